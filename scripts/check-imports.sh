@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Checks that packages import only what the architecture allows (ARCHITECTURE.md,
+# "Packages"). Prints every violation and exits 1 if there is one. Test files may
+# import anything of ours except a main package.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+violations=$(go list -f '{{.ImportPath}}:{{join .Imports " "}}' ./... | awk '
+function bad(why) { print package " imports " name ": " why; n++ }
+{
+	split($0, line, ":"); package = line[1]; count = split(line[2], imports, " ")
+	for (i = 1; i <= count; i++) {
+		name = imports[i]
+		# Ours.
+		if (name ~ /^carryover\//) {
+			if (package ~ /^carryover\/cmd\//) {
+				if (name ~ /^carryover\/cmd\//) bad("nobody imports a main package")
+			} else if (package == "carryover/server") {
+				if (name !~ /^carryover\/(convcache|upstream|sse)$/) bad("server imports convcache, upstream and sse only")
+			} else if (package == "carryover/convcache/convcachetest") {
+				if (name != "carryover/convcache") bad("the contract suite knows convcache only")
+			} else if (package ~ /^carryover\/upstream\/vllmsim/) {
+				if (name !~ /^carryover\/upstream\/vllmsim/) bad("the simulator must not share our mistakes")
+			} else if (package ~ /^carryover\/upstream\//) {
+				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream or nothing of ours")
+			} else bad("convcache, upstream and sse import nothing of ours")
+		}
+		# Theirs.
+		if (name ~ /labstack\/echo/ && package != "carryover/server") bad("echo lives in server")
+		if (name ~ /redis\/go-redis|hashicorp\/golang-lru/ && package != "carryover/convcache") bad("stores live in convcache")
+		if (name ~ /spf13\/cobra|go.yaml.in\/yaml/ && package !~ /^carryover\/cmd\//) bad("the command line lives in cmd")
+		if (name ~ /go-zeromq/ && package !~ /^carryover\/upstream\/(kvready|kvevents|discovery|vllmsim)/) bad("zmq4 lives in kvready, kvevents, discovery and vllmsim")
+		if (name ~ /go.opentelemetry.io\/otel\/(sdk|exporters)/ && package !~ /^carryover\/cmd\//) bad("the OTel SDK lives in cmd")
+	}
+	if (package ~ /\/(utils?|common|helpers?|types|models|constants|interfaces)$/) { print package ": not a name for a package"; n++ }
+}
+END { if (n) exit 3 }
+') || { printf '%s\n' "$violations"; exit 1; }
