@@ -1,0 +1,85 @@
+package sse
+
+const (
+	// smallBuffer is what an idle stream holds; a vLLM chunk has 200 to 400 bytes.
+	smallBuffer = 4 << 10
+	// minRead is the least room that is offered to a read.
+	minRead = 512
+	// calmReads is the number of reads in a row that must have fitted into smallBuffer before a buffer that has grown is
+	// given back: streams whose every event is larger (log probabilities) keep theirs.
+	calmReads = 4
+	// keepBuffer is the size above which a buffer is given back at once. Only prompt ids (first chunk) and transfer
+	// parameters (last chunk) make such events, so that growing again is rare.
+	keepBuffer = 64 << 10
+)
+
+// buffer holds, in the order of the stream, what may go out, what is held back and what is not decided yet:
+//
+//	b[:ready]      may go out with the next write
+//	b[ready:kept]  held back
+//	b[next:end]    not decided
+//
+// ready <= kept <= next <= end, because deciding only ever removes bytes. So one array serves for all, bytes that stay
+// are moved only behind a gap that a cut or a drop has left, and everything that may go out is one slice.
+type buffer struct {
+	b                      []byte
+	ready, kept, next, end int
+	calm                   int // reads in a row that fitted into smallBuffer
+}
+
+// room returns the space for the next read. Call it after sent.
+func (b *buffer) room() []byte {
+	size := max(len(b.b), smallBuffer)
+	switch {
+	case size-b.end < minRead:
+		size *= 2
+	case size > smallBuffer && b.end <= smallBuffer-minRead && (b.calm >= calmReads || size > keepBuffer):
+		size = smallBuffer
+	}
+	if size != len(b.b) {
+		grown := make([]byte, size)
+		copy(grown, b.b[:b.end])
+		b.b = grown
+	}
+	return b.b[b.end:]
+}
+
+// filled takes over n bytes that were read into room.
+func (b *buffer) filled(n int) {
+	b.end += n
+	b.calm++
+	if b.end > smallBuffer {
+		b.calm = 0
+	}
+}
+
+// rest returns the bytes that are not decided.
+func (b *buffer) rest() []byte { return b.b[b.next:b.end] }
+
+// hold holds back the first n of the rest.
+func (b *buffer) hold(n int) {
+	if b.kept != b.next {
+		copy(b.b[b.kept:], b.b[b.next:b.next+n])
+	}
+	b.kept += n
+	b.next += n
+}
+
+// drop forgets the first n of the rest.
+func (b *buffer) drop(n int) { b.next += n }
+
+// release lets go out what is held back.
+func (b *buffer) release() { b.ready = b.kept }
+
+// held returns the number of bytes held back.
+func (b *buffer) held() int { return b.kept - b.ready }
+
+// sent forgets what may go out and closes the gaps.
+func (b *buffer) sent() {
+	if b.ready == 0 && b.kept == b.next {
+		return
+	}
+	kept := copy(b.b, b.b[b.ready:b.kept])
+	rest := copy(b.b[kept:], b.b[b.next:b.end])
+	b.ready, b.kept, b.next, b.end = 0, kept, kept, kept+rest
+}

@@ -1,0 +1,154 @@
+package sse
+
+import (
+	"bytes"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// paramsEvent returns vLLM's finish chunk with transfer parameters of about size bytes.
+func paramsEvent(size int) []byte {
+	var b bytes.Buffer
+	b.WriteString(`data: {"id":"chatcmpl-turn-7","object":"chat.completion.chunk","created":1795271448,"model":"tiny","choices":[{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":"stop","stop_reason":null,"token_ids":null}],"kv_transfer_params":{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[1`)
+	for b.Len() < size {
+		b.WriteString(",123456")
+	}
+	b.WriteString(`]],"remote_host":"127.0.0.1","remote_port":5659}}` + "\n\n")
+	return b.Bytes()
+}
+
+func TestRelay_BufferFollowsTheSizeOfEvents(t *testing.T) {
+	small := strings.Repeat("data:small\n\n", calmReads)
+	medium := "data:" + strings.Repeat("m", 20<<10) + "\n\n"
+	big := "data:" + strings.Repeat("b", 200<<10) + "\n\n"
+	huge := "data:" + strings.Repeat("h", 5<<20) + "\n\n"
+	var sizes []int
+	var r *Relay
+	// One event per read, except where an event is larger than the room that is offered.
+	source := func(parts ...string) io.Reader {
+		return readFunc(func(p []byte) (int, error) {
+			for len(parts) > 0 && parts[0] == "" {
+				parts = parts[1:]
+				sizes = append(sizes, len(r.buf.b))
+			}
+			if len(parts) == 0 {
+				return 0, io.EOF
+			}
+			if len(p) < minRead {
+				t.Fatalf("room for a read: got %d, want at least %d", len(p), minRead)
+			}
+			n := copy(p[:min(len(p), 1000)], parts[0])
+			parts[0] = parts[0][n:]
+			return n, nil
+		})
+	}
+	run := func(parts ...string) []int {
+		t.Helper()
+		sizes = nil
+		var out strings.Builder
+		want := strings.Join(parts, "")
+		r = New(&out, nil, Config{})
+		if err := r.Run(source(parts...)); err != nil || out.String() != want {
+			t.Fatalf("Run: %d bytes, error %v; want %d and nil", out.Len(), err, len(want))
+		}
+		return sizes
+	}
+	if got := run("data:x\n\n", small, small); got[1] != smallBuffer || got[2] != smallBuffer {
+		t.Errorf("buffer after small events: got %d, want %d", got, smallBuffer)
+	}
+	if got := run(medium, medium, medium); got[0] != 32<<10 || got[2] != 32<<10 {
+		t.Errorf("buffer between events of 20 KiB: got %d, want 32 KiB", got)
+	}
+	if got := run(medium, "data:1\n\n", "data:2\n\n", "data:3\n\n", "data:4\n\n", "data:5\n\n"); got[0] != 32<<10 || got[5] != smallBuffer {
+		t.Errorf("buffer after an event of 20 KiB and small ones: got %d, want 32 KiB first and %d last", got, smallBuffer)
+	}
+	if got := run(big, "data:1\n\n"); got[0] != smallBuffer {
+		t.Errorf("buffer after an event of 200 KiB: got %d, want %d at once", got, smallBuffer)
+	}
+	if got := run(huge, "data:1\n\n"); got[0] != smallBuffer || r.Stats().Oversize != 1 {
+		t.Errorf("buffer after an event of 5 MiB: got %d, oversize %d; want %d and 1", got, r.Stats().Oversize, smallBuffer)
+	}
+}
+
+func TestRelay_OversizeEventNeedsConstantMemory(t *testing.T) {
+	const size = 100 << 20
+	line := []byte(strings.Repeat("y", 64<<10))
+	sent, peak := 0, 0
+	var r *Relay
+	r = New(io.Discard, nil, Config{Observe: func(e Event) Verdict {
+		t.Errorf("observed an event of %d bytes", len(e.Data))
+		return Forward
+	}})
+	err := r.Run(readFunc(func(p []byte) (int, error) {
+		peak = max(peak, len(r.buf.b))
+		if sent >= size {
+			return 0, io.EOF
+		}
+		n := copy(p, line)
+		sent += n
+		return n, nil
+	}))
+	if stats := r.Stats(); err != nil || stats.Bytes != int64(sent) || stats.Oversize != 1 || !stats.MidEvent {
+		t.Errorf("Run: error %v, stats %+v; want nil, %d bytes, one oversize event, mid-event", err, stats, sent)
+	}
+	if limit := 2 * DefaultMaxEvent; peak > limit {
+		t.Errorf("buffer grew to %d bytes, want at most %d", peak, limit)
+	}
+}
+
+func TestRelay_DroppedEventsLeaveNoGap(t *testing.T) {
+	events := 0
+	var r *Relay
+	r = New(io.Discard, nil, Config{Observe: func(Event) Verdict {
+		if events++; len(r.buf.b) > smallBuffer {
+			t.Fatalf("buffer grew to %d bytes at event %d, want %d", len(r.buf.b), events, smallBuffer)
+		}
+		return Drop
+	}})
+	if err := r.Run(strings.NewReader(strings.Repeat("data: dropped\n\n", 10000))); err != nil || events != 10000 {
+		t.Errorf("Run: %d events, error %v; want 10000 and nil", events, err)
+	}
+}
+
+func TestRelay_CapturesParamsUpToTheBound(t *testing.T) {
+	for _, size := range []int{1 << 10, 100 << 10, 1 << 20, DefaultMaxEvent + 1<<10} {
+		event := paramsEvent(size)
+		stream := "data: {}\n\n" + string(event) + "data: [DONE]\n\n"
+		rest, value, _ := Cut(event[len("data: "):], params)
+		want, wantMember := "data: {}\n\ndata: "+string(rest)+"\n\ndata: [DONE]\n\n", string(value)
+		if len(event) > DefaultMaxEvent {
+			want, wantMember = stream, ""
+		} else {
+			want = strings.Replace(want, "\n\n\n\n", "\n\n", 1)
+		}
+		for name, src := range map[string]io.Reader{"whole": strings.NewReader(stream), "halves": iotest.HalfReader(strings.NewReader(stream))} {
+			var out, member strings.Builder
+			r := New(&out, nil, Config{Strip: params, Observe: func(e Event) Verdict {
+				member.Write(e.Member)
+				return Forward
+			}})
+			if err := r.Run(src); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			if out.String() != want || member.String() != wantMember {
+				t.Errorf("%d bytes, %s: relayed %d, captured %d bytes; want %d and %d", len(event), name, out.Len(), member.Len(), len(want), len(wantMember))
+			}
+			if r.data.joined != nil || cap(r.data.lines) > smallBuffer {
+				t.Errorf("%d bytes, %s: scratch space is kept: %d, %d", len(event), name, cap(r.data.joined), cap(r.data.lines))
+			}
+		}
+	}
+}
+
+func TestRelay_ScratchSpaceOfBigEventsIsGivenBack(t *testing.T) {
+	stream := strings.Repeat("data: x\n", 10000) + "\ndata: [DONE]\n\n"
+	r := New(io.Discard, nil, Config{})
+	if err := r.Run(strings.NewReader(stream)); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if cap(r.data.joined) > smallBuffer || cap(r.data.lines) > smallBuffer {
+		t.Errorf("scratch space: got %d bytes and %d lines, want at most %d", cap(r.data.joined), cap(r.data.lines), smallBuffer)
+	}
+}

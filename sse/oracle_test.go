@@ -1,0 +1,323 @@
+package sse
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+const params = "kv_transfer_params"
+
+var errBroken = errors.New("connection reset")
+
+// outcome is all that a caller can see of a relay.
+type outcome struct {
+	Out      string
+	Events   []string // data, NUL, member
+	Stopped  bool
+	Oversize int64
+	MidEvent bool
+}
+
+func (o outcome) String() string {
+	return fmt.Sprintf("out %+q, events %+q, stopped %t, oversize %d, mid-event %t", o.Out, o.Events, o.Stopped, o.Oversize, o.MidEvent)
+}
+
+// verdictOf makes the verdict a function of the data, so that the oracle and the relay agree on it.
+func verdictOf(data []byte) Verdict {
+	for v, word := range []string{Hold: "hold", Drop: "drop", Stop: "stop"} {
+		if word != "" && bytes.Contains(data, []byte(word)) {
+			return Verdict(v)
+		}
+	}
+	return Forward
+}
+
+// pieces returns a reader that hands out input in pieces whose sizes come from seed, and then err, with the last piece
+// or after it.
+func pieces(input []byte, seed uint64, err error) io.Reader {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	limit := []int{1, 2, 7, 64, 5000}[rnd.IntN(5)]
+	return readFunc(func(p []byte) (int, error) {
+		n := min(len(p), len(input), rnd.IntN(limit+1))
+		copy(p, input[:n])
+		input = input[n:]
+		if len(input) == 0 && (n == 0 || rnd.IntN(2) == 0) {
+			return n, err
+		}
+		return n, nil
+	})
+}
+
+type readFunc func([]byte) (int, error)
+
+func (f readFunc) Read(p []byte) (int, error) { return f(p) }
+
+// relayed runs the real thing.
+func relayed(t *testing.T, src io.Reader, cfg Config) outcome {
+	t.Helper()
+	var got outcome
+	var out strings.Builder
+	cfg.Observe = func(e Event) Verdict {
+		got.Events = append(got.Events, string(e.Data)+"\x00"+string(e.Member))
+		return verdictOf(e.Data)
+	}
+	r := New(&out, nil, cfg)
+	err := r.Run(src)
+	var read *ReadError
+	if errors.Is(err, ErrStopped) {
+		got.Stopped = true
+	} else if err != nil && !errors.As(err, &read) {
+		t.Fatalf("Run: %v", err)
+	}
+	stats := r.Stats()
+	if want := int64(len(got.Events)); stats.Events != want {
+		t.Errorf("Stats.Events = %d, want %d", stats.Events, want)
+	}
+	if want := int64(out.Len()); stats.Bytes != want {
+		t.Errorf("Stats.Bytes = %d, want %d", stats.Bytes, want)
+	}
+	got.Out, got.Oversize, got.MidEvent = out.String(), stats.Oversize, stats.MidEvent
+	return got
+}
+
+var lineForm = regexp.MustCompile(`[^\r\n]*(?:\r\n|\r|\n)`)
+
+// reference says what a relay of the whole input must do. It shares no code with the relay.
+func reference(input string, cfg Config, broken bool) outcome {
+	var want outcome
+	var held string
+	holding := false
+	if rest, ok := strings.CutPrefix(input, "\xef\xbb\xbf"); ok {
+		held, input = "\xef\xbb\xbf", rest
+	}
+	var block []string
+	for _, line := range lineForm.FindAllString(input, -1) {
+		block = append(block, line)
+		input = input[len(line):]
+		if strings.Trim(line, "\r\n") != "" {
+			continue
+		}
+		raw := strings.Join(block, "")
+		verdict, sent := Forward, raw
+		data, places := referenceData(block)
+		switch {
+		case len(raw)-strings.Count(line, "\r\n") > cfg.MaxEvent:
+			want.Oversize++
+		case places == nil && holding:
+			verdict = Hold
+		case places != nil:
+			member, cutData, cutRaw := referenceCut(data, places, raw, cfg.Strip)
+			want.Events = append(want.Events, data+"\x00"+member)
+			verdict = verdictOf([]byte(data))
+			if cutData != data && !cfg.Expose {
+				sent = cutRaw
+				if verdict != Stop && !referenceSubstance(cutData, cfg.Substance) {
+					verdict = Drop
+				}
+			}
+		}
+		block = nil
+		switch {
+		case verdict == Stop:
+			want.Stopped = true
+			return want
+		case verdict == Drop:
+		case verdict == Hold && len(held+sent) <= cfg.MaxEvent:
+			held, holding = held+sent, true
+		default:
+			want.Out, held, holding = want.Out+held+sent, "", false
+		}
+	}
+	partial := strings.Join(block, "") + input
+	switch {
+	case len(partial) > cfg.MaxEvent:
+		want.Oversize++
+		fallthrough
+	case !broken:
+		want.Out += held + partial
+		want.MidEvent = partial != ""
+	}
+	return want
+}
+
+// referenceData returns the data of an event's lines and, for each of its bytes, the place in the event; nil without data.
+func referenceData(block []string) (data string, places []int) {
+	off := 0
+	for _, line := range block {
+		name, value, colon := strings.Cut(strings.TrimRight(line, "\r\n"), ":")
+		if name == "data" {
+			start := off + len(name)
+			if colon {
+				start++
+			}
+			if strings.HasPrefix(value, " ") {
+				start, value = start+1, value[1:]
+			}
+			if places != nil {
+				data += "\n"
+				places = append(places, -1)
+			}
+			if places == nil {
+				places = []int{}
+			}
+			data += value
+			for i := range len(value) {
+				places = append(places, start+i)
+			}
+		}
+		off += len(line)
+	}
+	return data, places
+}
+
+// referenceCut finds the member with json.Decoder and removes it from data and from raw.
+func referenceCut(data string, places []int, raw, member string) (value, cutData, cutRaw string) {
+	if member == "" || !json.Valid([]byte(data)) || strings.TrimLeft(data, " \t\r\n")[0] != '{' {
+		return "", data, raw
+	}
+	dec := json.NewDecoder(strings.NewReader(data))
+	dec.UseNumber()
+	_, _ = dec.Token()
+	end := int(dec.InputOffset())
+	var gone [][2]int
+	stays := false
+	for dec.More() {
+		before := end
+		name, _ := dec.Token()
+		var v json.RawMessage
+		if err := dec.Decode(&v); err != nil {
+			return "", data, raw
+		}
+		end = int(dec.InputOffset())
+		if name != member {
+			stays = true
+			continue
+		}
+		value = string(v)
+		cut := [2]int{before + strings.Index(data[before:], `"`), end}
+		if stays {
+			cut[0] = before + strings.Index(data[before:], ",")
+		} else if after := strings.TrimLeft(data[end:], " \t\r\n"); after[0] == ',' {
+			cut[1] = len(data) - len(after) + 1
+		}
+		gone = append(gone, cut)
+	}
+	cutData, cutRaw = data, raw
+	for _, cut := range slices.Backward(gone) {
+		cutData = cutData[:cut[0]] + cutData[cut[1]:]
+		cutRaw = cutRaw[:places[cut[0]]] + cutRaw[places[cut[1]-1]+1:]
+	}
+	return value, cutData, cutRaw
+}
+
+func referenceSubstance(data string, names []string) bool {
+	dec := json.NewDecoder(strings.NewReader(data))
+	_, _ = dec.Token()
+	for dec.More() {
+		name, _ := dec.Token()
+		var v json.RawMessage
+		_ = dec.Decode(&v)
+		var compact bytes.Buffer
+		_ = json.Compact(&compact, v)
+		if slices.Contains(names, fmt.Sprint(name)) && !slices.Contains([]string{"null", "[]", "{}"}, compact.String()) {
+			return true
+		}
+	}
+	return len(names) == 0
+}
+
+// compare checks one input under one configuration and one way of splitting it.
+func compare(t *testing.T, input []byte, seed uint64) {
+	t.Helper()
+	cfg := Config{Strip: params, Expose: seed&1 != 0, MaxEvent: []int{DefaultMaxEvent, 0, 20, 150}[seed>>1&3]}
+	if seed&8 != 0 {
+		cfg.Substance = []string{"choices", "usage", params}
+	}
+	err, broken := io.EOF, seed&16 != 0
+	if broken {
+		err = errBroken
+	}
+	rules := cfg
+	if cfg.MaxEvent == 0 {
+		rules.MaxEvent = DefaultMaxEvent
+	}
+	rules.Substance = slices.DeleteFunc(slices.Clone(cfg.Substance), func(s string) bool { return s == params })
+	want := reference(string(input), rules, broken)
+	got := relayed(t, pieces(input, seed, err), cfg)
+	if got.String() != want.String() {
+		t.Errorf("seed %d, input %+q:\n got %v\nwant %v", seed, input, got, want)
+	}
+}
+
+// vocabulary is what random streams are made of: line ends, fields and JSON in all the forms that matter.
+var vocabulary = []string{
+	"\n", "\n", "\r", "\r\n", "\n\n", "\r\r", "\r\n\r\n", ":", ": ping", "\xef\xbb\xbf", "\x00", "é", "😀",
+	"data: ", "data:", "data", "data:\t", " data: ", "Data: ", "event: x", "id: 1\x00", "retry: 5", "hold", "drop", "stop",
+	`{"kv_transfer_params":{"a":[1,"}"]}}`, `{"choices":[1],"kv_transfer_params":{"a":1}}`, `"kv_transfer_params"`,
+	`{"kv_tran\u0073fer_params":null,"usage":{}}`, `{"x":1,"kv_transfer_params":1,"kv_transfer_params":2 , "y":[ ]}`,
+	`{"x":"stop","kv_transfer_params":1}`, `{"x":"hold","usage":1,"kv_transfer_params":1}`, `{"x":"drop","kv_transfer_params":1}`,
+	"data: {\ndata: \"kv_transfer_params\":\rdata: 1,\r\ndata: \"choices\":[1]}\n\n", "data:{\"usage\":1\n: ping\ndata:,\"kv_transfer_params\"\ndata::1\ndata:}\n\n",
+	`{"choices":[{"kv_transfer_params":{"a":1}}]}`, `{"text":"\"kv_transfer_params\":{}"}`, "{", "}", ",", `"x":`, "1", "[DONE]",
+}
+
+func TestRelay_EqualsReferenceForRandomStreams(t *testing.T) {
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for seed := range uint64(20000) {
+		var input []byte
+		for range rnd.IntN(20) {
+			input = append(input, vocabulary[rnd.IntN(len(vocabulary))]...)
+		}
+		compare(t, input, seed)
+		if t.Failed() {
+			return
+		}
+	}
+}
+
+func TestRelay_EqualsReferenceForRecordedStreams(t *testing.T) {
+	for name, stream := range recorded(t) {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(320) {
+				compare(t, stream, seed)
+			}
+			want := reference(string(stream), Config{Strip: params, MaxEvent: DefaultMaxEvent}, false)
+			got := relayed(t, iotest.OneByteReader(bytes.NewReader(stream)), Config{Strip: params})
+			if got.String() != want.String() {
+				t.Errorf("byte by byte:\n got %v\nwant %v", got, want)
+			}
+		})
+	}
+}
+
+// recorded returns the streams of vLLM 0.32 under testdata.
+func recorded(t testing.TB) map[string][]byte {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.sse")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("recorded streams: %d files, error %v", len(files), err)
+	}
+	streams := make(map[string][]byte)
+	for _, file := range files {
+		stream, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams[strings.TrimSuffix(filepath.Base(file), ".sse")] = stream
+	}
+	return streams
+}
+
+func FuzzRelay(f *testing.F) {
+	f.Fuzz(func(t *testing.T, input []byte, seed uint64) { compare(t, input, seed) })
+}

@@ -1,0 +1,232 @@
+package sse
+
+import (
+	"bytes"
+	"io"
+	"strings"
+)
+
+// maxEmptyReads is the number of reads in a row that may return nothing before the reader counts as broken, as in bufio.
+const maxEmptyReads = 100
+
+// byteOrderMark may begin a stream; it is not part of the first line (WHATWG HTML 9.2.6).
+const byteOrderMark = "\xef\xbb\xbf"
+
+// Relay copies one stream of events. It is used once and by one goroutine.
+type Relay struct {
+	dst    io.Writer
+	flush  func() error
+	cfg    Config
+	needle []byte // an event without needle and without escape does not have the member
+	escape []byte
+
+	buf    buffer
+	frame  framer
+	data   dataBuffer
+	cuts   []span
+	stats  Stats
+	seen   int     // bytes of rest that the framer has seen
+	begun  bool    // the byte order mark, if any, is dealt with
+	opened bool    // an oversize event is passing through
+	holds  bool    // an observed event is held back
+	fate   Verdict // what became of the last event, for the LF that may follow it
+}
+
+// New returns a Relay that writes to dst and calls flush, unless nil, after each write.
+func New(dst io.Writer, flush func() error, cfg Config) *Relay {
+	if cfg.MaxEvent == 0 {
+		cfg.MaxEvent = DefaultMaxEvent
+	}
+	r := &Relay{dst: dst, flush: flush, cfg: cfg}
+	if cfg.Strip != "" {
+		// The closing quote rules out the name inside of a JSON string, where it is followed by a backslash. The opening
+		// quote is left out because the search begins with its rarest byte only then; chunks are full of quotes.
+		r.needle = []byte(cfg.Strip + `"`)
+		r.escape = []byte(`\u`)
+		if strings.ContainsAny(cfg.Strip, "\"\\/\b\f\n\r\t") {
+			r.escape = []byte(`\`)
+		}
+	}
+	return r
+}
+
+// Stats returns what has been done so far. It may be called by Observe and after Run.
+func (r *Relay) Stats() Stats { return r.stats }
+
+// Run relays src until its end, an error, or a verdict of Stop. The end of src is clean only if it says io.EOF itself: an
+// error that wraps io.EOF is a stream that broke off. At a clean end everything that is left goes out, an unfinished
+// event included, which a client discards (WHATWG HTML 9.2.6) and which is therefore not observed.
+func (r *Relay) Run(src io.Reader) error {
+	empty := 0
+	for {
+		n, err := src.Read(r.buf.room())
+		r.buf.filled(n)
+		stop := r.scan()
+		clean := err == io.EOF
+		if clean && !stop {
+			r.finish()
+		}
+		if werr := r.send(); werr != nil {
+			return &WriteError{werr}
+		}
+		r.buf.sent()
+		switch {
+		case stop:
+			return ErrStopped
+		case clean:
+			return nil
+		case err != nil:
+			return &ReadError{err}
+		case n > 0:
+			empty = 0
+		default:
+			if empty++; empty == maxEmptyReads {
+				return &ReadError{io.ErrNoProgress}
+			}
+		}
+	}
+}
+
+// scan decides on what has been read, event by event, and reports whether the relay is to stop.
+func (r *Relay) scan() (stop bool) {
+	if !r.begun && !r.begin() {
+		return false
+	}
+	for {
+		rest := r.buf.rest()
+		if r.seen == len(rest) {
+			return false
+		}
+		if r.seen == 0 && r.frame.tail(rest) {
+			r.settle(r.fate, 1)
+			continue
+		}
+		n, done := r.frame.next(rest[r.seen:])
+		r.seen += n
+		if r.opened || r.seen > r.cfg.MaxEvent {
+			r.passThrough(done)
+			continue
+		}
+		if !done {
+			return false
+		}
+		verdict := r.decide(rest[:r.seen])
+		if verdict == Stop {
+			return true
+		}
+		r.settle(verdict, r.seen)
+		r.seen = 0
+	}
+}
+
+// begin deals with the byte order mark and reports whether enough bytes have come to do so. The mark goes out with
+// whatever goes out first.
+func (r *Relay) begin() bool {
+	head := r.buf.rest()
+	if len(head) < len(byteOrderMark) && strings.HasPrefix(byteOrderMark, string(head)) {
+		return false
+	}
+	if bytes.HasPrefix(head, []byte(byteOrderMark)) {
+		r.buf.hold(len(byteOrderMark))
+	}
+	r.begun = true
+	return true
+}
+
+// passThrough lets go out what has been seen of an oversize event, and what was held back before it.
+func (r *Relay) passThrough(done bool) {
+	if !r.opened {
+		r.stats.Oversize++
+	}
+	r.settle(Forward, r.seen)
+	r.seen = 0
+	r.opened = !done
+	r.stats.MidEvent = !done
+}
+
+// decide finds out what becomes of a complete event. For an event that is to be cut, r.cuts has the ranges of its bytes.
+func (r *Relay) decide(event []byte) Verdict {
+	data, ok := r.data.parse(event)
+	if !ok {
+		// A comment must not push out the event that is held back before it.
+		if r.holds {
+			return Hold
+		}
+		return Forward
+	}
+	defer r.data.trim()
+	r.stats.Events++
+	seen := Event{Data: data}
+	if r.needle != nil && (bytes.Contains(event, r.needle) || bytes.Contains(event, r.escape)) {
+		seen.Member, r.cuts = findMember(data, r.cfg.Strip, r.cuts)
+	}
+	verdict := Forward
+	if r.cfg.Observe != nil {
+		verdict = r.cfg.Observe(seen)
+	}
+	if r.cfg.Expose {
+		r.cuts = r.cuts[:0]
+	}
+	if len(r.cuts) > 0 && verdict != Stop && !r.substantial(data) {
+		verdict = Drop
+	}
+	for i, c := range r.cuts {
+		r.cuts[i] = span{r.data.raw(c.from), r.data.raw(c.to-1) + 1}
+	}
+	return verdict
+}
+
+// substantial reports whether an event with this data is worth sending without the member that is stripped.
+func (r *Relay) substantial(data []byte) bool {
+	return len(r.cfg.Substance) == 0 || hasSubstance(data, r.cfg.Substance, r.cfg.Strip)
+}
+
+// settle carries out what was decided on the first n bytes of the rest.
+func (r *Relay) settle(fate Verdict, n int) {
+	cuts := r.cuts
+	r.cuts = r.cuts[:0]
+	r.fate = fate
+	if fate == Drop {
+		r.buf.drop(n)
+		return
+	}
+	done := 0
+	for _, c := range cuts {
+		r.buf.hold(c.from - done)
+		r.buf.drop(c.to - c.from)
+		done = c.to
+	}
+	r.buf.hold(n - done)
+	if fate == Hold && r.buf.held() <= r.cfg.MaxEvent {
+		r.holds = true
+		return
+	}
+	r.fate = Forward
+	r.holds = false
+	r.buf.release()
+}
+
+// finish lets go out all that is left at a clean end of the stream.
+func (r *Relay) finish() {
+	if n := len(r.buf.rest()); n > 0 {
+		r.stats.MidEvent = true
+		r.buf.hold(n)
+	}
+	r.buf.release()
+}
+
+// send writes and flushes what may go out.
+func (r *Relay) send() error {
+	if r.buf.ready == 0 {
+		return nil
+	}
+	n, err := r.dst.Write(r.buf.b[:r.buf.ready])
+	r.stats.Bytes += int64(n)
+	if err == nil && n < r.buf.ready {
+		err = io.ErrShortWrite
+	}
+	if err == nil && r.flush != nil {
+		err = r.flush()
+	}
+	return err
+}

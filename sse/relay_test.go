@@ -1,0 +1,176 @@
+package sse
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+)
+
+// script is a reader that runs one step per read.
+func script(steps ...func() (string, error)) io.Reader {
+	return readFunc(func(p []byte) (int, error) {
+		step := steps[0]
+		steps = steps[1:]
+		s, err := step()
+		return copy(p, s), err
+	})
+}
+
+func text(s string, err error) func() (string, error) {
+	return func() (string, error) { return s, err }
+}
+
+func TestRelay_EventIsWrittenAndFlushedBeforeTheNextRead(t *testing.T) {
+	var log []string
+	write := func(p []byte) (int, error) { log = append(log, "write "+string(p)); return len(p), nil }
+	flush := func() error { log = append(log, "flush"); return nil }
+	read := func(s string, err error) func() (string, error) {
+		return func() (string, error) { log = append(log, "read"); return s, err }
+	}
+	r := New(writeFunc(write), flush, Config{Observe: func(e Event) Verdict {
+		log = append(log, "observe "+string(e.Data))
+		return verdictOf(e.Data)
+	}})
+	err := r.Run(script(read("data:a\n\n", nil), read("data:b\n\ndata:c\n\nda", nil), read("ta:d\r\n\r", nil), read("\n", nil),
+		read("", nil), read("data:drop\n\n", nil), read("data:hold\n\n", nil), read("data:e", nil), read("\n\n", io.EOF)))
+	want := []string{
+		"read", "observe a", "write data:a\n\n", "flush",
+		"read", "observe b", "observe c", "write data:b\n\ndata:c\n\n", "flush",
+		"read", "observe d", "write data:d\r\n\r", "flush",
+		"read", "write \n", "flush",
+		"read", "read", "observe drop", "read", "observe hold", "read",
+		"read", "observe e", "write data:hold\n\ndata:e\n\n", "flush",
+	}
+	if err != nil || !slices.Equal(log, want) {
+		t.Errorf("Run: error %v, steps\n got %q\nwant %q", err, log, want)
+	}
+}
+
+type writeFunc func([]byte) (int, error)
+
+func (f writeFunc) Write(p []byte) (int, error) { return f(p) }
+
+func TestRelay_UpstreamDies(t *testing.T) {
+	big := "data:" + strings.Repeat("x", 100)
+	for _, tc := range []struct {
+		name  string
+		src   io.Reader
+		want  string
+		cause error
+		mid   bool
+	}{
+		{"before the first event", iotest.ErrReader(errBroken), "", errBroken, false},
+		{"mid-event", script(text("data:a\n\ndata:b", nil), text("", errBroken)), "data:a\n\n", errBroken, false},
+		{"mid-line, with the error in the same read", script(text("data:a\n\ndata:b", errBroken)), "data:a\n\n", errBroken, false},
+		{"before the blank line", script(text("data:a\n\ndata:b\n", errBroken)), "data:a\n\n", errBroken, false},
+		{"in a UTF-8 sequence", script(text("data:a\n\ndata:\xf0\x9f", errBroken)), "data:a\n\n", errBroken, false},
+		{"in the byte order mark", script(text("\xef\xbb", errBroken)), "", errBroken, false},
+		{"in an oversize event", script(text(big, nil), text("xyz", nil), text("", errBroken)), big + "xyz", errBroken, true},
+		{"behind an oversize event", script(text(big, nil), text("\n\n", nil), text("", errBroken)), big + "\n\n", errBroken, false},
+		{"short body", script(text("data:a\n\n", io.ErrUnexpectedEOF)), "data:a\n\n", io.ErrUnexpectedEOF, false},
+		{"with an error that wraps EOF", script(text("data:a\n\nx", fmt.Errorf("framing: %w", io.EOF))), "data:a\n\n", io.EOF, false},
+		{"by reading nothing for ever", readFunc(func([]byte) (int, error) { return 0, nil }), "", io.ErrNoProgress, false},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			var out strings.Builder
+			r := New(&out, nil, Config{MaxEvent: 50})
+			err := r.Run(tc.src)
+			var read *ReadError
+			if !errors.As(err, &read) || !errors.Is(err, tc.cause) || !strings.HasPrefix(err.Error(), "read stream: ") {
+				t.Errorf("Run: got %v, want a ReadError of %v", err, tc.cause)
+			}
+			if out.String() != tc.want {
+				t.Errorf("relayed: got %q, want %q", out.String(), tc.want)
+			}
+			if got := r.Stats().MidEvent; got != tc.mid {
+				t.Errorf("Stats.MidEvent = %t, want %t", got, tc.mid)
+			}
+		})
+	}
+}
+
+func TestRelay_EmptyReadsBetweenBytesAreNoError(t *testing.T) {
+	empty := 0
+	src := readFunc(func(p []byte) (int, error) {
+		empty++
+		switch {
+		case empty > 500:
+			return 0, io.EOF
+		case empty%(maxEmptyReads) == 0:
+			return copy(p, "data:a\n\n"), nil
+		}
+		return 0, nil
+	})
+	if err := New(io.Discard, nil, Config{}).Run(src); err != nil {
+		t.Errorf("Run: got %v, want nil", err)
+	}
+}
+
+func TestRelay_CleanEndInsideAnEventIsRelayedAndReported(t *testing.T) {
+	for input, mid := range map[string]bool{"data:a\n\n": false, "data:a\r\r": false, "data:a\n": true, "data:a": true, "\n": false, "": false} {
+		var out strings.Builder
+		r := New(&out, nil, Config{})
+		if err := r.Run(strings.NewReader(input)); err != nil || out.String() != input || r.Stats().MidEvent != mid {
+			t.Errorf("Run(%q): error %v, relayed %q, MidEvent %t; want nil, all, %t", input, err, out.String(), r.Stats().MidEvent, mid)
+		}
+	}
+}
+
+func TestRelay_ClientGoes(t *testing.T) {
+	for _, tc := range []struct {
+		name  string
+		write func([]byte) (int, error)
+		flush func() error
+		cause error
+		bytes int64
+	}{
+		{"while writing", func([]byte) (int, error) { return 3, errBroken }, nil, errBroken, 3},
+		{"short write", func([]byte) (int, error) { return 3, nil }, nil, io.ErrShortWrite, 3},
+		{"while flushing", func(p []byte) (int, error) { return len(p), nil }, func() error { return errBroken }, errBroken, 8},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			observed := 0
+			r := New(writeFunc(tc.write), tc.flush, Config{Observe: func(Event) Verdict { observed++; return Forward }})
+			err := r.Run(io.MultiReader(strings.NewReader("data:a\n\n"), strings.NewReader("data:b\n\n")))
+			var write *WriteError
+			if !errors.As(err, &write) || !errors.Is(err, tc.cause) || !strings.HasPrefix(err.Error(), "write stream: ") {
+				t.Errorf("Run: got %v, want a WriteError of %v", err, tc.cause)
+			}
+			if observed != 1 || r.Stats().Bytes != tc.bytes {
+				t.Errorf("observed %d events, Stats.Bytes %d; want 1 and %d", observed, r.Stats().Bytes, tc.bytes)
+			}
+		})
+	}
+}
+
+func TestRelay_StatsDuringObserveSayWhatTheClientHas(t *testing.T) {
+	var seen []int64
+	var r *Relay
+	r = New(io.Discard, nil, Config{Observe: func(Event) Verdict {
+		seen = append(seen, r.Stats().Bytes)
+		return Forward
+	}})
+	if err := r.Run(script(text("data:a\n\ndata:b\n\n", nil), text("data:c\n\n", io.EOF))); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if want := []int64{0, 0, 16}; !slices.Equal(seen, want) {
+		t.Errorf("Stats.Bytes at each event: got %d, want %d", seen, want)
+	}
+}
+
+func TestAppendError(t *testing.T) {
+	for in, want := range map[string]string{
+		`{"error":{"code":500}}`:  "x" + `data: {"error":{"code":500}}` + "\n\n",
+		"{\n\"error\":1\r\n}\r\n": "xdata: {\ndata: \"error\":1\ndata: }\n\n",
+		"{\"error\":\r1}":         "xdata: {\"error\":\ndata: 1}\n\n",
+		"":                        "xdata: \n\n",
+	} {
+		if got := string(AppendError([]byte("x"), []byte(in))); got != want {
+			t.Errorf("AppendError(%q) = %q, want %q", in, got, want)
+		}
+	}
+}
