@@ -1,0 +1,213 @@
+package convcachetest
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"carryover/convcache"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// mutant is a plain store that keeps the contract, unless a field breaks one clause of it.
+type mutant struct {
+	getThenDelete    bool // Take looks and removes in two critical sections
+	takesExpired     bool // Take does not look at the deadline
+	peeksExpired     bool // Peek does not
+	lateDeadline     bool // the deadline itself still counts as usable
+	growsForever     bool // nothing is displaced
+	dropsSilently    bool // what is displaced is not handed back
+	keepsSameHistory bool // the same history does not displace
+	allSameHistory   bool // tickets without history displace each other
+	handsBackItself  bool // a ticket put twice is displaced by itself
+	oldestFirst      bool // Peek lists in the wrong order
+	takeEmpties      bool // Take forgets the whole conversation
+	oneConversation  bool // the key is ignored
+	aliases          bool // params are not copied
+	newLife          bool // putting back renews the deadline
+	newID            bool // putting back renames the ticket
+	ignoresContext   bool // an ended context is not noticed
+	storesExpired    bool // ttl <= 0 is stored
+
+	mu      sync.Mutex // guards now and tickets
+	now     time.Time
+	tickets map[convcache.Key][]convcache.Ticket // newest first
+}
+
+func (m *mutant) advance(d time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.now = m.now.Add(d)
+}
+
+func (m *mutant) usable(t convcache.Ticket) bool {
+	return m.now.Before(t.Deadline) || m.lateDeadline && m.now.Equal(t.Deadline)
+}
+
+func (m *mutant) key(key convcache.Key) convcache.Key {
+	if m.oneConversation {
+		return convcache.Key{}
+	}
+	return key
+}
+
+func (m *mutant) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+	if ctx.Err() != nil && !m.ignoresContext {
+		return nil, convcache.Unavailable
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var branches []convcache.Branch
+	for _, t := range m.tickets[m.key(key)] {
+		if m.usable(t) || m.peeksExpired {
+			branches = append(branches, t.Branch())
+		}
+	}
+	if m.oldestFirst {
+		slices.Reverse(branches)
+	}
+	switch {
+	case len(branches) > 0:
+		return branches, convcache.Found
+	case len(m.tickets[m.key(key)]) > 0:
+		return nil, convcache.Expired
+	}
+	return nil, convcache.Empty
+}
+
+func (m *mutant) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	if ctx.Err() != nil && !m.ignoresContext {
+		return convcache.Ticket{}, convcache.Unavailable
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	named := func(t convcache.Ticket) bool { return t.ID == id }
+	key = m.key(key)
+	at := slices.IndexFunc(m.tickets[key], named)
+	if at < 0 {
+		return convcache.Ticket{}, convcache.Consumed
+	}
+	t := m.tickets[key][at]
+	if m.getThenDelete {
+		m.mu.Unlock()
+		<-time.After(time.Nanosecond) // in a synctest bubble: until every other taker waits here too
+		m.mu.Lock()
+	}
+	m.tickets[key] = slices.DeleteFunc(m.tickets[key], named)
+	if m.takeEmpties {
+		delete(m.tickets, key)
+	}
+	if !m.usable(t) && !m.takesExpired {
+		return convcache.Ticket{}, convcache.Expired
+	}
+	return t, convcache.Taken
+}
+
+func (m *mutant) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	if ctx.Err() != nil && !m.ignoresContext {
+		return nil, convcache.Unavailable
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	key = m.key(key)
+	deadline := m.now.Add(ttl)
+	if !t.Deadline.IsZero() && t.Deadline.Before(deadline) && !m.newLife {
+		deadline = t.Deadline
+	}
+	if m.newID && !t.Deadline.IsZero() {
+		t.ID = convcache.NewTicketID()
+	}
+	t.Deadline = deadline
+	if !m.now.Before(deadline) && !m.storesExpired {
+		return nil, convcache.Expired
+	}
+	if !m.aliases {
+		t.Params = slices.Clone(t.Params)
+	}
+	if m.growsForever {
+		m.tickets[key] = slices.Insert(m.tickets[key], 0, t)
+		return nil, convcache.Stored
+	}
+	return m.displace(key, t), convcache.Stored
+}
+
+// displace stores t as the newest branch and returns what it displaced.
+func (m *mutant) displace(key convcache.Key, t convcache.Ticket) []convcache.Ticket {
+	kept := []convcache.Ticket{t}
+	var displaced []convcache.Ticket
+	for _, old := range m.tickets[key] {
+		same := old.History == t.History && (m.allSameHistory || old.History != convcache.Digest{})
+		switch {
+		case !m.usable(old), old.ID == t.ID && !m.handsBackItself:
+		case same && !m.keepsSameHistory, len(kept) == 4:
+			displaced = append(displaced, old)
+		default:
+			kept = append(kept, old)
+		}
+	}
+	m.tickets[key] = kept
+	if m.dropsSilently {
+		return nil
+	}
+	return displaced
+}
+
+// failing returns the names of the checks that the store fails.
+func failing(t *testing.T, open func() *mutant) []string {
+	t.Helper()
+	var failed []string
+	for _, check := range Checks() {
+		synctest.Test(t, func(t *testing.T) {
+			m := open()
+			m.now = time.Now()
+			m.tickets = map[convcache.Key][]convcache.Ticket{}
+			if err := check.Run(t.Context(), Harness{Store: m, Advance: m.advance}); err != nil {
+				failed = append(failed, check.Name)
+			}
+		})
+	}
+	return failed
+}
+
+func TestChecks_PassForAStoreThatKeepsTheContract(t *testing.T) {
+	if failed := failing(t, func() *mutant { return &mutant{} }); len(failed) != 0 {
+		t.Errorf("failing checks: got %q, want none", failed)
+	}
+}
+
+func TestChecks_FailForEachBrokenClause(t *testing.T) {
+	for _, tc := range []struct {
+		check string
+		open  func() *mutant
+	}{
+		{"of 32 takers one gets the ticket", func() *mutant { return &mutant{getThenDelete: true} }},
+		{"a ticket is taken until its deadline", func() *mutant { return &mutant{takesExpired: true} }},
+		{"a ticket is found until its deadline", func() *mutant { return &mutant{peeksExpired: true} }},
+		{"expired branches are not shown beside others", func() *mutant { return &mutant{peeksExpired: true} }},
+		{"a ticket is found until its deadline", func() *mutant { return &mutant{lateDeadline: true} }},
+		{"a ticket is taken until its deadline", func() *mutant { return &mutant{lateDeadline: true} }},
+		{"a fifth branch displaces the oldest", func() *mutant { return &mutant{growsForever: true} }},
+		{"a fifth branch displaces the oldest", func() *mutant { return &mutant{dropsSilently: true} }},
+		{"the same history displaces the older ticket", func() *mutant { return &mutant{keepsSameHistory: true} }},
+		{"tickets without history do not displace each other", func() *mutant { return &mutant{allSameHistory: true} }},
+		{"the same ticket put twice is there once", func() *mutant { return &mutant{handsBackItself: true} }},
+		{"branches are shown newest first", func() *mutant { return &mutant{oldestFirst: true} }},
+		{"taking one ticket leaves the others", func() *mutant { return &mutant{takeEmpties: true} }},
+		{"conversations do not see each other", func() *mutant { return &mutant{oneConversation: true} }},
+		{"params are the bytes that were put", func() *mutant { return &mutant{aliases: true} }},
+		{"a put-back cannot live longer", func() *mutant { return &mutant{newLife: true} }},
+		{"a put-back keeps id and deadline", func() *mutant { return &mutant{newID: true} }},
+		{"an ended context changes nothing", func() *mutant { return &mutant{ignoresContext: true} }},
+		{"no time left stores nothing", func() *mutant { return &mutant{storesExpired: true} }},
+	} {
+		if failed := failing(t, tc.open); !slices.Contains(failed, tc.check) {
+			t.Errorf("mutant %+v: failing checks: got %q, want %q among them", tc.open(), failed, tc.check)
+		}
+	}
+}

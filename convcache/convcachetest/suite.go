@@ -1,0 +1,173 @@
+package convcachetest
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+)
+
+// Store is what a turn needs of a ticket store.
+type Store interface {
+	// Peek returns the usable branches, newest first: Found, Empty, Expired or Unavailable.
+	Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome)
+	// Take removes and returns exactly one ticket: Taken, Consumed, Expired or Unavailable.
+	Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
+	// Put stores a ticket and returns those it removed: Stored, Expired, Refused or Unavailable.
+	Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome)
+}
+
+// Harness is an empty store with room for a hundred tickets, and its clock.
+type Harness struct {
+	Store Store
+	// Advance moves the store's clock on.
+	Advance func(time.Duration)
+}
+
+// Check is one clause of the contract. Run returns what the store does instead.
+type Check struct {
+	Name string
+	Run  func(context.Context, Harness) error
+}
+
+// Checks returns the whole contract.
+func Checks() []Check {
+	return []Check{
+		{"a ticket put is found and taken whole", checkRoundTrip},
+		{"an unknown conversation is empty", checkUnknown},
+		{"a ticket is taken once", checkTakenOnce},
+		{"of 32 takers one gets the ticket", checkConcurrentTakers},
+		{"taking one ticket leaves the others", checkTakeLeavesOthers},
+		{"taking an unknown ticket leaves the others", checkTakeUnknown},
+		{"conversations do not see each other", checkKeysApart},
+		{"a ticket is found until its deadline", checkExpiryAtPeek},
+		{"a ticket is taken until its deadline", checkExpiryAtTake},
+		{"expired branches are not shown beside others", checkExpiredBesideFresh},
+		{"no time left stores nothing", checkNoTimeLeft},
+		{"branches are shown newest first", checkNewestFirst},
+		{"a fifth branch displaces the oldest", checkFifthBranch},
+		{"the same history displaces the older ticket", checkSameHistory},
+		{"tickets without history do not displace each other", checkNoHistory},
+		{"the same ticket put twice is there once", checkPutTwice},
+		{"expired tickets are not handed back", checkExpiredNotDisplaced},
+		{"a put-back keeps id and deadline", checkPutBack},
+		{"a put-back cannot live longer", checkPutBackNoLonger},
+		{"params are the bytes that were put", checkParamsCopied},
+		{"an ended context changes nothing", checkContextEnded},
+	}
+}
+
+// Run checks a store against the contract, each check on a store that open has just made.
+func Run(t *testing.T, open func(t *testing.T) Harness) {
+	t.Helper()
+	for _, check := range Checks() {
+		t.Run(check.Name, func(t *testing.T) {
+			if err := check.Run(t.Context(), open(t)); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// client drives one conversation of a store and remembers the first surprise, so that a check reads
+// as the sequence of calls that it is.
+type client struct {
+	store Store
+	key   convcache.Key
+	err   error
+}
+
+func newClient(h Harness) *client {
+	return &client{store: h.Store, key: convcache.Key{1, 2, 3}}
+}
+
+// wrong records the first surprise.
+func (c *client) wrong(format string, args ...any) {
+	if c.err == nil {
+		c.err = fmt.Errorf(format, args...)
+	}
+}
+
+// put stores a ticket, which must succeed, and compares what it displaced.
+func (c *client) put(ctx context.Context, t convcache.Ticket, ttl time.Duration, displaced ...convcache.Ticket) {
+	got, outcome := c.store.Put(ctx, c.key, t, ttl)
+	if outcome != convcache.Stored {
+		c.wrong("put: outcome: got %v, want %v", outcome, convcache.Stored)
+	}
+	if len(got) != len(displaced) {
+		c.wrong("put: displaced: got %d tickets, want %d", len(got), len(displaced))
+		return
+	}
+	for i := range got {
+		if err := sameTicket(got[i], displaced[i]); err != nil {
+			c.wrong("put: displaced ticket %d: %w", i, err)
+		}
+	}
+}
+
+// take takes a ticket and compares the outcome, and what was taken with what was put.
+func (c *client) take(ctx context.Context, t convcache.Ticket, want convcache.Outcome) convcache.Ticket {
+	got, outcome := c.store.Take(ctx, c.key, t.ID)
+	switch {
+	case outcome != want:
+		c.wrong("take: outcome: got %v, want %v", outcome, want)
+	case outcome == convcache.Taken:
+		if err := sameTicket(got, t); err != nil {
+			c.wrong("take: %w", err)
+		}
+	case got.Params != nil || got.ID != convcache.TicketID{}:
+		c.wrong("take: got a ticket with outcome %v", outcome)
+	}
+	return got
+}
+
+// peek looks and compares the outcome and the branches.
+func (c *client) peek(ctx context.Context, want convcache.Outcome, tickets ...convcache.Ticket) []convcache.Branch {
+	got, outcome := c.store.Peek(ctx, c.key)
+	if outcome != want {
+		c.wrong("peek: outcome: got %v, want %v", outcome, want)
+	}
+	if len(got) != len(tickets) {
+		c.wrong("peek: got %d branches, want %d", len(got), len(tickets))
+		return nil
+	}
+	for i, b := range got {
+		want := tickets[i].Branch()
+		want.Deadline = b.Deadline // the store's to set
+		if b != want {
+			c.wrong("peek: branch %d: got %+v, want %+v", i, b, want)
+		}
+	}
+	return got
+}
+
+// sameTicket compares all that a store must keep. The deadline is the store's to set.
+func sameTicket(got, want convcache.Ticket) error {
+	b := want.Branch()
+	b.Deadline = got.Deadline
+	switch {
+	case got.Branch() != b:
+		return fmt.Errorf("got %+v, want %+v", got.Branch(), b)
+	case string(got.Params) != string(want.Params):
+		return fmt.Errorf("params: got %q, want %q", got.Params, want.Params)
+	case !got.CaughtUp.Equal(want.CaughtUp):
+		return fmt.Errorf("caught up: got %v, want %v", got.CaughtUp, want.CaughtUp)
+	}
+	return nil
+}
+
+// ticket returns a ticket unlike those of other numbers.
+func ticket(n int) convcache.Ticket {
+	return convcache.Ticket{
+		ID:        convcache.NewTicketID(),
+		History:   convcache.Digest{byte(n), 0xff},
+		Covers:    2 * n,
+		HistoryOK: n%2 == 0,
+		Decode:    fmt.Sprintf("decode-%d", n),
+		Params:    fmt.Appendf(nil, `{ "remote_engine_id":"e%d", "n":1.0,"s":"\u00e9\/" }`, n),
+		Tokens:    100 + n,
+		CaughtUp:  time.Date(2026, time.November, 21, 12, 0, n, 0, time.UTC),
+	}
+}

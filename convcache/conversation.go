@@ -1,0 +1,45 @@
+package convcache
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+)
+
+// conversationVersion opens the input of every conversation key. A change of the fields or of their
+// order takes another version, so that old keys are not found rather than misread.
+const conversationVersion byte = 1
+
+// Identity is everything that tells one conversation from another. The id is the client's word; the
+// other fields keep equal ids apart where their KV must never meet.
+type Identity struct {
+	Tenant    string
+	Model     string
+	CacheSalt string
+	SubAgent  string
+	ID        string
+}
+
+// Key names a conversation in a store. It tells nothing about the identity it was made from.
+type Key [sha256.Size]byte
+
+// Conversation returns the key of the identity: HMAC-SHA256 over a version byte and the fields, each
+// after its length, so that no two identities give the same input.
+func (s Secret) Conversation(id Identity) Key {
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write([]byte{conversationVersion})
+	for _, field := range [...]string{id.Tenant, id.Model, id.CacheSalt, id.SubAgent, id.ID} {
+		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
+		mac.Write([]byte(field))
+	}
+	return Key(mac.Sum(nil))
+}
+
+// String returns the first 16 bytes in 22 characters of unpadded base64url, for store keys.
+func (k Key) String() string { return base64.RawURLEncoding.EncodeToString(k[:16]) }
+
+// Short returns the first 8 hex characters, for logs: enough to follow a conversation, too few to
+// look it up.
+func (k Key) Short() string { return hex.EncodeToString(k[:4]) }

@@ -1,0 +1,29 @@
+// Package convcache keeps what the last turns of a conversation left behind: the tickets by which a
+// prefill instance can read the KV blocks that a decode instance still holds.
+//
+// vLLM moves blocks by position and compares nothing, so a ticket used for another history, used
+// twice, or used too late gives a silently wrong answer. The package promises:
+//
+//   - A ticket is handed out at most once, ever (memory.go: Take is one critical section).
+//   - No ticket is handed out at or after its deadline, and putting one back never moves that
+//     deadline (memory.go; expiry.go removes what has passed it).
+//   - Two conversations never share a key unless tenant, model, cache salt, sub-agent and id are all
+//     equal, and no key tells any of them (conversation.go).
+//   - History.Extends says yes only for a request that begins with exactly what a ticket covers, in
+//     the same scope, and goes on after a border that a tokeniser keeps (history.go, text.go).
+//     What counts as the same JSON is in canonical.go, what counts as the same message in
+//     message.go.
+//   - Eligible says yes only for a reply that an honest echo should render to the tokens decode
+//     holds (eligible.go, arguments.go).
+//
+// It refuses to judge what it cannot read: invalid UTF-8, duplicate member names, nesting deeper
+// than 64 and anything that is not JSON are errors, which the caller answers with "no history
+// proof". Equal text is necessary for equal tokens and not sufficient: the history proof is the
+// weaker one, for engines that cannot show tokens.
+//
+// The caller is server, once before a turn's prefill leg (Peek, Take) and once before the client
+// sees the end of the stream (Put). Store operations return an Outcome and never an error: whatever
+// is not Found, Taken or Stored is a miss, and a miss costs time only. Losing every ticket, as a
+// restart does, costs one recomputation per conversation. The contract that every store keeps is
+// executable: package convcachetest.
+package convcache

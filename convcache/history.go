@@ -1,0 +1,117 @@
+package convcache
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"unicode/utf8"
+)
+
+// History is what a request says happened so far, as digests: of its scope and, for chat, of each
+// prefix that a ticket may cover. The zero History extends nothing.
+type History struct {
+	route route
+	// last digests the whole request: every message, or for text the scope alone.
+	last Digest
+	// messages counts the messages of a chat request.
+	messages int
+	// replies are the prefixes that end with an assistant message, the last message included.
+	replies []prefix
+	// prompt is the prompt of a text request.
+	prompt string
+}
+
+// prefix is a number of messages and the digest after them.
+type prefix struct {
+	covers int
+	digest Digest
+}
+
+// ChatHistory digests a chat request. scope holds the members that shape the prompt beside the
+// messages, in any order; messages is the raw JSON array.
+//
+// The digest is a chain, d0 = H(version, route, scope) and d(i+1) = H(d(i), message(i)), so one pass
+// serves tickets of every length. What cannot be read one way only is an error, and so is a request
+// whose reply does not become a message of its own: such a request proves nothing by its history.
+func ChatHistory(scope []Member, messages []byte) (History, error) {
+	d, err := scopeDigest(routeChat, scope)
+	if err != nil {
+		return History{}, err
+	}
+	h := History{route: routeChat}
+	if !utf8.Valid(messages) {
+		return History{}, fmt.Errorf("digest messages: %w", errNotUTF8)
+	}
+	c := canonical{in: messages}
+	if c.next() != '[' {
+		return History{}, fmt.Errorf("digest messages: %w", c.fault("want an array"))
+	}
+	err = c.elements(1, func() error {
+		assistant, err := c.message()
+		if err != nil {
+			return err
+		}
+		d = d.next(c.out)
+		h.messages++
+		if assistant {
+			h.replies = append(h.replies, prefix{covers: h.messages, digest: d})
+		}
+		return nil
+	})
+	if err == nil {
+		err = c.end()
+	}
+	if err != nil {
+		return History{}, fmt.Errorf("digest messages: %w", err)
+	}
+	h.last = d
+	return h, nil
+}
+
+// Extends says whether this request begins with exactly what the branch covers and continues it. It
+// is false for branches made where the history rules did not hold.
+//
+// Chat: the messages covered end with an assistant message, at least one follows, and the digests
+// agree. The special tokens of the template are the border that no token crosses. Text: see
+// extendsText.
+func (h History) Extends(b Branch) bool {
+	if !b.HistoryOK || b.Covers < 1 {
+		return false
+	}
+	switch h.route {
+	case routeChat:
+		return h.extendsChat(b)
+	case routeText:
+		return h.extendsText(b)
+	}
+	return false
+}
+
+func (h History) extendsChat(b Branch) bool {
+	if b.Covers >= h.messages {
+		return false
+	}
+	at, ok := slices.BinarySearchFunc(h.replies, b.Covers, func(p prefix, covers int) int {
+		return cmp.Compare(p.covers, covers)
+	})
+	return ok && h.replies[at].digest == b.History
+}
+
+// After returns the digest of this request followed by the reply, and what it covers: the number of
+// messages, or the bytes of prompt and completion. It is the History and Covers of the turn's
+// ticket. The zero History has the zero Digest.
+func (h History) After(reply Reply) (Digest, int) {
+	switch h.route {
+	case routeChat:
+		return h.last.next(reply.appendMessage(nil)), h.messages + 1
+	case routeText:
+		return h.last.text(h.prompt, reply.Text), len(h.prompt) + len(reply.Text)
+	}
+	return Digest{}, 0
+}
+
+// HasAssistant says whether a look-up can find anything: a chat request without an assistant message
+// opens its conversation. A text prompt does not tell, so any may hold an earlier completion.
+func (h History) HasAssistant() bool {
+	return h.route == routeText || len(h.replies) > 0
+}

@@ -1,0 +1,280 @@
+package convcache
+
+import (
+	"bytes"
+	"container/heap"
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/golang-lru/v2/simplelru"
+)
+
+// maxBranches is how many tickets one conversation keeps. Clients branch by regenerating and by
+// sub-agents under one id; each branch pins blocks on a decode instance, so few are kept.
+const maxBranches = 4
+
+// The bounds of a Memory whose config leaves them out.
+const (
+	defaultMaxEntries = 100_000
+	defaultMaxBytes   = 256 << 20
+)
+
+// MemoryConfig bounds a Memory.
+type MemoryConfig struct {
+	// MaxEntries is the most tickets kept, over all conversations. 0 or less means 100,000.
+	MaxEntries int
+	// MaxBytes is the most memory that tickets may take: for each, the length of its params and of
+	// its decode name, plus 512 for everything else. 0 or less means 256 MiB.
+	MaxBytes int64
+	// Now is the clock. nil means time.Now, whose monotonic reading makes deadlines immune to
+	// changes of the wall clock.
+	Now func() time.Time
+}
+
+// Memory keeps tickets in this process. All methods are safe for concurrent use. Beyond its bounds it
+// forgets expired tickets first, then whole conversations, least recently used first.
+type Memory struct {
+	now        func() time.Time
+	maxEntries int
+	maxBytes   int64
+
+	mu            sync.Mutex // guards everything below
+	conversations *simplelru.LRU[Key, *conversation]
+	expiry        expiryHeap // the same tickets by deadline
+	bytes         int64
+	evicted       uint64
+	evictedStale  uint64
+}
+
+// conversation is what Memory keeps under one key: at least one ticket, newest first.
+type conversation struct {
+	key      Key
+	branches []*stored
+}
+
+// stored is one ticket as Memory keeps it.
+type stored struct {
+	home   *conversation
+	ticket Ticket
+	heapAt int // its place in Memory.expiry
+}
+
+// ticketOverhead is what a ticket takes beside its params and the name of its decode instance, where
+// it is the only one of its conversation: ticket, list, LRU element, map entry, heap slot. Measured
+// (BenchmarkMemory_Footprint): 417 bytes among 100,000; the rest is for size classes.
+const ticketOverhead = 512
+
+// weight is what the ticket counts against MaxBytes.
+func (s *stored) weight() int64 {
+	return int64(len(s.ticket.Params)+len(s.ticket.Decode)) + ticketOverhead
+}
+
+// usable says whether the ticket may still be handed out. The deadline itself is too late.
+func (s *stored) usable(now time.Time) bool { return now.Before(s.ticket.Deadline) }
+
+// NewMemory returns an empty store. Run removes what expires.
+func NewMemory(cfg MemoryConfig) *Memory {
+	if cfg.MaxEntries <= 0 {
+		cfg.MaxEntries = defaultMaxEntries
+	}
+	if cfg.MaxBytes <= 0 {
+		cfg.MaxBytes = defaultMaxBytes
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	m := &Memory{now: cfg.Now, maxEntries: cfg.MaxEntries, maxBytes: cfg.MaxBytes}
+	// No conversation is without a ticket, so one place more than tickets are allowed keeps the LRU
+	// from evicting by itself, past our accounts. Its only error is a size below one.
+	m.conversations, _ = simplelru.NewLRU[Key, *conversation](cfg.MaxEntries+1, nil)
+	return m
+}
+
+// Peek returns the usable branches of a conversation, newest first, and Found; Expired when all that
+// is there has passed its deadline; Empty when nothing is there; Unavailable when ctx has ended.
+func (m *Memory) Peek(ctx context.Context, key Key) ([]Branch, Outcome) {
+	if ctx.Err() != nil {
+		return nil, Unavailable
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, ok := m.conversations.Get(key)
+	if !ok {
+		return nil, Empty
+	}
+	now := m.now()
+	branches := make([]Branch, 0, len(c.branches))
+	for _, s := range c.branches {
+		if s.usable(now) {
+			branches = append(branches, s.ticket.Branch())
+		}
+	}
+	if len(branches) == 0 {
+		return nil, Expired
+	}
+	return branches, Found
+}
+
+// Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not
+// there any more, Expired that its deadline had passed and that it is gone now, Unavailable that ctx
+// has ended and nothing was done.
+//
+// Looking and removing are one critical section. As two, this happens: (1) turn A finds the ticket,
+// (2) turn B finds it, (3) A removes it, (4) B removes nothing and both send it to prefill.
+func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome) {
+	if ctx.Err() != nil {
+		return Ticket{}, Unavailable
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	c, ok := m.conversations.Get(key)
+	if !ok {
+		return Ticket{}, Consumed
+	}
+	at := slices.IndexFunc(c.branches, func(s *stored) bool { return s.ticket.ID == id })
+	if at < 0 {
+		return Ticket{}, Consumed
+	}
+	s := c.branches[at]
+	emptied := m.remove(s)
+	if !s.usable(m.now()) {
+		if emptied {
+			m.evictedStale++
+		}
+		return Ticket{}, Expired
+	}
+	return s.ticket, Taken
+}
+
+// Put keeps the ticket for ttl, or until the deadline that it already carries if that is sooner, as
+// the newest branch of the conversation, and returns Stored. It copies Params. A ticket that is
+// there under the same id is replaced.
+//
+// What it removed to make room is the caller's, as if taken: the branch with the same history, the
+// oldest of five, and conversations beyond the bounds. Tickets past their deadline are dropped
+// instead: their blocks are about to be freed without us.
+//
+// Nothing is stored or removed when it returns Expired (no time left), Refused (the ticket alone
+// exceeds MaxBytes) or Unavailable (ctx has ended).
+func (m *Memory) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
+	if ctx.Err() != nil {
+		return nil, Unavailable
+	}
+	s := &stored{ticket: t}
+	s.ticket.Params = bytes.Clone(t.Params)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	now := m.now()
+	s.ticket.Deadline = now.Add(ttl)
+	if !t.Deadline.IsZero() && t.Deadline.Before(s.ticket.Deadline) {
+		s.ticket.Deadline = t.Deadline
+	}
+	if !s.usable(now) {
+		return nil, Expired
+	}
+	if s.weight() > m.maxBytes {
+		return nil, Refused
+	}
+	displaced := m.makeRoom(key, s.ticket, now)
+	m.add(key, s)
+	return append(displaced, m.shrink(s.home, now)...), Stored
+}
+
+// makeRoom removes from the conversation what t replaces, and returns what of it is still usable.
+func (m *Memory) makeRoom(key Key, t Ticket, now time.Time) []Ticket {
+	c, ok := m.conversations.Peek(key)
+	if !ok {
+		return nil
+	}
+	var displaced []Ticket
+	kept := 0
+	for _, old := range slices.Clone(c.branches) {
+		switch {
+		case old.ticket.ID == t.ID || !old.usable(now):
+			m.remove(old)
+		case sameHistory(old.ticket, t) || kept == maxBranches-1:
+			m.remove(old)
+			displaced = append(displaced, old.ticket)
+		default:
+			kept++
+		}
+	}
+	return displaced
+}
+
+// sameHistory says whether two tickets cover the same text. Tickets without a history, whose digest
+// is zero, have nothing in common.
+func sameHistory(a, b Ticket) bool {
+	return a.History == b.History && a.History != Digest{}
+}
+
+// shrink brings the store within its bounds and returns what it removed that is still usable. It
+// never removes the newest branch of latest, the conversation just added to: that ticket fits alone.
+func (m *Memory) shrink(latest *conversation, now time.Time) []Ticket {
+	var displaced []Ticket
+	for len(m.expiry) > m.maxEntries || m.bytes > m.maxBytes {
+		if first := m.expiry[0]; !first.usable(now) {
+			if m.remove(first) {
+				m.evictedStale++
+			}
+			continue
+		}
+		_, oldest, _ := m.conversations.GetOldest()
+		leaving := slices.Clone(oldest.branches)
+		if oldest == latest {
+			leaving = leaving[len(leaving)-1:] // only this conversation is left
+		} else {
+			m.evicted++
+		}
+		for _, s := range leaving {
+			m.remove(s)
+			if s.usable(now) {
+				displaced = append(displaced, s.ticket)
+			}
+		}
+	}
+	return displaced
+}
+
+// add makes s the newest branch of the conversation, and that the most recently used one.
+func (m *Memory) add(key Key, s *stored) {
+	c, ok := m.conversations.Get(key)
+	if !ok {
+		c = &conversation{key: key}
+		m.conversations.Add(key, c)
+	}
+	s.home = c
+	c.branches = slices.Insert(c.branches, 0, s)
+	heap.Push(&m.expiry, s)
+	m.bytes += s.weight()
+}
+
+// remove takes s out of the store and says whether its conversation is gone with it.
+func (m *Memory) remove(s *stored) (emptied bool) {
+	heap.Remove(&m.expiry, s.heapAt)
+	m.bytes -= s.weight()
+	c := s.home
+	c.branches = slices.DeleteFunc(c.branches, func(other *stored) bool { return other == s })
+	if len(c.branches) > 0 {
+		return false
+	}
+	m.conversations.Remove(c.key)
+	return true
+}
+
+// Len returns the number of conversations, those included whose tickets have expired but are not
+// removed yet.
+func (m *Memory) Len() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.conversations.Len()
+}
+
+// Evicted returns how many conversations were forgotten because of the bounds.
+func (m *Memory) Evicted() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.evicted
+}

@@ -1,0 +1,49 @@
+package convcache
+
+// Outcome says how a store operation ended. All but Found, Taken and Stored are misses.
+type Outcome int
+
+// The outcomes. The zero value is a miss, so that an outcome nobody set grants nothing.
+const (
+	// Unavailable: the store did not answer within ctx, or ctx had ended before. From every method;
+	// after it the caller must assume a ticket to take as spent and a ticket to put as not stored.
+	Unavailable Outcome = iota
+	// Found: at least one usable branch. From Peek.
+	Found
+	// Taken: the ticket is the caller's, and nobody else's from now on. From Take.
+	Taken
+	// Stored: the ticket can be found and taken until its deadline. From Put.
+	Stored
+	// Empty: nothing is kept for the conversation. From Peek.
+	Empty
+	// Expired: everything there has passed its deadline (Peek), the ticket has, and is gone (Take),
+	// or it would have from the start, and is not stored (Put).
+	Expired
+	// Consumed: the ticket is not there any more. From Take.
+	Consumed
+	// Refused: the ticket alone is larger than the store may grow, and is not stored. From Put.
+	Refused
+)
+
+// String returns the outcome in lower case, for logs and metrics.
+func (o Outcome) String() string {
+	switch o {
+	case Unavailable:
+		return "unavailable"
+	case Found:
+		return "found"
+	case Taken:
+		return "taken"
+	case Stored:
+		return "stored"
+	case Empty:
+		return "empty"
+	case Expired:
+		return "expired"
+	case Consumed:
+		return "consumed"
+	case Refused:
+		return "refused"
+	}
+	return "unknown"
+}

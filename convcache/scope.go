@@ -1,0 +1,110 @@
+package convcache
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+)
+
+// Member is a top-level member of a request: its decoded name and its raw JSON value.
+type Member struct {
+	Name  string
+	Value []byte
+}
+
+// Digest is a SHA-256 sum over a scope and the text it was rendered with. The zero Digest stands for
+// no history.
+type Digest [sha256.Size]byte
+
+// historyVersion opens the input of every digest chain. A change of what is digested, or of how,
+// takes another version, so that replicas of two versions miss each other's tickets.
+const historyVersion byte = 1
+
+// route keeps chat and text apart: their digests count different things.
+type route byte
+
+const (
+	routeChat route = 'c'
+	routeText route = 't'
+)
+
+var (
+	errNotUTF8   = errors.New("invalid UTF-8")
+	errNoReply   = errors.New("the reply is not rendered as a message of its own")
+	errTwoScopes = errors.New("scope member given twice")
+)
+
+// scopeDigest digests the route and the members in order of their names. A null member is one that
+// is absent: vLLM's request classes have None for both.
+func scopeDigest(r route, scope []Member) (Digest, error) {
+	scope = slices.Clone(scope)
+	slices.SortFunc(scope, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
+	input := []byte{historyVersion, byte(r)}
+	for i, m := range scope {
+		if i > 0 && scope[i-1].Name == m.Name {
+			return Digest{}, fmt.Errorf("digest %q: %w", m.Name, errTwoScopes)
+		}
+		encoded, err := encodeScope(m)
+		if err != nil {
+			return Digest{}, fmt.Errorf("digest %q: %w", m.Name, err)
+		}
+		if encoded[0] == tagNull {
+			continue
+		}
+		if !ownMessage(m, encoded[0]) {
+			return Digest{}, fmt.Errorf("digest %q: %w", m.Name, errNoReply)
+		}
+		input = appendString(input, m.Name)
+		input = append(input, encoded...)
+	}
+	return sha256.Sum256(input), nil
+}
+
+// encodeScope returns the encoding of the member's value, in which the order of members counts.
+func encodeScope(m Member) ([]byte, error) {
+	if !utf8.Valid(m.Value) {
+		return nil, errNotUTF8
+	}
+	c := canonical{in: m.Value, out: make([]byte, 0, len(m.Value)+stringHead)}
+	if err := c.value(inOrder, 0); err != nil {
+		return nil, err
+	}
+	return c.out, c.end()
+}
+
+// The parameters of a chat template that decide whether the reply becomes a message.
+const (
+	continueFinal = "continue_final_message"
+	addGeneration = "add_generation_prompt"
+)
+
+// ownMessage refuses the two switches that break the border between request and reply. With
+// continue_final_message the reply belongs to the last message of the request, and without a
+// generation prompt it begins with the header of a message; the echo is rendered otherwise in both
+// cases. chat_template_kwargs override the two, so there their presence is enough to refuse.
+func ownMessage(m Member, tag byte) bool {
+	switch m.Name {
+	case continueFinal:
+		return tag == tagFalse
+	case addGeneration:
+		return tag == tagTrue
+	case "chat_template_kwargs":
+		return !gjson.GetBytes(m.Value, continueFinal).Exists() && !gjson.GetBytes(m.Value, addGeneration).Exists()
+	}
+	return true
+}
+
+// next returns the digest that follows d in the chain when the encoded message is appended.
+func (d Digest) next(message []byte) Digest {
+	h := sha256.New()
+	h.Write(d[:])
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(message))))
+	h.Write(message)
+	return Digest(h.Sum(nil))
+}

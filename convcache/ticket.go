@@ -1,0 +1,72 @@
+package convcache
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"time"
+)
+
+// TicketID names one ticket among all that were ever made.
+type TicketID [16]byte
+
+// NewTicketID returns a random id.
+func NewTicketID() TicketID {
+	var id TicketID
+	rand.Read(id[:]) // since Go 1.24 it fills the slice or ends the process
+	return id
+}
+
+// String returns the id as 32 hex characters.
+func (id TicketID) String() string { return hex.EncodeToString(id[:]) }
+
+// Ticket is the right to read, once, the KV blocks that a decode instance holds for the end of a
+// turn.
+type Ticket struct {
+	// ID is made with NewTicketID when the ticket is, and kept when it is put back.
+	ID TicketID
+	// History digests what the blocks cover: scope, prompt and reply. The zero Digest means that the
+	// request could not be read for its history; it equals no other.
+	History Digest
+	// Covers is the number of messages that History covers, the reply included, or for a text
+	// completion the bytes of prompt and completion.
+	Covers int
+	// HistoryOK says that the history rules held when the ticket was made. History look-ups see no
+	// other tickets.
+	HistoryOK bool
+	// Decode names the instance that holds the blocks.
+	Decode string
+	// Params is decode's kv_transfer_params, raw JSON. Stores copy it on the way in.
+	Params []byte
+	// Tokens is remote_num_tokens, the tokens whose KV the blocks hold.
+	Tokens int
+	// CaughtUp is the last moment at which the reader was caught up with decode. The age of a hit
+	// counts from here.
+	CaughtUp time.Time
+	// Deadline is the moment from which the ticket must not be used. Put sets it, and never to later
+	// than it already was.
+	Deadline time.Time
+}
+
+// Branch is what a look-up tells of a ticket without taking it.
+type Branch struct {
+	ID        TicketID
+	History   Digest
+	Covers    int
+	HistoryOK bool
+	Tokens    int
+	Decode    string
+	Deadline  time.Time
+}
+
+// Branch returns the part of the ticket that a look-up may tell.
+func (t Ticket) Branch() Branch {
+	return Branch{
+		ID:        t.ID,
+		History:   t.History,
+		Covers:    t.Covers,
+		HistoryOK: t.HistoryOK,
+		Tokens:    t.Tokens,
+		Decode:    t.Decode,
+		Deadline:  t.Deadline,
+	}
+}
