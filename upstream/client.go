@@ -1,0 +1,309 @@
+package upstream
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/tidwall/gjson"
+)
+
+// Bounds of what is read from an engine besides a decode stream.
+const (
+	// maxPrefillAnswer holds params of 1 MiB and the ids of a prompt of a
+	// million tokens.
+	maxPrefillAnswer = 16 << 20
+	maxErrorBody     = 64 << 10
+	maxErrorMessage  = 2 << 10
+)
+
+// ClientConfig configures a Client.
+type ClientConfig struct {
+	// DialTimeout bounds the connection set-up of each leg.
+	DialTimeout time.Duration
+	// Key is sent to every engine as a bearer token, unless the leg brings its
+	// own authorization. Empty sends none.
+	Key string
+}
+
+// Client sends legs to instances. It is safe for concurrent use.
+type Client struct {
+	http *http.Client
+	key  string
+}
+
+// NewClient returns a client; Close releases its idle connections.
+func NewClient(cfg ClientConfig) *Client {
+	return &Client{
+		key: cfg.Key,
+		http: &http.Client{
+			Transport:     newTransport(cfg.DialTimeout),
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}
+}
+
+// Close drops idle connections.
+func (c *Client) Close() { c.http.CloseIdleConnections() }
+
+// Leg is one upstream call of a turn.
+type Leg struct {
+	Instance *Instance
+	API      API
+	// Body is the complete JSON body. It is released as soon as it is written.
+	Body []byte
+	// RequestID becomes X-Request-Id; vLLM builds the response id and
+	// remote_request_id from it.
+	RequestID string
+	// Authorization replaces the client's configured key when not empty.
+	Authorization string
+}
+
+// PrefillAnswer is what a prefill leg gave.
+type PrefillAnswer struct {
+	// Params is the raw value of kv_transfer_params, nil if absent or null.
+	Params []byte
+	// Usage is the raw value of usage, nil if absent.
+	Usage []byte
+}
+
+// Prefill runs a prefill leg and reads its answer whole. Errors are *LegError;
+// the context's cause tells which time limit ended the leg.
+func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
+	resp, err := c.do(ctx, leg)
+	if err != nil {
+		return PrefillAnswer{}, err
+	}
+	defer resp.Body.Close()
+	body, err := ReadAll(resp.Body, maxPrefillAnswer)
+	if err != nil {
+		kind := Broken
+		if errors.Is(err, ErrAnswerTooLarge) {
+			kind = Garbage
+		}
+		return PrefillAnswer{}, leg.failure(ctx, kind, err)
+	}
+	if !gjson.ValidBytes(body) || !gjson.ParseBytes(body).IsObject() {
+		return PrefillAnswer{}, leg.failure(ctx, Garbage, errors.New("answer is not a JSON object"))
+	}
+	var answer PrefillAnswer
+	var failed gjson.Result
+	gjson.ParseBytes(body).ForEach(func(key, value gjson.Result) bool {
+		switch key.String() {
+		case "kv_transfer_params":
+			answer.Params = nil
+			if value.Type != gjson.Null {
+				answer.Params = []byte(value.Raw)
+			}
+		case "usage":
+			answer.Usage = []byte(value.Raw)
+		case "error":
+			failed = value
+		}
+		return true
+	})
+	if failed.Exists() && failed.Type != gjson.Null {
+		e := leg.failure(ctx, Status, nil)
+		e.Status = http.StatusInternalServerError
+		e.describe([]byte(`{"error":` + failed.Raw + `}`))
+		return PrefillAnswer{}, e
+	}
+	return answer, nil
+}
+
+// Decode runs a decode leg up to its response headers. The caller reads and
+// closes the body; only answers with status 200 and no content coding are
+// returned. Errors are *LegError.
+func (c *Client) Decode(ctx context.Context, leg Leg) (*http.Response, error) {
+	return c.do(ctx, leg)
+}
+
+// Get fetches a path of an instance, for health, models and metrics.
+func (c *Client) Get(ctx context.Context, instance *Instance, path, authorization string) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, instance.BaseURL+path, nil)
+	if err != nil {
+		return nil, fmt.Errorf("get %s: %w", path, err)
+	}
+	c.headers(req, authorization)
+	return c.http.Do(req)
+}
+
+// Post sends a small JSON body to a path of an instance and returns the answer's
+// body if its status is 200.
+func (c *Client) Post(ctx context.Context, instance *Instance, path string, body []byte, authorization string) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, instance.BaseURL+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("post %s: %w", path, err)
+	}
+	req.GetBody = nil
+	req.Header.Set("Content-Type", "application/json")
+	c.headers(req, authorization)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("post %s: %w", path, err)
+	}
+	defer resp.Body.Close()
+	answer, err := ReadAll(resp.Body, maxPrefillAnswer)
+	if err != nil {
+		return nil, fmt.Errorf("post %s: %w", path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("post %s: status %d", path, resp.StatusCode)
+	}
+	return answer, nil
+}
+
+// do sends a leg and returns its response if it is usable.
+func (c *Client) do(ctx context.Context, leg Leg) (*http.Response, error) {
+	var connected atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+	body := &legBody{rest: leg.Body}
+	size := int64(len(leg.Body))
+	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost,
+		leg.Instance.BaseURL+leg.API.Path(), body)
+	if err != nil {
+		return nil, leg.failure(ctx, Dial, err)
+	}
+	// No GetBody: net/http must not be able to repeat what may have been sent.
+	req.ContentLength = size
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("X-Request-Id", leg.RequestID)
+	c.headers(req, leg.Authorization)
+	resp, err := c.http.Do(req)
+	if err != nil {
+		kind := Broken
+		if !connected.Load() {
+			kind = Dial
+		}
+		return nil, leg.failure(ctx, kind, err)
+	}
+	if err := leg.usable(ctx, resp); err != nil {
+		resp.Body.Close()
+		return nil, err
+	}
+	return resp, nil
+}
+
+// headers sets the allow-list that every request to an engine carries. Nothing is
+// copied from a client's request.
+func (c *Client) headers(req *http.Request, authorization string) {
+	req.Header.Set("Accept-Encoding", "identity")
+	req.Header.Set("User-Agent", "carryover")
+	switch {
+	case authorization != "":
+		req.Header.Set("Authorization", authorization)
+	case c.key != "":
+		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+}
+
+// usable turns every answer that is not a plain 200 into an error.
+func (l Leg) usable(ctx context.Context, resp *http.Response) error {
+	if resp.StatusCode != http.StatusOK {
+		e := l.failure(ctx, Status, nil)
+		e.Status = resp.StatusCode
+		e.RetryAfter = resp.Header.Get("Retry-After")
+		body, err := ReadAll(resp.Body, maxErrorBody)
+		if err == nil {
+			e.describe(body)
+		}
+		return e
+	}
+	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" && media != "text/event-stream" {
+		return l.failure(ctx, Garbage, fmt.Errorf("content type %q", resp.Header.Get("Content-Type")))
+	}
+	return nil
+}
+
+// failure builds the error of a leg; a leg that our own time limit or the client
+// ended says so instead of blaming the connection.
+func (l Leg) failure(ctx context.Context, kind Kind, err error) *LegError {
+	e := &LegError{Role: l.Instance.Role, Instance: l.Instance.Name, Kind: kind, Sent: kind != Dial, Err: err}
+	if ctx.Err() == nil {
+		return e
+	}
+	e.Err = context.Cause(ctx)
+	if IsTimeout(e.Err) {
+		e.Kind = Timeout
+	} else {
+		e.Kind = Gone
+	}
+	return e
+}
+
+// IsTimeout reports whether err is one of this package's time limits.
+func IsTimeout(err error) bool {
+	return errors.Is(err, ErrPrefillTimeout) || errors.Is(err, ErrFirstByteTimeout) ||
+		errors.Is(err, ErrIdleTimeout) || errors.Is(err, ErrReuseTimeout)
+}
+
+// describe reads vLLM's error body, {"error":{"message","type","param","code"}},
+// the older flat form, or a string, tolerantly.
+func (e *LegError) describe(body []byte) {
+	if !gjson.ValidBytes(body) {
+		return
+	}
+	detail := gjson.GetBytes(body, "error")
+	if !detail.Exists() {
+		detail = gjson.ParseBytes(body)
+	}
+	if detail.Type == gjson.String {
+		e.Message = detail.String()
+	} else {
+		e.Message = detail.Get("message").String()
+		e.Type = detail.Get("type").String()
+		e.Param = detail.Get("param").String()
+	}
+	if len(e.Message) > maxErrorMessage {
+		e.Message = e.Message[:maxErrorMessage]
+	}
+}
+
+// ReadAll reads r to its end; more than limit bytes are ErrAnswerTooLarge.
+func ReadAll(r io.Reader, limit int64) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(body)) > limit {
+		return nil, ErrAnswerTooLarge
+	}
+	return body, nil
+}
+
+// legBody is a request body that lets go of its bytes when the transport closes
+// it. Without that a stream of minutes keeps its prompt in memory: the transport
+// holds the request until the response body ends.
+type legBody struct {
+	mu   sync.Mutex // guards rest: the transport may close while it still reads
+	rest []byte
+}
+
+// Read implements io.Reader.
+func (b *legBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (b *legBody) Close() error {
+	b.mu.Lock()
+	b.rest = nil
+	b.mu.Unlock()
+	return nil
+}

@@ -1,0 +1,22 @@
+// Package upstream is the engine side of Carryover: the vLLM instances, the
+// pool they are picked from, and the two legs of a turn.
+//
+// It promises that
+//
+//   - an upstream path, header and address are never derived from what a client
+//     sent: paths are constants per API, headers are built from an allow-list
+//     (client.go, transport.go), addresses come from the configuration;
+//   - members of a request or of kv_transfer_params that nobody needs to change
+//     reach the engine byte for byte (scan.go, rewrite.go, kvparams.go);
+//   - an error says whether any byte of the leg may have reached an engine
+//     ([LegError.Sent]), because that alone decides what may be tried again;
+//   - a leg ends when its context ends, and no goroutine outlives it.
+//
+// It refuses to follow redirects, to use proxies from the environment, to
+// decompress, and to let net/http repeat a request on its own.
+//
+// The package knows nothing of conversations, tickets or HTTP clients; package
+// server calls it. What a KV connector puts on the wire is in the sub-package
+// connector, how an instance is chosen in routing, and where instances come from
+// in discovery.
+package upstream

@@ -1,0 +1,95 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrNoInstance is returned by [Pool.Acquire] when every instance of the role is
+// excluded or none is configured.
+var ErrNoInstance = errors.New("no instance")
+
+// Timeouts are the causes with which a leg's context ends; errors.Is finds them
+// in a [LegError].
+var (
+	ErrPrefillTimeout   = errors.New("prefill time limit")
+	ErrFirstByteTimeout = errors.New("no first byte within the time limit")
+	ErrIdleTimeout      = errors.New("stream idle for longer than the time limit")
+	ErrReuseTimeout     = errors.New("no answer to a ticket within the time limit")
+	ErrAnswerTooLarge   = errors.New("answer larger than the limit")
+)
+
+// Kind says how a leg failed.
+type Kind int
+
+// The ways in which a leg fails.
+const (
+	// Dial: no connection; nothing was sent.
+	Dial Kind = iota + 1
+	// Timeout: one of our own time limits ended the leg.
+	Timeout
+	// Broken: the connection ended early, or the answer's framing is wrong.
+	Broken
+	// Status: the engine answered with a status other than 200.
+	Status
+	// Garbage: status 200 with a body that is not what the API promises.
+	Garbage
+	// KVLoad: decode accepted the request and could not load the KV cache.
+	KVLoad
+	// Gone: the client left, or this process is shutting down.
+	Gone
+)
+
+// String returns a lower-case word for logs.
+func (k Kind) String() string {
+	names := [...]string{"", "dial", "timeout", "broken", "status", "garbage", "kv_load", "gone"}
+	if k < Dial || int(k) >= len(names) {
+		return fmt.Sprintf("kind(%d)", int(k))
+	}
+	return names[k]
+}
+
+// LegError is the failure of one leg. Callers branch on Kind, Status and Sent.
+type LegError struct {
+	Role     Role
+	Instance string // for logs only; never shown to a client
+	Kind     Kind
+	// Sent is false only if no byte of the request can have reached an engine.
+	Sent bool
+	// Status, and what the engine's error body said, for Kind Status.
+	Status               int
+	Message, Type, Param string
+	RetryAfter           string
+	Err                  error
+}
+
+// Error names the leg, the instance and the failure.
+func (e *LegError) Error() string {
+	s := fmt.Sprintf("%s on %s: %s", e.Role, e.Instance, e.Kind)
+	if e.Status != 0 {
+		s += fmt.Sprintf(" %d", e.Status)
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s
+}
+
+// Unwrap returns the underlying error.
+func (e *LegError) Unwrap() error { return e.Err }
+
+// Retryable reports whether a fresh leg, with a new request id and without
+// previous KV, may succeed where this one failed: the connection broke, the
+// engine was overloaded or restarting, or it could not load KV. vLLM answers 500
+// to both a stale ticket and a failed KV load (kv_load_failure_policy "fail").
+func (e *LegError) Retryable() bool {
+	switch e.Kind {
+	case Dial, Broken, KVLoad:
+		return true
+	case Timeout:
+		return errors.Is(e.Err, ErrReuseTimeout)
+	case Status:
+		return e.Status == 500 || e.Status == 502 || e.Status == 503 || e.Status == 504
+	}
+	return false
+}

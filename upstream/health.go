@@ -1,0 +1,65 @@
+package upstream
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// The prober asks every instance every five seconds, as the probes of common
+// load balancers do, and gives each two seconds: vLLM answers /health from its
+// API server without queueing behind requests.
+const (
+	probeEvery = 5 * time.Second
+	probeLimit = 2 * time.Second
+)
+
+// Prober keeps the health of a pool's instances up to date.
+type Prober struct {
+	Pool   *Pool
+	Client *Client
+}
+
+// Run probes all instances at once and then every five seconds until ctx ends.
+// It returns nil.
+func (p *Prober) Run(ctx context.Context) error {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		p.probeAll(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (p *Prober) probeAll(ctx context.Context) {
+	var group sync.WaitGroup
+	for _, role := range []Role{RolePrefill, RoleDecode} {
+		for _, instance := range p.Pool.Instances(role) {
+			group.Go(func() {
+				healthy := p.probe(ctx, instance)
+				if ctx.Err() == nil {
+					p.Pool.setHealth(instance.Role, instance.Name, healthy)
+				}
+			})
+		}
+	}
+	group.Wait()
+}
+
+func (p *Prober) probe(ctx context.Context, instance *Instance) bool {
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	resp, err := p.Client.Get(ctx, instance, "/health", "")
+	if err != nil {
+		return false
+	}
+	defer resp.Body.Close()
+	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 4096))
+	return err == nil && resp.StatusCode == http.StatusOK
+}

@@ -1,0 +1,74 @@
+package upstream
+
+import (
+	"fmt"
+	"net"
+	"net/url"
+	"strings"
+	"time"
+)
+
+// Role is the phase of inference that an instance serves.
+type Role int
+
+// The two roles of a disaggregated deployment.
+const (
+	RolePrefill Role = iota + 1
+	RoleDecode
+)
+
+// String returns "prefill" or "decode".
+func (r Role) String() string {
+	switch r {
+	case RolePrefill:
+		return "prefill"
+	case RoleDecode:
+		return "decode"
+	}
+	return fmt.Sprintf("role(%d)", int(r))
+}
+
+// Instance is one vLLM server as it was configured. Its live state (in flight,
+// up or down) belongs to [Pool], so that an Instance can be compared and kept.
+type Instance struct {
+	// Name is unique within a role; it appears in logs and never reaches a
+	// client.
+	Name string
+	// BaseURL is scheme and authority, without a trailing slash.
+	BaseURL string
+	// Role is the phase that the instance serves.
+	Role Role
+	// KVHost is the policy for remote_host in this instance's
+	// kv_transfer_params: "auto", "pin" or a fixed host; see [ResolveHost].
+	KVHost string
+	// KVTTL is decoder_kv_blocks_ttl of a decode instance: how long it keeps the
+	// blocks of a finished request (480 s in vLLM unless configured). Zero for
+	// prefill instances.
+	KVTTL time.Duration
+}
+
+// NewInstance returns the instance at rawURL (http or https, host, no path). The
+// name defaults to the authority.
+func NewInstance(role Role, name, rawURL string) (Instance, error) {
+	u, err := url.Parse(rawURL)
+	if err != nil {
+		return Instance{}, fmt.Errorf("%s instance: %w", role, err)
+	}
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
+		return Instance{}, fmt.Errorf("%s instance %q: want http(s)://host:port", role, rawURL)
+	}
+	if name == "" {
+		name = u.Host
+	}
+	return Instance{Name: name, BaseURL: u.Scheme + "://" + u.Host, Role: role, KVHost: "auto"}, nil
+}
+
+// Host returns the host of the instance without port and without the brackets of
+// an IPv6 literal, which is how vLLM spells remote_host.
+func (i Instance) Host() string {
+	_, authority, _ := strings.Cut(i.BaseURL, "://")
+	if host, _, err := net.SplitHostPort(authority); err == nil {
+		return host
+	}
+	return strings.Trim(authority, "[]")
+}

@@ -1,0 +1,459 @@
+package upstream
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Params as vLLM 0.32 answers them on turn 1, spacing as in the wire format.
+const (
+	handover = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3,4]],"remote_engine_id":"f2251df7-c3a5-4943-ac00-ee3a507905ee","remote_request_id":"chatcmpl-turn-1-a4741b7d","remote_host":"127.0.0.1","remote_port":5559,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":98,"remote_blocks_expiry_time":null,"transfer_mode":"pull","remote_prefill_cached_tokens":0}`
+	ticket   = `{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[1,2,3,4]],"remote_engine_id":"dc5d3032-7cfb-446f-86df-065c65f07550","remote_request_id":"chatcmpl-turn-1-a953744a","remote_host":"127.0.0.1","remote_port":5659,"tp_size":1,"dcp_size":1,"pp_size":1,"remote_num_tokens":109,"remote_blocks_expiry_time":3959.443628318,"transfer_mode":"pull"}`
+)
+
+// with replaces, adds or (value "") removes one member of params.
+func with(t testing.TB, params, name, value string) string {
+	t.Helper()
+	o, err := scanObject([]byte(params), nil)
+	if err != nil {
+		t.Fatalf("scan %s: %v", params, err)
+	}
+	var changes edits
+	if value == "" {
+		changes.remove(name)
+	} else {
+		changes.set(name, []byte(value))
+	}
+	return string(o.rewrite(changes))
+}
+
+func TestParams_RecordedAnswers(t *testing.T) {
+	p, err := ParseHandover([]byte(handover))
+	if err != nil {
+		t.Fatalf("handover: %v", err)
+	}
+	if got := string(p.Forward(Edit{})); got != handover {
+		t.Errorf("handover forwarded:\n got %s\nwant %s", got, handover)
+	}
+	p, err = ParseTicket([]byte(ticket))
+	if err != nil {
+		t.Fatalf("ticket: %v", err)
+	}
+	if got := string(p.Forward(Edit{Host: "127.0.0.1"})); got != ticket {
+		t.Errorf("ticket forwarded:\n got %s\nwant %s", got, ticket)
+	}
+	if p.EngineID() != "dc5d3032-7cfb-446f-86df-065c65f07550" || p.RequestID() != "chatcmpl-turn-1-a953744a" ||
+		p.Host() != "127.0.0.1" || p.Port() != 5659 || p.Tokens() != 109 || p.Groups() != 1 || p.Blocks() != 4 {
+		t.Errorf("got %q %q %q port %d, %d tokens, %d groups, %d blocks", p.EngineID(), p.RequestID(), p.Host(), p.Port(), p.Tokens(), p.Groups(), p.Blocks())
+	}
+}
+
+func TestParams_KeepsNoAlias(t *testing.T) {
+	raw := []byte(ticket)
+	p, err := ParseTicket(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(raw)
+	if got := string(p.Forward(Edit{})); got != ticket {
+		t.Errorf("after the caller's buffer was reused: got %q", got)
+	}
+}
+
+// memberRow is one value of one member and which parsers must accept it.
+type memberRow struct{ name, value, legal string }
+
+const (
+	both         = "both"
+	handoverOnly = "handover"
+	neither      = "neither"
+)
+
+func checkMembers(t *testing.T, rows []memberRow) {
+	t.Helper()
+	for _, row := range rows {
+		checkMember(t, row, handover, ParseHandover, row.legal != neither)
+		checkMember(t, row, ticket, ParseTicket, row.legal == both)
+	}
+}
+
+func checkMember(t *testing.T, row memberRow, params string, parse func([]byte) (*Params, error), want bool) {
+	t.Helper()
+	raw := with(t, params, row.name, row.value)
+	p, err := parse([]byte(raw))
+	if (err == nil) != want {
+		t.Errorf("%s=%.80s in %.40s: got error %v, want accepted %t", row.name, row.value, params, err, want)
+	}
+	if err == nil {
+		if got := string(p.Forward(Edit{})); got != raw {
+			t.Errorf("%s=%.80s: got %s forwarded, want %s", row.name, row.value, got, raw)
+		}
+		return
+	}
+	fault, ok := errors.AsType[*ParamsError](err)
+	if !ok || fault.Member != "" && fault.Member != row.name || !strings.Contains(err.Error(), "kv_transfer_params") {
+		t.Errorf("%s=%.80s: got error %v, want a *ParamsError that names it or the object", row.name, row.value, err)
+	}
+	if p != nil {
+		t.Errorf("%s=%.80s: got params beside error %v", row.name, row.value, err)
+	}
+}
+
+func TestParams_Texts(t *testing.T) {
+	long := strconv.Quote(strings.Repeat("x", 256))
+	longer := strconv.Quote(strings.Repeat("x", 257))
+	checkMembers(t, []memberRow{
+		{"remote_engine_id", long, both},
+		{"remote_engine_id", longer, neither},
+		{"remote_engine_id", `""`, neither},
+		{"remote_engine_id", `null`, neither},
+		{"remote_engine_id", ``, neither},
+		{"remote_engine_id", `7`, neither},
+		{"remote_engine_id", `"a b"`, neither},
+		{"remote_engine_id", `"a\u0000"`, neither},
+		{"remote_engine_id", `"a\u0041\/"`, both},
+		{"remote_engine_id", `"é"`, neither},
+		{"remote_engine_id", `"\ud800"`, neither},
+		{"remote_request_id", ``, neither},
+		{"remote_request_id", `["x"]`, neither},
+		{"remote_request_id", `"\u007f"`, neither},
+		{"remote_host", `""`, both},
+		{"remote_host", ``, neither},
+		{"remote_host", `null`, neither},
+		{"remote_host", `"a\r\nb"`, neither},
+		{"remote_host", `"::1"`, both},
+		{"transfer_mode", `"push"`, both},
+		{"transfer_mode", ``, both},
+		{"transfer_mode", `"steal"`, neither},
+		{"transfer_mode", `null`, neither},
+	})
+}
+
+func TestParams_Numbers(t *testing.T) {
+	checkMembers(t, []memberRow{
+		{"remote_port", ``, neither},
+		{"remote_port", `0`, neither},
+		{"remote_port", `1`, both},
+		{"remote_port", `65535`, both},
+		{"remote_port", `65536`, neither},
+		{"remote_port", `5600.0`, neither},
+		{"remote_port", `5.6e3`, neither},
+		{"remote_port", `-1`, neither},
+		{"remote_port", `"5600"`, neither},
+		{"remote_port", `true`, neither},
+		{"remote_port", `null`, neither},
+		{"remote_port", `99999999999999999999999999`, neither},
+		{"remote_num_tokens", `0`, handoverOnly},
+		{"remote_num_tokens", ``, handoverOnly},
+		{"remote_num_tokens", `null`, neither},
+		{"remote_num_tokens", `16777216`, both},
+		{"remote_num_tokens", `16777217`, neither},
+		{"remote_num_tokens", `-5`, neither},
+		{"remote_num_tokens", `-0`, neither},
+		{"remote_num_tokens", `1e2`, neither},
+		{"tp_size", ``, both},
+		{"tp_size", `1024`, both},
+		{"tp_size", `1025`, neither},
+		{"tp_size", `0`, neither},
+		{"tp_size", `null`, neither},
+		{"dcp_size", `"1"`, neither},
+		{"pp_size", `8`, both},
+		{"pp_size", `2.5`, neither},
+		{"remote_blocks_expiry_time", ``, both},
+		{"remote_blocks_expiry_time", `0.10000000000000000555e1`, both},
+		{"remote_blocks_expiry_time", `-3`, both},
+		{"remote_blocks_expiry_time", `"3"`, neither},
+		{"remote_blocks_expiry_time", `[3]`, neither},
+	})
+}
+
+func TestParams_Blocks(t *testing.T) {
+	checkMembers(t, []memberRow{
+		{"remote_block_ids", `[]`, handoverOnly},
+		{"remote_block_ids", `[[]]`, handoverOnly},
+		{"remote_block_ids", `[[],[]]`, handoverOnly},
+		{"remote_block_ids", ` [ [ 0 , 2147483647 ] , [ ] ] `, both},
+		{"remote_block_ids", `[7,8,9]`, both},
+		{"remote_block_ids", `[2147483648]`, neither},
+		{"remote_block_ids", `[99999999999999999999999999999999]`, neither},
+		{"remote_block_ids", `[-1]`, neither},
+		{"remote_block_ids", `[1.0]`, neither},
+		{"remote_block_ids", `[1e3]`, neither},
+		{"remote_block_ids", `["1"]`, neither},
+		{"remote_block_ids", `[true]`, neither},
+		{"remote_block_ids", `[[1],2]`, neither},
+		{"remote_block_ids", `[1,[2]]`, neither},
+		{"remote_block_ids", `[[[1]]]`, neither},
+		{"remote_block_ids", `{}`, neither},
+		{"remote_block_ids", `null`, neither},
+		{"remote_block_ids", ``, neither},
+		{"remote_block_ids", `[01]`, neither},
+		{"remote_block_ids", `[1,]`, neither},
+		{"remote_block_ids", `[[1],]`, neither},
+		{"remote_block_ids", `[[1]2]`, neither},
+		{"remote_block_ids", `[1 2]`, neither},
+	})
+}
+
+func TestParams_FlagsAndUnknownMembers(t *testing.T) {
+	checkMembers(t, []memberRow{
+		{"do_remote_prefill", ``, neither},
+		{"do_remote_prefill", `"true"`, neither},
+		{"do_remote_prefill", `1`, neither},
+		{"do_remote_prefill", `[true]`, neither},
+		{"do_remote_decode", `null`, neither},
+		{"do_remote_decode", ``, neither},
+		{"do_remote_decode", `"false"`, neither},
+		{"something_new", `{"deep":[[[[[1e999]]]]],"a":9007199254740993,"\u0061":"\u00e9<"}`, both},
+		{"something_new", strings.Repeat("[", 63) + strings.Repeat("]", 63), both},
+		{"something_new", strings.Repeat("[", 64) + strings.Repeat("]", 64), neither},
+		{"something_new", `NaN`, neither},
+	})
+}
+
+func TestParams_OnlyBlocksNeedTheOwner(t *testing.T) {
+	const empty = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[]],"remote_engine_id":null,"remote_port":null}`
+	if _, err := ParseHandover([]byte(empty)); err != nil {
+		t.Errorf("hand-over without blocks: got %v, want it accepted", err)
+	}
+	full := strings.Replace(empty, "[[]]", "[[1]]", 1)
+	if _, err := ParseHandover([]byte(full)); err == nil {
+		t.Error("hand-over with blocks and no owner: got it accepted")
+	}
+}
+
+func TestParams_RefusesOtherTexts(t *testing.T) {
+	for _, raw := range []string{
+		``, `null`, `[]`, `"x"`, `{}`, ticket + `x`, ticket[:len(ticket)-1], "\xef\xbb\xbf" + ticket,
+		strings.Replace(ticket, `"tp_size":1`, `"tp_size":1,"remote_host":"evil"`, 1),
+		strings.Replace(ticket, `"tp_size":1`, `"tp_size":1,"remote_\u0068ost":"evil"`, 1),
+		strings.Replace(ticket, `"127.0.0.1"`, "\"\xff\"", 1),
+		with(t, ticket, "pad", strconv.Quote(strings.Repeat("x", MaxParams))),
+		handover,
+	} {
+		if _, err := ParseTicket([]byte(raw)); err == nil {
+			t.Errorf("ticket %.60q (%d bytes): got it accepted", raw, len(raw))
+		}
+	}
+	if _, err := ParseHandover([]byte(ticket)); err == nil {
+		t.Error("a ticket as hand-over: got it accepted")
+	}
+}
+
+func TestParams_Forward(t *testing.T) {
+	tail := `,"output_token_ids":[1,2],"prompt_\u0074oken_ids":[3], "new" : 1.50}`
+	p, err := ParseTicket([]byte(ticket[:len(ticket)-1] + tail))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := strings.Replace(ticket[:len(ticket)-1], `"127.0.0.1"`, `"fd00::1"`, 1) + `, "new" : 1.50}`
+	if got := string(p.Forward(Edit{Host: "fd00::1"})); got != want {
+		t.Errorf("forwarded:\n got %s\nwant %s", got, want)
+	}
+	if got := string(p.Forward(Edit{Host: `a"b`})); !json.Valid([]byte(got)) {
+		t.Errorf("a host with a quote: got invalid JSON %s", got)
+	}
+}
+
+func TestTemplateParams(t *testing.T) {
+	var got map[string]any
+	if err := json.Unmarshal(TemplateParams(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if len(got) != 6 || got["do_remote_decode"] != true || got["do_remote_prefill"] != false || got["remote_block_ids"] != nil {
+		t.Errorf("got %v, want the two flags and four nulls", got)
+	}
+}
+
+func TestResolveHost(t *testing.T) {
+	for _, row := range []struct{ policy, engine, instance, want string }{
+		{"auto", "10.0.0.7", "decode-0", "10.0.0.7"},
+		{"auto", "127.0.0.1", "decode-0", "127.0.0.1"},
+		{"", "10.0.0.7", "decode-0", "10.0.0.7"},
+		{"auto", "", "decode-0", "decode-0"},
+		{"auto", "localhost", "decode-0", "decode-0"},
+		{"auto", "LocalHost", "decode-0", "decode-0"},
+		{"auto", "0.0.0.0", "decode-0", "decode-0"},
+		{"auto", "::", "[fd00::2]", "fd00::2"},
+		{"auto", "fd00::1", "fd00::2", "fd00::1"},
+		{"pin", "10.0.0.7", "decode-0", "decode-0"},
+		{"pin", "10.0.0.7", "[::1]", "::1"},
+		{"kv.internal", "10.0.0.7", "decode-0", "kv.internal"},
+		{"[fd00::9]", "10.0.0.7", "decode-0", "fd00::9"},
+	} {
+		if got := ResolveHost(row.policy, row.engine, row.instance); got != row.want {
+			t.Errorf("ResolveHost(%q, %q, %q): got %q, want %q", row.policy, row.engine, row.instance, got, row.want)
+		}
+	}
+}
+
+// legalParams is the reference for FuzzParams: the same rules over decoded JSON.
+func legalParams(raw []byte, handover bool) bool {
+	members, ok := referenceMembers(raw)
+	if !ok || len(raw) > MaxParams {
+		return false
+	}
+	decoded := map[string]any{}
+	for _, m := range members {
+		decoder := json.NewDecoder(bytes.NewReader(m.raw))
+		decoder.UseNumber()
+		var value any
+		if decoder.Decode(&value) != nil {
+			return false
+		}
+		decoded[m.name] = value
+	}
+	whole := func(value any, low, high int64) bool {
+		number, isNumber := value.(json.Number)
+		n, err := strconv.ParseInt(string(number), 10, 64)
+		return isNumber && err == nil && n >= low && n <= high
+	}
+	blocks, ok := referenceBlocks(decoded["remote_block_ids"], whole)
+	if !ok || decoded["do_remote_prefill"] != handover || decoded["do_remote_decode"] != !handover {
+		return false
+	}
+	owner := blocks > 0
+	for _, name := range []string{"remote_engine_id", "remote_request_id", "remote_host"} {
+		value, isText := decoded[name].(string)
+		switch {
+		case decoded[name] == nil && !owner:
+		case !isText || len(value) > 256 || value == "" && name != "remote_host":
+			return false
+		}
+		for _, r := range value {
+			if r < 0x21 || r > 0x7e {
+				return false
+			}
+		}
+	}
+	if port := decoded["remote_port"]; !(port == nil && !owner) && !whole(port, 1, 65535) {
+		return false
+	}
+	tokens, given := decoded["remote_num_tokens"]
+	if given && !whole(tokens, 0, 16<<20) || !handover && (blocks == 0 || !whole(tokens, 1, 16<<20)) {
+		return false
+	}
+	for _, name := range []string{"tp_size", "dcp_size", "pp_size"} {
+		if value, given := decoded[name]; given && !whole(value, 1, 1024) {
+			return false
+		}
+	}
+	if mode, given := decoded["transfer_mode"]; given && mode != "pull" && mode != "push" {
+		return false
+	}
+	_, isNumber := decoded["remote_blocks_expiry_time"].(json.Number)
+	return isNumber || decoded["remote_blocks_expiry_time"] == nil
+}
+
+func referenceBlocks(value any, whole func(any, int64, int64) bool) (n int, ok bool) {
+	list, ok := value.([]any)
+	if !ok {
+		return 0, false
+	}
+	nested := 0
+	for _, element := range list {
+		ids := []any{element}
+		if group, isList := element.([]any); isList {
+			nested++
+			ids = group
+		}
+		for _, id := range ids {
+			if !whole(id, 0, 1<<31-1) {
+				return 0, false
+			}
+		}
+		n += len(ids)
+	}
+	return n, nested == 0 || nested == len(list)
+}
+
+func FuzzParams(f *testing.F) {
+	f.Add([]byte(handover))
+	f.Add([]byte(ticket))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		for _, side := range []struct {
+			handover bool
+			parse    func([]byte) (*Params, error)
+		}{{true, ParseHandover}, {false, ParseTicket}} {
+			p, err := side.parse(raw)
+			if want := legalParams(raw, side.handover); (err == nil) != want {
+				t.Fatalf("handover %t of %q: got error %v, want accepted %t", side.handover, raw, err, want)
+			}
+			if err != nil {
+				continue
+			}
+			members, _ := referenceMembers(raw)
+			var want []rawMember
+			for _, m := range members {
+				switch m.name {
+				case "output_token_ids", "prompt_token_ids":
+					continue
+				case "remote_host":
+					m.raw = []byte(`"h"`)
+				}
+				want = append(want, m)
+			}
+			if p.body.find("remote_host") == nil {
+				want = append(want, rawMember{"remote_host", []byte(`"h"`)})
+			}
+			compareMembers(t, p.Forward(Edit{Host: "h"}), want)
+			if len(members) == len(want) && !bytes.Equal(p.Forward(Edit{}), raw) {
+				t.Fatalf("nothing to edit: got %q, want %q", p.Forward(Edit{}), raw)
+			}
+		}
+	})
+}
+
+func TestParams_Recordings(t *testing.T) {
+	// Every params object of the corpus that an engine sent must be readable by
+	// exactly one of the two parsers.
+	entries, err := os.ReadDir("testdata/fuzz/FuzzParams")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for _, entry := range entries {
+		if !strings.HasPrefix(entry.Name(), "vllm-") {
+			continue
+		}
+		raw := corpusBytes(t, "testdata/fuzz/FuzzParams/"+entry.Name())
+		_, handoverErr := ParseHandover(raw)
+		_, ticketErr := ParseTicket(raw)
+		if (handoverErr == nil) == (ticketErr == nil) {
+			t.Errorf("%s: got hand-over error %v and ticket error %v, want exactly one", entry.Name(), handoverErr, ticketErr)
+		}
+		seen++
+	}
+	if seen < 5 {
+		t.Errorf("got %d recorded params, want at least 5", seen)
+	}
+}
+
+func BenchmarkParams(b *testing.B) {
+	var ids strings.Builder
+	ids.WriteString("[[")
+	for i := 0; ids.Len() < 100_000; i++ {
+		if i > 0 {
+			ids.WriteByte(',')
+		}
+		ids.WriteString(strconv.Itoa(10_000 + i*7%90_000))
+	}
+	ids.WriteString("]]")
+	raw := []byte(with(b, ticket, "remote_block_ids", ids.String()))
+	b.Run("100KB", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		b.ReportAllocs()
+		for b.Loop() {
+			p, err := ParseTicket(raw)
+			if err != nil {
+				b.Fatal(err)
+			}
+			p.Forward(Edit{Host: "decode-0"})
+		}
+	})
+}

@@ -1,0 +1,228 @@
+package upstream
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+func mustParse(t testing.TB, api API, body string) *Request {
+	t.Helper()
+	r, err := ParseRequest(api, []byte(body))
+	if err != nil {
+		t.Fatalf("parse %.80s: %v", body, err)
+	}
+	return r
+}
+
+func TestParseRequest_Refuses(t *testing.T) {
+	for _, row := range []struct{ body, param, code string }{
+		{`{"stream":"true"}`, "stream", "invalid_type"},
+		{`{"stream":1}`, "stream", "invalid_type"},
+		{`{"n":"2"}`, "n", "invalid_type"},
+		{`{"n":1.0}`, "n", "invalid_type"},
+		{`{"n":1e0}`, "n", "invalid_type"},
+		{`{"n":true}`, "n", "invalid_type"},
+		{`{"model":7}`, "model", "invalid_type"},
+		{`{"model":["m"]}`, "model", "invalid_type"},
+		{`{"model":"\ud800"}`, "model", "invalid_type"},
+		{`{"mod\u0065l":7}`, "model", "invalid_type"},
+		{`{"a":1,"a":2}`, "a", "duplicate_key"},
+		{`{"a":`, "", "invalid_json"},
+		{"{\"secret\":\"\xff\"}", "", "invalid_utf8"},
+	} {
+		_, err := ParseRequest(Chat, []byte(row.body))
+		bad, ok := errors.AsType[*BadRequestError](err)
+		if !ok || bad.Param != row.param || bad.Code != row.code || bad.Error() == "" {
+			t.Errorf("%q: got %v, want param %q, code %q", row.body, err, row.param, row.code)
+		}
+		if err != nil && strings.Contains(err.Error(), "secret") {
+			t.Errorf("%q: the message repeats the body: %v", row.body, err)
+		}
+	}
+}
+
+func TestAPI_PathIsConstant(t *testing.T) {
+	if got := Chat.Path() + " " + Text.Path(); got != "/v1/chat/completions /v1/completions" {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestRequest_Accessors(t *testing.T) {
+	const body = `{"model":"a\u002fb","stream":true,"n":null,"max_tokens":7,"max_completion_tokens":9,"messages":[{"role":"user"}],"seed":9007199254740993,"user":"é","none":null}`
+	r := mustParse(t, Chat, body)
+	if r.Model() != "a/b" || !r.Stream() || r.N() != 1 || r.Size() != len(body) || r.API() != Chat {
+		t.Errorf("got model %q, stream %t, n %d, size %d, api %d", r.Model(), r.Stream(), r.N(), r.Size(), r.API())
+	}
+	if got := string(r.Messages()); got != `[{"role":"user"}]` {
+		t.Errorf("messages: got %s", got)
+	}
+	if n, ok := r.MaxTokens(); n != 9 || !ok {
+		t.Errorf("chat max tokens: got %d, %t, want 9", n, ok)
+	}
+	if n, ok := mustParse(t, Text, body).MaxTokens(); n != 7 || !ok {
+		t.Errorf("text max tokens: got %d, %t, want 7", n, ok)
+	}
+	if _, ok := mustParse(t, Text, `{"max_tokens":"7"}`).MaxTokens(); ok {
+		t.Error("max_tokens as a string: got ok")
+	}
+	if raw, ok := r.Member("seed"); string(raw) != "9007199254740993" || !ok {
+		t.Errorf("seed: got %s, %t", raw, ok)
+	}
+	if raw, ok := r.Member("absent"); raw != nil || ok {
+		t.Errorf("absent: got %s, %t", raw, ok)
+	}
+	if user, ok := r.String("user"); user != "é" || !ok {
+		t.Errorf("user: got %q, %t", user, ok)
+	}
+	if _, ok := r.String("seed"); ok {
+		t.Error("seed as a string: got ok")
+	}
+	if !r.Has("none") || r.Has("absent") {
+		t.Errorf("Has: got none %t, absent %t", r.Has("none"), r.Has("absent"))
+	}
+}
+
+func TestRequest_RemoveHidesFromReadersAndLegs(t *testing.T) {
+	r := mustParse(t, Chat, `{"conversation_id":"c","model":"m","request_id":"r"}`)
+	r.Remove("conversation_id")
+	r.Remove("request_id")
+	r.Remove("absent")
+	var names []string
+	for name := range r.Members() {
+		names = append(names, name)
+	}
+	if fmt.Sprint(names) != "[model]" || r.Has("request_id") {
+		t.Errorf("got members %v, want [model]", names)
+	}
+	if got := string(r.DecodeBody(DecodeEdit{})); got != `{"model":"m"}` {
+		t.Errorf("decode body: got %s", got)
+	}
+	for range r.Members() {
+		break
+	}
+}
+
+func TestRequest_Prompt(t *testing.T) {
+	for _, row := range []struct {
+		body string
+		want PromptKind
+	}{
+		{`{}`, PromptNone},
+		{`{"prompt":null}`, PromptNone},
+		{`{"prompt":{}}`, PromptNone},
+		{`{"prompt":[]}`, PromptNone},
+		{`{"prompt":[ ]}`, PromptNone},
+		{`{"prompt":[null]}`, PromptNone},
+		{`{"prompt":"x"}`, PromptText},
+		{`{"prompt":""}`, PromptText},
+		{`{"prompt":[1,2]}`, PromptTokens},
+		{`{"prompt":["a"]}`, PromptTextBatch},
+		{"{\"prompt\":[\n\"a\",\"b\"]}", PromptTextBatch},
+		{`{"prompt":[[1],[2]]}`, PromptTokensBatch},
+	} {
+		if got, _ := mustParse(t, Text, row.body).Prompt(); got != row.want {
+			t.Errorf("%s: got kind %d, want %d", row.body, got, row.want)
+		}
+	}
+}
+
+func TestRequest_Disaggregable(t *testing.T) {
+	for _, row := range []struct {
+		api  API
+		body string
+		want string
+	}{
+		{Chat, `{"n":1,"use_beam_search":false,"best_of":1,"truncate_prompt_tokens":null}`, ""},
+		{Chat, `{"n":null,"use_beam_search":null,"best_of":null}`, ""},
+		{Chat, `{"n":2}`, WhyN},
+		{Chat, `{"n":0}`, WhyN},
+		{Chat, `{"n":-1}`, WhyN},
+		{Chat, `{"n":99999999999999999999}`, WhyN},
+		{Chat, `{"best_of":2}`, WhyN},
+		{Text, `{"prompt":"x"}`, ""},
+		{Text, `{"prompt":[1,2]}`, ""},
+		{Text, `{"prompt":["x"]}`, WhyBatchPrompt},
+		{Text, `{"prompt":[[1]]}`, WhyBatchPrompt},
+		{Text, `{"prompt":"x","prompt_embeds":"AAAA"}`, WhyBatchPrompt},
+		{Chat, `{"prompt":["x"]}`, ""}, // an unknown member of a chat request
+		{Chat, `{"use_beam_search":true}`, WhyBeamSearch},
+		{Chat, `{"use_beam_search":"yes"}`, WhyBeamSearch},
+		{Text, `{"use_beam_search":1}`, WhyBeamSearch},
+		{Chat, `{"truncate_prompt_tokens":-1}`, WhyTruncate},
+		{Chat, `{"truncate_prompt_tokens":0}`, WhyTruncate},
+		{Chat, `{"truncate_prompt_tokens":"-1"}`, WhyTruncate},
+		{Chat, `{"truncate_prompt_tokens":100}`, ""},
+	} {
+		why, ok := mustParse(t, row.api, row.body).Disaggregable()
+		if why != row.want || ok != (row.want == "") {
+			t.Errorf("%s: got %q, %t, want %q", row.body, why, ok, row.want)
+		}
+	}
+}
+
+func TestRequest_Reusable(t *testing.T) {
+	part := func(part string) string {
+		return `{"messages":[{"role":"user","content":[{"type":"text","text":"see https://x.example \"url\" image_url"},` + part + `]}]}`
+	}
+	for _, row := range []struct{ body, want string }{
+		{`{"echo":false,"prompt_logprobs":null,"truncate_prompt_tokens":null}`, ""},
+		{`{"echo":true}`, WhyEcho},
+		{`{"echo":"true"}`, WhyEcho},
+		{`{"prompt_logprobs":0}`, WhyPromptLogprobs},
+		{`{"truncate_prompt_tokens":10}`, WhyTruncate},
+		{`{"messages":[{"role":"user","content":"https://x.example/a.png"}]}`, ""},
+		{`{"messages":[{"role":"user","content":"{\"image_url\":\"https://x.example\"}"}]}`, ""},
+		{part(`{"type":"text","text":"b"}`), ""},
+		{part(`{"type":"image_url","image_url":{"url":"data:image/png;base64,AAAA"}}`), ""},
+		{part(`{"type":"image_url","image_url":{"detail":"low","url":"DATA:image/png;base64,AAAA"}}`), ""},
+		{part(`{"type":"image_url","image_url":"data:image/png;base64,AAAA"}`), ""},
+		{part(`{"type":"input_audio","input_audio":{"data":"AAAA","format":"wav"}}`), ""},
+		{part(`{"type":"image_url","image_url":{"url":"https://x.example/a.png"}}`), WhyRemoteMedia},
+		{part(`{"type":"image_url","image_url":{"url":"HTTP://x.example/a.png"}}`), WhyRemoteMedia},
+		{part(`{"type":"image_url","image_url":{"url":"file:///a.png"}}`), WhyRemoteMedia},
+		{part(`{"image_url":"https://x.example/a.png"}`), WhyRemoteMedia},
+		{part(`{"image\u005furl":"https:\/\/x.example/a.png"}`), WhyRemoteMedia},
+		{part(`{"image\u005furl":{"\u0075rl":"https:\/\/x.example/a.png"}}`), WhyRemoteMedia},
+		{part(`{"type":"video_url","video_url":{"url":"\u0068ttps://x.example/v"}}`), WhyRemoteMedia},
+		{part(`{"type":"audio_url","audio_url":{"url" : "https://x.example/v"}}`), WhyRemoteMedia},
+		{part(`{"type":"image_url","image_url":null,"uuid":"a"}`), WhyRemoteMedia},
+		{part(`{"type":"image_url","uuid":"a"}`), WhyRemoteMedia},
+		{part(`{"type":"image_url","uuid":null,"image_url":{"url":"data:,x"}}`), ""},
+	} {
+		why, ok := mustParse(t, Chat, row.body).Reusable()
+		if why != row.want || ok != (row.want == "") {
+			t.Errorf("%s: got %q, %t, want %q", row.body, why, ok, row.want)
+		}
+	}
+}
+
+func TestRequest_HidesReasoning(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{}`: false, `{"include_reasoning":true}`: false, `{"include_reasoning":false}`: true, `{"include_reasoning":"no"}`: true,
+	} {
+		if got := mustParse(t, Chat, body).HidesReasoning(); got != want {
+			t.Errorf("%s: got %t, want %t", body, got, want)
+		}
+	}
+}
+
+func TestRequest_PromptScope(t *testing.T) {
+	r := mustParse(t, Chat, `{"model":"m","messages":[],"t\u006fols":[{"b":1,"a":2}],"temperature":0,"guided_json":{},"response_format":null,"cache_salt":"s","include_reasoning":true,"max_tokens":1}`)
+	if got, want := fmt.Sprintf("%s", r.PromptScope()), `[{tools [{"b":1,"a":2}]} {guided_json {}} {response_format null}]`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	all := []string{"tools", "tool_choice", "response_format", "chat_template", "chat_template_kwargs", "documents", "reasoning_effort",
+		"add_generation_prompt", "continue_final_message", "add_special_tokens", "mm_processor_kwargs", "media_io_kwargs",
+		"truncation_side", "truncate_prompt_tokens", "structured_outputs", "guided_regex", "functions", "function_call", "suffix"}
+	body := `{"` + strings.Join(all, `":0,"`) + `":0}`
+	if got := len(mustParse(t, Chat, body).PromptScope()); got != len(all) {
+		t.Errorf("got %d members in scope, want %d", got, len(all))
+	}
+	// A second look must not see what was removed.
+	r.Remove("tools")
+	if got := len(r.PromptScope()); got != 2 {
+		t.Errorf("after Remove: got %d members in scope, want 2", got)
+	}
+}

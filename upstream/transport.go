@@ -1,0 +1,33 @@
+package upstream
+
+import (
+	"net"
+	"net/http"
+	"time"
+)
+
+// idleFor is how long an unused connection is kept. vLLM's server (uvicorn)
+// closes idle connections after 5 s, and a request written into that moment is
+// lost, so ours go first.
+const idleFor = 4 * time.Second
+
+// newTransport returns the HTTP/1.1 transport to the engines. It follows no
+// proxy from the environment, asks for no compression, and keeps enough idle
+// connections for every turn in flight: net/http's default of two per host means
+// a new connection for nearly every leg.
+func newTransport(dial time.Duration) *http.Transport {
+	dialer := &net.Dialer{
+		Timeout:         dial,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3},
+	}
+	return &http.Transport{
+		DialContext:            dialer.DialContext,
+		TLSHandshakeTimeout:    dial,
+		MaxIdleConnsPerHost:    1024,
+		IdleConnTimeout:        idleFor,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+		WriteBufferSize:        4 << 10,
+		ReadBufferSize:         4 << 10,
+	}
+}

@@ -1,0 +1,123 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// script is a body that waits before each of its reads, and fails when the leg
+// ends, as a response body does.
+type script struct {
+	ctx   context.Context
+	waits []time.Duration
+}
+
+func (s *script) Read(p []byte) (int, error) {
+	if len(s.waits) == 0 {
+		return 0, io.EOF
+	}
+	wait := s.waits[0]
+	s.waits = s.waits[1:]
+	select {
+	case <-time.After(wait):
+		p[0] = 'x'
+		return 1, nil
+	case <-s.ctx.Done():
+		return 0, s.ctx.Err()
+	}
+}
+
+func (s *script) Close() error { return nil }
+
+func open(t *testing.T, firstByte, idle time.Duration, waits ...time.Duration) *Stream {
+	t.Helper()
+	ctx, stream := Guard(t.Context(), firstByte)
+	stream.Attach(&script{ctx: ctx, waits: waits}, idle)
+	t.Cleanup(func() { _ = stream.Close() })
+	return stream
+}
+
+func TestStream_EndsAfterItsLimits(t *testing.T) {
+	for name, tc := range map[string]struct {
+		waits []time.Duration
+		want  error
+		after time.Duration
+	}{
+		"first byte": {[]time.Duration{time.Hour}, ErrFirstByteTimeout, 10 * time.Second},
+		"idle":       {[]time.Duration{9 * time.Second, time.Hour}, ErrIdleTimeout, 14 * time.Second},
+		"neither":    {[]time.Duration{9 * time.Second, 4 * time.Second, 4 * time.Second}, nil, 17 * time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				_, err := io.ReadAll(open(t, 10*time.Second, 5*time.Second, tc.waits...))
+				if !errors.Is(err, tc.want) || time.Since(began) != tc.after {
+					t.Errorf("ended with %v after %v, want %v after %v", err, time.Since(began), tc.want, tc.after)
+				}
+			})
+		})
+	}
+}
+
+func TestStream_CaughtUpOnlyByReadsThatWaited(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stream := open(t, time.Minute, time.Minute, 3*time.Second, 0, 0)
+		attached := time.Now()
+		var b [1]byte
+		read := func() {
+			t.Helper()
+			if _, err := stream.Read(b[:]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		read()
+		if got := stream.CaughtUp(); !got.Equal(attached) {
+			t.Errorf("after a read of 3 s: %v after the headers, want the start of that read", got.Sub(attached))
+		}
+		// A slow client keeps us from reading for ten minutes; what is read then
+		// was there before.
+		<-time.After(10 * time.Minute)
+		read()
+		if got := stream.CaughtUp(); !got.Equal(attached) {
+			t.Errorf("a read that did not wait moved it by %v", got.Sub(attached))
+		}
+	})
+}
+
+func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
+	gone := errors.New("gone")
+	synctest.Test(t, func(t *testing.T) {
+		stream := open(t, time.Minute, time.Minute, 3*time.Second, time.Hour)
+		stream.Abandon(gone, 10*time.Second)
+		began := time.Now()
+		_, err := io.ReadAll(stream)
+		if !errors.Is(err, gone) || time.Since(began) != 3*time.Second {
+			t.Errorf("ended with %v after %v, want %v with the first byte", err, time.Since(began), gone)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		stream := open(t, time.Minute, time.Minute, time.Hour)
+		stream.Abandon(gone, 10*time.Second)
+		began := time.Now()
+		_, err := io.ReadAll(stream)
+		if err == nil || time.Since(began) != 10*time.Second {
+			t.Errorf("ended with %v after %v, want an error after the limit", err, time.Since(began))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		stream := open(t, time.Minute, time.Minute, time.Second, time.Hour)
+		var b [1]byte
+		if _, err := stream.Read(b[:]); err != nil {
+			t.Fatal(err)
+		}
+		stream.Abandon(gone, 10*time.Second)
+		began := time.Now()
+		if _, err := stream.Read(b[:]); !errors.Is(err, gone) || time.Since(began) != 0 {
+			t.Errorf("ended with %v after %v, want %v at once", err, time.Since(began), gone)
+		}
+	})
+}
