@@ -1,0 +1,196 @@
+package vllmsim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// apiRequest is the body of a chat or text completion; what the simulator does not model is ignored, as vLLM ignores
+// unknown members.
+type apiRequest struct {
+	Model               string                     `json:"model"`
+	Messages            *[]message                 `json:"messages"`
+	Prompt              json.RawMessage            `json:"prompt"`
+	Stream              bool                       `json:"stream"`
+	StreamOptions       *streamOptions             `json:"stream_options"`
+	MaxTokens           *int                       `json:"max_tokens"`
+	MaxCompletionTokens *int                       `json:"max_completion_tokens"`
+	MinTokens           int                        `json:"min_tokens"`
+	N                   *int                       `json:"n"`
+	Temperature         *float64                   `json:"temperature"`
+	Stop                json.RawMessage            `json:"stop"`
+	StopTokenIDs        []int32                    `json:"stop_token_ids"`
+	IgnoreEOS           bool                       `json:"ignore_eos"`
+	IncludeStop         bool                       `json:"include_stop_str_in_output"`
+	ReturnTokenIDs      bool                       `json:"return_token_ids"`
+	Logprobs            json.RawMessage            `json:"logprobs"`
+	TopLogprobs         int                        `json:"top_logprobs"`
+	Echo                bool                       `json:"echo"`
+	Tools               []json.RawMessage          `json:"tools"`
+	ToolChoice          json.RawMessage            `json:"tool_choice"`
+	ContinueFinal       bool                       `json:"continue_final_message"`
+	AddGenerationPrompt *bool                      `json:"add_generation_prompt"`
+	TemplateKwargs      map[string]json.RawMessage `json:"chat_template_kwargs"`
+	Documents           json.RawMessage            `json:"documents"`
+	ReasoningEffort     json.RawMessage            `json:"reasoning_effort"`
+	IncludeReasoning    *bool                      `json:"include_reasoning"`
+	CacheSalt           string                     `json:"cache_salt"`
+	RequestID           string                     `json:"request_id"`
+	BeamSearch          bool                       `json:"use_beam_search"`
+	ReturnTokenStrs     bool                       `json:"return_token_strs"`
+	KVTransferParams    json.RawMessage            `json:"kv_transfer_params"`
+
+	params *paramsIn
+	stops  []string
+	// logprobs is how many alternatives each token lists; -1: none asked for.
+	logprobs int
+}
+
+type streamOptions struct {
+	IncludeUsage         bool `json:"include_usage"`
+	ContinuousUsageStats bool `json:"continuous_usage_stats"`
+}
+
+// parseBody reads the members of a body. The errors are those of FastAPI and pydantic.
+func parseBody(raw []byte) (*apiRequest, error) {
+	r := &apiRequest{logprobs: -1}
+	err := json.Unmarshal(raw, r)
+	var syntax *json.SyntaxError
+	var kind *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax):
+		at := fmt.Sprintf("body.%d", max(0, syntax.Offset-1))
+		return nil, invalidBody(at, fmt.Sprintf("{'type': 'json_invalid', 'loc': '%s', 'msg': 'JSON decode error', 'input': '<dict of 0 items>'}", at))
+	case errors.As(err, &kind):
+		at := strings.TrimSuffix("body."+kind.Field, ".")
+		return nil, invalidBody(at, fmt.Sprintf("{'type': 'type_error', 'loc': '%s', 'msg': 'Input has a wrong type', 'input': '<%s>'}", at, kind.Value))
+	case err != nil:
+		return nil, invalidBody("body", "{'type': 'json_invalid', 'loc': 'body', 'msg': 'JSON decode error'}")
+	}
+	if r.stops, err = parseStops(r.Stop); err != nil {
+		return nil, err
+	}
+	if err := r.parseLogprobs(); err != nil {
+		return nil, err
+	}
+	r.params, err = parseParams(r.KVTransferParams)
+	return r, err
+}
+
+func parseStops(raw json.RawMessage) ([]string, error) {
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		return nil, nil
+	}
+	var one string
+	if json.Unmarshal(raw, &one) == nil {
+		return nonEmpty([]string{one}), nil
+	}
+	var list []string
+	if err := json.Unmarshal(raw, &list); err != nil {
+		return nil, invalidBody("body.stop", "{'type': 'list_type', 'loc': 'body.stop', 'msg': 'Input should be a valid list'}")
+	}
+	return nonEmpty(list), nil
+}
+
+func nonEmpty(list []string) []string {
+	var out []string
+	for _, s := range list {
+		if s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// parseLogprobs reads chat's boolean with top_logprobs and the number of text completions.
+func (r *apiRequest) parseLogprobs() error {
+	var asked *bool
+	var count *int
+	switch {
+	case len(r.Logprobs) == 0:
+	case json.Unmarshal(r.Logprobs, &asked) == nil:
+		if asked != nil && *asked {
+			r.logprobs = r.TopLogprobs
+		}
+	case json.Unmarshal(r.Logprobs, &count) == nil:
+		r.logprobs = *count
+	default:
+		return invalidBody("body.logprobs", "{'type': 'bool_parsing', 'loc': 'body.logprobs', 'msg': 'Input should be a valid boolean'}")
+	}
+	return nil
+}
+
+// children is n.
+func (r *apiRequest) children() int {
+	if r.N == nil {
+		return 1
+	}
+	return *r.N
+}
+
+// limit is the number of tokens to generate at most, or 0 when the request has none.
+func (r *apiRequest) limit() (value int, name string) {
+	switch {
+	case r.MaxCompletionTokens != nil:
+		return *r.MaxCompletionTokens, "max_completion_tokens"
+	case r.MaxTokens != nil:
+		return *r.MaxTokens, "max_tokens"
+	default:
+		return 0, ""
+	}
+}
+
+// validate checks what vLLM's request models check; it runs before the model name is looked up.
+func (r *apiRequest) validate(chat bool) error {
+	if chat && r.Messages == nil {
+		return invalidBody("body.messages", "{'type': 'missing', 'loc': 'body.messages', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
+	}
+	if !chat && (len(r.Prompt) == 0 || string(r.Prompt) == "null") {
+		return badRequest("prompt", "Either prompt or prompt_embeds must be provided and non-empty. (parameter=prompt)")
+	}
+	if r.StreamOptions != nil && !r.Stream {
+		return badRequest("stream_options", "Stream options can only be defined when `stream=True`. (parameter=stream_options)")
+	}
+	if r.ContinueFinal && (r.AddGenerationPrompt == nil || *r.AddGenerationPrompt) {
+		return badRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+	}
+	limit, name := r.limit()
+	switch {
+	case name != "" && limit < 1:
+		return badRequest(name, "max_tokens must be at least 1, got %d. (parameter=max_tokens, value=%d)", limit, limit)
+	case name != "" && r.MinTokens > limit:
+		return badRequest("min_tokens", "min_tokens must be less than or equal to max_tokens=%d, got %d. (parameter=min_tokens, value=%d)", limit, r.MinTokens, r.MinTokens)
+	case r.children() < 1:
+		return badRequest("n", "n must be at least 1, got %d. (parameter=n, value=%d)", r.children(), r.children())
+	case r.children() > 1 && r.Temperature != nil && *r.Temperature == 0:
+		return badRequest("n", "n must be 1 when using greedy sampling, got %d. (parameter=n, value=%d)", r.children(), r.children())
+	}
+	return nil
+}
+
+// conversation is what the chat template gets, for completions and for /tokenize alike. The chat endpoint moves
+// documents and reasoning_effort into the template's arguments; /tokenize does not know them.
+func (r *apiRequest) conversation(chatEndpoint bool) *conversation {
+	c := &conversation{
+		messages:      *r.Messages,
+		tools:         r.Tools,
+		kwargs:        map[string]json.RawMessage{},
+		generate:      r.AddGenerationPrompt == nil || *r.AddGenerationPrompt,
+		continueFinal: r.ContinueFinal,
+	}
+	for key, value := range r.TemplateKwargs {
+		c.kwargs[key] = value
+	}
+	if chatEndpoint {
+		if len(r.Documents) > 0 {
+			c.kwargs["documents"] = r.Documents
+		}
+		if len(r.ReasoningEffort) > 0 {
+			c.kwargs["reasoning_effort"] = r.ReasoningEffort
+		}
+	}
+	return c
+}

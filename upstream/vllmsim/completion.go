@@ -1,0 +1,288 @@
+package vllmsim
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+)
+
+// completion is one request of /v1/chat/completions or /v1/completions on its way through an engine.
+type completion struct {
+	instance *Instance
+	engine   *engine
+	request  *apiRequest
+	chat     bool
+	id       string // as the client sees it
+	created  int64
+	prompts  [][]int32
+	choices  []*choice
+	fault    *activeFault
+}
+
+// choice is one sequence: a child of n, or of a list of prompts.
+type choice struct {
+	index      int
+	prompt     []int32
+	engineReq  *request
+	run        *run
+	out        *output
+	ids        []int32
+	logprobs   []tokenLogprob
+	finish     string // empty while it goes on
+	stopReason any
+	params     *paramsOut
+}
+
+func (i *Instance) serveCompletion(w http.ResponseWriter, req *http.Request, f *activeFault) error {
+	r, err := readRequest(req)
+	if err != nil {
+		return err
+	}
+	chat := req.URL.Path == pathChat
+	if err := r.validate(chat); err != nil {
+		return err
+	}
+	e, err := i.engineFor(req)
+	if err != nil {
+		return err
+	}
+	c := &completion{instance: i, engine: e, request: r, chat: chat, created: time.Now().Unix(), fault: f}
+	if err := c.prepare(requestID(req, r)); err != nil {
+		e.rejected(r.params)
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	defer cancel(nil)
+	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
+	defer c.abandon(ctx)
+	if r.Stream {
+		return c.stream(ctx, w)
+	}
+	return c.respond(ctx, w)
+}
+
+// prepare renders the prompts and lays out the choices.
+func (c *completion) prepare(id string) error {
+	i, r := c.instance, c.request
+	if err := i.checkModel(r.Model); err != nil {
+		return err
+	}
+	c.id = "chatcmpl-" + id
+	var err error
+	if c.chat {
+		var ids []int32
+		ids, err = i.chatPrompt(r)
+		c.prompts = [][]int32{ids}
+	} else {
+		c.id = "cmpl-" + id
+		c.prompts, err = i.textPrompts(r.Prompt)
+	}
+	if err != nil {
+		return err
+	}
+	params := r.params
+	if r.BeamSearch {
+		params = nil // the beam search path has no KV transfer
+	}
+	for p, prompt := range c.prompts {
+		limit, err := i.outputLimit(r, prompt)
+		if err != nil {
+			return err
+		}
+		for n := range r.children() {
+			ch := &choice{index: len(c.choices), prompt: prompt, out: newOutput(i.tok, r, i.config().EmptyDeltas)}
+			ch.engineReq = &request{
+				id: c.engineID(p, n), prompt: prompt, salt: r.CacheSalt, params: params,
+				maxTokens: limit, minTokens: r.MinTokens, stopIDs: r.StopTokenIDs, ignoreEOS: r.IgnoreEOS, variant: n,
+			}
+			c.choices = append(c.choices, ch)
+		}
+	}
+	return nil
+}
+
+// advance samples one token of ch, starting its run if need be.
+func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
+	if ch.run == nil {
+		run, err := c.engine.start(ctx, ch.engineReq)
+		if err != nil {
+			return piece{}, err
+		}
+		ch.run = run
+	}
+	s, err := ch.run.next(ctx)
+	if err != nil {
+		return piece{}, err
+	}
+	ch.ids = append(ch.ids, s.id)
+	if c.request.logprobs >= 0 {
+		ch.logprobs = append(ch.logprobs, c.instance.tok.logprob(s.id, c.request.logprobs))
+	}
+	hidden := s.stopReason != nil && !c.request.IncludeStop
+	p := ch.out.push(s.id, s.finish != "", hidden)
+	switch {
+	case p.stop != nil:
+		// The detokenizer ends the answer. An engine that is not at its end itself is told to abort.
+		ch.finish, ch.stopReason = "stop", *p.stop
+		if s.finish == "" {
+			ch.run.abort()
+		}
+	case s.finish != "":
+		ch.finish, ch.stopReason = ch.out.finishReason(s.finish, namedTool(c.request.ToolChoice)), s.stopReason
+	}
+	ch.params = s.params
+	return p, nil
+}
+
+// abandon ends the runs that an error or a vanished client has left behind.
+func (c *completion) abandon(ctx context.Context) {
+	cause := context.Cause(ctx)
+	if cause == nil {
+		cause = errAborted
+	}
+	for _, ch := range c.choices {
+		if ch.run != nil {
+			ch.run.drop(cause)
+		}
+	}
+}
+
+// kvParams is what the answer as a whole carries: the last child of n > 1 to finish, or the first prompt of a list.
+// The blocks of the others stay pinned until their time is up (vllm#43509).
+func (c *completion) kvParams() *paramsOut {
+	if len(c.prompts) > 1 {
+		return c.choices[0].params
+	}
+	return c.choices[len(c.choices)-1].params
+}
+
+func (c *completion) usage() usage {
+	var u usage
+	for _, ch := range c.choices {
+		u.CompletionTokens += len(ch.ids)
+	}
+	for _, prompt := range c.prompts {
+		u.PromptTokens += len(prompt)
+	}
+	u.TotalTokens = u.PromptTokens + u.CompletionTokens
+	if c.instance.config().PromptTokensDetails {
+		u.PromptDetails = c.promptDetails()
+	}
+	return u
+}
+
+// promptDetails reports cached tokens as 0.32 does: what prefill said about itself, where a leg forwards that, and
+// otherwise what this engine found locally and read. Text completions leave created_cache_tokens null.
+func (c *completion) promptDetails() *promptDetails {
+	d := &promptDetails{}
+	created := 0
+	for _, ch := range c.choices {
+		if ch.run == nil {
+			continue
+		}
+		cached := ch.run.cachedTokens()
+		size := c.engine.cfg.BlockSize
+		created += max(0, len(ch.prompt)/size*size-cached)
+		d.CachedTokens += cached
+	}
+	if cached, ok := c.request.params.integer("remote_prefill_cached_tokens"); ok && c.request.params.decodes() {
+		d.CachedTokens = cached
+	}
+	if c.chat {
+		d.CreatedCacheTokens = &created
+	}
+	return d
+}
+
+// respond runs all choices and answers at the end.
+func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
+	for _, ch := range c.choices {
+		for ch.finish == "" {
+			if _, err := c.advance(ctx, ch); err != nil {
+				return c.failure(ctx, err)
+			}
+		}
+	}
+	params, err := c.fault.params(c.engine, c.kvParams())
+	if err != nil {
+		return err
+	}
+	if c.chat {
+		return writeJSON(w, http.StatusOK, c.chatAnswer(params))
+	}
+	return writeJSON(w, http.StatusOK, c.textAnswer(params))
+}
+
+// failure says what the client of a failed run gets: nothing when the connection is to go, else a 500.
+func (c *completion) failure(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errEngineDead) {
+		return errConnectionGone
+	}
+	return asAPIError(err)
+}
+
+func (c *completion) chatAnswer(params []byte) chatAnswer {
+	a := chatAnswer{
+		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.instance.config().Model,
+		SystemFingerprint: systemFingerprint, Usage: c.usage(), KVTransferParams: params,
+	}
+	if c.request.ReturnTokenIDs {
+		a.PromptTokenIDs = c.prompts[0]
+	}
+	for _, ch := range c.choices {
+		a.Choices = append(a.Choices, chatChoice{
+			Index: ch.index, Message: ch.message(c.request), Logprobs: c.chatLogprobs(ch.logprobs),
+			FinishReason: ch.finish, StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.ids),
+		})
+	}
+	return a
+}
+
+// message is the whole answer of a choice.
+func (ch *choice) message(r *apiRequest) chatMessage {
+	m := chatMessage{Role: "assistant", ToolCalls: ch.out.calls}
+	content := ch.out.content.String()
+	if r.Echo && r.ContinueFinal && len(*r.Messages) > 0 {
+		if final, err := (*r.Messages)[len(*r.Messages)-1].text(); err == nil {
+			content = final + content
+		}
+	}
+	reasoning := ch.out.reasoning.String()
+	if reasoning != "" && (r.IncludeReasoning == nil || *r.IncludeReasoning) {
+		m.Reasoning = &reasoning
+	}
+	if content != "" || len(m.ToolCalls) == 0 && reasoning == "" {
+		m.Content = &content
+	}
+	return m
+}
+
+func (c *completion) textAnswer(params []byte) textAnswer {
+	a := textAnswer{
+		ID: c.id, Object: "text_completion", Created: c.created, Model: c.instance.config().Model,
+		SystemFingerprint: systemFingerprint, Usage: c.usage(), KVTransferParams: params,
+	}
+	for _, ch := range c.choices {
+		text := ch.out.content.String()
+		if c.request.Echo {
+			text = c.instance.tok.decode(ch.prompt) + text
+		}
+		tc := textChoice{
+			Index: ch.index, Text: text, Logprobs: c.textLogprobs(ch.logprobs, 0), FinishReason: ch.finish,
+			StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.ids),
+		}
+		if c.request.ReturnTokenIDs {
+			tc.PromptTokenIDs = ch.prompt
+		}
+		a.Choices = append(a.Choices, tc)
+	}
+	return a
+}
+
+func (c *completion) idsIfAsked(ids []int32) []int32 {
+	if !c.request.ReturnTokenIDs {
+		return nil
+	}
+	return ids
+}

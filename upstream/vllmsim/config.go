@@ -1,0 +1,166 @@
+package vllmsim
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// Values of Config.LoadFailurePolicy.
+const (
+	PolicyFail      = "fail"
+	PolicyRecompute = "recompute"
+)
+
+// Values of Config.Params: where a stream carries kv_transfer_params.
+const (
+	ParamsFinish   = "finish"
+	ParamsUsage    = "usage"
+	ParamsSeparate = "separate"
+	ParamsNever    = "never"
+)
+
+// Values of Config.Sampling.
+const (
+	SamplingCanonical    = "canonical"
+	SamplingNoncanonical = "noncanonical"
+)
+
+// Values of Config.Template.
+const (
+	TemplateChatML         = "chatml"
+	TemplateStripReasoning = "strip_reasoning"
+	TemplateThinkingPrompt = "thinking_prompt"
+	TemplateTrim           = "trim"
+)
+
+// Config describes one simulated vLLM instance. Start from DefaultConfig; numbers, strings and durations left at zero
+// get their defaults from Start, but booleans do not, because false means something.
+type Config struct {
+	// Role is "prefill", "decode" or "both". It is a label for /_sim/stats only: as in vLLM, the request decides.
+	Role string `json:"role"`
+	// Model is the served model name, "sim" by default.
+	Model string `json:"model"`
+	// BlockSize is the number of tokens in a block, 16 by default.
+	BlockSize int `json:"block_size"`
+	// Blocks is the KV capacity, 8192 by default.
+	Blocks int `json:"blocks"`
+	// MaxModelLen is 131072 by default and never more than the blocks can hold.
+	MaxModelLen int `json:"max_model_len"`
+	// Bidirectional is bidirectional_kv_xfer: decode answers with params, prefill reads decode's blocks.
+	Bidirectional bool `json:"bidirectional"`
+	// RecomputeThreshold is kv_recompute_threshold, 64 by default: prefill computes fewer missing tokens itself.
+	RecomputeThreshold int `json:"recompute_threshold"`
+	// LoadFailurePolicy is kv_load_failure_policy; with "recompute" a failed load is never answered, as in 0.32.
+	LoadFailurePolicy string `json:"load_failure_policy"`
+	// Lease is kv_lease_duration of prefill's blocks, 30 s by default.
+	Lease time.Duration `json:"lease"`
+	// KVTTL is decoder_kv_blocks_ttl, 480 s by default.
+	KVTTL time.Duration `json:"kv_ttl"`
+	// TimeScale makes every engine clock run this much faster than the wall clock, 1 by default.
+	TimeScale float64 `json:"time_scale"`
+	// Params says which event of a stream carries the params. "usage" falls back to the finish chunk of a
+	// stream without include_usage. Stock vLLM is "never"; the default is "finish".
+	Params string `json:"params"`
+	// OutputTokenIDs adds output_token_ids to the params of a stream, as an engine plug-in can.
+	OutputTokenIDs bool `json:"output_token_ids"`
+	// Sampling is "canonical" (output re-tokenises to the sampled ids) or "noncanonical" (it never does).
+	Sampling string `json:"sampling"`
+	// Template is the chat template; see template.go.
+	Template string `json:"template"`
+	// PromptTokenIDs is support for kv_transfer_params.prompt_token_ids; false is an engine that ignores it.
+	PromptTokenIDs bool `json:"prompt_token_ids"`
+	// PromptTokensDetails is --enable-prompt-tokens-details.
+	PromptTokensDetails bool `json:"prompt_tokens_details"`
+	// RequestIDHeaders is --enable-request-id-headers.
+	RequestIDHeaders bool `json:"request_id_headers"`
+	// Render is --enable-scale-out.
+	Render bool `json:"render"`
+	// EmptyDeltas withholds the text of some tokens until the next, as a tool or reasoning parser does. With
+	// return_token_ids each of them is an event with an empty delta; without it there is no event.
+	EmptyDeltas bool `json:"empty_deltas"`
+	// APIKey is --api-key.
+	APIKey string `json:"api_key"`
+	// Timing is how long the engine takes; zero is as fast as possible.
+	Timing Timing `json:"timing"`
+	// Host is the host of the side channel, 127.0.0.1 by default.
+	Host string `json:"host"`
+	// DPRanks is the number of data-parallel engines behind the one HTTP port, 1 by default.
+	DPRanks int `json:"dp_ranks"`
+	// Seed stands for the weights: instances with equal seeds are the same model.
+	Seed uint64 `json:"seed"`
+}
+
+// Timing is the modelled cost of work, in engine time.
+type Timing struct {
+	PrefillPerToken  time.Duration `json:"prefill_per_token"`
+	TransferPerBlock time.Duration `json:"transfer_per_block"`
+	InterToken       time.Duration `json:"inter_token"`
+	Overhead         time.Duration `json:"overhead"`
+}
+
+// DefaultConfig is vLLM 0.32 with bidirectional transfer and a plug-in that puts params on the finish chunk.
+func DefaultConfig() Config {
+	c := Config{Bidirectional: true, PromptTokenIDs: true}
+	c.setDefaults()
+	return c
+}
+
+func (c *Config) setDefaults() {
+	orDefault(&c.Role, "both")
+	orDefault(&c.Model, "sim")
+	orDefault(&c.BlockSize, 16)
+	orDefault(&c.Blocks, 8192)
+	orDefault(&c.MaxModelLen, 131072)
+	c.MaxModelLen = min(c.MaxModelLen, c.Blocks*c.BlockSize)
+	orDefault(&c.RecomputeThreshold, 64)
+	orDefault(&c.LoadFailurePolicy, PolicyFail)
+	orDefault(&c.Lease, 30*time.Second)
+	orDefault(&c.KVTTL, 480*time.Second)
+	orDefault(&c.TimeScale, 1)
+	orDefault(&c.Params, ParamsFinish)
+	orDefault(&c.Sampling, SamplingCanonical)
+	orDefault(&c.Template, TemplateChatML)
+	orDefault(&c.Host, "127.0.0.1")
+	orDefault(&c.DPRanks, 1)
+}
+
+func orDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
+
+func (c *Config) validate() error {
+	return errors.Join(
+		oneOf("role", c.Role, "prefill", "decode", "both"),
+		oneOf("load_failure_policy", c.LoadFailurePolicy, PolicyFail, PolicyRecompute),
+		oneOf("params", c.Params, ParamsFinish, ParamsUsage, ParamsSeparate, ParamsNever),
+		oneOf("sampling", c.Sampling, SamplingCanonical, SamplingNoncanonical),
+		oneOf("template", c.Template, TemplateChatML, TemplateStripReasoning, TemplateThinkingPrompt, TemplateTrim),
+		positive("block_size", float64(c.BlockSize)),
+		positive("blocks", float64(c.Blocks)),
+		positive("max_model_len", float64(c.MaxModelLen)),
+		positive("recompute_threshold", float64(c.RecomputeThreshold)),
+		positive("lease", float64(c.Lease)),
+		positive("kv_ttl", float64(c.KVTTL)),
+		positive("time_scale", c.TimeScale),
+		positive("dp_ranks", float64(c.DPRanks)),
+	)
+}
+
+func oneOf(key, value string, accepted ...string) error {
+	if slices.Contains(accepted, value) {
+		return nil
+	}
+	return fmt.Errorf("%s %q: must be one of %q", key, value, accepted)
+}
+
+func positive(key string, value float64) error {
+	if value > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s %v: must be positive", key, value)
+}

@@ -1,0 +1,104 @@
+package vllmsim
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+)
+
+// Switches are the settings that may change while an instance runs; nil leaves one as it is.
+type Switches struct {
+	Bidirectional     *bool   `json:"bidirectional,omitempty"`
+	LoadFailurePolicy *string `json:"load_failure_policy,omitempty"`
+	Params            *string `json:"params,omitempty"`
+	OutputTokenIDs    *bool   `json:"output_token_ids,omitempty"`
+	Sampling          *string `json:"sampling,omitempty"`
+	Template          *string `json:"template,omitempty"`
+	PromptTokenIDs    *bool   `json:"prompt_token_ids,omitempty"`
+	EmptyDeltas       *bool   `json:"empty_deltas,omitempty"`
+	Render            *bool   `json:"render,omitempty"`
+}
+
+// Switch changes settings; on an error nothing has changed.
+func (i *Instance) Switch(s Switches) error {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	cfg := *i.config()
+	set(&cfg.Bidirectional, s.Bidirectional)
+	set(&cfg.LoadFailurePolicy, s.LoadFailurePolicy)
+	set(&cfg.Params, s.Params)
+	set(&cfg.OutputTokenIDs, s.OutputTokenIDs)
+	set(&cfg.Sampling, s.Sampling)
+	set(&cfg.Template, s.Template)
+	set(&cfg.PromptTokenIDs, s.PromptTokenIDs)
+	set(&cfg.EmptyDeltas, s.EmptyDeltas)
+	set(&cfg.Render, s.Render)
+	if err := cfg.validate(); err != nil {
+		return err
+	}
+	i.live.Store(&cfg)
+	return nil
+}
+
+func set[T any](to, from *T) {
+	if from != nil {
+		*to = *from
+	}
+}
+
+// serveControl answers /_sim/, which tests and demos use on instances in other processes.
+func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error {
+	switch req.Method + " " + req.URL.Path {
+	case "GET /_sim/stats":
+		return writeJSON(w, http.StatusOK, struct {
+			Role string `json:"role"`
+			Stats
+		}{i.config().Role, i.Stats()})
+	case "GET /_sim/faults":
+		return writeJSON(w, http.StatusOK, i.faults.all())
+	case "POST /_sim/faults":
+		var f Fault
+		if err := readControl(req, &f); err != nil {
+			return err
+		}
+		if err := i.SetFault(f); err != nil {
+			return badRequest("kind", "%s", err)
+		}
+		return writeJSON(w, http.StatusOK, i.faults.all())
+	case "DELETE /_sim/faults":
+		if err := i.ClearFaults(); err != nil {
+			return err
+		}
+		return writeJSON(w, http.StatusOK, i.faults.all())
+	case "POST /_sim/restart":
+		// The answer goes first: a restart closes this connection too.
+		err := writeJSON(w, http.StatusOK, map[string]bool{"success": true})
+		if err == nil {
+			err = http.NewResponseController(w).Flush()
+		}
+		i.Restart()
+		return err
+	case "GET /_sim/config":
+		return writeJSON(w, http.StatusOK, i.config())
+	case "POST /_sim/config":
+		var s Switches
+		if err := readControl(req, &s); err != nil {
+			return err
+		}
+		if err := i.Switch(s); err != nil {
+			return badRequest("", "%s", err)
+		}
+		return writeJSON(w, http.StatusOK, i.config())
+	default:
+		return writeJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+	}
+}
+
+func readControl(req *http.Request, v any) error {
+	dec := json.NewDecoder(req.Body)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(v); err != nil {
+		return badRequest("", "%s", fmt.Errorf("read body: %w", err))
+	}
+	return nil
+}

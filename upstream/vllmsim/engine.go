@@ -1,0 +1,192 @@
+package vllmsim
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// engine is one start of one vLLM engine core: its identity, its KV memory, and what it holds for others.
+// Requests run in the goroutine of their HTTP handler.
+type engine struct {
+	id       string
+	rank     int
+	sidePort int
+	cfg      Config                  // as started
+	live     *atomic.Pointer[Config] // with what has been switched since; for Bidirectional, Sampling, LoadFailurePolicy
+	clock    *clock
+	tok      *tokenizer
+	peers    *peers
+	started  time.Time // process_start_time_seconds
+
+	// ctx ends when the engine restarts, dies or is closed; its cause says which.
+	ctx    context.Context //nolint:containedctx // the engine is what ends, and its requests must see why
+	cancel context.CancelCauseFunc
+	async  gate // notifications that nobody waits for
+
+	mu    sync.Mutex    // guards what follows
+	pool  *pool         //
+	pins  pins          //
+	stats Stats         //
+	freed chan struct{} // closed and replaced when blocks become free
+}
+
+var (
+	errRestarted  = errors.New("engine restarted")
+	errEngineDead = errors.New("engine dead")
+	errLoadFailed = errors.New("KV load failed")
+	errAborted    = errors.New("request aborted")
+)
+
+func newEngine(live *atomic.Pointer[Config], rank, sidePort int, tok *tokenizer, c *clock) *engine {
+	cfg := *live.Load()
+	e := &engine{
+		id:       newEngineID(cfg.DPRanks, rank),
+		rank:     rank,
+		sidePort: sidePort,
+		cfg:      cfg,
+		live:     live,
+		clock:    c,
+		tok:      tok,
+		peers:    newPeers(c),
+		started:  time.Now(),
+		pool:     newPool(cfg.Blocks, cfg.BlockSize),
+		pins:     newPins(),
+		freed:    make(chan struct{}),
+	}
+	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+	return e
+}
+
+// stop ends every request with cause and waits for the engine's own goroutines.
+func (e *engine) stop(cause error) {
+	e.cancel(cause)
+	e.async.close()
+	e.peers.close()
+}
+
+// die is what a failed assertion inside an engine step does: every request fails, /health says 503, nothing recovers.
+func (e *engine) die() {
+	e.count(func(s *Stats) { s.Deaths++; s.Dead = 1 })
+	e.cancel(errEngineDead)
+}
+
+func (e *engine) dead() bool { return errors.Is(context.Cause(e.ctx), errEngineDead) }
+
+func (e *engine) count(change func(*Stats)) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	change(&e.stats)
+}
+
+// free gives blocks back and wakes the requests that wait for some. The caller holds e.mu.
+func (e *engine) free(blocks []int32) {
+	if len(blocks) == 0 {
+		return
+	}
+	e.pool.release(blocks)
+	close(e.freed)
+	e.freed = make(chan struct{})
+}
+
+// snapshot returns the counters and what is held at this moment.
+func (e *engine) snapshot() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.expire()
+	s := e.stats
+	s.Pins = len(e.pins.held)
+	s.PinnedTokens, s.PinnedBlocks = e.pins.totals()
+	s.FreeBlocks = e.pool.free
+	for _, p := range e.pins.held {
+		if p.lease {
+			s.LeasedPins++
+		}
+	}
+	return s
+}
+
+// need describes blocks to be taken: how many, and for which prefix of the prompt cached ones would do.
+type need struct {
+	total  int
+	hashes []uint64
+}
+
+// takeBlocks waits until the pool can serve n. It returns the blocks in the order of the prompt and how many of them
+// came from the prefix cache. beat is called now and then while waiting.
+func (e *engine) takeBlocks(ctx context.Context, n need, beat func()) (blocks []int32, hits int, err error) {
+	for {
+		e.mu.Lock()
+		e.expire()
+		cached := e.pool.lookup(n.hashes)
+		fresh, ok := e.pool.alloc(n.total - len(cached))
+		if ok {
+			e.mu.Unlock()
+			return append(cached, fresh...), len(cached), nil
+		}
+		e.pool.release(cached)
+		freed, patience := e.freed, e.cfg.Lease/6
+		if len(e.pins.held) > 0 {
+			patience = max(0, min(patience, e.pins.earliest-e.clock.now()))
+		}
+		e.mu.Unlock()
+		// The extra microsecond keeps rounding from waking before the deadline.
+		timer := time.NewTimer(e.clock.real(patience) + time.Microsecond)
+		select {
+		case <-freed:
+		case <-timer.C:
+			beat()
+		case <-ctx.Done():
+		}
+		timer.Stop()
+		if ctx.Err() != nil {
+			return nil, 0, context.Cause(ctx)
+		}
+	}
+}
+
+// notify tells the owner of t that its blocks are not needed any more. A failure is counted and has no other effect.
+func (e *engine) notify(ctx context.Context, t ticket) {
+	_, err := e.peers.call(ctx, peerAddress(t.host, t.port), sideRequest{Op: opDone, EngineID: t.engineID, RequestID: t.requestID})
+	if err != nil {
+		e.count(func(s *Stats) { s.FailedNotices++ })
+	}
+}
+
+// notifyLater is notify for requests that do not wait for it: a release costs its carrier no time even when the owner
+// is gone (measured on 0.32).
+func (e *engine) notifyLater(t ticket) {
+	e.async.spawn(func() { e.notify(e.ctx, t) })
+}
+
+// rejected tells the owner of a decode leg's blocks that the request was refused before it reached the engine
+// (#41269: a pre-aborted request is submitted so that prefill may free its blocks).
+func (e *engine) rejected(p *paramsIn) {
+	if !p.decodes() || !p.complete() {
+		return
+	}
+	if t, err := p.ticket(); err == nil {
+		e.notifyLater(t)
+	}
+}
+
+// wait passes engine time for a request and sends a heartbeat to the owner of its remote blocks every lease/6.
+func (e *engine) wait(ctx context.Context, d time.Duration, beat func()) error {
+	for step := e.cfg.Lease / 6; d > step; d -= step {
+		if err := e.clock.wait(ctx, step); err != nil {
+			return err
+		}
+		beat()
+	}
+	return e.clock.wait(ctx, d)
+}
+
+// park never answers: the request stays deferred until its client goes.
+func (e *engine) park(ctx context.Context) error {
+	e.count(func(s *Stats) { s.Parked++ })
+	<-ctx.Done()
+	e.count(func(s *Stats) { s.Parked-- })
+	return context.Cause(ctx)
+}

@@ -1,0 +1,93 @@
+package vllmsim
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// apiError is an error as vLLM's HTTP server answers it.
+type apiError struct {
+	status  int
+	message string
+	kind    string
+	param   string // empty: null
+}
+
+func (e *apiError) Error() string { return e.message }
+
+type errorBody struct {
+	Error errorDetail `json:"error"`
+}
+
+type errorDetail struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    int     `json:"code"`
+}
+
+func (e *apiError) body() errorBody {
+	b := errorBody{Error: errorDetail{Message: e.message, Type: e.kind, Code: e.status}}
+	if e.param != "" {
+		b.Error.Param = &e.param
+	}
+	return b
+}
+
+// badRequest is a VLLMValidationError: its message repeats the parameter.
+func badRequest(param, format string, args ...any) *apiError {
+	message := fmt.Sprintf(format, args...)
+	return &apiError{status: http.StatusBadRequest, kind: "BadRequestError", param: param, message: message}
+}
+
+// invalidBody is what body validation answers; detail is pydantic's error as 0.32 prints it.
+func invalidBody(param, detail string) *apiError {
+	return &apiError{status: http.StatusBadRequest, kind: "Bad Request", param: param,
+		message: "1 validation error:\n  " + detail}
+}
+
+func internalError() *apiError {
+	return &apiError{status: http.StatusInternalServerError, kind: "InternalServerError", message: "Internal server error"}
+}
+
+// asAPIError maps what the engine reports to what the HTTP server says about it.
+func asAPIError(err error) *apiError {
+	var api *apiError
+	if errors.As(err, &api) {
+		return api
+	}
+	return internalError()
+}
+
+// errorEvent is an error inside a stream. vLLM writes it with json.dumps, hence the spaces.
+func errorEvent(e *apiError) []byte {
+	raw, err := json.Marshal(e.body())
+	if err != nil {
+		return nil
+	}
+	text, err := pythonJSON(raw)
+	if err != nil {
+		return nil
+	}
+	return []byte(text)
+}
+
+// errorType is vLLM's error type for a status.
+func errorType(status int) string {
+	switch status {
+	case http.StatusBadRequest:
+		return "BadRequestError"
+	case http.StatusNotFound:
+		return "NotFoundError"
+	case http.StatusForbidden:
+		return "PermissionDeniedError"
+	case http.StatusUnprocessableEntity:
+		return "UnprocessableEntityError"
+	case http.StatusTooManyRequests:
+		return "RateLimitError"
+	default:
+		return "InternalServerError"
+	}
+}

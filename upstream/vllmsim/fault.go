@@ -1,0 +1,284 @@
+package vllmsim
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// The kinds of Fault.
+const (
+	// FaultRefuse stops listening, so that a dial is refused, and drops idle connections. Until cleared; the other
+	// members of Fault mean nothing.
+	FaultRefuse = "refuse"
+	// FaultReset closes the connection when the request has been read.
+	FaultReset = "reset"
+	// FaultSilent reads the request and never answers.
+	FaultSilent = "silent"
+	// FaultRestart restarts the instance when the request arrives; the request is lost.
+	FaultRestart = "restart"
+	// FaultStatus answers Status (500 by default) with an error body, and Retry-After if RetryAfter is set.
+	FaultStatus = "status"
+	// FaultErrorBody200 answers 200 with an error body; a stream gets it as its only event.
+	FaultErrorBody200 = "error_body_200"
+	// FaultSlowHeaders waits Delay of engine time before anything is done.
+	FaultSlowHeaders = "slow_headers"
+	// FaultSlowStream waits Delay of engine time before each event.
+	FaultSlowStream = "slow_stream"
+	// FaultGarbageJSON replaces the body, or the event after Events events, by something that is not JSON.
+	FaultGarbageJSON = "garbage_json"
+	// FaultTruncatedJSON cuts the body, or the event after Events events, in the middle.
+	FaultTruncatedJSON = "truncated_json"
+	// FaultWrongContentType says text/html.
+	FaultWrongContentType = "wrong_content_type"
+	// FaultNullParams answers kv_transfer_params null and frees the blocks.
+	FaultNullParams = "null_params"
+	// FaultBadParams answers Params instead of the engine's, by default an object with flattened block ids, a port of
+	// the wrong type and no request id. The blocks stay pinned.
+	FaultBadParams = "bad_params"
+	// FaultDieBeforeFirstEvent closes the connection after the headers of a stream.
+	FaultDieBeforeFirstEvent = "die_before_first_event"
+	// FaultDieMidEvent closes the connection in the middle of the event after Events events.
+	FaultDieMidEvent = "die_mid_event"
+	// FaultEndWithoutDone ends a stream in order but without [DONE].
+	FaultEndWithoutDone = "end_without_done"
+	// FaultNeverEnd sends everything but [DONE] and keeps the connection open.
+	FaultNeverEnd = "never_end"
+)
+
+func faultKinds() []string {
+	return []string{
+		FaultRefuse, FaultReset, FaultSilent, FaultRestart, FaultStatus, FaultErrorBody200, FaultSlowHeaders, FaultSlowStream,
+		FaultGarbageJSON, FaultTruncatedJSON, FaultWrongContentType, FaultNullParams, FaultBadParams,
+		FaultDieBeforeFirstEvent, FaultDieMidEvent, FaultEndWithoutDone, FaultNeverEnd,
+	}
+}
+
+// Fault makes an instance misbehave. Several may be set; a request meets the first that applies to it.
+type Fault struct {
+	// Kind is one of the Fault constants.
+	Kind string `json:"kind"`
+	// Route is a prefix of the paths concerned. Empty: chat and text completions.
+	Route string `json:"route,omitempty"`
+	// Count is how many requests are concerned, 0 all until cleared.
+	Count int `json:"count,omitempty"`
+	// Probability is the share of requests concerned, 0 all of them. The draw depends on Config.Seed only.
+	Probability float64 `json:"probability,omitempty"`
+
+	Status     int             `json:"status,omitempty"`
+	RetryAfter string          `json:"retry_after,omitempty"`
+	Delay      time.Duration   `json:"delay,omitempty"`
+	Events     int             `json:"events,omitempty"`
+	Params     json.RawMessage `json:"params,omitempty"`
+}
+
+// faults are the faults that are set on an instance.
+type faults struct {
+	mu   sync.Mutex // guards what follows
+	list []*Fault
+	draw *rand.Rand
+}
+
+func (f *faults) add(fault Fault) error {
+	if !slices.Contains(faultKinds(), fault.Kind) {
+		return fmt.Errorf("fault kind %q: must be one of %q", fault.Kind, faultKinds())
+	}
+	if fault.Status == 0 {
+		fault.Status = http.StatusInternalServerError
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list = append(f.list, &fault)
+	return nil
+}
+
+func (f *faults) clear() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.list = nil
+}
+
+func (f *faults) all() []Fault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	list := make([]Fault, len(f.list))
+	for i, fault := range f.list {
+		list[i] = *fault
+	}
+	return list
+}
+
+// pick returns the fault for a request to path, or nil, and uses it up.
+func (f *faults) pick(path string, c *clock) *activeFault {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, fault := range f.list {
+		if fault.Kind == FaultRefuse || !fault.concerns(path) {
+			continue
+		}
+		if fault.Probability > 0 && f.draw.Float64() >= fault.Probability {
+			continue
+		}
+		active := &activeFault{Fault: *fault, clock: c}
+		if fault.Count == 1 {
+			f.list = slices.Delete(f.list, i, i+1)
+		} else if fault.Count > 1 {
+			fault.Count--
+		}
+		return active
+	}
+	return nil
+}
+
+func (f *Fault) concerns(path string) bool {
+	if f.Route == "" {
+		return path == pathChat || path == pathCompletions
+	}
+	return strings.HasPrefix(path, f.Route)
+}
+
+// activeFault is a fault that befalls one request. The methods of a nil one do nothing.
+type activeFault struct {
+	Fault
+	clock *clock
+}
+
+func (f *activeFault) is(kind string) bool { return f != nil && f.Kind == kind }
+
+// params are the kv_transfer_params to answer.
+func (f *activeFault) params(e *engine, p *paramsOut) (json.RawMessage, error) {
+	switch {
+	case f.is(FaultBadParams) && f.Params != nil:
+		return f.Params, nil
+	case f.is(FaultBadParams):
+		return json.RawMessage(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[1,2],"remote_engine_id":"bad","remote_host":"127.0.0.1","remote_port":"x","remote_num_tokens":"many"}`), nil
+	case p == nil:
+		return jsonNull, nil
+	case f.is(FaultNullParams):
+		e.unpin(p.RemoteRequestID)
+		return jsonNull, nil
+	default:
+		return marshal(p)
+	}
+}
+
+// before acts on a request that has been read; done says that there is nothing more to do for it.
+func (f *activeFault) before(i *Instance, w http.ResponseWriter, req *http.Request, stream bool) (done bool, err error) {
+	if f == nil {
+		return false, nil
+	}
+	switch f.Kind {
+	case FaultReset:
+		return true, errConnectionGone
+	case FaultSilent:
+		<-req.Context().Done()
+		return true, errConnectionGone
+	case FaultRestart:
+		i.Restart()
+		return true, errConnectionGone
+	case FaultSlowHeaders:
+		if f.clock.wait(req.Context(), f.Delay) != nil {
+			return true, errConnectionGone
+		}
+	case FaultStatus:
+		if f.RetryAfter != "" {
+			w.Header().Set("Retry-After", f.RetryAfter)
+		}
+		return true, &apiError{status: f.Status, kind: errorType(f.Status), message: "simulated fault"}
+	case FaultErrorBody200:
+		body := internalError().body()
+		if !stream {
+			return true, writeJSON(w, http.StatusOK, body)
+		}
+		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+		_, err := w.Write(slices.Concat([]byte("data: "), errorEvent(internalError()), []byte("\n\ndata: [DONE]\n\n")))
+		return true, err
+	}
+	return false, nil
+}
+
+// faultWriter spoils what is written to a client. Each Write to a stream is one event.
+type faultWriter struct {
+	http.ResponseWriter
+	fault  *activeFault
+	req    *http.Request
+	events int
+}
+
+// Unwrap lets http.ResponseController flush and hijack.
+func (w *faultWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader writes the headers, with a wrong content type if that is the fault.
+func (w *faultWriter) WriteHeader(status int) {
+	if w.fault.is(FaultWrongContentType) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes one event of a stream, or a body that mangle has seen.
+func (w *faultWriter) Write(event []byte) (int, error) {
+	if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
+		return w.ResponseWriter.Write(event)
+	}
+	defer func() { w.events++ }()
+	last := bytes.HasPrefix(event, []byte("data: [DONE]"))
+	switch w.fault.Kind {
+	case FaultSlowStream:
+		if w.fault.clock.wait(w.req.Context(), w.fault.Delay) != nil {
+			return 0, errConnectionGone
+		}
+	case FaultDieBeforeFirstEvent:
+		return 0, errConnectionGone
+	case FaultDieMidEvent:
+		if w.events == w.fault.Events {
+			_, _ = w.ResponseWriter.Write(event[:len(event)/2]) // the connection is about to go anyway
+			return 0, errConnectionGone
+		}
+	case FaultEndWithoutDone:
+		if last {
+			return len(event), nil
+		}
+	case FaultNeverEnd:
+		if last {
+			<-w.req.Context().Done()
+			return 0, errConnectionGone
+		}
+	case FaultGarbageJSON, FaultTruncatedJSON:
+		if w.events == w.fault.Events && !last {
+			event = slices.Concat(w.mangle(bytes.TrimRight(event, "\n")), []byte("\n\n"))
+		}
+	}
+	return w.ResponseWriter.Write(event)
+}
+
+// mangle spoils a body or the data of an event.
+func (w *faultWriter) mangle(data []byte) []byte {
+	switch w.fault.Kind {
+	case FaultTruncatedJSON:
+		return data[:len(data)/2]
+	case FaultGarbageJSON:
+		if bytes.HasPrefix(data, []byte("data: ")) {
+			return []byte("data: {\"id\":}}garbage")
+		}
+		return []byte("{\"id\":}}garbage")
+	default:
+		return data
+	}
+}
+
+// kill closes the connection of a request without ending its answer.
+func kill(w http.ResponseWriter) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	_ = buffered.Flush() // the peer may be gone already
+	_ = conn.Close() // that is the point
+}

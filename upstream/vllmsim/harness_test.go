@@ -1,0 +1,175 @@
+package vllmsim
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+// object is a JSON object as tests write them.
+type object = map[string]any
+
+// client keeps no idle connections, so that every test ends without goroutines.
+func client() *http.Client {
+	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 30 * time.Second}
+}
+
+func startInstance(t *testing.T, change func(*Config)) *Instance {
+	t.Helper()
+	cfg := DefaultConfig()
+	if change != nil {
+		change(&cfg)
+	}
+	i, err := Start(cfg)
+	if err != nil {
+		t.Fatalf("start: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := i.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return i
+}
+
+// startPair runs a prefill and a decode instance of one deployment.
+func startPair(t *testing.T, change func(*Config)) (p, d *Instance) {
+	t.Helper()
+	return startInstance(t, change), startInstance(t, change)
+}
+
+type answer struct {
+	status int
+	header http.Header
+	raw    []byte
+	body   object
+}
+
+func post(t *testing.T, i *Instance, path string, body any) answer {
+	t.Helper()
+	raw, ok := body.([]byte)
+	if !ok {
+		var err error
+		if raw, err = json.Marshal(body); err != nil {
+			t.Fatalf("encode request: %v", err)
+		}
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+path, bytes.NewReader(raw))
+	if err != nil {
+		t.Fatalf("make request: %v", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return do(t, req)
+}
+
+func do(t *testing.T, req *http.Request) answer {
+	t.Helper()
+	resp, err := client().Do(req)
+	if err != nil {
+		t.Fatalf("%s %s: %v", req.Method, req.URL.Path, err)
+	}
+	defer func() { _ = resp.Body.Close() }()
+	raw, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatalf("read answer of %s: %v", req.URL.Path, err)
+	}
+	r := answer{status: resp.StatusCode, header: resp.Header, raw: raw}
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+		if err := json.Unmarshal(raw, &r.body); err != nil {
+			t.Fatalf("answer of %s is not JSON: %v: %s", req.URL.Path, err, raw)
+		}
+	}
+	return r
+}
+
+// events returns the data of the events of a stream.
+func (r answer) events(t *testing.T) []string {
+	t.Helper()
+	text, ok := strings.CutSuffix(string(r.raw), "\n\n")
+	if !ok {
+		t.Fatalf("stream does not end with a blank line: %q", r.raw)
+	}
+	list := strings.Split(text, "\n\n")
+	for n, event := range list {
+		if list[n], ok = strings.CutPrefix(event, "data: "); !ok {
+			t.Fatalf("event %d is no data line: %q", n, event)
+		}
+	}
+	return list
+}
+
+// params is the kv_transfer_params of an answer, nil when null.
+func (r answer) params() object {
+	p, _ := r.body["kv_transfer_params"].(object)
+	return p
+}
+
+func (r answer) choice() object { return r.body["choices"].([]any)[0].(object) }
+
+func (r answer) text() string {
+	c := r.choice()
+	if m, ok := c["message"].(object); ok {
+		text, _ := m["content"].(string)
+		return text
+	}
+	return c["text"].(string)
+}
+
+func ids(v any) []int32 {
+	list, _ := v.([]any)
+	out := make([]int32, len(list))
+	for n, id := range list {
+		out[n] = int32(id.(float64))
+	}
+	return out
+}
+
+func user(text string) object      { return object{"role": "user", "content": text} }
+func assistant(text string) object { return object{"role": "assistant", "content": text} }
+
+func prefillTemplate() object {
+	return object{"do_remote_decode": true, "do_remote_prefill": false, "remote_engine_id": nil, "remote_block_ids": nil,
+		"remote_host": nil, "remote_port": nil}
+}
+
+// with copies o and sets members.
+func with(o object, members object) object {
+	out := object{}
+	for k, v := range o {
+		out[k] = v
+	}
+	for k, v := range members {
+		out[k] = v
+	}
+	return out
+}
+
+// turn runs one turn over p and d; previous are the params that decode gave on the turn before.
+func turn(t *testing.T, p, d *Instance, messages []any, previous object, extra object) (prefill, decode answer) {
+	t.Helper()
+	if previous == nil {
+		previous = prefillTemplate()
+	}
+	body := with(object{"model": p.config().Model, "messages": messages, "temperature": 0, "return_token_ids": true}, extra)
+	prefill = post(t, p, pathChat, with(body, object{"max_tokens": 1, "kv_transfer_params": previous}))
+	if prefill.status != http.StatusOK {
+		t.Fatalf("prefill answered %d: %s", prefill.status, prefill.raw)
+	}
+	decode = post(t, d, pathChat, with(body, object{"kv_transfer_params": prefill.params()}))
+	if decode.status != http.StatusOK {
+		t.Fatalf("decode answered %d: %s", decode.status, decode.raw)
+	}
+	return prefill, decode
+}
+
+const longText = "The quiet river carries old letters to the harbour, and the harbour keeps them until the morning. A careful reader opens every letter, reads the first line, and writes a short answer under it. Nobody hurries. The ships wait for the wind, the wind waits for the evening, and the evening arrives when the lamps are lit along the stone bridge."

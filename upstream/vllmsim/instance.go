@@ -1,0 +1,285 @@
+package vllmsim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// keepAlive is uvicorn's keep-alive time-out, in wall time: clients must drop idle connections earlier.
+const keepAlive = 5 * time.Second
+
+// Instance is one simulated vLLM server: an HTTP port, and one engine with a side channel for each data-parallel rank.
+type Instance struct {
+	live     atomic.Pointer[Config]
+	tok      *tokenizer
+	clock    *clock
+	server   *http.Server
+	address  string // HTTP host:port
+	ranks    []*rank
+	handlers gate
+	serving  gate // accept loops and side-channel connections
+	faults   faults
+	record   record
+	requests atomic.Int64
+	turn     atomic.Int64 // next rank for requests that name none
+
+	ctx    context.Context //nolint:containedctx // parent of every request; ends with Close
+	cancel context.CancelFunc
+
+	mu     sync.Mutex // guards what follows
+	http   net.Listener
+	conns  map[net.Conn]struct{} // HTTP and side-channel connections that are open
+	closed bool
+}
+
+// rank is what survives the restarts of one engine.
+type rank struct {
+	index    int
+	side     net.Listener
+	sidePort int
+	engine   atomic.Pointer[engine]
+
+	mu   sync.Mutex // guards past
+	past Stats      // counted by the engines before this one
+}
+
+// Start runs an instance on free ports of 127.0.0.1. Close ends it.
+func Start(cfg Config) (*Instance, error) {
+	return StartAt(cfg, "127.0.0.1:0", "127.0.0.1:0")
+}
+
+// StartAt runs an instance with HTTP and side channel at the given addresses. With several data-parallel ranks the side
+// channels take consecutive ports, or free ones when the port is 0.
+func StartAt(cfg Config, httpAddr, sideAddr string) (*Instance, error) {
+	cfg.setDefaults()
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("simulator config: %w", err)
+	}
+	tok, err := newTokenizer(vocabulary)
+	if err != nil {
+		return nil, err
+	}
+	i := &Instance{tok: tok, clock: newClock(cfg.TimeScale), conns: make(map[net.Conn]struct{})}
+	i.live.Store(&cfg)
+	i.faults.draw = rand.New(rand.NewPCG(cfg.Seed, uint64(len(cfg.Role))))
+	i.ctx, i.cancel = context.WithCancel(context.Background())
+	if err := i.listen(httpAddr, sideAddr); err != nil {
+		return nil, errors.Join(err, i.Close())
+	}
+	i.server = &http.Server{
+		Handler:           i,
+		BaseContext:       func(net.Listener) context.Context { return i.ctx },
+		ConnState:         i.connState,
+		IdleTimeout:       keepAlive,
+		ReadHeaderTimeout: time.Minute,
+	}
+	i.acceptHTTP(i.http)
+	for _, r := range i.ranks {
+		i.serving.spawn(func() { i.acceptSide(r) })
+	}
+	return i, nil
+}
+
+func (i *Instance) listen(httpAddr, sideAddr string) error {
+	var err error
+	if i.http, err = net.Listen("tcp", httpAddr); err != nil {
+		return fmt.Errorf("listen for HTTP: %w", err)
+	}
+	i.address = i.http.Addr().String()
+	side, err := net.ResolveTCPAddr("tcp", sideAddr)
+	if err != nil {
+		return fmt.Errorf("side channel address: %w", err)
+	}
+	for index := range i.config().DPRanks {
+		at := *side
+		if at.Port != 0 {
+			at.Port += index
+		}
+		l, err := net.ListenTCP("tcp", &at)
+		if err != nil {
+			return fmt.Errorf("listen for side channel: %w", err)
+		}
+		r := &rank{index: index, side: l, sidePort: l.Addr().(*net.TCPAddr).Port}
+		r.engine.Store(newEngine(&i.live, index, r.sidePort, i.tok, i.clock))
+		i.ranks = append(i.ranks, r)
+	}
+	return nil
+}
+
+func (i *Instance) config() *Config { return i.live.Load() }
+
+func (i *Instance) engines() []*engine {
+	list := make([]*engine, len(i.ranks))
+	for n, r := range i.ranks {
+		list[n] = r.engine.Load()
+	}
+	return list
+}
+
+// URL is the base URL of the HTTP server.
+func (i *Instance) URL() string { return "http://" + i.address }
+
+// Advance moves the engine clock forward: leases and TTLs end without anybody waiting for them.
+func (i *Instance) Advance(d time.Duration) { i.clock.advance(d) }
+
+// Restart replaces the engine process at the same addresses: another engine id and start time, no KV, no metrics.
+// Requests under way lose their connection.
+func (i *Instance) Restart() {
+	for _, r := range i.ranks {
+		old := r.engine.Load()
+		fresh := newEngine(&i.live, r.index, r.sidePort, i.tok, i.clock)
+		if !r.engine.CompareAndSwap(old, fresh) {
+			continue // another Restart was faster
+		}
+		old.stop(errRestarted)
+		counted := old.snapshot()
+		counted.forgetHoldings()
+		counted.Restarts++
+		r.mu.Lock()
+		r.past.add(counted)
+		r.mu.Unlock()
+	}
+	i.dropConnections()
+}
+
+// Stats returns what the instance has counted since Start and what it holds now.
+func (i *Instance) Stats() Stats {
+	var s Stats
+	for _, r := range i.ranks {
+		r.mu.Lock()
+		s.add(r.past)
+		s.add(r.engine.Load().snapshot())
+		r.mu.Unlock()
+	}
+	s.RequestsTotal = int(i.requests.Load())
+	return s
+}
+
+// SetFault adds a fault. FaultRefuse takes effect at once, the others with the requests that they concern.
+func (i *Instance) SetFault(f Fault) error {
+	if err := i.faults.add(f); err != nil {
+		return err
+	}
+	if f.Kind == FaultRefuse {
+		i.mu.Lock()
+		_ = i.http.Close() // closing twice does no harm
+		i.mu.Unlock()
+		i.dropConnections()
+	}
+	return nil
+}
+
+// ClearFaults removes all faults; an instance that refused connections listens again.
+func (i *Instance) ClearFaults() error {
+	refused := false
+	for _, f := range i.faults.all() {
+		refused = refused || f.Kind == FaultRefuse
+	}
+	i.faults.clear()
+	if !refused {
+		return nil
+	}
+	l, err := net.Listen("tcp", i.address)
+	if err != nil {
+		return fmt.Errorf("listen again: %w", err)
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.http = l
+	i.acceptHTTP(l)
+	return nil
+}
+
+// Close ends the instance and returns when none of its goroutines is left.
+func (i *Instance) Close() error {
+	i.mu.Lock()
+	i.closed = true
+	if i.http != nil {
+		_ = i.http.Close() // refused instances have closed it before
+	}
+	i.mu.Unlock()
+	i.cancel()
+	var err error
+	if i.server != nil {
+		err = i.server.Close()
+	}
+	for _, r := range i.ranks {
+		_ = r.side.Close() // nothing to lose
+		r.engine.Load().stop(errRestarted)
+	}
+	i.dropConnections()
+	i.handlers.close()
+	i.serving.close()
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+func (i *Instance) acceptHTTP(l net.Listener) {
+	i.serving.spawn(func() {
+		_ = i.server.Serve(l) // ends when the listener is closed
+	})
+}
+
+// acceptSide answers peers until the listener is closed.
+func (i *Instance) acceptSide(r *rank) {
+	for {
+		conn, err := r.side.Accept()
+		if err != nil {
+			return
+		}
+		if !i.track(conn) {
+			_ = conn.Close() // the instance is closing
+			return
+		}
+		i.serving.spawn(func() {
+			defer i.untrack(conn)
+			_ = serveSide(conn, r.engine.Load) // a peer that goes away is no news
+		})
+	}
+}
+
+func (i *Instance) connState(conn net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		i.track(conn)
+	case http.StateClosed, http.StateHijacked:
+		i.mu.Lock()
+		delete(i.conns, conn)
+		i.mu.Unlock()
+	}
+}
+
+func (i *Instance) track(conn net.Conn) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.closed {
+		return false
+	}
+	i.conns[conn] = struct{}{}
+	return true
+}
+
+func (i *Instance) untrack(conn net.Conn) {
+	i.mu.Lock()
+	delete(i.conns, conn)
+	i.mu.Unlock()
+	_ = conn.Close() // the peer has gone or is to go
+}
+
+// dropConnections closes what a process that ends would close.
+func (i *Instance) dropConnections() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	for conn := range i.conns {
+		_ = conn.Close() // that is the point
+	}
+}

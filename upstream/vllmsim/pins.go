@@ -1,0 +1,152 @@
+package vllmsim
+
+import "time"
+
+// expiryMargin: prefill declines a read when less of the owner's deadline is left (nixl/pull_worker.py, #47021).
+const expiryMargin = 5 * time.Second
+
+// spentKept bounds how many finished pins an engine remembers, to tell a second read from one of a stranger.
+const spentKept = 65536
+
+// pin holds the blocks of a finished request until they are read, released or out of time.
+type pin struct {
+	blocks   []int32
+	tokens   int
+	deadline time.Duration
+	lease    bool // prefill's lease, which heartbeats prolong; otherwise decode's fixed TTL
+	reads    int  // reads begun
+}
+
+// fate is how a pin ended.
+type fate int
+
+const (
+	fateUnknown fate = iota
+	fateRead
+	fateReleased
+	fateExpired
+)
+
+// pins is the table of blocks that an engine holds for others. The engine's mutex guards it.
+type pins struct {
+	held  map[string]*pin // by remote_request_id
+	spent map[string]fate
+	order []string // keys of spent, oldest first
+
+	earliest time.Duration // no pin ends before this, so most calls of expire look at nothing
+}
+
+func newPins() pins {
+	return pins{held: make(map[string]*pin), spent: make(map[string]fate)}
+}
+
+// finish forgets a pin and remembers its fate. The caller frees the blocks.
+func (p *pins) finish(requestID string, f fate) {
+	delete(p.held, requestID)
+	if len(p.order) == spentKept {
+		delete(p.spent, p.order[0])
+		p.order = p.order[1:]
+	}
+	p.order = append(p.order, requestID)
+	p.spent[requestID] = f
+}
+
+func (p *pins) totals() (tokens, blocks int) {
+	for _, pin := range p.held {
+		tokens += pin.tokens
+		blocks += len(pin.blocks)
+	}
+	return tokens, blocks
+}
+
+// pin keeps the blocks of a finished request for another instance. The caller holds e.mu.
+func (e *engine) pin(requestID string, p *pin) {
+	if len(e.pins.held) == 0 || p.deadline < e.pins.earliest {
+		e.pins.earliest = p.deadline
+	}
+	e.pins.held[requestID] = p
+}
+
+// expire frees what is out of time. Every operation of the engine begins with it, so that time passing needs no
+// goroutine of its own. The caller holds e.mu.
+func (e *engine) expire() {
+	now := e.clock.now()
+	if len(e.pins.held) == 0 || now < e.pins.earliest {
+		return
+	}
+	e.pins.earliest = now + e.cfg.KVTTL + e.cfg.Lease
+	for id, p := range e.pins.held {
+		if p.deadline > now {
+			e.pins.earliest = min(e.pins.earliest, p.deadline)
+			continue
+		}
+		e.free(p.blocks)
+		e.pins.finish(id, fateExpired)
+		if p.lease {
+			e.stats.LeasesExpired++
+		} else {
+			e.stats.TTLExpired++
+		}
+	}
+}
+
+// heartbeat prolongs a lease by two thirds, counted from now (docs/design/nixl_kv_cache_lease.md, #41383).
+func (e *engine) heartbeat(requestID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.expire()
+	if p, ok := e.pins.held[requestID]; ok && p.lease {
+		p.deadline = max(p.deadline, e.clock.now()+e.cfg.Lease*2/3)
+		e.stats.Heartbeats++
+	}
+}
+
+// beginRead accounts for a reader that is about to copy the blocks of requestID. It never refuses: a one-sided read
+// reaches the memory whether or not the owner still holds it for somebody.
+func (e *engine) beginRead(requestID string) {
+	e.expire()
+	if p, ok := e.pins.held[requestID]; ok {
+		if p.reads++; p.reads > 1 {
+			e.stats.DoubleReads++
+		}
+		return
+	}
+	switch e.pins.spent[requestID] {
+	case fateRead, fateReleased:
+		e.stats.DoubleReads++
+	case fateExpired:
+		e.stats.ExpiredReads++
+	case fateUnknown:
+		e.stats.UnknownReads++
+	}
+}
+
+// notified handles the reader's "done": it frees the pin, whether blocks were read or not.
+func (e *engine) notified(requestID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.expire()
+	p, ok := e.pins.held[requestID]
+	if !ok {
+		e.stats.LateNotifications++
+		return
+	}
+	e.free(p.blocks)
+	if p.reads > 0 {
+		e.stats.Reads++
+		e.pins.finish(requestID, fateRead)
+		return
+	}
+	e.stats.Releases++
+	e.pins.finish(requestID, fateReleased)
+}
+
+// unpin frees a pin that nobody will be told about.
+func (e *engine) unpin(requestID string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if p, ok := e.pins.held[requestID]; ok {
+		e.free(p.blocks)
+		e.pins.finish(requestID, fateReleased)
+	}
+}

@@ -1,0 +1,194 @@
+package vllmsim
+
+import (
+	"encoding/json"
+	"net/http"
+	"strings"
+)
+
+// chatPrompt returns the ids of a chat request: those that were forwarded, or what template and tokenizer make of it.
+func (i *Instance) chatPrompt(r *apiRequest) ([]int32, error) {
+	c := r.conversation(true)
+	if i.config().PromptTokenIDs && !r.Echo && c.onlyText() {
+		ids, ok, err := r.params.promptTokenIDs()
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			return ids, i.checkVocabulary(ids)
+		}
+	}
+	return i.renderPrompt(c)
+}
+
+func (i *Instance) renderPrompt(c *conversation) ([]int32, error) {
+	text, err := c.render(i.config().Template)
+	if err != nil {
+		return nil, badRequest("", "%s", err)
+	}
+	return i.tok.encode(text), nil
+}
+
+// textPrompts returns the ids of each prompt of a text completion: a string, a list of strings, ids, or lists of ids.
+func (i *Instance) textPrompts(raw json.RawMessage) ([][]int32, error) {
+	var one string
+	var texts []string
+	var ids []int32
+	var lists [][]int32
+	switch {
+	case json.Unmarshal(raw, &one) == nil:
+		lists = [][]int32{i.tok.encode(one)}
+	case json.Unmarshal(raw, &texts) == nil:
+		for _, text := range texts {
+			lists = append(lists, i.tok.encode(text))
+		}
+	case json.Unmarshal(raw, &ids) == nil:
+		lists = [][]int32{ids}
+	default:
+		lists = nil
+		if err := json.Unmarshal(raw, &lists); err != nil {
+			return nil, invalidBody("body.prompt", "{'type': 'string_type', 'loc': 'body.prompt', 'msg': 'Input should be a valid string'}")
+		}
+	}
+	for _, list := range lists {
+		if len(list) == 0 {
+			return nil, badRequest("prompt", "The decoder prompt cannot be empty")
+		}
+		if err := i.checkVocabulary(list); err != nil {
+			return nil, err
+		}
+	}
+	if len(lists) == 0 {
+		return nil, badRequest("prompt", "The decoder prompt cannot be empty")
+	}
+	return lists, nil
+}
+
+func (i *Instance) checkVocabulary(ids []int32) error {
+	for _, id := range ids {
+		if !i.tok.valid(id) {
+			return badRequest("", "Token id %d is out of vocabulary", id)
+		}
+	}
+	return nil
+}
+
+// outputLimit is how many tokens may be generated for prompt; a prompt that leaves no room is refused.
+func (i *Instance) outputLimit(r *apiRequest, prompt []int32) (int, error) {
+	asked, _ := r.limit()
+	room := i.config().MaxModelLen - len(prompt)
+	if room < max(asked, 1) {
+		return 0, badRequest("input_tokens", "You passed %d input tokens and requested %d output tokens. However, the model's context length is only %d tokens, resulting in a maximum input length of %d tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=%d)",
+			len(prompt), asked, i.config().MaxModelLen, i.config().MaxModelLen-asked, len(prompt))
+	}
+	if asked == 0 {
+		return room, nil
+	}
+	return asked, nil
+}
+
+// checkModel refuses models that are not served.
+func (i *Instance) checkModel(model string) error {
+	if model == "" || model == i.config().Model {
+		return nil
+	}
+	return &apiError{status: http.StatusNotFound, kind: "NotFoundError", param: "model",
+		message: "The model `" + model + "` does not exist. Valid aliases: " + i.config().Model + "."}
+}
+
+// tokenizeAnswer is the answer of /tokenize.
+type tokenizeAnswer struct {
+	Count       int      `json:"count"`
+	MaxModelLen int      `json:"max_model_len"`
+	Tokens      []int32  `json:"tokens"`
+	TokenStrs   []string `json:"token_strs"`
+}
+
+func (i *Instance) serveTokenize(w http.ResponseWriter, req *http.Request) error {
+	r, err := readRequest(req)
+	if err != nil {
+		return err
+	}
+	if err := i.checkModel(r.Model); err != nil {
+		return err
+	}
+	var ids []int32
+	if r.Messages != nil {
+		if r.ContinueFinal && (r.AddGenerationPrompt == nil || *r.AddGenerationPrompt) {
+			return badRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
+		}
+		ids, err = i.renderPrompt(r.conversation(false))
+	} else {
+		var text string
+		if json.Unmarshal(r.Prompt, &text) != nil {
+			return invalidBody("body.prompt", "{'type': 'missing', 'loc': 'body.prompt', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
+		}
+		ids = i.tok.encode(text)
+	}
+	if err != nil {
+		return err
+	}
+	answer := tokenizeAnswer{Count: len(ids), MaxModelLen: i.config().MaxModelLen, Tokens: ids}
+	if r.ReturnTokenStrs {
+		for _, id := range ids {
+			answer.TokenStrs = append(answer.TokenStrs, strings.ToValidUTF8(i.tok.bytes[id], "\uFFFD"))
+		}
+	}
+	return writeJSON(w, http.StatusOK, answer)
+}
+
+// generateRequest is what the render endpoints answer: the request with its prompt as ids.
+type generateRequest struct {
+	RequestID        string          `json:"request_id"`
+	TokenIDs         []int32         `json:"token_ids"`
+	Features         *struct{}       `json:"features"`
+	SamplingParams   map[string]any  `json:"sampling_params"`
+	Model            string          `json:"model"`
+	Stream           bool            `json:"stream"`
+	CacheSalt        *string         `json:"cache_salt"`
+	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
+}
+
+// serveRender answers /v1/chat/completions/render and /v1/completions/render; the latter with a list.
+func (i *Instance) serveRender(w http.ResponseWriter, req *http.Request) error {
+	if !i.config().Render {
+		return &apiError{status: http.StatusForbidden, kind: "PermissionDeniedError",
+			message: "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them."}
+	}
+	r, err := readRequest(req)
+	if err != nil {
+		return err
+	}
+	chat := req.URL.Path == pathChat+"/render"
+	if err := r.validate(chat); err != nil {
+		return err
+	}
+	if err := i.checkModel(r.Model); err != nil {
+		return err
+	}
+	var prompts [][]int32
+	if chat {
+		ids, err := i.chatPrompt(r)
+		if err != nil {
+			return err
+		}
+		prompts = [][]int32{ids}
+	} else if prompts, err = i.textPrompts(r.Prompt); err != nil {
+		return err
+	}
+	var answers []generateRequest
+	for _, ids := range prompts {
+		limit, err := i.outputLimit(r, ids)
+		if err != nil {
+			return err
+		}
+		answers = append(answers, generateRequest{
+			RequestID: "chatcmpl-" + requestID(req, r), TokenIDs: ids, Model: i.config().Model, Stream: r.Stream,
+			SamplingParams: map[string]any{"max_tokens": limit}, KVTransferParams: r.KVTransferParams,
+		})
+	}
+	if chat {
+		return writeJSON(w, http.StatusOK, answers[0])
+	}
+	return writeJSON(w, http.StatusOK, answers)
+}

@@ -1,0 +1,118 @@
+package vllmsim
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+)
+
+// pythonJSON writes a JSON document as Python's json.dumps(ensure_ascii=False) would after json.loads: members in
+// their order, ", " and ": " between them, floats in repr form. Chat templates serialise tools and arguments so.
+func pythonJSON(raw []byte) (string, error) {
+	dec := json.NewDecoder(bytes.NewReader(raw))
+	dec.UseNumber()
+	var out strings.Builder
+	if err := pythonValue(&out, dec); err != nil {
+		return "", fmt.Errorf("read JSON: %w", err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return "", errors.New("read JSON: more than one value")
+	}
+	return out.String(), nil
+}
+
+func pythonValue(out *strings.Builder, dec *json.Decoder) error {
+	token, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	switch v := token.(type) {
+	case json.Delim:
+		return pythonContainer(out, dec, v)
+	case string:
+		pythonString(out, v)
+	case json.Number:
+		out.WriteString(pythonNumber(v))
+	case bool:
+		out.WriteString(strconv.FormatBool(v))
+	default:
+		out.WriteString("null")
+	}
+	return nil
+}
+
+func pythonContainer(out *strings.Builder, dec *json.Decoder, open json.Delim) error {
+	out.WriteRune(rune(open))
+	for first := true; dec.More(); first = false {
+		if !first {
+			out.WriteString(", ")
+		}
+		if open == '{' {
+			if err := pythonValue(out, dec); err != nil {
+				return err
+			}
+			out.WriteString(": ")
+		}
+		if err := pythonValue(out, dec); err != nil {
+			return err
+		}
+	}
+	end, err := dec.Token()
+	if err != nil {
+		return err
+	}
+	out.WriteString(fmt.Sprint(end))
+	return nil
+}
+
+// pythonString escapes what json.dumps escapes: quotes, backslashes and control characters.
+func pythonString(out *strings.Builder, s string) {
+	out.WriteByte('"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			out.WriteByte('\\')
+			out.WriteRune(r)
+		case r == '\n':
+			out.WriteString(`\n`)
+		case r == '\r':
+			out.WriteString(`\r`)
+		case r == '\t':
+			out.WriteString(`\t`)
+		case r == '\b':
+			out.WriteString(`\b`)
+		case r == '\f':
+			out.WriteString(`\f`)
+		case r < 0x20:
+			fmt.Fprintf(out, `\u%04x`, r)
+		default:
+			out.WriteRune(r)
+		}
+	}
+	out.WriteByte('"')
+}
+
+// pythonNumber keeps integers and writes floats as repr does: the shortest digits, with an exponent outside 1e-4..1e16.
+func pythonNumber(n json.Number) string {
+	s := n.String()
+	if !strings.ContainsAny(s, ".eE") {
+		return s
+	}
+	f, err := n.Float64()
+	if err != nil || math.IsInf(f, 0) {
+		return s
+	}
+	if abs := math.Abs(f); abs != 0 && (abs < 1e-4 || abs >= 1e16) {
+		return strconv.FormatFloat(f, 'e', -1, 64)
+	}
+	s = strconv.FormatFloat(f, 'f', -1, 64)
+	if !strings.Contains(s, ".") {
+		s += ".0"
+	}
+	return s
+}

@@ -1,0 +1,204 @@
+package vllmsim
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A reply is what the model samples. It is a function of the state after reading the KV that is present: sentences
+// drawn from that state or, when the KV is right, what the last user message asks for:
+//
+//	SAY <text>            exactly that text
+//	CALL <name> <object>  a tool call with these arguments, unless a tool has answered since
+//	THINK                 reasoning first; may stand in front of the other two
+//
+// With wrong KV the model cannot read the message and talks about something else.
+type reply struct {
+	tok      *tokenizer
+	split    bool // sample sequences that no encoding gives
+	queue    []int32
+	drawn    uint64 // state of the generator
+	sampled  int
+	target   int // end at the first sentence end after so many tokens; 0: end when the queue is empty
+	midwords bool
+}
+
+// Natural replies have 30 to 60 tokens: a sentence is at most 20 tokens long.
+const (
+	shortestTarget = 30
+	targetSpread   = 11
+	thoughtTarget  = 12
+)
+
+func newReply(e *engine, req *request, state uint64, wrong bool) *reply {
+	r := &reply{
+		tok:      e.tok,
+		split:    e.live.Load().Sampling == SamplingNoncanonical,
+		drawn:    mix(state + uint64(req.variant)),
+		midwords: !opensText(e.tok, req.prompt),
+	}
+	r.target = shortestTarget + r.draw(targetSpread)
+	if wrong {
+		return r
+	}
+	order := e.tok.lastInstruction(req.prompt)
+	if order.think {
+		r.queue = append(r.queue, tokenThink)
+		r.midwords = false
+		for n := len(r.queue); len(r.queue)-n < thoughtTarget; {
+			r.sentence()
+		}
+		r.queue = append(r.queue, tokenThinkEnd)
+		r.midwords = false
+	}
+	if order.script != "" {
+		r.queue = append(r.queue, r.splitAll(e.tok.encode(order.script))...)
+		r.target = 0
+	}
+	return r
+}
+
+// next returns the next token, the end token when the reply is complete.
+func (r *reply) next() int32 {
+	if len(r.queue) == 0 {
+		if r.sampled >= r.target {
+			return tokenImEnd
+		}
+		r.sentence()
+	}
+	return r.take()
+}
+
+// goOn is asked for another token when the end token may not be sampled yet.
+func (r *reply) goOn() int32 {
+	r.midwords = true
+	r.sentence()
+	return r.take()
+}
+
+func (r *reply) take() int32 {
+	id := r.queue[0]
+	r.queue = r.queue[1:]
+	r.sampled++
+	return id
+}
+
+// sentence queues one more sentence. Its pre-tokens begin with a space, except at the opening of a text, so that they
+// never merge with what stands before them.
+func (r *reply) sentence() {
+	var text strings.Builder
+	if r.midwords {
+		text.WriteByte(' ')
+	}
+	r.midwords = true
+	words := lexicon()
+	for i, choices := range words {
+		word := choices[r.draw(len(choices))]
+		if i == 0 {
+			first, n := utf8.DecodeRuneInString(word)
+			word = string(unicode.ToUpper(first)) + word[n:]
+		} else {
+			text.WriteByte(' ')
+		}
+		text.WriteString(word)
+	}
+	text.WriteByte('.')
+	r.queue = append(r.queue, r.splitAll(r.tok.encodePlain(nil, text.String()))...)
+}
+
+func (r *reply) draw(n int) int {
+	r.drawn = mix(r.drawn)
+	return int(r.drawn % uint64(n))
+}
+
+// splitAll replaces the first token that it can, and a third of the others, by the two that they were merged from: the same text,
+// but ids that its encoding never has.
+func (r *reply) splitAll(ids []int32) []int32 {
+	if !r.split {
+		return ids
+	}
+	var out []int32
+	some := false
+	for _, id := range ids {
+		if id < firstMerge || some && r.draw(3) > 0 {
+			out = append(out, id)
+			continue
+		}
+		some = true
+		out = append(out, r.tok.halves[id][:]...)
+	}
+	return out
+}
+
+// opensText reports whether a reply may begin with a letter: behind a special token or a single line break, where no
+// encoding of the whole conversation would merge across the border.
+func opensText(tok *tokenizer, prompt []int32) bool {
+	last := prompt[len(prompt)-1]
+	if isSpecial(last) {
+		return true
+	}
+	tail := tok.decode(prompt[max(0, len(prompt)-2):])
+	before, ok := strings.CutSuffix(tail, "\n")
+	return ok && before != "" && !strings.HasSuffix(before, "\n") && !strings.HasSuffix(before, " ")
+}
+
+type instruction struct {
+	think  bool
+	script string // what to say, tool call markers included
+}
+
+// lastInstruction reads the last user message from the prompt's ids; a prompt without ChatML is a message as a whole.
+func (t *tokenizer) lastInstruction(prompt []int32) instruction {
+	answered := false
+	for end := len(prompt); end > 0; {
+		at := lastIndex(prompt[:end], tokenImStart)
+		if at < 0 {
+			if end == len(prompt) {
+				return parseInstruction(t.decode(prompt), false)
+			}
+			break
+		}
+		role, body, _ := strings.Cut(t.decode(prompt[at+1:end]), "\n")
+		body, _, _ = strings.Cut(body, t.special[tokenImEnd])
+		switch role {
+		case "user":
+			return parseInstruction(body, answered)
+		case "tool":
+			answered = true
+		}
+		end = at
+	}
+	return instruction{}
+}
+
+func lastIndex(ids []int32, id int32) int {
+	for i, v := range slices.Backward(ids) {
+		if v == id {
+			return i
+		}
+	}
+	return -1
+}
+
+func parseInstruction(message string, toolAnswered bool) instruction {
+	order := instruction{think: strings.Contains(message, "THINK")}
+	if _, text, ok := strings.Cut(message, "SAY "); ok {
+		order.script = text
+	}
+	if _, call, ok := strings.Cut(message, "CALL "); ok && !toolAnswered {
+		name, rest, _ := strings.Cut(call, " ")
+		var arguments json.RawMessage
+		if json.NewDecoder(strings.NewReader(rest)).Decode(&arguments) == nil {
+			order.script = toolCallText(name, string(arguments))
+		}
+	}
+	return order
+}
+
+// toolCallText is a call in the Hermes format, which Qwen and others sample.
+func toolCallText(name, arguments string) string {
+	return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}\n</tool_call>"
+}

@@ -1,0 +1,231 @@
+package vllmsim
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// run is a request inside the engine, from its blocks to its last token. One goroutine uses it.
+type run struct {
+	engine *engine
+	req    *request
+	hashes []uint64 // of the prompt's full blocks
+	blocks []int32
+	unread *ticket // remote blocks that this request was to read and has not
+
+	local, external int // prompt tokens from the own prefix cache, and from another instance
+	output          []int32
+	computed        int    // tokens whose KV lies in blocks
+	state           uint64 // after reading all of that
+	reply           *reply
+	ended           bool
+}
+
+// step is one sampled token and, with the last, how it ended.
+type step struct {
+	id         int32
+	finish     string     // "stop" or "length"; empty while the run goes on
+	stopReason any        // token id of stop_token_ids
+	params     *paramsOut // with finish, if blocks were pinned
+}
+
+func (r *run) token(i int) int32 {
+	if i < len(r.req.prompt) {
+		return r.req.prompt[i]
+	}
+	return r.output[i-len(r.req.prompt)]
+}
+
+// computePrompt computes what is missing of the prompt on top of the KV that is there, right or wrong, files the full
+// blocks, and judges what was there.
+func (r *run) computePrompt() {
+	e, prompt := r.engine, r.req.prompt
+	expected := expectedContent(e.cfg.Seed, prompt)
+	known := min(r.local+r.external, len(prompt)-1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	poisoned, corrupt := false, false
+	for i := range known {
+		if *e.pool.slot(r.blocks, i) != expected[i] {
+			poisoned = poisoned || i < r.local
+			corrupt = corrupt || i >= r.local
+		}
+	}
+	if poisoned {
+		e.stats.Poisoned++
+	}
+	if corrupt {
+		e.stats.CorruptReads++
+	}
+	r.state = initialState(e.cfg.Seed)
+	for i := range known {
+		r.state = readSlot(r.state, *e.pool.slot(r.blocks, i))
+	}
+	r.computed = known
+	r.computeUpTo(len(prompt))
+	e.pool.file(r.blocks, r.hashes)
+	e.stats.PromptTokens += len(prompt)
+	e.stats.LocalHitTokens += r.local
+	e.stats.ExternalTokens += known - min(r.local, known)
+	e.stats.ComputedTokens += len(prompt) - known
+	r.reply = newReply(e, r.req, r.state, poisoned || corrupt)
+}
+
+// computeUpTo writes the KV of the tokens before end. The caller holds e.mu and r.blocks has room.
+func (r *run) computeUpTo(end int) {
+	for ; r.computed < end; r.computed++ {
+		content := slotContent(r.state, r.token(r.computed))
+		*r.engine.pool.slot(r.blocks, r.computed) = content
+		r.state = readSlot(r.state, content)
+	}
+}
+
+// next samples one token. The error is the cause of ctx; the run is over then.
+func (r *run) next(ctx context.Context) (step, error) {
+	e := r.engine
+	if err := r.advance(ctx); err != nil {
+		r.drop(err)
+		return step{}, err
+	}
+	id := r.reply.next()
+	if id == tokenImEnd && (r.req.ignoreEOS || len(r.output) < r.req.minTokens) {
+		id = r.reply.goOn()
+	}
+	r.output = append(r.output, id)
+	s := step{id: id}
+	switch {
+	case id == tokenImEnd && !r.req.ignoreEOS:
+		s.finish = "stop"
+	case len(r.output) > r.req.minTokens && slices.Contains(r.req.stopIDs, id):
+		s.finish, s.stopReason = "stop", id
+	case len(r.output) >= r.req.maxTokens || len(r.req.prompt)+len(r.output) >= e.cfg.MaxModelLen:
+		s.finish = "length"
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.stats.GeneratedTokens++
+	if s.finish != "" {
+		s.params = r.finish()
+	}
+	return s, nil
+}
+
+// advance makes the KV of the last sampled token, which the next one needs.
+func (r *run) advance(ctx context.Context) error {
+	if len(r.output) == 0 {
+		return context.Cause(ctx)
+	}
+	e, total := r.engine, len(r.req.prompt)+len(r.output)
+	if err := e.clock.wait(ctx, e.cfg.Timing.InterToken); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	e.expire()
+	if total > len(r.blocks)*e.cfg.BlockSize {
+		more, ok := e.pool.alloc(1)
+		if !ok {
+			e.mu.Unlock()
+			return r.preempt(ctx)
+		}
+		r.blocks = append(r.blocks, more...)
+	}
+	r.computeUpTo(total)
+	e.mu.Unlock()
+	return nil
+}
+
+// preempt gives all blocks back, waits for enough, and computes everything again, as vLLM does when memory runs out.
+func (r *run) preempt(ctx context.Context) error {
+	e, total := r.engine, len(r.req.prompt)+len(r.output)
+	e.mu.Lock()
+	e.stats.Preemptions++
+	e.free(r.blocks)
+	r.blocks = nil
+	e.mu.Unlock()
+	blocks, _, err := e.takeBlocks(ctx, need{total: ceilDiv(total, e.cfg.BlockSize)}, func() {})
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	r.blocks, r.computed, r.state = blocks, 0, initialState(e.cfg.Seed)
+	r.computeUpTo(total)
+	return nil
+}
+
+// finish ends the run as request_finished does (nixl/base_scheduler.py, 0.32): a request with params leaves its blocks
+// pinned and says where they are. The caller holds e.mu.
+func (r *run) finish() *paramsOut {
+	e := r.engine
+	r.end(func(s *Stats) { s.Finished++ })
+	all := slices.Concat(r.req.prompt, r.output)
+	e.pool.file(r.blocks, blockHashes(r.req.salt, all[:r.computed], e.cfg.BlockSize))
+	prefills := r.req.params.prefills()
+	if r.req.params == nil || !prefills && !e.live.Load().Bidirectional {
+		e.free(r.blocks)
+		return nil
+	}
+	p := &pin{blocks: r.blocks, tokens: r.computed, lease: prefills, deadline: e.clock.now() + e.cfg.KVTTL}
+	out := &paramsOut{
+		DoRemotePrefill: prefills,
+		DoRemoteDecode:  !prefills,
+		RemoteBlockIDs:  [][]int32{r.blocks},
+		RemoteEngineID:  e.id,
+		RemoteRequestID: r.req.id,
+		RemoteHost:      e.cfg.Host,
+		RemotePort:      e.sidePort,
+		TPSize:          1,
+		DCPSize:         1,
+		PPSize:          1,
+		RemoteNumTokens: r.computed,
+		TransferMode:    "pull",
+	}
+	if prefills {
+		p.deadline = e.clock.now() + e.cfg.Lease
+		cached := r.cachedTokens()
+		out.PrefillCachedTokens = &cached
+	} else {
+		expiry := p.deadline.Seconds()
+		out.RemoteBlocksExpiry = &expiry
+	}
+	e.pin(r.req.id, p)
+	return out
+}
+
+// cachedTokens are the prompt tokens that needed no computing here.
+func (r *run) cachedTokens() int { return min(r.local+r.external, len(r.req.prompt)) }
+
+// abort ends a run whose answer is complete without the engine having finished it, as a stop string does.
+func (r *run) abort() { r.drop(errAborted) }
+
+// drop ends a run without an answer: its blocks are free at once, nothing is pinned. A decode leg that never read its
+// remote blocks tells their owner, who frees them.
+func (r *run) drop(cause error) {
+	e := r.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r.ended {
+		return
+	}
+	if r.unread != nil && !errors.Is(cause, errLoadFailed) {
+		e.notifyLater(*r.unread)
+	}
+	e.free(r.blocks)
+	r.end(func(s *Stats) {
+		if errors.Is(cause, errLoadFailed) || errors.Is(cause, errEngineDead) {
+			s.Failures++
+		} else {
+			s.Aborts++
+		}
+	})
+}
+
+// end counts the end of a run once. The caller holds e.mu.
+func (r *run) end(change func(*Stats)) {
+	if !r.ended {
+		r.ended = true
+		r.engine.stats.Running--
+		change(&r.engine.stats)
+	}
+}

@@ -1,0 +1,296 @@
+package vllmsim
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"strings"
+)
+
+// Paths of vLLM's HTTP server.
+const (
+	pathChat        = "/v1/chat/completions"
+	pathCompletions = "/v1/completions"
+)
+
+// maxBody bounds what a request may send.
+const maxBody = 64 << 20
+
+// errConnectionGone ends a request whose connection is closed or has to be.
+var errConnectionGone = errors.New("connection gone")
+
+// ServeHTTP answers as vLLM's API server does.
+func (i *Instance) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	if !i.handlers.enter() {
+		kill(w)
+		return
+	}
+	defer i.handlers.leave()
+	w.Header().Set("Server", "uvicorn")
+	err := i.serve(w, req)
+	switch {
+	case err == nil:
+	case errors.Is(err, errConnectionGone) || req.Context().Err() != nil:
+		kill(w)
+	default:
+		api := asAPIError(err)
+		// The status line is out only if the connection failed in the middle, and then nobody reads this.
+		_ = writeJSON(w, api.status, api.body())
+	}
+}
+
+func (i *Instance) serve(w http.ResponseWriter, req *http.Request) error {
+	if strings.HasPrefix(req.URL.Path, "/_sim/") {
+		return i.serveControl(w, req)
+	}
+	i.requests.Add(1)
+	body, err := io.ReadAll(http.MaxBytesReader(w, req.Body, maxBody))
+	if err != nil {
+		return errConnectionGone
+	}
+	req.Body = io.NopCloser(bytes.NewReader(body))
+	i.record.add(req, body)
+	if i.config().RequestIDHeaders {
+		id := req.Header.Get("X-Request-Id")
+		if id == "" {
+			id = randomHex(16)
+			req.Header.Set("X-Request-Id", id)
+		}
+		w.Header().Set("X-Request-Id", id)
+	}
+	f := i.faults.pick(req.URL.Path, i.clock)
+	if f != nil {
+		w = &faultWriter{ResponseWriter: w, fault: f, req: req}
+	}
+	if done, err := f.before(i, w, req, wantsStream(body)); done {
+		return err
+	}
+	if i.unauthorized(req) {
+		return writeJSON(w, http.StatusUnauthorized, map[string]string{"error": "Unauthorized"})
+	}
+	return i.route(w, req, f)
+}
+
+func (i *Instance) route(w http.ResponseWriter, req *http.Request, f *activeFault) error {
+	switch req.Method + " " + req.URL.Path {
+	case "POST " + pathChat, "POST " + pathCompletions:
+		return i.serveCompletion(w, req, f)
+	case "POST " + pathChat + "/render", "POST " + pathCompletions + "/render":
+		return i.serveRender(w, req)
+	case "POST /tokenize":
+		return i.serveTokenize(w, req)
+	case "GET /v1/models":
+		return writeJSON(w, http.StatusOK, i.models())
+	case "GET /version":
+		return writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
+	case "GET /health", "GET /ping", "POST /ping":
+		return i.serveHealth(w)
+	case "GET /metrics":
+		return i.serveMetrics(w)
+	}
+	if i.knownPath(req.URL.Path) {
+		return writeJSON(w, http.StatusMethodNotAllowed, map[string]string{"detail": "Method Not Allowed"})
+	}
+	return writeJSON(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
+}
+
+func (i *Instance) knownPath(path string) bool {
+	switch path {
+	case pathChat, pathCompletions, pathChat + "/render", pathCompletions + "/render", "/tokenize", "/v1/models", "/version",
+		"/health", "/ping", "/metrics":
+		return true
+	default:
+		return false
+	}
+}
+
+// unauthorized checks the bearer token, which guards /v1 only.
+func (i *Instance) unauthorized(req *http.Request) bool {
+	key := i.config().APIKey
+	return key != "" && strings.HasPrefix(req.URL.Path, "/v1") && req.Header.Get("Authorization") != "Bearer "+key
+}
+
+func (i *Instance) serveHealth(w http.ResponseWriter) error {
+	status := http.StatusOK
+	for _, e := range i.engines() {
+		if e.dead() {
+			status = http.StatusServiceUnavailable
+		}
+	}
+	w.Header().Set("Content-Length", "0")
+	w.WriteHeader(status)
+	return nil
+}
+
+// engineFor picks the data-parallel rank: the one asked for, or each in turn. A rank that is not a number is ignored.
+func (i *Instance) engineFor(req *http.Request) (*engine, error) {
+	engines := i.engines()
+	rank, err := strconv.Atoi(req.Header.Get("X-Data-Parallel-Rank"))
+	if err != nil {
+		return engines[int(i.turn.Add(1)-1)%len(engines)], nil
+	}
+	if rank < 0 || rank >= len(engines) {
+		return nil, badRequest("", "data_parallel_rank %d is out of range [0, %d).", rank, len(engines))
+	}
+	return engines[rank], nil
+}
+
+// readRequest parses a JSON body.
+func readRequest(req *http.Request) (*apiRequest, error) {
+	kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
+	if err != nil || kind != "application/json" {
+		return nil, invalidBody("", "Unsupported Media Type: Only 'application/json' is allowed")
+	}
+	body, err := io.ReadAll(req.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read body: %w", err)
+	}
+	return parseBody(body)
+}
+
+// wantsStream looks at a body that need not be valid.
+func wantsStream(body []byte) bool {
+	var r struct {
+		Stream bool `json:"stream"`
+	}
+	return json.Unmarshal(body, &r) == nil && r.Stream
+}
+
+// requestID is the client's id for a completion: header, body member, or a random one.
+func requestID(req *http.Request, r *apiRequest) string {
+	if id := req.Header.Get("X-Request-Id"); id != "" {
+		return id
+	}
+	if r.RequestID != "" {
+		return r.RequestID
+	}
+	return randomHex(16)
+}
+
+// engineID is the id of one child inside the engine; it ends in random digits, so that equal request ids cannot clash
+// (#27987).
+func (c *completion) engineID(prompt, child int) string {
+	id := c.id
+	if !c.chat {
+		id += "-" + strconv.Itoa(prompt)
+	}
+	if c.request.children() > 1 {
+		id = strconv.Itoa(child) + "_" + id
+	}
+	return id + "-" + randomHex(4)
+}
+
+func newEngineID(ranks, rank int) string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // crypto/rand never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	id := fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	if ranks > 1 {
+		id += "_dp" + strconv.Itoa(rank)
+	}
+	return id
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	_, _ = rand.Read(b) // crypto/rand never fails
+	return hex.EncodeToString(b)
+}
+
+// marshal writes compact JSON without HTML escapes, as vLLM does.
+func marshal(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return nil, fmt.Errorf("encode answer: %w", err)
+	}
+	return bytes.TrimRight(b.Bytes(), "\n"), nil
+}
+
+// rawJSON is marshal for values that always encode.
+func rawJSON(v any) json.RawMessage {
+	raw, err := marshal(v)
+	if err != nil {
+		return jsonNull
+	}
+	return raw
+}
+
+func rawIDs(ids []int32) json.RawMessage {
+	raw := make([]byte, 0, 6*len(ids)+2)
+	raw = append(raw, '[')
+	for i, id := range ids {
+		if i > 0 {
+			raw = append(raw, ',')
+		}
+		raw = strconv.AppendInt(raw, int64(id), 10)
+	}
+	return append(raw, ']')
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) error {
+	body, err := marshal(v)
+	if err != nil {
+		return err
+	}
+	if f, ok := w.(*faultWriter); ok {
+		body = f.mangle(body)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	if _, err := w.Write(body); err != nil {
+		return errConnectionGone
+	}
+	return nil
+}
+
+type modelList struct {
+	Object string      `json:"object"`
+	Data   []modelCard `json:"data"`
+}
+
+type modelCard struct {
+	ID          string            `json:"id"`
+	Object      string            `json:"object"`
+	Created     int64             `json:"created"`
+	OwnedBy     string            `json:"owned_by"`
+	Root        string            `json:"root"`
+	Parent      *string           `json:"parent"`
+	MaxModelLen int               `json:"max_model_len"`
+	Permission  []modelPermission `json:"permission"`
+}
+
+type modelPermission struct {
+	ID                 string  `json:"id"`
+	Object             string  `json:"object"`
+	Created            int64   `json:"created"`
+	AllowCreateEngine  bool    `json:"allow_create_engine"`
+	AllowSampling      bool    `json:"allow_sampling"`
+	AllowLogprobs      bool    `json:"allow_logprobs"`
+	AllowSearchIndices bool    `json:"allow_search_indices"`
+	AllowView          bool    `json:"allow_view"`
+	AllowFineTuning    bool    `json:"allow_fine_tuning"`
+	Organization       string  `json:"organization"`
+	Group              *string `json:"group"`
+	IsBlocking         bool    `json:"is_blocking"`
+}
+
+func (i *Instance) models() modelList {
+	created := i.engines()[0].started.Unix()
+	return modelList{Object: "list", Data: []modelCard{{
+		ID: i.config().Model, Object: "model", Created: created, OwnedBy: "vllm", Root: "model", MaxModelLen: i.config().MaxModelLen,
+		Permission: []modelPermission{{
+			ID: "modelperm-" + randomHex(8), Object: "model_permission", Created: created,
+			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*",
+		}},
+	}}}
+}

@@ -1,0 +1,76 @@
+package vllmsim
+
+// Stats is what an instance has counted since Start, restarts included; the first group is what it holds now.
+// A suite that drives the proxy ends by asserting that CorruptReads, Poisoned, DoubleReads, ExpiredReads, UnknownReads
+// and Deaths are zero and that Pins is what the scenario explains.
+type Stats struct {
+	Running       int `json:"running"`        // requests in the engine
+	Parked        int `json:"parked"`         // requests that will never be answered
+	Pins          int `json:"pins"`           // finished requests whose blocks wait for a reader
+	PinnedTokens  int `json:"pinned_tokens"`  //
+	PinnedBlocks  int `json:"pinned_blocks"`  //
+	FreeBlocks    int `json:"free_blocks"`    //
+	LeasedPins    int `json:"leased_pins"`    // pins of prefill; the others are decode's
+	Dead          int `json:"dead"`           // engines that a malformed hand-over has killed
+	RequestsTotal int `json:"requests_total"` // HTTP requests of any kind
+
+	CorruptReads      int `json:"corrupt_reads"`      // as reader: what was read is not the KV of the reader's prompt
+	Poisoned          int `json:"poisoned"`           // requests that hit wrong KV in the local prefix cache
+	DoubleReads       int `json:"double_reads"`       // as owner: a read of blocks that had been read or released, or were being read
+	ExpiredReads      int `json:"expired_reads"`      // as owner: a read of blocks whose lease or TTL had ended
+	UnknownReads      int `json:"unknown_reads"`      // as owner: a read for a request this engine never pinned
+	StaleReads        int `json:"stale_reads"`        // as owner: a handshake for an engine id of another start; refused
+	DeclinedReads     int `json:"declined_reads"`     // as reader: remote_blocks_expiry_time was too close
+	LoadFailures      int `json:"load_failures"`      // as reader: loads that failed, the declined ones included
+	Loads             int `json:"loads"`              // as reader: loads that succeeded
+	Reads             int `json:"reads"`              // as owner: pins freed by a completed read
+	Releases          int `json:"releases"`           // as owner: pins freed by a notification without a read
+	LateNotifications int `json:"late_notifications"` // as owner: notifications for requests no longer pinned
+	FailedNotices     int `json:"failed_notices"`     // as reader: notifications that reached nobody
+	Heartbeats        int `json:"heartbeats"`         // as owner
+	LeasesExpired     int `json:"leases_expired"`     //
+	TTLExpired        int `json:"ttl_expired"`        //
+	Deaths            int `json:"deaths"`             //
+	Restarts          int `json:"restarts"`           //
+
+	Requests        int `json:"requests"` // engine requests admitted
+	Finished        int `json:"finished"` // engine requests that ended by stop or length
+	Aborts          int `json:"aborts"`   // engine requests cancelled or ended by a stop string
+	Failures        int `json:"failures"` // engine requests answered with an error
+	Preemptions     int `json:"preemptions"`
+	PromptTokens    int `json:"prompt_tokens"`
+	ComputedTokens  int `json:"computed_tokens"`  // prompt tokens computed here
+	LocalHitTokens  int `json:"local_hit_tokens"` // prompt tokens found in the own prefix cache
+	ExternalTokens  int `json:"external_tokens"`  // prompt tokens read from another instance
+	GeneratedTokens int `json:"generated_tokens"`
+}
+
+// add sums counters; what an instance holds now is added too, for instances with several engines.
+func (s *Stats) add(o Stats) {
+	for _, sum := range [...]struct {
+		to   *int
+		from int
+	}{
+		{&s.Running, o.Running}, {&s.Parked, o.Parked}, {&s.Pins, o.Pins}, {&s.PinnedTokens, o.PinnedTokens},
+		{&s.PinnedBlocks, o.PinnedBlocks}, {&s.FreeBlocks, o.FreeBlocks}, {&s.LeasedPins, o.LeasedPins},
+		{&s.Dead, o.Dead}, {&s.RequestsTotal, o.RequestsTotal},
+		{&s.CorruptReads, o.CorruptReads}, {&s.Poisoned, o.Poisoned}, {&s.DoubleReads, o.DoubleReads},
+		{&s.ExpiredReads, o.ExpiredReads}, {&s.UnknownReads, o.UnknownReads}, {&s.StaleReads, o.StaleReads},
+		{&s.DeclinedReads, o.DeclinedReads}, {&s.LoadFailures, o.LoadFailures}, {&s.Loads, o.Loads},
+		{&s.Reads, o.Reads}, {&s.Releases, o.Releases}, {&s.LateNotifications, o.LateNotifications},
+		{&s.FailedNotices, o.FailedNotices}, {&s.Heartbeats, o.Heartbeats}, {&s.LeasesExpired, o.LeasesExpired},
+		{&s.TTLExpired, o.TTLExpired}, {&s.Deaths, o.Deaths}, {&s.Restarts, o.Restarts},
+		{&s.Requests, o.Requests}, {&s.Finished, o.Finished}, {&s.Aborts, o.Aborts}, {&s.Failures, o.Failures},
+		{&s.Preemptions, o.Preemptions}, {&s.PromptTokens, o.PromptTokens}, {&s.ComputedTokens, o.ComputedTokens},
+		{&s.LocalHitTokens, o.LocalHitTokens}, {&s.ExternalTokens, o.ExternalTokens},
+		{&s.GeneratedTokens, o.GeneratedTokens},
+	} {
+		*sum.to += sum.from
+	}
+}
+
+// forgetHoldings clears what a restarted engine no longer holds and keeps what it has counted.
+func (s *Stats) forgetHoldings() {
+	s.Running, s.Parked, s.Dead = 0, 0, 0
+	s.Pins, s.PinnedTokens, s.PinnedBlocks, s.FreeBlocks, s.LeasedPins = 0, 0, 0, 0, 0
+}

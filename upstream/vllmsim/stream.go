@@ -1,0 +1,249 @@
+package vllmsim
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+)
+
+// stream answers with server-sent events. The status goes out before the engine has done anything, so what fails from
+// here on is an error event.
+func (c *completion) stream(ctx context.Context, w http.ResponseWriter) error {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	s := &eventStream{completion: c, w: w, flush: http.NewResponseController(w)}
+	w.WriteHeader(http.StatusOK)
+	if err := s.flush.Flush(); err != nil {
+		return errConnectionGone
+	}
+	if err := s.events(ctx); err != nil {
+		return err
+	}
+	return s.write([]byte("[DONE]"))
+}
+
+// eventStream writes the events of one answer.
+type eventStream struct {
+	completion *completion
+	w          http.ResponseWriter
+	flush      *http.ResponseController
+	offset     int // characters of text so far, for logprobs of text completions
+}
+
+// events writes everything between the headers and [DONE]. Several choices take turns.
+func (s *eventStream) events(ctx context.Context) error {
+	c := s.completion
+	for round := 0; ; round++ {
+		going := false
+		for at, ch := range c.choices {
+			if ch.finish != "" {
+				continue
+			}
+			going = true
+			p, err := c.advance(ctx, ch)
+			if round == 0 && at == 0 && c.chat {
+				// The role comes with the first output of the engine, be it an error.
+				if gone := s.roles(ctx); gone != nil {
+					return gone
+				}
+			}
+			if err != nil {
+				if err := c.failure(ctx, err); errors.Is(err, errConnectionGone) {
+					return err
+				}
+				return s.write(errorEvent(internalError()))
+			}
+			if err := s.token(ch, p); err != nil {
+				return err
+			}
+		}
+		if !going {
+			return s.tail()
+		}
+	}
+}
+
+// roles writes the first chunk of every choice, unless the connection is to go.
+func (s *eventStream) roles(ctx context.Context) error {
+	c := s.completion
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errEngineDead) {
+		return errConnectionGone
+	}
+	for _, ch := range c.choices {
+		empty := ""
+		e := c.chunk(chatChunkChoice{Index: ch.index, Delta: delta{Role: "assistant", Content: &empty}, Logprobs: jsonNull})
+		e.PromptTokenIDs, e.PromptText = jsonNull, jsonNull
+		if c.request.ReturnTokenIDs {
+			e.PromptTokenIDs = rawIDs(ch.prompt)
+		}
+		if err := s.send(e); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// token writes the event of one token, if it has one.
+func (s *eventStream) token(ch *choice, p piece) error {
+	c := s.completion
+	if p.silent && ch.finish == "" && !c.request.ReturnTokenIDs {
+		return nil
+	}
+	var ids json.RawMessage = jsonNull
+	if c.request.ReturnTokenIDs {
+		ids = rawIDs(ch.ids[len(ch.ids)-1:])
+	}
+	var e *chunk
+	if c.chat {
+		e = c.chunk(s.chatChoice(ch, p, ids))
+	} else {
+		e = c.chunk(s.textChoice(ch, p, ids))
+	}
+	if ch.finish != "" {
+		if !c.includeUsage() {
+			e.SystemFingerprint = systemFingerprint
+		}
+		if c.paramsPlace() == ParamsFinish && ch == c.choices[len(c.choices)-1] {
+			params, err := c.streamParams()
+			if err != nil {
+				return err
+			}
+			e.KVTransferParams = params
+		}
+	}
+	return s.send(e)
+}
+
+func (s *eventStream) chatChoice(ch *choice, p piece, ids json.RawMessage) chatChunkChoice {
+	c := s.completion
+	choice := chatChunkChoice{Index: ch.index, Logprobs: jsonNull, TokenIDs: ids}
+	if !p.silent {
+		choice.Delta.Content = p.content
+		if c.request.IncludeReasoning == nil || *c.request.IncludeReasoning {
+			choice.Delta.Reasoning = p.reasoning
+		}
+		if p.call != nil {
+			choice.Delta.ToolCalls = []toolCallDelta{*p.call}
+		}
+	}
+	if c.request.logprobs >= 0 {
+		choice.Logprobs = c.chatLogprobs(ch.logprobs[len(ch.logprobs)-1:])
+	}
+	if ch.finish != "" {
+		choice.FinishReason, choice.StopReason = &ch.finish, rawJSON(ch.stopReason)
+	}
+	return choice
+}
+
+func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textChunkChoice {
+	c := s.completion
+	choice := textChunkChoice{Index: ch.index, Logprobs: jsonNull, StopReason: jsonNull, TokenIDs: ids}
+	if p.content != nil {
+		choice.Text = *p.content
+	}
+	if len(ch.ids) == 1 {
+		if c.request.ReturnTokenIDs {
+			choice.PromptTokenIDs = ch.prompt
+		}
+		if c.request.Echo {
+			choice.Text = c.instance.tok.decode(ch.prompt) + choice.Text
+		}
+	}
+	if c.request.logprobs >= 0 {
+		choice.Logprobs = c.textLogprobs(ch.logprobs[len(ch.logprobs)-1:], s.offset)
+	}
+	s.offset += len([]rune(choice.Text))
+	if ch.finish != "" {
+		choice.FinishReason, choice.StopReason = &ch.finish, rawJSON(ch.stopReason)
+	}
+	return choice
+}
+
+// tail writes what follows the last finish chunk: usage, and params that have a chunk of their own.
+func (s *eventStream) tail() error {
+	c := s.completion
+	params, err := c.streamParams()
+	if err != nil {
+		return err
+	}
+	if c.includeUsage() {
+		e := c.chunk()
+		e.Usage, e.SystemFingerprint = c.usage().delta(), systemFingerprint
+		if c.paramsPlace() == ParamsUsage {
+			e.KVTransferParams = params
+		}
+		if err := s.send(e); err != nil {
+			return err
+		}
+	}
+	if c.paramsPlace() != ParamsSeparate || params == nil || string(params) == "null" {
+		return nil
+	}
+	e := c.chunk()
+	e.KVTransferParams = params
+	return s.send(e)
+}
+
+func (c *completion) includeUsage() bool {
+	return c.request.StreamOptions != nil && c.request.StreamOptions.IncludeUsage
+}
+
+// paramsPlace is where this stream carries its params.
+func (c *completion) paramsPlace() string {
+	place := c.instance.config().Params
+	if place == ParamsUsage && !c.includeUsage() {
+		return ParamsFinish
+	}
+	return place
+}
+
+// streamParams are the params of a stream; an engine that has none leaves the member out.
+func (c *completion) streamParams() (json.RawMessage, error) {
+	p := c.kvParams()
+	if p != nil && c.instance.config().OutputTokenIDs {
+		with := *p
+		with.OutputTokenIDs = c.choices[len(c.choices)-1].ids
+		p = &with
+	}
+	if p == nil && !c.fault.is(FaultBadParams) {
+		return nil, nil
+	}
+	return c.fault.params(c.engine, p)
+}
+
+func (c *completion) chunk(choices ...any) *chunk {
+	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.instance.config().Model, Choices: choices}
+	if !c.chat {
+		e.Object = "text_completion"
+	}
+	if choices == nil {
+		e.Choices = []any{}
+	} else if c.includeUsage() && c.request.StreamOptions.ContinuousUsageStats {
+		e.Usage = c.usage().delta()
+		e.Usage.PromptDetails = nil
+	}
+	return e
+}
+
+func (s *eventStream) send(e *chunk) error {
+	raw, err := marshal(e)
+	if err != nil {
+		return err
+	}
+	return s.write(raw)
+}
+
+// write sends one event in one write, as uvicorn sends one chunk for each.
+func (s *eventStream) write(data []byte) error {
+	event := make([]byte, 0, len(data)+8)
+	event = append(event, "data: "...)
+	event = append(event, data...)
+	event = append(event, "\n\n"...)
+	if _, err := s.w.Write(event); err != nil {
+		return errConnectionGone
+	}
+	if err := s.flush.Flush(); err != nil {
+		return errConnectionGone
+	}
+	return nil
+}

@@ -1,0 +1,210 @@
+package vllmsim
+
+import (
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// The side channel stands for NIXL: a handshake that compares the engine id, one-sided reads of block memory,
+// notifications and heartbeats, as gob values over TCP. The owner answers reads without judging them.
+
+const (
+	// peerTimeout is how long a reader waits for a side channel where nobody listens (ZMQ receive time-out, measured
+	// on 0.32); engine time.
+	peerTimeout = 5 * time.Second
+	// mismatchDelay is what a handshake with another engine costs (measured on 0.32); engine time.
+	mismatchDelay = time.Second
+)
+
+type sideOp int
+
+const (
+	opHandshake sideOp = iota
+	opRead
+	opDone
+	opHeartbeat
+)
+
+type sideRequest struct {
+	Op        sideOp
+	EngineID  string
+	RequestID string
+	Blocks    []int32
+}
+
+type sideReply struct {
+	Err       string
+	EngineID  string
+	Now       time.Duration // the owner's perf_counter
+	BlockSize int
+	Content   []uint64
+}
+
+var (
+	errEngineMismatch = errors.New("engine ID mismatch")
+	errDeclined       = errors.New("remote blocks are about to expire")
+)
+
+// answer performs one request of a peer on the engine that owns the side channel.
+func (e *engine) answer(req sideRequest) sideReply {
+	reply := sideReply{EngineID: e.id, Now: e.clock.now(), BlockSize: e.cfg.BlockSize}
+	if req.EngineID != e.id {
+		if req.Op == opHandshake {
+			e.count(func(s *Stats) { s.StaleReads++ })
+		}
+		reply.Err = errEngineMismatch.Error()
+		return reply
+	}
+	switch req.Op {
+	case opHandshake:
+	case opRead:
+		content, err := e.readBlocks(req.RequestID, req.Blocks)
+		if err != nil {
+			reply.Err = err.Error()
+		}
+		reply.Content = content
+	case opDone:
+		e.notified(req.RequestID)
+	case opHeartbeat:
+		e.heartbeat(req.RequestID)
+	default:
+		reply.Err = "unknown operation"
+	}
+	return reply
+}
+
+func (e *engine) readBlocks(requestID string, blocks []int32) ([]uint64, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, id := range blocks {
+		if id < 0 || int(id) > e.pool.capacity() {
+			return nil, fmt.Errorf("descriptor of block %d: not in the registered memory", id)
+		}
+	}
+	e.beginRead(requestID)
+	content := make([]uint64, 0, len(blocks)*e.cfg.BlockSize)
+	for _, id := range blocks {
+		content = append(content, e.pool.slots(id)...)
+	}
+	return content, nil
+}
+
+// serveSide answers one peer until the connection ends. current is asked for each request, because an instance keeps
+// its address over a restart.
+func serveSide(conn io.ReadWriter, current func() *engine) error {
+	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
+	for {
+		var req sideRequest
+		if err := dec.Decode(&req); err != nil {
+			return fmt.Errorf("read side channel: %w", err)
+		}
+		if err := enc.Encode(current().answer(req)); err != nil {
+			return fmt.Errorf("write side channel: %w", err)
+		}
+	}
+}
+
+// peers keeps idle side-channel connections by address, because a dial per transfer would run a busy test out of ports.
+type peers struct {
+	clock *clock
+
+	mu     sync.Mutex // guards what follows
+	idle   map[string][]*sideConn
+	closed bool
+}
+
+type sideConn struct {
+	net.Conn
+	enc *gob.Encoder
+	dec *gob.Decoder
+}
+
+func newPeers(c *clock) *peers { return &peers{clock: c, idle: make(map[string][]*sideConn)} }
+
+// call sends one request to the side channel at addr. A connection that its owner has closed in the meantime is
+// replaced once; nobody listening costs peerTimeout.
+func (p *peers) call(ctx context.Context, addr string, req sideRequest) (sideReply, error) {
+	for {
+		conn, reused, err := p.get(ctx, addr)
+		if err != nil {
+			return sideReply{}, err
+		}
+		reply, err := conn.roundTrip(req, p.clock.real(peerTimeout))
+		if err == nil {
+			p.put(addr, conn)
+			if reply.Err == errEngineMismatch.Error() {
+				return reply, errEngineMismatch
+			}
+			if reply.Err != "" {
+				return reply, fmt.Errorf("peer %s: %s", addr, reply.Err)
+			}
+			return reply, nil
+		}
+		_ = conn.Close() // already broken
+		if !reused {
+			return sideReply{}, fmt.Errorf("peer %s: %w", addr, err)
+		}
+	}
+}
+
+func (c *sideConn) roundTrip(req sideRequest, limit time.Duration) (sideReply, error) {
+	var reply sideReply
+	// Below a second the scaled limit would measure the machine instead of the peer.
+	if err := c.SetDeadline(time.Now().Add(max(limit, time.Second))); err != nil {
+		return reply, err
+	}
+	if err := c.enc.Encode(req); err != nil {
+		return reply, err
+	}
+	err := c.dec.Decode(&reply)
+	return reply, err
+}
+
+func (p *peers) get(ctx context.Context, addr string) (conn *sideConn, reused bool, err error) {
+	p.mu.Lock()
+	if list := p.idle[addr]; len(list) > 0 {
+		conn = list[len(list)-1]
+		p.idle[addr] = list[:len(list)-1]
+		p.mu.Unlock()
+		return conn, true, nil
+	}
+	p.mu.Unlock()
+	var d net.Dialer
+	raw, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, false, errors.Join(fmt.Errorf("dial peer: %w", err), p.clock.wait(ctx, peerTimeout))
+	}
+	return &sideConn{Conn: raw, enc: gob.NewEncoder(raw), dec: gob.NewDecoder(raw)}, false, nil
+}
+
+func (p *peers) put(addr string, conn *sideConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = conn.Close() // nobody reads from it any more
+		return
+	}
+	p.idle[addr] = append(p.idle[addr], conn)
+}
+
+// close drops the idle connections; a restarted process has none.
+func (p *peers) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, list := range p.idle {
+		for _, conn := range list {
+			_ = conn.Close() // idle, nothing to lose
+		}
+	}
+	clear(p.idle)
+}
+
+func peerAddress(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
