@@ -1,0 +1,215 @@
+package server
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/convcache"
+	"carryover/sse"
+	"carryover/upstream"
+)
+
+// maxReply is the longest reply that is gathered for the history digest; a longer
+// one is not kept.
+const maxReply = 8 << 20
+
+// answer is what the observer learns of decode's answer while it is relayed.
+type answer struct {
+	turn     *turn
+	decoding *decoding
+	gather   bool // the reply is needed for the history digest
+
+	// atEnd is called when the end of the stream is seen, before the client can
+	// see it. mayRestart tells whether an immediate failure can still be retried.
+	atEnd      func()
+	mayRestart func() bool
+
+	first  bool // an event has been seen
+	passed bool // an event has been forwarded; nothing can be taken back any more
+	done   bool // [DONE] has been seen, or the answer came whole
+	failed bool // the engine reported an error
+	odd    string
+	params []byte // the last non-null kv_transfer_params
+
+	finish     string
+	stopReason bool
+	reasoning  bool
+	content    []byte
+	tools      []toolCall
+}
+
+// toolCall is a tool call as it grows from deltas.
+type toolCall struct {
+	id, kind, name string
+	arguments      strings.Builder
+}
+
+func newAnswer(t *turn, d *decoding) *answer {
+	return &answer{turn: t, decoding: d, gather: t.conversation.known && t.proof == ProofHistory && t.ineligible == ""}
+}
+
+// observe looks at one event before it is forwarded.
+func (a *answer) observe(ev sse.Event) sse.Verdict {
+	verdict := a.judge(ev)
+	if verdict == sse.Forward {
+		a.passed = true
+	}
+	return verdict
+}
+
+// judge parses no more than it must: every event if the reply is needed, else only
+// the first.
+func (a *answer) judge(ev sse.Event) sse.Verdict {
+	first := !a.first
+	a.first = true
+	if ev.Member != nil && string(ev.Member) != "null" {
+		a.params = bytes.Clone(ev.Member)
+	}
+	if string(ev.Data) == "[DONE]" {
+		a.done = true
+		a.atEnd()
+		return sse.Forward
+	}
+	if bytes.HasPrefix(ev.Data, []byte(`{"error"`)) {
+		a.failed = true
+		if !a.passed && a.mayRestart() {
+			return sse.Stop
+		}
+		return sse.Forward
+	}
+	if !a.gather && !first {
+		return sse.Forward
+	}
+	if !gjson.ValidBytes(ev.Data) {
+		a.odd = "unparsable"
+		return sse.Forward
+	}
+	choice := a.read(ev.Data, "delta")
+	if first && roleOnly(choice) {
+		return sse.Hold
+	}
+	return sse.Forward
+}
+
+// roleOnly recognises vLLM's first chat chunk, which it sends even when loading
+// the KV cache has failed; the next event is the error then.
+func roleOnly(choice gjson.Result) bool {
+	delta := choice.Get("delta")
+	return delta.Get("role").Exists() && delta.Get("content").String() == "" && choice.Get("finish_reason").Type == gjson.Null
+}
+
+// read takes in one chunk (or a whole answer, whose message stands for the delta)
+// and returns its choice.
+func (a *answer) read(data []byte, part string) gjson.Result {
+	var id, choices, failure gjson.Result
+	gjson.ParseBytes(data).ForEach(func(key, value gjson.Result) bool {
+		switch key.String() {
+		case "id":
+			id = value
+		case "choices":
+			choices = value
+		case "error":
+			failure = value
+		}
+		return true
+	})
+	if failure.Exists() && failure.Type != gjson.Null {
+		a.failed = true
+	}
+	// vLLM builds the id from our X-Request-Id; another one means that this is
+	// somebody else's answer.
+	if id.Exists() && !strings.HasSuffix(id.String(), "-"+a.turn.legID) {
+		a.odd = "response_id"
+	}
+	all := choices.Array()
+	if len(all) == 0 {
+		return gjson.Result{}
+	}
+	if len(all) > 1 || all[0].Get("index").Int() != 0 {
+		a.odd = "choices"
+	}
+	if a.gather {
+		a.collect(all[0], part)
+	}
+	return all[0]
+}
+
+// collect appends a choice to the reply.
+func (a *answer) collect(choice gjson.Result, part string) {
+	if finish := choice.Get("finish_reason"); finish.Type == gjson.String {
+		a.finish = finish.String()
+	}
+	if reason := choice.Get("stop_reason"); reason.Exists() && reason.Type != gjson.Null {
+		a.stopReason = true
+	}
+	if a.turn.api == upstream.Text {
+		a.content = append(a.content, choice.Get("text").String()...)
+	} else {
+		delta := choice.Get(part)
+		a.content = append(a.content, delta.Get("content").String()...)
+		for _, name := range []string{"reasoning", "reasoning_content"} {
+			if delta.Get(name).String() != "" {
+				a.reasoning = true
+			}
+		}
+		if call := delta.Get("function_call"); call.Exists() && call.Type != gjson.Null {
+			a.odd = "function_call"
+		}
+		for i, call := range delta.Get("tool_calls").Array() {
+			a.collectTool(call, i)
+		}
+	}
+	if len(a.content) > maxReply {
+		a.odd, a.content = "too_large", nil
+	}
+}
+
+// collectTool merges one element of tool_calls; in a stream its index says which
+// call it continues.
+func (a *answer) collectTool(call gjson.Result, position int) {
+	if index := call.Get("index"); index.Exists() {
+		position = int(index.Int())
+	}
+	if position < 0 || position > len(a.tools) {
+		a.odd = "tool_calls"
+		return
+	}
+	if position == len(a.tools) {
+		a.tools = append(a.tools, toolCall{})
+	}
+	tool := &a.tools[position]
+	tool.id += call.Get("id").String()
+	tool.kind += call.Get("type").String()
+	tool.name += call.Get("function.name").String()
+	tool.arguments.WriteString(call.Get("function.arguments").String())
+}
+
+// whole takes in a non-stream answer and returns it without kv_transfer_params.
+func (a *answer) whole(body []byte) []byte {
+	a.first, a.done = true, true
+	rest, params, found := sse.Cut(body, paramsMember)
+	if found && string(params) != "null" {
+		a.params = params
+	}
+	if !gjson.ValidBytes(body) {
+		a.odd = "unparsable"
+		return rest
+	}
+	a.read(body, "message")
+	return rest
+}
+
+// reply is what the history digest covers beyond the request.
+func (a *answer) reply() convcache.Reply {
+	if a.turn.api == upstream.Text {
+		return convcache.Reply{Text: string(a.content)}
+	}
+	reply := convcache.Reply{Content: string(a.content)}
+	for i := range a.tools {
+		tool := &a.tools[i]
+		reply.ToolCalls = append(reply.ToolCalls, convcache.ToolCall{ID: tool.id, Type: tool.kind, Name: tool.name, Arguments: tool.arguments.String()})
+	}
+	return reply
+}

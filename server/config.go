@@ -1,0 +1,66 @@
+package server
+
+import (
+	"log/slog"
+	"time"
+)
+
+// Proof is the way in which a ticket's use is proven.
+type Proof string
+
+// The modes of proof.
+const (
+	// ProofAuto reuses only what is proven by tokens.
+	ProofAuto Proof = "auto"
+	// ProofHistory reuses a ticket when the request's messages begin with exactly
+	// what it covers. It is the weaker proof: equal text may still tokenise
+	// differently.
+	ProofHistory Proof = "history"
+)
+
+// Config configures a Server. Durations and sizes must be positive; package
+// cmd/carryover validates them.
+type Config struct {
+	Proof       Proof
+	ModelProofs map[string]Proof // per model; Proof for the others
+
+	ReuseMinTokens    int           // tickets with fewer tokens are left alone
+	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
+
+	TTL time.Duration // longest life of a ticket
+
+	Sources      []string // conversation id sources, in order
+	TenantHeader string   // "" = tenant from the bearer token
+	TenantSalt   bool     // add a cache_salt per tenant to both legs
+
+	StripClientParams    bool // remove client-sent kv_transfer_params instead of refusing them
+	ExposeParams         bool // leave kv_transfer_params in what clients see
+	ForwardAuthorization bool // send the client's credential to the engines
+
+	MaxBodyBytes     int64
+	MaxInflightBytes int64
+	MaxStreams       int // turns at once
+	MaxConnections   int // client connections at once; more wait to be accepted
+	MaxHeaderBytes   int
+
+	PrefillTimeout      time.Duration
+	HandoverBudget      time.Duration
+	FirstByteTimeout    time.Duration
+	IdleTimeout         time.Duration
+	StoreTimeout        time.Duration
+	ShutdownGrace       time.Duration
+	ClientWriteTimeout  time.Duration
+	ClientHeaderTimeout time.Duration
+	ClientBodyTimeout   time.Duration
+
+	Version string // shown at /version
+	Logger  *slog.Logger
+}
+
+// proofFor returns the mode of proof for a model.
+func (c *Config) proofFor(model string) Proof {
+	if p, ok := c.ModelProofs[model]; ok {
+		return p
+	}
+	return c.Proof
+}

@@ -1,0 +1,145 @@
+package server
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/convcache"
+	"carryover/upstream"
+)
+
+// maxConversationID is the longest id in bytes. The id is only ever hashed; the
+// bound keeps headers and logs sane.
+const maxConversationID = 512
+
+// conversation is who is talking: the scope in which tickets are found.
+type conversation struct {
+	known  bool // an id was given
+	off    bool // the client wants no look-up and nothing stored
+	source string
+	key    convcache.Key
+	tenant string
+}
+
+// affinity is the routing key: equal for the turns of a conversation.
+func (c conversation) affinity() string {
+	if !c.known {
+		return ""
+	}
+	return c.key.String()
+}
+
+// clientHeaders are the headers by which known front ends and agents name a
+// conversation, in the order in which they are tried.
+//
+//nolint:gochecknoglobals // immutable table
+var clientHeaders = []string{
+	"X-OpenWebUI-Chat-Id", "X-Dynamo-Session-ID", "X-Claude-Code-Session-Id", "X-Session-Affinity",
+	"Session-Id", "Session_id", "X-Opencode-Session", "X-Litellm-Session-Id", "ChatUI-Conversation-ID",
+	"X-Grok-Conv-Id", "X-Amp-Thread-Id",
+}
+
+// subAgentHeader separates an agent's children, which send their parent's
+// conversation id with prompts of their own.
+const subAgentHeader = "X-Claude-Code-Agent-Id"
+
+// identify finds the conversation of a request. Only conversation_id, which is
+// ours, is an error when malformed; any other bad source is skipped.
+func (s *Server) identify(r *http.Request, req *upstream.Request) (conversation, error) {
+	c := conversation{tenant: s.tenant(r)}
+	raw, present := req.Member("conversation_id")
+	if strings.EqualFold(strings.TrimSpace(r.Header.Get("X-KV-Reuse")), "off") || present && string(raw) == "null" {
+		c.off = true
+		return c, nil
+	}
+	if present {
+		if id, ok := req.String("conversation_id"); !ok || len(id) > maxConversationID {
+			return c, badRequest("conversation_id", "invalid_conversation_id", "conversation_id must be a string of at most 512 bytes")
+		}
+	}
+	for _, source := range s.cfg.Sources {
+		if id := conversationID(source, r.Header, req); id != "" {
+			model, _ := req.String("model")
+			salt, _ := req.String("cache_salt")
+			c.known, c.source = true, source
+			c.key = s.deps.Secret.Conversation(convcache.Identity{
+				Tenant: c.tenant, Model: model, CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
+			})
+			return c, nil
+		}
+	}
+	return c, nil
+}
+
+// conversationID reads one source; "" means that it names none.
+func conversationID(source string, header http.Header, req *upstream.Request) string {
+	switch source {
+	case "conversation_id", "session_id", "prompt_cache_key":
+		id, _ := req.String(source)
+		return validID(id)
+	case "conversation":
+		if id, ok := req.String(source); ok {
+			return validID(id)
+		}
+		return memberID(req, source, "id")
+	case "metadata":
+		for _, name := range []string{"conversation_id", "session_id", "chat_id", "thread_id"} {
+			if id := memberID(req, source, name); id != "" {
+				return id
+			}
+		}
+	case "client_headers":
+		for _, name := range clientHeaders {
+			if id := validID(header.Get(name)); id != "" {
+				return id
+			}
+		}
+	default:
+		if name, ok := strings.CutPrefix(source, "header:"); ok {
+			return validID(header.Get(name))
+		}
+	}
+	return ""
+}
+
+// memberID reads a string one level inside a top-level object.
+func memberID(req *upstream.Request, member, name string) string {
+	raw, ok := req.Member(member)
+	if !ok {
+		return ""
+	}
+	var id string
+	gjson.ParseBytes(raw).ForEach(func(key, value gjson.Result) bool {
+		if key.Type == gjson.String && key.String() == name && value.Type == gjson.String {
+			id = value.String()
+		}
+		return true
+	})
+	return validID(id)
+}
+
+func validID(id string) string {
+	if len(id) > maxConversationID || !utf8.ValidString(id) {
+		return ""
+	}
+	return id
+}
+
+// tenant derives the tenant from the credential, or from the configured header,
+// which a trusted gateway in front must set. The credential itself is not kept.
+func (s *Server) tenant(r *http.Request) string {
+	if s.cfg.TenantHeader != "" {
+		return "header:" + r.Header.Get(s.cfg.TenantHeader)
+	}
+	credential := r.Header.Get("Authorization")
+	if credential == "" {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(credential))
+	return "bearer:" + hex.EncodeToString(sum[:16])
+}

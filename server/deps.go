@@ -1,0 +1,71 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"carryover/convcache"
+	"carryover/upstream"
+)
+
+// Store keeps tickets between turns. Every method returns within the store's
+// time limit, and a failure is an outcome, never an error for the client.
+type Store interface {
+	// Peek lists what the conversation holds, newest first.
+	Peek(ctx context.Context, conversation convcache.Key) ([]convcache.Branch, convcache.Outcome)
+	// Take removes exactly that ticket; at most one caller ever gets it.
+	Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
+	// Put keeps a ticket for ttl and hands back what it displaced.
+	Put(ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome)
+	// Len is the number of conversations held.
+	Len() int
+	// EvictStale drops what has expired and returns how many conversations that
+	// were.
+	EvictStale() int
+}
+
+// Picker chooses instances and remembers which of them answer.
+type Picker interface {
+	// Acquire returns upstream.ErrNoInstance if none is left.
+	Acquire(role upstream.Role, key string, exclude []string) (instance *upstream.Instance, release func(), err error)
+	Report(instance *upstream.Instance, refused bool)
+	Reachable(role upstream.Role, name string) bool
+	Instances(role upstream.Role) []*upstream.Instance
+	Up(role upstream.Role) int
+}
+
+// Engine runs legs. Errors are *upstream.LegError.
+type Engine interface {
+	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
+	// Decode returns the response with its body unread.
+	Decode(ctx context.Context, leg upstream.Leg) (*http.Response, error)
+	Get(ctx context.Context, instance *upstream.Instance, path, authorization string) (*http.Response, error)
+}
+
+// Connector says what each leg carries for one KV connector. Its errors mean that
+// an object can't be used; nothing of it may be sent then.
+type Connector interface {
+	PrefillParams(ticket []byte, holder *upstream.Instance) ([]byte, error)
+	DecodeParams(answered []byte, from *upstream.Instance) (params []byte, cached int, err error)
+	// Keep tells how many tokens the blocks of decode's answer hold, and whether
+	// prefill can see for itself that they have expired.
+	Keep(final []byte) (tokens int, expires bool, err error)
+}
+
+// Templates tells whether a finished turn, rendered as history, begins with what
+// was rendered to generate it. ok is false if that could not be found out.
+type Templates interface {
+	AppendOnly(ctx context.Context, instance *upstream.Instance, model string, kwargs []byte, authorization string) (appendOnly, ok bool)
+}
+
+// Deps is what a Server works with; all fields are required.
+type Deps struct {
+	Store     Store
+	Pool      Picker
+	Engine    Engine
+	Connector Connector
+	Templates Templates
+	Trials    *upstream.Trials
+	Secret    convcache.Secret
+}

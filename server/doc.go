@@ -1,0 +1,29 @@
+// Package server is the client side of Carryover: it speaks the OpenAI API and
+// runs one turn from request to stored outcome. turn.go is the page to read
+// first; the nine steps of a turn are
+//
+//  1. parse the body once, find the conversation, bound the size   intake.go, conversation.go
+//  2. pick a prefill and a decode instance, decide the path        route.go
+//  3. find a ticket, prove how much of it may be used, take it     reuse.go
+//  4. prefill leg                                                  prefill.go
+//  5. decode leg up to its headers                                 decode.go
+//  6. commit: status and headers to the client                     respond.go
+//  7. relay events, observe them                                   respond.go, answer.go
+//  8. put the new ticket before the terminal bytes reach the client keep.go
+//  9. account                                                      account.go
+//
+// It promises that a wrong hand-over never happens where it can be excluded: a
+// ticket is used at most once, by a request that provably continues the turn that
+// left it; that a truncated answer never looks complete; that a fault of the
+// store costs a miss and no more than its time limit; and that nothing a client
+// sends reaches an upstream path, header or KV address.
+//
+// Three orderings hold on every path. The put is complete before the client can
+// see the end of the stream (respond.go). After a take, every exit says what
+// became of the ticket: sent, put back because nothing was sent, or given up
+// (reuse.go, settle). Work that outlives the client runs on a detached context
+// with a bound of its own (decode.go, strand).
+//
+// What may be tried again is decided in one place, retry.go; how an error looks to
+// a client in another, errors.go.
+package server

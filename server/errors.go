@@ -1,0 +1,162 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"strings"
+	"unicode"
+
+	"carryover/upstream"
+)
+
+// The causes with which this package ends a turn's context.
+var (
+	errClientGone   = errors.New("client gone")
+	errShuttingDown = errors.New("server shutting down")
+)
+
+// statusClientGone is nginx's status for a client that closed the connection
+// before the answer; it appears in logs only.
+const statusClientGone = 499
+
+// apiError is an error as a client sees it: OpenAI's error object and a status.
+type apiError struct {
+	Status     int    `json:"-"`
+	RetryAfter string `json:"-"`
+	Message    string `json:"message"`
+	Type       string `json:"type"`
+	Param      any    `json:"param"` // string or null
+	Code       string `json:"code"`
+}
+
+// Error returns the message.
+func (e *apiError) Error() string { return e.Message }
+
+// body is the JSON that clients get, {"error":{…}}.
+func (e *apiError) body() []byte {
+	b, err := json.Marshal(map[string]*apiError{"error": e})
+	if err != nil { // only strings in there
+		return []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)
+	}
+	return b
+}
+
+func badRequest(param, code, message string) *apiError {
+	e := &apiError{Status: http.StatusBadRequest, Message: message, Type: "invalid_request_error", Code: code}
+	if param != "" {
+		e.Param = param
+	}
+	return e
+}
+
+func refused(status int, code, message string) *apiError {
+	return &apiError{Status: status, Message: message, Type: "invalid_request_error", Code: code}
+}
+
+func unavailable(code, message string) *apiError {
+	return &apiError{Status: http.StatusServiceUnavailable, RetryAfter: "1", Message: message, Type: "server_error", Code: code}
+}
+
+// toAPIError is the one place that decides what a client learns of a failure.
+// Upstream hosts, addresses and Go error strings never leave it.
+func (s *Server) toAPIError(err error) *apiError {
+	var api *apiError
+	var leg *upstream.LegError
+	var bad *upstream.BadRequestError
+	switch {
+	case errors.As(err, &api):
+		return api
+	case errors.As(err, &bad):
+		return badRequest(bad.Param, bad.Code, bad.Message)
+	case errors.Is(err, errShuttingDown):
+		return unavailable("server_shutting_down", "The server is shutting down.")
+	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
+		return &apiError{Status: statusClientGone, Message: "The client closed the connection.", Type: "server_error", Code: "client_gone"}
+	case errors.Is(err, upstream.ErrNoInstance):
+		return unavailable("decode_unavailable", "No engine is available.")
+	case errors.As(err, &leg):
+		return s.fromLeg(leg)
+	}
+	return &apiError{Status: http.StatusInternalServerError, Message: "Internal error.", Type: "server_error", Code: "internal"}
+}
+
+func (s *Server) fromLeg(leg *upstream.LegError) *apiError {
+	role := leg.Role.String()
+	failed := &apiError{Status: http.StatusBadGateway, Message: "The " + role + " engine failed.", Type: "upstream_error", Code: role + "_failed"}
+	switch leg.Kind {
+	case upstream.Dial:
+		return unavailable(role+"_unavailable", "No "+role+" engine is available.")
+	case upstream.Timeout:
+		code := role + "_timeout"
+		if errors.Is(leg.Err, upstream.ErrIdleTimeout) {
+			code = "stream_idle_timeout"
+		}
+		return &apiError{Status: http.StatusGatewayTimeout, Message: "The " + role + " engine did not answer in time.", Type: "upstream_error", Code: code}
+	case upstream.Garbage:
+		failed.Code = "bad_" + role + "_answer"
+		return failed
+	case upstream.Status:
+		return s.fromStatus(leg, failed)
+	}
+	return failed
+}
+
+// fromStatus maps an engine's status. What the client can mend is passed on with
+// the engine's message; everything else is a failure of the deployment.
+func (s *Server) fromStatus(leg *upstream.LegError, failed *apiError) *apiError {
+	switch leg.Status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		e := refused(leg.Status, "invalid_request", s.redact(leg.Message))
+		if leg.Type != "" {
+			e.Type = leg.Type
+		}
+		if leg.Param != "" {
+			e.Param = leg.Param
+		}
+		if leg.Status == http.StatusNotFound && leg.Param == "model" {
+			e.Code = "model_not_found"
+		}
+		return e
+	case http.StatusUnauthorized, http.StatusForbidden:
+		failed.Code = "upstream_auth"
+	case http.StatusTooManyRequests:
+		return &apiError{Status: leg.Status, RetryAfter: retryAfter(leg.RetryAfter), Message: "The engines are overloaded.", Type: "upstream_error", Code: "rate_limited"}
+	case http.StatusServiceUnavailable:
+		failed.Status, failed.RetryAfter = leg.Status, retryAfter(leg.RetryAfter)
+	}
+	return failed
+}
+
+// retryAfter passes on seconds up to 300 and nothing else.
+func retryAfter(value string) string {
+	if n, err := strconv.Atoi(value); err == nil && n >= 0 && n <= 300 {
+		return value
+	}
+	return "1"
+}
+
+// redact removes control characters and the names of our instances from an
+// engine's message.
+func (s *Server) redact(message string) string {
+	message = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' {
+			return -1
+		}
+		return r
+	}, message)
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, instance := range s.deps.Pool.Instances(role) {
+			_, authority, _ := strings.Cut(instance.BaseURL, "://")
+			for _, name := range []string{instance.BaseURL, authority, instance.Host()} {
+				message = strings.ReplaceAll(message, name, "upstream")
+			}
+		}
+	}
+	if message == "" {
+		return "The engine refused the request."
+	}
+	return message
+}

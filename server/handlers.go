@@ -1,0 +1,199 @@
+package server
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"runtime/debug"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"carryover/upstream"
+)
+
+// clientRequestID is what a client's X-Request-Id must look like to be used in our
+// answer and log; towards engines we always use an id of our own.
+//
+//nolint:gochecknoglobals // immutable
+var clientRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+// handleTurn serves /v1/chat/completions and /v1/completions.
+func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
+	return func(c echo.Context) error {
+		t := &turn{began: time.Now(), api: api, legID: newID(), excluded: map[upstream.Role][]string{}}
+		t.receipt.cached = -1
+		if t.id = c.Request().Header.Get("X-Request-Id"); !clientRequestID.MatchString(t.id) {
+			t.id = t.legID
+		}
+		// The controller and the writes go to net/http's writer: echo's own Flush
+		// hides errors.
+		w := c.Response().Writer
+		err := s.guarded(w, c.Request(), t)
+		if err != nil && !t.committed {
+			s.refuse(w, t, s.toAPIError(err))
+		}
+		if t.committed {
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
+		}
+		s.account(t, err)
+		if isAbort(err) {
+			// An error returned here would end the chunked body cleanly, and the
+			// client would take a truncated answer for complete.
+			panic(http.ErrAbortHandler)
+		}
+		return nil
+	}
+}
+
+// guarded runs a turn within the limits of the server, and turns a panic into an
+// error, so that a defect costs one turn and its ticket is settled like any other.
+func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.cfg.Logger.Error("panic in a turn", "turn", t.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+			if t.committed {
+				err = &abortError{err}
+			}
+		}
+	}()
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		return unavailable("overloaded", "Too many requests in flight.")
+	}
+	defer t.dropBody()
+	if err := s.intake(w, r, t); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	defer cancel(nil)
+	stop := context.AfterFunc(s.background, func() { cancel(errShuttingDown) })
+	defer stop()
+	return s.runTurn(ctx, w, t)
+}
+
+// refuse answers with an error, when nothing has been sent yet.
+func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
+	t.receipt.status = e.Status
+	if e.Status == statusClientGone {
+		return
+	}
+	s.turnHeaders(w.Header(), t)
+	writeError(w, e)
+}
+
+func writeError(w http.ResponseWriter, e *apiError) {
+	w.Header().Del("Content-Length")
+	w.Header().Set("Content-Type", "application/json")
+	if e.RetryAfter != "" {
+		w.Header().Set("Retry-After", e.RetryAfter)
+	}
+	w.WriteHeader(e.Status)
+	_, _ = w.Write(e.body()) // a client that has gone needs no error
+}
+
+// maxModels bounds what is relayed of an engine's model list.
+const maxModels = 4 << 20
+
+// handleModels relays the model list of the first instance that answers, whole: it
+// carries max_model_len and adapters that clients read.
+func (s *Server) handleModels(c echo.Context) error {
+	authorization := ""
+	if s.cfg.ForwardAuthorization {
+		authorization = c.Request().Header.Get("Authorization")
+	}
+	var last error = unavailable("decode_unavailable", "No engine is available.")
+	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
+		for _, instance := range s.deps.Pool.Instances(role) {
+			body, err := s.models(c.Request().Context(), instance, authorization)
+			if err == nil {
+				return c.Blob(http.StatusOK, "application/json", body)
+			}
+			last = err
+		}
+	}
+	writeError(c.Response(), s.toAPIError(last))
+	return nil
+}
+
+func (s *Server) models(ctx context.Context, instance *upstream.Instance, authorization string) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, upstream.ErrFirstByteTimeout)
+	defer cancel()
+	leg := &upstream.LegError{Role: instance.Role, Instance: instance.Name, Kind: upstream.Broken, Sent: true}
+	resp, err := s.deps.Engine.Get(ctx, instance, "/v1/models", authorization)
+	if err != nil {
+		leg.Kind, leg.Err = upstream.Dial, err
+		return nil, leg
+	}
+	defer resp.Body.Close()
+	body, err := upstream.ReadAll(resp.Body, maxModels)
+	if err != nil {
+		leg.Err = err
+		return nil, leg
+	}
+	if resp.StatusCode != http.StatusOK {
+		leg.Kind, leg.Status = upstream.Status, resp.StatusCode
+		return nil, leg
+	}
+	return body, nil
+}
+
+// handleHealth is what vLLM's multi-turn example answers at /health, its fields
+// included; asking evicts stale conversations, as it does there.
+func (s *Server) handleHealth(c echo.Context) error {
+	evicted := s.deps.Store.EvictStale()
+	return c.JSON(http.StatusOK, map[string]any{
+		"status": "ok", "cached_conversations": s.deps.Store.Len(), "evicted_stale": evicted,
+	})
+}
+
+// handleAlive says that the process serves.
+func (s *Server) handleAlive(c echo.Context) error {
+	return c.JSON(http.StatusOK, map[string]any{"status": "ok"})
+}
+
+// handleReady says whether a turn can be served: at least one instance of each
+// role answers, and the server is not draining.
+func (s *Server) handleReady(c echo.Context) error {
+	prefill, decode := s.deps.Pool.Up(upstream.RolePrefill), s.deps.Pool.Up(upstream.RoleDecode)
+	status, word := http.StatusOK, "ready"
+	switch {
+	case s.draining.Load():
+		status, word = http.StatusServiceUnavailable, "draining"
+	case prefill == 0 || decode == 0:
+		status, word = http.StatusServiceUnavailable, "no_instance"
+	}
+	return c.JSON(status, map[string]any{"status": word, "prefill": prefill, "decode": decode})
+}
+
+// handleVersion names the running version.
+func (s *Server) handleVersion(c echo.Context) error {
+	return c.JSON(http.StatusOK, map[string]any{"version": s.cfg.Version})
+}
+
+// newID returns a random id for a leg.
+func newID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails since Go 1.24
+	return hex.EncodeToString(b[:])
+}
+
+// onError answers what echo itself reports. Handlers answer for themselves.
+func (s *Server) onError(err error, c echo.Context) {
+	if c.Response().Committed {
+		return
+	}
+	status := http.StatusInternalServerError
+	var he *echo.HTTPError
+	if errors.As(err, &he) {
+		status = he.Code
+	}
+	writeError(c.Response(), refused(status, "internal", http.StatusText(status)))
+}

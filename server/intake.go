@@ -1,0 +1,182 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"strings"
+	"time"
+
+	"carryover/convcache"
+	"carryover/upstream"
+)
+
+// A client must send its body at a rate of at least 1 KiB/s, measured over ten
+// seconds, or it holds memory for nothing.
+const (
+	slowWindow = 10 * time.Second
+	slowBytes  = 10 << 10
+)
+
+// intake reads and understands a request: everything about it that needs neither
+// an engine nor the store.
+func (s *Server) intake(w http.ResponseWriter, r *http.Request, t *turn) error {
+	body, err := s.readBody(w, r, t)
+	if err != nil {
+		return err
+	}
+	parse := upstream.ParseRequest
+	if s.cfg.StripClientParams {
+		parse = upstream.ParseRequestStripped
+	}
+	t.req, err = parse(t.api, body)
+	if err != nil {
+		return err
+	}
+	if t.conversation, err = s.identify(r, t.req); err != nil {
+		return err
+	}
+	// conversation_id is ours; request_id would let a client choose the id by
+	// which engines name its blocks.
+	t.req.Remove("conversation_id")
+	t.req.Remove("request_id")
+	t.proof = s.cfg.proofFor(t.req.Model())
+	if s.cfg.ForwardAuthorization {
+		t.authorization = r.Header.Get("Authorization")
+	}
+	if s.cfg.TenantSalt {
+		clientSalt, _ := t.req.String("cache_salt")
+		t.salt = s.deps.Secret.Salt(t.conversation.tenant, clientSalt)
+	}
+	t.digest()
+	return nil
+}
+
+// digest prepares the history proof, or says why this request takes no part in
+// reuse.
+func (t *turn) digest() {
+	if why, ok := t.req.Disaggregable(); !ok {
+		t.ineligible = why
+		return
+	}
+	if why, ok := t.req.Reusable(); !ok {
+		t.ineligible = why
+		return
+	}
+	if !t.conversation.known || t.proof != ProofHistory {
+		return
+	}
+	if t.req.HidesReasoning() {
+		t.ineligible = "hidden_reasoning"
+		return
+	}
+	scope := make([]convcache.Member, 0, 8)
+	for _, m := range t.req.PromptScope() {
+		scope = append(scope, convcache.Member{Name: m.Name, Value: m.Value})
+	}
+	var err error
+	if t.api == upstream.Text {
+		prompt, ok := t.req.String("prompt")
+		if !ok {
+			t.ineligible = "prompt_ids"
+			return
+		}
+		t.history, err = convcache.TextHistory(scope, prompt)
+	} else {
+		t.history, err = convcache.ChatHistory(scope, t.req.Messages())
+	}
+	if err != nil {
+		t.ineligible = "messages"
+	}
+}
+
+// dropBody lets go of the request and of its share of the bytes in flight. It is
+// called at commit, when nothing can be tried again: a stream of minutes must not
+// hold its prompt.
+func (t *turn) dropBody() {
+	t.req = nil
+	if t.releaseBytes != nil {
+		t.releaseBytes()
+		t.releaseBytes = nil
+	}
+}
+
+// readBody checks the framing and reads the body within its bounds of size, time
+// and rate.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, t *turn) ([]byte, error) {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" {
+		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding must be identity.")
+	}
+	limit := s.cfg.MaxBodyBytes
+	if r.ContentLength > limit {
+		return nil, tooLarge(limit)
+	}
+	reserved := r.ContentLength
+	if reserved < 0 {
+		reserved = limit // unknown; what is not used is given back below
+	}
+	if !s.bodies.TryAcquire(reserved) {
+		return nil, unavailable("overloaded", "Too many request bytes in flight.")
+	}
+	t.releaseBytes = func() { s.bodies.Release(reserved) }
+	body, err := s.readPaced(w, r, limit)
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(body)) < reserved {
+		s.bodies.Release(reserved - int64(len(body)))
+		reserved = int64(len(body))
+	}
+	return body, nil
+}
+
+func (s *Server) readPaced(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+	control := http.NewResponseController(w)
+	deadline := time.Now().Add(s.cfg.ClientBodyTimeout)
+	var body bytes.Buffer
+	if r.ContentLength > 0 {
+		body.Grow(int(r.ContentLength) + bytes.MinRead)
+	}
+	reader := io.LimitReader(r.Body, limit+1)
+	for {
+		window := time.Now().Add(slowWindow)
+		if window.After(deadline) {
+			window = deadline
+		}
+		if err := control.SetReadDeadline(window); err != nil {
+			return nil, fmt.Errorf("read body: %w", err)
+		}
+		_, err := io.CopyN(&body, reader, slowBytes)
+		switch {
+		case int64(body.Len()) > limit:
+			return nil, tooLarge(limit)
+		case errors.Is(err, io.EOF):
+			return body.Bytes(), control.SetReadDeadline(time.Time{})
+		case err != nil:
+			return nil, s.readFailed(r.Context(), err)
+		}
+	}
+}
+
+func (s *Server) readFailed(ctx context.Context, err error) error {
+	var timeout interface{ Timeout() bool }
+	switch {
+	case errors.As(err, &timeout) && timeout.Timeout():
+		return refused(http.StatusRequestTimeout, "request_timeout", "The request body arrived too slowly.")
+	case ctx.Err() != nil, errors.Is(err, io.ErrUnexpectedEOF):
+		return errClientGone
+	}
+	return badRequest("", "bad_request", "The request body can't be read.")
+}
+
+func tooLarge(limit int64) *apiError {
+	return refused(http.StatusRequestEntityTooLarge, "request_too_large", fmt.Sprintf("The request body is larger than %d bytes.", limit))
+}

@@ -1,0 +1,102 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"carryover/upstream"
+)
+
+// maxDials is how many instances of a role are tried when connections are
+// refused or time out.
+const maxDials = 3
+
+// again decides whether a failed attempt is followed by another, and prepares it:
+//
+//   - nothing of the leg was sent: another instance;
+//   - something may have been sent: at most once per leg, with a new request id
+//     and no previous KV, which may be spent;
+//   - bytes have reached the client, or the client has gone: never.
+func (s *Server) again(ctx context.Context, t *turn, err error) bool {
+	var leg *upstream.LegError
+	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() {
+		return false
+	}
+	t.failed = leg
+	if !leg.Sent {
+		// decode.go has already offered the hand-over to other decode instances;
+		// with no prefill instance left, pick lets decode do it all.
+		t.excluded[leg.Role] = append(t.excluded[leg.Role], leg.Instance)
+		return leg.Role == upstream.RolePrefill
+	}
+	if !s.mayRestart(t, leg.Role) || leg.Role == upstream.RolePrefill && !worthRetrying(t, leg) || !s.budget.take() {
+		return false
+	}
+	t.tried = append(t.tried, leg.Role)
+	t.legID = newID()
+	t.withoutTicket = ReasonRetried
+	if errors.Is(leg.Err, upstream.ErrReuseTimeout) {
+		t.withoutTicket = ReasonNotBidirectional
+		if len(s.deps.Pool.Instances(upstream.RolePrefill)) > 1 {
+			t.excluded[upstream.RolePrefill] = append(t.excluded[upstream.RolePrefill], leg.Instance)
+		}
+	}
+	return true
+}
+
+// mayRestart reports whether a leg that was sent and failed may be followed by a
+// fresh one: once, and not when the client has already waited for long.
+func (s *Server) mayRestart(t *turn, role upstream.Role) bool {
+	return !slices.Contains(t.tried, role) && time.Since(t.began) < s.cfg.FirstByteTimeout/2
+}
+
+// worthRetrying tells a prefill failure that a second try may mend from one that
+// is the engine's last word: a plain 500 without a ticket is the latter.
+func worthRetrying(t *turn, leg *upstream.LegError) bool {
+	return leg.Kind != upstream.Status || leg.Status != http.StatusInternalServerError || t.sentTicket
+}
+
+// retryBudget keeps retries from doubling the load of a deployment that is
+// failing: a fifth of the turns, plus ten per second.
+type retryBudget struct {
+	mu     sync.Mutex // guards the rest
+	tokens float64
+	last   time.Time
+}
+
+const (
+	budgetPerTurn   = 0.2
+	budgetPerSecond = 10
+	budgetMax       = 100
+)
+
+func newRetryBudget() *retryBudget {
+	return &retryBudget{tokens: budgetMax, last: time.Now()}
+}
+
+// earn is called once per turn.
+func (b *retryBudget) earn() { b.add(budgetPerTurn) }
+
+// take reports whether a retry may happen now.
+func (b *retryBudget) take() bool {
+	b.add(0)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+func (b *retryBudget) add(n float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.tokens = min(budgetMax, b.tokens+n+now.Sub(b.last).Seconds()*budgetPerSecond)
+	b.last = now
+}
