@@ -1,0 +1,42 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// printFlag makes check-config print the effective configuration.
+const printFlag = "print"
+
+func newCheckConfigCommand(env map[string]string) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "check-config",
+		Short: "Check flags, environment and configuration file without serving",
+		Args:  noArgs,
+	}
+	flags := addConfigFlags(cmd)
+	show := cmd.Flags().Bool(printFlag, false, "print the effective configuration as YAML, secrets redacted")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := loadConfig(env, flags)
+		if err != nil {
+			return err
+		}
+		text := []byte(summary(cfg))
+		if *show {
+			if text, err = marshalConfig(cfg); err != nil {
+				return err
+			}
+		}
+		if _, err := cmd.OutOrStdout().Write(text); err != nil {
+			return fmt.Errorf("print configuration: %w", err)
+		}
+		return nil
+	}
+	return cmd
+}
+
+func summary(cfg Config) string {
+	return fmt.Sprintf("ok: %d prefill, %d decode, connector %s, proof %s, ttl %s\n",
+		len(cfg.Prefill), len(cfg.Decode), cfg.Connector.Name, cfg.Proof.Mode, formatDuration(cfg.Store.TTL))
+}

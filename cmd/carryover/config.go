@@ -1,0 +1,160 @@
+package main
+
+import "time"
+
+// Config is everything that an operator can set. The table in config_settings.go names each field in the file, on the command
+// line and in the environment; loadConfig fills and checks it.
+type Config struct {
+	Listen       ListenConfig
+	Prefill      []InstanceConfig
+	Decode       []InstanceConfig
+	Connector    ConnectorConfig
+	Routing      RoutingConfig
+	Conversation ConversationConfig
+	Proof        ProofConfig
+	Store        StoreConfig
+	KV           KVConfig
+	Limits       LimitsConfig
+	Timeouts     TimeoutsConfig
+	Auth         AuthConfig
+	Log          LogConfig
+}
+
+// ListenConfig is the address that clients connect to.
+type ListenConfig struct {
+	Host string
+	Port int // 0 lets the system choose
+}
+
+// InstanceConfig is one vLLM instance. After loadConfig every field is filled, except KVTTL of a prefill instance.
+type InstanceConfig struct {
+	URL    string        // scheme://host[:port], no slash at the end
+	Name   string        // shown in logs and metrics; host[:port] of the URL unless given
+	KVHost string        // kvHostAuto, kvHostPin or a host; kv.host unless given
+	KVTTL  time.Duration // how long a decode instance keeps blocks; store.decoder_kv_ttl unless given
+}
+
+// ConnectorConfig says which KV connector the instances run.
+type ConnectorConfig struct {
+	Name string
+}
+
+// RoutingConfig names the policy that picks an instance, per role.
+type RoutingConfig struct {
+	Prefill string
+	Decode  string
+}
+
+// ConversationConfig says how a request names its conversation and what keeps conversations apart.
+type ConversationConfig struct {
+	Sources      []string // first that is present and valid wins
+	TenantHeader string   // empty: the tenant comes from the credential
+	TenantSalt   bool
+	SecretFile   string
+	Secret       Secret // content of SecretFile where that is given; empty asks for a random one
+}
+
+// ProofConfig says what a ticket must show before a request may use it.
+type ProofConfig struct {
+	Mode              string
+	Models            map[string]string // mode by served model name, before Mode
+	ReuseMinTokens    int
+	ReuseTrialTimeout time.Duration
+}
+
+// StoreConfig bounds the ticket store.
+type StoreConfig struct {
+	TTL          time.Duration
+	DecoderKVTTL time.Duration
+	MaxTickets   int
+	MaxBytes     ByteSize
+}
+
+// KVConfig is the handling of kv_transfer_params.
+type KVConfig struct {
+	Host         string // kvHostAuto, kvHostPin or a host
+	ClientParams string
+	ExposeParams bool
+}
+
+// The values of KVConfig.Host and InstanceConfig.KVHost that are not host names.
+const (
+	kvHostAuto = "auto"
+	kvHostPin  = "pin"
+)
+
+// LimitsConfig bounds what clients can make the proxy hold.
+type LimitsConfig struct {
+	MaxBodyBytes     ByteSize
+	MaxInflightBytes ByteSize
+	MaxStreams       int // 0: derived from the open-file limit
+	MaxHeaderBytes   ByteSize
+}
+
+// TimeoutsConfig bounds every wait of a turn. All are positive.
+type TimeoutsConfig struct {
+	Dial           time.Duration
+	Prefill        time.Duration
+	HandoverBudget time.Duration
+	FirstByte      time.Duration
+	Idle           time.Duration
+	Store          time.Duration
+	Tokenize       time.Duration
+	ShutdownGrace  time.Duration
+	ClientWrite    time.Duration
+	ClientHeader   time.Duration
+	ClientBody     time.Duration
+}
+
+// AuthConfig is how the proxy names itself to the engines.
+type AuthConfig struct {
+	ForwardAuthorization bool
+	UpstreamKey          Secret // bearer token for the engines; empty sends none
+}
+
+// LogConfig is the shape of the log on standard error.
+type LogConfig struct {
+	Format string
+	Level  string // debug, info, warn or error, as slog.Level reads it
+}
+
+func defaultConfig() Config {
+	return Config{
+		Listen:       ListenConfig{Host: "0.0.0.0", Port: 8000},
+		Prefill:      []InstanceConfig{{URL: "http://localhost:8100"}},
+		Decode:       []InstanceConfig{{URL: "http://localhost:8200"}},
+		Connector:    ConnectorConfig{Name: "nixl"},
+		Routing:      RoutingConfig{Prefill: "affinity", Decode: "affinity"},
+		Conversation: ConversationConfig{Sources: conversationSources()},
+		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseTrialTimeout: 10 * time.Second},
+		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
+		KV:           KVConfig{Host: kvHostAuto, ClientParams: "reject"},
+		Limits: LimitsConfig{
+			MaxBodyBytes:     32 * mebibyte,
+			MaxInflightBytes: gibibyte,
+			MaxHeaderBytes:   32 * kibibyte,
+		},
+		Timeouts: TimeoutsConfig{
+			Dial:           2 * time.Second,
+			Prefill:        120 * time.Second,
+			HandoverBudget: 20 * time.Second,
+			FirstByte:      300 * time.Second,
+			Idle:           300 * time.Second,
+			Store:          5 * time.Millisecond,
+			Tokenize:       2 * time.Second,
+			ShutdownGrace:  30 * time.Second,
+			ClientWrite:    30 * time.Second,
+			ClientHeader:   10 * time.Second,
+			ClientBody:     60 * time.Second,
+		},
+		Log: LogConfig{Format: "text", Level: "info"},
+	}
+}
+
+// conversationSources are all places where a request can name its conversation, the most explicit first.
+func conversationSources() []string {
+	return []string{
+		"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",
+		"client_headers", "metadata", "prompt_cache_key",
+	}
+}

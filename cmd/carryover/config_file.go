@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// configFile walks a YAML document along the settings table. The nodes are read by hand and not decoded into Config, so that
+// all faults of a file are found, with their lines, and values read the same as in flags and variables.
+type configFile struct {
+	*loader
+	path string
+}
+
+func (l *loader) applyFile(path, origin string) {
+	refuse := func(want string) {
+		l.faults = append(l.faults, fault{key: configFlag, value: quoted(path), origin: origin, want: want})
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		refuse("a readable file: " + err.Error())
+		return
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	var doc, second yaml.Node
+	if err := decoder.Decode(&doc); errors.Is(err, io.EOF) {
+		return
+	} else if err != nil {
+		refuse("YAML: " + strings.TrimPrefix(err.Error(), "yaml: "))
+		return
+	}
+	if err := decoder.Decode(&second); !errors.Is(err, io.EOF) {
+		refuse("one YAML document")
+		return
+	}
+	f := configFile{loader: l, path: path}
+	f.mapping(doc.Content[0], "", l.rows)
+}
+
+// mapping reads the members of a section. prefix is empty for the whole document, else it ends in a dot.
+func (f configFile) mapping(n *yaml.Node, prefix string, rows []setting) {
+	pairs, ok := f.pairs(n, prefix)
+	if !ok {
+		f.refuse(cmp.Or(strings.TrimSuffix(prefix, "."), configFlag), n.Line, "a mapping with keys "+strings.Join(memberNames(prefix, rows), ", "))
+		return
+	}
+	for _, p := range pairs {
+		key := prefix + p.name
+		if i := slices.IndexFunc(rows, func(s setting) bool { return s.key == key }); i >= 0 {
+			f.value(rows[i], p.value)
+			continue
+		}
+		section := slices.DeleteFunc(slices.Clone(rows), func(s setting) bool { return !strings.HasPrefix(s.key, key+".") })
+		if len(section) == 0 {
+			f.refuse(key, p.line, "a known key: "+strings.Join(memberNames(prefix, rows), ", "))
+			continue
+		}
+		f.mapping(p.value, key+".", section)
+	}
+}
+
+// memberNames lists what may stand behind prefix.
+func memberNames(prefix string, rows []setting) []string {
+	var names []string
+	for _, s := range rows {
+		name, _, _ := strings.Cut(strings.TrimPrefix(s.key, prefix), ".")
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (f configFile) value(s setting, n *yaml.Node) {
+	switch v := s.to.(type) {
+	case *[]InstanceConfig:
+		if items, ok := f.items(s, n); ok {
+			*v = f.instances(s.key, items)
+		}
+	case *[]string:
+		if items, ok := f.items(s, n); ok {
+			*v = f.texts(s.key, items)
+		}
+	case *map[string]string:
+		f.models(s, v, n)
+	default:
+		f.scalar(s, n)
+	}
+}
+
+func (f configFile) instances(role string, items []*yaml.Node) []InstanceConfig {
+	list := make([]InstanceConfig, len(items))
+	for i, item := range items {
+		f.mapping(item, instanceKey(role, i), instanceSettings(role, i, &list[i]))
+	}
+	return list
+}
+
+func (f configFile) texts(key string, items []*yaml.Node) []string {
+	list := make([]string, len(items))
+	for i, item := range items {
+		f.scalar(setting{key: fmt.Sprintf("%s[%d]", key, i), to: &list[i]}, item)
+	}
+	return list
+}
+
+func (f configFile) models(s setting, to *map[string]string, n *yaml.Node) {
+	pairs, ok := f.pairs(n, s.key+".")
+	if !ok {
+		f.refuse(s.key, n.Line, "a mapping of names to "+choice(s.oneOf))
+		return
+	}
+	*to = make(map[string]string, len(pairs))
+	for _, p := range pairs {
+		var mode string
+		f.scalar(setting{key: s.key + "." + p.name, to: &mode}, p.value)
+		(*to)[p.name] = mode
+	}
+}
+
+func (f configFile) scalar(s setting, n *yaml.Node) {
+	n = resolve(n)
+	if n.Kind != yaml.ScalarNode || n.Tag == "!!null" {
+		f.refuse(s.key, n.Line, "a single value")
+		return
+	}
+	f.set(s, n.Value, f.at(n.Line))
+}
+
+func (f configFile) items(s setting, n *yaml.Node) ([]*yaml.Node, bool) {
+	n = resolve(n)
+	if n.Kind != yaml.SequenceNode {
+		f.refuse(s.key, n.Line, "a list")
+		return nil, false
+	}
+	f.own(s.key, f.at(n.Line))
+	return n.Content, true
+}
+
+type pair struct {
+	name  string
+	line  int
+	value *yaml.Node
+}
+
+// pairs returns the members of a mapping, false if n is something else. A section without members, all of them commented
+// out, is empty. A key that occurs twice is refused: YAML 1.2 section 3.2.1.1 forbids it, and one value would be lost.
+func (f configFile) pairs(n *yaml.Node, prefix string) ([]pair, bool) {
+	n = resolve(n)
+	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
+		return nil, true
+	}
+	if n.Kind != yaml.MappingNode {
+		return nil, false
+	}
+	var list []pair
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		p := pair{name: n.Content[i].Value, line: n.Content[i].Line, value: n.Content[i+1]}
+		if slices.ContainsFunc(list, func(other pair) bool { return other.name == p.name }) {
+			f.refuse(prefix+p.name, p.line, "each key once")
+			continue
+		}
+		list = append(list, p)
+	}
+	return list, true
+}
+
+// resolve follows an alias to its anchor. An alias to an alias does not exist in YAML, and the walk is never deeper than
+// the settings table, so that a cycle cannot hold it.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func (f configFile) at(line int) string { return fmt.Sprintf("%s:%d", f.path, line) }
+
+func (f configFile) refuse(key string, line int, want string) {
+	f.faults = append(f.faults, fault{key: key, origin: f.at(line), want: want})
+}

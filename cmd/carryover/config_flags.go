@@ -1,0 +1,84 @@
+package main
+
+import "github.com/spf13/cobra"
+
+const (
+	configFlag     = "config"
+	configVariable = "CARRYOVER_CONFIG"
+)
+
+// flagText is what the command line says about one setting, not yet parsed: a bad value must not end the search for
+// further faults, as an error from Set would. It implements pflag.Value.
+type flagText struct {
+	kind  string
+	text  string
+	list  bool // a repeated flag adds to the list; otherwise the last one wins
+	given bool
+}
+
+// String is the default in help texts, and what was given after parsing.
+func (f *flagText) String() string { return f.text }
+
+// Type is the word that stands for the value in help texts; pflag knows "bool".
+func (f *flagText) Type() string { return f.kind }
+
+// Set takes any text.
+func (f *flagText) Set(text string) error {
+	if f.list && f.given {
+		text = f.text + "," + text
+	}
+	f.text, f.given = text, true
+	return nil
+}
+
+// configFlags are the flags of one command that takes a configuration.
+type configFlags struct {
+	file     flagText
+	settings map[string]*flagText // by flag
+	lists    map[string]*flagText // of vLLM's example, by singular flag
+}
+
+func addConfigFlags(cmd *cobra.Command) *configFlags {
+	flags := &configFlags{
+		file:     flagText{kind: "file"},
+		settings: map[string]*flagText{},
+		lists:    map[string]*flagText{},
+	}
+	cmd.Flags().Var(&flags.file, configFlag, "configuration file, YAML (or "+configVariable+")")
+	cfg := defaultConfig()
+	for _, s := range settings(&cfg) {
+		if s.flag == "" {
+			continue
+		}
+		text := &flagText{kind: valueKind(s.to), text: formatValue(s.to), list: isList(s.to)}
+		flags.settings[s.flag] = text
+		f := cmd.Flags().VarPF(text, s.flag, "", s.usage())
+		if text.kind == "bool" {
+			f.NoOptDefVal = "true"
+		}
+	}
+	for _, r := range exampleRoles() {
+		addExampleFlags(cmd, flags, r)
+	}
+	return flags
+}
+
+func isList(to any) bool {
+	switch to.(type) {
+	case *[]string, *[]InstanceConfig:
+		return true
+	default:
+		return false
+	}
+}
+
+func (l *loader) applyFlags(flags *configFlags) {
+	for _, s := range l.rows {
+		if text := flags.settings[s.flag]; text != nil && text.given {
+			l.set(s, text.text, "--"+s.flag)
+		}
+	}
+	for _, r := range exampleRoles() {
+		l.applyExample(r, flags)
+	}
+}

@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// The roles of instances, which are also the keys of their lists.
+const (
+	rolePrefill = "prefill"
+	roleDecode  = "decode"
+)
+
+func (c *Config) instances(role string) *[]InstanceConfig {
+	if role == rolePrefill {
+		return &c.Prefill
+	}
+	return &c.Decode
+}
+
+// instanceKey is the prefix of the keys of one instance.
+func instanceKey(role string, i int) string { return role + "[" + strconv.Itoa(i) + "]." }
+
+// complete fills what an instance inherits and puts URLs into one form. What cannot be read stays as it is, for validate.
+func (l *loader) complete() {
+	for _, role := range []string{rolePrefill, roleDecode} {
+		list := *l.cfg.instances(role)
+		for i := range list {
+			inst, key := &list[i], instanceKey(role, i)
+			if u, ok := parseInstanceURL(inst.URL); ok {
+				inst.URL = u.String()
+				if inst.Name == "" {
+					inst.Name = u.Host
+				}
+			}
+			if !l.given(key + "kv_host") {
+				inst.KVHost = l.cfg.KV.Host
+			}
+			if role == roleDecode && !l.given(key+"kv_ttl") {
+				inst.KVTTL = l.cfg.Store.DecoderKVTTL
+			}
+		}
+	}
+	l.completeSecret()
+}
+
+func (l *loader) completeSecret() {
+	c := &l.cfg.Conversation
+	if c.SecretFile == "" {
+		return
+	}
+	if l.given("conversation.secret") {
+		l.fault("conversation.secret_file", c.SecretFile, "no secret file beside conversation.secret from "+l.origins["conversation.secret"])
+		return
+	}
+	secret, err := readSecret(c.SecretFile)
+	if err != nil {
+		l.fault("conversation.secret_file", c.SecretFile, "a readable file: "+err.Error())
+		return
+	}
+	c.Secret = secret
+	l.origins["conversation.secret"] = c.SecretFile
+}
+
+// validateRole checks the instances of one role. Two roles may name the same instance: vLLM's kv_both serves either.
+func (l *loader) validateRole(role string) {
+	list := *l.cfg.instances(role)
+	if len(list) == 0 {
+		l.fault(role, "", "at least one instance")
+	}
+	addresses, names := map[string]int{}, map[string]int{}
+	for i, inst := range list {
+		key := instanceKey(role, i)
+		u, ok := parseInstanceURL(inst.URL)
+		if !ok {
+			l.fault(key+"url", inst.URL, "http://host[:port] or https://host[:port], without path, query and user")
+			continue
+		}
+		if first, taken := addresses[address(u)]; taken {
+			l.fault(key+"url", inst.URL, fmt.Sprintf("each %s instance once, this is %s[%d] again", role, role, first))
+		} else {
+			addresses[address(u)] = i
+			if first, taken := names[inst.Name]; taken {
+				l.fault(key+"name", inst.Name, fmt.Sprintf("a name of its own, %s[%d] has the same", role, first))
+			}
+		}
+		names[inst.Name] = i
+		if !isName(inst.Name) {
+			l.fault(key+"name", inst.Name, "at most 128 printable ASCII characters without spaces")
+		}
+		if l.given(key + "kv_host") {
+			l.validateKVHost(key+"kv_host", inst.KVHost)
+		}
+		if l.given(key+"kv_ttl") && inst.KVTTL <= 0 {
+			l.fault(key+"kv_ttl", formatDuration(inst.KVTTL), wantPositive)
+		}
+	}
+}
+
+func (l *loader) validateKVHost(key, host string) {
+	if host != kvHostAuto && host != kvHostPin && !isHost(host) {
+		l.fault(key, host, "auto, pin, a host name or an IP address")
+	}
+}
+
+// parseInstanceURL reads the address of an instance. The legs append /v1/..., so a path would be lost or doubled.
+func parseInstanceURL(raw string) (*url.URL, bool) {
+	u, err := url.Parse(raw)
+	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil {
+		return nil, false
+	}
+	if strings.TrimSuffix(u.Path, "/") != "" || strings.ContainsAny(raw, "?#") {
+		return nil, false
+	}
+	port := u.Port()
+	if !isHost(u.Hostname()) || (port != "" && !isPort(port)) || strings.HasSuffix(u.Host, ":") {
+		return nil, false
+	}
+	return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}, true
+}
+
+// address tells instances apart: http://a and http://a:80 are one.
+func address(u *url.URL) string {
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return u.Hostname() + " " + port
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return err == nil && n > 0
+}
+
+// isHost accepts IP addresses without zone and host names, underscores included because compose makes such names. A
+// last label of digits only is a mistyped IPv4 address (WHATWG URL, "ends in a number").
+func isHost(text string) bool {
+	if addr, err := netip.ParseAddr(text); err == nil {
+		return addr.Zone() == ""
+	}
+	labels := strings.Split(strings.TrimSuffix(text, "."), ".")
+	for _, label := range labels {
+		if label == "" || len(label) > 63 || label[0] == '-' || strings.Trim(label, letters+digits+"-_") != "" {
+			return false
+		}
+	}
+	return len(text) <= 253 && strings.Trim(labels[len(labels)-1], digits) != ""
+}
+
+const (
+	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+	digits  = "0123456789"
+)
+
+func isName(text string) bool {
+	return len(text) <= 128 && isVisible(text)
+}
+
+// isVisible says whether text is not empty and all of it is printable ASCII without spaces.
+func isVisible(text string) bool {
+	for _, b := range []byte(text) {
+		if b <= ' ' || b > '~' {
+			return false
+		}
+	}
+	return text != ""
+}

@@ -1,0 +1,109 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+)
+
+// fault is one thing that is wrong with the configuration.
+type fault struct {
+	key    string // section.key, whatever the source
+	value  string // as written, quoted; empty if the key itself is wrong
+	origin string // flag, variable, file and line, or "default"
+	want   string // what would be accepted
+}
+
+func (f fault) Error() string {
+	value := f.value
+	if value != "" {
+		value += " "
+	}
+	return fmt.Sprintf("%s: %s(%s): want %s", f.key, value, f.origin, f.want)
+}
+
+// loader merges defaults, file, environment and flags, in this order, and remembers where each value came from. A bad value
+// is a fault even if a later source replaces it.
+type loader struct {
+	cfg     Config
+	rows    []setting // pointers into cfg
+	origins map[string]string
+	faults  []error
+}
+
+// loadConfig returns the effective configuration, or a usageError that joins all faults.
+func loadConfig(env map[string]string, flags *configFlags) (Config, error) {
+	l := newLoader()
+	l.merge(env, flags)
+	l.complete()
+	l.validate()
+	if len(l.faults) > 0 {
+		return Config{}, &usageError{errors.Join(l.faults...)}
+	}
+	return l.cfg, nil
+}
+
+func newLoader() *loader {
+	l := &loader{cfg: defaultConfig(), origins: map[string]string{}}
+	l.rows = settings(&l.cfg)
+	return l
+}
+
+func (l *loader) merge(env map[string]string, flags *configFlags) {
+	path, origin := env[configVariable], configVariable
+	if flags.file.given {
+		path, origin = flags.file.text, "--"+configFlag
+	}
+	if path != "" {
+		l.applyFile(path, origin)
+	}
+	l.applyEnv(env)
+	l.applyFlags(flags)
+}
+
+// set stores one value as text, or notes a fault and leaves the value of the source below. Every text is a Secret, so that
+// no secret is in these faults.
+func (l *loader) set(s setting, text, origin string) {
+	if want, ok := parseValue(s, text); !ok {
+		l.faults = append(l.faults, fault{key: s.key, value: quoted(text), origin: origin, want: want})
+		return
+	}
+	l.own(s.key, origin)
+}
+
+// own records where a value came from. A list replaces the one of the source below with all that it said about its items.
+func (l *loader) own(key, origin string) {
+	maps.DeleteFunc(l.origins, func(k, _ string) bool { return strings.HasPrefix(k, key+"[") })
+	l.origins[key] = origin
+}
+
+// given says whether any source set the value, be it to the default.
+func (l *loader) given(key string) bool {
+	_, ok := l.origins[key]
+	return ok
+}
+
+// fault notes that an effective value cannot be used. value is quoted as it stands.
+func (l *loader) fault(key, value, want string) {
+	l.faults = append(l.faults, fault{key: key, value: quoted(value), origin: l.origin(key), want: want})
+}
+
+// origin falls back from a field of an instance, "decode[1].url", to the list, which flags and variables set as a whole.
+func (l *loader) origin(key string) string {
+	list, _, _ := strings.Cut(key, "[")
+	for _, k := range []string{key, list} {
+		if origin, ok := l.origins[k]; ok {
+			return origin
+		}
+	}
+	return "default"
+}
+
+// quoted hides the user part of a URL, which may be a password.
+func quoted(text string) string {
+	if i := strings.LastIndexByte(text, '@'); i >= 0 {
+		text = redacted + text[i:]
+	}
+	return fmt.Sprintf("%q", text)
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// marshalConfig writes the configuration as a file that loads again, each value under a comment with its help text, flag
+// and variable. Secrets are redacted, which makes them too short to load.
+func marshalConfig(cfg Config) ([]byte, error) {
+	if cfg.Conversation.SecretFile != "" {
+		cfg.Conversation.Secret = ""
+	}
+	root := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range settings(&cfg) {
+		if secret, ok := s.to.(*Secret); ok && *secret == "" {
+			continue
+		}
+		key := text(s.name())
+		key.HeadComment = comment(s)
+		into := root
+		if s.section() != s.key {
+			into = member(root, s.section())
+		}
+		into.Content = append(into.Content, key, valueNode(s))
+	}
+	var out bytes.Buffer
+	encoder := yaml.NewEncoder(&out)
+	encoder.SetIndent(2)
+	if err := encoder.Encode(root); err != nil {
+		return nil, fmt.Errorf("print configuration: %w", err)
+	}
+	if err := encoder.Close(); err != nil {
+		return nil, fmt.Errorf("print configuration: %w", err)
+	}
+	return out.Bytes(), nil
+}
+
+// member finds or appends the section of a mapping.
+func member(root *yaml.Node, section string) *yaml.Node {
+	for i := 0; i+1 < len(root.Content); i += 2 {
+		if root.Content[i].Value == section {
+			return root.Content[i+1]
+		}
+	}
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	root.Content = append(root.Content, text(section), n)
+	return n
+}
+
+func comment(s setting) string {
+	var names []string
+	if s.flag != "" {
+		names = append(names, "--"+s.flag)
+	}
+	if v := s.variable(); v != "" {
+		names = append(names, v)
+	}
+	if len(names) == 0 {
+		names = []string{"file only"}
+	}
+	return fmt.Sprintf("%s (%s)", s.usage(), strings.Join(names, ", "))
+}
+
+func valueNode(s setting) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.SequenceNode}
+	switch v := s.to.(type) {
+	case *[]InstanceConfig:
+		for i := range *v {
+			n.Content = append(n.Content, instanceNode(s.key, i, &(*v)[i]))
+		}
+	case *[]string:
+		for _, item := range *v {
+			n.Content = append(n.Content, text(item))
+		}
+	case *map[string]string:
+		n.Kind = yaml.MappingNode
+		for _, model := range slices.Sorted(maps.Keys(*v)) {
+			n.Content = append(n.Content, text(model), text((*v)[model]))
+		}
+	case *string, *Secret:
+		return text(formatValue(v))
+	default:
+		return &yaml.Node{Kind: yaml.ScalarNode, Value: formatValue(v)}
+	}
+	return n
+}
+
+func instanceNode(role string, i int, c *InstanceConfig) *yaml.Node {
+	n := &yaml.Node{Kind: yaml.MappingNode}
+	for _, s := range instanceSettings(role, i, c) {
+		n.Content = append(n.Content, text(s.name()), valueNode(s))
+	}
+	return n
+}
+
+// text is a scalar that the encoder quotes where it would read as something else.
+func text(s string) *yaml.Node {
+	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
+}

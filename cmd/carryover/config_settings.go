@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// setting is one row of the table that describes Config: the only place that knows the names and the help text of a
+// value. The flag and the file key are written out, the environment variable follows from the flag.
+type setting struct {
+	key   string   // section.key of the file
+	flag  string   // without dashes; empty for secrets, which a process list would show, and for what no flag can express
+	env   string   // only where there is no flag to derive it from
+	to    any      // pointer to the field of Config
+	oneOf []string // closed set for a text, for each item of a list, for each value of a map; nil if open
+	min   int      // bounds of a whole number; max 0 means none
+	max   int
+	help  string
+}
+
+// variable is the environment variable of the setting, empty if it has none.
+func (s setting) variable() string {
+	if s.flag == "" {
+		return s.env
+	}
+	return "CARRYOVER_" + strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_"))
+}
+
+func (s setting) section() string {
+	section, _, _ := strings.Cut(s.key, ".")
+	return section
+}
+
+// name is the last part of the key.
+func (s setting) name() string { return s.key[strings.LastIndexByte(s.key, '.')+1:] }
+
+// usage is the help text with the closed set, if any; that of a list is its default.
+func (s setting) usage() string {
+	_, list := s.to.(*[]string)
+	if s.oneOf == nil || list {
+		return s.help
+	}
+	return s.help + ": " + strings.Join(s.oneOf, ", ")
+}
+
+// bounds says which whole numbers are accepted.
+func (s setting) bounds() string {
+	if s.max > 0 {
+		return fmt.Sprintf("a whole number from %d to %d", s.min, s.max)
+	}
+	return fmt.Sprintf("a whole number, at least %d", s.min)
+}
+
+// settings is the table, in the order in which it is shown, with pointers into c.
+func settings(c *Config) []setting {
+	return slices.Concat(engineSettings(c), reuseSettings(c), boundSettings(c), clientSettings(c))
+}
+
+func engineSettings(c *Config) []setting {
+	policies := []string{"affinity", "round_robin"}
+	return []setting{
+		{key: "listen.host", flag: "host", to: &c.Listen.Host, help: "address to listen on"},
+		{key: "listen.port", flag: "port", to: &c.Listen.Port, max: 65535, help: "port to listen on, 0 for a free one"},
+		{key: "prefill", flag: "prefill", to: &c.Prefill, help: "prefill instance; repeat for more"},
+		{key: "decode", flag: "decode", to: &c.Decode, help: "decode instance; repeat for more"},
+		{key: "connector.name", flag: "connector", to: &c.Connector.Name, oneOf: []string{"nixl"}, help: "KV connector of the instances"},
+		{key: "routing.prefill", flag: "routing-prefill", to: &c.Routing.Prefill, oneOf: policies, help: "how the prefill instance is picked"},
+		{key: "routing.decode", flag: "routing-decode", to: &c.Routing.Decode, oneOf: policies, help: "how the decode instance is picked"},
+		{key: "kv.host", flag: "kv-host", to: &c.KV.Host, help: "remote_host sent to engines: auto corrects unusable ones, pin always sets the instance's, else a host"},
+		{key: "kv.client_params", flag: "client-kv-params", to: &c.KV.ClientParams, oneOf: []string{"reject", "strip"}, help: "what becomes of kv_transfer_params in a client's request"},
+		{key: "kv.expose_params", flag: "expose-kv-params", to: &c.KV.ExposeParams, help: "leave kv_transfer_params in what clients see"},
+	}
+}
+
+func reuseSettings(c *Config) []setting {
+	modes := []string{"auto", "history"}
+	return []setting{
+		{key: "conversation.sources", flag: "conversation-sources", to: &c.Conversation.Sources, oneOf: conversationSources(), help: "where a request names its conversation, first match wins"},
+		{key: "conversation.tenant_header", flag: "tenant-header", to: &c.Conversation.TenantHeader, help: "request header that names the tenant (default: the credential does)"},
+		{key: "conversation.tenant_salt", flag: "tenant-salt", to: &c.Conversation.TenantSalt, help: "also isolate tenants in the engines by a cache_salt"},
+		{key: "conversation.secret_file", flag: "secret-file", to: &c.Conversation.SecretFile, help: "file with the secret that replicas share (default: a random one per start)"},
+		{key: "conversation.secret", env: "CARRYOVER_SECRET", to: &c.Conversation.Secret, help: "the secret itself, at least 16 bytes"},
+		{key: "proof.mode", flag: "proof", to: &c.Proof.Mode, oneOf: modes, help: "what a ticket must match, the prompt's tokens (auto) or only its messages (history, weaker)"},
+		{key: "proof.models", to: &c.Proof.Models, oneOf: modes, help: "proof.mode by served model name"},
+		{key: "proof.reuse_min_tokens", flag: "reuse-min-tokens", to: &c.Proof.ReuseMinTokens, min: 1, help: "fewest tokens worth a hand-over from decode to prefill"},
+		{key: "proof.reuse_trial_timeout", flag: "reuse-trial-timeout", to: &c.Proof.ReuseTrialTimeout, help: "longest wait for prefill's first answer to a ticket"},
+		{key: "store.ttl", flag: "ttl", to: &c.Store.TTL, help: "longest time that a ticket can be used"},
+		{key: "store.decoder_kv_ttl", flag: "decoder-kv-ttl", to: &c.Store.DecoderKVTTL, help: "decoder_kv_blocks_ttl of the decode instances"},
+		{key: "store.max_tickets", flag: "store-max-tickets", to: &c.Store.MaxTickets, min: 1, help: "most tickets held in memory"},
+		{key: "store.max_bytes", flag: "store-max-bytes", to: &c.Store.MaxBytes, help: "most memory for tickets"},
+	}
+}
+
+func boundSettings(c *Config) []setting {
+	l, t := &c.Limits, &c.Timeouts
+	return []setting{
+		{key: "limits.max_body_bytes", flag: "max-body-bytes", to: &l.MaxBodyBytes, help: "largest request body"},
+		{key: "limits.max_inflight_bytes", flag: "max-inflight-bytes", to: &l.MaxInflightBytes, help: "most memory for request bodies in flight"},
+		{key: "limits.max_streams", flag: "max-streams", to: &l.MaxStreams, help: "most turns at once, 0 to derive it from the open-file limit"},
+		{key: "limits.max_header_bytes", flag: "max-header-bytes", to: &l.MaxHeaderBytes, help: "largest request header"},
+		{key: "timeouts.dial", flag: "dial-timeout", to: &t.Dial, help: "connecting to an instance"},
+		{key: "timeouts.prefill", flag: "prefill-timeout", to: &t.Prefill, help: "whole prefill leg"},
+		{key: "timeouts.handover_budget", flag: "handover-budget", to: &t.HandoverBudget, help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
+		{key: "timeouts.first_byte", flag: "first-byte-timeout", to: &t.FirstByte, help: "first byte of decode's answer"},
+		{key: "timeouts.idle", flag: "idle-timeout", to: &t.Idle, help: "between two reads of a stream"},
+		{key: "timeouts.store", flag: "store-timeout", to: &t.Store, help: "one operation of the ticket store"},
+		{key: "timeouts.tokenize", flag: "tokenize-timeout", to: &t.Tokenize, help: "tokenising one prompt"},
+		{key: "timeouts.shutdown_grace", flag: "shutdown-grace", to: &t.ShutdownGrace, help: "for turns in flight after SIGTERM"},
+		{key: "timeouts.client_write", flag: "client-write-timeout", to: &t.ClientWrite, help: "one write to a client"},
+		{key: "timeouts.client_header", flag: "client-header-timeout", to: &t.ClientHeader, help: "reading a request's header"},
+		{key: "timeouts.client_body", flag: "client-body-timeout", to: &t.ClientBody, help: "reading a request's body"},
+	}
+}
+
+func clientSettings(c *Config) []setting {
+	return []setting{
+		{key: "auth.forward_authorization", flag: "forward-authorization", to: &c.Auth.ForwardAuthorization, help: "send the client's credential on to the engines"},
+		{key: "auth.upstream_key", env: "OPENAI_API_KEY", to: &c.Auth.UpstreamKey, help: "bearer token for the engines"},
+		{key: "log.format", flag: "log-format", to: &c.Log.Format, oneOf: []string{"text", "json"}, help: "log format"},
+		{key: "log.level", flag: "log-level", to: &c.Log.Level, oneOf: []string{"debug", "info", "warn", "error"}, help: "least severe record that is logged"},
+	}
+}
+
+// instanceSettings describes instance number i of a role, which only the file can set field by field.
+func instanceSettings(role string, i int, c *InstanceConfig) []setting {
+	at := instanceKey(role, i)
+	rows := []setting{
+		{key: at + "url", to: &c.URL},
+		{key: at + "name", to: &c.Name},
+		{key: at + "kv_host", to: &c.KVHost},
+	}
+	if role == roleDecode {
+		rows = append(rows, setting{key: at + "kv_ttl", to: &c.KVTTL})
+	}
+	return rows
+}

@@ -1,0 +1,231 @@
+package main
+
+import (
+	"io"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+)
+
+// withoutFlag are the only settings that a command line cannot express, with their variables: a process list shows
+// flags, and a map has no place in one.
+var withoutFlag = map[string]string{
+	"conversation.secret": "CARRYOVER_SECRET",
+	"auth.upstream_key":   "OPENAI_API_KEY",
+	"proof.models":        "",
+}
+
+// leafFields lists the addresses of all fields of a section, and of those of the sections within.
+func leafFields(section reflect.Value, path string) map[any]string {
+	leaves := map[any]string{}
+	for i := range section.NumField() {
+		field, name := section.Field(i), path+"."+section.Type().Field(i).Name
+		if field.Kind() != reflect.Struct {
+			leaves[field.Addr().Interface()] = name
+			continue
+		}
+		for to, name := range leafFields(field, name) {
+			leaves[to] = name
+		}
+	}
+	return leaves
+}
+
+func TestSettings_EveryFieldHasKeyFlagVariableAndHelp(t *testing.T) {
+	var cfg Config
+	fields := leafFields(reflect.ValueOf(&cfg).Elem(), "Config")
+	seen := map[string]string{}
+	for _, s := range settings(&cfg) {
+		name, ok := fields[s.to]
+		if !ok {
+			t.Errorf("%s: two rows for one field, or a row for none", s.key)
+		}
+		delete(fields, s.to)
+		if s.key == "" || s.help == "" {
+			t.Errorf("%s: key %q, help %q; want both", name, s.key, s.help)
+		}
+		if variable, exempt := withoutFlag[s.key]; exempt {
+			if s.flag != "" || s.variable() != variable {
+				t.Errorf("%s: flag %q, variable %q; want none and %q", s.key, s.flag, s.variable(), variable)
+			}
+		} else if want := "CARRYOVER_" + strings.ToUpper(strings.ReplaceAll(s.flag, "-", "_")); s.flag == "" || s.variable() != want {
+			t.Errorf("%s: flag %q, variable %q; want a flag and %q", s.key, s.flag, s.variable(), want)
+		}
+		for _, id := range []string{"key " + s.key, "--" + s.flag, "$" + s.variable()} {
+			if other, taken := seen[id]; taken && len(id) > 2 {
+				t.Errorf("%s and %s share %s", s.key, other, id)
+			}
+			seen[id] = s.key
+		}
+	}
+	for _, name := range fields {
+		t.Errorf("%s has no row in settings", name)
+	}
+}
+
+// loadSources merges sources as a command does, with configuration files looked up in testdata/config. That folder is as
+// deep as this one, so that a second call in one test leads to it again.
+func loadSources(t *testing.T, args []string, env ...string) (Config, error) {
+	t.Helper()
+	t.Chdir("../../testdata/config")
+	cmd := &cobra.Command{}
+	cmd.SetOut(io.Discard)
+	flags := addConfigFlags(cmd)
+	if err := cmd.ParseFlags(expandLists(args)); err != nil {
+		t.Fatal(err)
+	}
+	return loadConfig(environment(env), flags)
+}
+
+// fullRows gives the settings of accepted-full.yaml, whose values all differ from the defaults.
+func fullRows(t *testing.T) []setting {
+	t.Helper()
+	cfg, err := loadSources(t, []string{"--config", "accepted-full.yaml"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return settings(&cfg)
+}
+
+func TestSettings_FileReachesEveryField(t *testing.T) {
+	onlyOneValue := []string{"connector.name"}
+	defaults, full := defaultConfig(), fullRows(t)
+	for i, s := range settings(&defaults) {
+		got := reflect.ValueOf(full[i].to).Elem().Interface()
+		if reflect.DeepEqual(got, reflect.ValueOf(s.to).Elem().Interface()) != slices.Contains(onlyOneValue, s.key) {
+			t.Errorf("%s: %v from accepted-full.yaml, want a value that is not the default", s.key, got)
+		}
+	}
+}
+
+// TestSettings_FlagAndVariableReachEveryField gives one setting at a time, so that no other source can stand in for it.
+func TestSettings_FlagAndVariableReachEveryField(t *testing.T) {
+	for i, full := range fullRows(t) {
+		value := formatValue(full.to)
+		if secret, ok := full.to.(*Secret); ok {
+			value = string(*secret)
+		}
+		check := func(how string, merge func(l *loader)) {
+			t.Helper()
+			l := newLoader()
+			merge(l)
+			if len(l.faults) > 0 {
+				t.Errorf("%s: %v", how, l.faults)
+			}
+			if got := formatValue(l.rows[i].to); got != formatValue(full.to) {
+				t.Errorf("%s gives %s = %q, want %q", how, full.key, got, formatValue(full.to))
+			}
+		}
+		if name := full.variable(); name != "" {
+			check(name, func(l *loader) { l.applyEnv(map[string]string{name: value}) })
+		}
+		if full.flag == "" {
+			continue
+		}
+		for _, args := range [][]string{{"--" + full.flag + "=" + value}, {"--" + full.flag, value}} {
+			if _, isBool := full.to.(*bool); isBool && len(args) == 2 {
+				args = args[:1] // a switch alone means true
+			}
+			check(strings.Join(args, " "), func(l *loader) {
+				cmd := &cobra.Command{}
+				flags := addConfigFlags(cmd)
+				if err := cmd.ParseFlags(args); err != nil {
+					t.Fatal(err)
+				}
+				l.applyFlags(flags)
+			})
+		}
+	}
+}
+
+func TestLoad_Precedence(t *testing.T) {
+	const file, fromEnv = "CARRYOVER_CONFIG=accepted-small.yaml", "CARRYOVER_TTL=230s"
+	for _, tc := range []struct {
+		name, args string
+		env        []string
+		ttl        string
+		prefill    string
+	}{
+		{"defaults", "", nil, "450s", "http://localhost:8100"},
+		{"file", "", []string{file}, "240s", "http://10.0.0.1:8100,http://10.0.0.2:8100"},
+		{"environment over file", "", []string{file, fromEnv}, "230s", "http://10.0.0.1:8100,http://10.0.0.2:8100"},
+		{"flag over environment", "--ttl 220s", []string{file, fromEnv}, "220s", "http://10.0.0.1:8100,http://10.0.0.2:8100"},
+		{"last flag wins", "--ttl 220s --ttl 210s", nil, "210s", "http://localhost:8100"},
+		{"file by flag over file by variable", "--config accepted-empty.yaml", []string{file}, "450s", "http://localhost:8100"},
+		{"empty variable is unset", "", []string{file, "CARRYOVER_TTL=", "CARRYOVER_PREFILL="}, "240s", "http://10.0.0.1:8100,http://10.0.0.2:8100"},
+		{"list by variable", "", []string{file, "CARRYOVER_PREFILL=http://a:1, http://b:2"}, "240s", "http://a:1,http://b:2"},
+		{"list by flags", "--prefill http://c:1 --prefill http://d:2", []string{file, "CARRYOVER_PREFILL=http://a:1"}, "240s", "http://c:1,http://d:2"},
+		{"list by the example's flags", "--prefiller-host e", []string{file, "CARRYOVER_PREFILL=http://a:1"}, "240s", "http://e:8100"},
+		{"Kubernetes service link", "", []string{"CARRYOVER_PORT=tcp://10.0.0.11:8000"}, "450s", "http://localhost:8100"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			cfg, err := loadSources(t, strings.Fields(tc.args), tc.env...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := formatDuration(cfg.Store.TTL); got != tc.ttl {
+				t.Errorf("ttl %s, want %s", got, tc.ttl)
+			}
+			if got := urls(cfg.Prefill); got != tc.prefill {
+				t.Errorf("prefill %s, want %s", got, tc.prefill)
+			}
+		})
+	}
+}
+
+func TestLoad_InstancesAreComplete(t *testing.T) {
+	cfg, err := loadSources(t, []string{"--config", "accepted-small.yaml", "--kv-host", "pin"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []InstanceConfig{
+		{URL: "http://10.0.0.3:8200", Name: "d-big", KVHost: "pin", KVTTL: cfg.Store.DecoderKVTTL},
+		{URL: "https://decode.example", Name: "decode.example", KVHost: "pin", KVTTL: 300e9},
+	}
+	if !slices.Equal(cfg.Decode, want) {
+		t.Errorf("decode\n got %+v\nwant %+v", cfg.Decode, want)
+	}
+	if got, want := cfg.Prefill[1], (InstanceConfig{URL: "http://10.0.0.2:8100", Name: "10.0.0.2:8100", KVHost: "pin"}); got != want {
+		t.Errorf("prefill[1] %+v, want %+v", got, want)
+	}
+}
+
+// TestLoad_ReplacedInstancesLeaveNothingBehind covers the fields that only a file can set per instance.
+func TestLoad_ReplacedInstancesLeaveNothingBehind(t *testing.T) {
+	for _, args := range []string{"--decode http://x:1 --decode http://y:1", "--decoder-host x y --decoder-port 1 1"} {
+		cfg, err := loadSources(t, strings.Fields("--config accepted-small.yaml "+args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, want := cfg.Decode[1], (InstanceConfig{URL: "http://y:1", Name: "y:1", KVHost: "auto", KVTTL: 480e9}); got != want {
+			t.Errorf("%s: decode[1] %+v, want %+v", args, got, want)
+		}
+	}
+}
+
+func TestLoad_SecretFromFileLosesItsLineEnd(t *testing.T) {
+	fromFile, err := loadSources(t, []string{"--secret-file", "secret-file.txt"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fromEnv, err := loadSources(t, nil, "CARRYOVER_SECRET=correct-horse-battery-staple\n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "correct-horse-battery-staple"
+	if a, b := string(fromFile.Conversation.Secret), string(fromEnv.Conversation.Secret); a != want || b != want {
+		t.Errorf("secret %q from the file, %q from the environment; want %q from both", a, b, want)
+	}
+}
+
+func TestLoad_BadValueOfALowerSourceIsStillAFault(t *testing.T) {
+	_, err := loadSources(t, []string{"--ttl", "100s"}, "CARRYOVER_TTL=soon", "CARRYOVER_SECRET=hunter2")
+	want := `store.ttl: "soon" (CARRYOVER_TTL): want a Go duration such as 450s` + "\n" +
+		`conversation.secret: "7 bytes" (CARRYOVER_SECRET): want at least 16 bytes`
+	if err == nil || err.Error() != want {
+		t.Errorf("got %v\nwant %s", err, want)
+	}
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+)
+
+const (
+	wantPositive = "more than 0"
+
+	// minSecretBytes is the length of a random 128-bit key.
+	minSecretBytes = 16
+
+	// engineLease is how long a vLLM prefill instance keeps blocks for decode: kv_lease_duration in
+	// docs/design/nixl_kv_cache_lease.md, since vllm#41383.
+	engineLease = 30 * time.Second
+)
+
+// validate checks the effective configuration and notes every fault.
+func (l *loader) validate() {
+	for _, s := range l.rows {
+		l.validateRow(s)
+	}
+	if !isHost(l.cfg.Listen.Host) {
+		l.fault("listen.host", l.cfg.Listen.Host, "an IP address or a host name of this machine, 0.0.0.0 for all")
+	}
+	l.validateRole(rolePrefill)
+	l.validateRole(roleDecode)
+	l.validateKVHost("kv.host", l.cfg.KV.Host)
+	l.validateConversation()
+	l.validateTTL()
+	l.validateUpstreamKey()
+	if budget := l.cfg.Timeouts.HandoverBudget; budget >= engineLease {
+		l.fault("timeouts.handover_budget", formatDuration(budget), "less than the 30s for which prefill keeps its blocks")
+	}
+	if body, all := l.cfg.Limits.MaxBodyBytes, l.cfg.Limits.MaxInflightBytes; body > all {
+		l.fault("limits.max_inflight_bytes", all.String(), fmt.Sprintf("at least limits.max_body_bytes, %s", body))
+	}
+}
+
+// validateRow checks what the table and the type say about one value.
+func (l *loader) validateRow(s setting) {
+	value := formatValue(s.to)
+	switch v := s.to.(type) {
+	case *time.Duration:
+		if *v <= 0 {
+			l.fault(s.key, value, wantPositive)
+		}
+	case *ByteSize:
+		if *v <= 0 {
+			l.fault(s.key, value, wantPositive)
+		}
+	case *int:
+		if *v < s.min || (s.max > 0 && *v > s.max) {
+			l.fault(s.key, value, s.bounds())
+		}
+	case *string:
+		l.validateChoice(s.key, *v, s.oneOf)
+	case *[]string:
+		for _, item := range *v {
+			l.validateChoice(s.key, item, s.oneOf)
+		}
+	case *map[string]string:
+		for _, name := range slices.Sorted(maps.Keys(*v)) {
+			l.validateChoice(s.key+"."+name, (*v)[name], s.oneOf)
+		}
+	}
+}
+
+func (l *loader) validateChoice(key, value string, oneOf []string) {
+	if oneOf != nil && !slices.Contains(oneOf, value) {
+		l.fault(key, value, choice(oneOf))
+	}
+}
+
+func choice(names []string) string {
+	if len(names) == 1 {
+		return names[0]
+	}
+	return "one of " + strings.Join(names, ", ")
+}
+
+func (l *loader) validateConversation() {
+	c := &l.cfg.Conversation
+	if len(c.Sources) == 0 {
+		l.fault("conversation.sources", "", "at least one of "+strings.Join(conversationSources(), ", "))
+	}
+	for i, source := range c.Sources {
+		if slices.Contains(c.Sources[:i], source) {
+			l.fault("conversation.sources", source, "each source once")
+		}
+	}
+	if c.TenantHeader != "" && !isFieldName(c.TenantHeader) {
+		l.fault("conversation.tenant_header", c.TenantHeader, "a header name of letters, digits and !#$%&'*+-.^_`|~")
+	}
+	if l.given("conversation.secret") && len(c.Secret) < minSecretBytes {
+		l.fault("conversation.secret", fmt.Sprintf("%d bytes", len(c.Secret)), fmt.Sprintf("at least %d bytes", minSecretBytes))
+	}
+}
+
+// isFieldName follows RFC 9110 section 5.6.2 (token).
+func isFieldName(text string) bool {
+	return text != "" && strings.Trim(text, letters+digits+"!#$%&'*+-.^_`|~") == ""
+}
+
+// validateTTL keeps tickets from outliving the blocks they name: a read after that finds blocks of somebody else. The
+// decode instance with the shortest time decides.
+func (l *loader) validateTTL() {
+	ttl := l.cfg.Store.TTL
+	shortest := -1
+	for i, inst := range l.cfg.Decode {
+		if inst.KVTTL > 0 && (shortest < 0 || inst.KVTTL < l.cfg.Decode[shortest].KVTTL) {
+			shortest = i
+		}
+	}
+	if shortest >= 0 && ttl >= l.cfg.Decode[shortest].KVTTL {
+		l.fault("store.ttl", formatDuration(ttl), fmt.Sprintf("less than the %s for which decode[%d] keeps its blocks (store.decoder_kv_ttl, kv_ttl)",
+			formatDuration(l.cfg.Decode[shortest].KVTTL), shortest))
+	}
+}
+
+// validateUpstreamKey refuses what net/http would refuse to send with every single request.
+func (l *loader) validateUpstreamKey() {
+	if key := string(l.cfg.Auth.UpstreamKey); key != "" && !isVisible(key) {
+		l.fault("auth.upstream_key", redacted, "printable ASCII without spaces")
+	}
+}

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// parseValue stores text in the field of the setting. On false the field is unchanged and the answer says what would be
+// accepted. Flags, environment and scalars of the file all come through here.
+func parseValue(s setting, text string) (want string, ok bool) {
+	switch v := s.to.(type) {
+	case *string:
+		*v = text
+	case *Secret:
+		*v = trimSecret(text)
+	case *bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return "true or false", false
+		}
+		*v = b
+	case *int:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return s.bounds(), false
+		}
+		*v = n
+	case *time.Duration:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return "a Go duration such as 450s", false
+		}
+		*v = d
+	case *ByteSize:
+		n, ok := parseByteSize(text)
+		if !ok {
+			return "a whole number of bytes, KiB, MiB or GiB, such as 32MiB", false
+		}
+		*v = n
+	case *[]string:
+		*v = splitList(text)
+	case *[]InstanceConfig:
+		*v = nil
+		for _, u := range splitList(text) {
+			*v = append(*v, InstanceConfig{URL: u})
+		}
+	default:
+		return "a mapping in the configuration file", false
+	}
+	return "", true
+}
+
+// formatValue is the inverse of parseValue, except that secrets stay hidden.
+func formatValue(from any) string {
+	switch v := from.(type) {
+	case *string:
+		return *v
+	case *Secret:
+		return v.String()
+	case *bool:
+		return strconv.FormatBool(*v)
+	case *int:
+		return strconv.Itoa(*v)
+	case *time.Duration:
+		return formatDuration(*v)
+	case *ByteSize:
+		return v.String()
+	case *[]string:
+		return strings.Join(*v, ",")
+	case *[]InstanceConfig:
+		urls := make([]string, len(*v))
+		for i, inst := range *v {
+			urls[i] = inst.URL
+		}
+		return strings.Join(urls, ",")
+	default:
+		return fmt.Sprint(from)
+	}
+}
+
+// valueKind is the word that stands for the value in help texts.
+func valueKind(to any) string {
+	switch to.(type) {
+	case *bool:
+		return "bool"
+	case *int:
+		return "number"
+	case *time.Duration:
+		return "duration"
+	case *ByteSize:
+		return "size"
+	case *[]string:
+		return "names"
+	case *[]InstanceConfig:
+		return "URL"
+	default:
+		return "text"
+	}
+}
+
+// formatDuration writes 450s, as vLLM's documentation and ours do, where time.Duration writes 7m30s.
+func formatDuration(d time.Duration) string {
+	if d%time.Second == 0 {
+		return strconv.FormatInt(int64(d/time.Second), 10) + "s"
+	}
+	return d.String()
+}
+
+// splitList reads "a, b,c". Neither URLs of instances nor names of sources contain a comma.
+func splitList(text string) []string {
+	items := strings.Split(text, ",")
+	for i := range items {
+		items[i] = strings.TrimSpace(items[i])
+	}
+	return items
+}

@@ -1,0 +1,259 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// conversationDemo holds one conversation through the proxy and prints what each
+// turn did.
+type conversationDemo struct {
+	base     string
+	out      io.Writer
+	receipts *receipts
+}
+
+type chatMessage struct {
+	Role    string `json:"role"`
+	Content string `json:"content"`
+}
+
+// chatAnswer is what one streamed turn showed.
+type chatAnswer struct {
+	text         string
+	ttft         time.Duration
+	promptTokens int
+	reuse        string
+	requestID    string
+}
+
+const demoSystem = "You are the voice of a small cluster. You explain how a prefill instance computes the KV cache of a prompt, how a decode " +
+	"instance continues from it token by token, and why it would be a pity to compute the same history again on every turn of a conversation."
+
+// run holds the conversation, each turn once with and once without reuse, and
+// returns how many turns after the first reused nothing.
+func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err error) {
+	questions := []string{
+		"What does decode keep when an answer is finished?", "And who may read it?", "What if my history has changed?",
+		"How long is it kept?", "Which instance computes the next prompt?", "What does a miss cost?",
+	}
+	messages := []chatMessage{{"system", demoSystem}}
+	conversation := "demo-" + rand.Text()[:8]
+	d.printf("A conversation over simulated vLLM instances: every turn sends the whole history.\n\n")
+	d.printf("%4s  %13s  %13s  %9s  %12s  %-10s %-9s %s\n", "turn", "prompt tokens", "reused tokens", "TTFT", "without reuse", "prefill", "decode", "X-KV-Reuse")
+	for turn := 1; turn <= turns; turn++ {
+		messages = append(messages, chatMessage{"user", questions[(turn-1)%len(questions)]})
+		warm, cold, err := d.compare(ctx, messages, conversation, turn%2 == 0)
+		if err != nil {
+			return missed, err
+		}
+		messages = append(messages, chatMessage{"assistant", warm.text})
+		tokens := hitTokens(warm.reuse)
+		if turn > 1 && tokens == 0 {
+			missed++
+		}
+		prefill, decode := d.receipts.instances(ctx, warm.requestID)
+		d.printf("%4d  %13d  %13d  %6.0f ms  %9.0f ms  %-10s %-9s %s\n", turn, warm.promptTokens, tokens,
+			warm.ttft.Seconds()*1000, cold.ttft.Seconds()*1000, prefill, decode, warm.reuse)
+	}
+	d.receipts.end()
+	return missed, nil
+}
+
+// compare asks the same with and without reuse. Taking turns in who goes first
+// lets prefill, which is picked round robin, change from turn to turn.
+func (d *conversationDemo) compare(ctx context.Context, messages []chatMessage, conversation string, warmFirst bool) (warm, cold chatAnswer, err error) {
+	for _, isWarm := range []bool{warmFirst, !warmFirst} {
+		if isWarm {
+			warm, err = d.ask(ctx, messages, map[string]any{"conversation_id": conversation}, http.Header{})
+		} else {
+			cold, err = d.ask(ctx, messages, map[string]any{"cache_salt": rand.Text()}, http.Header{"X-Kv-Reuse": {"off"}})
+		}
+		if err != nil {
+			return warm, cold, err
+		}
+	}
+	return warm, cold, nil
+}
+
+// ask sends one streaming turn and reads it whole.
+func (d *conversationDemo) ask(ctx context.Context, messages []chatMessage, extra map[string]any, header http.Header) (chatAnswer, error) {
+	body := map[string]any{
+		"model": "sim", "messages": messages, "stream": true, "temperature": 0, "max_tokens": 80,
+		"stream_options": map[string]any{"include_usage": true},
+	}
+	for name, value := range extra {
+		body[name] = value
+	}
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		return chatAnswer{}, fmt.Errorf("ask: %w", err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.base+"/v1/chat/completions", bytes.NewReader(encoded))
+	if err != nil {
+		return chatAnswer{}, fmt.Errorf("ask: %w", err)
+	}
+	req.Header = header
+	req.Header.Set("Content-Type", "application/json")
+	began := time.Now()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return chatAnswer{}, fmt.Errorf("ask: %w", err)
+	}
+	defer resp.Body.Close()
+	answer := chatAnswer{reuse: resp.Header.Get("X-KV-Reuse"), requestID: resp.Header.Get("X-Request-Id")}
+	if resp.StatusCode != http.StatusOK {
+		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		return answer, fmt.Errorf("ask: status %d: %s", resp.StatusCode, text)
+	}
+	return answer, answer.read(resp.Body, began)
+}
+
+func (a *chatAnswer) read(body io.Reader, began time.Time) error {
+	lines := bufio.NewReader(body)
+	var text strings.Builder
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			return fmt.Errorf("ask: stream ended early: %w", err)
+		}
+		data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: ")
+		if !ok {
+			continue
+		}
+		if data == "[DONE]" {
+			a.text = text.String()
+			// The rest, if any, must be read for the connection to be used again.
+			_, err := io.Copy(io.Discard, lines)
+			return err
+		}
+		var chunk struct {
+			Choices []struct{ Delta struct{ Content string } }
+			Usage   struct {
+				PromptTokens int `json:"prompt_tokens"`
+			}
+		}
+		if err := json.Unmarshal([]byte(data), &chunk); err != nil {
+			return fmt.Errorf("ask: %w", err)
+		}
+		if len(chunk.Choices) > 0 && chunk.Choices[0].Delta.Content != "" {
+			if a.ttft == 0 {
+				a.ttft = time.Since(began)
+			}
+			text.WriteString(chunk.Choices[0].Delta.Content)
+		}
+		a.promptTokens = max(a.promptTokens, chunk.Usage.PromptTokens)
+	}
+}
+
+// hitTokens reads tokens=… of a hit, 0 for a miss.
+func hitTokens(reuse string) int {
+	for part := range strings.SplitSeq(reuse, ";") {
+		if value, ok := strings.CutPrefix(part, "tokens="); ok {
+			n, _ := strconv.Atoi(value)
+			return n
+		}
+	}
+	return 0
+}
+
+// invite prints requests that can be sent to the demo while it serves. The second
+// one continues the first and reuses its KV.
+func (d *conversationDemo) invite(o demoOptions) {
+	const said = "Carryover keeps the handle of the blocks that decode holds at the end of a turn, for less time than decode keeps the blocks, " +
+		"and hands it to prefill when the next turn provably continues the same conversation. Then prefill reads what it would otherwise compute " +
+		"again, and when anything about the history has changed it computes, because a wrong hand-over is worse than none."
+	question := "SAY " + said
+	turn := func(messages ...chatMessage) string {
+		body, _ := json.Marshal(map[string]any{"model": "sim", "conversation_id": "mine", "max_tokens": 200, "messages": messages})
+		return string(body)
+	}
+	d.printf("\nServing on %s with %d prefill and %d decode instances. Try, one after the other within %s:\n\n", d.base, o.prefills, o.decodes, defaultConfig().Store.TTL)
+	for _, body := range []string{
+		turn(chatMessage{"user", question}),
+		turn(chatMessage{"user", question}, chatMessage{"assistant", said}, chatMessage{"user", "Thank you."}),
+	} {
+		d.printf("curl -si %s/v1/chat/completions -H 'Content-Type: application/json' -d '%s'\n\n", d.base, body)
+	}
+	d.printf("curl -s %s/health\n\nCtrl-C ends it.\n", d.base)
+}
+
+func (d *conversationDemo) printf(format string, args ...any) {
+	_, _ = fmt.Fprintf(d.out, format, args...)
+}
+
+// receipts is a log handler that remembers which instances served a turn, which
+// clients are never told.
+type receipts struct {
+	slog.Handler
+	mu   sync.Mutex // guards seen
+	seen map[string]chan servedBy
+}
+
+type servedBy struct{ prefill, decode string }
+
+func newReceipts(next slog.Handler) *receipts {
+	return &receipts{Handler: next, seen: map[string]chan servedBy{}}
+}
+
+// Enabled implements slog.Handler: turns are logged at info.
+func (r *receipts) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+
+// Handle implements slog.Handler.
+func (r *receipts) Handle(ctx context.Context, record slog.Record) error {
+	if record.Message == "turn" {
+		values := map[string]string{}
+		record.Attrs(func(a slog.Attr) bool {
+			values[a.Key] = a.Value.String()
+			return true
+		})
+		if turn := r.turn(values["turn"]); turn != nil {
+			turn <- servedBy{values["prefill"], values["decode"]}
+		}
+	}
+	if !r.Handler.Enabled(ctx, record.Level) {
+		return nil
+	}
+	return r.Handler.Handle(ctx, record)
+}
+
+// turn returns the channel of a turn; it holds the one line that a turn logs. After
+// end it is nil, so that a demo that keeps serving remembers nothing.
+func (r *receipts) turn(id string) chan servedBy {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen == nil {
+		return nil
+	}
+	if r.seen[id] == nil {
+		r.seen[id] = make(chan servedBy, 1)
+	}
+	return r.seen[id]
+}
+
+func (r *receipts) end() {
+	r.mu.Lock()
+	r.seen = nil
+	r.mu.Unlock()
+}
+
+// instances waits for a turn's line, which is written just after its last byte.
+func (r *receipts) instances(ctx context.Context, id string) (prefill, decode string) {
+	select {
+	case by := <-r.turn(id):
+		return by.prefill, by.decode
+	case <-ctx.Done():
+		return "-", "-"
+	}
+}

@@ -1,0 +1,15 @@
+// Command carryover is a multi-turn proxy in front of disaggregated (prefill and decode) vLLM instances.
+//
+// It is the composition root: the only package that reads flags, environment and configuration file, that picks
+// implementations and that decides exit codes. Nothing imports it.
+//
+// It promises that a wrong configuration never starts: all faults of all sources are named in one message, each with its
+// key, its value, where the value came from and what would be accepted (config_load.go, config_validate.go). Every setting
+// has one row in one table, which gives its key in the file, its flag, its environment variable and its help text
+// (config_settings.go). Secrets do not appear on the command line, in prints or in logs (secret.go).
+//
+// It refuses unknown keys, unknown flags, and two ways of saying the same thing at once. The flags of vLLM's example
+// disagg_proxy_multiturn.py are accepted as argparse reads them (arglists.go, config_example.go).
+//
+// Exit codes: 0 when the command did its work, 1 when it could not, 2 when it was asked wrongly (root.go).
+package main

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// The exit codes of every command.
+const (
+	exitOK      = 0
+	exitRuntime = 1
+	exitUsage   = 2
+)
+
+// usageError marks what the caller of the program has to correct: a flag, a setting, an argument.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+
+func (e *usageError) Unwrap() error { return e.err }
+
+// serveFunc runs the proxy until ctx ends.
+type serveFunc func(ctx context.Context, cfg Config, stderr io.Writer) error
+
+// run is the whole program: args without the program's name, env in the form of os.Environ. It returns the exit code.
+func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
+	root := newRootCommand(environment(env), serve)
+	root.SetArgs(expandLists(args))
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitOK
+	}
+	for line := range strings.SplitSeq(err.Error(), "\n") {
+		fmt.Fprintf(stderr, "carryover: %s\n", line)
+	}
+	if _, ok := errors.AsType[*usageError](err); ok {
+		return exitUsage
+	}
+	return exitRuntime
+}
+
+// newRootCommand builds the command tree. The root serves, so that the command line of vLLM's example works as it is.
+func newRootCommand(env map[string]string, serve serveFunc) *cobra.Command {
+	root := newServeCommand("carryover [serve]", env, serve)
+	root.Short = "Multi-turn proxy for disaggregated vLLM"
+	root.Long = `carryover is a multi-turn proxy for disaggregated (prefill and decode) vLLM.
+It carries decode's KV cache of one turn over to the prefill of the next.
+
+Without a command it serves. A setting is a flag, an environment variable and a
+key of the configuration file: --max-streams, CARRYOVER_MAX_STREAMS and
+max_streams in section limits. Flags win over the environment, which wins over
+the file. "carryover check-config --print" shows all of them.`
+	root.SilenceUsage = true
+	root.SilenceErrors = true
+	root.CompletionOptions.DisableDefaultCmd = true
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.SetUsageFunc(printUsage)
+	root.AddCommand(
+		newServeCommand("serve", env, serve),
+		newCheckConfigCommand(env),
+		newProbeCommand(),
+		newVersionCommand(),
+		newDemoCommand(),
+		newSimCommand(),
+	)
+	return root
+}
+
+func newServeCommand(use string, env map[string]string, serve serveFunc) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   use,
+		Short: "Run the proxy (the default command)",
+		Args:  noArgs,
+	}
+	flags := addConfigFlags(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg, err := loadConfig(env, flags)
+		if err != nil {
+			return err
+		}
+		return serve(cmd.Context(), cfg, cmd.ErrOrStderr())
+	}
+	return cmd
+}
+
+// noArgs refuses positional arguments; cobra's own check would be reported as a runtime error.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return &usageError{fmt.Errorf("unknown command or argument %q; see %s --help", args[0], cmd.CommandPath())}
+}

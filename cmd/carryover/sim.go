@@ -1,0 +1,55 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"carryover/upstream/vllmsim"
+)
+
+// newSimCommand runs one simulated vLLM instance as a process, for tests and
+// demonstrations over real sockets.
+func newSimCommand() *cobra.Command {
+	cfg := vllmsim.DefaultConfig()
+	var host string
+	var port, sidePort int
+	cmd := &cobra.Command{
+		Use:   "sim",
+		Short: "Run one simulated vLLM instance",
+		Long: "Run one simulated vLLM instance. It speaks the OpenAI API of vLLM with the NIXL connector and models block\n" +
+			"ownership, so that reading wrong, stale or foreign KV is detected: GET /_sim/stats counts it, and POST\n" +
+			"/_sim/faults breaks the instance in a chosen way.",
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			instance, err := vllmsim.StartAt(cfg, net.JoinHostPort(host, strconv.Itoa(port)), net.JoinHostPort(host, strconv.Itoa(sidePort)))
+			if err != nil {
+				return fmt.Errorf("start simulated instance: %w", err)
+			}
+			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "simulated %s instance serves %s\n", cfg.Role, instance.URL())
+			<-cmd.Context().Done()
+			return instance.Close()
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&cfg.Role, "role", "both", "prefill, decode or both; what it is shown as, the requests decide")
+	flags.StringVar(&host, "host", "127.0.0.1", "address to listen on")
+	flags.IntVar(&port, "port", 8100, "port of the OpenAI API, 0 lets the system choose")
+	flags.IntVar(&sidePort, "side-port", 0, "port of the KV side channel, 0 lets the system choose")
+	flags.StringVar(&cfg.Model, "model", cfg.Model, "served model name")
+	flags.IntVar(&cfg.BlockSize, "block-size", cfg.BlockSize, "tokens per KV block")
+	flags.IntVar(&cfg.Blocks, "blocks", cfg.Blocks, "KV capacity in blocks")
+	flags.DurationVar(&cfg.KVTTL, "kv-ttl", cfg.KVTTL, "decoder_kv_blocks_ttl")
+	flags.BoolVar(&cfg.Bidirectional, "bidirectional", cfg.Bidirectional, "bidirectional_kv_xfer")
+	flags.StringVar(&cfg.Params, "stream-params", cfg.Params, "where streams carry kv_transfer_params: finish, usage, separate or never (stock vLLM)")
+	flags.StringVar(&cfg.Sampling, "sampling", cfg.Sampling, "canonical, or noncanonical: sampled text tokenises differently")
+	flags.StringVar(&cfg.Template, "template", cfg.Template, "chat template: chatml, strip_reasoning, thinking_prompt or trim")
+	flags.StringVar(&cfg.APIKey, "api-key", "", "bearer token that requests must carry")
+	flags.DurationVar(&cfg.Timing.PrefillPerToken, "prefill-per-token", 100*time.Microsecond, "modelled prefill time per computed token")
+	flags.DurationVar(&cfg.Timing.TransferPerBlock, "transfer-per-block", 20*time.Microsecond, "modelled time to read a KV block")
+	flags.DurationVar(&cfg.Timing.InterToken, "inter-token", 10*time.Millisecond, "modelled time between two tokens")
+	return cmd
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+)
+
+// printUsage lists the settings of a command by section, in the order of the settings table; a command that takes no
+// configuration gets its flags as pflag prints them.
+func printUsage(cmd *cobra.Command) error {
+	out := cmd.OutOrStderr()
+	fmt.Fprintf(out, "Usage:\n  %s\n", cmd.UseLine())
+	if cmd.HasAvailableSubCommands() {
+		fmt.Fprint(out, "\nCommands:\n")
+		for _, sub := range cmd.Commands() {
+			if sub.IsAvailableCommand() {
+				fmt.Fprintf(out, "  %-14s%s\n", sub.Name(), sub.Short)
+			}
+		}
+	}
+	if cmd.Flags().Lookup(configFlag) == nil {
+		if flags := cmd.LocalFlags().FlagUsages(); flags != "" {
+			fmt.Fprintf(out, "\nFlags:\n%s", flags)
+		}
+		return nil
+	}
+	for _, group := range flagGroups() {
+		fmt.Fprintf(out, "\n%s:\n", group.title)
+		if err := printFlags(out, cmd, group.flags); err != nil {
+			return fmt.Errorf("print usage: %w", err)
+		}
+	}
+	return nil
+}
+
+type flagGroup struct {
+	title string
+	flags []string
+}
+
+// flagGroups gives the flags in the order in which they are shown. The plural spellings of the example's flags are left
+// out: they are synonyms.
+func flagGroups() []flagGroup {
+	groups := []flagGroup{{title: "general", flags: []string{configFlag, printFlag, "help"}}}
+	cfg := defaultConfig()
+	for _, s := range settings(&cfg) {
+		if s.flag == "" {
+			continue
+		}
+		section := s.section()
+		i := slices.IndexFunc(groups, func(g flagGroup) bool { return g.title == section })
+		if i < 0 {
+			groups = append(groups, flagGroup{title: section})
+			i = len(groups) - 1
+		}
+		groups[i].flags = append(groups[i].flags, s.flag)
+		for _, r := range exampleRoles() {
+			if r.key == s.key {
+				groups[i].flags = append(groups[i].flags, r.hosts, r.ports)
+			}
+		}
+	}
+	return groups
+}
+
+func printFlags(out io.Writer, cmd *cobra.Command, names []string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
+	for _, name := range names {
+		f := cmd.Flags().Lookup(name)
+		if f == nil {
+			continue
+		}
+		left := "--" + name
+		if kind := f.Value.Type(); kind != "" && kind != "bool" {
+			left += " " + kind
+		}
+		right := f.Usage
+		if f.DefValue != "" && f.DefValue != "false" && !strings.Contains(right, "(default") {
+			right += " (default " + f.DefValue + ")"
+		}
+		fmt.Fprintf(w, "  %s\t%s\n", left, right)
+	}
+	return w.Flush()
+}

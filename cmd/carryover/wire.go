@@ -1,0 +1,191 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sync/errgroup"
+
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/connector"
+	"carryover/upstream/discovery"
+	"carryover/upstream/routing"
+)
+
+// serve runs the proxy on the configured address until ctx ends.
+func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
+	logger := newLogger(cfg.Log, stderr)
+	p, err := newProxy(cfg, logger)
+	if err != nil {
+		return err
+	}
+	address := net.JoinHostPort(cfg.Listen.Host, strconv.Itoa(cfg.Listen.Port))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	logger.Info("serving", "address", listener.Addr().String(), "prefill", len(cfg.Prefill), "decode", len(cfg.Decode),
+		"connector", cfg.Connector.Name, "proof", cfg.Proof.Mode, "version", version)
+	if cfg.Proof.Mode == string(server.ProofHistory) {
+		logger.Warn("history proof is the weaker one: equal text is not always equal tokens, and a ticket used for other tokens gives wrong answers")
+	}
+	return p.run(ctx, listener)
+}
+
+// proxy is a wired server with everything that runs beside it.
+type proxy struct {
+	server *server.Server
+	pool   *upstream.Pool
+	source upstream.Source
+	prober *upstream.Prober
+	client *upstream.Client
+	store  *convcache.Memory
+}
+
+func newProxy(cfg Config, logger *slog.Logger) (*proxy, error) {
+	secret, err := newSecret(cfg.Conversation.Secret)
+	if err != nil {
+		return nil, err
+	}
+	instances, err := newInstances(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey)})
+	pool := upstream.NewPool(newPolicy(cfg.Routing.Prefill), newPolicy(cfg.Routing.Decode))
+	store := convcache.NewMemory(convcache.MemoryConfig{MaxEntries: cfg.Store.MaxTickets, MaxBytes: int64(cfg.Store.MaxBytes)})
+	return &proxy{
+		pool: pool, client: client, store: store,
+		source: discovery.Static(instances),
+		prober: &upstream.Prober{Pool: pool, Client: client},
+		server: server.New(newServerConfig(cfg, logger), server.Deps{
+			Store: store, Pool: pool, Engine: client,
+			Connector: connector.NIXL{},
+			Templates: upstream.NewTemplates(client, cfg.Timeouts.Tokenize),
+			Trials:    upstream.NewTrials(),
+			Secret:    secret,
+		}),
+	}, nil
+}
+
+// run serves on the listener until ctx ends and everything that was started has
+// stopped.
+func (p *proxy) run(ctx context.Context, listener net.Listener) error {
+	defer p.client.Close()
+	// Discovery and probing outlive ctx: turns go on while the server drains.
+	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
+	group, beside := errgroup.WithContext(beside)
+	known := make(chan struct{}) // closed when the first list of instances is set
+	group.Go(func() error {
+		first := true
+		return p.source.Watch(beside, func(instances []upstream.Instance) {
+			p.pool.Set(instances)
+			if first {
+				first = false
+				close(known)
+			}
+		})
+	})
+	<-known
+	group.Go(func() error { return p.prober.Run(beside) })
+	group.Go(func() error {
+		_ = p.store.Run(beside) // returns the cause of the end, which is ours
+		return nil
+	})
+	group.Go(func() error {
+		defer stop()
+		return p.server.Run(ctx, listener)
+	})
+	return group.Wait()
+}
+
+func newSecret(configured Secret) (convcache.Secret, error) {
+	if configured == "" {
+		return convcache.RandomSecret()
+	}
+	return convcache.NewSecret([]byte(configured))
+}
+
+func newPolicy(name string) upstream.Policy {
+	if name == "affinity" {
+		return &routing.Affinity{Otherwise: &routing.RoundRobin{}}
+	}
+	return &routing.RoundRobin{}
+}
+
+func newInstances(cfg Config) ([]upstream.Instance, error) {
+	var all []upstream.Instance
+	for role, configured := range map[upstream.Role][]InstanceConfig{upstream.RolePrefill: cfg.Prefill, upstream.RoleDecode: cfg.Decode} {
+		for _, c := range configured {
+			instance, err := upstream.NewInstance(role, c.Name, c.URL)
+			if err != nil {
+				return nil, err
+			}
+			instance.KVHost, instance.KVTTL = c.KVHost, c.KVTTL
+			all = append(all, instance)
+		}
+	}
+	return all, nil
+}
+
+func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
+	models := map[string]server.Proof{}
+	for model, mode := range cfg.Proof.Models {
+		models[model] = server.Proof(mode)
+	}
+	files := openFiles()
+	streams := cfg.Limits.MaxStreams
+	if streams == 0 {
+		streams = max(16, (files-reservedFiles)/filesPerTurn)
+	}
+	return server.Config{
+		Proof: server.Proof(cfg.Proof.Mode), ModelProofs: models,
+		ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout,
+		TTL:     cfg.Store.TTL,
+		Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
+		StripClientParams: cfg.KV.ClientParams == "strip", ExposeParams: cfg.KV.ExposeParams,
+		ForwardAuthorization: cfg.Auth.ForwardAuthorization,
+		MaxBodyBytes:         int64(cfg.Limits.MaxBodyBytes), MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes),
+		MaxStreams: streams, MaxConnections: max(16, (files-reservedFiles)/2), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes),
+		PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
+		FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle,
+		StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace,
+		ClientWriteTimeout: cfg.Timeouts.ClientWrite, ClientHeaderTimeout: cfg.Timeouts.ClientHeader, ClientBodyTimeout: cfg.Timeouts.ClientBody,
+		Version: version, Logger: logger,
+	}
+}
+
+// A turn holds one client connection and one upstream connection at a time; a
+// third of a file is left for connections that wait in the pools. Some files are
+// reserved for listeners, logs and probes.
+const (
+	reservedFiles = 256
+	filesPerTurn  = 3
+)
+
+// openFiles is the limit of open files; the Go runtime has raised it to the hard
+// limit at start.
+func openFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return int(min(limit.Cur, 1<<20))
+}
+
+func newLogger(cfg LogConfig, w io.Writer) *slog.Logger {
+	var level slog.Level
+	_ = level.UnmarshalText([]byte(cfg.Level)) // checked by loadConfig
+	options := &slog.HandlerOptions{Level: level}
+	if cfg.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
