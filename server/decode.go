@@ -64,6 +64,7 @@ func (s *Server) decodeOn(ctx context.Context, t *turn, instance *upstream.Insta
 	d := &decoding{Stream: stream, instance: instance, handover: h}
 	d.unwatch = context.AfterFunc(ctx, func() { stream.Abandon(context.Cause(ctx), detachedLimit) })
 	t.receipt.decode, t.receipt.legs = instance.Name, t.receipt.legs+1
+	//nolint:bodyclose // the Stream owns the body and closes it
 	response, err := s.deps.Engine.Decode(detached, upstream.Leg{
 		Instance: instance, API: t.api, Body: body, RequestID: t.legID, Authorization: t.authorization,
 	})

@@ -18,8 +18,6 @@ import (
 
 // clientRequestID is what a client's X-Request-Id must look like to be used in our
 // answer and log; towards engines we always use an id of our own.
-//
-//nolint:gochecknoglobals // immutable
 var clientRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
 // handleTurn serves /v1/chat/completions and /v1/completions.

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"context"
+	"errors"
 	"io"
 	"sync/atomic"
 	"time"
@@ -67,7 +68,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 		// only one of which we know that we had everything before it.
 		s.caughtUp = began
 	}
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		if cause := s.cause(); cause != nil {
 			err = cause
 		}

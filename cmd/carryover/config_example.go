@@ -26,8 +26,8 @@ func exampleRoles() []exampleRole {
 // addExampleFlags gives both spellings of a flag the same value, so that the later one replaces the earlier, as with one
 // dest in argparse.
 func addExampleFlags(cmd *cobra.Command, flags *configFlags, r exampleRole) {
-	hosts := &flagText{kind: "hosts"}
-	ports := &flagText{kind: "ports"}
+	hosts := &flagText{kind: "hosts", nargs: true}
+	ports := &flagText{kind: "ports", nargs: true}
 	flags.lists[r.hosts], flags.lists[r.ports] = hosts, ports
 	for _, plural := range []string{"", "s"} {
 		cmd.Flags().Var(hosts, r.hosts+plural, fmt.Sprintf("hosts of %s instances, separated by spaces; also --%ss (default localhost)", r.key, r.hosts))
@@ -58,8 +58,8 @@ func (l *loader) applyExample(r exampleRole, flags *configFlags) {
 	}
 	if urls := flags.settings[r.key]; urls.given {
 		refuse(r.key, urls.text, fmt.Sprintf("either URLs or --%s and --%s, not both", r.hosts, r.ports))
-	} else if len(hostList) == 0 || len(hostList) != len(portList) {
-		refuse(r.hosts, strings.Join(hostList, " "), fmt.Sprintf("as many hosts as ports and at least one, got %d hosts and %d ports", len(hostList), len(portList)))
+	} else if len(hostList) != len(portList) {
+		refuse(r.hosts, strings.Join(hostList, " "), fmt.Sprintf("as many hosts as ports, got %d hosts and %d ports", len(hostList), len(portList)))
 	}
 	for _, host := range hostList {
 		if !isHost(unbracket(host)) {

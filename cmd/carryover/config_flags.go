@@ -1,6 +1,11 @@
 package main
 
-import "github.com/spf13/cobra"
+import (
+	"errors"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
 
 const (
 	configFlag     = "config"
@@ -13,6 +18,7 @@ type flagText struct {
 	kind  string
 	text  string
 	list  bool // a repeated flag adds to the list; otherwise the last one wins
+	nargs bool // a list flag of the example, which has at least one value, even if a later one replaces it
 	given bool
 }
 
@@ -22,8 +28,11 @@ func (f *flagText) String() string { return f.text }
 // Type is the word that stands for the value in help texts; pflag knows "bool".
 func (f *flagText) Type() string { return f.kind }
 
-// Set takes any text.
+// Set takes any text, but not an empty list.
 func (f *flagText) Set(text string) error {
+	if f.nargs && strings.TrimSpace(text) == "" {
+		return errors.New("want at least one value")
+	}
 	if f.list && f.given {
 		text = f.text + "," + text
 	}

@@ -80,9 +80,10 @@ func TestServe_CommandAfterFlags(t *testing.T) {
 
 func TestServe_RefusedCommandLines(t *testing.T) {
 	for _, tc := range []struct{ args, want string }{
-		{"--prefiller-host a b", `prefill: "a b" (--prefiller-host): want as many hosts as ports and at least one, got 2 hosts and 1 ports`},
-		{"--decoder-port 1 2", `decode: "localhost" (--decoder-host): want as many hosts as ports and at least one, got 1 hosts and 2 ports`},
-		{"--prefiller-host --port 8000", `prefill: "" (--prefiller-host): want as many hosts as ports and at least one, got 0 hosts and 1 ports`},
+		{"--prefiller-host a b", `prefill: "a b" (--prefiller-host): want as many hosts as ports, got 2 hosts and 1 ports`},
+		{"--decoder-port 1 2", `decode: "localhost" (--decoder-host): want as many hosts as ports, got 1 hosts and 2 ports`},
+		{"--prefiller-host --port 8000", `invalid argument "" for "--prefiller-host" flag: want at least one value`},
+		{"--decoder-ports --decoder-ports 8200", `invalid argument "" for "--decoder-ports" flag: want at least one value`},
 		{"--prefiller-port 0", `prefill: "0" (--prefiller-port): want a port from 1 to 65535`},
 		{"--prefiller-port -1", `prefill: "-1" (--prefiller-port): want a port from 1 to 65535`},
 		{"--decoder-port http", `decode: "http" (--decoder-port): want a port from 1 to 65535`},

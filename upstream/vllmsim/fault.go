@@ -280,5 +280,5 @@ func kill(w http.ResponseWriter) {
 		return
 	}
 	_ = buffered.Flush() // the peer may be gone already
-	_ = conn.Close() // that is the point
+	_ = conn.Close()     // that is the point
 }

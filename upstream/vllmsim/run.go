@@ -106,6 +106,9 @@ func (r *run) next(ctx context.Context) (step, error) {
 	defer e.mu.Unlock()
 	e.stats.GeneratedTokens++
 	if s.finish != "" {
+		if s.finish == "length" {
+			e.stats.Capped++
+		}
 		s.params = r.finish()
 	}
 	return s, nil

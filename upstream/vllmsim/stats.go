@@ -35,6 +35,7 @@ type Stats struct {
 
 	Requests        int `json:"requests"` // engine requests admitted
 	Finished        int `json:"finished"` // engine requests that ended by stop or length
+	Capped          int `json:"capped"`   // of these, by length
 	Aborts          int `json:"aborts"`   // engine requests cancelled or ended by a stop string
 	Failures        int `json:"failures"` // engine requests answered with an error
 	Preemptions     int `json:"preemptions"`
@@ -60,7 +61,7 @@ func (s *Stats) add(o Stats) {
 		{&s.Reads, o.Reads}, {&s.Releases, o.Releases}, {&s.LateNotifications, o.LateNotifications},
 		{&s.FailedNotices, o.FailedNotices}, {&s.Heartbeats, o.Heartbeats}, {&s.LeasesExpired, o.LeasesExpired},
 		{&s.TTLExpired, o.TTLExpired}, {&s.Deaths, o.Deaths}, {&s.Restarts, o.Restarts},
-		{&s.Requests, o.Requests}, {&s.Finished, o.Finished}, {&s.Aborts, o.Aborts}, {&s.Failures, o.Failures},
+		{&s.Requests, o.Requests}, {&s.Finished, o.Finished}, {&s.Capped, o.Capped}, {&s.Aborts, o.Aborts}, {&s.Failures, o.Failures},
 		{&s.Preemptions, o.Preemptions}, {&s.PromptTokens, o.PromptTokens}, {&s.ComputedTokens, o.ComputedTokens},
 		{&s.LocalHitTokens, o.LocalHitTokens}, {&s.ExternalTokens, o.ExternalTokens},
 		{&s.GeneratedTokens, o.GeneratedTokens},
