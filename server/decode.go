@@ -62,7 +62,13 @@ func (s *Server) decode(ctx context.Context, t *turn, p *pair, h handover) (*dec
 func (s *Server) decodeOn(ctx context.Context, t *turn, instance *upstream.Instance, body []byte, h handover) (*decoding, error) {
 	detached, stream := upstream.Guard(context.WithoutCancel(ctx), s.cfg.FirstByteTimeout)
 	d := &decoding{Stream: stream, instance: instance, handover: h}
-	d.unwatch = context.AfterFunc(ctx, func() { stream.Abandon(context.Cause(ctx), detachedLimit) })
+	d.unwatch = context.AfterFunc(ctx, func() {
+		limit := detachedLimit
+		if errors.Is(context.Cause(ctx), errShuttingDown) {
+			limit = abandonDelay / 2 // the client is still there and wants to be told
+		}
+		stream.Abandon(context.Cause(ctx), limit)
+	})
 	t.receipt.decode, t.receipt.legs = instance.Name, t.receipt.legs+1
 	//nolint:bodyclose // the Stream owns the body and closes it
 	response, err := s.deps.Engine.Decode(detached, upstream.Leg{

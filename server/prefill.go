@@ -42,8 +42,8 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 	})
 	took := time.Since(began)
 	t.receipt.prefillTook += took
-	if err != nil {
-		return handover{}, s.prefillFailed(p.prefill, h, err)
+	if err = s.prefillFailed(p.prefill, h, err); err != nil {
+		return handover{}, err
 	}
 	s.deps.Pool.Report(p.prefill, false)
 	h.fate = upstream.Answered
@@ -75,11 +75,16 @@ func (s *Server) prefillLimit(ctx context.Context, prefill string, size int, h *
 	return context.WithTimeoutCause(ctx, limit, cause)
 }
 
-// prefillFailed records what a failure says about the ticket and the instance.
+// prefillFailed records what a failure says about the ticket and the instance. A
+// good status with a body that is none is not passed on: decode can do without.
 func (s *Server) prefillFailed(prefill *upstream.Instance, h *held, err error) error {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
 		return err
+	}
+	if leg.Kind == upstream.Garbage {
+		s.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", prefill.Name, "error", err)
+		return nil
 	}
 	h.sent = leg.Sent
 	if errors.Is(leg.Err, upstream.ErrReuseTimeout) {

@@ -84,12 +84,12 @@ func (s *Server) excludes(ctx context.Context, t *turn, p *pair) Reason {
 		return ReasonBypass
 	case !t.conversation.known:
 		return ReasonNoConversation
+	case t.ineligible != "":
+		return Reason("ineligible_" + t.ineligible)
 	case p.prefill == nil:
 		return ReasonBypass
 	case t.withoutTicket != "":
 		return t.withoutTicket
-	case t.ineligible != "":
-		return Reason("ineligible_" + t.ineligible)
 	case t.api == upstream.Chat && t.proof == ProofHistory && !t.history.HasAssistant():
 		return ReasonFirstTurn
 	case t.proof != ProofHistory:

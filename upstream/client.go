@@ -75,14 +75,26 @@ type PrefillAnswer struct {
 	Usage []byte
 }
 
+// answerLimit bounds the reading of a prefill answer whose headers have arrived.
+const answerLimit = 10 * time.Second
+
 // Prefill runs a prefill leg and reads its answer whole. Errors are *LegError;
-// the context's cause tells which time limit ended the leg.
+// the context's cause tells which time limit ended the leg. Once headers have
+// arrived the end of ctx stops nothing any more: prefill holds blocks for decode
+// by then, and whoever has the answer can have them read.
 func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
+	parent := ctx
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
+	defer cancel(nil)
+	stop := context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 	resp, err := c.do(ctx, leg)
+	stop()
 	if err != nil {
 		return PrefillAnswer{}, err
 	}
 	defer resp.Body.Close()
+	limit := time.AfterFunc(answerLimit, func() { cancel(ErrPrefillTimeout) })
+	defer limit.Stop()
 	body, err := ReadAll(resp.Body, maxPrefillAnswer)
 	if err != nil {
 		kind := Broken

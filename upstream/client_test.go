@@ -138,12 +138,14 @@ func TestClient_PrefillTellsHowALegFailed(t *testing.T) {
 		message   string
 		retryable bool
 	}{
-		"500":                {status(500, `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`), Status, 500, "Internal server error", true},
-		"503 flat":           {status(503, `{"object":"error","message":"busy","type":"x"}`), Status, 503, "busy", true},
-		"401 string":         {status(401, `{"error":"Unauthorized"}`), Status, 401, "Unauthorized", false},
-		"404 not JSON":       {status(404, `nope`), Status, 404, "", false},
-		"400 long":           {status(400, `{"error":{"message":"`+long+`"}}`), Status, 400, long[:maxErrorMessage], false},
-		"redirect":           {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/sleep", http.StatusTemporaryRedirect) }, Status, 307, "", false},
+		"500":          {status(500, `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`), Status, 500, "Internal server error", true},
+		"503 flat":     {status(503, `{"object":"error","message":"busy","type":"x"}`), Status, 503, "busy", true},
+		"401 string":   {status(401, `{"error":"Unauthorized"}`), Status, 401, "Unauthorized", false},
+		"404 not JSON": {status(404, `nope`), Status, 404, "", false},
+		"400 long":     {status(400, `{"error":{"message":"`+long+`"}}`), Status, 400, long[:maxErrorMessage], false},
+		"redirect": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, "/sleep", http.StatusTemporaryRedirect)
+		}, Status, 307, "", false},
 		"error in a 200":     {answerJSON(`{"error":{"message":"inside"}}`), Status, 500, "inside", true},
 		"garbage":            {answerJSON(`{"kv_transfer_params":`), Garbage, 0, "", false},
 		"not an object":      {answerJSON(`[1]`), Garbage, 0, "", false},

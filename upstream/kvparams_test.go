@@ -53,6 +53,28 @@ func TestParams_RecordedAnswers(t *testing.T) {
 	}
 }
 
+func TestParams_ExpiryAndPrefillCached(t *testing.T) {
+	for _, row := range []struct {
+		raw     string
+		expires bool
+		cached  int
+	}{
+		{handover, false, 0},
+		{with(t, handover, "remote_blocks_expiry_time", "1.5"), true, 0},
+		{with(t, handover, "remote_prefill_cached_tokens", "96"), false, 96},
+		{with(t, handover, "remote_prefill_cached_tokens", "-3"), false, -1},
+		{with(t, handover, "remote_prefill_cached_tokens", ""), false, -1},
+	} {
+		p, err := ParseHandover([]byte(row.raw))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.Expires() != row.expires || p.PrefillCached() != row.cached {
+			t.Errorf("%s: got expires %t, cached %d, want %t, %d", row.raw, p.Expires(), p.PrefillCached(), row.expires, row.cached)
+		}
+	}
+}
+
 func TestParams_KeepsNoAlias(t *testing.T) {
 	raw := []byte(ticket)
 	p, err := ParseTicket(raw)

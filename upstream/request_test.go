@@ -164,7 +164,7 @@ func TestRequest_Disaggregable(t *testing.T) {
 
 func TestRequest_Reusable(t *testing.T) {
 	part := func(part string) string {
-		return `{"messages":[{"role":"user","content":[{"type":"text","text":"see https://x.example \"url\" image_url"},` + part + `]}]}`
+		return `{"messages":[{"role":"user","content":[{"type":"text","text":"see https://x.example \"url\" image_url."},` + part + `]}]}`
 	}
 	for _, row := range []struct{ body, want string }{
 		{`{"echo":false,"prompt_logprobs":null,"truncate_prompt_tokens":null}`, ""},
@@ -189,6 +189,8 @@ func TestRequest_Reusable(t *testing.T) {
 		{part(`{"type":"audio_url","audio_url":{"url" : "https://x.example/v"}}`), WhyRemoteMedia},
 		{part(`{"type":"image_url","image_url":null,"uuid":"a"}`), WhyRemoteMedia},
 		{part(`{"type":"image_url","uuid":"a"}`), WhyRemoteMedia},
+		{part(`{"type":"image","uuid":"a"}`), WhyRemoteMedia},
+		{part(`{"image_ur\u006c":"https://x.example/a.png"}`), WhyRemoteMedia},
 		{part(`{"type":"image_url","uuid":null,"image_url":{"url":"data:,x"}}`), ""},
 	} {
 		why, ok := mustParse(t, Chat, row.body).Reusable()

@@ -81,7 +81,7 @@ func reuseSettings(c *Config) []setting {
 		{key: "conversation.tenant_salt", flag: "tenant-salt", to: &c.Conversation.TenantSalt, help: "also isolate tenants in the engines by a cache_salt"},
 		{key: "conversation.secret_file", flag: "secret-file", to: &c.Conversation.SecretFile, help: "file with the secret that replicas share (default: a random one per start)"},
 		{key: "conversation.secret", env: "CARRYOVER_SECRET", to: &c.Conversation.Secret, help: "the secret itself, at least 16 bytes"},
-		{key: "proof.mode", flag: "proof", to: &c.Proof.Mode, oneOf: modes, help: "what a ticket must match, the prompt's tokens (auto) or only its messages (history, weaker)"},
+		{key: "proof.mode", flag: "proof", to: &c.Proof.Mode, oneOf: modes, help: "what proves that a ticket may be used: auto, tokens only (nothing in this version); history, equal messages, which is weaker"},
 		{key: "proof.models", to: &c.Proof.Models, oneOf: modes, help: "proof.mode by served model name"},
 		{key: "proof.reuse_min_tokens", flag: "reuse-min-tokens", to: &c.Proof.ReuseMinTokens, min: 1, help: "fewest tokens worth a hand-over from decode to prefill"},
 		{key: "proof.reuse_trial_timeout", flag: "reuse-trial-timeout", to: &c.Proof.ReuseTrialTimeout, help: "longest wait for prefill's first answer to a ticket"},
