@@ -18,28 +18,28 @@ func scope(pairs ...string) []convcache.Member {
 	return members
 }
 
-func mustChat(t testing.TB, scope []convcache.Member, messages string) convcache.History {
-	t.Helper()
+func mustChat(tb testing.TB, scope []convcache.Member, messages string) convcache.History {
+	tb.Helper()
 	h, err := convcache.ChatHistory(scope, []byte(messages))
 	if err != nil {
-		t.Fatalf("chat history of %.200s: %v", messages, err)
+		tb.Fatalf("chat history of %.200s: %v", messages, err)
 	}
 	return h
 }
 
-func mustText(t testing.TB, scope []convcache.Member, prompt string) convcache.History {
-	t.Helper()
+func mustText(tb testing.TB, scope []convcache.Member, prompt string) convcache.History {
+	tb.Helper()
 	h, err := convcache.TextHistory(scope, prompt)
 	if err != nil {
-		t.Fatalf("text history of %q: %v", prompt, err)
+		tb.Fatalf("text history of %q: %v", prompt, err)
 	}
 	return h
 }
 
 // digest returns the digest of a chat request, told by the turn that an empty reply would end.
-func digest(t testing.TB, scope []convcache.Member, messages string) convcache.Digest {
-	t.Helper()
-	d, _ := mustChat(t, scope, messages).After(convcache.Reply{})
+func digest(tb testing.TB, scope []convcache.Member, messages string) convcache.Digest {
+	tb.Helper()
+	d, _ := mustChat(tb, scope, messages).After(convcache.Reply{})
 	return d
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/heap"
 	"context"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -86,9 +87,9 @@ func NewMemory(cfg MemoryConfig) *Memory {
 		cfg.Now = time.Now
 	}
 	m := &Memory{now: cfg.Now, maxEntries: cfg.MaxEntries, maxBytes: cfg.MaxBytes}
-	// No conversation is without a ticket, so one place more than tickets are allowed keeps the LRU
-	// from evicting by itself, past our accounts. Its only error is a size below one.
-	m.conversations, _ = simplelru.NewLRU[Key, *conversation](cfg.MaxEntries+1, nil)
+	// The LRU only orders; shrink evicts, so that the accounts hold. Its size is not allocated, and
+	// one below 1 is its only error.
+	m.conversations, _ = simplelru.NewLRU[Key, *conversation](math.MaxInt, nil)
 	return m
 }
 

@@ -69,7 +69,7 @@ func TestChatHistory_RefusesWhatReadsTwoWays(t *testing.T) {
 		"half of false":             `[{"role":"user","x":fals}]`,
 	} {
 		if _, err := convcache.ChatHistory(nil, []byte(messages)); err == nil {
-			t.Errorf("%s: got no error for %s", name, messages)
+			t.Errorf("%s: got no error for %q", name, messages)
 		} else if strings.Contains(err.Error(), "user") {
 			t.Errorf("%s: the error quotes the request: %v", name, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -210,10 +211,9 @@ func TestClient_TimeLimitsAndTheClientsDepartureAreToldApart(t *testing.T) {
 // A connection that died while it was idle: net/http must not repeat the request
 // by itself once it may have been sent, and the leg must say that it may have.
 func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
-	var calls int
+	var calls atomic.Int32
 	instance := engine(t, RoleDecode, func(w http.ResponseWriter, r *http.Request) {
-		calls++
-		if calls == 1 {
+		if calls.Add(1) == 1 {
 			answerJSON(`{}`)(w, r)
 			return
 		}
@@ -230,8 +230,8 @@ func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
 	_, _ = io.Copy(io.Discard, resp.Body)
 	_ = resp.Body.Close()
 	_, err = client.Decode(t.Context(), leg)
-	if e := legError(t, err); e.Kind != Broken || !e.Sent || calls != 2 {
-		t.Errorf("second leg: %v after %d calls, want broken after 2", e, calls)
+	if e := legError(t, err); e.Kind != Broken || !e.Sent || calls.Load() != 2 {
+		t.Errorf("second leg: %v after %d calls, want broken after 2", e, calls.Load())
 	}
 }
 

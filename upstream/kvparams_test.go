@@ -17,11 +17,11 @@ const (
 )
 
 // with replaces, adds or (value "") removes one member of params.
-func with(t testing.TB, params, name, value string) string {
-	t.Helper()
+func with(tb testing.TB, params, name, value string) string {
+	tb.Helper()
 	o, err := scanObject([]byte(params), nil)
 	if err != nil {
-		t.Fatalf("scan %s: %v", params, err)
+		tb.Fatalf("scan %s: %v", params, err)
 	}
 	var changes edits
 	if value == "" {
@@ -353,7 +353,7 @@ func legalParams(raw []byte, handover bool) bool {
 			}
 		}
 	}
-	if port := decoded["remote_port"]; !(port == nil && !owner) && !whole(port, 1, 65535) {
+	if port := decoded["remote_port"]; (port != nil || owner) && !whole(port, 1, 65535) {
 		return false
 	}
 	tokens, given := decoded["remote_num_tokens"]

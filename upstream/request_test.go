@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-func mustParse(t testing.TB, api API, body string) *Request {
-	t.Helper()
+func mustParse(tb testing.TB, api API, body string) *Request {
+	tb.Helper()
 	r, err := ParseRequest(api, []byte(body))
 	if err != nil {
-		t.Fatalf("parse %.80s: %v", body, err)
+		tb.Fatalf("parse %.80s: %v", body, err)
 	}
 	return r
 }

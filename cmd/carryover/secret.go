@@ -23,7 +23,7 @@ func (s Secret) String() string {
 func (s Secret) GoString() string { return `"` + s.String() + `"` }
 
 // MarshalText hides the text from encoders, slog's JSON handler among them.
-func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil } //nolint:unparam // encoding.TextMarshaler
 
 // readSecret takes the line end at the end of the file away, so that replicas agree however the secret reached them.
 func readSecret(path string) (Secret, error) {

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-var version = "dev" //nolint:gochecknoglobals // set by the linker: -ldflags "-X main.version=v1.2.3"
+var version = "dev" // set by the linker: -ldflags "-X main.version=v1.2.3"
 
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{

@@ -1,0 +1,139 @@
+package connector_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"carryover/upstream"
+	"carryover/upstream/connector"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// exchange reads what vLLM 0.32 was asked and what it answered.
+func exchange(t *testing.T, name string) (asked, answered json.RawMessage) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "exchanges", "vllm-0.32", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e struct {
+		Request struct {
+			Body struct {
+				Params json.RawMessage `json:"kv_transfer_params"`
+			}
+		}
+		Response struct {
+			JSON struct {
+				Params json.RawMessage `json:"kv_transfer_params"`
+			}
+		}
+	}
+	if err := json.Unmarshal(raw, &e); err != nil {
+		t.Fatal(err)
+	}
+	return e.Request.Body.Params, e.Response.JSON.Params
+}
+
+// same compares JSON objects by their members' bytes without white space.
+func same(t *testing.T, got, want []byte, without ...string) {
+	t.Helper()
+	members := func(raw []byte) map[string]string {
+		all := map[string]json.RawMessage{}
+		if err := json.Unmarshal(raw, &all); err != nil {
+			t.Fatalf("%s: %v", raw, err)
+		}
+		compact := map[string]string{}
+		for name, value := range all {
+			var b bytes.Buffer
+			if err := json.Compact(&b, value); err != nil {
+				t.Fatal(err)
+			}
+			compact[name] = b.String()
+		}
+		for _, name := range without {
+			delete(compact, name)
+		}
+		return compact
+	}
+	g, w := members(got), members(want)
+	for name := range w {
+		if g[name] != w[name] {
+			t.Errorf("%s: got %s, want %s", name, g[name], w[name])
+		}
+	}
+	if len(g) != len(w) {
+		t.Errorf("got members %v, want %v", g, w)
+	}
+}
+
+func TestNIXL_SpeaksAsRecorded(t *testing.T) {
+	prefill := &upstream.Instance{Name: "p", BaseURL: "http://10.0.0.1:8100", KVHost: "auto"}
+	decode := &upstream.Instance{Name: "d", BaseURL: "http://10.0.0.2:8200", KVHost: "auto"}
+	var nixl connector.NIXL
+
+	firstTurn, prefillAnswer := exchange(t, "01-prefill-turn1.json")
+	template, err := nixl.PrefillParams(nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, template, firstTurn)
+
+	decodeAsked, decodeAnswer := exchange(t, "02-decode-turn1.json")
+	handover, cached, err := nixl.DecodeParams(prefillAnswer, prefill)
+	if err != nil || cached != 0 {
+		t.Fatalf("DecodeParams: cached %d, error %v", cached, err)
+	}
+	same(t, handover, decodeAsked, "prompt_token_ids")
+
+	tokens, expires, err := nixl.Keep(decodeAnswer)
+	if err != nil || tokens != 109 || !expires {
+		t.Errorf("Keep = %d tokens, expires %v, %v, want 109, true", tokens, expires, err)
+	}
+	secondTurn, err := nixl.PrefillParams(decodeAnswer, decode)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, secondTurn, decodeAnswer)
+
+	_, answered := exchange(t, "04-prefill-turn2-partial-reuse.json")
+	if _, cached, err = nixl.DecodeParams(answered, prefill); err != nil || cached != 96 {
+		t.Errorf("cached tokens = %d, %v, want 96", cached, err)
+	}
+}
+
+func TestNIXL_CorrectsAHostThatOnlyTheEngineUnderstands(t *testing.T) {
+	_, decodeAnswer := exchange(t, "02-decode-turn1.json")
+	for policy, want := range map[string]string{"auto": "10.0.0.2", "pin": "10.0.0.2", "kv.example": "kv.example"} {
+		decode := &upstream.Instance{BaseURL: "http://10.0.0.2:8200", KVHost: policy}
+		local := bytes.Replace(decodeAnswer, []byte(`"127.0.0.1"`), []byte(`"localhost"`), 1)
+		params, err := connector.NIXL{}.PrefillParams(local, decode)
+		if err != nil || !strings.Contains(string(params), `"remote_host":"`+want+`"`) && !strings.Contains(string(params), `"remote_host": "`+want+`"`) {
+			t.Errorf("%s: %s, %v, want host %s", policy, params, err, want)
+		}
+	}
+}
+
+func TestNIXL_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
+	_, prefillAnswer := exchange(t, "01-prefill-turn1.json")
+	_, decodeAnswer := exchange(t, "02-decode-turn1.json")
+	instance := &upstream.Instance{BaseURL: "http://h:1", KVHost: "auto"}
+	var nixl connector.NIXL
+	if _, err := nixl.PrefillParams(prefillAnswer, instance); err == nil {
+		t.Error("prefill's own answer is accepted as a ticket")
+	}
+	if _, _, err := nixl.DecodeParams(decodeAnswer, instance); err == nil {
+		t.Error("decode's answer is accepted as a hand-over")
+	}
+	for _, raw := range []string{"null", `"x"`, "[]", "{}", ""} {
+		if _, _, err := nixl.Keep([]byte(raw)); err == nil {
+			t.Errorf("Keep(%s) = nil error", raw)
+		}
+	}
+}
