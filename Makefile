@@ -65,7 +65,7 @@ bench-smoke: ## run each benchmark once, so that none rots
 
 .PHONY: memory
 memory: build ## resident memory per open idle stream, at 2,000 streams
-	scripts/stream-memory.sh
+	go run ./scripts/stream-memory
 
 .PHONY: clean
 clean: ## remove what was built

@@ -1,0 +1,204 @@
+// Stream-memory measures the resident memory that Carryover needs per open, idle
+// stream. It starts one simulated prefill and one decode instance and the proxy as
+// processes of their own, opens streams that stay silent after their first tokens,
+// and compares the proxy's resident set before and after. It exits 1 above the
+// limit.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+func main() {
+	binary := flag.String("binary", "bin/carryover", "program to measure")
+	streams := flag.Int("streams", 2000, "open streams")
+	limit := flag.Float64("limit", 80, "KiB per stream that are acceptable, 0 for no limit")
+	prompt := flag.Int("prompt", 200, "bytes of prompt per request")
+	flag.Parse()
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	defer cancel()
+	perStream, err := measure(ctx, *binary, *streams, *prompt)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "stream-memory:", err)
+		os.Exit(1)
+	}
+	fmt.Printf("%.1f KiB resident per open idle stream, %d streams, prompts of %d bytes\n", perStream, *streams, *prompt)
+	if *limit > 0 && perStream > *limit {
+		fmt.Printf("more than the limit of %.0f KiB\n", *limit)
+		os.Exit(1)
+	}
+}
+
+func measure(ctx context.Context, binary string, streams, prompt int) (float64, error) {
+	var processes []*exec.Cmd
+	defer func() {
+		for _, p := range processes {
+			_ = p.Process.Signal(os.Interrupt)
+		}
+		for _, p := range processes {
+			_ = p.Wait()
+		}
+	}()
+	start := func(arguments ...string) (string, error) {
+		port, err := freePort()
+		if err != nil {
+			return "", err
+		}
+		p := exec.CommandContext(ctx, binary, append(arguments, "--port", port)...)
+		p.Stderr = os.Stderr
+		if err := p.Start(); err != nil {
+			return "", fmt.Errorf("start %s: %w", binary, err)
+		}
+		processes = append(processes, p)
+		return "http://127.0.0.1:" + port, nil
+	}
+	prefill, err := start("sim", "--role", "prefill", "--blocks", "262144", "--prefill-per-token", "0s")
+	if err != nil {
+		return 0, err
+	}
+	decode, err := start("sim", "--role", "decode", "--blocks", "262144", "--prefill-per-token", "0s", "--inter-token", "10m")
+	if err != nil {
+		return 0, err
+	}
+	proxy, err := start("serve", "--host", "127.0.0.1", "--log-level", "error", "--proof", "history", "--shutdown-grace", "1s",
+		"--prefill", prefill, "--decode", decode)
+	if err != nil {
+		return 0, err
+	}
+	for _, url := range []string{prefill + "/health", decode + "/health", proxy + "/readyz"} {
+		if err := awaitOK(ctx, url); err != nil {
+			return 0, err
+		}
+	}
+	pid := processes[2].Process.Pid
+	// One round of everything first, so that what is needed once is not counted.
+	warm, err := openStreams(ctx, proxy, 50, prompt)
+	if err != nil {
+		return 0, err
+	}
+	warm()
+	before, err := resident(pid)
+	if err != nil {
+		return 0, err
+	}
+	closeAll, err := openStreams(ctx, proxy, streams, prompt)
+	if err != nil {
+		return 0, err
+	}
+	defer closeAll()
+	after, err := resident(pid)
+	if err != nil {
+		return 0, err
+	}
+	fmt.Printf("resident set: %d KiB before, %d KiB with the streams open\n", before, after)
+	return float64(after-before) / float64(streams), nil
+}
+
+// openStreams opens streams and returns once each has delivered its first token.
+func openStreams(ctx context.Context, proxy string, n, prompt int) (closeAll func(), err error) {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}
+	var mu sync.Mutex // guards bodies
+	var bodies []io.Closer
+	group, ctx := errgroup.WithContext(context.WithoutCancel(ctx))
+	group.SetLimit(64)
+	for i := range n {
+		group.Go(func() error {
+			body := fmt.Sprintf(`{"model":"sim","stream":true,"max_tokens":1000,"conversation_id":"c-%d","messages":[{"role":"user","content":%q}]}`,
+				i, strings.Repeat("word ", prompt/5))
+			req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, proxy+"/v1/chat/completions", bytes.NewReader([]byte(body)))
+			if err != nil {
+				return err
+			}
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := client.Do(req) //nolint:bodyclose // closeAll does
+			if err != nil {
+				return err
+			}
+			mu.Lock()
+			bodies = append(bodies, resp.Body)
+			mu.Unlock()
+			if resp.StatusCode != http.StatusOK {
+				text, _ := io.ReadAll(io.LimitReader(resp.Body, 1024))
+				return fmt.Errorf("status %d: %s", resp.StatusCode, text)
+			}
+			line, err := bufio.NewReaderSize(resp.Body, 512).ReadString('\n')
+			if err == nil && !strings.HasPrefix(line, "data: ") {
+				err = fmt.Errorf("unexpected line %q", line)
+			}
+			return err
+		})
+	}
+	closeAll = func() {
+		for _, body := range bodies {
+			_ = body.Close()
+		}
+		client.CloseIdleConnections()
+	}
+	if err := group.Wait(); err != nil {
+		closeAll()
+		return nil, err
+	}
+	return closeAll, nil
+}
+
+// resident returns a process's resident set in KiB.
+func resident(pid int) (int, error) {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(status)) {
+		if value, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			return strconv.Atoi(strings.Fields(value)[0])
+		}
+	}
+	return 0, errors.New("no VmRSS in /proc status")
+}
+
+func freePort() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	defer listener.Close()
+	_, port, err := net.SplitHostPort(listener.Addr().String())
+	return port, err
+}
+
+func awaitOK(ctx context.Context, url string) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			_ = resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not answer: %w", url, ctx.Err())
+		case <-tick.C:
+		}
+	}
+}

@@ -1,0 +1,103 @@
+# shellcheck shell=bash
+# What `up` needs before it can start an instance: a fit machine, the Python environment, the model.
+
+python="${PYTHON:-python3}"
+
+require_machine() {
+  command -v "$python" >/dev/null || die "$python is missing; Python 3.11 or newer is needed (PYTHON names another one)"
+  "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    die "$("$python" --version) is too old; Python 3.11 or newer is needed (PYTHON names another one)"
+  "$python" -c 'import ensurepip, venv' 2>/dev/null ||
+    die "the venv module of $python is missing (Debian and Ubuntu: package python3-venv)"
+  local tool
+  for tool in flock pgrep ps setsid taskset; do
+    command -v "$tool" >/dev/null || die "$tool is missing (util-linux and procps have these tools)"
+  done
+  [[ $(uname -sm) == "Linux x86_64" ]] || die "the CPU build of vLLM used here is for Linux on x86-64, this is $(uname -sm)"
+  grep -qw avx2 /proc/cpuinfo || die "this CPU has no AVX2, which the CPU build of vLLM needs"
+}
+
+# require_memory INSTANCES: 3.5 GB for each that has to be started; one takes 3 GB, of which 1 GB is its KV cache.
+require_memory() {
+  local have want=$(($1 * 3500)) limit
+  have="$(awk '/^MemAvailable:/ { print int($2 / 1000) }' /proc/meminfo)"
+  if limit="$(cat /sys/fs/cgroup/memory.max 2>/dev/null)" && [[ $limit =~ ^[0-9]+$ ]]; then
+    limit=$(((limit - $(</sys/fs/cgroup/memory.current)) / 1000000))
+    ((limit >= have)) || have=$limit
+  fi
+  ((have >= want)) || die "$have MB of memory are available, $want MB are needed to start $1 of the two instances"
+}
+
+require_disk() {
+  local have
+  have="$(df -Pk "$state" | awk 'NR == 2 { print int($4 / 1000000) }')"
+  ((have >= 8)) || die "$have GB are free under $state, 8 GB are needed (CARRYOVER_VLLM_DIR moves the folder)"
+}
+
+# require_ports PORT...: valid, different, and free. Listening, not only binding, because two sockets with SO_REUSEADDR
+# may bind one port until one of them listens; without SO_REUSEADDR a port that was in use a moment ago seems taken.
+require_ports() {
+  "$python" - "$@" <<'PY' || exit 1
+import socket, sys
+held = []
+for port in sys.argv[1:]:
+    if not (port.isdecimal() and 0 < int(port) < 65536):
+        sys.exit(f"up: {port!r} is not a port")
+    held.append(socket.socket())
+    held[-1].setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        held[-1].bind(("127.0.0.1", int(port)))
+        held[-1].listen()
+    except OSError:
+        sys.exit(f"up: port {port} on 127.0.0.1 is taken")
+PY
+}
+
+pins() { { cat "$@" && "$python" --version; } | sha256sum | cut -d' ' -f1; }
+
+# refuse_if_running: an instance keeps what it was started from; two that differ give answers that differ.
+refuse_if_running() {
+  [[ -z $(marked prefill)$(marked decode) ]] || die "the pins have changed and an instance is running; run down first"
+}
+
+# Both stamps are written last, so that an interrupted preparation is begun anew.
+prepare_venv() {
+  local want log="$logs/install.log" uv
+  want="$(pins "$here/requirements.txt" "$here/patch_env.py")"
+  if [[ -f $venv/pins && $(<"$venv/pins") == "$want" ]]; then
+    say "environment: as pinned"
+    return 0
+  fi
+  refuse_if_running
+  rm -rf "$venv"
+  require_disk
+  say "environment: making $venv"
+  "$python" -m venv "$venv" >"$log" 2>&1 || die "make the environment: see $log"
+  uv="$(grep -x 'uv==.*' "$here/requirements.txt")"
+  "$venv/bin/pip" install --quiet --retries 2 --timeout 20 "$uv" >>"$log" 2>&1 ||
+    die "PyPI is not reachable, or does not have $uv: see $log"
+  say "environment: installing $(grep -c '^[a-z]' "$here/requirements.txt") packages, about 6.5 GB"
+  "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --requirement "$here/requirements.txt" \
+    >>"$log" 2>&1 || die "install the packages: PyPI is not reachable or does not have one of them: see $log"
+  "$venv/bin/python" "$here/patch_env.py" >>"$log" 2>&1 || die "patch the environment: see $log"
+  echo "$want" >"$venv/pins"
+  say "environment: made"
+}
+
+prepare_model() {
+  local want log="$logs/model.log"
+  want="$(pins "$here/requirements.txt" "$here/make_model.py")"
+  if [[ -f $model/pins && $(<"$model/pins") == "$want" ]]; then
+    say "model: as pinned"
+    return 0
+  fi
+  refuse_if_running
+  say "model: making $model"
+  rm -rf "$model"
+  HF_HUB_OFFLINE=1 "$venv/bin/python" "$here/make_model.py" "$model" >"$log" 2>&1 || {
+    tail -n 20 "$log" >&2
+    die "make the model: see $log"
+  }
+  echo "$want" >"$model/pins"
+  say "model: made"
+}
