@@ -23,7 +23,8 @@ type request struct {
 // start runs a request up to the point where its first token can be sampled: blocks, remote KV, prompt.
 // The error is a cause of ctx, errLoadFailed or errEngineDead.
 func (e *engine) start(ctx context.Context, req *request) (*run, error) {
-	if err := context.Cause(ctx); err != nil {
+	// ctx follows the engine's with some delay, which a request to an engine that is dead already must not use.
+	if err := errors.Join(context.Cause(e.ctx), context.Cause(ctx)); err != nil {
 		return nil, err
 	}
 	e.count(func(s *Stats) { s.Requests++; s.Running++ })

@@ -200,7 +200,7 @@ func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 	for _, ch := range c.choices {
 		for ch.finish == "" {
 			if _, err := c.advance(ctx, ch); err != nil {
-				return c.failure(ctx, err)
+				return failure(err)
 			}
 		}
 	}
@@ -214,12 +214,13 @@ func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 	return writeJSON(w, http.StatusOK, c.textAnswer(params))
 }
 
-// failure says what the client of a failed run gets: nothing when the connection is to go, else a 500.
-func (c *completion) failure(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errEngineDead) {
-		return errConnectionGone
+// failure says what the client of a failed run gets: a 500 when the engine has answered so, and nothing when the
+// request was taken back or the process is gone.
+func failure(err error) error {
+	if errors.Is(err, errLoadFailed) || errors.Is(err, errEngineDead) {
+		return internalError()
 	}
-	return asAPIError(err)
+	return errConnectionGone
 }
 
 func (c *completion) chatAnswer(params []byte) chatAnswer {

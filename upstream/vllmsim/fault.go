@@ -169,7 +169,7 @@ func (f *activeFault) params(e *engine, p *paramsOut) (json.RawMessage, error) {
 }
 
 // before acts on a request that has been read; done says that there is nothing more to do for it.
-func (f *activeFault) before(i *Instance, w http.ResponseWriter, req *http.Request, stream bool) (done bool, err error) {
+func (f *activeFault) before(i *Instance, w http.ResponseWriter, req *http.Request, body []byte) (done bool, err error) {
 	if f == nil {
 		return false, nil
 	}
@@ -192,9 +192,8 @@ func (f *activeFault) before(i *Instance, w http.ResponseWriter, req *http.Reque
 		}
 		return true, &apiError{status: f.Status, kind: errorType(f.Status), message: "simulated fault"}
 	case FaultErrorBody200:
-		body := internalError().body()
-		if !stream {
-			return true, writeJSON(w, http.StatusOK, body)
+		if !wantsStream(body) {
+			return true, writeJSON(w, http.StatusOK, internalError().body())
 		}
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 		_, err := w.Write(slices.Concat([]byte("data: "), errorEvent(internalError()), []byte("\n\ndata: [DONE]\n\n")))
@@ -238,7 +237,9 @@ func (w *faultWriter) Write(event []byte) (int, error) {
 		return 0, errConnectionGone
 	case FaultDieMidEvent:
 		if w.events == w.fault.Events {
-			_, _ = w.ResponseWriter.Write(event[:len(event)/2]) // the connection is about to go anyway
+			// Errors do not matter: the connection is about to go anyway.
+			_, _ = w.ResponseWriter.Write(event[:len(event)/2])
+			_ = http.NewResponseController(w.ResponseWriter).Flush()
 			return 0, errConnectionGone
 		}
 	case FaultEndWithoutDone:

@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -84,7 +85,7 @@ func do(t *testing.T, req *http.Request) answer {
 		t.Fatalf("read answer of %s: %v", req.URL.Path, err)
 	}
 	r := answer{status: resp.StatusCode, header: resp.Header, raw: raw}
-	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") {
+	if strings.HasPrefix(resp.Header.Get("Content-Type"), "application/json") && bytes.HasPrefix(raw, []byte("{")) {
 		if err := json.Unmarshal(raw, &r.body); err != nil {
 			t.Fatalf("answer of %s is not JSON: %v: %s", req.URL.Path, err, raw)
 		}
@@ -173,3 +174,59 @@ func turn(t *testing.T, p, d *Instance, messages []any, previous object, extra o
 }
 
 const longText = "The quiet river carries old letters to the harbour, and the harbour keeps them until the morning. A careful reader opens every letter, reads the first line, and writes a short answer under it. Nobody hurries. The ships wait for the wind, the wind waits for the evening, and the evening arrives when the lamps are lit along the stone bridge."
+
+// eventually waits for what another goroutine is about to do.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	limit := time.NewTimer(10 * time.Second)
+	defer limit.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("never happened: %s", what)
+		}
+	}
+}
+
+// begin sends a request whose answer is not waited for; the returned function takes it back and waits for its end.
+func begin(t *testing.T, i *Instance, path string, body any) (cancel func() error) {
+	t.Helper()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		t.Fatalf("encode request: %v", err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+path, bytes.NewReader(raw))
+	if err != nil {
+		stop()
+		t.Fatalf("make request: %v", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	ended := make(chan error, 1) // room for the one result, so that the goroutine ends even if nobody asks
+	go func() {
+		resp, err := client().Do(req)
+		if err == nil {
+			_, err = io.Copy(io.Discard, resp.Body)
+			_ = resp.Body.Close()
+		}
+		ended <- err
+	}()
+	return func() error {
+		stop()
+		return <-ended
+	}
+}
+
+// assertClean checks that nothing was read wrongly.
+func assertClean(t *testing.T, instances ...*Instance) {
+	t.Helper()
+	for n, i := range instances {
+		if s := i.Stats(); s.CorruptReads+s.Poisoned+s.DoubleReads+s.ExpiredReads+s.UnknownReads+s.Deaths != 0 {
+			t.Errorf("instance %d: corrupt %d, poisoned %d, double %d, expired %d, unknown %d, deaths %d; want none", n,
+				s.CorruptReads, s.Poisoned, s.DoubleReads, s.ExpiredReads, s.UnknownReads, s.Deaths)
+		}
+	}
+}

@@ -126,8 +126,14 @@ func (i *Instance) engines() []*engine {
 // URL is the base URL of the HTTP server.
 func (i *Instance) URL() string { return "http://" + i.address }
 
-// Advance moves the engine clock forward: leases and TTLs end without anybody waiting for them.
-func (i *Instance) Advance(d time.Duration) { i.clock.advance(d) }
+// Advance moves the engine clock forward: leases and TTLs end without anybody waiting for them. What is being waited
+// for at this moment, as a token or a transfer, still takes its time.
+func (i *Instance) Advance(d time.Duration) {
+	i.clock.advance(d)
+	for _, e := range i.engines() {
+		e.snapshot() // ends what is out of time, which wakes requests that wait for blocks
+	}
+}
 
 // Restart replaces the engine process at the same addresses: another engine id and start time, no KV, no metrics.
 // Requests under way lose their connection.

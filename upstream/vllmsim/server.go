@@ -69,7 +69,7 @@ func (i *Instance) serve(w http.ResponseWriter, req *http.Request) error {
 	if f != nil {
 		w = &faultWriter{ResponseWriter: w, fault: f, req: req}
 	}
-	if done, err := f.before(i, w, req, wantsStream(body)); done {
+	if done, err := f.before(i, w, req, body); done {
 		return err
 	}
 	if i.unauthorized(req) {

@@ -4,12 +4,12 @@ package vllmsim
 // A suite that drives the proxy ends by asserting that CorruptReads, Poisoned, DoubleReads, ExpiredReads, UnknownReads
 // and Deaths are zero and that Pins is what the scenario explains.
 type Stats struct {
-	Running       int `json:"running"`        // requests in the engine
-	Parked        int `json:"parked"`         // requests that will never be answered
-	Pins          int `json:"pins"`           // finished requests whose blocks wait for a reader
-	PinnedTokens  int `json:"pinned_tokens"`  //
-	PinnedBlocks  int `json:"pinned_blocks"`  //
-	FreeBlocks    int `json:"free_blocks"`    //
+	Running       int `json:"running"` // requests in the engine
+	Parked        int `json:"parked"`  // requests that will never be answered
+	Pins          int `json:"pins"`    // finished requests whose blocks wait for a reader
+	PinnedTokens  int `json:"pinned_tokens"`
+	PinnedBlocks  int `json:"pinned_blocks"`
+	FreeBlocks    int `json:"free_blocks"`
 	LeasedPins    int `json:"leased_pins"`    // pins of prefill; the others are decode's
 	Dead          int `json:"dead"`           // engines that a malformed hand-over has killed
 	RequestsTotal int `json:"requests_total"` // HTTP requests of any kind
@@ -28,22 +28,21 @@ type Stats struct {
 	LateNotifications int `json:"late_notifications"` // as owner: notifications for requests no longer pinned
 	FailedNotices     int `json:"failed_notices"`     // as reader: notifications that reached nobody
 	Heartbeats        int `json:"heartbeats"`         // as owner
-	LeasesExpired     int `json:"leases_expired"`     //
-	TTLExpired        int `json:"ttl_expired"`        //
-	Deaths            int `json:"deaths"`             //
-	Restarts          int `json:"restarts"`           //
-
-	Requests        int `json:"requests"` // engine requests admitted
-	Finished        int `json:"finished"` // engine requests that ended by stop or length
-	Capped          int `json:"capped"`   // of these, by length
-	Aborts          int `json:"aborts"`   // engine requests cancelled or ended by a stop string
-	Failures        int `json:"failures"` // engine requests answered with an error
-	Preemptions     int `json:"preemptions"`
-	PromptTokens    int `json:"prompt_tokens"`
-	ComputedTokens  int `json:"computed_tokens"`  // prompt tokens computed here
-	LocalHitTokens  int `json:"local_hit_tokens"` // prompt tokens found in the own prefix cache
-	ExternalTokens  int `json:"external_tokens"`  // prompt tokens read from another instance
-	GeneratedTokens int `json:"generated_tokens"`
+	LeasesExpired     int `json:"leases_expired"`
+	TTLExpired        int `json:"ttl_expired"`
+	Deaths            int `json:"deaths"`
+	Restarts          int `json:"restarts"`
+	Requests          int `json:"requests"` // engine requests admitted
+	Finished          int `json:"finished"` // engine requests that ended by stop or length
+	Capped            int `json:"capped"`   // of these, by length
+	Aborts            int `json:"aborts"`   // engine requests cancelled or ended by a stop string
+	Failures          int `json:"failures"` // engine requests answered with an error
+	Preemptions       int `json:"preemptions"`
+	PromptTokens      int `json:"prompt_tokens"`
+	ComputedTokens    int `json:"computed_tokens"`  // prompt tokens computed here
+	LocalHitTokens    int `json:"local_hit_tokens"` // prompt tokens found in the own prefix cache
+	ExternalTokens    int `json:"external_tokens"`  // prompt tokens read from another instance
+	GeneratedTokens   int `json:"generated_tokens"`
 }
 
 // add sums counters; what an instance holds now is added too, for instances with several engines.

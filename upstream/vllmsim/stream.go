@@ -41,16 +41,16 @@ func (s *eventStream) events(ctx context.Context) error {
 			}
 			going = true
 			p, err := c.advance(ctx, ch)
+			if err != nil && errors.Is(failure(err), errConnectionGone) {
+				return errConnectionGone
+			}
 			if round == 0 && at == 0 && c.chat {
 				// The role comes with the first output of the engine, be it an error.
-				if gone := s.roles(ctx); gone != nil {
-					return gone
+				if err := s.roles(); err != nil {
+					return err
 				}
 			}
 			if err != nil {
-				if err := c.failure(ctx, err); errors.Is(err, errConnectionGone) {
-					return err
-				}
 				return s.write(errorEvent(internalError()))
 			}
 			if err := s.token(ch, p); err != nil {
@@ -63,16 +63,16 @@ func (s *eventStream) events(ctx context.Context) error {
 	}
 }
 
-// roles writes the first chunk of every choice, unless the connection is to go.
-func (s *eventStream) roles(ctx context.Context) error {
+// roles writes the first chunk of every choice.
+func (s *eventStream) roles() error {
 	c := s.completion
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(cause, errEngineDead) {
-		return errConnectionGone
-	}
 	for _, ch := range c.choices {
 		empty := ""
 		e := c.chunk(chatChunkChoice{Index: ch.index, Delta: delta{Role: "assistant", Content: &empty}, Logprobs: jsonNull})
 		e.PromptTokenIDs, e.PromptText = jsonNull, jsonNull
+		if e.Usage != nil {
+			e.Usage.CompletionTokens, e.Usage.TotalTokens = 0, e.Usage.PromptTokens
+		}
 		if c.request.ReturnTokenIDs {
 			e.PromptTokenIDs = rawIDs(ch.prompt)
 		}

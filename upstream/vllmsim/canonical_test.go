@@ -1,0 +1,195 @@
+package vllmsim
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"slices"
+	"sync"
+	"testing"
+)
+
+// converse runs turns that hand the whole ticket over each time, and returns how many prefill legs carried one.
+func converse(t *testing.T, p, d *Instance, seed uint64, turns int) (offered int) {
+	t.Helper()
+	draw := rand.New(rand.NewPCG(seed, 1))
+	messages := []any{object{"role": "system", "content": randomText(draw, 60)}}
+	var ticket object
+	for n := range turns {
+		messages = append(messages, user(randomText(draw, 20)))
+		salt := fmt.Sprintf("%d-%d", seed, n) // keeps the engines' own caches out of it
+		if ticket != nil {
+			offered++
+		}
+		extra := object{"cache_salt": salt}
+		if draw.IntN(2) == 0 {
+			extra["max_tokens"] = 2 + draw.IntN(30)
+		}
+		_, decode := turn(t, p, d, messages, ticket, extra)
+		messages = append(messages, assistant(decode.text()))
+		ticket = decode.params()
+	}
+	return offered
+}
+
+// randomText mixes words, punctuation, line breaks and characters of several bytes.
+func randomText(draw *rand.Rand, words int) string {
+	pieces := []string{" river", "letters", " 42", "\n", "  ", "é", " 日本", "🎉", "!?", " it's", "\t", "{\"a\": 1}", ".", " a", "<b>", "morning "}
+	text := ""
+	for range words {
+		text += pieces[draw.IntN(len(pieces))]
+	}
+	return text + "end"
+}
+
+func TestSampling_CanonicalRepliesReTokeniseIdentically(t *testing.T) {
+	for _, template := range []string{TemplateChatML, TemplateStripReasoning} {
+		t.Run(template, func(t *testing.T) {
+			p, d := startPair(t, func(c *Config) { c.Template = template })
+			const conversations, workers = 200, 8
+			var wg sync.WaitGroup
+			for w := range workers {
+				wg.Go(func() {
+					for seed := w; seed < conversations; seed += workers {
+						converse(t, p, d, uint64(seed), 3)
+					}
+				})
+			}
+			wg.Wait()
+			assertClean(t, p, d)
+			s := p.Stats()
+			if s.Loads < conversations {
+				t.Errorf("prefill read %d tickets, want at least %d", s.Loads, conversations)
+			}
+			if s.Pins != 0 || d.Stats().Pins != conversations {
+				t.Errorf("pins: prefill %d, decode %d; want 0, %d", s.Pins, d.Stats().Pins, conversations)
+			}
+		})
+	}
+}
+
+func TestSampling_NoncanonicalMakesWholeTicketsCorrupt(t *testing.T) {
+	p, d := startPair(t, func(c *Config) { c.Sampling = SamplingNoncanonical })
+	offered := 0
+	for seed := range uint64(20) {
+		offered += converse(t, p, d, seed, 2)
+	}
+	s := p.Stats()
+	if s.Loads < offered/2 || s.CorruptReads != s.Loads {
+		t.Errorf("%d tickets offered, %d read, %d corrupt; want all that were read corrupt", offered, s.Loads, s.CorruptReads)
+	}
+}
+
+func TestTemplate_NotAppendOnlyMakesWholeTicketsCorrupt(t *testing.T) {
+	for _, template := range []string{TemplateThinkingPrompt, TemplateTrim} {
+		t.Run(template, func(t *testing.T) {
+			p, d := startPair(t, func(c *Config) { c.Template = template })
+			messages := []any{user(longText)}
+			if template == TemplateTrim {
+				messages = []any{user("SAY  begins with a space. " + longText)}
+			}
+			_, reply := turn(t, p, d, messages, nil, nil)
+			next := append(messages, assistant(reply.text()), user(longText))
+			turn(t, p, d, next, reply.params(), object{"cache_salt": "s"})
+			if s := p.Stats(); s.CorruptReads != 1 {
+				t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
+			}
+		})
+	}
+}
+
+func TestTemplate_ReasoningIsHistoryInOneAndNotInTheOther(t *testing.T) {
+	for template, corrupt := range map[string]int{TemplateChatML: 0, TemplateStripReasoning: 1} {
+		t.Run(template, func(t *testing.T) {
+			p, d := startPair(t, func(c *Config) { c.Template = template })
+			messages := []any{user("THINK SAY all right. " + longText)}
+			_, reply := turn(t, p, d, messages, nil, nil)
+			said := reply.choice()["message"].(object)
+			if said["reasoning"] == nil || said["content"] != "all right. "+longText {
+				t.Fatalf("message %v, want reasoning and the text", said)
+			}
+			next := append(messages, object{"role": "assistant", "reasoning": said["reasoning"], "content": said["content"]}, user("And then?"))
+			turn(t, p, d, next, reply.params(), object{"cache_salt": "s"})
+			if s := p.Stats(); s.CorruptReads != corrupt {
+				t.Errorf("corrupt reads %d, want %d", s.CorruptReads, corrupt)
+			}
+		})
+	}
+}
+
+func TestTemplate_ToolCallsReTokeniseInCanonicalFormOnly(t *testing.T) {
+	tools := []any{object{"type": "function", "function": object{"name": "find", "parameters": object{"type": "object"}}}}
+	for arguments, corrupt := range map[string]int{`{"q": "river", "n": 1}`: 0, `{"q":"river","n":1}`: 1} {
+		t.Run(arguments, func(t *testing.T) {
+			p, d := startPair(t, nil)
+			messages := []any{user(longText + " CALL find " + arguments)}
+			_, reply := turn(t, p, d, messages, nil, object{"tools": tools})
+			calls, _ := reply.choice()["message"].(object)["tool_calls"].([]any)
+			if len(calls) != 1 || reply.choice()["finish_reason"] != "tool_calls" {
+				t.Fatalf("answer %s, want one call and finish_reason tool_calls", reply.raw)
+			}
+			if got := calls[0].(object)["function"].(object)["arguments"]; got != `{"q": "river", "n": 1}` {
+				t.Errorf("arguments %v, want those of json.dumps", got)
+			}
+			next := append(messages, object{"role": "assistant", "content": nil, "tool_calls": calls},
+				object{"role": "tool", "tool_call_id": "x", "content": "found"})
+			_, last := turn(t, p, d, next, reply.params(), object{"tools": tools, "cache_salt": "s"})
+			if s := p.Stats(); s.CorruptReads != corrupt {
+				t.Errorf("corrupt reads %d, want %d", s.CorruptReads, corrupt)
+			}
+			if last.status != http.StatusOK || corrupt == 0 && last.choice()["finish_reason"] == "tool_calls" {
+				t.Errorf("behind the tool's answer: %s, want words", last.raw)
+			}
+		})
+	}
+}
+
+func TestReply_Scripts(t *testing.T) {
+	i := startInstance(t, nil)
+	ask := func(text string) string {
+		return post(t, i, pathChat, object{"model": "sim", "messages": []any{user(text)}}).text()
+	}
+	if got := ask("SAY naïve 日本 🎉"); got != "naïve 日本 🎉" {
+		t.Errorf("said %q", got)
+	}
+	if a, b := ask("Tell me."), ask("Tell me."); a != b {
+		t.Errorf("the same question gives %q and %q", a, b)
+	}
+	if a, b := ask("Tell me."), ask("Tell us."); a == b {
+		t.Errorf("different questions both give %q", a)
+	}
+	got := post(t, i, pathCompletions, object{"model": "sim", "prompt": "SAY text", "max_tokens": 20})
+	if got.text() != "text" {
+		t.Errorf("text completion said %q, want %q", got.text(), "text")
+	}
+	other := startInstance(t, func(c *Config) { c.Seed = 7 })
+	a := ask("Tell me.")
+	if b := post(t, other, pathChat, object{"model": "sim", "messages": []any{user("Tell me.")}}).text(); a == b {
+		t.Errorf("other weights give the same %q", a)
+	}
+}
+
+func TestReply_NaturalLength(t *testing.T) {
+	i := startInstance(t, nil)
+	for n := range 20 {
+		got := post(t, i, pathChat, object{"model": "sim", "messages": []any{user(fmt.Sprint("Question ", n))}})
+		tokens := got.body["usage"].(object)["completion_tokens"].(float64)
+		if tokens < 30 || tokens > 62 || got.choice()["finish_reason"] != "stop" {
+			t.Errorf("question %d: %v tokens, finish_reason %v; want 30 to 62 and stop", n, tokens, got.choice()["finish_reason"])
+		}
+	}
+}
+
+func TestSampling_TextCompletionsContinueTheirPromptCanonically(t *testing.T) {
+	i := startInstance(t, nil)
+	draw := rand.New(rand.NewPCG(1, 2))
+	for n := range 60 {
+		prompt := randomText(draw, 3)
+		prompt = prompt[:len(prompt)-draw.IntN(4)] + []string{"", " ", "\n", " \n", "\n\n", "."}[draw.IntN(6)]
+		got := post(t, i, pathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 25, "return_token_ids": true})
+		held := slices.Concat(ids(got.choice()["prompt_token_ids"]), ids(got.choice()["token_ids"]))
+		if again := i.tok.encode(prompt + got.text()); !slices.Equal(again, held) {
+			t.Errorf("prompt %d %q + %q has ids %v, held are %v", n, prompt, got.text(), again, held)
+		}
+	}
+}

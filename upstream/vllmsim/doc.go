@@ -1,0 +1,39 @@
+// Package vllmsim simulates vLLM instances well enough to catch a proxy that hands KV over wrongly. It is a test oracle
+// and the engine of demos: it talks HTTP like vLLM 0.32 with NixlConnector, answers byte for byte like the exchanges
+// in testdata/exchanges except for what differs by nature, and knows what the KV in every block is.
+//
+// # Model
+//
+// KV is modelled as one number per token slot, a function of the token and of the KV before it that is actually
+// present (content.go). Blocks have ids; freed ids are handed out again and their content lasts until then (blocks.go).
+// A finished request that came with kv_transfer_params leaves its blocks pinned, prefill's under a lease that
+// heartbeats prolong, decode's under a fixed TTL (pins.go). Another instance reads them over a real loopback connection
+// (transfer.go), by position, the last blocks of the list, comparing nothing but the engine id and the expiry time, as
+// vLLM does (admission.go). One completed read, or a notification without a read, frees them.
+//
+// The reader then compares what it got with the KV of its own prompt. A difference is counted as CorruptReads, and the
+// answer is a different one, because what is sampled is a function of the KV that is present (reply.go). Wrong blocks
+// are filed in the prefix cache like right ones; requests that hit them later are Poisoned and wrong too. Wrong KV that
+// prefill has read counts once more on the decode instance that reads it from there.
+//
+// Text and tokens can disagree as they do in life: the tokenizer is a byte-level BPE (tokenizer.go), and Config chooses
+// whether the model samples what the tokenizer would have written and whether the chat template repeats what was
+// sampled (template.go). The last user message can order an answer: SAY, CALL, THINK (reply.go).
+//
+// # Using it
+//
+// Start(Config) listens on free ports; Close ends every goroutine. Tests look at Stats, Requests and Lone, make time
+// pass with Advance, and make things fail with SetFault, Switch and Restart. Processes do the same at /_sim/
+// (control.go). Every suite that drives the proxy ends by asserting that nothing was read wrongly or twice, and that
+// the pins left are those the scenario explains.
+//
+// # Limits
+//
+// Every sampling is greedy; temperature and seed change nothing. There is no batching: each request runs at its own
+// pace, and memory is the only thing that makes one wait for another. Structured output, LoRA, speculative decoding,
+// multimodal input (a placeholder stands for it), tensor and pipeline parallelism, several KV cache groups, the
+// responses and messages endpoints are not modelled. A decode leg whose params lack a required key waits for ever and
+// one whose block list is malformed or too short ends the engine; both are derived from vLLM's source, not measured.
+//
+// The package imports nothing of this module, so that it cannot share a mistake with what it tests.
+package vllmsim

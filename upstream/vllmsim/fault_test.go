@@ -1,0 +1,205 @@
+package vllmsim
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// attempt sends a streaming or whole chat request and returns what arrived before err.
+func attempt(t *testing.T, i *Instance, stream bool) (status int, header http.Header, body string, err error) {
+	t.Helper()
+	raw, err := json.Marshal(object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 4, "stream": stream, "kv_transfer_params": object{"x": 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+pathChat, bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client().Do(req)
+	if err != nil {
+		return 0, nil, "", err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	got, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, resp.Header, string(got), err
+}
+
+func setFault(t *testing.T, i *Instance, f Fault) {
+	t.Helper()
+	if err := i.SetFault(f); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestFault_Streams(t *testing.T) {
+	for _, c := range []struct {
+		fault  Fault
+		broken bool
+		check  func(body string) bool
+	}{
+		{Fault{Kind: FaultDieBeforeFirstEvent}, true, func(b string) bool { return b == "" }},
+		{Fault{Kind: FaultDieMidEvent, Events: 2}, true, func(b string) bool { return strings.Count(b, "\n\n") == 2 && !strings.HasSuffix(b, "\n\n") }},
+		{Fault{Kind: FaultEndWithoutDone}, false, func(b string) bool { return strings.HasSuffix(b, "\n\n") && !strings.Contains(b, "[DONE]") }},
+		{Fault{Kind: FaultGarbageJSON, Events: 1}, false, func(b string) bool { return strings.Contains(b, "garbage") && strings.HasSuffix(b, "[DONE]\n\n") }},
+		{Fault{Kind: FaultTruncatedJSON, Events: 1}, false, func(b string) bool { return !json.Valid([]byte(strings.Split(b, "\n\n")[1][6:])) }},
+		{Fault{Kind: FaultErrorBody200}, false, func(b string) bool { return strings.HasPrefix(b, `data: {"error": {`) }},
+		{Fault{Kind: FaultSlowStream, Delay: time.Millisecond}, false, func(b string) bool { return strings.HasSuffix(b, "[DONE]\n\n") }},
+	} {
+		t.Run(c.fault.Kind, func(t *testing.T) {
+			i := startInstance(t, nil)
+			c.fault.Count = 1
+			setFault(t, i, c.fault)
+			status, _, body, err := attempt(t, i, true)
+			if status != http.StatusOK || (err != nil) != c.broken || !c.check(body) {
+				t.Errorf("status %d, error %v, body %q", status, err, body)
+			}
+			if status, _, body, err := attempt(t, i, true); status != http.StatusOK || err != nil || !strings.HasSuffix(body, "[DONE]\n\n") || strings.Contains(body, "garbage") {
+				t.Errorf("the next request: status %d, error %v, body %q; want it unharmed", status, err, body)
+			}
+			eventually(t, "nothing runs", func() bool { return i.Stats().Running == 0 })
+		})
+	}
+}
+
+func TestFault_WholeAnswers(t *testing.T) {
+	for _, c := range []struct {
+		fault  Fault
+		status int
+		check  func(header http.Header, body string) bool
+	}{
+		{Fault{Kind: FaultStatus, Status: 429, RetryAfter: "7"}, 429, func(h http.Header, b string) bool {
+			return h.Get("Retry-After") == "7" && strings.Contains(b, `"code":429`)
+		}},
+		{Fault{Kind: FaultStatus}, 500, func(_ http.Header, b string) bool { return strings.Contains(b, "InternalServerError") }},
+		{Fault{Kind: FaultErrorBody200}, 200, func(_ http.Header, b string) bool { return strings.HasPrefix(b, `{"error":`) }},
+		{Fault{Kind: FaultGarbageJSON}, 200, func(_ http.Header, b string) bool { return !json.Valid([]byte(b)) }},
+		{Fault{Kind: FaultTruncatedJSON}, 200, func(_ http.Header, b string) bool {
+			return !json.Valid([]byte(b)) && strings.HasPrefix(b, `{"id":"chatcmpl`)
+		}},
+		{Fault{Kind: FaultWrongContentType}, 200, func(h http.Header, b string) bool {
+			return strings.HasPrefix(h.Get("Content-Type"), "text/html") && json.Valid([]byte(b))
+		}},
+		{Fault{Kind: FaultNullParams}, 200, func(_ http.Header, b string) bool { return strings.Contains(b, `"kv_transfer_params":null`) }},
+		{Fault{Kind: FaultBadParams}, 200, func(_ http.Header, b string) bool { return strings.Contains(b, `"remote_block_ids":[1,2]`) }},
+		{Fault{Kind: FaultBadParams, Params: json.RawMessage(`{"a":1}`)}, 200, func(_ http.Header, b string) bool { return strings.Contains(b, `"kv_transfer_params":{"a":1}`) }},
+		{Fault{Kind: FaultSlowHeaders, Delay: time.Millisecond}, 200, func(_ http.Header, b string) bool { return json.Valid([]byte(b)) }},
+		{Fault{Kind: FaultReset}, 0, nil},
+		{Fault{Kind: FaultRestart}, 0, nil},
+	} {
+		t.Run(c.fault.Kind, func(t *testing.T) {
+			i := startInstance(t, nil)
+			c.fault.Count = 1
+			setFault(t, i, c.fault)
+			status, header, body, err := attempt(t, i, false)
+			if status != c.status || (err != nil) != (c.status == 0) || err == nil && !c.check(header, body) {
+				t.Errorf("status %d, error %v, body %q", status, err, body)
+			}
+			if status, _, _, err := attempt(t, i, false); status != http.StatusOK || err != nil {
+				t.Errorf("the next request: status %d, error %v; want 200", status, err)
+			}
+		})
+	}
+}
+
+func TestFault_NullParamsPinsNothing(t *testing.T) {
+	i := startInstance(t, nil)
+	setFault(t, i, Fault{Kind: FaultNullParams})
+	if _, _, _, err := attempt(t, i, false); err != nil {
+		t.Fatal(err)
+	}
+	if s := i.Stats(); s.Pins != 0 || s.FreeBlocks != i.config().Blocks {
+		t.Errorf("pins %d, free blocks %d; want 0 and all", s.Pins, s.FreeBlocks)
+	}
+}
+
+func TestFault_SilentAndNeverEndLastUntilTheClientGoes(t *testing.T) {
+	for _, kind := range []string{FaultSilent, FaultNeverEnd} {
+		i := startInstance(t, nil)
+		setFault(t, i, Fault{Kind: kind, Count: 1})
+		takeBack := begin(t, i, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 2, "stream": true})
+		eventually(t, kind+" has the request", func() bool { return i.Stats().RequestsTotal == 1 && len(i.faults.all()) == 0 })
+		if err := takeBack(); err == nil {
+			t.Errorf("%s: the answer ended in order", kind)
+		}
+	}
+}
+
+func TestFault_RefuseStopsListening(t *testing.T) {
+	i := startInstance(t, nil)
+	setFault(t, i, Fault{Kind: FaultRefuse})
+	if _, _, _, err := attempt(t, i, false); err == nil || !strings.Contains(err.Error(), "refused") {
+		t.Errorf("error %v, want connection refused", err)
+	}
+	if err := i.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	if status, _, _, err := attempt(t, i, false); status != http.StatusOK || err != nil {
+		t.Errorf("after clearing: status %d, error %v; want 200", status, err)
+	}
+}
+
+func TestFault_CountRouteAndProbability(t *testing.T) {
+	i := startInstance(t, nil)
+	if err := i.SetFault(Fault{Kind: "nonsense"}); err == nil {
+		t.Error("an unknown kind is accepted")
+	}
+	setFault(t, i, Fault{Kind: FaultStatus, Status: 503, Route: "/tokenize", Count: 2})
+	for n, want := range []int{503, 503, 200} {
+		if got := post(t, i, "/tokenize", object{"prompt": "hi"}); got.status != want {
+			t.Errorf("request %d: %d, want %d", n, got.status, want)
+		}
+	}
+	if status, _, _, _ := attempt(t, i, false); status != http.StatusOK {
+		t.Errorf("another route: %d, want 200", status)
+	}
+	setFault(t, i, Fault{Kind: FaultStatus, Status: 503, Route: "/version", Probability: 0.5})
+	failed := 0
+	for range 40 {
+		if get(t, i, "/version").status == 503 {
+			failed++
+		}
+	}
+	if failed == 0 || failed == 40 {
+		t.Errorf("%d of 40 requests failed with probability one half", failed)
+	}
+}
+
+func TestControl_OverHTTP(t *testing.T) {
+	i := startInstance(t, nil)
+	if got := post(t, i, "/_sim/faults", object{"kind": FaultStatus, "status": 500, "count": 1}); got.status != http.StatusOK {
+		t.Fatalf("set fault: %d %s", got.status, got.raw)
+	}
+	if status, _, _, _ := attempt(t, i, false); status != 500 {
+		t.Errorf("with the fault: %d, want 500", status)
+	}
+	if got := post(t, i, "/_sim/faults", object{"kind": "x"}); got.status != http.StatusBadRequest {
+		t.Errorf("unknown fault: %d, want 400", got.status)
+	}
+	if got := post(t, i, "/_sim/config", object{"sampling": SamplingNoncanonical}); got.status != http.StatusOK || i.config().Sampling != SamplingNoncanonical {
+		t.Errorf("switch: %d %s", got.status, got.raw)
+	}
+	for _, body := range []object{{"sampling": "x"}, {"block_size": 32}} {
+		if got := post(t, i, "/_sim/config", body); got.status != http.StatusBadRequest || i.config().BlockSize != 16 {
+			t.Errorf("switch to %v: %d, want 400", body, got.status)
+		}
+	}
+	before := i.engines()[0].id
+	if got := post(t, i, "/_sim/restart", object{}); got.status != http.StatusOK {
+		t.Errorf("restart: %d", got.status)
+	}
+	eventually(t, "the engine is another", func() bool { return i.engines()[0].id != before })
+	eventually(t, "statistics count the restart", func() bool { return get(t, i, "/_sim/stats").body["restarts"] == 1.0 })
+	if got := get(t, i, "/_sim/nothing"); got.status != http.StatusNotFound {
+		t.Errorf("unknown control route: %d, want 404", got.status)
+	}
+	if got := get(t, i, "/_sim/faults"); got.status != http.StatusOK {
+		t.Errorf("list faults: %d", got.status)
+	}
+}

@@ -1,0 +1,228 @@
+package vllmsim
+
+import (
+	"maps"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+)
+
+// firstTurn runs a turn whose ticket the test then misuses.
+func firstTurn(t *testing.T, p, d *Instance) (messages []any, reply answer) {
+	t.Helper()
+	messages = []any{user(longText)}
+	_, reply = turn(t, p, d, messages, nil, nil)
+	return messages, reply
+}
+
+// prefillWith sends a prefill leg with the given params.
+func prefillWith(t *testing.T, p *Instance, messages []any, params any, salt string) answer {
+	t.Helper()
+	return post(t, p, pathChat, object{"model": "sim", "messages": messages, "max_tokens": 1, "cache_salt": salt, "kv_transfer_params": params})
+}
+
+func TestHandover_WrongHistoryIsCorruptAndPoisons(t *testing.T) {
+	p, d := startPair(t, nil)
+	lone := startInstance(t, nil)
+	_, reply := firstTurn(t, p, d)
+	rewritten := []any{user("X" + longText[1:]), assistant(reply.text()), user("And then?")}
+
+	if got := prefillWith(t, p, rewritten, reply.params(), "s"); got.status != http.StatusOK {
+		t.Fatalf("prefill answered %d, want 200: vLLM notices nothing", got.status)
+	}
+	if s := p.Stats(); s.CorruptReads != 1 {
+		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
+	}
+	plain := object{"model": "sim", "messages": rewritten, "cache_salt": "s"}
+	if poisoned, right := post(t, p, pathChat, plain).text(), post(t, lone, pathChat, plain).text(); poisoned == right {
+		t.Errorf("a plain request behind the wrong KV answers %q like a lone one", poisoned)
+	}
+	if s := p.Stats(); s.Poisoned != 1 {
+		t.Errorf("poisoned requests %d, want 1", s.Poisoned)
+	}
+	other := with(plain, object{"cache_salt": "t"})
+	if clean, right := post(t, p, pathChat, other).text(), post(t, lone, pathChat, other).text(); clean != right {
+		t.Errorf("another cache_salt answers %q, want %q", clean, right)
+	}
+}
+
+func TestHandover_DecodeOverWrongKVSaysSomethingElse(t *testing.T) {
+	p, d := startPair(t, nil)
+	prefill := prefillWith(t, p, []any{user("SAY yes. " + longText)}, prefillTemplate(), "a")
+	decode := post(t, d, pathChat, object{"model": "sim", "messages": []any{user("SAY no! " + longText)}, "kv_transfer_params": prefill.params()})
+	if got := decode.text(); decode.status != http.StatusOK || got == "no! "+longText {
+		t.Errorf("decode answered %d %q, want 200 and not what the message asks for", decode.status, got)
+	}
+	if s := d.Stats(); s.CorruptReads != 1 {
+		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
+	}
+}
+
+func TestHandover_ShortPromptTakesWrongTailBlocks(t *testing.T) {
+	p, d := startPair(t, nil)
+	messages, reply := firstTurn(t, p, d)
+	if n := len(reply.params()["remote_block_ids"].([]any)[0].([]any)); n < 7 {
+		t.Fatalf("ticket of %d blocks is too short for this test", n)
+	}
+	prefillWith(t, p, messages, reply.params(), "s") // the same question again: shorter than what decode holds
+	if s := p.Stats(); s.CorruptReads != 1 {
+		t.Errorf("corrupt reads %d, want 1: the last blocks are taken", s.CorruptReads)
+	}
+}
+
+func TestHandover_ShortenedTicketIsRight(t *testing.T) {
+	p, d := startPair(t, nil)
+	_, reply := firstTurn(t, p, d)
+	rewritten := []any{user(longText + " Changed at the end."), user("And then?")}
+	ticket := reply.params()
+	blocks := ticket["remote_block_ids"].([]any)[0].([]any)
+	shared := 64 / 16
+	cut := with(ticket, object{"remote_num_tokens": shared * 16, "remote_block_ids": []any{blocks[:shared]}})
+	got := prefillWith(t, p, rewritten, cut, "s")
+	if cached := got.params()["remote_prefill_cached_tokens"]; cached != float64(shared*16) {
+		t.Errorf("reused %v tokens, want %d", cached, shared*16)
+	}
+	prefillWith(t, p, rewritten, with(prefillTemplate(), nil), "s")
+	assertClean(t, p, d)
+}
+
+func TestHandover_TicketShortenedWithoutItsBlocksIsCorrupt(t *testing.T) {
+	p, d := startPair(t, nil)
+	messages, reply := firstTurn(t, p, d)
+	next := append(messages, assistant(reply.text()), user("And then?"))
+	prefillWith(t, p, next, with(reply.params(), object{"remote_num_tokens": 80}), "s")
+	if s := p.Stats(); s.CorruptReads != 1 {
+		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
+	}
+}
+
+func TestHandover_SecondReadIsDetected(t *testing.T) {
+	p, d := startPair(t, nil)
+	messages, reply := firstTurn(t, p, d)
+	next := append(messages, assistant(reply.text()), user("And then?"))
+	prefillWith(t, p, next, reply.params(), "a")
+	if s := d.Stats(); s.DoubleReads != 0 || s.Pins != 0 || s.Reads != 1 {
+		t.Fatalf("after one read: double reads %d, pins %d, reads %d; want 0, 0, 1", s.DoubleReads, s.Pins, s.Reads)
+	}
+	if got := prefillWith(t, p, next, reply.params(), "b"); got.status != http.StatusOK {
+		t.Errorf("second read answered %d, want 200: vLLM does not refuse it", got.status)
+	}
+	if s := d.Stats(); s.DoubleReads != 1 || s.LateNotifications != 1 {
+		t.Errorf("double reads %d, late notifications %d; want 1, 1", s.DoubleReads, s.LateNotifications)
+	}
+	if s := p.Stats(); s.CorruptReads != 0 {
+		t.Errorf("corrupt reads %d, want 0: nothing has been written over the blocks", s.CorruptReads)
+	}
+}
+
+func TestHandover_SecondReadOfReusedBlocksIsCorrupt(t *testing.T) {
+	p := startInstance(t, nil)
+	d := startInstance(t, func(c *Config) { c.Blocks = 24 })
+	messages, reply := firstTurn(t, p, d)
+	next := append(messages, assistant(reply.text()), user("And then?"))
+	prefillWith(t, p, next, reply.params(), "a")
+	// The ids that came back are handed out again, and their content goes.
+	for _, text := range []string{"One. ", "Two. ", "Three. "} {
+		post(t, d, pathChat, object{"model": "sim", "messages": []any{user(text + longText)}})
+	}
+	prefillWith(t, p, next, reply.params(), "b")
+	if s := p.Stats(); s.CorruptReads != 1 {
+		t.Errorf("corrupt reads %d, want 1", s.CorruptReads)
+	}
+	if s := d.Stats(); s.FreeBlocks != 24 || s.DoubleReads != 1 {
+		t.Errorf("free blocks %d, double reads %d; want 24, 1", s.FreeBlocks, s.DoubleReads)
+	}
+}
+
+func TestHandover_FreedBlocksAreReused(t *testing.T) {
+	d := startInstance(t, func(c *Config) { c.Blocks = 16 })
+	seen := map[int32]int{}
+	for _, salt := range []string{"a", "b", "c", "d"} {
+		got := post(t, d, pathChat, object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": 1, "cache_salt": salt,
+			"kv_transfer_params": prefillTemplate()})
+		for _, id := range ids(got.params()["remote_block_ids"].([]any)[0]) {
+			seen[id]++
+		}
+		d.Advance(31 * time.Second)
+	}
+	if len(seen) > 16 || slices.Max(slices.Collect(maps.Values(seen))) < 2 {
+		t.Errorf("blocks used: %v; want some more than once", seen)
+	}
+}
+
+func TestHandover_RestartedOwner(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		end  func(*testing.T, *Instance)
+		wait time.Duration
+	}{
+		{"other engine at the port", func(_ *testing.T, d *Instance) { d.Restart() }, mismatchDelay},
+		{"nobody listens", func(t *testing.T, d *Instance) {
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+		}, peerTimeout},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			const scale = 50
+			p, d := startPair(t, func(c *Config) { c.TimeScale = scale })
+			messages, reply := firstTurn(t, p, d)
+			c.end(t, d)
+			next := append(messages, assistant(reply.text()), user("And then?"))
+			begun := time.Now()
+			got := prefillWith(t, p, next, reply.params(), "s")
+			took := time.Since(begun) * scale
+			if got.status != http.StatusInternalServerError {
+				t.Errorf("prefill answered %d, want 500", got.status)
+			}
+			if took < c.wait {
+				t.Errorf("answered after %v of engine time, want at least %v", took, c.wait)
+			}
+			if s := p.Stats(); s.LoadFailures != 1 || s.FreeBlocks != p.config().Blocks {
+				t.Errorf("load failures %d, free blocks %d; want 1 and all", s.LoadFailures, s.FreeBlocks)
+			}
+			if s := d.Stats(); c.wait == mismatchDelay && s.StaleReads != 1 {
+				t.Errorf("stale reads %d, want 1", s.StaleReads)
+			}
+			if again := prefillWith(t, p, next, prefillTemplate(), "s"); again.status != http.StatusOK {
+				t.Errorf("the retry without ticket answered %d, want 200", again.status)
+			}
+		})
+	}
+}
+
+func TestHandover_MalformedKillsTheEngine(t *testing.T) {
+	p, d := startPair(t, nil)
+	messages, reply := firstTurn(t, p, d)
+	flat := with(reply.params(), object{"remote_block_ids": []any{1, 2, 3}})
+	if got := prefillWith(t, p, append(messages, assistant(reply.text()), user("?")), flat, "s"); got.status != http.StatusInternalServerError {
+		t.Errorf("flattened block ids answered %d, want 500", got.status)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/health", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := do(t, req); got.status != http.StatusServiceUnavailable {
+		t.Errorf("/health answered %d, want 503", got.status)
+	}
+	if got := prefillWith(t, p, messages, prefillTemplate(), "s"); got.status != http.StatusInternalServerError {
+		t.Errorf("the next request answered %d, want 500", got.status)
+	}
+	p.Restart()
+	if got := prefillWith(t, p, messages, prefillTemplate(), "s"); got.status != http.StatusOK {
+		t.Errorf("after a restart answered %d, want 200", got.status)
+	}
+	if s := p.Stats(); s.Deaths != 1 || s.Dead != 0 {
+		t.Errorf("deaths %d, dead %d; want 1, 0", s.Deaths, s.Dead)
+	}
+}
+
+func TestHandover_DecodePromptLongerThanPrefillsKillsTheEngine(t *testing.T) {
+	p, d := startPair(t, nil)
+	prefill := prefillWith(t, p, []any{user("Short.")}, prefillTemplate(), "s")
+	got := post(t, d, pathChat, object{"model": "sim", "messages": []any{user(longText)}, "kv_transfer_params": prefill.params()})
+	if s := d.Stats(); got.status != http.StatusInternalServerError || s.Deaths != 1 {
+		t.Errorf("answered %d with %d deaths, want 500 with 1", got.status, s.Deaths)
+	}
+}

@@ -1,0 +1,278 @@
+package vllmsim
+
+import (
+	"bytes"
+	"encoding/gob"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+func TestConfig_NamesEveryFault(t *testing.T) {
+	_, err := Start(Config{Role: "x", Template: "y", Params: "z", Sampling: "s", LoadFailurePolicy: "l", Lease: -1, TimeScale: -1})
+	if err == nil {
+		t.Fatal("a wrong config is accepted")
+	}
+	for _, key := range []string{"role", "template", "params", "sampling", "load_failure_policy", "lease", "time_scale"} {
+		if !strings.Contains(err.Error(), key) {
+			t.Errorf("error does not name %s: %v", key, err)
+		}
+	}
+}
+
+func TestRestart_IsAnotherEngineAtTheSameAddress(t *testing.T) {
+	p, d := startPair(t, nil)
+	messages, reply := firstTurn(t, p, d)
+	started := processStart(t, d)
+	d.Restart()
+	if s := d.Stats(); s.Pins != 0 || s.FreeBlocks != d.config().Blocks || s.Restarts != 1 || s.Requests != 1 {
+		t.Errorf("pins %d, free blocks %d, restarts %d, requests %d; want 0, all, 1, 1", s.Pins, s.FreeBlocks, s.Restarts, s.Requests)
+	}
+	if again := processStart(t, d); again == started {
+		t.Errorf("process_start_time_seconds is still %s", again)
+	}
+	if metrics := get(t, d, "/metrics").raw; !bytes.Contains(metrics, []byte("vllm:prompt_tokens_total{engine=\"0\",model_name=\"sim\"} 0.0")) {
+		t.Error("metrics outlive the process")
+	}
+	_, second := turn(t, p, d, messages, nil, object{"cache_salt": "s"})
+	if second.params()["remote_engine_id"] == reply.params()["remote_engine_id"] {
+		t.Error("the engine id is still the same")
+	}
+	if second.text() != reply.text() {
+		t.Errorf("the same weights say %q and %q", reply.text(), second.text())
+	}
+}
+
+func processStart(t *testing.T, i *Instance) string {
+	t.Helper()
+	for line := range strings.Lines(string(get(t, i, "/metrics").raw)) {
+		if value, ok := strings.CutPrefix(line, "process_start_time_seconds "); ok {
+			return value
+		}
+	}
+	t.Fatal("no process_start_time_seconds")
+	return ""
+}
+
+func TestRestart_DropsRequestsUnderWay(t *testing.T) {
+	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
+	takeBack := begin(t, d, pathChat, object{"model": "sim", "messages": []any{user("hi")}})
+	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
+	d.Restart()
+	if err := takeBack(); err == nil {
+		t.Error("the request was answered")
+	}
+	eventually(t, "nothing runs", func() bool { return d.Stats().Running == 0 })
+}
+
+func TestClose_EndsRequestsUnderWay(t *testing.T) {
+	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
+	takeBack := begin(t, d, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "stream": true})
+	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
+	if err := d.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := takeBack(); err == nil {
+		t.Error("the stream ended in order")
+	}
+	if err := d.Close(); err != nil {
+		t.Errorf("second close: %v", err)
+	}
+}
+
+func TestStartAt_UsesTheAddresses(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := l.Addr().String()
+	defer func() { _ = l.Close() }()
+	if _, err := StartAt(DefaultConfig(), taken, "127.0.0.1:0"); err == nil {
+		t.Error("a taken HTTP address is accepted")
+	}
+	if _, err := StartAt(DefaultConfig(), "127.0.0.1:0", taken); err == nil {
+		t.Error("a taken side channel address is accepted")
+	}
+}
+
+func TestRequests_AreRecorded(t *testing.T) {
+	i := startInstance(t, nil)
+	post(t, i, "/tokenize", object{"prompt": "hi"})
+	get(t, i, "/_sim/stats")
+	list := i.Requests()
+	if len(list) != 1 || list[0].Path != "/tokenize" || string(list[0].Body) != `{"prompt":"hi"}` || list[0].Header.Get("Content-Type") == "" {
+		t.Errorf("recorded %+v, want the one request", list)
+	}
+	large, err := http.NewRequestWithContext(t.Context(), http.MethodGet, i.URL(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range recordedRequests + 5 {
+		i.record.add(large, make([]byte, recordedBytes/100))
+	}
+	if n := len(i.Requests()); n != 100 {
+		t.Errorf("%d requests kept, want as many as the bound in bytes allows, 100", n)
+	}
+}
+
+func TestConcurrency_ManyConversations(t *testing.T) {
+	p, d := startPair(t, nil)
+	d2 := startInstance(t, nil)
+	var wg sync.WaitGroup
+	for n := range 200 {
+		wg.Go(func() {
+			decode := d
+			if n%2 == 0 {
+				decode = d2
+			}
+			converse(t, p, decode, uint64(1000+n), 2)
+		})
+	}
+	wg.Wait()
+	assertClean(t, p, d, d2)
+	if got := d.Stats().Pins + d2.Stats().Pins; got != 200 {
+		t.Errorf("decode holds %d pins, want one for each conversation", got)
+	}
+	if s := p.Stats(); s.Pins != 0 || s.Running != 0 {
+		t.Errorf("prefill: pins %d, running %d; want 0, 0", s.Pins, s.Running)
+	}
+}
+
+func TestTiming_ReuseIsFaster(t *testing.T) {
+	timing := Timing{PrefillPerToken: 100 * time.Millisecond, TransferPerBlock: time.Millisecond}
+	p, d := startPair(t, func(c *Config) { c.Timing, c.TimeScale = timing, 50 })
+	messages, reply := firstTurn(t, p, d)
+	next := append(messages, assistant(reply.text()), user("And then?"))
+	measure := func(params object, salt string) time.Duration {
+		begun := time.Now()
+		prefillWith(t, p, next, params, salt)
+		return time.Since(begun)
+	}
+	with, without := measure(reply.params(), "a"), measure(prefillTemplate(), "b")
+	if with > without*3/4 {
+		t.Errorf("prefill took %v with the ticket and %v without, want it clearly faster", with, without)
+	}
+}
+
+// duplex joins a reader and a writer.
+type duplex struct {
+	io.Reader
+	io.Writer
+}
+
+func FuzzSideChannel_NeverStopsTheEngine(f *testing.F) {
+	cfg := DefaultConfig()
+	cfg.Blocks = 4
+	i, err := Start(cfg)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Cleanup(func() { _ = i.Close() })
+	e := i.engines()[0]
+	var good bytes.Buffer
+	enc := gob.NewEncoder(&good)
+	for _, req := range []sideRequest{{Op: opHandshake, EngineID: "x"}, {Op: opRead, Blocks: []int32{1, -1, 99}}, {Op: opDone}, {Op: opHeartbeat}, {Op: 9}} {
+		if err := enc.Encode(req); err != nil {
+			f.Fatal(err)
+		}
+	}
+	f.Add(good.Bytes())
+	f.Add([]byte{})
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if err := serveSide(duplex{bytes.NewReader(raw), io.Discard}, func() *engine { return e }); err == nil {
+			t.Error("the connection did not end")
+		}
+		for _, blocks := range [][]int32{{-1}, {99}} {
+			if reply := e.answer(sideRequest{Op: opRead, EngineID: e.id, Blocks: blocks}); reply.Err == "" {
+				t.Errorf("block %v outside the memory was read", blocks)
+			}
+		}
+	})
+}
+
+func FuzzRequest_ParsesOrRefuses(f *testing.F) {
+	for _, body := range []string{
+		`{"messages":[{"role":"user","content":"hi"}],"kv_transfer_params":{"do_remote_decode":true,"remote_block_ids":[[1]]}}`,
+		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image_url"}]}],"stop":["a"],"n":2}`,
+		`{"messages":[{"role":"assistant","tool_calls":[{"function":{"name":"f","arguments":"{}"}}]}],"tools":[{}],"logprobs":true}`,
+		`{"kv_transfer_params":{"remote_block_ids":[1,[2],null],"do_remote_prefill":"x","prompt_token_ids":[1e9]}}`,
+		`{"prompt":[[1,2],[3]],"logprobs":3}`, `{`, `[]`, `null`, `{"messages":null}`, `{"documents":[1],"reasoning_effort":"x","messages":[]}`,
+	} {
+		f.Add(body)
+	}
+	f.Fuzz(func(t *testing.T, body string) {
+		r, err := parseBody([]byte(body))
+		if err != nil {
+			if api := asAPIError(err); api.status != http.StatusBadRequest {
+				t.Errorf("%q is refused with %d, want 400", body, api.status)
+			}
+			return
+		}
+		if r.params != nil {
+			_, _ = r.params.ticket()
+			_, _, _ = r.params.promptTokenIDs()
+			for key := range r.params.members {
+				r.params.truthy(key)
+			}
+		}
+		if r.validate(true) != nil {
+			return
+		}
+		for _, template := range []string{TemplateChatML, TemplateStripReasoning, TemplateThinkingPrompt, TemplateTrim} {
+			_, _ = r.conversation(true).render(template)
+		}
+	})
+}
+
+func BenchmarkTurn(b *testing.B) {
+	p, err := Start(DefaultConfig())
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, err := Start(DefaultConfig())
+	if err != nil {
+		b.Fatal(err)
+	}
+	transport := &http.Transport{}
+	defer func() {
+		transport.CloseIdleConnections()
+		_ = p.Close()
+		_ = d.Close()
+	}()
+	c := &http.Client{Transport: transport}
+	send := func(i *Instance, body object) []byte {
+		raw, err := json.Marshal(body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		resp, err := c.Post(i.URL()+pathChat, "application/json", bytes.NewReader(raw))
+		if err != nil {
+			b.Fatal(err)
+		}
+		defer func() { _ = resp.Body.Close() }()
+		got, err := io.ReadAll(resp.Body)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return got
+	}
+	n := 0
+	for b.Loop() {
+		n++
+		body := object{"model": "sim", "messages": []any{user(fmt.Sprint(longText, n))}}
+		var prefill object
+		if err := json.Unmarshal(send(p, with(body, object{"max_tokens": 1, "kv_transfer_params": prefillTemplate()})), &prefill); err != nil {
+			b.Fatal(err)
+		}
+		send(d, with(body, object{"max_tokens": 16, "stream": true, "kv_transfer_params": prefill["kv_transfer_params"]}))
+		if n%100 == 0 {
+			d.Advance(time.Hour) // frees what nobody reads here
+		}
+	}
+}

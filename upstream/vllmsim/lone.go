@@ -1,0 +1,42 @@
+package vllmsim
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// Lone returns the body that an instance with cfg answers when the request is the only one it ever gets: no transfer
+// and no cache can have touched it. What a client gets through a proxy must say the same.
+func Lone(ctx context.Context, cfg Config, path string, body []byte) (answer []byte, err error) {
+	i, err := Start(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, i.Close()) }()
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("make lone request: %w", err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if cfg.APIKey != "" {
+		req.Header.Set("Authorization", "Bearer "+cfg.APIKey)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	resp, err := transport.RoundTrip(req)
+	if err != nil {
+		return nil, fmt.Errorf("lone request: %w", err)
+	}
+	defer func() { _ = resp.Body.Close() }() // read whole below
+	answer, err = io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("read lone answer: %w", err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("lone request answered %d: %s", resp.StatusCode, answer)
+	}
+	return answer, nil
+}

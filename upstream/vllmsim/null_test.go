@@ -1,0 +1,136 @@
+package vllmsim
+
+import (
+	"testing"
+	"time"
+)
+
+func TestParams_NullAndNot(t *testing.T) {
+	asD := object{"anything": true}
+	message := []any{user(longText)}
+	for _, c := range []struct {
+		name   string
+		change func(*Config)
+		path   string
+		body   object
+		null   bool
+		finish string
+	}{
+		{name: "no params", body: object{}, null: true, finish: "length"},
+		{name: "null params", body: object{"kv_transfer_params": nil}, null: true, finish: "length"},
+		{name: "empty params", body: object{"kv_transfer_params": object{}}, null: true, finish: "length"},
+		{name: "decode", body: object{"kv_transfer_params": asD}, finish: "length"},
+		{name: "prefill", body: object{"kv_transfer_params": prefillTemplate()}, finish: "length"},
+		{name: "decode without bidirectional", change: func(c *Config) { c.Bidirectional = false },
+			body: object{"kv_transfer_params": asD}, null: true, finish: "length"},
+		{name: "prefill without bidirectional", change: func(c *Config) { c.Bidirectional = false },
+			body: object{"kv_transfer_params": prefillTemplate()}, finish: "length"},
+		{name: "end of text", body: object{"kv_transfer_params": asD, "max_tokens": 200}, finish: "stop"},
+		{name: "stop token", body: object{"kv_transfer_params": asD, "max_tokens": 200, "stop_token_ids": allWordTokens()}, finish: "stop"},
+		{name: "stop string", body: object{"kv_transfer_params": asD, "max_tokens": 200, "stop": "e"}, null: true, finish: "stop"},
+		{name: "stop string on the last token", body: object{"kv_transfer_params": prefillTemplate(), "max_tokens": 1, "stop": lettersAndSpace()}, finish: "stop"},
+		{name: "beam search", body: object{"kv_transfer_params": asD, "use_beam_search": true}, null: true, finish: "length"},
+		{name: "prompt of one token", path: pathCompletions, body: object{"prompt": []int{300}, "kv_transfer_params": asD, "max_tokens": 1}, finish: "length"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			i := startInstance(t, c.change)
+			path := c.path
+			if path == "" {
+				path = pathChat
+			}
+			got := post(t, i, path, with(object{"model": "sim", "messages": message, "max_tokens": 4}, c.body))
+			if _, there := got.body["kv_transfer_params"]; !there {
+				t.Fatalf("no kv_transfer_params member: %s", got.raw)
+			}
+			if (got.params() == nil) != c.null {
+				t.Errorf("params %v, want null %v", got.params(), c.null)
+			}
+			if finish := got.choice()["finish_reason"]; finish != c.finish {
+				t.Errorf("finish_reason %v, want %s", finish, c.finish)
+			}
+			pins := 1
+			if c.null {
+				pins = 0
+			}
+			if s := i.Stats(); s.Pins != pins || s.Running != 0 {
+				t.Errorf("pins %d, running %d; want %d, 0", s.Pins, s.Running, pins)
+			}
+		})
+	}
+}
+
+func allWordTokens() []int32 {
+	var list []int32
+	for id := int32(firstMerge); id < vocabularySize; id++ {
+		list = append(list, id)
+	}
+	return list
+}
+
+func lettersAndSpace() []string {
+	var list []string
+	for c := 'A'; c <= 'z'; c++ {
+		list = append(list, string(c))
+	}
+	return append(list, " ")
+}
+
+func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
+	i := startInstance(t, nil)
+	for _, limit := range []int{1, 2, 17} {
+		got := post(t, i, pathChat, object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": limit, "return_token_ids": true,
+			"kv_transfer_params": object{"x": 1}})
+		prompt := len(ids(got.body["prompt_token_ids"]))
+		tokens := int(got.params()["remote_num_tokens"].(float64))
+		blocks := len(got.params()["remote_block_ids"].([]any)[0].([]any))
+		if want := prompt + limit - 1; tokens != want || blocks != ceilDiv(want, 16) {
+			t.Errorf("limit %d: %d tokens in %d blocks, want %d in %d", limit, tokens, blocks, want, ceilDiv(want, 16))
+		}
+	}
+}
+
+func TestParams_SeveralChildrenLeakAllButOne(t *testing.T) {
+	p, d := startPair(t, nil)
+	prefill := prefillWith(t, p, []any{user(longText)}, prefillTemplate(), "s")
+	got := post(t, d, pathChat, object{"model": "sim", "messages": []any{user(longText)}, "n": 3, "temperature": 1, "kv_transfer_params": prefill.params()})
+	if n := len(got.body["choices"].([]any)); n != 3 {
+		t.Fatalf("%d choices, want 3", n)
+	}
+	if s := d.Stats(); got.params() == nil || s.Pins != 3 {
+		t.Errorf("params %v, pins %d; want one object and 3 pins", got.params(), s.Pins)
+	}
+	if s := p.Stats(); s.DoubleReads == 0 && d.Stats().LocalHitTokens == 0 {
+		t.Error("the second child neither read prefill's blocks again nor found them locally")
+	}
+	d.Advance(481 * time.Second)
+	if s := d.Stats(); s.Pins != 0 || s.TTLExpired != 3 {
+		t.Errorf("after the TTL: pins %d, expired %d; want 0, 3", s.Pins, s.TTLExpired)
+	}
+}
+
+func TestParams_ListOfPromptsGivesThoseOfTheFirst(t *testing.T) {
+	i := startInstance(t, nil)
+	got := post(t, i, pathCompletions, object{"model": "sim", "prompt": []string{"One prompt.", longText}, "max_tokens": 2, "kv_transfer_params": object{"x": 1}})
+	if n := len(got.body["choices"].([]any)); n != 2 {
+		t.Fatalf("%d choices, want 2", n)
+	}
+	if tokens := got.params()["remote_num_tokens"].(float64); tokens > 16 {
+		t.Errorf("remote_num_tokens %v, want those of the short first prompt", tokens)
+	}
+	if s := i.Stats(); s.Pins != 2 {
+		t.Errorf("pins %d, want 2", s.Pins)
+	}
+}
+
+func TestAbort_ClientGoneFreesBlocks(t *testing.T) {
+	d := startInstance(t, func(c *Config) { c.Timing.InterToken = time.Hour })
+	takeBack := begin(t, d, pathChat, object{"model": "sim", "messages": []any{user(longText)}, "stream": true, "kv_transfer_params": object{"x": 1}})
+	eventually(t, "decode generates", func() bool { return d.Stats().GeneratedTokens == 1 })
+	if err := takeBack(); err == nil {
+		t.Error("the stream ended in order")
+	}
+	eventually(t, "decode aborts", func() bool { return d.Stats().Aborts == 1 })
+	if s := d.Stats(); s.Pins != 0 || s.FreeBlocks != d.config().Blocks || s.Running != 0 {
+		t.Errorf("pins %d, free blocks %d, running %d; want 0, all, 0", s.Pins, s.FreeBlocks, s.Running)
+	}
+}

@@ -1,0 +1,69 @@
+package vllmsim
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+)
+
+func TestPool_ExhaustedByPinsServesAgainWhenTheyExpire(t *testing.T) {
+	i := startInstance(t, func(c *Config) { c.Blocks, c.TimeScale = 16, 500 })
+	for _, salt := range []string{"a", "b", "c", "d", "e"} {
+		// Five prompts of about six blocks each do not fit into sixteen: the later ones wait for a lease to end.
+		if got := prefillWith(t, i, []any{user(longText)}, prefillTemplate(), salt); got.status != http.StatusOK {
+			t.Fatalf("salt %s answered %d, want 200", salt, got.status)
+		}
+	}
+	if s := i.Stats(); s.LeasesExpired == 0 {
+		t.Error("no lease expired, so nothing waited")
+	}
+}
+
+func TestPool_PreemptedRunSaysTheSame(t *testing.T) {
+	ask := object{"model": "sim", "messages": []any{user(longText)}, "max_tokens": 80, "ignore_eos": true}
+	want := post(t, startInstance(t, nil), pathChat, ask).text()
+	tight := startInstance(t, func(c *Config) { c.Blocks = 14 })
+	prefillWith(t, tight, []any{user(longText)}, prefillTemplate(), "pinned")
+	said := make(chan string, 1) // room for the answer of the one goroutine
+	go func() { said <- post(t, tight, pathChat, ask).text() }()
+	eventually(t, "the request runs out of blocks", func() bool { return tight.Stats().Preemptions == 1 })
+	tight.Advance(31 * time.Second) // ends the lease
+	got := <-said
+	if got != want {
+		t.Errorf("under memory pressure %q, want %q", got, want)
+	}
+	// The next turn finds the recomputed blocks in the prefix cache.
+	post(t, tight, pathChat, object{"model": "sim", "messages": []any{user(longText), assistant(got), user("And then?")}, "max_tokens": 1})
+	if s := tight.Stats(); s.LocalHitTokens == 0 {
+		t.Error("the next turn found nothing")
+	}
+	assertClean(t, tight)
+}
+
+func TestPool_EvictedPrefixIsNotHit(t *testing.T) {
+	roomy, tight := startInstance(t, nil), startInstance(t, func(c *Config) { c.Blocks = 12 })
+	for n := range 12 {
+		ask := object{"model": "sim", "messages": []any{user(fmt.Sprint(n%4, longText))}, "max_tokens": 2 + n}
+		if got, want := post(t, tight, pathChat, ask).text(), post(t, roomy, pathChat, ask).text(); got != want {
+			t.Errorf("request %d: %q, want %q", n, got, want)
+		}
+	}
+	assertClean(t, tight, roomy)
+	if s := tight.Stats(); s.LocalHitTokens != 0 && s.LocalHitTokens >= roomy.Stats().LocalHitTokens {
+		t.Errorf("the small pool hit %d tokens, the large one %d; want fewer", s.LocalHitTokens, roomy.Stats().LocalHitTokens)
+	}
+}
+
+func TestPool_ReaderThatWaitsForBlocksKeepsTheLease(t *testing.T) {
+	p := startInstance(t, func(c *Config) { c.TimeScale = 50 })
+	d := startInstance(t, func(c *Config) { c.Blocks, c.TimeScale, c.KVTTL = 12, 50, 50*time.Second })
+	post(t, d, pathChat, object{"model": "sim", "messages": []any{user("First. " + longText)}, "max_tokens": 1, "kv_transfer_params": object{"x": 1}})
+	post(t, d, pathChat, object{"model": "sim", "messages": []any{user("Second. " + longText)}, "max_tokens": 1, "kv_transfer_params": object{"x": 1}})
+	// Both pins together leave no room until their 50 s are over; prefill's lease is 30 s.
+	turn(t, p, d, []any{user(longText)}, nil, object{"max_tokens": 2})
+	if s := p.Stats(); s.Heartbeats == 0 || s.LeasesExpired != 0 || s.Reads != 1 {
+		t.Errorf("heartbeats %d, leases expired %d, reads %d; want some, 0, 1", s.Heartbeats, s.LeasesExpired, s.Reads)
+	}
+	assertClean(t, p, d)
+}
