@@ -11,6 +11,8 @@ const (
 	// keepBuffer is the size above which a buffer is given back at once. Only prompt ids (first chunk) and transfer
 	// parameters (last chunk) make such events, so that growing again is rare.
 	keepBuffer = 64 << 10
+	// widening is the part of the rest, one in so many bytes, by which a gap is made larger than it has to be.
+	widening = 8
 )
 
 // buffer holds, in the order of the stream, what may go out, what is held back and what is not decided yet:
@@ -19,21 +21,23 @@ const (
 //	b[ready:kept]  held back
 //	b[next:end]    not decided
 //
-// ready <= kept <= next <= end, because deciding only ever removes bytes. So one array serves for all, bytes that stay
-// are moved only behind a gap that a cut or a drop has left, and everything that may go out is one slice.
+// ready <= kept <= next <= end, because deciding mostly removes bytes. So one array serves for all, bytes that stay
+// are moved only behind a gap that a cut or a drop has left, and everything that may go out is one slice. An edit that
+// adds more than the gap can take moves the rest away first.
 type buffer struct {
 	b                      []byte
 	ready, kept, next, end int
-	calm                   int // reads in a row that fitted into smallBuffer
+	calm                   int  // reads in a row that fitted into smallBuffer
+	widened                bool // an edit has needed more than the gap
 }
 
 // room returns the space for the next read. Call it after sent.
 func (b *buffer) room() []byte {
 	size := max(len(b.b), smallBuffer)
 	switch {
-	case size-b.end < minRead:
+	case b.offered(size)-b.end < minRead:
 		size *= 2
-	case size > smallBuffer && b.end <= smallBuffer-minRead && (b.calm >= calmReads || size > keepBuffer):
+	case size > smallBuffer && b.end <= b.offered(smallBuffer)-minRead && (b.calm >= calmReads || size > keepBuffer):
 		size = smallBuffer
 	}
 	if size != len(b.b) {
@@ -41,7 +45,16 @@ func (b *buffer) room() []byte {
 		copy(grown, b.b[:b.end])
 		b.b = grown
 	}
-	return b.b[b.end:]
+	return b.b[b.end:b.offered(size)]
+}
+
+// offered returns how far a buffer of this size is filled by reads. Reads that fill all of it would leave the edits of a
+// fast stream no room but in an ever larger one.
+func (b *buffer) offered(size int) int {
+	if b.widened {
+		size -= size / widening
+	}
+	return size
 }
 
 // filled takes over n bytes that were read into room.
@@ -67,6 +80,31 @@ func (b *buffer) hold(n int) {
 
 // drop forgets the first n of the rest.
 func (b *buffer) drop(n int) { b.next += n }
+
+// insert holds back bytes that are not in the stream.
+func (b *buffer) insert(p []byte) {
+	if missing := len(p) - (b.next - b.kept); missing > 0 {
+		b.widen(missing)
+	}
+	b.kept += copy(b.b[b.kept:], p)
+}
+
+// widen makes the gap before the rest larger, by missing bytes at least. It makes it larger than that by a share of what
+// it moves, so that many small edits in one long read cost no more than a few moves.
+func (b *buffer) widen(missing int) {
+	b.widened = true
+	by := missing + len(b.rest())/widening
+	if b.end+by <= len(b.b) {
+		copy(b.b[b.next+by:], b.rest())
+	} else {
+		grown := make([]byte, max(2*len(b.b), b.end+by))
+		copy(grown, b.b[:b.kept])
+		copy(grown[b.next+by:], b.rest())
+		b.b = grown
+	}
+	b.next += by
+	b.end += by
+}
 
 // release lets go out what is held back.
 func (b *buffer) release() { b.ready = b.kept }

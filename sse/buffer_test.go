@@ -76,8 +76,7 @@ func TestRelay_OversizeEventNeedsConstantMemory(t *testing.T) {
 	const size = 100 << 20
 	line := []byte(strings.Repeat("y", 64<<10))
 	sent, peak := 0, 0
-	var r *Relay
-	r = New(io.Discard, nil, Config{Observe: func(e Event) Verdict {
+	r := New(io.Discard, nil, Config{Observe: func(e Event) Verdict {
 		t.Errorf("observed an event of %d bytes", len(e.Data))
 		return Forward
 	}})

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 )
 
-// span is a range of bytes, from inclusive, to exclusive.
-type span struct{ from, to int }
+// Span is a range of bytes, From inclusive, To exclusive.
+type Span struct{ From, To int }
 
 // Cut removes a top-level member, with one comma next to it, from a JSON object and leaves every other byte as it is.
 // All occurrences of the member go, under any spelling of its name; value is the last one, a slice of object. For
@@ -19,15 +19,15 @@ func Cut(object []byte, member string) (rest, value []byte, found bool) {
 	rest = make([]byte, 0, len(object))
 	kept := 0
 	for _, c := range cuts {
-		rest = append(rest, object[kept:c.from]...)
-		kept = c.to
+		rest = append(rest, object[kept:c.From]...)
+		kept = c.To
 	}
 	return append(rest, object[kept:]...), value, true
 }
 
 // findMember appends to cuts the ranges that remove the member from object, in ascending order, and returns its last
 // value. A range takes the comma before the member, or the one behind it when no member that stays stands before it.
-func findMember(object []byte, member string, cuts []span) (value []byte, _ []span) {
+func findMember(object []byte, member string, cuts []Span) (value []byte, _ []Span) {
 	m := newMembers(object)
 	found := cuts
 	stays := false
@@ -37,11 +37,11 @@ func findMember(object []byte, member string, cuts []span) (value []byte, _ []sp
 			continue
 		}
 		value = object[m.value:m.to]
-		cut := span{m.from, m.to}
+		cut := Span{m.from, m.to}
 		if stays {
-			cut.from = m.comma
+			cut.From = m.comma
 		} else if i := skipSpace(object, m.to); peek(object, i) == ',' {
-			cut.to = i + 1
+			cut.To = i + 1
 		}
 		found = append(found, cut)
 	}
@@ -76,24 +76,36 @@ func emptyValue(value []byte) bool {
 	return false
 }
 
-// members walks over the top level of a JSON object, one member for each call of next that returns true.
+// members walks over the members of a JSON object, one for each call of next that returns true.
 type members struct {
 	b        []byte
+	depth    int // of the values: the arrays and objects around them
 	comma    int // before the current member, meaningless at the first one
 	from     int // opening quote of the name
 	nameEnd  int // behind the closing quote
 	value    int // first byte of the value
 	to       int // behind the last byte of the value
+	end      int // behind the object, 0 before all of it is seen to be valid
 	complete bool
 }
 
 // newMembers begins a walk. What it yields means nothing before complete is true: all of the object is valid, and nothing
 // follows it.
 func newMembers(object []byte) members {
-	return members{b: object, to: skipSpace(object, 0)}
+	return members{b: object, depth: 1, to: skipSpace(object, 0)}
 }
 
 func (m *members) next() bool {
+	if !m.nextName() {
+		return false
+	}
+	m.to = valueEnd(m.b, m.value, m.depth)
+	return m.to > 0
+}
+
+// nextName goes as far as the beginning of a value, for a caller who finds the end of that value on a walk of its own and
+// sets to, 0 if the value is not valid.
+func (m *members) nextName() bool {
 	i := m.to
 	if m.nameEnd == 0 {
 		if peek(m.b, i) != '{' {
@@ -104,7 +116,8 @@ func (m *members) next() bool {
 		i = skipSpace(m.b, i)
 	}
 	if peek(m.b, i) == '}' {
-		m.complete = skipSpace(m.b, i+1) == len(m.b)
+		m.end = i + 1
+		m.complete = skipSpace(m.b, m.end) == len(m.b)
 		return false
 	}
 	if m.nameEnd != 0 {
@@ -116,8 +129,7 @@ func (m *members) next() bool {
 	}
 	m.from = i
 	m.nameEnd, m.value = nameEnd(m.b, i)
-	m.to = valueEnd(m.b, m.value, 1)
-	return m.to > 0
+	return m.value < len(m.b)
 }
 
 // named reports whether the current member has this name, escapes decoded: clients decode them too, so that a member

@@ -1,18 +1,22 @@
 // Package sse relays a stream of server-sent events from an engine to a client and lets the caller look at each event
-// before the client can see it. It knows bytes, lines and events (WHATWG HTML 9.2.5 and 9.2.6) and the top level of a
-// JSON object, and nothing of vLLM, HTTP or conversations. The turn that relays decode's answer is its caller.
+// before the client can see it. It knows bytes, lines and events (WHATWG HTML 9.2.5 and 9.2.6), the top level of a JSON
+// object and the places where an answer has token ids, and nothing of engines, HTTP or conversations. The turn that relays
+// decode's answer is its caller.
 //
 // It promises:
-//   - What goes out equals what came in, byte for byte, except for the member that is cut, the events that are dropped,
-//     and what is held back when the relay ends in an error. Order never changes. (relay.go, buffer.go)
+//   - What goes out equals what came in, byte for byte, except for the member that is cut, the ranges that the caller
+//     replaces, the events that are dropped, and what is held back when the relay ends in an error. Order never changes,
+//     and no edit can end a line or an event, or let a cut member through. (relay.go, buffer.go, edit.go)
 //   - How the bytes are spread over reads changes nothing but the moment of a write: the same events are observed and
 //     the same bytes go out. (frame.go)
 //   - Every complete event of a read goes out in one write and one flush before the next read, and an event is observed
 //     before its bytes go out. (relay.go)
 //   - Only a member at the top level of an event's JSON object is captured or cut, however its name is spelled; text that
-//     merely looks like it, in a string or deeper down, never is. (cut.go, json.go, data.go)
-//   - An event that needs no change is neither parsed as JSON nor copied, and costs no allocation. A stream of small
-//     events holds 4 KiB. (relay.go, buffer.go)
+//     merely looks like it, in a string or deeper down, never is. The same holds for token ids. (cut.go, json.go, data.go,
+//     tokenids.go)
+//   - An event that needs no change is neither parsed as JSON nor copied. No event costs an allocation for itself, edited
+//     or not. A stream of small events holds 4 KiB, one whose edits add bytes 8 KiB at times. (relay.go, buffer.go,
+//     edit.go)
 //
 // It refuses to repair or invent anything: no [DONE], no keep-alive, no line end is added. What is not JSON passes as it
 // came. An event longer than Config.MaxEvent passes unobserved and uncut, in constant memory.

@@ -6,6 +6,22 @@ type Event struct {
 	Data []byte
 	// Member is the raw JSON value of Config.Strip at the top level of Data, nil if absent.
 	Member []byte
+
+	edits *edits
+}
+
+// Replace has the client see with where the engine sent Data[from:to], and reports whether it will. It holds for Forward
+// and Hold; with is copied. Ranges may come in any order and may lie next to each other. Refused, without effect, is what
+// could not be done or would not be seen as meant:
+//   - a range that is empty, leaves Data, or begins or ends with an LF (which joins two data lines)
+//   - a range that overlaps the member that is cut, with its comma, or one that was replaced before: the first counts
+//   - bytes with a CR or LF, which would end the line
+//   - any call after Observe has returned
+//
+// One thing can't be seen: where no space stands after the colon, a client takes a space that begins the line for it
+// (WHATWG HTML 9.2.6). In JSON that space means nothing.
+func (e Event) Replace(from, to int, with []byte) bool {
+	return e.edits != nil && e.edits.replace(Span{from, to}, with)
 }
 
 // Verdict says what becomes of an observed event.
@@ -35,7 +51,7 @@ type Config struct {
 	Expose bool
 	// Substance names members of which at least one must remain non-empty (absent, null, [] and {} are empty) for an
 	// event to be worth sending after a cut; else the event is dropped whole: OpenAI clients index choices[0] of any chunk
-	// without usage. An empty list drops nothing.
+	// without usage. An empty list drops nothing. What Event.Replace changes does not count.
 	Substance []string
 	// MaxEvent is the length in bytes above which an event passes unheld, unobserved and uncut; 0 means DefaultMaxEvent.
 	MaxEvent int

@@ -23,7 +23,7 @@ type Relay struct {
 	buf    buffer
 	frame  framer
 	data   dataBuffer
-	cuts   []span
+	edits  edits
 	stats  Stats
 	seen   int     // bytes of rest that the framer has seen
 	begun  bool    // the byte order mark, if any, is dealt with
@@ -144,7 +144,7 @@ func (r *Relay) passThrough(done bool) {
 	r.stats.MidEvent = !done
 }
 
-// decide finds out what becomes of a complete event. For an event that is to be cut, r.cuts has the ranges of its bytes.
+// decide finds out what becomes of a complete event. r.edits has what is to be changed in its bytes.
 func (r *Relay) decide(event []byte) Verdict {
 	data, ok := r.data.parse(event)
 	if !ok {
@@ -156,22 +156,25 @@ func (r *Relay) decide(event []byte) Verdict {
 	}
 	defer r.data.trim()
 	r.stats.Events++
-	seen := Event{Data: data}
+	seen := Event{Data: data, edits: &r.edits}
 	if r.needle != nil && (bytes.Contains(event, r.needle) || bytes.Contains(event, r.escape)) {
-		seen.Member, r.cuts = findMember(data, r.cfg.Strip, r.cuts)
+		seen.Member, r.edits.cuts = findMember(data, r.cfg.Strip, r.edits.cuts)
+		if !r.cfg.Expose {
+			r.edits.takeCuts()
+		}
 	}
+	cut := len(r.edits.list) > 0
 	verdict := Forward
 	if r.cfg.Observe != nil {
+		r.edits.open(data)
 		verdict = r.cfg.Observe(seen)
+		r.edits.close()
 	}
-	if r.cfg.Expose {
-		r.cuts = r.cuts[:0]
-	}
-	if len(r.cuts) > 0 && verdict != Stop && !r.substantial(data) {
+	if cut && verdict != Stop && !r.substantial(data) {
 		verdict = Drop
 	}
-	for i, c := range r.cuts {
-		r.cuts[i] = span{r.data.raw(c.from), r.data.raw(c.to-1) + 1}
+	for i, e := range r.edits.list {
+		r.edits.list[i].Span = Span{r.data.raw(e.From), r.data.raw(e.To-1) + 1}
 	}
 	return verdict
 }
@@ -183,18 +186,18 @@ func (r *Relay) substantial(data []byte) bool {
 
 // settle carries out what was decided on the first n bytes of the rest.
 func (r *Relay) settle(fate Verdict, n int) {
-	cuts := r.cuts
-	r.cuts = r.cuts[:0]
+	defer r.edits.reset()
 	r.fate = fate
 	if fate == Drop {
 		r.buf.drop(n)
 		return
 	}
 	done := 0
-	for _, c := range cuts {
-		r.buf.hold(c.from - done)
-		r.buf.drop(c.to - c.from)
-		done = c.to
+	for _, e := range r.edits.list {
+		r.buf.hold(e.From - done)
+		r.buf.drop(e.To - e.From)
+		r.buf.insert(r.edits.text[e.with.From:e.with.To])
+		done = e.To
 	}
 	r.buf.hold(n - done)
 	if fate == Hold && r.buf.held() <= r.cfg.MaxEvent {

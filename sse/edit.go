@@ -1,0 +1,57 @@
+package sse
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+)
+
+// edit is a range of an event's bytes and what stands there instead.
+type edit struct {
+	Span
+	with Span // in edits.text, empty for a cut
+}
+
+// edits is what is to be changed in one event: cuts, and what its observer replaces. It is reused from event to event.
+type edits struct {
+	list []edit // ascending, never overlapping
+	text []byte
+	cuts []Span // where the member stands that is to be cut, ascending
+	data []byte // of the event that is being observed, nil between events
+}
+
+// takeCuts makes edits of the cuts, before anything is replaced.
+func (e *edits) takeCuts() {
+	for _, c := range e.cuts {
+		e.list = append(e.list, edit{Span: c})
+	}
+}
+
+// open lets the observer of an event with this data replace ranges of it, until close.
+func (e *edits) open(data []byte) { e.data = data }
+
+func (e *edits) close() { e.data = nil }
+
+// replace does what Event.Replace says.
+func (e *edits) replace(r Span, with []byte) bool {
+	if r.From < 0 || r.From >= r.To || r.To > len(e.data) || e.data[r.From] == '\n' || e.data[r.To-1] == '\n' ||
+		bytes.ContainsAny(with, "\r\n") {
+		return false
+	}
+	at, _ := slices.BinarySearchFunc(e.list, r.From, func(other edit, from int) int { return cmp.Compare(other.From, from) })
+	if at > 0 && e.list[at-1].To > r.From || at < len(e.list) && e.list[at].From < r.To {
+		return false
+	}
+	start := len(e.text)
+	e.text = append(e.text, with...)
+	e.list = slices.Insert(e.list, at, edit{r, Span{start, len(e.text)}})
+	return true
+}
+
+// reset forgets everything, and gives back what a big event left behind.
+func (e *edits) reset() {
+	if cap(e.list) > smallBuffer/64 || cap(e.cuts) > smallBuffer/64 || cap(e.text) > smallBuffer {
+		*e = edits{}
+	}
+	e.list, e.cuts, e.text = e.list[:0], e.cuts[:0], e.text[:0]
+}

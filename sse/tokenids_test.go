@@ -1,0 +1,239 @@
+package sse
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What vLLM 0.32 sends with return_token_ids, shortened: the first chat chunk, a chat chunk, a text chunk, whole answers.
+const (
+	firstChunk = `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}],"prompt_token_ids":[1,87,1892],"prompt_text":null}`
+	chatChunk  = `{"id":"chatcmpl-1","choices":[{"index":0,"delta":{"content":"a"},"logprobs":null,"finish_reason":null,"token_ids":[5]}]}`
+	textChunk  = `{"id":"cmpl-1","choices":[{"index":0,"text":"a","finish_reason":null,"stop_reason":null,"prompt_token_ids":[1,2],"token_ids":[5]}]}`
+	chatAnswer = `{"id":"chatcmpl-1","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"stop","token_ids":[5,6],"routed_experts":null}],"usage":{"prompt_tokens":3},"prompt_logprobs":null,"prompt_token_ids":[1,87,1892],"kv_transfer_params":{}}`
+	textAnswer = `{"id":"cmpl-1","choices":[{"index":0,"text":"a","token_ids":[5],"prompt_logprobs":null,"prompt_token_ids":[1,2]},{"index":1,"text":"b","token_ids":[7],"prompt_logprobs":null,"prompt_token_ids":[1,2]}],"usage":{"prompt_tokens":2}}`
+)
+
+// idArray matches a member with ids, where no text spells it.
+var idArray = regexp.MustCompile(`("(?:prompt_)?token_ids":)\[[0-9,]*\]`)
+
+// nullIDs is a call of Null from an observer.
+func nullIDs(e Event) Verdict {
+	if ids, ok := FindTokenIDs(e.Data); ok {
+		ids.Null(e)
+	}
+	return Forward
+}
+
+func TestTokenIDs_AreFoundAndGoBackToNull(t *testing.T) {
+	for _, tc := range []struct{ name, data, want, prompt, output string }{
+		{"first chat chunk", firstChunk, strings.Replace(firstChunk, "[1,87,1892]", "null", 1), "[1,87,1892]", ""},
+		{"chat chunk", chatChunk, strings.Replace(chatChunk, "[5]", "null", 1), "", "[5]"},
+		{"text chunk", textChunk, strings.NewReplacer("[1,2]", "null", "[5]", "null").Replace(textChunk), "[1,2]", "[5]"},
+		{"chat answer", chatAnswer, strings.NewReplacer("[1,87,1892]", "null", "[5,6]", "null").Replace(chatAnswer), "[1,87,1892]", "[5,6]"},
+		{"any order, spaces, empty array", ` { "prompt_token_ids" : [ ] , "choices" : [ { "token_ids" : [ 1 , 2 ] , "x" : [] } ] } `, ` { "prompt_token_ids" : null , "choices" : [ { "token_ids" : null , "x" : [] } ] } `, "[ ]", "[ 1 , 2 ]"},
+		{"names spelled in escapes", `{"choices":[{"token\u005fids":[5]}],"\u0070rompt_token_ids":[1]}`, `{"choices":[{"token\u005fids":null}],"\u0070rompt_token_ids":null}`, "[1]", "[5]"},
+		{"no name spelled without escapes", `{"choices":[{"token\u005fids":[5]}]}`, `{"choices":[{"token\u005fids":null}]}`, "", "[5]"},
+		{"no choices", `{"choices":[ ],"prompt_token_ids":[1]}`, `{"choices":[ ],"prompt_token_ids":null}`, "[1]", ""},
+		{"choices of other kinds", `{"choices":[1,"x",[]],"prompt_token_ids":[1]}`, `{"choices":[1,"x",[]],"prompt_token_ids":null}`, "[1]", ""},
+		{"prompt in both places", `{"choices":[{"prompt_token_ids":[2]}],"prompt_token_ids":[1]}`, `{"choices":[{"prompt_token_ids":null}],"prompt_token_ids":null}`, "[1]", ""},
+		{"one that is not an array", `{"choices":[{"prompt_token_ids":"[2]","token_ids":[5]}],"prompt_token_ids":{"a":[1]}}`, `{"choices":[{"prompt_token_ids":"[2]","token_ids":null}],"prompt_token_ids":{"a":[1]}}`, "", "[5]"},
+		{"nested arrays and strings", `{"choices":[{"token_ids":["]",[{"token_ids":[1]}]]}]}`, `{"choices":[{"token_ids":null}]}`, "", `["]",[{"token_ids":[1]}]]`},
+		{"in text and below", `{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":[4]}]}`, `{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":null}]}`, "", "[4]"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			ids, ok := FindTokenIDs([]byte(tc.data))
+			if string(ids.Prompt) != tc.prompt || string(ids.Output) != tc.output || !ok {
+				t.Errorf("FindTokenIDs: got %s, %s, %t; want %s, %s, true", ids.Prompt, ids.Output, ok, tc.prompt, tc.output)
+			}
+			rest, prompt, output := NullTokenIDs([]byte(tc.data))
+			if string(rest) != tc.want || string(prompt) != tc.prompt || string(output) != tc.output {
+				t.Errorf("NullTokenIDs: got\n%s, %s, %s; want\n%s, %s, %s", rest, prompt, output, tc.want, tc.prompt, tc.output)
+			}
+			const before, after = "data: {}\n\ndata: ", "\n\ndata: [DONE]\n\n"
+			var out strings.Builder
+			if err := New(&out, nil, Config{Observe: nullIDs}).Run(strings.NewReader(before + tc.data + after)); err != nil {
+				t.Fatalf("Run: %v", err)
+			}
+			if got, want := out.String(), before+tc.want+after; got != want {
+				t.Errorf("relayed:\n got %q\nwant %q", got, want)
+			}
+		})
+	}
+}
+
+func TestTokenIDs_NothingElseCounts(t *testing.T) {
+	for _, data := range []string{
+		``, `[DONE]`, `{}`, `null`, `"token_ids"`, `[{"prompt_token_ids":[1]}]`,
+		`{"choices":[{"index":0,"delta":{"content":"a"},"token_ids":null}],"prompt_token_ids":null}`,
+		`{"token_ids":[1]}`, `{"choices":{"token_ids":[1]}}`, `{"choices":[[{"token_ids":[1]}]]}`, `{"choices":[],"x":{"prompt_token_ids":[1]}}`,
+		`{"choices":[1,{}],"Prompt_token_ids":[1]}`, `{"choices":null,"x":"token_ids"}`, `{"choices":[{}],"usage":{"token_ids":[1]}}`,
+		`{"prompt_token_ids":[1]`, `{"prompt_token_ids":[1]}}`, `{"prompt_token_ids":[1,]}`, `{"prompt_token_ids":[1],"choices":[{"a":1]}`,
+		`{"prompt_token_ids":[1],"choices":[}`, `{"prompt_token_ids":[1],"choices":[1 2]}`, `{"prompt_token_ids":[1],"choices":[{"token_ids":[1]}`,
+		`{"choices":[{"token_ids":[1]},x]}`, `{"choices":[{"token_ids":[1]}],"x":"\x"}`, `{"choices":[{"token_ids":[1],"x"}]}`,
+		`{token_ids":[1]}`, `{"token_ids"}`, `{"choices":[{token_ids":[1]}]}`, `{"token_ids":`,
+	} {
+		if ids, ok := FindTokenIDs([]byte(data)); !reflect.DeepEqual(ids, TokenIDs{}) || ok {
+			t.Errorf("FindTokenIDs(%s) = %+v, %t; want nothing", data, ids, ok)
+		}
+		if rest, prompt, output := NullTokenIDs([]byte(data)); string(rest) != data || prompt != nil || output != nil {
+			t.Errorf("NullTokenIDs(%s) = %s, %s, %s; want it unchanged", data, rest, prompt, output)
+		}
+	}
+}
+
+func TestFindTokenIDs_OfRepeatedMembersTheLastCounts(t *testing.T) {
+	for _, tc := range []struct{ data, prompt, output string }{
+		{`{"prompt_token_ids":[1],"prompt_token_ids":[2]}`, "[2]", ""},
+		{`{"choices":[{"token_ids":[1],"token_ids":[2]}]}`, "", "[2]"},
+		{`{"choices":[{"token_ids":[1],"token_ids":null}],"prompt_token_ids":[3]}`, "[3]", ""},
+		{`{"choices":[{"token_ids":[1],"prompt_token_ids":[0]}],"choices":[{"token_ids":[2]}]}`, "", "[2]"},
+		{`{"choices":[{"token_ids":[1]}],"choices":null,"prompt_token_ids":[3]}`, "[3]", ""},
+	} {
+		ids, ok := FindTokenIDs([]byte(tc.data))
+		if string(ids.Prompt) != tc.prompt || string(ids.Output) != tc.output || !ok {
+			t.Errorf("FindTokenIDs(%s) = %s, %s, %t; want %s, %s, true", tc.data, ids.Prompt, ids.Output, ok, tc.prompt, tc.output)
+		}
+		if rest, _, _ := NullTokenIDs([]byte(tc.data)); bytes.ContainsAny(bytes.ReplaceAll(rest, []byte("[{"), nil), "[") {
+			t.Errorf("NullTokenIDs(%s): rest %s, want no array of ids", tc.data, rest)
+		}
+	}
+}
+
+func TestNullTokenIDs_AllChoices(t *testing.T) {
+	rest, prompt, output := NullTokenIDs([]byte(textAnswer))
+	want := strings.NewReplacer("[1,2]", "null", "[5]", "null", "[7]", "null").Replace(textAnswer)
+	if string(rest) != want || string(prompt) != "[1,2]" || string(output) != "[5]" {
+		t.Errorf("NullTokenIDs: got\n%s, %s, %s; want\n%s and those of the first choice", rest, prompt, output, want)
+	}
+	const second = `{"choices":[{"token_ids":null},{"token_ids":[7]}]}`
+	rest, prompt, output = NullTokenIDs([]byte(second))
+	if want := strings.Replace(second, "[7]", "null", 1); string(rest) != want || prompt != nil || output != nil {
+		t.Errorf("NullTokenIDs: got %s, %s, %s; want %s and nothing", rest, prompt, output, want)
+	}
+}
+
+func TestNullTokenIDs_DoesNotWriteIntoItsInput(t *testing.T) {
+	in := []byte(chatAnswer)
+	rest, _, _ := NullTokenIDs(in)
+	clear(rest)
+	if string(in) != chatAnswer {
+		t.Errorf("input is now %q, want %q", in, chatAnswer)
+	}
+}
+
+// The recorded stream was asked for ids; without them vLLM 0.32 sends null in the same places.
+func TestTokenIDs_NoneOfARecordedStreamReachesTheClient(t *testing.T) {
+	stream := string(recorded(t)["vllm-0.32-chat-usage"])
+	want := idArray.ReplaceAllString(stream, "${1}null")
+	if n := strings.Count(stream, "_ids\":["); n != 7 || strings.Contains(want, "_ids\":[") {
+		t.Fatalf("the recording has %d arrays, want 7", n)
+	}
+	var out strings.Builder
+	if err := New(&out, nil, Config{Strip: params, Observe: nullIDs}).Run(strings.NewReader(stream)); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if out.String() != want {
+		t.Errorf("relayed:\n got %q\nwant %q", out.String(), want)
+	}
+}
+
+func TestFindTokenIDs_CostsNoAllocation(t *testing.T) {
+	for _, data := range [][]byte{[]byte(firstChunk), []byte(chatChunk), []byte(textChunk), []byte(chatAnswer)} {
+		if n := testing.AllocsPerRun(100, func() { FindTokenIDs(data) }); n != 0 {
+			t.Errorf("FindTokenIDs(%s): %.0f allocations, want 0", data, n)
+		}
+	}
+}
+
+// member returns the last value that encoding/json finds for a member of an object, nil without one.
+func member(object []byte, name string) json.RawMessage {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(object, &members) != nil {
+		return nil
+	}
+	return members[name]
+}
+
+// asArray returns a value that is an array, nil for any other.
+func asArray(value json.RawMessage) []byte {
+	if bytes.HasPrefix(value, []byte("[")) {
+		return value
+	}
+	return nil
+}
+
+// firstChoice returns choices[0].
+func firstChoice(object []byte) []byte {
+	var choices []json.RawMessage
+	if json.Unmarshal(member(object, "choices"), &choices) != nil || len(choices) == 0 {
+		return nil
+	}
+	return choices[0]
+}
+
+// idsOf says what encoding/json finds, in the order of TokenIDs.Ranges.
+func idsOf(object []byte) [3][]byte {
+	choice := firstChoice(object)
+	return [3][]byte{asArray(member(object, "prompt_token_ids")), asArray(member(choice, "prompt_token_ids")), asArray(member(choice, "token_ids"))}
+}
+
+func FuzzFindTokenIDs(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		want := idsOf(data)
+		ids, ok := FindTokenIDs(data)
+		rest, prompt, output := NullTokenIDs(data)
+		if wantOK := want[0] != nil || want[1] != nil || want[2] != nil; ok != wantOK {
+			t.Fatalf("FindTokenIDs(%q): ok %t, want %t", data, ok, wantOK)
+		}
+		for i, r := range ids.Ranges {
+			if got := data[r.From:r.To]; !bytes.Equal(got, want[i]) {
+				t.Fatalf("FindTokenIDs(%q): range %d is %q, want %q", data, i, got, want[i])
+			}
+			if want[i] == nil {
+				continue
+			}
+			// The range stands where the value is, and not where another value looks the same.
+			marked := string(data[:r.From]) + `["marked"]` + string(data[r.To:])
+			if got := idsOf([]byte(marked)); string(got[i]) != `["marked"]` {
+				t.Fatalf("FindTokenIDs(%q): range %d, %v, is not that of the member", data, i, r)
+			}
+		}
+		wantPrompt := want[0]
+		if wantPrompt == nil {
+			wantPrompt = want[1]
+		}
+		for _, got := range [][2][]byte{{ids.Prompt, ids.Output}, {prompt, output}} {
+			if !bytes.Equal(got[0], wantPrompt) || !bytes.Equal(got[1], want[2]) {
+				t.Fatalf("token ids of %q: got %q, %q; want %q, %q", data, got[0], got[1], wantPrompt, want[2])
+			}
+		}
+		if got, _ := decodeObject(rest); !reflect.DeepEqual(got, nulled(t, data)) {
+			t.Fatalf("NullTokenIDs(%q): rest %q, want only ids changed", data, rest)
+		}
+	})
+}
+
+// nulled decodes an object with null in place of the arrays of ids; nil for anything else.
+func nulled(t *testing.T, object []byte) map[string]any {
+	t.Helper()
+	decoded, _ := decodeObject(object)
+	null := func(in map[string]any, name string) {
+		if _, ok := in[name].([]any); ok {
+			in[name] = nil
+		}
+	}
+	null(decoded, "prompt_token_ids")
+	choices, _ := decoded["choices"].([]any)
+	for _, c := range choices {
+		if choice, ok := c.(map[string]any); ok {
+			null(choice, "prompt_token_ids")
+			null(choice, "token_ids")
+		}
+	}
+	return decoded
+}
