@@ -13,13 +13,18 @@
 //     the same scope, and goes on after a border that a tokeniser keeps (history.go, text.go).
 //     What counts as the same JSON is in canonical.go, what counts as the same message in
 //     message.go.
+//   - IDs.Offer offers of a ticket only tokens that the new prompt has too, at the same positions from
+//     the first on, as far as keyed 64-bit hashes can tell (chain.go, offer.go, siphash.go).
+//   - What a later ticket makes superfluous is handed back by Put, so that decode can be told to free
+//     it (supersede.go).
 //   - Eligible says yes only for a reply that an honest echo should render to the tokens decode
 //     holds (eligible.go, arguments.go).
 //
 // It refuses to judge what it cannot read: invalid UTF-8, duplicate member names, nesting deeper
 // than 64 and anything that is not JSON are errors, which the caller answers with "no history
 // proof". Equal text is necessary for equal tokens and not sufficient: the history proof is the
-// weaker one, for engines that cannot show tokens.
+// weaker one, for engines that cannot show tokens. Likewise there is no chain where the tokens do not
+// add up, and a ticket without chain is never offered by tokens.
 //
 // The caller is server, once before a turn's prefill leg (Peek, Take) and once before the client
 // sees the end of the stream (Put). Store operations return an Outcome and never an error: whatever

@@ -26,8 +26,9 @@ const (
 type MemoryConfig struct {
 	// MaxEntries is the most tickets kept, over all conversations. 0 or less means 100,000.
 	MaxEntries int
-	// MaxBytes is the most memory that tickets may take: for each, the length of its params and of
-	// its decode name, plus 512 for everything else. 0 or less means 256 MiB.
+	// MaxBytes is the most memory that tickets may take: for each, the length of its params, 8 per
+	// block of its chain, the length of its three names, plus 640 for everything else. 0 or less means
+	// 256 MiB.
 	MaxBytes int64
 	// Now is the clock. nil means time.Now, whose monotonic reading makes deadlines immune to
 	// changes of the wall clock.
@@ -62,14 +63,16 @@ type stored struct {
 	heapAt int // its place in Memory.expiry
 }
 
-// ticketOverhead is what a ticket takes beside its params and the name of its decode instance, where
-// it is the only one of its conversation: ticket, list, LRU element, map entry, heap slot. Measured
-// (BenchmarkMemory_Footprint): 417 bytes among 100,000; the rest is for size classes.
-const ticketOverhead = 512
+// ticketOverhead is what a ticket takes beside its params, its chain's blocks and its names, where it
+// is the only one of its conversation: ticket, list, LRU element, map entry, heap slot. Measured
+// (BenchmarkMemory_Footprint): 529 bytes among 100,000; the rest is for size classes.
+const ticketOverhead = 640
 
 // weight is what the ticket counts against MaxBytes.
 func (s *stored) weight() int64 {
-	return int64(len(s.ticket.Params)+len(s.ticket.Decode)) + ticketOverhead
+	t := &s.ticket
+	names := len(t.Decode) + len(t.Incarnation) + len(t.EngineID)
+	return int64(len(t.Params)+8*len(t.Chain.Blocks)+names) + ticketOverhead
 }
 
 // usable says whether the ticket may still be handed out. The deadline itself is too late.
@@ -150,12 +153,12 @@ func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcom
 }
 
 // Put keeps the ticket for ttl, or until the deadline that it already carries if that is sooner, as
-// the newest branch of the conversation, and returns Stored. It copies Params. A ticket that is
-// there under the same id is replaced.
+// the newest branch of the conversation, and returns Stored. It copies Params and shares
+// Chain.Blocks, which nobody changes. A ticket that is there under the same id is replaced.
 //
-// What it removed to make room is the caller's, as if taken: the branch with the same history, the
-// oldest of five, and conversations beyond the bounds. Tickets past their deadline are dropped
-// instead: their blocks are about to be freed without us.
+// What it removed is the caller's, as if taken: the branch with the same history, branches whose
+// chain is contained in the ticket's, the oldest of five, and conversations beyond the bounds.
+// Tickets past their deadline are dropped instead: their blocks are about to be freed without us.
 //
 // Nothing is stored or removed when it returns Expired (no time left), Refused (the ticket alone
 // exceeds MaxBytes) or Unavailable (ctx has ended).
@@ -195,7 +198,7 @@ func (m *Memory) makeRoom(key Key, t Ticket, now time.Time) []Ticket {
 		switch {
 		case old.ticket.ID == t.ID || !old.usable(now):
 			m.remove(old)
-		case sameHistory(old.ticket, t) || kept == maxBranches-1:
+		case sameHistory(old.ticket, t) || t.supersedes(old.ticket) || kept == maxBranches-1:
 			m.remove(old)
 			displaced = append(displaced, old.ticket)
 		default:

@@ -45,7 +45,7 @@ func BenchmarkMemory_Sweep(b *testing.B) {
 	}
 }
 
-// BenchmarkMemory_Footprint reports the heap that a ticket takes beside its params and decode name.
+// BenchmarkMemory_Footprint reports the heap that a ticket takes beside its params, chain and names.
 func BenchmarkMemory_Footprint(b *testing.B) {
 	for b.Loop() {
 		const tickets = 100_000

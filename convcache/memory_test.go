@@ -27,8 +27,8 @@ type clock struct {
 func (c *clock) now() time.Time          { return time.Unix(1_800_000_000, c.nanos.Load()) }
 func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
-// overhead is what a ticket counts beside its params and decode name.
-const overhead = 512
+// overhead is what a ticket counts beside its params, its chain's blocks and its names.
+const overhead = 640
 
 func newMemory(entries int, size int64) (*convcache.Memory, *clock) {
 	c := &clock{}

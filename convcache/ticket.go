@@ -39,6 +39,17 @@ type Ticket struct {
 	Params []byte
 	// Tokens is remote_num_tokens, the tokens whose KV the blocks hold.
 	Tokens int
+	// Chain says which tokens those are. The zero Chain means that nothing proves them: token look-ups
+	// offer nothing of such a ticket. Stores share its Blocks with the caller; nobody changes them.
+	Chain Chain
+	// Groups is how many block groups Params has, 0 if unknown. Only a ticket of one group can be
+	// shortened.
+	Groups int
+	// Incarnation tells one start of the decode process from another: its
+	// process_start_time_seconds as the engine printed it. After a restart the blocks are gone.
+	Incarnation string
+	// EngineID is remote_engine_id, by which decode knows its own tickets.
+	EngineID string
 	// CaughtUp is the last moment at which the reader was caught up with decode. The age of a hit
 	// counts from here.
 	CaughtUp time.Time
@@ -49,24 +60,30 @@ type Ticket struct {
 
 // Branch is what a look-up tells of a ticket without taking it.
 type Branch struct {
-	ID        TicketID
-	History   Digest
-	Covers    int
-	HistoryOK bool
-	Tokens    int
-	Decode    string
-	Deadline  time.Time
+	ID          TicketID
+	History     Digest
+	Covers      int
+	HistoryOK   bool
+	Tokens      int
+	Chain       Chain
+	Groups      int
+	Decode      string
+	Incarnation string
+	Deadline    time.Time
 }
 
 // Branch returns the part of the ticket that a look-up may tell.
 func (t Ticket) Branch() Branch {
 	return Branch{
-		ID:        t.ID,
-		History:   t.History,
-		Covers:    t.Covers,
-		HistoryOK: t.HistoryOK,
-		Tokens:    t.Tokens,
-		Decode:    t.Decode,
-		Deadline:  t.Deadline,
+		ID:          t.ID,
+		History:     t.History,
+		Covers:      t.Covers,
+		HistoryOK:   t.HistoryOK,
+		Tokens:      t.Tokens,
+		Chain:       t.Chain,
+		Groups:      t.Groups,
+		Decode:      t.Decode,
+		Incarnation: t.Incarnation,
+		Deadline:    t.Deadline,
 	}
 }

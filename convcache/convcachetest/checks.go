@@ -196,6 +196,7 @@ func checkFifthBranch(ctx context.Context, h Harness) error {
 func checkSameHistory(ctx context.Context, h Harness) error {
 	c := newClient(h)
 	older, other, newer := ticket(1), ticket(2), ticket(1)
+	newer.Chain = ticket(3).Chain // by tokens they have nothing in common
 	c.put(ctx, older, ttl)
 	c.put(ctx, other, ttl)
 	c.put(ctx, newer, ttl, older)

@@ -34,6 +34,15 @@ type mutant struct {
 	newID            bool // putting back renames the ticket
 	ignoresContext   bool // an ended context is not noticed
 	storesExpired    bool // ttl <= 0 is stored
+	neverSupersedes  bool // a contained chain stays
+	byFirstBlock     bool // chains that diverge are superseded as well
+	byBlocksAlone    bool // so are those that are longer or differ after the last full block
+	anyBlockSize     bool // so are those in blocks of another size
+	anyGroups        bool // tickets that cannot be shortened supersede what they contain
+	emptyIsContained bool // a ticket without chain is contained in every other
+	losesChain       bool // the chain is not kept
+	losesEngine      bool // the incarnation and the engine's id are not kept
+	losesGroups      bool // the number of block groups is not kept
 
 	mu      sync.Mutex // guards now and tickets
 	now     time.Time
@@ -127,6 +136,15 @@ func (m *mutant) Put(ctx context.Context, key convcache.Key, t convcache.Ticket,
 	if !m.now.Before(deadline) && !m.storesExpired {
 		return nil, convcache.Expired
 	}
+	if m.losesChain {
+		t.Chain = convcache.Chain{}
+	}
+	if m.losesEngine {
+		t.Incarnation, t.EngineID = "", ""
+	}
+	if m.losesGroups {
+		t.Groups = 0
+	}
 	if !m.aliases {
 		t.Params = slices.Clone(t.Params)
 	}
@@ -145,7 +163,7 @@ func (m *mutant) displace(key convcache.Key, t convcache.Ticket) []convcache.Tic
 		same := old.History == t.History && (m.allSameHistory || old.History != convcache.Digest{})
 		switch {
 		case !m.usable(old), old.ID == t.ID && !m.handsBackItself:
-		case same && !m.keepsSameHistory, len(kept) == 4:
+		case same && !m.keepsSameHistory, m.supersedes(t, old), len(kept) == 4:
 			displaced = append(displaced, old)
 		default:
 			kept = append(kept, old)
@@ -156,6 +174,29 @@ func (m *mutant) displace(key convcache.Key, t convcache.Ticket) []convcache.Tic
 		return nil
 	}
 	return displaced
+}
+
+// supersedes says whether the chain of old is contained in that of t.
+func (m *mutant) supersedes(t, old convcache.Ticket) bool {
+	a, b := old.Chain, t.Chain
+	same := a.Tokens > 0 && a.Tokens == b.Tokens && a.Whole == b.Whole && a.BlockSize == b.BlockSize
+	shared := 0
+	for shared < min(len(a.Blocks), len(b.Blocks)) && a.Blocks[shared] == b.Blocks[shared] {
+		shared++
+	}
+	switch {
+	case m.neverSupersedes:
+		return false
+	case m.emptyIsContained && a.Tokens == 0, same && t.Groups != 1 && old.Groups != 1:
+		return true
+	case a.BlockSize != b.BlockSize && !m.anyBlockSize, t.Groups != 1 && !m.anyGroups:
+		return false
+	case same, shared == 0:
+		return same
+	case shared < len(a.Blocks):
+		return m.byFirstBlock
+	}
+	return a.Tokens < b.Tokens || m.byBlocksAlone
 }
 
 // failing returns the names of the checks that the store fails.
@@ -205,6 +246,18 @@ func TestChecks_FailForEachBrokenClause(t *testing.T) {
 		{"a put-back keeps id and deadline", func() *mutant { return &mutant{newID: true} }},
 		{"an ended context changes nothing", func() *mutant { return &mutant{ignoresContext: true} }},
 		{"no time left stores nothing", func() *mutant { return &mutant{storesExpired: true} }},
+		{"a contained chain is superseded", func() *mutant { return &mutant{neverSupersedes: true} }},
+		{"the same tokens supersede", func() *mutant { return &mutant{neverSupersedes: true} }},
+		{"superseding makes room", func() *mutant { return &mutant{neverSupersedes: true} }},
+		{"a contained chain is superseded", func() *mutant { return &mutant{dropsSilently: true} }},
+		{"chains that are not contained stay", func() *mutant { return &mutant{byFirstBlock: true} }},
+		{"chains that are not contained stay", func() *mutant { return &mutant{byBlocksAlone: true} }},
+		{"chains that are not contained stay", func() *mutant { return &mutant{anyBlockSize: true} }},
+		{"a ticket that cannot be shortened supersedes only its like", func() *mutant { return &mutant{anyGroups: true} }},
+		{"tickets without chain do not supersede", func() *mutant { return &mutant{emptyIsContained: true} }},
+		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesChain: true} }},
+		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesEngine: true} }},
+		{"a ticket put is found and taken whole", func() *mutant { return &mutant{losesGroups: true} }},
 	} {
 		if failed := failing(t, tc.open); !slices.Contains(failed, tc.check) {
 			t.Errorf("mutant %+v: failing checks: got %q, want %q among them", tc.open(), failed, tc.check)

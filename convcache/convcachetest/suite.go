@@ -3,6 +3,7 @@ package convcachetest
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"testing"
 	"time"
 
@@ -50,6 +51,12 @@ func Checks() []Check {
 		{"a fifth branch displaces the oldest", checkFifthBranch},
 		{"the same history displaces the older ticket", checkSameHistory},
 		{"tickets without history do not displace each other", checkNoHistory},
+		{"a contained chain is superseded", checkContained},
+		{"the same tokens supersede", checkSameTokens},
+		{"superseding makes room", checkSupersedingMakesRoom},
+		{"chains that are not contained stay", checkNotContained},
+		{"a ticket that cannot be shortened supersedes only its like", checkGroups},
+		{"tickets without chain do not supersede", checkNoChain},
 		{"the same ticket put twice is there once", checkPutTwice},
 		{"expired tickets are not handed back", checkExpiredNotDisplaced},
 		{"a put-back keeps id and deadline", checkPutBack},
@@ -134,40 +141,64 @@ func (c *client) peek(ctx context.Context, want convcache.Outcome, tickets ...co
 		return nil
 	}
 	for i, b := range got {
-		want := tickets[i].Branch()
-		want.Deadline = b.Deadline // the store's to set
-		if b != want {
-			c.wrong("peek: branch %d: got %+v, want %+v", i, b, want)
+		if err := sameBranch(b, tickets[i].Branch()); err != nil {
+			c.wrong("peek: branch %d: %w", i, err)
 		}
 	}
 	return got
 }
 
-// sameTicket compares all that a store must keep. The deadline is the store's to set.
+// sameBranch compares all that a look-up must tell. The deadline is the store's to set.
+func sameBranch(got, want convcache.Branch) error {
+	want.Deadline = got.Deadline
+	if len(got.Chain.Blocks)+len(want.Chain.Blocks) == 0 {
+		want.Chain.Blocks = got.Chain.Blocks // no blocks, nil or not
+	}
+	if !reflect.DeepEqual(got, want) {
+		return fmt.Errorf("got %+v, want %+v", got, want)
+	}
+	return nil
+}
+
+// sameTicket compares all that a store must keep.
 func sameTicket(got, want convcache.Ticket) error {
-	b := want.Branch()
-	b.Deadline = got.Deadline
+	if err := sameBranch(got.Branch(), want.Branch()); err != nil {
+		return err
+	}
 	switch {
-	case got.Branch() != b:
-		return fmt.Errorf("got %+v, want %+v", got.Branch(), b)
 	case string(got.Params) != string(want.Params):
 		return fmt.Errorf("params: got %q, want %q", got.Params, want.Params)
+	case got.EngineID != want.EngineID:
+		return fmt.Errorf("engine id: got %q, want %q", got.EngineID, want.EngineID)
 	case !got.CaughtUp.Equal(want.CaughtUp):
 		return fmt.Errorf("caught up: got %v, want %v", got.CaughtUp, want.CaughtUp)
 	}
 	return nil
 }
 
-// ticket returns a ticket unlike those of other numbers.
+// ticket returns a ticket whose history and tokens have nothing in common with those of other numbers.
 func ticket(n int) convcache.Ticket {
 	return convcache.Ticket{
-		ID:        convcache.NewTicketID(),
-		History:   convcache.Digest{byte(n), 0xff},
-		Covers:    2 * n,
-		HistoryOK: n%2 == 0,
-		Decode:    fmt.Sprintf("decode-%d", n),
-		Params:    fmt.Appendf(nil, `{ "remote_engine_id":"e%d", "n":1.0,"s":"\u00e9\/" }`, n),
-		Tokens:    100 + n,
-		CaughtUp:  time.Date(2026, time.November, 21, 12, 0, n, 0, time.UTC),
+		ID:          convcache.NewTicketID(),
+		History:     convcache.Digest{byte(n), 0xff},
+		Covers:      2 * n,
+		HistoryOK:   n%2 == 0,
+		Decode:      fmt.Sprintf("decode-%d", n),
+		Params:      fmt.Appendf(nil, `{ "remote_engine_id":"e%d", "n":1.0,"s":"\u00e9\/" }`, n),
+		Tokens:      100 + n,
+		Chain:       chain(100+n, uint64(n)<<32+1, 1<<63, uint64(n)),
+		Groups:      1 + n%2,
+		Incarnation: fmt.Sprintf("1.%de+09", n),
+		EngineID:    fmt.Sprintf("e%d", n),
+		CaughtUp:    time.Date(2026, time.November, 21, 12, 0, n, 0, time.UTC),
 	}
+}
+
+// chain returns a chain over so many tokens, in blocks of 32, with the given hashes.
+func chain(tokens int, blocks ...uint64) convcache.Chain {
+	whole := uint64(tokens)
+	for _, hash := range blocks {
+		whole = whole*31 + hash
+	}
+	return convcache.Chain{BlockSize: 32, Blocks: blocks, Whole: whole, Tokens: tokens}
 }

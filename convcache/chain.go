@@ -1,0 +1,107 @@
+package convcache
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+)
+
+// chainVersion opens the input from which the chain key is made. It differs from
+// conversationVersion and saltVersion, so that the key is never something that leaves the process.
+const chainVersion byte = 3
+
+// stride is how many ids are hashed at a time where the block size is unknown. It keeps nothing but
+// lets the branches of one look-up share the work.
+const stride = 64
+
+// ChainKey keys the hashes of a chain, so that no client can search for ids that collide with those
+// of another prompt, and so that who reads the store learns nothing about prompts. It prints as
+// "[chain key]".
+type ChainKey struct {
+	k0, k1 uint64
+}
+
+// ChainKey returns the key of all chains under this secret: the first 16 bytes of an HMAC-SHA256.
+func (s Secret) ChainKey() ChainKey {
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write([]byte{chainVersion})
+	mac.Write([]byte("chain"))
+	sum := mac.Sum(nil)
+	return ChainKey{k0: binary.LittleEndian.Uint64(sum), k1: binary.LittleEndian.Uint64(sum[8:])}
+}
+
+// String hides the key from logs and from the %v and %s verbs.
+func (ChainKey) String() string { return "[chain key]" }
+
+// GoString hides the key from the %#v verb.
+func (ChainKey) GoString() string { return "[chain key]" }
+
+// Chain says by hashes which tokens a ticket's blocks hold, in order. Equal hashes mean equal ids at
+// equal positions from the very first on, because every hash covers the one before it; by chance that
+// fails once in 2^64.
+//
+// A Chain is not changed after it is made: tickets, branches and stores share its Blocks. The zero
+// Chain proves nothing.
+type Chain struct {
+	// BlockSize is decode's, in tokens. 0 means unknown, and then only the whole can be compared.
+	BlockSize int
+	// Blocks has one hash per full block: that of the hash before it, or 0, and the block's ids.
+	Blocks []uint64
+	// Whole covers exactly Tokens ids: the last of Blocks, or 0, the ids after it, of which there may
+	// be none, and one byte more, so that it equals no hash of a full block. Without a block size the
+	// ids before the rest are taken in blocks of 64.
+	Whole uint64
+	// Tokens is how many ids the chain covers, which is remote_num_tokens. 0 means no chain.
+	Tokens int
+}
+
+// Chain returns the chain of what decode holds after a prompt and its output. It reports false
+// unless tokens, decode's remote_num_tokens, is the number of all these ids or one less: the token
+// sampled last has KV only if a further step was under way when the request ended (vLLM's
+// NixlConnector reports num_computed_tokens). Any other number means that decode counted something
+// that the caller has not seen.
+//
+// A blockSize of 0 says that it is unknown.
+func (k ChainKey) Chain(prompt, output []uint32, tokens, blockSize int) (Chain, bool) {
+	all := len(prompt) + len(output)
+	if tokens <= 0 || tokens != all && tokens != all-1 || blockSize < 0 {
+		return Chain{}, false
+	}
+	c := Chain{BlockSize: blockSize, Tokens: tokens}
+	step := blockStep(blockSize)
+	full := tokens / step
+	if blockSize > 0 {
+		c.Blocks = make([]uint64, 0, full)
+	}
+	var previous uint64
+	for n := range full {
+		previous = sipHash(k, previous, between(prompt, output, n*step, (n+1)*step), false)
+		if blockSize > 0 {
+			c.Blocks = append(c.Blocks, previous)
+		}
+	}
+	c.Whole = sipHash(k, previous, between(prompt, output, full*step, tokens), true)
+	return c, true
+}
+
+// blockStep is how many ids one hash covers.
+func blockStep(blockSize int) int {
+	if blockSize == 0 {
+		return stride
+	}
+	return blockSize
+}
+
+// between returns the ids from position from up to position to of prompt and output laid end to end. It
+// copies only where both have a part in it.
+func between(prompt, output []uint32, from, to int) []uint32 {
+	border := len(prompt)
+	switch {
+	case to <= border:
+		return prompt[from:to]
+	case from >= border:
+		return output[from-border : to-border]
+	}
+	return slices.Concat(prompt[from:], output[:to-border])
+}

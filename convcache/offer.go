@@ -1,0 +1,112 @@
+package convcache
+
+// Offer is how much of a ticket a request may use. The zero Offer is nothing.
+type Offer struct {
+	// Tokens is what remote_num_tokens may say: all that the ticket has, or whole blocks.
+	Tokens int
+	// Whole says that the ticket may be sent as it is, a last partial block included.
+	Whole bool
+}
+
+// IDs are the token ids of one prompt, against which the branches of its conversation are held. Each
+// id is hashed at most once per block size, and only as far as some branch agrees. An IDs belongs to
+// one turn and is not safe for concurrent use.
+type IDs struct {
+	key    ChainKey
+	ids    []uint32
+	hashed map[int][]uint64 // by ids per hash, as far as was needed
+}
+
+// IDs returns a prompt's ids for comparison. They must not change while it is in use.
+func (k ChainKey) IDs(ids []uint32) *IDs {
+	return &IDs{key: k, ids: ids, hashed: map[int][]uint64{}}
+}
+
+// Offer returns how much of a chain's blocks may serve as KV of a prompt with these ids: all of it if
+// the prompt begins with all its ids, else the longest run of full blocks that the prompt begins
+// with. A partial block is part of a whole ticket or not offered at all.
+//
+// The prompt may be exactly as long as what is offered, as it is when a turn is regenerated at a
+// block border. It must not be shorter: vLLM would cut the tokens to the prompt's length, keep the
+// list of blocks, and read the last of them into the first places (nixl/base_worker.py
+// _apply_prefix_caching, 0.32). At equal length the scheduler takes one token off what was read and
+// computes it again, to have something to sample from (v1/core/sched/scheduler.py
+// _update_waiting_for_remote_kv, 0.32); that is what decode does with every hand-over, which always
+// covers its whole prompt.
+func (k ChainKey) Offer(c Chain, ids []uint32) Offer { return k.IDs(ids).offer(c) }
+
+// Offer returns how much of a branch's ticket may be used, as ChainKey.Offer does, and nothing of a
+// branch whose chain does not cover exactly its tokens. A ticket of several block groups, or of an
+// unknown number, can't be shortened, since each group has blocks of its own size: it is offered
+// whole or not at all.
+func (p *IDs) Offer(b Branch) Offer {
+	if b.Chain.Tokens != b.Tokens {
+		return Offer{}
+	}
+	o := p.offer(b.Chain)
+	if !o.Whole && b.Groups != 1 {
+		return Offer{}
+	}
+	return o
+}
+
+// offer compares hashes and stops at the first block that differs. A chain that contradicts itself,
+// as one from a store might, is offered no further than its hashes agree.
+func (p *IDs) offer(c Chain) Offer {
+	if c.Tokens <= 0 || c.BlockSize < 0 {
+		return Offer{}
+	}
+	step := blockStep(c.BlockSize)
+	full := min(c.Tokens, len(p.ids)) / step
+	matched := 0
+	if c.BlockSize > 0 {
+		matched = p.matching(c.Blocks[:min(full, len(c.Blocks))], step)
+	}
+	covered := c.Tokens <= len(p.ids) && (c.BlockSize == 0 || matched == full)
+	if covered && c.Whole == p.whole(c.Tokens, step) {
+		return Offer{Tokens: c.Tokens, Whole: true}
+	}
+	return Offer{Tokens: matched * c.BlockSize}
+}
+
+// matching returns how many of the hashes, from the first on, are those of the prompt.
+func (p *IDs) matching(want []uint64, step int) int {
+	hashes := p.hashed[step]
+	n := 0
+	for n < len(want) {
+		if n == len(hashes) {
+			hashes = p.extend(hashes, step)
+		}
+		if hashes[n] != want[n] {
+			break
+		}
+		n++
+	}
+	p.hashed[step] = hashes
+	return n
+}
+
+// whole returns what Chain.Whole is for the first tokens ids.
+func (p *IDs) whole(tokens, step int) uint64 {
+	full := tokens / step
+	hashes := p.hashed[step]
+	for len(hashes) < full {
+		hashes = p.extend(hashes, step)
+	}
+	p.hashed[step] = hashes
+	return sipHash(p.key, lastOf(hashes[:full]), p.ids[full*step:tokens], true)
+}
+
+// extend appends the hash of the block that follows those hashed.
+func (p *IDs) extend(hashes []uint64, step int) []uint64 {
+	at := len(hashes) * step
+	return append(hashes, sipHash(p.key, lastOf(hashes), p.ids[at:at+step], false))
+}
+
+// lastOf returns the last hash, or 0, with which every chain begins.
+func lastOf(hashes []uint64) uint64 {
+	if len(hashes) == 0 {
+		return 0
+	}
+	return hashes[len(hashes)-1]
+}
