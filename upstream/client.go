@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
@@ -73,6 +74,10 @@ type PrefillAnswer struct {
 	Params []byte
 	// Usage is the raw value of usage, nil if absent.
 	Usage []byte
+	// PromptIDs is the raw id list of the prompt that prefill computed
+	// (prompt_token_ids of the answer for chat, of its first choice for text), nil
+	// if the answer has no list there.
+	PromptIDs []byte
 }
 
 // answerLimit bounds the reading of a prefill answer whose headers have arrived.
@@ -83,6 +88,10 @@ const answerLimit = 10 * time.Second
 // arrived the end of ctx stops nothing any more: prefill holds blocks for decode
 // by then, and whoever has the answer can have them read.
 func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
+	if ctx.Err() != nil {
+		// AfterFunc below would find that out too late to send nothing.
+		return PrefillAnswer{}, leg.failure(ctx, Dial, ctx.Err())
+	}
 	parent := ctx
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 	defer cancel(nil)
@@ -117,6 +126,14 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 			}
 		case "usage":
 			answer.Usage = []byte(value.Raw)
+		case "prompt_token_ids":
+			if leg.API == Chat && value.IsArray() {
+				answer.PromptIDs = []byte(value.Raw)
+			}
+		case "choices":
+			if ids := value.Get("0.prompt_token_ids"); leg.API == Text && ids.IsArray() {
+				answer.PromptIDs = []byte(ids.Raw)
+			}
 		case "error":
 			failed = value
 		}
@@ -151,26 +168,34 @@ func (c *Client) Get(ctx context.Context, instance *Instance, path, authorizatio
 // Post sends a small JSON body to a path of an instance and returns the answer's
 // body if its status is 200.
 func (c *Client) Post(ctx context.Context, instance *Instance, path string, body []byte, authorization string) ([]byte, error) {
+	status, answer, err := c.exchange(ctx, instance, path, body, authorization)
+	if err == nil && status != http.StatusOK {
+		err = fmt.Errorf("post %s: status %d", path, status)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return answer, nil
+}
+
+// exchange is Post for callers to whom other statuses say something.
+func (c *Client) exchange(ctx context.Context, instance *Instance, path string, body []byte, authorization string) (status int, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, instance.BaseURL+path, bytes.NewReader(body))
 	if err != nil {
-		return nil, fmt.Errorf("post %s: %w", path, err)
+		return 0, nil, fmt.Errorf("post %s: %w", path, err)
 	}
 	req.GetBody = nil
 	req.Header.Set("Content-Type", "application/json")
 	c.headers(req, authorization)
 	resp, err := c.http.Do(req)
 	if err != nil {
-		return nil, fmt.Errorf("post %s: %w", path, err)
+		return 0, nil, fmt.Errorf("post %s: %w", path, err)
 	}
 	defer resp.Body.Close()
-	answer, err := ReadAll(resp.Body, maxPrefillAnswer)
-	if err != nil {
-		return nil, fmt.Errorf("post %s: %w", path, err)
+	if answer, err = ReadAll(resp.Body, maxPrefillAnswer); err != nil {
+		return 0, nil, fmt.Errorf("post %s: %w", path, err)
 	}
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("post %s: status %d", path, resp.StatusCode)
-	}
-	return answer, nil
+	return resp.StatusCode, answer, nil
 }
 
 // do sends a leg and returns its response if it is usable.
@@ -194,14 +219,30 @@ func (c *Client) do(ctx context.Context, leg Leg) (*http.Response, error) {
 		kind := Broken
 		if !connected.Load() {
 			kind = Dial
+		} else if ctx.Err() == nil {
+			// An engine that restarts breaks all its connections. The leg that follows
+			// must not be given another one whose end has not been noticed yet.
+			c.http.CloseIdleConnections()
 		}
-		return nil, leg.failure(ctx, kind, err)
+		return nil, leg.failure(ctx, kind, wireError(kind, err))
 	}
 	if err := leg.usable(ctx, resp); err != nil {
 		resp.Body.Close()
 		return nil, err
 	}
 	return resp, nil
+}
+
+var errNotHTTP = errors.New("the answer breaks HTTP")
+
+// wireError keeps what says how a connection failed. Everything else that net/http
+// has to say of an answer quotes it, and answers don't belong in logs.
+func wireError(kind Kind, err error) error {
+	var op *net.OpError
+	if kind == Dial || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	return errNotHTTP
 }
 
 // headers sets the allow-list that every request to an engine carries. Nothing is
@@ -231,7 +272,11 @@ func (l Leg) usable(ctx context.Context, resp *http.Response) error {
 	}
 	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" && media != "text/event-stream" {
-		return l.failure(ctx, Garbage, fmt.Errorf("content type %q", resp.Header.Get("Content-Type")))
+		return l.failure(ctx, Garbage, errors.New("content type is neither JSON nor an event stream"))
+	}
+	// Nothing here inflates, and the client was not promised a coding.
+	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+		return l.failure(ctx, Garbage, errors.New("content is coded"))
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -175,6 +176,33 @@ func TestClient_LastNonNullParamsOfAPrefillAnswerIgnoreNull(t *testing.T) {
 	answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: instance, Body: []byte(`{}`)})
 	if err != nil || answer.Params != nil {
 		t.Errorf("params %s, error %v, want none", answer.Params, err)
+	}
+}
+
+func TestClient_PrefillAnswersWithTheIDsItComputed(t *testing.T) {
+	for _, row := range []struct {
+		name, answer, want string
+		api                API
+	}{
+		{"chat, recorded", string(recorded(t, "01-prefill-turn1.json").Response.JSON), "98 ids", Chat},
+		{"text, recorded", string(recorded(t, "11-completions-prefill.json").Response.JSON), "7 ids", Text},
+		{"chat, not asked", `{"prompt_token_ids":null}`, "none", Chat},
+		{"chat, no list", `{"prompt_token_ids":"1"}`, "none", Chat},
+		{"chat, in the choice", `{"choices":[{"prompt_token_ids":[1]}]}`, "none", Chat},
+		{"text, not asked", `{"choices":[{"prompt_token_ids":null}]}`, "none", Text},
+		{"text, second choice", `{"choices":[{},{"prompt_token_ids":[1]}]}`, "none", Text},
+		{"text, at the top", `{"prompt_token_ids":[1],"choices":[]}`, "none", Text},
+		{"text, no choices", `{"choices":null}`, "none", Text},
+	} {
+		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: row.api, Body: []byte(`{}`)})
+		got := "none"
+		if answer.PromptIDs != nil {
+			ids, _ := ParseIDs(answer.PromptIDs)
+			got = strconv.Itoa(len(ids)) + " ids"
+		}
+		if err != nil || got != row.want {
+			t.Errorf("%s: got %s, error %v, want %s", row.name, got, err, row.want)
+		}
 	}
 }
 

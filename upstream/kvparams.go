@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -239,32 +240,16 @@ func (s *scanner) blockIDs() (groups, blocks int, err error) {
 
 // idList reads one list of ids.
 func (s *scanner) idList() (n int, ok bool) {
-	if s.peek() != '[' {
-		return 0, false
-	}
-	s.pos++
-	s.space()
-	if s.peek() == ']' {
-		s.pos++
-		return 0, true
-	}
-	for more := true; more; n++ {
-		start, end, id := s.pos, s.pos, 0
-		for end < len(s.data) && s.data[end]-'0' <= 9 && id <= math.MaxInt32 {
-			id = id*10 + int(s.data[end]-'0')
-			end++
-		}
-		leadingZero := end-start > 1 && s.data[start] == '0'
-		if end == start || leadingZero || id > math.MaxInt32 {
-			return 0, false
-		}
-		s.pos = end
-		var err error
-		if more, err = s.separator(']'); err != nil {
+	var buf [512]uint32
+	more, ok := s.openIDs()
+	for more && ok {
+		var read int
+		read, more, ok = s.readIDs(buf[:])
+		if n += read; slices.Max(buf[:max(read, 1)]) > math.MaxInt32 {
 			return 0, false
 		}
 	}
-	return n, true
+	return n, ok
 }
 
 // EngineID returns the owner of the blocks, new on each start of an engine.
@@ -304,19 +289,34 @@ func (p *Params) PrefillCached() int {
 
 // Edit says what changes in params on their way from one engine to the next.
 type Edit struct {
-	Host string // replaces remote_host; "" keeps the engine's
+	// Host replaces remote_host; "" keeps the engine's.
+	Host string
+	// Release offers no token of a ticket: with remote_num_tokens 0 prefill reads
+	// nothing and its notification makes decode free the blocks (pull_scheduler.py).
+	Release bool
+	// PromptIDs is the id list that a chat leg uses instead of rendering its
+	// messages (prompt_token_ids, vLLM 0.28); nil lets it render.
+	PromptIDs []byte
 }
 
 // Forward returns the params for the leg that gets them, bit for bit but for the
 // edit and for token ids. output_token_ids come from our own plug-in and are for
-// the proxy; prompt_token_ids, which no engine sends back today, would make the
-// next leg compute this turn's prompt instead of its own. The flags are right
-// already: the parsers accept nothing else.
+// the proxy; prompt_token_ids of another turn, which no engine sends back today,
+// would make the next leg compute that turn's prompt instead of its own. The
+// flags are right already: the parsers accept nothing else.
 func (p *Params) Forward(e Edit) []byte {
-	changes := make(edits, 0, 3)
-	changes.remove("output_token_ids", "prompt_token_ids")
+	changes := make(edits, 0, 4)
+	changes.remove("output_token_ids")
+	if e.PromptIDs != nil {
+		changes.set("prompt_token_ids", e.PromptIDs)
+	} else {
+		changes.remove("prompt_token_ids")
+	}
 	if e.Host != "" && e.Host != p.host {
 		changes.set("remote_host", quote(e.Host))
+	}
+	if e.Release {
+		changes.set("remote_num_tokens", []byte("0"))
 	}
 	return p.body.rewrite(changes)
 }

@@ -199,13 +199,16 @@ type PrefillEdit struct {
 	Params         []byte // kv_transfer_params: TemplateParams or a ticket; nil leaves it out
 	ReturnTokenIDs bool   // ask for the ids of the prompt that prefill rendered
 	CacheSalt      string // replaces the client's cache_salt; "" keeps it
+	PromptIDs      []byte // the id list that replaces a text completion's prompt; nil keeps the client's
 }
 
 // DecodeEdit says what the decode leg adds to the client's body.
 type DecodeEdit struct {
-	Params    []byte // kv_transfer_params: prefill's hand-over; nil leaves it out
-	OneToken  bool   // one token, not streamed: the decode that only makes prefill's blocks be read
-	CacheSalt string // replaces the client's cache_salt; "" keeps it, must equal the prefill leg's
+	Params         []byte // kv_transfer_params: prefill's hand-over; nil leaves it out
+	OneToken       bool   // one token, not streamed: the decode that only makes prefill's blocks be read
+	ReturnTokenIDs bool   // ask for the ids of prompt and output; false keeps what the client asked
+	CacheSalt      string // replaces the client's cache_salt; "" keeps it, must equal the prefill leg's
+	PromptIDs      []byte // the id list that replaces a text completion's prompt, as on the prefill leg
 }
 
 // PrefillBody returns the body of the prefill leg: one token, not streamed,
@@ -231,6 +234,7 @@ func (r *Request) PrefillBody(e PrefillEdit) []byte {
 		changes.remove("return_token_ids")
 	}
 	changes.owned(e.Params, e.CacheSalt)
+	r.replacePrompt(&changes, e.PromptIDs)
 	return r.body.rewrite(changes)
 }
 
@@ -241,8 +245,20 @@ func (r *Request) DecodeBody(e DecodeEdit) []byte {
 	if e.OneToken {
 		changes.oneToken()
 	}
+	if e.ReturnTokenIDs {
+		changes.set("return_token_ids", []byte("true"))
+	}
 	changes.owned(e.Params, e.CacheSalt)
+	r.replacePrompt(&changes, e.PromptIDs)
 	return r.body.rewrite(changes)
+}
+
+// replacePrompt makes a text completion's leg compute exactly these ids. Engines
+// add no special tokens to them. Chat legs carry theirs in kv_transfer_params.
+func (r *Request) replacePrompt(changes *edits, ids []byte) {
+	if r.api == Text && ids != nil {
+		changes.set("prompt", ids)
+	}
 }
 
 // oneToken makes a leg generate one token and answer in one piece.

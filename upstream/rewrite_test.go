@@ -158,6 +158,26 @@ func TestRequest_BodiesWithSaltAndIDs(t *testing.T) {
 	}
 }
 
+func TestRequest_LegsWithPromptIDs(t *testing.T) {
+	ids := []byte("[56,272]")
+	r := mustParse(t, Text, `{ "prompt" : "The lease", "return_token_ids":false}`)
+	for _, leg := range []struct{ name, got, want string }{
+		{"prefill", string(r.PrefillBody(PrefillEdit{PromptIDs: ids, ReturnTokenIDs: true})), `{ "prompt" : [56,272], "return_token_ids":true,"stream":false,"max_tokens":1}`},
+		{"decode", string(r.DecodeBody(DecodeEdit{PromptIDs: ids, ReturnTokenIDs: true})), `{ "prompt" : [56,272], "return_token_ids":true}`},
+		{"decode for the client", string(r.DecodeBody(DecodeEdit{PromptIDs: ids})), `{ "prompt" : [56,272], "return_token_ids":false}`},
+		{"decode as it came", string(r.DecodeBody(DecodeEdit{})), `{ "prompt" : "The lease", "return_token_ids":false}`},
+	} {
+		if leg.got != leg.want {
+			t.Errorf("%s:\n got %s\nwant %s", leg.name, leg.got, leg.want)
+		}
+	}
+	// A chat leg carries its ids in kv_transfer_params.
+	r = mustParse(t, Chat, `{"messages":[]}`)
+	if got, want := string(r.DecodeBody(DecodeEdit{PromptIDs: ids, ReturnTokenIDs: true})), `{"messages":[],"return_token_ids":true}`; got != want {
+		t.Errorf("chat: got %s, want %s", got, want)
+	}
+}
+
 func TestRewrite_OneAllocation(t *testing.T) {
 	small, large := mustParse(t, Chat, chatBody(2<<10)), mustParse(t, Chat, chatBody(256<<10))
 	count := func(r *Request) float64 {

@@ -37,9 +37,12 @@ func Guard(ctx context.Context, firstByte time.Duration) (context.Context, *Stre
 	s := &Stream{cancel: cancel, caughtUp: time.Now()}
 	s.cause = func() error { return context.Cause(ctx) }
 	s.timer = time.AfterFunc(firstByte, func() {
-		if s.answered.Load() {
+		switch cause := s.abandoned.Load(); {
+		case cause != nil:
+			cancel(*cause)
+		case s.answered.Load():
 			cancel(ErrIdleTimeout)
-		} else {
+		default:
 			cancel(ErrFirstByteTimeout)
 		}
 	})

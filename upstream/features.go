@@ -1,0 +1,193 @@
+package upstream
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Why the ids that /tokenize gives cannot be compared with those that the
+// completion endpoint renders, so that nothing proves a ticket. WhyTruncate and
+// WhyEcho are reasons here too.
+const (
+	// WhyUnknownMember: a member is not known to leave the prompt as it is.
+	WhyUnknownMember = "unknown_member"
+	// WhyMemberValue: a member that shapes the prompt has a value that is not
+	// known to leave the comparison as it is.
+	WhyMemberValue = "member_value"
+	// WhyReasoningEffort: "none" renders differently again.
+	WhyReasoningEffort = "reasoning_effort"
+	// WhyContent: engines ignore forwarded ids for messages that hold more than
+	// text (has_non_text_content in renderers/chat_utils.py).
+	WhyContent = "non_text_content"
+	// WhyMessages: messages, or a prompt, of a shape that engines refuse.
+	WhyMessages = "messages"
+	// WhyTooComplex: more features than a record of them may have.
+	WhyTooComplex = "too_complex"
+)
+
+// maxFeatures bounds a feature set. Names of template arguments and of roles are
+// the client's, and feature sets are remembered.
+const maxFeatures = 1 << 10
+
+// FeatureSet names the shape of the request, as far as it can decide whether
+// /tokenize renders what the completion endpoint renders. Parity is learnt for
+// each such name, see [Parity]. The name has
+//
+//   - the names of the members that shape the prompt;
+//   - the values of tool_choice (the mode), reasoning_effort, response_format
+//     (the type), add_generation_prompt and continue_final_message, which select
+//     branches in templates and renderers, not all of them visible to /tokenize;
+//   - the keys of chat_template_kwargs;
+//   - the roles, and for each whether content is a string or parts and whether
+//     tool_calls, reasoning, reasoning_content or name occur.
+//
+// comparable is false if the shape rules a comparison out. That includes every
+// member that is neither known to shape the prompt nor known to leave it alone:
+// vLLM 0.32 ignores members it does not know, but the next version may not, and
+// parity that was learnt without the member would not notice.
+func (r *Request) FeatureSet() (key string, comparable bool) {
+	f, why := r.features()
+	return string(f.key), why == ""
+}
+
+// features is what one pass over a request finds.
+type features struct {
+	key     []byte
+	renamed bool // a message has reasoning_content
+}
+
+func (r *Request) features() (f features, why string) {
+	f.key = append(make([]byte, 0, 256), "chat;"...)
+	if r.api == Text {
+		f.key = append(f.key[:0], "text;"...)
+	}
+	if why = r.memberFeatures(&f); why != "" {
+		return f, why
+	}
+	if r.api == Text {
+		if kind, _ := r.Prompt(); kind != PromptText {
+			return f, WhyMessages
+		}
+	} else if why = messageFeatures(&f, r.Messages()); why != "" {
+		return f, why
+	}
+	if len(f.key) > maxFeatures {
+		return f, WhyTooComplex
+	}
+	return f, ""
+}
+
+// memberFeatures adds what the top-level members but messages and prompt say.
+func (r *Request) memberFeatures(f *features) (why string) {
+	var found []string
+	for i := range r.body.members {
+		m := &r.body.members[i]
+		name, value := string(m.name), r.body.raw[m.value:m.end]
+		switch {
+		// pydantic takes null for absent, but in tool_choice null keeps vLLM from
+		// putting "auto" there (check_tool_usage, chat_completion/protocol.py).
+		case m.gone || isNull(value) && name != "tool_choice" || name == r.api.subject():
+		case name == WhyTruncate || name == WhyEcho && !off(value):
+			return name
+		case shapesPrompt(name):
+			feature, why := memberFeature(name, value)
+			if why != "" {
+				return why
+			}
+			found = append(found, feature)
+		case !leavesPrompt(name):
+			return WhyUnknownMember
+		}
+	}
+	slices.Sort(found)
+	for _, feature := range found {
+		f.key = append(append(f.key, feature...), ';')
+	}
+	return ""
+}
+
+// subject is the member that holds what is to be continued.
+func (a API) subject() string {
+	if a == Text {
+		return "prompt"
+	}
+	return "messages"
+}
+
+// memberFeature returns what a member that shapes the prompt adds to a feature
+// set: its name, and its value where the value selects a branch.
+func memberFeature(name string, value []byte) (feature, why string) {
+	feature = strconv.Quote(name)
+	switch name {
+	case "functions", "function_call", "suffix":
+		// No vLLM renders them and /tokenize has no place for them.
+		return "", WhyUnknownMember
+	case "tool_choice":
+		if value[0] == '{' {
+			return feature + "=named", ""
+		}
+		return oneOf(feature, value, "null", `"none"`, `"auto"`, `"required"`)
+	case "add_generation_prompt", "continue_final_message":
+		return oneOf(feature, value, "true", "false")
+	case "reasoning_effort":
+		if string(value) == `"none"` {
+			return "", WhyReasoningEffort
+		}
+		return oneOf(feature, value, `"minimal"`, `"low"`, `"medium"`, `"high"`, `"xhigh"`, `"max"`)
+	case "response_format":
+		o, err := scanObject(value, nil)
+		if err != nil {
+			return "", WhyMemberValue
+		}
+		return oneOf(feature, o.get("type"), `"text"`, `"json_object"`, `"json_schema"`, `"structural_tag"`)
+	case "chat_template_kwargs":
+		o, err := scanObject(value, nil)
+		if err != nil {
+			return "", WhyMemberValue
+		}
+		keys := make([]string, 0, len(o.members))
+		for i := range o.members {
+			keys = append(keys, strconv.Quote(string(o.members[i].name)))
+		}
+		slices.Sort(keys)
+		return feature + "=" + strings.Join(keys, ","), ""
+	}
+	return feature, ""
+}
+
+// oneOf refuses values that are not spelled as one of the list: engines that
+// accept other spellings are not asked how they read them.
+func oneOf(feature string, value []byte, list ...string) (string, string) {
+	if slices.Contains(list, string(value)) {
+		return feature + "=" + string(value), ""
+	}
+	return "", WhyMemberValue
+}
+
+// leavesPrompt lists the members that do not shape the rendered prompt: what
+// vLLM 0.32 knows and does not pass to the renderer
+// (chat_completion/protocol.py, completion/protocol.py), what OpenAI's API has
+// for accounting, caching and storage, and what clients and gateways add to name
+// the request. vLLM ignores the last two kinds. Not in the list, although vLLM
+// ignores them too, are those that name something a prompt could come to show:
+// verbosity, modalities, audio, prediction, web_search_options, thinking.
+func leavesPrompt(name string) bool {
+	switch name {
+	case "model", "stream", "stream_options", "stream_interval", "n", "best_of", "max_tokens", "max_completion_tokens",
+		"min_tokens", "min_completion_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "stop", "stop_token_ids",
+		"include_stop_str_in_output", "ignore_eos", "frequency_penalty", "presence_penalty", "repetition_penalty",
+		"length_penalty", "repetition_detection", "logit_bias", "bad_words", "allowed_token_ids", "watermarking",
+		"logprobs", "top_logprobs", "prompt_logprobs", "logprob_token_ids", "use_beam_search", "early_stopping",
+		"skip_special_tokens", "spaces_between_special_tokens", "thinking_token_budget", "include_reasoning",
+		"parallel_tool_calls", "echo", "priority", "request_id", "session_id", "cache_salt", "vllm_xargs",
+		"return_tokens_as_token_ids", "return_token_ids", "return_token_offsets", "return_prompt_text",
+		"routed_experts_prompt_start", "mm_payload", "return_mm_kwargs":
+		return true
+	case "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
+		"prompt_cache_options", "conversation_id", "conversation", "chat_id", "thread_id", "message_id", "client_metadata",
+		"litellm_session_id", "litellm_call_id", "litellm_trace_id", "litellm_metadata", "trace_id", "tags":
+		return true
+	}
+	return false
+}

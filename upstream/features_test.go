@@ -1,0 +1,186 @@
+package upstream
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+)
+
+const oneMessage = `"messages":[{"role":"user","content":"hi"}]`
+
+func TestRequest_FeatureSet(t *testing.T) {
+	for _, row := range []struct{ name, body, want string }{
+		{"plain", `{` + oneMessage + `}`, `chat;"user":s;`},
+		{"what does not shape the prompt", `{"model":"m",` + oneMessage + `,"temperature":0.7,"stream":true,"stream_options":{},"stop":["x"],"seed":1,"user":"u","metadata":{"a":1},"prompt_cache_key":"k","conversation_id":"c","session_id":"s","cache_salt":"z","vllm_xargs":{"a":1},"echo":false,"logprobs":true}`, `chat;"user":s;`},
+		{"null is absent", `{` + oneMessage + `,"tools":null,"documents":null,"truncate_prompt_tokens":null,"from_the_future":null,"echo":null}`, `chat;"user":s;`},
+		{"but not in tool_choice", `{` + oneMessage + `,"tool_choice":null}`, `chat;"tool_choice"=null;"user":s;`},
+		{"names in any order", `{"tools":[],` + oneMessage + `,"documents":[],"chat_template":"x"}`, `chat;"chat_template";"documents";"tools";"user":s;`},
+		{"tool choice by name", `{` + oneMessage + `,"tool_choice":{"type":"function","function":{"name":"f"}}}`, `chat;"tool_choice"=named;"user":s;`},
+		{"tool choice by mode", `{` + oneMessage + `,"tool_choice":"required"}`, `chat;"tool_choice"="required";"user":s;`},
+		{"values that select branches", `{` + oneMessage + `,"reasoning_effort":"low","add_generation_prompt":false,"continue_final_message":true,"response_format":{"type":"json_schema","json_schema":{}}}`,
+			`chat;"add_generation_prompt"=false;"continue_final_message"=true;"reasoning_effort"="low";"response_format"="json_schema";"user":s;`},
+		{"keys of template arguments", `{` + oneMessage + `,"chat_template_kwargs":{"enable_thinking":false,"a":{"b":1}}}`, `chat;"chat_template_kwargs"="a","enable_thinking";"user":s;`},
+		{"separators in names stay names", `{` + oneMessage + `,"chat_template_kwargs":{"a\",\"b":1}}`, `chat;"chat_template_kwargs"="a\",\"b";"user":s;`},
+		{"roles and what they have", `{"messages":[
+			{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_text","text":"b","cache_control":{}},"c"],"name":"n"},
+			{"role":"assistant","content":null,"tool_calls":[{"id":"1"}],"reasoning":"r"},
+			{"role":"tool","content":"x","tool_call_id":"1"},
+			{"content":"y","role":"user"},
+			{"role":"assistant","content":"z","tool_calls":null,"reasoning":null,"name":null,"reasoning_content":"q"}]}`,
+			`chat;"assistant":sctr;"tool":s;"user":spn;`},
+		{"escaped names", `{"messages":[{"r\u006fle":"us\u0065r","c\u006fntent":[{"typ\u0065":"t\u0065xt","text":""}]}],"t\u006fols":[]}`, `chat;"tools";"user":p;`},
+		{"no messages", `{"messages":[]}`, `chat;`},
+		{"empty parts", `{"messages":[{"role":"user","content":[]}]}`, `chat;"user":p;`},
+		{"empty part", `{"messages":[{"role":"user","content":[{}]}]}`, `chat;"user":p;`},
+	} {
+		got, comparable := mustParse(t, Chat, row.body).FeatureSet()
+		if got != row.want || !comparable {
+			t.Errorf("%s:\n got %s %t\nwant %s", row.name, got, comparable, row.want)
+		}
+	}
+	got, comparable := mustParse(t, Text, `{"model":"m","prompt":"x","add_special_tokens":false,"max_tokens":3}`).FeatureSet()
+	if want := `text;"add_special_tokens";`; got != want || !comparable {
+		t.Errorf("text: got %s %t, want %s", got, comparable, want)
+	}
+}
+
+func TestRequest_NotComparable(t *testing.T) {
+	message := func(m string) string { return `{"messages":[` + m + `]}` }
+	for _, row := range []struct {
+		name, body, why string
+		api             API
+	}{
+		{name: "unknown member", body: `{` + oneMessage + `,"from_the_future":1}`, why: WhyUnknownMember},
+		{name: "unknown member that vLLM ignores", body: `{` + oneMessage + `,"verbosity":"low"}`, why: WhyUnknownMember},
+		{name: "old name of tools", body: `{` + oneMessage + `,"functions":[]}`, why: WhyUnknownMember},
+		{name: "prompt in chat", body: `{` + oneMessage + `,"prompt":"x"}`, why: WhyUnknownMember},
+		{name: "effort none", body: `{` + oneMessage + `,"reasoning_effort":"none"}`, why: WhyReasoningEffort},
+		{name: "effort unknown", body: `{` + oneMessage + `,"reasoning_effort":"heroic"}`, why: WhyMemberValue},
+		{name: "tool choice unknown", body: `{` + oneMessage + `,"tool_choice":"maybe"}`, why: WhyMemberValue},
+		{name: "flag as a word", body: `{` + oneMessage + `,"add_generation_prompt":"yes"}`, why: WhyMemberValue},
+		{name: "format unknown", body: `{` + oneMessage + `,"response_format":{"type":"xml"}}`, why: WhyMemberValue},
+		{name: "format without type", body: `{` + oneMessage + `,"response_format":{}}`, why: WhyMemberValue},
+		{name: "format no object", body: `{` + oneMessage + `,"response_format":"text"}`, why: WhyMemberValue},
+		{name: "template arguments no object", body: `{` + oneMessage + `,"chat_template_kwargs":[]}`, why: WhyMemberValue},
+		{name: "template arguments twice", body: `{` + oneMessage + `,"chat_template_kwargs":{"a":1,"a":2}}`, why: WhyMemberValue},
+		{name: "truncated", body: `{` + oneMessage + `,"truncate_prompt_tokens":5}`, why: WhyTruncate},
+		{name: "echo", body: `{` + oneMessage + `,"echo":true}`, why: WhyEcho},
+		{name: "image", body: message(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:"}}]}`), why: WhyContent},
+		{name: "image after text", body: message(`{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_audio"}]}`), why: WhyContent},
+		{name: "image that says text", body: message(`{"role":"user","content":[{"type":"text","image_url":"x"}]}`), why: WhyContent},
+		{name: "image without type", body: message(`{"role":"user","content":[{"image_url":"x"}]}`), why: WhyContent},
+		{name: "type null", body: message(`{"role":"user","content":[{"type":null,"text":"x"}]}`), why: WhyContent},
+		{name: "part of unknown type", body: message(`{"role":"user","content":[{"type":"smell"}]}`), why: WhyContent},
+		{name: "part no object", body: message(`{"role":"user","content":[7]}`), why: WhyContent},
+		{name: "image in an earlier content", body: message(`{"role":"user","content":[{"type":"image_url"}],"content":"x"}`), why: WhyContent},
+		{name: "content a number", body: message(`{"role":"user","content":7}`), why: WhyContent},
+		{name: "content an object", body: message(`{"role":"user","content":{}}`), why: WhyContent},
+		{name: "no role", body: message(`{"content":"x"}`), why: WhyMessages},
+		{name: "role null", body: message(`{"role":null,"content":"x"}`), why: WhyMessages},
+		{name: "message no object", body: message(`"x"`), why: WhyMessages},
+		{name: "empty message", body: message(`{}`), why: WhyMessages},
+		{name: "messages no list", body: `{"messages":"x"}`, why: WhyMessages},
+		{name: "messages absent", body: `{}`, why: WhyMessages},
+		{name: "too many roles", body: message(strings.TrimSuffix(manyRoles(maxRoles+1), ",")), why: WhyTooComplex},
+		{name: "too long a key", body: `{` + oneMessage + `,"chat_template_kwargs":{"` + strings.Repeat("k", 256) + `":1,"` + strings.Repeat("l", 256) + `":1,"` + strings.Repeat("m", 256) + `":1,"` + strings.Repeat("n", 256) + `":1}}`, why: WhyTooComplex},
+		{name: "ids", api: Text, body: `{"prompt":[1,2]}`, why: WhyMessages},
+		{name: "batch", api: Text, body: `{"prompt":["a"]}`, why: WhyMessages},
+		{name: "embeddings", api: Text, body: `{"prompt":"x","prompt_embeds":"eA=="}`, why: WhyUnknownMember},
+		{name: "suffix", api: Text, body: `{"prompt":"x","suffix":"y"}`, why: WhyUnknownMember},
+		{name: "messages in text", api: Text, body: `{"prompt":"x","messages":[]}`, why: WhyUnknownMember},
+	} {
+		r := mustParse(t, row.api, row.body)
+		if key, comparable := r.FeatureSet(); comparable {
+			t.Errorf("%s: comparable as %s", row.name, key)
+		}
+		if body, why, ok := r.TokenizeBody(); ok || why != row.why {
+			t.Errorf("%s: got %s, %q, want why %q", row.name, body, why, row.why)
+		}
+	}
+}
+
+func manyRoles(n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, `{"role":"r%d","content":""},`, i)
+	}
+	return b.String()
+}
+
+// vLLM's own list of members, so that a new version shows what has to be sorted:
+// ChatCompletionRequest and CompletionRequest of 0.32.
+const chatMembers = `model frequency_penalty logit_bias logprobs top_logprobs max_tokens max_completion_tokens n presence_penalty response_format seed stop stream stream_options temperature top_p tools tool_choice reasoning_effort thinking_token_budget include_reasoning parallel_tool_calls user use_beam_search top_k min_p repetition_penalty watermarking length_penalty stop_token_ids include_stop_str_in_output ignore_eos min_tokens skip_special_tokens spaces_between_special_tokens truncate_prompt_tokens truncation_side prompt_logprobs logprob_token_ids allowed_token_ids bad_words echo add_generation_prompt continue_final_message add_special_tokens documents chat_template chat_template_kwargs media_io_kwargs mm_processor_kwargs structured_outputs priority request_id session_id return_tokens_as_token_ids return_token_ids routed_experts_prompt_start return_token_offsets return_prompt_text mm_payload return_mm_kwargs cache_salt vllm_xargs repetition_detection stream_interval`
+
+func TestMembers_EachOfVLLMsIsSortedOnce(t *testing.T) {
+	for name := range strings.FieldsSeq(chatMembers) {
+		if shapesPrompt(name) == leavesPrompt(name) {
+			t.Errorf("%s: shapes the prompt %t, leaves it %t, want one of them", name, shapesPrompt(name), leavesPrompt(name))
+		}
+	}
+	for _, name := range []string{"prompt_embeds", "messages", "prompt", "kv_transfer_params"} {
+		if shapesPrompt(name) || leavesPrompt(name) {
+			t.Errorf("%s is in a list", name)
+		}
+	}
+}
+
+func FuzzFeatureSet(f *testing.F) {
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		r, err := ParseRequest(Chat, raw)
+		if err != nil {
+			return
+		}
+		key, comparable := r.FeatureSet()
+		if len(key) > 8*len(raw)+64 {
+			t.Fatalf("%d bytes of features of a body of %d", len(key), len(raw))
+		}
+		body, why, ok := r.TokenizeBody()
+		if !comparable && (ok || why == "") {
+			t.Fatalf("%q is not comparable and has body %q, why %q", raw, body, why)
+		}
+		if !ok {
+			return
+		}
+		if !json.Valid(body) {
+			t.Fatalf("%q gives %q", raw, body)
+		}
+		again, err := ParseRequest(Chat, body)
+		if err != nil {
+			t.Fatalf("%q gives %q: %v", raw, body, err)
+		}
+		// What /tokenize gets is comparable itself and needs no translation any more.
+		twice, why, ok := again.TokenizeBody()
+		if why == WhyTooComplex {
+			return // the translation has added template arguments
+		}
+		if !ok || sorted(t, twice) != sorted(t, body) {
+			t.Fatalf("%q gives %q, then %q (%s)", raw, body, twice, why)
+		}
+	})
+}
+
+// sorted returns a JSON text with its keys in order.
+func sorted(t *testing.T, raw []byte) string {
+	t.Helper()
+	var value any
+	if err := json.Unmarshal(raw, &value); err != nil {
+		t.Fatal(err)
+	}
+	out, err := json.Marshal(value)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}
+
+func BenchmarkFeatureSet(b *testing.B) {
+	r := mustParse(b, Chat, chatBody(256<<10))
+	b.SetBytes(int64(r.Size()))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, comparable := r.FeatureSet(); !comparable {
+			b.Fatal("not comparable")
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package upstream
+
+import (
+	"slices"
+	"strconv"
+)
+
+// Shorten returns the params of a ticket for its first tokens only, rounded down
+// to whole blocks: remote_num_tokens is their number and remote_block_ids is cut
+// to as many blocks. All other bytes stay. With tokens equal to Tokens it returns
+// p itself, partial last block included.
+//
+// Blocks are matched by position, so the cut is right only where position in the
+// list is position in the sequence: with exactly one KV cache group, whose blocks
+// are as many as the tokens fill. Anything else is a *ParamsError; such a ticket
+// is used whole or not at all.
+func (p *Params) Shorten(tokens, blockSize int) (*Params, error) {
+	if tokens == p.tokens {
+		return p, nil
+	}
+	switch {
+	case p.groups != 1:
+		return nil, &ParamsError{"remote_block_ids", "cannot be cut unless there is one group"}
+	case blockSize < 1 || p.blocks != (p.tokens+blockSize-1)/blockSize:
+		return nil, &ParamsError{"remote_block_ids", "does not hold as many blocks as the tokens fill"}
+	case tokens > p.tokens || tokens < blockSize:
+		return nil, &ParamsError{"remote_num_tokens", "cannot be cut to nothing or to more than there is"}
+	}
+	blocks := tokens / blockSize
+	var changes edits
+	changes.set("remote_num_tokens", strconv.AppendInt(nil, int64(blocks*blockSize), 10))
+	changes.set("remote_block_ids", cutBlocks(p.body.get("remote_block_ids"), blocks))
+	return ParseTicket(p.body.rewrite(changes))
+}
+
+// cutBlocks returns the first n ids of a list of ids that is flat or the only one
+// inside another.
+func cutBlocks(raw []byte, n int) []byte {
+	s := scanner{data: raw, pos: 1}
+	closing := "]"
+	if s.space(); s.peek() == '[' {
+		closing = "]]"
+		s.pos++
+	}
+	s.space()
+	end := s.pos
+	for range n {
+		// The list has been scanned and has more ids than n.
+		_, end = readID(raw, s.pos)
+		s.pos = end
+		_, _ = s.separator(']')
+	}
+	return append(slices.Clip(raw[:end]), closing...)
+}
+
+// OutputIDs returns the ids of the tokens that decode sampled, which Carryover's
+// vLLM plug-in adds to the params (output_token_ids). ok is false without it.
+func (p *Params) OutputIDs() (ids []uint32, ok bool) {
+	return ParseIDs(p.body.get("output_token_ids"))
+}

@@ -1,0 +1,138 @@
+package upstream
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+func mustTicket(tb testing.TB, raw string) *Params {
+	tb.Helper()
+	p, err := ParseTicket([]byte(raw))
+	if err != nil {
+		tb.Fatalf("ticket %s: %v", raw, err)
+	}
+	return p
+}
+
+func TestParams_Shorten(t *testing.T) {
+	for _, row := range []struct {
+		name, blocks, want    string
+		had, tokens, size, is int
+	}{
+		{"recorded shape", `[[1,2,3,4]]`, `[[1,2]]`, 109, 64, 32, 64},
+		{"rounded down to whole blocks", `[[1,2,3,4]]`, `[[1,2,3]]`, 109, 108, 32, 96},
+		{"a full last block can go too", `[[1,2,3,4]]`, `[[1,2,3]]`, 128, 127, 32, 96},
+		{"one block", `[[1,2,3,4]]`, `[[1]]`, 109, 32, 32, 32},
+		{"flat", `[1,2,3,4]`, `[1,2]`, 109, 95, 32, 64},
+		{"white space stays", `[ [ 10 , 2 , 3 , 4 ] ]`, `[ [ 10 , 2]]`, 109, 64, 32, 64},
+		{"flat with white space", `[ 10 , 2 , 3 , 4 ]`, `[ 10 , 2]`, 109, 64, 32, 64},
+		{"whole, partial block included", `[[1,2,3,4]]`, `[[1,2,3,4]]`, 109, 109, 32, 109},
+		{"whole needs no block size", `[[1,2],[3]]`, `[[1,2],[3]]`, 109, 109, 0, 109},
+	} {
+		raw := with(t, with(t, ticket, "remote_block_ids", row.blocks), "remote_num_tokens", jsonInt(row.had))
+		p, err := mustTicket(t, raw).Shorten(row.tokens, row.size)
+		if err != nil {
+			t.Errorf("%s: %v", row.name, err)
+			continue
+		}
+		want := with(t, with(t, raw, "remote_block_ids", row.want), "remote_num_tokens", jsonInt(row.is))
+		if got := string(p.Forward(Edit{})); got != want {
+			t.Errorf("%s:\n got %s\nwant %s", row.name, got, want)
+		}
+		if p.Tokens() != row.is {
+			t.Errorf("%s: %d tokens, want %d", row.name, p.Tokens(), row.is)
+		}
+	}
+}
+
+func TestParams_ShortenRefuses(t *testing.T) {
+	for _, row := range []struct {
+		name, blocks string
+		tokens, size int
+	}{
+		{"two groups", `[[1,2,3,4],[5]]`, 64, 32},
+		{"an empty second group", `[[1,2,3,4],[]]`, 64, 32},
+		{"a block too many", `[[1,2,3,4,5]]`, 64, 32},
+		{"a block too few", `[[1,2,3]]`, 64, 32},
+		{"block size unknown", `[[1,2,3,4]]`, 64, 0},
+		{"block size negative", `[[1,2,3,4]]`, 64, -32},
+		{"another block size", `[[1,2,3,4]]`, 64, 16},
+		{"less than a block", `[[1,2,3,4]]`, 31, 32},
+		{"nothing", `[[1,2,3,4]]`, 0, 32},
+		{"negative", `[[1,2,3,4]]`, -1, 32},
+		{"more than there is", `[[1,2,3,4]]`, 110, 32},
+	} {
+		p, err := mustTicket(t, with(t, ticket, "remote_block_ids", row.blocks)).Shorten(row.tokens, row.size)
+		if _, ok := errors.AsType[*ParamsError](err); !ok || p != nil {
+			t.Errorf("%s: got %v, %v, want a *ParamsError", row.name, p, err)
+		}
+	}
+	p, err := ParseHandover([]byte(handover))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Shorten(32, 32); err == nil {
+		t.Error("a hand-over is shortened")
+	}
+}
+
+func TestParams_ReleaseOffersNoToken(t *testing.T) {
+	got := string(mustTicket(t, ticket).Forward(Edit{Release: true, Host: "decode-0"}))
+	want := with(t, with(t, ticket, "remote_num_tokens", "0"), "remote_host", `"decode-0"`)
+	if got != want {
+		t.Errorf("released:\n got %s\nwant %s", got, want)
+	}
+}
+
+func TestParams_ForwardWithPromptIDs(t *testing.T) {
+	stale := with(t, with(t, ticket, "prompt_token_ids", "[7]"), "output_token_ids", "[8]")
+	got := string(mustTicket(t, stale).Forward(Edit{PromptIDs: []byte("[1,2]")}))
+	if want := with(t, ticket, "prompt_token_ids", "[1,2]"); got != want {
+		t.Errorf("ids of another turn:\n got %s\nwant %s", got, want)
+	}
+	// What decode was given in the recording of turn 1.
+	e := recorded(t, "02-decode-turn1.json")
+	var body struct {
+		Params json.RawMessage `json:"kv_transfer_params"`
+	}
+	if err := json.Unmarshal(e.Request.Body, &body); err != nil {
+		t.Fatal(err)
+	}
+	o, err := scanObject(body.Params, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := ParseHandover([]byte(with(t, string(body.Params), "prompt_token_ids", "")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forwarded, err := scanObject(p.Forward(Edit{PromptIDs: o.get("prompt_token_ids")}), nil)
+	if err != nil || string(forwarded.get("prompt_token_ids")) != string(o.get("prompt_token_ids")) || len(forwarded.members) != len(o.members) {
+		t.Errorf("forwarded %v members, want those of the recording; error %v", len(forwarded.members), err)
+	}
+}
+
+func TestParams_OutputIDs(t *testing.T) {
+	for _, row := range []struct {
+		value string
+		want  []uint32
+		ok    bool
+	}{
+		{`[1076, 776]`, []uint32{1076, 776}, true},
+		{`[]`, []uint32{}, true},
+		{`null`, nil, false},
+		{``, nil, false},
+		{`[1,-2]`, nil, false},
+		{`"1"`, nil, false},
+	} {
+		got, ok := mustTicket(t, with(t, ticket, "output_token_ids", row.value)).OutputIDs()
+		if !slices.Equal(got, row.want) || ok != row.ok {
+			t.Errorf("%q: got %v, %t, want %v, %t", row.value, got, ok, row.want, row.ok)
+		}
+	}
+}
+
+func jsonInt(n int) string { return strconv.Itoa(n) }
