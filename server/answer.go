@@ -144,11 +144,21 @@ func (a *answer) collect(choice gjson.Result, part string) {
 	if reason := choice.Get("stop_reason"); reason.Exists() && reason.Type != gjson.Null {
 		a.stopReason = true
 	}
-	if a.turn.api == upstream.Text {
-		a.content = append(a.content, choice.Get("text").String()...)
-	} else {
-		delta := choice.Get(part)
-		a.content = append(a.content, delta.Get("content").String()...)
+	text, delta := choice.Get("text").String(), gjson.Result{}
+	if a.turn.api == upstream.Chat {
+		delta = choice.Get(part)
+		text = delta.Get("content").String()
+	}
+	a.content = append(a.content, text...)
+	if a.finish == "length" && (text == "" || a.done) {
+		// The limit may have fallen into a character of several tokens. vLLM keeps
+		// their text back until the character is whole (tokenizers' DecodeStream) and
+		// drops it at the end, so decode's blocks hold tokens that the reply lacks. A
+		// stream whose last token brought text shows that there are none; a whole
+		// answer does not tell.
+		a.odd = convcache.WhyUnicode
+	}
+	if a.turn.api == upstream.Chat {
 		for _, name := range []string{"reasoning", "reasoning_content"} {
 			if delta.Get(name).String() != "" {
 				a.reasoning = true
@@ -198,6 +208,12 @@ func (a *answer) whole(body []byte) []byte {
 		return rest
 	}
 	a.read(body, "message")
+	if len(a.tools) > 0 && a.odd == "" {
+		// The arguments of a whole answer are what the tool parser printed after it
+		// had read them (vLLM hermes_tool_parser.py, json.dumps), canonical whatever
+		// decode generated. Only a stream shows them as they were.
+		a.odd = convcache.WhyToolArguments
+	}
 	return rest
 }
 

@@ -3,7 +3,9 @@ package server
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
+	"runtime/debug"
 	"time"
 
 	"carryover/upstream"
@@ -95,6 +97,11 @@ func (s *Server) strand(ctx context.Context, t *turn, p *pair, h handover) {
 	leg := upstream.Leg{Instance: p.decode, API: t.api, Body: body, RequestID: t.legID, Authorization: t.authorization}
 	ctx = context.WithoutCancel(ctx)
 	s.detached.Go(func() {
+		defer func() {
+			if p := recover(); p != nil { // nobody above would
+				s.cfg.Logger.Error("panic after a turn", "turn", t.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			}
+		}()
 		ctx, cancel := context.WithTimeoutCause(ctx, detachedLimit, upstream.ErrFirstByteTimeout)
 		defer cancel()
 		response, err := s.deps.Engine.Decode(ctx, leg)

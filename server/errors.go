@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -109,12 +111,12 @@ func (s *Server) fromLeg(leg *upstream.LegError) *apiError {
 func (s *Server) fromStatus(leg *upstream.LegError, failed *apiError) *apiError {
 	switch leg.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
-		e := refused(leg.Status, "invalid_request", s.redact(leg.Message))
+		e := refused(leg.Status, "invalid_request", s.redact(cmp.Or(leg.Message, "The engine refused the request.")))
 		if leg.Type != "" {
-			e.Type = leg.Type
+			e.Type = s.redact(leg.Type)
 		}
 		if leg.Param != "" {
-			e.Param = leg.Param
+			e.Param = s.redact(leg.Param)
 		}
 		if leg.Status == http.StatusNotFound && leg.Param == "model" {
 			e.Code = "model_not_found"
@@ -138,8 +140,8 @@ func retryAfter(value string) string {
 	return "1"
 }
 
-// redact removes control characters and the names of our instances from an
-// engine's message.
+// redact removes control characters and the names of our instances from a text of
+// an engine.
 func (s *Server) redact(message string) string {
 	message = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' {
@@ -147,16 +149,17 @@ func (s *Server) redact(message string) string {
 		}
 		return r
 	}, message)
+	var names []string
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, instance := range s.deps.Pool.Instances(role) {
 			_, authority, _ := strings.Cut(instance.BaseURL, "://")
-			for _, name := range []string{instance.BaseURL, authority, instance.Host()} {
-				message = strings.ReplaceAll(message, name, "upstream")
-			}
+			names = append(names, instance.BaseURL, authority, instance.Host())
 		}
 	}
-	if message == "" {
-		return "The engine refused the request."
+	// The longest first: a host is the beginning of its authorities.
+	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })
+	for _, name := range names {
+		message = strings.ReplaceAll(message, name, "upstream")
 	}
 	return message
 }

@@ -35,13 +35,11 @@ func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 		if err != nil && !t.committed {
 			s.refuse(w, t, s.toAPIError(err))
 		}
-		if t.committed {
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Time{})
-		}
 		s.account(t, err)
-		if isAbort(err) {
+		if isAbort(err) || t.receipt.status == statusClientGone {
 			// An error returned here would end the chunked body cleanly, and the
-			// client would take a truncated answer for complete.
+			// client would take a truncated answer for complete. One that has only
+			// closed its sending side would get an empty 200.
 			panic(http.ErrAbortHandler)
 		}
 		return nil
@@ -84,6 +82,7 @@ func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
 		return
 	}
 	s.turnHeaders(w.Header(), t)
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.ClientWriteTimeout))
 	writeError(w, e)
 }
 

@@ -23,12 +23,14 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 		return handover{}, nil
 	}
 	params, err := s.deps.Connector.PrefillParams(h.params(), h.holder)
-	if err != nil { // a ticket of an older or a foreign version; it is given up
+	if err != nil && h.ticket != nil { // of an older or a foreign version; it is given up
 		s.cfg.Logger.Error("ticket is malformed", "turn", t.id, "error", err)
+		s.deps.Trials.End(h.prefill, h.ticket.Decode, upstream.Inconclusive)
 		h.ticket, t.receipt.ticket, t.receipt.reason = nil, nil, ReasonRewritten
-		if params, err = s.deps.Connector.PrefillParams(nil, nil); err != nil {
-			return handover{}, err
-		}
+		params, err = s.deps.Connector.PrefillParams(nil, nil)
+	}
+	if err != nil {
+		return handover{}, err
 	}
 	body := t.req.PrefillBody(upstream.PrefillEdit{Params: params, CacheSalt: t.salt})
 	limited, cancel := s.prefillLimit(ctx, p.prefill.Name, len(body), h)
@@ -87,7 +89,7 @@ func (s *Server) prefillFailed(prefill *upstream.Instance, h *held, err error) e
 		return nil
 	}
 	h.sent = leg.Sent
-	if errors.Is(leg.Err, upstream.ErrReuseTimeout) {
+	if leg.Sent && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
 		h.fate = upstream.Unanswered
 	}
 	if leg.Kind == upstream.Dial {

@@ -29,7 +29,11 @@ func (s *Server) again(ctx context.Context, t *turn, err error) bool {
 	t.failed = leg
 	if !leg.Sent {
 		// decode.go has already offered the hand-over to other decode instances;
-		// with no prefill instance left, pick lets decode do it all.
+		// with no prefill instance left, pick lets decode do it all. What comes back a
+		// second time is pick's own answer that there is no room for that either.
+		if slices.Contains(t.excluded[leg.Role], leg.Instance) {
+			return false
+		}
 		t.excluded[leg.Role] = append(t.excluded[leg.Role], leg.Instance)
 		return leg.Role == upstream.RolePrefill
 	}

@@ -121,20 +121,35 @@ func (s *Server) take(ctx context.Context, t *turn, p *pair, branches []convcach
 			reason = why
 			continue
 		}
-		bounded, cancel := s.storeContext(ctx)
-		ticket, outcome := s.deps.Store.Take(bounded, t.conversation.key, branch.ID)
-		cancel()
-		h := &held{ticket: &ticket, holder: holder, prefill: p.prefill.Name}
-		if outcome == convcache.Taken && t.history.Extends(ticket.Branch()) && ticket.Decode == holder.Name {
+		h, outcome := s.takeBranch(ctx, t, branch, held{holder: holder, prefill: p.prefill.Name})
+		if h != nil {
 			return h, ""
 		}
-		s.deps.Trials.End(h.prefill, branch.Decode, upstream.Inconclusive)
 		reason = s.missReason(t, outcome)
 		if takes++; outcome != convcache.Consumed || takes == 2 {
 			break
 		}
 	}
 	return &held{}, reason
+}
+
+// takeBranch completes h with one branch's ticket. Without a ticket the trial that
+// admit may have begun is over, even if the store panics: a pair whose trial never
+// ends is lost to reuse.
+func (s *Server) takeBranch(ctx context.Context, t *turn, branch convcache.Branch, h held) (_ *held, outcome convcache.Outcome) {
+	defer func() {
+		if h.ticket == nil {
+			s.deps.Trials.End(h.prefill, branch.Decode, upstream.Inconclusive)
+		}
+	}()
+	bounded, cancel := s.storeContext(ctx)
+	defer cancel()
+	ticket, outcome := s.deps.Store.Take(bounded, t.conversation.key, branch.ID)
+	if outcome != convcache.Taken || !t.history.Extends(ticket.Branch()) || ticket.Decode != h.holder.Name {
+		return nil, outcome
+	}
+	h.ticket = &ticket
+	return &h, outcome
 }
 
 // admit asks whether this pair may be offered a ticket now.

@@ -3,6 +3,7 @@ package server
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	"github.com/labstack/echo/v4"
 
@@ -31,14 +32,28 @@ func (s *Server) routes() *echo.Echo {
 	add(http.MethodGet, "/version", s.handleVersion)
 	e.Pre(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			return exact(c, allowed, next)
+			return s.exact(c, allowed, next)
 		}
 	})
 	return e
 }
 
-func exact(c echo.Context, allowed map[string]string, next echo.HandlerFunc) error {
+func (s *Server) exact(c echo.Context, allowed map[string]string, next echo.HandlerFunc) error {
 	r := c.Request()
+	// net/http flushes what is left of an answer after its handler has returned, and
+	// that must be bounded too. A turn sets the limit anew with each write.
+	control := http.NewResponseController(c.Response().Writer)
+	_ = control.SetWriteDeadline(time.Now().Add(s.cfg.ClientWriteTimeout))
+	if r.ContentLength != 0 {
+		// net/http waits for the body of a request that is refused unread; a client
+		// that never sends it would hold its connection for ever.
+		_ = control.SetReadDeadline(time.Now().Add(s.cfg.ClientBodyTimeout))
+	}
+	if len(r.TransferEncoding) > 0 {
+		// A request with both a Content-Length and a Transfer-Encoding must be the
+		// last on its connection (RFC 9112, 6.1), and net/http has removed the former.
+		c.Response().Header().Set("Connection", "close")
+	}
 	if !clientRequestID.MatchString(r.Header.Get("X-Request-Id")) {
 		c.Response().Header().Set("X-Request-Id", newID())
 	} else {

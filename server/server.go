@@ -76,6 +76,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ReadHeaderTimeout: s.cfg.ClientHeaderTimeout,
 		IdleTimeout:       120 * time.Second,
 		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
+		// net/http answers "OPTIONS *" with 200 by itself; here it is a 404.
+		DisableGeneralOptionsHandler: true,
 		// net/http logs what clients do wrong, with their addresses; a turn's own
 		// line says more.
 		ErrorLog: log.New(io.Discard, "", 0),

@@ -50,28 +50,38 @@ type proxy struct {
 }
 
 func newProxy(cfg Config, logger *slog.Logger) (*proxy, error) {
-	secret, err := newSecret(cfg.Conversation.Secret)
+	p, deps, err := newParts(cfg)
 	if err != nil {
 		return nil, err
 	}
+	p.server = server.New(newServerConfig(cfg, logger), deps)
+	return p, nil
+}
+
+// newParts makes everything but the server, and what the server is to work with.
+func newParts(cfg Config) (*proxy, server.Deps, error) {
+	secret, err := newSecret(cfg.Conversation.Secret)
+	if err != nil {
+		return nil, server.Deps{}, err
+	}
 	instances, err := newInstances(cfg)
 	if err != nil {
-		return nil, err
+		return nil, server.Deps{}, err
 	}
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey)})
 	pool := upstream.NewPool(newPolicy(cfg.Routing.Prefill), newPolicy(cfg.Routing.Decode))
 	store := convcache.NewMemory(convcache.MemoryConfig{MaxEntries: cfg.Store.MaxTickets, MaxBytes: int64(cfg.Store.MaxBytes)})
-	return &proxy{
+	p := &proxy{
 		pool: pool, client: client, store: store,
 		source: discovery.Static(instances),
 		prober: &upstream.Prober{Pool: pool, Client: client},
-		server: server.New(newServerConfig(cfg, logger), server.Deps{
-			Store: store, Pool: pool, Engine: client,
-			Connector: connector.NIXL{},
-			Templates: upstream.NewTemplates(client, cfg.Timeouts.Tokenize),
-			Trials:    upstream.NewTrials(),
-			Secret:    secret,
-		}),
+	}
+	return p, server.Deps{
+		Store: store, Pool: pool, Engine: client,
+		Connector: connector.NIXL{},
+		Templates: upstream.NewTemplates(client, cfg.Timeouts.Tokenize),
+		Trials:    upstream.NewTrials(),
+		Secret:    secret,
 	}, nil
 }
 

@@ -101,3 +101,27 @@ prepare_model() {
   echo "$want" >"$model/pins"
   say "model: made"
 }
+
+# prepare_plugin plug-in|stock: installs what ../vllm holds, again when it has changed, or takes it out. It is installed
+# from a copy, because setuptools builds inside the folder that it is given, and without build isolation, which would
+# ask PyPI for the setuptools that the environment has. It concerns the instances that start from now on.
+prepare_plugin() {
+  local source="$here/../vllm" stamp="$venv/plugin" log="$logs/plugin.log" want=stock copy
+  [[ $1 == stock ]] || want="$(pins "$source"/pyproject.toml "$source"/carryover_vllm/*.py)"
+  if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
+    say "plug-in: $([[ $1 == stock ]] && echo none || echo "as in scripts/vllm")"
+    return 0
+  fi
+  if [[ $1 == stock ]]; then
+    "$venv/bin/uv" pip uninstall --quiet --python "$venv/bin/python" carryover-vllm >"$log" 2>&1 ||
+      die "take the plug-in out: see $log"
+  else
+    copy="$(mktemp -d "${TMPDIR:-/tmp}/vllm-plugin.XXXXXX")"
+    cp -r "$source"/pyproject.toml "$source"/README.md "$source"/carryover_vllm "$copy"
+    "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --no-build-isolation --reinstall "$copy" \
+      >"$log" 2>&1 || die "install the plug-in: see $log"
+    rm -rf "$copy"
+  fi
+  echo "$want" >"$stamp"
+  say "plug-in: $([[ $1 == stock ]] && echo "taken out" || echo installed)"
+}

@@ -1,0 +1,308 @@
+//go:build e2e
+
+// The suite of a real vLLM pair: scripts/vllm-cpu/e2e starts the pair and runs it. Every answer is compared with that of
+// a lone request, which no transfer and no cache can have touched.
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/upstream/vllmsim"
+)
+
+// suite is the pair, the program, and what was found.
+type suite struct {
+	*realPair
+	binary string
+	report *report
+	// Of the main run.
+	outcomes []turnOutcome
+	seen     []exchange
+}
+
+// TestRealPair holds Carryover to two real engines. The order matters: release is measured on engines that hold nothing
+// yet, each engine is restarted once, and the run that reads wrong blocks on purpose is the last thing that they do.
+func TestRealPair(t *testing.T) {
+	s := &suite{realPair: newPair(t), binary: buildProgram(t, "e2e"), report: &report{began: time.Now()}}
+	t.Cleanup(func() { s.report.write(os.Stdout) })
+
+	s.report.line(t, "4", "release of one-shot requests", s.oneShots)
+	s.mainRun(t)
+	s.report.line(t, "6", "the simulator answers in the same shapes", s.sameShapes)
+	s.report.line(t, "7", "idle for 7 s between turns", s.idle)
+	s.decodeRestarts(t)
+	s.report.line(t, "4", "release to a decode that let its blocks expire", s.releaseExpired)
+	s.report.line(t, "5", "prefill killed during a turn", s.prefillKilled)
+	s.report.line(t, "2", "prefill without a prefix cache reads what was offered", s.exactAccounting)
+	s.report.line(t, "3", "the program without the proof is wrong", s.unproven)
+}
+
+// turnOutcome is what became of one turn of a talk.
+type turnOutcome struct {
+	talk
+	turn       int
+	asked      asked
+	want, got  told
+	fromSource map[source]int // prefill's prompt tokens
+}
+
+func (o turnOutcome) String() string { return fmt.Sprintf("%s, turn %d", o.name, o.turn) }
+
+// tell runs a talk through the program, each turn after a lone request that it must equal.
+func (s *suite) tell(t *testing.T, p *program, k talk) []turnOutcome {
+	t.Helper()
+	var outcomes []turnOutcome
+	c := k.begin(s.prefill)
+	for turn := 1; turn <= turnsPerTalk; turn++ {
+		o := turnOutcome{talk: k, turn: turn, asked: c.next(t, turn)}
+		o.want = ask(t, s.client, s.prefill.url, o.asked.lone())
+		if o.want.fault != "" {
+			t.Fatalf("%s: the lone request: %s", o, o.want)
+		}
+		before := s.prefill.counted(t)
+		o.got = ask(t, p.client, p.base, o.asked)
+		o.fromSource = s.prefill.since(t, before, o.want.promptTokens)
+		outcomes = append(outcomes, o)
+		t.Logf("%-24s %-32s %4d tokens  %4d local %4d external  %5.2f s (lone %5.2f)  %s", o, choose(o.got.right(o.want), "right", "WRONG"),
+			o.want.promptTokens, o.fromSource[cached], o.fromSource[external], o.got.took.Seconds(), o.want.took.Seconds(), o.got.reuse.text)
+		if o.got.fault != "" {
+			break // there is nothing to go on from
+		}
+		c.remember(o.got)
+	}
+	return outcomes
+}
+
+// mainRun is lines 1 to 3: all conversations, with the engines' own prefix caches on.
+func (s *suite) mainRun(t *testing.T) {
+	t.Helper()
+	t.Run("conversations", func(t *testing.T) {
+		prefill, decode := record(t, rolePrefill, s.prefill.url), record(t, roleDecode, s.decode.url)
+		p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto")
+		for _, k := range talks() {
+			s.outcomes = append(s.outcomes, s.tell(t, p, k)...)
+		}
+		s.seen = append(prefill.seen(), decode.seen()...)
+	})
+	s.report.line(t, "1", "answers equal those of lone requests", s.checkAnswers)
+	s.report.line(t, "2", "hits are real", s.checkHits)
+	s.report.line(t, "3", "nothing is poisoned", s.checkCaches)
+}
+
+func (s *suite) checkAnswers(t *testing.T) string {
+	t.Helper()
+	if want := len(talks()) * turnsPerTalk; len(s.outcomes) != want {
+		t.Errorf("turns: got %d, want %d", len(s.outcomes), want)
+	}
+	streams, wrong, names := 0, 0, map[string]bool{}
+	for _, o := range s.outcomes {
+		names[o.name] = true
+		if o.asked.stream() {
+			streams++
+		}
+		if !o.got.right(o.want) {
+			wrong++
+			t.Errorf("%s (%s):\n got %s\nwant %s", o, o.got.reuse.text, o.got, o.want)
+		}
+	}
+	return fmt.Sprintf("%d conversations, %d turns, %d of them streams, %d wrong", len(names), len(s.outcomes), streams, wrong)
+}
+
+// The shares that must be reached at least, in percent.
+const (
+	faithfulHits    = 90
+	editedHits      = 60
+	confirmedTokens = 60
+)
+
+func (s *suite) checkHits(t *testing.T) string {
+	t.Helper()
+	later, hits := map[bool]int{}, map[bool]int{} // by faithful
+	offered, confirmed, read := 0, 0, 0
+	reasons := map[string]int{}
+	for _, o := range s.outcomes {
+		read += o.fromSource[external]
+		if o.turn == 1 {
+			continue
+		}
+		later[o.faithful]++
+		r := o.got.reuse
+		if !r.hit {
+			reasons[r.reason]++
+			continue
+		}
+		hits[o.faithful]++
+		offered += r.tokens
+		confirmed += max(0, r.confirmed)
+		if r.proof != "tokens" {
+			t.Errorf("%s: proof %q, want tokens", o, r.proof)
+		}
+		if took := o.fromSource[cached] + o.fromSource[external]; !near(took, r.confirmed) {
+			t.Errorf("%s: prefill took %d tokens from caches, confirmed %d, want within one block", o, took, r.confirmed)
+		}
+	}
+	for _, want := range []struct {
+		what                 string
+		part, whole, percent int
+	}{
+		{"hits of faithful later turns", hits[true], later[true], faithfulHits},
+		{"hits of edited later turns", hits[false], later[false], editedHits},
+		{"confirmed tokens of those offered", confirmed, offered, confirmedTokens},
+		{"tokens read from decode", read, 1, 1},
+	} {
+		if want.whole == 0 || 100*want.part < want.percent*want.whole {
+			t.Errorf("%s: got %s, want at least %d %%", want.what, share(want.part, want.whole), want.percent)
+		}
+	}
+	return fmt.Sprintf("faithful %s, edited %s, confirmed tokens %s, %d read from decode, misses %v",
+		share(hits[true], later[true]), share(hits[false], later[false]), share(confirmed, offered), read, reasons)
+}
+
+// near says whether two numbers of tokens are within one block.
+func near(a, b int) bool { return a-b <= blockSize && b-a <= blockSize }
+
+// checkCaches asks prefill for what the hits have asked, plainly: its prefix cache holds what it read from decode.
+func (s *suite) checkCaches(t *testing.T) string {
+	t.Helper()
+	asked, wrong, tokens := 0, 0, 0
+	for _, o := range s.outcomes {
+		if !o.got.reuse.hit {
+			continue
+		}
+		asked++
+		got := ask(t, s.client, s.prefill.url, o.asked.plain())
+		tokens += max(0, got.cached)
+		if !got.right(o.want) {
+			wrong++
+			t.Errorf("%s, plain:\n got %s\nwant %s", o, got, o.want)
+		}
+		if got.cached < blockSize {
+			t.Errorf("%s, plain: cached_tokens %d, want at least a block", o, got.cached)
+		}
+	}
+	if asked == 0 {
+		t.Error("no hit to look at")
+	}
+	return fmt.Sprintf("%d plain requests after hits, %d cached tokens, %d wrong", asked, tokens, wrong)
+}
+
+// sameShapes is line 6: the same conversations in front of simulated engines.
+func (s *suite) sameShapes(t *testing.T) string {
+	t.Helper()
+	instance := func(role string) *recorder {
+		cfg := vllmsim.DefaultConfig()
+		cfg.Role, cfg.Model, cfg.BlockSize, cfg.Sampling = role, model, blockSize, vllmsim.SamplingNoncanonical
+		cfg.PromptTokensDetails, cfg.RequestIDHeaders, cfg.OutputTokenIDs = true, true, true
+		return record(t, role, startInstance(t, cfg, "").URL())
+	}
+	prefill, decode := instance(rolePrefill), instance(roleDecode)
+	p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto")
+	tokenizer := &engine{role: rolePrefill, url: prefill.engine, client: s.client}
+	for _, k := range talks() {
+		c := k.begin(tokenizer)
+		for turn := 1; turn <= turnsPerTalk; turn++ {
+			got := ask(t, p.client, p.base, c.next(t, turn))
+			if got.fault != "" {
+				t.Fatalf("%s, turn %d, simulated: %s", k.name, turn, got)
+			}
+			c.remember(got)
+		}
+	}
+	engines, simulated := shapesOf(s.seen), shapesOf(prefill.seen(), decode.seen())
+	if len(engines) == 0 {
+		t.Error("no exchange was recorded")
+	}
+	unlike := differences(engines, simulated)
+	if len(unlike) > 0 {
+		t.Errorf("differences:\n  %s", strings.Join(unlike, "\n  "))
+	}
+	return fmt.Sprintf("%d exchanges of %d kinds, %d differences", len(s.seen), len(engines), len(unlike))
+}
+
+// idle is line 7: the engines close connections that were idle for 5 s.
+func (s *suite) idle(t *testing.T) string {
+	t.Helper()
+	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")
+	c := talk{name: "a slow reader", prompt: chatPrompt, salted: true}.begin(s.prefill)
+	for turn := 1; turn <= 3; turn++ {
+		if turn > 1 {
+			<-time.After(7 * time.Second)
+		}
+		a := c.next(t, turn)
+		got := ask(t, p.client, p.base, a)
+		if want := ask(t, s.client, s.prefill.url, a.lone()); !got.right(want) {
+			t.Errorf("turn %d:\n got %s\nwant %s", turn, got, want)
+		}
+		c.remember(got)
+	}
+	retries := p.log.count(`"retries":`) - p.log.count(`"retries":0`)
+	if retries != 0 {
+		t.Errorf("turns that were tried again: got %d, want 0", retries)
+	}
+	return fmt.Sprintf("3 turns, %d retries", retries)
+}
+
+// exactAccounting is the second half of line 2: prefill has no cache of its own, so what it did not compute it has read
+// from decode.
+func (s *suite) exactAccounting(t *testing.T) string {
+	t.Helper()
+	restart := s.start(t, rolePrefill, "--no-enable-prefix-caching")
+	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")
+	hits, tokens, read := 0, 0, 0
+	for _, k := range talks() {
+		switch k.name {
+		default:
+			continue
+		case "the first echo", "the third echo", "the listed echo", "the full block", "a changed word", "asked again":
+		}
+		for _, o := range s.tell(t, p, k) {
+			if !o.got.right(o.want) {
+				t.Errorf("%s (%s):\n got %s\nwant %s", o, o.got.reuse.text, o.got, o.want)
+			}
+			if o.got.reuse.hit {
+				hits++
+			}
+			tokens, read = tokens+o.got.reuse.tokens, read+o.fromSource[external]
+			if from := o.fromSource[external]; !near(from, o.got.reuse.tokens) || !o.got.reuse.hit && from != 0 {
+				t.Errorf("%s (%s): prefill read %d tokens from decode", o, o.got.reuse.text, from)
+			}
+		}
+	}
+	if hits < 10 {
+		t.Errorf("hits: got %d, want at least 10 of 18 later turns", hits)
+	}
+	return fmt.Sprintf("%d hits, %d tokens offered, %d read; prefill up in %s", hits, tokens, read, seconds(restart))
+}
+
+// wrongWithoutProof is how many wrong answers show that the suite would see some.
+const wrongWithoutProof = 5
+
+// unproven is the second half of line 3: a program that offers whole tickets without comparing anything. The engines are
+// not used after it.
+func (s *suite) unproven(t *testing.T) string {
+	t.Helper()
+	p := launch(t, buildProgram(t, "e2e,unproven"), s.prefill.url, s.decode.url, "--proof", "auto")
+	wrong, later := 0, 0
+	for _, k := range talks() {
+		if wrong > wrongWithoutProof || !k.faithful || k.prompt == idsPrompt {
+			continue
+		}
+		for _, o := range s.tell(t, p, k) {
+			if o.turn > 1 {
+				later++
+			}
+			if o.got.fault == "" && !o.got.right(o.want) {
+				wrong++
+			}
+		}
+	}
+	if wrong < wrongWithoutProof {
+		t.Errorf("wrong answers without the proof: got %d of %d later turns, want at least %d", wrong, later, wrongWithoutProof)
+	}
+	return fmt.Sprintf("%d wrong of %d later turns", wrong, later)
+}

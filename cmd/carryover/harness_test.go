@@ -1,0 +1,339 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// rig is the whole program in front of simulated instances, and a client.
+type rig struct {
+	prefill, decode []*vllmsim.Instance
+	base            string
+	client          *http.Client
+	store           *ledger
+	between         *interposed
+	turns           *turnLog
+	stop            func()
+}
+
+// rigConfig says what a rig is made of. The flags are those of the command line; the
+// instances are added to them.
+type rigConfig struct {
+	prefill, decode []vllmsim.Config
+	host            string // where instances listen, 127.0.0.1 by default
+	flags           []string
+	env             []string
+	replace         func(*server.Deps) // nil keeps what the program is wired with
+}
+
+// patient are flags for a machine that is busy with other tests: a store operation may
+// take longer than the 5 ms that are right in service.
+var patient = []string{"--store-timeout", "5s"}
+
+// startRig runs the program until the test ends, or until stop is called.
+func startRig(t *testing.T, c rigConfig) *rig {
+	t.Helper()
+	r := &rig{
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		turns:  &turnLog{lines: map[string]chan map[string]string{}},
+	}
+	flags := append(slices.Clone(patient), c.flags...)
+	start := func(flag string, configs []vllmsim.Config, into *[]*vllmsim.Instance) {
+		for _, cfg := range configs {
+			instance := startInstance(t, cfg, c.host)
+			*into = append(*into, instance)
+			flags = append(flags, flag, instance.URL())
+		}
+	}
+	start("--prefill", c.prefill, &r.prefill)
+	start("--decode", c.decode, &r.decode)
+	cfg, err := served(t, strings.Join(flags, " "), c.env...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.serve(t, cfg, c)
+	return r
+}
+
+func startInstance(t *testing.T, cfg vllmsim.Config, host string) *vllmsim.Instance {
+	t.Helper()
+	if host == "" {
+		host = "127.0.0.1"
+	}
+	cfg.Host = host
+	instance, err := vllmsim.StartAt(cfg, net.JoinHostPort(host, "0"), net.JoinHostPort(host, "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := instance.Close(); err != nil {
+			t.Errorf("close instance: %v", err)
+		}
+	})
+	return instance
+}
+
+func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
+	t.Helper()
+	p, deps, err := newParts(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.replace != nil {
+		c.replace(&deps)
+	}
+	// Nothing to probe: a machine at its limit answers probes too late, and the
+	// instances would count as down.
+	p.prober.Pool = upstream.NewPool(nil, nil)
+	r.store = &ledger{Store: deps.Store, unread: map[convcache.TicketID]struct{}{}}
+	r.between = &interposed{Engine: deps.Engine}
+	deps.Store, deps.Engine = r.store, r.between
+	p.server = server.New(newServerConfig(cfg, slog.New(r.turns)), deps)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.base = "http://" + listener.Addr().String()
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1) // one result, read once
+	go func() { ended <- p.run(ctx, listener) }()
+	go dropIdle(ctx, p.client)
+	r.stop = sync.OnceFunc(func() {
+		r.client.CloseIdleConnections()
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("run: %v", err)
+		}
+	})
+	t.Cleanup(r.stop)
+}
+
+// dropIdle keeps connections to instances from growing old. Instances close theirs after
+// five idle seconds, the program after four; a machine that falls behind by the second
+// between loses that race, and with it a ticket.
+func dropIdle(ctx context.Context, client *upstream.Client) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			client.Close()
+		}
+	}
+}
+
+// all are the instances of a role, or of both for "".
+func (r *rig) all(role string) []*vllmsim.Instance {
+	switch role {
+	case rolePrefill:
+		return r.prefill
+	case roleDecode:
+		return r.decode
+	}
+	return append(append([]*vllmsim.Instance{}, r.prefill...), r.decode...)
+}
+
+// sum adds up the statistics of a role, or of all instances for "".
+func (r *rig) sum(t *testing.T, role string) map[string]int {
+	t.Helper()
+	total := map[string]int{}
+	for _, instance := range r.all(role) {
+		encoded, err := json.Marshal(instance.Stats())
+		if err != nil {
+			t.Fatal(err)
+		}
+		one := map[string]int{}
+		if err := json.Unmarshal(encoded, &one); err != nil {
+			t.Fatal(err)
+		}
+		for name, n := range one {
+			total[name] += n
+		}
+	}
+	return total
+}
+
+// wrongReads are the statistics that a read of anything but the reader's own KV
+// moves.
+func wrongReads() []string {
+	return []string{"corrupt_reads", "poisoned", "double_reads", "expired_reads", "unknown_reads", "deaths"}
+}
+
+// pins are the pins that a test explains beside those of tickets that nobody used.
+type pins struct {
+	unused int // of decode, without a ticket or of one that was spent in vain
+	leased int // of prefill, whose hand-over nobody read
+}
+
+// verify ends the program and asserts what every test of it ends with: nothing was
+// read wrongly, and every pin is one that a ticket names or that the test explains.
+func (r *rig) verify(t *testing.T, want pins) {
+	t.Helper()
+	r.stop()
+	total := r.sum(t, "")
+	for _, name := range wrongReads() {
+		if total[name] != 0 {
+			t.Errorf("%s: got %d, want 0", name, total[name])
+		}
+	}
+	want.unused += r.store.unused()
+	got := pins{}
+	// Prefill tells decode about blocks that it does not need without waiting.
+	settled := eventually(func() bool {
+		total = r.sum(t, "")
+		got = pins{unused: total["pins"] - total["leased_pins"], leased: total["leased_pins"]}
+		return got == want && total["running"] == 0
+	})
+	if !settled {
+		t.Errorf("pins: got %+v, want %+v; %d requests still run", got, want, total["running"])
+	}
+	if total["parked"] != 0 {
+		t.Errorf("parked requests: got %d, want 0", total["parked"])
+	}
+	for _, message := range r.turns.panics() {
+		t.Errorf("log: %s", message)
+	}
+}
+
+// eventually polls until a condition holds, for at most three seconds.
+func eventually(holds func() bool) bool {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(3 * time.Second); time.Now().Before(deadline); <-tick.C {
+		if holds() {
+			return true
+		}
+	}
+	return holds()
+}
+
+// ledger knows of each ticket that was kept whether it was ever handed out. The
+// blocks of those that were not stay pinned.
+type ledger struct {
+	server.Store
+	mu     sync.Mutex // guards unread
+	unread map[convcache.TicketID]struct{}
+}
+
+// Take implements server.Store.
+func (l *ledger) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := l.Store.Take(ctx, key, id)
+	if outcome == convcache.Taken {
+		l.mu.Lock()
+		delete(l.unread, id)
+		l.mu.Unlock()
+	}
+	return ticket, outcome
+}
+
+// Put implements server.Store.
+func (l *ledger) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	displaced, outcome := l.Store.Put(ctx, key, ticket, ttl)
+	if outcome == convcache.Stored {
+		l.unread[ticket.ID] = struct{}{}
+	}
+	return displaced, outcome
+}
+
+func (l *ledger) unused() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.unread)
+}
+
+// interposed lets a test act between the legs of a turn: after prefill has answered,
+// before the server knows.
+type interposed struct {
+	server.Engine
+	once atomic.Pointer[func(ctx context.Context)]
+}
+
+// Prefill implements server.Engine.
+func (e *interposed) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	answer, err := e.Engine.Prefill(ctx, leg)
+	if act := e.once.Swap(nil); act != nil {
+		(*act)(ctx)
+	}
+	return answer, err
+}
+
+// turnLog keeps the line of each turn until somebody asks for it. Lines are written
+// just after the last byte of an answer.
+type turnLog struct {
+	mu      sync.Mutex // guards what follows
+	lines   map[string]chan map[string]string
+	defects []string
+}
+
+// Enabled implements slog.Handler.
+func (*turnLog) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
+
+// WithAttrs implements slog.Handler; the server's logger carries none.
+func (l *turnLog) WithAttrs([]slog.Attr) slog.Handler { return l }
+
+// WithGroup implements slog.Handler.
+func (l *turnLog) WithGroup(string) slog.Handler { return l }
+
+// Handle implements slog.Handler.
+func (l *turnLog) Handle(_ context.Context, record slog.Record) error {
+	values := map[string]string{}
+	record.Attrs(func(a slog.Attr) bool {
+		values[a.Key] = a.Value.String()
+		return true
+	})
+	if record.Message == "turn" {
+		l.line(values["turn"]) <- values
+	}
+	if panicked, ok := values["panic"]; ok {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.defects = append(l.defects, record.Message+": "+panicked+"\n"+values["stack"])
+	}
+	return nil
+}
+
+// line returns the channel of a turn, which holds its one line.
+func (l *turnLog) line(id string) chan map[string]string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.lines[id] == nil {
+		l.lines[id] = make(chan map[string]string, 1)
+	}
+	return l.lines[id]
+}
+
+func (l *turnLog) panics() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.defects
+}
+
+// await returns the line of a turn.
+func (l *turnLog) await(t *testing.T, id string) map[string]string {
+	t.Helper()
+	select {
+	case line := <-l.line(id):
+		return line
+	case <-time.After(10 * time.Second):
+		t.Fatalf("turn %s: no log line after 10 s", id)
+		return nil
+	}
+}

@@ -1,0 +1,124 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+
+	"carryover/upstream/vllmsim"
+)
+
+// crowd is many conversations through one program.
+type crowd struct {
+	*rig
+	turns     int
+	maxTokens int
+}
+
+func startCrowd(t *testing.T, sampling string, turns int) *crowd {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	cfg.Sampling = sampling
+	cfg.Blocks = 1 << 17 // no answer of the crowd waits for memory
+	pair := []vllmsim.Config{cfg, cfg}
+	c := &crowd{turns: turns, maxTokens: 20, rig: startRig(t, rigConfig{
+		prefill: pair, decode: pair,
+		flags: []string{
+			"--proof", "history", "--routing-prefill", "round_robin", "--routing-decode", "round_robin",
+			"--reuse-trial-timeout", "60s",
+		},
+	})}
+	return c
+}
+
+// warm lets every pair of instances have its trial. Both roles are picked in turn, so a
+// conversation offers the tickets of each decode instance to the other number of
+// prefill; several choices go to decode alone, which moves its turn on by one.
+func (c *crowd) warm(t *testing.T) {
+	t.Helper()
+	every := func(int, *answered) error { return nil }
+	if err := c.converse(t.Context(), "warm-1", every); err != nil {
+		t.Fatal(err)
+	}
+	body := []byte(`{"model":"sim","n":2,"max_tokens":1,"messages":[{"role":"user","content":"Two, please."}]}`)
+	if a, err := c.post(t.Context(), "/v1/chat/completions", http.Header{"X-Request-Id": {"shift"}}, body, nil); err != nil || a.status != http.StatusOK {
+		t.Fatalf("several choices: %+v, %v", a, err)
+	}
+	if err := c.converse(t.Context(), "warm-2", every); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// converse holds a conversation of streamed turns and shows each answer to look.
+func (c *crowd) converse(ctx context.Context, id string, look func(turn int, a *answered) error) error {
+	var messages []json.RawMessage
+	for turn := 1; turn <= c.turns; turn++ {
+		question := fmt.Sprintf("%s asks for the %d. time: %s?", id, turn, longText(turn))
+		messages = append(messages, encode(map[string]string{"role": "user", "content": question}))
+		body := encode(map[string]any{
+			"model": "sim", "messages": messages, "stream": true, "max_tokens": c.maxTokens, "conversation_id": id,
+		})
+		name := id + "-" + strconv.Itoa(turn)
+		a, err := c.post(ctx, "/v1/chat/completions", http.Header{"X-Request-Id": {name}}, body, func(int, []byte) {})
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if a.status != http.StatusOK || a.ends != endsDone {
+			return fmt.Errorf("%s: status %d, answer ends %s: %.300s", name, a.status, a.ends, a.raw)
+		}
+		if err := look(turn, a); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		messages = append(messages, a.assistant())
+	}
+	return nil
+}
+
+// run holds so many conversations at once.
+func (c *crowd) run(t *testing.T, conversations int, look func(turn int, a *answered) error) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	for i := range conversations {
+		group.Go(func() error { return c.converse(ctx, fmt.Sprintf("crowd-%d", i), look) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatalf("%v\nprefill: %v\ndecode: %v", err, c.sum(t, rolePrefill), c.sum(t, roleDecode))
+	}
+}
+
+func TestTwoHundredConversations(t *testing.T) {
+	c := startCrowd(t, vllmsim.SamplingCanonical, 10)
+	c.warm(t)
+	c.run(t, 200, func(turn int, a *answered) error {
+		want := "hit;"
+		if turn == 1 {
+			want = "miss;reason=first_turn"
+		}
+		if !strings.HasPrefix(a.reuse(), want) {
+			return fmt.Errorf("X-KV-Reuse %q, want %s", a.reuse(), want)
+		}
+		return nil
+	})
+	if got := c.sum(t, rolePrefill)["external_tokens"]; got == 0 {
+		t.Error("prefill read no token of decode's")
+	}
+	c.verify(t, pins{})
+}
+
+// TestOracleSeesNonCanonicalSampling shows that what the other tests assert can fail:
+// where sampled tokens are not those of their text, equal histories are not equal KV,
+// and the simulator notices.
+func TestOracleSeesNonCanonicalSampling(t *testing.T) {
+	c := startCrowd(t, vllmsim.SamplingNoncanonical, 4)
+	c.run(t, 4, func(int, *answered) error { return nil })
+	c.stop()
+	if got := c.sum(t, rolePrefill)["corrupt_reads"]; got == 0 {
+		t.Error("corrupt reads: got 0, want some")
+	}
+}

@@ -1,0 +1,365 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/upstream"
+)
+
+// patience bounds every wait of a test for something that must happen.
+const patience = 20 * time.Second
+
+// leg is one request as an engine saw it.
+type leg struct {
+	method, uri string
+	header      http.Header
+	body        string
+	length      int64
+	framing     []string // Transfer-Encoding
+}
+
+// id is the leg's X-Request-Id.
+func (l leg) id() string { return l.header.Get("X-Request-Id") }
+
+// params are the members of the leg's kv_transfer_params, nil if there are none.
+func (l leg) params() map[string]any {
+	var body struct {
+		Params map[string]any `json:"kv_transfer_params"`
+	}
+	_ = json.Unmarshal([]byte(l.body), &body) // a leg that is no JSON fails elsewhere
+	return body.Params
+}
+
+// ticket is the request id that names the blocks of a ticket, "" if the leg carries none.
+func (l leg) ticket() string {
+	p := l.params()
+	id, _ := p["remote_request_id"].(string)
+	if p["do_remote_decode"] != true {
+		return ""
+	}
+	return id
+}
+
+func (l leg) streams() bool { return strings.Contains(l.body, `"stream":true`) }
+
+// behaviour is how an engine answers one leg.
+type behaviour func(w http.ResponseWriter, r *http.Request, l leg)
+
+// engine is a scripted vLLM instance. Legs use up next, then meet otherwise.
+type engine struct {
+	t        *testing.T
+	name     string
+	role     upstream.Role
+	server   *httptest.Server
+	models   behaviour
+	tokenize func(prompt string) string // what /tokenize answers, "" for a chat; nil for 404
+	mu       sync.Mutex                 // guards what follows
+	legs     []leg
+	ended    int // legs whose handler has returned
+	script   []behaviour
+	fallback behaviour
+	changed  chan struct{} // closed and replaced when legs or ended changes
+}
+
+func newEngine(t *testing.T, role upstream.Role, name string) *engine {
+	t.Helper()
+	e := &engine{t: t, name: name, role: role, changed: make(chan struct{}), fallback: prefills}
+	e.models = body("application/json", `{"object":"list","data":[{"id":"m","max_model_len":4096}]}`)
+	if role == upstream.RoleDecode {
+		e.fallback = decodes
+	}
+	e.server = httptest.NewUnstartedServer(http.HandlerFunc(e.serve))
+	e.server.Config.ErrorLog = log.New(io.Discard, "", 0) // broken connections are the point of many tests
+	e.server.Start()
+	t.Cleanup(e.server.Close)
+	return e
+}
+
+func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	switch r.URL.Path {
+	case "/v1/models":
+		e.models(w, r, leg{})
+		return
+	case "/tokenize":
+		e.answerTokenize(w, r, string(body))
+		return
+	case "/v1/chat/completions", "/v1/completions":
+	default:
+		e.t.Errorf("%s saw a request for %s", e.name, r.URL.Path)
+	}
+	l := leg{method: r.Method, uri: r.RequestURI, header: r.Header.Clone(), body: string(body), length: r.ContentLength, framing: r.TransferEncoding}
+	e.mu.Lock()
+	e.legs = append(e.legs, l)
+	act := e.fallback
+	if len(e.script) > 0 {
+		act, e.script = e.script[0], e.script[1:]
+	}
+	e.signal()
+	e.mu.Unlock()
+	defer func() {
+		e.mu.Lock()
+		e.ended++
+		e.signal()
+		e.mu.Unlock()
+	}()
+	act(w, r, l)
+}
+
+func (e *engine) answerTokenize(w http.ResponseWriter, r *http.Request, body string) {
+	var asked struct {
+		Prompt string `json:"prompt"`
+	}
+	if err := json.Unmarshal([]byte(body), &asked); err != nil || e.tokenize == nil {
+		http.NotFound(w, r) // an engine that can't be asked
+		return
+	}
+	answerJSON(w, e.tokenize(asked.Prompt))
+}
+
+// signal needs e.mu.
+func (e *engine) signal() {
+	close(e.changed)
+	e.changed = make(chan struct{})
+}
+
+// next scripts the next legs.
+func (e *engine) next(acts ...behaviour) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.script = append(e.script, acts...)
+}
+
+// drop forgets what is scripted and was not used.
+func (e *engine) drop() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.script = nil
+}
+
+// always replaces what the engine does with legs that are not scripted.
+func (e *engine) always(act behaviour) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fallback = act
+}
+
+// seen returns the legs so far.
+func (e *engine) seen() []leg {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.legs)
+}
+
+// await returns the legs when there are n of them.
+func (e *engine) await(n int) []leg {
+	e.t.Helper()
+	e.until(fmt.Sprintf("%d legs", n), func() bool { return len(e.legs) >= n })
+	return e.seen()
+}
+
+// awaitEnd waits until n legs have ended.
+func (e *engine) awaitEnd(n int) {
+	e.t.Helper()
+	e.until(fmt.Sprintf("%d ended legs", n), func() bool { return e.ended >= n })
+}
+
+func (e *engine) until(what string, true func() bool) {
+	e.t.Helper()
+	limit := time.NewTimer(patience)
+	defer limit.Stop()
+	for {
+		e.mu.Lock()
+		ok, changed := true(), e.changed
+		e.mu.Unlock()
+		if ok {
+			return
+		}
+		select {
+		case <-changed:
+		case <-limit.C:
+			e.t.Fatalf("%s: waited %s for %s, saw %d legs", e.name, patience, what, len(e.seen()))
+		}
+	}
+}
+
+// The engine's own names and addresses, which no client may ever see.
+const (
+	engineHost = "10.66.77.88"
+	engineID   = "engine-5f3c"
+)
+
+// handover is what prefill answers for a leg.
+func handover(l leg) string {
+	return `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3]],"remote_engine_id":"` + engineID +
+		`","remote_request_id":"chatcmpl-` + l.id() + `","remote_host":"` + engineHost + `","remote_port":5600,"tp_size":1,"remote_num_tokens":180}`
+}
+
+// ticket is what decode answers at the end of a leg.
+func ticket(l leg) string {
+	return `{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[7,8,9]],"remote_engine_id":"` + engineID +
+		`","remote_request_id":"chatcmpl-` + l.id() + `","remote_host":"` + engineHost +
+		`","remote_port":5601,"tp_size":1,"remote_num_tokens":200,"remote_blocks_expiry_time":12345.5}`
+}
+
+// prefills is a well-behaved prefill instance.
+func prefills(w http.ResponseWriter, _ *http.Request, l leg) {
+	answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[{"index":0,"message":{"role":"assistant","content":"H"},"finish_reason":"length"}],"kv_transfer_params":`+handover(l)+`}`)
+}
+
+// decodes is a well-behaved decode instance that always says "Hello world".
+func decodes(w http.ResponseWriter, _ *http.Request, l leg) {
+	text := strings.HasPrefix(l.uri, "/v1/completions")
+	switch {
+	case l.streams() && text:
+		say(w, textEvents(l)...)
+	case l.streams():
+		say(w, chatEvents(l)...)
+	case text:
+		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"Hello world","finish_reason":"stop","stop_reason":null}],"kv_transfer_params":`+ticket(l)+`}`)
+	default:
+		answerJSON(w, wholeAnswer(l)+`,"kv_transfer_params":`+ticket(l)+`}`)
+	}
+}
+
+// wholeAnswer is what a client gets of decodes without stream, but for the closing brace.
+func wholeAnswer(l leg) string {
+	return `{"id":"chatcmpl-` + l.id() + `","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello world","tool_calls":[]},"finish_reason":"stop","stop_reason":null}],"usage":{"prompt_tokens":9}`
+}
+
+// chatEvents is a stream whose finish chunk has the ticket.
+func chatEvents(l leg) []string {
+	return []string{
+		chunk(l, `{"role":"assistant","content":""}`, "null"),
+		chunk(l, `{"content":"Hello"}`, "null"),
+		chunk(l, `{"content":" world"}`, "null"),
+		strings.TrimSuffix(chunk(l, `{}`, `"stop"`), "}") + `,"kv_transfer_params":` + ticket(l) + `}`,
+		"[DONE]",
+	}
+}
+
+// chatBytes is what a client gets of chatEvents.
+func chatBytes(l leg) string {
+	events := chatEvents(l)
+	events[3] = chunk(l, `{}`, `"stop"`)
+	return frames(events...)
+}
+
+func textEvents(l leg) []string {
+	return []string{
+		`{"id":"cmpl-` + l.id() + `","choices":[{"index":0,"text":"Hello","finish_reason":null}]}`,
+		`{"id":"cmpl-` + l.id() + `","choices":[{"index":0,"text":" world","finish_reason":"stop","stop_reason":null}],"kv_transfer_params":` + ticket(l) + `}`,
+		"[DONE]",
+	}
+}
+
+func chunk(l leg, delta, finish string) string {
+	return `{"id":"chatcmpl-` + l.id() + `","object":"chat.completion.chunk","choices":[{"index":0,"delta":` + delta + `,"finish_reason":` + finish + `}]}`
+}
+
+// frames renders events as vLLM writes them.
+func frames(events ...string) string {
+	var b strings.Builder
+	for _, e := range events {
+		b.WriteString("data: " + e + "\n\n")
+	}
+	return b.String()
+}
+
+// say streams events, flushing each.
+func say(w http.ResponseWriter, events ...string) {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	for _, e := range events {
+		_, _ = io.WriteString(w, frames(e)) // who is gone is found out by the test
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+// sayHeaders sends the headers of a stream.
+func sayHeaders(w http.ResponseWriter) { say(w); _ = http.NewResponseController(w).Flush() }
+
+func answerJSON(w http.ResponseWriter, body string) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, body)
+}
+
+// status answers with a status and a body in vLLM's shape.
+func status(code int, message string, header ...string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		for i := 0; i+1 < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		quoted, _ := json.Marshal(message) // a string always can be
+		_, _ = fmt.Fprintf(w, `{"error":{"message":%s,"type":"EngineType","param":null,"code":%d}}`, quoted, code)
+	}
+}
+
+// body answers 200 with a body of any kind.
+func body(media, content string, header ...string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		for i := 0; i+1 < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.Header().Set("Content-Type", media)
+		_, _ = io.WriteString(w, content)
+	}
+}
+
+// raw takes over the connection and writes bytes as they are, then closes it.
+func raw(bytes string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, bytes)
+		_ = conn.Close()
+	}
+}
+
+// hangUp closes the connection without an answer.
+func hangUp(w http.ResponseWriter, r *http.Request, l leg) { raw("")(w, r, l) }
+
+// silent never answers.
+func silent(_ http.ResponseWriter, r *http.Request, _ leg) { <-r.Context().Done() }
+
+// breaks streams events, then bytes of an unfinished one, and breaks the connection.
+func breaks(events func(leg) []string, rest string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, l leg) {
+		sayHeaders(w)
+		say(w, events(l)...)
+		_, _ = io.WriteString(w, rest)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// waits runs act when the gate is open.
+func waits(gate <-chan struct{}, act behaviour) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		select {
+		case <-gate:
+			act(w, r, l)
+		case <-r.Context().Done():
+		}
+	}
+}
+
+// deadURL is an address where connections are refused: nobody listens below 1024 in a test.
+func deadURL(i int) string { return "http://" + net.JoinHostPort(fmt.Sprintf("127.0.0.%d", i+2), "1") }

@@ -1,0 +1,199 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"carryover/server"
+)
+
+func TestA03_TenantsDoNotMeet(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := newRig(t, setup{})
+		alice, mallory := []string{"Authorization", "Bearer alice"}, []string{"Authorization", "Bearer mallory"}
+		r.wantOK(r.turn("c", 1, stream, alice...), "miss;reason=first_turn")
+		// The same id and the very same history, with another credential and with none.
+		r.wantOK(r.turn("c", 2, stream, mallory...), "miss;reason=nothing_stored")
+		r.wantOK(r.turn("c", 2, stream), "miss;reason=nothing_stored")
+		// Mallory's garbage under the id of Alice.
+		r.wantOK(r.send(ask("c", stream, "garbage"), mallory...), "miss;reason=first_turn")
+		r.wantOK(r.turn("c", 2, stream, alice...), "hit;")
+		prefill, decode := r.prefill[0].seen(), r.decode[0].seen()
+		if got, want := prefill[len(prefill)-1].ticket(), "chatcmpl-"+decode[0].id(); got != want {
+			t.Errorf("Alice got ticket %s, want her own, %s", got, want)
+		}
+	})
+}
+
+func TestA03_TenantHeader(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }})
+	r.wantOK(r.turn("c", 1, true, "X-Tenant", "a", "Authorization", "1"), "miss;")
+	r.wantOK(r.turn("c", 2, true, "X-Tenant", "b", "Authorization", "1"), "miss;reason=nothing_stored")
+	r.wantOK(r.turn("c", 2, true, "X-Tenant", "a", "Authorization", "2"), "hit;")
+}
+
+func TestA05_TenantSaltOnBothLegs(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantSalt = true }})
+	salts := map[string]int{}
+	for _, tenant := range []string{"a", "b"} {
+		for _, salt := range []string{"", "client"} {
+			request := `{"model":"m","messages":[{"role":"user","content":"q"}]}`
+			if salt != "" {
+				request = with(`"cache_salt":"client"`)
+			}
+			r.wantOK(r.send(request, "Authorization", "Bearer "+tenant), "miss;")
+			prefill, decode := r.prefill[0].seen(), r.decode[0].seen()
+			p, d := saltOf(t, prefill[len(prefill)-1]), saltOf(t, decode[len(decode)-1])
+			if p != d || p == "" || p == "client" {
+				t.Errorf("got salts %q and %q, want one of our own on both legs", p, d)
+			}
+			salts[p]++
+		}
+	}
+	if len(salts) != 4 {
+		t.Errorf("got %d salts, want one per tenant and client salt", len(salts))
+	}
+	off := newRig(t, setup{})
+	off.wantOK(off.send(with(`"cache_salt":"client"`)), "miss;")
+	if got := saltOf(t, off.prefill[0].seen()[0]); got != "client" {
+		t.Errorf("got salt %q, want the client's", got)
+	}
+}
+
+func saltOf(t *testing.T, l leg) string {
+	t.Helper()
+	var body struct {
+		Salt string `json:"cache_salt"`
+	}
+	if err := json.Unmarshal([]byte(l.body), &body); err != nil {
+		t.Fatal(err)
+	}
+	return body.Salt
+}
+
+func TestA16_ConversationIDs(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, bad := range []string{`5`, `{"id":"x"}`, `["x"]`, `true`, `"` + strings.Repeat("x", 513) + `"`, `"\ud800"`} {
+		e := r.wantError(r.send(with(`"conversation_id":`+bad)), 400, "invalid_conversation_id")
+		if e.Param == nil || *e.Param != "conversation_id" {
+			t.Errorf("got param %v", e.Param)
+		}
+	}
+	r.wantUntouched()
+	r.wantOK(r.send(with(`"conversation_id":"`+strings.Repeat("x", 512)+`"`)), "miss;reason=first_turn")
+	r.wantOK(r.send(with(`"conversation_id":""`)), "miss;reason=no_conversation")
+	for _, off := range []reply{r.send(with(`"conversation_id":null,"session_id":"s"`)), r.send(with(`"conversation_id":"c"`), "X-Kv-Reuse", " OFF ")} {
+		r.wantOK(off, "off")
+	}
+	if n := r.store.Len(); n != 1 {
+		t.Errorf("got %d conversations, want 1: nothing is stored where reuse is off", n)
+	}
+}
+
+// source is a place for the id %s of a conversation: a member of the body or a header.
+type source struct{ member, header string }
+
+func (s source) request(id string) (body string, header []string) {
+	if s.header != "" {
+		return with(`"x":1`), []string{s.header, id}
+	}
+	return with(fmt.Sprintf(s.member, id)), nil
+}
+
+func sources() []source {
+	return []source{
+		{member: `"conversation_id":"%s"`}, {member: `"conversation":"%s"`}, {member: `"conversation":{"id":"%s"}`},
+		{header: "X-Conversation-Id"}, {member: `"session_id":"%s"`}, {header: "X-Session-Id"},
+		{header: "X-Openwebui-Chat-Id"}, {header: "X-Dynamo-Session-Id"}, {header: "X-Claude-Code-Session-Id"}, {header: "X-Session-Affinity"},
+		{header: "Session-Id"}, {header: "X-Opencode-Session"}, {header: "X-Litellm-Session-Id"},
+		{header: "Chatui-Conversation-Id"}, {header: "X-Grok-Conv-Id"}, {header: "X-Amp-Thread-Id"},
+		{member: `"metadata":{"conversation_id":"%s"}`}, {member: `"metadata":{"session_id":"%s"}`}, {member: `"metadata":{"chat_id":"%s"}`},
+		{member: `"metadata":{"thread_id":"%s"}`}, {member: `"prompt_cache_key":"%s"`},
+	}
+}
+
+// shown is the conversation of the last turn as the log shows it.
+func (r *rig) shown() string {
+	var last struct{ Conversation string }
+	for line := range strings.Lines(r.log.text()) {
+		if strings.Contains(line, `"msg":"turn"`) {
+			_ = json.Unmarshal([]byte(line), &last) // our own log
+		}
+	}
+	return last.Conversation
+}
+
+func TestConversation_SourcesInOrder(t *testing.T) {
+	r := newRig(t, setup{})
+	of := map[string]string{} // what the log shows for an id
+	for _, id := range []string{"first", "second"} {
+		r.wantOK(r.send(with(`"conversation_id":"`+id+`"`)), "miss;reason=first_turn")
+		of[id] = r.shown()
+	}
+	all := sources()
+	for i, s := range all {
+		body, header := s.request("first")
+		r.wantOK(r.send(body, header...), "miss;")
+		if got := r.shown(); got != of["first"] {
+			t.Errorf("%+v: got conversation %q, want %q", s, got, of["first"])
+		}
+		// Any later source of another name loses; members and headers can't clash by construction of the body.
+		for _, later := range all[i+1:] {
+			if s.member != "" && later.member != "" {
+				if name, _, _ := strings.Cut(s.member, ":"); strings.HasPrefix(later.member, name+":") {
+					continue
+				}
+				both := with(fmt.Sprintf(s.member, "first") + "," + fmt.Sprintf(later.member, "second"))
+				r.wantOK(r.send(both), "miss;")
+			} else {
+				b1, h1 := s.request("first")
+				b2, h2 := later.request("second")
+				if s.header != "" && later.header == "" {
+					b1 = b2
+				}
+				r.wantOK(r.send(b1, append(h1, h2...)...), "miss;")
+			}
+			if got := r.shown(); got != of["first"] {
+				t.Errorf("%+v before %+v: got conversation %q, want that of the former", s, later, got)
+			}
+		}
+	}
+}
+
+func TestConversation_BadSourcesAreSkipped(t *testing.T) {
+	long := strings.Repeat("x", 513)
+	for _, members := range []string{
+		`"conversation":5`, `"conversation":{"id":5}`, `"conversation":{"i":"x"}`, `"conversation":["x"]`, `"conversation":"` + long + `"`,
+		`"session_id":{}`, `"session_id":""`, `"metadata":"x"`, `"metadata":{"session_id":7}`, `"metadata":{"a":{"session_id":"x"}}`,
+		`"metadata":{"chat_id":"` + long + `"}`, `"prompt_cache_key":[1]`, `"user":"u"`, `"request_id":"u"`, `"conversation":null`,
+	} {
+		r := newRig(t, setup{})
+		r.wantOK(r.send(with(members)), "miss;reason=no_conversation")
+		r.wantOK(r.send(with(members+`,"prompt_cache_key2":1`), "X-Amp-Thread-Id", "good"), "miss;reason=first_turn")
+	}
+	r := newRig(t, setup{})
+	for _, header := range []string{"X-Conversation-Id", "Session-Id"} {
+		r.wantOK(r.send(with(`"a":1`), header, long), "miss;reason=no_conversation")
+		r.wantOK(r.send(with(`"a":1`), header, "\xff"), "miss;reason=no_conversation")
+	}
+}
+
+func TestConversation_WhatKeepsEqualIDsApart(t *testing.T) {
+	r := newRig(t, setup{})
+	seen := map[string]string{}
+	for what, p := range map[string]func() reply{
+		"plain":     func() reply { return r.send(with(`"conversation_id":"c"`)) },
+		"model":     func() reply { return r.send(`{"model":"n","messages":[],"conversation_id":"c"}`) },
+		"salt":      func() reply { return r.send(with(`"conversation_id":"c","cache_salt":"s"`)) },
+		"sub-agent": func() reply { return r.send(with(`"conversation_id":"c"`), "X-Claude-Code-Agent-Id", "a") },
+		"tenant":    func() reply { return r.send(with(`"conversation_id":"c"`), "Authorization", "k") },
+	} {
+		r.wantOK(p(), "miss;")
+		if other, clash := seen[r.shown()]; clash {
+			t.Errorf("%s and %s share a conversation", what, other)
+		}
+		seen[r.shown()] = what
+	}
+}

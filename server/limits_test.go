@@ -1,0 +1,314 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/server"
+)
+
+func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
+
+// wantUntouched checks that no engine heard of a request.
+func (r *rig) wantUntouched() {
+	r.t.Helper()
+	if n := len(r.prefill[0].seen()) + len(r.decode[0].seen()); n != 0 {
+		r.t.Errorf("engines saw %d legs, want none", n)
+	}
+}
+
+// with puts members into a chat request.
+func with(members string) string {
+	return `{"model":"m","messages":[{"role":"user","content":"q"}],` + members + `}`
+}
+
+func TestA01_ClientSentTransferParams(t *testing.T) {
+	const evil = `{"remote_host":"evil","do_remote_prefill":true}`
+	for _, members := range []string{
+		`"kv_transfer_params":` + evil, `"kv_tran\u0073fer_params":` + evil, `"\u006bv_transfer_params":` + evil,
+		`"kv_transfer_params" : ` + evil, `"kv_transfer_params":[1]`, `"kv_transfer_params":"x"`, `"kv_transfer_params":false`,
+		`"kv_transfer_params":{"a":null}`, `"ec_transfer_params":` + evil,
+		`"vllm_xargs":{"kv_transfer_params":` + evil + `}`, `"vllm_xargs":{"a":{"b":[{"kv_transfer_params":1}]}}`,
+		`"vllm_xargs":{"\u0065c_transfer_params":1}`,
+	} {
+		r := newRig(t, setup{})
+		p := r.send(with(members))
+		e := r.wantError(p, 400, "unsupported_parameter")
+		if e.Param == nil || *e.Param == "" || e.Type != "invalid_request_error" {
+			t.Errorf("%s: got %+v, want the member's name", members, e)
+		}
+		r.wantUntouched()
+
+		s := newRig(t, setup{cfg: func(c *server.Config) { c.StripClientParams = true }})
+		s.wantOK(s.send(with(members)), "miss;")
+		for _, l := range append(s.prefill[0].seen(), s.decode[0].seen()...) {
+			if strings.Contains(l.body, "evil") || strings.Contains(l.body, "xargs") || strings.Contains(l.body, "ec_") {
+				t.Errorf("an engine got %s", l.body)
+			}
+		}
+	}
+	for _, members := range []string{`"kv_transfer_params":null`, `"kv_transfer_params":{}`, `"kv_transfer_params":{ }`, `"vllm_xargs":{"a":1}`} {
+		r := newRig(t, setup{})
+		r.wantOK(r.send(with(members)), "miss;")
+	}
+}
+
+func TestA02_BodyCannotSteer(t *testing.T) {
+	r := newRig(t, setup{})
+	r.wantOK(r.send(with(`"request_id":"mine","conversation_id":"c"`)), "miss;")
+	for _, l := range append(r.prefill[0].seen(), r.decode[0].seen()...) {
+		if strings.Contains(l.body, "request_id\":\"mine") || strings.Contains(l.body, "conversation_id") {
+			t.Errorf("an engine got %s", l.body)
+		}
+	}
+}
+
+func TestA12_Sizes(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxBodyBytes = 1000 }})
+	fits := with(`"x":"` + strings.Repeat("y", 1000-len(with(`"x":""`))) + `"`)
+	r.wantOK(r.send(fits), "miss;")
+	r.wantOK(r.do(context.Background(), http.MethodPost, chatPath, io.MultiReader(strings.NewReader(fits))), "miss;")
+	over := fits + " "
+	r.wantError(r.send(over), 413, "request_too_large")
+	r.wantError(r.do(context.Background(), http.MethodPost, chatPath, io.MultiReader(strings.NewReader(over))), 413, "request_too_large")
+	if n := len(r.prefill[0].seen()); n != 2 {
+		t.Errorf("got %d prefill legs, want 2", n)
+	}
+	// Refused by its length alone, before a byte of it is read.
+	conn := r.dial()
+	_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 1000000\r\n\r\n")
+	answer := make([]byte, 12)
+	if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "HTTP/1.1 413" {
+		t.Errorf("got %q, %v", answer, err)
+	}
+}
+
+func TestA12_BytesInFlight(t *testing.T) {
+	for name, framing := range map[string]string{"length": "Content-Length: 990\r\n\r\n", "chunked": "Transfer-Encoding: chunked\r\n\r\n5\r\n"} {
+		t.Run(name, func(t *testing.T) {
+			arrived := make(chan context.Context, 100000)
+			r := newRig(t, setup{front: contexts(arrived), cfg: func(c *server.Config) { c.MaxBodyBytes, c.MaxInflightBytes = 1000, 1000 }})
+			conn := r.dial()
+			_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Request-Id: slow\r\n"+framing+"{    ")
+			<-arrived
+			p := reply{}
+			r.until(func() bool { p = r.turn("", 1, false); return p.status != 200 })
+			r.wantError(p, 503, "overloaded")
+			wantRetryAfter(t, p, "1")
+			_ = conn.Close()
+			r.until(func() bool { return r.turn("", 1, false).status == 200 }) // its share came back
+		})
+	}
+}
+
+func TestA12_TurnsInFlight(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxStreams = 1 }})
+	gate := make(chan struct{})
+	r.decode[0].next(waits(gate, decodes))
+	first := make(chan reply, 1)
+	go func() { first <- r.turn("", 1, true) }()
+	r.decode[0].await(1)
+	p := r.turn("", 1, true)
+	r.wantError(p, 503, "overloaded")
+	wantRetryAfter(t, p, "1")
+	close(gate)
+	r.wantOK(<-first, "miss;")
+	r.until(func() bool { return r.turn("", 1, true).status == 200 })
+}
+
+func TestA13_BadJSON(t *testing.T) {
+	for name, row := range map[string]struct{ body, code string }{
+		"empty":         {"", "invalid_json"},
+		"array":         {"[]", "invalid_json"},
+		"text":          {`"x"`, "invalid_json"},
+		"cut":           {`{"model":"m"`, "invalid_json"},
+		"trailing":      {with(`"a":1`) + "{}", "invalid_json"},
+		"BOM":           {"\xef\xbb\xbf" + with(`"a":1`), "invalid_json"},
+		"NaN":           {with(`"a":NaN`), "invalid_json"},
+		"comma":         {with(`"a":1,`), "invalid_json"},
+		"UTF-8":         {with("\"a\":\"\xff\""), "invalid_utf8"},
+		"control":       {with("\"a\":\"\x01\""), "invalid_json"},
+		"duplicate":     {with(`"model":"n"`), "duplicate_key"},
+		"escaped twice": {with(`"mode\u006c":"n"`), "duplicate_key"},
+		"depth":         {with(`"a":` + strings.Repeat("[", 100) + strings.Repeat("]", 100)), "too_complex"},
+		"breadth": {with(func() string {
+			var b strings.Builder
+			for i := range 300 {
+				fmt.Fprintf(&b, `"k%d":1,`, i)
+			}
+			return b.String() + `"z":1`
+		}()), "too_complex"},
+		"long key": {with(`"` + strings.Repeat("k", 300) + `":1`), "too_complex"},
+		"stream":   {with(`"stream":"yes"`), "invalid_type"},
+		"n":        {with(`"n":"2"`), "invalid_type"},
+		"n null":   {with(`"n":null,"n":1`), "duplicate_key"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.wantError(r.send(row.body), 400, row.code)
+			r.wantUntouched()
+		})
+	}
+}
+
+func TestA13_UntouchedMembersKeepTheirBytes(t *testing.T) {
+	r := newRig(t, setup{})
+	const odd = `"big":9007199254740993, "f" : 1.10e+05,"html":"<&>\u003c\/","nul":null,"temperature":0.70`
+	r.wantOK(r.send(with(odd)), "miss;")
+	for _, l := range append(r.prefill[0].seen(), r.decode[0].seen()...) {
+		if !strings.Contains(l.body, odd) {
+			t.Errorf("an engine got %s, want %s as it was", l.body, odd)
+		}
+	}
+}
+
+func TestA14_A22_MediaTypesAndCodings(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, media := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json, text/plain", "text/json"} {
+		p := r.do(context.Background(), http.MethodPost, chatPath, nil, "Content-Type", media)
+		r.wantError(p, 415, "unsupported_media_type")
+	}
+	for _, coding := range []string{"gzip", "br", "zstd", "deflate", "identity, gzip", "x"} {
+		r.wantError(r.send(ask("", true, "q"), "Content-Encoding", coding), 415, "unsupported_encoding")
+	}
+	r.wantUntouched()
+	r.wantOK(r.send(ask("", true, "q"), "Content-Encoding", "Identity"), "miss;")
+	if p := r.do(context.Background(), http.MethodOptions, chatPath, nil, "Origin", "http://x", "Access-Control-Request-Method", "POST"); p.status != 405 {
+		t.Errorf("got %d for a preflight, want 405", p.status)
+	}
+	p := r.send(ask("", true, "q"), "Origin", "http://x")
+	for name := range p.header {
+		if strings.HasPrefix(name, "Access-Control") {
+			t.Errorf("got header %s", name)
+		}
+	}
+}
+
+func TestA15_SlowBody(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientBodyTimeout = 100 * time.Millisecond }})
+	conn := r.dial()
+	_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
+	answer, err := io.ReadAll(conn)
+	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 408 ") || !strings.Contains(string(answer), `"code":"request_timeout"`) {
+		t.Errorf("got %q, %v; want 408 and the end of the connection", answer, err)
+	}
+	r.wantUntouched()
+}
+
+// What an answer has left is flushed after its handler has returned, which must be bounded like every write.
+func TestA15_PipelinerThatReadsNothing(t *testing.T) {
+	for _, request := range []string{wire("GET /v1/models", ""), wire("POST "+chatPath, ask("", false, "q"), fmt.Sprintf("Content-Length: %d", len(ask("", false, "q"))))} {
+		r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientWriteTimeout = 100 * time.Millisecond }})
+		r.decode[0].models = body("application/json", `"`+strings.Repeat("x", 3000)+`"`)
+		r.decode[0].always(body("application/json", `{"x":"`+strings.Repeat("x", 3000)+`"}`))
+		conn := r.dial()
+		_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+		_ = conn.SetDeadline(time.Now().Add(patience))
+		for {
+			if _, err := io.WriteString(conn, request); isTimeout(err) {
+				t.Error("a client that does not read keeps its connection")
+				break
+			} else if err != nil {
+				break
+			}
+		}
+	}
+}
+
+// A body that is refused unread must not hold its connection either.
+func TestA15_RefusedBodyNeverComes(t *testing.T) {
+	for _, line := range []string{"POST /nope", "PUT " + chatPath, "GET /healthz", "POST " + chatPath} {
+		r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientBodyTimeout = 100 * time.Millisecond }})
+		conn := r.dial()
+		_, _ = io.WriteString(conn, line+" HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+		if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 ") {
+			t.Errorf("%s: got %q, %v; want an answer and the end of the connection", line, answer, err)
+		}
+		r.wantUntouched()
+	}
+}
+
+func TestA15_SlowReader(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientWriteTimeout = 150 * time.Millisecond }})
+	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
+		big := chunk(l, `{"content":"`+strings.Repeat("x", 256<<10)+`"}`, "null")
+		for q.Context().Err() == nil {
+			say(w, big)
+		}
+	})
+	conn := r.dial()
+	_ = conn.(*net.TCPConn).SetReadBuffer(4096)
+	body := ask("", true, "q")
+	_, _ = fmt.Fprintf(conn, "POST %s HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", chatPath, len(body), body)
+	r.decode[0].await(1)
+	r.decode[0].awaitEnd(1) // cancelled, because the client does not read
+	// net/http flushes what it has left before it closes; that must be bounded like every other write.
+	closed := make(chan struct{})
+	go func() {
+		r.front.Close() // waits for open connections
+		close(closed)
+	}()
+	select {
+	case <-closed:
+	case <-time.After(patience / 4):
+		t.Error("a client that does not read keeps its connection")
+	}
+	_ = conn.Close()
+	<-closed
+}
+
+func TestA29_AmplifyingRequestsGoToDecodeAlone(t *testing.T) {
+	for _, members := range []string{`"n":2`, `"best_of":2`, `"use_beam_search":true`} {
+		r := newRig(t, setup{})
+		r.wantOK(r.send(with(members+`,"conversation_id":"c"`)), "miss;reason=ineligible_")
+		if p, d := len(r.prefill[0].seen()), r.decode[0].seen(); p != 0 || len(d) != 1 || d[0].params() != nil || r.store.Len() != 0 {
+			t.Errorf("%s: got %d prefill legs, decode %v, %d tickets", members, p, d, r.store.Len())
+		}
+	}
+	r := newRig(t, setup{})
+	r.wantOK(r.sendTo(textPath, `{"model":"m","prompt":["a","b"]}`), "miss;")
+	if n := len(r.prefill[0].seen()); n != 0 {
+		t.Errorf("got %d prefill legs of a batch", n)
+	}
+}
+
+func TestTurn_IneligibleRequests(t *testing.T) {
+	for members, want := range map[string]string{
+		`"prompt_logprobs":1`:        "ineligible_prompt_logprobs",
+		`"echo":true`:                "ineligible_echo",
+		`"truncate_prompt_tokens":5`: "ineligible_truncate_prompt_tokens",
+		`"include_reasoning":false`:  "ineligible_hidden_reasoning",
+		`"messages2":1`:              "first_turn",
+	} {
+		r := newRig(t, setup{})
+		r.wantOK(r.send(with(members+`,"conversation_id":"c"`)), "miss;reason="+want)
+	}
+	r := newRig(t, setup{})
+	r.wantOK(r.send(`{"model":"m","conversation_id":"c","messages":"x"}`), "miss;reason=ineligible_messages")
+	r.wantOK(r.sendTo(textPath, `{"model":"m","conversation_id":"c","prompt":[1,2]}`), "miss;reason=ineligible_prompt_ids")
+}
+
+func TestA30_ParamsAreShownOnlyIfAsked(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := newRig(t, setup{})
+		p := r.turn("c", 1, stream)
+		r.wantOK(p, "miss;")
+		r.wantSealed(p)
+		if !stream && p.body != wholeAnswer(r.decode[0].seen()[0])+"}" {
+			t.Errorf("got %q", p.body)
+		}
+		shown := newRig(t, setup{cfg: func(c *server.Config) { c.ExposeParams = true }})
+		if p := shown.turn("c", 1, stream); !strings.Contains(p.body, engineID) {
+			t.Errorf("got %q, want kv_transfer_params in it", p.body)
+		}
+		shown.wantOK(shown.turn("c", 2, stream), "hit;")
+	})
+}

@@ -1,0 +1,104 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"carryover/convcache"
+	"carryover/server"
+)
+
+// seams is all of them on one server.
+type seams struct {
+	store     storeSeam
+	engine    engineSeam
+	connector connectorSeam
+}
+
+func (s *seams) in(d *server.Deps) {
+	s.store.Store, d.Store = d.Store, &s.store
+	s.engine.Engine, d.Engine = d.Engine, &s.engine
+	s.connector.Connector, d.Connector = d.Connector, &s.connector
+}
+
+func TestB55_PanicBeforeCommit(t *testing.T) {
+	boom := func(context.Context) { panic("boom at " + engineHost) }
+	for _, row := range []struct {
+		name string
+		set  func(*seams)
+		next string // what the same turn comes to afterwards
+	}{
+		{"peek", func(s *seams) { s.store.peek = boom }, "hit;"},
+		{"take", func(s *seams) {
+			s.store.take = func(ctx context.Context) (convcache.Outcome, bool) { boom(ctx); return 0, false }
+		}, "hit;"},
+		{"prefill params", func(s *seams) { s.connector.prefillParams = func([]byte) error { boom(nil); return nil } }, "hit;"},
+		{"prefill", func(s *seams) { s.engine.beforePrefill = boom }, "miss;reason=nothing_stored"},
+		{"decode params", func(s *seams) { s.connector.decodeParams = func() { boom(nil) } }, "miss;reason=nothing_stored"},
+		{"decode", func(s *seams) { s.engine.beforeDecode = boom }, "miss;reason=nothing_stored"},
+		{"keep", func(s *seams) { s.connector.keep = func() error { boom(nil); return nil } }, "miss;reason=nothing_stored"},
+		{"put", func(s *seams) {
+			s.store.put = func(ctx context.Context) (convcache.Outcome, bool) { boom(ctx); return 0, false }
+		}, "miss;reason=nothing_stored"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			all := &seams{}
+			r := newRig(t, setup{deps: all.in})
+			r.wantOK(r.turn("c", 1, false), "miss;")
+			row.set(all)
+			p := r.turn("c", 2, false)
+			r.wantError(p, 500, "internal")
+			r.wantHeaders(p)
+			all.store.peek, all.store.take, all.store.put, all.engine, all.connector = nil, nil, nil, engineSeam{Engine: all.engine.Engine}, connectorSeam{Connector: all.connector.Connector}
+			r.wantOK(r.turn("c", 2, false), row.next)
+			r.wantOK(r.turn("c", 3, false), "hit;") // the pair is not on trial for ever
+			if n := r.log.count("panic in a turn", `"level":"ERROR"`); n != 1 {
+				t.Errorf("got %d records of the panic, want 1", n)
+			}
+		})
+	}
+}
+
+func TestB55_PanicAfterCommit(t *testing.T) {
+	all := &seams{}
+	r := newRig(t, setup{deps: all.in})
+	var later atomic.Bool
+	all.store.put = func(context.Context) (convcache.Outcome, bool) {
+		if later.Swap(true) {
+			return 0, false
+		}
+		panic("boom")
+	}
+	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
+		e := chatEvents(l)
+		say(w, e[:4]...)
+		<-r.committed
+		say(w, e[4])
+	})
+	resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(r.committed)
+	p := r.rest(resp)
+	cutOff(t, p)
+	r.wantOK(r.turn("c", 1, true), "miss;")
+}
+
+func TestB55_PanicInDetachedWork(t *testing.T) {
+	l := newLeaver(t)
+	all := &seams{}
+	all.engine.afterPrefill = func(ctx context.Context) {
+		l.leave()
+		<-ctx.Done()
+	}
+	all.engine.beforeDecode = func(context.Context) { panic("boom") }
+	r := newRig(t, setup{deps: all.in})
+	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
+	r.until(func() bool { return r.log.count("panic", `"level":"ERROR"`) == 1 })
+	all.engine = engineSeam{Engine: all.engine.Engine}
+	r.wantOK(r.turn("c", 1, true), "miss;")
+}

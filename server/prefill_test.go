@@ -1,0 +1,355 @@
+package server_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/server"
+)
+
+// ways runs a test for a stream and for a whole answer.
+func ways(t *testing.T, test func(t *testing.T, stream bool)) {
+	t.Helper()
+	for _, stream := range []bool{true, false} {
+		t.Run(map[bool]string{true: "stream", false: "whole"}[stream], func(t *testing.T) { test(t, stream) })
+	}
+}
+
+func TestTurn_CarriesTicketToNextTurn(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := newRig(t, setup{})
+		r.wantOK(r.turn("c", 1, stream), "miss;reason=first_turn")
+		for n := 2; n <= 4; n++ {
+			r.wantOK(r.turn("c", n, stream), "hit;tokens=200;age=")
+		}
+		prefill, decode := r.prefill[0].seen(), r.decode[0].seen()
+		if prefill[0].ticket() != "" {
+			t.Errorf("the first prefill leg carries %s", prefill[0].body)
+		}
+		for n := 1; n < 4; n++ {
+			if got, want := prefill[n].ticket(), "chatcmpl-"+decode[n-1].id(); got != want {
+				t.Errorf("turn %d: got ticket %q, want that of the turn before, %q", n+1, got, want)
+			}
+		}
+	})
+}
+
+func TestTurn_TextCompletion(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := newRig(t, setup{})
+		ask := func(prompt string) reply {
+			return r.sendTo(textPath, fmt.Sprintf(`{"model":"m","stream":%v,"conversation_id":"c","prompt":%q}`, stream, prompt))
+		}
+		r.wantOK(ask("Say it."), "miss;reason=first_turn")
+		r.wantOK(ask("Say it.Hello world\n\nAgain."), "hit;tokens=200;")
+	})
+}
+
+func TestB01_PrefillRefused(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := newRig(t, setup{deadPrefills: -4})
+		r.wantOK(r.turn("c", 1, stream), "miss;reason=bypass")
+		if l := r.decode[0].seen()[0]; strings.Contains(l.body, "kv_transfer_params") {
+			t.Errorf("decode alone got %s", l.body)
+		}
+	})
+}
+
+func TestB01_OtherPrefillTakesOverWithTicket(t *testing.T) {
+	r := newRig(t, setup{prefills: 1, deadPrefills: 2})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	r.wantOK(r.turn("c", 2, true), "hit;")
+	if legs := r.prefill[0].seen(); legs[1].ticket() == "" {
+		t.Errorf("got %s, want the ticket that went to nobody", legs[1].body)
+	}
+}
+
+func TestB01_PrefillDiesBetweenTurns_TicketPutBack(t *testing.T) {
+	r := newRig(t, setup{})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.prefill[0].server.Close()
+	r.wantOK(r.turn("c", 2, true), "miss;reason=bypass")
+	// Decode alone answers without params, so what is there is the ticket of turn 1.
+	if got := r.store.Len(); got != 1 {
+		t.Errorf("got %d conversations in the store, want the ticket put back", got)
+	}
+}
+
+func TestB01_DecodeAloneIsBounded(t *testing.T) {
+	r := newRig(t, setup{deadPrefills: -1})
+	gate := make(chan struct{})
+	r.decode[0].always(waits(gate, decodes))
+	answers := make(chan reply, 16)
+	for range 16 {
+		go func() { answers <- r.turn("", 1, false) }()
+	}
+	r.decode[0].await(16)
+	p := r.turn("", 1, false)
+	r.wantError(p, http.StatusServiceUnavailable, "prefill_unavailable")
+	wantRetryAfter(t, p, "1")
+	close(gate)
+	for range 16 {
+		r.wantOK(<-answers, "miss;")
+	}
+}
+
+func wantRetryAfter(t *testing.T, p reply, want string) {
+	t.Helper()
+	if got := p.header.Get("Retry-After"); got != want {
+		t.Errorf("got Retry-After %q, want %q", got, want)
+	}
+}
+
+func TestB02_PrefillSlow(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = 100 * time.Millisecond }})
+	r.prefill[0].next(silent)
+	r.wantError(r.turn("c", 1, true), http.StatusGatewayTimeout, "prefill_timeout")
+	r.prefill[0].awaitEnd(1) // the engine's request is cancelled
+	if n := len(r.decode[0].seen()); n != 0 {
+		t.Errorf("decode saw %d legs", n)
+	}
+}
+
+func TestB03_PrefillFailsWithTicket_OneRetryWithout(t *testing.T) {
+	failures := map[string]behaviour{
+		"500": status(500, "KV load failed"), "502": status(502, ""), "503": status(503, ""), "504": status(504, ""),
+		"hang-up": hangUp, "200 with error": body("application/json", `{"error":{"message":"x"}}`),
+		"cut short": raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"id\":"),
+	}
+	for name, fails := range failures {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.wantOK(r.turn("c", 1, true), "miss;")
+			r.prefill[0].next(fails)
+			r.wantOK(r.turn("c", 2, true), "miss;reason=retried_without_ticket")
+			legs := r.prefill[0].seen()
+			if len(legs) != 3 || legs[1].ticket() == "" || legs[2].ticket() != "" {
+				t.Fatalf("got %d prefill legs, want the second with a ticket and a third without", len(legs))
+			}
+			p := legs[2].params()
+			if v, ok := p["remote_block_ids"]; !ok || v != nil || p["remote_engine_id"] != nil || p["remote_host"] != nil {
+				t.Errorf("got retry params %v, want the null template", p)
+			}
+			if legs[1].id() == legs[2].id() {
+				t.Errorf("the retry has the same request id %q", legs[1].id())
+			}
+			if d := r.decode[0].seen(); d[1].id() != legs[2].id() {
+				t.Errorf("got decode leg id %q, want that of the retried prefill leg, %q", d[1].id(), legs[2].id())
+			}
+		})
+	}
+}
+
+func TestB04_PrefillFailsTwice(t *testing.T) {
+	for _, row := range []struct {
+		name       string
+		fails      behaviour
+		status     int
+		legs       int
+		retryAfter string
+	}{
+		{"500 is the last word", status(500, "boom"), 502, 1, ""},
+		{"502", status(502, "boom"), 502, 2, ""},
+		{"503", status(503, "boom", "Retry-After", "7"), 503, 2, "7"},
+		{"503 with a date", status(503, "boom", "Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT"), 503, 2, "1"},
+		{"503 with a long wait", status(503, "boom", "Retry-After", "301"), 503, 2, "1"},
+		{"504", status(504, "boom"), 502, 2, ""},
+		{"hang-up", hangUp, 502, 2, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.prefill[0].always(row.fails)
+			p := r.turn("c", 1, true)
+			r.wantError(p, row.status, "prefill_failed")
+			wantRetryAfter(t, p, row.retryAfter)
+			if got := len(r.prefill[0].seen()); got != row.legs {
+				t.Errorf("got %d prefill legs, want %d", got, row.legs)
+			}
+			if got := len(r.decode[0].seen()); got != 0 {
+				t.Errorf("got %d decode legs, want none", got)
+			}
+			r.wantHeaders(p)
+		})
+	}
+}
+
+func TestB03_PrefillFailsWithTicketTwice(t *testing.T) {
+	r := newRig(t, setup{})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.prefill[0].always(status(500, "boom"))
+	r.wantError(r.turn("c", 2, true), 502, "prefill_failed")
+	if got := len(r.prefill[0].seen()); got != 3 {
+		t.Errorf("got %d prefill legs, want 3: exactly one retry", got)
+	}
+}
+
+func TestB05_ClientsFault(t *testing.T) {
+	for _, code := range []int{400, 404, 413, 422} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.prefill[0].next(status(code, "no such\x07 thing at "+r.prefill[0].server.URL+" and "+r.decode[0].server.Listener.Addr().String()))
+			e := r.wantError(r.turn("c", 1, true), code, "invalid_request")
+			if want := "no such thing at upstream and upstream"; e.Message != want || e.Type != "EngineType" {
+				t.Errorf("got message %q, type %q; want %q and the engine's type", e.Message, e.Type, want)
+			}
+			if got := len(r.prefill[0].seen()) + len(r.decode[0].seen()); got != 1 {
+				t.Errorf("got %d legs, want 1", got)
+			}
+		})
+	}
+}
+
+func TestB05_MessageIsBounded(t *testing.T) {
+	r := newRig(t, setup{})
+	r.prefill[0].next(status(400, strings.Repeat("x", 5000)), body("application/json", ""), status(400, ""))
+	if e := r.wantError(r.turn("", 1, false), 400, "invalid_request"); len(e.Message) != 2048 {
+		t.Errorf("got a message of %d bytes, want 2048", len(e.Message))
+	}
+}
+
+func TestB05_ErrorMembersAreRedacted(t *testing.T) {
+	r := newRig(t, setup{})
+	url := r.prefill[0].server.URL
+	r.prefill[0].next(func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		w.WriteHeader(400)
+		_, _ = fmt.Fprintf(w, `{"error":{"message":"m","type":"at %s","param":"at %s"}}`, url, url)
+	})
+	r.wantError(r.turn("", 1, false), 400, "invalid_request")
+}
+
+func TestB05_ShapesOfEngineErrors(t *testing.T) {
+	for _, row := range []struct{ body, code, message, param string }{
+		{`{"error":{"message":"gone","type":"NotFoundError","param":"model","code":404}}`, "model_not_found", "gone", "model"},
+		{`{"object":"error","message":"flat","type":"NotFoundError"}`, "invalid_request", "flat", ""},
+		{`{"error":"bare"}`, "invalid_request", "bare", ""},
+		{`<html>`, "invalid_request", "The engine refused the request.", ""},
+	} {
+		r := newRig(t, setup{})
+		r.prefill[0].next(func(w http.ResponseWriter, _ *http.Request, _ leg) {
+			w.WriteHeader(404)
+			_, _ = io.WriteString(w, row.body)
+		})
+		e := r.wantError(r.turn("", 1, false), 404, row.code)
+		if param := e.Param; e.Message != row.message || (row.param == "") != (param == nil) || param != nil && *param != row.param {
+			t.Errorf("%s: got %+v", row.body, e)
+		}
+	}
+}
+
+func TestB06_B07_PrefillRefusesTheDeployment(t *testing.T) {
+	for _, row := range []struct {
+		code, status int
+		want, after  string
+	}{{401, 502, "upstream_auth", ""}, {403, 502, "upstream_auth", ""}, {429, 429, "rate_limited", "9"}, {418, 502, "prefill_failed", ""}} {
+		r := newRig(t, setup{})
+		r.prefill[0].next(status(row.code, "key sk-123 at "+engineHost, "Retry-After", "9"))
+		p := r.turn("c", 1, true)
+		r.wantError(p, row.status, row.want)
+		wantRetryAfter(t, p, row.after)
+		if got := len(r.prefill[0].seen()); got != 1 {
+			t.Errorf("status %d: got %d prefill legs, want 1", row.code, got)
+		}
+	}
+}
+
+func TestB08_PrefillAnswersGarbage(t *testing.T) {
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	_, _ = io.WriteString(z, `{"id":"x"}`)
+	_ = z.Close()
+	for name, answers := range map[string]behaviour{
+		"not JSON": body("application/json", "<html>"), "truncated JSON": body("application/json", `{"id":`),
+		"array": body("application/json", `[]`), "content type": body("text/html", `{"id":"x"}`), "no content type": body("", `{"id":"x"}`),
+		"gzip": body("application/json", zipped.String(), "Content-Encoding", "gzip"), "event stream": body("text/event-stream", "data: {}\n\n"),
+		"too large": func(w http.ResponseWriter, _ *http.Request, _ leg) {
+			answerJSON(w, `{"x":"`+strings.Repeat("y", 17<<20)+`"}`)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.prefill[0].next(answers)
+			r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+			if l := r.decode[0].seen()[0]; strings.Contains(l.body, "kv_transfer_params") {
+				t.Errorf("decode got %s", l.body)
+			}
+		})
+	}
+}
+
+func TestB08_BadHandover_DecodeGetsNone(t *testing.T) {
+	good := func(l leg) string { return handover(l) }
+	for name, spoil := range map[string]func(leg) string{
+		"direction": func(l leg) string { return ticket(l) },
+		"flag as text": func(l leg) string {
+			return strings.Replace(good(l), `"do_remote_prefill":true`, `"do_remote_prefill":"true"`, 1)
+		},
+		"port 0":        func(l leg) string { return strings.Replace(good(l), "5600", "0", 1) },
+		"port 65536":    func(l leg) string { return strings.Replace(good(l), "5600", "65536", 1) },
+		"port float":    func(l leg) string { return strings.Replace(good(l), "5600", "5600.0", 1) },
+		"negative id":   func(l leg) string { return strings.Replace(good(l), "[[1,2,3]]", "[[-1]]", 1) },
+		"no block list": func(l leg) string { return strings.Replace(good(l), "remote_block_ids", "blocks", 1) },
+		"host":          func(l leg) string { return strings.Replace(good(l), engineHost, "a b", 1) },
+		"a text":        func(leg) string { return `"params"` },
+		"too large": func(l leg) string {
+			return strings.Replace(good(l), "[[1,2,3]]", "[["+strings.Repeat("1,", 1<<19)+"1]]", 1)
+		},
+		"null": func(leg) string { return "null" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.prefill[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
+				answerJSON(w, `{"id":"x","kv_transfer_params":`+spoil(l)+`}`)
+			})
+			r.wantOK(r.turn("c", 1, true), "miss;")
+			if l := r.decode[0].seen()[0]; strings.Contains(l.body, "kv_transfer_params") {
+				t.Errorf("decode got %s", l.body)
+			}
+			r.wantOK(r.turn("c", 2, true), "miss;reason=nothing_stored") // no hand-over, no ticket
+		})
+	}
+}
+
+func TestB09_PrefillErrorIn200(t *testing.T) {
+	r := newRig(t, setup{})
+	r.prefill[0].always(body("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`))
+	r.wantError(r.turn("c", 1, false), 502, "prefill_failed")
+}
+
+func TestB10_NoParams(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := newRig(t, setup{})
+		r.prefill[0].next(body("application/json", `{"id":"x","choices":[]}`))
+		r.wantOK(r.turn("c", 1, stream), "miss;")
+		if l := r.decode[0].seen()[0]; strings.Contains(l.body, "kv_transfer_params") {
+			t.Errorf("decode got %s", l.body)
+		}
+	})
+}
+
+func TestB11_InformationalAndRedirects(t *testing.T) {
+	r := newRig(t, setup{})
+	evil := newEngine(t, 0, "evil")
+	r.prefill[0].next(
+		func(w http.ResponseWriter, q *http.Request, l leg) {
+			w.Header().Set("Link", "</x>")
+			w.WriteHeader(http.StatusEarlyHints)
+			w.Header().Set("Trailer", "X-Secret")
+			prefills(w, q, l)
+			w.Header().Set("X-Secret", "1")
+		},
+		status(307, "", "Location", evil.server.URL+chatPath),
+	)
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantError(r.turn("", 1, true), 502, "prefill_failed")
+	r.decode[0].next(status(302, "", "Location", evil.server.URL+chatPath))
+	r.wantError(r.turn("", 1, true), 502, "decode_failed")
+	if got := len(evil.seen()); got != 0 {
+		t.Errorf("a redirect was followed %d times", got)
+	}
+}

@@ -1,0 +1,191 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server"
+)
+
+func TestB40_PutIsDoneBeforeTheEndShows(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		putting, gate, stored := make(chan struct{}), make(chan struct{}), atomic.Bool{}
+		seam := &storeSeam{put: func(context.Context) (convcache.Outcome, bool) {
+			close(putting)
+			<-gate
+			stored.Store(true)
+			return 0, false
+		}}
+		r := newRig(t, setup{cfg: func(c *server.Config) { c.StoreTimeout = patience }, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
+		done := make(chan bool, 1)
+		go func() {
+			r.wantOK(r.turn("c", 1, stream), "miss;")
+			done <- stored.Load()
+		}()
+		<-putting
+		select {
+		case <-done:
+			t.Error("the client has the end of the answer before the ticket is stored")
+		case <-time.After(50 * time.Millisecond): // the end would be there in less than one
+		}
+		close(gate)
+		<-done
+	})
+}
+
+func TestB40_NextTurnAtOnceIsAHit(t *testing.T) {
+	r := newRig(t, setup{})
+	for n := 1; n <= 20; n++ {
+		want := "hit;"
+		if n == 1 {
+			want = "miss;"
+		}
+		r.wantOK(r.turn("c", n, n%2 == 0), want)
+	}
+}
+
+func TestB33_HangingStoreCostsItsTimeLimit(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		hang := func(ctx context.Context) (convcache.Outcome, bool) {
+			<-ctx.Done()
+			return convcache.Unavailable, true
+		}
+		seam := &storeSeam{}
+		r := newRig(t, setup{cfg: func(c *server.Config) { c.StoreTimeout = 40 * time.Millisecond }, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
+		r.wantOK(r.turn("c", 1, stream), "miss;")
+		began := time.Now()
+		seam.peek = func(ctx context.Context) { <-ctx.Done() }
+		r.wantOK(r.turn("c", 2, stream), "miss;reason=store_unavailable")
+		seam.peek, seam.take = nil, hang
+		r.wantOK(r.turn("c", 2, stream), "miss;reason=store_unavailable")
+		seam.take, seam.put = nil, hang
+		r.wantOK(r.turn("d", 1, stream), "miss;")
+		if took := time.Since(began); took < 120*time.Millisecond || took > patience/4 {
+			t.Errorf("three time limits of 40ms took %s", took)
+		}
+		if n := r.log.count(`"stored":"unavailable"`); n != 1 {
+			t.Errorf("got %d turns that say that the store was unavailable, want 1", n)
+		}
+		// The failed takes began no trial that would never end.
+		seam.put = nil
+		r.wantOK(r.turn("c", 2, stream), "hit;")
+	})
+}
+
+func TestB41_ConcurrentTurnsOneTicket(t *testing.T) {
+	r := newRig(t, setup{})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantOK(r.turn("c", 2, true), "hit;") // the pair's trial is over
+	answers := make(chan reply, 8)
+	for range 8 {
+		go func() { answers <- r.turn("c", 3, true) }()
+	}
+	hits := 0
+	for range 8 {
+		p := <-answers
+		r.wantOK(p, "")
+		if strings.HasPrefix(p.reuse(), "hit") {
+			hits++
+		}
+	}
+	// Some of them may follow a turn that has left a ticket, but for the next question.
+	if hits != 1 {
+		t.Errorf("got %d hits, want 1", hits)
+	}
+}
+
+func TestB42_B43_BranchesAndEdits(t *testing.T) {
+	r := newRig(t, setup{})
+	say := func(texts ...string) reply { return r.send(ask("c", true, texts...)) }
+	r.wantOK(say("a"), "miss;reason=first_turn")
+	r.wantOK(say("b"), "miss;reason=first_turn")
+	r.wantOK(say("edited", "Hello world", "next"), "miss;reason=history_rewritten")
+	r.wantOK(say("a", "Hello world!", "next"), "miss;reason=history_rewritten")
+	r.wantOK(say("a", "Hello world", "next"), "hit;")
+	r.wantOK(say("b", "Hello world", "next"), "hit;")
+	r.wantOK(say("b", "Hello world", "again"), "miss;reason=history_rewritten") // that ticket is used
+}
+
+func TestB46_DecodeInstanceGone_TicketStays(t *testing.T) {
+	r := newRig(t, setup{decodes: 2})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.decode[0].server.Close()
+	r.wantOK(r.turn("x", 1, true), "miss;") // finds out
+	r.wantOK(r.turn("c", 2, true), "miss;reason=instance_gone")
+}
+
+func TestB48_BelowThreshold(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseMinTokens = 201 }})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantOK(r.turn("c", 2, true), "miss;reason=below_threshold")
+}
+
+func TestB48_Expired(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.TTL = 40 * time.Millisecond }})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	<-time.After(60 * time.Millisecond)
+	r.wantOK(r.turn("c", 2, true), "miss;reason=expired")
+}
+
+func TestTurn_UnfitAnswersLeaveNoTicket(t *testing.T) {
+	chat := func(l leg, delta, finish string) string {
+		return strings.TrimSuffix(chunk(l, delta, finish), "}") + `,"kv_transfer_params":` + ticket(l) + `}`
+	}
+	for want, events := range map[string]func(l leg) []string{
+		"ineligible_reasoning": func(l leg) []string { return []string{chat(l, `{"content":"x","reasoning_content":"hm"}`, `"stop"`)} },
+		"ineligible_choices": func(l leg) []string {
+			return []string{strings.Replace(chat(l, `{"content":"x"}`, `"stop"`), `"index":0`, `"index":1`, 1)}
+		},
+		"ineligible_empty":  func(l leg) []string { return []string{chat(l, `{}`, `"stop"`)} },
+		"ineligible_finish": func(l leg) []string { return []string{chat(l, `{"content":"x"}`, `"abort"`)} },
+		"ineligible_stop_string": func(l leg) []string {
+			return []string{strings.Replace(chat(l, `{"content":"x"}`, `"stop"`), `"delta"`, `"stop_reason":"END","delta"`, 1)}
+		},
+		"ineligible_bad_params": func(l leg) []string {
+			return []string{strings.Replace(chat(l, `{"content":"x"}`, `"stop"`), "[[7,8,9]]", "[]", 1)}
+		},
+		"ineligible_function_call": func(l leg) []string { return []string{chat(l, `{"function_call":{"name":"f"}}`, `"stop"`)} },
+		"ineligible_tool_calls": func(l leg) []string {
+			return []string{chat(l, `{"tool_calls":[{"index":3,"id":"a"}]}`, `"tool_calls"`)}
+		},
+		"ineligible_too_large": func(l leg) []string {
+			return []string{chat(l, `{"content":"`+strings.Repeat("x", 1<<20)+`"}`, "null"), chat(l, `{"content":"`+strings.Repeat("y", 1000000)+`"}`, "null"), chat(l, `{"content":"`+strings.Repeat("y", 1000000)+`"}`, "null"), chat(l, `{"content":"`+strings.Repeat("y", 1000000)+`"}`, "null"), chat(l, `{"content":"`+strings.Repeat("y", 1000000)+`"}`, "null"), chat(l, `{"content":"`+strings.Repeat("y", 1000000)+`"}`, "null"), chat(l, `{"content":"`+strings.Repeat("y", 1000000)+`"}`, "null"), chat(l, `{"content":"`+strings.Repeat("y", 1000000)+`"}`, "null"), chat(l, `{"content":"`+strings.Repeat("y", 1000000)+`"}`, `"stop"`)}
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, append(events(l), "[DONE]")...) })
+			r.wantOK(r.turn("c", 1, true), "miss;")
+			if n := r.log.count(`"stored":"` + want + `"`); n != 1 || r.store.Len() != 0 {
+				t.Errorf("got %d conversations, log %s; want none and %s", r.store.Len(), r.log.end(), want)
+			}
+		})
+	}
+}
+
+func TestTurn_ToolCallsAreCarried(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := newRig(t, setup{})
+		r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
+			if !stream {
+				answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[{"index":0,"message":{"role":"assistant","content":null,"tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]},"finish_reason":"tool_calls"}],"kv_transfer_params":`+ticket(l)+`}`)
+				return
+			}
+			say(w,
+				chunk(l, `{"role":"assistant","content":""}`, "null"),
+				chunk(l, `{"tool_calls":[{"index":0,"id":"t1","type":"function","function":{"name":"f","arguments":""}}]}`, "null"),
+				chunk(l, `{"tool_calls":[{"index":0,"function":{"arguments":"{\"a\":"}}]}`, "null"),
+				strings.TrimSuffix(chunk(l, `{"tool_calls":[{"index":0,"function":{"arguments":" 1}"}}]}`, `"tool_calls"`), "}")+`,"kv_transfer_params":`+ticket(l)+`}`,
+				"[DONE]")
+		})
+		r.wantOK(r.send(ask("c", stream, "q")), "miss;")
+		next := `{"model":"m","conversation_id":"c","messages":[{"role":"user","content":"q"},{"role":"assistant","content":null,"tool_calls":[{"id":"t1","type":"function","function":{"name":"f","arguments":"{\"a\": 1}"}}]},{"role":"tool","tool_call_id":"t1","content":"2"}]}`
+		// A tool parser has printed the arguments of a whole answer; only a stream shows what decode generated.
+		r.wantOK(r.send(next), map[bool]string{true: "hit;", false: "miss;reason=nothing_stored"}[stream])
+	})
+}

@@ -1,0 +1,111 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// storeSeam lets a test step in before a method of a Store; nil steps aside.
+type storeSeam struct {
+	server.Store
+	peek func(ctx context.Context)
+	take func(ctx context.Context) (convcache.Outcome, bool)
+	put  func(ctx context.Context) (convcache.Outcome, bool)
+}
+
+func (s *storeSeam) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+	if s.peek != nil {
+		s.peek(ctx)
+	}
+	return s.Store.Peek(ctx, key)
+}
+
+func (s *storeSeam) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	if s.take != nil {
+		if outcome, instead := s.take(ctx); instead {
+			return convcache.Ticket{}, outcome
+		}
+	}
+	return s.Store.Take(ctx, key, id)
+}
+
+func (s *storeSeam) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	if s.put != nil {
+		if outcome, instead := s.put(ctx); instead {
+			return nil, outcome
+		}
+	}
+	return s.Store.Put(ctx, key, t, ttl)
+}
+
+// engineSeam lets a test step in around the legs.
+type engineSeam struct {
+	server.Engine
+	beforePrefill, afterPrefill, beforeDecode func(ctx context.Context)
+}
+
+func (e *engineSeam) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
+	call(e.beforePrefill, ctx)
+	answer, err := e.Engine.Prefill(ctx, l)
+	call(e.afterPrefill, ctx)
+	return answer, err
+}
+
+func (e *engineSeam) Decode(ctx context.Context, l upstream.Leg) (*http.Response, error) {
+	call(e.beforeDecode, ctx)
+	return e.Engine.Decode(ctx, l)
+}
+
+func call(f func(context.Context), ctx context.Context) { //nolint:revive // a context of the caller's, not of this call
+	if f != nil {
+		f(ctx)
+	}
+}
+
+// connectorSeam lets a test step in before the methods of a Connector.
+type connectorSeam struct {
+	server.Connector
+	prefillParams func(ticket []byte) error
+	decodeParams  func()
+	keep          func() error
+}
+
+func (c *connectorSeam) PrefillParams(ticket []byte, holder *upstream.Instance) ([]byte, error) {
+	if c.prefillParams != nil {
+		if err := c.prefillParams(ticket); err != nil {
+			return nil, err
+		}
+	}
+	return c.Connector.PrefillParams(ticket, holder)
+}
+
+func (c *connectorSeam) DecodeParams(answered []byte, from *upstream.Instance) ([]byte, int, error) {
+	if c.decodeParams != nil {
+		c.decodeParams()
+	}
+	return c.Connector.DecodeParams(answered, from)
+}
+
+func (c *connectorSeam) Keep(final []byte) (int, bool, error) {
+	if c.keep != nil {
+		if err := c.keep(); err != nil {
+			return 0, false, err
+		}
+	}
+	return c.Connector.Keep(final)
+}
+
+// contexts hands out the context of each request that comes in, as net/http made it.
+func contexts(to chan<- context.Context) func(http.Handler) http.Handler {
+	return func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			to <- r.Context()
+			next.ServeHTTP(w, r)
+		})
+	}
+}

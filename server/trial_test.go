@@ -1,0 +1,173 @@
+package server_test
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"carryover/server"
+)
+
+// answersNoTickets is a prefill instance without bidirectional_kv_xfer: it parks requests with a ticket for ever.
+func answersNoTickets(w http.ResponseWriter, r *http.Request, l leg) {
+	if l.ticket() != "" {
+		silent(w, r, l)
+		return
+	}
+	prefills(w, r, l)
+}
+
+func TestTurn_UnansweredTrialBarsThePair(t *testing.T) {
+	r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
+	r.prefill[0].always(answersNoTickets)
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	r.wantOK(r.turn("c", 2, true), "miss;reason=prefill_not_bidirectional")
+	r.prefill[0].awaitEnd(2) // cancelled
+	first, second := r.prefill[0].seen(), r.prefill[1].seen()
+	if len(first) != 2 || first[1].ticket() == "" || len(second) != 1 || second[0].ticket() != "" || second[0].id() == first[1].id() {
+		t.Fatalf("got %d legs on the first and %d on the second, want the second try there, without a ticket", len(first), len(second))
+	}
+	for n := 3; n <= 5; n++ {
+		r.wantOK(r.turn("c", n, true), "miss;reason=prefill_not_bidirectional")
+	}
+	if n := r.log.count("does not answer tickets", `"level":"WARN"`); n != 1 {
+		t.Errorf("got %d warnings, want 1", n)
+	}
+	if n := len(r.prefill[0].seen()); n != 5 {
+		t.Errorf("got %d legs on the first instance, want 5: it is as good as any without tickets", n)
+	}
+}
+
+func TestTurn_UnansweredTrialWithOnePrefill(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
+	r.prefill[0].always(answersNoTickets)
+	r.wantOK(r.turn("c", 1, false), "miss;")
+	r.wantOK(r.turn("c", 2, false), "miss;reason=prefill_not_bidirectional")
+}
+
+func TestTurn_ProvenPairIsBarredAfterThreeUnanswered(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantOK(r.turn("c", 2, true), "hit;")
+	r.prefill[0].always(answersNoTickets)
+	for n := 3; n <= 6; n++ {
+		r.wantOK(r.turn("c", n, true), "miss;reason=prefill_not_bidirectional")
+		if got, want := r.log.count("does not answer tickets"), min(1, n/5); got != want {
+			t.Errorf("turn %d: got %d warnings, want %d", n, got, want)
+		}
+	}
+	if n := len(r.prefill[0].seen()); n != 2+3*2+1 {
+		t.Errorf("got %d prefill legs, want 9: three tickets tried again without, then none offered", n)
+	}
+}
+
+func TestTurn_OneTrialAtATime(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, c := range []string{"c", "d"} {
+		r.wantOK(r.turn(c, 1, true), "miss;")
+	}
+	gate := make(chan struct{})
+	r.prefill[0].next(waits(gate, prefills))
+	trial := make(chan reply, 1)
+	go func() { trial <- r.turn("c", 2, true) }()
+	r.prefill[0].await(3)
+	r.wantOK(r.turn("d", 2, true), "miss;reason=pair_on_trial")
+	close(gate)
+	r.wantOK(<-trial, "hit;")
+	// The ticket of turn 1 is still there, and so is that of turn 2.
+	r.wantOK(r.send(ask("d", true, "question 1", "Hello world", "another way")), "hit;")
+	r.wantOK(r.turn("d", 3, true), "hit;")
+}
+
+func TestTurn_TrialThatProvesNothingIsRepeated(t *testing.T) {
+	r := newRig(t, setup{})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.prefill[0].next(status(500, "stale"))
+	r.wantOK(r.turn("c", 2, true), "miss;reason=retried_without_ticket")
+	r.wantOK(r.turn("c", 3, true), "hit;")
+}
+
+func TestTurn_MalformedTicketIsGivenUp(t *testing.T) {
+	seam := &connectorSeam{}
+	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Connector, d.Connector = d.Connector, seam }})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	seam.prefillParams = func(ticket []byte) error {
+		if ticket != nil {
+			return errors.New("of another version")
+		}
+		return nil
+	}
+	r.wantOK(r.turn("c", 2, true), "miss;reason=history_rewritten")
+	seam.prefillParams = nil
+	r.wantOK(r.turn("c", 3, true), "hit;") // the pair is not on trial for ever
+	seam.prefillParams = func([]byte) error { return errors.New("none at all") }
+	r.wantError(r.turn("c", 4, true), 500, "internal")
+}
+
+func TestTurn_EngineSendsNoParams(t *testing.T) {
+	r := newRig(t, setup{})
+	stock := func(w http.ResponseWriter, _ *http.Request, l leg) {
+		events := chatEvents(l)
+		events[3] = chunk(l, `{}`, `"stop"`)
+		say(w, events...)
+	}
+	r.decode[0].always(stock)
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	for n := 2; n <= 3; n++ {
+		r.wantOK(r.turn("c", n, true), "miss;reason=nothing_stored")
+	}
+	for n := 4; n <= 8; n++ {
+		r.wantOK(r.turn("c", n, true), "miss;reason=engine_sends_no_params")
+	}
+	if n := r.log.count("sends no kv_transfer_params", `"level":"WARN"`); n != 1 {
+		t.Errorf("got %d warnings, want 1", n)
+	}
+	if n := r.log.count(`"stored":"engine_sends_no_params"`); n != 8 {
+		t.Errorf("got %d turns that say why nothing was stored, want 8", n)
+	}
+	r.decode[0].always(decodes)
+	r.wantOK(r.turn("c", 9, true), "miss;reason=engine_sends_no_params")
+	r.wantOK(r.turn("c", 10, true), "hit;")
+	r.wantOK(r.turn("new", 2, true), "miss;reason=nothing_stored")
+}
+
+func TestTurn_TemplateIsNotAppendOnly(t *testing.T) {
+	for want, after := range map[string]string{"hit;": "[1,2,3,4,5]", "miss;reason=template_not_append_only": "[1,9,3,4,5]"} {
+		asked := 0
+		r := newRig(t, setup{})
+		r.prefill[0].tokenize = func(prompt string) string {
+			asked++
+			switch {
+			case prompt != "":
+				return `{"tokens":[3,4]}`
+			case asked == 1:
+				return `{"tokens":[1,2]}`
+			}
+			return fmt.Sprintf(`{"tokens":%s}`, after)
+		}
+		r.wantOK(r.turn("c", 1, true), "miss;")
+		r.wantOK(r.turn("c", 2, true), want)
+		r.wantOK(r.turn("c", 3, true), want)
+		if asked != 3 {
+			t.Errorf("got %d questions, want 3: once per model", asked)
+		}
+	}
+}
+
+func TestTurn_ProofAutoReusesNothing(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) {
+		c.Proof, c.ModelProofs = server.ProofAuto, map[string]server.Proof{"trusted": server.ProofHistory}
+	}})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=ineligible_unproven")
+	r.wantOK(r.turn("c", 2, true), "miss;reason=ineligible_unproven")
+	if r.store.Len() != 0 {
+		t.Error("a ticket was kept that nothing can prove")
+	}
+	trusted := func(messages string) reply {
+		return r.send(`{"model":"trusted","conversation_id":"c","messages":[` + messages + `]}`)
+	}
+	r.wantOK(trusted(`{"role":"user","content":"q"}`), "miss;reason=first_turn")
+	r.wantOK(trusted(`{"role":"user","content":"q"},{"role":"assistant","content":"Hello world"},{"role":"user","content":"r"}`), "hit;")
+}
