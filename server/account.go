@@ -14,6 +14,7 @@ import (
 type receipt struct {
 	status  int
 	ticket  *convcache.Ticket // what was reused, nil on a miss
+	offered int               // how many of its tokens
 	reason  Reason            // why nothing was
 	cached  int               // prompt tokens that prefill took from caches, -1 unknown
 	stored  string            // "yes", or why no ticket was kept
@@ -55,7 +56,7 @@ func (t *turn) reuse() string {
 		return "miss;reason=" + string(r.reason)
 	}
 	age := max(0, time.Since(r.ticket.CaughtUp))
-	s := fmt.Sprintf("hit;tokens=%d;age=%.1f;proof=%s", r.ticket.Tokens, age.Seconds(), t.proof)
+	s := fmt.Sprintf("hit;tokens=%d;age=%.1f;proof=%s", r.offered, age.Seconds(), t.proof.name())
 	if r.cached >= 0 {
 		s += fmt.Sprintf(";confirmed=%d", r.cached)
 	}

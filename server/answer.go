@@ -20,6 +20,7 @@ type answer struct {
 	turn     *turn
 	decoding *decoding
 	gather   bool // the reply is needed for the history digest
+	tokens   bool // the ids of the output are needed for the chain
 
 	// atEnd is called when the end of the stream is seen, before the client can
 	// see it. mayRestart tells whether an immediate failure can still be retried.
@@ -31,9 +32,11 @@ type answer struct {
 	done   bool // [DONE] has been seen, or the answer came whole
 	failed bool // the engine reported an error
 	odd    string
-	params []byte // the last non-null kv_transfer_params
+	params []byte   // the last non-null kv_transfer_params
+	ids    []uint32 // the ids of the output, where decode was asked for them
 
 	finish     string
+	promptSize int // usage.prompt_tokens, 0 if decode does not tell
 	stopReason bool
 	reasoning  bool
 	content    []byte
@@ -47,7 +50,10 @@ type toolCall struct {
 }
 
 func newAnswer(t *turn, d *decoding) *answer {
-	return &answer{turn: t, decoding: d, gather: t.conversation.known && t.proof == ProofHistory && t.ineligible == ""}
+	return &answer{
+		turn: t, decoding: d, tokens: t.tokens.wanted,
+		gather: t.conversation.known && t.proof == ProofHistory && t.ineligible == "",
+	}
 }
 
 // observe looks at one event before it is forwarded.
@@ -79,7 +85,10 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		}
 		return sse.Forward
 	}
-	if !a.gather && !first {
+	if a.tokens {
+		a.takeIDs(ev)
+	}
+	if !a.gather && !first && !a.tells(ev.Data) {
 		return sse.Forward
 	}
 	if !gjson.ValidBytes(ev.Data) {
@@ -87,10 +96,54 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		return sse.Forward
 	}
 	choice := a.read(ev.Data, "delta")
-	if first && roleOnly(choice) {
+	switch {
+	case first && roleOnly(choice):
 		return sse.Hold
+	case a.decoding.asked && onlyForIDs(choice):
+		return sse.Drop
 	}
 	return sse.Forward
+}
+
+// tells reports whether an event can matter to the token proof besides its ids:
+// it ends the choice, counts the prompt, or exists only because ids were asked for.
+func (a *answer) tells(data []byte) bool {
+	return a.tokens && (bytes.Contains(data, []byte(`"finish_reason":"`)) || bytes.Contains(data, []byte(`"prompt_tokens"`)) ||
+		a.decoding.asked && bytes.Contains(data, []byte(`"delta":{}`)))
+}
+
+// onlyForIDs recognises an event that vLLM sends only because ids were asked for,
+// when a tool or reasoning parser keeps the text back (chat_completion/serving.py).
+func onlyForIDs(choice gjson.Result) bool {
+	return choice.Get("delta").Raw == "{}" && choice.Get("finish_reason").Type == gjson.Null && choice.Get("logprobs").Type == gjson.Null
+}
+
+// takeIDs collects the ids of an event, and puts back what a stock engine would
+// have sent unless the client asked for them itself.
+func (a *answer) takeIDs(ev sse.Event) {
+	found, ok := sse.FindTokenIDs(ev.Data)
+	if !ok {
+		return
+	}
+	a.addIDs(found.Prompt, found.Output)
+	if a.decoding.asked {
+		found.Null(ev)
+	}
+}
+
+// addIDs notes what decode says it computed. A prompt of other ids than prefill's
+// makes the whole answer worthless as a ticket.
+func (a *answer) addIDs(prompt, output []byte) {
+	if prompt != nil && !upstream.EqualIDs(prompt, a.turn.tokens.ids) {
+		a.odd = "prompt_ids"
+	}
+	if output != nil {
+		ids, ok := upstream.ParseIDs(output)
+		if !ok {
+			a.odd = "output_ids"
+		}
+		a.ids = append(a.ids, ids...)
+	}
 }
 
 // roleOnly recognises vLLM's first chat chunk, which it sends even when loading
@@ -103,7 +156,7 @@ func roleOnly(choice gjson.Result) bool {
 // read takes in one chunk (or a whole answer, whose message stands for the delta)
 // and returns its choice.
 func (a *answer) read(data []byte, part string) gjson.Result {
-	var id, choices, failure gjson.Result
+	var id, choices, failure, usage gjson.Result
 	gjson.ParseBytes(data).ForEach(func(key, value gjson.Result) bool {
 		switch key.String() {
 		case "id":
@@ -112,9 +165,14 @@ func (a *answer) read(data []byte, part string) gjson.Result {
 			choices = value
 		case "error":
 			failure = value
+		case "usage":
+			usage = value
 		}
 		return true
 	})
+	if n := int(usage.Get("prompt_tokens").Int()); n > 0 {
+		a.promptSize = n
+	}
 	if failure.Exists() && failure.Type != gjson.Null {
 		a.failed = true
 	}
@@ -130,20 +188,25 @@ func (a *answer) read(data []byte, part string) gjson.Result {
 	if len(all) > 1 || all[0].Get("index").Int() != 0 {
 		a.odd = "choices"
 	}
+	a.ending(all[0])
 	if a.gather {
 		a.collect(all[0], part)
 	}
 	return all[0]
 }
 
-// collect appends a choice to the reply.
-func (a *answer) collect(choice gjson.Result, part string) {
+// ending notes how a choice ended.
+func (a *answer) ending(choice gjson.Result) {
 	if finish := choice.Get("finish_reason"); finish.Type == gjson.String {
 		a.finish = finish.String()
 	}
 	if reason := choice.Get("stop_reason"); reason.Exists() && reason.Type != gjson.Null {
 		a.stopReason = true
 	}
+}
+
+// collect appends a choice to the reply.
+func (a *answer) collect(choice gjson.Result, part string) {
 	text, delta := choice.Get("text").String(), gjson.Result{}
 	if a.turn.api == upstream.Chat {
 		delta = choice.Get(part)
@@ -208,6 +271,13 @@ func (a *answer) whole(body []byte) []byte {
 		return rest
 	}
 	a.read(body, "message")
+	if a.tokens {
+		plain, prompt, output := sse.NullTokenIDs(rest)
+		a.addIDs(prompt, output)
+		if a.decoding.asked {
+			rest = plain
+		}
+	}
 	if len(a.tools) > 0 && a.odd == "" {
 		// The arguments of a whole answer are what the tool parser printed after it
 		// had read them (vLLM hermes_tool_parser.py, json.dumps), canonical whatever

@@ -24,10 +24,15 @@ type Config struct {
 	Proof       Proof
 	ModelProofs map[string]Proof // per model; Proof for the others
 
-	ReuseMinTokens    int           // tickets with fewer tokens are left alone
+	ReuseMinTokens    int           // fewer tokens are left alone
+	ReuseMinShare     float64       // and so is a smaller share of a ticket, 0 to 1
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 
 	TTL time.Duration // longest life of a ticket
+
+	Release        bool          // free the blocks of tickets that nobody will use
+	ReleaseBacklog int           // more of them per decode instance are worked off at once
+	BranchKeep     time.Duration // how long a branch lives after the conversation has left it
 
 	Sources      []string // conversation id sources, in order
 	TenantHeader string   // "" = tenant from the bearer token
@@ -55,6 +60,14 @@ type Config struct {
 
 	Version string // shown at /version
 	Logger  *slog.Logger
+}
+
+// name is the proof that a hit shows.
+func (p Proof) name() string {
+	if p == ProofAuto {
+		return "tokens"
+	}
+	return string(p)
 }
 
 // proofFor returns the mode of proof for a model.

@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"time"
 
+	"carryover/sse"
 	"carryover/upstream"
 )
 
@@ -20,6 +21,8 @@ type decoding struct {
 	response *http.Response
 	instance *upstream.Instance
 	handover handover
+	facts    upstream.Facts // the start of decode that has the leg
+	asked    bool           // decode was asked for token ids that the client did not ask for
 	unwatch  func() bool
 }
 
@@ -34,19 +37,18 @@ func (d *decoding) Close() {
 // same hand-over may go to another instance within the hand-over budget: in pull
 // mode prefill's blocks are bound to no particular reader.
 func (s *Server) decode(ctx context.Context, t *turn, p *pair, h handover) (*decoding, error) {
-	body := t.req.DecodeBody(upstream.DecodeEdit{Params: h.params, CacheSalt: t.salt})
 	instance := p.decode
 	var exclude []string
 	for {
-		d, err := s.decodeOn(ctx, t, instance, body, h)
+		d, err := s.decodeOn(ctx, t, instance, h)
 		var leg *upstream.LegError
 		if err == nil || !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
 			return d, err
 		}
-		s.deps.Pool.Report(instance, true)
+		s.refused(instance)
 		exclude = append(exclude, instance.Name)
 		next, release, noneErr := s.deps.Pool.Acquire(upstream.RoleDecode, t.conversation.affinity(), exclude)
-		if noneErr != nil || len(exclude) == maxDials || h.params != nil && time.Now().After(h.until) {
+		if noneErr != nil || len(exclude) == maxDials || h.answered != nil && time.Now().After(h.until) {
 			if noneErr == nil {
 				release()
 			}
@@ -61,9 +63,17 @@ func (s *Server) decode(ctx context.Context, t *turn, p *pair, h handover) (*dec
 // client: once decode has the hand-over it must reach its first event, because a
 // request that is aborted before it was scheduled leaves prefill's blocks
 // stranded until their lease ends, and breaks some connectors (vLLM #50425).
-func (s *Server) decodeOn(ctx context.Context, t *turn, instance *upstream.Instance, body []byte, h handover) (*decoding, error) {
+func (s *Server) decodeOn(ctx context.Context, t *turn, instance *upstream.Instance, h handover) (*decoding, error) {
+	facts := s.decodeFacts(ctx, t, instance)
+	edit, err := s.decodeEdit(t, h)
+	if err != nil {
+		return nil, err
+	}
+	edit.ReturnTokenIDs = t.tokens.wanted && (!t.req.Stream() || s.deps.Capability.PlugIn(instance, facts.Incarnation) != upstream.Yes)
+	asked := edit.ReturnTokenIDs && !t.req.WantsTokenIDs()
+	body := t.req.DecodeBody(edit)
 	detached, stream := upstream.Guard(context.WithoutCancel(ctx), s.cfg.FirstByteTimeout)
-	d := &decoding{Stream: stream, instance: instance, handover: h}
+	d := &decoding{Stream: stream, instance: instance, handover: h, facts: facts, asked: asked}
 	d.unwatch = context.AfterFunc(ctx, func() {
 		limit := detachedLimit
 		if errors.Is(context.Cause(ctx), errShuttingDown) {
@@ -86,31 +96,88 @@ func (s *Server) decodeOn(ctx context.Context, t *turn, instance *upstream.Insta
 	return d, nil
 }
 
+// decodeFacts finds out which start of an instance gets the leg. The ids of a chat
+// prompt go only to one that uses them; another than the one that was picked may
+// not.
+func (s *Server) decodeFacts(ctx context.Context, t *turn, instance *upstream.Instance) upstream.Facts {
+	facts, ok := s.deps.Incarnations.Current(ctx, instance)
+	if t.tokens.wanted && (!ok || !s.usesIDs(ctx, t, instance, facts)) {
+		t.tokens.wanted = false
+	}
+	return facts
+}
+
+// decodeEdit is what the decode leg adds to the client's request: the hand-over,
+// and the ids that prefill computed, so that decode can't render anything else and
+// need not tokenise again.
+func (s *Server) decodeEdit(t *turn, h handover) (upstream.DecodeEdit, error) {
+	edit := upstream.DecodeEdit{CacheSalt: t.salt}
+	var ids []byte
+	if t.tokens.wanted || t.tokens.sent {
+		edit.PromptIDs, ids = t.tokens.raw, t.tokens.raw
+	}
+	if h.answered == nil {
+		return edit, nil
+	}
+	if t.api == upstream.Text {
+		ids = nil
+	}
+	var err error
+	edit.Params, _, err = s.deps.Connector.DecodeParams(h.answered, ids, h.from)
+	return edit, err
+}
+
 // strand keeps prefill's blocks from being stranded when the client left between
-// the legs: decode reads them for an answer of one token, which nobody sees. It
-// runs on its own, so that the handler can end.
+// the legs: decode reads them for an answer of one token, which nobody sees, and
+// whose own blocks are released. It runs on its own, so that the handler can end.
 func (s *Server) strand(ctx context.Context, t *turn, p *pair, h handover) {
-	if h.params == nil {
+	if h.answered == nil {
 		return
 	}
-	body := t.req.DecodeBody(upstream.DecodeEdit{Params: h.params, CacheSalt: t.salt, OneToken: true})
-	leg := upstream.Leg{Instance: p.decode, API: t.api, Body: body, RequestID: t.legID, Authorization: t.authorization}
+	facts := s.decodeFacts(ctx, t, p.decode)
+	edit, err := s.decodeEdit(t, h)
+	if err != nil {
+		return
+	}
+	edit.OneToken = true
+	leg := upstream.Leg{Instance: p.decode, API: t.api, Body: t.req.DecodeBody(edit), RequestID: t.legID, Authorization: t.authorization}
+	model := t.req.Model()
 	ctx = context.WithoutCancel(ctx)
 	s.detached.Go(func() {
-		defer func() {
-			if p := recover(); p != nil { // nobody above would
-				s.cfg.Logger.Error("panic after a turn", "turn", t.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			}
-		}()
+		defer s.survive("turn", t.id)
 		ctx, cancel := context.WithTimeoutCause(ctx, detachedLimit, upstream.ErrFirstByteTimeout)
 		defer cancel()
-		response, err := s.deps.Engine.Decode(ctx, leg)
-		if err == nil {
-			_, err = upstream.ReadAll(response.Body, maxAnswer)
-			_ = response.Body.Close()
-		}
+		began := time.Now()
+		answer, err := s.readWhole(ctx, leg)
 		if err != nil {
 			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", t.id, "decode", leg.Instance.Name, "error", err)
+			return
 		}
+		s.releases.met(carrier{named(h.from, s.incarnation(ctx, h.from)), named(p.decode, facts.Incarnation)})
+		s.unuseParams(answer, leftover{decode: p.decode, incarnation: facts.Incarnation, model: model, caughtUp: began})
 	})
+}
+
+// readWhole runs a decode leg whose answer nobody waits for, and returns its
+// kv_transfer_params.
+func (s *Server) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error) {
+	response, err := s.deps.Engine.Decode(ctx, leg)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := upstream.ReadAll(response.Body, maxAnswer)
+	if err != nil {
+		return nil, err
+	}
+	_, params, _ := sse.Cut(body, paramsMember)
+	return params, nil
+}
+
+// survive keeps a defect in work that outlives its turn from ending the process.
+// It is deferred.
+func (s *Server) survive(what, id string) {
+	if p := recover(); p != nil {
+		s.cfg.Logger.Error("panic after a turn", what, id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	}
 }

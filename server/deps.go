@@ -46,11 +46,9 @@ type Engine interface {
 // Connector says what each leg carries for one KV connector. Its errors mean that
 // an object can't be used; nothing of it may be sent then.
 type Connector interface {
-	PrefillParams(ticket []byte, holder *upstream.Instance) ([]byte, error)
-	DecodeParams(answered []byte, from *upstream.Instance) (params []byte, cached int, err error)
-	// Keep tells how many tokens the blocks of decode's answer hold, and whether
-	// prefill can see for itself that they have expired.
-	Keep(final []byte) (tokens int, expires bool, err error)
+	PrefillParams(offer upstream.TicketOffer) ([]byte, error)
+	DecodeParams(answered, promptIDs []byte, from *upstream.Instance) (params []byte, cached int, err error)
+	Keep(final []byte) (upstream.Kept, error)
 }
 
 // Templates tells whether a finished turn, rendered as history, begins with what
@@ -68,4 +66,10 @@ type Deps struct {
 	Templates Templates
 	Trials    *upstream.Trials
 	Secret    convcache.Secret
+
+	// What is known of each start of an engine.
+	Incarnations *upstream.Incarnations
+	Capability   *upstream.Capability
+	Parity       *upstream.Parity
+	Tokenizer    *upstream.Tokenizer
 }

@@ -98,6 +98,9 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	case "/tokenize":
 		e.answerTokenize(w, r, string(body))
 		return
+	case "/metrics":
+		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\nvllm:cache_config_info{block_size=\"16\"} 1\n")
+		return
 	case "/v1/chat/completions", "/v1/completions":
 	default:
 		e.t.Errorf("%s saw a request for %s", e.name, r.URL.Path)

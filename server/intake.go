@@ -44,7 +44,8 @@ func (s *Server) intake(w http.ResponseWriter, r *http.Request, t *turn) error {
 	// which engines name its blocks.
 	t.req.Remove("conversation_id")
 	t.req.Remove("request_id")
-	t.proof = s.cfg.proofFor(t.req.Model())
+	t.model, t.stream = t.req.Model(), t.req.Stream()
+	t.proof = s.cfg.proofFor(t.model)
 	if s.cfg.ForwardAuthorization {
 		t.authorization = r.Header.Get("Authorization")
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/upstream"
 )
 
 // How much earlier than decode a ticket ends. Prefill still has to queue and to
@@ -16,68 +17,131 @@ const (
 	marginWithoutExpiry = 60 * time.Second
 )
 
-// keep puts the ticket that an answer leaves behind, or says why there is none. It
-// is called before the client can see the end of the answer, so that a next turn
-// that follows at once, on any replica, finds it.
+// keep puts the ticket that an answer leaves behind, or says why there is none and
+// has its blocks released. It is called before the client can see the end of the
+// answer, so that a next turn that follows at once, on any replica, finds it.
 func (s *Server) keep(ctx context.Context, t *turn, a *answer) {
-	t.receipt.stored = s.store(ctx, t, a)
+	d := a.decoding
+	left := leftover{decode: d.instance, incarnation: d.facts.Incarnation, model: t.model, caughtUp: d.CaughtUp()}
+	if a.done && !a.failed && d.handover.answered != nil {
+		s.releases.met(carrier{named(d.handover.from, s.incarnation(ctx, d.handover.from)), named(d.instance, d.facts.Incarnation)})
+	}
+	ticket, life, why := s.ticketOf(t, a)
+	if why != "" {
+		t.receipt.stored = why
+		s.unuseParams(a.params, left)
+		return
+	}
+	bounded, cancel := s.storeContext(ctx)
+	defer cancel()
+	displaced, outcome := s.deps.Store.Put(bounded, t.conversation.key, ticket, life)
+	for _, old := range displaced {
+		s.unuse(t, old)
+	}
+	if outcome == convcache.Stored {
+		t.receipt.stored = "yes"
+		s.watchBranches(t, ticket)
+		return
+	}
+	t.receipt.stored = outcome.String()
+	if outcome != convcache.Unavailable { // else it may have been stored after all
+		s.unuseParams(a.params, left)
+	}
 }
 
-// store returns "yes" or the reason for which nothing is kept.
-func (s *Server) store(ctx context.Context, t *turn, a *answer) string {
+// ticketOf makes the ticket of an answer and says how long it may live, or returns
+// the reason for which there is none.
+func (s *Server) ticketOf(t *turn, a *answer) (_ convcache.Ticket, life time.Duration, why string) {
 	d := a.decoding
 	switch {
 	case !t.conversation.known:
-		return string(ReasonNoConversation)
+		why = string(ReasonNoConversation)
 	case t.ineligible != "":
-		return "ineligible_" + t.ineligible
-	case t.proof != ProofHistory:
-		return string(ReasonUnproven)
-	case d.handover.params == nil:
-		return "no_handover"
+		why = "ineligible_" + t.ineligible
+	case t.proof == ProofAuto && !t.tokens.wanted:
+		why = string(ReasonUnproven)
+	case d.handover.answered == nil:
+		why = "no_handover"
 	case a.failed, !a.done:
-		return "incomplete"
+		why = "incomplete"
 	case a.odd != "":
-		return "ineligible_" + a.odd
-	}
-	reply := a.reply()
-	facts := convcache.ReplyFacts{FinishReason: a.finish, StopReason: a.stopReason, Reasoning: a.reasoning}
-	if a.params == nil && !a.stopReason {
+		why = "ineligible_" + a.odd
+	case a.finish != "stop" && a.finish != "length" && a.finish != "tool_calls":
+		why = "ineligible_" + convcache.WhyFinish
+	case a.params == nil && a.stopReason:
+		why = "ineligible_" + convcache.WhyStopString
+	case a.params == nil:
 		s.engineSentNothing(t, d)
-		return string(ReasonNoParams)
+		why = string(ReasonNoParams)
 	}
-	if why, ok := convcache.Eligible(reply, facts); !ok {
-		return "ineligible_" + why
+	if why != "" {
+		return convcache.Ticket{}, 0, why
 	}
-	tokens, expires, err := s.deps.Connector.Keep(a.params)
+	kept, err := s.deps.Connector.Keep(a.params)
 	if err != nil {
 		s.cfg.Logger.Warn("decode's params can't be a ticket", "turn", t.id, "decode", d.instance.Name, "error", err)
-		return "ineligible_bad_params"
+		return convcache.Ticket{}, 0, "ineligible_bad_params"
 	}
 	s.silent.heard(d.instance.Name)
 	ticket := convcache.Ticket{
-		ID: convcache.NewTicketID(), HistoryOK: true, Decode: d.instance.Name,
-		Params: a.params, Tokens: tokens, CaughtUp: d.CaughtUp(),
+		ID: convcache.NewTicketID(), Decode: d.instance.Name, Incarnation: d.facts.Incarnation, EngineID: kept.EngineID,
+		Params: kept.Params, Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: d.CaughtUp(),
 	}
+	if t.proof == ProofHistory {
+		why = s.proveHistory(t, a, &ticket)
+	} else {
+		why = s.proveTokens(t, a, kept, &ticket)
+	}
+	return ticket, s.life(d.instance, d.CaughtUp(), kept.Expires), why
+}
+
+// proveHistory adds to a ticket what a later request has to repeat.
+func (s *Server) proveHistory(t *turn, a *answer, ticket *convcache.Ticket) (why string) {
+	reply := a.reply()
+	facts := convcache.ReplyFacts{FinishReason: a.finish, StopReason: a.stopReason, Reasoning: a.reasoning}
+	if why, ok := convcache.Eligible(reply, facts); !ok {
+		return "ineligible_" + why
+	}
+	ticket.HistoryOK = true
 	ticket.History, ticket.Covers = t.history.After(reply)
-	bounded, cancel := s.storeContext(ctx)
-	defer cancel()
-	_, outcome := s.deps.Store.Put(bounded, t.conversation.key, ticket, s.life(d, expires))
-	if outcome != convcache.Stored {
-		return outcome.String()
+	return ""
+}
+
+// proveTokens adds to a ticket the chain of the tokens whose KV decode holds: the
+// prompt as prefill computed it, and the output as decode sampled it.
+func (s *Server) proveTokens(t *turn, a *answer, kept upstream.Kept, ticket *convcache.Ticket) (why string) {
+	d := a.decoding
+	output := kept.OutputIDs
+	if t.stream { // our plug-in speaks in streams
+		s.deps.Capability.LearnPlugIn(d.instance, d.facts.Incarnation, output != nil)
 	}
-	return "yes"
+	if output == nil {
+		output = a.ids
+	}
+	k := &t.tokens
+	chain, ok := s.chains.Chain(k.ids, output, kept.Tokens, d.facts.BlockSize)
+	if !ok || a.promptSize != 0 && a.promptSize != len(k.ids) {
+		return "ineligible_token_count"
+	}
+	// Prefill takes the last blocks of the list for the last tokens (vLLM
+	// nixl/base_worker.py): one block more and all are misplaced, one less and the
+	// engine dies.
+	if size := d.facts.BlockSize; kept.Groups == 1 && size > 0 && kept.Blocks != (kept.Tokens+size-1)/size {
+		return "ineligible_block_count"
+	}
+	ticket.Chain = chain
+	return ""
 }
 
 // life is how long a ticket may be used from now on. It counts from the last
 // moment at which the reader was caught up with decode, since decode's own clock
 // has been running from the moment it finished.
-func (s *Server) life(d *decoding, expires bool) time.Duration {
+func (s *Server) life(decode *upstream.Instance, caughtUp time.Time, expires bool) time.Duration {
 	margin := marginWithoutExpiry
 	if expires {
 		margin = marginWithExpiry
 	}
-	return min(d.instance.KVTTL-margin, s.cfg.TTL) - time.Since(d.CaughtUp())
+	return min(decode.KVTTL-margin, s.cfg.TTL) - time.Since(caughtUp)
 }
 
 // engineSentNothing records that a finished answer to a hand-over brought no

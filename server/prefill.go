@@ -10,8 +10,9 @@ import (
 
 // handover is what prefill hands to decode.
 type handover struct {
-	params []byte    // the decode leg's kv_transfer_params, nil if decode gets none
-	until  time.Time // end of the hand-over budget
+	answered []byte             // prefill's kv_transfer_params, nil if decode gets none
+	from     *upstream.Instance // the prefill instance
+	until    time.Time          // end of the hand-over budget
 }
 
 // prefill runs the prefill leg. Without one, and when prefill answers no usable
@@ -22,54 +23,93 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 	if p.prefill == nil {
 		return handover{}, nil
 	}
-	params, err := s.deps.Connector.PrefillParams(h.params(), h.holder)
-	if err != nil && h.ticket != nil { // of an older or a foreign version; it is given up
-		s.cfg.Logger.Error("ticket is malformed", "turn", t.id, "error", err)
-		s.deps.Trials.End(h.prefill, h.ticket.Decode, upstream.Inconclusive)
-		h.ticket, t.receipt.ticket, t.receipt.reason = nil, nil, ReasonRewritten
-		params, err = s.deps.Connector.PrefillParams(nil, nil)
-	}
+	body, err := s.prefillBody(ctx, t, p, h)
 	if err != nil {
 		return handover{}, err
 	}
-	body := t.req.PrefillBody(upstream.PrefillEdit{Params: params, CacheSalt: t.salt})
 	limited, cancel := s.prefillLimit(ctx, p.prefill.Name, len(body), h)
 	defer cancel()
 
 	began := time.Now()
-	t.sentTicket, h.sent = h.ticket != nil, true
+	t.sentTicket, t.sentRelease, h.sent = h.ticket != nil, h.release != nil, true
 	t.receipt.prefill, t.receipt.legs = p.prefill.Name, t.receipt.legs+1
+	asked := s.askParity(ctx, t, p)
 	answer, err := s.deps.Engine.Prefill(limited, upstream.Leg{
 		Instance: p.prefill, API: t.api, Body: body, RequestID: t.legID, Authorization: t.authorization,
 	})
 	took := time.Since(began)
 	t.receipt.prefillTook += took
-	if err = s.prefillFailed(p.prefill, h, err); err != nil {
-		return handover{}, err
+	if err != nil {
+		if err = s.prefillFailed(p.prefill, h, err); err != nil {
+			return handover{}, err
+		}
+		t.tokens.wanted = false
+		return handover{}, nil
 	}
 	s.deps.Pool.Report(p.prefill, false)
 	h.fate = upstream.Answered
 	if h.ticket == nil {
 		s.pace.Learn(p.prefill.Name, len(body), took)
 	}
+	if err := s.receiptOf(t, p, answer, asked); err != nil {
+		return handover{}, err
+	}
 	if answer.Params == nil {
 		return handover{}, nil
 	}
-	decodeParams, cached, err := s.deps.Connector.DecodeParams(answer.Params, p.prefill)
+	_, cached, err := s.deps.Connector.DecodeParams(answer.Params, nil, p.prefill)
 	if err != nil {
 		s.cfg.Logger.Error("prefill's hand-over can't be used; decode prefills by itself",
 			"turn", t.id, "prefill", p.prefill.Name, "error", err)
 		return handover{}, nil
 	}
 	t.receipt.cached = cached
-	return handover{params: decodeParams, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
+	return handover{answered: answer.Params, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
+}
+
+// prefillBody puts together what the leg carries: the ticket as far as it was
+// proven, with the ids that prove it; or none, and then perhaps an unused one to be
+// released.
+func (s *Server) prefillBody(ctx context.Context, t *turn, p *pair, h *held) ([]byte, error) {
+	params, err := s.deps.Connector.PrefillParams(h.ticketOffer(t))
+	if err != nil && h.ticket != nil { // of an older or a foreign version; it is given up
+		s.cfg.Logger.Error("ticket can't be used", "turn", t.id, "error", err)
+		s.deps.Trials.End(h.pair.prefill, h.pair.decode, upstream.Inconclusive)
+		s.unuse(t, *h.ticket)
+		h.ticket, t.receipt.ticket, t.receipt.reason = nil, nil, ReasonRewritten
+		t.tokens.forward(false)
+		params, err = s.deps.Connector.PrefillParams(upstream.TicketOffer{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if h.ticket == nil {
+		params = s.carry(ctx, t, p, h, params)
+	}
+	edit := upstream.PrefillEdit{Params: params, CacheSalt: t.salt, ReturnTokenIDs: t.tokens.wanted}
+	if t.tokens.sent {
+		edit.PromptIDs = t.tokens.raw
+	}
+	return t.req.PrefillBody(edit), nil
+}
+
+// ticketOffer is what the connector gets; the zero value without a ticket.
+func (h *held) ticketOffer(t *turn) upstream.TicketOffer {
+	if h.ticket == nil {
+		return upstream.TicketOffer{}
+	}
+	o := upstream.TicketOffer{Ticket: h.ticket.Params, Holder: h.holder, Tokens: h.offer.Tokens, BlockSize: h.ticket.Chain.BlockSize}
+	if t.tokens.sent && t.api == upstream.Chat {
+		o.PromptIDs = t.tokens.raw
+	}
+	return o
 }
 
 // prefillLimit bounds the leg. One that carries a ticket gets less: an engine that
 // never answers tickets must not cost a client the whole time limit.
 func (s *Server) prefillLimit(ctx context.Context, prefill string, size int, h *held) (context.Context, context.CancelFunc) {
 	limit, cause := s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
-	if h.ticket != nil {
+	if h.ticket != nil || h.release != nil {
 		if trial := s.cfg.ReuseTrialTimeout + s.pace.Expect(prefill, size); trial < limit {
 			limit, cause = trial, upstream.ErrReuseTimeout
 		}
@@ -93,7 +133,15 @@ func (s *Server) prefillFailed(prefill *upstream.Instance, h *held, err error) e
 		h.fate = upstream.Unanswered
 	}
 	if leg.Kind == upstream.Dial {
-		s.deps.Pool.Report(prefill, true)
+		s.refused(prefill)
 	}
+	s.releaseFailed(h, leg)
 	return err
+}
+
+// refused records that an instance does not accept connections: whatever answers
+// there next is another start of it.
+func (s *Server) refused(instance *upstream.Instance) {
+	s.deps.Pool.Report(instance, true)
+	s.deps.Incarnations.Forget(instance)
 }

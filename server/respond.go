@@ -16,6 +16,10 @@ import (
 // maxAnswer bounds a non-stream answer.
 const maxAnswer = 64 << 20
 
+// idBytes is the most that an id of the first chunk takes, its comma included; ids
+// of real vocabularies have six digits at most.
+const idBytes = 8
+
 const paramsMember = "kv_transfer_params"
 
 // respond brings decode's answer to the client and keeps what it leaves behind.
@@ -69,6 +73,7 @@ func (s *Server) respondStream(ctx context.Context, t *turn, d *decoding, out *o
 		Strip:     paramsMember,
 		Expose:    s.cfg.ExposeParams,
 		Substance: []string{"choices", "usage", "error"},
+		MaxEvent:  sse.DefaultMaxEvent + idBytes*len(t.tokens.ids),
 		Observe:   a.observe,
 	})
 	err := relay.Run(d)

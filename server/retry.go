@@ -42,12 +42,17 @@ func (s *Server) again(ctx context.Context, t *turn, err error) bool {
 	}
 	t.tried = append(t.tried, leg.Role)
 	t.legID = newID()
-	t.withoutTicket = ReasonRetried
-	if errors.Is(leg.Err, upstream.ErrReuseTimeout) {
+	t.withoutTicket, t.withoutRelease = ReasonRetried, true
+	unanswered := errors.Is(leg.Err, upstream.ErrReuseTimeout)
+	if unanswered && t.sentTicket {
 		t.withoutTicket = ReasonNotBidirectional
-		if len(s.deps.Pool.Instances(upstream.RolePrefill)) > 1 {
-			t.excluded[upstream.RolePrefill] = append(t.excluded[upstream.RolePrefill], leg.Instance)
-		}
+	}
+	switch {
+	case !unanswered && leg.Kind != upstream.Receipt:
+	case len(s.deps.Pool.Instances(upstream.RolePrefill)) > 1:
+		t.excluded[upstream.RolePrefill] = append(t.excluded[upstream.RolePrefill], leg.Instance)
+	case leg.Kind == upstream.Receipt:
+		t.salt = newID() // away from a prefix cache that is in doubt
 	}
 	return true
 }
@@ -59,9 +64,9 @@ func (s *Server) mayRestart(t *turn, role upstream.Role) bool {
 }
 
 // worthRetrying tells a prefill failure that a second try may mend from one that
-// is the engine's last word: a plain 500 without a ticket is the latter.
+// is the engine's last word: a plain 500 without a ticket or release is the latter.
 func worthRetrying(t *turn, leg *upstream.LegError) bool {
-	return leg.Kind != upstream.Status || leg.Status != http.StatusInternalServerError || t.sentTicket
+	return leg.Kind != upstream.Status || leg.Status != http.StatusInternalServerError || t.sentTicket || t.sentRelease
 }
 
 // retryBudget keeps retries from doubling the load of a deployment that is

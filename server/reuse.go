@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidwall/gjson"
+
 	"carryover/convcache"
 	"carryover/upstream"
 )
@@ -32,26 +34,27 @@ const (
 	ReasonNoParams         Reason = "engine_sends_no_params"
 	ReasonNotAppendOnly    Reason = "template_not_append_only"
 	ReasonBypass           Reason = "bypass"
+	ReasonTokenizeFailed   Reason = "tokenize_failed"
+	ReasonNotComparable    Reason = "ineligible_not_comparable"
 )
 
 // held is a ticket between its take and its fate.
 type held struct {
-	ticket  *convcache.Ticket
-	holder  *upstream.Instance // the decode instance whose blocks it names
-	prefill string             // the instance it is for
+	ticket *convcache.Ticket
+	holder *upstream.Instance // the decode instance whose blocks it names
+	pair   instances          // whom the ticket's fate tells about
+	offer  convcache.Offer    // how much of it this request may use
 	// sent is true once a byte of it may have reached an engine; it is spent then,
 	// whatever the engine says.
 	sent bool
 	fate upstream.Fate
+	// release is an unused ticket that rides on a leg without one, by carrier.
+	release *unused
+	carrier carrier
 }
 
-// params is what the connector gets: nil without a ticket.
-func (h *held) params() []byte {
-	if h.ticket == nil {
-		return nil
-	}
-	return h.ticket.Params
-}
+// instances names a pair of prefill and decode, each in its incarnation.
+type instances struct{ prefill, decode string }
 
 // find looks for a ticket that this request may use on this pair, and takes it. It
 // is called as late as possible, so that every earlier failure leaves the ticket
@@ -60,21 +63,31 @@ func (s *Server) find(ctx context.Context, t *turn, p *pair) *held {
 	began := time.Now()
 	defer func() { t.receipt.lookup = time.Since(began) }()
 	t.receipt.ticket = nil
+	t.tokens = s.tokensOf(ctx, t, p)
+	h, reason := s.look(ctx, t, p)
+	t.receipt.reason = reason
+	t.receipt.ticket, t.receipt.offered = h.ticket, h.offer.Tokens
+	t.tokens.forward(h.ticket != nil)
+	return h
+}
+
+func (s *Server) look(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 	if reason := s.excludes(ctx, t, p); reason != "" {
-		t.receipt.reason = reason
-		return &held{}
+		return &held{}, reason
 	}
 	bounded, cancel := s.storeContext(ctx)
 	defer cancel()
 	branches, outcome := s.deps.Store.Peek(bounded, t.conversation.key)
+	t.branches = branches
 	if outcome != convcache.Found {
-		t.receipt.reason = s.missReason(t, outcome)
-		return &held{}
+		return &held{}, s.missReason(t, outcome)
 	}
-	h, reason := s.take(ctx, t, p, branches)
-	t.receipt.reason = reason
-	t.receipt.ticket = h.ticket
-	return h
+	if t.proof == ProofAuto {
+		if reason := s.promptIDs(ctx, t, p); reason != "" {
+			return &held{}, reason
+		}
+	}
+	return s.take(ctx, t, p, branches)
 }
 
 // excludes names the reason for which this turn looks for no ticket at all.
@@ -90,38 +103,64 @@ func (s *Server) excludes(ctx context.Context, t *turn, p *pair) Reason {
 		return ReasonBypass
 	case t.withoutTicket != "":
 		return t.withoutTicket
-	case t.api == upstream.Chat && t.proof == ProofHistory && !t.history.HasAssistant():
-		return ReasonFirstTurn
-	case t.proof != ProofHistory:
+	case t.proof == ProofAuto && !t.tokens.wanted:
 		return ReasonUnproven
+	case t.proof == ProofAuto:
+		return ""
+	case t.api == upstream.Chat && !t.history.HasAssistant():
+		return ReasonFirstTurn
 	case !s.appendOnly(ctx, t, p.prefill):
 		return ReasonNotAppendOnly
 	}
 	return ""
 }
 
-// take takes the best branch that the request extends. When another request was
-// faster, the next-best branch of the same look is tried, once.
+// offer says how much of a branch this request may use: what tokens prove, or by
+// history all or nothing.
+func (s *Server) offer(t *turn, b convcache.Branch) convcache.Offer {
+	if t.proof == ProofAuto {
+		return t.tokens.prompt.Offer(b)
+	}
+	if t.history.Extends(b) {
+		return convcache.Offer{Tokens: b.Tokens, Whole: true}
+	}
+	return convcache.Offer{}
+}
+
+// choice is a branch with what may be used of it.
+type choice struct {
+	branch convcache.Branch
+	offer  convcache.Offer
+}
+
+// take takes the branch of which the request may use most. When another request
+// was faster, the next-best branch of the same look is tried, once.
 func (s *Server) take(ctx context.Context, t *turn, p *pair, branches []convcache.Branch) (*held, Reason) {
-	usable := slices.DeleteFunc(slices.Clone(branches), func(b convcache.Branch) bool { return !t.history.Extends(b) })
-	slices.SortStableFunc(usable, func(a, b convcache.Branch) int { return b.Covers - a.Covers })
+	var choices []choice
+	for _, b := range branches {
+		if o := s.offer(t, b); o.Tokens > 0 {
+			choices = append(choices, choice{b, o})
+		}
+	}
+	slices.SortStableFunc(choices, func(a, b choice) int { return b.offer.Tokens - a.offer.Tokens })
 	reason := ReasonRewritten
 	takes := 0
-	for _, branch := range usable {
-		holder := s.holder(branch.Decode)
-		switch {
-		case branch.Tokens < s.cfg.ReuseMinTokens:
+	for _, c := range choices {
+		if c.offer.Tokens < s.cfg.ReuseMinTokens || float64(c.offer.Tokens) < s.cfg.ReuseMinShare*float64(c.branch.Tokens) {
 			reason = ReasonBelowThreshold
 			continue
-		case holder == nil:
+		}
+		holder := s.holder(ctx, c.branch)
+		if holder == nil {
 			reason = ReasonInstanceGone
 			continue
 		}
-		if why := s.admit(p.prefill.Name, branch.Decode); why != "" {
+		pair := instances{named(p.prefill, s.incarnation(ctx, p.prefill)), named(holder, c.branch.Incarnation)}
+		if why := s.admit(pair); why != "" {
 			reason = why
 			continue
 		}
-		h, outcome := s.takeBranch(ctx, t, branch, held{holder: holder, prefill: p.prefill.Name})
+		h, outcome := s.takeBranch(ctx, t, c, held{holder: holder, pair: pair, offer: c.offer})
 		if h != nil {
 			return h, ""
 		}
@@ -133,28 +172,43 @@ func (s *Server) take(ctx context.Context, t *turn, p *pair, branches []convcach
 	return &held{}, reason
 }
 
-// takeBranch completes h with one branch's ticket. Without a ticket the trial that
-// admit may have begun is over, even if the store panics: a pair whose trial never
-// ends is lost to reuse.
-func (s *Server) takeBranch(ctx context.Context, t *turn, branch convcache.Branch, h held) (_ *held, outcome convcache.Outcome) {
+// takeBranch completes h with one branch's ticket, which must be worth what the
+// branch promised. Without a ticket the trial that admit may have begun is over,
+// even if the store panics: a pair whose trial never ends is lost to reuse.
+func (s *Server) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *held, outcome convcache.Outcome) {
 	defer func() {
 		if h.ticket == nil {
-			s.deps.Trials.End(h.prefill, branch.Decode, upstream.Inconclusive)
+			s.deps.Trials.End(h.pair.prefill, h.pair.decode, upstream.Inconclusive)
 		}
 	}()
 	bounded, cancel := s.storeContext(ctx)
 	defer cancel()
-	ticket, outcome := s.deps.Store.Take(bounded, t.conversation.key, branch.ID)
-	if outcome != convcache.Taken || !t.history.Extends(ticket.Branch()) || ticket.Decode != h.holder.Name {
+	ticket, outcome := s.deps.Store.Take(bounded, t.conversation.key, c.branch.ID)
+	if outcome != convcache.Taken {
+		return nil, outcome
+	}
+	if got := ticket.Branch(); s.offer(t, got) != c.offer || got.Decode != c.branch.Decode || got.Incarnation != c.branch.Incarnation {
+		s.unuse(t, ticket) // it is not what was looked at
 		return nil, outcome
 	}
 	h.ticket = &ticket
 	return &h, outcome
 }
 
+// named is how the trials know an instance: by what it is until its next start.
+func named(instance *upstream.Instance, incarnation string) string {
+	return instance.Name + "@" + incarnation
+}
+
+// incarnation returns an instance's start, "" if it does not tell.
+func (s *Server) incarnation(ctx context.Context, instance *upstream.Instance) string {
+	facts, _ := s.deps.Incarnations.Current(ctx, instance)
+	return facts.Incarnation
+}
+
 // admit asks whether this pair may be offered a ticket now.
-func (s *Server) admit(prefill, decode string) Reason {
-	switch s.deps.Trials.Begin(prefill, decode) {
+func (s *Server) admit(pair instances) Reason {
+	switch s.deps.Trials.Begin(pair.prefill, pair.decode) {
 	case upstream.NoReuse:
 		return ReasonNotBidirectional
 	case upstream.Busy:
@@ -163,17 +217,17 @@ func (s *Server) admit(prefill, decode string) Reason {
 	return ""
 }
 
-// holder returns the decode instance of a ticket if it is still there.
-func (s *Server) holder(name string) *upstream.Instance {
-	if !s.deps.Pool.Reachable(upstream.RoleDecode, name) {
+// holder returns the decode instance of a branch if it is still there, in the same
+// start as when it answered: after a restart the blocks are gone.
+func (s *Server) holder(ctx context.Context, b convcache.Branch) *upstream.Instance {
+	if !s.deps.Pool.Reachable(upstream.RoleDecode, b.Decode) {
 		return nil
 	}
-	for _, instance := range s.deps.Pool.Instances(upstream.RoleDecode) {
-		if instance.Name == name {
-			return instance
-		}
+	instance := s.instance(upstream.RoleDecode, b.Decode)
+	if instance == nil || s.incarnation(ctx, instance) != b.Incarnation {
+		return nil
 	}
-	return nil
+	return instance
 }
 
 // settle says what became of a ticket: nothing of it was sent, so it goes back
@@ -183,9 +237,9 @@ func (s *Server) settle(ctx context.Context, t *turn, h *held) {
 	if h.ticket == nil {
 		return
 	}
-	if s.deps.Trials.End(h.prefill, h.ticket.Decode, h.fate) {
+	if s.deps.Trials.End(h.pair.prefill, h.pair.decode, h.fate) {
 		s.cfg.Logger.Warn("prefill does not answer tickets of decode; reuse is off for this pair",
-			"prefill", h.prefill, "decode", h.ticket.Decode, "turn", t.id)
+			"prefill", h.pair.prefill, "decode", h.pair.decode, "turn", t.id)
 	}
 	if h.sent {
 		return
@@ -205,7 +259,7 @@ func (s *Server) missReason(t *turn, outcome convcache.Outcome) Reason {
 		if s.silent.any() {
 			return ReasonNoParams
 		}
-		if t.api == upstream.Text {
+		if t.opens() {
 			return ReasonFirstTurn
 		}
 		return ReasonNothingStored
@@ -218,6 +272,12 @@ func (s *Server) missReason(t *turn, outcome convcache.Outcome) Reason {
 		return ReasonRewritten
 	}
 	return ReasonStoreUnavailable
+}
+
+// opens reports whether the request looks like the first of its conversation. A
+// text prompt does not tell.
+func (t *turn) opens() bool {
+	return t.api == upstream.Text || !gjson.GetBytes(t.req.Messages(), `#(role=="assistant")`).Exists()
 }
 
 // storeContext bounds a store operation. It is detached: a client that leaves must

@@ -78,9 +78,12 @@ func newRig(t *testing.T, s setup) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
+	incarnations := upstream.NewIncarnations(client)
 	deps := server.Deps{
 		Store: r.store, Pool: pool, Engine: client, Connector: connector.NIXL{},
 		Templates: upstream.NewTemplates(client, patience), Trials: upstream.NewTrials(), Secret: secret,
+		Incarnations: incarnations, Capability: upstream.NewCapability(client), Parity: upstream.NewParity(),
+		Tokenizer: upstream.NewTokenizer(client, incarnations, 2*time.Second),
 	}
 	if s.deps != nil {
 		s.deps(&deps)

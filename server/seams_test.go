@@ -75,26 +75,26 @@ type connectorSeam struct {
 	keep          func() error
 }
 
-func (c *connectorSeam) PrefillParams(ticket []byte, holder *upstream.Instance) ([]byte, error) {
+func (c *connectorSeam) PrefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	if c.prefillParams != nil {
-		if err := c.prefillParams(ticket); err != nil {
+		if err := c.prefillParams(offer.Ticket); err != nil {
 			return nil, err
 		}
 	}
-	return c.Connector.PrefillParams(ticket, holder)
+	return c.Connector.PrefillParams(offer)
 }
 
-func (c *connectorSeam) DecodeParams(answered []byte, from *upstream.Instance) ([]byte, int, error) {
+func (c *connectorSeam) DecodeParams(answered, promptIDs []byte, from *upstream.Instance) ([]byte, int, error) {
 	if c.decodeParams != nil {
 		c.decodeParams()
 	}
-	return c.Connector.DecodeParams(answered, from)
+	return c.Connector.DecodeParams(answered, promptIDs, from)
 }
 
-func (c *connectorSeam) Keep(final []byte) (int, bool, error) {
+func (c *connectorSeam) Keep(final []byte) (upstream.Kept, error) {
 	if c.keep != nil {
 		if err := c.keep(); err != nil {
-			return 0, false, err
+			return upstream.Kept{}, err
 		}
 	}
 	return c.Connector.Keep(final)

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/semaphore"
 
+	"carryover/convcache"
 	"carryover/upstream"
 )
 
@@ -28,6 +29,10 @@ type Server struct {
 	pace   *upstream.Pace
 	budget *retryBudget
 	silent *silence
+
+	chains   convcache.ChainKey
+	releases *releases
+	branches branches
 
 	streams    chan struct{}       // one slot per turn
 	bodies     *semaphore.Weighted // bytes of request bodies in memory
@@ -46,6 +51,8 @@ func New(cfg Config, deps Deps) *Server {
 		pace:       upstream.NewPace(),
 		budget:     newRetryBudget(),
 		silent:     &silence{count: map[string]int{}},
+		chains:     deps.Secret.ChainKey(),
+		releases:   newReleases(cfg.ReleaseBacklog),
 		streams:    make(chan struct{}, cfg.MaxStreams),
 		bodies:     semaphore.NewWeighted(cfg.MaxInflightBytes),
 		decodeOnly: make(chan struct{}, maxDecodeOnly),
@@ -83,6 +90,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	served := make(chan error, 1) // one result, read once
+	if s.cfg.Release {
+		s.detached.Go(func() { s.workOff(s.background) })
+	}
 	go func() { served <- srv.Serve(netutil.LimitListener(listener, s.cfg.MaxConnections)) }()
 	select {
 	case err := <-served:

@@ -21,17 +21,23 @@ type turn struct {
 	salt          string // cache_salt for both legs, "" leaves the client's
 	releaseBytes  func() // gives back the body's share of the bytes in flight
 
+	model        string
+	stream       bool // the client asked for a stream
 	conversation conversation
 	proof        Proof
 	history      convcache.History // valid only if ineligible is ""
 	ineligible   string            // why this request takes no part in reuse
 
 	// What the attempts have come to; see retry.go.
-	failed        *upstream.LegError
-	tried         []upstream.Role // legs that were sent, failed, and tried again
-	excluded      map[upstream.Role][]string
-	withoutTicket Reason // why a further attempt must not use a ticket
-	sentTicket    bool   // the last prefill leg carried one
+	failed         *upstream.LegError
+	tried          []upstream.Role // legs that were sent, failed, and tried again
+	excluded       map[upstream.Role][]string
+	withoutTicket  Reason             // why a further attempt must not use a ticket
+	sentTicket     bool               // the last prefill leg carried one
+	sentRelease    bool               // the last prefill leg carried an unused one
+	withoutRelease bool               // a further attempt must not carry one
+	branches       []convcache.Branch // what the look-up saw
+	tokens         tokens
 
 	committed bool // status and headers have reached the client
 	receipt   receipt

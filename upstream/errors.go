@@ -38,11 +38,13 @@ const (
 	KVLoad
 	// Gone: the client left, or this process is shutting down.
 	Gone
+	// Receipt: prefill did not compute the ids that it was sent.
+	Receipt
 )
 
 // String returns a lower-case word for logs.
 func (k Kind) String() string {
-	names := [...]string{"", "dial", "timeout", "broken", "status", "garbage", "kv_load", "gone"}
+	names := [...]string{"", "dial", "timeout", "broken", "status", "garbage", "kv_load", "gone", "receipt"}
 	if k < Dial || int(k) >= len(names) {
 		return fmt.Sprintf("kind(%d)", int(k))
 	}
@@ -84,7 +86,7 @@ func (e *LegError) Unwrap() error { return e.Err }
 // to both a stale ticket and a failed KV load (kv_load_failure_policy "fail").
 func (e *LegError) Retryable() bool {
 	switch e.Kind {
-	case Dial, Broken, KVLoad:
+	case Dial, Broken, KVLoad, Receipt:
 		return true
 	case Timeout:
 		return errors.Is(e.Err, ErrReuseTimeout)

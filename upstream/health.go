@@ -8,21 +8,24 @@ import (
 	"time"
 )
 
-// The prober asks every instance every five seconds, as the probes of common
-// load balancers do, and gives each two seconds: vLLM answers /health from its
-// API server without queueing behind requests.
+// The prober asks every instance every four seconds and gives each two: vLLM
+// answers /health and /metrics from its API server without queueing behind
+// requests. What /metrics tells counts for five seconds, so turns rarely wait for
+// it.
 const (
-	probeEvery = 5 * time.Second
+	probeEvery = 4 * time.Second
 	probeLimit = 2 * time.Second
 )
 
-// Prober keeps the health of a pool's instances up to date.
+// Prober keeps the health of a pool's instances up to date, and which start of
+// each is alive.
 type Prober struct {
-	Pool   *Pool
-	Client *Client
+	Pool         *Pool
+	Client       *Client
+	Incarnations *Incarnations
 }
 
-// Run probes all instances at once and then every five seconds until ctx ends.
+// Run probes all instances at once and then every four seconds until ctx ends.
 // It returns nil.
 func (p *Prober) Run(ctx context.Context) error {
 	tick := time.NewTicker(probeEvery)
@@ -45,6 +48,9 @@ func (p *Prober) probeAll(ctx context.Context) {
 				healthy := p.probe(ctx, instance)
 				if ctx.Err() == nil {
 					p.Pool.setHealth(instance.Role, instance.Name, healthy)
+				}
+				if healthy {
+					p.Incarnations.Refresh(ctx, instance)
 				}
 			})
 		}

@@ -153,6 +153,9 @@ func (r *Request) Stream() bool { return r.stream }
 // Model returns the model's name, "" if absent.
 func (r *Request) Model() string { return r.model }
 
+// WantsTokenIDs reports whether the client asked for token ids itself.
+func (r *Request) WantsTokenIDs() bool { return string(r.body.get("return_token_ids")) == "true" }
+
 // N returns how many choices the client asked for, 1 if it did not say.
 func (r *Request) N() int { return r.n }
 

@@ -125,7 +125,8 @@ func TestProber_FollowsTheHealthOfInstances(t *testing.T) {
 	instance := engine(t, RoleDecode, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(<-status) })
 	pool := NewPool(first{}, first{})
 	pool.Set([]Instance{*instance})
-	prober := &Prober{Pool: pool, Client: newTestClient(t, "")}
+	client := newTestClient(t, "")
+	prober := &Prober{Pool: pool, Client: client, Incarnations: NewIncarnations(client)}
 	for _, tc := range []struct{ status, up int }{{503, 0}, {200, 1}} {
 		status <- tc.status
 		prober.probeAll(t.Context())

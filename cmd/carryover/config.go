@@ -12,6 +12,7 @@ type Config struct {
 	Routing      RoutingConfig
 	Conversation ConversationConfig
 	Proof        ProofConfig
+	Release      ReleaseConfig
 	Store        StoreConfig
 	KV           KVConfig
 	Limits       LimitsConfig
@@ -59,7 +60,15 @@ type ProofConfig struct {
 	Mode              string
 	Models            map[string]string // mode by served model name, before Mode
 	ReuseMinTokens    int
+	ReuseMinShare     float64 // of a ticket's tokens, 0 to 1
 	ReuseTrialTimeout time.Duration
+}
+
+// ReleaseConfig is what happens to tickets that nobody will use.
+type ReleaseConfig struct {
+	Mode       string // on or off
+	Backlog    int
+	BranchKeep time.Duration
 }
 
 // StoreConfig bounds the ticket store.

@@ -7,6 +7,8 @@ import (
 	"time"
 )
 
+const wantShare = "a number from 0 to 1"
+
 // parseValue stores text in the field of the setting. On false the field is unchanged and the answer says what would be
 // accepted. Flags, environment and scalars of the file all come through here.
 func parseValue(s setting, text string) (want string, ok bool) {
@@ -25,6 +27,12 @@ func parseValue(s setting, text string) (want string, ok bool) {
 		n, err := strconv.Atoi(text)
 		if err != nil {
 			return s.bounds(), false
+		}
+		*v = n
+	case *float64:
+		n, err := strconv.ParseFloat(text, 64)
+		if err != nil || !(n >= 0 && n <= 1) {
+			return wantShare, false
 		}
 		*v = n
 	case *time.Duration:
@@ -63,6 +71,8 @@ func formatValue(from any) string {
 		return strconv.FormatBool(*v)
 	case *int:
 		return strconv.Itoa(*v)
+	case *float64:
+		return strconv.FormatFloat(*v, 'f', -1, 64)
 	case *time.Duration:
 		return formatDuration(*v)
 	case *ByteSize:
@@ -85,7 +95,7 @@ func valueKind(to any) string {
 	switch to.(type) {
 	case *bool:
 		return "bool"
-	case *int:
+	case *int, *float64:
 		return "number"
 	case *time.Duration:
 		return "duration"

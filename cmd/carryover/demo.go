@@ -92,9 +92,7 @@ func (d *deployment) close() {
 	}
 }
 
-// config points the proxy at the simulated instances. The history proof is right
-// here, because these instances sample tokens that tokenise again as they were.
-// Prefill is picked in turn: with affinity its own prefix cache would hide what
+// config points the proxy at the simulated instances. Prefill is picked in turn: with affinity its own prefix cache would hide what
 // comes from decode.
 func (d *deployment) config() Config {
 	cfg := defaultConfig()
@@ -106,7 +104,6 @@ func (d *deployment) config() Config {
 		cfg.Decode = append(cfg.Decode, InstanceConfig{URL: instance.URL(), Name: fmt.Sprintf("decode-%d", i+1), KVHost: kvHostAuto, KVTTL: cfg.Store.DecoderKVTTL})
 	}
 	cfg.Routing.Prefill = "round_robin"
-	cfg.Proof.Mode = "history"
 	return cfg
 }
 
@@ -140,7 +137,7 @@ func runDemo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return proxy.run(groupCtx, listener) })
 	group.Go(func() error {
-		show := &conversationDemo{base: "http://" + listener.Addr().String(), out: stdout, receipts: receipts}
+		show := &conversationDemo{base: "http://" + listener.Addr().String(), out: stdout, receipts: receipts, prefills: o.prefills}
 		missed, err := show.run(groupCtx, o.turns)
 		wrong := engines.misread()
 		switch {

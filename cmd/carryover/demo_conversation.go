@@ -10,6 +10,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ type conversationDemo struct {
 	base     string
 	out      io.Writer
 	receipts *receipts
+	prefills int
 }
 
 type chatMessage struct {
@@ -50,6 +52,9 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 	}
 	messages := []chatMessage{{"system", demoSystem}}
 	conversation := "demo-" + rand.Text()[:8]
+	if err := d.warmUp(ctx, messages); err != nil {
+		return 0, err
+	}
 	d.printf("A conversation over simulated vLLM instances: every turn sends the whole history.\n\n")
 	d.printf("%4s  %13s  %13s  %9s  %12s  %-10s %-9s %s\n", "turn", "prompt tokens", "reused tokens", "TTFT", "without reuse", "prefill", "decode", "X-KV-Reuse")
 	for turn := 1; turn <= turns; turn++ {
@@ -69,6 +74,20 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 	}
 	d.receipts.end()
 	return missed, nil
+}
+
+// warmUp shows each prefill instance, which are picked in turn, one request of the
+// shape of a later turn: its tokenizer is believed for that shape once it has
+// agreed with what the instance rendered.
+func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) error {
+	later := append(slices.Clone(messages), chatMessage{"user", "Hello?"}, chatMessage{"assistant", "Hello."}, chatMessage{"user", "Ready?"})
+	for range d.prefills {
+		if _, err := d.ask(ctx, later, map[string]any{"conversation_id": "warm-up-" + rand.Text(), "max_tokens": 4}, http.Header{}); err != nil {
+			return err
+		}
+	}
+	d.receipts.forget()
+	return nil
 }
 
 // compare asks the same with and without reuse. Taking turns in who goes first
@@ -240,6 +259,13 @@ func (r *receipts) turn(id string) chan servedBy {
 		r.seen[id] = make(chan servedBy, 1)
 	}
 	return r.seen[id]
+}
+
+// forget drops the lines of turns that nobody asks for.
+func (r *receipts) forget() {
+	r.mu.Lock()
+	clear(r.seen)
+	r.mu.Unlock()
 }
 
 func (r *receipts) end() {

@@ -69,12 +69,13 @@ func newParts(cfg Config) (*proxy, server.Deps, error) {
 		return nil, server.Deps{}, err
 	}
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey)})
+	incarnations := upstream.NewIncarnations(client)
 	pool := upstream.NewPool(newPolicy(cfg.Routing.Prefill), newPolicy(cfg.Routing.Decode))
 	store := convcache.NewMemory(convcache.MemoryConfig{MaxEntries: cfg.Store.MaxTickets, MaxBytes: int64(cfg.Store.MaxBytes)})
 	p := &proxy{
 		pool: pool, client: client, store: store,
 		source: discovery.Static(instances),
-		prober: &upstream.Prober{Pool: pool, Client: client},
+		prober: &upstream.Prober{Pool: pool, Client: client, Incarnations: incarnations},
 	}
 	return p, server.Deps{
 		Store: store, Pool: pool, Engine: client,
@@ -82,6 +83,11 @@ func newParts(cfg Config) (*proxy, server.Deps, error) {
 		Templates: upstream.NewTemplates(client, cfg.Timeouts.Tokenize),
 		Trials:    upstream.NewTrials(),
 		Secret:    secret,
+
+		Incarnations: incarnations,
+		Capability:   upstream.NewCapability(client),
+		Parity:       upstream.NewParity(),
+		Tokenizer:    upstream.NewTokenizer(client, incarnations, cfg.Timeouts.Tokenize),
 	}, nil
 }
 
@@ -158,6 +164,8 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 	return server.Config{
 		Proof: server.Proof(cfg.Proof.Mode), ModelProofs: models,
 		ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout,
+		ReuseMinShare: cfg.Proof.ReuseMinShare,
+		Release:       cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep,
 		TTL:     cfg.Store.TTL,
 		Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
 		StripClientParams: cfg.KV.ClientParams == "strip", ExposeParams: cfg.KV.ExposeParams,

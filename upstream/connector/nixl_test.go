@@ -79,31 +79,48 @@ func TestNIXL_SpeaksAsRecorded(t *testing.T) {
 	var nixl connector.NIXL
 
 	firstTurn, prefillAnswer := exchange(t, "01-prefill-turn1.json")
-	template, err := nixl.PrefillParams(nil, nil)
+	template, err := nixl.PrefillParams(upstream.TicketOffer{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, template, firstTurn)
 
 	decodeAsked, decodeAnswer := exchange(t, "02-decode-turn1.json")
-	handover, cached, err := nixl.DecodeParams(prefillAnswer, prefill)
+	handover, cached, err := nixl.DecodeParams(prefillAnswer, nil, prefill)
 	if err != nil || cached != 0 {
 		t.Fatalf("DecodeParams: cached %d, error %v", cached, err)
 	}
 	same(t, handover, decodeAsked, "prompt_token_ids")
 
-	tokens, expires, err := nixl.Keep(decodeAnswer)
-	if err != nil || tokens != 109 || !expires {
-		t.Errorf("Keep = %d tokens, expires %v, %v, want 109, true", tokens, expires, err)
+	kept, err := nixl.Keep(decodeAnswer)
+	if err != nil || kept.Tokens != 109 || kept.Blocks != 4 || kept.Groups != 1 || !kept.Expires || kept.EngineID == "" || kept.OutputIDs != nil {
+		t.Errorf("Keep = %+v, %v, want 109 tokens in 4 blocks of one group that expire", kept, err)
 	}
-	secondTurn, err := nixl.PrefillParams(decodeAnswer, decode)
+	secondTurn, err := nixl.PrefillParams(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Tokens: 109, BlockSize: 32})
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, secondTurn, decodeAnswer)
 
-	_, answered := exchange(t, "04-prefill-turn2-partial-reuse.json")
-	if _, cached, err = nixl.DecodeParams(answered, prefill); err != nil || cached != 96 {
+	asked, answered := exchange(t, "04-prefill-turn2-partial-reuse.json")
+	var ids struct {
+		PromptTokenIDs json.RawMessage `json:"prompt_token_ids"`
+	}
+	if err := json.Unmarshal(asked, &ids); err != nil {
+		t.Fatal(err)
+	}
+	partial, err := nixl.PrefillParams(upstream.TicketOffer{
+		Ticket: decodeAnswer, Holder: decode, Tokens: 96, BlockSize: 32, PromptIDs: ids.PromptTokenIDs,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	same(t, partial, asked)
+	release, err := nixl.PrefillParams(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Release: true})
+	if err != nil || !bytes.Contains(release, []byte(`"remote_num_tokens":0`)) && !bytes.Contains(release, []byte(`"remote_num_tokens": 0`)) {
+		t.Errorf("release = %s, %v, want no token offered", release, err)
+	}
+	if _, cached, err = nixl.DecodeParams(answered, nil, prefill); err != nil || cached != 96 {
 		t.Errorf("cached tokens = %d, %v, want 96", cached, err)
 	}
 }
@@ -113,7 +130,7 @@ func TestNIXL_CorrectsAHostThatOnlyTheEngineUnderstands(t *testing.T) {
 	for policy, want := range map[string]string{"auto": "10.0.0.2", "pin": "10.0.0.2", "kv.example": "kv.example"} {
 		decode := &upstream.Instance{BaseURL: "http://10.0.0.2:8200", KVHost: policy}
 		local := bytes.Replace(decodeAnswer, []byte(`"127.0.0.1"`), []byte(`"localhost"`), 1)
-		params, err := connector.NIXL{}.PrefillParams(local, decode)
+		params, err := connector.NIXL{}.PrefillParams(upstream.TicketOffer{Ticket: local, Holder: decode, Tokens: 109})
 		if err != nil || !strings.Contains(string(params), `"remote_host":"`+want+`"`) && !strings.Contains(string(params), `"remote_host": "`+want+`"`) {
 			t.Errorf("%s: %s, %v, want host %s", policy, params, err, want)
 		}
@@ -125,14 +142,14 @@ func TestNIXL_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
 	_, decodeAnswer := exchange(t, "02-decode-turn1.json")
 	instance := &upstream.Instance{BaseURL: "http://h:1", KVHost: "auto"}
 	var nixl connector.NIXL
-	if _, err := nixl.PrefillParams(prefillAnswer, instance); err == nil {
+	if _, err := nixl.PrefillParams(upstream.TicketOffer{Ticket: prefillAnswer, Holder: instance, Tokens: 98}); err == nil {
 		t.Error("prefill's own answer is accepted as a ticket")
 	}
-	if _, _, err := nixl.DecodeParams(decodeAnswer, instance); err == nil {
+	if _, _, err := nixl.DecodeParams(decodeAnswer, nil, instance); err == nil {
 		t.Error("decode's answer is accepted as a hand-over")
 	}
 	for _, raw := range []string{"null", `"x"`, "[]", "{}", ""} {
-		if _, _, err := nixl.Keep([]byte(raw)); err == nil {
+		if _, err := nixl.Keep([]byte(raw)); err == nil {
 			t.Errorf("Keep(%s) = nil error", raw)
 		}
 	}

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"carryover/convcache"
+)
+
+// maxRetiring bounds the branches that wait to be retired; what does not fit ends
+// with its TTL.
+const maxRetiring = 10_000
+
+// retiring is a branch from which the conversation has turned away: the turn was
+// regenerated, or an earlier message edited. Its user may still come back to it, so
+// it keeps its ticket for a while.
+type retiring struct {
+	key   convcache.Key
+	id    convcache.TicketID
+	model string
+	due   time.Time
+}
+
+// branches are the ones that wait, oldest first.
+type branches struct {
+	mu   sync.Mutex // guards wait
+	wait []retiring
+}
+
+// watchBranches notes which of the branches that this turn saw its new ticket
+// diverges from. Those that it contains are gone with the put.
+func (s *Server) watchBranches(t *turn, ticket convcache.Ticket) {
+	if !s.cfg.Release {
+		return
+	}
+	due := time.Now().Add(s.cfg.BranchKeep)
+	s.branches.mu.Lock()
+	defer s.branches.mu.Unlock()
+	for _, b := range t.branches {
+		if b.Chain.Relation(ticket.Chain) == convcache.Diverges && len(s.branches.wait) < maxRetiring {
+			s.branches.wait = append(s.branches.wait, retiring{key: t.conversation.key, id: b.ID, model: t.model, due: due})
+		}
+	}
+}
+
+// retireBranches takes the tickets of branches whose time is over, so that their
+// blocks can be released. A branch that was used meanwhile is not there any more.
+func (s *Server) retireBranches(ctx context.Context) {
+	for {
+		b, ok := s.branches.next(time.Now())
+		if !ok {
+			return
+		}
+		bounded, cancel := s.storeContext(ctx)
+		ticket, outcome := s.deps.Store.Take(bounded, b.key, b.id)
+		cancel()
+		if outcome == convcache.Taken {
+			s.unuse(&turn{model: b.model}, ticket)
+		}
+	}
+}
+
+func (b *branches) next(now time.Time) (retiring, bool) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.wait) == 0 || now.Before(b.wait[0].due) {
+		return retiring{}, false
+	}
+	first := b.wait[0]
+	b.wait = b.wait[1:]
+	return first, true
+}

@@ -1,0 +1,32 @@
+package upstream
+
+// TicketOffer is what a prefill leg is to make of a ticket. The zero value is a
+// leg without one.
+type TicketOffer struct {
+	// Ticket is decode's kv_transfer_params of an earlier turn, nil for none.
+	Ticket []byte
+	// Holder is the decode instance whose blocks it names.
+	Holder *Instance
+	// Tokens is how many of them may be read: all of the ticket's, or whole blocks
+	// of BlockSize tokens.
+	Tokens, BlockSize int
+	// Release reads nothing and makes Holder free the blocks.
+	Release bool
+	// PromptIDs is the id list that a chat leg computes, nil to let it render.
+	PromptIDs []byte
+}
+
+// Kept is what decode's final kv_transfer_params are worth.
+type Kept struct {
+	// Params is what to keep of them: all but what was meant for this turn.
+	Params []byte
+	// Tokens is how many tokens the blocks hold, Blocks how many those are, in
+	// Groups block groups.
+	Tokens, Blocks, Groups int
+	// Expires says that prefill can see for itself when the blocks are gone.
+	Expires bool
+	// EngineID is the owner of the blocks, new on each start.
+	EngineID string
+	// OutputIDs are the tokens that decode sampled, nil without the plug-in.
+	OutputIDs []uint32
+}
