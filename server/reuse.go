@@ -119,6 +119,9 @@ func (s *Server) excludes(ctx context.Context, t *turn, p *pair) Reason {
 // history all or nothing.
 func (s *Server) offer(t *turn, b convcache.Branch) convcache.Offer {
 	if t.proof == ProofAuto {
+		if unproven && b.Tokens <= len(t.tokens.ids) {
+			return convcache.Offer{Tokens: b.Tokens, Whole: true}
+		}
 		return t.tokens.prompt.Offer(b)
 	}
 	if t.history.Extends(b) {
