@@ -86,6 +86,9 @@ func (s *Server) toAPIError(err error) *apiError {
 }
 
 func (s *Server) fromLeg(leg *upstream.LegError) *apiError {
+	if errors.Is(leg.Err, upstream.ErrStreamTooLong) {
+		return &apiError{Status: http.StatusBadGateway, Message: "The answer is longer than the limit.", Type: "upstream_error", Code: "stream_limit"}
+	}
 	role := leg.Role.String()
 	failed := &apiError{Status: http.StatusBadGateway, Message: "The " + role + " engine failed.", Type: "upstream_error", Code: role + "_failed"}
 	switch leg.Kind {

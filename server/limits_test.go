@@ -94,11 +94,11 @@ func TestA12_Sizes(t *testing.T) {
 func TestA12_BytesInFlight(t *testing.T) {
 	for name, framing := range map[string]string{"length": "Content-Length: 990\r\n\r\n", "chunked": "Transfer-Encoding: chunked\r\n\r\n5\r\n"} {
 		t.Run(name, func(t *testing.T) {
-			arrived := make(chan context.Context, 100000)
-			r := newRig(t, setup{front: contexts(arrived), cfg: func(c *server.Config) { c.MaxBodyBytes, c.MaxInflightBytes = 1000, 1000 }})
+			reading := &bodyReads{begun: make(chan struct{})}
+			r := newRig(t, setup{front: reading.watch, cfg: func(c *server.Config) { c.MaxBodyBytes, c.MaxInflightBytes = 1000, 1000 }})
 			conn := r.dial()
 			_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Request-Id: slow\r\n"+framing+"{    ")
-			<-arrived
+			<-reading.begun
 			p := reply{}
 			r.until(func() bool { p = r.turn("", 1, false); return p.status != 200 })
 			r.wantError(p, 503, "overloaded")

@@ -2,7 +2,9 @@ package server_test
 
 import (
 	"context"
+	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"carryover/convcache"
@@ -61,7 +63,7 @@ func (e *engineSeam) Decode(ctx context.Context, l upstream.Leg) (*http.Response
 	return e.Engine.Decode(ctx, l)
 }
 
-func call(f func(context.Context), ctx context.Context) { //nolint:revive // a context of the caller's, not of this call
+func call(f func(context.Context), ctx context.Context) {
 	if f != nil {
 		f(ctx)
 	}
@@ -98,6 +100,26 @@ func (c *connectorSeam) Keep(final []byte) (upstream.Kept, error) {
 		}
 	}
 	return c.Connector.Keep(final)
+}
+
+// bodyReads says when the server begins to read a request's body.
+type bodyReads struct {
+	io.ReadCloser
+	once  *sync.Once
+	begun chan struct{} // closed at the first read of the first body
+}
+
+func (b *bodyReads) watch(next http.Handler) http.Handler {
+	b.once = &sync.Once{}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = &bodyReads{r.Body, b.once, b.begun}
+		next.ServeHTTP(w, r)
+	})
+}
+
+func (b *bodyReads) Read(p []byte) (int, error) {
+	b.once.Do(func() { close(b.begun) })
+	return b.ReadCloser.Read(p)
 }
 
 // contexts hands out the context of each request that comes in, as net/http made it.

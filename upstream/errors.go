@@ -9,14 +9,15 @@ import (
 // excluded or none is configured.
 var ErrNoInstance = errors.New("no instance")
 
-// Timeouts are the causes with which a leg's context ends; errors.Is finds them
-// in a [LegError].
+// Limits are the causes with which this package ends a leg or an answer; errors.Is
+// finds them in a [LegError].
 var (
 	ErrPrefillTimeout   = errors.New("prefill time limit")
 	ErrFirstByteTimeout = errors.New("no first byte within the time limit")
 	ErrIdleTimeout      = errors.New("stream idle for longer than the time limit")
 	ErrReuseTimeout     = errors.New("no answer to a ticket within the time limit")
 	ErrAnswerTooLarge   = errors.New("answer larger than the limit")
+	ErrStreamTooLong    = errors.New("stream longer than the limit")
 )
 
 // Kind says how a leg failed.

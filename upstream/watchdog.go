@@ -19,6 +19,7 @@ type Stream struct {
 	idle   time.Duration
 
 	caughtUp  time.Time
+	total     int64                 // bytes read
 	answered  atomic.Bool           // a first read has returned
 	abandoned atomic.Pointer[error] // cause with which to end after the first read
 }
@@ -29,6 +30,10 @@ type Stream struct {
 // from the socket buffer on a busy machine, and below any engine's inter-token
 // latency at which the difference would matter against a TTL of minutes.
 const waited = 10 * time.Millisecond
+
+// maxStream is how much an engine may send for one answer before it is taken for
+// one that never ends: a million tokens with their log probabilities fit.
+const maxStream = 256 << 20
 
 // Guard arms the first-byte limit of a decode leg before it is sent. The returned
 // context ends with ErrFirstByteTimeout or ErrIdleTimeout as its cause.
@@ -66,6 +71,10 @@ func (s *Stream) Read(p []byte) (int, error) {
 		s.timer.Reset(s.idle)
 	}
 	n, err := s.body.Read(p)
+	if s.total += int64(n); s.total > maxStream {
+		s.cancel(ErrStreamTooLong)
+		return n, ErrStreamTooLong
+	}
 	if now := time.Now(); now.Sub(began) >= waited {
 		// The engine sent this at some moment of the wait; its start is the
 		// only one of which we know that we had everything before it.

@@ -135,7 +135,8 @@ func defaultConfig() Config {
 		Connector:    ConnectorConfig{Name: "nixl"},
 		Routing:      RoutingConfig{Prefill: "affinity", Decode: "affinity"},
 		Conversation: ConversationConfig{Sources: conversationSources()},
-		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseTrialTimeout: 10 * time.Second},
+		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second},
+		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
 		KV:           KVConfig{Host: kvHostAuto, ClientParams: "reject"},
 		Limits: LimitsConfig{

@@ -2,12 +2,17 @@ package main
 
 import (
 	"context"
+	"io"
+	"log"
 	"os"
 	"os/signal"
 	"syscall"
 )
 
 func main() {
+	// net/http reports stray bytes of engines through the standard logger; what an
+	// engine sends never reaches a log.
+	log.SetOutput(io.Discard)
 	os.Exit(untilSignal(func(ctx context.Context) int {
 		return run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	}))

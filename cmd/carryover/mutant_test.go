@@ -136,7 +136,7 @@ func (s *twoStepStore) Put(ctx context.Context, key convcache.Key, ticket convca
 	s.mu.Lock()
 	s.tickets[ticket.ID] = kept
 	s.mu.Unlock()
-	return s.Store.Put(ctx, key, ticket, ttl)
+	return s.Put(ctx, key, ticket, ttl)
 }
 
 // Take implements server.Store.

@@ -130,8 +130,8 @@ func (p *play) newLegs(t *testing.T) (described string, prefill, decode []byte) 
 		for _, instance := range p.all(role) {
 			for _, body := range p.legsSince(instance) {
 				params := gjson.GetBytes(body, "kv_transfer_params")
-				switch {
-				case role == rolePrefill:
+				switch role {
+				case rolePrefill:
 					prefill = body
 					words = append(words, choose(params.Get("remote_block_ids").IsArray(), legTicket, legPlain))
 				default:

@@ -56,16 +56,18 @@ func maximalSubpart(b []byte) int {
 		length = 2
 	case c >= 0xe0 && c <= 0xef:
 		length = 3
-		if c == 0xe0 {
+		switch c {
+		case 0xe0:
 			second[0] = 0xa0
-		} else if c == 0xed {
+		case 0xed:
 			second[1] = 0x9f
 		}
 	case c >= 0xf0 && c <= 0xf4:
 		length = 4
-		if c == 0xf0 {
+		switch c {
+		case 0xf0:
 			second[0] = 0x90
-		} else if c == 0xf4 {
+		case 0xf4:
 			second[1] = 0x8f
 		}
 	}

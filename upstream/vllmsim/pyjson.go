@@ -66,7 +66,7 @@ func pythonContainer(out *strings.Builder, dec *json.Decoder, open json.Delim) e
 	if err != nil {
 		return err
 	}
-	out.WriteString(fmt.Sprint(end))
+	_, _ = fmt.Fprint(out, end)
 	return nil
 }
 

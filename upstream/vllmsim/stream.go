@@ -89,7 +89,7 @@ func (s *eventStream) token(ch *choice, p piece) error {
 	if p.silent && ch.finish == "" && !c.request.ReturnTokenIDs {
 		return nil
 	}
-	var ids json.RawMessage = jsonNull
+	ids := jsonNull
 	if c.request.ReturnTokenIDs {
 		ids = rawIDs(ch.ids[len(ch.ids)-1:])
 	}

@@ -148,7 +148,8 @@ func (p *peers) call(ctx context.Context, addr string, req sideRequest) (sideRep
 			return reply, nil
 		}
 		_ = conn.Close() // already broken
-		if !reused {
+		// A request that timed out has arrived, and a read that is repeated is a second one.
+		if timeout, ok := errors.AsType[net.Error](err); !reused || ok && timeout.Timeout() {
 			return sideReply{}, fmt.Errorf("peer %s: %w", addr, err)
 		}
 	}
