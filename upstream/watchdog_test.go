@@ -124,7 +124,7 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 
 func TestStream_ThatNeverEndsIsEnded(t *testing.T) {
 	ctx, stream := Guard(t.Context(), time.Minute)
-	stream.Attach(io.NopCloser(endless{}), time.Minute)
+	stream.Attach(io.NopCloser(babble{}), time.Minute)
 	defer stream.Close()
 	n, err := io.Copy(io.Discard, stream)
 	if !errors.Is(err, ErrStreamTooLong) || n > maxStream+1<<20 || ctx.Err() == nil {
@@ -132,7 +132,7 @@ func TestStream_ThatNeverEndsIsEnded(t *testing.T) {
 	}
 }
 
-// endless always has more.
-type endless struct{}
+// babble always has more.
+type babble struct{}
 
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
+func (babble) Read(p []byte) (int, error) { return len(p), nil }
