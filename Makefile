@@ -27,7 +27,8 @@ build: ## build bin/carryover
 	go build -trimpath -o bin/carryover ./cmd/carryover
 
 .PHONY: test
-test: ## all tests with the race detector, and the coverage floors
+test: ## all tests with the race detector, the plug-in's tests, and the coverage floors
+	python3 -m unittest discover -s scripts/vllm/tests
 	go test -race -timeout 15m -coverpkg=./... -coverprofile=cover.out ./...
 	scripts/check-coverage.sh cover.out
 

@@ -25,6 +25,8 @@ type receipt struct {
 	events  int64
 	bytes   int64
 
+	buffered bool // the stream was made of a whole answer
+
 	lookup, prefillTook, ttft time.Duration
 }
 
@@ -73,6 +75,9 @@ func (s *Server) account(t *turn, err error) {
 		"prefill", r.prefill, "decode", r.decode, "reuse", t.reuse(), "stored", r.stored,
 		"status", r.status, "legs", r.legs, "retries", r.retries, "events", r.events, "bytes", r.bytes,
 		"prefill_ms", milliseconds(r.prefillTook), "ttft_ms", milliseconds(r.ttft), "duration_ms", milliseconds(time.Since(t.began)),
+	}
+	if r.buffered {
+		attrs = append(attrs, "stream", "buffered")
 	}
 	if err != nil {
 		attrs = append(attrs, "error", err)

@@ -38,6 +38,8 @@ type Config struct {
 	TenantHeader string   // "" = tenant from the bearer token
 	TenantSalt   bool     // add a cache_salt per tenant to both legs
 
+	BufferStreams bool // ask decode for whole answers, and make streams of them, where that leaves a ticket
+
 	StripClientParams    bool // remove client-sent kv_transfer_params instead of refusing them
 	ExposeParams         bool // leave kv_transfer_params in what clients see
 	ForwardAuthorization bool // send the client's credential to the engines

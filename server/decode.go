@@ -23,6 +23,7 @@ type decoding struct {
 	handover handover
 	facts    upstream.Facts // the start of decode that has the leg
 	asked    bool           // decode was asked for token ids that the client did not ask for
+	buffered bool           // decode was asked for a whole answer, the client for a stream
 	unwatch  func() bool
 }
 
@@ -69,11 +70,12 @@ func (s *Server) decodeOn(ctx context.Context, t *turn, instance *upstream.Insta
 	if err != nil {
 		return nil, err
 	}
-	edit.ReturnTokenIDs = t.tokens.wanted && (!t.req.Stream() || s.deps.Capability.PlugIn(instance, facts.Incarnation) != upstream.Yes)
+	edit.Whole = s.buffers(t, h)
+	edit.ReturnTokenIDs = t.tokens.wanted && s.deps.Capability.PlugIn(instance, facts.Incarnation) != upstream.Yes
 	asked := edit.ReturnTokenIDs && !t.req.WantsTokenIDs()
 	body := t.req.DecodeBody(edit)
 	detached, stream := upstream.Guard(context.WithoutCancel(ctx), s.cfg.FirstByteTimeout)
-	d := &decoding{Stream: stream, instance: instance, handover: h, facts: facts, asked: asked}
+	d := &decoding{Stream: stream, instance: instance, handover: h, facts: facts, asked: asked, buffered: edit.Whole}
 	d.unwatch = context.AfterFunc(ctx, func() {
 		limit := detachedLimit
 		if errors.Is(context.Cause(ctx), errShuttingDown) {

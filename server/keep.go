@@ -112,9 +112,7 @@ func (s *Server) proveHistory(t *turn, a *answer, ticket *convcache.Ticket) (why
 func (s *Server) proveTokens(t *turn, a *answer, kept upstream.Kept, ticket *convcache.Ticket) (why string) {
 	d := a.decoding
 	output := kept.OutputIDs
-	if t.stream { // our plug-in speaks in streams
-		s.deps.Capability.LearnPlugIn(d.instance, d.facts.Incarnation, output != nil)
-	}
+	s.deps.Capability.LearnPlugIn(d.instance, d.facts.Incarnation, output != nil)
 	if output == nil {
 		output = a.ids
 	}
@@ -149,7 +147,7 @@ func (s *Server) life(decode *upstream.Instance, caughtUp time.Time, expires boo
 func (s *Server) engineSentNothing(t *turn, d *decoding) {
 	if s.silent.add(d.instance.Name) {
 		s.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of its answers, so nothing can be reused: "+
-			"stock vLLM omits them from streams; see the README on engines that send them",
+			"stock vLLM omits them from streams; install the plug-in in the engine, or set --decode-stream buffered",
 			"decode", d.instance.Name, "turn", t.id)
 	}
 }

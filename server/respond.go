@@ -28,9 +28,12 @@ const paramsMember = "kv_transfer_params"
 func (s *Server) respond(ctx context.Context, w http.ResponseWriter, t *turn, d *decoding) error {
 	out := &outlet{server: s, turn: t, w: w, control: http.NewResponseController(w)}
 	media, _, err := mime.ParseMediaType(d.response.Header.Get("Content-Type"))
-	if err == nil && media == "text/event-stream" {
+	switch {
+	case err == nil && media == "text/event-stream":
 		err = s.respondStream(ctx, t, d, out)
-	} else {
+	case d.buffered:
+		err = s.respondBuffered(ctx, t, d, out)
+	default:
 		err = s.respondWhole(ctx, t, d, out)
 	}
 	if err != nil && t.committed {
@@ -66,9 +69,7 @@ func (s *Server) respondStream(ctx context.Context, t *turn, d *decoding, out *o
 	a := newAnswer(t, d)
 	a.atEnd = func() { s.keep(ctx, t, a) }
 	a.mayRestart = func() bool { return s.mayRestart(t, upstream.RoleDecode) }
-	out.header().Set("Content-Type", d.response.Header.Get("Content-Type"))
-	out.header().Set("Cache-Control", "no-cache")
-	out.header().Set("X-Accel-Buffering", "no")
+	out.announceStream(d.response.Header.Get("Content-Type"))
 	relay := sse.New(out, out.Flush, sse.Config{
 		Strip:     paramsMember,
 		Expose:    s.cfg.ExposeParams,
@@ -132,6 +133,13 @@ type outlet struct {
 }
 
 func (o *outlet) header() http.Header { return o.w.Header() }
+
+// announceStream sets the headers of an event stream.
+func (o *outlet) announceStream(contentType string) {
+	o.header().Set("Content-Type", contentType)
+	o.header().Set("Cache-Control", "no-cache")
+	o.header().Set("X-Accel-Buffering", "no")
+}
 
 // commit sends status and headers: from here on nothing can be tried again.
 func (o *outlet) commit() {

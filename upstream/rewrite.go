@@ -206,6 +206,7 @@ type PrefillEdit struct {
 type DecodeEdit struct {
 	Params         []byte // kv_transfer_params: prefill's hand-over; nil leaves it out
 	OneToken       bool   // one token, not streamed: the decode that only makes prefill's blocks be read
+	Whole          bool   // answered in one piece, whatever the client asked for
 	ReturnTokenIDs bool   // ask for the ids of prompt and output; false keeps what the client asked
 	CacheSalt      string // replaces the client's cache_salt; "" keeps it, must equal the prefill leg's
 	PromptIDs      []byte // the id list that replaces a text completion's prompt, as on the prefill leg
@@ -242,8 +243,11 @@ func (r *Request) PrefillBody(e PrefillEdit) []byte {
 // but for the members that Carryover owns.
 func (r *Request) DecodeBody(e DecodeEdit) []byte {
 	changes := make(edits, 0, 8)
-	if e.OneToken {
+	switch {
+	case e.OneToken:
 		changes.oneToken()
+	case e.Whole:
+		changes.whole()
 	}
 	if e.ReturnTokenIDs {
 		changes.set("return_token_ids", []byte("true"))
@@ -261,11 +265,16 @@ func (r *Request) replacePrompt(changes *edits, ids []byte) {
 	}
 }
 
-// oneToken makes a leg generate one token and answer in one piece.
-func (e *edits) oneToken() {
+// whole makes a leg answer in one piece.
+func (e *edits) whole() {
 	e.set("stream", []byte("false"))
 	// A 400 without stream: validate_stream_options, chat_completion/protocol.py.
 	e.remove("stream_options")
+}
+
+// oneToken makes a leg generate one token and answer in one piece.
+func (e *edits) oneToken() {
+	e.whole()
 	// Chat reads max_completion_tokens first and would generate everything if only
 	// max_tokens were set; null there falls back to max_tokens.
 	e.set("max_tokens", []byte("1"))

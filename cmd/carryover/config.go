@@ -84,7 +84,11 @@ type KVConfig struct {
 	Host         string // kvHostAuto, kvHostPin or a host
 	ClientParams string
 	ExposeParams bool
+	DecodeStream string // stream or buffered
 }
+
+// decodeBuffered is the value of KVConfig.DecodeStream with which streams are made of whole answers.
+const decodeBuffered = "buffered"
 
 // The values of KVConfig.Host and InstanceConfig.KVHost that are not host names.
 const (
@@ -138,7 +142,7 @@ func defaultConfig() Config {
 		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second},
 		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
-		KV:           KVConfig{Host: kvHostAuto, ClientParams: "reject"},
+		KV:           KVConfig{Host: kvHostAuto, ClientParams: "reject", DecodeStream: "stream"},
 		Limits: LimitsConfig{
 			MaxBodyBytes:     32 * mebibyte,
 			MaxInflightBytes: gibibyte,

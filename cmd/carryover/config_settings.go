@@ -70,6 +70,7 @@ func engineSettings(c *Config) []setting {
 		{key: "kv.host", flag: "kv-host", to: &c.KV.Host, help: "remote_host sent to engines: auto corrects unusable ones, pin always sets the instance's, else a host"},
 		{key: "kv.client_params", flag: "client-kv-params", to: &c.KV.ClientParams, oneOf: []string{"reject", "strip"}, help: "what becomes of kv_transfer_params in a client's request"},
 		{key: "kv.expose_params", flag: "expose-kv-params", to: &c.KV.ExposeParams, help: "leave kv_transfer_params in what clients see"},
+		{key: "kv.decode_stream", flag: "decode-stream", to: &c.KV.DecodeStream, oneOf: []string{"stream", decodeBuffered}, help: "buffered: make streams of whole answers, for engines that omit kv_transfer_params from streams"},
 	}
 }
 

@@ -30,6 +30,9 @@ type suite struct {
 func TestRealPair(t *testing.T) {
 	s := &suite{realPair: newPair(t), binary: buildProgram(t, "e2e"), report: &report{began: time.Now()}}
 	t.Cleanup(func() { s.report.write(os.Stdout) })
+	if !t.Run("the program starts", func(t *testing.T) { launch(t, s.binary, s.prefill.url, s.decode.url) }) {
+		return
+	}
 
 	s.report.line(t, "4", "release of one-shot requests", s.oneShots)
 	s.mainRun(t)

@@ -44,6 +44,10 @@ type rigConfig struct {
 // take longer than the 5 ms that are right in service.
 var patient = []string{"--store-timeout", "5s"}
 
+// steady leaves pins where they are, so that a test can count them, unless it asks for
+// releases.
+var steady = []string{"--release", "off"}
+
 // startRig runs the program until the test ends, or until stop is called.
 func startRig(t *testing.T, c rigConfig) *rig {
 	t.Helper()
@@ -51,7 +55,7 @@ func startRig(t *testing.T, c rigConfig) *rig {
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
 		turns:  &turnLog{lines: map[string]chan map[string]string{}},
 	}
-	flags := append(slices.Clone(patient), c.flags...)
+	flags := slices.Concat(patient, steady, c.flags)
 	start := func(flag string, configs []vllmsim.Config, into *[]*vllmsim.Instance) {
 		for _, cfg := range configs {
 			instance := startInstance(t, cfg, c.host)

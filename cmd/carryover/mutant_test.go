@@ -136,7 +136,7 @@ func (s *twoStepStore) Put(ctx context.Context, key convcache.Key, ticket convca
 	s.mu.Lock()
 	s.tickets[ticket.ID] = kept
 	s.mu.Unlock()
-	return s.Put(ctx, key, ticket, ttl)
+	return s.Store.Put(ctx, key, ticket, ttl)
 }
 
 // Take implements server.Store.
@@ -155,19 +155,18 @@ func (s *twoStepStore) Take(ctx context.Context, key convcache.Key, id convcache
 
 func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	store := &twoStepStore{tickets: map[convcache.TicketID]convcache.Ticket{}}
-	var trials *upstream.Trials
+	var known *server.Deps
 	r := startMutant(t, func(deps *server.Deps) {
 		store.Store, deps.Store = deps.Store, store
-		trials = deps.Trials
+		known = deps
 	})
 	first, second := question("SAY "+longText(1)+"."), question("SAY "+longText(2)+".")
 	reply := r.ask(t, first).assistant()
 	// Both pairs are proven, or one of the turns would wait for the other's trial.
 	for _, prefill := range r.prefill {
-		name := strings.TrimPrefix(prefill.URL(), "http://")
-		holder := strings.TrimPrefix(r.decode[0].URL(), "http://")
-		trials.Begin(name, holder)
-		trials.End(name, holder, upstream.Answered)
+		name, holder := started(t, known, upstream.RolePrefill, prefill), started(t, known, upstream.RoleDecode, r.decode[0])
+		known.Trials.Begin(name, holder)
+		known.Trials.End(name, holder, upstream.Answered)
 	}
 	store.both.Add(2)
 	var group sync.WaitGroup
@@ -180,6 +179,20 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	if total["double_reads"] == 0 {
 		t.Errorf("two turns used one ticket, and decode saw no double read: %v", total)
 	}
+}
+
+// started names an instance in its present start, as the trials know it.
+func started(t *testing.T, deps *server.Deps, role upstream.Role, simulated *vllmsim.Instance) string {
+	t.Helper()
+	instance, err := upstream.NewInstance(role, "", simulated.URL())
+	if err != nil {
+		t.Fatal(err)
+	}
+	facts, ok := deps.Incarnations.Current(t.Context(), &instance)
+	if !ok {
+		t.Fatalf("%s does not tell its incarnation", instance.Name)
+	}
+	return instance.Name + "@" + facts.Incarnation
 }
 
 // replayingEngine sends a hand-over a second time, as a proxy does that repeats a

@@ -169,6 +169,7 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 		TTL:     cfg.Store.TTL,
 		Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
 		StripClientParams: cfg.KV.ClientParams == "strip", ExposeParams: cfg.KV.ExposeParams,
+		BufferStreams:        cfg.KV.DecodeStream == decodeBuffered,
 		ForwardAuthorization: cfg.Auth.ForwardAuthorization,
 		MaxBodyBytes:         int64(cfg.Limits.MaxBodyBytes), MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes),
 		MaxStreams: streams, MaxConnections: max(16, (files-reservedFiles)/2), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes),

@@ -36,7 +36,6 @@ class Answer:
             self._collect(self._pick(item))
         except Exception:
             self._failed = True
-            self.params = None
             warn_once("an engine output is not as expected; answers like it stay stock", trace=True)
 
     def _collect(self, result: Any) -> None:

@@ -1,0 +1,50 @@
+package server
+
+import (
+	"context"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/upstream"
+)
+
+// buffers reports whether decode is asked for a whole answer, out of which the
+// client's stream is made: stock vLLM puts kv_transfer_params into whole answers
+// only (vLLM #40186). The client waits for the last token then, so it is done only
+// where a ticket can come of it.
+func (s *Server) buffers(t *turn, h handover) bool {
+	return s.cfg.BufferStreams && t.stream && h.answered != nil && t.conversation.known && t.ineligible == "" &&
+		(t.proof != ProofAuto || t.tokens.wanted)
+}
+
+// respondBuffered brings a whole answer to a client that asked for a stream. Until
+// all of it is there, a failure is an ordinary status.
+func (s *Server) respondBuffered(ctx context.Context, t *turn, d *decoding, out *outlet) error {
+	body, err := upstream.ReadAll(d, maxAnswer)
+	if err != nil {
+		return s.brokenAnswer(ctx, d, err)
+	}
+	a := newAnswer(t, d)
+	rest := a.whole(body)
+	options, _ := t.req.Member("stream_options")
+	b := eventBuffer{api: t.api, includeUsage: gjson.GetBytes(options, "include_usage").Bool()}
+	b.continuous = b.includeUsage && gjson.GetBytes(options, "continuous_usage_stats").Bool()
+	if s.cfg.ExposeParams {
+		b.params = gjson.GetBytes(a.params, "@ugly").Raw
+	}
+	err = b.write(rest)
+	a.failed = a.failed || err != nil
+	s.keep(ctx, t, a)
+	if err != nil {
+		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.instance.Name, Kind: upstream.Garbage, Sent: true, Err: err}
+	}
+	out.announceStream("text/event-stream; charset=utf-8")
+	t.receipt.buffered, t.receipt.events, t.receipt.bytes = true, b.events, int64(len(b.out))
+	if _, err := out.Write(b.out); err != nil {
+		return errClientGone
+	}
+	if err := out.Flush(); err != nil {
+		return errClientGone
+	}
+	return nil
+}

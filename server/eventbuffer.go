@@ -1,0 +1,248 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/upstream"
+)
+
+// eventBuffer is the event stream that vLLM 0.32 would send for an answer if all of
+// its tokens came at once. Key order and nulls are those of chat_completion/serving.py
+// and completion/serving.py in entrypoints/openai; values are spelled as in the
+// answer. What it does not know of the answer it leaves out.
+type eventBuffer struct {
+	api          upstream.API
+	includeUsage bool
+	continuous   bool   // usage on every chunk
+	params       string // kv_transfer_params for the client to see, "" for none
+
+	answer, choice, usage gjson.Result
+	out                   []byte
+	events                int64
+}
+
+var errNoChoice = errors.New("answer is not one finished choice")
+
+// write makes the events of a whole answer.
+func (b *eventBuffer) write(answer []byte) error {
+	var line bytes.Buffer // an event's data must not have line ends
+	if err := json.Compact(&line, answer); err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	b.answer = gjson.ParseBytes(line.Bytes())
+	b.usage = b.answer.Get("usage")
+	choices := b.answer.Get("choices").Array()
+	if len(choices) != 1 || unlessNull(b.answer.Get("error")) != "" {
+		return errNoChoice
+	}
+	b.choice = choices[0]
+	message, text := b.choice.Get("message"), b.choice.Get("text")
+	if b.choice.Get("finish_reason").Type != gjson.String || b.api == upstream.Chat && !message.IsObject() || b.api == upstream.Text && text.Type != gjson.String {
+		return errNoChoice
+	}
+	if b.api == upstream.Chat {
+		b.chat(message)
+	} else {
+		b.text(text)
+	}
+	if b.includeUsage && b.usage.IsObject() {
+		b.chunk("", "usage", withoutNulls(b.usage), "system_fingerprint", unlessNull(b.answer.Get("system_fingerprint")),
+			"metrics", withoutNulls(b.answer.Get("metrics")))
+	}
+	b.event("[DONE]")
+	return nil
+}
+
+// chat writes the role, one chunk for each kind of content, and the end. The tokens
+// of the answer go with its text, or with the end if there is none.
+func (b *eventBuffer) chat(message gjson.Result) {
+	role := object("index", "0", "delta", object("role", message.Get("role").Raw, "content", `""`), "logprobs", "null", "finish_reason", "null")
+	b.chunk(role, "usage", b.usageSoFar(false),
+		"prompt_token_ids", b.answer.Get("prompt_token_ids").Raw, "prompt_text", b.answer.Get("prompt_text").Raw)
+
+	// A stream says reasoning_content where a whole answer does (before vLLM #33402).
+	reasoning := object("reasoning", unlessEmpty(message.Get("reasoning")), "reasoning_content", unlessEmpty(message.Get("reasoning_content")))
+	if reasoning != "{}" {
+		b.chatChunk(reasoning, false, false)
+	}
+	content, calls := unlessEmpty(message.Get("content")), message.Get("tool_calls").Array()
+	if content != "" {
+		b.chatChunk(object("content", content), true, false)
+	}
+	for i, call := range calls {
+		index := strconv.Itoa(i)
+		b.toolChunk(object("id", call.Get("id").Raw, "type", call.Get("type").Raw, "index", index, "function", object("name", call.Get("function.name").Raw)))
+		if arguments := unlessEmpty(call.Get("function.arguments")); arguments != "" {
+			b.toolChunk(object("index", index, "function", object("arguments", arguments)))
+		}
+	}
+	// The last delta of a stream without a parser has text, be it empty; a parser
+	// that has nothing left gives none.
+	end := object("content", `""`)
+	if reasoning != "{}" || len(calls) > 0 {
+		end = "{}"
+	}
+	b.chatChunk(end, content == "", true)
+}
+
+func (b *eventBuffer) toolChunk(call string) {
+	b.chatChunk(object("tool_calls", "["+call+"]"), false, false)
+}
+
+// chatChunk writes a chunk that may carry all tokens of the answer, and may be the
+// last of its choice.
+func (b *eventBuffer) chatChunk(delta string, carries, last bool) {
+	logprobs, ids := b.tokens(carries)
+	if last {
+		b.finish(object("index", "0", "delta", delta, "logprobs", logprobs,
+			"finish_reason", b.choice.Get("finish_reason").Raw, "stop_reason", b.choice.Get("stop_reason").Raw, "token_ids", ids))
+		return
+	}
+	b.chunk(object("index", "0", "delta", delta, "logprobs", logprobs, "finish_reason", "null", "token_ids", ids), "usage", b.usageSoFar(true))
+}
+
+// text writes the chunks of a text completion: its text, if any, and the end.
+func (b *eventBuffer) text(text gjson.Result) {
+	logprobs, ids := b.tokens(true)
+	prompt := b.choice.Get("prompt_token_ids").Raw
+	if unlessEmpty(text) != "" {
+		b.chunk(object("index", "0", "text", text.Raw, "logprobs", logprobs, "finish_reason", "null", "stop_reason", "null",
+			"prompt_token_ids", prompt, "token_ids", ids), "usage", b.usageSoFar(true))
+		logprobs, ids = b.tokens(false)
+		if prompt != "" {
+			prompt = "null"
+		}
+	}
+	b.finish(object("index", "0", "text", `""`, "logprobs", logprobs,
+		"finish_reason", b.choice.Get("finish_reason").Raw, "stop_reason", b.choice.Get("stop_reason").Raw,
+		"prompt_token_ids", prompt, "token_ids", ids))
+}
+
+// tokens returns logprobs and token_ids of a chunk that carries all tokens or none.
+// A client that asked for ids gets a list either way.
+func (b *eventBuffer) tokens(carries bool) (logprobs, ids string) {
+	given := b.choice.Get("token_ids")
+	switch {
+	case carries:
+		return orNull(b.choice.Get("logprobs")), given.Raw
+	case given.IsArray():
+		return "null", "[]"
+	}
+	return "null", given.Raw
+}
+
+// usageSoFar is what a chunk says under continuous_usage_stats: the tokens before
+// it, or all. vLLM tells reasoning tokens in chat only.
+func (b *eventBuffer) usageSoFar(begun bool) string {
+	if !b.continuous || !b.usage.IsObject() {
+		return ""
+	}
+	prompt, total, completion := b.usage.Get("prompt_tokens").Raw, b.usage.Get("total_tokens").Raw, b.usage.Get("completion_tokens").Raw
+	details := b.usage.Get("completion_tokens_details")
+	told := details.Raw
+	if b.api == upstream.Text {
+		told = ""
+	}
+	if !begun {
+		total, completion = prompt, "0"
+		if details.IsObject() {
+			told = `{"reasoning_tokens":0}`
+		}
+	}
+	return object("prompt_tokens", prompt, "total_tokens", total, "completion_tokens", completion, "completion_tokens_details", told)
+}
+
+// finish writes the chunk that ends the choice. The fingerprint is on the last chunk
+// of a stream; params are where vLLM #40186 puts them.
+func (b *eventBuffer) finish(choice string) {
+	fingerprint := unlessNull(b.answer.Get("system_fingerprint"))
+	if b.includeUsage {
+		fingerprint = ""
+	}
+	b.chunk(choice, "usage", b.usageSoFar(true), "system_fingerprint", fingerprint, "kv_transfer_params", b.params)
+}
+
+// chunk writes one chunk with one choice, or with none.
+func (b *eventBuffer) chunk(choice string, more ...string) {
+	kind := `"text_completion"`
+	if b.api == upstream.Chat {
+		kind = `"chat.completion.chunk"`
+	}
+	b.event(object(append([]string{
+		"id", b.answer.Get("id").Raw, "object", kind, "created", b.answer.Get("created").Raw, "model", b.answer.Get("model").Raw,
+		"choices", "[" + choice + "]",
+	}, more...)...))
+}
+
+func (b *eventBuffer) event(data string) {
+	b.out = append(b.out, "data: "...)
+	b.out = append(b.out, data...)
+	b.out = append(b.out, "\n\n"...)
+	b.events++
+}
+
+// object prints an object of names and JSON values in turn. Members whose value is
+// "" are left out.
+func object(members ...string) string {
+	out := []byte{'{'}
+	for i := 0; i+1 < len(members); i += 2 {
+		if members[i+1] == "" {
+			continue
+		}
+		if len(out) > 1 {
+			out = append(out, ',')
+		}
+		out = append(append(append(out, '"'), members[i]...), `":`...)
+		out = append(out, members[i+1]...)
+	}
+	return string(append(out, '}'))
+}
+
+// orNull is the JSON of a value that may be absent.
+func orNull(v gjson.Result) string {
+	if v.Exists() {
+		return v.Raw
+	}
+	return "null"
+}
+
+// unlessNull is the JSON of a value, "" if it is null or absent.
+func unlessNull(v gjson.Result) string {
+	if v.Type == gjson.Null {
+		return ""
+	}
+	return v.Raw
+}
+
+// unlessEmpty is the JSON of a string, "" if it is an empty one or no string.
+func unlessEmpty(v gjson.Result) string {
+	if v.Type != gjson.String || v.Raw == `""` {
+		return ""
+	}
+	return v.Raw
+}
+
+// withoutNulls is the JSON of a value without the members that are null, as vLLM
+// prints the chunk of the usage (exclude_none); "" if it is null or absent.
+func withoutNulls(v gjson.Result) string {
+	if !v.IsObject() {
+		return unlessNull(v)
+	}
+	out := []byte{'{'}
+	v.ForEach(func(name, value gjson.Result) bool {
+		if kept := withoutNulls(value); kept != "" {
+			if len(out) > 1 {
+				out = append(out, ',')
+			}
+			out = append(append(append(out, name.Raw...), ':'), kept...)
+		}
+		return true
+	})
+	return string(append(out, '}'))
+}
