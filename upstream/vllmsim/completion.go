@@ -157,6 +157,18 @@ func (c *completion) kvParams() *paramsOut {
 	return c.choices[len(c.choices)-1].params
 }
 
+// answeredParams are the params as the client gets them, with the ids of the output
+// where a plug-in adds them.
+func (c *completion) answeredParams() *paramsOut {
+	p := c.kvParams()
+	if p == nil || !c.instance.config().OutputTokenIDs {
+		return p
+	}
+	with := *p
+	with.OutputTokenIDs = c.choices[len(c.choices)-1].ids
+	return &with
+}
+
 func (c *completion) usage() usage {
 	var u usage
 	for _, ch := range c.choices {
@@ -204,7 +216,7 @@ func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 			}
 		}
 	}
-	params, err := c.fault.params(c.engine, c.kvParams())
+	params, err := c.fault.params(c.engine, c.answeredParams())
 	if err != nil {
 		return err
 	}

@@ -63,7 +63,7 @@ type Config struct {
 	// Params says which event of a stream carries the params. "usage" falls back to the finish chunk of a
 	// stream without include_usage. Stock vLLM is "never"; the default is "finish".
 	Params string `json:"params"`
-	// OutputTokenIDs adds output_token_ids to the params of a stream, as an engine plug-in can.
+	// OutputTokenIDs adds output_token_ids to the params of an answer, as an engine plug-in can.
 	OutputTokenIDs bool `json:"output_token_ids"`
 	// Sampling is "canonical" (output re-tokenises to the sampled ids) or "noncanonical" (it never does).
 	Sampling string `json:"sampling"`

@@ -199,12 +199,7 @@ func (c *completion) paramsPlace() string {
 
 // streamParams are the params of a stream; an engine that has none leaves the member out.
 func (c *completion) streamParams() (json.RawMessage, error) {
-	p := c.kvParams()
-	if p != nil && c.instance.config().OutputTokenIDs {
-		with := *p
-		with.OutputTokenIDs = c.choices[len(c.choices)-1].ids
-		p = &with
-	}
+	p := c.answeredParams()
 	if p == nil && !c.fault.is(FaultBadParams) {
 		return nil, nil
 	}
