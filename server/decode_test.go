@@ -169,7 +169,7 @@ func TestB14_B15_B47_DecodeFailsBeforeFirstContent_RestartedOnce(t *testing.T) {
 			r := newRig(t, setup{})
 			r.decode[0].next(fails)
 			p := r.turn("c", 1, true)
-			r.wantOK(p, "miss;reason=retried_without_ticket")
+			r.wantOK(p, "miss;reason=first_turn")
 			legs := r.decode[0].seen()
 			if len(legs) != 2 {
 				t.Fatalf("got %d decode legs, want 2", len(legs))
@@ -186,7 +186,7 @@ func TestB47_SecondFailurePassesThrough(t *testing.T) {
 	r := newRig(t, setup{})
 	r.decode[0].next(kvFails, kvFails)
 	p := r.turn("c", 1, true)
-	r.wantOK(p, "miss;reason=retried_without_ticket")
+	r.wantOK(p, "miss;reason=first_turn")
 	legs := r.decode[0].seen()
 	if want := frames(append(roleOnly(legs[1]), `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`, "[DONE]")...); p.body != want {
 		t.Errorf("got\n%s\nwant vLLM's own words\n%s", p.body, want)
@@ -199,7 +199,7 @@ func TestB47_SecondFailurePassesThrough(t *testing.T) {
 func TestB47_Whole(t *testing.T) {
 	r := newRig(t, setup{})
 	r.decode[0].next(status(500, "Internal server error"))
-	r.wantOK(r.turn("c", 1, false), "miss;reason=retried_without_ticket")
+	r.wantOK(r.turn("c", 1, false), "miss;reason=first_turn")
 }
 
 func TestB14_SecondFailureIsAnError(t *testing.T) {
@@ -247,7 +247,7 @@ func TestB15_WholeAnswerBreaksOff(t *testing.T) {
 	r := newRig(t, setup{})
 	short := raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"id\":")
 	r.decode[0].next(short)
-	r.wantOK(r.turn("c", 1, false), "miss;reason=retried_without_ticket")
+	r.wantOK(r.turn("c", 1, false), "miss;reason=first_turn")
 	r.decode[0].next(short, short)
 	r.wantError(r.turn("c", 2, false), 502, "decode_failed")
 }

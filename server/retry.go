@@ -43,6 +43,9 @@ func (s *Server) again(ctx context.Context, t *turn, err error) bool {
 	t.tried = append(t.tried, leg.Role)
 	t.legID = newID()
 	t.withoutTicket, t.withoutRelease = ReasonRetried, true
+	if !t.sentTicket && t.receipt.reason != "" {
+		t.withoutTicket = t.receipt.reason // it had none to begin with
+	}
 	unanswered := errors.Is(leg.Err, upstream.ErrReuseTimeout)
 	if unanswered && t.sentTicket {
 		t.withoutTicket = ReasonNotBidirectional

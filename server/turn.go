@@ -54,6 +54,7 @@ func (s *Server) runTurn(ctx context.Context, w http.ResponseWriter, t *turn) er
 			return err
 		}
 		t.receipt.retries++
+		s.cfg.Logger.Info("trying again", "turn", t.id, "error", err)
 	}
 }
 

@@ -40,6 +40,7 @@ const (
 type Incarnations struct {
 	client *Client
 	now    func() time.Time
+	limit  time.Duration // of one reading
 
 	mu    sync.Mutex // guards known and what it holds
 	known map[string]*alive
@@ -57,7 +58,7 @@ type reading struct{ done chan struct{} }
 
 // NewIncarnations returns an empty memory that reads through client.
 func NewIncarnations(client *Client) *Incarnations {
-	return &Incarnations{client: client, now: time.Now, known: map[string]*alive{}}
+	return &Incarnations{client: client, now: time.Now, limit: factsLimit, known: map[string]*alive{}}
 }
 
 // Current returns what was read of an instance within the last five seconds, or
@@ -129,7 +130,7 @@ func (i *Incarnations) recent(instance *Instance) (facts Facts, ok, known bool) 
 // read runs a reading and files what it gave, unless Forget came between.
 func (i *Incarnations) read(ctx context.Context, instance *Instance, r *reading) {
 	began := i.now()
-	ctx, cancel := context.WithTimeout(ctx, factsLimit)
+	ctx, cancel := context.WithTimeout(ctx, i.limit)
 	defer cancel()
 	facts, err := i.ask(ctx, instance)
 	facts.RecentRead = began

@@ -12,12 +12,14 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// clocked returns Incarnations whose clock the test moves.
+// clocked returns Incarnations whose clock the test moves, and which a slow machine
+// cannot run out of time.
 func clocked(t *testing.T) (i *Incarnations, pass func(time.Duration)) {
 	t.Helper()
 	var passed atomic.Int64
 	began := time.Now()
 	i = NewIncarnations(newTestClient(t, ""))
+	i.limit = time.Minute
 	i.now = func() time.Time { return began.Add(time.Duration(passed.Load())) }
 	return i, func(d time.Duration) { passed.Add(int64(d)) }
 }
@@ -50,7 +52,8 @@ func TestIncarnations_OfSimulatedEngines(t *testing.T) {
 
 func TestIncarnations_DataParallelEnginesAgreeOnTheBlockSize(t *testing.T) {
 	_, instance := simulate(t, RoleDecode, func(c *vllmsim.Config) { c.DPRanks = 3 })
-	if facts, ok := NewIncarnations(newTestClient(t, "")).Current(t.Context(), instance); !ok || facts.BlockSize != 16 {
+	incarnations, _ := clocked(t)
+	if facts, ok := incarnations.Current(t.Context(), instance); !ok || facts.BlockSize != 16 {
 		t.Errorf("got %+v, %t, want blocks of 16", facts, ok)
 	}
 }
@@ -155,7 +158,11 @@ func gated(t *testing.T) (instance *Instance, entered chan chan<- string) {
 	entered = make(chan chan<- string)
 	instance = engine(t, RoleDecode, func(w http.ResponseWriter, r *http.Request) {
 		leave := make(chan string)
-		entered <- leave
+		select {
+		case entered <- leave:
+		case <-r.Context().Done():
+			return
+		}
 		select {
 		case start := <-leave:
 			_, _ = io.WriteString(w, "process_start_time_seconds "+start+"\n")
@@ -233,6 +240,17 @@ func TestIncarnations_ACallerThatLeavesStopsNoReading(t *testing.T) {
 	leave <- "5"
 	if !<-other {
 		t.Error("the reading did not outlive its first caller")
+	}
+}
+
+func TestIncarnations_AnEngineThatDoesNotAnswerIsLeftAfterTheLimit(t *testing.T) {
+	instance := engine(t, RoleDecode, func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	incarnations, _ := clocked(t)
+	incarnations.limit = 10 * time.Millisecond
+	for range 2 {
+		if facts, ok := incarnations.Current(t.Context(), instance); ok {
+			t.Errorf("got %+v", facts)
+		}
 	}
 }
 

@@ -31,6 +31,10 @@ type Source interface {
 // preference: with no other instance left it is tried all the same.
 const downFor = 2 * time.Second
 
+// unhealthyAfter is how many probes in a row must fail: a busy API server may be
+// late once, and calling an instance down costs all its tickets.
+const unhealthyAfter = 2
+
 // Pool is the live set of instances. The zero value is not usable; use NewPool.
 type Pool struct {
 	policies map[Role]Policy
@@ -45,7 +49,7 @@ type member struct {
 	instance  *Instance
 	inFlight  int
 	downUntil time.Time // passive: set by Report, cleared by a good probe or leg
-	unhealthy bool      // active: the last probe failed
+	failed    int       // active: probes that failed in a row
 }
 
 // NewPool returns an empty pool that picks with the given policies.
@@ -122,7 +126,7 @@ func (p *Pool) Report(instance *Instance, refused bool) {
 	if refused {
 		m.downUntil = p.now().Add(downFor)
 	} else {
-		m.downUntil, m.unhealthy = time.Time{}, false
+		m.downUntil, m.failed = time.Time{}, 0
 	}
 }
 
@@ -164,9 +168,9 @@ func (p *Pool) setHealth(role Role, name string, healthy bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if m := p.find(role, name); m != nil {
-		m.unhealthy = !healthy
+		m.failed++
 		if healthy {
-			m.downUntil = time.Time{}
+			m.downUntil, m.failed = time.Time{}, 0
 		}
 	}
 }
@@ -182,5 +186,5 @@ func (p *Pool) find(role Role, name string) *member {
 }
 
 func (m *member) up(now time.Time) bool {
-	return !m.unhealthy && !now.Before(m.downUntil)
+	return m.failed < unhealthyAfter && !now.Before(m.downUntil)
 }

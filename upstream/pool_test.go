@@ -69,8 +69,12 @@ func TestPool_ProbeAndAnswerBringAnInstanceBack(t *testing.T) {
 	p := newTestPool("a")
 	a := p.Instances(RolePrefill)[0]
 	p.setHealth(RolePrefill, "a", false)
+	if p.Up(RolePrefill) != 1 {
+		t.Error("an instance counts as down after one late probe")
+	}
+	p.setHealth(RolePrefill, "a", false)
 	if p.Up(RolePrefill) != 0 {
-		t.Error("an instance whose probe failed counts as up")
+		t.Error("an instance whose probes fail counts as up")
 	}
 	p.Report(a, false)
 	if p.Up(RolePrefill) != 1 {

