@@ -11,7 +11,7 @@ import (
 
 // ParseIDs reads a JSON array of token ids: integers from 0 to 2^32-1 without
 // sign, fraction, exponent or leading zero. White space is allowed where JSON
-// allows it. An empty array is an empty list. 128k ids take 0.6 ms.
+// allows it. An empty array is an empty list. 128k ids take 1 ms.
 func ParseIDs(raw []byte) (ids []uint32, ok bool) {
 	s := scanner{data: raw}
 	s.space()

@@ -125,7 +125,7 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 func TestStream_ThatNeverEndsIsEnded(t *testing.T) {
 	ctx, stream := Guard(t.Context(), time.Minute)
 	stream.Attach(io.NopCloser(babble{}), time.Minute)
-	defer stream.Close()
+	defer func() { _ = stream.Close() }()
 	n, err := io.Copy(io.Discard, stream)
 	if !errors.Is(err, ErrStreamTooLong) || n > maxStream+1<<20 || ctx.Err() == nil {
 		t.Errorf("ended with %v after %d bytes, leg ended: %v, want %v", err, n, ctx.Err(), ErrStreamTooLong)
