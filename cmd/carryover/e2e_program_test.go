@@ -34,9 +34,18 @@ func buildProgram(t *testing.T, tags string) string {
 
 // program is a Carryover process.
 type program struct {
-	base   string
-	client *http.Client
-	log    *programLog
+	base    string
+	client  *http.Client
+	log     *programLog
+	process *os.Process
+}
+
+// signal sends the process a signal; it is alive while the test runs.
+func (p *program) signal(t *testing.T, signal syscall.Signal) {
+	t.Helper()
+	if err := p.process.Signal(signal); err != nil {
+		t.Fatalf("signal the program: %v", err)
+	}
 }
 
 // launch runs the program in front of the two URLs until the test ends.
@@ -57,7 +66,11 @@ func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}}, log: &programLog{serving: make(chan string, 1)}}
+	p := &program{
+		client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
+		log:     &programLog{serving: make(chan string, 1)}, // it says so once
+		process: cmd.Process,
+	}
 	read := make(chan struct{})
 	go func() { // ends when the process does
 		defer close(read)

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -122,7 +123,7 @@ func (s *suite) decodeRestarts(t *testing.T) {
 	t.Helper()
 	t.Run("decode restarted", func(t *testing.T) {
 		r := &restart{suite: s, program: launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")}
-		r.told = talk{name: "a survivor", prompt: chatPrompt, stream: never, salted: true}.begin(s.prefill)
+		r.told = dialogue{name: "a survivor", prompt: chatPrompt, stream: never, salted: true}.begin(s.prefill)
 		s.tellTurn(t, r.program, r.told, 1)
 		s.tellTurn(t, r.program, r.told, 2)
 		for n := range 2 {
@@ -170,7 +171,7 @@ func shortLived() string {
 		`{"bidirectional_kv_xfer":true,"num_threads":0,"decoder_kv_blocks_ttl":%d}}`, int(shortTTL.Seconds()))
 }
 
-// tellTurn is one turn of a talk that must be right.
+// tellTurn is one turn of a dialogue that must be right.
 func (s *suite) tellTurn(t *testing.T, p *program, c *telling, turn int) told {
 	t.Helper()
 	a := c.next(t, turn)
@@ -231,7 +232,8 @@ func checkCost(t *testing.T, took time.Duration, usual []time.Duration) string {
 	return fmt.Sprintf("%s with the release, %s to %s without", seconds(took), seconds(slices.Min(usual)), seconds(slowest))
 }
 
-// releaseExpired lets decode give the blocks up by itself before their release arrives.
+// releaseExpired lets decode give the blocks up by itself before their release arrives. The program would release them
+// within seconds, so it is stopped meanwhile, as a process of a machine that sleeps is.
 func (s *suite) releaseExpired(t *testing.T) string {
 	t.Helper()
 	prefill := record(t, rolePrefill, s.prefill.url)
@@ -240,26 +242,25 @@ func (s *suite) releaseExpired(t *testing.T) string {
 	for n := range 4 {
 		usual = append(usual, ask(t, p.client, p.base, oneShot(160+n)).took)
 	}
-	before := s.decode.counted(t)
-	expired := within(2*shortTTL, func() bool {
-		now := s.decode.counted(t)
-		return now.expired > before.expired && now.pinned == 0
-	})
+	p.signal(t, syscall.SIGSTOP)
+	defer p.signal(t, syscall.SIGCONT) // also where the test ends early
+	seen := len(prefill.seen())
+	expired := within(2*shortTTL, func() bool { return s.decode.counted(t).pinned == 0 })
 	if !expired {
 		t.Fatalf("decode holds %d blocks %s after the last request", s.decode.counted(t).pinned, 2*shortTTL)
 	}
 	a := oneShot(170)
 	want := ask(t, s.client, s.prefill.url, a.lone())
-	seen := len(prefill.seen())
+	p.signal(t, syscall.SIGCONT)
 	got := ask(t, p.client, p.base, a)
 	if !got.right(want) {
 		t.Errorf("the carrying request:\n got %s\nwant %s", got, want)
 	}
-	released := slices.ContainsFunc(prefill.seen()[seen:], func(x exchange) bool { return strings.Contains(kindOf(x), " release") })
-	if !released {
-		t.Error("no prefill leg carried the release of blocks that had expired")
+	legs := prefill.seen()[seen:]
+	if !slices.ContainsFunc(legs, func(x exchange) bool { return strings.Contains(kindOf(x), " release") }) {
+		t.Errorf("none of %d prefill legs carried the release of blocks that had expired", len(legs))
 	}
-	return checkCost(t, got.took, usual[1:])
+	return checkCost(t, got.took, usual[1:]) // the first includes what the program asks of engines that it does not know
 }
 
 // checkClear holds a failed turn to what a client can understand: an OpenAI error as the body or as the last event.

@@ -13,12 +13,12 @@ import (
 	"github.com/tidwall/gjson"
 )
 
-// shapes are the shapes that answers to one kind of request have.
-type shapes map[string]map[string]bool
+// answerShapes are the shapes that answers to one kind of request have.
+type answerShapes map[string]map[string]bool
 
-// shapesOf sorts exchanges by kind. Only those that carry JSON or events have a shape.
-func shapesOf(all ...[]exchange) shapes {
-	s := shapes{}
+// answerShapesOf sorts exchanges by kind. Only those that carry JSON or events have a shape.
+func answerShapesOf(all ...[]exchange) answerShapes {
+	s := answerShapes{}
 	for _, x := range slices.Concat(all...) {
 		if strings.HasPrefix(x.contentType, "text/plain") || len(x.answer) == 0 {
 			continue
@@ -103,7 +103,7 @@ func shapeOfValue(v gjson.Result) string {
 }
 
 // differences lists every kind that only one side has, and every shape of a kind that both have but only one side shows.
-func differences(engine, simulator shapes) []string {
+func differences(engine, simulator answerShapes) []string {
 	var list []string
 	kinds := maps.Clone(engine)
 	maps.Copy(kinds, simulator)
@@ -114,19 +114,45 @@ func differences(engine, simulator shapes) []string {
 		case simulator[kind] == nil:
 			list = append(list, kind+": the engine only")
 		default:
-			list = append(list, missing(kind, "engine", engine[kind], simulator[kind])...)
-			list = append(list, missing(kind, "simulator", simulator[kind], engine[kind])...)
+			list = append(list, unlike(kind, only(engine[kind], simulator[kind]), only(simulator[kind], engine[kind]))...)
 		}
 	}
 	return list
 }
 
-func missing(kind, side string, has, other map[string]bool) []string {
+// only returns the shapes that one side has and the other does not.
+func only(has, other map[string]bool) []string {
 	var list []string
 	for _, s := range slices.Sorted(maps.Keys(has)) {
 		if !other[s] {
-			list = append(list, fmt.Sprintf("%s: the %s only:\n    %s", kind, side, s))
+			list = append(list, s)
 		}
+	}
+	return list
+}
+
+// unlike describes the shapes of a kind that only one side has. Where each has one, what both begin and end with is left
+// out.
+func unlike(kind string, engine, simulator []string) []string {
+	if len(engine) == 1 && len(simulator) == 1 {
+		a, b := engine[0], simulator[0]
+		from := 0
+		for from < min(len(a), len(b)) && a[from] == b[from] {
+			from++
+		}
+		end := 0
+		for end < min(len(a), len(b))-from && a[len(a)-1-end] == b[len(b)-1-end] {
+			end++
+		}
+		before := a[max(0, from-40):from]
+		return []string{fmt.Sprintf("%s:\n    after ...%s the engine has %q, the simulator %q", kind, before, a[from:len(a)-end], b[from:len(b)-end])}
+	}
+	var list []string
+	for _, s := range engine {
+		list = append(list, fmt.Sprintf("%s: the engine only:\n    %s", kind, s))
+	}
+	for _, s := range simulator {
+		list = append(list, fmt.Sprintf("%s: the simulator only:\n    %s", kind, s))
 	}
 	return list
 }

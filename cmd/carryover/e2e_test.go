@@ -45,9 +45,9 @@ func TestRealPair(t *testing.T) {
 	s.report.line(t, "3", "the program without the proof is wrong", s.unproven)
 }
 
-// turnOutcome is what became of one turn of a talk.
+// turnOutcome is what became of one turn of a dialogue.
 type turnOutcome struct {
-	talk
+	dialogue
 	turn       int
 	asked      asked
 	want, got  told
@@ -56,13 +56,13 @@ type turnOutcome struct {
 
 func (o turnOutcome) String() string { return fmt.Sprintf("%s, turn %d", o.name, o.turn) }
 
-// tell runs a talk through the program, each turn after a lone request that it must equal.
-func (s *suite) tell(t *testing.T, p *program, k talk) []turnOutcome {
+// tell runs a dialogue through the program, each turn after a lone request that it must equal.
+func (s *suite) tell(t *testing.T, p *program, k dialogue) []turnOutcome {
 	t.Helper()
 	var outcomes []turnOutcome
 	c := k.begin(s.prefill)
-	for turn := 1; turn <= turnsPerTalk; turn++ {
-		o := turnOutcome{talk: k, turn: turn, asked: c.next(t, turn)}
+	for turn := 1; turn <= turnsPerDialogue; turn++ {
+		o := turnOutcome{dialogue: k, turn: turn, asked: c.next(t, turn)}
 		o.want = ask(t, s.client, s.prefill.url, o.asked.lone())
 		if o.want.fault != "" {
 			t.Fatalf("%s: the lone request: %s", o, o.want)
@@ -87,7 +87,7 @@ func (s *suite) mainRun(t *testing.T) {
 	t.Run("conversations", func(t *testing.T) {
 		prefill, decode := record(t, rolePrefill, s.prefill.url), record(t, roleDecode, s.decode.url)
 		p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto")
-		for _, k := range talks() {
+		for _, k := range dialogues() {
 			s.outcomes = append(s.outcomes, s.tell(t, p, k)...)
 		}
 		s.seen = append(prefill.seen(), decode.seen()...)
@@ -99,7 +99,7 @@ func (s *suite) mainRun(t *testing.T) {
 
 func (s *suite) checkAnswers(t *testing.T) string {
 	t.Helper()
-	if want := len(talks()) * turnsPerTalk; len(s.outcomes) != want {
+	if want := len(dialogues()) * turnsPerDialogue; len(s.outcomes) != want {
 		t.Errorf("turns: got %d, want %d", len(s.outcomes), want)
 	}
 	streams, wrong, names := 0, 0, map[string]bool{}
@@ -206,9 +206,9 @@ func (s *suite) sameShapes(t *testing.T) string {
 	prefill, decode := instance(rolePrefill), instance(roleDecode)
 	p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto")
 	tokenizer := &engine{role: rolePrefill, url: prefill.engine, client: s.client}
-	for _, k := range talks() {
+	for _, k := range dialogues() {
 		c := k.begin(tokenizer)
-		for turn := 1; turn <= turnsPerTalk; turn++ {
+		for turn := 1; turn <= turnsPerDialogue; turn++ {
 			got := ask(t, p.client, p.base, c.next(t, turn))
 			if got.fault != "" {
 				t.Fatalf("%s, turn %d, simulated: %s", k.name, turn, got)
@@ -216,7 +216,7 @@ func (s *suite) sameShapes(t *testing.T) string {
 			c.remember(got)
 		}
 	}
-	engines, simulated := shapesOf(s.seen), shapesOf(prefill.seen(), decode.seen())
+	engines, simulated := answerShapesOf(s.seen), answerShapesOf(prefill.seen(), decode.seen())
 	if len(engines) == 0 {
 		t.Error("no exchange was recorded")
 	}
@@ -231,7 +231,7 @@ func (s *suite) sameShapes(t *testing.T) string {
 func (s *suite) idle(t *testing.T) string {
 	t.Helper()
 	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")
-	c := talk{name: "a slow reader", prompt: chatPrompt, salted: true}.begin(s.prefill)
+	c := dialogue{name: "a slow reader", prompt: chatPrompt, salted: true}.begin(s.prefill)
 	for turn := 1; turn <= 3; turn++ {
 		if turn > 1 {
 			<-time.After(7 * time.Second)
@@ -257,7 +257,7 @@ func (s *suite) exactAccounting(t *testing.T) string {
 	restart := s.start(t, rolePrefill, "--no-enable-prefix-caching")
 	p := launch(t, s.binary, s.prefill.url, s.decode.url, "--proof", "auto")
 	hits, tokens, read := 0, 0, 0
-	for _, k := range talks() {
+	for _, k := range dialogues() {
 		switch k.name {
 		default:
 			continue
@@ -291,7 +291,7 @@ func (s *suite) unproven(t *testing.T) string {
 	t.Helper()
 	p := launch(t, buildProgram(t, "e2e,unproven"), s.prefill.url, s.decode.url, "--proof", "auto")
 	wrong, later := 0, 0
-	for _, k := range talks() {
+	for _, k := range dialogues() {
 		if wrong > wrongWithoutProof || !k.faithful || k.prompt == idsPrompt {
 			continue
 		}

@@ -27,6 +27,7 @@ type rig struct {
 	store           *ledger
 	between         *interposed
 	turns           *turnLog
+	hangUp          func() // drops the program's idle connections to instances
 	stop            func()
 }
 
@@ -115,6 +116,7 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1) // one result, read once
 	go func() { ended <- p.run(ctx, listener) }()
+	r.hangUp = p.client.Close
 	go dropIdle(ctx, p.client)
 	r.stop = sync.OnceFunc(func() {
 		r.client.CloseIdleConnections()
@@ -285,6 +287,7 @@ type turnLog struct {
 	mu      sync.Mutex // guards what follows
 	lines   map[string]chan map[string]string
 	defects []string
+	notes   []string // level and message of warnings and errors that are not about one turn's end
 }
 
 // Enabled implements slog.Handler.
@@ -306,9 +309,12 @@ func (l *turnLog) Handle(_ context.Context, record slog.Record) error {
 	if record.Message == "turn" {
 		l.line(values["turn"]) <- values
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if record.Message != "turn" && record.Level >= slog.LevelWarn {
+		l.notes = append(l.notes, record.Level.String()+" "+record.Message)
+	}
 	if panicked, ok := values["panic"]; ok {
-		l.mu.Lock()
-		defer l.mu.Unlock()
 		l.defects = append(l.defects, record.Message+": "+panicked+"\n"+values["stack"])
 	}
 	return nil
@@ -322,6 +328,19 @@ func (l *turnLog) line(id string) chan map[string]string {
 		l.lines[id] = make(chan map[string]string, 1)
 	}
 	return l.lines[id]
+}
+
+// count is how many records of a level say exactly that.
+func (l *turnLog) count(note string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, have := range l.notes {
+		if have == note {
+			n++
+		}
+	}
+	return n
 }
 
 func (l *turnLog) panics() []string {

@@ -121,6 +121,9 @@ func (p *play) act(t *testing.T, s step) {
 	default:
 		t.Fatal("step does nothing")
 	}
+	// An instance that went away has closed its connections; the program would find out
+	// a moment later, in the middle of the next step or not.
+	p.hangUp()
 }
 
 // request is one turn made ready.
