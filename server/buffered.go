@@ -43,8 +43,5 @@ func (s *Server) respondBuffered(ctx context.Context, t *turn, d *decoding, out 
 	if _, err := out.Write(b.out); err != nil {
 		return errClientGone
 	}
-	if err := out.Flush(); err != nil {
-		return errClientGone
-	}
 	return nil
 }

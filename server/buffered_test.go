@@ -307,8 +307,8 @@ func TestBuffered_ChunksAreShapedAsRecorded(t *testing.T) {
 		{"02-decode-turn1.json", "05-decode-turn2-stream-stock.json", chatPath, plus(ask("c", true, "q"), `,"return_token_ids":true,"stream_options":{"include_usage":true}`), []int{0, 2, -2, -1}},
 		{"12-completions-decode-token-prompt.json", "22-decode-text-stream-own-plugin.json", textPath, `{"model":"m","prompt":"q","stream":true,"conversation_id":"c","return_token_ids":true}`, []int{0, -1}},
 	} {
-		whole, stream := recordedJSON(t, row.whole)
-		_, stream = recordedJSON(t, row.stream)
+		whole, _ := recordedJSON(t, row.whole)
+		_, stream := recordedJSON(t, row.stream)
 		r := newRig(t, setup{cfg: buffering})
 		r.decode[0].next(body("application/json", whole))
 		p := r.sendTo(row.path, row.request)
@@ -402,7 +402,8 @@ func TestBuffered_FailsWithAStatus(t *testing.T) {
 		"no choice":          {body("application/json", `{"id":"x","choices":[]}`), 502, "bad_decode_answer", 1},
 		"two choices":        {twoChoices, 502, "bad_decode_answer", 1},
 		"unfinished":         {body("application/json", `{"choices":[{"message":{"content":"x"},"finish_reason":null}]}`), 502, "bad_decode_answer", 1},
-		"not of this API":    {body("application/json", `{"choices":[{"text":"x","finish_reason":"stop"}]}`), 502, "bad_decode_answer", 1},
+		"not of this API":    {textForChat, 502, "bad_decode_answer", 1},
+		"too deep":           {tooDeep, 502, "bad_decode_answer", 1},
 		"not even an object": {body("application/json", `[1]`), 502, "bad_decode_answer", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -420,6 +421,16 @@ func TestBuffered_FailsWithAStatus(t *testing.T) {
 func twoChoices(w http.ResponseWriter, _ *http.Request, l leg) {
 	choice := `{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}`
 	answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[`+choice+`,`+choice+`],"kv_transfer_params":`+ticket(l)+`}`)
+}
+
+// tooDeep is a good answer with a member that encoding/json does not read.
+func tooDeep(w http.ResponseWriter, _ *http.Request, l leg) {
+	answerJSON(w, wholeAnswer(l)+`,"metrics":`+strings.Repeat("[", 20000)+strings.Repeat("]", 20000)+`,"kv_transfer_params":`+ticket(l)+`}`)
+}
+
+// textForChat is an answer of the other API, with params.
+func textForChat(w http.ResponseWriter, _ *http.Request, l leg) {
+	answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[{"index":0,"text":"x","finish_reason":"stop"}],"kv_transfer_params":`+ticket(l)+`}`)
 }
 
 func TestBuffered_RestartedLegIsBufferedToo(t *testing.T) {
@@ -455,16 +466,26 @@ func TestBuffered_PutIsDoneBeforeTheClientSeesAnything(t *testing.T) {
 		cfg:  func(c *server.Config) { buffering(c); c.StoreTimeout = patience },
 		deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam },
 	})
-	done := make(chan reply, 1)
-	go func() { done <- r.turn("c", 1, true) }()
+	headers := make(chan *http.Response, 1)
+	go func() {
+		resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("c", true, history(1)...)))
+		if err != nil {
+			t.Error(err)
+		}
+		headers <- resp
+	}()
 	<-putting
+	var resp *http.Response
 	select {
-	case <-done:
-		t.Error("the client has the end of the answer before the ticket is stored")
-	case <-time.After(50 * time.Millisecond): // the end would be there in less than one
+	case resp = <-headers:
+		t.Error("the client has some of the answer before the ticket is stored")
+	case <-time.After(50 * time.Millisecond): // it would be there in less than one
 	}
 	close(gate)
-	r.wantOK(<-done, "miss;")
+	if resp == nil {
+		resp = <-headers
+	}
+	r.wantOK(r.rest(resp), "miss;")
 	seam.put = nil
 	r.wantOK(r.turn("c", 2, true), "hit;")
 }

@@ -88,11 +88,11 @@ func TestEventBuffer_PrintsWhatVLLMPrints(t *testing.T) {
 		},
 		{
 			"an older engine's, in several lines, nothing said", eventBuffer{},
-			"{\n \"id\": \"chatcmpl-R\",\n \"created\": 1, \"model\": \"m\", \"choices\": [\r\n{\"message\": {\"role\": \"assistant\", \"content\": \"\", \"reasoning_content\": \"So.\"},\n\"finish_reason\": \"stop\", \"stop_reason\": null}]}",
+			"{\n \"id\": \"chatcmpl-R\",\n \"created\": 1, \"model\": \"m\", \"choices\": [\r\n{\"message\": {\"role\": \"assistant\", \"content\": \"\", \"reasoning_content\": \"So.\"},\n\"logprobs\": {\n\"content\": [\r\n]}, \"finish_reason\": \"stop\", \"stop_reason\": null}]}",
 			[]string{
 				role + `}`,
 				chatEnvelope + `{"index":0,"delta":{"reasoning_content":"So."},"logprobs":null,"finish_reason":null}]}`,
-				chatEnvelope + `{"index":0,"delta":{},"logprobs":null,"finish_reason":"stop","stop_reason":null}]}`,
+				chatEnvelope + `{"index":0,"delta":{},"logprobs":{"content":[]},"finish_reason":"stop","stop_reason":null}]}`,
 			},
 		},
 	} {

@@ -178,6 +178,17 @@ func TestRequest_LegsWithPromptIDs(t *testing.T) {
 	}
 }
 
+func TestRequest_WholeDecodeBody(t *testing.T) {
+	r := mustParse(t, Chat, `{"stream" : true,"stream_options":{"include_usage":true},"max_tokens":100,"min_tokens":5,"return_token_ids":null}`)
+	got := string(r.DecodeBody(DecodeEdit{Whole: true, ReturnTokenIDs: true, Params: []byte(`{"ours":1}`)}))
+	if want := `{"stream" : false,"max_tokens":100,"min_tokens":5,"return_token_ids":true,"kv_transfer_params":{"ours":1}}`; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	if one, both := r.DecodeBody(DecodeEdit{OneToken: true}), r.DecodeBody(DecodeEdit{OneToken: true, Whole: true}); !bytes.Equal(one, both) {
+		t.Errorf("one token, whole: got %s, want %s", both, one)
+	}
+}
+
 func TestRewrite_OneAllocation(t *testing.T) {
 	small, large := mustParse(t, Chat, chatBody(2<<10)), mustParse(t, Chat, chatBody(256<<10))
 	count := func(r *Request) float64 {

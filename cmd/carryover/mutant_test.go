@@ -249,7 +249,7 @@ type hoardingStore struct {
 func (s hoardingStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := s.Store.Take(ctx, key, id)
 	if outcome == convcache.Taken {
-		s.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
+		s.Put(ctx, key, ticket, time.Until(ticket.Deadline))
 	}
 	return ticket, outcome
 }

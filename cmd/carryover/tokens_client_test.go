@@ -122,7 +122,7 @@ func TestTokenProof_ClientSeesWhatAStockEngineSends(t *testing.T) {
 			}
 		}
 	}
-	r.verifyReads(t)
+	r.verifyReads(t, 0)
 }
 
 func TestTokenProof_ClientThatAskedForIDsSeesThem(t *testing.T) {
@@ -143,7 +143,7 @@ func TestTokenProof_ClientThatAskedForIDsSeesThem(t *testing.T) {
 			})
 		}
 	}
-	r.verifyReads(t)
+	r.verifyReads(t, 0)
 }
 
 func sameBytes(t *testing.T, got, want []string) {
@@ -179,5 +179,5 @@ func TestTokenProof_PlugInSparesTheStream(t *testing.T) {
 			t.Errorf("prefill got output_token_ids: %.300s", body)
 		}
 	}
-	r.verifyReads(t)
+	r.verifyReads(t, 0)
 }

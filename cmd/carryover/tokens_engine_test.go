@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -139,11 +140,11 @@ func (p *tampering) front(t *testing.T, instance *vllmsim.Instance) string {
 
 // startTampered runs the program with one prefill instance behind the proxy, and more
 // that are not.
-func startTampered(t *testing.T, p *tampering, more int) *rig {
+func startTampered(t *testing.T, p *tampering, more int, replace func(*server.Deps)) *rig {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
 	behind := startInstance(t, cfg, "")
-	c := rigConfig{decode: []vllmsim.Config{cfg}, flags: []string{
+	c := rigConfig{decode: []vllmsim.Config{cfg}, replace: replace, flags: []string{
 		"--prefill", p.front(t, behind), "--routing-prefill", "round_robin", "--tokenize-timeout", "20s",
 	}}
 	for range more {
@@ -154,17 +155,19 @@ func startTampered(t *testing.T, p *tampering, more int) *rig {
 	return r
 }
 
-// lastID replaces the last of the ids that a chat leg carries: an engine that takes other
-// ids than it was sent, and says so.
-func lastID(path string, body []byte) []byte {
+// otherID replaces one of the ids that a chat leg carries, behind those of a ticket: an
+// engine that takes other ids than it was sent, and says so.
+func otherID(path string, body []byte) []byte {
 	const member = `"prompt_token_ids":[`
 	at := bytes.Index(body, []byte(member))
 	if path != "/v1/chat/completions" || at < 0 || bytes.Contains(body, []byte(`[1,"x"]`)) {
 		return body
 	}
+	at += len(member)
 	end := at + bytes.IndexByte(body[at:], ']')
-	comma := bytes.LastIndexByte(body[:end], ',')
-	return []byte(string(body[:comma+1]) + "700" + string(body[end:]))
+	ids := bytes.Split(body[at:end], []byte(","))
+	ids[len(ids)-20] = []byte("700")
+	return slices.Concat(body[:at], bytes.Join(ids, []byte(",")), body[end:])
 }
 
 func TestTokenProof_ReceiptBarsAnEngineThatTakesOtherIDs(t *testing.T) {
@@ -174,11 +177,11 @@ func TestTokenProof_ReceiptBarsAnEngineThatTakesOtherIDs(t *testing.T) {
 			var lies atomic.Bool
 			lie.request = func(path string, body []byte) []byte {
 				if lies.Load() {
-					return lastID(path, body)
+					return otherID(path, body)
 				}
 				return body
 			}
-			r := startTampered(t, lie, more)
+			r := startTampered(t, lie, more, unchanged)
 			c := &chatting{rig: r, id: "receipt", cfg: vllmsim.DefaultConfig()}
 			c.learnt(t)
 			lies.Store(true)
@@ -213,7 +216,7 @@ func TestTokenProof_ParityDifferenceBarsTheShapeOnly(t *testing.T) {
 		body = bytes.Replace(body, []byte(fmt.Sprintf(`"count":%d`, n)), []byte(fmt.Sprintf(`"count":%d`, n+1)), 1)
 		return bytes.Replace(body, []byte(`"tokens":[`), []byte(`"tokens":[7,`), 1)
 	}}
-	r := startTampered(t, p, 0)
+	r := startTampered(t, p, 0, unchanged)
 	c := &chatting{rig: r, id: "parity", cfg: vllmsim.DefaultConfig()}
 	c.want(t, "miss;reason=first_turn")
 	for range 4 {
@@ -235,7 +238,7 @@ func TestTokenProof_ParityDifferenceBarsTheShapeOnly(t *testing.T) {
 		}
 		prompt = append(prompt, 900, 901, 902)
 	}
-	r.verifyReads(t)
+	r.verifyReads(t, 0)
 }
 
 func TestTokenProof_RestartedDecodeIsAMiss(t *testing.T) {

@@ -1,11 +1,13 @@
-"""Runs a conversation through Carryover against a real prefill/decode pair and checks it against the engines.
+"""Runs conversations through Carryover against a real prefill/decode pair and checks them against the engines.
 
-Of every turn two things must hold:
+Of every turn these must hold:
   - the answer equals that of a lone request, sent straight to the prefill instance without kv_transfer_params;
-  - decode read the prompt's KV and computed none of it itself, by its own counters (see check_transfer).
+  - decode computed nothing of the prompt, by its own counters (see check_decode);
+  - prefill read from decode as many tokens as X-KV-Reuse says, by its own counters (see check_prefill).
+And most turns after the second must reuse KV: the first is nothing to continue, and with the second Carryover learns
+that /tokenize of this instance can be believed for requests with an answer in their history.
 
-Every request has a cache_salt of its own, so no prefix cache of either engine helps: what decode does not read, it
-has to compute. Carryover forwards the member to both legs like any other.
+The prefill instance runs without a prefix cache of its own, so that what it does not compute it has read from decode.
 """
 
 import argparse
@@ -30,7 +32,8 @@ QUESTIONS = (
     "Why must nobody read a block twice?",
 )
 
-ROW = "{:8} {:6} {:>7} {:>7} {:>9} {:>8}  {:5}  {}"
+ROW = "{:8} {:6} {:>7} {:>8} {:>9} {:>9} {:>8}  {:5}  {}"
+BLOCK = 32  # tokens, as `up` starts the engines
 
 # Long enough for several blocks of 32 tokens: swapped blocks must show.
 TEXT = ("The prefill instance computes the prompt once, and the decode instance reads what it computed. "
@@ -49,12 +52,8 @@ class Answer:
         return replace(self, reuse="") == replace(other, reuse="")
 
 
-def salted(body: dict) -> dict:
-    return {**body, "cache_salt": uuid.uuid4().hex}
-
-
 def ask(base: str, path: str, body: dict) -> Answer:
-    request = urllib.request.Request(base + path, json.dumps(salted(body)).encode(), {"Content-Type": "application/json"})
+    request = urllib.request.Request(base + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
             raw = response.read().decode()
@@ -98,7 +97,7 @@ def prompt_tokens_by_source(base: str) -> dict[str, int]:
 
 
 def counted(base: str, before: dict[str, int], total: int) -> dict[str, int]:
-    """What decode counted since before. Its counters may follow an answer by a moment: wait until they add up."""
+    """What an engine counted since before. Counters may follow an answer by a moment: wait until they add up."""
     deadline = time.monotonic() + 5
     while True:
         after = prompt_tokens_by_source(base)
@@ -114,6 +113,9 @@ class Demo:
     prefill: str
     decode: str
     model: str
+    turns: int = 0
+    hits: int = 0
+    read: int = 0  # tokens that prefill has read from decode
     faults: list[str] = field(default_factory=list)
 
     def turn(self, name: str, path: str, body: dict, **identity: str) -> str:
@@ -121,14 +123,17 @@ class Demo:
         body = {"model": self.model, "temperature": 0, "max_tokens": 24, **body}
         if body["stream"]:
             body["stream_options"] = {"include_usage": True}
-        lone = ask(self.prefill, path, body)
-        before = prompt_tokens_by_source(self.decode)
+        lone = ask(self.prefill, path, {**body, "cache_salt": uuid.uuid4().hex})
+        before = {base: prompt_tokens_by_source(base) for base in (self.prefill, self.decode)}
         got = ask(self.carryover, path, {**body, **identity})
-        delta = counted(self.decode, before, lone.prompt_tokens)
+        prefill, decode = (counted(base, before[base], lone.prompt_tokens) for base in (self.prefill, self.decode))
         equal = self.check_answer(name, got, lone)
-        self.check_transfer(name, delta, lone.prompt_tokens)
-        print(ROW.format(name, "yes" if body["stream"] else "no", lone.prompt_tokens, lone.completion_tokens,
-                         delta["external_kv_transfer"], delta["local_compute"], "yes" if equal else "NO", got.reuse), flush=True)
+        self.check_decode(name, decode, lone.prompt_tokens)
+        self.check_prefill(name, prefill, got.reuse)
+        self.read += prefill["external_kv_transfer"]
+        print(ROW.format(name, "yes" if body["stream"] else "no", lone.prompt_tokens, prefill["external_kv_transfer"],
+                         prefill["local_compute"], decode["external_kv_transfer"], decode["local_compute"],
+                         "yes" if equal else "NO", got.reuse), flush=True)
         return got.text
 
     def check_answer(self, name: str, got: Answer, lone: Answer) -> bool:
@@ -137,26 +142,38 @@ class Demo:
             self.faults.append(f"{name}: the answer is\n    {got}\n  and that of the lone request is\n    {lone}")
         return equal
 
-    def check_transfer(self, name: str, delta: dict[str, int], prompt_tokens: int) -> None:
-        """A full hand-over, as measured on vLLM 0.32 for prompts of 2 to 400 tokens, multiples of the block size or
-        not: decode counts every prompt token as external_kv_transfer and none as local_compute. A decode instance
-        that is given no params counts them the other way round, and its answer is the same."""
-        want = {"external_kv_transfer": prompt_tokens, "local_compute": 0, "local_cache_hit": 0}
-        if delta != want:
-            self.faults.append(f"{name}: decode's prompt tokens by source are {delta}, want {want}")
+    def check_decode(self, name: str, delta: dict[str, int], prompt_tokens: int) -> None:
+        """After a full hand-over, as measured on vLLM 0.32 for prompts of 2 to 400 tokens, multiples of the block
+        size or not, decode counts every prompt token as read or as found in its own prefix cache, and none as
+        computed. A decode instance that is given no params computes them, and its answer is the same."""
+        if delta["local_compute"] != 0 or sum(delta.values()) != prompt_tokens:
+            self.faults.append(f"{name}: decode's prompt tokens by source are {delta}, want {prompt_tokens} and none computed")
+
+    def check_prefill(self, name: str, delta: dict[str, int], reuse: str) -> None:
+        offered = re.search(r"tokens=(\d+)", reuse)
+        want = int(offered[1]) if offered else 0
+        self.turns += 1
+        self.hits += bool(offered)
+        if abs(delta["external_kv_transfer"] - want) > BLOCK:
+            self.faults.append(f"{name}: prefill read {delta['external_kv_transfer']} tokens, X-KV-Reuse is {reuse}")
 
     def run(self) -> None:
-        print(ROW.format("turn", "stream", "prompt", "answer", "external", "local", "equal", "X-KV-Reuse"))
-        print(ROW.format("", "", "tokens", "tokens", "transfer", "compute", "", ""))
-        conversation = f"demo-{uuid.uuid4()}"
-        messages = [{"role": "system", "content": SYSTEM}]
-        for number, question in enumerate(QUESTIONS, start=1):
-            messages.append({"role": "user", "content": question})
-            answer = self.turn(f"chat {number}", "/v1/chat/completions", {"messages": messages, "stream": number % 2 == 1},
-                               conversation_id=conversation)
-            messages.append({"role": "assistant", "content": answer})
-        for number, stream in enumerate((False, True), start=1):
-            self.turn(f"text {number}", "/v1/completions", {"prompt": TEXT, "stream": stream})
+        print(ROW.format("turn", "stream", "prompt", "prefill", "prefill", "decode", "decode", "equal", "X-KV-Reuse"))
+        print(ROW.format("", "", "tokens", "reads", "computes", "reads", "computes", "", ""))
+        for talk in range(2):
+            conversation = f"demo-{uuid.uuid4()}"
+            messages = [{"role": "system", "content": SYSTEM}]
+            for number, question in enumerate(QUESTIONS, start=1):
+                messages.append({"role": "user", "content": f"{question} {talk}"})
+                answer = self.turn(f"chat {number}", "/v1/chat/completions", {"messages": messages, "stream": number % 2 == 1},
+                                   conversation_id=conversation)
+                messages.append({"role": "assistant", "content": answer})
+        conversation, prompt = f"demo-{uuid.uuid4()}", TEXT
+        for number, stream in enumerate((False, True, False, True), start=1):
+            prompt += self.turn(f"text {number}", "/v1/completions", {"prompt": prompt, "stream": stream},
+                                conversation_id=conversation) + " and then"
+        if self.hits < 6 or self.read == 0:
+            self.faults.append(f"{self.hits} of {self.turns} turns reused KV, {self.read} tokens in all; want at least 6 turns")
 
 
 def main() -> None:
@@ -169,7 +186,8 @@ def main() -> None:
     demo.run()
     if demo.faults:
         sys.exit("\n".join(["", "not as it must be:", *demo.faults]))
-    print("every answer equals that of a lone request, and decode computed nothing of any prompt")
+    print(f"every answer equals that of a lone request; {demo.hits} of {demo.turns} turns reused KV: prefill read {demo.read} tokens\n"
+          "from decode instead of computing them, and decode computed nothing of any prompt")
 
 
 if __name__ == "__main__":
