@@ -32,6 +32,10 @@ test: ## all tests with the race detector, the plug-in's tests, and the coverage
 	go test -race -timeout 15m -coverpkg=./... -coverprofile=cover.out ./...
 	scripts/check-coverage.sh cover.out
 
+.PHONY: soak
+soak: ## 2,000 random conversations of 5 turns through the token proof, against the simulator
+	CARRYOVER_SOAK=2000 go test -run TokenProof_Soak -count 1 -timeout 15m -v ./cmd/carryover
+
 .PHONY: check
 check: fmt vet lint imports test ## the gate: format, vet, lint, import rules, tests
 

@@ -403,7 +403,6 @@ func TestBuffered_FailsWithAStatus(t *testing.T) {
 		"two choices":        {twoChoices, 502, "bad_decode_answer", 1},
 		"unfinished":         {body("application/json", `{"choices":[{"message":{"content":"x"},"finish_reason":null}]}`), 502, "bad_decode_answer", 1},
 		"not of this API":    {textForChat, 502, "bad_decode_answer", 1},
-		"too deep":           {tooDeep, 502, "bad_decode_answer", 1},
 		"not even an object": {body("application/json", `[1]`), 502, "bad_decode_answer", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -423,14 +422,20 @@ func twoChoices(w http.ResponseWriter, _ *http.Request, l leg) {
 	answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[`+choice+`,`+choice+`],"kv_transfer_params":`+ticket(l)+`}`)
 }
 
-// tooDeep is a good answer with a member that encoding/json does not read.
-func tooDeep(w http.ResponseWriter, _ *http.Request, l leg) {
-	answerJSON(w, wholeAnswer(l)+`,"metrics":`+strings.Repeat("[", 20000)+strings.Repeat("]", 20000)+`,"kv_transfer_params":`+ticket(l)+`}`)
-}
-
 // textForChat is an answer of the other API, with params.
 func textForChat(w http.ResponseWriter, _ *http.Request, l leg) {
 	answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[{"index":0,"text":"x","finish_reason":"stop"}],"kv_transfer_params":`+ticket(l)+`}`)
+}
+
+func TestBuffered_RefusedAnswerLeavesNoTicket(t *testing.T) {
+	r := newRig(t, setup{cfg: buffering})
+	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
+		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":7,"finish_reason":"stop","stop_reason":null}],"kv_transfer_params":`+ticket(l)+`}`)
+	})
+	r.wantError(r.sendTo(textPath, `{"model":"m","prompt":"q","stream":true,"conversation_id":"c"}`), 502, "bad_decode_answer")
+	if r.store.Len() != 0 {
+		t.Error("an answer nobody saw left a ticket")
+	}
 }
 
 func TestBuffered_RestartedLegIsBufferedToo(t *testing.T) {

@@ -8,7 +8,7 @@
 //  4. prefill leg                                                  prefill.go
 //  5. decode leg up to its headers                                 decode.go
 //  6. commit: status and headers to the client                     respond.go
-//  7. relay events, observe them                                   respond.go, answer.go
+//  7. relay events, observe them; or make events of a whole answer respond.go, answer.go, buffered.go, eventbuffer.go
 //  8. put the new ticket before the terminal bytes reach the client keep.go
 //  9. account                                                      account.go
 //

@@ -223,9 +223,10 @@ func (s *Server) takeUnused(ctx context.Context, prefill *upstream.Instance, dec
 // sent it is gone, and so is the pair's turn at releasing for a while.
 func (s *Server) releaseFailed(h *held, leg *upstream.LegError) {
 	switch {
-	case h.release == nil || leg.Kind == upstream.Gone:
+	case h.release == nil:
 	case !leg.Sent:
 		s.giveUp(*h.release)
+	case leg.Kind == upstream.Gone:
 	case leg.Kind != upstream.Status || leg.Status >= http.StatusInternalServerError:
 		s.releases.failed(h.carrier)
 	}

@@ -249,7 +249,10 @@ func (s *Server) settle(ctx context.Context, t *turn, h *held) {
 	}
 	bounded, cancel := s.storeContext(ctx)
 	defer cancel()
-	s.deps.Store.Put(bounded, t.conversation.key, *h.ticket, time.Until(h.ticket.Deadline))
+	displaced, _ := s.deps.Store.Put(bounded, t.conversation.key, *h.ticket, time.Until(h.ticket.Deadline))
+	for _, old := range displaced {
+		s.unuse(t, old)
+	}
 	if t.receipt.ticket == h.ticket {
 		t.receipt.ticket, t.receipt.reason = nil, ReasonRetried
 	}

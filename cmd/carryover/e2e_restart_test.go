@@ -304,6 +304,7 @@ func (s *suite) prefillKilled(t *testing.T) string {
 	}
 	s.kill(t, rolePrefill)
 	got := <-ended
+	t.Logf("the program's last lines:\n%s", p.log.tail(3))
 	switch {
 	case got.err != nil:
 		t.Errorf("no answer: %v", got.err)

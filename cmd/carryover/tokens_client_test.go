@@ -59,8 +59,7 @@ type seen struct {
 	hits int
 }
 
-// see holds a conversation; every answer of it must be found in the simulator whatever
-// the header asks for.
+// see holds a conversation of four turns with that header.
 func (r *rig) see(t *testing.T, api string, shape map[string]any, stream bool, header http.Header) seen {
 	t.Helper()
 	var s seen
@@ -107,22 +106,30 @@ func (r *rig) see(t *testing.T, api string, shape map[string]any, stream bool, h
 }
 
 func TestTokenProof_ClientSeesWhatAStockEngineSends(t *testing.T) {
-	r := startTokens(t, 1, 1, func(c *vllmsim.Config) { c.EmptyDeltas = true })
-	off := http.Header{"X-Kv-Reuse": {"off"}}
-	for _, api := range []string{talkChat, talkText} {
-		for name, shape := range shapes() {
-			for _, stream := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s/%s/stream %v", api, name, stream), func(t *testing.T) {
-					got, want := r.see(t, api, shape, stream, http.Header{}), r.see(t, api, shape, stream, off)
-					sameBytes(t, got.raw, want.raw)
-					if got.hits == 0 {
-						t.Error("no turn was a hit, so nothing was shown")
+	for name, plugIn := range map[string]bool{"ids asked for": false, "plug-in": true} {
+		t.Run(name, func(t *testing.T) {
+			r := startTokens(t, 1, 1, func(c *vllmsim.Config) { c.EmptyDeltas, c.OutputTokenIDs = true, plugIn })
+			for _, api := range []string{talkChat, talkText} {
+				for name, shape := range shapes() {
+					for _, stream := range []bool{true, false} {
+						t.Run(fmt.Sprintf("%s/%s/stream %v", api, name, stream), func(t *testing.T) { r.sameAsStock(t, api, shape, stream) })
 					}
-				})
+				}
 			}
-		}
+			r.verifyReads(t, 0)
+		})
 	}
-	r.verifyReads(t, 0)
+}
+
+// sameAsStock holds a conversation with and without the token proof.
+func (r *rig) sameAsStock(t *testing.T, api string, shape map[string]any, stream bool) {
+	t.Helper()
+	got := r.see(t, api, shape, stream, http.Header{})
+	want := r.see(t, api, shape, stream, http.Header{"X-Kv-Reuse": {"off"}})
+	sameBytes(t, got.raw, want.raw)
+	if got.hits == 0 {
+		t.Error("no turn was a hit, so nothing was shown")
+	}
 }
 
 func TestTokenProof_ClientThatAskedForIDsSeesThem(t *testing.T) {
@@ -131,12 +138,8 @@ func TestTokenProof_ClientThatAskedForIDsSeesThem(t *testing.T) {
 		for _, stream := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s/stream %v", api, stream), func(t *testing.T) {
 				shape := map[string]any{"return_token_ids": true}
+				r.sameAsStock(t, api, shape, stream)
 				got := r.see(t, api, shape, stream, http.Header{})
-				want := r.see(t, api, shape, stream, http.Header{"X-Kv-Reuse": {"off"}})
-				sameBytes(t, got.raw, want.raw)
-				if got.hits == 0 {
-					t.Error("no turn was a hit, so nothing was shown")
-				}
 				if !strings.Contains(got.raw[3], `"prompt_token_ids":[`) || !strings.Contains(got.raw[3], `"token_ids":[`) {
 					t.Errorf("no ids in %.600s", got.raw[3])
 				}

@@ -1,0 +1,168 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+)
+
+func releasing(c *server.Config) { c.Release, c.ReleaseBacklog, c.BranchKeep = true, 8, time.Hour }
+
+// left is the id by which a prefill leg names what that decode leg has left.
+func left(l leg) string { return "chatcmpl-" + l.id() }
+
+// shot is a request that belongs to no conversation: its blocks are of no use to anybody.
+func (r *rig) shot() {
+	r.t.Helper()
+	r.wantOK(r.turn("", 1, true), "miss;reason=no_conversation")
+}
+
+func (r *rig) wantCarried(at int, id string) {
+	r.t.Helper()
+	if got := r.prefill[0].seen()[at].ticket(); got != id {
+		r.t.Errorf("prefill leg %d names the blocks of %q, want %q", at, got, id)
+	}
+}
+
+func TestRelease_RidesOnTheNextLegWithACountOfZero(t *testing.T) {
+	r := newRig(t, setup{cfg: releasing})
+	for range 4 {
+		r.shot()
+	}
+	decoded := r.decode[0].seen()
+	r.wantCarried(0, "")
+	for at := 1; at < 4; at++ {
+		r.wantCarried(at, left(decoded[at-1]))
+		if p := r.prefill[0].seen()[at].params(); p["remote_num_tokens"] != 0.0 || p["remote_block_ids"] == nil || p["remote_port"] == nil {
+			t.Errorf("release: %v, want no token and everything else as it was", p)
+		}
+	}
+}
+
+func TestRelease_LegWithATicketCarriesNone(t *testing.T) {
+	r := newRig(t, setup{cfg: releasing})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.shot()
+	r.wantOK(r.turn("c", 2, true), "hit;")
+	r.shot()
+	decoded := r.decode[0].seen()
+	r.wantCarried(2, left(decoded[0]))
+	r.wantCarried(3, left(decoded[1]))
+}
+
+func TestRelease_OffCarriesNone(t *testing.T) {
+	r := newRig(t, setup{})
+	for range 3 {
+		r.shot()
+	}
+	for at := range 3 {
+		r.wantCarried(at, "")
+	}
+}
+
+func TestRelease_FailedLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
+	for name, failure := range map[string]behaviour{"500": status(500, "x"), "503": status(503, "x"), "hang up": hangUp} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{cfg: releasing})
+			r.shot()
+			r.prefill[0].next(failure)
+			for range 3 {
+				r.shot()
+			}
+			r.wantCarried(1, left(r.decode[0].seen()[0]))
+			legs := r.prefill[0].seen()
+			if len(legs) != 5 {
+				t.Fatalf("got %d prefill legs, want 5: one was run again", len(legs))
+			}
+			for at := 2; at < 5; at++ {
+				r.wantCarried(at, "")
+			}
+		})
+	}
+}
+
+func TestRelease_UnansweredLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = 100 * time.Millisecond }})
+	r.shot()
+	r.prefill[0].next(silent)
+	r.shot()
+	r.shot()
+	r.wantCarried(1, left(r.decode[0].seen()[0]))
+	r.wantCarried(2, "")
+	r.wantCarried(3, "")
+}
+
+func TestRelease_LegThatASecondTimeFailsIsTheEnd(t *testing.T) {
+	r := newRig(t, setup{cfg: releasing})
+	r.shot()
+	r.prefill[0].next(status(500, "x"), status(500, "x"))
+	r.wantError(r.turn("", 1, true), 502, "prefill_failed")
+	if n := len(r.prefill[0].seen()); n != 3 {
+		t.Errorf("got %d prefill legs, want 3", n)
+	}
+}
+
+// unsent fails prefill legs before anything is sent.
+type unsent struct {
+	server.Engine
+	now atomic.Bool
+}
+
+func (e *unsent) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
+	if e.now.Load() {
+		return upstream.PrefillAnswer{}, &upstream.LegError{
+			Role: upstream.RolePrefill, Instance: l.Instance.Name, Kind: upstream.Dial, Err: errors.New("refused"),
+		}
+	}
+	return e.Engine.Prefill(ctx, l)
+}
+
+func TestRelease_UnsentLegLeavesItWaiting(t *testing.T) {
+	engine := &unsent{}
+	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) { engine.Engine, d.Engine = d.Engine, engine }})
+	r.shot()
+	engine.now.Store(true)
+	r.shot()
+	engine.now.Store(false)
+	r.shot()
+	r.wantCarried(1, left(r.decode[0].seen()[0]))
+}
+
+// displacing says that a ticket which is put back displaces another.
+type displacing struct {
+	server.Store
+	other convcache.Ticket
+}
+
+func (s displacing) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	displaced, outcome := s.Store.Put(ctx, key, t, ttl)
+	if !t.Deadline.IsZero() {
+		displaced = append(displaced, s.other)
+	}
+	return displaced, outcome
+}
+
+func TestRelease_WhatAPutBackDisplaces(t *testing.T) {
+	engine := &unsent{}
+	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) {
+		engine.Engine, d.Engine = d.Engine, engine
+		facts, _ := d.Incarnations.Current(t.Context(), d.Pool.Instances(upstream.RoleDecode)[0])
+		d.Store = displacing{d.Store, convcache.Ticket{
+			Params: []byte(strings.ReplaceAll(ticket(leg{}), "chatcmpl-", "chatcmpl-displaced")), Decode: "decode-0",
+			Incarnation: facts.Incarnation, Tokens: 200, Deadline: time.Now().Add(time.Hour),
+		}}
+	}})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	engine.now.Store(true)
+	r.wantOK(r.turn("c", 2, true), "miss;")
+	engine.now.Store(false)
+	r.shot()
+	r.wantCarried(1, "chatcmpl-displaced")
+}
