@@ -19,6 +19,7 @@ const maxReply = 8 << 20
 type answer struct {
 	turn     *turn
 	decoding *decoding
+	echoes   *echoes
 	gather   bool // the reply is needed for the history digest
 	tokens   bool // the ids of the output are needed for the chain
 
@@ -27,13 +28,14 @@ type answer struct {
 	atEnd      func()
 	mayRestart func() bool
 
-	first  bool // an event has been seen
-	passed bool // an event has been forwarded; nothing can be taken back any more
-	done   bool // [DONE] has been seen, or the answer came whole
-	failed bool // the engine reported an error
-	odd    string
-	params []byte   // the last non-null kv_transfer_params
-	ids    []uint32 // the ids of the output, where decode was asked for them
+	first   bool // an event has been seen
+	passed  bool // an event has been forwarded; nothing can be taken back any more
+	done    bool // [DONE] has been seen, or the answer came whole
+	failed  bool // the engine reported an error
+	foreign bool // it is the answer to another request
+	odd     string
+	params  []byte   // the last non-null kv_transfer_params
+	ids     []uint32 // the ids of the output, where decode was asked for them
 
 	finish     string
 	promptSize int // usage.prompt_tokens, 0 if decode does not tell
@@ -49,9 +51,10 @@ type toolCall struct {
 	arguments      strings.Builder
 }
 
-func newAnswer(t *turn, d *decoding) *answer {
+func (s *Server) newAnswer(t *turn, d *decoding) *answer {
 	return &answer{
-		turn: t, decoding: d, tokens: t.tokens.wanted,
+		echoes: s.echoes,
+		turn:   t, decoding: d, tokens: t.tokens.wanted,
 		gather: t.conversation.known && t.proof == ProofHistory && t.ineligible == "",
 	}
 }
@@ -97,6 +100,8 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	}
 	choice := a.read(ev.Data, "delta")
 	switch {
+	case a.foreign && !a.passed:
+		return sse.Stop
 	case first && roleOnly(choice):
 		return sse.Hold
 	case a.decoding.asked && onlyForIDs(choice):
@@ -176,10 +181,11 @@ func (a *answer) read(data []byte, part string) gjson.Result {
 	if failure.Exists() && failure.Type != gjson.Null {
 		a.failed = true
 	}
-	// vLLM builds the id from our X-Request-Id; another one means that this is
-	// somebody else's answer.
 	if id.Exists() && !strings.HasSuffix(id.String(), "-"+a.turn.legID) {
 		a.odd = "response_id"
+	}
+	if a.echoes.foreign(a.decoding.instance.Name, a.turn.legID, id.String()) {
+		a.foreign = true
 	}
 	all := choices.Array()
 	if len(all) == 0 {

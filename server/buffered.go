@@ -24,8 +24,11 @@ func (s *Server) respondBuffered(ctx context.Context, t *turn, d *decoding, out 
 	if err != nil {
 		return s.brokenAnswer(ctx, d, err)
 	}
-	a := newAnswer(t, d)
+	a := s.newAnswer(t, d)
 	rest := a.whole(body)
+	if a.foreign {
+		return s.brokenAnswer(ctx, d, errForeign)
+	}
 	options, _ := t.req.Member("stream_options")
 	b := eventBuffer{api: t.api, includeUsage: gjson.GetBytes(options, "include_usage").Bool()}
 	b.continuous = b.includeUsage && gjson.GetBytes(options, "continuous_usage_stats").Bool()

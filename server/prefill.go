@@ -46,6 +46,9 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 		t.tokens.wanted = false
 		return handover{}, nil
 	}
+	if s.echoes.foreign(p.prefill.Name, t.legID, answer.ID) {
+		return handover{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Name, Kind: upstream.Broken, Sent: true, Err: errForeign}
+	}
 	s.deps.Pool.Report(p.prefill, false)
 	h.fate = upstream.Answered
 	if h.ticket == nil {

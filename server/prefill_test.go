@@ -289,9 +289,9 @@ func TestB08_BadHandover_DecodeGetsNone(t *testing.T) {
 		"flag as text": func(l leg) string {
 			return strings.Replace(good(l), `"do_remote_prefill":true`, `"do_remote_prefill":"true"`, 1)
 		},
-		"port 0":        func(l leg) string { return strings.Replace(good(l), "5600", "0", 1) },
-		"port 65536":    func(l leg) string { return strings.Replace(good(l), "5600", "65536", 1) },
-		"port float":    func(l leg) string { return strings.Replace(good(l), "5600", "5600.0", 1) },
+		"port 0":        func(l leg) string { return strings.Replace(good(l), `"remote_port":5600`, `"remote_port":0`, 1) },
+		"port 65536":    func(l leg) string { return strings.Replace(good(l), `"remote_port":5600`, `"remote_port":65536`, 1) },
+		"port float":    func(l leg) string { return strings.Replace(good(l), `"remote_port":5600`, `"remote_port":5600.0`, 1) },
 		"negative id":   func(l leg) string { return strings.Replace(good(l), "[[1,2,3]]", "[[-1]]", 1) },
 		"no block list": func(l leg) string { return strings.Replace(good(l), "remote_block_ids", "blocks", 1) },
 		"host":          func(l leg) string { return strings.Replace(good(l), engineHost, "a b", 1) },

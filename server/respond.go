@@ -48,8 +48,11 @@ func (s *Server) respondWhole(ctx context.Context, t *turn, d *decoding, out *ou
 	if err != nil {
 		return s.brokenAnswer(ctx, d, err)
 	}
-	a := newAnswer(t, d)
+	a := s.newAnswer(t, d)
 	rest := a.whole(body)
+	if a.foreign {
+		return s.brokenAnswer(ctx, d, errForeign)
+	}
 	if s.cfg.ExposeParams {
 		rest = body
 	}
@@ -66,7 +69,7 @@ func (s *Server) respondWhole(ctx context.Context, t *turn, d *decoding, out *ou
 // holds decode's first chunk until the next event, and puts the ticket when it
 // sees the end.
 func (s *Server) respondStream(ctx context.Context, t *turn, d *decoding, out *outlet) error {
-	a := newAnswer(t, d)
+	a := s.newAnswer(t, d)
 	a.atEnd = func() { s.keep(ctx, t, a) }
 	a.mayRestart = func() bool { return s.mayRestart(t, upstream.RoleDecode) }
 	out.announceStream(d.response.Header.Get("Content-Type"))
@@ -83,6 +86,8 @@ func (s *Server) respondStream(ctx context.Context, t *turn, d *decoding, out *o
 	switch {
 	case err == nil:
 		return s.endStream(ctx, t, a, out)
+	case a.foreign && !t.committed:
+		return s.brokenAnswer(ctx, d, errForeign)
 	case errors.Is(err, sse.ErrStopped):
 		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.instance.Name, Kind: upstream.KVLoad, Sent: true, Err: errKVLoad}
 	case errors.As(err, &write), ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown):

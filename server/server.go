@@ -30,6 +30,7 @@ type Server struct {
 	budget *retryBudget
 	silent *silence
 
+	echoes   *echoes
 	chains   convcache.ChainKey
 	releases *releases
 	branches branches
@@ -51,6 +52,7 @@ func New(cfg Config, deps Deps) *Server {
 		pace:       upstream.NewPace(),
 		budget:     newRetryBudget(),
 		silent:     &silence{count: map[string]int{}},
+		echoes:     &echoes{seen: map[string]bool{}},
 		chains:     deps.Secret.ChainKey(),
 		releases:   newReleases(cfg.ReleaseBacklog),
 		streams:    make(chan struct{}, cfg.MaxStreams),

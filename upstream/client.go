@@ -70,6 +70,8 @@ type Leg struct {
 
 // PrefillAnswer is what a prefill leg gave.
 type PrefillAnswer struct {
+	// ID is the answer's id, "" if it has none.
+	ID string
 	// Params is the raw value of kv_transfer_params, nil if absent or null.
 	Params []byte
 	// Usage is the raw value of usage, nil if absent.
@@ -119,6 +121,8 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	var failed gjson.Result
 	gjson.ParseBytes(body).ForEach(func(key, value gjson.Result) bool {
 		switch key.String() {
+		case "id":
+			answer.ID = value.String()
 		case "kv_transfer_params":
 			answer.Params = nil
 			if value.Type != gjson.Null {
