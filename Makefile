@@ -45,8 +45,9 @@ fmt: ## fail if gofmt would change a file
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 
 .PHONY: vet
-vet: ## go vet
+vet: ## go vet, also of the suite for real engines
 	go vet ./...
+	go vet -tags e2e ./cmd/carryover
 
 .PHONY: lint
 lint: $(GOLANGCI) ## golangci-lint, installed into .tools if missing

@@ -15,6 +15,9 @@ import (
 // one is not kept.
 const maxReply = 8 << 20
 
+// unparsable is why an answer that is not JSON leaves no ticket.
+const unparsable = "unparsable"
+
 // answer is what the observer learns of decode's answer while it is relayed.
 type answer struct {
 	turn     *turn
@@ -95,7 +98,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		return sse.Forward
 	}
 	if !gjson.ValidBytes(ev.Data) {
-		a.odd = "unparsable"
+		a.odd = unparsable
 		return sse.Forward
 	}
 	choice := a.read(ev.Data, "delta")
@@ -273,7 +276,7 @@ func (a *answer) whole(body []byte) []byte {
 		a.params = params
 	}
 	if !gjson.ValidBytes(body) {
-		a.odd = "unparsable"
+		a.odd = unparsable
 		return rest
 	}
 	a.read(body, "message")

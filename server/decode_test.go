@@ -397,12 +397,12 @@ func TestA28_PoisonedKeepAlive(t *testing.T) {
 			return
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		_, _ = io.WriteString(conn, answer+strings.ReplaceAll(answer, "Hello", "CANARY"))
+		_, _ = io.WriteString(conn, answer+strings.ReplaceAll(answer, "Hello", "CANRY"))
 	})
 	for i := range 20 {
 		p := r.send(ask("", false, "q"))
-		if strings.Contains(p.body, "CANARY") {
-			t.Fatalf("turn %d got the answer of another: %q", i, p.body)
+		if strings.Contains(p.body, "CANRY") {
+			t.Fatalf("turn %d got the answer of another: %q to %s", i, p.body, p.header.Get("X-Request-Id"))
 		}
 		r.wantOK(p, "miss;")
 	}

@@ -41,6 +41,8 @@ type Engine interface {
 	// Decode returns the response with its body unread.
 	Decode(ctx context.Context, leg upstream.Leg) (*http.Response, error)
 	Get(ctx context.Context, instance *upstream.Instance, path, authorization string) (*http.Response, error)
+	// Close drops the connections that no leg is using.
+	Close()
 }
 
 // Connector says what each leg carries for one KV connector. Its errors mean that

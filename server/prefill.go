@@ -47,6 +47,7 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 		return handover{}, nil
 	}
 	if s.echoes.foreign(p.prefill.Name, t.legID, answer.ID) {
+		s.deps.Engine.Close()
 		return handover{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Name, Kind: upstream.Broken, Sent: true, Err: errForeign}
 	}
 	s.deps.Pool.Report(p.prefill, false)

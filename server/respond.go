@@ -50,8 +50,11 @@ func (s *Server) respondWhole(ctx context.Context, t *turn, d *decoding, out *ou
 	}
 	a := s.newAnswer(t, d)
 	rest := a.whole(body)
-	if a.foreign {
+	switch {
+	case a.foreign:
 		return s.brokenAnswer(ctx, d, errForeign)
+	case a.odd == unparsable:
+		return s.brokenAnswer(ctx, d, errNotJSON)
 	}
 	if s.cfg.ExposeParams {
 		rest = body
@@ -100,7 +103,11 @@ func (s *Server) respondStream(ctx context.Context, t *turn, d *decoding, out *o
 	return broken
 }
 
-var errKVLoad = errors.New("decode's first event is an error")
+// What an answer is that can't be given to a client.
+var (
+	errKVLoad  = errors.New("decode's first event is an error")
+	errNotJSON = errors.New("the answer is not JSON")
+)
 
 // endStream finishes a stream that decode ended without breaking the connection,
 // with or without [DONE]; nothing is added to it.
@@ -121,9 +128,11 @@ func (s *Server) brokenAnswer(ctx context.Context, d *decoding, err error) error
 	}
 	leg := &upstream.LegError{Role: upstream.RoleDecode, Instance: d.instance.Name, Kind: upstream.Broken, Sent: true, Err: err}
 	switch {
+	case errors.Is(err, errForeign):
+		s.deps.Engine.Close() // the connection that is out of step is among them
 	case upstream.IsTimeout(err):
 		leg.Kind = upstream.Timeout
-	case errors.Is(err, upstream.ErrAnswerTooLarge):
+	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, errNotJSON):
 		leg.Kind = upstream.Garbage
 	}
 	return leg

@@ -52,7 +52,7 @@ func NewClient(cfg ClientConfig) *Client {
 	}
 }
 
-// Close drops idle connections.
+// Close drops idle connections. The client can still be used.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
 // Leg is one upstream call of a turn.

@@ -219,7 +219,7 @@ func (e *engine) since(t *testing.T, before counters, promptTokens int) map[sour
 	t.Helper()
 	previous := -1
 	delta := map[source]int{}
-	within(5*time.Second, func() bool {
+	inTime(5*time.Second, func() bool {
 		sum := 0
 		for from, n := range e.counted(t).prompt {
 			delta[from] = n - before.prompt[from]
@@ -232,9 +232,9 @@ func (e *engine) since(t *testing.T, before counters, promptTokens int) map[sour
 	return delta
 }
 
-// within polls until a condition holds, and says whether it did in time. Asking an engine costs milliseconds of its one
+// inTime polls until a condition holds, and says whether it did in time. Asking an engine costs milliseconds of its one
 // core, so it is not asked more often than needed.
-func within(limit time.Duration, holds func() bool) bool {
+func inTime(limit time.Duration, holds func() bool) bool {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); <-tick.C {

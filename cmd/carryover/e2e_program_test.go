@@ -103,7 +103,7 @@ func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string)
 
 func (p *program) awaitReady(t *testing.T) {
 	t.Helper()
-	ready := within(startLimit, func() bool {
+	ready := inTime(startLimit, func() bool {
 		resp, err := p.client.Get(p.base + "/readyz")
 		if err != nil {
 			return false

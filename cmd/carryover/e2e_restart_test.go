@@ -59,7 +59,7 @@ func (s *suite) oneShots(t *testing.T) string {
 		}
 	}
 	held := 0
-	released := within(10*time.Second, func() bool {
+	released := inTime(10*time.Second, func() bool {
 		held = s.decode.counted(t).pinned - before
 		return held <= each
 	})
@@ -245,7 +245,7 @@ func (s *suite) releaseExpired(t *testing.T) string {
 	p.signal(t, syscall.SIGSTOP)
 	defer p.signal(t, syscall.SIGCONT) // also where the test ends early
 	seen := len(prefill.seen())
-	expired := within(2*shortTTL, func() bool { return s.decode.counted(t).pinned == 0 })
+	expired := inTime(2*shortTTL, func() bool { return s.decode.counted(t).pinned == 0 })
 	if !expired {
 		t.Fatalf("decode holds %d blocks %s after the last request", s.decode.counted(t).pinned, 2*shortTTL)
 	}
