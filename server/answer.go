@@ -91,7 +91,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		}
 		return sse.Forward
 	}
-	if a.tokens {
+	if a.decoding.collects {
 		a.takeIDs(ev)
 	}
 	if !a.gather && !first && !a.tells(ev.Data) {
@@ -114,9 +114,10 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 }
 
 // tells reports whether an event can matter to the token proof besides its ids:
-// it ends the choice, counts the prompt, or exists only because ids were asked for.
+// it ends the choice, follows the end, where usage may stand, or exists only
+// because ids were asked for.
 func (a *answer) tells(data []byte) bool {
-	return a.tokens && (bytes.Contains(data, []byte(`"finish_reason":"`)) || bytes.Contains(data, []byte(`"prompt_tokens"`)) ||
+	return a.tokens && (a.finish != "" || bytes.Contains(data, []byte(`"finish_reason":"`)) ||
 		a.decoding.asked && bytes.Contains(data, []byte(`"delta":{}`)))
 }
 
@@ -280,7 +281,7 @@ func (a *answer) whole(body []byte) []byte {
 		return rest
 	}
 	a.read(body, "message")
-	if a.tokens {
+	if a.decoding.collects {
 		plain, prompt, output := sse.NullTokenIDs(rest)
 		a.addIDs(prompt, output)
 		if a.decoding.asked {

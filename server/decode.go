@@ -22,7 +22,8 @@ type decoding struct {
 	instance *upstream.Instance
 	handover handover
 	facts    upstream.Facts // the start of decode that has the leg
-	asked    bool           // decode was asked for token ids that the client did not ask for
+	collects bool           // decode was asked for token ids: there is no plug-in to bring them
+	asked    bool           // and the client did not ask for them itself
 	buffered bool           // decode was asked for a whole answer, the client for a stream
 	unwatch  func() bool
 }
@@ -75,7 +76,7 @@ func (s *Server) decodeOn(ctx context.Context, t *turn, instance *upstream.Insta
 	asked := edit.ReturnTokenIDs && !t.req.WantsTokenIDs()
 	body := t.req.DecodeBody(edit)
 	detached, stream := upstream.Guard(context.WithoutCancel(ctx), s.cfg.FirstByteTimeout)
-	d := &decoding{Stream: stream, instance: instance, handover: h, facts: facts, asked: asked, buffered: edit.Whole}
+	d := &decoding{Stream: stream, instance: instance, handover: h, facts: facts, collects: edit.ReturnTokenIDs, asked: asked, buffered: edit.Whole}
 	d.unwatch = context.AfterFunc(ctx, func() {
 		limit := detachedLimit
 		if errors.Is(context.Cause(ctx), errShuttingDown) {

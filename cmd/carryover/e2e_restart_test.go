@@ -257,7 +257,7 @@ func (s *suite) releaseExpired(t *testing.T) string {
 		t.Errorf("the carrying request:\n got %s\nwant %s", got, want)
 	}
 	legs := prefill.seen()[seen:]
-	if !slices.ContainsFunc(legs, func(x exchange) bool { return strings.Contains(kindOf(x), " release") }) {
+	if !slices.ContainsFunc(legs, func(x exchange) bool { return strings.Contains(kindOf(x), release) }) {
 		t.Errorf("none of %d prefill legs carried the release of blocks that had expired", len(legs))
 	}
 	return checkCost(t, got.took, usual[1:]) // the first includes what the program asks of engines that it does not know

@@ -32,6 +32,9 @@ func answerShapesOf(all ...[]exchange) answerShapes {
 	return s
 }
 
+// release is part of the kind of a prefill leg that brings a release.
+const release = " release"
+
 // kindOf names what of a request decides how its answer looks.
 func kindOf(x exchange) string {
 	kind := fmt.Sprintf("%s %s %s", x.role, x.method, x.path)
@@ -47,7 +50,7 @@ func kindOf(x exchange) string {
 		case x.role == roleDecode:
 			kind += " hand-over"
 		case held && params.Get("remote_num_tokens").Int() == 0:
-			kind += " release"
+			kind += release
 		case held:
 			kind += " ticket"
 		}
@@ -103,12 +106,15 @@ func shapeOfValue(v gjson.Result) string {
 }
 
 // differences lists every kind that only one side has, and every shape of a kind that both have but only one side shows.
+// Releases that only one side has are no difference: which leg brings one, a turn's or one of the program's own, is a
+// matter of time, and the simulator is some hundred times as fast.
 func differences(engine, simulator answerShapes) []string {
 	var list []string
 	kinds := maps.Clone(engine)
 	maps.Copy(kinds, simulator)
 	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
 		switch {
+		case strings.Contains(kind, release) && (engine[kind] == nil || simulator[kind] == nil):
 		case engine[kind] == nil:
 			list = append(list, kind+": the simulator only")
 		case simulator[kind] == nil:
