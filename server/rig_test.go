@@ -78,7 +78,7 @@ func newRig(t *testing.T, s setup) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	incarnations := upstream.NewIncarnations(client)
+	incarnations := upstream.NewIncarnations(client, patience)
 	deps := server.Deps{
 		Store: r.store, Pool: pool, Engine: client, Connector: connector.NIXL{},
 		Templates: upstream.NewTemplates(client, patience), Trials: upstream.NewTrials(), Secret: secret,

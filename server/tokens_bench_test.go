@@ -268,7 +268,7 @@ func startCanned(b *testing.B, proof server.Proof, plugIn bool) (front string, s
 	cfg := defaults(&logBook{})
 	cfg.Proof, cfg.ReuseMinShare = proof, 0.5
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	incarnations := upstream.NewIncarnations(client)
+	incarnations := upstream.NewIncarnations(client, 2*time.Second)
 	proxy := httptest.NewUnstartedServer(server.New(cfg, server.Deps{
 		Store: convcache.NewMemory(convcache.MemoryConfig{}), Pool: pool, Engine: client, Connector: connector.NIXL{},
 		Templates: upstream.NewTemplates(client, patience), Trials: upstream.NewTrials(), Secret: secret,

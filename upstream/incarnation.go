@@ -22,13 +22,9 @@ type Facts struct {
 	RecentRead time.Time
 }
 
-// A ticket is used only while its engine is known to be alive, and who knew so
-// longer ago than factsFor reads again. Prometheus scrapes vLLM within
-// milliseconds; factsLimit leaves room for an API server that is busy.
-const (
-	factsFor   = 5 * time.Second
-	factsLimit = 2 * time.Second
-)
+// factsFor is how long a reading counts. A ticket is used only while its engine is
+// known to be alive, and who knew so longer ago reads again.
+const factsFor = 5 * time.Second
 
 // Incarnations knows which start of each instance is alive. vLLM exports the
 // start time with prometheus_client's process collector, from the API server that
@@ -56,9 +52,11 @@ type alive struct {
 // reading is one request for /metrics that everybody waits for who asks meanwhile.
 type reading struct{ done chan struct{} }
 
-// NewIncarnations returns an empty memory that reads through client.
-func NewIncarnations(client *Client) *Incarnations {
-	return &Incarnations{client: client, now: time.Now, limit: factsLimit, known: map[string]*alive{}}
+// NewIncarnations returns an empty memory that reads through client. Prometheus
+// scrapes vLLM within milliseconds; limit leaves room for an API server that is
+// busy.
+func NewIncarnations(client *Client, limit time.Duration) *Incarnations {
+	return &Incarnations{client: client, now: time.Now, limit: limit, known: map[string]*alive{}}
 }
 
 // Current returns what was read of an instance within the last five seconds, or
@@ -77,7 +75,7 @@ func (i *Incarnations) Current(ctx context.Context, instance *Instance) (facts F
 
 // Refresh reads an instance's /metrics, whatever is known. Called more often than
 // every five seconds it spares turns the wait in Current. It returns when the
-// reading is over, after two seconds at most, or when ctx ends.
+// reading is over, at the limit at the latest, or when ctx ends.
 func (i *Incarnations) Refresh(ctx context.Context, instance *Instance) {
 	i.mu.Lock()
 	a := i.known[instance.BaseURL]

@@ -18,7 +18,7 @@ func clocked(t *testing.T) (i *Incarnations, pass func(time.Duration)) {
 	t.Helper()
 	var passed atomic.Int64
 	began := time.Now()
-	i = NewIncarnations(newTestClient(t, ""))
+	i = NewIncarnations(newTestClient(t, ""), 2*time.Second)
 	i.limit = time.Minute
 	i.now = func() time.Time { return began.Add(time.Duration(passed.Load())) }
 	return i, func(d time.Duration) { passed.Add(int64(d)) }

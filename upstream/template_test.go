@@ -132,7 +132,7 @@ func TestProber_FollowsTheHealthOfInstances(t *testing.T) {
 	pool := NewPool(first{}, first{})
 	pool.Set([]Instance{*instance})
 	client := newTestClient(t, "")
-	prober := &Prober{Pool: pool, Client: client, Incarnations: NewIncarnations(client)}
+	prober := &Prober{Pool: pool, Client: client, Incarnations: NewIncarnations(client, 2*time.Second)}
 	for _, tc := range []struct{ status, up int }{{503, 1}, {503, 0}, {200, 1}} {
 		status <- tc.status
 		prober.probeAll(t.Context())

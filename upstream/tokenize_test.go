@@ -284,7 +284,7 @@ func TestTokenizer_IsBoundedInTime(t *testing.T) {
 		}
 	})
 	client := newTestClient(t, "")
-	tokenizer := NewTokenizer(client, NewIncarnations(client), 20*time.Millisecond)
+	tokenizer := NewTokenizer(client, NewIncarnations(client, 2*time.Second), 20*time.Millisecond)
 	began := time.Now()
 	if _, err := tokenizer.Tokenize(t.Context(), instance, mustParse(t, Text, `{"prompt":"x"}`), ""); err == nil {
 		t.Error("an engine that does not answer has given ids")

@@ -110,7 +110,7 @@ func boundSettings(c *Config) []setting {
 		{key: "timeouts.first_byte", flag: "first-byte-timeout", to: &t.FirstByte, help: "first byte of decode's answer"},
 		{key: "timeouts.idle", flag: "idle-timeout", to: &t.Idle, help: "between two reads of a stream"},
 		{key: "timeouts.store", flag: "store-timeout", to: &t.Store, help: "one operation of the ticket store"},
-		{key: "timeouts.tokenize", flag: "tokenize-timeout", to: &t.Tokenize, help: "tokenising one prompt"},
+		{key: "timeouts.tokenize", flag: "tokenize-timeout", to: &t.Tokenize, help: "tokenising one prompt, and reading an instance's metrics"},
 		{key: "timeouts.shutdown_grace", flag: "shutdown-grace", to: &t.ShutdownGrace, help: "for turns in flight after SIGTERM"},
 		{key: "timeouts.client_write", flag: "client-write-timeout", to: &t.ClientWrite, help: "one write to a client"},
 		{key: "timeouts.client_header", flag: "client-header-timeout", to: &t.ClientHeader, help: "reading a request's header"},

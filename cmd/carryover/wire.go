@@ -69,7 +69,7 @@ func newParts(cfg Config) (*proxy, server.Deps, error) {
 		return nil, server.Deps{}, err
 	}
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey)})
-	incarnations := upstream.NewIncarnations(client)
+	incarnations := upstream.NewIncarnations(client, cfg.Timeouts.Tokenize)
 	pool := upstream.NewPool(newPolicy(cfg.Routing.Prefill), newPolicy(cfg.Routing.Decode))
 	store := convcache.NewMemory(convcache.MemoryConfig{MaxEntries: cfg.Store.MaxTickets, MaxBytes: int64(cfg.Store.MaxBytes)})
 	p := &proxy{
