@@ -156,7 +156,7 @@ func (s *Server) strand(ctx context.Context, t *turn, p *pair, h handover) {
 			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", t.id, "decode", leg.Instance.Name, "error", err)
 			return
 		}
-		s.releases.met(carrier{named(h.from, s.incarnation(ctx, h.from)), named(p.decode, facts.Incarnation)})
+		s.releases.met(carrier{named(h.from, h.start), named(p.decode, facts.Incarnation)})
 		s.unuseParams(answer, leftover{decode: p.decode, incarnation: facts.Incarnation, model: model, caughtUp: began})
 	})
 }

@@ -24,7 +24,7 @@ func (s *Server) keep(ctx context.Context, t *turn, a *answer) {
 	d := a.decoding
 	left := leftover{decode: d.instance, incarnation: d.facts.Incarnation, model: t.model, caughtUp: d.CaughtUp()}
 	if a.done && !a.failed && d.handover.answered != nil {
-		s.releases.met(carrier{named(d.handover.from, s.incarnation(ctx, d.handover.from)), named(d.instance, d.facts.Incarnation)})
+		s.releases.met(carrier{named(d.handover.from, d.handover.start), named(d.instance, d.facts.Incarnation)})
 	}
 	ticket, life, why := s.ticketOf(t, a)
 	if why != "" {

@@ -12,6 +12,7 @@ import (
 type handover struct {
 	answered []byte             // prefill's kv_transfer_params, nil if decode gets none
 	from     *upstream.Instance // the prefill instance
+	start    string             // and which start of it
 	until    time.Time          // end of the hand-over budget
 }
 
@@ -30,6 +31,7 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 	limited, cancel := s.prefillLimit(ctx, p.prefill.Name, len(body), h)
 	defer cancel()
 
+	start := s.incarnation(ctx, p.prefill)
 	began := time.Now()
 	t.sentTicket, t.sentRelease, h.sent = h.ticket != nil, h.release != nil, true
 	t.receipt.prefill, t.receipt.legs = p.prefill.Name, t.receipt.legs+1
@@ -68,7 +70,7 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 		return handover{}, nil
 	}
 	t.receipt.cached = cached
-	return handover{answered: answer.Params, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
+	return handover{answered: answer.Params, from: p.prefill, start: start, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
 }
 
 // prefillBody puts together what the leg carries: the ticket as far as it was

@@ -106,17 +106,18 @@ func (r *releases) waiting() []string {
 
 // take hands out the oldest unused ticket of a decode instance that a leg to
 // prefill may carry. Tickets of another start of decode than the one alive are
-// dropped: its blocks are gone.
+// dropped: its blocks are gone. While nobody knows which start is alive, incarnation
+// is empty and they wait.
 func (r *releases) take(prefill, decode, incarnation string) (unused, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := r.live(decode)
-	for len(list) > 0 && list[0].incarnation != incarnation {
+	for incarnation != "" && len(list) > 0 && list[0].incarnation != incarnation {
 		list = list[1:]
 	}
 	r.lists[decode] = list
 	c := carrier{prefill, decode + "@" + incarnation}
-	if len(list) == 0 || !r.exchanged[c] || r.now().Before(r.paused[c]) {
+	if len(list) == 0 || list[0].incarnation != incarnation || !r.exchanged[c] || r.now().Before(r.paused[c]) {
 		return unused{}, false
 	}
 	r.lists[decode] = list[1:]
