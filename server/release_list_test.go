@@ -49,6 +49,14 @@ func TestReleases_OldestFirstAndOnce(t *testing.T) {
 	wantTake(t, r, "p@1", "1", "")
 }
 
+// A reading of the engine that came too late says nothing about its blocks.
+func TestReleases_WaitWhileTheStartIsUnknown(t *testing.T) {
+	r, c := startList(8)
+	r.add(c.left("a"))
+	wantTake(t, r, "p@1", "", "")
+	wantTake(t, r, "p@1", "1", "a")
+}
+
 func TestReleases_EachOnceWhoeverAsks(t *testing.T) {
 	r, c := startList(8)
 	for i := range maxUnused {
