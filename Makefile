@@ -27,14 +27,23 @@ build: ## build bin/carryover
 	go build -trimpath -o bin/carryover ./cmd/carryover
 
 .PHONY: test
-test: ## all tests with the race detector, the plug-in's tests, and the coverage floors
+test: redis ## all tests with the race detector, the plug-in's tests, and the coverage floors
 	python3 -m unittest discover -s scripts/vllm/tests
 	go test -race -timeout 15m -coverpkg=./... -coverprofile=cover.out ./...
 	scripts/check-coverage.sh cover.out
 
+.PHONY: redis
+redis: ## redis-server, from Debian's package if it is missing; the tests start their own
+	@scripts/need-redis.sh
+
 .PHONY: soak
 soak: ## 2,000 random conversations of 5 turns through the token proof, against the simulator
 	CARRYOVER_SOAK=2000 go test -run TokenProof_Soak -count 1 -timeout 15m -v ./cmd/carryover
+
+.PHONY: soak-redis
+soak-redis: redis ## 15 minutes of histories of replicas under faults of Redis, and 5,000 follow-ups on another replica
+	CARRYOVER_FOLLOW_UPS=5000 go test -run TestReplicas -count 1 -timeout 10m -v ./cmd/carryover
+	CARRYOVER_SOAK_REDIS=150 go test -run RedisLinear -count 1 -timeout 30m -v ./convcache
 
 .PHONY: check
 check: fmt vet lint imports test ## the gate: format, vet, lint, import rules, tests
