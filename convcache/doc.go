@@ -4,9 +4,11 @@
 // vLLM moves blocks by position and compares nothing, so a ticket used for another history, used
 // twice, or used too late gives a silently wrong answer. The package promises:
 //
-//   - A ticket is handed out at most once, ever (memory.go: Take is one critical section).
+//   - A ticket is handed out at most once, ever (memory.go: Take is one critical section; redis.go: one
+//     script on one server, fenced against failovers).
 //   - No ticket is handed out at or after its deadline, and putting one back never moves that
-//     deadline (memory.go; expiry.go removes what has passed it).
+//     deadline (memory.go; expiry.go removes what has passed it; redis_take.lua asks the server's clock
+//     too).
 //   - Two conversations never share a key unless tenant, model, cache salt, sub-agent and id are all
 //     equal, and no key tells any of them (conversation.go).
 //   - History.Extends says yes only for a request that begins with exactly what a ticket covers, in
@@ -17,6 +19,10 @@
 //     the first on, as far as keyed 64-bit hashes can tell (chain.go, offer.go, siphash.go).
 //   - What a later ticket makes superfluous is handed back by Put, so that decode can be told to free
 //     it (supersede.go).
+//   - What leaves the process for Redis tells nothing of what was said, and only holders of the secret can
+//     make it (envelope.go, codec.go, pack.go, kin.go).
+//   - No operation waits for a Redis that does not answer longer than its context grants, or at all once
+//     that is known (breaker.go, redis_health.go).
 //   - Eligible says yes only for a reply that an honest echo should render to the tokens decode
 //     holds (eligible.go, arguments.go).
 //

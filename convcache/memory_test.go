@@ -287,7 +287,7 @@ func TestMemory_NeverHandsOutATicketTwice(t *testing.T) {
 }
 
 func TestOutcome_Names(t *testing.T) {
-	want := []string{"unavailable", "found", "taken", "stored", "empty", "expired", "consumed", "refused", "unknown"}
+	want := []string{"unavailable", "found", "taken", "stored", "empty", "expired", "consumed", "fenced", "refused", "unknown"}
 	for i, name := range want {
 		if got := convcache.Outcome(i).String(); got != name {
 			t.Errorf("outcome %d: got %q, want %q", i, got, name)

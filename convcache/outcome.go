@@ -21,6 +21,9 @@ const (
 	Expired
 	// Consumed: the ticket is not there any more. From Take.
 	Consumed
+	// Fenced: the ticket was put while another server, or another start of it, was master, and is gone.
+	// Somebody may have taken it there. From Take.
+	Fenced
 	// Refused: the ticket alone is larger than the store may grow, and is not stored. From Put.
 	Refused
 )
@@ -42,6 +45,8 @@ func (o Outcome) String() string {
 		return "expired"
 	case Consumed:
 		return "consumed"
+	case Fenced:
+		return "fenced"
 	case Refused:
 		return "refused"
 	}

@@ -194,11 +194,15 @@ func ticket(n int) convcache.Ticket {
 	}
 }
 
-// chain returns a chain over so many tokens, in blocks of 32, with the given hashes.
+// chain returns a chain over so many tokens, in blocks of 32 that hold what the numbers stand for. As in any
+// chain, each hash covers the blocks before its own.
 func chain(tokens int, blocks ...uint64) convcache.Chain {
-	whole := uint64(tokens)
-	for _, hash := range blocks {
-		whole = whole*31 + hash
+	c := convcache.Chain{BlockSize: 32, Tokens: tokens}
+	covered := uint64(0)
+	for _, block := range blocks {
+		covered = (covered ^ block) * 0x9e3779b97f4a7c15
+		c.Blocks = append(c.Blocks, covered)
 	}
-	return convcache.Chain{BlockSize: 32, Blocks: blocks, Whole: whole, Tokens: tokens}
+	c.Whole = covered*31 + uint64(tokens)
+	return c
 }

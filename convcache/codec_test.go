@@ -1,0 +1,153 @@
+package convcache
+
+import (
+	"bytes"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+)
+
+func wireTicket() Ticket {
+	return Ticket{
+		ID: NewTicketID(), History: Digest{1, 2, 3}, Covers: 7, HistoryOK: true, Decode: "decode-1", Incarnation: "1.7e+09", EngineID: "e-1",
+		Params: []byte(`{"remote_block_ids":[[1, 2, 3, 4, 5, 6, 7, 8, 9, 1000]],"n":1.0,"s":"\u00e9"}`),
+		Tokens: 70, Groups: 1, Chain: Chain{BlockSize: 32, Blocks: []uint64{1 << 63, 5}, Whole: 9, Tokens: 70},
+		CaughtUp: time.Unix(1_800_000_000, 123456789), Deadline: time.Unix(1_800_000_400, 987654321),
+	}
+}
+
+func TestCodec_RoundTrip(t *testing.T) {
+	for name, change := range map[string]func(*Ticket){
+		"whole":      func(*Ticket) {},
+		"no chain":   func(t *Ticket) { t.Chain, t.Groups, t.HistoryOK = Chain{}, 0, false },
+		"no times":   func(t *Ticket) { t.CaughtUp, t.Deadline = time.Time{}, time.Time{} },
+		"no names":   func(t *Ticket) { t.Decode, t.Incarnation, t.EngineID = "", "", "" },
+		"long names": func(t *Ticket) { t.Decode = strings.Repeat("d", 300) },
+	} {
+		want := wireTicket()
+		change(&want)
+		got, err := readBranch(encodeBranch(&want, want.History))
+		if err == nil {
+			err = readParams(encodeParams(&want), &got)
+		}
+		got.ID = want.ID
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: got %+v, %v, want %+v", name, got, err, want)
+		}
+	}
+}
+
+func TestCodec_RefusesWhatItWouldNotWrite(t *testing.T) {
+	whole := wireTicket()
+	for name, write := range map[string]func() []byte{
+		"branch": func() []byte { return encodeBranch(&whole, whole.History) },
+		"params": func() []byte { return encodeParams(&whole) },
+	} {
+		read := func(payload []byte) error {
+			if name == "branch" {
+				_, err := readBranch(payload)
+				return err
+			}
+			return readParams(payload, &Ticket{})
+		}
+		payload := write()
+		for n := range payload {
+			if read(payload[:n]) == nil {
+				t.Errorf("%s cut to %d of %d bytes: got a ticket", name, n, len(payload))
+			}
+		}
+		if read(append(write(), 0)) == nil {
+			t.Errorf("%s with a byte more: got a ticket", name)
+		}
+		future := write()
+		future[0]++
+		if read(future) == nil {
+			t.Errorf("%s of another version: got a ticket", name)
+		}
+	}
+}
+
+func TestPack_IsTheSameBytes(t *testing.T) {
+	for _, text := range []string{
+		``, `{}`, `[]`, `[[]]`, `1`, `12,34`, `[1,2,3,4,5,6,7]`, `[1,2,3,4,5,6,7,8]`, `[1, 2, 3, 4, 5, 6, 7, 8, 9]`,
+		`[1,2,3,4, 5,6,7,8,9,10,11,12,13,14]`, `[1,2,3,4,5,6,7,8.5]`, `[-1,-2,3,4,5,6,7,8,9,10]`, `[0,0,0,0,0,0,0,0]`,
+		`[01,2,3,4,5,6,7,8,9]`, `[1,2,3,4,5,6,7,08,9,1,2,3,4,5,6,7,8]`, `[1,2,3,4,5,6,7,8,`, `1,2,3,4,5,6,7,8,9`,
+		`[4294967295,0,4294967295,1,2,3,4,5]`, `[4294967296,1,2,3,4,5,6,7,8,9]`, `[1,2,3,4,5,6,7,99999999999999999999999]`,
+		`[1e3,1,2,3,4,5,6,7,8,9]`, `"1,2,3,4,5,6,7,8"`, `[1,2,3,4,5,6,7,8,  9]`, "[1,\n2,3]", "\xff\x00,1,2,3,4,5,6,7,8,9",
+	} {
+		for _, text := range []string{text, text + strings.Repeat(" ", minPacked)} {
+			packed := pack(nil, []byte(text))
+			got, err := unpack(packed)
+			if err != nil || string(got) != text {
+				t.Errorf("pack %q: got %q, %v", text, got, err)
+			}
+		}
+	}
+}
+
+func TestPack_ShortensBlockIDs(t *testing.T) {
+	text := []byte("[[7")
+	for id := 8; id < 8200; id++ {
+		text = append(append(text, ','), []byte(itoa(id))...)
+	}
+	text = append(text, "]]"...)
+	if packed := pack(nil, text); len(packed) > 8300 {
+		t.Errorf("%d bytes of ids in a row: got %d packed, want about one byte per id", len(text), len(packed))
+	}
+}
+
+func itoa(n int) string { return string(appendInt(nil, n)) }
+
+func appendInt(to []byte, n int) []byte {
+	if n >= 10 {
+		to = appendInt(to, n/10)
+	}
+	return append(to, byte('0'+n%10))
+}
+
+func TestUnpack_BoundsWhatItMakes(t *testing.T) {
+	// 600,000 numbers of one byte each would be 1.2 MB of text.
+	bomb := append([]byte{0}, 0xc0, 0xcf, 0x24, 0)
+	bomb = append(bomb, make([]byte, 600_000)...)
+	if text, err := unpack(append(bomb, 0, 0)); err == nil {
+		t.Errorf("unpack: got %d bytes, want an error", len(text))
+	}
+}
+
+func FuzzPack(f *testing.F) {
+	f.Add([]byte(`{"remote_block_ids":[[1,2,3,4,5,6,7,8,9]],"n":1.0}`))
+	f.Add([]byte(`[1, 2, 3, 4, 5, 6, 7, 08, 9, 4294967295, 4294967296]`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		for _, text := range [][]byte{text, append(bytes.Clone(text), make([]byte, minPacked)...)} {
+			got, err := unpack(pack(nil, text))
+			if len(text) <= maxUnpacked && (err != nil || !bytes.Equal(got, text)) {
+				t.Errorf("pack %q: got %q, %v", text, got, err)
+			}
+		}
+		if unpacked, err := unpack(text); err == nil && len(unpacked) > maxUnpacked {
+			t.Errorf("unpack: got %d bytes", len(unpacked))
+		}
+	})
+}
+
+func FuzzReadTicket(f *testing.F) {
+	whole := wireTicket()
+	f.Add(encodeBranch(&whole, whole.History))
+	f.Add(encodeParams(&whole))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		if got, err := readBranch(payload); err == nil {
+			again, err := readBranch(encodeBranch(&got, got.History))
+			if err != nil || !reflect.DeepEqual(again, got) {
+				t.Errorf("branch: got %+v, then %+v, %v", got, again, err)
+			}
+		}
+		var got Ticket
+		if err := readParams(payload, &got); err == nil {
+			var again Ticket
+			if err := readParams(encodeParams(&got), &again); err != nil || !bytes.Equal(again.Params, got.Params) || again.EngineID != got.EngineID {
+				t.Errorf("params: got %+v, then %+v, %v", got, again, err)
+			}
+		}
+	})
+}

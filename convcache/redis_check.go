@@ -1,0 +1,123 @@
+package convcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// ErrRedisForbids is in the errors of Check when the server answers but must not, or can't, do what is needed.
+// Waiting does not help then.
+var ErrRedisForbids = errors.New("redis forbids what is needed")
+
+// checkTimeout is how long a test of the server may take.
+const checkTimeout = time.Second
+
+// The advice of Check. The ACL line is the one of the README.
+const (
+	adviceACL = "its ACL must allow +eval +evalsha +hmget +hset +hdel +time +info +pexpire +scan on the keys of the prefix"
+	adviceNo  = "INFO replication shows no master_replid, so that a failover would let tickets be used twice; " +
+		"a single server that keeps nothing on disk can be used with the fence off"
+	adviceRole = "without the fence the server must be alone and keep nothing on disk"
+)
+
+// Check puts a ticket of no conversation and takes it, in the very way in which turns do, and so tells whether
+// the server does what is needed. ErrRedisForbids is an error of the set-up; any other means that the server
+// does not answer properly now. The store shares tickets from the first Check that succeeds, or, if none is
+// made, from its beginning.
+func (r *Redis) Check(ctx context.Context) error {
+	err := r.test(ctx)
+	r.breaker.set(err != nil)
+	r.state.Store(int32(stateAfter(err)))
+	return err
+}
+
+// test is the test itself.
+func (r *Redis) test(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	id := NewTicketID()
+	key := Key(append(id[:], id[:]...))
+	server, err := r.server(ctx, r.key(key))
+	if err != nil {
+		return explain(err)
+	}
+	if err := r.testFence(ctx, server); err != nil {
+		return err
+	}
+	if err := r.testClock(ctx, server); err != nil {
+		return err
+	}
+	t := Ticket{ID: id, Params: []byte("{}"), Deadline: r.cfg.Now().Add(time.Minute)}
+	branch := r.envelope.close(key, id, fieldBranch, encodeBranch(&t, Digest{}))
+	params := r.envelope.close(key, id, fieldParams, encodeParams(&t))
+	name, index := r.key(key), r.envelope.kinOf(key, &t).appendIndex(id[:])
+	if _, err := runScript(ctx, r.scripts.put, server, name, index, branch, params, time.Minute.Milliseconds(), r.fence(), ""); err != nil {
+		return explain(err)
+	}
+	values, err := server.HMGet(ctx, name, "0i", "0b").Result()
+	if err != nil {
+		return explain(err)
+	}
+	taken, err := runScript(ctx, r.scripts.take, server, name, id[:], r.fence())
+	if err != nil {
+		return explain(err)
+	}
+	if text(taken, 0) != "taken" || text(taken, 1) != string(branch) || text(taken, 2) != string(params) || text(values, 1) != string(branch) {
+		return fmt.Errorf("check redis: what was put did not come back (%q)", text(taken, 0))
+	}
+	if _, _, err := server.Scan(ctx, 0, r.cfg.Prefix+":*", 1).Result(); err != nil {
+		return explain(err)
+	}
+	return nil
+}
+
+// testFence looks, where there is no fence, whether one would be needed.
+func (r *Redis) testFence(ctx context.Context, server redis.UniversalClient) error {
+	if !r.cfg.Unfenced {
+		return nil
+	}
+	info, err := server.InfoMap(ctx).Result() // Redis 6.2 takes one section at most
+	if forbidden(err) {
+		return nil // that may be why there is no fence
+	}
+	if err != nil {
+		return explain(err)
+	}
+	replication, persistence := info["Replication"], info["Persistence"]
+	if replication["role"] != "master" || replication["connected_slaves"] != "0" || persistence["aof_enabled"] != "0" {
+		return fmt.Errorf("%w: %s", ErrRedisForbids, adviceRole)
+	}
+	return nil
+}
+
+// testClock says so if this process' clock and the server's differ. Nothing goes wrong then, but tickets that
+// other replicas made may look expired, or as if made in the future.
+func (r *Redis) testClock(ctx context.Context, server redis.UniversalClient) error {
+	there, err := server.Time(ctx).Result()
+	if err != nil {
+		return explain(err)
+	}
+	if apart := there.Sub(r.cfg.Now()); apart.Abs() > maxSkew {
+		r.cfg.Logger.Warn("this clock and that of redis differ; replicas can't use each other's tickets then", "by", apart.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// explain says what an error of a test means for the operator. It never repeats what may name a credential.
+func explain(err error) error {
+	switch {
+	case errors.Is(err, errNoFence):
+		return fmt.Errorf("%w: %s", ErrRedisForbids, adviceNo)
+	case forbidden(err):
+		return fmt.Errorf("%w: %s (%w)", ErrRedisForbids, adviceACL, err)
+	case isReply(err, "NOAUTH", "WRONGPASS", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid password"):
+		return fmt.Errorf("%w: it refuses the user name and password", ErrRedisForbids)
+	case isReply(err, "ERR unknown command"):
+		return fmt.Errorf("%w: it lacks a command (%w)", ErrRedisForbids, err)
+	}
+	return fmt.Errorf("check redis: %w", err)
+}

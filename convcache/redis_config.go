@@ -1,0 +1,76 @@
+package convcache
+
+import (
+	"crypto/tls"
+	"log/slog"
+	"time"
+)
+
+// Topology says how Redis servers are found.
+type Topology int
+
+// The topologies.
+const (
+	// Single is one server, or several of which a proxy in front of them chooses.
+	Single Topology = iota
+	// Sentinel is one master with replicas, watched by Sentinels that name the master.
+	Sentinel
+	// Cluster is Redis Cluster: each conversation lives on the master of its slot.
+	Cluster
+)
+
+// String returns the topology in lower case, as configuration and logs spell it.
+func (t Topology) String() string {
+	switch t {
+	case Single:
+		return "single"
+	case Sentinel:
+		return "sentinel"
+	case Cluster:
+		return "cluster"
+	}
+	return "unknown"
+}
+
+// The bounds of a Redis whose config leaves them out.
+const (
+	defaultPrefix       = "carryover"
+	defaultRedisTimeout = 5 * time.Millisecond
+)
+
+// RedisConfig says which Redis or Valkey servers share the tickets, and how. Servers need version 6.2 or
+// newer.
+type RedisConfig struct {
+	Topology Topology
+	// Addresses are host:port of the server, of the Sentinels, or of some nodes of the Cluster. For
+	// Single, a path that begins with "/" is a unix socket.
+	Addresses []string
+	// Master is the name under which Sentinels know the master.
+	Master string
+	// Username and Password are those of the servers' ACL, both empty for none.
+	Username, Password string
+	// SentinelUsername and SentinelPassword are those of the Sentinels.
+	SentinelUsername, SentinelPassword string
+	// DB is the number of the database. A Cluster has only 0.
+	DB int
+	// TLS is used for every connection; nil is none.
+	TLS *tls.Config
+	// Prefix begins every key. Empty means "carryover".
+	Prefix string
+	// Secret keys what replicas share. All replicas need the same.
+	Secret Secret
+	// SealKey, if not empty, has values encrypted with AES-256-GCM under a key made of it and of
+	// Secret. All replicas need the same. At least 16 bytes.
+	SealKey []byte
+	// Unfenced gives up the fence by master_replid. Then a ticket is used at most once only as long as
+	// there is a single server that never restarts from a file.
+	Unfenced bool
+	// Timeout is how long one operation may take. 0 means 5 ms.
+	Timeout time.Duration
+	// Local bounds what is kept in this process while Redis is known not to answer.
+	Local MemoryConfig
+	// Now is the wall clock. nil means time.Now.
+	Now func() time.Time
+	// Logger is told when Redis stops or begins to answer. nil discards.
+	Logger *slog.Logger
+}

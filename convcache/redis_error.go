@@ -1,0 +1,68 @@
+package convcache
+
+import (
+	"errors"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// refusals begin the error replies with which a server refuses a command, or a script its first write,
+// before anything is changed (Redis 7.0 server.c processCommand, script.c scriptCall; Valkey the same).
+var refusals = [...]string{ //nolint:gochecknoglobals // immutable
+	"READONLY", "LOADING", "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
+	"MOVED", "ASK", "CROSSSLOT", "BUSY ", "WRONGTYPE", "ERR max number of clients reached",
+}
+
+// notApplied says whether it is certain that a command has changed nothing: it was never sent, or it was
+// refused. After a time-out, a lost connection or any other error it may have been applied, or may yet be.
+func notApplied(err error) bool {
+	for _, unsent := range [...]error{errNoServer, errNoFence, errReplica, redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
+		if errors.Is(err, unsent) {
+			return true
+		}
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return true
+	}
+	if isReply(err, "NOPERM") {
+		// An ACL that lacks a later command of the script lets the first write pass.
+		return !strings.Contains(err.Error(), "script")
+	}
+	return isReply(err, refusals[:]...)
+}
+
+// forbidden says whether err is that of an ACL. Redis 7.0 reports what a script must not do as a plain ERR
+// (script.c scriptVerifyACL), other versions as NOPERM.
+func forbidden(err error) bool {
+	return isReply(err, "NOPERM", "ERR The user executing the script can't")
+}
+
+// isReply says whether err is an error reply that begins, after what a script adds, with one of the prefixes.
+func isReply(err error, prefixes ...string) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	for _, text := range [...]string{reply.Error(), withinScript(reply.Error())} {
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(text, prefix) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// withinScript returns the error of the command that a script called. Before Redis 7 that stands behind its
+// place: "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -OOM command not…".
+func withinScript(text string) string {
+	const place = "@user_script"
+	at := strings.LastIndex(text, place)
+	if at < 0 {
+		return text
+	}
+	return strings.TrimLeft(text[at+len(place):], ": 0123456789-")
+}

@@ -1,0 +1,87 @@
+-- Puts one ticket into a conversation as its newest, and takes out those that it makes superfluous.
+-- ARGV: ticket id and kin (the index from byte 64 on); branch; params; life in ms; fence, or '' to read it; tags of
+-- the first, the first two, … all blocks, or '' to be asked for them.
+-- Answers: {'stored', then index, branch and params of each ticket taken out, newest first}, {'unfenced'}, {'replica'}, {'tags'} if
+-- nothing was done because they are needed. They are as long as a branch, and mostly there is nothing to compare.
+local current, none = fence(ARGV[5])
+if not current then return none end
+local present = now()
+
+local function kin(index)
+  local k = {}
+  k.id, k.history, k.single, k.size, k.blocks, k.tokens, k.last, k.whole =
+    struct.unpack('>c16c16BI4I4I4c8c8', index, 64)
+  return k
+end
+
+-- Numbers that somebody else wrote must not be what no number of ours can be: tonumber reads nan, inf and 0x.
+local function digits(index, from, to)
+  return tonumber(string.match(string.sub(index, from, to), '^%d+$') or 0)
+end
+
+local function equal(old, new)
+  return old.tokens > 0 and old.tokens == new.tokens and old.size == new.size and old.whole == new.whole
+end
+
+local untagged = false
+
+local function superfluous(old, new)
+  if old.history == new.history and new.history ~= string.rep('\0', 16) then return true end
+  if equal(old, new) then return new.single == 1 or old.single == 0 end
+  if new.single == 0 or old.size ~= new.size or old.tokens >= new.tokens or old.blocks == 0 or old.blocks > new.blocks then
+    return false
+  end
+  untagged = ARGV[6] == ''
+  return old.last == string.sub(ARGV[6], old.blocks * 8 - 7, old.blocks * 8)
+end
+
+-- Usable tickets that are there, newest first, and slots of which nothing is kept. Mostly there is nothing.
+local function sort(found)
+  local new, usable, free = kin(string.rep(' ', 63) .. ARGV[1]), {}, {}
+  for n, index in ipairs(found) do
+    local old = index and #index == indexSize and kin(index)
+    local expires = old and digits(index, 41, 53) or 0
+    if old and old.id ~= new.id and string.sub(index, 1, 40) == current and expires > present then
+      old.slot, old.index, old.expires, old.order = n - 1, index, expires, digits(index, 54, 63)
+      table.insert(usable, old)
+    else
+      table.insert(free, n - 1)
+    end
+  end
+  table.sort(usable, function(a, b) return a.order > b.order end)
+  return new, usable, free
+end
+
+local answer, free, order, ends = {'stored'}, {0}, 0, 0
+local found = indexes()
+if found[1] or found[2] or found[3] or found[4] then
+  local new, usable, kept = nil, nil, 0
+  new, usable, free = sort(found)
+  order = usable[1] and usable[1].order or 0
+  for _, old in ipairs(usable) do
+    local drop = superfluous(old, new) or kept == 3
+    if untagged then return {'tags'} end
+    if drop then
+      local _, b, p = fields(old.slot)
+      local values = redis.call('HMGET', KEYS[1], b, p)
+      table.insert(answer, old.index)
+      table.insert(answer, values[1] or '')
+      table.insert(answer, values[2] or '')
+      table.insert(free, old.slot)
+    else
+      kept = kept + 1
+      ends = math.max(ends, old.expires)
+    end
+  end
+end
+
+-- The first write is the only one that a full server refuses, and nothing is gone then.
+local life = tonumber(ARGV[4])
+local i, b, p = fields(table.remove(free, 1))
+redis.call('HSET', KEYS[1], b, ARGV[2], p, ARGV[3],
+  i, current .. string.format('%013d', present + life) .. string.format('%010d', order % 9999999999 + 1) .. ARGV[1])
+for _, slot in ipairs(free) do
+  redis.call('HDEL', KEYS[1], fields(slot))
+end
+redis.call('PEXPIRE', KEYS[1], math.max(ends - present, life))
+return answer

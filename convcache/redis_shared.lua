@@ -1,0 +1,35 @@
+-- What both scripts begin with. A conversation is a hash with room for four tickets, in slots 0 to 3. A ticket
+-- in slot 0 has the fields 0i, its index, which is all that scripts read; 0b, what a look-up may see; and 0p,
+-- its params. Scripts see the last two only as bytes.
+--
+-- Index, in bytes: 40 master_replid at the put, 13 end of life by this server's clock in decimal milliseconds,
+-- 10 order of putting in decimal, 16 ticket id, and what tells superfluous tickets (kin.go): 16 history tag,
+-- 1 whether there is one block group, 4 block size, 4 blocks, 4 tokens, 8 tag of all blocks, 8 of the whole.
+local indexSize = 124
+
+local function indexes()
+  return redis.call('HMGET', KEYS[1], '0i', '1i', '2i', '3i')
+end
+
+local function now()
+  local time = redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- The fence changes whenever this server may know less, or more, than another master does: at every promotion,
+-- resynchronisation and restart. run_id does not: after failover and failback it is the same, and what was
+-- taken meanwhile is there again. A replica has its master's, so that one which takes writes has no fence of its
+-- own. Where there is none, the second value is what a script answers.
+local function fence(given)
+  if given ~= '' then return given end
+  local info = redis.call('INFO', 'replication')
+  if string.find(info, 'role:slave', 1, true) then return nil, {'replica'} end
+  local _, at = string.find(info, 'master_replid:', 1, true)
+  local id = at and string.match(info, '^%w+', at + 1)
+  if id and #id == 40 then return id end
+  return nil, {'unfenced'}
+end
+
+local function fields(slot)
+  return slot .. 'i', slot .. 'b', slot .. 'p'
+end
