@@ -28,7 +28,8 @@ type Config struct {
 	ReuseMinShare     float64       // and so is a smaller share of a ticket, 0 to 1
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 
-	TTL time.Duration // longest life of a ticket
+	TTL           time.Duration // longest life of a ticket
+	RedisRequired bool          // /readyz fails while Redis does not answer
 
 	Release        bool          // free the blocks of tickets that nobody will use
 	ReleaseBacklog int           // more of them per decode instance are worked off at once

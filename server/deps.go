@@ -25,6 +25,9 @@ type Store interface {
 	EvictStale() int
 }
 
+// RedisUp is the state of a Redis that answers.
+const RedisUp = "up"
+
 // Picker chooses instances and remembers which of them answer.
 type Picker interface {
 	// Acquire returns upstream.ErrNoInstance if none is left.
@@ -59,9 +62,13 @@ type Templates interface {
 	AppendOnly(ctx context.Context, instance *upstream.Instance, model string, kwargs []byte, authorization string) (appendOnly, ok bool)
 }
 
-// Deps is what a Server works with; all fields are required.
+// Deps is what a Server works with; all fields are required, but RedisState.
 type Deps struct {
-	Store     Store
+	Store Store
+	// RedisState says whether Redis answers: RedisUp, or another word. nil if tickets
+	// live in this process.
+	RedisState func() string
+
 	Pool      Picker
 	Engine    Engine
 	Connector Connector

@@ -157,7 +157,8 @@ func (s *Server) handleAlive(c echo.Context) error {
 }
 
 // handleReady says whether a turn can be served: at least one instance of each
-// role answers, and the server is not draining.
+// role answers, and the server is not draining. Turns are served without Redis too,
+// so that only an operator who asks for it takes replicas out while it is down.
 func (s *Server) handleReady(c echo.Context) error {
 	prefill, decode := s.deps.Pool.Up(upstream.RolePrefill), s.deps.Pool.Up(upstream.RoleDecode)
 	status, word := http.StatusOK, "ready"
@@ -167,7 +168,16 @@ func (s *Server) handleReady(c echo.Context) error {
 	case prefill == 0 || decode == 0:
 		status, word = http.StatusServiceUnavailable, "no_instance"
 	}
-	return c.JSON(status, map[string]any{"status": word, "prefill": prefill, "decode": decode})
+	answer := map[string]any{"prefill": prefill, "decode": decode, "store": "memory"}
+	if s.deps.RedisState != nil {
+		state := s.deps.RedisState()
+		if word == "ready" && state != RedisUp && s.cfg.RedisRequired {
+			status, word = http.StatusServiceUnavailable, "store_down"
+		}
+		answer["store"], answer["redis"] = "redis", state
+	}
+	answer["status"] = word
+	return c.JSON(status, answer)
 }
 
 // handleVersion names the running version.

@@ -103,7 +103,7 @@ func TestEndpoints(t *testing.T) {
 	for path, want := range map[string]string{
 		"/health":    `{"cached_conversations":1,"evicted_stale":0,"status":"ok"}`,
 		"/healthz":   `{"status":"ok"}`,
-		"/readyz":    `{"decode":1,"prefill":1,"status":"ready"}`,
+		"/readyz":    `{"decode":1,"prefill":1,"status":"ready","store":"memory"}`,
 		"/version":   `{"version":"test"}`,
 		"/v1/models": `{"object":"list","data":[{"id":"m","max_model_len":4096}]}`,
 	} {
@@ -113,7 +113,7 @@ func TestEndpoints(t *testing.T) {
 	}
 	dead := newRig(t, setup{deadDecodes: -1})
 	dead.wantError(dead.turn("c", 1, true), 503, "decode_unavailable")
-	if p := dead.get("/readyz"); p.status != 503 || strings.TrimSpace(p.body) != `{"decode":0,"prefill":1,"status":"no_instance"}` {
+	if p := dead.get("/readyz"); p.status != 503 || strings.TrimSpace(p.body) != `{"decode":0,"prefill":1,"status":"no_instance","store":"memory"}` {
 		t.Errorf("got %d %s, want 503 while decode is down", p.status, p.body)
 	}
 	bad := newRig(t, setup{})

@@ -273,6 +273,9 @@ func (s *Server) missReason(t *turn, outcome convcache.Outcome) Reason {
 		return ReasonExpired
 	case convcache.Consumed:
 		return ReasonConsumed
+	case convcache.Fenced:
+		// Redis has failed over or restarted since.
+		return ReasonStoreUnavailable
 	case convcache.Taken:
 		// What was taken is not what was looked at: it is given up.
 		return ReasonRewritten

@@ -37,6 +37,6 @@ func newCheckConfigCommand(env map[string]string) *cobra.Command {
 }
 
 func summary(cfg Config) string {
-	return fmt.Sprintf("ok: %d prefill, %d decode, connector %s, proof %s, ttl %s\n",
-		len(cfg.Prefill), len(cfg.Decode), cfg.Connector.Name, cfg.Proof.Mode, formatDuration(cfg.Store.TTL))
+	return fmt.Sprintf("ok: %d prefill, %d decode, connector %s, proof %s, store %s, ttl %s\n",
+		len(cfg.Prefill), len(cfg.Decode), cfg.Connector.Name, cfg.Proof.Mode, storeName(cfg.Redis), formatDuration(cfg.Store.TTL))
 }

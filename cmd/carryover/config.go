@@ -14,6 +14,7 @@ type Config struct {
 	Proof        ProofConfig
 	Release      ReleaseConfig
 	Store        StoreConfig
+	Redis        RedisConfig
 	KV           KVConfig
 	Limits       LimitsConfig
 	Timeouts     TimeoutsConfig
@@ -79,6 +80,25 @@ type StoreConfig struct {
 	MaxBytes     ByteSize
 }
 
+// RedisConfig is the Redis or Valkey through which replicas share tickets. Without a URL they live in this process.
+type RedisConfig struct {
+	URL                  RedisURL
+	PasswordFile         string
+	SentinelUsername     string
+	SentinelPasswordFile string
+	CAFile               string // empty: the system's
+	CertFile             string
+	KeyFile              string
+	Prefix               string
+	SealKeyFile          string // empty: values are authenticated, not encrypted
+	Fencing              string // on or off
+	Insecure             bool
+	Required             bool
+}
+
+// fencingOff is the value of RedisConfig.Fencing that gives up the fence.
+const fencingOff = "off"
+
 // KVConfig is the handling of kv_transfer_params.
 type KVConfig struct {
 	Host         string // kvHostAuto, kvHostPin or a host
@@ -142,6 +162,7 @@ func defaultConfig() Config {
 		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second},
 		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
+		Redis:        RedisConfig{Prefix: "carryover", Fencing: "on"},
 		KV:           KVConfig{Host: kvHostAuto, ClientParams: "reject", DecodeStream: "stream"},
 		Limits: LimitsConfig{
 			MaxBodyBytes:     32 * mebibyte,

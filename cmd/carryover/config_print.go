@@ -83,7 +83,7 @@ func valueNode(s setting) *yaml.Node {
 		for _, model := range slices.Sorted(maps.Keys(*v)) {
 			n.Content = append(n.Content, text(model), text((*v)[model]))
 		}
-	case *string, *Secret:
+	case *string, *Secret, *RedisURL:
 		return text(formatValue(v))
 	default:
 		return &yaml.Node{Kind: yaml.ScalarNode, Value: formatValue(v)}

@@ -54,7 +54,7 @@ func (s setting) bounds() string {
 
 // settings is the table, in the order in which it is shown, with pointers into c.
 func settings(c *Config) []setting {
-	return slices.Concat(engineSettings(c), reuseSettings(c), boundSettings(c), clientSettings(c))
+	return slices.Concat(engineSettings(c), reuseSettings(c), redisSettings(c), boundSettings(c), clientSettings(c))
 }
 
 func engineSettings(c *Config) []setting {
@@ -94,6 +94,24 @@ func reuseSettings(c *Config) []setting {
 		{key: "store.decoder_kv_ttl", flag: "decoder-kv-ttl", to: &c.Store.DecoderKVTTL, help: "decoder_kv_blocks_ttl of the decode instances"},
 		{key: "store.max_tickets", flag: "store-max-tickets", to: &c.Store.MaxTickets, min: 1, help: "most tickets held in memory"},
 		{key: "store.max_bytes", flag: "store-max-bytes", to: &c.Store.MaxBytes, help: "most memory for tickets"},
+	}
+}
+
+func redisSettings(c *Config) []setting {
+	r := &c.Redis
+	return []setting{
+		{key: "redis.url", flag: "redis-url", to: &r.URL, help: "Redis through which replicas share tickets: redis, rediss (TLS), unix, redis+sentinel, redis+cluster"},
+		{key: "redis.password_file", flag: "redis-password-file", to: &r.PasswordFile, help: "file with the password of Redis, instead of one in the URL"},
+		{key: "redis.sentinel_username", flag: "redis-sentinel-username", to: &r.SentinelUsername, help: "user name at the Sentinels"},
+		{key: "redis.sentinel_password_file", flag: "redis-sentinel-password-file", to: &r.SentinelPasswordFile, help: "file with the password of the Sentinels"},
+		{key: "redis.ca_file", flag: "redis-ca-file", to: &r.CAFile, help: "file with the certificates that Redis is checked against (default: the system's)"},
+		{key: "redis.cert_file", flag: "redis-cert-file", to: &r.CertFile, help: "file with the client certificate for Redis"},
+		{key: "redis.key_file", flag: "redis-key-file", to: &r.KeyFile, help: "file with its key"},
+		{key: "redis.prefix", flag: "redis-prefix", to: &r.Prefix, help: "beginning of every key in Redis"},
+		{key: "redis.seal_key_file", flag: "redis-seal-key-file", to: &r.SealKeyFile, help: "file with the key that encrypts tickets in Redis (default: they are authenticated only)"},
+		{key: "redis.fencing", flag: "redis-fencing", to: &r.Fencing, oneOf: []string{"on", fencingOff}, help: "refuse tickets of another master; off only for a single Redis that never restarts from a file"},
+		{key: "redis.insecure", flag: "redis-insecure", to: &r.Insecure, help: "accept a Redis on the network without TLS or without a password"},
+		{key: "redis.required", flag: "redis-required", to: &r.Required, help: "fail /readyz while Redis does not answer"},
 	}
 }
 

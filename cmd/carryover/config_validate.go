@@ -32,6 +32,7 @@ func (l *loader) validate() {
 	l.validateKVHost("kv.host", l.cfg.KV.Host)
 	l.validateConversation()
 	l.validateTTL()
+	l.validateRedis()
 	l.validateUpstreamKey()
 	if budget := l.cfg.Timeouts.HandoverBudget; budget >= engineLease {
 		l.fault("timeouts.handover_budget", formatDuration(budget), "less than the 30s for which prefill keeps its blocks")

@@ -17,6 +17,8 @@ func parseValue(s setting, text string) (want string, ok bool) {
 		*v = text
 	case *Secret:
 		*v = trimSecret(text)
+	case *RedisURL:
+		*v = RedisURL(text)
 	case *bool:
 		b, err := strconv.ParseBool(text)
 		if err != nil {
@@ -67,6 +69,8 @@ func formatValue(from any) string {
 		return *v
 	case *Secret:
 		return v.String()
+	case *RedisURL:
+		return v.String()
 	case *bool:
 		return strconv.FormatBool(*v)
 	case *int:
@@ -103,7 +107,7 @@ func valueKind(to any) string {
 		return "size"
 	case *[]string:
 		return "names"
-	case *[]InstanceConfig:
+	case *[]InstanceConfig, *RedisURL:
 		return "URL"
 	default:
 		return "text"

@@ -94,7 +94,7 @@ func startInstance(t *testing.T, cfg vllmsim.Config, host string) *vllmsim.Insta
 
 func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	t.Helper()
-	p, deps, err := newParts(cfg)
+	p, deps, err := newParts(cfg, slog.New(r.turns))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,6 +53,8 @@ func soaks() map[string]func(*vllmsim.Config) {
 // what is right.
 type soak struct {
 	*rig
+	fronts   []*rig                      // where turns go, at random; the rig alone if there are none
+	permit   func(context.Context) error // asked before each turn, if not nil
 	cfg      vllmsim.Config
 	lone     *rig
 	carriers *carriers
@@ -165,9 +167,11 @@ func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
 		if got > 0 && at >= 0 {
 			tickets.use(at)
 		}
+		ticket := kept{ids: slices.Concat(prompt, output)}
 		if line["stored"] == "yes" {
-			ticket := kept{ids: slices.Concat(prompt, output)}
 			tickets.put(ticket)
+		}
+		if line["stored"] == "yes" || line["stored"] == "unavailable" { // then it may have been stored
 			ever.tickets = append(ever.tickets, ticket)
 		}
 		if counted && turn > 1 {
@@ -223,12 +227,21 @@ func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn i
 	body := maps.Clone(members)
 	body["conversation_id"] = k.id
 	name := k.id + "-" + strconv.Itoa(turn)
-	a, err := s.post(ctx, k.path(), http.Header{"X-Request-Id": {name}}, encode(body), unwatched)
+	if s.permit != nil {
+		if err := s.permit(ctx); err != nil {
+			return nil, nil, err
+		}
+	}
+	front := s.rig
+	if len(s.fronts) > 0 {
+		front = s.fronts[k.draw.IntN(len(s.fronts))]
+	}
+	a, err := front.post(ctx, k.path(), http.Header{"X-Request-Id": {name}}, encode(body), unwatched)
 	if err != nil {
 		return nil, nil, err
 	}
 	select {
-	case line := <-s.turns.line(name):
+	case line := <-front.turns.line(name):
 		return a, line, nil
 	case <-time.After(10 * time.Second):
 		return a, nil, errors.New("no log line after 10 s")

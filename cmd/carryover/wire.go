@@ -26,13 +26,17 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	defer p.close()
+	if err := p.checkStore(ctx, logger); err != nil {
+		return err
+	}
 	address := net.JoinHostPort(cfg.Listen.Host, strconv.Itoa(cfg.Listen.Port))
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	logger.Info("serving", "address", listener.Addr().String(), "prefill", len(cfg.Prefill), "decode", len(cfg.Decode),
-		"connector", cfg.Connector.Name, "proof", cfg.Proof.Mode, "version", version)
+		"connector", cfg.Connector.Name, "proof", cfg.Proof.Mode, "store", storeName(cfg.Redis), "version", version)
 	if cfg.Proof.Mode == string(server.ProofHistory) {
 		logger.Warn("history proof is the weaker one: equal text is not always equal tokens, and a ticket used for other tokens gives wrong answers")
 	}
@@ -46,11 +50,12 @@ type proxy struct {
 	source upstream.Source
 	prober *upstream.Prober
 	client *upstream.Client
-	store  *convcache.Memory
+	store  ticketStore
+	redis  *convcache.Redis // the store, if it is one; else nil
 }
 
 func newProxy(cfg Config, logger *slog.Logger) (*proxy, error) {
-	p, deps, err := newParts(cfg)
+	p, deps, err := newParts(cfg, logger)
 	if err != nil {
 		return nil, err
 	}
@@ -59,7 +64,7 @@ func newProxy(cfg Config, logger *slog.Logger) (*proxy, error) {
 }
 
 // newParts makes everything but the server, and what the server is to work with.
-func newParts(cfg Config) (*proxy, server.Deps, error) {
+func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 	secret, err := newSecret(cfg.Conversation.Secret)
 	if err != nil {
 		return nil, server.Deps{}, err
@@ -68,17 +73,17 @@ func newParts(cfg Config) (*proxy, server.Deps, error) {
 	if err != nil {
 		return nil, server.Deps{}, err
 	}
+	p := &proxy{source: discovery.Static(instances)}
+	if err := p.openStore(cfg, secret, logger); err != nil {
+		return nil, server.Deps{}, err
+	}
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey)})
 	incarnations := upstream.NewIncarnations(client, cfg.Timeouts.Tokenize)
 	pool := upstream.NewPool(newPolicy(cfg.Routing.Prefill), newPolicy(cfg.Routing.Decode))
-	store := convcache.NewMemory(convcache.MemoryConfig{MaxEntries: cfg.Store.MaxTickets, MaxBytes: int64(cfg.Store.MaxBytes)})
-	p := &proxy{
-		pool: pool, client: client, store: store,
-		source: discovery.Static(instances),
-		prober: &upstream.Prober{Pool: pool, Client: client, Incarnations: incarnations},
-	}
+	p.pool, p.client = pool, client
+	p.prober = &upstream.Prober{Pool: pool, Client: client, Incarnations: incarnations}
 	return p, server.Deps{
-		Store: store, Pool: pool, Engine: client,
+		Store: p.store, RedisState: p.redisState(), Pool: pool, Engine: client,
 		Connector: connector.NIXL{},
 		Templates: upstream.NewTemplates(client, cfg.Timeouts.Tokenize),
 		Trials:    upstream.NewTrials(),
@@ -91,10 +96,16 @@ func newParts(cfg Config) (*proxy, server.Deps, error) {
 	}, nil
 }
 
+// close drops all connections. A second time it does nothing.
+func (p *proxy) close() {
+	p.client.Close()
+	p.closeStore()
+}
+
 // run serves on the listener until ctx ends and everything that was started has
 // stopped.
 func (p *proxy) run(ctx context.Context, listener net.Listener) error {
-	defer p.client.Close()
+	defer p.close()
 	// Discovery and probing outlive ctx: turns go on while the server drains.
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, beside := errgroup.WithContext(beside)
@@ -166,7 +177,7 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 		ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout,
 		ReuseMinShare: cfg.Proof.ReuseMinShare,
 		Release:       cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep,
-		TTL:     cfg.Store.TTL,
+		TTL: cfg.Store.TTL, RedisRequired: cfg.Redis.Required,
 		Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
 		StripClientParams: cfg.KV.ClientParams == "strip", ExposeParams: cfg.KV.ExposeParams,
 		BufferStreams:        cfg.KV.DecodeStream == decodeBuffered,

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+
+	"carryover/convcache"
+)
+
+// minSealKeyBytes is the length of a random 128-bit key, as convcache demands it.
+const minSealKeyBytes = 16
+
+// maxRedisPrefix bounds what is sent with every command.
+const maxRedisPrefix = 64
+
+// redisFaults is told what is wrong: the key of a setting, its value, and what would be accepted.
+type redisFaults func(key, value, want string)
+
+// validateRedis checks the section and what replicas must have in common.
+func (l *loader) validateRedis() {
+	c := &l.cfg.Redis
+	if c.URL == "" {
+		l.refuseWithoutRedis()
+		return
+	}
+	_ = c.connection(l.fault)
+	if l.cfg.Conversation.SecretFile == "" && !l.given("conversation.secret") {
+		l.fault("conversation.secret", "", "a secret, because redis.url is set and replicas must share it: conversation.secret_file or CARRYOVER_SECRET")
+	}
+}
+
+// refuseWithoutRedis finds settings of a Redis that is not there: whoever demands one would else run without.
+func (l *loader) refuseWithoutRedis() {
+	defaults := defaultConfig()
+	usual := redisSettings(&defaults)
+	for i, s := range redisSettings(&l.cfg) {
+		if value := formatValue(s.to); value != formatValue(usual[i].to) {
+			l.fault(s.key, value, "redis.url beside it")
+		}
+	}
+}
+
+// connection says how to reach Redis: everything of convcache.RedisConfig that this section holds. It reads the files that
+// the section names.
+func (c *RedisConfig) connection(refuse redisFaults) convcache.RedisConfig {
+	servers, wants := c.URL.parse()
+	for _, want := range wants {
+		refuse("redis.url", redacted, want)
+	}
+	conn := convcache.RedisConfig{
+		Topology: servers.topology, Addresses: servers.addresses, Master: servers.master, DB: servers.db,
+		Username: servers.username, Password: servers.password, SentinelUsername: c.SentinelUsername,
+		Prefix: c.Prefix, Unfenced: c.Fencing == fencingOff,
+	}
+	if len(wants) > 0 {
+		return conn // what follows depends on the URL
+	}
+	c.readPasswords(&conn, refuse)
+	conn.TLS = c.readTLS(servers.tls, refuse)
+	if c.SealKeyFile != "" {
+		conn.SealKey = []byte(readKey("redis.seal_key_file", c.SealKeyFile, minSealKeyBytes, refuse))
+	}
+	if conn.Unfenced && servers.topology != convcache.Single {
+		refuse("redis.fencing", fencingOff, "on with "+servers.topology.String()+": a fail-over would let a ticket be used twice")
+	}
+	if len(c.Prefix) == 0 || len(c.Prefix) > maxRedisPrefix || strings.Trim(c.Prefix, letters+digits+".:_-") != "" {
+		refuse("redis.prefix", c.Prefix, fmt.Sprintf("1 to %d letters, digits and .:_-", maxRedisPrefix))
+	}
+	if !c.Insecure && exposed(conn) {
+		refuse("redis.url", c.URL.String(), "TLS (rediss://) and a password (redis.password_file) for a Redis that is not on loopback or a unix socket, or redis.insecure")
+	}
+	return conn
+}
+
+// exposed says whether others on the network could read or write tickets.
+func exposed(conn convcache.RedisConfig) bool {
+	return (conn.TLS == nil || conn.Password == "") && !onThisMachine(conn)
+}
+
+// onThisMachine says whether all that is spoken to is here. Of a Sentinel or a Cluster that is not known before they have
+// named their servers.
+func onThisMachine(conn convcache.RedisConfig) bool {
+	address := conn.Addresses[0]
+	if conn.Topology != convcache.Single {
+		return false
+	}
+	if strings.HasPrefix(address, "/") {
+		return true
+	}
+	host, _, _ := net.SplitHostPort(address)
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || (err == nil && addr.Unmap().IsLoopback())
+}
+
+func (c *RedisConfig) readPasswords(conn *convcache.RedisConfig, refuse redisFaults) {
+	if c.PasswordFile != "" {
+		if conn.Password != "" {
+			refuse("redis.password_file", c.PasswordFile, "no password file beside a password in redis.url")
+		} else {
+			conn.Password = string(readKey("redis.password_file", c.PasswordFile, 1, refuse))
+		}
+	} else if conn.Username != "" && conn.Password == "" {
+		refuse("redis.url", c.URL.String(), "a password beside the user, in the URL or by redis.password_file")
+	}
+	if conn.Topology != convcache.Sentinel {
+		for _, s := range []struct{ name, value string }{{"username", c.SentinelUsername}, {"password_file", c.SentinelPasswordFile}} {
+			if s.value != "" {
+				refuse("redis.sentinel_"+s.name, s.value, "redis+sentinel:// or rediss+sentinel:// in redis.url")
+			}
+		}
+		return
+	}
+	if c.SentinelPasswordFile != "" {
+		conn.SentinelPassword = string(readKey("redis.sentinel_password_file", c.SentinelPasswordFile, 1, refuse))
+	} else if c.SentinelUsername != "" {
+		refuse("redis.sentinel_username", c.SentinelUsername, "redis.sentinel_password_file beside it")
+	}
+}
+
+// readTLS returns nil where the URL asks for none.
+func (c *RedisConfig) readTLS(wanted bool, refuse redisFaults) *tls.Config {
+	if !wanted {
+		for _, f := range []struct{ name, value string }{{"ca", c.CAFile}, {"cert", c.CertFile}, {"key", c.KeyFile}} {
+			if f.value != "" {
+				refuse("redis."+f.name+"_file", f.value, "TLS in redis.url: rediss://, rediss+sentinel:// or rediss+cluster://")
+			}
+		}
+		return nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		config.RootCAs = x509.NewCertPool()
+		if err != nil {
+			refuse("redis.ca_file", c.CAFile, "a readable file: "+err.Error())
+		} else if !config.RootCAs.AppendCertsFromPEM(pem) {
+			refuse("redis.ca_file", c.CAFile, "certificates in PEM")
+		}
+	}
+	if c.CertFile == "" && c.KeyFile == "" {
+		return config
+	}
+	if c.CertFile == "" || c.KeyFile == "" {
+		refuse("redis.cert_file", c.CertFile, "redis.cert_file and redis.key_file, or neither")
+		return config
+	}
+	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+	if err != nil {
+		refuse("redis.cert_file", c.CertFile, "a certificate in PEM, and its key in redis.key_file: "+err.Error())
+	}
+	config.Certificates = []tls.Certificate{pair}
+	return config
+}
+
+// readKey reads what a file keeps secret, without the line end.
+func readKey(key, path string, least int, refuse redisFaults) Secret {
+	secret, err := readSecret(path)
+	if err != nil {
+		refuse(key, path, "a readable file: "+err.Error())
+	} else if len(secret) < least {
+		refuse(key, path, fmt.Sprintf("a file of %d or more bytes, not %d", least, len(secret)))
+	}
+	return secret
+}

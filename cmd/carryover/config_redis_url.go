@@ -1,0 +1,188 @@
+package main
+
+import (
+	"net"
+	"net/netip"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"carryover/convcache"
+)
+
+// RedisURL is where Redis is. fmt, slog, encoding/json and yaml show it without user and password; a conversion to string
+// gives the text.
+type RedisURL string
+
+// String hides all before the last @ but the scheme. Only of a URL that parse accepts is that all there is to hide.
+func (u RedisURL) String() string {
+	at := strings.LastIndexByte(string(u), '@')
+	if at < 0 {
+		return string(u)
+	}
+	hidden := redacted + string(u[at:])
+	if scheme, _, ok := strings.Cut(string(u[:at]), "://"); ok {
+		hidden = scheme + "://" + hidden
+	}
+	return hidden
+}
+
+// GoString hides user and password from %#v.
+func (u RedisURL) GoString() string { return strconv.Quote(u.String()) }
+
+// MarshalText hides user and password from encoders, slog's JSON handler among them.
+func (u RedisURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil } //nolint:unparam // encoding.TextMarshaler
+
+// redisServers is what a RedisURL says.
+type redisServers struct {
+	topology           convcache.Topology
+	tls, socket        bool
+	username, password string
+	addresses          []string // host:port, or the path of a socket
+	master             string
+	db                 int
+}
+
+// redisSchemes gives what the scheme says. All else that a URL may hold depends on it.
+func redisSchemes() map[string]redisServers {
+	return map[string]redisServers{
+		"redis":           {},
+		"rediss":          {tls: true},
+		"unix":            {socket: true},
+		"redis+sentinel":  {topology: convcache.Sentinel},
+		"rediss+sentinel": {topology: convcache.Sentinel, tls: true},
+		"redis+cluster":   {topology: convcache.Cluster},
+		"rediss+cluster":  {topology: convcache.Cluster, tls: true},
+	}
+}
+
+// The ports of Redis and of Sentinel where the URL names none.
+const (
+	redisPort    = "6379"
+	sentinelPort = "26379"
+)
+
+// parse reads the URL, by hand because net/url knows one host only, and says about each part that it can't use what would be
+// accepted. It never repeats a part: in redis://:hunter2 a password stands where the port should.
+func (u RedisURL) parse() (redisServers, []string) {
+	scheme, rest, _ := strings.Cut(string(u), "://")
+	s, known := redisSchemes()[strings.ToLower(scheme)]
+	if !known || !isVisible(rest) {
+		return s, []string{"redis://, rediss://, unix://, redis+sentinel://, rediss+sentinel://, redis+cluster:// or rediss+cluster:// with an address, in printable ASCII"}
+	}
+	rest, query, _ := strings.Cut(rest, "?")
+	authority, path, _ := strings.Cut(rest, "/")
+	if strings.ContainsAny(path+query, "@#") || strings.Contains(authority, "#") {
+		return s, []string{"a user and a password in which / ? # and @ are written %2F %3F %23 and %40"}
+	}
+	hosts := authority
+	var wants []string
+	if at := strings.LastIndexByte(authority, '@'); at >= 0 {
+		hosts = authority[at+1:]
+		wants = append(wants, s.readUser(authority[:at])...)
+	}
+	if s.socket {
+		return s, append(wants, s.readSocket(hosts, path, query)...)
+	}
+	if strings.Contains(string(u), "?") {
+		wants = append(wants, "no query: only unix:// has one, and the number of a database follows the host, as in redis://host/1")
+	}
+	wants = append(wants, s.readHosts(hosts)...)
+	return s, append(wants, s.readPath(path)...)
+}
+
+func (s *redisServers) readUser(text string) []string {
+	username, password, _ := strings.Cut(text, ":")
+	var errUser, errPassword error
+	s.username, errUser = url.PathUnescape(username)
+	s.password, errPassword = url.PathUnescape(password)
+	if errUser != nil || errPassword != nil {
+		return []string{"a user and a password in which % is written %25"}
+	}
+	return nil
+}
+
+func (s *redisServers) readSocket(host, path, query string) []string {
+	var wants []string
+	path, err := url.PathUnescape(path)
+	if host != "" || path == "" || err != nil {
+		wants = append(wants, "a path behind unix://, as in unix:///run/redis/redis.sock, or behind the @ of a user")
+	}
+	s.addresses = []string{"/" + path}
+	if query == "" {
+		return wants
+	}
+	number, ok := strings.CutPrefix(query, "db=")
+	if !ok || !s.readDB(number) {
+		wants = append(wants, "no query but db and a number, as in ?db=1")
+	}
+	return wants
+}
+
+func (s *redisServers) readHosts(text string) []string {
+	port := redisPort
+	if s.topology == convcache.Sentinel {
+		port = sentinelPort
+	}
+	list := strings.Split(text, ",")
+	for _, item := range list {
+		address, ok := redisAddress(item, port)
+		if !ok {
+			return []string{"a host in every place, each a name or an IP address, IPv6 in brackets, with a port from 1 to 65535 or without"}
+		}
+		s.addresses = append(s.addresses, address)
+	}
+	if s.topology == convcache.Single && len(list) > 1 {
+		return []string{"one host; several are for +sentinel and +cluster"}
+	}
+	return nil
+}
+
+// redisAddress turns host[:port] into host:port.
+func redisAddress(text, port string) (string, bool) {
+	host, after := text, ""
+	if inside, bracketed := strings.CutPrefix(text, "["); bracketed {
+		host, after, bracketed = strings.Cut(inside, "]")
+		if addr, err := netip.ParseAddr(host); err != nil || !addr.Is6() || !bracketed {
+			return "", false
+		}
+	} else if colon := strings.IndexByte(text, ':'); colon >= 0 {
+		host, after = text[:colon], text[colon:]
+	}
+	if after != "" {
+		port = after[1:]
+	}
+	if !isHost(host) || !isPort(port) || (after != "" && after[0] != ':') {
+		return "", false
+	}
+	return net.JoinHostPort(host, port), true
+}
+
+// readPath reads what follows the hosts: /db, /master-name[/db], or nothing.
+func (s *redisServers) readPath(path string) []string {
+	number := path
+	switch s.topology {
+	case convcache.Cluster:
+		if path != "" {
+			return []string{"no database: a cluster has only 0"}
+		}
+		return nil
+	case convcache.Sentinel:
+		var name string
+		var err error
+		name, number, _ = strings.Cut(path, "/")
+		if s.master, err = url.PathUnescape(name); err != nil || s.master == "" {
+			return []string{"the name under which the Sentinels know the master, as in redis+sentinel://host/mymaster"}
+		}
+	}
+	if number != "" && !s.readDB(number) {
+		return []string{"the number of a database at the end, or nothing"}
+	}
+	return nil
+}
+
+func (s *redisServers) readDB(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 31)
+	s.db = int(n)
+	return err == nil
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server"
+)
+
+// ticketStore is a store with work of its own to do beside the turns.
+type ticketStore interface {
+	server.Store
+	// Run returns the cause of the end of ctx.
+	Run(ctx context.Context) error
+}
+
+// storeName says where tickets are: memory, redis, redis+sentinel or redis+cluster.
+func storeName(cfg RedisConfig) string {
+	if cfg.URL == "" {
+		return "memory"
+	}
+	servers, _ := cfg.URL.parse()
+	if servers.topology == convcache.Single {
+		return "redis"
+	}
+	return "redis+" + servers.topology.String()
+}
+
+// openStore makes the store, which connects to nothing yet.
+func (p *proxy) openStore(cfg Config, secret convcache.Secret, logger *slog.Logger) error {
+	if cfg.Redis.URL == "" {
+		p.store = convcache.NewMemory(memoryBounds(cfg.Store))
+		return nil
+	}
+	conn, err := redisConnection(cfg, secret, logger)
+	if err != nil {
+		return err
+	}
+	if conn.Unfenced {
+		logger.Warn("redis.fencing is off: should Redis ever fail over or restart from a file, a ticket may be used twice, which gives wrong answers")
+	}
+	if exposed(conn) {
+		logger.Warn("redis.insecure: others on the network may be able to read tickets, or to write them")
+	}
+	redis, err := convcache.NewRedis(conn)
+	if err != nil {
+		return err
+	}
+	p.store, p.redis = redis, redis
+	return nil
+}
+
+// redisConnection is all that the store is told. loadConfig has found no fault, but a file may have changed since.
+func redisConnection(cfg Config, secret convcache.Secret, logger *slog.Logger) (convcache.RedisConfig, error) {
+	var faults []error
+	conn := cfg.Redis.connection(func(key, _, want string) {
+		faults = append(faults, fmt.Errorf("%s: want %s", key, want))
+	})
+	conn.Secret, conn.Timeout, conn.Local, conn.Logger = secret, cfg.Timeouts.Store, memoryBounds(cfg.Store), logger
+	return conn, errors.Join(faults...)
+}
+
+// memoryBounds hold for the tickets of this process, with Redis too: there they are kept while it does not answer.
+func memoryBounds(cfg StoreConfig) convcache.MemoryConfig {
+	return convcache.MemoryConfig{MaxEntries: cfg.MaxTickets, MaxBytes: int64(cfg.MaxBytes)}
+}
+
+func (p *proxy) closeStore() {
+	if p.redis != nil {
+		_ = p.redis.Close() // a second Close is its only error
+	}
+}
+
+// redisState is what /readyz shows of Redis, nil where there is none.
+func (p *proxy) redisState() func() string {
+	if p.redis == nil {
+		return nil
+	}
+	return func() string { return p.redis.State().String() }
+}
+
+// storeCheckTimeout is how long a Redis that does not answer may hold up the start.
+const storeCheckTimeout = 2 * time.Second
+
+// checkStore finds out whether Redis can share tickets. One that says no would go on to say no, and every replica would keep
+// its tickets without anybody noticing; one that does not answer may do so later.
+func (p *proxy) checkStore(ctx context.Context, logger *slog.Logger) error {
+	if p.redis == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeCheckTimeout)
+	defer cancel()
+	err := p.redis.Check(ctx)
+	if errors.Is(err, convcache.ErrRedisForbids) {
+		return err
+	}
+	if err != nil {
+		logger.Warn("starting without Redis: tickets are kept in this replica until it answers", "error", err)
+	}
+	return nil
+}
