@@ -175,6 +175,11 @@ type outrage struct {
 	begin, end func()
 }
 
+// garble replaces every other conversation by something else, and parts of the tickets of the rest.
+const garble = `for i, key in ipairs(redis.call('KEYS', '*')) do
+  if i % 2 == 0 then redis.call('SET', key, 'garbage') else redis.call('HSET', key, '0b', 'garbage', '1i', 'garbage', '1p', 'garbage') end
+end`
+
 func (n *nemesis) steps() []outrage {
 	nothing := func() {}
 	a, b := n.master, n.replica
@@ -183,6 +188,9 @@ func (n *nemesis) steps() []outrage {
 		{"answers of one way are lost", func() { n.ways[0].CutReplies(true) }, func() { n.ways[0].CutReplies(false) }},
 		{"the master is stopped", a.Stop, a.Continue},
 		{"all is forgotten", func() { a.CLI("FLUSHALL") }, nothing},
+		{"all is garbage", func() { a.CLI("EVAL", garble, "0") }, nothing},
+		{"the master is full", func() { a.CLI("CONFIG", "SET", "maxmemory", "1") }, func() { a.CLI("CONFIG", "SET", "maxmemory", "0") }},
+		{"the master is a replica", func() { b.Promote(); a.ReplicaOf(b) }, func() { a.Promote(); b.ReplicaOf(a) }},
 		{"the master is killed and starts empty", a.Kill, func() { a.Restart(); b.ReplicaOf(a) }},
 		{"one way hangs", func() { n.ways[1].Hang(true) }, func() { n.ways[1].Hang(false) }},
 		{"two masters", func() { b.Promote(); n.ways[2].Target(b.Addr()) }, nothing},
