@@ -3,6 +3,7 @@ package convcache_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -170,26 +171,38 @@ func TestRedis_TestsAgainEverMoreSlowly(t *testing.T) {
 	})
 }
 
-// Where no turn asks, five tests in a row are what tells.
-func TestRedis_NoticesWithoutTurns(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := convcache.NewUnconnected(convcache.RedisConfig{Now: time.Now})
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Watch(ctx, func(context.Context) error { return errors.New("no answer") }) }()
-		<-time.After(24 * time.Second)
-		if got := r.State(); got != convcache.RedisUp {
-			t.Errorf("after four tests: got %v, want %v", got, convcache.RedisUp)
-		}
-		<-time.After(2 * time.Second)
-		if got := r.State(); got != convcache.RedisDown {
-			t.Errorf("after five tests: got %v, want %v", got, convcache.RedisDown)
-		}
-		cancel()
-		if got := <-ended; !errors.Is(got, context.Canceled) {
-			t.Errorf("run: got %v, want %v", got, context.Canceled)
-		}
-	})
+// A server that is full, or that refuses a script, answers look-ups all the same.
+func TestRedis_NoticesWhatLookUpsDoNotShow(t *testing.T) {
+	for _, test := range []struct {
+		err   error
+		after time.Duration
+		want  convcache.RedisState
+	}{
+		{errors.New("OOM command not allowed"), 10 * time.Second, convcache.RedisDown},
+		{fmt.Errorf("%w: its ACL must allow", convcache.ErrRedisForbids), 5 * time.Second, convcache.RedisRefused},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := convcache.NewUnconnected(convcache.RedisConfig{Now: time.Now})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- r.Watch(ctx, func(context.Context) error { return test.err }) }()
+			for range int(test.after/time.Second)*10 - 1 {
+				<-time.After(time.Second / 10)
+				r.Record(nil)
+			}
+			if got := r.State(); got != convcache.RedisUp || !r.Shares() {
+				t.Errorf("%v: before %v: got %v, want %v", test.err, test.after, got, convcache.RedisUp)
+			}
+			<-time.After(time.Second)
+			if got := r.State(); got != test.want || r.Shares() {
+				t.Errorf("%v: after %v: got %v, want %v and nothing shared", test.err, test.after, got, test.want)
+			}
+			cancel()
+			if got := <-ended; !errors.Is(got, context.Canceled) {
+				t.Errorf("run: got %v, want %v", got, context.Canceled)
+			}
+		})
+	}
 }
 
 func TestRedis_RunSweeps(t *testing.T) {

@@ -265,6 +265,7 @@ func repliesCut(t *testing.T, f *fleet) {
 
 	ticket := someTicket(nil)
 	f.forwards[0].CutReplies(true)
+	cuts := f.forwards[0].Cuts()
 	putting := make(chan struct{})
 	go func() {
 		defer close(putting)
@@ -274,6 +275,7 @@ func repliesCut(t *testing.T, f *fleet) {
 		_, outcome := f.take(2, k1, ticket.ID)
 		return outcome == convcache.Taken
 	})
+	awaitFleet(t, "the answer to the put to be lost", func() bool { return f.forwards[0].Cuts() > cuts })
 	f.forwards[0].CutReplies(false)
 	close(f.again)
 	<-putting

@@ -34,8 +34,10 @@ type Redis struct {
 	breaker  *breaker
 	home     *Memory // of tickets that Redis certainly has not
 	count    keyCount
-	state    atomic.Int32 // a RedisState
-	warned   atomic.Int64 // when a value was last reported as not authentic, Unix seconds
+	state    atomic.Int32          // a RedisState
+	failure  atomic.Pointer[error] // of the last operation or test that failed
+	forged   limited               // lines about values that are not authentic
+	fenced   limited               // lines about tickets of another master
 }
 
 //go:embed redis_shared.lua
@@ -175,6 +177,7 @@ func (r *Redis) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome
 	case "expired":
 		return Ticket{}, Expired
 	case "fenced":
+		r.noteFenced()
 		return Ticket{}, Fenced
 	case "consumed":
 		return Ticket{}, Consumed

@@ -18,10 +18,10 @@ const checkTimeout = time.Second
 
 // The advice of Check. The ACL line is the one of the README.
 const (
-	adviceACL = "its ACL must allow +eval +evalsha +hmget +hset +hdel +time +info +pexpire +scan on the keys of the prefix"
+	adviceACL = "its ACL must allow +eval +evalsha +hmget +hset +hdel +time +info +pexpire +scan"
 	adviceNo  = "INFO replication shows no master_replid, so that a failover would let tickets be used twice; " +
 		"a single server that keeps nothing on disk can be used with the fence off"
-	adviceRole = "without the fence the server must be alone and keep nothing on disk"
+	adviceRole = "the fence is off, and the server has a replica, is one, or writes an append-only file"
 )
 
 // Check puts a ticket of no conversation and takes it, in the very way in which turns do, and so tells whether
@@ -30,6 +30,9 @@ const (
 // made, from its beginning.
 func (r *Redis) Check(ctx context.Context) error {
 	err := r.test(ctx)
+	if err != nil {
+		r.failure.Store(&err)
+	}
 	r.breaker.set(err != nil)
 	r.state.Store(int32(stateAfter(err)))
 	return err
@@ -43,7 +46,7 @@ func (r *Redis) test(ctx context.Context) error {
 	key := Key(append(id[:], id[:]...))
 	server, err := r.server(ctx, r.key(key))
 	if err != nil {
-		return explain(err)
+		return r.explain(err)
 	}
 	if err := r.testFence(ctx, server); err != nil {
 		return err
@@ -56,21 +59,21 @@ func (r *Redis) test(ctx context.Context) error {
 	params := r.envelope.close(key, id, fieldParams, encodeParams(&t))
 	name, index := r.key(key), r.envelope.kinOf(key, &t).appendIndex(id[:])
 	if _, err := runScript(ctx, r.scripts.put, server, name, index, branch, params, time.Minute.Milliseconds(), r.fence(), ""); err != nil {
-		return explain(err)
+		return r.explain(err)
 	}
 	values, err := server.HMGet(ctx, name, "0i", "0b").Result()
 	if err != nil {
-		return explain(err)
+		return r.explain(err)
 	}
 	taken, err := runScript(ctx, r.scripts.take, server, name, id[:], r.fence())
 	if err != nil {
-		return explain(err)
+		return r.explain(err)
 	}
 	if text(taken, 0) != "taken" || text(taken, 1) != string(branch) || text(taken, 2) != string(params) || text(values, 1) != string(branch) {
 		return fmt.Errorf("check redis: what was put did not come back (%q)", text(taken, 0))
 	}
 	if _, _, err := server.Scan(ctx, 0, r.cfg.Prefix+":*", 1).Result(); err != nil {
-		return explain(err)
+		return r.explain(err)
 	}
 	return nil
 }
@@ -85,7 +88,7 @@ func (r *Redis) testFence(ctx context.Context, server redis.UniversalClient) err
 		return nil // that may be why there is no fence
 	}
 	if err != nil {
-		return explain(err)
+		return r.explain(err)
 	}
 	replication, persistence := info["Replication"], info["Persistence"]
 	if replication["role"] != "master" || replication["connected_slaves"] != "0" || persistence["aof_enabled"] != "0" {
@@ -99,7 +102,7 @@ func (r *Redis) testFence(ctx context.Context, server redis.UniversalClient) err
 func (r *Redis) testClock(ctx context.Context, server redis.UniversalClient) error {
 	there, err := server.Time(ctx).Result()
 	if err != nil {
-		return explain(err)
+		return r.explain(err)
 	}
 	if apart := there.Sub(r.cfg.Now()); apart.Abs() > maxSkew {
 		r.cfg.Logger.Warn("this clock and that of redis differ; replicas can't use each other's tickets then", "by", apart.Round(time.Millisecond))
@@ -108,16 +111,34 @@ func (r *Redis) testClock(ctx context.Context, server redis.UniversalClient) err
 }
 
 // explain says what an error of a test means for the operator. It never repeats what may name a credential.
-func explain(err error) error {
+func (r *Redis) explain(err error) error {
 	switch {
 	case errors.Is(err, errNoFence):
 		return fmt.Errorf("%w: %s", ErrRedisForbids, adviceNo)
 	case forbidden(err):
-		return fmt.Errorf("%w: %s (%w)", ErrRedisForbids, adviceACL, err)
+		return fmt.Errorf("%w: %s (%w)", ErrRedisForbids, r.adviceACL(), err)
 	case isReply(err, "NOAUTH", "WRONGPASS", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid password"):
-		return fmt.Errorf("%w: it refuses the user name and password", ErrRedisForbids)
+		who := "it refuses"
+		if r.cfg.Topology == Sentinel {
+			who = "it or a Sentinel refuses"
+		}
+		return fmt.Errorf("%w: %s the user name and password", ErrRedisForbids, who)
 	case isReply(err, "ERR unknown command"):
 		return fmt.Errorf("%w: it lacks a command (%w)", ErrRedisForbids, err)
+	case errors.Is(err, redis.Nil):
+		return fmt.Errorf("check redis: no Sentinel knows a master %q", r.cfg.Master)
 	}
 	return fmt.Errorf("check redis: %w", err)
+}
+
+// adviceACL is what the user needs for this topology, database and prefix.
+func (r *Redis) adviceACL() string {
+	advice := adviceACL
+	if r.cfg.DB != 0 {
+		advice += " +select"
+	}
+	if r.cfg.Topology == Cluster {
+		advice += " +cluster|slots"
+	}
+	return advice + " on the keys ~" + r.cfg.Prefix + ":*"
 }

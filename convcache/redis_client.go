@@ -106,6 +106,10 @@ func (r *Redis) hmget(ctx context.Context, key string, fields ...string) ([]any,
 // client does so every 60 s only, since it does not see answers like MOVED.
 func (r *Redis) record(err error) {
 	ok := err == nil || isReply(err, "WRONGTYPE")
+	if !ok {
+		r.failure.Store(&err)
+		r.cfg.Logger.Debug("redis operation failed", "error", err)
+	}
 	r.breaker.record(ok)
 	if cluster, isCluster := r.client.(*redis.ClusterClient); isCluster && !ok {
 		cluster.ReloadState(context.Background())

@@ -47,6 +47,9 @@ func (r *Redis) Watch(ctx context.Context, test func(context.Context) error) err
 	return r.watch(ctx, test)
 }
 
+// Record counts an operation that ended so.
+func (r *Redis) Record(err error) { r.record(err) }
+
 // OpenBreaker opens the breaker as five failures do.
 func (r *Redis) OpenBreaker() { r.breaker.set(true) }
 

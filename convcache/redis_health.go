@@ -3,6 +3,7 @@ package convcache
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 )
 
@@ -40,6 +41,10 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
+// testsFailed is after how many failed tests in a row a server is not used any more, though look-ups may succeed:
+// one that is full, or that refuses a script, answers every HMGET.
+const testsFailed = 2
+
 // State returns what is known of the server.
 func (r *Redis) State() RedisState { return RedisState(r.state.Load()) }
 
@@ -53,8 +58,8 @@ func stateAfter(err error) RedisState {
 	return RedisDown
 }
 
-// Run tests the server every 5 s, which the breaker counts like any operation, and one that has stopped to answer
-// after 1 s, 2 s, … 30 s, until it does. It also removes what expires in this process. It returns the cause of
+// Run tests the server every 5 s, and one that has stopped to do what is needed after 1 s, 2 s, … 30 s, until it
+// does. It also removes what expires in this process. It returns the cause of
 // ctx' end.
 func (r *Redis) Run(ctx context.Context) error { return r.watch(ctx, r.test) }
 
@@ -63,6 +68,7 @@ func (r *Redis) watch(ctx context.Context, test func(context.Context) error) err
 	sweep, look := time.NewTicker(sweepEvery), time.NewTicker(testEvery)
 	defer sweep.Stop()
 	defer look.Stop()
+	failed := 0
 	wait := firstRetry
 	retry := time.NewTimer(wait)
 	retry.Stop()
@@ -74,12 +80,14 @@ func (r *Redis) watch(ctx context.Context, test func(context.Context) error) err
 		case <-sweep.C:
 			r.home.EvictStale()
 		case <-look.C:
-			if r.breaker.allows() {
-				r.breaker.record(test(ctx) == nil)
+			if !r.breaker.allows() {
+				continue
 			}
+			failed = r.judge(test(ctx), failed)
 		case <-r.breaker.opened:
+			failed = 0
 			if r.state.CompareAndSwap(int32(RedisUp), int32(RedisDown)) {
-				r.cfg.Logger.Warn("redis does not answer; tickets stay in this process until it does")
+				r.cfg.Logger.Warn("redis does not do what is needed; tickets stay in this process until it does", "error", r.lastFailure())
 			}
 			wait = firstRetry
 			retry.Reset(wait)
@@ -91,6 +99,31 @@ func (r *Redis) watch(ctx context.Context, test func(context.Context) error) err
 			retry.Reset(wait)
 		}
 	}
+}
+
+// judge takes note of a test of a server that is in use, which so many tests before it failed, and returns how
+// many have now. One that forbids what is needed is not used any more, and neither is one that fails twice.
+func (r *Redis) judge(err error, failed int) int {
+	if err == nil {
+		return 0
+	}
+	r.failure.Store(&err)
+	forbids := errors.Is(err, ErrRedisForbids)
+	if forbids {
+		r.settled(err)
+	}
+	if forbids || failed+1 >= testsFailed {
+		r.breaker.set(true)
+	}
+	return failed + 1
+}
+
+// lastFailure is nil before any.
+func (r *Redis) lastFailure() error {
+	if err := r.failure.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // settled takes note of a test of a server that did not answer, and reports whether it does now.
@@ -107,11 +140,24 @@ func (r *Redis) settled(err error) bool {
 	return err == nil
 }
 
-// warnForged reports a value that is not authentic, once a minute at most.
+// limited lets a line through once a minute.
+type limited struct{ last atomic.Int64 } // Unix seconds
+
+func (l *limited) due(now time.Time) bool {
+	last := l.last.Load()
+	return now.Unix()-last >= 60 && l.last.CompareAndSwap(last, now.Unix())
+}
+
+// warnForged reports a value that is not authentic.
 func (r *Redis) warnForged() {
-	now := r.cfg.Now().Unix()
-	last := r.warned.Load()
-	if now-last >= 60 && r.warned.CompareAndSwap(last, now) {
+	if r.forged.due(r.cfg.Now()) {
 		r.cfg.Logger.Warn("redis holds values that are not authentic: another version or seal key wrote them, or somebody else did")
+	}
+}
+
+// noteFenced reports a ticket of another master.
+func (r *Redis) noteFenced() {
+	if r.fenced.due(r.cfg.Now()) {
+		r.cfg.Logger.Info("redis has failed over or restarted; tickets from before are not used")
 	}
 }

@@ -76,6 +76,9 @@ func (s *Server) account(t *turn, err error) {
 		"status", r.status, "legs", r.legs, "retries", r.retries, "events", r.events, "bytes", r.bytes,
 		"prefill_ms", milliseconds(r.prefillTook), "ttft_ms", milliseconds(r.ttft), "duration_ms", milliseconds(time.Since(t.began)),
 	}
+	if s.deps.RedisState != nil { // tells a ticket that replicas share from one that is kept here
+		attrs = append(attrs, "redis", s.deps.RedisState())
+	}
 	if r.buffered {
 		attrs = append(attrs, "stream", "buffered")
 	}

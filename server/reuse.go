@@ -27,6 +27,7 @@ const (
 	ReasonNothingStored    Reason = "nothing_stored"
 	ReasonInstanceGone     Reason = "instance_gone"
 	ReasonStoreUnavailable Reason = "store_unavailable"
+	ReasonStoreFailedOver  Reason = "store_failed_over"
 	ReasonUnproven         Reason = "ineligible_unproven"
 	ReasonNotBidirectional Reason = "prefill_not_bidirectional"
 	ReasonPairOnTrial      Reason = "pair_on_trial"
@@ -274,8 +275,7 @@ func (s *Server) missReason(t *turn, outcome convcache.Outcome) Reason {
 	case convcache.Consumed:
 		return ReasonConsumed
 	case convcache.Fenced:
-		// Redis has failed over or restarted since.
-		return ReasonStoreUnavailable
+		return ReasonStoreFailedOver
 	case convcache.Taken:
 		// What was taken is not what was looked at: it is given up.
 		return ReasonRewritten

@@ -103,7 +103,12 @@ func (l *loader) origin(key string) string {
 // quoted hides the user part of a URL, which may be a password.
 func quoted(text string) string {
 	if i := strings.LastIndexByte(text, '@'); i >= 0 {
-		text = redacted + text[i:]
+		scheme, _, ok := strings.Cut(text[:i], "://")
+		hidden := redacted + text[i:]
+		if ok {
+			hidden = scheme + "://" + hidden
+		}
+		text = hidden
 	}
 	return fmt.Sprintf("%q", text)
 }

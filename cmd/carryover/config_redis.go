@@ -66,13 +66,13 @@ func (c *RedisConfig) connection(refuse redisFaults) convcache.RedisConfig {
 		conn.SealKey = []byte(readKey("redis.seal_key_file", c.SealKeyFile, minSealKeyBytes, refuse))
 	}
 	if conn.Unfenced && servers.topology != convcache.Single {
-		refuse("redis.fencing", fencingOff, "on with "+servers.topology.String()+": a fail-over would let a ticket be used twice")
+		refuse("redis.fencing", fencingOff, "on with "+servers.topology.String()+": a failover would let a ticket be used twice")
 	}
 	if len(c.Prefix) == 0 || len(c.Prefix) > maxRedisPrefix || strings.Trim(c.Prefix, letters+digits+".:_-") != "" {
 		refuse("redis.prefix", c.Prefix, fmt.Sprintf("1 to %d letters, digits and .:_-", maxRedisPrefix))
 	}
 	if !c.Insecure && exposed(conn) {
-		refuse("redis.url", c.URL.String(), "TLS (rediss://) and a password (redis.password_file) for a Redis that is not on loopback or a unix socket, or redis.insecure")
+		refuse("redis.url", c.URL.String(), "TLS (rediss…) and a password (redis.password_file), or redis.insecure, unless it is a single server on loopback or a unix socket")
 	}
 	return conn
 }

@@ -263,6 +263,22 @@ func (r *rig) redisState(t *testing.T) string {
 	return ready.Redis
 }
 
+// A failover costs each conversation one miss, which says so.
+func TestReplicas_FailoverIsNamed(t *testing.T) {
+	cfg := vllmsim.DefaultConfig()
+	cfg.OutputTokenIDs = true
+	n := newNemesis(t, 1)
+	f := startFleet(t, cfg, n.addresses())
+	c := &chatting{rig: f.replicas[0], id: "failover", cfg: cfg}
+	c.learnt(t)
+	n.replica.ReplicaOf(n.master) // has all by now
+	n.replica.Promote()
+	n.ways[0].Target(n.replica.Addr())
+	c.want(t, "miss;reason=store_failed_over")
+	c.want(t, "hit;")
+	f.verify(t)
+}
+
 // followUpVariable is the number of conversations of the test of immediate follow-ups, 5,000 in the long form.
 const followUpVariable = "CARRYOVER_FOLLOW_UPS"
 

@@ -18,16 +18,12 @@ type ticketStore interface {
 	Run(ctx context.Context) error
 }
 
-// storeName says where tickets are: memory, redis, redis+sentinel or redis+cluster.
+// storeName says where tickets are: in memory, or behind a URL, which shows neither user nor password.
 func storeName(cfg RedisConfig) string {
 	if cfg.URL == "" {
 		return "memory"
 	}
-	servers, _ := cfg.URL.parse()
-	if servers.topology == convcache.Single {
-		return "redis"
-	}
-	return "redis+" + servers.topology.String()
+	return cfg.URL.String()
 }
 
 // openStore makes the store, which connects to nothing yet.

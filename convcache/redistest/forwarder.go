@@ -17,6 +17,7 @@ type Forwarder struct {
 	mu         sync.Mutex // guards what follows
 	target     string
 	cutReplies bool
+	cuts       int           // connections that CutReplies has cut
 	gate       chan struct{} // closed to end a Hang; nil while there is none
 	links      map[*link]struct{}
 }
@@ -159,7 +160,7 @@ func (f *Forwarder) pump(l *link, to, from net.Conn, replies bool) {
 	buffer := make([]byte, 64<<10)
 	for {
 		n, err := from.Read(buffer)
-		if !f.released(l) || replies && n > 0 && f.cutsReplies() {
+		if !f.released(l) || replies && n > 0 && f.cutsReply() {
 			l.close()
 			return
 		}
@@ -197,9 +198,19 @@ func (f *Forwarder) released(l *link) bool {
 	}
 }
 
-// cutsReplies reports whether CutReplies is on.
-func (f *Forwarder) cutsReplies() bool {
+// cutsReply reports whether CutReplies is on, and counts.
+func (f *Forwarder) cutsReply() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.cutReplies {
+		f.cuts++
+	}
 	return f.cutReplies
+}
+
+// Cuts returns how many replies CutReplies has cut off.
+func (f *Forwarder) Cuts() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.cuts
 }
