@@ -139,18 +139,18 @@ func place(key Key, id TicketID, f field) []byte {
 	return append(p, byte(f))
 }
 
-// The uses of an envelope's key beside values; each differs from every field.
+// The uses of an envelope's key beside values. They stand where a value has its field.
 const (
-	useMask byte = 'm'
-	useTags byte = 't'
-	useText byte = 'h'
+	useMask field = 'm'
+	useTags field = 't'
+	useText field = 'h'
 )
 
 // mask hides a history digest, or shows it again, by the exclusive or with a string that belongs to the
 // ticket alone. The digest itself is of text and unkeyed: who could read it could confirm a guess of a
 // conversation.
 func (e envelope) mask(key Key, id TicketID, d Digest) Digest {
-	for i, b := range e.derive(place(key, id, field(useMask))) {
+	for i, b := range e.derive(place(key, id, useMask)) {
 		d[i] ^= b
 	}
 	return d

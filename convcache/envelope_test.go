@@ -77,6 +77,19 @@ func TestEnvelope_OtherKeysOpenNothing(t *testing.T) {
 	}
 }
 
+// A nonce that is used twice gives away what was sealed, and the key of its authentication (NIST SP 800-38D, 8).
+func TestEnvelope_NoncesDiffer(t *testing.T) {
+	e := envelopes(t)["sealed"]
+	seen := map[string]bool{}
+	for range 1000 {
+		value := e.close(Key{1}, TicketID{2}, fieldParams, []byte("payload"))
+		seen[string(value[1:1+e.aead.NonceSize()])] = true
+	}
+	if len(seen) != 1000 {
+		t.Errorf("nonces of 1000 values: got %d different ones", len(seen))
+	}
+}
+
 func TestEnvelope_RefusesShortSealKeys(t *testing.T) {
 	secret, err := RandomSecret()
 	if err != nil {

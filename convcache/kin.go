@@ -24,9 +24,9 @@ func (e envelope) kinOf(key Key, t *Ticket) kin {
 		single: t.Groups == 1, size: uint32(t.Chain.BlockSize), blocks: uint32(len(t.Chain.Blocks)), tokens: uint32(t.Chain.Tokens),
 	}
 	if t.History != (Digest{}) {
-		copy(k.history[:], e.derive(key[:], []byte{useText}, t.History[:]))
+		copy(k.history[:], e.derive(place(key, TicketID{}, useText), t.History[:]))
 	}
-	sum := e.derive(key[:], []byte{useTags})
+	sum := e.derive(place(key, TicketID{}, useTags))
 	k.tagKey = ChainKey{k0: binary.BigEndian.Uint64(sum), k1: binary.BigEndian.Uint64(sum[8:])}
 	if k.blocks > 0 {
 		k.last = k.tag(lastOf(t.Chain.Blocks))

@@ -6,7 +6,8 @@ type Outcome int
 // The outcomes. The zero value is a miss, so that an outcome nobody set grants nothing.
 const (
 	// Unavailable: the store did not answer within ctx, or ctx had ended before. From every method;
-	// after it the caller must assume a ticket to take as spent and a ticket to put as not stored.
+	// after it the caller must take a ticket to take for spent, and a ticket to put for somebody else's: it
+	// may have been stored.
 	Unavailable Outcome = iota
 	// Found: at least one usable branch. From Peek.
 	Found

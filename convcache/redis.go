@@ -16,7 +16,8 @@ import (
 // use.
 //
 //   - A ticket has one home. It is in Redis, or, while Redis is known not to answer, in this process: never
-//     in both, because then it could be taken in both.
+//     in both, because then it could be taken in both. What one home has is displaced by no put to the other;
+//     it ends with its time.
 //   - Whether a ticket has been taken is decided by one script on one server, and only for tickets that were
 //     put while this server was master (redis_shared.lua). After a failover, a failback or a restart from a
 //     file all older tickets are Fenced.
@@ -36,6 +37,7 @@ type Redis struct {
 	count    keyCount
 	state    atomic.Int32          // a RedisState
 	failure  atomic.Pointer[error] // of the last operation or test that failed
+	skewed   atomic.Bool           // the last test found that clocks differ
 	forged   limited               // lines about values that are not authentic
 	fenced   limited               // lines about tickets of another master
 }
@@ -139,7 +141,7 @@ func (r *Redis) Peek(ctx context.Context, key Key) ([]Branch, Outcome) {
 		return branches, found(branches, Unavailable)
 	}
 	values, err := r.hmget(ctx, r.key(key), "0i", "1i", "2i", "3i", "0b", "1b", "2b", "3b")
-	if err != nil {
+	if err != nil || len(values) != 2*maxBranches {
 		return branches, found(branches, Unavailable)
 	}
 	shared, outcome := r.branches(key, values)

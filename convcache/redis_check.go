@@ -31,7 +31,7 @@ const (
 func (r *Redis) Check(ctx context.Context) error {
 	err := r.test(ctx)
 	if err != nil {
-		r.failure.Store(&err)
+		r.failed(err)
 	}
 	r.breaker.set(err != nil)
 	r.state.Store(int32(stateAfter(err)))
@@ -43,6 +43,7 @@ func (r *Redis) test(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	id := NewTicketID()
+	t := Ticket{ID: id, Params: []byte("{}"), Deadline: r.cfg.Now().Add(time.Minute)}
 	key := Key(append(id[:], id[:]...))
 	server, err := r.server(ctx, r.key(key))
 	if err != nil {
@@ -54,26 +55,46 @@ func (r *Redis) test(ctx context.Context) error {
 	if err := r.testClock(ctx, server); err != nil {
 		return err
 	}
-	t := Ticket{ID: id, Params: []byte("{}"), Deadline: r.cfg.Now().Add(time.Minute)}
-	branch := r.envelope.close(key, id, fieldBranch, encodeBranch(&t, Digest{}))
-	params := r.envelope.close(key, id, fieldParams, encodeParams(&t))
-	name, index := r.key(key), r.envelope.kinOf(key, &t).appendIndex(id[:])
-	if _, err := runScript(ctx, r.scripts.put, server, name, index, branch, params, time.Minute.Milliseconds(), r.fence(), ""); err != nil {
-		return r.explain(err)
-	}
-	values, err := server.HMGet(ctx, name, "0i", "0b").Result()
-	if err != nil {
-		return r.explain(err)
-	}
-	taken, err := runScript(ctx, r.scripts.take, server, name, id[:], r.fence())
-	if err != nil {
-		return r.explain(err)
-	}
-	if text(taken, 0) != "taken" || text(taken, 1) != string(branch) || text(taken, 2) != string(params) || text(values, 1) != string(branch) {
-		return fmt.Errorf("check redis: what was put did not come back (%q)", text(taken, 0))
+	if err := r.testTicket(ctx, server, key, &t); err != nil {
+		return err
 	}
 	if _, _, err := server.Scan(ctx, 0, r.cfg.Prefix+":*", 1).Result(); err != nil {
 		return r.explain(err)
+	}
+	return nil
+}
+
+// testTicket puts, sees and takes a ticket in the time that turns grant: a server that needs longer is of no use
+// to them, and one that were tested with more patience would be given up by the next turns again.
+func (r *Redis) testTicket(ctx context.Context, server redis.UniversalClient, key Key, t *Ticket) error {
+	name, id := r.key(key), t.ID[:]
+	branch := string(r.envelope.close(key, t.ID, fieldBranch, encodeBranch(t, Digest{})))
+	params := string(r.envelope.close(key, t.ID, fieldParams, encodeParams(t)))
+	index := r.envelope.kinOf(key, t).appendIndex(t.ID[:])
+	var seen, taken []any
+	for _, step := range [...]func(context.Context) error{
+		func(ctx context.Context) error {
+			_, err := runScript(ctx, r.scripts.put, server, name, index, branch, params, time.Minute.Milliseconds(), r.fence(), "")
+			return err
+		},
+		func(ctx context.Context) (err error) {
+			seen, err = server.HMGet(ctx, name, "0b").Result()
+			return err
+		},
+		func(ctx context.Context) (err error) {
+			taken, err = runScript(ctx, r.scripts.take, server, name, id, r.fence())
+			return err
+		},
+	} {
+		granted, cancel := context.WithTimeout(ctx, r.cfg.Timeout)
+		err := step(granted)
+		cancel()
+		if err != nil {
+			return r.explain(err)
+		}
+	}
+	if text(seen, 0) != branch || text(taken, 0) != "taken" || text(taken, 1) != branch || text(taken, 2) != params {
+		return fmt.Errorf("check redis: what was put did not come back (%q)", text(taken, 0))
 	}
 	return nil
 }
@@ -104,7 +125,8 @@ func (r *Redis) testClock(ctx context.Context, server redis.UniversalClient) err
 	if err != nil {
 		return r.explain(err)
 	}
-	if apart := there.Sub(r.cfg.Now()); apart.Abs() > maxSkew {
+	apart := there.Sub(r.cfg.Now())
+	if differ := apart.Abs() > maxSkew; r.skewed.Swap(differ) != differ && differ {
 		r.cfg.Logger.Warn("this clock and that of redis differ; replicas can't use each other's tickets then", "by", apart.Round(time.Millisecond))
 	}
 	return nil
@@ -116,7 +138,7 @@ func (r *Redis) explain(err error) error {
 	case errors.Is(err, errNoFence):
 		return fmt.Errorf("%w: %s", ErrRedisForbids, adviceNo)
 	case forbidden(err):
-		return fmt.Errorf("%w: %s (%w)", ErrRedisForbids, r.adviceACL(), err)
+		return fmt.Errorf("%w: %s (%s)", ErrRedisForbids, r.adviceACL(), loggable(err))
 	case isReply(err, "NOAUTH", "WRONGPASS", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid password"):
 		who := "it refuses"
 		if r.cfg.Topology == Sentinel {
@@ -124,7 +146,9 @@ func (r *Redis) explain(err error) error {
 		}
 		return fmt.Errorf("%w: %s the user name and password", ErrRedisForbids, who)
 	case isReply(err, "ERR unknown command"):
-		return fmt.Errorf("%w: it lacks a command (%w)", ErrRedisForbids, err)
+		return fmt.Errorf("%w: it lacks a command (%s)", ErrRedisForbids, loggable(err))
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("check redis: no answer in time; a turn grants %v: %w", r.cfg.Timeout, err)
 	case errors.Is(err, redis.Nil):
 		return fmt.Errorf("check redis: no Sentinel knows a master %q", r.cfg.Master)
 	}

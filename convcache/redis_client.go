@@ -42,16 +42,15 @@ func redisOptions(cfg RedisConfig) *redis.UniversalOptions {
 	}
 }
 
-// Nothing was applied: there was nobody to send to, or a script found that this is not the server for it.
+// Nothing was applied: there was nobody to send to, or a script found no fence.
 var (
 	errNoServer = errors.New("no server for this conversation")
 	errNoFence  = errors.New("the server shows no master_replid")
-	errReplica  = errors.New("the server is a replica")
 )
 
 // server returns the client of the one server that a key is sent to. For a Cluster that is the client of
-// the master of its slot, because go-redis' ClusterClient itself repeats a command whose answer was lost, up
-// to MaxRedirects times and whatever MaxRetries says (osscluster.go, 9.23.0).
+// the master of its slot: whatever MaxRetries says, go-redis' ClusterClient repeats a command whose answer was
+// lost as often as MaxRedirects allows (osscluster.go process, 9.23.0).
 func (r *Redis) server(ctx context.Context, key string) (redis.UniversalClient, error) {
 	cluster, ok := r.client.(*redis.ClusterClient)
 	if !ok {
@@ -77,14 +76,11 @@ func (r *Redis) run(ctx context.Context, script *redis.Script, key string, args 
 	return reply, err
 }
 
-// runScript runs a script and makes errors of the answers that say where it must not run.
+// runScript runs a script, and makes an error of the answer that it must not run there.
 func runScript(ctx context.Context, script *redis.Script, server redis.UniversalClient, key string, args ...any) ([]any, error) {
 	reply, err := script.Run(ctx, server, []string{key}, args...).Slice()
-	switch text(reply, 0) {
-	case "unfenced":
+	if text(reply, 0) == "unfenced" {
 		return nil, errNoFence
-	case "replica":
-		return nil, errReplica
 	}
 	return reply, err
 }
@@ -102,16 +98,22 @@ func (r *Redis) hmget(ctx context.Context, key string, fields ...string) ([]any,
 }
 
 // record tells the breaker how an operation went. A conversation whose key is somebody else's says nothing of
-// the server. After a failure the masters of a Cluster are asked for again, beside the turns: by itself the
-// client does so every 60 s only, since it does not see answers like MOVED.
+// the server.
 func (r *Redis) record(err error) {
 	ok := err == nil || isReply(err, "WRONGTYPE")
 	if !ok {
-		r.failure.Store(&err)
-		r.cfg.Logger.Debug("redis operation failed", "error", err)
+		r.failed(err)
 	}
 	r.breaker.record(ok)
-	if cluster, isCluster := r.client.(*redis.ClusterClient); isCluster && !ok {
+}
+
+// failed keeps what went wrong last, for the line that says so if it goes on. The masters of a Cluster are asked
+// for again, beside the turns: by itself the client does so every 60 s only, since it does not see answers like
+// MOVED.
+func (r *Redis) failed(err error) {
+	r.failure.Store(&err)
+	r.cfg.Logger.Debug("redis operation failed", "error", loggable(err))
+	if cluster, ok := r.client.(*redis.ClusterClient); ok {
 		cluster.ReloadState(context.Background())
 	}
 }

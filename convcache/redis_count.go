@@ -10,33 +10,60 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// How long a count of the keys is good for, and how long counting may take: a million keys take about 0.3 s.
+// How long a count of the keys is good for, how long one is waited for, and how long it may take: a million keys take
+// about 0.3 s.
 const (
 	countEvery   = 10 * time.Second
-	countTimeout = time.Second
+	countWait    = 100 * time.Millisecond
+	countTimeout = 5 * time.Second
 	countBatch   = 1000
 )
 
 // keyCount is the last count of the keys.
 type keyCount struct {
-	mu    sync.Mutex // held while counting
-	at    time.Time
+	mu    sync.Mutex // guards what follows
+	began time.Time  // of the last count
 	value int
+	under chan struct{} // closed when the count under way has ended; nil if there is none
 }
 
 // Len returns the number of conversations that the replicas share, counted at most every 10 s, and those that
-// only this process has. While Redis does not answer it is the last count.
+// only this process has. While Redis does not answer, or takes its time, it is the last count.
 func (r *Redis) Len() int {
-	local := r.home.Len()
-	r.count.mu.Lock()
-	defer r.count.mu.Unlock()
-	if now := r.cfg.Now(); r.breaker.allows() && (r.count.at.IsZero() || now.Sub(r.count.at) >= countEvery) {
-		r.count.at = now
-		if n, err := r.countKeys(); err == nil {
-			r.count.value = n
+	if under := r.recount(); under != nil {
+		select {
+		case <-under:
+		case <-time.After(countWait):
 		}
 	}
-	return r.count.value + local
+	r.count.mu.Lock()
+	defer r.count.mu.Unlock()
+	return r.count.value + r.home.Len()
+}
+
+// recount returns the count that is under way, and begins one where it is time. A count ends after countTimeout, and
+// Close ends it sooner.
+func (r *Redis) recount() <-chan struct{} {
+	c := &r.count
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := r.cfg.Now()
+	if c.under != nil || !r.breaker.allows() || !c.began.IsZero() && now.Sub(c.began) < countEvery {
+		return c.under
+	}
+	under := make(chan struct{})
+	c.began, c.under = now, under
+	go func() {
+		n, err := r.countKeys()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if err == nil {
+			c.value = n
+		}
+		c.under = nil
+		close(under)
+	}()
+	return under
 }
 
 func (r *Redis) countKeys() (int, error) {

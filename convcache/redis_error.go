@@ -18,7 +18,7 @@ var refusals = [...]string{ //nolint:gochecknoglobals // immutable
 // notApplied says whether it is certain that a command has changed nothing: it was never sent, or it was
 // refused. After a time-out, a lost connection or any other error it may have been applied, or may yet be.
 func notApplied(err error) bool {
-	for _, unsent := range [...]error{errNoServer, errNoFence, errReplica, redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
+	for _, unsent := range [...]error{errNoServer, errNoFence, redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
 		if errors.Is(err, unsent) {
 			return true
 		}
@@ -38,6 +38,16 @@ func notApplied(err error) bool {
 // (script.c scriptVerifyACL), other versions as NOPERM.
 func forbidden(err error) bool {
 	return isReply(err, "NOPERM", "ERR The user executing the script can't")
+}
+
+// loggable is an error without what a server repeats of a command, which may be a password: "ERR unknown
+// command 'auth', with args beginning with: …".
+func loggable(err error) string {
+	if err == nil {
+		return ""
+	}
+	text, _, _ := strings.Cut(err.Error(), ", with args")
+	return text
 }
 
 // isReply says whether err is an error reply that begins, after what a script adds, with one of the prefixes.

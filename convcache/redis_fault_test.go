@@ -200,7 +200,7 @@ func TestRedis_PutArrivesLate(t *testing.T) {
 	before := calls(s, "evalsha")
 	s.Stop()
 	tk := ticket(1, 10)
-	timed(t, granted, func(ctx context.Context) {
+	timed(t, 4*granted, func(ctx context.Context) { // enough for a busy machine to have sent it
 		if _, got := r.Put(ctx, key(1), tk, redisTTL); got != convcache.Unavailable {
 			t.Errorf("put: got %v, want %v", got, convcache.Unavailable)
 		}
@@ -216,6 +216,31 @@ func TestRedis_PutArrivesLate(t *testing.T) {
 		t.Errorf("take: got params %q, want none", got.Params)
 	}
 	wantTake(t, other, key(1), tk.ID, convcache.Consumed)
+}
+
+// endsAfter is a context that ends after it has been looked at so many times.
+type endsAfter struct {
+	context.Context
+	looks int
+}
+
+// Err implements context.Context.
+func (c *endsAfter) Err() error {
+	if c.looks--; c.looks < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// What Redis refused at the very end of its time is kept all the same.
+func TestRedis_PutGoesHomeWithoutTimeLeft(t *testing.T) {
+	r := convcache.NewUnconnected(convcache.RedisConfig{Now: time.Now})
+	r.OpenBreaker()
+	tk := ticket(1, 10)
+	if _, got := r.Put(&endsAfter{Context: t.Context(), looks: 1}, key(1), tk, redisTTL); got != convcache.Stored {
+		t.Errorf("put: got %v, want %v", got, convcache.Stored)
+	}
+	wantTake(t, r, key(1), tk.ID, convcache.Taken)
 }
 
 func TestRedis_PoolExhausted(t *testing.T) {

@@ -107,10 +107,11 @@ func (r *Redis) judge(err error, failed int) int {
 	if err == nil {
 		return 0
 	}
-	r.failure.Store(&err)
 	forbids := errors.Is(err, ErrRedisForbids)
 	if forbids {
 		r.settled(err)
+	} else {
+		r.failed(err)
 	}
 	if forbids || failed+1 >= testsFailed {
 		r.breaker.set(true)
@@ -118,12 +119,12 @@ func (r *Redis) judge(err error, failed int) int {
 	return failed + 1
 }
 
-// lastFailure is nil before any.
-func (r *Redis) lastFailure() error {
+// lastFailure is empty before any.
+func (r *Redis) lastFailure() string {
 	if err := r.failure.Load(); err != nil {
-		return *err
+		return loggable(*err)
 	}
-	return nil
+	return ""
 }
 
 // settled takes note of a test of a server that did not answer, and reports whether it does now.
@@ -136,6 +137,9 @@ func (r *Redis) settled(err error) bool {
 		r.cfg.Logger.Info("redis answers; tickets are shared")
 	case state != before && state == RedisRefused:
 		r.cfg.Logger.Error("redis can't be used", "error", err)
+	}
+	if err != nil {
+		r.failed(err)
 	}
 	return err == nil
 }

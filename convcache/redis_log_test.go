@@ -100,12 +100,35 @@ func TestRedis_LogsClocksThatDiffer(t *testing.T) {
 		var log storeLog
 		now := func() time.Time { return time.Now().Add(test.ahead) }
 		r := openRedis(t, convcache.RedisConfig{Addresses: []string{s.Addr()}, Now: now, Logger: log.logger()})
-		if err := r.Check(t.Context()); err != nil {
-			t.Errorf("check with a clock %v ahead: %v", test.ahead, err)
+		for range 3 { // nobody wants to hear it every five seconds
+			mustCheck(t, r)
 		}
 		if got := log.count("clock"); got != test.want {
 			t.Errorf("a clock %v ahead: got %d warnings, want %d", test.ahead, got, test.want)
 		}
+	}
+}
+
+// A server that does not know AUTH repeats what it was sent.
+func TestRedis_RepeatsNoPassword(t *testing.T) {
+	s := redistest.Start(t, "--rename-command", "HELLO", "", "--rename-command", "AUTH", "")
+	var log storeLog
+	const password = "the password"
+	r := openRedis(t, convcache.RedisConfig{Addresses: []string{s.Addr()}, Username: "somebody", Password: password, Now: time.Now, Logger: log.logger()})
+	for r.Shares() {
+		wantLook(t, r, key(1), convcache.Unavailable)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+	defer cancel()
+	if err := r.Run(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("run: got %v, want %v", err, context.DeadlineExceeded)
+	}
+	err := r.Check(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "unknown command") || strings.Contains(err.Error(), password) {
+		t.Errorf("check: got %v, want an error that names the command and not the password", err)
+	}
+	if log.count("level") == 0 || log.count(password) != 0 {
+		t.Errorf("got %d lines and the password in %d of them, want some and 0", log.count("level"), log.count(password))
 	}
 }
 

@@ -1,7 +1,7 @@
 -- Puts one ticket into a conversation as its newest, and takes out those that it makes superfluous.
 -- ARGV: ticket id and kin (the index from byte 64 on); branch; params; life in ms; fence, or '' to read it; tags of
 -- the first, the first two, … all blocks, or '' to be asked for them.
--- Answers: {'stored', then index, branch and params of each ticket taken out, newest first}, {'unfenced'}, {'replica'}, {'tags'} if
+-- Answers: {'stored', then index, branch and params of each ticket taken out, newest first}, {'unfenced'}, {'tags'} if
 -- nothing was done because they are needed. They are as long as a branch, and mostly there is nothing to compare.
 local current, none = fence(ARGV[5])
 if not current then return none end

@@ -86,6 +86,29 @@ func TestRedis_ReadOnlyReplica(t *testing.T) {
 	wantTake(t, atMaster, key(1), tk.ID, convcache.Taken)
 }
 
+// Behind one address servers change roles, and connections stay where they are.
+func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
+	old, next := redistest.Start(t), redistest.Start(t)
+	next.ReplicaOf(old)
+	front := redistest.Forward(t, old.Addr())
+	r, atNext := openAt(t, front.Addr()), openAt(t, next.Addr())
+	mustCheck(t, r)
+	next.Promote()
+	front.Redirect(next.Addr())
+	old.ReplicaOf(next)
+	n := 0
+	eventually(t, "a ticket at the new master", func() bool {
+		n++
+		tk := ticket(n, 10)
+		wantPut(t, r, key(n), tk, convcache.Stored)
+		_, outcome := atNext.Take(t.Context(), key(n), tk.ID)
+		return outcome == convcache.Taken
+	})
+	if !r.Shares() {
+		t.Error("the breaker is open: what was needed were new connections")
+	}
+}
+
 func TestRedis_Loading(t *testing.T) {
 	s := redistest.Start(t, "--enable-debug-command", "local", "--loading-process-events-interval-bytes", "1024")
 	r, admin := openAt(t, s.Addr()), openAt(t, s.Addr())
@@ -185,6 +208,21 @@ func TestRedis_TooLarge(t *testing.T) {
 	}
 }
 
+// What comes back must be what was put, or nothing that is there can be trusted.
+func TestRedis_CheckComparesWhatComesBack(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	for _, reply := range []string{`{'taken', 'x', values[2]}`, `{'taken', values[1], 'x'}`, `{'consumed'}`} {
+		odd, changed := r.Mutant(`{'taken', values[1], values[2]}`, reply)
+		if !changed {
+			t.Fatal("the scripts answer otherwise now")
+		}
+		if err := odd.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRedisForbids) {
+			t.Errorf("check of a server that answers %s: got %v, want an error", reply, err)
+		}
+	}
+}
+
 // A service may hide INFO, or parts of it.
 func TestRedis_NothingToFenceBy(t *testing.T) {
 	s := redistest.Start(t)
@@ -202,6 +240,7 @@ func TestRedis_NothingToFenceBy(t *testing.T) {
 	}
 	wantTake(t, hidden, key(2), local.ID, convcache.Taken)
 	wantTake(t, hidden, key(1), tk.ID, convcache.Unavailable)
+	wantTake(t, r, key(1), tk.ID, convcache.Taken) // nothing was done to it
 	if err := hidden.Check(t.Context()); !errors.Is(err, convcache.ErrRedisForbids) || !strings.Contains(err.Error(), "master_replid") {
 		t.Errorf("check: got %v, want %v that names master_replid", err, convcache.ErrRedisForbids)
 	}

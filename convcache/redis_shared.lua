@@ -19,11 +19,12 @@ end
 -- The fence changes whenever this server may know less, or more, than another master does: at every promotion,
 -- resynchronisation and restart. run_id does not: after failover and failback it is the same, and what was
 -- taken meanwhile is there again. A replica has its master's, so that one which takes writes has no fence of its
--- own. Where there is none, the second value is what a script answers.
+-- own. Where there is none, the second value is what a script answers: of a replica READONLY, by which a client
+-- knows that its connection leads to the wrong server.
 local function fence(given)
   if given ~= '' then return given end
   local info = redis.call('INFO', 'replication')
-  if string.find(info, 'role:slave', 1, true) then return nil, {'replica'} end
+  if string.find(info, 'role:slave', 1, true) then return nil, redis.error_reply('READONLY this is a replica') end
   local _, at = string.find(info, 'master_replid:', 1, true)
   local id = at and string.match(info, '^%w+', at + 1)
   if id and #id == 40 then return id end

@@ -1,6 +1,6 @@
 -- Takes one ticket out of a conversation.
 -- ARGV: ticket id; fence, or '' to read it.
--- Answers: {'taken', branch, params}, {'consumed'}, {'expired'}, {'fenced'}, {'unfenced'}, {'replica'}.
+-- Answers: {'taken', branch, params}, {'consumed'}, {'expired'}, {'fenced'}, {'unfenced'}.
 for slot, index in ipairs(indexes()) do
   if index and #index == indexSize and string.sub(index, 64, 79) == ARGV[1] then
     local i, b, p = fields(slot - 1)

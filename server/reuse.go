@@ -138,7 +138,8 @@ type choice struct {
 }
 
 // take takes the branch of which the request may use most. When another request
-// was faster, the next-best branch of the same look is tried, once.
+// was faster, or Redis has failed over since it was put, the next-best branch of
+// the same look is tried, once.
 func (s *Server) take(ctx context.Context, t *turn, p *pair, branches []convcache.Branch) (*held, Reason) {
 	var choices []choice
 	for _, b := range branches {
@@ -169,7 +170,7 @@ func (s *Server) take(ctx context.Context, t *turn, p *pair, branches []convcach
 			return h, ""
 		}
 		reason = s.missReason(t, outcome)
-		if takes++; outcome != convcache.Consumed || takes == 2 {
+		if takes++; outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
 			break
 		}
 	}

@@ -79,10 +79,15 @@ func (f *Forwarder) Addr() string { return f.listener.Addr().String() }
 
 // Target has new connections go to addr, and cuts those that exist.
 func (f *Forwarder) Target(addr string) {
-	f.mu.Lock()
-	f.target = addr
-	f.mu.Unlock()
+	f.Redirect(addr)
 	f.Cut()
+}
+
+// Redirect has new connections go to addr. Those that exist stay, as they do with load balancers.
+func (f *Forwarder) Redirect(addr string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.target = addr
 }
 
 // CutReplies has, while it is on, the first byte of a reply cut its connection instead of reaching the
