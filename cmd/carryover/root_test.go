@@ -96,7 +96,7 @@ func TestServe_RefusedCommandLines(t *testing.T) {
 		{"--prefiller-host a --prefiller-host=b c", `unknown command or argument "c"; see carryover --help`},
 		{"--prefiller-host a a --prefiller-port 1 1", `prefill[1].url: "http://a:1" (--prefiller-host): want each prefill instance once, this is prefill[0] again`},
 		{"--prefill http://u:hunter2@a --port x", `listen.port: "x" (--port): want a whole number from 0 to 65535` + "\n" +
-			`prefill[0].url: "<redacted>@a" (--prefill): want http://host[:port] or https://host[:port], without path, query and user`},
+			`prefill[0].url: "http://<redacted>@a" (--prefill): want http://host[:port] or https://host[:port], without path, query and user`},
 		{"--port 65536", `listen.port: "65536" (--port): want a whole number from 0 to 65535`},
 		{"--ttl 480s", `store.ttl: "480s" (--ttl): want less than the 480s for which decode[0] keeps its blocks (store.decoder_kv_ttl, kv_ttl)`},
 		{"--decoder-kv-ttl 100s", `store.ttl: "450s" (default): want less than the 100s for which decode[0] keeps its blocks (store.decoder_kv_ttl, kv_ttl)`},
