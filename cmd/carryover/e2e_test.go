@@ -6,12 +6,15 @@
 package main
 
 import (
+	"crypto/rand"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"carryover/convcache/redistest"
 	"carryover/upstream/vllmsim"
 )
 
@@ -38,6 +41,7 @@ func TestRealPair(t *testing.T) {
 	s.mainRun(t)
 	s.report.line(t, "6", "the simulator answers in the same shapes", s.sameShapes)
 	s.report.line(t, "7", "idle for 7 s between turns", s.idle)
+	s.report.line(t, "8", "replicas share tickets through Redis", s.replicas)
 	s.decodeRestarts(t)
 	s.report.line(t, "4", "release to a decode that let its blocks expire", s.releaseExpired)
 	s.report.line(t, "5", "prefill killed during a turn", s.prefillKilled)
@@ -56,13 +60,14 @@ type turnOutcome struct {
 
 func (o turnOutcome) String() string { return fmt.Sprintf("%s, turn %d", o.name, o.turn) }
 
-// tell runs a dialogue through the program, each turn after a lone request that it must equal.
-func (s *suite) tell(t *testing.T, p *program, k dialogue) []turnOutcome {
+// tell runs a dialogue through the program, or through several in turn, each turn after a lone request that it must equal.
+func (s *suite) tell(t *testing.T, k dialogue, programs ...*program) []turnOutcome {
 	t.Helper()
 	var outcomes []turnOutcome
 	c := k.begin(s.prefill)
 	for turn := 1; turn <= turnsPerDialogue; turn++ {
 		o := turnOutcome{dialogue: k, turn: turn, asked: c.next(t, turn)}
+		p := programs[turn%len(programs)]
 		o.want = ask(t, s.client, s.prefill.url, o.asked.lone())
 		if o.want.fault != "" {
 			t.Fatalf("%s: the lone request: %s", o, o.want)
@@ -88,7 +93,7 @@ func (s *suite) mainRun(t *testing.T) {
 		prefill, decode := record(t, rolePrefill, s.prefill.url), record(t, roleDecode, s.decode.url)
 		p := launch(t, s.binary, prefill.url, decode.url, "--proof", "auto")
 		for _, k := range dialogues() {
-			s.outcomes = append(s.outcomes, s.tell(t, p, k)...)
+			s.outcomes = append(s.outcomes, s.tell(t, k, p)...)
 		}
 		s.seen = append(prefill.seen(), decode.seen()...)
 	})
@@ -121,6 +126,7 @@ const (
 	faithfulHits    = 90
 	editedHits      = 60
 	confirmedTokens = 60
+	sharedHits      = 60 // each replica learns the shapes of requests for itself
 )
 
 func (s *suite) checkHits(t *testing.T) string {
@@ -250,6 +256,39 @@ func (s *suite) idle(t *testing.T) string {
 	return fmt.Sprintf("3 turns, %d retries", retries)
 }
 
+// replicas is line 8: every turn goes to the other one of two programs, whose tickets are in a real Redis.
+func (s *suite) replicas(t *testing.T) string {
+	t.Helper()
+	secret := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(secret, []byte(rand.Text()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	flags := []string{"--proof", "auto", "--secret-file", secret, "--redis-url", "redis://" + redistest.Start(t).Addr()}
+	one, other := launch(t, s.binary, s.prefill.url, s.decode.url, flags...), launch(t, s.binary, s.prefill.url, s.decode.url, flags...)
+	later, hits, wrong := 0, 0, 0
+	for _, k := range dialogues() {
+		if k.prompt != chatPrompt || !k.faithful {
+			continue
+		}
+		for _, o := range s.tell(t, k, one, other) {
+			if o.turn > 1 {
+				later++
+			}
+			if o.got.reuse.hit {
+				hits++
+			}
+			if !o.got.right(o.want) {
+				wrong++
+				t.Errorf("%s (%s):\n got %s\nwant %s", o, o.got.reuse.text, o.got, o.want)
+			}
+		}
+	}
+	if 100*hits < sharedHits*later {
+		t.Errorf("hits of later turns: got %s, want at least %d %%", share(hits, later), sharedHits)
+	}
+	return fmt.Sprintf("hits %s of later turns, %d wrong", share(hits, later), wrong)
+}
+
 // exactAccounting is the second half of line 2: prefill has no cache of its own, so what it did not compute it has read
 // from decode.
 func (s *suite) exactAccounting(t *testing.T) string {
@@ -263,7 +302,7 @@ func (s *suite) exactAccounting(t *testing.T) string {
 			continue
 		case "the first echo", "the third echo", "the listed echo", "the full block", "a changed word", "asked again":
 		}
-		for _, o := range s.tell(t, p, k) {
+		for _, o := range s.tell(t, k, p) {
 			if !o.got.right(o.want) {
 				t.Errorf("%s (%s):\n got %s\nwant %s", o, o.got.reuse.text, o.got, o.want)
 			}
@@ -295,7 +334,7 @@ func (s *suite) unproven(t *testing.T) string {
 		if wrong > wrongWithoutProof || !k.faithful || k.prompt == idsPrompt {
 			continue
 		}
-		for _, o := range s.tell(t, p, k) {
+		for _, o := range s.tell(t, k, p) {
 			if o.turn > 1 {
 				later++
 			}
