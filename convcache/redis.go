@@ -199,8 +199,8 @@ func (r *Redis) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome
 
 // Put keeps the ticket for ttl, or until the deadline that it already carries if that is sooner, as the
 // newest branch of the conversation, and returns Stored. The ticket is one that the caller has made or taken,
-// and puts once; in Redis one of the same id is replaced. What it removed is the caller's, as if taken: the branch with the same history, branches whose
-// chain is contained in the ticket's, and the oldest of five.
+// and puts once; in Redis one of the same id is replaced. What it removed is the caller's, as if taken: the
+// branch with the same history, branches whose chain is contained in the ticket's, and the oldest of five.
 //
 // Nothing is stored when it returns Expired (no time left) or Refused (larger than 1 MiB). After Unavailable
 // the ticket may have been stored: the caller must not use it, and nobody else is kept from it.
