@@ -150,6 +150,9 @@ const (
 // ticket alone. The digest itself is of text and unkeyed: who could read it could confirm a guess of a
 // conversation.
 func (e envelope) mask(key Key, id TicketID, d Digest) Digest {
+	if d == (Digest{}) {
+		return d // no history, which hides nothing
+	}
 	for i, b := range e.derive(place(key, id, useMask)) {
 		d[i] ^= b
 	}
