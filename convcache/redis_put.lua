@@ -53,7 +53,7 @@ local function sort(found)
 end
 
 local answer, free, order, ends = {'stored'}, {0}, 0, 0
-local found = indexes()
+local found = redis.call('HMGET', KEYS[1], '0i', '1i', '2i', '3i')
 if found[1] or found[2] or found[3] or found[4] then
   local new, usable, kept = nil, nil, 0
   new, usable, free = sort(found)

@@ -7,10 +7,6 @@
 -- 1 whether there is one block group, 4 block size, 4 blocks, 4 tokens, 8 tag of all blocks, 8 of the whole.
 local indexSize = 124
 
-local function indexes()
-  return redis.call('HMGET', KEYS[1], '0i', '1i', '2i', '3i')
-end
-
 local function now()
   local time = redis.call('TIME')
   return time[1] * 1000 + math.floor(time[2] / 1000)
