@@ -134,7 +134,11 @@ func testSecrecy(t *testing.T, sealed bool) {
 	}
 	seen := map[string]string{"log": log.String(), "commands": commands.String(), "keys and values": dump(t, redis)}
 	for _, path := range []string{"/health", "/readyz", "/version", "/healthz"} {
-		seen[path] = r.page(t, path)
+		status, body := r.get(t, r.base+path)
+		if !json.Valid([]byte(body)) {
+			t.Fatalf("%s: %d %q", path, status, body)
+		}
+		seen[path] = body
 	}
 	if !strings.Contains(seen["commands"], "hmget") && !strings.Contains(seen["commands"], "HMGET") || len(seen["keys and values"]) < 500 {
 		t.Fatalf("nothing of the conversations was seen in Redis: %.300s", seen["keys and values"])
@@ -228,19 +232,4 @@ func dump(t *testing.T, redis *redistest.Server) string {
 		all.WriteString(key + "\n" + redis.CLI("HGETALL", key) + "\n")
 	}
 	return all.String()
-}
-
-// page is what a path of the program answers.
-func (r *rig) page(t *testing.T, path string) string {
-	t.Helper()
-	resp, err := r.client.Get(r.base + path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || !json.Valid(body) {
-		t.Fatalf("%s: %q, %v", path, body, err)
-	}
-	return string(body)
 }

@@ -251,13 +251,9 @@ func (f *fleet) awaitRedis(t *testing.T) {
 // redisState is what /readyz says of Redis.
 func (r *rig) redisState(t *testing.T) string {
 	t.Helper()
-	resp, err := r.client.Get(r.base + "/readyz")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
+	_, body := r.get(t, r.base+"/readyz")
 	var ready struct{ Redis string }
-	if err := json.NewDecoder(resp.Body).Decode(&ready); err != nil {
+	if err := json.Unmarshal([]byte(body), &ready); err != nil {
 		t.Fatal(err)
 	}
 	return ready.Redis

@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -87,22 +86,12 @@ func (r *rig) get(t *testing.T, url string) (status int, body string) {
 // startedProgram is the serve command, whose log is all that it says.
 type startedProgram struct {
 	rig
-	mu  sync.Mutex // guards log
-	log bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (p *startedProgram) Write(line []byte) (int, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.log.Write(line)
+	writes
 }
 
 // said returns the first line of the log that has the message.
 func (p *startedProgram) said(message string) (line string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for line := range strings.Lines(p.log.String()) {
+	for line := range strings.Lines(p.String()) {
 		if strings.Contains(line, message) {
 			return line
 		}
