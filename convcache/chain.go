@@ -4,7 +4,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/binary"
-	"slices"
 )
 
 // chainVersion opens the input from which the chain key is made. It differs from
@@ -56,33 +55,12 @@ type Chain struct {
 	Tokens int
 }
 
-// Chain returns the chain of what decode holds after a prompt and its output. It reports false
-// unless tokens, decode's remote_num_tokens, is the number of all these ids or one less: the token
-// sampled last has KV only if a further step was under way when the request ended (vLLM's
-// NixlConnector reports num_computed_tokens). Any other number means that decode counted something
-// that the caller has not seen.
-//
-// A blockSize of 0 says that it is unknown.
+// Chain returns the chain of what decode holds after a prompt and its output; see [Growing.Chain]. A blockSize of 0 says
+// that it is unknown.
 func (k ChainKey) Chain(prompt, output []uint32, tokens, blockSize int) (Chain, bool) {
-	all := len(prompt) + len(output)
-	if tokens <= 0 || tokens != all && tokens != all-1 || blockSize < 0 {
-		return Chain{}, false
-	}
-	c := Chain{BlockSize: blockSize, Tokens: tokens}
-	step := blockStep(blockSize)
-	full := tokens / step
-	if blockSize > 0 {
-		c.Blocks = make([]uint64, 0, full)
-	}
-	var previous uint64
-	for n := range full {
-		previous = sipHash(k, previous, between(prompt, output, n*step, (n+1)*step), false)
-		if blockSize > 0 {
-			c.Blocks = append(c.Blocks, previous)
-		}
-	}
-	c.Whole = sipHash(k, previous, between(prompt, output, full*step, tokens), true)
-	return c, true
+	g := k.Grow(prompt, blockSize)
+	g.Add(output)
+	return g.Chain(tokens)
 }
 
 // blockStep is how many ids one hash covers.
@@ -91,17 +69,4 @@ func blockStep(blockSize int) int {
 		return stride
 	}
 	return blockSize
-}
-
-// between returns the ids from position from up to position to of prompt and output laid end to end. It
-// copies only where both have a part in it.
-func between(prompt, output []uint32, from, to int) []uint32 {
-	border := len(prompt)
-	switch {
-	case to <= border:
-		return prompt[from:to]
-	case from >= border:
-		return output[from-border : to-border]
-	}
-	return slices.Concat(prompt[from:], output[:to-border])
 }

@@ -1,0 +1,71 @@
+package convcache
+
+// Growing is the chain of a turn while its output is still being sampled: hashes of what is complete, and less than two
+// blocks of ids. A prompt of 16,000 tokens takes 8 kB, its ids as JSON take 100. It belongs to one turn and is not safe
+// for concurrent use.
+type Growing struct {
+	key    ChainKey
+	size   int // of a block as decode has it, 0 if unknown
+	step   int // ids per hash
+	blocks []uint64
+	last   uint64 // hash of all that is not in tail
+	hashed int    // ids that last covers
+	// tail is what follows: at most a block. A full one is hashed when a further id comes, because remote_num_tokens
+	// may leave the last id out.
+	tail []uint32
+}
+
+// Grow returns the chain of a prompt, to which the output is added as it comes. A blockSize of 0 says that it is unknown.
+func (k ChainKey) Grow(prompt []uint32, blockSize int) *Growing {
+	step := blockStep(max(blockSize, 0))
+	g := &Growing{key: k, size: blockSize, step: step, tail: make([]uint32, 0, step)}
+	if blockSize > 0 {
+		g.blocks = make([]uint64, 0, len(prompt)/step+1)
+	}
+	g.Add(prompt)
+	return g
+}
+
+// Add appends ids. It keeps none of the slice.
+func (g *Growing) Add(ids []uint32) {
+	for len(ids) > 0 {
+		if len(g.tail) == g.step {
+			g.seal()
+		}
+		n := min(g.step-len(g.tail), len(ids))
+		g.tail = append(g.tail, ids[:n]...)
+		ids = ids[n:]
+	}
+}
+
+// seal hashes the block that the tail has filled.
+func (g *Growing) seal() {
+	g.last = sipHash(g.key, g.last, g.tail, false)
+	if g.size > 0 {
+		g.blocks = append(g.blocks, g.last)
+	}
+	g.hashed += g.step
+	g.tail = g.tail[:0]
+}
+
+// Len returns the number of ids so far.
+func (g *Growing) Len() int { return g.hashed + len(g.tail) }
+
+// Bytes returns the memory that it takes.
+func (g *Growing) Bytes() int { return 8*cap(g.blocks) + 4*cap(g.tail) }
+
+// Chain ends the growth and returns the chain of what decode holds. It reports false unless tokens, decode's
+// remote_num_tokens, is the number of all these ids or one less: the token sampled last has KV only if a further step
+// was under way when the request ended (vLLM's NixlConnector reports num_computed_tokens). Any other number means that
+// decode counted something that the caller has not seen.
+func (g *Growing) Chain(tokens int) (Chain, bool) {
+	all := g.Len()
+	if tokens <= 0 || tokens != all && tokens != all-1 || g.size < 0 {
+		return Chain{}, false
+	}
+	g.tail = g.tail[:len(g.tail)-(all-tokens)]
+	if len(g.tail) == g.step {
+		g.seal()
+	}
+	return Chain{BlockSize: g.size, Blocks: g.blocks, Whole: sipHash(g.key, g.last, g.tail, true), Tokens: tokens}, true
+}
