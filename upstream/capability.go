@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -33,9 +32,8 @@ const (
 const idsMember = "kv_transfer_params.prompt_token_ids"
 
 // Capability remembers what each start of an instance can do: whether its chat
-// endpoint uses forwarded ids instead of rendering, whether it has been caught
-// not doing so, and whether its params carry output ids. It is safe for
-// concurrent use.
+// endpoint uses forwarded ids instead of rendering, and whether its params carry
+// output ids. It is safe for concurrent use.
 type Capability struct {
 	client *Client
 	now    func() time.Time
@@ -50,7 +48,6 @@ type start struct{ instance, incarnation string }
 type ability struct {
 	ids    Finding
 	asked  time.Time // the last probe
-	barred bool
 	plugIn Finding
 }
 
@@ -120,21 +117,6 @@ func (c *Capability) ask(ctx context.Context, instance *Instance, model, authori
 	return Unknown, nil
 }
 
-// Bar records that an answer did not repeat the ids that were sent: what this
-// start has in its prefix cache is in doubt until it is restarted.
-func (c *Capability) Bar(instance *Instance, incarnation string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.write(instance, incarnation).barred = true
-}
-
-// Barred reports whether Bar was called for this start.
-func (c *Capability) Barred(instance *Instance, incarnation string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.read(instance, incarnation).barred
-}
-
 // PlugIn returns whether params carry output_token_ids.
 func (c *Capability) PlugIn(instance *Instance, incarnation string) Finding {
 	c.mu.Lock()
@@ -166,13 +148,13 @@ func (c *Capability) read(instance *Instance, incarnation string) ability {
 }
 
 // write returns the record of a start, made if there is none. When there are too
-// many, all but the barred ones go, which takes nothing but a new probe each.
+// many, all go, which takes nothing but a new probe each.
 func (c *Capability) write(instance *Instance, incarnation string) *ability {
 	key := start{instance.BaseURL, incarnation}
 	a := c.known[key]
 	if a == nil {
 		if len(c.known) >= maxRemembered {
-			maps.DeleteFunc(c.known, func(_ start, old *ability) bool { return !old.barred })
+			clear(c.known)
 		}
 		a = &ability{}
 		c.known[key] = a

@@ -51,6 +51,17 @@ func (r *Request) FeatureSet() (key string, comparable bool) {
 	return string(f.key), why == ""
 }
 
+// PlainText reports whether the token ids of the prompt say all of it. Images, audio,
+// video and files are placeholders among the ids, the same ones for every image of a
+// size, and a text can spell them. Messages that can't be read count as such.
+func (r *Request) PlainText() bool {
+	if r.api == Text {
+		return true // the other prompts are not disaggregated
+	}
+	var f features
+	return isNull(r.body.get("mm_payload")) && messageFeatures(&f, r.Messages()) == ""
+}
+
 // features is what one pass over a request finds.
 type features struct {
 	key     []byte

@@ -184,3 +184,31 @@ func BenchmarkFeatureSet(b *testing.B) {
 		}
 	}
 }
+
+func TestPlainText(t *testing.T) {
+	for body, want := range map[string]bool{
+		`{"messages":[{"role":"user","content":"a"}]}`:                                                                     true,
+		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},"b"]}],"unknown":1}`:                            true,
+		`{"messages":[{"role":"assistant","content":null,"tool_calls":[]}]}`:                                               true,
+		`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]}`:                     false,
+		`{"unknown":1,"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:,"}}]}]}`:         false,
+		`{"messages":[{"role":"tool","content":[{"type":"input_audio","input_audio":{}}]},{"role":"user","content":"a"}]}`: false,
+		`{"messages":[{"role":"user","content":[{"type":"file","file":{}}]}]}`:                                             false,
+		`{"messages":[{"role":"user","content":[{"image_url":"data:,"}]}]}`:                                                false,
+		`{"messages":[{"role":"user","content":{"type":"text"}}]}`:                                                         false,
+		`{"messages":[{"role":"user","content":"a"}],"mm_payload":{}}`:                                                     false,
+		`{"messages":[{"role":"user","content":"a"}],"mm_payload":null}`:                                                   true,
+		`{"messages":"a"}`: false,
+	} {
+		r, err := ParseRequest(Chat, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.PlainText(); got != want {
+			t.Errorf("%s: got %v, want %v", body, got, want)
+		}
+	}
+	if r, err := ParseRequest(Text, []byte(`{"prompt":"a"}`)); err != nil || !r.PlainText() {
+		t.Error("a text completion is text")
+	}
+}

@@ -73,6 +73,13 @@ func (i *Incarnations) Current(ctx context.Context, instance *Instance) (facts F
 	return facts, ok
 }
 
+// Known returns what was read of an instance within the last five seconds, and
+// asks nobody. ok is false if that is nothing.
+func (i *Incarnations) Known(instance *Instance) (facts Facts, ok bool) {
+	facts, ok, _ = i.recent(instance)
+	return facts, ok
+}
+
 // Refresh reads an instance's /metrics, whatever is known. Called more often than
 // every five seconds it spares turns the wait in Current. It returns when the
 // reading is over, at the limit at the latest, or when ctx ends.

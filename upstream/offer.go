@@ -25,8 +25,9 @@ type Kept struct {
 	Tokens, Blocks, Groups int
 	// Expires says that prefill can see for itself when the blocks are gone.
 	Expires bool
-	// EngineID is the owner of the blocks, new on each start.
-	EngineID string
+	// EngineID is the owner of the blocks, new on each start, and RequestID the owner's
+	// name for them.
+	EngineID, RequestID string
 	// OutputIDs are the tokens that decode sampled, nil without the plug-in.
 	OutputIDs []uint32
 }

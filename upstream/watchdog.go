@@ -22,6 +22,7 @@ type Stream struct {
 	total     int64                 // bytes read
 	answered  atomic.Bool           // a first read has returned
 	abandoned atomic.Pointer[error] // cause with which to end after the first read
+	spared    atomic.Bool           // the answer is read to its end whoever has gone
 }
 
 // waited is how long a read must take to count as one that waited for the engine.
@@ -65,7 +66,7 @@ func (s *Stream) Attach(body io.ReadCloser, idle time.Duration) {
 // error is that cause.
 func (s *Stream) Read(p []byte) (int, error) {
 	began := time.Now()
-	if s.answered.Load() {
+	if s.answered.Load() && s.abandoned.Load() == nil {
 		// Only a read that waits can be idle; a client that is slow to take what
 		// was read has a limit of its own.
 		s.timer.Reset(s.idle)
@@ -86,13 +87,14 @@ func (s *Stream) Read(p []byte) (int, error) {
 		}
 		return n, err
 	}
-	if !s.answered.Swap(true) {
-		if cause := s.abandoned.Load(); cause != nil {
-			s.cancel(*cause)
-			return n, *cause
-		}
+	cause := s.abandoned.Load()
+	if !s.answered.Swap(true) && cause != nil && !s.spared.Load() {
+		s.cancel(*cause)
+		return n, *cause
 	}
-	s.timer.Stop()
+	if cause == nil {
+		s.timer.Stop()
+	}
 	return n, err
 }
 
@@ -103,18 +105,20 @@ func (s *Stream) Read(p []byte) (int, error) {
 func (s *Stream) CaughtUp() time.Time { return s.caughtUp }
 
 // Abandon ends the leg with a cause because its client has gone: at once if
-// decode has begun to answer, else when it does, or after limit.
+// decode has begun to answer, else when it does, or after limit. An answer that is
+// spared gets all of the limit.
 func (s *Stream) Abandon(cause error, limit time.Duration) {
-	if s.answered.Load() {
-		s.cancel(cause)
-		return
-	}
 	s.abandoned.Store(&cause)
 	s.timer.Reset(limit)
-	if s.answered.Load() {
+	if s.answered.Load() && !s.spared.Load() {
 		s.cancel(cause)
 	}
 }
+
+// Spare has the answer read to its end although the client may go, or has gone: a
+// whole answer is finished when its headers come, and names blocks that stay
+// pinned unless they are kept or released. Call it before the first Read.
+func (s *Stream) Spare() { s.spared.Store(true) }
 
 // Close stops the limits, closes the body and ends the leg.
 func (s *Stream) Close() error {

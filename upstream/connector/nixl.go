@@ -53,7 +53,7 @@ func (NIXL) Keep(final []byte) (upstream.Kept, error) {
 	ids, _ := params.OutputIDs()
 	return upstream.Kept{
 		Params: params.Forward(upstream.Edit{}), Tokens: params.Tokens(), Blocks: params.Blocks(), Groups: params.Groups(),
-		Expires: params.Expires(), EngineID: params.EngineID(), OutputIDs: ids,
+		Expires: params.Expires(), EngineID: params.EngineID(), RequestID: params.RequestID(), OutputIDs: ids,
 	}, nil
 }
 
