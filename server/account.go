@@ -6,24 +6,23 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"carryover/convcache"
 )
 
 // receipt is what a turn did, for its headers and its one log line.
 type receipt struct {
-	status  int
-	ticket  *convcache.Ticket // what was reused, nil on a miss
-	offered int               // how many of its tokens
-	reason  Reason            // why nothing was
-	cached  int               // prompt tokens that prefill took from caches, -1 unknown
-	stored  string            // "yes", or why no ticket was kept
-	prefill string
-	decode  string
-	legs    int
-	retries int
-	events  int64
-	bytes   int64
+	status   int
+	hit      bool      // a ticket was reused
+	offered  int       // how many of its tokens
+	caughtUp time.Time // what its age counts from
+	reason   Reason    // why nothing was reused
+	cached   int       // prompt tokens that prefill took from caches, -1 unknown
+	stored   string    // "yes", or why no ticket was kept
+	prefill  string
+	decode   string
+	legs     int
+	retries  int
+	events   int64
+	bytes    int64
 
 	buffered bool // the stream was made of a whole answer
 
@@ -52,12 +51,12 @@ func (t *turn) reuse() string {
 	switch {
 	case t.conversation.off:
 		return "off"
-	case r.ticket == nil && r.reason == "":
+	case !r.hit && r.reason == "":
 		return "miss;reason=" + string(ReasonBypass)
-	case r.ticket == nil:
+	case !r.hit:
 		return "miss;reason=" + string(r.reason)
 	}
-	age := max(0, time.Since(r.ticket.CaughtUp))
+	age := max(0, time.Since(r.caughtUp))
 	s := fmt.Sprintf("hit;tokens=%d;age=%.1f;proof=%s", r.offered, age.Seconds(), t.proof.name())
 	if r.cached >= 0 {
 		s += fmt.Sprintf(";confirmed=%d", r.cached)

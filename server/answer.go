@@ -26,6 +26,9 @@ type answer struct {
 	gather   bool // the reply is needed for the history digest
 	tokens   bool // the ids of the output are needed for the chain
 
+	chain     *convcache.Growing // prompt and output, as far as it was told
+	promptIDs int                // how many of its ids are the prompt's
+
 	// atEnd is called when the end of the stream is seen, before the client can
 	// see it. mayRestart tells whether an immediate failure can still be retried.
 	atEnd      func()
@@ -34,18 +37,28 @@ type answer struct {
 	first   bool // an event has been seen
 	passed  bool // an event has been forwarded; nothing can be taken back any more
 	done    bool // [DONE] has been seen, or the answer came whole
+	left    bool // the client has left, or we end the turn, before decode said its end
+	kept    bool // its ticket is dealt with
 	failed  bool // the engine reported an error
 	foreign bool // it is the answer to another request
 	odd     string
-	params  []byte   // the last non-null kv_transfer_params
-	ids     []uint32 // the ids of the output, where decode was asked for them
+	params  []byte // the last non-null kv_transfer_params
 
 	finish     string
-	promptSize int // usage.prompt_tokens, 0 if decode does not tell
+	usage      usage
 	stopReason bool
 	reasoning  bool
 	content    []byte
 	tools      []toolCall
+}
+
+// usage is what decode has counted, -1 where it does not tell.
+type usage struct{ prompt, completion int }
+
+// complete reports whether all of the answer has been seen: its end, or, where nobody waits for that any more, the
+// finish of the choice with the params, after which vLLM sends nothing that matters.
+func (a *answer) complete() bool {
+	return !a.failed && (a.done || a.left && a.finish != "" && a.params != nil)
 }
 
 // toolCall is a tool call as it grows from deltas.
@@ -55,11 +68,15 @@ type toolCall struct {
 }
 
 func (s *Server) newAnswer(t *turn, d *decoding) *answer {
-	return &answer{
+	a := &answer{
 		echoes: s.echoes,
-		turn:   t, decoding: d, tokens: t.tokens.wanted,
-		gather: t.conversation.known && t.proof == ProofHistory && t.ineligible == "",
+		turn:   t, decoding: d, tokens: t.tokens.wanted, usage: usage{-1, -1},
+		gather: t.takesPart() && t.proof == ProofHistory,
 	}
+	if a.tokens {
+		a.chain, a.promptIDs = s.chains.Grow(t.tokens.ids, d.facts.BlockSize), len(t.tokens.ids)
+	}
+	return a
 }
 
 // observe looks at one event before it is forwarded.
@@ -76,6 +93,9 @@ func (a *answer) observe(ev sse.Event) sse.Verdict {
 func (a *answer) judge(ev sse.Event) sse.Verdict {
 	first := !a.first
 	a.first = true
+	if a.kept { // behind the end there is nothing of the answer
+		return sse.Forward
+	}
 	if ev.Member != nil && string(ev.Member) != "null" {
 		a.params = bytes.Clone(ev.Member)
 	}
@@ -84,7 +104,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		a.atEnd()
 		return sse.Forward
 	}
-	if bytes.HasPrefix(ev.Data, []byte(`{"error"`)) {
+	if isError(ev.Data) {
 		a.failed = true
 		if !a.passed && a.mayRestart() {
 			return sse.Stop
@@ -117,14 +137,14 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 // it ends the choice, follows the end, where usage may stand, or exists only
 // because ids were asked for.
 func (a *answer) tells(data []byte) bool {
-	return a.tokens && (a.finish != "" || bytes.Contains(data, []byte(`"finish_reason":"`)) ||
-		a.decoding.asked && bytes.Contains(data, []byte(`"delta":{}`)))
+	return a.tokens && (a.finish != "" || mayHave(data, "finish_reason", '"') || a.decoding.asked && mayHave(data, "delta", '{', '}'))
 }
 
 // onlyForIDs recognises an event that vLLM sends only because ids were asked for,
 // when a tool or reasoning parser keeps the text back (chat_completion/serving.py).
 func onlyForIDs(choice gjson.Result) bool {
-	return choice.Get("delta").Raw == "{}" && choice.Get("finish_reason").Type == gjson.Null && choice.Get("logprobs").Type == gjson.Null
+	delta := choice.Get("delta")
+	return delta.IsObject() && len(delta.Map()) == 0 && choice.Get("finish_reason").Type == gjson.Null && choice.Get("logprobs").Type == gjson.Null
 }
 
 // takeIDs collects the ids of an event, and puts back what a stock engine would
@@ -146,12 +166,12 @@ func (a *answer) addIDs(prompt, output []byte) {
 	if prompt != nil && !upstream.EqualIDs(prompt, a.turn.tokens.ids) {
 		a.odd = "prompt_ids"
 	}
-	if output != nil {
+	if output != nil && a.chain != nil {
 		ids, ok := upstream.ParseIDs(output)
 		if !ok {
 			a.odd = "output_ids"
 		}
-		a.ids = append(a.ids, ids...)
+		a.chain.Add(ids)
 	}
 }
 
@@ -165,7 +185,7 @@ func roleOnly(choice gjson.Result) bool {
 // read takes in one chunk (or a whole answer, whose message stands for the delta)
 // and returns its choice.
 func (a *answer) read(data []byte, part string) gjson.Result {
-	var id, choices, failure, usage gjson.Result
+	var id, choices, failure, counts gjson.Result
 	gjson.ParseBytes(data).ForEach(func(key, value gjson.Result) bool {
 		switch key.String() {
 		case "id":
@@ -175,12 +195,15 @@ func (a *answer) read(data []byte, part string) gjson.Result {
 		case "error":
 			failure = value
 		case "usage":
-			usage = value
+			counts = value
 		}
 		return true
 	})
-	if n := int(usage.Get("prompt_tokens").Int()); n > 0 {
-		a.promptSize = n
+	if n := counts.Get("prompt_tokens"); n.Type == gjson.Number {
+		a.usage.prompt = int(n.Int())
+	}
+	if n := counts.Get("completion_tokens"); n.Type == gjson.Number {
+		a.usage.completion = int(n.Int())
 	}
 	if failure.Exists() && failure.Type != gjson.Null {
 		a.failed = true

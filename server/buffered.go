@@ -20,6 +20,7 @@ func (s *Server) buffers(t *turn, h handover) bool {
 // respondBuffered brings a whole answer to a client that asked for a stream. Until
 // all of it is there, a failure is an ordinary status.
 func (s *Server) respondBuffered(ctx context.Context, t *turn, d *decoding, out *outlet) error {
+	d.Spare()
 	body, err := upstream.ReadAll(d, maxAnswer)
 	if err != nil {
 		return s.brokenAnswer(ctx, d, err)

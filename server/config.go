@@ -26,6 +26,7 @@ type Config struct {
 
 	ReuseMinTokens    int           // fewer tokens are left alone
 	ReuseMinShare     float64       // and so is a smaller share of a ticket, 0 to 1
+	ReuseHybrid       bool          // use tickets of several block groups too, whole
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 
 	TTL           time.Duration // longest life of a ticket

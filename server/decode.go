@@ -15,12 +15,15 @@ import (
 // detachedLimit bounds the work that is done for a client that has gone.
 const detachedLimit = 10 * time.Second
 
-// decoding is a decode leg whose headers have arrived.
+// decoding is a decode leg whose headers have arrived. It lives as long as the
+// stream, and holds nothing of the prompt.
 type decoding struct {
 	*upstream.Stream
 	response *http.Response
 	instance *upstream.Instance
-	handover handover
+	handed   bool           // decode got a hand-over
+	barred   bool           // of a prefill instance that is barred
+	carrier  carrier        // the instances that have exchanged KV by it
 	facts    upstream.Facts // the start of decode that has the leg
 	collects bool           // decode was asked for token ids: there is no plug-in to bring them
 	asked    bool           // and the client did not ask for them itself
@@ -42,7 +45,7 @@ func (s *Server) decode(ctx context.Context, t *turn, p *pair, h handover) (*dec
 	instance := p.decode
 	var exclude []string
 	for {
-		d, err := s.decodeOn(ctx, t, instance, h)
+		d, err := s.decodeOn(ctx, t, p, instance, h)
 		var leg *upstream.LegError
 		if err == nil || !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
 			return d, err
@@ -65,18 +68,23 @@ func (s *Server) decode(ctx context.Context, t *turn, p *pair, h handover) (*dec
 // client: once decode has the hand-over it must reach its first event, because a
 // request that is aborted before it was scheduled leaves prefill's blocks
 // stranded until their lease ends, and breaks some connectors (vLLM #50425).
-func (s *Server) decodeOn(ctx context.Context, t *turn, instance *upstream.Instance, h handover) (*decoding, error) {
-	facts := s.decodeFacts(ctx, t, instance)
+func (s *Server) decodeOn(ctx context.Context, t *turn, p *pair, instance *upstream.Instance, h handover) (*decoding, error) {
+	facts := s.decodeFacts(t, p, instance)
 	edit, err := s.decodeEdit(t, h)
 	if err != nil {
 		return nil, err
 	}
 	edit.Whole = s.buffers(t, h)
 	edit.ReturnTokenIDs = t.tokens.wanted && s.deps.Capability.PlugIn(instance, facts.Incarnation) != upstream.Yes
-	asked := edit.ReturnTokenIDs && !t.req.WantsTokenIDs()
 	body := t.req.DecodeBody(edit)
 	detached, stream := upstream.Guard(context.WithoutCancel(ctx), s.cfg.FirstByteTimeout)
-	d := &decoding{Stream: stream, instance: instance, handover: h, facts: facts, collects: edit.ReturnTokenIDs, asked: asked, buffered: edit.Whole}
+	d := &decoding{
+		Stream: stream, instance: instance, facts: facts, handed: h.answered != nil, barred: p.barred, buffered: edit.Whole,
+		collects: edit.ReturnTokenIDs, asked: edit.ReturnTokenIDs && !t.req.WantsTokenIDs(),
+	}
+	if d.handed {
+		d.carrier = carrierOf(h.from, instance, starts{p.starts.prefill, facts})
+	}
 	d.unwatch = context.AfterFunc(ctx, func() {
 		limit := detachedLimit
 		if errors.Is(context.Cause(ctx), errShuttingDown) {
@@ -99,13 +107,16 @@ func (s *Server) decodeOn(ctx context.Context, t *turn, instance *upstream.Insta
 	return d, nil
 }
 
-// decodeFacts finds out which start of an instance gets the leg. The ids of a chat
-// prompt go only to one that uses them; another than the one that was picked may
-// not.
-func (s *Server) decodeFacts(ctx context.Context, t *turn, instance *upstream.Instance) upstream.Facts {
-	facts, ok := s.deps.Incarnations.Current(ctx, instance)
-	if t.tokens.wanted && (!ok || !s.usesIDs(ctx, t, instance, facts)) {
-		t.tokens.wanted = false
+// decodeFacts says which start of an instance gets the leg, without asking: prefill's
+// blocks are leased. The ids of a chat prompt go only to one that uses them; another
+// than the one that was picked may not.
+func (s *Server) decodeFacts(t *turn, p *pair, instance *upstream.Instance) upstream.Facts {
+	if instance == p.decode {
+		return p.starts.decode
+	}
+	facts := s.knownStart(instance)
+	if t.tokens.wanted && !s.knownToUseIDs(t, instance, facts) {
+		t.tokens.lost(whyProbe)
 	}
 	return facts
 }
@@ -137,7 +148,7 @@ func (s *Server) strand(ctx context.Context, t *turn, p *pair, h handover) {
 	if h.answered == nil {
 		return
 	}
-	facts := s.decodeFacts(ctx, t, p.decode)
+	facts := s.decodeFacts(t, p, p.decode)
 	edit, err := s.decodeEdit(t, h)
 	if err != nil {
 		return
@@ -156,7 +167,7 @@ func (s *Server) strand(ctx context.Context, t *turn, p *pair, h handover) {
 			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", t.id, "decode", leg.Instance.Name, "error", err)
 			return
 		}
-		s.releases.met(carrier{named(h.from, h.start), named(p.decode, facts.Incarnation)})
+		s.releases.met(carrierOf(h.from, p.decode, p.starts))
 		s.unuseParams(answer, leftover{decode: p.decode, incarnation: facts.Incarnation, model: model, caughtUp: began})
 	})
 }

@@ -62,12 +62,21 @@ type Templates interface {
 	AppendOnly(ctx context.Context, instance *upstream.Instance, model string, kwargs []byte, authorization string) (appendOnly, ok bool)
 }
 
-// Deps is what a Server works with; all fields are required, but RedisState.
+// SharedBars shares with other replicas which starts of prefill instances are barred. A start is named by URL and
+// incarnation. An error costs a delay: both are called again within a second.
+type SharedBars interface {
+	Bar(ctx context.Context, start string) error
+	// Barred says of each start whether a replica has barred it.
+	Barred(ctx context.Context, starts []string) ([]bool, error)
+}
+
+// Deps is what a Server works with; all fields are required, but RedisState and SharedBars.
 type Deps struct {
 	Store Store
 	// RedisState says whether Redis answers: RedisUp, or another word. nil if tickets
 	// live in this process.
 	RedisState func() string
+	SharedBars SharedBars // nil without Redis
 
 	Pool      Picker
 	Engine    Engine
@@ -80,5 +89,6 @@ type Deps struct {
 	Incarnations *upstream.Incarnations
 	Capability   *upstream.Capability
 	Parity       *upstream.Parity
+	Bars         *upstream.Bars
 	Tokenizer    *upstream.Tokenizer
 }

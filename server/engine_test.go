@@ -64,7 +64,8 @@ type engine struct {
 	server   *httptest.Server
 	models   behaviour
 	tokenize func(prompt string) string // what /tokenize answers, "" for a chat; nil for 404
-	mu       sync.Mutex                 // guards what follows
+	metrics  behaviour
+	mu       sync.Mutex // guards what follows
 	legs     []leg
 	ended    int // legs whose handler has returned
 	script   []behaviour
@@ -79,6 +80,7 @@ func newEngine(t *testing.T, role upstream.Role, name string) *engine {
 	if role == upstream.RoleDecode {
 		e.fallback = decodes
 	}
+	e.metrics = metricsOf(rigStart, rigBlock)
 	e.server = httptest.NewUnstartedServer(http.HandlerFunc(e.serve))
 	e.server.Config.ErrorLog = log.New(io.Discard, "", 0) // broken connections are the point of many tests
 	e.server.Start()
@@ -99,7 +101,10 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		e.answerTokenize(w, r, string(body))
 		return
 	case "/metrics":
-		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\nvllm:cache_config_info{block_size=\"16\"} 1\n")
+		e.mu.Lock()
+		metrics := e.metrics
+		e.mu.Unlock()
+		metrics(w, r, leg{})
 		return
 	case "/v1/chat/completions", "/v1/completions":
 	default:
@@ -161,6 +166,13 @@ func (e *engine) always(act behaviour) {
 	e.fallback = act
 }
 
+// tells replaces what /metrics answers.
+func (e *engine) tells(metrics behaviour) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.metrics = metrics
+}
+
 // seen returns the legs so far.
 func (e *engine) seen() []leg {
 	e.mu.Lock()
@@ -196,6 +208,24 @@ func (e *engine) until(what string, true func() bool) {
 		case <-changed:
 		case <-limit.C:
 			e.t.Fatalf("%s: waited %s for %s, saw %d legs", e.name, patience, what, len(e.seen()))
+		}
+	}
+}
+
+// rigStart is the start that engines tell, rigBlock their block size: the three blocks of their params are right for it.
+const (
+	rigStart = "1.5e+09"
+	rigBlock = 80
+)
+
+// metricsOf tells a start, "" for none, and a block size, 0 for none.
+func metricsOf(start string, block int) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		if start != "" {
+			_, _ = fmt.Fprintf(w, "process_start_time_seconds %s\n", start)
+		}
+		if block != 0 {
+			_, _ = fmt.Fprintf(w, "vllm:cache_config_info{block_size=\"%d\"} 1\n", block)
 		}
 	}
 }

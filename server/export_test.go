@@ -1,6 +1,9 @@
 package server
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 // SpendRetries leaves nothing in the retry budget, and lets nothing come in for an hour.
 func (s *Server) SpendRetries() {
@@ -8,3 +11,6 @@ func (s *Server) SpendRetries() {
 	defer s.budget.mu.Unlock()
 	s.budget.tokens, s.budget.last = 0, time.Now().Add(time.Hour)
 }
+
+// CompareBars is one round of what runs beside the turns.
+func (s *Server) CompareBars(ctx context.Context) { s.compareBars(ctx, map[string]time.Time{}) }

@@ -157,7 +157,8 @@ func (s *Server) handleAlive(c echo.Context) error {
 }
 
 // handleReady says whether a turn can be served: at least one instance of each
-// role answers, and the server is not draining. Turns are served without Redis too,
+// role answers, and the server is not draining. Barred prefill instances are told,
+// and make nothing unready: decode serves without them. Turns are served without Redis too,
 // so that only an operator who asks for it takes replicas out while it is down.
 func (s *Server) handleReady(c echo.Context) error {
 	prefill, decode := s.deps.Pool.Up(upstream.RolePrefill), s.deps.Pool.Up(upstream.RoleDecode)
@@ -169,6 +170,9 @@ func (s *Server) handleReady(c echo.Context) error {
 		status, word = http.StatusServiceUnavailable, "no_instance"
 	}
 	answer := map[string]any{"prefill": prefill, "decode": decode, "store": "memory"}
+	if barred := len(s.barredPrefills()); barred > 0 {
+		answer["barred"] = barred
+	}
 	if s.deps.RedisState != nil {
 		state := s.deps.RedisState()
 		if word == "ready" && state != RedisUp && s.cfg.RedisRequired {

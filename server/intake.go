@@ -68,7 +68,18 @@ func (t *turn) digest() {
 		t.ineligible = why
 		return
 	}
-	if !t.conversation.known || t.proof != ProofHistory {
+	if !t.conversation.known {
+		return
+	}
+	if t.proof == ProofAuto {
+		var comparable bool
+		if t.shape, comparable = t.req.FeatureSet(); comparable {
+			return
+		}
+		t.shape = ""
+		if !t.req.PlainText() {
+			t.ineligible = upstream.WhyContent // ids say nothing of what they stand for
+		}
 		return
 	}
 	if t.req.HidesReasoning() {
@@ -95,11 +106,12 @@ func (t *turn) digest() {
 	}
 }
 
-// dropBody lets go of the request and of its share of the bytes in flight. It is
-// called at commit, when nothing can be tried again: a stream of minutes must not
-// hold its prompt.
+// dropBody lets go of the request, of its ids and of its share of the bytes in
+// flight. It is called at commit, when nothing can be tried again: a stream of
+// minutes must not hold its prompt.
 func (t *turn) dropBody() {
 	t.req = nil
+	t.tokens.prompt, t.tokens.ids, t.tokens.raw = nil, nil, nil
 	if t.releaseBytes != nil {
 		t.releaseBytes()
 		t.releaseBytes = nil

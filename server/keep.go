@@ -19,19 +19,32 @@ const (
 
 // keep puts the ticket that an answer leaves behind, or says why there is none and
 // has its blocks released. It is called before the client can see the end of the
-// answer, so that a next turn that follows at once, on any replica, finds it.
+// answer, so that a next turn that follows at once, on any replica, finds it; and
+// again on every exit, for answers that did not get so far. The first call counts.
 func (s *Server) keep(ctx context.Context, t *turn, a *answer) {
-	d := a.decoding
-	left := leftover{decode: d.instance, incarnation: d.facts.Incarnation, model: t.model, caughtUp: d.CaughtUp()}
-	if a.done && !a.failed && d.handover.answered != nil {
-		s.releases.met(carrier{named(d.handover.from, d.handover.start), named(d.instance, d.facts.Incarnation)})
-	}
-	ticket, life, why := s.ticketOf(t, a)
-	if why != "" {
-		t.receipt.stored = why
-		s.unuseParams(a.params, left)
+	if a.kept || a.foreign { // a foreign answer's blocks are another request's
 		return
 	}
+	a.kept = true
+	d := a.decoding
+	if a.complete() && d.handed {
+		s.releases.met(d.carrier)
+	}
+	ticket, kept, why := s.ticketOf(t, a)
+	if why != "" {
+		t.receipt.stored = why
+		s.unuseParams(a.params, leftover{decode: d.instance, incarnation: d.facts.Incarnation, model: t.model, caughtUp: d.CaughtUp()})
+		return
+	}
+	if !s.blocks.fresh(ticket.Decode, kept) {
+		t.receipt.stored = "duplicate"
+		s.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.id, "decode", ticket.Decode)
+		return
+	}
+	life := s.life(d.instance, ticket.CaughtUp, kept.Expires)
+	learning, learnt := s.storeContext(ctx)
+	t.tokens.parity.await(learning)
+	learnt()
 	bounded, cancel := s.storeContext(ctx)
 	defer cancel()
 	displaced, outcome := s.deps.Store.Put(bounded, t.conversation.key, ticket, life)
@@ -45,24 +58,29 @@ func (s *Server) keep(ctx context.Context, t *turn, a *answer) {
 	}
 	t.receipt.stored = outcome.String()
 	if outcome != convcache.Unavailable { // else it may have been stored after all
-		s.unuseParams(a.params, left)
+		ticket.Deadline = time.Now().Add(life)
+		s.unuse(t, ticket)
 	}
 }
 
-// ticketOf makes the ticket of an answer and says how long it may live, or returns
-// the reason for which there is none.
-func (s *Server) ticketOf(t *turn, a *answer) (_ convcache.Ticket, life time.Duration, why string) {
+// ticketOf makes the ticket of an answer, or returns the reason for which there is
+// none.
+func (s *Server) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream.Kept, why string) {
 	d := a.decoding
 	switch {
 	case !t.conversation.known:
 		why = string(ReasonNoConversation)
 	case t.ineligible != "":
 		why = "ineligible_" + t.ineligible
-	case t.proof == ProofAuto && !t.tokens.wanted:
-		why = string(ReasonUnproven)
-	case d.handover.answered == nil:
+	case !d.handed:
 		why = "no_handover"
-	case a.failed, !a.done:
+	case d.barred:
+		why = string(lacks(whyBarred))
+	case d.carrier == carrier{}:
+		why = string(lacks(whyStart))
+	case t.proof == ProofAuto && !t.tokens.wanted:
+		why = string(lacks(t.tokens.why))
+	case !a.complete():
 		why = "incomplete"
 	case a.odd != "":
 		why = "ineligible_" + a.odd
@@ -75,28 +93,46 @@ func (s *Server) ticketOf(t *turn, a *answer) (_ convcache.Ticket, life time.Dur
 		why = string(ReasonNoParams)
 	}
 	if why != "" {
-		return convcache.Ticket{}, 0, why
+		return convcache.Ticket{}, kept, why
 	}
 	kept, err := s.deps.Connector.Keep(a.params)
 	if err != nil {
 		s.cfg.Logger.Warn("decode's params can't be a ticket", "turn", t.id, "decode", d.instance.Name, "error", err)
-		return convcache.Ticket{}, 0, "ineligible_bad_params"
+		return convcache.Ticket{}, kept, "ineligible_bad_params"
 	}
 	s.silent.heard(d.instance.Name)
 	ticket := convcache.Ticket{
 		ID: convcache.NewTicketID(), Decode: d.instance.Name, Incarnation: d.facts.Incarnation, EngineID: kept.EngineID,
 		Params: kept.Params, Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: d.CaughtUp(),
 	}
-	if t.proof == ProofHistory {
-		why = s.proveHistory(t, a, &ticket)
-	} else {
-		why = s.proveTokens(t, a, kept, &ticket)
+	switch why = s.misshapen(kept, d.facts.BlockSize); {
+	case why != "":
+	case t.proof == ProofHistory:
+		why = proveHistory(t, a, &ticket)
+	default:
+		why = s.proveTokens(a, kept, &ticket)
 	}
-	return ticket, s.life(d.instance, d.CaughtUp(), kept.Expires), why
+	return ticket, kept, why
+}
+
+// misshapen says why no ticket can be made of such blocks.
+func (s *Server) misshapen(kept upstream.Kept, blockSize int) (why string) {
+	switch {
+	case kept.Groups != 1 && !s.cfg.ReuseHybrid:
+		// Where several groups of blocks are read, vLLM 0.32 takes a load that failed for one
+		// that succeeded.
+		return "ineligible_block_groups"
+	case kept.Groups == 1 && blockSize > 0 && kept.Blocks != (kept.Tokens+blockSize-1)/blockSize:
+		// Prefill takes the last blocks of the list for the last tokens (vLLM
+		// nixl/base_worker.py): one block more and all are misplaced, one less and the
+		// engine dies.
+		return "ineligible_block_count"
+	}
+	return ""
 }
 
 // proveHistory adds to a ticket what a later request has to repeat.
-func (s *Server) proveHistory(t *turn, a *answer, ticket *convcache.Ticket) (why string) {
+func proveHistory(t *turn, a *answer, ticket *convcache.Ticket) (why string) {
 	reply := a.reply()
 	facts := convcache.ReplyFacts{FinishReason: a.finish, StopReason: a.stopReason, Reasoning: a.reasoning}
 	if why, ok := convcache.Eligible(reply, facts); !ok {
@@ -109,23 +145,28 @@ func (s *Server) proveHistory(t *turn, a *answer, ticket *convcache.Ticket) (why
 
 // proveTokens adds to a ticket the chain of the tokens whose KV decode holds: the
 // prompt as prefill computed it, and the output as decode sampled it.
-func (s *Server) proveTokens(t *turn, a *answer, kept upstream.Kept, ticket *convcache.Ticket) (why string) {
+func (s *Server) proveTokens(a *answer, kept upstream.Kept, ticket *convcache.Ticket) (why string) {
 	d := a.decoding
-	output := kept.OutputIDs
-	s.deps.Capability.LearnPlugIn(d.instance, d.facts.Incarnation, output != nil)
-	if output == nil {
-		output = a.ids
+	plugIn := kept.OutputIDs != nil
+	s.deps.Capability.LearnPlugIn(d.instance, d.facts.Incarnation, plugIn)
+	output := a.chain.Len() - a.promptIDs
+	switch {
+	case plugIn && output == 0:
+		a.chain.Add(kept.OutputIDs)
+		output = len(kept.OutputIDs)
+	case plugIn && output != len(kept.OutputIDs):
+		return "ineligible_token_count" // decode has told both ways
+	case output == 0:
+		return string(lacks(whyIDs))
 	}
-	k := &t.tokens
-	chain, ok := s.chains.Chain(k.ids, output, kept.Tokens, d.facts.BlockSize)
-	if !ok || a.promptSize != 0 && a.promptSize != len(k.ids) {
+	// remote_num_tokens may be all ids or one less, so that an id that was lost on the way, or came twice, shows
+	// in the usage alone.
+	if u := a.usage; u.prompt >= 0 && u.prompt != a.promptIDs || u.completion >= 0 && u.completion != output {
 		return "ineligible_token_count"
 	}
-	// Prefill takes the last blocks of the list for the last tokens (vLLM
-	// nixl/base_worker.py): one block more and all are misplaced, one less and the
-	// engine dies.
-	if size := d.facts.BlockSize; kept.Groups == 1 && size > 0 && kept.Blocks != (kept.Tokens+size-1)/size {
-		return "ineligible_block_count"
+	chain, ok := a.chain.Chain(kept.Tokens)
+	if !ok {
+		return "ineligible_token_count"
 	}
 	ticket.Chain = chain
 	return ""
@@ -176,14 +217,9 @@ func (q *silence) heard(name string) {
 	q.mu.Unlock()
 }
 
-// any reports whether some instance is silent.
-func (q *silence) any() bool {
+// is reports whether an instance is silent.
+func (q *silence) is(name string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for _, n := range q.count {
-		if n >= silentAfter {
-			return true
-		}
-	}
-	return false
+	return q.count[name] >= silentAfter
 }

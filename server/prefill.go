@@ -12,7 +12,6 @@ import (
 type handover struct {
 	answered []byte             // prefill's kv_transfer_params, nil if decode gets none
 	from     *upstream.Instance // the prefill instance
-	start    string             // and which start of it
 	until    time.Time          // end of the hand-over budget
 }
 
@@ -21,31 +20,35 @@ type handover struct {
 // half an object would make it act as a prefill instance (vLLM
 // nixl/base_scheduler.py).
 func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handover, error) {
+	defer s.settle(ctx, t, h)
 	if p.prefill == nil {
 		return handover{}, nil
 	}
-	body, err := s.prefillBody(ctx, t, p, h)
+	if s.barred(p.prefill) && !p.barred { // since it was picked
+		return handover{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Name, Kind: upstream.Receipt, Err: errReceipt}
+	}
+	body, err := s.prefillBody(t, p, h)
 	if err != nil {
 		return handover{}, err
 	}
 	limited, cancel := s.prefillLimit(ctx, p.prefill.Name, len(body), h)
 	defer cancel()
 
-	start := s.incarnation(ctx, p.prefill)
 	began := time.Now()
 	t.sentTicket, t.sentRelease, h.sent = h.ticket != nil, h.release != nil, true
 	t.receipt.prefill, t.receipt.legs = p.prefill.Name, t.receipt.legs+1
-	asked := s.askParity(ctx, t, p)
+	t.tokens.parity = s.askParity(ctx, t, p)
 	answer, err := s.deps.Engine.Prefill(limited, upstream.Leg{
 		Instance: p.prefill, API: t.api, Body: body, RequestID: t.legID, Authorization: t.authorization,
 	})
 	took := time.Since(began)
 	t.receipt.prefillTook += took
+	t.tokens.parity.meet(answer.PromptIDs, nil)
 	if err != nil {
 		if err = s.prefillFailed(p.prefill, h, err); err != nil {
 			return handover{}, err
 		}
-		t.tokens.wanted = false
+		t.tokens.lost(whyIDs)
 		return handover{}, nil
 	}
 	if s.echoes.foreign(p.prefill.Name, t.legID, answer.ID) {
@@ -57,7 +60,7 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 	if h.ticket == nil {
 		s.pace.Learn(p.prefill.Name, len(body), took)
 	}
-	if err := s.receiptOf(t, p, answer, asked); err != nil {
+	if err := s.receiptOf(t, p, answer); err != nil {
 		return handover{}, err
 	}
 	if answer.Params == nil {
@@ -70,19 +73,19 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 		return handover{}, nil
 	}
 	t.receipt.cached = cached
-	return handover{answered: answer.Params, from: p.prefill, start: start, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
+	return handover{answered: answer.Params, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
 }
 
 // prefillBody puts together what the leg carries: the ticket as far as it was
 // proven, with the ids that prove it; or none, and then perhaps an unused one to be
 // released.
-func (s *Server) prefillBody(ctx context.Context, t *turn, p *pair, h *held) ([]byte, error) {
+func (s *Server) prefillBody(t *turn, p *pair, h *held) ([]byte, error) {
 	params, err := s.deps.Connector.PrefillParams(h.ticketOffer(t))
 	if err != nil && h.ticket != nil { // of an older or a foreign version; it is given up
 		s.cfg.Logger.Error("ticket can't be used", "turn", t.id, "error", err)
 		s.deps.Trials.End(h.pair.prefill, h.pair.decode, upstream.Inconclusive)
 		s.unuse(t, *h.ticket)
-		h.ticket, t.receipt.ticket, t.receipt.reason = nil, nil, ReasonRewritten
+		h.ticket, t.receipt.hit, t.receipt.reason = nil, false, ReasonRewritten
 		t.tokens.forward(false)
 		params, err = s.deps.Connector.PrefillParams(upstream.TicketOffer{})
 	}
@@ -90,7 +93,7 @@ func (s *Server) prefillBody(ctx context.Context, t *turn, p *pair, h *held) ([]
 		return nil, err
 	}
 	if h.ticket == nil {
-		params = s.carry(ctx, t, p, h, params)
+		params = s.carry(t, p, h, params)
 	}
 	edit := upstream.PrefillEdit{Params: params, CacheSalt: t.salt, ReturnTokenIDs: t.tokens.wanted}
 	if t.tokens.sent {

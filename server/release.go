@@ -47,8 +47,16 @@ type releases struct {
 }
 
 // carrier is a prefill instance that may bring a release to a decode instance, each
-// named with its incarnation.
+// named with its start. The zero carrier brings nothing.
 type carrier struct{ prefill, decode string }
+
+// carrierOf is the zero carrier unless both starts are known.
+func carrierOf(prefill, decode *upstream.Instance, s starts) carrier {
+	if !s.known() {
+		return carrier{}
+	}
+	return carrier{named(prefill, s.prefill.Incarnation), named(decode, s.decode.Incarnation)}
+}
 
 func newReleases(backlog int) *releases {
 	return &releases{
@@ -59,6 +67,9 @@ func newReleases(backlog int) *releases {
 
 // met records that decode has read KV of prefill, so that the two know each other.
 func (r *releases) met(c carrier) {
+	if c == (carrier{}) {
+		return
+	}
 	r.mu.Lock()
 	r.exchanged[c] = true
 	r.mu.Unlock()
@@ -104,11 +115,10 @@ func (r *releases) waiting() []string {
 	return all
 }
 
-// take hands out the oldest unused ticket of a decode instance that a leg to
-// prefill may carry. Tickets of another start of decode than the one alive are
-// dropped: its blocks are gone. While nobody knows which start is alive, incarnation
-// is empty and they wait.
-func (r *releases) take(prefill, decode, incarnation string) (unused, bool) {
+// take hands out the oldest unused ticket of a decode instance for a carrier to
+// bring. Tickets of another start of decode than incarnation, the one alive, are
+// dropped: its blocks are gone. While that is not known they wait.
+func (r *releases) take(c carrier, decode, incarnation string) (unused, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := r.live(decode)
@@ -116,8 +126,7 @@ func (r *releases) take(prefill, decode, incarnation string) (unused, bool) {
 		list = list[1:]
 	}
 	r.lists[decode] = list
-	c := carrier{prefill, decode + "@" + incarnation}
-	if len(list) == 0 || list[0].incarnation != incarnation || !r.exchanged[c] || r.now().Before(r.paused[c]) {
+	if len(list) == 0 || incarnation == "" || !r.exchanged[c] || r.now().Before(r.paused[c]) {
 		return unused{}, false
 	}
 	r.lists[decode] = list[1:]
@@ -162,9 +171,20 @@ type leftover struct {
 	caughtUp    time.Time
 }
 
+// spent notes that a ticket was sent: whatever names its blocks from now on is not to be believed.
+func (s *Server) spent(ticket convcache.Ticket) {
+	if kept, err := s.deps.Connector.Keep(ticket.Params); err == nil {
+		s.blocks.unuse(ticket.Decode, kept)
+	}
+}
+
 // unuse gives up a ticket that was removed from the store, or never got there.
 func (s *Server) unuse(t *turn, ticket convcache.Ticket) {
-	s.giveUp(unused{params: ticket.Params, decode: ticket.Decode, incarnation: ticket.Incarnation, model: t.model, deadline: ticket.Deadline})
+	kept, err := s.deps.Connector.Keep(ticket.Params)
+	if err != nil {
+		return // of an older or a foreign version; no engine would understand it either
+	}
+	s.giveUp(kept, unused{params: ticket.Params, decode: ticket.Decode, incarnation: ticket.Incarnation, model: t.model, deadline: ticket.Deadline})
 }
 
 // unuseParams gives up decode's answer, if it is one that holds blocks.
@@ -173,16 +193,21 @@ func (s *Server) unuseParams(params []byte, left leftover) {
 		return
 	}
 	kept, err := s.deps.Connector.Keep(params)
-	if err != nil {
-		return
+	if err != nil || !s.blocks.fresh(left.decode.Name, kept) {
+		return // none, or there is a ticket for them
 	}
-	s.giveUp(unused{
+	s.giveUp(kept, unused{
 		params: kept.Params, decode: left.decode.Name, incarnation: left.incarnation, model: left.model,
 		deadline: time.Now().Add(s.life(left.decode, left.caughtUp, kept.Expires)),
 	})
 }
 
-func (s *Server) giveUp(u unused) {
+// giveUp has blocks released that no ticket names any more, once.
+func (s *Server) giveUp(kept upstream.Kept, u unused) {
+	if !s.blocks.unuse(u.decode, kept) {
+		s.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", u.decode)
+		return
+	}
 	if s.cfg.Release {
 		s.releases.add(u)
 	}
@@ -191,12 +216,12 @@ func (s *Server) giveUp(u unused) {
 // carry puts an unused ticket on a prefill leg that has none of its own. Prefill
 // reads nothing of it and tells decode to free the blocks (measured on vLLM 0.32:
 // within a second, at no cost to the request).
-func (s *Server) carry(ctx context.Context, t *turn, p *pair, h *held, params []byte) []byte {
+func (s *Server) carry(t *turn, p *pair, h *held, params []byte) []byte {
 	if !s.cfg.Release || t.withoutRelease {
 		return params
 	}
 	for _, decode := range s.releases.waiting() {
-		u, pair, ok := s.takeUnused(ctx, p.prefill, decode)
+		u, pair, ok := s.takeUnused(p.prefill, decode, s.knownStart)
 		if !ok {
 			continue
 		}
@@ -208,16 +233,16 @@ func (s *Server) carry(ctx context.Context, t *turn, p *pair, h *held, params []
 	return params
 }
 
-// takeUnused takes a ticket that a leg to prefill may carry to a decode instance.
-func (s *Server) takeUnused(ctx context.Context, prefill *upstream.Instance, decode string) (unused, carrier, bool) {
+// takeUnused takes a ticket that a leg to prefill may carry to a decode instance, both in the starts that startOf tells.
+func (s *Server) takeUnused(prefill *upstream.Instance, decode string, startOf func(*upstream.Instance) upstream.Facts) (unused, carrier, bool) {
 	holder := s.instance(upstream.RoleDecode, decode)
 	if holder == nil {
 		return unused{}, carrier{}, false
 	}
-	incarnation := s.incarnation(ctx, holder)
-	pair := carrier{named(prefill, s.incarnation(ctx, prefill)), named(holder, incarnation)}
-	u, ok := s.releases.take(pair.prefill, decode, incarnation)
-	return u, pair, ok
+	starts := starts{startOf(prefill), startOf(holder)}
+	c := carrierOf(prefill, holder, starts)
+	u, ok := s.releases.take(c, decode, starts.decode.Incarnation)
+	return u, c, ok
 }
 
 // releaseFailed deals with an unused ticket whose leg failed: unsent it waits on;
@@ -226,7 +251,7 @@ func (s *Server) releaseFailed(h *held, leg *upstream.LegError) {
 	switch {
 	case h.release == nil:
 	case !leg.Sent:
-		s.giveUp(*h.release)
+		s.releases.add(*h.release)
 	case leg.Kind == upstream.Gone:
 	case leg.Kind != upstream.Status || leg.Status >= http.StatusInternalServerError:
 		s.releases.failed(h.carrier)
@@ -281,7 +306,13 @@ func (s *Server) workOff(ctx context.Context) {
 // it is worth going on.
 func (s *Server) releaseOne(ctx context.Context, decode string) bool {
 	for _, prefill := range s.deps.Pool.Instances(upstream.RolePrefill) {
-		u, pair, ok := s.takeUnused(ctx, prefill, decode)
+		if s.barred(prefill) {
+			continue
+		}
+		u, pair, ok := s.takeUnused(prefill, decode, func(instance *upstream.Instance) upstream.Facts {
+			facts, _ := s.deps.Incarnations.Current(ctx, instance)
+			return facts
+		})
 		if !ok {
 			continue
 		}

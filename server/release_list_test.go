@@ -33,7 +33,7 @@ func (c *clock) left(name string) unused {
 
 func wantTake(t *testing.T, r *releases, prefill, incarnation, want string) {
 	t.Helper()
-	u, ok := r.take(prefill, "d", incarnation)
+	u, ok := r.take(carrier{prefill, "d@" + incarnation}, "d", incarnation)
 	if ok != (want != "") || string(u.params) != want {
 		t.Errorf("take for %s to start %s: got %q, %v, want %q", prefill, incarnation, u.params, ok, want)
 	}
@@ -67,7 +67,8 @@ func TestReleases_EachOnceWhoeverAsks(t *testing.T) {
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
-			for u, ok := r.take("p@1", "d", "1"); ok; u, ok = r.take("p@1", "d", "1") {
+			c := carrier{"p@1", "d@1"}
+			for u, ok := r.take(c, "d", "1"); ok; u, ok = r.take(c, "d", "1") {
 				mu.Lock()
 				seen[string(u.params)]++
 				mu.Unlock()

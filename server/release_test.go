@@ -131,6 +131,7 @@ func TestRelease_UnsentLegLeavesItWaiting(t *testing.T) {
 	engine.now.Store(true)
 	r.shot()
 	engine.now.Store(false)
+	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0]) // what refused may be another start
 	r.shot()
 	r.wantCarried(1, left(r.decode[0].seen()[0]))
 }
@@ -163,6 +164,7 @@ func TestRelease_WhatAPutBackDisplaces(t *testing.T) {
 	engine.now.Store(true)
 	r.wantOK(r.turn("c", 2, true), "miss;")
 	engine.now.Store(false)
+	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
 	r.shot()
 	r.wantCarried(1, "chatcmpl-displaced")
 }

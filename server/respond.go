@@ -44,6 +44,7 @@ func (s *Server) respond(ctx context.Context, w http.ResponseWriter, t *turn, d 
 
 // respondWhole relays a JSON answer as it is, without kv_transfer_params.
 func (s *Server) respondWhole(ctx context.Context, t *turn, d *decoding, out *outlet) error {
+	d.Spare()
 	body, err := upstream.ReadAll(d, maxAnswer)
 	if err != nil {
 		return s.brokenAnswer(ctx, d, err)
@@ -86,14 +87,22 @@ func (s *Server) respondStream(ctx context.Context, t *turn, d *decoding, out *o
 	err := relay.Run(d)
 	t.receipt.events, t.receipt.bytes = relay.Stats().Events, relay.Stats().Bytes
 	var write *sse.WriteError
+	gone := errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown)
+	a.left = err != nil && (gone || ctx.Err() != nil)
+	s.keep(ctx, t, a) // unless the end was seen, and that was done
 	switch {
 	case err == nil:
-		return s.endStream(ctx, t, a, out)
+		if !t.committed { // an empty stream
+			out.commit()
+		}
+		return nil
 	case a.foreign && !t.committed:
 		return s.brokenAnswer(ctx, d, errForeign)
 	case errors.Is(err, sse.ErrStopped):
 		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.instance.Name, Kind: upstream.KVLoad, Sent: true, Err: errKVLoad}
-	case errors.As(err, &write), ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown):
+	case a.done && write == nil:
+		return nil // clients close behind [DONE], the OpenAI SDKs among them
+	case gone:
 		return errClientGone
 	}
 	broken := s.brokenAnswer(ctx, d, err)
@@ -108,18 +117,6 @@ var (
 	errKVLoad  = errors.New("decode's first event is an error")
 	errNotJSON = errors.New("the answer is not JSON")
 )
-
-// endStream finishes a stream that decode ended without breaking the connection,
-// with or without [DONE]; nothing is added to it.
-func (s *Server) endStream(ctx context.Context, t *turn, a *answer, out *outlet) error {
-	if !t.committed { // an empty stream
-		out.commit()
-	}
-	if !a.done {
-		s.keep(ctx, t, a) // says why nothing is kept
-	}
-	return nil
-}
 
 // brokenAnswer says how reading an answer failed.
 func (s *Server) brokenAnswer(ctx context.Context, d *decoding, err error) error {

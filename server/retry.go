@@ -50,12 +50,8 @@ func (s *Server) again(ctx context.Context, t *turn, err error) bool {
 	if unanswered && t.sentTicket {
 		t.withoutTicket = ReasonNotBidirectional
 	}
-	switch {
-	case !unanswered && leg.Kind != upstream.Receipt:
-	case len(s.deps.Pool.Instances(upstream.RolePrefill)) > 1:
+	if unanswered && len(s.deps.Pool.Instances(upstream.RolePrefill)) > 1 {
 		t.excluded[upstream.RolePrefill] = append(t.excluded[upstream.RolePrefill], leg.Instance)
-	case leg.Kind == upstream.Receipt:
-		t.salt = newID() // away from a prefix cache that is in doubt
 	}
 	return true
 }

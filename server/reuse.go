@@ -39,6 +39,18 @@ const (
 	ReasonNotComparable    Reason = "ineligible_not_comparable"
 )
 
+// Why nothing is proven, in ReasonUnproven.
+const (
+	whyStart  = "start"  // a start of an engine is not known
+	whyProbe  = "probe"  // an engine has not shown that it uses the ids that it is sent
+	whyIDs    = "ids"    // an engine does not tell ids
+	whyBarred = "barred" // prefill was caught computing other ids
+	whyShape  = "shape"  // /tokenize has not shown, or does not, what prefill renders of such requests
+)
+
+// lacks is ReasonUnproven with the cause.
+func lacks(why string) Reason { return ReasonUnproven + Reason(";why="+why) }
+
 // held is a ticket between its take and its fate.
 type held struct {
 	ticket *convcache.Ticket
@@ -63,11 +75,13 @@ type instances struct{ prefill, decode string }
 func (s *Server) find(ctx context.Context, t *turn, p *pair) *held {
 	began := time.Now()
 	defer func() { t.receipt.lookup = time.Since(began) }()
-	t.receipt.ticket = nil
+	p.starts = s.startsOf(ctx, t, p)
 	t.tokens = s.tokensOf(ctx, t, p)
 	h, reason := s.look(ctx, t, p)
-	t.receipt.reason = reason
-	t.receipt.ticket, t.receipt.offered = h.ticket, h.offer.Tokens
+	t.receipt.hit, t.receipt.reason, t.receipt.offered = h.ticket != nil, reason, h.offer.Tokens
+	if h.ticket != nil {
+		t.receipt.caughtUp = h.ticket.CaughtUp
+	}
 	t.tokens.forward(h.ticket != nil)
 	return h
 }
@@ -81,7 +95,7 @@ func (s *Server) look(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 	branches, outcome := s.deps.Store.Peek(bounded, t.conversation.key)
 	t.branches = branches
 	if outcome != convcache.Found {
-		return &held{}, s.missReason(t, outcome)
+		return &held{}, s.missReason(t, p, outcome)
 	}
 	if t.proof == ProofAuto {
 		if reason := s.promptIDs(ctx, t, p); reason != "" {
@@ -100,12 +114,12 @@ func (s *Server) excludes(ctx context.Context, t *turn, p *pair) Reason {
 		return ReasonNoConversation
 	case t.ineligible != "":
 		return Reason("ineligible_" + t.ineligible)
-	case p.prefill == nil:
+	case p.prefill == nil && !p.barred:
 		return ReasonBypass
 	case t.withoutTicket != "":
 		return t.withoutTicket
-	case t.proof == ProofAuto && !t.tokens.wanted:
-		return ReasonUnproven
+	case t.unprovable(p) != "":
+		return lacks(t.unprovable(p))
 	case t.proof == ProofAuto:
 		return ""
 	case t.api == upstream.Chat && !t.history.HasAssistant():
@@ -116,14 +130,32 @@ func (s *Server) excludes(ctx context.Context, t *turn, p *pair) Reason {
 	return ""
 }
 
+// unprovable says why an attempt can prove nothing, "" if it can. Without known starts nobody could tell whether the
+// blocks of a ticket are still there.
+func (t *turn) unprovable(p *pair) string {
+	switch {
+	case p.barred:
+		return whyBarred
+	case !p.starts.known():
+		return whyStart
+	case t.proof == ProofAuto:
+		return t.tokens.why
+	}
+	return ""
+}
+
 // offer says how much of a branch this request may use: what tokens prove, or by
-// history all or nothing.
-func (s *Server) offer(t *turn, b convcache.Branch) convcache.Offer {
+// history all or nothing. Part of a ticket is whole blocks of prefill's too.
+func (s *Server) offer(t *turn, p *pair, b convcache.Branch) convcache.Offer {
 	if t.proof == ProofAuto {
 		if unproven && b.Tokens <= len(t.tokens.ids) {
 			return convcache.Offer{Tokens: b.Tokens, Whole: true}
 		}
-		return t.tokens.prompt.Offer(b)
+		o := t.tokens.prompt.Offer(b)
+		if !o.Whole && p.starts.prefill.BlockSize != b.Chain.BlockSize {
+			return convcache.Offer{}
+		}
+		return o
 	}
 	if t.history.Extends(b) {
 		return convcache.Offer{Tokens: b.Tokens, Whole: true}
@@ -143,7 +175,7 @@ type choice struct {
 func (s *Server) take(ctx context.Context, t *turn, p *pair, branches []convcache.Branch) (*held, Reason) {
 	var choices []choice
 	for _, b := range branches {
-		if o := s.offer(t, b); o.Tokens > 0 {
+		if o := s.offer(t, p, b); o.Tokens > 0 {
 			choices = append(choices, choice{b, o})
 		}
 	}
@@ -155,21 +187,21 @@ func (s *Server) take(ctx context.Context, t *turn, p *pair, branches []convcach
 			reason = ReasonBelowThreshold
 			continue
 		}
-		holder := s.holder(ctx, c.branch)
+		holder := s.holder(ctx, p, c.branch)
 		if holder == nil {
 			reason = ReasonInstanceGone
 			continue
 		}
-		pair := instances{named(p.prefill, s.incarnation(ctx, p.prefill)), named(holder, c.branch.Incarnation)}
+		pair := instances{named(p.prefill, p.starts.prefill.Incarnation), named(holder, c.branch.Incarnation)}
 		if why := s.admit(pair); why != "" {
 			reason = why
 			continue
 		}
-		h, outcome := s.takeBranch(ctx, t, c, held{holder: holder, pair: pair, offer: c.offer})
+		h, outcome := s.takeBranch(ctx, t, p, c, held{holder: holder, pair: pair, offer: c.offer})
 		if h != nil {
 			return h, ""
 		}
-		reason = s.missReason(t, outcome)
+		reason = s.missReason(t, p, outcome)
 		if takes++; outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
 			break
 		}
@@ -180,7 +212,7 @@ func (s *Server) take(ctx context.Context, t *turn, p *pair, branches []convcach
 // takeBranch completes h with one branch's ticket, which must be worth what the
 // branch promised. Without a ticket the trial that admit may have begun is over,
 // even if the store panics: a pair whose trial never ends is lost to reuse.
-func (s *Server) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *held, outcome convcache.Outcome) {
+func (s *Server) takeBranch(ctx context.Context, t *turn, p *pair, c choice, h held) (_ *held, outcome convcache.Outcome) {
 	defer func() {
 		if h.ticket == nil {
 			s.deps.Trials.End(h.pair.prefill, h.pair.decode, upstream.Inconclusive)
@@ -192,7 +224,7 @@ func (s *Server) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *
 	if outcome != convcache.Taken {
 		return nil, outcome
 	}
-	if got := ticket.Branch(); s.offer(t, got) != c.offer || got.Decode != c.branch.Decode || got.Incarnation != c.branch.Incarnation {
+	if got := ticket.Branch(); s.offer(t, p, got) != c.offer || got.Decode != c.branch.Decode || got.Incarnation != c.branch.Incarnation {
 		s.unuse(t, ticket) // it is not what was looked at
 		return nil, outcome
 	}
@@ -203,12 +235,6 @@ func (s *Server) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *
 // named is how the trials know an instance: by what it is until its next start.
 func named(instance *upstream.Instance, incarnation string) string {
 	return instance.Name + "@" + incarnation
-}
-
-// incarnation returns an instance's start, "" if it does not tell.
-func (s *Server) incarnation(ctx context.Context, instance *upstream.Instance) string {
-	facts, _ := s.deps.Incarnations.Current(ctx, instance)
-	return facts.Incarnation
 }
 
 // admit asks whether this pair may be offered a ticket now.
@@ -224,12 +250,18 @@ func (s *Server) admit(pair instances) Reason {
 
 // holder returns the decode instance of a branch if it is still there, in the same
 // start as when it answered: after a restart the blocks are gone.
-func (s *Server) holder(ctx context.Context, b convcache.Branch) *upstream.Instance {
+func (s *Server) holder(ctx context.Context, p *pair, b convcache.Branch) *upstream.Instance {
 	if !s.deps.Pool.Reachable(upstream.RoleDecode, b.Decode) {
 		return nil
 	}
-	instance := s.instance(upstream.RoleDecode, b.Decode)
-	if instance == nil || s.incarnation(ctx, instance) != b.Incarnation {
+	instance, start := p.decode, p.starts.decode
+	if instance.Name != b.Decode {
+		if instance = s.instance(upstream.RoleDecode, b.Decode); instance == nil {
+			return nil
+		}
+		start, _ = s.deps.Incarnations.Current(ctx, instance)
+	}
+	if start.Incarnation == "" || start.Incarnation != b.Incarnation {
 		return nil
 	}
 	return instance
@@ -239,32 +271,33 @@ func (s *Server) holder(ctx context.Context, b convcache.Branch) *upstream.Insta
 // with what is left of its life; or it was sent, and is spent or given up, which
 // an engine notices by itself when its blocks are read or their time is over.
 func (s *Server) settle(ctx context.Context, t *turn, h *held) {
-	if h.ticket == nil {
+	ticket := h.ticket
+	if ticket == nil {
 		return
 	}
+	h.ticket = nil // a stream of minutes must not hold it
 	if s.deps.Trials.End(h.pair.prefill, h.pair.decode, h.fate) {
 		s.cfg.Logger.Warn("prefill does not answer tickets of decode; reuse is off for this pair",
 			"prefill", h.pair.prefill, "decode", h.pair.decode, "turn", t.id)
 	}
 	if h.sent {
+		s.spent(*ticket)
 		return
 	}
+	t.receipt.hit, t.receipt.reason = false, ReasonRetried
 	bounded, cancel := s.storeContext(ctx)
 	defer cancel()
-	displaced, _ := s.deps.Store.Put(bounded, t.conversation.key, *h.ticket, time.Until(h.ticket.Deadline))
+	displaced, _ := s.deps.Store.Put(bounded, t.conversation.key, *ticket, time.Until(ticket.Deadline))
 	for _, old := range displaced {
 		s.unuse(t, old)
-	}
-	if t.receipt.ticket == h.ticket {
-		t.receipt.ticket, t.receipt.reason = nil, ReasonRetried
 	}
 }
 
 // missReason translates a store's outcome.
-func (s *Server) missReason(t *turn, outcome convcache.Outcome) Reason {
+func (s *Server) missReason(t *turn, p *pair, outcome convcache.Outcome) Reason {
 	switch outcome {
 	case convcache.Empty:
-		if s.silent.any() {
+		if s.silent.is(p.decode.Name) {
 			return ReasonNoParams
 		}
 		if t.opens() {

@@ -37,6 +37,7 @@ type rig struct {
 	decode  []*engine
 	store   *convcache.Memory
 	server  *server.Server
+	deps    server.Deps
 	front   *httptest.Server
 	client  *http.Client
 	log     *logBook
@@ -82,12 +83,14 @@ func newRig(t *testing.T, s setup) *rig {
 	deps := server.Deps{
 		Store: r.store, Pool: pool, Engine: client, Connector: connector.NIXL{},
 		Templates: upstream.NewTemplates(client, patience), Trials: upstream.NewTrials(), Secret: secret,
-		Incarnations: incarnations, Capability: upstream.NewCapability(client), Parity: upstream.NewParity(),
+		Incarnations: incarnations, Capability: upstream.NewCapability(client), Parity: upstream.NewParity(), Bars: upstream.NewBars(),
 		Tokenizer: upstream.NewTokenizer(client, incarnations, 2*time.Second),
 	}
 	if s.deps != nil {
 		s.deps(&deps)
 	}
+	r.deps = deps
+	r.keepReading(deps)
 	cfg := defaults(r.log)
 	if s.cfg != nil {
 		s.cfg(&cfg)
@@ -106,6 +109,39 @@ func newRig(t *testing.T, s setup) *rig {
 	})
 	r.client = newClient(t)
 	return r
+}
+
+// keepReading reads which start of each engine is alive, as the prober does, until the test ends.
+func (r *rig) keepReading(deps server.Deps) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var reading sync.WaitGroup
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, instance := range deps.Pool.Instances(role) {
+			deps.Incarnations.Refresh(ctx, instance)
+			reading.Go(func() {
+				tick := time.NewTicker(time.Second)
+				defer tick.Stop()
+				for ctx.Err() == nil {
+					deps.Incarnations.Refresh(ctx, instance)
+					select {
+					case <-ctx.Done():
+					case <-tick.C:
+					}
+				}
+			})
+		}
+	}
+	r.t.Cleanup(func() { cancel(); reading.Wait() })
+}
+
+// tell replaces what an engine answers at /metrics, and has what was read of it forgotten.
+func (r *rig) tell(e *engine, metrics behaviour) {
+	e.tells(metrics)
+	for _, instance := range r.deps.Pool.Instances(e.role) {
+		if instance.Name == e.name {
+			r.deps.Incarnations.Forget(instance)
+		}
+	}
 }
 
 func newInstance(t *testing.T, role upstream.Role, name, url string) upstream.Instance {

@@ -7,10 +7,12 @@ import "carryover/upstream"
 // serves its open streams more slowly.
 const maxDecodeOnly = 16
 
-// pair is the instances of one attempt. prefill is nil when decode prefills by
-// itself.
+// pair is the instances of one attempt, and the starts of them that the attempt was picked with. prefill is nil when decode
+// prefills by itself.
 type pair struct {
 	prefill, decode *upstream.Instance
+	starts          starts
+	barred          bool // the attempt avoids a prefill instance that is barred, or its prefix cache
 	releases        []func()
 }
 
@@ -22,7 +24,9 @@ func (p *pair) release() {
 
 // pick chooses the instances of this attempt and the path: prefill and decode,
 // or decode alone for requests that disaggregation can't serve (several choices
-// or prompts share one hand-over, vLLM #43509) and while prefill is unreachable.
+// or prompts share one hand-over, vLLM #43509) and while prefill is unreachable or
+// barred. Beyond what decode can do alone, a barred prefill serves with a
+// cache_salt of the turn's own, so that nothing of its prefix cache is read.
 func (s *Server) pick(t *turn) (*pair, error) {
 	p := &pair{}
 	key := t.conversation.affinity()
@@ -34,21 +38,34 @@ func (s *Server) pick(t *turn) (*pair, error) {
 	if _, ok := t.req.Disaggregable(); !ok {
 		return p, nil
 	}
-	if len(t.excluded[upstream.RolePrefill]) < maxDials {
-		prefill, release, err := s.deps.Pool.Acquire(upstream.RolePrefill, key, t.excluded[upstream.RolePrefill])
-		if err == nil {
-			p.prefill, p.releases = prefill, append(p.releases, release)
-			return p, nil
-		}
+	failed := t.excluded[upstream.RolePrefill]
+	barred := s.barredPrefills()
+	if len(failed) < maxDials && s.pickPrefill(p, key, append(barred, failed...)) {
+		return p, nil
 	}
+	p.barred = len(barred) > 0
 	select {
 	case s.decodeOnly <- struct{}{}:
 		p.releases = append(p.releases, func() { <-s.decodeOnly })
 		return p, nil
 	default:
-		p.release()
-		return nil, t.lastOr(unavailable("prefill_unavailable", "No prefill engine is available."))
 	}
+	if p.barred && len(failed) < maxDials && s.pickPrefill(p, key, failed) {
+		t.salt = newID()
+		return p, nil
+	}
+	p.release()
+	return nil, t.lastOr(unavailable("prefill_unavailable", "No prefill engine is available."))
+}
+
+// pickPrefill adds a prefill instance to the pair, if there is one.
+func (s *Server) pickPrefill(p *pair, key string, exclude []string) bool {
+	prefill, release, err := s.deps.Pool.Acquire(upstream.RolePrefill, key, exclude)
+	if err != nil {
+		return false
+	}
+	p.prefill, p.releases = prefill, append(p.releases, release)
+	return true
 }
 
 // lastOr returns the failure that led to this attempt, which says more than that

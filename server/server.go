@@ -33,7 +33,9 @@ type Server struct {
 	echoes   *echoes
 	chains   convcache.ChainKey
 	releases *releases
+	blocks   *blocks
 	branches branches
+	verdicts *verdicts
 
 	streams    chan struct{}       // one slot per turn
 	bodies     *semaphore.Weighted // bytes of request bodies in memory
@@ -55,6 +57,8 @@ func New(cfg Config, deps Deps) *Server {
 		echoes:     &echoes{seen: map[string]bool{}},
 		chains:     deps.Secret.ChainKey(),
 		releases:   newReleases(cfg.ReleaseBacklog),
+		blocks:     newBlocks(),
+		verdicts:   &verdicts{logger: cfg.Logger, known: map[engine]verdict{}},
 		streams:    make(chan struct{}, cfg.MaxStreams),
 		bodies:     semaphore.NewWeighted(cfg.MaxInflightBytes),
 		decodeOnly: make(chan struct{}, maxDecodeOnly),
@@ -95,6 +99,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	if s.cfg.Release {
 		s.detached.Go(func() { s.workOff(s.background) })
 	}
+	s.detached.Go(func() { s.watchBars(s.background) })
 	go func() { served <- srv.Serve(netutil.LimitListener(listener, s.cfg.MaxConnections)) }()
 	select {
 	case err := <-served:

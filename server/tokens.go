@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"errors"
 
 	"carryover/convcache"
 	"carryover/upstream"
@@ -11,46 +10,58 @@ import (
 // tokens is what one attempt knows of its prompt as token ids. The zero value is
 // an attempt that takes no part in the token proof.
 type tokens struct {
-	wanted   bool // a ticket of this attempt can be proven: both engines use forwarded ids
-	model    string
-	features string         // the shape for which parity is learnt, "" if not comparable
-	prefill  upstream.Facts // the start of prefill that this attempt talks to
-	decode   upstream.Facts // the start of decode
+	wanted bool   // a ticket of this attempt can be proven: both engines use forwarded ids
+	why    string // else the cause, if it would take part
 
 	prompt *convcache.IDs // the ids that were compared with branches
 	ids    []uint32       // the ids that prefill computed; before it answered, those it must compute
 	raw    []byte         // the same as JSON
 	sent   bool           // the prefill leg carried them
+	parity *parity        // what is being learnt of /tokenize, nil if nothing
 }
+
+// lost ends an attempt's part in the token proof.
+func (k *tokens) lost(why string) { k.wanted, k.why = false, why }
 
 // tokensOf finds out whether this attempt can take part in the token proof. Each
 // start of an engine is asked once whether it uses forwarded ids on chat; for text
 // completions the ids are the prompt, which every engine takes.
 func (s *Server) tokensOf(ctx context.Context, t *turn, p *pair) tokens {
-	if !t.conversation.known || t.ineligible != "" || t.proof != ProofAuto || p.prefill == nil {
+	if !t.takesPart() || t.proof != ProofAuto || p.prefill == nil {
 		return tokens{}
 	}
-	k := tokens{model: t.req.Model()}
-	var prefillOK, decodeOK bool
-	k.prefill, prefillOK = s.deps.Incarnations.Current(ctx, p.prefill)
-	k.decode, decodeOK = s.deps.Incarnations.Current(ctx, p.decode)
-	if !prefillOK || !decodeOK || s.deps.Capability.Barred(p.prefill, k.prefill.Incarnation) ||
-		!s.usesIDs(ctx, t, p.prefill, k.prefill) || !s.usesIDs(ctx, t, p.decode, k.decode) {
-		return tokens{}
+	k := tokens{wanted: true}
+	if p.barred {
+		k.lost(whyBarred)
+		return k
 	}
-	k.wanted = true
-	if features, comparable := t.req.FeatureSet(); comparable {
-		k.features = features
+	why := s.worth(ctx, t, p.prefill, p.starts.prefill)
+	if why == "" {
+		why = s.worth(ctx, t, p.decode, p.starts.decode)
+	}
+	if why != "" {
+		k.lost(why)
 	}
 	return k
 }
 
-// usesIDs reports whether a leg to an instance may carry ids.
-func (s *Server) usesIDs(ctx context.Context, t *turn, instance *upstream.Instance, facts upstream.Facts) bool {
-	if t.api == upstream.Text {
-		return true
+// worth says why one engine of a pair can't take part, "" if it can.
+func (s *Server) worth(ctx context.Context, t *turn, instance *upstream.Instance, facts upstream.Facts) (why string) {
+	switch {
+	case facts.Incarnation == "":
+		why = whyStart
+	case t.api == upstream.Chat && s.deps.Capability.Probe(ctx, instance, facts.Incarnation, t.req.Model(), t.authorization) != upstream.Yes:
+		why = whyProbe
+	default:
+		return ""
 	}
-	return s.deps.Capability.Probe(ctx, instance, facts.Incarnation, t.req.Model(), t.authorization) == upstream.Yes
+	s.verdicts.note(instance, facts.Incarnation, why)
+	return why
+}
+
+// knownToUseIDs reports, without asking, whether a leg to an instance may carry ids.
+func (s *Server) knownToUseIDs(t *turn, instance *upstream.Instance, facts upstream.Facts) bool {
+	return t.api == upstream.Text || s.deps.Capability.Known(instance, facts.Incarnation) == upstream.Yes
 }
 
 // promptIDs gets the ids of the new prompt from the chosen prefill instance, for
@@ -62,11 +73,11 @@ func (s *Server) promptIDs(ctx context.Context, t *turn, p *pair) Reason {
 		k.setPrompt(s.chains, ids)
 		return ""
 	}
-	if k.features == "" {
+	if t.shape == "" {
 		return ReasonNotComparable
 	}
-	if s.deps.Parity.Known(p.prefill, k.prefill.Incarnation, k.model, k.features) != upstream.Trusted {
-		return ReasonUnproven
+	if s.deps.Parity.Known(p.prefill, p.starts.prefill.Incarnation, t.model, t.shape) != upstream.Trusted {
+		return lacks(whyShape)
 	}
 	ids, err := s.deps.Tokenizer.Tokenize(ctx, p.prefill, t.req, t.authorization)
 	if err != nil {
@@ -92,60 +103,29 @@ func (k *tokens) forward(withTicket bool) {
 	}
 }
 
-// errReceipt is a prefill answer that does not repeat the ids that it was sent.
-var errReceipt = errors.New("prefill did not compute the ids that it was sent; restart it, its prefix cache is in doubt")
-
-// receipt checks prefill's answer. With ids sent it must repeat them; without, it
-// tells what it rendered, which decode is to use, and which /tokenize is measured
-// by.
-func (s *Server) receiptOf(t *turn, p *pair, answer upstream.PrefillAnswer, asked <-chan []uint32) error {
+// receiptOf checks prefill's answer. With ids sent it must repeat them; without, it
+// tells what it rendered, which decode is to use.
+func (s *Server) receiptOf(t *turn, p *pair, answer upstream.PrefillAnswer) error {
 	k := &t.tokens
 	switch {
 	case !k.wanted:
 		return nil
 	case k.sent && !upstream.EqualIDs(answer.PromptIDs, k.ids):
-		s.deps.Capability.Bar(p.prefill, k.prefill.Incarnation)
-		s.cfg.Logger.Error("prefill is barred from reuse until it is restarted", "turn", t.id, "prefill", p.prefill.Name, "error", errReceipt)
+		s.bar(t, p)
 		return &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Name, Kind: upstream.Receipt, Sent: true, Err: errReceipt}
 	case k.sent:
 		return nil
 	}
 	ids, ok := upstream.ParseIDs(answer.PromptIDs)
 	if !ok { // an engine that does not tell; nothing can be proven later
-		k.wanted = false
+		k.lost(whyIDs)
+		s.verdicts.note(p.prefill, p.starts.prefill.Incarnation, whyIDs)
 		return nil
 	}
 	k.ids, k.raw = ids, answer.PromptIDs
-	if asked == nil {
-		return nil
-	}
-	if tokenised := <-asked; tokenised != nil {
-		equal := upstream.EqualIDs(answer.PromptIDs, tokenised)
-		if s.deps.Parity.Learn(p.prefill, k.prefill.Incarnation, k.model, k.features, equal) == upstream.Barred && !equal {
-			s.cfg.Logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
-				"turn", t.id, "prefill", p.prefill.Name, "shape", k.features)
-		}
+	if t.api == upstream.Chat { // of a text completion's engines less is asked
+		s.verdicts.note(p.prefill, p.starts.prefill.Incarnation, "")
+		s.verdicts.note(p.decode, p.starts.decode.Incarnation, "")
 	}
 	return nil
-}
-
-// askParity has the prompt tokenised while prefill computes it, for a shape whose
-// parity is not known yet. The result is nil if that failed. It is never closed
-// and has room for the one answer, so that nobody needs to wait for it.
-func (s *Server) askParity(ctx context.Context, t *turn, p *pair) <-chan []uint32 {
-	k := &t.tokens
-	if !k.wanted || k.sent || k.features == "" ||
-		s.deps.Parity.Known(p.prefill, k.prefill.Incarnation, k.model, k.features) != upstream.Unknown {
-		return nil
-	}
-	asked := make(chan []uint32, 1)
-	req, authorization := t.req, t.authorization
-	s.detached.Go(func() {
-		ids, err := s.deps.Tokenizer.Tokenize(ctx, p.prefill, req, authorization)
-		if err != nil {
-			ids = nil
-		}
-		asked <- ids
-	})
-	return asked
 }

@@ -272,7 +272,7 @@ func startCanned(b *testing.B, proof server.Proof, plugIn bool) (front string, s
 	proxy := httptest.NewUnstartedServer(server.New(cfg, server.Deps{
 		Store: convcache.NewMemory(convcache.MemoryConfig{}), Pool: pool, Engine: client, Connector: connector.NIXL{},
 		Templates: upstream.NewTemplates(client, patience), Trials: upstream.NewTrials(), Secret: secret,
-		Incarnations: incarnations, Capability: upstream.NewCapability(client), Parity: upstream.NewParity(),
+		Incarnations: incarnations, Capability: upstream.NewCapability(client), Parity: upstream.NewParity(), Bars: upstream.NewBars(),
 		Tokenizer: upstream.NewTokenizer(client, incarnations, patience),
 	}).Handler())
 	proxy.Config.ErrorLog = log.New(io.Discard, "", 0)

@@ -160,8 +160,8 @@ func TestTurn_ProofAutoReusesNothing(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) {
 		c.Proof, c.ModelProofs = server.ProofAuto, map[string]server.Proof{"trusted": server.ProofHistory}
 	}})
-	r.wantOK(r.turn("c", 1, true), "miss;reason=ineligible_unproven")
-	r.wantOK(r.turn("c", 2, true), "miss;reason=ineligible_unproven")
+	r.wantOK(r.turn("c", 1, true), "miss;reason=ineligible_unproven;why=probe")
+	r.wantOK(r.turn("c", 2, true), "miss;reason=ineligible_unproven;why=probe")
 	if r.store.Len() != 0 {
 		t.Error("a ticket was kept that nothing can prove")
 	}

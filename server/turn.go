@@ -26,6 +26,7 @@ type turn struct {
 	conversation conversation
 	proof        Proof
 	history      convcache.History // valid only if ineligible is ""
+	shape        string            // for which parity is learnt, "" if not comparable
 	ineligible   string            // why this request takes no part in reuse
 
 	// What the attempts have come to; see retry.go.
@@ -66,10 +67,8 @@ func (s *Server) attempt(ctx context.Context, w http.ResponseWriter, t *turn) er
 	}
 	defer pair.release()
 
-	held := s.find(ctx, t, pair)              // a miss is a value, not an error
-	defer func() { s.settle(ctx, t, held) }() // every exit says what became of the ticket
-
-	handover, err := s.prefill(ctx, t, pair, held)
+	held := s.find(ctx, t, pair)                   // a miss is a value, not an error
+	handover, err := s.prefill(ctx, t, pair, held) // every exit says what became of the ticket
 	if err != nil {
 		return err
 	}

@@ -118,6 +118,8 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	go func() { ended <- p.run(ctx, listener) }()
 	r.hangUp = p.client.Close
 	go dropIdle(ctx, p.client)
+	readStarts(t, p)
+	go keepReading(ctx, p)
 	r.stop = sync.OnceFunc(func() {
 		r.client.CloseIdleConnections()
 		cancel()
@@ -140,6 +142,39 @@ func dropIdle(ctx context.Context, client *upstream.Client) {
 			return
 		case <-tick.C:
 			client.Close()
+		}
+	}
+}
+
+// readStarts reads of every instance which start is alive, once the program knows them.
+func readStarts(t *testing.T, p *proxy) {
+	t.Helper()
+	if !eventually(func() bool { return len(p.pool.Instances(upstream.RoleDecode)) > 0 }) {
+		t.Fatal("the program knows no instances")
+	}
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, instance := range p.pool.Instances(role) {
+			p.prober.Incarnations.Refresh(t.Context(), instance)
+		}
+	}
+}
+
+// keepReading reads which start of each instance is alive, as the prober does.
+func keepReading(ctx context.Context, p *proxy) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+			for _, instance := range p.pool.Instances(role) {
+				if _, known := p.prober.Incarnations.Known(instance); !known || n%20 == 0 {
+					p.prober.Incarnations.Refresh(ctx, instance)
+				}
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
 		}
 	}
 }

@@ -199,7 +199,7 @@ func (s *soak) count(reuse string, got, want, common int) {
 	} else {
 		s.reasons[strings.TrimPrefix(reuse, "miss;reason=")]++
 	}
-	if reuse == "miss;reason=ineligible_unproven" || reuse == "miss;reason=pair_on_trial" {
+	if strings.HasPrefix(reuse, "miss;reason=ineligible_unproven") || reuse == "miss;reason=pair_on_trial" {
 		s.tally.learning++
 		return
 	}

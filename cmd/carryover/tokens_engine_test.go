@@ -194,7 +194,7 @@ func TestTokenProof_ReceiptBarsAnEngineThatTakesOtherIDs(t *testing.T) {
 			if refused != 1 {
 				t.Errorf("turns that were run again: got %d, want 1: the instance is barred after that", refused)
 			}
-			if n := r.turns.count("ERROR prefill is barred from reuse until it is restarted"); n != 1 {
+			if n := r.turns.count("ERROR prefill is barred until it is restarted"); n != 1 {
 				t.Errorf("error records: got %d, want 1", n)
 			}
 			behind := r.prefill[len(r.prefill)-1]
@@ -220,7 +220,7 @@ func TestTokenProof_ParityDifferenceBarsTheShapeOnly(t *testing.T) {
 	c := &chatting{rig: r, id: "parity", cfg: vllmsim.DefaultConfig()}
 	c.want(t, "miss;reason=first_turn")
 	for range 4 {
-		c.want(t, "miss;reason=ineligible_unproven")
+		c.want(t, "miss;reason=ineligible_unproven;why=shape")
 	}
 	if n := r.turns.count("WARN tokenize differs from what prefill renders; requests of this shape reuse nothing"); n != 2 {
 		t.Errorf("warnings: got %d, want 2, one for each shape", n)

@@ -92,6 +92,7 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		Incarnations: incarnations,
 		Capability:   upstream.NewCapability(client),
 		Parity:       upstream.NewParity(),
+		Bars:         upstream.NewBars(),
 		Tokenizer:    upstream.NewTokenizer(client, incarnations, cfg.Timeouts.Tokenize),
 	}, nil
 }

@@ -1,0 +1,220 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// bar bars the start that a prefill engine of the rig tells.
+func (r *rig) bar(e *engine) {
+	for _, instance := range r.deps.Pool.Instances(upstream.RolePrefill) {
+		if instance.Name == e.name {
+			r.deps.Bars.Bar(instance, rigStart)
+		}
+	}
+}
+
+// takesOtherIDs is a prefill engine that computes other ids than it is sent when it is sent any with a ticket.
+func takesOtherIDs(w http.ResponseWriter, r *http.Request, l leg) {
+	if l.ticket() == "" {
+		prefillsIDs(w, r, l)
+		return
+	}
+	ids := answerOf(l).prompt
+	ids[0]++
+	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(ids)+`}],"kv_transfer_params":`+handover(l)+`}`)
+}
+
+func TestBarred_NoLegOfAnybodyGoesThere(t *testing.T) {
+	r := newRig(t, setup{prefills: 2, cfg: byTokens})
+	r.inIDs(nil)
+	r.prefill[0].always(takesOtherIDs)
+	prompt := count(100, 200)
+	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
+	r.wantOK(r.sendIDs("c", true, append(prompt, outputIDs()...)...), "miss;reason=retried_without_ticket")
+	before := len(r.prefill[0].seen())
+	if n := len(r.prefill[1].seen()); n != 1 {
+		t.Errorf("got %d legs on the other instance, want the turn's second try", n)
+	}
+	for n := range 3 {
+		r.wantOK(r.sendIDs("c", true, count(100*n, 200)...), "")
+		r.wantOK(r.sendTo(textPath, `{"model":"m","prompt":[1,2,3]}`, "Authorization", "Bearer of another tenant"), "miss;")
+		r.wantOK(r.send(ask("", true, "plain")), "miss;")
+	}
+	if n := len(r.prefill[0].seen()); n != before {
+		t.Errorf("got %d legs on the barred instance, want none", n-before)
+	}
+	if p := r.get("/readyz"); p.status != http.StatusOK || !strings.Contains(p.body, `"barred":1`) {
+		t.Errorf("got %d %s, want it to tell of the bar", p.status, p.body)
+	}
+	// The bar is that of one start.
+	r.prefill[0].always(prefillsIDs)
+	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
+	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
+	r.wantOK(r.sendIDs("new", true, prompt...), "miss;")
+	if n := len(r.prefill[0].seen()); n != before+1 {
+		t.Errorf("got %d legs on the restarted instance, want one", n-before)
+	}
+	if p := r.get("/readyz"); strings.Contains(p.body, "barred") {
+		t.Errorf("got %s after the restart", p.body)
+	}
+}
+
+// A start that nobody knows may still be the barred one.
+func TestBarred_HoldsWhileTheStartIsUnknown(t *testing.T) {
+	r := newRig(t, setup{prefills: 2})
+	r.bar(r.prefill[0])
+	r.tell(r.prefill[0], metricsOf("", rigBlock))
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	if n := len(r.prefill[0].seen()); n != 0 {
+		t.Errorf("got %d legs on the barred instance, want none", n)
+	}
+}
+
+func TestBarred_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *testing.T) {
+	gate := make(chan struct{})
+	r := newRig(t, setup{})
+	r.bar(r.prefill[0])
+	r.decode[0].always(waits(gate, decodes))
+	const alone = 16 // turns that decode may prefill by itself
+	done := make(chan reply, alone+2)
+	turn := func(n int) {
+		go func() { done <- r.turn(fmt.Sprint("c", n), 1, true) }()
+		r.decode[0].await(n + 1)
+	}
+	for n := range alone {
+		turn(n)
+	}
+	if n := len(r.prefill[0].seen()); n != 0 {
+		t.Fatalf("got %d legs on the barred instance, want none", n)
+	}
+	for _, l := range r.decode[0].seen() {
+		if l.params() != nil {
+			t.Errorf("decode alone got params %v", l.params())
+		}
+	}
+	turn(alone)
+	turn(alone + 1)
+	close(gate)
+	for range alone + 2 {
+		r.wantOK(<-done, "miss;reason=ineligible_unproven;why=barred")
+	}
+	var salts []string
+	for _, legs := range [][]leg{r.prefill[0].seen(), r.decode[0].seen()[alone:]} {
+		for _, l := range legs {
+			_, salt, found := strings.Cut(l.body, `"cache_salt":"`)
+			if !found {
+				t.Errorf("leg without a salt: %s", l.body)
+			}
+			salt, _, _ = strings.Cut(salt, `"`)
+			salts = append(salts, salt)
+		}
+	}
+	if len(salts) != 4 || salts[0] != salts[2] || salts[1] != salts[3] || salts[0] == salts[1] {
+		t.Errorf("got salts %q, want one for both legs of each turn", salts)
+	}
+	if r.store.Len() != 0 {
+		t.Error("a barred prefill left a ticket")
+	}
+}
+
+// A turn that was on its way when the bar came is not sent there any more.
+func TestBarred_BetweenPickAndLeg(t *testing.T) {
+	seam := &storeSeam{}
+	r := newRig(t, setup{prefills: 2, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	seam.peek = func(context.Context) { r.bar(r.prefill[0]) }
+	p := r.turn("c", 2, true)
+	r.wantOK(p, "")
+	if n := len(r.prefill[0].seen()); n != 1 {
+		t.Errorf("got %d legs on the barred instance, want the one before the bar", n)
+	}
+}
+
+// sharedBars is what replicas tell each other.
+type sharedBars struct {
+	mu   sync.Mutex // guards all
+	down bool
+	all  []string
+}
+
+func (s *sharedBars) Bar(_ context.Context, start string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return errors.New("down")
+	}
+	s.all = append(s.all, start)
+	return nil
+}
+
+func (s *sharedBars) Barred(_ context.Context, starts []string) ([]bool, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.down {
+		return nil, errors.New("down")
+	}
+	barred := make([]bool, len(starts))
+	for i, start := range starts {
+		barred[i] = slices.Contains(s.all, start)
+	}
+	return barred, nil
+}
+
+func (s *sharedBars) set(down bool, forget bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = down
+	if forget {
+		s.all = nil
+	}
+}
+
+func TestBarred_IsSharedByReplicas(t *testing.T) {
+	shared := &sharedBars{down: true}
+	replicas := make([]*rig, 2)
+	for i := range replicas {
+		replicas[i] = newRig(t, setup{prefills: 2, deps: func(d *server.Deps) { d.SharedBars = shared }})
+	}
+	// Both look at the same engines.
+	a, b := replicas[0], replicas[1]
+	for _, instance := range a.deps.Pool.Instances(upstream.RolePrefill)[:1] {
+		a.deps.Bars.Bar(instance, rigStart)
+	}
+	ctx := t.Context()
+	a.server.CompareBars(ctx)
+	shared.set(false, false)
+	b.server.CompareBars(ctx)
+	if n := len(b.deps.Pool.Instances(upstream.RolePrefill)); n != 2 || b.deps.Bars.Barred(b.deps.Pool.Instances(upstream.RolePrefill)[0], rigStart) {
+		t.Fatal("barred by nobody")
+	}
+	for range 2 { // told when it answers, and again when it has forgotten
+		a.server.CompareBars(ctx)
+		if len(shared.all) != 1 {
+			t.Fatalf("got %q shared, want one start", shared.all)
+		}
+		a.server.CompareBars(ctx)
+		if len(shared.all) != 1 {
+			t.Errorf("a bar that is known is told again: %q", shared.all)
+		}
+		shared.set(false, true)
+	}
+	url := b.deps.Pool.Instances(upstream.RolePrefill)[0].BaseURL
+	shared.all = []string{url + " " + rigStart}
+	b.server.CompareBars(ctx)
+	if !b.deps.Bars.Barred(b.deps.Pool.Instances(upstream.RolePrefill)[0], rigStart) {
+		t.Error("what another replica has found is not taken over")
+	}
+	if n := b.log.count("another replica has found", `"level":"ERROR"`); n != 1 {
+		t.Errorf("got %d error lines, want 1", n)
+	}
+}

@@ -1,0 +1,86 @@
+package server
+
+import (
+	"hash/maphash"
+	"sync"
+	"time"
+
+	"carryover/upstream"
+)
+
+// blocks remembers whose blocks tickets name. An answer leaves one ticket, which is stored, on its way or waiting for its
+// release; a second one for the same blocks would be used or released after the first, when decode has given the blocks
+// to another request. What goes wrong for that to happen is an answer that is kept twice, or an engine that names two
+// requests alike: one of the two is dropped, whichever it is.
+//
+// It remembers for blocksFor at least, or the last maxBlocks answers, in two generations of which the older one is
+// forgotten as a whole. Names are kept as 64-bit hashes: two that collide cost a ticket.
+type blocks struct {
+	seed maphash.Seed
+	now  func() time.Time
+
+	mu    sync.Mutex // guards what follows
+	young map[uint64]bool // whether they are used or about to be released
+	old   map[uint64]bool
+	since time.Time // when young began
+}
+
+// Both bounds are for one generation: longer than any decode instance holds blocks (vLLM's default is 480 s), and 3 MB.
+const (
+	blocksFor = 15 * time.Minute
+	maxBlocks = 1 << 16
+)
+
+func newBlocks() *blocks {
+	return &blocks{seed: maphash.MakeSeed(), now: time.Now, young: map[uint64]bool{}}
+}
+
+// fresh notes the blocks of an answer for which there is a ticket from now on, and reports false if there was one before.
+func (b *blocks) fresh(decode string, kept upstream.Kept) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := b.key(decode, kept)
+	if _, known := b.find(key); known {
+		return false
+	}
+	b.put(key, false)
+	return true
+}
+
+// unuse notes that blocks are about to be released, or that their ticket was sent, and reports false if that was known.
+func (b *blocks) unuse(decode string, kept upstream.Kept) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	key := b.key(decode, kept)
+	if unused, _ := b.find(key); unused {
+		return false
+	}
+	b.put(key, true)
+	return true
+}
+
+// find needs b.mu.
+func (b *blocks) find(key uint64) (unused, known bool) {
+	if unused, known = b.young[key]; !known {
+		unused, known = b.old[key]
+	}
+	return unused, known
+}
+
+// put needs b.mu.
+func (b *blocks) put(key uint64, unused bool) {
+	if now := b.now(); len(b.young) >= maxBlocks || now.Sub(b.since) >= blocksFor {
+		b.old, b.young, b.since = b.young, map[uint64]bool{}, now
+	}
+	b.young[key] = unused
+}
+
+func (b *blocks) key(decode string, kept upstream.Kept) uint64 {
+	var h maphash.Hash
+	h.SetSeed(b.seed)
+	for _, name := range []string{decode, kept.EngineID, kept.RequestID} {
+		_, _ = h.WriteString(name) // never fails
+		_ = h.WriteByte(0)         // in none of them
+	}
+	return h.Sum64()
+}

@@ -1,0 +1,159 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"carryover/server"
+)
+
+// byTokens is the token proof, without a threshold. Text completions whose prompt is a list of ids need neither a probe
+// nor a tokenizer, so that scripted engines can take part.
+func byTokens(c *server.Config) { c.Proof, c.ReuseMinTokens = server.ProofAuto, 1 }
+
+// askIDs is a text completion of ids.
+func askIDs(conversation string, stream bool, ids ...int) string {
+	b, _ := json.Marshal(map[string]any{"model": "m", "stream": stream, "prompt": ids, "conversation_id": conversation}) // always can be
+	return string(b)
+}
+
+// count returns n ids from first on.
+func count(first, n int) []int {
+	ids := make([]int, n)
+	for i := range ids {
+		ids[i] = first + i
+	}
+	return ids
+}
+
+// idAnswer is decode's answer to a prompt of ids, for a test to spoil.
+type idAnswer struct {
+	leg    leg
+	prompt []int
+	output []int // what was sampled
+	told   []int // what the answer says of it
+	usage  string
+	params map[string]any
+}
+
+// outputIDs is what every decode instance of these tests samples.
+func outputIDs() []int { return count(900, 10) }
+
+func answerOf(l leg) *idAnswer {
+	var request struct{ Prompt []int }
+	_ = json.Unmarshal([]byte(l.body), &request) // a leg that is no JSON fails elsewhere
+	a := &idAnswer{leg: l, prompt: request.Prompt, output: outputIDs(), told: outputIDs()}
+	a.params = map[string]any{
+		"do_remote_prefill": false, "do_remote_decode": true, "remote_engine_id": engineID, "remote_request_id": "cmpl-" + l.id(),
+		"remote_host": engineHost, "remote_port": 5601, "tp_size": 1, "remote_blocks_expiry_time": 12345.5,
+	}
+	a.holds(len(a.prompt) + len(a.output) - 1)
+	return a
+}
+
+// holds sets what the blocks are said to hold.
+func (a *idAnswer) holds(tokens int) {
+	a.params["remote_num_tokens"] = tokens
+	a.params["remote_block_ids"] = [][]int{count(7, (tokens+rigBlock-1)/rigBlock)}
+}
+
+// events are the answer as a stream: one event for each id, then the finish and perhaps the usage.
+func (a *idAnswer) events() []string {
+	var all []string
+	chunk := func(choice string, more string) {
+		all = append(all, `{"id":"cmpl-`+a.leg.id()+`","object":"text_completion","choices":[`+choice+`]`+more+`}`)
+	}
+	for i, id := range a.told {
+		prompt := "null"
+		if i == 0 {
+			prompt = list(a.prompt)
+		}
+		chunk(fmt.Sprintf(`{"index":0,"text":" w","finish_reason":null,"prompt_token_ids":%s,"token_ids":[%d]}`, prompt, id), "")
+	}
+	chunk(`{"index":0,"text":"","finish_reason":"stop","stop_reason":null,"token_ids":[]}`, `,"kv_transfer_params":`+jsonOf(a.params))
+	if a.usage != "" {
+		all = append(all, `{"id":"cmpl-`+a.leg.id()+`","object":"text_completion","choices":[],"usage":`+a.usage+`}`)
+	}
+	return append(all, "[DONE]")
+}
+
+// whole is the answer in one piece.
+func (a *idAnswer) whole() string {
+	usage := ""
+	if a.usage != "" {
+		usage = `,"usage":` + a.usage
+	}
+	return `{"id":"cmpl-` + a.leg.id() + `","object":"text_completion","choices":[{"index":0,"text":" w w","finish_reason":"stop","stop_reason":null,"prompt_token_ids":` +
+		list(a.prompt) + `,"token_ids":` + list(a.told) + `}]` + usage + `,"kv_transfer_params":` + jsonOf(a.params) + `}`
+}
+
+func list(ids []int) string { return jsonOf(ids) }
+
+func jsonOf(v any) string {
+	b, _ := json.Marshal(v) // numbers, strings and lists of them always can be
+	return string(b)
+}
+
+// prefillsIDs is a prefill instance that says which ids it has computed.
+func prefillsIDs(w http.ResponseWriter, _ *http.Request, l leg) {
+	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(answerOf(l).prompt)+
+		`}],"kv_transfer_params":`+handover(l)+`}`)
+}
+
+// decodesIDs is a decode instance whose answers are spoilt; nil spoils nothing.
+func decodesIDs(spoil func(*idAnswer)) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, l leg) {
+		a := answerOf(l)
+		if spoil != nil {
+			spoil(a)
+		}
+		if l.streams() {
+			say(w, a.events()...)
+		} else {
+			answerJSON(w, a.whole())
+		}
+	}
+}
+
+// inIDs makes all engines of a rig speak ids.
+func (r *rig) inIDs(spoil func(*idAnswer)) {
+	for _, e := range r.prefill {
+		e.always(prefillsIDs)
+	}
+	for _, e := range r.decode {
+		e.always(decodesIDs(spoil))
+	}
+}
+
+// sendIDs sends one text completion of ids.
+func (r *rig) sendIDs(conversation string, stream bool, ids ...int) reply {
+	r.t.Helper()
+	return r.sendTo(textPath, askIDs(conversation, stream, ids...))
+}
+
+// stored is what the log line of the last turn says of its ticket.
+func (r *rig) stored() string {
+	r.t.Helper()
+	last := ""
+	for line := range strings.Lines(r.log.text()) {
+		var turn struct{ Msg, Stored string }
+		if json.Unmarshal([]byte(line), &turn) == nil && turn.Msg == "turn" {
+			last = turn.Stored
+		}
+	}
+	return last
+}
+
+// lines is how many turns have ended.
+func (r *rig) lines() int { return r.log.count(`"msg":"turn"`) }
+
+// wantStored waits for the n-th turn's line and checks what it says of the ticket.
+func (r *rig) wantStored(n int, want string) {
+	r.t.Helper()
+	r.until(func() bool { return r.lines() >= n })
+	if got := r.stored(); got != want {
+		r.t.Errorf("turn %d: got stored %q, want %q", n, got, want)
+	}
+}

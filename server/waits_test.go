@@ -1,0 +1,89 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// hangs answers nothing until the gate opens.
+func hangs(gate <-chan struct{}) behaviour {
+	return func(_ http.ResponseWriter, r *http.Request, _ leg) {
+		select {
+		case <-gate:
+		case <-r.Context().Done():
+		}
+	}
+}
+
+// A release rides along where that costs nothing: a turn does not wait for what it does not need.
+func TestRider_AsksNobody(t *testing.T) {
+	gate := make(chan struct{})
+	defer close(gate)
+	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.Proof = server.ProofAuto }, decodes: 2})
+	r.shot() // leaves something on the first decode instance
+	for _, e := range append(r.prefill, r.decode...) {
+		r.tell(e, hangs(gate))
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		r.shot()
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience / 4): // /metrics is waited for as long as patience
+		t.Fatal("a turn without a conversation waits for /metrics")
+	}
+}
+
+// From prefill's answer on prefill's blocks are leased: decode is dispatched at once.
+func TestHandover_WaitsForNothing(t *testing.T) {
+	gate := make(chan struct{})
+	defer close(gate)
+	ways(t, func(t *testing.T, stream bool) {
+		seam := &engineSeam{}
+		r := newRig(t, setup{cfg: byTokens, deps: func(d *server.Deps) { seam.Engine, d.Engine = d.Engine, seam }})
+		r.inIDs(nil)
+		seam.afterPrefill = func(context.Context) {
+			r.tell(r.decode[0], hangs(gate))
+			r.tell(r.prefill[0], hangs(gate))
+		}
+		done := make(chan reply, 1)
+		go func() { done <- r.sendIDs("c", stream, count(100, 200)...) }()
+		select {
+		case p := <-done:
+			r.wantOK(p, "miss;reason=first_turn")
+		case <-time.After(patience / 4):
+			t.Fatal("decode is not dispatched while /metrics hangs")
+		}
+		r.wantStored(1, "yes") // the start that the leg was sent to is known
+	})
+}
+
+// What /tokenize makes of a prompt is compared when it is there; decode does not wait for it.
+func TestParity_IsLearntBeside(t *testing.T) {
+	r, sims := stock(t, func(c *server.Config) { c.Proof, c.StoreTimeout = server.ProofAuto, 50*time.Millisecond },
+		func(c *vllmsim.Config) { c.Params = vllmsim.ParamsFinish },
+		func(d *server.Deps) {
+			d.Tokenizer = upstream.NewTokenizer(d.Engine.(*upstream.Client), d.Incarnations, patience)
+		})
+	if err := sims[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSilent, Route: "/tokenize"}); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan reply, 1)
+	go func() { done <- r.turn("c", 1, true) }()
+	select {
+	case p := <-done:
+		r.wantOK(p, "miss;reason=first_turn")
+	case <-time.After(patience / 4):
+		t.Fatal("decode is not dispatched while /tokenize hangs")
+	}
+	r.wantStored(1, "yes")
+	r.client.CloseIdleConnections()
+}
