@@ -19,7 +19,7 @@ type blocks struct {
 	seed maphash.Seed
 	now  func() time.Time
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex      // guards what follows
 	young map[uint64]bool // whether they are used or about to be released
 	old   map[uint64]bool
 	since time.Time // when young began

@@ -45,7 +45,7 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 	t.receipt.prefillTook += took
 	t.tokens.parity.meet(answer.PromptIDs, nil)
 	if err != nil {
-		if err = s.prefillFailed(p.prefill, h, err); err != nil {
+		if err = s.prefillFailed(t, p.prefill, h, err); err != nil {
 			return handover{}, err
 		}
 		t.tokens.lost(whyIDs)
@@ -56,7 +56,7 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 		return handover{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Name, Kind: upstream.Broken, Sent: true, Err: errForeign}
 	}
 	s.deps.Pool.Report(p.prefill, false)
-	h.fate = upstream.Answered
+	s.conclude(t, h, upstream.Answered)
 	if h.ticket == nil {
 		s.pace.Learn(p.prefill.Name, len(body), took)
 	}
@@ -83,7 +83,7 @@ func (s *Server) prefillBody(t *turn, p *pair, h *held) ([]byte, error) {
 	params, err := s.deps.Connector.PrefillParams(h.ticketOffer(t))
 	if err != nil && h.ticket != nil { // of an older or a foreign version; it is given up
 		s.cfg.Logger.Error("ticket can't be used", "turn", t.id, "error", err)
-		s.deps.Trials.End(h.pair.prefill, h.pair.decode, upstream.Inconclusive)
+		s.conclude(t, h, upstream.Inconclusive)
 		s.unuse(t, *h.ticket)
 		h.ticket, t.receipt.hit, t.receipt.reason = nil, false, ReasonRewritten
 		t.tokens.forward(false)
@@ -128,7 +128,7 @@ func (s *Server) prefillLimit(ctx context.Context, prefill string, size int, h *
 
 // prefillFailed records what a failure says about the ticket and the instance. A
 // good status with a body that is none is not passed on: decode can do without.
-func (s *Server) prefillFailed(prefill *upstream.Instance, h *held, err error) error {
+func (s *Server) prefillFailed(t *turn, prefill *upstream.Instance, h *held, err error) error {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
 		return err
@@ -138,9 +138,7 @@ func (s *Server) prefillFailed(prefill *upstream.Instance, h *held, err error) e
 		return nil
 	}
 	h.sent = leg.Sent
-	if leg.Sent && errors.Is(leg.Err, upstream.ErrReuseTimeout) {
-		h.fate = upstream.Unanswered
-	}
+	s.conclude(t, h, fateOf(leg))
 	if leg.Kind == upstream.Dial {
 		s.refused(prefill)
 	}

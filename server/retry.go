@@ -23,7 +23,7 @@ const maxDials = 3
 //   - bytes have reached the client, or the client has gone: never.
 func (s *Server) again(ctx context.Context, t *turn, err error) bool {
 	var leg *upstream.LegError
-	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() {
+	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() && !ours(t, leg) {
 		return false
 	}
 	t.failed = leg
@@ -37,10 +37,12 @@ func (s *Server) again(ctx context.Context, t *turn, err error) bool {
 		t.excluded[leg.Role] = append(t.excluded[leg.Role], leg.Instance)
 		return leg.Role == upstream.RolePrefill
 	}
-	if !s.mayRestart(t, leg.Role) || leg.Role == upstream.RolePrefill && !worthRetrying(t, leg) || !s.budget.take() {
-		return false
+	if leg.Kind != upstream.Receipt { // each of those bars a start, and the last attempt asks for none
+		if !s.mayRestart(t, leg.Role) || !ours(t, leg) && (!worthRetrying(leg) || !s.budget.take()) {
+			return false
+		}
+		t.tried = append(t.tried, leg.Role)
 	}
-	t.tried = append(t.tried, leg.Role)
 	t.legID = newID()
 	t.withoutTicket, t.withoutRelease = ReasonRetried, true
 	if !t.sentTicket && t.receipt.reason != "" {
@@ -62,10 +64,39 @@ func (s *Server) mayRestart(t *turn, role upstream.Role) bool {
 	return !slices.Contains(t.tried, role) && time.Since(t.began) < s.cfg.FirstByteTimeout/2
 }
 
-// worthRetrying tells a prefill failure that a second try may mend from one that
-// is the engine's last word: a plain 500 without a ticket or release is the latter.
-func worthRetrying(t *turn, leg *upstream.LegError) bool {
-	return leg.Kind != upstream.Status || leg.Status != http.StatusInternalServerError || t.sentTicket || t.sentRelease
+// ours reports whether a prefill leg failed over what it carried besides the
+// client's request: a ticket, an unused one, or ids that prefill did not compute.
+// The fresh leg goes without, whatever the status was, and at no cost to the
+// budget. That can't double the load for long: three such failures stop the pair,
+// one of a release pauses releasing, and one of ids bars the instance.
+func ours(t *turn, leg *upstream.LegError) bool {
+	switch {
+	case leg.Role != upstream.RolePrefill, errors.Is(leg.Err, upstream.ErrPrefillTimeout): // all the time that the client has
+		return false
+	case leg.Kind == upstream.Receipt:
+		return true
+	}
+	return (t.sentTicket || t.sentRelease) && fateOf(leg) != upstream.Inconclusive
+}
+
+// fateOf is what the failure of a prefill leg says about the ticket that it
+// carried. A connection that breaks says nothing: a busy API server closes idle
+// ones while legs are written to them, several at a time, and where a ticket ends
+// the engine core vLLM still answers 500 (entrypoints/launcher.py).
+func fateOf(leg *upstream.LegError) upstream.Fate {
+	switch {
+	case leg.Kind == upstream.Timeout:
+		return upstream.Unanswered
+	case leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError:
+		return upstream.Failed
+	}
+	return upstream.Inconclusive
+}
+
+// worthRetrying tells a failure that a second try may mend from one that is the
+// engine's last word, like prefill's 500 to a leg with nothing of ours.
+func worthRetrying(leg *upstream.LegError) bool {
+	return leg.Role != upstream.RolePrefill || leg.Kind != upstream.Status || leg.Status != http.StatusInternalServerError
 }
 
 // retryBudget keeps retries from doubling the load of a deployment that is

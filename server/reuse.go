@@ -59,8 +59,8 @@ type held struct {
 	offer  convcache.Offer    // how much of it this request may use
 	// sent is true once a byte of it may have reached an engine; it is spent then,
 	// whatever the engine says.
-	sent bool
-	fate upstream.Fate
+	sent      bool
+	concluded bool // the pair's trials know the ticket's fate
 	// release is an unused ticket that rides on a leg without one, by carrier.
 	release *unused
 	carrier carrier
@@ -275,11 +275,8 @@ func (s *Server) settle(ctx context.Context, t *turn, h *held) {
 	if ticket == nil {
 		return
 	}
+	s.conclude(t, h, upstream.Inconclusive)
 	h.ticket = nil // a stream of minutes must not hold it
-	if s.deps.Trials.End(h.pair.prefill, h.pair.decode, h.fate) {
-		s.cfg.Logger.Warn("prefill does not answer tickets of decode; reuse is off for this pair",
-			"prefill", h.pair.prefill, "decode", h.pair.decode, "turn", t.id)
-	}
 	if h.sent {
 		s.spent(*ticket)
 		return
@@ -290,6 +287,28 @@ func (s *Server) settle(ctx context.Context, t *turn, h *held) {
 	displaced, _ := s.deps.Store.Put(bounded, t.conversation.key, *ticket, time.Until(ticket.Deadline))
 	for _, old := range displaced {
 		s.unuse(t, old)
+	}
+}
+
+// conclude tells the trials of a pair what became of a ticket, once. It is called
+// when prefill has answered, not at the end of the turn: decode may go on for
+// minutes, and the pair would be on trial for as long.
+func (s *Server) conclude(t *turn, h *held, fate upstream.Fate) {
+	if h.ticket == nil || h.concluded {
+		return
+	}
+	h.concluded = true
+	pause, resumed := s.deps.Trials.End(h.pair.prefill, h.pair.decode, fate)
+	attrs := []any{"prefill", h.pair.prefill, "decode", h.pair.decode, "turn", t.id}
+	switch {
+	case resumed:
+		s.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
+	case pause > 0:
+		why := "prefill does not answer tickets of decode"
+		if fate == upstream.Failed {
+			why = "prefill answers 5xx to tickets of decode"
+		}
+		s.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "tried_again_in", pause.String())...)
 	}
 }
 

@@ -1,0 +1,188 @@
+package server_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// refusesTickets is a prefill instance that fails legs with a ticket in one way, and serves all others.
+func refusesTickets(fails behaviour) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		if l.ticket() != "" {
+			fails(w, r, l)
+			return
+		}
+		prefills(w, r, l)
+	}
+}
+
+// tickets counts the legs of a prefill instance that carried one.
+func (e *engine) tickets() int {
+	n := 0
+	for _, l := range e.seen() {
+		if l.ticket() != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *rig) wantTickets(n int) {
+	r.t.Helper()
+	if got := r.prefill[0].tickets(); got != n {
+		r.t.Errorf("prefill got %d tickets, want %d", got, n)
+	}
+}
+
+func TestTurn_ThreeRefusedTicketsStopThePair(t *testing.T) {
+	for name, fails := range map[string]behaviour{
+		"500": status(500, "KV load failed"), "501": status(501, ""), "503": status(503, ""), "599": status(599, ""),
+		"200 with error": body("application/json", `{"error":{"message":"x"}}`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{})
+			r.server.SpendRetries() // what the ticket has broken is no load of the client's
+			r.prefill[0].always(refusesTickets(fails))
+			r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+			for n := 2; n <= 4; n++ {
+				r.wantOK(r.turn("c", n, true), "miss;reason=retried_without_ticket")
+			}
+			for n := 5; n <= 6; n++ {
+				r.wantOK(r.turn("c", n, true), "miss;reason=prefill_not_bidirectional")
+			}
+			r.wantTickets(3)
+			if n := r.log.count("answers 5xx to tickets", `"tried_again_in":"1m0s"`, "prefill-0", "decode-0", `"level":"WARN"`); n != 1 {
+				t.Errorf("got %d warnings, want 1:\n%s", n, r.log.end())
+			}
+		})
+	}
+}
+
+func TestTurn_AnAnswerForgetsRefusedTickets(t *testing.T) {
+	r := newRig(t, setup{})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	for n := 2; n <= 10; n += 3 {
+		r.prefill[0].next(status(500, "x"), prefills, status(500, "x"))
+		r.wantOK(r.turn("c", n, true), "miss;reason=retried_without_ticket")
+		r.wantOK(r.turn("c", n+1, true), "miss;reason=retried_without_ticket")
+		r.wantOK(r.turn("c", n+2, true), "hit;")
+	}
+}
+
+// An answered ticket counts when prefill has answered, not when decode has said its last word.
+func TestTurn_AnAnswerCountsBeforeTheTurnEnds(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, c := range []string{"slow", "c"} {
+		r.wantOK(r.turn(c, 1, true), "miss;reason=first_turn")
+	}
+	gate := make(chan struct{})
+	r.decode[0].next(waits(gate, decodes))
+	slow := make(chan reply, 1)
+	go func() { slow <- r.turn("slow", 2, true) }()
+	r.decode[0].await(3)
+	r.wantOK(r.turn("c", 2, true), "hit;") // the trial is over
+	r.prefill[0].always(refusesTickets(status(500, "x")))
+	for n := 3; n <= 4; n++ {
+		r.wantOK(r.turn("c", n, true), "miss;reason=retried_without_ticket")
+	}
+	close(gate)
+	r.wantOK(<-slow, "hit;")
+	r.wantOK(r.turn("c", 5, true), "miss;reason=retried_without_ticket")
+	r.wantOK(r.turn("c", 6, true), "miss;reason=prefill_not_bidirectional")
+	r.wantTickets(5)
+}
+
+// Idle connections that prefill closes under legs cost these their tickets, and the pair nothing.
+func TestTurn_BrokenConnectionsDoNotStopThePair(t *testing.T) {
+	r := newRig(t, setup{})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	for n := 2; n <= 6; n++ {
+		r.prefill[0].next(hangUp)
+		r.wantOK(r.turn("c", n, true), "miss;reason=retried_without_ticket")
+	}
+	r.wantOK(r.turn("c", 7, true), "hit;")
+}
+
+// The client has no time left for a fresh leg, but the next turns need not wait in vain.
+func TestTurn_TicketThatOutlastsThePrefillLimitIsUnanswered(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = 100 * time.Millisecond }})
+	r.prefill[0].always(answersNoTickets)
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	r.wantError(r.turn("c", 2, true), 504, "prefill_timeout")
+	r.wantOK(r.turn("c", 2, true), "miss;reason=nothing_stored")
+	r.wantOK(r.turn("c", 3, true), "miss;reason=prefill_not_bidirectional")
+	r.wantTickets(1)
+}
+
+func TestRetry_OfAnUnansweredTicketCostsNoBudget(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
+	r.server.SpendRetries()
+	r.prefill[0].always(answersNoTickets)
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	r.wantOK(r.turn("c", 2, true), "miss;reason=prefill_not_bidirectional")
+}
+
+func TestRetry_OfAReleaseCostsNoBudget(t *testing.T) {
+	for name, fails := range map[string]behaviour{"500": status(500, "x"), "503": status(503, "x"), "silent": silent} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = 100 * time.Millisecond }})
+			r.server.SpendRetries()
+			r.shot()
+			r.prefill[0].next(fails)
+			r.shot()
+			r.wantCarried(1, left(r.decode[0].seen()[0]))
+		})
+	}
+}
+
+// otherIDs fails a prefill leg because other ids were computed than those that were sent.
+type otherIDs struct {
+	server.Engine
+	once atomic.Bool
+}
+
+func (e *otherIDs) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
+	if e.once.CompareAndSwap(true, false) {
+		return upstream.PrefillAnswer{}, &upstream.LegError{
+			Role: upstream.RolePrefill, Instance: l.Instance.Name, Kind: upstream.Receipt, Sent: true, Err: errors.New("other ids"),
+		}
+	}
+	return e.Engine.Prefill(ctx, l)
+}
+
+func TestRetry_AfterAFailedReceiptCostsNoBudget(t *testing.T) {
+	engine := &otherIDs{}
+	r := newRig(t, setup{deps: func(d *server.Deps) { engine.Engine, d.Engine = d.Engine, engine }})
+	r.server.SpendRetries()
+	engine.once.Store(true)
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	if n := len(r.prefill[0].seen()); n != 1 {
+		t.Errorf("got %d prefill legs besides the one that failed, want 1", n)
+	}
+}
+
+// What breaks connections is a fault of the deployment, whatever the leg carried.
+func TestRetry_AfterABrokenConnectionCostsBudget(t *testing.T) {
+	r := newRig(t, setup{})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	r.server.SpendRetries()
+	r.prefill[0].next(hangUp)
+	r.wantError(r.turn("c", 2, true), 502, "prefill_failed")
+}
+
+// Decode reads what prefill has computed, with or without a ticket.
+func TestRetry_AfterDecodeFailedCostsBudget(t *testing.T) {
+	r := newRig(t, setup{})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	r.server.SpendRetries()
+	r.decode[0].next(status(500, "KV load"))
+	r.wantError(r.turn("c", 2, true), 502, "decode_failed")
+	r.wantTickets(1)
+}
