@@ -1,8 +1,8 @@
 // Stream-memory measures the resident memory that Carryover needs per open, idle
 // stream. It starts one simulated prefill and one decode instance and the proxy as
 // processes of their own, opens streams that stay silent after their first tokens,
-// and compares the proxy's resident set before and after. It exits 1 above the
-// limit.
+// and compares the proxy's resident set before and after: for small bodies, and for
+// large ones, which a stream must not hold. It exits 1 above a limit.
 package main
 
 import (
@@ -28,24 +28,38 @@ import (
 func main() {
 	binary := flag.String("binary", "bin/carryover", "program to measure")
 	streams := flag.Int("streams", 2000, "open streams")
-	limit := flag.Float64("limit", 80, "KiB per stream that are acceptable, 0 for no limit")
-	prompt := flag.Int("prompt", 200, "bytes of prompt per request")
+	proof := flag.String("proof", "auto", "mode of proof")
+	small := flag.Int("small", 2<<10, "bytes of a small body")
+	large := flag.Int("large", 64<<10, "bytes of a large body, 0 to leave that out")
+	limit := flag.Float64("limit", 80, "KiB per stream that are acceptable with small bodies, 0 for no limit")
+	more := flag.Float64("more", 10, "KiB per stream that a large body may add")
 	flag.Parse()
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
-	perStream, err := measure(ctx, *binary, *streams, *prompt)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "stream-memory:", err)
+	of := map[int]float64{}
+	for _, size := range []int{*small, *large} {
+		if size == 0 {
+			continue
+		}
+		perStream, err := measure(ctx, *binary, *proof, *streams, size)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "stream-memory:", err)
+			os.Exit(1)
+		}
+		of[size] = perStream
+		fmt.Printf("%.1f KiB resident per open idle stream, %d streams, bodies of %d bytes, proof %s\n", perStream, *streams, size, *proof)
+	}
+	if *limit > 0 && of[*small] > *limit {
+		fmt.Printf("more than the limit of %.0f KiB\n", *limit)
 		os.Exit(1)
 	}
-	fmt.Printf("%.1f KiB resident per open idle stream, %d streams, prompts of %d bytes\n", perStream, *streams, *prompt)
-	if *limit > 0 && perStream > *limit {
-		fmt.Printf("more than the limit of %.0f KiB\n", *limit)
+	if *large > 0 && of[*large]-of[*small] > *more {
+		fmt.Printf("a large body adds more than %.0f KiB\n", *more)
 		os.Exit(1)
 	}
 }
 
-func measure(ctx context.Context, binary string, streams, prompt int) (float64, error) {
+func measure(ctx context.Context, binary, proof string, streams, size int) (float64, error) {
 	var processes []*exec.Cmd
 	defer func() {
 		for _, p := range processes {
@@ -68,15 +82,15 @@ func measure(ctx context.Context, binary string, streams, prompt int) (float64, 
 		processes = append(processes, p)
 		return "http://127.0.0.1:" + port, nil
 	}
-	prefill, err := start("sim", "--role", "prefill", "--blocks", "262144", "--prefill-per-token", "0s")
+	prefill, err := start("sim", "--role", "prefill", "--blocks", "4194304", "--prefill-per-token", "0s")
 	if err != nil {
 		return 0, err
 	}
-	decode, err := start("sim", "--role", "decode", "--blocks", "262144", "--prefill-per-token", "0s", "--inter-token", "10m")
+	decode, err := start("sim", "--role", "decode", "--blocks", "4194304", "--prefill-per-token", "0s", "--inter-token", "10m")
 	if err != nil {
 		return 0, err
 	}
-	proxy, err := start("serve", "--host", "127.0.0.1", "--log-level", "error", "--proof", "history", "--shutdown-grace", "1s",
+	proxy, err := start("serve", "--host", "127.0.0.1", "--log-level", "error", "--proof", proof, "--shutdown-grace", "1s",
 		"--prefill", prefill, "--decode", decode)
 	if err != nil {
 		return 0, err
@@ -88,7 +102,7 @@ func measure(ctx context.Context, binary string, streams, prompt int) (float64, 
 	}
 	pid := processes[2].Process.Pid
 	// One round of everything first, so that what is needed once is not counted.
-	warm, err := openStreams(ctx, proxy, 50, prompt)
+	warm, err := openStreams(ctx, proxy, 50, size)
 	if err != nil {
 		return 0, err
 	}
@@ -97,7 +111,7 @@ func measure(ctx context.Context, binary string, streams, prompt int) (float64, 
 	if err != nil {
 		return 0, err
 	}
-	closeAll, err := openStreams(ctx, proxy, streams, prompt)
+	closeAll, err := openStreams(ctx, proxy, streams, size)
 	if err != nil {
 		return 0, err
 	}
@@ -111,7 +125,7 @@ func measure(ctx context.Context, binary string, streams, prompt int) (float64, 
 }
 
 // openStreams opens streams and returns once each has delivered its first token.
-func openStreams(ctx context.Context, proxy string, n, prompt int) (closeAll func(), err error) {
+func openStreams(ctx context.Context, proxy string, n, size int) (closeAll func(), err error) {
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: n}}
 	var mu sync.Mutex // guards bodies
 	var bodies []io.Closer
@@ -120,7 +134,7 @@ func openStreams(ctx context.Context, proxy string, n, prompt int) (closeAll fun
 	for i := range n {
 		group.Go(func() error {
 			body := fmt.Sprintf(`{"model":"sim","stream":true,"max_tokens":1000,"conversation_id":"c-%d","messages":[{"role":"user","content":%q}]}`,
-				i, strings.Repeat("word ", prompt/5))
+				i, strings.Repeat("word ", (size-150)/5))
 			req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, proxy+"/v1/chat/completions", bytes.NewReader([]byte(body)))
 			if err != nil {
 				return err
