@@ -19,12 +19,16 @@ type Forwarder struct {
 	cutReplies bool
 	cuts       int           // connections that CutReplies has cut
 	gate       chan struct{} // closed to end a Hang; nil while there is none
+	narrow     int           // see Narrow
+	wider      chan struct{} // closed to end a Narrow; nil while there is none
 	links      map[*link]struct{}
 }
 
 // link is one connection of a client and the one to the target that belongs to it.
 type link struct {
 	cut chan struct{} // closed with the connections
+
+	asked, answered int // bytes since the other side spoke last; guarded by Forwarder.mu
 
 	mu     sync.Mutex // guards what follows
 	conns  []net.Conn
@@ -115,6 +119,20 @@ func (f *Forwarder) Hang(on bool) {
 	}
 }
 
+// Narrow has a request, or an answer, get stuck after so many bytes, as where a network or a server is too slow for
+// what is large. The rest is kept back as by Hang, until Narrow is called again; 0 lets everything through.
+func (f *Forwarder) Narrow(bytes int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.wider != nil {
+		close(f.wider)
+		f.wider = nil
+	}
+	if f.narrow = bytes; bytes > 0 {
+		f.wider = make(chan struct{})
+	}
+}
+
 // Cut closes all connections that exist. What Hang keeps back of them is lost.
 func (f *Forwarder) Cut() {
 	f.mu.Lock()
@@ -169,11 +187,9 @@ func (f *Forwarder) pump(l *link, to, from net.Conn, replies bool) {
 			l.close()
 			return
 		}
-		if n > 0 {
-			if _, err := to.Write(buffer[:n]); err != nil {
-				l.close()
-				return
-			}
+		if n > 0 && !f.pass(l, to, buffer[:n], replies) {
+			l.close()
+			return
 		}
 		if errors.Is(err, io.EOF) {
 			_ = to.(*net.TCPConn).CloseWrite() // an error says that the other side has gone too
@@ -184,6 +200,39 @@ func (f *Forwarder) pump(l *link, to, from net.Conn, replies bool) {
 			return
 		}
 	}
+}
+
+// pass writes what one side said, as far as it is not stuck, and reports whether the link is still there then.
+func (f *Forwarder) pass(l *link, to net.Conn, said []byte, replies bool) bool {
+	through, wider := f.through(l, len(said), replies)
+	if _, err := to.Write(said[:through]); err != nil {
+		return false
+	}
+	if through == len(said) {
+		return true
+	}
+	select {
+	case <-wider:
+	case <-l.cut:
+		return false
+	}
+	_, err := to.Write(said[through:])
+	return err == nil
+}
+
+// through returns how many of n bytes are not stuck, and what is closed when the others are not any more.
+func (f *Forwarder) through(l *link, n int, replies bool) (int, <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	spoken, silent := &l.asked, &l.answered
+	if replies {
+		spoken, silent = silent, spoken
+	}
+	*spoken, *silent = *spoken+n, 0
+	if f.narrow == 0 {
+		return n, nil
+	}
+	return min(n, max(0, f.narrow-(*spoken-n))), f.wider
 }
 
 // released waits while the forwarder hangs, and reports whether the link is still there then.
