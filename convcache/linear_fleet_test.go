@@ -82,6 +82,7 @@ type fleetPlan struct {
 	watch    func() time.Time    // of the journal; nil is time.Now
 	advance  func(time.Duration) // moves a clock that is not real
 	patience time.Duration       // for one operation
+	maxValue int                 // what is larger stays with its store; 0 is the default of stores
 	// wrap makes the stores that clients see of those that keep the contract; nil is none.
 	wrap func(*testing.T, *fleet, *convcache.Redis) convcachetest.Store
 }
@@ -112,6 +113,7 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 		forward := redistest.Forward(t, f.servers[0].Addr())
 		r, err := convcache.NewRedis(convcache.RedisConfig{
 			Addresses: []string{forward.Addr()}, Secret: secret, Timeout: max(fleetPatience, plan.patience), Now: plan.clock,
+			MaxValue: plan.maxValue,
 		})
 		if err != nil {
 			t.Fatal(err)

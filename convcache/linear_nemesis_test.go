@@ -25,6 +25,7 @@ func nemeses() []nemesis {
 	hasty := fleetPlan{patience: fleetHaste}
 	return []nemesis{
 		{name: "kill", steps: steps(kill, restart), want: unknowns},
+		{name: "kill, with tickets of all sizes", plan: sizes(), steps: steps(kill, restart), want: unknowns},
 		{name: "stop", plan: hasty, steps: steps(stop, resume), want: unknowns},
 		{name: "split brain", plan: pair, steps: steps(split, repoint), rest: follow, want: fences},
 		{name: "demote and fail back", plan: pair, steps: steps(demote, promoteFirst), rest: followFirst, want: fences},

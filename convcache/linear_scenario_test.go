@@ -44,6 +44,7 @@ func scenarios() []scenario {
 		{name: "replies cut", plan: alone, steps: repliesCut, taken: 1, unknown: 1},
 		{name: "connections hang", plan: alone, steps: hang, taken: 1, unknown: 1},
 		{name: "expired by the server's clock", plan: stoodClock, steps: expiredThere, taken: 1, expired: 1},
+		{name: "large tickets stay with their store", plan: sizes, steps: largeStay, taken: 3},
 		{name: "applied after the deadline", plan: movingClock(true), steps: appliedLate, expired: 1, unknown: 1},
 	}
 }

@@ -15,9 +15,9 @@ import (
 // Redis keeps tickets in a Redis or Valkey server that replicas share. All methods are safe for concurrent
 // use.
 //
-//   - A ticket has one home. It is in Redis, or, while Redis is known not to answer, in this process: never
-//     in both, because then it could be taken in both. What one home has is displaced by no put to the other;
-//     it ends with its time.
+//   - A ticket has one home. It is in Redis, or, if it is larger than MaxValue or while Redis is known not to
+//     answer, in this process: never in both, because then it could be taken in both. What one home has is
+//     displaced by no put to the other; it ends with its time.
 //   - Whether a ticket has been taken is decided by one script on one server, and only for tickets that were
 //     put while this server was master (redis_shared.lua). After a failover, a failback or a restart from a
 //     file all older tickets are Fenced.
@@ -40,6 +40,7 @@ type Redis struct {
 	skewed   atomic.Bool           // the last test found that clocks differ
 	forged   limited               // lines about values that are not authentic
 	fenced   limited               // lines about tickets of another master
+	large    limited               // lines about tickets that are not shared for their size
 }
 
 //go:embed redis_shared.lua
@@ -63,8 +64,6 @@ func newScripts(shared, take, put string) scripts {
 const (
 	// redisVersion is in every key. A change of the fields takes another version.
 	redisVersion = "1"
-	// maxValue is the largest ticket that is sent.
-	maxValue = 1 << 20
 	// noFence stands for master_replid where that is not to be read.
 	noFence = "unfenced--unfenced--unfenced--unfenced--"
 )
@@ -84,6 +83,9 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 	if cfg.Unfenced && cfg.Topology != Single {
 		return nil, fmt.Errorf("open redis: %v needs the fence: a failover would let tickets be used twice", cfg.Topology)
 	}
+	if cfg.MaxValue > largestMaxValue {
+		return nil, fmt.Errorf("open redis: values of up to %d bytes; %d are the most", cfg.MaxValue, largestMaxValue)
+	}
 	e, err := newEnvelope(cfg.Secret, cfg.SealKey)
 	if err != nil {
 		return nil, fmt.Errorf("open redis: %w", err)
@@ -93,6 +95,9 @@ func NewRedis(cfg RedisConfig) (*Redis, error) {
 	}
 	if cfg.Timeout <= 0 {
 		cfg.Timeout = defaultRedisTimeout
+	}
+	if cfg.MaxValue <= 0 {
+		cfg.MaxValue = defaultMaxValue
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -202,8 +207,9 @@ func (r *Redis) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome
 // and puts once; in Redis one of the same id is replaced. What it removed is the caller's, as if taken: the
 // branch with the same history, branches whose chain is contained in the ticket's, and the oldest of five.
 //
-// Nothing is stored when it returns Expired (no time left) or Refused (larger than 1 MiB). After Unavailable
-// the ticket may have been stored: the caller must not use it, and nobody else is kept from it.
+// A ticket larger than MaxValue stays in this process, and other replicas do not see it. Nothing is stored when
+// Put returns Expired (no time left) or Refused (too large for this process too). After Unavailable the ticket
+// may have been stored: the caller must not use it, and nobody else is kept from it.
 func (r *Redis) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	if ctx.Err() != nil {
 		return nil, Unavailable
@@ -223,8 +229,9 @@ func (r *Redis) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) (
 	}
 	branch := r.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t, r.envelope.mask(key, t.ID, t.History)))
 	params := r.envelope.close(key, t.ID, fieldParams, encodeParams(&t))
-	if len(branch)+len(params) > maxValue {
-		return nil, Refused
+	if size := len(branch) + len(params); size > r.cfg.MaxValue {
+		r.noteLarge(size)
+		return r.putHome(ctx, key, t, ttl) // nothing was sent
 	}
 	kin := r.envelope.kinOf(key, &t)
 	index := kin.appendIndex(t.ID[:])
@@ -241,7 +248,8 @@ func (r *Redis) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) (
 	return r.displaced(key, reply[1:]), Stored
 }
 
-// putHome keeps a ticket in this process, though the time that ctx granted may be used up.
+// putHome keeps a ticket in this process, of which nothing was sent, or nothing applied, though the time that ctx
+// granted may be used up.
 func (r *Redis) putHome(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	return r.home.Put(context.WithoutCancel(ctx), key, t, ttl)
 }

@@ -2,6 +2,7 @@ package convcache_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -73,6 +74,61 @@ func BenchmarkRedis_Turn(b *testing.B) {
 			b.ReportMetric(float64(median(turns))/float64(median(gets)), "turn/get")
 		})
 	}
+}
+
+// BenchmarkRedis_Sizes reports the medians of what tickets of long conversations cost, and of a look-up at four.
+func BenchmarkRedis_Sizes(b *testing.B) {
+	s := redistest.Start(b)
+	for _, thousands := range []int{6, 96, 192, 384, 1400} {
+		b.Run(fmt.Sprintf("%dk", thousands), func(b *testing.B) {
+			r := openRedis(b, convcache.RedisConfig{Addresses: []string{s.Addr()}, Now: time.Now, Prefix: freshPrefix(), MaxValue: 1 << 20})
+			mustCheck(b, r)
+			tokens := thousands << 10
+			tk := longTicket(b, tokens, scatteredBlocks(tokens/16))
+			tk.CaughtUp = time.Now()
+			for n := range 4 {
+				wantPut(b, r, key(2), apart(tk, n), convcache.Stored)
+			}
+			var puts, peeks, fours, takes []time.Duration
+			for b.Loop() {
+				began := time.Now()
+				_, stored := r.Put(b.Context(), key(1), tk, time.Hour)
+				put := time.Now()
+				r.Peek(b.Context(), key(1))
+				peeked := time.Now()
+				four, _ := r.Peek(b.Context(), key(2))
+				all := time.Now()
+				_, outcome := r.Take(b.Context(), key(1), tk.ID)
+				taken := time.Now()
+				if stored != convcache.Stored || len(four) != 4 || outcome != convcache.Taken {
+					b.Fatalf("put: %v, peek: %d, take: %v", stored, len(four), outcome)
+				}
+				puts, peeks = append(puts, put.Sub(began)), append(peeks, peeked.Sub(put))
+				fours, takes = append(fours, all.Sub(peeked)), append(takes, taken.Sub(all))
+			}
+			size := 0
+			wantPut(b, r, key(1), tk, convcache.Stored)
+			for _, value := range readHash(b, r, key(1)) {
+				size += len(value)
+			}
+			b.ReportMetric(float64(size)/1024, "KiB")
+			reportMedian(b, puts, "put-µs")
+			reportMedian(b, peeks, "peek-µs")
+			reportMedian(b, fours, "peek-at-four-µs")
+			reportMedian(b, takes, "take-µs")
+		})
+	}
+}
+
+// apart returns the n-th of four tickets as large as one that share nothing.
+func apart(tk convcache.Ticket, n int) convcache.Ticket {
+	tk.ID, tk.History = convcache.NewTicketID(), convcache.Digest{byte(n + 1)}
+	tk.Chain.Blocks = slices.Clone(tk.Chain.Blocks)
+	for i := range tk.Chain.Blocks {
+		tk.Chain.Blocks[i] += uint64(n + 1)
+	}
+	tk.Chain.Whole += uint64(n + 1)
+	return tk
 }
 
 // BenchmarkRedis_Stopped reports what a server that stands costs an operation that is granted 5 ms, before the

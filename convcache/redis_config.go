@@ -36,7 +36,11 @@ func (t Topology) String() string {
 const (
 	defaultPrefix       = "carryover"
 	defaultRedisTimeout = 5 * time.Millisecond
+	defaultMaxValue     = 256 << 10
 )
+
+// largestMaxValue is as much as params alone may have, which upstream bounds and unpack too.
+const largestMaxValue = 1 << 20
 
 // RedisConfig says which Redis or Valkey servers share the tickets, and how. Servers need version 6.2 or
 // newer.
@@ -67,7 +71,12 @@ type RedisConfig struct {
 	Unfenced bool
 	// Timeout is how long one operation may take. 0 means 5 ms.
 	Timeout time.Duration
-	// Local bounds what is kept in this process while Redis is known not to answer.
+	// MaxValue is how many bytes of one ticket are sent at most; larger ones are kept in this process. 0 or
+	// less means 256 KiB, more than 1 MiB is an error. Putting 256 KiB takes half of 5 ms, 1 MiB twice as long
+	// as that limit (BenchmarkRedis_Sizes), and whatever else the server has to do waits meanwhile.
+	MaxValue int
+	// Local bounds what is kept in this process: tickets larger than MaxValue, and all while Redis is known
+	// not to answer.
 	Local MemoryConfig
 	// Now is the wall clock. nil means time.Now.
 	Now func() time.Time

@@ -66,6 +66,7 @@ func TestRedis_KeepsTheContract(t *testing.T) {
 		"sealed":        {Addresses: []string{s.Addr()}, SealKey: []byte("a key to seal with")},
 		"unfenced":      {Addresses: []string{s.Addr()}, Unfenced: true},
 		"database 3":    {Addresses: []string{s.Addr()}, DB: 3},
+		"all too large": {Addresses: []string{s.Addr()}, MaxValue: 1},
 	} {
 		t.Run(name, func(t *testing.T) { keepsContract(t, cfg) })
 	}
@@ -180,6 +181,7 @@ func TestNewRedis_RefusesConfigs(t *testing.T) {
 		"unfenced cluster":        {Topology: convcache.Cluster, Addresses: addrs, Unfenced: true, Secret: secret},
 		"unfenced sentinel":       {Topology: convcache.Sentinel, Master: "m", Addresses: addrs, Unfenced: true, Secret: secret},
 		"short seal key":          {Addresses: addrs, SealKey: []byte("short"), Secret: secret},
+		"values beyond 1 MiB":     {Addresses: addrs, MaxValue: 1<<20 + 1, Secret: secret},
 	} {
 		if r, err := convcache.NewRedis(cfg); err == nil {
 			t.Errorf("%s: accepted", name)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/convcache/convcachetest"
 	"carryover/convcache/redistest"
 )
 
@@ -18,17 +19,18 @@ const (
 	sequenceLength = 30
 )
 
-// twins are a Memory and a Redis that are asked the same, with one clock.
+// twins are a Redis and what it has to be like, a Memory or several, that are asked the same, with one clock.
 type twins struct {
 	t      *testing.T
 	rng    *rand.Rand
 	clock  *clock
-	memory *convcache.Memory
+	memory convcachetest.Store
 	redis  *convcache.Redis
 	key    convcache.Key
 	// ages lets the clock go on. Then nothing is put back: as long as tickets end in the order in which they were
 	// put it does not show that the server's clock stands still beside ours.
 	ages  bool
+	mixes bool // every third ticket is larger than largestOfMixed
 	put   []convcache.Ticket // all that were ever put
 	held  []convcache.Ticket // those that were taken out, and may be put back
 	trail []string
@@ -37,17 +39,23 @@ type twins struct {
 // TestRedis_DoesWhatMemoryDoes compares the outcomes of random operations on one conversation whose tickets have
 // prefixes, histories and ids in common.
 func TestRedis_DoesWhatMemoryDoes(t *testing.T) {
-	s := redistest.Start(t)
 	c := &clock{}
-	memory := convcache.NewMemory(convcache.MemoryConfig{Now: c.now})
-	r := openRedis(t, convcache.RedisConfig{Addresses: []string{s.Addr()}, Now: c.now})
+	compare(t, convcache.RedisConfig{Now: c.now}, c, convcache.NewMemory(convcache.MemoryConfig{Now: c.now}), false)
+}
+
+// compare has a Redis of that config and its model do random operations.
+func compare(t *testing.T, cfg convcache.RedisConfig, c *clock, model convcachetest.Store, mixes bool) {
+	t.Helper()
+	s := redistest.Start(t)
+	cfg.Addresses = []string{s.Addr()}
+	r := openRedis(t, cfg)
 	mustCheck(t, r)
 	outcomes := make(map[convcache.Outcome]int)
 	displaced := 0
 	for seed := range sequences {
 		w := &twins{
-			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 3)), clock: c, memory: memory, redis: r, //nolint:gosec // reproducible
-			key: key(seed), ages: seed%3 == 2,
+			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 3)), clock: c, memory: model, redis: r, //nolint:gosec // reproducible
+			key: key(seed), ages: seed%3 == 2, mixes: mixes,
 		}
 		for range sequenceLength {
 			outcome, n := w.step()
@@ -145,6 +153,9 @@ func (w *twins) next() convcache.Ticket {
 		return tk
 	}
 	tk := ticket(0, w.rng.IntN(40))
+	if w.mixes && w.rng.IntN(3) == 0 {
+		tk = ticket(0, 2*largestOfMixed)
+	}
 	tk.History = convcache.Digest{}
 	if w.rng.IntN(3) > 0 {
 		tk.History[0] = byte(1 + w.rng.IntN(6))

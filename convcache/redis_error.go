@@ -34,6 +34,12 @@ func notApplied(err error) bool {
 	return isReply(err, refusals[:]...)
 }
 
+// timedOut says whether the time for a command ran out when it may have been sent.
+func timedOut(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout() && !notApplied(err)
+}
+
 // forbidden says whether err is that of an ACL. Redis 7.0 reports what a script must not do as a plain ERR
 // (script.c scriptVerifyACL), other versions as NOPERM.
 func forbidden(err error) bool {

@@ -159,6 +159,13 @@ func (r *Redis) warnForged() {
 	}
 }
 
+// noteLarge reports a ticket that is not shared for its size.
+func (r *Redis) noteLarge(size int) {
+	if r.large.due(r.cfg.Now()) {
+		r.cfg.Logger.Info("a ticket is too large for redis and stays in this process", "bytes", size, "most", r.cfg.MaxValue)
+	}
+}
+
 // noteFenced reports a ticket of another master.
 func (r *Redis) noteFenced() {
 	if r.fenced.due(r.cfg.Now()) {

@@ -194,20 +194,6 @@ func TestRedis_Evicted(t *testing.T) {
 	}
 }
 
-func TestRedis_TooLarge(t *testing.T) {
-	s := redistest.Start(t)
-	r := openAt(t, s.Addr())
-	if displaced := wantPut(t, r, key(1), ticket(1, 1<<20), convcache.Refused); displaced != nil {
-		t.Errorf("put: got %d displaced, want none", len(displaced))
-	}
-	wantLook(t, r, key(1), convcache.Empty)
-	fits := ticket(1, 1<<20-1000)
-	wantPut(t, r, key(1), fits, convcache.Stored)
-	if got := wantTake(t, r, key(1), fits.ID, convcache.Taken); len(got.Params) != len(fits.Params) {
-		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), len(fits.Params))
-	}
-}
-
 // What comes back must be what was put, or nothing that is there can be trusted.
 func TestRedis_CheckComparesWhatComesBack(t *testing.T) {
 	s := redistest.Start(t)

@@ -26,11 +26,11 @@ func fullTicket(n int) convcache.Ticket {
 }
 
 // readHash returns all fields of a conversation.
-func readHash(t *testing.T, r *convcache.Redis, k convcache.Key) map[string]string {
-	t.Helper()
-	fields, err := r.Client().HGetAll(t.Context(), r.KeyName(k)).Result()
+func readHash(tb testing.TB, r *convcache.Redis, k convcache.Key) map[string]string {
+	tb.Helper()
+	fields, err := r.Client().HGetAll(tb.Context(), r.KeyName(k)).Result()
 	if err != nil || len(fields) == 0 {
-		t.Fatalf("read a conversation: %d fields, error %v", len(fields), err)
+		tb.Fatalf("read a conversation: %d fields, error %v", len(fields), err)
 	}
 	return fields
 }

@@ -91,6 +91,7 @@ type RedisConfig struct {
 	KeyFile              string
 	Prefix               string
 	SealKeyFile          string // empty: values are authenticated, not encrypted
+	MaxValueBytes        ByteSize
 	Fencing              string // on or off
 	Insecure             bool
 	Required             bool
@@ -162,7 +163,7 @@ func defaultConfig() Config {
 		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second},
 		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
-		Redis:        RedisConfig{Prefix: "carryover", Fencing: "on"},
+		Redis:        RedisConfig{Prefix: "carryover", MaxValueBytes: 256 * kibibyte, Fencing: "on"},
 		KV:           KVConfig{Host: kvHostAuto, ClientParams: "reject", DecodeStream: "stream"},
 		Limits: LimitsConfig{
 			MaxBodyBytes:     32 * mebibyte,

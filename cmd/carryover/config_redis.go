@@ -18,6 +18,9 @@ const minSealKeyBytes = 16
 // maxRedisPrefix bounds what is sent with every command.
 const maxRedisPrefix = 64
 
+// maxRedisValue is the largest redis.max_value_bytes, as convcache demands it.
+const maxRedisValue = mebibyte
+
 // redisFaults is told what is wrong: the key of a setting, its value, and what would be accepted.
 type redisFaults func(key, value, want string)
 
@@ -55,7 +58,7 @@ func (c *RedisConfig) connection(refuse redisFaults) convcache.RedisConfig {
 	conn := convcache.RedisConfig{
 		Topology: servers.topology, Addresses: servers.addresses, Master: servers.master, DB: servers.db,
 		Username: servers.username, Password: servers.password, SentinelUsername: c.SentinelUsername,
-		Prefix: c.Prefix, Unfenced: c.Fencing == fencingOff,
+		Prefix: c.Prefix, MaxValue: int(c.MaxValueBytes), Unfenced: c.Fencing == fencingOff,
 	}
 	if len(wants) > 0 {
 		return conn // what follows depends on the URL
@@ -70,6 +73,9 @@ func (c *RedisConfig) connection(refuse redisFaults) convcache.RedisConfig {
 	}
 	if len(c.Prefix) == 0 || len(c.Prefix) > maxRedisPrefix || strings.Trim(c.Prefix, letters+digits+".:_-") != "" {
 		refuse("redis.prefix", c.Prefix, fmt.Sprintf("1 to %d letters, digits and .:_-", maxRedisPrefix))
+	}
+	if c.MaxValueBytes > maxRedisValue {
+		refuse("redis.max_value_bytes", c.MaxValueBytes.String(), "at most "+maxRedisValue.String())
 	}
 	if !c.Insecure && exposed(conn) {
 		refuse("redis.url", c.URL.String(), "TLS (rediss…) and a password (redis.password_file), or redis.insecure, unless it is a single server on loopback or a unix socket")

@@ -170,6 +170,7 @@ func TestRedis_FilesReachTheStore(t *testing.T) {
 	want := convcache.RedisConfig{
 		Topology: convcache.Sentinel, Addresses: []string{"s1:26379", "s2:26380", "[fd00::3]:26379"}, Master: "tickets", DB: 2,
 		Password: "hunter2", SentinelUsername: "watcher", SentinelPassword: "hunter2", Prefix: "blue:kv", SealKey: []byte("correct-horse-battery-staple"),
+		MaxValue: 64 << 10,
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("connection\n got %+v\nwant %+v", got, want)

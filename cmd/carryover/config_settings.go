@@ -109,6 +109,7 @@ func redisSettings(c *Config) []setting {
 		{key: "redis.key_file", flag: "redis-key-file", to: &r.KeyFile, help: "file with its key"},
 		{key: "redis.prefix", flag: "redis-prefix", to: &r.Prefix, help: "beginning of every key in Redis"},
 		{key: "redis.seal_key_file", flag: "redis-seal-key-file", to: &r.SealKeyFile, help: "file with the key that encrypts tickets in Redis (default: they are authenticated only)"},
+		{key: "redis.max_value_bytes", flag: "redis-max-value-bytes", to: &r.MaxValueBytes, help: "largest ticket that is shared, at most 1MiB; larger ones stay in the replica that made them"},
 		{key: "redis.fencing", flag: "redis-fencing", to: &r.Fencing, oneOf: []string{"on", fencingOff}, help: "refuse tickets of another master; off only for a single Redis without replicas that never restarts from a file"},
 		{key: "redis.insecure", flag: "redis-insecure", to: &r.Insecure, help: "accept a Redis on the network without TLS or without a password"},
 		{key: "redis.required", flag: "redis-required", to: &r.Required, help: "fail /readyz unless Redis is up"},
