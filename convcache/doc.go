@@ -6,9 +6,9 @@
 //
 //   - A ticket is handed out at most once, ever (memory.go: Take is one critical section; redis.go: one
 //     script on one server, fenced against failovers).
-//   - No ticket is handed out at or after its deadline, and putting one back never moves that
-//     deadline (memory.go; expiry.go removes what has passed it; redis_take.lua asks the server's clock
-//     too).
+//   - No ticket is handed out at or after its deadline, by the monotonic clock or by the wall clock, and
+//     putting one back never moves that deadline to later (expiry.go, which also removes what has passed
+//     it; redis_take.lua asks the server's clock too).
 //   - Two conversations never share a key unless tenant, model, cache salt, sub-agent and id are all
 //     equal, and no key tells any of them (conversation.go).
 //   - History.Extends says yes only for a request that begins with exactly what a ticket covers, in

@@ -15,6 +15,22 @@ const (
 	sweepBatch = 128
 )
 
+// left is how far a deadline is ahead of now by the clock that is closer to it, monotonic or wall, so that neither
+// makes a ticket look younger than it is: the monotonic one stands still while the machine is suspended
+// (clock_gettime(2), CLOCK_MONOTONIC), and the wall clock may be set back. Set forward, it costs tickets. A deadline
+// that was decoded has a wall reading only.
+func left(deadline, now time.Time) time.Duration {
+	return min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0)))
+}
+
+// deadlineOf is that of a ticket that is put: ttl from now, and by neither clock later than what it carries already.
+func deadlineOf(t *Ticket, now time.Time, ttl time.Duration) time.Time {
+	if !t.Deadline.IsZero() {
+		ttl = min(ttl, left(t.Deadline, now))
+	}
+	return now.Add(ttl)
+}
+
 // EvictStale removes every expired ticket and returns how many conversations went with them.
 func (m *Memory) EvictStale() int {
 	total := 0
@@ -68,7 +84,8 @@ func (m *Memory) Run(ctx context.Context) error {
 }
 
 // expiryHeap orders tickets by deadline, soonest first, and keeps stored.heapAt right, so that any
-// ticket leaves in logarithmic time and the janitor touches only what has expired.
+// ticket leaves in logarithmic time and the janitor touches only what has expired. Where the clocks have come apart, a
+// ticket that has expired by one of them may wait there behind one that has not.
 type expiryHeap []*stored
 
 func (h expiryHeap) Len() int           { return len(h) }

@@ -30,8 +30,8 @@ type MemoryConfig struct {
 	// block of its chain, the length of its three names, plus 640 for everything else. 0 or less means
 	// 256 MiB.
 	MaxBytes int64
-	// Now is the clock. nil means time.Now, whose monotonic reading makes deadlines immune to
-	// changes of the wall clock.
+	// Now is the clock. nil means time.Now, which has two readings, monotonic and wall: a ticket
+	// ends when either has come to its deadline.
 	Now func() time.Time
 }
 
@@ -76,7 +76,7 @@ func (s *stored) weight() int64 {
 }
 
 // usable says whether the ticket may still be handed out. The deadline itself is too late.
-func (s *stored) usable(now time.Time) bool { return now.Before(s.ticket.Deadline) }
+func (s *stored) usable(now time.Time) bool { return left(s.ticket.Deadline, now) > 0 }
 
 // NewMemory returns an empty store. Run removes what expires.
 func NewMemory(cfg MemoryConfig) *Memory {
@@ -171,10 +171,7 @@ func (m *Memory) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) 
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
-	s.ticket.Deadline = now.Add(ttl)
-	if !t.Deadline.IsZero() && t.Deadline.Before(s.ticket.Deadline) {
-		s.ticket.Deadline = t.Deadline
-	}
+	s.ticket.Deadline = deadlineOf(&t, now, ttl)
 	if !s.usable(now) {
 		return nil, Expired
 	}

@@ -215,15 +215,11 @@ func (r *Redis) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) (
 		return nil, Unavailable
 	}
 	now := r.cfg.Now()
-	deadline := now.Add(ttl)
-	if !t.Deadline.IsZero() && t.Deadline.Before(deadline) {
-		deadline = t.Deadline
-	}
-	life := deadline.Sub(now).Milliseconds()
+	t.Deadline = deadlineOf(&t, now, ttl)
+	life := t.Deadline.Sub(now).Milliseconds()
 	if life <= 0 {
 		return nil, Expired
 	}
-	t.Deadline = deadline
 	if !r.breaker.allows() {
 		return r.putHome(ctx, key, t, ttl)
 	}

@@ -78,7 +78,7 @@ type RedisConfig struct {
 	// Local bounds what is kept in this process: tickets larger than MaxValue, and all while Redis is known
 	// not to answer.
 	Local MemoryConfig
-	// Now is the wall clock. nil means time.Now.
+	// Now is the clock, as in MemoryConfig. What is in Redis ends by its wall reading. nil means time.Now.
 	Now func() time.Time
 	// Logger is told when Redis stops or begins to answer. nil discards.
 	Logger *slog.Logger

@@ -30,7 +30,7 @@ type twins struct {
 	// ages lets the clock go on. Then nothing is put back: as long as tickets end in the order in which they were
 	// put it does not show that the server's clock stands still beside ours.
 	ages  bool
-	mixes bool // every third ticket is larger than largestOfMixed
+	mixes bool               // every third ticket is larger than largestOfMixed
 	put   []convcache.Ticket // all that were ever put
 	held  []convcache.Ticket // those that were taken out, and may be put back
 	trail []string

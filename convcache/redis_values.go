@@ -52,7 +52,7 @@ func (r *Redis) branches(key Key, values []any) ([]Branch, Outcome) {
 // usableAt says whether a ticket may still be handed out by this process' clock. One that was made in the
 // future shows that clocks disagree, and then its deadline means nothing.
 func usableAt(t Ticket, now time.Time) bool {
-	return now.Before(t.Deadline) && !t.CaughtUp.After(now.Add(maxSkew))
+	return left(t.Deadline, now) > 0 && !t.CaughtUp.After(now.Add(maxSkew))
 }
 
 // displaced reads the tickets that a put took out, three values each. Whatever can't be used any more is

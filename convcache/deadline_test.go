@@ -1,0 +1,154 @@
+package convcache_test
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+
+	"carryover/convcache"
+	"carryover/convcache/redistest"
+)
+
+// divergent returns at as a clock shows it whose wall reading alone has moved on, as after a machine was suspended, or back,
+// as when somebody set it. Nothing in package time makes such a time, so this reaches into its layout (time.Time: wall,
+// ext, loc; ext is the monotonic reading where there is one), and checks what came of it.
+func divergent(t *testing.T, at time.Time, wall time.Duration) time.Time {
+	t.Helper()
+	moved := at.Add(wall)
+	(*struct { //nolint:govet // the layout of time.Time
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	})(unsafe.Pointer(&moved)).ext -= int64(wall)
+	if moved.Sub(at) != 0 || moved.Round(0).Sub(at.Round(0)) != wall {
+		t.Fatalf("a time has another layout: the clocks moved by %v and %v, want 0 and %v", moved.Sub(at), moved.Round(0).Sub(at.Round(0)), wall)
+	}
+	return moved
+}
+
+// twoClocks is a clock whose two readings are moved apart.
+type twoClocks struct {
+	t    *testing.T
+	at   time.Time // with a monotonic reading
+	wall time.Duration
+}
+
+func newTwoClocks(t *testing.T) *twoClocks {
+	t.Helper()
+	return &twoClocks{t: t, at: time.Now()}
+}
+
+func (c *twoClocks) now() time.Time { return divergent(c.t, c.at, c.wall) }
+
+// Each row moves the clocks after a put for a minute.
+func TestMemory_TicketsEndByEitherClock(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		both, wall time.Duration
+		look, take convcache.Outcome
+		evicted    int
+	}{
+		{name: "nothing has happened", look: convcache.Found, take: convcache.Taken},
+		{name: "nearly a minute", both: time.Minute - 1, look: convcache.Found, take: convcache.Taken},
+		{name: "a minute", both: time.Minute, look: convcache.Expired, take: convcache.Expired, evicted: 1},
+		{name: "nearly a minute of suspend", wall: time.Minute - 1, look: convcache.Found, take: convcache.Taken},
+		{name: "a minute of suspend", wall: time.Minute, look: convcache.Expired, take: convcache.Expired, evicted: 1},
+		{name: "half a minute and one of suspend", both: 30 * time.Second, wall: 30 * time.Second, look: convcache.Expired, take: convcache.Expired, evicted: 1},
+		{name: "set back for nearly a minute", both: time.Minute - 1, wall: -time.Hour, look: convcache.Found, take: convcache.Taken},
+		{name: "set back for a minute", both: time.Minute, wall: -time.Hour, look: convcache.Expired, take: convcache.Expired, evicted: 1},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newTwoClocks(t)
+			m := convcache.NewMemory(convcache.MemoryConfig{Now: c.now})
+			taken, left := ticket(1, 10), ticket(2, 10)
+			mustPut(t, m, key(1), taken, time.Minute)
+			mustPut(t, m, key(2), left, time.Minute)
+			c.at, c.wall = c.at.Add(test.both), test.wall
+			wantPeek(t, m, key(1), test.look)
+			if _, got := m.Take(t.Context(), key(1), taken.ID); got != test.take {
+				t.Errorf("take: got %v, want %v", got, test.take)
+			}
+			if got := m.EvictStale(); got != test.evicted {
+				t.Errorf("evicted: got %d, want %d", got, test.evicted)
+			}
+		})
+	}
+}
+
+// A ticket that is put back may be usable for as long as before by neither clock, whatever time it is granted.
+func TestMemory_PutBackEndsByEitherClock(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		both, wall time.Duration // between take and put
+		put        convcache.Outcome
+		life       time.Duration // that is left
+	}{
+		{name: "at once", put: convcache.Stored, life: time.Minute},
+		{name: "after a while", both: 20 * time.Second, put: convcache.Stored, life: 40 * time.Second},
+		{name: "after a suspend", wall: 50 * time.Second, put: convcache.Stored, life: 10 * time.Second},
+		{name: "after a long suspend", wall: time.Hour, put: convcache.Expired},
+		{name: "after the clock was set back", both: 20 * time.Second, wall: -time.Hour, put: convcache.Stored, life: 40 * time.Second},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			for _, ttl := range []time.Duration{time.Second, 30 * time.Second, time.Minute, 2 * time.Hour} {
+				c := newTwoClocks(t)
+				m := convcache.NewMemory(convcache.MemoryConfig{Now: c.now})
+				tk := ticket(1, 10)
+				mustPut(t, m, key(1), tk, time.Minute)
+				tk, _ = m.Take(t.Context(), key(1), tk.ID)
+				c.at, c.wall = c.at.Add(test.both), test.wall
+				if _, got := m.Put(t.Context(), key(1), tk, ttl); got != test.put {
+					t.Errorf("put for %v: got %v, want %v", ttl, got, test.put)
+				}
+				if test.put != convcache.Stored {
+					continue
+				}
+				life := min(ttl, test.life)
+				c.at = c.at.Add(life - 1)
+				wantPeek(t, m, key(1), convcache.Found)
+				c.at = c.at.Add(1)
+				wantPeek(t, m, key(1), convcache.Expired)
+			}
+		})
+	}
+}
+
+// A ticket from this process' memory that goes to Redis: what is stored there has a wall reading only.
+func TestRedis_PutBackEndsByEitherClock(t *testing.T) {
+	s := redistest.Start(t)
+	for _, test := range []struct {
+		name string
+		wall time.Duration // between take and put
+		ttl  time.Duration
+		put  convcache.Outcome
+		life time.Duration // that is left
+	}{
+		{"at once", 0, time.Hour, convcache.Stored, time.Minute},
+		{"after a suspend", 50 * time.Second, time.Hour, convcache.Stored, 10 * time.Second},
+		{"after a suspend, for less", 50 * time.Second, time.Second, convcache.Stored, time.Second},
+		{"after a long suspend", time.Hour, time.Hour, convcache.Expired, 0},
+		{"after a long suspend, for less", time.Hour, time.Second, convcache.Expired, 0},
+		{"after the clock was set back", -time.Hour, time.Hour, convcache.Stored, time.Minute},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			c := newTwoClocks(t)
+			r := openRedis(t, convcache.RedisConfig{Addresses: []string{s.Addr()}, Now: c.now, Prefix: freshPrefix()})
+			r.OpenBreaker()
+			tk := ticket(1, 10)
+			wantPut(t, r, key(1), tk, convcache.Stored)
+			tk = wantTake(t, r, key(1), tk.ID, convcache.Taken)
+			r.CloseBreaker()
+			c.wall = test.wall
+			if _, got := r.Put(t.Context(), key(1), tk, test.ttl); got != test.put {
+				t.Fatalf("put: got %v, want %v", got, test.put)
+			}
+			if test.put != convcache.Stored {
+				return
+			}
+			branches := wantLook(t, r, key(1), convcache.Found)
+			if got, want := branches[0].Deadline, c.now().Add(test.life); !got.Equal(want.Round(0)) {
+				t.Errorf("deadline: got %v, want %v", got, want)
+			}
+		})
+	}
+}
