@@ -15,7 +15,7 @@ import (
 func divergent(t *testing.T, at time.Time, wall time.Duration) time.Time {
 	t.Helper()
 	moved := at.Add(wall)
-	(*struct { //nolint:govet // the layout of time.Time
+	(*struct {
 		wall uint64
 		ext  int64
 		loc  *time.Location

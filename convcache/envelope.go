@@ -31,6 +31,7 @@ type field byte
 const (
 	fieldBranch field = 'b' // what a look-up may tell
 	fieldParams field = 'p'
+	fieldBar    field = 'x' // of no ticket: a bar (redis_bars.go)
 )
 
 // ticketKeyVersion and sealKeyVersion open the inputs from which those keys are made. They differ from the
@@ -144,6 +145,7 @@ const (
 	useMask field = 'm'
 	useTags field = 't'
 	useText field = 'h'
+	useBar  field = 's'
 )
 
 // mask hides a history digest, or shows it again, by the exclusive or with a string that belongs to the

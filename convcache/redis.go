@@ -12,8 +12,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Redis keeps tickets in a Redis or Valkey server that replicas share. All methods are safe for concurrent
-// use.
+// Redis keeps tickets, and bars (redis_bars.go), in a Redis or Valkey server that replicas share. All methods
+// are safe for concurrent use.
 //
 //   - A ticket has one home. It is in Redis, or, if it is larger than MaxValue or while Redis is known not to
 //     answer, in this process: never in both, because then it could be taken in both. What one home has is
@@ -54,11 +54,11 @@ var putLua string
 
 // scripts are what Redis runs in one step each.
 type scripts struct {
-	take, put *redis.Script
+	take, put, bar *redis.Script
 }
 
 func newScripts(shared, take, put string) scripts {
-	return scripts{take: redis.NewScript(shared + take), put: redis.NewScript(shared + put)}
+	return scripts{take: redis.NewScript(shared + take), put: redis.NewScript(shared + put), bar: redis.NewScript(barLua)}
 }
 
 const (

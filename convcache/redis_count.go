@@ -19,7 +19,7 @@ const (
 	countBatch   = 1000
 )
 
-// keyCount is the last count of the keys.
+// keyCount is the last count of the conversations' keys.
 type keyCount struct {
 	mu    sync.Mutex // guards what follows
 	began time.Time  // of the last count
@@ -88,9 +88,9 @@ func (r *Redis) countKeys() (int, error) {
 	return total, nil
 }
 
-// scan counts the keys of one server.
+// scan counts the conversations of one server: keys with a hash tag, which that of the bars has not.
 func (r *Redis) scan(ctx context.Context, server redis.UniversalClient) (int, error) {
-	prefix := r.cfg.Prefix + ":" + redisVersion + ":"
+	prefix := r.cfg.Prefix + ":" + redisVersion + ":{"
 	n, cursor := 0, uint64(0)
 	for {
 		keys, next, err := server.Scan(ctx, cursor, globEscape(prefix)+"*", countBatch).Result()

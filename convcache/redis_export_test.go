@@ -14,6 +14,9 @@ func (r *Redis) Client() redis.UniversalClient { return r.client }
 // KeyName returns the name of a conversation's hash.
 func (r *Redis) KeyName(key Key) string { return r.key(key) }
 
+// BarsName returns the name of the hash of all bars.
+func (r *Redis) BarsName() string { return r.barsKey() }
+
 // Shares says whether operations are sent.
 func (r *Redis) Shares() bool { return r.breaker.allows() }
 

@@ -104,7 +104,10 @@ func TestRedis_TellsNothing(t *testing.T) {
 	identity := convcache.Identity{
 		Tenant: "canary-tenant", Model: "canary-model", CacheSalt: "canary-salt", SubAgent: "canary-agent", ID: "canary-conversation",
 	}
-	const prompt = "canary-prompt, which nobody but the engines may read"
+	const (
+		prompt = "canary-prompt, which nobody but the engines may read"
+		start  = "http://barred-canary:8100 1.7923456789e+09"
+	)
 	ids := make([]uint32, 100)
 	for i := range ids {
 		ids[i] = 3_987_654_321 + uint32(i)*7919
@@ -133,6 +136,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 		"history digest":   append(encodings(digest[:]), digest[:8]),
 		"secret":           {[]byte("the secret of all replicas")},
 		"whole key":        append(encodings(k[:]), k[16:]),
+		"barred start":     append(encodings([]byte(start)), []byte("barred-canary"), []byte("8100"), []byte("1.7923456789")),
 	}
 	for i := range len(ids) - 1 {
 		little := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, ids[i]), ids[i+1])
@@ -157,6 +161,10 @@ func TestRedis_TellsNothing(t *testing.T) {
 				wantPut(t, r, k, first, convcache.Stored)
 				wantPut(t, r, k, tk, convcache.Stored) // displaces
 				wantLook(t, r, k, convcache.Found)
+				mustBar(t, r, start)
+				if barred, err := r.Barred(t.Context(), []string{start}); err != nil || !barred[0] {
+					t.Errorf("barred: got %v, error %v, want true", barred, err)
+				}
 				kept = dump(t, r)
 				wantTake(t, r, k, tk.ID, convcache.Taken)
 			}))
