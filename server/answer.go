@@ -117,7 +117,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	if !a.gather && !first && !a.tells(ev.Data) {
 		return sse.Forward
 	}
-	if !gjson.ValidBytes(ev.Data) {
+	if !upstream.ValidJSON(ev.Data) {
 		a.odd = unparsable
 		return sse.Forward
 	}
@@ -299,7 +299,7 @@ func (a *answer) whole(body []byte) []byte {
 	if found && string(params) != "null" {
 		a.params = params
 	}
-	if !gjson.ValidBytes(body) {
+	if !upstream.ValidJSON(body) {
 		a.odd = unparsable
 		return rest
 	}

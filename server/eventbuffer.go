@@ -31,6 +31,9 @@ var errNoChoice = errors.New("answer is not one finished choice")
 
 // write makes the events of a whole answer.
 func (b *eventBuffer) write(answer []byte) error {
+	if !upstream.ValidJSON(answer) { // withoutNulls recurses
+		return errNotJSON
+	}
 	var line bytes.Buffer // an event's data must not have line ends
 	if err := json.Compact(&line, answer); err != nil {
 		return fmt.Errorf("read answer: %w", err)

@@ -114,7 +114,7 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 		}
 		return PrefillAnswer{}, leg.failure(ctx, kind, err)
 	}
-	if !gjson.ValidBytes(body) || !gjson.ParseBytes(body).IsObject() {
+	if !ValidJSON(body) || !gjson.ParseBytes(body).IsObject() {
 		return PrefillAnswer{}, leg.failure(ctx, Garbage, errors.New("answer is not a JSON object"))
 	}
 	var answer PrefillAnswer
@@ -310,7 +310,7 @@ func IsTimeout(err error) bool {
 // describe reads vLLM's error body, {"error":{"message","type","param","code"}},
 // the older flat form, or a string, tolerantly.
 func (e *LegError) describe(body []byte) {
-	if !gjson.ValidBytes(body) {
+	if !ValidJSON(body) {
 		return
 	}
 	detail := gjson.GetBytes(body, "error")

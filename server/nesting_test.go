@@ -1,0 +1,93 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"carryover/server"
+)
+
+// bottomless is JSON that a reader without a bound follows until its stack is full,
+// which ends a Go process.
+var bottomless = strings.Repeat("[", 12<<20)
+
+// tooDeep is valid JSON of one level more than is read.
+const tooDeep = 65
+
+func levels(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+
+func TestA12_DeepPrefillAnswer(t *testing.T) {
+	for name, answer := range map[string]string{
+		"bottomless": bottomless, "in a member": `{"id":` + bottomless, "one level too many": `{"id":"x","a":` + levels(tooDeep-1) + `}`,
+	} {
+		r := newRig(t, setup{})
+		r.prefill[0].next(body("application/json", answer))
+		r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+		if l := r.decode[0].seen()[0]; strings.Contains(l.body, "kv_transfer_params") || r.store.Len() != 0 {
+			t.Errorf("%s: %d conversations, decode got %s", name, r.store.Len(), l.body)
+		}
+	}
+}
+
+func TestA12_DeepWholeAnswer(t *testing.T) {
+	deep := func(l leg) string { return wholeAnswer(l) + `,"usage":` + levels(tooDeep-1) + "}" }
+	for name, answer := range map[string]func(leg) string{
+		"bottomless":         func(leg) string { return bottomless },
+		"in a member":        func(l leg) string { return wholeAnswer(l) + `,"metrics":` + bottomless },
+		"one level too many": deep,
+	} {
+		for _, buffered := range []bool{false, true} {
+			r := newRig(t, setup{cfg: func(c *server.Config) { c.BufferStreams = buffered }})
+			r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) { answerJSON(w, answer(l)) })
+			r.wantError(r.turn("c", 1, buffered), 502, "bad_decode_answer")
+			if r.store.Len() != 0 {
+				t.Errorf("%s: a ticket was kept", name)
+			}
+		}
+	}
+}
+
+func TestA12_DeepEvent(t *testing.T) {
+	for name, event := range map[string]string{
+		"longer than is read": bottomless, "as long as is read": bottomless[:1<<20], "one level too many": levels(tooDeep),
+	} {
+		r := newRig(t, setup{})
+		odd := frames(event)
+		r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
+			sayHeaders(w)
+			_, _ = io.WriteString(w, odd)
+			say(w, chatEvents(l)...)
+		})
+		p := r.turn("c", 1, true)
+		r.wantOK(p, "miss;")
+		if !strings.HasPrefix(p.body, odd) {
+			t.Errorf("%s: got %.80q first, want the event as it was", name, p.body)
+		}
+		if kept := r.store.Len(); len(event) <= 1<<20 && kept != 0 {
+			t.Errorf("%s: a ticket was kept", name)
+		}
+	}
+}
+
+func TestA12_DeepErrorBody(t *testing.T) {
+	for name, text := range map[string]string{
+		"longer than is read": bottomless, "as long as is read": bottomless[:60<<10], "one level too many": `{"error":{"message":"deep","a":` + levels(tooDeep-2) + `}}`,
+	} {
+		for _, fails := range []func(*rig) *engine{
+			func(r *rig) *engine { return r.prefill[0] },
+			func(r *rig) *engine { return r.decode[0] },
+		} {
+			r := newRig(t, setup{})
+			fails(r).always(func(w http.ResponseWriter, _ *http.Request, _ leg) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = io.WriteString(w, text)
+			})
+			if e := r.wantError(r.turn("c", 1, true), 400, "invalid_request"); strings.Contains(e.Message, "[") || strings.Contains(e.Message, "deep") {
+				t.Errorf("%s: got message %.80q", name, e.Message)
+			}
+		}
+	}
+}
