@@ -290,15 +290,22 @@ func (s *Server) workOff(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		s.retireBranches(ctx)
-		for _, decode := range s.releases.due() {
-			s.detached.Go(func() {
-				defer s.releases.done(decode)
-				defer s.survive("release", decode)
-				for ctx.Err() == nil && s.releaseOne(ctx, decode) {
-				}
-			})
-		}
+		s.workOnce(ctx)
+	}
+}
+
+// workOnce looks through the unused tickets. A defect ends this look, and not those
+// that follow.
+func (s *Server) workOnce(ctx context.Context) {
+	defer s.survive("release", "all")
+	s.retireBranches(ctx)
+	for _, decode := range s.releases.due() {
+		s.detached.Go(func() {
+			defer s.releases.done(decode)
+			defer s.survive("release", decode)
+			for ctx.Err() == nil && s.releaseOne(ctx, decode) {
+			}
+		})
 	}
 }
 
