@@ -50,7 +50,7 @@ func (s *Server) worth(ctx context.Context, t *turn, instance *upstream.Instance
 	switch {
 	case facts.Incarnation == "":
 		why = whyStart
-	case t.api == upstream.Chat && s.deps.Capability.Probe(ctx, instance, facts.Incarnation, t.req.Model(), t.authorization) != upstream.Yes:
+	case t.api == upstream.Chat && s.deps.Capability.Probe(ctx, instance, facts.Incarnation, t.authorization) != upstream.Yes:
 		why = whyProbe
 	default:
 		return ""

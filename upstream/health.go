@@ -18,11 +18,13 @@ const (
 )
 
 // Prober keeps the health of a pool's instances up to date, and which start of
-// each is alive.
+// each is alive. It has each new start probed for what it can do, so that turns
+// rarely wait for that either; a nil Capability leaves it to them.
 type Prober struct {
 	Pool         *Pool
 	Client       *Client
 	Incarnations *Incarnations
+	Capability   *Capability
 }
 
 // Run probes all instances at once and then every four seconds until ctx ends.
@@ -50,7 +52,7 @@ func (p *Prober) probeAll(ctx context.Context) {
 					p.Pool.setHealth(instance.Role, instance.Name, healthy)
 				}
 				if healthy {
-					p.Incarnations.Refresh(ctx, instance)
+					p.refresh(ctx, instance)
 				}
 			})
 		}
@@ -58,7 +60,22 @@ func (p *Prober) probeAll(ctx context.Context) {
 	group.Wait()
 }
 
-func (p *Prober) probe(ctx context.Context, instance *Instance) bool {
+// refresh reads which start is alive, and begins to find out what it can do. That
+// takes longer than an engine that is busy may keep the others waiting.
+func (p *Prober) refresh(ctx context.Context, instance *Instance) {
+	p.Incarnations.Refresh(ctx, instance)
+	facts, ok := p.Incarnations.Known(instance)
+	if ok && p.Capability != nil && ctx.Err() == nil {
+		p.Capability.Begin(ctx, instance, facts.Incarnation)
+	}
+}
+
+func (p *Prober) probe(ctx context.Context, instance *Instance) (healthy bool) {
+	defer func() {
+		if recover() != nil { // a defect in reading an answer must not end the process
+			healthy = false
+		}
+	}()
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	resp, err := p.Client.Get(ctx, instance, "/health", "")

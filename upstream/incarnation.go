@@ -73,8 +73,9 @@ func (i *Incarnations) Current(ctx context.Context, instance *Instance) (facts F
 	return facts, ok
 }
 
-// Known returns what was read of an instance within the last five seconds, and
-// asks nobody. ok is false if that is nothing.
+// Known returns what was read of an instance within the last five seconds, and asks
+// nothing. ok is false if there is no such reading, or none that told the
+// incarnation.
 func (i *Incarnations) Known(instance *Instance) (facts Facts, ok bool) {
 	facts, ok, _ = i.recent(instance)
 	return facts, ok
@@ -159,7 +160,12 @@ func (i *Incarnations) read(ctx context.Context, instance *Instance, r *reading)
 	}
 }
 
-func (i *Incarnations) ask(ctx context.Context, instance *Instance) (Facts, error) {
+func (i *Incarnations) ask(ctx context.Context, instance *Instance) (facts Facts, err error) {
+	defer func() {
+		if p := recover(); p != nil { // a defect in reading an answer must not end the process
+			facts, err = Facts{}, fmt.Errorf("read metrics: panic: %v", p)
+		}
+	}()
 	resp, err := i.client.Get(ctx, instance, "/metrics", "")
 	if err != nil {
 		return Facts{}, fmt.Errorf("read metrics: %w", err)

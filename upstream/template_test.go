@@ -119,33 +119,3 @@ func TestTemplates_MemoryIsBounded(t *testing.T) {
 		t.Errorf("ok %v, remembers %d, want a memory that was cleared", ok, len(templates.known))
 	}
 }
-
-func TestProber_FollowsTheHealthOfInstances(t *testing.T) {
-	status := make(chan int, 1) // one answer at a time
-	instance := engine(t, RoleDecode, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/health" {
-			http.NotFound(w, r)
-			return
-		}
-		w.WriteHeader(<-status)
-	})
-	pool := NewPool(first{}, first{})
-	pool.Set([]Instance{*instance})
-	client := newTestClient(t, "")
-	prober := &Prober{Pool: pool, Client: client, Incarnations: NewIncarnations(client, 2*time.Second)}
-	for _, tc := range []struct{ status, up int }{{503, 1}, {503, 0}, {200, 1}} {
-		status <- tc.status
-		prober.probeAll(t.Context())
-		if got := pool.Up(RoleDecode); got != tc.up {
-			t.Errorf("after %d: %d up, want %d", tc.status, got, tc.up)
-		}
-	}
-	instance.BaseURL = "http://127.0.0.1:1"
-	pool.Set([]Instance{*instance})
-	for range unhealthyAfter {
-		prober.probeAll(t.Context())
-	}
-	if got := pool.Up(RoleDecode); got != 0 {
-		t.Errorf("nobody listens: %d up, want 0", got)
-	}
-}

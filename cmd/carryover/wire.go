@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -79,9 +81,13 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 	}
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey)})
 	incarnations := upstream.NewIncarnations(client, cfg.Timeouts.Tokenize)
+	capability := upstream.NewCapability(client)
 	pool := upstream.NewPool(newPolicy(cfg.Routing.Prefill), newPolicy(cfg.Routing.Decode))
 	p.pool, p.client = pool, client
 	p.prober = &upstream.Prober{Pool: pool, Client: client, Incarnations: incarnations}
+	if provesTokens(cfg.Proof) {
+		p.prober.Capability = capability
+	}
 	return p, server.Deps{
 		Store: p.store, RedisState: p.redisState(), Pool: pool, Engine: client,
 		Connector: connector.NIXL{},
@@ -90,7 +96,7 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		Secret:    secret,
 
 		Incarnations: incarnations,
-		Capability:   upstream.NewCapability(client),
+		Capability:   capability,
 		Parity:       upstream.NewParity(),
 		Bars:         upstream.NewBars(),
 		Tokenizer:    upstream.NewTokenizer(client, incarnations, cfg.Timeouts.Tokenize),
@@ -161,6 +167,13 @@ func newInstances(cfg Config) ([]upstream.Instance, error) {
 		}
 	}
 	return all, nil
+}
+
+// provesTokens reports whether the token proof is used for any model. Engines that
+// only ever see the history proof are not probed for what they need not have.
+func provesTokens(p ProofConfig) bool {
+	modes := append(slices.Collect(maps.Values(p.Models)), p.Mode)
+	return slices.Contains(modes, string(server.ProofAuto))
 }
 
 func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
