@@ -56,10 +56,11 @@ type Connector interface {
 	Keep(final []byte) (upstream.Kept, error)
 }
 
-// Templates tells whether a finished turn, rendered as history, begins with what
-// was rendered to generate it. ok is false if that could not be found out.
+// Templates tells whether a finished turn, rendered as history by that start of an
+// instance, begins with what was rendered to generate it. An engine that can't be
+// asked counts as one where it does. Unknown means that this could not be found out.
 type Templates interface {
-	AppendOnly(ctx context.Context, instance *upstream.Instance, model string, kwargs []byte, authorization string) (appendOnly, ok bool)
+	AppendOnly(ctx context.Context, instance *upstream.Instance, incarnation, model string, kwargs []byte, authorization string) upstream.Finding
 }
 
 // SharedBars shares with other replicas which starts of prefill instances are barred. A start is named by URL and

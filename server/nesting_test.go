@@ -91,3 +91,12 @@ func TestA12_DeepErrorBody(t *testing.T) {
 		}
 	}
 }
+
+func TestA12_DeepTokenizeAnswer(t *testing.T) {
+	for _, answer := range []string{bottomless, `{"tokens":` + bottomless, `{"tokens":[1],"a":` + levels(tooDeep-1) + `}`} {
+		r := newRig(t, setup{})
+		r.prefill[0].tokenize = func(string) string { return answer }
+		r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+		r.wantOK(r.turn("c", 2, true), "miss;reason=tokenize_failed")
+	}
+}

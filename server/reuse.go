@@ -124,10 +124,8 @@ func (s *Server) excludes(ctx context.Context, t *turn, p *pair) Reason {
 		return ""
 	case t.api == upstream.Chat && !t.history.HasAssistant():
 		return ReasonFirstTurn
-	case !s.appendOnly(ctx, t, p.prefill):
-		return ReasonNotAppendOnly
 	}
-	return ""
+	return s.appendOnly(ctx, t, p.prefill)
 }
 
 // unprovable says why an attempt can prove nothing, "" if it can. Without known starts nobody could tell whether the
@@ -348,15 +346,20 @@ func (s *Server) storeContext(ctx context.Context) (context.Context, context.Can
 	return context.WithTimeout(context.WithoutCancel(ctx), s.cfg.StoreTimeout)
 }
 
-// appendOnly asks once per model and kwargs whether history can be a prefix at
-// all. An engine that can't be asked is taken at its word: history proof is for
-// engines without token support.
-func (s *Server) appendOnly(ctx context.Context, t *turn, prefill *upstream.Instance) bool {
+// appendOnly asks once per start of prefill, model and kwargs whether history can be
+// a prefix at all, and returns why a ticket may not be used, "" if it may. A question
+// that failed shows nothing.
+func (s *Server) appendOnly(ctx context.Context, t *turn, prefill *upstream.Instance) Reason {
 	if t.api != upstream.Chat {
-		return true
+		return ""
 	}
 	model, _ := t.req.String("model")
 	kwargs, _ := t.req.Member("chat_template_kwargs")
-	appendOnly, ok := s.deps.Templates.AppendOnly(ctx, prefill, model, kwargs, t.authorization)
-	return appendOnly || !ok
+	switch s.deps.Templates.AppendOnly(ctx, prefill, s.incarnation(ctx, prefill), model, kwargs, t.authorization) {
+	case upstream.Yes:
+		return ""
+	case upstream.No:
+		return ReasonNotAppendOnly
+	}
+	return ReasonTokenizeFailed
 }

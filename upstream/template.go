@@ -1,16 +1,15 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/tidwall/gjson"
 )
 
 // Templates finds out whether a model's chat template is append-only: whether a
@@ -19,49 +18,67 @@ import (
 // end the generation prompt with tokens that history does not repeat
 // (Qwen3 with thinking off ends it with an empty think block). Then decode's
 // blocks are no prefix of the next prompt, however faithful the client.
+//
+// What was found out holds for one start of one instance: the next may come up with
+// another template. It is safe for concurrent use.
 type Templates struct {
 	client *Client
-	limit  time.Duration
+	asked  *questions
 
 	mu    sync.Mutex // guards known
-	known map[[32]byte]bool
+	known map[[sha256.Size]byte]Finding
 }
 
 // maxTemplates bounds what is remembered; a deployment has a handful of models
 // and kwargs, and a hostile client that invents kwargs only clears it.
 const maxTemplates = 1024
 
+// templateRetry is how long an engine that did not answer is not asked again.
+const templateRetry = 5 * time.Second
+
 // NewTemplates returns an empty memory that asks through client and waits at most
 // limit per question.
 func NewTemplates(client *Client, limit time.Duration) *Templates {
-	return &Templates{client: client, limit: limit, known: map[[32]byte]bool{}}
+	return &Templates{client: client, asked: newQuestions(limit, templateRetry), known: map[[sha256.Size]byte]Finding{}}
 }
 
-// AppendOnly asks an instance to tokenise a one-message conversation and its
-// continuation, with the request's chat_template_kwargs (raw JSON, nil if
-// absent), and compares. ok is false if the engine could not be asked; nothing
-// is remembered then.
-func (t *Templates) AppendOnly(ctx context.Context, instance *Instance, model string, kwargs []byte, authorization string) (appendOnly, ok bool) {
-	key := sha256.Sum256(fmt.Appendf(nil, "%d:%s%s", len(model), model, kwargs))
+// AppendOnly asks a start of an instance to tokenise a one-message conversation and
+// its continuation, with the request's chat_template_kwargs (raw JSON, nil if
+// absent), and compares. An engine that has no /tokenize (404, 405) can't be asked,
+// and its templates are taken to be append-only. Unknown means that the question
+// failed, that ctx ended before it was answered, or that the start is not known
+// (""); a failure is remembered for five seconds, for the credential that met it.
+func (t *Templates) AppendOnly(ctx context.Context, instance *Instance, incarnation, model string, kwargs []byte, authorization string) Finding {
+	if incarnation == "" {
+		return Unknown
+	}
+	key := digest(instance.BaseURL, incarnation, model, string(kwargs))
+	if found := t.read(key); found != Unknown {
+		return found
+	}
+	wait(ctx, t.asked.ask(ctx, digest(string(key[:]), authorization), func(ctx context.Context) error {
+		found, err := t.ask(ctx, instance, model, kwargs, authorization)
+		if err == nil {
+			t.write(key, found)
+		}
+		return err
+	}))
+	return t.read(key)
+}
+
+func (t *Templates) read(key [sha256.Size]byte) Finding {
 	t.mu.Lock()
-	appendOnly, ok = t.known[key]
-	t.mu.Unlock()
-	if ok {
-		return appendOnly, true
-	}
-	ctx, cancel := context.WithTimeout(ctx, t.limit)
-	defer cancel()
-	appendOnly, err := t.ask(ctx, instance, model, kwargs, authorization)
-	if err != nil {
-		return false, false
-	}
+	defer t.mu.Unlock()
+	return t.known[key]
+}
+
+func (t *Templates) write(key [sha256.Size]byte, found Finding) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.known) >= maxTemplates {
 		clear(t.known)
 	}
-	t.known[key] = appendOnly
-	return appendOnly, true
+	t.known[key] = found
 }
 
 // The sample has no white space at its ends: many templates trim content, which
@@ -71,31 +88,25 @@ const (
 	sampleAnswer   = "The blocks are kept."
 )
 
-func (t *Templates) ask(ctx context.Context, instance *Instance, model string, kwargs []byte, authorization string) (bool, error) {
+// errNoTokenize is an engine without /tokenize.
+var errNoTokenize = errors.New("tokenize: not offered")
+
+func (t *Templates) ask(ctx context.Context, instance *Instance, model string, kwargs []byte, authorization string) (Finding, error) {
 	type message struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
 	}
 	turn := []message{{"user", sampleQuestion}}
 	next := append(slices.Clone(turn), message{"assistant", sampleAnswer}, message{"user", sampleQuestion})
-	tokenize := func(fields map[string]any) ([]byte, error) {
+	tokenize := func(fields map[string]any) ([]uint32, error) {
 		fields["model"] = model
 		body, err := json.Marshal(fields)
 		if err != nil {
 			return nil, fmt.Errorf("tokenize: %w", err)
 		}
-		answer, err := t.client.Post(ctx, instance, "/tokenize", body, authorization)
-		if err != nil {
-			return nil, err
-		}
-		ids := gjson.GetBytes(answer, "tokens")
-		if !gjson.ValidBytes(answer) || !ids.IsArray() {
-			return nil, fmt.Errorf("tokenize: answer without tokens")
-		}
-		list := bytes.Trim([]byte(ids.Raw), "[] \n")
-		return append(list, ','), nil
+		return t.tokenize(ctx, instance, body, authorization)
 	}
-	chat := func(messages []message) ([]byte, error) {
+	chat := func(messages []message) ([]uint32, error) {
 		fields := map[string]any{"messages": messages, "add_generation_prompt": true}
 		if kwargs != nil {
 			fields["chat_template_kwargs"] = json.RawMessage(kwargs)
@@ -103,18 +114,45 @@ func (t *Templates) ask(ctx context.Context, instance *Instance, model string, k
 		return tokenize(fields)
 	}
 	before, err := chat(turn)
+	if errors.Is(err, errNoTokenize) {
+		return Yes, nil
+	}
 	if err != nil {
-		return false, err
+		return Unknown, err
 	}
 	after, err := chat(next)
 	if err != nil {
-		return false, err
+		return Unknown, err
 	}
 	answer, err := tokenize(map[string]any{"prompt": sampleAnswer, "add_special_tokens": false})
 	if err != nil {
-		return false, err
+		return Unknown, err
 	}
-	// vLLM writes the ids without spaces, so equal lists are equal bytes; another
-	// spelling makes the comparison fail, which only costs reuse.
-	return bytes.HasPrefix(after, append(before, answer...)), nil
+	finished := append(before, answer...)
+	if len(finished) <= len(after) && slices.Equal(finished, after[:len(finished)]) {
+		return Yes, nil
+	}
+	return No, nil
+}
+
+func (t *Templates) tokenize(ctx context.Context, instance *Instance, body []byte, authorization string) ([]uint32, error) {
+	status, answer, err := t.client.exchange(ctx, instance, "/tokenize", body, authorization)
+	if err != nil {
+		return nil, fmt.Errorf("tokenize: %w", err)
+	}
+	switch status {
+	case http.StatusOK:
+		ids, err := answerIDs(answer, "tokens")
+		if err != nil {
+			return nil, fmt.Errorf("tokenize: %w", err)
+		}
+		return ids, nil
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		// An unknown model is a 404 too (_check_model), and says so.
+		var fault LegError
+		if fault.describe(answer); fault.Param == "" && fault.Type != "NotFoundError" {
+			return nil, errNoTokenize
+		}
+	}
+	return nil, fmt.Errorf("tokenize: status %d", status)
 }
