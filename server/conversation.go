@@ -50,8 +50,8 @@ const subAgentHeader = "X-Claude-Code-Agent-Id"
 
 // identify finds the conversation of a request. Only conversation_id, which is
 // ours, is an error when malformed; any other bad source is skipped.
-func (s *Server) identify(r *http.Request, req *upstream.Request) (conversation, error) {
-	c := conversation{tenant: s.tenant(r)}
+func (s *Server) identify(r *http.Request, req *upstream.Request, tenant string) (conversation, error) {
+	c := conversation{tenant: tenant}
 	raw, present := req.Member("conversation_id")
 	if strings.EqualFold(strings.TrimSpace(r.Header.Get("X-KV-Reuse")), "off") || present && string(raw) == "null" {
 		c.off = true
@@ -131,15 +131,25 @@ func validID(id string) string {
 }
 
 // tenant derives the tenant from the credential, or from the configured header,
-// which a trusted gateway in front must set. The credential itself is not kept.
-func (s *Server) tenant(r *http.Request) string {
-	if s.cfg.TenantHeader != "" {
-		return "header:" + r.Header.Get(s.cfg.TenantHeader)
+// which a trusted gateway in front must set. It is "" without either. The credential
+// itself is not kept.
+func (s *Server) tenant(r *http.Request) (string, error) {
+	if name := s.cfg.TenantHeader; name != "" {
+		values := r.Header.Values(name)
+		if len(values) > 1 {
+			// A gateway that adds its line to the client's: which of them is to be
+			// believed can't be told.
+			return "", badRequest("", "invalid_tenant", "The header "+name+" must be sent once.")
+		}
+		if len(values) == 0 || values[0] == "" {
+			return "", nil
+		}
+		return "header:" + values[0], nil
 	}
 	credential := r.Header.Get("Authorization")
 	if credential == "" {
-		return ""
+		return "", nil
 	}
 	sum := sha256.Sum256([]byte(credential))
-	return "bearer:" + hex.EncodeToString(sum[:16])
+	return "bearer:" + hex.EncodeToString(sum[:16]), nil
 }

@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 
@@ -32,6 +33,30 @@ func TestA03_TenantHeader(t *testing.T) {
 	r.wantOK(r.turn("c", 1, true, "X-Tenant", "a", "Authorization", "1"), "miss;")
 	r.wantOK(r.turn("c", 2, true, "X-Tenant", "b", "Authorization", "1"), "miss;reason=nothing_stored")
 	r.wantOK(r.turn("c", 2, true, "X-Tenant", "a", "Authorization", "2"), "hit;")
+}
+
+// Of a gateway that appends its value to a client's own, either could be read.
+func TestA03_TenantHeaderTwice(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }})
+	for _, values := range [][]string{{"mallory", "alice"}, {"alice", "alice"}, {"", "alice"}, {"alice", ""}} {
+		header := []string{}
+		for i, value := range values {
+			header = append(header, []string{"X-Tenant", "x-tenant"}[i], value)
+		}
+		if e := r.wantError(r.turn("c", 1, true, header...), 400, "invalid_tenant"); !strings.Contains(e.Message, "X-Tenant") {
+			t.Errorf("%q: got message %q, want it to name the header", values, e.Message)
+		}
+	}
+	conn := r.dial() // refused by its headers alone
+	_, _ = io.WriteString(conn, wire("POST "+chatPath, "", "Content-Length: 1000000", "X-Tenant: a", "X-Tenant: b"))
+	answer := make([]byte, 12)
+	if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "HTTP/1.1 400" {
+		t.Errorf("got %q, %v before the body has come; want 400", answer, err)
+	}
+	r.wantUntouched()
+	r.wantOK(r.turn("c", 1, true, "X-Tenant", "a, b"), "miss;reason=first_turn") // a comma is part of a value
+	r.wantOK(r.turn("c", 2, true, "X-Tenant", "a"), "miss;reason=nothing_stored")
+	r.wantOK(r.turn("c", 2, true, "X-Tenant", "a, b"), "hit;")
 }
 
 func TestA05_TenantSaltOnBothLegs(t *testing.T) {

@@ -25,6 +25,10 @@ const (
 // intake reads and understands a request: everything about it that needs neither
 // an engine nor the store.
 func (s *Server) intake(w http.ResponseWriter, r *http.Request, t *turn) error {
+	tenant, err := s.tenant(r)
+	if err != nil {
+		return err
+	}
 	body, err := s.readBody(w, r, t)
 	if err != nil {
 		return err
@@ -37,7 +41,7 @@ func (s *Server) intake(w http.ResponseWriter, r *http.Request, t *turn) error {
 	if err != nil {
 		return err
 	}
-	if t.conversation, err = s.identify(r, t.req); err != nil {
+	if t.conversation, err = s.identify(r, t.req, tenant); err != nil {
 		return err
 	}
 	// conversation_id is ours; request_id would let a client choose the id by
