@@ -2,7 +2,7 @@
 // runs one turn from request to stored outcome. turn.go is the page to read
 // first; the nine steps of a turn are
 //
-//  1. parse the body once, find the conversation, bound the size   intake.go, conversation.go
+//  1. parse the body once, find the conversation, bound the size   intake.go, inflight.go, conversation.go
 //  2. pick a prefill and a decode instance, decide the path        route.go
 //  3. find a ticket, prove how much of it may be used, take it     reuse.go
 //  4. prefill leg                                                  prefill.go

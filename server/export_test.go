@@ -14,3 +14,10 @@ func (s *Server) SpendRetries() {
 
 // CompareBars is one round of what runs beside the turns.
 func (s *Server) CompareBars(ctx context.Context) { s.compareBars(ctx, map[string]time.Time{}) }
+
+// Inflight is the memory that request bodies take, and how many clients it is booked on.
+func (s *Server) Inflight() (bytes int64, clients int) {
+	s.inflight.mu.Lock()
+	defer s.inflight.mu.Unlock()
+	return s.inflight.total, len(s.inflight.clients)
+}

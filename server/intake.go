@@ -1,12 +1,12 @@
 package server
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"mime"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -29,7 +29,8 @@ func (s *Server) intake(w http.ResponseWriter, r *http.Request, t *turn) error {
 	if err != nil {
 		return err
 	}
-	body, err := s.readBody(w, r, t)
+	t.share = reservation{account: s.inflight, client: clientOf(r, tenant)}
+	body, err := s.readBody(w, r, &t.share)
 	if err != nil {
 		return err
 	}
@@ -116,15 +117,26 @@ func (t *turn) digest() {
 func (t *turn) dropBody() {
 	t.req = nil
 	t.tokens.prompt, t.tokens.ids, t.tokens.raw = nil, nil, nil
-	if t.releaseBytes != nil {
-		t.releaseBytes()
-		t.releaseBytes = nil
+	t.share.release()
+}
+
+// clientOf names the holder of bytes in flight: the tenant, and where there is none,
+// the address that the connection comes from. Of a gateway that names no tenants that
+// is one for all of its clients.
+func clientOf(r *http.Request, tenant string) string {
+	if tenant != "" {
+		return tenant
 	}
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	return "address:" + host
 }
 
 // readBody checks the framing and reads the body within its bounds of size, time
 // and rate.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, t *turn) ([]byte, error) {
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" {
 		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
@@ -132,37 +144,20 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, t *turn) ([]by
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding must be identity.")
 	}
-	limit := s.cfg.MaxBodyBytes
-	if r.ContentLength > limit {
-		return nil, tooLarge(limit)
+	if r.ContentLength > s.cfg.MaxBodyBytes {
+		return nil, tooLarge(s.cfg.MaxBodyBytes)
 	}
-	reserved := r.ContentLength
-	if reserved < 0 {
-		reserved = limit // unknown; what is not used is given back below
-	}
-	if !s.bodies.TryAcquire(reserved) {
-		return nil, unavailable("overloaded", "Too many request bytes in flight.")
-	}
-	t.releaseBytes = func() { s.bodies.Release(reserved) }
-	body, err := s.readPaced(w, r, limit)
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(body)) < reserved {
-		s.bodies.Release(reserved - int64(len(body)))
-		reserved = int64(len(body))
-	}
-	return body, nil
+	return s.readPaced(w, r, share)
 }
 
-func (s *Server) readPaced(w http.ResponseWriter, r *http.Request, limit int64) ([]byte, error) {
+func (s *Server) readPaced(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
+	limit := s.cfg.MaxBodyBytes
+	body := bodyBuffer{size: r.ContentLength, share: share}
+	if r.ContentLength < 0 {
+		body.size = limit + 1
+	}
 	control := http.NewResponseController(w)
 	deadline := time.Now().Add(s.cfg.ClientBodyTimeout)
-	var body bytes.Buffer
-	if r.ContentLength > 0 {
-		body.Grow(int(r.ContentLength) + bytes.MinRead)
-	}
-	reader := io.LimitReader(r.Body, limit+1)
 	for {
 		window := time.Now().Add(slowWindow)
 		if window.After(deadline) {
@@ -171,12 +166,12 @@ func (s *Server) readPaced(w http.ResponseWriter, r *http.Request, limit int64) 
 		if err := control.SetReadDeadline(window); err != nil {
 			return nil, fmt.Errorf("read body: %w", err)
 		}
-		_, err := io.CopyN(&body, reader, slowBytes)
+		err := body.readFrom(r.Body, slowBytes)
 		switch {
-		case int64(body.Len()) > limit:
+		case int64(len(body.bytes)) > limit:
 			return nil, tooLarge(limit)
 		case errors.Is(err, io.EOF):
-			return body.Bytes(), control.SetReadDeadline(time.Time{})
+			return body.bytes, control.SetReadDeadline(time.Time{})
 		case err != nil:
 			return nil, s.readFailed(r.Context(), err)
 		}
@@ -185,7 +180,10 @@ func (s *Server) readPaced(w http.ResponseWriter, r *http.Request, limit int64) 
 
 func (s *Server) readFailed(ctx context.Context, err error) error {
 	var timeout interface{ Timeout() bool }
+	var api *apiError
 	switch {
+	case errors.As(err, &api):
+		return api
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return refused(http.StatusRequestTimeout, "request_timeout", "The request body arrived too slowly.")
 	case ctx.Err() != nil, errors.Is(err, io.ErrUnexpectedEOF):

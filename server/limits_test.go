@@ -99,12 +99,17 @@ func TestA12_BytesInFlight(t *testing.T) {
 			conn := r.dial()
 			_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nX-Request-Id: slow\r\n"+framing+"{    ")
 			<-reading.begun
+			another := func() reply {
+				return r.send(with(`"x":"`+strings.Repeat("y", 600)+`"`), "Authorization", "another client")
+			}
 			p := reply{}
-			r.until(func() bool { p = r.turn("", 1, false); return p.status != 200 })
-			r.wantError(p, 503, "overloaded")
+			r.until(func() bool { p = another(); return p.status != 200 })
+			if e := r.wantError(p, 503, "overloaded"); strings.Contains(e.Message, "client") {
+				t.Errorf("got message %q to a client that holds nothing", e.Message)
+			}
 			wantRetryAfter(t, p, "1")
 			_ = conn.Close()
-			r.until(func() bool { return r.turn("", 1, false).status == 200 }) // its share came back
+			r.until(func() bool { return another().status == 200 }) // its share came back
 		})
 	}
 }

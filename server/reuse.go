@@ -125,7 +125,7 @@ func (s *Server) excludes(ctx context.Context, t *turn, p *pair) Reason {
 	case t.api == upstream.Chat && !t.history.HasAssistant():
 		return ReasonFirstTurn
 	}
-	return s.appendOnly(ctx, t, p.prefill)
+	return s.appendOnly(ctx, t, p)
 }
 
 // unprovable says why an attempt can prove nothing, "" if it can. Without known starts nobody could tell whether the
@@ -349,13 +349,13 @@ func (s *Server) storeContext(ctx context.Context) (context.Context, context.Can
 // appendOnly asks once per start of prefill, model and kwargs whether history can be
 // a prefix at all, and returns why a ticket may not be used, "" if it may. A question
 // that failed shows nothing.
-func (s *Server) appendOnly(ctx context.Context, t *turn, prefill *upstream.Instance) Reason {
+func (s *Server) appendOnly(ctx context.Context, t *turn, p *pair) Reason {
 	if t.api != upstream.Chat {
 		return ""
 	}
 	model, _ := t.req.String("model")
 	kwargs, _ := t.req.Member("chat_template_kwargs")
-	switch s.deps.Templates.AppendOnly(ctx, prefill, s.incarnation(ctx, prefill), model, kwargs, t.authorization) {
+	switch s.deps.Templates.AppendOnly(ctx, p.prefill, p.starts.prefill.Incarnation, model, kwargs, t.authorization) {
 	case upstream.Yes:
 		return ""
 	case upstream.No:

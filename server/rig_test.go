@@ -106,6 +106,9 @@ func newRig(t *testing.T, s setup) *rig {
 	t.Cleanup(func() {
 		r.front.Close()
 		r.checkLegs()
+		if n, clients := r.server.Inflight(); n != 0 || clients != 0 {
+			t.Errorf("%d bytes of %d clients are still counted as in flight after the last turn", n, clients)
+		}
 	})
 	r.client = newClient(t)
 	return r

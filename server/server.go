@@ -14,7 +14,6 @@ import (
 
 	"github.com/labstack/echo/v4"
 	"golang.org/x/net/netutil"
-	"golang.org/x/sync/semaphore"
 
 	"carryover/convcache"
 	"carryover/upstream"
@@ -37,9 +36,9 @@ type Server struct {
 	branches branches
 	verdicts *verdicts
 
-	streams    chan struct{}       // one slot per turn
-	bodies     *semaphore.Weighted // bytes of request bodies in memory
-	decodeOnly chan struct{}       // one slot per turn that decode prefills by itself
+	streams    chan struct{} // one slot per turn
+	inflight   *inflight     // bytes of request bodies in memory
+	decodeOnly chan struct{} // one slot per turn that decode prefills by itself
 
 	detached   sync.WaitGroup // work that outlives its client
 	draining   atomic.Bool
@@ -60,7 +59,7 @@ func New(cfg Config, deps Deps) *Server {
 		blocks:     newBlocks(),
 		verdicts:   &verdicts{logger: cfg.Logger, known: map[engine]verdict{}},
 		streams:    make(chan struct{}, cfg.MaxStreams),
-		bodies:     semaphore.NewWeighted(cfg.MaxInflightBytes),
+		inflight:   newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes),
 		decodeOnly: make(chan struct{}, maxDecodeOnly),
 	}
 	s.background, s.abandon = context.WithCancelCause(context.Background())

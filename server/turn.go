@@ -17,9 +17,9 @@ type turn struct {
 	began         time.Time
 	api           upstream.API
 	req           *upstream.Request
-	authorization string // the client's credential, if it is to be forwarded
-	salt          string // cache_salt for both legs, "" leaves the client's
-	releaseBytes  func() // gives back the body's share of the bytes in flight
+	authorization string      // the client's credential, if it is to be forwarded
+	salt          string      // cache_salt for both legs, "" leaves the client's
+	share         reservation // the body's part of the bytes in flight
 
 	model        string
 	stream       bool // the client asked for a stream

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"io"
+	"sync"
+)
+
+// inflight is the account of the memory that request bodies take, of all clients
+// together and of each.
+type inflight struct {
+	most      int64 // of all clients
+	perClient int64 // of one
+
+	mu      sync.Mutex // guards what follows
+	total   int64
+	clients map[string]int64 // only of those that hold something
+}
+
+// newInflight allows all clients most bytes and each of them a quarter of that, so
+// that four greedy ones are needed to turn the others away. One body of the largest
+// size always fits, with the half that its last step takes besides (see bodyBuffer).
+func newInflight(most, largest int64) *inflight {
+	one := largest + 1 + (largest+2)/2
+	return &inflight{most: max(most, one), perClient: max(most/4, one), clients: map[string]int64{}}
+}
+
+// reservation is the part of an inflight account that one turn holds. It belongs to
+// the goroutine of its turn. The zero value holds nothing and can't grow.
+type reservation struct {
+	account *inflight
+	client  string
+	held    int64
+}
+
+// grow adds n bytes, or returns the error that the client is to see and adds none.
+func (r *reservation) grow(n int64) error {
+	a := r.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case a.clients[r.client]+n > a.perClient:
+		return unavailable("overloaded", "Too many request bytes of this client in flight.")
+	case a.total+n > a.most:
+		return unavailable("overloaded", "Too many request bytes in flight.")
+	}
+	a.total += n
+	a.clients[r.client] += n
+	r.held += n
+	return nil
+}
+
+// shrinkTo gives back all but n bytes; where no more than n are held it does nothing.
+func (r *reservation) shrinkTo(n int64) {
+	if r.held <= n {
+		return
+	}
+	a := r.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	back := r.held - n
+	r.held = n
+	a.total -= back
+	if a.clients[r.client] -= back; a.clients[r.client] == 0 {
+		delete(a.clients, r.client)
+	}
+}
+
+// release gives back everything. A second time it does nothing.
+func (r *reservation) release() { r.shrinkTo(0) }
+
+// firstStep is the most memory that a body gets for its first byte.
+const firstStep = 8 << 10
+
+// bodyBuffer is a body while it arrives. Its memory grows by doubling and ends at
+// exactly size, so that it never has more than firstStep or twice what has arrived;
+// for the moment of a step it has half of the new memory besides.
+type bodyBuffer struct {
+	size  int64 // nothing is read beyond
+	share *reservation
+	bytes []byte
+}
+
+// readFrom reads n bytes or some more. It returns io.EOF at the end of the body or of
+// size, and the error of the reservation if there is no memory to be had.
+func (b *bodyBuffer) readFrom(body io.Reader, n int) error {
+	for until := len(b.bytes) + n; len(b.bytes) < until; {
+		if int64(len(b.bytes)) == b.size {
+			return io.EOF
+		}
+		if len(b.bytes) == cap(b.bytes) {
+			if err := b.step(); err != nil {
+				return err
+			}
+		}
+		read, err := body.Read(b.bytes[len(b.bytes):cap(b.bytes)])
+		b.bytes = b.bytes[:len(b.bytes)+read]
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// step moves what has arrived to the next larger memory of size, size/2, size/4 …
+func (b *bodyBuffer) step() error {
+	next := b.size
+	for half := (next + 1) / 2; next > firstStep && half > int64(cap(b.bytes)); half = (next + 1) / 2 {
+		next = half
+	}
+	if err := b.share.grow(next); err != nil {
+		return err
+	}
+	larger := make([]byte, len(b.bytes), next)
+	copy(larger, b.bytes)
+	b.bytes = larger
+	b.share.shrinkTo(next)
+	return nil
+}

@@ -1,0 +1,132 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"slices"
+	"sync"
+	"testing"
+	"testing/iotest"
+)
+
+func TestReservation_GrowsUpToItsBounds(t *testing.T) {
+	a := newInflight(1000, 100) // 250 for a client
+	one, two := &reservation{account: a, client: "one"}, &reservation{account: a, client: "one"}
+	want := func(what string, r *reservation, n int64, refused string) {
+		t.Helper()
+		before := r.held
+		err := r.grow(n)
+		if got := ""; err != nil {
+			got = err.Error()
+			if got != refused || r.held != before {
+				t.Errorf("%s: got %q with %d held, want %q and the %d of before", what, got, r.held, refused, before)
+			}
+		} else if refused != "" || r.held != before+n {
+			t.Errorf("%s: got %d held, want %d, refused %q", what, r.held, before+n, refused)
+		}
+	}
+	const ofClient, ofAll = "Too many request bytes of this client in flight.", "Too many request bytes in flight."
+	want("within the quarter", one, 200, "")
+	want("up to the quarter", two, 50, "")
+	want("beyond the quarter", two, 1, ofClient)
+	var others []*reservation
+	for _, client := range []string{"a", "b", "c"} {
+		other := &reservation{account: a, client: client}
+		want("another client", other, 250, "")
+		others = append(others, other)
+	}
+	last := &reservation{account: a, client: "d"}
+	want("a fifth client", last, 1, ofAll)
+	one.shrinkTo(300)
+	one.shrinkTo(40)
+	want("what was given back", last, 160, "")
+	want("more than that", last, 1, ofAll)
+	if len(a.clients) != 5 || a.total != 1000 || one.held != 40 {
+		t.Errorf("got %d bytes of %v, %d of the first", a.total, a.clients, one.held)
+	}
+	for _, r := range append(others, one, two, last, &reservation{}) {
+		r.release()
+		r.release()
+	}
+	if len(a.clients) != 0 || a.total != 0 {
+		t.Errorf("got %d bytes of %v after everything was given back", a.total, a.clients)
+	}
+}
+
+func TestReservation_Concurrently(t *testing.T) {
+	a := newInflight(1000, 10)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			r := &reservation{account: a, client: []string{"a", "b", "c"}[i%3]}
+			for n := range int64(500) {
+				if r.grow(n%60) == nil {
+					r.shrinkTo(r.held / 2)
+				}
+			}
+			r.release()
+		})
+	}
+	all.Wait()
+	if len(a.clients) != 0 || a.total != 0 {
+		t.Errorf("got %d bytes of %v after everything was given back", a.total, a.clients)
+	}
+}
+
+// heldReader checks before each read that all memory of a body is reserved, and that it is not much more than has arrived.
+type heldReader struct {
+	t    *testing.T
+	body *bodyBuffer
+	from io.Reader
+}
+
+func (h *heldReader) Read(p []byte) (int, error) {
+	have, arrived := cap(h.body.bytes), len(h.body.bytes)
+	if h.body.share.held != int64(have) || have > max(firstStep, 2*arrived+1) {
+		h.t.Errorf("%d of %d bytes have arrived: memory for %d, reserved %d", arrived, h.body.size, have, h.body.share.held)
+	}
+	return h.from.Read(p)
+}
+
+// The largest body fits into an account that has room for nothing else, whatever its size.
+func TestBodyBuffer_LargestBodyFits(t *testing.T) {
+	sizes := []int{100_000, 131_071, 131_072, 131_073, 1<<20 + 1}
+	for n := range 200 {
+		sizes = append(sizes, n, firstStep-100+n, 4*firstStep-100+n)
+	}
+	for _, largest := range sizes {
+		for known, size := range map[bool]int{true: largest, false: largest + 1} {
+			text := bytes.Repeat([]byte("x"), largest)
+			share := &reservation{account: newInflight(int64(largest), int64(largest)), client: "c"}
+			body := &bodyBuffer{size: int64(size), share: share}
+			err := body.readFrom(&heldReader{t, body, iotest.DataErrReader(bytes.NewReader(text))}, size+1)
+			if !errors.Is(err, io.EOF) || !slices.Equal(body.bytes, text) || cap(body.bytes) > size {
+				t.Fatalf("largest %d, length known %v: got %d bytes in %d, %v", largest, known, len(body.bytes), cap(body.bytes), err)
+			}
+		}
+	}
+}
+
+func TestBodyBuffer_EndsAtItsSize(t *testing.T) {
+	share := &reservation{account: newInflight(1000, 1000), client: "c"}
+	body := &bodyBuffer{size: 1000, share: share}
+	more := bytes.NewReader(make([]byte, 2000))
+	for range 2 {
+		if err := body.readFrom(more, 5000); !errors.Is(err, io.EOF) || len(body.bytes) != 1000 || more.Len() != 1000 {
+			t.Errorf("got %d bytes and %v, %d unread; want 1000 and the end", len(body.bytes), err, more.Len())
+		}
+	}
+}
+
+func TestBodyBuffer_StopsWhereTheAccountEnds(t *testing.T) {
+	share := &reservation{account: newInflight(100_000, 50_000), client: "c"}
+	body := &bodyBuffer{size: 1 << 20, share: share}
+	var refused *apiError
+	if err := body.readFrom(bytes.NewReader(make([]byte, 1<<20)), 1<<20); !errors.As(err, &refused) || refused.Code != "overloaded" {
+		t.Errorf("got %v, want it refused", err)
+	}
+	if share.held != int64(cap(body.bytes)) || cap(body.bytes) != 1<<15 {
+		t.Errorf("got %d reserved for %d bytes, want 32 KiB", share.held, cap(body.bytes))
+	}
+}

@@ -1,0 +1,113 @@
+package server_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// oneConn is a listener with one connection, in memory, so that time can be synthetic.
+type oneConn struct {
+	conn   chan net.Conn
+	closed chan struct{}
+	once   sync.Once
+}
+
+// Accept implements net.Listener.
+func (l *oneConn) Accept() (net.Conn, error) {
+	select {
+	case conn := <-l.conn:
+		return conn, nil
+	case <-l.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements net.Listener.
+func (l *oneConn) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr implements net.Listener.
+func (*oneConn) Addr() net.Addr { return &net.TCPAddr{} }
+
+// trickle sends the given number of bytes of a body per second, and returns the status of the answer and after how long it came.
+func trickle(t *testing.T, perSecond int) (status int, took time.Duration) {
+	t.Helper()
+	cfg := defaults(&logBook{})
+	cfg.ClientBodyTimeout, cfg.ClientHeaderTimeout = time.Minute, 10*time.Second
+	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := server.New(cfg, server.Deps{Secret: secret, Pool: upstream.NewPool(inOrder{}, inOrder{})})
+	near, far := net.Pipe()
+	listener := &oneConn{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
+	listener.conn <- far
+	ended := make(chan struct{})
+	srv := &http.Server{Handler: s.Handler(), ReadHeaderTimeout: cfg.ClientHeaderTimeout, ConnState: func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			close(ended)
+		}
+	}}
+	go func() { _ = srv.Serve(listener) }() // until srv.Close
+	defer func() { _ = srv.Close() }()
+
+	began, done := time.Now(), make(chan struct{})
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		_, _ = io.WriteString(near, wire("POST "+chatPath, "", fmt.Sprintf("Content-Length: %d", 1<<20)))
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				if _, err := near.Write(make([]byte, perSecond)); err != nil {
+					return
+				}
+			case <-done:
+				return
+			}
+		}
+	})
+	answer, err := http.ReadResponse(bufio.NewReader(near), nil)
+	took = time.Since(began)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(done)
+	_ = near.Close()
+	sender.Wait()
+	<-ended
+	if n, clients := s.Inflight(); n != 0 || clients != 0 {
+		t.Errorf("%d bytes of %d clients are still reserved", n, clients)
+	}
+	return answer.StatusCode, took
+}
+
+func TestA15_TricklingBodyIsCut(t *testing.T) {
+	for perSecond, want := range map[int]time.Duration{
+		1:    10 * time.Second,
+		1000: 10 * time.Second,
+		2000: time.Minute, // fast enough, until all must be there
+	} {
+		t.Run(fmt.Sprint(perSecond), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				if status, took := trickle(t, perSecond); status != http.StatusRequestTimeout || took != want {
+					t.Errorf("got %d after %s, want 408 after %s", status, took, want)
+				}
+			})
+		})
+	}
+}
