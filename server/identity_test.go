@@ -127,6 +127,9 @@ func (s source) request(id string) (body string, header []string) {
 	return with(fmt.Sprintf(s.member, id)), nil
 }
 
+// everySource adds the one that is not among the defaults.
+func everySource(c *server.Config) { c.Sources = append(c.Sources, "prompt_cache_key") }
+
 func sources() []source {
 	return []source{
 		{member: `"conversation_id":"%s"`}, {member: `"conversation":"%s"`}, {member: `"conversation":{"id":"%s"}`},
@@ -151,7 +154,7 @@ func (r *rig) shown() string {
 }
 
 func TestConversation_SourcesInOrder(t *testing.T) {
-	r := newRig(t, setup{})
+	r := newRig(t, setup{cfg: everySource})
 	of := map[string]string{} // what the log shows for an id
 	for _, id := range []string{"first", "second"} {
 		r.wantOK(r.send(with(`"conversation_id":"`+id+`"`)), "miss;reason=first_turn")
@@ -194,11 +197,11 @@ func TestConversation_BadSourcesAreSkipped(t *testing.T) {
 		`"session_id":{}`, `"session_id":""`, `"metadata":"x"`, `"metadata":{"session_id":7}`, `"metadata":{"a":{"session_id":"x"}}`,
 		`"metadata":{"chat_id":"` + long + `"}`, `"prompt_cache_key":[1]`, `"user":"u"`, `"request_id":"u"`, `"conversation":null`,
 	} {
-		r := newRig(t, setup{})
+		r := newRig(t, setup{cfg: everySource})
 		r.wantOK(r.send(with(members)), "miss;reason=no_conversation")
 		r.wantOK(r.send(with(members+`,"prompt_cache_key2":1`), "X-Amp-Thread-Id", "good"), "miss;reason=first_turn")
 	}
-	r := newRig(t, setup{})
+	r := newRig(t, setup{cfg: everySource})
 	for _, header := range []string{"X-Conversation-Id", "Session-Id"} {
 		r.wantOK(r.send(with(`"a":1`), header, long), "miss;reason=no_conversation")
 		r.wantOK(r.send(with(`"a":1`), header, "\xff"), "miss;reason=no_conversation")

@@ -169,7 +169,7 @@ func defaults(book *logBook) server.Config {
 		Proof: server.ProofHistory, ReuseMinTokens: 64, ReuseTrialTimeout: patience, TTL: 450 * time.Second,
 		Sources: []string{
 			"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",
-			"client_headers", "metadata", "prompt_cache_key",
+			"client_headers", "metadata",
 		},
 		MaxBodyBytes: 1 << 20, MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000, MaxHeaderBytes: 32 << 10,
 		PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, IdleTimeout: patience,

@@ -159,7 +159,7 @@ func defaultConfig() Config {
 		Decode:       []InstanceConfig{{URL: "http://localhost:8200"}},
 		Connector:    ConnectorConfig{Name: "nixl"},
 		Routing:      RoutingConfig{Prefill: "affinity", Decode: "affinity"},
-		Conversation: ConversationConfig{Sources: conversationSources()},
+		Conversation: ConversationConfig{Sources: usualSources()},
 		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second},
 		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
@@ -187,10 +187,14 @@ func defaultConfig() Config {
 	}
 }
 
-// conversationSources are all places where a request can name its conversation, the most explicit first.
-func conversationSources() []string {
+// conversationSources are all places where a request can name its conversation.
+func conversationSources() []string { return append(usualSources(), "prompt_cache_key") }
+
+// usualSources are the places that are looked at by default, the most explicit first. prompt_cache_key is not among them:
+// it stands for a prefix that requests share, and applications send one for all of their users.
+func usualSources() []string {
 	return []string{
 		"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",
-		"client_headers", "metadata", "prompt_cache_key",
+		"client_headers", "metadata",
 	}
 }

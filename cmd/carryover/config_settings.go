@@ -35,10 +35,9 @@ func (s setting) section() string {
 // name is the last part of the key.
 func (s setting) name() string { return s.key[strings.LastIndexByte(s.key, '.')+1:] }
 
-// usage is the help text with the closed set, if any; that of a list is its default.
+// usage is the help text with the closed set, if any.
 func (s setting) usage() string {
-	_, list := s.to.(*[]string)
-	if s.oneOf == nil || list {
+	if s.oneOf == nil {
 		return s.help
 	}
 	return s.help + ": " + strings.Join(s.oneOf, ", ")

@@ -176,6 +176,21 @@ func TestLoad_Precedence(t *testing.T) {
 	}
 }
 
+// TestLoad_SourcesByDefault keeps out what applications send for all of their users.
+func TestLoad_SourcesByDefault(t *testing.T) {
+	cfg, err := loadSources(t, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := strings.Join(cfg.Conversation.Sources, " ")
+	if want := "conversation_id conversation header:X-Conversation-Id session_id header:X-Session-Id client_headers metadata"; got != want {
+		t.Errorf("default sources %s, want %s", got, want)
+	}
+	if cfg, err = loadSources(t, []string{"--conversation-sources", "prompt_cache_key"}); err != nil || !slices.Equal(cfg.Conversation.Sources, []string{"prompt_cache_key"}) {
+		t.Errorf("got %q, %v; want prompt_cache_key selected", cfg.Conversation.Sources, err)
+	}
+}
+
 func TestLoad_InstancesAreComplete(t *testing.T) {
 	cfg, err := loadSources(t, []string{"--config", "accepted-small.yaml", "--kv-host", "pin"})
 	if err != nil {
