@@ -13,8 +13,18 @@ import (
 // shake hands before it reads; with remote_blocks_expiry_time it declines blocks
 // that are about to expire by itself (vLLM #47021), without it nobody does.
 const (
-	marginWithExpiry    = 30 * time.Second
+	// MarginWithExpiry holds for engines that tell when the blocks expire. A decode
+	// instance that keeps blocks for no longer leaves no ticket.
+	MarginWithExpiry    = 30 * time.Second
 	marginWithoutExpiry = 60 * time.Second
+
+	// TicketSlack is what must be left of the margin when a leg that carries a ticket
+	// ends: prefill may still be reading until it has heard of a cancelled leg.
+	TicketSlack = 5 * time.Second
+
+	// MaxReuseTrial is the most that such a leg may take: it has to end before decode
+	// may free the blocks and keep other KV in them.
+	MaxReuseTrial = MarginWithExpiry - TicketSlack
 )
 
 // keep puts the ticket that an answer leaves behind, or says why there is none and
@@ -178,7 +188,7 @@ func (s *Server) proveTokens(a *answer, kept upstream.Kept, ticket *convcache.Ti
 func (s *Server) life(decode *upstream.Instance, caughtUp time.Time, expires bool) time.Duration {
 	margin := marginWithoutExpiry
 	if expires {
-		margin = marginWithExpiry
+		margin = MarginWithExpiry
 	}
 	return min(decode.KVTTL-margin, s.cfg.TTL) - time.Since(caughtUp)
 }

@@ -94,8 +94,8 @@ func (l *loader) validateRole(role string) {
 		if l.given(key + "kv_host") {
 			l.validateKVHost(key+"kv_host", inst.KVHost)
 		}
-		if l.given(key+"kv_ttl") && inst.KVTTL <= 0 {
-			l.fault(key+"kv_ttl", formatDuration(inst.KVTTL), wantPositive)
+		if l.given(key + "kv_ttl") {
+			l.validateKVTTL(key+"kv_ttl", inst.KVTTL)
 		}
 	}
 }

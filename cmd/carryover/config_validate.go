@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"carryover/server"
 )
 
 const (
@@ -32,11 +34,9 @@ func (l *loader) validate() {
 	l.validateKVHost("kv.host", l.cfg.KV.Host)
 	l.validateConversation()
 	l.validateTTL()
+	l.validateLegTimes()
 	l.validateRedis()
 	l.validateUpstreamKey()
-	if budget := l.cfg.Timeouts.HandoverBudget; budget >= engineLease {
-		l.fault("timeouts.handover_budget", formatDuration(budget), "less than the 30s for which prefill keeps its blocks")
-	}
 	if body, all := l.cfg.Limits.MaxBodyBytes, l.cfg.Limits.MaxInflightBytes; body > all {
 		l.fault("limits.max_inflight_bytes", all.String(), fmt.Sprintf("at least limits.max_body_bytes, %s", body))
 	}
@@ -110,6 +110,9 @@ func isFieldName(text string) bool {
 // validateTTL keeps tickets from outliving the blocks they name: a read after that finds blocks of somebody else. The
 // decode instance with the shortest time decides.
 func (l *loader) validateTTL() {
+	if kept := l.cfg.Store.DecoderKVTTL; kept > 0 { // else validateRow has refused it
+		l.validateKVTTL("store.decoder_kv_ttl", kept)
+	}
 	ttl := l.cfg.Store.TTL
 	shortest := -1
 	for i, inst := range l.cfg.Decode {
@@ -120,6 +123,28 @@ func (l *loader) validateTTL() {
 	if shortest >= 0 && ttl >= l.cfg.Decode[shortest].KVTTL {
 		l.fault("store.ttl", formatDuration(ttl), fmt.Sprintf("less than the %s for which decode[%d] keeps its blocks (store.decoder_kv_ttl, kv_ttl)",
 			formatDuration(l.cfg.Decode[shortest].KVTTL), shortest))
+	}
+}
+
+// validateKVTTL refuses a time of decode that no ticket would survive.
+func (l *loader) validateKVTTL(key string, ttl time.Duration) {
+	if ttl <= server.MarginWithExpiry {
+		l.fault(key, formatDuration(ttl), fmt.Sprintf("more than the %s by which a ticket ends before its blocks", formatDuration(server.MarginWithExpiry)))
+	}
+}
+
+// validateLegTimes keeps the legs of a turn within the time for which engines keep blocks for each other.
+func (l *loader) validateLegTimes() {
+	if trial := l.cfg.Proof.ReuseTrialTimeout; trial > server.MaxReuseTrial {
+		l.fault("proof.reuse_trial_timeout", formatDuration(trial),
+			fmt.Sprintf("at most %s: prefill must have read a ticket's blocks before decode may free them", formatDuration(server.MaxReuseTrial)))
+	}
+	dial, budget := l.cfg.Timeouts.Dial, l.cfg.Timeouts.HandoverBudget
+	if budget >= engineLease {
+		l.fault("timeouts.handover_budget", formatDuration(budget), "less than the 30s for which prefill keeps its blocks")
+	}
+	if budget > 0 && dial >= budget {
+		l.fault("timeouts.dial", formatDuration(dial), fmt.Sprintf("less than timeouts.handover_budget, %s, which pays for another instance too", formatDuration(budget)))
 	}
 }
 

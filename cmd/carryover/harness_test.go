@@ -43,7 +43,7 @@ type rigConfig struct {
 
 // patient are flags for a machine that is busy with other tests: a store operation may
 // take longer than the 5 ms that are right in service, and so may an instance.
-var patient = []string{"--store-timeout", "5s", "--tokenize-timeout", "30s", "--dial-timeout", "30s"}
+var patient = []string{"--store-timeout", "5s", "--tokenize-timeout", "30s", "--dial-timeout", "15s"}
 
 // steady leaves pins where they are, so that a test can count them, unless it asks for
 // releases.

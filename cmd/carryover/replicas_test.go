@@ -39,7 +39,7 @@ func startFleet(t *testing.T, cfg vllmsim.Config, redis []string, flags ...strin
 		c.replace = func(deps *server.Deps) { seen.Engine, deps.Engine = deps.Engine, seen }
 		c.flags = slices.Concat([]string{
 			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--release", "on",
-			"--reuse-trial-timeout", "60s", "--redis-url", "redis://" + address,
+			"--reuse-trial-timeout", "25s", "--redis-url", "redis://" + address,
 		}, flags)
 		if len(f.replicas) > 0 {
 			for _, instance := range f.replicas[0].prefill {

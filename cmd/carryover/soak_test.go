@@ -90,7 +90,7 @@ func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
 	cfg.Blocks = 1 << 16 // no answer waits for memory
 	change(&cfg)
 	s := &soak{cfg: cfg, seed: seed, reasons: map[string]int{}}
-	s.rig, s.carriers = startReleasing(t, 2, 2, func(c *vllmsim.Config) { *c = cfg }, "--reuse-trial-timeout", "60s")
+	s.rig, s.carriers = startReleasing(t, 2, 2, func(c *vllmsim.Config) { *c = cfg }, "--reuse-trial-timeout", "25s")
 	s.lone = &rig{base: startInstance(t, cfg, "").URL(), client: s.client}
 	return s
 }
