@@ -56,9 +56,9 @@ func (l *loader) completeSecret() {
 		l.fault("conversation.secret_file", c.SecretFile, "no secret file beside conversation.secret from "+l.origins["conversation.secret"])
 		return
 	}
-	secret, err := readSecret(c.SecretFile)
-	if err != nil {
-		l.fault("conversation.secret_file", c.SecretFile, "a readable file: "+err.Error())
+	secret, want := readSecret(c.SecretFile)
+	if want != "" {
+		l.fault("conversation.secret_file", c.SecretFile, want)
 		return
 	}
 	c.Secret = secret

@@ -165,9 +165,9 @@ func (c *RedisConfig) readTLS(wanted bool, refuse redisFaults) *tls.Config {
 
 // readKey reads what a file keeps secret, without the line end.
 func readKey(key, path string, least int, refuse redisFaults) Secret {
-	secret, err := readSecret(path)
-	if err != nil {
-		refuse(key, path, "a readable file: "+err.Error())
+	secret, want := readSecret(path)
+	if want != "" {
+		refuse(key, path, want)
 	} else if len(secret) < least {
 		refuse(key, path, fmt.Sprintf("a file of %d or more bytes, not %d", least, len(secret)))
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"io"
+	"os"
 	"reflect"
 	"slices"
 	"strings"
@@ -71,6 +72,11 @@ func TestSettings_EveryFieldHasKeyFlagVariableAndHelp(t *testing.T) {
 func loadSources(t *testing.T, args []string, env ...string) (Config, error) {
 	t.Helper()
 	t.Chdir("../../testdata/config")
+	for _, name := range []string{"secret-file.txt", "secret-short.txt", "redis-password.txt", "accepted-empty.yaml"} {
+		if err := os.Chmod(name, 0o644); err != nil { // git leaves them writable for the group where the umask does
+			t.Fatal(err)
+		}
+	}
 	cmd := &cobra.Command{}
 	cmd.SetOut(io.Discard)
 	flags := addConfigFlags(cmd)

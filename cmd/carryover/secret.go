@@ -1,7 +1,9 @@
 package main
 
 import (
-	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
 	"os"
 	"strings"
 )
@@ -25,13 +27,44 @@ func (s Secret) GoString() string { return `"` + s.String() + `"` }
 // MarshalText hides the text from encoders, slog's JSON handler among them.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil } //nolint:unparam // encoding.TextMarshaler
 
-// readSecret takes the line end at the end of the file away, so that replicas agree however the secret reached them.
-func readSecret(path string) (Secret, error) {
-	text, err := os.ReadFile(path)
+// readSecret reads a file without the line end at its end, so that replicas agree however the secret reached them. On a file
+// that can't be used it says what would be accepted. One that others can write is refused: they would choose the secret.
+func readSecret(path string) (_ Secret, want string) {
+	file, err := os.Open(path)
 	if err != nil {
-		return "", fmt.Errorf("read secret: %w", err)
+		return "", "a readable file: " + err.Error()
 	}
-	return trimSecret(string(text)), nil
+	defer func() { _ = file.Close() }()
+	info, err := file.Stat()
+	if err == nil && info.Mode().Perm()&writableByOthers != 0 {
+		return "", "a file that only its owner can write, not one of mode " + info.Mode().String()
+	}
+	text, err := io.ReadAll(file)
+	if err != nil {
+		return "", "a readable file: " + err.Error()
+	}
+	return trimSecret(string(text)), ""
+}
+
+const (
+	writableByOthers    fs.FileMode = 0o022
+	readableByEverybody fs.FileMode = 0o004
+)
+
+// warnOfReadable names the secrets that every user of the machine can read. They are not refused, because Docker and Kubernetes
+// mount them so; a group that can read one was chosen.
+func warnOfReadable(cfg Config, logger *slog.Logger) {
+	for _, file := range []struct{ key, path string }{
+		{"conversation.secret_file", cfg.Conversation.SecretFile},
+		{"redis.password_file", cfg.Redis.PasswordFile},
+		{"redis.sentinel_password_file", cfg.Redis.SentinelPasswordFile},
+		{"redis.seal_key_file", cfg.Redis.SealKeyFile},
+	} {
+		info, err := os.Stat(file.path) // no path, no file
+		if err == nil && info.Mode().Perm()&readableByEverybody != 0 {
+			logger.Warn("every user of this machine can read a secret", "setting", file.key, "file", file.path, "mode", info.Mode().String())
+		}
+	}
 }
 
 func trimSecret(text string) Secret { return Secret(strings.TrimRight(text, "\r\n")) }

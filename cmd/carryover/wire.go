@@ -75,6 +75,7 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 	if err != nil {
 		return nil, server.Deps{}, err
 	}
+	warnOfReadable(cfg, logger)
 	p := &proxy{source: discovery.Static(instances)}
 	if err := p.openStore(cfg, secret, logger); err != nil {
 		return nil, server.Deps{}, err
