@@ -47,13 +47,14 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 
 // proxy is a wired server with everything that runs beside it.
 type proxy struct {
-	server *server.Server
-	pool   *upstream.Pool
-	source upstream.Source
-	prober *upstream.Prober
-	client *upstream.Client
-	store  ticketStore
-	redis  *convcache.Redis // the store, if it is one; else nil
+	server    *server.Server
+	pool      *upstream.Pool
+	source    upstream.Source
+	inherited inherited // by instances of the source
+	prober    *upstream.Prober
+	client    *upstream.Client
+	store     ticketStore
+	redis     *convcache.Redis // the store, if it is one; else nil
 }
 
 func newProxy(cfg Config, logger *slog.Logger) (*proxy, error) {
@@ -76,7 +77,7 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		return nil, server.Deps{}, err
 	}
 	warnOfReadable(cfg, logger)
-	p := &proxy{source: discovery.Static(instances)}
+	p := &proxy{source: discovery.Static(instances), inherited: inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}}
 	if err := p.openStore(cfg, secret, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
@@ -114,29 +115,33 @@ func (p *proxy) close() {
 // stopped.
 func (p *proxy) run(ctx context.Context, listener net.Listener) error {
 	defer p.close()
+	defer listener.Close() // the server has done so already, if it came to run
 	// Discovery and probing outlive ctx: turns go on while the server drains.
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
+	defer stop()
 	group, beside := errgroup.WithContext(beside)
 	known := make(chan struct{}) // closed when the first list of instances is set
-	group.Go(func() error {
-		first := true
-		return p.source.Watch(beside, func(instances []upstream.Instance) {
-			p.pool.Set(instances)
-			if first {
-				first = false
-				close(known)
-			}
-		})
-	})
-	<-known
+	group.Go(func() error { return p.watch(beside, known) })
+	select {
+	case <-known:
+	case <-beside.Done(): // there will be none
+		return group.Wait()
+	case <-ctx.Done():
+		stop()
+		return group.Wait()
+	}
 	group.Go(func() error { return p.prober.Run(beside) })
 	group.Go(func() error {
 		_ = p.store.Run(beside) // returns the cause of the end, which is ours
 		return nil
 	})
+	// Without what runs beside it the server would believe what it knew last for ever.
+	serving, end := context.WithCancel(ctx)
+	defer end()
+	context.AfterFunc(beside, end)
 	group.Go(func() error {
 		defer stop()
-		return p.server.Run(ctx, listener)
+		return p.server.Run(serving, listener)
 	})
 	return group.Wait()
 }
