@@ -37,7 +37,7 @@ type Config struct {
 	BranchKeep     time.Duration // how long a branch lives after the conversation has left it
 
 	Sources      []string // conversation id sources, in order
-	TenantHeader string   // "" = tenant from the bearer token
+	TenantHeader string   // "" = tenant from the bearer token; a request that has it twice is refused
 	TenantSalt   bool     // add a cache_salt per tenant to both legs
 
 	BufferStreams bool // ask decode for whole answers, and make streams of them, where that leaves a ticket
@@ -47,9 +47,9 @@ type Config struct {
 	ForwardAuthorization bool // send the client's credential to the engines
 
 	MaxBodyBytes     int64
-	MaxInflightBytes int64
-	MaxStreams       int // turns at once
-	MaxConnections   int // client connections at once; more wait to be accepted
+	MaxInflightBytes int64 // memory of bodies; one client gets a quarter, and at least one body of MaxBodyBytes
+	MaxStreams       int   // turns at once
+	MaxConnections   int   // client connections at once; more wait to be accepted
 	MaxHeaderBytes   int
 
 	PrefillTimeout      time.Duration

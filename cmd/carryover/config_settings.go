@@ -77,7 +77,7 @@ func reuseSettings(c *Config) []setting {
 	modes := []string{"auto", "history"}
 	return []setting{
 		{key: "conversation.sources", flag: "conversation-sources", to: &c.Conversation.Sources, oneOf: conversationSources(), help: "where a request names its conversation, first match wins"},
-		{key: "conversation.tenant_header", flag: "tenant-header", to: &c.Conversation.TenantHeader, help: "request header that names the tenant (default: the credential does)"},
+		{key: "conversation.tenant_header", flag: "tenant-header", to: &c.Conversation.TenantHeader, help: "request header that names the tenant, which a gateway must replace, not append (default: the credential does)"},
 		{key: "conversation.tenant_salt", flag: "tenant-salt", to: &c.Conversation.TenantSalt, help: "also isolate tenants in the engines by a cache_salt"},
 		{key: "conversation.secret_file", flag: "secret-file", to: &c.Conversation.SecretFile, help: "file with the secret that replicas share (default: a random one per start)"},
 		{key: "conversation.secret", env: "CARRYOVER_SECRET", to: &c.Conversation.Secret, help: "the secret itself, at least 16 bytes"},
@@ -85,12 +85,12 @@ func reuseSettings(c *Config) []setting {
 		{key: "proof.models", to: &c.Proof.Models, oneOf: modes, help: "proof.mode by served model name"},
 		{key: "proof.reuse_min_tokens", flag: "reuse-min-tokens", to: &c.Proof.ReuseMinTokens, min: 1, help: "fewest tokens worth a hand-over from decode to prefill"},
 		{key: "proof.reuse_min_share", flag: "reuse-min-share", to: &c.Proof.ReuseMinShare, help: "smallest share of a ticket worth using it up, 0 to 1"},
-		{key: "proof.reuse_trial_timeout", flag: "reuse-trial-timeout", to: &c.Proof.ReuseTrialTimeout, help: "longest wait for prefill's first answer to a ticket"},
+		{key: "proof.reuse_trial_timeout", flag: "reuse-trial-timeout", to: &c.Proof.ReuseTrialTimeout, help: "longest wait for prefill's first answer to a ticket, at most 25s"},
 		{key: "release.mode", flag: "release", to: &c.Release.Mode, oneOf: []string{"on", "off"}, help: "free the blocks of tickets that nobody will use"},
 		{key: "release.backlog", flag: "release-backlog", to: &c.Release.Backlog, min: 0, help: "more unused tickets of one decode instance are released at once"},
 		{key: "release.branch_keep", flag: "branch-keep", to: &c.Release.BranchKeep, help: "how long a branch lives after the conversation has left it"},
 		{key: "store.ttl", flag: "ttl", to: &c.Store.TTL, help: "longest time that a ticket can be used"},
-		{key: "store.decoder_kv_ttl", flag: "decoder-kv-ttl", to: &c.Store.DecoderKVTTL, help: "decoder_kv_blocks_ttl of the decode instances"},
+		{key: "store.decoder_kv_ttl", flag: "decoder-kv-ttl", to: &c.Store.DecoderKVTTL, help: "decoder_kv_blocks_ttl of the decode instances, above 30s"},
 		{key: "store.max_tickets", flag: "store-max-tickets", to: &c.Store.MaxTickets, min: 1, help: "most tickets held in memory"},
 		{key: "store.max_bytes", flag: "store-max-bytes", to: &c.Store.MaxBytes, help: "most memory for tickets"},
 	}
@@ -119,10 +119,10 @@ func boundSettings(c *Config) []setting {
 	l, t := &c.Limits, &c.Timeouts
 	return []setting{
 		{key: "limits.max_body_bytes", flag: "max-body-bytes", to: &l.MaxBodyBytes, help: "largest request body"},
-		{key: "limits.max_inflight_bytes", flag: "max-inflight-bytes", to: &l.MaxInflightBytes, help: "most memory for request bodies in flight"},
+		{key: "limits.max_inflight_bytes", flag: "max-inflight-bytes", to: &l.MaxInflightBytes, help: "most memory for request bodies in flight, a quarter of it for one client"},
 		{key: "limits.max_streams", flag: "max-streams", to: &l.MaxStreams, help: "most turns at once, 0 to derive it from the open-file limit"},
 		{key: "limits.max_header_bytes", flag: "max-header-bytes", to: &l.MaxHeaderBytes, help: "largest request header"},
-		{key: "timeouts.dial", flag: "dial-timeout", to: &t.Dial, help: "connecting to an instance"},
+		{key: "timeouts.dial", flag: "dial-timeout", to: &t.Dial, help: "connecting to an instance, below the hand-over budget"},
 		{key: "timeouts.prefill", flag: "prefill-timeout", to: &t.Prefill, help: "whole prefill leg"},
 		{key: "timeouts.handover_budget", flag: "handover-budget", to: &t.HandoverBudget, help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
 		{key: "timeouts.first_byte", flag: "first-byte-timeout", to: &t.FirstByte, help: "first byte of decode's answer"},
