@@ -91,6 +91,10 @@ func (t *turn) digest() {
 		t.ineligible = "hidden_reasoning"
 		return
 	}
+	if raw, found := t.req.Member("chat_template"); found && string(raw) != "null" {
+		t.ineligible = "chat_template" // whether it is append-only is not asked
+		return
+	}
 	scope := make([]convcache.Member, 0, 8)
 	for _, m := range t.req.PromptScope() {
 		scope = append(scope, convcache.Member{Name: m.Name, Value: m.Value})

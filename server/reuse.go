@@ -87,7 +87,7 @@ func (s *Server) find(ctx context.Context, t *turn, p *pair) *held {
 }
 
 func (s *Server) look(ctx context.Context, t *turn, p *pair) (*held, Reason) {
-	if reason := s.excludes(ctx, t, p); reason != "" {
+	if reason := excludes(t, p); reason != "" {
 		return &held{}, reason
 	}
 	bounded, cancel := s.storeContext(ctx)
@@ -97,16 +97,18 @@ func (s *Server) look(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 	if outcome != convcache.Found {
 		return &held{}, s.missReason(t, p, outcome)
 	}
+	prove := s.appendOnly
 	if t.proof == ProofAuto {
-		if reason := s.promptIDs(ctx, t, p); reason != "" {
-			return &held{}, reason
-		}
+		prove = s.promptIDs
+	}
+	if reason := prove(ctx, t, p); reason != "" {
+		return &held{}, reason
 	}
 	return s.take(ctx, t, p, branches)
 }
 
 // excludes names the reason for which this turn looks for no ticket at all.
-func (s *Server) excludes(ctx context.Context, t *turn, p *pair) Reason {
+func excludes(t *turn, p *pair) Reason {
 	switch {
 	case t.conversation.off:
 		return ReasonBypass
@@ -120,12 +122,10 @@ func (s *Server) excludes(ctx context.Context, t *turn, p *pair) Reason {
 		return t.withoutTicket
 	case t.unprovable(p) != "":
 		return lacks(t.unprovable(p))
-	case t.proof == ProofAuto:
-		return ""
-	case t.api == upstream.Chat && !t.history.HasAssistant():
+	case t.proof == ProofHistory && t.api == upstream.Chat && !t.history.HasAssistant():
 		return ReasonFirstTurn
 	}
-	return s.appendOnly(ctx, t, p)
+	return ""
 }
 
 // unprovable says why an attempt can prove nothing, "" if it can. Without known starts nobody could tell whether the

@@ -9,8 +9,9 @@ const (
 	// given back: streams whose every event is larger (log probabilities) keep theirs.
 	calmReads = 4
 	// keepBuffer is the size above which a buffer is given back at once. Only prompt ids (first chunk) and transfer
-	// parameters (last chunk) make such events, so that growing again is rare.
-	keepBuffer = 64 << 10
+	// parameters (last chunk) make such events, so that growing again is rare: 20 log probabilities of a token take 2 kB.
+	// A stream that falls silent behind its first chunk would hold all of it otherwise, 64 kB for 13,000 ids.
+	keepBuffer = 32 << 10
 	// widening is the part of the rest, one in so many bytes, by which a gap is made larger than it has to be.
 	widening = 8
 )

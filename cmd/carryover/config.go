@@ -63,6 +63,7 @@ type ProofConfig struct {
 	ReuseMinTokens    int
 	ReuseMinShare     float64 // of a ticket's tokens, 0 to 1
 	ReuseTrialTimeout time.Duration
+	ReuseHybrid       bool // use tickets of several block groups too
 }
 
 // ReleaseConfig is what happens to tickets that nobody will use.

@@ -90,7 +90,7 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 	if provesTokens(cfg.Proof) {
 		p.prober.Capability = capability
 	}
-	return p, server.Deps{
+	deps := server.Deps{
 		Store: p.store, RedisState: p.redisState(), Pool: pool, Engine: client,
 		Connector: connector.NIXL{},
 		Templates: upstream.NewTemplates(client, cfg.Timeouts.Tokenize),
@@ -102,7 +102,11 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		Parity:       upstream.NewParity(),
 		Bars:         upstream.NewBars(),
 		Tokenizer:    upstream.NewTokenizer(client, incarnations, cfg.Timeouts.Tokenize),
-	}, nil
+	}
+	if p.redis != nil {
+		deps.SharedBars = p.redis
+	}
+	return p, deps, nil
 }
 
 // close drops all connections. A second time it does nothing.
@@ -195,7 +199,7 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 	return server.Config{
 		Proof: server.Proof(cfg.Proof.Mode), ModelProofs: models,
 		ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout,
-		ReuseMinShare: cfg.Proof.ReuseMinShare,
+		ReuseMinShare: cfg.Proof.ReuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid,
 		Release:       cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep,
 		TTL: cfg.Store.TTL, RedisRequired: cfg.Redis.Required,
 		Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,

@@ -2,7 +2,9 @@
 // stream. It starts one simulated prefill and one decode instance and the proxy as
 // processes of their own, opens streams that stay silent after their first tokens,
 // and compares the proxy's resident set before and after: for small bodies, and for
-// large ones, which a stream must not hold. It exits 1 above a limit.
+// large ones, which a stream must not hold. Each is measured as the program runs, and
+// with a garbage collector that leaves little (GOGC=10), which shows what streams
+// hold rather than what was needed to open them. It exits 1 above a limit.
 package main
 
 import (
@@ -36,30 +38,36 @@ func main() {
 	flag.Parse()
 	ctx, cancel := context.WithTimeout(context.Background(), 8*time.Minute)
 	defer cancel()
-	of := map[int]float64{}
+	held := map[int]float64{}
+	var usual float64
 	for _, size := range []int{*small, *large} {
 		if size == 0 {
 			continue
 		}
-		perStream, err := measure(ctx, *binary, *proof, *streams, size)
-		if err != nil {
-			fmt.Fprintln(os.Stderr, "stream-memory:", err)
-			os.Exit(1)
+		for _, gogc := range []string{"100", "10"} {
+			perStream, err := measure(ctx, *binary, *proof, gogc, *streams, size)
+			if err != nil {
+				fmt.Fprintln(os.Stderr, "stream-memory:", err)
+				os.Exit(1)
+			}
+			fmt.Printf("%.1f KiB resident per open idle stream, %d streams, bodies of %d bytes, proof %s, GOGC=%s\n", perStream, *streams, size, *proof, gogc)
+			held[size] = perStream
+			if size == *small && gogc == "100" {
+				usual = perStream
+			}
 		}
-		of[size] = perStream
-		fmt.Printf("%.1f KiB resident per open idle stream, %d streams, bodies of %d bytes, proof %s\n", perStream, *streams, size, *proof)
 	}
-	if *limit > 0 && of[*small] > *limit {
+	if *limit > 0 && usual > *limit {
 		fmt.Printf("more than the limit of %.0f KiB\n", *limit)
 		os.Exit(1)
 	}
-	if *large > 0 && of[*large]-of[*small] > *more {
+	if *large > 0 && held[*large]-held[*small] > *more {
 		fmt.Printf("a large body adds more than %.0f KiB\n", *more)
 		os.Exit(1)
 	}
 }
 
-func measure(ctx context.Context, binary, proof string, streams, size int) (float64, error) {
+func measure(ctx context.Context, binary, proof, gogc string, streams, size int) (float64, error) {
 	var processes []*exec.Cmd
 	defer func() {
 		for _, p := range processes {
@@ -76,6 +84,7 @@ func measure(ctx context.Context, binary, proof string, streams, size int) (floa
 		}
 		p := exec.CommandContext(ctx, binary, append(arguments, "--port", port)...)
 		p.Stderr = os.Stderr
+		p.Env = append(os.Environ(), "GOGC="+gogc)
 		if err := p.Start(); err != nil {
 			return "", fmt.Errorf("start %s: %w", binary, err)
 		}
