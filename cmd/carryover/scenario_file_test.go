@@ -82,6 +82,7 @@ type step struct {
 	Count       int
 	Events      int
 	FaultStatus int    `yaml:"fault_status"`
+	Tickets     bool
 	After       string `yaml:"retry_after_header"`
 	Delay       time.Duration
 	Params      string

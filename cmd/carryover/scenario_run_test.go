@@ -101,7 +101,7 @@ func (p *play) act(t *testing.T, s step) {
 	case s.Fault != "":
 		fault := vllmsim.Fault{
 			Kind: s.Fault, Count: s.Count, Events: s.Events, Status: s.FaultStatus, RetryAfter: s.After,
-			Delay: s.Delay, Params: json.RawMessage(s.Params),
+			Delay: s.Delay, Params: json.RawMessage(s.Params), Tickets: s.Tickets,
 		}
 		if s.Params == "" {
 			fault.Params = nil

@@ -11,6 +11,8 @@ import (
 type request struct {
 	id        string // with vLLM's random suffix; becomes remote_request_id
 	prompt    []int32
+	computed  []int32  // the ids that are computed in place of prompt, which are the same unless FaultOtherIDs befalls them
+	media     []uint64 // by position, what a token stands for beyond its id; nil for text alone
 	salt      string
 	params    *paramsIn
 	maxTokens int
@@ -28,7 +30,7 @@ func (e *engine) start(ctx context.Context, req *request) (*run, error) {
 		return nil, err
 	}
 	e.count(func(s *Stats) { s.Requests++; s.Running++ })
-	r := &run{engine: e, req: req, hashes: blockHashes(req.salt, req.prompt, e.cfg.BlockSize)}
+	r := &run{engine: e, req: req, hashes: blockHashes(req.salt, req.prompt, req.media, e.cfg.BlockSize)}
 	if err := r.admit(ctx); err != nil {
 		r.drop(err)
 		return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 )
 
@@ -28,6 +29,8 @@ type choice struct {
 	run        *run
 	out        *output
 	ids        []int32
+	said       []int32 // what is told of the last of ids
+	told       []int32 // what is told of all of them
 	logprobs   []tokenLogprob
 	finish     string // empty while it goes on
 	stopReason any
@@ -70,10 +73,10 @@ func (c *completion) prepare(id string) error {
 	}
 	c.id = "chatcmpl-" + id
 	var err error
+	var chat input
 	if c.chat {
-		var ids []int32
-		ids, err = i.chatPrompt(r)
-		c.prompts = [][]int32{ids}
+		chat, err = i.chatPrompt(r)
+		c.prompts = [][]int32{chat.ids}
 	} else {
 		c.id = "cmpl-" + id
 		c.prompts, err = i.textPrompts(r.Prompt)
@@ -85,20 +88,25 @@ func (c *completion) prepare(id string) error {
 	if r.BeamSearch {
 		params = nil // the beam search path has no KV transfer
 	}
+	computed := c.prompts
+	if chat.forwarded && c.fault.is(FaultOtherIDs) {
+		computed = [][]int32{otherIDs(chat.ids)}
+	}
 	for p, prompt := range c.prompts {
 		limit, err := i.outputLimit(r, prompt)
 		if err != nil {
 			return err
 		}
 		for n := range r.children() {
-			ch := &choice{index: len(c.choices), prompt: prompt, out: newOutput(i.tok, r, i.config().EmptyDeltas)}
+			ch := &choice{index: len(c.choices), prompt: computed[p], out: newOutput(i.tok, r, i.config().EmptyDeltas)}
 			ch.engineReq = &request{
-				id: c.engineID(p, n), prompt: prompt, salt: r.CacheSalt, params: params,
+				id: c.engineID(p, n), prompt: prompt, computed: computed[p], media: chat.media, salt: r.CacheSalt, params: params,
 				maxTokens: limit, minTokens: r.MinTokens, stopIDs: r.StopTokenIDs, ignoreEOS: r.IgnoreEOS, variant: n,
 			}
 			c.choices = append(c.choices, ch)
 		}
 	}
+	c.prompts = computed
 	return nil
 }
 
@@ -131,6 +139,8 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	case s.finish != "":
 		ch.finish, ch.stopReason = ch.out.finishReason(s.finish, namedTool(c.request.ToolChoice)), s.stopReason
 	}
+	ch.said = c.fault.tells(len(ch.ids)-1, s.id, ch.finish != "")
+	ch.told = append(ch.told, ch.said...)
 	ch.params = s.params
 	return p, nil
 }
@@ -165,7 +175,7 @@ func (c *completion) answeredParams() *paramsOut {
 		return p
 	}
 	with := *p
-	with.OutputTokenIDs = c.choices[len(c.choices)-1].ids
+	with.OutputTokenIDs = c.choices[len(c.choices)-1].told
 	return &with
 }
 
@@ -246,7 +256,7 @@ func (c *completion) chatAnswer(params []byte) chatAnswer {
 	for _, ch := range c.choices {
 		a.Choices = append(a.Choices, chatChoice{
 			Index: ch.index, Message: ch.message(c.request), Logprobs: c.chatLogprobs(ch.logprobs),
-			FinishReason: ch.finish, StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.ids),
+			FinishReason: ch.finish, StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
 		})
 	}
 	return a
@@ -258,7 +268,7 @@ func (ch *choice) message(r *apiRequest) chatMessage {
 	content := ch.out.content.String()
 	if r.Echo && r.ContinueFinal && len(*r.Messages) > 0 {
 		if final, err := (*r.Messages)[len(*r.Messages)-1].text(); err == nil {
-			content = final + content
+			content = strings.ReplaceAll(final, mediaMark, imageText) + content
 		}
 	}
 	reasoning := ch.out.reasoning.String()
@@ -283,7 +293,7 @@ func (c *completion) textAnswer(params []byte) textAnswer {
 		}
 		tc := textChoice{
 			Index: ch.index, Text: text, Logprobs: c.textLogprobs(ch.logprobs, 0), FinishReason: ch.finish,
-			StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.ids),
+			StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
 		}
 		if c.request.ReturnTokenIDs {
 			tc.PromptTokenIDs = ch.prompt

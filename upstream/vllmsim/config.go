@@ -80,6 +80,11 @@ type Config struct {
 	// EmptyDeltas withholds the text of some tokens until the next, as a tool or reasoning parser does. With
 	// return_token_ids each of them is an event with an empty delta; without it there is no event.
 	EmptyDeltas bool `json:"empty_deltas"`
+	// StepAhead is an engine that has a step under way when a request ends (async scheduling): the token sampled last has
+	// its KV too, where a block has room for it, and remote_num_tokens counts it.
+	StepAhead bool `json:"step_ahead"`
+	// HideStart leaves process_start_time_seconds out of /metrics, as --api-server-count above 1 does.
+	HideStart bool `json:"hide_start"`
 	// APIKey is --api-key.
 	APIKey string `json:"api_key"`
 	// Timing is how long the engine takes; zero is as fast as possible.

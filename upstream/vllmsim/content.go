@@ -1,6 +1,7 @@
 package vllmsim
 
-// KV content is one number per token slot. It depends, as in a transformer, on the token and on the KV of everything
+// KV content is one number per token slot. It depends, as in a transformer, on the token, or on the part of an image that
+// stands in its place, and on the KV of everything
 // before it that is actually present: not on what ought to be there. Reading it back in order gives the state from
 // which the model samples, so one wrong slot changes every later slot and the answer.
 
@@ -21,33 +22,35 @@ func mix(x uint64) uint64 {
 // initialState is the state before the first token; the seed stands for the weights.
 func initialState(seed uint64) uint64 { return mix(seed ^ mixB) }
 
-// slotContent is the KV that the model computes for token after reading state.
-func slotContent(state uint64, token int32) uint64 { return mix(state ^ uint64(uint32(token)+1)*mixA) }
+// slotContent is the KV that the model computes for token after reading state. media is 0 for text.
+func slotContent(state uint64, token int32, media uint64) uint64 {
+	return mix(state ^ uint64(uint32(token)+1)*mixA ^ media)
+}
 
 // readSlot is the state after the model has also attended to a slot.
 func readSlot(state, content uint64) uint64 { return mix(state + content*mixGamma) }
 
 // expectedContent is the KV of tokens when nothing went wrong: the yardstick for every read.
-func expectedContent(seed uint64, tokens []int32) []uint64 {
+func expectedContent(seed uint64, tokens []int32, media []uint64) []uint64 {
 	content := make([]uint64, len(tokens))
 	state := initialState(seed)
 	for i, token := range tokens {
-		content[i] = slotContent(state, token)
+		content[i] = slotContent(state, token, mediaAt(media, i))
 		state = readSlot(state, content[i])
 	}
 	return content
 }
 
-// blockHashes are the prefix-cache keys of the full blocks of tokens: a chain over the ids, seeded with cache_salt.
-// Unlike the content, they say what a block should hold.
-func blockHashes(salt string, tokens []int32, blockSize int) []uint64 {
+// blockHashes are the prefix-cache keys of the full blocks of tokens: a chain over the ids, seeded with cache_salt, and
+// over the hashes of media (generate_block_hash_extra_keys in vllm/v1/core/kv_cache_utils.py mixes in mm_hash). Unlike the content, they say what a block should hold.
+func blockHashes(salt string, tokens []int32, media []uint64, blockSize int) []uint64 {
 	hashes := make([]uint64, 0, len(tokens)/blockSize)
 	hash := uint64(mixB)
 	for _, b := range []byte(salt) {
 		hash = mix(hash ^ uint64(b))
 	}
 	for i, token := range tokens {
-		hash = mix(hash ^ uint64(uint32(token)+1))
+		hash = mix(hash ^ uint64(uint32(token)+1) ^ mediaAt(media, i))
 		if (i+1)%blockSize == 0 {
 			hashes = append(hashes, hash)
 		}

@@ -20,6 +20,10 @@
 // whether the model samples what the tokenizer would have written and whether the chat template repeats what was
 // sampled (template.go). The last user message can order an answer: SAY, CALL, THINK (reply.go).
 //
+// An image among the text is a run of equal placeholder ids, as many for every image, and KV that depends on its bytes
+// (media.go). Text that spells the placeholders has the same ids and other KV, so a reader that was told equal ids still
+// finds out. Block hashes differ, and with them the prefix cache, which is what vLLM uses mm_hash for.
+//
 // # Using it
 //
 // Start(Config) listens on free ports; Close ends every goroutine. Tests look at Stats, Requests and Lone, make time
@@ -31,7 +35,7 @@
 //
 // Every sampling is greedy; temperature and seed change nothing. There is no batching: each request runs at its own
 // pace, and memory is the only thing that makes one wait for another. Structured output, LoRA, speculative decoding,
-// multimodal input (a placeholder stands for it), tensor and pipeline parallelism, several KV cache groups, the
+// media of different sizes, tensor and pipeline parallelism, several KV cache groups, the
 // responses and messages endpoints are not modelled. A decode leg whose params lack a required key waits for ever and
 // one whose block list is malformed or too short ends the engine; both are derived from vLLM's source, not measured.
 //

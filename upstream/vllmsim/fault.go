@@ -50,6 +50,20 @@ const (
 	FaultEndWithoutDone = "end_without_done"
 	// FaultNeverEnd sends everything but [DONE] and keeps the connection open.
 	FaultNeverEnd = "never_end"
+	// FaultDoubleDone ends a stream with [DONE] twice.
+	FaultDoubleDone = "double_done"
+	// FaultEventAfterDone sends the event with kv_transfer_params once more behind [DONE], and another [DONE].
+	FaultEventAfterDone = "event_after_done"
+	// FaultLostID leaves one id of the output out of what the engine tells of it. Which, is drawn as Probability is;
+	// the KV, remote_num_tokens and usage stay as they are.
+	FaultLostID = "lost_id"
+	// FaultDoubledID tells one id of the output twice.
+	FaultDoubledID = "doubled_id"
+	// FaultOtherIDs computes another id in place of the twentieth from the end of forwarded ones and says so in
+	// prompt_token_ids. What it computed is filed in the prefix cache as that of the ids that were sent.
+	FaultOtherIDs = "other_ids"
+	// FaultHiddenStart leaves process_start_time_seconds out of /metrics, which is its Route if it has none.
+	FaultHiddenStart = "hidden_start"
 )
 
 func faultKinds() []string {
@@ -57,6 +71,7 @@ func faultKinds() []string {
 		FaultRefuse, FaultReset, FaultSilent, FaultRestart, FaultStatus, FaultErrorBody200, FaultSlowHeaders, FaultSlowStream,
 		FaultGarbageJSON, FaultTruncatedJSON, FaultWrongContentType, FaultNullParams, FaultBadParams,
 		FaultDieBeforeFirstEvent, FaultDieMidEvent, FaultEndWithoutDone, FaultNeverEnd,
+		FaultDoubleDone, FaultEventAfterDone, FaultLostID, FaultDoubledID, FaultOtherIDs, FaultHiddenStart,
 	}
 }
 
@@ -66,6 +81,8 @@ type Fault struct {
 	Kind string `json:"kind"`
 	// Route is a prefix of the paths concerned. Empty: chat and text completions.
 	Route string `json:"route,omitempty"`
+	// Tickets concerns only prefill legs that carry a ticket to be read: remote_block_ids, and remote_num_tokens above 0.
+	Tickets bool `json:"tickets,omitempty"`
 	// Count is how many requests are concerned, 0 all until cleared.
 	Count int `json:"count,omitempty"`
 	// Probability is the share of requests concerned, 0 all of them. The draw depends on Config.Seed only.
@@ -115,17 +132,20 @@ func (f *faults) all() []Fault {
 }
 
 // pick returns the fault for a request to path, or nil, and uses it up.
-func (f *faults) pick(path string, c *clock) *activeFault {
+func (f *faults) pick(path string, body []byte, c *clock) *activeFault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i, fault := range f.list {
-		if fault.Kind == FaultRefuse || !fault.concerns(path) {
+		if fault.Kind == FaultRefuse || !fault.concerns(path, body) {
 			continue
 		}
 		if fault.Probability > 0 && f.draw.Float64() >= fault.Probability {
 			continue
 		}
 		active := &activeFault{Fault: *fault, clock: c}
+		if fault.Kind == FaultLostID || fault.Kind == FaultDoubledID {
+			active.place = f.draw.IntN(shortestTarget)
+		}
 		if fault.Count == 1 {
 			f.list = slices.Delete(f.list, i, i+1)
 		} else if fault.Count > 1 {
@@ -136,17 +156,33 @@ func (f *faults) pick(path string, c *clock) *activeFault {
 	return nil
 }
 
-func (f *Fault) concerns(path string) bool {
-	if f.Route == "" {
-		return path == pathChat || path == pathCompletions
+func (f *Fault) concerns(path string, body []byte) bool {
+	switch {
+	case f.Route != "" && !strings.HasPrefix(path, f.Route):
+		return false
+	case f.Route == "" && f.Kind == FaultHiddenStart:
+		return path == pathMetrics
+	case f.Route == "" && path != pathChat && path != pathCompletions:
+		return false
 	}
-	return strings.HasPrefix(path, f.Route)
+	return !f.Tickets || carriesTicket(body)
+}
+
+// carriesTicket reports whether a request is a prefill leg that names blocks to be read.
+func carriesTicket(body []byte) bool {
+	r, err := parseBody(body)
+	if err != nil {
+		return false
+	}
+	tokens, _ := r.params.integer("remote_num_tokens")
+	return r.params.prefills() && r.params.truthy("remote_block_ids") && tokens > 0
 }
 
 // activeFault is a fault that befalls one request. The methods of a nil one do nothing.
 type activeFault struct {
 	Fault
 	clock *clock
+	place int // of the id that FaultLostID and FaultDoubledID concern
 }
 
 func (f *activeFault) is(kind string) bool { return f != nil && f.Kind == kind }
@@ -208,6 +244,7 @@ type faultWriter struct {
 	fault  *activeFault
 	req    *http.Request
 	events int
+	params []byte // the event that had kv_transfer_params
 }
 
 // Unwrap lets http.ResponseController flush and hijack.
@@ -229,6 +266,17 @@ func (w *faultWriter) Write(event []byte) (int, error) {
 	defer func() { w.events++ }()
 	last := bytes.HasPrefix(event, []byte("data: [DONE]"))
 	switch w.fault.Kind {
+	case FaultDoubleDone:
+		if last {
+			event = slices.Concat(event, event)
+		}
+	case FaultEventAfterDone:
+		if bytes.Contains(event, []byte(`"kv_transfer_params":{`)) {
+			w.params = bytes.Clone(event)
+		}
+		if last {
+			event = slices.Concat(event, w.params, event)
+		}
 	case FaultSlowStream:
 		if w.fault.clock.wait(w.req.Context(), w.fault.Delay) != nil {
 			return 0, errConnectionGone

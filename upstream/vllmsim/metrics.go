@@ -45,7 +45,7 @@ type labelValue struct {
 
 // serveMetrics writes the Prometheus text of testdata/exchanges 19, and what else routers read. The set is the KV part
 // of what 0.32 exposes.
-func (i *Instance) serveMetrics(w http.ResponseWriter) error {
+func (i *Instance) serveMetrics(w http.ResponseWriter, f *activeFault) error {
 	var b strings.Builder
 	engines := i.engines()
 	for _, f := range families() {
@@ -64,10 +64,12 @@ func (i *Instance) serveMetrics(w http.ResponseWriter) error {
 		}
 		fmt.Fprintf(&b, "vllm:cache_config_info{%s} 1.0\n", cacheConfigLabels(&e.cfg, rank))
 	}
-	started := engines[0].started
-	fmt.Fprintf(&b, "# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.\n"+
-		"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %s\n",
-		strconv.FormatFloat(float64(started.UnixMicro())/1e6, 'f', -1, 64))
+	if !i.config().HideStart && !f.is(FaultHiddenStart) {
+		started := engines[0].started
+		fmt.Fprintf(&b, "# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.\n"+
+			"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %s\n",
+			strconv.FormatFloat(float64(started.UnixMicro())/1e6, 'f', -1, 64))
+	}
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	w.Header().Set("Content-Length", strconv.Itoa(b.Len()))
 	if _, err := w.Write([]byte(b.String())); err != nil {

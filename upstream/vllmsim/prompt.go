@@ -6,27 +6,40 @@ import (
 	"strings"
 )
 
-// chatPrompt returns the ids of a chat request: those that were forwarded, or what template and tokenizer make of it.
-func (i *Instance) chatPrompt(r *apiRequest) ([]int32, error) {
+// input is what the model is given.
+type input struct {
+	ids       []int32
+	media     []uint64 // by position, see media.go; nil for text alone
+	forwarded bool     // the ids came with the request
+}
+
+// chatPrompt returns the prompt of a chat request: ids that were forwarded, or what template and tokenizer make of it.
+func (i *Instance) chatPrompt(r *apiRequest) (input, error) {
 	c := r.conversation(true)
 	if i.config().PromptTokenIDs && !r.Echo && c.onlyText() {
 		ids, ok, err := r.params.promptTokenIDs()
 		if err != nil {
-			return nil, err
+			return input{}, err
 		}
 		if ok {
-			return ids, i.checkVocabulary(ids)
+			return input{ids: ids, forwarded: true}, i.checkVocabulary(ids)
 		}
 	}
 	return i.renderPrompt(c)
 }
 
-func (i *Instance) renderPrompt(c *conversation) ([]int32, error) {
+func (i *Instance) renderPrompt(c *conversation) (input, error) {
 	text, err := c.render(i.config().Template)
 	if err != nil {
-		return nil, badRequest("", "%s", err)
+		return input{}, badRequest("", "%s", err)
 	}
-	return i.tok.encode(text), nil
+	items, err := c.media()
+	if err != nil {
+		return input{}, badRequest("", "%s", err)
+	}
+	p := input{}
+	p.ids, p.media = i.tok.encodeMedia(text, items)
+	return p, nil
 }
 
 // textPrompts returns the ids of each prompt of a text completion: a string, a list of strings, ids, or lists of ids.
@@ -117,7 +130,9 @@ func (i *Instance) serveTokenize(w http.ResponseWriter, req *http.Request) error
 		if r.ContinueFinal && (r.AddGenerationPrompt == nil || *r.AddGenerationPrompt) {
 			return badRequest("", "Cannot set both `continue_final_message` and `add_generation_prompt` to True.")
 		}
-		ids, err = i.renderPrompt(r.conversation(false))
+		var p input
+		p, err = i.renderPrompt(r.conversation(false))
+		ids = p.ids
 	} else {
 		var text string
 		if json.Unmarshal(r.Prompt, &text) != nil {
@@ -168,11 +183,11 @@ func (i *Instance) serveRender(w http.ResponseWriter, req *http.Request) error {
 	}
 	var prompts [][]int32
 	if chat {
-		ids, err := i.chatPrompt(r)
+		p, err := i.chatPrompt(r)
 		if err != nil {
 			return err
 		}
-		prompts = [][]int32{ids}
+		prompts = [][]int32{p.ids}
 	} else if prompts, err = i.textPrompts(r.Prompt); err != nil {
 		return err
 	}

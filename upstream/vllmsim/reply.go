@@ -38,13 +38,13 @@ func newReply(e *engine, req *request, state uint64, wrong bool) *reply {
 		tok:      e.tok,
 		split:    e.live.Load().Sampling == SamplingNoncanonical,
 		drawn:    mix(state + uint64(req.variant)),
-		midwords: !opensText(e.tok, req.prompt),
+		midwords: !opensText(e.tok, req.computed),
 	}
 	r.target = shortestTarget + r.draw(targetSpread)
 	if wrong {
 		return r
 	}
-	order := e.tok.lastInstruction(req.prompt)
+	order := e.tok.lastInstruction(req.computed)
 	if order.think {
 		r.queue = append(r.queue, tokenThink)
 		r.midwords = false

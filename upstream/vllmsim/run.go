@@ -32,7 +32,7 @@ type step struct {
 
 func (r *run) token(i int) int32 {
 	if i < len(r.req.prompt) {
-		return r.req.prompt[i]
+		return r.req.computed[i]
 	}
 	return r.output[i-len(r.req.prompt)]
 }
@@ -41,7 +41,7 @@ func (r *run) token(i int) int32 {
 // blocks, and judges what was there.
 func (r *run) computePrompt() {
 	e, prompt := r.engine, r.req.prompt
-	expected := expectedContent(e.cfg.Seed, prompt)
+	expected := expectedContent(e.cfg.Seed, prompt, r.req.media)
 	known := min(r.local+r.external, len(prompt)-1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -75,7 +75,7 @@ func (r *run) computePrompt() {
 // computeUpTo writes the KV of the tokens before end. The caller holds e.mu and r.blocks has room.
 func (r *run) computeUpTo(end int) {
 	for ; r.computed < end; r.computed++ {
-		content := slotContent(r.state, r.token(r.computed))
+		content := slotContent(r.state, r.token(r.computed), mediaAt(r.req.media, r.computed))
 		*r.engine.pool.slot(r.blocks, r.computed) = content
 		r.state = readSlot(r.state, content)
 	}
@@ -163,7 +163,10 @@ func (r *run) finish() *paramsOut {
 	e := r.engine
 	r.end(func(s *Stats) { s.Finished++ })
 	all := slices.Concat(r.req.prompt, r.output)
-	e.pool.file(r.blocks, blockHashes(r.req.salt, all[:r.computed], e.cfg.BlockSize))
+	if e.cfg.StepAhead {
+		r.computeUpTo(min(len(all), len(r.blocks)*e.cfg.BlockSize))
+	}
+	e.pool.file(r.blocks, blockHashes(r.req.salt, all[:r.computed], r.req.media, e.cfg.BlockSize))
 	prefills := r.req.params.prefills()
 	if r.req.params == nil || !prefills && !e.live.Load().Bidirectional {
 		e.free(r.blocks)

@@ -18,6 +18,7 @@ import (
 const (
 	pathChat        = "/v1/chat/completions"
 	pathCompletions = "/v1/completions"
+	pathMetrics     = "/metrics"
 )
 
 // maxBody bounds what a request may send.
@@ -65,7 +66,7 @@ func (i *Instance) serve(w http.ResponseWriter, req *http.Request) error {
 		}
 		w.Header().Set("X-Request-Id", id)
 	}
-	f := i.faults.pick(req.URL.Path, i.clock)
+	f := i.faults.pick(req.URL.Path, body, i.clock)
 	if f != nil {
 		w = &faultWriter{ResponseWriter: w, fault: f, req: req}
 	}
@@ -92,8 +93,8 @@ func (i *Instance) route(w http.ResponseWriter, req *http.Request, f *activeFaul
 		return writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
 	case "GET /health", "GET /ping", "POST /ping":
 		return i.serveHealth(w)
-	case "GET /metrics":
-		return i.serveMetrics(w)
+	case "GET " + pathMetrics:
+		return i.serveMetrics(w, f)
 	}
 	if i.knownPath(req.URL.Path) {
 		return writeJSON(w, http.StatusMethodNotAllowed, map[string]string{"detail": "Method Not Allowed"})
@@ -104,7 +105,7 @@ func (i *Instance) route(w http.ResponseWriter, req *http.Request, f *activeFaul
 func (i *Instance) knownPath(path string) bool {
 	switch path {
 	case pathChat, pathCompletions, pathChat + "/render", pathCompletions + "/render", "/tokenize", "/v1/models", "/version",
-		"/health", "/ping", "/metrics":
+		"/health", "/ping", pathMetrics:
 		return true
 	default:
 		return false

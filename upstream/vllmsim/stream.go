@@ -93,7 +93,7 @@ func (s *eventStream) token(ch *choice, p piece) error {
 	}
 	ids := jsonNull
 	if c.request.ReturnTokenIDs {
-		ids = rawIDs(ch.ids[len(ch.ids)-1:])
+		ids = rawIDs(ch.said)
 	}
 	var e *chunk
 	if c.chat {

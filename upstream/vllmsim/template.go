@@ -37,10 +37,7 @@ type toolCallIn struct {
 	} `json:"function"`
 }
 
-const (
-	imageMark = "<|image|>"
-	endMark   = "<|im_end|>"
-)
+const endMark = "<|im_end|>"
 
 // render returns the prompt text.
 func (c *conversation) render(template string) (string, error) {
@@ -132,7 +129,7 @@ func (m *message) body(template string) (string, error) {
 	return b.String(), nil
 }
 
-// text joins the parts of a content as vLLM's string format does; media parts become a placeholder.
+// text joins the parts of a content as vLLM's string format does; media parts become a mark.
 func (m *message) text() (string, error) {
 	if len(m.Content) == 0 || string(m.Content) == "null" {
 		return "", nil
@@ -150,7 +147,7 @@ func (m *message) text() (string, error) {
 	for i, part := range parts {
 		texts[i] = part.Text
 		if !part.isText() {
-			texts[i] = imageMark
+			texts[i] = mediaMark
 		}
 	}
 	return strings.Join(texts, "\n"), nil

@@ -1,0 +1,210 @@
+package vllmsim
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestFault_EndOfAStreamAgain(t *testing.T) {
+	for _, kind := range []string{FaultDoubleDone, FaultEventAfterDone} {
+		for _, place := range []string{ParamsFinish, ParamsUsage, ParamsSeparate} {
+			i := startInstance(t, func(cfg *Config) { cfg.Params = place })
+			setFault(t, i, Fault{Kind: kind, Count: 1})
+			wantDone, wantParams := 2, 1
+			if kind == FaultEventAfterDone {
+				wantParams = 2
+			}
+			for range 2 {
+				_, _, body, err := attempt(t, i, true)
+				done, params := strings.Count(body, "data: [DONE]\n\n"), strings.Count(body, `"kv_transfer_params":{`)
+				if err != nil || done != wantDone || params != wantParams || !strings.HasSuffix(body, "\n\ndata: [DONE]\n\n") {
+					t.Errorf("%s, params at %s: %v, [DONE] %d times, params %d; want %d and %d", kind, place, err, done, params, wantDone, wantParams)
+				}
+				wantDone, wantParams = 1, 1 // the fault is over
+			}
+		}
+	}
+}
+
+// toldIDs are the ids of the output that an answer tells, by choices and by params.
+func toldIDs(t *testing.T, a answer, stream bool) (byChoices, byParams []int32, params object) {
+	t.Helper()
+	if !stream {
+		params = a.params()
+		return ids(a.choice()["token_ids"]), ids(params["output_token_ids"]), params
+	}
+	for _, event := range a.events(t) {
+		if event == "[DONE]" {
+			break
+		}
+		var chunk object
+		if err := json.Unmarshal([]byte(event), &chunk); err != nil {
+			t.Fatal(err)
+		}
+		if choices := chunk["choices"].([]any); len(choices) > 0 {
+			byChoices = append(byChoices, ids(choices[0].(object)["token_ids"])...)
+		}
+		if p, ok := chunk["kv_transfer_params"].(object); ok {
+			params, byParams = p, ids(p["output_token_ids"])
+		}
+	}
+	return byChoices, byParams, params
+}
+
+func TestFault_IDsOfTheOutput(t *testing.T) {
+	for _, kind := range []string{FaultLostID, FaultDoubledID} {
+		places := map[int]bool{}
+		for _, path := range []string{pathChat, pathCompletions} {
+			for _, stream := range []bool{false, true} {
+				i := startInstance(t, func(cfg *Config) { cfg.OutputTokenIDs = true })
+				for n := range 4 {
+					// A salt of its own for each, so that nothing but the fault differs.
+					body := object{"model": "sim", "messages": []any{user(longText)}, "prompt": longText, "stream": stream,
+						"return_token_ids": true, "kv_transfer_params": prefillTemplate()}
+					if n == 3 {
+						body["max_tokens"] = 2 // shorter than any place but the first two
+					}
+					right, _, rightParams := toldIDs(t, post(t, i, path, body), stream)
+					setFault(t, i, Fault{Kind: kind, Count: 1})
+					got, plugIn, params := toldIDs(t, post(t, i, path, body), stream)
+					if !slices.Equal(got, plugIn) {
+						t.Errorf("%s: choices tell %v, params %v", kind, got, plugIn)
+					}
+					if params["remote_num_tokens"] != rightParams["remote_num_tokens"] {
+						t.Errorf("%s: remote_num_tokens %v, want %v", kind, params["remote_num_tokens"], rightParams["remote_num_tokens"])
+					}
+					at := 0
+					for at < min(len(got), len(right)) && got[at] == right[at] {
+						at++
+					}
+					want := slices.Delete(slices.Clone(right), min(at, len(right)-1), min(at, len(right)-1)+1)
+					if kind == FaultDoubledID {
+						want = slices.Insert(slices.Clone(right), at, right[at-1])
+					}
+					if !slices.Equal(got, want) {
+						t.Errorf("%s %s stream %v: ids %v, right are %v", kind, path, stream, got, right)
+					}
+					places[at] = true
+				}
+			}
+		}
+		if len(places) < 4 {
+			t.Errorf("%s: places %v, want them spread", kind, places)
+		}
+	}
+}
+
+func TestFault_LostIDLeavesUsage(t *testing.T) {
+	i := startInstance(t, nil)
+	body := object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 9, "return_token_ids": true}
+	setFault(t, i, Fault{Kind: FaultLostID})
+	got := post(t, i, pathChat, body)
+	if n := len(ids(got.choice()["token_ids"])); n != 8 || got.body["usage"].(object)["completion_tokens"] != 9.0 {
+		t.Errorf("%d ids told, usage %v; want 8 and 9", n, got.body["usage"])
+	}
+}
+
+func TestFault_OnlyTickets(t *testing.T) {
+	p, d := startPair(t, nil)
+	messages := []any{user(longText)}
+	_, reply := turn(t, p, d, messages, nil, nil)
+	next := append(messages, assistant(reply.text()), user("And then?"))
+	setFault(t, p, Fault{Kind: FaultStatus, Status: http.StatusBadGateway, Tickets: true})
+	for name, c := range map[string]struct {
+		params any
+		status int
+	}{
+		"ticket":  {reply.params(), http.StatusBadGateway},
+		"plain":   {prefillTemplate(), http.StatusOK},
+		"none":    {nil, http.StatusOK},
+		"release": {with(reply.params(), object{"remote_num_tokens": 0}), http.StatusOK},
+	} {
+		if got := prefillWith(t, p, next, c.params, name); got.status != c.status {
+			t.Errorf("%s: %d, want %d", name, got.status, c.status)
+		}
+	}
+	if carriesTicket([]byte(`{"kv_transfer_params":{"do_remote_prefill":true,"remote_block_ids":[[1]],"remote_num_tokens":9}}`)) {
+		t.Error("a decode leg counts as one with a ticket")
+	}
+}
+
+func TestFault_HiddenStart(t *testing.T) {
+	const line = "\nprocess_start_time_seconds "
+	i := startInstance(t, nil)
+	setFault(t, i, Fault{Kind: FaultHiddenStart})
+	hidden := string(get(t, i, pathMetrics).raw)
+	if err := i.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	shown := string(get(t, i, pathMetrics).raw)
+	if strings.Contains(hidden, line) || !strings.Contains(hidden, "vllm:cache_config_info") || !strings.Contains(shown, line) {
+		t.Errorf("start hidden: %v, then shown: %v", !strings.Contains(hidden, line), strings.Contains(shown, line))
+	}
+	never := startInstance(t, func(c *Config) { c.HideStart = true })
+	if strings.Contains(string(get(t, never, pathMetrics).raw), line) {
+		t.Error("an instance that hides its start shows it")
+	}
+}
+
+// An engine with this fault files what it has computed of other ids under those that it was sent.
+func TestFault_OtherIDsPoison(t *testing.T) {
+	i, lone := startInstance(t, nil), startInstance(t, nil)
+	ask := object{"model": "sim", "messages": []any{user(longText)}, "return_token_ids": true}
+	sent := ids(post(t, lone, pathChat, ask).body["prompt_token_ids"])
+	right := post(t, lone, pathChat, ask).text()
+	setFault(t, i, Fault{Kind: FaultOtherIDs})
+	if got := post(t, i, pathChat, with(ask, object{"cache_salt": "r"})); got.text() != right {
+		t.Errorf("ids that are rendered: says %q, want %q", got.text(), right)
+	}
+	got := post(t, i, pathChat, with(ask, object{"max_tokens": 1, "kv_transfer_params": with(prefillTemplate(), object{"prompt_token_ids": sent})}))
+	told := ids(got.body["prompt_token_ids"])
+	differ := 0
+	for n := range sent {
+		if told[n] != sent[n] {
+			differ++
+		}
+	}
+	if differ != 1 || told[len(sent)-20] == sent[len(sent)-20] {
+		t.Errorf("ids told %v, sent %v; want another one, twenty from the end", told, sent)
+	}
+	assertClean(t, i)
+	if err := i.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+	if got := post(t, i, pathChat, with(ask, object{"cache_salt": "s"})); got.text() != right {
+		t.Errorf("another cache_salt says %q, want %q", got.text(), right)
+	}
+	assertClean(t, i)
+	if got := post(t, i, pathChat, ask); got.text() == right {
+		t.Error("the same prompt is answered as if the prefix cache were right")
+	}
+	if s := i.Stats(); s.Poisoned != 1 {
+		t.Errorf("poisoned requests %d, want 1", s.Poisoned)
+	}
+	i.Restart()
+	if got := post(t, i, pathChat, ask); got.text() != right {
+		t.Errorf("after a restart: says %q, want %q", got.text(), right)
+	}
+}
+
+func TestStepAhead_CountsTheLastToken(t *testing.T) {
+	for _, ahead := range []bool{false, true} {
+		p, d := startPair(t, func(c *Config) { c.StepAhead = ahead })
+		messages := []any{user(longText)}
+		_, reply := turn(t, p, d, messages, nil, nil)
+		held := int(reply.params()["remote_num_tokens"].(float64))
+		all := len(ids(reply.body["prompt_token_ids"])) + len(ids(reply.choice()["token_ids"]))
+		least, most := all-1, all-1
+		if ahead {
+			most = all // if the last block has room
+		}
+		if held < least || held > most {
+			t.Errorf("step ahead %v: remote_num_tokens %d of %d", ahead, held, all)
+		}
+		turn(t, p, d, append(messages, assistant(reply.text()), user("And then?")), reply.params(), nil)
+		assertClean(t, p, d)
+	}
+}
