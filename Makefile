@@ -37,8 +37,8 @@ redis: ## redis-server, from Debian's package if it is missing; the tests start 
 	@scripts/need-redis.sh
 
 .PHONY: soak
-soak: ## 2,000 random conversations of 5 turns through the token proof, against the simulator
-	CARRYOVER_SOAK=2000 go test -run TokenProof_Soak -count 1 -timeout 15m -v ./cmd/carryover
+soak: ## 2,000 random conversations of 5 turns against the simulator, and as many with each proof among doubts
+	CARRYOVER_SOAK=2000 go test -run SoakOf -count 1 -timeout 45m -v ./cmd/carryover
 
 .PHONY: soak-redis
 soak-redis: redis ## 15 minutes of histories of replicas under faults of Redis, and 5,000 follow-ups on another replica

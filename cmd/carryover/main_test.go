@@ -16,9 +16,16 @@ import (
 // hangVariable makes the test binary a process that ignores the end of its context, for the signal test.
 const hangVariable = "CARRYOVER_TEST_HANG"
 
+// programVariable makes the test binary the program itself, with its arguments and no environment, for tests that stop and
+// continue the process.
+const programVariable = "CARRYOVER_TEST_PROGRAM"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(hangVariable) != "" {
 		os.Exit(untilSignal(hang))
+	}
+	if os.Getenv(programVariable) != "" {
+		os.Exit(untilSignal(func(ctx context.Context) int { return run(ctx, os.Args[1:], nil, os.Stdout, os.Stderr) }))
 	}
 	goleak.VerifyTestMain(m)
 }

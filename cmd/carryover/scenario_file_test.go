@@ -81,7 +81,7 @@ type step struct {
 	On          string
 	Count       int
 	Events      int
-	FaultStatus int    `yaml:"fault_status"`
+	FaultStatus int `yaml:"fault_status"`
 	Tickets     bool
 	After       string `yaml:"retry_after_header"`
 	Delay       time.Duration

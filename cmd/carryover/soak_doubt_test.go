@@ -1,0 +1,293 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidwall/gjson"
+	"golang.org/x/sync/errgroup"
+
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+// Conversations of the soak of doubts within go test: of each doubt alone, and of all in mixture. With CARRYOVER_SOAK
+// the mixture has as many as it says with each proof, and each doubt alone a twentieth of that.
+const (
+	doubtAlone, doubtMixture = 8, 50
+	doubtShare               = 20
+	// doubtCalm is the last part of the turns, in which nothing happens any more and what is unused is released.
+	doubtCalm = 6
+)
+
+func doubtConversations(t *testing.T) (alone, mixture int) {
+	t.Helper()
+	set := os.Getenv(soakVariable)
+	if set == "" {
+		return doubtAlone, doubtMixture
+	}
+	n, err := strconv.Atoi(set)
+	if err != nil {
+		t.Fatalf("%s: %v", soakVariable, err)
+	}
+	return max(1, n/doubtShare), n
+}
+
+// doubtProofs are the deployments: each proof with engines as it asks for them.
+func doubtProofs() map[string]func(*vllmsim.Config) {
+	return map[string]func(*vllmsim.Config){
+		string(server.ProofAuto):    asConfigured,
+		string(server.ProofHistory): func(c *vllmsim.Config) { c.Template, c.Sampling = vllmsim.TemplateChatML, vllmsim.SamplingCanonical },
+	}
+}
+
+// Random conversations while engines and clients leave doubts about what is where: nothing is read wrongly or twice,
+// no answer is wrong, no request fails for which no doubt accounts, and no blocks stay pinned.
+func TestSoakOfDoubts(t *testing.T) {
+	alone, mixture := doubtConversations(t)
+	seed := uint64(0)
+	soak := func(name, proof string, kinds []doubt, conversations int) {
+		seed++
+		own := seed
+		t.Run(proof+"/"+name, func(t *testing.T) {
+			t.Parallel()
+			newDoubting(t, proof, kinds, own).run(t, conversations)
+		})
+	}
+	for _, proof := range []string{string(server.ProofAuto), string(server.ProofHistory)} {
+		for _, kind := range doubts() {
+			soak(kind.name, proof, []doubt{kind}, alone*max(1, kind.times))
+		}
+		soak("mixture", proof, doubts(), mixture)
+	}
+}
+
+// doubting is a soak in a storm of doubts.
+type doubting struct {
+	*soak
+	history bool // the proof is by history, which takes no prompt of ids
+	storm   *storm
+	legs    *witness
+	stored  *inventory
+
+	// guarded by soak.mu
+	ended    map[string]int
+	faults   []string
+	later    int // turns after the first of their conversation
+	hits     int
+	stranded int // answers whose blocks the program may not know of
+	unknown  int // answers of which nobody knows in which start decode gave them: their blocks can't be released
+}
+
+func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64) *doubting {
+	t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	cfg.Blocks, cfg.Seed = 1<<16, seed
+	cfg.OutputTokenIDs, cfg.EmptyDeltas = seed%2 == 0, seed%4 < 2
+	doubtProofs()[proof](&cfg)
+	d := &doubting{
+		soak:    &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, carriers: &carriers{named: map[string]int{}}},
+		history: proof == string(server.ProofHistory),
+		storm:   &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
+		legs:    &witness{},
+		stored:  &inventory{tickets: map[convcache.TicketID]start{}},
+		ended:   map[string]int{},
+	}
+	ahead := cfg
+	ahead.StepAhead = true
+	d.rig = startRig(t, rigConfig{
+		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg, ahead},
+		flags: []string{
+			"--proof", proof, "--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s",
+			"--release", "on", "--release-backlog", "0", "--reuse-trial-timeout", "60s",
+		},
+		replace: func(deps *server.Deps) {
+			d.carriers.Engine, d.stored.Store = deps.Engine, deps.Store
+			d.legs.Engine = d.carriers
+			deps.Engine, deps.Store = d.legs, d.stored
+			d.storm.deps = deps
+		},
+	})
+	d.storm.instances = map[string][]*vllmsim.Instance{rolePrefill: d.prefill, roleDecode: d.decode}
+	d.lone = &rig{base: startInstance(t, cfg, "").URL(), client: d.client}
+	return d
+}
+
+func (d *doubting) run(t *testing.T, conversations int) {
+	t.Helper()
+	began := time.Now()
+	turns := conversations * soakTurns
+	d.storm.calmAfter = turns - turns/doubtCalm
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(soakAtOne)
+	for i := range conversations {
+		group.Go(func() error { return d.converse(ctx, newTalk(d.seed, i)) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	if err := d.storm.settle(t.Context()); err != nil {
+		t.Error(err)
+	}
+	d.verifyPins(t)
+	d.stop()
+	d.verifyDoubts(t)
+	t.Logf("seed %d: %d turns in %s, %d spells, %d of %d later turns hit, misses %v, ends %v, %d answers of unknown starts, %d tickets spent in vain, %d releases",
+		d.seed, turns, time.Since(began).Round(time.Millisecond), len(d.storm.spells), d.hits, d.later, d.reasons, d.ended,
+		d.unknown, d.legs.vain.Load(), d.carriers.released)
+}
+
+// blame notes something that must not be.
+func (d *doubting) blame(format string, args ...any) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.faults = append(d.faults, fmt.Sprintf(format, args...))
+}
+
+// count adds a turn to the books.
+func (d *doubting) count(n int, t *doubted, offered int, hidden bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if retries, err := strconv.Atoi(t.line["retries"]); err == nil {
+		d.stranded += retries // a leg that failed may have left blocks
+	}
+	if hidden {
+		d.unknown++
+	}
+	switch {
+	case n == 1:
+		return
+	case offered > 0:
+		d.hits++
+	default:
+		d.reasons[strings.TrimPrefix(t.answer.reuse(), "miss;reason=")]++
+	}
+	d.later++
+}
+
+// verifyPins asserts that when all unused tickets are released decode pins what the store has tickets for. Blocks of
+// legs that a doubt has cut may stay, because the program does not know of them or must not name them again.
+func (d *doubting) verifyPins(t *testing.T) {
+	t.Helper()
+	alive := map[string]bool{}
+	for _, instance := range d.storm.deps.Pool.Instances(upstream.RoleDecode) {
+		facts, _ := d.storm.deps.Incarnations.Current(t.Context(), instance)
+		alive[instance.Name+"@"+facts.Incarnation] = true
+	}
+	// Prefill tells decode about blocks after it has answered, or not if it is restarted in between.
+	excused := int(d.legs.vain.Load()) + soakAtOne*d.storm.restarts(rolePrefill) + d.unknown
+	if slices.ContainsFunc(d.storm.kinds, func(kind doubt) bool { return len(kind.ends) > 0 }) {
+		excused += d.stranded
+	}
+	var pinned, live int
+	if !within(workedOff, func() bool {
+		pinned, live = d.sum(t, roleDecode)["pins"], d.stored.of(alive)
+		return live <= pinned && pinned <= live+excused && d.sum(t, "")["running"] == 0
+	}) {
+		t.Errorf("decode pins %d answers, want %d to %d: %d tickets in the store, and %d legs that may have left some", pinned, live, live+excused, live, excused)
+	}
+}
+
+// verifyDoubts asserts what must hold however doubtful the engines were.
+func (d *doubting) verifyDoubts(t *testing.T) {
+	t.Helper()
+	total := d.sum(t, "")
+	zero := append(wrongReads(), "parked")
+	if d.storm.restarts(rolePrefill)+d.storm.restarts(roleDecode) == 0 {
+		zero = append(zero, "stale_reads", "declined_reads", "load_failures")
+	}
+	for _, name := range zero {
+		if total[name] != 0 {
+			t.Errorf("%s: got %d, want 0", name, total[name])
+		}
+	}
+	for i, fault := range d.faults {
+		if i == 5 {
+			t.Errorf("and %d more", len(d.faults)-i)
+			break
+		}
+		t.Error(fault)
+	}
+	if twice := d.carriers.twice(); len(twice) > 0 {
+		t.Errorf("the blocks of %d answers were named by more than one leg: %.200v", len(twice), twice)
+	}
+	for _, message := range d.turns.panics() {
+		t.Errorf("log: %s", message)
+	}
+	if d.hits == 0 && len(d.storm.kinds) > 1 { // of one doubt alone there are few turns
+		t.Error("no turn was a hit, so nothing was shown")
+	}
+}
+
+// witness counts the prefill legs that named the blocks of an answer and failed: nobody may name them again.
+type witness struct {
+	server.Engine
+	vain atomic.Int64
+}
+
+// Prefill implements server.Engine.
+func (w *witness) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	answer, err := w.Engine.Prefill(ctx, leg)
+	if err != nil && gjson.GetBytes(leg.Body, "kv_transfer_params.remote_block_ids").IsArray() {
+		w.vain.Add(1)
+	}
+	return answer, err
+}
+
+// start is a decode instance in one of its starts.
+type start struct{ decode, incarnation string }
+
+// inventory knows which tickets the store has.
+type inventory struct {
+	server.Store
+	mu      sync.Mutex // guards tickets
+	tickets map[convcache.TicketID]start
+}
+
+// Take implements server.Store.
+func (s *inventory) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := s.Store.Take(ctx, key, id)
+	if outcome == convcache.Taken {
+		s.mu.Lock()
+		delete(s.tickets, id)
+		s.mu.Unlock()
+	}
+	return ticket, outcome
+}
+
+// Put implements server.Store.
+func (s *inventory) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
+	if outcome == convcache.Stored {
+		s.tickets[ticket.ID] = start{ticket.Decode, ticket.Incarnation}
+	}
+	for _, old := range displaced {
+		delete(s.tickets, old.ID)
+	}
+	return displaced, outcome
+}
+
+// of counts the tickets of the starts that are alive.
+func (s *inventory) of(alive map[string]bool) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range s.tickets {
+		if alive[at.decode+"@"+at.incarnation] {
+			n++
+		}
+	}
+	return n
+}
