@@ -110,7 +110,7 @@ func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64) *doubti
 		prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg, ahead},
 		flags: []string{
 			"--proof", proof, "--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s",
-			"--release", "on", "--release-backlog", "0", "--reuse-trial-timeout", "60s",
+			"--release", "on", "--release-backlog", "0", "--reuse-trial-timeout", "25s",
 		},
 		replace: func(deps *server.Deps) {
 			d.carriers.Engine, d.stored.Store = deps.Engine, deps.Store
