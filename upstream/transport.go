@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"time"
@@ -21,7 +22,13 @@ func newTransport(dial time.Duration) *http.Transport {
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3},
 	}
 	return &http.Transport{
-		DialContext:            dialer.DialContext,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			c, err := dialer.DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return watch(c), nil
+		},
 		TLSHandshakeTimeout:    dial,
 		MaxIdleConnsPerHost:    1024,
 		IdleConnTimeout:        idleFor,

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net/http/httptrace"
 	"sync/atomic"
 	"time"
 )
 
-// Stream reads a decode answer under two time limits, and knows when the reader
-// was last caught up with the engine. One timer is reset per read; there is no
-// goroutine per read.
+// Stream reads a decode answer under two time limits, and knows of what age the
+// bytes are that it returns. One timer is reset per read; there is no goroutine per
+// read.
 type Stream struct {
 	body   io.ReadCloser
 	cancel context.CancelCauseFunc
@@ -18,29 +19,26 @@ type Stream struct {
 	cause  func() error
 	idle   time.Duration
 
-	caughtUp  time.Time
+	arrival   arrival
+	conn      *conn                 // that serves the leg, nil if it is not watched
+	drained   bool                  // the last read left nothing in net/http's buffers
 	total     int64                 // bytes read
 	answered  atomic.Bool           // a first read has returned
 	abandoned atomic.Pointer[error] // cause with which to end after the first read
 	spared    atomic.Bool           // the answer is read to its end whoever has gone
 }
 
-// waited is how long a read must take to count as one that waited for the engine.
-// A shorter read found data that was already there, so the engine may have
-// finished earlier than the read suggests. 10 ms is far above the cost of a read
-// from the socket buffer on a busy machine, and below any engine's inter-token
-// latency at which the difference would matter against a TTL of minutes.
-const waited = 10 * time.Millisecond
-
 // maxStream is how much an engine may send for one answer before it is taken for
 // one that never ends: a million tokens with their log probabilities fit.
 const maxStream = 256 << 20
 
 // Guard arms the first-byte limit of a decode leg before it is sent. The returned
-// context ends with ErrFirstByteTimeout or ErrIdleTimeout as its cause.
+// context ends with ErrFirstByteTimeout or ErrIdleTimeout as its cause, and tells the
+// stream which connection the leg is sent on.
 func Guard(ctx context.Context, firstByte time.Duration) (context.Context, *Stream) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	s := &Stream{cancel: cancel, caughtUp: time.Now()}
+	s := &Stream{cancel: cancel}
+	s.arrival.begin(time.Now())
 	s.cause = func() error { return context.Cause(ctx) }
 	s.timer = time.AfterFunc(firstByte, func() {
 		switch cause := s.abandoned.Load(); {
@@ -52,34 +50,48 @@ func Guard(ctx context.Context, firstByte time.Duration) (context.Context, *Stre
 			cancel(ErrFirstByteTimeout)
 		}
 	})
-	return ctx, s
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.connected, PutIdleConn: s.disconnected}), s
+}
+
+// connected is called before the leg is written.
+func (s *Stream) connected(info httptrace.GotConnInfo) {
+	s.arrival.begin(time.Now())
+	if s.conn = watched(info.Conn); s.conn != nil {
+		s.conn.serve(&s.arrival)
+	}
+}
+
+// disconnected is called at the end of the answer, before anything else is read from
+// the connection (net/http persistConn.readLoop), which serves other requests then.
+func (s *Stream) disconnected(error) {
+	if s.conn != nil {
+		s.conn.leave(&s.arrival)
+	}
 }
 
 // Attach gives the stream its body, once headers have arrived. idle is the limit
 // between two reads from then on; the first-byte limit stays armed until the
 // first read returns.
 func (s *Stream) Attach(body io.ReadCloser, idle time.Duration) {
-	s.body, s.idle, s.caughtUp = body, idle, time.Now()
+	s.body, s.idle = body, idle
 }
 
 // Read implements io.Reader. After one of the limits, or after Abandon, the
 // error is that cause.
 func (s *Stream) Read(p []byte) (int, error) {
-	began := time.Now()
 	if s.answered.Load() && s.abandoned.Load() == nil {
 		// Only a read that waits can be idle; a client that is slow to take what
 		// was read has a limit of its own.
 		s.timer.Reset(s.idle)
 	}
+	s.arrival.next(s.drained)
 	n, err := s.body.Read(p)
+	// net/http fills p as far as it can without waiting; a read that does not fill it
+	// has left no byte of the answer behind.
+	s.drained = n < len(p)
 	if s.total += int64(n); s.total > maxStream {
 		s.cancel(ErrStreamTooLong)
 		return n, ErrStreamTooLong
-	}
-	if now := time.Now(); now.Sub(began) >= waited {
-		// The engine sent this at some moment of the wait; its start is the
-		// only one of which we know that we had everything before it.
-		s.caughtUp = began
 	}
 	if err != nil && !errors.Is(err, io.EOF) {
 		if cause := s.cause(); cause != nil {
@@ -98,11 +110,12 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CaughtUp returns the last moment at which the reader had everything that decode
-// had sent: the start of the last read that waited. A ticket's life counts from
-// here, because decode starts its TTL when it finishes, which a slow client can
-// make us notice minutes later.
-func (s *Stream) CaughtUp() time.Time { return s.caughtUp }
+// CaughtUp returns a moment at which nothing had arrived yet of what the last read
+// returned, or of the headers if nothing has been read; without a pause, of this
+// process or of the reader, the last such moment to within a second. What shows that
+// decode has finished therefore came later, and a ticket's life counts from here:
+// decode starts its TTL when it finishes, which we may notice minutes later.
+func (s *Stream) CaughtUp() time.Time { return s.arrival.last() }
 
 // Abandon ends the leg with a cause because its client has gone: at once if
 // decode has begun to answer, else when it does, or after limit. An answer that is

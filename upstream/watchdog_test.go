@@ -63,31 +63,6 @@ func TestStream_EndsAfterItsLimits(t *testing.T) {
 	}
 }
 
-func TestStream_CaughtUpOnlyByReadsThatWaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		stream := open(t, time.Minute, time.Minute, 3*time.Second, 0, 0)
-		attached := time.Now()
-		var b [1]byte
-		read := func() {
-			t.Helper()
-			if _, err := stream.Read(b[:]); err != nil {
-				t.Fatal(err)
-			}
-		}
-		read()
-		if got := stream.CaughtUp(); !got.Equal(attached) {
-			t.Errorf("after a read of 3 s: %v after the headers, want the start of that read", got.Sub(attached))
-		}
-		// A slow client keeps us from reading for ten minutes; what is read then
-		// was there before.
-		<-time.After(10 * time.Minute)
-		read()
-		if got := stream.CaughtUp(); !got.Equal(attached) {
-			t.Errorf("a read that did not wait moved it by %v", got.Sub(attached))
-		}
-	})
-}
-
 func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 	gone := errors.New("gone")
 	synctest.Test(t, func(t *testing.T) {

@@ -1,0 +1,43 @@
+package upstream
+
+import (
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// suspended returns a moment as a machine tells it that has been suspended for d: its
+// monotonic clock stood still, its wall clock has been set right.
+func suspended(t time.Time, d time.Duration) time.Time {
+	type layout struct {
+		wall uint64
+		ext  int64
+		loc  *time.Location
+	}
+	later := t.Add(d)
+	(*layout)(unsafe.Pointer(&later)).ext -= int64(d) // the monotonic reading, where there is one
+	return later
+}
+
+func TestElapsed_GoesByTheClockThatSaysLonger(t *testing.T) {
+	since := time.Now()
+	wall := since.Round(0)
+	for name, tc := range map[string]struct {
+		since, now time.Time
+		want       time.Duration
+	}{
+		"both":                     {since, since.Add(time.Minute), time.Minute},
+		"suspended meanwhile":      {since, suspended(since.Add(time.Second), time.Hour), time.Hour + time.Second},
+		"wall clock set back":      {since, suspended(since.Add(time.Minute), -time.Hour), time.Minute},
+		"wall clock only":          {wall, since.Add(time.Minute), time.Minute},
+		"to come":                  {since.Add(time.Minute), since, -time.Minute},
+		"to come, suspended since": {since.Add(time.Minute), suspended(since, time.Hour), time.Hour - time.Minute},
+	} {
+		if got := elapsed(tc.since, tc.now); got != tc.want {
+			t.Errorf("%s: got %v, want %v", name, got, tc.want)
+		}
+	}
+	if got := Elapsed(time.Now().Add(-time.Hour)); got < time.Hour || got > 2*time.Hour {
+		t.Errorf("an hour ago: got %v", got)
+	}
+}

@@ -1,0 +1,165 @@
+package upstream
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stood is for how long a process stands still in these tests.
+const stood = 3 * time.Second
+
+// A process that is stopped, and a machine that is suspended, may find at any step
+// that minutes have passed. Here another process reads the answer, and is stopped.
+func TestStopped_NoPauseMakesATicketYounger(t *testing.T) {
+	one := streamHead + event("one")
+	for name, says := range map[string]struct {
+		first  string // what the engine says, and the process has read if it is an event
+		before string // what it says then, before the process is stopped
+		during string // while it stands still
+		after  string
+	}{
+		"before the headers of a whole answer": {during: wholeHead + "{}"},
+		"in a whole answer":                    {before: wholeHead, during: "{}"},
+		"before the finish of a stream":        {first: one, during: event("finish") + "0\r\n\r\n"},
+		"in the finish of a stream":            {first: one, before: "9\r\nfin", during: "ish-it\r\n0\r\n\r\n"},
+		// A machine that is suspended takes nothing in meanwhile; it comes again later.
+		"before what comes again after it": {first: one, after: event("finish") + "0\r\n\r\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			instance, accepted := wireEngine(t)
+			r := startReader(t, instance.BaseURL)
+			engine := <-accepted
+			l := &leg{t: t, engine: engine}
+			l.say(says.first)
+			if says.first != "" {
+				r.wantLine("one")
+			}
+			l.say(says.before)
+			r.stop()
+			l.say(says.during)
+			stopped := time.Now()
+			wait(stood)
+			r.resume()
+			wait(lying)
+			l.say(says.after)
+			var age time.Duration
+			if _, err := fmt.Sscan(r.line(), (*int64)(&age)); err != nil {
+				t.Fatal(err)
+			}
+			if most := time.Since(stopped) + 2*slice; age < stood || age > most {
+				t.Errorf("the answer is taken for %v old, want %v to %v", age, stood, most)
+			}
+		})
+	}
+}
+
+// TestStopped_Reader is the process that is stopped: it prints the first event of a
+// stream, and at the end how old it takes the answer for.
+func TestStopped_Reader(t *testing.T) {
+	url := os.Getenv("CARRYOVER_TEST_ENGINE")
+	if url == "" {
+		t.Skip("runs as a process of its own, see TestStopped_NoPauseMakesATicketYounger")
+	}
+	instance, err := NewInstance(RoleDecode, "wire", url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stream := Guard(t.Context(), time.Minute)
+	defer func() { _ = stream.Close() }()
+	resp, err := newTestClient(t, "").Decode(ctx, Leg{Instance: &instance, API: Chat, Body: []byte(`{}`), RequestID: "r"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream.Attach(resp.Body, time.Minute)
+	caughtUp := stream.CaughtUp()
+	p := make([]byte, 1<<10)
+	for streams := resp.ContentLength < 0; ; {
+		n, err := stream.Read(p)
+		if streams && n > 0 {
+			caughtUp = stream.CaughtUp() // one read is one event here
+			if text := string(p[:n]); text == "one" {
+				fmt.Println(text)
+			}
+		}
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	fmt.Println(time.Since(caughtUp).Nanoseconds())
+}
+
+// reader is a process that runs TestStopped_Reader.
+type reader struct {
+	t       *testing.T
+	command *exec.Cmd
+	out     *bufio.Scanner
+}
+
+func startReader(t *testing.T, engine string) *reader {
+	t.Helper()
+	command := exec.Command(os.Args[0], "-test.run=^TestStopped_Reader$")
+	command.Env = append(os.Environ(), "CARRYOVER_TEST_ENGINE="+engine)
+	command.Stderr = os.Stderr
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r := &reader{t: t, command: command, out: bufio.NewScanner(out)}
+	t.Cleanup(func() {
+		if t.Failed() {
+			_ = command.Process.Kill()
+		}
+		if err := command.Wait(); err != nil {
+			t.Errorf("the reader ended with %v", err)
+		}
+	})
+	return r
+}
+
+func (r *reader) line() string {
+	r.t.Helper()
+	if !r.out.Scan() {
+		r.t.Fatalf("the reader says nothing (%v)", r.out.Err())
+	}
+	return r.out.Text()
+}
+
+func (r *reader) wantLine(want string) {
+	r.t.Helper()
+	if got := r.line(); got != want {
+		r.t.Fatalf("the reader says %q, want %q", got, want)
+	}
+}
+
+// stop returns when the process stands still: a signal takes effect when its target
+// is next scheduled.
+func (r *reader) stop() {
+	r.t.Helper()
+	if err := r.command.Process.Signal(syscall.SIGSTOP); err != nil {
+		r.t.Fatal(err)
+	}
+	var status syscall.WaitStatus
+	if _, err := syscall.Wait4(r.command.Process.Pid, &status, syscall.WUNTRACED, nil); err != nil || !status.Stopped() {
+		r.t.Fatalf("the reader does not stop: %v, status %v", err, status)
+	}
+}
+
+func (r *reader) resume() {
+	r.t.Helper()
+	if err := r.command.Process.Signal(syscall.SIGCONT); err != nil {
+		r.t.Fatal(err)
+	}
+}
