@@ -39,7 +39,7 @@ func TestConn_TakesTheTimeBeforeItLooks(t *testing.T) {
 			t.Error(err)
 		}
 		wait(lying)
-		return began.Add(time.Hour)
+		return began.Add(slice)
 	}
 	var a arrival
 	a.begin(began)

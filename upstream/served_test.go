@@ -22,64 +22,84 @@ func decodeFrom(t *testing.T, client *Client, instance *Instance) *Stream {
 	return stream
 }
 
-// A connection outlives its answers. It is watched while it is idle, and serves legs
-// and other requests.
-func TestStream_WhatFollowsOnTheConnectionChangesNothing(t *testing.T) {
-	t.Parallel()
-	instance := engine(t, RoleDecode, func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodGet {
-			wait(slice + slice/2)
-			return
-		}
-		w.Header().Set("Content-Type", "text/event-stream")
-		for range 2 {
-			_, _ = io.WriteString(w, "data: x\n\n")
-			_ = http.NewResponseController(w).Flush()
-		}
-	})
+// startServer starts an engine, with TLS or without, and a client for it.
+func startServer(t *testing.T, secure bool, handler http.HandlerFunc) (*Client, *Instance) {
+	t.Helper()
+	server := httptest.NewUnstartedServer(handler)
+	t.Cleanup(server.Close)
 	client := newTestClient(t, "")
-	first := decodeFrom(t, client, instance)
-	if _, err := io.ReadAll(first); err != nil {
-		t.Fatal(err)
+	if secure {
+		server.StartTLS()
+		client.http.Transport.(*http.Transport).TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
+	} else {
+		server.Start()
 	}
-	over := time.Now()
-	resp, err := client.Get(t.Context(), instance, "/metrics", "")
+	instance, err := NewInstance(RoleDecode, "engine", server.URL)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := resp.Body.Close(); err != nil {
-		t.Fatal(err)
-	}
-	second := decodeFrom(t, client, instance)
-	if first.conn == nil || first.conn != second.conn {
-		t.Fatal("the legs had different connections, so this test shows nothing")
-	}
-	if got := first.CaughtUp(); got.After(over) {
-		t.Errorf("the first leg caught up %v after its end", got.Sub(over))
-	}
-	if got := second.CaughtUp(); got.Before(over) {
-		t.Errorf("the second leg caught up %v before it began", over.Sub(got))
+	return client, &instance
+}
+
+// A connection outlives its answers. It is watched while it is idle, and serves legs
+// and other requests. Over TLS the end of an answer can be read without reading the
+// connection.
+func TestStream_WhatFollowsOnTheConnectionChangesNothing(t *testing.T) {
+	for name, secure := range map[string]bool{"plain": false, "TLS": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			goOn := make(chan struct{}, 2) // one for each leg
+			client, instance := startServer(t, secure, func(w http.ResponseWriter, r *http.Request) {
+				if r.Method == http.MethodGet {
+					wait(slice + slice/2)
+					return
+				}
+				w.Header().Set("Content-Type", "text/event-stream")
+				_, _ = io.WriteString(w, "one")
+				_ = http.NewResponseController(w).Flush()
+				<-goOn
+				_, _ = io.WriteString(w, "finish")
+				_ = http.NewResponseController(w).Flush()
+			})
+			first := decodeFrom(t, client, instance)
+			l := &leg{t: t, stream: first}
+			l.read("one")
+			goOn <- struct{}{}
+			wait(lying)
+			l.read("finish")
+			if _, err := io.ReadAll(first); err != nil {
+				t.Fatal(err)
+			}
+			over := time.Now()
+			resp, err := client.Get(t.Context(), instance, "/metrics", "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := resp.Body.Close(); err != nil {
+				t.Fatal(err)
+			}
+			goOn <- struct{}{}
+			second := decodeFrom(t, client, instance)
+			if first.conn == nil || first.conn != second.conn {
+				t.Fatal("the legs had different connections, so this test shows nothing")
+			}
+			l.wantBefore(over)
+			if got := second.CaughtUp(); got.Before(over) {
+				t.Errorf("the second leg caught up %v before it began", over.Sub(got))
+			}
+		})
 	}
 }
 
 func TestStream_OverTLSIsAsYoungAsItsHeaders(t *testing.T) {
 	t.Parallel()
-	var said time.Time
-	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	var sent time.Time
+	client, instance := startServer(t, true, func(w http.ResponseWriter, _ *http.Request) {
 		wait(3 * slice)
-		said = time.Now()
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, "{}")
-	}))
-	t.Cleanup(server.Close)
-	instance, err := NewInstance(RoleDecode, "engine", server.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	client := newTestClient(t, "")
-	client.http.Transport.(*http.Transport).TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
-	stream := decodeFrom(t, client, &instance)
-	if got := stream.CaughtUp(); got.After(time.Now()) || said.Sub(got) > 2*slice {
-		t.Errorf("caught up %v before the headers, want about %v at most", said.Sub(got), slice)
-	}
+		sent = time.Now()
+		answerJSON("{}")(w, &http.Request{Body: http.NoBody})
+	})
+	l := &leg{t: t, stream: decodeFrom(t, client, instance)}
+	l.wantYoung(sent)
+	l.wantBefore(time.Now())
 }
