@@ -55,6 +55,9 @@ type Config struct {
 	Substance []string
 	// MaxEvent is the length in bytes above which an event passes unheld, unobserved and uncut; 0 means DefaultMaxEvent.
 	MaxEvent int
+	// Begin is called when the first byte of an event has been read, before Observe and before the next read. What the source
+	// knows of its last read holds for the beginning of this event then. Nil is not called.
+	Begin func()
 	// Observe is called for each event with data, in order, before its bytes go out. Nil forwards all.
 	Observe func(Event) Verdict
 }

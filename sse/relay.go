@@ -101,6 +101,9 @@ func (r *Relay) scan() (stop bool) {
 			r.settle(r.fate, 1)
 			continue
 		}
+		if r.seen == 0 && !r.opened && r.cfg.Begin != nil {
+			r.cfg.Begin()
+		}
 		n, done := r.frame.next(rest[r.seen:])
 		r.seen += n
 		if r.opened || r.seen > r.cfg.MaxEvent {
