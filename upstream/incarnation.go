@@ -22,7 +22,7 @@ type Facts struct {
 	RecentRead time.Time
 }
 
-// factsFor is how long a reading counts. A ticket is used only while its engine is
+// factsFor is how long a reading counts, on both clocks. A ticket is used only while its engine is
 // known to be alive, and who knew so longer ago reads again.
 const factsFor = 5 * time.Second
 
@@ -125,9 +125,9 @@ func (i *Incarnations) recent(instance *Instance) (facts Facts, ok, known bool) 
 	switch {
 	case a == nil:
 		return Facts{}, false, false
-	case !a.facts.RecentRead.IsZero() && i.now().Sub(a.facts.RecentRead) < factsFor:
+	case !a.facts.RecentRead.IsZero() && elapsed(a.facts.RecentRead, i.now()) < factsFor:
 		return a.facts, true, true
-	case !a.failed.IsZero() && i.now().Sub(a.failed) < factsFor:
+	case !a.failed.IsZero() && elapsed(a.failed, i.now()) < factsFor:
 		return Facts{}, false, true
 	}
 	return Facts{}, false, false

@@ -266,3 +266,21 @@ func TestIncarnations_MemoryIsBounded(t *testing.T) {
 		t.Errorf("ok %t, remembers %d, want the last one", ok, len(incarnations.known))
 	}
 }
+
+// An engine may have been started anew while this machine was suspended.
+func TestIncarnations_CountTheTimeThatAMachineWasSuspended(t *testing.T) {
+	for start, answer := range map[string]string{"5": "process_start_time_seconds 5\n", "": "x 1\n"} {
+		asked := 0
+		instance := engine(t, RoleDecode, func(w http.ResponseWriter, _ *http.Request) {
+			asked++
+			_, _ = io.WriteString(w, answer)
+		})
+		incarnations, _ := clocked(t)
+		awake := incarnations.now()
+		incarnations.Refresh(t.Context(), instance)
+		incarnations.now = func() time.Time { return suspended(awake, factsFor) }
+		if facts, _ := incarnations.Current(t.Context(), instance); facts.Incarnation != start || asked != 2 {
+			t.Errorf("got %+v after %d questions, want start %q after 2", facts, asked, start)
+		}
+	}
+}
