@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"strings"
+	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -44,6 +45,9 @@ type answer struct {
 	odd     string
 	params  []byte // the last non-null kv_transfer_params
 
+	began    time.Time // nothing of the event had arrived then, or of an answer that comes whole
+	caughtUp time.Time // began of the first event that shows decode's end
+
 	finish     string
 	usage      usage
 	stopReason bool
@@ -70,13 +74,25 @@ type toolCall struct {
 func (s *Server) newAnswer(t *turn, d *decoding) *answer {
 	a := &answer{
 		echoes: s.echoes,
-		turn:   t, decoding: d, tokens: t.tokens.wanted, usage: usage{-1, -1},
+		turn:   t, decoding: d, tokens: t.tokens.wanted, usage: usage{-1, -1}, began: d.arrived,
 		gather: t.takesPart() && t.proof == ProofHistory,
 	}
 	if a.tokens {
 		a.chain, a.promptIDs = s.chains.Grow(t.tokens.ids, d.facts.BlockSize), len(t.tokens.ids)
 	}
 	return a
+}
+
+// begin notes the age of an event with its first byte. Its last may come much later,
+// when decode has long finished.
+func (a *answer) begin() { a.began = a.decoding.CaughtUp() }
+
+// ends notes that the event shows decode to have finished. Its TTL runs since, so no
+// later event changes the age.
+func (a *answer) ends() {
+	if a.caughtUp.IsZero() {
+		a.caughtUp = a.began
+	}
 }
 
 // observe looks at one event before it is forwarded.
@@ -98,6 +114,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	}
 	if ev.Member != nil && string(ev.Member) != "null" {
 		a.params = bytes.Clone(ev.Member)
+		a.ends()
 	}
 	if string(ev.Data) == "[DONE]" {
 		a.done = true
@@ -232,6 +249,7 @@ func (a *answer) read(data []byte, part string) gjson.Result {
 func (a *answer) ending(choice gjson.Result) {
 	if finish := choice.Get("finish_reason"); finish.Type == gjson.String {
 		a.finish = finish.String()
+		a.ends()
 	}
 	if reason := choice.Get("stop_reason"); reason.Exists() && reason.Type != gjson.Null {
 		a.stopReason = true
@@ -295,6 +313,7 @@ func (a *answer) collectTool(call gjson.Result, position int) {
 // whole takes in a non-stream answer and returns it without kv_transfer_params.
 func (a *answer) whole(body []byte) []byte {
 	a.first, a.done = true, true
+	a.ends()
 	rest, params, found := sse.Cut(body, paramsMember)
 	if found && string(params) != "null" {
 		a.params = params

@@ -20,6 +20,7 @@ const detachedLimit = 10 * time.Second
 type decoding struct {
 	*upstream.Stream
 	response *http.Response
+	arrived  time.Time // when the stream was caught up with the headers
 	instance *upstream.Instance
 	handed   bool           // decode got a hand-over
 	barred   bool           // of a prefill instance that is barred
@@ -104,6 +105,7 @@ func (s *Server) decodeOn(ctx context.Context, t *turn, p *pair, instance *upstr
 	s.deps.Pool.Report(instance, false)
 	d.response = response
 	stream.Attach(response.Body, s.cfg.IdleTimeout)
+	d.arrived = stream.CaughtUp()
 	return d, nil
 }
 

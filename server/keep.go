@@ -19,7 +19,8 @@ const (
 	marginWithoutExpiry = 60 * time.Second
 
 	// TicketSlack is what must be left of the margin when a leg that carries a ticket
-	// ends: prefill may still be reading until it has heard of a cancelled leg.
+	// ends: prefill may still be reading until it has heard of a cancelled leg. It
+	// covers what an age may be wrong by (heldBack of package upstream).
 	TicketSlack = 5 * time.Second
 
 	// MaxReuseTrial is the most that such a leg may take: it has to end before decode
@@ -43,7 +44,7 @@ func (s *Server) keep(ctx context.Context, t *turn, a *answer) {
 	ticket, kept, why := s.ticketOf(t, a)
 	if why != "" {
 		t.receipt.stored = why
-		s.unuseParams(a.params, leftover{decode: d.instance, incarnation: d.facts.Incarnation, model: t.model, caughtUp: d.CaughtUp()})
+		s.unuseParams(a.params, leftover{decode: d.instance, incarnation: d.facts.Incarnation, model: t.model, caughtUp: a.caughtUp})
 		return
 	}
 	if !s.blocks.fresh(ticket.Decode, kept) {
@@ -113,7 +114,7 @@ func (s *Server) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 	s.silent.heard(d.instance.Name)
 	ticket := convcache.Ticket{
 		ID: convcache.NewTicketID(), Decode: d.instance.Name, Incarnation: d.facts.Incarnation, EngineID: kept.EngineID,
-		Params: kept.Params, Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: d.CaughtUp(),
+		Params: kept.Params, Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: a.caughtUp,
 	}
 	switch why = s.misshapen(kept, d.facts.BlockSize); {
 	case why != "":
@@ -182,15 +183,15 @@ func (s *Server) proveTokens(a *answer, kept upstream.Kept, ticket *convcache.Ti
 	return ""
 }
 
-// life is how long a ticket may be used from now on. It counts from the last
-// moment at which the reader was caught up with decode, since decode's own clock
-// has been running from the moment it finished.
+// life is how long a ticket may be used from now on. It counts from a moment at which
+// decode had not finished, since decode's own clock has been running from the moment
+// it did.
 func (s *Server) life(decode *upstream.Instance, caughtUp time.Time, expires bool) time.Duration {
 	margin := marginWithoutExpiry
 	if expires {
 		margin = MarginWithExpiry
 	}
-	return min(decode.KVTTL-margin, s.cfg.TTL) - time.Since(caughtUp)
+	return min(decode.KVTTL-margin, s.cfg.TTL) - upstream.Elapsed(caughtUp)
 }
 
 // engineSentNothing records that a finished answer to a hand-over brought no

@@ -115,7 +115,8 @@ func (h *held) ticketOffer(t *turn) upstream.TicketOffer {
 }
 
 // prefillLimit bounds the leg. One that carries a ticket gets less: an engine that
-// never answers tickets must not cost a client the whole time limit.
+// never answers tickets must not cost a client the whole time limit, and none may
+// read blocks that decode has freed.
 func (s *Server) prefillLimit(ctx context.Context, prefill string, size int, h *held) (context.Context, context.CancelFunc) {
 	limit, cause := s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
 	if h.ticket != nil || h.release != nil {
@@ -123,7 +124,18 @@ func (s *Server) prefillLimit(ctx context.Context, prefill string, size int, h *
 			limit, cause = trial, upstream.ErrReuseTimeout
 		}
 	}
+	if h.ticket != nil {
+		if left := untilFreed(h.ticket.Deadline); left < limit {
+			limit, cause = left, upstream.ErrTicketEnded
+		}
+	}
 	return context.WithTimeoutCause(ctx, limit, cause)
+}
+
+// untilFreed returns how long a leg may read a ticket's blocks. Its deadline is earlier
+// than decode's by a margin that is for the leg.
+func untilFreed(deadline time.Time) time.Duration {
+	return MarginWithExpiry - TicketSlack - upstream.Elapsed(deadline)
 }
 
 // prefillFailed records what a failure says about the ticket and the instance. A

@@ -82,6 +82,7 @@ func (s *Server) respondStream(ctx context.Context, t *turn, d *decoding, out *o
 		Expose:    s.cfg.ExposeParams,
 		Substance: []string{"choices", "usage", "error"},
 		MaxEvent:  sse.DefaultMaxEvent + idBytes*len(t.tokens.ids),
+		Begin:     a.begin,
 		Observe:   a.observe,
 	})
 	err := relay.Run(d)

@@ -304,7 +304,7 @@ func (l Leg) failure(ctx context.Context, kind Kind, err error) *LegError {
 // IsTimeout reports whether err is one of this package's time limits.
 func IsTimeout(err error) bool {
 	return errors.Is(err, ErrPrefillTimeout) || errors.Is(err, ErrFirstByteTimeout) ||
-		errors.Is(err, ErrIdleTimeout) || errors.Is(err, ErrReuseTimeout)
+		errors.Is(err, ErrIdleTimeout) || errors.Is(err, ErrReuseTimeout) || errors.Is(err, ErrTicketEnded)
 }
 
 // describe reads vLLM's error body, {"error":{"message","type","param","code"}},

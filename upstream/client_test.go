@@ -219,17 +219,19 @@ func TestClient_TimeLimitsAndTheClientsDepartureAreToldApart(t *testing.T) {
 	for name, tc := range map[string]struct {
 		cause error
 		kind  Kind
+		again bool
 	}{
-		"prefill limit": {ErrPrefillTimeout, Timeout},
-		"reuse limit":   {ErrReuseTimeout, Timeout},
-		"client gone":   {errors.New("gone"), Gone},
+		"prefill limit":  {ErrPrefillTimeout, Timeout, false},
+		"reuse limit":    {ErrReuseTimeout, Timeout, true},
+		"ticket's limit": {ErrTicketEnded, Timeout, true},
+		"client gone":    {errors.New("gone"), Gone, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
 			time.AfterFunc(20*time.Millisecond, func() { cancel(tc.cause) })
 			_, err := newTestClient(t, "").Prefill(ctx, Leg{Instance: instance, Body: []byte(`{}`)})
 			leg := legError(t, err)
-			if leg.Kind != tc.kind || !errors.Is(leg, tc.cause) || leg.Retryable() != errors.Is(tc.cause, ErrReuseTimeout) {
+			if leg.Kind != tc.kind || !errors.Is(leg, tc.cause) || leg.Retryable() != tc.again {
 				t.Errorf("got %v, want kind %v caused by %v", leg, tc.kind, tc.cause)
 			}
 		})

@@ -16,6 +16,7 @@ var (
 	ErrFirstByteTimeout = errors.New("no first byte within the time limit")
 	ErrIdleTimeout      = errors.New("stream idle for longer than the time limit")
 	ErrReuseTimeout     = errors.New("no answer to a ticket within the time limit")
+	ErrTicketEnded      = errors.New("no answer to a ticket before decode may free its blocks")
 	ErrAnswerTooLarge   = errors.New("answer larger than the limit")
 	ErrStreamTooLong    = errors.New("stream longer than the limit")
 )
@@ -90,7 +91,7 @@ func (e *LegError) Retryable() bool {
 	case Dial, Broken, KVLoad, Receipt:
 		return true
 	case Timeout:
-		return errors.Is(e.Err, ErrReuseTimeout)
+		return errors.Is(e.Err, ErrReuseTimeout) || errors.Is(e.Err, ErrTicketEnded)
 	case Status:
 		return e.Status == 500 || e.Status == 502 || e.Status == 503 || e.Status == 504
 	}

@@ -1,0 +1,116 @@
+package server_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server"
+)
+
+// putLog is a store that tells of the tickets it is given.
+type putLog struct {
+	server.Store
+	tickets chan convcache.Ticket
+}
+
+func (s *putLog) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	s.tickets <- ticket
+	return s.Store.Put(ctx, key, ticket, ttl)
+}
+
+// pieces are what an engine writes one by one, each after a while. finish is the
+// number of the one that shows the end of decode.
+type pieces struct {
+	media  string
+	all    []string
+	finish int
+}
+
+// write plays them, and says when the finish had arrived: on loopback, bytes are in
+// the other end's socket when the write returns.
+func (p pieces) write(w http.ResponseWriter, finished chan<- time.Time) {
+	w.Header().Set("Content-Type", p.media)
+	for i, piece := range p.all {
+		if i > 0 {
+			<-time.After(40 * time.Millisecond)
+		}
+		_, _ = io.WriteString(w, piece)
+		_ = http.NewResponseController(w).Flush()
+		if i == p.finish {
+			finished <- time.Now()
+		}
+	}
+}
+
+func TestTurn_ATicketIsAsOldAsTheFirstByteOfTheEnd(t *testing.T) {
+	thirds := func(s string) []string { return []string{s[:len(s)/3], s[len(s)/3 : 2*len(s)/3], s[2*len(s)/3:]} }
+	finishInPieces := func(l leg) pieces {
+		events := chatEvents(l)
+		parts := thirds(frames(events[3]))
+		return pieces{"text/event-stream", []string{frames(events[0], events[1]), frames(events[2]), parts[0], parts[1], parts[2], frames(events[4])}, 2}
+	}
+	paramsAfterwards := func(l leg) pieces {
+		events := chatEvents(l)
+		return pieces{"text/event-stream", []string{
+			frames(events[0], events[1], events[2]), frames(chunk(l, `{}`, `"stop"`)), frames(`{"id":"chatcmpl-` + l.id() + `","choices":[],"usage":{"prompt_tokens":9}}`),
+			frames(`{"id":"chatcmpl-` + l.id() + `","choices":[],"kv_transfer_params":` + ticket(l) + `}`), frames("[DONE]"),
+		}, 1}
+	}
+	whole := func(l leg) pieces {
+		return pieces{"application/json", thirds(wholeAnswer(l) + `,"kv_transfer_params":` + ticket(l) + `}`), 0}
+	}
+	for name, tc := range map[string]struct {
+		stream, buffers bool
+		answer          func(leg) pieces
+	}{
+		"finish event in pieces":  {true, false, finishInPieces},
+		"params after the finish": {true, false, paramsAfterwards},
+		"whole":                   {false, false, whole},
+		"whole, for a stream":     {true, true, whole},
+	} {
+		t.Run(name, func(t *testing.T) {
+			puts := &putLog{tickets: make(chan convcache.Ticket, 1)}
+			r := newRig(t, setup{
+				cfg:  func(c *server.Config) { c.BufferStreams = tc.buffers },
+				deps: func(d *server.Deps) { puts.Store, d.Store = d.Store, puts },
+			})
+			finished := make(chan time.Time, 1)
+			r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) { tc.answer(l).write(w, finished) })
+			began := time.Now()
+			if p := r.turn("c", 1, tc.stream); p.err != nil || !strings.Contains(p.body, "world") {
+				t.Fatalf("got %v, %s", p.err, p.body)
+			}
+			caughtUp, end := (<-puts.tickets).CaughtUp, <-finished
+			if caughtUp.After(end) || caughtUp.Before(began) {
+				t.Errorf("caught up %v after the finish had arrived, %v after the turn began", caughtUp.Sub(end), caughtUp.Sub(began))
+			}
+		})
+	}
+}
+
+// late hands out tickets that decode may free a moment from now, in spite of the margin.
+type late struct{ server.Store }
+
+func (s late) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := s.Store.Take(ctx, key, id)
+	ticket.Deadline = time.Now().Add(100*time.Millisecond - server.MarginWithExpiry + server.TicketSlack)
+	return ticket, outcome
+}
+
+func TestTurn_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
+	r := newRig(t, setup{deps: func(d *server.Deps) { d.Store = late{d.Store} }})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.prefill[0].next(silent)
+	began := time.Now()
+	r.wantOK(r.turn("c", 2, true), "miss;reason=retried_without_ticket")
+	if took := time.Since(began); took > patience/2 {
+		t.Errorf("took %v", took)
+	}
+	// That the ticket ended says nothing about the pair.
+	r.wantOK(r.turn("c", 3, true), "hit;")
+}
