@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,7 +37,7 @@ func TestPrefillLimit_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 				ctx, cancel := s.prefillLimit(t.Context(), "p", 100, &held{ticket: &convcache.Ticket{Deadline: began.Add(tc.life)}})
 				defer cancel()
 				<-ctx.Done()
-				if got := context.Cause(ctx); time.Since(began) != tc.want || got != tc.cause {
+				if got := context.Cause(ctx); time.Since(began) != tc.want || !errors.Is(got, tc.cause) {
 					t.Errorf("ended after %v with %v, want %v with %v", time.Since(began), got, tc.want, tc.cause)
 				}
 			})

@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -107,7 +108,7 @@ func event(data string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(data), d
 func (l *leg) read(want string) {
 	l.t.Helper()
 	p := make([]byte, 1<<10)
-	if n, err := l.stream.Read(p); err != nil && err != io.EOF || string(p[:n]) != want {
+	if n, err := l.stream.Read(p); err != nil && !errors.Is(err, io.EOF) || string(p[:n]) != want {
 		l.t.Fatalf("read %q (%v), want %q", p[:n], err, want)
 	}
 }
@@ -248,7 +249,7 @@ func TestStream_ALateFinishIsAsYoungAsItIs(t *testing.T) {
 	<-done
 	l.wantYoung(sent)
 	l.wantBefore(arrived)
-	if n, err := l.stream.Read(make([]byte, 8)); n != 0 || err != io.EOF {
+	if n, err := l.stream.Read(make([]byte, 8)); n != 0 || !errors.Is(err, io.EOF) {
 		t.Fatalf("read %d bytes (%v), want the end", n, err)
 	}
 }
