@@ -10,6 +10,8 @@
 //     reach the engine byte for byte (scan.go, rewrite.go, kvparams.go);
 //   - an error says whether any byte of the leg may have reached an engine
 //     ([LegError.Sent]), because that alone decides what may be tried again;
+//   - an answer is never taken for younger than it is, whatever stood still while it
+//     was read ([Stream.CaughtUp]; conn.go, arrival.go);
 //   - a leg ends when its context ends, and no goroutine outlives it.
 //
 // It refuses to follow redirects, to use proxies from the environment, to
