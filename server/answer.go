@@ -50,6 +50,7 @@ type answer struct {
 
 	finish     string
 	usage      usage
+	counted    counted
 	stopReason bool
 	reasoning  bool
 	content    []byte
@@ -146,8 +147,17 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		return sse.Hold
 	case a.decoding.asked && onlyForIDs(choice):
 		return sse.Drop
+	case a.decoding.counts && onlyUsage(ev.Data, choice):
+		return a.counted.release(ev)
+	case a.decoding.counts && a.counted.hold(ev.Data, choice, a.decoding.asked):
+		return sse.Hold
 	}
 	return sse.Forward
+}
+
+// onlyUsage recognises the event with the usage, which has no choice.
+func onlyUsage(data []byte, choice gjson.Result) bool {
+	return !choice.Exists() && gjson.GetBytes(data, "usage").IsObject()
 }
 
 // tells reports whether an event can matter to the token proof besides its ids:

@@ -28,6 +28,7 @@ type decoding struct {
 	facts    upstream.Facts // the start of decode that has the leg
 	collects bool           // decode was asked for token ids: there is no plug-in to bring them
 	asked    bool           // and the client did not ask for them itself
+	counts   bool           // decode was asked for its usage, and the client did not ask for it itself
 	buffered bool           // decode was asked for a whole answer, the client for a stream
 	unwatch  func() bool
 }
@@ -77,10 +78,11 @@ func (s *Server) decodeOn(ctx context.Context, t *turn, p *pair, instance *upstr
 	}
 	edit.Whole = s.buffers(t, h)
 	edit.ReturnTokenIDs = t.tokens.wanted && s.deps.Capability.PlugIn(instance, facts.Incarnation) != upstream.Yes
+	edit.Usage = t.tokens.wanted && t.stream && !edit.Whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
 	body := t.req.DecodeBody(edit)
 	detached, stream := upstream.Guard(context.WithoutCancel(ctx), s.cfg.FirstByteTimeout)
 	d := &decoding{
-		Stream: stream, instance: instance, facts: facts, handed: h.answered != nil, barred: p.barred, buffered: edit.Whole,
+		Stream: stream, instance: instance, facts: facts, handed: h.answered != nil, barred: p.barred, buffered: edit.Whole, counts: edit.Usage,
 		collects: edit.ReturnTokenIDs, asked: edit.ReturnTokenIDs && !t.req.WantsTokenIDs(),
 	}
 	if d.handed {

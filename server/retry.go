@@ -76,7 +76,7 @@ func ours(t *turn, leg *upstream.LegError) bool {
 	case leg.Kind == upstream.Receipt:
 		return true
 	}
-	return (t.sentTicket || t.sentRelease) && fateOf(leg) != upstream.Inconclusive
+	return (t.sentTicket || t.sentRelease) && (fateOf(leg) != upstream.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
 }
 
 // fateOf is what the failure of a prefill leg says about the ticket that it
@@ -85,6 +85,8 @@ func ours(t *turn, leg *upstream.LegError) bool {
 // the engine core vLLM still answers 500 (entrypoints/launcher.py).
 func fateOf(leg *upstream.LegError) upstream.Fate {
 	switch {
+	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the time that it had may have been short
+		return upstream.Inconclusive
 	case leg.Kind == upstream.Timeout:
 		return upstream.Unanswered
 	case leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError:

@@ -107,6 +107,9 @@ func (b *buffer) widen(missing int) {
 	b.end += by
 }
 
+// takeBack forgets the last n bytes that are held back.
+func (b *buffer) takeBack(n int) { b.kept -= n }
+
 // release lets go out what is held back.
 func (b *buffer) release() { b.ready = b.kept }
 

@@ -35,6 +35,9 @@ const (
 	Hold
 	// Drop removes the event; the client never sees it.
 	Drop
+	// Supersede forwards the event in place of the one that was held back last, which the client never sees, nor comments
+	// behind it. Without one that is still held back it is Drop.
+	Supersede
 	// Stop ends the relay: neither the event nor what is held back is written, and Run returns ErrStopped.
 	Stop
 )

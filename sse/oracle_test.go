@@ -36,7 +36,7 @@ func (o outcome) String() string {
 
 // verdictOf makes the verdict a function of the data, so that the oracle and the relay agree on it.
 func verdictOf(data []byte) Verdict {
-	for v, word := range []string{Hold: "hold", Drop: "drop", Stop: "stop"} {
+	for v, word := range []string{Hold: "hold", Drop: "drop", Supersede: "super", Stop: "stop"} {
 		if word != "" && bytes.Contains(data, []byte(word)) {
 			return Verdict(v)
 		}
@@ -135,7 +135,7 @@ var lineForm = regexp.MustCompile(`[^\r\n]*(?:\r\n|\r|\n)`)
 func reference(input string, cfg Config, broken bool, seed uint64) outcome {
 	var want outcome
 	var held string
-	holding := false
+	holding, last := false, 0 // bytes of the event held last, with the comments behind it
 	if rest, ok := strings.CutPrefix(input, "\xef\xbb\xbf"); ok {
 		held, input = "\xef\xbb\xbf", rest
 	}
@@ -172,11 +172,17 @@ func reference(input string, cfg Config, broken bool, seed uint64) outcome {
 		case verdict == Stop:
 			want.Stopped = true
 			return want
-		case verdict == Drop:
+		case verdict == Drop, verdict == Supersede && last == 0:
 		case verdict == Hold && len(held+sent) <= cfg.MaxEvent:
-			held, holding = held+sent, true
+			if places != nil {
+				last = 0
+			}
+			held, holding, last = held+sent, true, last+len(sent)
 		default:
-			want.Out, held, holding = want.Out+held+sent, "", false
+			if verdict == Supersede {
+				held = held[:len(held)-last]
+			}
+			want.Out, held, holding, last = want.Out+held+sent, "", false, 0
 		}
 	}
 	partial := strings.Join(block, "") + input

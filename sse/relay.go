@@ -29,6 +29,8 @@ type Relay struct {
 	begun  bool    // the byte order mark, if any, is dealt with
 	opened bool    // an oversize event is passing through
 	holds  bool    // an observed event is held back
+	last   int     // bytes of the one that was held back last, with what is behind it
+	behind bool    // what is settled belongs to the event before: a comment, the LF of a CRLF
 	fate   Verdict // what became of the last event, for the LF that may follow it
 }
 
@@ -98,6 +100,7 @@ func (r *Relay) scan() (stop bool) {
 			return false
 		}
 		if r.seen == 0 && r.frame.tail(rest) {
+			r.behind = true
 			r.settle(r.fate, 1)
 			continue
 		}
@@ -152,6 +155,7 @@ func (r *Relay) decide(event []byte) Verdict {
 	data, ok := r.data.parse(event)
 	if !ok {
 		// A comment must not push out the event that is held back before it.
+		r.behind = r.holds
 		if r.holds {
 			return Hold
 		}
@@ -189,12 +193,21 @@ func (r *Relay) substantial(data []byte) bool {
 
 // settle carries out what was decided on the first n bytes of the rest.
 func (r *Relay) settle(fate Verdict, n int) {
+	behind := r.behind
+	r.behind = false
 	defer r.edits.reset()
+	if fate == Supersede && r.last == 0 {
+		fate = Drop
+	}
 	r.fate = fate
-	if fate == Drop {
+	switch fate {
+	case Drop:
 		r.buf.drop(n)
 		return
+	case Supersede:
+		r.buf.takeBack(r.last)
 	}
+	before := r.buf.held()
 	done := 0
 	for _, e := range r.edits.list {
 		r.buf.hold(e.From - done)
@@ -205,10 +218,14 @@ func (r *Relay) settle(fate Verdict, n int) {
 	r.buf.hold(n - done)
 	if fate == Hold && r.buf.held() <= r.cfg.MaxEvent {
 		r.holds = true
+		if !behind {
+			r.last = 0
+		}
+		r.last += r.buf.held() - before
 		return
 	}
 	r.fate = Forward
-	r.holds = false
+	r.holds, r.last = false, 0
 	r.buf.release()
 }
 

@@ -113,8 +113,8 @@ func (l *leg) read(want string) {
 	}
 }
 
-// wait lets the clock pass, while nothing is done that could be waited for.
-func wait(d time.Duration) { <-time.After(d) }
+// pass lets the clock pass, while nothing is done that could be waited for.
+func pass(d time.Duration) { <-time.After(d) }
 
 // wantBefore checks that the answer is not taken for younger than it is.
 func (l *leg) wantBefore(arrived time.Time) {
@@ -138,7 +138,7 @@ const lying = 60 * time.Millisecond
 func TestStream_HeadersThatLayThereMakeNoTicketYounger(t *testing.T) {
 	var arrived time.Time
 	l := startLeg(t, func(l *leg) { arrived = l.say(wholeHead + "{}") })
-	wait(lying)
+	pass(lying)
 	l.stream.Attach(l.body, time.Minute)
 	l.wantBefore(arrived)
 	l.read("{}")
@@ -150,7 +150,7 @@ func TestStream_HeadersThatLayThereMakeNoTicketYounger(t *testing.T) {
 type lazy struct{ io.ReadCloser }
 
 func (b lazy) Read(p []byte) (int, error) {
-	wait(lying / 2)
+	pass(lying / 2)
 	return b.ReadCloser.Read(p)
 }
 
@@ -159,7 +159,7 @@ func TestStream_ASlowReadOfWhatLayThereMakesNoTicketYounger(t *testing.T) {
 	l.stream.Attach(lazy{l.body}, time.Minute)
 	l.read("one")
 	arrived := l.say(event("finish"))
-	wait(lying)
+	pass(lying)
 	l.read("finish")
 	l.wantBefore(arrived)
 }
@@ -174,7 +174,7 @@ func TestStream_AnEventInPiecesCountsFromItsFirst(t *testing.T) {
 	done := make(chan time.Time, 1)
 	go func() {
 		arrived := l.say("c\r\nparams")
-		wait(slice + slice/2) // the connection is seen to be empty meanwhile
+		pass(slice + slice/2) // the connection is seen to be empty meanwhile
 		l.say(" later\r\n")
 		done <- arrived
 	}()
@@ -195,7 +195,7 @@ func TestStream_AFullReadLeavesBytesThatHadArrived(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		wait(slice + slice/2)
+		pass(slice + slice/2)
 		l.say("-three\r\n")
 	}()
 	l.read("two-three") // "two" had been read from the connection before
@@ -211,7 +211,7 @@ func TestStream_BodyThatCameWithTheHeadersIsAsOld(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		wait(slice + slice/2)
+		pass(slice + slice/2)
 		l.say(" later\r\n")
 	}()
 	l.read("params later")
@@ -223,7 +223,7 @@ func TestStream_AWholeAnswerIsAsYoungAsItsHeaders(t *testing.T) {
 	t.Parallel()
 	var sent time.Time
 	l := startLeg(t, func(l *leg) {
-		wait(3 * slice)
+		pass(3 * slice)
 		sent = time.Now()
 		l.say(wholeHead + "{}")
 	})
@@ -241,7 +241,7 @@ func TestStream_ALateFinishIsAsYoungAsItIs(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		wait(3 * slice)
+		pass(3 * slice)
 		sent = time.Now()
 		arrived = l.say(event("finish") + "0\r\n\r\n")
 	}()

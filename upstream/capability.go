@@ -110,6 +110,9 @@ func (c *Capability) Begin(ctx context.Context, instance *Instance, incarnation 
 // remembered for that client only.
 func (c *Capability) probe(ctx context.Context, instance *Instance, incarnation, authorization string) (over <-chan struct{}) {
 	return c.probes.ask(ctx, digest(instance.BaseURL, incarnation, authorization), func(ctx context.Context) error {
+		if c.Known(instance, incarnation) != Unknown {
+			return nil // since the caller looked
+		}
 		finding, refused, err := c.ask(ctx, instance, authorization)
 		c.mu.Lock()
 		defer c.mu.Unlock()

@@ -38,7 +38,7 @@ func TestConn_TakesTheTimeBeforeItLooks(t *testing.T) {
 		if _, err := io.WriteString(far, "answer"); err != nil {
 			t.Error(err)
 		}
-		wait(lying)
+		pass(lying)
 		return began.Add(slice)
 	}
 	var a arrival
@@ -120,17 +120,17 @@ func TestConn_WaitsThroughItsSlices(t *testing.T) {
 		_, err := c.Read(make([]byte, 8))
 		done <- err
 	}()
-	wait(slice / 4)
+	pass(slice / 4)
 	c.serve(&a)
-	for deadline := began.Add(10 * slice); a.last().Equal(began); wait(slice / 20) {
+	for deadline := began.Add(10 * slice); a.last().Equal(began); pass(slice / 20) {
 		if time.Now().After(deadline) {
 			t.Fatal("the connection was not looked at again")
 		}
 	}
 	c.leave(&a)
-	wait(lying) // for a look that had begun
+	pass(lying) // for a look that had begun
 	left := a.last()
-	wait(slice + slice/2)
+	pass(slice + slice/2)
 	if got := a.last(); !got.Equal(left) {
 		t.Errorf("caught up %v after the connection was left", got.Sub(left))
 	}

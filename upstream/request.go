@@ -156,6 +156,12 @@ func (r *Request) Model() string { return r.model }
 // WantsTokenIDs reports whether the client asked for token ids itself.
 func (r *Request) WantsTokenIDs() bool { return string(r.body.get("return_token_ids")) == "true" }
 
+// WantsUsage reports whether the client asked for the usage of a stream itself.
+func (r *Request) WantsUsage() bool {
+	options, err := scanObject(r.body.get("stream_options"), nil)
+	return err == nil && string(options.get("include_usage")) == "true"
+}
+
 // N returns how many choices the client asked for, 1 if it did not say.
 func (r *Request) N() int { return r.n }
 

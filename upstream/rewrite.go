@@ -208,6 +208,7 @@ type DecodeEdit struct {
 	OneToken       bool   // one token, not streamed: the decode that only makes prefill's blocks be read
 	Whole          bool   // answered in one piece, whatever the client asked for
 	ReturnTokenIDs bool   // ask for the ids of prompt and output; false keeps what the client asked
+	Usage          bool   // ask for the usage at the end of the stream; false keeps what the client asked
 	CacheSalt      string // replaces the client's cache_salt; "" keeps it, must equal the prefill leg's
 	PromptIDs      []byte // the id list that replaces a text completion's prompt, as on the prefill leg
 }
@@ -248,6 +249,9 @@ func (r *Request) DecodeBody(e DecodeEdit) []byte {
 		changes.oneToken()
 	case e.Whole:
 		changes.whole()
+	case e.Usage:
+		// continuous_usage_stats would come into effect with it.
+		changes.set("stream_options", []byte(`{"include_usage":true}`))
 	}
 	if e.ReturnTokenIDs {
 		changes.set("return_token_ids", []byte("true"))

@@ -51,7 +51,7 @@ func TestStream_WhatFollowsOnTheConnectionChangesNothing(t *testing.T) {
 			goOn := make(chan struct{}, 2) // one for each leg
 			client, instance := startServer(t, secure, func(w http.ResponseWriter, r *http.Request) {
 				if r.Method == http.MethodGet {
-					wait(slice + slice/2)
+					pass(slice + slice/2)
 					return
 				}
 				w.Header().Set("Content-Type", "text/event-stream")
@@ -65,7 +65,7 @@ func TestStream_WhatFollowsOnTheConnectionChangesNothing(t *testing.T) {
 			l := &leg{t: t, stream: first}
 			l.read("one")
 			goOn <- struct{}{}
-			wait(lying)
+			pass(lying)
 			l.read("finish")
 			if _, err := io.ReadAll(first); err != nil {
 				t.Fatal(err)
@@ -95,7 +95,7 @@ func TestStream_OverTLSIsAsYoungAsItsHeaders(t *testing.T) {
 	t.Parallel()
 	var sent time.Time
 	client, instance := startServer(t, true, func(w http.ResponseWriter, _ *http.Request) {
-		wait(3 * slice)
+		pass(3 * slice)
 		sent = time.Now()
 		answerJSON("{}")(w, &http.Request{Body: http.NoBody})
 	})

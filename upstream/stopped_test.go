@@ -46,9 +46,9 @@ func TestStopped_NoPauseMakesATicketYounger(t *testing.T) {
 			r.stop()
 			l.say(says.during)
 			stopped := time.Now()
-			wait(stood)
+			pass(stood)
 			r.resume()
-			wait(lying)
+			pass(lying)
 			l.say(says.after)
 			var age time.Duration
 			if _, err := fmt.Sscan(r.line(), (*int64)(&age)); err != nil {

@@ -1,0 +1,43 @@
+package server
+
+import (
+	"bytes"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/sse"
+)
+
+// counted gives back what a stock engine sends to a client that did not ask for the usage of its stream, where we did:
+// remote_num_tokens alone does not show that an output id was lost or came twice. With include_usage vLLM 0.32 sends one
+// more event behind the finish, which has the usage and, in the finish's place, the system_fingerprint
+// (chat_completion/serving.py, completion/serving.py). So the finish is held back, and that event goes out in its place
+// with the finish's choice and without the usage, which is the finish as it would have been.
+type counted struct{ finish []byte } // the choices of the finish that is held back
+
+// hold keeps an event back if it is the finish. plain says that the client is to see no ids in it.
+func (c *counted) hold(data []byte, choice gjson.Result, plain bool) bool {
+	if choice.Get("finish_reason").Type != gjson.String || c.finish != nil {
+		return false
+	}
+	if plain {
+		data, _, _ = sse.NullTokenIDs(data)
+	}
+	c.finish = bytes.Clone([]byte(gjson.GetBytes(data, "choices").Raw))
+	return true
+}
+
+// release decides on the event with the usage. If the finish can't be made of it, that goes out as it is.
+func (c *counted) release(ev sse.Event) sse.Verdict {
+	rest, _, cut := sse.Cut(ev.Data, "usage")
+	choices := gjson.GetBytes(rest, "choices")
+	if c.finish == nil || !cut || choices.Raw != "[]" || ev.Member != nil || !gjson.GetBytes(rest, "system_fingerprint").Exists() {
+		return sse.Drop
+	}
+	at := choices.Index
+	whole := append(append(append([]byte{}, rest[:at]...), c.finish...), rest[at+len(choices.Raw):]...)
+	if !ev.Replace(0, len(ev.Data), whole) {
+		return sse.Drop
+	}
+	return sse.Supersede
+}

@@ -1,0 +1,147 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"testing"
+
+	"carryover/server"
+	"carryover/upstream/vllmsim"
+)
+
+// requestParts are what differs between two answers to one request.
+var requestParts = regexp.MustCompile(`"id":"[a-z-]*[0-9a-f-]+"|"created":[0-9]+|"id":"(chatcmpl-tool|call)[^"]*"`)
+
+// direct asks an instance itself, which is what a client would see without us.
+func direct(t *testing.T, sim *vllmsim.Instance, path, request string) string {
+	t.Helper()
+	request = strings.Replace(request, `"conversation_id":"c",`, "", 1)
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, sim.URL()+path, strings.NewReader(request))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := newClient(t).Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// The token proof asks decode for ids and for its usage; a client sees what it would have got without that.
+func TestCounted_ClientSeesWhatAStockEngineSends(t *testing.T) {
+	text := `{"model":"m","prompt":"SAY some words of text.","conversation_id":"c","stream":true}`
+	chat := func(say, members string) string {
+		return fmt.Sprintf(`{"model":"m","conversation_id":"c","stream":true,"messages":[{"role":"user","content":%s}]%s}`, jsonOf(say), members)
+	}
+	for name, row := range map[string]struct{ path, request string }{
+		"plain":        {chatPath, chat("SAY some words.", "")},
+		"usage":        {chatPath, chat("SAY some words.", `,"stream_options":{"include_usage":true}`)},
+		"steady usage": {chatPath, chat("SAY some words.", `,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`)},
+		"no usage":     {chatPath, chat("SAY some words.", `,"stream_options":{"include_usage":false,"continuous_usage_stats":true}`)},
+		"options":      {chatPath, chat("SAY some words.", `,"stream_options":{}`)},
+		"cut":          {chatPath, chat("Talk.", `,"max_tokens":7`)},
+		"one token":    {chatPath, chat("Talk.", `,"max_tokens":1`)},
+		"nothing":      {chatPath, chat("SAY words.", `,"stop_token_ids":[1]`)},
+		"stop string":  {chatPath, chat("SAY one two three.", `,"stop":"two"`)},
+		"reasoning":    {chatPath, chat("THINK SAY it.", "")},
+		"tool":         {chatPath, chat(`CALL weather {"city": "Paris", "days": 3}`, weatherTool)},
+		"ids":          {chatPath, chat("Talk.", `,"return_token_ids":true`)},
+		"logprobs":     {chatPath, chat("Talk.", `,"logprobs":true,"top_logprobs":2`)},
+		"text":         {textPath, text},
+		"text, usage":  {textPath, plus(text, `,"stream_options":{"include_usage":true}`)},
+		"text, ids":    {textPath, plus(text, `,"return_token_ids":true,"logprobs":1`)},
+	} {
+		for _, plugIn := range []bool{false, true} {
+			for _, empty := range []bool{false, true} {
+				t.Run(fmt.Sprint(name, " ", plugIn, " ", empty), func(t *testing.T) {
+					r, sims := stock(t, func(c *server.Config) { c.Proof = server.ProofAuto }, func(c *vllmsim.Config) {
+						c.Params, c.OutputTokenIDs, c.EmptyDeltas = vllmsim.ParamsFinish, plugIn, empty
+					})
+					want := direct(t, sims[1], row.path, row.request)
+					p := r.sendTo(row.path, row.request)
+					r.wantOK(p, "miss;")
+					normal := func(s string) string { return requestParts.ReplaceAllString(s, "_") }
+					if got := normal(p.body); got != normal(want) {
+						t.Errorf("got\n%s\nwant\n%s", got, normal(want))
+					}
+					asked := false
+					for _, l := range sims[1].Requests() {
+						asked = asked || strings.Contains(string(l.Body), `"kv_transfer_params"`) && strings.Contains(string(l.Body), `"include_usage":true`)
+					}
+					if !asked {
+						t.Error("decode was not asked for its usage")
+					}
+				})
+			}
+		}
+	}
+}
+
+// A finish that was held back is never lost, and never told twice.
+func TestCounted_FinishGoesOutOnce(t *testing.T) {
+	end := func(events ...string) func(a *idAnswer) []string {
+		return func(a *idAnswer) []string {
+			all := a.events()
+			all = all[:len(all)-1]
+			return append(all, events...)
+		}
+	}
+	usage := func(more string) string { return `{"id":"cmpl-x","object":"text_completion","choices":[],"usage":{"prompt_tokens":200,"completion_tokens":10}` + more + `}` }
+	for name, events := range map[string]func(a *idAnswer) []string{
+		"no usage":              end("[DONE]"),
+		"usage of an old vLLM":  end(usage(""), "[DONE]"),
+		"usage":                 end(usage(`,"system_fingerprint":"v"`), "[DONE]"),
+		"usage twice":           end(usage(`,"system_fingerprint":"v"`), usage(`,"system_fingerprint":"v"`), "[DONE]"),
+		"usage with the params": end(usage(`,"system_fingerprint":"v","kv_transfer_params":{"do_remote_decode":true}`), "[DONE]"),
+		"no end":                end(),
+		"finish twice": func(a *idAnswer) []string {
+			all := a.events()
+			return append(all[:len(all)-1], `{"id":"cmpl-x","choices":[{"index":0,"text":"again","finish_reason":"stop"}]}`, "[DONE]")
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{cfg: byTokens})
+			r.prefill[0].always(prefillsIDs)
+			r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+				a := answerOf(l)
+				say(w, events(a)...)
+			})
+			p := r.sendIDs("c", true, count(100, 200)...)
+			r.wantOK(p, "miss;")
+			finishes := strings.Count(p.body, `"finish_reason":"stop"`)
+			if want := 1 + strings.Count(name, "finish twice"); finishes != want {
+				t.Errorf("got %d finishes, want %d, in\n%s", finishes, want, p.body)
+			}
+			if strings.Contains(p.body, `"usage"`) {
+				t.Errorf("got a usage that the client did not ask for:\n%s", p.body)
+			}
+			for _, e := range eventsOf(p.body) {
+				if !json.Valid([]byte(e)) {
+					t.Errorf("event is not JSON: %s", e)
+				}
+			}
+		})
+	}
+}
+
+// What the client exposes for debugging is what decode said.
+func TestCounted_ExposedParamsAreLeftAlone(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { byTokens(c); c.ExposeParams = true }})
+	r.inIDs(nil)
+	p := r.do(context.Background(), http.MethodPost, textPath, strings.NewReader(askIDs("c", true, count(100, 200)...)))
+	r.wantOK(p, "miss;")
+	if l := r.decode[0].seen()[0]; strings.Contains(l.body, "include_usage") || !strings.Contains(p.body, "kv_transfer_params") {
+		t.Errorf("decode got %s", l.body)
+	}
+}
