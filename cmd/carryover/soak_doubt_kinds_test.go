@@ -32,7 +32,7 @@ type doubt struct {
 type moment int
 
 const (
-	never moment = iota
+	atNoTime moment = iota
 	inTheMiddle
 	atTheEnd
 )
@@ -175,7 +175,7 @@ func (s *storm) end(ctx context.Context, p *spell) error {
 	if p.restarts == atTheEnd {
 		p.restart()
 	}
-	if p.restarts != never {
+	if p.restarts != atNoTime {
 		p.to++
 	}
 	s.look(ctx, p)
@@ -258,7 +258,7 @@ func (s *storm) restarts(role string) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range s.spells {
-		if p.restarts != never && p.role == role {
+		if p.restarts != atNoTime && p.role == role {
 			n++
 		}
 	}
