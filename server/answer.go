@@ -81,7 +81,20 @@ func (s *Server) newAnswer(t *turn, d *decoding) *answer {
 	if a.tokens {
 		a.chain, a.promptIDs = s.chains.Grow(t.tokens.ids, d.facts.BlockSize), len(t.tokens.ids)
 	}
+	t.rest = a.rest()
 	return a
+}
+
+// rest is the memory in bytes that the end of the stream needs of the prompt: hashes of it, and of the branches that the
+// look-up saw.
+func (a *answer) rest() (n int64) {
+	if a.chain != nil {
+		n = int64(a.chain.Bytes())
+	}
+	for i := range a.turn.branches {
+		n += 8 * int64(len(a.turn.branches[i].Chain.Blocks))
+	}
+	return n
 }
 
 // begin notes the age of an event with its first byte. Its last may come much later,

@@ -13,10 +13,11 @@ import (
 // to another request. What goes wrong for that to happen is an answer that is kept twice, or an engine that names two
 // requests alike: one of the two is dropped, whichever it is.
 //
-// It remembers for blocksFor at least, or the last maxBlocks answers, in two generations of which the older one is
-// forgotten as a whole. Names are kept as 64-bit hashes: two that collide cost a ticket.
+// It remembers for as long as a ticket may live, or the last maxBlocks answers, in two generations of which the older one
+// is forgotten as a whole. Names are kept as 64-bit hashes: two that collide cost a ticket.
 type blocks struct {
 	seed maphash.Seed
+	life time.Duration // of a generation
 	now  func() time.Time
 
 	mu    sync.Mutex      // guards what follows
@@ -25,14 +26,12 @@ type blocks struct {
 	since time.Time // when young began
 }
 
-// Both bounds are for one generation: longer than any decode instance holds blocks (vLLM's default is 480 s), and 3 MB.
-const (
-	blocksFor = 15 * time.Minute
-	maxBlocks = 1 << 16
-)
+// maxBlocks bounds a generation: 3 MB.
+const maxBlocks = 1 << 16
 
-func newBlocks() *blocks {
-	return &blocks{seed: maphash.MakeSeed(), now: time.Now, young: map[uint64]bool{}}
+// newBlocks remembers blocks for as long as a ticket lives, and for the margin in which a leg may still read them.
+func newBlocks(ttl time.Duration) *blocks {
+	return &blocks{seed: maphash.MakeSeed(), life: ttl + marginWithoutExpiry, now: time.Now, young: map[uint64]bool{}}
 }
 
 // fresh notes the blocks of an answer for which there is a ticket from now on, and reports false if there was one before.
@@ -69,7 +68,7 @@ func (b *blocks) find(key uint64) (unused, known bool) {
 
 // put needs b.mu.
 func (b *blocks) put(key uint64, unused bool) {
-	if now := b.now(); len(b.young) >= maxBlocks || now.Sub(b.since) >= blocksFor {
+	if now := b.now(); len(b.young) >= maxBlocks || now.Sub(b.since) >= b.life {
 		b.old, b.young, b.since = b.young, map[uint64]bool{}, now
 	}
 	b.young[key] = unused

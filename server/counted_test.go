@@ -97,7 +97,9 @@ func TestCounted_FinishGoesOutOnce(t *testing.T) {
 			return append(all, events...)
 		}
 	}
-	usage := func(more string) string { return `{"id":"cmpl-x","object":"text_completion","choices":[],"usage":{"prompt_tokens":200,"completion_tokens":10}` + more + `}` }
+	usage := func(more string) string {
+		return `{"id":"cmpl-x","object":"text_completion","choices":[],"usage":{"prompt_tokens":200,"completion_tokens":10}` + more + `}`
+	}
 	for name, events := range map[string]func(a *idAnswer) []string{
 		"no usage":              end("[DONE]"),
 		"usage of an old vLLM":  end(usage(""), "[DONE]"),

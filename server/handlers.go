@@ -64,7 +64,7 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 	default:
 		return unavailable("overloaded", "Too many requests in flight.")
 	}
-	defer t.dropBody()
+	defer t.share.release()
 	if err := s.intake(w, r, t); err != nil {
 		return err
 	}

@@ -170,3 +170,34 @@ func TestInflight_GrowsWithWhatArrives(t *testing.T) {
 		})
 	}
 }
+
+// An open stream holds hashes of its prompt, and they are booked on its client.
+func TestInflight_AStreamHoldsHashesOfItsPrompt(t *testing.T) {
+	gate := make(chan struct{})
+	r := newRig(t, setup{cfg: byTokens})
+	r.prefill[0].always(prefillsIDs)
+	r.decode[0].always(func(w http.ResponseWriter, req *http.Request, l leg) {
+		events := answerOf(l).events()
+		say(w, events[0])
+		select {
+		case <-gate:
+			say(w, events[1:]...)
+		case <-req.Context().Done():
+		}
+	})
+	const tokens = 8000
+	body := askIDs("c", true, count(10_000, tokens)...)
+	resp, err := r.open(t.Context(), http.MethodPost, textPath, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	readUntil(t, resp.Body, "data: ")
+	hashes := int64(8 * tokens / rigBlock)
+	if held, clients := r.server.Inflight(); clients != 1 || held < hashes || held > 2*hashes {
+		t.Errorf("%d bytes are booked for a body of %d, want some %d for hashes", held, len(body), hashes)
+	}
+	close(gate)
+	r.wantStored(1, "yes")
+	_ = resp.Body.Close()
+	r.until(func() bool { held, clients := r.server.Inflight(); return held == 0 && clients == 0 })
+}

@@ -116,12 +116,12 @@ func (t *turn) digest() {
 }
 
 // dropBody lets go of the request, of its ids and of its share of the bytes in
-// flight. It is called at commit, when nothing can be tried again: a stream of
-// minutes must not hold its prompt.
+// flight but for what the end of the stream needs. It is called at commit, when
+// nothing can be tried again: a stream of minutes must not hold its prompt.
 func (t *turn) dropBody() {
 	t.req = nil
 	t.tokens.prompt, t.tokens.ids, t.tokens.raw = nil, nil, nil
-	t.share.release()
+	t.share.shrinkTo(t.rest)
 }
 
 // clientOf names the holder of bytes in flight: the tenant, and where there is none,

@@ -56,7 +56,7 @@ func New(cfg Config, deps Deps) *Server {
 		echoes:     &echoes{seen: map[string]bool{}},
 		chains:     deps.Secret.ChainKey(),
 		releases:   newReleases(cfg.ReleaseBacklog),
-		blocks:     newBlocks(),
+		blocks:     newBlocks(cfg.TTL),
 		verdicts:   &verdicts{logger: cfg.Logger, known: map[engine]verdict{}},
 		streams:    make(chan struct{}, cfg.MaxStreams),
 		inflight:   newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes),

@@ -20,6 +20,7 @@ type turn struct {
 	authorization string      // the client's credential, if it is to be forwarded
 	salt          string      // cache_salt for both legs, "" leaves the client's
 	share         reservation // the body's part of the bytes in flight
+	rest          int64       // bytes that the end of the stream needs, hashes of prompt and branches
 
 	model        string
 	stream       bool // the client asked for a stream

@@ -42,8 +42,8 @@ func (v *verdicts) note(instance *upstream.Instance, start, why string) {
 		return
 	}
 	if why == "" {
-		v.logger.Info("engine takes part in the token proof", "role", instance.Role, "instance", instance.Name, "start", start)
+		v.logger.Info("engine takes part in the token proof", "role", instance.Role.String(), "instance", instance.Name, "start", start)
 		return
 	}
-	v.logger.Warn("engine takes no part in the token proof, nothing of it is reused", "role", instance.Role, "instance", instance.Name, "start", start, "why", why)
+	v.logger.Warn("engine takes no part in the token proof, nothing of it is reused", "role", instance.Role.String(), "instance", instance.Name, "start", start, "why", why)
 }

@@ -1,0 +1,71 @@
+package server
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"carryover/upstream"
+)
+
+func TestBlocks_AreNamedOnce(t *testing.T) {
+	b := newBlocks(time.Hour)
+	kept := upstream.Kept{EngineID: "e", RequestID: "r"}
+	if b.fresh("d", kept); b.fresh("d", kept) {
+		t.Error("a second ticket of the same blocks passes for the first")
+	}
+	for name, other := range map[string]upstream.Kept{"engine": {EngineID: "x", RequestID: "r"}, "request": {EngineID: "e", RequestID: "x"}, "border": {EngineID: "er", RequestID: ""}} {
+		if !b.fresh("d", other) {
+			t.Errorf("another %s passes for the same", name)
+		}
+	}
+	if !b.fresh("x", kept) {
+		t.Error("another decode instance passes for the same")
+	}
+	if !b.unuse("d", kept) || b.unuse("d", kept) {
+		t.Error("want one release")
+	}
+	if b.fresh("d", kept) {
+		t.Error("blocks that are released pass for fresh ones")
+	}
+	foreign := upstream.Kept{EngineID: "e", RequestID: "of another replica"}
+	if !b.unuse("d", foreign) || b.unuse("d", foreign) || b.fresh("d", foreign) {
+		t.Error("a ticket that another replica made is released once, and is not fresh")
+	}
+}
+
+// Names are remembered for at least the time that decode holds blocks, and not for ever.
+func TestBlocks_ForgetInGenerations(t *testing.T) {
+	now := time.Now()
+	b := newBlocks(time.Hour)
+	b.now = func() time.Time { return now }
+	first := upstream.Kept{RequestID: "first"}
+	b.fresh("d", first)
+	for n := range 10 {
+		now = now.Add(b.life / 10)
+		if b.fresh("d", first) {
+			t.Fatalf("forgotten after %d tenths of the time", n+1)
+		}
+		b.fresh("d", upstream.Kept{RequestID: fmt.Sprint(n)})
+	}
+	now = now.Add(b.life)
+	b.fresh("d", upstream.Kept{RequestID: "later"})
+	now = now.Add(b.life)
+	b.fresh("d", upstream.Kept{RequestID: "much later"})
+	if !b.fresh("d", first) {
+		t.Error("remembered for ever")
+	}
+}
+
+func TestBlocks_AreBounded(t *testing.T) {
+	b := newBlocks(time.Hour)
+	for n := range 3 * maxBlocks {
+		b.fresh("d", upstream.Kept{RequestID: fmt.Sprint(n)})
+	}
+	if n := len(b.young) + len(b.old); n > 2*maxBlocks {
+		t.Errorf("remembers %d, want %d at most", n, 2*maxBlocks)
+	}
+	if b.fresh("d", upstream.Kept{RequestID: fmt.Sprint(3*maxBlocks - 1)}) || b.fresh("d", upstream.Kept{RequestID: fmt.Sprint(2*maxBlocks + 1)}) {
+		t.Error("the last ones are forgotten")
+	}
+}

@@ -1,0 +1,66 @@
+package server_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+// An engine that does not tell the ids of prompts or outputs leaves nothing that could be proven.
+func TestUnproven_EnginesThatTellNoIDs(t *testing.T) {
+	mute := strings.NewReplacer(`"prompt_token_ids":`, `"x":`, `"token_ids":`, `"y":`)
+	ways(t, func(t *testing.T, stream bool) {
+		t.Run("prefill", func(t *testing.T) {
+			r := newRig(t, setup{cfg: byTokens})
+			r.inIDs(nil)
+			r.prefill[0].always(prefills)
+			for n := 1; n <= 2; n++ {
+				r.wantOK(r.sendIDs("c", stream, count(100, 200)...), "miss;reason=first_turn")
+				r.wantStored(n, "ineligible_unproven;why=ids")
+			}
+			if n := r.log.count("takes no part in the token proof", `"role":"prefill"`, `"why":"ids"`); n != 1 {
+				t.Errorf("got %d lines about the engine, want one for its start", n)
+			}
+		})
+		t.Run("decode", func(t *testing.T) {
+			r := newRig(t, setup{cfg: byTokens})
+			r.prefill[0].always(prefillsIDs)
+			r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+				a := answerOf(l)
+				if !stream {
+					answerJSON(w, mute.Replace(a.whole()))
+					return
+				}
+				events := a.events()
+				for i := range events {
+					events[i] = mute.Replace(events[i])
+				}
+				say(w, events...)
+			})
+			r.wantOK(r.sendIDs("c", stream, count(100, 200)...), "miss;")
+			r.wantStored(1, "ineligible_unproven;why=ids")
+		})
+	})
+}
+
+// One line for each change of what a start is worth, however many turns notice.
+func TestUnproven_AChangeOfAStartsVerdictIsOneLine(t *testing.T) {
+	r := newRig(t, setup{cfg: byTokens})
+	r.inIDs(nil)
+	lines := func(words ...string) int { return r.log.count(append(words, "token proof", `"role":"decode"`)...) }
+	for range 3 {
+		r.wantOK(r.sendIDs("", true, count(100, 200)...), "miss;reason=no_conversation")
+	}
+	if n := lines(); n != 0 {
+		t.Errorf("got %d lines from turns that take no part, want none", n)
+	}
+	for round := 1; round <= 2; round++ {
+		r.tell(r.decode[0], metricsOf("", rigBlock))
+		for range 3 {
+			r.wantOK(r.sendIDs("c", true, count(100, 200)...), "miss;reason=ineligible_unproven;why=start")
+		}
+		if n := lines(`"level":"WARN"`, `"why":"start"`); n != 1 {
+			t.Errorf("round %d: got %d warnings, want one: nothing else was found out in between", round, n)
+		}
+	}
+}
