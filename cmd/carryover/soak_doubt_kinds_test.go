@@ -207,6 +207,7 @@ func (s *storm) readStarts(ctx context.Context, role string) {
 		which = upstream.RoleDecode
 	}
 	for _, instance := range s.deps.Pool.Instances(which) {
+		s.deps.Incarnations.Forget(instance) // a reading under way may have begun before
 		s.deps.Incarnations.Refresh(ctx, instance)
 	}
 }
