@@ -135,7 +135,7 @@ func (d *doubting) send(ctx context.Context, t *doubted) error {
 func (d *doubting) judge(t *doubted, right *answered, from int) (whole bool) {
 	a := t.answer
 	ends := a.ends
-	if a.status >= http.StatusInternalServerError {
+	if a.status >= http.StatusInternalServerError || a.code != "" { // vLLM ends a stream with an error event and [DONE]
 		ends = failed
 	}
 	if ends == right.ends {
