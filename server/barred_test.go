@@ -218,3 +218,22 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 		t.Errorf("got %d error lines, want 1", n)
 	}
 }
+
+// A turn whose receipt was wrong, and for which no instance is left, ends with that failure.
+func TestBarred_AndNoInstanceIsLeft(t *testing.T) {
+	r := newRig(t, setup{cfg: byTokens})
+	r.inIDs(nil)
+	prompt := count(100, 200)
+	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
+	r.prefill[0].always(func(w http.ResponseWriter, req *http.Request, l leg) {
+		r.deps.Pool.(*upstream.Pool).Set([]upstream.Instance{*r.deps.Pool.Instances(upstream.RolePrefill)[0]})
+		takesOtherIDs(w, req, l)
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience/4)
+	defer cancel()
+	p := r.do(ctx, http.MethodPost, textPath, strings.NewReader(askIDs("c", true, append(prompt, outputIDs()...)...)))
+	r.wantError(p, http.StatusBadGateway, "prefill_failed")
+	if n := r.log.count("trying again"); n != 1 {
+		t.Errorf("got %d further attempts, want 1", n)
+	}
+}

@@ -26,14 +26,13 @@ func (s *Server) again(ctx context.Context, t *turn, err error) bool {
 	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() && !ours(t, leg) {
 		return false
 	}
+	if leg == t.failed { // pick's own answer: no instance is left, or there is no room for decode alone
+		return false
+	}
 	t.failed = leg
 	if !leg.Sent {
 		// decode.go has already offered the hand-over to other decode instances;
-		// with no prefill instance left, pick lets decode do it all. What comes back a
-		// second time is pick's own answer that there is no room for that either.
-		if slices.Contains(t.excluded[leg.Role], leg.Instance) {
-			return false
-		}
+		// with no prefill instance left, pick lets decode do it all.
 		t.excluded[leg.Role] = append(t.excluded[leg.Role], leg.Instance)
 		return leg.Role == upstream.RolePrefill
 	}
