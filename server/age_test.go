@@ -5,6 +5,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,4 +114,34 @@ func TestTurn_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 	}
 	// That the ticket ended says nothing about the pair.
 	r.wantOK(r.turn("c", 3, true), "hit;")
+}
+
+// paused is a process that stands still while a ticket is on its way to the store. It tells what is stored then.
+type paused struct {
+	server.Store
+	clock  atomic.Int64 // how long it has stood still
+	stored chan convcache.Branch
+}
+
+func (s *paused) now() time.Time { return time.Now().Add(time.Duration(s.clock.Load())) }
+
+func (s *paused) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	s.clock.Store(int64(time.Minute))
+	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
+	branches, _ := s.Peek(ctx, key)
+	s.stored <- branches[0]
+	return displaced, outcome
+}
+
+func TestTurn_APauseBeforeThePutMakesNoTicketYounger(t *testing.T) {
+	store := &paused{stored: make(chan convcache.Branch, 1)}
+	store.Store = convcache.NewMemory(convcache.MemoryConfig{Now: store.now})
+	r := newRig(t, setup{deps: func(d *server.Deps) { d.Store = store }})
+	began := time.Now()
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	took := time.Since(began)
+	branch := <-store.stored
+	if life := branch.Deadline.Sub(began); life > 450*time.Second+took {
+		t.Errorf("the ticket may be used for %v after the turn began, want 450s and what the turn took, %v", life, took)
+	}
 }

@@ -53,12 +53,12 @@ func TestReleases_EndOnBothClocks(t *testing.T) {
 	wantTake(t, r, "p@1", "1", "")
 }
 
-func TestLife_CountsTheTimeThatAMachineWasSuspended(t *testing.T) {
+func TestDeadline_CountsTheTimeThatAMachineWasSuspended(t *testing.T) {
 	s := &Server{cfg: Config{TTL: 450 * time.Second}}
 	decode := &upstream.Instance{KVTTL: 480 * time.Second}
 	for expires, want := range map[bool]time.Duration{true: 350 * time.Second, false: 320 * time.Second} {
 		caughtUp := suspended(time.Now(), -100*time.Second)
-		if got := s.life(decode, caughtUp, expires); got > want || got < want-time.Minute {
+		if got := -upstream.Elapsed(s.deadline(decode, caughtUp, expires)); got > want || got < want-time.Minute {
 			t.Errorf("tells when it expires: %v: got %v, want %v", expires, got, want)
 		}
 	}

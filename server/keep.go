@@ -52,13 +52,12 @@ func (s *Server) keep(ctx context.Context, t *turn, a *answer) {
 		s.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.id, "decode", ticket.Decode)
 		return
 	}
-	life := s.life(d.instance, ticket.CaughtUp, kept.Expires)
 	learning, learnt := s.storeContext(ctx)
 	t.tokens.parity.await(learning)
 	learnt()
 	bounded, cancel := s.storeContext(ctx)
 	defer cancel()
-	displaced, outcome := s.deps.Store.Put(bounded, t.conversation.key, ticket, life)
+	displaced, outcome := s.deps.Store.Put(bounded, t.conversation.key, ticket, time.Until(ticket.Deadline))
 	for _, old := range displaced {
 		s.unuse(t, old)
 	}
@@ -69,7 +68,6 @@ func (s *Server) keep(ctx context.Context, t *turn, a *answer) {
 	}
 	t.receipt.stored = outcome.String()
 	if outcome != convcache.Unavailable { // else it may have been stored after all
-		ticket.Deadline = time.Now().Add(life)
 		s.unuse(t, ticket)
 	}
 }
@@ -115,6 +113,7 @@ func (s *Server) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 	ticket := convcache.Ticket{
 		ID: convcache.NewTicketID(), Decode: d.instance.Name, Incarnation: d.facts.Incarnation, EngineID: kept.EngineID,
 		Params: kept.Params, Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: a.caughtUp,
+		Deadline: s.deadline(d.instance, a.caughtUp, kept.Expires),
 	}
 	switch why = s.misshapen(kept, d.facts.BlockSize); {
 	case why != "":
@@ -183,15 +182,16 @@ func (s *Server) proveTokens(a *answer, kept upstream.Kept, ticket *convcache.Ti
 	return ""
 }
 
-// life is how long a ticket may be used from now on. It counts from a moment at which
-// decode had not finished, since decode's own clock has been running from the moment
-// it did.
-func (s *Server) life(decode *upstream.Instance, caughtUp time.Time, expires bool) time.Duration {
+// deadline is until when a ticket may be used. It counts from a moment at which decode
+// had not finished, since decode's own clock has been running from the moment it did.
+// It is a moment and no duration, so that a pause before it is applied costs the ticket
+// that time.
+func (s *Server) deadline(decode *upstream.Instance, caughtUp time.Time, expires bool) time.Time {
 	margin := marginWithoutExpiry
 	if expires {
 		margin = MarginWithExpiry
 	}
-	return min(decode.KVTTL-margin, s.cfg.TTL) - upstream.Elapsed(caughtUp)
+	return caughtUp.Add(min(decode.KVTTL-margin, s.cfg.TTL))
 }
 
 // engineSentNothing records that a finished answer to a hand-over brought no

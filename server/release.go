@@ -199,7 +199,7 @@ func (s *Server) unuseParams(params []byte, left leftover) {
 	}
 	s.giveUp(kept, unused{
 		params: kept.Params, decode: left.decode.Name, incarnation: left.incarnation, model: left.model,
-		deadline: time.Now().Add(s.life(left.decode, left.caughtUp, kept.Expires)),
+		deadline: s.deadline(left.decode, left.caughtUp, kept.Expires),
 	})
 }
 
