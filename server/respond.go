@@ -51,6 +51,7 @@ func (s *Server) respondWhole(ctx context.Context, t *turn, d *decoding, out *ou
 	}
 	a := s.newAnswer(t, d)
 	rest := a.whole(body)
+	s.keep(ctx, t, a)
 	switch {
 	case a.foreign:
 		return s.brokenAnswer(ctx, d, errForeign)
@@ -60,7 +61,6 @@ func (s *Server) respondWhole(ctx context.Context, t *turn, d *decoding, out *ou
 	if s.cfg.ExposeParams {
 		rest = body
 	}
-	s.keep(ctx, t, a)
 	out.header().Set("Content-Type", "application/json")
 	out.header().Set("Content-Length", strconv.Itoa(len(rest)))
 	if _, err := out.Write(rest); err != nil {
