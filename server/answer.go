@@ -112,7 +112,7 @@ func (a *answer) ends() {
 // observe looks at one event before it is forwarded.
 func (a *answer) observe(ev sse.Event) sse.Verdict {
 	verdict := a.judge(ev)
-	if verdict == sse.Forward {
+	if verdict == sse.Forward || verdict == sse.Supersede {
 		a.passed = true
 	}
 	return verdict
@@ -174,10 +174,11 @@ func onlyUsage(data []byte, choice gjson.Result) bool {
 }
 
 // tells reports whether an event can matter to the token proof besides its ids:
-// it ends the choice, follows the end, where usage may stand, or exists only
-// because ids were asked for.
+// it ends the choice, follows the end, has a usage, or exists only because ids
+// were asked for.
 func (a *answer) tells(data []byte) bool {
-	return a.tokens && (a.finish != "" || mayHave(data, "finish_reason", '"') || a.decoding.asked && mayHave(data, "delta", '{', '}'))
+	return a.tokens && (a.finish != "" || mayHave(data, "finish_reason", '"') || mayHave(data, "usage", '{') ||
+		a.decoding.asked && mayHave(data, "delta", '{', '}'))
 }
 
 // onlyForIDs recognises an event that vLLM sends only because ids were asked for,

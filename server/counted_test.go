@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -134,6 +135,46 @@ func TestCounted_FinishGoesOutOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An engine, or a gateway before it, may send the usage before the finish.
+func TestCounted_UsageBeforeTheFinish(t *testing.T) {
+	for counts, want := range map[int]string{10: "yes", 11: "ineligible_token_count"} {
+		r := newRig(t, setup{cfg: byTokens})
+		r.prefill[0].always(prefillsIDs)
+		r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+			all := answerOf(l).events()
+			usage := fmt.Sprintf(`{"id":"cmpl-%s","choices":[],"usage":{"prompt_tokens":200,"completion_tokens":%d}}`, l.id(), counts)
+			say(w, slices.Insert(all, len(all)-2, usage)...)
+		})
+		p := r.sendIDs("c", true, count(100, 200)...)
+		r.wantOK(p, "miss;")
+		if strings.Contains(p.body, `"usage"`) || strings.Count(p.body, `"finish_reason":"stop"`) != 1 {
+			t.Errorf("got\n%s\nwant one finish, and no usage that the client did not ask for", p.body)
+		}
+		r.wantStored(1, want)
+	}
+}
+
+// What stands in the place of the finish is as little to be taken back as the finish.
+func TestCounted_ErrorBehindTheUsageReachesTheClient(t *testing.T) {
+	r := newRig(t, setup{cfg: byTokens})
+	r.prefill[0].always(prefillsIDs)
+	r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+		a := answerOf(l)
+		a.told = nil
+		say(w, a.events()[0], `{"id":"cmpl-`+l.id()+`","choices":[],"usage":{"prompt_tokens":200,"completion_tokens":0},"system_fingerprint":"v"}`)
+		<-r.committed
+		say(w, `{"error":{"message":"of the engine","type":"x","code":500}}`)
+	})
+	resp, err := r.open(t.Context(), http.MethodPost, textPath, strings.NewReader(askIDs("c", true, count(100, 200)...)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(r.committed)
+	if p := r.rest(resp); p.err != nil || !strings.Contains(p.body, "of the engine") {
+		t.Errorf("got %q, %v; want the engine's error and its end", p.body, p.err)
 	}
 }
 
