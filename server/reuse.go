@@ -252,13 +252,14 @@ func (s *Server) holder(ctx context.Context, p *pair, b convcache.Branch) *upstr
 	if !s.deps.Pool.Reachable(upstream.RoleDecode, b.Decode) {
 		return nil
 	}
-	instance, start := p.decode, p.starts.decode
+	instance := p.decode
 	if instance.Name != b.Decode {
 		if instance = s.instance(upstream.RoleDecode, b.Decode); instance == nil {
 			return nil
 		}
-		start, _ = s.deps.Incarnations.Current(ctx, instance)
 	}
+	// Since the pair was picked its engines may have been probed and asked for ids, for seconds.
+	start, _ := s.deps.Incarnations.Current(ctx, instance)
 	if start.Incarnation == "" || start.Incarnation != b.Incarnation {
 		return nil
 	}

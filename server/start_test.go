@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"testing"
 
 	"carryover/server"
@@ -66,4 +67,15 @@ func TestStart_KnownIsUsed(t *testing.T) {
 		r.wantOK(turn(3), "miss;reason=instance_gone")
 		r.wantOK(turn(4), "hit;")
 	}, setup{})
+}
+
+// Between the pick of an instance and the take of a ticket its engine may be asked for seconds.
+func TestStart_EndsWhileTheTicketIsLookedFor(t *testing.T) {
+	seam := &storeSeam{}
+	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
+		seam.peek = nil
+		r.wantOK(turn(1), "miss;")
+		seam.peek = func(context.Context) { r.tell(r.decode[0], metricsOf("1.6e+09", rigBlock)) }
+		r.wantOK(turn(2), "miss;reason=instance_gone")
+	}, setup{deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
 }
