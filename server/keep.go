@@ -57,19 +57,24 @@ func (s *Server) keep(ctx context.Context, t *turn, a *answer) {
 	learnt()
 	bounded, cancel := s.storeContext(ctx)
 	defer cancel()
-	displaced, outcome := s.deps.Store.Put(bounded, t.conversation.key, ticket, time.Until(ticket.Deadline))
+	if outcome := s.put(bounded, t, ticket); outcome != convcache.Stored {
+		t.receipt.stored = outcome.String()
+		return
+	}
+	t.receipt.stored = "yes"
+	s.watchBranches(t, ticket)
+}
+
+// put stores a ticket, and has released what the store gave back or did not take.
+func (s *Server) put(ctx context.Context, t *turn, ticket convcache.Ticket) convcache.Outcome {
+	displaced, outcome := s.deps.Store.Put(ctx, t.conversation.key, ticket, time.Until(ticket.Deadline))
 	for _, old := range displaced {
 		s.unuse(t, old)
 	}
-	if outcome == convcache.Stored {
-		t.receipt.stored = "yes"
-		s.watchBranches(t, ticket)
-		return
-	}
-	t.receipt.stored = outcome.String()
-	if outcome != convcache.Unavailable { // else it may have been stored after all
+	if outcome != convcache.Stored && outcome != convcache.Unavailable { // that may have been stored after all
 		s.unuse(t, ticket)
 	}
+	return outcome
 }
 
 // ticketOf makes the ticket of an answer, or returns the reason for which there is

@@ -139,12 +139,13 @@ func TestRelease_UnsentLegLeavesItWaiting(t *testing.T) {
 // displacing says that a ticket which is put back displaces another.
 type displacing struct {
 	server.Store
-	other convcache.Ticket
+	engine *unsent
+	other  convcache.Ticket
 }
 
 func (s displacing) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	displaced, outcome := s.Store.Put(ctx, key, t, ttl)
-	if !t.Deadline.IsZero() {
+	if s.engine.now.Load() {
 		displaced = append(displaced, s.other)
 	}
 	return displaced, outcome
@@ -155,7 +156,7 @@ func TestRelease_WhatAPutBackDisplaces(t *testing.T) {
 	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) {
 		engine.Engine, d.Engine = d.Engine, engine
 		facts, _ := d.Incarnations.Current(t.Context(), d.Pool.Instances(upstream.RoleDecode)[0])
-		d.Store = displacing{d.Store, convcache.Ticket{
+		d.Store = displacing{d.Store, engine, convcache.Ticket{
 			Params: []byte(strings.ReplaceAll(ticket(leg{}), "chatcmpl-", "chatcmpl-displaced")), Decode: "decode-0",
 			Incarnation: facts.Incarnation, Tokens: 200, Deadline: time.Now().Add(time.Hour),
 		}}
@@ -167,4 +168,20 @@ func TestRelease_WhatAPutBackDisplaces(t *testing.T) {
 	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
 	r.shot()
 	r.wantCarried(1, "chatcmpl-displaced")
+}
+
+func TestRelease_WhatAPutBackDoesNotStore(t *testing.T) {
+	engine := &unsent{}
+	seam := &storeSeam{put: func(context.Context) (convcache.Outcome, bool) { return convcache.Refused, engine.now.Load() }}
+	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) {
+		engine.Engine, d.Engine = d.Engine, engine
+		seam.Store, d.Store = d.Store, seam
+	}})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	engine.now.Store(true)
+	r.wantOK(r.turn("c", 2, true), "miss;")
+	engine.now.Store(false)
+	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
+	r.shot()
+	r.wantCarried(1, left(r.decode[0].seen()[0]))
 }

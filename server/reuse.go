@@ -283,10 +283,7 @@ func (s *Server) settle(ctx context.Context, t *turn, h *held) {
 	t.receipt.hit, t.receipt.reason = false, ReasonRetried
 	bounded, cancel := s.storeContext(ctx)
 	defer cancel()
-	displaced, _ := s.deps.Store.Put(bounded, t.conversation.key, *ticket, time.Until(ticket.Deadline))
-	for _, old := range displaced {
-		s.unuse(t, old)
-	}
+	s.put(bounded, t, *ticket)
 }
 
 // conclude tells the trials of a pair what became of a ticket, once. It is called
