@@ -237,3 +237,50 @@ func TestBarred_AndNoInstanceIsLeft(t *testing.T) {
 		t.Errorf("got %d further attempts, want 1", n)
 	}
 }
+
+// A prompt of ids is known without a ticket too. Of other ids than the client's neither leg computes an answer.
+func TestBarred_ByAPromptOfIDsWithoutATicket(t *testing.T) {
+	otherIDs := func(w http.ResponseWriter, _ *http.Request, l leg) {
+		ids := answerOf(l).prompt
+		ids[0]++
+		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(ids)+`}],"kv_transfer_params":`+handover(l)+`}`)
+	}
+	prompt := count(100, 200)
+	for name, tc := range map[string]struct {
+		request string
+		barred  bool
+	}{
+		"ids":           {askIDs("c", true, prompt...), true},
+		"odd spellings": {strings.Replace(askIDs("c", true, prompt...), "[100,", "[100.0,", 1), false}, // which the engine reads as it likes
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{prefills: 2, cfg: byTokens})
+			r.inIDs(nil)
+			r.prefill[0].always(otherIDs)
+			r.wantOK(r.sendTo(textPath, tc.request), "miss;")
+			if barred := r.deps.Bars.Barred(r.deps.Pool.Instances(upstream.RolePrefill)[0], rigStart); barred != tc.barred {
+				t.Errorf("barred: %v, want %v", barred, tc.barred)
+			}
+			if first := answerOf(r.decode[0].seen()[0]).prompt[0]; tc.barred && first != prompt[0] {
+				t.Errorf("decode got a prompt that begins with %d, want the client's %d", first, prompt[0])
+			}
+		})
+	}
+}
+
+// An address behind which starts come and go costs a turn a few attempts.
+func TestBarred_ReceiptsAreNotAskedForWithoutEnd(t *testing.T) {
+	r := newRig(t, setup{cfg: byTokens})
+	r.inIDs(nil)
+	starts := 0
+	r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+		starts++
+		r.tell(r.prefill[0], metricsOf(fmt.Sprintf("1.%de+09", starts%2+6), rigBlock))
+		r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
+		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":[1]}],"kv_transfer_params":`+handover(l)+`}`)
+	})
+	r.wantError(r.sendIDs("c", true, count(100, 200)...), http.StatusBadGateway, "prefill_failed")
+	if n := len(r.prefill[0].seen()); n != 4 {
+		t.Errorf("got %d attempts, want 4", n)
+	}
+}

@@ -36,10 +36,13 @@ func (s *Server) again(ctx context.Context, t *turn, err error) bool {
 		t.excluded[leg.Role] = append(t.excluded[leg.Role], leg.Instance)
 		return leg.Role == upstream.RolePrefill
 	}
-	if leg.Kind != upstream.Receipt { // each of those bars a start, and the last attempt asks for none
-		if !s.mayRestart(t, leg.Role) || !ours(t, leg) && (!worthRetrying(leg) || !s.budget.take()) {
-			return false
-		}
+	switch receipt := leg.Kind == upstream.Receipt; {
+	case receipt && t.receipt.retries >= maxDials:
+		return false
+	case receipt: // each of those bars a start
+	case !s.mayRestart(t, leg.Role) || !ours(t, leg) && (!worthRetrying(leg) || !s.budget.take()):
+		return false
+	default:
 		t.tried = append(t.tried, leg.Role)
 	}
 	t.legID = newID()

@@ -103,16 +103,15 @@ func (k *tokens) forward(withTicket bool) {
 	}
 }
 
-// receiptOf checks prefill's answer. With ids sent it must repeat them; without, it
-// tells what it rendered, which decode is to use.
+// receiptOf checks prefill's answer. With ids sent, ours or the client's prompt, it must
+// repeat them; without, it tells what it rendered, which decode is to use.
 func (s *Server) receiptOf(t *turn, p *pair, answer upstream.PrefillAnswer) error {
 	k := &t.tokens
 	switch {
 	case !k.wanted:
 		return nil
 	case k.sent && !upstream.EqualIDs(answer.PromptIDs, k.ids):
-		s.bar(t, p)
-		return &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Name, Kind: upstream.Receipt, Sent: true, Err: errReceipt}
+		return s.receiptFailed(t, p)
 	case k.sent:
 		return nil
 	}
@@ -122,10 +121,28 @@ func (s *Server) receiptOf(t *turn, p *pair, answer upstream.PrefillAnswer) erro
 		s.verdicts.note(p.prefill, p.starts.prefill.Incarnation, whyIDs)
 		return nil
 	}
+	if t.promptDiffers(ids) {
+		return s.receiptFailed(t, p)
+	}
 	k.ids, k.raw = ids, answer.PromptIDs
 	if t.api == upstream.Chat { // of a text completion's engines less is asked
 		s.verdicts.note(p.prefill, p.starts.prefill.Incarnation, "")
 		s.verdicts.note(p.decode, p.starts.decode.Incarnation, "")
 	}
 	return nil
+}
+
+// promptDiffers reports whether the client's prompt is a list of ids, and not this one.
+// Of a list that only engines can read, as one with 1.0 in it, nothing is said.
+func (t *turn) promptDiffers(ids []uint32) bool {
+	if _, raw := t.req.Prompt(); upstream.EqualIDs(raw, ids) {
+		return false
+	}
+	_, readable := t.req.PromptIDs()
+	return readable
+}
+
+func (s *Server) receiptFailed(t *turn, p *pair) error {
+	s.bar(t, p)
+	return &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Name, Kind: upstream.Receipt, Sent: true, Err: errReceipt}
 }
