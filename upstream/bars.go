@@ -33,10 +33,14 @@ func (b *Bars) Barred(instance *Instance, incarnation string) bool {
 	return found && (incarnation == "" || incarnation == barred)
 }
 
-// Retain forgets the instances that are not in the list.
+// Retain forgets the instances that are not in the list, but only when there are too
+// many: discovery may lose an instance for a moment and find the same start again.
 func (b *Bars) Retain(instances []*Instance) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	if len(b.known) <= maxRemembered {
+		return
+	}
 	kept := map[string]string{}
 	for _, instance := range instances {
 		if barred, found := b.known[instance.BaseURL]; found {

@@ -1,6 +1,7 @@
 package upstream_test
 
 import (
+	"fmt"
 	"testing"
 
 	"carryover/upstream"
@@ -28,8 +29,23 @@ func TestBars_HoldForOneStart(t *testing.T) {
 	if bars.Barred(a, "1") || !bars.Barred(a, "2") {
 		t.Error("want the second start barred, and the first forgotten")
 	}
+}
+
+// Discovery may lose an instance for a moment; its start is the same when it comes back.
+func TestBars_OutliveTheirInstance(t *testing.T) {
+	bars := upstream.NewBars()
+	a, b := &upstream.Instance{BaseURL: "http://a"}, &upstream.Instance{BaseURL: "http://b"}
+	bars.Bar(a, "1")
+	bars.Bar(b, "1")
 	bars.Retain([]*upstream.Instance{b})
-	if bars.Barred(a, "2") {
-		t.Error("an instance that is gone is remembered")
+	if !bars.Barred(a, "1") {
+		t.Error("a bar is forgotten with its instance")
+	}
+	for n := range 4096 {
+		bars.Bar(&upstream.Instance{BaseURL: fmt.Sprint("http://other-", n)}, "1")
+	}
+	bars.Retain([]*upstream.Instance{b})
+	if bars.Barred(a, "1") || !bars.Barred(b, "1") {
+		t.Error("of too many bars want those of the instances that there are")
 	}
 }
