@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"net/http"
 	"sync"
 	"time"
@@ -30,6 +31,9 @@ const (
 	// carry it before a leg of our own does: an instance that holds pinned blocks
 	// keeps a core busy (measured on vLLM 0.32), however few they are.
 	releaseAfter = 5 * time.Second
+	// maxCarriers bounds the pairs of starts that are known to have exchanged KV. Where
+	// there are more, all have to meet again before they release.
+	maxCarriers = 1 << 16
 	// releasePause is how long a pair releases nothing after a release went wrong.
 	releasePause = 5 * time.Minute
 )
@@ -71,8 +75,11 @@ func (r *releases) met(c carrier) {
 		return
 	}
 	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.exchanged) >= maxCarriers {
+		clear(r.exchanged)
+	}
 	r.exchanged[c] = true
-	r.mu.Unlock()
 }
 
 // add keeps an unused ticket until it can be released.
@@ -88,7 +95,8 @@ func (r *releases) add(u unused) {
 	}
 }
 
-// live drops what is past its deadline and returns the rest. It needs r.mu.
+// live drops what is past its deadline and returns the rest. It needs r.mu. Of an
+// instance with none nothing is remembered: every leg looks through all lists.
 func (r *releases) live(decode string) []unused {
 	now, list := r.now(), r.lists[decode]
 	kept := list[:0]
@@ -99,8 +107,16 @@ func (r *releases) live(decode string) []unused {
 		}
 	}
 	clear(list[len(kept):])
-	r.lists[decode] = kept
+	r.keep(decode, kept)
 	return kept
+}
+
+func (r *releases) keep(decode string, list []unused) {
+	if len(list) == 0 {
+		delete(r.lists, decode)
+		return
+	}
+	r.lists[decode] = list
 }
 
 // waiting lists the decode instances with unused tickets.
@@ -126,19 +142,21 @@ func (r *releases) take(c carrier, decode, incarnation string) (unused, bool) {
 	for incarnation != "" && len(list) > 0 && list[0].incarnation != incarnation {
 		list = list[1:]
 	}
-	r.lists[decode] = list
+	r.keep(decode, list)
 	if len(list) == 0 || incarnation == "" || !r.exchanged[c] || r.now().Before(r.paused[c]) {
 		return unused{}, false
 	}
-	r.lists[decode] = list[1:]
+	r.keep(decode, list[1:])
 	return list[0], true
 }
 
 // failed stops a pair from releasing for a while.
 func (r *releases) failed(c carrier) {
 	r.mu.Lock()
-	r.paused[c] = r.now().Add(releasePause)
-	r.mu.Unlock()
+	defer r.mu.Unlock()
+	now := r.now()
+	maps.DeleteFunc(r.paused, func(_ carrier, until time.Time) bool { return !now.Before(until) })
+	r.paused[c] = now.Add(releasePause)
 }
 
 // due lists the decode instances with more unused tickets than the backlog, or with

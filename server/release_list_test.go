@@ -167,6 +167,28 @@ func TestReleases_AreBounded(t *testing.T) {
 	}
 }
 
+// Instances are restarted, and come and go under ever new names.
+func TestReleases_ForgetWhoHasGone(t *testing.T) {
+	r, c := startList(8)
+	for i := range maxCarriers + 10 {
+		name := fmt.Sprint("d", i)
+		pair := carrier{"p@1", name + "@1"}
+		r.met(pair)
+		r.failed(pair)
+		u := c.left("a")
+		u.decode = name
+		r.add(u)
+		c.at = c.at.Add(time.Hour)
+		r.waiting()
+	}
+	if n := len(r.exchanged); n > maxCarriers {
+		t.Errorf("remembers %d pairs that have exchanged KV, want %d at most", n, maxCarriers)
+	}
+	if len(r.paused) > 1 || len(r.lists) > 1 {
+		t.Errorf("remembers %d pauses and the lists of %d instances, want none that is over", len(r.paused), len(r.lists))
+	}
+}
+
 func TestReleases_WhatBecomesOfAFailedLegsRelease(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leg    upstream.LegError
