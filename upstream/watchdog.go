@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net/http/httptrace"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -25,6 +26,7 @@ type Stream struct {
 	total     int64                 // bytes read
 	answered  atomic.Bool           // a first read has returned
 	abandoned atomic.Pointer[error] // cause with which to end after the first read
+	arming    sync.Mutex            // guards the timer of a leg that is being abandoned
 	spared    atomic.Bool           // the answer is read to its end whoever has gone
 }
 
@@ -79,10 +81,10 @@ func (s *Stream) Attach(body io.ReadCloser, idle time.Duration) {
 // Read implements io.Reader. After one of the limits, or after Abandon, the
 // error is that cause.
 func (s *Stream) Read(p []byte) (int, error) {
-	if s.answered.Load() && s.abandoned.Load() == nil {
+	if s.answered.Load() {
 		// Only a read that waits can be idle; a client that is slow to take what
 		// was read has a limit of its own.
-		s.timer.Reset(s.idle)
+		s.arm(s.idle)
 	}
 	s.arrival.next(s.drained)
 	n, err := s.body.Read(p)
@@ -99,15 +101,27 @@ func (s *Stream) Read(p []byte) (int, error) {
 		}
 		return n, err
 	}
-	cause := s.abandoned.Load()
-	if !s.answered.Swap(true) && cause != nil && !s.spared.Load() {
+	first := !s.answered.Swap(true) // before the look at abandoned: Abandon looks in the other order
+	if cause := s.abandoned.Load(); first && cause != nil && !s.spared.Load() {
 		s.cancel(*cause)
 		return n, *cause
 	}
-	if cause == nil {
-		s.timer.Stop()
-	}
+	s.arm(0)
 	return n, err
+}
+
+// arm sets the limit of what comes next, 0 for none. A leg that is abandoned keeps
+// the limit that it got then.
+func (s *Stream) arm(limit time.Duration) {
+	s.arming.Lock()
+	defer s.arming.Unlock()
+	switch {
+	case s.abandoned.Load() != nil:
+	case limit == 0:
+		s.timer.Stop()
+	default:
+		s.timer.Reset(limit)
+	}
 }
 
 // CaughtUp returns a moment at which nothing had arrived yet of what the last read
@@ -121,8 +135,10 @@ func (s *Stream) CaughtUp() time.Time { return s.arrival.last() }
 // decode has begun to answer, else when it does, or after limit. An answer that is
 // spared gets all of the limit.
 func (s *Stream) Abandon(cause error, limit time.Duration) {
+	s.arming.Lock()
 	s.abandoned.Store(&cause)
 	s.timer.Reset(limit)
+	s.arming.Unlock()
 	if s.answered.Load() && !s.spared.Load() {
 		s.cancel(cause)
 	}

@@ -97,6 +97,27 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 	})
 }
 
+// A read may be under way while the leg is abandoned, and come to its timer later.
+func TestStream_AbandonedKeepsItsLimit(t *testing.T) {
+	gone := errors.New("gone")
+	for _, later := range []time.Duration{0, time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			stream := open(t, time.Minute, time.Minute, 0, time.Hour)
+			stream.Spare()
+			var b [1]byte
+			if _, err := stream.Read(b[:]); err != nil {
+				t.Fatal(err)
+			}
+			stream.Abandon(gone, 10*time.Second)
+			stream.arm(later)
+			began := time.Now()
+			if _, err := stream.Read(b[:]); !errors.Is(err, gone) || time.Since(began) != 10*time.Second {
+				t.Errorf("ended with %v after %v, want %v after 10s", err, time.Since(began), gone)
+			}
+		})
+	}
+}
+
 func TestStream_ThatNeverEndsIsEnded(t *testing.T) {
 	ctx, stream := Guard(t.Context(), time.Minute)
 	stream.Attach(io.NopCloser(babble{}), time.Minute)
