@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -37,6 +36,7 @@ type conn struct {
 	p       []byte
 	n       int
 	err     error
+	framed  *records // of TLS, nil without; set before the first read
 }
 
 // watch wraps a connection. One that has no file descriptor to read from is
@@ -57,8 +57,8 @@ func watch(inner net.Conn) net.Conn {
 
 // watched returns the connection below TLS, if any, nil if it is not watched.
 func watched(outer net.Conn) *conn {
-	if secure, ok := outer.(*tls.Conn); ok {
-		outer = secure.NetConn()
+	if s, ok := outer.(*secured); ok {
+		return s.below
 	}
 	c, _ := outer.(*conn)
 	return c
@@ -112,7 +112,7 @@ func (c *conn) try(fd uintptr) bool {
 	leg := c.leg.Load() // only now: bytes that were read belong to the leg that is here
 	switch {
 	case errors.Is(err, syscall.EAGAIN):
-		if leg != nil {
+		if leg != nil && !c.framed.inside() {
 			leg.empty(at)
 		}
 		return false
@@ -121,6 +121,9 @@ func (c *conn) try(fd uintptr) bool {
 	default:
 		if c.n = n; n > 0 && leg != nil {
 			leg.seen()
+		}
+		if c.framed != nil {
+			c.framed.read(c.p[:n])
 		}
 	}
 	return true

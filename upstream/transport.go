@@ -21,7 +21,7 @@ func newTransport(dial time.Duration) *http.Transport {
 		Timeout:         dial,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3},
 	}
-	return &http.Transport{
+	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			c, err := dialer.DialContext(ctx, network, address)
 			if err != nil {
@@ -37,4 +37,12 @@ func newTransport(dial time.Duration) *http.Transport {
 		WriteBufferSize:        4 << 10,
 		ReadBufferSize:         4 << 10,
 	}
+	t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := t.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return secure(ctx, c, address, t.TLSClientConfig, dial)
+	}
+	return t
 }

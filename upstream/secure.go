@@ -1,0 +1,83 @@
+package upstream
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+)
+
+// secured is TLS over a watched connection. crypto/tls keeps what it has read of the
+// connection and not handed over yet, up to a record of 16 kB, so that an empty
+// connection shows nothing of what is handed over later. It goes to the connection
+// again only when all complete records are handed over.
+type secured struct {
+	*tls.Conn
+	below *conn
+}
+
+// Read implements net.Conn.
+func (s *secured) Read(p []byte) (int, error) {
+	n, err := s.Conn.Read(p)
+	if leg := s.below.leg.Load(); n > 0 && leg != nil {
+		leg.seen()
+	}
+	return n, err
+}
+
+// secure makes TLS connections of watched ones. A handshake may take limit.
+func secure(ctx context.Context, inner net.Conn, address string, config *tls.Config, limit time.Duration) (net.Conn, error) {
+	if config = config.Clone(); config == nil {
+		config = &tls.Config{}
+	}
+	if config.ServerName == "" {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return nil, err
+		}
+		config.ServerName = host
+	}
+	below, ok := inner.(*conn)
+	if ok {
+		below.framed = &records{}
+	}
+	outer := tls.Client(inner, config)
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	if err := outer.HandshakeContext(ctx); err != nil {
+		_ = inner.Close()
+		return nil, err
+	}
+	if !ok {
+		return outer, nil
+	}
+	return &secured{outer, below}, nil
+}
+
+// records follows the records of a TLS connection (RFC 8446, 5.1): five bytes, of
+// which the last two are the length of what follows.
+type records struct {
+	head [5]byte
+	had  int // bytes of head
+	left int // bytes that are missing behind it
+}
+
+// read takes in what was read of the connection.
+func (r *records) read(p []byte) {
+	for len(p) > 0 {
+		if r.left == 0 {
+			n := copy(r.head[r.had:], p)
+			r.had, p = r.had+n, p[n:]
+			if r.had == len(r.head) {
+				r.had, r.left = 0, int(r.head[3])<<8|int(r.head[4])
+			}
+			continue
+		}
+		n := min(r.left, len(p))
+		r.left, p = r.left-n, p[n:]
+	}
+}
+
+// inside reports whether part of a record has been read, of which nothing can be
+// handed over until the rest has come.
+func (r *records) inside() bool { return r != nil && (r.had > 0 || r.left > 0) }
