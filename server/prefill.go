@@ -43,6 +43,10 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 	})
 	took := time.Since(began)
 	t.receipt.prefillTook += took
+	foreign := err == nil && s.echoes.foreign(p.prefill.Name, t.legID, answer.ID)
+	if foreign {
+		answer.PromptIDs = nil // of another prompt
+	}
 	t.tokens.parity.meet(answer.PromptIDs, nil)
 	if err != nil {
 		if err = s.prefillFailed(t, p.prefill, h, err); err != nil {
@@ -51,7 +55,7 @@ func (s *Server) prefill(ctx context.Context, t *turn, p *pair, h *held) (handov
 		t.tokens.lost(whyIDs)
 		return handover{}, nil
 	}
-	if s.echoes.foreign(p.prefill.Name, t.legID, answer.ID) {
+	if foreign {
 		s.deps.Engine.Close()
 		return handover{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Name, Kind: upstream.Broken, Sent: true, Err: errForeign}
 	}

@@ -87,3 +87,25 @@ func TestParity_IsLearntBeside(t *testing.T) {
 	r.wantStored(1, "yes")
 	r.client.CloseIdleConnections()
 }
+
+// The ids of another request's answer say nothing of this prompt.
+func TestParity_IsNotLearntFromAForeignAnswer(t *testing.T) {
+	r := newRig(t, setup{cfg: byTokens})
+	tells := func(id func(leg) string, ids ...int) behaviour {
+		return func(w http.ResponseWriter, _ *http.Request, l leg) {
+			answerJSON(w, `{"id":"cmpl-`+id(l)+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(ids)+`}],"kv_transfer_params":`+handover(l)+`}`)
+		}
+	}
+	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[1,2,3]}` }
+	r.prefill[0].always(tells(leg.id, 1, 2, 3))
+	r.decode[0].always(decodesIDs(nil))
+	const request = `{"model":"m","prompt":"abc","stream":true,"conversation_id":"c"}`
+	r.wantOK(r.sendTo(textPath, `{"model":"m","prompt":"abc"}`), "miss;") // it answers with the id of the request
+	r.prefill[0].next(tells(func(leg) string { return "other" }, 9))
+	for range 2 {
+		r.wantOK(r.sendTo(textPath, request), "miss;")
+	}
+	if n := r.log.count("tokenize differs"); n != 0 {
+		t.Errorf("the shape is barred by a foreign answer; log ends with\n%s", r.log.end())
+	}
+}
