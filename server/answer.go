@@ -153,6 +153,9 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		return sse.Forward
 	}
 	choice := a.read(ev.Data, "delta")
+	if first && choice.Exists() && a.usage.prompt >= 0 {
+		a.decoding.counts = false // the engine tells its usage to everybody (--enable-force-include-usage)
+	}
 	switch {
 	case a.foreign && !a.passed:
 		return sse.Stop

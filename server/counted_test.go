@@ -188,3 +188,24 @@ func TestCounted_ExposedParamsAreLeftAlone(t *testing.T) {
 		t.Errorf("decode got %s", l.body)
 	}
 }
+
+// An engine that tells its usage to everybody (--enable-force-include-usage) goes on to.
+func TestCounted_ForcedUsageReachesTheClient(t *testing.T) {
+	r := newRig(t, setup{cfg: byTokens})
+	r.prefill[0].always(prefillsIDs)
+	usage := func(n int) string { return fmt.Sprintf(`"usage":{"prompt_tokens":200,"total_tokens":%d,"completion_tokens":%d}`, 200+n, n) }
+	r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+		events := answerOf(l).events()
+		for i := range outputIDs() {
+			events[i] = strings.TrimSuffix(events[i], "}") + "," + usage(i+1) + "}"
+		}
+		last := len(events) - 1
+		say(w, append(events[:last:last], `{"id":"cmpl-`+l.id()+`","choices":[],`+usage(len(outputIDs()))+`}`, "[DONE]")...)
+	})
+	p := r.sendIDs("c", true, count(100, 200)...)
+	r.wantOK(p, "miss;")
+	if n := strings.Count(p.body, `"usage"`); n != len(outputIDs())+1 {
+		t.Errorf("got usage %d times, want it where the engine put it, in\n%s", n, p.body)
+	}
+	r.wantStored(1, "yes")
+}

@@ -21,3 +21,6 @@ func (s *Server) Inflight() (bytes int64, clients int) {
 	defer s.inflight.mu.Unlock()
 	return s.inflight.total, len(s.inflight.clients)
 }
+
+// ReleaseOne releases one ticket by a leg of our own.
+func (s *Server) ReleaseOne(ctx context.Context, decode string) bool { return s.releaseOne(ctx, decode) }

@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,6 +23,7 @@ type unused struct {
 	model       string
 	since       time.Time
 	deadline    time.Time // decode has freed the blocks by itself from then on
+	refused     bool      // an engine refused a client's request that carried it: only a leg of our own may
 }
 
 // Bounds of what waits for its release.
@@ -133,9 +136,10 @@ func (r *releases) waiting() []string {
 }
 
 // take hands out the oldest unused ticket of a decode instance for a carrier to
-// bring. Tickets of another start of decode than incarnation, the one alive, are
-// dropped: its blocks are gone. While that is not known they wait.
-func (r *releases) take(c carrier, decode, incarnation string) (unused, bool) {
+// bring, on a leg of our own or on a turn's. Tickets of another start of decode
+// than incarnation, the one alive, are dropped: its blocks are gone. While that is
+// not known they wait.
+func (r *releases) take(c carrier, decode, incarnation string, own bool) (unused, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	list := r.live(decode)
@@ -143,11 +147,13 @@ func (r *releases) take(c carrier, decode, incarnation string) (unused, bool) {
 		list = list[1:]
 	}
 	r.keep(decode, list)
-	if len(list) == 0 || incarnation == "" || !r.exchanged[c] || r.now().Before(r.paused[c]) {
+	at := slices.IndexFunc(list, func(u unused) bool { return u.incarnation == incarnation && (own || !u.refused) })
+	if at < 0 || incarnation == "" || !r.exchanged[c] || r.now().Before(r.paused[c]) {
 		return unused{}, false
 	}
-	r.keep(decode, list[1:])
-	return list[0], true
+	u := list[at]
+	r.keep(decode, slices.Delete(list, at, at+1))
+	return u, true
 }
 
 // failed stops a pair from releasing for a while.
@@ -240,7 +246,7 @@ func (s *Server) carry(t *turn, p *pair, h *held, params []byte) []byte {
 		return params
 	}
 	for _, decode := range s.releases.waiting() {
-		u, pair, ok := s.takeUnused(p.prefill, decode, s.knownStart)
+		u, pair, ok := s.takeUnused(p.prefill, decode, false, s.knownStart)
 		if !ok {
 			continue
 		}
@@ -253,26 +259,31 @@ func (s *Server) carry(t *turn, p *pair, h *held, params []byte) []byte {
 }
 
 // takeUnused takes a ticket that a leg to prefill may carry to a decode instance, both in the starts that startOf tells.
-func (s *Server) takeUnused(prefill *upstream.Instance, decode string, startOf func(*upstream.Instance) upstream.Facts) (unused, carrier, bool) {
+func (s *Server) takeUnused(prefill *upstream.Instance, decode string, own bool, startOf func(*upstream.Instance) upstream.Facts) (unused, carrier, bool) {
 	holder := s.instance(upstream.RoleDecode, decode)
 	if holder == nil {
 		return unused{}, carrier{}, false
 	}
 	starts := starts{startOf(prefill), startOf(holder)}
 	c := carrierOf(prefill, holder, starts)
-	u, ok := s.releases.take(c, decode, starts.decode.Incarnation)
+	u, ok := s.releases.take(c, decode, starts.decode.Incarnation, own)
 	return u, c, ok
 }
 
-// releaseFailed deals with an unused ticket whose leg failed: unsent it waits on;
-// sent it is gone, and so is the pair's turn at releasing for a while.
+// releaseFailed deals with an unused ticket whose leg failed: unsent or refused it
+// waits on; else it is gone, and so is the pair's turn at releasing for a while.
 func (s *Server) releaseFailed(h *held, leg *upstream.LegError) {
 	switch {
 	case h.release == nil:
 	case !leg.Sent:
 		s.releases.add(*h.release)
 	case leg.Kind == upstream.Gone:
-	case leg.Kind != upstream.Status || leg.Status >= http.StatusInternalServerError:
+	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
+		// The engine refused the request before it was scheduled, most likely for what the
+		// client sent. Were it for the release, that would fail every turn that carries it.
+		h.release.refused = true
+		s.releases.add(*h.release)
+	default:
 		s.releases.failed(h.carrier)
 	}
 }
@@ -335,7 +346,7 @@ func (s *Server) releaseOne(ctx context.Context, decode string) bool {
 		if s.barred(prefill) {
 			continue
 		}
-		u, pair, ok := s.takeUnused(prefill, decode, func(instance *upstream.Instance) upstream.Facts {
+		u, pair, ok := s.takeUnused(prefill, decode, true, func(instance *upstream.Instance) upstream.Facts {
 			facts, _ := s.deps.Incarnations.Current(ctx, instance)
 			return facts
 		})
@@ -353,7 +364,11 @@ func (s *Server) releaseOne(ctx context.Context, decode string) bool {
 		limited, cancel := context.WithTimeoutCause(ctx, s.cfg.ReuseTrialTimeout, upstream.ErrReuseTimeout)
 		_, err = s.deps.Engine.Prefill(limited, upstream.Leg{Instance: prefill, API: upstream.Text, Body: body, RequestID: newID()})
 		cancel()
-		if err != nil {
+		var leg *upstream.LegError
+		switch {
+		case errors.As(err, &leg) && !leg.Sent:
+			s.releases.add(u)
+		case err != nil:
 			s.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode, "error", err)
 			s.releases.failed(pair)
 		}

@@ -33,7 +33,7 @@ func (c *clock) left(name string) unused {
 
 func wantTake(t *testing.T, r *releases, prefill, incarnation, want string) {
 	t.Helper()
-	u, ok := r.take(carrier{prefill, "d@" + incarnation}, "d", incarnation)
+	u, ok := r.take(carrier{prefill, "d@" + incarnation}, "d", incarnation, false)
 	if ok != (want != "") || string(u.params) != want {
 		t.Errorf("take for %s to start %s: got %q, %v, want %q", prefill, incarnation, u.params, ok, want)
 	}
@@ -68,7 +68,7 @@ func TestReleases_EachOnceWhoeverAsks(t *testing.T) {
 	for range 4 {
 		group.Go(func() {
 			c := carrier{"p@1", "d@1"}
-			for u, ok := r.take(c, "d", "1"); ok; u, ok = r.take(c, "d", "1") {
+			for u, ok := r.take(c, "d", "1", false); ok; u, ok = r.take(c, "d", "1", false) {
 				mu.Lock()
 				seen[string(u.params)]++
 				mu.Unlock()
@@ -198,7 +198,7 @@ func TestReleases_WhatBecomesOfAFailedLegsRelease(t *testing.T) {
 		"refused":                {upstream.LegError{Kind: upstream.Dial}, 1, false},
 		"client gone before":     {upstream.LegError{Kind: upstream.Gone}, 1, false},
 		"client gone after":      {upstream.LegError{Kind: upstream.Gone, Sent: true}, 0, false},
-		"the client's own error": {upstream.LegError{Kind: upstream.Status, Status: 400, Sent: true}, 0, false},
+		"the client's own error": {upstream.LegError{Kind: upstream.Status, Status: 400, Sent: true}, 1, false},
 		"the engine's error":     {upstream.LegError{Kind: upstream.Status, Status: 500, Sent: true}, 0, true},
 		"no answer":              {upstream.LegError{Kind: upstream.Timeout, Sent: true, Err: upstream.ErrReuseTimeout}, 0, true},
 		"broken in the middle":   {upstream.LegError{Kind: upstream.Broken, Sent: true, Err: errors.New("reset")}, 0, true},

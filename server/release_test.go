@@ -185,3 +185,25 @@ func TestRelease_WhatAPutBackDoesNotStore(t *testing.T) {
 	r.shot()
 	r.wantCarried(1, left(r.decode[0].seen()[0]))
 }
+
+// A client that sends what engines refuse can't keep blocks pinned.
+func TestRelease_RefusedRequestLosesNoRelease(t *testing.T) {
+	r := newRig(t, setup{cfg: releasing})
+	r.shot()
+	r.prefill[0].next(status(400, "temperature must be positive"))
+	r.wantError(r.turn("", 1, true), 400, "invalid_request")
+	r.shot() // carries what came after, and not what may have been the reason
+	decoded := r.decode[0].seen()
+	legs := r.prefill[0].seen()
+	if legs[1].ticket() != left(decoded[0]) {
+		t.Fatalf("the refused leg carried %q, want %q", legs[1].ticket(), left(decoded[0]))
+	}
+	if got := legs[2].ticket(); got != "" {
+		t.Errorf("the next turn carries %q, want nothing: only a leg of our own may", got)
+	}
+	r.refused = append(r.refused, left(decoded[0]))
+	if !r.server.ReleaseOne(t.Context(), "decode-0") {
+		t.Fatal("nothing is released by a leg of our own")
+	}
+	r.wantCarried(3, left(decoded[0]))
+}

@@ -42,6 +42,7 @@ type rig struct {
 	client  *http.Client
 	log     *logBook
 
+	refused   []string      // unused tickets whose first leg was refused, so that a second may name them
 	committed chan struct{} // for a test to close when its client has headers
 }
 
@@ -195,6 +196,9 @@ func (r *rig) checkLegs() {
 				}
 			}
 		}
+	}
+	for _, id := range r.refused {
+		tickets[id]--
 	}
 	for what, counts := range map[string]map[string]int{"ticket": tickets, "hand-over": handovers, "request id": ids} {
 		for name, n := range counts {

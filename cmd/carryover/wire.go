@@ -200,7 +200,7 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 		Proof: server.Proof(cfg.Proof.Mode), ModelProofs: models,
 		ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout,
 		ReuseMinShare: cfg.Proof.ReuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid,
-		Release:       cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep,
+		Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep,
 		TTL: cfg.Store.TTL, RedisRequired: cfg.Redis.Required,
 		Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
 		StripClientParams: cfg.KV.ClientParams == "strip", ExposeParams: cfg.KV.ExposeParams,
