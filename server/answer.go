@@ -180,8 +180,8 @@ func onlyUsage(data []byte, choice gjson.Result) bool {
 // it ends the choice, follows the end, has a usage, or exists only because ids
 // were asked for.
 func (a *answer) tells(data []byte) bool {
-	return a.tokens && (a.finish != "" || mayHave(data, "finish_reason", '"') || mayHave(data, "usage", '{') ||
-		a.decoding.asked && mayHave(data, "delta", '{', '}'))
+	return a.tokens && (a.finish != "" || mayHave(data, "finish_reason", `"`) || mayHave(data, "usage", "{") ||
+		a.decoding.asked && mayHave(data, "delta", "{}"))
 }
 
 // onlyForIDs recognises an event that vLLM sends only because ids were asked for,

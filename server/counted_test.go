@@ -193,7 +193,9 @@ func TestCounted_ExposedParamsAreLeftAlone(t *testing.T) {
 func TestCounted_ForcedUsageReachesTheClient(t *testing.T) {
 	r := newRig(t, setup{cfg: byTokens})
 	r.prefill[0].always(prefillsIDs)
-	usage := func(n int) string { return fmt.Sprintf(`"usage":{"prompt_tokens":200,"total_tokens":%d,"completion_tokens":%d}`, 200+n, n) }
+	usage := func(n int) string {
+		return fmt.Sprintf(`"usage":{"prompt_tokens":200,"total_tokens":%d,"completion_tokens":%d}`, 200+n, n)
+	}
 	r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
 		events := answerOf(l).events()
 		for i := range outputIDs() {

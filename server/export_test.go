@@ -23,4 +23,6 @@ func (s *Server) Inflight() (bytes int64, clients int) {
 }
 
 // ReleaseOne releases one ticket by a leg of our own.
-func (s *Server) ReleaseOne(ctx context.Context, decode string) bool { return s.releaseOne(ctx, decode) }
+func (s *Server) ReleaseOne(ctx context.Context, decode string) bool {
+	return s.releaseOne(ctx, decode)
+}
