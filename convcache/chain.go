@@ -55,14 +55,6 @@ type Chain struct {
 	Tokens int
 }
 
-// Chain returns the chain of what decode holds after a prompt and its output; see [Growing.Chain]. A blockSize of 0 says
-// that it is unknown.
-func (k ChainKey) Chain(prompt, output []uint32, tokens, blockSize int) (Chain, bool) {
-	g := k.Grow(prompt, blockSize)
-	g.Add(output)
-	return g.Chain(tokens)
-}
-
 // blockStep is how many ids one hash covers.
 func blockStep(blockSize int) int {
 	if blockSize == 0 {

@@ -259,7 +259,7 @@ func TestBranches_OnlyThoseThatDivergeAreWatched(t *testing.T) {
 		return list
 	}
 	chain := func(prompt []uint32) convcache.Chain {
-		c, ok := s.chains.Chain(prompt, nil, len(prompt), 16)
+		c, ok := s.chains.Grow(prompt, 16).Chain(len(prompt))
 		if !ok {
 			t.Fatal("no chain")
 		}

@@ -13,15 +13,11 @@ type Bars struct {
 // NewBars returns an empty memory.
 func NewBars() *Bars { return &Bars{known: map[string]string{}} }
 
-// Bar records a start, and reports whether that is news.
-func (b *Bars) Bar(instance *Instance, incarnation string) bool {
+// Bar records a start.
+func (b *Bars) Bar(instance *Instance, incarnation string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.known[instance.BaseURL] == incarnation {
-		return false
-	}
 	b.known[instance.BaseURL] = incarnation
-	return true
 }
 
 // Barred reports whether no prefill leg may go to an instance whose start is incarnation. An unknown start, "", may be

@@ -169,20 +169,7 @@ func (c *Client) Get(ctx context.Context, instance *Instance, path, authorizatio
 	return c.http.Do(req)
 }
 
-// Post sends a small JSON body to a path of an instance and returns the answer's
-// body if its status is 200.
-func (c *Client) Post(ctx context.Context, instance *Instance, path string, body []byte, authorization string) ([]byte, error) {
-	status, answer, err := c.exchange(ctx, instance, path, body, authorization)
-	if err == nil && status != http.StatusOK {
-		err = fmt.Errorf("post %s: status %d", path, status)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return answer, nil
-}
-
-// exchange is Post for callers to whom other statuses say something.
+// exchange sends a small JSON body to a path of an instance and returns status and body of the answer.
 func (c *Client) exchange(ctx context.Context, instance *Instance, path string, body []byte, authorization string) (status int, answer []byte, err error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, instance.BaseURL+path, bytes.NewReader(body))
 	if err != nil {

@@ -3,6 +3,7 @@ package upstream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -265,23 +266,23 @@ func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
 	}
 }
 
-func TestClient_PostReturnsOnlyGoodAnswers(t *testing.T) {
+func TestClient_ExchangeTellsEveryStatus(t *testing.T) {
 	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/tokenize" {
 			answerJSON(`{"tokens":[1]}`)(w, r)
 			return
 		}
-		http.NotFound(w, r)
+		answers(http.StatusNotFound, "no")(w, r)
 	})
 	client := newTestClient(t, "")
-	if body, err := client.Post(t.Context(), instance, "/tokenize", []byte(`{}`), ""); err != nil || string(body) != `{"tokens":[1]}` {
-		t.Errorf("got %s, %v", body, err)
-	}
-	if _, err := client.Post(t.Context(), instance, "/nothing", []byte(`{}`), ""); err == nil {
-		t.Error("a 404 is returned as an answer")
+	for path, want := range map[string]string{"/tokenize": `200 {"tokens":[1]}`, "/nothing": "404 no"} {
+		status, body, err := client.exchange(t.Context(), instance, path, []byte(`{}`), "")
+		if got := fmt.Sprint(status, " ", string(body)); got != want || err != nil {
+			t.Errorf("%s: got %s, %v, want %s", path, got, err, want)
+		}
 	}
 	instance.BaseURL = "http://127.0.0.1:1"
-	if _, err := client.Post(t.Context(), instance, "/tokenize", nil, ""); err == nil {
+	if _, _, err := client.exchange(t.Context(), instance, "/tokenize", nil, ""); err == nil {
 		t.Error("a refused connection is returned as an answer")
 	}
 }
