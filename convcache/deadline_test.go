@@ -3,28 +3,11 @@ package convcache_test
 import (
 	"testing"
 	"time"
-	"unsafe"
 
 	"carryover/convcache"
 	"carryover/convcache/redistest"
+	"carryover/internal/clocktest"
 )
-
-// divergent returns at as a clock shows it whose wall reading alone has moved on, as after a machine was suspended, or back,
-// as when somebody set it. Nothing in package time makes such a time, so this reaches into its layout (time.Time: wall,
-// ext, loc; ext is the monotonic reading where there is one), and checks what came of it.
-func divergent(t *testing.T, at time.Time, wall time.Duration) time.Time {
-	t.Helper()
-	moved := at.Add(wall)
-	(*struct {
-		wall uint64
-		ext  int64
-		loc  *time.Location
-	})(unsafe.Pointer(&moved)).ext -= int64(wall)
-	if moved.Sub(at) != 0 || moved.Round(0).Sub(at.Round(0)) != wall {
-		t.Fatalf("a time has another layout: the clocks moved by %v and %v, want 0 and %v", moved.Sub(at), moved.Round(0).Sub(at.Round(0)), wall)
-	}
-	return moved
-}
 
 // twoClocks is a clock whose two readings are moved apart.
 type twoClocks struct {
@@ -38,7 +21,7 @@ func newTwoClocks(t *testing.T) *twoClocks {
 	return &twoClocks{t: t, at: time.Now()}
 }
 
-func (c *twoClocks) now() time.Time { return divergent(c.t, c.at, c.wall) }
+func (c *twoClocks) now() time.Time { return clocktest.Apart(c.t, c.at, c.wall) }
 
 // Each row moves the clocks after a put for a minute.
 func TestMemory_TicketsEndByEitherClock(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-	"unsafe"
 
 	"carryover/convcache"
+	"carryover/internal/clocktest"
 	"carryover/upstream"
 )
 
@@ -49,7 +49,7 @@ func TestReleases_EndOnBothClocks(t *testing.T) {
 	r, _ := startList(8)
 	began := time.Now()
 	r.add(unused{params: []byte("a"), decode: "d", incarnation: "1", deadline: began.Add(time.Minute)})
-	r.now = func() time.Time { return suspended(began.Add(time.Second), time.Hour) }
+	r.now = func() time.Time { return clocktest.Apart(t, began.Add(time.Second), time.Hour) }
 	wantTake(t, r, "p@1", "1", "")
 }
 
@@ -57,22 +57,9 @@ func TestDeadline_CountsTheTimeThatAMachineWasSuspended(t *testing.T) {
 	s := &Server{cfg: Config{TTL: 450 * time.Second}}
 	decode := &upstream.Instance{KVTTL: 480 * time.Second}
 	for expires, want := range map[bool]time.Duration{true: 350 * time.Second, false: 320 * time.Second} {
-		caughtUp := suspended(time.Now(), -100*time.Second)
+		caughtUp := clocktest.Apart(t, time.Now(), -100*time.Second)
 		if got := -upstream.Elapsed(s.deadline(decode, caughtUp, expires)); got > want || got < want-time.Minute {
 			t.Errorf("tells when it expires: %v: got %v, want %v", expires, got, want)
 		}
 	}
-}
-
-// suspended returns a moment as a machine tells it that has been suspended for d: its
-// monotonic clock stood still, its wall clock has been set right.
-func suspended(t time.Time, d time.Duration) time.Time {
-	type layout struct {
-		wall uint64
-		ext  int64
-		loc  *time.Location
-	}
-	later := t.Add(d)
-	(*layout)(unsafe.Pointer(&later)).ext -= int64(d) // the monotonic reading, where there is one
-	return later
 }

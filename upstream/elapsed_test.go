@@ -3,21 +3,9 @@ package upstream
 import (
 	"testing"
 	"time"
-	"unsafe"
-)
 
-// suspended returns a moment as a machine tells it that has been suspended for d: its
-// monotonic clock stood still, its wall clock has been set right.
-func suspended(t time.Time, d time.Duration) time.Time {
-	type layout struct {
-		wall uint64
-		ext  int64
-		loc  *time.Location
-	}
-	later := t.Add(d)
-	(*layout)(unsafe.Pointer(&later)).ext -= int64(d) // the monotonic reading, where there is one
-	return later
-}
+	"carryover/internal/clocktest"
+)
 
 func TestElapsed_GoesByTheClockThatSaysLonger(t *testing.T) {
 	since := time.Now()
@@ -27,11 +15,11 @@ func TestElapsed_GoesByTheClockThatSaysLonger(t *testing.T) {
 		want       time.Duration
 	}{
 		"both":                     {since, since.Add(time.Minute), time.Minute},
-		"suspended meanwhile":      {since, suspended(since.Add(time.Second), time.Hour), time.Hour + time.Second},
-		"wall clock set back":      {since, suspended(since.Add(time.Minute), -time.Hour), time.Minute},
+		"suspended meanwhile":      {since, clocktest.Apart(t, since.Add(time.Second), time.Hour), time.Hour + time.Second},
+		"wall clock set back":      {since, clocktest.Apart(t, since.Add(time.Minute), -time.Hour), time.Minute},
 		"wall clock only":          {wall, since.Add(time.Minute), time.Minute},
 		"to come":                  {since.Add(time.Minute), since, -time.Minute},
-		"to come, suspended since": {since.Add(time.Minute), suspended(since, time.Hour), time.Hour - time.Minute},
+		"to come, suspended since": {since.Add(time.Minute), clocktest.Apart(t, since, time.Hour), time.Hour - time.Minute},
 	} {
 		if got := elapsed(tc.since, tc.now); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)

@@ -3,6 +3,8 @@ package upstream
 import (
 	"testing"
 	"time"
+
+	"carryover/internal/clocktest"
 )
 
 // step is what a connection sees, and when: after so long since the leg began.
@@ -64,7 +66,7 @@ func TestArrival_ASuspendedMachineFindsNoProofAtOnce(t *testing.T) {
 	began := time.Now()
 	var a arrival
 	a.begin(began)
-	awake := suspended(began.Add(time.Second), time.Hour)
+	awake := clocktest.Apart(t, began.Add(time.Second), time.Hour)
 	a.empty(awake)
 	a.seen()
 	if got := a.last(); !got.Equal(began) {

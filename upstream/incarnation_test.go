@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"carryover/internal/clocktest"
 	"carryover/upstream/vllmsim"
 )
 
@@ -278,7 +279,7 @@ func TestIncarnations_CountTheTimeThatAMachineWasSuspended(t *testing.T) {
 		incarnations, _ := clocked(t)
 		awake := incarnations.now()
 		incarnations.Refresh(t.Context(), instance)
-		incarnations.now = func() time.Time { return suspended(awake, factsFor) }
+		incarnations.now = func() time.Time { return clocktest.Apart(t, awake, factsFor) }
 		if facts, _ := incarnations.Current(t.Context(), instance); facts.Incarnation != start || asked != 2 {
 			t.Errorf("got %+v after %d questions, want start %q after 2", facts, asked, start)
 		}
