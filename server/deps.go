@@ -60,7 +60,7 @@ type Connector interface {
 // instance, begins with what was rendered to generate it. An engine that can't be
 // asked counts as one where it does. Unknown means that this could not be found out.
 type Templates interface {
-	AppendOnly(ctx context.Context, instance *upstream.Instance, incarnation, model string, kwargs []byte, authorization string) upstream.Finding
+	AppendOnly(ctx context.Context, instance *upstream.Instance, incarnation string, template upstream.Template, authorization string) upstream.Finding
 }
 
 // SharedBars shares with other replicas which starts of prefill instances are barred. A start is named by URL and

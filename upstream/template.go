@@ -29,6 +29,13 @@ type Templates struct {
 	known map[[sha256.Size]byte]Finding
 }
 
+// Template names a chat template as a request does: model, and chat_template_kwargs as
+// raw JSON, nil if absent.
+type Template struct {
+	Model  string
+	Kwargs []byte
+}
+
 // maxTemplates bounds what is remembered; a deployment has a handful of models
 // and kwargs, and a hostile client that invents kwargs only clears it.
 const maxTemplates = 1024
@@ -43,21 +50,20 @@ func NewTemplates(client *Client, limit time.Duration) *Templates {
 }
 
 // AppendOnly asks a start of an instance to tokenise a one-message conversation and
-// its continuation, with the request's chat_template_kwargs (raw JSON, nil if
-// absent), and compares. An engine that has no /tokenize (404, 405) can't be asked,
-// and its templates are taken to be append-only. Unknown means that the question
-// failed, that ctx ended before it was answered, or that the start is not known
-// (""); a failure is remembered for five seconds, for the credential that met it.
-func (t *Templates) AppendOnly(ctx context.Context, instance *Instance, incarnation, model string, kwargs []byte, authorization string) Finding {
+// its continuation, and compares. An engine that has no /tokenize (404, 405) can't be
+// asked, and its templates are taken to be append-only. Unknown means that the question
+// failed, that ctx ended before it was answered, or that the start is not known (""); a
+// failure is remembered for five seconds, for the credential that met it.
+func (t *Templates) AppendOnly(ctx context.Context, instance *Instance, incarnation string, template Template, authorization string) Finding {
 	if incarnation == "" {
 		return Unknown
 	}
-	key := digest(instance.BaseURL, incarnation, model, string(kwargs))
+	key := digest(instance.BaseURL, incarnation, template.Model, string(template.Kwargs))
 	if found := t.read(key); found != Unknown {
 		return found
 	}
 	wait(ctx, t.asked.ask(ctx, digest(string(key[:]), authorization), func(ctx context.Context) error {
-		found, err := t.ask(ctx, instance, model, kwargs, authorization)
+		found, err := t.ask(ctx, instance, template, authorization)
 		if err == nil {
 			t.write(key, found)
 		}
@@ -91,7 +97,7 @@ const (
 // errNoTokenize is an engine without /tokenize.
 var errNoTokenize = errors.New("tokenize: not offered")
 
-func (t *Templates) ask(ctx context.Context, instance *Instance, model string, kwargs []byte, authorization string) (Finding, error) {
+func (t *Templates) ask(ctx context.Context, instance *Instance, template Template, authorization string) (Finding, error) {
 	type message struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
@@ -99,7 +105,7 @@ func (t *Templates) ask(ctx context.Context, instance *Instance, model string, k
 	turn := []message{{"user", sampleQuestion}}
 	next := append(slices.Clone(turn), message{"assistant", sampleAnswer}, message{"user", sampleQuestion})
 	tokenize := func(fields map[string]any) ([]uint32, error) {
-		fields["model"] = model
+		fields["model"] = template.Model
 		body, err := json.Marshal(fields)
 		if err != nil {
 			return nil, fmt.Errorf("tokenize: %w", err)
@@ -108,8 +114,8 @@ func (t *Templates) ask(ctx context.Context, instance *Instance, model string, k
 	}
 	chat := func(messages []message) ([]uint32, error) {
 		fields := map[string]any{"messages": messages, "add_generation_prompt": true}
-		if kwargs != nil {
-			fields["chat_template_kwargs"] = json.RawMessage(kwargs)
+		if template.Kwargs != nil {
+			fields["chat_template_kwargs"] = json.RawMessage(template.Kwargs)
 		}
 		return tokenize(fields)
 	}

@@ -84,14 +84,14 @@ func TestTemplates_TellAppendOnlyFromTheRest(t *testing.T) {
 			instance := engine(t, RolePrefill, tokenizer(&asked, tc.render))
 			templates := NewTemplates(newTestClient(t, ""), time.Minute)
 			for range 2 {
-				if got := templates.AppendOnly(t.Context(), instance, "1", "m", nil, ""); got != tc.want {
+				if got := templates.AppendOnly(t.Context(), instance, "1", Template{Model: "m"}, ""); got != tc.want {
 					t.Errorf("got %d, want %d", got, tc.want)
 				}
 			}
 			if asked != 3 {
 				t.Errorf("asked %d times, want 3: the answer is remembered", asked)
 			}
-			templates.AppendOnly(t.Context(), instance, "1", "m", []byte(`{"enable_thinking":false}`), "")
+			templates.AppendOnly(t.Context(), instance, "1", Template{"m", []byte(`{"enable_thinking":false}`)}, "")
 			if asked != 6 {
 				t.Errorf("other kwargs: asked %d times, want questions of their own", asked)
 			}
@@ -137,7 +137,7 @@ func TestTemplates_WhatIsNoAnswer(t *testing.T) {
 			templates.asked.now = func() time.Time { return now }
 			want := func(what string, times int32) {
 				t.Helper()
-				if got := templates.AppendOnly(t.Context(), instance, "1", "m", nil, ""); got != row.want || asked.Load() != times {
+				if got := templates.AppendOnly(t.Context(), instance, "1", Template{Model: "m"}, ""); got != row.want || asked.Load() != times {
 					t.Errorf("%s: got %d after %d questions, want %d after %d", what, got, asked.Load(), row.want, times)
 				}
 			}
@@ -161,11 +161,11 @@ func TestTemplates_ARefusedConnectionIsTriedAgain(t *testing.T) {
 	templates := NewTemplates(newTestClient(t, ""), time.Minute)
 	network := templates.client.http.Transport
 	templates.client.http.Transport = nobody{}
-	if got := templates.AppendOnly(t.Context(), instance, "1", "m", nil, ""); got != Unknown {
+	if got := templates.AppendOnly(t.Context(), instance, "1", Template{Model: "m"}, ""); got != Unknown {
 		t.Errorf("got %d, want Unknown", got)
 	}
 	templates.client.http.Transport = network
-	if got := templates.AppendOnly(t.Context(), instance, "1", "m", nil, ""); got != No {
+	if got := templates.AppendOnly(t.Context(), instance, "1", Template{Model: "m"}, ""); got != No {
 		t.Errorf("got %d, want No", got)
 	}
 }
@@ -192,7 +192,7 @@ func TestTemplates_ARestartIsAskedAgain(t *testing.T) {
 	templates := NewTemplates(newTestClient(t, ""), time.Minute)
 	want := func(incarnation string, want Finding, questions int) {
 		t.Helper()
-		got := templates.AppendOnly(t.Context(), instance, incarnation, "m", nil, "")
+		got := templates.AppendOnly(t.Context(), instance, incarnation, Template{Model: "m"}, "")
 		if got != want || asked != questions {
 			t.Errorf("start %q: got %d after %d questions, want %d after %d", incarnation, got, asked, want, questions)
 		}
@@ -224,7 +224,7 @@ func TestTemplates_ARestartMayBringTokenize(t *testing.T) {
 		want  Finding
 	}{{"1", false, Yes}, {"1", true, Yes}, {"2", true, No}} {
 		there = row.there
-		if got := templates.AppendOnly(t.Context(), instance, row.start, "m", nil, ""); got != row.want {
+		if got := templates.AppendOnly(t.Context(), instance, row.start, Template{Model: "m"}, ""); got != row.want {
 			t.Errorf("start %s: got %d, want %d", row.start, got, row.want)
 		}
 	}
@@ -245,7 +245,7 @@ func TestTemplates_OneQuestionAtATime(t *testing.T) {
 	})
 	templates := NewTemplates(newTestClient(t, ""), time.Minute)
 	found := make(chan Finding, 3) // the results
-	ask := func(ctx context.Context) { found <- templates.AppendOnly(ctx, instance, "1", "m", nil, "") }
+	ask := func(ctx context.Context) { found <- templates.AppendOnly(ctx, instance, "1", Template{Model: "m"}, "") }
 	ctx, hangUp := context.WithCancel(t.Context())
 	go ask(ctx)
 	<-entered
@@ -285,7 +285,7 @@ func TestTemplates_ARefusedKeyIsItsOwners(t *testing.T) {
 		key  string
 		want Finding
 	}{{"Bearer bad", Unknown}, {"Bearer bad", Unknown}, {"Bearer good", Yes}, {"Bearer bad", Yes}} {
-		if got := templates.AppendOnly(t.Context(), instance, "1", "m", nil, row.key); got != row.want {
+		if got := templates.AppendOnly(t.Context(), instance, "1", Template{Model: "m"}, row.key); got != row.want {
 			t.Errorf("with %q: got %d, want %d", row.key, got, row.want)
 		}
 	}
@@ -301,7 +301,7 @@ func TestTemplates_MemoryIsBounded(t *testing.T) {
 	for i := range maxTemplates {
 		templates.known[[32]byte{byte(i), byte(i >> 8)}] = Yes
 	}
-	if got := templates.AppendOnly(t.Context(), instance, "1", "m", nil, ""); got != No || len(templates.known) != 1 {
+	if got := templates.AppendOnly(t.Context(), instance, "1", Template{Model: "m"}, ""); got != No || len(templates.known) != 1 {
 		t.Errorf("got %d, remembers %d, want a memory that was cleared", got, len(templates.known))
 	}
 	for i := range maxRemembered {
@@ -309,7 +309,7 @@ func TestTemplates_MemoryIsBounded(t *testing.T) {
 		close(over)
 		templates.asked.open[[32]byte{byte(i), byte(i >> 8)}] = &question{over: over, until: time.Now()}
 	}
-	templates.AppendOnly(t.Context(), instance, "2", "m", nil, "")
+	templates.AppendOnly(t.Context(), instance, "2", Template{Model: "m"}, "")
 	if got := len(templates.asked.open); got != 0 {
 		t.Errorf("remembers %d failures, want a memory that was cleared", got)
 	}
