@@ -58,7 +58,7 @@ func (t *turn) reuse() string {
 	case !r.hit:
 		return "miss;reason=" + string(r.reason)
 	}
-	age := max(0, upstream.Elapsed(r.caughtUp))
+	age := max(0, upstream.Elapsed(r.caughtUp, time.Now()))
 	s := fmt.Sprintf("hit;tokens=%d;age=%.1f;proof=%s", r.offered, age.Seconds(), t.proof.name())
 	if r.cached >= 0 {
 		s += fmt.Sprintf(";confirmed=%d", r.cached)

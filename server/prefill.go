@@ -139,7 +139,7 @@ func (s *Server) prefillLimit(ctx context.Context, prefill string, size int, h *
 // untilFreed returns how long a leg may read a ticket's blocks. Its deadline is earlier
 // than decode's by a margin that is for the leg.
 func untilFreed(deadline time.Time) time.Duration {
-	return MarginWithExpiry - TicketSlack - upstream.Elapsed(deadline)
+	return MarginWithExpiry - TicketSlack - upstream.Elapsed(deadline, time.Now())
 }
 
 // prefillFailed records what a failure says about the ticket and the instance. A

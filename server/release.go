@@ -104,8 +104,7 @@ func (r *releases) live(decode string) []unused {
 	now, list := r.now(), r.lists[decode]
 	kept := list[:0]
 	for _, u := range list {
-		// On both clocks: the machine may have been suspended.
-		if now.Before(u.deadline) && now.Round(0).Before(u.deadline.Round(0)) {
+		if upstream.Elapsed(u.deadline, now) < 0 {
 			kept = append(kept, u)
 		}
 	}

@@ -50,7 +50,7 @@ func (a *arrival) empty(at time.Time) {
 	if !at.After(a.looked) { // a look that began before the leg
 		return
 	}
-	if gap := elapsed(a.looked, at); gap > heldBack {
+	if gap := Elapsed(a.looked, at); gap > heldBack {
 		a.doubted = at.Add(gap)
 	}
 	a.looked = at

@@ -21,11 +21,8 @@ func TestElapsed_GoesByTheClockThatSaysLonger(t *testing.T) {
 		"to come":                  {since.Add(time.Minute), since, -time.Minute},
 		"to come, suspended since": {since.Add(time.Minute), clocktest.Apart(t, since, time.Hour), time.Hour - time.Minute},
 	} {
-		if got := elapsed(tc.since, tc.now); got != tc.want {
+		if got := Elapsed(tc.since, tc.now); got != tc.want {
 			t.Errorf("%s: got %v, want %v", name, got, tc.want)
 		}
-	}
-	if got := Elapsed(time.Now().Add(-time.Hour)); got < time.Hour || got > 2*time.Hour {
-		t.Errorf("an hour ago: got %v", got)
 	}
 }

@@ -125,9 +125,9 @@ func (i *Incarnations) recent(instance *Instance) (facts Facts, ok, known bool) 
 	switch {
 	case a == nil:
 		return Facts{}, false, false
-	case !a.facts.RecentRead.IsZero() && elapsed(a.facts.RecentRead, i.now()) < factsFor:
+	case !a.facts.RecentRead.IsZero() && Elapsed(a.facts.RecentRead, i.now()) < factsFor:
 		return a.facts, true, true
-	case !a.failed.IsZero() && elapsed(a.failed, i.now()) < factsFor:
+	case !a.failed.IsZero() && Elapsed(a.failed, i.now()) < factsFor:
 		return Facts{}, false, true
 	}
 	return Facts{}, false, false
