@@ -209,7 +209,7 @@ func (r *Redis) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome
 //
 // A ticket larger than MaxValue stays in this process, and other replicas do not see it. Nothing is stored when
 // Put returns Expired (no time left) or Refused (too large for this process too). After Unavailable the ticket
-// may have been stored: the caller must not use it, and nobody else is kept from it.
+// may have been stored: the caller must not use it, and other replicas may.
 func (r *Redis) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	if ctx.Err() != nil {
 		return nil, Unavailable

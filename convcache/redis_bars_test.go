@@ -115,7 +115,7 @@ func TestRedis_BarsOfOtherSecrets(t *testing.T) {
 	wantBarred(t, r, false, true)
 }
 
-// What somebody who may write, but has not the secret, can make of bars.
+// What a writer without the secret can make of bars.
 func TestRedis_ForgedBars(t *testing.T) {
 	s := redistest.Start(t)
 	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {

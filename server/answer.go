@@ -60,7 +60,7 @@ type answer struct {
 // usage is what decode has counted, -1 where it does not tell.
 type usage struct{ prompt, completion int }
 
-// complete reports whether all of the answer has been seen: its end, or, where nobody waits for that any more, the
+// complete reports whether all of the answer has been seen: its end, or, where the client does not wait for that, the
 // finish of the choice with the params, after which vLLM sends nothing that matters.
 func (a *answer) complete() bool {
 	return !a.failed && (a.done || a.left && a.finish != "" && a.params != nil)

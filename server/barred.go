@@ -18,8 +18,7 @@ const (
 	barAgain = time.Minute
 )
 
-// barred reports whether no prefill leg may go to an instance. While nobody knows which start of it is alive, a bar
-// holds.
+// barred reports whether no prefill leg may go to an instance. While its start is not known, a bar holds.
 func (s *Server) barred(instance *upstream.Instance) bool {
 	return s.deps.Bars.Barred(instance, s.knownStart(instance).Incarnation)
 }

@@ -69,7 +69,7 @@ func TestBarred_NoLegOfAnybodyGoesThere(t *testing.T) {
 	}
 }
 
-// A start that nobody knows may still be the barred one.
+// A start that is not known may be the barred one.
 func TestBarred_HoldsWhileTheStartIsUnknown(t *testing.T) {
 	r := newRig(t, setup{prefills: 2})
 	r.bar(r.prefill[0])
@@ -195,7 +195,7 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 	shared.set(false, false)
 	b.server.CompareBars(ctx)
 	if n := len(b.deps.Pool.Instances(upstream.RolePrefill)); n != 2 || b.deps.Bars.Barred(b.deps.Pool.Instances(upstream.RolePrefill)[0], rigStart) {
-		t.Fatal("barred by nobody")
+		t.Fatal("barred before a replica could have told of it")
 	}
 	for range 2 { // told when it answers, and again when it has forgotten
 		a.server.CompareBars(ctx)

@@ -4,13 +4,13 @@
 //
 //  1. parse the body once, find the conversation, bound the size   intake.go, inflight.go, conversation.go
 //  2. pick a prefill and a decode instance, decide the path        route.go
-//  3. find a ticket, prove how much of it may be used, take it     reuse.go
-//  4. prefill leg                                                  prefill.go
+//  3. find a ticket, prove how much of it may be used, take it     reuse.go, starts.go, tokens.go
+//  4. prefill leg                                                  prefill.go, parity.go
 //  5. decode leg up to its headers                                 decode.go
 //  6. commit: status and headers to the client                     respond.go
-//  7. relay events, observe them; or make events of a whole answer respond.go, answer.go, buffered.go, eventbuffer.go
-//  8. put the new ticket before the terminal bytes reach the client keep.go
-//  9. account                                                      account.go
+//  7. relay events, observe them; or make events of a whole answer respond.go, answer.go, counted.go, buffered.go, eventbuffer.go
+//  8. put the new ticket before the terminal bytes reach the client keep.go, reply.go, blocks.go
+//  9. account                                                      account.go, reason.go
 //
 // It promises that a wrong hand-over never happens where it can be excluded: a
 // ticket is used at most once, by a request that provably continues the turn that
@@ -21,9 +21,11 @@
 // Three orderings hold on every path. The put is complete before the client can
 // see the end of the stream (respond.go). After a take, every exit says what
 // became of the ticket: sent, put back because nothing was sent, or given up
-// (reuse.go, settle). Work that outlives the client runs on a detached context
+// (reuse.go, settle), when the prefill leg is over. Work that outlives the client runs on a detached context
 // with a bound of its own (decode.go, strand).
 //
 // What may be tried again is decided in one place, retry.go; how an error looks to
-// a client in another, errors.go.
+// a client in another, errors.go. Beside the turns, release.go frees the blocks of
+// tickets that no turn will use, and barred.go keeps legs from starts of prefill that
+// computed other ids than they were sent, in step with other replicas.
 package server

@@ -157,9 +157,9 @@ func (s *Server) handleAlive(c echo.Context) error {
 }
 
 // handleReady says whether a turn can be served: at least one instance of each
-// role answers, and the server is not draining. Barred prefill instances are told,
-// and make nothing unready: decode serves without them. Turns are served without Redis too,
-// so that only an operator who asks for it takes replicas out while it is down.
+// role answers, and the server is not draining. Barred prefill instances are told, and
+// make nothing unready: decode serves without them. Turns are served without Redis too,
+// so that a replica without it is unready only where the operator asks for that.
 func (s *Server) handleReady(c echo.Context) error {
 	prefill, decode := s.deps.Pool.Up(upstream.RolePrefill), s.deps.Pool.Up(upstream.RoleDecode)
 	status, word := http.StatusOK, "ready"

@@ -86,8 +86,8 @@ func excludes(t *turn, p *pair) Reason {
 	return ""
 }
 
-// unprovable says why an attempt can prove nothing, "" if it can. Without known starts nobody could tell whether the
-// blocks of a ticket are still there.
+// unprovable says why an attempt can prove nothing, "" if it can. Without known starts it can't be told
+// whether the blocks of a ticket are still there.
 func (t *turn) unprovable(p *pair) string {
 	switch {
 	case p.barred:

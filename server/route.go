@@ -7,8 +7,8 @@ import "carryover/upstream"
 // serves its open streams more slowly.
 const maxDecodeOnly = 16
 
-// pair is the instances of one attempt, and the starts of them that the attempt was picked with. prefill is nil when decode
-// prefills by itself.
+// pair is the instances of one attempt, and their starts, once find has found them out. prefill is nil when decode prefills
+// by itself.
 type pair struct {
 	prefill, decode *upstream.Instance
 	starts          starts

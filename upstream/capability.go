@@ -125,8 +125,8 @@ func (c *Capability) probe(ctx context.Context, instance *Instance, incarnation,
 	})
 }
 
-// ask sends the probe. refused says that the answer is about who asks, or for which
-// model; the error, that the engine did not answer it.
+// ask sends the probe. refused says that the engine refused the credential or the model,
+// and has answered nothing; the error, that it gave no answer that makes sense.
 func (c *Capability) ask(ctx context.Context, instance *Instance, authorization string) (finding Finding, refused bool, err error) {
 	fields := map[string]any{
 		"messages":           []map[string]string{{"role": "user", "content": "x"}},

@@ -27,7 +27,7 @@ type conn struct {
 	look func(fd uintptr) bool // try, made once: a method value costs an allocation
 	now  func() time.Time
 
-	leg atomic.Pointer[arrival] // whose answer is read, nil if nobody asks for its age
+	leg atomic.Pointer[arrival] // whose answer is read, nil if its age is of no interest
 
 	deadline sync.Mutex // guards limit, and the deadline of Conn
 	limit    time.Time  // the caller's read deadline

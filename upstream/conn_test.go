@@ -53,7 +53,7 @@ func TestConn_TakesTheTimeBeforeItLooks(t *testing.T) {
 	}
 }
 
-// What callers make of an error must not depend on who reads the socket.
+// What callers make of an error must not depend on whether the connection is watched.
 func TestConn_FailsAsPackageNetDoes(t *testing.T) {
 	for name, tc := range map[string]struct {
 		spoil func(near net.Conn, far *net.TCPConn) error

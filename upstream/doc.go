@@ -10,6 +10,10 @@
 //     reach the engine byte for byte (scan.go, rewrite.go, kvparams.go);
 //   - an error says whether any byte of the leg may have reached an engine
 //     ([LegError.Sent]), because that alone decides what may be tried again;
+//   - what an engine sends is checked, and its nesting bounded, before anything reads
+//     it ([ValidJSON]);
+//   - no client's departure, credential or model spoils for others what is found out
+//     about an engine (question.go, capability.go, template.go);
 //   - an answer is never taken for younger than it is, whatever stood still while it
 //     was read ([Stream.CaughtUp]; conn.go, arrival.go);
 //   - a leg ends when its context ends, and no goroutine outlives it.

@@ -22,8 +22,8 @@ type Facts struct {
 	RecentRead time.Time
 }
 
-// factsFor is how long a reading counts, on both clocks. A ticket is used only while its engine is
-// known to be alive, and who knew so longer ago reads again.
+// factsFor is how long a reading counts, on both clocks. A ticket is used only while its
+// engine is known to be alive; what was read longer ago is read again.
 const factsFor = 5 * time.Second
 
 // Incarnations knows which start of each instance is alive. vLLM exports the

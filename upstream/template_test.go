@@ -154,13 +154,13 @@ func TestTemplates_WhatIsNoAnswer(t *testing.T) {
 	}
 }
 
-// Nothing is waited for where nobody listens, and somebody may the next time.
+// A refused connection costs no wait, and the next one may be accepted.
 func TestTemplates_ARefusedConnectionIsTriedAgain(t *testing.T) {
 	asked := 0
 	instance := engine(t, RolePrefill, tokenizer(&asked, func([]string, []string, bool) string { return "x" }))
 	templates := NewTemplates(newTestClient(t, ""), time.Minute)
 	network := templates.client.http.Transport
-	templates.client.http.Transport = nobody{}
+	templates.client.http.Transport = refusal{}
 	if got := templates.AppendOnly(t.Context(), instance, "1", Template{Model: "m"}, ""); got != Unknown {
 		t.Errorf("got %d, want Unknown", got)
 	}
@@ -170,14 +170,14 @@ func TestTemplates_ARefusedConnectionIsTriedAgain(t *testing.T) {
 	}
 }
 
-// nobody is a transport to where nobody listens.
-type nobody struct{}
+// refusal is a transport whose every connection is refused.
+type refusal struct{}
 
-func (nobody) RoundTrip(*http.Request) (*http.Response, error) {
+func (refusal) RoundTrip(*http.Request) (*http.Response, error) {
 	return nil, &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 }
 
-func (nobody) CloseIdleConnections() {}
+func (refusal) CloseIdleConnections() {}
 
 // A verdict is that of one start: the next may come up with another template.
 func TestTemplates_ARestartIsAskedAgain(t *testing.T) {
@@ -230,7 +230,7 @@ func TestTemplates_ARestartMayBringTokenize(t *testing.T) {
 	}
 }
 
-// A question that nobody answers costs one turn its time limit, and one turn's
+// A question that is not answered costs one turn its time limit, and one turn's
 // departure costs the others nothing.
 func TestTemplates_OneQuestionAtATime(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})

@@ -28,7 +28,7 @@ func TestTrials_OneAtATimePerPair(t *testing.T) {
 	if got := trials.Begin("p", "d"); got != Proven {
 		t.Errorf("after an answer = %v, want Proven", got)
 	}
-	trials.End("nobody", "d", Answered) // a pair nobody has begun
+	trials.End("q", "d", Answered) // a pair that was never begun
 }
 
 func TestTrials_StoppedPairIsTriedAgainEverMoreRarely(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// Whether engines use forwarded ids is found out for everybody. What a client brings
+// Whether engines use forwarded ids is found out for all clients. What one brings
 // with it, a wrong key or an unknown model, must not keep others from reuse.
 func TestTokenProof_AStrangerCannotKeepReuseOff(t *testing.T) {
 	bad := http.Header{"Authorization": {"Bearer wrong"}}

@@ -87,7 +87,7 @@ type doubting struct {
 	later    int // turns after the first of their conversation
 	hits     int
 	stranded int // answers whose blocks the program may not know of
-	unknown  int // answers of which nobody knows in which start decode gave them: their blocks can't be released
+	unknown  int // answers of a start of decode that is not known: their blocks can't be released
 }
 
 func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64) *doubting {
@@ -230,7 +230,7 @@ func (d *doubting) verifyDoubts(t *testing.T) {
 	}
 }
 
-// witness counts the prefill legs that named the blocks of an answer and failed: nobody may name them again.
+// witness counts the prefill legs that named the blocks of an answer and failed: no other leg may name them.
 type witness struct {
 	server.Engine
 	vain atomic.Int64

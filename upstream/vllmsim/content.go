@@ -1,9 +1,9 @@
 package vllmsim
 
 // KV content is one number per token slot. It depends, as in a transformer, on the token, or on the part of an image that
-// stands in its place, and on the KV of everything
-// before it that is actually present: not on what ought to be there. Reading it back in order gives the state from
-// which the model samples, so one wrong slot changes every later slot and the answer.
+// stands in its place, and on the KV of everything before it that is actually present: not on what ought to be there.
+// Reading it back in order gives the state from which the model samples, so one wrong slot changes every later slot and
+// the answer.
 
 // splitmix64 constants, Steele et al., "Fast splittable pseudorandom number generators", OOPSLA 2014.
 const (
@@ -42,7 +42,8 @@ func expectedContent(seed uint64, tokens []int32, media []uint64) []uint64 {
 }
 
 // blockHashes are the prefix-cache keys of the full blocks of tokens: a chain over the ids, seeded with cache_salt, and
-// over the hashes of media (generate_block_hash_extra_keys in vllm/v1/core/kv_cache_utils.py mixes in mm_hash). Unlike the content, they say what a block should hold.
+// over the hashes of media (generate_block_hash_extra_keys in vllm/v1/core/kv_cache_utils.py mixes in mm_hash). Unlike
+// the content, they say what a block should hold.
 func blockHashes(salt string, tokens []int32, media []uint64, blockSize int) []uint64 {
 	hashes := make([]uint64, 0, len(tokens)/blockSize)
 	hash := uint64(mixB)

@@ -35,9 +35,9 @@
 //
 // Every sampling is greedy; temperature and seed change nothing. There is no batching: each request runs at its own
 // pace, and memory is the only thing that makes one wait for another. Structured output, LoRA, speculative decoding,
-// media of different sizes, tensor and pipeline parallelism, several KV cache groups, the
-// responses and messages endpoints are not modelled. A decode leg whose params lack a required key waits for ever and
-// one whose block list is malformed or too short ends the engine; both are derived from vLLM's source, not measured.
+// media of different sizes, tensor and pipeline parallelism, several KV cache groups, the responses and messages endpoints
+// are not modelled. A decode leg whose params lack a required key waits for ever and one whose block list is malformed or
+// too short ends the engine; both are derived from vLLM's source, not measured.
 //
 // The package imports nothing of this module, so that it cannot share a mistake with what it tests.
 package vllmsim
