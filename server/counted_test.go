@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -182,7 +181,7 @@ func TestCounted_ErrorBehindTheUsageReachesTheClient(t *testing.T) {
 func TestCounted_ExposedParamsAreLeftAlone(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { byTokens(c); c.ExposeParams = true }})
 	r.inIDs(nil)
-	p := r.do(context.Background(), http.MethodPost, textPath, strings.NewReader(askIDs("c", true, count(100, 200)...)))
+	p := r.sendIDs("c", true, count(100, 200)...)
 	r.wantOK(p, "miss;")
 	if l := r.decode[0].seen()[0]; strings.Contains(l.body, "include_usage") || !strings.Contains(p.body, "kv_transfer_params") {
 		t.Errorf("decode got %s", l.body)

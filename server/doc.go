@@ -20,9 +20,9 @@
 //
 // Three orderings hold on every path. The put is complete before the client can
 // see the end of the stream (respond.go). After a take, every exit says what
-// became of the ticket: sent, put back because nothing was sent, or given up
-// (reuse.go, settle), when the prefill leg is over. Work that outlives the client runs on a detached context
-// with a bound of its own (decode.go, strand).
+// became of the ticket, when the prefill leg is over: sent, put back because nothing
+// was sent, or given up (reuse.go, settle). Work that outlives the client runs on a
+// detached context with a bound of its own (decode.go, strand).
 //
 // What may be tried again is decided in one place, retry.go; how an error looks to
 // a client in another, errors.go. Beside the turns, release.go frees the blocks of

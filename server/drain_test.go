@@ -171,7 +171,7 @@ func TestB49_DetachedWorkIsAwaited(t *testing.T) {
 	r.decode[0].always(waits(gate, decodes))
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	r.decode[0].await(1)
-	r.until(func() bool { return r.log.count(`"msg":"turn"`) == 1 })
+	r.until(func() bool { return r.lines() == 1 })
 	r.stop()
 	select {
 	case err := <-r.result:

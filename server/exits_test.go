@@ -32,11 +32,7 @@ func toFinish(gate <-chan struct{}, end func(w http.ResponseWriter)) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) {
 		events := chatEvents(l)
 		say(w, events[:len(events)-1]...)
-		select {
-		case <-gate:
-			end(w)
-		case <-r.Context().Done():
-		}
+		waits(gate, func(w http.ResponseWriter, _ *http.Request, _ leg) { end(w) })(w, r, l)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestB26_GoneBeforePrefillWasSent_TicketPutBack(t *testing.T) {
 		<-ctx.Done()
 	}
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, history(2)...)))
-	r.until(func() bool { return r.log.count(`"msg":"turn"`) == 2 })
+	r.until(func() bool { return r.lines() == 2 })
 	seam.beforePrefill = nil
 	if n := len(r.prefill[0].seen()); n != 1 {
 		t.Fatalf("got %d prefill legs, want 1", n)
@@ -172,7 +172,7 @@ func TestB28_NothingToReadWithoutHandover(t *testing.T) {
 	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Engine, d.Engine = d.Engine, seam }})
 	r.prefill[0].next(body("application/json", `{"id":"x"}`))
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
-	r.until(func() bool { return r.log.count(`"msg":"turn"`) == 1 })
+	r.until(func() bool { return r.lines() == 1 })
 	if n := len(r.decode[0].seen()); n != 0 {
 		t.Errorf("got %d decode legs, want none", n)
 	}
@@ -212,7 +212,7 @@ func TestB29_GoneBeforeFirstEvent_DecodeIsNotCancelled(t *testing.T) {
 		}
 		close(gate)
 		r.decode[0].awaitEnd(1)
-		r.until(func() bool { return r.log.count(`"msg":"turn"`) == 1 })
+		r.until(func() bool { return r.lines() == 1 })
 		if r.store.Len() != 0 {
 			t.Error("an answer nobody saw left a ticket")
 		}
@@ -238,7 +238,7 @@ func TestB29_GoneDuringStream(t *testing.T) {
 		t.Errorf("decode was cancelled after %s", took)
 	}
 	_ = resp.Body.Close()
-	r.until(func() bool { return r.log.count(`"msg":"turn"`) == 1 })
+	r.until(func() bool { return r.lines() == 1 })
 	if r.store.Len() != 0 {
 		t.Error("a broken answer left a ticket")
 	}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"strings"
 
 	"carryover/server"
 )
@@ -131,29 +130,4 @@ func (r *rig) inIDs(spoil func(*idAnswer)) {
 func (r *rig) sendIDs(conversation string, stream bool, ids ...int) reply {
 	r.t.Helper()
 	return r.sendTo(textPath, askIDs(conversation, stream, ids...))
-}
-
-// stored is what the log line of the last turn says of its ticket.
-func (r *rig) stored() string {
-	r.t.Helper()
-	last := ""
-	for line := range strings.Lines(r.log.text()) {
-		var turn struct{ Msg, Stored string }
-		if json.Unmarshal([]byte(line), &turn) == nil && turn.Msg == "turn" {
-			last = turn.Stored
-		}
-	}
-	return last
-}
-
-// lines is how many turns have ended.
-func (r *rig) lines() int { return r.log.count(`"msg":"turn"`) }
-
-// wantStored waits for the n-th turn's line and checks what it says of the ticket.
-func (r *rig) wantStored(n int, want string) {
-	r.t.Helper()
-	r.until(func() bool { return r.lines() >= n })
-	if got := r.stored(); got != want {
-		r.t.Errorf("turn %d: got stored %q, want %q", n, got, want)
-	}
 }

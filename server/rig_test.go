@@ -1,7 +1,6 @@
 package server_test
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -54,26 +53,11 @@ func (inOrder) Pick([]upstream.Candidate, string) int { return 0 }
 func newRig(t *testing.T, s setup) *rig {
 	t.Helper()
 	r := &rig{t: t, log: &logBook{}, committed: make(chan struct{}), store: convcache.NewMemory(convcache.MemoryConfig{})}
-	var instances []upstream.Instance
-	add := func(role upstream.Role, alive, dead int) []*engine {
-		var engines []*engine
-		for i := range max(dead, -dead) {
-			instances = append(instances, newInstance(t, role, fmt.Sprintf("dead-%d", i), deadURL(i)))
-		}
-		for i := range max(alive, 1) {
-			if dead < 0 {
-				break
-			}
-			e := newEngine(t, role, fmt.Sprintf("%s-%d", role, i))
-			engines = append(engines, e)
-			instances = append(instances, newInstance(t, role, e.name, e.server.URL))
-		}
-		return engines
-	}
-	r.prefill = add(upstream.RolePrefill, s.prefills, s.deadPrefills)
-	r.decode = add(upstream.RoleDecode, s.decodes, s.deadDecodes)
+	var prefills, decodes []upstream.Instance
+	r.prefill, prefills = newEngines(t, upstream.RolePrefill, s.prefills, s.deadPrefills)
+	r.decode, decodes = newEngines(t, upstream.RoleDecode, s.decodes, s.deadDecodes)
 	pool := upstream.NewPool(inOrder{}, inOrder{})
-	pool.Set(instances)
+	pool.Set(append(prefills, decodes...))
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: patience, Key: "upstream-key"})
 	t.Cleanup(client.Close)
 	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
@@ -113,6 +97,23 @@ func newRig(t *testing.T, s setup) *rig {
 	})
 	r.client = newClient(t)
 	return r
+}
+
+// newEngines starts the engines of a role as a setup asks for them.
+func newEngines(t *testing.T, role upstream.Role, alive, dead int) (engines []*engine, instances []upstream.Instance) {
+	t.Helper()
+	for i := range max(dead, -dead) {
+		instances = append(instances, newInstance(t, role, fmt.Sprintf("dead-%d", i), deadURL(i)))
+	}
+	if dead < 0 {
+		return nil, instances
+	}
+	for i := range max(alive, 1) {
+		e := newEngine(t, role, fmt.Sprintf("%s-%d", role, i))
+		engines = append(engines, e)
+		instances = append(instances, newInstance(t, role, e.name, e.server.URL))
+	}
+	return engines, instances
 }
 
 // keepReading reads which start of each engine is alive, as the prober does, until the test ends.
@@ -401,44 +402,4 @@ func (r *rig) wantHeaders(p reply) {
 			r.t.Errorf("got %s %q, want one value", name, p.header[name])
 		}
 	}
-}
-
-// logBook keeps what was logged.
-type logBook struct {
-	mu  sync.Mutex // guards all
-	all bytes.Buffer
-}
-
-// Write implements io.Writer.
-func (b *logBook) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.Write(p)
-}
-
-func (b *logBook) text() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.all.String()
-}
-
-// end is the last few records.
-func (b *logBook) end() string {
-	all := b.text()
-	return all[max(0, len(all)-2000):]
-}
-
-// count returns how many records contain all of the words.
-func (b *logBook) count(words ...string) int {
-	n := 0
-	for line := range strings.Lines(b.text()) {
-		all := true
-		for _, w := range words {
-			all = all && strings.Contains(line, w)
-		}
-		if all {
-			n++
-		}
-	}
-	return n
 }

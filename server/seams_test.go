@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -43,6 +44,26 @@ func (s *storeSeam) Put(ctx context.Context, key convcache.Key, t convcache.Tick
 		}
 	}
 	return s.Store.Put(ctx, key, t, ttl)
+}
+
+// putLog is a store that remembers the tickets it was given.
+type putLog struct {
+	server.Store
+	mu  sync.Mutex // guards all
+	all []convcache.Ticket
+}
+
+func (p *putLog) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	p.mu.Lock()
+	p.all = append(p.all, t)
+	p.mu.Unlock()
+	return p.Store.Put(ctx, key, t, ttl)
+}
+
+func (p *putLog) tickets() []convcache.Ticket {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Clone(p.all)
 }
 
 // engineSeam lets a test step in around the legs.

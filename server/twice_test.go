@@ -1,36 +1,11 @@
 package server_test
 
 import (
-	"context"
 	"net/http"
-	"strings"
-	"sync"
 	"testing"
-	"time"
 
-	"carryover/convcache"
 	"carryover/server"
 )
-
-// puts counts the tickets that reach the store.
-type puts struct {
-	server.Store
-	mu sync.Mutex // guards n
-	n  int
-}
-
-func (p *puts) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	p.mu.Lock()
-	p.n++
-	p.mu.Unlock()
-	return p.Store.Put(ctx, key, t, ttl)
-}
-
-func (p *puts) seen() int {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.n
-}
 
 // An engine or a gateway may end an answer twice. A second ticket of the same blocks displaces the first, which is
 // released then, and its twin reads what is there by that time.
@@ -43,21 +18,21 @@ func TestAnswer_IsKeptOnce(t *testing.T) {
 				say(w, "[DONE]")
 			}
 		})
-		counted := r.deps.Store.(*puts)
+		puts := r.deps.Store.(*putLog)
 		r.wantOK(turn(1), "miss;")
 		r.wantStored(1, "yes")
-		if n := counted.seen(); n != 1 {
+		if n := len(puts.tickets()); n != 1 {
 			t.Errorf("got %d puts of one answer, want 1", n)
 		}
 		r.rider()
 		r.wantOK(turn(2), "hit;")
-	}, setup{cfg: releasing, deps: func(d *server.Deps) { d.Store = &puts{Store: d.Store} }})
+	}, setup{cfg: releasing, deps: func(d *server.Deps) { d.Store = &putLog{Store: d.Store} }})
 }
 
 // rider gives a waiting release the chance to ride on a leg: two that name the same blocks are an error of every rig.
 func (r *rig) rider() {
 	r.t.Helper()
-	r.wantOK(r.do(context.Background(), http.MethodPost, textPath, strings.NewReader(`{"model":"m","prompt":"x"}`)), "miss;reason=no_conversation")
+	r.wantOK(r.sendTo(textPath, `{"model":"m","prompt":"x"}`), "miss;reason=no_conversation")
 }
 
 // Whatever goes wrong elsewhere, the blocks of one answer are named by one ticket: stored, on its way, or waiting for its

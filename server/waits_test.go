@@ -13,11 +13,21 @@ import (
 
 // hangs answers nothing until the gate opens.
 func hangs(gate <-chan struct{}) behaviour {
-	return func(_ http.ResponseWriter, r *http.Request, _ leg) {
-		select {
-		case <-gate:
-		case <-r.Context().Done():
-		}
+	return waits(gate, func(http.ResponseWriter, *http.Request, leg) {})
+}
+
+// soon runs what must not wait for an engine that hangs. What does wait for it waits for as long as patience.
+func soon(t *testing.T, what string, run func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		run()
+	}()
+	select {
+	case <-done:
+	case <-time.After(patience / 4):
+		t.Fatal(what)
 	}
 }
 
@@ -30,16 +40,7 @@ func TestRider_AsksNobody(t *testing.T) {
 	for _, e := range append(r.prefill, r.decode...) {
 		r.tell(e, hangs(gate))
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.shot()
-	}()
-	select {
-	case <-done:
-	case <-time.After(patience / 4): // /metrics is waited for as long as patience
-		t.Fatal("a turn without a conversation waits for /metrics")
-	}
+	soon(t, "a turn without a conversation waits for /metrics", r.shot)
 }
 
 // From prefill's answer on prefill's blocks are leased: decode is dispatched at once.
@@ -54,14 +55,9 @@ func TestHandover_WaitsForNothing(t *testing.T) {
 			r.tell(r.decode[0], hangs(gate))
 			r.tell(r.prefill[0], hangs(gate))
 		}
-		done := make(chan reply, 1)
-		go func() { done <- r.sendIDs("c", stream, count(100, 200)...) }()
-		select {
-		case p := <-done:
-			r.wantOK(p, "miss;reason=first_turn")
-		case <-time.After(patience / 4):
-			t.Fatal("decode is not dispatched while /metrics hangs")
-		}
+		var p reply
+		soon(t, "decode is not dispatched while /metrics hangs", func() { p = r.sendIDs("c", stream, count(100, 200)...) })
+		r.wantOK(p, "miss;reason=first_turn")
 		r.wantStored(1, "yes") // the start that the leg was sent to is known
 	})
 }
@@ -76,14 +72,9 @@ func TestParity_IsLearntBeside(t *testing.T) {
 	if err := sims[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSilent, Route: "/tokenize"}); err != nil {
 		t.Fatal(err)
 	}
-	done := make(chan reply, 1)
-	go func() { done <- r.turn("c", 1, true) }()
-	select {
-	case p := <-done:
-		r.wantOK(p, "miss;reason=first_turn")
-	case <-time.After(patience / 4):
-		t.Fatal("decode is not dispatched while /tokenize hangs")
-	}
+	var p reply
+	soon(t, "decode is not dispatched while /tokenize hangs", func() { p = r.turn("c", 1, true) })
+	r.wantOK(p, "miss;reason=first_turn")
 	r.wantStored(1, "yes")
 	r.client.CloseIdleConnections()
 }
