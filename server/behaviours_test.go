@@ -1,0 +1,177 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+)
+
+// The engine's own names and addresses, which no client may ever see.
+const (
+	engineHost = "10.66.77.88"
+	engineID   = "engine-5f3c"
+)
+
+// handover is what prefill answers for a leg.
+func handover(l leg) string {
+	return `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[1,2,3]],"remote_engine_id":"` + engineID +
+		`","remote_request_id":"chatcmpl-` + l.id() + `","remote_host":"` + engineHost + `","remote_port":5600,"tp_size":1,"remote_num_tokens":180}`
+}
+
+// ticket is what decode answers at the end of a leg.
+func ticket(l leg) string {
+	return `{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[7,8,9]],"remote_engine_id":"` + engineID +
+		`","remote_request_id":"chatcmpl-` + l.id() + `","remote_host":"` + engineHost +
+		`","remote_port":5601,"tp_size":1,"remote_num_tokens":200,"remote_blocks_expiry_time":12345.5}`
+}
+
+// prefills is a well-behaved prefill instance.
+func prefills(w http.ResponseWriter, _ *http.Request, l leg) {
+	answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[{"index":0,"message":{"role":"assistant","content":"H"},"finish_reason":"length"}],"kv_transfer_params":`+handover(l)+`}`)
+}
+
+// decodes is a well-behaved decode instance that always says "Hello world".
+func decodes(w http.ResponseWriter, _ *http.Request, l leg) {
+	text := strings.HasPrefix(l.uri, "/v1/completions")
+	switch {
+	case l.streams() && text:
+		say(w, textEvents(l)...)
+	case l.streams():
+		say(w, chatEvents(l)...)
+	case text:
+		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"Hello world","finish_reason":"stop","stop_reason":null}],"kv_transfer_params":`+ticket(l)+`}`)
+	default:
+		answerJSON(w, wholeAnswer(l)+`,"kv_transfer_params":`+ticket(l)+`}`)
+	}
+}
+
+// wholeAnswer is what a client gets of decodes without stream, but for the closing brace.
+func wholeAnswer(l leg) string {
+	return `{"id":"chatcmpl-` + l.id() + `","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello world","tool_calls":[]},"finish_reason":"stop","stop_reason":null}],"usage":{"prompt_tokens":9}`
+}
+
+// chatEvents is a stream whose finish chunk has the ticket.
+func chatEvents(l leg) []string {
+	return []string{
+		chunk(l, `{"role":"assistant","content":""}`, "null"),
+		chunk(l, `{"content":"Hello"}`, "null"),
+		chunk(l, `{"content":" world"}`, "null"),
+		strings.TrimSuffix(chunk(l, `{}`, `"stop"`), "}") + `,"kv_transfer_params":` + ticket(l) + `}`,
+		"[DONE]",
+	}
+}
+
+// chatBytes is what a client gets of chatEvents.
+func chatBytes(l leg) string {
+	events := chatEvents(l)
+	events[3] = chunk(l, `{}`, `"stop"`)
+	return frames(events...)
+}
+
+func textEvents(l leg) []string {
+	return []string{
+		`{"id":"cmpl-` + l.id() + `","choices":[{"index":0,"text":"Hello","finish_reason":null}]}`,
+		`{"id":"cmpl-` + l.id() + `","choices":[{"index":0,"text":" world","finish_reason":"stop","stop_reason":null}],"kv_transfer_params":` + ticket(l) + `}`,
+		"[DONE]",
+	}
+}
+
+func chunk(l leg, delta, finish string) string {
+	return `{"id":"chatcmpl-` + l.id() + `","object":"chat.completion.chunk","choices":[{"index":0,"delta":` + delta + `,"finish_reason":` + finish + `}]}`
+}
+
+// frames renders events as vLLM writes them.
+func frames(events ...string) string {
+	var b strings.Builder
+	for _, e := range events {
+		b.WriteString("data: " + e + "\n\n")
+	}
+	return b.String()
+}
+
+// say streams events, flushing each.
+func say(w http.ResponseWriter, events ...string) {
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	for _, e := range events {
+		_, _ = io.WriteString(w, frames(e)) // who is gone is found out by the test
+		_ = http.NewResponseController(w).Flush()
+	}
+}
+
+// sayHeaders sends the headers of a stream.
+func sayHeaders(w http.ResponseWriter) { say(w); _ = http.NewResponseController(w).Flush() }
+
+func answerJSON(w http.ResponseWriter, body string) {
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = io.WriteString(w, body)
+}
+
+// status answers with a status and a body in vLLM's shape.
+func status(code int, message string, header ...string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		for i := 0; i+1 < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		quoted, _ := json.Marshal(message) // a string always can be
+		_, _ = fmt.Fprintf(w, `{"error":{"message":%s,"type":"EngineType","param":null,"code":%d}}`, quoted, code)
+	}
+}
+
+// body answers 200 with a body of any kind.
+func body(media, content string, header ...string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		for i := 0; i+1 < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		w.Header().Set("Content-Type", media)
+		_, _ = io.WriteString(w, content)
+	}
+}
+
+// raw takes over the connection and writes bytes as they are, then closes it.
+func raw(bytes string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = io.WriteString(conn, bytes)
+		_ = conn.Close()
+	}
+}
+
+// hangUp closes the connection without an answer.
+func hangUp(w http.ResponseWriter, r *http.Request, l leg) { raw("")(w, r, l) }
+
+// silent never answers.
+func silent(_ http.ResponseWriter, r *http.Request, _ leg) { <-r.Context().Done() }
+
+// breaks streams events, then bytes of an unfinished one, and breaks the connection.
+func breaks(events func(leg) []string, rest string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, l leg) {
+		sayHeaders(w)
+		say(w, events(l)...)
+		_, _ = io.WriteString(w, rest)
+		_ = http.NewResponseController(w).Flush()
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// waits runs act when the gate is open.
+func waits(gate <-chan struct{}, act behaviour) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		select {
+		case <-gate:
+			act(w, r, l)
+		case <-r.Context().Done():
+		}
+	}
+}
+
+// deadURL is an address where connections are refused: nobody listens below 1024 in a test.
+func deadURL(i int) string { return "http://" + net.JoinHostPort(fmt.Sprintf("127.0.0.%d", i+2), "1") }
