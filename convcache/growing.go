@@ -15,16 +15,12 @@ type Growing struct {
 	tail []uint32
 }
 
-// room is for how many blocks of output a chain has memory from the start on, so that an answer of usual length, 1,024
-// tokens in blocks of 16, makes it copy none of those of the prompt.
-const room = 64
-
 // Grow returns the chain of a prompt, to which the output is added as it comes. A blockSize of 0 says that it is unknown.
 func (k ChainKey) Grow(prompt []uint32, blockSize int) *Growing {
 	step := blockStep(max(blockSize, 0))
 	g := &Growing{key: k, size: blockSize, step: step, tail: make([]uint32, 0, step)}
 	if blockSize > 0 {
-		g.blocks = make([]uint64, 0, len(prompt)/step+room)
+		g.blocks = make([]uint64, 0, len(prompt)/step+1)
 	}
 	g.Add(prompt)
 	return g
