@@ -5,8 +5,8 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/convcache/clocktest"
 	"carryover/convcache/redistest"
-	"carryover/internal/clocktest"
 )
 
 // twoClocks is a clock whose two readings are moved apart.

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"carryover/convcache"
-	"carryover/internal/clocktest"
+	"carryover/convcache/clocktest"
 	"carryover/upstream"
 )
 

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/internal/clocktest"
+	"carryover/convcache/clocktest"
 )
 
 func TestElapsed_GoesByTheClockThatSaysLonger(t *testing.T) {

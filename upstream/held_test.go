@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/internal/clocktest"
+	"carryover/convcache/clocktest"
 )
 
 // step is what a connection sees, and when: after so long since the leg began.

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/internal/clocktest"
+	"carryover/convcache/clocktest"
 	"carryover/upstream/vllmsim"
 )
 
