@@ -26,6 +26,6 @@
 //
 // What may be tried again is decided in one place, retry.go; how an error looks to
 // a client in another, errors.go. Beside the turns, release.go frees the blocks of
-// tickets that no turn will use, and barred.go keeps legs from starts of prefill that
+// tickets that no turn will use (unused.go), and barred.go keeps legs from starts of prefill that
 // computed other ids than they were sent, in step with other replicas.
 package server
