@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"carryover/server"
 	"carryover/upstream"
@@ -191,18 +192,18 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 		a.deps.Bars.Bar(instance, rigStart)
 	}
 	ctx := t.Context()
-	a.server.CompareBars(ctx)
+	a.server.CompareBars(ctx, map[string]time.Time{})
 	shared.set(false, false)
-	b.server.CompareBars(ctx)
+	b.server.CompareBars(ctx, map[string]time.Time{})
 	if n := len(b.deps.Pool.Instances(upstream.RolePrefill)); n != 2 || b.deps.Bars.Barred(b.deps.Pool.Instances(upstream.RolePrefill)[0], rigStart) {
 		t.Fatal("barred before a replica could have told of it")
 	}
 	for range 2 { // told when it answers, and again when it has forgotten
-		a.server.CompareBars(ctx)
+		a.server.CompareBars(ctx, map[string]time.Time{})
 		if len(shared.all) != 1 {
 			t.Fatalf("got %q shared, want one start", shared.all)
 		}
-		a.server.CompareBars(ctx)
+		a.server.CompareBars(ctx, map[string]time.Time{})
 		if len(shared.all) != 1 {
 			t.Errorf("a bar that is known is told again: %q", shared.all)
 		}
@@ -210,7 +211,7 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 	}
 	url := b.deps.Pool.Instances(upstream.RolePrefill)[0].BaseURL
 	shared.all = []string{url + " " + rigStart}
-	b.server.CompareBars(ctx)
+	b.server.CompareBars(ctx, map[string]time.Time{})
 	if !b.deps.Bars.Barred(b.deps.Pool.Instances(upstream.RolePrefill)[0], rigStart) {
 		t.Error("what another replica has found is not taken over")
 	}
@@ -282,5 +283,35 @@ func TestBarred_ReceiptsAreNotAskedForWithoutEnd(t *testing.T) {
 	r.wantError(r.sendIDs("c", true, count(100, 200)...), http.StatusBadGateway, "prefill_failed")
 	if n := len(r.prefill[0].seen()); n != 4 {
 		t.Errorf("got %d attempts, want 4", n)
+	}
+}
+
+func TestBarred_IsMentionedOnceAMinuteUntilItIsRestarted(t *testing.T) {
+	r := newRig(t, setup{prefills: 2})
+	mentioned := func() int { return r.log.count("prefill is barred; restart it", `"level":"WARN"`, r.prefill[0].name) }
+	said := map[string]time.Time{}
+	r.server.CompareBars(t.Context(), said)
+	r.bar(r.prefill[0])
+	for range 3 { // the bar itself has just been logged
+		r.server.CompareBars(t.Context(), said)
+	}
+	if n := mentioned(); n != 0 {
+		t.Errorf("mentioned %d times at once, want not before a minute has passed", n)
+	}
+	for n := 1; n <= 3; n++ {
+		said[r.prefill[0].name] = said[r.prefill[0].name].Add(-server.BarAgain)
+		for range 3 {
+			r.server.CompareBars(t.Context(), said)
+		}
+		if got := mentioned(); got != n {
+			t.Errorf("after %d minutes: mentioned %d times", n, got)
+		}
+	}
+	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
+	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
+	said[r.prefill[0].name] = said[r.prefill[0].name].Add(-server.BarAgain)
+	r.server.CompareBars(t.Context(), said)
+	if n := mentioned(); n != 3 || len(said) != 0 {
+		t.Errorf("after the restart: mentioned %d times, remembered %v", n, said)
 	}
 }

@@ -12,8 +12,13 @@ func (s *Server) SpendRetries() {
 	s.budget.tokens, s.budget.last = 0, time.Now().Add(time.Hour)
 }
 
-// CompareBars is one round of what runs beside the turns.
-func (s *Server) CompareBars(ctx context.Context) { s.compareBars(ctx, map[string]time.Time{}) }
+// CompareBars is one round of what runs beside the turns. said is when each barred instance was mentioned last.
+func (s *Server) CompareBars(ctx context.Context, said map[string]time.Time) {
+	s.compareBars(ctx, said)
+}
+
+// BarAgain is how often a barred instance is mentioned.
+const BarAgain = barAgain
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
