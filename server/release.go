@@ -69,7 +69,7 @@ func (s *Server) carry(t *turn, p *pair, h *held, params []byte) []byte {
 		return params
 	}
 	for _, decode := range s.releases.waiting() {
-		u, pair, ok := s.takeUnused(p.prefill, decode, false, s.knownStart)
+		u, pair, ok := s.takeUnused(p.prefill, decode, false, s.lastStart)
 		if !ok {
 			continue
 		}

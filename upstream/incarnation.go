@@ -81,6 +81,18 @@ func (i *Incarnations) Known(instance *Instance) (facts Facts, ok bool) {
 	return facts, ok
 }
 
+// Last returns what was last read of an instance, however long ago, and asks nothing:
+// for uses that do no harm if the instance has been restarted meanwhile. It is the zero
+// Facts if nothing is known, or if the last answer did not tell the incarnation.
+func (i *Incarnations) Last(instance *Instance) Facts {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if a := i.known[instance.BaseURL]; a != nil {
+		return a.facts
+	}
+	return Facts{}
+}
+
 // Refresh reads an instance's /metrics, whatever is known. Called more often than
 // every five seconds it spares turns the wait in Current. It returns when the
 // reading is over, at the limit at the latest, or when ctx ends.

@@ -285,3 +285,29 @@ func TestIncarnations_CountTheTimeThatAMachineWasSuspended(t *testing.T) {
 		}
 	}
 }
+
+// What was last read of an engine is there until it is known to be over.
+func TestIncarnations_LastOutlivesWhatCounts(t *testing.T) {
+	answer := "process_start_time_seconds 5\n"
+	instance := engine(t, RoleDecode, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, answer) })
+	incarnations, pass := clocked(t)
+	if got := incarnations.Last(instance).Incarnation; got != "" {
+		t.Errorf("before any reading: %q", got)
+	}
+	incarnations.Refresh(t.Context(), instance)
+	pass(time.Hour)
+	if _, ok := incarnations.Known(instance); ok || incarnations.Last(instance).Incarnation != "5" {
+		t.Error("after an hour: want nothing that counts, and the last reading")
+	}
+	answer = "x 1\n" // it is another process, or does not tell any more
+	incarnations.Refresh(t.Context(), instance)
+	if got := incarnations.Last(instance).Incarnation; got != "" {
+		t.Errorf("of an engine that does not tell: %q", got)
+	}
+	answer = "process_start_time_seconds 6\n"
+	incarnations.Refresh(t.Context(), instance)
+	incarnations.Forget(instance)
+	if got := incarnations.Last(instance).Incarnation; got != "" {
+		t.Errorf("forgotten: %q", got)
+	}
+}

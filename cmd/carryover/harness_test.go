@@ -28,6 +28,7 @@ type rig struct {
 	between         *interposed
 	turns           *turnLog
 	hangUp          func() // drops the program's idle connections to instances
+	look            func() // has the program read of every instance which start is alive
 	stop            func()
 }
 
@@ -118,7 +119,8 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	go func() { ended <- p.run(ctx, listener) }()
 	r.hangUp = p.client.Close
 	go dropIdle(ctx, p.client)
-	readStarts(t, p)
+	r.look = func() { readStarts(t, p) }
+	r.look()
 	go keepReading(ctx, p)
 	r.stop = sync.OnceFunc(func() {
 		r.client.CloseIdleConnections()

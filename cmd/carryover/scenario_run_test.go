@@ -109,6 +109,7 @@ func (p *play) act(t *testing.T, s step) {
 		each(s.On, func(i *vllmsim.Instance) error { return i.SetFault(fault) })
 	case s.Clear != "":
 		each(s.Clear, func(i *vllmsim.Instance) error { return i.ClearFaults() })
+		p.look() // as the prober would, at some moment of the next seconds
 	case s.Restart != "":
 		each(s.Restart, restart)
 	case s.Between != "":
