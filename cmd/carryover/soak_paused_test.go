@@ -105,7 +105,7 @@ func startPaused(t *testing.T, proof string, seed uint64) (*doubting, *os.Proces
 // launch runs the test binary as the program. Stop ends it in order.
 func (r *rig) launch(t *testing.T, flags []string) *os.Process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], flags...) //nolint:noctx // it is stopped by a signal, so that its end can be judged
+	cmd := exec.Command(os.Args[0], flags...)                               //nolint:noctx // it is stopped by a signal, so that its end can be judged
 	cmd.Env = []string{programVariable + "=1", "GOCOVERDIR=" + t.TempDir()} // the test binary may be built for coverage
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
