@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -61,22 +62,23 @@ func TestStopped_NoPauseMakesATicketYounger(t *testing.T) {
 	}
 }
 
-// TestStopped_Reader is the process that is stopped: it prints the first event of a
-// stream, and at the end how old it takes the answer for.
-func TestStopped_Reader(t *testing.T) {
-	url := os.Getenv("CARRYOVER_TEST_ENGINE")
-	if url == "" {
-		t.Skip("runs as a process of its own, see TestStopped_NoPauseMakesATicketYounger")
-	}
+// readerVariable makes the test binary the process that is stopped, and names the engine that it reads from.
+const readerVariable = "CARRYOVER_TEST_ENGINE"
+
+// readAnswer prints the first event of a stream, and at the end how old it takes the
+// answer for.
+func readAnswer(url string) error {
 	instance, err := NewInstance(RoleDecode, "wire", url)
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
-	ctx, stream := Guard(t.Context(), time.Minute)
+	client := NewClient(ClientConfig{DialTimeout: time.Minute})
+	defer client.Close()
+	ctx, stream := Guard(context.Background(), time.Minute)
 	defer func() { _ = stream.Close() }()
-	resp, err := newTestClient(t, "").Decode(ctx, Leg{Instance: &instance, API: Chat, Body: []byte(`{}`), RequestID: "r"})
+	resp, err := client.Decode(ctx, Leg{Instance: &instance, API: Chat, Body: []byte(`{}`), RequestID: "r"})
 	if err != nil {
-		t.Fatal(err)
+		return err
 	}
 	stream.Attach(resp.Body, time.Minute)
 	caughtUp := stream.CaughtUp()
@@ -93,13 +95,14 @@ func TestStopped_Reader(t *testing.T) {
 			break
 		}
 		if err != nil {
-			t.Fatal(err)
+			return err
 		}
 	}
 	fmt.Println(time.Since(caughtUp).Nanoseconds())
+	return nil
 }
 
-// reader is a process that runs TestStopped_Reader.
+// reader is a process that runs readAnswer.
 type reader struct {
 	t       *testing.T
 	command *exec.Cmd
@@ -108,8 +111,8 @@ type reader struct {
 
 func startReader(t *testing.T, engine string) *reader {
 	t.Helper()
-	command := exec.Command(os.Args[0], "-test.run=^TestStopped_Reader$")
-	command.Env = append(os.Environ(), "CARRYOVER_TEST_ENGINE="+engine)
+	command := exec.Command(os.Args[0]) //nolint:noctx // it ends with the answer
+	command.Env = append(os.Environ(), readerVariable+"="+engine)
 	command.Stderr = os.Stderr
 	out, err := command.StdoutPipe()
 	if err != nil {
