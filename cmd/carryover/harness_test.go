@@ -156,7 +156,12 @@ func readStarts(t *testing.T, p *proxy) {
 	}
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, instance := range p.pool.Instances(role) {
-			p.prober.Incarnations.Refresh(t.Context(), instance)
+			for range 3 { // a reading under way may have begun while the instance refused connections
+				p.prober.Incarnations.Refresh(t.Context(), instance)
+				if _, known := p.prober.Incarnations.Known(instance); known {
+					break
+				}
+			}
 		}
 	}
 }
