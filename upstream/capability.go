@@ -140,7 +140,7 @@ func (c *Capability) ask(ctx context.Context, instance *Instance, authorization 
 	if err != nil {
 		return Unknown, false, fmt.Errorf("probe: %w", err)
 	}
-	status, answer, err := c.client.exchange(ctx, instance, Chat.Path(), body, authorization)
+	status, answer, err := c.client.Post(ctx, instance, Chat.Path(), body, authorization)
 	if err != nil {
 		return Unknown, false, fmt.Errorf("probe: %w", err)
 	}
@@ -148,8 +148,7 @@ func (c *Capability) ask(ctx context.Context, instance *Instance, authorization 
 	case http.StatusOK:
 		return No, false, nil
 	case http.StatusBadRequest:
-		var fault LegError
-		if fault.describe(answer); fault.Param == idsMember {
+		if fault := ReadFault(answer); fault.Param == idsMember {
 			return Yes, false, nil
 		}
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests:
@@ -163,13 +162,8 @@ func (c *Capability) ask(ctx context.Context, instance *Instance, authorization 
 func (c *Capability) firstModel(ctx context.Context, instance *Instance, authorization string) string {
 	ctx, cancel := context.WithTimeout(ctx, modelsLimit)
 	defer cancel()
-	resp, err := c.client.Get(ctx, instance, "/v1/models", authorization)
-	if err != nil {
-		return ""
-	}
-	defer resp.Body.Close()
-	list, err := ReadAll(resp.Body, maxModelList)
-	if err != nil || resp.StatusCode != http.StatusOK || !ValidJSON(list) {
+	status, list, err := c.client.Fetch(ctx, instance, "/v1/models", authorization, maxModelList)
+	if err != nil || status != http.StatusOK || !ValidJSON(list) {
 		return ""
 	}
 	if id := gjson.GetBytes(list, "data.0.id"); id.Type == gjson.String {

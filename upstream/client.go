@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -23,7 +22,6 @@ const (
 	// million tokens.
 	maxPrefillAnswer = 16 << 20
 	maxErrorBody     = 64 << 10
-	maxErrorMessage  = 2 << 10
 )
 
 // ClientConfig configures a Client.
@@ -146,7 +144,7 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	if failed.Exists() && failed.Type != gjson.Null {
 		e := leg.failure(ctx, Status, nil)
 		e.Status = http.StatusInternalServerError
-		e.describe([]byte(`{"error":` + failed.Raw + `}`))
+		e.Fault = ReadFault([]byte(`{"error":` + failed.Raw + `}`))
 		return PrefillAnswer{}, e
 	}
 	return answer, nil
@@ -167,26 +165,6 @@ func (c *Client) Get(ctx context.Context, instance *Instance, path, authorizatio
 	}
 	c.headers(req, authorization)
 	return c.http.Do(req)
-}
-
-// exchange sends a small JSON body to a path of an instance and returns status and body of the answer.
-func (c *Client) exchange(ctx context.Context, instance *Instance, path string, body []byte, authorization string) (status int, answer []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, instance.BaseURL+path, bytes.NewReader(body))
-	if err != nil {
-		return 0, nil, fmt.Errorf("post %s: %w", path, err)
-	}
-	req.GetBody = nil
-	req.Header.Set("Content-Type", "application/json")
-	c.headers(req, authorization)
-	resp, err := c.http.Do(req)
-	if err != nil {
-		return 0, nil, fmt.Errorf("post %s: %w", path, err)
-	}
-	defer resp.Body.Close()
-	if answer, err = ReadAll(resp.Body, maxPrefillAnswer); err != nil {
-		return 0, nil, fmt.Errorf("post %s: %w", path, err)
-	}
-	return resp.StatusCode, answer, nil
 }
 
 // do sends a leg and returns its response if it is usable.
@@ -257,7 +235,7 @@ func (l Leg) usable(ctx context.Context, resp *http.Response) error {
 		e.RetryAfter = resp.Header.Get("Retry-After")
 		body, err := ReadAll(resp.Body, maxErrorBody)
 		if err == nil {
-			e.describe(body)
+			e.Fault = ReadFault(body)
 		}
 		return e
 	}
@@ -292,40 +270,6 @@ func (l Leg) failure(ctx context.Context, kind Kind, err error) *LegError {
 func IsTimeout(err error) bool {
 	return errors.Is(err, ErrPrefillTimeout) || errors.Is(err, ErrFirstByteTimeout) ||
 		errors.Is(err, ErrIdleTimeout) || errors.Is(err, ErrReuseTimeout) || errors.Is(err, ErrTicketEnded)
-}
-
-// describe reads vLLM's error body, {"error":{"message","type","param","code"}},
-// the older flat form, or a string, tolerantly.
-func (e *LegError) describe(body []byte) {
-	if !ValidJSON(body) {
-		return
-	}
-	detail := gjson.GetBytes(body, "error")
-	if !detail.Exists() {
-		detail = gjson.ParseBytes(body)
-	}
-	if detail.Type == gjson.String {
-		e.Message = detail.String()
-	} else {
-		e.Message = detail.Get("message").String()
-		e.Type = detail.Get("type").String()
-		e.Param = detail.Get("param").String()
-	}
-	if len(e.Message) > maxErrorMessage {
-		e.Message = e.Message[:maxErrorMessage]
-	}
-}
-
-// ReadAll reads r to its end; more than limit bytes are ErrAnswerTooLarge.
-func ReadAll(r io.Reader, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
-		return nil, err
-	}
-	if int64(len(body)) > limit {
-		return nil, ErrAnswerTooLarge
-	}
-	return body, nil
 }
 
 // legBody is a request body that lets go of its bytes when the transport closes

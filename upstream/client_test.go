@@ -276,27 +276,6 @@ func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
 	}
 }
 
-func TestClient_ExchangeTellsEveryStatus(t *testing.T) {
-	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/tokenize" {
-			answerJSON(`{"tokens":[1]}`)(w, r)
-			return
-		}
-		answers(http.StatusNotFound, "no")(w, r)
-	})
-	client := newTestClient(t, "")
-	for path, want := range map[string]string{"/tokenize": `200 {"tokens":[1]}`, "/nothing": "404 no"} {
-		status, body, err := client.exchange(t.Context(), instance, path, []byte(`{}`), "")
-		if got := fmt.Sprint(status, " ", string(body)); got != want || err != nil {
-			t.Errorf("%s: got %s, %v, want %s", path, got, err, want)
-		}
-	}
-	instance.BaseURL = "http://127.0.0.1:1"
-	if _, _, err := client.exchange(t.Context(), instance, "/tokenize", nil, ""); err == nil {
-		t.Error("a refused connection is returned as an answer")
-	}
-}
-
 func TestLegBody_LetsGoOfItsBytes(t *testing.T) {
 	body := &legBody{rest: []byte("abc")}
 	var b [2]byte

@@ -60,11 +60,11 @@ type LegError struct {
 	Kind     Kind
 	// Sent is false only if no byte of the request can have reached an engine.
 	Sent bool
-	// Status, and what the engine's error body said, for Kind Status.
-	Status               int
-	Message, Type, Param string
-	RetryAfter           string
-	Err                  error
+	// Status, what the engine's error body said, and its Retry-After, for Kind Status.
+	Status int
+	Fault
+	RetryAfter string
+	Err        error
 }
 
 // Error names the leg, the instance and the failure.

@@ -2,7 +2,7 @@ package upstream
 
 import (
 	"context"
-	"io"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -78,11 +78,7 @@ func (p *Prober) probe(ctx context.Context, instance *Instance) (healthy bool) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	resp, err := p.Client.Get(ctx, instance, "/health", "")
-	if err != nil {
-		return false
-	}
-	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, io.LimitReader(resp.Body, 4096))
-	return err == nil && resp.StatusCode == http.StatusOK
+	// What is said of health does not matter, nor how much.
+	status, _, err := p.Client.Fetch(ctx, instance, "/health", "", 4096)
+	return status == http.StatusOK && (err == nil || errors.Is(err, ErrAnswerTooLarge))
 }

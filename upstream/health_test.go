@@ -1,7 +1,9 @@
 package upstream
 
 import (
+	"io"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -17,6 +19,7 @@ func TestProber_FollowsTheHealthOfInstances(t *testing.T) {
 			return
 		}
 		w.WriteHeader(<-status)
+		_, _ = io.WriteString(w, strings.Repeat("long", 2000)) // its words don't matter
 	})
 	pool := NewPool(first{}, first{})
 	pool.Set([]Instance{*instance})

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -178,13 +179,12 @@ func (i *Incarnations) ask(ctx context.Context, instance *Instance) (facts Facts
 			facts, err = Facts{}, fmt.Errorf("read metrics: panic: %v", p)
 		}
 	}()
-	resp, err := i.client.Get(ctx, instance, "/metrics", "")
+	status, text, err := i.client.Fetch(ctx, instance, "/metrics", "", maxMetrics)
 	if err != nil {
 		return Facts{}, fmt.Errorf("read metrics: %w", err)
 	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return Facts{}, fmt.Errorf("read metrics: status %d", resp.StatusCode)
+	if status != http.StatusOK {
+		return Facts{}, fmt.Errorf("read metrics: status %d", status)
 	}
-	return readFacts(resp.Body)
+	return readFacts(bytes.NewReader(text))
 }

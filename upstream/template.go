@@ -142,7 +142,7 @@ func (t *Templates) ask(ctx context.Context, instance *Instance, template Templa
 }
 
 func (t *Templates) tokenize(ctx context.Context, instance *Instance, body []byte, authorization string) ([]uint32, error) {
-	status, answer, err := t.client.exchange(ctx, instance, "/tokenize", body, authorization)
+	status, answer, err := t.client.Post(ctx, instance, "/tokenize", body, authorization)
 	if err != nil {
 		return nil, fmt.Errorf("tokenize: %w", err)
 	}
@@ -155,8 +155,7 @@ func (t *Templates) tokenize(ctx context.Context, instance *Instance, body []byt
 		return ids, nil
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		// An unknown model is a 404 too (_check_model), and says so.
-		var fault LegError
-		if fault.describe(answer); fault.Param == "" && fault.Type != "NotFoundError" {
+		if fault := ReadFault(answer); fault.Param == "" && fault.Type != "NotFoundError" {
 			return nil, errNoTokenize
 		}
 	}

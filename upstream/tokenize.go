@@ -159,7 +159,7 @@ func (t *Tokenizer) Tokenize(ctx context.Context, instance *Instance, req *Reque
 		}
 		t.remember(instance, incarnation)
 	}
-	status, answer, err := t.client.exchange(ctx, instance, "/tokenize", body, authorization)
+	status, answer, err := t.client.Post(ctx, instance, "/tokenize", body, authorization)
 	if err != nil {
 		return nil, fmt.Errorf("tokenize: %w", err)
 	}
@@ -177,7 +177,7 @@ func (t *Tokenizer) Tokenize(ctx context.Context, instance *Instance, req *Reque
 // Every other failure is final: to fall back on it would let parity that was
 // learnt with one endpoint speak for the other.
 func (t *Tokenizer) render(ctx context.Context, instance *Instance, req *Request, authorization string) (ids []uint32, offered bool, err error) {
-	status, answer, err := t.client.exchange(ctx, instance, Chat.Path()+"/render", req.renderBody(), authorization)
+	status, answer, err := t.client.Post(ctx, instance, Chat.Path()+"/render", req.renderBody(), authorization)
 	if err != nil {
 		return nil, true, fmt.Errorf("render: %w", err)
 	}
@@ -189,8 +189,7 @@ func (t *Tokenizer) render(ctx context.Context, instance *Instance, req *Request
 		return ids, true, nil
 	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
 		// An unknown model is a 404 too (_check_model), and says so.
-		var fault LegError
-		if fault.describe(answer); fault.Param == "" {
+		if fault := ReadFault(answer); fault.Param == "" {
 			return nil, false, nil
 		}
 	}
