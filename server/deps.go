@@ -43,7 +43,8 @@ type Engine interface {
 	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
 	// Decode returns the response with its body unread.
 	Decode(ctx context.Context, leg upstream.Leg) (*http.Response, error)
-	Get(ctx context.Context, instance *upstream.Instance, path, authorization string) (*http.Response, error)
+	// Fetch returns the status of an answer, 0 if none has begun, and its body, of most bytes at most.
+	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
 	// Close drops the connections that no leg is using.
 	Close()
 }

@@ -123,23 +123,19 @@ func (s *Server) handleModels(c echo.Context) error {
 func (s *Server) models(ctx context.Context, instance *upstream.Instance, authorization string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, upstream.ErrFirstByteTimeout)
 	defer cancel()
-	leg := &upstream.LegError{Role: instance.Role, Instance: instance.Name, Kind: upstream.Broken, Sent: true}
-	resp, err := s.deps.Engine.Get(ctx, instance, "/v1/models", authorization)
-	if err != nil {
+	leg := &upstream.LegError{Role: instance.Role, Instance: instance.Name, Sent: true}
+	status, body, err := s.deps.Engine.Fetch(ctx, instance, "/v1/models", authorization, maxModels)
+	switch {
+	case err != nil && status == 0:
 		leg.Kind, leg.Err = upstream.Dial, err
-		return nil, leg
+	case err != nil:
+		leg.Kind, leg.Err = upstream.Broken, err
+	case status != http.StatusOK:
+		leg.Kind, leg.Status = upstream.Status, status
+	default:
+		return body, nil
 	}
-	defer resp.Body.Close()
-	body, err := upstream.ReadAll(resp.Body, maxModels)
-	if err != nil {
-		leg.Err = err
-		return nil, leg
-	}
-	if resp.StatusCode != http.StatusOK {
-		leg.Kind, leg.Status = upstream.Status, resp.StatusCode
-		return nil, leg
-	}
-	return body, nil
+	return nil, leg
 }
 
 // handleHealth is what vLLM's multi-turn example answers at /health, its fields
