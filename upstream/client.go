@@ -3,7 +3,6 @@ package upstream
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"mime"
 	"net"
@@ -155,16 +154,6 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 // returned. Errors are *LegError.
 func (c *Client) Decode(ctx context.Context, leg Leg) (*http.Response, error) {
 	return c.do(ctx, leg)
-}
-
-// Get fetches a path of an instance, for health, models and metrics.
-func (c *Client) Get(ctx context.Context, instance *Instance, path, authorization string) (*http.Response, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, instance.BaseURL+path, nil)
-	if err != nil {
-		return nil, fmt.Errorf("get %s: %w", path, err)
-	}
-	c.headers(req, authorization)
-	return c.http.Do(req)
 }
 
 // do sends a leg and returns its response if it is usable.

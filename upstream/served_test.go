@@ -71,11 +71,7 @@ func TestStream_WhatFollowsOnTheConnectionChangesNothing(t *testing.T) {
 				t.Fatal(err)
 			}
 			over := time.Now()
-			resp, err := client.Get(t.Context(), instance, "/metrics", "")
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := resp.Body.Close(); err != nil {
+			if _, _, err := client.Fetch(t.Context(), instance, "/metrics", "", 0); err != nil {
 				t.Fatal(err)
 			}
 			goOn <- struct{}{}
