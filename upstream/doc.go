@@ -5,7 +5,7 @@
 //
 //   - an upstream path, header and address are never derived from what a client
 //     sent: paths are constants per API, headers are built from an allow-list
-//     (client.go, transport.go), addresses come from the configuration;
+//     (leg.go, client.go, transport.go), addresses come from the configuration;
 //   - members of a request or of kv_transfer_params that nobody needs to change
 //     reach the engine byte for byte (scan.go, rewrite.go, kvparams.go);
 //   - an error says whether any byte of the leg may have reached an engine

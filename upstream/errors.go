@@ -97,3 +97,9 @@ func (e *LegError) Retryable() bool {
 	}
 	return false
 }
+
+// IsTimeout reports whether err is one of this package's time limits.
+func IsTimeout(err error) bool {
+	return errors.Is(err, ErrPrefillTimeout) || errors.Is(err, ErrFirstByteTimeout) ||
+		errors.Is(err, ErrIdleTimeout) || errors.Is(err, ErrReuseTimeout) || errors.Is(err, ErrTicketEnded)
+}

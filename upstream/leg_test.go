@@ -1,0 +1,109 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"testing"
+)
+
+func TestClient_SendsOnlyTheAllowedHeadersToConstantPaths(t *testing.T) {
+	var got *http.Request
+	var body []byte
+	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Clone(context.Background())
+		body, _ = io.ReadAll(r.Body)
+		answerJSON(`{"kv_transfer_params":{"a":1},"usage":{"prompt_tokens":3}}`)(w, r)
+	})
+	for _, api := range []API{Chat, Text} {
+		answer, err := newTestClient(t, "engine-key").Prefill(t.Context(), Leg{Instance: instance, API: api, Body: []byte(`{"x":1}`), RequestID: "r-1"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(answer.Params) != `{"a":1}` || string(answer.Usage) != `{"prompt_tokens":3}` || string(body) != `{"x":1}` {
+			t.Errorf("answer %s %s to body %s", answer.Params, answer.Usage, body)
+		}
+		if got.URL.RequestURI() != api.Path() || got.ContentLength != 7 || len(got.TransferEncoding) != 0 {
+			t.Errorf("request to %s, length %d, encoding %v", got.URL, got.ContentLength, got.TransferEncoding)
+		}
+		allowed := []string{"Accept-Encoding", "Authorization", "Content-Length", "Content-Type", "User-Agent", "X-Request-Id"}
+		for name, values := range got.Header {
+			if !slices.Contains(allowed, name) || len(values) != 1 {
+				t.Errorf("header %s: %v reached the engine", name, values)
+			}
+		}
+		if got.Header.Get("Authorization") != "Bearer engine-key" || got.Header.Get("Accept-Encoding") != "identity" || got.Header.Get("X-Request-Id") != "r-1" {
+			t.Errorf("headers %v", got.Header)
+		}
+	}
+}
+
+func TestClient_ALegsOwnAuthorizationReplacesTheKey(t *testing.T) {
+	got := ""
+	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header.Get("Authorization")
+		answerJSON(`{}`)(w, r)
+	})
+	_, err := newTestClient(t, "engine-key").Prefill(t.Context(), Leg{Instance: instance, Body: []byte(`{}`), Authorization: "Bearer client"})
+	if err != nil || got != "Bearer client" {
+		t.Errorf("authorization %q, error %v", got, err)
+	}
+}
+
+func TestClient_RefusedConnectionSentNothing(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	instance, _ := NewInstance(RoleDecode, "", "http://"+listener.Addr().String())
+	_ = listener.Close()
+	_, err = newTestClient(t, "").Decode(t.Context(), Leg{Instance: &instance, Body: []byte(`{}`)})
+	if leg := legError(t, err); leg.Kind != Dial || leg.Sent || !leg.Retryable() {
+		t.Errorf("error %+v, want a retryable dial failure with nothing sent", leg)
+	}
+}
+
+// A connection that died while it was idle: net/http must not repeat the request
+// by itself once it may have been sent, and the leg must say that it may have.
+func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
+	var calls atomic.Int32
+	instance := engine(t, RoleDecode, func(w http.ResponseWriter, r *http.Request) {
+		if calls.Add(1) == 1 {
+			answerJSON(`{}`)(w, r)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		conn, _, _ := http.NewResponseController(w).Hijack()
+		_ = conn.Close()
+	})
+	client := newTestClient(t, "")
+	leg := Leg{Instance: instance, Body: []byte(`{}`)}
+	resp, err := client.Decode(t.Context(), leg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.Copy(io.Discard, resp.Body)
+	_ = resp.Body.Close()
+	_, err = client.Decode(t.Context(), leg)
+	if e := legError(t, err); e.Kind != Broken || !e.Sent || calls.Load() != 2 {
+		t.Errorf("second leg: %v after %d calls, want broken after 2", e, calls.Load())
+	}
+}
+
+func TestLegBody_LetsGoOfItsBytes(t *testing.T) {
+	body := &legBody{rest: []byte("abc")}
+	var b [2]byte
+	if n, err := body.Read(b[:]); n != 2 || err != nil {
+		t.Fatalf("Read = %d, %v", n, err)
+	}
+	if err := body.Close(); err != nil || body.rest != nil {
+		t.Errorf("after Close: error %v, rest %q", err, body.rest)
+	}
+	if n, err := body.Read(b[:]); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("Read after Close = %d, %v, want 0, EOF", n, err)
+	}
+}
