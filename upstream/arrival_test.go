@@ -58,9 +58,11 @@ const (
 type leg struct {
 	t      *testing.T
 	stream *Stream
-	body   io.ReadCloser
 	engine net.Conn
 }
+
+// minutes are limits that these tests don't come to.
+func minutes() Limits { return Limits{FirstByte: time.Minute, Idle: time.Minute} }
 
 // startLeg sends a leg; once the engine has it, answer plays the first part of the
 // engine, up to the headers at least.
@@ -69,23 +71,20 @@ func startLeg(t *testing.T, answer func(l *leg)) *leg {
 	instance, accepted := wireEngine(t)
 	client := newTestClient(t, "")
 	l := &leg{t: t}
-	ctx, stream := Guard(t.Context(), time.Minute)
-	l.stream = stream
 	played := make(chan struct{})
 	go func() {
 		defer close(played)
 		l.engine = <-accepted
 		answer(l)
 	}()
-	resp, err := client.Decode(ctx, Leg{Instance: instance, API: Chat, Body: []byte(`{}`), RequestID: "r"})
+	stream, err := client.Decode(t.Context(), Leg{Instance: instance, API: Chat, Body: []byte(`{}`), RequestID: "r"}, minutes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	l.body = resp.Body
+	l.stream = stream
 	<-played
 	t.Cleanup(func() {
 		_ = l.engine.Close()
-		_ = resp.Body.Close()
 		_ = stream.Close()
 	})
 	return l
@@ -139,7 +138,6 @@ func TestStream_HeadersThatLayThereMakeNoTicketYounger(t *testing.T) {
 	var arrived time.Time
 	l := startLeg(t, func(l *leg) { arrived = l.say(wholeHead + "{}") })
 	pass(lying)
-	l.stream.Attach(l.body, time.Minute)
 	l.wantBefore(arrived)
 	l.read("{}")
 	l.wantBefore(arrived)
@@ -156,7 +154,7 @@ func (b lazy) Read(p []byte) (int, error) {
 
 func TestStream_ASlowReadOfWhatLayThereMakesNoTicketYounger(t *testing.T) {
 	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.stream.Attach(lazy{l.body}, time.Minute)
+	l.stream.body = lazy{l.stream.body}
 	l.read("one")
 	arrived := l.say(event("finish"))
 	pass(lying)
@@ -169,7 +167,6 @@ func TestStream_ASlowReadOfWhatLayThereMakesNoTicketYounger(t *testing.T) {
 func TestStream_AnEventInPiecesCountsFromItsFirst(t *testing.T) {
 	t.Parallel()
 	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.stream.Attach(l.body, time.Minute)
 	l.read("one")
 	done := make(chan time.Time, 1)
 	go func() {
@@ -185,7 +182,6 @@ func TestStream_AnEventInPiecesCountsFromItsFirst(t *testing.T) {
 func TestStream_AFullReadLeavesBytesThatHadArrived(t *testing.T) {
 	t.Parallel()
 	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.stream.Attach(l.body, time.Minute)
 	l.read("one")
 	arrived := l.say("c\r\nonetwo")
 	var p [3]byte
@@ -207,7 +203,6 @@ func TestStream_BodyThatCameWithTheHeadersIsAsOld(t *testing.T) {
 	t.Parallel()
 	var arrived time.Time
 	l := startLeg(t, func(l *leg) { arrived = l.say(streamHead + "c\r\nparams") })
-	l.stream.Attach(l.body, time.Minute)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -227,7 +222,6 @@ func TestStream_AWholeAnswerIsAsYoungAsItsHeaders(t *testing.T) {
 		sent = time.Now()
 		l.say(wholeHead + "{}")
 	})
-	l.stream.Attach(l.body, time.Minute)
 	l.wantYoung(sent)
 	l.wantBefore(time.Now())
 }
@@ -235,7 +229,6 @@ func TestStream_AWholeAnswerIsAsYoungAsItsHeaders(t *testing.T) {
 func TestStream_ALateFinishIsAsYoungAsItIs(t *testing.T) {
 	t.Parallel()
 	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.stream.Attach(l.body, time.Minute)
 	l.read("one")
 	var sent, arrived time.Time
 	done := make(chan struct{})

@@ -2,12 +2,75 @@ package upstream
 
 import (
 	"context"
-	"net/http"
+	"net/http/httptrace"
+	"time"
 )
 
-// Decode runs a decode leg up to its response headers. The caller reads and
-// closes the body; only answers with status 200 and no content coding are
-// returned. Errors are *LegError.
-func (c *Client) Decode(ctx context.Context, leg Leg) (*http.Response, error) {
-	return c.send(ctx, leg)
+// Limits bound what a decode leg may wait for.
+type Limits struct {
+	// FirstByte bounds the wait for the first byte of the answer's body, counted
+	// from the start of the leg.
+	FirstByte time.Duration
+	// Idle bounds each later read, while it waits for the engine.
+	Idle time.Duration
+	// Gone tells how long decode may still take to begin its answer after the leg's
+	// context has ended for that cause. It is called at most once, on a goroutine of
+	// its own. nil ends the leg with its context.
+	Gone func(cause error) time.Duration
+}
+
+// Decode runs a decode leg and returns when its headers have arrived; the caller
+// closes the stream. Only answers with status 200, of JSON or events and without a
+// content coding are returned. Errors are *LegError; its cause tells which limit
+// ended the leg, if one did.
+//
+// ctx is the client's, and its end does not end the leg at once: once decode has the
+// hand-over it must reach its first event, because a request that is aborted before
+// it was scheduled leaves prefill's blocks stranded until their lease ends, and
+// breaks some connectors (vLLM #50425). The leg ends then with the first byte of the
+// answer, or after limits.Gone.
+func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, error) {
+	if ctx.Err() != nil && limits.Gone == nil {
+		// AfterFunc in guard would find that out too late to send nothing.
+		return nil, leg.failure(ctx, Dial, ctx.Err())
+	}
+	guarded, stream := guard(ctx, limits)
+	response, err := c.send(guarded, leg) //nolint:bodyclose // the Stream owns the body and closes it
+	if err != nil {
+		_ = stream.Close()
+		return nil, err
+	}
+	stream.attach(response.Header.Get("Content-Type"), response.Body)
+	return stream, nil
+}
+
+// guard arms the limits of a decode leg before it is sent. The returned context is
+// that of the leg: it has the values of the client's, ends with the limit or the
+// client's cause as its cause, and tells the stream which connection the leg is sent
+// on.
+func guard(client context.Context, limits Limits) (context.Context, *Stream) {
+	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
+	s := &Stream{cancel: cancel, idle: limits.Idle}
+	s.arrival.begin(time.Now())
+	s.cause = func() error { return context.Cause(ctx) }
+	s.timer = time.AfterFunc(limits.FirstByte, func() {
+		switch cause := s.abandoned.Load(); {
+		case cause != nil:
+			cancel(*cause)
+		case s.answered.Load():
+			cancel(ErrIdleTimeout)
+		default:
+			cancel(ErrFirstByteTimeout)
+		}
+	})
+	// The function holds nothing of the leg: its body would stay for as long as the stream.
+	s.unwatch = context.AfterFunc(client, func() {
+		cause := context.Cause(client)
+		if limits.Gone == nil {
+			cancel(cause)
+			return
+		}
+		s.abandon(cause, limits.Gone(cause))
+	})
+	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.connected, PutIdleConn: s.disconnected}), s
 }

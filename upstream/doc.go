@@ -16,7 +16,8 @@
 //     about an engine (question.go, capability.go, template.go);
 //   - an answer is never taken for younger than it is, whatever stood still while it
 //     was read ([Stream.CaughtUp]; conn.go, arrival.go);
-//   - a leg ends when its context ends, and no goroutine outlives it.
+//   - a leg ends when its context ends, or after the grace that decode gets then
+//     (decode.go, stream.go), and no goroutine outlives it.
 //
 // It refuses to follow redirects, to use proxies from the environment, to
 // decompress, and to let net/http repeat a request on its own.

@@ -87,8 +87,7 @@ func (l Leg) usable(ctx context.Context, resp *http.Response) error {
 		}
 		return e
 	}
-	media, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type"))
-	if err != nil || media != "application/json" && media != "text/event-stream" {
+	if media := mediaType(resp.Header.Get("Content-Type")); media != "application/json" && media != "text/event-stream" {
 		return l.failure(ctx, Garbage, errors.New("content type is neither JSON nor an event stream"))
 	}
 	// Nothing here inflates, and the client was not promised a coding.
@@ -96,6 +95,15 @@ func (l Leg) usable(ctx context.Context, resp *http.Response) error {
 		return l.failure(ctx, Garbage, errors.New("content is coded"))
 	}
 	return nil
+}
+
+// mediaType reads a Content-Type, "" if it can't be read.
+func mediaType(contentType string) string {
+	media, _, err := mime.ParseMediaType(contentType)
+	if err != nil {
+		return ""
+	}
+	return media
 }
 
 // failure builds the error of a leg; a leg that our own time limit or the client

@@ -61,7 +61,7 @@ func TestClient_RefusedConnectionSentNothing(t *testing.T) {
 	}
 	instance, _ := NewInstance(RoleDecode, "", "http://"+listener.Addr().String())
 	_ = listener.Close()
-	_, err = newTestClient(t, "").Decode(t.Context(), Leg{Instance: &instance, Body: []byte(`{}`)})
+	_, err = newTestClient(t, "").Decode(t.Context(), Leg{Instance: &instance, Body: []byte(`{}`)}, minutes())
 	if leg := legError(t, err); leg.Kind != Dial || leg.Sent || !leg.Retryable() {
 		t.Errorf("error %+v, want a retryable dial failure with nothing sent", leg)
 	}
@@ -82,13 +82,13 @@ func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
 	})
 	client := newTestClient(t, "")
 	leg := Leg{Instance: instance, Body: []byte(`{}`)}
-	resp, err := client.Decode(t.Context(), leg)
+	stream, err := client.Decode(t.Context(), leg, minutes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, _ = io.Copy(io.Discard, resp.Body)
-	_ = resp.Body.Close()
-	_, err = client.Decode(t.Context(), leg)
+	_, _ = io.Copy(io.Discard, stream)
+	_ = stream.Close()
+	_, err = client.Decode(t.Context(), leg, minutes())
 	if e := legError(t, err); e.Kind != Broken || !e.Sent || calls.Load() != 2 {
 		t.Errorf("second leg: %v after %d calls, want broken after 2", e, calls.Load())
 	}

@@ -12,13 +12,11 @@ import (
 // decodeFrom runs a decode leg up to its headers.
 func decodeFrom(t *testing.T, client *Client, instance *Instance) *Stream {
 	t.Helper()
-	ctx, stream := Guard(context.Background(), time.Minute)
-	t.Cleanup(func() { _ = stream.Close() })
-	resp, err := client.Decode(ctx, Leg{Instance: instance, API: Chat, Body: []byte(`{}`), RequestID: "r"})
+	stream, err := client.Decode(context.Background(), Leg{Instance: instance, API: Chat, Body: []byte(`{}`), RequestID: "r"}, minutes())
 	if err != nil {
 		t.Fatal(err)
 	}
-	stream.Attach(resp.Body, time.Minute)
+	t.Cleanup(func() { _ = stream.Close() })
 	return stream
 }
 

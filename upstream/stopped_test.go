@@ -74,16 +74,14 @@ func readAnswer(url string) error {
 	}
 	client := NewClient(ClientConfig{DialTimeout: time.Minute})
 	defer client.Close()
-	ctx, stream := Guard(context.Background(), time.Minute)
-	defer func() { _ = stream.Close() }()
-	resp, err := client.Decode(ctx, Leg{Instance: &instance, API: Chat, Body: []byte(`{}`), RequestID: "r"})
+	stream, err := client.Decode(context.Background(), Leg{Instance: &instance, API: Chat, Body: []byte(`{}`), RequestID: "r"}, minutes())
 	if err != nil {
 		return err
 	}
-	stream.Attach(resp.Body, time.Minute)
+	defer func() { _ = stream.Close() }()
 	caughtUp := stream.CaughtUp()
 	p := make([]byte, 1<<10)
-	for streams := resp.ContentLength < 0; ; {
+	for streams := stream.MediaType() == "text/event-stream"; ; {
 		n, err := stream.Read(p)
 		if streams && n > 0 {
 			caughtUp = stream.CaughtUp() // one read is one event here

@@ -35,8 +35,8 @@ func (s *script) Close() error { return nil }
 
 func open(t *testing.T, firstByte, idle time.Duration, waits ...time.Duration) *Stream {
 	t.Helper()
-	ctx, stream := Guard(t.Context(), firstByte)
-	stream.Attach(&script{ctx: ctx, waits: waits}, idle)
+	ctx, stream := guard(t.Context(), Limits{FirstByte: firstByte, Idle: idle})
+	stream.attach("text/event-stream", &script{ctx: ctx, waits: waits})
 	t.Cleanup(func() { _ = stream.Close() })
 	return stream
 }
@@ -67,7 +67,7 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 	gone := errors.New("gone")
 	synctest.Test(t, func(t *testing.T) {
 		stream := open(t, time.Minute, time.Minute, 3*time.Second, time.Hour)
-		stream.Abandon(gone, 10*time.Second)
+		stream.abandon(gone, 10*time.Second)
 		began := time.Now()
 		_, err := io.ReadAll(stream)
 		if !errors.Is(err, gone) || time.Since(began) != 3*time.Second {
@@ -76,7 +76,7 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		stream := open(t, time.Minute, time.Minute, time.Hour)
-		stream.Abandon(gone, 10*time.Second)
+		stream.abandon(gone, 10*time.Second)
 		began := time.Now()
 		_, err := io.ReadAll(stream)
 		if err == nil || time.Since(began) != 10*time.Second {
@@ -89,7 +89,7 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 		if _, err := stream.Read(b[:]); err != nil {
 			t.Fatal(err)
 		}
-		stream.Abandon(gone, 10*time.Second)
+		stream.abandon(gone, 10*time.Second)
 		began := time.Now()
 		if _, err := stream.Read(b[:]); !errors.Is(err, gone) || time.Since(began) != 0 {
 			t.Errorf("ended with %v after %v, want %v at once", err, time.Since(began), gone)
@@ -108,7 +108,7 @@ func TestStream_AbandonedKeepsItsLimit(t *testing.T) {
 			if _, err := stream.Read(b[:]); err != nil {
 				t.Fatal(err)
 			}
-			stream.Abandon(gone, 10*time.Second)
+			stream.abandon(gone, 10*time.Second)
 			stream.arm(later)
 			began := time.Now()
 			if _, err := stream.Read(b[:]); !errors.Is(err, gone) || time.Since(began) != 10*time.Second {
@@ -119,8 +119,8 @@ func TestStream_AbandonedKeepsItsLimit(t *testing.T) {
 }
 
 func TestStream_ThatNeverEndsIsEnded(t *testing.T) {
-	ctx, stream := Guard(t.Context(), time.Minute)
-	stream.Attach(io.NopCloser(babble{}), time.Minute)
+	ctx, stream := guard(t.Context(), Limits{FirstByte: time.Minute, Idle: time.Minute})
+	stream.attach("text/event-stream", io.NopCloser(babble{}))
 	defer func() { _ = stream.Close() }()
 	n, err := io.Copy(io.Discard, stream)
 	if !errors.Is(err, ErrStreamTooLong) || n > maxStream+1<<20 || ctx.Err() == nil {

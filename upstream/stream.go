@@ -10,15 +10,18 @@ import (
 	"time"
 )
 
-// Stream reads a decode answer under two time limits, and knows of what age the
-// bytes are that it returns. One timer is reset per read; there is no goroutine per
-// read.
+// Stream is the answer of a decode leg. It is read under two time limits, and knows of
+// what age the bytes are that it returns. One timer is reset per read; there is no
+// goroutine per read. One goroutine reads; Close ends it all.
 type Stream struct {
-	body   io.ReadCloser
-	cancel context.CancelCauseFunc
-	timer  *time.Timer
-	cause  func() error
-	idle   time.Duration
+	contentType string
+	body        io.ReadCloser // nil until headers have arrived
+
+	cancel  context.CancelCauseFunc
+	cause   func() error // with which the leg has ended, nil while it runs
+	unwatch func() bool  // ends the watch on the client's context
+	timer   *time.Timer
+	idle    time.Duration
 
 	arrival   arrival
 	conn      *conn                 // that serves the leg, nil if it is not watched
@@ -26,34 +29,14 @@ type Stream struct {
 	total     int64                 // bytes read
 	answered  atomic.Bool           // a first read has returned
 	abandoned atomic.Pointer[error] // cause with which to end after the first read
-	arming    sync.Mutex            // guards the timer of a leg that is being abandoned
+	arming    sync.Mutex            // guards closed, and the timer of a leg that is being abandoned
+	closed    bool                  // the timer is not needed any more
 	spared    atomic.Bool           // the answer is read to its end whoever has gone
 }
 
 // maxStream is how much an engine may send for one answer before it is taken for
 // one that never ends: a million tokens with their log probabilities fit.
 const maxStream = 256 << 20
-
-// Guard arms the first-byte limit of a decode leg before it is sent. The returned
-// context ends with ErrFirstByteTimeout or ErrIdleTimeout as its cause, and tells the
-// stream which connection the leg is sent on.
-func Guard(ctx context.Context, firstByte time.Duration) (context.Context, *Stream) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	s := &Stream{cancel: cancel}
-	s.arrival.begin(time.Now())
-	s.cause = func() error { return context.Cause(ctx) }
-	s.timer = time.AfterFunc(firstByte, func() {
-		switch cause := s.abandoned.Load(); {
-		case cause != nil:
-			cancel(*cause)
-		case s.answered.Load():
-			cancel(ErrIdleTimeout)
-		default:
-			cancel(ErrFirstByteTimeout)
-		}
-	})
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.connected, PutIdleConn: s.disconnected}), s
-}
 
 // connected is called before the leg is written.
 func (s *Stream) connected(info httptrace.GotConnInfo) {
@@ -71,15 +54,22 @@ func (s *Stream) disconnected(error) {
 	}
 }
 
-// Attach gives the stream its body, once headers have arrived. idle is the limit
-// between two reads from then on; the first-byte limit stays armed until the
-// first read returns.
-func (s *Stream) Attach(body io.ReadCloser, idle time.Duration) {
-	s.body, s.idle = body, idle
+// attach gives the stream its body, once headers have arrived. The first-byte limit
+// stays armed until the first read returns.
+func (s *Stream) attach(contentType string, body io.ReadCloser) {
+	s.contentType, s.body = contentType, body
 }
 
-// Read implements io.Reader. After one of the limits, or after Abandon, the
-// error is that cause.
+// ContentType returns the header as the engine sent it.
+func (s *Stream) ContentType() string { return s.contentType }
+
+// MediaType returns the media type of the answer in lower case and without its
+// parameters, "" if the header can't be read.
+func (s *Stream) MediaType() string { return mediaType(s.contentType) }
+
+// Read implements io.Reader. After one of the limits, or after the end of the
+// client's context, the error is that cause; more bytes than any answer has are
+// ErrStreamTooLong.
 func (s *Stream) Read(p []byte) (int, error) {
 	if s.answered.Load() {
 		// Only a read that waits can be idle; a client that is slow to take what
@@ -101,7 +91,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 		}
 		return n, err
 	}
-	first := !s.answered.Swap(true) // before the look at abandoned: Abandon looks in the other order
+	first := !s.answered.Swap(true) // before the look at abandoned: abandon looks in the other order
 	if cause := s.abandoned.Load(); first && cause != nil && !s.spared.Load() {
 		s.cancel(*cause)
 		return n, *cause
@@ -131,27 +121,34 @@ func (s *Stream) arm(limit time.Duration) {
 // decode starts its TTL when it finishes, which we may notice minutes later.
 func (s *Stream) CaughtUp() time.Time { return s.arrival.last() }
 
-// Abandon ends the leg with a cause because its client has gone: at once if
+// abandon ends the leg with a cause because its client has gone: at once if
 // decode has begun to answer, else when it does, or after limit. An answer that is
 // spared gets all of the limit.
-func (s *Stream) Abandon(cause error, limit time.Duration) {
+func (s *Stream) abandon(cause error, limit time.Duration) {
 	s.arming.Lock()
 	s.abandoned.Store(&cause)
-	s.timer.Reset(limit)
+	if !s.closed {
+		s.timer.Reset(limit)
+	}
 	s.arming.Unlock()
 	if s.answered.Load() && !s.spared.Load() {
 		s.cancel(cause)
 	}
 }
 
-// Spare has the answer read to its end although the client may go, or has gone: a
-// whole answer is finished when its headers come, and names blocks that stay
-// pinned unless they are kept or released. Call it before the first Read.
+// Spare has the answer read to its end although the client may go, or has gone, for
+// as long as Limits.Gone allows: a whole answer is finished when its headers come, and
+// names blocks that stay pinned unless they are kept or released. Call it before the
+// first Read.
 func (s *Stream) Spare() { s.spared.Store(true) }
 
 // Close stops the limits, closes the body and ends the leg.
 func (s *Stream) Close() error {
+	s.unwatch()
+	s.arming.Lock()
+	s.closed = true
 	s.timer.Stop()
+	s.arming.Unlock()
 	var err error
 	if s.body != nil {
 		err = s.body.Close()
