@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"runtime/debug"
 	"time"
 
@@ -19,7 +18,6 @@ const detachedLimit = 10 * time.Second
 // stream, and holds nothing of the prompt.
 type decoding struct {
 	*upstream.Stream
-	response *http.Response
 	arrived  time.Time // when the stream was caught up with the headers
 	instance *upstream.Instance
 	handed   bool           // decode got a hand-over
@@ -30,13 +28,6 @@ type decoding struct {
 	asked    bool           // and the client did not ask for them itself
 	counts   bool           // decode was asked for its usage, and the client did not ask for it itself
 	buffered bool           // decode was asked for a whole answer, the client for a stream
-	unwatch  func() bool
-}
-
-// Close ends the leg.
-func (d *decoding) Close() {
-	d.unwatch()
-	_ = d.Stream.Close()
 }
 
 // decode sends the hand-over to exactly one decode instance and returns when its
@@ -66,10 +57,7 @@ func (s *Server) decode(ctx context.Context, t *turn, p *pair, h handover) (*dec
 	}
 }
 
-// decodeOn runs the decode leg on one instance. Its context is detached from the
-// client: once decode has the hand-over it must reach its first event, because a
-// request that is aborted before it was scheduled leaves prefill's blocks
-// stranded until their lease ends, and breaks some connectors (vLLM #50425).
+// decodeOn runs the decode leg on one instance.
 func (s *Server) decodeOn(ctx context.Context, t *turn, p *pair, instance *upstream.Instance, h handover) (*decoding, error) {
 	facts := s.decodeFacts(t, p, instance)
 	edit, err := s.decodeEdit(t, h)
@@ -80,35 +68,32 @@ func (s *Server) decodeOn(ctx context.Context, t *turn, p *pair, instance *upstr
 	edit.ReturnTokenIDs = t.tokens.wanted && s.deps.Capability.PlugIn(instance, facts.Incarnation) != upstream.Yes
 	edit.Usage = t.tokens.wanted && t.stream && !edit.Whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
 	body := t.req.DecodeBody(edit)
-	detached, stream := upstream.Guard(context.WithoutCancel(ctx), s.cfg.FirstByteTimeout)
 	d := &decoding{
-		Stream: stream, instance: instance, facts: facts, handed: h.answered != nil, barred: p.barred, buffered: edit.Whole, counts: edit.Usage,
+		instance: instance, facts: facts, handed: h.answered != nil, barred: p.barred, buffered: edit.Whole, counts: edit.Usage,
 		collects: edit.ReturnTokenIDs, asked: edit.ReturnTokenIDs && !t.req.WantsTokenIDs(),
 	}
 	if d.handed {
 		d.carrier = carrierOf(h.from, instance, starts{p.starts.prefill, facts})
 	}
-	d.unwatch = context.AfterFunc(ctx, func() {
-		limit := detachedLimit
-		if errors.Is(context.Cause(ctx), errShuttingDown) {
-			limit = abandonDelay / 2 // the client is still there and wants to be told
-		}
-		stream.Abandon(context.Cause(ctx), limit)
-	})
 	t.receipt.decode, t.receipt.legs = instance.Name, t.receipt.legs+1
-	//nolint:bodyclose // the Stream owns the body and closes it
-	response, err := s.deps.Engine.Decode(detached, upstream.Leg{
+	d.Stream, err = s.deps.Engine.Decode(ctx, upstream.Leg{
 		Instance: instance, API: t.api, Body: body, RequestID: t.legID, Authorization: t.authorization,
-	})
+	}, upstream.Limits{FirstByte: s.cfg.FirstByteTimeout, Idle: s.cfg.IdleTimeout, Gone: abandonLimit})
 	if err != nil {
-		d.Close()
 		return nil, err
 	}
 	s.deps.Pool.Report(instance, false)
-	d.response = response
-	stream.Attach(response.Body, s.cfg.IdleTimeout)
-	d.arrived = stream.CaughtUp()
+	d.arrived = d.CaughtUp()
 	return d, nil
+}
+
+// abandonLimit is how long decode may take to begin its answer once the turn has
+// ended for that cause.
+func abandonLimit(cause error) time.Duration {
+	if errors.Is(cause, errShuttingDown) {
+		return abandonDelay / 2 // the client is still there and wants to be told
+	}
+	return detachedLimit
 }
 
 // decodeFacts says which start of an instance gets the leg, without asking: prefill's
@@ -179,12 +164,12 @@ func (s *Server) strand(ctx context.Context, t *turn, p *pair, h handover) {
 // readWhole runs a decode leg whose answer nobody waits for, and returns its
 // kv_transfer_params.
 func (s *Server) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error) {
-	response, err := s.deps.Engine.Decode(ctx, leg)
+	stream, err := s.deps.Engine.Decode(ctx, leg, upstream.Limits{FirstByte: detachedLimit, Idle: detachedLimit})
 	if err != nil {
 		return nil, err
 	}
-	defer response.Body.Close()
-	body, err := upstream.ReadAll(response.Body, maxAnswer)
+	defer stream.Close()
+	body, err := upstream.ReadAll(stream, maxAnswer)
 	if err != nil {
 		return nil, err
 	}

@@ -2,7 +2,6 @@ package server
 
 import (
 	"context"
-	"net/http"
 	"time"
 
 	"carryover/convcache"
@@ -41,8 +40,8 @@ type Picker interface {
 // Engine runs legs. Errors are *upstream.LegError.
 type Engine interface {
 	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
-	// Decode returns the response with its body unread.
-	Decode(ctx context.Context, leg upstream.Leg) (*http.Response, error)
+	// Decode returns when the headers of the answer have arrived. The leg outlives ctx as long as limits.Gone says.
+	Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error)
 	// Fetch returns the status of an answer, 0 if none has begun, and its body, of most bytes at most.
 	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
 	// Close drops the connections that no leg is using.

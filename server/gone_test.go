@@ -193,12 +193,15 @@ func TestB29_GoneBeforeFirstEvent_DecodeIsNotCancelled(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		l, gate := newLeaver(t), make(chan struct{})
 		legs := make(chan context.Context, 1)
-		seam := &engineSeam{beforeDecode: func(ctx context.Context) { legs <- ctx }}
-		r := newRig(t, setup{front: contexts(l.arrived), deps: func(d *server.Deps) { seam.Engine, d.Engine = d.Engine, seam }})
-		r.decode[0].next(waits(gate, func(w http.ResponseWriter, q *http.Request, l leg) {
+		r := newRig(t, setup{front: contexts(l.arrived)})
+		answer := waits(gate, func(w http.ResponseWriter, q *http.Request, l leg) {
 			say(w, chatEvents(l)[0])
 			silent(w, q, l) // until the leg is cancelled
-		}))
+		})
+		r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
+			legs <- q.Context() // ends when the connection of the leg is closed
+			answer(w, q, l)
+		})
 		done := make(chan reply, 1)
 		go func() { done <- r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", stream, "q"))) }()
 		r.decode[0].await(1)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
 	"strconv"
 	"time"
@@ -27,9 +26,9 @@ const paramsMember = "kv_transfer_params"
 // answer has broken off and the connection must be aborted.
 func (s *Server) respond(ctx context.Context, w http.ResponseWriter, t *turn, d *decoding) error {
 	out := &outlet{server: s, turn: t, w: w, control: http.NewResponseController(w)}
-	media, _, err := mime.ParseMediaType(d.response.Header.Get("Content-Type"))
+	var err error
 	switch {
-	case err == nil && media == "text/event-stream":
+	case d.MediaType() == "text/event-stream":
 		err = s.respondStream(ctx, t, d, out)
 	case d.buffered:
 		err = s.respondBuffered(ctx, t, d, out)
@@ -76,7 +75,7 @@ func (s *Server) respondStream(ctx context.Context, t *turn, d *decoding, out *o
 	a := s.newAnswer(t, d)
 	a.atEnd = func() { s.keep(ctx, t, a) }
 	a.mayRestart = func() bool { return s.mayRestart(t, upstream.RoleDecode) }
-	out.announceStream(d.response.Header.Get("Content-Type"))
+	out.announceStream(d.ContentType())
 	relay := sse.New(out, out.Flush, sse.Config{
 		Strip:     paramsMember,
 		Expose:    s.cfg.ExposeParams,

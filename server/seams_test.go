@@ -79,9 +79,9 @@ func (e *engineSeam) Prefill(ctx context.Context, l upstream.Leg) (upstream.Pref
 	return answer, err
 }
 
-func (e *engineSeam) Decode(ctx context.Context, l upstream.Leg) (*http.Response, error) {
+func (e *engineSeam) Decode(ctx context.Context, l upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	call(e.beforeDecode, ctx)
-	return e.Engine.Decode(ctx, l)
+	return e.Engine.Decode(ctx, l, limits)
 }
 
 func call(f func(context.Context), ctx context.Context) {

@@ -203,23 +203,23 @@ type replayingEngine struct {
 }
 
 // Decode implements server.Engine.
-func (e *replayingEngine) Decode(ctx context.Context, leg upstream.Leg) (*http.Response, error) {
+func (e *replayingEngine) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	again := leg
 	again.Body = append([]byte(nil), leg.Body...)
 	again.RequestID += "-again"
 	if e.to != nil {
 		again.Instance = e.to
 	}
-	resp, err := e.Engine.Decode(ctx, leg)
+	stream, err := e.Engine.Decode(ctx, leg, limits)
 	if err != nil {
-		return resp, err
+		return nil, err
 	}
-	second, err := e.Engine.Decode(ctx, again)
+	second, err := e.Engine.Decode(ctx, again, limits)
 	if err == nil {
-		_, _ = upstream.ReadAll(second.Body, 1<<20)
-		second.Body.Close()
+		_, _ = upstream.ReadAll(second, 1<<20)
+		_ = second.Close()
 	}
-	return resp, nil
+	return stream, nil
 }
 
 func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"net/http"
 	"regexp"
 	"strings"
 	"sync"
@@ -125,11 +124,11 @@ func (e *legChanger) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Pr
 }
 
 // Decode implements server.Engine.
-func (e *legChanger) Decode(ctx context.Context, leg upstream.Leg) (*http.Response, error) {
+func (e *legChanger) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	if e.decodeBody != nil {
 		leg.Body = e.decodeBody(leg.Body)
 	}
-	return e.Engine.Decode(ctx, leg)
+	return e.Engine.Decode(ctx, leg, limits)
 }
 
 // Decode renders with another template than prefill here, which is no fault as long as
