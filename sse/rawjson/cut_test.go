@@ -1,0 +1,89 @@
+package rawjson_test
+
+import (
+	"encoding/json"
+	"reflect"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"carryover/sse/rawjson"
+	"carryover/sse/rawjson/rawjsontest"
+)
+
+func TestCut(t *testing.T) {
+	deep, deepest := rawjsontest.Nested(5000), rawjsontest.Nested(20000)
+	for _, tc := range []struct{ object, rest, value string }{
+		{`{"kv":1}`, `{}`, `1`},
+		{` { "kv" : { "a" : "}" } } `, ` {  } `, `{ "a" : "}" }`},
+		{`{"kv":1,"a":2}`, `{"a":2}`, `1`},
+		{`{"a":2,"kv":[1,"]",{}]}`, `{"a":2}`, `[1,"]",{}]`},
+		{`{"a":2, "kv": -1.5e3 , "b":3}`, `{"a":2 , "b":3}`, `-1.5e3`},
+		{`{"kv":1,"kv":true}`, `{}`, `true`},
+		{`{"kv":1,"a":0,"kv":null,"b":0,"kv":false}`, `{"a":0,"b":0}`, `false`},
+		{`{"\u006bv":"x\\","\"":1}`, `{"\"":1}`, `"x\\"`},
+		{`{"a":` + deep + `,"kv":` + deep + `}`, `{"a":` + deep + `}`, deep},
+		{`{"a":` + deepest + `,"kv":` + deepest + `}`, `{"a":` + deepest + `}`, deepest},
+		{"{\"a\":1e9\t,\n\"kv\":{}\r}", "{\"a\":1e9\t\r}", "{}"},
+	} {
+		rest, value, found := rawjson.Cut([]byte(tc.object), "kv")
+		if string(rest) != tc.rest || string(value) != tc.value || !found {
+			t.Errorf("Cut(%.100q) = %.100q, %.100q, %t; want %.100q, %.100q, true", tc.object, rest, value, found, tc.rest, tc.value)
+		}
+	}
+}
+
+func TestCut_LeavesEverythingElseAlone(t *testing.T) {
+	for _, object := range []string{
+		``, ` `, `{`, `{}`, `null`, `"kv"`, `[{"kv":1}]`, `{"a":{"kv":1}}`, `{"a":"\"kv\":1"}`, `{"KV":1}`, `{"kv ":1}`, `{"\u006bx":1}`,
+		`{"kv":1`, `{"kv":1}}`, `{"kv":1,}`, `{'kv':1}`, `{"kv":NaN}`, `{"kv":1} x`, "{\"kv\":\"a\nb\"}", `{kv:1}`,
+		`{"kv":` + strings.Repeat("[", 20000) + strings.Repeat("]", 19999) + `}`,
+	} {
+		rest, value, found := rawjson.Cut([]byte(object), "kv")
+		if string(rest) != object || value != nil || found {
+			t.Errorf("Cut(%.100q) = %.100q, %.100q, %t; want it unchanged, nil, false", object, rest, value, found)
+		}
+	}
+}
+
+func TestCut_DoesNotWriteIntoItsInput(t *testing.T) {
+	const object = `{"a":1,"kv":2,"b":3}`
+	in := []byte(object)
+	rest, _, _ := rawjson.Cut(in, "kv")
+	clear(rest)
+	if string(in) != object {
+		t.Errorf("input is now %q, want %q", in, object)
+	}
+}
+
+func FuzzCut(f *testing.F) {
+	f.Fuzz(func(t *testing.T, object []byte, member string) {
+		if !utf8.ValidString(member) || strings.ContainsRune(member, utf8.RuneError) {
+			return // encoding/json reads invalid UTF-8 as U+FFFD, Cut compares names as they are
+		}
+		rest, value, found := rawjson.Cut(object, member)
+		if rawjsontest.Depth(object) > rawjson.MaxDepth && !json.Valid(object) {
+			return // what is nested too deep is not checked
+		}
+		before, ok := rawjsontest.DecodeObject(object)
+		wantValue, want := before[member]
+		if !ok || !want {
+			if found || value != nil || string(rest) != string(object) {
+				t.Fatalf("Cut(%q, %q) = %q, %q, %t; want it unchanged", object, member, rest, value, found)
+			}
+			return
+		}
+		after, ok := rawjsontest.DecodeObject(rest)
+		delete(before, member)
+		if !found || !ok || !reflect.DeepEqual(after, before) {
+			t.Fatalf("Cut(%q, %q): rest %q, found %t; want an object equal to %v", object, member, rest, found, before)
+		}
+		var got any
+		if err := json.Unmarshal(value, &got); err != nil {
+			t.Fatalf("Cut(%q, %q): value %q: %v", object, member, value, err)
+		}
+		if decoded, _ := rawjsontest.DecodeObject([]byte(`{"v":` + string(value) + `}`)); !reflect.DeepEqual(decoded["v"], wantValue) {
+			t.Fatalf("Cut(%q, %q): value %q, want %v", object, member, value, wantValue)
+		}
+	})
+}

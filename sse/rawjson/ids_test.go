@@ -1,0 +1,155 @@
+package rawjson_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"carryover/sse/rawjson"
+)
+
+func TestParseIDs(t *testing.T) {
+	for _, row := range []struct {
+		raw  string
+		want []uint32
+		ok   bool
+	}{
+		{`[]`, []uint32{}, true},
+		{` [ ] `, []uint32{}, true},
+		{`[0]`, []uint32{0}, true},
+		{`[1,203,4294967295]`, []uint32{1, 203, 4294967295}, true},
+		{" [\t1 ,\n2,\r\n3 ]\n", []uint32{1, 2, 3}, true},
+		{`[4294967296]`, nil, false},
+		{`[99999999999999999999999999]`, nil, false},
+		{`[-1]`, nil, false},
+		{`[-0]`, nil, false},
+		{`[+1]`, nil, false},
+		{`[01]`, nil, false},
+		{`[00]`, nil, false},
+		{`[1.0]`, nil, false},
+		{`[1e2]`, nil, false},
+		{`["1"]`, nil, false},
+		{`[true]`, nil, false},
+		{`[null]`, nil, false},
+		{`[[1]]`, nil, false},
+		{`[1,]`, nil, false},
+		{`[,1]`, nil, false},
+		{`[1 2]`, nil, false},
+		{`[1,2`, nil, false},
+		{`[1,2]3`, nil, false},
+		{`[1,`, nil, false},
+		{`[`, nil, false},
+		{``, nil, false},
+		{`null`, nil, false},
+		{`1`, nil, false},
+		{"[1,\v2]", nil, false},
+	} {
+		got, ok := rawjson.ParseIDs([]byte(row.raw))
+		if !slices.Equal(got, row.want) || ok != row.ok || (got == nil) != (row.want == nil) {
+			t.Errorf("ParseIDs(%q) = %v, %t, want %v, %t", row.raw, got, ok, row.want, row.ok)
+		}
+		if same := rawjson.EqualIDs([]byte(row.raw), row.want); same != row.ok {
+			t.Errorf("EqualIDs(%q, %v) = %t, want %t", row.raw, row.want, same, row.ok)
+		}
+	}
+}
+
+func TestEqualIDs_TellsOtherLists(t *testing.T) {
+	ids := []uint32{1, 2, 3}
+	for _, raw := range []string{`[1,2]`, `[1,2,3,4]`, `[1,2,4]`, `[]`, `[3,2,1]`, `[1,2,3]x`, `[1,2,3.0]`} {
+		if rawjson.EqualIDs([]byte(raw), ids) {
+			t.Errorf("EqualIDs(%s, %v) = true", raw, ids)
+		}
+	}
+	if !rawjson.EqualIDs([]byte(` [1, 2 ,3 ]`), ids) {
+		t.Error("white space makes equal lists differ")
+	}
+	raw, long := manyIDs(1000)
+	if n := testing.AllocsPerRun(10, func() { rawjson.EqualIDs(raw, long) }); n != 0 {
+		t.Errorf("EqualIDs allocates %v times, want 0", n)
+	}
+}
+
+func TestParseIDs_CommasAloneReserveLittle(t *testing.T) {
+	raw := bytes.Repeat([]byte(","), 1<<20)
+	raw[0], raw[len(raw)-1] = '[', ']'
+	s := rawjson.Scanner{Data: raw}
+	if ids, ok := s.IDs(); ok || cap(ids) > len(raw)/2+1 {
+		t.Errorf("commas: ok %t, room for %d ids", ok, cap(ids))
+	}
+}
+
+func TestAppendIDs_WritesWhatParseIDsReads(t *testing.T) {
+	raw, ids := manyIDs(5000)
+	if got := rawjson.AppendIDs([]byte("x"), ids); string(got) != "x"+string(raw) {
+		t.Errorf("got %.60s, want %.60s", got, raw)
+	}
+	if got := string(rawjson.AppendIDs(nil, nil)); got != "[]" {
+		t.Errorf("no ids: got %s, want []", got)
+	}
+}
+
+func FuzzParseIDs(f *testing.F) {
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		var reference []*uint32
+		want := json.Unmarshal(raw, &reference) == nil && reference != nil && !slices.Contains(reference, nil)
+		got, ok := rawjson.ParseIDs(raw)
+		if ok != want {
+			t.Fatalf("ParseIDs(%q): ok %t, want %t", raw, ok, want)
+		}
+		if !ok {
+			return
+		}
+		if !slices.EqualFunc(got, reference, func(a uint32, b *uint32) bool { return a == *b }) || !rawjson.EqualIDs(raw, got) {
+			t.Fatalf("ParseIDs(%q) = %v", raw, got)
+		}
+		again := rawjson.AppendIDs(nil, got)
+		if back, ok := rawjson.ParseIDs(again); !ok || !slices.Equal(back, got) {
+			t.Fatalf("%s does not come back", again)
+		}
+		if len(got) > 0 && rawjson.EqualIDs(raw, got[1:]) {
+			t.Fatalf("EqualIDs(%q) takes a shorter list", raw)
+		}
+	})
+}
+
+// manyIDs returns n ids of a vocabulary of 152k, and their JSON.
+func manyIDs(n int) (raw []byte, ids []uint32) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for range n {
+		ids = append(ids, random.Uint32N(152_000))
+	}
+	raw, _ = json.Marshal(ids)
+	return raw, ids
+}
+
+func BenchmarkIDs(b *testing.B) {
+	raw, ids := manyIDs(128 << 10)
+	b.Run("Parse128k", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if _, ok := rawjson.ParseIDs(raw); !ok {
+				b.Fatal("refused")
+			}
+		}
+	})
+	b.Run("Equal128k", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		b.ReportAllocs()
+		for b.Loop() {
+			if !rawjson.EqualIDs(raw, ids) {
+				b.Fatal("differ")
+			}
+		}
+	})
+	b.Run("Append128k", func(b *testing.B) {
+		b.SetBytes(int64(len(raw)))
+		b.ReportAllocs()
+		for b.Loop() {
+			rawjson.AppendIDs(nil, ids)
+		}
+	})
+}

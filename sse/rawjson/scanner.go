@@ -1,0 +1,186 @@
+package rawjson
+
+import "bytes"
+
+// MaxDepth is how many arrays and objects may stand inside of each other. It stops bombs far above what any client or
+// engine sends (no engine nests its answers deeper than a dozen) and keeps the recursion within one small stack. Readers
+// without a bound (gjson.ValidBytes) overflow the stack at a few million levels, and a Go process does not survive that.
+const MaxDepth = 64
+
+// Scanner walks over a text once. Its methods expect Pos at the thing that they are named for and leave it one past that
+// thing, at the fault if there is one. It counts the arrays and objects that Open has opened and Separator has not seen
+// closed, so that every walk with it is bounded by MaxDepth.
+type Scanner struct {
+	Data []byte
+	Pos  int
+
+	depth int
+	deep  bool // what is nested too deep is balanced
+}
+
+// Fault returns the error that the text is not what it must be at Pos.
+func (s *Scanner) Fault(what string) error {
+	return &Error{Code: CodeInvalidJSON, What: what, At: s.Pos}
+}
+
+// Peek returns the byte at Pos, or NUL at the end: NUL is legal nowhere in JSON, so no caller can mistake it.
+func (s *Scanner) Peek() byte {
+	if s.Pos < len(s.Data) {
+		return s.Data[s.Pos]
+	}
+	return 0
+}
+
+// Space skips white space. Nearly always there is none, and this half of it is small enough to be inlined.
+func (s *Scanner) Space() {
+	if s.Pos < len(s.Data) && s.Data[s.Pos] <= ' ' {
+		s.spaces()
+	}
+}
+
+func (s *Scanner) spaces() {
+	for s.Pos < len(s.Data) {
+		switch s.Data[s.Pos] {
+		case ' ', '\n', '\r', '\t':
+			s.Pos++
+		default:
+			return
+		}
+	}
+}
+
+// End skips white space and reports whether the text ends there.
+func (s *Scanner) End() bool {
+	s.Space()
+	return s.Pos == len(s.Data)
+}
+
+// Open reads the beginning of an array or object, opening being its bracket, up to the first element (more), and all of an
+// empty one.
+func (s *Scanner) Open(opening byte) (more bool, err error) {
+	if s.Peek() != opening {
+		if opening == '{' {
+			return false, s.Fault("not an object")
+		}
+		return false, s.Fault("not an array")
+	}
+	if s.depth == MaxDepth {
+		return false, &Error{Code: CodeTooComplex, What: "nested deeper than 64 levels", At: s.Pos}
+	}
+	s.Pos++
+	s.Space()
+	if s.Peek() == closing(opening) {
+		s.Pos++
+		return false, nil
+	}
+	s.depth++
+	return true, nil
+}
+
+// closing returns the bracket that closes opening: '[' and ']', '{' and '}' are two apart in ASCII.
+func closing(opening byte) byte { return opening + 2 }
+
+// Separator reads what follows an element: a comma and the white space up to the next element (more), or the closing
+// bracket.
+func (s *Scanner) Separator(closing byte) (more bool, err error) {
+	s.Space()
+	switch s.Peek() {
+	case ',':
+		s.Pos++
+		s.Space()
+		return true, nil
+	case closing:
+		s.Pos++
+		s.depth--
+		return false, nil
+	}
+	return false, s.Fault("expected a comma or the end of an object or array")
+}
+
+// Key reads a name with its colon, up to the value, and returns the text between the quotes, escapes as they are.
+func (s *Scanner) Key() (raw []byte, err error) {
+	start := s.Pos
+	if s.Peek() != '"' {
+		return nil, s.Fault("expected a key")
+	}
+	if err := s.SkipString(); err != nil {
+		return nil, err
+	}
+	raw = s.Data[start+1 : s.Pos-1]
+	s.Space()
+	if s.Peek() != ':' {
+		return nil, s.Fault("expected a colon")
+	}
+	s.Pos++
+	s.Space()
+	return raw, nil
+}
+
+// Skip reads a value of any kind.
+func (s *Scanner) Skip() error {
+	switch c := s.Peek(); c {
+	case '"':
+		return s.SkipString()
+	case '{', '[':
+		return s.container(c)
+	case 't':
+		return s.SkipWord("true")
+	case 'f':
+		return s.SkipWord("false")
+	case 'n':
+		return s.SkipWord("null")
+	}
+	return s.SkipNumber()
+}
+
+func (s *Scanner) container(opening byte) error {
+	if s.deep && s.depth == MaxDepth {
+		return s.balance()
+	}
+	more, err := s.Open(opening)
+	for more && err == nil {
+		if opening == '{' {
+			if _, err = s.Key(); err != nil {
+				return err
+			}
+		}
+		if err = s.Skip(); err != nil {
+			return err
+		}
+		more, err = s.Separator(closing(opening))
+	}
+	return err
+}
+
+// SkipWord reads one of the three words of JSON.
+func (s *Scanner) SkipWord(word string) error {
+	if !bytes.HasPrefix(s.Data[s.Pos:], []byte(word)) {
+		return s.Fault("unknown literal")
+	}
+	s.Pos += len(word)
+	return nil
+}
+
+// Valid reports whether data is one JSON value of any kind, nested MaxDepth levels deep at most, with white space around
+// it or none.
+func Valid(data []byte) bool {
+	s := Scanner{Data: data}
+	s.Space()
+	return s.Skip() == nil && s.End()
+}
+
+// IsNull reports whether a value is absent or null.
+func IsNull(raw []byte) bool { return raw == nil || string(raw) == "null" }
+
+// IsEmpty reports whether a value that has been read is null, [] or {}.
+func IsEmpty(raw []byte) bool {
+	switch raw[0] {
+	case 'n':
+		return true
+	case '[', '{':
+		s := Scanner{Data: raw, Pos: 1}
+		s.Space()
+		return s.Pos == len(raw)-1
+	}
+	return false
+}

@@ -1,0 +1,130 @@
+package rawjson_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"carryover/sse/rawjson"
+	"carryover/sse/rawjson/rawjsontest"
+)
+
+func nestedJSON(opening, closing string, levels int) string {
+	return strings.Repeat(opening, levels) + "1" + strings.Repeat(closing, levels)
+}
+
+func TestValid(t *testing.T) {
+	for text, want := range map[string]bool{
+		`{}`: true, ` [1, {"a" : null}] ` + "\r\n\t": true, `"a\u00e9"`: true, `-0.5e+3`: true, `true`: true, `null`: true,
+		``: false, ` `: false, `{`: false, `[1,]`: false, `{"a"}`: false, `{"a":1}x`: false, `{} {}`: false, `01`: false, `nul`: false,
+		"\"a\nb\"": false, `"\x"`: false, `"a`: false, "\x00": false, "1\x00": false, "\v1": false,
+		nestedJSON("[", "]", 64): true, nestedJSON(`{"a":`, "}", 64): true, nestedJSON(`[{"a":`, "}]", 32): true,
+		nestedJSON("[", "]", 65): false, nestedJSON(`{"a":`, "}", 65): false, nestedJSON(`[{"a":`, "}]", 33): false,
+	} {
+		if got := rawjson.Valid([]byte(text)); got != want {
+			t.Errorf("%.80q: got %t, want %t", text, got, want)
+		}
+	}
+}
+
+// FuzzValid compares with encoding/json, which accepts what is nested up to
+// 10,000 levels deep: the readers stop at MaxDepth, and what passes over a value
+// must not. The corpus is in testdata.
+func FuzzValid(f *testing.F) {
+	f.Fuzz(func(t *testing.T, data []byte) {
+		want := json.Valid(data) && rawjsontest.Depth(data) <= 64
+		if got := rawjson.Valid(data); got != want {
+			t.Errorf("%q: got %t, want %t", data, got, want)
+		}
+		_, object := rawjsontest.Members(data)
+		if o, err := rawjson.ParseObject(data); (err == nil) != object {
+			t.Errorf("%q: ParseObject: %v, want accepted %t", data, err, object)
+		} else if object && !bytes.Equal(o.Rewrite(nil), data) {
+			t.Errorf("%q: rewritten without edits: %q", data, o.Rewrite(nil))
+		}
+		if passes(data) != json.Valid(data) && (rawjsontest.Depth(data) <= 64 || json.Valid(data)) {
+			t.Errorf("%q: Pass accepts it: %t, want %t", data, passes(data), json.Valid(data))
+		}
+	})
+}
+
+// passes reports whether data is one value to Pass.
+func passes(data []byte) bool {
+	s := rawjson.Scanner{Data: data}
+	s.Space()
+	return s.Pass() == nil && s.End()
+}
+
+func TestPass(t *testing.T) {
+	for text, want := range map[string]bool{
+		nestedJSON("[", "]", 64): true, nestedJSON(`{"a":`, "}", 65): true, nestedJSON(`[ {"]}" : `, "}\n]", 1<<19): true,
+		nestedJSON("[", "]", 64)[:100]: false, nestedJSON("[", "]", 200)[:300]: false, nestedJSON("[", "]", 200) + "]": false,
+		nestedJSON(`{"a\x":`, "}", 65): false, nestedJSON(`[`, "]", 63) + " 1": false, strings.Repeat("[", 12<<20): false,
+		nestedJSON(`{"a":`, "}", 200)[:410] + `"`: false, nestedJSON("[", "]", 64) + "\x00": false,
+	} {
+		if got := passes([]byte(text)); got != want {
+			t.Errorf("%.80q: got %t, want %t", text, got, want)
+		}
+	}
+	// Behind what is passed over, depth counts again.
+	s := rawjson.Scanner{Data: []byte("[" + nestedJSON("[", "]", 100) + "," + nestedJSON("[", "]", 64) + "]")}
+	if _, err := s.Open('['); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Pass(); err != nil {
+		t.Fatal(err)
+	}
+	if more, err := s.Separator(']'); !more || err != nil {
+		t.Fatalf("Separator: %t, %v", more, err)
+	}
+	if err := s.Skip(); err == nil {
+		t.Error("65 levels are read")
+	}
+}
+
+// complete reports whether a walk finds object to be one valid JSON object.
+func complete(object []byte) bool {
+	s := rawjson.Scanner{Data: object}
+	s.Space()
+	return s.Members(func(rawjson.Member) error { return s.Skip() }) == nil && s.End()
+}
+
+func TestMembers_AgreesWithEncodingJSON(t *testing.T) {
+	const alphabet = "{}[]\",:\\ \n\t\x00\x1f\x7f\xff0123789-+.eEtrufalsn/bx"
+	check := func(object string) {
+		t.Helper()
+		want := json.Valid([]byte(object)) && strings.HasPrefix(strings.TrimLeft(object, " \t\r\n"), "{") && rawjsontest.Depth([]byte(object)) <= rawjson.MaxDepth
+		if got := complete([]byte(object)); got != want {
+			t.Errorf("%q is a valid object: got %t, want %t", object, got, want)
+		}
+	}
+	for _, object := range []string{
+		` { "a" : 1 , "b" : [ ] } `, `{}`, `{"a":{"b":[{},[1,2],null,true,false]},"c":""}`,
+		`{"a":-0,"b":0.10,"c":1e5,"d":-12.5E+07,"e":3e-1}`, `{"\"\\\/\b\f\n\r\t\u00e9\uD83d":"\u0000"}`, `{"a":"é😀","a":[[[0]]]}`,
+	} {
+		check(object)
+		for i := range object {
+			check(object[:i])
+			check(object[:i] + object[i+1:])
+			for k := range alphabet {
+				check(object[:i] + alphabet[k:k+1] + object[i:])
+				check(object[:i] + alphabet[k:k+1] + object[i+1:])
+			}
+		}
+	}
+	for depth := rawjson.MaxDepth - 2; depth <= rawjson.MaxDepth+1; depth++ {
+		check(`{"a":` + strings.Repeat("[", depth) + strings.Repeat("]", depth) + `}`)
+		check(strings.Repeat(`{"a":`, depth) + "1" + strings.Repeat("}", depth))
+	}
+}
+
+func TestIsEmpty(t *testing.T) {
+	for raw, want := range map[string]bool{
+		`null`: true, `[]`: true, "{\t\r\n }": true, `[ ]`: true, `{"a":1}`: false, `[0]`: false, `""`: false, `0`: false, `false`: false,
+	} {
+		if got := rawjson.IsEmpty([]byte(raw)); got != want {
+			t.Errorf("IsEmpty(%s) = %t, want %t", raw, got, want)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package rawjson
+
+import "bytes"
+
+// EachKey calls visit for every key of every object inside of value, at any depth, with the unescaped key and the text
+// from its value on, until visit returns false. value has been read; a string is a key exactly if a colon follows it. A
+// key without a UTF-8 form is left out.
+func EachKey(value []byte, visit func(name, rest []byte) bool) {
+	s := Scanner{Data: value}
+	for {
+		quote := bytes.IndexByte(value[s.Pos:], '"')
+		if quote < 0 {
+			return
+		}
+		s.Pos += quote
+		start := s.Pos + 1
+		if s.SkipString() != nil {
+			return
+		}
+		raw := value[start : s.Pos-1]
+		if s.Space(); s.Peek() != ':' {
+			continue
+		}
+		s.Pos++
+		s.Space()
+		name, ok := Unescape(raw)
+		if ok && !visit(name, value[s.Pos:]) {
+			return
+		}
+	}
+}
+
+// MayHave reports whether data has a member called name whose value begins with these characters, white space between
+// them not counted. It looks at bytes only: text may look like a member, and a name in escapes is not found.
+func MayHave(data []byte, name, begin string) bool {
+	for {
+		at := bytes.Index(data, []byte(name))
+		if at < 0 {
+			return false
+		}
+		data = data[at+len(name):]
+		if value, ok := after(data, `":`); ok && Begins(value, begin) {
+			return true
+		}
+	}
+}
+
+// Begins reports whether data begins with these characters, white space before each of them not counted.
+func Begins(data []byte, begin string) bool {
+	_, ok := after(data, begin)
+	return ok
+}
+
+// after returns what follows these characters at the beginning of data, white space before each of them not counted.
+func after(data []byte, begin string) (rest []byte, ok bool) {
+	s := Scanner{Data: data}
+	for i := range len(begin) {
+		if s.Space(); s.Peek() != begin[i] {
+			return nil, false
+		}
+		s.Pos++
+	}
+	return data[s.Pos:], true
+}

@@ -1,0 +1,166 @@
+package rawjson
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"math/bits"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// SkipString reads a string. Nearly all of a body is inside of strings, so it looks at eight bytes at a time.
+func (s *Scanner) SkipString() error {
+	data, i := s.Data, s.Pos+1
+	for {
+		for i+8 <= len(data) {
+			special := specials(binary.LittleEndian.Uint64(data[i:]))
+			if special != 0 {
+				i += bits.TrailingZeros64(special) / 8
+				break
+			}
+			i += 8
+		}
+		if i >= len(data) {
+			s.Pos = len(data)
+			return s.Fault("unfinished string")
+		}
+		switch c := data[i]; {
+		case c == '"':
+			s.Pos = i + 1
+			return nil
+		case c == '\\':
+			n := escapeLen(data[i:])
+			if n == 0 {
+				s.Pos = i
+				return s.Fault("invalid escape")
+			}
+			i += n
+		case c < 0x20:
+			s.Pos = i
+			return s.Fault("control character in a string")
+		default:
+			i++ // the last seven bytes of the text come one by one
+		}
+	}
+}
+
+// specials marks the high bit of each byte of w that ends a run of plain string bytes: a quote, a backslash, a control
+// character. A borrow can mark bytes above a true mark wrongly, never below, and only the lowest mark is used.
+func specials(w uint64) uint64 {
+	const ones, high = 0x0101010101010101, 0x8080808080808080
+	quote, slash := w^ones*'"', w^ones*'\\'
+	return ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*0x20)&^w) & high
+}
+
+// escapeLen returns the length of the escape sequence that b begins with, 0 if it is none.
+func escapeLen(b []byte) int {
+	if len(b) < 2 {
+		return 0
+	}
+	switch b[1] {
+	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
+		return 2
+	case 'u':
+		if _, ok := hex4(b[2:]); ok {
+			return 6
+		}
+	}
+	return 0
+}
+
+// Unescape decodes what stands between the quotes of a string that has been read. Without a backslash it returns raw
+// itself. ok is false for an unpaired surrogate: it has no UTF-8 form (RFC 8259, 8.2), and what decoders replace it with
+// would make different strings equal.
+func Unescape(raw []byte) (text []byte, ok bool) {
+	if bytes.IndexByte(raw, '\\') < 0 {
+		return raw, true
+	}
+	return AppendUnescaped(make([]byte, 0, len(raw)), raw)
+}
+
+// AppendUnescaped appends to dst what Unescape returns.
+func AppendUnescaped(dst, raw []byte) (text []byte, ok bool) {
+	for {
+		slash := bytes.IndexByte(raw, '\\')
+		if slash < 0 {
+			return append(dst, raw...), true
+		}
+		dst = append(dst, raw[:slash]...)
+		c := raw[slash+1]
+		if raw = raw[slash+2:]; c != 'u' {
+			dst = append(dst, plain(c))
+			continue
+		}
+		r, _ := hex4(raw)
+		raw = raw[4:]
+		if utf16.IsSurrogate(r) {
+			low, paired := rune(0), false
+			if bytes.HasPrefix(raw, []byte(`\u`)) {
+				low, paired = hex4(raw[2:])
+			}
+			if r = utf16.DecodeRune(r, low); !paired || r == utf8.RuneError {
+				return nil, false
+			}
+			raw = raw[6:]
+		}
+		dst = utf8.AppendRune(dst, r)
+	}
+}
+
+// plain returns the byte that a two-byte escape ending in c stands for.
+func plain(c byte) byte {
+	switch c {
+	case 'b':
+		return '\b'
+	case 'f':
+		return '\f'
+	case 'n':
+		return '\n'
+	case 'r':
+		return '\r'
+	case 't':
+		return '\t'
+	}
+	return c
+}
+
+// hex4 reads the four digits of a \u escape.
+func hex4(b []byte) (r rune, ok bool) {
+	if len(b) < 4 {
+		return 0, false
+	}
+	for _, c := range b[:4] {
+		switch {
+		case '0' <= c && c <= '9':
+			c -= '0'
+		case 'a' <= c && c <= 'f':
+			c -= 'a' - 10
+		case 'A' <= c && c <= 'F':
+			c -= 'A' - 10
+		default:
+			return 0, false
+		}
+		r = r<<4 | rune(c)
+	}
+	return r, true
+}
+
+// Text decodes a value that has been read and is a string. ok is false for any other value, and for a string with an
+// unpaired surrogate, which has no UTF-8 form.
+func Text(raw []byte) (text string, ok bool) {
+	if len(raw) == 0 || raw[0] != '"' {
+		return "", false
+	}
+	decoded, ok := Unescape(raw[1 : len(raw)-1])
+	return string(decoded), ok
+}
+
+// Quote returns s as a JSON string.
+func Quote(s string) []byte {
+	quoted, err := json.Marshal(s)
+	if err != nil {
+		return []byte(`""`) // no string makes Marshal fail
+	}
+	return quoted
+}
