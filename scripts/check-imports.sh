@@ -13,17 +13,21 @@ function bad(why) { print package " imports " name ": " why; n++ }
 		name = imports[i]
 		# Ours.
 		if (name ~ /^carryover\//) {
-			if (package ~ /^carryover\/cmd\//) {
+			if (package ~ /^carryover\/upstream\/vllmsim/) {
+				if (name !~ /^carryover\/upstream\/vllmsim/) bad("the simulator must not share our mistakes")
+			} else if (package ~ /^carryover\/sse\/rawjson/) {
+				bad("the leaf imports nothing of ours")
+			} else if (name == "carryover/sse/rawjson") {
+				if (package !~ /^carryover\/(server|convcache|upstream|sse)/) bad("raw JSON is read by server, convcache, upstream and sse")
+			} else if (package ~ /^carryover\/cmd\//) {
 				if (name ~ /^carryover\/cmd\//) bad("nobody imports a main package")
 			} else if (package == "carryover/server") {
 				if (name !~ /^carryover\/(convcache|upstream|sse)$/) bad("server imports convcache, upstream and sse only")
 			} else if (package == "carryover/convcache/convcachetest") {
 				if (name != "carryover/convcache") bad("the contract suite knows convcache only")
-			} else if (package ~ /^carryover\/upstream\/vllmsim/) {
-				if (name !~ /^carryover\/upstream\/vllmsim/) bad("the simulator must not share our mistakes")
 			} else if (package ~ /^carryover\/upstream\//) {
-				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream or nothing of ours")
-			} else bad("convcache, upstream and sse import nothing of ours")
+				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream and sse/rawjson only")
+			} else bad("convcache, upstream and sse import sse/rawjson only")
 		}
 		# Theirs.
 		if (name ~ /labstack\/echo/ && package != "carryover/server") bad("echo lives in server")

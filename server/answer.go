@@ -9,7 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/sse"
-	"carryover/upstream"
+	"carryover/sse/rawjson"
 )
 
 // maxReply is the longest reply that is gathered for the history digest; a longer
@@ -129,7 +129,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		a.atEnd()
 		return sse.Forward
 	}
-	if isError(ev.Data) {
+	if rawjson.Begins(ev.Data, `{"error":`) {
 		a.failed = true
 		if !a.passed && a.mayRestart() {
 			return sse.Stop
@@ -142,7 +142,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	if !a.gather && !first && !a.tells(ev.Data) {
 		return sse.Forward
 	}
-	if !upstream.ValidJSON(ev.Data) {
+	if !rawjson.Valid(ev.Data) {
 		a.odd = unparsable
 		return sse.Forward
 	}
@@ -174,8 +174,8 @@ func onlyUsage(data []byte, choice gjson.Result) bool {
 // it ends the choice, follows the end, has a usage, or exists only because ids
 // were asked for.
 func (a *answer) tells(data []byte) bool {
-	return a.tokens && (a.finish != "" || mayHave(data, "finish_reason", `"`) || mayHave(data, "usage", "{") ||
-		a.decoding.asked && mayHave(data, "delta", "{}"))
+	return a.tokens && (a.finish != "" || rawjson.MayHave(data, "finish_reason", `"`) || rawjson.MayHave(data, "usage", "{") ||
+		a.decoding.asked && rawjson.MayHave(data, "delta", "{}"))
 }
 
 // onlyForIDs recognises an event that vLLM sends only because ids were asked for,
@@ -201,11 +201,11 @@ func (a *answer) takeIDs(ev sse.Event) {
 // addIDs notes what decode says it computed. A prompt of other ids than prefill's
 // makes the whole answer worthless as a ticket.
 func (a *answer) addIDs(prompt, output []byte) {
-	if prompt != nil && !upstream.EqualIDs(prompt, a.turn.tokens.ids) {
+	if prompt != nil && !rawjson.EqualIDs(prompt, a.turn.tokens.ids) {
 		a.odd = "prompt_ids"
 	}
 	if output != nil && a.chain != nil {
-		ids, ok := upstream.ParseIDs(output)
+		ids, ok := rawjson.ParseIDs(output)
 		if !ok {
 			a.odd = "output_ids"
 		}
@@ -285,7 +285,7 @@ func (a *answer) whole(body []byte) []byte {
 	if found && string(params) != "null" {
 		a.params = params
 	}
-	if !upstream.ValidJSON(body) {
+	if !rawjson.Valid(body) {
 		a.odd = unparsable
 		return rest
 	}

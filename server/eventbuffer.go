@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 )
 
@@ -31,7 +32,7 @@ var errNoChoice = errors.New("answer is not one finished choice")
 
 // write makes the events of a whole answer.
 func (b *eventBuffer) write(answer []byte) error {
-	if !upstream.ValidJSON(answer) { // withoutNulls recurses
+	if !rawjson.Valid(answer) { // withoutNulls recurses
 		return errNotJSON
 	}
 	var line bytes.Buffer // an event's data must not have line ends

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 )
 
@@ -29,7 +30,7 @@ func (s *Server) askParity(ctx context.Context, t *turn, p *pair) *parity {
 	}
 	id, instance, model, shape := t.id, p.prefill, t.model, t.shape
 	asked := &parity{learnt: make(chan struct{}), compare: func(rendered []byte, tokenised []uint32) {
-		equal := upstream.EqualIDs(rendered, tokenised)
+		equal := rawjson.EqualIDs(rendered, tokenised)
 		if s.deps.Parity.Learn(instance, start, model, shape, equal) == upstream.Barred && !equal {
 			s.cfg.Logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
 				"turn", id, "prefill", instance.Name, "shape", shape)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"carryover/convcache"
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 )
 
@@ -89,7 +90,7 @@ func (s *Server) promptIDs(ctx context.Context, t *turn, p *pair) Reason {
 }
 
 func (k *tokens) setPrompt(chains convcache.ChainKey, ids []uint32) {
-	k.ids, k.raw = ids, upstream.AppendIDs(nil, ids)
+	k.ids, k.raw = ids, rawjson.AppendIDs(nil, ids)
 	k.prompt = chains.IDs(ids)
 }
 
@@ -110,12 +111,12 @@ func (s *Server) receiptOf(t *turn, p *pair, answer upstream.PrefillAnswer) erro
 	switch {
 	case !k.wanted:
 		return nil
-	case k.sent && !upstream.EqualIDs(answer.PromptIDs, k.ids):
+	case k.sent && !rawjson.EqualIDs(answer.PromptIDs, k.ids):
 		return s.receiptFailed(t, p)
 	case k.sent:
 		return nil
 	}
-	ids, ok := upstream.ParseIDs(answer.PromptIDs)
+	ids, ok := rawjson.ParseIDs(answer.PromptIDs)
 	if !ok { // an engine that does not tell; nothing can be proven later
 		k.lost(whyIDs)
 		s.verdicts.note(p.prefill, p.starts.prefill.Incarnation, whyIDs)
@@ -135,7 +136,7 @@ func (s *Server) receiptOf(t *turn, p *pair, answer upstream.PrefillAnswer) erro
 // promptDiffers reports whether the client's prompt is a list of ids, and not this one.
 // Of a list that only engines can read, as one with 1.0 in it, nothing is said.
 func (t *turn) promptDiffers(ids []uint32) bool {
-	if _, raw := t.req.Prompt(); upstream.EqualIDs(raw, ids) {
+	if _, raw := t.req.Prompt(); rawjson.EqualIDs(raw, ids) {
 		return false
 	}
 	_, readable := t.req.PromptIDs()

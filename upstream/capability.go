@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"carryover/sse/rawjson"
 )
 
 // Finding is what has been found out about something.
@@ -163,7 +165,7 @@ func (c *Capability) firstModel(ctx context.Context, instance *Instance, authori
 	ctx, cancel := context.WithTimeout(ctx, modelsLimit)
 	defer cancel()
 	status, list, err := c.client.Fetch(ctx, instance, "/v1/models", authorization, maxModelList)
-	if err != nil || status != http.StatusOK || !ValidJSON(list) {
+	if err != nil || status != http.StatusOK || !rawjson.Valid(list) {
 		return ""
 	}
 	if id := gjson.GetBytes(list, "data.0.id"); id.Type == gjson.String {

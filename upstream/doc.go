@@ -7,11 +7,11 @@
 //     sent: paths are constants per API, headers are built from an allow-list
 //     (leg.go, client.go, transport.go), addresses come from the configuration;
 //   - members of a request or of kv_transfer_params that nobody needs to change
-//     reach the engine byte for byte (scan.go, rewrite.go, kvparams.go);
+//     reach the engine byte for byte (rewrite.go, kvparams.go, package rawjson);
 //   - an error says whether any byte of the leg may have reached an engine
 //     ([LegError.Sent]), because that alone decides what may be tried again;
 //   - what an engine sends is checked, and its nesting bounded, before anything reads
-//     it ([ValidJSON]);
+//     it ([rawjson.Valid]);
 //   - no client's departure, credential or model spoils for others what is found out
 //     about an engine (question.go, capability.go, template.go);
 //   - an answer is never taken for younger than it is, whatever stood still while it

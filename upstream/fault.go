@@ -1,6 +1,10 @@
 package upstream
 
-import "github.com/tidwall/gjson"
+import (
+	"github.com/tidwall/gjson"
+
+	"carryover/sse/rawjson"
+)
 
 // maxErrorMessage bounds what is kept of an engine's message.
 const maxErrorMessage = 2 << 10
@@ -17,7 +21,7 @@ type Fault struct {
 // ReadFault reads vLLM's error body, {"error":{"message","type","param","code"}},
 // the older flat form, or a string, tolerantly: what can't be read is the zero Fault.
 func ReadFault(body []byte) (f Fault) {
-	if !ValidJSON(body) {
+	if !rawjson.Valid(body) {
 		return Fault{}
 	}
 	detail := gjson.GetBytes(body, "error")

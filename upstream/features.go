@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"carryover/sse/rawjson"
 )
 
 // Why the ids that /tokenize gives cannot be compared with those that the
@@ -59,7 +61,7 @@ func (r *Request) PlainText() bool {
 		return true // the other prompts are not disaggregated
 	}
 	var f features
-	return isNull(r.body.get("mm_payload")) && messageFeatures(&f, r.Messages()) == ""
+	return rawjson.IsNull(r.body.Get("mm_payload")) && messageFeatures(&f, r.Messages()) == ""
 }
 
 // features is what one pass over a request finds.
@@ -92,13 +94,11 @@ func (r *Request) features() (f features, why string) {
 // memberFeatures adds what the top-level members but messages and prompt say.
 func (r *Request) memberFeatures(f *features) (why string) {
 	var found []string
-	for i := range r.body.members {
-		m := &r.body.members[i]
-		name, value := string(m.name), r.body.raw[m.value:m.end]
+	for name, value := range r.Members() {
 		switch {
 		// pydantic takes null for absent, but in tool_choice null keeps vLLM from
 		// putting "auto" there (check_tool_usage, chat_completion/protocol.py).
-		case m.gone || isNull(value) && name != "tool_choice" || name == r.api.subject():
+		case rawjson.IsNull(value) && name != "tool_choice" || name == r.api.subject():
 		case name == WhyTruncate || name == WhyEcho && !off(value):
 			return name
 		case shapesPrompt(name):
@@ -147,19 +147,19 @@ func memberFeature(name string, value []byte) (feature, why string) {
 		}
 		return oneOf(feature, value, `"minimal"`, `"low"`, `"medium"`, `"high"`, `"xhigh"`, `"max"`)
 	case "response_format":
-		o, err := scanObject(value, nil)
+		o, err := rawjson.ParseObject(value)
 		if err != nil {
 			return "", WhyMemberValue
 		}
-		return oneOf(feature, o.get("type"), `"text"`, `"json_object"`, `"json_schema"`, `"structural_tag"`)
+		return oneOf(feature, o.Get("type"), `"text"`, `"json_object"`, `"json_schema"`, `"structural_tag"`)
 	case "chat_template_kwargs":
-		o, err := scanObject(value, nil)
+		o, err := rawjson.ParseObject(value)
 		if err != nil {
 			return "", WhyMemberValue
 		}
-		keys := make([]string, 0, len(o.members))
-		for i := range o.members {
-			keys = append(keys, strconv.Quote(string(o.members[i].name)))
+		var keys []string
+		for name := range o.Members() {
+			keys = append(keys, strconv.Quote(string(name)))
 		}
 		slices.Sort(keys)
 		return feature + "=" + strings.Join(keys, ","), ""

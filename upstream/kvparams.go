@@ -7,6 +7,8 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"carryover/sse/rawjson"
 )
 
 // MaxParams bounds a kv_transfer_params object. 100 kB is normal for a long
@@ -37,7 +39,7 @@ func (e *ParamsError) Error() string {
 // vLLM's kv_connector/v1/nixl/base_scheduler.py and pull_scheduler.py; members
 // not named here are forwarded whatever they hold, because engines add their own.
 type Params struct {
-	body      object
+	body      rawjson.Object
 	engineID  string
 	requestID string
 	host      string
@@ -86,12 +88,12 @@ func parseParams(raw []byte, check func(*Params) error) (*Params, error) {
 		return nil, &ParamsError{"", "larger than 1 MiB"}
 	}
 	p := &Params{}
-	body, err := scanObject(bytes.Clone(raw), func(s *scanner, name []byte) (err error) {
+	body, err := rawjson.ParseObjectFunc(bytes.Clone(raw), func(s *rawjson.Scanner, name []byte) (err error) {
 		if string(name) == "remote_block_ids" {
-			p.groups, p.blocks, err = s.blockIDs()
+			p.groups, p.blocks, err = readBlockIDs(s)
 			return err
 		}
-		return s.skip(1)
+		return s.Skip()
 	})
 	if err != nil {
 		if known, ok := errors.AsType[*ParamsError](err); ok {
@@ -100,7 +102,7 @@ func parseParams(raw []byte, check func(*Params) error) (*Params, error) {
 		return nil, &ParamsError{"", err.Error()}
 	}
 	p.body = body
-	if p.body.find("remote_block_ids") == nil {
+	if !p.body.Has("remote_block_ids") {
 		return nil, &ParamsError{"remote_block_ids", "missing"}
 	}
 	for _, step := range []func(*Params) error{(*Params).readTexts, (*Params).readNumbers, check} {
@@ -115,10 +117,10 @@ func parseParams(raw []byte, check func(*Params) error) (*Params, error) {
 // gets the params next: prefill's answer says do_remote_prefill, decode's
 // do_remote_decode. Forward relies on it.
 func (p *Params) direction(on, off string) error {
-	if string(p.body.get(on)) != "true" {
+	if string(p.body.Get(on)) != "true" {
 		return &ParamsError{on, "must be true"}
 	}
-	if string(p.body.get(off)) != "false" {
+	if string(p.body.Get(off)) != "false" {
 		return &ParamsError{off, "must be false"}
 	}
 	return nil
@@ -129,7 +131,7 @@ func (p *Params) direction(on, off string) error {
 // what to do.
 func (p *Params) complete() error {
 	for _, name := range []string{"remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
-		if isNull(p.body.get(name)) {
+		if rawjson.IsNull(p.body.Get(name)) {
 			return &ParamsError{name, "missing"}
 		}
 	}
@@ -146,18 +148,18 @@ func (p *Params) readTexts() error {
 		{"remote_request_id", &p.requestID, 1},
 		{"remote_host", &p.host, 0},
 	} {
-		raw := p.body.get(known.name)
-		if isNull(raw) {
+		raw := p.body.Get(known.name)
+		if rawjson.IsNull(raw) {
 			continue
 		}
-		value, ok := text(raw)
+		value, ok := rawjson.Text(raw)
 		if !ok || len(value) < known.shortest || len(value) > 256 || !printable(value) {
 			return &ParamsError{known.name, "must be a string of at most 256 printable ASCII characters without spaces"}
 		}
 		*known.into = value
 	}
-	if raw := p.body.get("transfer_mode"); raw != nil {
-		if mode, _ := text(raw); mode != "pull" && mode != "push" {
+	if raw := p.body.Get("transfer_mode"); raw != nil {
+		if mode, _ := rawjson.Text(raw); mode != "pull" && mode != "push" {
 			return &ParamsError{"transfer_mode", "must be pull or push"}
 		}
 	}
@@ -181,12 +183,12 @@ func (p *Params) readNumbers() error {
 		{"dcp_size", &ignored, 1, 1024},
 		{"pp_size", &ignored, 1, 1024},
 	} {
-		raw := p.body.get(known.name)
+		raw := p.body.Get(known.name)
 		// Only the port may be null; a null size would fail inside the engine.
-		if raw == nil || known.name == "remote_port" && isNull(raw) {
+		if raw == nil || known.name == "remote_port" && rawjson.IsNull(raw) {
 			continue
 		}
-		n, ok := integer(raw)
+		n, ok := rawjson.Integer(raw)
 		if !ok || n < known.low || n > known.high {
 			return &ParamsError{known.name, fmt.Sprintf("must be an integer from %d to %d", known.low, known.high)}
 		}
@@ -194,62 +196,58 @@ func (p *Params) readNumbers() error {
 	}
 	// The owner's perf_counter() deadline: the proxy can't interpret it, and
 	// prefill declines expired reads only if it arrives as it was.
-	raw := p.body.get("remote_blocks_expiry_time")
-	if !isNull(raw) && raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
+	raw := p.body.Get("remote_blocks_expiry_time")
+	if !rawjson.IsNull(raw) && raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
 		return &ParamsError{"remote_blocks_expiry_time", "must be a number or null"}
 	}
 	return nil
 }
 
-// blockIDs reads remote_block_ids in one pass: a list of ids for each KV cache
+// readBlockIDs reads remote_block_ids in one pass: a list of ids for each KV cache
 // group, or one flat list.
-func (s *scanner) blockIDs() (groups, blocks int, err error) {
+func readBlockIDs(s *rawjson.Scanner) (groups, blocks int, err error) {
 	fault := &ParamsError{"remote_block_ids", "must be a list of lists of ids from 0 to 2147483647"}
-	if s.peek() != '[' {
+	more, err := s.Open('[')
+	switch {
+	case err != nil:
 		return 0, 0, fault
-	}
-	start := s.pos
-	s.pos++
-	s.space()
-	switch s.peek() {
-	case ']':
-		s.pos++
+	case !more:
 		return 0, 0, nil
-	case '[':
-	default:
-		s.pos = start
-		blocks, ok := s.idList()
+	case s.Peek() != '[':
+		blocks, ok := readIDList(s)
 		if !ok {
 			return 0, 0, fault
 		}
 		return 1, blocks, nil
 	}
-	for more := true; more; {
-		n, ok := s.idList()
-		if !ok {
+	for more {
+		n, ok := 0, true
+		if more, err = s.Open('['); more {
+			n, ok = readIDList(s)
+		}
+		if err != nil || !ok {
 			return 0, 0, fault
 		}
 		groups++
 		blocks += n
-		if more, err = s.separator(']'); err != nil {
+		if more, err = s.Separator(']'); err != nil {
 			return 0, 0, err
 		}
 	}
 	return groups, blocks, nil
 }
 
-// idList reads one list of ids.
-func (s *scanner) idList() (n int, ok bool) {
+// readIDList reads the ids of a list that is open and not empty.
+func readIDList(s *rawjson.Scanner) (n int, ok bool) {
 	var buf [512]uint32
-	more, ok := s.openIDs()
-	for more && ok {
+	for more := true; more; {
 		var read int
-		read, more, ok = s.readIDs(buf[:])
-		if n += read; slices.Max(buf[:max(read, 1)]) > math.MaxInt32 {
+		if read, more, ok = s.ReadIDs(buf[:]); !ok || slices.Max(buf[:read]) > math.MaxInt32 {
 			return 0, false
 		}
+		n += read
 	}
-	return n, ok
+	return n, true
 }
 
 // EngineID returns the owner of the blocks, new on each start of an engine.
@@ -275,13 +273,13 @@ func (p *Params) Blocks() int { return p.blocks }
 
 // Expires reports whether the params say when the blocks expire, so that prefill
 // declines them by itself when it is too late (vllm#47021).
-func (p *Params) Expires() bool { return !isNull(p.body.get("remote_blocks_expiry_time")) }
+func (p *Params) Expires() bool { return !rawjson.IsNull(p.body.Get("remote_blocks_expiry_time")) }
 
 // PrefillCached returns how many prompt tokens prefill did not compute, from its
 // own cache and from remote blocks together (remote_prefill_cached_tokens, vLLM
 // 0.31), or -1 if it does not tell.
 func (p *Params) PrefillCached() int {
-	if n, ok := integer(p.body.get("remote_prefill_cached_tokens")); ok && n >= 0 {
+	if n, ok := rawjson.Integer(p.body.Get("remote_prefill_cached_tokens")); ok && n >= 0 {
 		return n
 	}
 	return -1
@@ -305,20 +303,20 @@ type Edit struct {
 // would make the next leg compute that turn's prompt instead of its own. The
 // flags are right already: the parsers accept nothing else.
 func (p *Params) Forward(e Edit) []byte {
-	changes := make(edits, 0, 4)
-	changes.remove("output_token_ids")
+	changes := make(rawjson.Edits, 0, 4)
+	changes.Remove("output_token_ids")
 	if e.PromptIDs != nil {
-		changes.set("prompt_token_ids", e.PromptIDs)
+		changes.Set("prompt_token_ids", e.PromptIDs)
 	} else {
-		changes.remove("prompt_token_ids")
+		changes.Remove("prompt_token_ids")
 	}
 	if e.Host != "" && e.Host != p.host {
-		changes.set("remote_host", quote(e.Host))
+		changes.Set("remote_host", rawjson.Quote(e.Host))
 	}
 	if e.Release {
-		changes.set("remote_num_tokens", []byte("0"))
+		changes.Set("remote_num_tokens", []byte("0"))
 	}
-	return p.body.rewrite(changes)
+	return p.body.Rewrite(changes)
 }
 
 // TemplateParams returns the params of a prefill leg without a ticket, as vLLM's

@@ -8,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"carryover/sse/rawjson"
+	"carryover/sse/rawjson/rawjsontest"
 )
 
 // Params as vLLM 0.32 answers them on turn 1, spacing as in the wire format.
@@ -19,17 +22,17 @@ const (
 // with replaces, adds or (value "") removes one member of params.
 func with(tb testing.TB, params, name, value string) string {
 	tb.Helper()
-	o, err := scanObject([]byte(params), nil)
+	o, err := rawjson.ParseObject([]byte(params))
 	if err != nil {
 		tb.Fatalf("scan %s: %v", params, err)
 	}
-	var changes edits
+	var changes rawjson.Edits
 	if value == "" {
-		changes.remove(name)
+		changes.Remove(name)
 	} else {
-		changes.set(name, []byte(value))
+		changes.Set(name, []byte(value))
 	}
-	return string(o.rewrite(changes))
+	return string(o.Rewrite(changes))
 }
 
 func TestParams_RecordedAnswers(t *testing.T) {
@@ -316,19 +319,19 @@ func TestResolveHost(t *testing.T) {
 
 // legalParams is the reference for FuzzParams: the same rules over decoded JSON.
 func legalParams(raw []byte, handover bool) bool {
-	members, ok := referenceMembers(raw)
+	members, ok := rawjsontest.Members(raw)
 	if !ok || len(raw) > MaxParams {
 		return false
 	}
 	decoded := map[string]any{}
 	for _, m := range members {
-		decoder := json.NewDecoder(bytes.NewReader(m.raw))
+		decoder := json.NewDecoder(bytes.NewReader(m.Raw))
 		decoder.UseNumber()
 		var value any
 		if decoder.Decode(&value) != nil {
 			return false
 		}
-		decoded[m.name] = value
+		decoded[m.Name] = value
 	}
 	whole := func(value any, low, high int64) bool {
 		number, isNumber := value.(json.Number)
@@ -409,21 +412,21 @@ func FuzzParams(f *testing.F) {
 			if err != nil {
 				continue
 			}
-			members, _ := referenceMembers(raw)
-			var want []rawMember
+			members, _ := rawjsontest.Members(raw)
+			var want []rawjsontest.Member
 			for _, m := range members {
-				switch m.name {
+				switch m.Name {
 				case "output_token_ids", "prompt_token_ids":
 					continue
 				case "remote_host":
-					m.raw = []byte(`"h"`)
+					m.Raw = []byte(`"h"`)
 				}
 				want = append(want, m)
 			}
-			if p.body.find("remote_host") == nil {
-				want = append(want, rawMember{"remote_host", []byte(`"h"`)})
+			if !p.body.Has("remote_host") {
+				want = append(want, rawjsontest.Member{Name: "remote_host", Raw: []byte(`"h"`)})
 			}
-			compareMembers(t, p.Forward(Edit{Host: "h"}), want)
+			rawjsontest.Compare(t, p.Forward(Edit{Host: "h"}), want)
 			if len(members) == len(want) && !bytes.Equal(p.Forward(Edit{}), raw) {
 				t.Fatalf("nothing to edit: got %q, want %q", p.Forward(Edit{}), raw)
 			}
@@ -478,4 +481,19 @@ func BenchmarkParams(b *testing.B) {
 			p.Forward(Edit{Host: "decode-0"})
 		}
 	})
+}
+
+// corpusBytes reads the one []byte of a corpus file in Go's format.
+func corpusBytes(t *testing.T, path string) []byte {
+	t.Helper()
+	file, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, literal, found := strings.Cut(strings.TrimSpace(string(file)), "\n[]byte(")
+	value, err := strconv.Unquote(strings.TrimSuffix(literal, ")"))
+	if !found || err != nil {
+		t.Fatalf("%s is not a corpus file of one []byte: %v", path, err)
+	}
+	return []byte(value)
 }

@@ -1,9 +1,12 @@
 package upstream
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
+
+	"carryover/sse/rawjson"
 )
 
 // maxRoles bounds the roles of a request: vLLM knows five and accepts any.
@@ -31,15 +34,11 @@ const (
 // messageFeatures adds what the messages have to a feature set, in one pass. raw
 // has been scanned.
 func messageFeatures(f *features, raw []byte) (why string) {
-	s := scanner{data: raw}
-	if s.peek() != '[' {
-		return WhyMessages
-	}
-	s.pos++
-	s.space()
+	s := rawjson.Scanner{Data: raw}
+	more, err := s.Open('[')
 	var roles []roleFeatures
-	for more := s.peek() != ']'; more; {
-		message, why := s.message()
+	for more && err == nil {
+		message, why := readMessage(&s)
 		if why != "" {
 			return why
 		}
@@ -53,10 +52,10 @@ func messageFeatures(f *features, raw []byte) (why string) {
 		for k, has := range message.has {
 			roles[i].has[k] = roles[i].has[k] || has
 		}
-		var err error
-		if more, err = s.separator(']'); err != nil {
-			return WhyMessages
-		}
+		more, err = s.Separator(']')
+	}
+	if err != nil {
+		return WhyMessages
 	}
 	slices.SortFunc(roles, func(a, b roleFeatures) int { return strings.Compare(a.role, b.role) })
 	for _, r := range roles {
@@ -72,38 +71,38 @@ func messageFeatures(f *features, raw []byte) (why string) {
 	return ""
 }
 
-// message reads one message. Of equal keys Python's json.loads keeps the last;
+// readMessage reads one message. Of equal keys Python's json.loads keeps the last;
 // here all of them count, except for role.
-func (s *scanner) message() (m roleFeatures, why string) {
+func readMessage(s *rawjson.Scanner) (m roleFeatures, why string) {
 	said := false
-	why = s.eachMember(func(name string) string {
-		start := s.pos
-		if name == "content" && s.peek() == '[' {
+	why = eachMember(s, func(name string) string {
+		start := s.Pos
+		if name == "content" && s.Peek() == '[' {
 			m.has[hasParts] = true
-			return s.parts()
+			return readParts(s)
 		}
-		if s.skip(1) != nil {
+		if s.Skip() != nil {
 			return WhyMessages
 		}
-		value := s.data[start:s.pos]
+		value := s.Data[start:s.Pos]
 		switch name {
 		case "role":
-			if m.role, said = text(value); !said {
+			if m.role, said = rawjson.Text(value); !said {
 				return WhyMessages
 			}
 		case "content":
 			m.has[hasString] = m.has[hasString] || value[0] == '"'
-			if value[0] != '"' && !isNull(value) {
+			if value[0] != '"' && !rawjson.IsNull(value) {
 				return WhyContent
 			}
 		case "reasoning_content":
 			m.has[hasReasoningContent] = true // null too: it has to go from the /tokenize body
 		case "tool_calls":
-			m.has[hasToolCalls] = m.has[hasToolCalls] || !isNull(value)
+			m.has[hasToolCalls] = m.has[hasToolCalls] || !rawjson.IsNull(value)
 		case "reasoning":
-			m.has[hasReasoning] = m.has[hasReasoning] || !isNull(value)
+			m.has[hasReasoning] = m.has[hasReasoning] || !rawjson.IsNull(value)
 		case "name":
-			m.has[hasName] = m.has[hasName] || !isNull(value)
+			m.has[hasName] = m.has[hasName] || !rawjson.IsNull(value)
 		}
 		return ""
 	})
@@ -113,45 +112,40 @@ func (s *scanner) message() (m roleFeatures, why string) {
 	return m, why
 }
 
-// parts reads a content list and refuses what is not text to vLLM.
-func (s *scanner) parts() (why string) {
-	s.pos++
-	s.space()
-	if s.peek() == ']' {
-		s.pos++
-		return ""
-	}
-	for more := true; more; {
-		switch s.peek() {
+// readParts reads a content list and refuses what is not text to vLLM.
+func readParts(s *rawjson.Scanner) (why string) {
+	more, err := s.Open('[')
+	for more && err == nil {
+		switch s.Peek() {
 		case '"':
-			if s.skip(2) != nil {
+			if s.Skip() != nil {
 				return WhyMessages
 			}
 		case '{':
-			if why := s.eachMember(s.partMember); why != "" {
+			if why := eachMember(s, func(name string) string { return readPartMember(s, name) }); why != "" {
 				return why
 			}
 		default:
 			return WhyContent
 		}
-		var err error
-		if more, err = s.separator(']'); err != nil {
-			return WhyMessages
-		}
+		more, err = s.Separator(']')
+	}
+	if err != nil {
+		return WhyMessages
 	}
 	return ""
 }
 
-// partMember reads the value of one member of a content part. The lists are
+// readPartMember reads the value of one member of a content part. The lists are
 // _TEXT_CONTENT_PART_TYPES and _MEDIA_CONTENT_PART_KEYS in renderers/chat_utils.py.
-func (s *scanner) partMember(name string) (why string) {
-	start := s.pos
-	if s.skip(3) != nil {
+func readPartMember(s *rawjson.Scanner, name string) (why string) {
+	start := s.Pos
+	if s.Skip() != nil {
 		return WhyMessages
 	}
 	switch name {
 	case "type":
-		kind, _ := text(s.data[start:s.pos])
+		kind, _ := rawjson.Text(s.Data[start:s.Pos])
 		switch kind {
 		case "text", "input_text", "output_text", "refusal", "thinking", "tool_reference":
 			return ""
@@ -166,69 +160,56 @@ func (s *scanner) partMember(name string) (why string) {
 
 // eachMember reads an object and calls read at each value, with the unescaped
 // key, until read returns a reason. A key without a UTF-8 form is "".
-func (s *scanner) eachMember(read func(name string) string) (why string) {
-	if s.peek() != '{' {
-		return WhyMessages
+func eachMember(s *rawjson.Scanner, read func(name string) string) (why string) {
+	err := s.Members(func(m rawjson.Member) error {
+		name, _ := rawjson.Unescape(m.Key)
+		if why = read(string(name)); why != "" {
+			return errRefused
+		}
+		return nil
+	})
+	if why == "" && err != nil {
+		why = WhyMessages
 	}
-	s.pos++
-	s.space()
-	if s.peek() == '}' {
-		s.pos++
-		return ""
-	}
-	for more := true; more; {
-		raw, err := s.key()
-		if err != nil {
-			return WhyMessages
-		}
-		name, ok := unescape(raw)
-		if !ok {
-			name = nil
-		}
-		if why := read(string(name)); why != "" {
-			return why
-		}
-		if more, err = s.separator('}'); err != nil {
-			return WhyMessages
-		}
-	}
-	return ""
+	return why
 }
+
+// errRefused ends a walk that has its reason.
+var errRefused = errors.New("refused")
 
 // renameReasoning returns the messages with reasoning_content under its new name,
 // as the chat endpoint does and /tokenize does not
 // (_normalize_messages_before, chat_completion/protocol.py): it becomes reasoning
 // unless that is there, and goes otherwise. Messages without it keep their bytes.
 func renameReasoning(messages []byte) (renamed []byte, ok bool) {
-	s := scanner{data: messages}
-	if s.peek() != '[' {
+	s := rawjson.Scanner{Data: messages}
+	more, err := s.Open('[')
+	if err != nil {
 		return nil, false
 	}
-	s.pos++
-	s.space()
-	renamed = append(make([]byte, 0, len(messages)), messages[:s.pos]...)
-	for more := s.peek() != ']'; more; {
-		start := s.pos
-		if s.skip(1) != nil {
+	renamed = append(make([]byte, 0, len(messages)), messages[:s.Pos]...)
+	for more {
+		start := s.Pos
+		if s.Skip() != nil {
 			return nil, false
 		}
-		message, err := scanObject(messages[start:s.pos], nil)
+		message, err := rawjson.ParseObject(messages[start:s.Pos])
 		if err != nil {
 			return nil, false
 		}
-		var changes edits
-		if old := message.get("reasoning_content"); old != nil {
-			changes.remove("reasoning_content")
-			if !isNull(old) && isNull(message.get("reasoning")) {
-				changes.set("reasoning", old)
+		var changes rawjson.Edits
+		if old := message.Get("reasoning_content"); old != nil {
+			changes.Remove("reasoning_content")
+			if !rawjson.IsNull(old) && rawjson.IsNull(message.Get("reasoning")) {
+				changes.Set("reasoning", old)
 			}
 		}
-		renamed = append(renamed, message.rewrite(changes)...)
-		start = s.pos
-		if more, err = s.separator(']'); err != nil {
+		renamed = append(renamed, message.Rewrite(changes)...)
+		start = s.Pos
+		if more, err = s.Separator(']'); err != nil {
 			return nil, false
 		}
-		renamed = append(renamed, messages[start:s.pos]...)
+		renamed = append(renamed, messages[start:s.Pos]...)
 	}
-	return append(renamed, messages[s.pos:]...), true
+	return append(renamed, messages[s.Pos:]...), true
 }

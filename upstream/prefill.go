@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/tidwall/gjson"
+
+	"carryover/sse/rawjson"
 )
 
 // maxPrefillAnswer holds params of 1 MiB and the ids of a prompt of a million tokens.
@@ -63,7 +65,7 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 
 // readAnswer reads what is wanted of a prefill answer.
 func (l Leg) readAnswer(ctx context.Context, body []byte) (PrefillAnswer, error) {
-	if !ValidJSON(body) || !gjson.ParseBytes(body).IsObject() {
+	if !rawjson.Valid(body) || !gjson.ParseBytes(body).IsObject() {
 		return PrefillAnswer{}, l.failure(ctx, Garbage, errors.New("answer is not a JSON object"))
 	}
 	var answer PrefillAnswer

@@ -8,6 +8,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/sse/rawjson"
+	"carryover/sse/rawjson/rawjsontest"
 )
 
 // smuggled holds a client's transfer params in the spellings that a parser
@@ -48,7 +51,7 @@ func TestParseRequest_RefusesSmuggledParams(t *testing.T) {
 		`{"kv_transfer_params":{},"kv_tran\u0073fer_params":{"remote_host":"evil"}}`,
 	} {
 		_, err := ParseRequest(Chat, []byte(body))
-		if bad, ok := errors.AsType[*BadRequestError](err); !ok || bad.Code != codeDuplicateKey || bad.Param != "kv_transfer_params" {
+		if bad, ok := errors.AsType[*BadRequestError](err); !ok || bad.Code != rawjson.CodeDuplicateKey || bad.Param != "kv_transfer_params" {
 			t.Errorf("%s: got %v, want duplicate_key", body, err)
 		}
 	}
@@ -190,36 +193,37 @@ func TestRequest_WholeDecodeBody(t *testing.T) {
 }
 
 func TestRewrite_OneAllocation(t *testing.T) {
-	small, large := mustParse(t, Chat, chatBody(2<<10)), mustParse(t, Chat, chatBody(256<<10))
-	count := func(r *Request) float64 {
+	count := func(size int) float64 {
+		body := []byte(chatBody(size))
+		r := mustParse(t, Chat, string(body))
 		return testing.AllocsPerRun(20, func() {
-			if _, err := ParseRequest(Chat, r.body.raw); err != nil {
+			if _, err := ParseRequest(Chat, body); err != nil {
 				t.Error(err)
 			}
 			r.PrefillBody(PrefillEdit{Params: TemplateParams()})
 		})
 	}
-	if few, many := count(small), count(large); few != many || many > 16 {
+	if few, many := count(2<<10), count(256<<10); few != many || many > 16 {
 		t.Errorf("got %.0f allocations at 2 KB and %.0f at 256 KB, want the same small number", few, many)
 	}
 }
 
 // expected is the reference for the rewrites: what is left of in, in order, with
 // the given values in place and the rest of set at the end.
-func expected(in []rawMember, drop, replace string, set []rawMember) (out []rawMember) {
+func expected(in []rawjsontest.Member, drop, replace string, set []rawjsontest.Member) (out []rawjsontest.Member) {
 	listed := func(list, name string) bool { return slices.Contains(strings.Fields(list), name) }
-	left := append([]rawMember(nil), set...)
+	left := append([]rawjsontest.Member(nil), set...)
 	for _, m := range in {
-		if !listed(drop, m.name) {
+		if !listed(drop, m.Name) {
 			for i := range left {
-				if left[i].name == m.name {
-					m.raw = left[i].raw
+				if left[i].Name == m.Name {
+					m.Raw = left[i].Raw
 					left = append(left[:i:i], left[i+1:]...)
 					break
 				}
 			}
-			if listed(replace, m.name) && string(m.raw) != "null" {
-				m.raw = []byte("1")
+			if listed(replace, m.Name) && string(m.Raw) != "null" {
+				m.Raw = []byte("1")
 			}
 			out = append(out, m)
 		}
@@ -234,7 +238,7 @@ func FuzzParseRequest(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		r, err := ParseRequestStripped(Chat, body)
-		members, ok := referenceMembers(body)
+		members, ok := rawjsontest.Members(body)
 		kept, clean := withoutParams(members)
 		if want := ok && readable(members, err == nil); (err == nil) != want {
 			t.Fatalf("%q: got error %v, want accepted %t", body, err, want)
@@ -248,14 +252,14 @@ func FuzzParseRequest(f *testing.F) {
 		r.Disaggregable()
 		r.Reusable()
 		r.PromptScope()
-		params := rawMember{"kv_transfer_params", []byte(`{"p":1}`)}
-		one := []rawMember{{"stream", []byte("false")}, {"max_tokens", []byte("1")}}
+		params := rawjsontest.Member{Name: "kv_transfer_params", Raw: []byte(`{"p":1}`)}
+		one := []rawjsontest.Member{{Name: "stream", Raw: []byte("false")}, {Name: "max_tokens", Raw: []byte("1")}}
 		const short = "stream_options min_tokens min_completion_tokens"
-		compareMembers(t, r.DecodeBody(DecodeEdit{}), kept)
-		compareMembers(t, r.DecodeBody(DecodeEdit{Params: params.raw}), expected(kept, "", "", []rawMember{params}))
-		compareMembers(t, r.DecodeBody(DecodeEdit{Params: params.raw, OneToken: true}),
+		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{}), kept)
+		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{Params: params.Raw}), expected(kept, "", "", []rawjsontest.Member{params}))
+		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{Params: params.Raw, OneToken: true}),
 			expected(kept, short, "max_completion_tokens", append(one, params)))
-		compareMembers(t, r.PrefillBody(PrefillEdit{Params: params.raw}),
+		rawjsontest.Compare(t, r.PrefillBody(PrefillEdit{Params: params.Raw}),
 			expected(kept, short+" logprobs top_logprobs logprob_token_ids prompt_logprobs echo return_prompt_text return_token_ids",
 				"max_completion_tokens n", append(one, params)))
 	})
@@ -263,16 +267,16 @@ func FuzzParseRequest(f *testing.F) {
 
 // withoutParams is the reference for takeTransferParams. clean is false if the
 // client's params said anything.
-func withoutParams(members []rawMember) (kept []rawMember, clean bool) {
+func withoutParams(members []rawjsontest.Member) (kept []rawjsontest.Member, clean bool) {
 	clean = true
 	for _, m := range members {
-		switch m.name {
+		switch m.Name {
 		case "kv_transfer_params", "ec_transfer_params":
 			var fields map[string]json.RawMessage // stays nil for null
-			clean = clean && json.Unmarshal(m.raw, &fields) == nil && len(fields) == 0
+			clean = clean && json.Unmarshal(m.Raw, &fields) == nil && len(fields) == 0
 			continue
 		case "vllm_xargs":
-			if holdsParams(m.raw) {
+			if holdsParams(m.Raw) {
 				clean = false
 				continue
 			}
@@ -285,18 +289,18 @@ func withoutParams(members []rawMember) (kept []rawMember, clean bool) {
 // readable is the reference for the types that a request must have. Go's decoder
 // cannot tell an unpaired surrogate, so a model with one is accepted or not as it
 // was; a table covers it.
-func readable(members []rawMember, accepted bool) bool {
+func readable(members []rawjsontest.Member, accepted bool) bool {
 	ok := true
 	for _, m := range members {
-		switch m.name {
+		switch m.Name {
 		case "stream":
 			var value *bool
-			ok = ok && json.Unmarshal(m.raw, &value) == nil
+			ok = ok && json.Unmarshal(m.Raw, &value) == nil
 		case "n":
-			ok = ok && regexp.MustCompile(`^(0|-?[1-9][0-9]*|null)$`).Match(m.raw)
+			ok = ok && regexp.MustCompile(`^(0|-?[1-9][0-9]*|null)$`).Match(m.Raw)
 		case "model":
 			var name *string
-			ok = ok && json.Unmarshal(m.raw, &name) == nil && (name == nil || !strings.Contains(*name, "\ufffd") || accepted)
+			ok = ok && json.Unmarshal(m.Raw, &name) == nil && (name == nil || !strings.Contains(*name, "\ufffd") || accepted)
 		}
 	}
 	return ok

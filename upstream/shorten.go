@@ -1,8 +1,10 @@
 package upstream
 
 import (
-	"slices"
+	"bytes"
 	"strconv"
+
+	"carryover/sse/rawjson"
 )
 
 // Shorten returns the params of a ticket for its first tokens only, rounded down
@@ -27,34 +29,32 @@ func (p *Params) Shorten(tokens, blockSize int) (*Params, error) {
 		return nil, &ParamsError{"remote_num_tokens", "cannot be cut to nothing or to more than there is"}
 	}
 	blocks := tokens / blockSize
-	var changes edits
-	changes.set("remote_num_tokens", strconv.AppendInt(nil, int64(blocks*blockSize), 10))
-	changes.set("remote_block_ids", cutBlocks(p.body.get("remote_block_ids"), blocks))
-	return ParseTicket(p.body.rewrite(changes))
+	var changes rawjson.Edits
+	changes.Set("remote_num_tokens", strconv.AppendInt(nil, int64(blocks*blockSize), 10))
+	changes.Set("remote_block_ids", cutBlocks(p.body.Get("remote_block_ids"), blocks))
+	return ParseTicket(p.body.Rewrite(changes))
 }
 
 // cutBlocks returns the first n ids of a list of ids that is flat or the only one
-// inside another.
+// inside another. The list has been read and has more ids than n.
 func cutBlocks(raw []byte, n int) []byte {
-	s := scanner{data: raw, pos: 1}
+	s := rawjson.Scanner{Data: raw}
 	closing := "]"
-	if s.space(); s.peek() == '[' {
+	_, _ = s.Open('[')
+	if more, err := s.Open('['); more && err == nil {
 		closing = "]]"
-		s.pos++
 	}
-	s.space()
-	end := s.pos
-	for range n {
-		// The list has been scanned and has more ids than n.
-		_, end = readID(raw, s.pos)
-		s.pos = end
-		_, _ = s.separator(']')
+	var buf [512]uint32
+	for n > 0 {
+		read, _, _ := s.ReadIDs(buf[:min(n, len(buf))])
+		n -= read
 	}
-	return append(slices.Clip(raw[:end]), closing...)
+	cut := bytes.TrimRight(raw[:s.Pos], ", \t\r\n") // the comma behind the last id that stays
+	return append(bytes.Clone(cut), closing...)
 }
 
 // OutputIDs returns the ids of the tokens that decode sampled, which Carryover's
 // vLLM plug-in adds to the params (output_token_ids). ok is false without it.
 func (p *Params) OutputIDs() (ids []uint32, ok bool) {
-	return ParseIDs(p.body.get("output_token_ids"))
+	return rawjson.ParseIDs(p.body.Get("output_token_ids"))
 }

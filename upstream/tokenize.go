@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"carryover/sse/rawjson"
 )
 
 // ErrNotComparable is returned by [Tokenizer.Tokenize] for requests whose ids
@@ -20,7 +22,7 @@ func (r *Request) PromptIDs() (ids []uint32, ok bool) {
 	if r.api != Text || kind != PromptTokens {
 		return nil, false
 	}
-	ids, ok = ParseIDs(raw)
+	ids, ok = rawjson.ParseIDs(raw)
 	return ids, ok && len(ids) > 0
 }
 
@@ -39,7 +41,7 @@ func (r *Request) TokenizeBody() (body []byte, why string, ok bool) {
 	if !ok {
 		return nil, WhyMemberValue, false
 	}
-	body = append(make([]byte, 0, len(r.body.raw)+128), '{')
+	body = append(make([]byte, 0, r.Size()+128), '{')
 	put := func(name string, value []byte) {
 		if len(body) > 1 {
 			body = append(body, ',')
@@ -48,7 +50,7 @@ func (r *Request) TokenizeBody() (body []byte, why string, ok bool) {
 		body = append(body, value...)
 	}
 	for name, value := range r.Members() {
-		if isNull(value) || !r.api.tokenizes(name) {
+		if rawjson.IsNull(value) || !r.api.tokenizes(name) {
 			continue
 		}
 		if name == "messages" && f.renamed {
@@ -84,40 +86,40 @@ func (a API) tokenizes(name string) bool {
 // and an effort turns thinking on unless the arguments speak of it. nil means
 // none.
 func (r *Request) templateKwargs() (kwargs []byte, ok bool) {
-	kwargs = r.body.get("chat_template_kwargs")
-	documents, effort := r.body.get("documents"), r.body.get("reasoning_effort")
-	if isNull(kwargs) {
+	kwargs = r.body.Get("chat_template_kwargs")
+	documents, effort := r.body.Get("documents"), r.body.Get("reasoning_effort")
+	if rawjson.IsNull(kwargs) {
 		kwargs = nil
 	}
-	if isNull(documents) && isNull(effort) {
+	if rawjson.IsNull(documents) && rawjson.IsNull(effort) {
 		return kwargs, true
 	}
 	if kwargs == nil {
 		kwargs = []byte("{}")
 	}
-	o, err := scanObject(kwargs, nil)
+	o, err := rawjson.ParseObject(kwargs)
 	if err != nil {
 		return nil, false
 	}
-	var changes edits
-	if !isNull(documents) {
-		changes.set("documents", documents)
+	var changes rawjson.Edits
+	if !rawjson.IsNull(documents) {
+		changes.Set("documents", documents)
 	}
-	if !isNull(effort) {
-		changes.set("reasoning_effort", effort)
-		if o.find("enable_thinking") == nil {
-			changes.set("enable_thinking", []byte("true"))
+	if !rawjson.IsNull(effort) {
+		changes.Set("reasoning_effort", effort)
+		if !o.Has("enable_thinking") {
+			changes.Set("enable_thinking", []byte("true"))
 		}
 	}
-	return o.rewrite(changes), true
+	return o.Rewrite(changes), true
 }
 
 // renderBody returns the request for /v1/chat/completions/render, which takes
 // what the chat endpoint takes.
 func (r *Request) renderBody() []byte {
-	var changes edits
-	changes.remove("stream", "stream_options")
-	return r.body.rewrite(changes)
+	var changes rawjson.Edits
+	changes.Remove("stream", "stream_options")
+	return r.body.Rewrite(changes)
 }
 
 // Tokenizer asks prefill instances for the ids of prompts. It is safe for
@@ -226,12 +228,12 @@ func (t *Tokenizer) remember(instance *Instance, incarnation string) {
 // beside it must agree.
 func answerIDs(answer []byte, name string) (ids []uint32, err error) {
 	found := false
-	o, err := scanObject(answer, func(s *scanner, member []byte) error {
+	o, err := rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {
 		if string(member) != name {
-			return s.skip(1)
+			return s.Skip()
 		}
-		if ids, found = s.tokenIDs(); !found {
-			return s.fault("expected a list of token ids")
+		if ids, found = s.IDs(); !found {
+			return s.Fault("expected a list of token ids")
 		}
 		return nil
 	})
@@ -241,7 +243,7 @@ func answerIDs(answer []byte, name string) (ids []uint32, err error) {
 	if !found || len(ids) == 0 {
 		return nil, errors.New("answer without ids")
 	}
-	if n, given := integer(o.get("count")); given && n != len(ids) {
+	if n, given := rawjson.Integer(o.Get("count")); given && n != len(ids) {
 		return nil, errors.New("answer with another count than its ids")
 	}
 	return ids, nil

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream/vllmsim"
 )
 
@@ -122,7 +123,7 @@ func rendered(t *testing.T, instance *Instance, r *Request) []uint32 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ids, ok := ParseIDs(answer.PromptIDs)
+	ids, ok := rawjson.ParseIDs(answer.PromptIDs)
 	if !ok || len(ids) == 0 {
 		t.Fatalf("prefill's ids: %s", answer.PromptIDs)
 	}

@@ -1,0 +1,110 @@
+package upstream
+
+import (
+	"bytes"
+	"strings"
+
+	"carryover/sse/rawjson"
+)
+
+// Why a request goes to decode alone, without kv_transfer_params.
+const (
+	WhyN           = "n"
+	WhyBatchPrompt = "batch_prompt"
+	WhyBeamSearch  = "beam_search"
+)
+
+// Why a request takes no part in reuse, whatever the proof. WhyTruncate is a
+// reason of both kinds.
+const (
+	WhyEcho           = "echo"
+	WhyPromptLogprobs = "prompt_logprobs"
+	WhyTruncate       = "truncate_prompt_tokens"
+	WhyRemoteMedia    = "remote_media"
+)
+
+// Disaggregable reports whether the request can run as a prefill and a decode
+// leg, and if not, why.
+func (r *Request) Disaggregable() (why string, ok bool) {
+	// vLLM describes one sequence only: the last finished child of n, the first of
+	// several prompts (vllm#19902, vllm#43509); the others would stay pinned.
+	if best := r.body.Get("best_of"); r.n != 1 || !rawjson.IsNull(best) && string(best) != "1" {
+		return WhyN, false
+	}
+	if r.api == Text {
+		// Embeddings come beside the prompt, as a prompt of their own, and have no
+		// token ids (completion/protocol.py).
+		kind, _ := r.Prompt()
+		if kind == PromptTextBatch || kind == PromptTokensBatch || !rawjson.IsNull(r.body.Get("prompt_embeds")) {
+			return WhyBatchPrompt, false
+		}
+	}
+	// The beam path of vLLM drops kv_transfer_params (to_beam_search_params).
+	if !off(r.body.Get("use_beam_search")) {
+		return WhyBeamSearch, false
+	}
+	// -1 and 0 truncate to the model's length less max_tokens (TokenizeParams in
+	// renderers/params.py), which differs between the legs: the prompts would too.
+	if raw := r.body.Get(WhyTruncate); !rawjson.IsNull(raw) {
+		if n, isInt := rawjson.Integer(raw); !isInt || n < 1 {
+			return WhyTruncate, false
+		}
+	}
+	return "", true
+}
+
+// Reusable reports whether the request may use a ticket or leave one, and if
+// not, why. It names only what rules out every proof.
+func (r *Request) Reusable() (why string, ok bool) {
+	// Engines ignore ids that are forwarded with echo, and render anew.
+	if !off(r.body.Get("echo")) {
+		return WhyEcho, false
+	}
+	// They need the prompt computed, not read.
+	if !rawjson.IsNull(r.body.Get(WhyPromptLogprobs)) {
+		return WhyPromptLogprobs, false
+	}
+	// Truncated from the left, a longer history is no longer a continuation.
+	if !rawjson.IsNull(r.body.Get(WhyTruncate)) {
+		return WhyTruncate, false
+	}
+	if remoteMedia(r.body.Get("messages")) {
+		return WhyRemoteMedia, false
+	}
+	return "", true
+}
+
+// off reports whether a flag is certainly not set. pydantic reads "yes", "on"
+// and 1 as true, so anything but absent, null and false counts as set.
+func off(raw []byte) bool { return rawjson.IsNull(raw) || string(raw) == "false" }
+
+// remoteMedia reports whether content parts refer to media by something other
+// than its bytes: what a URL gives can change between two turns while the text
+// stays equal, and a uuid makes the engine take media from its own cache. Only
+// data: URLs hold their bytes. It looks at every key of the messages rather than
+// at content parts alone; that can only refuse too much.
+func remoteMedia(messages []byte) bool {
+	// Most bodies are ruled out by these searches, at many times the speed of a walk.
+	if !bytes.Contains(messages, []byte(`url"`)) && !bytes.Contains(messages, []byte(`uuid"`)) && !bytes.Contains(messages, []byte(`\u`)) {
+		return false
+	}
+	remote := false
+	rawjson.EachKey(messages, func(name, rest []byte) bool {
+		switch {
+		case string(name) == "uuid":
+			remote = !bytes.HasPrefix(rest, []byte("null"))
+		case string(name) == "url" || bytes.HasSuffix(name, []byte("_url")):
+			// An object holds its address in a url member, which comes by later.
+			remote = rest[0] != '{' && !dataURL(rest)
+		}
+		return !remote
+	})
+	return remote
+}
+
+// dataURL reports whether a text begins with a JSON string that is a data: URL. A
+// scheme is case-insensitive (RFC 3986, 3.1).
+func dataURL(rest []byte) bool {
+	const prefix = `"data:`
+	return len(rest) >= len(prefix) && strings.EqualFold(string(rest[:len(prefix)]), prefix)
+}

@@ -1,0 +1,92 @@
+package upstream
+
+import (
+	"bytes"
+	"strings"
+
+	"carryover/sse/rawjson"
+)
+
+// PromptKind is the shape of a text completion's prompt.
+type PromptKind int
+
+// The kinds of prompt. PromptNone is also what vLLM will refuse: a prompt of
+// another type, an empty list.
+const (
+	PromptNone PromptKind = iota
+	PromptText
+	PromptTokens
+	PromptTextBatch
+	PromptTokensBatch
+)
+
+// Prompt returns the raw prompt and its kind. A list is judged by its first
+// element; vLLM refuses lists of several kinds.
+func (r *Request) Prompt() (PromptKind, []byte) {
+	raw := r.body.Get("prompt")
+	if rawjson.IsNull(raw) {
+		return PromptNone, raw
+	}
+	if raw[0] == '"' {
+		return PromptText, raw
+	}
+	if raw[0] != '[' {
+		return PromptNone, raw
+	}
+	switch first := bytes.TrimLeft(raw[1:], " \t\r\n")[0]; {
+	case first == '"':
+		return PromptTextBatch, raw
+	case first == '[':
+		return PromptTokensBatch, raw
+	case first == '-' || '0' <= first && first <= '9':
+		return PromptTokens, raw
+	}
+	return PromptNone, raw
+}
+
+// Scoped is a member that shapes the rendered prompt.
+type Scoped struct {
+	Name  string
+	Value []byte // raw JSON, aliases the body
+}
+
+// PromptScope returns the members, other than messages and prompt, that shape
+// the rendered prompt, in the body's order. The model and cache_salt are not
+// among them: they are part of a conversation's identity.
+func (r *Request) PromptScope() []Scoped {
+	var scope []Scoped
+	for name, value := range r.Members() {
+		if shapesPrompt(name) {
+			scope = append(scope, Scoped{Name: name, Value: value})
+		}
+	}
+	return scope
+}
+
+// shapesPrompt lists what vLLM passes to the renderer: build_chat_params and
+// build_tok_params in chat_completion/protocol.py and completion/protocol.py.
+//
+// Three it does not pass today are in the list, because a change of them in the
+// middle of a conversation is rare and a miss is cheap: structured_outputs and
+// guided_*, the other spellings of response_format, which is passed; functions
+// and function_call, the old names of tools and tool_choice; suffix, which a
+// model with a fill-in template would render. include_reasoning is not: it acts
+// on the answer alone, see HidesReasoning.
+func shapesPrompt(name string) bool {
+	switch name {
+	case "tools", "tool_choice", "response_format", "chat_template", "chat_template_kwargs", "documents",
+		"reasoning_effort", "add_generation_prompt", "continue_final_message", "add_special_tokens",
+		"mm_processor_kwargs", "media_io_kwargs", "truncation_side", "truncate_prompt_tokens",
+		"structured_outputs", "functions", "function_call", "suffix":
+		return true
+	}
+	return strings.HasPrefix(name, "guided_")
+}
+
+// HidesReasoning reports whether the client asked vLLM to leave reasoning out of
+// the answer (include_reasoning). Decode's blocks then hold tokens that nobody
+// sees, so equal history proves nothing.
+func (r *Request) HidesReasoning() bool {
+	raw := r.body.Get("include_reasoning")
+	return raw != nil && string(raw) != "true"
+}
