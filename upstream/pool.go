@@ -1,30 +1,10 @@
 package upstream
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
 )
-
-// Candidate is an instance that may be picked, with what a policy may weigh.
-type Candidate struct {
-	*Instance
-	InFlight int
-}
-
-// Policy picks one of at least one candidates and returns its index. key is
-// equal for the turns of one conversation and empty without a conversation. A
-// policy is safe for concurrent use and never blocks.
-type Policy interface {
-	Pick(candidates []Candidate, key string) int
-}
-
-// Source says which instances exist. Watch calls set with the complete list
-// whenever it changes, and returns when ctx ends.
-type Source interface {
-	Watch(ctx context.Context, set func([]Instance)) error
-}
 
 // downFor is how long an instance that refused a connection is avoided unless a
 // health probe succeeds before. It is short because avoiding is only a
@@ -90,9 +70,9 @@ func (p *Pool) Acquire(role Role, key string, exclude []string) (_ *Instance, re
 		switch {
 		case slices.Contains(exclude, m.instance.Name):
 		case m.up(now):
-			up = append(up, Candidate{m.instance, m.inFlight})
+			up = append(up, Candidate{Instance: m.instance, InFlight: m.inFlight})
 		default:
-			down = append(down, Candidate{m.instance, m.inFlight})
+			down = append(down, Candidate{Instance: m.instance, InFlight: m.inFlight})
 		}
 	}
 	if len(up) == 0 {

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"carryover/sse/rawjson"
 	"context"
 	"errors"
 	"io"
@@ -97,7 +98,7 @@ func TestClient_PrefillAnswersWithTheIDsItComputed(t *testing.T) {
 		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: row.api, Body: []byte(`{}`)})
 		got := "none"
 		if answer.PromptIDs != nil {
-			ids, _ := ParseIDs(answer.PromptIDs)
+			ids, _ := rawjson.ParseIDs(answer.PromptIDs)
 			got = strconv.Itoa(len(ids)) + " ids"
 		}
 		if err != nil || got != row.want {

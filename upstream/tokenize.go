@@ -114,9 +114,9 @@ func (r *Request) templateKwargs() (kwargs []byte, ok bool) {
 	return o.Rewrite(changes), true
 }
 
-// renderBody returns the request for /v1/chat/completions/render, which takes
-// what the chat endpoint takes.
-func (r *Request) renderBody() []byte {
+// RenderBody returns the body of the request for /v1/chat/completions/render, which
+// takes what the chat endpoint takes.
+func (r *Request) RenderBody() []byte {
 	var changes rawjson.Edits
 	changes.Remove("stream", "stream_options")
 	return r.body.Rewrite(changes)
@@ -179,7 +179,7 @@ func (t *Tokenizer) Tokenize(ctx context.Context, instance *Instance, req *Reque
 // Every other failure is final: to fall back on it would let parity that was
 // learnt with one endpoint speak for the other.
 func (t *Tokenizer) render(ctx context.Context, instance *Instance, req *Request, authorization string) (ids []uint32, offered bool, err error) {
-	status, answer, err := t.client.Post(ctx, instance, Chat.Path()+"/render", req.renderBody(), authorization)
+	status, answer, err := t.client.Post(ctx, instance, Chat.Path()+"/render", req.RenderBody(), authorization)
 	if err != nil {
 		return nil, true, fmt.Errorf("render: %w", err)
 	}

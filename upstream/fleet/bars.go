@@ -1,0 +1,118 @@
+package fleet
+
+import (
+	"slices"
+
+	"carryover/upstream"
+)
+
+// bar is a barred start of an engine that is gone: discovery may lose an instance for a
+// moment and find the same start again.
+type bar struct {
+	role  upstream.Role
+	url   string
+	start string
+}
+
+// maxAway bounds the bars of engines that are gone. Where there are more, the oldest
+// goes.
+const maxAway = 64
+
+// Bar records that this prefill start has computed other ids than it was sent. Such a
+// start has filed KV of other tokens in its prefix cache, and serves it to every request
+// that begins with the right ones, until it is restarted. The bar outlives the engine's
+// absence from the fleet.
+func (s *Start) Bar() {
+	s.bar()
+	if !s.Known() {
+		return
+	}
+	e := s.engine
+	e.mu.Lock()
+	e.barred = s.id // two processes behind one address may tell their starts by turns
+	e.mu.Unlock()
+	f := e.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e.gone.Load() { // since the leg began that found it out
+		f.file(bar{e.Role, e.BaseURL, s.id})
+	}
+}
+
+func (s *Start) bar() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.barred = true
+}
+
+// Barred reports whether the start is barred.
+func (s *Start) Barred() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.barred
+}
+
+// Barred reports whether no prefill leg may go to the engine. While its start is not
+// known, it may be the one that was read last, and a bar of that holds.
+func (e *Engine) Barred() bool {
+	now := e.Now()
+	if now.Known() || now.Barred() {
+		return now.Barred()
+	}
+	e.mu.Lock()
+	last := e.known
+	e.mu.Unlock()
+	return last != nil && last.Barred()
+}
+
+// keepBar keeps the bar of an engine that goes. It needs f.mu.
+func (f *Fleet) keepBar(e *Engine) {
+	e.mu.Lock()
+	last := e.known
+	e.mu.Unlock()
+	if last != nil && last.Barred() {
+		f.file(bar{e.Role, e.BaseURL, last.id})
+	}
+}
+
+// file gives a bar to the engine that is at its place, or keeps it until there is one. It
+// needs f.mu.
+func (f *Fleet) file(b bar) {
+	for _, e := range f.engines[b.role] {
+		if e.BaseURL == b.url {
+			e.restore(b.start)
+			return
+		}
+	}
+	f.away = slices.DeleteFunc(f.away, func(old bar) bool { return old.role == b.role && old.url == b.url })
+	if len(f.away) == maxAway {
+		f.away = slices.Delete(f.away, 0, 1)
+	}
+	f.away = append(f.away, b)
+}
+
+// restoreBar gives an engine that comes the bar of the one that was at its place. It needs
+// f.mu.
+func (f *Fleet) restoreBar(e *Engine) {
+	f.away = slices.DeleteFunc(f.away, func(b bar) bool {
+		if b.role != e.Role || b.url != e.BaseURL {
+			return false
+		}
+		e.restore(b.start)
+		return true
+	})
+}
+
+// restore bars a start of the engine. Until a reading tells, it is the last one that is
+// known.
+func (e *Engine) restore(start string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.barred = start
+	if e.known == nil {
+		e.known = newStart(e, start)
+	}
+	if e.known.id == start {
+		e.known.bar()
+	}
+}

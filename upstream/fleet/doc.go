@@ -1,0 +1,32 @@
+// Package fleet is what is known of the engines: which instances there are, which of
+// them answer, which start of each is alive, what each start can do, and what a start
+// of prefill and a start of decode have shown together.
+//
+// Everything known of an instance belongs to its [Engine], everything known of one
+// start of it to a [Start], and everything known of two starts together to a [Link]. A
+// [Fleet] owns the engines. It promises that
+//
+//   - what discovery removes is gone, with everything known of it (fleet.go), except that
+//     no prefill leg goes to its start where that is barred (bars.go);
+//   - a start that is not known is equal to nothing, not even to itself: it has no links
+//     and no unused tickets, and nothing is found out of it (start.go, link.go);
+//   - nothing grows with restarts: an engine has one start that was read last and one
+//     that is not known, a prefill start has one link for each decode engine, and each
+//     memory of what clients send is bounded (engine.go, link.go, question.go);
+//   - a reading of /metrics counts for five seconds on both clocks, and one that was under
+//     way when a connection was refused counts no more (reading.go);
+//   - no client's departure, credential or model spoils for others what is found out
+//     of an engine (question.go, ids.go, template.go);
+//   - a ticket is offered to a pair that has not answered one yet by one turn at a time,
+//     and to one that has been stopped not before its time (link.go);
+//   - an unused ticket is handed out once, before its deadline, to a pair that has
+//     exchanged KV, for the start of decode that holds its blocks (unused.go);
+//   - nothing waits for an engine while it holds a lock.
+//
+// Locks nest in one order: Fleet before Engine before Start before Link. A start that an
+// attempt holds on to stays as it is while its engine is restarted or removed; what is
+// learnt of it then is nobody's.
+//
+// Package server calls it. It asks engines through [upstream.Client], and is told which
+// instances there are by an [upstream.Source].
+package fleet

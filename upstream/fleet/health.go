@@ -1,0 +1,75 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	"carryover/upstream"
+)
+
+// Every engine is asked every four seconds, and given two: vLLM answers /health and
+// /metrics from its API server without queueing behind requests. What /metrics tells
+// counts for five seconds, so turns rarely wait for it.
+const (
+	probeEvery = 4 * time.Second
+	probeLimit = 2 * time.Second
+)
+
+// Run keeps up to date which engines answer and which start of each is alive, and has each
+// new start probed: all engines at once and then every four seconds, until ctx ends. It
+// returns nil.
+func (f *Fleet) Run(ctx context.Context) error {
+	tick := time.NewTicker(probeEvery)
+	defer tick.Stop()
+	for {
+		f.probeAll(ctx)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (f *Fleet) probeAll(ctx context.Context) {
+	var group sync.WaitGroup
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, e := range f.Engines(role) {
+			group.Go(func() {
+				healthy := e.healthy(ctx)
+				if ctx.Err() == nil {
+					e.probed(healthy)
+				}
+				if healthy {
+					e.follow(ctx)
+				}
+			})
+		}
+	}
+	group.Wait()
+}
+
+// follow reads which start is alive, and begins to find out what it can do. That
+// takes longer than an engine that is busy may keep the others waiting.
+func (e *Engine) follow(ctx context.Context) {
+	e.Refresh(ctx)
+	if now := e.Now(); now.Known() && e.fleet.cfg.ProbeIDs && ctx.Err() == nil {
+		now.beginProbe(ctx)
+	}
+}
+
+func (e *Engine) healthy(ctx context.Context) (healthy bool) {
+	defer func() {
+		if recover() != nil { // a defect in reading an answer must not end the process
+			healthy = false
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, probeLimit)
+	defer cancel()
+	// What is said of health does not matter, nor how much.
+	status, _, err := e.fleet.cfg.Client.Fetch(ctx, &e.Instance, "/health", "", 4096)
+	return status == http.StatusOK && (err == nil || errors.Is(err, upstream.ErrAnswerTooLarge))
+}

@@ -1,0 +1,146 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+)
+
+// The probe for the use of ids is refused at once by engines that use them; others
+// run it as a request of one token. One that the engine failed to answer is not
+// repeated for a while.
+const (
+	idsLimit    = 5 * time.Second
+	idsRetry    = 30 * time.Second
+	modelsLimit = 2 * time.Second // of that, for the list of models
+)
+
+// maxModelList bounds what is read of a list of models: vLLM takes some hundred
+// bytes for each, adapters included.
+const maxModelList = 1 << 20
+
+// idsMember is how vLLM names the member at fault when forwarded ids are
+// malformed (_reused_prompt_token_ids, renderers/online_renderer.py).
+const idsMember = "kv_transfer_params.prompt_token_ids"
+
+// UsesIDs tells whether the chat endpoint uses kv_transfer_params.prompt_token_ids
+// instead of rendering, and asks nothing.
+func (s *Start) UsesIDs() Finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.usesIDs
+}
+
+// ProbeIDs finds that out with ids that are none: an engine that reads them answers
+// 400 and names them, one that ignores them answers 200, and then holds one block
+// for its lease. A start is probed until something is found, with our own key and
+// the model that it lists first, so that no client's request can make the probe
+// fail for others; callers that come meanwhile wait for the same probe, at the
+// longest until ctx ends. A probe takes 5 s at most. One that failed by the engine's
+// fault (time-out, broken connection, any answer that makes no sense) is repeated
+// after 30 s. One that was not let in (401, 403, 404, 429) proves nothing and is
+// repeated at once; where that befell our own key, authorization is tried, "" being
+// none. Of a start that is not known nothing is found.
+func (s *Start) ProbeIDs(ctx context.Context, authorization string) Finding {
+	if found := s.UsesIDs(); found != Unknown || !s.Known() {
+		return found
+	}
+	wait(ctx, s.probe(ctx, ""))
+	s.mu.Lock()
+	found, refused := s.usesIDs, s.refused
+	s.mu.Unlock()
+	if found != Unknown || !refused || authorization == "" {
+		return found
+	}
+	wait(ctx, s.probe(ctx, authorization))
+	return s.UsesIDs()
+}
+
+// beginProbe starts the probe of a start of which nothing is known, and does not wait
+// for it. One that does not let us in with our own key is left to the turns.
+func (s *Start) beginProbe(ctx context.Context) {
+	s.mu.Lock()
+	asked := s.usesIDs != Unknown || s.refused
+	s.mu.Unlock()
+	if !asked {
+		s.probe(ctx, "")
+	}
+}
+
+// probe runs the probe with one credential. Failures of a client's own are
+// remembered for that client only.
+func (s *Start) probe(ctx context.Context, authorization string) (over <-chan struct{}) {
+	return s.probes.ask(ctx, digest(authorization), func(ctx context.Context) error {
+		if s.UsesIDs() != Unknown {
+			return nil // since the caller looked
+		}
+		found, refused, err := s.askIDs(ctx, authorization)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.usesIDs = max(s.usesIDs, found) // No, of two that disagree
+		if authorization == "" {
+			s.refused = refused
+		}
+		return err
+	})
+}
+
+// askIDs sends the probe. refused says that the engine refused the credential or the
+// model, and has answered nothing; the error, that it gave no answer that makes sense.
+func (s *Start) askIDs(ctx context.Context, authorization string) (found Finding, refused bool, err error) {
+	fields := map[string]any{
+		"messages":           []map[string]string{{"role": "user", "content": "x"}},
+		"max_tokens":         1,
+		"kv_transfer_params": json.RawMessage(`{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,"x"]}`),
+	}
+	if model := s.firstModel(ctx, authorization); model != "" {
+		fields["model"] = model
+	}
+	body, err := json.Marshal(fields)
+	if err != nil {
+		return Unknown, false, fmt.Errorf("probe: %w", err)
+	}
+	status, answer, err := s.post(ctx, upstream.Chat.Path(), body, authorization)
+	if err != nil {
+		return Unknown, false, fmt.Errorf("probe: %w", err)
+	}
+	switch status {
+	case http.StatusOK:
+		return No, false, nil
+	case http.StatusBadRequest:
+		if upstream.ReadFault(answer).Param == idsMember {
+			return Yes, false, nil
+		}
+	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests:
+		return Unknown, true, nil
+	}
+	return Unknown, false, fmt.Errorf("probe: status %d", status)
+}
+
+// firstModel returns the model that the engine lists first, "" if it lists none. An
+// engine takes a request that names none as one for it.
+func (s *Start) firstModel(ctx context.Context, authorization string) string {
+	ctx, cancel := context.WithTimeout(ctx, modelsLimit)
+	defer cancel()
+	e := s.engine
+	status, list, err := e.fleet.cfg.Client.Fetch(ctx, &e.Instance, "/v1/models", authorization, maxModelList)
+	if err != nil || status != http.StatusOK || !rawjson.Valid(list) {
+		return ""
+	}
+	if id := gjson.GetBytes(list, "data.0.id"); id.Type == gjson.String {
+		return id.String()
+	}
+	return ""
+}
+
+// post sends a small JSON body to the engine.
+func (s *Start) post(ctx context.Context, path string, body []byte, authorization string) (status int, answer []byte, err error) {
+	return s.engine.fleet.cfg.Client.Post(ctx, &s.engine.Instance, path, body, authorization)
+}

@@ -1,0 +1,195 @@
+package fleet
+
+import (
+	"sync"
+	"time"
+)
+
+// Verdict is what is known about a prefill start and a decode start together.
+type Verdict int
+
+// The verdicts of [Link.Begin].
+const (
+	// Proven: prefill has answered a ticket of this decode start.
+	Proven Verdict = iota + 1
+	// Trial: this turn is the link's trial; no other may offer it a ticket until
+	// the trial is over.
+	Trial
+	// Busy: another turn is the link's trial right now.
+	Busy
+	// NoReuse: the link has been stopped, and is not to be tried again yet.
+	NoReuse
+)
+
+// Fate is how a ticket on a link ended.
+type Fate int
+
+// The fates of a ticket.
+const (
+	// Inconclusive: never sent, refused as the client's fault, connection broken,
+	// client gone.
+	Inconclusive Fate = iota
+	Answered
+	// Unanswered: no answer within the time limit.
+	Unanswered
+	// Failed: prefill answered 5xx.
+	Failed
+)
+
+// strikes is how many tickets in a row may go wrong: load can make one late and a
+// block that is gone makes one fail, three mean that it is the pair.
+const strikes = 3
+
+// A link that was stopped is left alone for retrialAfter, and for twice as long
+// each time that it is stopped again, up to retrialMax: a trial that is not
+// answered costs one client the time limit.
+const (
+	retrialAfter = time.Minute
+	retrialMax   = 30 * time.Minute
+)
+
+// Link is what is known of a prefill start and a decode start together: whether prefill
+// answers decode's tickets, and whether it may bring releases to decode.
+//
+// Some engines never answer a ticket: a prefill instance without bidirectional_kv_xfer
+// parks the request for ever (vLLM nixl/pull_scheduler.py), and so does
+// kv_load_failure_policy "recompute" on vLLM 0.32 when blocks cannot be loaded. The first
+// ticket on a link is therefore a trial with a time limit, one at a time. Others answer
+// 500, each time.
+//
+// It is safe for concurrent use. The methods of a nil Link do nothing, and it reuses
+// nothing.
+type Link struct {
+	decode *Start
+	now    func() time.Time
+
+	mu     sync.Mutex // guards the rest; no other lock is taken under it
+	trials trials
+	met    bool      // decode has read KV of prefill
+	paused time.Time // until then it releases nothing
+}
+
+// trials is what is known of a link's tickets. The zero value is a link that has not been
+// tried.
+type trials struct {
+	proven  bool
+	trial   bool          // a turn is the link's trial
+	strikes int           // tickets that went wrong since the last answer
+	pause   time.Duration // how long the last stop lasts, 0 if there was none since the last answer
+	until   time.Time     // when it ends
+}
+
+// Link returns what is known of this prefill start and a start of decode; nil unless both
+// are known. A prefill start has one link for each decode engine: a new start of decode
+// takes the place of the one before. A link of a start that is over is kept by its caller
+// alone.
+func (s *Start) Link(decode *Start) *Link {
+	if !s.Known() || !decode.Known() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.links[decode.engine]; l != nil && l.decode == decode {
+		return l
+	}
+	l := &Link{decode: decode, now: s.engine.fleet.now}
+	// Whether decode is still there is looked at under the lock that unlink needs: who
+	// removes it marks it first.
+	if decode.current() && s.current() {
+		if s.links == nil {
+			s.links = map[*Engine]*Link{}
+		}
+		s.links[decode.engine] = l
+	}
+	return l
+}
+
+// linked returns the link of two starts if there is one.
+func (s *Start) linked(decode *Start) *Link {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.links[decode.engine]; l != nil && l.decode == decode {
+		return l
+	}
+	return nil
+}
+
+// unlink drops the links with engines that are gone.
+func (e *Engine) unlink(gone []*Engine) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.known == nil {
+		return
+	}
+	e.known.mu.Lock()
+	defer e.known.mu.Unlock()
+	for _, decode := range gone {
+		delete(e.known.links, decode)
+	}
+}
+
+// Begin asks to offer a ticket of decode to prefill. A caller that gets Trial or Proven
+// must call End, or the link stays on trial.
+func (l *Link) Begin() Verdict {
+	if l == nil {
+		return NoReuse
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	switch {
+	case l.trials.proven:
+		return Proven
+	case l.trials.trial:
+		return Busy
+	case l.now().Before(l.trials.until):
+		return NoReuse
+	}
+	l.trials.trial = true
+	return Trial
+}
+
+// stopped reports whether Begin would say NoReuse.
+func (l *Link) stopped() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return !l.trials.proven && !l.trials.trial && l.now().Before(l.trials.until)
+}
+
+// End reports a ticket's fate, once per Begin and as soon as it is known.
+//
+// One that is unanswered on a link that has never answered stops the link, and so
+// do three in a row that are unanswered or failed, and one in the trial after a
+// stop. pause is how long the link is left alone, if it was stopped by this call.
+// An answer proves the link; resumed reports that it was a stopped one. An
+// inconclusive trial lets the next turn try.
+//
+// The fate of a ticket that was under way when its link was stopped changes
+// nothing, unless it comes so late that the next trial has begun; then it ends the
+// trial like the trial's own.
+func (l *Link) End(fate Fate) (pause time.Duration, resumed bool) {
+	if l == nil {
+		return 0, false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := &l.trials
+	if !r.proven && !r.trial {
+		return 0, false
+	}
+	r.trial = false
+	switch fate {
+	case Inconclusive:
+		return 0, false
+	case Answered:
+		resumed = r.pause > 0
+		*r = trials{proven: true}
+		return 0, resumed
+	}
+	r.strikes++
+	if r.strikes < strikes && r.pause == 0 && (r.proven || fate == Failed) {
+		return 0, false
+	}
+	pause = min(max(retrialAfter, 2*r.pause), retrialMax)
+	*r = trials{pause: pause, until: l.now().Add(pause)}
+	return pause, false
+}

@@ -1,0 +1,165 @@
+package fleet
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+
+	"carryover/upstream"
+)
+
+// facts are what /metrics of an instance tells about one start of it.
+type facts struct {
+	start     string // process_start_time_seconds as it was written, "" if it is not told
+	blockSize int    // tokens of a KV block, 0 if it is not told or differs between engines
+}
+
+// Bounds of a Prometheus text. vLLM 0.32 writes 64 kB for one engine; the longest
+// line that matters to us has 1.1 kB.
+const (
+	maxMetrics    = 16 << 20
+	maxMetricLine = 64 << 10
+)
+
+// maxBlockSize is above any block size that vLLM accepts.
+const maxBlockSize = 1 << 16
+
+// metricFacts gathers facts from the lines of a Prometheus text. Several samples
+// of one metric, as of several engines or processes, must agree.
+type metricFacts struct {
+	started, size         string
+	manyStarts, manySizes bool
+}
+
+// readFacts reads a Prometheus text (exposition format 0.0.4) to its end. Lines
+// that say nothing to us may be anything; a text that breaks off or is too long
+// is an error.
+func readFacts(r io.Reader) (facts, error) {
+	var m metricFacts
+	left := int64(maxMetrics)
+	lines := bufio.NewReaderSize(io.LimitReader(r, left+1), maxMetricLine)
+	inside := false // the slice continues a line that was longer than the buffer
+	for {
+		line, err := lines.ReadSlice('\n')
+		if left -= int64(len(line)); left < 0 {
+			return facts{}, fmt.Errorf("read metrics: %w", upstream.ErrAnswerTooLarge)
+		}
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			if !inside {
+				m.tooLong(line)
+			}
+			inside = true
+			continue
+		case err != nil && !errors.Is(err, io.EOF):
+			return facts{}, fmt.Errorf("read metrics: %w", err)
+		case err != nil && (len(line) > 0 || inside):
+			// The last line ends like all others, or the text has been cut.
+			return facts{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
+		case err != nil:
+			return m.facts(), nil
+		case !inside:
+			m.line(bytes.TrimRight(line, "\r\n"))
+		}
+		inside = false
+	}
+}
+
+const (
+	startMetric = "process_start_time_seconds"
+	cacheMetric = "vllm:cache_config_info"
+)
+
+// tooLong takes a sample whose labels do not fit for one that disagrees.
+func (m *metricFacts) tooLong(line []byte) {
+	m.manyStarts = m.manyStarts || bytes.HasPrefix(line, []byte(startMetric))
+	m.manySizes = m.manySizes || bytes.HasPrefix(line, []byte(cacheMetric))
+}
+
+func (m *metricFacts) line(line []byte) {
+	if rest, found := cutMetric(line, startMetric); found {
+		value, _, ok := sample(rest, "")
+		m.manyStarts = m.manyStarts || !ok || m.started != "" && m.started != value
+		m.started = value
+	}
+	if rest, found := cutMetric(line, cacheMetric); found {
+		_, size, ok := sample(rest, "block_size")
+		m.manySizes = m.manySizes || !ok || m.size != "" && m.size != size
+		m.size = size
+	}
+}
+
+func (m *metricFacts) facts() (f facts) {
+	seconds, err := strconv.ParseFloat(m.started, 64)
+	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && !m.manyStarts && len(m.started) <= 32 {
+		f.start = m.started
+	}
+	size, err := strconv.Atoi(m.size)
+	if err == nil && size > 0 && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
+		f.blockSize = size
+	}
+	return f
+}
+
+// cutMetric returns what follows the name of a metric in one of its samples.
+func cutMetric(line []byte, name string) (rest []byte, found bool) {
+	rest, found = bytes.CutPrefix(line, []byte(name))
+	return rest, found && len(rest) > 0 && bytes.IndexByte([]byte(" \t{"), rest[0]) >= 0
+}
+
+// sample reads what follows a metric's name: labels in braces, the value, perhaps
+// a time stamp. label is the value of the label called name, "?" if there is none.
+func sample(rest []byte, name string) (value, label string, ok bool) {
+	label = "?"
+	rest = bytes.TrimLeft(rest, " \t")
+	if bytes.HasPrefix(rest, []byte("{")) {
+		rest = bytes.TrimLeft(rest[1:], " \t")
+		for !bytes.HasPrefix(rest, []byte("}")) {
+			key, text, tail, found := nextLabel(rest)
+			if !found {
+				return "", "", false
+			}
+			if key == name {
+				label = text
+			}
+			rest = tail
+		}
+		rest = rest[1:]
+	}
+	fields := bytes.Fields(rest)
+	if len(fields) < 1 || len(fields) > 2 {
+		return "", "", false
+	}
+	return string(fields[0]), label, true
+}
+
+// nextLabel reads name="value" and the comma after it. Escapes in the value stay:
+// no value that is asked for has any.
+func nextLabel(rest []byte) (key, value string, tail []byte, ok bool) {
+	name, rest, found := bytes.Cut(rest, []byte("="))
+	rest = bytes.TrimLeft(rest, " \t")
+	if !found || len(rest) == 0 || rest[0] != '"' {
+		return "", "", nil, false
+	}
+	end := 1
+	for end < len(rest) && rest[end] != '"' {
+		if rest[end] == '\\' {
+			end++
+		}
+		end++
+	}
+	if end >= len(rest) {
+		return "", "", nil, false
+	}
+	tail = bytes.TrimLeft(rest[end+1:], " \t")
+	if len(tail) > 0 && tail[0] == ',' {
+		tail = bytes.TrimLeft(tail[1:], " \t")
+	} else if len(tail) == 0 || tail[0] != '}' {
+		return "", "", nil, false
+	}
+	return string(bytes.TrimSpace(name)), string(rest[1:end]), tail, true
+}

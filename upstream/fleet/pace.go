@@ -1,0 +1,41 @@
+package fleet
+
+import (
+	"sync"
+	"time"
+)
+
+// habits are what an engine keeps over its restarts, because they are those of its
+// machine and of the gateway in front.
+type habits struct {
+	mu      sync.Mutex // guards the rest; no other lock is taken under it
+	paced   bool
+	perByte float64 // nanoseconds of prefill per byte of request body
+	echoes  bool    // answers have the id of the request
+}
+
+// LearnPace records a prefill leg that computed its prompt, so that a long prompt is not
+// mistaken for an engine that never answers. The mean moves by a fifth per leg, so it
+// follows load within a few turns. The next start begins with it.
+func (s *Start) LearnPace(bytes int, took time.Duration) {
+	if bytes == 0 {
+		return
+	}
+	sample := float64(took) / float64(bytes)
+	h := &s.engine.habits
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.paced {
+		sample = h.perByte + (sample-h.perByte)/5
+	}
+	h.paced, h.perByte = true, sample
+}
+
+// Expect returns how long a prefill of so many bytes of request body has taken of late, 0
+// before any.
+func (s *Start) Expect(bytes int) time.Duration {
+	h := &s.engine.habits
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Duration(h.perByte * float64(bytes))
+}

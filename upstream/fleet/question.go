@@ -1,0 +1,94 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// questions bounds what is asked of one start on behalf of turns. Of each question one
+// is under way at a time, on a context of its own: no client's departure ends it, and
+// all turns that need the answer wait for the same. One that failed is not asked
+// again for a while, so that an engine which does not answer costs one turn its
+// time limit, not each; a refused connection costs nothing, and may be accepted the
+// next time. Answers are kept by the asker.
+type questions struct {
+	limit time.Duration // of one question
+	rest  time.Duration // how long one that failed is not asked again
+	now   func() time.Time
+
+	mu   sync.Mutex // guards open and what it holds
+	open map[[sha256.Size]byte]*question
+}
+
+// question is one that is under way, or that failed.
+type question struct {
+	over  chan struct{} // closed at its end
+	until time.Time     // the end of its rest; zero while it is under way
+}
+
+func newQuestions(limit, rest time.Duration, now func() time.Time) *questions {
+	return &questions{limit: limit, rest: rest, now: now, open: map[[sha256.Size]byte]*question{}}
+}
+
+// ask has put run unless the question is under way or rests, and returns a channel
+// that is closed when it is over. What put keeps, whoever waits for the channel can
+// see. It returns an error if the question failed; a panic is one too.
+func (q *questions) ask(ctx context.Context, key [sha256.Size]byte, put func(context.Context) error) <-chan struct{} {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	known := q.open[key]
+	if known != nil && (known.until.IsZero() || q.now().Before(known.until)) {
+		return known.over
+	}
+	if len(q.open) >= maxRemembered {
+		maps.DeleteFunc(q.open, func(_ [sha256.Size]byte, old *question) bool { return !old.until.IsZero() })
+	}
+	asked := &question{over: make(chan struct{})}
+	q.open[key] = asked
+	go q.run(context.WithoutCancel(ctx), key, asked, put) // ends at the limit
+	return asked.over
+}
+
+func (q *questions) run(ctx context.Context, key [sha256.Size]byte, asked *question, put func(context.Context) error) {
+	ctx, cancel := context.WithTimeout(ctx, q.limit)
+	defer cancel()
+	err := errDefect
+	defer func() {
+		_ = recover() // a defect in reading an answer must not end the process
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if asked.until = q.now().Add(q.rest); err == nil || errors.Is(err, syscall.ECONNREFUSED) {
+			delete(q.open, key)
+		}
+		close(asked.over)
+	}()
+	err = put(ctx)
+}
+
+var errDefect = errors.New("panic")
+
+// wait returns when a question is over, or when the turn that waits for it has gone.
+func wait(ctx context.Context, over <-chan struct{}) {
+	select {
+	case <-over:
+	case <-ctx.Done():
+	}
+}
+
+// digest names a question by its parts.
+func digest(parts ...string) (key [sha256.Size]byte) {
+	h := sha256.New()
+	for _, part := range parts {
+		fmt.Fprintf(h, "%d:", len(part)) // a hash never fails
+		_, _ = io.WriteString(h, part)
+	}
+	h.Sum(key[:0])
+	return key
+}

@@ -1,0 +1,154 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"syscall"
+	"time"
+
+	"carryover/upstream"
+)
+
+// readFor is how long a reading counts, on both clocks. A ticket is used only while its
+// engine is known to be alive; what was read longer ago is read again.
+const readFor = 5 * time.Second
+
+// reading is one request for /metrics that everybody waits for who asks meanwhile.
+//
+// vLLM exports the start time with prometheus_client's process collector, from the API
+// server that also ends when its engine does. With several API servers in one instance
+// (--api-server-count, by default as many as data-parallel ranks) that collector
+// is left out (v1/metrics/prometheus.py) and the start is not known.
+type reading struct{ done chan struct{} }
+
+// Current returns the start that was read within the last five seconds, or reads it now.
+// It is one that is not known if the engine could not be asked or does not tell; that
+// holds for five seconds too, so that turns do not queue before an engine that does not
+// answer. It is never nil.
+func (e *Engine) Current(ctx context.Context) *Start {
+	s, counts := e.recent()
+	if counts {
+		return s
+	}
+	e.Refresh(ctx)
+	s, _ = e.recent()
+	return s
+}
+
+// Now returns the start that was read within the last five seconds, and asks nothing: one
+// that is not known if there is no such reading, or none that told it. It is never nil.
+func (e *Engine) Now() *Start {
+	s, _ := e.recent()
+	return s
+}
+
+// Last returns the start that was read last, however long ago, and asks nothing: for uses
+// that do no harm if the engine has been restarted meanwhile. It is one that is not known
+// if nothing was read since a connection was refused, or if the last answer did not tell
+// the start. It is never nil.
+func (e *Engine) Last() *Start {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.read.IsZero() {
+		return e.unknown()
+	}
+	return e.known
+}
+
+// Refresh reads the engine's /metrics, whatever is known. Called more often than every
+// five seconds it spares turns the wait in Current. It returns when the reading is over,
+// at the limit at the latest, or when ctx ends.
+func (e *Engine) Refresh(ctx context.Context) {
+	e.mu.Lock()
+	r := e.under
+	if r == nil {
+		r = &reading{done: make(chan struct{})}
+		e.under = r
+		// Others may wait for it when the first caller has gone.
+		go e.run(context.WithoutCancel(ctx), r)
+	}
+	e.mu.Unlock()
+	wait(ctx, r.done)
+}
+
+// recent returns the start of the last reading; counts is false if none counts.
+func (e *Engine) recent() (s *Start, counts bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch now := e.fleet.now(); {
+	case !e.read.IsZero() && upstream.Elapsed(e.read, now) < readFor:
+		return e.known, true
+	case !e.missed.IsZero() && upstream.Elapsed(e.missed, now) < readFor:
+		return e.unknown(), true
+	}
+	return e.unknown(), false
+}
+
+// run runs a reading and files what it gave, unless a connection was refused in between.
+func (e *Engine) run(ctx context.Context, r *reading) {
+	began := e.fleet.now()
+	ctx, cancel := context.WithTimeout(ctx, e.fleet.cfg.ReadLimit)
+	defer cancel()
+	told, err := e.readFacts(ctx)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer close(r.done)
+	if e.under != r {
+		return
+	}
+	e.under = nil
+	switch {
+	case err == nil && told.start != "":
+		e.become(told)
+		e.read, e.missed = began, time.Time{}
+	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
+		// Nobody is there, or somebody else.
+		e.read, e.missed = time.Time{}, began
+	default:
+		// A late answer makes nothing untrue that was read a moment ago.
+		e.missed = began
+	}
+}
+
+func (e *Engine) readFacts(ctx context.Context) (told facts, err error) {
+	defer func() {
+		if p := recover(); p != nil { // a defect in reading an answer must not end the process
+			told, err = facts{}, fmt.Errorf("read metrics: panic: %v", p)
+		}
+	}()
+	status, text, err := e.fleet.cfg.Client.Fetch(ctx, &e.Instance, "/metrics", "", maxMetrics)
+	if err != nil {
+		return facts{}, fmt.Errorf("read metrics: %w", err)
+	}
+	if status != http.StatusOK {
+		return facts{}, fmt.Errorf("read metrics: status %d", status)
+	}
+	return readFacts(bytes.NewReader(text))
+}
+
+// become makes what a reading told the start that is known. The same id is the same
+// start, whatever was forgotten in between. It needs e.mu.
+func (e *Engine) become(told facts) {
+	e.blank = nil
+	old := e.known
+	if old == nil || old.id != told.start {
+		e.known = newStart(e, told.start)
+		e.known.barred = told.start == e.barred
+		if old != nil {
+			old.end()
+		}
+	}
+	e.known.sized(told.blockSize)
+}
+
+// unknown returns what stands for a start that is not known: the same one for as long as
+// none is read. It needs e.mu.
+func (e *Engine) unknown() *Start {
+	if e.blank == nil {
+		e.blank = newStart(e, "")
+	}
+	return e.blank
+}

@@ -1,0 +1,118 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"sync"
+	"sync/atomic"
+)
+
+// Finding is what has been found out about something.
+type Finding int
+
+// The findings.
+const (
+	Unknown Finding = iota
+	Yes
+	No
+)
+
+// Start is one start of an engine and everything known of it. An attempt that holds on to
+// one is not misled when the engine is restarted: the next start is another Start. It is
+// safe for concurrent use.
+//
+// A start that is not known is equal to nothing, not even to itself: nothing is found out
+// or kept of it but what needs no comparison ([Start.Foreign], the pace, [Start.Silent]).
+type Start struct {
+	engine *Engine
+	id     string
+	over   atomic.Bool // another start has taken its place
+
+	probes  *questions // for the use of ids
+	renders *questions // about templates
+
+	// mu guards the rest. It is taken after the lock of an Engine and before that of a
+	// Link.
+	mu        sync.Mutex
+	blockSize int
+	barred    bool
+	usesIDs   Finding
+	refused   bool // the last probe with our own key was not let in
+	plugIn    Finding
+	plain     bool // it offers no rendering
+	parity    map[[sha256.Size]byte]Finding
+	templates map[[sha256.Size]byte]Finding
+	silence   int               // answers in a row without params
+	links     map[*Engine]*Link // of a prefill start, by decode engine
+	unused    []Unused          // of a decode start, those that wait for their release
+}
+
+func newStart(e *Engine, id string) *Start {
+	return &Start{
+		engine: e, id: id,
+		probes:  newQuestions(idsLimit, idsRetry, e.fleet.now),
+		renders: newQuestions(e.fleet.cfg.AskLimit, templateRetry, e.fleet.now),
+	}
+}
+
+// Engine returns the engine that this is a start of.
+func (s *Start) Engine() *Engine { return s.engine }
+
+// ID returns process_start_time_seconds as it was written, "" if it is not known. It is
+// compared and never computed with.
+func (s *Start) ID() string { return s.id }
+
+// Known reports whether it is known which start this is. A nil Start is not known either.
+func (s *Start) Known() bool { return s != nil && s.id != "" }
+
+// BlockSize returns how many tokens a KV block holds, 0 if that is not known or
+// differs between the engines of one instance. It may become known later than the start.
+func (s *Start) BlockSize() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.blockSize
+}
+
+// Alive reports whether the engine is still in this start, as read within the last five
+// seconds, or now. One that is not known never is.
+func (s *Start) Alive(ctx context.Context) bool {
+	return s.Known() && s.engine.Current(ctx) == s
+}
+
+// judgment is a verdict on one start.
+type judgment struct {
+	made  bool
+	start string
+	why   string
+}
+
+// Verdict records what the start was found to be worth to the token proof; why is "" for
+// one that takes part. It reports whether that is another verdict, or on another start,
+// than the last on this engine.
+func (s *Start) Verdict(why string) (changed bool) {
+	is := judgment{true, s.id, why}
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	changed = s.engine.judged != is
+	s.engine.judged = is
+	return changed
+}
+
+// sized takes over what the last reading told of the block size.
+func (s *Start) sized(tokens int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.blockSize = tokens
+}
+
+// end drops what nothing can use any more once another start has taken this one's place.
+func (s *Start) end() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over.Store(true)
+	s.links, s.unused = nil, nil
+}
+
+// current reports whether the fleet still has the engine, and the engine this start, as
+// far as has been read.
+func (s *Start) current() bool { return !s.over.Load() && !s.engine.gone.Load() }

@@ -1,0 +1,138 @@
+package fleet
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"carryover/upstream"
+)
+
+// templateRetry is how long an engine that did not answer is not asked again.
+const templateRetry = 5 * time.Second
+
+// AppendOnly finds out whether a model's chat template is append-only: whether a
+// finished turn, rendered as history, begins with the very tokens that were
+// rendered to generate it. Some are not: they drop earlier reasoning, or
+// end the generation prompt with tokens that history does not repeat
+// (Qwen3 with thinking off ends it with an empty think block). Then decode's
+// blocks are no prefix of the next prompt, however faithful the client.
+//
+// A template is named as a request does: by the model, and by chat_template_kwargs as
+// raw JSON, nil if absent. The engine is asked to tokenise a one-message conversation and
+// its continuation, and the two are compared. One that has no /tokenize (404, 405) can't be
+// asked, and its templates are taken to be append-only. Unknown means that the question
+// failed, that ctx ended before it was answered, or that the start is not known; a
+// failure is remembered for five seconds, for the credential that met it.
+func (s *Start) AppendOnly(ctx context.Context, model string, kwargs []byte, authorization string) Finding {
+	if !s.Known() {
+		return Unknown
+	}
+	key := digest(model, string(kwargs))
+	if found := s.template(key); found != Unknown {
+		return found
+	}
+	wait(ctx, s.renders.ask(ctx, digest(string(key[:]), authorization), func(ctx context.Context) error {
+		found, err := s.askTemplate(ctx, model, kwargs, authorization)
+		if err == nil {
+			s.learnTemplate(key, found)
+		}
+		return err
+	}))
+	return s.template(key)
+}
+
+func (s *Start) template(key [sha256.Size]byte) Finding {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.templates[key]
+}
+
+func (s *Start) learnTemplate(key [sha256.Size]byte, found Finding) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.templates == nil || len(s.templates) >= maxRemembered {
+		s.templates = map[[sha256.Size]byte]Finding{}
+	}
+	s.templates[key] = found
+}
+
+// The sample has no white space at its ends: many templates trim content, which
+// changes nothing for replies that have none, and others are not eligible.
+const (
+	sampleQuestion = "What is kept between two turns?"
+	sampleAnswer   = "The blocks are kept."
+)
+
+// errNoTokenize is an engine without /tokenize.
+var errNoTokenize = errors.New("tokenize: not offered")
+
+func (s *Start) askTemplate(ctx context.Context, model string, kwargs []byte, authorization string) (Finding, error) {
+	type message struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	}
+	turn := []message{{"user", sampleQuestion}}
+	next := append(slices.Clone(turn), message{"assistant", sampleAnswer}, message{"user", sampleQuestion})
+	tokenize := func(fields map[string]any) ([]uint32, error) {
+		fields["model"] = model
+		body, err := json.Marshal(fields)
+		if err != nil {
+			return nil, fmt.Errorf("tokenize: %w", err)
+		}
+		return s.tokenizeSample(ctx, body, authorization)
+	}
+	chat := func(messages []message) ([]uint32, error) {
+		fields := map[string]any{"messages": messages, "add_generation_prompt": true}
+		if kwargs != nil {
+			fields["chat_template_kwargs"] = json.RawMessage(kwargs)
+		}
+		return tokenize(fields)
+	}
+	before, err := chat(turn)
+	if errors.Is(err, errNoTokenize) {
+		return Yes, nil
+	}
+	if err != nil {
+		return Unknown, err
+	}
+	after, err := chat(next)
+	if err != nil {
+		return Unknown, err
+	}
+	answer, err := tokenize(map[string]any{"prompt": sampleAnswer, "add_special_tokens": false})
+	if err != nil {
+		return Unknown, err
+	}
+	finished := append(before, answer...)
+	if len(finished) <= len(after) && slices.Equal(finished, after[:len(finished)]) {
+		return Yes, nil
+	}
+	return No, nil
+}
+
+func (s *Start) tokenizeSample(ctx context.Context, body []byte, authorization string) ([]uint32, error) {
+	status, answer, err := s.post(ctx, "/tokenize", body, authorization)
+	if err != nil {
+		return nil, fmt.Errorf("tokenize: %w", err)
+	}
+	switch status {
+	case http.StatusOK:
+		ids, err := answerIDs(answer, "tokens")
+		if err != nil {
+			return nil, fmt.Errorf("tokenize: %w", err)
+		}
+		return ids, nil
+	case http.StatusNotFound, http.StatusMethodNotAllowed:
+		// An unknown model is a 404 too (_check_model), and says so.
+		if fault := upstream.ReadFault(answer); fault.Param == "" && fault.Type != "NotFoundError" {
+			return nil, errNoTokenize
+		}
+	}
+	return nil, fmt.Errorf("tokenize: status %d", status)
+}

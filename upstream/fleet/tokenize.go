@@ -1,0 +1,109 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+)
+
+// ErrNotComparable is returned by [Start.Tokenize] for requests whose ids the completion
+// endpoint alone can tell.
+var ErrNotComparable = errors.New("not comparable")
+
+// Tokenize returns the ids of the request's prompt: the prompt itself if it is
+// ids, else what the engine makes of it within the limit for a question. A chat is
+// rendered by the endpoint that does nothing else (/v1/chat/completions/render, vLLM with
+// --enable-scale-out), where a start has it; all others have /tokenize. A start that is
+// not known is not asked to render: that it offers none could not be remembered.
+// Requests that are not comparable are ErrNotComparable.
+func (s *Start) Tokenize(ctx context.Context, req *upstream.Request, authorization string) ([]uint32, error) {
+	if ids, ok := req.PromptIDs(); ok {
+		return ids, nil
+	}
+	body, why, ok := req.TokenizeBody()
+	if !ok {
+		return nil, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
+	defer cancel()
+	if req.API() == upstream.Chat && s.mayRender() {
+		ids, offered, err := s.render(ctx, req, authorization)
+		if offered {
+			return ids, err
+		}
+		s.mu.Lock()
+		s.plain = true
+		s.mu.Unlock()
+	}
+	status, answer, err := s.post(ctx, "/tokenize", body, authorization)
+	if err != nil {
+		return nil, fmt.Errorf("tokenize: %w", err)
+	}
+	if status != http.StatusOK {
+		return nil, fmt.Errorf("tokenize: status %d", status)
+	}
+	ids, err := answerIDs(answer, "tokens")
+	if err != nil {
+		return nil, fmt.Errorf("tokenize: %w", err)
+	}
+	return ids, nil
+}
+
+// mayRender reports whether rendering is worth asking for.
+func (s *Start) mayRender() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Known() && !s.plain
+}
+
+// render asks the render endpoint. offered is false if the engine has none.
+// Every other failure is final: to fall back on it would let parity that was
+// learnt with one endpoint speak for the other.
+func (s *Start) render(ctx context.Context, req *upstream.Request, authorization string) (ids []uint32, offered bool, err error) {
+	status, answer, err := s.post(ctx, upstream.Chat.Path()+"/render", req.RenderBody(), authorization)
+	if err != nil {
+		return nil, true, fmt.Errorf("render: %w", err)
+	}
+	switch status {
+	case http.StatusOK:
+		if ids, err = answerIDs(answer, "token_ids"); err != nil {
+			return nil, true, fmt.Errorf("render: %w", err)
+		}
+		return ids, true, nil
+	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
+		// An unknown model is a 404 too (_check_model), and says so.
+		if upstream.ReadFault(answer).Param == "" {
+			return nil, false, nil
+		}
+	}
+	return nil, true, fmt.Errorf("render: status %d", status)
+}
+
+// answerIDs reads the list of ids that is the named member of an answer. A count
+// beside it must agree.
+func answerIDs(answer []byte, name string) (ids []uint32, err error) {
+	found := false
+	o, err := rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {
+		if string(member) != name {
+			return s.Skip()
+		}
+		if ids, found = s.IDs(); !found {
+			return s.Fault("expected a list of token ids")
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read answer: %w", err)
+	}
+	if !found || len(ids) == 0 {
+		return nil, errors.New("answer without ids")
+	}
+	if n, given := rawjson.Integer(o.Get("count")); given && n != len(ids) {
+		return nil, errors.New("answer with another count than its ids")
+	}
+	return ids, nil
+}

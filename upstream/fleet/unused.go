@@ -1,0 +1,167 @@
+package fleet
+
+import (
+	"slices"
+	"time"
+
+	"carryover/upstream"
+)
+
+// Unused is a ticket that will not be used any more, while decode still holds its
+// blocks: it was removed from the store, or never got there. It is released once.
+type Unused struct {
+	Params   []byte
+	Model    string
+	Since    time.Time // when it was left; Leave sets it if it is zero
+	Deadline time.Time // decode has freed the blocks by itself from then on
+	Refused  bool      // an engine refused a client's request that carried it: only a leg of our own may
+}
+
+// Bounds of what waits for its release.
+const (
+	// maxUnused is per start of decode. What does not fit is left to decode's TTL.
+	maxUnused = 1024
+	// releaseAfter is how long an unused ticket waits for a prefill leg that can
+	// carry it before a leg of our own does: an instance that holds pinned blocks
+	// keeps a core busy (measured on vLLM 0.32), however few they are.
+	releaseAfter = 5 * time.Second
+	// releasePause is how long a link releases nothing after a release went wrong.
+	releasePause = 5 * time.Minute
+)
+
+// Leave keeps an unused ticket of this decode start until it can be released: nothing of a
+// start that is not known, and nothing of one that is over or whose engine is gone, whose
+// blocks are out of reach.
+func (s *Start) Leave(u Unused) {
+	if !s.Known() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if u.Since.IsZero() {
+		u.Since = s.engine.fleet.now()
+	}
+	if s.live(); s.current() && len(s.unused) < maxUnused {
+		s.unused = append(s.unused, u)
+	}
+}
+
+// live drops what is past its deadline and returns how many are left. It needs s.mu.
+func (s *Start) live() int {
+	now := s.engine.fleet.now()
+	kept := s.unused[:0]
+	for _, u := range s.unused {
+		if upstream.Elapsed(u.Deadline, now) < 0 {
+			kept = append(kept, u)
+		}
+	}
+	clear(s.unused[len(kept):])
+	if s.unused = kept; len(kept) == 0 {
+		s.unused = nil
+	}
+	return len(kept)
+}
+
+// Waiting returns the decode starts with unused tickets, as far as is known which starts
+// are alive.
+func (f *Fleet) Waiting() (all []*Start) {
+	for _, e := range f.Engines(upstream.RoleDecode) {
+		if last := e.Last(); last.waits() {
+			all = append(all, last)
+		}
+	}
+	return all
+}
+
+func (s *Start) waits() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live() > 0
+}
+
+// Due returns the decode starts with more unused tickets than the backlog, or with one
+// that has waited for too long. Their engines are left out until Done is called. A start
+// may be none that is alive as far as is known: whoever releases finds that out.
+func (f *Fleet) Due(backlog int) (all []*Start) {
+	for _, e := range f.Engines(upstream.RoleDecode) {
+		if s := e.due(backlog); s != nil {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// due returns the start of which tickets are to be released, nil if there is none, and
+// marks the engine.
+func (e *Engine) due(backlog int) *Start {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.releases || e.known == nil {
+		return nil
+	}
+	s := e.known
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := s.live()
+	if n == 0 || n <= backlog && e.fleet.now().Sub(s.unused[0].Since) < releaseAfter {
+		return nil
+	}
+	e.releases = true
+	return s
+}
+
+// Done ends what Due began.
+func (s *Start) Done() {
+	s.engine.mu.Lock()
+	defer s.engine.mu.Unlock()
+	s.engine.releases = false
+}
+
+// Met records that decode has read KV of prefill, so that the two know each other.
+func (l *Link) Met() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.met = true
+}
+
+// ReleaseFailed stops the link from releasing for five minutes.
+func (l *Link) ReleaseFailed() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.paused = l.now().Add(releasePause)
+}
+
+// TakeUnused hands out the oldest unused ticket of the decode start for this prefill start
+// to bring, on a leg of our own or on a turn's; none if the two have not met, or if the
+// link is paused.
+func (l *Link) TakeUnused(own bool) (Unused, bool) {
+	if l == nil || !l.mayRelease() {
+		return Unused{}, false
+	}
+	return l.decode.takeUnused(own)
+}
+
+func (l *Link) mayRelease() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.met && !l.now().Before(l.paused)
+}
+
+func (s *Start) takeUnused(own bool) (Unused, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live()
+	at := slices.IndexFunc(s.unused, func(u Unused) bool { return own || !u.Refused })
+	if at < 0 {
+		return Unused{}, false
+	}
+	u := s.unused[at]
+	s.unused = slices.Delete(s.unused, at, at+1)
+	return u, true
+}
