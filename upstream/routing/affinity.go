@@ -9,7 +9,9 @@ import (
 // Affinity keeps the turns of a conversation on one instance, whose own prefix
 // cache then holds most of its history. It is rendezvous hashing: with the
 // instance gone its conversations spread over the others, and nothing else
-// moves. Turns without a conversation go to Otherwise.
+// moves. Two things weigh more than that: instances by way of which nothing can be
+// reused are left to the end, and among the others the one that holds most of the
+// conversation's KV comes first. Turns without a conversation go to Otherwise.
 type Affinity struct {
 	Otherwise upstream.Policy
 }
@@ -21,11 +23,23 @@ func (a *Affinity) Pick(candidates []upstream.Candidate, key string) int {
 	}
 	best, bestScore := 0, uint64(0)
 	for i, c := range candidates {
-		if s := score(key, c.Name); i == 0 || s > bestScore {
+		s := score(key, c.Name)
+		if i == 0 || better(c, s, candidates[best], bestScore) {
 			best, bestScore = i, s
 		}
 	}
 	return best
+}
+
+// better reports whether a is to be picked before b.
+func better(a upstream.Candidate, aScore uint64, b upstream.Candidate, bScore uint64) bool {
+	switch {
+	case a.Stopped != b.Stopped:
+		return b.Stopped
+	case a.Holds != b.Holds:
+		return a.Holds > b.Holds
+	}
+	return aScore > bScore
 }
 
 // score mixes FNV-1a with the finaliser of SplitMix64, because FNV alone leaves

@@ -3,6 +3,7 @@ package routing_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -98,6 +99,73 @@ func TestAffinity_MovesOnlyTheConversationsOfALostInstance(t *testing.T) {
 func TestAffinity_WithoutConversationUsesTheOtherPolicy(t *testing.T) {
 	policy := routing.Affinity{Otherwise: &routing.RoundRobin{}}
 	all := candidates("a", "b")
+	if first, second := policy.Pick(all, ""), policy.Pick(all, ""); first == second {
+		t.Errorf("two picks without a key chose %d twice, want both instances", first)
+	}
+}
+
+// eachOrder checks what Affinity picks of four candidates, a to d, in every order.
+func eachOrder(t *testing.T, all []upstream.Candidate, check func(t *testing.T, picked upstream.Candidate)) {
+	t.Helper()
+	policy := routing.Affinity{Otherwise: &routing.RoundRobin{}}
+	for _, names := range permutations([]string{"a", "b", "c", "d"}) {
+		order := make([]upstream.Candidate, len(names))
+		for i, name := range names {
+			order[i] = all[strings.Index("abcd", name)]
+		}
+		check(t, order[policy.Pick(order, "conversation")])
+	}
+}
+
+func TestAffinity_WeighsTheKVOfTheConversationBeforeItsHome(t *testing.T) {
+	home := ""
+	eachOrder(t, candidates("a", "b", "c", "d"), func(_ *testing.T, picked upstream.Candidate) { home = picked.Name })
+	for mask := range 16 { // which are stopped
+		for _, holds := range [][4]int{{}, {5}, {0, 5}, {0, 0, 5}, {0, 0, 0, 5}, {1, 2, 3, 4}, {4, 3, 2, 1}, {3, 3, 1, 0}, {0, 3, 0, 3}} {
+			all := candidates("a", "b", "c", "d")
+			most, homeless := 0, mask != 15 && mask>>strings.Index("abcd", home)&1 == 1
+			for i := range all {
+				all[i].Holds, all[i].Stopped = holds[i], mask>>i&1 == 1
+				if !all[i].Stopped || mask == 15 {
+					most = max(most, holds[i])
+				}
+			}
+			before := ""
+			eachOrder(t, all, func(t *testing.T, picked upstream.Candidate) {
+				t.Helper()
+				if picked.Stopped && mask != 15 {
+					t.Errorf("holds %v, stopped %04b: picked %s, which is stopped", holds, mask, picked.Name)
+				}
+				if picked.Holds != most {
+					t.Errorf("holds %v, stopped %04b: picked %s with %d, want one with %d", holds, mask, picked.Name, picked.Holds, most)
+				}
+				if most == 0 && !homeless && picked.Name != home {
+					t.Errorf("holds %v, stopped %04b: picked %s, want %s as ever", holds, mask, picked.Name, home)
+				}
+				if before != "" && picked.Name != before {
+					t.Errorf("holds %v, stopped %04b: picked %s in one order, %s in another", holds, mask, picked.Name, before)
+				}
+				before = picked.Name
+			})
+		}
+	}
+}
+
+func TestRoundRobin_WeighsNothing(t *testing.T) {
+	all := candidates("a", "b")
+	all[0].Stopped, all[1].Holds = true, 100
+	var policy routing.RoundRobin
+	for n, want := range []int{0, 1, 0, 1} {
+		if got := policy.Pick(all, "conversation"); got != want {
+			t.Errorf("pick %d: got %d, want %d", n, got, want)
+		}
+	}
+}
+
+func TestAffinity_WithoutConversationWeighsNothing(t *testing.T) {
+	policy := routing.Affinity{Otherwise: &routing.RoundRobin{}}
+	all := candidates("a", "b")
+	all[0].Stopped = true
 	if first, second := policy.Pick(all, ""), policy.Pick(all, ""); first == second {
 		t.Errorf("two picks without a key chose %d twice, want both instances", first)
 	}
