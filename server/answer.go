@@ -7,14 +7,10 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/convcache"
+	"carryover/server/proof"
 	"carryover/sse"
 	"carryover/sse/rawjson"
 )
-
-// maxReply is the longest reply that is gathered for the history digest; a longer
-// one is not kept.
-const maxReply = 8 << 20
 
 // unparsable is why an answer that is not JSON leaves no ticket.
 const unparsable = "unparsable"
@@ -23,18 +19,24 @@ const unparsable = "unparsable"
 type answer struct {
 	turn     *turn
 	decoding *decoding
-	echoes   *echoes
-	gather   bool // the reply is needed for the history digest
-	tokens   bool // the ids of the output are needed for the chain
-
-	chain     *convcache.Growing // prompt and output, as far as it was told
-	promptIDs int                // how many of its ids are the prompt's
+	reply    *proof.Reply // what is said, nil where the proof does not need it
+	ending
+	progress
+	counted counted
 
 	// atEnd is called when the end of the stream is seen, before the client can
 	// see it. mayRestart tells whether an immediate failure can still be retried.
 	atEnd      func()
 	mayRestart func() bool
 
+	odd      string    // why the answer leaves no ticket, "" for nothing
+	params   []byte    // the last non-null kv_transfer_params
+	began    time.Time // nothing of the event had arrived then, or of an answer that comes whole
+	caughtUp time.Time // began of the first event that shows decode's end
+}
+
+// progress is how far an answer has come.
+type progress struct {
 	first   bool // an event has been seen
 	passed  bool // an event has been forwarded; nothing can be taken back any more
 	done    bool // [DONE] has been seen, or the answer came whole
@@ -42,19 +44,13 @@ type answer struct {
 	kept    bool // its ticket is dealt with
 	failed  bool // the engine reported an error
 	foreign bool // it is the answer to another request
-	odd     string
-	params  []byte // the last non-null kv_transfer_params
+}
 
-	began    time.Time // nothing of the event had arrived then, or of an answer that comes whole
-	caughtUp time.Time // began of the first event that shows decode's end
-
-	finish     string
+// ending is how decode says that the answer ended.
+type ending struct {
+	finish     string // finish_reason
+	stopReason bool   // a stop string or stop token ended it
 	usage      usage
-	counted    counted
-	stopReason bool
-	reasoning  bool
-	content    []byte
-	tools      []toolCall
 }
 
 // usage is what decode has counted, -1 where it does not tell.
@@ -66,27 +62,22 @@ func (a *answer) complete() bool {
 	return !a.failed && (a.done || a.left && a.finish != "" && a.params != nil)
 }
 
-func (s *Server) newAnswer(t *turn, d *decoding) *answer {
-	a := &answer{
-		echoes: s.echoes,
-		turn:   t, decoding: d, tokens: t.tokens.wanted, usage: usage{-1, -1}, began: d.arrived,
-		gather: t.takesPart() && t.proof == ProofHistory,
+func newAnswer(t *turn, d *decoding) *answer {
+	a := &answer{turn: t, decoding: d, ending: ending{usage: usage{-1, -1}}, began: d.arrived}
+	if t.proof != nil {
+		a.reply = t.proof.Reply()
+		a.reply.Begin()
 	}
-	if a.tokens {
-		a.chain, a.promptIDs = s.chains.Grow(t.tokens.ids, d.facts.BlockSize), len(t.tokens.ids)
-	}
-	t.rest = a.rest()
+	t.ids.Grow(d.blockSize)
 	return a
 }
 
 // rest is the memory in bytes that the end of the stream needs of the prompt: hashes of it, and of the branches that the
 // look-up saw.
-func (a *answer) rest() (n int64) {
-	if a.chain != nil {
-		n = int64(a.chain.Bytes())
-	}
-	for i := range a.turn.branches {
-		n += 8 * int64(len(a.turn.branches[i].Chain.Blocks))
+func (t *turn) rest() int64 {
+	n := t.ids.Bytes()
+	for i := range t.branches {
+		n += 8 * int64(len(t.branches[i].Chain.Blocks))
 	}
 	return n
 }
@@ -106,6 +97,11 @@ func (a *answer) ends() {
 // observe looks at one event before it is forwarded.
 func (a *answer) observe(ev sse.Event) sse.Verdict {
 	verdict := a.judge(ev)
+	if r := a.decoding.rewrite; r != nil && (verdict == sse.Forward || verdict == sse.Hold) && string(ev.Data) != "[DONE]" {
+		if out := r.Event(ev.Data); out == nil || !ev.Replace(0, len(ev.Data), out) {
+			verdict = sse.Drop
+		}
+	}
 	if verdict == sse.Forward || verdict == sse.Supersede {
 		a.passed = true
 	}
@@ -136,30 +132,30 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		}
 		return sse.Forward
 	}
-	if a.decoding.collects {
+	if a.decoding.asks.ids {
 		a.takeIDs(ev)
 	}
-	if !a.gather && !first && !a.tells(ev.Data) {
+	if a.reply == nil && !first && !a.tells(ev.Data) {
 		return sse.Forward
 	}
 	if !rawjson.Valid(ev.Data) {
 		a.odd = unparsable
 		return sse.Forward
 	}
-	choice := a.read(ev.Data, "delta")
+	choice := a.read(ev.Data)
 	if first && choice.Exists() && a.usage.prompt >= 0 {
-		a.decoding.counts = false // the engine tells its usage to everybody (--enable-force-include-usage)
+		a.decoding.asks.usage = false // the engine tells its usage to everybody (--enable-force-include-usage)
 	}
 	switch {
 	case a.foreign && !a.passed:
 		return sse.Stop
 	case first && roleOnly(choice):
 		return sse.Hold
-	case a.decoding.asked && onlyForIDs(choice):
+	case a.decoding.asks.hidden && onlyForIDs(choice):
 		return sse.Drop
-	case a.decoding.counts && onlyUsage(ev.Data, choice):
+	case a.decoding.asks.usage && onlyUsage(ev.Data, choice):
 		return a.counted.release(ev)
-	case a.decoding.counts && a.counted.hold(ev.Data, choice, a.decoding.asked):
+	case a.decoding.asks.usage && a.counted.hold(ev.Data, choice, a.decoding.asks.hidden):
 		return sse.Hold
 	}
 	return sse.Forward
@@ -174,8 +170,8 @@ func onlyUsage(data []byte, choice gjson.Result) bool {
 // it ends the choice, follows the end, has a usage, or exists only because ids
 // were asked for.
 func (a *answer) tells(data []byte) bool {
-	return a.tokens && (a.finish != "" || rawjson.MayHave(data, "finish_reason", `"`) || rawjson.MayHave(data, "usage", "{") ||
-		a.decoding.asked && rawjson.MayHave(data, "delta", "{}"))
+	return a.turn.ids.Wanted() && (a.finish != "" || rawjson.MayHave(data, "finish_reason", `"`) || rawjson.MayHave(data, "usage", "{") ||
+		a.decoding.asks.hidden && rawjson.MayHave(data, "delta", "{}"))
 }
 
 // onlyForIDs recognises an event that vLLM sends only because ids were asked for,
@@ -192,24 +188,16 @@ func (a *answer) takeIDs(ev sse.Event) {
 	if !ok {
 		return
 	}
-	a.addIDs(found.Prompt, found.Output)
-	if a.decoding.asked {
+	a.takes(a.turn.ids.Add(found.Prompt, found.Output))
+	if a.decoding.asks.hidden {
 		found.Null(ev)
 	}
 }
 
-// addIDs notes what decode says it computed. A prompt of other ids than prefill's
-// makes the whole answer worthless as a ticket.
-func (a *answer) addIDs(prompt, output []byte) {
-	if prompt != nil && !rawjson.EqualIDs(prompt, a.turn.tokens.ids) {
-		a.odd = "prompt_ids"
-	}
-	if output != nil && a.chain != nil {
-		ids, ok := rawjson.ParseIDs(output)
-		if !ok {
-			a.odd = "output_ids"
-		}
-		a.chain.Add(ids)
+// takes notes why the answer leaves no ticket, if there is something.
+func (a *answer) takes(odd string) {
+	if odd != "" {
+		a.odd = odd
 	}
 }
 
@@ -220,9 +208,8 @@ func roleOnly(choice gjson.Result) bool {
 	return delta.Get("role").Exists() && delta.Get("content").String() == "" && choice.Get("finish_reason").Type == gjson.Null
 }
 
-// read takes in one chunk (or a whole answer, whose message stands for the delta)
-// and returns its choice.
-func (a *answer) read(data []byte, part string) gjson.Result {
+// read takes in one chunk, or a whole answer, and returns its choice.
+func (a *answer) read(data []byte) gjson.Result {
 	var id, choices, failure, counts gjson.Result
 	gjson.ParseBytes(data).ForEach(func(key, value gjson.Result) bool {
 		switch key.String() {
@@ -246,10 +233,10 @@ func (a *answer) read(data []byte, part string) gjson.Result {
 	if failure.Exists() && failure.Type != gjson.Null {
 		a.failed = true
 	}
-	if id.Exists() && !strings.HasSuffix(id.String(), "-"+a.turn.legID) {
+	if id.Exists() && !strings.HasSuffix(id.String(), "-"+a.decoding.requestID) {
 		a.odd = "response_id"
 	}
-	if a.echoes.foreign(a.decoding.instance.Name, a.turn.legID, id.String()) {
+	if a.decoding.start.Foreign(a.decoding.requestID, id.String()) {
 		a.foreign = true
 	}
 	all := choices.Array()
@@ -259,15 +246,19 @@ func (a *answer) read(data []byte, part string) gjson.Result {
 	if len(all) > 1 || all[0].Get("index").Int() != 0 {
 		a.odd = "choices"
 	}
-	a.ending(all[0])
-	if a.gather {
-		a.collect(all[0], part)
+	a.closes(all[0])
+	if a.done {
+		if odd := a.reply.Whole(all[0], a.finish); a.odd == "" {
+			a.odd = odd
+		}
+	} else {
+		a.takes(a.reply.Add(all[0], a.finish))
 	}
 	return all[0]
 }
 
-// ending notes how a choice ended.
-func (a *answer) ending(choice gjson.Result) {
+// closes notes how a choice ended.
+func (a *answer) closes(choice gjson.Result) {
 	if finish := choice.Get("finish_reason"); finish.Type == gjson.String {
 		a.finish = finish.String()
 		a.ends()
@@ -281,7 +272,7 @@ func (a *answer) ending(choice gjson.Result) {
 func (a *answer) whole(body []byte) []byte {
 	a.first, a.done = true, true
 	a.ends()
-	rest, params, found := sse.Cut(body, paramsMember)
+	rest, params, found := rawjson.Cut(body, paramsMember)
 	if found && string(params) != "null" {
 		a.params = params
 	}
@@ -289,19 +280,13 @@ func (a *answer) whole(body []byte) []byte {
 		a.odd = unparsable
 		return rest
 	}
-	a.read(body, "message")
-	if a.decoding.collects {
+	a.read(body)
+	if a.decoding.asks.ids {
 		plain, prompt, output := sse.NullTokenIDs(rest)
-		a.addIDs(prompt, output)
-		if a.decoding.asked {
+		a.takes(a.turn.ids.Add(prompt, output))
+		if a.decoding.asks.hidden {
 			rest = plain
 		}
-	}
-	if len(a.tools) > 0 && a.odd == "" {
-		// The arguments of a whole answer are what the tool parser printed after it
-		// had read them (vLLM hermes_tool_parser.py, json.dumps), canonical whatever
-		// decode generated. Only a stream shows them as they were.
-		a.odd = convcache.WhyToolArguments
 	}
 	return rest
 }

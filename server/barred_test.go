@@ -9,20 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"carryover/server"
 	"carryover/upstream"
 )
 
 // bar bars the start that a prefill engine of the rig tells.
-func (r *rig) bar(e *engine) {
-	for _, instance := range r.deps.Pool.Instances(upstream.RolePrefill) {
-		if instance.Name == e.name {
-			r.deps.Bars.Bar(instance, rigStart)
-		}
-	}
-}
+func (r *rig) bar(e *engine) { r.engine(e).Last().Bar() }
 
 // takesOtherIDs is a prefill engine that computes other ids than it is sent when it is sent any with a ticket.
 func takesOtherIDs(w http.ResponseWriter, r *http.Request, l leg) {
@@ -60,7 +53,7 @@ func TestBarred_NoLegOfAnybodyGoesThere(t *testing.T) {
 	// The bar is that of one start.
 	r.prefill[0].always(prefillsIDs)
 	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
-	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
+	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
 	r.wantOK(r.sendIDs("new", true, prompt...), "miss;")
 	if n := len(r.prefill[0].seen()); n != before+1 {
 		t.Errorf("got %d legs on the restarted instance, want one", n-before)
@@ -188,31 +181,29 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 	}
 	// Both look at the same engines.
 	a, b := replicas[0], replicas[1]
-	for _, instance := range a.deps.Pool.Instances(upstream.RolePrefill)[:1] {
-		a.deps.Bars.Bar(instance, rigStart)
-	}
+	a.bar(a.prefill[0])
 	ctx := t.Context()
-	a.server.CompareBars(ctx, map[string]time.Time{})
+	a.server.CompareBars(ctx)
 	shared.set(false, false)
-	b.server.CompareBars(ctx, map[string]time.Time{})
-	if n := len(b.deps.Pool.Instances(upstream.RolePrefill)); n != 2 || b.deps.Bars.Barred(b.deps.Pool.Instances(upstream.RolePrefill)[0], rigStart) {
+	b.server.CompareBars(ctx)
+	if n := len(b.deps.Fleet.Engines(upstream.RolePrefill)); n != 2 || b.engine(b.prefill[0]).Barred() {
 		t.Fatal("barred before a replica could have told of it")
 	}
 	for range 2 { // told when it answers, and again when it has forgotten
-		a.server.CompareBars(ctx, map[string]time.Time{})
+		a.server.CompareBars(ctx)
 		if len(shared.all) != 1 {
 			t.Fatalf("got %q shared, want one start", shared.all)
 		}
-		a.server.CompareBars(ctx, map[string]time.Time{})
+		a.server.CompareBars(ctx)
 		if len(shared.all) != 1 {
 			t.Errorf("a bar that is known is told again: %q", shared.all)
 		}
 		shared.set(false, true)
 	}
-	url := b.deps.Pool.Instances(upstream.RolePrefill)[0].BaseURL
+	url := b.engine(b.prefill[0]).BaseURL
 	shared.all = []string{url + " " + rigStart}
-	b.server.CompareBars(ctx, map[string]time.Time{})
-	if !b.deps.Bars.Barred(b.deps.Pool.Instances(upstream.RolePrefill)[0], rigStart) {
+	b.server.CompareBars(ctx)
+	if !b.engine(b.prefill[0]).Barred() {
 		t.Error("what another replica has found is not taken over")
 	}
 	if n := b.log.count("another replica has found", `"level":"ERROR"`); n != 1 {
@@ -227,7 +218,7 @@ func TestBarred_AndNoInstanceIsLeft(t *testing.T) {
 	prompt := count(100, 200)
 	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
 	r.prefill[0].always(func(w http.ResponseWriter, req *http.Request, l leg) {
-		r.deps.Pool.(*upstream.Pool).Set([]upstream.Instance{*r.deps.Pool.Instances(upstream.RolePrefill)[0]})
+		r.deps.Fleet.Set([]upstream.Instance{r.engine(r.prefill[0]).Instance})
 		takesOtherIDs(w, req, l)
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience/4)
@@ -259,7 +250,7 @@ func TestBarred_ByAPromptOfIDsWithoutATicket(t *testing.T) {
 			r.inIDs(nil)
 			r.prefill[0].always(otherIDs)
 			r.wantOK(r.sendTo(textPath, tc.request), "miss;")
-			if barred := r.deps.Bars.Barred(r.deps.Pool.Instances(upstream.RolePrefill)[0], rigStart); barred != tc.barred {
+			if barred := r.engine(r.prefill[0]).Barred(); barred != tc.barred {
 				t.Errorf("barred: %v, want %v", barred, tc.barred)
 			}
 			if first := answerOf(r.decode[0].seen()[0]).prompt[0]; tc.barred && first != prompt[0] {
@@ -276,8 +267,8 @@ func TestBarred_ReceiptsAreNotAskedForWithoutEnd(t *testing.T) {
 	starts := 0
 	r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
 		starts++
-		r.tell(r.prefill[0], metricsOf(fmt.Sprintf("1.%de+09", starts%2+6), rigBlock))
-		r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
+		r.tell(r.prefill[0], metricsOf(fmt.Sprintf("1.%de+09", starts+5), rigBlock))
+		r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
 		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":[1]}],"kv_transfer_params":`+handover(l)+`}`)
 	})
 	r.wantError(r.sendIDs("c", true, count(100, 200)...), http.StatusBadGateway, "prefill_failed")
@@ -289,29 +280,28 @@ func TestBarred_ReceiptsAreNotAskedForWithoutEnd(t *testing.T) {
 func TestBarred_IsMentionedOnceAMinuteUntilItIsRestarted(t *testing.T) {
 	r := newRig(t, setup{prefills: 2})
 	mentioned := func() int { return r.log.count("prefill is barred; restart it", `"level":"WARN"`, r.prefill[0].name) }
-	said := map[string]time.Time{}
-	r.server.CompareBars(t.Context(), said)
+	r.server.CompareBars(t.Context())
 	r.bar(r.prefill[0])
 	for range 3 { // the bar itself has just been logged
-		r.server.CompareBars(t.Context(), said)
+		r.server.CompareBars(t.Context())
 	}
 	if n := mentioned(); n != 0 {
 		t.Errorf("mentioned %d times at once, want not before a minute has passed", n)
 	}
 	for n := 1; n <= 3; n++ {
-		said[r.prefill[0].name] = said[r.prefill[0].name].Add(-server.BarAgain)
+		r.server.PassBarAgain()
 		for range 3 {
-			r.server.CompareBars(t.Context(), said)
+			r.server.CompareBars(t.Context())
 		}
 		if got := mentioned(); got != n {
 			t.Errorf("after %d minutes: mentioned %d times", n, got)
 		}
 	}
 	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
-	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
-	said[r.prefill[0].name] = said[r.prefill[0].name].Add(-server.BarAgain)
-	r.server.CompareBars(t.Context(), said)
-	if n := mentioned(); n != 3 || len(said) != 0 {
-		t.Errorf("after the restart: mentioned %d times, remembered %v", n, said)
+	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
+	r.server.PassBarAgain()
+	r.server.CompareBars(t.Context())
+	if n, remembered := mentioned(), r.server.PassBarAgain(); n != 3 || remembered != 0 {
+		t.Errorf("after the restart: mentioned %d times, %d remembered", n, remembered)
 	}
 }

@@ -30,7 +30,7 @@ type branches struct {
 
 // watchBranches notes which of the branches that this turn saw its new ticket
 // diverges from. Those that it contains are gone with the put.
-func (s *Server) watchBranches(t *turn, ticket convcache.Ticket) {
+func (s *keeper) watchBranches(t *turn, ticket convcache.Ticket) {
 	if !s.cfg.Release {
 		return
 	}
@@ -46,17 +46,17 @@ func (s *Server) watchBranches(t *turn, ticket convcache.Ticket) {
 
 // retireBranches takes the tickets of branches whose time is over, so that their
 // blocks can be released. A branch that was used meanwhile is not there any more.
-func (s *Server) retireBranches(ctx context.Context) {
+func (s *keeper) retireBranches(ctx context.Context) {
 	for {
 		b, ok := s.branches.next(time.Now())
 		if !ok {
 			return
 		}
-		bounded, cancel := s.storeContext(ctx)
+		bounded, cancel := storeContext(ctx, s.cfg)
 		ticket, outcome := s.deps.Store.Take(bounded, b.key, b.id)
 		cancel()
 		if outcome == convcache.Taken {
-			s.unuse(&turn{model: b.model}, ticket)
+			s.releaser.unuse(ticket, b.model)
 		}
 	}
 }

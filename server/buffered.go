@@ -12,20 +12,19 @@ import (
 // client's stream is made: stock vLLM puts kv_transfer_params into whole answers
 // only (vLLM #40186). The client waits for the last token then, so it is done only
 // where a ticket can come of it.
-func (s *Server) buffers(t *turn, h handover) bool {
-	return s.cfg.BufferStreams && t.stream && h.answered != nil && t.conversation.known && t.ineligible == "" &&
-		(t.proof != ProofAuto || t.tokens.wanted)
+func (s *turns) buffers(t *turn, handed bool) bool {
+	return s.cfg.BufferStreams && t.stream && handed && t.proof != nil && (t.proof.Reply() != nil || t.ids.Wanted())
 }
 
 // respondBuffered brings a whole answer to a client that asked for a stream. Until
 // all of it is there, a failure is an ordinary status.
-func (s *Server) respondBuffered(ctx context.Context, t *turn, d *decoding, out *outlet) error {
+func (s *turns) respondBuffered(ctx context.Context, out *outlet, t *turn, d *decoding) error {
 	d.Spare()
 	body, err := upstream.ReadAll(d, maxAnswer)
 	if err != nil {
 		return s.brokenAnswer(ctx, d, err)
 	}
-	a := s.newAnswer(t, d)
+	a := newAnswer(t, d)
 	rest := a.whole(body)
 	if a.foreign {
 		return s.brokenAnswer(ctx, d, errForeign)
@@ -38,12 +37,12 @@ func (s *Server) respondBuffered(ctx context.Context, t *turn, d *decoding, out 
 	}
 	err = b.write(rest)
 	a.failed = a.failed || err != nil
-	s.keep(ctx, t, a)
+	s.keeper.keep(ctx, t, a)
 	if err != nil {
-		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.instance.Name, Kind: upstream.Garbage, Sent: true, Err: err}
+		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.Garbage, Sent: true, Err: err}
 	}
 	out.announceStream("text/event-stream; charset=utf-8")
-	t.receipt.buffered, t.receipt.events, t.receipt.bytes = true, b.events, int64(len(b.out))
+	t.record.Answer = AnswerRecord{Events: b.events, Bytes: int64(len(b.out)), Buffered: true}
 	if _, err := out.Write(b.out); err != nil {
 		return errClientGone
 	}

@@ -46,10 +46,8 @@ func stock(t *testing.T, cfg func(*server.Config), engines func(*vllmsim.Config)
 		sims = append(sims, sim)
 		instances = append(instances, newInstance(t, role, role.String(), sim.URL()))
 	}
-	pool := upstream.NewPool(inOrder{}, inOrder{})
-	pool.Set(instances)
 	return newRig(t, setup{cfg: cfg, deps: func(d *server.Deps) {
-		d.Pool = pool
+		d.Fleet = newFleet(d.Legs.(*upstream.Client), nil, instances...)
 		for _, change := range more {
 			change(d)
 		}
@@ -148,7 +146,7 @@ func script(n int) string {
 
 func TestBuffered_StockEngineIsReusedFromTheSecondTurn(t *testing.T) {
 	for _, row := range []struct {
-		proof    server.Proof
+		proof    server.ProofMode
 		sampling string
 		buffered bool
 		loads    int // how often prefill reads decode's blocks; its own cache holds what noncanonical output leaves of a ticket
@@ -186,7 +184,7 @@ func TestBuffered_StockEngineIsReusedFromTheSecondTurn(t *testing.T) {
 }
 
 func TestBuffered_TextIsReused(t *testing.T) {
-	for _, proof := range []server.Proof{server.ProofHistory, server.ProofAuto} {
+	for _, proof := range []server.ProofMode{server.ProofHistory, server.ProofAuto} {
 		r, _ := stock(t, func(c *server.Config) { c.Proof = proof; buffering(c) }, nil)
 		words := strings.TrimRight(script(1), ".") // history is continued behind a letter only
 		prompt, reuse := "SAY "+words, "miss;reason=first_turn"
@@ -223,7 +221,7 @@ func TestBuffered_SaysWhatDecodeStreams(t *testing.T) {
 		"text":          {textPath, prompt},
 		"text, all":     {textPath, plus(prompt, `,"logprobs":1,"return_token_ids":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`)},
 	} {
-		for _, proof := range []server.Proof{server.ProofHistory, server.ProofAuto} {
+		for _, proof := range []server.ProofMode{server.ProofHistory, server.ProofAuto} {
 			t.Run(name+" "+string(proof), func(t *testing.T) {
 				var says []told
 				for _, buffered := range []bool{false, true} {

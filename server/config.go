@@ -5,53 +5,79 @@ import (
 	"time"
 )
 
-// Proof is the way in which a ticket's use is proven.
-type Proof string
+// ProofMode names the proof that a model's turns have; see package proof.
+type ProofMode string
 
 // The modes of proof.
 const (
 	// ProofAuto reuses only what is proven by tokens.
-	ProofAuto Proof = "auto"
+	ProofAuto ProofMode = "auto"
 	// ProofHistory reuses a ticket when the request's messages begin with exactly
 	// what it covers. It is the weaker proof: equal text may still tokenise
 	// differently.
-	ProofHistory Proof = "history"
+	ProofHistory ProofMode = "history"
 )
 
 // Config configures a Server. Durations and sizes must be positive; package
 // cmd/carryover validates them.
 type Config struct {
-	Proof       Proof
-	ModelProofs map[string]Proof // per model; Proof for the others
+	Proof       ProofMode
+	ModelProofs map[string]ProofMode // per model; Proof for the others
 
+	ReuseConfig
+	ReleaseConfig
+	IdentityConfig
+	PassingConfig
+	LimitConfig
+	TimeConfig
+
+	RedisRequired bool   // /readyz fails while Redis does not answer
+	Version       string // shown at /version
+	Logger        *slog.Logger
+}
+
+// ReuseConfig says which tickets are worth using.
+type ReuseConfig struct {
 	ReuseMinTokens    int           // fewer tokens are left alone
 	ReuseMinShare     float64       // and so is a smaller share of a ticket, 0 to 1
 	ReuseHybrid       bool          // use tickets of several block groups too, whole
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
+	TTL               time.Duration // longest life of a ticket
+}
 
-	TTL           time.Duration // longest life of a ticket
-	RedisRequired bool          // /readyz fails while Redis does not answer
-
-	Release        bool          // free the blocks of tickets that nobody will use
+// ReleaseConfig says how the blocks of unused tickets are freed.
+type ReleaseConfig struct {
+	Release        bool          // free them before decode does
 	ReleaseBacklog int           // more of them per decode instance are worked off at once
 	BranchKeep     time.Duration // how long a branch lives after the conversation has left it
+}
 
+// IdentityConfig says how conversations and tenants are told apart.
+type IdentityConfig struct {
 	Sources      []string // conversation id sources, in order
 	TenantHeader string   // "" = tenant from the bearer token; a request that has it twice is refused
 	TenantSalt   bool     // add a cache_salt per tenant to both legs
+}
 
-	BufferStreams bool // ask decode for whole answers, and make streams of them, where that leaves a ticket
-
+// PassingConfig says what passes between clients and engines.
+type PassingConfig struct {
+	BufferStreams        bool // ask decode for whole answers, and make streams of them, where that leaves a ticket
 	StripClientParams    bool // remove client-sent kv_transfer_params instead of refusing them
 	ExposeParams         bool // leave kv_transfer_params in what clients see
 	ForwardAuthorization bool // send the client's credential to the engines
+}
 
+// LimitConfig bounds what clients may use.
+type LimitConfig struct {
 	MaxBodyBytes     int64
 	MaxInflightBytes int64 // memory of bodies; one client gets a quarter, and at least one body of MaxBodyBytes
 	MaxStreams       int   // turns at once
 	MaxConnections   int   // client connections at once; more wait to be accepted
 	MaxHeaderBytes   int
+}
 
+// TimeConfig bounds every wait.
+type TimeConfig struct {
 	PrefillTimeout      time.Duration
 	HandoverBudget      time.Duration
 	FirstByteTimeout    time.Duration
@@ -61,21 +87,10 @@ type Config struct {
 	ClientWriteTimeout  time.Duration
 	ClientHeaderTimeout time.Duration
 	ClientBodyTimeout   time.Duration
-
-	Version string // shown at /version
-	Logger  *slog.Logger
-}
-
-// name is the proof that a hit shows.
-func (p Proof) name() string {
-	if p == ProofAuto {
-		return "tokens"
-	}
-	return string(p)
 }
 
 // proofFor returns the mode of proof for a model.
-func (c *Config) proofFor(model string) Proof {
+func (c *Config) proofFor(model string) ProofMode {
 	if p, ok := c.ModelProofs[model]; ok {
 		return p
 	}

@@ -17,7 +17,7 @@ import (
 // bound keeps headers and logs sane.
 const maxConversationID = 512
 
-// conversation is who is talking: the scope in which tickets are found.
+// conversation is the scope in which tickets are found.
 type conversation struct {
 	known  bool // an id was given
 	off    bool // the client wants no look-up and nothing stored
@@ -50,7 +50,7 @@ const subAgentHeader = "X-Claude-Code-Agent-Id"
 
 // identify finds the conversation of a request. Only conversation_id, which is
 // ours, is an error when malformed; any other bad source is skipped.
-func (s *Server) identify(r *http.Request, req *upstream.Request, tenant string) (conversation, error) {
+func (s *intake) identify(r *http.Request, req *upstream.Request, tenant string) (conversation, error) {
 	c := conversation{tenant: tenant}
 	raw, present := req.Member("conversation_id")
 	if strings.EqualFold(strings.TrimSpace(r.Header.Get("X-KV-Reuse")), "off") || present && string(raw) == "null" {
@@ -67,7 +67,7 @@ func (s *Server) identify(r *http.Request, req *upstream.Request, tenant string)
 			model, _ := req.String("model")
 			salt, _ := req.String("cache_salt")
 			c.known, c.source = true, source
-			c.key = s.deps.Secret.Conversation(convcache.Identity{
+			c.key = s.secret.Conversation(convcache.Identity{
 				Tenant: c.tenant, Model: model, CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
 			})
 			return c, nil
@@ -133,7 +133,7 @@ func validID(id string) string {
 // tenant derives the tenant from the credential, or from the configured header,
 // which a trusted gateway in front must set. It is "" without either. The credential
 // itself is not kept.
-func (s *Server) tenant(r *http.Request) (string, error) {
+func (s *intake) tenant(r *http.Request) (string, error) {
 	if name := s.cfg.TenantHeader; name != "" {
 		values := r.Header.Values(name)
 		if len(values) > 1 {

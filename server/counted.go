@@ -6,6 +6,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/sse"
+	"carryover/sse/rawjson"
 )
 
 // counted gives back what a stock engine sends to a client that did not ask for the usage of its stream, where we did:
@@ -29,7 +30,7 @@ func (c *counted) hold(data []byte, choice gjson.Result, plain bool) bool {
 
 // release decides on the event with the usage. If the finish can't be made of it, that goes out as it is.
 func (c *counted) release(ev sse.Event) sse.Verdict {
-	rest, _, cut := sse.Cut(ev.Data, "usage")
+	rest, _, cut := rawjson.Cut(ev.Data, "usage")
 	choices := gjson.GetBytes(rest, "choices")
 	if c.finish == nil || !cut || choices.Raw != "[]" || ev.Member != nil || !gjson.GetBytes(rest, "system_fingerprint").Exists() {
 		return sse.Drop

@@ -3,168 +3,169 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
-	"runtime/debug"
+	"slices"
 	"time"
 
-	"carryover/sse"
+	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // detachedLimit bounds the work that is done for a client that has gone.
 const detachedLimit = 10 * time.Second
 
 // decoding is a decode leg whose headers have arrived. It lives as long as the
-// stream, and holds nothing of the prompt.
+// stream, and holds nothing of the prompt. Its Stream is nil where the client has its whole answer already.
 type decoding struct {
 	*upstream.Stream
-	arrived  time.Time // when the stream was caught up with the headers
-	instance *upstream.Instance
-	handed   bool           // decode got a hand-over
-	barred   bool           // of a prefill instance that is barred
-	carrier  carrier        // the instances that have exchanged KV by it
-	facts    upstream.Facts // the start of decode that has the leg
-	collects bool           // decode was asked for token ids: there is no plug-in to bring them
-	asked    bool           // and the client did not ask for them itself
-	counts   bool           // decode was asked for its usage, and the client did not ask for it itself
-	buffered bool           // decode was asked for a whole answer, the client for a stream
+	start     *fleet.Start // of decode that has the leg
+	blockSize int          // of it, when the leg began
+	requestID string       // of the leg
+	arrived   time.Time    // when the stream was caught up with the headers
+	handed    bool         // decode got a hand-over
+	barred    bool         // of a prefill instance that is barred
+	link      *fleet.Link  // of the starts that exchange KV by it, nil if one of them is not known
+	rewrite   upstream.Rewriter
+	asks      asked
+
+	both   context.Context //nolint:containedctx // of both legs where they run together: the failure of one ends the other
+	finish func()          // ends what is left of the other leg
+}
+
+// asked is what decode was asked for beyond what the client asked for.
+type asked struct {
+	ids    bool // token ids: there is no plug-in to bring them
+	hidden bool // and the client is not to see them
+	usage  bool // the usage of a stream
+	whole  bool // a whole answer, the client for a stream
+}
+
+// Close ends the leg.
+func (d *decoding) Close() {
+	if d.finish != nil {
+		d.finish()
+	}
+	if d.Stream != nil {
+		_ = d.Stream.Close()
+	}
+}
+
+// context is what the answer is read under.
+func (d *decoding) context(ctx context.Context) context.Context {
+	if d.both != nil {
+		return d.both
+	}
+	return ctx
 }
 
 // decode sends the hand-over to exactly one decode instance and returns when its
 // headers have arrived. While connections are refused, nothing was sent, and the
-// same hand-over may go to another instance within the hand-over budget: in pull
+// same hand-over may go to another instance within the hand-over budget, unless it is bound: in pull
 // mode prefill's blocks are bound to no particular reader.
-func (s *Server) decode(ctx context.Context, t *turn, p *pair, h handover) (*decoding, error) {
-	instance := p.decode
-	var exclude []string
+func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decoding, error) {
+	start := p.decode
+	var refused []*fleet.Engine
 	for {
-		d, err := s.decodeOn(ctx, t, p, instance, h)
+		d, err := s.decodeOn(ctx, t, p, start, h)
 		var leg *upstream.LegError
 		if err == nil || !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
 			return d, err
 		}
-		s.refused(instance)
-		exclude = append(exclude, instance.Name)
-		next, release, noneErr := s.deps.Pool.Acquire(upstream.RoleDecode, t.conversation.affinity(), exclude)
-		if noneErr != nil || len(exclude) == maxDials || h.answered != nil && time.Now().After(h.until) {
-			if noneErr == nil {
-				release()
-			}
+		start.Engine().Refused()
+		refused = append(refused, start.Engine())
+		if len(refused) == maxDials || h.Handover != nil && (h.Bound || time.Now().After(h.until)) {
+			return nil, err
+		}
+		next, release, noneErr := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), func(e *fleet.Engine) bool { return slices.Contains(refused, e) })
+		if noneErr != nil {
 			return nil, err
 		}
 		p.releases = append(p.releases, release)
-		instance = next
+		start = next.Now() // without asking: prefill's blocks are leased
 	}
 }
 
-// decodeOn runs the decode leg on one instance.
-func (s *Server) decodeOn(ctx context.Context, t *turn, p *pair, instance *upstream.Instance, h handover) (*decoding, error) {
-	facts := s.decodeFacts(t, p, instance)
-	edit, err := s.decodeEdit(t, h)
-	if err != nil {
-		return nil, err
-	}
-	edit.Whole = s.buffers(t, h)
-	edit.ReturnTokenIDs = t.tokens.wanted && s.deps.Capability.PlugIn(instance, facts.Incarnation) != upstream.Yes
-	edit.Usage = t.tokens.wanted && t.stream && !edit.Whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
-	body := t.req.DecodeBody(edit)
-	d := &decoding{
-		instance: instance, facts: facts, handed: h.answered != nil, barred: p.barred, buffered: edit.Whole, counts: edit.Usage,
-		collects: edit.ReturnTokenIDs, asked: edit.ReturnTokenIDs && !t.req.WantsTokenIDs(),
-	}
+// decodeOn runs the decode leg on one engine. The client's departure does not end it at once: once decode has the hand-over
+// it must reach its first event (upstream.Client.Decode).
+func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, start *fleet.Start, h handed) (*decoding, error) {
+	edit, plan := s.decodeEdit(t, start, h)
+	d := &decoding{start: start, blockSize: start.BlockSize(), handed: h.Handover != nil, barred: p.barred}
+	d.asks.whole = s.buffers(t, d.handed)
+	d.asks.ids = t.ids.Wanted() && start.PlugIn() != fleet.Yes
+	d.asks.hidden = d.asks.ids && !t.req.WantsTokenIDs()
+	d.asks.usage = t.ids.Wanted() && t.stream && !d.asks.whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
+	edit.Whole, edit.ReturnTokenIDs, edit.Usage = d.asks.whole, d.asks.ids, d.asks.usage
 	if d.handed {
-		d.carrier = carrierOf(h.from, instance, starts{p.starts.prefill, facts})
+		d.link, d.rewrite = h.from.Link(start), h.Rewrite
 	}
-	t.receipt.decode, t.receipt.legs = instance.Name, t.receipt.legs+1
-	d.Stream, err = s.deps.Engine.Decode(ctx, upstream.Leg{
-		Instance: instance, API: t.api, Body: body, RequestID: t.legID, Authorization: t.authorization,
-	}, upstream.Limits{FirstByte: s.cfg.FirstByteTimeout, Idle: s.cfg.IdleTimeout, Gone: abandonLimit})
+	leg := t.leg(start, plan, t.req.DecodeBody(edit))
+	d.requestID = leg.RequestID
+	ended := t.record.sent(leg, start.ID())
+	stream, err := s.deps.Legs.Decode(ctx, leg, upstream.Limits{FirstByte: s.cfg.FirstByteTimeout, Idle: s.cfg.IdleTimeout, Gone: gone})
+	ended(err)
 	if err != nil {
 		return nil, err
 	}
-	s.deps.Pool.Report(instance, false)
-	d.arrived = d.CaughtUp()
+	start.Engine().Answered()
+	d.Stream = stream
+	d.arrived = stream.CaughtUp()
 	return d, nil
 }
 
-// abandonLimit is how long decode may take to begin its answer once the turn has
-// ended for that cause.
-func abandonLimit(cause error) time.Duration {
-	if errors.Is(cause, errShuttingDown) {
+// gone is how long decode may take to begin its answer after the turn has ended for a cause.
+func gone(cause error) time.Duration {
+	var leg *upstream.LegError
+	switch {
+	case errors.Is(cause, errShuttingDown):
 		return abandonDelay / 2 // the client is still there and wants to be told
+	case errors.As(cause, &leg):
+		return 0 // the KV that it waits for never comes
 	}
 	return detachedLimit
-}
-
-// decodeFacts says which start of an instance gets the leg, without asking: prefill's
-// blocks are leased. The ids of a chat prompt go only to one that uses them; another
-// than the one that was picked may not.
-func (s *Server) decodeFacts(t *turn, p *pair, instance *upstream.Instance) upstream.Facts {
-	if instance == p.decode {
-		return p.starts.decode
-	}
-	facts := s.knownStart(instance)
-	if t.tokens.wanted && !s.knownToUseIDs(t, instance, facts) {
-		t.tokens.lost(whyProbe)
-	}
-	return facts
 }
 
 // decodeEdit is what the decode leg adds to the client's request: the hand-over,
 // and the ids that prefill computed, so that decode can't render anything else and
 // need not tokenise again.
-func (s *Server) decodeEdit(t *turn, h handover) (upstream.DecodeEdit, error) {
-	edit := upstream.DecodeEdit{CacheSalt: t.salt}
-	var ids []byte
-	if t.tokens.wanted || t.tokens.sent {
-		edit.PromptIDs, ids = t.tokens.raw, t.tokens.raw
+func (s *turns) decodeEdit(t *turn, start *fleet.Start, h handed) (upstream.DecodeEdit, upstream.LegPlan) {
+	ids := t.ids.ForDecode(start)
+	plan := upstream.LegPlan{API: t.api}
+	if h.Handover != nil {
+		plan = h.Leg(ids)
 	}
-	if h.answered == nil {
-		return edit, nil
-	}
-	if t.api == upstream.Text {
-		ids = nil
-	}
-	var err error
-	edit.Params, _, err = s.deps.Connector.DecodeParams(h.answered, ids, h.from)
-	return edit, err
+	return upstream.DecodeEdit{CacheSalt: t.salt, PromptIDs: ids, Members: plan.Members}, plan
 }
 
 // strand keeps prefill's blocks from being stranded when the client left between
 // the legs: decode reads them for an answer of one token, which nobody sees, and
 // whose own blocks are released. It runs on its own, so that the handler can end.
-func (s *Server) strand(ctx context.Context, t *turn, p *pair, h handover) {
-	if h.answered == nil {
+func (s *turns) strand(ctx context.Context, t *turn, p *pair, h handed) {
+	if h.Handover == nil {
 		return
 	}
-	facts := s.decodeFacts(t, p, p.decode)
-	edit, err := s.decodeEdit(t, h)
-	if err != nil {
-		return
-	}
+	edit, plan := s.decodeEdit(t, p.decode, h)
 	edit.OneToken = true
-	leg := upstream.Leg{Instance: p.decode, API: t.api, Body: t.req.DecodeBody(edit), RequestID: t.legID, Authorization: t.authorization}
-	model := t.req.Model()
+	leg := t.leg(p.decode, plan, t.req.DecodeBody(edit))
+	id, model := t.record.Turn, t.model
 	ctx = context.WithoutCancel(ctx)
-	s.detached.Go(func() {
-		defer s.survive("turn", t.id)
+	s.beside.run("turn", id, func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, detachedLimit, upstream.ErrFirstByteTimeout)
 		defer cancel()
 		began := time.Now()
-		answer, err := s.readWhole(ctx, leg)
+		params, err := s.readWhole(ctx, leg)
 		if err != nil {
-			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", t.id, "decode", leg.Instance.Name, "error", err)
+			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)
 			return
 		}
-		s.releases.met(carrierOf(h.from, p.decode, p.starts))
-		s.unuseParams(answer, leftover{decode: p.decode, incarnation: facts.Incarnation, model: model, caughtUp: began})
+		h.from.Link(p.decode).Met()
+		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, caughtUp: began})
 	})
 }
 
 // readWhole runs a decode leg whose answer nobody waits for, and returns its
 // kv_transfer_params.
-func (s *Server) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error) {
-	stream, err := s.deps.Engine.Decode(ctx, leg, upstream.Limits{FirstByte: detachedLimit, Idle: detachedLimit})
+func (s *turns) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error) {
+	stream, err := s.deps.Legs.Decode(ctx, leg, upstream.Limits{FirstByte: detachedLimit, Idle: detachedLimit})
 	if err != nil {
 		return nil, err
 	}
@@ -173,14 +174,6 @@ func (s *Server) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error
 	if err != nil {
 		return nil, err
 	}
-	_, params, _ := sse.Cut(body, paramsMember)
+	_, params, _ := rawjson.Cut(body, paramsMember)
 	return params, nil
-}
-
-// survive keeps a defect in work that outlives its turn from ending the process.
-// It is deferred.
-func (s *Server) survive(what, id string) {
-	if p := recover(); p != nil {
-		s.cfg.Logger.Error("panic after a turn", what, id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-	}
 }

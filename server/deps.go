@@ -5,7 +5,9 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/proof"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // Store keeps tickets between turns. Every method returns within the store's
@@ -27,40 +29,27 @@ type Store interface {
 // RedisUp is the state of a Redis that answers.
 const RedisUp = "up"
 
-// Picker chooses instances and remembers which of them answer.
-type Picker interface {
-	// Acquire returns upstream.ErrNoInstance if none is left.
-	Acquire(role upstream.Role, key string, exclude []string) (instance *upstream.Instance, release func(), err error)
-	Report(instance *upstream.Instance, refused bool)
-	Reachable(role upstream.Role, name string) bool
-	Instances(role upstream.Role) []*upstream.Instance
-	Up(role upstream.Role) int
-}
-
-// Engine runs legs. Errors are *upstream.LegError.
-type Engine interface {
+// Legs runs the legs of turns. Errors are *upstream.LegError.
+type Legs interface {
 	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
 	// Decode returns when the headers of the answer have arrived. The leg outlives ctx as long as limits.Gone says.
 	Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error)
-	// Fetch returns the status of an answer, 0 if none has begun, and its body, of most bytes at most.
-	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
 	// Close drops the connections that no leg is using.
 	Close()
+	// Fetch returns the status of an answer, 0 if none has begun, and its body, of most bytes at most.
+	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
 }
 
-// Connector says what each leg carries for one KV connector. Its errors mean that
-// an object can't be used; nothing of it may be sent then.
+// Connector knows one KV connector of vLLM: what its legs carry, and in which order they run. It maps values to values, and its
+// errors mean that an object can't be used; nothing of it may be sent then.
 type Connector interface {
-	PrefillParams(offer upstream.TicketOffer) ([]byte, error)
-	DecodeParams(answered, promptIDs []byte, from *upstream.Instance) (params []byte, cached int, err error)
+	Traits() upstream.Traits
+	// Plan says how an attempt runs.
+	Plan(transfer upstream.Transfer) (upstream.Plan, error)
+	// Keep says what decode's last kv_transfer_params are worth to a next turn.
 	Keep(final []byte) (upstream.Kept, error)
-}
-
-// Templates tells whether a finished turn, rendered as history by that start of an
-// instance, begins with what was rendered to generate it. An engine that can't be
-// asked counts as one where it does. Unknown means that this could not be found out.
-type Templates interface {
-	AppendOnly(ctx context.Context, instance *upstream.Instance, incarnation string, template upstream.Template, authorization string) upstream.Finding
+	// Release makes the leg that has a ticket's holder free its blocks, for a model that the engines serve.
+	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)
 }
 
 // SharedBars shares with other replicas which starts of prefill instances are barred. A start is named by URL and
@@ -71,7 +60,7 @@ type SharedBars interface {
 	Barred(ctx context.Context, starts []string) ([]bool, error)
 }
 
-// Deps is what a Server works with; all fields are required, but RedisState and SharedBars.
+// Deps is what a Server works with; all fields are required, but RedisState, SharedBars and Observers.
 type Deps struct {
 	Store Store
 	// RedisState says whether Redis answers: RedisUp, or another word. nil if tickets
@@ -79,17 +68,12 @@ type Deps struct {
 	RedisState func() string
 	SharedBars SharedBars // nil without Redis
 
-	Pool      Picker
-	Engine    Engine
+	Fleet     *fleet.Fleet
+	Legs      Legs
 	Connector Connector
-	Templates Templates
-	Trials    *upstream.Trials
 	Secret    convcache.Secret
+	// Tokens and History prove the turns of the two modes.
+	Tokens, History proof.Proof
 
-	// What is known of each start of an engine.
-	Incarnations *upstream.Incarnations
-	Capability   *upstream.Capability
-	Parity       *upstream.Parity
-	Bars         *upstream.Bars
-	Tokenizer    *upstream.Tokenizer
+	Observers []Observer // of each turn's record, besides the log
 }

@@ -163,11 +163,11 @@ func TestB49_GraceIsOver(t *testing.T) {
 
 func TestB49_DetachedWorkIsAwaited(t *testing.T) {
 	l, gate := newLeaver(t), make(chan struct{})
-	seam := &engineSeam{afterPrefill: func(ctx context.Context) {
+	seam := &legsSeam{afterPrefill: func(ctx context.Context) {
 		l.leave()
 		<-ctx.Done()
 	}}
-	r := run(t, setup{deps: func(d *server.Deps) { seam.Engine, d.Engine = d.Engine, seam }})
+	r := run(t, setup{deps: func(d *server.Deps) { seam.Legs, d.Legs = d.Legs, seam }})
 	r.decode[0].always(waits(gate, decodes))
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	r.decode[0].await(1)

@@ -10,6 +10,7 @@ import (
 	"carryover/convcache"
 	"carryover/convcache/clocktest"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 func TestPrefillLimit_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
@@ -25,16 +26,17 @@ func TestPrefillLimit_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := &Server{cfg: Config{PrefillTimeout: 120 * time.Second, ReuseTrialTimeout: tc.trial}, pace: upstream.NewPace()}
+				cfg := &Config{TimeConfig: TimeConfig{PrefillTimeout: 120 * time.Second}, ReuseConfig: ReuseConfig{ReuseTrialTimeout: tc.trial}}
+				s, prefill := &turns{cfg: cfg}, lone(upstream.RolePrefill).Last()
 				began := time.Now()
 				for _, deadline := range []time.Time{began.Add(tc.life), began.Add(tc.life).Round(0)} { // of this process, and of another
-					ctx, cancel := s.prefillLimit(t.Context(), "p", 100, &held{ticket: &convcache.Ticket{Deadline: deadline}})
+					ctx, cancel := s.prefillLimit(t.Context(), prefill, 100, &held{ticket: &convcache.Ticket{Deadline: deadline}})
 					defer cancel()
 					if end, _ := ctx.Deadline(); end.Sub(began) != tc.want {
 						t.Errorf("ends after %v, want %v", end.Sub(began), tc.want)
 					}
 				}
-				ctx, cancel := s.prefillLimit(t.Context(), "p", 100, &held{ticket: &convcache.Ticket{Deadline: began.Add(tc.life)}})
+				ctx, cancel := s.prefillLimit(t.Context(), prefill, 100, &held{ticket: &convcache.Ticket{Deadline: began.Add(tc.life)}})
 				defer cancel()
 				<-ctx.Done()
 				if got := context.Cause(ctx); time.Since(began) != tc.want || !errors.Is(got, tc.cause) {
@@ -45,20 +47,18 @@ func TestPrefillLimit_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 	}
 }
 
-func TestReleases_EndOnBothClocks(t *testing.T) {
-	r, _ := startList(8)
-	began := time.Now()
-	r.add(unused{params: []byte("a"), decode: "d", incarnation: "1", deadline: began.Add(time.Minute)})
-	r.now = func() time.Time { return clocktest.Apart(t, began.Add(time.Second), time.Hour) }
-	wantTake(t, r, "p@1", "1", "")
+// lone is the only engine of a fleet.
+func lone(role upstream.Role) *fleet.Engine {
+	f := fleet.New(fleet.Config{})
+	f.Set([]upstream.Instance{{Name: "lone", Role: role, KVTTL: 480 * time.Second}})
+	return f.Engines(role)[0]
 }
 
 func TestDeadline_CountsTheTimeThatAMachineWasSuspended(t *testing.T) {
-	s := &Server{cfg: Config{TTL: 450 * time.Second}}
-	decode := &upstream.Instance{KVTTL: 480 * time.Second}
+	cfg, decode := &Config{ReuseConfig: ReuseConfig{TTL: 450 * time.Second}}, lone(upstream.RoleDecode)
 	for expires, want := range map[bool]time.Duration{true: 350 * time.Second, false: 320 * time.Second} {
 		caughtUp := clocktest.Apart(t, time.Now(), -100*time.Second)
-		if got := -upstream.Elapsed(s.deadline(decode, caughtUp, expires), time.Now()); got > want || got < want-time.Minute {
+		if got := -upstream.Elapsed(deadline(cfg, decode, caughtUp, expires), time.Now()); got > want || got < want-time.Minute {
 			t.Errorf("tells when it expires: %v: got %v, want %v", expires, got, want)
 		}
 	}

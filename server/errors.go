@@ -154,7 +154,7 @@ func (s *Server) redact(message string) string {
 	}, message)
 	var names []string
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, instance := range s.deps.Pool.Instances(role) {
+		for _, instance := range s.deps.Fleet.Engines(role) {
 			_, authority, _ := strings.Cut(instance.BaseURL, "://")
 			names = append(names, instance.BaseURL, authority, instance.Host())
 		}

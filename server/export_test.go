@@ -1,33 +1,39 @@
 package server
 
 import (
+	"carryover/upstream/fleet"
 	"context"
 	"time"
 )
 
 // SpendRetries leaves nothing in the retry budget, and lets nothing come in for an hour.
 func (s *Server) SpendRetries() {
-	s.budget.mu.Lock()
-	defer s.budget.mu.Unlock()
-	s.budget.tokens, s.budget.last = 0, time.Now().Add(time.Hour)
+	budget := s.turns.budget
+	budget.mu.Lock()
+	defer budget.mu.Unlock()
+	budget.tokens, budget.last = 0, time.Now().Add(time.Hour)
 }
 
-// CompareBars is one round of what runs beside the turns. said is when each barred instance was mentioned last.
-func (s *Server) CompareBars(ctx context.Context, said map[string]time.Time) {
-	s.compareBars(ctx, said)
-}
+// CompareBars is one round of what runs beside the turns.
+func (s *Server) CompareBars(ctx context.Context) { s.bars.compare(ctx) }
 
-// BarAgain is how often a barred instance is mentioned.
-const BarAgain = barAgain
+// PassBarAgain lets the time pass after which a barred instance is mentioned again, and returns how many are.
+func (s *Server) PassBarAgain() int {
+	for engine, last := range s.bars.said {
+		s.bars.said[engine] = last.Add(-barAgain)
+	}
+	return len(s.bars.said)
+}
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.
 func (s *Server) Inflight() (bytes int64, clients int) {
-	s.inflight.mu.Lock()
-	defer s.inflight.mu.Unlock()
-	return s.inflight.total, len(s.inflight.clients)
+	a := s.intake.account
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.total, len(a.clients)
 }
 
 // ReleaseOne releases one ticket by a leg of our own.
-func (s *Server) ReleaseOne(ctx context.Context, decode string) bool {
-	return s.releaseOne(ctx, decode)
+func (s *Server) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
+	return s.turns.releaser.releaseOne(ctx, decode)
 }

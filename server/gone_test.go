@@ -91,8 +91,8 @@ func TestB27_HalfClosedClientGetsNoEmptyAnswer(t *testing.T) {
 
 func TestB26_GoneBeforePrefillWasSent_TicketPutBack(t *testing.T) {
 	l := newLeaver(t)
-	seam := &engineSeam{}
-	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Engine, d.Engine = d.Engine, seam }})
+	seam := &legsSeam{}
+	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Legs, d.Legs = d.Legs, seam }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	seam.beforePrefill = func(ctx context.Context) {
 		l.leave()
@@ -144,11 +144,11 @@ func TestB27_GoneDuringPrefill(t *testing.T) {
 
 func TestB28_GoneBetweenTheLegs_DecodeReadsTheBlocks(t *testing.T) {
 	l := newLeaver(t)
-	seam := &engineSeam{afterPrefill: func(ctx context.Context) {
+	seam := &legsSeam{afterPrefill: func(ctx context.Context) {
 		l.leave()
 		<-ctx.Done()
 	}}
-	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Engine, d.Engine = d.Engine, seam }})
+	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Legs, d.Legs = d.Legs, seam }})
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	d := r.decode[0].await(1)[0]
 	if got, want := d.params()["remote_request_id"], "chatcmpl-"+r.prefill[0].seen()[0].id(); got != want {
@@ -165,11 +165,11 @@ func TestB28_GoneBetweenTheLegs_DecodeReadsTheBlocks(t *testing.T) {
 
 func TestB28_NothingToReadWithoutHandover(t *testing.T) {
 	l := newLeaver(t)
-	seam := &engineSeam{afterPrefill: func(ctx context.Context) {
+	seam := &legsSeam{afterPrefill: func(ctx context.Context) {
 		l.leave()
 		<-ctx.Done()
 	}}
-	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Engine, d.Engine = d.Engine, seam }})
+	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Legs, d.Legs = d.Legs, seam }})
 	r.prefill[0].next(body("application/json", `{"id":"x"}`))
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	r.until(func() bool { return r.lines() == 1 })
@@ -180,11 +180,11 @@ func TestB28_NothingToReadWithoutHandover(t *testing.T) {
 
 func TestB28_DecodeRefuses_SaidInLog(t *testing.T) {
 	l := newLeaver(t)
-	seam := &engineSeam{afterPrefill: func(ctx context.Context) {
+	seam := &legsSeam{afterPrefill: func(ctx context.Context) {
 		l.leave()
 		<-ctx.Done()
 	}}
-	r := newRig(t, setup{deadDecodes: -1, deps: func(d *server.Deps) { seam.Engine, d.Engine = d.Engine, seam }})
+	r := newRig(t, setup{deadDecodes: -1, deps: func(d *server.Deps) { seam.Legs, d.Legs = d.Legs, seam }})
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	r.until(func() bool { return r.log.count("wait for their lease") == 1 })
 }

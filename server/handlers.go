@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // clientRequestID is what a client's X-Request-Id must look like to be used in our
@@ -23,10 +24,10 @@ var clientRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 // handleTurn serves /v1/chat/completions and /v1/completions.
 func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		t := &turn{began: time.Now(), api: api, legID: newID(), excluded: map[upstream.Role][]string{}}
-		t.receipt.cached = -1
-		if t.id = c.Request().Header.Get("X-Request-Id"); !clientRequestID.MatchString(t.id) {
-			t.id = t.legID
+		t := &turn{request: request{api: api}, legID: newID()}
+		t.record = Record{API: api, Began: time.Now(), Reuse: Reuse{Cached: -1}, Turn: c.Request().Header.Get("X-Request-Id")}
+		if !clientRequestID.MatchString(t.record.Turn) {
+			t.record.Turn = t.legID
 		}
 		// The controller and the writes go to net/http's writer: echo's own Flush
 		// hides errors.
@@ -36,7 +37,7 @@ func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 			s.refuse(w, t, s.toAPIError(err))
 		}
 		s.account(t, err)
-		if isAbort(err) || t.receipt.status == statusClientGone {
+		if t.record.Aborted() || t.record.Status == statusClientGone {
 			// An error returned here would end the chunked body cleanly, and the
 			// client would take a truncated answer for complete. One that has only
 			// closed its sending side would get an empty 200.
@@ -51,7 +52,7 @@ func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			s.cfg.Logger.Error("panic in a turn", "turn", t.id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+			s.cfg.Logger.Error("panic in a turn", "turn", t.record.Turn, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = fmt.Errorf("panic: %v", p)
 			if t.committed {
 				err = &abortError{err}
@@ -65,23 +66,24 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 		return unavailable("overloaded", "Too many requests in flight.")
 	}
 	defer t.share.release()
-	if err := s.intake(w, r, t); err != nil {
+	if err := s.intake.take(w, r, t); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
-	stop := context.AfterFunc(s.background, func() { cancel(errShuttingDown) })
+	stop := context.AfterFunc(s.beside.ctx, func() { cancel(errShuttingDown) })
 	defer stop()
-	return s.runTurn(ctx, w, t)
+	out := &outlet{turn: t, w: w, control: http.NewResponseController(w), limit: s.cfg.ClientWriteTimeout, errors: s.toAPIError}
+	return s.turns.run(ctx, out, t)
 }
 
 // refuse answers with an error, when nothing has been sent yet.
 func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
-	t.receipt.status = e.Status
+	t.record.Status = e.Status
 	if e.Status == statusClientGone {
 		return
 	}
-	s.turnHeaders(w.Header(), t)
+	turnHeaders(w.Header(), &t.record)
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(s.cfg.ClientWriteTimeout))
 	writeError(w, e)
 }
@@ -108,8 +110,8 @@ func (s *Server) handleModels(c echo.Context) error {
 	}
 	var last error = unavailable("decode_unavailable", "No engine is available.")
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
-		for _, instance := range s.deps.Pool.Instances(role) {
-			body, err := s.models(c.Request().Context(), instance, authorization)
+		for _, engine := range s.deps.Fleet.Engines(role) {
+			body, err := s.models(c.Request().Context(), engine, authorization)
 			if err == nil {
 				return c.Blob(http.StatusOK, "application/json", body)
 			}
@@ -120,22 +122,22 @@ func (s *Server) handleModels(c echo.Context) error {
 	return nil
 }
 
-func (s *Server) models(ctx context.Context, instance *upstream.Instance, authorization string) ([]byte, error) {
+func (s *Server) models(ctx context.Context, engine *fleet.Engine, authorization string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, upstream.ErrFirstByteTimeout)
 	defer cancel()
-	leg := &upstream.LegError{Role: instance.Role, Instance: instance.Name, Sent: true}
-	status, body, err := s.deps.Engine.Fetch(ctx, instance, "/v1/models", authorization, maxModels)
+	leg := &upstream.LegError{Role: engine.Role, Instance: engine.Name, Kind: upstream.Broken, Sent: true}
+	status, body, err := s.deps.Legs.Fetch(ctx, &engine.Instance, "/v1/models", authorization, maxModels)
 	switch {
-	case err != nil && status == 0:
-		leg.Kind, leg.Err = upstream.Dial, err
 	case err != nil:
-		leg.Kind, leg.Err = upstream.Broken, err
+		if leg.Err = err; status == 0 {
+			leg.Kind = upstream.Dial
+		}
+		return nil, leg
 	case status != http.StatusOK:
 		leg.Kind, leg.Status = upstream.Status, status
-	default:
-		return body, nil
+		return nil, leg
 	}
-	return nil, leg
+	return body, nil
 }
 
 // handleHealth is what vLLM's multi-turn example answers at /health, its fields
@@ -157,7 +159,7 @@ func (s *Server) handleAlive(c echo.Context) error {
 // make nothing unready: decode serves without them. Turns are served without Redis too,
 // so that a replica without it is unready only where the operator asks for that.
 func (s *Server) handleReady(c echo.Context) error {
-	prefill, decode := s.deps.Pool.Up(upstream.RolePrefill), s.deps.Pool.Up(upstream.RoleDecode)
+	prefill, decode := s.deps.Fleet.Up(upstream.RolePrefill), s.deps.Fleet.Up(upstream.RoleDecode)
 	status, word := http.StatusOK, "ready"
 	switch {
 	case s.draining.Load():
@@ -166,7 +168,13 @@ func (s *Server) handleReady(c echo.Context) error {
 		status, word = http.StatusServiceUnavailable, "no_instance"
 	}
 	answer := map[string]any{"prefill": prefill, "decode": decode, "store": "memory"}
-	if barred := len(s.barredPrefills()); barred > 0 {
+	barred := 0
+	for _, engine := range s.deps.Fleet.Engines(upstream.RolePrefill) {
+		if engine.Barred() {
+			barred++
+		}
+	}
+	if barred > 0 {
 		answer["barred"] = barred
 	}
 	if s.deps.RedisState != nil {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/proof"
 	"carryover/upstream"
 )
 
@@ -22,14 +23,31 @@ const (
 	slowBytes  = 10 << 10
 )
 
-// intake reads and understands a request: everything about it that needs neither
-// an engine nor the store.
-func (s *Server) intake(w http.ResponseWriter, r *http.Request, t *turn) error {
+// intake reads and understands requests: everything about one that needs neither an engine nor the store.
+type intake struct {
+	cfg             *Config
+	secret          convcache.Secret
+	tokens, history proof.Proof
+	reuses          bool // the connector leaves something for a next turn
+	account         *inflight
+}
+
+// request is what a client asked for.
+type request struct {
+	api           upstream.API
+	req           *upstream.Request // nil once the answer has begun
+	authorization string            // the client's credential, if it is to be forwarded
+	model         string
+	stream        bool // the client asked for a stream
+}
+
+// take reads a request into its turn.
+func (s *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	tenant, err := s.tenant(r)
 	if err != nil {
 		return err
 	}
-	t.share = reservation{account: s.inflight, client: clientOf(r, tenant)}
+	t.share = reservation{account: s.account, client: clientOf(r, tenant)}
 	body, err := s.readBody(w, r, &t.share)
 	if err != nil {
 		return err
@@ -50,21 +68,28 @@ func (s *Server) intake(w http.ResponseWriter, r *http.Request, t *turn) error {
 	t.req.Remove("conversation_id")
 	t.req.Remove("request_id")
 	t.model, t.stream = t.req.Model(), t.req.Stream()
-	t.proof = s.cfg.proofFor(t.model)
 	if s.cfg.ForwardAuthorization {
 		t.authorization = r.Header.Get("Authorization")
 	}
 	if s.cfg.TenantSalt {
 		clientSalt, _ := t.req.String("cache_salt")
-		t.salt = s.deps.Secret.Salt(t.conversation.tenant, clientSalt)
+		t.salt = s.secret.Salt(t.conversation.tenant, clientSalt)
 	}
-	t.digest()
+	s.admit(t)
 	return nil
 }
 
-// digest prepares the history proof, or says why this request takes no part in
-// reuse.
-func (t *turn) digest() {
+// admit begins the proof of a request, or says why the request takes no part in reuse.
+func (s *intake) admit(t *turn) {
+	way := s.tokens
+	if s.cfg.proofFor(t.model) == ProofHistory {
+		way = s.history
+	}
+	t.record.Model, t.record.Source = t.model, t.conversation.source
+	t.record.Reuse.Off, t.record.Reuse.Proof = t.conversation.off, way.Name()
+	if t.conversation.known {
+		t.record.Conversation = t.conversation.key.Short()
+	}
 	if why, ok := t.req.Disaggregable(); !ok {
 		t.ineligible = why
 		return
@@ -73,55 +98,25 @@ func (t *turn) digest() {
 		t.ineligible = why
 		return
 	}
-	if !t.conversation.known {
-		return
-	}
-	if t.proof == ProofAuto {
-		var comparable bool
-		if t.shape, comparable = t.req.FeatureSet(); comparable {
-			return
-		}
-		t.shape = ""
-		if !t.req.PlainText() {
-			t.ineligible = upstream.WhyContent // ids say nothing of what they stand for
-		}
-		return
-	}
-	if t.req.HidesReasoning() {
-		t.ineligible = "hidden_reasoning"
-		return
-	}
-	if raw, found := t.req.Member("chat_template"); found && string(raw) != "null" {
-		t.ineligible = "chat_template" // whether it is append-only is not asked
-		return
-	}
-	scope := make([]convcache.Member, 0, 8)
-	for _, m := range t.req.PromptScope() {
-		scope = append(scope, convcache.Member{Name: m.Name, Value: m.Value})
-	}
-	var err error
-	if t.api == upstream.Text {
-		prompt, ok := t.req.String("prompt")
-		if !ok {
-			t.ineligible = "prompt_ids"
-			return
-		}
-		t.history, err = convcache.TextHistory(scope, prompt)
-	} else {
-		t.history, err = convcache.ChatHistory(scope, t.req.Messages())
-	}
-	if err != nil {
-		t.ineligible = "messages"
+	switch {
+	case !t.conversation.known:
+	case !s.reuses:
+		t.ineligible = whyConnector
+	default:
+		t.proof, t.ineligible = way.Admit(t.req)
 	}
 }
+
+// whyConnector: the connector leaves nothing that a next turn could use.
+const whyConnector = "connector"
 
 // dropBody lets go of the request, of its ids and of its share of the bytes in
 // flight but for what the end of the stream needs. It is called at commit, when
 // nothing can be tried again: a stream of minutes must not hold its prompt.
 func (t *turn) dropBody() {
 	t.req = nil
-	t.tokens.prompt, t.tokens.ids, t.tokens.raw = nil, nil, nil
-	t.share.shrinkTo(t.rest)
+	t.ids.Drop()
+	t.share.shrinkTo(t.rest())
 }
 
 // clientOf names the holder of bytes in flight: the tenant, and where there is none,
@@ -140,7 +135,7 @@ func clientOf(r *http.Request, tenant string) string {
 
 // readBody checks the framing and reads the body within its bounds of size, time
 // and rate.
-func (s *Server) readBody(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
+func (s *intake) readBody(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" {
 		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
@@ -154,7 +149,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request, share *reserva
 	return s.readPaced(w, r, share)
 }
 
-func (s *Server) readPaced(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
+func (s *intake) readPaced(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
 	limit := s.cfg.MaxBodyBytes
 	body := bodyBuffer{size: r.ContentLength, share: share}
 	if r.ContentLength < 0 {
@@ -177,12 +172,12 @@ func (s *Server) readPaced(w http.ResponseWriter, r *http.Request, share *reserv
 		case errors.Is(err, io.EOF):
 			return body.bytes, control.SetReadDeadline(time.Time{})
 		case err != nil:
-			return nil, s.readFailed(r.Context(), err)
+			return nil, readFailed(r.Context(), err)
 		}
 	}
 }
 
-func (s *Server) readFailed(ctx context.Context, err error) error {
+func readFailed(ctx context.Context, err error) error {
 	var timeout interface{ Timeout() bool }
 	var api *apiError
 	switch {

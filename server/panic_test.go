@@ -14,13 +14,13 @@ import (
 // seams is all of them on one server.
 type seams struct {
 	store     storeSeam
-	engine    engineSeam
+	engine    legsSeam
 	connector connectorSeam
 }
 
 func (s *seams) in(d *server.Deps) {
 	s.store.Store, d.Store = d.Store, &s.store
-	s.engine.Engine, d.Engine = d.Engine, &s.engine
+	s.engine.Legs, d.Legs = d.Legs, &s.engine
 	s.connector.Connector, d.Connector = d.Connector, &s.connector
 }
 
@@ -52,7 +52,7 @@ func TestB55_PanicBeforeCommit(t *testing.T) {
 			p := r.turn("c", 2, false)
 			r.wantError(p, 500, "internal")
 			r.wantHeaders(p)
-			all.store.peek, all.store.take, all.store.put, all.engine, all.connector = nil, nil, nil, engineSeam{Engine: all.engine.Engine}, connectorSeam{Connector: all.connector.Connector}
+			all.store.peek, all.store.take, all.store.put, all.engine, all.connector = nil, nil, nil, legsSeam{Legs: all.engine.Legs}, connectorSeam{Connector: all.connector.Connector}
 			r.wantOK(r.turn("c", 2, false), row.next)
 			r.wantOK(r.turn("c", 3, false), "hit;") // the pair is not on trial for ever
 			if n := r.log.count("panic in a turn", `"level":"ERROR"`); n != 1 {
@@ -99,6 +99,6 @@ func TestB55_PanicInDetachedWork(t *testing.T) {
 	r := newRig(t, setup{deps: all.in})
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	r.until(func() bool { return r.log.count("panic", `"level":"ERROR"`) == 1 })
-	all.engine = engineSeam{Engine: all.engine.Engine}
+	all.engine = legsSeam{Legs: all.engine.Legs}
 	r.wantOK(r.turn("c", 1, true), "miss;")
 }

@@ -4,11 +4,12 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/convcache"
+	"carryover/server/proof"
 	"carryover/upstream"
 )
 
 // Reason says why a turn reused nothing. The set is closed; ineligible_<why> is
-// the only open end, and its words are those of this package, upstream and
+// the only open end, and its words are those of this package, proof, upstream and
 // convcache.
 type Reason string
 
@@ -24,34 +25,45 @@ const (
 	ReasonInstanceGone     Reason = "instance_gone"
 	ReasonStoreUnavailable Reason = "store_unavailable"
 	ReasonStoreFailedOver  Reason = "store_failed_over"
-	ReasonUnproven         Reason = "ineligible_unproven"
 	ReasonNotBidirectional Reason = "prefill_not_bidirectional"
 	ReasonPairOnTrial      Reason = "pair_on_trial"
 	ReasonRetried          Reason = "retried_without_ticket"
 	ReasonNoParams         Reason = "engine_sends_no_params"
-	ReasonNotAppendOnly    Reason = "template_not_append_only"
 	ReasonBypass           Reason = "bypass"
-	ReasonTokenizeFailed   Reason = "tokenize_failed"
-	ReasonNotComparable    Reason = "ineligible_not_comparable"
+
+	// The reasons that a proof gives are those of package proof: tokenize_failed, template_not_append_only,
+	// ineligible_not_comparable, and ineligible_unproven with the cause.
 )
 
-// Why nothing is proven, in ReasonUnproven.
-const (
-	whyStart  = "start"  // a start of an engine is not known
-	whyProbe  = "probe"  // an engine has not shown that it uses the ids that it is sent
-	whyIDs    = "ids"    // an engine does not tell ids
-	whyBarred = "barred" // prefill was caught computing other ids
-	whyShape  = "shape"  // /tokenize has not shown, or does not, what prefill renders of such requests
-)
+// lacksBarred: prefill was caught computing other ids; see proof.Unproven.
+const lacksBarred = "barred"
 
-// lacks is ReasonUnproven with the cause.
-func lacks(why string) Reason { return ReasonUnproven + Reason(";why="+why) }
+// excludes names the reason for which this turn uses no ticket, whatever the store has.
+func (t *turn) excludes(p *pair) Reason {
+	switch {
+	case t.conversation.off:
+		return ReasonBypass
+	case !t.conversation.known:
+		return ReasonNoConversation
+	case t.ineligible != "":
+		return Reason("ineligible_" + t.ineligible)
+	case p.prefill == nil && !p.barred:
+		return ReasonBypass
+	case t.tries.withoutTicket != "":
+		return t.tries.withoutTicket
+	case t.lacks != "":
+		return Reason(proof.Unproven(t.lacks))
+	case t.opensByHistory():
+		return ReasonFirstTurn
+	}
+	return ""
+}
 
-// missReason translates a store's outcome.
-func (s *Server) missReason(t *turn, p *pair, outcome convcache.Outcome) Reason {
+// missed translates a store's outcome.
+func (t *turn) missed(p *pair, outcome convcache.Outcome) Reason {
 	switch outcome {
 	case convcache.Empty:
-		if s.silent.is(p.decode.Name) {
+		if p.decode.Silent() {
 			return ReasonNoParams
 		}
 		if t.opens() {
@@ -75,4 +87,9 @@ func (s *Server) missReason(t *turn, p *pair, outcome convcache.Outcome) Reason 
 // text prompt does not tell.
 func (t *turn) opens() bool {
 	return t.api == upstream.Text || !gjson.GetBytes(t.req.Messages(), `#(role=="assistant")`).Exists()
+}
+
+// opensByHistory reports whether nothing that is kept can be covered by the request's history.
+func (t *turn) opensByHistory() bool {
+	return t.proof != nil && t.proof.Reply() != nil && t.api == upstream.Chat && t.opens()
 }

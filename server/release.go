@@ -2,139 +2,127 @@ package server
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"time"
 
 	"carryover/convcache"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
+
+// releaser has decode free the blocks of tickets that no turn will use: they were removed from the store, or never got
+// there. Each is released once.
+type releaser struct {
+	cfg    *Config
+	deps   *Deps
+	beside *beside
+	blocks *blocks
+}
 
 // leftover says where an answer's blocks are.
 type leftover struct {
-	decode      *upstream.Instance
-	incarnation string
-	model       string
-	caughtUp    time.Time
+	decode   *fleet.Start
+	model    string
+	caughtUp time.Time
 }
 
 // spent notes that a ticket was sent: whatever names its blocks from now on is not to be believed.
-func (s *Server) spent(ticket convcache.Ticket) {
+func (s *releaser) spent(ticket convcache.Ticket) {
 	if kept, err := s.deps.Connector.Keep(ticket.Params); err == nil {
 		s.blocks.unuse(ticket.Decode, kept)
 	}
 }
 
 // unuse gives up a ticket that was removed from the store, or never got there.
-func (s *Server) unuse(t *turn, ticket convcache.Ticket) {
+func (s *releaser) unuse(ticket convcache.Ticket, model string) {
 	kept, err := s.deps.Connector.Keep(ticket.Params)
 	if err != nil {
 		return // of an older or a foreign version; no engine would understand it either
 	}
-	s.giveUp(kept, unused{params: ticket.Params, decode: ticket.Decode, incarnation: ticket.Incarnation, model: t.model, deadline: ticket.Deadline})
+	var holder *fleet.Start
+	if engine := s.deps.Fleet.Engine(upstream.RoleDecode, ticket.Decode); engine != nil {
+		if last := engine.Last(); last.ID() == ticket.Incarnation {
+			holder = last // blocks of another start are gone
+		}
+	}
+	s.giveUp(ticket.Decode, holder, kept, fleet.Unused{Params: ticket.Params, Model: model, Deadline: ticket.Deadline})
 }
 
 // unuseParams gives up decode's answer, if it is one that holds blocks.
-func (s *Server) unuseParams(params []byte, left leftover) {
+func (s *releaser) unuseParams(params []byte, left leftover) {
 	if params == nil {
 		return
 	}
+	decode := left.decode.Engine()
 	kept, err := s.deps.Connector.Keep(params)
-	if err != nil || !s.blocks.fresh(left.decode.Name, kept) {
+	if err != nil || !s.blocks.fresh(decode.Name, kept) {
 		return // none, or there is a ticket for them
 	}
-	s.giveUp(kept, unused{
-		params: kept.Params, decode: left.decode.Name, incarnation: left.incarnation, model: left.model,
-		deadline: s.deadline(left.decode, left.caughtUp, kept.Expires),
+	s.giveUp(decode.Name, left.decode, kept, fleet.Unused{
+		Params: kept.Params, Model: left.model, Deadline: deadline(s.cfg, decode, left.caughtUp, kept.Expires),
 	})
 }
 
 // giveUp has blocks released that no ticket names any more, once.
-func (s *Server) giveUp(kept upstream.Kept, u unused) {
-	if !s.blocks.unuse(u.decode, kept) {
-		s.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", u.decode)
+func (s *releaser) giveUp(decode string, holder *fleet.Start, kept upstream.Kept, u fleet.Unused) {
+	if !s.blocks.unuse(decode, kept) {
+		s.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", decode)
 		return
 	}
-	if s.cfg.Release {
-		s.releases.add(u)
+	if s.cfg.Release && holder != nil {
+		holder.Leave(u)
 	}
 }
 
-// carry puts an unused ticket on a prefill leg that has none of its own. Prefill
+// rider is an unused ticket on a prefill leg that has none of its own. Prefill
 // reads nothing of it and tells decode to free the blocks (measured on vLLM 0.32:
 // within a second, at no cost to the request).
-func (s *Server) carry(t *turn, p *pair, h *held, params []byte) []byte {
-	if !s.cfg.Release || t.withoutRelease {
-		return params
-	}
-	for _, decode := range s.releases.waiting() {
-		u, pair, ok := s.takeUnused(p.prefill, decode, false, s.lastStart)
-		if !ok {
-			continue
-		}
-		if carried, err := s.releaseParams(u); err == nil {
-			h.release, h.carrier = &u, pair
-			return carried
-		}
-	}
-	return params
+type rider struct {
+	unused fleet.Unused
+	holder *fleet.Start
+	link   *fleet.Link
 }
 
-// takeUnused takes a ticket that a leg to prefill may carry to a decode instance, both in the starts that startOf tells.
-func (s *Server) takeUnused(prefill *upstream.Instance, decode string, own bool, startOf func(*upstream.Instance) upstream.Facts) (unused, carrier, bool) {
-	holder := s.instance(upstream.RoleDecode, decode)
-	if holder == nil {
-		return unused{}, carrier{}, false
-	}
-	starts := starts{startOf(prefill), startOf(holder)}
-	c := carrierOf(prefill, holder, starts)
-	u, ok := s.releases.take(c, decode, starts.decode.Incarnation, own)
-	return u, c, ok
-}
-
-// releaseFailed deals with an unused ticket whose leg failed: unsent or refused it
-// waits on; else it is gone, and so is the pair's turn at releasing for a while.
-func (s *Server) releaseFailed(h *held, leg *upstream.LegError) {
-	switch {
-	case h.release == nil:
-	case !leg.Sent:
-		s.releases.add(*h.release)
-	case leg.Kind == upstream.Gone:
-	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
-		// The engine refused the request before it was scheduled, most likely for what the
-		// client sent. Were it for the release, that would fail every turn that carries it.
-		h.release.refused = true
-		s.releases.add(*h.release)
-	default:
-		s.releases.failed(h.carrier)
-	}
-}
-
-func (s *Server) releaseParams(u unused) ([]byte, error) {
-	holder := s.instance(upstream.RoleDecode, u.decode)
-	if holder == nil {
-		return nil, upstream.ErrNoInstance
-	}
-	return s.deps.Connector.PrefillParams(upstream.TicketOffer{Ticket: u.params, Holder: holder, Release: true})
-}
-
-// instance returns the configured instance of that role and name, nil if there is
-// none.
-func (s *Server) instance(role upstream.Role, name string) *upstream.Instance {
-	for _, instance := range s.deps.Pool.Instances(role) {
-		if instance.Name == name {
-			return instance
+// rider takes an unused ticket that a leg to prefill may carry, nil if there is none. Starts are those that were last read.
+func (s *releaser) rider(prefill *fleet.Start) *rider {
+	for _, holder := range s.deps.Fleet.Waiting() {
+		link := prefill.Engine().Last().Link(holder)
+		if u, ok := link.TakeUnused(false); ok {
+			return &rider{u, holder, link}
 		}
 	}
 	return nil
 }
 
+// offer is what the connector makes a leg of.
+func (r *rider) offer() upstream.TicketOffer {
+	return upstream.TicketOffer{Ticket: r.unused.Params, Holder: &r.holder.Engine().Instance, Release: true}
+}
+
+// failed deals with an unused ticket whose leg failed: unsent or refused it
+// waits on; else it is gone, and so is the pair's turn at releasing for a while.
+func (r *rider) failed(leg *upstream.LegError) {
+	switch {
+	case !leg.Sent:
+		r.holder.Leave(r.unused)
+	case leg.Kind == upstream.Gone:
+	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
+		// The engine refused the request before it was scheduled, most likely for what the
+		// client sent. Were it for the release, that would fail every turn that carries it.
+		r.unused.Refused = true
+		r.holder.Leave(r.unused)
+	default:
+		r.link.ReleaseFailed()
+	}
+}
+
 // workEvery is how often the unused tickets are looked through.
 const workEvery = time.Second
 
-// workOff releases by legs of our own what no turn has carried, until ctx ends.
-func (s *Server) workOff(ctx context.Context) {
+// workOff releases by legs of our own what no turn has carried, until ctx ends. once looks through the
+// unused tickets before that.
+func (s *releaser) workOff(ctx context.Context, before func(context.Context)) {
 	tick := time.NewTicker(workEvery)
 	defer tick.Stop()
 	for {
@@ -143,20 +131,19 @@ func (s *Server) workOff(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		s.workOnce(ctx)
+		s.workOnce(ctx, before)
 	}
 }
 
 // workOnce looks through the unused tickets. A defect ends this look, and not those
 // that follow.
-func (s *Server) workOnce(ctx context.Context) {
-	defer s.survive("release", "all")
-	s.retireBranches(ctx)
-	for _, decode := range s.releases.due() {
-		s.detached.Go(func() {
-			defer s.releases.done(decode)
-			defer s.survive("release", decode)
-			for ctx.Err() == nil && s.releaseOne(ctx, decode) {
+func (s *releaser) workOnce(ctx context.Context, before func(context.Context)) {
+	defer s.beside.survive("release", "all")
+	before(ctx)
+	for _, decode := range s.deps.Fleet.Due(s.cfg.ReleaseBacklog) {
+		s.beside.run("release", decode.Engine().Name, func() {
+			defer decode.Done()
+			for ctx.Err() == nil && s.releaseOne(ctx, decode.Engine()) {
 			}
 		})
 	}
@@ -164,36 +151,32 @@ func (s *Server) workOnce(ctx context.Context) {
 
 // releaseOne releases one ticket by a prefill leg of one token, and reports whether
 // it is worth going on.
-func (s *Server) releaseOne(ctx context.Context, decode string) bool {
-	for _, prefill := range s.deps.Pool.Instances(upstream.RolePrefill) {
-		if s.barred(prefill) {
+func (s *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
+	for _, prefill := range s.deps.Fleet.Engines(upstream.RolePrefill) {
+		if prefill.Barred() {
 			continue
 		}
-		u, pair, ok := s.takeUnused(prefill, decode, true, func(instance *upstream.Instance) upstream.Facts {
-			facts, _ := s.deps.Incarnations.Current(ctx, instance)
-			return facts
-		})
+		holder := decode.Current(ctx)
+		link := prefill.Current(ctx).Link(holder)
+		u, ok := link.TakeUnused(true)
 		if !ok {
 			continue
 		}
-		params, err := s.releaseParams(u)
+		r := &rider{u, holder, link}
+		leg, err := s.deps.Connector.Release(r.offer(), u.Model)
 		if err != nil {
 			return true // a malformed one; the next may be better
 		}
-		body, err := json.Marshal(map[string]any{"model": u.model, "prompt": "x", "max_tokens": 1, "kv_transfer_params": json.RawMessage(params)})
-		if err != nil {
-			return true
-		}
 		limited, cancel := context.WithTimeoutCause(ctx, s.cfg.ReuseTrialTimeout, upstream.ErrReuseTimeout)
-		_, err = s.deps.Engine.Prefill(limited, upstream.Leg{Instance: prefill, API: upstream.Text, Body: body, RequestID: newID()})
+		_, err = s.deps.Legs.Prefill(limited, upstream.Leg{Instance: &prefill.Instance, API: leg.API, Body: leg.Body, RequestID: newID()})
 		cancel()
-		var leg *upstream.LegError
+		var failed *upstream.LegError
 		switch {
-		case errors.As(err, &leg) && !leg.Sent:
-			s.releases.add(u)
+		case errors.As(err, &failed) && !failed.Sent:
+			holder.Leave(u)
 		case err != nil:
-			s.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode, "error", err)
-			s.releases.failed(pair)
+			s.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", err)
+			link.ReleaseFailed()
 		}
 		return err == nil
 	}

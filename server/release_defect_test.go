@@ -2,11 +2,13 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"carryover/convcache"
+	"carryover/upstream/fleet"
 )
 
 // defectiveStore panics at the first take and tells of the second.
@@ -27,18 +29,19 @@ func (s *defectiveStore) Take(_ context.Context, _ convcache.Key, id convcache.T
 // A defect must end neither the process nor the retiring of the branches behind it.
 func TestRelease_SurvivesADefect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := startServer(t)
-		store := &defectiveStore{again: make(chan convcache.TicketID)}
-		s.deps.Store, s.cfg.StoreTimeout = store, time.Second
+		store, work := &defectiveStore{again: make(chan convcache.TicketID)}, newBeside(slog.New(slog.DiscardHandler))
+		cfg := &Config{TimeConfig: TimeConfig{StoreTimeout: time.Second}}
+		r := &releaser{cfg: cfg, deps: &Deps{Fleet: fleet.New(fleet.Config{})}, beside: work}
+		k := &keeper{cfg: cfg, deps: &Deps{Store: store}, releaser: r}
 		for i := range 2 {
-			s.branches.wait = append(s.branches.wait, retiring{id: convcache.TicketID{byte(i)}, due: time.Now()})
+			k.branches.wait = append(k.branches.wait, retiring{id: convcache.TicketID{byte(i)}, due: time.Now()})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		s.detached.Go(func() { s.workOff(ctx) })
+		work.run("release", "all", func() { r.workOff(ctx, k.retireBranches) })
 		if id := <-store.again; id != (convcache.TicketID{1}) {
 			t.Errorf("took %v after the defect, want the branch that is left", id)
 		}
 		cancel()
-		s.detached.Wait()
+		work.wait()
 	})
 }

@@ -111,7 +111,7 @@ func TestRelease_LegThatASecondTimeFailsIsTheEnd(t *testing.T) {
 
 // unsent fails prefill legs before anything is sent.
 type unsent struct {
-	server.Engine
+	server.Legs
 	now atomic.Bool
 }
 
@@ -121,17 +121,17 @@ func (e *unsent) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillA
 			Role: upstream.RolePrefill, Instance: l.Instance.Name, Kind: upstream.Dial, Err: errors.New("refused"),
 		}
 	}
-	return e.Engine.Prefill(ctx, l)
+	return e.Legs.Prefill(ctx, l)
 }
 
 func TestRelease_UnsentLegLeavesItWaiting(t *testing.T) {
 	engine := &unsent{}
-	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) { engine.Engine, d.Engine = d.Engine, engine }})
+	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) { engine.Legs, d.Legs = d.Legs, engine }})
 	r.shot()
 	engine.now.Store(true)
 	r.shot()
 	engine.now.Store(false)
-	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0]) // what refused may be another start
+	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context()) // what refused may be another start
 	r.shot()
 	r.wantCarried(1, left(r.decode[0].seen()[0]))
 }
@@ -154,18 +154,18 @@ func (s displacing) Put(ctx context.Context, key convcache.Key, t convcache.Tick
 func TestRelease_WhatAPutBackDisplaces(t *testing.T) {
 	engine := &unsent{}
 	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) {
-		engine.Engine, d.Engine = d.Engine, engine
-		facts, _ := d.Incarnations.Current(t.Context(), d.Pool.Instances(upstream.RoleDecode)[0])
+		engine.Legs, d.Legs = d.Legs, engine
+		decode := d.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
 		d.Store = displacing{d.Store, engine, convcache.Ticket{
 			Params: []byte(strings.ReplaceAll(ticket(leg{}), "chatcmpl-", "chatcmpl-displaced")), Decode: "decode-0",
-			Incarnation: facts.Incarnation, Tokens: 200, Deadline: time.Now().Add(time.Hour),
+			Incarnation: decode.ID(), Tokens: 200, Deadline: time.Now().Add(time.Hour),
 		}}
 	}})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	engine.now.Store(true)
 	r.wantOK(r.turn("c", 2, true), "miss;")
 	engine.now.Store(false)
-	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
+	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
 	r.shot()
 	r.wantCarried(1, "chatcmpl-displaced")
 }
@@ -174,14 +174,14 @@ func TestRelease_WhatAPutBackDoesNotStore(t *testing.T) {
 	engine := &unsent{}
 	seam := &storeSeam{put: func(context.Context) (convcache.Outcome, bool) { return convcache.Refused, engine.now.Load() }}
 	r := newRig(t, setup{cfg: releasing, deps: func(d *server.Deps) {
-		engine.Engine, d.Engine = d.Engine, engine
+		engine.Legs, d.Legs = d.Legs, engine
 		seam.Store, d.Store = d.Store, seam
 	}})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	engine.now.Store(true)
 	r.wantOK(r.turn("c", 2, true), "miss;")
 	engine.now.Store(false)
-	r.deps.Incarnations.Refresh(t.Context(), r.deps.Pool.Instances(upstream.RolePrefill)[0])
+	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
 	r.shot()
 	r.wantCarried(1, left(r.decode[0].seen()[0]))
 }
@@ -202,7 +202,7 @@ func TestRelease_RefusedRequestLosesNoRelease(t *testing.T) {
 		t.Errorf("the next turn carries %q, want nothing: only a leg of our own may", got)
 	}
 	r.refused = append(r.refused, left(decoded[0]))
-	if !r.server.ReleaseOne(t.Context(), "decode-0") {
+	if !r.server.ReleaseOne(t.Context(), r.engine(r.decode[0])) {
 		t.Fatal("nothing is released by a leg of our own")
 	}
 	r.wantCarried(3, left(decoded[0]))

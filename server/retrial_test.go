@@ -11,25 +11,32 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
-// clock is the time as the trials know it.
+// clock is the time as the fleet knows it.
 type clock struct{ ahead atomic.Int64 }
 
 func (c *clock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-func (c *clock) advance(d time.Duration) { c.ahead.Add(int64(d)) }
+// advance lets time pass for a rig, after which its engines' starts are known as before.
+func (c *clock) advance(r *rig, d time.Duration) {
+	c.ahead.Add(int64(d))
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, engine := range r.deps.Fleet.Engines(role) {
+			for !engine.Now().Known() { // a reading under way has begun before
+				engine.Refresh(r.t.Context())
+			}
+		}
+	}
+}
 
 // stoppedRig is a rig whose pair has been stopped by refused tickets. The conversation "c" has had four turns.
 func stoppedRig(t *testing.T, s setup) (*rig, *clock) {
 	t.Helper()
-	c, deps := &clock{}, s.deps
-	s.deps = func(d *server.Deps) {
-		d.Trials.Now = c.now
-		if deps != nil {
-			deps(d)
-		}
-	}
+	c := &clock{}
+	s.fleet = func(cfg *fleet.Config) { cfg.Now = c.now }
 	r := newRig(t, s)
 	r.prefill[0].always(refusesTickets(status(500, "x")))
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
@@ -59,10 +66,10 @@ func TestTurn_StoppedPairIsTriedAgain(t *testing.T) {
 				n++
 			}
 			for _, pause := range []time.Duration{time.Minute, 2 * time.Minute} {
-				clock.advance(pause - 30*time.Second)
+				clock.advance(r, pause-30*time.Second)
 				turn("miss;reason=prefill_not_bidirectional")
 				r.wantTickets(tickets)
-				clock.advance(30 * time.Second)
+				clock.advance(r, 30*time.Second)
 				turn(row.again)
 				tickets++
 				turn("miss;reason=prefill_not_bidirectional")
@@ -71,7 +78,7 @@ func TestTurn_StoppedPairIsTriedAgain(t *testing.T) {
 					t.Errorf("got %d warnings of a stop for %s, want 1", n, 2*pause)
 				}
 			}
-			clock.advance(4 * time.Minute)
+			clock.advance(r, 4*time.Minute)
 			r.prefill[0].always(prefills)
 			turn("hit;")
 			turn("hit;")
@@ -85,7 +92,7 @@ func TestTurn_StoppedPairIsTriedAgain(t *testing.T) {
 func TestTurn_OneRetrialAtATime(t *testing.T) {
 	r, clock := stoppedRig(t, setup{})
 	r.wantOK(r.turn("d", 1, true), "miss;reason=first_turn")
-	clock.advance(time.Minute)
+	clock.advance(r, time.Minute)
 	gate := make(chan struct{})
 	r.prefill[0].next(waits(gate, prefills))
 	legs := len(r.prefill[0].seen())
@@ -102,7 +109,7 @@ func TestTurn_OneRetrialAtATime(t *testing.T) {
 // The end of a turn whose ticket was answered long ago says nothing of the trial that runs by then.
 func TestTurn_TurnThatEndsLateEndsNoRetrial(t *testing.T) {
 	clock := &clock{}
-	r := newRig(t, setup{deps: func(d *server.Deps) { d.Trials.Now = clock.now }})
+	r := newRig(t, setup{fleet: func(cfg *fleet.Config) { cfg.Now = clock.now }})
 	for _, c := range []string{"late", "c", "d"} {
 		r.wantOK(r.turn(c, 1, true), "miss;reason=first_turn")
 	}
@@ -115,7 +122,7 @@ func TestTurn_TurnThatEndsLateEndsNoRetrial(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		r.wantOK(r.turn("c", n, true), "miss;reason=retried_without_ticket")
 	}
-	clock.advance(time.Minute)
+	clock.advance(r, time.Minute)
 	r.prefill[0].next(waits(prefilling, prefills))
 	legs := len(r.prefill[0].seen())
 	go func() { trial <- r.turn("c", 5, true) }()
@@ -145,7 +152,7 @@ func TestTurn_RetrialWithoutAVerdictIsRepeated(t *testing.T) {
 			r.wantError(r.turn("c", 6, true), 500, "internal")
 		},
 		"panic in putting back": func(r *rig, s *seams) {
-			s.engine.Engine = refusing(s.engine.Engine)
+			s.engine.Legs = refusing(s.engine.Legs)
 			s.store.put = func(context.Context) (convcache.Outcome, bool) { panic("boom") }
 			r.wantError(r.turn("c", 6, true), 500, "internal")
 		},
@@ -163,7 +170,7 @@ func TestTurn_RetrialWithoutAVerdictIsRepeated(t *testing.T) {
 			r.wantOK(r.turn("c", 6, true), "miss;reason=history_rewritten")
 		},
 		"unsent": func(r *rig, s *seams) {
-			s.engine.Engine = refusing(s.engine.Engine)
+			s.engine.Legs = refusing(s.engine.Legs)
 			r.wantOK(r.turn("c", 6, true), "miss;reason=bypass")
 		},
 		"client's fault": func(r *rig, _ *seams) {
@@ -186,7 +193,7 @@ func TestTurn_RetrialWithoutAVerdictIsRepeated(t *testing.T) {
 			r, clock := stoppedRig(t, setup{deps: all.in})
 			r.wantOK(r.turn("d", 1, true), "miss;reason=first_turn")
 			engine, connector, store := all.engine, all.connector, all.store
-			clock.advance(time.Minute)
+			clock.advance(r, time.Minute)
 			ends(r, all)
 			all.engine, all.connector, all.store = engine, connector, store
 			// A refused ticket shows that this turn was the pair's trial; a proven pair would go on.
@@ -200,8 +207,8 @@ func TestTurn_RetrialWithoutAVerdictIsRepeated(t *testing.T) {
 }
 
 // refusing fails each prefill leg before anything is sent.
-func refusing(engine server.Engine) server.Engine {
-	e := &unsent{Engine: engine}
+func refusing(engine server.Legs) server.Legs {
+	e := &unsent{Legs: engine}
 	e.now.Store(true)
 	return e
 }

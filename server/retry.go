@@ -9,11 +9,43 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // maxDials is how many instances of a role are tried when connections are
 // refused or time out.
 const maxDials = 3
+
+// tries is what the attempts of a turn have come to.
+type tries struct {
+	failed         *upstream.LegError
+	again          []upstream.Role            // legs that were sent, failed, and tried again
+	excluded       map[upstream.Role][]string // instances that are not picked any more, by name
+	withoutTicket  Reason                     // why a further attempt must not use a ticket
+	sentTicket     bool                       // the last prefill leg carried one
+	sentRider      bool                       // the last prefill leg carried an unused one
+	withoutRelease bool                       // a further attempt must not carry one
+}
+
+// excludes reports whether an engine is not to be picked any more.
+func (t *tries) excludes(e *fleet.Engine) bool { return slices.Contains(t.excluded[e.Role], e.Name) }
+
+// exclude has no further attempt pick the instance of a leg.
+func (t *tries) exclude(leg *upstream.LegError) {
+	if t.excluded == nil {
+		t.excluded = map[upstream.Role][]string{}
+	}
+	t.excluded[leg.Role] = append(t.excluded[leg.Role], leg.Instance)
+}
+
+// lastOr returns the failure that led to this attempt, which says more than that
+// no instance is left, or else err.
+func (t *tries) lastOr(err error) error {
+	if t.failed != nil {
+		return t.failed
+	}
+	return err
+}
 
 // again decides whether a failed attempt is followed by another, and prepares it:
 //
@@ -21,49 +53,50 @@ const maxDials = 3
 //   - something may have been sent: at most once per leg, with a new request id
 //     and no previous KV, which may be spent;
 //   - bytes have reached the client, or the client has gone: never.
-func (s *Server) again(ctx context.Context, t *turn, err error) bool {
+func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	var leg *upstream.LegError
-	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() && !ours(t, leg) {
+	tries := &t.tries
+	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() && !ours(tries, leg) {
 		return false
 	}
-	if leg == t.failed { // pick's own answer: no instance is left, or there is no room for decode alone
+	if leg == tries.failed { // pick's own answer: no instance is left, or there is no room for decode alone
 		return false
 	}
-	t.failed = leg
+	tries.failed = leg
 	if !leg.Sent {
 		// decode.go has already offered the hand-over to other decode instances;
 		// with no prefill instance left, pick lets decode do it all.
-		t.excluded[leg.Role] = append(t.excluded[leg.Role], leg.Instance)
+		tries.exclude(leg)
 		return leg.Role == upstream.RolePrefill
 	}
 	switch receipt := leg.Kind == upstream.Receipt; {
-	case receipt && t.receipt.retries >= maxDials:
+	case receipt && t.record.Retries >= maxDials:
 		return false
 	case receipt: // each of those bars a start
-	case !s.mayRestart(t, leg.Role) || !ours(t, leg) && (!worthRetrying(leg) || !s.budget.take()):
+	case !s.mayRestart(t, leg.Role) || !ours(tries, leg) && (!worthRetrying(leg) || !s.budget.take()):
 		return false
 	default:
-		t.tried = append(t.tried, leg.Role)
+		tries.again = append(tries.again, leg.Role)
 	}
 	t.legID = newID()
-	t.withoutTicket, t.withoutRelease = ReasonRetried, true
-	if !t.sentTicket && t.receipt.reason != "" {
-		t.withoutTicket = t.receipt.reason // it had none to begin with
+	tries.withoutTicket, tries.withoutRelease = ReasonRetried, true
+	if reason := t.record.Reuse.Reason; !tries.sentTicket && reason != "" {
+		tries.withoutTicket = reason // it had none to begin with
 	}
 	unanswered := errors.Is(leg.Err, upstream.ErrReuseTimeout)
-	if unanswered && t.sentTicket {
-		t.withoutTicket = ReasonNotBidirectional
+	if unanswered && tries.sentTicket {
+		tries.withoutTicket = ReasonNotBidirectional
 	}
-	if unanswered && len(s.deps.Pool.Instances(upstream.RolePrefill)) > 1 {
-		t.excluded[upstream.RolePrefill] = append(t.excluded[upstream.RolePrefill], leg.Instance)
+	if unanswered && len(s.deps.Fleet.Engines(upstream.RolePrefill)) > 1 {
+		tries.exclude(leg)
 	}
 	return true
 }
 
 // mayRestart reports whether a leg that was sent and failed may be followed by a
 // fresh one: once, and not when the client has already waited for long.
-func (s *Server) mayRestart(t *turn, role upstream.Role) bool {
-	return !slices.Contains(t.tried, role) && time.Since(t.began) < s.cfg.FirstByteTimeout/2
+func (s *turns) mayRestart(t *turn, role upstream.Role) bool {
+	return !slices.Contains(t.tries.again, role) && time.Since(t.record.Began) < s.cfg.FirstByteTimeout/2
 }
 
 // ours reports whether a prefill leg failed over what it carried besides the
@@ -71,30 +104,30 @@ func (s *Server) mayRestart(t *turn, role upstream.Role) bool {
 // The fresh leg goes without, whatever the status was, and at no cost to the
 // budget. That can't double the load for long: three such failures stop the pair,
 // one of a release pauses releasing, and one of ids bars the instance.
-func ours(t *turn, leg *upstream.LegError) bool {
+func ours(t *tries, leg *upstream.LegError) bool {
 	switch {
 	case leg.Role != upstream.RolePrefill, errors.Is(leg.Err, upstream.ErrPrefillTimeout): // all the time that the client has
 		return false
 	case leg.Kind == upstream.Receipt:
 		return true
 	}
-	return (t.sentTicket || t.sentRelease) && (fateOf(leg) != upstream.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
+	return (t.sentTicket || t.sentRider) && (fateOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
 }
 
 // fateOf is what the failure of a prefill leg says about the ticket that it
 // carried. A connection that breaks says nothing: a busy API server closes idle
 // ones while legs are written to them, several at a time, and where a ticket ends
 // the engine core vLLM still answers 500 (entrypoints/launcher.py).
-func fateOf(leg *upstream.LegError) upstream.Fate {
+func fateOf(leg *upstream.LegError) fleet.Fate {
 	switch {
 	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the time that it had may have been short
-		return upstream.Inconclusive
+		return fleet.Inconclusive
 	case leg.Kind == upstream.Timeout:
-		return upstream.Unanswered
+		return fleet.Unanswered
 	case leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError:
-		return upstream.Failed
+		return fleet.Failed
 	}
-	return upstream.Inconclusive
+	return fleet.Inconclusive
 }
 
 // worthRetrying tells a failure that a second try may mend from one that is the

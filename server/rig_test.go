@@ -16,8 +16,10 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/proof"
 	"carryover/upstream"
 	"carryover/upstream/connector"
+	"carryover/upstream/fleet"
 )
 
 // setup says what a rig is made of. The zero value is one prefill and one decode instance.
@@ -26,6 +28,7 @@ type setup struct {
 	deadPrefills, deadDecodes int // instances before them that refuse connections; -1 for nothing else
 	cfg                       func(*server.Config)
 	deps                      func(*server.Deps)
+	fleet                     func(*fleet.Config)
 	front                     func(http.Handler) http.Handler
 }
 
@@ -50,33 +53,51 @@ type inOrder struct{}
 
 func (inOrder) Pick([]upstream.Candidate, string) int { return 0 }
 
+// newFleet is a fleet of these instances. change may change how it is made.
+func newFleet(client *upstream.Client, change func(*fleet.Config), instances ...upstream.Instance) *fleet.Fleet {
+	cfg := fleet.Config{Client: client, Prefill: inOrder{}, Decode: inOrder{}, ReadLimit: patience, AskLimit: patience}
+	if change != nil {
+		change(&cfg)
+	}
+	f := fleet.New(cfg)
+	f.Set(instances)
+	return f
+}
+
+// newDeps is what a server works with in front of a fleet.
+func newDeps(client *upstream.Client, f *fleet.Fleet, secret convcache.Secret, logger *slog.Logger) server.Deps {
+	return server.Deps{
+		Store: convcache.NewMemory(convcache.MemoryConfig{}), Fleet: f, Legs: client, Connector: connector.NIXL{}, Secret: secret,
+		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{},
+	}
+}
+
 func newRig(t *testing.T, s setup) *rig {
 	t.Helper()
 	r := &rig{t: t, log: &logBook{}, committed: make(chan struct{}), store: convcache.NewMemory(convcache.MemoryConfig{})}
 	var prefills, decodes []upstream.Instance
 	r.prefill, prefills = newEngines(t, upstream.RolePrefill, s.prefills, s.deadPrefills)
 	r.decode, decodes = newEngines(t, upstream.RoleDecode, s.decodes, s.deadDecodes)
-	pool := upstream.NewPool(inOrder{}, inOrder{})
-	pool.Set(append(prefills, decodes...))
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: patience, Key: "upstream-key"})
 	t.Cleanup(client.Close)
 	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	incarnations := upstream.NewIncarnations(client, patience)
-	deps := server.Deps{
-		Store: r.store, Pool: pool, Engine: client, Connector: connector.NIXL{},
-		Templates: upstream.NewTemplates(client, patience), Trials: upstream.NewTrials(), Secret: secret,
-		Incarnations: incarnations, Capability: upstream.NewCapability(client), Parity: upstream.NewParity(), Bars: upstream.NewBars(),
-		Tokenizer: upstream.NewTokenizer(client, incarnations, 2*time.Second),
+	cfg := defaults(r.log)
+	limited := func(c *fleet.Config) {
+		c.AskLimit = 2 * time.Second
+		if s.fleet != nil {
+			s.fleet(c)
+		}
 	}
+	deps := newDeps(client, newFleet(client, limited, append(prefills, decodes...)...), secret, cfg.Logger)
+	deps.Store = r.store
 	if s.deps != nil {
 		s.deps(&deps)
 	}
 	r.deps = deps
 	r.keepReading(deps)
-	cfg := defaults(r.log)
 	if s.cfg != nil {
 		s.cfg(&cfg)
 	}
@@ -121,13 +142,13 @@ func (r *rig) keepReading(deps server.Deps) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var reading sync.WaitGroup
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, instance := range deps.Pool.Instances(role) {
-			deps.Incarnations.Refresh(ctx, instance)
+		for _, engine := range deps.Fleet.Engines(role) {
+			engine.Refresh(ctx)
 			reading.Go(func() {
 				tick := time.NewTicker(time.Second)
 				defer tick.Stop()
 				for ctx.Err() == nil {
-					deps.Incarnations.Refresh(ctx, instance)
+					engine.Refresh(ctx)
 					select {
 					case <-ctx.Done():
 					case <-tick.C:
@@ -142,12 +163,13 @@ func (r *rig) keepReading(deps server.Deps) {
 // tell replaces what an engine answers at /metrics, and has what was read of it forgotten.
 func (r *rig) tell(e *engine, metrics behaviour) {
 	e.tells(metrics)
-	for _, instance := range r.deps.Pool.Instances(e.role) {
-		if instance.Name == e.name {
-			r.deps.Incarnations.Forget(instance)
-		}
-	}
+	engine := r.engine(e)
+	engine.Refused()
+	engine.Answered()
 }
+
+// engine is what the server knows of a scripted engine.
+func (r *rig) engine(e *engine) *fleet.Engine { return r.deps.Fleet.Engine(e.role, e.name) }
 
 func newInstance(t *testing.T, role upstream.Role, name, url string) upstream.Instance {
 	t.Helper()
@@ -168,14 +190,19 @@ func newClient(t *testing.T) *http.Client {
 
 func defaults(book *logBook) server.Config {
 	return server.Config{
-		Proof: server.ProofHistory, ReuseMinTokens: 64, ReuseTrialTimeout: patience, TTL: 450 * time.Second,
-		Sources: []string{
+		Proof:       server.ProofHistory,
+		ReuseConfig: server.ReuseConfig{ReuseMinTokens: 64, ReuseTrialTimeout: patience, TTL: 450 * time.Second},
+		IdentityConfig: server.IdentityConfig{Sources: []string{
 			"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",
 			"client_headers", "metadata",
+		}},
+		LimitConfig: server.LimitConfig{
+			MaxBodyBytes: 1 << 20, MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000, MaxHeaderBytes: 32 << 10,
 		},
-		MaxBodyBytes: 1 << 20, MaxInflightBytes: 64 << 20, MaxStreams: 1000, MaxConnections: 2000, MaxHeaderBytes: 32 << 10,
-		PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, IdleTimeout: patience,
-		StoreTimeout: patience, ShutdownGrace: patience, ClientWriteTimeout: patience, ClientHeaderTimeout: patience, ClientBodyTimeout: patience,
+		TimeConfig: server.TimeConfig{
+			PrefillTimeout: patience, HandoverBudget: patience, FirstByteTimeout: 2 * patience, IdleTimeout: patience,
+			StoreTimeout: patience, ShutdownGrace: patience, ClientWriteTimeout: patience, ClientHeaderTimeout: patience, ClientBodyTimeout: patience,
+		},
 		Version: "test", Logger: slog.New(slog.NewJSONHandler(book, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 }

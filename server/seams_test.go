@@ -66,22 +66,22 @@ func (p *putLog) tickets() []convcache.Ticket {
 	return slices.Clone(p.all)
 }
 
-// engineSeam lets a test step in around the legs.
-type engineSeam struct {
-	server.Engine
+// legsSeam lets a test step in around the legs.
+type legsSeam struct {
+	server.Legs
 	beforePrefill, afterPrefill, beforeDecode func(ctx context.Context)
 }
 
-func (e *engineSeam) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
+func (e *legsSeam) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
 	call(e.beforePrefill, ctx)
-	answer, err := e.Engine.Prefill(ctx, l)
+	answer, err := e.Legs.Prefill(ctx, l)
 	call(e.afterPrefill, ctx)
 	return answer, err
 }
 
-func (e *engineSeam) Decode(ctx context.Context, l upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
+func (e *legsSeam) Decode(ctx context.Context, l upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	call(e.beforeDecode, ctx)
-	return e.Engine.Decode(ctx, l, limits)
+	return e.Legs.Decode(ctx, l, limits)
 }
 
 func call(f func(context.Context), ctx context.Context) {
@@ -98,20 +98,21 @@ type connectorSeam struct {
 	keep          func() error
 }
 
-func (c *connectorSeam) PrefillParams(offer upstream.TicketOffer) ([]byte, error) {
+func (c *connectorSeam) Plan(transfer upstream.Transfer) (upstream.Plan, error) {
 	if c.prefillParams != nil {
-		if err := c.prefillParams(offer.Ticket); err != nil {
-			return nil, err
+		if err := c.prefillParams(transfer.Offer.Ticket); err != nil {
+			return upstream.Plan{}, err
 		}
 	}
-	return c.Connector.PrefillParams(offer)
-}
-
-func (c *connectorSeam) DecodeParams(answered, promptIDs []byte, from *upstream.Instance) ([]byte, int, error) {
-	if c.decodeParams != nil {
-		c.decodeParams()
+	plan, err := c.Connector.Plan(transfer)
+	handover := plan.Handover
+	plan.Handover = func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
+		if c.decodeParams != nil {
+			c.decodeParams()
+		}
+		return handover(answer)
 	}
-	return c.Connector.DecodeParams(answered, promptIDs, from)
+	return plan, err
 }
 
 func (c *connectorSeam) Keep(final []byte) (upstream.Kept, error) {

@@ -8,61 +8,47 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/labstack/echo/v4"
 	"golang.org/x/net/netutil"
 
-	"carryover/convcache"
-	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
-// Server runs turns. Create it with New, serve with Run.
+// Server is the client side: it takes requests in, has their turns run, and ends in good order. Create it with New, serve
+// with Run.
 type Server struct {
-	cfg  Config
-	deps Deps
-	echo *echo.Echo
+	cfg       Config
+	deps      Deps
+	echo      *echo.Echo
+	intake    *intake
+	turns     *turns
+	bars      *barWatch
+	observers []Observer
 
-	pace   *upstream.Pace
-	budget *retryBudget
-	silent *silence
-
-	echoes   *echoes
-	chains   convcache.ChainKey
-	releases *releases
-	blocks   *blocks
-	branches branches
-	verdicts *verdicts
-
-	streams    chan struct{} // one slot per turn
-	inflight   *inflight     // bytes of request bodies in memory
-	decodeOnly chan struct{} // one slot per turn that decode prefills by itself
-
-	detached   sync.WaitGroup // work that outlives its client
-	draining   atomic.Bool
-	background context.Context         //nolint:containedctx // ends all turns at shutdown; it belongs to no request
-	abandon    context.CancelCauseFunc // ends background
+	streams  chan struct{} // one slot per turn
+	beside   *beside
+	draining atomic.Bool
 }
 
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
-	s := &Server{
-		cfg: cfg, deps: deps,
-		pace:       upstream.NewPace(),
-		budget:     newRetryBudget(),
-		silent:     &silence{count: map[string]int{}},
-		echoes:     &echoes{seen: map[string]bool{}},
-		chains:     deps.Secret.ChainKey(),
-		releases:   newReleases(cfg.ReleaseBacklog),
-		blocks:     newBlocks(cfg.TTL),
-		verdicts:   &verdicts{logger: cfg.Logger, known: map[engine]verdict{}},
-		streams:    make(chan struct{}, cfg.MaxStreams),
-		inflight:   newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes),
-		decodeOnly: make(chan struct{}, maxDecodeOnly),
+	s := &Server{cfg: cfg, deps: deps, beside: newBeside(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
+	blocks := newBlocks(cfg.TTL)
+	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks}
+	s.intake = &intake{
+		cfg: &s.cfg, secret: deps.Secret, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
+		account: newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes),
 	}
-	s.background, s.abandon = context.WithCancelCause(context.Background())
+	s.turns = &turns{
+		cfg: &s.cfg, deps: &s.deps, releaser: releaser, beside: s.beside,
+		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks},
+		budget: newRetryBudget(), decodeOnly: make(chan struct{}, maxDecodeOnly),
+	}
+	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, beside: s.beside, said: map[*fleet.Engine]time.Time{}}
+	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.echo = s.routes()
 	return s
 }
@@ -96,13 +82,13 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	served := make(chan error, 1) // one result, read once
 	if s.cfg.Release {
-		s.detached.Go(func() { s.workOff(s.background) })
+		s.beside.run("release", "all", func() { s.turns.releaser.workOff(s.beside.ctx, s.turns.keeper.retireBranches) })
 	}
-	s.detached.Go(func() { s.watchBars(s.background) })
+	s.beside.run("task", "bars", func() { s.bars.run(s.beside.ctx) })
 	go func() { served <- srv.Serve(netutil.LimitListener(listener, s.cfg.MaxConnections)) }()
 	select {
 	case err := <-served:
-		s.abandon(errShuttingDown)
+		s.beside.abandon(errShuttingDown)
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
@@ -118,15 +104,15 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	err := srv.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.cfg.Logger.Warn("grace period over; open streams are told and aborted", "open", len(s.streams))
-		s.abandon(errShuttingDown)
+		s.beside.abandon(errShuttingDown)
 		last, cancel := context.WithTimeout(context.Background(), abandonDelay)
 		defer cancel()
 		if err = srv.Shutdown(last); err != nil {
 			err = srv.Close()
 		}
 	}
-	s.abandon(errShuttingDown)
-	s.detached.Wait()
+	s.beside.abandon(errShuttingDown)
+	s.beside.wait()
 	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
 		err = errors.Join(err, serveErr)
 	}

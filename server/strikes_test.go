@@ -144,7 +144,7 @@ func TestRetry_OfAReleaseCostsNoBudget(t *testing.T) {
 
 // otherIDs fails a prefill leg because other ids were computed than those that were sent.
 type otherIDs struct {
-	server.Engine
+	server.Legs
 	once atomic.Bool
 }
 
@@ -154,12 +154,12 @@ func (e *otherIDs) Prefill(ctx context.Context, l upstream.Leg) (upstream.Prefil
 			Role: upstream.RolePrefill, Instance: l.Instance.Name, Kind: upstream.Receipt, Sent: true, Err: errors.New("other ids"),
 		}
 	}
-	return e.Engine.Prefill(ctx, l)
+	return e.Legs.Prefill(ctx, l)
 }
 
 func TestRetry_AfterAFailedReceiptCostsNoBudget(t *testing.T) {
 	engine := &otherIDs{}
-	r := newRig(t, setup{deps: func(d *server.Deps) { engine.Engine, d.Engine = d.Engine, engine }})
+	r := newRig(t, setup{deps: func(d *server.Deps) { engine.Legs, d.Legs = d.Legs, engine }})
 	r.server.SpendRetries()
 	engine.once.Store(true)
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")

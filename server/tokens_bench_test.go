@@ -20,7 +20,6 @@ import (
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/upstream"
-	"carryover/upstream/connector"
 )
 
 // cannedVariable makes the test binary an engine of the role that it names, so that the
@@ -182,7 +181,7 @@ func cannedParams(id string, prefill bool, output []byte) string {
 func BenchmarkTurn(b *testing.B) {
 	for _, tc := range []struct {
 		name   string
-		proof  server.Proof
+		proof  server.ProofMode
 		plugIn bool
 	}{
 		{"history", server.ProofHistory, false},
@@ -193,7 +192,7 @@ func BenchmarkTurn(b *testing.B) {
 	}
 }
 
-func benchTurn(b *testing.B, proof server.Proof, plugIn bool) {
+func benchTurn(b *testing.B, proof server.ProofMode, plugIn bool) {
 	b.Helper()
 	front, stop := startCanned(b, proof, plugIn)
 	defer stop()
@@ -247,7 +246,7 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-func startCanned(b *testing.B, proof server.Proof, plugIn bool) (front string, stop func()) {
+func startCanned(b *testing.B, proof server.ProofMode, plugIn bool) (front string, stop func()) {
 	b.Helper()
 	var instances []upstream.Instance
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
@@ -258,8 +257,6 @@ func startCanned(b *testing.B, proof server.Proof, plugIn bool) (front string, s
 		instance.KVTTL = 480 * time.Second
 		instances = append(instances, instance)
 	}
-	pool := upstream.NewPool(inOrder{}, inOrder{})
-	pool.Set(instances)
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: patience})
 	secret, err := convcache.RandomSecret()
 	if err != nil {
@@ -268,13 +265,7 @@ func startCanned(b *testing.B, proof server.Proof, plugIn bool) (front string, s
 	cfg := defaults(&logBook{})
 	cfg.Proof, cfg.ReuseMinShare = proof, 0.5
 	cfg.Logger = slog.New(slog.DiscardHandler)
-	incarnations := upstream.NewIncarnations(client, 2*time.Second)
-	proxy := httptest.NewUnstartedServer(server.New(cfg, server.Deps{
-		Store: convcache.NewMemory(convcache.MemoryConfig{}), Pool: pool, Engine: client, Connector: connector.NIXL{},
-		Templates: upstream.NewTemplates(client, patience), Trials: upstream.NewTrials(), Secret: secret,
-		Incarnations: incarnations, Capability: upstream.NewCapability(client), Parity: upstream.NewParity(), Bars: upstream.NewBars(),
-		Tokenizer: upstream.NewTokenizer(client, incarnations, patience),
-	}).Handler())
+	proxy := httptest.NewUnstartedServer(server.New(cfg, newDeps(client, newFleet(client, nil, instances...), secret, cfg.Logger)).Handler())
 	proxy.Config.ErrorLog = log.New(io.Discard, "", 0)
 	proxy.Start()
 	return proxy.URL, func() {

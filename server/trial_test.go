@@ -158,7 +158,7 @@ func TestTurn_TemplateIsNotAppendOnly(t *testing.T) {
 
 func TestTurn_ProofAutoReusesNothing(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) {
-		c.Proof, c.ModelProofs = server.ProofAuto, map[string]server.Proof{"trusted": server.ProofHistory}
+		c.Proof, c.ModelProofs = server.ProofAuto, map[string]server.ProofMode{"trusted": server.ProofHistory}
 	}})
 	r.wantOK(r.turn("c", 1, true), "miss;reason=ineligible_unproven;why=probe")
 	r.wantOK(r.turn("c", 2, true), "miss;reason=ineligible_unproven;why=probe")

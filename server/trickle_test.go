@@ -13,7 +13,6 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
-	"carryover/upstream"
 )
 
 // oneConn is a listener with one connection, in memory, so that time can be synthetic.
@@ -51,7 +50,7 @@ func trickle(t *testing.T, perSecond int) (status int, took time.Duration) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := server.New(cfg, server.Deps{Secret: secret, Pool: upstream.NewPool(inOrder{}, inOrder{})})
+	s := server.New(cfg, newDeps(nil, newFleet(nil, nil), secret, cfg.Logger))
 	near, far := net.Pipe()
 	listener := &oneConn{conn: make(chan net.Conn, 1), closed: make(chan struct{})}
 	listener.conn <- far

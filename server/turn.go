@@ -2,89 +2,77 @@ package server
 
 import (
 	"context"
-	"errors"
-	"net/http"
 	"time"
 
 	"carryover/convcache"
-	"carryover/upstream"
+	"carryover/server/proof"
 )
 
 // turn is one client request and its answer. It belongs to one goroutine.
 type turn struct {
-	id            string // X-Request-Id towards the client
-	legID         string // X-Request-Id of the legs; a retry gets a new one
-	began         time.Time
-	api           upstream.API
-	req           *upstream.Request
-	authorization string      // the client's credential, if it is to be forwarded
-	salt          string      // cache_salt for both legs, "" leaves the client's
-	share         reservation // the body's part of the bytes in flight
-	rest          int64       // bytes that the end of the stream needs, hashes of prompt and branches
-
-	model        string
-	stream       bool // the client asked for a stream
+	request
+	legID        string // X-Request-Id of the legs; a retry gets a new one
+	salt         string // cache_salt for both legs, "" leaves the client's
 	conversation conversation
-	proof        Proof
-	history      convcache.History // valid only if ineligible is ""
-	shape        string            // for which parity is learnt, "" if not comparable
-	ineligible   string            // why this request takes no part in reuse
-
-	// What the attempts have come to; see retry.go.
-	failed         *upstream.LegError
-	tried          []upstream.Role // legs that were sent, failed, and tried again
-	excluded       map[upstream.Role][]string
-	withoutTicket  Reason             // why a further attempt must not use a ticket
-	sentTicket     bool               // the last prefill leg carried one
-	sentRelease    bool               // the last prefill leg carried an unused one
-	withoutRelease bool               // a further attempt must not carry one
-	branches       []convcache.Branch // what the look-up saw
-	tokens         tokens
-
-	committed bool // status and headers have reached the client
-	receipt   receipt
+	proof        proof.Turn         // nil where nothing may be reused or kept
+	ineligible   string             // why that is so, where it is for the request's own sake
+	ids          *proof.IDs         // of the attempt, nil where its legs compute none that were compared
+	lacks        string             // what the attempt lacks for a proof, "" for nothing
+	branches     []convcache.Branch // what the conversation holds, as the last look saw it
+	tries        tries
+	share        reservation // its part of the bytes in flight
+	committed    bool        // status and headers have reached the client
+	record       Record
 }
 
-// runTurn runs a turn to its end: the answer is with the client, or an error is
-// returned and nothing was sent, or the connection has to be aborted because the
-// answer broke off (*abortError).
-func (s *Server) runTurn(ctx context.Context, w http.ResponseWriter, t *turn) error {
+// turns runs turns.
+type turns struct {
+	cfg        *Config
+	deps       *Deps
+	keeper     *keeper
+	releaser   *releaser
+	beside     *beside
+	budget     *retryBudget
+	decodeOnly chan struct{} // one slot per turn that decode prefills by itself
+}
+
+// run runs a turn to its end: the answer is with the client, or an error is returned and
+// nothing was sent, or the connection has to be aborted because the answer broke off
+// (*abortError).
+func (s *turns) run(ctx context.Context, out *outlet, t *turn) error {
 	s.budget.earn()
 	for {
-		err := s.attempt(ctx, w, t)
+		err := s.attempt(ctx, out, t)
+		if err != nil && t.committed {
+			return &abortError{err}
+		}
 		if err == nil || !s.again(ctx, t, err) {
 			return err
 		}
-		t.receipt.retries++
-		s.cfg.Logger.Info("trying again", "turn", t.id, "error", err)
+		t.record.Retries++
+		s.cfg.Logger.Info("trying again", "turn", t.record.Turn, "error", err)
 	}
 }
 
 // attempt is one passage through the legs of a turn.
-func (s *Server) attempt(ctx context.Context, w http.ResponseWriter, t *turn) error {
-	pair, err := s.pick(t) // which instances, which path
+func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
+	began := time.Now()
+	looked := s.look(ctx, t)    // what the conversation holds, and where
+	pair, err := s.pick(ctx, t) // which engines, in which start, and which path
 	if err != nil {
 		return err
 	}
 	defer pair.release()
 
-	held := s.find(ctx, t, pair)                   // a miss is a value, not an error
-	handover, err := s.prefill(ctx, t, pair, held) // every exit says what became of the ticket
-	if err != nil {
-		return err
-	}
-	if ctx.Err() != nil {
-		s.strand(ctx, t, pair, handover)
-		return context.Cause(ctx)
-	}
-
-	answer, err := s.decode(ctx, t, pair, handover)
+	held := s.find(ctx, t, pair, looked) // a miss is a value, not an error
+	t.record.Lookup = time.Since(began)
+	answer, err := s.legs(ctx, out, t, pair, held) // in the connector's order; every exit says what became of the ticket
 	if err != nil {
 		return err
 	}
 	defer answer.Close()
 
-	return s.respond(ctx, w, t, answer) // commit, relay, put, end
+	return s.respond(ctx, out, t, answer) // commit, relay, put, end
 }
 
 // abortError says that the answer broke off after the client had seen part of it:
@@ -97,8 +85,3 @@ func (e *abortError) Error() string { return "answer broke off: " + e.err.Error(
 
 // Unwrap returns what broke the answer.
 func (e *abortError) Unwrap() error { return e.err }
-
-func isAbort(err error) bool {
-	var abort *abortError
-	return errors.As(err, &abort)
-}

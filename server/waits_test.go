@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"carryover/server"
-	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
@@ -48,8 +47,8 @@ func TestHandover_WaitsForNothing(t *testing.T) {
 	gate := make(chan struct{})
 	defer close(gate)
 	ways(t, func(t *testing.T, stream bool) {
-		seam := &engineSeam{}
-		r := newRig(t, setup{cfg: byTokens, deps: func(d *server.Deps) { seam.Engine, d.Engine = d.Engine, seam }})
+		seam := &legsSeam{}
+		r := newRig(t, setup{cfg: byTokens, deps: func(d *server.Deps) { seam.Legs, d.Legs = d.Legs, seam }})
 		r.inIDs(nil)
 		seam.afterPrefill = func(context.Context) {
 			r.tell(r.decode[0], hangs(gate))
@@ -65,10 +64,7 @@ func TestHandover_WaitsForNothing(t *testing.T) {
 // What /tokenize makes of a prompt is compared when it is there; decode does not wait for it.
 func TestParity_IsLearntBeside(t *testing.T) {
 	r, sims := stock(t, func(c *server.Config) { c.Proof, c.StoreTimeout = server.ProofAuto, 50*time.Millisecond },
-		func(c *vllmsim.Config) { c.Params = vllmsim.ParamsFinish },
-		func(d *server.Deps) {
-			d.Tokenizer = upstream.NewTokenizer(d.Engine.(*upstream.Client), d.Incarnations, patience)
-		})
+		func(c *vllmsim.Config) { c.Params = vllmsim.ParamsFinish })
 	if err := sims[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSilent, Route: "/tokenize"}); err != nil {
 		t.Fatal(err)
 	}

@@ -4,21 +4,21 @@ import "carryover/sse/rawjson"
 
 // PrefillEdit says what the prefill leg adds to the client's body.
 type PrefillEdit struct {
-	Params         []byte // kv_transfer_params: TemplateParams or a ticket; nil leaves it out
-	ReturnTokenIDs bool   // ask for the ids of the prompt that prefill rendered
-	CacheSalt      string // replaces the client's cache_salt; "" keeps it
-	PromptIDs      []byte // the id list that replaces a text completion's prompt; nil keeps the client's
+	Members        []Member // what the connector puts in or takes out, kv_transfer_params before all
+	ReturnTokenIDs bool     // ask for the ids of the prompt that prefill rendered
+	CacheSalt      string   // replaces the client's cache_salt; "" keeps it
+	PromptIDs      []byte   // the id list that replaces a text completion's prompt; nil keeps the client's
 }
 
 // DecodeEdit says what the decode leg adds to the client's body.
 type DecodeEdit struct {
-	Params         []byte // kv_transfer_params: prefill's hand-over; nil leaves it out
-	OneToken       bool   // one token, not streamed: the decode that only makes prefill's blocks be read
-	Whole          bool   // answered in one piece, whatever the client asked for
-	ReturnTokenIDs bool   // ask for the ids of prompt and output; false keeps what the client asked
-	Usage          bool   // ask for the usage at the end of the stream; false keeps what the client asked
-	CacheSalt      string // replaces the client's cache_salt; "" keeps it, must equal the prefill leg's
-	PromptIDs      []byte // the id list that replaces a text completion's prompt, as on the prefill leg
+	Members        []Member // what the connector puts in or takes out, kv_transfer_params before all
+	OneToken       bool     // one token, not streamed: the decode that only makes prefill's blocks be read
+	Whole          bool     // answered in one piece, whatever the client asked for
+	ReturnTokenIDs bool     // ask for the ids of prompt and output; false keeps what the client asked
+	Usage          bool     // ask for the usage at the end of the stream; false keeps what the client asked
+	CacheSalt      string   // replaces the client's cache_salt; "" keeps it, must equal the prefill leg's
+	PromptIDs      []byte   // the id list that replaces a text completion's prompt, as on the prefill leg
 }
 
 // PrefillBody returns the body of the prefill leg: one token, not streamed,
@@ -43,7 +43,7 @@ func (r *Request) PrefillBody(e PrefillEdit) []byte {
 	} else {
 		changes.Remove("return_token_ids")
 	}
-	owned(&changes, e.Params, e.CacheSalt)
+	owned(&changes, e.Members, e.CacheSalt)
 	r.replacePrompt(&changes, e.PromptIDs)
 	return r.body.Rewrite(changes)
 }
@@ -64,7 +64,7 @@ func (r *Request) DecodeBody(e DecodeEdit) []byte {
 	if e.ReturnTokenIDs {
 		changes.Set("return_token_ids", []byte("true"))
 	}
-	owned(&changes, e.Params, e.CacheSalt)
+	owned(&changes, e.Members, e.CacheSalt)
 	r.replacePrompt(&changes, e.PromptIDs)
 	return r.body.Rewrite(changes)
 }
@@ -96,11 +96,15 @@ func oneToken(e *rawjson.Edits) {
 	e.Remove("min_tokens", "min_completion_tokens")
 }
 
-// owned sets the members that are Carryover's own. A client's kv_transfer_params
-// and ec_transfer_params are gone since ParseRequest.
-func owned(e *rawjson.Edits, params []byte, salt string) {
-	if params != nil {
-		e.Set("kv_transfer_params", params)
+// owned sets the members that are not the client's: those of the connector, and the salt. A client's
+// kv_transfer_params and ec_transfer_params are gone since ParseRequest.
+func owned(e *rawjson.Edits, members []Member, salt string) {
+	for _, m := range members {
+		if m.Value == nil {
+			e.Remove(m.Name)
+		} else {
+			e.Set(m.Name, m.Value)
+		}
 	}
 	if salt != "" {
 		e.Set("cache_salt", rawjson.Quote(salt))

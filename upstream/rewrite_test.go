@@ -75,7 +75,7 @@ func TestParseRequestStripped_LegsCarryOnlyOurParams(t *testing.T) {
 				}
 			}
 		}
-		leg := r.DecodeBody(DecodeEdit{Params: []byte(`{"ours":1}`)})
+		leg := r.DecodeBody(DecodeEdit{Members: transferParams([]byte(`{"ours":1}`))})
 		if !bytes.Contains(leg, []byte(`"kv_transfer_params":{"ours":1}`)) || bytes.Contains(leg, []byte("evil")) {
 			t.Errorf("%s: got %s, want our params only", name, leg)
 		}
@@ -137,9 +137,9 @@ func TestRequest_Bodies(t *testing.T) {
 	} {
 		r := mustParse(t, row.api, row.body)
 		for _, leg := range []struct{ name, got, want string }{
-			{"prefill", string(r.PrefillBody(PrefillEdit{Params: []byte(ours)})), row.prefill},
-			{"decode", string(r.DecodeBody(DecodeEdit{Params: []byte(ours)})), row.decode},
-			{"one token", string(r.DecodeBody(DecodeEdit{Params: []byte(ours), OneToken: true})), row.oneToken},
+			{"prefill", string(r.PrefillBody(PrefillEdit{Members: transferParams([]byte(ours))})), row.prefill},
+			{"decode", string(r.DecodeBody(DecodeEdit{Members: transferParams([]byte(ours))})), row.decode},
+			{"one token", string(r.DecodeBody(DecodeEdit{Members: transferParams([]byte(ours)), OneToken: true})), row.oneToken},
 			{"decode alone", string(r.DecodeBody(DecodeEdit{})), row.body},
 		} {
 			if leg.got != leg.want {
@@ -183,7 +183,7 @@ func TestRequest_LegsWithPromptIDs(t *testing.T) {
 
 func TestRequest_WholeDecodeBody(t *testing.T) {
 	r := mustParse(t, Chat, `{"stream" : true,"stream_options":{"include_usage":true},"max_tokens":100,"min_tokens":5,"return_token_ids":null}`)
-	got := string(r.DecodeBody(DecodeEdit{Whole: true, ReturnTokenIDs: true, Params: []byte(`{"ours":1}`)}))
+	got := string(r.DecodeBody(DecodeEdit{Whole: true, ReturnTokenIDs: true, Members: transferParams([]byte(`{"ours":1}`))}))
 	if want := `{"stream" : false,"max_tokens":100,"min_tokens":5,"return_token_ids":true,"kv_transfer_params":{"ours":1}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -200,7 +200,7 @@ func TestRewrite_OneAllocation(t *testing.T) {
 			if _, err := ParseRequest(Chat, body); err != nil {
 				t.Error(err)
 			}
-			r.PrefillBody(PrefillEdit{Params: TemplateParams()})
+			r.PrefillBody(PrefillEdit{Members: transferParams(TemplateParams())})
 		})
 	}
 	if few, many := count(2<<10), count(256<<10); few != many || many > 16 {
@@ -256,10 +256,10 @@ func FuzzParseRequest(f *testing.F) {
 		one := []rawjsontest.Member{{Name: "stream", Raw: []byte("false")}, {Name: "max_tokens", Raw: []byte("1")}}
 		const short = "stream_options min_tokens min_completion_tokens"
 		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{}), kept)
-		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{Params: params.Raw}), expected(kept, "", "", []rawjsontest.Member{params}))
-		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{Params: params.Raw, OneToken: true}),
+		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{Members: transferParams(params.Raw)}), expected(kept, "", "", []rawjsontest.Member{params}))
+		rawjsontest.Compare(t, r.DecodeBody(DecodeEdit{Members: transferParams(params.Raw), OneToken: true}),
 			expected(kept, short, "max_completion_tokens", append(one, params)))
-		rawjsontest.Compare(t, r.PrefillBody(PrefillEdit{Params: params.Raw}),
+		rawjsontest.Compare(t, r.PrefillBody(PrefillEdit{Members: transferParams(params.Raw)}),
 			expected(kept, short+" logprobs top_logprobs logprob_token_ids prompt_logprobs echo return_prompt_text return_token_ids",
 				"max_completion_tokens n", append(one, params)))
 	})
@@ -368,8 +368,8 @@ func BenchmarkRewrite(b *testing.B) {
 					b.Fatal(err)
 				}
 				r.Remove("conversation_id")
-				r.PrefillBody(PrefillEdit{Params: params})
-				r.DecodeBody(DecodeEdit{Params: params})
+				r.PrefillBody(PrefillEdit{Members: transferParams(params)})
+				r.DecodeBody(DecodeEdit{Members: transferParams(params)})
 			}
 		})
 	}
@@ -398,3 +398,6 @@ func BenchmarkParse(b *testing.B) {
 		})
 	}
 }
+
+// transferParams is what a connector puts into a leg.
+func transferParams(params []byte) []Member { return []Member{{"kv_transfer_params", params}} }

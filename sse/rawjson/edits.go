@@ -16,7 +16,7 @@ type memberEdit struct {
 	done   bool
 }
 
-// Edits is one rewrite of an object, each member named at most once. It is used once. Names are written as they are and
+// Edits is one rewrite of an object. Of two edits of one member the last counts. It is used once. Names are written as they are and
 // must not need escapes; values must be JSON. A few names are searched for each member; a map would cost more than it finds.
 type Edits []memberEdit
 
@@ -37,13 +37,24 @@ func (e *Edits) Remove(names ...string) {
 	}
 }
 
+// find returns the edit that counts for a member, nil if there is none.
 func (e Edits) find(name []byte) *memberEdit {
-	for i := range e {
+	for i := len(e) - 1; i >= 0; i-- {
 		if e[i].name == string(name) {
 			return &e[i]
 		}
 	}
 	return nil
+}
+
+// counts reports whether no later edit is of the same member.
+func (e Edits) counts(at int) bool {
+	for i := at + 1; i < len(e); i++ {
+		if e[i].name == e[at].name {
+			return false
+		}
+	}
+	return true
 }
 
 // Rewrite returns the object's text with the edits applied, in one allocation. Members keep their order, new ones go to the
@@ -79,7 +90,7 @@ func (o *Object) Rewrite(e Edits) []byte {
 		found.done = true
 	}
 	for i := range e {
-		if e[i].change != setMember || e[i].done {
+		if e[i].change != setMember || e[i].done || !e.counts(i) {
 			continue
 		}
 		if !first {

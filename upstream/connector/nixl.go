@@ -1,6 +1,7 @@
 package connector
 
 import (
+	"encoding/json"
 	"fmt"
 
 	"carryover/upstream"
@@ -11,11 +12,71 @@ import (
 // the next turn's prefill reads those (vLLM nixl/pull_scheduler.py).
 type NIXL struct{}
 
-// PrefillParams returns the kv_transfer_params of a prefill leg: the null
+// Traits says that tickets are worth making, and that engines tokenise by themselves.
+func (NIXL) Traits() upstream.Traits { return upstream.Traits{Reuses: true} }
+
+// Plan has prefill compute first, and decode read what prefill holds. The error says why a ticket is
+// malformed or can't be cut; nothing may be sent then.
+func (NIXL) Plan(t upstream.Transfer) (upstream.Plan, error) {
+	api := t.Request.API()
+	if api == upstream.Text {
+		t.Offer.PromptIDs = nil // they are the prompt there
+	}
+	params, err := prefillParams(t.Offer)
+	if err != nil {
+		return upstream.Plan{}, err
+	}
+	return upstream.Plan{
+		Order:   upstream.PrefillFirst,
+		Prefill: leg(api, params),
+		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
+			return handover(api, answer.Params, t.Prefill)
+		},
+	}, nil
+}
+
+// handover reads prefill's kv_transfer_params. None are no hand-over: the engine has nothing to read.
+func handover(api upstream.API, answered []byte, from *upstream.Instance) (*upstream.Handover, error) {
+	if answered == nil {
+		return nil, nil
+	}
+	params, err := upstream.ParseHandover(answered)
+	if err != nil {
+		return nil, fmt.Errorf("hand-over: %w", err)
+	}
+	return &upstream.Handover{
+		Cached: params.PrefillCached(),
+		Leg: func(ids []byte) upstream.LegPlan {
+			if api == upstream.Text {
+				ids = nil // they are the prompt there
+			}
+			return leg(api, params.Forward(upstream.Edit{Host: host(params, from), PromptIDs: ids}))
+		},
+	}, nil
+}
+
+// Release is a text completion of one token, which any model serves, with a ticket of which prefill reads nothing.
+func (NIXL) Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error) {
+	params, err := prefillParams(offer)
+	if err != nil {
+		return upstream.ReleaseLeg{}, err
+	}
+	body, err := json.Marshal(map[string]any{"model": model, "prompt": "x", "max_tokens": 1, "kv_transfer_params": json.RawMessage(params)})
+	if err != nil {
+		return upstream.ReleaseLeg{}, fmt.Errorf("release: %w", err)
+	}
+	return upstream.ReleaseLeg{API: upstream.Text, Body: body}, nil
+}
+
+// leg is a leg that carries params and nothing else that is not the client's.
+func leg(api upstream.API, params []byte) upstream.LegPlan {
+	return upstream.LegPlan{API: api, Members: []upstream.Member{{Name: "kv_transfer_params", Value: params}}}
+}
+
+// prefillParams returns the kv_transfer_params of a prefill leg: the null
 // template without a ticket, else decode's answer of an earlier turn, cut to what
-// may be read. The error says why a ticket is malformed or can't be cut; nothing
-// may be sent then.
-func (NIXL) PrefillParams(offer upstream.TicketOffer) ([]byte, error) {
+// may be read.
+func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil {
 		return upstream.TemplateParams(), nil
 	}
@@ -29,18 +90,6 @@ func (NIXL) PrefillParams(offer upstream.TicketOffer) ([]byte, error) {
 		}
 	}
 	return params.Forward(upstream.Edit{Host: host(params, offer.Holder), Release: offer.Release, PromptIDs: offer.PromptIDs}), nil
-}
-
-// DecodeParams returns the kv_transfer_params of the decode leg from prefill's
-// answer, and how many prompt tokens prefill took from caches, its own and
-// remote ones (remote_prefill_cached_tokens, vLLM 0.31), or -1 if it does not
-// tell. The error says why the answer is no hand-over; decode gets none then.
-func (NIXL) DecodeParams(answered, promptIDs []byte, from *upstream.Instance) (params []byte, cached int, err error) {
-	handover, err := upstream.ParseHandover(answered)
-	if err != nil {
-		return nil, -1, fmt.Errorf("hand-over: %w", err)
-	}
-	return handover.Forward(upstream.Edit{Host: host(handover, from), PromptIDs: promptIDs}), handover.PrefillCached(), nil
 }
 
 // Keep checks decode's final kv_transfer_params. The error says why they can't be

@@ -21,6 +21,8 @@ type Config struct {
 	// ProbeIDs has Run probe each new start for whether it uses forwarded ids, so that
 	// turns rarely wait for that.
 	ProbeIDs bool
+	// Now is the clock, time.Now if nil.
+	Now func() time.Time
 }
 
 // Fleet is the live set of engines. Create it with New, fill it with Set, keep it up to
@@ -38,7 +40,10 @@ type Fleet struct {
 
 // New returns an empty fleet.
 func New(cfg Config) *Fleet {
-	return &Fleet{cfg: cfg, now: time.Now, engines: map[upstream.Role][]*Engine{}}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	return &Fleet{cfg: cfg, now: cfg.Now, engines: map[upstream.Role][]*Engine{}}
 }
 
 // Set replaces the set of instances. An instance whose configuration is unchanged keeps

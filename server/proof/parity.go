@@ -1,11 +1,11 @@
-package server
+package proof
 
 import (
 	"context"
 	"sync"
 
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // parity is where two answers about one prompt meet: the ids that /tokenize makes of it, and those that prefill rendered
@@ -20,26 +20,23 @@ type parity struct {
 	ended     bool // learnt is closed
 }
 
-// askParity has the prompt tokenised while prefill computes it, for a shape whose
-// parity is not known yet. It returns nil for all others.
-func (s *Server) askParity(ctx context.Context, t *turn, p *pair) *parity {
-	k := &t.tokens
-	start := p.starts.prefill.Incarnation
-	if !k.wanted || k.sent || t.shape == "" || s.deps.Parity.Known(p.prefill, start, t.model, t.shape) != upstream.Unknown {
+// askParity has the prompt tokenised beside the prefill leg, if nothing is known of its shape. It returns nil otherwise.
+func (t *tokensTurn) askParity(ctx context.Context) *parity {
+	start, model, shape := t.attempt.Prefill, t.req.Model(), t.shape
+	if shape == "" || start.Parity(model, shape) != fleet.Unknown {
 		return nil
 	}
-	id, instance, model, shape := t.id, p.prefill, t.model, t.shape
+	id, logger := t.attempt.TurnID, t.proof.logger
 	asked := &parity{learnt: make(chan struct{}), compare: func(rendered []byte, tokenised []uint32) {
 		equal := rawjson.EqualIDs(rendered, tokenised)
-		if s.deps.Parity.Learn(instance, start, model, shape, equal) == upstream.Barred && !equal {
-			s.cfg.Logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
-				"turn", id, "prefill", instance.Name, "shape", shape)
+		if start.LearnParity(model, shape, equal) == fleet.No && !equal {
+			logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
+				"turn", id, "prefill", start.Engine().Name, "shape", shape)
 		}
 	}}
-	req, authorization := t.req, t.authorization
-	s.detached.Go(func() {
-		defer s.survive("parity", id)
-		ids, err := s.deps.Tokenizer.Tokenize(ctx, instance, req, authorization)
+	req, authorization := t.req, t.attempt.Authorization
+	t.attempt.Beside(func() {
+		ids, err := start.Tokenize(ctx, req, authorization)
 		if err != nil {
 			ids = nil
 		}

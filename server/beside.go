@@ -1,0 +1,42 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"sync"
+)
+
+// beside is the work that runs beside the turns or outlives its client, and the end of it all.
+type beside struct {
+	logger  *slog.Logger
+	group   sync.WaitGroup
+	ctx     context.Context         //nolint:containedctx // ends all turns at shutdown; it belongs to no request
+	abandon context.CancelCauseFunc // ends ctx
+}
+
+func newBeside(logger *slog.Logger) *beside {
+	b := &beside{logger: logger}
+	b.ctx, b.abandon = context.WithCancelCause(context.Background())
+	return b
+}
+
+// run begins work that has a bound of its own. what and id name it in the log, should it panic.
+func (b *beside) run(what, id string, work func()) {
+	b.group.Go(func() {
+		defer b.survive(what, id)
+		work()
+	})
+}
+
+// wait returns when all of it has ended.
+func (b *beside) wait() { b.group.Wait() }
+
+// survive keeps a defect in work that outlives its turn from ending the process.
+// It is deferred.
+func (b *beside) survive(what, id string) {
+	if p := recover(); p != nil {
+		b.logger.Error("panic after a turn", what, id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	}
+}

@@ -1,0 +1,233 @@
+package server
+
+import (
+	"context"
+	"slices"
+
+	"carryover/convcache"
+	"carryover/server/proof"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// look asks the store what the conversation holds, before a pair is picked, so that the policies know it. Turns that can use
+// nothing of it do not ask.
+func (s *turns) look(ctx context.Context, t *turn) convcache.Outcome {
+	if t.proof == nil || t.tries.withoutTicket != "" || t.opensByHistory() {
+		return convcache.Empty
+	}
+	bounded, cancel := storeContext(ctx, s.cfg)
+	defer cancel()
+	var outcome convcache.Outcome
+	t.branches, outcome = s.deps.Store.Peek(bounded, t.conversation.key)
+	return outcome
+}
+
+// held is a ticket between its take and its fate.
+type held struct {
+	ticket *convcache.Ticket
+	holder *fleet.Start    // the start of decode whose blocks it names
+	reader *fleet.Start    // the start of prefill that is to read them
+	link   *fleet.Link     // of the two; the ticket's fate tells about it
+	offer  convcache.Offer // how much of it this request may use
+	// sent is true once a byte of it may have reached an engine; it is spent then,
+	// whatever the engine says.
+	sent      bool
+	concluded bool // the link knows the ticket's fate
+	// rider is an unused ticket that rides on a leg without one.
+	rider *rider
+}
+
+// find proves how much of what the conversation holds this request may use on this pair, and takes it. It
+// is called as late as possible, so that every earlier failure leaves the ticket
+// where it is.
+func (s *turns) find(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) *held {
+	t.begin(ctx, p, s.beside)
+	h, reason := s.prove(ctx, t, p, looked)
+	r := &t.record.Reuse
+	r.Hit, r.Reason, r.Offered, r.Cached = h.ticket != nil, reason, h.offer.Tokens, -1
+	if h.ticket != nil {
+		r.CaughtUp = h.ticket.CaughtUp
+	}
+	t.ids.Forward(h.ticket != nil)
+	return h
+}
+
+// begin begins the attempt's proof.
+func (t *turn) begin(ctx context.Context, p *pair, work *beside) {
+	t.ids, t.lacks = nil, ""
+	switch {
+	case t.proof == nil || p.prefill == nil && !p.barred:
+	case p.barred:
+		t.lacks = lacksBarred
+	default:
+		t.lacks = t.proof.Begin(ctx, proof.Attempt{
+			TurnID: t.record.Turn, Prefill: p.prefill, Decode: p.decode, Authorization: t.authorization,
+			Beside: func(f func()) { work.run("parity", t.record.Turn, f) },
+		})
+		t.ids = t.proof.IDs()
+	}
+}
+
+// prove says how much may be used of what the conversation holds, and takes it.
+func (s *turns) prove(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) (*held, Reason) {
+	if reason := t.excludes(p); reason != "" {
+		return &held{}, reason
+	}
+	if looked != convcache.Found {
+		return &held{}, t.missed(p, looked)
+	}
+	if miss := t.proof.Look(ctx); miss != "" {
+		return &held{}, Reason(miss)
+	}
+	return s.take(ctx, t, p)
+}
+
+// choice is a branch with what may be used of it.
+type choice struct {
+	branch convcache.Branch
+	offer  convcache.Offer
+}
+
+// take takes the branch of which the request may use most. When another request
+// was faster, or Redis has failed over since it was put, the next-best branch of
+// the same look is tried, once.
+func (s *turns) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
+	var choices []choice
+	for _, b := range t.branches {
+		if o := t.proof.Offer(b); o.Tokens > 0 {
+			choices = append(choices, choice{b, o})
+		}
+	}
+	slices.SortStableFunc(choices, func(a, b choice) int { return b.offer.Tokens - a.offer.Tokens })
+	reason := ReasonRewritten
+	takes := 0
+	for _, c := range choices {
+		if c.offer.Tokens < s.cfg.ReuseMinTokens || float64(c.offer.Tokens) < s.cfg.ReuseMinShare*float64(c.branch.Tokens) {
+			reason = ReasonBelowThreshold
+			continue
+		}
+		holder := s.holder(ctx, p, c.branch)
+		if holder == nil {
+			reason = ReasonInstanceGone
+			continue
+		}
+		link := p.prefill.Link(holder)
+		if why := admit(link); why != "" {
+			reason = why
+			continue
+		}
+		h, outcome := s.takeBranch(ctx, t, c, held{holder: holder, reader: p.prefill, link: link, offer: c.offer})
+		if h != nil {
+			return h, ""
+		}
+		reason = t.missed(p, outcome)
+		if takes++; outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
+			break
+		}
+	}
+	return &held{}, reason
+}
+
+// takeBranch completes h with one branch's ticket, which must be worth what the
+// branch promised. Without a ticket the trial that admit may have begun is over,
+// even if the store panics: a pair whose trial never ends is lost to reuse.
+func (s *turns) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *held, outcome convcache.Outcome) {
+	defer func() {
+		if h.ticket == nil {
+			h.link.End(fleet.Inconclusive)
+		}
+	}()
+	bounded, cancel := storeContext(ctx, s.cfg)
+	defer cancel()
+	ticket, outcome := s.deps.Store.Take(bounded, t.conversation.key, c.branch.ID)
+	if outcome != convcache.Taken {
+		return nil, outcome
+	}
+	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Incarnation != c.branch.Incarnation {
+		s.releaser.unuse(ticket, t.model) // it is not what was looked at
+		return nil, outcome
+	}
+	h.ticket = &ticket
+	return &h, outcome
+}
+
+// admit asks whether a pair may be offered a ticket now.
+func admit(link *fleet.Link) Reason {
+	switch link.Begin() {
+	case fleet.NoReuse:
+		return ReasonNotBidirectional
+	case fleet.Busy:
+		return ReasonPairOnTrial
+	}
+	return ""
+}
+
+// holder returns the start of decode that holds a branch, if its engine is still there and in that start: after a
+// restart the blocks are gone. Since the pair was picked its engines may have been probed and asked for ids, for seconds,
+// so that a start which was read longer ago has to be seen alive again.
+func (s *turns) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet.Start {
+	start := p.decode
+	engine := start.Engine()
+	if engine.Name != b.Decode {
+		if engine = s.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine == nil {
+			return nil
+		}
+		start = engine.Current(ctx)
+	}
+	if !engine.Reachable() || !start.Known() || start.ID() != b.Incarnation || !start.Alive(ctx) {
+		return nil
+	}
+	return start
+}
+
+// settle says what became of a ticket: nothing of it was sent, so it goes back
+// with what is left of its life; or it was sent, and is spent or given up, which
+// an engine notices by itself when its blocks are read or their time is over. A second time it does nothing.
+func (s *turns) settle(ctx context.Context, t *turn, h *held) {
+	ticket := h.ticket
+	if ticket == nil {
+		return
+	}
+	s.conclude(t, h, fleet.Inconclusive)
+	h.ticket = nil // a stream of minutes must not hold it
+	if h.sent {
+		s.releaser.spent(*ticket)
+		return
+	}
+	t.record.Reuse.missed(ReasonRetried)
+	bounded, cancel := storeContext(ctx, s.cfg)
+	defer cancel()
+	s.keeper.put(bounded, t, *ticket)
+}
+
+// conclude tells the link of a pair what became of a ticket, once. It is called
+// when prefill has answered, not at the end of the turn: decode may go on for
+// minutes, and the pair would be on trial for as long.
+func (s *turns) conclude(t *turn, h *held, fate fleet.Fate) {
+	if h.ticket == nil || h.concluded {
+		return
+	}
+	h.concluded = true
+	pause, resumed := h.link.End(fate)
+	attrs := []any{"prefill", named(h.reader), "decode", named(h.holder), "turn", t.record.Turn}
+	switch {
+	case resumed:
+		s.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
+	case pause > 0:
+		why := "prefill does not answer tickets of decode"
+		if fate == fleet.Failed {
+			why = "prefill answers 5xx to tickets of decode"
+		}
+		s.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "tried_again_in", pause.String())...)
+	}
+}
+
+// named is how the log names a start.
+func named(start *fleet.Start) string { return start.Engine().Name + "@" + start.ID() }
+
+// storeContext bounds a store operation. It is detached: a client that leaves must
+// not cut a take in half.
+func storeContext(ctx context.Context, cfg *Config) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cfg.StoreTimeout)
+}

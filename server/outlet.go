@@ -1,0 +1,68 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"carryover/sse"
+)
+
+// outlet is the client's side of an answer. The first write commits.
+type outlet struct {
+	turn    *turn
+	w       http.ResponseWriter
+	control *http.ResponseController
+	limit   time.Duration             // of one write
+	errors  func(err error) *apiError // how an error looks to a client
+}
+
+// announce sets the headers of an answer that is sent whole.
+func (o *outlet) announce(mediaType string, length int) {
+	o.w.Header().Set("Content-Type", mediaType)
+	o.w.Header().Set("Content-Length", strconv.Itoa(length))
+}
+
+// announceStream sets the headers of an event stream, unless they are sent.
+func (o *outlet) announceStream(contentType string) {
+	o.w.Header().Set("Content-Type", contentType)
+	o.w.Header().Set("Cache-Control", "no-cache")
+	o.w.Header().Set("X-Accel-Buffering", "no")
+}
+
+// commit sends status and headers: from here on nothing can be tried again.
+func (o *outlet) commit() {
+	t := o.turn
+	t.committed = true
+	t.dropBody()
+	t.record.Status = http.StatusOK
+	t.record.TTFT = time.Since(t.record.Began)
+	turnHeaders(o.w.Header(), &t.record)
+	o.w.WriteHeader(http.StatusOK)
+}
+
+// Write implements io.Writer. Each write gets its own deadline: a client that does
+// not read must not hold an engine, and a stream may last for hours.
+func (o *outlet) Write(p []byte) (int, error) {
+	if !o.turn.committed {
+		o.commit()
+	}
+	if err := o.control.SetWriteDeadline(time.Now().Add(o.limit)); err != nil {
+		return 0, err
+	}
+	return o.w.Write(p)
+}
+
+// Flush sends what was written.
+func (o *outlet) Flush() error { return o.control.Flush() }
+
+// lastWords tells the client of a stream what broke it. No [DONE] follows, and the
+// connection is aborted, so that no client takes the answer for complete.
+func (o *outlet) lastWords(err error) {
+	if _, err := o.Write(sse.AppendError(nil, o.errors(err).body())); err == nil {
+		_ = o.Flush()
+	}
+}
+
+var _ io.Writer = (*outlet)(nil)

@@ -1,0 +1,117 @@
+package proof
+
+import (
+	"bytes"
+	"context"
+
+	"carryover/convcache"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// History is the proof by messages, for engines without token support: a ticket is used whole, by a request whose
+// messages begin with exactly what it covers. It is the weaker proof, because equal text may still tokenise
+// differently.
+type History struct{}
+
+// Name returns "history".
+func (History) Name() string { return "history" }
+
+// Admit digests the request's messages, or refuses it where equal history is known to prove nothing.
+func (History) Admit(req *upstream.Request) (Turn, string) {
+	if req.HidesReasoning() {
+		return nil, "hidden_reasoning"
+	}
+	if raw, found := req.Member("chat_template"); found && string(raw) != "null" {
+		return nil, "chat_template" // whether it is append-only is not asked
+	}
+	scope := make([]convcache.Member, 0, 8)
+	for _, m := range req.PromptScope() {
+		scope = append(scope, convcache.Member(m))
+	}
+	t := &historyTurn{api: req.API(), model: req.Model(), reply: Reply{api: req.API()}}
+	if kwargs, found := req.Member("chat_template_kwargs"); found {
+		t.kwargs = bytes.Clone(kwargs) // the body is let go before the answer ends
+	}
+	var err error
+	if req.API() == upstream.Text {
+		prompt, ok := req.String("prompt")
+		if !ok {
+			return nil, "prompt_ids"
+		}
+		t.history, err = convcache.TextHistory(scope, prompt)
+	} else {
+		t.history, err = convcache.ChatHistory(scope, req.Messages())
+	}
+	if err != nil {
+		return nil, "messages"
+	}
+	return t, ""
+}
+
+// historyTurn is a turn under the history proof.
+type historyTurn struct {
+	api     upstream.API
+	model   string
+	kwargs  []byte // of the chat template, raw JSON, nil if absent
+	history convcache.History
+	reply   Reply
+
+	prefill       *fleet.Start
+	authorization string
+}
+
+// Begin implements Turn. Without known starts it can't be told whether the blocks of a ticket are still there.
+func (t *historyTurn) Begin(_ context.Context, a Attempt) (lacks string) {
+	t.prefill, t.authorization = a.Prefill, a.Authorization
+	if !a.Prefill.Known() || !a.Decode.Known() {
+		return LacksStart
+	}
+	return ""
+}
+
+// Look asks once per start of prefill, model and template arguments whether history can be a prefix at all. A question that
+// failed shows nothing.
+func (t *historyTurn) Look(ctx context.Context) (miss string) {
+	if t.api != upstream.Chat {
+		return ""
+	}
+	switch t.prefill.AppendOnly(ctx, t.model, t.kwargs, t.authorization) {
+	case fleet.Yes:
+		return ""
+	case fleet.No:
+		return MissNotAppendOnly
+	}
+	return MissTokenizeFailed
+}
+
+// Offer offers all or nothing.
+func (t *historyTurn) Offer(b convcache.Branch) convcache.Offer {
+	if t.history.Extends(b) {
+		return convcache.Offer{Tokens: b.Tokens, Whole: true}
+	}
+	return convcache.Offer{}
+}
+
+// Seal adds the digest of what a later request has to repeat.
+func (t *historyTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
+	reply := t.reply.reply()
+	facts := convcache.ReplyFacts{FinishReason: e.Finish, StopReason: e.StopReason, Reasoning: t.reply.reasoning}
+	if why, ok := convcache.Eligible(reply, facts); !ok {
+		return ineligible(why)
+	}
+	ticket.HistoryOK = true
+	ticket.History, ticket.Covers = t.history.After(reply)
+	return ""
+}
+
+// IDs returns nil: no ids were compared.
+func (t *historyTurn) IDs() *IDs { return nil }
+
+// Reply gathers the answer for its digest.
+func (t *historyTurn) Reply() *Reply { return &t.reply }
+
+var (
+	_ Proof = History{}
+	_ Turn  = (*historyTurn)(nil)
+)

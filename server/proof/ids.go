@@ -1,0 +1,190 @@
+package proof
+
+import (
+	"context"
+	"errors"
+
+	"carryover/convcache"
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// ErrIDs is a prefill answer that does not repeat the ids that it was sent.
+var ErrIDs = errors.New("prefill did not compute the ids that it was sent; restart it, its prefix cache is in doubt")
+
+// IDs are the prompt of one attempt as token ids, and the ids of its answer. The methods of a nil IDs say that legs
+// carry none and that none were told.
+type IDs struct {
+	turn   *tokensTurn
+	wanted bool   // a ticket of this attempt can be proven: both engines use forwarded ids
+	lacks  string // else what is missing
+
+	prompt *convcache.IDs // the ids that were compared with branches
+	ids    []uint32       // the ids that prefill computed; before it answered, those that it must compute
+	raw    []byte         // the same as JSON
+	sent   bool           // the prefill leg carried them
+	parity *parity        // what is being learnt of /tokenize, nil for nothing
+
+	chain     *convcache.Growing // prompt and output, as far as it was told
+	promptLen int                // how many of its ids are the prompt's
+}
+
+// Wanted reports whether legs are asked for ids.
+func (k *IDs) Wanted() bool { return k != nil && k.wanted }
+
+// Lacks is what is missing for a ticket of this attempt, "" for nothing.
+func (k *IDs) Lacks() string {
+	if k == nil {
+		return ""
+	}
+	return k.lacks
+}
+
+// lose ends the attempt's part in the proof.
+func (k *IDs) lose(lacks string) { k.wanted, k.lacks = false, lacks }
+
+// Lost ends the attempt's part in the proof because an engine told no ids.
+func (k *IDs) Lost() {
+	if k != nil {
+		k.lose(LacksIDs)
+	}
+}
+
+// compare takes the ids of the new prompt.
+func (k *IDs) compare(ids []uint32) {
+	k.ids, k.raw = ids, rawjson.AppendIDs(nil, ids)
+	k.prompt = k.turn.proof.chains.IDs(ids)
+}
+
+// Forward decides whether the prefill leg carries ids: with a ticket always, so that what was proven is what is
+// computed; else prefill renders by itself, and parity can be learnt from what it says it rendered.
+func (k *IDs) Forward(withTicket bool) {
+	if k == nil {
+		return
+	}
+	k.sent = withTicket
+	if !withTicket {
+		k.ids, k.raw = nil, nil
+	}
+}
+
+// ForPrefill is the JSON list of ids that the prefill leg has to compute, nil to let it render.
+func (k *IDs) ForPrefill() []byte {
+	if k == nil || !k.sent {
+		return nil
+	}
+	return k.raw
+}
+
+// ForDecode is the JSON list of ids that the decode leg has to compute, nil to let it render. Ids of a chat prompt
+// go only to a start that uses them; another than the one that the attempt began with may not.
+func (k *IDs) ForDecode(start *fleet.Start) []byte {
+	if k == nil {
+		return nil
+	}
+	if k.wanted && start != k.turn.attempt.Decode && k.turn.req.API() == upstream.Chat && start.UsesIDs() != fleet.Yes {
+		k.lose(LacksProbe)
+	}
+	if !k.wanted && !k.sent {
+		return nil
+	}
+	return k.raw
+}
+
+// Len is how many ids the prompt has, 0 if they are not known.
+func (k *IDs) Len() int {
+	if k == nil {
+		return 0
+	}
+	return len(k.ids)
+}
+
+// Receipt checks what prefill says that it computed, the raw list of its answer. With ids sent, ours or the client's
+// prompt, it must repeat them; without, it tells what it rendered, which decode is to use. ErrIDs means that it computed others.
+func (k *IDs) Receipt(computed []byte) error {
+	switch {
+	case !k.Wanted():
+		return nil
+	case k.sent && !rawjson.EqualIDs(computed, k.ids):
+		return ErrIDs
+	case k.sent:
+		return nil
+	}
+	a, p := &k.turn.attempt, k.turn.proof
+	ids, ok := rawjson.ParseIDs(computed)
+	if !ok { // an engine that does not tell; nothing can be proven later
+		k.lose(LacksIDs)
+		p.note(a.Prefill, LacksIDs)
+		return nil
+	}
+	if k.turn.differs(ids) {
+		return ErrIDs
+	}
+	k.ids, k.raw = ids, computed
+	if k.turn.req.API() == upstream.Chat { // of a text completion's engines less is asked
+		p.note(a.Prefill, "")
+		p.note(a.Decode, "")
+	}
+	return nil
+}
+
+// Grow begins the chain of what decode will hold, whose blocks have that size (0 if it is not known).
+func (k *IDs) Grow(blockSize int) {
+	if k.Wanted() {
+		k.chain, k.promptLen = k.turn.proof.chains.Grow(k.ids, blockSize), len(k.ids)
+	}
+}
+
+// Add notes what decode says that it computed; nil for what it does not tell. A prompt of other ids than prefill's makes the whole
+// answer worthless as a ticket: odd says so.
+func (k *IDs) Add(prompt, output []byte) (odd string) {
+	if prompt != nil && (k == nil || !rawjson.EqualIDs(prompt, k.ids)) {
+		odd = "prompt_ids"
+	}
+	if output != nil && k != nil && k.chain != nil {
+		ids, ok := rawjson.ParseIDs(output)
+		if !ok {
+			odd = "output_ids"
+		}
+		k.chain.Add(ids)
+	}
+	return odd
+}
+
+// Bytes is the memory that the end of the stream needs of the prompt.
+func (k *IDs) Bytes() int64 {
+	if k == nil || k.chain == nil {
+		return 0
+	}
+	return int64(k.chain.Bytes())
+}
+
+// Drop lets go of the request and of the ids of its prompt: a stream of minutes must not hold them.
+func (k *IDs) Drop() {
+	if k != nil {
+		k.turn.req = nil
+		k.prompt, k.ids, k.raw = nil, nil, nil
+	}
+}
+
+// Learn has the prompt tokenised while prefill computes it, for a shape whose parity is not known yet.
+func (k *IDs) Learn(ctx context.Context) {
+	if k.Wanted() && !k.sent {
+		k.parity = k.turn.askParity(ctx)
+	}
+}
+
+// Rendered brings what prefill says that it rendered to what /tokenize says, nil if that is not known.
+func (k *IDs) Rendered(computed []byte) {
+	if k != nil {
+		k.parity.meet(computed, nil)
+	}
+}
+
+// Learnt gives /tokenize until ctx ends, so that a next turn that follows at once finds what was learnt.
+func (k *IDs) Learnt(ctx context.Context) {
+	if k != nil {
+		k.parity.await(ctx)
+	}
+}

@@ -1,0 +1,127 @@
+package proof
+
+import (
+	"strings"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/convcache"
+	"carryover/upstream"
+)
+
+// maxReply is the longest reply that is gathered; a longer one is not kept.
+const maxReply = 8 << 20
+
+// Reply gathers what decode's answer says, as a client will repeat it. It belongs to one answer. The methods of a nil
+// Reply do nothing.
+type Reply struct {
+	api       upstream.API
+	content   []byte
+	tools     []toolCall
+	reasoning bool
+}
+
+// toolCall is a tool call as it grows from deltas.
+type toolCall struct {
+	id, kind, name string
+	arguments      strings.Builder
+}
+
+// Begin forgets what another attempt has gathered.
+func (r *Reply) Begin() {
+	if r != nil {
+		*r = Reply{api: r.api}
+	}
+}
+
+// Add takes in the delta of a choice. finish is its finish_reason, "" before the end. odd says why nothing can be shown by
+// this answer, "" for nothing.
+func (r *Reply) Add(choice gjson.Result, finish string) (odd string) {
+	if r == nil {
+		return ""
+	}
+	return r.add(choice, "delta", finish, false)
+}
+
+// Whole takes in the choice of an answer that came whole.
+func (r *Reply) Whole(choice gjson.Result, finish string) (odd string) {
+	if r == nil {
+		return ""
+	}
+	odd = r.add(choice, "message", finish, true)
+	if len(r.tools) > 0 && odd == "" {
+		// The arguments of a whole answer are what the tool parser printed after it
+		// had read them (vLLM hermes_tool_parser.py, json.dumps), canonical whatever
+		// decode generated. Only a stream shows them as they were.
+		odd = convcache.WhyToolArguments
+	}
+	return odd
+}
+
+func (r *Reply) add(choice gjson.Result, part, finish string, whole bool) (odd string) {
+	text, delta := choice.Get("text").String(), gjson.Result{}
+	if r.api == upstream.Chat {
+		delta = choice.Get(part)
+		text = delta.Get("content").String()
+	}
+	r.content = append(r.content, text...)
+	if finish == "length" && (text == "" || whole) {
+		// The limit may have fallen into a character of several tokens. vLLM keeps
+		// their text back until the character is whole (tokenizers' DecodeStream) and
+		// drops it at the end, so decode's blocks hold tokens that the reply lacks. A
+		// stream whose last token brought text shows that there are none; a whole
+		// answer does not tell.
+		odd = convcache.WhyUnicode
+	}
+	if r.api == upstream.Chat {
+		for _, name := range []string{"reasoning", "reasoning_content"} {
+			if delta.Get(name).String() != "" {
+				r.reasoning = true
+			}
+		}
+		if call := delta.Get("function_call"); call.Exists() && call.Type != gjson.Null {
+			odd = "function_call"
+		}
+		for i, call := range delta.Get("tool_calls").Array() {
+			if !r.tool(call, i) {
+				odd = "tool_calls"
+			}
+		}
+	}
+	if len(r.content) > maxReply {
+		odd, r.content = convcache.WhyTooLarge, nil
+	}
+	return odd
+}
+
+// tool merges one element of tool_calls; in a stream its index says which call it continues.
+func (r *Reply) tool(call gjson.Result, position int) (ok bool) {
+	if index := call.Get("index"); index.Exists() {
+		position = int(index.Int())
+	}
+	if position < 0 || position > len(r.tools) {
+		return false
+	}
+	if position == len(r.tools) {
+		r.tools = append(r.tools, toolCall{})
+	}
+	tool := &r.tools[position]
+	tool.id += call.Get("id").String()
+	tool.kind += call.Get("type").String()
+	tool.name += call.Get("function.name").String()
+	tool.arguments.WriteString(call.Get("function.arguments").String())
+	return true
+}
+
+// reply is what the history digest covers beyond the request.
+func (r *Reply) reply() convcache.Reply {
+	if r.api == upstream.Text {
+		return convcache.Reply{Text: string(r.content)}
+	}
+	reply := convcache.Reply{Content: string(r.content)}
+	for i := range r.tools {
+		tool := &r.tools[i]
+		reply.ToolCalls = append(reply.ToolCalls, convcache.ToolCall{ID: tool.id, Type: tool.kind, Name: tool.name, Arguments: tool.arguments.String()})
+	}
+	return reply
+}

@@ -1,0 +1,173 @@
+package proof
+
+import (
+	"context"
+	"log/slog"
+
+	"carryover/convcache"
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// Tokens is the proof by token ids: a ticket is used as far as the ids of the new prompt are those whose KV decode
+// holds, and both legs then compute these very ids.
+type Tokens struct {
+	chains convcache.ChainKey
+	logger *slog.Logger
+}
+
+// NewTokens returns the proof whose chains are keyed with chains.
+func NewTokens(chains convcache.ChainKey, logger *slog.Logger) *Tokens {
+	return &Tokens{chains: chains, logger: logger}
+}
+
+// Name returns "tokens".
+func (*Tokens) Name() string { return "tokens" }
+
+// Admit names the shape of the request, for which parity is learnt. Ids say nothing of the images, audio and files for
+// which they stand, so that a request with such takes no part.
+func (p *Tokens) Admit(req *upstream.Request) (Turn, string) {
+	t := &tokensTurn{proof: p, req: req}
+	if shape, comparable := req.FeatureSet(); comparable {
+		t.shape = shape
+	} else if !req.PlainText() {
+		return nil, upstream.WhyContent
+	}
+	return t, ""
+}
+
+// tokensTurn is a turn under the token proof.
+type tokensTurn struct {
+	proof   *Tokens
+	req     *upstream.Request // nil once the answer has begun
+	shape   string            // for which parity is learnt, "" if not comparable
+	attempt Attempt
+	ids     *IDs
+}
+
+// Begin finds out whether both engines use forwarded ids on chat; for text completions the ids are the prompt, which every
+// engine takes. Each start of an engine is asked once.
+func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {
+	t.attempt = a
+	t.ids = &IDs{turn: t, wanted: true}
+	lacks = t.worth(ctx, a.Prefill)
+	if lacks == "" || !a.Decode.Known() {
+		lacks = t.worth(ctx, a.Decode)
+	}
+	if lacks != "" {
+		t.ids.lose(lacks)
+	}
+	return lacks
+}
+
+// worth says what one engine of a pair lacks, "" for nothing.
+func (t *tokensTurn) worth(ctx context.Context, start *fleet.Start) (lacks string) {
+	switch {
+	case !start.Known():
+		lacks = LacksStart
+	case t.req.API() == upstream.Chat && start.ProbeIDs(ctx, t.attempt.Authorization) != fleet.Yes:
+		lacks = LacksProbe
+	default:
+		return ""
+	}
+	t.proof.note(start, lacks)
+	return lacks
+}
+
+// note takes down what the start of an engine is worth to the token proof, and logs it if that has changed.
+func (p *Tokens) note(start *fleet.Start, lacks string) {
+	if !start.Verdict(lacks) {
+		return
+	}
+	engine := start.Engine()
+	attrs := []any{"role", engine.Role.String(), "instance", engine.Name, "start", start.ID()}
+	if lacks == "" {
+		p.logger.Info("engine takes part in the token proof", attrs...)
+		return
+	}
+	p.logger.Warn("engine takes no part in the token proof, nothing of it is reused", append(attrs, "why", lacks)...)
+}
+
+// Look gets the ids of the new prompt from the chosen prefill instance. Its /tokenize is believed only for shapes of
+// requests for which it has given what the same start of prefill renders.
+func (t *tokensTurn) Look(ctx context.Context) (miss string) {
+	if ids, ok := t.req.PromptIDs(); ok {
+		t.ids.compare(ids)
+		return ""
+	}
+	if t.shape == "" {
+		return MissNotComparable
+	}
+	prefill := t.attempt.Prefill
+	if prefill.Parity(t.req.Model(), t.shape) != fleet.Yes {
+		return Unproven(LacksShape)
+	}
+	ids, err := prefill.Tokenize(ctx, t.req, t.attempt.Authorization)
+	if err != nil {
+		t.proof.logger.Debug("prompt can't be tokenised", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
+		return MissTokenizeFailed
+	}
+	t.ids.compare(ids)
+	return ""
+}
+
+// Offer offers what tokens prove. Part of a ticket is whole blocks of prefill's too.
+func (t *tokensTurn) Offer(b convcache.Branch) convcache.Offer {
+	o := t.ids.prompt.Offer(b)
+	if !o.Whole && t.attempt.Prefill.BlockSize() != b.Chain.BlockSize {
+		return convcache.Offer{}
+	}
+	return o
+}
+
+// Seal adds the chain of the tokens whose KV decode holds: the prompt as prefill computed it, and the output as
+// decode sampled it.
+func (t *tokensTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
+	const count = "token_count"
+	k := t.ids
+	plugIn := e.Kept.OutputIDs != nil
+	e.Decode.LearnPlugIn(plugIn)
+	output := k.chain.Len() - k.promptLen
+	switch {
+	case plugIn && output == 0:
+		k.chain.Add(e.Kept.OutputIDs)
+		output = len(e.Kept.OutputIDs)
+	case plugIn && output != len(e.Kept.OutputIDs):
+		return ineligible(count) // decode has told both ways
+	case output == 0:
+		return Unproven(LacksIDs)
+	}
+	// remote_num_tokens may be all ids or one less, so that an id that was lost on the way, or came twice, shows
+	// in the usage alone.
+	if e.PromptTokens >= 0 && e.PromptTokens != k.promptLen || e.CompletionTokens >= 0 && e.CompletionTokens != output {
+		return ineligible(count)
+	}
+	chain, ok := k.chain.Chain(e.Kept.Tokens)
+	if !ok {
+		return ineligible(count)
+	}
+	ticket.Chain = chain
+	return ""
+}
+
+// IDs are those of the attempt.
+func (t *tokensTurn) IDs() *IDs { return t.ids }
+
+// Reply returns nil: what was said is not compared.
+func (t *tokensTurn) Reply() *Reply { return nil }
+
+// differs reports whether the client's prompt is a list of ids, and not this one. Of a list that only engines can
+// read, as one with 1.0 in it, nothing is said.
+func (t *tokensTurn) differs(ids []uint32) bool {
+	if _, raw := t.req.Prompt(); rawjson.EqualIDs(raw, ids) {
+		return false
+	}
+	_, readable := t.req.PromptIDs()
+	return readable
+}
+
+var (
+	_ Proof = (*Tokens)(nil)
+	_ Turn  = (*tokensTurn)(nil)
+)

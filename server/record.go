@@ -1,0 +1,116 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"carryover/upstream"
+)
+
+// Record is everything that is known of a turn when it has ended. It has neither prompts nor ids in clear.
+type Record struct {
+	Turn         string // X-Request-Id
+	API          upstream.API
+	Model        string
+	Conversation string // the first characters of its keyed hash, "" without one
+	Source       string // where the conversation's id was found, "" without one
+
+	Reuse   Reuse
+	Stored  string // "yes", or why the answer left no ticket; "" if none was asked for
+	Legs    []LegRecord
+	Retries int
+	Answer  AnswerRecord
+	Status  int // what the client got; 499 if it had gone before it got any
+
+	Began  time.Time
+	Lookup time.Duration // of the last attempt, until it was known what is reused
+	TTFT   time.Duration // from Began to the first byte for the client, 0 if there was none
+	Took   time.Duration
+	Err    error // how the turn failed, nil if it did not
+}
+
+// Reuse is what a turn reused, and why nothing.
+type Reuse struct {
+	Off      bool   // the client wanted none
+	Hit      bool   // a ticket was used
+	Reason   Reason // why none was
+	Proof    string // what showed how much of it could be used
+	Offered  int    // how many of its tokens that was
+	Cached   int    // prompt tokens that prefill took from caches, its own included, -1 if it does not tell
+	CaughtUp time.Time
+}
+
+// LegRecord is one leg that was sent.
+type LegRecord struct {
+	Role     upstream.Role
+	Instance string
+	Start    string // of the engine, as far as it was known
+	Began    time.Time
+	Took     time.Duration // until its answer, of a decode leg until its headers
+	Err      error
+}
+
+// AnswerRecord is what the client got of decode's answer.
+type AnswerRecord struct {
+	Events, Bytes int64
+	Buffered      bool // the stream was made of a whole answer
+}
+
+// Leg returns the last leg of a role, the zero value if there was none.
+func (r *Record) Leg(role upstream.Role) LegRecord {
+	for i := len(r.Legs) - 1; i >= 0; i-- {
+		if r.Legs[i].Role == role {
+			return r.Legs[i]
+		}
+	}
+	return LegRecord{}
+}
+
+// PrefillTook is how long the client has waited for prefill, all attempts together.
+func (r *Record) PrefillTook() (took time.Duration) {
+	for i := range r.Legs {
+		if r.Legs[i].Role == upstream.RolePrefill {
+			took += r.Legs[i].Took
+		}
+	}
+	return took
+}
+
+// sent notes that a leg is about to be sent; ended, how that went.
+func (r *Record) sent(leg upstream.Leg, start string) (ended func(error)) {
+	at := len(r.Legs)
+	began := time.Now()
+	r.Legs = append(r.Legs, LegRecord{Role: leg.Instance.Role, Instance: leg.Instance.Name, Start: start, Began: began})
+	return func(err error) { r.Legs[at].Took, r.Legs[at].Err = time.Since(began), err }
+}
+
+// Header is the value of X-KV-Reuse at a moment, which the age of a ticket counts to.
+func (r *Reuse) Header(now time.Time) string {
+	switch {
+	case r.Off:
+		return "off"
+	case !r.Hit && r.Reason == "":
+		return "miss;reason=" + string(ReasonBypass)
+	case !r.Hit:
+		return "miss;reason=" + string(r.Reason)
+	}
+	age := max(0, upstream.Elapsed(r.CaughtUp, now))
+	s := fmt.Sprintf("hit;tokens=%d;age=%.1f;proof=%s", r.Offered, age.Seconds(), r.Proof)
+	if r.Cached >= 0 {
+		s += fmt.Sprintf(";confirmed=%d", r.Cached)
+	}
+	return s
+}
+
+// missed says that nothing is reused after all.
+func (r *Reuse) missed(why Reason) { r.Hit, r.Reason = false, why }
+
+// Aborted reports whether the answer broke off after the client had seen part of it.
+func (r *Record) Aborted() bool {
+	var abort *abortError
+	return errors.As(r.Err, &abort)
+}
+
+// Observer is told of each turn at its end, on the turn's goroutine. It must not block.
+type Observer func(*Record)

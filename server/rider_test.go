@@ -1,0 +1,65 @@
+package server
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// startPair returns a start of prefill and one of decode, of engines that answer /metrics and nothing else.
+func startPair(t *testing.T) (prefill, decode *fleet.Start) {
+	t.Helper()
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\n")
+	}))
+	t.Cleanup(engine.Close)
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Minute})
+	t.Cleanup(client.Close)
+	f := fleet.New(fleet.Config{Client: client, ReadLimit: time.Minute})
+	f.Set([]upstream.Instance{
+		{Name: "p", Role: upstream.RolePrefill, BaseURL: engine.URL},
+		{Name: "d", Role: upstream.RoleDecode, BaseURL: engine.URL},
+	})
+	return f.Engines(upstream.RolePrefill)[0].Current(t.Context()), f.Engines(upstream.RoleDecode)[0].Current(t.Context())
+}
+
+func TestRider_WhoseLegFails(t *testing.T) {
+	for name, tc := range map[string]struct {
+		leg    upstream.LegError
+		waits  bool // it goes back to the list
+		turns  bool // and turns may carry it again
+		paused bool // the pair releases nothing for a while
+	}{
+		"not sent":               {upstream.LegError{Kind: upstream.Dial}, true, true, false},
+		"client gone after":      {upstream.LegError{Kind: upstream.Gone, Sent: true}, false, false, false},
+		"the client's own error": {upstream.LegError{Kind: upstream.Status, Fault: upstream.Fault{}, Status: 400, Sent: true}, true, false, false},
+		"the engine's error":     {upstream.LegError{Kind: upstream.Status, Status: 500, Sent: true}, false, false, true},
+		"no answer":              {upstream.LegError{Kind: upstream.Timeout, Sent: true, Err: upstream.ErrReuseTimeout}, false, false, true},
+		"broken in the middle":   {upstream.LegError{Kind: upstream.Broken, Sent: true, Err: errors.New("reset")}, false, false, true},
+		"unreadable good status": {upstream.LegError{Kind: upstream.Garbage, Sent: true}, false, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			prefill, decode := startPair(t)
+			link := prefill.Link(decode)
+			link.Met()
+			a := fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
+			r := &rider{unused: a, holder: decode, link: link}
+			r.failed(&tc.leg)
+			_, turns := link.TakeUnused(false)
+			_, own := link.TakeUnused(true)
+			if waits := turns || own; waits != tc.waits || turns != tc.turns {
+				t.Errorf("waiting: %v, for turns too: %v, want %v, %v", waits, turns, tc.waits, tc.turns)
+			}
+			decode.Leave(a)
+			if _, ok := link.TakeUnused(true); ok == tc.paused {
+				t.Errorf("releases go on: %v, want paused %v", ok, tc.paused)
+			}
+		})
+	}
+}

@@ -1,0 +1,93 @@
+package upstream
+
+import "context"
+
+// Order says when the decode leg of an attempt begins.
+type Order int
+
+// The orders.
+const (
+	// PrefillFirst: when prefill has answered. Decode reads what prefill holds (NIXL in pull mode, Mooncake's older
+	// form, MoRI-IO in READ mode, storage that both share).
+	PrefillFirst Order = iota + 1
+	// Together: at once with the prefill leg. Decode waits for the KV by itself, and of an engine that waits for
+	// minutes only a cancelled leg is rid (Mooncake, MoRI-IO in WRITE mode, P2P NCCL).
+	Together
+	// AfterReady: when prefill has answered and Plan.Ready has seen the KV arrive at decode (LMCache).
+	AfterReady
+)
+
+// Traits are what holds for all turns of a connector.
+type Traits struct {
+	// Reuses says that prefill can read what decode holds at the end of a turn, so that tickets are worth making.
+	Reuses bool
+	// IDs says that legs carry token ids, so that each prompt is tokenised by its prefill instance before the plan.
+	IDs bool
+}
+
+// Transfer is what a connector is told of an attempt before its first leg.
+type Transfer struct {
+	Request         *Request // read only
+	RequestID       string   // X-Request-Id of both legs, unless the plan has others
+	Prefill, Decode *Instance
+	Offer           TicketOffer // what prefill is to make of a ticket; the zero value is none
+	PromptIDs       []uint32    // of the prompt, for connectors whose Traits ask for them
+}
+
+// Plan is how one connector runs one attempt. It holds values and functions of values: a plan
+// sends nothing, reads no clock and never sees an http.ResponseWriter.
+type Plan struct {
+	Order   Order
+	Prefill LegPlan
+	// Handover reads prefill's answer, once. With Together it is called before prefill has answered, with the zero
+	// value. A nil Handover means that decode prefills by itself. The error says why an answer is none; decode gets nothing
+	// of it then.
+	Handover func(answer PrefillAnswer) (*Handover, error)
+	// Ready returns when the KV has arrived, with AfterReady only. An error ends the attempt; a connector
+	// whose decode can do without returns nil after a while of its own.
+	Ready func(ctx context.Context) error
+}
+
+// LegPlan is one leg as a connector wants it. The body is the client's, with what every
+// prefill or decode leg has (one token, the ids that were proven, the salt) and then Members.
+type LegPlan struct {
+	API       API    // whose endpoint the leg goes to
+	RequestID string // "" keeps the attempt's
+	Members   []Member
+}
+
+// Member is a top-level member of a body.
+type Member struct {
+	Name  string
+	Value []byte // raw JSON; nil takes the member out
+}
+
+// Handover is what prefill hands to decode.
+type Handover struct {
+	// Cached is how many prompt tokens prefill took from caches, its own and remote ones, -1 if it does not tell.
+	Cached int
+	// Bound says that the KV is for the decode instance of the Transfer alone, so that no other may get the leg.
+	Bound bool
+	// Leg is the decode leg. ids is the JSON list of the ids that decode has to compute, nil to let it render.
+	Leg func(ids []byte) LegPlan
+	// Head is what a client that streams gets before decode is asked: complete events, nil for none.
+	Head []byte
+	// Whole is the whole answer, events or a JSON body as the client asked; decode is not asked then.
+	Whole []byte
+	// Rewrite makes what the client gets out of what decode sends; nil leaves it as it is.
+	Rewrite Rewriter
+}
+
+// Rewriter turns decode's answer into one for the client. It belongs to one answer.
+type Rewriter interface {
+	// Event returns what the client sees instead of an event with this data, nil for nothing. data is valid during the call.
+	Event(data []byte) []byte
+	// Body returns what the client sees instead of a whole answer.
+	Body(body []byte) ([]byte, error)
+}
+
+// ReleaseLeg is a prefill leg of our own that makes a decode instance free blocks.
+type ReleaseLeg struct {
+	API  API
+	Body []byte
+}
