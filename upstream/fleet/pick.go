@@ -65,10 +65,10 @@ func (f *Fleet) candidates(role upstream.Role, engines []*Engine, hint Hint) []u
 		switch last := e.Last(); {
 		case !last.Known():
 		case role == upstream.RolePrefill:
-			c.Stopped = stopped([]*Start{last}, holders)
+			c.Stopped = allStopped([]*Start{last}, holders)
 		default:
 			c.Holds = last.holds(hint)
-			c.Stopped = stopped(prefills, []*Start{last})
+			c.Stopped = allStopped(prefills, []*Start{last})
 		}
 		all[i] = c
 	}
@@ -108,9 +108,9 @@ func lasts(engines []*Engine) []*Start {
 	return all
 }
 
-// stopped reports whether all links of these starts are stopped. Two that have no link
+// allStopped reports whether all links of these starts are stopped. Two that have no link
 // have not been tried. No link at all is not a stopped one.
-func stopped(prefill, decode []*Start) bool {
+func allStopped(prefill, decode []*Start) bool {
 	for _, p := range prefill {
 		for _, d := range decode {
 			if l := p.linked(d); l == nil || !l.stopped() {

@@ -1,0 +1,159 @@
+package fleet
+
+import (
+	"fmt"
+	"testing"
+
+	"carryover/upstream"
+)
+
+func TestBars_HoldForOneStart(t *testing.T) {
+	r := newRig(t)
+	engines := r.named(upstream.RolePrefill, "a", "b")
+	a, b := engines[0], engines[1]
+	one := tells(a, "1")
+	if a.Barred() || one.Barred() {
+		t.Error("barred before anything happened")
+	}
+	one.Bar()
+	if !a.Barred() || !one.Barred() {
+		t.Error("not barred")
+	}
+	r.pass(readFor)
+	if !a.Barred() {
+		t.Error("while the start is not known, the bar of the last one does not hold")
+	}
+	a.Refused()
+	if !a.Barred() {
+		t.Error("while nothing is read after a refusal, the bar of the last one does not hold")
+	}
+	if b.Barred() || tells(b, "1").Barred() || b.Barred() {
+		t.Error("another engine is barred")
+	}
+	two := tells(a, "2")
+	if a.Barred() || two.Barred() {
+		t.Error("the next start is barred")
+	}
+	r.pass(readFor)
+	if a.Barred() {
+		t.Error("while the start is not known, a bar of an earlier one than the last holds")
+	}
+	tells(a, "2").Bar() // it was restarted, and is no better
+	if !a.Barred() || !two.Barred() {
+		t.Error("the second start is not barred")
+	}
+}
+
+// Two processes behind one address may tell their starts by turns.
+func TestBars_HoldWhenTheStartIsReadAgain(t *testing.T) {
+	a := newRig(t).named(upstream.RolePrefill, "a")[0]
+	tells(a, "1").Bar()
+	if tells(a, "2").Barred() || !tells(a, "1").Barred() || !a.Barred() {
+		t.Error("want the start barred whenever it is read")
+	}
+}
+
+func TestBars_OneOfAStartThatIsNotKnownHoldsUntilOneIs(t *testing.T) {
+	a := newRig(t).named(upstream.RolePrefill, "a")[0]
+	a.Now().Bar()
+	if !a.Barred() {
+		t.Error("not barred")
+	}
+	tells(a, "1")
+	if a.Barred() {
+		t.Error("a start that is known is barred for one that was not")
+	}
+}
+
+// Discovery may lose an instance for a moment; its start is the same when it comes back.
+func TestBars_OutliveTheirEngine(t *testing.T) {
+	r := newRig(t)
+	engines := r.named(upstream.RolePrefill, "a", "b")
+	all := r.instances
+	tells(engines[0], "1").Bar()
+	tells(engines[1], "1").Bar()
+	tells(engines[1], "2") // and has been restarted since
+	for range 2 {
+		r.Set(nil)
+		r.Set([]upstream.Instance{{Name: "a", BaseURL: "http://a", Role: upstream.RoleDecode}, {Name: "a", BaseURL: "http://other", Role: upstream.RolePrefill}})
+		if r.Engine(upstream.RoleDecode, "a").Barred() || r.Engine(upstream.RolePrefill, "a").Barred() {
+			t.Error("an engine of another role or URL is barred")
+		}
+		r.Set(all)
+		a, b := r.Engine(upstream.RolePrefill, "a"), r.Engine(upstream.RolePrefill, "b")
+		if a == engines[0] || !a.Barred() {
+			t.Error("before anything was read the bar does not hold")
+		}
+		if b.Barred() {
+			t.Error("the bar of a start that was over holds")
+		}
+	}
+	a := r.Engine(upstream.RolePrefill, "a")
+	if !tells(a, "1").Barred() || !a.Barred() {
+		t.Error("a bar is forgotten with its engine")
+	}
+	if tells(a, "2").Barred() || a.Barred() {
+		t.Error("the next start is barred")
+	}
+	if len(r.away) != 0 {
+		t.Errorf("%d bars are kept for engines that are there", len(r.away))
+	}
+}
+
+// An instance that is configured differently is another engine in the same start.
+func TestBars_OutliveAChangeOfConfiguration(t *testing.T) {
+	r := newRig(t)
+	tells(r.named(upstream.RolePrefill, "a")[0], "1").Bar()
+	r.Set([]upstream.Instance{{Name: "b", BaseURL: "http://a", Role: upstream.RolePrefill}})
+	if b := r.Engine(upstream.RolePrefill, "b"); !b.Barred() || !tells(b, "1").Barred() {
+		t.Error("a bar is forgotten when the instance is named anew")
+	}
+}
+
+// A leg may end after its engine has gone, and after it has come back.
+func TestBars_ThatComeLate(t *testing.T) {
+	r := newRig(t)
+	e := r.named(upstream.RolePrefill, "a")[0]
+	s := tells(e, "1")
+	r.Set(nil)
+	s.Bar()
+	r.Set(r.instances)
+	if !r.Engine(upstream.RolePrefill, "a").Barred() {
+		t.Error("a bar of an engine that was gone is forgotten")
+	}
+	for _, read := range []string{"", "1"} {
+		r = newRig(t)
+		s = tells(r.named(upstream.RolePrefill, "a")[0], "1")
+		r.Set(nil)
+		r.Set(r.instances)
+		e = r.Engine(upstream.RolePrefill, "a")
+		if read != "" {
+			tells(e, read)
+		}
+		s.Bar()
+		if !e.Barred() || !tells(e, "1").Barred() {
+			t.Errorf("start %q is read: a bar of an engine that has come back is forgotten", read)
+		}
+	}
+}
+
+func TestBars_OfEnginesThatAreGoneAreBounded(t *testing.T) {
+	r := newRig(t)
+	instances := make([]upstream.Instance, maxAway+1)
+	for i := range instances {
+		name := fmt.Sprint("p", i)
+		instances[i] = upstream.Instance{Name: name, BaseURL: "http://" + name, Role: upstream.RolePrefill}
+		r.Set(instances[i : i+1])
+		tells(r.Engine(upstream.RolePrefill, name), "1").Bar()
+	}
+	r.Set(nil)
+	if len(r.away) != maxAway {
+		t.Errorf("%d bars are kept, want %d", len(r.away), maxAway)
+	}
+	r.Set(instances)
+	for i, instance := range instances {
+		if got, want := r.Engine(upstream.RolePrefill, instance.Name).Barred(), i > 0; got != want {
+			t.Errorf("%s: barred %t, want %t: the oldest goes", instance.Name, got, want)
+		}
+	}
+}

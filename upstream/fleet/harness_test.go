@@ -1,0 +1,178 @@
+package fleet
+
+import (
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"carryover/upstream"
+	"carryover/upstream/vllmsim"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// first picks the first candidate.
+type first struct{}
+
+func (first) Pick([]upstream.Candidate, string) int { return 0 }
+
+// rig is a fleet whose clock the test moves, and which a slow machine cannot run out of
+// time.
+type rig struct {
+	*Fleet
+	t         *testing.T
+	instances []upstream.Instance
+	passed    atomic.Int64
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second})
+	t.Cleanup(client.Close)
+	r := &rig{t: t}
+	r.Fleet = New(Config{Client: client, Prefill: first{}, Decode: first{}, ReadLimit: time.Minute, AskLimit: time.Minute})
+	began := time.Now()
+	r.now = func() time.Time { return began.Add(time.Duration(r.passed.Load())) }
+	return r
+}
+
+// pass moves the clock on.
+func (r *rig) pass(d time.Duration) { r.passed.Add(int64(d)) }
+
+// add adds an instance.
+func (r *rig) add(role upstream.Role, name, url string) *Engine {
+	r.t.Helper()
+	instance, err := upstream.NewInstance(role, name, url)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.instances = append(r.instances, instance)
+	r.Set(r.instances)
+	return r.Engine(role, name)
+}
+
+// engine adds an instance that an HTTP server stands for.
+func (r *rig) engine(role upstream.Role, handler http.HandlerFunc) *Engine {
+	r.t.Helper()
+	srv := httptest.NewServer(handler)
+	r.t.Cleanup(srv.Close)
+	return r.add(role, "engine", srv.URL)
+}
+
+// startOf returns a start of a prefill engine that an HTTP server stands for.
+func (r *rig) startOf(handler http.HandlerFunc) *Start {
+	r.t.Helper()
+	return tells(r.engine(upstream.RolePrefill, handler), "1")
+}
+
+// simulate adds a simulated engine.
+func (r *rig) simulate(role upstream.Role, change func(*vllmsim.Config)) (*vllmsim.Instance, *Engine) {
+	r.t.Helper()
+	cfg := vllmsim.DefaultConfig()
+	if change != nil {
+		change(&cfg)
+	}
+	sim, err := vllmsim.Start(cfg)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() {
+		if err := sim.Close(); err != nil {
+			r.t.Errorf("close: %v", err)
+		}
+	})
+	return sim, r.add(role, "sim", sim.URL())
+}
+
+// names returns the instances of a role without asking where they are.
+func (r *rig) named(role upstream.Role, names ...string) (engines []*Engine) {
+	r.t.Helper()
+	for _, name := range names {
+		r.instances = append(r.instances, upstream.Instance{Name: name, BaseURL: "http://" + name, Role: role})
+	}
+	r.Set(r.instances)
+	for _, name := range names {
+		engines = append(engines, r.Engine(role, name))
+	}
+	return engines
+}
+
+// tells makes an engine one of which a reading has just told this start.
+func tells(e *Engine, start string) *Start {
+	e.mu.Lock()
+	e.become(facts{start: start, blockSize: 16})
+	e.read, e.missed = e.fleet.now(), time.Time{}
+	e.mu.Unlock()
+	return e.Now()
+}
+
+// pair returns a prefill and a decode start of two engines of a fleet.
+func (r *rig) pair() (prefill, decode *Start) {
+	r.t.Helper()
+	return tells(r.named(upstream.RolePrefill, "p")[0], "1"), tells(r.named(upstream.RoleDecode, "d")[0], "1")
+}
+
+func answerJSON(body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func answers(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+// paths returns the paths that a simulated engine was asked for.
+func paths(sim *vllmsim.Instance) (list []string) {
+	for _, r := range sim.Requests() {
+		list = append(list, r.Path)
+	}
+	return list
+}
+
+func recordedText(tb testing.TB, name string) []byte {
+	tb.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "exchanges", "vllm-0.32", name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return raw
+}
+
+// recorded returns the body of a recorded answer.
+func recorded(tb testing.TB, name string) string {
+	tb.Helper()
+	var e struct {
+		Response struct {
+			JSON json.RawMessage `json:"json"`
+		} `json:"response"`
+	}
+	if err := json.Unmarshal(recordedText(tb, name), &e); err != nil {
+		tb.Fatal(err)
+	}
+	return string(e.Response.JSON)
+}
+
+func mustParse(tb testing.TB, api upstream.API, body string) *upstream.Request {
+	tb.Helper()
+	r, err := upstream.ParseRequest(api, []byte(body))
+	if err != nil {
+		tb.Fatalf("parse %.80s: %v", body, err)
+	}
+	return r
+}
+
+const oneMessage = `"messages":[{"role":"user","content":"hi"}]`

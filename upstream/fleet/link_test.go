@@ -1,0 +1,135 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"carryover/upstream"
+)
+
+func TestLink_OneTrialAtATimePerPair(t *testing.T) {
+	r := newRig(t)
+	p, d := r.pair()
+	if got := p.Link(d).Begin(); got != Trial {
+		t.Fatalf("first ticket = %v, want Trial", got)
+	}
+	if got := p.Link(d).Begin(); got != Busy {
+		t.Errorf("second ticket during the trial = %v, want Busy", got)
+	}
+	other := tells(r.named(upstream.RoleDecode, "other")[0], "1")
+	if got := p.Link(other).Begin(); got != Trial {
+		t.Errorf("another pair = %v, want its own Trial", got)
+	}
+	p.Link(d).End(Answered)
+	if got := p.Link(d).Begin(); got != Proven {
+		t.Errorf("after an answer = %v, want Proven", got)
+	}
+	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
+	q.Link(d).End(Answered) // a pair that was never begun
+	if got := q.Link(d).Begin(); got != Trial {
+		t.Errorf("a pair that was never begun, answered = %v, want Trial", got)
+	}
+}
+
+func TestLink_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
+	for _, fate := range []Fate{Unanswered, Failed} {
+		r := newRig(t)
+		p, d := r.pair()
+		l := p.Link(d)
+		for round := range 2 { // an answer forgets how often the link was stopped
+			for range strikes - 1 {
+				l.Begin()
+				l.End(Failed)
+			}
+			l.Begin()
+			for i, minutes := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
+				want := minutes * time.Minute
+				if got, resumed := l.End(fate); got != want || resumed {
+					t.Fatalf("round %d, stop %d: left alone for %v (resumed %v), want %v", round, i, got, resumed, want)
+				}
+				r.pass(want - 1)
+				if got := l.Begin(); got != NoReuse || !l.stopped() {
+					t.Fatalf("round %d, stop %d: %v just before its end, want NoReuse", round, i, got)
+				}
+				r.pass(1)
+				if l.stopped() {
+					t.Fatalf("round %d, stop %d: stopped at its end", round, i)
+				}
+				if got := l.Begin(); got != Trial {
+					t.Fatalf("round %d, stop %d: %v at its end, want Trial", round, i, got)
+				}
+			}
+			if pause, resumed := l.End(Answered); pause != 0 || !resumed {
+				t.Fatalf("round %d: an answer gives pause %v, resumed %v", round, pause, resumed)
+			}
+		}
+	}
+}
+
+// prove returns a link that has answered.
+func prove(p, d *Start) *Link {
+	l := p.Link(d)
+	l.Begin()
+	l.End(Answered)
+	return l
+}
+
+func TestLink_IsThatOfTwoStarts(t *testing.T) {
+	r := newRig(t)
+	p, d := r.pair()
+	l := prove(p, d)
+	d.Engine().Refused()
+	if p.Link(tells(d.Engine(), "1")) != l {
+		t.Error("the same start of decode has another link")
+	}
+	next := tells(d.Engine(), "2")
+	of2 := p.Link(next)
+	if of2 == l || of2.Begin() != Trial {
+		t.Error("the next start of decode has the link of the one before")
+	}
+	of2.End(Answered)
+	// An attempt may hold on to the start that is over.
+	if old := p.Link(d); old == of2 || old.Begin() != Trial || p.Link(next) != of2 {
+		t.Error("a start of decode that is over takes the place of the one that is alive")
+	}
+	if len(p.links) != 1 {
+		t.Errorf("%d links with one engine", len(p.links))
+	}
+	p2 := tells(p.Engine(), "2")
+	if p2.Link(next).Begin() != Trial {
+		t.Error("the next start of prefill has the link of the one before")
+	}
+	if p.Link(next).Begin() != Trial || len(p.links) != 0 {
+		t.Error("a start of prefill that is over has links")
+	}
+}
+
+// A turn may hold on to a decode start whose engine has gone.
+func TestLink_WithAnEngineThatIsGoneIsNotKept(t *testing.T) {
+	r := newRig(t)
+	p, d := r.pair()
+	prove(p, d)
+	r.Set([]upstream.Instance{p.Engine().Instance})
+	if len(p.links) != 0 {
+		t.Error("the link outlives the engine")
+	}
+	if p.Link(d) == nil || len(p.links) != 0 {
+		t.Error("the link is back, want one that its caller keeps")
+	}
+	r.Set(r.instances)
+	if got := p.Link(tells(r.Engine(upstream.RoleDecode, "d"), "1")).Begin(); got != Trial {
+		t.Errorf("with an engine that has come back = %v, want Trial", got)
+	}
+}
+
+func TestLink_ANilOneDoesNothing(t *testing.T) {
+	var l *Link
+	l.Met()
+	l.ReleaseFailed()
+	if pause, resumed := l.End(Answered); pause != 0 || resumed {
+		t.Error("it has an end")
+	}
+	if _, ok := l.TakeUnused(true); ok || l.Begin() != NoReuse {
+		t.Error("it has something to give")
+	}
+}

@@ -1,0 +1,160 @@
+package fleet
+
+import (
+	"context"
+	"fmt"
+	"reflect"
+	"runtime"
+	"testing"
+	"time"
+	"unsafe"
+	"weak"
+
+	"carryover/upstream"
+)
+
+// reached counts the values that a fleet holds on to: what pointers point at, the entries
+// of maps and the elements of lists.
+func reached(f *Fleet) int {
+	seen := map[unsafe.Pointer]bool{}
+	n := 0
+	var walk func(v reflect.Value)
+	walk = func(v reflect.Value) {
+		switch v.Kind() {
+		case reflect.Pointer:
+			if _, ours := reflect.TypeAssert[*upstream.Client](zero(v)); ours || v.IsNil() || seen[v.UnsafePointer()] {
+				return
+			}
+			seen[v.UnsafePointer()] = true
+			n++
+			walk(v.Elem())
+		case reflect.Struct:
+			for i := range v.NumField() {
+				walk(v.Field(i))
+			}
+		case reflect.Slice, reflect.Array:
+			for i := range v.Len() {
+				n++
+				walk(v.Index(i))
+			}
+		case reflect.Map:
+			for entry := v.MapRange(); entry.Next(); {
+				n++
+				walk(entry.Key())
+				walk(entry.Value())
+			}
+		case reflect.String:
+			n += v.Len()
+		}
+	}
+	walk(reflect.ValueOf(f))
+	return n
+}
+
+// zero is the zero value of the type of a field that can't be read.
+func zero(v reflect.Value) reflect.Value { return reflect.Zero(v.Type()) }
+
+// learnAll has everything learnt that can be learnt of a prefill and a decode start,
+// without asking.
+func (r *rig) learnAll(p, d *Start) {
+	for _, s := range []*Start{p, d} {
+		s.LearnParity("m", "f", true)
+		s.LearnPlugIn(true)
+		s.learnTemplate(digest("m"), Yes)
+		s.LearnPace(10, time.Second)
+		s.Foreign("leg", "chatcmpl-leg")
+		s.SentNothing()
+		s.Verdict("probe")
+		s.mu.Lock()
+		s.plain, s.usesIDs, s.refused = true, Yes, true
+		s.mu.Unlock()
+		for _, asked := range []*questions{s.probes, s.renders} {
+			<-asked.ask(r.t.Context(), digest("fails"), func(context.Context) error { return errDefect })
+		}
+		s.Engine().Now().SentNothing()
+	}
+	p.Bar()
+	l := p.Link(d)
+	l.Begin()
+	l.End(Unanswered)
+	l.Met()
+	l.ReleaseFailed()
+	d.Leave(r.left("a"))
+	r.Waiting()
+	for _, due := range r.Due(0) {
+		due.Done()
+	}
+	for _, e := range []*Engine{p.Engine(), d.Engine()} {
+		e.Refused()
+		e.Now().SentNothing()
+	}
+}
+
+func TestFleet_NothingGrowsWithRestarts(t *testing.T) {
+	r := newRig(t)
+	prefill, decode := r.named(upstream.RolePrefill, "p", "q"), r.named(upstream.RoleDecode, "d", "e")
+	was := 0
+	for restart := range 10_000 {
+		// Prefill is restarted every seventh time, so that links see each side change alone.
+		id, rarely := fmt.Sprint(10_000+restart), fmt.Sprint(10_000+restart/7) // of equal length
+		for i := range prefill {
+			for j := range decode {
+				if (restart+i+j)%2 == 0 {
+					r.learnAll(tells(prefill[i], rarely), tells(decode[j], id))
+				}
+			}
+		}
+		if restart%1400 != 27 { // in the same phase of both
+			continue
+		}
+		if is := reached(r.Fleet); was == 0 {
+			was = is
+		} else if is != was {
+			t.Fatalf("after %d restarts the fleet reaches %d values, at first it was %d", restart, is, was)
+		}
+	}
+}
+
+// What discovery removes is gone, with everything known of it.
+func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
+	r := newRig(t)
+	p, d := r.pair()
+	kept := r.instances
+	was := reached(r.Fleet)
+	var gone []weak.Pointer[Engine]
+	var starts []weak.Pointer[Start]
+	func() {
+		q, e := r.named(upstream.RolePrefill, "q")[0], r.named(upstream.RoleDecode, "e")[0]
+		for _, id := range []string{"1", "2"} {
+			r.learnAll(tells(q, id), tells(e, id))
+			p.Link(e.known).Begin()
+			q.known.Link(d).Begin()
+			starts = append(starts, weak.Make(q.known), weak.Make(e.known))
+		}
+		gone = append(gone, weak.Make(q), weak.Make(e))
+	}()
+	if reached(r.Fleet) == was {
+		t.Fatal("nothing was learnt, so that this test shows nothing")
+	}
+	r.instances = kept
+	r.Set(kept)
+	if len(r.away) != 1 {
+		t.Errorf("%d bars are kept, want the one", len(r.away))
+	}
+	r.away = nil
+	if is := reached(r.Fleet); is != was {
+		t.Errorf("the fleet reaches %d values, before the engines came it was %d", is, was)
+	}
+	runtime.GC()
+	for i := range gone {
+		if gone[i].Value() != nil {
+			t.Errorf("engine %d is held on to", i)
+		}
+	}
+	for i := range starts {
+		if starts[i].Value() != nil {
+			t.Errorf("start %d is held on to", i)
+		}
+	}
+	runtime.KeepAlive(d)
+}

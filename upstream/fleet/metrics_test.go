@@ -1,0 +1,127 @@
+package fleet
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"carryover/upstream"
+)
+
+func TestReadFacts(t *testing.T) {
+	const started = "process_start_time_seconds 1.79528076534e+09\n"
+	cache := func(labels string) string { return "vllm:cache_config_info{" + labels + "} 1.0\n" }
+	for _, row := range []struct {
+		name, text, incarnation string
+		block                   int
+	}{
+		{"recorded, with the start", string(recordedText(t, "19-metrics-prefill.txt")) + started, "1.79528076534e+09", 32},
+		{"recorded KV lines have no start", string(recordedText(t, "19-metrics-prefill.txt")), "", 32},
+		{"the literal text", "process_start_time_seconds 1795280765.340\n", "1795280765.340", 0},
+		{"comments", "# HELP process_start_time_seconds 7\n# TYPE process_start_time_seconds gauge\n" + started, "1.79528076534e+09", 0},
+		{"CRLF, spaces, time stamp", "process_start_time_seconds\t 5  1700000000\r\n", "5", 0},
+		{"labels", "process_start_time_seconds{pid=\"7\"} 5\n", "5", 0},
+		{"equal twice", started + started, "1.79528076534e+09", 0},
+		{"two processes", started + "process_start_time_seconds 5\n", "", 0},
+		{"NaN", "process_start_time_seconds NaN\n", "", 0},
+		{"infinite", "process_start_time_seconds +Inf\n", "", 0},
+		{"zero", "process_start_time_seconds 0\n", "", 0},
+		{"no number", "process_start_time_seconds x\n", "", 0},
+		{"no value", "process_start_time_seconds \n", "", 0},
+		{"too many fields", "process_start_time_seconds 1 2 3\n", "", 0},
+		{"long number", "process_start_time_seconds 1" + strings.Repeat("0", 40) + "\n", "", 0},
+		{"another metric", "process_start_time_seconds_total 5\nx_process_start_time_seconds 6\nprocess_start_time_seconds5 7\n" + started, "1.79528076534e+09", 0},
+		{"engines that agree", cache(`block_size="16",engine="0"`) + cache(`block_size="16",engine="1"`), "", 16},
+		{"engines that differ", cache(`block_size="16",engine="0"`) + cache(`block_size="32",engine="1"`) + cache(`block_size="16",engine="2"`), "", 0},
+		{"an engine without size", cache(`block_size="16",engine="0"`) + cache(`engine="1"`), "", 0},
+		{"labels of like names", cache(`effective_attention_block_size="8",hash_block_size="4",block_size="16",mamba_block_size="None"`), "", 16},
+		{"only labels of like names", cache(`hash_block_size="4"`), "", 0},
+		{"spaces and a last comma", "vllm:cache_config_info { block_size = \"16\" , } 1\n", "", 16},
+		{"escapes", cache(`a="\"},block_size=\"4\"",b="\\",block_size="16"`), "", 16},
+		{"leading zero", cache(`block_size="016"`), "", 0},
+		{"None", cache(`block_size="None"`), "", 0},
+		{"zero block", cache(`block_size="0"`), "", 0},
+		{"negative block", cache(`block_size="-16"`), "", 0},
+		{"huge block", cache(`block_size="65537"`), "", 0},
+		{"unfinished labels", cache(`block_size="16"`) + "vllm:cache_config_info{block_size=\"16\n", "", 0},
+		{"unfinished labels first", "vllm:cache_config_info{block_size=\"16\n" + cache(`block_size="16"`), "", 0},
+		{"a start without value first", "process_start_time_seconds \n" + started, "", 0},
+		{"unfinished escape", "vllm:cache_config_info{block_size=\"16\\\n", "", 0},
+		{"no quotes", cache(`block_size=16`), "", 0},
+		{"no comma", cache(`a="1" block_size="16"`), "", 0},
+		{"no value after labels", "vllm:cache_config_info{block_size=\"16\"}\n", "", 0},
+		{"long line of no interest", "x{a=\"" + strings.Repeat("y", 3*maxMetricLine) + "\"} 1\n" + started, "1.79528076534e+09", 0},
+		{"long line that should be of interest", started + cache(`block_size="16"`) + cache(`b="`+strings.Repeat("y", 2*maxMetricLine)+`",block_size="8"`), "1.79528076534e+09", 0},
+		{"long start", started + "process_start_time_seconds " + strings.Repeat(" ", 2*maxMetricLine) + "6\n", "", 0},
+		{"empty", "", "", 0},
+		{"bytes", "\x00\xff\n\n\n" + started, "1.79528076534e+09", 0},
+	} {
+		got, err := readFacts(iotest.HalfReader(strings.NewReader(row.text)))
+		if err != nil || got.start != row.incarnation || got.blockSize != row.block {
+			t.Errorf("%s: got %q, block %d, error %v, want %q, block %d", row.name, got.start, got.blockSize, err, row.incarnation, row.block)
+		}
+	}
+}
+
+// endless is a text without end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = 'x'
+	}
+	p[len(p)-1] = '\n'
+	return len(p), nil
+}
+
+func TestReadFacts_ATextThatBreaksOffSaysNothing(t *testing.T) {
+	const started = "process_start_time_seconds 1.79528076534e+09\n"
+	for name, row := range map[string]struct {
+		text io.Reader
+		want error
+	}{
+		"in a line":      {strings.NewReader(started[:len(started)-1]), io.ErrUnexpectedEOF},
+		"in a long line": {strings.NewReader(started + strings.Repeat("x", maxMetricLine)), io.ErrUnexpectedEOF},
+		"with an error":  {io.MultiReader(strings.NewReader(started), iotest.ErrReader(io.ErrClosedPipe)), io.ErrClosedPipe},
+		"never":          {io.MultiReader(strings.NewReader(started), endless{}), upstream.ErrAnswerTooLarge},
+	} {
+		if got, err := readFacts(row.text); !errors.Is(err, row.want) || got != (facts{}) {
+			t.Errorf("%s: got %+v, %v, want %v", name, got, err, row.want)
+		}
+	}
+}
+
+// FuzzReadFacts holds the reader to regular expressions, which read whole samples
+// of the usual form and nothing else.
+func FuzzReadFacts(f *testing.F) {
+	start := regexp.MustCompile(`^process_start_time_seconds(?:[ \t]*\{[^{}\\"]*(?:"[^"\\]*"[^{}\\"]*)*\})?[ \t]+(\S+)(?:[ \t]+\S+)?[ \t]*$`)
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		got, err := readFacts(bytes.NewReader(raw))
+		if err != nil {
+			if len(raw) == 0 || raw[len(raw)-1] == '\n' {
+				t.Fatalf("%q: %v", raw, err)
+			}
+			return
+		}
+		if got.start != "" {
+			seconds, err := strconv.ParseFloat(got.start, 64)
+			if err != nil || seconds <= 0 || !bytes.Contains(raw, []byte(got.start)) {
+				t.Fatalf("%q: incarnation %q", raw, got.start)
+			}
+		}
+		if got.blockSize != 0 && !bytes.Contains(raw, []byte(`"`+strconv.Itoa(got.blockSize)+`"`)) {
+			t.Fatalf("%q: block size %d", raw, got.blockSize)
+		}
+		for line := range bytes.SplitSeq(raw, []byte("\n")) {
+			found := start.FindSubmatch(bytes.TrimRight(line, "\r"))
+			if found != nil && got.start != "" && got.start != string(found[1]) {
+				t.Fatalf("%q: incarnation %q beside %q", raw, got.start, found[1])
+			}
+		}
+	})
+}

@@ -1,0 +1,54 @@
+package fleet
+
+import (
+	"strconv"
+	"testing"
+
+	"carryover/upstream"
+)
+
+func TestParity_IsLearntPerStartModelAndFeatures(t *testing.T) {
+	engines := newRig(t).named(upstream.RolePrefill, "a", "b")
+	a, b := tells(engines[0], "1"), tells(engines[1], "1")
+	if got := a.Parity("m", "f"); got != Unknown {
+		t.Errorf("at first: got %d, want Unknown", got)
+	}
+	if got := a.LearnParity("m", "f", true); got != Yes || a.Parity("m", "f") != Yes {
+		t.Errorf("equal ids: got %d, want Yes", got)
+	}
+	for _, other := range []struct {
+		start       *Start
+		model, name string
+	}{{b, "m", "f"}, {tells(engines[0], "2"), "m", "f"}, {a, "n", "f"}, {a, "m", "g"}, {a, "mf", ""}, {a, "", "mf"}} {
+		if got := other.start.Parity(other.model, other.name); got != Unknown {
+			t.Errorf("%v: got %d, want Unknown", other, got)
+		}
+	}
+}
+
+func TestParity_OneDifferenceBarsForGood(t *testing.T) {
+	for _, before := range []bool{true, false} {
+		s, _ := newRig(t).pair()
+		s.LearnParity("m", "f", before)
+		if got := s.LearnParity("m", "f", false); got != No {
+			t.Errorf("after a difference: got %d, want No", got)
+		}
+		if got := s.LearnParity("m", "f", true); got != No || s.Parity("m", "f") != No {
+			t.Errorf("equal ids after a difference: got %d, want No", got)
+		}
+	}
+}
+
+func TestParity_MemoryIsBounded(t *testing.T) {
+	s, _ := newRig(t).pair()
+	for i := range maxRemembered {
+		s.LearnParity("m", strconv.Itoa(i), true)
+	}
+	s.LearnParity("m", "0", true) // known already: nothing has to go
+	if len(s.parity) != maxRemembered {
+		t.Errorf("remembers %d, want %d", len(s.parity), maxRemembered)
+	}
+	if s.LearnParity("m", "one more", true); len(s.parity) != 1 || s.Parity("m", "one more") != Yes {
+		t.Errorf("remembers %d, want the last one only", len(s.parity))
+	}
+}

@@ -1,0 +1,162 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"carryover/upstream"
+)
+
+// The same id is the same start, whatever was forgotten in between; its block size may
+// become known later.
+func TestStart_TheSameIDIsTheSameStart(t *testing.T) {
+	r := newRig(t)
+	asked, text := 0, "process_start_time_seconds 5\n"
+	e := r.engine(upstream.RoleDecode, tellsMetrics(&asked, &text))
+	s := e.Current(t.Context())
+	s.LearnPlugIn(true)
+	text += "vllm:cache_config_info{block_size=\"16\"} 1\n"
+	if e.Refresh(t.Context()); e.Now() != s || s.BlockSize() != 16 {
+		t.Errorf("read again: got start %q, blocks of %d", e.Now().ID(), s.BlockSize())
+	}
+	e.Refused()
+	if e.Now() == s || e.Last() == s {
+		t.Error("after a refusal the start is known without a reading")
+	}
+	if e.Current(t.Context()) != s || s.PlugIn() != Yes {
+		t.Error("after a refusal: got another start, want the same")
+	}
+	text = "process_start_time_seconds 6\n"
+	e.Refresh(t.Context())
+	if next := e.Now(); next == s || next.PlugIn() != Unknown || next.BlockSize() != 0 {
+		t.Error("what is known of a start is known of the next one")
+	}
+}
+
+// Nothing of one that is not known could be told from another one's.
+func TestStart_OneThatIsNotKnownIsEqualToNothing(t *testing.T) {
+	r := newRig(t)
+	_, decode := r.pair()
+	blank := r.named(upstream.RolePrefill, "blank")[0].Now()
+	if blank.Known() || blank.ID() != "" || blank.Alive(t.Context()) {
+		t.Error("want one that is not known")
+	}
+	if blank.Link(decode) != nil || decode.Link(blank) != nil || blank.Link(blank) != nil || blank.Link(nil) != nil || decode.Link(nil) != nil {
+		t.Error("it has a link")
+	}
+	blank.LearnPlugIn(true)
+	if got := blank.LearnParity("m", "f", true); got != Unknown || blank.PlugIn() != Unknown || blank.Parity("m", "f") != Unknown {
+		t.Error("something was learnt of it")
+	}
+	if blank.ProbeIDs(t.Context(), "") != Unknown || blank.AppendOnly(t.Context(), "m", nil, "") != Unknown {
+		t.Error("something was found out of it")
+	}
+}
+
+// An engine that tells nothing has habits all the same, and the same start for as long.
+func TestStart_HabitsOfAnEngineThatTellsNothing(t *testing.T) {
+	e := newRig(t).named(upstream.RoleDecode, "d")[0]
+	for range silentAfter - 1 {
+		if e.Now().SentNothing() {
+			t.Error("silent too early")
+		}
+	}
+	if !e.Last().SentNothing() || !e.Now().Silent() {
+		t.Error("want a silent start")
+	}
+	e.Now().LearnPace(1000, time.Second)
+	e.Now().Foreign("leg", "chatcmpl-leg")
+	next := tells(e, "1")
+	if next.Silent() || next.Expect(2000) != 2*time.Second || !next.Foreign("leg", "chatcmpl-other") {
+		t.Error("want a start that has the pace and the echo of the one before, and is not silent")
+	}
+	e.Refused()
+	if blank := e.Now(); blank.Silent() || blank.Expect(1000) != time.Second || !blank.Foreign("leg", "chatcmpl-other") {
+		t.Error("want the same of one that is not known any more")
+	}
+}
+
+func TestStart_SilenceIsBrokenByParams(t *testing.T) {
+	_, s := newRig(t).pair()
+	for range 2 * silentAfter {
+		s.SentNothing()
+	}
+	if s.SentNothing() || !s.Silent() {
+		t.Error("want one that has long been silent")
+	}
+	if s.SentParams(); s.Silent() {
+		t.Error("silent after an answer with params")
+	}
+}
+
+func TestStart_AnAnswerIsForeignIfAnEngineEchoesAndThisOneDoesNot(t *testing.T) {
+	_, s := newRig(t).pair()
+	for n, row := range []struct {
+		leg, id string
+		want    bool
+	}{
+		{"a", "", false}, {"a", "gateway-1", false}, // of an engine that may stand behind a gateway
+		{"a", "chatcmpl-a", false},
+		{"b", "chatcmpl-a", true}, {"b", "", false}, {"b", "cmpl-b", false}, {"b", "b", true},
+	} {
+		if got := s.Foreign(row.leg, row.id); got != row.want {
+			t.Errorf("answer %d: got %t, want %t", n, got, row.want)
+		}
+	}
+}
+
+func TestStart_PaceFollowsTheLastLegs(t *testing.T) {
+	s, _ := newRig(t).pair()
+	if got := s.Expect(1000); got != 0 {
+		t.Errorf("before any leg = %v, want 0", got)
+	}
+	s.LearnPace(0, time.Second) // says nothing
+	s.LearnPace(1000, time.Second)
+	if got := s.Expect(2000); got != 2*time.Second {
+		t.Errorf("after one leg = %v, want 2s", got)
+	}
+	s.LearnPace(1000, 6*time.Second)
+	if got := s.Expect(1000); got != 2*time.Second {
+		t.Errorf("mean after 1s and 6s = %v, want 2s", got)
+	}
+}
+
+// Each change of what an engine's start is worth is told once.
+func TestStart_AVerdictIsOnAStart(t *testing.T) {
+	e := newRig(t).named(upstream.RoleDecode, "d")[0]
+	one, blank := tells(e, "1"), newStart(e, "")
+	two := newStart(e, "2")
+	for n, row := range []struct {
+		start *Start
+		why   string
+		want  bool
+	}{
+		{one, "", true}, {one, "", false}, {one, "probe", true}, {one, "probe", false}, {one, "", true},
+		{two, "", true}, {blank, "start", true}, {blank, "start", false}, {two, "", true},
+	} {
+		if got := row.start.Verdict(row.why); got != row.want {
+			t.Errorf("verdict %d: got %t, want %t", n, got, row.want)
+		}
+	}
+}
+
+func TestStart_PlugInIsWithdrawnByTheFirstAnswerWithout(t *testing.T) {
+	e := newRig(t).named(upstream.RoleDecode, "d")[0]
+	s := tells(e, "1")
+	for n, row := range []struct {
+		present bool
+		want    Finding
+	}{{true, Yes}, {true, Yes}, {false, No}, {true, No}} {
+		s.LearnPlugIn(row.present)
+		if got := s.PlugIn(); got != row.want {
+			t.Errorf("after answer %d: got %d, want %d", n, got, row.want)
+		}
+	}
+	s = tells(e, "2")
+	if got := s.PlugIn(); got != Unknown {
+		t.Errorf("next start: got %d, want Unknown", got)
+	}
+	if s.LearnPlugIn(false); s.PlugIn() != No {
+		t.Error("an engine without plug-in is not known as such")
+	}
+}

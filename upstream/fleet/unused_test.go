@@ -1,0 +1,249 @@
+package fleet
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/convcache/clocktest"
+	"carryover/upstream"
+)
+
+// left is an unused ticket that decode holds for another hour.
+func (r *rig) left(name string) Unused {
+	return Unused{Params: []byte(name), Deadline: r.now().Add(time.Hour)}
+}
+
+// met returns the starts of a pair that has exchanged KV.
+func (r *rig) met() (prefill, decode *Start) {
+	r.t.Helper()
+	prefill, decode = r.pair()
+	prefill.Link(decode).Met()
+	return prefill, decode
+}
+
+func wantTake(t *testing.T, prefill, decode *Start, want string) {
+	t.Helper()
+	u, ok := prefill.Link(decode).TakeUnused(false)
+	if ok != (want != "") || string(u.Params) != want {
+		t.Errorf("take for %s to start %s: got %q, %v, want %q", prefill.engine.Name, decode.ID(), u.Params, ok, want)
+	}
+}
+
+func TestUnused_OldestFirstAndOnce(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	for _, name := range []string{"a", "b"} {
+		d.Leave(r.left(name))
+	}
+	wantTake(t, p, d, "a")
+	wantTake(t, p, d, "b")
+	wantTake(t, p, d, "")
+}
+
+// A reading of the engine that came too late says nothing about its blocks, and neither
+// does a refused connection before the next reading.
+func TestUnused_WaitWhileTheStartIsNotKnown(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	d.Leave(r.left("a"))
+	d.Engine().Refused()
+	if all := r.Waiting(); len(all) != 0 {
+		t.Errorf("waiting: got %d, want none of a start that may be over", len(all))
+	}
+	wantTake(t, p, d.Engine().Last(), "")
+	r.pass(releaseAfter)
+	if all := r.Due(0); len(all) != 1 || all[0] != d {
+		t.Errorf("due: got %d, want the start that was read last", len(all))
+	}
+	tells(d.Engine(), "1")
+	if all := r.Waiting(); len(all) != 1 || all[0] != d {
+		t.Errorf("waiting: got %d, want the start that is back", len(all))
+	}
+	wantTake(t, p, d, "a")
+}
+
+func TestUnused_NothingOfAStartThatIsNotKnown(t *testing.T) {
+	r := newRig(t)
+	d := r.named(upstream.RoleDecode, "d")[0]
+	d.Now().Leave(r.left("a"))
+	if tells(d, "1"); len(d.known.unused) != 0 || len(r.Waiting()) != 0 {
+		t.Error("it has a ticket")
+	}
+}
+
+func TestUnused_EachOnceWhoeverAsks(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	for i := range maxUnused {
+		d.Leave(r.left(fmt.Sprint(i)))
+	}
+	var mu sync.Mutex // guards seen
+	seen := map[string]int{}
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			l := p.Link(d)
+			for u, ok := l.TakeUnused(false); ok; u, ok = l.TakeUnused(false) {
+				mu.Lock()
+				seen[string(u.Params)]++
+				mu.Unlock()
+			}
+		})
+	}
+	group.Wait()
+	if len(seen) != maxUnused {
+		t.Errorf("got %d tickets, want %d", len(seen), maxUnused)
+	}
+	for name, n := range seen {
+		if n != 1 {
+			t.Errorf("%s was handed out %d times", name, n)
+		}
+	}
+}
+
+func TestUnused_OnlyBetweenPairsThatHaveMet(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	d.Leave(r.left("a"))
+	other := tells(r.named(upstream.RolePrefill, "other")[0], "1")
+	wantTake(t, newStart(p.Engine(), "2"), d, "")
+	wantTake(t, other, d, "")
+	wantTake(t, p, d, "a")
+}
+
+// An engine refused a client's request that carried it, most likely for what the client
+// sent. Were it for the release, that would fail every turn that carries it.
+func TestUnused_ARefusedOneIsForALegOfOurOwn(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	refused := r.left("refused")
+	refused.Refused = true
+	d.Leave(refused)
+	d.Leave(r.left("a"))
+	wantTake(t, p, d, "a")
+	wantTake(t, p, d, "")
+	if u, ok := p.Link(d).TakeUnused(true); !ok || string(u.Params) != "refused" || !u.Refused {
+		t.Errorf("own: got %q, %v, want the refused one", u.Params, ok)
+	}
+}
+
+func TestUnused_DroppedWhenDecodeHasRestarted(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	d.Leave(r.left("of the first start"))
+	next := tells(d.Engine(), "2")
+	p.Link(next).Met()
+	d.Leave(r.left("of the first start, late"))
+	next.Leave(r.left("of the second"))
+	wantTake(t, p, next, "of the second")
+	wantTake(t, p, next, "")
+	p.Link(d).Met()
+	wantTake(t, p, d, "")
+}
+
+func TestUnused_DroppedWithTheEngine(t *testing.T) {
+	r := newRig(t)
+	_, d := r.met()
+	d.Leave(r.left("a"))
+	r.Set(nil)
+	if d.Leave(r.left("late")); len(r.Waiting()) != 0 || len(d.unused) != 1 {
+		t.Errorf("waiting: %d starts, and %d tickets of one whose engine is gone, want none and the first", len(r.Waiting()), len(d.unused))
+	}
+}
+
+func TestUnused_DroppedAtTheDeadline(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	d.Leave(r.left("a"))
+	r.pass(time.Hour)
+	if all := r.Waiting(); len(all) != 0 {
+		t.Errorf("waiting: got %d, want none", len(all))
+	}
+	wantTake(t, p, d, "")
+}
+
+// Decode's clock goes on while this machine is suspended.
+func TestUnused_DroppedAtTheDeadlineOfASuspendedMachine(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	d.Leave(r.left("a"))
+	awake := r.now()
+	r.now = func() time.Time { return clocktest.Apart(t, awake, time.Hour) }
+	wantTake(t, p, d, "")
+}
+
+func TestUnused_PairPausesAfterAFailure(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
+	q.Link(d).Met()
+	for _, name := range []string{"a", "b"} {
+		d.Leave(r.left(name))
+	}
+	p.Link(d).ReleaseFailed()
+	wantTake(t, p, d, "")
+	wantTake(t, q, d, "a")
+	r.pass(releasePause - time.Nanosecond)
+	wantTake(t, p, d, "")
+	r.pass(time.Nanosecond)
+	wantTake(t, p, d, "b")
+}
+
+func TestUnused_DueByNumberOrByAge(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	due := func(want int) {
+		t.Helper()
+		all := r.Due(2)
+		if len(all) != want {
+			t.Errorf("due: got %d, want %d", len(all), want)
+		}
+	}
+	d.Leave(r.left("a"))
+	d.Leave(r.left("b"))
+	due(0)
+	r.pass(releaseAfter)
+	due(1)
+	due(0) // under work
+	d.Done()
+	due(1)
+	d.Done()
+	wantTake(t, p, d, "a")
+	wantTake(t, p, d, "b")
+	due(0)
+	for _, name := range []string{"c", "d", "e"} {
+		d.Leave(r.left(name))
+	}
+	due(1)
+	next := tells(d.Engine(), "2")
+	for _, name := range []string{"f", "g", "h"} {
+		next.Leave(r.left(name))
+	}
+	due(0) // a leg to the start before is still under way
+	d.Done()
+	due(1)
+}
+
+func TestUnused_KeepsSinceWhenThereWasNoCarrier(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	d.Leave(r.left("a"))
+	r.pass(releaseAfter)
+	u, _ := p.Link(d).TakeUnused(false)
+	if d.Leave(u); len(r.Due(8)) != 1 {
+		t.Error("one that was not sent waits anew")
+	}
+}
+
+func TestUnused_AreBounded(t *testing.T) {
+	r := newRig(t)
+	_, d := r.met()
+	for i := range maxUnused + 10 {
+		d.Leave(r.left(fmt.Sprint(i)))
+	}
+	if n := len(d.unused); n != maxUnused {
+		t.Errorf("got %d tickets, want %d", n, maxUnused)
+	}
+}
