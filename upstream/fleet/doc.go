@@ -25,7 +25,7 @@
 //
 // Locks nest in one order: Fleet before Engine before Start before Link. A start that an
 // attempt holds on to stays as it is while its engine is restarted or removed; what is
-// learnt of it then is nobody's.
+// learnt of it then goes with it, but for bars.
 //
 // Package server calls it. It asks engines through [upstream.Client], and is told which
 // instances there are by an [upstream.Source].

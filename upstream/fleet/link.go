@@ -93,8 +93,8 @@ func (s *Start) Link(decode *Start) *Link {
 		return l
 	}
 	l := &Link{decode: decode, now: s.engine.fleet.now}
-	// Whether decode is still there is looked at under the lock that unlink needs: who
-	// removes it marks it first.
+	// Whether decode is still there is looked at under the lock that unlink needs. Set marks
+	// an engine before it unlinks it, so that no link is left behind.
 	if decode.current() && s.current() {
 		if s.links == nil {
 			s.links = map[*Engine]*Link{}

@@ -38,8 +38,8 @@ func newQuestions(limit, rest time.Duration, now func() time.Time) *questions {
 }
 
 // ask has put run unless the question is under way or rests, and returns a channel
-// that is closed when it is over. What put keeps, whoever waits for the channel can
-// see. It returns an error if the question failed; a panic is one too.
+// that is closed when it is over. What put keeps can be seen by all that wait for the
+// channel. It returns an error if the question failed; a panic is one too.
 func (q *questions) ask(ctx context.Context, key [sha256.Size]byte, put func(context.Context) error) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -16,7 +16,7 @@ import (
 // engine is known to be alive; what was read longer ago is read again.
 const readFor = 5 * time.Second
 
-// reading is one request for /metrics that everybody waits for who asks meanwhile.
+// reading is one request for /metrics. All callers that ask meanwhile wait for it.
 //
 // vLLM exports the start time with prometheus_client's process collector, from the API
 // server that also ends when its engine does. With several API servers in one instance
@@ -105,7 +105,7 @@ func (e *Engine) run(ctx context.Context, r *reading) {
 		e.become(told)
 		e.read, e.missed = began, time.Time{}
 	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
-		// Nobody is there, or somebody else.
+		// No process is there, or another one.
 		e.read, e.missed = time.Time{}, began
 	default:
 		// A late answer makes nothing untrue that was read a moment ago.

@@ -80,8 +80,8 @@ func (s *Start) waits() bool {
 }
 
 // Due returns the decode starts with more unused tickets than the backlog, or with one
-// that has waited for too long. Their engines are left out until Done is called. A start
-// may be none that is alive as far as is known: whoever releases finds that out.
+// that has waited for too long. Their engines are left out until Done is called. It is
+// not known of each start that it is alive: the caller asks before it releases.
 func (f *Fleet) Due(backlog int) (all []*Start) {
 	for _, e := range f.Engines(upstream.RoleDecode) {
 		if s := e.due(backlog); s != nil {
