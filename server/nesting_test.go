@@ -71,6 +71,24 @@ func TestA12_DeepEvent(t *testing.T) {
 	}
 }
 
+// An event that is too deep to be read, but names kv_transfer_params, loses them and nothing else.
+func TestA12_DeepEventWithParams(t *testing.T) {
+	for _, depth := range []int{tooDeep, 20000} {
+		r := newRig(t, setup{})
+		deep := `{"id":"x","choices":[{"index":0,"delta":{"content":"deep"}}],"a":` + levels(depth)
+		r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
+			sayHeaders(w)
+			_, _ = io.WriteString(w, frames(deep+`,"kv_transfer_params":{"remote_host":"10.0.0.1"}}`))
+			say(w, chatEvents(l)...)
+		})
+		p := r.turn("c", 1, true)
+		r.wantOK(p, "miss;")
+		if !strings.HasPrefix(p.body, frames(deep+"}")) || strings.Contains(p.body, "kv_transfer_params") {
+			t.Errorf("%d levels: got %.80q first, want the event without its params", depth, p.body)
+		}
+	}
+}
+
 func TestA12_DeepErrorBody(t *testing.T) {
 	for name, text := range map[string]string{
 		"longer than is read": bottomless, "as long as is read": bottomless[:60<<10], "one level too many": `{"error":{"message":"deep","a":` + levels(tooDeep-2) + `}}`,

@@ -134,14 +134,3 @@ func BenchmarkFindTokenIDs(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkCut(b *testing.B) {
-	event := paramsEvent(100 << 10)
-	object := event[len("data: "):]
-	b.SetBytes(int64(len(object)))
-	for b.Loop() {
-		if _, _, found := Cut(object, params); !found {
-			b.Fatal("member not found")
-		}
-	}
-}

@@ -1,7 +1,7 @@
 // Package sse relays a stream of server-sent events from an engine to a client and lets the caller look at each event
 // before the client can see it. It knows bytes, lines and events (WHATWG HTML 9.2.5 and 9.2.6), the top level of a JSON
-// object and the places where an answer has token ids, and nothing of engines, HTTP or conversations. The turn that relays
-// decode's answer is its caller.
+// object and the places where an answer has token ids, and nothing of engines, HTTP or conversations; JSON is read by
+// package rawjson. The turn that relays decode's answer is its caller.
 //
 // It promises:
 //   - What goes out equals what came in, byte for byte, except for the member that is cut, the ranges that the caller
@@ -12,14 +12,15 @@
 //   - Every complete event of a read goes out in one write and one flush before the next read, and an event is observed
 //     before its bytes go out. (relay.go)
 //   - Only a member at the top level of an event's JSON object is captured or cut, however its name is spelled; text that
-//     merely looks like it, in a string or deeper down, never is. The same holds for token ids. (cut.go, json.go, data.go,
-//     tokenids.go)
+//     merely looks like it, in a string or deeper down, never is. The same holds for token ids, and for events that are
+//     nested deeper than anything reads: what is too deep is passed over, the member beside it is cut. (relay.go, data.go,
+//     tokenids.go, rawjson.Scanner.Pass)
 //   - An event that needs no change is neither parsed as JSON nor copied. No event costs an allocation for itself, edited
 //     or not. A stream of small events holds 4 KiB, one whose edits add bytes 8 KiB at times. (relay.go, buffer.go,
 //     edit.go)
 //
 // It refuses to repair or invent anything: no [DONE], no keep-alive, no line end is added. What is not JSON passes as it
-// came. An event longer than Config.MaxEvent passes unobserved and uncut, in constant memory.
+// came, but for a member beside what is nested too deep to be checked. An event longer than Config.MaxEvent passes unobserved and uncut, in constant memory.
 //
 // It fails in three ways, which a caller has to tell apart: *ReadError (the engine broke off; the unfinished event and
 // what was held back have not been written), *WriteError (the client is gone), ErrStopped (the caller's own verdict).

@@ -4,20 +4,22 @@ import (
 	"bytes"
 	"cmp"
 	"slices"
+
+	"carryover/sse/rawjson"
 )
 
 // edit is a range of an event's bytes and what stands there instead.
 type edit struct {
-	Span
-	with Span // in edits.text, empty for a cut
+	rawjson.Span
+	with rawjson.Span // in edits.text, empty for a cut
 }
 
 // edits is what is to be changed in one event: cuts, and what its observer replaces. It is reused from event to event.
 type edits struct {
 	list []edit // ascending, never overlapping
 	text []byte
-	cuts []Span // where the member stands that is to be cut, ascending
-	data []byte // of the event that is being observed, nil between events
+	cuts []rawjson.Span // where the member stands that is to be cut, ascending
+	data []byte         // of the event that is being observed, nil between events
 }
 
 // takeCuts makes edits of the cuts, before anything is replaced.
@@ -33,7 +35,7 @@ func (e *edits) open(data []byte) { e.data = data }
 func (e *edits) close() { e.data = nil }
 
 // replace does what Event.Replace says.
-func (e *edits) replace(r Span, with []byte) bool {
+func (e *edits) replace(r rawjson.Span, with []byte) bool {
 	if r.From < 0 || r.From >= r.To || r.To > len(e.data) || e.data[r.From] == '\n' || e.data[r.To-1] == '\n' ||
 		bytes.ContainsAny(with, "\r\n") {
 		return false
@@ -44,7 +46,7 @@ func (e *edits) replace(r Span, with []byte) bool {
 	}
 	start := len(e.text)
 	e.text = append(e.text, with...)
-	e.list = slices.Insert(e.list, at, edit{r, Span{start, len(e.text)}})
+	e.list = slices.Insert(e.list, at, edit{r, rawjson.Span{From: start, To: len(e.text)}})
 	return true
 }
 

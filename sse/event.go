@@ -1,5 +1,7 @@
 package sse
 
+import "carryover/sse/rawjson"
+
 // Event is one dispatched event, valid only during the call to Observe.
 type Event struct {
 	// Data is the data buffer: the values of the data lines joined with LF (WHATWG HTML 9.2.6), as the engine sent them.
@@ -21,7 +23,7 @@ type Event struct {
 // One thing can't be seen: where no space stands after the colon, a client takes a space that begins the line for it
 // (WHATWG HTML 9.2.6). In JSON that space means nothing.
 func (e Event) Replace(from, to int, with []byte) bool {
-	return e.edits != nil && e.edits.replace(Span{from, to}, with)
+	return e.edits != nil && e.edits.replace(rawjson.Span{From: from, To: to}, with)
 }
 
 // Verdict says what becomes of an observed event.

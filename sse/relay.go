@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"io"
 	"strings"
+
+	"carryover/sse/rawjson"
 )
 
 // maxEmptyReads is the number of reads in a row that may return nothing before the reader counts as broken, as in bufio.
@@ -165,7 +167,7 @@ func (r *Relay) decide(event []byte) Verdict {
 	r.stats.Events++
 	seen := Event{Data: data, edits: &r.edits}
 	if r.needle != nil && (bytes.Contains(event, r.needle) || bytes.Contains(event, r.escape)) {
-		seen.Member, r.edits.cuts = findMember(data, r.cfg.Strip, r.edits.cuts)
+		seen.Member, r.edits.cuts = rawjson.FindMember(data, r.cfg.Strip, r.edits.cuts)
 		if !r.cfg.Expose {
 			r.edits.takeCuts()
 		}
@@ -181,7 +183,7 @@ func (r *Relay) decide(event []byte) Verdict {
 		verdict = Drop
 	}
 	for i, e := range r.edits.list {
-		r.edits.list[i].Span = Span{r.data.raw(e.From), r.data.raw(e.To-1) + 1}
+		r.edits.list[i].Span = rawjson.Span{From: r.data.raw(e.From), To: r.data.raw(e.To-1) + 1}
 	}
 	return verdict
 }

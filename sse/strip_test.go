@@ -4,11 +4,15 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+
+	"carryover/sse/rawjson"
+	"carryover/sse/rawjson/rawjsontest"
 )
 
 func TestRelay_CutsAndCapturesTheMember(t *testing.T) {
 	const kv = `{"remote_host":"10.0.0.1","remote_block_ids":[[1,2]]}`
 	substance := []string{"choices", "usage", "error"}
+	deep, deepest := rawjsontest.Nested(rawjson.MaxDepth+1), rawjsontest.Nested(20000) // encoding/json reads 10000 levels
 	for _, tc := range []struct{ name, input, want, member string }{
 		{"on the finish chunk", `data: {"choices":[{"finish_reason":"stop"}],"kv_transfer_params":` + kv + "}\n\n", `data: {"choices":[{"finish_reason":"stop"}]}` + "\n\n", kv},
 		{"first", `data: {"kv_transfer_params":` + kv + `,"choices":[1]}` + "\n\n", `data: {"choices":[1]}` + "\n\n", kv},
@@ -22,6 +26,11 @@ func TestRelay_CutsAndCapturesTheMember(t *testing.T) {
 		{"over two data lines", "data: {\"choices\":[1],\ndata: \"kv_transfer_params\":{\"a\":\ndata:1}\ndata: }\n\n", "data: {\"choices\":[1]\ndata: }\n\n", "{\"a\":\n1}"},
 		{"first, at the beginning of a data line", "data: {\ndata: \"kv_transfer_params\":1,\ndata: \"choices\":[1]}\n\n", "data: {\ndata: \ndata: \"choices\":[1]}\n\n", "1"},
 		{"over CR lines with a comment between", "data: {\"kv_transfer_params\":\r: ping\rdata: 7,\"choices\":[1]}\r\r", "data: {\"choices\":[1]}\r\r", "7"},
+		{"behind a value that is too deep to be read", `data: {"choices":[1],"x":` + deep + `,"kv_transfer_params":` + kv + "}\n\n", `data: {"choices":[1],"x":` + deep + "}\n\n", kv},
+		{"behind a value that no reader reads", `data: {"choices":[1],"x":` + deepest + `,"kv_transfer_params":` + kv + "}\n\n", `data: {"choices":[1],"x":` + deepest + "}\n\n", kv},
+		{"before a value that is too deep to be read", `data: {"kv_transfer_params":` + kv + `,"choices":` + deep + "}\n\n", `data: {"choices":` + deep + "}\n\n", kv},
+		{"too deep to be read itself", `data: {"choices":[1],"kv_transfer_params":` + deep + "}\n\n", `data: {"choices":[1]}` + "\n\n", deep},
+		{"too deep and not JSON", `data: {"choices":[1],"x":` + deep + `],"kv_transfer_params":` + kv + "}\n\n", "", ""},
 
 		{"no choices, no usage: dropped whole", `data: {"id":"x","choices":[],"kv_transfer_params":` + kv + "}\n\n", "", kv},
 		{"alone: dropped whole", `data: {"kv_transfer_params":` + kv + "}\r\n\r\n", "", kv},

@@ -1,6 +1,10 @@
 package sse
 
-import "bytes"
+import (
+	"bytes"
+
+	"carryover/sse/rawjson"
+)
 
 // TokenIDs is where the token ids stand that vLLM adds to an answer for `return_token_ids` (vLLM 0.32,
 // entrypoints/openai: chat_completion/serving.py and completion/serving.py): the prompt's at the top level of the first
@@ -9,7 +13,7 @@ import "bytes"
 type TokenIDs struct {
 	// Ranges of the arrays at the top level prompt_token_ids, choices[0].prompt_token_ids, choices[0].token_ids; the zero
 	// Span for what is not there.
-	Ranges [3]Span
+	Ranges [3]rawjson.Span
 	// Prompt is the array of the prompt's ids, the one at the top level if there are two; nil without one.
 	Prompt []byte
 	// Output is the array of the output's ids, nil without one.
@@ -61,8 +65,8 @@ func NullTokenIDs(object []byte) (rest, prompt, output []byte) {
 type idWalk struct {
 	b     []byte
 	ids   TokenIDs
-	every bool   // gather all
-	all   []Span // arrays of ids in all choices, repeated members included, ascending
+	every bool           // gather all
+	all   []rawjson.Span // arrays of ids in all choices, repeated members included, ascending
 }
 
 // find walks over all of the answer and reports whether ids has an array; it forgets all if the answer is not valid.
@@ -71,18 +75,21 @@ func (w *idWalk) find() bool {
 	if !bytes.Contains(w.b, []byte(`token_ids"`)) && !bytes.Contains(w.b, []byte(`\u`)) {
 		return false
 	}
-	m := newMembers(w.b)
-	for m.nextName() {
-		if m.named("choices") {
-			m.to = w.choices(m.value)
-			continue
+	s := rawjson.Scanner{Data: w.b}
+	s.Space()
+	err := s.Members(func(m rawjson.Member) error {
+		if m.Named("choices") {
+			return w.choices(&s)
 		}
-		m.to = valueEnd(w.b, m.value, m.depth)
-		if m.named("prompt_token_ids") {
-			w.note(topPrompt, &m, true)
+		if err := s.Pass(); err != nil {
+			return err
 		}
-	}
-	if !m.complete {
+		if m.Named("prompt_token_ids") {
+			w.note(topPrompt, m.Value, s.Pos, true)
+		}
+		return nil
+	})
+	if err != nil || !s.End() {
 		w.ids, w.all = TokenIDs{}, nil
 		return false
 	}
@@ -94,56 +101,47 @@ func (w *idWalk) find() bool {
 	return w.ids.Prompt != nil || w.ids.Output != nil
 }
 
-// choices walks over the value at i, an array of objects if it comes from vLLM, and returns its end, 0 if not valid.
-func (w *idWalk) choices(i int) (end int) {
-	w.ids.Ranges[choicePrompt], w.ids.Ranges[choiceOutput] = Span{}, Span{}
-	if peek(w.b, i) != '[' {
-		return valueEnd(w.b, i, 1)
+// choices reads the value at s.Pos, an array of objects if it comes from vLLM.
+func (w *idWalk) choices(s *rawjson.Scanner) error {
+	w.ids.Ranges[choicePrompt], w.ids.Ranges[choiceOutput] = rawjson.Span{}, rawjson.Span{}
+	if s.Peek() != '[' {
+		return s.Pass()
 	}
-	i = skipSpace(w.b, i+1)
-	if peek(w.b, i) == ']' {
-		return i + 1
-	}
-	for first := true; ; first = false {
-		if peek(w.b, i) == '{' {
-			i = w.choice(i, first)
+	more, err := s.Open('[')
+	for first := true; more && err == nil; first = false {
+		if s.Peek() == '{' {
+			err = w.choice(s, first)
 		} else {
-			i = valueEnd(w.b, i, 2)
+			err = s.Pass()
 		}
-		if i == 0 {
-			return 0
-		}
-		i = skipSpace(w.b, i)
-		switch peek(w.b, i) {
-		case ']':
-			return i + 1
-		case ',':
-			i = skipSpace(w.b, i+1)
-		default:
-			return 0
+		if err == nil {
+			more, err = s.Separator(']')
 		}
 	}
+	return err
 }
 
-// choice walks over the choice at i and returns its end, 0 if not valid.
-func (w *idWalk) choice(i int, first bool) (end int) {
-	m := members{b: w.b, depth: 3, to: i}
-	for m.next() {
+// choice reads the choice at s.Pos.
+func (w *idWalk) choice(s *rawjson.Scanner, first bool) error {
+	return s.Members(func(m rawjson.Member) error {
+		if err := s.Pass(); err != nil {
+			return err
+		}
 		switch {
-		case m.named("prompt_token_ids"):
-			w.note(choicePrompt, &m, first)
-		case m.named("token_ids"):
-			w.note(choiceOutput, &m, first)
+		case m.Named("prompt_token_ids"):
+			w.note(choicePrompt, m.Value, s.Pos, first)
+		case m.Named("token_ids"):
+			w.note(choiceOutput, m.Value, s.Pos, first)
 		}
-	}
-	return m.end
+		return nil
+	})
 }
 
-// note takes down the value of the current member; counts says that it is one of those which ids is about.
-func (w *idWalk) note(which int, m *members, counts bool) {
-	var r Span
-	if w.b[m.value] == '[' {
-		r = Span{m.value, m.to}
+// note takes down the value from..to; counts says that it is one of those which ids is about.
+func (w *idWalk) note(which, from, to int, counts bool) {
+	var r rawjson.Span
+	if w.b[from] == '[' {
+		r = rawjson.Span{From: from, To: to}
 	}
 	if counts {
 		w.ids.Ranges[which] = r

@@ -7,6 +7,9 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"carryover/sse/rawjson"
+	"carryover/sse/rawjson/rawjsontest"
 )
 
 // What vLLM 0.32 sends with return_token_ids, shortened: the first chat chunk, a chat chunk, a text chunk, whole answers.
@@ -30,6 +33,7 @@ func nullIDs(e Event) Verdict {
 }
 
 func TestTokenIDs_AreFoundAndGoBackToNull(t *testing.T) {
+	deep := rawjsontest.Nested(rawjson.MaxDepth + 1)
 	for _, tc := range []struct{ name, data, want, prompt, output string }{
 		{"first chat chunk", firstChunk, strings.Replace(firstChunk, "[1,87,1892]", "null", 1), "[1,87,1892]", ""},
 		{"chat chunk", chatChunk, strings.Replace(chatChunk, "[5]", "null", 1), "", "[5]"},
@@ -43,6 +47,7 @@ func TestTokenIDs_AreFoundAndGoBackToNull(t *testing.T) {
 		{"prompt in both places", `{"choices":[{"prompt_token_ids":[2]}],"prompt_token_ids":[1]}`, `{"choices":[{"prompt_token_ids":null}],"prompt_token_ids":null}`, "[1]", ""},
 		{"one that is not an array", `{"choices":[{"prompt_token_ids":"[2]","token_ids":[5]}],"prompt_token_ids":{"a":[1]}}`, `{"choices":[{"prompt_token_ids":"[2]","token_ids":null}],"prompt_token_ids":{"a":[1]}}`, "", "[5]"},
 		{"nested arrays and strings", `{"choices":[{"token_ids":["]",[{"token_ids":[1]}]]}]}`, `{"choices":[{"token_ids":null}]}`, "", `["]",[{"token_ids":[1]}]]`},
+		{"beside values too deep to be read", `{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":[5]},` + deep + `]}`, `{"x":` + deep + `,"choices":[{"x":` + deep + `,"token_ids":null},` + deep + `]}`, "", "[5]"},
 		{"in text and below", `{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":[4]}]}`, `{"x":"\"prompt_token_ids\":[1]","choices":[{"delta":{"token_ids":[2]},"text":"\"token_ids\":[3]","token_ids":null}]}`, "", "[4]"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -212,7 +217,7 @@ func FuzzFindTokenIDs(f *testing.F) {
 				t.Fatalf("token ids of %q: got %q, %q; want %q, %q", data, got[0], got[1], wantPrompt, want[2])
 			}
 		}
-		if got, _ := decodeObject(rest); !reflect.DeepEqual(got, nulled(t, data)) {
+		if got, _ := rawjsontest.DecodeObject(rest); !reflect.DeepEqual(got, nulled(t, data)) {
 			t.Fatalf("NullTokenIDs(%q): rest %q, want only ids changed", data, rest)
 		}
 	})
@@ -221,7 +226,7 @@ func FuzzFindTokenIDs(f *testing.F) {
 // nulled decodes an object with null in place of the arrays of ids; nil for anything else.
 func nulled(t *testing.T, object []byte) map[string]any {
 	t.Helper()
-	decoded, _ := decodeObject(object)
+	decoded, _ := rawjsontest.DecodeObject(object)
 	null := func(in map[string]any, name string) {
 		if _, ok := in[name].([]any); ok {
 			in[name] = nil
