@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"carryover/sse/rawjson"
 )
 
 // CanonicalArguments says whether s is a JSON object exactly as Python's json.dumps prints what its
@@ -47,7 +49,7 @@ func (p *pythonForm) value(depth int) bool {
 }
 
 func (p *pythonForm) object(depth int) bool {
-	if depth > maxDepth {
+	if depth > rawjson.MaxDepth {
 		return false
 	}
 	p.cut("{")
@@ -77,7 +79,7 @@ func (p *pythonForm) object(depth int) bool {
 }
 
 func (p *pythonForm) array(depth int) bool {
-	if depth > maxDepth {
+	if depth > rawjson.MaxDepth {
 		return false
 	}
 	p.cut("[")
@@ -143,9 +145,12 @@ func (p *pythonForm) escape() bool {
 // number checks a number: an integer that prints as it stands, or a float in positional notation
 // whose shortest digits it shows. Python's repr leaves that notation below 1e-4 and from 1e16 on.
 func (p *pythonForm) number() bool {
-	n := numberLength([]byte(p.rest[:min(len(p.rest), maxNumber)]))
-	literal := p.rest[:n]
-	p.rest = p.rest[n:]
+	in := rawjson.Scanner{Data: []byte(p.rest[:min(len(p.rest), maxNumber)])}
+	if in.SkipNumber() != nil {
+		return false
+	}
+	literal := p.rest[:in.Pos]
+	p.rest = p.rest[in.Pos:]
 	if !strings.ContainsAny(literal, ".eE") {
 		i, err := strconv.ParseInt(literal, 10, 64)
 		return err == nil && strconv.FormatInt(i, 10) == literal

@@ -2,11 +2,11 @@ package convcache
 
 import (
 	"bytes"
+	"encoding/binary"
 	"slices"
-)
 
-// maxDepth bounds the nesting of arrays and objects, and with it the stack and the copies below.
-const maxDepth = 64
+	"carryover/sse/rawjson"
+)
 
 // The tags that open an encoded value. Names, strings and number literals follow their tag and their
 // length (8 bytes, big endian); array and object hold encoded values up to their end tag, which no
@@ -58,81 +58,112 @@ func (r reading) member(name []byte) reading {
 
 // canonical re-encodes JSON so that values are equal exactly if their encodings are: spelling of
 // strings and white space are gone, the literal text of numbers stays (Python prints 1 and 1.0
-// differently). It reads strictly by RFC 8259 and refuses whatever two readers could take for two
+// differently). It refuses whatever two readers could take for two
 // values: duplicate names, lone surrogates, invalid UTF-8 (which the caller has checked).
 type canonical struct {
-	in    []byte
-	pos   int
+	in    rawjson.Scanner
 	out   []byte
 	spans []span // of the objects being read, innermost last
 	spare []byte // what arrange copies from
 }
+
+// stringHead is the length of what precedes the bytes of an encoded string: tag and length.
+const stringHead = 9
 
 // span is where a member of an object stands in canonical.out.
 type span struct {
 	start, value, end int
 }
 
-// value reads one value, after white space, and appends its encoding.
-func (c *canonical) value(r reading, depth int) error {
-	switch b := c.next(); b {
+// newCanonical begins to read a text.
+func newCanonical(text []byte) canonical {
+	c := canonical{in: rawjson.Scanner{Data: text}}
+	c.in.Space()
+	return c
+}
+
+// value reads one value and appends its encoding.
+func (c *canonical) value(r reading) error {
+	switch c.in.Peek() {
 	case '{':
-		return c.object(r, depth+1)
+		return c.object(r)
 	case '[':
-		return c.array(r, depth+1)
+		return c.array(r)
 	case '"':
 		return c.text()
 	case 't':
-		return c.literal("true", tagTrue)
+		c.out = append(c.out, tagTrue)
+		return c.in.SkipWord("true")
 	case 'f':
-		return c.literal("false", tagFalse)
+		c.out = append(c.out, tagFalse)
+		return c.in.SkipWord("false")
 	case 'n':
-		return c.literal("null", tagNull)
-	default:
-		return c.number()
+		c.out = append(c.out, tagNull)
+		return c.in.SkipWord("null")
 	}
+	return c.number()
+}
+
+// text reads a string and appends its decoded bytes behind tag and length.
+func (c *canonical) text() error {
+	from := c.in.Pos + 1
+	if err := c.in.SkipString(); err != nil {
+		return err
+	}
+	return c.decoded(c.in.Data[from : c.in.Pos-1])
+}
+
+// decoded appends what the text between the quotes of a string stands for, behind tag and length.
+func (c *canonical) decoded(raw []byte) (err error) {
+	start := len(c.out)
+	c.out = append(c.out, tagString, 0, 0, 0, 0, 0, 0, 0, 0)
+	out, ok := rawjson.AppendUnescaped(c.out, raw)
+	if !ok {
+		return c.in.Fault("unpaired surrogate in a string")
+	}
+	c.out = out
+	binary.BigEndian.PutUint64(c.out[start+1:], uint64(len(c.out)-start-stringHead))
+	return nil
+}
+
+// number reads a number and appends its literal text behind tag and length.
+func (c *canonical) number() error {
+	from := c.in.Pos
+	if err := c.in.SkipNumber(); err != nil {
+		return err
+	}
+	literal := c.in.Data[from:c.in.Pos]
+	c.out = append(c.out, tagNumber)
+	c.out = binary.BigEndian.AppendUint64(c.out, uint64(len(literal)))
+	c.out = append(c.out, literal...)
+	return nil
 }
 
 // array reads an array whose elements are read as the array itself is.
-func (c *canonical) array(r reading, depth int) error {
+func (c *canonical) array(r reading) error {
 	c.out = append(c.out, tagArray)
-	err := c.elements(depth, func() error { return c.value(r, depth) })
+	err := c.elements(func() error { return c.value(r) })
 	c.out = append(c.out, tagArrayEnd)
 	return err
 }
 
-// elements walks an array and calls read at each element, at or before its first byte.
-func (c *canonical) elements(depth int, read func() error) error {
-	if depth > maxDepth {
-		return c.fault("nesting is too deep")
-	}
-	c.pos++
-	if c.next() == ']' {
-		c.pos++
-		return nil
-	}
-	for {
-		if err := read(); err != nil {
-			return err
-		}
-		switch c.next() {
-		case ',':
-			c.pos++
-		case ']':
-			c.pos++
-			return nil
-		default:
-			return c.fault("want a comma or the end of the array")
+// elements walks an array and calls read at each element.
+func (c *canonical) elements(read func() error) error {
+	more, err := c.in.Open('[')
+	for more && err == nil {
+		if err = read(); err == nil {
+			more, err = c.in.Separator(']')
 		}
 	}
+	return err
 }
 
 // object reads an object and, unless its order counts, sorts its members.
-func (c *canonical) object(r reading, depth int) error {
+func (c *canonical) object(r reading) error {
 	c.out = append(c.out, tagObject)
 	body := len(c.out)
 	base := len(c.spans)
-	if err := c.members(r, depth); err != nil {
+	if err := c.members(r); err != nil {
 		return err
 	}
 	if r != inOrder {
@@ -149,56 +180,37 @@ func (c *canonical) object(r reading, depth int) error {
 
 // members reads the members of an object and leaves their spans, sorted by name, at the end of
 // c.spans.
-func (c *canonical) members(r reading, depth int) error {
-	if depth > maxDepth {
-		return c.fault("nesting is too deep")
-	}
+func (c *canonical) members(r reading) error {
 	base := len(c.spans)
-	c.pos++
-	if c.next() == '}' {
-		c.pos++
-		return nil
-	}
-	for more := true; more; {
+	err := c.in.Members(func(m rawjson.Member) error {
 		s := span{start: len(c.out)}
-		if c.next() != '"' {
-			return c.fault("want a member name")
-		}
-		if err := c.text(); err != nil {
+		if err := c.decoded(m.Key); err != nil {
 			return err
 		}
 		s.value = len(c.out)
-		if c.next() != ':' {
-			return c.fault("want a colon")
-		}
-		c.pos++
-		if err := c.value(r.member(c.name(s)), depth); err != nil {
+		if err := c.value(r.member(c.name(s))); err != nil {
 			return err
 		}
 		s.end = len(c.out)
 		c.spans = append(c.spans, s)
-		switch c.next() {
-		case ',':
-		case '}':
-			more = false
-		default:
-			return c.fault("want a comma or the end of the object")
-		}
-		c.pos++
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	byName := func(a, b span) int { return bytes.Compare(c.name(a), c.name(b)) }
 	spans := c.spans[base:]
 	slices.SortFunc(spans, byName)
 	for i := 1; i < len(spans); i++ {
 		if byName(spans[i-1], spans[i]) == 0 {
-			return c.fault("duplicate member name")
+			return c.in.Fault("duplicate member name")
 		}
 	}
 	return nil
 }
 
 // arrange rewrites c.out from body on as the given members in the given order. Each level of nesting
-// copies at most once, so the work is bounded by maxDepth times the input.
+// copies at most once, so the work is bounded by rawjson.MaxDepth times the input.
 func (c *canonical) arrange(body int, spans []span) {
 	at := body
 	for _, s := range spans {

@@ -42,11 +42,8 @@ func ChatHistory(scope []Member, messages []byte) (History, error) {
 	if !utf8.Valid(messages) {
 		return History{}, fmt.Errorf("digest messages: %w", errNotUTF8)
 	}
-	c := canonical{in: messages}
-	if c.next() != '[' {
-		return History{}, fmt.Errorf("digest messages: %w", c.fault("want an array"))
-	}
-	err = c.elements(1, func() error {
+	c := newCanonical(messages)
+	err = c.elements(func() error {
 		assistant, err := c.message()
 		if err != nil {
 			return err
@@ -58,8 +55,8 @@ func ChatHistory(scope []Member, messages []byte) (History, error) {
 		}
 		return nil
 	})
-	if err == nil {
-		err = c.end()
+	if err == nil && !c.in.End() {
+		err = c.in.Fault("data after the messages")
 	}
 	if err != nil {
 		return History{}, fmt.Errorf("digest messages: %w", err)

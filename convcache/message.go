@@ -53,18 +53,14 @@ type ToolCall struct {
 // Every other member counts, known or not, since a template may read it. A content of parts is never
 // equal to a string.
 func (c *canonical) message() (assistant bool, err error) {
-	if c.next() != '{' {
-		return false, c.fault("want a message")
-	}
 	c.out = append(c.out[:0], tagObject)
 	c.spans = c.spans[:0]
-	const depth = 2 // the array of messages is the first level
-	if err := c.members(asMessage, depth); err != nil {
+	if err := c.members(asMessage); err != nil {
 		return false, err
 	}
 	role := c.find(c.spans, memberRole)
 	if len(role) == 0 || role[0] != tagString {
-		return false, c.fault("message without a role")
+		return false, c.in.Fault("message without a role")
 	}
 	assistant = string(role[stringHead:]) == roleAssistant
 

@@ -71,11 +71,15 @@ func encodeScope(m Member) ([]byte, error) {
 	if !utf8.Valid(m.Value) {
 		return nil, errNotUTF8
 	}
-	c := canonical{in: m.Value, out: make([]byte, 0, len(m.Value)+stringHead)}
-	if err := c.value(inOrder, 0); err != nil {
+	c := newCanonical(m.Value)
+	c.out = make([]byte, 0, len(m.Value)+stringHead)
+	if err := c.value(inOrder); err != nil {
 		return nil, err
 	}
-	return c.out, c.end()
+	if !c.in.End() {
+		return nil, c.in.Fault("data after the value")
+	}
+	return c.out, nil
 }
 
 // The parameters of a chat template that decide whether the reply becomes a message.
