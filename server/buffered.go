@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 )
 
@@ -32,7 +33,7 @@ func (s *turns) respondBuffered(ctx context.Context, out *outlet, t *turn, d *de
 	options, _ := t.req.Member("stream_options")
 	b := eventBuffer{api: t.api, includeUsage: gjson.GetBytes(options, "include_usage").Bool()}
 	b.continuous = b.includeUsage && gjson.GetBytes(options, "continuous_usage_stats").Bool()
-	if s.cfg.ExposeParams {
+	if s.cfg.ExposeParams && rawjson.Valid(a.params) {
 		b.params = gjson.GetBytes(a.params, "@ugly").Raw
 	}
 	err = b.write(rest)
