@@ -25,6 +25,8 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (name !~ /^carryover\/(convcache|upstream|sse)$/) bad("server imports convcache, upstream and sse only")
 			} else if (package == "carryover/convcache/convcachetest") {
 				if (name != "carryover/convcache") bad("the contract suite knows convcache only")
+			} else if (name ~ /^carryover\/upstream\/connector/) {
+				bad("only cmd picks a connector")
 			} else if (package ~ /^carryover\/upstream\//) {
 				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream and sse/rawjson only")
 			} else bad("convcache, upstream and sse import sse/rawjson only")

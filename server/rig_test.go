@@ -18,7 +18,7 @@ import (
 	"carryover/server"
 	"carryover/server/proof"
 	"carryover/upstream"
-	"carryover/upstream/connector"
+	"carryover/upstream/connector/nixl"
 	"carryover/upstream/fleet"
 )
 
@@ -67,7 +67,7 @@ func newFleet(client *upstream.Client, change func(*fleet.Config), instances ...
 // newDeps is what a server works with in front of a fleet.
 func newDeps(client *upstream.Client, f *fleet.Fleet, secret convcache.Secret, logger *slog.Logger) server.Deps {
 	return server.Deps{
-		Store: convcache.NewMemory(convcache.MemoryConfig{}), Fleet: f, Legs: client, Connector: connector.NIXL{}, Secret: secret,
+		Store: convcache.NewMemory(convcache.MemoryConfig{}), Fleet: f, Legs: client, Connector: nixl.Connector{}, Secret: secret,
 		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{},
 	}
 }

@@ -7,7 +7,7 @@
 //     sent: paths are constants per API, headers are built from an allow-list
 //     (leg.go, client.go, transport.go), addresses come from the configuration;
 //   - members of a request or of kv_transfer_params that nobody needs to change
-//     reach the engine byte for byte (rewrite.go, kvparams.go, package rawjson);
+//     reach the engine byte for byte (rewrite.go, connector/nixl, package rawjson);
 //   - an error says whether any byte of the leg may have reached an engine
 //     ([LegError.Sent]), because that alone decides what may be tried again;
 //   - what an engine sends is checked, and its nesting bounded, before anything reads

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -261,7 +262,7 @@ func TestIncarnations_MemoryIsBounded(t *testing.T) {
 	})
 	incarnations, _ := clocked(t)
 	for i := range maxRemembered {
-		incarnations.known[jsonInt(i)] = &alive{}
+		incarnations.known[strconv.Itoa(i)] = &alive{}
 	}
 	if _, ok := incarnations.Current(t.Context(), instance); !ok || len(incarnations.known) != 1 {
 		t.Errorf("ok %t, remembers %d, want the last one", ok, len(incarnations.known))

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -298,7 +299,7 @@ func TestTokenizer_IsBoundedInTime(t *testing.T) {
 func TestTokenizer_MemoryIsBounded(t *testing.T) {
 	tokenizer := newTestTokenizer(t)
 	for i := range maxRemembered {
-		tokenizer.plain[jsonInt(i)] = "1"
+		tokenizer.plain[strconv.Itoa(i)] = "1"
 	}
 	tokenizer.remember(&Instance{BaseURL: "http://a"}, "1")
 	if len(tokenizer.plain) != 1 {

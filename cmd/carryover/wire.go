@@ -16,7 +16,7 @@ import (
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/upstream"
-	"carryover/upstream/connector"
+	"carryover/upstream/connector/nixl"
 	"carryover/upstream/discovery"
 	"carryover/upstream/routing"
 )
@@ -92,7 +92,7 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 	}
 	deps := server.Deps{
 		Store: p.store, RedisState: p.redisState(), Pool: pool, Engine: client,
-		Connector: connector.NIXL{},
+		Connector: nixl.Connector{},
 		Templates: upstream.NewTemplates(client, cfg.Timeouts.Tokenize),
 		Trials:    upstream.NewTrials(),
 		Secret:    secret,

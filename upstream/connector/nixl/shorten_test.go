@@ -1,7 +1,6 @@
-package upstream
+package nixl
 
 import (
-	"encoding/json"
 	"errors"
 	"slices"
 	"strconv"
@@ -11,9 +10,9 @@ import (
 	"carryover/sse/rawjson/rawjsontest"
 )
 
-func mustTicket(tb testing.TB, raw string) *Params {
+func mustTicket(tb testing.TB, raw string) *kvParams {
 	tb.Helper()
-	p, err := ParseTicket([]byte(raw))
+	p, err := parseTicket([]byte(raw))
 	if err != nil {
 		tb.Fatalf("ticket %s: %v", raw, err)
 	}
@@ -35,18 +34,18 @@ func TestParams_Shorten(t *testing.T) {
 		{"whole, partial block included", `[[1,2,3,4]]`, `[[1,2,3,4]]`, 109, 109, 32, 109},
 		{"whole needs no block size", `[[1,2],[3]]`, `[[1,2],[3]]`, 109, 109, 0, 109},
 	} {
-		raw := with(t, with(t, ticket, "remote_block_ids", row.blocks), "remote_num_tokens", jsonInt(row.had))
-		p, err := mustTicket(t, raw).Shorten(row.tokens, row.size)
+		raw := with(t, with(t, ticket, "remote_block_ids", row.blocks), "remote_num_tokens", strconv.Itoa(row.had))
+		p, err := mustTicket(t, raw).shorten(row.tokens, row.size)
 		if err != nil {
 			t.Errorf("%s: %v", row.name, err)
 			continue
 		}
-		want := with(t, with(t, raw, "remote_block_ids", row.want), "remote_num_tokens", jsonInt(row.is))
-		if got := string(p.Forward(Edit{})); got != want {
+		want := with(t, with(t, raw, "remote_block_ids", row.want), "remote_num_tokens", strconv.Itoa(row.is))
+		if got := string(p.forward(edit{})); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", row.name, got, want)
 		}
-		if p.Tokens() != row.is {
-			t.Errorf("%s: %d tokens, want %d", row.name, p.Tokens(), row.is)
+		if p.tokens != row.is {
+			t.Errorf("%s: %d tokens, want %d", row.name, p.tokens, row.is)
 		}
 	}
 }
@@ -68,22 +67,22 @@ func TestParams_ShortenRefuses(t *testing.T) {
 		{"negative", `[[1,2,3,4]]`, -1, 32},
 		{"more than there is", `[[1,2,3,4]]`, 110, 32},
 	} {
-		p, err := mustTicket(t, with(t, ticket, "remote_block_ids", row.blocks)).Shorten(row.tokens, row.size)
-		if _, ok := errors.AsType[*ParamsError](err); !ok || p != nil {
-			t.Errorf("%s: got %v, %v, want a *ParamsError", row.name, p, err)
+		p, err := mustTicket(t, with(t, ticket, "remote_block_ids", row.blocks)).shorten(row.tokens, row.size)
+		if _, ok := errors.AsType[*paramsError](err); !ok || p != nil {
+			t.Errorf("%s: got %v, %v, want a *paramsError", row.name, p, err)
 		}
 	}
-	p, err := ParseHandover([]byte(handover))
+	p, err := parseHandover([]byte(handover))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := p.Shorten(32, 32); err == nil {
+	if _, err := p.shorten(32, 32); err == nil {
 		t.Error("a hand-over is shortened")
 	}
 }
 
 func TestParams_ReleaseOffersNoToken(t *testing.T) {
-	got := string(mustTicket(t, ticket).Forward(Edit{Release: true, Host: "decode-0"}))
+	got := string(mustTicket(t, ticket).forward(edit{Release: true, Host: "decode-0"}))
 	want := with(t, with(t, ticket, "remote_num_tokens", "0"), "remote_host", `"decode-0"`)
 	if got != want {
 		t.Errorf("released:\n got %s\nwant %s", got, want)
@@ -92,31 +91,25 @@ func TestParams_ReleaseOffersNoToken(t *testing.T) {
 
 func TestParams_ForwardWithPromptIDs(t *testing.T) {
 	stale := with(t, with(t, ticket, "prompt_token_ids", "[7]"), "output_token_ids", "[8]")
-	got := string(mustTicket(t, stale).Forward(Edit{PromptIDs: []byte("[1,2]")}))
+	got := string(mustTicket(t, stale).forward(edit{PromptIDs: []byte("[1,2]")}))
 	if want := with(t, ticket, "prompt_token_ids", "[1,2]"); got != want {
 		t.Errorf("ids of another turn:\n got %s\nwant %s", got, want)
 	}
 	// What decode was given in the recording of turn 1.
-	e := recorded(t, "02-decode-turn1.json")
-	var body struct {
-		Params json.RawMessage `json:"kv_transfer_params"`
-	}
-	if err := json.Unmarshal(e.Request.Body, &body); err != nil {
-		t.Fatal(err)
-	}
-	o, err := rawjson.ParseObject(body.Params)
+	given, _ := exchange(t, "02-decode-turn1.json")
+	o, err := rawjson.ParseObject(given)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := ParseHandover([]byte(with(t, string(body.Params), "prompt_token_ids", "")))
+	p, err := parseHandover([]byte(with(t, string(given), "prompt_token_ids", "")))
 	if err != nil {
 		t.Fatal(err)
 	}
-	forwarded, _ := rawjsontest.Members(p.Forward(Edit{PromptIDs: o.Get("prompt_token_ids")}))
-	given, ok := rawjsontest.Members(body.Params)
+	forwarded, _ := rawjsontest.Members(p.forward(edit{PromptIDs: o.Get("prompt_token_ids")}))
+	want, ok := rawjsontest.Members(given)
 	at := slices.IndexFunc(forwarded, func(m rawjsontest.Member) bool { return m.Name == "prompt_token_ids" })
-	if !ok || len(forwarded) != len(given) || at < 0 || string(forwarded[at].Raw) != string(o.Get("prompt_token_ids")) {
-		t.Errorf("forwarded %v members, want the %d of the recording", len(forwarded), len(given))
+	if !ok || len(forwarded) != len(want) || at < 0 || string(forwarded[at].Raw) != string(o.Get("prompt_token_ids")) {
+		t.Errorf("forwarded %v members, want the %d of the recording", len(forwarded), len(want))
 	}
 }
 
@@ -133,11 +126,9 @@ func TestParams_OutputIDs(t *testing.T) {
 		{`[1,-2]`, nil, false},
 		{`"1"`, nil, false},
 	} {
-		got, ok := mustTicket(t, with(t, ticket, "output_token_ids", row.value)).OutputIDs()
+		got, ok := mustTicket(t, with(t, ticket, "output_token_ids", row.value)).outputIDs()
 		if !slices.Equal(got, row.want) || ok != row.ok {
 			t.Errorf("%q: got %v, %t, want %v, %t", row.value, got, ok, row.want, row.ok)
 		}
 	}
 }
-
-func jsonInt(n int) string { return strconv.Itoa(n) }

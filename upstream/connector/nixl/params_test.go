@@ -1,16 +1,13 @@
-package upstream
+package nixl
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
-	"os"
 	"strconv"
 	"strings"
 	"testing"
 
 	"carryover/sse/rawjson"
-	"carryover/sse/rawjson/rawjsontest"
 )
 
 // Params as vLLM 0.32 answers them on turn 1, spacing as in the wire format.
@@ -36,23 +33,23 @@ func with(tb testing.TB, params, name, value string) string {
 }
 
 func TestParams_RecordedAnswers(t *testing.T) {
-	p, err := ParseHandover([]byte(handover))
+	p, err := parseHandover([]byte(handover))
 	if err != nil {
 		t.Fatalf("handover: %v", err)
 	}
-	if got := string(p.Forward(Edit{})); got != handover {
+	if got := string(p.forward(edit{})); got != handover {
 		t.Errorf("handover forwarded:\n got %s\nwant %s", got, handover)
 	}
-	p, err = ParseTicket([]byte(ticket))
+	p, err = parseTicket([]byte(ticket))
 	if err != nil {
 		t.Fatalf("ticket: %v", err)
 	}
-	if got := string(p.Forward(Edit{Host: "127.0.0.1"})); got != ticket {
+	if got := string(p.forward(edit{Host: "127.0.0.1"})); got != ticket {
 		t.Errorf("ticket forwarded:\n got %s\nwant %s", got, ticket)
 	}
-	if p.EngineID() != "dc5d3032-7cfb-446f-86df-065c65f07550" || p.RequestID() != "chatcmpl-turn-1-a953744a" ||
-		p.Host() != "127.0.0.1" || p.Port() != 5659 || p.Tokens() != 109 || p.Groups() != 1 || p.Blocks() != 4 {
-		t.Errorf("got %q %q %q port %d, %d tokens, %d groups, %d blocks", p.EngineID(), p.RequestID(), p.Host(), p.Port(), p.Tokens(), p.Groups(), p.Blocks())
+	if p.engineID != "dc5d3032-7cfb-446f-86df-065c65f07550" || p.requestID != "chatcmpl-turn-1-a953744a" ||
+		p.host != "127.0.0.1" || p.port != 5659 || p.tokens != 109 || p.groups != 1 || p.blocks != 4 {
+		t.Errorf("got %q %q %q port %d, %d tokens, %d groups, %d blocks", p.engineID, p.requestID, p.host, p.port, p.tokens, p.groups, p.blocks)
 	}
 }
 
@@ -68,24 +65,24 @@ func TestParams_ExpiryAndPrefillCached(t *testing.T) {
 		{with(t, handover, "remote_prefill_cached_tokens", "-3"), false, -1},
 		{with(t, handover, "remote_prefill_cached_tokens", ""), false, -1},
 	} {
-		p, err := ParseHandover([]byte(row.raw))
+		p, err := parseHandover([]byte(row.raw))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p.Expires() != row.expires || p.PrefillCached() != row.cached {
-			t.Errorf("%s: got expires %t, cached %d, want %t, %d", row.raw, p.Expires(), p.PrefillCached(), row.expires, row.cached)
+		if p.expires() != row.expires || p.prefillCached() != row.cached {
+			t.Errorf("%s: got expires %t, cached %d, want %t, %d", row.raw, p.expires(), p.prefillCached(), row.expires, row.cached)
 		}
 	}
 }
 
 func TestParams_KeepsNoAlias(t *testing.T) {
 	raw := []byte(ticket)
-	p, err := ParseTicket(raw)
+	p, err := parseTicket(raw)
 	if err != nil {
 		t.Fatal(err)
 	}
 	clear(raw)
-	if got := string(p.Forward(Edit{})); got != ticket {
+	if got := string(p.forward(edit{})); got != ticket {
 		t.Errorf("after the caller's buffer was reused: got %q", got)
 	}
 }
@@ -102,12 +99,12 @@ const (
 func checkMembers(t *testing.T, rows []memberRow) {
 	t.Helper()
 	for _, row := range rows {
-		checkMember(t, row, handover, ParseHandover, row.legal != neither)
-		checkMember(t, row, ticket, ParseTicket, row.legal == both)
+		checkMember(t, row, handover, parseHandover, row.legal != neither)
+		checkMember(t, row, ticket, parseTicket, row.legal == both)
 	}
 }
 
-func checkMember(t *testing.T, row memberRow, params string, parse func([]byte) (*Params, error), want bool) {
+func checkMember(t *testing.T, row memberRow, params string, parse func([]byte) (*kvParams, error), want bool) {
 	t.Helper()
 	raw := with(t, params, row.name, row.value)
 	p, err := parse([]byte(raw))
@@ -115,14 +112,14 @@ func checkMember(t *testing.T, row memberRow, params string, parse func([]byte) 
 		t.Errorf("%s=%.80s in %.40s: got error %v, want accepted %t", row.name, row.value, params, err, want)
 	}
 	if err == nil {
-		if got := string(p.Forward(Edit{})); got != raw {
+		if got := string(p.forward(edit{})); got != raw {
 			t.Errorf("%s=%.80s: got %s forwarded, want %s", row.name, row.value, got, raw)
 		}
 		return
 	}
-	fault, ok := errors.AsType[*ParamsError](err)
+	fault, ok := errors.AsType[*paramsError](err)
 	if !ok || fault.Member != "" && fault.Member != row.name || !strings.Contains(err.Error(), "kv_transfer_params") {
-		t.Errorf("%s=%.80s: got error %v, want a *ParamsError that names it or the object", row.name, row.value, err)
+		t.Errorf("%s=%.80s: got error %v, want a *paramsError that names it or the object", row.name, row.value, err)
 	}
 	if p != nil {
 		t.Errorf("%s=%.80s: got params beside error %v", row.name, row.value, err)
@@ -243,11 +240,11 @@ func TestParams_FlagsAndUnknownMembers(t *testing.T) {
 
 func TestParams_OnlyBlocksNeedTheOwner(t *testing.T) {
 	const empty = `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[]],"remote_engine_id":null,"remote_port":null}`
-	if _, err := ParseHandover([]byte(empty)); err != nil {
+	if _, err := parseHandover([]byte(empty)); err != nil {
 		t.Errorf("hand-over without blocks: got %v, want it accepted", err)
 	}
 	full := strings.Replace(empty, "[[]]", "[[1]]", 1)
-	if _, err := ParseHandover([]byte(full)); err == nil {
+	if _, err := parseHandover([]byte(full)); err == nil {
 		t.Error("hand-over with blocks and no owner: got it accepted")
 	}
 }
@@ -258,204 +255,40 @@ func TestParams_RefusesOtherTexts(t *testing.T) {
 		strings.Replace(ticket, `"tp_size":1`, `"tp_size":1,"remote_host":"evil"`, 1),
 		strings.Replace(ticket, `"tp_size":1`, `"tp_size":1,"remote_\u0068ost":"evil"`, 1),
 		strings.Replace(ticket, `"127.0.0.1"`, "\"\xff\"", 1),
-		with(t, ticket, "pad", strconv.Quote(strings.Repeat("x", MaxParams))),
+		with(t, ticket, "pad", strconv.Quote(strings.Repeat("x", maxParams))),
 		handover,
 	} {
-		if _, err := ParseTicket([]byte(raw)); err == nil {
+		if _, err := parseTicket([]byte(raw)); err == nil {
 			t.Errorf("ticket %.60q (%d bytes): got it accepted", raw, len(raw))
 		}
 	}
-	if _, err := ParseHandover([]byte(ticket)); err == nil {
+	if _, err := parseHandover([]byte(ticket)); err == nil {
 		t.Error("a ticket as hand-over: got it accepted")
 	}
 }
 
 func TestParams_Forward(t *testing.T) {
 	tail := `,"output_token_ids":[1,2],"prompt_\u0074oken_ids":[3], "new" : 1.50}`
-	p, err := ParseTicket([]byte(ticket[:len(ticket)-1] + tail))
+	p, err := parseTicket([]byte(ticket[:len(ticket)-1] + tail))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := strings.Replace(ticket[:len(ticket)-1], `"127.0.0.1"`, `"fd00::1"`, 1) + `, "new" : 1.50}`
-	if got := string(p.Forward(Edit{Host: "fd00::1"})); got != want {
+	if got := string(p.forward(edit{Host: "fd00::1"})); got != want {
 		t.Errorf("forwarded:\n got %s\nwant %s", got, want)
 	}
-	if got := string(p.Forward(Edit{Host: `a"b`})); !json.Valid([]byte(got)) {
+	if got := string(p.forward(edit{Host: `a"b`})); !json.Valid([]byte(got)) {
 		t.Errorf("a host with a quote: got invalid JSON %s", got)
 	}
 }
 
 func TestTemplateParams(t *testing.T) {
 	var got map[string]any
-	if err := json.Unmarshal(TemplateParams(), &got); err != nil {
+	if err := json.Unmarshal(templateParams(), &got); err != nil {
 		t.Fatal(err)
 	}
 	if len(got) != 6 || got["do_remote_decode"] != true || got["do_remote_prefill"] != false || got["remote_block_ids"] != nil {
 		t.Errorf("got %v, want the two flags and four nulls", got)
-	}
-}
-
-func TestResolveHost(t *testing.T) {
-	for _, row := range []struct{ policy, engine, instance, want string }{
-		{"auto", "10.0.0.7", "decode-0", "10.0.0.7"},
-		{"auto", "127.0.0.1", "decode-0", "127.0.0.1"},
-		{"", "10.0.0.7", "decode-0", "10.0.0.7"},
-		{"auto", "", "decode-0", "decode-0"},
-		{"auto", "localhost", "decode-0", "decode-0"},
-		{"auto", "LocalHost", "decode-0", "decode-0"},
-		{"auto", "0.0.0.0", "decode-0", "decode-0"},
-		{"auto", "::", "[fd00::2]", "fd00::2"},
-		{"auto", "fd00::1", "fd00::2", "fd00::1"},
-		{"pin", "10.0.0.7", "decode-0", "decode-0"},
-		{"pin", "10.0.0.7", "[::1]", "::1"},
-		{"kv.internal", "10.0.0.7", "decode-0", "kv.internal"},
-		{"[fd00::9]", "10.0.0.7", "decode-0", "fd00::9"},
-	} {
-		if got := ResolveHost(row.policy, row.engine, row.instance); got != row.want {
-			t.Errorf("ResolveHost(%q, %q, %q): got %q, want %q", row.policy, row.engine, row.instance, got, row.want)
-		}
-	}
-}
-
-// legalParams is the reference for FuzzParams: the same rules over decoded JSON.
-func legalParams(raw []byte, handover bool) bool {
-	members, ok := rawjsontest.Members(raw)
-	if !ok || len(raw) > MaxParams {
-		return false
-	}
-	decoded := map[string]any{}
-	for _, m := range members {
-		decoder := json.NewDecoder(bytes.NewReader(m.Raw))
-		decoder.UseNumber()
-		var value any
-		if decoder.Decode(&value) != nil {
-			return false
-		}
-		decoded[m.Name] = value
-	}
-	whole := func(value any, low, high int64) bool {
-		number, isNumber := value.(json.Number)
-		n, err := strconv.ParseInt(string(number), 10, 64)
-		return isNumber && err == nil && n >= low && n <= high
-	}
-	blocks, ok := referenceBlocks(decoded["remote_block_ids"], whole)
-	if !ok || decoded["do_remote_prefill"] != handover || decoded["do_remote_decode"] != !handover {
-		return false
-	}
-	owner := blocks > 0
-	for _, name := range []string{"remote_engine_id", "remote_request_id", "remote_host"} {
-		value, isText := decoded[name].(string)
-		switch {
-		case decoded[name] == nil && !owner:
-		case !isText || len(value) > 256 || value == "" && name != "remote_host":
-			return false
-		}
-		for _, r := range value {
-			if r < 0x21 || r > 0x7e {
-				return false
-			}
-		}
-	}
-	if port := decoded["remote_port"]; (port != nil || owner) && !whole(port, 1, 65535) {
-		return false
-	}
-	tokens, given := decoded["remote_num_tokens"]
-	if given && !whole(tokens, 0, 16<<20) || !handover && (blocks == 0 || !whole(tokens, 1, 16<<20)) {
-		return false
-	}
-	for _, name := range []string{"tp_size", "dcp_size", "pp_size"} {
-		if value, given := decoded[name]; given && !whole(value, 1, 1024) {
-			return false
-		}
-	}
-	if mode, given := decoded["transfer_mode"]; given && mode != "pull" && mode != "push" {
-		return false
-	}
-	_, isNumber := decoded["remote_blocks_expiry_time"].(json.Number)
-	return isNumber || decoded["remote_blocks_expiry_time"] == nil
-}
-
-func referenceBlocks(value any, whole func(any, int64, int64) bool) (n int, ok bool) {
-	list, ok := value.([]any)
-	if !ok {
-		return 0, false
-	}
-	nested := 0
-	for _, element := range list {
-		ids := []any{element}
-		if group, isList := element.([]any); isList {
-			nested++
-			ids = group
-		}
-		for _, id := range ids {
-			if !whole(id, 0, 1<<31-1) {
-				return 0, false
-			}
-		}
-		n += len(ids)
-	}
-	return n, nested == 0 || nested == len(list)
-}
-
-func FuzzParams(f *testing.F) {
-	f.Add([]byte(handover))
-	f.Add([]byte(ticket))
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		for _, side := range []struct {
-			handover bool
-			parse    func([]byte) (*Params, error)
-		}{{true, ParseHandover}, {false, ParseTicket}} {
-			p, err := side.parse(raw)
-			if want := legalParams(raw, side.handover); (err == nil) != want {
-				t.Fatalf("handover %t of %q: got error %v, want accepted %t", side.handover, raw, err, want)
-			}
-			if err != nil {
-				continue
-			}
-			members, _ := rawjsontest.Members(raw)
-			var want []rawjsontest.Member
-			for _, m := range members {
-				switch m.Name {
-				case "output_token_ids", "prompt_token_ids":
-					continue
-				case "remote_host":
-					m.Raw = []byte(`"h"`)
-				}
-				want = append(want, m)
-			}
-			if !p.body.Has("remote_host") {
-				want = append(want, rawjsontest.Member{Name: "remote_host", Raw: []byte(`"h"`)})
-			}
-			rawjsontest.Compare(t, p.Forward(Edit{Host: "h"}), want)
-			if len(members) == len(want) && !bytes.Equal(p.Forward(Edit{}), raw) {
-				t.Fatalf("nothing to edit: got %q, want %q", p.Forward(Edit{}), raw)
-			}
-		}
-	})
-}
-
-func TestParams_Recordings(t *testing.T) {
-	// Every params object of the corpus that an engine sent must be readable by
-	// exactly one of the two parsers.
-	entries, err := os.ReadDir("testdata/fuzz/FuzzParams")
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := 0
-	for _, entry := range entries {
-		if !strings.HasPrefix(entry.Name(), "vllm-") {
-			continue
-		}
-		raw := corpusBytes(t, "testdata/fuzz/FuzzParams/"+entry.Name())
-		_, handoverErr := ParseHandover(raw)
-		_, ticketErr := ParseTicket(raw)
-		if (handoverErr == nil) == (ticketErr == nil) {
-			t.Errorf("%s: got hand-over error %v and ticket error %v, want exactly one", entry.Name(), handoverErr, ticketErr)
-		}
-		seen++
-	}
-	if seen < 5 {
-		t.Errorf("got %d recorded params, want at least 5", seen)
 	}
 }
 
@@ -474,26 +307,11 @@ func BenchmarkParams(b *testing.B) {
 		b.SetBytes(int64(len(raw)))
 		b.ReportAllocs()
 		for b.Loop() {
-			p, err := ParseTicket(raw)
+			p, err := parseTicket(raw)
 			if err != nil {
 				b.Fatal(err)
 			}
-			p.Forward(Edit{Host: "decode-0"})
+			p.forward(edit{Host: "decode-0"})
 		}
 	})
-}
-
-// corpusBytes reads the one []byte of a corpus file in Go's format.
-func corpusBytes(t *testing.T, path string) []byte {
-	t.Helper()
-	file, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, literal, found := strings.Cut(strings.TrimSpace(string(file)), "\n[]byte(")
-	value, err := strconv.Unquote(strings.TrimSuffix(literal, ")"))
-	if !found || err != nil {
-		t.Fatalf("%s is not a corpus file of one []byte: %v", path, err)
-	}
-	return []byte(value)
 }

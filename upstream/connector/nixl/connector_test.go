@@ -1,4 +1,4 @@
-package connector_test
+package nixl
 
 import (
 	"bytes"
@@ -11,7 +11,6 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
-	"carryover/upstream/connector"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,7 +18,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // exchange reads what vLLM 0.32 was asked and what it answered.
 func exchange(t *testing.T, name string) (asked, answered json.RawMessage) {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "exchanges", "vllm-0.32", name))
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "vllm-0.32", name))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,30 +72,57 @@ func same(t *testing.T, got, want []byte, without ...string) {
 	}
 }
 
-func TestNIXL_SpeaksAsRecorded(t *testing.T) {
+// request is a client's chat request.
+func request(t *testing.T) *upstream.Request {
+	t.Helper()
+	r, err := upstream.ParseRequest(upstream.Chat, []byte(`{"messages":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// paramsOf is the kv_transfer_params of a leg, which has nothing else of the connector.
+func paramsOf(t *testing.T, leg upstream.LegPlan) []byte {
+	t.Helper()
+	if len(leg.Members) != 1 || leg.Members[0].Name != "kv_transfer_params" || leg.RequestID != "" || leg.API != upstream.Chat {
+		t.Fatalf("got %+v, want a chat leg with kv_transfer_params and the turn's own id", leg)
+	}
+	return leg.Members[0].Value
+}
+
+func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	prefill := &upstream.Instance{Name: "p", BaseURL: "http://10.0.0.1:8100", KVHost: "auto"}
 	decode := &upstream.Instance{Name: "d", BaseURL: "http://10.0.0.2:8200", KVHost: "auto"}
-	var nixl connector.NIXL
+	var connector Connector
 
 	firstTurn, prefillAnswer := exchange(t, "01-prefill-turn1.json")
-	template, err := nixl.PrefillParams(upstream.TicketOffer{})
+	template, err := prefillParams(upstream.TicketOffer{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, template, firstTurn)
 
 	decodeAsked, decodeAnswer := exchange(t, "02-decode-turn1.json")
-	handover, cached, err := nixl.DecodeParams(prefillAnswer, nil, prefill)
-	if err != nil || cached != 0 {
-		t.Fatalf("DecodeParams: cached %d, error %v", cached, err)
+	plan, err := connector.Plan(upstream.Transfer{Request: request(t), Prefill: prefill, Decode: decode})
+	if err != nil || plan.Order != upstream.PrefillFirst {
+		t.Fatalf("Plan = %+v, %v, want prefill first", plan, err)
 	}
-	same(t, handover, decodeAsked, "prompt_token_ids")
+	same(t, paramsOf(t, plan.Prefill), firstTurn)
+	handed, err := plan.Handover(upstream.PrefillAnswer{Params: prefillAnswer})
+	if err != nil || handed.Cached != 0 || handed.Bound {
+		t.Fatalf("Handover = %+v, %v, want one of nothing cached, for any decode instance", handed, err)
+	}
+	same(t, paramsOf(t, handed.Leg(nil)), decodeAsked, "prompt_token_ids")
+	if none, err := plan.Handover(upstream.PrefillAnswer{}); none != nil || err != nil {
+		t.Errorf("Handover of no params = %+v, %v, want none", none, err)
+	}
 
-	kept, err := nixl.Keep(decodeAnswer)
+	kept, err := connector.Keep(decodeAnswer)
 	if err != nil || kept.Tokens != 109 || kept.Blocks != 4 || kept.Groups != 1 || !kept.Expires || kept.EngineID == "" || kept.OutputIDs != nil {
 		t.Errorf("Keep = %+v, %v, want 109 tokens in 4 blocks of one group that expire", kept, err)
 	}
-	secondTurn, err := nixl.PrefillParams(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Tokens: 109, BlockSize: 32})
+	secondTurn, err := prefillParams(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Tokens: 109, BlockSize: 32})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,47 +135,51 @@ func TestNIXL_SpeaksAsRecorded(t *testing.T) {
 	if err := json.Unmarshal(asked, &ids); err != nil {
 		t.Fatal(err)
 	}
-	partial, err := nixl.PrefillParams(upstream.TicketOffer{
+	partial, err := prefillParams(upstream.TicketOffer{
 		Ticket: decodeAnswer, Holder: decode, Tokens: 96, BlockSize: 32, PromptIDs: ids.PromptTokenIDs,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	same(t, partial, asked)
-	release, err := nixl.PrefillParams(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Release: true})
-	if err != nil || !bytes.Contains(release, []byte(`"remote_num_tokens":0`)) && !bytes.Contains(release, []byte(`"remote_num_tokens": 0`)) {
-		t.Errorf("release = %s, %v, want no token offered", release, err)
+	release, err := connector.Release(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Release: true}, "m")
+	if body := release.Body; err != nil || release.API != upstream.Text || !bytes.Contains(body, []byte(`"remote_num_tokens":0`)) && !bytes.Contains(body, []byte(`"remote_num_tokens": 0`)) {
+		t.Errorf("release = %s, %v, want no token offered", body, err)
 	}
-	if _, cached, err = nixl.DecodeParams(answered, nil, prefill); err != nil || cached != 96 {
-		t.Errorf("cached tokens = %d, %v, want 96", cached, err)
+	if handed, err := plan.Handover(upstream.PrefillAnswer{Params: answered}); err != nil || handed.Cached != 96 {
+		t.Errorf("Handover = %+v, %v, want 96 tokens cached", handed, err)
 	}
 }
 
-func TestNIXL_CorrectsAHostThatOnlyTheEngineUnderstands(t *testing.T) {
+func TestConnector_CorrectsAHostThatOnlyTheEngineUnderstands(t *testing.T) {
 	_, decodeAnswer := exchange(t, "02-decode-turn1.json")
 	for policy, want := range map[string]string{"auto": "10.0.0.2", "pin": "10.0.0.2", "kv.example": "kv.example"} {
 		decode := &upstream.Instance{BaseURL: "http://10.0.0.2:8200", KVHost: policy}
 		local := bytes.Replace(decodeAnswer, []byte(`"127.0.0.1"`), []byte(`"localhost"`), 1)
-		params, err := connector.NIXL{}.PrefillParams(upstream.TicketOffer{Ticket: local, Holder: decode, Tokens: 109})
+		params, err := prefillParams(upstream.TicketOffer{Ticket: local, Holder: decode, Tokens: 109})
 		if err != nil || !strings.Contains(string(params), `"remote_host":"`+want+`"`) && !strings.Contains(string(params), `"remote_host": "`+want+`"`) {
 			t.Errorf("%s: %s, %v, want host %s", policy, params, err, want)
 		}
 	}
 }
 
-func TestNIXL_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
+func TestConnector_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
 	_, prefillAnswer := exchange(t, "01-prefill-turn1.json")
 	_, decodeAnswer := exchange(t, "02-decode-turn1.json")
 	instance := &upstream.Instance{BaseURL: "http://h:1", KVHost: "auto"}
-	var nixl connector.NIXL
-	if _, err := nixl.PrefillParams(upstream.TicketOffer{Ticket: prefillAnswer, Holder: instance, Tokens: 98}); err == nil {
+	var connector Connector
+	if _, err := prefillParams(upstream.TicketOffer{Ticket: prefillAnswer, Holder: instance, Tokens: 98}); err == nil {
 		t.Error("prefill's own answer is accepted as a ticket")
 	}
-	if _, _, err := nixl.DecodeParams(decodeAnswer, nil, instance); err == nil {
+	plan, err := connector.Plan(upstream.Transfer{Request: request(t), Prefill: instance, Decode: instance})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plan.Handover(upstream.PrefillAnswer{Params: decodeAnswer}); err == nil {
 		t.Error("decode's answer is accepted as a hand-over")
 	}
 	for _, raw := range []string{"null", `"x"`, "[]", "{}", ""} {
-		if _, err := nixl.Keep([]byte(raw)); err == nil {
+		if _, err := connector.Keep([]byte(raw)); err == nil {
 			t.Errorf("Keep(%s) = nil error", raw)
 		}
 	}

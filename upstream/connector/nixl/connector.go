@@ -1,4 +1,4 @@
-package connector
+package nixl
 
 import (
 	"encoding/json"
@@ -7,17 +7,17 @@ import (
 	"carryover/upstream"
 )
 
-// NIXL is vLLM's NixlConnector in pull mode: prefill answers with its blocks,
+// Connector is vLLM's NixlConnector in pull mode: prefill answers with its blocks,
 // decode reads them; with bidirectional_kv_xfer decode answers with its own, and
 // the next turn's prefill reads those (vLLM nixl/pull_scheduler.py).
-type NIXL struct{}
+type Connector struct{}
 
 // Traits says that tickets are worth making, and that engines tokenise by themselves.
-func (NIXL) Traits() upstream.Traits { return upstream.Traits{Reuses: true} }
+func (Connector) Traits() upstream.Traits { return upstream.Traits{Reuses: true} }
 
 // Plan has prefill compute first, and decode read what prefill holds. The error says why a ticket is
 // malformed or can't be cut; nothing may be sent then.
-func (NIXL) Plan(t upstream.Transfer) (upstream.Plan, error) {
+func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	api := t.Request.API()
 	if api == upstream.Text {
 		t.Offer.PromptIDs = nil // they are the prompt there
@@ -40,23 +40,23 @@ func handover(api upstream.API, answered []byte, from *upstream.Instance) (*upst
 	if answered == nil {
 		return nil, nil
 	}
-	params, err := upstream.ParseHandover(answered)
+	params, err := parseHandover(answered)
 	if err != nil {
 		return nil, fmt.Errorf("hand-over: %w", err)
 	}
 	return &upstream.Handover{
-		Cached: params.PrefillCached(),
+		Cached: params.prefillCached(),
 		Leg: func(ids []byte) upstream.LegPlan {
 			if api == upstream.Text {
 				ids = nil // they are the prompt there
 			}
-			return leg(api, params.Forward(upstream.Edit{Host: host(params, from), PromptIDs: ids}))
+			return leg(api, params.forward(edit{Host: host(params, from), PromptIDs: ids}))
 		},
 	}, nil
 }
 
 // Release is a text completion of one token, which any model serves, with a ticket of which prefill reads nothing.
-func (NIXL) Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error) {
+func (Connector) Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error) {
 	params, err := prefillParams(offer)
 	if err != nil {
 		return upstream.ReleaseLeg{}, err
@@ -78,34 +78,34 @@ func leg(api upstream.API, params []byte) upstream.LegPlan {
 // may be read.
 func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil {
-		return upstream.TemplateParams(), nil
+		return templateParams(), nil
 	}
-	params, err := upstream.ParseTicket(offer.Ticket)
+	params, err := parseTicket(offer.Ticket)
 	if err != nil {
 		return nil, fmt.Errorf("ticket: %w", err)
 	}
 	if !offer.Release {
-		if params, err = params.Shorten(offer.Tokens, offer.BlockSize); err != nil {
+		if params, err = params.shorten(offer.Tokens, offer.BlockSize); err != nil {
 			return nil, fmt.Errorf("ticket: %w", err)
 		}
 	}
-	return params.Forward(upstream.Edit{Host: host(params, offer.Holder), Release: offer.Release, PromptIDs: offer.PromptIDs}), nil
+	return params.forward(edit{Host: host(params, offer.Holder), Release: offer.Release, PromptIDs: offer.PromptIDs}), nil
 }
 
 // Keep checks decode's final kv_transfer_params. The error says why they can't be
 // a ticket.
-func (NIXL) Keep(final []byte) (upstream.Kept, error) {
-	params, err := upstream.ParseTicket(final)
+func (Connector) Keep(final []byte) (upstream.Kept, error) {
+	params, err := parseTicket(final)
 	if err != nil {
 		return upstream.Kept{}, fmt.Errorf("ticket: %w", err)
 	}
-	ids, _ := params.OutputIDs()
+	ids, _ := params.outputIDs()
 	return upstream.Kept{
-		Params: params.Forward(upstream.Edit{}), Tokens: params.Tokens(), Blocks: params.Blocks(), Groups: params.Groups(),
-		Expires: params.Expires(), EngineID: params.EngineID(), RequestID: params.RequestID(), OutputIDs: ids,
+		Params: params.forward(edit{}), Tokens: params.tokens, Blocks: params.blocks, Groups: params.groups,
+		Expires: params.expires(), EngineID: params.engineID, RequestID: params.requestID, OutputIDs: ids,
 	}, nil
 }
 
-func host(params *upstream.Params, owner *upstream.Instance) string {
-	return upstream.ResolveHost(owner.KVHost, params.Host(), owner.Host())
+func host(params *kvParams, owner *upstream.Instance) string {
+	return resolveHost(owner.KVHost, params.host, owner.Host())
 }

@@ -1,0 +1,7 @@
+// Package nixl speaks kv_transfer_params as vLLM's NixlConnector does, in pull mode. It checks the few members that decide
+// whether blocks may be read at all and keeps all others bit for bit, whatever they hold, because engines add their own.
+//
+// An engine's params are foreign text: they are bounded (params.go), and an error says which member is wrong without
+// repeating a value. Nothing is repaired; a ticket that can't be read, or not be cut to what may be read
+// (shorten.go), is used by nobody.
+package nixl
