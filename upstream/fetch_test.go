@@ -83,3 +83,10 @@ func TestReadFault_ReadsWhatEnginesSay(t *testing.T) {
 		}
 	}
 }
+
+func answers(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}

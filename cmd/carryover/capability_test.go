@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"log/slog"
 	"net/http"
 	"testing"
 
@@ -45,8 +44,8 @@ func TestTokenProof_AStrangerCannotKeepReuseOff(t *testing.T) {
 				t.Fatalf("the stranger got status %d", a.status)
 			}
 			a := turn("main", func(map[string]any) http.Header { return good }, messages)
-			if line := r.turns.await(t, a.header.Get("X-Request-Id")); line["stored"] != "yes" {
-				t.Errorf("the next client's turn left no ticket: %v", line)
+			if turn := r.turns.await(t, a.header.Get("X-Request-Id")); turn.Stored != "yes" {
+				t.Errorf("the next client's turn left no ticket: %+v", turn)
 			}
 			r.verify(t, pins{})
 		})
@@ -82,8 +81,8 @@ func TestTokenProof_AClientThatLeavesDuringTheProbe(t *testing.T) {
 	<-gone
 	close(answer)
 	a := r.askAs(t, "main", messages...)
-	if line := r.turns.await(t, a.header.Get("X-Request-Id")); line["stored"] != "yes" {
-		t.Errorf("the next client's turn left no ticket: %v", line)
+	if turn := r.turns.await(t, a.header.Get("X-Request-Id")); turn.Stored != "yes" {
+		t.Errorf("the next client's turn left no ticket: %+v", turn)
 	}
 	r.verify(t, pins{})
 }
@@ -104,12 +103,7 @@ func TestProxy_ProbesForTheTokenProofOnly(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg.Proof.Mode, cfg.Proof.Models = row.mode, row.models
-		p, _, err := newParts(cfg, slog.New(slog.DiscardHandler))
-		if err != nil {
-			t.Fatal(err)
-		}
-		p.close()
-		if got := p.prober.Capability != nil; got != row.want {
+		if got := provesTokens(cfg.Proof); got != row.want {
 			t.Errorf("%s with %v: probes %t, want %t", row.mode, row.models, got, row.want)
 		}
 	}

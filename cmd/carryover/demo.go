@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"time"
 
@@ -123,8 +122,8 @@ func runDemo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error
 		return err
 	}
 	defer engines.close()
-	receipts := newReceipts(newLogger(LogConfig{Format: "text", Level: "warn"}, stderr).Handler())
-	proxy, err := newProxy(engines.config(), slog.New(receipts))
+	records := newRecords()
+	proxy, err := newProxy(engines.config(), newLogger(LogConfig{Format: "text", Level: "warn"}, stderr), records.observe)
 	if err != nil {
 		return err
 	}
@@ -137,7 +136,7 @@ func runDemo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return proxy.run(groupCtx, listener) })
 	group.Go(func() error {
-		show := &conversationDemo{base: "http://" + listener.Addr().String(), out: stdout, receipts: receipts, prefills: o.prefills}
+		show := &conversationDemo{base: "http://" + listener.Addr().String(), out: stdout, records: records, prefills: o.prefills}
 		missed, err := show.run(groupCtx, o.turns)
 		wrong := engines.misread()
 		switch {

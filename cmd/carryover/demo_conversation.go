@@ -8,12 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -22,7 +20,7 @@ import (
 type conversationDemo struct {
 	base     string
 	out      io.Writer
-	receipts *receipts
+	records  *records
 	prefills int
 }
 
@@ -68,11 +66,11 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 		if turn > 1 && tokens == 0 {
 			missed++
 		}
-		prefill, decode := d.receipts.instances(ctx, warm.requestID)
+		prefill, decode := d.records.instances(ctx, warm.requestID)
 		d.printf("%4d  %13d  %13d  %6.0f ms  %9.0f ms  %-10s %-9s %s\n", turn, warm.promptTokens, tokens,
 			warm.ttft.Seconds()*1000, cold.ttft.Seconds()*1000, prefill, decode, warm.reuse)
 	}
-	d.receipts.end()
+	d.records.end()
 	return missed, nil
 }
 
@@ -86,7 +84,7 @@ func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) e
 			return err
 		}
 	}
-	d.receipts.forget()
+	d.records.forget()
 	return nil
 }
 
@@ -211,76 +209,4 @@ func (d *conversationDemo) invite(o demoOptions) {
 
 func (d *conversationDemo) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(d.out, format, args...)
-}
-
-// receipts is a log handler that remembers which instances served a turn, which
-// clients are never told.
-type receipts struct {
-	slog.Handler
-	mu   sync.Mutex // guards seen
-	seen map[string]chan servedBy
-}
-
-type servedBy struct{ prefill, decode string }
-
-func newReceipts(next slog.Handler) *receipts {
-	return &receipts{Handler: next, seen: map[string]chan servedBy{}}
-}
-
-// Enabled implements slog.Handler: turns are logged at info.
-func (r *receipts) Enabled(_ context.Context, level slog.Level) bool { return level >= slog.LevelInfo }
-
-// Handle implements slog.Handler.
-func (r *receipts) Handle(ctx context.Context, record slog.Record) error {
-	if record.Message == "turn" {
-		values := map[string]string{}
-		record.Attrs(func(a slog.Attr) bool {
-			values[a.Key] = a.Value.String()
-			return true
-		})
-		if turn := r.turn(values["turn"]); turn != nil {
-			turn <- servedBy{values["prefill"], values["decode"]}
-		}
-	}
-	if !r.Handler.Enabled(ctx, record.Level) {
-		return nil
-	}
-	return r.Handler.Handle(ctx, record)
-}
-
-// turn returns the channel of a turn; it holds the one line that a turn logs. After
-// end it is nil, so that a demo that keeps serving remembers nothing.
-func (r *receipts) turn(id string) chan servedBy {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.seen == nil {
-		return nil
-	}
-	if r.seen[id] == nil {
-		r.seen[id] = make(chan servedBy, 1)
-	}
-	return r.seen[id]
-}
-
-// forget drops the lines of turns that nobody asks for.
-func (r *receipts) forget() {
-	r.mu.Lock()
-	clear(r.seen)
-	r.mu.Unlock()
-}
-
-func (r *receipts) end() {
-	r.mu.Lock()
-	r.seen = nil
-	r.mu.Unlock()
-}
-
-// instances waits for a turn's line, which is written just after its last byte.
-func (r *receipts) instances(ctx context.Context, id string) (prefill, decode string) {
-	select {
-	case by := <-r.turn(id):
-		return by.prefill, by.decode
-	case <-ctx.Done():
-		return "-", "-"
-	}
 }

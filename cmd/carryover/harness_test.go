@@ -55,7 +55,7 @@ func startRig(t *testing.T, c rigConfig) *rig {
 	t.Helper()
 	r := &rig{
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
-		turns:  &turnLog{lines: map[string]chan map[string]string{}},
+		turns:  newTurnLog(),
 	}
 	flags := slices.Concat(patient, steady, c.flags)
 	start := func(flag string, configs []vllmsim.Config, into *[]*vllmsim.Instance) {
@@ -102,12 +102,13 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	if c.replace != nil {
 		c.replace(&deps)
 	}
-	// Nothing to probe: a machine at its limit answers probes too late, and the
+	// Nothing is probed: a machine at its limit answers probes too late, and the
 	// instances would count as down.
-	p.prober.Pool = upstream.NewPool(nil, nil)
+	p.probe = unprobed
 	r.store = &ledger{Store: deps.Store, unread: map[convcache.TicketID]struct{}{}}
-	r.between = &interposed{Engine: deps.Engine}
-	deps.Store, deps.Engine = r.store, r.between
+	r.between = &interposed{Legs: deps.Legs}
+	deps.Store, deps.Legs = r.store, r.between
+	deps.Observers = append(deps.Observers, r.turns.observe)
 	p.server = server.New(newServerConfig(cfg, slog.New(r.turns)), deps)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -132,6 +133,12 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	t.Cleanup(r.stop)
 }
 
+// unprobed stands for a prober that does nothing.
+func unprobed(ctx context.Context) error {
+	<-ctx.Done()
+	return nil
+}
+
 // dropIdle keeps connections to instances from growing old. Instances close theirs after
 // five idle seconds, the program after four; a machine that falls behind by the second
 // between loses that race, and with it a ticket.
@@ -151,14 +158,13 @@ func dropIdle(ctx context.Context, client *upstream.Client) {
 // readStarts reads of every instance which start is alive, once the program knows them.
 func readStarts(t *testing.T, p *proxy) {
 	t.Helper()
-	if !eventually(func() bool { return len(p.pool.Instances(upstream.RoleDecode)) > 0 }) {
+	if !eventually(func() bool { return len(p.fleet.Engines(upstream.RoleDecode)) > 0 }) {
 		t.Fatal("the program knows no instances")
 	}
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, instance := range p.pool.Instances(role) {
+		for _, engine := range p.fleet.Engines(role) {
 			for range 3 { // a reading under way may have begun while the instance refused connections
-				p.prober.Incarnations.Refresh(t.Context(), instance)
-				if _, known := p.prober.Incarnations.Known(instance); known {
+				if engine.Refresh(t.Context()); engine.Now().Known() {
 					break
 				}
 			}
@@ -174,9 +180,9 @@ func keepReading(ctx context.Context, p *proxy) {
 	defer tick.Stop()
 	for {
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-			for _, instance := range p.pool.Instances(role) {
-				if _, known := p.prober.Incarnations.Known(instance); !known {
-					p.prober.Incarnations.Refresh(ctx, instance)
+			for _, engine := range p.fleet.Engines(role) {
+				if !engine.Now().Known() {
+					engine.Refresh(ctx)
 				}
 			}
 		}
@@ -312,13 +318,13 @@ func (l *ledger) unused() int {
 // interposed lets a test act between the legs of a turn: after prefill has answered,
 // before the server knows.
 type interposed struct {
-	server.Engine
+	server.Legs
 	once atomic.Pointer[func(ctx context.Context)]
 }
 
-// Prefill implements server.Engine.
+// Prefill implements server.Legs.
 func (e *interposed) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	answer, err := e.Engine.Prefill(ctx, leg)
+	answer, err := e.Legs.Prefill(ctx, leg)
 	if act := e.once.Swap(nil); act != nil {
 		(*act)(ctx)
 	}

@@ -12,6 +12,7 @@ import (
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 	"carryover/upstream/vllmsim"
 )
 
@@ -163,10 +164,11 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	first, second := question("SAY "+longText(1)+"."), question("SAY "+longText(2)+".")
 	reply := r.ask(t, first).assistant()
 	// Both pairs are proven, or one of the turns would wait for the other's trial.
-	for _, prefill := range r.prefill {
-		name, holder := started(t, known, upstream.RolePrefill, prefill), started(t, known, upstream.RoleDecode, r.decode[0])
-		known.Trials.Begin(name, holder)
-		known.Trials.End(name, holder, upstream.Answered)
+	decode := known.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
+	for _, prefill := range known.Fleet.Engines(upstream.RolePrefill) {
+		link := prefill.Current(t.Context()).Link(decode)
+		link.Begin()
+		link.End(fleet.Answered)
 	}
 	store.both.Add(2)
 	var group sync.WaitGroup
@@ -181,28 +183,14 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	}
 }
 
-// started names an instance in its present start, as the trials know it.
-func started(t *testing.T, deps *server.Deps, role upstream.Role, simulated *vllmsim.Instance) string {
-	t.Helper()
-	instance, err := upstream.NewInstance(role, "", simulated.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	facts, ok := deps.Incarnations.Current(t.Context(), &instance)
-	if !ok {
-		t.Fatalf("%s does not tell its incarnation", instance.Name)
-	}
-	return instance.Name + "@" + facts.Incarnation
-}
-
 // replayingEngine sends a hand-over a second time, as a proxy does that repeats a
 // decode leg after it was sent.
 type replayingEngine struct {
-	server.Engine
+	server.Legs
 	to *upstream.Instance // nil: the same instance again
 }
 
-// Decode implements server.Engine.
+// Decode implements server.Legs.
 func (e *replayingEngine) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	again := leg
 	again.Body = append([]byte(nil), leg.Body...)
@@ -210,11 +198,11 @@ func (e *replayingEngine) Decode(ctx context.Context, leg upstream.Leg, limits u
 	if e.to != nil {
 		again.Instance = e.to
 	}
-	stream, err := e.Engine.Decode(ctx, leg, limits)
+	stream, err := e.Legs.Decode(ctx, leg, limits)
 	if err != nil {
 		return nil, err
 	}
-	second, err := e.Engine.Decode(ctx, again, limits)
+	second, err := e.Legs.Decode(ctx, again, limits)
 	if err == nil {
 		_, _ = upstream.ReadAll(second, 1<<20)
 		_ = second.Close()
@@ -230,7 +218,7 @@ func TestMutant_WithAHandOverToTwoDecodesTheOracleSeesIt(t *testing.T) {
 	}
 	for name, to := range map[string]*upstream.Instance{"same instance": nil, "two instances": &instance} {
 		t.Run(name, func(t *testing.T) {
-			r := startMutant(t, func(deps *server.Deps) { deps.Engine = &replayingEngine{Engine: deps.Engine, to: to} })
+			r := startMutant(t, func(deps *server.Deps) { deps.Legs = &replayingEngine{Legs: deps.Legs, to: to} })
 			r.ask(t, question("SAY "+longText(1)+"."))
 			r.stop()
 			if total := r.sum(t, rolePrefill); total["double_reads"] == 0 {

@@ -20,14 +20,14 @@ import (
 // carriers sees every prefill leg and counts how often the blocks of each answer are
 // named by one: to be read, or to be released.
 type carriers struct {
-	server.Engine
+	server.Legs
 	mu       sync.Mutex // guards what follows
 	named    map[string]int
 	released int
 	own      int // legs that no client has asked for; nobody reads what they leave on prefill
 }
 
-// Prefill implements server.Engine.
+// Prefill implements server.Legs.
 func (c *carriers) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	params := gjson.GetBytes(leg.Body, "kv_transfer_params")
 	if params.Get("remote_block_ids").IsArray() {
@@ -41,7 +41,7 @@ func (c *carriers) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Pref
 		}
 		c.mu.Unlock()
 	}
-	return c.Engine.Prefill(ctx, leg)
+	return c.Legs.Prefill(ctx, leg)
 }
 
 // twice lists the answers whose blocks were named more than once.
@@ -66,7 +66,7 @@ func startReleasing(t *testing.T, prefills, decodes int, change func(*vllmsim.Co
 		flags: append([]string{
 			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s", "--release", "on",
 		}, flags...),
-		replace: func(deps *server.Deps) { seen.Engine, deps.Engine = deps.Engine, seen },
+		replace: func(deps *server.Deps) { seen.Legs, deps.Legs = deps.Legs, seen },
 	}
 	for range prefills {
 		c.prefill = append(c.prefill, cfg)

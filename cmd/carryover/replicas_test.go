@@ -23,20 +23,20 @@ import (
 // replicaSecret is what the replicas of a test share.
 const replicaSecret = "CARRYOVER_SECRET=of all replicas, 32 bytes long!!"
 
-// fleet is several programs on the same instances, which share their tickets.
-type fleet struct {
+// replicas is several programs on the same instances, which share their tickets.
+type replicas struct {
 	replicas []*rig
 	seen     []*carriers
 }
 
 // startFleet runs one program per Redis address, behind which there may be one and the same server.
-func startFleet(t *testing.T, cfg vllmsim.Config, redis []string, flags ...string) *fleet {
+func startFleet(t *testing.T, cfg vllmsim.Config, redis []string, flags ...string) *replicas {
 	t.Helper()
-	f := &fleet{}
+	f := &replicas{}
 	c := rigConfig{prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg, cfg}, env: []string{replicaSecret}}
 	for _, address := range redis {
 		seen := &carriers{named: map[string]int{}}
-		c.replace = func(deps *server.Deps) { seen.Engine, deps.Engine = deps.Engine, seen }
+		c.replace = func(deps *server.Deps) { seen.Legs, deps.Legs = deps.Legs, seen }
 		c.flags = slices.Concat([]string{
 			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--release", "on",
 			"--reuse-trial-timeout", "25s", "--redis-url", "redis://" + address,
@@ -58,7 +58,7 @@ func startFleet(t *testing.T, cfg vllmsim.Config, redis []string, flags ...strin
 
 // verify ends all replicas and asserts that nothing was read wrongly or twice, and that no two legs of any
 // of them named the same answer's blocks.
-func (f *fleet) verify(t *testing.T) {
+func (f *replicas) verify(t *testing.T) {
 	t.Helper()
 	own := 0
 	named := map[string]int{}
@@ -82,9 +82,9 @@ func (f *fleet) verify(t *testing.T) {
 	}
 }
 
-// soakOf makes the fleet the front of random conversations, whose answers are compared with those of a lone
+// soakOf makes the replicas the front of random conversations, whose answers are compared with those of a lone
 // instance.
-func (f *fleet) soakOf(t *testing.T, cfg vllmsim.Config, seed uint64) *soak {
+func (f *replicas) soakOf(t *testing.T, cfg vllmsim.Config, seed uint64) *soak {
 	t.Helper()
 	first := f.replicas[0]
 	return &soak{
@@ -207,7 +207,7 @@ func (n *nemesis) steps() []outrage {
 
 // rage takes one step after the other: begins it when a third of its share of the turns has begun, and ends it
 // when two thirds have.
-func (n *nemesis) rage(t *testing.T, f *fleet, turns int, ended <-chan error) {
+func (n *nemesis) rage(t *testing.T, f *replicas, turns int, ended <-chan error) {
 	t.Helper()
 	steps := n.steps()
 	share := turns / len(steps)
@@ -238,7 +238,7 @@ func (n *nemesis) await(t *testing.T, turns int, ended <-chan error) {
 }
 
 // awaitRedis waits until every replica shares its tickets.
-func (f *fleet) awaitRedis(t *testing.T) {
+func (f *replicas) awaitRedis(t *testing.T) {
 	t.Helper()
 	for i, r := range f.replicas {
 		var state string

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
 
@@ -16,16 +17,16 @@ import (
 func (p *play) check(t *testing.T, r request, a *answered, legs bool) {
 	t.Helper()
 	want := r.step
-	line := p.turns.await(t, r.id)
-	if want.Stored != "" && line["stored"] != strings.TrimSuffix(want.Stored, "none") {
-		t.Errorf("stored: got %q, want %q", line["stored"], want.Stored)
+	turn := p.turns.await(t, r.id)
+	if want.Stored != "" && turn.Stored != strings.TrimSuffix(want.Stored, "none") {
+		t.Errorf("stored: got %q, want %q", turn.Stored, want.Stored)
 	}
 	if want.Leave != "" {
 		if a != nil && a.ends != endsLeft {
 			t.Errorf("client was to leave, but saw status %d and an answer that ends %s", a.status, a.ends)
 		}
 	} else if a != nil {
-		p.checkAnswer(t, r, a, line)
+		p.checkAnswer(t, r, a, turn)
 	}
 	if legs {
 		p.checkLegs(t, want, a)
@@ -33,7 +34,7 @@ func (p *play) check(t *testing.T, r request, a *answered, legs bool) {
 }
 
 // checkAnswer compares what the client saw.
-func (p *play) checkAnswer(t *testing.T, r request, a *answered, line map[string]string) {
+func (p *play) checkAnswer(t *testing.T, r request, a *answered, turn server.Record) {
 	t.Helper()
 	want := r.step
 	if want.Status == 0 {
@@ -46,10 +47,10 @@ func (p *play) checkAnswer(t *testing.T, r request, a *answered, line map[string
 		}
 	}
 	if a.status != want.Status {
-		t.Errorf("status: got %d, want %d: %.500s (%s)", a.status, want.Status, a.raw, line["error"])
+		t.Errorf("status: got %d, want %d: %.500s (%v)", a.status, want.Status, a.raw, turn.Err)
 	}
 	if a.ends != want.Ends {
-		t.Errorf("answer ends %s, want %s: %.500s (%s)", a.ends, want.Ends, a.raw, line["error"])
+		t.Errorf("answer ends %s, want %s: %.500s (%v)", a.ends, want.Ends, a.raw, turn.Err)
 	}
 	if want.Reuse == "" && want.Status == http.StatusOK && want.Together == 0 {
 		t.Error("a turn that is answered needs reuse")
@@ -58,13 +59,13 @@ func (p *play) checkAnswer(t *testing.T, r request, a *answered, line map[string
 		t.Errorf("X-KV-Reuse: got %q, want %q", a.reuse(), want.Reuse)
 	}
 	if a.code != want.Code {
-		t.Errorf("error code: got %q, want %q (%s)", a.code, want.Code, line["error"])
+		t.Errorf("error code: got %q, want %q (%v)", a.code, want.Code, turn.Err)
 	}
 	if got := a.header.Get("Retry-After"); got != want.RetryAfter {
 		t.Errorf("Retry-After: got %q, want %q", got, want.RetryAfter)
 	}
-	if want.Stored == "" && want.Status == http.StatusOK && line["stored"] != "yes" {
-		t.Errorf("stored: got %q, want yes", line["stored"])
+	if want.Stored == "" && want.Status == http.StatusOK && turn.Stored != "yes" {
+		t.Errorf("stored: got %q, want yes", turn.Stored)
 	}
 	if want.Status == http.StatusOK && want.Ends != endsBroken && r.script != "" && a.content != r.script {
 		t.Errorf("answer: got %q, want %q", a.content, r.script)

@@ -206,9 +206,10 @@ func (s *storm) readStarts(ctx context.Context, role string) {
 	if role == roleDecode {
 		which = upstream.RoleDecode
 	}
-	for _, instance := range s.deps.Pool.Instances(which) {
-		s.deps.Incarnations.Forget(instance) // a reading under way may have begun before
-		s.deps.Incarnations.Refresh(ctx, instance)
+	for _, engine := range s.deps.Fleet.Engines(which) {
+		engine.Refused() // a reading under way may have begun before
+		engine.Answered()
+		engine.Refresh(ctx)
 	}
 }
 

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"carryover/server"
+	"carryover/upstream"
 	"context"
 	"encoding/json"
 	"errors"
@@ -27,7 +29,7 @@ type doubted struct {
 	habit  habit
 	leave  int       // events after which the client goes, 0 if it stays
 	answer *answered // up to the first [DONE], as clients read
-	line   map[string]string
+	record server.Record
 	events [][]byte
 }
 
@@ -71,7 +73,7 @@ func (d *doubting) converse(ctx context.Context, k *talk) error {
 		if offered > bound {
 			d.blame("%s: %s, but no answer has left more than %d tokens of the prompt", t.name, t.answer.reuse(), bound)
 		}
-		if t.line["stored"] == "yes" {
+		if t.record.Stored == "yes" {
 			ever = append(ever, kept{ids: slices.Concat(prompt, output)})
 		}
 		hidden, always := d.storm.hidden(from)
@@ -123,10 +125,10 @@ func (d *doubting) send(ctx context.Context, t *doubted) error {
 		t.answer, t.events = a, t.events[:end]
 	}
 	select {
-	case t.line = <-d.turns.line(t.name):
+	case t.record = <-d.turns.turn(t.name):
 		return nil
 	case <-time.After(10 * time.Second):
-		return errors.New("no log line after 10 s")
+		return errors.New("no record after 10 s")
 	}
 }
 
@@ -140,7 +142,7 @@ func (d *doubting) judge(t *doubted, right *answered, from int) (whole bool) {
 	}
 	if ends == right.ends {
 		if err := same(a, right); err != nil {
-			d.blame("%s (%s, decode %s): %v", t.name, a.reuse(), t.line["decode"], err)
+			d.blame("%s (%s, decode %s): %v", t.name, a.reuse(), t.record.Leg(upstream.RoleDecode).Instance, err)
 		}
 		return true
 	}

@@ -113,9 +113,9 @@ func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64) *doubti
 			"--release", "on", "--release-backlog", "0", "--reuse-trial-timeout", "25s",
 		},
 		replace: func(deps *server.Deps) {
-			d.carriers.Engine, d.stored.Store = deps.Engine, deps.Store
-			d.legs.Engine = d.carriers
-			deps.Engine, deps.Store = d.legs, d.stored
+			d.carriers.Legs, d.stored.Store = deps.Legs, deps.Store
+			d.legs.Legs = d.carriers
+			deps.Legs, deps.Store = d.legs, d.stored
 			d.storm.deps = deps
 		},
 	})
@@ -159,9 +159,7 @@ func (d *doubting) blame(format string, args ...any) {
 func (d *doubting) count(n int, t *doubted, offered int, hidden bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if retries, err := strconv.Atoi(t.line["retries"]); err == nil {
-		d.stranded += retries // a leg that failed may have left blocks
-	}
+	d.stranded += t.record.Retries // a leg that failed may have left blocks
 	if hidden {
 		d.unknown++
 	}
@@ -181,9 +179,8 @@ func (d *doubting) count(n int, t *doubted, offered int, hidden bool) {
 func (d *doubting) verifyPins(t *testing.T) {
 	t.Helper()
 	alive := map[string]bool{}
-	for _, instance := range d.storm.deps.Pool.Instances(upstream.RoleDecode) {
-		facts, _ := d.storm.deps.Incarnations.Current(t.Context(), instance)
-		alive[instance.Name+"@"+facts.Incarnation] = true
+	for _, engine := range d.storm.deps.Fleet.Engines(upstream.RoleDecode) {
+		alive[engine.Name+"@"+engine.Current(t.Context()).ID()] = true
 	}
 	// Prefill tells decode about blocks after it has answered, or not if it is restarted in between.
 	excused := int(d.legs.vain.Load()) + soakAtOne*d.storm.restarts(rolePrefill) + d.unknown
@@ -232,13 +229,13 @@ func (d *doubting) verifyDoubts(t *testing.T) {
 
 // witness counts the prefill legs that named the blocks of an answer and failed: no other leg may name them.
 type witness struct {
-	server.Engine
+	server.Legs
 	vain atomic.Int64
 }
 
-// Prefill implements server.Engine.
+// Prefill implements server.Legs.
 func (w *witness) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	answer, err := w.Engine.Prefill(ctx, leg)
+	answer, err := w.Legs.Prefill(ctx, leg)
 	if err != nil && gjson.GetBytes(leg.Body, "kv_transfer_params.remote_block_ids").IsArray() {
 		w.vain.Add(1)
 	}

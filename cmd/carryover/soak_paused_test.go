@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -19,6 +21,8 @@ import (
 	"github.com/tidwall/gjson"
 	"golang.org/x/sync/errgroup"
 
+	"carryover/server"
+	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
@@ -87,7 +91,7 @@ func startPaused(t *testing.T, proof string, seed uint64) (*doubting, *os.Proces
 	}
 	r := &rig{
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
-		turns:  &turnLog{lines: map[string]chan map[string]string{}},
+		turns:  newTurnLog(),
 	}
 	flags := slices.Concat(patient, []string{"serve", "--host", "127.0.0.1", "--port", "0", "--log-format", "json", "--proof", proof, "--release-backlog", "0"})
 	for range 2 {
@@ -158,9 +162,22 @@ func (l *turnLog) follow(log io.Reader, serving chan<- string) {
 		case "serving":
 			serving <- values["address"]
 		case "turn":
-			l.line(values["turn"]) <- values
+			l.observe(logged(values))
 		}
 	}
+}
+
+// logged is what the line of a turn tells.
+func logged(values map[string]string) *server.Record {
+	retries, _ := strconv.Atoi(values["retries"])
+	r := &server.Record{
+		Turn: values["turn"], Stored: values["stored"], Retries: retries,
+		Legs: []server.LegRecord{{Role: upstream.RoleDecode, Instance: values["decode"]}},
+	}
+	if values["error"] != "" {
+		r.Err = errors.New(values["error"])
+	}
+	return r
 }
 
 // pause stops and continues a process until all has ended, and returns how often.

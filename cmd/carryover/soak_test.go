@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
 
@@ -148,7 +149,7 @@ func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
 		if err != nil {
 			return fmt.Errorf("%s turn %d, alone: %w", k.id, turn, err)
 		}
-		a, line, err := s.turn(ctx, k, members, turn)
+		a, record, err := s.turn(ctx, k, members, turn)
 		if err == nil {
 			err = same(a, right)
 		}
@@ -168,10 +169,10 @@ func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
 			tickets.use(at)
 		}
 		ticket := kept{ids: slices.Concat(prompt, output)}
-		if line["stored"] == "yes" {
+		if record.Stored == "yes" {
 			tickets.put(ticket)
 		}
-		if line["stored"] == "yes" || line["stored"] == "unavailable" { // then it may have been stored
+		if record.Stored == "yes" || record.Stored == "unavailable" { // then it may have been stored
 			ever.tickets = append(ever.tickets, ticket)
 		}
 		if counted && turn > 1 {
@@ -222,14 +223,14 @@ func offeredBy(a *answered) int {
 	return n
 }
 
-// turn sends a request through the program and returns its answer and its log line.
-func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn int) (*answered, map[string]string, error) {
+// turn sends a request through the program and returns its answer and its record.
+func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn int) (*answered, server.Record, error) {
 	body := maps.Clone(members)
 	body["conversation_id"] = k.id
 	name := k.id + "-" + strconv.Itoa(turn)
 	if s.permit != nil {
 		if err := s.permit(ctx); err != nil {
-			return nil, nil, err
+			return nil, server.Record{}, err
 		}
 	}
 	front := s.rig
@@ -238,13 +239,13 @@ func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn i
 	}
 	a, err := front.post(ctx, k.path(), http.Header{"X-Request-Id": {name}}, encode(body), unwatched)
 	if err != nil {
-		return nil, nil, err
+		return nil, server.Record{}, err
 	}
 	select {
-	case line := <-front.turns.line(name):
-		return a, line, nil
+	case record := <-front.turns.turn(name):
+		return a, record, nil
 	case <-time.After(10 * time.Second):
-		return a, nil, errors.New("no log line after 10 s")
+		return a, server.Record{}, errors.New("no record after 10 s")
 	}
 }
 

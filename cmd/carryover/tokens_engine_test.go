@@ -251,8 +251,8 @@ func TestTokenProof_RestartedDecodeIsAMiss(t *testing.T) {
 	c := &chatting{rig: r, id: "restart", cfg: cfg}
 	c.learnt(t)
 	r.decode[0].Restart()
-	for _, instance := range known.Pool.Instances(upstream.RoleDecode) {
-		known.Incarnations.Refresh(t.Context(), instance)
+	for _, engine := range known.Fleet.Engines(upstream.RoleDecode) {
+		engine.Refresh(t.Context())
 	}
 	c.want(t, "miss;reason=instance_gone")
 	c.want(t, "hit;")

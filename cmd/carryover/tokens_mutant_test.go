@@ -49,12 +49,18 @@ type offering struct {
 	change func(o *upstream.TicketOffer)
 }
 
-// PrefillParams implements server.Connector.
-func (c offering) PrefillParams(o upstream.TicketOffer) ([]byte, error) {
-	if o.Ticket != nil {
-		c.change(&o)
+// Plan implements server.Connector.
+func (c offering) Plan(transfer upstream.Transfer) (upstream.Plan, error) {
+	if transfer.Offer.Ticket != nil {
+		c.change(&transfer.Offer)
 	}
-	return c.Connector.PrefillParams(o)
+	return c.Connector.Plan(transfer)
+}
+
+// Release implements server.Connector.
+func (c offering) Release(o upstream.TicketOffer, model string) (upstream.ReleaseLeg, error) {
+	c.change(&o)
+	return c.Connector.Release(o, model)
 }
 
 func heldBy(o *upstream.TicketOffer) int {
@@ -108,27 +114,27 @@ func TestMutant_ReleaseWithATokenCountTheOracleSeesIt(t *testing.T) {
 
 // legChanger changes legs and answers on their way.
 type legChanger struct {
-	server.Engine
+	server.Legs
 	decodeBody func(body []byte) []byte
 	prefilled  func(body []byte, answer *upstream.PrefillAnswer)
 }
 
-// Prefill implements server.Engine.
+// Prefill implements server.Legs.
 func (e *legChanger) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	body := append([]byte(nil), leg.Body...)
-	answer, err := e.Engine.Prefill(ctx, leg)
+	answer, err := e.Legs.Prefill(ctx, leg)
 	if e.prefilled != nil && err == nil {
 		e.prefilled(body, &answer)
 	}
 	return answer, err
 }
 
-// Decode implements server.Engine.
+// Decode implements server.Legs.
 func (e *legChanger) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	if e.decodeBody != nil {
 		leg.Body = e.decodeBody(leg.Body)
 	}
-	return e.Engine.Decode(ctx, leg, limits)
+	return e.Legs.Decode(ctx, leg, limits)
 }
 
 // Decode renders with another template than prefill here, which is no fault as long as
@@ -143,7 +149,7 @@ func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
 				replace: func(deps *server.Deps) {
 					if mutant {
 						ids := regexp.MustCompile(`,?"prompt_token_ids":\[[^\]]*\]`)
-						deps.Engine = &legChanger{Engine: deps.Engine, decodeBody: func(body []byte) []byte { return ids.ReplaceAll(body, nil) }}
+						deps.Legs = &legChanger{Legs: deps.Legs, decodeBody: func(body []byte) []byte { return ids.ReplaceAll(body, nil) }}
 					}
 				},
 			})
@@ -172,7 +178,7 @@ func TestMutant_WithoutReceiptTheOracleSeesIt(t *testing.T) {
 			}}
 			r := startTampered(t, tamper, 0, func(deps *server.Deps) {
 				if mutant {
-					deps.Engine = &legChanger{Engine: deps.Engine, prefilled: func(body []byte, answer *upstream.PrefillAnswer) {
+					deps.Legs = &legChanger{Legs: deps.Legs, prefilled: func(body []byte, answer *upstream.PrefillAnswer) {
 						if sent := gjson.GetBytes(body, "kv_transfer_params.prompt_token_ids"); sent.IsArray() {
 							answer.PromptIDs = []byte(sent.Raw)
 						}
@@ -222,7 +228,7 @@ func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
 			seen := &carriers{named: map[string]int{}}
 			r := startMutated(t, func(deps *server.Deps) {
-				seen.Engine, deps.Engine = deps.Engine, seen
+				seen.Legs, deps.Legs = deps.Legs, seen
 				if mutant {
 					deps.Store = &forgetfulStore{Store: deps.Store}
 				}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"carryover/server"
 	"context"
 	"log/slog"
 	"sync"
@@ -8,11 +9,11 @@ import (
 	"time"
 )
 
-// turnLog keeps the line of each turn until a test asks for it. Lines are written
-// just after the last byte of an answer.
+// turnLog keeps the record of each turn until a test asks for it, and what else is logged. A turn is over just
+// after the last byte of its answer.
 type turnLog struct {
 	mu      sync.Mutex // guards what follows
-	lines   map[string]chan map[string]string
+	records map[string]chan server.Record
 	defects []string
 	notes   []string // level and message of warnings and errors that are not about one turn's end
 }
@@ -33,9 +34,6 @@ func (l *turnLog) Handle(_ context.Context, record slog.Record) error {
 		values[a.Key] = a.Value.String()
 		return true
 	})
-	if record.Message == "turn" {
-		l.line(values["turn"]) <- values
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if record.Message != "turn" && record.Level >= slog.LevelWarn {
@@ -47,14 +45,19 @@ func (l *turnLog) Handle(_ context.Context, record slog.Record) error {
 	return nil
 }
 
-// line returns the channel of a turn, which holds its one line.
-func (l *turnLog) line(id string) chan map[string]string {
+func newTurnLog() *turnLog { return &turnLog{records: map[string]chan server.Record{}} }
+
+// observe is a server.Observer.
+func (l *turnLog) observe(record *server.Record) { l.turn(record.Turn) <- *record }
+
+// turn returns the channel of a turn, which holds its one record.
+func (l *turnLog) turn(id string) chan server.Record {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lines[id] == nil {
-		l.lines[id] = make(chan map[string]string, 1)
+	if l.records[id] == nil {
+		l.records[id] = make(chan server.Record, 1)
 	}
-	return l.lines[id]
+	return l.records[id]
 }
 
 // count is how many records of a level say exactly that.
@@ -76,14 +79,14 @@ func (l *turnLog) panics() []string {
 	return l.defects
 }
 
-// await returns the line of a turn.
-func (l *turnLog) await(t *testing.T, id string) map[string]string {
+// await returns the record of a turn.
+func (l *turnLog) await(t *testing.T, id string) server.Record {
 	t.Helper()
 	select {
-	case line := <-l.line(id):
-		return line
+	case record := <-l.turn(id):
+		return record
 	case <-time.After(10 * time.Second):
-		t.Fatalf("turn %s: no log line after 10 s", id)
-		return nil
+		t.Fatalf("turn %s: no record after 10 s", id)
+		return server.Record{}
 	}
 }

@@ -15,9 +15,11 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/server/proof"
 	"carryover/upstream"
 	"carryover/upstream/connector/nixl"
 	"carryover/upstream/discovery"
+	"carryover/upstream/fleet"
 	"carryover/upstream/routing"
 )
 
@@ -48,20 +50,21 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 // proxy is a wired server with everything that runs beside it.
 type proxy struct {
 	server    *server.Server
-	pool      *upstream.Pool
+	fleet     *fleet.Fleet
+	probe     func(context.Context) error // keeps the fleet up to date
 	source    upstream.Source
 	inherited inherited // by instances of the source
-	prober    *upstream.Prober
 	client    *upstream.Client
 	store     ticketStore
 	redis     *convcache.Redis // the store, if it is one; else nil
 }
 
-func newProxy(cfg Config, logger *slog.Logger) (*proxy, error) {
+func newProxy(cfg Config, logger *slog.Logger, observers ...server.Observer) (*proxy, error) {
 	p, deps, err := newParts(cfg, logger)
 	if err != nil {
 		return nil, err
 	}
+	deps.Observers = observers
 	p.server = server.New(newServerConfig(cfg, logger), deps)
 	return p, nil
 }
@@ -82,26 +85,14 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		return nil, server.Deps{}, err
 	}
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey)})
-	incarnations := upstream.NewIncarnations(client, cfg.Timeouts.Tokenize)
-	capability := upstream.NewCapability(client)
-	pool := upstream.NewPool(newPolicy(cfg.Routing.Prefill), newPolicy(cfg.Routing.Decode))
-	p.pool, p.client = pool, client
-	p.prober = &upstream.Prober{Pool: pool, Client: client, Incarnations: incarnations}
-	if provesTokens(cfg.Proof) {
-		p.prober.Capability = capability
-	}
+	engines := fleet.New(fleet.Config{
+		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newPolicy(cfg.Routing.Decode),
+		ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, ProbeIDs: provesTokens(cfg.Proof),
+	})
+	p.fleet, p.probe, p.client = engines, engines.Run, client
 	deps := server.Deps{
-		Store: p.store, RedisState: p.redisState(), Pool: pool, Engine: client,
-		Connector: nixl.Connector{},
-		Templates: upstream.NewTemplates(client, cfg.Timeouts.Tokenize),
-		Trials:    upstream.NewTrials(),
-		Secret:    secret,
-
-		Incarnations: incarnations,
-		Capability:   capability,
-		Parity:       upstream.NewParity(),
-		Bars:         upstream.NewBars(),
-		Tokenizer:    upstream.NewTokenizer(client, incarnations, cfg.Timeouts.Tokenize),
+		Store: p.store, RedisState: p.redisState(), Fleet: engines, Legs: client, Connector: nixl.Connector{}, Secret: secret,
+		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{},
 	}
 	if p.redis != nil {
 		deps.SharedBars = p.redis
@@ -134,7 +125,7 @@ func (p *proxy) run(ctx context.Context, listener net.Listener) error {
 		stop()
 		return group.Wait()
 	}
-	group.Go(func() error { return p.prober.Run(beside) })
+	group.Go(func() error { return p.probe(beside) })
 	group.Go(func() error {
 		_ = p.store.Run(beside) // returns the cause of the end, which is ours
 		return nil
@@ -187,9 +178,9 @@ func provesTokens(p ProofConfig) bool {
 }
 
 func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
-	models := map[string]server.Proof{}
+	models := map[string]server.ProofMode{}
 	for model, mode := range cfg.Proof.Models {
-		models[model] = server.Proof(mode)
+		models[model] = server.ProofMode(mode)
 	}
 	files := openFiles()
 	streams := cfg.Limits.MaxStreams
@@ -197,22 +188,32 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 		streams = max(16, (files-reservedFiles)/filesPerTurn)
 	}
 	return server.Config{
-		Proof: server.Proof(cfg.Proof.Mode), ModelProofs: models,
-		ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout,
-		ReuseMinShare: cfg.Proof.ReuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid,
-		Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep,
-		TTL: cfg.Store.TTL, RedisRequired: cfg.Redis.Required,
-		Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
-		StripClientParams: cfg.KV.ClientParams == "strip", ExposeParams: cfg.KV.ExposeParams,
-		BufferStreams:        cfg.KV.DecodeStream == decodeBuffered,
-		ForwardAuthorization: cfg.Auth.ForwardAuthorization,
-		MaxBodyBytes:         int64(cfg.Limits.MaxBodyBytes), MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes),
-		MaxStreams: streams, MaxConnections: max(16, (files-reservedFiles)/2), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes),
-		PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
-		FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle,
-		StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace,
-		ClientWriteTimeout: cfg.Timeouts.ClientWrite, ClientHeaderTimeout: cfg.Timeouts.ClientHeader, ClientBodyTimeout: cfg.Timeouts.ClientBody,
-		Version: version, Logger: logger,
+		Proof: server.ProofMode(cfg.Proof.Mode), ModelProofs: models,
+		ReuseConfig: server.ReuseConfig{
+			ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseMinShare: cfg.Proof.ReuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid,
+			ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout, TTL: cfg.Store.TTL,
+		},
+		ReleaseConfig: server.ReleaseConfig{
+			Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep,
+		},
+		IdentityConfig: server.IdentityConfig{
+			Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
+		},
+		PassingConfig: server.PassingConfig{
+			BufferStreams: cfg.KV.DecodeStream == decodeBuffered, StripClientParams: cfg.KV.ClientParams == "strip",
+			ExposeParams: cfg.KV.ExposeParams, ForwardAuthorization: cfg.Auth.ForwardAuthorization,
+		},
+		LimitConfig: server.LimitConfig{
+			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes),
+			MaxStreams: streams, MaxConnections: max(16, (files-reservedFiles)/2), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes),
+		},
+		TimeConfig: server.TimeConfig{
+			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
+			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle,
+			StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace,
+			ClientWriteTimeout: cfg.Timeouts.ClientWrite, ClientHeaderTimeout: cfg.Timeouts.ClientHeader, ClientBodyTimeout: cfg.Timeouts.ClientBody,
+		},
+		RedisRequired: cfg.Redis.Required, Version: version, Logger: logger,
 	}
 }
 

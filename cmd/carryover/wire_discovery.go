@@ -31,12 +31,12 @@ func (i inherited) completed(instances []upstream.Instance) []upstream.Instance 
 	return all
 }
 
-// watch keeps the pool as the source says until ctx ends, and closes known with the first list. It fails if the source does,
+// watch keeps the fleet as the source says until ctx ends, and closes known with the first list. It fails if the source does,
 // and if the source ends by itself without having given a list.
 func (p *proxy) watch(ctx context.Context, known chan struct{}) error {
 	first := sync.OnceFunc(func() { close(known) })
 	err := p.source.Watch(ctx, func(instances []upstream.Instance) {
-		p.pool.Set(p.inherited.completed(instances))
+		p.fleet.Set(p.inherited.completed(instances))
 		first()
 	})
 	if ctx.Err() != nil {

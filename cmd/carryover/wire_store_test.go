@@ -201,7 +201,7 @@ func TestServe_WarnsOfWhatIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	log := &turnLog{lines: map[string]chan map[string]string{}}
+	log := newTurnLog()
 	p, _, err := newParts(cfg, slog.New(log))
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func runWith(ctx context.Context, t *testing.T, source watching, flags ...string
 		t.Fatal(err)
 	}
 	p.source = source
-	p.prober.Pool = upstream.NewPool(nil, nil) // nothing to probe
+	p.probe = unprobed
 	p.server = server.New(newServerConfig(cfg, logger), deps)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -124,8 +124,8 @@ func TestRun_DiscoveredInstancesAreCompleted(t *testing.T) {
 	<-set
 	var got []upstream.Instance
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, instance := range p.pool.Instances(role) {
-			got = append(got, *instance)
+		for _, engine := range p.fleet.Engines(role) {
+			got = append(got, engine.Instance)
 		}
 	}
 	stop()

@@ -30,13 +30,13 @@ func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 		Order:   upstream.PrefillFirst,
 		Prefill: leg(api, params),
 		Handover: func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
-			return handover(api, answer.Params, t.Prefill)
+			return handOver(api, answer.Params, t.Prefill)
 		},
 	}, nil
 }
 
-// handover reads prefill's kv_transfer_params. None are no hand-over: the engine has nothing to read.
-func handover(api upstream.API, answered []byte, from *upstream.Instance) (*upstream.Handover, error) {
+// handOver reads prefill's kv_transfer_params. None are no hand-over: the engine has nothing to read.
+func handOver(api upstream.API, answered []byte, from *upstream.Instance) (*upstream.Handover, error) {
 	if answered == nil {
 		return nil, nil
 	}

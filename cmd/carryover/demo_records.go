@@ -1,0 +1,61 @@
+package main
+
+import (
+	"context"
+	"sync"
+
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// records remembers which instances served a turn, which clients are never told.
+type records struct {
+	mu   sync.Mutex // guards seen
+	seen map[string]chan server.Record
+}
+
+func newRecords() *records { return &records{seen: map[string]chan server.Record{}} }
+
+// observe is a server.Observer.
+func (r *records) observe(record *server.Record) {
+	if turn := r.turn(record.Turn); turn != nil {
+		turn <- *record
+	}
+}
+
+// turn returns the channel of a turn; it holds the one record that a turn has. After
+// end it is nil, so that a demo that keeps serving remembers nothing.
+func (r *records) turn(id string) chan server.Record {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.seen == nil {
+		return nil
+	}
+	if r.seen[id] == nil {
+		r.seen[id] = make(chan server.Record, 1)
+	}
+	return r.seen[id]
+}
+
+// forget drops the records of turns that are not asked for.
+func (r *records) forget() {
+	r.mu.Lock()
+	clear(r.seen)
+	r.mu.Unlock()
+}
+
+func (r *records) end() {
+	r.mu.Lock()
+	r.seen = nil
+	r.mu.Unlock()
+}
+
+// instances waits for a turn's record, which comes just after its last byte.
+func (r *records) instances(ctx context.Context, id string) (prefill, decode string) {
+	select {
+	case record := <-r.turn(id):
+		return record.Leg(upstream.RolePrefill).Instance, record.Leg(upstream.RoleDecode).Instance
+	case <-ctx.Done():
+		return "-", "-"
+	}
+}
