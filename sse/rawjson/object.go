@@ -37,7 +37,7 @@ func (s *Scanner) Members(read func(m Member) error) error {
 	more, err := s.Open('{')
 	for more && err == nil {
 		m.Start = s.Pos
-		if m.Key, err = s.Key(); err != nil {
+		if m.Key, err = s.key(); err != nil {
 			return err
 		}
 		m.Value = s.Pos

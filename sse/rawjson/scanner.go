@@ -97,8 +97,8 @@ func (s *Scanner) Separator(closing byte) (more bool, err error) {
 	return false, s.Fault("expected a comma or the end of an object or array")
 }
 
-// Key reads a name with its colon, up to the value, and returns the text between the quotes, escapes as they are.
-func (s *Scanner) Key() (raw []byte, err error) {
+// key reads a name with its colon, up to the value, and returns the text between the quotes, escapes as they are.
+func (s *Scanner) key() (raw []byte, err error) {
 	start := s.Pos
 	if s.Peek() != '"' {
 		return nil, s.Fault("expected a key")
@@ -140,7 +140,7 @@ func (s *Scanner) container(opening byte) error {
 	more, err := s.Open(opening)
 	for more && err == nil {
 		if opening == '{' {
-			if _, err = s.Key(); err != nil {
+			if _, err = s.key(); err != nil {
 				return err
 			}
 		}

@@ -3,5 +3,5 @@
 //
 // An engine's params are foreign text: they are bounded (params.go), and an error says which member is wrong without
 // repeating a value. Nothing is repaired; a ticket that can't be read, or not be cut to what may be read
-// (shorten.go), is used by nobody.
+// (shorten.go), is not used.
 package nixl
