@@ -9,7 +9,7 @@ import (
 
 // codecVersion opens the payload of every field. A store reads its own version only; during an upgrade
 // tickets of the other one are misses.
-const codecVersion byte = 1
+const codecVersion byte = 2
 
 // maxCount bounds every count in a payload; remote_num_tokens is at most 2^24 (upstream checks that).
 const maxCount = math.MaxInt32
@@ -74,7 +74,7 @@ func readBranch(payload []byte) (Ticket, error) {
 func encodeParams(t *Ticket) []byte {
 	to := append(make([]byte, 0, branchOverhead+len(t.Params)), codecVersion)
 	to = appendText(to, t.EngineID)
-	return pack(to, t.Params)
+	return appendText(to, t.Params)
 }
 
 // readParams fills a ticket from the payload of fieldParams.
@@ -84,12 +84,12 @@ func readParams(payload []byte, t *Ticket) error {
 		return errCodec
 	}
 	t.EngineID = r.text()
-	if r.failed {
+	params := r.bytes(r.number())
+	if r.failed || len(r.in) != 0 {
 		return errCodec
 	}
-	params, err := unpack(r.in)
 	t.Params = params
-	return err
+	return nil
 }
 
 // appendTime writes nanoseconds since 1970, and 0 for no time.

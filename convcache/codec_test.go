@@ -68,69 +68,6 @@ func TestCodec_RefusesWhatItWouldNotWrite(t *testing.T) {
 	}
 }
 
-func TestPack_IsTheSameBytes(t *testing.T) {
-	for _, text := range []string{
-		``, `{}`, `[]`, `[[]]`, `1`, `12,34`, `[1,2,3,4,5,6,7]`, `[1,2,3,4,5,6,7,8]`, `[1, 2, 3, 4, 5, 6, 7, 8, 9]`,
-		`[1,2,3,4, 5,6,7,8,9,10,11,12,13,14]`, `[1,2,3,4,5,6,7,8.5]`, `[-1,-2,3,4,5,6,7,8,9,10]`, `[0,0,0,0,0,0,0,0]`,
-		`[01,2,3,4,5,6,7,8,9]`, `[1,2,3,4,5,6,7,08,9,1,2,3,4,5,6,7,8]`, `[1,2,3,4,5,6,7,8,`, `1,2,3,4,5,6,7,8,9`,
-		`[4294967295,0,4294967295,1,2,3,4,5]`, `[4294967296,1,2,3,4,5,6,7,8,9]`, `[1,2,3,4,5,6,7,99999999999999999999999]`,
-		`[1e3,1,2,3,4,5,6,7,8,9]`, `"1,2,3,4,5,6,7,8"`, `[1,2,3,4,5,6,7,8,  9]`, "[1,\n2,3]", "\xff\x00,1,2,3,4,5,6,7,8,9",
-	} {
-		for _, text := range []string{text, text + strings.Repeat(" ", minPacked)} {
-			packed := pack(nil, []byte(text))
-			got, err := unpack(packed)
-			if err != nil || string(got) != text {
-				t.Errorf("pack %q: got %q, %v", text, got, err)
-			}
-		}
-	}
-}
-
-func TestPack_ShortensBlockIDs(t *testing.T) {
-	text := []byte("[[7")
-	for id := 8; id < 8200; id++ {
-		text = append(append(text, ','), []byte(itoa(id))...)
-	}
-	text = append(text, "]]"...)
-	if packed := pack(nil, text); len(packed) > 8300 {
-		t.Errorf("%d bytes of ids in a row: got %d packed, want about one byte per id", len(text), len(packed))
-	}
-}
-
-func itoa(n int) string { return string(appendInt(nil, n)) }
-
-func appendInt(to []byte, n int) []byte {
-	if n >= 10 {
-		to = appendInt(to, n/10)
-	}
-	return append(to, byte('0'+n%10))
-}
-
-func TestUnpack_BoundsWhatItMakes(t *testing.T) {
-	// 600,000 numbers of one byte each would be 1.2 MB of text.
-	bomb := append([]byte{0}, 0xc0, 0xcf, 0x24, 0)
-	bomb = append(bomb, make([]byte, 600_000)...)
-	if text, err := unpack(append(bomb, 0, 0)); err == nil {
-		t.Errorf("unpack: got %d bytes, want an error", len(text))
-	}
-}
-
-func FuzzPack(f *testing.F) {
-	f.Add([]byte(`{"remote_block_ids":[[1,2,3,4,5,6,7,8,9]],"n":1.0}`))
-	f.Add([]byte(`[1, 2, 3, 4, 5, 6, 7, 08, 9, 4294967295, 4294967296]`))
-	f.Fuzz(func(t *testing.T, text []byte) {
-		for _, text := range [][]byte{text, append(bytes.Clone(text), make([]byte, minPacked)...)} {
-			got, err := unpack(pack(nil, text))
-			if len(text) <= maxUnpacked && (err != nil || !bytes.Equal(got, text)) {
-				t.Errorf("pack %q: got %q, %v", text, got, err)
-			}
-		}
-		if unpacked, err := unpack(text); err == nil && len(unpacked) > maxUnpacked {
-			t.Errorf("unpack: got %d bytes", len(unpacked))
-		}
-	})
-}
-
 func FuzzReadTicket(f *testing.F) {
 	whole := wireTicket()
 	f.Add(encodeBranch(&whole, whole.History))

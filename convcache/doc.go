@@ -20,7 +20,7 @@
 //   - What a later ticket makes superfluous is handed back by Put, so that decode can be told to free
 //     it (supersede.go).
 //   - What leaves the process for Redis tells nothing of what was said, and only holders of the secret can
-//     make it (envelope.go, codec.go, pack.go, kin.go, redis_bars.go).
+//     make it (envelope.go, codec.go, kin.go, redis_bars.go).
 //   - That a start of an instance is barred is known to all replicas that share Redis, and can be said by
 //     none without the secret (redis_bars.go).
 //   - No operation waits for a Redis that does not answer longer than its context grants, or at all once

@@ -79,7 +79,7 @@ func BenchmarkRedis_Turn(b *testing.B) {
 // BenchmarkRedis_Sizes reports the medians of what tickets of long conversations cost, and of a look-up at four.
 func BenchmarkRedis_Sizes(b *testing.B) {
 	s := redistest.Start(b)
-	for _, thousands := range []int{6, 96, 192, 384, 1400} {
+	for _, thousands := range []int{6, 64, 128, 256, 1000} {
 		b.Run(fmt.Sprintf("%dk", thousands), func(b *testing.B) {
 			r := openRedis(b, convcache.RedisConfig{Addresses: []string{s.Addr()}, Now: time.Now, Prefix: freshPrefix(), MaxValue: 1 << 20})
 			mustCheck(b, r)

@@ -21,8 +21,9 @@ const (
 )
 
 // sizeable is from how many bytes on their number may explain that an operation took too long. On two cores, over
-// loopback, a put takes 0.07 ms for 6 KiB, 0.7 for 64, 1.9 for 128 and 2.3 for 256, or 14 where the cores are busy
-// (BenchmarkRedis_Sizes). So a time-out of 5 ms at 64 KiB shows a server or a network seven times slower than that.
+// loopback, a put takes 0.06 ms for 6 KiB, 0.3 for 60, 0.6 for 120, 1.2 for 240 and 4.5 for 930, or twice as long where
+// four others want the cores (BenchmarkRedis_Sizes). So a time-out of 5 ms at 64 KiB shows a server or a network some
+// fifteen times slower than that.
 //
 // A take counts, however large its answer: a turn takes what it has just seen, and that look-up counts as a success,
 // so that takes alone never are five failures in a row.

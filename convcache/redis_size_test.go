@@ -45,7 +45,7 @@ func adjacentBlocks(n int) []int {
 }
 
 func TestRedis_SizeOfALongTicket(t *testing.T) {
-	const tokens, blocks, most = 128 << 10, 8 << 10, 100_000
+	const tokens, blocks, most = 128 << 10, 8 << 10, 130_000
 	s := redistest.Start(t)
 	for sealName, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
 		for name, ids := range map[string][]int{"scattered": scatteredBlocks(blocks), "adjacent": adjacentBlocks(blocks)} {
