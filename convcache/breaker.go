@@ -38,13 +38,6 @@ func (b *breaker) allows() bool {
 	return !b.open
 }
 
-// doubts says whether the last operation that counts has failed.
-func (b *breaker) doubts() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.inRow > 0
-}
-
 // record counts an operation that was sent. What is reported after the breaker opened changes nothing.
 func (b *breaker) record(ok bool) {
 	b.mu.Lock()

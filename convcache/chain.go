@@ -1,10 +1,6 @@
 package convcache
 
-import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // chainVersion opens the input from which the chain key is made. It differs from
 // conversationVersion and saltVersion, so that the key is never something that leaves the process.
@@ -23,10 +19,7 @@ type ChainKey struct {
 
 // ChainKey returns the key of all chains under this secret: the first 16 bytes of an HMAC-SHA256.
 func (s Secret) ChainKey() ChainKey {
-	mac := hmac.New(sha256.New, s.key)
-	mac.Write([]byte{chainVersion})
-	mac.Write([]byte("chain"))
-	sum := mac.Sum(nil)
+	sum := s.Derive(chainVersion, []byte("chain"))
 	return ChainKey{k0: binary.LittleEndian.Uint64(sum), k1: binary.LittleEndian.Uint64(sum[8:])}
 }
 
@@ -35,6 +28,15 @@ func (ChainKey) String() string { return "[chain key]" }
 
 // GoString hides the key from the %#v verb.
 func (ChainKey) GoString() string { return "[chain key]" }
+
+// NewTagKey returns a key for Tag, made of the first 16 bytes of a secret text.
+func NewTagKey(text []byte) ChainKey {
+	return ChainKey{k0: binary.BigEndian.Uint64(text), k1: binary.BigEndian.Uint64(text[8:])}
+}
+
+// Tag returns what stands for a hash of a chain where the hash itself would tell which chains are equal: a keyed hash
+// of it, another one for Chain.Whole than for a block.
+func (k ChainKey) Tag(hash uint64, whole bool) uint64 { return sipHash(k, hash, nil, whole) }
 
 // Chain says by hashes which tokens a ticket's blocks hold, in order. Equal hashes mean equal ids at
 // equal positions from the very first on, because every hash covers the one before it; by chance that

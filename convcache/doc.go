@@ -4,11 +4,11 @@
 // vLLM moves blocks by position and compares nothing, so a ticket used for another history, used
 // twice, or used too late gives a silently wrong answer. The package promises:
 //
-//   - A ticket is handed out at most once, ever (memory.go: Take is one critical section; redis.go: one
-//     script on one server, fenced against failovers).
+//   - A ticket is handed out at most once, ever (memory.go: Take is one critical section; shared.go: it has
+//     one home, this process or what replicas share; package redisstore: one script on one server).
 //   - No ticket is handed out at or after its deadline, by the monotonic clock or by the wall clock, and
 //     putting one back never moves that deadline to later (expiry.go, which also removes what has passed
-//     it; redis_take.lua asks the server's clock too).
+//     it).
 //   - Two conversations never share a key unless tenant, model, cache salt, sub-agent and id are all
 //     equal, and no key tells any of them (conversation.go).
 //   - History.Extends says yes only for a request that begins with exactly what a ticket covers, in
@@ -19,13 +19,8 @@
 //     the first on, as far as keyed 64-bit hashes can tell (chain.go, offer.go, siphash.go).
 //   - What a later ticket makes superfluous is handed back by Put, so that decode can be told to free
 //     it (supersede.go).
-//   - What leaves the process for Redis tells nothing of what was said, and only holders of the secret can
-//     make it (envelope.go, codec.go, kin.go, redis_bars.go).
-//   - That a start of an instance is barred is known to all replicas that share Redis, and can be said by
-//     none without the secret (redis_bars.go).
-//   - No operation waits for a Redis that does not answer longer than its context grants, or at all once
-//     that is known (breaker.go, redis_health.go). One that is slow with what is large is not given up for
-//     that (redis_client.go).
+//   - No operation waits for a shared store that does not answer longer than its context grants, or at all once
+//     that is known (shared.go, breaker.go, health.go); what is certainly not there is kept here.
 //   - Eligible says yes only for a reply that an honest echo should render to the tokens decode
 //     holds (eligible.go, arguments.go).
 //
@@ -39,5 +34,6 @@
 // sees the end of the stream (Put). Store operations return an Outcome and never an error: whatever
 // is not Found, Taken or Stored is a miss, and a miss costs time only. Losing every ticket, as a
 // restart does, costs one recomputation per conversation. The contract that every store keeps is
-// executable: package convcachetest.
+// executable: package convcachetest. What replicas share is behind an interface (remote.go); package redisstore has
+// the protocol on Redis.
 package convcache

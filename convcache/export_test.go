@@ -1,6 +1,6 @@
 package convcache
 
-import "strings"
+import "time"
 
 // SipHash is sipHash under the key that is the given 16 bytes, for comparison with the reference.
 func SipHash(k0, k1, previous uint64, ids []uint32, last bool) uint64 {
@@ -17,13 +17,26 @@ func (k ChainKey) Chain(prompt, output []uint32, tokens, blockSize int) (Chain, 
 	return g.Chain(tokens)
 }
 
-// Mutant returns a store that shares everything with r but the text of its scripts, in which it replaces
-// one text by another, and whether that changed anything.
-func (r *Redis) Mutant(text, by string) (*Redis, bool) {
-	replace := func(script string) string { return strings.ReplaceAll(script, text, by) }
-	m := &Redis{
-		cfg: r.cfg, client: r.client, envelope: r.envelope, breaker: r.breaker, home: r.home,
-		scripts: newScripts(replace(sharedLua), replace(takeLua), replace(putLua)),
-	}
-	return m, strings.Contains(sharedLua+takeLua+putLua, text)
-}
+// Breaker is the breaker of a store.
+type Breaker struct{ *breaker }
+
+// NewBreaker returns a closed breaker.
+func NewBreaker(now func() time.Time) Breaker { return Breaker{newBreaker(now)} }
+
+// Allows says whether an operation may be sent.
+func (b Breaker) Allows() bool { return b.allows() }
+
+// Record counts an operation.
+func (b Breaker) Record(ok bool) { b.record(ok) }
+
+// Set opens or closes the breaker.
+func (b Breaker) Set(open bool) { b.set(open) }
+
+// Opened tells that the breaker has opened.
+func (b Breaker) Opened() <-chan struct{} { return b.opened }
+
+// Shares says whether operations are sent.
+func (s *Shared) Shares() bool { return s.breaker.allows() }
+
+// OpenBreaker opens the breaker as five failures do.
+func (s *Shared) OpenBreaker() { s.breaker.set(true) }

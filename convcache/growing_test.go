@@ -8,7 +8,7 @@ import (
 
 // However the ids come, the chain is the same, and remote_num_tokens may leave the last one out.
 func TestGrowing_IDsMayComeInAnyPortions(t *testing.T) {
-	key := sharedSecret(t).ChainKey()
+	key := chainKey(t, "the secret of all replicas")
 	for _, size := range []int{0, 1, 4, 16} {
 		for _, all := range []int{1, 3, 4, 5, 16, 17, 64, 65, 130} {
 			ids := make([]uint32, all)
@@ -42,14 +42,14 @@ func TestGrowing_IDsMayComeInAnyPortions(t *testing.T) {
 
 // The end of a stream needs hashes: a prompt of 16,000 tokens takes 8 kB.
 func TestGrowing_TakesEightBytesPerBlock(t *testing.T) {
-	g := sharedSecret(t).ChainKey().Grow(make([]uint32, 16_000), 16)
+	g := chainKey(t, "the secret of all replicas").Grow(make([]uint32, 16_000), 16)
 	if n := g.Bytes(); n > 8*1000+200 {
 		t.Errorf("takes %d bytes", n)
 	}
 	ids := []uint32{1, 2, 3}
 	g.Add(ids)
 	ids[0] = 9
-	again := sharedSecret(t).ChainKey().Grow(make([]uint32, 16_000), 16)
+	again := chainKey(t, "the secret of all replicas").Grow(make([]uint32, 16_000), 16)
 	again.Add([]uint32{1, 2, 3})
 	a, _ := g.Chain(16_003)
 	b, _ := again.Chain(16_003)

@@ -2,7 +2,9 @@ package convcache
 
 import (
 	"bytes"
+	"crypto/hmac"
 	"crypto/rand"
+	"crypto/sha256"
 	"fmt"
 )
 
@@ -38,3 +40,16 @@ func (Secret) String() string { return "[secret]" }
 
 // GoString hides the secret from the %#v verb.
 func (Secret) GoString() string { return "[secret]" }
+
+// IsZero says whether it is the zero Secret.
+func (s Secret) IsZero() bool { return len(s.key) == 0 }
+
+// Derive returns 32 bytes that only holders of the secret can make: HMAC-SHA256 over a version byte and a text. Every
+// use has a version of its own, so that nothing that leaves the process for one is a key of another: 1 for
+// conversations, 2 for salts, 3 for chains, 4 and 5 in package redisstore.
+func (s Secret) Derive(version byte, text []byte) []byte {
+	mac := hmac.New(sha256.New, s.key)
+	mac.Write([]byte{version})
+	mac.Write(text)
+	return mac.Sum(nil)
+}

@@ -22,18 +22,21 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (package ~ /^carryover\/cmd\//) {
 				if (name ~ /^carryover\/cmd\//) bad("nobody imports a main package")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|sse)$/) bad("server imports convcache, upstream and sse only")
-			} else if (package == "carryover/convcache/convcachetest") {
-				if (name != "carryover/convcache") bad("the contract suite knows convcache only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs only")
+			} else if (package == "carryover/server/proof") {
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (name ~ /^carryover\/upstream\/connector/) {
 				bad("only cmd picks a connector")
+			} else if (package ~ /^carryover\/convcache\//) {
+				if (name != "carryover/convcache") bad("a sub-package of convcache imports convcache and sse/rawjson only")
 			} else if (package ~ /^carryover\/upstream\//) {
 				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream and sse/rawjson only")
 			} else bad("convcache, upstream and sse import sse/rawjson only")
 		}
 		# Theirs.
 		if (name ~ /labstack\/echo/ && package != "carryover/server") bad("echo lives in server")
-		if (name ~ /redis\/go-redis|hashicorp\/golang-lru/ && package != "carryover/convcache") bad("stores live in convcache")
+		if (name ~ /hashicorp\/golang-lru/ && package != "carryover/convcache") bad("the store in memory lives in convcache")
+		if (name ~ /redis\/go-redis/ && package != "carryover/convcache/redisstore") bad("Redis is spoken to in convcache/redisstore")
 		if (name ~ /spf13\/cobra|go.yaml.in\/yaml/ && package !~ /^carryover\/cmd\//) bad("the command line lives in cmd")
 		if (name ~ /go-zeromq/ && package !~ /^carryover\/upstream\/(kvready|kvevents|discovery|vllmsim)/) bad("zmq4 lives in kvready, kvevents, discovery and vllmsim")
 		if (name ~ /go.opentelemetry.io\/otel\/(sdk|exporters)/ && package !~ /^carryover\/cmd\//) bad("the OTel SDK lives in cmd")

@@ -9,16 +9,16 @@ import (
 	"os"
 	"strings"
 
-	"carryover/convcache"
+	"carryover/convcache/redisstore"
 )
 
-// minSealKeyBytes is the length of a random 128-bit key, as convcache demands it.
+// minSealKeyBytes is the length of a random 128-bit key, as redisstore demands it.
 const minSealKeyBytes = 16
 
 // maxRedisPrefix bounds what is sent with every command.
 const maxRedisPrefix = 64
 
-// maxRedisValue is the largest redis.max_value_bytes, as convcache demands it.
+// maxRedisValue is the largest redis.max_value_bytes, as redisstore demands it.
 const maxRedisValue = mebibyte
 
 // redisFaults is told what is wrong: the key of a setting, its value, and what would be accepted.
@@ -48,14 +48,14 @@ func (l *loader) refuseWithoutRedis() {
 	}
 }
 
-// connection says how to reach Redis: everything of convcache.RedisConfig that this section holds. It reads the files that
+// connection says how to reach Redis: everything of redisstore.Config that this section holds. It reads the files that
 // the section names.
-func (c *RedisConfig) connection(refuse redisFaults) convcache.RedisConfig {
+func (c *RedisConfig) connection(refuse redisFaults) redisstore.Config {
 	servers, wants := c.URL.parse()
 	for _, want := range wants {
 		refuse("redis.url", redacted, want)
 	}
-	conn := convcache.RedisConfig{
+	conn := redisstore.Config{
 		Topology: servers.topology, Addresses: servers.addresses, Master: servers.master, DB: servers.db,
 		Username: servers.username, Password: servers.password, SentinelUsername: c.SentinelUsername,
 		Prefix: c.Prefix, MaxValue: int(c.MaxValueBytes), Unfenced: c.Fencing == fencingOff,
@@ -68,7 +68,7 @@ func (c *RedisConfig) connection(refuse redisFaults) convcache.RedisConfig {
 	if c.SealKeyFile != "" {
 		conn.SealKey = []byte(readKey("redis.seal_key_file", c.SealKeyFile, minSealKeyBytes, refuse))
 	}
-	if conn.Unfenced && servers.topology != convcache.Single {
+	if conn.Unfenced && servers.topology != redisstore.Single {
 		refuse("redis.fencing", fencingOff, "on with "+servers.topology.String()+": a failover would let a ticket be used twice")
 	}
 	if len(c.Prefix) == 0 || len(c.Prefix) > maxRedisPrefix || strings.Trim(c.Prefix, letters+digits+".:_-") != "" {
@@ -84,15 +84,15 @@ func (c *RedisConfig) connection(refuse redisFaults) convcache.RedisConfig {
 }
 
 // exposed says whether others on the network could read or write tickets.
-func exposed(conn convcache.RedisConfig) bool {
+func exposed(conn redisstore.Config) bool {
 	return (conn.TLS == nil || conn.Password == "") && !onThisMachine(conn)
 }
 
 // onThisMachine says whether all that is spoken to is here. Of a Sentinel or a Cluster that is not known before they have
 // named their servers.
-func onThisMachine(conn convcache.RedisConfig) bool {
+func onThisMachine(conn redisstore.Config) bool {
 	address := conn.Addresses[0]
-	if conn.Topology != convcache.Single {
+	if conn.Topology != redisstore.Single {
 		return false
 	}
 	if strings.HasPrefix(address, "/") {
@@ -103,7 +103,7 @@ func onThisMachine(conn convcache.RedisConfig) bool {
 	return host == "localhost" || (err == nil && addr.Unmap().IsLoopback())
 }
 
-func (c *RedisConfig) readPasswords(conn *convcache.RedisConfig, refuse redisFaults) {
+func (c *RedisConfig) readPasswords(conn *redisstore.Config, refuse redisFaults) {
 	if c.PasswordFile != "" {
 		if conn.Password != "" {
 			refuse("redis.password_file", c.PasswordFile, "no password file beside a password in redis.url")
@@ -113,7 +113,7 @@ func (c *RedisConfig) readPasswords(conn *convcache.RedisConfig, refuse redisFau
 	} else if conn.Username != "" && conn.Password == "" {
 		refuse("redis.url", c.URL.String(), "a password beside the user, in the URL or by redis.password_file")
 	}
-	if conn.Topology != convcache.Sentinel {
+	if conn.Topology != redisstore.Sentinel {
 		for _, s := range []struct{ name, value string }{{"username", c.SentinelUsername}, {"password_file", c.SentinelPasswordFile}} {
 			if s.value != "" {
 				refuse("redis.sentinel_"+s.name, s.value, "redis+sentinel:// or rediss+sentinel:// in redis.url")

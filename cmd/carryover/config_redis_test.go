@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/convcache"
+	"carryover/convcache/redisstore"
 )
 
 func TestRedisURL_Parse(t *testing.T) {
@@ -24,14 +24,14 @@ func TestRedisURL_Parse(t *testing.T) {
 		"unix:///run/redis.sock":     {addresses: []string{"/run/redis.sock"}, socket: true},
 		"unix://u:p@/run/r.s?db=1":   {addresses: []string{"/run/r.s"}, socket: true, username: "u", password: "p", db: 1},
 		"redis+sentinel://s1/m": {
-			addresses: []string{"s1:26379"}, topology: convcache.Sentinel, master: "m",
+			addresses: []string{"s1:26379"}, topology: redisstore.Sentinel, master: "m",
 		},
 		"rediss+sentinel://u:p@s1:1,[::1],s3/m%20y/2": {
-			addresses: []string{"s1:1", "[::1]:26379", "s3:26379"}, topology: convcache.Sentinel, tls: true,
+			addresses: []string{"s1:1", "[::1]:26379", "s3:26379"}, topology: redisstore.Sentinel, tls: true,
 			username: "u", password: "p", master: "m y", db: 2,
 		},
-		"redis+cluster://c1,c2:6380": {addresses: []string{"c1:6379", "c2:6380"}, topology: convcache.Cluster},
-		"rediss+cluster://:p@c1/":    {addresses: []string{"c1:6379"}, topology: convcache.Cluster, tls: true, password: "p"},
+		"redis+cluster://c1,c2:6380": {addresses: []string{"c1:6379", "c2:6380"}, topology: redisstore.Cluster},
+		"rediss+cluster://:p@c1/":    {addresses: []string{"c1:6379"}, topology: redisstore.Cluster, tls: true, password: "p"},
 	} {
 		if got, wants := RedisURL(raw).parse(); len(wants) > 0 || !reflect.DeepEqual(got, want) {
 			t.Errorf("%s\n got %+v, refused with %q\nwant %+v", raw, got, wants, want)
@@ -167,8 +167,8 @@ func TestRedis_FilesReachTheStore(t *testing.T) {
 		t.Errorf("TLS %+v, want at least TLS 1.2 with the CA and the certificate", got.TLS)
 	}
 	got.TLS = nil
-	want := convcache.RedisConfig{
-		Topology: convcache.Sentinel, Addresses: []string{"s1:26379", "s2:26380", "[fd00::3]:26379"}, Master: "tickets", DB: 2,
+	want := redisstore.Config{
+		Topology: redisstore.Sentinel, Addresses: []string{"s1:26379", "s2:26380", "[fd00::3]:26379"}, Master: "tickets", DB: 2,
 		Password: "hunter2", SentinelUsername: "watcher", SentinelPassword: "hunter2", Prefix: "blue:kv", SealKey: []byte("correct-horse-battery-staple"),
 		MaxValue: 64 << 10,
 	}

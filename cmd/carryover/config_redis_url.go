@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"carryover/convcache"
+	"carryover/convcache/redisstore"
 )
 
 // RedisURL is where Redis is. fmt, slog, encoding/json and yaml show it without user and password; a conversion to string
@@ -35,7 +35,7 @@ func (u RedisURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil
 
 // redisServers is what a RedisURL says.
 type redisServers struct {
-	topology           convcache.Topology
+	topology           redisstore.Topology
 	tls, socket        bool
 	username, password string
 	addresses          []string // host:port, or the path of a socket
@@ -49,10 +49,10 @@ func redisSchemes() map[string]redisServers {
 		"redis":           {},
 		"rediss":          {tls: true},
 		"unix":            {socket: true},
-		"redis+sentinel":  {topology: convcache.Sentinel},
-		"rediss+sentinel": {topology: convcache.Sentinel, tls: true},
-		"redis+cluster":   {topology: convcache.Cluster},
-		"rediss+cluster":  {topology: convcache.Cluster, tls: true},
+		"redis+sentinel":  {topology: redisstore.Sentinel},
+		"rediss+sentinel": {topology: redisstore.Sentinel, tls: true},
+		"redis+cluster":   {topology: redisstore.Cluster},
+		"rediss+cluster":  {topology: redisstore.Cluster, tls: true},
 	}
 }
 
@@ -121,7 +121,7 @@ func (s *redisServers) readSocket(host, path, query string) []string {
 
 func (s *redisServers) readHosts(text string) []string {
 	port := redisPort
-	if s.topology == convcache.Sentinel {
+	if s.topology == redisstore.Sentinel {
 		port = sentinelPort
 	}
 	list := strings.Split(text, ",")
@@ -132,7 +132,7 @@ func (s *redisServers) readHosts(text string) []string {
 		}
 		s.addresses = append(s.addresses, address)
 	}
-	if s.topology == convcache.Single && len(list) > 1 {
+	if s.topology == redisstore.Single && len(list) > 1 {
 		return []string{"one host; several are for +sentinel and +cluster"}
 	}
 	return nil
@@ -162,12 +162,12 @@ func redisAddress(text, port string) (string, bool) {
 func (s *redisServers) readPath(path string) []string {
 	number := path
 	switch s.topology {
-	case convcache.Cluster:
+	case redisstore.Cluster:
 		if path != "" {
 			return []string{"no database: a cluster has only 0"}
 		}
 		return nil
-	case convcache.Sentinel:
+	case redisstore.Sentinel:
 		var name string
 		var err error
 		name, number, _ = strings.Cut(path, "/")

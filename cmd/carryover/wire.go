@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"carryover/convcache"
+	"carryover/convcache/redisstore"
 	"carryover/server"
 	"carryover/server/proof"
 	"carryover/upstream"
@@ -56,7 +57,8 @@ type proxy struct {
 	inherited inherited // by instances of the source
 	client    *upstream.Client
 	store     ticketStore
-	redis     *convcache.Redis // the store, if it is one; else nil
+	shared    *convcache.Shared // the store, if replicas share it; else nil
+	redis     *redisstore.Store // what is shared then; else nil
 }
 
 func newProxy(cfg Config, logger *slog.Logger, observers ...server.Observer) (*proxy, error) {
@@ -94,8 +96,8 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		Store: p.store, RedisState: p.redisState(), Fleet: engines, Legs: client, Connector: nixl.Connector{}, Secret: secret,
 		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{},
 	}
-	if p.redis != nil {
-		deps.SharedBars = p.redis
+	if p.shared != nil {
+		deps.SharedBars = p.shared
 	}
 	return p, deps, nil
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/convcache/redisstore"
 	"carryover/server"
 )
 
@@ -42,21 +43,23 @@ func (p *proxy) openStore(cfg Config, secret convcache.Secret, logger *slog.Logg
 	if exposed(conn) {
 		logger.Warn("redis.insecure: others on the network may be able to read tickets, or to write them")
 	}
-	redis, err := convcache.NewRedis(conn)
+	redis, err := redisstore.New(conn)
 	if err != nil {
 		return err
 	}
-	p.store, p.redis = redis, redis
+	p.redis = redis
+	p.shared = convcache.NewShared(redis, convcache.SharedConfig{Local: memoryBounds(cfg.Store), Logger: logger})
+	p.store = p.shared
 	return nil
 }
 
-// redisConnection is all that the store is told. loadConfig has found no fault, but a file may have changed since.
-func redisConnection(cfg Config, secret convcache.Secret, logger *slog.Logger) (convcache.RedisConfig, error) {
+// redisConnection is all that Redis' store is told. loadConfig has found no fault, but a file may have changed since.
+func redisConnection(cfg Config, secret convcache.Secret, logger *slog.Logger) (redisstore.Config, error) {
 	var faults []error
 	conn := cfg.Redis.connection(func(key, _, want string) {
 		faults = append(faults, fmt.Errorf("%s: want %s", key, want))
 	})
-	conn.Secret, conn.Timeout, conn.Local, conn.Logger = secret, cfg.Timeouts.Store, memoryBounds(cfg.Store), logger
+	conn.Secret, conn.Timeout, conn.Logger = secret, cfg.Timeouts.Store, logger
 	return conn, errors.Join(faults...)
 }
 
@@ -73,10 +76,10 @@ func (p *proxy) closeStore() {
 
 // redisState is what /readyz shows of Redis, nil where there is none.
 func (p *proxy) redisState() func() string {
-	if p.redis == nil {
+	if p.shared == nil {
 		return nil
 	}
-	return func() string { return p.redis.State().String() }
+	return func() string { return p.shared.State().String() }
 }
 
 // storeCheckTimeout is how long a Redis that does not answer may hold up the start.
@@ -85,13 +88,13 @@ const storeCheckTimeout = 2 * time.Second
 // checkStore finds out whether Redis can share tickets. One that says no would go on to say no, and every replica would keep
 // its tickets without anybody noticing; one that does not answer may do so later.
 func (p *proxy) checkStore(ctx context.Context, logger *slog.Logger) error {
-	if p.redis == nil {
+	if p.shared == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, storeCheckTimeout)
 	defer cancel()
-	err := p.redis.Check(ctx)
-	if errors.Is(err, convcache.ErrRedisForbids) {
+	err := p.shared.Check(ctx)
+	if errors.Is(err, convcache.ErrRemoteForbids) {
 		return err
 	}
 	if err != nil {

@@ -219,8 +219,9 @@ func TestRedisConnection_HoldsWhatOtherSectionsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	conn, err := redisConnection(cfg, convcache.Secret{}, slog.New(slog.DiscardHandler))
-	if want := (convcache.MemoryConfig{MaxEntries: 5, MaxBytes: 3 << 30}); err != nil || conn.Timeout != 2500*time.Microsecond || conn.Local.MaxEntries != want.MaxEntries || conn.Local.MaxBytes != want.MaxBytes {
-		t.Errorf("timeout %v, local bounds %+v (%v); want 2.5ms and %+v", conn.Timeout, conn.Local, err, want)
+	local := memoryBounds(cfg.Store)
+	if err != nil || conn.Timeout != 2500*time.Microsecond || local.MaxEntries != 5 || local.MaxBytes != 3<<30 {
+		t.Errorf("timeout %v, local bounds %+v (%v); want 2.5ms, 5 tickets and 3 GiB", conn.Timeout, local, err)
 	}
 	cfg.Redis.PasswordFile = "gone since"
 	if _, err := redisConnection(cfg, convcache.Secret{}, nil); err == nil || !strings.Contains(err.Error(), "redis.password_file: want a readable file") {

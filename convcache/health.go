@@ -1,0 +1,152 @@
+package convcache
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// RemoteState says whether tickets are shared.
+type RemoteState int32
+
+// The states. The zero value is that of a store that has not been checked.
+const (
+	// RemoteUp: it answers, as far as is known.
+	RemoteUp RemoteState = iota
+	// RemoteDown: it does not answer. Tickets stay in this process.
+	RemoteDown
+	// RemoteRefused: it answers, and forbids or lacks what is needed. Tickets stay in this process.
+	RemoteRefused
+)
+
+// String returns the state in lower case, for logs and readiness.
+func (s RemoteState) String() string {
+	switch s {
+	case RemoteDown:
+		return "down"
+	case RemoteUp:
+		return "up"
+	case RemoteRefused:
+		return "refused"
+	}
+	return "unknown"
+}
+
+// When a server is tested beside the turns: one that answers, so that it is known to have stopped also where
+// there are few turns, and one that does not.
+const (
+	testEvery  = 5 * time.Second
+	firstRetry = time.Second
+	lastRetry  = 30 * time.Second
+)
+
+// testsFailed is after how many failed tests in a row a server is not used any more, though look-ups may succeed:
+// one that is full, or that refuses a script, answers every HMGET.
+const testsFailed = 2
+
+// State returns what is known of the server.
+func (s *Shared) State() RemoteState { return RemoteState(s.state.Load()) }
+
+func stateAfter(err error) RemoteState {
+	switch {
+	case err == nil:
+		return RemoteUp
+	case errors.Is(err, ErrRemoteForbids):
+		return RemoteRefused
+	}
+	return RemoteDown
+}
+
+// Check tests the remote store. ErrRemoteForbids is an error of the set-up; any other means that the store does not
+// answer properly now. Tickets are shared from the first Check that succeeds, or, if none is made, from the beginning.
+func (s *Shared) Check(ctx context.Context) error {
+	err := s.remote.Test(ctx)
+	if err != nil {
+		s.failed(err)
+	}
+	s.breaker.set(err != nil)
+	s.state.Store(int32(stateAfter(err)))
+	return err
+}
+
+// Run tests the remote store every 5 s, and one that has stopped to do what is needed after 1 s, 2 s, … 30 s, until it
+// does. It also removes what expires in this process. It returns the cause of ctx' end.
+func (s *Shared) Run(ctx context.Context) error {
+	sweep, look := time.NewTicker(sweepEvery), time.NewTicker(testEvery)
+	defer sweep.Stop()
+	defer look.Stop()
+	failed := 0
+	wait := firstRetry
+	retry := time.NewTimer(wait)
+	retry.Stop()
+	defer retry.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-sweep.C:
+			s.home.EvictStale()
+		case <-look.C:
+			if !s.breaker.allows() {
+				continue
+			}
+			failed = s.judge(s.remote.Test(ctx), failed)
+		case <-s.breaker.opened:
+			failed = 0
+			if s.state.CompareAndSwap(int32(RemoteUp), int32(RemoteDown)) {
+				s.logger.Warn("redis does not do what is needed; tickets stay in this process until it does", "error", s.lastFailure())
+			}
+			wait = firstRetry
+			retry.Reset(wait)
+		case <-retry.C:
+			if s.settled(s.remote.Test(ctx)) {
+				continue
+			}
+			wait = min(2*wait, lastRetry)
+			retry.Reset(wait)
+		}
+	}
+}
+
+// judge takes note of a test of a server that is in use, which so many tests before it failed, and returns how
+// many have now. One that forbids what is needed is not used any more, and neither is one that fails twice.
+func (s *Shared) judge(err error, failed int) int {
+	if err == nil {
+		return 0
+	}
+	forbids := errors.Is(err, ErrRemoteForbids)
+	if forbids {
+		s.settled(err)
+	} else {
+		s.failed(err)
+	}
+	if forbids || failed+1 >= testsFailed {
+		s.breaker.set(true)
+	}
+	return failed + 1
+}
+
+// lastFailure is empty before any.
+func (s *Shared) lastFailure() string {
+	if err := s.failure.Load(); err != nil {
+		return (*err).Error()
+	}
+	return ""
+}
+
+// settled takes note of a test of a server that did not answer, and reports whether it does now.
+func (s *Shared) settled(err error) bool {
+	state := stateAfter(err)
+	before := RemoteState(s.state.Swap(int32(state)))
+	switch {
+	case err == nil:
+		s.breaker.set(false)
+		s.logger.Info("redis answers; tickets are shared")
+	case state != before && state == RemoteRefused:
+		s.logger.Error("redis can't be used", "error", err)
+	}
+	if err != nil {
+		s.failed(err)
+	}
+	return err == nil
+}

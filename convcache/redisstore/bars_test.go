@@ -1,0 +1,225 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// Starts as a server names them.
+const (
+	startOne = "http://10.1.2.3:8100 1.7920001e+09"
+	startTwo = "http://10.1.2.3:8100 1.7920002e+09" // the same instance after a restart
+)
+
+func mustBar(t *testing.T, r *replica, start string) {
+	t.Helper()
+	if err := r.Bar(t.Context(), start); err != nil {
+		t.Fatalf("bar %q: %v", start, err)
+	}
+}
+
+// wantBarred asks for both starts, and one that is never barred.
+func wantBarred(t *testing.T, r *replica, one, two bool) {
+	t.Helper()
+	got, err := r.Barred(t.Context(), []string{startOne, "http://10.1.2.4:8100 1.79e+09", startTwo})
+	if want := []bool{one, false, two}; err != nil || !slices.Equal(got, want) {
+		t.Errorf("barred: got %v, error %v, want %v", got, err, want)
+	}
+}
+
+// keepsBars checks what holds of bars wherever they are.
+func keepsBars(t *testing.T, cfg redisstore.Config) {
+	t.Helper()
+	cfg.Prefix = freshPrefix()
+	r, other := openRedis(t, cfg), openRedis(t, cfg)
+	mustCheck(t, r)
+	mustCheck(t, other)
+	wantBarred(t, r, false, false)
+	mustBar(t, r, startTwo)
+	wantBarred(t, r, false, true)
+	wantBarred(t, other, false, true)
+	mustBar(t, other, startOne)
+	mustBar(t, other, startOne)
+	wantBarred(t, r, true, true)
+	if got, err := r.Barred(t.Context(), nil); err != nil || len(got) != 0 {
+		t.Errorf("barred of nothing: got %v, error %v", got, err)
+	}
+	if got := r.Len(); got != 0 {
+		t.Errorf("conversations: got %d, want 0: bars are none", got)
+	}
+	tk := ticket(1, 10)
+	wantPut(t, r, key(1), tk, convcache.Stored)
+	if got := other.Len(); got != 1 {
+		t.Errorf("conversations: got %d, want 1 beside the bars", got)
+	}
+	wantTake(t, other, key(1), tk.ID, convcache.Taken)
+}
+
+func TestRedis_Bars(t *testing.T) {
+	s := redistest.Start(t)
+	setLeast(s, leastCommands())
+	for name, cfg := range map[string]redisstore.Config{
+		"single server": {},
+		"least ACL":     {Username: "carryover", Password: "the password"},
+		"sealed":        {SealKey: []byte("a key to seal with")},
+		"unfenced":      {Unfenced: true},
+	} {
+		cfg.Addresses = []string{s.Addr()}
+		t.Run(name, func(t *testing.T) { keepsBars(t, cfg) })
+	}
+}
+
+func TestRedis_BarsInACluster(t *testing.T) {
+	nodes := redistest.StartCluster(t, 3)
+	for range 4 { // each has another prefix, and with it a slot of its own
+		keepsBars(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+	}
+}
+
+func TestRedis_BarsBehindSentinel(t *testing.T) {
+	pair := redistest.StartSentinel(t)
+	keepsBars(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
+}
+
+// barsOf returns the hash of all bars.
+func barsOf(t *testing.T, r *replica) map[string]string {
+	t.Helper()
+	bars, err := r.Client().HGetAll(t.Context(), r.BarsName()).Result()
+	if err != nil {
+		t.Fatalf("read bars: %v", err)
+	}
+	return bars
+}
+
+func TestRedis_BarsOfOtherSecrets(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	stranger := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else")})
+	mustBar(t, stranger, startOne)
+	wantBarred(t, r, false, false)
+	mustBar(t, r, startTwo)
+	wantBarred(t, stranger, true, false)
+	wantBarred(t, r, false, true)
+}
+
+// What a writer without the secret can make of bars.
+func TestRedis_ForgedBars(t *testing.T) {
+	s := redistest.Start(t)
+	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
+		t.Run(name, func(t *testing.T) {
+			var log storeLog
+			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix(), Logger: log.logger()})
+			mustBar(t, r, startOne)
+			one := barsOf(t, r)
+			mustBar(t, r, startTwo)
+			both := barsOf(t, r)
+			if len(one) != 1 || len(both) != 2 {
+				t.Fatalf("got %d and %d fields, want 1 and 2", len(one), len(both))
+			}
+			first := slices.Collect(maps.Keys(one))[0]
+			second := slices.DeleteFunc(slices.Collect(maps.Keys(both)), func(f string) bool { return f == first })[0]
+			flipped := []byte(both[second])
+			flipped[len(flipped)-1] ^= 1
+			for what, value := range map[string]string{
+				"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
+				"another bit": string(flipped), "that of another start": both[first], "its field": second,
+			} {
+				if err := r.Client().HSet(t.Context(), r.BarsName(), second, value).Err(); err != nil {
+					t.Fatalf("forge a bar: %v", err)
+				}
+				got, err := r.Barred(t.Context(), []string{startOne, startTwo})
+				if err != nil || !slices.Equal(got, []bool{true, false}) {
+					t.Errorf("a value that is %s: got %v, error %v, want the first start barred alone", what, got, err)
+				}
+			}
+			if got := log.count("not authentic"); got != 1 {
+				t.Errorf("warnings: got %d, want 1 a minute", got)
+			}
+			mustBar(t, r, startTwo) // and whoever knows of it bars it again
+			wantBarred(t, r, true, true)
+		})
+	}
+}
+
+// A ticket's value bars nothing, whatever place it is moved to.
+func TestRedis_TicketsAreNoBars(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	mustBar(t, r, startOne)
+	wantPut(t, r, convcache.Key{}, fullTicket(1), convcache.Stored)
+	for _, value := range readHash(t, r, convcache.Key{}) {
+		for bar := range barsOf(t, r) {
+			if err := r.Client().HSet(t.Context(), r.BarsName(), bar, value).Err(); err != nil {
+				t.Fatalf("move a value: %v", err)
+			}
+			wantBarred(t, r, false, false)
+		}
+	}
+}
+
+func TestRedis_BarsEnd(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	const day = 24 * time.Hour
+	for _, start := range []string{startOne, startTwo, startOne} {
+		mustBar(t, r, start)
+		if got, err := r.Client().PTTL(t.Context(), r.BarsName()).Result(); err != nil || got > day || got < day-time.Minute {
+			t.Errorf("bars live for %v (error %v), want %v", got, err, day)
+		}
+		if err := r.Client().PExpire(t.Context(), r.BarsName(), time.Hour).Err(); err != nil {
+			t.Fatalf("shorten: %v", err)
+		}
+	}
+	s.CLI("DEL", r.BarsName())
+	wantBarred(t, r, false, false)
+}
+
+// wantNoBars checks that both fail with an error that says nothing of the start.
+func wantNoBars(t *testing.T, r *replica, say string) {
+	t.Helper()
+	err := r.Bar(t.Context(), startOne)
+	barred, errs := r.Barred(t.Context(), []string{startOne})
+	if err == nil || errs == nil || barred != nil {
+		t.Fatalf("bar: got %v; barred: got %v and %v; want errors", err, barred, errs)
+	}
+	if text := fmt.Sprint(err, errs); !strings.Contains(text, say) || strings.Contains(text, "10.1.2.3") || strings.Contains(text, "the password") {
+		t.Errorf("got %q, want it to say %q and no name", text, say)
+	}
+}
+
+func TestRedis_BarsWithoutRedis(t *testing.T) {
+	s := redistest.Start(t)
+	setLeast(s, leastCommands())
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"})
+	mustCheck(t, r)
+	mustBar(t, r, startOne)
+
+	r.OpenBreaker()
+	said := monitor(t, s, func() { wantNoBars(t, r, "not asked") })
+	if said != "" {
+		t.Errorf("while the breaker was open the server was told %q", said)
+	}
+	r.CloseBreaker()
+	wantBarred(t, r, true, false)
+
+	s.CLI("SET", r.BarsName(), "somebody's")
+	for range 5 {
+		wantNoBars(t, r, "WRONGTYPE")
+	}
+	if !r.Shares() {
+		t.Error("the key of the bars keeps tickets from being shared")
+	}
+	s.Kill()
+	for r.Shares() {
+		wantNoBars(t, r, "")
+	}
+	wantNoBars(t, r, "not asked")
+}

@@ -1,0 +1,164 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"carryover/convcache"
+)
+
+// checkTimeout is how long a test of the server may take.
+const checkTimeout = time.Second
+
+// The advice of Test. The ACL line is the one of the README.
+const (
+	adviceACL = "its ACL must allow +eval +evalsha +hmget +hset +hdel +time +info +pexpire +scan"
+	adviceNo  = "INFO replication shows no master_replid, so that a failover would let tickets be used twice; " +
+		"a single server that keeps nothing on disk can be used with the fence off"
+	adviceRole = "the fence is off, and the server has a replica, is one, or writes an append-only file"
+)
+
+// Test puts a ticket of no conversation and takes it, in the very way in which turns do, and so tells whether
+// the server does what is needed. ErrRemoteForbids is in an error of the set-up; any other means that the server
+// does not answer properly now.
+func (s *Store) Test(ctx context.Context) error {
+	err := s.test(ctx)
+	if err != nil {
+		s.servers.reload()
+		return quiet{err}
+	}
+	return nil
+}
+
+// test is the test itself.
+func (s *Store) test(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	id := convcache.NewTicketID()
+	t := convcache.Ticket{ID: id, Params: []byte("{}"), Deadline: s.cfg.Now().Add(time.Minute)}
+	key := convcache.Key(append(id[:], id[:]...))
+	server, err := s.servers.of(ctx, s.key(key))
+	if err != nil {
+		return s.explain(err)
+	}
+	if err := s.testFence(ctx, server); err != nil {
+		return err
+	}
+	if err := s.testClock(ctx, server); err != nil {
+		return err
+	}
+	if err := s.testTicket(ctx, server, key, &t); err != nil {
+		return err
+	}
+	if _, _, err := server.Scan(ctx, 0, s.cfg.Prefix+":*", 1).Result(); err != nil {
+		return s.explain(err)
+	}
+	return nil
+}
+
+// testTicket puts, sees and takes a ticket in the time that turns grant: a server that needs longer is of no use
+// to them, and one that were tested with more patience would be given up by the next turns again.
+func (s *Store) testTicket(ctx context.Context, server redis.UniversalClient, key convcache.Key, t *convcache.Ticket) error {
+	name, id := s.key(key), t.ID[:]
+	branch := string(s.envelope.close(key, t.ID, fieldBranch, encodeBranch(t, convcache.Digest{})))
+	params := string(s.envelope.close(key, t.ID, fieldParams, encodeParams(t)))
+	index := s.envelope.kinOf(key, t).appendIndex(t.ID[:])
+	var seen, taken []any
+	for _, step := range [...]func(context.Context) error{
+		func(ctx context.Context) error {
+			_, err := runScript(ctx, s.scripts.put, server, name, index, branch, params, time.Minute.Milliseconds(), s.fence(), "")
+			return err
+		},
+		func(ctx context.Context) (err error) {
+			seen, err = server.HMGet(ctx, name, "0b").Result()
+			return err
+		},
+		func(ctx context.Context) (err error) {
+			taken, err = runScript(ctx, s.scripts.take, server, name, id, s.fence())
+			return err
+		},
+	} {
+		granted, cancel := context.WithTimeout(ctx, s.cfg.Timeout)
+		err := step(granted)
+		cancel()
+		if err != nil {
+			return s.explain(err)
+		}
+	}
+	if text(seen, 0) != branch || text(taken, 0) != "taken" || text(taken, 1) != branch || text(taken, 2) != params {
+		return fmt.Errorf("check redis: what was put did not come back (%q)", text(taken, 0))
+	}
+	return nil
+}
+
+// testFence looks, where there is no fence, whether one would be needed.
+func (s *Store) testFence(ctx context.Context, server redis.UniversalClient) error {
+	if !s.cfg.Unfenced {
+		return nil
+	}
+	info, err := server.InfoMap(ctx).Result() // Redis 6.2 takes one section at most
+	if forbidden(err) {
+		return nil // that may be why there is no fence
+	}
+	if err != nil {
+		return s.explain(err)
+	}
+	replication, persistence := info["Replication"], info["Persistence"]
+	if replication["role"] != "master" || replication["connected_slaves"] != "0" || persistence["aof_enabled"] != "0" {
+		return fmt.Errorf("%w: %s", convcache.ErrRemoteForbids, adviceRole)
+	}
+	return nil
+}
+
+// testClock says so if this process' clock and the server's differ. Nothing goes wrong then, but tickets that
+// other replicas made may look expired, or as if made in the future.
+func (s *Store) testClock(ctx context.Context, server redis.UniversalClient) error {
+	there, err := server.Time(ctx).Result()
+	if err != nil {
+		return s.explain(err)
+	}
+	apart := there.Sub(s.cfg.Now())
+	if differ := apart.Abs() > maxSkew; s.skewed.Swap(differ) != differ && differ {
+		s.cfg.Logger.Warn("this clock and that of redis differ; replicas can't use each other's tickets then", "by", apart.Round(time.Millisecond))
+	}
+	return nil
+}
+
+// explain says what an error of a test means for the operator. It never repeats what may name a credential.
+func (s *Store) explain(err error) error {
+	switch {
+	case errors.Is(err, errNoFence):
+		return fmt.Errorf("%w: %s", convcache.ErrRemoteForbids, adviceNo)
+	case forbidden(err):
+		return fmt.Errorf("%w: %s (%s)", convcache.ErrRemoteForbids, s.adviceACL(), loggable(err))
+	case isReply(err, "NOAUTH", "WRONGPASS", "ERR AUTH", "ERR Client sent AUTH", "ERR invalid password"):
+		who := "it refuses"
+		if s.cfg.Topology == Sentinel {
+			who = "it or a Sentinel refuses"
+		}
+		return fmt.Errorf("%w: %s the user name and password", convcache.ErrRemoteForbids, who)
+	case isReply(err, "ERR unknown command"):
+		return fmt.Errorf("%w: it lacks a command (%s)", convcache.ErrRemoteForbids, loggable(err))
+	case errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("check redis: no answer in time; a turn grants %v: %w", s.cfg.Timeout, err)
+	case errors.Is(err, redis.Nil):
+		return fmt.Errorf("check redis: no Sentinel knows a master %q", s.cfg.Master)
+	}
+	return fmt.Errorf("check redis: %w", err)
+}
+
+// adviceACL is what the user needs for this topology, database and prefix.
+func (s *Store) adviceACL() string {
+	advice := adviceACL
+	if s.cfg.DB != 0 {
+		advice += " +select"
+	}
+	if s.cfg.Topology == Cluster {
+		advice += " +cluster|slots"
+	}
+	return advice + " on the keys ~" + s.cfg.Prefix + ":*"
+}

@@ -1,0 +1,243 @@
+package redisstore_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/convcachetest"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// leastCommands are those of the README's ACL line.
+func leastCommands() []string {
+	return []string{"eval", "evalsha", "hmget", "hset", "hdel", "time", "info", "pexpire", "scan", "ping", "hello"}
+}
+
+// setLeast gives the server a user "carryover" who may do what the README says, and nothing else.
+func setLeast(s *redistest.Server, commands []string) {
+	args := []string{"ACL", "SETUSER", "carryover", "reset", "on", ">the password", "~carryover:*", "-@all"}
+	for _, command := range commands {
+		args = append(args, "+"+command)
+	}
+	s.CLI(args...)
+}
+
+// keepsContract runs the contract suite on stores of one config, each with a prefix of its own.
+func keepsContract(t *testing.T, cfg redisstore.Config) {
+	t.Helper()
+	convcachetest.Run(t, func(t *testing.T) convcachetest.Harness {
+		c := &clock{}
+		cfg := cfg
+		cfg.Now, cfg.Prefix = c.now, freshPrefix()
+		r := openRedis(t, cfg)
+		mustCheck(t, r)
+		return convcachetest.Harness{Store: r, Advance: c.advance}
+	})
+}
+
+func TestRedis_KeepsTheContract(t *testing.T) {
+	files := newAuthority(t)
+	tlsPort := freeTCPPort(t)
+	socket := filepath.Join(t.TempDir(), "redis.sock")
+	s := redistest.Start(t, "--unixsocket", socket, "--tls-port", strconv.Itoa(tlsPort), "--tls-auth-clients", "no",
+		"--tls-cert-file", files.cert, "--tls-key-file", files.key, "--tls-ca-cert-file", files.cert)
+	setLeast(s, leastCommands())
+	for name, cfg := range map[string]redisstore.Config{
+		"single server": {Addresses: []string{s.Addr()}},
+		"unix socket":   {Addresses: []string{socket}},
+		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
+		"TLS":           {Addresses: []string{net.JoinHostPort("localhost", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: files.pool, MinVersion: tls.VersionTLS12}},
+		"sealed":        {Addresses: []string{s.Addr()}, SealKey: []byte("a key to seal with")},
+		"unfenced":      {Addresses: []string{s.Addr()}, Unfenced: true},
+		"database 3":    {Addresses: []string{s.Addr()}, DB: 3},
+		"all too large": {Addresses: []string{s.Addr()}, MaxValue: 1},
+	} {
+		t.Run(name, func(t *testing.T) { keepsContract(t, cfg) })
+	}
+}
+
+func TestRedis_KeepsTheContractBehindSentinel(t *testing.T) {
+	pair := redistest.StartSentinel(t)
+	keepsContract(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
+}
+
+func TestRedis_KeepsTheContractInACluster(t *testing.T) {
+	nodes := redistest.StartCluster(t, 3)
+	keepsContract(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+
+	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()[:1], Prefix: "spread"})
+	mustCheck(t, r)
+	const conversations = 60
+	for n := range conversations {
+		wantPut(t, r, key(n), ticket(n, 10), convcache.Stored)
+	}
+	if got := r.Len(); got != conversations {
+		t.Errorf("conversations: got %d, want %d", got, conversations)
+	}
+	for i, node := range nodes.Nodes {
+		if node.CLI("--scan", "--pattern", "spread:*") == "" {
+			t.Errorf("node %d has no conversation of %d", i, conversations)
+		}
+	}
+	for n := range conversations {
+		branches := wantLook(t, r, key(n), convcache.Found)
+		wantTake(t, r, key(n), branches[0].ID, convcache.Taken)
+	}
+}
+
+func TestRedis_CheckNamesTheACL(t *testing.T) {
+	s := redistest.Start(t)
+	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"}
+	for _, missing := range leastCommands() {
+		t.Run(missing, func(t *testing.T) {
+			s.CLI("SCRIPT", "FLUSH")
+			setLeast(s, slices.DeleteFunc(leastCommands(), func(c string) bool { return c == missing }))
+			r := openRedis(t, cfg)
+			err := r.Check(t.Context())
+			if missing == "hello" || missing == "ping" { // go-redis falls back to AUTH; nothing of ours pings
+				if err != nil {
+					t.Errorf("check: got %v, want none", err)
+				}
+				return
+			}
+			if !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), "ACL must allow") {
+				t.Errorf("check: got %v, want an error that names the ACL", err)
+			}
+			if got := r.State(); got != convcache.RemoteRefused {
+				t.Errorf("state: got %v, want %v", got, convcache.RemoteRefused)
+			}
+		})
+	}
+	t.Run("keys", func(t *testing.T) {
+		setLeast(s, leastCommands())
+		other := cfg
+		other.Prefix = "elsewhere"
+		if err := openRedis(t, other).Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) {
+			t.Errorf("check with keys that are not allowed: got %v, want %v", err, convcache.ErrRemoteForbids)
+		}
+	})
+	t.Run("password", func(t *testing.T) {
+		wrong := cfg
+		wrong.Password = "another password"
+		err := openRedis(t, wrong).Check(t.Context())
+		if !errors.Is(err, convcache.ErrRemoteForbids) || strings.Contains(err.Error(), "another") {
+			t.Errorf("check with a wrong password: got %v, want %v without the password", err, convcache.ErrRemoteForbids)
+		}
+		s.CLI("ACL", "SETUSER", "default", "off")
+		if err := openAt(t, s.Addr()).Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) {
+			t.Errorf("check without a password: got %v, want %v", err, convcache.ErrRemoteForbids)
+		}
+	})
+}
+
+func TestRedis_CheckWithoutFence(t *testing.T) {
+	s, replica := redistest.Start(t), redistest.Start(t)
+	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Unfenced: true}
+	mustCheck(t, openRedis(t, cfg))
+
+	s.CLI("CONFIG", "SET", "appendonly", "yes")
+	if err := openRedis(t, cfg).Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) {
+		t.Errorf("check of a server with a file: got %v, want %v", err, convcache.ErrRemoteForbids)
+	}
+	s.CLI("CONFIG", "SET", "appendonly", "no")
+	replica.ReplicaOf(s)
+	for _, addr := range []string{s.Addr(), replica.Addr()} {
+		cfg.Addresses = []string{addr}
+		if err := openRedis(t, cfg).Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) {
+			t.Errorf("check of one of two servers: got %v, want %v", err, convcache.ErrRemoteForbids)
+		}
+	}
+
+	setLeast(s, slices.DeleteFunc(leastCommands(), func(c string) bool { return c == "info" }))
+	cfg.Addresses, cfg.Username, cfg.Password = []string{s.Addr()}, "carryover", "the password"
+	mustCheck(t, openRedis(t, cfg)) // INFO may be what the operator has no right to
+}
+
+func TestNewRedis_RefusesConfigs(t *testing.T) {
+	secret := sharedSecret(t)
+	addrs := []string{"127.0.0.1:1"}
+	for name, cfg := range map[string]redisstore.Config{
+		"no address":              {Secret: secret},
+		"no secret":               {Addresses: addrs},
+		"two single servers":      {Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, Secret: secret},
+		"sentinel without master": {Topology: redisstore.Sentinel, Addresses: addrs, Secret: secret},
+		"master without sentinel": {Addresses: addrs, Master: "m", Secret: secret},
+		"unfenced cluster":        {Topology: redisstore.Cluster, Addresses: addrs, Unfenced: true, Secret: secret},
+		"unfenced sentinel":       {Topology: redisstore.Sentinel, Master: "m", Addresses: addrs, Unfenced: true, Secret: secret},
+		"short seal key":          {Addresses: addrs, SealKey: []byte("short"), Secret: secret},
+		"values beyond 1 MiB":     {Addresses: addrs, MaxValue: 1<<20 + 1, Secret: secret},
+	} {
+		if r, err := redisstore.New(cfg); err == nil {
+			t.Errorf("%s: accepted", name)
+			_ = r.Close()
+		}
+	}
+}
+
+// authority is a certificate that has signed itself, for localhost.
+type authority struct {
+	cert, key string // files
+	pool      *x509.CertPool
+}
+
+func newAuthority(t *testing.T) authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatalf("make key: %v", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "throwaway"}, DNSNames: []string{"localhost"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatalf("make certificate: %v", err)
+	}
+	keyDER, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatalf("encode key: %v", err)
+	}
+	dir := t.TempDir()
+	a := authority{cert: filepath.Join(dir, "cert.pem"), key: filepath.Join(dir, "key.pem"), pool: x509.NewCertPool()}
+	for file, block := range map[string]*pem.Block{a.cert: {Type: "CERTIFICATE", Bytes: der}, a.key: {Type: "PRIVATE KEY", Bytes: keyDER}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatalf("write %s: %v", block.Type, err)
+		}
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatalf("parse certificate: %v", err)
+	}
+	a.pool.AddCert(certificate)
+	return a
+}
+
+// freeTCPPort returns a port of the loopback interface that nobody listens on.
+func freeTCPPort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatalf("find a free port: %v", err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}

@@ -1,0 +1,206 @@
+package redisstore_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/convcachetest"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// How many sequences of operations are compared, and how long they are.
+const (
+	sequences      = 500
+	sequenceLength = 30
+)
+
+// twins are a Redis and what it has to be like, a Memory or several, that are asked the same, with one clock.
+type twins struct {
+	t      *testing.T
+	rng    *rand.Rand
+	clock  *clock
+	memory convcachetest.Store
+	redis  *replica
+	key    convcache.Key
+	// ages lets the clock go on. Then nothing is put back: as long as tickets end in the order in which they were
+	// put it does not show that the server's clock stands still beside ours.
+	ages  bool
+	mixes bool               // every third ticket is larger than largestOfMixed
+	put   []convcache.Ticket // all that were ever put
+	held  []convcache.Ticket // those that were taken out, and may be put back
+	trail []string
+}
+
+// TestRedis_DoesWhatMemoryDoes compares the outcomes of random operations on one conversation whose tickets have
+// prefixes, histories and ids in common.
+func TestRedis_DoesWhatMemoryDoes(t *testing.T) {
+	c := &clock{}
+	compare(t, redisstore.Config{Now: c.now}, c, convcache.NewMemory(convcache.MemoryConfig{Now: c.now}), false)
+}
+
+// compare has a Redis of that config and its model do random operations.
+func compare(t *testing.T, cfg redisstore.Config, c *clock, model convcachetest.Store, mixes bool) {
+	t.Helper()
+	s := redistest.Start(t)
+	cfg.Addresses = []string{s.Addr()}
+	r := openRedis(t, cfg)
+	mustCheck(t, r)
+	outcomes := make(map[convcache.Outcome]int)
+	displaced := 0
+	for seed := range sequences {
+		w := &twins{
+			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 3)), clock: c, memory: model, redis: r, //nolint:gosec // reproducible
+			key: key(seed), ages: seed%3 == 2, mixes: mixes,
+		}
+		for range sequenceLength {
+			outcome, n := w.step()
+			outcomes[outcome]++
+			displaced += n
+			if t.Failed() {
+				t.Fatalf("sequence %d:\n%v", seed, w.trail)
+			}
+		}
+	}
+	for _, outcome := range []convcache.Outcome{convcache.Found, convcache.Taken, convcache.Stored, convcache.Empty, convcache.Expired, convcache.Consumed} {
+		if outcomes[outcome] < sequences/10 {
+			t.Errorf("only %d operations of %d ended as %v", outcomes[outcome], sequences*sequenceLength, outcome)
+		}
+	}
+	if displaced < sequences {
+		t.Errorf("only %d tickets were displaced in %d sequences", displaced, sequences)
+	}
+}
+
+// step does one operation on both, and returns how it ended and how many tickets it displaced.
+func (w *twins) step() (convcache.Outcome, int) {
+	ctx := context.Background()
+	switch n := w.rng.IntN(10); {
+	case n < 5 || len(w.put) == 0:
+		return w.compareMemoryPut(ctx, w.next())
+	case n < 6:
+		one, first := w.memory.Peek(ctx, w.key)
+		two, second := w.redis.Peek(ctx, w.key)
+		w.trail = append(w.trail, fmt.Sprintf("peek: %v %v\n", first, len(one)))
+		w.sameOutcome(first, second, convcache.Empty)
+		if a, b := describe(one, branchText), describe(two, branchText); !slices.Equal(a, b) {
+			w.t.Errorf("peek: memory shows %q, redis %q", a, b)
+		}
+		return first, 0
+	case n < 9 || !w.ages:
+		id := w.put[w.rng.IntN(len(w.put))].ID
+		if w.rng.IntN(3) > 0 { // one that is likely to be there
+			id = w.put[max(0, len(w.put)-1-w.rng.IntN(4))].ID
+		}
+		one, first := w.memory.Take(ctx, w.key, id)
+		two, second := w.redis.Take(ctx, w.key, id)
+		w.trail = append(w.trail, fmt.Sprintf("take %v: %v\n", id, first))
+		w.sameOutcome(first, second, convcache.Consumed)
+		if ticketText(one) != ticketText(two) {
+			w.t.Errorf("take: memory gives %q, redis %q", ticketText(one), ticketText(two))
+		}
+		if first == convcache.Taken {
+			w.held = append(w.held, one)
+		}
+		return first, 0
+	default:
+		w.clock.advance(time.Duration(1+w.rng.IntN(4)) * redisTTL / 3)
+		w.trail = append(w.trail, "time goes on\n")
+		return convcache.Unavailable, 0
+	}
+}
+
+func (w *twins) compareMemoryPut(ctx context.Context, tk convcache.Ticket) (convcache.Outcome, int) {
+	one, first := w.memory.Put(ctx, w.key, tk, redisTTL)
+	two, second := w.redis.Put(ctx, w.key, tk, redisTTL)
+	w.trail = append(w.trail, fmt.Sprintf("put %s: %v %v\n", ticketText(tk), first, describe(one, ticketText)))
+	w.sameOutcome(first, second, first)
+	if a, b := describe(one, ticketText), describe(two, ticketText); !slices.Equal(a, b) {
+		w.t.Errorf("put: memory displaces %q, redis %q", a, b)
+	}
+	w.put = append(w.put, tk)
+	w.held = append(w.held, one...)
+	return first, len(one)
+}
+
+// sameOutcome compares outcomes. What has expired is forgotten when something is put by the one, and by the other
+// when the server's clock says so; then they may differ between Expired and gone.
+func (w *twins) sameOutcome(memory, redis, gone convcache.Outcome) {
+	if w.ages && (memory == gone || memory == convcache.Expired) && (redis == gone || redis == convcache.Expired) {
+		return
+	}
+	if memory != redis {
+		w.t.Errorf("outcome: memory %v, redis %v", memory, redis)
+	}
+}
+
+// next makes the next ticket to put: one that was taken out before, one that is there already, or one that is
+// new, and as often as not has blocks or a history in common with others.
+func (w *twins) next() convcache.Ticket {
+	if !w.ages && len(w.held) > 0 && w.rng.IntN(4) == 0 {
+		at := w.rng.IntN(len(w.held))
+		tk := w.held[at]
+		w.held = slices.Delete(w.held, at, at+1)
+		return tk
+	}
+	if len(w.put) > 0 && w.rng.IntN(12) == 0 {
+		tk := w.put[len(w.put)-1]
+		w.held = slices.DeleteFunc(w.held, func(h convcache.Ticket) bool { return h.ID == tk.ID })
+		return tk
+	}
+	tk := ticket(0, w.rng.IntN(40))
+	if w.mixes && w.rng.IntN(3) == 0 {
+		tk = ticket(0, 2*largestOfMixed)
+	}
+	tk.History = convcache.Digest{}
+	if w.rng.IntN(3) > 0 {
+		tk.History[0] = byte(1 + w.rng.IntN(6))
+	}
+	tk.Groups = w.rng.IntN(8)
+	if tk.Groups > 2 {
+		tk.Groups = 1
+	}
+	tk.CaughtUp = w.clock.now()
+	tk.Decode = fmt.Sprint("decode-", len(w.put))
+	tk.Chain = w.chain()
+	tk.Tokens = tk.Chain.Tokens
+	return tk
+}
+
+// chain returns one of a small tree of chains: ids that agree up to a point, in blocks of 16 or, seldom, 32.
+func (w *twins) chain() convcache.Chain {
+	if w.rng.IntN(8) == 0 {
+		return convcache.Chain{}
+	}
+	size := []int{16, 16, 16, 16, 16, 16, 32, 0}[w.rng.IntN(8)]
+	ids := make([]uint32, 1+w.rng.IntN(6)*16+w.rng.IntN(2)*5)
+	from := w.rng.IntN(8) * 16 // where it leaves the main line
+	for i := range ids {
+		if i >= from {
+			ids[i] = uint32(1 + from)
+		}
+	}
+	return mustChain(w.t, sharedSecret(w.t).ChainKey(), ids, size)
+}
+
+func describe[T any](all []T, text func(T) string) []string {
+	texts := []string{}
+	for _, one := range all {
+		texts = append(texts, text(one))
+	}
+	return texts
+}
+
+func branchText(b convcache.Branch) string {
+	return fmt.Sprintf("%v %x %v %v %v %+v %v %v %v %v", b.ID, b.History[:2], b.Covers, b.HistoryOK, b.Tokens, b.Chain, b.Groups, b.Decode,
+		b.Incarnation, b.Deadline.Format(time.RFC3339Nano))
+}
+
+func ticketText(t convcache.Ticket) string {
+	return fmt.Sprintf("%s %q %q %v", branchText(t.Branch()), t.Params, t.EngineID, t.CaughtUp.UnixNano())
+}

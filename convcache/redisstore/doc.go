@@ -1,0 +1,24 @@
+// Package redisstore keeps tickets and bars on one Redis or Valkey that replicas share: a single server, one behind
+// Sentinels, or a Cluster. It is the convcache.Remote of convcache.Shared, which knows what to do when Redis does not
+// answer; here an operation is sent once, and says what happened.
+//
+// The package promises:
+//
+//   - A ticket is handed out at most once, ever: whether it has been taken is decided by one script on one server, and
+//     only for tickets that were put while this server was master (take.lua, put.lua, the fence in shared.lua). After a
+//     failover, a failback or a restart from a file all older tickets are Fenced.
+//   - A ticket ends by the first of three clocks: the server's at the take, the key's expiry, and this process' against
+//     the deadline in the value (take.lua, put.lua, values.go).
+//   - A command whose answer did not come is not sent again, by this package or by go-redis, and in a Cluster goes to
+//     the one master that has the slot (client.go, servers.go).
+//   - An error says whether it is certain that nothing was applied, and whether it shows a failure of the server: one
+//     that is slow with what is large has none (error.go, servers.go). Its text repeats no credential.
+//   - Values tell nothing of what was said, only holders of the secret can make them, none can be moved into the place
+//     of another, and with a seal key they are unreadable (envelope.go, codec.go). What the scripts need to know to
+//     displace superseded tickets are tags under a key of the conversation (kin.go).
+//   - That a start of an instance is barred can be said by none without the secret (bars.go).
+//
+// It refuses what it cannot read: a value of another version, secret or seal key is a miss, and a warning once a minute
+// says so (note.go). Test tells operators what the server lacks (check.go). What it cannot do: keep somebody who may
+// write to Redis from putting back a value that was taken.
+package redisstore

@@ -1,0 +1,161 @@
+package redisstore
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"hash"
+	"sync"
+
+	"carryover/convcache"
+)
+
+// The forms of a value outside this process, its first byte. A store reads the one that it writes: one
+// with a seal key takes nothing that somebody without it could have made.
+const (
+	formAuthentic byte = 1 // payload, then the first 16 bytes of an HMAC-SHA256 (RFC 2104 section 5)
+	formSealed    byte = 2 // nonce, then AES-256-GCM of the payload with its tag
+)
+
+const macSize = 16
+
+// errForged says that a value is not one that a holder of the secret made for this place.
+var errForged = errors.New("open value: not authentic")
+
+// field is a part of a ticket as a store keeps it. It is authenticated with the value, so that none can be
+// moved into the place of another.
+type field byte
+
+const (
+	fieldBranch field = 'b' // what a look-up may tell
+	fieldParams field = 'p'
+	fieldBar    field = 'x' // of no ticket: a bar (bars.go)
+)
+
+// ticketKeyVersion and sealKeyVersion open the inputs from which those keys are made (convcache.Secret.Derive).
+const (
+	ticketKeyVersion byte = 4
+	sealKeyVersion   byte = 5
+)
+
+// minSealKey is the shortest seal key accepted, as minSecret is for the secret.
+const minSealKey = 16
+
+// envelope makes values that only holders of the secret can make, and with a seal key only holders of both
+// can read. A value is bound to its conversation, ticket and field.
+//
+// Against somebody who can write to the store it does not help entirely: a value that was taken can be
+// copied before and put back after. Who may write is the store's to restrict.
+type envelope struct {
+	macs *sync.Pool  // of HMAC-SHA256 under the key of everything that is derived here
+	aead cipher.AEAD // nil authenticates only
+}
+
+// newEnvelope returns the envelope of a secret. An empty sealKey means that values are not encrypted.
+func newEnvelope(secret convcache.Secret, sealKey []byte) (envelope, error) {
+	e := keyed(secret.Derive(ticketKeyVersion, []byte("ticket")))
+	if len(sealKey) == 0 {
+		return e, nil
+	}
+	if len(sealKey) < minSealKey {
+		return envelope{}, fmt.Errorf("read seal key: %d bytes, need at least %d", len(sealKey), minSealKey)
+	}
+	block, err := aes.NewCipher(secret.Derive(sealKeyVersion, sealKey))
+	if err != nil {
+		return envelope{}, fmt.Errorf("make seal: %w", err)
+	}
+	if e.aead, err = cipher.NewGCM(block); err != nil {
+		return envelope{}, fmt.Errorf("make seal: %w", err)
+	}
+	return e, nil
+}
+
+// keyed returns an envelope that derives under the key. Keying is half of the cost of a short HMAC, so it is
+// done once per HMAC that is ever in use at the same time.
+func keyed(key []byte) envelope {
+	return envelope{macs: &sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
+}
+
+// derive is HMAC-SHA256 of the parts one after the other. At most the last may vary in length.
+func (e envelope) derive(parts ...[]byte) []byte {
+	mac := e.macs.Get().(hash.Hash)
+	defer e.macs.Put(mac)
+	mac.Reset()
+	for _, part := range parts {
+		mac.Write(part)
+	}
+	return mac.Sum(nil)
+}
+
+// close returns the value that stands for payload in one field of one ticket.
+func (e envelope) close(key convcache.Key, id convcache.TicketID, f field, payload []byte) []byte {
+	if e.aead == nil {
+		value := append(make([]byte, 0, 1+len(payload)+macSize), formAuthentic)
+		value = append(value, payload...)
+		return append(value, e.mac(key, id, f, payload)...)
+	}
+	value := make([]byte, 1+e.aead.NonceSize(), 1+e.aead.NonceSize()+len(payload)+e.aead.Overhead())
+	value[0] = formSealed
+	rand.Read(value[1:]) // since Go 1.24 it fills the slice or ends the process
+	return e.aead.Seal(value, value[1:], payload, place(key, id, f))
+}
+
+// open returns the payload of a value, or errForged. The payload may share memory with the value.
+func (e envelope) open(key convcache.Key, id convcache.TicketID, f field, value []byte) ([]byte, error) {
+	if e.aead == nil {
+		if len(value) < 1+macSize || value[0] != formAuthentic {
+			return nil, errForged
+		}
+		payload, sum := value[1:len(value)-macSize], value[len(value)-macSize:]
+		if !hmac.Equal(sum, e.mac(key, id, f, payload)) {
+			return nil, errForged
+		}
+		return payload, nil
+	}
+	nonce := e.aead.NonceSize()
+	if len(value) < 1+nonce || value[0] != formSealed {
+		return nil, errForged
+	}
+	payload, err := e.aead.Open(nil, value[1:1+nonce], value[1+nonce:], place(key, id, f))
+	if err != nil {
+		return nil, errForged
+	}
+	return payload, nil
+}
+
+func (e envelope) mac(key convcache.Key, id convcache.TicketID, f field, payload []byte) []byte {
+	return e.derive(place(key, id, f), payload)[:macSize]
+}
+
+// place says what a value belongs to, in a fixed number of bytes.
+func place(key convcache.Key, id convcache.TicketID, f field) []byte {
+	p := make([]byte, 0, len(key)+len(id)+1)
+	p = append(p, key[:]...)
+	p = append(p, id[:]...)
+	return append(p, byte(f))
+}
+
+// The uses of an envelope's key beside values. They stand where a value has its field.
+const (
+	useMask field = 'm'
+	useTags field = 't'
+	useText field = 'h'
+	useBar  field = 's'
+)
+
+// mask hides a history digest, or shows it again, by the exclusive or with a string that belongs to the
+// ticket alone. The digest itself is of text and unkeyed: who could read it could confirm a guess of a
+// conversation.
+func (e envelope) mask(key convcache.Key, id convcache.TicketID, d convcache.Digest) convcache.Digest {
+	if d == (convcache.Digest{}) {
+		return d // no history, which hides nothing
+	}
+	for i, b := range e.derive(place(key, id, useMask)) {
+		d[i] ^= b
+	}
+	return d
+}

@@ -1,0 +1,127 @@
+package redisstore
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"carryover/convcache"
+)
+
+// Nothing was applied: there was nobody to send to, or a script found no fence.
+var (
+	errNoServer = errors.New("no server for this conversation")
+	errNoFence  = errors.New("the server shows no master_replid")
+)
+
+// refusals begin the error replies with which a server refuses a command, or a script its first write,
+// before anything is changed (Redis 7.0 server.c processCommand, script.c scriptCall; Valkey the same).
+var refusals = [...]string{ //nolint:gochecknoglobals // immutable
+	"READONLY", "LOADING", "OOM", "MISCONF", "NOAUTH", "WRONGPASS", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN",
+	"MOVED", "ASK", "CROSSSLOT", "BUSY ", "WRONGTYPE", "ERR max number of clients reached",
+}
+
+// notApplied says whether it is certain that a command has changed nothing: it was never sent, or it was
+// refused. After a time-out, a lost connection or any other error it may have been applied, or may yet be.
+func notApplied(err error) bool {
+	for _, unsent := range [...]error{errNoServer, errNoFence, redis.ErrPoolTimeout, redis.ErrPoolExhausted, redis.ErrClosed} {
+		if errors.Is(err, unsent) {
+			return true
+		}
+	}
+	var dial *net.OpError
+	if errors.As(err, &dial) && dial.Op == "dial" {
+		return true
+	}
+	if isReply(err, "NOPERM") {
+		// An ACL that lacks a later command of the script lets the first write pass.
+		return !strings.Contains(err.Error(), "script")
+	}
+	return isReply(err, refusals[:]...)
+}
+
+// timedOut says whether the time for a command ran out when it may have been sent.
+func timedOut(err error) bool {
+	var timeout net.Error
+	return errors.As(err, &timeout) && timeout.Timeout() && !notApplied(err)
+}
+
+// forbidden says whether err is that of an ACL. Redis 7.0 reports what a script must not do as a plain ERR
+// (script.c scriptVerifyACL), other versions as NOPERM.
+func forbidden(err error) bool {
+	return isReply(err, "NOPERM", "ERR The user executing the script can't")
+}
+
+// failure is the error of a command after which the server is in doubt.
+func failure(err error) error {
+	return &convcache.RemoteError{Err: quiet{err}, Unapplied: notApplied(err)}
+}
+
+// wrongType is the error of a command on a key that is somebody else's.
+func wrongType(err error) error {
+	return &convcache.RemoteError{Err: quiet{err}, Unapplied: true, Shows: convcache.ShowsAnswer}
+}
+
+// excuse is the error of a command that its size explains.
+func excuse(err error) error {
+	return &convcache.RemoteError{Err: quiet{err}, Shows: convcache.ShowsNothing}
+}
+
+// tooLarge is the error of a ticket of which nothing was sent.
+func tooLarge(size int) error {
+	return &convcache.RemoteError{Err: fmt.Errorf("%d bytes are more than is sent", size), Unapplied: true, Shows: convcache.ShowsNothing}
+}
+
+// odd is the error of an answer that no script of ours gives.
+func odd(format string, args ...any) error {
+	return &convcache.RemoteError{Err: fmt.Errorf("the server answers "+format, args...), Shows: convcache.ShowsAnswer}
+}
+
+// quiet is an error whose text is loggable.
+type quiet struct{ cause error }
+
+// Error is the loggable part of the text.
+func (q quiet) Error() string { return loggable(q.cause) }
+
+// Unwrap returns the cause.
+func (q quiet) Unwrap() error { return q.cause }
+
+// loggable is an error without what a server repeats of a command, which may be a password: "ERR unknown
+// command 'auth', with args beginning with: …".
+func loggable(err error) string {
+	if err == nil {
+		return ""
+	}
+	text, _, _ := strings.Cut(err.Error(), ", with args")
+	return text
+}
+
+// isReply says whether err is an error reply that begins, after what a script adds, with one of the prefixes.
+func isReply(err error, prefixes ...string) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	for _, text := range [...]string{reply.Error(), withinScript(reply.Error())} {
+		for _, prefix := range prefixes {
+			if strings.HasPrefix(text, prefix) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// withinScript returns the error of the command that a script called. Before Redis 7 that stands behind its
+// place: "ERR Error running script (call to f_…): @user_script:12: @user_script: 12: -OOM command not…".
+func withinScript(text string) string {
+	const place = "@user_script"
+	at := strings.LastIndex(text, place)
+	if at < 0 {
+		return text
+	}
+	return strings.TrimLeft(text[at+len(place):], ": 0123456789-")
+}

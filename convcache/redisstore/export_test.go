@@ -1,0 +1,29 @@
+package redisstore
+
+import (
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+
+	"carryover/convcache"
+)
+
+// Client returns the client, for a look at its options and for the faults of tests.
+func (s *Store) Client() redis.UniversalClient { return s.servers.client }
+
+// KeyName returns the name of a conversation's hash.
+func (s *Store) KeyName(key convcache.Key) string { return s.key(key) }
+
+// BarsName returns the name of the hash of all bars.
+func (s *Store) BarsName() string { return s.barsKey() }
+
+// Mutant returns a store that shares everything with s but the text of its scripts, in which it replaces
+// one text by another, and whether that changed anything.
+func (s *Store) Mutant(text, by string) (*Store, bool) {
+	replace := func(script string) string { return strings.ReplaceAll(script, text, by) }
+	m := &Store{
+		cfg: s.cfg, servers: s.servers, envelope: s.envelope,
+		scripts: newScripts(replace(sharedLua), replace(takeLua), replace(putLua)),
+	}
+	return m, strings.Contains(sharedLua+takeLua+putLua, text)
+}

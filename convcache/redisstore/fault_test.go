@@ -1,0 +1,333 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// granted is what a test grants an operation where the bound is the point, and late how much later than that
+// it may end on two busy cores.
+const (
+	granted = 50 * time.Millisecond
+	late    = 250 * time.Millisecond
+)
+
+// timed runs an operation under a limit, and reports if it took much longer.
+func timed(t *testing.T, limit time.Duration, operation func(ctx context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), limit)
+	defer cancel()
+	began := time.Now()
+	operation(ctx)
+	if took := time.Since(began); took > limit+late {
+		t.Errorf("an operation that was granted %v took %v", limit, took)
+	}
+}
+
+// wantHome checks that tickets live in this process.
+func wantHome(t *testing.T, r *replica, k convcache.Key) {
+	t.Helper()
+	tk := ticket(77, 10)
+	wantPut(t, r, k, tk, convcache.Stored)
+	branches := wantLook(t, r, k, convcache.Found)
+	if len(branches) == 0 || branches[0].ID != tk.ID {
+		t.Errorf("peek: got %d branches, want the ticket put here first", len(branches))
+	}
+	wantTake(t, r, k, tk.ID, convcache.Taken)
+	wantTake(t, r, k, tk.ID, convcache.Unavailable) // Redis may have it, as far as is known
+}
+
+func TestRedis_DownAtStart(t *testing.T) {
+	s := redistest.Start(t)
+	s.Kill()
+	c := &clock{}
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: c.now})
+	other := openAt(t, s.Addr())
+	if err := r.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
+		t.Errorf("check of no server: got %v, want another error than %v", err, convcache.ErrRemoteForbids)
+	}
+	if r.State() != convcache.RemoteDown {
+		t.Errorf("state: got %v, want %v", r.State(), convcache.RemoteDown)
+	}
+	wantHome(t, r, key(1))
+	wantLook(t, r, key(1), convcache.Unavailable)
+	kept := ticket(1, 10)
+	wantPut(t, r, key(2), kept, convcache.Stored)
+	if got := r.Len(); got != 1 {
+		t.Errorf("conversations: got %d, want the 1 of this process", got)
+	}
+
+	s.Restart()
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := r.Run(ctx); !errors.Is(err, context.Canceled) {
+			t.Errorf("run: got %v, want %v", err, context.Canceled)
+		}
+	})
+	eventually(t, "a store that shares again", func() bool { return r.State() == convcache.RemoteUp && r.Shares() })
+	cancel()
+	running.Wait()
+
+	shared := ticket(2, 10)
+	wantPut(t, r, key(3), shared, convcache.Stored)
+	wantTake(t, other, key(3), shared.ID, convcache.Taken)
+	wantTake(t, other, key(2), kept.ID, convcache.Consumed)
+	wantTake(t, r, key(2), kept.ID, convcache.Taken)
+	wantTake(t, r, key(2), kept.ID, convcache.Consumed)
+	expiring := ticket(3, 10)
+	s.Kill()
+	wantPut(t, r, key(4), expiring, convcache.Stored)
+	c.advance(redisTTL)
+	if got := r.EvictStale(); got != 1 {
+		t.Errorf("evicted: got %d conversations, want 1", got)
+	}
+}
+
+func TestRedis_DiesWhileInUse(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	mustCheck(t, r)
+	kept := ticket(1, 10)
+	wantPut(t, r, key(1), kept, convcache.Stored)
+	s.Kill()
+	for n := range 4 {
+		timed(t, granted, func(ctx context.Context) {
+			if _, got := r.Peek(ctx, key(1)); got != convcache.Unavailable {
+				t.Errorf("peek %d: got %v, want %v", n, got, convcache.Unavailable)
+			}
+		})
+		if !r.Shares() {
+			t.Fatalf("the breaker opened after %d failures", n+1)
+		}
+	}
+	wantTake(t, r, key(1), kept.ID, convcache.Unavailable)
+	if r.Shares() {
+		t.Error("five operations failed, and more are sent")
+	}
+	wantHome(t, r, key(2))
+}
+
+func TestRedis_Stopped(t *testing.T) {
+	s := redistest.Start(t)
+	f := redistest.Forward(t, s.Addr())
+	r := openAt(t, f.Addr())
+	witness := openAt(t, s.Addr())
+	mustCheck(t, r)
+	seen := ticket(1, 10)
+	wantPut(t, witness, key(1), seen, convcache.Stored)
+	s.Stop()
+	lost := ticket(2, 10)
+	for n := range 5 {
+		timed(t, granted, func(ctx context.Context) {
+			var got convcache.Outcome
+			switch n % 3 {
+			case 0:
+				_, got = r.Peek(ctx, key(1))
+			case 1:
+				_, got = r.Put(ctx, key(1), lost, redisTTL)
+			case 2:
+				_, got = r.Take(ctx, key(1), seen.ID)
+			}
+			if got != convcache.Unavailable {
+				t.Errorf("operation %d: got %v, want %v", n, got, convcache.Unavailable)
+			}
+			lost = ticket(2, 10)
+		})
+	}
+	if r.Shares() {
+		t.Error("five operations failed, and more are sent")
+	}
+	wantTake(t, r, key(1), lost.ID, convcache.Unavailable) // no put that may have arrived is kept here too
+	if got := r.Len(); got != 0 {
+		t.Errorf("conversations: got %d, want 0", got)
+	}
+
+	// Nothing touches the network now: what reaches the server after it goes on is what was sent before.
+	f.Cut()
+	f.Target("127.0.0.1:1")
+	for range 20 {
+		wantHome(t, r, key(2))
+	}
+	s.Continue()
+	f.Target(s.Addr())
+	mustCheck(t, r)
+	wantPut(t, r, key(3), ticket(3, 10), convcache.Stored)
+	if got := len(wantLook(t, witness, key(3), convcache.Found)); got != 1 {
+		t.Errorf("another replica sees %d branches, want 1", got)
+	}
+}
+
+func TestRedis_BlackHole(t *testing.T) {
+	s := redistest.Start(t)
+	f := redistest.Forward(t, s.Addr())
+	r := openAt(t, f.Addr())
+	mustCheck(t, r)
+	f.Hang(true)
+	for n := range 5 {
+		timed(t, granted, func(ctx context.Context) {
+			if _, got := r.Put(ctx, key(1), ticket(n, 10), redisTTL); got != convcache.Unavailable {
+				t.Errorf("put %d: got %v, want %v", n, got, convcache.Unavailable)
+			}
+		})
+	}
+	if r.Shares() {
+		t.Error("five operations failed, and more are sent")
+	}
+	timed(t, 4*time.Second, func(context.Context) {
+		if err := r.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
+			t.Errorf("check: got %v, want another error than %v", err, convcache.ErrRemoteForbids)
+		}
+	})
+	f.Hang(false)
+	mustCheck(t, r)
+}
+
+// arrivesLate puts a ticket to a server that stands, until one put has arrived after its time: on a connection that was
+// only dialled the client sends its greeting, and never the put.
+func arrivesLate(t *testing.T, s *redistest.Server, r *replica, c *clock, tk convcache.Ticket) bool {
+	t.Helper()
+	for range 10 {
+		before := calls(s, "evalsha")
+		s.Stop()
+		timed(t, 4*granted, func(ctx context.Context) { // enough for a busy machine to have sent it
+			if _, got := r.Put(ctx, key(1), tk, redisTTL); got != convcache.Unavailable {
+				t.Errorf("put: got %v, want %v", got, convcache.Unavailable)
+			}
+		})
+		c.advance(redisTTL)
+		s.Continue()
+		for range 100 {
+			if calls(s, "evalsha") > before {
+				return true
+			}
+		}
+		mustCheck(t, r) // and closes the breaker
+	}
+	return false
+}
+
+func TestRedis_PutArrivesLate(t *testing.T) {
+	s := redistest.Start(t)
+	c := &clock{}
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: c.now})
+	other := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: c.now})
+	mustCheck(t, r)
+	mustCheck(t, other)
+	wantPut(t, other, key(9), ticket(9, 10), convcache.Stored) // both scripts are known
+	tk := ticket(1, 10)
+	if !arrivesLate(t, s, r, c, tk) {
+		t.Fatal("ten puts to a server that stood have not arrived when it went on")
+	}
+	if got := s.CLI("HSTRLEN", other.KeyName(key(1)), "0b"); got == "0" {
+		t.Fatal("the late put left nothing")
+	}
+	wantLook(t, other, key(1), convcache.Expired)
+	if got := wantTake(t, other, key(1), tk.ID, convcache.Expired); got.Params != nil {
+		t.Errorf("take: got params %q, want none", got.Params)
+	}
+	wantTake(t, other, key(1), tk.ID, convcache.Consumed)
+}
+
+func TestRedis_PoolExhausted(t *testing.T) {
+	s := redistest.Start(t)
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Timeout: 5 * time.Millisecond})
+	mustCheck(t, r)
+	s.Stop()
+	const parallel = 300
+	var outcomes [parallel]convcache.Outcome
+	var took [parallel]time.Duration
+	start := make(chan struct{})
+	var wg sync.WaitGroup
+	for i := range parallel {
+		wg.Go(func() {
+			<-start
+			ctx, cancel := context.WithTimeout(t.Context(), granted)
+			defer cancel()
+			began := time.Now()
+			switch i % 3 {
+			case 0:
+				_, outcomes[i] = r.Peek(ctx, key(i))
+			case 1:
+				_, outcomes[i] = r.Take(ctx, key(i), ticket(i, 1).ID)
+			case 2:
+				_, outcomes[i] = r.Put(ctx, key(i), ticket(i, 10), redisTTL)
+			}
+			took[i] = time.Since(began)
+		})
+	}
+	close(start)
+	wg.Wait()
+	home := 0
+	for i, outcome := range outcomes {
+		switch {
+		case outcome == convcache.Stored && i%3 == 2:
+			home++ // never sent
+		case outcome != convcache.Unavailable:
+			t.Errorf("operation %d: got %v, want a miss", i, outcome)
+		}
+		if took[i] > granted+late {
+			t.Errorf("operation %d took %v", i, took[i])
+		}
+	}
+	if got := r.Len(); got != home {
+		t.Errorf("conversations in this process: got %d, want the %d that were stored", got, home)
+	}
+}
+
+// A Cluster or a Sentinel none of whose addresses answers.
+func TestRedis_NobodyToAsk(t *testing.T) {
+	s := redistest.Start(t)
+	s.Kill()
+	for name, cfg := range map[string]redisstore.Config{
+		"cluster":  {Topology: redisstore.Cluster, Addresses: []string{s.Addr()}},
+		"sentinel": {Topology: redisstore.Sentinel, Addresses: []string{s.Addr()}, Master: "m"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := openRedis(t, cfg)
+			wantLook(t, r, key(1), convcache.Unavailable)
+			wantTake(t, r, key(1), ticket(1, 1).ID, convcache.Unavailable)
+			wantPut(t, r, key(1), ticket(1, 10), convcache.Stored)
+			if got := r.Len(); got != 1 {
+				t.Errorf("conversations: got %d, want the 1 of this process", got)
+			}
+			if err := r.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
+				t.Errorf("check: got %v, want another error than %v", err, convcache.ErrRemoteForbids)
+			}
+			wantHome(t, r, key(2))
+		})
+	}
+}
+
+func TestRedis_OpenBreakerSendsNothing(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	mustCheck(t, r)
+	there := ticket(1, 10)
+	wantPut(t, r, key(1), there, convcache.Stored)
+	r.OpenBreaker()
+	said := monitor(t, s, func() {
+		wantLook(t, r, key(1), convcache.Unavailable)
+		wantTake(t, r, key(1), there.ID, convcache.Unavailable)
+		wantPut(t, r, key(1), ticket(2, 10), convcache.Stored)
+		wantLook(t, r, key(1), convcache.Found)
+		if got := r.Len(); got != 1 {
+			t.Errorf("conversations: got %d, want the 1 of this process", got)
+		}
+	})
+	if said != "" {
+		t.Errorf("while the breaker was open the server was told %q", said)
+	}
+	r.CloseBreaker()
+	if got := len(wantLook(t, r, key(1), convcache.Found)); got != 2 {
+		t.Errorf("peek: got %d branches, want that of this process and the shared one", got)
+	}
+	wantTake(t, r, key(1), there.ID, convcache.Taken)
+}

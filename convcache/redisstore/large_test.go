@@ -1,0 +1,152 @@
+package redisstore_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// Tickets of these sizes are sent. A time-out says something of the server where they are smaller than sizeable.
+const (
+	belowSizeable = 60 << 10
+	aboveSizeable = 100 << 10
+	aboveMaxValue = 300 << 10
+)
+
+// stuck grants an operation some time, which all of it needs.
+func stuck(t *testing.T, operation func(ctx context.Context) convcache.Outcome) {
+	t.Helper()
+	timed(t, granted, func(ctx context.Context) {
+		if got := operation(ctx); got != convcache.Unavailable {
+			t.Errorf("an operation that gets stuck: got %v, want %v", got, convcache.Unavailable)
+		}
+	})
+}
+
+// narrowRedis returns a store whose way to the server stops what is larger than so many bytes, and one whose way is free.
+func narrowRedis(t *testing.T, bytes int) (narrow, free *replica) {
+	t.Helper()
+	s := redistest.Start(t)
+	f := redistest.Forward(t, s.Addr())
+	narrow, free = openAt(t, f.Addr()), openAt(t, s.Addr())
+	mustCheck(t, narrow)
+	mustCheck(t, free)
+	f.Narrow(bytes)
+	return narrow, free
+}
+
+// wantShared checks that small tickets get from one store to the other.
+func wantShared(t *testing.T, r, other *replica) {
+	t.Helper()
+	if !r.Shares() {
+		t.Fatal("nothing is sent any more")
+	}
+	small := ticket(99, 10)
+	wantPut(t, r, key(99), small, convcache.Stored)
+	wantLook(t, r, key(99), convcache.Found)
+	wantTake(t, other, key(99), small.ID, convcache.Taken)
+}
+
+func TestRedis_LargePutsThatTimeOutDoNotCount(t *testing.T) {
+	r, other := narrowRedis(t, 32<<10)
+	for n := range 8 {
+		stuck(t, func(ctx context.Context) convcache.Outcome {
+			_, outcome := r.Put(ctx, key(n), ticket(n, aboveSizeable), redisTTL)
+			return outcome
+		})
+	}
+	wantShared(t, r, other)
+	for n := range 5 {
+		stuck(t, func(ctx context.Context) convcache.Outcome {
+			_, outcome := r.Put(ctx, key(n), ticket(n, belowSizeable), redisTTL)
+			return outcome
+		})
+	}
+	if r.Shares() {
+		t.Error("five puts failed whose size does not explain it, and more are sent")
+	}
+}
+
+// The answer to a look-up may be large as well, and how large is not known before.
+func TestRedis_LargeAnswersThatTimeOutDoNotCount(t *testing.T) {
+	r, other := narrowRedis(t, 32<<10)
+	tk := longTicket(t, 128<<10, adjacentBlocks(8<<10))
+	wantPut(t, other, key(1), tk, convcache.Stored)
+	for range 8 {
+		stuck(t, func(ctx context.Context) convcache.Outcome {
+			_, outcome := r.Peek(ctx, key(1))
+			return outcome
+		})
+	}
+	wantShared(t, r, other)
+	wantTake(t, other, key(1), tk.ID, convcache.Taken)
+}
+
+func TestRedis_LargerTicketsStayHome(t *testing.T) {
+	s := redistest.Start(t)
+	r, other := openAt(t, s.Addr()), openAt(t, s.Addr())
+	mustCheck(t, r)
+	small, large := ticket(1, 10), ticket(2, aboveMaxValue)
+	wantPut(t, r, key(1), small, convcache.Stored)
+	said := monitor(t, s, func() { wantPut(t, r, key(1), large, convcache.Stored) })
+	if said != "" {
+		t.Errorf("of a ticket that stays home the server was told %d bytes", len(said))
+	}
+	if got := branchIDs(wantLook(t, r, key(1), convcache.Found)); !slices.Equal(got, ids(large, small)) {
+		t.Errorf("peek: got %v, want both, that of this process first", got)
+	}
+	if got := branchIDs(wantLook(t, other, key(1), convcache.Found)); !slices.Equal(got, ids(small)) {
+		t.Errorf("peek of another replica: got %v, want the small one", got)
+	}
+	wantTake(t, other, key(1), large.ID, convcache.Consumed)
+	wantTake(t, r, key(1), small.ID, convcache.Taken)
+	if got := wantTake(t, r, key(1), large.ID, convcache.Taken); len(got.Params) != aboveMaxValue {
+		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), aboveMaxValue)
+	}
+	wantTake(t, r, key(1), large.ID, convcache.Consumed)
+}
+
+func TestRedis_MaxValue(t *testing.T) {
+	s := redistest.Start(t)
+	c := &clock{}
+	var log storeLog
+	const overhead = 640 // of a ticket in memory
+	r := openBounded(t, redisstore.Config{Addresses: []string{s.Addr()}, MaxValue: 1 << 20, Now: c.now, Logger: log.logger()}, 1<<20+overhead)
+	other := openAt(t, s.Addr())
+	const frame = 300 // of a value: a branch without blocks, names, authentication
+	fits := ticket(1, 1<<20-frame)
+	wantPut(t, r, key(1), fits, convcache.Stored)
+	if got := wantTake(t, other, key(1), fits.ID, convcache.Taken); len(got.Params) != len(fits.Params) {
+		t.Errorf("take: got %d bytes of params, want %d", len(got.Params), len(fits.Params))
+	}
+	const line = "too large for redis"
+	if got := log.count(line); got != 0 {
+		t.Errorf("logged %q %d times, want never: all were shared", line, got)
+	}
+	for minute := range 2 {
+		for n := range 3 {
+			wantPut(t, r, key(10+n), ticket(n, 1<<20), convcache.Stored)
+			wantLook(t, other, key(10+n), convcache.Empty)
+		}
+		if got, want := log.count(line), minute+1; got != want {
+			t.Errorf("logged %q %d times after %d minutes, want %d", line, got, minute, want)
+		}
+		c.advance(redisTTL)
+	}
+	if displaced := wantPut(t, r, key(1), ticket(1, 1<<20+1), convcache.Refused); displaced != nil {
+		t.Errorf("put of what is too large for this process too: got %d displaced, want none", len(displaced))
+	}
+	wantLook(t, r, key(1), convcache.Empty)
+}
+
+func branchIDs(branches []convcache.Branch) []convcache.TicketID {
+	var out []convcache.TicketID
+	for _, b := range branches {
+		out = append(out, b.ID)
+	}
+	return out
+}

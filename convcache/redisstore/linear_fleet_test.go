@@ -1,0 +1,370 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/convcachetest"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+const (
+	fleetStores  = 3
+	fleetClients = 8 // of each store
+	fleetKeys    = 40
+	fleetLife    = time.Minute
+	// fleetPatience is what one operation may take where its limit is not the point: two busy cores
+	// under the race detector hold a server up for more than 25 ms, at a load of 8.
+	fleetPatience = time.Second
+	// fleetHaste is what it may take where servers or connections stand still.
+	fleetHaste = 100 * time.Millisecond
+	fleetLimit = 20 * time.Second // for a fleet to share tickets again; Run tests after 1, 3 and 7 s
+)
+
+// soakRedisVariable is how many seconds are spent in the long form on the random histories of each kind.
+const soakRedisVariable = "CARRYOVER_SOAK_REDIS"
+
+// soakRedis returns that time, 0 in the short form.
+func soakRedis(t *testing.T) time.Duration {
+	t.Helper()
+	text := os.Getenv(soakRedisVariable)
+	if text == "" {
+		return 0
+	}
+	seconds, err := strconv.Atoi(text)
+	if err != nil || seconds <= 0 {
+		t.Fatalf("%s: got %q, want seconds", soakRedisVariable, text)
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// eachSeed runs a random history per seed: one in the short form, else as many as begin within the time.
+func eachSeed(t *testing.T, run func(*testing.T, uint64) tally) {
+	t.Helper()
+	soak, began, sum := soakRedis(t), time.Now(), tally{}
+	for seed := uint64(1); seed == 1 || time.Since(began) < soak; seed++ {
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { sum.add(run(t, seed)) })
+	}
+	if soak > 0 {
+		t.Logf("in all, in %v: %v", time.Since(began).Round(time.Second), sum)
+	}
+}
+
+// fleet is three stores of three replicas that share a secret, each behind a forwarder of its own, one
+// or two servers, and the journal of what clients saw.
+type fleet struct {
+	servers  []*redistest.Server
+	forwards []*redistest.Forwarder
+	stores   []convcachetest.Store
+	journal  *journal
+	patience time.Duration
+	advance  func(time.Duration)
+	again    chan struct{} // closed when a store that repeats a put may do so
+
+	mu   sync.Mutex // guards seen
+	seen map[convcache.Key][]convcache.TicketID
+}
+
+// fleetPlan says what is special of a fleet. The zero plan has one server and real clocks.
+type fleetPlan struct {
+	replica  bool                // a second server follows the first
+	args     []string            // of the servers
+	clock    func() time.Time    // of the stores; nil is time.Now
+	watch    func() time.Time    // of the journal; nil is time.Now
+	advance  func(time.Duration) // moves a clock that is not real
+	patience time.Duration       // for one operation
+	maxValue int                 // what is larger stays with its store; 0 is the default of stores
+	// wrap makes the stores that clients see of those that keep the contract; nil is none.
+	wrap func(*testing.T, *fleet, *replica) convcachetest.Store
+}
+
+// newFleet starts a fleet, whose stores share tickets when it returns.
+func newFleet(t *testing.T, plan fleetPlan) *fleet {
+	t.Helper()
+	if plan.watch == nil {
+		plan.watch = time.Now
+	}
+	if plan.patience == 0 {
+		plan.patience = fleetPatience
+	}
+	f := &fleet{
+		journal: newJournal(plan.watch), patience: plan.patience, advance: plan.advance,
+		again: make(chan struct{}), seen: make(map[convcache.Key][]convcache.TicketID),
+	}
+	f.servers = append(f.servers, redistest.Start(t, plan.args...))
+	if plan.replica {
+		f.servers = append(f.servers, redistest.Start(t, plan.args...))
+		f.servers[1].ReplicaOf(f.servers[0])
+	}
+	secret, err := convcache.RandomSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range fleetStores {
+		forward := redistest.Forward(t, f.servers[0].Addr())
+		clock := plan.clock
+		if clock == nil {
+			clock = time.Now
+		}
+		r := openRedis(t, redisstore.Config{
+			Addresses: []string{forward.Addr()}, Secret: secret, Timeout: max(fleetPatience, plan.patience), Now: clock,
+			MaxValue: plan.maxValue,
+		})
+		runBeside(t, r)
+		if err := r.Check(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		var store convcachetest.Store = r
+		if plan.wrap != nil {
+			store = plan.wrap(t, f, r)
+		}
+		f.forwards = append(f.forwards, forward)
+		f.stores = append(f.stores, store)
+	}
+	return f
+}
+
+// runBeside runs a replica's Run until the test ends.
+func runBeside(t *testing.T, r *replica) {
+	t.Helper()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = r.Run(ctx) }) // the cause below
+	t.Cleanup(func() {
+		cancel(errors.New("the test has ended"))
+		running.Wait()
+	})
+}
+
+// point has stores speak to a server from now on, all of them if none is named.
+func (f *fleet) point(server int, stores ...int) {
+	if len(stores) == 0 {
+		stores = []int{0, 1, 2}
+	}
+	for _, i := range stores {
+		f.forwards[i].Target(f.servers[server].Addr())
+	}
+}
+
+// put puts a ticket through one store and writes that down. The ticket is the store's then, or nobody's.
+func (f *fleet) put(store int, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
+	defer cancel()
+	c := call{store: store, op: opPut, key: k, ticket: t, began: f.journal.at()}
+	c.displaced, c.outcome = f.stores[store].Put(ctx, k, t, ttl)
+	c.returned = f.journal.at()
+	c.until = c.returned + int64(ttl)
+	if !t.Deadline.IsZero() {
+		c.until = min(c.until, int64(t.Deadline.Sub(f.journal.t0)))
+	}
+	f.journal.add(c)
+	f.remember(k, t.ID)
+	return c.displaced, c.outcome
+}
+
+// take takes a ticket through one store and writes that down.
+func (f *fleet) take(store int, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
+	defer cancel()
+	c := call{store: store, op: opTake, key: k, began: f.journal.at()}
+	c.ticket, c.outcome = f.stores[store].Take(ctx, k, id)
+	c.returned = f.journal.at()
+	taken := c.ticket
+	if c.outcome != convcache.Taken {
+		c.ticket = convcache.Ticket{ID: id}
+	}
+	f.journal.add(c)
+	return taken, c.outcome
+}
+
+// peek looks a conversation up through one store and writes that down.
+func (f *fleet) peek(store int, k convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
+	defer cancel()
+	c := call{store: store, op: opPeek, key: k, began: f.journal.at()}
+	branches, outcome := f.stores[store].Peek(ctx, k)
+	c.outcome, c.returned = outcome, f.journal.at()
+	for _, b := range branches {
+		c.branches = append(c.branches, b.ID)
+	}
+	f.journal.add(c)
+	return branches, outcome
+}
+
+// remember keeps the last ids of a conversation, so that clients also ask for what is gone.
+func (f *fleet) remember(k convcache.Key, id convcache.TicketID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.seen[k] = append(f.seen[k], id)
+	if len(f.seen[k]) > 8 {
+		f.seen[k] = f.seen[k][1:]
+	}
+}
+
+// recall returns one of the last ids of a conversation.
+func (f *fleet) recall(k convcache.Key, rng *rand.Rand) (convcache.TicketID, bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.seen[k]) == 0 {
+		return convcache.TicketID{}, false
+	}
+	return f.seen[k][rng.IntN(len(f.seen[k]))], true
+}
+
+// awaitFleet asks until holds is true.
+func awaitFleet(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	limit := time.NewTimer(fleetLimit)
+	defer limit.Stop()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-limit.C:
+			t.Fatalf("wait for %s: not within %v", what, fleetLimit)
+		}
+	}
+}
+
+// settle waits until what is put through any store can be taken through the next one. Clients given are
+// busy meanwhile, so that some operations are under way when a store begins to share again.
+func (f *fleet) settle(t *testing.T, clients ...*randomClient) {
+	t.Helper()
+	for i := range f.stores {
+		awaitFleet(t, fmt.Sprintf("store %d to share tickets", i), func() bool {
+			if len(clients) > 0 {
+				defer runClients(clients, int64(len(clients)))()
+			}
+			return f.shares(i)
+		})
+	}
+}
+
+// shares says whether a ticket that store i puts can be taken through the next.
+func (f *fleet) shares(i int) bool {
+	probe := someTicket(nil)
+	if _, outcome := f.put(i, probeKey, probe, fleetLife); outcome != convcache.Stored {
+		return false
+	}
+	_, outcome := f.take((i+1)%len(f.stores), probeKey, probe.ID)
+	return outcome == convcache.Taken
+}
+
+// someTicket returns a ticket that carries its name. With a source of chance it is akin to others: few
+// histories, few chains that contain each other.
+func someTicket(rng *rand.Rand) convcache.Ticket {
+	t := convcache.Ticket{ID: convcache.NewTicketID(), Groups: 1}
+	t.Params = []byte(t.ID.String())
+	if rng == nil {
+		t.History = convcache.Digest(append(t.ID[:], t.ID[:]...))
+		return t
+	}
+	if n := rng.IntN(8); n > 0 {
+		t.History = convcache.Digest{byte(n)}
+	}
+	t.Groups = 1 + rng.IntN(8)/7
+	conversation, blocks, rest := uint64(1+rng.IntN(4)), rng.IntN(4), rng.IntN(2)
+	if blocks+rest == 0 {
+		return t
+	}
+	t.Chain = convcache.Chain{BlockSize: 16, Tokens: 16*blocks + rest, Whole: 100*conversation + uint64(2*blocks+rest)}
+	for i := range blocks {
+		t.Chain.Blocks = append(t.Chain.Blocks, 10*conversation+uint64(i))
+	}
+	t.Tokens = t.Chain.Tokens
+	return t
+}
+
+// randomClient does random operations through one store.
+type randomClient struct {
+	fleet *fleet
+	store int
+	rng   *rand.Rand
+	short bool // some tickets end after 20 ms
+	held  []heldTicket
+}
+
+// heldTicket is a ticket that a client took or was handed back.
+type heldTicket struct {
+	key    convcache.Key
+	ticket convcache.Ticket
+}
+
+// step does one or two operations.
+func (c *randomClient) step() {
+	k := key(c.rng.IntN(fleetKeys))
+	switch n := c.rng.IntN(100); {
+	case n < 30:
+		c.put(k, someTicket(c.rng))
+	case n < 45 && len(c.held) > 0:
+		last := c.held[len(c.held)-1]
+		c.held = c.held[:len(c.held)-1]
+		c.put(last.key, last.ticket)
+	case n < 60:
+		if id, ok := c.fleet.recall(k, c.rng); ok {
+			c.take(k, id)
+		}
+	default:
+		branches, _ := c.fleet.peek(c.store, k)
+		if len(branches) > 0 && n < 90 {
+			c.take(k, branches[c.rng.IntN(len(branches))].ID)
+		}
+	}
+}
+
+func (c *randomClient) put(k convcache.Key, t convcache.Ticket) {
+	ttl := fleetLife
+	if c.short && c.rng.IntN(10) == 0 {
+		ttl = 20 * time.Millisecond
+	}
+	displaced, _ := c.fleet.put(c.store, k, t, ttl)
+	for _, old := range displaced {
+		c.held = append(c.held, heldTicket{k, old})
+	}
+}
+
+func (c *randomClient) take(k convcache.Key, id convcache.TicketID) {
+	if t, outcome := c.fleet.take(c.store, k, id); outcome == convcache.Taken {
+		c.held = append(c.held, heldTicket{k, t})
+	}
+}
+
+// newClients returns the clients of all stores.
+func (f *fleet) newClients(seed uint64, short bool) []*randomClient {
+	var clients []*randomClient
+	for i := range fleetStores * fleetClients {
+		clients = append(clients, &randomClient{fleet: f, store: i % fleetStores, rng: rand.New(rand.NewPCG(seed, uint64(i))), short: short})
+	}
+	return clients
+}
+
+// runClients has the clients do so many steps in all, and returns when the first third has begun. The steps
+// have ended when wait returns.
+func runClients(clients []*randomClient, steps int64) (wait func()) {
+	var next atomic.Int64
+	var working sync.WaitGroup
+	third := make(chan struct{})
+	for _, c := range clients {
+		working.Go(func() {
+			for n := next.Add(1); n <= steps; n = next.Add(1) {
+				if n == steps/3 {
+					close(third)
+				}
+				c.step()
+			}
+		})
+	}
+	<-third
+	return working.Wait
+}

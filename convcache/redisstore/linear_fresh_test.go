@@ -1,0 +1,126 @@
+package redisstore_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"carryover/convcache"
+)
+
+// The specification of a conversation while one Redis answers: Memory. What was put is seen by the next
+// look-up and take through any store, Consumed is only what is not there, and a put takes out exactly
+// what Memory would. The state is the conversation's tickets, oldest first.
+
+func freshModel() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return []convcache.Ticket(nil) },
+		Step: func(state, input, _ any) (bool, any) { return freshStep(state.([]convcache.Ticket), input.(call)) },
+		Equal: func(a, b any) bool {
+			return slices.EqualFunc(a.([]convcache.Ticket), b.([]convcache.Ticket), sameID)
+		},
+	}
+}
+
+func sameID(a, b convcache.Ticket) bool { return a.ID == b.ID }
+
+// freshStep says whether a call may have happened in a state, and what the state is then.
+func freshStep(state []convcache.Ticket, c call) (bool, []convcache.Ticket) {
+	named := func(t convcache.Ticket) bool { return t.ID == c.ticket.ID }
+	switch c.op {
+	case opPeek:
+		if c.outcome != convcache.Found && c.outcome != convcache.Empty || (c.outcome == convcache.Found) != (len(state) > 0) || len(state) != len(c.branches) {
+			return false, nil
+		}
+		for i, id := range c.branches {
+			if state[len(state)-1-i].ID != id {
+				return false, nil
+			}
+		}
+		return true, state
+	case opTake:
+		there := slices.ContainsFunc(state, named)
+		switch c.outcome {
+		case convcache.Taken:
+			return there, slices.DeleteFunc(slices.Clone(state), named)
+		case convcache.Consumed:
+			return !there, state
+		}
+		return false, nil
+	}
+	displaced := displacedByMemory(c.key, state, c.ticket)
+	if c.outcome != convcache.Stored || !slices.EqualFunc(displaced, c.displaced, sameID) {
+		return false, nil
+	}
+	gone := func(t convcache.Ticket) bool {
+		return named(t) || slices.ContainsFunc(displaced, func(d convcache.Ticket) bool { return d.ID == t.ID })
+	}
+	return true, append(slices.DeleteFunc(slices.Clone(state), gone), c.ticket)
+}
+
+// displacedByMemory returns what Memory takes out when t is put. What is there does not displace each
+// other: it was put in this order, and is still there.
+func displacedByMemory(k convcache.Key, there []convcache.Ticket, t convcache.Ticket) []convcache.Ticket {
+	now := time.Now()
+	m := convcache.NewMemory(convcache.MemoryConfig{Now: func() time.Time { return now }})
+	for _, old := range there {
+		old.Deadline = time.Time{}
+		m.Put(context.Background(), k, old, fleetLife)
+	}
+	t.Deadline = time.Time{}
+	displaced, _ := m.Put(context.Background(), k, t, fleetLife)
+	return displaced
+}
+
+// stale returns the conversations whose history no order explains.
+func (j *journal) stale() []convcache.Key {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	histories := make(map[convcache.Key][]porcupine.Operation)
+	for _, c := range j.calls {
+		histories[c.key] = append(histories[c.key], porcupine.Operation{ClientId: c.store, Input: c, Call: c.began, Return: c.returned})
+	}
+	var stale []convcache.Key
+	model := freshModel()
+	for k, history := range histories {
+		if porcupine.CheckOperationsTimeout(model, history, checkLimit) != porcupine.Ok {
+			stale = append(stale, k)
+		}
+	}
+	return stale
+}
+
+// freshSteps keeps the operations on one conversation below 2,000, which the search for an order needs.
+const (
+	freshSteps     = 3000
+	freshSoakSteps = 20_000
+)
+
+// freshPlan grants operations so much time that none is cut off: here every outcome counts.
+func freshPlan() fleetPlan { return fleetPlan{patience: 5 * time.Second} }
+
+func TestRedisLinear_OneServerIsAsFreshAsMemory(t *testing.T) {
+	t.Parallel()
+	eachSeed(t, func(t *testing.T, seed uint64) tally {
+		t.Helper()
+		steps := int64(freshSteps)
+		if soakRedis(t) > 0 {
+			steps = freshSoakSteps
+		}
+		f := newFleet(t, freshPlan())
+		runClients(f.newClients(seed, false), steps)()
+		f.journal.wantUsedOnce(t)
+		if stale := f.journal.stale(); len(stale) > 0 {
+			t.Errorf("seed %d: %d of %d conversations can't be explained by Memory", seed, len(stale), fleetKeys)
+		}
+		counts := f.journal.tally(0)
+		t.Logf("seed %d: %v", seed, counts)
+		if counts[opTake][convcache.Taken] < int(steps)/20 || counts[opTake][convcache.Consumed] == 0 {
+			t.Errorf("seed %d: %v: want takes that hit and takes that miss", seed, counts)
+		}
+		return counts
+	})
+}

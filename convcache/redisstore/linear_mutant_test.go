@@ -1,0 +1,263 @@
+package redisstore_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/convcachetest"
+)
+
+// mutation is one way to break the store, and the scenario in which that must come to light.
+type mutation struct {
+	name     string
+	scenario string
+	wrap     func(*testing.T, *fleet, *replica) convcachetest.Store
+	plan     func() fleetPlan // nil is the scenario's
+}
+
+// mutationRounds bounds how often a scenario is run against a mutant that depends on chance.
+const mutationRounds = 5
+
+// Parts of the scripts, and what mutants have instead.
+const (
+	readFence  = `if given ~= '' then return given end`
+	oneFence   = `if true then return string.rep('0', 40) end`
+	byReplid   = `local info = redis.call('INFO', 'replication')`
+	byRunID    = `local info = 'master_replid:' .. string.match(redis.call('INFO', 'server'), 'run_id:(%w+)')`
+	ownRole    = `if string.find(info, 'role:slave', 1, true) then`
+	anyRole    = `if false then`
+	heedsEnd   = `<= now() then return {'expired'}`
+	heedsNoEnd = `<= 0 then return {'expired'}`
+	ownOnly    = `and string.sub(index, 1, 40) == current and expires > present`
+	everybodys = `and expires > present`
+	newestLast = `return a.order > b.order`
+	oldestLast = `return a.order < b.order`
+)
+
+func mutations() []mutation {
+	return []mutation{
+		{name: "looks and removes in two commands", scenario: "many ask at once", wrap: inTwo},
+		{name: "has no fence", scenario: "split brain", wrap: script(readFence, oneFence)},
+		{name: "has no fence", scenario: "failover and failback", wrap: script(readFence, oneFence)},
+		{name: "has no fence", scenario: "crash and restart from a file", wrap: script(readFence, oneFence)},
+		{name: "is fenced by run_id", scenario: "failover and failback", wrap: script(byReplid, byRunID)},
+		{name: "is fenced by the fence of another", scenario: "a replica that takes writes", wrap: script(ownRole, anyRole)},
+		{name: "hands back what another master has", scenario: "split brain", wrap: script(ownOnly, everybodys)},
+		{name: "repeats a put of unknown outcome", scenario: "replies cut", wrap: repeatsPuts},
+		{name: "keeps a copy beside Redis", scenario: "many ask at once", wrap: keepsCopy},
+		{name: "keeps what may have been stored", scenario: "connections hang", wrap: keepsUnknown},
+		{name: "takes without a look at the server's clock", scenario: "expired by the server's clock", wrap: script(heedsEnd, heedsNoEnd)},
+		{name: "takes without a look at its own clock", scenario: "applied after the deadline", plan: movingClock(false)},
+	}
+}
+
+func TestRedisLinear_MutantsAreFoundOut(t *testing.T) {
+	t.Parallel()
+	known := make(map[string]scenario)
+	for _, s := range scenarios() {
+		known[s.name] = s
+	}
+	for _, m := range mutations() {
+		t.Run(m.name+", "+m.scenario, func(t *testing.T) {
+			t.Parallel()
+			s, ok := known[m.scenario]
+			if !ok {
+				t.Fatalf("there is no scenario %q", m.scenario)
+			}
+			if m.plan == nil {
+				m.plan = s.plan
+			}
+			began := time.Now()
+			for round := range mutationRounds {
+				plan := m.plan()
+				plan.wrap = m.wrap
+				f := newFleet(t, plan)
+				s.steps(t, f)
+				if faults := f.journal.usedTwice(); len(faults) > 0 {
+					t.Logf("found out in round %d, after %v: %s", round+1, time.Since(began).Round(time.Millisecond), faults[0])
+					return
+				}
+			}
+			t.Errorf("a store that %s: not found out in %d rounds", m.name, mutationRounds)
+		})
+	}
+}
+
+// TestRedisLinear_RandomHistoriesFindMutantsOut shows that it takes no scenario made for the purpose.
+func TestRedisLinear_RandomHistoriesFindMutantsOut(t *testing.T) {
+	t.Parallel()
+	known := make(map[string]nemesis)
+	for _, n := range nemeses() {
+		known[n.name] = n
+	}
+	for _, m := range []struct {
+		name, nemesis string
+		wrap          func(*testing.T, *fleet, *replica) convcachetest.Store
+	}{
+		{"looks and removes in two commands", "flush", inTwo},
+		{"has no fence", "split brain", script(readFence, oneFence)},
+		{"has no fence", "crash with an old file", script(readFence, oneFence)},
+		{"is fenced by run_id", "fail over and back", script(byReplid, byRunID)},
+		{"repeats a put of unknown outcome", "cut replies", repeatsPutsAtOnce},
+		{"keeps a copy beside Redis", "flush", keepsCopy},
+		{"keeps what may have been stored", "cut replies", keepsUnknown},
+	} {
+		t.Run(m.name+", "+m.nemesis, func(t *testing.T) {
+			t.Parallel()
+			n, ok := known[m.nemesis]
+			if !ok {
+				t.Fatalf("there is no nemesis %q", m.nemesis)
+			}
+			n.plan.wrap = m.wrap
+			f := newFleet(t, n.plan)
+			clients, began := f.newClients(1, true), time.Now()
+			for round := range 3 * mutationRounds {
+				n.strike(t, f, clients)
+				if faults := f.journal.usedTwice(); len(faults) > 0 {
+					t.Logf("found out in round %d, after %v, by %d tickets", round+1, time.Since(began).Round(time.Millisecond), len(faults))
+					return
+				}
+			}
+			t.Errorf("a store that %s: not found out in %d rounds", m.name, 3*mutationRounds)
+		})
+	}
+}
+
+// TestRedisLinear_StaleMutantsAreFoundOut does so for the comparison with Memory.
+func TestRedisLinear_StaleMutantsAreFoundOut(t *testing.T) {
+	t.Parallel()
+	for name, wrap := range map[string]func(*testing.T, *fleet, *replica) convcachetest.Store{
+		"shows what it saw last":           showsLast,
+		"displaces the newest":             script(newestLast, oldestLast),
+		"keeps what is contained":          script(`return old.last == string`, `return false and old.last == string`),
+		"loses what it displaces":          script(`table.insert(answer, old.index)`, `table.insert(answer, '')`),
+		"takes whatever is in the way too": script(`redis.call('HDEL', KEYS[1], i, b, p)`, `redis.call('DEL', KEYS[1])`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			plan := freshPlan()
+			plan.wrap = wrap
+			f := newFleet(t, plan)
+			runClients(f.newClients(1, false), freshSteps)()
+			if len(f.journal.stale()) == 0 {
+				t.Errorf("a store that %s: not found out in %d steps", name, freshSteps)
+			}
+		})
+	}
+}
+
+// script replaces a part of the scripts.
+func script(text, by string) func(*testing.T, *fleet, *replica) convcachetest.Store {
+	return func(t *testing.T, _ *fleet, r *replica) convcachetest.Store {
+		t.Helper()
+		return mustMutate(t, r, text, by)
+	}
+}
+
+// mustMutate returns a store with other scripts. That a text is not in them any more shows that they were
+// changed, and that this test has to be.
+func mustMutate(t *testing.T, r *replica, text, by string) *replica {
+	t.Helper()
+	m, changed := r.Mutant(text, by)
+	if !changed {
+		t.Fatalf("the scripts don't contain %q", text)
+	}
+	runBeside(t, m)
+	return m
+}
+
+// lookThenRemove takes in two commands, the first of which removes nothing.
+type lookThenRemove struct {
+	convcachetest.Store
+	look convcachetest.Store
+}
+
+func inTwo(t *testing.T, _ *fleet, r *replica) convcachetest.Store {
+	t.Helper()
+	return lookThenRemove{Store: r, look: mustMutate(t, r, `redis.call('HDEL', KEYS[1], i, b, p)`, ``)}
+}
+
+func (s lookThenRemove) Take(ctx context.Context, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	t, outcome := s.look.Take(ctx, k, id)
+	if outcome == convcache.Taken {
+		s.Store.Take(ctx, k, id)
+	}
+	return t, outcome
+}
+
+// putsAgain sends a put once more whose answer did not come.
+type putsAgain struct {
+	convcachetest.Store
+	again <-chan struct{}
+}
+
+func repeatsPuts(_ *testing.T, f *fleet, r *replica) convcachetest.Store {
+	return putsAgain{r, f.again}
+}
+
+func repeatsPutsAtOnce(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
+	now := make(chan struct{})
+	close(now)
+	return putsAgain{r, now}
+}
+
+func (s putsAgain) Put(ctx context.Context, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	displaced, outcome := s.Store.Put(ctx, k, t, ttl)
+	if outcome != convcache.Unavailable {
+		return displaced, outcome
+	}
+	<-s.again
+	return s.Store.Put(context.WithoutCancel(ctx), k, t, ttl)
+}
+
+// twoHomes keeps tickets in this process as well.
+type twoHomes struct {
+	convcachetest.Store
+	home        *convcache.Memory
+	unknownOnly bool // only those whose put has no known outcome
+}
+
+func keepsCopy(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
+	return twoHomes{Store: r, home: convcache.NewMemory(convcache.MemoryConfig{})}
+}
+
+func keepsUnknown(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
+	return twoHomes{Store: r, home: convcache.NewMemory(convcache.MemoryConfig{}), unknownOnly: true}
+}
+
+func (s twoHomes) Put(ctx context.Context, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	displaced, outcome := s.Store.Put(ctx, k, t, ttl)
+	if outcome == convcache.Unavailable || outcome == convcache.Stored && !s.unknownOnly {
+		s.home.Put(context.WithoutCancel(ctx), k, t, ttl)
+		outcome = convcache.Stored
+	}
+	return displaced, outcome
+}
+
+func (s twoHomes) Take(ctx context.Context, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	if t, outcome := s.home.Take(ctx, k, id); outcome == convcache.Taken {
+		return t, outcome
+	}
+	return s.Store.Take(ctx, k, id)
+}
+
+// lastPeek shows what a look-up saw the last time.
+type lastPeek struct {
+	convcachetest.Store
+	last *sync.Map // of []convcache.Branch by key
+}
+
+func showsLast(_ *testing.T, _ *fleet, r *replica) convcachetest.Store {
+	return lastPeek{r, new(sync.Map)}
+}
+
+func (s lastPeek) Peek(ctx context.Context, k convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+	branches, outcome := s.Store.Peek(ctx, k)
+	if last, ok := s.last.Swap(k, branches); ok && len(last.([]convcache.Branch)) > 0 {
+		return last.([]convcache.Branch), convcache.Found
+	}
+	return branches, outcome
+}

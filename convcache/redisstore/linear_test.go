@@ -1,0 +1,276 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+
+	"carryover/convcache"
+)
+
+// checkLimit bounds the search for an order. The histories here take milliseconds.
+const checkLimit = time.Minute
+
+// lateness is by how much a take may seem late: servers count in whole milliseconds.
+const lateness = time.Millisecond
+
+// never is when an operation returns whose outcome is not known: it may take effect at any later
+// time, or not at all.
+const never = math.MaxInt64
+
+// call is one operation on a store as its caller saw it.
+type call struct {
+	store     int // who was asked
+	op        operation
+	key       convcache.Key
+	ticket    convcache.Ticket // put; of a Take only the ID was given
+	displaced []convcache.Ticket
+	branches  []convcache.TicketID
+	outcome   convcache.Outcome
+	began     int64
+	returned  int64
+	until     int64 // of a put: when the ticket has ended by every clock
+}
+
+type operation int
+
+const (
+	opPut operation = iota
+	opTake
+	opPeek
+)
+
+// String returns the operation in lower case.
+func (o operation) String() string { return [...]string{"put", "take", "peek"}[o] }
+
+// journal is the history of one run.
+type journal struct {
+	now func() time.Time
+	t0  time.Time
+
+	mu      sync.Mutex // guards what follows
+	calls   []call
+	strange []string // tickets that came back as others than were put
+}
+
+func newJournal(now func() time.Time) *journal { return &journal{now: now, t0: now()} }
+
+// at is a moment as histories count it.
+func (j *journal) at() int64 { return int64(j.now().Sub(j.t0)) }
+
+// add writes a call down that has just returned.
+func (j *journal) add(c call) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.calls = append(j.calls, c)
+	for _, t := range c.displaced {
+		j.examine(t)
+	}
+	if c.op == opTake && c.outcome == convcache.Taken {
+		j.examine(c.ticket)
+	}
+}
+
+// examine compares what a ticket carries with its name. The caller holds mu.
+func (j *journal) examine(t convcache.Ticket) {
+	if string(t.Params) != t.ID.String() {
+		j.strange = append(j.strange, fmt.Sprintf("ticket %v carries %q", t.ID, t.Params))
+	}
+}
+
+// tally is how often each outcome came, by operation.
+type tally map[operation]map[convcache.Outcome]int
+
+// probeKey is the conversation of the tickets by which a fleet tries whether its stores share.
+var probeKey = key(1 << 20)
+
+// tally counts the calls from the n-th on, but not those of probes.
+func (j *journal) tally(n int) tally {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	counts := tally{opPut: {}, opTake: {}, opPeek: {}}
+	for _, c := range j.calls[n:] {
+		if c.key != probeKey {
+			counts[c.op][c.outcome]++
+		}
+	}
+	return counts
+}
+
+// add sums up.
+func (c tally) add(other tally) {
+	for op, outcomes := range other {
+		if c[op] == nil {
+			c[op] = make(map[convcache.Outcome]int)
+		}
+		for outcome, n := range outcomes {
+			c[op][outcome] += n
+		}
+	}
+}
+
+func (j *journal) len() int {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.calls)
+}
+
+// String lists what decides: operations, hits, and why there were misses.
+func (c tally) String() string {
+	sum := 0
+	for _, outcomes := range c {
+		for _, n := range outcomes {
+			sum += n
+		}
+	}
+	return fmt.Sprintf("%d operations, %d puts stored, %d puts unknown, %d taken, %d fenced, %d expired, %d consumed, %d takes unknown",
+		sum, c[opPut][convcache.Stored], c[opPut][convcache.Unavailable], c[opTake][convcache.Taken], c[opTake][convcache.Fenced],
+		c[opTake][convcache.Expired], c[opTake][convcache.Consumed], c[opTake][convcache.Unavailable])
+}
+
+// useOnce is what one ticket's puts and takes must look like in some order: every take that got it,
+// or put that handed it back as displaced, has a put of its own before it, and begins before the
+// ticket's end. Misses are always allowed and therefore left out. A put of unknown outcome may have
+// happened at any time after it began, or never; its caller does not hold the ticket any more.
+type useOnce struct {
+	there bool
+	until int64
+}
+
+type useOnceInput struct {
+	put       bool
+	at, until int64
+}
+
+func useOnceModel() porcupine.Model {
+	return porcupine.Model{
+		Init: func() any { return useOnce{} },
+		Step: func(state, input, _ any) (bool, any) {
+			s, in := state.(useOnce), input.(useOnceInput)
+			if in.put {
+				return !s.there, useOnce{there: true, until: in.until}
+			}
+			return s.there && in.at <= s.until, useOnce{}
+		},
+	}
+}
+
+// usesOfTickets returns the history of each ticket.
+func (j *journal) usesOfTickets() map[convcache.TicketID][]porcupine.Operation {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	uses := make(map[convcache.TicketID][]porcupine.Operation)
+	add := func(c call, id convcache.TicketID, in useOnceInput) {
+		uses[id] = append(uses[id], porcupine.Operation{ClientId: c.store, Input: in, Call: c.began, Return: c.returned})
+	}
+	for _, c := range j.calls {
+		take := useOnceInput{at: c.began - int64(lateness)}
+		switch {
+		case c.op == opTake && c.outcome == convcache.Taken:
+			add(c, c.ticket.ID, take)
+		case c.op == opPut && (c.outcome == convcache.Stored || c.outcome == convcache.Unavailable):
+			for _, t := range c.displaced {
+				add(c, t.ID, take)
+			}
+			put := useOnceInput{put: true, until: c.until}
+			if c.outcome == convcache.Unavailable {
+				c.returned = never
+			}
+			add(c, c.ticket.ID, put)
+		}
+	}
+	return uses
+}
+
+// usedTwice returns the tickets whose history has no order, with what was done to them.
+func (j *journal) usedTwice() []string {
+	var faults []string
+	model := useOnceModel()
+	for id, history := range j.usesOfTickets() {
+		if porcupine.CheckOperationsTimeout(model, history, checkLimit) != porcupine.Ok {
+			faults = append(faults, j.story(id))
+		}
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return append(faults, j.strange...)
+}
+
+// story tells everything that was done to a ticket.
+func (j *journal) story(id convcache.TicketID) string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	text := fmt.Sprintf("ticket %v:", id)
+	for _, c := range j.calls {
+		back := slices.ContainsFunc(c.displaced, func(t convcache.Ticket) bool { return t.ID == id })
+		if back || c.ticket.ID == id {
+			text += fmt.Sprintf("\n  %v to %v store %d: %v %v", time.Duration(c.began), time.Duration(c.returned), c.store, c.op, c.outcome)
+		}
+		if c.op == opPut && c.ticket.ID == id {
+			text += fmt.Sprintf(", ends at %v", time.Duration(c.until))
+		}
+		if back {
+			text += ", handed back by it"
+		}
+	}
+	return text
+}
+
+// wantUsedOnce reports every ticket that was used more often than it was put, or too late.
+func (j *journal) wantUsedOnce(t *testing.T) {
+	t.Helper()
+	faults := j.usedTwice()
+	for _, fault := range faults[:min(3, len(faults))] {
+		t.Errorf("used more than once, or after its end: %s", fault)
+	}
+	if len(faults) > 3 {
+		t.Errorf("and %d more", len(faults)-3)
+	}
+}
+
+// TestUseOnce_TellsHistoriesApart shows that the specification accepts and refuses what it says.
+func TestUseOnce_TellsHistoriesApart(t *testing.T) {
+	id := convcache.NewTicketID()
+	whole := convcache.Ticket{ID: id, Params: []byte(id.String())}
+	put := func(began, returned int64, outcome convcache.Outcome) call {
+		return call{op: opPut, ticket: whole, outcome: outcome, began: began, returned: returned, until: 1e9}
+	}
+	take := func(began, returned int64, outcome convcache.Outcome) call {
+		return call{op: opTake, ticket: whole, outcome: outcome, began: began, returned: returned}
+	}
+	displace := func(began, returned int64) call {
+		other := convcache.NewTicketID()
+		return call{op: opPut, ticket: convcache.Ticket{ID: other}, displaced: []convcache.Ticket{whole}, outcome: convcache.Stored, began: began, returned: returned, until: 1e9}
+	}
+	for _, tc := range []struct {
+		name  string
+		legal bool
+		calls []call
+	}{
+		{"put and taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken)}},
+		{"missed and taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Unavailable), take(4, 5, convcache.Consumed), take(6, 7, convcache.Taken)}},
+		{"taken twice", false, []call{put(0, 1, convcache.Stored), take(2, 9, convcache.Taken), take(3, 8, convcache.Taken)}},
+		{"taken, put back and taken", true, []call{put(0, 1, convcache.Stored), take(2, 3, convcache.Taken), put(4, 5, convcache.Stored), take(6, 7, convcache.Taken)}},
+		{"taken while it is put", true, []call{put(0, 9, convcache.Stored), take(2, 3, convcache.Taken)}},
+		{"taken before it is put", false, []call{put(4, 5, convcache.Stored), take(2, 3, convcache.Taken)}},
+		{"handed back and taken", false, []call{put(0, 1, convcache.Stored), displace(2, 3), take(4, 5, convcache.Taken)}},
+		{"of unknown outcome, taken late", true, []call{put(0, 1, convcache.Unavailable), take(8, 9, convcache.Taken)}},
+		{"of unknown outcome, taken twice", false, []call{put(0, 1, convcache.Unavailable), take(6, 7, convcache.Taken), take(8, 9, convcache.Taken)}},
+		{"not stored, and taken", false, []call{put(0, 1, convcache.Expired), take(2, 3, convcache.Taken)}},
+		{"taken at its end", true, []call{put(0, 1, convcache.Stored), take(1e9+1e6, 1e9+2e6, convcache.Taken)}},
+		{"taken after its end", false, []call{put(0, 1, convcache.Stored), take(1e9+1e6+1, 1e9+2e6, convcache.Taken)}},
+	} {
+		j := newJournal(time.Now)
+		for _, c := range tc.calls {
+			j.add(c)
+		}
+		if got := len(j.usedTwice()) == 0; got != tc.legal {
+			t.Errorf("a ticket %s: legal: got %v, want %v", tc.name, got, tc.legal)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+package redisstore_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+)
+
+// largestOfMixed is the MaxValue of stores whose tickets are mixed, with room for more than a ticket without params.
+const largestOfMixed = 2000
+
+// mixed is what a Redis is like some of whose tickets are too large to be sent: two Memories that know nothing of each
+// other, the home of the large ones first.
+type mixed struct {
+	home, shared *convcache.Memory
+}
+
+// Peek shows both.
+func (m mixed) Peek(ctx context.Context, k convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+	branches, local := m.home.Peek(ctx, k)
+	others, outcome := m.shared.Peek(ctx, k)
+	if outcome == convcache.Empty {
+		outcome = local
+	}
+	branches = append(branches, others...)
+	if len(branches) > 0 {
+		outcome = convcache.Found
+	}
+	return branches, outcome
+}
+
+// Take takes from the one that has it.
+func (m mixed) Take(ctx context.Context, k convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	if t, outcome := m.home.Take(ctx, k, id); outcome != convcache.Consumed {
+		return t, outcome
+	}
+	return m.shared.Take(ctx, k, id)
+}
+
+// Put puts to one of them.
+func (m mixed) Put(ctx context.Context, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	if len(t.Params) > largestOfMixed {
+		return m.home.Put(ctx, k, t, ttl)
+	}
+	return m.shared.Put(ctx, k, t, ttl)
+}
+
+func TestRedis_DoesWithLargeTicketsWhatTwoMemoriesDo(t *testing.T) {
+	c := &clock{}
+	two := mixed{
+		home: convcache.NewMemory(convcache.MemoryConfig{Now: c.now}), shared: convcache.NewMemory(convcache.MemoryConfig{Now: c.now}),
+	}
+	compare(t, redisstore.Config{Now: c.now, MaxValue: largestOfMixed}, c, two, true)
+}
+
+// sizes is the plan of stores that share some tickets of a fleet and keep others: those of two or more blocks, which
+// take 152 bytes and more.
+func sizes() fleetPlan { return fleetPlan{maxValue: 150} }
+
+// largeTicket returns a ticket that stays with its store where plans are of all sizes.
+func largeTicket() convcache.Ticket {
+	t := someTicket(nil)
+	t.Chain = convcache.Chain{BlockSize: 16, Tokens: 48, Whole: 1, Blocks: []uint64{2, 3, 4}}
+	return t
+}
+
+func largeStay(_ *testing.T, f *fleet) {
+	small := f.putSome(1)
+	first, second := largeTicket(), largeTicket()
+	second.Groups = 2 // supersedes nothing
+	second.Chain.Whole = 2
+	f.put(0, k1, first, fleetLife)
+	f.put(0, k1, second, fleetLife)
+	f.takeEverywhere(append(small, first)...)
+	f.servers[0].Kill()
+	f.takeEverywhere(second)
+}

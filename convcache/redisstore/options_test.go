@@ -1,0 +1,282 @@
+package redisstore_test
+
+import (
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// limits are the options of a client that decide how often and how long it tries, as it has them after its own
+// defaults were filled in.
+type limits struct {
+	maxRetries, dialerRetries, poolSize, maxActive, minIdle, pipelinePool int
+	read, write, dial, pool                                               time.Duration
+	byContext, anonymous                                                  bool
+	notifications                                                         maintnotifications.Mode
+}
+
+// limitsOf returns those of a client of one server.
+func limitsOf(c *redis.Client) limits {
+	o := c.Options()
+	return limits{
+		o.MaxRetries, o.DialerRetries, o.PoolSize, o.MaxActiveConns, o.MinIdleConns, o.PipelinePoolSize,
+		o.ReadTimeout, o.WriteTimeout, o.DialTimeout, o.PoolTimeout,
+		o.ContextTimeoutEnabled, o.DisableIdentity, o.MaintNotificationsConfig.Mode,
+	}
+}
+
+// wantLimits are those that the store asks for; wait is the longer of 20 ms and Timeout.
+func wantLimits(timeout, wait time.Duration) limits {
+	return limits{
+		0, 1, 64, 128, 4, -1, wait, wait, 250 * time.Millisecond, timeout, true, true, maintnotifications.ModeDisabled,
+	}
+}
+
+func TestRedis_ClientLimits(t *testing.T) {
+	const timeout = 5 * time.Millisecond
+	for name, cfg := range map[string]redisstore.Config{
+		"single":   {Addresses: []string{"127.0.0.1:1"}},
+		"sentinel": {Topology: redisstore.Sentinel, Addresses: []string{"127.0.0.1:1", "127.0.0.1:2"}, Master: "m"},
+	} {
+		cfg.Timeout = timeout
+		client, ok := openRedis(t, cfg).Client().(*redis.Client)
+		if !ok {
+			t.Fatalf("%s: the client is a %T", name, openRedis(t, cfg).Client())
+		}
+		if got, want := limitsOf(client), wantLimits(timeout, 20*time.Millisecond); got != want {
+			t.Errorf("%s: got %+v, want %+v", name, got, want)
+		}
+	}
+	cfg := redisstore.Config{Addresses: []string{"127.0.0.1:1"}, Timeout: time.Second}
+	client := openRedis(t, cfg).Client().(*redis.Client)
+	if got, want := limitsOf(client), wantLimits(time.Second, time.Second); got != want {
+		t.Errorf("a patient one: got %+v, want %+v", got, want)
+	}
+}
+
+// The clients of a Cluster's masters are made only when it answers.
+func TestRedis_ClusterLimits(t *testing.T) {
+	nodes := redistest.StartCluster(t, 3)
+	cfg := redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Timeout: time.Second}
+	cluster, ok := openRedis(t, cfg).Client().(*redis.ClusterClient)
+	if !ok {
+		t.Fatalf("the client is a %T", openRedis(t, cfg).Client())
+	}
+	if got := cluster.Options().MaxRedirects; got != 0 {
+		t.Errorf("max redirects: got %d, want 0", got)
+	}
+	var seen atomic.Int64 // masters are asked at the same time
+	err := cluster.ForEachMaster(t.Context(), func(_ context.Context, c *redis.Client) error {
+		seen.Add(1)
+		if got, want := limitsOf(c), wantLimits(time.Second, time.Second); got != want {
+			t.Errorf("master %s: got %+v, want %+v", c.Options().Addr, got, want)
+		}
+		return nil
+	})
+	if err != nil || seen.Load() != 3 {
+		t.Errorf("ask masters: %d seen, want 3, error %v", seen.Load(), err)
+	}
+	t.Run("a lost answer is not asked for again", func(t *testing.T) { clusterSendsOnce(t, nodes) })
+	t.Run("a moved slot is found again", func(t *testing.T) { clusterFollowsSlot(t, nodes) })
+	t.Run("a dead master spoils its own conversations only", func(t *testing.T) { clusterLosesMaster(t, nodes) })
+}
+
+// connect has the client hold several connections that have been greeted, so that a command which it sent again
+// would not be lost with the greeting.
+func connect(t *testing.T, r *replica, k convcache.Key, s *redistest.Server) {
+	t.Helper()
+	const connections = 12
+	s.Stop()
+	var waiting sync.WaitGroup
+	for range connections {
+		waiting.Go(func() { r.Peek(context.WithoutCancel(t.Context()), k) })
+	}
+	eventually(t, "connections in use", func() bool {
+		stats := r.Client().PoolStats()
+		return stats.TotalConns-stats.IdleConns >= connections
+	})
+	s.Continue()
+	waiting.Wait()
+}
+
+// sendsOnce puts while answers are cut, and counts what reached the server.
+func sendsOnce(t *testing.T, r *replica, k convcache.Key, s *redistest.Server, cut func(bool)) {
+	t.Helper()
+	first, lost := ticket(1, 10), ticket(2, 10)
+	wantPut(t, r, k, first, convcache.Stored) // the script is known
+	connect(t, r, k, s)
+	before := calls(s, "evalsha")
+	cut(true)
+	displaced, outcome := r.Put(t.Context(), k, lost, redisTTL)
+	cut(false)
+	if outcome != convcache.Unavailable || displaced != nil {
+		t.Errorf("put whose answer is lost: got %v and %d displaced, want %v and none", outcome, len(displaced), convcache.Unavailable)
+	}
+	if got := calls(s, "evalsha") - before; got != 1 {
+		t.Errorf("put whose answer is lost: the server ran %d scripts, want 1", got)
+	}
+	// It was stored there, and is nowhere else.
+	if got := wantTake(t, r, k, lost.ID, convcache.Taken); got.ID != lost.ID {
+		t.Errorf("take: got ticket %v, want %v", got.ID, lost.ID)
+	}
+	wantTake(t, r, k, lost.ID, convcache.Consumed)
+
+	before = calls(s, "evalsha")
+	cut(true)
+	wantTake(t, r, k, first.ID, convcache.Unavailable)
+	cut(false)
+	if got := calls(s, "evalsha") - before; got != 1 {
+		t.Errorf("take whose answer is lost: the server ran %d scripts, want 1", got)
+	}
+	wantTake(t, r, k, first.ID, convcache.Consumed)
+
+	before = calls(s, "hmget")
+	cut(true)
+	wantLook(t, r, k, convcache.Unavailable)
+	cut(false)
+	if got := calls(s, "hmget") - before; got != 1 {
+		t.Errorf("peek whose answer is lost: the server ran %d commands, want 1", got)
+	}
+}
+
+func TestRedis_SendsOnce(t *testing.T) {
+	s := redistest.Start(t)
+	f := redistest.Forward(t, s.Addr())
+	r := openAt(t, f.Addr())
+	mustCheck(t, r)
+	sendsOnce(t, r, key(1), s, f.CutReplies)
+}
+
+// Behind Sentinel the client dials the server itself, so the answer is lost by a server that stands too long.
+func TestRedis_SendsOnceBehindSentinel(t *testing.T) {
+	pair := redistest.StartSentinel(t)
+	r := openRedis(t, redisstore.Config{
+		Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Timeout: 100 * time.Millisecond,
+	})
+	mustCheck(t, r)
+	wantPut(t, r, key(1), ticket(1, 10), convcache.Stored)
+	before := calls(pair.Master, "evalsha")
+	lost := ticket(2, 10)
+	pair.Master.Stop()
+	_, outcome := r.Put(t.Context(), key(1), lost, redisTTL)
+	pair.Master.Continue()
+	if outcome != convcache.Unavailable {
+		t.Errorf("put to a stopped server: got %v, want %v", outcome, convcache.Unavailable)
+	}
+	eventually(t, "the late put", func() bool { return calls(pair.Master, "evalsha") > before })
+	if got := calls(pair.Master, "evalsha") - before; got != 1 {
+		t.Errorf("the server ran %d scripts, want 1", got)
+	}
+	wantTake(t, r, key(1), lost.ID, convcache.Taken)
+	wantTake(t, r, key(1), lost.ID, convcache.Consumed)
+
+	pair.Failover()
+	eventually(t, "a store that has followed the fail-over", func() bool {
+		_, outcome := r.Take(t.Context(), key(2), ticket(1, 1).ID)
+		return outcome == convcache.Consumed || r.Check(t.Context()) == nil
+	})
+	wantPut(t, r, key(3), ticket(3, 10), convcache.Stored)
+}
+
+// clusterSendsOnce puts a forwarder before one node, which announces it as its own address.
+func clusterSendsOnce(t *testing.T, nodes *redistest.ClusterNodes) {
+	node := nodes.Nodes[0]
+	f := redistest.Forward(t, node.Addr())
+	_, port, err := net.SplitHostPort(f.Addr())
+	if err != nil {
+		t.Fatalf("read address: %v", err)
+	}
+	announce := func(port, addr string) {
+		node.CLI("CONFIG", "SET", "cluster-announce-port", port)
+		for _, other := range nodes.Nodes { // a client may ask any of them who has which slots
+			eventually(t, "a node that knows the announced address", func() bool {
+				return strings.Contains(other.CLI("CLUSTER", "NODES"), addr+"@")
+			})
+		}
+	}
+	announce(port, f.Addr())
+	t.Cleanup(func() { announce("0", node.Addr()) })
+	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: []string{node.Addr()}})
+	mustCheck(t, r)
+	sendsOnce(t, r, keyOf(t, r, f.Addr()), node, f.CutReplies)
+}
+
+// keyOf returns the key of a conversation that a Cluster's client sends to an address.
+func keyOf(t *testing.T, r *replica, addr string) convcache.Key {
+	t.Helper()
+	cluster := r.Client().(*redis.ClusterClient)
+	for n := range 1000 {
+		master, err := cluster.MasterForKey(t.Context(), r.KeyName(key(n)))
+		if err != nil {
+			t.Fatalf("find the master of a conversation: %v", err)
+		}
+		if master.Options().Addr == addr {
+			return key(n)
+		}
+	}
+	t.Fatalf("no conversation of 1000 is sent to %s", addr)
+	return convcache.Key{}
+}
+
+// clusterFollowsSlot moves the slot of a conversation to another master.
+func clusterFollowsSlot(t *testing.T, nodes *redistest.ClusterNodes) {
+	from, to := nodes.Nodes[1], nodes.Nodes[2]
+	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+	mustCheck(t, r)
+	k := keyOf(t, r, from.Addr())
+	slot := from.CLI("CLUSTER", "KEYSLOT", r.KeyName(k))
+	owner := to.CLI("CLUSTER", "MYID")
+	for _, node := range []*redistest.Server{to, from, nodes.Nodes[0]} {
+		node.CLI("CLUSTER", "SETSLOT", slot, "NODE", owner)
+	}
+	stray := ticket(1, 10)
+	_, outcome := r.Put(t.Context(), k, stray, redisTTL)
+	if outcome != convcache.Stored {
+		t.Errorf("put to a master that lost the slot: got %v, want %v in this process", outcome, convcache.Stored)
+	}
+	wantTake(t, r, k, stray.ID, convcache.Taken)
+	eventually(t, "a put to the new master", func() bool {
+		r.Put(t.Context(), k, ticket(2, 10), redisTTL)
+		return to.CLI("EXISTS", r.KeyName(k)) == "1"
+	})
+	if !r.Shares() {
+		t.Error("a slot that moved keeps the store from being used")
+	}
+	if got := to.CLI("CLUSTER", "COUNTKEYSINSLOT", slot); got != "1" {
+		t.Errorf("keys in slot %s of its new master: got %s, want 1", slot, got)
+	}
+}
+
+// clusterLosesMaster kills one master for good.
+func clusterLosesMaster(t *testing.T, nodes *redistest.ClusterNodes) {
+	for _, node := range nodes.Nodes {
+		node.CLI("CONFIG", "SET", "cluster-require-full-coverage", "no")
+	}
+	r := openRedis(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+	mustCheck(t, r)
+	dead, alive := keyOf(t, r, nodes.Nodes[1].Addr()), keyOf(t, r, nodes.Nodes[2].Addr())
+	nodes.Nodes[1].Kill()
+	for n := range 3 {
+		tk := ticket(n, 10)
+		wantPut(t, r, dead, tk, convcache.Stored)
+		wantTake(t, r, dead, tk.ID, convcache.Taken)
+		tk = ticket(n, 10)
+		wantPut(t, r, alive, tk, convcache.Stored)
+		wantTake(t, r, alive, tk.ID, convcache.Taken)
+	}
+	if !r.Shares() {
+		t.Error("a dead master of three keeps the others from being used")
+	}
+	wantLook(t, r, alive, convcache.Empty)
+}

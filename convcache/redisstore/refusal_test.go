@@ -1,0 +1,361 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// goesHome checks that a put is tried, refused, and kept in this process.
+func goesHome(t *testing.T, r *replica, k convcache.Key) {
+	t.Helper()
+	if !r.Shares() {
+		t.Fatal("nothing is sent")
+	}
+	tk := ticket(5, 10)
+	before := r.Len()
+	wantPut(t, r, k, tk, convcache.Stored)
+	if got := r.Len(); got != before+1 {
+		t.Errorf("conversations: got %d, want %d with that of this process", got, before+1)
+	}
+	wantTake(t, r, k, tk.ID, convcache.Taken)
+}
+
+func TestRedis_KeyOfAnotherKind(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	mustCheck(t, r)
+	s.CLI("SET", r.KeyName(key(1)), "somebody's")
+	for range 8 {
+		tk := ticket(1, 10)
+		wantPut(t, r, key(1), tk, convcache.Stored)
+		wantLook(t, r, key(1), convcache.Found)
+		wantTake(t, r, key(1), tk.ID, convcache.Taken)
+		wantLook(t, r, key(1), convcache.Unavailable)
+	}
+	if !r.Shares() {
+		t.Error("one conversation's key keeps all others from being shared")
+	}
+	if got := s.CLI("GET", r.KeyName(key(1))); got != "somebody's" {
+		t.Errorf("the key of another kind: got %q, want it left alone", got)
+	}
+}
+
+func TestRedis_Full(t *testing.T) {
+	s := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
+	r, other := openAt(t, s.Addr()), openAt(t, s.Addr())
+	mustCheck(t, r)
+	first := ticket(0, 10)
+	wantPut(t, r, key(0), first, convcache.Stored)
+	for n := 1; s.CLI("EXISTS", r.KeyName(key(n-1))) == "1"; n++ {
+		wantPut(t, r, key(n), ticket(n, 100_000), convcache.Stored)
+		if n > 50 {
+			t.Fatal("5 MB fit into 3")
+		}
+	}
+	s.CLI("CONFIG", "SET", "maxmemory", "1mb") // what did not fit has left room for less
+	goesHome(t, r, key(200))
+	newer := ticket(0, 10)
+	if got := wantPut(t, r, key(0), newer, convcache.Stored); len(got) != 0 {
+		t.Errorf("put to a full server: got %d displaced, want none: nothing was changed there", len(got))
+	}
+	wantTake(t, other, key(0), newer.ID, convcache.Consumed)
+	wantTake(t, other, key(0), first.ID, convcache.Taken)
+	wantTake(t, r, key(0), newer.ID, convcache.Taken)
+}
+
+func TestRedis_ReadOnlyReplica(t *testing.T) {
+	master, replica := redistest.Start(t), redistest.Start(t)
+	atMaster, r := openAt(t, master.Addr()), openAt(t, replica.Addr())
+	replica.ReplicaOf(master) // a first replica changes master_replid: syncCommand in replication.c of Redis 7.0
+	tk := ticket(1, 10)
+	wantPut(t, atMaster, key(1), tk, convcache.Stored)
+	eventually(t, "a replica in step", func() bool { return replica.CLI("DBSIZE") == "1" })
+	if err := r.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
+		t.Errorf("check of a replica: got %v, want another error than %v", err, convcache.ErrRemoteForbids)
+	}
+	fresh := openAt(t, replica.Addr()) // not checked
+	goesHome(t, fresh, key(2))
+	wantTake(t, fresh, key(1), tk.ID, convcache.Unavailable)
+	wantTake(t, atMaster, key(1), tk.ID, convcache.Taken)
+}
+
+// Behind one address servers change roles, and connections stay where they are.
+func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
+	old, next := redistest.Start(t), redistest.Start(t)
+	next.ReplicaOf(old)
+	front := redistest.Forward(t, old.Addr())
+	r, atNext := openAt(t, front.Addr()), openAt(t, next.Addr())
+	mustCheck(t, r)
+	next.Promote()
+	front.Redirect(next.Addr())
+	old.ReplicaOf(next)
+	n := 0
+	eventually(t, "a ticket at the new master", func() bool {
+		n++
+		tk := ticket(n, 10)
+		wantPut(t, r, key(n), tk, convcache.Stored)
+		_, outcome := atNext.Take(t.Context(), key(n), tk.ID)
+		return outcome == convcache.Taken
+	})
+	if !r.Shares() {
+		t.Error("the breaker is open: what was needed were new connections")
+	}
+}
+
+func TestRedis_Loading(t *testing.T) {
+	s := redistest.Start(t, "--enable-debug-command", "local", "--loading-process-events-interval-bytes", "1024")
+	r, admin := openAt(t, s.Addr()), openAt(t, s.Addr())
+	mustCheck(t, r)
+	for n := range 200 {
+		wantPut(t, admin, key(1000+n), ticket(n, 100), convcache.Stored)
+	}
+	s.CLI("CONFIG", "SET", "key-load-delay", "5000") // microseconds
+	loaded := make(chan error, 1)
+	go func() { loaded <- admin.Client().Do(context.WithoutCancel(t.Context()), "DEBUG", "RELOAD").Err() }()
+	eventually(t, "a server that loads", func() bool {
+		reply, err := r.Client().Ping(t.Context()).Result()
+		return err != nil && strings.HasPrefix(err.Error(), "LOADING") && reply == ""
+	})
+	tk := ticket(1, 10)
+	wantPut(t, r, key(1), tk, convcache.Stored)
+	wantTake(t, r, key(1), tk.ID, convcache.Taken)
+	wantTake(t, r, key(1), tk.ID, convcache.Unavailable)
+	wantLook(t, r, key(1), convcache.Unavailable)
+	if err := r.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
+		t.Errorf("check of a server that loads: got %v, want another error than %v", err, convcache.ErrRemoteForbids)
+	}
+	s.CLI("CONFIG", "SET", "key-load-delay", "0")
+	if err := <-loaded; err != nil {
+		t.Errorf("reload: %v", err)
+	}
+	mustCheck(t, r)
+}
+
+func TestRedis_ScriptsForgotten(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	mustCheck(t, r)
+	tk := ticket(1, 10)
+	s.CLI("SCRIPT", "FLUSH")
+	wantPut(t, r, key(1), tk, convcache.Stored)
+	s.CLI("SCRIPT", "FLUSH")
+	wantTake(t, r, key(1), tk.ID, convcache.Taken)
+	if !r.Shares() {
+		t.Error("nothing is sent any more")
+	}
+}
+
+func TestRedis_Flushed(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	mustCheck(t, r)
+	tk := ticket(1, 10)
+	wantPut(t, r, key(1), tk, convcache.Stored)
+	s.CLI("FLUSHALL")
+	wantLook(t, r, key(1), convcache.Empty)
+	wantTake(t, r, key(1), tk.ID, convcache.Consumed)
+	wantPut(t, r, key(1), tk, convcache.Stored)
+	wantTake(t, r, key(1), tk.ID, convcache.Taken)
+}
+
+func TestRedis_Evicted(t *testing.T) {
+	s := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
+	r := openAt(t, s.Addr())
+	mustCheck(t, r)
+	const conversations = 400
+	kept := make([]convcache.Ticket, conversations)
+	for n := range conversations {
+		kept[n] = ticket(n, 10_000)
+		wantPut(t, r, key(n), kept[n], convcache.Stored)
+	}
+	taken, gone := 0, 0
+	for n := range conversations {
+		switch got, outcome := r.Take(t.Context(), key(n), kept[n].ID); {
+		case outcome == convcache.Consumed:
+			gone++
+		case outcome == convcache.Taken && string(got.Params) == string(kept[n].Params):
+			taken++
+		default:
+			t.Errorf("take %d: got %v", n, outcome)
+		}
+	}
+	if taken == 0 || gone == 0 {
+		t.Errorf("taken %d, gone %d: want some of both", taken, gone)
+	}
+	if !r.Shares() {
+		t.Error("eviction keeps the store from being used")
+	}
+}
+
+// What comes back must be what was put, or nothing that is there can be trusted.
+func TestRedis_CheckComparesWhatComesBack(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	for _, reply := range []string{`{'taken', 'x', values[2]}`, `{'taken', values[1], 'x'}`, `{'consumed'}`} {
+		odd, changed := r.Mutant(`{'taken', values[1], values[2]}`, reply)
+		if !changed {
+			t.Fatal("the scripts answer otherwise now")
+		}
+		if err := odd.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
+			t.Errorf("check of a server that answers %s: got %v, want an error", reply, err)
+		}
+	}
+}
+
+// A service may hide INFO, or parts of it.
+func TestRedis_NothingToFenceBy(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	tk := ticket(1, 10)
+	wantPut(t, r, key(1), tk, convcache.Stored)
+	hidden, changed := r.Mutant("'master_replid:'", "'hidden:'")
+	if !changed {
+		t.Fatal("the scripts read master_replid no more")
+	}
+	local := ticket(1, 10)
+	wantPut(t, hidden, key(2), local, convcache.Stored)
+	if keys := s.CLI("DBSIZE"); keys != "1" {
+		t.Errorf("keys in Redis: got %s, want 1: the second ticket stays here", keys)
+	}
+	wantTake(t, hidden, key(2), local.ID, convcache.Taken)
+	wantTake(t, hidden, key(1), tk.ID, convcache.Unavailable)
+	wantTake(t, r, key(1), tk.ID, convcache.Taken) // nothing was done to it
+	if err := hidden.Check(t.Context()); !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), "master_replid") {
+		t.Errorf("check: got %v, want %v that names master_replid", err, convcache.ErrRemoteForbids)
+	}
+}
+
+// Expiry by the server's clock; the store's own stands.
+func TestRedis_ExpiresByServerClock(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	short, long := fullTicket(1), fullTicket(2)
+	for order, tickets := range [][2]convcache.Ticket{{short, long}, {long, short}} {
+		k := key(order)
+		for _, tk := range tickets {
+			ttl := redisTTL
+			if tk.ID == short.ID {
+				ttl = 30 * time.Millisecond
+			}
+			if _, got := r.Put(t.Context(), k, tk, ttl); got != convcache.Stored {
+				t.Fatalf("put: got %v, want %v", got, convcache.Stored)
+			}
+		}
+		put, err := r.Client().Time(t.Context()).Result()
+		if err != nil {
+			t.Fatalf("read the server's clock: %v", err)
+		}
+		eventually(t, "the server's clock", func() bool {
+			now, err := r.Client().Time(t.Context()).Result()
+			return err == nil && now.Sub(put) > 31*time.Millisecond
+		})
+		if got := len(wantLook(t, r, k, convcache.Found)); got != 2 {
+			t.Errorf("peek: got %d branches, want 2: by the clock that stands both are usable", got)
+		}
+		if order == 1 { // one that supersedes it gets nothing to release
+			newer := short
+			newer.ID = convcache.NewTicketID()
+			if got := wantPut(t, r, k, newer, convcache.Stored); len(got) != 0 {
+				t.Errorf("put: got %d displaced, want none: it has expired", len(got))
+			}
+			wantTake(t, r, k, short.ID, convcache.Consumed)
+			continue
+		}
+		wantTake(t, r, k, short.ID, convcache.Expired)
+		wantTake(t, r, k, short.ID, convcache.Consumed)
+		wantTake(t, r, k, long.ID, convcache.Taken)
+	}
+}
+
+func TestRedis_KeyExpiresByItself(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	tk := ticket(1, 10)
+	if _, got := r.Put(t.Context(), key(1), tk, 30*time.Millisecond); got != convcache.Stored {
+		t.Fatalf("put: got %v, want %v", got, convcache.Stored)
+	}
+	eventually(t, "a key that is gone", func() bool {
+		n, err := r.Client().Exists(t.Context(), r.KeyName(key(1))).Result()
+		return err == nil && n == 0
+	})
+	wantLook(t, r, key(1), convcache.Empty)
+	wantTake(t, r, key(1), tk.ID, convcache.Consumed)
+
+	for name, lives := range map[string][]time.Duration{
+		"longest last": {time.Second, time.Hour}, "longest first": {time.Hour, time.Second}, "longest between": {time.Second, time.Hour, time.Minute},
+	} {
+		k := key(len(name))
+		for n, life := range lives {
+			if _, got := r.Put(t.Context(), k, ticket(n, 10), life); got != convcache.Stored {
+				t.Fatalf("%s: put: got %v, want %v", name, got, convcache.Stored)
+			}
+		}
+		left, err := r.Client().PTTL(t.Context(), r.KeyName(k)).Result()
+		if err != nil || left > time.Hour || left < time.Hour-time.Minute {
+			t.Errorf("%s: the key lives for %v (error %v), want the hour of its longest ticket", name, left, err)
+		}
+	}
+}
+
+func TestRedis_NoKeyLivesForever(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	mustCheck(t, r)
+	for n := range 50 {
+		wantPut(t, r, key(n%10), ticket(n, 10), convcache.Stored)
+	}
+	for n := range 10 {
+		if got, err := r.Client().PTTL(t.Context(), r.KeyName(key(n))).Result(); err != nil || got <= 0 || got > redisTTL {
+			t.Errorf("conversation %d: the key lives for %v (error %v), want up to %v", n, got, err, redisTTL)
+		}
+	}
+	if got, want := s.CLI("DBSIZE"), fmt.Sprint(10); got != want {
+		t.Errorf("keys: got %s, want %s; the check leaves none", got, want)
+	}
+}
+
+// A right that is revoked while the store is in use may stop a script after its first write.
+func TestRedis_RightsRevoked(t *testing.T) {
+	s := redistest.Start(t)
+	setLeast(s, leastCommands())
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"})
+	other := openAt(t, s.Addr())
+	mustCheck(t, r)
+	s.CLI("ACL", "SETUSER", "carryover", "-pexpire")
+	half := ticket(1, 10)
+	wantPut(t, r, key(1), half, convcache.Unavailable)
+	if got := r.Len(); got > 1 {
+		t.Errorf("conversations: got %d, want 1: what may have been stored is not kept here too", got)
+	}
+	wantTake(t, other, key(1), half.ID, convcache.Taken)
+	wantTake(t, r, key(1), half.ID, convcache.Consumed)
+
+	s.CLI("ACL", "SETUSER", "carryover", "-evalsha")
+	goesHome(t, r, key(2))
+}
+
+func TestRedis_CommandMissing(t *testing.T) {
+	s := redistest.Start(t, "--rename-command", "EVALSHA", "")
+	err := openAt(t, s.Addr()).Check(t.Context())
+	if !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), "lacks a command") {
+		t.Errorf("check: got %v, want %v that says what is lacking", err, convcache.ErrRemoteForbids)
+	}
+}
+
+func TestTopology_String(t *testing.T) {
+	for topology, want := range map[redisstore.Topology]string{
+		redisstore.Single: "single", redisstore.Sentinel: "sentinel", redisstore.Cluster: "cluster", redisstore.Cluster + 1: "unknown",
+	} {
+		if got := topology.String(); got != want {
+			t.Errorf("topology %d: got %q, want %q", int(topology), got, want)
+		}
+	}
+}

@@ -1,0 +1,150 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"go.uber.org/goleak"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// replica is what a replica of Carryover has: a store on Redis, and around it the local home and the breaker.
+type replica struct {
+	*convcache.Shared
+	store *redisstore.Store
+	cfg   convcache.SharedConfig
+}
+
+// newReplica returns a replica around a store.
+func newReplica(store *redisstore.Store, cfg convcache.SharedConfig) *replica {
+	return &replica{Shared: convcache.NewShared(way{store}, cfg), store: store, cfg: cfg}
+}
+
+func (r *replica) Close() error                     { return r.store.Close() }
+func (r *replica) Client() redis.UniversalClient    { return r.store.Client() }
+func (r *replica) KeyName(key convcache.Key) string { return r.store.KeyName(key) }
+func (r *replica) BarsName() string                 { return r.store.BarsName() }
+
+// Mutant returns a replica whose store has other scripts, and whether they differ.
+func (r *replica) Mutant(text, by string) (*replica, bool) {
+	m, changed := r.store.Mutant(text, by)
+	return newReplica(m, r.cfg), changed
+}
+
+// Shares says whether operations are sent.
+func (r *replica) Shares() bool {
+	asked := false
+	r.Peek(context.WithValue(context.Background(), wayKey{}, wayfarer{asked: &asked}), convcache.Key{})
+	return asked
+}
+
+// OpenBreaker has operations fail until the breaker opens.
+func (r *replica) OpenBreaker() {
+	for r.Shares() {
+		r.Peek(context.WithValue(context.Background(), wayKey{}, wayfarer{}), convcache.Key{})
+	}
+}
+
+// CloseBreaker has a test succeed, which closes it.
+func (r *replica) CloseBreaker() {
+	_ = r.Check(context.WithValue(context.Background(), wayKey{}, wayfarer{})) // no error
+}
+
+// way is the way from a replica to its store. Contexts of wayfarers end here.
+type way struct{ *redisstore.Store }
+
+type wayKey struct{}
+
+// wayfarer is in the context of an operation that does not get to the store. Of one that is only to be seen asked is
+// set, and it counts for nothing; another look-up fails, and another test succeeds.
+type wayfarer struct{ asked *bool }
+
+// Peek asks the store, unless ctx is that of a wayfarer.
+func (w way) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome, error) {
+	f, ok := ctx.Value(wayKey{}).(wayfarer)
+	if !ok {
+		return w.Store.Peek(ctx, key)
+	}
+	err := errors.New("did not get there")
+	if f.asked != nil {
+		*f.asked = true
+		err = &convcache.RemoteError{Err: err, Shows: convcache.ShowsNothing}
+	}
+	return nil, convcache.Unavailable, err
+}
+
+// Test tests the store, unless ctx is that of a wayfarer.
+func (w way) Test(ctx context.Context) error {
+	if _, ok := ctx.Value(wayKey{}).(wayfarer); ok {
+		return nil
+	}
+	return w.Store.Test(ctx)
+}
+
+// clock is a clock that moves when told.
+type clock struct {
+	nanos atomic.Int64
+}
+
+func (c *clock) now() time.Time          { return time.Unix(1_800_000_000, c.nanos.Load()) }
+func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
+
+// key returns the key of conversation n.
+func key(n int) convcache.Key { return convcache.Key{byte(n), byte(n >> 8), byte(n >> 16)} }
+
+// ticket returns a ticket with params of the given size and a history of its own.
+func ticket(n, size int) convcache.Ticket {
+	return convcache.Ticket{
+		ID:      convcache.NewTicketID(),
+		History: convcache.Digest{byte(n), byte(n >> 8), 1},
+		Params:  bytes.Repeat([]byte("x"), size),
+	}
+}
+
+// ids returns the ids of tickets, for comparison.
+func ids(tickets ...convcache.Ticket) []convcache.TicketID {
+	var out []convcache.TicketID
+	for _, tk := range tickets {
+		out = append(out, tk.ID)
+	}
+	return out
+}
+
+// mustSecret returns the secret made of a text.
+func mustSecret(tb testing.TB, text string) convcache.Secret {
+	tb.Helper()
+	secret, err := convcache.NewSecret([]byte(text))
+	if err != nil {
+		tb.Fatalf("make secret: %v", err)
+	}
+	return secret
+}
+
+// mustChain returns the chain of a prompt all of whose ids decode holds.
+func mustChain(tb testing.TB, k convcache.ChainKey, ids []uint32, blockSize int) convcache.Chain {
+	tb.Helper()
+	chain, ok := k.Grow(ids, blockSize).Chain(len(ids))
+	if !ok {
+		tb.Fatalf("no chain of %d ids", len(ids))
+	}
+	return chain
+}
+
+// randomIDs returns n token ids up to most.
+func randomIDs(rng *rand.Rand, n int, most uint32) []uint32 {
+	ids := make([]uint32, n)
+	for i := range ids {
+		ids[i] = uint32(rng.Uint64N(uint64(most) + 1))
+	}
+	return ids
+}

@@ -1,0 +1,213 @@
+package redisstore_test
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/hex"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// monitor returns what MONITOR tells of the commands that do makes a server run, those of scripts included, one
+// a line and without its time.
+func monitor(t *testing.T, s *redistest.Server, do func()) string {
+	t.Helper()
+	conn, err := net.Dial("tcp", s.Addr())
+	if err != nil {
+		t.Fatalf("dial: %v", err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatalf("set deadline: %v", err)
+	}
+	lines := bufio.NewReader(conn)
+	if _, err := conn.Write([]byte("MONITOR\r\n")); err != nil {
+		t.Fatalf("monitor: %v", err)
+	}
+	if reply, err := lines.ReadString('\n'); err != nil || reply != "+OK\r\n" {
+		t.Fatalf("monitor: got %q, error %v", reply, err)
+	}
+	do()
+	s.CLI("ECHO", "that was all")
+	var said strings.Builder
+	for {
+		line, err := lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("read what the server was told: %v", err)
+		}
+		if strings.Contains(line, "that was all") {
+			return said.String()
+		}
+		_, command, _ := strings.Cut(line, "] ")
+		said.WriteString(command)
+	}
+}
+
+// unescape returns the bytes that MONITOR shows as text (sdscatrepr of Redis).
+func unescape(t *testing.T, said string) []byte {
+	t.Helper()
+	var raw []byte
+	for line := range strings.Lines(said) {
+		for rest := strings.TrimSpace(line); rest != ""; rest = strings.TrimLeft(rest, " ") {
+			word, err := strconv.QuotedPrefix(rest)
+			if err != nil {
+				t.Fatalf("read %q: %v", rest, err)
+			}
+			text, err := strconv.Unquote(word)
+			if err != nil {
+				t.Fatalf("read %q: %v", word, err)
+			}
+			raw = append(append(raw, text...), 0)
+			rest = rest[len(word):]
+		}
+	}
+	return raw
+}
+
+// dump returns all keys, fields and values of a server.
+func dump(t *testing.T, r *replica) []byte {
+	t.Helper()
+	names, err := r.Client().Keys(t.Context(), "*").Result()
+	if err != nil || len(names) == 0 {
+		t.Fatalf("list keys: %d, error %v", len(names), err)
+	}
+	var all []byte
+	for _, name := range names {
+		fields, err := r.Client().HGetAll(t.Context(), name).Result()
+		if err != nil {
+			t.Fatalf("read %q: %v", name, err)
+		}
+		all = append(all, name...)
+		for _, field := range slices.Sorted(maps.Keys(fields)) {
+			all = append(append(append(append(all, 0), field...), 0), fields[field]...)
+		}
+	}
+	return all
+}
+
+// encodings are the forms in which bytes may show.
+func encodings(b []byte) [][]byte {
+	return [][]byte{b, []byte(hex.EncodeToString(b)), []byte(base64.StdEncoding.EncodeToString(b)), []byte(base64.RawURLEncoding.EncodeToString(b))}
+}
+
+func TestRedis_TellsNothing(t *testing.T) {
+	identity := convcache.Identity{
+		Tenant: "canary-tenant", Model: "canary-model", CacheSalt: "canary-salt", SubAgent: "canary-agent", ID: "canary-conversation",
+	}
+	const (
+		prompt = "canary-prompt, which nobody but the engines may read"
+		start  = "http://barred-canary:8100 1.7923456789e+09"
+	)
+	ids := make([]uint32, 100)
+	for i := range ids {
+		ids[i] = 3_987_654_321 + uint32(i)*7919
+	}
+	secret := sharedSecret(t)
+	history, err := convcache.TextHistory(nil, prompt)
+	if err != nil {
+		t.Fatalf("digest: %v", err)
+	}
+	digest, covers := history.After(convcache.Reply{Text: "canary-reply"})
+	k := secret.Conversation(identity)
+	tk := convcache.Ticket{
+		ID: convcache.NewTicketID(), History: digest, Covers: covers, HistoryOK: true, Tokens: len(ids), Groups: 1,
+		Decode: "canary-decode", Incarnation: "canary-incarnation", EngineID: "canary-engine",
+		Params:   []byte(`{"remote_engine_id":"canary-engine","remote_host":"canary-host","remote_block_ids":[[90001,90002,90003]]}`),
+		CaughtUp: (&clock{}).now(),
+	}
+	tk.Chain = mustChain(t, secret.ChainKey(), ids, 16)
+	foreign := mustChain(t, mustSecret(t, "somebody else's secret").ChainKey(), ids, 16)
+	unkeyed := mustChain(t, convcache.ChainKey{}, ids, 16)
+
+	// What nobody may learn from any value, and what from a sealed one.
+	never := map[string][][]byte{
+		"identity or text": {[]byte(identity.Tenant), []byte(identity.Model), []byte(identity.CacheSalt), []byte(identity.SubAgent), []byte(identity.ID), []byte("canary-prompt"), []byte("canary-reply")},
+		"history digest":   append(encodings(digest[:]), digest[:8]),
+		"secret":           {[]byte("the secret of all replicas")},
+		"whole key":        append(encodings(k[:]), k[16:]),
+		"barred start":     append(encodings([]byte(start)), []byte("barred-canary"), []byte("8100"), []byte("1.7923456789")),
+	}
+	for i := range len(ids) - 1 {
+		little := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, ids[i]), ids[i+1])
+		big := binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, ids[i]), ids[i+1])
+		never["token ids"] = append(never["token ids"], little, big, strconv.AppendUint(nil, uint64(ids[i]), 10))
+	}
+	never["hashes that need no secret"] = append(hashes(foreign), hashes(unkeyed)...)
+	sealed := map[string][][]byte{
+		"decode and params": {[]byte("canary-"), []byte("remote_"), []byte("90001"), tk.Params},
+		"hashes":            hashes(tk.Chain),
+	}
+
+	s := redistest.Start(t)
+	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
+		t.Run(name, func(t *testing.T) {
+			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix()})
+			var kept []byte
+			said := unescape(t, monitor(t, s, func() {
+				mustCheck(t, r)
+				first := tk
+				first.ID = convcache.NewTicketID()
+				wantPut(t, r, k, first, convcache.Stored)
+				wantPut(t, r, k, tk, convcache.Stored) // displaces
+				wantLook(t, r, k, convcache.Found)
+				mustBar(t, r, start)
+				if barred, err := r.Barred(t.Context(), []string{start}); err != nil || !barred[0] {
+					t.Errorf("barred: got %v, error %v, want true", barred, err)
+				}
+				kept = dump(t, r)
+				wantTake(t, r, k, tk.ID, convcache.Taken)
+			}))
+			secrets := maps.Clone(never)
+			if seal != nil {
+				maps.Copy(secrets, sealed)
+			} else if !bytes.Contains(said, []byte("canary-host")) || !bytes.Contains(kept, []byte("canary-decode")) {
+				t.Error("values that are not sealed don't show params and decode: this looks in the wrong place")
+			}
+			if !bytes.Contains(said, []byte("hset")) && !bytes.Contains(said, []byte("HSET")) {
+				t.Error("what scripts did was not heard")
+			}
+			for what, all := range secrets {
+				for _, one := range all {
+					if bytes.Contains(said, one) || bytes.Contains(kept, one) {
+						t.Errorf("%s can be read: %q", what, one)
+					}
+				}
+			}
+		})
+	}
+}
+
+// hashes are those of a chain, in both byte orders.
+func hashes(c convcache.Chain) [][]byte {
+	var all [][]byte
+	for _, hash := range append(slices.Clone(c.Blocks), c.Whole) {
+		all = append(all, binary.BigEndian.AppendUint64(nil, hash), binary.LittleEndian.AppendUint64(nil, hash))
+	}
+	return all
+}
+
+// The index is in clear for the scripts. Of equal prompts in two conversations it shows only their lengths.
+func TestRedis_IndexDoesNotTellEqualPrompts(t *testing.T) {
+	s := redistest.Start(t)
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: []byte("a key to seal with")})
+	tk := fullTicket(1)
+	wantPut(t, r, key(1), tk, convcache.Stored)
+	wantPut(t, r, key(2), tk, convcache.Stored)
+	one, two := readHash(t, r, key(1))["0i"], readHash(t, r, key(2))["0i"]
+	for name, at := range map[string][2]int{"history": {79, 95}, "last block": {108, 116}, "whole": {116, 124}} {
+		if one[at[0]:at[1]] == two[at[0]:at[1]] {
+			t.Errorf("the %s tags of two conversations are equal: %x", name, one[at[0]:at[1]])
+		}
+	}
+}

@@ -1,0 +1,180 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"carryover/convcache"
+)
+
+// Store keeps tickets, and bars (bars.go), in a Redis or Valkey server that replicas share. It is a convcache.Remote,
+// and all methods are safe for concurrent use.
+type Store struct {
+	cfg      Config
+	servers  *servers
+	envelope envelope
+	scripts  scripts
+	skewed   atomic.Bool // the last test found that clocks differ
+	forged   limited     // lines about values that are not authentic
+	fenced   limited     // lines about tickets of another master
+	large    limited     // lines about tickets that are not shared for their size
+}
+
+var _ convcache.Remote = (*Store)(nil)
+
+const (
+	// version is in every key. A change of the fields takes another version.
+	version = "1"
+	// noFence stands for master_replid where that is not to be read.
+	noFence = "unfenced--unfenced--unfenced--unfenced--"
+	// slots is how many tickets a conversation has room for, as Memory does.
+	slots = 4
+)
+
+// New returns a store, and waits for no connection. Test tells whether the servers do what is needed, Close ends it. An
+// error is a fault of the config.
+func New(cfg Config) (*Store, error) {
+	if len(cfg.Addresses) == 0 {
+		return nil, errors.New("open redis: no address")
+	}
+	if cfg.Secret.IsZero() {
+		return nil, errors.New("open redis: no secret; replicas must share one")
+	}
+	if cfg.Topology == Single && len(cfg.Addresses) > 1 || (cfg.Topology == Sentinel) != (cfg.Master != "") {
+		return nil, fmt.Errorf("open redis: addresses and master do not fit %v", cfg.Topology)
+	}
+	if cfg.Unfenced && cfg.Topology != Single {
+		return nil, fmt.Errorf("open redis: %v needs the fence: a failover would let tickets be used twice", cfg.Topology)
+	}
+	if cfg.MaxValue > largestMaxValue {
+		return nil, fmt.Errorf("open redis: values of up to %d bytes; %d are the most", cfg.MaxValue, largestMaxValue)
+	}
+	e, err := newEnvelope(cfg.Secret, cfg.SealKey)
+	if err != nil {
+		return nil, fmt.Errorf("open redis: %w", err)
+	}
+	if cfg.Prefix == "" {
+		cfg.Prefix = defaultPrefix
+	}
+	if cfg.Timeout <= 0 {
+		cfg.Timeout = defaultTimeout
+	}
+	if cfg.MaxValue <= 0 {
+		cfg.MaxValue = defaultMaxValue
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	redis.SetLogger(silentLogger{})
+	return &Store{
+		cfg: cfg, servers: newServers(cfg), envelope: e, scripts: newScripts(sharedLua, takeLua, putLua),
+	}, nil
+}
+
+// Close drops all connections.
+func (s *Store) Close() error {
+	if err := s.servers.client.Close(); err != nil {
+		return fmt.Errorf("close redis: %w", err)
+	}
+	return nil
+}
+
+// key is the name of a conversation's hash. All of it that differs is the hash tag of Redis Cluster.
+func (s *Store) key(key convcache.Key) string {
+	return s.cfg.Prefix + ":" + version + ":{" + key.String() + "}"
+}
+
+// fence is what scripts compare with, empty to have them read it.
+func (s *Store) fence() string {
+	if s.cfg.Unfenced {
+		return noFence
+	}
+	return ""
+}
+
+// Peek returns the usable branches of a conversation, newest first, and Found; Expired when all that is there has
+// passed its deadline; Empty when nothing is there. It reads neither params nor the fence: what it shows may turn
+// out Fenced.
+func (s *Store) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch, convcache.Outcome, error) {
+	values, err := s.servers.hmget(ctx, s.key(key), "0i", "1i", "2i", "3i", "0b", "1b", "2b", "3b")
+	if err != nil {
+		return nil, convcache.Unavailable, err
+	}
+	if len(values) != 2*slots {
+		return nil, convcache.Unavailable, odd("%d values of %d fields", len(values), 2*slots)
+	}
+	branches, outcome := s.branches(key, values)
+	return branches, outcome, nil
+}
+
+// Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not there any
+// more, or was not authentic, Expired that its deadline had passed, Fenced that another master may have
+// given it away; it is gone then. After an error it may be gone as well, and is nobody's.
+func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome, error) {
+	reply, err := s.servers.run(ctx, s.scripts.take, s.key(key), id[:], s.fence())
+	if err != nil {
+		return convcache.Ticket{}, convcache.Unavailable, err
+	}
+	switch answer := text(reply, 0); answer {
+	case "taken":
+	case "expired":
+		return convcache.Ticket{}, convcache.Expired, nil
+	case "fenced":
+		s.noteFenced()
+		return convcache.Ticket{}, convcache.Fenced, nil
+	case "consumed":
+		return convcache.Ticket{}, convcache.Consumed, nil
+	default:
+		return convcache.Ticket{}, convcache.Unavailable, odd("%q to a take", answer)
+	}
+	t, err := s.envelope.openTicket(key, id, text(reply, 1), text(reply, 2))
+	if err != nil {
+		s.warnForged()
+		return convcache.Ticket{}, convcache.Consumed, nil
+	}
+	if !usableAt(t, s.cfg.Now()) {
+		return convcache.Ticket{}, convcache.Expired, nil
+	}
+	return t, convcache.Taken, nil
+}
+
+// Put keeps the ticket until its deadline as the newest branch of the conversation, and returns Stored, or Expired
+// where less than a millisecond is left. One of the same id is replaced. What it removed is the caller's, as if taken:
+// the branch with the same history, branches whose chain is contained in the ticket's, and the oldest of five.
+//
+// Nothing of a ticket larger than MaxValue is sent. After an error the ticket may have been stored, unless that is a
+// convcache.RemoteError which says that nothing was applied.
+func (s *Store) Put(ctx context.Context, key convcache.Key, t convcache.Ticket) ([]convcache.Ticket, convcache.Outcome, error) {
+	life := t.Deadline.Sub(s.cfg.Now()).Milliseconds()
+	if life <= 0 {
+		return nil, convcache.Expired, nil
+	}
+	branch := s.envelope.close(key, t.ID, fieldBranch, encodeBranch(&t, s.envelope.mask(key, t.ID, t.History)))
+	params := s.envelope.close(key, t.ID, fieldParams, encodeParams(&t))
+	if size := len(branch) + len(params); size > s.cfg.MaxValue {
+		s.noteLarge(size)
+		return nil, convcache.Refused, tooLarge(size)
+	}
+	kin := s.envelope.kinOf(key, &t)
+	index := kin.appendIndex(t.ID[:])
+	reply, err := s.servers.run(ctx, s.scripts.put, s.key(key), index, branch, params, life, s.fence(), "")
+	if text(reply, 0) == "tags" { // nothing is done yet: there are others to compare with
+		reply, err = s.servers.run(ctx, s.scripts.put, s.key(key), index, branch, params, life, s.fence(), kin.tags(t.Chain))
+	}
+	if err != nil {
+		return nil, convcache.Unavailable, err
+	}
+	if answer := text(reply, 0); answer != "stored" {
+		return nil, convcache.Unavailable, odd("%q to a put", answer)
+	}
+	return s.displaced(key, reply[1:]), convcache.Stored, nil
+}

@@ -1,0 +1,138 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// patient is a Timeout that two busy cores keep.
+const patient = 5 * time.Second
+
+const redisTTL = time.Minute
+
+// sharedSecret is the secret of all replicas of a test.
+func sharedSecret(tb testing.TB) convcache.Secret {
+	tb.Helper()
+	return mustSecret(tb, "the secret of all replicas")
+}
+
+// openRedis returns a replica that is closed with the test. Where cfg leaves them out it has the shared secret, a
+// patient Timeout and a clock that stands.
+func openRedis(tb testing.TB, cfg redisstore.Config) *replica {
+	tb.Helper()
+	return openBounded(tb, cfg, 0)
+}
+
+// openBounded is openRedis with a bound of what is kept in this process.
+func openBounded(tb testing.TB, cfg redisstore.Config, localBytes int64) *replica {
+	tb.Helper()
+	if cfg.Timeout == 0 {
+		cfg.Timeout = patient
+	}
+	if cfg.Now == nil {
+		cfg.Now = (&clock{}).now
+	}
+	if cfg.Secret.IsZero() {
+		cfg.Secret = sharedSecret(tb)
+	}
+	store, err := redisstore.New(cfg)
+	if err != nil {
+		tb.Fatalf("open: %v", err)
+	}
+	r := newReplica(store, convcache.SharedConfig{Local: convcache.MemoryConfig{Now: cfg.Now, MaxBytes: localBytes}, Logger: cfg.Logger})
+	tb.Cleanup(func() {
+		if err := r.Close(); err != nil {
+			tb.Errorf("close: %v", err)
+		}
+	})
+	return r
+}
+
+// openAt is openRedis for one server.
+func openAt(tb testing.TB, addr string) *replica {
+	tb.Helper()
+	return openRedis(tb, redisstore.Config{Addresses: []string{addr}})
+}
+
+// mustCheck waits until the store passes its own test of the server, which on a busy machine may take longer than
+// the second that the test grants: a Sentinel writes its file to disk now and then.
+func mustCheck(tb testing.TB, r *replica) {
+	tb.Helper()
+	eventually(tb, "a check that succeeds", func() bool {
+		err := r.Check(context.Background())
+		if errors.Is(err, convcache.ErrRemoteForbids) {
+			tb.Fatalf("check: %v", err)
+		}
+		return err == nil
+	})
+}
+
+// wantPut puts a ticket for a minute and compares the outcome.
+func wantPut(tb testing.TB, r *replica, k convcache.Key, tk convcache.Ticket, want convcache.Outcome) []convcache.Ticket {
+	tb.Helper()
+	displaced, got := r.Put(context.Background(), k, tk, redisTTL)
+	if got != want {
+		tb.Fatalf("put to %s: got %v, want %v", k.Short(), got, want)
+	}
+	return displaced
+}
+
+// wantTake takes a ticket and compares the outcome.
+func wantTake(tb testing.TB, r *replica, k convcache.Key, id convcache.TicketID, want convcache.Outcome) convcache.Ticket {
+	tb.Helper()
+	taken, got := r.Take(context.Background(), k, id)
+	if got != want {
+		tb.Errorf("take from %s: got %v, want %v", k.Short(), got, want)
+	}
+	return taken
+}
+
+// wantLook peeks and compares the outcome.
+func wantLook(tb testing.TB, r *replica, k convcache.Key, want convcache.Outcome) []convcache.Branch {
+	tb.Helper()
+	branches, got := r.Peek(context.Background(), k)
+	if got != want {
+		tb.Errorf("peek at %s: got %v, want %v", k.Short(), got, want)
+	}
+	return branches
+}
+
+// calls returns how often a server has run a command.
+func calls(s *redistest.Server, command string) int {
+	for line := range strings.Lines(s.CLI("INFO", "commandstats")) {
+		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
+			count, _, _ := strings.Cut(rest, ",")
+			n, _ := strconv.Atoi(count)
+			return n
+		}
+	}
+	return 0
+}
+
+// eventually waits until holds says yes, looking again every few milliseconds: what another process does on its
+// own cannot be waited for otherwise.
+func eventually(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	ticker := time.NewTicker(3 * time.Millisecond)
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			tb.Fatalf("%s: not within 10 s", what)
+		}
+	}
+}
+
+// freshPrefix returns a prefix that no other store has.
+func freshPrefix() string { return "carryover:" + convcache.NewTicketID().String() }

@@ -1,0 +1,296 @@
+package redisstore_test
+
+import (
+	"bytes"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+// fullTicket returns a ticket that has something in every field.
+func fullTicket(n int) convcache.Ticket {
+	tk := ticket(n, 0)
+	tk.Params = []byte(`{"remote_engine_id":"engine-one","remote_block_ids":[[11,12,13,14,15,16,17,18,19]],"remote_host":"10.1.2.3"}`)
+	tk.Chain = convcache.Chain{BlockSize: 16, Blocks: []uint64{uint64(n)<<32 + 7, 8, 9}, Whole: uint64(n), Tokens: 50}
+	tk.Covers, tk.HistoryOK, tk.Tokens, tk.Groups = 4, true, 50, 1
+	tk.Decode, tk.Incarnation, tk.EngineID = "decode-one", "1.7e+09", "engine-one"
+	tk.CaughtUp = (&clock{}).now()
+	return tk
+}
+
+// readHash returns all fields of a conversation.
+func readHash(tb testing.TB, r *replica, k convcache.Key) map[string]string {
+	tb.Helper()
+	fields, err := r.Client().HGetAll(tb.Context(), r.KeyName(k)).Result()
+	if err != nil || len(fields) == 0 {
+		tb.Fatalf("read a conversation: %d fields, error %v", len(fields), err)
+	}
+	return fields
+}
+
+// writeHash makes these the fields of a conversation.
+func writeHash(t *testing.T, r *replica, k convcache.Key, fields map[string]string) {
+	t.Helper()
+	_, err := r.Client().TxPipelined(t.Context(), func(p redis.Pipeliner) error {
+		p.Del(t.Context(), r.KeyName(k))
+		p.HSet(t.Context(), r.KeyName(k), fields)
+		return nil
+	})
+	if err != nil {
+		t.Fatalf("write a conversation: %v", err)
+	}
+}
+
+// wantUsable puts and takes a ticket, which whatever else is in the conversation must not prevent.
+func wantUsable(t *testing.T, r *replica, k convcache.Key, what string) {
+	t.Helper()
+	tk := fullTicket(99)
+	tk.History, tk.Chain = convcache.Digest{9, 9}, convcache.Chain{}
+	if _, got := r.Put(t.Context(), k, tk, redisTTL); got != convcache.Stored {
+		t.Fatalf("%s: put: got %v, want %v", what, got, convcache.Stored)
+	}
+	if branches, got := r.Peek(t.Context(), k); got != convcache.Found || !slices.ContainsFunc(branches, func(b convcache.Branch) bool { return b.ID == tk.ID }) {
+		t.Fatalf("%s: peek: got %v and not the ticket put last", what, got)
+	}
+	if _, got := r.Take(t.Context(), k, tk.ID); got != convcache.Taken {
+		t.Fatalf("%s: take: got %v, want %v", what, got, convcache.Taken)
+	}
+	if got := r.Len(); got != 0 && !r.Shares() {
+		t.Fatalf("%s: the store has ceased to share", what)
+	}
+}
+
+// sameAs says whether a ticket is what was put, but for the deadline.
+func sameAs(got, put convcache.Ticket) bool {
+	return bytes.Equal(got.Params, put.Params) && got.History == put.History && got.Decode == put.Decode &&
+		got.EngineID == put.EngineID && got.Incarnation == put.Incarnation && got.Tokens == put.Tokens && got.Covers == put.Covers &&
+		got.Groups == put.Groups && got.Chain.Whole == put.Chain.Whole && slices.Equal(got.Chain.Blocks, put.Chain.Blocks) && got.CaughtUp.Equal(put.CaughtUp)
+}
+
+func TestRedis_FlippedBits(t *testing.T) {
+	s := redistest.Start(t)
+	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
+		t.Run(name, func(t *testing.T) {
+			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix()})
+			k, tk := key(1), fullTicket(1)
+			wantPut(t, r, k, tk, convcache.Stored)
+			fields := readHash(t, r, k)
+			for _, field := range slices.Sorted(maps.Keys(fields)) {
+				for at := range fields[field] {
+					for bit := range 8 {
+						if field != "0i" && bit != at%8 {
+							continue // what is authenticated as a whole
+						}
+						flipped := []byte(fields[field])
+						flipped[at] ^= 1 << bit
+						damaged := maps.Clone(fields)
+						damaged[field] = string(flipped)
+						writeHash(t, r, k, damaged)
+						flippedBit(t, r, tk, field, at)
+					}
+				}
+			}
+		})
+	}
+}
+
+// flippedBit looks at, takes and puts in a conversation whose only ticket was damaged at one place.
+func flippedBit(t *testing.T, r *replica, put convcache.Ticket, field string, at int) {
+	t.Helper()
+	k := key(1)
+	branches, outcome := r.Peek(t.Context(), k)
+	if outcome == convcache.Found && (field == "0b" || branches[0].ID != put.ID) {
+		t.Errorf("%s damaged at %d: peek shows %v", field, at, branches[0].ID)
+	}
+	// The index is not authentic as a whole: some of it is the server's. What it leads to is.
+	got, outcome := r.Take(t.Context(), k, put.ID)
+	switch {
+	case outcome == convcache.Unavailable:
+		t.Fatalf("%s damaged at %d: take: got %v", field, at, outcome)
+	case outcome == convcache.Taken && (field != "0i" || !sameAs(got, put)):
+		t.Errorf("%s damaged at %d: take: got a ticket", field, at)
+	case outcome == convcache.Taken && at < 40:
+		t.Errorf("master_replid damaged at %d: take: got a ticket, want %v", at, convcache.Fenced)
+	}
+	wantUsable(t, r, k, field)
+}
+
+// What somebody who may write, or another program, can leave in a conversation.
+func TestRedis_ForeignFields(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	k, tk := key(1), fullTicket(1)
+	wantPut(t, r, k, tk, convcache.Stored)
+	fields := readHash(t, r, k)
+	index := fields["0i"]
+	with := func(from int, text string) string { return index[:from] + text + index[from+len(text):] }
+	for name, change := range map[string]map[string]string{
+		"no index":               {"0i": ""},
+		"short index":            {"0i": index[:123]},
+		"long index":             {"0i": index + "x"},
+		"expiry is no number":    {"0i": with(40, "xxxxxxxxxxxxx")},
+		"expiry is nan":          {"0i": with(40, "          nan")},
+		"expiry is infinite":     {"0i": with(40, "          inf")},
+		"expiry is hexadecimal":  {"0i": with(40, "0xfffffffffff")},
+		"expiry is negative":     {"0i": with(40, "-999999999999")},
+		"expiry is a fraction":   {"0i": with(40, "9999999999.50")},
+		"expiry is an exponent":  {"0i": with(40, "000000001e300")},
+		"expiry is the last":     {"0i": with(40, "9999999999999")},
+		"order is nan":           {"0i": with(53, "       nan")},
+		"order is infinite":      {"0i": with(53, "       inf")},
+		"order is the last":      {"0i": with(53, "9999999999")},
+		"order is an exponent":   {"0i": with(53, "00000001e9")},
+		"as many blocks as fit":  {"0i": with(63+16+16+1+4, "\xff\xff\xff\xff\xff\xff\xff\xff")},
+		"no branch":              {"0b": ""},
+		"no params":              {"0p": ""},
+		"params as branch":       {"0b": fields["0p"]},
+		"branch as params":       {"0p": fields["0b"]},
+		"form of the future":     {"0b": "\x03" + fields["0b"][1:]},
+		"sealed by somebody":     {"0b": "\x02" + fields["0b"][1:], "0p": "\x02" + fields["0p"][1:]},
+		"one byte":               {"0b": "\x01", "0p": "\x01"},
+		"all cut by one":         {"0b": fields["0b"][:len(fields["0b"])-1]},
+		"fields of somebody":     {"name": "x", "4i": index, "0": "y"},
+		"the same ticket twice":  {"1i": index, "1b": fields["0b"], "1p": fields["0p"]},
+		"the same in every slot": {"1i": index, "2i": index, "3i": index},
+		"large":                  {"0b": strings.Repeat("b", 1<<20), "0i": index},
+	} {
+		damaged := maps.Clone(fields)
+		maps.Copy(damaged, change)
+		writeHash(t, r, k, damaged)
+		r.Peek(t.Context(), k)
+		wantUsable(t, r, k, name)
+		got, outcome := r.Take(t.Context(), k, tk.ID)
+		if outcome == convcache.Unavailable || outcome == convcache.Taken && !sameAs(got, tk) {
+			t.Errorf("%s: take: got %v", name, outcome)
+		}
+		if len(change["0b"])+len(change["0p"]) > 0 && outcome != convcache.Consumed {
+			t.Errorf("%s: take: got %v, want %v", name, outcome, convcache.Consumed)
+		}
+		if _, outcome := r.Take(t.Context(), k, tk.ID); outcome == convcache.Taken && !strings.Contains(name, "twice") {
+			t.Errorf("%s: taken again", name)
+		}
+		for n := range 5 { // every slot is used
+			if _, got := r.Put(t.Context(), k, ticket(10+n, 10), redisTTL); got != convcache.Stored {
+				t.Fatalf("%s: put %d: got %v, want %v", name, n, got, convcache.Stored)
+			}
+		}
+		if got := len(wantLook(t, r, k, convcache.Found)); got < 3 {
+			t.Errorf("%s: peek after five puts: got %d branches, want 3 or 4", name, got)
+		}
+	}
+}
+
+// Values are bound to conversation, ticket and field.
+func TestRedis_MovedValues(t *testing.T) {
+	s := redistest.Start(t)
+	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
+		t.Run(name, func(t *testing.T) {
+			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix()})
+			first, second := fullTicket(1), fullTicket(2)
+			wantPut(t, r, key(1), first, convcache.Stored)
+			wantPut(t, r, key(2), second, convcache.Stored)
+			one, two := readHash(t, r, key(1)), readHash(t, r, key(2))
+
+			writeHash(t, r, key(2), one) // a whole conversation
+			wantLook(t, r, key(2), convcache.Empty)
+			wantTake(t, r, key(2), first.ID, convcache.Consumed)
+
+			for _, moved := range []string{"0b", "0p"} { // a value to another ticket
+				mixed := maps.Clone(two)
+				mixed[moved] = one[moved]
+				writeHash(t, r, key(2), mixed)
+				wantTake(t, r, key(2), second.ID, convcache.Consumed)
+			}
+			mixed := maps.Clone(one) // and within a conversation, under the id of another
+			mixed["0i"] = one["0i"][:63] + string(second.ID[:]) + one["0i"][79:]
+			writeHash(t, r, key(1), mixed)
+			wantLook(t, r, key(1), convcache.Empty)
+			wantTake(t, r, key(1), second.ID, convcache.Consumed)
+
+			stranger := openRedis(t, redisstore.Config{
+				Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else"), SealKey: seal, Prefix: "stranger",
+			})
+			wantPut(t, stranger, key(1), first, convcache.Stored)
+			foreign, err := r.Client().HGetAll(t.Context(), stranger.KeyName(key(1))).Result()
+			if err != nil {
+				t.Fatalf("read a conversation: %v", err)
+			}
+			writeHash(t, r, key(1), foreign)
+			wantLook(t, r, key(1), convcache.Empty)
+			wantTake(t, r, key(1), first.ID, convcache.Consumed)
+		})
+	}
+}
+
+// A store takes nothing that one with another seal key wrote, or one without.
+func TestRedis_OtherSeals(t *testing.T) {
+	s := redistest.Start(t)
+	prefix := freshPrefix()
+	open := func(seal string) *replica {
+		return openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: []byte(seal), Prefix: prefix})
+	}
+	stores := []*replica{open(""), open("a key to seal with"), open("another key to seal with")}
+	for i, writer := range stores {
+		for j, reader := range stores {
+			tk := fullTicket(1)
+			wantPut(t, writer, key(1), tk, convcache.Stored)
+			look, take := convcache.Found, convcache.Taken
+			if i != j {
+				look, take = convcache.Empty, convcache.Consumed
+			}
+			wantLook(t, reader, key(1), look)
+			wantTake(t, reader, key(1), tk.ID, take)
+			wantTake(t, writer, key(1), tk.ID, convcache.Consumed)
+		}
+	}
+}
+
+// A displaced ticket that can't be read is not handed back.
+func TestRedis_DisplacedButForged(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	old, forged := fullTicket(1), fullTicket(1)
+	wantPut(t, r, key(1), old, convcache.Stored)
+	fields := readHash(t, r, key(1))
+	fields["0p"] = "\x01nonsense of somebody"
+	writeHash(t, r, key(1), fields)
+	if got := wantPut(t, r, key(1), forged, convcache.Stored); len(got) != 0 {
+		t.Errorf("put: got %d displaced, want none", len(got))
+	}
+	wantTake(t, r, key(1), old.ID, convcache.Consumed)
+	wantTake(t, r, key(1), forged.ID, convcache.Taken)
+}
+
+func TestRedis_ClockOfAnotherReplicaIsAhead(t *testing.T) {
+	s := redistest.Start(t)
+	c := &clock{}
+	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: c.now})
+	for _, ahead := range []struct {
+		by   time.Duration
+		look convcache.Outcome
+		take convcache.Outcome
+	}{
+		{2 * time.Second, convcache.Found, convcache.Taken},
+		{2*time.Second + time.Nanosecond, convcache.Expired, convcache.Expired},
+	} {
+		tk := fullTicket(1)
+		tk.CaughtUp = c.now().Add(ahead.by)
+		wantPut(t, r, key(1), tk, convcache.Stored)
+		wantLook(t, r, key(1), ahead.look)
+		wantTake(t, r, key(1), tk.ID, ahead.take)
+	}
+	tk := fullTicket(1)
+	tk.CaughtUp = c.now().Add(time.Hour)
+	wantPut(t, r, key(1), tk, convcache.Stored)
+	if got := wantPut(t, r, key(1), fullTicket(1), convcache.Stored); len(got) != 0 {
+		t.Errorf("put: got %d displaced of the future, want none", len(got))
+	}
+}

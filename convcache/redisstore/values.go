@@ -1,0 +1,110 @@
+package redisstore
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"carryover/convcache"
+)
+
+// Where things are in an index, see shared.lua.
+const (
+	indexOrder = 53
+	indexID    = 63
+	indexSize  = 124
+)
+
+// maxSkew is how far ahead of this process' clock another replica's may be.
+const maxSkew = 2 * time.Second
+
+// branches reads what Peek got: four indexes, then as many branches.
+func (s *Store) branches(key convcache.Key, values []any) ([]convcache.Branch, convcache.Outcome) {
+	type entry struct {
+		order  string
+		branch convcache.Branch
+	}
+	var entries []entry
+	outcome := convcache.Empty
+	now := s.cfg.Now()
+	for slot := range slots {
+		index, _ := values[slot].(string)
+		value, _ := values[slots+slot].(string)
+		if len(index) != indexSize {
+			continue
+		}
+		t, err := s.envelope.openBranch(key, convcache.TicketID([]byte(index[indexID:indexID+16])), []byte(value))
+		switch {
+		case err != nil:
+			s.warnForged()
+		case !usableAt(t, now):
+			outcome = convcache.Expired
+		default:
+			entries = append(entries, entry{index[indexOrder:indexID], t.Branch()})
+		}
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(b.order, a.order) })
+	branches := make([]convcache.Branch, len(entries))
+	for i, e := range entries {
+		branches[i] = e.branch
+	}
+	return branches, outcome
+}
+
+// usableAt says whether a ticket may still be handed out by this process' clock. One that was made in the
+// future shows that clocks disagree, and then its deadline means nothing. What was read has a wall reading only.
+func usableAt(t convcache.Ticket, now time.Time) bool {
+	return t.Deadline.After(now) && !t.CaughtUp.After(now.Add(maxSkew))
+}
+
+// displaced reads the tickets that a put took out, three values each. Whatever can't be used any more is
+// dropped: its blocks are about to be freed without us.
+func (s *Store) displaced(key convcache.Key, values []any) []convcache.Ticket {
+	var tickets []convcache.Ticket
+	for ; len(values) >= 3; values = values[3:] {
+		index := text(values, 0)
+		if len(index) != indexSize {
+			continue
+		}
+		t, err := s.envelope.openTicket(key, convcache.TicketID([]byte(index[indexID:indexID+16])), text(values, 1), text(values, 2))
+		if err != nil {
+			s.warnForged()
+			continue
+		}
+		if usableAt(t, s.cfg.Now()) {
+			tickets = append(tickets, t)
+		}
+	}
+	return tickets
+}
+
+// openBranch reads what a look-up may see of a ticket.
+func (e envelope) openBranch(key convcache.Key, id convcache.TicketID, value []byte) (convcache.Ticket, error) {
+	payload, err := e.open(key, id, fieldBranch, value)
+	if err != nil {
+		return convcache.Ticket{}, err
+	}
+	t, err := readBranch(payload)
+	if err != nil {
+		return convcache.Ticket{}, err
+	}
+	t.ID = id
+	t.History = e.mask(key, id, t.History)
+	return t, nil
+}
+
+// openTicket reads a whole ticket.
+func (e envelope) openTicket(key convcache.Key, id convcache.TicketID, branch, params string) (convcache.Ticket, error) {
+	t, err := e.openBranch(key, id, []byte(branch))
+	if err != nil {
+		return convcache.Ticket{}, err
+	}
+	payload, err := e.open(key, id, fieldParams, []byte(params))
+	if err != nil {
+		return convcache.Ticket{}, err
+	}
+	if err := readParams(payload, &t); err != nil {
+		return convcache.Ticket{}, err
+	}
+	return t, nil
+}

@@ -1,0 +1,192 @@
+package convcache
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// Shared gives every ticket one home: the store that replicas share, or this process' memory if that store certainly
+// has not got it. All methods are safe for concurrent use.
+//
+//   - A ticket is in the remote store, or, if it is too large for that or while the store is known not to do what is
+//     needed, in this process: never in both, because then it could be taken in both. What one home has is displaced
+//     by no put to the other; it ends with its time.
+//   - An operation without an answer is not repeated, here or elsewhere: the ticket is nobody's.
+//   - No operation is sent while the breaker is open (breaker.go). It opens by what operations and tests report, and
+//     is closed by a test of the store, which no turn waits for (health.go).
+type Shared struct {
+	remote  Remote
+	home    *Memory // of tickets that the remote store certainly has not
+	breaker *breaker
+	now     func() time.Time
+	logger  *slog.Logger
+	count   remoteCount
+	state   atomic.Int32          // a RemoteState
+	failure atomic.Pointer[error] // of the last operation or test that failed
+}
+
+// SharedConfig says how a Shared works.
+type SharedConfig struct {
+	// Local bounds what is kept in this process, and has the clock of all.
+	Local MemoryConfig
+	// Logger is told when the remote store stops or begins to do what is needed. nil discards. Its lines call the
+	// store redis, which is what operators run.
+	Logger *slog.Logger
+}
+
+// NewShared returns a store that shares tickets through remote. Check tells whether remote does what is needed, and
+// Run must run beside it.
+func NewShared(remote Remote, cfg SharedConfig) *Shared {
+	if cfg.Local.Now == nil {
+		cfg.Local.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	now := cfg.Local.Now
+	return &Shared{remote: remote, home: NewMemory(cfg.Local), breaker: newBreaker(now), now: now, logger: cfg.Logger}
+}
+
+// Peek returns the usable branches of a conversation, newest first of each home, those of this process before the
+// others, and Found; Expired when all that is there has passed its deadline; Empty when nothing is there; Unavailable
+// when that is not known. What it shows may turn out Fenced.
+func (s *Shared) Peek(ctx context.Context, key Key) ([]Branch, Outcome) {
+	branches, local := s.home.Peek(ctx, key)
+	if local == Unavailable || !s.breaker.allows() {
+		return branches, found(branches, Unavailable)
+	}
+	shared, outcome, err := s.remote.Peek(ctx, key)
+	s.note(err)
+	if err != nil {
+		return branches, found(branches, Unavailable)
+	}
+	if outcome == Empty {
+		outcome = local
+	}
+	branches = append(branches, shared...)
+	return branches, found(branches, outcome)
+}
+
+// found is Found where there is a branch, whatever else was not there.
+func found(branches []Branch, otherwise Outcome) Outcome {
+	if len(branches) > 0 {
+		return Found
+	}
+	return otherwise
+}
+
+// Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not there any
+// more, or was not authentic, Expired that its deadline had passed, Fenced that another master may have
+// given it away; it is gone then. After Unavailable it may be gone as well, and is nobody's.
+func (s *Shared) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome) {
+	if t, outcome := s.home.Take(ctx, key, id); outcome != Consumed {
+		return t, outcome
+	}
+	if !s.breaker.allows() {
+		return Ticket{}, Unavailable
+	}
+	t, outcome, err := s.remote.Take(ctx, key, id)
+	s.note(err)
+	if err != nil {
+		return Ticket{}, Unavailable
+	}
+	return t, outcome
+}
+
+// Put keeps the ticket for ttl, or until the deadline that it already carries if that is sooner, as the
+// newest branch of the conversation, and returns Stored. The ticket is one that the caller has made or taken,
+// and puts once; one of the same id in the same home is replaced. What it removed is the caller's, as if taken: the
+// branch with the same history, branches whose chain is contained in the ticket's, and the oldest of five.
+//
+// A ticket that the remote store has certainly not taken stays in this process, and other replicas do not see it.
+// Nothing is stored when Put returns Expired (no time left) or Refused (too large for this process too). After
+// Unavailable the ticket may have been stored: the caller must not use it, and other replicas may.
+func (s *Shared) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
+	if ctx.Err() != nil {
+		return nil, Unavailable
+	}
+	now := s.now()
+	t.Deadline = deadlineOf(&t, now, ttl)
+	if left(t.Deadline, now) <= 0 {
+		return nil, Expired
+	}
+	if !s.breaker.allows() {
+		return s.putHome(ctx, key, t, ttl)
+	}
+	displaced, outcome, err := s.remote.Put(ctx, key, t)
+	s.note(err)
+	switch {
+	case unapplied(err):
+		return s.putHome(ctx, key, t, ttl)
+	case err != nil:
+		return nil, Unavailable
+	}
+	return displaced, outcome
+}
+
+// putHome keeps a ticket in this process, of which nothing was sent, or nothing applied, though the time that ctx
+// granted may be used up.
+func (s *Shared) putHome(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
+	return s.home.Put(context.WithoutCancel(ctx), key, t, ttl)
+}
+
+// EvictStale removes what has expired in this process and returns how many conversations went with it. The remote
+// store does so by itself.
+func (s *Shared) EvictStale() int { return s.home.EvictStale() }
+
+// errNotAsked says that the breaker is open.
+var errNotAsked = errors.New("redis does not do what is needed, and is not asked")
+
+// Bar publishes that a start of an instance is barred. start names instance and start, and nothing else does so. An
+// error means that the bar may not be there, and repeats no credential; while the remote store is known not to do
+// what is needed it comes at once.
+func (s *Shared) Bar(ctx context.Context, start string) error {
+	err := errNotAsked
+	if s.breaker.allows() {
+		err = s.remote.Bar(ctx, start)
+		s.note(err)
+	}
+	if err != nil {
+		return fmt.Errorf("bar a start: %w", err)
+	}
+	return nil
+}
+
+// Barred says of each start whether it was barred, by any replica. An error means that nothing is known, and is as
+// that of Bar.
+func (s *Shared) Barred(ctx context.Context, starts []string) ([]bool, error) {
+	if len(starts) == 0 {
+		return nil, nil
+	}
+	if !s.breaker.allows() {
+		return nil, fmt.Errorf("look bars up: %w", errNotAsked)
+	}
+	barred, err := s.remote.Barred(ctx, starts)
+	s.note(err)
+	if err != nil {
+		return nil, fmt.Errorf("look bars up: %w", err)
+	}
+	return barred, nil
+}
+
+// note tells the breaker how an operation went that was sent.
+func (s *Shared) note(err error) {
+	switch shownBy(err) {
+	case ShowsNothing:
+	case ShowsAnswer:
+		s.breaker.record(true)
+	case ShowsFailure:
+		s.failed(err)
+		s.breaker.record(false)
+	}
+}
+
+// failed keeps what went wrong last, for the line that says so if it goes on.
+func (s *Shared) failed(err error) {
+	s.failure.Store(&err)
+	s.logger.Debug("redis operation failed", "error", err)
+}

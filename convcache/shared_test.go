@@ -1,0 +1,265 @@
+package convcache_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"carryover/convcache"
+)
+
+// far is a remote store: an empty one that does what its functions say, and answers where it has none.
+type far struct {
+	test func() error
+	fail func() error // of any operation
+}
+
+func (f *far) err() error {
+	if f.fail == nil {
+		return nil
+	}
+	return f.fail()
+}
+
+func (f *far) Peek(context.Context, convcache.Key) ([]convcache.Branch, convcache.Outcome, error) {
+	return nil, convcache.Empty, f.err()
+}
+
+func (f *far) Take(context.Context, convcache.Key, convcache.TicketID) (convcache.Ticket, convcache.Outcome, error) {
+	return convcache.Ticket{}, convcache.Consumed, f.err()
+}
+
+func (f *far) Put(context.Context, convcache.Key, convcache.Ticket) ([]convcache.Ticket, convcache.Outcome, error) {
+	return nil, convcache.Stored, f.err()
+}
+
+func (f *far) Count(context.Context) (int, error) { return 0, f.err() }
+
+func (f *far) Bar(context.Context, string) error { return f.err() }
+
+func (f *far) Barred(_ context.Context, starts []string) ([]bool, error) {
+	return make([]bool, len(starts)), f.err()
+}
+
+func (f *far) Test(context.Context) error { return f.test() }
+
+// newShared returns a store around a remote one, with the real clock.
+func newShared(remote convcache.Remote) *convcache.Shared {
+	return convcache.NewShared(remote, convcache.SharedConfig{})
+}
+
+// What an operation's error makes of a put, and of the five that open the breaker.
+func TestShared_JudgesErrors(t *testing.T) {
+	cause := errors.New("made up")
+	for name, test := range map[string]struct {
+		err   error
+		put   convcache.Outcome
+		home  int // conversations in this process
+		opens bool
+	}{
+		"none":                  {nil, convcache.Stored, 0, false},
+		"any":                   {cause, convcache.Unavailable, 0, true},
+		"not applied":           {&convcache.RemoteError{Err: cause, Unapplied: true}, convcache.Stored, 5, true},
+		"wrapped":               {fmt.Errorf("put: %w", &convcache.RemoteError{Err: cause, Unapplied: true}), convcache.Stored, 5, true},
+		"of this conversation":  {&convcache.RemoteError{Err: cause, Unapplied: true, Shows: convcache.ShowsAnswer}, convcache.Stored, 5, false},
+		"nothing was sent":      {&convcache.RemoteError{Err: cause, Unapplied: true, Shows: convcache.ShowsNothing}, convcache.Stored, 5, false},
+		"slow with what is big": {&convcache.RemoteError{Err: cause, Shows: convcache.ShowsNothing}, convcache.Unavailable, 0, false},
+	} {
+		r := newShared(&far{fail: func() error { return test.err }})
+		for n := range 5 {
+			if _, got := r.Put(t.Context(), key(n), ticket(n, 10), time.Minute); got != test.put {
+				t.Errorf("%s: put: got %v, want %v", name, got, test.put)
+			}
+		}
+		if got := r.Shares(); got == test.opens {
+			t.Errorf("%s: operations are sent: got %v, want %v", name, got, !test.opens)
+		}
+		if got := r.Len(); got != test.home {
+			t.Errorf("%s: conversations here: got %d, want %d", name, got, test.home)
+		}
+	}
+}
+
+// A failure that shows nothing is between four that count: they stay in a row, which an answer ends.
+func TestShared_WhatShowsNothingIsNotCounted(t *testing.T) {
+	cause := errors.New("made up")
+	for _, test := range []struct {
+		shows convcache.Shown
+		opens bool
+	}{{convcache.ShowsNothing, true}, {convcache.ShowsAnswer, false}} {
+		var err error
+		r := newShared(&far{fail: func() error { return err }})
+		for n := range 6 {
+			err = cause
+			if n == 4 {
+				err = &convcache.RemoteError{Err: cause, Shows: test.shows}
+			}
+			r.Peek(t.Context(), key(1))
+		}
+		if got := r.Shares(); got == test.opens {
+			t.Errorf("shown %v: operations are sent: got %v, want %v", test.shows, got, !test.opens)
+		}
+	}
+}
+
+func TestShared_TestsAgainEverMoreSlowly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var far far
+		r := newShared(&far)
+		var mu sync.Mutex // guards at
+		var at []time.Duration
+		well := 0
+		began := time.Now()
+		far.test = func() error {
+			mu.Lock()
+			defer mu.Unlock()
+			if r.Shares() {
+				well++
+				return nil
+			}
+			at = append(at, time.Since(began))
+			if len(at) < 9 {
+				return errors.New("no answer")
+			}
+			return nil
+		}
+		times := func() []time.Duration {
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Clone(at)
+		}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		<-time.After(time.Hour)
+		if got := times(); len(got) != 0 {
+			t.Errorf("tested again after %v, want never while all is well", got)
+		}
+		mu.Lock()
+		if well < 700 || well > 720 {
+			t.Errorf("tested %d times in an hour in which all was well, want every 5 s", well)
+		}
+		mu.Unlock()
+		began = time.Now()
+		r.OpenBreaker()
+		<-time.After(time.Hour)
+		var want []time.Duration
+		for _, seconds := range []int{1, 3, 7, 15, 31, 61, 91, 121, 151} {
+			want = append(want, time.Duration(seconds)*time.Second)
+		}
+		if got := times(); !slices.Equal(got, want) {
+			t.Errorf("tested after %v, want %v", got, want)
+		}
+
+		began = time.Now()
+		r.OpenBreaker() // and from the beginning when it fails anew
+		<-time.After(time.Minute)
+		if got := times()[len(want):]; !slices.Equal(got, []time.Duration{time.Second}) {
+			t.Errorf("tested after %v, want once after 1s", got)
+		}
+		cause := errors.New("the end")
+		cancel(cause)
+		if got := <-ended; !errors.Is(got, cause) {
+			t.Errorf("run: got %v, want %v", got, cause)
+		}
+	})
+}
+
+// A server that is full, or that refuses a script, answers look-ups all the same.
+func TestShared_NoticesWhatLookUpsDoNotShow(t *testing.T) {
+	for _, test := range []struct {
+		err   error
+		after time.Duration
+		want  convcache.RemoteState
+	}{
+		{errors.New("OOM command not allowed"), 10 * time.Second, convcache.RemoteDown},
+		{fmt.Errorf("%w: its ACL must allow", convcache.ErrRemoteForbids), 5 * time.Second, convcache.RemoteRefused},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			r := newShared(&far{test: func() error { return test.err }})
+			ctx, cancel := context.WithCancel(t.Context())
+			ended := make(chan error, 1)
+			go func() { ended <- r.Run(ctx) }()
+			for range int(test.after/time.Second)*10 - 1 {
+				<-time.After(time.Second / 10)
+				if _, got := r.Peek(ctx, key(1)); got != convcache.Empty {
+					t.Errorf("peek: got %v, want %v", got, convcache.Empty)
+				}
+			}
+			if got := r.State(); got != convcache.RemoteUp || !r.Shares() {
+				t.Errorf("%v: before %v: got %v, want %v", test.err, test.after, got, convcache.RemoteUp)
+			}
+			<-time.After(time.Second)
+			if got := r.State(); got != test.want || r.Shares() {
+				t.Errorf("%v: after %v: got %v, want %v and nothing shared", test.err, test.after, got, test.want)
+			}
+			cancel()
+			if got := <-ended; !errors.Is(got, context.Canceled) {
+				t.Errorf("run: got %v, want %v", got, context.Canceled)
+			}
+		})
+	}
+}
+
+func TestShared_RunSweeps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newShared(&far{test: func() error { return errors.New("no answer") }})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Run(ctx) }()
+		r.OpenBreaker()
+		if _, got := r.Put(ctx, key(1), ticket(1, 10), time.Second); got != convcache.Stored {
+			t.Errorf("put: got %v, want %v", got, convcache.Stored)
+		}
+		<-time.After(2 * time.Minute)
+		if got := r.Len(); got != 0 {
+			t.Errorf("conversations after their end: got %d, want 0", got)
+		}
+		cancel()
+		if got := <-ended; !errors.Is(got, context.Canceled) {
+			t.Errorf("run: got %v, want %v", got, context.Canceled)
+		}
+	})
+}
+
+// endsAfter is a context that ends after it has been looked at so many times.
+type endsAfter struct {
+	context.Context
+	looks int
+}
+
+// Err implements context.Context.
+func (c *endsAfter) Err() error {
+	if c.looks--; c.looks < 0 {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+// What Redis refused at the very end of its time is kept all the same.
+func TestShared_PutGoesHomeWithoutTimeLeft(t *testing.T) {
+	r := newShared(&far{})
+	r.OpenBreaker()
+	tk := ticket(1, 10)
+	if _, got := r.Put(&endsAfter{Context: t.Context(), looks: 1}, key(1), tk, time.Minute); got != convcache.Stored {
+		t.Errorf("put: got %v, want %v", got, convcache.Stored)
+	}
+	if _, got := r.Take(t.Context(), key(1), tk.ID); got != convcache.Taken {
+		t.Errorf("take: got %v, want %v", got, convcache.Taken)
+	}
+}
+
+func TestRemoteState_String(t *testing.T) {
+	for state, want := range map[convcache.RemoteState]string{
+		convcache.RemoteDown: "down", convcache.RemoteUp: "up", convcache.RemoteRefused: "refused", convcache.RemoteRefused + 1: "unknown",
+	} {
+		if got := state.String(); got != want {
+			t.Errorf("state %d: got %q, want %q", int(state), got, want)
+		}
+	}
+}
