@@ -55,18 +55,9 @@ func (m *Memory) sweep() (conversations int, done bool) {
 		}
 		if m.remove(m.expiry[0]) {
 			conversations++
-			m.evictedStale++
 		}
 	}
 	return conversations, false
-}
-
-// EvictedStale returns how many conversations were forgotten because all that was left of them had
-// expired: by EvictStale, by Run, by a Take that came too late, or to make room.
-func (m *Memory) EvictedStale() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.evictedStale
 }
 
 // Run is the janitor: it removes expired tickets every minute until ctx ends, and returns the cause.

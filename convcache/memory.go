@@ -46,8 +46,6 @@ type Memory struct {
 	conversations *simplelru.LRU[Key, *conversation]
 	expiry        expiryHeap // the same tickets by deadline
 	bytes         int64
-	evicted       uint64
-	evictedStale  uint64
 }
 
 // conversation is what Memory keeps under one key: at least one ticket, newest first.
@@ -142,11 +140,8 @@ func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcom
 		return Ticket{}, Consumed
 	}
 	s := c.branches[at]
-	emptied := m.remove(s)
+	m.remove(s)
 	if !s.usable(m.now()) {
-		if emptied {
-			m.evictedStale++
-		}
 		return Ticket{}, Expired
 	}
 	return s.ticket, Taken
@@ -217,17 +212,13 @@ func (m *Memory) shrink(latest *conversation, now time.Time) []Ticket {
 	var displaced []Ticket
 	for len(m.expiry) > m.maxEntries || m.bytes > m.maxBytes {
 		if first := m.expiry[0]; !first.usable(now) {
-			if m.remove(first) {
-				m.evictedStale++
-			}
+			m.remove(first)
 			continue
 		}
 		_, oldest, _ := m.conversations.GetOldest()
 		leaving := slices.Clone(oldest.branches)
 		if oldest == latest {
 			leaving = leaving[len(leaving)-1:] // only this conversation is left
-		} else {
-			m.evicted++
 		}
 		for _, s := range leaving {
 			m.remove(s)
@@ -271,11 +262,4 @@ func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.conversations.Len()
-}
-
-// Evicted returns how many conversations were forgotten because of the bounds.
-func (m *Memory) Evicted() uint64 {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.evicted
 }

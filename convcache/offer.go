@@ -22,9 +22,11 @@ func (k ChainKey) IDs(ids []uint32) *IDs {
 	return &IDs{key: k, ids: ids, hashed: map[int][]uint64{}}
 }
 
-// Offer returns how much of a chain's blocks may serve as KV of a prompt with these ids: all of it if
-// the prompt begins with all its ids, else the longest run of full blocks that the prompt begins
-// with. A partial block is part of a whole ticket or not offered at all.
+// Offer returns how much of a branch's ticket may serve as KV of a prompt with these ids: all of it if the prompt begins
+// with all its ids, else the longest run of full blocks that the prompt begins with. A partial block is part of a whole
+// ticket or not offered at all. Nothing is offered of a branch whose chain does not cover exactly its tokens. A ticket
+// of several block groups, or of an unknown number, can't be shortened, since each group has blocks of its own size: it
+// is offered whole or not at all.
 //
 // The prompt may be exactly as long as what is offered, as it is when a turn is regenerated at a
 // block border. It must not be shorter: vLLM would cut the tokens to the prompt's length, keep the
@@ -33,12 +35,6 @@ func (k ChainKey) IDs(ids []uint32) *IDs {
 // computes it again, to have something to sample from (v1/core/sched/scheduler.py
 // _update_waiting_for_remote_kv, 0.32); that is what decode does with every hand-over, which always
 // covers its whole prompt.
-func (k ChainKey) Offer(c Chain, ids []uint32) Offer { return k.IDs(ids).offer(c) }
-
-// Offer returns how much of a branch's ticket may be used, as ChainKey.Offer does, and nothing of a
-// branch whose chain does not cover exactly its tokens. A ticket of several block groups, or of an
-// unknown number, can't be shortened, since each group has blocks of its own size: it is offered
-// whole or not at all.
 func (p *IDs) Offer(b Branch) Offer {
 	if b.Chain.Tokens != b.Tokens {
 		return Offer{}

@@ -17,19 +17,6 @@ const (
 	Diverges
 )
 
-// String returns the relation in lower case, for logs.
-func (r Relation) String() string {
-	switch r {
-	case Unrelated:
-		return "unrelated"
-	case Contained:
-		return "contained"
-	case Diverges:
-		return "diverges"
-	}
-	return "unknown"
-}
-
 // Relation returns how c stands to a chain that was put later, by comparing hashes. No key is needed:
 // hashes of different keys have nothing in common.
 func (c Chain) Relation(later Chain) Relation {

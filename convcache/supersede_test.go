@@ -59,14 +59,6 @@ func TestRelation_OfRealChains(t *testing.T) {
 	}
 }
 
-func TestRelation_Names(t *testing.T) {
-	for i, want := range []string{"unrelated", "contained", "diverges", "unknown"} {
-		if got := convcache.Relation(i).String(); got != want {
-			t.Errorf("relation %d: got %q, want %q", i, got, want)
-		}
-	}
-}
-
 // holdingTicket returns a ticket of one block group, with a history of its own and the given chain.
 func holdingTicket(n int, c convcache.Chain) convcache.Ticket {
 	tk := ticket(n, 0)
