@@ -20,7 +20,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/sse/rawjson") {
 				if (package !~ /^carryover\/(server|convcache|upstream|sse)/) bad("raw JSON is read by server, convcache, upstream and sse")
 			} else if (package ~ /^carryover\/cmd\//) {
-				if (name ~ /^carryover\/cmd\//) bad("nobody imports a main package")
+				if (name ~ /^carryover\/cmd\//) bad("a main package is imported by none")
 			} else if (package == "carryover/server") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs only")
 			} else if (package == "carryover/server/proof") {

@@ -3,6 +3,7 @@ package server
 import (
 	"carryover/upstream/fleet"
 	"context"
+	"net/http"
 	"time"
 )
 
@@ -37,3 +38,6 @@ func (s *Server) Inflight() (bytes int64, clients int) {
 func (s *Server) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 	return s.turns.releaser.releaseOne(ctx, decode)
 }
+
+// Handler serves the main listener's endpoints.
+func (s *Server) Handler() http.Handler { return s.echo }

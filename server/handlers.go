@@ -25,7 +25,7 @@ var clientRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		t := &turn{request: request{api: api}, legID: newID()}
-		t.record = Record{API: api, Began: time.Now(), Reuse: Reuse{Cached: -1}, Turn: c.Request().Header.Get("X-Request-Id")}
+		t.record = Record{API: api, Times: Times{Began: time.Now()}, Reuse: Reuse{Cached: -1}, Turn: c.Request().Header.Get("X-Request-Id")}
 		if !clientRequestID.MatchString(t.record.Turn) {
 			t.record.Turn = t.legID
 		}

@@ -23,11 +23,16 @@ type Record struct {
 	Answer  AnswerRecord
 	Status  int // what the client got; 499 if it had gone before it got any
 
+	Times
+	Err error // how the turn failed, nil if it did not
+}
+
+// Times are those of a turn as a whole.
+type Times struct {
 	Began  time.Time
 	Lookup time.Duration // of the last attempt, until it was known what is reused
 	TTFT   time.Duration // from Began to the first byte for the client, 0 if there was none
 	Took   time.Duration
-	Err    error // how the turn failed, nil if it did not
 }
 
 // Reuse is what a turn reused, and why nothing.

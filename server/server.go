@@ -53,9 +53,6 @@ func New(cfg Config, deps Deps) *Server {
 	return s
 }
 
-// Handler serves the main listener's endpoints.
-func (s *Server) Handler() http.Handler { return s.echo }
-
 // drainDelay is how long a server that is asked to stop still accepts
 // connections, so that load balancers see /readyz fail first.
 const drainDelay = 5 * time.Second

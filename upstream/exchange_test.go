@@ -5,8 +5,6 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-
-	"carryover/upstream/vllmsim"
 )
 
 // exchange is one file of testdata/exchanges.
@@ -36,35 +34,4 @@ func recorded(tb testing.TB, name string) exchange {
 		tb.Fatal(err)
 	}
 	return e
-}
-
-// simulate starts a simulated engine and returns it as an instance too.
-func simulate(t *testing.T, role Role, change func(*vllmsim.Config)) (*vllmsim.Instance, *Instance) {
-	t.Helper()
-	cfg := vllmsim.DefaultConfig()
-	if change != nil {
-		change(&cfg)
-	}
-	sim, err := vllmsim.Start(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := sim.Close(); err != nil {
-			t.Errorf("close: %v", err)
-		}
-	})
-	instance, err := NewInstance(role, "sim", sim.URL())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sim, &instance
-}
-
-// paths returns the paths that a simulated engine was asked for.
-func paths(sim *vllmsim.Instance) (list []string) {
-	for _, r := range sim.Requests() {
-		list = append(list, r.Path)
-	}
-	return list
 }

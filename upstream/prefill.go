@@ -20,8 +20,6 @@ type PrefillAnswer struct {
 	ID string
 	// Params is the raw value of kv_transfer_params, nil if absent or null.
 	Params []byte
-	// Usage is the raw value of usage, nil if absent.
-	Usage []byte
 	// PromptIDs is the raw id list of the prompt that prefill computed
 	// (prompt_token_ids of the answer for chat, of its first choice for text), nil
 	// if the answer has no list there.
@@ -79,8 +77,6 @@ func (l Leg) readAnswer(ctx context.Context, body []byte) (PrefillAnswer, error)
 			if value.Type != gjson.Null {
 				answer.Params = []byte(value.Raw)
 			}
-		case "usage":
-			answer.Usage = []byte(value.Raw)
 		case "prompt_token_ids":
 			if l.API == Chat && value.IsArray() {
 				answer.PromptIDs = []byte(value.Raw)

@@ -44,20 +44,14 @@ func (r *Request) Prompt() (PromptKind, []byte) {
 	return PromptNone, raw
 }
 
-// Scoped is a member that shapes the rendered prompt.
-type Scoped struct {
-	Name  string
-	Value []byte // raw JSON, aliases the body
-}
-
 // PromptScope returns the members, other than messages and prompt, that shape
 // the rendered prompt, in the body's order. The model and cache_salt are not
 // among them: they are part of a conversation's identity.
-func (r *Request) PromptScope() []Scoped {
-	var scope []Scoped
+func (r *Request) PromptScope() []Member {
+	var scope []Member
 	for name, value := range r.Members() {
 		if shapesPrompt(name) {
-			scope = append(scope, Scoped{Name: name, Value: value})
+			scope = append(scope, Member{Name: name, Value: value})
 		}
 	}
 	return scope
