@@ -69,6 +69,9 @@ func newAnswer(t *turn, d *decoding) *answer {
 		a.reply.Begin()
 	}
 	t.ids.Grow(d.blockSize)
+	if t.committed { // by what came before decode's answer
+		t.dropBody()
+	}
 	return a
 }
 

@@ -111,8 +111,8 @@ func (s *intake) admit(t *turn) {
 const whyConnector = "connector"
 
 // dropBody lets go of the request, of its ids and of its share of the bytes in
-// flight but for what the end of the stream needs. It is called at commit, when
-// nothing can be tried again: a stream of minutes must not hold its prompt.
+// flight but for what the end of the stream needs. It is called when decode answers and nothing
+// can be tried again: a stream of minutes must not hold its prompt.
 func (t *turn) dropBody() {
 	t.req = nil
 	t.ids.Drop()

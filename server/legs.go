@@ -98,11 +98,8 @@ func (s *turns) head(ctx context.Context, out *outlet, t *turn, plan upstream.Pl
 			} else {
 				out.announce("application/json", len(first))
 			}
-			if _, err := out.Write(first); err != nil {
-				return whole, errClientGone
-			}
-			if err := out.Flush(); err != nil {
-				return whole, errClientGone
+			if err := out.head(first); err != nil {
+				return whole, err
 			}
 		}
 	}

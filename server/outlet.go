@@ -16,6 +16,20 @@ type outlet struct {
 	control *http.ResponseController
 	limit   time.Duration             // of one write
 	errors  func(err error) *apiError // how an error looks to a client
+	early   bool                      // decode has yet to be asked, for which the request is needed
+}
+
+// head sends the first of an answer before decode is asked.
+func (o *outlet) head(p []byte) error {
+	o.early = true
+	defer func() { o.early = false }()
+	if _, err := o.Write(p); err != nil {
+		return errClientGone
+	}
+	if err := o.Flush(); err != nil {
+		return errClientGone
+	}
+	return nil
 }
 
 // announce sets the headers of an answer that is sent whole.
@@ -35,7 +49,9 @@ func (o *outlet) announceStream(contentType string) {
 func (o *outlet) commit() {
 	t := o.turn
 	t.committed = true
-	t.dropBody()
+	if !o.early {
+		t.dropBody()
+	}
 	t.record.Status = http.StatusOK
 	t.record.TTFT = time.Since(t.record.Began)
 	turnHeaders(o.w.Header(), &t.record)

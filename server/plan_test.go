@@ -1,0 +1,312 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// together is a connector that sends both legs at once, as Mooncake's and MoRI-IO's in WRITE mode want it: both compute the
+// same ids, name a transfer of their own, and nothing is left for a next turn.
+type together struct{}
+
+func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
+
+func (together) Plan(t upstream.Transfer) (upstream.Plan, error) {
+	api, transfer, ids := t.Request.API(), t.RequestID, fmt.Sprint(t.PromptIDs)
+	leg := func(decode bool) upstream.LegPlan {
+		params := fmt.Appendf(nil, `{"do_remote_decode":%t,"do_remote_prefill":%t,"transfer_id":"x-%[3]s","prompt_token_ids":%[4]s`,
+			!decode, decode, transfer, strings.ReplaceAll(ids, " ", ","))
+		if decode {
+			params = fmt.Appendf(params, `,"remote_request_id":"p-%s"`, transfer)
+		}
+		id := "p-" + transfer
+		if decode {
+			id = "d-" + transfer
+		}
+		return upstream.LegPlan{API: api, RequestID: id, Members: []upstream.Member{
+			{Name: "kv_transfer_params", Value: append(params, '}')}, {Name: "stop_token_ids"},
+		}}
+	}
+	return upstream.Plan{
+		Order: upstream.Together, Prefill: leg(false),
+		Handover: func(upstream.PrefillAnswer) (*upstream.Handover, error) {
+			return &upstream.Handover{Cached: -1, Bound: true, Leg: func([]byte) upstream.LegPlan { return leg(true) }}, nil
+		},
+	}, nil
+}
+
+func (together) Keep([]byte) (upstream.Kept, error) {
+	return upstream.Kept{}, errors.New("nothing is kept")
+}
+
+func (together) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, error) {
+	return upstream.ReleaseLeg{}, errors.New("nothing to release")
+}
+
+// togetherRig is a rig whose legs go out at once.
+func togetherRig(t *testing.T, s setup) *rig {
+	t.Helper()
+	s.deps = func(d *server.Deps) { d.Connector = together{} }
+	r := newRig(t, s)
+	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
+	r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[]}`)
+	})
+	return r
+}
+
+func TestTogether_BothLegsAreOnTheirWayAtOnce(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := togetherRig(t, setup{})
+		arrived := make(chan struct{}, 2)
+		meet := func(next behaviour) behaviour {
+			return func(w http.ResponseWriter, q *http.Request, l leg) {
+				arrived <- struct{}{}
+				for len(arrived) < 2 { // prefill answers when decode has its leg, and decode when prefill has
+					select {
+					case <-q.Context().Done():
+						return
+					case <-time.After(time.Millisecond):
+					}
+				}
+				next(w, q, l)
+			}
+		}
+		r.prefill[0].next(meet(func(w http.ResponseWriter, _ *http.Request, l leg) { answerJSON(w, `{"choices":[]}`) }))
+		r.decode[0].next(meet(decodes))
+		r.wantOK(r.sendTo(textPath, asking(stream)), "miss;reason=ineligible_connector")
+		p, d := r.prefill[0].await(1)[0], r.decode[0].await(1)[0]
+		for _, l := range []leg{p, d} {
+			if got := fmt.Sprint(l.params()["prompt_token_ids"]); got != "[7 8 9]" || l.params()["transfer_id"] != p.params()["transfer_id"] {
+				t.Errorf("leg with ids %s of transfer %v, want both legs to have the same", got, l.params()["transfer_id"])
+			}
+			if strings.Contains(l.body, "stop_token_ids") {
+				t.Errorf("%s has a member that the connector takes out", l.body)
+			}
+		}
+		if !strings.HasPrefix(p.id(), "p-") || !strings.HasPrefix(d.id(), "d-") {
+			t.Errorf("legs have the ids %q and %q, want those of the connector", p.id(), d.id())
+		}
+	})
+}
+
+// asking is a request of a conversation for a text, with a member that the connector takes out.
+func asking(stream bool) string {
+	return fmt.Sprintf(`{"model":"m","prompt":"abc","stream":%t,"conversation_id":"c","stop_token_ids":[1]}`, stream)
+}
+
+func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
+	for name, row := range map[string]struct {
+		fails  behaviour
+		status int
+		legs   int // of prefill
+	}{
+		"refused by the engine": {status(400, "too long"), 400, 1},
+		"engine error":          {status(500, "x"), 502, 1},
+		"breaks twice":          {hangUp, 502, 2}, // a fresh pair of legs is tried once
+	} {
+		t.Run(name, func(t *testing.T) {
+			ways(t, func(t *testing.T, stream bool) {
+				r := togetherRig(t, setup{})
+				waiting := make(chan struct{}, 2)
+				r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+					waiting <- struct{}{}
+					silent(w, q, l) // for KV that never comes
+				})
+				r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+					<-waiting
+					row.fails(w, q, l)
+				})
+				var p reply
+				soon(t, "decode's leg goes on without prefill's", func() { p = r.sendTo(textPath, asking(stream)) })
+				if p.status != row.status {
+					t.Errorf("got status %d (%s), want %d", p.status, p.body, row.status)
+				}
+				r.decode[0].awaitEnd(row.legs)
+				if n := len(r.prefill[0].seen()); n != row.legs {
+					t.Errorf("got %d prefill legs, want %d", n, row.legs)
+				}
+			})
+		})
+	}
+}
+
+func TestTogether_APrefillThatFailsInsideTheStreamBreaksItOff(t *testing.T) {
+	r := togetherRig(t, setup{})
+	streaming := make(chan struct{})
+	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+		say(w, textEvents(l)[:1]...)
+		close(streaming)
+		silent(w, q, l)
+	})
+	r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+		<-streaming
+		<-r.committed
+		hangUp(w, q, l)
+	})
+	resp, err := r.open(context.Background(), http.MethodPost, textPath, strings.NewReader(asking(true)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(r.committed)
+	p := r.rest(resp)
+	lastError(t, p.body, "prefill_failed")
+	if p.err == nil {
+		t.Error("the answer ends cleanly, want it broken off")
+	}
+	r.decode[0].awaitEnd(1)
+}
+
+func TestTogether_AClientThatLeavesEndsBoth(t *testing.T) {
+	r := togetherRig(t, setup{})
+	l := newLeaver(t)
+	legs := make(chan struct{}, 2)
+	hangs := func(w http.ResponseWriter, q *http.Request, l leg) {
+		legs <- struct{}{}
+		silent(w, q, l)
+	}
+	r.prefill[0].always(hangs)
+	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+		say(w, textEvents(l)[:1]...)
+		hangs(w, q, l)
+	})
+	go func() {
+		<-legs
+		<-legs
+		l.leave()
+	}()
+	_ = r.do(l.ctx, http.MethodPost, textPath, strings.NewReader(asking(true)))
+	r.prefill[0].awaitEnd(1)
+	r.decode[0].awaitEnd(1)
+}
+
+// staged is a connector whose prefill gives the first of the answer, and whose decode is asked when the KV has arrived, as
+// LMCache's is: the client's first event comes from prefill, and decode's are rewritten.
+type staged struct {
+	server.Connector
+	ready func(ctx context.Context) error
+	head  []byte
+	whole []byte
+}
+
+func (c staged) Plan(t upstream.Transfer) (upstream.Plan, error) {
+	plan, err := c.Connector.Plan(t)
+	if err != nil {
+		return plan, err
+	}
+	plan.Order, plan.Ready = upstream.AfterReady, c.ready
+	handover := plan.Handover
+	plan.Handover = func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
+		h, err := handover(answer)
+		if err == nil {
+			h.Whole, h.Rewrite = c.whole, shouting{}
+			if t.Request.Stream() {
+				h.Head = c.head
+			}
+		}
+		return h, err
+	}
+	return plan, nil
+}
+
+// shouting rewrites what decode says, and leaves out what it says of the role.
+type shouting struct{}
+
+func (shouting) Event(data []byte) []byte {
+	if bytes.Contains(data, []byte(`"role"`)) {
+		return nil
+	}
+	return bytes.ReplaceAll(data, []byte("world"), []byte("WORLD"))
+}
+
+func (shouting) Body(body []byte) ([]byte, error) {
+	return bytes.ReplaceAll(body, []byte("world"), []byte("WORLD")), nil
+}
+
+func stagedRig(t *testing.T, c staged) *rig {
+	t.Helper()
+	return newRig(t, setup{deps: func(d *server.Deps) {
+		c.Connector = d.Connector
+		d.Connector = c
+	}})
+}
+
+func TestStaged_TheHeadComesBeforeDecodeIsAsked(t *testing.T) {
+	ready := make(chan struct{})
+	r := stagedRig(t, staged{head: []byte(frames(`{"head":1}`)), ready: func(ctx context.Context) error {
+		select {
+		case <-ready:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}})
+	resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, len(frames(`{"head":1}`)))
+	if _, err := resp.Body.Read(first); err != nil || string(first) != frames(`{"head":1}`) {
+		t.Fatalf("first comes %q (%v), want the head", first, err)
+	}
+	if n := len(r.decode[0].seen()); n != 0 {
+		t.Errorf("decode was asked %d times before the KV had arrived", n)
+	}
+	close(ready)
+	p := r.rest(resp)
+	if p.err != nil || !strings.Contains(p.body, "WORLD") || strings.Contains(p.body, "role") || !strings.HasSuffix(p.body, "data: [DONE]\n\n") {
+		t.Errorf("then comes %q (%v), want decode's events as the connector has them", p.body, p.err)
+	}
+	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") {
+		t.Errorf("got content type %q", got)
+	}
+	r.wantStored(1, "yes")
+}
+
+func TestStaged_AWholeAnswerIsRewritten(t *testing.T) {
+	r := stagedRig(t, staged{head: []byte("not for this client"), ready: func(context.Context) error { return nil }})
+	p := r.turn("c", 1, false)
+	r.wantOK(p, "miss;reason=first_turn")
+	if !strings.Contains(p.body, "WORLD") || strings.Contains(p.body, "not for") {
+		t.Errorf("got %s", p.body)
+	}
+}
+
+func TestStaged_KVThatDoesNotArrive(t *testing.T) {
+	late := &upstream.LegError{Role: upstream.RoleDecode, Instance: "decode-0", Kind: upstream.Timeout, Sent: true, Err: upstream.ErrFirstByteTimeout}
+	c := staged{ready: func(context.Context) error { return late }}
+	r := stagedRig(t, c)
+	r.wantError(r.turn("c", 1, true), http.StatusGatewayTimeout, "decode_timeout")
+	c.head = []byte(frames(`{"head":1}`))
+	r = stagedRig(t, c)
+	p := r.turn("c", 1, true)
+	if p.err == nil || strings.Contains(p.body, "[DONE]") {
+		t.Errorf("got %q (%v), want it broken off behind the head", p.body, p.err)
+	}
+	if n := len(r.decode[0].seen()); n != 0 {
+		t.Errorf("decode was asked %d times", n)
+	}
+}
+
+func TestStaged_PrefillHasTheWholeAnswer(t *testing.T) {
+	for stream, whole := range map[bool]string{true: frames(`{"all":1}`, "[DONE]"), false: `{"all":1}`} {
+		r := stagedRig(t, staged{whole: []byte(whole), ready: func(context.Context) error { panic("nothing is to arrive") }})
+		p := r.turn("c", 1, stream)
+		r.wantOK(p, "miss;")
+		if p.body != whole {
+			t.Errorf("got %q, want %q", p.body, whole)
+		}
+		if n := len(r.decode[0].seen()); n != 0 {
+			t.Errorf("decode was asked %d times, want not at all", n)
+		}
+	}
+}
