@@ -78,6 +78,7 @@ func TestRedis_Bars(t *testing.T) {
 }
 
 func TestRedis_BarsInACluster(t *testing.T) {
+	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	for range 4 { // each has another prefix, and with it a slot of its own
 		keepsBars(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
@@ -85,6 +86,7 @@ func TestRedis_BarsInACluster(t *testing.T) {
 }
 
 func TestRedis_BarsBehindSentinel(t *testing.T) {
+	t.Parallel()
 	pair := redistest.StartSentinel(t)
 	keepsBars(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
 }

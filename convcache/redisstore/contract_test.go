@@ -63,7 +63,7 @@ func TestRedis_KeepsTheContract(t *testing.T) {
 		"single server": {Addresses: []string{s.Addr()}},
 		"unix socket":   {Addresses: []string{socket}},
 		"least ACL":     {Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"},
-		"TLS":           {Addresses: []string{net.JoinHostPort("localhost", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: files.pool, MinVersion: tls.VersionTLS12}},
+		"TLS":           {Addresses: []string{net.JoinHostPort("localhost", strconv.Itoa(tlsPort))}, TLS: &tls.Config{RootCAs: files.pool, MinVersion: tls.VersionTLS12, ClientSessionCache: tls.NewLRUClientSessionCache(0)}},
 		"sealed":        {Addresses: []string{s.Addr()}, SealKey: []byte("a key to seal with")},
 		"unfenced":      {Addresses: []string{s.Addr()}, Unfenced: true},
 		"database 3":    {Addresses: []string{s.Addr()}, DB: 3},
@@ -74,11 +74,13 @@ func TestRedis_KeepsTheContract(t *testing.T) {
 }
 
 func TestRedis_KeepsTheContractBehindSentinel(t *testing.T) {
+	t.Parallel()
 	pair := redistest.StartSentinel(t)
 	keepsContract(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
 }
 
 func TestRedis_KeepsTheContractInACluster(t *testing.T) {
+	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	keepsContract(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
 
@@ -103,6 +105,7 @@ func TestRedis_KeepsTheContractInACluster(t *testing.T) {
 }
 
 func TestRedis_CheckNamesTheACL(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"}
 	for _, missing := range leastCommands() {

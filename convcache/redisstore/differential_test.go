@@ -14,9 +14,11 @@ import (
 	"carryover/convcache/redistest"
 )
 
-// How many sequences of operations are compared, and how long they are.
+// How many sequences of operations are compared, and how long they are. All kinds of operations and outcomes come in
+// the first hundred; more search for rare combinations.
 const (
-	sequences      = 500
+	sequences      = 120
+	soakSequences  = 500
 	sequenceLength = 30
 )
 
@@ -40,6 +42,7 @@ type twins struct {
 // TestRedis_DoesWhatMemoryDoes compares the outcomes of random operations on one conversation whose tickets have
 // prefixes, histories and ids in common.
 func TestRedis_DoesWhatMemoryDoes(t *testing.T) {
+	t.Parallel()
 	c := &clock{}
 	compare(t, redisstore.Config{Now: c.now}, c, convcache.NewMemory(convcache.MemoryConfig{Now: c.now}), false)
 }
@@ -53,6 +56,10 @@ func compare(t *testing.T, cfg redisstore.Config, c *clock, model convcachetest.
 	mustCheck(t, r)
 	outcomes := make(map[convcache.Outcome]int)
 	displaced := 0
+	sequences := sequences
+	if soakRedis(t) > 0 {
+		sequences = soakSequences
+	}
 	for seed := range sequences {
 		w := &twins{
 			t: t, rng: rand.New(rand.NewPCG(uint64(seed), 3)), clock: c, memory: model, redis: r, //nolint:gosec // reproducible

@@ -45,6 +45,7 @@ func wantHome(t *testing.T, r *replica, k convcache.Key) {
 }
 
 func TestRedis_DownAtStart(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	s.Kill()
 	c := &clock{}

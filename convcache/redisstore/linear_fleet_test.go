@@ -8,7 +8,6 @@ import (
 	"os"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -121,9 +120,7 @@ func newFleet(t *testing.T, plan fleetPlan) *fleet {
 			MaxValue: plan.maxValue,
 		})
 		runBeside(t, r)
-		if err := r.Check(t.Context()); err != nil {
-			t.Fatal(err)
-		}
+		mustCheck(t, r)
 		var store convcachetest.Store = r
 		if plan.wrap != nil {
 			store = plan.wrap(t, f, r)
@@ -259,112 +256,4 @@ func (f *fleet) shares(i int) bool {
 	}
 	_, outcome := f.take((i+1)%len(f.stores), probeKey, probe.ID)
 	return outcome == convcache.Taken
-}
-
-// someTicket returns a ticket that carries its name. With a source of chance it is akin to others: few
-// histories, few chains that contain each other.
-func someTicket(rng *rand.Rand) convcache.Ticket {
-	t := convcache.Ticket{ID: convcache.NewTicketID(), Groups: 1}
-	t.Params = []byte(t.ID.String())
-	if rng == nil {
-		t.History = convcache.Digest(append(t.ID[:], t.ID[:]...))
-		return t
-	}
-	if n := rng.IntN(8); n > 0 {
-		t.History = convcache.Digest{byte(n)}
-	}
-	t.Groups = 1 + rng.IntN(8)/7
-	conversation, blocks, rest := uint64(1+rng.IntN(4)), rng.IntN(4), rng.IntN(2)
-	if blocks+rest == 0 {
-		return t
-	}
-	t.Chain = convcache.Chain{BlockSize: 16, Tokens: 16*blocks + rest, Whole: 100*conversation + uint64(2*blocks+rest)}
-	for i := range blocks {
-		t.Chain.Blocks = append(t.Chain.Blocks, 10*conversation+uint64(i))
-	}
-	t.Tokens = t.Chain.Tokens
-	return t
-}
-
-// randomClient does random operations through one store.
-type randomClient struct {
-	fleet *fleet
-	store int
-	rng   *rand.Rand
-	short bool // some tickets end after 20 ms
-	held  []heldTicket
-}
-
-// heldTicket is a ticket that a client took or was handed back.
-type heldTicket struct {
-	key    convcache.Key
-	ticket convcache.Ticket
-}
-
-// step does one or two operations.
-func (c *randomClient) step() {
-	k := key(c.rng.IntN(fleetKeys))
-	switch n := c.rng.IntN(100); {
-	case n < 30:
-		c.put(k, someTicket(c.rng))
-	case n < 45 && len(c.held) > 0:
-		last := c.held[len(c.held)-1]
-		c.held = c.held[:len(c.held)-1]
-		c.put(last.key, last.ticket)
-	case n < 60:
-		if id, ok := c.fleet.recall(k, c.rng); ok {
-			c.take(k, id)
-		}
-	default:
-		branches, _ := c.fleet.peek(c.store, k)
-		if len(branches) > 0 && n < 90 {
-			c.take(k, branches[c.rng.IntN(len(branches))].ID)
-		}
-	}
-}
-
-func (c *randomClient) put(k convcache.Key, t convcache.Ticket) {
-	ttl := fleetLife
-	if c.short && c.rng.IntN(10) == 0 {
-		ttl = 20 * time.Millisecond
-	}
-	displaced, _ := c.fleet.put(c.store, k, t, ttl)
-	for _, old := range displaced {
-		c.held = append(c.held, heldTicket{k, old})
-	}
-}
-
-func (c *randomClient) take(k convcache.Key, id convcache.TicketID) {
-	if t, outcome := c.fleet.take(c.store, k, id); outcome == convcache.Taken {
-		c.held = append(c.held, heldTicket{k, t})
-	}
-}
-
-// newClients returns the clients of all stores.
-func (f *fleet) newClients(seed uint64, short bool) []*randomClient {
-	var clients []*randomClient
-	for i := range fleetStores * fleetClients {
-		clients = append(clients, &randomClient{fleet: f, store: i % fleetStores, rng: rand.New(rand.NewPCG(seed, uint64(i))), short: short})
-	}
-	return clients
-}
-
-// runClients has the clients do so many steps in all, and returns when the first third has begun. The steps
-// have ended when wait returns.
-func runClients(clients []*randomClient, steps int64) (wait func()) {
-	var next atomic.Int64
-	var working sync.WaitGroup
-	third := make(chan struct{})
-	for _, c := range clients {
-		working.Go(func() {
-			for n := next.Add(1); n <= steps; n = next.Add(1) {
-				if n == steps/3 {
-					close(third)
-				}
-				c.step()
-			}
-		})
-	}
-	<-third
-	return working.Wait
 }

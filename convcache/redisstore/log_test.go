@@ -37,6 +37,7 @@ func (l *storeLog) count(text string) int {
 func (l *storeLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
 func TestRedis_LogsWhatChanges(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
 	var log storeLog
@@ -112,6 +113,7 @@ func TestRedis_LogsClocksThatDiffer(t *testing.T) {
 
 // A server that does not know AUTH repeats what it was sent.
 func TestRedis_RepeatsNoPassword(t *testing.T) {
+	t.Parallel()
 	s := redistest.Start(t, "--rename-command", "HELLO", "", "--rename-command", "AUTH", "")
 	var log storeLog
 	const password = "the password"

@@ -49,6 +49,7 @@ func (m mixed) Put(ctx context.Context, k convcache.Key, t convcache.Ticket, ttl
 }
 
 func TestRedis_DoesWithLargeTicketsWhatTwoMemoriesDo(t *testing.T) {
+	t.Parallel()
 	c := &clock{}
 	two := mixed{
 		home: convcache.NewMemory(convcache.MemoryConfig{Now: c.now}), shared: convcache.NewMemory(convcache.MemoryConfig{Now: c.now}),

@@ -67,6 +67,7 @@ func TestRedis_ClientLimits(t *testing.T) {
 
 // The clients of a Cluster's masters are made only when it answers.
 func TestRedis_ClusterLimits(t *testing.T) {
+	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	cfg := redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Timeout: time.Second}
 	cluster, ok := openRedis(t, cfg).Client().(*redis.ClusterClient)
@@ -160,6 +161,7 @@ func TestRedis_SendsOnce(t *testing.T) {
 
 // Behind Sentinel the client dials the server itself, so the answer is lost by a server that stands too long.
 func TestRedis_SendsOnceBehindSentinel(t *testing.T) {
+	t.Parallel()
 	pair := redistest.StartSentinel(t)
 	r := openRedis(t, redisstore.Config{
 		Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Timeout: 100 * time.Millisecond,
@@ -246,10 +248,14 @@ func clusterFollowsSlot(t *testing.T, nodes *redistest.ClusterNodes) {
 		t.Errorf("put to a master that lost the slot: got %v, want %v in this process", outcome, convcache.Stored)
 	}
 	wantTake(t, r, k, stray.ID, convcache.Taken)
-	eventually(t, "a put to the new master", func() bool {
-		r.Put(t.Context(), k, ticket(2, 10), redisTTL)
-		return to.CLI("EXISTS", r.KeyName(k)) == "1"
+	eventually(t, "a client that has asked for the new master", func() bool {
+		master, err := r.Client().(*redis.ClusterClient).MasterForKey(t.Context(), r.KeyName(k))
+		return err == nil && master.Options().Addr == to.Addr()
 	})
+	wantPut(t, r, k, ticket(2, 10), convcache.Stored)
+	if got := to.CLI("EXISTS", r.KeyName(k)); got != "1" {
+		t.Errorf("a put to the new master: the conversation exists there: got %s, want 1", got)
+	}
 	if !r.Shares() {
 		t.Error("a slot that moved keeps the store from being used")
 	}

@@ -1,0 +1,99 @@
+package redisstore_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/redistest"
+)
+
+// Expiry by the server's clock; the store's own stands.
+func TestRedis_ExpiresByServerClock(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	short, long := fullTicket(1), fullTicket(2)
+	for order, tickets := range [][2]convcache.Ticket{{short, long}, {long, short}} {
+		k := key(order)
+		for _, tk := range tickets {
+			ttl := redisTTL
+			if tk.ID == short.ID {
+				ttl = 30 * time.Millisecond
+			}
+			if _, got := r.Put(t.Context(), k, tk, ttl); got != convcache.Stored {
+				t.Fatalf("put: got %v, want %v", got, convcache.Stored)
+			}
+		}
+		put, err := r.Client().Time(t.Context()).Result()
+		if err != nil {
+			t.Fatalf("read the server's clock: %v", err)
+		}
+		eventually(t, "the server's clock", func() bool {
+			now, err := r.Client().Time(t.Context()).Result()
+			return err == nil && now.Sub(put) > 31*time.Millisecond
+		})
+		if got := len(wantLook(t, r, k, convcache.Found)); got != 2 {
+			t.Errorf("peek: got %d branches, want 2: by the clock that stands both are usable", got)
+		}
+		if order == 1 { // one that supersedes it gets nothing to release
+			newer := short
+			newer.ID = convcache.NewTicketID()
+			if got := wantPut(t, r, k, newer, convcache.Stored); len(got) != 0 {
+				t.Errorf("put: got %d displaced, want none: it has expired", len(got))
+			}
+			wantTake(t, r, k, short.ID, convcache.Consumed)
+			continue
+		}
+		wantTake(t, r, k, short.ID, convcache.Expired)
+		wantTake(t, r, k, short.ID, convcache.Consumed)
+		wantTake(t, r, k, long.ID, convcache.Taken)
+	}
+}
+
+func TestRedis_KeyExpiresByItself(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	tk := ticket(1, 10)
+	if _, got := r.Put(t.Context(), key(1), tk, 30*time.Millisecond); got != convcache.Stored {
+		t.Fatalf("put: got %v, want %v", got, convcache.Stored)
+	}
+	eventually(t, "a key that is gone", func() bool {
+		n, err := r.Client().Exists(t.Context(), r.KeyName(key(1))).Result()
+		return err == nil && n == 0
+	})
+	wantLook(t, r, key(1), convcache.Empty)
+	wantTake(t, r, key(1), tk.ID, convcache.Consumed)
+
+	for name, lives := range map[string][]time.Duration{
+		"longest last": {time.Second, time.Hour}, "longest first": {time.Hour, time.Second}, "longest between": {time.Second, time.Hour, time.Minute},
+	} {
+		k := key(len(name))
+		for n, life := range lives {
+			if _, got := r.Put(t.Context(), k, ticket(n, 10), life); got != convcache.Stored {
+				t.Fatalf("%s: put: got %v, want %v", name, got, convcache.Stored)
+			}
+		}
+		left, err := r.Client().PTTL(t.Context(), r.KeyName(k)).Result()
+		if err != nil || left > time.Hour || left < time.Hour-time.Minute {
+			t.Errorf("%s: the key lives for %v (error %v), want the hour of its longest ticket", name, left, err)
+		}
+	}
+}
+
+func TestRedis_NoKeyLivesForever(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	mustCheck(t, r)
+	for n := range 50 {
+		wantPut(t, r, key(n%10), ticket(n, 10), convcache.Stored)
+	}
+	for n := range 10 {
+		if got, err := r.Client().PTTL(t.Context(), r.KeyName(key(n))).Result(); err != nil || got <= 0 || got > redisTTL {
+			t.Errorf("conversation %d: the key lives for %v (error %v), want up to %v", n, got, err, redisTTL)
+		}
+	}
+	if got, want := s.CLI("DBSIZE"), fmt.Sprint(10); got != want {
+		t.Errorf("keys: got %s, want %s; the check leaves none", got, want)
+	}
+}
