@@ -97,3 +97,17 @@ func TestRedis_NoKeyLivesForever(t *testing.T) {
 		t.Errorf("keys: got %s, want %s; the check leaves none", got, want)
 	}
 }
+
+// Servers count in whole milliseconds.
+func TestRedis_LessThanAMillisecondIsNone(t *testing.T) {
+	s := redistest.Start(t)
+	r := openAt(t, s.Addr())
+	said := monitor(t, s, func() {
+		if displaced, got := r.Put(t.Context(), key(1), ticket(1, 10), time.Millisecond-1); got != convcache.Expired || displaced != nil {
+			t.Errorf("put: got %v and %d displaced, want %v and none", got, len(displaced), convcache.Expired)
+		}
+	})
+	if said != "" {
+		t.Errorf("the server was told %q", said)
+	}
+}
