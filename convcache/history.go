@@ -102,7 +102,7 @@ func (h History) After(reply Reply) (Digest, int) {
 	case routeChat:
 		return h.last.next(reply.appendMessage(nil)), h.messages + 1
 	case routeText:
-		return h.last.text(h.prompt, reply.Text), len(h.prompt) + len(reply.Text)
+		return h.last.next([]byte(h.prompt), []byte(reply.Text)), len(h.prompt) + len(reply.Text)
 	}
 	return Digest{}, 0
 }

@@ -104,11 +104,18 @@ func ownMessage(m Member, tag byte) bool {
 	return true
 }
 
-// next returns the digest that follows d in the chain when the encoded message is appended.
-func (d Digest) next(message []byte) Digest {
+// next returns the digest that follows d in the chain when an encoded message, or a text, is appended. The parts are
+// hashed as one.
+func (d Digest) next(parts ...[]byte) Digest {
+	n := 0
+	for _, part := range parts {
+		n += len(part)
+	}
 	h := sha256.New()
 	h.Write(d[:])
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(len(message))))
-	h.Write(message)
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
+	for _, part := range parts {
+		h.Write(part)
+	}
 	return Digest(h.Sum(nil))
 }

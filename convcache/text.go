@@ -1,8 +1,6 @@
 package convcache
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"unicode"
 	"unicode/utf8"
@@ -21,27 +19,12 @@ func TextHistory(scope []Member, prompt string) (History, error) {
 	return History{route: routeText, last: d, prompt: prompt}, nil
 }
 
-// text returns the digest of a text in the scope that d stands for. The parts are hashed as one.
-func (d Digest) text(parts ...string) Digest {
-	n := 0
-	for _, part := range parts {
-		n += len(part)
-	}
-	h := sha256.New()
-	h.Write(d[:])
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
-	for _, part := range parts {
-		h.Write([]byte(part))
-	}
-	return Digest(h.Sum(nil))
-}
-
 // extendsText compares the digest of the covered bytes, then the border: a byte-pair merge across it
 // would make other tokens of equal text. The border is safe when nothing was appended, or when white
 // space follows a letter or digit. The pre-tokenisers of GPT-2, Llama 3 and Qwen have no pattern in
 // which white space follows \p{L} or \p{N}, and SentencePiece begins a piece at each space.
 func (h History) extendsText(b Branch) bool {
-	if b.Covers > len(h.prompt) || h.last.text(h.prompt[:b.Covers]) != b.History {
+	if b.Covers > len(h.prompt) || h.last.next([]byte(h.prompt[:b.Covers])) != b.History {
 		return false
 	}
 	appended := h.prompt[b.Covers:]
