@@ -8,7 +8,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// CanonicalArguments says whether s is a JSON object exactly as Python's json.dumps prints what its
+// canonicalArguments says whether s is a JSON object exactly as Python's json.dumps prints what its
 // json.loads reads from it, with ensure_ascii true and false alike. vLLM parses the arguments of an
 // echoed tool call with json.loads (entrypoints/chat_utils.py) and templates print them with
 // json.dumps, so only such arguments come out as decode generated them.
@@ -17,7 +17,7 @@ import (
 // not needed, integers of 64 bits, floats in the digits of Python's repr without exponent, no
 // duplicate names, at most 64 levels. What Python would print but is rare (exponents, longer
 // integers) is refused.
-func CanonicalArguments(s string) bool {
+func canonicalArguments(s string) bool {
 	p := pythonForm{rest: s}
 	return p.has('{') && p.object(1) && p.rest == ""
 }

@@ -81,7 +81,7 @@ func holdsThinking(content string) bool {
 // canonicalCalls says whether all arguments survive the way through the template.
 func canonicalCalls(calls []ToolCall) bool {
 	for _, call := range calls {
-		if !CanonicalArguments(call.Arguments) {
+		if !canonicalArguments(call.Arguments) {
 			return false
 		}
 	}

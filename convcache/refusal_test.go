@@ -91,6 +91,7 @@ func TestHistory_RefusesScope(t *testing.T) {
 		"no generation prompt":      scope("add_generation_prompt", `false`),
 		"continued by the template": scope("chat_template_kwargs", `{"continue_final_message":true}`),
 		"no generation, by escape":  scope("chat_template_kwargs", `{"a":{},"add_generation_pr\u006fmpt":false}`),
+		"switches of another kind":  scope("chat_template_kwargs", `["enable_thinking"]`),
 	} {
 		if _, err := convcache.ChatHistory(members, []byte(`[]`)); err == nil {
 			t.Errorf("chat, %s: got no error", name)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/tidwall/gjson"
+	"carryover/sse/rawjson"
 )
 
 // Member is a top-level member of a request: its decoded name and its raw JSON value.
@@ -99,7 +99,8 @@ func ownMessage(m Member, tag byte) bool {
 	case addGeneration:
 		return tag == tagTrue
 	case "chat_template_kwargs":
-		return !gjson.GetBytes(m.Value, continueFinal).Exists() && !gjson.GetBytes(m.Value, addGeneration).Exists()
+		kwargs, err := rawjson.ParseObject(m.Value)
+		return err == nil && !kwargs.Has(continueFinal) && !kwargs.Has(addGeneration)
 	}
 	return true
 }
