@@ -29,6 +29,7 @@ type setup struct {
 	cfg                       func(*server.Config)
 	deps                      func(*server.Deps)
 	fleet                     func(*fleet.Config)
+	still                     bool // nothing is read of engines but by turns
 	front                     func(http.Handler) http.Handler
 }
 
@@ -97,7 +98,9 @@ func newRig(t *testing.T, s setup) *rig {
 		s.deps(&deps)
 	}
 	r.deps = deps
-	r.keepReading(deps)
+	if !s.still {
+		r.keepReading(deps)
+	}
 	if s.cfg != nil {
 		s.cfg(&cfg)
 	}

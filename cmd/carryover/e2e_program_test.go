@@ -21,13 +21,13 @@ import (
 // startLimit is how long the program may take until it is ready; it asks both engines first.
 const startLimit = 30 * time.Second
 
-// buildProgram builds the program with the given build tags.
-func buildProgram(t *testing.T, tags string) string {
+// buildProgram builds the program.
+func buildProgram(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "carryover")
-	cmd := exec.CommandContext(t.Context(), "go", "build", "-tags", tags, "-o", binary, ".")
+	cmd := exec.CommandContext(t.Context(), "go", "build", "-o", binary, ".")
 	if output, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build the program with tags %q: %v\n%s", tags, err, output)
+		t.Fatalf("build the program: %v\n%s", err, output)
 	}
 	return binary
 }

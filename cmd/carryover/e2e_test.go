@@ -31,7 +31,7 @@ type suite struct {
 // TestRealPair holds Carryover to two real engines. The order matters: release is measured on engines that hold nothing
 // yet, each engine is restarted once, and the run that reads wrong blocks on purpose is the last thing that they do.
 func TestRealPair(t *testing.T) {
-	s := &suite{realPair: newPair(t), binary: buildProgram(t, "e2e"), report: &report{began: time.Now()}}
+	s := &suite{realPair: newPair(t), binary: buildProgram(t), report: &report{began: time.Now()}}
 	t.Cleanup(func() { s.report.write(os.Stdout) })
 	if !t.Run("the program starts", func(t *testing.T) { launch(t, s.binary, s.prefill.url, s.decode.url) }) {
 		return
@@ -328,7 +328,8 @@ const wrongWithoutProof = 5
 // not used after it.
 func (s *suite) unproven(t *testing.T) string {
 	t.Helper()
-	p := launch(t, buildProgram(t, "e2e,unproven"), s.prefill.url, s.decode.url, "--proof", "auto")
+	t.Setenv(unprovenVariable, "1")
+	p := launch(t, os.Args[0], s.prefill.url, s.decode.url, "--proof", "auto")
 	wrong, later := 0, 0
 	for _, k := range dialogues() {
 		if wrong > wrongWithoutProof || !k.faithful || k.prompt == idsPrompt {

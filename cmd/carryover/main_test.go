@@ -20,12 +20,20 @@ const hangVariable = "CARRYOVER_TEST_HANG"
 // continue the process.
 const programVariable = "CARRYOVER_TEST_PROGRAM"
 
+// unprovenVariable makes the test binary the program with a proof that proves nothing.
+const unprovenVariable = "CARRYOVER_TEST_UNPROVEN"
+
 func TestMain(m *testing.M) {
 	if os.Getenv(hangVariable) != "" {
 		os.Exit(untilSignal(hang))
 	}
 	if os.Getenv(programVariable) != "" {
 		os.Exit(untilSignal(func(ctx context.Context) int { return run(ctx, os.Args[1:], nil, os.Stdout, os.Stderr) }))
+	}
+	if os.Getenv(unprovenVariable) != "" {
+		os.Exit(untilSignal(func(ctx context.Context) int {
+			return runUnproven(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+		}))
 	}
 	goleak.VerifyTestMain(m)
 }

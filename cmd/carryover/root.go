@@ -29,6 +29,11 @@ type serveFunc func(ctx context.Context, cfg Config, stderr io.Writer) error
 
 // run is the whole program: args without the program's name, env in the form of os.Environ. It returns the exit code.
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
+	return runWithServe(ctx, args, env, stdout, stderr, serve)
+}
+
+// runWithServe is run with another way to serve.
+func runWithServe(ctx context.Context, args, env []string, stdout, stderr io.Writer, serve serveFunc) int {
 	root := newRootCommand(environment(env), serve)
 	root.SetArgs(expandLists(args))
 	root.SetOut(stdout)

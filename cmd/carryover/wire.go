@@ -31,21 +31,7 @@ func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	defer p.close()
-	if err := p.checkStore(ctx, logger); err != nil {
-		return err
-	}
-	address := net.JoinHostPort(cfg.Listen.Host, strconv.Itoa(cfg.Listen.Port))
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
-	if err != nil {
-		return fmt.Errorf("listen: %w", err)
-	}
-	logger.Info("serving", "address", listener.Addr().String(), "prefill", len(cfg.Prefill), "decode", len(cfg.Decode),
-		"connector", cfg.Connector.Name, "proof", cfg.Proof.Mode, "store", storeName(cfg.Redis), "version", version)
-	if cfg.Proof.Mode == string(server.ProofHistory) {
-		logger.Warn("history proof is the weaker one: equal text is not always equal tokens, and a ticket used for other tokens gives wrong answers")
-	}
-	return p.run(ctx, listener)
+	return p.serve(ctx, cfg, logger)
 }
 
 // proxy is a wired server with everything that runs beside it.
@@ -69,6 +55,25 @@ func newProxy(cfg Config, logger *slog.Logger, observers ...server.Observer) (*p
 	deps.Observers = observers
 	p.server = server.New(newServerConfig(cfg, logger), deps)
 	return p, nil
+}
+
+// serve checks the store and runs on the configured address until ctx ends.
+func (p *proxy) serve(ctx context.Context, cfg Config, logger *slog.Logger) error {
+	defer p.close()
+	if err := p.checkStore(ctx, logger); err != nil {
+		return err
+	}
+	address := net.JoinHostPort(cfg.Listen.Host, strconv.Itoa(cfg.Listen.Port))
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	logger.Info("serving", "address", listener.Addr().String(), "prefill", len(cfg.Prefill), "decode", len(cfg.Decode),
+		"connector", cfg.Connector.Name, "proof", cfg.Proof.Mode, "store", storeName(cfg.Redis), "version", version)
+	if cfg.Proof.Mode == string(server.ProofHistory) {
+		logger.Warn("history proof is the weaker one: equal text is not always equal tokens, and a ticket used for other tokens gives wrong answers")
+	}
+	return p.run(ctx, listener)
 }
 
 // newParts makes everything but the server, and what the server is to work with.

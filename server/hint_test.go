@@ -1,0 +1,75 @@
+package server_test
+
+import (
+	"net/http"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+	"carryover/upstream/routing"
+)
+
+// A conversation that its policy sends to a prefill instance which answers no tickets goes to one that does.
+func TestPick_AConversationLeavesAPairThatCannotReuse(t *testing.T) {
+	r := newRig(t, setup{
+		prefills: 3, cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond },
+		fleet: func(c *fleet.Config) { c.Prefill = &routing.Affinity{Otherwise: &routing.RoundRobin{}} },
+	})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	var home *engine
+	for _, e := range r.prefill {
+		if len(e.seen()) > 0 {
+			home = e
+		}
+	}
+	home.always(answersNoTickets)
+	r.wantOK(r.turn("c", 2, true), "miss;reason=prefill_not_bidirectional")
+	legs := len(home.seen())
+	r.wantOK(r.turn("c", 3, true), "hit;")
+	r.wantOK(r.turn("c", 4, true), "hit;")
+	if n := len(home.seen()) - legs; n != 0 {
+		t.Errorf("got %d legs where nothing can be reused, want none", n)
+	}
+}
+
+// What an attempt knows of an engine's start it knows from one reading, however much depends on it.
+func TestHit_ReadsTheStartOfEachEngineOnce(t *testing.T) {
+	clock := &clock{}
+	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, still: true})
+	var reads [2]atomic.Int32
+	for i, e := range []*engine{r.prefill[0], r.decode[0]} {
+		tells := metricsOf(rigStart, rigBlock)
+		e.tells(func(w http.ResponseWriter, q *http.Request, l leg) {
+			reads[i].Add(1)
+			tells(w, q, l)
+		})
+	}
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	for turn := 2; turn <= 4; turn++ {
+		clock.ahead.Add(int64(6 * time.Second)) // what was read does not count any more
+		before := [2]int32{reads[0].Load(), reads[1].Load()}
+		r.wantOK(r.turn("c", turn, true), "hit;")
+		for i, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+			if n := reads[i].Load() - before[i]; n != 1 {
+				t.Errorf("turn %d read the start of %s %d times, want once", turn, role, n)
+			}
+		}
+	}
+}
+
+// An attempt stays with the starts that it was begun with: the ticket of an answer that another start may have given names
+// the start that was picked, and is not used.
+func TestAttempt_KeepsTheStartItWasBegunWith(t *testing.T) {
+	r := newRig(t, setup{})
+	r.prefill[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
+		r.tell(r.decode[0], metricsOf("1.6e+09", rigBlock))
+		r.engine(r.decode[0]).Refresh(q.Context())
+		prefills(w, q, l)
+	})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	r.wantStored(1, "yes")
+	r.wantOK(r.turn("c", 2, true), "miss;reason=instance_gone")
+}
