@@ -14,7 +14,7 @@ func report(b convcache.Breaker, run string) {
 	}
 }
 
-func TestBreaker_Opens(t *testing.T) {
+func TestBreaker_OpensAfterFailures(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		run   string
@@ -77,7 +77,7 @@ func TestBreaker_ForgetsOldFailures(t *testing.T) {
 	}
 }
 
-func TestBreaker_IsSetFromOutside(t *testing.T) {
+func TestBreaker_IsSetByATest(t *testing.T) {
 	c := &clock{}
 	b := convcache.NewBreaker(c.now)
 	b.Set(true)

@@ -7,7 +7,7 @@ import (
 	"carryover/convcache"
 )
 
-func TestEligible(t *testing.T) {
+func TestEligible_OnlyWhatAnHonestEchoRendersAlike(t *testing.T) {
 	call := func(arguments string) convcache.Reply {
 		return convcache.Reply{ToolCalls: []convcache.ToolCall{{ID: "c", Type: "function", Name: "f", Arguments: arguments}}}
 	}
@@ -62,7 +62,7 @@ func TestEligible(t *testing.T) {
 }
 
 // The rows are what Python 3.11 does: json.dumps(json.loads(s), ensure_ascii=e) == s for both e.
-func TestCanonicalArguments(t *testing.T) {
+func TestCanonicalArguments_AreAsJSONDumpsPrintsThem(t *testing.T) {
 	nested := func(n int) string { return `{"a": ` + strings.Repeat("[", n) + "1" + strings.Repeat("]", n) + `}` }
 	for s, want := range map[string]bool{
 		`{}`: true,

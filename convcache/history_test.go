@@ -274,7 +274,7 @@ func TestChatHistory_MessagesByValueNotSpelling(t *testing.T) {
 	}
 }
 
-func TestHasAssistant(t *testing.T) {
+func TestHistory_HasAssistantByRole(t *testing.T) {
 	for messages, want := range map[string]bool{
 		`[]`:                                     false,
 		`[{"role":"user"}]`:                      false,

@@ -286,7 +286,7 @@ func TestMemory_NeverHandsOutATicketTwice(t *testing.T) {
 	}
 }
 
-func TestOutcome_Names(t *testing.T) {
+func TestOutcome_IsNamed(t *testing.T) {
 	want := []string{"unavailable", "found", "taken", "stored", "empty", "expired", "consumed", "fenced", "refused", "unknown"}
 	for i, name := range want {
 		if got := convcache.Outcome(i).String(); got != name {

@@ -62,7 +62,7 @@ func TestOffer_EditsAtEveryPosition(t *testing.T) {
 	}
 }
 
-func TestOffer_BlocksMoved(t *testing.T) {
+func TestOffer_MovedBlocksEndIt(t *testing.T) {
 	k := chainKey(t, "0123456789abcdef")
 	a, b, c, d := []uint32{1, 1, 1, 1}, []uint32{2, 2, 2, 2}, []uint32{3, 3, 3, 3}, []uint32{4, 4, 4, 4}
 	held := slices.Concat(a, b, c, d)
@@ -87,7 +87,7 @@ func TestOffer_BlocksMoved(t *testing.T) {
 	}
 }
 
-func TestOffer_ChainsThatContradictThemselves(t *testing.T) {
+func TestOffer_ChainsThatContradictThemselvesOfferNothing(t *testing.T) {
 	k := chainKey(t, "0123456789abcdef")
 	ids := randomIDs(rand.New(rand.NewPCG(7, 8)), 40, 1<<32-1)
 	good := mustChain(t, k, ids[:38], 20, 4)
@@ -119,7 +119,7 @@ func TestOffer_ChainsThatContradictThemselves(t *testing.T) {
 	}
 }
 
-func TestOffer_NegativeBlockSize(t *testing.T) {
+func TestOffer_NegativeBlockSizeOffersNothing(t *testing.T) {
 	k := chainKey(t, "0123456789abcdef")
 	held := []uint32{1, 2, 3}
 	c := mustChain(t, k, held, 0, 4)

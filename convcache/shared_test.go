@@ -254,7 +254,7 @@ func TestShared_PutGoesHomeWithoutTimeLeft(t *testing.T) {
 	}
 }
 
-func TestRemoteState_String(t *testing.T) {
+func TestRemoteState_IsNamed(t *testing.T) {
 	for state, want := range map[convcache.RemoteState]string{
 		convcache.RemoteDown: "down", convcache.RemoteUp: "up", convcache.RemoteRefused: "refused", convcache.RemoteRefused + 1: "unknown",
 	} {

@@ -185,7 +185,7 @@ func TestRelay_StatsDuringObserveSayWhatTheClientHas(t *testing.T) {
 	}
 }
 
-func TestAppendError(t *testing.T) {
+func TestAppendError_WritesOneEvent(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"error":{"code":500}}`:  "x" + `data: {"error":{"code":500}}` + "\n\n",
 		"{\n\"error\":1\r\n}\r\n": "xdata: {\ndata: \"error\":1\ndata: }\n\n",

@@ -57,7 +57,7 @@ func TestDecode_TellsTheTypeOfTheAnswer(t *testing.T) {
 	}
 }
 
-func TestDecode_ALegForNobodyIsNotSent(t *testing.T) {
+func TestDecode_ALegOfAClientThatIsGoneIsNotSent(t *testing.T) {
 	var calls atomic.Int32
 	instance := engine(t, RoleDecode, func(http.ResponseWriter, *http.Request) { calls.Add(1) })
 	ctx, cancel := context.WithCancelCause(t.Context())

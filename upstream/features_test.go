@@ -185,7 +185,7 @@ func BenchmarkFeatureSet(b *testing.B) {
 	}
 }
 
-func TestPlainText(t *testing.T) {
+func TestPlainText_ContentThatIsNotTextIsSeen(t *testing.T) {
 	for body, want := range map[string]bool{
 		`{"messages":[{"role":"user","content":"a"}]}`:                                                                     true,
 		`{"messages":[{"role":"user","content":[{"type":"text","text":"a"},"b"]}],"unknown":1}`:                            true,

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestExpandLists(t *testing.T) {
+func TestExpandLists_JoinsTheValuesOfAListFlag(t *testing.T) {
 	for _, tc := range []struct {
 		name string
 		args string // separated by spaces

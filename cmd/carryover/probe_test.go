@@ -34,7 +34,7 @@ func TestProbe_StatusDecides(t *testing.T) {
 	}
 }
 
-func TestProbe_NobodyListens(t *testing.T) {
+func TestProbe_RefusedConnectionIsAnError(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -51,7 +51,7 @@ func TestSecretFile_OneThatOthersCanWriteIsRefused(t *testing.T) {
 	}
 }
 
-func TestServe_WarnsOfSecretsThatEverybodyCanRead(t *testing.T) {
+func TestServe_WarnsOfSecretsThatAllUsersCanRead(t *testing.T) {
 	for flag, key := range secretFiles {
 		for mode, warned := range map[os.FileMode]bool{0o600: false, 0o640: false, 0o604: true, 0o644: true} {
 			args, _ := withSecrets(t, flag, mode, 0o600)

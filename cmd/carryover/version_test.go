@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestRevision(t *testing.T) {
+func TestRevision_TellsAModifiedTree(t *testing.T) {
 	commit := debug.BuildSetting{Key: "vcs.revision", Value: "c0ffee"}
 	for _, tc := range []struct {
 		settings []debug.BuildSetting

@@ -129,7 +129,7 @@ func startServing(t *testing.T, flags string) *startedProgram {
 	return p
 }
 
-func TestB31_StartsWithoutRedis(t *testing.T) {
+func TestServe_StartsWithoutRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	redis.Kill()
 	at := " --redis-url redis://" + redis.Addr()

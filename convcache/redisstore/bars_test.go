@@ -63,7 +63,7 @@ func keepsBars(t *testing.T, cfg redisstore.Config) {
 	wantTake(t, other, key(1), tk.ID, convcache.Taken)
 }
 
-func TestRedis_Bars(t *testing.T) {
+func TestRedis_BarsAreShared(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
 	for name, cfg := range map[string]redisstore.Config{
@@ -77,7 +77,7 @@ func TestRedis_Bars(t *testing.T) {
 	}
 }
 
-func TestRedis_BarsInACluster(t *testing.T) {
+func TestRedis_BarsAreSharedInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	for range 4 { // each has another prefix, and with it a slot of its own
@@ -85,7 +85,7 @@ func TestRedis_BarsInACluster(t *testing.T) {
 	}
 }
 
-func TestRedis_BarsBehindSentinel(t *testing.T) {
+func TestRedis_BarsAreSharedBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
 	keepsBars(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
@@ -101,7 +101,7 @@ func barsOf(t *testing.T, r *replica) map[string]string {
 	return bars
 }
 
-func TestRedis_BarsOfOtherSecrets(t *testing.T) {
+func TestRedis_BarsOfAnotherSecretBarNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	stranger := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else")})
@@ -113,7 +113,7 @@ func TestRedis_BarsOfOtherSecrets(t *testing.T) {
 }
 
 // What a writer without the secret can make of bars.
-func TestRedis_ForgedBars(t *testing.T) {
+func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 	s := redistest.Start(t)
 	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
 		t.Run(name, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestRedis_ForgedBars(t *testing.T) {
 }
 
 // A ticket's value bars nothing, whatever place it is moved to.
-func TestRedis_TicketsAreNoBars(t *testing.T) {
+func TestRedis_TicketsMovedToBarsBarNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	mustBar(t, r, startOne)
@@ -167,7 +167,7 @@ func TestRedis_TicketsAreNoBars(t *testing.T) {
 	}
 }
 
-func TestRedis_BarsEnd(t *testing.T) {
+func TestRedis_BarsEndAfterADay(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	const day = 24 * time.Hour
@@ -197,7 +197,7 @@ func wantNoBars(t *testing.T, r *replica, say string) {
 	}
 }
 
-func TestRedis_BarsWithoutRedis(t *testing.T) {
+func TestRedis_BarsAreNotAskedForWhileTheBreakerIsOpen(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
 	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"})

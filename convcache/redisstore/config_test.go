@@ -6,7 +6,7 @@ import (
 	"carryover/convcache/redisstore"
 )
 
-func TestTopology_String(t *testing.T) {
+func TestTopology_IsNamed(t *testing.T) {
 	for topology, want := range map[redisstore.Topology]string{
 		redisstore.Single: "single", redisstore.Sentinel: "sentinel", redisstore.Cluster: "cluster", redisstore.Cluster + 1: "unknown",
 	} {

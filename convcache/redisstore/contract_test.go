@@ -150,7 +150,7 @@ func TestRedis_CheckNamesTheACL(t *testing.T) {
 	})
 }
 
-func TestRedis_CheckWithoutFence(t *testing.T) {
+func TestRedis_CheckWithoutAFence(t *testing.T) {
 	s, replica := redistest.Start(t), redistest.Start(t)
 	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Unfenced: true}
 	mustCheck(t, openRedis(t, cfg))

@@ -18,7 +18,7 @@ func (r reply) Error() string { return string(r) }
 func (reply) RedisError()     {}
 
 // The texts are those of Redis 6.2.14, Redis 7.0.15 and Valkey 9.1.2.
-func TestNotApplied(t *testing.T) {
+func TestNotApplied_TellsRefusalsBeforeAnyChange(t *testing.T) {
 	for _, tc := range []struct {
 		err  error
 		want bool

@@ -44,7 +44,7 @@ func wantHome(t *testing.T, r *replica, k convcache.Key) {
 	wantTake(t, r, k, tk.ID, convcache.Unavailable) // Redis may have it, as far as is known
 }
 
-func TestRedis_DownAtStart(t *testing.T) {
+func TestRedis_DownAtStart_TicketsStayHomeUntilItComes(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	s.Kill()
@@ -92,7 +92,7 @@ func TestRedis_DownAtStart(t *testing.T) {
 	}
 }
 
-func TestRedis_DiesWhileInUse(t *testing.T) {
+func TestRedis_DiesWhileInUse_BreakerOpensAtTheFifthFailure(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	mustCheck(t, r)
@@ -116,7 +116,7 @@ func TestRedis_DiesWhileInUse(t *testing.T) {
 	wantHome(t, r, key(2))
 }
 
-func TestRedis_Stopped(t *testing.T) {
+func TestRedis_Stopped_CostsOnlyWhatIsGranted(t *testing.T) {
 	s := redistest.Start(t)
 	f := redistest.Forward(t, s.Addr())
 	r := openAt(t, f.Addr())
@@ -166,7 +166,7 @@ func TestRedis_Stopped(t *testing.T) {
 	}
 }
 
-func TestRedis_BlackHole(t *testing.T) {
+func TestRedis_BlackHole_OpensTheBreaker(t *testing.T) {
 	s := redistest.Start(t)
 	f := redistest.Forward(t, s.Addr())
 	r := openAt(t, f.Addr())
@@ -215,7 +215,7 @@ func arrivesLate(t *testing.T, s *redistest.Server, r *replica, c *clock, tk con
 	return false
 }
 
-func TestRedis_PutArrivesLate(t *testing.T) {
+func TestRedis_PutThatArrivesLateIsUsedOnce(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
 	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: c.now})
@@ -237,7 +237,7 @@ func TestRedis_PutArrivesLate(t *testing.T) {
 	wantTake(t, other, key(1), tk.ID, convcache.Consumed)
 }
 
-func TestRedis_PoolExhausted(t *testing.T) {
+func TestRedis_PoolExhausted_CostsOnlyWhatIsGranted(t *testing.T) {
 	s := redistest.Start(t)
 	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Timeout: 5 * time.Millisecond})
 	mustCheck(t, r)
@@ -284,7 +284,7 @@ func TestRedis_PoolExhausted(t *testing.T) {
 }
 
 // A Cluster or a Sentinel none of whose addresses answers.
-func TestRedis_NobodyToAsk(t *testing.T) {
+func TestRedis_NoAddressAnswers_TicketsStayHome(t *testing.T) {
 	s := redistest.Start(t)
 	s.Kill()
 	for name, cfg := range map[string]redisstore.Config{

@@ -110,7 +110,7 @@ func TestRedis_LargerTicketsStayHome(t *testing.T) {
 	wantTake(t, r, key(1), large.ID, convcache.Consumed)
 }
 
-func TestRedis_MaxValue(t *testing.T) {
+func TestRedis_MaxValueBoundsWhatIsShared(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
 	var log storeLog

@@ -93,7 +93,7 @@ func TestRedis_LogsForgedValuesOnceAMinute(t *testing.T) {
 	}
 }
 
-func TestRedis_LogsClocksThatDiffer(t *testing.T) {
+func TestRedis_LogsClocksThatDifferOnce(t *testing.T) {
 	s := redistest.Start(t)
 	for _, test := range []struct {
 		ahead time.Duration

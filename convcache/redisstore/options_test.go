@@ -43,7 +43,7 @@ func wantLimits(timeout, wait time.Duration) limits {
 	}
 }
 
-func TestRedis_ClientLimits(t *testing.T) {
+func TestRedis_ClientHasItsLimits(t *testing.T) {
 	const timeout = 5 * time.Millisecond
 	for name, cfg := range map[string]redisstore.Config{
 		"single":   {Addresses: []string{"127.0.0.1:1"}},
@@ -66,7 +66,7 @@ func TestRedis_ClientLimits(t *testing.T) {
 }
 
 // The clients of a Cluster's masters are made only when it answers.
-func TestRedis_ClusterLimits(t *testing.T) {
+func TestRedis_ClientsOfAClusterHaveTheirLimits(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	cfg := redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs(), Timeout: time.Second}
@@ -151,7 +151,7 @@ func sendsOnce(t *testing.T, r *replica, k convcache.Key, s *redistest.Server, c
 	}
 }
 
-func TestRedis_SendsOnce(t *testing.T) {
+func TestRedis_SendsACommandOnce(t *testing.T) {
 	s := redistest.Start(t)
 	f := redistest.Forward(t, s.Addr())
 	r := openAt(t, f.Addr())
@@ -160,7 +160,7 @@ func TestRedis_SendsOnce(t *testing.T) {
 }
 
 // Behind Sentinel the client dials the server itself, so the answer is lost by a server that stands too long.
-func TestRedis_SendsOnceBehindSentinel(t *testing.T) {
+func TestRedis_SendsACommandOnceBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
 	r := openRedis(t, redisstore.Config{

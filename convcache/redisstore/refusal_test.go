@@ -26,7 +26,7 @@ func goesHome(t *testing.T, r *replica, k convcache.Key) {
 	wantTake(t, r, k, tk.ID, convcache.Taken)
 }
 
-func TestRedis_KeyOfAnotherKind(t *testing.T) {
+func TestRedis_KeyOfAnotherKindConcernsItsConversationOnly(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	mustCheck(t, r)
@@ -46,7 +46,7 @@ func TestRedis_KeyOfAnotherKind(t *testing.T) {
 	}
 }
 
-func TestRedis_Full(t *testing.T) {
+func TestRedis_Full_TicketsStayHome(t *testing.T) {
 	s := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "noeviction")
 	r, other := openAt(t, s.Addr()), openAt(t, s.Addr())
 	mustCheck(t, r)
@@ -69,7 +69,7 @@ func TestRedis_Full(t *testing.T) {
 	wantTake(t, r, key(0), newer.ID, convcache.Taken)
 }
 
-func TestRedis_ReadOnlyReplica(t *testing.T) {
+func TestRedis_ReadOnlyReplicaTakesNoTickets(t *testing.T) {
 	t.Parallel()
 	master, replica := redistest.Start(t), redistest.Start(t)
 	atMaster, r := openAt(t, master.Addr()), openAt(t, replica.Addr())
@@ -109,7 +109,7 @@ func TestRedis_LeavesAServerThatIsAReplicaNow(t *testing.T) {
 	}
 }
 
-func TestRedis_Loading(t *testing.T) {
+func TestRedis_Loading_TicketsStayHome(t *testing.T) {
 	s := redistest.Start(t, "--enable-debug-command", "local", "--loading-process-events-interval-bytes", "1024")
 	r, admin := openAt(t, s.Addr()), openAt(t, s.Addr())
 	mustCheck(t, r)
@@ -138,7 +138,7 @@ func TestRedis_Loading(t *testing.T) {
 	mustCheck(t, r)
 }
 
-func TestRedis_ScriptsForgotten(t *testing.T) {
+func TestRedis_ForgottenScriptsAreLoadedAgain(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	mustCheck(t, r)
@@ -152,7 +152,7 @@ func TestRedis_ScriptsForgotten(t *testing.T) {
 	}
 }
 
-func TestRedis_Flushed(t *testing.T) {
+func TestRedis_Flushed_TicketsAreConsumed(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	mustCheck(t, r)
@@ -165,7 +165,7 @@ func TestRedis_Flushed(t *testing.T) {
 	wantTake(t, r, key(1), tk.ID, convcache.Taken)
 }
 
-func TestRedis_Evicted(t *testing.T) {
+func TestRedis_EvictedTicketsAreConsumed(t *testing.T) {
 	s := redistest.Start(t, "--maxmemory", "3mb", "--maxmemory-policy", "allkeys-lru")
 	r := openAt(t, s.Addr())
 	mustCheck(t, r)
@@ -210,7 +210,7 @@ func TestRedis_CheckComparesWhatComesBack(t *testing.T) {
 }
 
 // A service may hide INFO, or parts of it.
-func TestRedis_NothingToFenceBy(t *testing.T) {
+func TestRedis_WithoutMasterReplidTicketsStayHome(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	tk := ticket(1, 10)
@@ -233,7 +233,7 @@ func TestRedis_NothingToFenceBy(t *testing.T) {
 }
 
 // A right that is revoked while the store is in use may stop a script after its first write.
-func TestRedis_RightsRevoked(t *testing.T) {
+func TestRedis_RightsRevoked_TicketIsUsedOnce(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
 	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"})
@@ -252,7 +252,7 @@ func TestRedis_RightsRevoked(t *testing.T) {
 	goesHome(t, r, key(2))
 }
 
-func TestRedis_CommandMissing(t *testing.T) {
+func TestRedis_CheckNamesAMissingCommand(t *testing.T) {
 	s := redistest.Start(t, "--rename-command", "EVALSHA", "")
 	err := openAt(t, s.Addr()).Check(t.Context())
 	if !errors.Is(err, convcache.ErrRemoteForbids) || !strings.Contains(err.Error(), "lacks a command") {

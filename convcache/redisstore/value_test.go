@@ -75,7 +75,7 @@ func sameAs(got, put convcache.Ticket) bool {
 		got.Groups == put.Groups && got.Chain.Whole == put.Chain.Whole && slices.Equal(got.Chain.Blocks, put.Chain.Blocks) && got.CaughtUp.Equal(put.CaughtUp)
 }
 
-func TestRedis_FlippedBits(t *testing.T) {
+func TestRedis_FlippedBitsAreNotHandedOut(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
@@ -125,7 +125,7 @@ func flippedBit(t *testing.T, r *replica, put convcache.Ticket, field string, at
 }
 
 // What somebody who may write, or another program, can leave in a conversation.
-func TestRedis_ForeignFields(t *testing.T) {
+func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	k, tk := key(1), fullTicket(1)
@@ -190,7 +190,7 @@ func TestRedis_ForeignFields(t *testing.T) {
 }
 
 // Values are bound to conversation, ticket and field.
-func TestRedis_MovedValues(t *testing.T) {
+func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 	s := redistest.Start(t)
 	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
 		t.Run(name, func(t *testing.T) {
@@ -232,7 +232,7 @@ func TestRedis_MovedValues(t *testing.T) {
 }
 
 // A store takes nothing that one with another seal key wrote, or one without.
-func TestRedis_OtherSeals(t *testing.T) {
+func TestRedis_ValuesUnderAnotherSealAreNotHandedOut(t *testing.T) {
 	s := redistest.Start(t)
 	prefix := freshPrefix()
 	open := func(seal string) *replica {
@@ -255,7 +255,7 @@ func TestRedis_OtherSeals(t *testing.T) {
 }
 
 // A displaced ticket that can't be read is not handed back.
-func TestRedis_DisplacedButForged(t *testing.T) {
+func TestRedis_ForgedDisplacedTicketIsNotHandedBack(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	old, forged := fullTicket(1), fullTicket(1)
@@ -270,7 +270,7 @@ func TestRedis_DisplacedButForged(t *testing.T) {
 	wantTake(t, r, key(1), forged.ID, convcache.Taken)
 }
 
-func TestRedis_ClockOfAnotherReplicaIsAhead(t *testing.T) {
+func TestRedis_TicketFromTheFutureIsExpired(t *testing.T) {
 	s := redistest.Start(t)
 	c := &clock{}
 	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: c.now})

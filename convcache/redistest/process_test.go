@@ -14,8 +14,8 @@ import (
 // orphanage is the environment variable that makes the test program start a server and wait.
 const orphanage = "REDISTEST_START_AND_WAIT"
 
-// TestOrphanage is the test process that TestServer_DiesWithAKilledTestProcess kills.
-func TestOrphanage(t *testing.T) {
+// TestServer_OrphanedTestProcess is the test process that TestServer_DiesWithAKilledTestProcess kills.
+func TestServer_OrphanedTestProcess(t *testing.T) {
 	if os.Getenv(orphanage) == "" {
 		return
 	}
@@ -28,7 +28,7 @@ func TestOrphanage(t *testing.T) {
 }
 
 func TestServer_DiesWithAKilledTestProcess(t *testing.T) {
-	command := exec.Command(os.Args[0], "-test.run=^TestOrphanage$")
+	command := exec.Command(os.Args[0], "-test.run=^TestServer_OrphanedTestProcess$")
 	command.Env = append(os.Environ(), orphanage+"=1", "TMPDIR="+t.TempDir())
 	stdin, err := command.StdinPipe()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"carryover/sse/rawjson/rawjsontest"
 )
 
-func TestCut(t *testing.T) {
+func TestCut_RemovesTheMember(t *testing.T) {
 	deep, deepest := rawjsontest.Nested(5000), rawjsontest.Nested(20000)
 	for _, tc := range []struct{ object, rest, value string }{
 		{`{"kv":1}`, `{}`, `1`},

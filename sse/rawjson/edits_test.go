@@ -6,7 +6,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-func TestRewrite(t *testing.T) {
+func TestRewrite_KeepsAllOtherBytes(t *testing.T) {
 	edit := func(e *rawjson.Edits) {
 		e.Remove("gone", "absent")
 		e.Set("set", []byte("1"))

@@ -12,7 +12,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-func TestParseIDs(t *testing.T) {
+func TestParseIDs_TakesListsOfUint32Only(t *testing.T) {
 	for _, row := range []struct {
 		raw  string
 		want []uint32

@@ -7,7 +7,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-func TestInteger(t *testing.T) {
+func TestInteger_IsExactOrCapped(t *testing.T) {
 	for _, row := range []struct {
 		raw  string
 		want int

@@ -14,7 +14,7 @@ func nestedJSON(opening, closing string, levels int) string {
 	return strings.Repeat(opening, levels) + "1" + strings.Repeat(closing, levels)
 }
 
-func TestValid(t *testing.T) {
+func TestValid_IsStrictAndBounded(t *testing.T) {
 	for text, want := range map[string]bool{
 		`{}`: true, ` [1, {"a" : null}] ` + "\r\n\t": true, `"a\u00e9"`: true, `-0.5e+3`: true, `true`: true, `null`: true,
 		``: false, ` `: false, `{`: false, `[1,]`: false, `{"a"}`: false, `{"a":1}x`: false, `{} {}`: false, `01`: false, `nul`: false,
@@ -56,7 +56,7 @@ func passes(data []byte) bool {
 	return s.Pass() == nil && s.End()
 }
 
-func TestPass(t *testing.T) {
+func TestPass_GoesDeeperThanIsRead(t *testing.T) {
 	for text, want := range map[string]bool{
 		nestedJSON("[", "]", 64): true, nestedJSON(`{"a":`, "}", 65): true, nestedJSON(`[ {"]}" : `, "}\n]", 1<<19): true,
 		nestedJSON("[", "]", 64)[:100]: false, nestedJSON("[", "]", 200)[:300]: false, nestedJSON("[", "]", 200) + "]": false,

@@ -6,7 +6,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-func TestMayHave(t *testing.T) {
+func TestMayHave_SeesAMemberThatIsNotNull(t *testing.T) {
 	for _, row := range []struct {
 		data string
 		want bool
@@ -27,7 +27,7 @@ func TestMayHave(t *testing.T) {
 	}
 }
 
-func TestBegins(t *testing.T) {
+func TestBegins_IgnoresWhiteSpace(t *testing.T) {
 	for data, want := range map[string]bool{
 		`{"error":1}`: true, " { \"error\"\r\n:": true, `{"error"`: false, `{"errors":1}`: false, `[{"error":1}]`: false, "": false,
 	} {
@@ -37,7 +37,7 @@ func TestBegins(t *testing.T) {
 	}
 }
 
-func TestEachKey(t *testing.T) {
+func TestEachKey_VisitsEveryDepth(t *testing.T) {
 	const text = `[{"a":"b","c\u0064" : {"\"":[{"e":"\":"}]},"\ud800":1},"f", "g"]`
 	var names, rests string
 	rawjson.EachKey([]byte(text), func(name, rest []byte) bool {

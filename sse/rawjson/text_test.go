@@ -27,7 +27,7 @@ func TestSpecials_EveryByteAtEveryPlace(t *testing.T) {
 	}
 }
 
-func TestText(t *testing.T) {
+func TestText_DecodesWhatHasAUTF8Form(t *testing.T) {
 	for _, row := range []struct {
 		raw, want string
 		ok        bool

@@ -148,7 +148,7 @@ func TestProbeIDs_WhatAnAnswerSays(t *testing.T) {
 }
 
 // The probe is our own: it names the model that the instance lists first.
-func TestProbeIDs_TheProbeAsSent(t *testing.T) {
+func TestProbeIDs_NamesTheModelListedFirst(t *testing.T) {
 	const head = `{"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,"x"]},"max_tokens":1,"messages":[{"content":"x","role":"user"}]`
 	for models, want := range map[string]string{
 		`{"object":"list","data":[{"id":"base"},{"id":"adapter"}]}`: head + `,"model":"base"}`,

@@ -13,7 +13,7 @@ import (
 	"carryover/upstream"
 )
 
-func TestReadFacts(t *testing.T) {
+func TestReadFacts_TellsStartAndBlockSize(t *testing.T) {
 	const started = "process_start_time_seconds 1.79528076534e+09\n"
 	cache := func(labels string) string { return "vllm:cache_config_info{" + labels + "} 1.0\n" }
 	for _, row := range []struct {

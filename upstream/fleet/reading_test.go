@@ -74,7 +74,7 @@ func TestReading_RefreshSparesTheWait(t *testing.T) {
 	}
 }
 
-func TestReading_WhoDoesNotTellIsAskedEveryFiveSeconds(t *testing.T) {
+func TestReading_AnEngineThatTellsNothingIsAskedEveryFiveSeconds(t *testing.T) {
 	for name, handler := range map[string]http.HandlerFunc{
 		"no start": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "x 1\n") },
 		"no metrics": func(w http.ResponseWriter, _ *http.Request) {
@@ -103,7 +103,7 @@ func TestReading_WhoDoesNotTellIsAskedEveryFiveSeconds(t *testing.T) {
 
 // A reading that fails leaves what was read a moment ago, one that shows another
 // process does not.
-func TestReading_AFailureInBetween(t *testing.T) {
+func TestReading_AFailureInBetweenForgetsNothing(t *testing.T) {
 	r := newRig(t)
 	var answer atomic.Value
 	answer.Store("process_start_time_seconds 5\n")
@@ -134,7 +134,7 @@ func TestReading_AFailureInBetween(t *testing.T) {
 	}
 }
 
-func TestReading_ARefusedOneForgets(t *testing.T) {
+func TestReading_ARefusedConnectionForgetsTheLast(t *testing.T) {
 	r := newRig(t)
 	sim, e := r.simulate(upstream.RoleDecode, nil)
 	e.Refresh(t.Context())
@@ -169,7 +169,7 @@ func gated(r *rig) (e *Engine, entered chan chan<- string) {
 	return e, entered
 }
 
-func TestReading_OneForAll(t *testing.T) {
+func TestReading_CallersShareOne(t *testing.T) {
 	e, entered := gated(newRig(t))
 	var group sync.WaitGroup
 	for range 10 {

@@ -101,7 +101,7 @@ func TestAppendOnly_TellAppendOnlyFromTheRest(t *testing.T) {
 }
 
 // What an engine without /tokenize answers, and what is no answer at all.
-func TestAppendOnly_WhatIsNoAnswer(t *testing.T) {
+func TestAppendOnly_WhatIsNoAnswerIsNotKnown(t *testing.T) {
 	unknown := recorded(t, "15-unknown-model.json")
 	for _, row := range []struct {
 		name string

@@ -166,7 +166,7 @@ func TestTokenize_RefusesBadAnswers(t *testing.T) {
 	}
 }
 
-func TestTokenize_AsksNobodyAboutWhatIsNotComparable(t *testing.T) {
+func TestTokenize_AsksNothingOfWhatIsNotComparable(t *testing.T) {
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
 	_, err := tells(e, "1").Tokenize(t.Context(), mustParse(t, upstream.Chat, `{`+oneMessage+`,"reasoning_effort":"none"}`), "")
 	if !errors.Is(err, ErrNotComparable) || !strings.Contains(err.Error(), upstream.WhyReasoningEffort) || len(sim.Requests()) != 0 {

@@ -73,7 +73,7 @@ func TestUnused_NothingOfAStartThatIsNotKnown(t *testing.T) {
 	}
 }
 
-func TestUnused_EachOnceWhoeverAsks(t *testing.T) {
+func TestUnused_EachOnceHoweverManyLegsAsk(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	for i := range maxUnused {
@@ -226,7 +226,7 @@ func TestUnused_DueByNumberOrByAge(t *testing.T) {
 	due(1)
 }
 
-func TestUnused_KeepsSinceWhenThereWasNoCarrier(t *testing.T) {
+func TestUnused_OneThatWasNotSentKeepsItsAge(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	d.Leave(r.left("a"))

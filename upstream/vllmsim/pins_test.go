@@ -120,7 +120,7 @@ func TestTicket_ReleaseFreesDecodeAndCostsNothing(t *testing.T) {
 	assertClean(t, p, d)
 }
 
-func TestTicket_ReleaseToNobodyIsHarmless(t *testing.T) {
+func TestTicket_ReleaseToAnOwnerThatIsGoneIsHarmless(t *testing.T) {
 	p, d := startPair(t, func(c *Config) { c.TimeScale = 50 })
 	messages, reply := firstTurn(t, p, d)
 	if err := d.Close(); err != nil {

@@ -2,7 +2,7 @@ package nixl
 
 import "testing"
 
-func TestResolveHost(t *testing.T) {
+func TestResolveHost_FollowsThePolicy(t *testing.T) {
 	for _, row := range []struct{ policy, engine, instance, want string }{
 		{"auto", "10.0.0.7", "decode-0", "10.0.0.7"},
 		{"auto", "127.0.0.1", "decode-0", "127.0.0.1"},

@@ -128,7 +128,7 @@ func FuzzParams(f *testing.F) {
 	})
 }
 
-func TestParams_Recordings(t *testing.T) {
+func TestParams_RecordedOnesAreReadByOneParser(t *testing.T) {
 	// Every params object of the corpus that an engine sent must be readable by
 	// exactly one of the two parsers.
 	entries, err := os.ReadDir("testdata/fuzz/FuzzParams")

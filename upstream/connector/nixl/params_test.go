@@ -32,7 +32,7 @@ func with(tb testing.TB, params, name, value string) string {
 	return string(o.Rewrite(changes))
 }
 
-func TestParams_RecordedAnswers(t *testing.T) {
+func TestParams_RecordedAnswersAreForwardedAsTheyAre(t *testing.T) {
 	p, err := parseHandover([]byte(handover))
 	if err != nil {
 		t.Fatalf("handover: %v", err)
@@ -53,7 +53,7 @@ func TestParams_RecordedAnswers(t *testing.T) {
 	}
 }
 
-func TestParams_ExpiryAndPrefillCached(t *testing.T) {
+func TestParams_TellExpiryAndPrefillCached(t *testing.T) {
 	for _, row := range []struct {
 		raw     string
 		expires bool
@@ -126,7 +126,7 @@ func checkMember(t *testing.T, row memberRow, params string, parse func([]byte) 
 	}
 }
 
-func TestParams_Texts(t *testing.T) {
+func TestParams_TextsAreBoundedAndPlain(t *testing.T) {
 	long := strconv.Quote(strings.Repeat("x", 256))
 	longer := strconv.Quote(strings.Repeat("x", 257))
 	checkMembers(t, []memberRow{
@@ -156,7 +156,7 @@ func TestParams_Texts(t *testing.T) {
 	})
 }
 
-func TestParams_Numbers(t *testing.T) {
+func TestParams_NumbersAreIntegersInTheirRange(t *testing.T) {
 	checkMembers(t, []memberRow{
 		{"remote_port", ``, neither},
 		{"remote_port", `0`, neither},
@@ -194,7 +194,7 @@ func TestParams_Numbers(t *testing.T) {
 	})
 }
 
-func TestParams_Blocks(t *testing.T) {
+func TestParams_BlockListsAreOfBlockIDs(t *testing.T) {
 	checkMembers(t, []memberRow{
 		{"remote_block_ids", `[]`, handoverOnly},
 		{"remote_block_ids", `[[]]`, handoverOnly},
@@ -222,7 +222,7 @@ func TestParams_Blocks(t *testing.T) {
 	})
 }
 
-func TestParams_FlagsAndUnknownMembers(t *testing.T) {
+func TestParams_FlagsAreStrictAndUnknownMembersStay(t *testing.T) {
 	checkMembers(t, []memberRow{
 		{"do_remote_prefill", ``, neither},
 		{"do_remote_prefill", `"true"`, neither},
@@ -267,7 +267,7 @@ func TestParams_RefusesOtherTexts(t *testing.T) {
 	}
 }
 
-func TestParams_Forward(t *testing.T) {
+func TestParams_ForwardKeepsAllOtherBytes(t *testing.T) {
 	tail := `,"output_token_ids":[1,2],"prompt_\u0074oken_ids":[3], "new" : 1.50}`
 	p, err := parseTicket([]byte(ticket[:len(ticket)-1] + tail))
 	if err != nil {
@@ -282,7 +282,7 @@ func TestParams_Forward(t *testing.T) {
 	}
 }
 
-func TestTemplateParams(t *testing.T) {
+func TestTemplateParams_AreFlagsAndNulls(t *testing.T) {
 	var got map[string]any
 	if err := json.Unmarshal(templateParams(), &got); err != nil {
 		t.Fatal(err)

@@ -19,7 +19,7 @@ func mustTicket(tb testing.TB, raw string) *kvParams {
 	return p
 }
 
-func TestParams_Shorten(t *testing.T) {
+func TestParams_ShortenCutsToWholeBlocks(t *testing.T) {
 	for _, row := range []struct {
 		name, blocks, want    string
 		had, tokens, size, is int
@@ -89,7 +89,7 @@ func TestParams_ReleaseOffersNoToken(t *testing.T) {
 	}
 }
 
-func TestParams_ForwardWithPromptIDs(t *testing.T) {
+func TestParams_ForwardReplacesPromptIDs(t *testing.T) {
 	stale := with(t, with(t, ticket, "prompt_token_ids", "[7]"), "output_token_ids", "[8]")
 	got := string(mustTicket(t, stale).forward(edit{PromptIDs: []byte("[1,2]")}))
 	if want := with(t, ticket, "prompt_token_ids", "[1,2]"); got != want {
@@ -113,7 +113,7 @@ func TestParams_ForwardWithPromptIDs(t *testing.T) {
 	}
 }
 
-func TestParams_OutputIDs(t *testing.T) {
+func TestParams_OutputIDsAreRead(t *testing.T) {
 	for _, row := range []struct {
 		value string
 		want  []uint32
