@@ -1,248 +1,75 @@
 package upstream
 
 import (
-	"bufio"
-	"errors"
-	"fmt"
-	"io"
-	"net"
-	"net/http"
 	"testing"
 	"time"
+
+	"carryover/convcache/clocktest"
 )
 
-// wireEngine is a decode instance that reads one request and then writes what the
-// test writes, byte for byte.
-func wireEngine(t *testing.T) (instance *Instance, accepted <-chan net.Conn) {
-	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	conns := make(chan net.Conn, 1) // the engine does not wait for the test
-	over := make(chan struct{})
-	go func() {
-		defer close(over)
-		conn, err := listener.Accept()
-		if err != nil {
-			return
-		}
-		if r, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
-			_, _ = io.Copy(io.Discard, r.Body)
-		}
-		conns <- conn
-	}()
-	t.Cleanup(func() {
-		_ = listener.Close()
-		<-over
-		select {
-		case conn := <-conns:
-			_ = conn.Close()
-		default:
-		}
-	})
-	i, err := NewInstance(RoleDecode, "wire", "http://"+listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &i, conns
+// step is what a connection sees, and when: after so long since the leg began.
+type step struct {
+	at   time.Duration
+	what string // empty, bytes, read (of what may be left in a buffer), fresh read
+	want time.Duration
 }
 
-// Heads of answers.
-const (
-	wholeHead  = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n"
-	streamHead = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
-)
-
-// leg is a decode leg whose engine the test plays.
-type leg struct {
-	t      *testing.T
-	stream *Stream
-	engine net.Conn
-}
-
-// minutes are limits that these tests don't come to.
-func minutes() Limits { return Limits{FirstByte: time.Minute, Idle: time.Minute} }
-
-// startLeg sends a leg; once the engine has it, answer plays the first part of the
-// engine, up to the headers at least.
-func startLeg(t *testing.T, answer func(l *leg)) *leg {
-	t.Helper()
-	instance, accepted := wireEngine(t)
-	client := newTestClient(t, "")
-	l := &leg{t: t}
-	played := make(chan struct{})
-	go func() {
-		defer close(played)
-		l.engine = <-accepted
-		answer(l)
-	}()
-	stream, err := client.Decode(t.Context(), Leg{Instance: instance, API: Chat, Body: []byte(`{}`), RequestID: "r"}, minutes())
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.stream = stream
-	<-played
-	t.Cleanup(func() {
-		_ = l.engine.Close()
-		_ = stream.Close()
-	})
-	return l
-}
-
-// say writes as the engine and returns a moment at which that has arrived: on
-// loopback, bytes are in the other end's socket when the write returns.
-func (l *leg) say(text string) time.Time {
-	l.t.Helper()
-	if _, err := io.WriteString(l.engine, text); err != nil {
-		l.t.Error(err)
-	}
-	return time.Now()
-}
-
-// event is one chunk of an answer's body.
-func event(data string) string { return fmt.Sprintf("%x\r\n%s\r\n", len(data), data) }
-
-// read reads once and checks what comes.
-func (l *leg) read(want string) {
-	l.t.Helper()
-	p := make([]byte, 1<<10)
-	if n, err := l.stream.Read(p); err != nil && !errors.Is(err, io.EOF) || string(p[:n]) != want {
-		l.t.Fatalf("read %q (%v), want %q", p[:n], err, want)
+func TestArrival_WhatAnEmptyConnectionProves(t *testing.T) {
+	const second = time.Second
+	for name, steps := range map[string][]step{
+		"of a whole answer": {
+			{1 * second, "empty", 1 * second}, {2 * second, "empty", 2 * second}, {3 * second, "bytes", 2 * second},
+			{4 * second, "empty", 2 * second}, {5 * second, "empty", 2 * second},
+		},
+		"of a stream": {
+			{1 * second, "empty", 1 * second}, {1 * second, "bytes", 1 * second}, {1 * second, "read", 1 * second},
+			{2 * second, "empty", 1 * second}, {2 * second, "fresh read", 1 * second}, {3 * second, "empty", 3 * second},
+			{4 * second, "bytes", 3 * second}, {5 * second, "empty", 3 * second}, {6 * second, "bytes", 3 * second},
+		},
+		"before the leg, nothing": {{-second, "empty", 0}, {0, "empty", 0}},
+		// What the engine could not send while nothing was read comes after that.
+		"after a pause, nothing": {
+			{1 * second, "empty", 1 * second}, {60 * second, "empty", 1 * second}, {61 * second, "bytes", 1 * second},
+		},
+		"after a pause, until as long again": {
+			{1 * second, "empty", 1 * second}, {11 * second, "empty", 1 * second}, {12 * second, "empty", 1 * second},
+			{13 * second, "empty", 1 * second}, {15 * second, "empty", 1 * second}, {17 * second, "empty", 1 * second},
+			{19 * second, "empty", 1 * second}, {20 * second, "empty", 1 * second}, {21 * second, "empty", 21 * second},
+		},
+		"after a pause, the next leg": {{10 * second, "empty", 0}, {11 * second, "leg", 11 * second}, {12 * second, "empty", 12 * second}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			began := time.Now()
+			var a arrival
+			a.begin(began)
+			for i, s := range steps {
+				switch at := began.Add(s.at); s.what {
+				case "empty":
+					a.empty(at)
+				case "bytes":
+					a.seen()
+				case "read", "fresh read":
+					a.next(s.what == "fresh read")
+				case "leg":
+					a.begin(at)
+				}
+				if got := a.last().Sub(began); got != s.want {
+					t.Fatalf("step %d, %s at %v: caught up at %v, want %v", i, s.what, s.at, got, s.want)
+				}
+			}
+		})
 	}
 }
 
-// pass lets the clock pass, while nothing is done that could be waited for.
-func pass(d time.Duration) { <-time.After(d) }
-
-// wantBefore checks that the answer is not taken for younger than it is.
-func (l *leg) wantBefore(arrived time.Time) {
-	l.t.Helper()
-	if got := l.stream.CaughtUp(); got.After(arrived) {
-		l.t.Errorf("caught up %v after the bytes had arrived", got.Sub(arrived))
-	}
-}
-
-// wantYoung checks that the answer is not taken for much older than it is.
-func (l *leg) wantYoung(sent time.Time) {
-	l.t.Helper()
-	if got := l.stream.CaughtUp(); sent.Sub(got) > 2*slice {
-		l.t.Errorf("caught up %v before the bytes were sent, want about %v at most", sent.Sub(got), slice)
-	}
-}
-
-// lying is longer than an idle machine takes for anything.
-const lying = 60 * time.Millisecond
-
-func TestStream_HeadersThatLayThereMakeNoTicketYounger(t *testing.T) {
-	var arrived time.Time
-	l := startLeg(t, func(l *leg) { arrived = l.say(wholeHead + "{}") })
-	pass(lying)
-	l.wantBefore(arrived)
-	l.read("{}")
-	l.wantBefore(arrived)
-}
-
-// lazy takes its time for every read, as a process does on a machine that is
-// short of CPU.
-type lazy struct{ io.ReadCloser }
-
-func (b lazy) Read(p []byte) (int, error) {
-	pass(lying / 2)
-	return b.ReadCloser.Read(p)
-}
-
-func TestStream_ASlowReadOfWhatLayThereMakesNoTicketYounger(t *testing.T) {
-	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.stream.body = lazy{l.stream.body}
-	l.read("one")
-	arrived := l.say(event("finish"))
-	pass(lying)
-	l.read("finish")
-	l.wantBefore(arrived)
-}
-
-// net/http fills a read from several reads of the connection while it is inside of
-// a chunk, and vLLM's server (uvicorn) sends each event as one chunk.
-func TestStream_AnEventInPiecesCountsFromItsFirst(t *testing.T) {
-	t.Parallel()
-	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.read("one")
-	done := make(chan time.Time, 1)
-	go func() {
-		arrived := l.say("c\r\nparams")
-		pass(slice + slice/2) // the connection is seen to be empty meanwhile
-		l.say(" later\r\n")
-		done <- arrived
-	}()
-	l.read("params later")
-	l.wantBefore(<-done)
-}
-
-func TestStream_AFullReadLeavesBytesThatHadArrived(t *testing.T) {
-	t.Parallel()
-	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.read("one")
-	arrived := l.say("c\r\nonetwo")
-	var p [3]byte
-	if _, err := io.ReadFull(l.stream, p[:]); err != nil {
-		t.Fatal(err)
-	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		pass(slice + slice/2)
-		l.say("-three\r\n")
-	}()
-	l.read("two-three") // "two" had been read from the connection before
-	l.wantBefore(arrived)
-	<-done
-}
-
-func TestStream_BodyThatCameWithTheHeadersIsAsOld(t *testing.T) {
-	t.Parallel()
-	var arrived time.Time
-	l := startLeg(t, func(l *leg) { arrived = l.say(streamHead + "c\r\nparams") })
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		pass(slice + slice/2)
-		l.say(" later\r\n")
-	}()
-	l.read("params later")
-	l.wantBefore(arrived)
-	<-done
-}
-
-func TestStream_AWholeAnswerIsAsYoungAsItsHeaders(t *testing.T) {
-	t.Parallel()
-	var sent time.Time
-	l := startLeg(t, func(l *leg) {
-		pass(3 * slice)
-		sent = time.Now()
-		l.say(wholeHead + "{}")
-	})
-	l.wantYoung(sent)
-	l.wantBefore(time.Now())
-}
-
-func TestStream_ALateFinishIsAsYoungAsItIs(t *testing.T) {
-	t.Parallel()
-	l := startLeg(t, func(l *leg) { l.say(streamHead + event("one")) })
-	l.read("one")
-	var sent, arrived time.Time
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		pass(3 * slice)
-		sent = time.Now()
-		arrived = l.say(event("finish") + "0\r\n\r\n")
-	}()
-	l.read("finish")
-	<-done
-	l.wantYoung(sent)
-	l.wantBefore(arrived)
-	if n, err := l.stream.Read(make([]byte, 8)); n != 0 || !errors.Is(err, io.EOF) {
-		t.Fatalf("read %d bytes (%v), want the end", n, err)
+// While a machine is suspended its kernel takes nothing in either.
+func TestArrival_ASuspendedMachineFindsNoProofAtOnce(t *testing.T) {
+	began := time.Now()
+	var a arrival
+	a.begin(began)
+	awake := clocktest.Apart(t, began.Add(time.Second), time.Hour)
+	a.empty(awake)
+	a.seen()
+	if got := a.last(); !got.Equal(began) {
+		t.Errorf("caught up %v before it woke, want the moment before it slept", awake.Sub(got))
 	}
 }

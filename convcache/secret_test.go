@@ -1,0 +1,67 @@
+package convcache_test
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strings"
+	"testing"
+
+	"carryover/convcache"
+)
+
+func mustSecret(t *testing.T, key string) convcache.Secret {
+	t.Helper()
+	s, err := convcache.NewSecret([]byte(key))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestNewSecret_WantsSixteenBytes(t *testing.T) {
+	if _, err := convcache.NewSecret(make([]byte, 15)); err == nil {
+		t.Error("15 bytes: got no error")
+	}
+	if _, err := convcache.NewSecret(make([]byte, 16)); err != nil {
+		t.Errorf("16 bytes: got %v", err)
+	}
+}
+
+func TestNewSecret_CopiesItsBytes(t *testing.T) {
+	key := []byte("0123456789abcdef")
+	s, err := convcache.NewSecret(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.Conversation(convcache.Identity{ID: "c"})
+	key[0] = 'x'
+	if after := s.Conversation(convcache.Identity{ID: "c"}); after != before {
+		t.Error("the key changed with the caller's slice")
+	}
+}
+
+func TestSecret_IsNeverPrinted(t *testing.T) {
+	const text = "0123456789abcdef"
+	s := mustSecret(t, text)
+	for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
+		if got := fmt.Sprintf(verb, s); got != "[secret]" {
+			t.Errorf("%s: got %q, want %q", verb, got, "[secret]")
+		}
+	}
+	nested := fmt.Sprintf("%v %x", struct{ S convcache.Secret }{s}, s)
+	if strings.Contains(nested, text) || strings.Contains(nested, hex.EncodeToString([]byte(text))) {
+		t.Errorf("nested: got %q, which shows the secret", nested)
+	}
+}
+
+func TestRandomSecret_Differs(t *testing.T) {
+	a, errA := convcache.RandomSecret()
+	b, errB := convcache.RandomSecret()
+	if errA != nil || errB != nil {
+		t.Fatal(errA, errB)
+	}
+	id := convcache.Identity{ID: "c"}
+	if a.Conversation(id) == b.Conversation(id) {
+		t.Error("two random secrets give one key")
+	}
+}
