@@ -110,8 +110,8 @@ func (b *buffer) widen(missing int) {
 // takeBack forgets the last n bytes that are held back.
 func (b *buffer) takeBack(n int) { b.kept -= n }
 
-// release lets go out what is held back.
-func (b *buffer) release() { b.ready = b.kept }
+// letGo lets go out what is held back.
+func (b *buffer) letGo() { b.ready = b.kept }
 
 // held returns the number of bytes held back.
 func (b *buffer) held() int { return b.kept - b.ready }

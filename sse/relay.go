@@ -228,7 +228,7 @@ func (r *Relay) settle(fate Verdict, n int) {
 	}
 	r.fate = Forward
 	r.holds, r.last = false, 0
-	r.buf.release()
+	r.buf.letGo()
 }
 
 // finish lets go out all that is left at a clean end of the stream.
@@ -237,7 +237,7 @@ func (r *Relay) finish() {
 		r.stats.MidEvent = true
 		r.buf.hold(n)
 	}
-	r.buf.release()
+	r.buf.letGo()
 }
 
 // send writes and flushes what may go out.

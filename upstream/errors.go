@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrNoInstance is returned by [Pool.Acquire] when every instance of the role is
-// excluded or none is configured.
+// ErrNoInstance is returned when a turn needs an instance of a role, and every one is excluded or
+// none is configured.
 var ErrNoInstance = errors.New("no instance")
 
 // Limits are the causes with which this package ends a leg or an answer; errors.Is

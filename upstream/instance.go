@@ -28,8 +28,8 @@ func (r Role) String() string {
 	return fmt.Sprintf("role(%d)", int(r))
 }
 
-// Instance is one vLLM server as it was configured. Its live state (in flight,
-// up or down) belongs to [Pool], so that an Instance can be compared and kept.
+// Instance is one vLLM server as it was configured. What is known of it as it
+// lives (in flight, up or down) belongs to fleet.Engine, so that an Instance can be compared and kept.
 type Instance struct {
 	// Name is unique within a role; it appears in logs and never reaches a
 	// client.

@@ -8,8 +8,8 @@ type Candidate struct {
 	// Holds is how many tokens of the conversation the current start of a decode
 	// instance holds, 0 if none is known of and for prefill instances.
 	Holds int
-	// Stopped says that nothing can be reused by way of this instance now: the pairs
-	// that it would be part of have been stopped, and are not to be tried again yet.
+	// Stopped says that nothing can be reused by way of this instance now: the links
+	// on which it would be have been stopped, and are not to be tried again yet.
 	Stopped bool
 }
 

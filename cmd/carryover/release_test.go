@@ -17,9 +17,9 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// carriers sees every prefill leg and counts how often the blocks of each answer are
+// blockUses sees every prefill leg and counts how often the blocks of each answer are
 // named by one: to be read, or to be released.
-type carriers struct {
+type blockUses struct {
 	server.Legs
 	mu       sync.Mutex // guards what follows
 	named    map[string]int
@@ -28,7 +28,7 @@ type carriers struct {
 }
 
 // Prefill implements server.Legs.
-func (c *carriers) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+func (c *blockUses) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
 	params := gjson.GetBytes(leg.Body, "kv_transfer_params")
 	if params.Get("remote_block_ids").IsArray() {
 		c.mu.Lock()
@@ -45,7 +45,7 @@ func (c *carriers) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Pref
 }
 
 // twice lists the answers whose blocks were named more than once.
-func (c *carriers) twice() (ids []string) {
+func (c *blockUses) twice() (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, n := range c.named {
@@ -56,10 +56,10 @@ func (c *carriers) twice() (ids []string) {
 	return ids
 }
 
-// startReleasing runs the program with releases, and counts the carriers.
-func startReleasing(t *testing.T, prefills, decodes int, change func(*vllmsim.Config), flags ...string) (*rig, *carriers) {
+// startReleasing runs the program with releases, and counts how often blocks are named.
+func startReleasing(t *testing.T, prefills, decodes int, change func(*vllmsim.Config), flags ...string) (*rig, *blockUses) {
 	t.Helper()
-	seen := &carriers{named: map[string]int{}}
+	seen := &blockUses{named: map[string]int{}}
 	cfg := vllmsim.DefaultConfig()
 	change(&cfg)
 	c := rigConfig{

@@ -26,7 +26,7 @@ const replicaSecret = "CARRYOVER_SECRET=of all replicas, 32 bytes long!!"
 // replicas is several programs on the same instances, which share their tickets.
 type replicas struct {
 	replicas []*rig
-	seen     []*carriers
+	seen     []*blockUses
 }
 
 // startFleet runs one program per Redis address, behind which there may be one and the same server.
@@ -35,7 +35,7 @@ func startFleet(t *testing.T, cfg vllmsim.Config, redis []string, flags ...strin
 	f := &replicas{}
 	c := rigConfig{prefill: []vllmsim.Config{cfg, cfg}, decode: []vllmsim.Config{cfg, cfg}, env: []string{replicaSecret}}
 	for _, address := range redis {
-		seen := &carriers{named: map[string]int{}}
+		seen := &blockUses{named: map[string]int{}}
 		c.replace = func(deps *server.Deps) { seen.Legs, deps.Legs = deps.Legs, seen }
 		c.flags = slices.Concat([]string{
 			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--release", "on",
@@ -88,7 +88,7 @@ func (f *replicas) soakOf(t *testing.T, cfg vllmsim.Config, seed uint64) *soak {
 	t.Helper()
 	first := f.replicas[0]
 	return &soak{
-		rig: first, fronts: f.replicas, cfg: cfg, carriers: f.seen[0], seed: seed, reasons: map[string]int{},
+		rig: first, fronts: f.replicas, cfg: cfg, uses: f.seen[0], seed: seed, reasons: map[string]int{},
 		lone: &rig{base: startInstance(t, cfg, "").URL(), client: first.client},
 	}
 }

@@ -97,7 +97,7 @@ func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64) *doubti
 	cfg.OutputTokenIDs, cfg.EmptyDeltas = seed%2 == 0, seed%4 < 2
 	doubtProofs()[proof](&cfg)
 	d := &doubting{
-		soak:    &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, carriers: &carriers{named: map[string]int{}}},
+		soak:    &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}}},
 		history: proof == string(server.ProofHistory),
 		storm:   &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
 		legs:    &witness{},
@@ -113,8 +113,8 @@ func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64) *doubti
 			"--release", "on", "--release-backlog", "0", "--reuse-trial-timeout", "25s",
 		},
 		replace: func(deps *server.Deps) {
-			d.carriers.Legs, d.stored.Store = deps.Legs, deps.Store
-			d.legs.Legs = d.carriers
+			d.uses.Legs, d.stored.Store = deps.Legs, deps.Store
+			d.legs.Legs = d.uses
 			deps.Legs, deps.Store = d.legs, d.stored
 			d.storm.deps = deps
 		},
@@ -145,7 +145,7 @@ func (d *doubting) run(t *testing.T, conversations int) {
 	d.verifyDoubts(t)
 	t.Logf("seed %d: %d turns in %s, %d spells, %d of %d later turns hit, misses %v, ends %v, %d answers of unknown starts, %d tickets spent in vain, %d releases",
 		d.seed, turns, time.Since(began).Round(time.Millisecond), len(d.storm.spells), d.hits, d.later, d.reasons, d.ended,
-		d.unknown, d.legs.vain.Load(), d.carriers.released)
+		d.unknown, d.legs.vain.Load(), d.uses.released)
 }
 
 // blame notes something that must not be.
@@ -216,7 +216,7 @@ func (d *doubting) verifyDoubts(t *testing.T) {
 		}
 		t.Error(fault)
 	}
-	if twice := d.carriers.twice(); len(twice) > 0 {
+	if twice := d.uses.twice(); len(twice) > 0 {
 		t.Errorf("the blocks of %d answers were named by more than one leg: %.200v", len(twice), twice)
 	}
 	for _, message := range d.turns.panics() {

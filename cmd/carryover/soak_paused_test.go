@@ -84,7 +84,7 @@ func startPaused(t *testing.T, proof string, seed uint64) (*doubting, *os.Proces
 		}
 	}
 	d := &doubting{
-		soak:    &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, carriers: &carriers{named: map[string]int{}}},
+		soak:    &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}}},
 		history: proof == "history",
 		storm:   &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1)), calmAfter: 1 << 30},
 		ended:   map[string]int{},

@@ -54,12 +54,12 @@ func soaks() map[string]func(*vllmsim.Config) {
 // what is right.
 type soak struct {
 	*rig
-	fronts   []*rig                      // where turns go, at random; the rig alone if there are none
-	permit   func(context.Context) error // asked before each turn, if not nil
-	cfg      vllmsim.Config
-	lone     *rig
-	carriers *carriers
-	seed     uint64
+	fronts []*rig                      // where turns go, at random; the rig alone if there are none
+	permit func(context.Context) error // asked before each turn, if not nil
+	cfg    vllmsim.Config
+	lone   *rig
+	uses   *blockUses
+	seed   uint64
 
 	mu      sync.Mutex // guards tally
 	tally   tally
@@ -91,7 +91,7 @@ func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
 	cfg.Blocks = 1 << 16 // no answer waits for memory
 	change(&cfg)
 	s := &soak{cfg: cfg, seed: seed, reasons: map[string]int{}}
-	s.rig, s.carriers = startReleasing(t, 2, 2, func(c *vllmsim.Config) { *c = cfg }, "--reuse-trial-timeout", "25s")
+	s.rig, s.uses = startReleasing(t, 2, 2, func(c *vllmsim.Config) { *c = cfg }, "--reuse-trial-timeout", "25s")
 	s.lone = &rig{base: startInstance(t, cfg, "").URL(), client: s.client}
 	return s
 }
@@ -107,7 +107,7 @@ func (s *soak) run(t *testing.T, conversations int) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	s.verifyReads(t, s.carriers.own)
+	s.verifyReads(t, s.uses.own)
 	k := s.tally
 	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered (%d in common at all), %d turns while learning; misses %v",
 		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.common, k.learning, s.reasons)

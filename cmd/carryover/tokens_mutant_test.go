@@ -226,7 +226,7 @@ func (s *forgetfulStore) Put(ctx context.Context, key convcache.Key, ticket conv
 func TestMutant_ReleaseAfterUseIsDropped(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
 		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
-			seen := &carriers{named: map[string]int{}}
+			seen := &blockUses{named: map[string]int{}}
 			r := startMutated(t, func(deps *server.Deps) {
 				seen.Legs, deps.Legs = deps.Legs, seen
 				if mutant {

@@ -77,7 +77,7 @@ func (t *tokensTurn) worth(ctx context.Context, start *fleet.Start) (lacks strin
 
 // note takes down what the start of an engine is worth to the token proof, and logs it if that has changed.
 func (p *Tokens) note(start *fleet.Start, lacks string) {
-	if !start.Verdict(lacks) {
+	if !start.Judge(lacks) {
 		return
 	}
 	engine := start.Engine()

@@ -17,10 +17,10 @@
 //     way when a connection was refused counts no more (reading.go);
 //   - no client's departure, credential or model spoils for others what is found out
 //     of an engine (question.go, ids.go, template.go);
-//   - a ticket is offered to a pair that has not answered one yet by one turn at a time,
-//     and to one that has been stopped not before its time (link.go);
-//   - an unused ticket is handed out once, before its deadline, to a pair that has
-//     exchanged KV, for the start of decode that holds its blocks (unused.go);
+//   - a ticket is offered on a link that has not answered one yet by one turn at a time,
+//     and on one that has been stopped not before its time (link.go);
+//   - an unused ticket is handed out once, before its deadline, to a link whose starts
+//     have exchanged KV, for the start of decode that holds its blocks (unused.go);
 //   - nothing waits for an engine while it holds a lock.
 //
 // Locks nest in one order: Fleet before Engine before Start before Link. A start that an

@@ -41,7 +41,7 @@ type Engine struct {
 	under  *reading  // the reading under way, nil if none
 
 	barred   string   // the id of the start that was barred last, "" if none was
-	judged   judgment // the last verdict on a start
+	judged   judgment // the last one on a start
 	releases bool     // a leg of our own releases blocks of this decode instance
 }
 
@@ -72,7 +72,7 @@ func (e *Engine) up() bool {
 	return e.failed < unhealthyAfter && !e.fleet.now().Before(e.downUntil)
 }
 
-// probed records the verdict of an active probe.
+// probed records what an active probe has found.
 func (e *Engine) probed(healthy bool) {
 	if healthy {
 		e.Answered()

@@ -154,7 +154,7 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 	each(func(i int) {
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 			for _, e := range r.Engines(role) {
-				tells(e, strconv.Itoa(1+i%3)).Verdict("probe")
+				tells(e, strconv.Itoa(1+i%3)).Judge("probe")
 				if i%7 == 0 {
 					e.Refused()
 				}

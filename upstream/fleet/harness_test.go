@@ -114,8 +114,8 @@ func tells(e *Engine, start string) *Start {
 	return e.Now()
 }
 
-// pair returns a prefill and a decode start of two engines of a fleet.
-func (r *rig) pair() (prefill, decode *Start) {
+// starts returns a start of a prefill engine and one of a decode engine, of one fleet.
+func (r *rig) starts() (prefill, decode *Start) {
 	r.t.Helper()
 	return tells(r.named(upstream.RolePrefill, "p")[0], "1"), tells(r.named(upstream.RoleDecode, "d")[0], "1")
 }

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Verdict is what is known about a prefill start and a decode start together.
-type Verdict int
+// Standing is how a link stands to a ticket that a turn wants to offer on it.
+type Standing int
 
-// The verdicts of [Link.Begin].
+// The standings that [Link.Begin] returns.
 const (
 	// Proven: prefill has answered a ticket of this decode start.
-	Proven Verdict = iota + 1
+	Proven Standing = iota + 1
 	// Trial: this turn is the link's trial; no other may offer it a ticket until
 	// the trial is over.
 	Trial
@@ -37,7 +37,7 @@ const (
 )
 
 // strikes is how many tickets in a row may go wrong: load can make one late and a
-// block that is gone makes one fail, three mean that it is the pair.
+// block that is gone makes one fail, three mean that it is the link.
 const strikes = 3
 
 // A link that was stopped is left alone for retrialAfter, and for twice as long
@@ -130,7 +130,7 @@ func (e *Engine) unlink(gone []*Engine) {
 
 // Begin asks to offer a ticket of decode to prefill. A caller that gets Trial or Proven
 // must call End, or the link stays on trial.
-func (l *Link) Begin() Verdict {
+func (l *Link) Begin() Standing {
 	if l == nil {
 		return NoReuse
 	}

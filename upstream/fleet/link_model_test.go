@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// pairModel is a pair as ARCHITECTURE.md tells of it: a phase, and how many tickets have gone wrong in a row (while it is
+// linkModel is a link as ARCHITECTURE.md tells of it: a phase, and how many tickets have gone wrong in a row (while it is
 // new, on its first trial or proven) or how many stops there have been in a row (while it is stopped or tried again).
-type pairModel struct {
+type linkModel struct {
 	phase string
 	n     int
 }
 
-// The phases. An untried or stopped pair whose time is over waits for a turn to be its trial.
+// The phases. An untried or stopped link whose time is over waits for a turn to be its trial.
 const (
 	untried  = "untried"
 	onTrial  = "on trial"
@@ -31,50 +31,50 @@ const (
 
 // said is what the caller is told of an event.
 type said struct {
-	verdict Verdict
-	pause   time.Duration
-	resumed bool
+	standing Standing
+	pause    time.Duration
+	resumed  bool
 }
 
-func stopsFor(n int) (pairModel, said) {
-	return pairModel{stopped, n + 1}, said{pause: []time.Duration{1, 2, 4, 8, 16, 30}[min(n, 5)] * time.Minute}
+func stopsFor(n int) (linkModel, said) {
+	return linkModel{stopped, n + 1}, said{pause: []time.Duration{1, 2, 4, 8, 16, 30}[min(n, 5)] * time.Minute}
 }
 
 // after is the model's next state.
-func (m pairModel) after(event string) (pairModel, said) {
+func (m linkModel) after(event string) (linkModel, said) {
 	wrong := event == "unanswered" || event == "failed"
 	switch {
 	case event == elapses && m.phase == stopped:
-		return pairModel{due, m.n}, said{}
+		return linkModel{due, m.n}, said{}
 	case event == elapses:
 	case event == begins:
-		next, verdict := m.begun()
-		return next, said{verdict: verdict}
+		next, standing := m.begun()
+		return next, said{standing: standing}
 	case m.phase == untried, m.phase == stopped, m.phase == due: // a fate that comes late
 	case event == "answered":
-		return pairModel{proven, 0}, said{resumed: m.phase == retrying}
+		return linkModel{proven, 0}, said{resumed: m.phase == retrying}
 	case m.phase == onTrial && event == "inconclusive":
-		return pairModel{untried, m.n}, said{}
+		return linkModel{untried, m.n}, said{}
 	case m.phase == retrying && event == "inconclusive":
-		return pairModel{due, m.n}, said{}
+		return linkModel{due, m.n}, said{}
 	case m.phase == onTrial && event == "unanswered", wrong && m.phase != retrying && m.n == 2:
 		return stopsFor(0)
 	case m.phase == onTrial && event == "failed":
-		return pairModel{untried, m.n + 1}, said{}
+		return linkModel{untried, m.n + 1}, said{}
 	case m.phase == proven && wrong:
-		return pairModel{proven, m.n + 1}, said{}
+		return linkModel{proven, m.n + 1}, said{}
 	case m.phase == retrying && wrong:
 		return stopsFor(m.n)
 	}
 	return m, said{}
 }
 
-func (m pairModel) begun() (pairModel, Verdict) {
+func (m linkModel) begun() (linkModel, Standing) {
 	switch m.phase {
 	case untried:
-		return pairModel{onTrial, m.n}, Trial
+		return linkModel{onTrial, m.n}, Trial
 	case due:
-		return pairModel{retrying, m.n}, Trial
+		return linkModel{retrying, m.n}, Trial
 	case proven:
 		return m, Proven
 	case stopped:
@@ -97,7 +97,7 @@ func play(events []string) said {
 		s = said{}
 		switch fate := trialEvents()[event]; event {
 		case begins:
-			s.verdict = l.Begin()
+			s.standing = l.Begin()
 		case elapses:
 			now = now.Add(retrialMax)
 		default:
@@ -109,8 +109,8 @@ func play(events []string) said {
 
 // From each state that the model can be in, every sequence of four events is told alike by the model and by a Link.
 func TestLink_AllOrdersOfEvents(t *testing.T) {
-	paths := map[pairModel][]string{{untried, 0}: nil}
-	queue := []pairModel{{untried, 0}}
+	paths := map[linkModel][]string{{untried, 0}: nil}
+	queue := []linkModel{{untried, 0}}
 	for ; len(queue) > 0; queue = queue[1:] {
 		for event := range trialEvents() {
 			next, _ := queue[0].after(event)
@@ -129,7 +129,7 @@ func TestLink_AllOrdersOfEvents(t *testing.T) {
 }
 
 // follow checks every continuation of a path by so many events.
-func follow(t *testing.T, state pairModel, path []string, depth int) {
+func follow(t *testing.T, state linkModel, path []string, depth int) {
 	t.Helper()
 	if depth == 0 || t.Failed() {
 		return
@@ -145,16 +145,16 @@ func follow(t *testing.T, state pairModel, path []string, depth int) {
 	}
 }
 
-// However a pair came to where it is, there is a way back to reuse: a trial is over as soon as it ends without a verdict,
-// and an answer to a later one proves the pair.
+// However a link came to where it is, there is a way back to reuse: a trial is over as soon as it ends inconclusively,
+// and an answer to a later one proves the link.
 func TestLink_NoneIsLost(t *testing.T) {
 	var visit func(path []string)
 	visit = func(path []string) {
 		back := append(append([]string{}, path...), "inconclusive", elapses, begins)
-		if got := play(back).verdict; got != Trial && got != Proven {
+		if got := play(back).standing; got != Trial && got != Proven {
 			t.Errorf("%s: got %v, want Trial or Proven", strings.Join(back, ", "), got)
 		}
-		if got := play(append(back, "answered", begins)).verdict; got != Proven {
+		if got := play(append(back, "answered", begins)).standing; got != Proven {
 			t.Errorf("%s, answered: got %v, want Proven", strings.Join(back, ", "), got)
 		}
 		if len(path) == 5 {

@@ -7,9 +7,9 @@ import (
 	"carryover/upstream"
 )
 
-func TestLink_OneTrialAtATimePerPair(t *testing.T) {
+func TestLink_OneTrialAtATime(t *testing.T) {
 	r := newRig(t)
-	p, d := r.pair()
+	p, d := r.starts()
 	if got := p.Link(d).Begin(); got != Trial {
 		t.Fatalf("first ticket = %v, want Trial", got)
 	}
@@ -18,23 +18,23 @@ func TestLink_OneTrialAtATimePerPair(t *testing.T) {
 	}
 	other := tells(r.named(upstream.RoleDecode, "other")[0], "1")
 	if got := p.Link(other).Begin(); got != Trial {
-		t.Errorf("another pair = %v, want its own Trial", got)
+		t.Errorf("another link = %v, want its own Trial", got)
 	}
 	p.Link(d).End(Answered)
 	if got := p.Link(d).Begin(); got != Proven {
 		t.Errorf("after an answer = %v, want Proven", got)
 	}
 	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
-	q.Link(d).End(Answered) // a pair that was never begun
+	q.Link(d).End(Answered) // a link on which no ticket was begun
 	if got := q.Link(d).Begin(); got != Trial {
-		t.Errorf("a pair that was never begun, answered = %v, want Trial", got)
+		t.Errorf("a link on which no ticket was begun, answered = %v, want Trial", got)
 	}
 }
 
 func TestLink_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
 	for _, fate := range []Fate{Unanswered, Failed} {
 		r := newRig(t)
-		p, d := r.pair()
+		p, d := r.starts()
 		l := p.Link(d)
 		for round := range 2 { // an answer forgets how often the link was stopped
 			for range strikes - 1 {
@@ -76,7 +76,7 @@ func prove(p, d *Start) *Link {
 
 func TestLink_IsThatOfTwoStarts(t *testing.T) {
 	r := newRig(t)
-	p, d := r.pair()
+	p, d := r.starts()
 	l := prove(p, d)
 	d.Engine().Refused()
 	if p.Link(tells(d.Engine(), "1")) != l {
@@ -107,7 +107,7 @@ func TestLink_IsThatOfTwoStarts(t *testing.T) {
 // A turn may hold on to a decode start whose engine has gone.
 func TestLink_WithAnEngineThatIsGoneIsNotKept(t *testing.T) {
 	r := newRig(t)
-	p, d := r.pair()
+	p, d := r.starts()
 	prove(p, d)
 	r.Set([]upstream.Instance{p.Engine().Instance})
 	if len(p.links) != 0 {

@@ -64,7 +64,7 @@ func (r *rig) learnAll(p, d *Start) {
 		s.LearnPace(10, time.Second)
 		s.Foreign("leg", "chatcmpl-leg")
 		s.SentNothing()
-		s.Verdict("probe")
+		s.Judge("probe")
 		s.mu.Lock()
 		s.plain, s.usesIDs, s.refused = true, Yes, true
 		s.mu.Unlock()
@@ -118,7 +118,7 @@ func TestFleet_NothingGrowsWithRestarts(t *testing.T) {
 // What discovery removes is gone, with everything known of it.
 func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	r := newRig(t)
-	p, d := r.pair()
+	p, d := r.starts()
 	kept := r.instances
 	was := reached(r.Fleet)
 	var gone []weak.Pointer[Engine]

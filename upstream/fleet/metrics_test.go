@@ -17,8 +17,8 @@ func TestReadFacts_TellsStartAndBlockSize(t *testing.T) {
 	const started = "process_start_time_seconds 1.79528076534e+09\n"
 	cache := func(labels string) string { return "vllm:cache_config_info{" + labels + "} 1.0\n" }
 	for _, row := range []struct {
-		name, text, incarnation string
-		block                   int
+		name, text, start string
+		block             int
 	}{
 		{"recorded, with the start", string(recordedText(t, "19-metrics-prefill.txt")) + started, "1.79528076534e+09", 32},
 		{"recorded KV lines have no start", string(recordedText(t, "19-metrics-prefill.txt")), "", 32},
@@ -62,8 +62,8 @@ func TestReadFacts_TellsStartAndBlockSize(t *testing.T) {
 		{"bytes", "\x00\xff\n\n\n" + started, "1.79528076534e+09", 0},
 	} {
 		got, err := readFacts(iotest.HalfReader(strings.NewReader(row.text)))
-		if err != nil || got.start != row.incarnation || got.blockSize != row.block {
-			t.Errorf("%s: got %q, block %d, error %v, want %q, block %d", row.name, got.start, got.blockSize, err, row.incarnation, row.block)
+		if err != nil || got.start != row.start || got.blockSize != row.block {
+			t.Errorf("%s: got %q, block %d, error %v, want %q, block %d", row.name, got.start, got.blockSize, err, row.start, row.block)
 		}
 	}
 }
@@ -111,7 +111,7 @@ func FuzzReadFacts(f *testing.F) {
 		if got.start != "" {
 			seconds, err := strconv.ParseFloat(got.start, 64)
 			if err != nil || seconds <= 0 || !bytes.Contains(raw, []byte(got.start)) {
-				t.Fatalf("%q: incarnation %q", raw, got.start)
+				t.Fatalf("%q: start %q", raw, got.start)
 			}
 		}
 		if got.blockSize != 0 && !bytes.Contains(raw, []byte(`"`+strconv.Itoa(got.blockSize)+`"`)) {
@@ -120,7 +120,7 @@ func FuzzReadFacts(f *testing.F) {
 		for line := range bytes.SplitSeq(raw, []byte("\n")) {
 			found := start.FindSubmatch(bytes.TrimRight(line, "\r"))
 			if found != nil && got.start != "" && got.start != string(found[1]) {
-				t.Fatalf("%q: incarnation %q beside %q", raw, got.start, found[1])
+				t.Fatalf("%q: start %q beside %q", raw, got.start, found[1])
 			}
 		}
 	})

@@ -28,7 +28,7 @@ func TestParity_IsLearntPerStartModelAndFeatures(t *testing.T) {
 
 func TestParity_OneDifferenceBarsForGood(t *testing.T) {
 	for _, before := range []bool{true, false} {
-		s, _ := newRig(t).pair()
+		s, _ := newRig(t).starts()
 		s.LearnParity("m", "f", before)
 		if got := s.LearnParity("m", "f", false); got != No {
 			t.Errorf("after a difference: got %d, want No", got)
@@ -40,7 +40,7 @@ func TestParity_OneDifferenceBarsForGood(t *testing.T) {
 }
 
 func TestParity_MemoryIsBounded(t *testing.T) {
-	s, _ := newRig(t).pair()
+	s, _ := newRig(t).starts()
 	for i := range maxRemembered {
 		s.LearnParity("m", strconv.Itoa(i), true)
 	}

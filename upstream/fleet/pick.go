@@ -18,11 +18,11 @@ type Held struct {
 	Tokens        int
 }
 
-// Pick picks an engine of the role and counts it in flight until release is called.
+// Pick picks an engine of the role and counts it in flight until done is called.
 // Engines that exclude names are never picked, nil excluding none; ones that are down only
-// if no other is left, so that a wrong verdict delays nobody. It returns
+// if no other is left, so that one wrongly held to be down delays no turn. It returns
 // upstream.ErrNoInstance if all are excluded.
-func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) (_ *Engine, release func(), _ error) {
+func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) (_ *Engine, done func(), _ error) {
 	var up, down []*Engine
 	for _, e := range f.Engines(role) {
 		switch {

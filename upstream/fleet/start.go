@@ -79,17 +79,17 @@ func (s *Start) Alive(ctx context.Context) bool {
 	return s.Known() && s.engine.Current(ctx) == s
 }
 
-// judgment is a verdict on one start.
+// judgment is what one start was found to be worth to the token proof.
 type judgment struct {
 	made  bool
 	start string
 	why   string
 }
 
-// Verdict records what the start was found to be worth to the token proof; why is "" for
-// one that takes part. It reports whether that is another verdict, or on another start,
+// Judge records what the start was found to be worth to the token proof; why is "" for
+// one that takes part. It reports whether that is another judgment, or on another start,
 // than the last on this engine.
-func (s *Start) Verdict(why string) (changed bool) {
+func (s *Start) Judge(why string) (changed bool) {
 	is := judgment{true, s.id, why}
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()

@@ -36,7 +36,7 @@ func TestStart_TheSameIDIsTheSameStart(t *testing.T) {
 // Nothing of one that is not known could be told from another one's.
 func TestStart_OneThatIsNotKnownIsEqualToNothing(t *testing.T) {
 	r := newRig(t)
-	_, decode := r.pair()
+	_, decode := r.starts()
 	blank := r.named(upstream.RolePrefill, "blank")[0].Now()
 	if blank.Known() || blank.ID() != "" || blank.Alive(t.Context()) {
 		t.Error("want one that is not known")
@@ -77,7 +77,7 @@ func TestStart_HabitsOfAnEngineThatTellsNothing(t *testing.T) {
 }
 
 func TestStart_SilenceIsBrokenByParams(t *testing.T) {
-	_, s := newRig(t).pair()
+	_, s := newRig(t).starts()
 	for range 2 * silentAfter {
 		s.SentNothing()
 	}
@@ -90,7 +90,7 @@ func TestStart_SilenceIsBrokenByParams(t *testing.T) {
 }
 
 func TestStart_AnAnswerIsForeignIfAnEngineEchoesAndThisOneDoesNot(t *testing.T) {
-	_, s := newRig(t).pair()
+	_, s := newRig(t).starts()
 	for n, row := range []struct {
 		leg, id string
 		want    bool
@@ -106,7 +106,7 @@ func TestStart_AnAnswerIsForeignIfAnEngineEchoesAndThisOneDoesNot(t *testing.T) 
 }
 
 func TestStart_PaceFollowsTheLastLegs(t *testing.T) {
-	s, _ := newRig(t).pair()
+	s, _ := newRig(t).starts()
 	if got := s.Expect(1000); got != 0 {
 		t.Errorf("before any leg = %v, want 0", got)
 	}
@@ -122,7 +122,7 @@ func TestStart_PaceFollowsTheLastLegs(t *testing.T) {
 }
 
 // Each change of what an engine's start is worth is told once.
-func TestStart_AVerdictIsOnAStart(t *testing.T) {
+func TestStart_AJudgmentIsOfAStart(t *testing.T) {
 	e := newRig(t).named(upstream.RoleDecode, "d")[0]
 	one, blank := tells(e, "1"), newStart(e, "")
 	two := newStart(e, "2")
@@ -134,8 +134,8 @@ func TestStart_AVerdictIsOnAStart(t *testing.T) {
 		{one, "", true}, {one, "", false}, {one, "probe", true}, {one, "probe", false}, {one, "", true},
 		{two, "", true}, {blank, "start", true}, {blank, "start", false}, {two, "", true},
 	} {
-		if got := row.start.Verdict(row.why); got != row.want {
-			t.Errorf("verdict %d: got %t, want %t", n, got, row.want)
+		if got := row.start.Judge(row.why); got != row.want {
+			t.Errorf("judgment %d: got %t, want %t", n, got, row.want)
 		}
 	}
 }

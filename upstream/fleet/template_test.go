@@ -179,7 +179,7 @@ func TestAppendOnly_ARefusedConnectionIsTriedAgain(t *testing.T) {
 	}
 }
 
-// A verdict is that of one start: the next may come up with another template.
+// What was found is of one start: the next may come up with another template.
 func TestAppendOnly_ARestartIsAskedAgain(t *testing.T) {
 	asked, generation := 0, ""
 	s := newRig(t).startOf(tokenizer(&asked, func(roles, contents []string, generate bool) string {

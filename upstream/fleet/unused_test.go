@@ -15,10 +15,10 @@ func (r *rig) left(name string) Unused {
 	return Unused{Params: []byte(name), Deadline: r.now().Add(time.Hour)}
 }
 
-// met returns the starts of a pair that has exchanged KV.
+// met returns two starts that have exchanged KV.
 func (r *rig) met() (prefill, decode *Start) {
 	r.t.Helper()
-	prefill, decode = r.pair()
+	prefill, decode = r.starts()
 	prefill.Link(decode).Met()
 	return prefill, decode
 }
@@ -103,7 +103,7 @@ func TestUnused_EachOnceHoweverManyLegsAsk(t *testing.T) {
 	}
 }
 
-func TestUnused_OnlyBetweenPairsThatHaveMet(t *testing.T) {
+func TestUnused_OnlyBetweenStartsThatHaveMet(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	d.Leave(r.left("a"))
@@ -174,7 +174,7 @@ func TestUnused_DroppedAtTheDeadlineOfASuspendedMachine(t *testing.T) {
 	wantTake(t, p, d, "")
 }
 
-func TestUnused_PairPausesAfterAFailure(t *testing.T) {
+func TestUnused_LinkPausesAfterAFailure(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
