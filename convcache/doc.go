@@ -19,8 +19,8 @@
 //     the first on, as far as keyed 64-bit hashes can tell (chain.go, offer.go, siphash.go).
 //   - What a later ticket makes superfluous is handed back by Put, so that decode can be told to free
 //     it (supersede.go).
-//   - No operation waits for a shared store that does not answer longer than its context grants, or at all once
-//     that is known (shared.go, breaker.go, health.go); what is certainly not there is kept here.
+//   - No operation waits for a shared store that does not answer longer than its context grants, nor at all
+//     once the breaker is open (shared.go, breaker.go, health.go); what is certainly not there is kept here.
 //   - Eligible says yes only for a reply that an honest echo should render to the tokens decode
 //     holds (eligible.go, arguments.go).
 //

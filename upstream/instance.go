@@ -39,7 +39,7 @@ type Instance struct {
 	// Role is the phase that the instance serves.
 	Role Role
 	// KVHost is the policy for remote_host in this instance's
-	// kv_transfer_params: "auto", "pin" or a fixed host (connector/nixl/host.go).
+	// kv_transfer_params: "auto", "pin" or a fixed host (package nixl).
 	KVHost string
 	// KVTTL is decoder_kv_blocks_ttl of a decode instance: how long it keeps the
 	// blocks of a finished request (480 s in vLLM unless configured). Zero for
