@@ -67,7 +67,7 @@ $(GOLANGCI):
 	mv $(TOOLS)/golangci-lint $@
 
 .PHONY: imports
-imports: ## check who imports whom
+imports: ## check what each package imports
 	scripts/check-imports.sh
 
 .PHONY: fuzz

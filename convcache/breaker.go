@@ -65,7 +65,7 @@ func (b *breaker) trip() {
 	b.open = true
 	select {
 	case b.opened <- struct{}{}:
-	default: // whoever closes it has not looked yet
+	default: // the last opening has not been looked at yet
 	}
 }
 
@@ -80,7 +80,7 @@ func (b *breaker) set(open bool) {
 	}
 	b.open = false
 	select {
-	case <-b.opened: // nobody has looked, and there is nothing to do about it any more
+	case <-b.opened: // the opening was not looked at, and needs nothing any more
 	default:
 	}
 }

@@ -30,7 +30,7 @@ type reading int
 const (
 	// inOrder: a template may serialise the value. Python's json.dumps keeps insertion order, so
 	// another order is another prompt. So are read tools and every other scope member, arguments that
-	// are an object, and members of a message that nobody here knows.
+	// are an object, and members of a message that are not known here.
 	inOrder reading = iota
 	// byName: engines read the members by name. So are read the parts of a content.
 	byName

@@ -11,7 +11,7 @@ const chainVersion byte = 3
 const stride = 64
 
 // ChainKey keys the hashes of a chain, so that no client can search for ids that collide with those
-// of another prompt, and so that who reads the store learns nothing about prompts. It prints as
+// of another prompt, and so that a reader of the store learns nothing about prompts. It prints as
 // "[chain key]".
 type ChainKey struct {
 	k0, k1 uint64

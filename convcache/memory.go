@@ -149,7 +149,7 @@ func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcom
 
 // Put keeps the ticket for ttl, or until the deadline that it already carries if that is sooner, as
 // the newest branch of the conversation, and returns Stored. It copies Params and shares
-// Chain.Blocks, which nobody changes. A ticket that is there under the same id is replaced.
+// Chain.Blocks, which is never changed. A ticket that is there under the same id is replaced.
 //
 // What it removed is the caller's, as if taken: the branch with the same history, branches whose
 // chain is contained in the ticket's, the oldest of five, and conversations beyond the bounds.

@@ -3,15 +3,15 @@ package convcache
 // Outcome says how a store operation ended. All but Found, Taken and Stored are misses.
 type Outcome int
 
-// The outcomes. The zero value is a miss, so that an outcome nobody set grants nothing.
+// The outcomes. The zero value is a miss, so that an outcome that was not set grants nothing.
 const (
 	// Unavailable: the store did not answer within ctx, or ctx had ended before. From every method;
-	// after it the caller must take a ticket to take for spent, and a ticket to put for somebody else's: it
+	// after it the caller must take a ticket to take for spent, and a ticket to put for another caller's: it
 	// may have been stored.
 	Unavailable Outcome = iota
 	// Found: at least one usable branch. From Peek.
 	Found
-	// Taken: the ticket is the caller's, and nobody else's from now on. From Take.
+	// Taken: the ticket is the caller's, and no other's from now on. From Take.
 	Taken
 	// Stored: the ticket can be found and taken until its deadline. From Put.
 	Stored
@@ -23,7 +23,7 @@ const (
 	// Consumed: the ticket is not there any more. From Take.
 	Consumed
 	// Fenced: the ticket was put while another server, or another start of it, was master, and is gone.
-	// Somebody may have taken it there. From Take.
+	// It may have been taken there. From Take.
 	Fenced
 	// Refused: the ticket alone is larger than the store may grow, and is not stored. From Put.
 	Refused

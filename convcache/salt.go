@@ -12,7 +12,7 @@ import (
 const saltVersion byte = 2
 
 // Salt returns a cache_salt that is the same for all requests of a tenant that carry the same salt of
-// their own, and different for everybody else's: engines then share no prefix cache between tenants,
+// their own, and different for all other requests: engines then share no prefix cache between tenants,
 // and cannot be asked by timing whether another tenant has sent a prompt.
 func (s Secret) Salt(tenant, clientSalt string) string {
 	mac := hmac.New(sha256.New, s.key)

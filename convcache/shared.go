@@ -15,7 +15,7 @@ import (
 //   - A ticket is in the remote store, or, if it is too large for that or while the store is known not to do what is
 //     needed, in this process: never in both, because then it could be taken in both. What one home has is displaced
 //     by no put to the other; it ends with its time.
-//   - An operation without an answer is not repeated, here or elsewhere: the ticket is nobody's.
+//   - An operation without an answer is not repeated, here or elsewhere: the ticket is lost.
 //   - No operation is sent while the breaker is open (breaker.go). It opens by what operations and tests report, and
 //     is closed by a test of the store, which no turn waits for (health.go).
 type Shared struct {
@@ -81,7 +81,7 @@ func found(branches []Branch, otherwise Outcome) Outcome {
 
 // Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not there any
 // more, or was not authentic, Expired that its deadline had passed, Fenced that another master may have
-// given it away; it is gone then. After Unavailable it may be gone as well, and is nobody's.
+// given it away; it is gone then. After Unavailable it may be gone as well, and is lost then.
 func (s *Shared) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome) {
 	if t, outcome := s.home.Take(ctx, key, id); outcome != Consumed {
 		return t, outcome

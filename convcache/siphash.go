@@ -4,7 +4,7 @@ import "math/bits"
 
 // sipHash returns SipHash-2-4 (Aumasson and Bernstein, 2012) of previous as 8 little-endian bytes,
 // followed by each id as 4, followed by the byte 1 if last is true. It is a pseudo-random function of
-// that string: who does not know the key can't find two strings of equal hash better than by trying.
+// that string: without the key no search finds two strings of equal hash better than by trying.
 //
 // It reads the ids where they are, since it is called for every block of every prompt: 128k ids in
 // blocks of 16 take 0.5 ms (BenchmarkChain).

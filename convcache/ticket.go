@@ -40,7 +40,7 @@ type Ticket struct {
 	// Tokens is remote_num_tokens, the tokens whose KV the blocks hold.
 	Tokens int
 	// Chain says which tokens those are. The zero Chain means that nothing proves them: token look-ups
-	// offer nothing of such a ticket. Stores share its Blocks with the caller; nobody changes them.
+	// offer nothing of such a ticket. Stores share its Blocks with the caller; they are never changed.
 	Chain Chain
 	// Groups is how many block groups Params has, 0 if unknown. Only a ticket of one group can be
 	// shortened.

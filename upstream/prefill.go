@@ -32,7 +32,7 @@ const answerLimit = 10 * time.Second
 // Prefill runs a prefill leg and reads its answer whole. Errors are *LegError;
 // the context's cause tells which time limit ended the leg. Once headers have
 // arrived the end of ctx stops nothing any more: prefill holds blocks for decode
-// by then, and whoever has the answer can have them read.
+// by then, and with its answer they can be read.
 func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	if ctx.Err() != nil {
 		// AfterFunc below would find that out too late to send nothing.

@@ -78,8 +78,8 @@ func shapesPrompt(name string) bool {
 }
 
 // HidesReasoning reports whether the client asked vLLM to leave reasoning out of
-// the answer (include_reasoning). Decode's blocks then hold tokens that nobody
-// sees, so equal history proves nothing.
+// the answer (include_reasoning). Decode's blocks then hold tokens that are
+// never shown, so equal history proves nothing.
 func (r *Request) HidesReasoning() bool {
 	raw := r.body.Get("include_reasoning")
 	return raw != nil && string(raw) != "true"

@@ -31,7 +31,7 @@ type Stream struct {
 	abandoned atomic.Pointer[error] // cause with which to end after the first read
 	arming    sync.Mutex            // guards closed, and the timer of a leg that is being abandoned
 	closed    bool                  // the timer is not needed any more
-	spared    atomic.Bool           // the answer is read to its end whoever has gone
+	spared    atomic.Bool           // the answer is read to its end though the client has gone
 }
 
 // maxStream is how much an engine may send for one answer before it is taken for

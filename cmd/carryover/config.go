@@ -66,7 +66,7 @@ type ProofConfig struct {
 	ReuseHybrid       bool // use tickets of several block groups too
 }
 
-// ReleaseConfig is what happens to tickets that nobody will use.
+// ReleaseConfig is what happens to tickets that no turn will use.
 type ReleaseConfig struct {
 	Mode       string // on or off
 	Backlog    int

@@ -37,7 +37,7 @@ func (l *loader) validateRedis() {
 	}
 }
 
-// refuseWithoutRedis finds settings of a Redis that is not there: whoever demands one would else run without.
+// refuseWithoutRedis finds settings of a Redis that is not there: an operator that demands one would else run without.
 func (l *loader) refuseWithoutRedis() {
 	defaults := defaultConfig()
 	usual := redisSettings(&defaults)

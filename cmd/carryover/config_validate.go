@@ -107,7 +107,7 @@ func isFieldName(text string) bool {
 	return text != "" && strings.Trim(text, letters+digits+"!#$%&'*+-.^_`|~") == ""
 }
 
-// validateTTL keeps tickets from outliving the blocks they name: a read after that finds blocks of somebody else. The
+// validateTTL keeps tickets from outliving the blocks they name: a read after that finds blocks of another request. The
 // decode instance with the shortest time decides.
 func (l *loader) validateTTL() {
 	if kept := l.cfg.Store.DecoderKVTTL; kept > 0 { // else validateRow has refused it

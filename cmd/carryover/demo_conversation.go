@@ -88,7 +88,7 @@ func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) e
 	return nil
 }
 
-// compare asks the same with and without reuse. Taking turns in who goes first
+// compare asks the same with and without reuse. Changing which goes first
 // lets prefill, which is picked round robin, change from turn to turn.
 func (d *conversationDemo) compare(ctx context.Context, messages []chatMessage, conversation string, warmFirst bool) (warm, cold chatAnswer, err error) {
 	for _, isWarm := range []bool{warmFirst, !warmFirst} {

@@ -27,7 +27,7 @@ const (
 // turnLimit ends a request that hangs; a turn takes 0.1 to 0.5 s on two idle cores, several seconds on busy ones.
 const turnLimit = 90 * time.Second
 
-// asked is a request of the suite, before it is made one of a conversation or of nobody.
+// asked is a request of the suite, before it is made one of a conversation or of none.
 type asked struct {
 	path string
 	body map[string]any
@@ -47,7 +47,7 @@ func (a asked) with(members map[string]any) asked {
 	return asked{a.path, body}
 }
 
-// lone is the request as nobody else's: no conversation, and a salt that keeps it away from everything cached.
+// lone is the request alone: no conversation, and a salt that keeps it away from everything cached.
 func (a asked) lone() asked {
 	a = a.with(map[string]any{"cache_salt": rand.Text()})
 	delete(a.body, "conversation_id")
@@ -61,7 +61,7 @@ func (a asked) plain() asked {
 	return a
 }
 
-// said is what must be equal whoever answers.
+// said is what must be equal in all answers.
 type said struct {
 	text                           string
 	finish                         string
@@ -74,7 +74,7 @@ type told struct {
 	status int
 	ids    []int  // of the output, where the request asked for them
 	cached int    // prompt_tokens_details.cached_tokens, -1 if not told
-	params []byte // kv_transfer_params, which Carryover shows to nobody
+	params []byte // kv_transfer_params, which Carryover never shows
 	reuse  reuse
 	fault  string // error body or event, or what broke the answer off
 	took   time.Duration

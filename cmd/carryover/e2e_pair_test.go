@@ -149,7 +149,7 @@ type counters struct {
 	prompt   map[source]int
 	pinned   int // blocks in use
 	failed   int // transfers
-	expired  int // requests whose blocks nobody read in time
+	expired  int // requests whose blocks were not read in time
 	requests int // that have ended
 }
 

@@ -231,10 +231,10 @@ func wrongReads() []string {
 	return []string{"corrupt_reads", "poisoned", "double_reads", "expired_reads", "unknown_reads", "deaths"}
 }
 
-// pins are the pins that a test explains beside those of tickets that nobody used.
+// pins are the pins that a test explains beside those of tickets that were not used.
 type pins struct {
 	unused int // of decode, without a ticket or of one that was spent in vain
-	leased int // of prefill, whose hand-over nobody read
+	leased int // of prefill, whose hand-over was not read
 }
 
 // verify ends the program and asserts what every test of it ends with: nothing was

@@ -17,7 +17,7 @@ import (
 )
 
 // The mutants take one safety property away from the program and show that the
-// assertions that end every scenario fail then. A mutant that nobody notices would mean
+// assertions that end every scenario fail then. A mutant that is not noticed would mean
 // that the scenarios prove nothing about that property.
 
 // wrong sums up what verify asserts to be zero.
@@ -146,7 +146,7 @@ func (s *twoStepStore) Take(ctx context.Context, key convcache.Key, id convcache
 	ticket, ok := s.tickets[id]
 	s.mu.Unlock()
 	s.both.Done()
-	s.both.Wait() // nobody removes before everybody has looked
+	s.both.Wait() // none removes before both have looked
 	s.Store.Take(ctx, key, id)
 	if !ok {
 		return ticket, convcache.Consumed

@@ -24,7 +24,7 @@ type blockUses struct {
 	mu       sync.Mutex // guards what follows
 	named    map[string]int
 	released int
-	own      int // legs that no client has asked for; nobody reads what they leave on prefill
+	own      int // legs that no client has asked for; what they leave on prefill is not read
 }
 
 // Prefill implements server.Legs.
@@ -149,7 +149,7 @@ func TestRelease_BacklogIsWorkedOffByLegsOfOurOwn(t *testing.T) {
 	t.Parallel()
 	r, seen := startReleasing(t, 1, 1, asConfigured, "--release-backlog", "2")
 	// Turns with tickets carry no release, so the superseded tickets of this
-	// conversation wait for somebody else.
+	// conversation wait for a leg of another.
 	c := &chatting{rig: r, id: "busy", cfg: vllmsim.DefaultConfig()}
 	for range 3 {
 		c.turn(t)

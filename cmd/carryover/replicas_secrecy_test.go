@@ -36,7 +36,7 @@ const (
 	canaryUpstream = "CANARY-upstream-key"
 )
 
-// writes is a writer that anybody may read meanwhile.
+// writes is a writer that may be read meanwhile.
 type writes struct {
 	mu   sync.Mutex // guards text
 	text bytes.Buffer

@@ -78,7 +78,7 @@ func (d *doubting) converse(ctx context.Context, k *talk) error {
 		}
 		hidden, always := d.storm.hidden(from)
 		if always && offered > 0 {
-			d.blame("%s: %s, while nobody knows in which start decode is", t.name, t.answer.reuse())
+			d.blame("%s: %s, while it is not known in which start decode is", t.name, t.answer.reuse())
 		}
 		d.count(n, t, offered, hidden)
 		if k.api == talkIDs {

@@ -123,7 +123,7 @@ func (s *soak) run(t *testing.T, conversations int) {
 }
 
 // verifyReads asserts that nothing was read wrongly or twice, that nothing hangs, and that
-// so many hand-overs were read by nobody.
+// so many hand-overs were not read.
 func (r *rig) verifyReads(t *testing.T, leased int) {
 	t.Helper()
 	r.stop()
@@ -137,7 +137,7 @@ func (r *rig) verifyReads(t *testing.T, leased int) {
 		t.Errorf("log: %s", message)
 	}
 	if !eventually(func() bool { return r.sum(t, rolePrefill)["leased_pins"] == leased }) {
-		t.Errorf("hand-overs that nobody read: got %d, want %d", r.sum(t, rolePrefill)["leased_pins"], leased)
+		t.Errorf("hand-overs that were not read: got %d, want %d", r.sum(t, rolePrefill)["leased_pins"], leased)
 	}
 }
 

@@ -78,7 +78,7 @@ func TestTokenProof_TwoReplicasAnswerOneTurnWithDifferentTokens(t *testing.T) {
 			}
 			first.stop()
 			if first.wrong(t) == 0 || a.content == longText(92)+"." {
-				t.Error("the ticket of other tokens was used, and nobody noticed")
+				t.Error("the ticket of other tokens was used, and it was not noticed")
 			}
 		})
 	}

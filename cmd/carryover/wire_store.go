@@ -86,7 +86,7 @@ func (p *proxy) redisState() func() string {
 const storeCheckTimeout = 2 * time.Second
 
 // checkStore finds out whether Redis can share tickets. One that says no would go on to say no, and every replica would keep
-// its tickets without anybody noticing; one that does not answer may do so later.
+// its tickets unnoticed; one that does not answer may do so later.
 func (p *proxy) checkStore(ctx context.Context, logger *slog.Logger) error {
 	if p.shared == nil {
 		return nil

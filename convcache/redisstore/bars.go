@@ -19,7 +19,7 @@ import (
 // again. A bar takes some 100 bytes, and there are as many as starts of instances that failed.
 const barLife = 24 * time.Hour
 
-// Bar publishes that a start of an instance is barred, for 24 h from the last bar that anybody published. start
+// Bar publishes that a start of an instance is barred, for 24 h from the last bar that any replica published. start
 // names instance and start, and nothing else does so. An error means that the bar may not be there.
 func (s *Store) Bar(ctx context.Context, start string) error {
 	id := s.envelope.barOf(start)

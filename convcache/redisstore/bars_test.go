@@ -145,7 +145,7 @@ func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 			if got := log.count("not authentic"); got != 1 {
 				t.Errorf("warnings: got %d, want 1 a minute", got)
 			}
-			mustBar(t, r, startTwo) // and whoever knows of it bars it again
+			mustBar(t, r, startTwo) // and a replica that knows of it bars it again
 			wantBarred(t, r, true, true)
 		})
 	}

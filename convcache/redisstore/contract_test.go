@@ -30,7 +30,7 @@ func leastCommands() []string {
 	return []string{"eval", "evalsha", "hmget", "hset", "hdel", "time", "info", "pexpire", "scan", "ping", "hello"}
 }
 
-// setLeast gives the server a user "carryover" who may do what the README says, and nothing else.
+// setLeast gives the server a user "carryover" that may do what the README says, and nothing else.
 func setLeast(s *redistest.Server, commands []string) {
 	args := []string{"ACL", "SETUSER", "carryover", "reset", "on", ">the password", "~carryover:*", "-@all"}
 	for _, command := range commands {
@@ -234,7 +234,7 @@ func newAuthority(t *testing.T) authority {
 	return a
 }
 
-// freeTCPPort returns a port of the loopback interface that nobody listens on.
+// freeTCPPort returns a port of the loopback interface on which nothing listens.
 func freeTCPPort(t *testing.T) int {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

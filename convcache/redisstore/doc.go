@@ -19,6 +19,6 @@
 //   - That a start of an instance is barred can be said by none without the secret (bars.go).
 //
 // It refuses what it cannot read: a value of another version, secret or seal key is a miss, and a warning once a minute
-// says so (note.go). Test tells operators what the server lacks (check.go). What it cannot do: keep somebody who may
+// says so (note.go). Test tells operators what the server lacks (check.go). What it cannot do: keep a program that may
 // write to Redis from putting back a value that was taken.
 package redisstore

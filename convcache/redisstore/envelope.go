@@ -15,7 +15,7 @@ import (
 )
 
 // The forms of a value outside this process, its first byte. A store reads the one that it writes: one
-// with a seal key takes nothing that somebody without it could have made.
+// with a seal key takes nothing that can be made without it.
 const (
 	formAuthentic byte = 1 // payload, then the first 16 bytes of an HMAC-SHA256 (RFC 2104 section 5)
 	formSealed    byte = 2 // nonce, then AES-256-GCM of the payload with its tag
@@ -48,8 +48,8 @@ const minSealKey = 16
 // envelope makes values that only holders of the secret can make, and with a seal key only holders of both
 // can read. A value is bound to its conversation, ticket and field.
 //
-// Against somebody who can write to the store it does not help entirely: a value that was taken can be
-// copied before and put back after. Who may write is the store's to restrict.
+// Against a writer to the store it does not help entirely: a value that was taken can be
+// copied before and put back after. Writing is restricted by the store's ACL.
 type envelope struct {
 	macs *sync.Pool  // of HMAC-SHA256 under the key of everything that is derived here
 	aead cipher.AEAD // nil authenticates only
@@ -148,7 +148,7 @@ const (
 )
 
 // mask hides a history digest, or shows it again, by the exclusive or with a string that belongs to the
-// ticket alone. The digest itself is of text and unkeyed: who could read it could confirm a guess of a
+// ticket alone. The digest itself is of text and unkeyed: a reader of it could confirm a guess of a
 // conversation.
 func (e envelope) mask(key convcache.Key, id convcache.TicketID, d convcache.Digest) convcache.Digest {
 	if d == (convcache.Digest{}) {

@@ -11,7 +11,7 @@ import (
 	"carryover/convcache"
 )
 
-// Nothing was applied: there was nobody to send to, or a script found no fence.
+// Nothing was applied: there was no server to send to, or a script found no fence.
 var (
 	errNoServer = errors.New("no server for this conversation")
 	errNoFence  = errors.New("the server shows no master_replid")
@@ -60,7 +60,7 @@ func failure(err error) error {
 	return &convcache.RemoteError{Err: quiet{err}, Unapplied: notApplied(err)}
 }
 
-// wrongType is the error of a command on a key that is somebody else's.
+// wrongType is the error of a command on a key of another program.
 func wrongType(err error) error {
 	return &convcache.RemoteError{Err: quiet{err}, Unapplied: true, Shows: convcache.ShowsAnswer}
 }

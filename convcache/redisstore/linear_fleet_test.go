@@ -153,7 +153,7 @@ func (f *fleet) point(server int, stores ...int) {
 	}
 }
 
-// put puts a ticket through one store and writes that down. The ticket is the store's then, or nobody's.
+// put puts a ticket through one store and writes that down. The ticket is the store's then, or lost.
 func (f *fleet) put(store int, k convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.patience)
 	defer cancel()

@@ -261,7 +261,7 @@ func flushed(_ *testing.T, f *fleet) {
 func repliesCut(t *testing.T, f *fleet) {
 	before := f.putSome(1)
 	f.forwards[1].CutReplies(true)
-	f.take(1, k1, before[0].ID) // removed, and nobody has it
+	f.take(1, k1, before[0].ID) // removed, and lost
 	f.forwards[1].CutReplies(false)
 
 	ticket := someTicket(nil)

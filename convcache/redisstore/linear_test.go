@@ -25,7 +25,7 @@ const never = math.MaxInt64
 
 // call is one operation on a store as its caller saw it.
 type call struct {
-	store     int // who was asked
+	store     int // the one that was asked
 	op        operation
 	key       convcache.Key
 	ticket    convcache.Ticket // put; of a Take only the ID was given

@@ -56,7 +56,7 @@ func TestRedis_LogsWhatChanges(t *testing.T) {
 		wantLook(t, r, key(1), convcache.Unavailable)
 	}
 	eventually(t, "a store that knows that it is alone", func() bool { return r.State() == convcache.RemoteDown })
-	s.Restart() // without the user, whom no file keeps
+	s.Restart() // without the user, which no file keeps
 	eventually(t, "a store that is refused", func() bool { return r.State() == convcache.RemoteRefused })
 	wantHome(t, r, key(1))
 	setLeast(s, leastCommands())
@@ -102,7 +102,7 @@ func TestRedis_LogsClocksThatDifferOnce(t *testing.T) {
 		var log storeLog
 		now := func() time.Time { return time.Now().Add(test.ahead) }
 		r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Now: now, Logger: log.logger()})
-		for range 3 { // nobody wants to hear it every five seconds
+		for range 3 { // once is enough for a line that would come every five seconds
 			mustCheck(t, r)
 		}
 		if got := log.count("clock"); got != test.want {

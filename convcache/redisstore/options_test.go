@@ -201,7 +201,7 @@ func clusterSendsOnce(t *testing.T, nodes *redistest.ClusterNodes) {
 	}
 	announce := func(port, addr string) {
 		node.CLI("CONFIG", "SET", "cluster-announce-port", port)
-		for _, other := range nodes.Nodes { // a client may ask any of them who has which slots
+		for _, other := range nodes.Nodes { // a client may ask any of them which node has which slots
 			eventually(t, "a node that knows the announced address", func() bool {
 				return strings.Contains(other.CLI("CLUSTER", "NODES"), addr+"@")
 			})

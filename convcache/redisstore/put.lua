@@ -14,7 +14,7 @@ local function kin(index)
   return k
 end
 
--- Numbers that somebody else wrote must not be what no number of ours can be: tonumber reads nan, inf and 0x.
+-- Numbers that another program wrote must not be what no number of ours can be: tonumber reads nan, inf and 0x.
 local function digits(index, from, to)
   return tonumber(string.match(string.sub(index, from, to), '^%d+$') or 0)
 end

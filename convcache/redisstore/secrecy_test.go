@@ -130,7 +130,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 	foreign := mustChain(t, mustSecret(t, "somebody else's secret").ChainKey(), ids, 16)
 	unkeyed := mustChain(t, convcache.ChainKey{}, ids, 16)
 
-	// What nobody may learn from any value, and what from a sealed one.
+	// What no value may tell, and what no sealed one may.
 	never := map[string][][]byte{
 		"identity or text": {[]byte(identity.Tenant), []byte(identity.Model), []byte(identity.CacheSalt), []byte(identity.SubAgent), []byte(identity.ID), []byte("canary-prompt"), []byte("canary-reply")},
 		"history digest":   append(encodings(digest[:]), digest[:8]),

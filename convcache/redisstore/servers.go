@@ -101,7 +101,7 @@ func (s *servers) judged(err error) error {
 		s.doubt.Store(false)
 		return nil
 	}
-	if isReply(err, "WRONGTYPE") { // the key is somebody else's
+	if isReply(err, "WRONGTYPE") { // the key is another program's
 		s.doubt.Store(false)
 		return wrongType(err)
 	}

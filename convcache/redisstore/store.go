@@ -118,7 +118,7 @@ func (s *Store) Peek(ctx context.Context, key convcache.Key) ([]convcache.Branch
 
 // Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not there any
 // more, or was not authentic, Expired that its deadline had passed, Fenced that another master may have
-// given it away; it is gone then. After an error it may be gone as well, and is nobody's.
+// given it away; it is gone then. After an error it may be gone as well, and is lost then.
 func (s *Store) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome, error) {
 	reply, err := s.servers.run(ctx, s.scripts.take, s.key(key), id[:], s.fence())
 	if err != nil {

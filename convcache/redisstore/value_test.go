@@ -124,7 +124,7 @@ func flippedBit(t *testing.T, r *replica, put convcache.Ticket, field string, at
 	wantUsable(t, r, k, field)
 }
 
-// What somebody who may write, or another program, can leave in a conversation.
+// What another writer, by intent or not, can leave in a conversation.
 func TestRedis_ForeignFieldsAreNotHandedOut(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())

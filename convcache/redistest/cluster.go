@@ -32,7 +32,7 @@ func StartCluster(tb testing.TB, n int) *ClusterNodes {
 	}
 	for i, node := range c.Nodes {
 		node.CLI("CLUSTER", "ADDSLOTSRANGE", strconv.Itoa(i*slots/n), strconv.Itoa((i+1)*slots/n-1))
-		// Masters of the same epoch would have to settle who gives way.
+		// Masters of the same epoch would have to settle which gives way.
 		node.CLI("CLUSTER", "SET-CONFIG-EPOCH", strconv.Itoa(i+1))
 	}
 	for i, node := range c.Nodes {

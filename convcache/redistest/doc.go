@@ -12,6 +12,6 @@
 // is to be called from the goroutine that runs the test, except Addr, Addrs, Pid, Kill and the
 // methods of Forwarder, which end nothing and may be called from anywhere.
 //
-// It needs Linux and Redis 7.0 or newer (redis-server, redis-cli). Who calls it: the tests of
-// convcache, server and cmd/carryover.
+// It needs Linux and Redis 7.0 or newer (redis-server, redis-cli). Its callers are the tests
+// of redisstore, convcache and cmd/carryover.
 package redistest

@@ -27,7 +27,7 @@ die() {
 }
 
 # is_marked ROLE PID: whether `up` started the process for ROLE. The mark is an environment variable, so a process
-# id that was given to somebody else is never taken for ours. SPT_NOENV, set by `up`, keeps setproctitle from
+# id that was given to another program is never taken for ours. SPT_NOENV, set by `up`, keeps setproctitle from
 # writing vLLM's process titles over it.
 is_marked() { grep -qzxF -- "CARRYOVER_VLLM_ROLE=$state/$1" "/proc/$2/environ" 2>/dev/null; }
 
@@ -35,7 +35,7 @@ is_marked() { grep -qzxF -- "CARRYOVER_VLLM_ROLE=$state/$1" "/proc/$2/environ" 2
 marked() { { grep -lzxF -- "CARRYOVER_VLLM_ROLE=$state/$1" /proc/[0-9]*/environ 2>/dev/null || true; } | cut -d/ -f3; }
 
 # groups_of ROLE: the process groups of these processes. There is one, the one that `up` noted, unless an `up` died
-# before it could note it or somebody removed the note.
+# before it could note it or the note was removed.
 groups_of() {
   local pids
   pids="$(marked "$1" | paste -sd,)"

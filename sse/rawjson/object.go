@@ -70,7 +70,7 @@ type Object struct {
 // ParseObject reads raw as exactly one JSON object and records its members, 256 at most with names of at most 256 bytes.
 //
 // It is stricter than encoding/json in what two parsers could see differently: Go replaces invalid UTF-8 and takes the
-// last of two equal keys, gjson the first, Python's json.loads accepts NaN and other encodings. Whoever smuggles anything
+// last of two equal keys, gjson the first, Python's json.loads accepts NaN and other encodings. Smuggling
 // past the proxy needs such a difference, so each is refused. Keys count as equal after unescaping. The error is an *Error.
 func ParseObject(raw []byte) (Object, error) {
 	return ParseObjectFunc(raw, func(s *Scanner, _ []byte) error { return s.Skip() })

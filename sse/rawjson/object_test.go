@@ -117,7 +117,7 @@ func TestParseObject_Accepts(t *testing.T) {
 		`{"a":[[],{},[{"a":[1,2.5,-0,0e0,1E-7,1e+99,true,false,null]}]]}`,
 		`{"a":{"x":1,"x":2}}`, // only top-level duplicates are the proxy's business
 		`{"a":"\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00"}`,
-		`{"a":"\ud83d"}`, // no UTF-8 form, but nobody compares it
+		`{"a":"\ud83d"}`, // no UTF-8 form, but it is not compared
 		"{\"a\":\"é中😀\u2028\x7f\"}",
 		`{"":0,"\u0000":1}`,
 		`{"a":123456789012345678901234567890.5e400}`,

@@ -40,7 +40,7 @@ func TestFleet_NeverPicksAnExcludedEngine(t *testing.T) {
 		t.Errorf("all excluded: %v, want ErrNoInstance", err)
 	}
 	if _, _, err := r.Pick(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) {
-		t.Errorf("nobody of that role: %v, want ErrNoInstance", err)
+		t.Errorf("no engine of that role: %v, want ErrNoInstance", err)
 	}
 }
 

@@ -38,7 +38,7 @@ func TestHealth_OfEnginesIsFollowed(t *testing.T) {
 		r.probeAll(t.Context())
 	}
 	if got := r.Up(upstream.RoleDecode); got != 0 {
-		t.Errorf("nobody listens: %d up, want 0", got)
+		t.Errorf("nothing listens: %d up, want 0", got)
 	}
 }
 

@@ -182,13 +182,13 @@ func TestProbeIDs_OneAtATime(t *testing.T) {
 	<-entered
 	hangUp() // which ends nothing but its own wait
 	if got := <-found; got != Unknown {
-		t.Errorf("who left: got %d, want Unknown", got)
+		t.Errorf("the caller that left: got %d, want Unknown", got)
 	}
 	p.beginProbe(t.Context()) // does not wait
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	if got := p.ProbeIDs(gone, ""); got != Unknown {
-		t.Errorf("who came and left: got %d, want Unknown", got)
+		t.Errorf("the caller that came and left: got %d, want Unknown", got)
 	}
 	for range 2 {
 		go probe(t.Context())
@@ -196,7 +196,7 @@ func TestProbeIDs_OneAtATime(t *testing.T) {
 	close(leave)
 	for range 2 {
 		if got := <-found; got != No {
-			t.Errorf("who waited: got %d, want No", got)
+			t.Errorf("the caller that waited: got %d, want No", got)
 		}
 	}
 	if p.asked() != 1 {

@@ -143,7 +143,7 @@ func TestPick_APrefillEngineIsStoppedWithAllThatHoldTheConversation(t *testing.T
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{false, true})
 }
 
-// Who is excluded may ask the fleet.
+// The function that excludes engines may ask the fleet.
 func TestPick_ExcludesWithoutALock(t *testing.T) {
 	w := newWeighing(t)
 	w.p[0].Bar()

@@ -144,7 +144,7 @@ func TestReading_ARefusedConnectionForgetsTheLast(t *testing.T) {
 	r.cfg.Client.Close()
 	e.Refresh(t.Context())
 	if s := e.Current(t.Context()); s.Known() {
-		t.Errorf("nobody listens: got %q", s.ID())
+		t.Errorf("nothing listens: got %q", s.ID())
 	}
 }
 

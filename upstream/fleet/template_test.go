@@ -249,7 +249,7 @@ func TestAppendOnly_OneQuestionAtATime(t *testing.T) {
 	<-entered
 	hangUp()
 	if got := <-found; got != Unknown {
-		t.Errorf("who left: got %d, want Unknown", got)
+		t.Errorf("the caller that left: got %d, want Unknown", got)
 	}
 	for range 2 {
 		go ask(t.Context())
@@ -257,7 +257,7 @@ func TestAppendOnly_OneQuestionAtATime(t *testing.T) {
 	close(leave)
 	for range 2 {
 		if got := <-found; got != No {
-			t.Errorf("who waited: got %d, want No", got)
+			t.Errorf("the caller that waited: got %d, want No", got)
 		}
 	}
 	if asked != 3 {

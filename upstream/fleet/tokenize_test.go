@@ -162,7 +162,7 @@ func TestTokenize_RefusesBadAnswers(t *testing.T) {
 	}
 	refused := tells(newRig(t).add(upstream.RolePrefill, "p", "http://127.0.0.1:1"), "1")
 	if _, err := refused.Tokenize(t.Context(), mustParse(t, upstream.Chat, `{`+oneMessage+`}`), ""); err == nil {
-		t.Error("nobody listens, and there are ids")
+		t.Error("nothing listens, and there are ids")
 	}
 }
 

@@ -24,7 +24,7 @@ type engine struct {
 	// ctx ends when the engine restarts, dies or is closed; its cause says which.
 	ctx    context.Context //nolint:containedctx // the engine is what ends, and its requests must see why
 	cancel context.CancelCauseFunc
-	async  gate // notifications that nobody waits for
+	async  gate // notifications that are not waited for
 
 	mu    sync.Mutex    // guards what follows
 	pool  *pool         //

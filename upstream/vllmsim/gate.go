@@ -41,7 +41,7 @@ func (g *gate) spawn(f func()) {
 	}()
 }
 
-// close may be called more than once and returns when nobody is inside.
+// close may be called more than once and returns when no goroutine is inside.
 func (g *gate) close() {
 	g.mu.Lock()
 	if !g.closed {

@@ -158,7 +158,7 @@ func TestHandover_RestartedOwner(t *testing.T) {
 		wait time.Duration
 	}{
 		{"other engine at the port", func(_ *testing.T, d *Instance) { d.Restart() }, mismatchDelay},
-		{"nobody listens", func(t *testing.T, d *Instance) {
+		{"nothing listens", func(t *testing.T, d *Instance) {
 			if err := d.Close(); err != nil {
 				t.Error(err)
 			}

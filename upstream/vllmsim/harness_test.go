@@ -205,7 +205,7 @@ func begin(t *testing.T, i *Instance, path string, body any) (cancel func() erro
 		t.Fatalf("make request: %v", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	ended := make(chan error, 1) // room for the one result, so that the goroutine ends even if nobody asks
+	ended := make(chan error, 1) // room for the one result, so that the goroutine ends even if it is not read
 	go func() {
 		resp, err := client().Do(req)
 		if err == nil {

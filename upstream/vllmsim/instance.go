@@ -126,7 +126,7 @@ func (i *Instance) engines() []*engine {
 // URL is the base URL of the HTTP server.
 func (i *Instance) URL() string { return "http://" + i.address }
 
-// Advance moves the engine clock forward: leases and TTLs end without anybody waiting for them. What is being waited
+// Advance moves the engine clock forward: leases and TTLs end without a wait. What is being waited
 // for at this moment, as a token or a transfer, still takes its time.
 func (i *Instance) Advance(d time.Duration) {
 	i.clock.advance(d)

@@ -272,7 +272,7 @@ func BenchmarkTurn(b *testing.B) {
 		}
 		send(d, with(body, object{"max_tokens": 16, "stream": true, "kv_transfer_params": prefill["kv_transfer_params"]}))
 		if n%100 == 0 {
-			d.Advance(time.Hour) // frees what nobody reads here
+			d.Advance(time.Hour) // frees what is not read here
 		}
 	}
 }

@@ -102,7 +102,7 @@ func (e *engine) heartbeat(requestID string) {
 }
 
 // beginRead accounts for a reader that is about to copy the blocks of requestID. It never refuses: a one-sided read
-// reaches the memory whether or not the owner still holds it for somebody.
+// reaches the memory whether or not the owner still holds it for a reader.
 func (e *engine) beginRead(requestID string) {
 	e.expire()
 	if p, ok := e.pins.held[requestID]; ok {
@@ -141,7 +141,7 @@ func (e *engine) notified(requestID string) {
 	e.pins.finish(requestID, fateReleased)
 }
 
-// unpin frees a pin that nobody will be told about.
+// unpin frees a pin that no reader will be told about.
 func (e *engine) unpin(requestID string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -168,7 +168,7 @@ func TestTicket_NeverAnswered(t *testing.T) {
 			}
 			eventually(t, "the engine drops the request", func() bool { s := p.Stats(); return s.Parked == 0 && s.Running == 0 && s.Aborts == 1 })
 			if s := d.Stats(); s.Pins != 1 {
-				t.Errorf("decode's pins %d, want 1: nobody has told it", s.Pins)
+				t.Errorf("decode's pins %d, want 1: it has not been told", s.Pins)
 			}
 		})
 	}

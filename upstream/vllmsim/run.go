@@ -206,7 +206,7 @@ func (r *run) cachedTokens() int { return min(r.local+r.external, len(r.req.prom
 func (r *run) abort() { r.drop(errAborted) }
 
 // drop ends a run without an answer: its blocks are free at once, nothing is pinned. A decode leg that never read its
-// remote blocks tells their owner, who frees them.
+// remote blocks tells their owner, which frees them.
 func (r *run) drop(cause error) {
 	e := r.engine
 	e.mu.Lock()

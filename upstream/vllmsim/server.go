@@ -42,7 +42,7 @@ func (i *Instance) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		kill(w)
 	default:
 		api := asAPIError(err)
-		// The status line is out only if the connection failed in the middle, and then nobody reads this.
+		// The status line is out only if the connection failed in the middle, and then this is not read.
 		_ = writeJSON(w, api.status, api.body())
 	}
 }

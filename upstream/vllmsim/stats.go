@@ -26,7 +26,7 @@ type Stats struct {
 	Reads             int `json:"reads"`              // as owner: pins freed by a completed read
 	Releases          int `json:"releases"`           // as owner: pins freed by a notification without a read
 	LateNotifications int `json:"late_notifications"` // as owner: notifications for requests no longer pinned
-	FailedNotices     int `json:"failed_notices"`     // as reader: notifications that reached nobody
+	FailedNotices     int `json:"failed_notices"`     // as reader: notifications that reached no owner
 	Heartbeats        int `json:"heartbeats"`         // as owner
 	LeasesExpired     int `json:"leases_expired"`
 	TTLExpired        int `json:"ttl_expired"`

@@ -16,7 +16,7 @@ import (
 // notifications and heartbeats, as gob values over TCP. The owner answers reads without judging them.
 
 const (
-	// peerTimeout is how long a reader waits for a side channel where nobody listens (ZMQ receive time-out, measured
+	// peerTimeout is how long a reader waits for a side channel where nothing listens (ZMQ receive time-out, measured
 	// on 0.32); engine time.
 	peerTimeout = 5 * time.Second
 	// mismatchDelay is what a handshake with another engine costs (measured on 0.32); engine time.
@@ -129,7 +129,7 @@ type sideConn struct {
 func newPeers(c *clock) *peers { return &peers{clock: c, idle: make(map[string][]*sideConn)} }
 
 // call sends one request to the side channel at addr. A connection that its owner has closed in the meantime is
-// replaced once; nobody listening costs peerTimeout.
+// replaced once; where nothing listens a call costs peerTimeout.
 func (p *peers) call(ctx context.Context, addr string, req sideRequest) (sideReply, error) {
 	for {
 		conn, reused, err := p.get(ctx, addr)
@@ -189,7 +189,7 @@ func (p *peers) put(addr string, conn *sideConn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
-		_ = conn.Close() // nobody reads from it any more
+		_ = conn.Close() // nothing reads from it any more
 		return
 	}
 	p.idle[addr] = append(p.idle[addr], conn)
