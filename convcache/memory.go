@@ -69,7 +69,7 @@ const ticketOverhead = 640
 // weight is what the ticket counts against MaxBytes.
 func (s *stored) weight() int64 {
 	t := &s.ticket
-	names := len(t.Decode) + len(t.Incarnation) + len(t.EngineID)
+	names := len(t.Decode) + len(t.Start) + len(t.EngineID)
 	return int64(len(t.Params)+8*len(t.Chain.Blocks)+names) + ticketOverhead
 }
 

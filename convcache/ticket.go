@@ -45,9 +45,9 @@ type Ticket struct {
 	// Groups is how many block groups Params has, 0 if unknown. Only a ticket of one group can be
 	// shortened.
 	Groups int
-	// Incarnation tells one start of the decode process from another: its
+	// Start tells one start of the decode engine from another: its
 	// process_start_time_seconds as the engine printed it. After a restart the blocks are gone.
-	Incarnation string
+	Start string
 	// EngineID is remote_engine_id, by which decode knows its own tickets.
 	EngineID string
 	// CaughtUp is the last moment at which the reader was caught up with decode. The age of a hit
@@ -60,30 +60,30 @@ type Ticket struct {
 
 // Branch is what a look-up tells of a ticket without taking it.
 type Branch struct {
-	ID          TicketID
-	History     Digest
-	Covers      int
-	HistoryOK   bool
-	Tokens      int
-	Chain       Chain
-	Groups      int
-	Decode      string
-	Incarnation string
-	Deadline    time.Time
+	ID        TicketID
+	History   Digest
+	Covers    int
+	HistoryOK bool
+	Tokens    int
+	Chain     Chain
+	Groups    int
+	Decode    string
+	Start     string
+	Deadline  time.Time
 }
 
 // Branch returns the part of the ticket that a look-up may tell.
 func (t Ticket) Branch() Branch {
 	return Branch{
-		ID:          t.ID,
-		History:     t.History,
-		Covers:      t.Covers,
-		HistoryOK:   t.HistoryOK,
-		Tokens:      t.Tokens,
-		Chain:       t.Chain,
-		Groups:      t.Groups,
-		Decode:      t.Decode,
-		Incarnation: t.Incarnation,
-		Deadline:    t.Deadline,
+		ID:        t.ID,
+		History:   t.History,
+		Covers:    t.Covers,
+		HistoryOK: t.HistoryOK,
+		Tokens:    t.Tokens,
+		Chain:     t.Chain,
+		Groups:    t.Groups,
+		Decode:    t.Decode,
+		Start:     t.Start,
+		Deadline:  t.Deadline,
 	}
 }

@@ -53,7 +53,7 @@ type Connector interface {
 }
 
 // SharedBars shares with other replicas which starts of prefill instances are barred. A start is named by URL and
-// incarnation. An error costs a delay: both are called again within a second.
+// process_start_time_seconds. An error costs a delay: both are called again within a second.
 type SharedBars interface {
 	Bar(ctx context.Context, start string) error
 	// Barred says of each start whether a replica has barred it.

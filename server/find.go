@@ -144,7 +144,7 @@ func (s *turns) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *h
 	if outcome != convcache.Taken {
 		return nil, outcome
 	}
-	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Incarnation != c.branch.Incarnation {
+	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Start != c.branch.Start {
 		s.releaser.unuse(ticket, t.model) // it is not what was looked at
 		return nil, outcome
 	}
@@ -175,7 +175,7 @@ func (s *turns) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet.
 		}
 		start = engine.Current(ctx)
 	}
-	if !engine.Reachable() || !start.Known() || start.ID() != b.Incarnation || !start.Alive(ctx) {
+	if !engine.Reachable() || !start.Known() || start.ID() != b.Start || !start.Alive(ctx) {
 		return nil
 	}
 	return start

@@ -102,7 +102,7 @@ func (s *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 	}
 	d.start.SentParams()
 	ticket := convcache.Ticket{
-		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.start.ID(), EngineID: kept.EngineID,
+		ID: convcache.NewTicketID(), Decode: decode.Name, Start: d.start.ID(), EngineID: kept.EngineID,
 		Params: kept.Params, Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: a.caughtUp,
 		Deadline: deadline(s.cfg, decode, a.caughtUp, kept.Expires),
 	}

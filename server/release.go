@@ -42,7 +42,7 @@ func (s *releaser) unuse(ticket convcache.Ticket, model string) {
 	}
 	var holder *fleet.Start
 	if engine := s.deps.Fleet.Engine(upstream.RoleDecode, ticket.Decode); engine != nil {
-		if last := engine.Last(); last.ID() == ticket.Incarnation {
+		if last := engine.Last(); last.ID() == ticket.Start {
 			holder = last // blocks of another start are gone
 		}
 	}

@@ -243,7 +243,7 @@ func (w *witness) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Prefi
 }
 
 // start is a decode instance in one of its starts.
-type start struct{ decode, incarnation string }
+type start struct{ decode, id string }
 
 // inventory knows which tickets the store has.
 type inventory struct {
@@ -269,7 +269,7 @@ func (s *inventory) Put(ctx context.Context, key convcache.Key, ticket convcache
 	defer s.mu.Unlock()
 	displaced, outcome := s.Store.Put(ctx, key, ticket, ttl)
 	if outcome == convcache.Stored {
-		s.tickets[ticket.ID] = start{ticket.Decode, ticket.Incarnation}
+		s.tickets[ticket.ID] = start{ticket.Decode, ticket.Start}
 	}
 	for _, old := range displaced {
 		delete(s.tickets, old.ID)
@@ -282,7 +282,7 @@ func (s *inventory) of(alive map[string]bool) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, at := range s.tickets {
-		if alive[at.decode+"@"+at.incarnation] {
+		if alive[at.decode+"@"+at.id] {
 			n++
 		}
 	}

@@ -41,7 +41,7 @@ type mutant struct {
 	anyGroups        bool // tickets that cannot be shortened supersede what they contain
 	emptyIsContained bool // a ticket without chain is contained in every other
 	losesChain       bool // the chain is not kept
-	losesEngine      bool // the incarnation and the engine's id are not kept
+	losesEngine      bool // the start and the engine's id are not kept
 	losesGroups      bool // the number of block groups is not kept
 
 	mu      sync.Mutex // guards now and tickets
@@ -140,7 +140,7 @@ func (m *mutant) Put(ctx context.Context, key convcache.Key, t convcache.Ticket,
 		t.Chain = convcache.Chain{}
 	}
 	if m.losesEngine {
-		t.Incarnation, t.EngineID = "", ""
+		t.Start, t.EngineID = "", ""
 	}
 	if m.losesGroups {
 		t.Groups = 0

@@ -38,7 +38,7 @@ func encodeBranch(t *convcache.Ticket, history convcache.Digest) []byte {
 		to = binary.AppendUvarint(to, uint64(n))
 	}
 	to = appendText(to, t.Decode)
-	to = appendText(to, t.Incarnation)
+	to = appendText(to, t.Start)
 	to = binary.BigEndian.AppendUint64(to, t.Chain.Whole)
 	for _, hash := range t.Chain.Blocks {
 		to = binary.BigEndian.AppendUint64(to, hash)
@@ -58,7 +58,7 @@ func readBranch(payload []byte) (convcache.Ticket, error) {
 	t.Covers, t.Tokens, t.Groups = r.number(), r.number(), r.number()
 	t.Chain.BlockSize, t.Chain.Tokens = r.number(), r.number()
 	blocks := r.number()
-	t.Decode, t.Incarnation = r.text(), r.text()
+	t.Decode, t.Start = r.text(), r.text()
 	t.Chain.Whole = r.uint64()
 	if r.failed || len(r.in) != 8*blocks {
 		return convcache.Ticket{}, errCodec

@@ -12,7 +12,7 @@ import (
 
 func wireTicket() convcache.Ticket {
 	return convcache.Ticket{
-		ID: convcache.NewTicketID(), History: convcache.Digest{1, 2, 3}, Covers: 7, HistoryOK: true, Decode: "decode-1", Incarnation: "1.7e+09", EngineID: "e-1",
+		ID: convcache.NewTicketID(), History: convcache.Digest{1, 2, 3}, Covers: 7, HistoryOK: true, Decode: "decode-1", Start: "1.7e+09", EngineID: "e-1",
 		Params: []byte(`{"remote_block_ids":[[1, 2, 3, 4, 5, 6, 7, 8, 9, 1000]],"n":1.0,"s":"\u00e9"}`),
 		Tokens: 70, Groups: 1, Chain: convcache.Chain{BlockSize: 32, Blocks: []uint64{1 << 63, 5}, Whole: 9, Tokens: 70},
 		CaughtUp: time.Unix(1_800_000_000, 123456789), Deadline: time.Unix(1_800_000_400, 987654321),
@@ -24,7 +24,7 @@ func TestCodec_RoundTrip(t *testing.T) {
 		"whole":      func(*convcache.Ticket) {},
 		"no chain":   func(t *convcache.Ticket) { t.Chain, t.Groups, t.HistoryOK = convcache.Chain{}, 0, false },
 		"no times":   func(t *convcache.Ticket) { t.CaughtUp, t.Deadline = time.Time{}, time.Time{} },
-		"no names":   func(t *convcache.Ticket) { t.Decode, t.Incarnation, t.EngineID = "", "", "" },
+		"no names":   func(t *convcache.Ticket) { t.Decode, t.Start, t.EngineID = "", "", "" },
 		"long names": func(t *convcache.Ticket) { t.Decode = strings.Repeat("d", 300) },
 	} {
 		want := wireTicket()

@@ -205,7 +205,7 @@ func describe[T any](all []T, text func(T) string) []string {
 
 func branchText(b convcache.Branch) string {
 	return fmt.Sprintf("%v %x %v %v %v %+v %v %v %v %v", b.ID, b.History[:2], b.Covers, b.HistoryOK, b.Tokens, b.Chain, b.Groups, b.Decode,
-		b.Incarnation, b.Deadline.Format(time.RFC3339Nano))
+		b.Start, b.Deadline.Format(time.RFC3339Nano))
 }
 
 func ticketText(t convcache.Ticket) string {
