@@ -82,7 +82,7 @@ func TestForwarder_TargetAndCut(t *testing.T) {
 	replyTo(t, conn, r, "PING", "PONG")
 	other.Kill()
 	ended(t, r)
-	_, r = connect(t, f.Addr()) // nobody listens at the target
+	_, r = connect(t, f.Addr()) // nothing listens at the target
 	ended(t, r)
 
 	f.Target(one.Addr())

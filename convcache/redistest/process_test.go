@@ -50,7 +50,7 @@ func TestServer_DiesWithAKilledTestProcess(t *testing.T) {
 		t.Fatalf("the test program printed %q: %v", line, err)
 	}
 	await(t, "the end of the orphan", func() error {
-		// Z is the state of a dead process that nobody has waited for: init may be slow, or not do that.
+		// Z is the state of a dead process that has not been waited for: init may be slow, or not do that.
 		state, err := processState(pid)
 		if err == nil && state != "Z" {
 			return errors.New("process " + strconv.Itoa(pid) + " is in state " + state)
