@@ -28,7 +28,7 @@ func takesOtherIDs(w http.ResponseWriter, r *http.Request, l leg) {
 	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(ids)+`}],"kv_transfer_params":`+handover(l)+`}`)
 }
 
-func TestBarred_NoLegOfAnybodyGoesThere(t *testing.T) {
+func TestBarred_NoLegOfAnyClientGoesThere(t *testing.T) {
 	r := newRig(t, setup{prefills: 2, cfg: byTokens})
 	r.inIDs(nil)
 	r.prefill[0].always(takesOtherIDs)

@@ -40,7 +40,7 @@ func lastError(t *testing.T, body, code string) (rest string) {
 	return body[:at]
 }
 
-func TestB12_DecodeRefused_SameHandoverElsewhere(t *testing.T) {
+func TestDecode_Refused_SameHandOverElsewhere(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := newRig(t, setup{deadDecodes: 2})
 		r.wantOK(r.turn("c", 1, stream), "miss;")
@@ -54,7 +54,7 @@ func TestB12_DecodeRefused_SameHandoverElsewhere(t *testing.T) {
 	})
 }
 
-func TestB12_DecodeRefusedEverywhere(t *testing.T) {
+func TestDecode_RefusedEverywhereIsAnError(t *testing.T) {
 	for _, dead := range []int{-1, -5} {
 		r := newRig(t, setup{deadDecodes: dead})
 		p := r.turn("c", 1, true)
@@ -63,7 +63,7 @@ func TestB12_DecodeRefusedEverywhere(t *testing.T) {
 	}
 }
 
-func TestB12_HandoverBudgetIsOver(t *testing.T) {
+func TestDecode_HandOverBeyondItsBudgetIsNotSent(t *testing.T) {
 	r := newRig(t, setup{deadDecodes: 1, cfg: func(c *server.Config) { c.HandoverBudget = time.Nanosecond }})
 	r.wantError(r.turn("c", 1, true), 503, "decode_unavailable")
 	if n := len(r.decode[0].seen()); n != 0 {
@@ -71,7 +71,7 @@ func TestB12_HandoverBudgetIsOver(t *testing.T) {
 	}
 }
 
-func TestB13_DecodeFailsBeforeBody(t *testing.T) {
+func TestDecode_FailsBeforeItsBody(t *testing.T) {
 	for _, row := range []struct {
 		name   string
 		fails  behaviour
@@ -107,7 +107,7 @@ func TestB13_DecodeFailsBeforeBody(t *testing.T) {
 	}
 }
 
-func TestB13_HandoverIsNeverOfferedToASecondDecode(t *testing.T) {
+func TestDecode_HandOverIsNeverOfferedToASecondInstance(t *testing.T) {
 	r := newRig(t, setup{decodes: 2})
 	r.decode[0].always(hangUp)
 	r.wantError(r.turn("c", 1, true), 502, "decode_failed") // checkLegs counts where each hand-over went
@@ -116,7 +116,7 @@ func TestB13_HandoverIsNeverOfferedToASecondDecode(t *testing.T) {
 	}
 }
 
-func TestB13_RestartHasNoTicket(t *testing.T) {
+func TestRetry_AfterDecodeFailedHasNoTicket(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.decode[0].next(status(500, "KV load"))
@@ -127,7 +127,7 @@ func TestB13_RestartHasNoTicket(t *testing.T) {
 	r.wantOK(r.turn("c", 3, true), "hit;")
 }
 
-func TestB13_RetryBudget(t *testing.T) {
+func TestRetry_WithoutBudgetThereIsNone(t *testing.T) {
 	r := newRig(t, setup{})
 	r.server.SpendRetries()
 	r.prefill[0].next(status(503, "busy"))
@@ -137,7 +137,7 @@ func TestB13_RetryBudget(t *testing.T) {
 	}
 }
 
-func TestB13_NoRetryForWhoHasWaited(t *testing.T) {
+func TestRetry_NoneBeyondTheFirstByteTimeout(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.FirstByteTimeout = time.Nanosecond; c.ForwardAuthorization = true }})
 	r.prefill[0].next(status(503, "busy"))
 	r.wantError(r.turn("c", 1, true), 503, "prefill_failed")
@@ -156,7 +156,7 @@ func kvFails(w http.ResponseWriter, _ *http.Request, l leg) {
 	say(w, append(roleOnly(l), `{"error":{"message":"Internal server error","type":"InternalServerError","param":null,"code":500}}`, "[DONE]")...)
 }
 
-func TestB14_B15_B47_DecodeFailsBeforeFirstContent_RestartedOnce(t *testing.T) {
+func TestDecode_FailsBeforeTheFirstContent_RestartedOnce(t *testing.T) {
 	for name, fails := range map[string]behaviour{
 		"before first event":       breaks(nothing, ""),
 		"inside first event":       breaks(nothing, `data: {"id":"chatcmpl-`),
@@ -182,7 +182,7 @@ func TestB14_B15_B47_DecodeFailsBeforeFirstContent_RestartedOnce(t *testing.T) {
 	}
 }
 
-func TestB47_SecondFailurePassesThrough(t *testing.T) {
+func TestDecode_SecondKVLoadFailurePassesThrough(t *testing.T) {
 	r := newRig(t, setup{})
 	r.decode[0].next(kvFails, kvFails)
 	p := r.turn("c", 1, true)
@@ -196,13 +196,13 @@ func TestB47_SecondFailurePassesThrough(t *testing.T) {
 	}
 }
 
-func TestB47_Whole(t *testing.T) {
+func TestDecode_WholeAnswerFails_RestartedOnce(t *testing.T) {
 	r := newRig(t, setup{})
 	r.decode[0].next(status(500, "Internal server error"))
 	r.wantOK(r.turn("c", 1, false), "miss;reason=first_turn")
 }
 
-func TestB14_SecondFailureIsAnError(t *testing.T) {
+func TestDecode_SecondBrokenStreamIsAnError(t *testing.T) {
 	r := newRig(t, setup{})
 	r.decode[0].always(breaks(roleOnly, ""))
 	r.wantError(r.turn("c", 1, true), 502, "decode_failed")
@@ -211,7 +211,7 @@ func TestB14_SecondFailureIsAnError(t *testing.T) {
 	}
 }
 
-func TestB15_DecodeDiesInsideStream(t *testing.T) {
+func TestDecode_DiesInsideItsStream_ErrorEventAndAbort(t *testing.T) {
 	two := func(l leg) []string { return chatEvents(l)[:2] }
 	for name, rest := range map[string]string{
 		"between events": "", "mid-line": `data: {"id":"chatcm`, "mid-UTF-8": "data: \xf0\x9f\x98", "after the line": "data: {}\n",
@@ -232,7 +232,7 @@ func TestB15_DecodeDiesInsideStream(t *testing.T) {
 	}
 }
 
-func TestB15_ErrorEventInsideStreamPassesThrough(t *testing.T) {
+func TestDecode_ErrorEventInsideItsStreamPassesThrough(t *testing.T) {
 	r := newRig(t, setup{})
 	failing := func(l leg) []string { return append(chatEvents(l)[:2], `{"error":{"message":"later"}}`, "[DONE]") }
 	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, failing(l)...) })
@@ -243,7 +243,7 @@ func TestB15_ErrorEventInsideStreamPassesThrough(t *testing.T) {
 	}
 }
 
-func TestB15_WholeAnswerBreaksOff(t *testing.T) {
+func TestDecode_WholeAnswerBreaksOff(t *testing.T) {
 	r := newRig(t, setup{})
 	short := raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"id\":")
 	r.decode[0].next(short)
@@ -252,7 +252,7 @@ func TestB15_WholeAnswerBreaksOff(t *testing.T) {
 	r.wantError(r.turn("c", 2, false), 502, "decode_failed")
 }
 
-func TestB16_NoDoneIsInvented(t *testing.T) {
+func TestDecode_NoDoneIsInvented(t *testing.T) {
 	for name, n := range map[string]int{"nothing": 0, "role only": 1, "some": 2, "all but DONE": 4} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{})
@@ -269,7 +269,7 @@ func TestB16_NoDoneIsInvented(t *testing.T) {
 	}
 }
 
-func TestB17_Framing(t *testing.T) {
+func TestDecode_BrokenFramingNeverLooksComplete(t *testing.T) {
 	event := func(l leg) string { return frames(chatEvents(l)[1]) }
 	for name, answer := range map[string]func(l leg) string{
 		"chunk size": func(l leg) string {
@@ -291,7 +291,7 @@ func TestB17_Framing(t *testing.T) {
 	}
 }
 
-func TestB18_SilentStream(t *testing.T) {
+func TestDecode_SilentStreamIsCut(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.IdleTimeout = 100 * time.Millisecond }})
 	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
 		say(w, chatEvents(l)[:2]...)
@@ -303,7 +303,7 @@ func TestB18_SilentStream(t *testing.T) {
 	r.decode[0].awaitEnd(1)
 }
 
-func TestB18_NoFirstByte(t *testing.T) {
+func TestDecode_WithoutAFirstByteTimesOut(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := newRig(t, setup{cfg: func(c *server.Config) { c.FirstByteTimeout = 150 * time.Millisecond }})
 		r.decode[0].next(silent, func(w http.ResponseWriter, q *http.Request, l leg) { sayHeaders(w); silent(w, q, l) })
@@ -313,7 +313,7 @@ func TestB18_NoFirstByte(t *testing.T) {
 	})
 }
 
-func TestB20_OddEventsAreRelayedAndKeepNoTicket(t *testing.T) {
+func TestDecode_OddEventsAreRelayedAndLeaveNoTicket(t *testing.T) {
 	r := newRig(t, setup{})
 	odd := func(l leg) string {
 		return ": comment\n\nretry: 3\n\nevent: x\nid: 7\ndata: not json\n\n" + "foo: bar\n\n" + frames(chatEvents(l)[1:3]...)
@@ -330,7 +330,7 @@ func TestB20_OddEventsAreRelayedAndKeepNoTicket(t *testing.T) {
 	}
 }
 
-func TestB21_DiesInsideOversizeEvent_NoErrorEvent(t *testing.T) {
+func TestDecode_DiesInsideAnOversizeEvent_NoErrorEvent(t *testing.T) {
 	r := newRig(t, setup{})
 	r.decode[0].next(breaks(nothing, "data: "+strings.Repeat("x", 2<<20)))
 	p := r.turn("c", 1, true)
@@ -340,7 +340,7 @@ func TestB21_DiesInsideOversizeEvent_NoErrorEvent(t *testing.T) {
 	}
 }
 
-func TestB22_B23_LastParamsWin(t *testing.T) {
+func TestDecode_LastParamsWin(t *testing.T) {
 	r := newRig(t, setup{})
 	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
 		e := chatEvents(l)
@@ -360,7 +360,7 @@ func TestB22_B23_LastParamsWin(t *testing.T) {
 	}
 }
 
-func TestB24_ParamsThenDeath(t *testing.T) {
+func TestDecode_DiesAfterItsParams_NoTicket(t *testing.T) {
 	r := newRig(t, setup{})
 	r.decode[0].next(breaks(func(l leg) []string { return chatEvents(l)[:4] }, ""))
 	cutOff(t, r.turn("c", 1, true))
@@ -369,7 +369,7 @@ func TestB24_ParamsThenDeath(t *testing.T) {
 	}
 }
 
-func TestA28_ForeignResponseIDKeepsNoTicket(t *testing.T) {
+func TestDecode_ForeignResponseIDLeavesNoTicket(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := newRig(t, setup{})
 		r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
@@ -384,7 +384,7 @@ func TestA28_ForeignResponseIDKeepsNoTicket(t *testing.T) {
 	})
 }
 
-func TestA28_PoisonedKeepAlive(t *testing.T) {
+func TestDecode_SecondAnswerOnAConnectionReachesNoOtherTurn(t *testing.T) {
 	log.SetOutput(io.Discard) // net/http reports the poison there
 	t.Cleanup(func() { log.SetOutput(os.Stderr) })
 	r := newRig(t, setup{})
@@ -412,7 +412,7 @@ func TestA28_PoisonedKeepAlive(t *testing.T) {
 }
 
 // A connection that dies when it is used again must not make the transport repeat a leg that was sent.
-func TestA27_TransportRepeatsNothing(t *testing.T) {
+func TestLegs_TransportRepeatsNothing(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.send(ask("", false, "q"), "Idempotency-Key", "k", "X-Idempotency-Key", "k"), "miss;")
 	r.prefill[0].next(hangUp, hangUp)
@@ -422,7 +422,7 @@ func TestA27_TransportRepeatsNothing(t *testing.T) {
 	}
 }
 
-func TestA24_RedirectOfModels(t *testing.T) {
+func TestModels_OfTheFirstEngineThatAnswers(t *testing.T) {
 	r := newRig(t, setup{deadPrefills: 1, deadDecodes: 1})
 	if p := r.get("/v1/models"); p.status != 200 || !strings.Contains(p.body, "max_model_len") {
 		t.Errorf("got %d %q, want the list of the first engine that answers", p.status, p.body)

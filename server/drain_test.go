@@ -86,7 +86,7 @@ func half(gate <-chan struct{}, started *atomic.Int64) behaviour {
 	}
 }
 
-func TestB49_StreamsFinishWithinGrace(t *testing.T) {
+func TestDrain_StreamsFinishWithinTheGrace(t *testing.T) {
 	const n = 200
 	r := run(t, setup{})
 	gate, started := make(chan struct{}), atomic.Int64{}
@@ -124,7 +124,7 @@ func TestB49_StreamsFinishWithinGrace(t *testing.T) {
 	}
 }
 
-func TestB49_GraceIsOver(t *testing.T) {
+func TestDrain_WhatOutlastsTheGraceIsCut(t *testing.T) {
 	const n = 200
 	r := run(t, setup{decodes: 1, cfg: func(c *server.Config) { c.ShutdownGrace = 600 * time.Millisecond }})
 	gate, started := make(chan struct{}), atomic.Int64{}
@@ -161,7 +161,7 @@ func TestB49_GraceIsOver(t *testing.T) {
 	}
 }
 
-func TestB49_DetachedWorkIsAwaited(t *testing.T) {
+func TestDrain_DetachedWorkIsAwaited(t *testing.T) {
 	l, gate := newLeaver(t), make(chan struct{})
 	seam := &legsSeam{afterPrefill: func(ctx context.Context) {
 		l.leave()
@@ -194,7 +194,7 @@ func TestRun_ListenerFails(t *testing.T) {
 	}
 }
 
-func TestA15_SlowHeaders(t *testing.T) {
+func TestClientLimits_SlowHeadersEndTheConnection(t *testing.T) {
 	r := run(t, setup{cfg: func(c *server.Config) { c.ClientHeaderTimeout = 100 * time.Millisecond }})
 	conn, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
 	if err != nil {
@@ -208,7 +208,7 @@ func TestA15_SlowHeaders(t *testing.T) {
 	}
 }
 
-func TestA12_HugeHeader(t *testing.T) {
+func TestClientLimits_HugeHeaderIsRefused(t *testing.T) {
 	r := run(t, setup{})
 	p := r.send(ask("", true, "q"), "X-Big", strings.Repeat("x", 64<<10))
 	if p.status != http.StatusRequestHeaderFieldsTooLarge {

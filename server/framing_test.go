@@ -17,7 +17,7 @@ func wire(line, body string, header ...string) string {
 	return line + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n" + strings.Join(append(header, "", ""), "\r\n") + body
 }
 
-func TestA10_Smuggling(t *testing.T) {
+func TestFraming_NoRequestIsSmuggled(t *testing.T) {
 	const post = "POST " + chatPath
 	good := ask("", false, "GOOD")
 	length := fmt.Sprintf("Content-Length: %d", len(good))

@@ -50,7 +50,7 @@ func (r *rig) dial() net.Conn {
 	return conn
 }
 
-func TestB25_GoneWhileSendingBody(t *testing.T) {
+func TestGone_WhileSendingItsRequest_NothingIsSent(t *testing.T) {
 	for name, request := range map[string]string{
 		"headers": "POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nContent-Ty",
 		"body":    "POST " + chatPath + " HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{\"model\":",
@@ -75,7 +75,7 @@ func TestB25_GoneWhileSendingBody(t *testing.T) {
 
 // A client that closes its sending side counts as gone, as everywhere in net/http; it must not take the end of its
 // connection for an answer.
-func TestB27_HalfClosedClientGetsNoEmptyAnswer(t *testing.T) {
+func TestGone_HalfClosedClientGetsNoEmptyAnswer(t *testing.T) {
 	r := newRig(t, setup{})
 	r.prefill[0].always(silent)
 	conn := r.dial()
@@ -89,7 +89,7 @@ func TestB27_HalfClosedClientGetsNoEmptyAnswer(t *testing.T) {
 	r.prefill[0].awaitEnd(1)
 }
 
-func TestB26_GoneBeforePrefillWasSent_TicketPutBack(t *testing.T) {
+func TestGone_BeforePrefillWasSent_TicketIsPutBack(t *testing.T) {
 	l := newLeaver(t)
 	seam := &legsSeam{}
 	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Legs, d.Legs = d.Legs, seam }})
@@ -122,7 +122,7 @@ func (r *rig) until(true func() bool) {
 	}
 }
 
-func TestB27_GoneDuringPrefill(t *testing.T) {
+func TestGone_DuringPrefill_LegIsCancelledAndTicketGivenUp(t *testing.T) {
 	l := newLeaver(t)
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;")
@@ -142,7 +142,7 @@ func TestB27_GoneDuringPrefill(t *testing.T) {
 	}
 }
 
-func TestB28_GoneBetweenTheLegs_DecodeReadsTheBlocks(t *testing.T) {
+func TestGone_BetweenTheLegs_DecodeReadsTheBlocks(t *testing.T) {
 	l := newLeaver(t)
 	seam := &legsSeam{afterPrefill: func(ctx context.Context) {
 		l.leave()
@@ -163,7 +163,7 @@ func TestB28_GoneBetweenTheLegs_DecodeReadsTheBlocks(t *testing.T) {
 	}
 }
 
-func TestB28_NothingToReadWithoutHandover(t *testing.T) {
+func TestGone_BetweenTheLegsWithoutHandOver_NoDecodeLeg(t *testing.T) {
 	l := newLeaver(t)
 	seam := &legsSeam{afterPrefill: func(ctx context.Context) {
 		l.leave()
@@ -178,7 +178,7 @@ func TestB28_NothingToReadWithoutHandover(t *testing.T) {
 	}
 }
 
-func TestB28_DecodeRefuses_SaidInLog(t *testing.T) {
+func TestGone_BetweenTheLegsAndDecodeRefuses_LogSaysSo(t *testing.T) {
 	l := newLeaver(t)
 	seam := &legsSeam{afterPrefill: func(ctx context.Context) {
 		l.leave()
@@ -189,7 +189,7 @@ func TestB28_DecodeRefuses_SaidInLog(t *testing.T) {
 	r.until(func() bool { return r.log.count("wait for their lease") == 1 })
 }
 
-func TestB29_GoneBeforeFirstEvent_DecodeIsNotCancelled(t *testing.T) {
+func TestGone_BeforeTheFirstEvent_DecodeIsNotCancelled(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		l, gate := newLeaver(t), make(chan struct{})
 		legs := make(chan context.Context, 1)
@@ -222,7 +222,7 @@ func TestB29_GoneBeforeFirstEvent_DecodeIsNotCancelled(t *testing.T) {
 	})
 }
 
-func TestB29_GoneDuringStream(t *testing.T) {
+func TestGone_DuringTheStream_DecodeIsCancelled(t *testing.T) {
 	l := newLeaver(t)
 	r := newRig(t, setup{})
 	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
@@ -247,7 +247,7 @@ func TestB29_GoneDuringStream(t *testing.T) {
 	}
 }
 
-func TestB30_GoneAfterParams_PutGoesOn(t *testing.T) {
+func TestGone_AfterTheParams_PutGoesOn(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		l, putting, gate := newLeaver(t), make(chan struct{}), make(chan struct{})
 		seam := &storeSeam{put: func(context.Context) (convcache.Outcome, bool) {

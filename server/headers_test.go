@@ -28,7 +28,7 @@ func hostileHeaders() []string {
 	return header
 }
 
-func TestA02_HostileRequestHeaders(t *testing.T) {
+func TestHeaders_NoHeaderOfAClientReachesAnEngine(t *testing.T) {
 	header := hostileHeaders()
 	if n := len(header) / 2; n < 60 {
 		t.Fatalf("got %d headers, want 60", n)
@@ -49,7 +49,7 @@ func TestA02_HostileRequestHeaders(t *testing.T) {
 	}
 }
 
-func TestA02_RequestIDs(t *testing.T) {
+func TestHeaders_OnlyAPlainRequestIDIsKept(t *testing.T) {
 	r := newRig(t, setup{})
 	for id, kept := range map[string]bool{
 		"a.b_c-9": true, strings.Repeat("x", 128): true, strings.Repeat("x", 129): false, "a b": false, "a/b": false, "ä": false, "": false, "a\tb": false,
@@ -62,7 +62,7 @@ func TestA02_RequestIDs(t *testing.T) {
 	}
 }
 
-func TestA09_HostileResponseHeaders(t *testing.T) {
+func TestHeaders_NoHeaderOfAnEngineReachesTheClient(t *testing.T) {
 	names := strings.Fields(`Set-Cookie Server Trailer Upgrade Connection X-Secret Keep-Alive Proxy-Authenticate Www-Authenticate Location Refresh Link
 		Access-Control-Allow-Origin Access-Control-Allow-Credentials Strict-Transport-Security Content-Security-Policy Alt-Svc Clear-Site-Data
 		X-Request-Id X-Kv-Reuse Server-Timing Content-Disposition Content-Language Content-Location Etag Last-Modified Expires Age Vary Via Warning
@@ -95,7 +95,7 @@ func TestA09_HostileResponseHeaders(t *testing.T) {
 	})
 }
 
-func TestA09_StreamHeaders(t *testing.T) {
+func TestHeaders_OfAStream(t *testing.T) {
 	r := newRig(t, setup{})
 	p := r.turn("c", 1, true)
 	for name, want := range map[string]string{"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no", "Content-Length": ""} {
@@ -110,7 +110,7 @@ func TestA09_StreamHeaders(t *testing.T) {
 	}
 }
 
-func TestA24_AuthorizationIsForwardedOnlyIfAsked(t *testing.T) {
+func TestHeaders_AuthorizationIsForwardedOnlyIfAsked(t *testing.T) {
 	r := newRig(t, setup{cfg: forwards})
 	r.wantOK(r.send(ask("", true, "q"), "Authorization", "Bearer client"), "miss;")
 	r.wantOK(r.send(ask("", true, "q")), "miss;")
@@ -121,7 +121,7 @@ func TestA24_AuthorizationIsForwardedOnlyIfAsked(t *testing.T) {
 	}
 }
 
-func TestA25_ForwardedForIsNotBelieved(t *testing.T) {
+func TestHeaders_ForwardedForIsNotBelieved(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.send(ask("c", true, "q"), "X-Forwarded-For", "203.0.113.9", "X-Real-Ip", "203.0.113.9"), "miss;")
 	if strings.Contains(r.log.text(), "203.0.113.9") {

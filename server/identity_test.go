@@ -10,7 +10,7 @@ import (
 	"carryover/server"
 )
 
-func TestA03_TenantsDoNotMeet(t *testing.T) {
+func TestTenant_CredentialsDoNotMeet(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := newRig(t, setup{})
 		alice, mallory := []string{"Authorization", "Bearer alice"}, []string{"Authorization", "Bearer mallory"}
@@ -28,7 +28,7 @@ func TestA03_TenantsDoNotMeet(t *testing.T) {
 	})
 }
 
-func TestA03_TenantHeader(t *testing.T) {
+func TestTenant_HeaderDecides(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }})
 	r.wantOK(r.turn("c", 1, true, "X-Tenant", "a", "Authorization", "1"), "miss;")
 	r.wantOK(r.turn("c", 2, true, "X-Tenant", "b", "Authorization", "1"), "miss;reason=nothing_stored")
@@ -36,7 +36,7 @@ func TestA03_TenantHeader(t *testing.T) {
 }
 
 // Of a gateway that appends its value to a client's own, either could be read.
-func TestA03_TenantHeaderTwice(t *testing.T) {
+func TestTenant_RepeatedHeaderIsRefused(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }})
 	for _, values := range [][]string{{"mallory", "alice"}, {"alice", "alice"}, {"", "alice"}, {"alice", ""}} {
 		header := []string{}
@@ -59,7 +59,7 @@ func TestA03_TenantHeaderTwice(t *testing.T) {
 	r.wantOK(r.turn("c", 2, true, "X-Tenant", "a, b"), "hit;")
 }
 
-func TestA05_TenantSaltOnBothLegs(t *testing.T) {
+func TestTenant_SaltIsOnBothLegs(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantSalt = true }})
 	salts := map[string]int{}
 	for _, tenant := range []string{"a", "b"} {
@@ -98,7 +98,7 @@ func saltOf(t *testing.T, l leg) string {
 	return body.Salt
 }
 
-func TestA16_ConversationIDs(t *testing.T) {
+func TestConversation_IDIsCheckedAndMaySwitchReuseOff(t *testing.T) {
 	r := newRig(t, setup{})
 	for _, bad := range []string{`5`, `{"id":"x"}`, `["x"]`, `true`, `"` + strings.Repeat("x", 513) + `"`, `"\ud800"`} {
 		e := r.wantError(r.send(with(`"conversation_id":`+bad)), 400, "invalid_conversation_id")

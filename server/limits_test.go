@@ -30,7 +30,7 @@ func with(members string) string {
 	return `{"model":"m","messages":[{"role":"user","content":"q"}],` + members + `}`
 }
 
-func TestA01_ClientSentTransferParams(t *testing.T) {
+func TestRequest_ClientSentTransferParamsAreRefused(t *testing.T) {
 	const evil = `{"remote_host":"evil","do_remote_prefill":true}`
 	for _, members := range []string{
 		`"kv_transfer_params":` + evil, `"kv_tran\u0073fer_params":` + evil, `"\u006bv_transfer_params":` + evil,
@@ -61,7 +61,7 @@ func TestA01_ClientSentTransferParams(t *testing.T) {
 	}
 }
 
-func TestA02_BodyCannotSteer(t *testing.T) {
+func TestRequest_BodyCannotSteerAnEngine(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.send(with(`"request_id":"mine","conversation_id":"c"`)), "miss;")
 	for _, l := range append(r.prefill[0].seen(), r.decode[0].seen()...) {
@@ -71,7 +71,7 @@ func TestA02_BodyCannotSteer(t *testing.T) {
 	}
 }
 
-func TestA12_Sizes(t *testing.T) {
+func TestClientLimits_BodyIsBounded(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxBodyBytes = 1000 }})
 	fits := with(`"x":"` + strings.Repeat("y", 1000-len(with(`"x":""`))) + `"`)
 	r.wantOK(r.send(fits), "miss;")
@@ -91,7 +91,7 @@ func TestA12_Sizes(t *testing.T) {
 	}
 }
 
-func TestA12_BytesInFlight(t *testing.T) {
+func TestClientLimits_BytesInFlightAreBounded(t *testing.T) {
 	for name, framing := range map[string]string{"length": "Content-Length: 990\r\n\r\n", "chunked": "Transfer-Encoding: chunked\r\n\r\n5\r\n"} {
 		t.Run(name, func(t *testing.T) {
 			reading := &bodyReads{begun: make(chan struct{})}
@@ -114,7 +114,7 @@ func TestA12_BytesInFlight(t *testing.T) {
 	}
 }
 
-func TestA12_TurnsInFlight(t *testing.T) {
+func TestClientLimits_TurnsInFlightAreBounded(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxStreams = 1 }})
 	gate := make(chan struct{})
 	r.decode[0].next(waits(gate, decodes))
@@ -129,7 +129,7 @@ func TestA12_TurnsInFlight(t *testing.T) {
 	r.until(func() bool { return r.turn("", 1, true).status == 200 })
 }
 
-func TestA13_BadJSON(t *testing.T) {
+func TestRequest_BadJSONIsRefused(t *testing.T) {
 	for name, row := range map[string]struct{ body, code string }{
 		"empty":         {"", "invalid_json"},
 		"array":         {"[]", "invalid_json"},
@@ -164,7 +164,7 @@ func TestA13_BadJSON(t *testing.T) {
 	}
 }
 
-func TestA13_UntouchedMembersKeepTheirBytes(t *testing.T) {
+func TestRequest_UntouchedMembersKeepTheirBytes(t *testing.T) {
 	r := newRig(t, setup{})
 	const odd = `"big":9007199254740993, "f" : 1.10e+05,"html":"<&>\u003c\/","nul":null,"temperature":0.70`
 	r.wantOK(r.send(with(odd)), "miss;")
@@ -175,7 +175,7 @@ func TestA13_UntouchedMembersKeepTheirBytes(t *testing.T) {
 	}
 }
 
-func TestA14_A22_MediaTypesAndCodings(t *testing.T) {
+func TestRequest_OtherMediaTypesAndCodingsAreRefused(t *testing.T) {
 	r := newRig(t, setup{})
 	for _, media := range []string{"", "text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "application/json, text/plain", "text/json"} {
 		p := r.do(context.Background(), http.MethodPost, chatPath, nil, "Content-Type", media)
@@ -197,7 +197,7 @@ func TestA14_A22_MediaTypesAndCodings(t *testing.T) {
 	}
 }
 
-func TestA15_SlowBody(t *testing.T) {
+func TestClientLimits_SlowBodyIsCut(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientBodyTimeout = 100 * time.Millisecond }})
 	conn := r.dial()
 	_, _ = io.WriteString(conn, "POST "+chatPath+" HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{")
@@ -209,7 +209,7 @@ func TestA15_SlowBody(t *testing.T) {
 }
 
 // What an answer has left is flushed after its handler has returned, which must be bounded like every write.
-func TestA15_PipelinerThatReadsNothing(t *testing.T) {
+func TestClientLimits_PipeliningClientThatReadsNothingIsCut(t *testing.T) {
 	for _, request := range []string{wire("GET /v1/models", ""), wire("POST "+chatPath, ask("", false, "q"), fmt.Sprintf("Content-Length: %d", len(ask("", false, "q"))))} {
 		r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientWriteTimeout = 100 * time.Millisecond }})
 		r.decode[0].models = body("application/json", `"`+strings.Repeat("x", 3000)+`"`)
@@ -229,7 +229,7 @@ func TestA15_PipelinerThatReadsNothing(t *testing.T) {
 }
 
 // A body that is refused unread must not hold its connection either.
-func TestA15_RefusedBodyNeverComes(t *testing.T) {
+func TestClientLimits_RefusedBodyThatNeverComesHoldsNoConnection(t *testing.T) {
 	for _, line := range []string{"POST /nope", "PUT " + chatPath, "GET /healthz", "POST " + chatPath} {
 		r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientBodyTimeout = 100 * time.Millisecond }})
 		conn := r.dial()
@@ -241,7 +241,7 @@ func TestA15_RefusedBodyNeverComes(t *testing.T) {
 	}
 }
 
-func TestA15_SlowReader(t *testing.T) {
+func TestClientLimits_ClientThatReadsNoStreamIsCut(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientWriteTimeout = 150 * time.Millisecond }})
 	r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
 		big := chunk(l, `{"content":"`+strings.Repeat("x", 256<<10)+`"}`, "null")
@@ -270,7 +270,7 @@ func TestA15_SlowReader(t *testing.T) {
 	<-closed
 }
 
-func TestA29_AmplifyingRequestsGoToDecodeAlone(t *testing.T) {
+func TestRequest_SeveralAnswersGoToDecodeAlone(t *testing.T) {
 	for _, members := range []string{`"n":2`, `"best_of":2`, `"use_beam_search":true`} {
 		r := newRig(t, setup{})
 		r.wantOK(r.send(with(members+`,"conversation_id":"c"`)), "miss;reason=ineligible_")
@@ -301,7 +301,7 @@ func TestTurn_IneligibleRequests(t *testing.T) {
 	r.wantOK(r.sendTo(textPath, `{"model":"m","conversation_id":"c","prompt":[1,2]}`), "miss;reason=ineligible_prompt_ids")
 }
 
-func TestA30_ParamsAreShownOnlyIfAsked(t *testing.T) {
+func TestAnswer_ParamsAreShownOnlyIfAsked(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := newRig(t, setup{})
 		p := r.turn("c", 1, stream)

@@ -18,7 +18,7 @@ const tooDeep = 65
 
 func levels(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
-func TestA12_DeepPrefillAnswer(t *testing.T) {
+func TestNesting_DeepPrefillAnswerGivesNoHandOver(t *testing.T) {
 	for name, answer := range map[string]string{
 		"bottomless": bottomless, "in a member": `{"id":` + bottomless, "one level too many": `{"id":"x","a":` + levels(tooDeep-1) + `}`,
 	} {
@@ -31,7 +31,7 @@ func TestA12_DeepPrefillAnswer(t *testing.T) {
 	}
 }
 
-func TestA12_DeepWholeAnswer(t *testing.T) {
+func TestNesting_DeepWholeAnswerLeavesNoTicket(t *testing.T) {
 	deep := func(l leg) string { return wholeAnswer(l) + `,"usage":` + levels(tooDeep-1) + "}" }
 	for name, answer := range map[string]func(leg) string{
 		"bottomless":         func(leg) string { return bottomless },
@@ -49,7 +49,7 @@ func TestA12_DeepWholeAnswer(t *testing.T) {
 	}
 }
 
-func TestA12_DeepEvent(t *testing.T) {
+func TestNesting_DeepEventLeavesNoTicket(t *testing.T) {
 	for name, event := range map[string]string{
 		"longer than is read": bottomless, "as long as is read": bottomless[:1<<20], "one level too many": levels(tooDeep),
 	} {
@@ -72,7 +72,7 @@ func TestA12_DeepEvent(t *testing.T) {
 }
 
 // An event that is too deep to be read, but names kv_transfer_params, loses them and nothing else.
-func TestA12_DeepEventWithParams(t *testing.T) {
+func TestNesting_DeepEventLosesItsParams(t *testing.T) {
 	for _, depth := range []int{tooDeep, 20000} {
 		r := newRig(t, setup{})
 		deep := `{"id":"x","choices":[{"index":0,"delta":{"content":"deep"}}],"a":` + levels(depth)
@@ -89,7 +89,7 @@ func TestA12_DeepEventWithParams(t *testing.T) {
 	}
 }
 
-func TestA12_DeepErrorBody(t *testing.T) {
+func TestNesting_DeepErrorBodyIsNotRead(t *testing.T) {
 	for name, text := range map[string]string{
 		"longer than is read": bottomless, "as long as is read": bottomless[:60<<10], "one level too many": `{"error":{"message":"deep","a":` + levels(tooDeep-2) + `}}`,
 	} {
@@ -110,7 +110,7 @@ func TestA12_DeepErrorBody(t *testing.T) {
 	}
 }
 
-func TestA12_DeepTokenizeAnswer(t *testing.T) {
+func TestNesting_DeepTokenizeAnswerIsAMiss(t *testing.T) {
 	for _, answer := range []string{bottomless, `{"tokens":` + bottomless, `{"tokens":[1],"a":` + levels(tooDeep-1) + `}`} {
 		r := newRig(t, setup{})
 		r.prefill[0].tokenize = func(string) string { return answer }

@@ -24,7 +24,7 @@ func (s *seams) in(d *server.Deps) {
 	s.connector.Connector, d.Connector = d.Connector, &s.connector
 }
 
-func TestB55_PanicBeforeCommit(t *testing.T) {
+func TestPanic_BeforeCommitIsAnError(t *testing.T) {
 	boom := func(context.Context) { panic("boom at " + engineHost) }
 	for _, row := range []struct {
 		name string
@@ -62,7 +62,7 @@ func TestB55_PanicBeforeCommit(t *testing.T) {
 	}
 }
 
-func TestB55_PanicAfterCommit(t *testing.T) {
+func TestPanic_AfterCommitAbortsTheConnection(t *testing.T) {
 	all := &seams{}
 	r := newRig(t, setup{deps: all.in})
 	var later atomic.Bool
@@ -88,7 +88,7 @@ func TestB55_PanicAfterCommit(t *testing.T) {
 	r.wantOK(r.turn("c", 1, true), "miss;")
 }
 
-func TestB55_PanicInDetachedWork(t *testing.T) {
+func TestPanic_InDetachedWorkIsLogged(t *testing.T) {
 	l := newLeaver(t)
 	all := &seams{}
 	all.engine.afterPrefill = func(ctx context.Context) {

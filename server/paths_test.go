@@ -31,7 +31,7 @@ func hostilePaths() []string {
 	return append(paths, "/", "*", "/v1", "/v1/", "/v1/chat", "/favicon.ico")
 }
 
-func TestA11_PathTricks(t *testing.T) {
+func TestPaths_OnlyExactPathsAreServed(t *testing.T) {
 	r := run(t, setup{})
 	paths := hostilePaths()
 	if len(paths) < 300 {
@@ -67,7 +67,7 @@ func (r *rig) statuses(raw, method string, n int) []int {
 	return answers
 }
 
-func TestA11_MethodsAndQueries(t *testing.T) {
+func TestPaths_MethodsAndQueries(t *testing.T) {
 	r := newRig(t, setup{})
 	allowed := map[string]string{
 		chatPath: "POST", textPath: "POST", "/v1/models": "GET", "/health": "GET", "/healthz": "GET", "/readyz": "GET", "/version": "GET",

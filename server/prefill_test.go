@@ -51,7 +51,7 @@ func TestTurn_TextCompletion(t *testing.T) {
 	})
 }
 
-func TestB01_PrefillRefused(t *testing.T) {
+func TestPrefill_RefusedEverywhere_DecodeServesAlone(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := newRig(t, setup{deadPrefills: -4})
 		r.wantOK(r.turn("c", 1, stream), "miss;reason=bypass")
@@ -61,7 +61,7 @@ func TestB01_PrefillRefused(t *testing.T) {
 	})
 }
 
-func TestB01_OtherPrefillTakesOverWithTicket(t *testing.T) {
+func TestPrefill_AnotherInstanceTakesOverWithTheTicket(t *testing.T) {
 	r := newRig(t, setup{prefills: 1, deadPrefills: 2})
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 	r.wantOK(r.turn("c", 2, true), "hit;")
@@ -70,7 +70,7 @@ func TestB01_OtherPrefillTakesOverWithTicket(t *testing.T) {
 	}
 }
 
-func TestB01_PrefillDiesBetweenTurns_TicketPutBack(t *testing.T) {
+func TestPrefill_DiesBetweenTurns_TicketIsPutBack(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.prefill[0].server.Close()
@@ -81,7 +81,7 @@ func TestB01_PrefillDiesBetweenTurns_TicketPutBack(t *testing.T) {
 	}
 }
 
-func TestB01_DecodeAloneIsBounded(t *testing.T) {
+func TestPrefill_TurnsOfDecodeAloneAreBounded(t *testing.T) {
 	r := newRig(t, setup{deadPrefills: -1})
 	gate := make(chan struct{})
 	r.decode[0].always(waits(gate, decodes))
@@ -106,7 +106,7 @@ func wantRetryAfter(t *testing.T, p reply, want string) {
 	}
 }
 
-func TestB02_PrefillSlow(t *testing.T) {
+func TestPrefill_BeyondItsTimeLimitIsCancelled(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = 100 * time.Millisecond }})
 	r.prefill[0].next(silent)
 	r.wantError(r.turn("c", 1, true), http.StatusGatewayTimeout, "prefill_timeout")
@@ -116,7 +116,7 @@ func TestB02_PrefillSlow(t *testing.T) {
 	}
 }
 
-func TestB03_PrefillFailsWithTicket_OneRetryWithout(t *testing.T) {
+func TestPrefill_FailsWithTheTicket_OneRetryWithout(t *testing.T) {
 	failures := map[string]behaviour{
 		"500": status(500, "KV load failed"), "502": status(502, ""), "503": status(503, ""), "504": status(504, ""),
 		"hang-up": hangUp, "200 with error": body("application/json", `{"error":{"message":"x"}}`),
@@ -146,7 +146,7 @@ func TestB03_PrefillFailsWithTicket_OneRetryWithout(t *testing.T) {
 	}
 }
 
-func TestB04_PrefillFailsTwice(t *testing.T) {
+func TestPrefill_FailsTwiceIsAnError(t *testing.T) {
 	for _, row := range []struct {
 		name       string
 		fails      behaviour
@@ -179,7 +179,7 @@ func TestB04_PrefillFailsTwice(t *testing.T) {
 	}
 }
 
-func TestB03_PrefillFailsWithTicketTwice(t *testing.T) {
+func TestPrefill_FailsWithAndWithoutTheTicket_NoThirdLeg(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.prefill[0].always(status(500, "boom"))
@@ -189,7 +189,7 @@ func TestB03_PrefillFailsWithTicketTwice(t *testing.T) {
 	}
 }
 
-func TestB05_ClientsFault(t *testing.T) {
+func TestPrefill_FaultOfTheClientIsPassedOnRedacted(t *testing.T) {
 	for _, code := range []int{400, 404, 413, 422} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			r := newRig(t, setup{})
@@ -205,7 +205,7 @@ func TestB05_ClientsFault(t *testing.T) {
 	}
 }
 
-func TestB05_MessageIsBounded(t *testing.T) {
+func TestPrefill_MessageOfAnErrorIsBounded(t *testing.T) {
 	r := newRig(t, setup{})
 	r.prefill[0].next(status(400, strings.Repeat("x", 5000)), body("application/json", ""), status(400, ""))
 	if e := r.wantError(r.turn("", 1, false), 400, "invalid_request"); len(e.Message) != 2048 {
@@ -213,7 +213,7 @@ func TestB05_MessageIsBounded(t *testing.T) {
 	}
 }
 
-func TestB05_ErrorMembersAreRedacted(t *testing.T) {
+func TestPrefill_MembersOfAnErrorAreRedacted(t *testing.T) {
 	r := newRig(t, setup{})
 	url := r.prefill[0].server.URL
 	r.prefill[0].next(func(w http.ResponseWriter, _ *http.Request, _ leg) {
@@ -223,7 +223,7 @@ func TestB05_ErrorMembersAreRedacted(t *testing.T) {
 	r.wantError(r.turn("", 1, false), 400, "invalid_request")
 }
 
-func TestB05_ShapesOfEngineErrors(t *testing.T) {
+func TestPrefill_EveryShapeOfAnErrorIsRead(t *testing.T) {
 	for _, row := range []struct{ body, code, message, param string }{
 		{`{"error":{"message":"gone","type":"NotFoundError","param":"model","code":404}}`, "model_not_found", "gone", "model"},
 		{`{"object":"error","message":"flat","type":"NotFoundError"}`, "invalid_request", "flat", ""},
@@ -242,7 +242,7 @@ func TestB05_ShapesOfEngineErrors(t *testing.T) {
 	}
 }
 
-func TestB06_B07_PrefillRefusesTheDeployment(t *testing.T) {
+func TestPrefill_RefusesTheDeployment_NoRetry(t *testing.T) {
 	for _, row := range []struct {
 		code, status int
 		want, after  string
@@ -258,7 +258,7 @@ func TestB06_B07_PrefillRefusesTheDeployment(t *testing.T) {
 	}
 }
 
-func TestB08_PrefillAnswersGarbage(t *testing.T) {
+func TestPrefill_UnreadableAnswerGivesNoHandOver(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)
 	_, _ = io.WriteString(z, `{"id":"x"}`)
@@ -282,7 +282,7 @@ func TestB08_PrefillAnswersGarbage(t *testing.T) {
 	}
 }
 
-func TestB08_BadHandover_DecodeGetsNone(t *testing.T) {
+func TestPrefill_BadHandOver_DecodeGetsNone(t *testing.T) {
 	good := func(l leg) string { return handover(l) }
 	for name, spoil := range map[string]func(leg) string{
 		"direction": func(l leg) string { return ticket(l) },
@@ -315,13 +315,13 @@ func TestB08_BadHandover_DecodeGetsNone(t *testing.T) {
 	}
 }
 
-func TestB09_PrefillErrorIn200(t *testing.T) {
+func TestPrefill_ErrorWithStatus200IsAFailure(t *testing.T) {
 	r := newRig(t, setup{})
 	r.prefill[0].always(body("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`))
 	r.wantError(r.turn("c", 1, false), 502, "prefill_failed")
 }
 
-func TestB10_NoParams(t *testing.T) {
+func TestPrefill_AnswerWithoutParams_DecodeGetsNone(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := newRig(t, setup{})
 		r.prefill[0].next(body("application/json", `{"id":"x","choices":[]}`))
@@ -332,7 +332,7 @@ func TestB10_NoParams(t *testing.T) {
 	})
 }
 
-func TestB11_InformationalAndRedirects(t *testing.T) {
+func TestLegs_RedirectsAreNotFollowed(t *testing.T) {
 	r := newRig(t, setup{})
 	evil := newEngine(t, 0, "evil")
 	r.prefill[0].next(

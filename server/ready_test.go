@@ -7,7 +7,7 @@ import (
 	"carryover/server"
 )
 
-func TestB31_ReadyTellsOfRedis(t *testing.T) {
+func TestReady_TellsOfRedis(t *testing.T) {
 	for _, tc := range []struct {
 		state            string
 		required, decode bool

@@ -67,7 +67,7 @@ func TestRelease_OffCarriesNone(t *testing.T) {
 	}
 }
 
-func TestRelease_FailedLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
+func TestRelease_FailedLegIsRunAgainWithoutAndTheLinkPauses(t *testing.T) {
 	for name, failure := range map[string]behaviour{"500": status(500, "x"), "503": status(503, "x"), "hang up": hangUp} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{cfg: releasing})
@@ -88,7 +88,7 @@ func TestRelease_FailedLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
 	}
 }
 
-func TestRelease_UnansweredLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
+func TestRelease_UnansweredLegIsRunAgainWithoutAndTheLinkPauses(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = 100 * time.Millisecond }})
 	r.shot()
 	r.prefill[0].next(silent)

@@ -29,7 +29,7 @@ func startPair(t *testing.T) (prefill, decode *fleet.Start) {
 	return f.Engines(upstream.RolePrefill)[0].Current(t.Context()), f.Engines(upstream.RoleDecode)[0].Current(t.Context())
 }
 
-func TestRider_WhoseLegFails(t *testing.T) {
+func TestRider_OfALegThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leg    upstream.LegError
 		waits  bool // it goes back to the list

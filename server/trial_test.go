@@ -19,7 +19,7 @@ func answersNoTickets(w http.ResponseWriter, r *http.Request, l leg) {
 	prefills(w, r, l)
 }
 
-func TestTurn_UnansweredTrialBarsThePair(t *testing.T) {
+func TestTurn_UnansweredTrialStopsTheLink(t *testing.T) {
 	r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
 	r.prefill[0].always(answersNoTickets)
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
@@ -47,7 +47,7 @@ func TestTurn_UnansweredTrialWithOnePrefill(t *testing.T) {
 	r.wantOK(r.turn("c", 2, false), "miss;reason=prefill_not_bidirectional")
 }
 
-func TestTurn_ProvenPairIsBarredAfterThreeUnanswered(t *testing.T) {
+func TestTurn_ProvenLinkIsStoppedAfterThreeUnanswered(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantOK(r.turn("c", 2, true), "hit;")

@@ -95,7 +95,7 @@ func trickle(t *testing.T, perSecond int) (status int, took time.Duration) {
 	return answer.StatusCode, took
 }
 
-func TestA15_TricklingBodyIsCut(t *testing.T) {
+func TestClientLimits_TricklingBodyIsCut(t *testing.T) {
 	for perSecond, want := range map[int]time.Duration{
 		1:    10 * time.Second,
 		1000: 10 * time.Second,

@@ -84,7 +84,7 @@ func TestTicket_IsThereWhenTheClientSeesTheEnd(t *testing.T) {
 	r.verify(t, pins{})
 }
 
-func TestTrial_OneTicketOfAPairAtATime(t *testing.T) {
+func TestTrial_OneTicketOfALinkAtATime(t *testing.T) {
 	r := startPair(t, asConfigured)
 	first, second := &history{}, &history{}
 	for i, h := range []*history{first, second} {

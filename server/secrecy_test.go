@@ -11,9 +11,9 @@ import (
 	"carryover/server"
 )
 
-// TestA17_NothingOfAClientOrEngineIsLogged puts canaries wherever a client or an engine can write, takes every way through a
+// TestLog_NothingOfAClientOrEngineIsLogged puts canaries wherever a client or an engine can write, takes every way through a
 // turn, and looks for them in the log at its most talkative.
-func TestA17_NothingOfAClientOrEngineIsLogged(t *testing.T) {
+func TestLog_NothingOfAClientOrEngineIsLogged(t *testing.T) {
 	const canary = "CANARY"
 	request := func(stream bool) string {
 		return fmt.Sprintf(`{"model":"m%[1]s","stream":%[2]v,"conversation_id":"c%[1]s","session_id":"%[1]s","user":"%[1]s","cache_salt":"%[1]s",`+

@@ -12,7 +12,7 @@ import (
 	"carryover/server"
 )
 
-func TestB40_PutIsDoneBeforeTheEndShows(t *testing.T) {
+func TestPut_IsDoneBeforeTheEndShows(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		putting, gate, stored := make(chan struct{}), make(chan struct{}), atomic.Bool{}
 		seam := &storeSeam{put: func(context.Context) (convcache.Outcome, bool) {
@@ -38,7 +38,7 @@ func TestB40_PutIsDoneBeforeTheEndShows(t *testing.T) {
 	})
 }
 
-func TestB40_NextTurnAtOnceIsAHit(t *testing.T) {
+func TestPut_NextTurnAtOnceIsAHit(t *testing.T) {
 	r := newRig(t, setup{})
 	for n := 1; n <= 20; n++ {
 		want := "hit;"
@@ -49,7 +49,7 @@ func TestB40_NextTurnAtOnceIsAHit(t *testing.T) {
 	}
 }
 
-func TestB33_HangingStoreCostsItsTimeLimit(t *testing.T) {
+func TestStore_OneThatHangsCostsItsTimeLimit(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		hang := func(ctx context.Context) (convcache.Outcome, bool) {
 			<-ctx.Done()
@@ -77,7 +77,7 @@ func TestB33_HangingStoreCostsItsTimeLimit(t *testing.T) {
 	})
 }
 
-func TestB41_ConcurrentTurnsOneTicket(t *testing.T) {
+func TestTake_OfConcurrentTurnsOneGetsTheTicket(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantOK(r.turn("c", 2, true), "hit;") // the pair's trial is over
@@ -99,7 +99,7 @@ func TestB41_ConcurrentTurnsOneTicket(t *testing.T) {
 	}
 }
 
-func TestB42_B43_BranchesAndEdits(t *testing.T) {
+func TestFind_BranchesHitAndEditsMiss(t *testing.T) {
 	r := newRig(t, setup{})
 	say := func(texts ...string) reply { return r.send(ask("c", true, texts...)) }
 	r.wantOK(say("a"), "miss;reason=first_turn")
@@ -111,7 +111,7 @@ func TestB42_B43_BranchesAndEdits(t *testing.T) {
 	r.wantOK(say("b", "Hello world", "again"), "miss;reason=history_rewritten") // that ticket is used
 }
 
-func TestB46_DecodeInstanceGone_TicketStays(t *testing.T) {
+func TestFind_DecodeInstanceGone_Miss(t *testing.T) {
 	r := newRig(t, setup{decodes: 2})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.decode[0].server.Close()
@@ -119,13 +119,13 @@ func TestB46_DecodeInstanceGone_TicketStays(t *testing.T) {
 	r.wantOK(r.turn("c", 2, true), "miss;reason=instance_gone")
 }
 
-func TestB48_BelowThreshold(t *testing.T) {
+func TestFind_BelowTheThreshold_Miss(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseMinTokens = 201 }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantOK(r.turn("c", 2, true), "miss;reason=below_threshold")
 }
 
-func TestB48_Expired(t *testing.T) {
+func TestFind_Expired_Miss(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.TTL = 40 * time.Millisecond }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	<-time.After(60 * time.Millisecond)

@@ -54,7 +54,7 @@ func TestReservation_GrowsUpToItsBounds(t *testing.T) {
 	}
 }
 
-func TestReservation_Concurrently(t *testing.T) {
+func TestReservation_AddsUpConcurrently(t *testing.T) {
 	a := newInflight(1000, 10)
 	var all sync.WaitGroup
 	for i := range 8 {
