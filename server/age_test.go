@@ -105,7 +105,7 @@ func TestTurn_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
 	if took := time.Since(began); took > patience/2 {
 		t.Errorf("took %v", took)
 	}
-	// That the ticket ended says nothing about the pair.
+	// That the ticket ended says nothing about the link.
 	r.wantOK(r.turn("c", 3, true), "hit;")
 }
 

@@ -147,7 +147,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	}
 	choice := a.read(ev.Data)
 	if first && choice.Exists() && a.usage.prompt >= 0 {
-		a.decoding.asks.usage = false // the engine tells its usage to everybody (--enable-force-include-usage)
+		a.decoding.asks.usage = false // the engine tells its usage to every client (--enable-force-include-usage)
 	}
 	switch {
 	case a.foreign && !a.passed:
@@ -157,7 +157,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	case a.decoding.asks.hidden && onlyForIDs(choice):
 		return sse.Drop
 	case a.decoding.asks.usage && onlyUsage(ev.Data, choice):
-		return a.counted.release(ev)
+		return a.counted.resume(ev)
 	case a.decoding.asks.usage && a.counted.hold(ev.Data, choice, a.decoding.asks.hidden):
 		return sse.Hold
 	}

@@ -96,7 +96,7 @@ func frames(events ...string) string {
 func say(w http.ResponseWriter, events ...string) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	for _, e := range events {
-		_, _ = io.WriteString(w, frames(e)) // who is gone is found out by the test
+		_, _ = io.WriteString(w, frames(e)) // a client that is gone is found out by the test
 		_ = http.NewResponseController(w).Flush()
 	}
 }
@@ -173,5 +173,5 @@ func waits(gate <-chan struct{}, act behaviour) behaviour {
 	}
 }
 
-// deadURL is an address where connections are refused: nobody listens below 1024 in a test.
+// deadURL is an address where connections are refused: nothing listens below 1024 in a test.
 func deadURL(i int) string { return "http://" + net.JoinHostPort(fmt.Sprintf("127.0.0.%d", i+2), "1") }

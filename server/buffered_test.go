@@ -420,7 +420,7 @@ func TestBuffered_FailsWithAStatus(t *testing.T) {
 	}
 }
 
-// twoChoices is an answer that nobody asked for, with params.
+// twoChoices is an answer that was not asked for, with params.
 func twoChoices(w http.ResponseWriter, _ *http.Request, l leg) {
 	choice := `{"index":0,"message":{"role":"assistant","content":"x"},"finish_reason":"stop"}`
 	answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[`+choice+`,`+choice+`],"kv_transfer_params":`+ticket(l)+`}`)
@@ -438,7 +438,7 @@ func TestBuffered_RefusedAnswerLeavesNoTicket(t *testing.T) {
 	})
 	r.wantError(r.sendTo(textPath, `{"model":"m","prompt":"q","stream":true,"conversation_id":"c"}`), 502, "bad_decode_answer")
 	if r.store.Len() != 0 {
-		t.Error("an answer nobody saw left a ticket")
+		t.Error("an answer that was not shown left a ticket")
 	}
 }
 
@@ -518,7 +518,7 @@ func TestBuffered_ClientLeavesBeforeTheAnswer(t *testing.T) {
 	r.decode[0].awaitEnd(1)
 	r.until(func() bool { return r.log.count(`"msg":"turn"`, `"status":499`) == 1 })
 	if r.store.Len() != 0 {
-		t.Error("an answer nobody saw left a ticket")
+		t.Error("an answer that was not shown left a ticket")
 	}
 }
 

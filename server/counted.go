@@ -28,8 +28,8 @@ func (c *counted) hold(data []byte, choice gjson.Result, plain bool) bool {
 	return true
 }
 
-// release decides on the event with the usage. If the finish can't be made of it, that goes out as it is.
-func (c *counted) release(ev sse.Event) sse.Verdict {
+// resume decides on the event with the usage, which takes the place of the finish that is held back. If the finish can't be made of it, that goes out as it is.
+func (c *counted) resume(ev sse.Event) sse.Verdict {
 	rest, _, cut := rawjson.Cut(ev.Data, "usage")
 	choices := gjson.GetBytes(rest, "choices")
 	if c.finish == nil || !cut || choices.Raw != "[]" || ev.Member != nil || !gjson.GetBytes(rest, "system_fingerprint").Exists() {

@@ -188,7 +188,7 @@ func TestCounted_ExposedParamsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// An engine that tells its usage to everybody (--enable-force-include-usage) goes on to.
+// An engine that tells its usage to every client (--enable-force-include-usage) goes on to.
 func TestCounted_ForcedUsageReachesTheClient(t *testing.T) {
 	r := newRig(t, setup{cfg: byTokens})
 	r.prefill[0].always(prefillsIDs)

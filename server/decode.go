@@ -76,11 +76,11 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 		if len(refused) == maxDials || h.Handover != nil && (h.Bound || time.Now().After(h.until)) {
 			return nil, err
 		}
-		next, release, noneErr := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), func(e *fleet.Engine) bool { return slices.Contains(refused, e) })
+		next, done, noneErr := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), func(e *fleet.Engine) bool { return slices.Contains(refused, e) })
 		if noneErr != nil {
 			return nil, err
 		}
-		p.releases = append(p.releases, release)
+		p.onDone = append(p.onDone, done)
 		start = next.Now() // without asking: prefill's blocks are leased
 	}
 }
@@ -137,7 +137,7 @@ func (s *turns) decodeEdit(t *turn, start *fleet.Start, h handed) (upstream.Deco
 }
 
 // strand keeps prefill's blocks from being stranded when the client left between
-// the legs: decode reads them for an answer of one token, which nobody sees, and
+// the legs: decode reads them for an answer of one token, which is not shown, and
 // whose own blocks are released. It runs on its own, so that the handler can end.
 func (s *turns) strand(ctx context.Context, t *turn, p *pair, h handed) {
 	if h.Handover == nil {
@@ -162,7 +162,7 @@ func (s *turns) strand(ctx context.Context, t *turn, p *pair, h handed) {
 	})
 }
 
-// readWhole runs a decode leg whose answer nobody waits for, and returns its
+// readWhole runs a decode leg whose answer no client waits for, and returns its
 // kv_transfer_params.
 func (s *turns) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error) {
 	stream, err := s.deps.Legs.Decode(ctx, leg, upstream.Limits{FirstByte: detachedLimit, Idle: detachedLimit})

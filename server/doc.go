@@ -2,15 +2,15 @@
 // runs one turn from request to stored outcome. turn.go is the page to read
 // first; the nine steps of a turn are
 //
-//  1. parse the body once, find the conversation, bound the size   intake.go, inflight.go, conversation.go
-//  2. pick a prefill and a decode instance, decide the path        route.go
-//  3. find a ticket, prove how much of it may be used, take it     reuse.go, starts.go, tokens.go
-//  4. prefill leg                                                  prefill.go, parity.go
-//  5. decode leg up to its headers                                 decode.go
-//  6. commit: status and headers to the client                     respond.go
-//  7. relay events, observe them; or make events of a whole answer respond.go, answer.go, counted.go, buffered.go, eventbuffer.go
-//  8. put the new ticket before the terminal bytes reach the client keep.go, reply.go, blocks.go
-//  9. account                                                      account.go, reason.go
+//  1. parse the body once, find the conversation, bound the size     handlers.go, intake.go, inflight.go, conversation.go
+//  2. look what the conversation holds, pick engines and the path    find.go (look), pick.go
+//  3. prove how much of a ticket may be used, and take it            find.go, package proof, reason.go
+//  4. prefill leg, as the connector has planned it                   legs.go, prefill.go
+//  5. decode leg up to its headers                                   decode.go
+//  6. commit: status and headers to the client                       outlet.go
+//  7. relay events, observe them; or make events of a whole answer   respond.go, answer.go, counted.go, buffered.go, eventbuffer.go
+//  8. put the new ticket before the terminal bytes reach the client  keep.go, blocks.go
+//  9. account                                                        record.go, account.go
 //
 // It promises that a wrong hand-over never happens where it can be excluded: a
 // ticket is used at most once, by a request that provably continues the turn that
@@ -19,13 +19,17 @@
 // sends reaches an upstream path, header or KV address.
 //
 // Three orderings hold on every path. The put is complete before the client can
-// see the end of the stream (respond.go). After a take, every exit says what
+// see the end of the stream (respond.go, keep.go). After a take, every exit says what
 // became of the ticket, when the prefill leg is over: sent, put back because nothing
-// was sent, or given up (reuse.go, settle). Work that outlives the client runs on a
-// detached context with a bound of its own (decode.go, strand).
+// was sent, or given up (find.go, settle). Work that outlives the client runs on a
+// detached context with a bound of its own (beside.go; decode.go, strand).
 //
 // What may be tried again is decided in one place, retry.go; how an error looks to
-// a client in another, errors.go. Beside the turns, release.go frees the blocks of
-// tickets that no turn will use (unused.go), and barred.go keeps legs from starts of prefill that
-// computed other ids than they were sent, in step with other replicas.
+// a client in another, errors.go. Beside the turns, release.go has decode free the
+// blocks of tickets that no turn will use, branches.go gives up the branches that a
+// conversation has left, and barred.go shares with other replicas which starts of
+// prefill computed other ids than they were sent, so that no leg goes there.
+//
+// The caller is the composition root, which makes the dependencies (deps.go) and the
+// limits (config.go).
 package server

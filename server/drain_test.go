@@ -182,7 +182,7 @@ func TestDrain_DetachedWorkIsAwaited(t *testing.T) {
 	r.end()
 }
 
-func TestRun_ListenerFails(t *testing.T) {
+func TestRun_EndsWithItsListener(t *testing.T) {
 	r := newRig(t, setup{})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

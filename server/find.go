@@ -131,7 +131,7 @@ func (s *turns) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 
 // takeBranch completes h with one branch's ticket, which must be worth what the
 // branch promised. Without a ticket the trial that admit may have begun is over,
-// even if the store panics: a pair whose trial never ends is lost to reuse.
+// even if the store panics: a link whose trial never ends is lost to reuse.
 func (s *turns) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *held, outcome convcache.Outcome) {
 	defer func() {
 		if h.ticket == nil {
@@ -152,7 +152,7 @@ func (s *turns) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *h
 	return &h, outcome
 }
 
-// admit asks whether a pair may be offered a ticket now.
+// admit asks whether a ticket may be offered on a link now.
 func admit(link *fleet.Link) Reason {
 	switch link.Begin() {
 	case fleet.NoReuse:
@@ -201,9 +201,9 @@ func (s *turns) settle(ctx context.Context, t *turn, h *held) {
 	s.keeper.put(bounded, t, *ticket)
 }
 
-// conclude tells the link of a pair what became of a ticket, once. It is called
+// conclude tells the link what became of a ticket, once. It is called
 // when prefill has answered, not at the end of the turn: decode may go on for
-// minutes, and the pair would be on trial for as long.
+// minutes, and the link would be on trial for as long.
 func (s *turns) conclude(t *turn, h *held, fate fleet.Fate) {
 	if h.ticket == nil || h.concluded {
 		return

@@ -87,7 +87,7 @@ func TestFraming_NoRequestIsSmuggled(t *testing.T) {
 				t.Errorf("got statuses %d, want %d", got, row.want)
 			}
 			r.stop()
-			r.end() // turns that nobody expects included
+			r.end() // turns that are not expected included
 			turns := 0
 			for i, code := range row.want {
 				if code == 200 && !strings.HasPrefix(row.raw, "GET") || code == 200 && i > 0 {

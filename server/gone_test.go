@@ -159,7 +159,7 @@ func TestGone_BetweenTheLegs_DecodeReadsTheBlocks(t *testing.T) {
 	}
 	r.decode[0].awaitEnd(1)
 	if r.store.Len() != 0 {
-		t.Error("an answer nobody saw left a ticket")
+		t.Error("an answer that was not shown left a ticket")
 	}
 }
 
@@ -217,7 +217,7 @@ func TestGone_BeforeTheFirstEvent_DecodeIsNotCancelled(t *testing.T) {
 		r.decode[0].awaitEnd(1)
 		r.until(func() bool { return r.lines() == 1 })
 		if r.store.Len() != 0 {
-			t.Error("an answer nobody saw left a ticket")
+			t.Error("an answer that was not shown left a ticket")
 		}
 	})
 }

@@ -65,7 +65,7 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 	default:
 		return unavailable("overloaded", "Too many requests in flight.")
 	}
-	defer t.share.release()
+	defer t.share.giveBack()
 	if err := s.intake.take(w, r, t); err != nil {
 		return err
 	}

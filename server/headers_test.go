@@ -95,7 +95,7 @@ func TestHeaders_NoHeaderOfAnEngineReachesTheClient(t *testing.T) {
 	})
 }
 
-func TestHeaders_OfAStream(t *testing.T) {
+func TestHeaders_OfAStreamForbidBuffering(t *testing.T) {
 	r := newRig(t, setup{})
 	p := r.turn("c", 1, true)
 	for name, want := range map[string]string{"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache", "X-Accel-Buffering": "no", "Content-Length": ""} {
@@ -125,6 +125,6 @@ func TestHeaders_ForwardedForIsNotBelieved(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.send(ask("c", true, "q"), "X-Forwarded-For", "203.0.113.9", "X-Real-Ip", "203.0.113.9"), "miss;")
 	if strings.Contains(r.log.text(), "203.0.113.9") {
-		t.Error("the log has an address that anybody can make up")
+		t.Error("the log has an address that any client can make up")
 	}
 }

@@ -65,8 +65,8 @@ func (r *reservation) shrinkTo(n int64) {
 	}
 }
 
-// release gives back everything. A second time it does nothing.
-func (r *reservation) release() { r.shrinkTo(0) }
+// giveBack gives back everything. A second time it does nothing.
+func (r *reservation) giveBack() { r.shrinkTo(0) }
 
 // firstStep is the most memory that a body gets for its first byte.
 const firstStep = 8 << 10

@@ -12,7 +12,7 @@ import (
 
 // How much earlier than decode a ticket ends. Prefill still has to queue and to
 // shake hands before it reads; with remote_blocks_expiry_time it declines blocks
-// that are about to expire by itself (vLLM #47021), without it nobody does.
+// that are about to expire by itself (vLLM #47021), without it no engine does.
 const (
 	// MarginWithExpiry holds for engines that tell when the blocks expire. A decode
 	// instance that keeps blocks for no longer leaves no ticket.
@@ -91,7 +91,7 @@ func (s *keeper) put(ctx context.Context, t *turn, ticket convcache.Ticket) conv
 // none.
 func (s *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream.Kept, why string) {
 	d := a.decoding
-	if why = s.barsTicket(t, a); why != "" {
+	if why = s.noTicket(t, a); why != "" {
 		return convcache.Ticket{}, kept, why
 	}
 	decode := d.start.Engine()
@@ -115,8 +115,8 @@ func (s *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 	return ticket, kept, why
 }
 
-// barsTicket says why an answer leaves no ticket, whatever decode's params are.
-func (s *keeper) barsTicket(t *turn, a *answer) (why string) {
+// noTicket says why an answer leaves no ticket, whatever decode's params are.
+func (s *keeper) noTicket(t *turn, a *answer) (why string) {
 	d := a.decoding
 	switch {
 	case !t.conversation.known:

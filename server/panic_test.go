@@ -14,13 +14,13 @@ import (
 // seams is all of them on one server.
 type seams struct {
 	store     storeSeam
-	engine    legsSeam
+	legs      legsSeam
 	connector connectorSeam
 }
 
 func (s *seams) in(d *server.Deps) {
 	s.store.Store, d.Store = d.Store, &s.store
-	s.engine.Legs, d.Legs = d.Legs, &s.engine
+	s.legs.Legs, d.Legs = d.Legs, &s.legs
 	s.connector.Connector, d.Connector = d.Connector, &s.connector
 }
 
@@ -36,9 +36,9 @@ func TestPanic_BeforeCommitIsAnError(t *testing.T) {
 			s.store.take = func(ctx context.Context) (convcache.Outcome, bool) { boom(ctx); return 0, false }
 		}, "hit;"},
 		{"prefill params", func(s *seams) { s.connector.prefillParams = func([]byte) error { boom(nil); return nil } }, "hit;"},
-		{"prefill", func(s *seams) { s.engine.beforePrefill = boom }, "miss;reason=nothing_stored"},
+		{"prefill", func(s *seams) { s.legs.beforePrefill = boom }, "miss;reason=nothing_stored"},
 		{"decode params", func(s *seams) { s.connector.decodeParams = func() { boom(nil) } }, "miss;reason=nothing_stored"},
-		{"decode", func(s *seams) { s.engine.beforeDecode = boom }, "miss;reason=nothing_stored"},
+		{"decode", func(s *seams) { s.legs.beforeDecode = boom }, "miss;reason=nothing_stored"},
 		{"keep", func(s *seams) { s.connector.keep = func() error { boom(nil); return nil } }, "miss;reason=nothing_stored"},
 		{"put", func(s *seams) {
 			s.store.put = func(ctx context.Context) (convcache.Outcome, bool) { boom(ctx); return 0, false }
@@ -52,9 +52,9 @@ func TestPanic_BeforeCommitIsAnError(t *testing.T) {
 			p := r.turn("c", 2, false)
 			r.wantError(p, 500, "internal")
 			r.wantHeaders(p)
-			all.store.peek, all.store.take, all.store.put, all.engine, all.connector = nil, nil, nil, legsSeam{Legs: all.engine.Legs}, connectorSeam{Connector: all.connector.Connector}
+			all.store.peek, all.store.take, all.store.put, all.legs, all.connector = nil, nil, nil, legsSeam{Legs: all.legs.Legs}, connectorSeam{Connector: all.connector.Connector}
 			r.wantOK(r.turn("c", 2, false), row.next)
-			r.wantOK(r.turn("c", 3, false), "hit;") // the pair is not on trial for ever
+			r.wantOK(r.turn("c", 3, false), "hit;") // the link is not on trial for ever
 			if n := r.log.count("panic in a turn", `"level":"ERROR"`); n != 1 {
 				t.Errorf("got %d records of the panic, want 1", n)
 			}
@@ -91,14 +91,14 @@ func TestPanic_AfterCommitAbortsTheConnection(t *testing.T) {
 func TestPanic_InDetachedWorkIsLogged(t *testing.T) {
 	l := newLeaver(t)
 	all := &seams{}
-	all.engine.afterPrefill = func(ctx context.Context) {
+	all.legs.afterPrefill = func(ctx context.Context) {
 		l.leave()
 		<-ctx.Done()
 	}
-	all.engine.beforeDecode = func(context.Context) { panic("boom") }
+	all.legs.beforeDecode = func(context.Context) { panic("boom") }
 	r := newRig(t, setup{deps: all.in})
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	r.until(func() bool { return r.log.count("panic", `"level":"ERROR"`) == 1 })
-	all.engine = legsSeam{Legs: all.engine.Legs}
+	all.legs = legsSeam{Legs: all.legs.Legs}
 	r.wantOK(r.turn("c", 1, true), "miss;")
 }

@@ -97,7 +97,7 @@ func TestPaths_MethodsAndQueries(t *testing.T) {
 	r.wantError(r.get("/nope"), 404, "not_found")
 }
 
-func TestEndpoints(t *testing.T) {
+func TestEndpoints_AnswerAsDocumented(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	for path, want := range map[string]string{

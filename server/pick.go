@@ -19,12 +19,13 @@ const maxDecodeOnly = 16
 type pair struct {
 	prefill, decode *fleet.Start
 	barred          bool // the attempt avoids a prefill instance that is barred, or its prefix cache
-	releases        []func()
+	onDone          []func()
 }
 
-func (p *pair) release() {
-	for _, release := range p.releases {
-		release()
+// done ends the attempt for the engines that were picked for it.
+func (p *pair) done() {
+	for _, done := range p.onDone {
+		done()
 	}
 }
 
@@ -36,11 +37,11 @@ func (p *pair) release() {
 func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 	p := &pair{}
 	hint := t.hint()
-	decode, release, err := s.deps.Fleet.Pick(upstream.RoleDecode, hint, t.tries.excludes)
+	decode, done, err := s.deps.Fleet.Pick(upstream.RoleDecode, hint, t.tries.excludes)
 	if err != nil {
 		return nil, t.tries.lastOr(err)
 	}
-	p.releases = append(p.releases, release)
+	p.onDone = append(p.onDone, done)
 	if _, ok := t.req.Disaggregable(); !ok {
 		s.pin(ctx, t, p, nil, decode)
 		return p, nil
@@ -51,7 +52,7 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 		p.barred = barred
 		select {
 		case s.decodeOnly <- struct{}{}:
-			p.releases = append(p.releases, func() { <-s.decodeOnly })
+			p.onDone = append(p.onDone, func() { <-s.decodeOnly })
 			s.pin(ctx, t, p, nil, decode)
 			return p, nil
 		default:
@@ -60,7 +61,7 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 			prefill = s.pickPrefill(t, p, hint, true)
 		}
 		if prefill == nil {
-			p.release()
+			p.done()
 			return nil, t.tries.lastOr(unavailable("prefill_unavailable", "No prefill engine is available."))
 		}
 		t.salt = newID()
@@ -74,13 +75,13 @@ func (s *turns) pickPrefill(t *turn, p *pair, hint fleet.Hint, barred bool) *fle
 	if len(t.tries.excluded[upstream.RolePrefill]) >= maxDials {
 		return nil
 	}
-	prefill, release, err := s.deps.Fleet.Pick(upstream.RolePrefill, hint, func(e *fleet.Engine) bool {
+	prefill, done, err := s.deps.Fleet.Pick(upstream.RolePrefill, hint, func(e *fleet.Engine) bool {
 		return t.tries.excludes(e) || !barred && e.Barred()
 	})
 	if err != nil {
 		return nil
 	}
-	p.releases = append(p.releases, release)
+	p.onDone = append(p.onDone, done)
 	return prefill
 }
 
@@ -98,7 +99,7 @@ func (s *turns) pin(ctx context.Context, t *turn, p *pair, prefill, decode *flee
 	p.prefill, p.decode = prefill.Current(ctx), decode.Current(ctx)
 }
 
-// hint tells the policies of the turn: its conversation, and who holds how much of it.
+// hint tells the policies of the turn: its conversation, and which starts of decode hold how much of it.
 func (t *turn) hint() fleet.Hint {
 	h := fleet.Hint{Key: t.conversation.affinity()}
 	for i := range t.branches {

@@ -40,7 +40,7 @@ func TestTurn_CarriesTicketToNextTurn(t *testing.T) {
 	})
 }
 
-func TestTurn_TextCompletion(t *testing.T) {
+func TestTurn_TextCompletionIsReused(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := newRig(t, setup{})
 		ask := func(prompt string) reply {
@@ -66,7 +66,7 @@ func TestPrefill_AnotherInstanceTakesOverWithTheTicket(t *testing.T) {
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 	r.wantOK(r.turn("c", 2, true), "hit;")
 	if legs := r.prefill[0].seen(); legs[1].ticket() == "" {
-		t.Errorf("got %s, want the ticket that went to nobody", legs[1].body)
+		t.Errorf("got %s, want the ticket that was not sent", legs[1].body)
 	}
 }
 

@@ -101,7 +101,7 @@ func (r *rider) offer() upstream.TicketOffer {
 }
 
 // failed deals with an unused ticket whose leg failed: unsent or refused it
-// waits on; else it is gone, and so is the pair's turn at releasing for a while.
+// waits on; else it is gone, and the link releases nothing for a while.
 func (r *rider) failed(leg *upstream.LegError) {
 	switch {
 	case !leg.Sent:

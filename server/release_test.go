@@ -18,7 +18,7 @@ func releasing(c *server.Config) { c.Release, c.ReleaseBacklog, c.BranchKeep = t
 // left is the id by which a prefill leg names what that decode leg has left.
 func left(l leg) string { return "chatcmpl-" + l.id() }
 
-// shot is a request that belongs to no conversation: its blocks are of no use to anybody.
+// shot is a request that belongs to no conversation: its blocks are of no use to any turn.
 func (r *rig) shot() {
 	r.t.Helper()
 	r.wantOK(r.turn("", 1, true), "miss;reason=no_conversation")

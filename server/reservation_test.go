@@ -46,8 +46,8 @@ func TestReservation_GrowsUpToItsBounds(t *testing.T) {
 		t.Errorf("got %d bytes of %v, %d of the first", a.total, a.clients, one.held)
 	}
 	for _, r := range append(others, one, two, last, &reservation{}) {
-		r.release()
-		r.release()
+		r.giveBack()
+		r.giveBack()
 	}
 	if len(a.clients) != 0 || a.total != 0 {
 		t.Errorf("got %d bytes of %v after everything was given back", a.total, a.clients)
@@ -65,7 +65,7 @@ func TestReservation_AddsUpConcurrently(t *testing.T) {
 					r.shrinkTo(r.held / 2)
 				}
 			}
-			r.release()
+			r.giveBack()
 		})
 	}
 	all.Wait()

@@ -32,7 +32,7 @@ func (c *clock) advance(r *rig, d time.Duration) {
 	}
 }
 
-// stoppedRig is a rig whose pair has been stopped by refused tickets. The conversation "c" has had four turns.
+// stoppedRig is a rig whose link has been stopped by refused tickets. The conversation "c" has had four turns.
 func stoppedRig(t *testing.T, s setup) (*rig, *clock) {
 	t.Helper()
 	c := &clock{}
@@ -83,7 +83,7 @@ func TestTurn_StoppedLinkIsTriedAgain(t *testing.T) {
 			turn("hit;")
 			turn("hit;")
 			if n := r.log.count("answers tickets of decode again", `"level":"INFO"`, "prefill-0", "decode-0"); n != 1 {
-				t.Errorf("got %d records of the pair's return, want 1", n)
+				t.Errorf("got %d log lines of the link's return, want 1", n)
 			}
 		})
 	}
@@ -136,11 +136,11 @@ func TestTurn_TurnThatEndsLateEndsNoRetrial(t *testing.T) {
 	r.wantOK(<-trial, "hit;")
 }
 
-// However a trial ends without a verdict, the next turn is a trial at once: the pair is neither proven nor lost.
-func TestTurn_RetrialWithoutAVerdictIsRepeated(t *testing.T) {
+// However a trial ends inconclusively, the next turn is a trial at once: the link is neither proven nor lost.
+func TestTurn_InconclusiveRetrialIsRepeated(t *testing.T) {
 	for name, ends := range map[string]func(*rig, *seams){
 		"panic in prefill": func(r *rig, s *seams) {
-			s.engine.beforePrefill = func(context.Context) { panic("boom") }
+			s.legs.beforePrefill = func(context.Context) { panic("boom") }
 			r.wantError(r.turn("c", 6, true), 500, "internal")
 		},
 		"panic in params": func(r *rig, s *seams) {
@@ -152,7 +152,7 @@ func TestTurn_RetrialWithoutAVerdictIsRepeated(t *testing.T) {
 			r.wantError(r.turn("c", 6, true), 500, "internal")
 		},
 		"panic in putting back": func(r *rig, s *seams) {
-			s.engine.Legs = refusing(s.engine.Legs)
+			s.legs.Legs = refusing(s.legs.Legs)
 			s.store.put = func(context.Context) (convcache.Outcome, bool) { panic("boom") }
 			r.wantError(r.turn("c", 6, true), 500, "internal")
 		},
@@ -170,7 +170,7 @@ func TestTurn_RetrialWithoutAVerdictIsRepeated(t *testing.T) {
 			r.wantOK(r.turn("c", 6, true), "miss;reason=history_rewritten")
 		},
 		"unsent": func(r *rig, s *seams) {
-			s.engine.Legs = refusing(s.engine.Legs)
+			s.legs.Legs = refusing(s.legs.Legs)
 			r.wantOK(r.turn("c", 6, true), "miss;reason=bypass")
 		},
 		"client's fault": func(r *rig, _ *seams) {
@@ -179,7 +179,7 @@ func TestTurn_RetrialWithoutAVerdictIsRepeated(t *testing.T) {
 		},
 		"client gone before the leg": func(r *rig, s *seams) {
 			r.leaves(func(leave context.CancelFunc) {
-				s.engine.beforePrefill = func(ctx context.Context) { leave(); <-ctx.Done() }
+				s.legs.beforePrefill = func(ctx context.Context) { leave(); <-ctx.Done() }
 			})
 		},
 		"client gone during the leg": func(r *rig, _ *seams) {
@@ -192,11 +192,11 @@ func TestTurn_RetrialWithoutAVerdictIsRepeated(t *testing.T) {
 			all := &seams{}
 			r, clock := stoppedRig(t, setup{deps: all.in})
 			r.wantOK(r.turn("d", 1, true), "miss;reason=first_turn")
-			engine, connector, store := all.engine, all.connector, all.store
+			engine, connector, store := all.legs, all.connector, all.store
 			clock.advance(r, time.Minute)
 			ends(r, all)
-			all.engine, all.connector, all.store = engine, connector, store
-			// A refused ticket shows that this turn was the pair's trial; a proven pair would go on.
+			all.legs, all.connector, all.store = engine, connector, store
+			// A refused ticket shows that this turn was the link's trial; a proven link would go on.
 			r.wantOK(r.turn("d", 2, true), "miss;reason=retried_without_ticket")
 			r.wantOK(r.turn("d", 3, true), "miss;reason=prefill_not_bidirectional")
 			if n := r.log.count(`"tried_again_in":"2m0s"`); n != 1 {

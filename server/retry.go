@@ -102,7 +102,7 @@ func (s *turns) mayRestart(t *turn, role upstream.Role) bool {
 // ours reports whether a prefill leg failed over what it carried besides the
 // client's request: a ticket, an unused one, or ids that prefill did not compute.
 // The fresh leg goes without, whatever the status was, and at no cost to the
-// budget. That can't double the load for long: three such failures stop the pair,
+// budget. That can't double the load for long: three such failures stop the link,
 // one of a release pauses releasing, and one of ids bars the instance.
 func ours(t *tries, leg *upstream.LegError) bool {
 	switch {

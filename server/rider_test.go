@@ -34,7 +34,7 @@ func TestRider_OfALegThatFails(t *testing.T) {
 		leg    upstream.LegError
 		waits  bool // it goes back to the list
 		turns  bool // and turns may carry it again
-		paused bool // the pair releases nothing for a while
+		paused bool // the link releases nothing for a while
 	}{
 		"not sent":               {upstream.LegError{Kind: upstream.Dial}, true, true, false},
 		"client gone after":      {upstream.LegError{Kind: upstream.Gone, Sent: true}, false, false, false},

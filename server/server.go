@@ -116,7 +116,7 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	return err
 }
 
-// awaitIdle gives load balancers their delay, which nobody needs once no turn is
+// awaitIdle gives load balancers their delay, which is not needed once no turn is
 // open.
 func (s *Server) awaitIdle(ctx context.Context, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, delay)

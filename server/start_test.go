@@ -59,7 +59,7 @@ func TestStart_UnknownUsesNoTicket(t *testing.T) {
 }
 
 // Known starts are what tickets name; another start is another instance.
-func TestStart_KnownIsUsed(t *testing.T) {
+func TestStart_KnownIsUsedUntilItEnds(t *testing.T) {
 	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
 		r.wantOK(turn(1), "miss;")
 		r.wantOK(turn(2), "hit;")

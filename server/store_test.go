@@ -80,7 +80,7 @@ func TestStore_OneThatHangsCostsItsTimeLimit(t *testing.T) {
 func TestTake_OfConcurrentTurnsOneGetsTheTicket(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.wantOK(r.turn("c", 2, true), "hit;") // the pair's trial is over
+	r.wantOK(r.turn("c", 2, true), "hit;") // the link's trial is over
 	answers := make(chan reply, 8)
 	for range 8 {
 		go func() { answers <- r.turn("c", 3, true) }()

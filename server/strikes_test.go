@@ -99,7 +99,7 @@ func TestTurn_AnAnswerCountsBeforeTheTurnEnds(t *testing.T) {
 	r.wantTickets(5)
 }
 
-// Idle connections that prefill closes under legs cost these their tickets, and the pair nothing.
+// Idle connections that prefill closes under legs cost these their tickets, and the link nothing.
 func TestTurn_BrokenConnectionsDoNotStopTheLink(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")

@@ -40,7 +40,7 @@ func TestTurn_UnansweredTrialStopsTheLink(t *testing.T) {
 	}
 }
 
-func TestTurn_UnansweredTrialWithOnePrefill(t *testing.T) {
+func TestTurn_UnansweredTrialIsRunAgainOnTheOnlyPrefill(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
 	r.prefill[0].always(answersNoTickets)
 	r.wantOK(r.turn("c", 1, false), "miss;")
@@ -101,12 +101,12 @@ func TestTurn_MalformedTicketIsGivenUp(t *testing.T) {
 	}
 	r.wantOK(r.turn("c", 2, true), "miss;reason=history_rewritten")
 	seam.prefillParams = nil
-	r.wantOK(r.turn("c", 3, true), "hit;") // the pair is not on trial for ever
+	r.wantOK(r.turn("c", 3, true), "hit;") // the link is not on trial for ever
 	seam.prefillParams = func([]byte) error { return errors.New("none at all") }
 	r.wantError(r.turn("c", 4, true), 500, "internal")
 }
 
-func TestTurn_EngineSendsNoParams(t *testing.T) {
+func TestTurn_EngineWithoutParamsIsWarnedOfOnce(t *testing.T) {
 	r := newRig(t, setup{})
 	stock := func(w http.ResponseWriter, _ *http.Request, l leg) {
 		events := chatEvents(l)

@@ -62,7 +62,7 @@ func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
 	if err != nil {
 		return err
 	}
-	defer pair.release()
+	defer pair.done()
 
 	held := s.find(ctx, t, pair, looked) // a miss is a value, not an error
 	t.record.Lookup = time.Since(began)
