@@ -136,10 +136,10 @@ func (s *turns) decodeEdit(t *turn, start *fleet.Start, h handed) (upstream.Deco
 	return upstream.DecodeEdit{CacheSalt: t.salt, PromptIDs: ids, Members: plan.Members}, plan
 }
 
-// strand keeps prefill's blocks from being stranded when the client left between
+// unstrand keeps prefill's blocks from being stranded when the client left between
 // the legs: decode reads them for an answer of one token, which is not shown, and
 // whose own blocks are released. It runs on its own, so that the handler can end.
-func (s *turns) strand(ctx context.Context, t *turn, p *pair, h handed) {
+func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, h handed) {
 	if h.Handover == nil {
 		return
 	}

@@ -22,7 +22,7 @@
 // see the end of the stream (respond.go, keep.go). After a take, every exit says what
 // became of the ticket, when the prefill leg is over: sent, put back because nothing
 // was sent, or given up (find.go, settle). Work that outlives the client runs on a
-// detached context with a bound of its own (beside.go; decode.go, strand).
+// detached context with a bound of its own (beside.go; decode.go, unstrand).
 //
 // What may be tried again is decided in one place, retry.go; how an error looks to
 // a client in another, errors.go. Beside the turns, release.go has decode free the

@@ -75,7 +75,7 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 		return nil, err
 	}
 	if ctx.Err() != nil {
-		s.strand(ctx, t, p, handed)
+		s.unstrand(ctx, t, p, handed)
 		return nil, context.Cause(ctx)
 	}
 	if whole, err := s.head(ctx, out, t, plan, handed); whole || err != nil {
