@@ -155,7 +155,7 @@ func (e *engine) notify(ctx context.Context, t ticket) {
 	}
 }
 
-// notifyLater is notify for requests that do not wait for it: a release costs its carrier no time even when the owner
+// notifyLater is notify for requests that do not wait for it: a release costs the leg with the rider no time even when the owner
 // is gone (measured on 0.32).
 func (e *engine) notifyLater(t ticket) {
 	e.async.spawn(func() { e.notify(e.ctx, t) })
