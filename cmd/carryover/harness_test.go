@@ -54,7 +54,8 @@ var steady = []string{"--release", "off"}
 func startRig(t *testing.T, c rigConfig) *rig {
 	t.Helper()
 	r := &rig{
-		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
+		// The instances close connections after five idle seconds.
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Second}},
 		turns:  newTurnLog(),
 	}
 	flags := slices.Concat(patient, steady, c.flags)
@@ -75,8 +76,13 @@ func startRig(t *testing.T, c rigConfig) *rig {
 	return r
 }
 
+// startInstance starts a simulated instance for the length of the test, which ends here in the short form: it drives the
+// whole program.
 func startInstance(t *testing.T, cfg vllmsim.Config, host string) *vllmsim.Instance {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("drives the whole program")
+	}
 	if host == "" {
 		host = "127.0.0.1"
 	}
