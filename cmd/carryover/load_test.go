@@ -99,10 +99,10 @@ func (c *crowd) run(t *testing.T, conversations int, look func(turn int, a *answ
 // A keep-alive connection that an instance closes while a leg is written to it costs
 // the turn its ticket. Nothing else may cost one, and it takes a machine that is
 // seconds behind.
-const brokenConnections = 18
+const brokenConnections = 9
 
 func TestTwoHundredConversations(t *testing.T) {
-	c := startCrowd(t, vllmsim.SamplingCanonical, 10)
+	c := startCrowd(t, vllmsim.SamplingCanonical, 5)
 	c.warm(t)
 	var broken atomic.Int32
 	c.run(t, 200, func(turn int, a *answered) error {

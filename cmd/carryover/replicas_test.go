@@ -93,17 +93,27 @@ func (f *replicas) soakOf(t *testing.T, cfg vllmsim.Config, seed uint64) *soak {
 	}
 }
 
+// Conversations under the nemesis: so that each of its steps meets fifty turns, and twice that in the long form.
 const (
-	nemesisConversations = 300
-	nemesisAtOnce        = 6
-	nemesisPatience      = time.Minute
+	nemesisShort, nemesisLong = 150, 300
+	nemesisAtOnce             = 6
+	nemesisPatience           = time.Minute
 )
+
+func nemesisConversations() int {
+	if os.Getenv(followUpVariable) != "" {
+		return nemesisLong
+	}
+	return nemesisShort
+}
 
 // Tickets that replicas share, while what they share them through is stopped, killed, emptied, split and
 // failed over: no answer is wrong, no block is read twice, and no request fails.
 func TestReplicas_RedisUnderANemesis(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	cfg.OutputTokenIDs, cfg.Blocks = true, 1<<16
+	cfg.Lease = 10 * time.Minute // hand-overs that nobody reads are counted at the end
+	conversations := nemesisConversations()
 	n := newNemesis(t, 3)
 	f := startFleet(t, cfg, n.addresses(), "--store-timeout", "100ms")
 	s := f.soakOf(t, cfg, 11)
@@ -112,12 +122,12 @@ func TestReplicas_RedisUnderANemesis(t *testing.T) {
 	group.SetLimit(nemesisAtOnce)
 	ended := make(chan error, 1) // one result, read once
 	go func() {
-		for i := range nemesisConversations {
+		for i := range conversations {
 			group.Go(func() error { return s.converse(ctx, newTalk(s.seed, i), true) })
 		}
 		ended <- group.Wait()
 	}()
-	n.rage(t, f, nemesisConversations*soakTurns, ended)
+	n.rage(t, f, conversations*soakTurns, ended)
 	k := s.tally
 	t.Logf("%d later turns, %d hits, misses %v", k.turns, k.hits, s.reasons)
 	if k.hits*4 < k.turns {
@@ -142,7 +152,7 @@ func newNemesis(t *testing.T, replicas int) *nemesis {
 	t.Helper()
 	n := &nemesis{
 		master: redistest.Start(t), replica: redistest.Start(t),
-		permits: make(chan struct{}, nemesisConversations*soakTurns), // all of them fit
+		permits: make(chan struct{}, nemesisLong*soakTurns), // all of them fit
 	}
 	n.replica.ReplicaOf(n.master)
 	for range replicas {
@@ -275,7 +285,8 @@ func TestReplicas_FailoverIsNamed(t *testing.T) {
 	f.verify(t)
 }
 
-// followUpVariable is the number of conversations of the test of immediate follow-ups, 5,000 in the long form.
+// followUpVariable is the number of conversations of the test of immediate follow-ups, 5,000 in the long form; with it
+// the nemesis has its long form too.
 const followUpVariable = "CARRYOVER_FOLLOW_UPS"
 
 const followUpShort = 150

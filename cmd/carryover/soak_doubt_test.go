@@ -25,7 +25,7 @@ import (
 // Conversations of the soak of doubts within go test: of each doubt alone, and of all in mixture. With CARRYOVER_SOAK
 // the mixture has as many as it says with each proof, and each doubt alone a twentieth of that.
 const (
-	doubtAlone, doubtMixture = 8, 50
+	doubtAlone, doubtMixture = 8, 30
 	doubtShare               = 20
 	// doubtCalm is the last part of the turns, in which nothing happens any more and what is unused is released.
 	doubtCalm = 6
@@ -62,7 +62,7 @@ func TestSoakOfDoubts(t *testing.T) {
 		own := seed
 		t.Run(proof+"/"+name, func(t *testing.T) {
 			t.Parallel()
-			newDoubting(t, proof, kinds, own).run(t, conversations)
+			newDoubting(t, proof, kinds, own, conversations).run(t, conversations)
 		})
 	}
 	for _, proof := range []string{string(server.ProofAuto), string(server.ProofHistory)} {
@@ -90,10 +90,11 @@ type doubting struct {
 	unknown  int // answers of a start of decode that is not known: their blocks can't be released
 }
 
-func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64) *doubting {
+func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64, conversations int) *doubting {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
-	cfg.Blocks, cfg.Seed = 1<<16, seed
+	// No answer waits for memory, and an engine that starts does not fill more of it than that takes.
+	cfg.Blocks, cfg.Seed = min(1<<16, 512*conversations), seed
 	cfg.OutputTokenIDs, cfg.EmptyDeltas = seed%2 == 0, seed%4 < 2
 	doubtProofs()[proof](&cfg)
 	d := &doubting{
