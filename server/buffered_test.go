@@ -500,6 +500,7 @@ func TestBuffered_PutIsDoneBeforeTheClientSeesAnything(t *testing.T) {
 }
 
 func TestBuffered_ClientLeavesBeforeTheAnswer(t *testing.T) {
+	t.Parallel() // the leg has ten seconds
 	l, gate := newLeaver(t), make(chan struct{})
 	r := newRig(t, setup{cfg: buffering, front: contexts(l.arrived)})
 	r.decode[0].next(waits(gate, func(w http.ResponseWriter, q *http.Request, l leg) {

@@ -125,6 +125,7 @@ func TestDrain_StreamsFinishWithinTheGrace(t *testing.T) {
 }
 
 func TestDrain_WhatOutlastsTheGraceIsCut(t *testing.T) {
+	t.Parallel() // it is over after three seconds
 	const n = 200
 	r := run(t, setup{decodes: 1, cfg: func(c *server.Config) { c.ShutdownGrace = 600 * time.Millisecond }})
 	gate, started := make(chan struct{}), atomic.Int64{}

@@ -63,7 +63,7 @@ func TestRelay_PlainEventsCostNoAllocation(t *testing.T) {
 				for i := range src.pieces {
 					src.pieces[i] = event
 				}
-				return testing.AllocsPerRun(20, func() {
+				return testing.AllocsPerRun(5, func() {
 					src.i, src.off = 0, 0
 					r := New(io.Discard, nil, Config{Strip: params, Substance: []string{"choices"}, Observe: nullIDs})
 					if err := r.Run(src); err != nil {
