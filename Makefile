@@ -26,10 +26,18 @@ e2e-vllm: redis ## the suite of cmd/carryover/e2e_test.go on a real vLLM pair on
 build: ## build bin/carryover
 	go build -trimpath -o bin/carryover ./cmd/carryover
 
+# Neither a whole program nor a redis-server: most of what is left waits, so more tests run at once than there are cores.
+.PHONY: quick
+quick: vet lint ## vet, lint and unit tests, in less than a minute
+	go test -short -parallel 8 -skip '^TestRedis' $$(go list ./... | grep -v /redis)
+
+# Coverage has a pass of its own: counted under the race detector, where each count is an atomic operation that is
+# watched, the tests of sse took seven times as long. The short form is enough for the floors.
 .PHONY: test
 test: redis ## all tests with the race detector, the plug-in's tests, and the coverage floors
 	python3 -m unittest discover -s scripts/vllm/tests
-	go test -race -timeout 15m -coverpkg=./... -coverprofile=cover.out ./...
+	go test -race -timeout 15m ./...
+	go test -short -coverpkg=./... -coverprofile=cover.out ./...
 	scripts/check-coverage.sh cover.out
 
 .PHONY: redis
