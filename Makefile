@@ -28,8 +28,8 @@ build: ## build bin/carryover
 
 # Neither a whole program nor a redis-server: most of what is left waits, so more tests run at once than there are cores.
 .PHONY: quick
-quick: vet lint ## vet, lint and unit tests, in less than a minute
-	go test -short -parallel 8 -skip '^TestRedis' $$(go list ./... | grep -v /redis)
+quick: redis vet lint ## vet, lint and unit tests, in less than a minute
+	go test -short -parallel 8 $$(go list ./... | grep -v /redis)
 
 # Coverage has a pass of its own: counted under the race detector, where each count is an atomic operation that is
 # watched, the tests of sse took seven times as long. The short form is enough for the floors.
