@@ -50,6 +50,27 @@ func (e *edits) replace(r rawjson.Span, with []byte) bool {
 	return true
 }
 
+// shown returns data with the edits applied.
+func (e *edits) shown(data []byte) []byte {
+	var out []byte
+	done := 0
+	for _, edit := range e.list {
+		out = append(append(out, data[done:edit.From]...), e.text[edit.with.From:edit.with.To]...)
+		done = edit.To
+	}
+	return append(out, data[done:]...)
+}
+
+// supplant does what Event.Supplant says.
+func (e *edits) supplant(with []byte) bool {
+	if len(e.data) == 0 || e.data[0] == '\n' || e.data[len(e.data)-1] == '\n' || bytes.ContainsAny(with, "\r\n") {
+		return false
+	}
+	e.text = append(e.text[:0], with...)
+	e.list = append(e.list[:0], edit{rawjson.Span{From: 0, To: len(e.data)}, rawjson.Span{From: 0, To: len(e.text)}})
+	return true
+}
+
 // reset forgets everything, and gives back what a big event left behind.
 func (e *edits) reset() {
 	if cap(e.list) > smallBuffer/64 || cap(e.cuts) > smallBuffer/64 || cap(e.text) > smallBuffer {

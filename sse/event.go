@@ -26,6 +26,21 @@ func (e Event) Replace(from, to int, with []byte) bool {
 	return e.edits != nil && e.edits.replace(rawjson.Span{From: from, To: to}, with)
 }
 
+// Shown returns what the client would see of Data: without the member that is cut, and with what was replaced.
+func (e Event) Shown() []byte {
+	if e.edits == nil {
+		return e.Data
+	}
+	return e.edits.shown(e.Data)
+}
+
+// Supplant has the client see with instead of all of Data, whatever was cut or replaced in it before, and reports whether it
+// will. with is copied. Refused are bytes with a CR or LF, Data that is empty or begins or ends
+// with an LF, and any call after Observe has returned.
+func (e Event) Supplant(with []byte) bool {
+	return e.edits != nil && e.edits.supplant(with)
+}
+
 // Verdict says what becomes of an observed event.
 type Verdict int
 
