@@ -44,6 +44,8 @@ type progress struct {
 	kept    bool // its ticket is dealt with
 	failed  bool // the engine reported an error
 	foreign bool // it is the answer to another request
+
+	unwritable bool // the connector makes something of an event that is none
 }
 
 // ending is how decode says that the answer ended.
@@ -85,6 +87,13 @@ func (t *turn) rest() int64 {
 	return n
 }
 
+// record is what is known of the answer when it has ended.
+func (a *answer) record(relayed sse.Stats) AnswerRecord {
+	return AnswerRecord{
+		Events: relayed.Events, Bytes: relayed.Bytes, Finish: a.finish, PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
+	}
+}
+
 // begin notes the age of an event with its first byte. Its last may come much later,
 // when decode has long finished.
 func (a *answer) begin() { a.began = a.decoding.CaughtUp() }
@@ -100,9 +109,13 @@ func (a *answer) ends() {
 // observe looks at one event before it is forwarded.
 func (a *answer) observe(ev sse.Event) sse.Verdict {
 	verdict := a.judge(ev)
-	if r := a.decoding.rewrite; r != nil && (verdict == sse.Forward || verdict == sse.Hold) && string(ev.Data) != "[DONE]" {
-		if out := r.Event(ev.Data); out == nil || !ev.Replace(0, len(ev.Data), out) {
+	if r := a.decoding.rewrite; r != nil && verdict != sse.Drop && verdict != sse.Stop && string(ev.Data) != "[DONE]" {
+		switch out := r.Event(ev.Shown()); {
+		case out == nil:
 			verdict = sse.Drop
+		case !ev.Supplant(out):
+			a.unwritable = true
+			return sse.Stop
 		}
 	}
 	if verdict == sse.Forward || verdict == sse.Supersede {

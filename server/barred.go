@@ -31,49 +31,33 @@ func bar(logger *slog.Logger, prefill *fleet.Start, turn string) {
 type barWatch struct {
 	cfg    *Config
 	fleet  *fleet.Fleet
-	shared SharedBars // nil without Redis
-	beside *beside
+	shared SharedBars                  // nil without Redis
 	said   map[*fleet.Engine]time.Time // when each barred engine was mentioned last; first, when it was barred
 }
 
-// run goes on until ctx ends.
-func (s *barWatch) run(ctx context.Context) {
-	tick := time.NewTicker(barEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		s.compare(ctx)
-	}
-}
-
-// compare is one round of run.
-func (s *barWatch) compare(ctx context.Context) {
-	defer s.beside.survive("task", "bars")
-	engines := s.fleet.Engines(upstream.RolePrefill)
-	maps.DeleteFunc(s.said, func(e *fleet.Engine, _ time.Time) bool { return !e.Barred() || !slices.Contains(engines, e) })
+// compare is one round.
+func (b *barWatch) compare(ctx context.Context) {
+	engines := b.fleet.Engines(upstream.RolePrefill)
+	maps.DeleteFunc(b.said, func(e *fleet.Engine, _ time.Time) bool { return !e.Barred() || !slices.Contains(engines, e) })
 	for _, engine := range engines {
-		last, found := s.said[engine]
+		last, found := b.said[engine]
 		switch {
 		case !engine.Barred():
 		case !found:
-			s.said[engine] = time.Now()
+			b.said[engine] = time.Now()
 		case time.Since(last) >= barAgain:
-			s.said[engine] = time.Now()
-			s.cfg.Logger.Warn("prefill is barred; restart it, its prefix cache is in doubt", "prefill", engine.Name)
+			b.said[engine] = time.Now()
+			b.cfg.Logger.Warn("prefill is barred; restart it, its prefix cache is in doubt", "prefill", engine.Name)
 		}
 	}
-	if s.shared != nil {
-		s.exchange(ctx, engines)
+	if b.shared != nil {
+		b.exchange(ctx, engines)
 	}
 }
 
 // exchange takes over what other replicas have found about the starts that are alive, and tells them what they don't
 // know.
-func (s *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
+func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 	var alive []*fleet.Start
 	var names []string
 	for _, engine := range engines {
@@ -81,9 +65,9 @@ func (s *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 			alive, names = append(alive, start), append(names, engine.BaseURL+" "+start.ID())
 		}
 	}
-	bounded, cancel := storeContext(ctx, s.cfg)
+	bounded, cancel := storeContext(ctx, b.cfg)
 	defer cancel()
-	shared, err := s.shared.Barred(bounded, names)
+	shared, err := b.shared.Barred(bounded, names)
 	if err != nil || len(shared) != len(names) {
 		return // the next round comes soon
 	}
@@ -91,19 +75,19 @@ func (s *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 		switch local := start.Barred(); {
 		case shared[i] && !local:
 			start.Bar()
-			s.cfg.Logger.Error("prefill is barred until it is restarted: another replica has found that it does not compute the ids that it is sent",
+			b.cfg.Logger.Error("prefill is barred until it is restarted: another replica has found that it does not compute the ids that it is sent",
 				"prefill", start.Engine().Name, "start", start.ID())
 		case local && !shared[i]:
-			s.share(ctx, names[i])
+			b.share(ctx, names[i])
 		}
 	}
 }
 
 // share tells other replicas of a bar.
-func (s *barWatch) share(ctx context.Context, start string) {
-	bounded, cancel := storeContext(ctx, s.cfg)
+func (b *barWatch) share(ctx context.Context, start string) {
+	bounded, cancel := storeContext(ctx, b.cfg)
 	defer cancel()
-	if err := s.shared.Bar(bounded, start); err != nil {
-		s.cfg.Logger.Debug("bar is not shared", "error", err)
+	if err := b.shared.Bar(bounded, start); err != nil {
+		b.cfg.Logger.Debug("bar is not shared", "error", err)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"time"
 )
 
 // beside is the work that runs beside the turns or outlives its client, and the end of it all.
@@ -28,6 +29,23 @@ func (b *beside) run(what, id string, work func()) {
 		defer b.survive(what, id)
 		work()
 	})
+}
+
+// every does work again and again until ctx ends. A defect ends one round, and not those that follow.
+func (b *beside) every(ctx context.Context, period time.Duration, what, id string, round func(context.Context)) {
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		func() {
+			defer b.survive(what, id)
+			round(ctx)
+		}()
+	}
 }
 
 // wait returns when all of it has ended.

@@ -30,33 +30,33 @@ type branches struct {
 
 // watchBranches notes which of the branches that this turn saw its new ticket
 // diverges from. Those that it contains are gone with the put.
-func (s *keeper) watchBranches(t *turn, ticket convcache.Ticket) {
-	if !s.cfg.Release {
+func (k *keeper) watchBranches(t *turn, ticket convcache.Ticket) {
+	if !k.cfg.Release {
 		return
 	}
-	due := time.Now().Add(s.cfg.BranchKeep)
-	s.branches.mu.Lock()
-	defer s.branches.mu.Unlock()
+	due := time.Now().Add(k.cfg.BranchKeep)
+	k.branches.mu.Lock()
+	defer k.branches.mu.Unlock()
 	for _, b := range t.branches {
-		if b.Chain.Relation(ticket.Chain) == convcache.Diverges && len(s.branches.wait) < maxRetiring {
-			s.branches.wait = append(s.branches.wait, retiring{key: t.conversation.key, id: b.ID, model: t.model, due: due})
+		if b.Chain.Relation(ticket.Chain) == convcache.Diverges && len(k.branches.wait) < maxRetiring {
+			k.branches.wait = append(k.branches.wait, retiring{key: t.conversation.key, id: b.ID, model: t.model, due: due})
 		}
 	}
 }
 
 // retireBranches takes the tickets of branches whose time is over, so that their
 // blocks can be released. A branch that was used meanwhile is not there any more.
-func (s *keeper) retireBranches(ctx context.Context) {
+func (k *keeper) retireBranches(ctx context.Context) {
 	for {
-		b, ok := s.branches.next(time.Now())
+		b, ok := k.branches.next(time.Now())
 		if !ok {
 			return
 		}
-		bounded, cancel := storeContext(ctx, s.cfg)
-		ticket, outcome := s.deps.Store.Take(bounded, b.key, b.id)
+		bounded, cancel := storeContext(ctx, k.cfg)
+		ticket, outcome := k.deps.Store.Take(bounded, b.key, b.id)
 		cancel()
 		if outcome == convcache.Taken {
-			s.releaser.unuse(ticket, b.model)
+			k.releaser.unuse(ticket, b.model)
 		}
 	}
 }

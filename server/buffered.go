@@ -5,6 +5,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"carryover/sse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 )
@@ -14,7 +15,7 @@ import (
 // only (vLLM #40186). The client waits for the last token then, so it is done only
 // where a ticket can come of it.
 func (s *turns) buffers(t *turn, handed bool) bool {
-	return s.cfg.BufferStreams && t.stream && handed && t.proof != nil && (t.proof.Reply() != nil || t.ids.Wanted())
+	return s.cfg.BufferStreams && t.stream && handed && t.proof != nil && t.lacks == "" && t.ids.Lacks() == ""
 }
 
 // respondBuffered brings a whole answer to a client that asked for a stream. Until
@@ -42,8 +43,9 @@ func (s *turns) respondBuffered(ctx context.Context, out *outlet, t *turn, d *de
 	if err != nil {
 		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.Garbage, Sent: true, Err: err}
 	}
-	out.announceStream("text/event-stream; charset=utf-8")
-	t.record.Answer = AnswerRecord{Events: b.events, Bytes: int64(len(b.out)), Buffered: true}
+	out.announceStream(eventStream)
+	t.record.Answer = a.record(sse.Stats{Events: b.events, Bytes: int64(len(b.out))})
+	t.record.Answer.Buffered = true
 	if _, err := out.Write(b.out); err != nil {
 		return errClientGone
 	}

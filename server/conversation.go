@@ -50,7 +50,7 @@ const subAgentHeader = "X-Claude-Code-Agent-Id"
 
 // identify finds the conversation of a request. Only conversation_id, which is
 // ours, is an error when malformed; any other bad source is skipped.
-func (s *intake) identify(r *http.Request, req *upstream.Request, tenant string) (conversation, error) {
+func (i *intake) identify(r *http.Request, req *upstream.Request, tenant string) (conversation, error) {
 	c := conversation{tenant: tenant}
 	raw, present := req.Member("conversation_id")
 	if strings.EqualFold(strings.TrimSpace(r.Header.Get("X-KV-Reuse")), "off") || present && string(raw) == "null" {
@@ -62,12 +62,12 @@ func (s *intake) identify(r *http.Request, req *upstream.Request, tenant string)
 			return c, badRequest("conversation_id", "invalid_conversation_id", "conversation_id must be a string of at most 512 bytes")
 		}
 	}
-	for _, source := range s.cfg.Sources {
+	for _, source := range i.cfg.Sources {
 		if id := conversationID(source, r.Header, req); id != "" {
 			model, _ := req.String("model")
 			salt, _ := req.String("cache_salt")
 			c.known, c.source = true, source
-			c.key = s.secret.Conversation(convcache.Identity{
+			c.key = i.secret.Conversation(convcache.Identity{
 				Tenant: c.tenant, Model: model, CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
 			})
 			return c, nil
@@ -133,8 +133,8 @@ func validID(id string) string {
 // tenant derives the tenant from the credential, or from the configured header,
 // which a trusted gateway in front must set. It is "" without either. The credential
 // itself is not kept.
-func (s *intake) tenant(r *http.Request) (string, error) {
-	if name := s.cfg.TenantHeader; name != "" {
+func (i *intake) tenant(r *http.Request) (string, error) {
+	if name := i.cfg.TenantHeader; name != "" {
 		values := r.Header.Values(name)
 		if len(values) > 1 {
 			// A gateway that adds its line to the client's: which of them is to be

@@ -73,7 +73,8 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 		}
 		start.Engine().Refused()
 		refused = append(refused, start.Engine())
-		if len(refused) == maxDials || h.Handover != nil && (h.Bound || time.Now().After(h.until)) {
+		t.tries.bound = h.Handover != nil && h.Bound
+		if len(refused) == maxDials || t.tries.bound || h.Handover != nil && time.Now().After(h.until) {
 			return nil, err
 		}
 		next, done, noneErr := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), func(e *fleet.Engine) bool { return slices.Contains(refused, e) })
@@ -100,9 +101,14 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, start *fleet.Sta
 	}
 	leg := t.leg(start, plan, t.req.DecodeBody(edit))
 	d.requestID = leg.RequestID
+	limits := upstream.Limits{FirstByte: s.cfg.FirstByteTimeout, Idle: s.cfg.IdleTimeout, Gone: gone}
+	if h.together {
+		limits.Gone = nil // prefill's leg ends with the client, and the KV that decode waits for never comes
+	}
 	ended := t.record.sent(leg, start.ID())
-	stream, err := s.deps.Legs.Decode(ctx, leg, upstream.Limits{FirstByte: s.cfg.FirstByteTimeout, Idle: s.cfg.IdleTimeout, Gone: gone})
-	ended(err)
+	began := time.Now()
+	stream, err := s.deps.Legs.Decode(ctx, leg, limits)
+	ended(time.Since(began), err)
 	if err != nil {
 		return nil, err
 	}
@@ -114,12 +120,8 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, start *fleet.Sta
 
 // gone is how long decode may take to begin its answer after the turn has ended for a cause.
 func gone(cause error) time.Duration {
-	var leg *upstream.LegError
-	switch {
-	case errors.Is(cause, errShuttingDown):
+	if errors.Is(cause, errShuttingDown) {
 		return abandonDelay / 2 // the client is still there and wants to be told
-	case errors.As(cause, &leg):
-		return 0 // the KV that it waits for never comes
 	}
 	return detachedLimit
 }
@@ -139,20 +141,27 @@ func (s *turns) decodeEdit(t *turn, start *fleet.Start, h handed) (upstream.Deco
 // unstrand keeps prefill's blocks from being stranded when the client left between
 // the legs: decode reads them for an answer of one token, which is not shown, and
 // whose own blocks are released. It runs on its own, so that the handler can end.
-func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, h handed) {
+func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) {
 	if h.Handover == nil {
 		return
 	}
-	edit, plan := s.decodeEdit(t, p.decode, h)
+	edit, as := s.decodeEdit(t, p.decode, h)
 	edit.OneToken = true
-	leg := t.leg(p.decode, plan, t.req.DecodeBody(edit))
+	leg := t.leg(p.decode, as, t.req.DecodeBody(edit))
 	id, model := t.record.Turn, t.model
 	ctx = context.WithoutCancel(ctx)
 	s.beside.run("turn", id, func() {
 		ctx, cancel := context.WithTimeoutCause(ctx, detachedLimit, upstream.ErrFirstByteTimeout)
 		defer cancel()
 		began := time.Now()
-		params, err := s.readWhole(ctx, leg)
+		var params []byte
+		var err error
+		if plan.Order == upstream.AfterReady { // decode must not look for KV that has not arrived
+			err = plan.Ready(ctx)
+		}
+		if err == nil {
+			params, err = s.readWhole(ctx, leg)
+		}
 		if err != nil {
 			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)
 			return

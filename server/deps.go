@@ -46,8 +46,9 @@ type Connector interface {
 	Traits() upstream.Traits
 	// Plan says how an attempt runs.
 	Plan(transfer upstream.Transfer) (upstream.Plan, error)
-	// Keep says what decode's last kv_transfer_params are worth to a next turn.
-	Keep(final []byte) (upstream.Kept, error)
+	// Keep says what decode's last kv_transfer_params are worth to a next turn. blockSize is decode's in tokens, 0 if it is not
+	// known. With upstream.ErrMisplaced they are worth nothing, and what they name is returned all the same.
+	Keep(final []byte, blockSize int) (upstream.Kept, error)
 	// Release makes the leg that has a ticket's holder free its blocks, for a model that the engines serve.
 	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)
 }

@@ -13,7 +13,7 @@ import (
 // look asks the store what the conversation holds, before a pair is picked, so that the policies know it. Turns that can use
 // nothing of it do not ask.
 func (s *turns) look(ctx context.Context, t *turn) convcache.Outcome {
-	if t.proof == nil || t.tries.withoutTicket != "" || t.opensByHistory() {
+	if t.proof == nil || t.tries.withoutTicket != "" || t.proof.Opens() {
 		return convcache.Empty
 	}
 	bounded, cancel := storeContext(ctx, s.cfg)
@@ -21,21 +21,6 @@ func (s *turns) look(ctx context.Context, t *turn) convcache.Outcome {
 	var outcome convcache.Outcome
 	t.branches, outcome = s.deps.Store.Peek(bounded, t.conversation.key)
 	return outcome
-}
-
-// held is a ticket between its take and its fate.
-type held struct {
-	ticket *convcache.Ticket
-	holder *fleet.Start    // the start of decode whose blocks it names
-	reader *fleet.Start    // the start of prefill that is to read them
-	link   *fleet.Link     // of the two; the ticket's fate tells about it
-	offer  convcache.Offer // how much of it this request may use
-	// sent is true once a byte of it may have reached an engine; it is spent then,
-	// whatever the engine says.
-	sent      bool
-	concluded bool // the link knows the ticket's fate
-	// rider is an unused ticket that rides on a leg without one.
-	rider *rider
 }
 
 // find proves how much of what the conversation holds this request may use on this pair, and takes it. It
@@ -180,51 +165,6 @@ func (s *turns) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet.
 	}
 	return start
 }
-
-// settle says what became of a ticket: nothing of it was sent, so it goes back
-// with what is left of its life; or it was sent, and is spent or given up, which
-// an engine notices by itself when its blocks are read or their time is over. A second time it does nothing.
-func (s *turns) settle(ctx context.Context, t *turn, h *held) {
-	ticket := h.ticket
-	if ticket == nil {
-		return
-	}
-	s.conclude(t, h, fleet.Inconclusive)
-	h.ticket = nil // a stream of minutes must not hold it
-	if h.sent {
-		s.releaser.spent(*ticket)
-		return
-	}
-	t.record.Reuse.missed(ReasonRetried)
-	bounded, cancel := storeContext(ctx, s.cfg)
-	defer cancel()
-	s.keeper.put(bounded, t, *ticket)
-}
-
-// conclude tells the link what became of a ticket, once. It is called
-// when prefill has answered, not at the end of the turn: decode may go on for
-// minutes, and the link would be on trial for as long.
-func (s *turns) conclude(t *turn, h *held, fate fleet.Fate) {
-	if h.ticket == nil || h.concluded {
-		return
-	}
-	h.concluded = true
-	pause, resumed := h.link.End(fate)
-	attrs := []any{"prefill", named(h.reader), "decode", named(h.holder), "turn", t.record.Turn}
-	switch {
-	case resumed:
-		s.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
-	case pause > 0:
-		why := "prefill does not answer tickets of decode"
-		if fate == fleet.Failed {
-			why = "prefill answers 5xx to tickets of decode"
-		}
-		s.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "tried_again_in", pause.String())...)
-	}
-}
-
-// named is how the log names a start.
-func named(start *fleet.Start) string { return start.Engine().Name + "@" + start.ID() }
 
 // storeContext bounds a store operation. It is detached: a client that leaves must
 // not cut a take in half.

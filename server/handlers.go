@@ -25,7 +25,10 @@ var clientRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		t := &turn{request: request{api: api}, legID: newID()}
-		t.record = Record{API: api, Times: Times{Began: time.Now()}, Reuse: Reuse{Cached: -1}, Turn: c.Request().Header.Get("X-Request-Id")}
+		t.record = Record{
+			Turn: c.Request().Header.Get("X-Request-Id"), API: api, Times: Times{Began: time.Now()},
+			Reuse: Reuse{Cached: -1}, Answer: AnswerRecord{PromptTokens: -1, CompletionTokens: -1},
+		}
 		if !clientRequestID.MatchString(t.record.Turn) {
 			t.record.Turn = t.legID
 		}
@@ -79,7 +82,7 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 
 // refuse answers with an error, when nothing has been sent yet.
 func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
-	t.record.Status = e.Status
+	t.record.Status, t.record.Code = e.Status, e.Code
 	if e.Status == statusClientGone {
 		return
 	}

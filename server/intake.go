@@ -42,25 +42,25 @@ type request struct {
 }
 
 // take reads a request into its turn.
-func (s *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
-	tenant, err := s.tenant(r)
+func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
+	tenant, err := i.tenant(r)
 	if err != nil {
 		return err
 	}
-	t.share = reservation{account: s.account, client: clientOf(r, tenant)}
-	body, err := s.readBody(w, r, &t.share)
+	t.share = reservation{account: i.account, client: clientOf(r, tenant)}
+	body, err := i.readBody(w, r, &t.share)
 	if err != nil {
 		return err
 	}
 	parse := upstream.ParseRequest
-	if s.cfg.StripClientParams {
+	if i.cfg.StripClientParams {
 		parse = upstream.ParseRequestStripped
 	}
 	t.req, err = parse(t.api, body)
 	if err != nil {
 		return err
 	}
-	if t.conversation, err = s.identify(r, t.req, tenant); err != nil {
+	if t.conversation, err = i.identify(r, t.req, tenant); err != nil {
 		return err
 	}
 	// conversation_id is ours; request_id would let a client choose the id by
@@ -68,22 +68,22 @@ func (s *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	t.req.Remove("conversation_id")
 	t.req.Remove("request_id")
 	t.model, t.stream = t.req.Model(), t.req.Stream()
-	if s.cfg.ForwardAuthorization {
+	if i.cfg.ForwardAuthorization {
 		t.authorization = r.Header.Get("Authorization")
 	}
-	if s.cfg.TenantSalt {
+	if i.cfg.TenantSalt {
 		clientSalt, _ := t.req.String("cache_salt")
-		t.salt = s.secret.Salt(t.conversation.tenant, clientSalt)
+		t.salt = i.secret.Salt(t.conversation.tenant, clientSalt)
 	}
-	s.admit(t)
+	i.admit(t)
 	return nil
 }
 
 // admit begins the proof of a request, or says why the request takes no part in reuse.
-func (s *intake) admit(t *turn) {
-	way := s.tokens
-	if s.cfg.proofFor(t.model) == ProofHistory {
-		way = s.history
+func (i *intake) admit(t *turn) {
+	way := i.tokens
+	if i.cfg.proofFor(t.model) == ProofHistory {
+		way = i.history
 	}
 	t.record.Model, t.record.Source = t.model, t.conversation.source
 	t.record.Reuse.Off, t.record.Reuse.Proof = t.conversation.off, way.Name()
@@ -100,7 +100,7 @@ func (s *intake) admit(t *turn) {
 	}
 	switch {
 	case !t.conversation.known:
-	case !s.reuses:
+	case !i.reuses:
 		t.ineligible = whyConnector
 	default:
 		t.proof, t.ineligible = way.Admit(t.req)
@@ -135,7 +135,7 @@ func clientOf(r *http.Request, tenant string) string {
 
 // readBody checks the framing and reads the body within its bounds of size, time
 // and rate.
-func (s *intake) readBody(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
+func (i *intake) readBody(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
 	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil || media != "application/json" {
 		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
@@ -143,20 +143,20 @@ func (s *intake) readBody(w http.ResponseWriter, r *http.Request, share *reserva
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
 		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding must be identity.")
 	}
-	if r.ContentLength > s.cfg.MaxBodyBytes {
-		return nil, tooLarge(s.cfg.MaxBodyBytes)
+	if r.ContentLength > i.cfg.MaxBodyBytes {
+		return nil, tooLarge(i.cfg.MaxBodyBytes)
 	}
-	return s.readPaced(w, r, share)
+	return i.readPaced(w, r, share)
 }
 
-func (s *intake) readPaced(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
-	limit := s.cfg.MaxBodyBytes
+func (i *intake) readPaced(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
+	limit := i.cfg.MaxBodyBytes
 	body := bodyBuffer{size: r.ContentLength, share: share}
 	if r.ContentLength < 0 {
 		body.size = limit + 1
 	}
 	control := http.NewResponseController(w)
-	deadline := time.Now().Add(s.cfg.ClientBodyTimeout)
+	deadline := time.Now().Add(i.cfg.ClientBodyTimeout)
 	for {
 		window := time.Now().Add(slowWindow)
 		if window.After(deadline) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"carryover/convcache"
@@ -42,7 +43,7 @@ type keeper struct {
 // has its blocks released. It is called before the client can see the end of the
 // answer, so that a next turn that follows at once, on any replica, finds it; and
 // again on every exit, for answers that did not get so far. The first call counts.
-func (s *keeper) keep(ctx context.Context, t *turn, a *answer) {
+func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 	if a.kept || a.foreign { // a foreign answer's blocks are another request's
 		return
 	}
@@ -51,72 +52,79 @@ func (s *keeper) keep(ctx context.Context, t *turn, a *answer) {
 	if a.complete() {
 		d.link.Met()
 	}
-	ticket, kept, why := s.ticketOf(t, a)
+	ticket, kept, why := k.ticketOf(t, a)
 	if why != "" {
 		t.record.Stored = why
-		s.releaser.unuseParams(a.params, leftover{decode: d.start, model: t.model, caughtUp: a.caughtUp})
+		k.releaser.unuseParams(a.params, leftover{decode: d.start, model: t.model, caughtUp: a.caughtUp})
 		return
 	}
-	if !s.blocks.fresh(ticket.Decode, kept) {
+	if !k.blocks.fresh(ticket.Decode, kept) {
 		t.record.Stored = "duplicate"
-		s.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.record.Turn, "decode", ticket.Decode)
+		k.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.record.Turn, "decode", ticket.Decode)
 		return
 	}
-	learning, learnt := storeContext(ctx, s.cfg)
+	learning, learnt := storeContext(ctx, k.cfg)
 	t.ids.Learnt(learning)
 	learnt()
-	bounded, cancel := storeContext(ctx, s.cfg)
+	bounded, cancel := storeContext(ctx, k.cfg)
 	defer cancel()
-	if outcome := s.put(bounded, t, ticket); outcome != convcache.Stored {
+	if outcome := k.put(bounded, t, ticket); outcome != convcache.Stored {
 		t.record.Stored = outcome.String()
 		return
 	}
 	t.record.Stored = "yes"
-	s.watchBranches(t, ticket)
+	k.watchBranches(t, ticket)
 }
 
 // put stores a ticket, and has released what the store gave back or did not take.
-func (s *keeper) put(ctx context.Context, t *turn, ticket convcache.Ticket) convcache.Outcome {
-	displaced, outcome := s.deps.Store.Put(ctx, t.conversation.key, ticket, time.Until(ticket.Deadline))
+func (k *keeper) put(ctx context.Context, t *turn, ticket convcache.Ticket) convcache.Outcome {
+	displaced, outcome := k.deps.Store.Put(ctx, t.conversation.key, ticket, time.Until(ticket.Deadline))
 	for _, old := range displaced {
-		s.releaser.unuse(old, t.model)
+		k.releaser.unuse(old, t.model)
 	}
 	if outcome != convcache.Stored && outcome != convcache.Unavailable { // that may have been stored after all
-		s.releaser.unuse(ticket, t.model)
+		k.releaser.unuse(ticket, t.model)
 	}
 	return outcome
 }
 
 // ticketOf makes the ticket of an answer, or returns the reason for which there is
 // none.
-func (s *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream.Kept, why string) {
+func (k *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream.Kept, why string) {
 	d := a.decoding
-	if why = s.noTicket(t, a); why != "" {
+	if why = k.noTicket(t, a); why != "" {
 		return convcache.Ticket{}, kept, why
 	}
 	decode := d.start.Engine()
-	kept, err := s.deps.Connector.Keep(a.params)
-	if err != nil {
-		s.cfg.Logger.Warn("decode's params can't be a ticket", "turn", t.record.Turn, "decode", decode.Name, "error", err)
+	kept, err := k.deps.Connector.Keep(a.params, d.blockSize)
+	misplaced := errors.Is(err, upstream.ErrMisplaced)
+	if err != nil && !misplaced {
+		k.cfg.Logger.Warn("decode's params can't be a ticket", "turn", t.record.Turn, "decode", decode.Name, "error", err)
 		return convcache.Ticket{}, kept, "ineligible_bad_params"
 	}
 	d.start.SentParams()
+	switch {
+	case misplaced:
+		return convcache.Ticket{}, kept, "ineligible_block_count"
+	case kept.Groups != 1 && !k.cfg.ReuseHybrid:
+		// Where several groups of blocks are read, vLLM 0.32 takes a load that failed for one
+		// that succeeded.
+		return convcache.Ticket{}, kept, "ineligible_block_groups"
+	}
 	ticket := convcache.Ticket{
 		ID: convcache.NewTicketID(), Decode: decode.Name, Start: d.start.ID(), EngineID: kept.EngineID,
 		Params: kept.Params, Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: a.caughtUp,
-		Deadline: deadline(s.cfg, decode, a.caughtUp, kept.Expires),
+		Deadline: deadline(k.cfg, decode, a.caughtUp, kept.Expires),
 	}
-	if why = s.misshapen(kept, d.blockSize); why == "" {
-		why = t.proof.Seal(proof.Ending{
-			Decode: d.start, Kept: kept, Finish: a.finish, StopReason: a.stopReason,
-			PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
-		}, &ticket)
-	}
+	why = t.proof.Seal(proof.Ending{
+		Decode: d.start, Kept: kept, Finish: a.finish, StopReason: a.stopReason,
+		PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
+	}, &ticket)
 	return ticket, kept, why
 }
 
 // noTicket says why an answer leaves no ticket, whatever decode's params are.
-func (s *keeper) noTicket(t *turn, a *answer) (why string) {
+func (k *keeper) noTicket(t *turn, a *answer) (why string) {
 	d := a.decoding
 	switch {
 	case !t.conversation.known:
@@ -140,24 +148,8 @@ func (s *keeper) noTicket(t *turn, a *answer) (why string) {
 	case a.params == nil && a.stopReason:
 		return "ineligible_" + convcache.WhyStopString
 	case a.params == nil:
-		s.sentNothing(t, d.start)
+		k.sentNothing(t, d.start)
 		return string(ReasonNoParams)
-	}
-	return ""
-}
-
-// misshapen says why no ticket can be made of such blocks.
-func (s *keeper) misshapen(kept upstream.Kept, blockSize int) (why string) {
-	switch {
-	case kept.Groups != 1 && !s.cfg.ReuseHybrid:
-		// Where several groups of blocks are read, vLLM 0.32 takes a load that failed for one
-		// that succeeded.
-		return "ineligible_block_groups"
-	case kept.Groups == 1 && blockSize > 0 && kept.Blocks != (kept.Tokens+blockSize-1)/blockSize:
-		// Prefill takes the last blocks of the list for the last tokens (vLLM
-		// nixl/base_worker.py): one block more and all are misplaced, one less and the
-		// engine dies.
-		return "ineligible_block_count"
 	}
 	return ""
 }
@@ -176,9 +168,9 @@ func deadline(cfg *Config, decode *fleet.Engine, caughtUp time.Time, expires boo
 
 // sentNothing records that a finished answer to a hand-over brought no
 // params, which stock vLLM does in every stream (vLLM #40186).
-func (s *keeper) sentNothing(t *turn, decode *fleet.Start) {
+func (k *keeper) sentNothing(t *turn, decode *fleet.Start) {
 	if decode.SentNothing() {
-		s.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of its answers, so nothing can be reused: "+
+		k.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of its answers, so nothing can be reused: "+
 			"stock vLLM omits them from streams; install the plug-in in the engine, or set --decode-stream buffered",
 			"decode", decode.Engine().Name, "turn", t.record.Turn)
 	}

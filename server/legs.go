@@ -9,6 +9,40 @@ import (
 	"carryover/upstream/fleet"
 )
 
+// legs runs the legs of an attempt as the connector has planned them, until decode's headers have arrived. Every exit says
+// what became of the ticket.
+func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held) (*decoding, error) {
+	defer s.settle(ctx, t, h)
+	if p.prefill == nil {
+		return s.decode(ctx, t, p, handed{})
+	}
+	plan, err := s.plan(ctx, t, p, h)
+	switch {
+	case err != nil:
+		return nil, err
+	case plan.Order == upstream.DecodeAlone:
+		return s.decode(ctx, t, p, handed{})
+	case plan.Order == upstream.Together:
+		return s.together(ctx, t, p, plan, h)
+	}
+	handed, err := s.prefill(ctx, t, p, plan, h)
+	s.settle(ctx, t, h) // decode may take minutes
+	if err != nil {
+		return nil, err
+	}
+	whole, err := s.between(ctx, out, t, p, plan, handed)
+	switch {
+	case ctx.Err() != nil:
+		s.unstrand(ctx, t, p, plan, handed)
+		return nil, context.Cause(ctx)
+	case err != nil:
+		return nil, err
+	case whole:
+		return &decoding{}, nil // no stream follows
+	}
+	return s.decode(ctx, t, p, handed)
+}
+
 // plan asks the connector how this attempt's legs run, with the ticket as far as it was proven; or with none, and
 // then perhaps an unused one to be released.
 func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.Plan, error) {
@@ -17,8 +51,13 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 	}
 	if s.deps.Connector.Traits().IDs {
 		var err error
-		if transfer.PromptIDs, err = p.prefill.Tokenize(ctx, t.req, t.authorization); err != nil {
-			return upstream.Plan{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Engine().Name, Kind: upstream.Garbage, Err: err}
+		transfer.PromptIDs, err = p.prefill.Tokenize(ctx, t.req, t.authorization)
+		switch {
+		case errors.Is(err, fleet.ErrNotComparable): // prefill can't be given the prompt as ids
+			return upstream.Plan{Order: upstream.DecodeAlone}, nil
+		case err != nil:
+			reached(p.prefill.Engine(), err)
+			return upstream.Plan{}, err
 		}
 	}
 	if h.ticket != nil {
@@ -44,73 +83,53 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 	return s.deps.Connector.Plan(transfer)
 }
 
-// ticketOffer is what the connector gets; the zero value without a ticket.
-func (h *held) ticketOffer(t *turn) upstream.TicketOffer {
-	if h.ticket == nil {
-		return upstream.TicketOffer{}
+// between gives the client what a hand-over has for it before decode is asked, and waits for the KV where decode can't.
+// whole says that the client has its whole answer.
+func (s *turns) between(ctx context.Context, out *outlet, t *turn, p *pair, plan upstream.Plan, h handed) (whole bool, err error) {
+	if h.Handover == nil || ctx.Err() != nil {
+		return false, nil
 	}
-	return upstream.TicketOffer{
-		Ticket: h.ticket.Params, Holder: &h.holder.Engine().Instance, Tokens: h.offer.Tokens, BlockSize: h.ticket.Chain.BlockSize,
-		PromptIDs: t.ids.ForPrefill(),
-	}
-}
-
-// legs runs the legs of an attempt as the connector has planned them, until decode's headers have arrived. Every exit says
-// what became of the ticket.
-func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held) (*decoding, error) {
-	defer s.settle(ctx, t, h)
-	if p.prefill == nil {
-		return s.decode(ctx, t, p, handed{})
-	}
-	plan, err := s.plan(ctx, t, p, h)
-	if err != nil {
-		return nil, err
-	}
-	if plan.Order == upstream.Together {
-		return s.together(ctx, t, p, plan, h)
-	}
-	handed, err := s.prefill(ctx, t, p, plan, h)
-	s.settle(ctx, t, h) // decode may take minutes
-	if err != nil {
-		return nil, err
-	}
-	if ctx.Err() != nil {
-		s.unstrand(ctx, t, p, handed)
-		return nil, context.Cause(ctx)
-	}
-	if whole, err := s.head(ctx, out, t, plan, handed); whole || err != nil {
-		return &decoding{}, err // no stream follows
-	}
-	return s.decode(ctx, t, p, handed)
-}
-
-// head gives the client what a hand-over has for it before decode is asked, and waits for the KV where decode can't. whole says
-// that the client has its whole answer.
-func (s *turns) head(ctx context.Context, out *outlet, t *turn, plan upstream.Plan, h handed) (whole bool, err error) {
-	if h.Handover != nil {
-		first := h.Head
-		if whole = h.Whole != nil; whole {
-			first = h.Whole
-		}
-		if first != nil {
-			if t.stream {
-				out.announceStream("text/event-stream; charset=utf-8")
-			} else {
-				out.announce("application/json", len(first))
-			}
-			if err := out.head(first); err != nil {
-				return whole, err
-			}
+	switch {
+	case h.Whole != nil && !t.stream:
+		out.announce("application/json", len(h.Whole))
+		return true, out.head(h.Whole)
+	case h.Whole != nil:
+		out.announceStream(eventStream)
+		return true, out.head(h.Whole)
+	case h.Head != nil && t.stream:
+		out.announceStream(eventStream)
+		if err := out.head(h.Head); err != nil {
+			return false, err
 		}
 	}
-	if !whole && plan.Order == upstream.AfterReady {
-		return false, plan.Ready(ctx)
+	if plan.Order != upstream.AfterReady {
+		return false, nil
 	}
-	return whole, nil
+	if err = s.ready(ctx, p.decode, plan, h.until); err != nil && t.committed && t.stream && ctx.Err() == nil {
+		out.lastWords(err)
+	}
+	return false, err
+}
+
+// ready waits until the KV has arrived at decode, for as long as the hand-over budget lasts. What fails is the decode leg: it
+// can't be sent.
+func (s *turns) ready(ctx context.Context, decode *fleet.Start, plan upstream.Plan, until time.Time) error {
+	bounded, cancel := context.WithDeadlineCause(ctx, until, upstream.ErrNotReady)
+	defer cancel()
+	err := plan.Ready(bounded)
+	var leg *upstream.LegError
+	if err == nil || errors.As(err, &leg) {
+		return err
+	}
+	leg = &upstream.LegError{Role: upstream.RoleDecode, Instance: decode.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
+	if cause := context.Cause(bounded); cause != nil && upstream.IsTimeout(cause) {
+		leg.Kind, leg.Err = upstream.Timeout, cause
+	}
+	return leg
 }
 
 // together sends both legs at once. If the prefill leg fails, the decode leg ends: it would wait for KV that never comes, for
-// minutes on some engines. Decode does not wait for prefill's answer, which is looked at when it is there.
+// minutes on some engines. Decode does not wait for prefill's answer, which is looked at when the turn ends.
 func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *held) (*decoding, error) {
 	handover, err := plan.Handover(upstream.PrefillAnswer{})
 	if err != nil {
@@ -119,13 +138,14 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	both, cancel := context.WithCancelCause(ctx)
 	leg := s.prefillLeg(t, p, plan)
 	ended := t.record.sent(leg, p.prefill.ID())
-	answered := make(chan error, 1) // one result, read once
+	answered := make(chan prefilled, 1) // one result, read once
 	h.sent = true
+	began := time.Now()
 	s.beside.run("turn", t.record.Turn, func() {
 		limited, stop := context.WithTimeoutCause(both, s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
 		defer stop()
 		_, err := s.deps.Legs.Prefill(limited, leg)
-		answered <- err
+		answered <- prefilled{time.Since(began), err}
 		if err != nil {
 			cancel(err)
 		}
@@ -134,14 +154,14 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	finish := func() {
 		cancel(nil)
 		select {
-		case err := <-answered:
-			ended(err)
-			reached(p.prefill.Engine(), err)
+		case prefill := <-answered:
+			ended(prefill.took, prefill.err)
+			reached(p.prefill.Engine(), prefill.err)
 		default:
-			ended(context.Canceled)
+			ended(time.Since(began), errUnanswered)
 		}
 	}
-	d, err := s.decode(both, t, p, handed{handover, p.prefill, time.Now().Add(s.cfg.HandoverBudget)})
+	d, err := s.decode(both, t, p, handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true})
 	if err != nil {
 		if cause := legErrorOf(both); cause != nil {
 			err = cause // decode's leg ended because of prefill's
@@ -152,6 +172,15 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	d.both, d.finish = both, finish
 	return d, nil
 }
+
+// prefilled is how a prefill leg ended that runs beside the decode leg.
+type prefilled struct {
+	took time.Duration
+	err  error
+}
+
+// errUnanswered is the record of a prefill leg that had not answered when its turn ended.
+var errUnanswered = errors.New("not answered when the turn ended")
 
 // reached records whether an engine has accepted a leg's connection.
 func reached(engine *fleet.Engine, err error) {

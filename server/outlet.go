@@ -32,6 +32,9 @@ func (o *outlet) head(p []byte) error {
 	return nil
 }
 
+// eventStream is the media type of the streams that are made here.
+const eventStream = "text/event-stream; charset=utf-8"
+
 // announce sets the headers of an answer that is sent whole.
 func (o *outlet) announce(mediaType string, length int) {
 	o.w.Header().Set("Content-Type", mediaType)
@@ -76,7 +79,9 @@ func (o *outlet) Flush() error { return o.control.Flush() }
 // lastWords tells the client of a stream what broke it. No [DONE] follows, and the
 // connection is aborted, so that no client takes the answer for complete.
 func (o *outlet) lastWords(err error) {
-	if _, err := o.Write(sse.AppendError(nil, o.errors(err).body())); err == nil {
+	said := o.errors(err)
+	o.turn.record.Code = said.Code
+	if _, err := o.Write(sse.AppendError(nil, said.body())); err == nil {
 		_ = o.Flush()
 	}
 }

@@ -72,7 +72,7 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 
 // pickPrefill adds a prefill instance to the pair, and returns nil if there is none.
 func (s *turns) pickPrefill(t *turn, p *pair, hint fleet.Hint, barred bool) *fleet.Engine {
-	if len(t.tries.excluded[upstream.RolePrefill]) >= maxDials {
+	if t.tries.gaveUp(upstream.RolePrefill) >= maxDials {
 		return nil
 	}
 	prefill, done, err := s.deps.Fleet.Pick(upstream.RolePrefill, hint, func(e *fleet.Engine) bool {

@@ -44,7 +44,7 @@ func (together) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	}, nil
 }
 
-func (together) Keep([]byte) (upstream.Kept, error) {
+func (together) Keep([]byte, int) (upstream.Kept, error) {
 	return upstream.Kept{}, errors.New("nothing is kept")
 }
 
@@ -189,6 +189,39 @@ func TestTogether_AClientThatLeavesEndsBoth(t *testing.T) {
 	r.decode[0].awaitEnd(1)
 }
 
+// A dead prefill engine is left for another; what the engine refuses the client sees; a prompt that has no ids goes to decode.
+func TestTogether_APromptThatIsNotTokenised(t *testing.T) {
+	t.Run("engine gone", func(t *testing.T) {
+		r := togetherRig(t, setup{deadPrefills: 1})
+		r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
+		if n := len(r.prefill[0].seen()); n != 1 {
+			t.Errorf("got %d legs on the other prefill instance, want one", n)
+		}
+	})
+	t.Run("refused", func(t *testing.T) {
+		r := togetherRig(t, setup{})
+		r.prefill[0].tokenize = nil
+		r.wantError(r.sendTo(textPath, asking(true)), http.StatusNotFound, "invalid_request")
+	})
+	t.Run("not comparable", func(t *testing.T) {
+		r := togetherRig(t, setup{})
+		r.wantOK(r.sendTo(textPath, strings.Replace(asking(true), "{", `{"new_member":1,`, 1)), "miss;")
+		if p, d := len(r.prefill[0].seen()), len(r.decode[0].seen()); p != 0 || d != 1 {
+			t.Errorf("got %d prefill and %d decode legs, want decode alone", p, d)
+		}
+	})
+}
+
+// A hand-over that is bound goes to no other decode engine: the turn begins anew with one.
+func TestTogether_ABoundDecodeThatRefuses(t *testing.T) {
+	r := togetherRig(t, setup{deadDecodes: 1})
+	r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
+	// The first attempt's prefill leg may have been cancelled before it was sent.
+	if p, d := r.prefill[0].seen(), r.decode[0].seen(); len(d) != 1 || strings.TrimPrefix(p[len(p)-1].id(), "p-") != strings.TrimPrefix(d[0].id(), "d-") {
+		t.Errorf("got %d decode legs, want one, of the last attempt", len(d))
+	}
+}
+
 // staged is a connector whose prefill gives the first of the answer, and whose decode is asked when the KV has arrived, as
 // LMCache's is: the client's first event comes from prefill, and decode's are rewritten.
 type staged struct {
@@ -208,9 +241,15 @@ func (c staged) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	plan.Handover = func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 		h, err := handover(answer)
 		if err == nil {
-			h.Whole, h.Rewrite = c.whole, shouting{}
-			if t.Request.Stream() {
-				h.Head = c.head
+			h.Whole, h.Rewrite, h.Head = c.whole, shouting{}, c.head
+			leg := h.Leg
+			h.Leg = func(ids []byte) upstream.LegPlan {
+				plan := leg(ids)
+				plan.Members = append(plan.Members, upstream.Member{Name: "max_tokens", Value: []byte("499")})
+				return plan
+			}
+			if !bytes.Contains(answer.Body, answer.Params) {
+				return nil, errors.New("an answer without its params")
 			}
 		}
 		return h, err
@@ -234,22 +273,29 @@ func (shouting) Body(body []byte) ([]byte, error) {
 
 func stagedRig(t *testing.T, c staged) *rig {
 	t.Helper()
-	return newRig(t, setup{deps: func(d *server.Deps) {
-		c.Connector = d.Connector
-		d.Connector = c
-	}})
+	return newRig(t, setup{deps: c.in})
 }
 
-func TestStaged_TheHeadComesBeforeDecodeIsAsked(t *testing.T) {
-	ready := make(chan struct{})
-	r := stagedRig(t, staged{head: []byte(frames(`{"head":1}`)), ready: func(ctx context.Context) error {
+func (c staged) in(d *server.Deps) {
+	c.Connector = d.Connector
+	d.Connector = c
+}
+
+// gated is KV that arrives when the gate opens.
+func gated(gate <-chan struct{}) func(context.Context) error {
+	return func(ctx context.Context) error {
 		select {
-		case <-ready:
+		case <-gate:
 			return nil
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-	}})
+	}
+}
+
+func TestStaged_TheHeadComesBeforeDecodeIsAsked(t *testing.T) {
+	ready := make(chan struct{})
+	r := stagedRig(t, staged{head: []byte(frames(`{"head":1}`)), ready: gated(ready)})
 	resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +309,8 @@ func TestStaged_TheHeadComesBeforeDecodeIsAsked(t *testing.T) {
 	}
 	close(ready)
 	p := r.rest(resp)
-	if p.err != nil || !strings.Contains(p.body, "WORLD") || strings.Contains(p.body, "role") || !strings.HasSuffix(p.body, "data: [DONE]\n\n") {
+	if p.err != nil || !strings.Contains(p.body, "WORLD") || strings.Contains(p.body, "role") || !strings.HasSuffix(p.body, "data: [DONE]\n\n") ||
+		!strings.Contains(p.body, `"finish_reason":"stop"`) || strings.Contains(p.body, "kv_transfer_params") {
 		t.Errorf("then comes %q (%v), want decode's events as the connector has them", p.body, p.err)
 	}
 	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") {
@@ -282,19 +329,57 @@ func TestStaged_AWholeAnswerIsRewritten(t *testing.T) {
 }
 
 func TestStaged_KVThatDoesNotArrive(t *testing.T) {
-	late := &upstream.LegError{Role: upstream.RoleDecode, Instance: "decode-0", Kind: upstream.Timeout, Sent: true, Err: upstream.ErrFirstByteTimeout}
-	c := staged{ready: func(context.Context) error { return late }}
-	r := stagedRig(t, c)
-	r.wantError(r.turn("c", 1, true), http.StatusGatewayTimeout, "decode_timeout")
-	c.head = []byte(frames(`{"head":1}`))
-	r = stagedRig(t, c)
-	p := r.turn("c", 1, true)
-	if p.err == nil || strings.Contains(p.body, "[DONE]") {
-		t.Errorf("got %q (%v), want it broken off behind the head", p.body, p.err)
+	never := make(chan struct{})
+	short := func(c *server.Config) { c.HandoverBudget = 50 * time.Millisecond }
+	for name, row := range map[string]struct {
+		ready  func(context.Context) error
+		status int
+		code   string
+	}{
+		"in time":             {gated(never), http.StatusGatewayTimeout, "decode_timeout"},
+		"the connector fails": {func(context.Context) error { return errors.New("socket closed") }, http.StatusBadGateway, "decode_failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := staged{ready: row.ready}
+			r := newRig(t, setup{cfg: short, deps: c.in})
+			r.wantError(r.turn("c", 1, true), row.status, row.code)
+			r.wantError(r.turn("c", 1, false), row.status, row.code)
+			c.head = []byte(frames(`{"head":1}`))
+			r = newRig(t, setup{cfg: short, deps: c.in})
+			p := r.turn("c", 1, true)
+			if rest := lastError(t, p.body, row.code); rest != string(c.head) || p.err == nil || strings.Contains(p.body, "[DONE]") {
+				t.Errorf("got %q (%v), want the head, the error, and an end that shows the break", p.body, p.err)
+			}
+			if n := len(r.decode[0].seen()); n != 0 {
+				t.Errorf("decode was asked %d times", n)
+			}
+		})
 	}
+}
+
+// A client that leaves while the KV is on its way strands nothing, and decode does not look for it before it has arrived.
+func TestStaged_AClientThatLeavesWhileTheKVIsOnItsWay(t *testing.T) {
+	l, ready, waited := newLeaver(t), make(chan struct{}), make(chan struct{}, 2)
+	c := staged{ready: func(ctx context.Context) error {
+		waited <- struct{}{}
+		return gated(ready)(ctx)
+	}}
+	r := newRig(t, setup{deps: c.in})
+	go func() {
+		<-waited
+		l.leave()
+	}()
+	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
+	<-waited // once more, without the client
 	if n := len(r.decode[0].seen()); n != 0 {
-		t.Errorf("decode was asked %d times", n)
+		t.Errorf("decode was asked %d times before the KV had arrived", n)
 	}
+	close(ready)
+	d := r.decode[0].await(1)[0]
+	if !strings.Contains(d.body, `"max_tokens":1`) || strings.Contains(d.body, "499") {
+		t.Errorf("decode is asked for %s, want one token", d.body)
+	}
+	r.decode[0].awaitEnd(1)
 }
 
 func TestStaged_PrefillHasTheWholeAnswer(t *testing.T) {

@@ -15,6 +15,7 @@ type handed struct {
 	*upstream.Handover              // nil if decode prefills by itself
 	from               *fleet.Start // the start of prefill
 	until              time.Time    // end of the hand-over budget
+	together           bool         // prefill's leg is on its way at the same time
 }
 
 // prefill runs the prefill leg. Without one, and when prefill answers no usable
@@ -37,7 +38,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	began := time.Now()
 	answer, err := s.deps.Legs.Prefill(limited, leg)
 	took := time.Since(began)
-	ended(err)
+	ended(took, err)
 	foreign := err == nil && p.prefill.Foreign(leg.RequestID, answer.ID)
 	if foreign {
 		answer.PromptIDs = nil // of another prompt
@@ -73,7 +74,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, nil
 	}
 	t.record.Reuse.Cached = handover.Cached
-	return handed{handover, p.prefill, time.Now().Add(s.cfg.HandoverBudget)}, nil
+	return handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
 }
 
 // receiptFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
@@ -141,13 +142,4 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *held, err error)
 		h.rider.failed(leg)
 	}
 	return err
-}
-
-// abandon gives up a ticket that the connector can't use.
-func (s *turns) abandon(t *turn, h *held) {
-	s.conclude(t, h, fleet.Inconclusive)
-	s.releaser.unuse(*h.ticket, t.model)
-	h.ticket = nil
-	t.record.Reuse.missed(ReasonRewritten)
-	t.ids.Forward(false)
 }

@@ -53,7 +53,7 @@ func (t *turn) excludes(p *pair) Reason {
 		return t.tries.withoutTicket
 	case t.lacks != "":
 		return Reason(proof.Unproven(t.lacks))
-	case t.opensByHistory():
+	case t.proof.Opens():
 		return ReasonFirstTurn
 	}
 	return ""
@@ -87,9 +87,4 @@ func (t *turn) missed(p *pair, outcome convcache.Outcome) Reason {
 // text prompt does not tell.
 func (t *turn) opens() bool {
 	return t.api == upstream.Text || !gjson.GetBytes(t.req.Messages(), `#(role=="assistant")`).Exists()
-}
-
-// opensByHistory reports whether nothing that is kept can be covered by the request's history.
-func (t *turn) opensByHistory() bool {
-	return t.proof != nil && t.proof.Reply() != nil && t.api == upstream.Chat && t.opens()
 }

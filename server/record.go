@@ -21,7 +21,8 @@ type Record struct {
 	Legs    []LegRecord
 	Retries int
 	Answer  AnswerRecord
-	Status  int // what the client got; 499 if it had gone before it got any
+	Status  int    // what the client got; 499 if it had gone before it got any
+	Code    string // of the error that the client got, "" for none
 
 	Times
 	Err error // how the turn failed, nil if it did not
@@ -56,10 +57,13 @@ type LegRecord struct {
 	Err      error
 }
 
-// AnswerRecord is what the client got of decode's answer.
+// AnswerRecord is what decode said, and what the client got of it.
 type AnswerRecord struct {
 	Events, Bytes int64
-	Buffered      bool // the stream was made of a whole answer
+	Buffered      bool   // the stream was made of a whole answer
+	Finish        string // finish_reason, "" if it was not seen
+	// What decode's usage counts, -1 where it does not tell or was not read.
+	PromptTokens, CompletionTokens int
 }
 
 // Leg returns the last leg of a role, the zero value if there was none.
@@ -83,11 +87,10 @@ func (r *Record) PrefillTook() (took time.Duration) {
 }
 
 // sent notes that a leg is about to be sent; ended, how that went.
-func (r *Record) sent(leg upstream.Leg, start string) (ended func(error)) {
+func (r *Record) sent(leg upstream.Leg, start string) (ended func(took time.Duration, err error)) {
 	at := len(r.Legs)
-	began := time.Now()
-	r.Legs = append(r.Legs, LegRecord{Role: leg.Instance.Role, Instance: leg.Instance.Name, Start: start, Began: began})
-	return func(err error) { r.Legs[at].Took, r.Legs[at].Err = time.Since(began), err }
+	r.Legs = append(r.Legs, LegRecord{Role: leg.Instance.Role, Instance: leg.Instance.Name, Start: start, Began: time.Now()})
+	return func(took time.Duration, err error) { r.Legs[at].Took, r.Legs[at].Err = took, err }
 }
 
 // Header is the value of X-KV-Reuse at a moment, which the age of a ticket counts to.
@@ -117,5 +120,6 @@ func (r *Record) Aborted() bool {
 	return errors.As(r.Err, &abort)
 }
 
-// Observer is told of each turn at its end, on the turn's goroutine. It must not block.
+// Observer is told of each turn at its end, on the turn's goroutine. It must not block, and may keep a copy of the record
+// whose Legs it does not change.
 type Observer func(*Record)

@@ -28,49 +28,49 @@ type leftover struct {
 }
 
 // spent notes that a ticket was sent: whatever names its blocks from now on is not to be believed.
-func (s *releaser) spent(ticket convcache.Ticket) {
-	if kept, err := s.deps.Connector.Keep(ticket.Params); err == nil {
-		s.blocks.unuse(ticket.Decode, kept)
+func (r *releaser) spent(ticket convcache.Ticket) {
+	if kept, err := r.deps.Connector.Keep(ticket.Params, 0); err == nil {
+		r.blocks.unuse(ticket.Decode, kept)
 	}
 }
 
 // unuse gives up a ticket that was removed from the store, or never got there.
-func (s *releaser) unuse(ticket convcache.Ticket, model string) {
-	kept, err := s.deps.Connector.Keep(ticket.Params)
+func (r *releaser) unuse(ticket convcache.Ticket, model string) {
+	kept, err := r.deps.Connector.Keep(ticket.Params, 0)
 	if err != nil {
 		return // of an older or a foreign version; no engine would understand it either
 	}
 	var holder *fleet.Start
-	if engine := s.deps.Fleet.Engine(upstream.RoleDecode, ticket.Decode); engine != nil {
+	if engine := r.deps.Fleet.Engine(upstream.RoleDecode, ticket.Decode); engine != nil {
 		if last := engine.Last(); last.ID() == ticket.Start {
 			holder = last // blocks of another start are gone
 		}
 	}
-	s.giveUp(ticket.Decode, holder, kept, fleet.Unused{Params: ticket.Params, Model: model, Deadline: ticket.Deadline})
+	r.giveUp(ticket.Decode, holder, kept, fleet.Unused{Params: ticket.Params, Model: model, Deadline: ticket.Deadline})
 }
 
 // unuseParams gives up decode's answer, if it is one that holds blocks.
-func (s *releaser) unuseParams(params []byte, left leftover) {
+func (r *releaser) unuseParams(params []byte, left leftover) {
 	if params == nil {
 		return
 	}
 	decode := left.decode.Engine()
-	kept, err := s.deps.Connector.Keep(params)
-	if err != nil || !s.blocks.fresh(decode.Name, kept) {
+	kept, err := r.deps.Connector.Keep(params, 0)
+	if err != nil || !r.blocks.fresh(decode.Name, kept) {
 		return // none, or there is a ticket for them
 	}
-	s.giveUp(decode.Name, left.decode, kept, fleet.Unused{
-		Params: kept.Params, Model: left.model, Deadline: deadline(s.cfg, decode, left.caughtUp, kept.Expires),
+	r.giveUp(decode.Name, left.decode, kept, fleet.Unused{
+		Params: kept.Params, Model: left.model, Deadline: deadline(r.cfg, decode, left.caughtUp, kept.Expires),
 	})
 }
 
 // giveUp has blocks released that no ticket names any more, once.
-func (s *releaser) giveUp(decode string, holder *fleet.Start, kept upstream.Kept, u fleet.Unused) {
-	if !s.blocks.unuse(decode, kept) {
-		s.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", decode)
+func (r *releaser) giveUp(decode string, holder *fleet.Start, kept upstream.Kept, u fleet.Unused) {
+	if !r.blocks.unuse(decode, kept) {
+		r.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", decode)
 		return
 	}
-	if s.cfg.Release && holder != nil {
+	if r.cfg.Release && holder != nil {
 		holder.Leave(u)
 	}
 }
@@ -85,8 +85,8 @@ type rider struct {
 }
 
 // rider takes an unused ticket that a leg to prefill may carry, nil if there is none. Starts are those that were last read.
-func (s *releaser) rider(prefill *fleet.Start) *rider {
-	for _, holder := range s.deps.Fleet.Waiting() {
+func (r *releaser) rider(prefill *fleet.Start) *rider {
+	for _, holder := range r.deps.Fleet.Waiting() {
 		link := prefill.Engine().Last().Link(holder)
 		if u, ok := link.TakeUnused(false); ok {
 			return &rider{u, holder, link}
@@ -120,30 +120,12 @@ func (r *rider) failed(leg *upstream.LegError) {
 // workEvery is how often the unused tickets are looked through.
 const workEvery = time.Second
 
-// workOff releases by legs of our own what no turn has carried, until ctx ends. once looks through the
-// unused tickets before that.
-func (s *releaser) workOff(ctx context.Context, before func(context.Context)) {
-	tick := time.NewTicker(workEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		s.workOnce(ctx, before)
-	}
-}
-
-// workOnce looks through the unused tickets. A defect ends this look, and not those
-// that follow.
-func (s *releaser) workOnce(ctx context.Context, before func(context.Context)) {
-	defer s.beside.survive("release", "all")
-	before(ctx)
-	for _, decode := range s.deps.Fleet.Due(s.cfg.ReleaseBacklog) {
-		s.beside.run("release", decode.Engine().Name, func() {
+// workOff releases by legs of our own what no turn has carried.
+func (r *releaser) workOff(ctx context.Context) {
+	for _, decode := range r.deps.Fleet.Due(r.cfg.ReleaseBacklog) {
+		r.beside.run("release", decode.Engine().Name, func() {
 			defer decode.Done()
-			for ctx.Err() == nil && s.releaseOne(ctx, decode.Engine()) {
+			for ctx.Err() == nil && r.releaseOne(ctx, decode.Engine()) {
 			}
 		})
 	}
@@ -151,8 +133,8 @@ func (s *releaser) workOnce(ctx context.Context, before func(context.Context)) {
 
 // releaseOne releases one ticket by a prefill leg of one token, and reports whether
 // it is worth going on.
-func (s *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
-	for _, prefill := range s.deps.Fleet.Engines(upstream.RolePrefill) {
+func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
+	for _, prefill := range r.deps.Fleet.Engines(upstream.RolePrefill) {
 		if prefill.Barred() {
 			continue
 		}
@@ -162,23 +144,29 @@ func (s *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		if !ok {
 			continue
 		}
-		r := &rider{u, holder, link}
-		leg, err := s.deps.Connector.Release(r.offer(), u.Model)
+		unused := &rider{u, holder, link}
+		leg, err := r.deps.Connector.Release(unused.offer(), u.Model)
 		if err != nil {
 			return true // a malformed one; the next may be better
 		}
-		limited, cancel := context.WithTimeoutCause(ctx, s.cfg.ReuseTrialTimeout, upstream.ErrReuseTimeout)
-		_, err = s.deps.Legs.Prefill(limited, upstream.Leg{Instance: &prefill.Instance, API: leg.API, Body: leg.Body, RequestID: newID()})
+		limited, cancel := context.WithTimeoutCause(ctx, r.cfg.ReuseTrialTimeout, upstream.ErrReuseTimeout)
+		_, err = r.deps.Legs.Prefill(limited, upstream.Leg{Instance: &prefill.Instance, API: leg.API, Body: leg.Body, RequestID: newID()})
 		cancel()
 		var failed *upstream.LegError
 		switch {
 		case errors.As(err, &failed) && !failed.Sent:
 			holder.Leave(u)
 		case err != nil:
-			s.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", err)
+			r.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", err)
 			link.ReleaseFailed()
 		}
 		return err == nil
 	}
 	return false
+}
+
+// workOff is a round of what has decode free blocks beside the turns.
+func (s *turns) workOff(ctx context.Context) {
+	s.keeper.retireBranches(ctx)
+	s.releaser.workOff(ctx)
 }

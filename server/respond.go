@@ -42,6 +42,7 @@ func (s *turns) respondWhole(ctx context.Context, out *outlet, t *turn, d *decod
 	}
 	a := newAnswer(t, d)
 	rest := a.whole(body)
+	t.record.Answer = a.record(sse.Stats{})
 	s.keeper.keep(ctx, t, a)
 	switch {
 	case a.foreign:
@@ -81,7 +82,7 @@ func (s *turns) respondStream(ctx context.Context, out *outlet, t *turn, d *deco
 		Observe:   a.observe,
 	})
 	err := relay.Run(d)
-	t.record.Answer.Events, t.record.Answer.Bytes = relay.Stats().Events, relay.Stats().Bytes
+	t.record.Answer = a.record(relay.Stats())
 	var write *sse.WriteError
 	gone := errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown) && legErrorOf(ctx) == nil
 	a.left = err != nil && (gone || ctx.Err() != nil)
@@ -94,12 +95,15 @@ func (s *turns) respondStream(ctx context.Context, out *outlet, t *turn, d *deco
 		return nil
 	case a.foreign && !t.committed:
 		return s.brokenAnswer(ctx, d, errForeign)
-	case errors.Is(err, sse.ErrStopped):
+	case errors.Is(err, sse.ErrStopped) && !a.unwritable:
 		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.KVLoad, Sent: true, Err: errKVLoad}
 	case a.done && write == nil:
 		return nil // clients close behind [DONE], the OpenAI SDKs among them
 	case gone:
 		return errClientGone
+	}
+	if a.unwritable {
+		err = errUnwritable
 	}
 	broken := s.brokenAnswer(ctx, d, err)
 	if t.committed && !relay.Stats().MidEvent {
@@ -112,6 +116,8 @@ func (s *turns) respondStream(ctx context.Context, out *outlet, t *turn, d *deco
 var (
 	errKVLoad  = errors.New("decode's first event is an error")
 	errNotJSON = errors.New("the answer is not JSON")
+	// errUnwritable is an event that the connector makes of decode's, and that is none.
+	errUnwritable = errors.New("an event can't be written")
 	// errForeign is an answer that belongs to another request. It comes of a connection
 	// that is out of step, and must reach no client.
 	errForeign = errors.New("the answer is that of another request")
@@ -128,7 +134,7 @@ func (s *turns) brokenAnswer(ctx context.Context, d *decoding, err error) error 
 		s.deps.Legs.Close() // the connection that is out of step is among them
 	case upstream.IsTimeout(err):
 		leg.Kind = upstream.Timeout
-	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, errNotJSON):
+	case errors.Is(err, upstream.ErrAnswerTooLarge), errors.Is(err, errNotJSON), errors.Is(err, errUnwritable):
 		leg.Kind = upstream.Garbage
 	}
 	return leg

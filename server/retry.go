@@ -19,23 +19,33 @@ const maxDials = 3
 // tries is what the attempts of a turn have come to.
 type tries struct {
 	failed         *upstream.LegError
-	again          []upstream.Role            // legs that were sent, failed, and tried again
-	excluded       map[upstream.Role][]string // instances that are not picked any more, by name
-	withoutTicket  Reason                     // why a further attempt must not use a ticket
-	sentTicket     bool                       // the last prefill leg carried one
-	sentRider      bool                       // the last prefill leg carried an unused one
-	withoutRelease bool                       // a further attempt must not carry one
+	again          []upstream.Role // legs that were sent, failed, and tried again
+	excluded       []*fleet.Engine // that are not picked any more
+	bound          bool            // the last hand-over was for one decode engine alone
+	withoutTicket  Reason          // why a further attempt must not use a ticket
+	sentTicket     bool            // the last prefill leg carried one
+	sentRider      bool            // the last prefill leg carried an unused one
+	withoutRelease bool            // a further attempt must not carry one
 }
 
 // excludes reports whether an engine is not to be picked any more.
-func (t *tries) excludes(e *fleet.Engine) bool { return slices.Contains(t.excluded[e.Role], e.Name) }
+func (t *tries) excludes(e *fleet.Engine) bool { return slices.Contains(t.excluded, e) }
 
-// exclude has no further attempt pick the instance of a leg.
-func (t *tries) exclude(leg *upstream.LegError) {
-	if t.excluded == nil {
-		t.excluded = map[upstream.Role][]string{}
+// gaveUp is how many engines of a role are not picked any more.
+func (t *tries) gaveUp(role upstream.Role) (n int) {
+	for _, e := range t.excluded {
+		if e.Role == role {
+			n++
+		}
 	}
-	t.excluded[leg.Role] = append(t.excluded[leg.Role], leg.Instance)
+	return n
+}
+
+// exclude has no further attempt pick the engine of a leg.
+func (s *turns) exclude(t *tries, leg *upstream.LegError) {
+	if e := s.deps.Fleet.Engine(leg.Role, leg.Instance); e != nil {
+		t.excluded = append(t.excluded, e)
+	}
 }
 
 // lastOr returns the failure that led to this attempt, which says more than that
@@ -64,10 +74,13 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	}
 	tries.failed = leg
 	if !leg.Sent {
-		// decode.go has already offered the hand-over to other decode instances;
-		// with no prefill instance left, pick lets decode do it all.
-		tries.exclude(leg)
-		return leg.Role == upstream.RolePrefill
+		s.exclude(tries, leg)
+		if leg.Role == upstream.RolePrefill {
+			return true // with no prefill engine left, pick lets decode do it all
+		}
+		if !tries.bound {
+			return false // decode.go has already offered the hand-over to other decode engines
+		}
 	}
 	switch receipt := leg.Kind == upstream.Receipt; {
 	case receipt && t.record.Retries >= maxDials:
@@ -88,7 +101,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 		tries.withoutTicket = ReasonNotBidirectional
 	}
 	if unanswered && len(s.deps.Fleet.Engines(upstream.RolePrefill)) > 1 {
-		tries.exclude(leg)
+		s.exclude(tries, leg)
 	}
 	return true
 }
@@ -112,22 +125,6 @@ func ours(t *tries, leg *upstream.LegError) bool {
 		return true
 	}
 	return (t.sentTicket || t.sentRider) && (fateOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
-}
-
-// fateOf is what the failure of a prefill leg says about the ticket that it
-// carried. A connection that breaks says nothing: a busy API server closes idle
-// ones while legs are written to them, several at a time, and where a ticket ends
-// the engine core vLLM still answers 500 (entrypoints/launcher.py).
-func fateOf(leg *upstream.LegError) fleet.Fate {
-	switch {
-	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the time that it had may have been short
-		return fleet.Inconclusive
-	case leg.Kind == upstream.Timeout:
-		return fleet.Unanswered
-	case leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError:
-		return fleet.Failed
-	}
-	return fleet.Inconclusive
 }
 
 // worthRetrying tells a failure that a second try may mend from one that is the

@@ -115,13 +115,13 @@ func (c *connectorSeam) Plan(transfer upstream.Transfer) (upstream.Plan, error) 
 	return plan, err
 }
 
-func (c *connectorSeam) Keep(final []byte) (upstream.Kept, error) {
+func (c *connectorSeam) Keep(final []byte, blockSize int) (upstream.Kept, error) {
 	if c.keep != nil {
 		if err := c.keep(); err != nil {
 			return upstream.Kept{}, err
 		}
 	}
-	return c.Connector.Keep(final)
+	return c.Connector.Keep(final, blockSize)
 }
 
 // bodyReads says when the server begins to read a request's body.

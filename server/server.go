@@ -47,7 +47,7 @@ func New(cfg Config, deps Deps) *Server {
 		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks},
 		budget: newRetryBudget(), decodeOnly: make(chan struct{}, maxDecodeOnly),
 	}
-	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, beside: s.beside, said: map[*fleet.Engine]time.Time{}}
+	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.echo = s.routes()
 	return s
@@ -79,9 +79,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	served := make(chan error, 1) // one result, read once
 	if s.cfg.Release {
-		s.beside.run("release", "all", func() { s.turns.releaser.workOff(s.beside.ctx, s.turns.keeper.retireBranches) })
+		s.beside.run("release", "all", func() { s.beside.every(s.beside.ctx, workEvery, "release", "all", s.turns.workOff) })
 	}
-	s.beside.run("task", "bars", func() { s.bars.run(s.beside.ctx) })
+	s.beside.run("task", "bars", func() { s.beside.every(s.beside.ctx, barEvery, "task", "bars", s.bars.compare) })
 	go func() { served <- srv.Serve(netutil.LimitListener(listener, s.cfg.MaxConnections)) }()
 	select {
 	case err := <-served:

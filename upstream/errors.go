@@ -17,6 +17,7 @@ var (
 	ErrIdleTimeout      = errors.New("stream idle for longer than the time limit")
 	ErrReuseTimeout     = errors.New("no answer to a ticket within the time limit")
 	ErrTicketEnded      = errors.New("no answer to a ticket before decode may free its blocks")
+	ErrNotReady         = errors.New("the KV has not arrived within the time limit")
 	ErrAnswerTooLarge   = errors.New("answer larger than the limit")
 	ErrStreamTooLong    = errors.New("stream longer than the limit")
 )
@@ -101,5 +102,5 @@ func (e *LegError) Retryable() bool {
 // IsTimeout reports whether err is one of this package's time limits.
 func IsTimeout(err error) bool {
 	return errors.Is(err, ErrPrefillTimeout) || errors.Is(err, ErrFirstByteTimeout) ||
-		errors.Is(err, ErrIdleTimeout) || errors.Is(err, ErrReuseTimeout) || errors.Is(err, ErrTicketEnded)
+		errors.Is(err, ErrIdleTimeout) || errors.Is(err, ErrReuseTimeout) || errors.Is(err, ErrTicketEnded) || errors.Is(err, ErrNotReady)
 }

@@ -1,5 +1,11 @@
 package upstream
 
+import "errors"
+
+// ErrMisplaced says that decode's params name another number of blocks than their tokens fill, so that prefill would read
+// them into wrong places.
+var ErrMisplaced = errors.New("blocks do not fit their tokens")
+
 // TicketOffer is what a prefill leg is to make of a ticket. The zero value is a
 // leg without one.
 type TicketOffer struct {
@@ -20,9 +26,8 @@ type TicketOffer struct {
 type Kept struct {
 	// Params is what to keep of them: all but what was meant for this turn.
 	Params []byte
-	// Tokens is how many tokens the blocks hold, Blocks how many those are, in
-	// Groups block groups.
-	Tokens, Blocks, Groups int
+	// Tokens is how many tokens the blocks hold, in Groups block groups.
+	Tokens, Groups int
 	// Expires says that prefill can see for itself when the blocks are gone.
 	Expires bool
 	// EngineID is the owner of the blocks, new on each start, and RequestID the owner's

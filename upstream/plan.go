@@ -15,11 +15,14 @@ const (
 	Together
 	// AfterReady: when prefill has answered and Plan.Ready has seen the KV arrive at decode (LMCache).
 	AfterReady
+	// DecodeAlone: there is no prefill leg, for requests that the connector can't move; of the plan nothing else is used.
+	DecodeAlone
 )
 
 // Traits are what holds for all turns of a connector.
 type Traits struct {
-	// Reuses says that prefill can read what decode holds at the end of a turn, so that tickets are worth making.
+	// Reuses says that prefill can read what decode holds at the end of a turn, so that tickets are worth making. Plans
+	// that send both legs together get none: what became of a ticket is seen in prefill's answer.
 	Reuses bool
 	// IDs says that legs carry token ids, so that each prompt is tokenised by its prefill instance before the plan.
 	IDs bool
@@ -40,11 +43,12 @@ type Plan struct {
 	Order   Order
 	Prefill LegPlan
 	// Handover reads prefill's answer, once. With Together it is called before prefill has answered, with the zero
-	// value. A nil Handover means that decode prefills by itself. The error says why an answer is none; decode gets nothing
+	// value. Where it returns nil, decode prefills by itself. The error says why an answer is none; decode gets nothing
 	// of it then.
 	Handover func(answer PrefillAnswer) (*Handover, error)
-	// Ready returns when the KV has arrived, with AfterReady only. An error ends the attempt; a connector
-	// whose decode can do without returns nil after a while of its own.
+	// Ready returns when the KV has arrived, with AfterReady only. The runner ends ctx with the hand-over budget. An error
+	// is a failure of the decode leg, as it is if it is a *LegError; a connector whose decode can do without the KV returns
+	// nil when ctx ends.
 	Ready func(ctx context.Context) error
 }
 
@@ -70,7 +74,7 @@ type Handover struct {
 	Bound bool
 	// Leg is the decode leg. ids is the JSON list of the ids that decode has to compute, nil to let it render.
 	Leg func(ids []byte) LegPlan
-	// Head is what a client that streams gets before decode is asked: complete events, nil for none.
+	// Head is what a client that streams gets before decode is asked: complete events, nil for none. Others don't see it.
 	Head []byte
 	// Whole is the whole answer, events or a JSON body as the client asked; decode is not asked then.
 	Whole []byte
@@ -80,7 +84,8 @@ type Handover struct {
 
 // Rewriter turns decode's answer into one for the client. It belongs to one answer.
 type Rewriter interface {
-	// Event returns what the client sees instead of an event with this data, nil for nothing. data is valid during the call.
+	// Event returns what the client sees instead of an event with this data, nil for nothing. It gets what the client would
+	// have seen, without kv_transfer_params; data is valid during the call. What it returns is one line.
 	Event(data []byte) []byte
 	// Body returns what the client sees instead of a whole answer.
 	Body(body []byte) ([]byte, error)

@@ -24,6 +24,8 @@ type PrefillAnswer struct {
 	// (prompt_token_ids of the answer for chat, of its first choice for text), nil
 	// if the answer has no list there.
 	PromptIDs []byte
+	// Body is the whole answer, one JSON object.
+	Body []byte
 }
 
 // answerLimit bounds the reading of a prefill answer whose headers have arrived.
@@ -66,7 +68,7 @@ func (l Leg) readAnswer(ctx context.Context, body []byte) (PrefillAnswer, error)
 	if !rawjson.Valid(body) || !gjson.ParseBytes(body).IsObject() {
 		return PrefillAnswer{}, l.failure(ctx, Garbage, errors.New("answer is not a JSON object"))
 	}
-	var answer PrefillAnswer
+	answer := PrefillAnswer{Body: body}
 	var failed gjson.Result
 	gjson.ParseBytes(body).ForEach(func(key, value gjson.Result) bool {
 		switch key.String() {

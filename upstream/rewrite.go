@@ -1,6 +1,10 @@
 package upstream
 
-import "carryover/sse/rawjson"
+import (
+	"slices"
+
+	"carryover/sse/rawjson"
+)
 
 // PrefillEdit says what the prefill leg adds to the client's body.
 type PrefillEdit struct {
@@ -52,9 +56,11 @@ func (r *Request) PrefillBody(e PrefillEdit) []byte {
 // but for the members that Carryover owns.
 func (r *Request) DecodeBody(e DecodeEdit) []byte {
 	changes := make(rawjson.Edits, 0, 8)
+	members := e.Members
 	switch {
 	case e.OneToken:
 		oneToken(&changes)
+		members = slices.DeleteFunc(slices.Clone(members), boundsAnswer)
 	case e.Whole:
 		whole(&changes)
 	case e.Usage:
@@ -64,7 +70,7 @@ func (r *Request) DecodeBody(e DecodeEdit) []byte {
 	if e.ReturnTokenIDs {
 		changes.Set("return_token_ids", []byte("true"))
 	}
-	owned(&changes, e.Members, e.CacheSalt)
+	owned(&changes, members, e.CacheSalt)
 	r.replacePrompt(&changes, e.PromptIDs)
 	return r.body.Rewrite(changes)
 }
@@ -94,6 +100,15 @@ func oneToken(e *rawjson.Edits) {
 	// More than max_tokens is a 400 (sampling_params.py). The second spelling is one
 	// that vLLM's toy_proxy_server.py drops too.
 	e.Remove("min_tokens", "min_completion_tokens")
+}
+
+// boundsAnswer reports whether a member is one of those that oneToken sets, so that no connector undoes it.
+func boundsAnswer(m Member) bool {
+	switch m.Name {
+	case "stream", "stream_options", "max_tokens", "max_completion_tokens", "min_tokens", "min_completion_tokens":
+		return true
+	}
+	return false
 }
 
 // owned sets the members that are not the client's: those of the connector, and the salt. A client's

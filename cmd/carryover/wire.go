@@ -92,13 +92,14 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		return nil, server.Deps{}, err
 	}
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey)})
+	connector := nixl.Connector{}
 	engines := fleet.New(fleet.Config{
 		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newPolicy(cfg.Routing.Decode),
-		ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, ProbeIDs: provesTokens(cfg.Proof),
+		ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, ProbeIDs: provesTokens(cfg.Proof) && connector.Traits().Reuses,
 	})
 	p.fleet, p.probe, p.client = engines, engines.Run, client
 	deps := server.Deps{
-		Store: p.store, RedisState: p.redisState(), Fleet: engines, Legs: client, Connector: nixl.Connector{}, Secret: secret,
+		Store: p.store, RedisState: p.redisState(), Fleet: engines, Legs: client, Connector: connector, Secret: secret,
 		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{},
 	}
 	if p.shared != nil {

@@ -61,6 +61,9 @@ type historyTurn struct {
 	authorization string
 }
 
+// Opens reports whether no message is a reply.
+func (t *historyTurn) Opens() bool { return !t.history.HasAssistant() }
+
 // Begin implements Turn. Without known starts it can't be told whether the blocks of a ticket are still there.
 func (t *historyTurn) Begin(_ context.Context, a Attempt) (lacks string) {
 	t.prefill, t.authorization = a.Prefill, a.Authorization

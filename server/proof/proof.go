@@ -18,6 +18,8 @@ type Proof interface {
 
 // Turn is the proof of one turn. It belongs to the turn's goroutine.
 type Turn interface {
+	// Opens reports whether nothing that is kept can be covered by the request, because it begins its conversation.
+	Opens() bool
 	// Begin begins a passage through the legs. lacks says what is missing for any proof on these engines, "" for
 	// nothing; see the constants Lacks….
 	Begin(ctx context.Context, a Attempt) (lacks string)

@@ -46,6 +46,9 @@ type tokensTurn struct {
 	ids     *IDs
 }
 
+// Opens returns false: ids do not tell.
+func (*tokensTurn) Opens() bool { return false }
+
 // Begin finds out whether both engines use forwarded ids on chat; for text completions the ids are the prompt, which every
 // engine takes. Each start of an engine is asked once.
 func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 
 	"carryover/sse/rawjson"
@@ -19,7 +20,7 @@ var ErrNotComparable = errors.New("not comparable")
 // rendered by the endpoint that does nothing else (/v1/chat/completions/render, vLLM with
 // --enable-scale-out), where a start has it; all others have /tokenize. A start that is
 // not known is not asked to render: that it offers none could not be remembered.
-// Requests that are not comparable are ErrNotComparable.
+// Requests that are not comparable are ErrNotComparable; other errors are *upstream.LegError.
 func (s *Start) Tokenize(ctx context.Context, req *upstream.Request, authorization string) ([]uint32, error) {
 	if ids, ok := req.PromptIDs(); ok {
 		return ids, nil
@@ -40,17 +41,32 @@ func (s *Start) Tokenize(ctx context.Context, req *upstream.Request, authorizati
 		s.mu.Unlock()
 	}
 	status, answer, err := s.post(ctx, "/tokenize", body, authorization)
-	if err != nil {
-		return nil, fmt.Errorf("tokenize: %w", err)
-	}
-	if status != http.StatusOK {
-		return nil, fmt.Errorf("tokenize: status %d", status)
+	if err != nil || status != http.StatusOK {
+		return nil, s.askFailed("tokenize", status, answer, err)
 	}
 	ids, err := answerIDs(answer, "tokens")
 	if err != nil {
-		return nil, fmt.Errorf("tokenize: %w", err)
+		return nil, s.askFailed("tokenize", status, nil, err)
 	}
 	return ids, nil
+}
+
+// askFailed is a question for a prompt that was not answered as it should have been.
+func (s *Start) askFailed(what string, status int, answer []byte, err error) error {
+	failed := &upstream.LegError{Role: s.engine.Role, Instance: s.engine.Name, Kind: upstream.Garbage, Sent: true}
+	var op *net.OpError
+	switch {
+	case errors.As(err, &op) && op.Op == "dial":
+		failed.Kind, failed.Sent = upstream.Dial, false
+	case err != nil && status == 0:
+		failed.Kind = upstream.Broken
+	case status != http.StatusOK:
+		failed.Kind, failed.Status, failed.Fault = upstream.Status, status, upstream.ReadFault(answer)
+	}
+	if err != nil {
+		failed.Err = fmt.Errorf("%s: %w", what, err)
+	}
+	return failed
 }
 
 // mayRender reports whether rendering is worth asking for.
@@ -66,12 +82,12 @@ func (s *Start) mayRender() bool {
 func (s *Start) render(ctx context.Context, req *upstream.Request, authorization string) (ids []uint32, offered bool, err error) {
 	status, answer, err := s.post(ctx, upstream.Chat.Path()+"/render", req.RenderBody(), authorization)
 	if err != nil {
-		return nil, true, fmt.Errorf("render: %w", err)
+		return nil, true, s.askFailed("render", status, nil, err)
 	}
 	switch status {
 	case http.StatusOK:
 		if ids, err = answerIDs(answer, "token_ids"); err != nil {
-			return nil, true, fmt.Errorf("render: %w", err)
+			return nil, true, s.askFailed("render", status, nil, err)
 		}
 		return ids, true, nil
 	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
@@ -80,7 +96,7 @@ func (s *Start) render(ctx context.Context, req *upstream.Request, authorization
 			return nil, false, nil
 		}
 	}
-	return nil, true, fmt.Errorf("render: status %d", status)
+	return nil, true, s.askFailed("render", status, answer, nil)
 }
 
 // answerIDs reads the list of ids that is the named member of an answer. A count

@@ -92,18 +92,25 @@ func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	return params.forward(edit{Host: host(params, offer.Holder), Release: offer.Release, PromptIDs: offer.PromptIDs}), nil
 }
 
-// Keep checks decode's final kv_transfer_params. The error says why they can't be
-// a ticket.
-func (Connector) Keep(final []byte) (upstream.Kept, error) {
+// Keep checks decode's final kv_transfer_params, whose blocks have that size in tokens, 0 if it is not known. The error
+// says why they can't be a ticket; with upstream.ErrMisplaced they name blocks all the same.
+func (Connector) Keep(final []byte, blockSize int) (upstream.Kept, error) {
 	params, err := parseTicket(final)
 	if err != nil {
 		return upstream.Kept{}, fmt.Errorf("ticket: %w", err)
 	}
 	ids, _ := params.outputIDs()
-	return upstream.Kept{
-		Params: params.forward(edit{}), Tokens: params.tokens, Blocks: params.blocks, Groups: params.groups,
+	kept := upstream.Kept{
+		Params: params.forward(edit{}), Tokens: params.tokens, Groups: params.groups,
 		Expires: params.expires(), EngineID: params.engineID, RequestID: params.requestID, OutputIDs: ids,
-	}, nil
+	}
+	if params.groups == 1 && blockSize > 0 && params.blocks != (params.tokens+blockSize-1)/blockSize {
+		// Prefill takes the last blocks of the list for the last tokens (vLLM
+		// nixl/base_worker.py): one block more and all are misplaced, one less and the
+		// engine dies.
+		err = fmt.Errorf("ticket: %w: %d for %d tokens in blocks of %d", upstream.ErrMisplaced, params.blocks, params.tokens, blockSize)
+	}
+	return kept, err
 }
 
 func host(params *kvParams, owner *upstream.Instance) string {

@@ -3,6 +3,7 @@ package nixl
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -118,9 +119,14 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 		t.Errorf("Handover of no params = %+v, %v, want none", none, err)
 	}
 
-	kept, err := connector.Keep(decodeAnswer)
-	if err != nil || kept.Tokens != 109 || kept.Blocks != 4 || kept.Groups != 1 || !kept.Expires || kept.EngineID == "" || kept.OutputIDs != nil {
-		t.Errorf("Keep = %+v, %v, want 109 tokens in 4 blocks of one group that expire", kept, err)
+	kept, err := connector.Keep(decodeAnswer, 32)
+	if err != nil || kept.Tokens != 109 || kept.Groups != 1 || !kept.Expires || kept.EngineID == "" || kept.OutputIDs != nil {
+		t.Errorf("Keep = %+v, %v, want 109 tokens of one group that expire", kept, err)
+	}
+	for _, size := range []int{31, 16, 64} { // 4 blocks of 32 hold 109 tokens
+		if kept, err := connector.Keep(decodeAnswer, size); (size == 31) != (err == nil) || !errors.Is(err, upstream.ErrMisplaced) && err != nil || kept.RequestID == "" {
+			t.Errorf("Keep with blocks of %d = %+v, %v", size, kept, err)
+		}
 	}
 	secondTurn, err := prefillParams(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Tokens: 109, BlockSize: 32})
 	if err != nil {
@@ -179,7 +185,7 @@ func TestConnector_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
 		t.Error("decode's answer is accepted as a hand-over")
 	}
 	for _, raw := range []string{"null", `"x"`, "[]", "{}", ""} {
-		if _, err := connector.Keep([]byte(raw)); err == nil {
+		if _, err := connector.Keep([]byte(raw), 0); err == nil {
 			t.Errorf("Keep(%s) = nil error", raw)
 		}
 	}

@@ -1,0 +1,107 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"carryover/convcache"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// held is a ticket between its take and its fate.
+type held struct {
+	ticket *convcache.Ticket
+	holder *fleet.Start    // the start of decode whose blocks it names
+	reader *fleet.Start    // the start of prefill that is to read them
+	link   *fleet.Link     // of the two; the ticket's fate tells about it
+	offer  convcache.Offer // how much of it this request may use
+	// sent is true once a byte of it may have reached an engine; it is spent then,
+	// whatever the engine says.
+	sent      bool
+	concluded bool // the link knows the ticket's fate
+	// rider is an unused ticket that rides on a leg without one.
+	rider *rider
+}
+
+// ticketOffer is what the connector gets; the zero value without a ticket.
+func (h *held) ticketOffer(t *turn) upstream.TicketOffer {
+	if h.ticket == nil {
+		return upstream.TicketOffer{}
+	}
+	return upstream.TicketOffer{
+		Ticket: h.ticket.Params, Holder: &h.holder.Engine().Instance, Tokens: h.offer.Tokens, BlockSize: h.ticket.Chain.BlockSize,
+		PromptIDs: t.ids.ForPrefill(),
+	}
+}
+
+// abandon gives up a ticket that the connector can't use.
+func (s *turns) abandon(t *turn, h *held) {
+	s.conclude(t, h, fleet.Inconclusive)
+	s.releaser.unuse(*h.ticket, t.model)
+	h.ticket = nil
+	t.record.Reuse.missed(ReasonRewritten)
+	t.ids.Forward(false)
+}
+
+// settle says what became of a ticket: nothing of it was sent, so it goes back
+// with what is left of its life; or it was sent, and is spent or given up, which
+// an engine notices by itself when its blocks are read or their time is over. A second time it does nothing.
+func (s *turns) settle(ctx context.Context, t *turn, h *held) {
+	ticket := h.ticket
+	if ticket == nil {
+		return
+	}
+	s.conclude(t, h, fleet.Inconclusive)
+	h.ticket = nil // a stream of minutes must not hold it
+	if h.sent {
+		s.releaser.spent(*ticket)
+		return
+	}
+	t.record.Reuse.missed(ReasonRetried)
+	bounded, cancel := storeContext(ctx, s.cfg)
+	defer cancel()
+	s.keeper.put(bounded, t, *ticket)
+}
+
+// conclude tells the link what became of a ticket, once. It is called
+// when prefill has answered, not at the end of the turn: decode may go on for
+// minutes, and the link would be on trial for as long.
+func (s *turns) conclude(t *turn, h *held, fate fleet.Fate) {
+	if h.ticket == nil || h.concluded {
+		return
+	}
+	h.concluded = true
+	pause, resumed := h.link.End(fate)
+	attrs := []any{"prefill", named(h.reader), "decode", named(h.holder), "turn", t.record.Turn}
+	switch {
+	case resumed:
+		s.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
+	case pause > 0:
+		why := "prefill does not answer tickets of decode"
+		if fate == fleet.Failed {
+			why = "prefill answers 5xx to tickets of decode"
+		}
+		s.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "tried_again_in", pause.String())...)
+	}
+}
+
+// named is how the log names a start.
+func named(start *fleet.Start) string { return start.Engine().Name + "@" + start.ID() }
+
+// fateOf is what the failure of a prefill leg says about the ticket that it
+// carried. A connection that breaks says nothing: a busy API server closes idle
+// ones while legs are written to them, several at a time, and where a ticket ends
+// the engine core vLLM still answers 500 (entrypoints/launcher.py).
+func fateOf(leg *upstream.LegError) fleet.Fate {
+	switch {
+	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the time that it had may have been short
+		return fleet.Inconclusive
+	case leg.Kind == upstream.Timeout:
+		return fleet.Unanswered
+	case leg.Kind == upstream.Status && leg.Status >= http.StatusInternalServerError:
+		return fleet.Failed
+	}
+	return fleet.Inconclusive
+}

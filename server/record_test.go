@@ -1,0 +1,85 @@
+package server_test
+
+import (
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// recorded is a rig whose turns are observed.
+func recorded(t *testing.T, s setup) (r *rig, all func() []server.Record) {
+	t.Helper()
+	var mu sync.Mutex
+	var records []server.Record
+	inner := s.deps
+	s.deps = func(d *server.Deps) {
+		if inner != nil {
+			inner(d)
+		}
+		d.Observers = append(d.Observers, func(r *server.Record) {
+			mu.Lock()
+			defer mu.Unlock()
+			records = append(records, *r)
+		})
+	}
+	return newRig(t, s), func() []server.Record {
+		mu.Lock()
+		defer mu.Unlock()
+		return records
+	}
+}
+
+func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
+	r, all := recorded(t, setup{})
+	r.wantOK(r.turn("c", 1, false), "miss;reason=first_turn")
+	r.wantOK(r.turn("c", 2, false), "hit;")
+	r.prefill[0].next(status(400, "too long"))
+	r.wantError(r.turn("c", 3, true), 400, "invalid_request")
+	r.until(func() bool { return len(all()) == 3 })
+	first, hit, refused := all()[0], all()[1], all()[2]
+	if first.Reuse.Reason != server.ReasonFirstTurn || first.Reuse.Hit || first.Stored != "yes" || first.Source != "conversation_id" || first.Conversation == "" || first.Model != "m" {
+		t.Errorf("first turn: %+v", first)
+	}
+	if u := hit.Reuse; !u.Hit || u.Reason != "" || u.Offered != 200 || u.Proof != "history" || u.Cached != -1 || u.CaughtUp.IsZero() {
+		t.Errorf("hit: %+v", u)
+	}
+	if a := hit.Answer; a.Finish != "stop" || a.PromptTokens != 9 || a.CompletionTokens != -1 || hit.Status != 200 || hit.Code != "" || hit.Err != nil {
+		t.Errorf("answer of the hit: %+v, status %d, code %q, error %v", a, hit.Status, hit.Code, hit.Err)
+	}
+	if len(hit.Legs) != 2 || hit.TTFT <= 0 || hit.Took < hit.TTFT || hit.Lookup <= 0 || hit.Lookup > hit.TTFT || hit.Conversation != first.Conversation {
+		t.Fatalf("hit: %+v", hit)
+	}
+	for i, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		if l := hit.Legs[i]; l.Role != role || l.Instance != role.String()+"-0" || l.Start != rigStart || l.Began.Before(hit.Began) || l.Took <= 0 || l.Err != nil {
+			t.Errorf("leg of the hit: %+v", l)
+		}
+	}
+	if l := refused.Legs; len(l) != 1 || l[0].Err == nil || refused.Status != 400 || refused.Code != "invalid_request" || refused.Err == nil || refused.Answer.PromptTokens != -1 {
+		t.Errorf("refused: %+v", refused)
+	}
+}
+
+// A prefill leg that runs beside decode's is as long as it was, and not as the stream.
+func TestRecord_OfLegsThatRunTogether(t *testing.T) {
+	r, all := recorded(t, setup{deps: func(d *server.Deps) { d.Connector = together{} }})
+	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
+	const stream = 300 * time.Millisecond
+	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+		say(w, textEvents(l)[:1]...)
+		select {
+		case <-time.After(stream):
+		case <-q.Context().Done():
+		}
+		say(w, textEvents(l)[1:]...)
+	})
+	r.wantOK(r.sendTo(textPath, asking(true)), "miss;reason=ineligible_connector")
+	r.until(func() bool { return len(all()) == 1 })
+	record := all()[0]
+	if took := record.PrefillTook(); took <= 0 || took >= stream || record.Took < stream || record.Leg(upstream.RolePrefill).Err != nil {
+		t.Errorf("prefill took %v of %v: %+v", took, record.Took, record.Legs)
+	}
+}
