@@ -160,19 +160,6 @@ func (r *Request) WantsUsage() bool {
 	return err == nil && string(options.Get("include_usage")) == "true"
 }
 
-// N returns how many choices the client asked for, 1 if it did not say.
-func (r *Request) N() int { return r.n }
-
-// MaxTokens returns the bound on generated tokens that vLLM would apply: for chat
-// max_completion_tokens goes first. ok is false if there is none or it is not an
-// integer.
-func (r *Request) MaxTokens() (n int, ok bool) {
-	if raw := r.body.Get("max_completion_tokens"); r.api == Chat && !rawjson.IsNull(raw) {
-		return rawjson.Integer(raw)
-	}
-	return rawjson.Integer(r.body.Get("max_tokens"))
-}
-
 // Member returns the raw value of a top-level member. The slice aliases the body.
 func (r *Request) Member(name string) (raw []byte, ok bool) {
 	raw = r.body.Get(name)

@@ -52,20 +52,11 @@ func TestAPI_PathIsConstant(t *testing.T) {
 func TestRequest_Accessors(t *testing.T) {
 	const body = `{"model":"a\u002fb","stream":true,"n":null,"max_tokens":7,"max_completion_tokens":9,"messages":[{"role":"user"}],"seed":9007199254740993,"user":"é","none":null}`
 	r := mustParse(t, Chat, body)
-	if r.Model() != "a/b" || !r.Stream() || r.N() != 1 || r.Size() != len(body) || r.API() != Chat {
-		t.Errorf("got model %q, stream %t, n %d, size %d, api %d", r.Model(), r.Stream(), r.N(), r.Size(), r.API())
+	if r.Model() != "a/b" || !r.Stream() || r.Size() != len(body) || r.API() != Chat {
+		t.Errorf("got model %q, stream %t, size %d, api %d", r.Model(), r.Stream(), r.Size(), r.API())
 	}
 	if got := string(r.Messages()); got != `[{"role":"user"}]` {
 		t.Errorf("messages: got %s", got)
-	}
-	if n, ok := r.MaxTokens(); n != 9 || !ok {
-		t.Errorf("chat max tokens: got %d, %t, want 9", n, ok)
-	}
-	if n, ok := mustParse(t, Text, body).MaxTokens(); n != 7 || !ok {
-		t.Errorf("text max tokens: got %d, %t, want 7", n, ok)
-	}
-	if _, ok := mustParse(t, Text, `{"max_tokens":"7"}`).MaxTokens(); ok {
-		t.Error("max_tokens as a string: got ok")
 	}
 	if raw, ok := r.Member("seed"); string(raw) != "9007199254740993" || !ok {
 		t.Errorf("seed: got %s, %t", raw, ok)
