@@ -16,7 +16,7 @@
 //   - a reading of /metrics counts for five seconds on both clocks, and one that was under
 //     way when a connection was refused counts no more (reading.go);
 //   - no client's departure, credential or model spoils for others what is found out
-//     of an engine (question.go, ids.go, template.go);
+//     of an engine (question.go, probe.go, template.go);
 //   - a ticket is offered on a link that has not answered one yet by one turn at a time,
 //     and on one that has been stopped not before its time (link.go);
 //   - an unused ticket is handed out once, before its deadline, to a link whose starts

@@ -1,18 +1,6 @@
 package fleet
 
-import (
-	"sync"
-	"time"
-)
-
-// habits are what an engine keeps over its restarts, because they are those of its
-// machine and of the gateway in front.
-type habits struct {
-	mu      sync.Mutex // guards the rest; no other lock is taken under it
-	paced   bool
-	perByte float64 // nanoseconds of prefill per byte of request body
-	echoes  bool    // answers have the id of the request
-}
+import "time"
 
 // LearnPace records a prefill leg that computed its prompt, so that a long prompt is not
 // mistaken for an engine that never answers. The mean moves by a fifth per leg, so it
