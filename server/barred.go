@@ -61,7 +61,7 @@ func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 	var alive []*fleet.Start
 	var names []string
 	for _, engine := range engines {
-		if start := engine.Now(); start.Known() {
+		if start := engine.Fresh(); start.Known() {
 			alive, names = append(alive, start), append(names, engine.BaseURL+" "+start.ID())
 		}
 	}

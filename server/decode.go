@@ -82,7 +82,7 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 			return nil, err
 		}
 		p.onDone = append(p.onDone, done)
-		start = next.Now() // without asking: prefill's blocks are leased
+		start = next.Fresh() // without asking: prefill's blocks are leased
 	}
 }
 

@@ -104,7 +104,7 @@ func (t *turn) hint() fleet.Hint {
 	h := fleet.Hint{Key: t.conversation.affinity()}
 	for i := range t.branches {
 		b := &t.branches[i]
-		h.Holds = append(h.Holds, fleet.Held{Decode: b.Decode, Start: b.Start, Tokens: b.Tokens})
+		h.Holds = append(h.Holds, fleet.Holding{Decode: b.Decode, Start: b.Start, Tokens: b.Tokens})
 	}
 	return h
 }

@@ -25,7 +25,7 @@ func (c *clock) advance(r *rig, d time.Duration) {
 	c.ahead.Add(int64(d))
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, engine := range r.deps.Fleet.Engines(role) {
-			for !engine.Now().Known() { // a reading under way has begun before
+			for !engine.Fresh().Known() { // a reading under way has begun before
 				engine.Refresh(r.t.Context())
 			}
 		}

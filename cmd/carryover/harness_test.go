@@ -170,7 +170,7 @@ func readStarts(t *testing.T, p *proxy) {
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, engine := range p.fleet.Engines(role) {
 			for range 3 { // a reading under way may have begun while the instance refused connections
-				if engine.Refresh(t.Context()); engine.Now().Known() {
+				if engine.Refresh(t.Context()); engine.Fresh().Known() {
 					break
 				}
 			}
@@ -187,7 +187,7 @@ func keepReading(ctx context.Context, p *proxy) {
 	for {
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 			for _, engine := range p.fleet.Engines(role) {
-				if !engine.Now().Known() {
+				if !engine.Fresh().Known() {
 					engine.Refresh(ctx)
 				}
 			}

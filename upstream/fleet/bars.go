@@ -55,9 +55,9 @@ func (s *Start) Barred() bool {
 // Barred reports whether no prefill leg may go to the engine. While its start is not
 // known, it may be the one that was read last, and a bar of that holds.
 func (e *Engine) Barred() bool {
-	now := e.Now()
-	if now.Known() || now.Barred() {
-		return now.Barred()
+	start := e.Fresh()
+	if start.Known() || start.Barred() {
+		return start.Barred()
 	}
 	e.mu.Lock()
 	last := e.known

@@ -55,7 +55,7 @@ func TestBars_HoldWhenTheStartIsReadAgain(t *testing.T) {
 
 func TestBars_OneOfAStartThatIsNotKnownHoldsUntilOneIs(t *testing.T) {
 	a := newRig(t).named(upstream.RolePrefill, "a")[0]
-	a.Now().Bar()
+	a.Fresh().Bar()
 	if !a.Barred() {
 		t.Error("not barred")
 	}

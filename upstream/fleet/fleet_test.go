@@ -140,7 +140,7 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 	r := newRig(t)
 	r.named(upstream.RolePrefill, "a", "b")
 	r.named(upstream.RoleDecode, "c", "d")
-	hint := Hint{Key: "k", Holds: []Held{{"c", "1", 5}, {"d", "2", 7}}}
+	hint := Hint{Key: "k", Holds: []Holding{{"c", "1", 5}, {"d", "2", 7}}}
 	all := r.instances
 	var group sync.WaitGroup
 	each := func(act func(i int)) {

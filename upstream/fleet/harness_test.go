@@ -111,7 +111,7 @@ func tells(e *Engine, start string) *Start {
 	e.become(facts{start: start, blockSize: 16})
 	e.read, e.missed = e.fleet.now(), time.Time{}
 	e.mu.Unlock()
-	return e.Now()
+	return e.Fresh()
 }
 
 // starts returns a start of a prefill engine and one of a decode engine, of one fleet.

@@ -56,8 +56,8 @@ func (f *Fleet) probeAll(ctx context.Context) {
 // takes longer than an engine that is busy may keep the others waiting.
 func (e *Engine) follow(ctx context.Context) {
 	e.Refresh(ctx)
-	if now := e.Now(); now.Known() && e.fleet.cfg.ProbeIDs && ctx.Err() == nil {
-		now.beginProbe(ctx)
+	if start := e.Fresh(); start.Known() && e.fleet.cfg.ProbeIDs && ctx.Err() == nil {
+		start.beginProbe(ctx)
 	}
 }
 

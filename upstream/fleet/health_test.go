@@ -60,7 +60,7 @@ func TestHealth_EachStartIsProbedForWhatItCanDo(t *testing.T) {
 	for range 2 {
 		r.probeAll(t.Context())
 		r.probeAll(t.Context())
-		s := e.Now()
+		s := e.Fresh()
 		if !s.Known() || s.ID() == before {
 			t.Fatalf("got start %q, want a new one that is known", s.ID())
 		}
@@ -71,7 +71,7 @@ func TestHealth_EachStartIsProbedForWhatItCanDo(t *testing.T) {
 		before = s.ID()
 		sim.Restart()
 		r.pass(readFor)
-		if e.Now().Known() {
+		if e.Fresh().Known() {
 			t.Error("a reading counts for longer than five seconds")
 		}
 	}
@@ -84,8 +84,8 @@ func TestHealth_NothingIsProbedForIDsWhereThatIsOff(t *testing.T) {
 	r := newRig(t)
 	sim, e := r.simulate(upstream.RolePrefill, nil)
 	r.probeAll(t.Context())
-	if !e.Now().Known() || chats(sim) != 0 {
-		t.Errorf("got start %q and %d probes, want a start and none", e.Now().ID(), chats(sim))
+	if !e.Fresh().Known() || chats(sim) != 0 {
+		t.Errorf("got start %q and %d probes, want a start and none", e.Fresh().ID(), chats(sim))
 	}
 }
 
@@ -112,8 +112,8 @@ func TestHealth_DoesNotWaitForTheProbe(t *testing.T) {
 		t.Errorf("got %d rounds, %d up, want 3 and 1", rounds.Load(), r.Up(upstream.RoleDecode))
 	}
 	close(leave)
-	if got := e.Now().ProbeIDs(t.Context(), ""); got != No || e.Now().ID() != "1.5e+09" {
-		t.Errorf("got %d of start %q, want No", got, e.Now().ID())
+	if got := e.Fresh().ProbeIDs(t.Context(), ""); got != No || e.Fresh().ID() != "1.5e+09" {
+		t.Errorf("got %d of start %q, want No", got, e.Fresh().ID())
 	}
 }
 

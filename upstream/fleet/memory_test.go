@@ -71,7 +71,7 @@ func (r *rig) learnAll(p, d *Start) {
 		for _, asked := range []*questions{s.probes, s.renders} {
 			<-asked.ask(r.t.Context(), digest("fails"), func(context.Context) error { return errDefect })
 		}
-		s.Engine().Now().SentNothing()
+		s.Engine().Fresh().SentNothing()
 	}
 	p.Bar()
 	l := p.Link(d)
@@ -86,7 +86,7 @@ func (r *rig) learnAll(p, d *Start) {
 	}
 	for _, e := range []*Engine{p.Engine(), d.Engine()} {
 		e.Refused()
-		e.Now().SentNothing()
+		e.Fresh().SentNothing()
 	}
 }
 

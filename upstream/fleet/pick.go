@@ -8,12 +8,12 @@ import (
 
 // Hint is what the policy is told of a turn.
 type Hint struct {
-	Key   string // equal for the turns of a conversation, "" without one
-	Holds []Held // where the conversation's KV is
+	Key   string    // equal for the turns of a conversation, "" without one
+	Holds []Holding // where the conversation's KV is
 }
 
-// Held says that a start of a decode instance holds KV of the conversation.
-type Held struct {
+// Holding says that a start of a decode instance holds KV of the conversation.
+type Holding struct {
 	Decode, Start string // the instance's name, and the id of its start
 	Tokens        int
 }

@@ -79,14 +79,14 @@ func TestPick_TellsThePolicyOfTheConversation(t *testing.T) {
 
 func TestPick_HoldsAreThoseOfTheStartThatIsAlive(t *testing.T) {
 	w := newWeighing(t)
-	hint := Hint{Holds: []Held{{"d0", "1", 100}, {"d0", "1", 300}, {"d1", "0", 900}, {"gone", "1", 900}, {"p0", "1", 900}}}
+	hint := Hint{Holds: []Holding{{"d0", "1", 100}, {"d0", "1", 300}, {"d1", "0", 900}, {"gone", "1", 900}, {"p0", "1", 900}}}
 	none := [2]bool{}
 	w.want(upstream.RoleDecode, hint, [2]int{300, 0}, none)
 	w.want(upstream.RolePrefill, hint, [2]int{}, none)
 	w.pass(readFor) // what was last read says enough to pick by
 	w.want(upstream.RoleDecode, hint, [2]int{300, 0}, none)
 	w.d[1].Engine().Refused()
-	w.want(upstream.RoleDecode, Hint{Holds: []Held{{"d1", "1", 5}, {"d1", "", 7}}}, [2]int{}, none)
+	w.want(upstream.RoleDecode, Hint{Holds: []Holding{{"d1", "1", 5}, {"d1", "", 7}}}, [2]int{}, none)
 	tells(w.d[0].Engine(), "2")
 	w.want(upstream.RoleDecode, hint, [2]int{}, none)
 }
@@ -121,8 +121,8 @@ func TestPick_WithoutPrefillEnginesNothingIsStopped(t *testing.T) {
 
 func TestPick_APrefillEngineIsStoppedWithAllThatHoldTheConversation(t *testing.T) {
 	w := newWeighing(t)
-	both := Hint{Holds: []Held{{"d0", "1", 1}, {"d1", "1", 1}}}
-	one := Hint{Holds: []Held{{"d0", "1", 1}, {"d1", "0", 1}, {"gone", "1", 1}}}
+	both := Hint{Holds: []Holding{{"d0", "1", 1}, {"d1", "1", 1}}}
+	one := Hint{Holds: []Holding{{"d0", "1", 1}, {"d1", "0", 1}, {"gone", "1", 1}}}
 	w.stop(0, 0)
 	w.want(upstream.RolePrefill, Hint{}, [2]int{}, [2]bool{})
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{})
@@ -138,7 +138,7 @@ func TestPick_APrefillEngineIsStoppedWithAllThatHoldTheConversation(t *testing.T
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{true, false})
 	w.d[1].Engine().Refused()
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{true, true})
-	w.want(upstream.RolePrefill, Hint{Holds: []Held{{"d1", "1", 1}}}, [2]int{}, [2]bool{})
+	w.want(upstream.RolePrefill, Hint{Holds: []Holding{{"d1", "1", 1}}}, [2]int{}, [2]bool{})
 	w.p[0].Engine().Refused()
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{false, true})
 }

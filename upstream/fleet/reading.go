@@ -38,9 +38,9 @@ func (e *Engine) Current(ctx context.Context) *Start {
 	return s
 }
 
-// Now returns the start that was read within the last five seconds, and asks nothing: one
+// Fresh returns the start that was read within the last five seconds, and asks nothing: one
 // that is not known if there is no such reading, or none that told it. It is never nil.
-func (e *Engine) Now() *Start {
+func (e *Engine) Fresh() *Start {
 	s, _ := e.recent()
 	return s
 }

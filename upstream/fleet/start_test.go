@@ -16,11 +16,11 @@ func TestStart_TheSameIDIsTheSameStart(t *testing.T) {
 	s := e.Current(t.Context())
 	s.LearnPlugIn(true)
 	text += "vllm:cache_config_info{block_size=\"16\"} 1\n"
-	if e.Refresh(t.Context()); e.Now() != s || s.BlockSize() != 16 {
-		t.Errorf("read again: got start %q, blocks of %d", e.Now().ID(), s.BlockSize())
+	if e.Refresh(t.Context()); e.Fresh() != s || s.BlockSize() != 16 {
+		t.Errorf("read again: got start %q, blocks of %d", e.Fresh().ID(), s.BlockSize())
 	}
 	e.Refused()
-	if e.Now() == s || e.Last() == s {
+	if e.Fresh() == s || e.Last() == s {
 		t.Error("after a refusal the start is known without a reading")
 	}
 	if e.Current(t.Context()) != s || s.PlugIn() != Yes {
@@ -28,7 +28,7 @@ func TestStart_TheSameIDIsTheSameStart(t *testing.T) {
 	}
 	text = "process_start_time_seconds 6\n"
 	e.Refresh(t.Context())
-	if next := e.Now(); next == s || next.PlugIn() != Unknown || next.BlockSize() != 0 {
+	if next := e.Fresh(); next == s || next.PlugIn() != Unknown || next.BlockSize() != 0 {
 		t.Error("what is known of a start is known of the next one")
 	}
 }
@@ -37,7 +37,7 @@ func TestStart_TheSameIDIsTheSameStart(t *testing.T) {
 func TestStart_OneThatIsNotKnownIsEqualToNothing(t *testing.T) {
 	r := newRig(t)
 	_, decode := r.starts()
-	blank := r.named(upstream.RolePrefill, "blank")[0].Now()
+	blank := r.named(upstream.RolePrefill, "blank")[0].Fresh()
 	if blank.Known() || blank.ID() != "" || blank.Alive(t.Context()) {
 		t.Error("want one that is not known")
 	}
@@ -57,21 +57,21 @@ func TestStart_OneThatIsNotKnownIsEqualToNothing(t *testing.T) {
 func TestStart_HabitsOfAnEngineThatTellsNothing(t *testing.T) {
 	e := newRig(t).named(upstream.RoleDecode, "d")[0]
 	for range silentAfter - 1 {
-		if e.Now().SentNothing() {
+		if e.Fresh().SentNothing() {
 			t.Error("silent too early")
 		}
 	}
-	if !e.Last().SentNothing() || !e.Now().Silent() {
+	if !e.Last().SentNothing() || !e.Fresh().Silent() {
 		t.Error("want a silent start")
 	}
-	e.Now().LearnPace(1000, time.Second)
-	e.Now().Foreign("leg", "chatcmpl-leg")
+	e.Fresh().LearnPace(1000, time.Second)
+	e.Fresh().Foreign("leg", "chatcmpl-leg")
 	next := tells(e, "1")
 	if next.Silent() || next.Expect(2000) != 2*time.Second || !next.Foreign("leg", "chatcmpl-other") {
 		t.Error("want a start that has the pace and the echo of the one before, and is not silent")
 	}
 	e.Refused()
-	if blank := e.Now(); blank.Silent() || blank.Expect(1000) != time.Second || !blank.Foreign("leg", "chatcmpl-other") {
+	if blank := e.Fresh(); blank.Silent() || blank.Expect(1000) != time.Second || !blank.Foreign("leg", "chatcmpl-other") {
 		t.Error("want the same of one that is not known any more")
 	}
 }

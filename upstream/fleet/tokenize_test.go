@@ -196,7 +196,7 @@ func TestTokenize_IsBoundedInTime(t *testing.T) {
 // That it offers none could not be remembered of one that is not known.
 func TestTokenize_AsksAStartThatIsNotKnownForNoRendering(t *testing.T) {
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
-	ids, err := e.Now().Tokenize(t.Context(), mustParse(t, upstream.Chat, `{`+oneMessage+`}`), "")
+	ids, err := e.Fresh().Tokenize(t.Context(), mustParse(t, upstream.Chat, `{`+oneMessage+`}`), "")
 	if got, want := paths(sim), []string{"/tokenize"}; err != nil || len(ids) == 0 || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v after %v, want ids after %v", ids, err, got, want)
 	}

@@ -67,7 +67,7 @@ func TestUnused_WaitWhileTheStartIsNotKnown(t *testing.T) {
 func TestUnused_NothingOfAStartThatIsNotKnown(t *testing.T) {
 	r := newRig(t)
 	d := r.named(upstream.RoleDecode, "d")[0]
-	d.Now().Leave(r.left("a"))
+	d.Fresh().Leave(r.left("a"))
 	if tells(d, "1"); len(d.known.unused) != 0 || len(r.Waiting()) != 0 {
 		t.Error("it has a ticket")
 	}
