@@ -1,0 +1,188 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// staged is a connector whose prefill gives the first of the answer, and whose decode is asked when the KV has arrived, as
+// LMCache's is: the client's first event comes from prefill, and decode's are rewritten.
+type staged struct {
+	server.Connector
+	ready func(ctx context.Context) error
+	head  []byte
+	whole []byte
+}
+
+func (c staged) Plan(t upstream.Transfer) (upstream.Plan, error) {
+	plan, err := c.Connector.Plan(t)
+	if err != nil {
+		return plan, err
+	}
+	plan.Order, plan.Ready = upstream.AfterReady, c.ready
+	handover := plan.Handover
+	plan.Handover = func(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
+		h, err := handover(answer)
+		if err == nil {
+			h.Whole, h.Rewrite, h.Head = c.whole, shouting{}, c.head
+			leg := h.Leg
+			h.Leg = func(ids []byte) upstream.LegPlan {
+				plan := leg(ids)
+				plan.Members = append(plan.Members, upstream.Member{Name: "max_tokens", Value: []byte("499")})
+				return plan
+			}
+			if !bytes.Contains(answer.Body, answer.Params) {
+				return nil, errors.New("an answer without its params")
+			}
+		}
+		return h, err
+	}
+	return plan, nil
+}
+
+// shouting rewrites what decode says, and leaves out what it says of the role.
+type shouting struct{}
+
+func (shouting) Event(data []byte) []byte {
+	if bytes.Contains(data, []byte(`"role"`)) {
+		return nil
+	}
+	return bytes.ReplaceAll(data, []byte("world"), []byte("WORLD"))
+}
+
+func (shouting) Body(body []byte) ([]byte, error) {
+	return bytes.ReplaceAll(body, []byte("world"), []byte("WORLD")), nil
+}
+
+func stagedRig(t *testing.T, c staged) *rig {
+	t.Helper()
+	return newRig(t, setup{deps: c.in})
+}
+
+func (c staged) in(d *server.Deps) {
+	c.Connector = d.Connector
+	d.Connector = c
+}
+
+// gated is KV that arrives when the gate opens.
+func gated(gate <-chan struct{}) func(context.Context) error {
+	return func(ctx context.Context) error {
+		select {
+		case <-gate:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+func TestStaged_TheHeadComesBeforeDecodeIsAsked(t *testing.T) {
+	ready := make(chan struct{})
+	r := stagedRig(t, staged{head: []byte(frames(`{"head":1}`)), ready: gated(ready)})
+	resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, len(frames(`{"head":1}`)))
+	if _, err := resp.Body.Read(first); err != nil || string(first) != frames(`{"head":1}`) {
+		t.Fatalf("first comes %q (%v), want the head", first, err)
+	}
+	if n := len(r.decode[0].seen()); n != 0 {
+		t.Errorf("decode was asked %d times before the KV had arrived", n)
+	}
+	close(ready)
+	p := r.rest(resp)
+	if p.err != nil || !strings.Contains(p.body, "WORLD") || strings.Contains(p.body, "role") || !strings.HasSuffix(p.body, "data: [DONE]\n\n") ||
+		!strings.Contains(p.body, `"finish_reason":"stop"`) || strings.Contains(p.body, "kv_transfer_params") {
+		t.Errorf("then comes %q (%v), want decode's events as the connector has them", p.body, p.err)
+	}
+	if got := resp.Header.Get("Content-Type"); !strings.HasPrefix(got, "text/event-stream") {
+		t.Errorf("got content type %q", got)
+	}
+	r.wantStored(1, "yes")
+}
+
+func TestStaged_AWholeAnswerIsRewritten(t *testing.T) {
+	r := stagedRig(t, staged{head: []byte("not for this client"), ready: func(context.Context) error { return nil }})
+	p := r.turn("c", 1, false)
+	r.wantOK(p, "miss;reason=first_turn")
+	if !strings.Contains(p.body, "WORLD") || strings.Contains(p.body, "not for") {
+		t.Errorf("got %s", p.body)
+	}
+}
+
+func TestStaged_KVThatDoesNotArrive(t *testing.T) {
+	never := make(chan struct{})
+	short := func(c *server.Config) { c.HandoverBudget = 50 * time.Millisecond }
+	for name, row := range map[string]struct {
+		ready  func(context.Context) error
+		status int
+		code   string
+	}{
+		"in time":             {gated(never), http.StatusGatewayTimeout, "decode_timeout"},
+		"the connector fails": {func(context.Context) error { return errors.New("socket closed") }, http.StatusBadGateway, "decode_failed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := staged{ready: row.ready}
+			r := newRig(t, setup{cfg: short, deps: c.in})
+			r.wantError(r.turn("c", 1, true), row.status, row.code)
+			r.wantError(r.turn("c", 1, false), row.status, row.code)
+			c.head = []byte(frames(`{"head":1}`))
+			r = newRig(t, setup{cfg: short, deps: c.in})
+			p := r.turn("c", 1, true)
+			if rest := lastError(t, p.body, row.code); rest != string(c.head) || p.err == nil || strings.Contains(p.body, "[DONE]") {
+				t.Errorf("got %q (%v), want the head, the error, and an end that shows the break", p.body, p.err)
+			}
+			if n := len(r.decode[0].seen()); n != 0 {
+				t.Errorf("decode was asked %d times", n)
+			}
+		})
+	}
+}
+
+// A client that leaves while the KV is on its way strands nothing, and decode does not look for it before it has arrived.
+func TestStaged_AClientThatLeavesWhileTheKVIsOnItsWay(t *testing.T) {
+	l, ready, waited := newLeaver(t), make(chan struct{}), make(chan struct{}, 2)
+	c := staged{ready: func(ctx context.Context) error {
+		waited <- struct{}{}
+		return gated(ready)(ctx)
+	}}
+	r := newRig(t, setup{deps: c.in})
+	go func() {
+		<-waited
+		l.leave()
+	}()
+	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
+	<-waited // once more, without the client
+	if n := len(r.decode[0].seen()); n != 0 {
+		t.Errorf("decode was asked %d times before the KV had arrived", n)
+	}
+	close(ready)
+	d := r.decode[0].await(1)[0]
+	if !strings.Contains(d.body, `"max_tokens":1`) || strings.Contains(d.body, "499") {
+		t.Errorf("decode is asked for %s, want one token", d.body)
+	}
+	r.decode[0].awaitEnd(1)
+}
+
+func TestStaged_PrefillHasTheWholeAnswer(t *testing.T) {
+	for stream, whole := range map[bool]string{true: frames(`{"all":1}`, "[DONE]"), false: `{"all":1}`} {
+		r := stagedRig(t, staged{whole: []byte(whole), ready: func(context.Context) error { panic("nothing is to arrive") }})
+		p := r.turn("c", 1, stream)
+		r.wantOK(p, "miss;")
+		if p.body != whole {
+			t.Errorf("got %q, want %q", p.body, whole)
+		}
+		if n := len(r.decode[0].seen()); n != 0 {
+			t.Errorf("decode was asked %d times, want not at all", n)
+		}
+	}
+}
