@@ -7,6 +7,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
+	"carryover/convcache"
 	"carryover/server/proof"
 	"carryover/sse"
 	"carryover/sse/rawjson"
@@ -71,9 +72,6 @@ func newAnswer(t *turn, d *decoding) *answer {
 		a.reply.Begin()
 	}
 	t.ids.Grow(d.blockSize)
-	if t.committed { // by what came before decode's answer
-		t.dropBody()
-	}
 	return a
 }
 
@@ -109,6 +107,9 @@ func (a *answer) ends() {
 // observe looks at one event before it is forwarded.
 func (a *answer) observe(ev sse.Event) sse.Verdict {
 	verdict := a.judge(ev)
+	if t := a.turn; t.committed && t.req != nil { // by what came before decode's answer
+		t.dropBody()
+	}
 	if r := a.decoding.rewrite; r != nil && verdict != sse.Drop && verdict != sse.Stop && string(ev.Data) != "[DONE]" {
 		switch out := r.Event(ev.Shown()); {
 		case out == nil:
@@ -264,8 +265,8 @@ func (a *answer) read(data []byte) gjson.Result {
 	}
 	a.closes(all[0])
 	if a.done {
-		if odd := a.reply.Whole(all[0], a.finish); a.odd == "" {
-			a.odd = odd
+		if odd := a.reply.Whole(all[0], a.finish); a.odd == "" || odd != convcache.WhyToolArguments {
+			a.takes(odd)
 		}
 	} else {
 		a.takes(a.reply.Add(all[0], a.finish))

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"testing"
 
+	"carryover/convcache"
 	"carryover/server"
 	"carryover/upstream"
 )
@@ -124,13 +125,19 @@ func TestBarred_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *testing
 // A turn that was on its way when the bar came is not sent there any more.
 func TestBarred_BetweenPickAndLeg(t *testing.T) {
 	seam := &storeSeam{}
-	r := newRig(t, setup{prefills: 2, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
+	r := newRig(t, setup{prefills: 2, cfg: releasing, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
-	seam.peek = func(context.Context) { r.bar(r.prefill[0]) }
-	p := r.turn("c", 2, true)
-	r.wantOK(p, "")
-	if n := len(r.prefill[0].seen()); n != 1 {
-		t.Errorf("got %d legs on the barred instance, want the one before the bar", n)
+	r.shot() // leaves an unused ticket, which would ride on the next leg
+	seam.take = func(context.Context) (convcache.Outcome, bool) {
+		r.bar(r.prefill[0])
+		return convcache.Consumed, true
+	}
+	r.wantOK(r.turn("c", 2, true), "miss;")
+	if n := len(r.prefill[0].seen()); n != 2 {
+		t.Errorf("got %d legs on the barred instance, want the two before the bar", n)
+	}
+	if waiting := r.deps.Fleet.Waiting(); len(waiting) != 1 || waiting[0].Engine() != r.engine(r.decode[0]) {
+		t.Errorf("%d starts wait for a release, want decode's", len(waiting))
 	}
 }
 
@@ -303,5 +310,21 @@ func TestBarred_IsMentionedOnceAMinuteUntilItIsRestarted(t *testing.T) {
 	r.server.CompareBars(t.Context())
 	if n, remembered := mentioned(), r.server.PassBarAgain(); n != 3 || remembered != 0 {
 		t.Errorf("after the restart: mentioned %d times, %d remembered", n, remembered)
+	}
+}
+
+// A connector that sends both legs at once keeps off a barred instance too, when the bar comes while the prompt is tokenised.
+func TestBarred_WhileThePromptIsTokenised(t *testing.T) {
+	r := togetherRig(t, setup{prefills: 2})
+	tokenise := r.prefill[0].tokenize
+	r.prefill[1].tokenize = tokenise
+	r.prefill[0].tokenize = func(prompt string) string {
+		r.bar(r.prefill[0])
+		return tokenise(prompt)
+	}
+	r.prefill[1].always(r.prefill[0].fallback)
+	r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
+	if n := len(r.prefill[0].seen()); n != 0 {
+		t.Errorf("got %d legs on the barred instance", n)
 	}
 }

@@ -91,7 +91,7 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, start *fleet.Start, h handed) (*decoding, error) {
 	edit, plan := s.decodeEdit(t, start, h)
 	d := &decoding{start: start, blockSize: start.BlockSize(), handed: h.Handover != nil, barred: p.barred}
-	d.asks.whole = s.buffers(t, d.handed)
+	d.asks.whole = s.buffers(t, d.handed) && (h.Handover == nil || h.Rewrite == nil)
 	d.asks.ids = t.ids.Wanted() && start.PlugIn() != fleet.Yes
 	d.asks.hidden = d.asks.ids && !t.req.WantsTokenIDs()
 	d.asks.usage = t.ids.Wanted() && t.stream && !d.asks.whole && !t.req.WantsUsage() && !s.cfg.ExposeParams

@@ -45,10 +45,14 @@ func (s *turns) abandon(t *turn, h *held) {
 	t.ids.Forward(false)
 }
 
-// settle says what became of a ticket: nothing of it was sent, so it goes back
+// settle says what became of a ticket, and of one that was to ride: nothing of it was sent, so it goes back
 // with what is left of its life; or it was sent, and is spent or given up, which
 // an engine notices by itself when its blocks are read or their time is over. A second time it does nothing.
 func (s *turns) settle(ctx context.Context, t *turn, h *held) {
+	if h.rider != nil && !h.sent {
+		h.rider.holder.Leave(h.rider.unused)
+		h.rider = nil
+	}
 	ticket := h.ticket
 	if ticket == nil {
 		return

@@ -73,3 +73,22 @@ func TestAttempt_KeepsTheStartItWasBegunWith(t *testing.T) {
 	r.wantStored(1, "yes")
 	r.wantOK(r.turn("c", 2, true), "miss;reason=instance_gone")
 }
+
+// A start that was read longer than five seconds ago when its ticket is about to be taken has to be seen alive again.
+func TestHit_NeedsAHolderThatIsStillAlive(t *testing.T) {
+	clock := &clock{}
+	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, still: true})
+	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
+	asked := 0
+	r.prefill[0].tokenize = func(string) string { // whether the template is append-only
+		if asked++; asked == 1 {
+			clock.ahead.Add(int64(6 * time.Second))
+			r.decode[0].tells(metricsOf("1.6e+09", rigBlock))
+		}
+		return []string{`{"count":1,"tokens":[1]}`, `{"count":3,"tokens":[1,2,3]}`, `{"count":1,"tokens":[2]}`}[(asked-1)%3]
+	}
+	r.wantOK(r.turn("c", 2, true), "miss;reason=instance_gone")
+	if asked != 3 {
+		t.Errorf("prefill was asked %d times for its template, want 3", asked)
+	}
+}

@@ -115,7 +115,9 @@ const whyConnector = "connector"
 // can be tried again: a stream of minutes must not hold its prompt.
 func (t *turn) dropBody() {
 	t.req = nil
-	t.ids.Drop()
+	if t.proof != nil {
+		t.proof.Drop()
+	}
 	t.share.shrinkTo(t.rest())
 }
 

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -32,9 +33,9 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 	}
 	whole, err := s.between(ctx, out, t, p, plan, handed)
 	switch {
-	case ctx.Err() != nil:
+	case ctx.Err() != nil, errors.Is(err, errClientGone):
 		s.unstrand(ctx, t, p, plan, handed)
-		return nil, context.Cause(ctx)
+		return nil, cmp.Or(context.Cause(ctx), err)
 	case err != nil:
 		return nil, err
 	case whole:
@@ -60,8 +61,14 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 			return upstream.Plan{}, err
 		}
 	}
+	if engine := p.prefill.Engine(); engine.Barred() && !p.barred { // since it was picked
+		return upstream.Plan{}, receiptFailed(engine, false)
+	}
 	if h.ticket != nil {
 		plan, err := s.deps.Connector.Plan(transfer)
+		if err == nil && plan.Order == upstream.Together {
+			err = errTogether
+		}
 		if err == nil {
 			return plan, nil
 		}
@@ -178,6 +185,9 @@ type prefilled struct {
 	took time.Duration
 	err  error
 }
+
+// errTogether is a ticket that a connector would send together with the decode leg.
+var errTogether = errors.New("no ticket goes with legs that are sent together")
 
 // errUnanswered is the record of a prefill leg that had not answered when its turn ended.
 var errUnanswered = errors.New("not answered when the turn ended")

@@ -186,3 +186,24 @@ func TestStaged_PrefillHasTheWholeAnswer(t *testing.T) {
 		}
 	}
 }
+
+// With a head, what decode tells of the prompt's ids is compared as without.
+func TestStaged_AHeadLosesNoTicket(t *testing.T) {
+	ready := func(context.Context) error { return nil }
+	for _, head := range [][]byte{nil, []byte(frames(`{"head":1}`))} {
+		c := staged{ready: ready, head: head}
+		r := newRig(t, setup{cfg: byTokens, deps: c.in})
+		r.inIDs(nil)
+		r.sendIDs("c", true, count(100, 200)...)
+		r.wantStored(1, "yes")
+	}
+}
+
+// A stream that would be made of a whole answer is asked for as a stream where its events are rewritten.
+func TestStaged_NothingIsBufferedThatIsRewritten(t *testing.T) {
+	c := staged{ready: func(context.Context) error { return nil }}
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.BufferStreams = true }, deps: c.in})
+	if p := r.turn("c", 1, true); !strings.Contains(p.body, "WORLD") {
+		t.Errorf("decode's words reach the client as they are: %s", p.body)
+	}
+}

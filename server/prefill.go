@@ -24,9 +24,6 @@ type handed struct {
 // nixl/base_scheduler.py).
 func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *held) (handed, error) {
 	engine := p.prefill.Engine()
-	if engine.Barred() && !p.barred { // since it was picked
-		return handed{}, receiptFailed(engine, false)
-	}
 	leg := s.prefillLeg(t, p, plan)
 	size := len(leg.Body)
 	limited, cancel := s.prefillLimit(ctx, p.prefill, size, h)
@@ -140,6 +137,7 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *held, err error)
 	}
 	if h.rider != nil {
 		h.rider.failed(leg)
+		h.rider = nil
 	}
 	return err
 }

@@ -42,9 +42,7 @@ func (r *releaser) unuse(ticket convcache.Ticket, model string) {
 	}
 	var holder *fleet.Start
 	if engine := r.deps.Fleet.Engine(upstream.RoleDecode, ticket.Decode); engine != nil {
-		if last := engine.Last(); last.ID() == ticket.Start {
-			holder = last // blocks of another start are gone
-		}
+		holder = engine.Start(ticket.Start) // blocks of another start are gone
 	}
 	r.giveUp(ticket.Decode, holder, kept, fleet.Unused{Params: ticket.Params, Model: model, Deadline: ticket.Deadline})
 }

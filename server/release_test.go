@@ -207,3 +207,21 @@ func TestRelease_RefusedRequestLosesNoRelease(t *testing.T) {
 	}
 	r.wantCarried(3, left(decoded[0]))
 }
+
+// While decode's start is not known for a moment, what waits for its release goes on waiting.
+func TestRelease_WhileDecodesStartIsForgotten(t *testing.T) {
+	seam := &storeSeam{}
+	r := newRig(t, setup{still: true, cfg: releasing, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	decode := r.engine(r.decode[0])
+	seam.put = func(context.Context) (convcache.Outcome, bool) {
+		decode.Refused() // to another turn
+		decode.Answered()
+		return convcache.Expired, true
+	}
+	r.wantOK(r.turn("d", 1, true), "miss;")
+	decode.Refresh(t.Context()) // the same start
+	if n := len(r.deps.Fleet.Waiting()); n != 1 {
+		t.Errorf("%d starts wait for a release, want decode's", n)
+	}
+}

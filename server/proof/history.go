@@ -1,7 +1,6 @@
 package proof
 
 import (
-	"bytes"
 	"context"
 
 	"carryover/convcache"
@@ -31,7 +30,7 @@ func (History) Admit(req *upstream.Request) (Turn, string) {
 	}
 	t := &historyTurn{api: req.API(), model: req.Model(), reply: Reply{api: req.API()}}
 	if kwargs, found := req.Member("chat_template_kwargs"); found {
-		t.kwargs = bytes.Clone(kwargs) // the body is let go before the answer ends
+		t.kwargs = kwargs // until Drop
 	}
 	var err error
 	if req.API() == upstream.Text {
@@ -107,6 +106,9 @@ func (t *historyTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 	ticket.History, ticket.Covers = t.history.After(reply)
 	return ""
 }
+
+// Drop lets go of the template's arguments.
+func (t *historyTurn) Drop() { t.kwargs = nil }
 
 // IDs returns nil: no ids were compared.
 func (t *historyTurn) IDs() *IDs { return nil }

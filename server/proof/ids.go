@@ -160,14 +160,6 @@ func (k *IDs) Bytes() int64 {
 	return int64(k.chain.Bytes())
 }
 
-// Drop lets go of the request and of the ids of its prompt: a stream of minutes must not hold them.
-func (k *IDs) Drop() {
-	if k != nil {
-		k.turn.req = nil
-		k.prompt, k.ids, k.raw = nil, nil, nil
-	}
-}
-
 // Learn has the prompt tokenised while prefill computes it, for a shape whose parity is not known yet.
 func (k *IDs) Learn(ctx context.Context) {
 	if k.Wanted() && !k.sent {

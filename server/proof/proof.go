@@ -35,6 +35,9 @@ type Turn interface {
 	IDs() *IDs
 	// Reply gathers what the answer says, nil where the proof does not need it.
 	Reply() *Reply
+	// Drop lets go of the request and of what was read of it, but for what Seal needs: a stream of minutes must not hold
+	// its prompt. Nothing but the answer is asked of the turn afterwards.
+	Drop()
 }
 
 // Attempt is one passage of a turn through the legs.

@@ -55,8 +55,11 @@ func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {
 	t.attempt = a
 	t.ids = &IDs{turn: t, wanted: true}
 	lacks = t.worth(ctx, a.Prefill)
-	if lacks == "" || !a.Decode.Known() {
+	switch {
+	case lacks == "":
 		lacks = t.worth(ctx, a.Decode)
+	case !a.Decode.Known():
+		lacks = LacksStart
 	}
 	if lacks != "" {
 		t.ids.lose(lacks)
@@ -159,6 +162,14 @@ func (t *tokensTurn) IDs() *IDs { return t.ids }
 
 // Reply returns nil: what was said is not compared.
 func (t *tokensTurn) Reply() *Reply { return nil }
+
+// Drop lets go of the request, and of the ids of its prompt.
+func (t *tokensTurn) Drop() {
+	t.req = nil
+	if k := t.ids; k != nil {
+		k.prompt, k.ids, k.raw = nil, nil, nil
+	}
+}
 
 // differs reports whether the client's prompt is a list of ids, and not this one. Of a list that only engines can
 // read, as one with 1.0 in it, nothing is said.

@@ -53,16 +53,16 @@ func (s *Start) Barred() bool {
 }
 
 // Barred reports whether no prefill leg may go to the engine. While its start is not
-// known, it may be the one that was read last, and a bar of that holds.
+// known, it may be one that was barred, however many have been read since: two processes
+// may be behind one address.
 func (e *Engine) Barred() bool {
 	start := e.Fresh()
 	if start.Known() || start.Barred() {
 		return start.Barred()
 	}
 	e.mu.Lock()
-	last := e.known
-	e.mu.Unlock()
-	return last != nil && last.Barred()
+	defer e.mu.Unlock()
+	return e.barred != "" || e.known != nil && e.known.Barred()
 }
 
 // keepBar keeps the bar of an engine that goes. It needs f.mu.

@@ -47,11 +47,21 @@ type Engine struct {
 
 // Refused records that a connection was refused: the engine is avoided for a moment, and
 // what was read is forgotten, because whatever answers there next is another start. A
-// reading under way counts no more.
+// reading under way counts no more. Two roles may name one address: then that holds for both.
 func (e *Engine) Refused() {
+	for _, other := range e.fleet.at(e.BaseURL) {
+		other.forget()
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.downUntil = e.fleet.now().Add(downFor)
+	e.read, e.missed, e.under = time.Time{}, time.Time{}, nil
+}
+
+// forget has no reading count that has been made.
+func (e *Engine) forget() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.read, e.missed, e.under = time.Time{}, time.Time{}, nil
 }
 

@@ -95,6 +95,20 @@ func (f *Fleet) Engine(role upstream.Role, name string) *Engine {
 	return find(f.Engines(role), name)
 }
 
+// at returns the engines at an address.
+func (f *Fleet) at(url string) (all []*Engine) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, engines := range f.engines {
+		for _, e := range engines {
+			if e.BaseURL == url {
+				all = append(all, e)
+			}
+		}
+	}
+	return all
+}
+
 // Up returns how many engines of a role are believed to answer.
 func (f *Fleet) Up(role upstream.Role) (n int) {
 	for _, e := range f.Engines(role) {

@@ -62,6 +62,7 @@ const (
 type Link struct {
 	decode *Start
 	now    func() time.Time
+	over   bool // made when one of the starts had ended, and shared by none
 
 	mu     sync.Mutex // guards the rest; no other lock is taken under it
 	trials trials
@@ -92,14 +93,14 @@ func (s *Start) Link(decode *Start) *Link {
 	if l := s.links[decode.engine]; l != nil && l.decode == decode {
 		return l
 	}
-	l := &Link{decode: decode, now: s.engine.fleet.now}
+	l := &Link{decode: decode, now: s.engine.fleet.now, over: true}
 	// Whether decode is still there is looked at under the lock that unlink needs. Set marks
 	// an engine before it unlinks it, so that no link is left behind.
 	if decode.current() && s.current() {
 		if s.links == nil {
 			s.links = map[*Engine]*Link{}
 		}
-		s.links[decode.engine] = l
+		s.links[decode.engine], l.over = l, false
 	}
 	return l
 }
@@ -137,6 +138,8 @@ func (l *Link) Begin() Standing {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	switch {
+	case l.over: // one of the starts has ended; the trial of a link that is not shared would be one of many
+		return Busy
 	case l.trials.proven:
 		return Proven
 	case l.trials.trial:

@@ -89,7 +89,7 @@ func TestLink_IsThatOfTwoStarts(t *testing.T) {
 	}
 	of2.End(Answered)
 	// An attempt may hold on to the start that is over.
-	if old := p.Link(d); old == of2 || old.Begin() != Trial || p.Link(next) != of2 {
+	if old := p.Link(d); old == of2 || old.Begin() != Busy || p.Link(next) != of2 {
 		t.Error("a start of decode that is over takes the place of the one that is alive")
 	}
 	if len(p.links) != 1 {
@@ -99,7 +99,7 @@ func TestLink_IsThatOfTwoStarts(t *testing.T) {
 	if p2.Link(next).Begin() != Trial {
 		t.Error("the next start of prefill has the link of the one before")
 	}
-	if p.Link(next).Begin() != Trial || len(p.links) != 0 {
+	if p.Link(next).Begin() != Busy || len(p.links) != 0 {
 		t.Error("a start of prefill that is over has links")
 	}
 }
@@ -131,5 +131,17 @@ func TestLink_ANilOneDoesNothing(t *testing.T) {
 	}
 	if _, ok := l.TakeUnused(true); ok || l.Begin() != NoReuse {
 		t.Error("it has something to give")
+	}
+}
+
+// Turns that hold on to a start that has ended offer it no ticket: each would be a trial of its own.
+func TestLink_OfAStartThatIsOverOffersNothing(t *testing.T) {
+	r := newRig(t)
+	p, d := r.starts()
+	tells(r.Engine(upstream.RolePrefill, "p"), "2")
+	for range 3 {
+		if got := p.Link(d).Begin(); got != Busy {
+			t.Errorf("got %v, want none of them to be a trial", got)
+		}
 	}
 }

@@ -58,6 +58,17 @@ func (e *Engine) Last() *Start {
 	return e.known
 }
 
+// Start returns the start with that id if it was read last, whether or not that counts any more; nil if another start has
+// been read since.
+func (e *Engine) Start(id string) *Start {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.known.Known() && e.known.id == id {
+		return e.known
+	}
+	return nil
+}
+
 // Refresh reads the engine's /metrics, whatever is known. Called more often than every
 // five seconds it spares turns the wait in Current. It returns when the reading is over,
 // at the limit at the latest, or when ctx ends.

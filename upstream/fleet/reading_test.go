@@ -275,3 +275,21 @@ func TestReading_LastOutlivesWhatCounts(t *testing.T) {
 		t.Errorf("forgotten: %q", got)
 	}
 }
+
+// Two roles may name one address: an engine that refuses the one has ended for both.
+func TestEngine_RefusedCountsForBothRoles(t *testing.T) {
+	r := newRig(t)
+	p, d := r.add(upstream.RolePrefill, "both", "http://both"), r.add(upstream.RoleDecode, "both", "http://both")
+	tells(p, "1")
+	alive := tells(d, "1")
+	p.Refused()
+	if d.Fresh() == alive || p.Fresh().Known() {
+		t.Error("the start still counts as read within five seconds, though its process refuses connections")
+	}
+	if !d.Reachable() {
+		t.Error("the other role is down for a connection that was not its own")
+	}
+	if d.Start("1") != alive || d.Start("2") != nil {
+		t.Error("the start that was read last is not found by its id")
+	}
+}

@@ -1,0 +1,56 @@
+package server
+
+import (
+	"log/slog"
+	"runtime"
+	"strings"
+	"testing"
+	"weak"
+
+	"carryover/convcache"
+	"carryover/server/proof"
+	"carryover/upstream"
+)
+
+// Whatever the path of a turn: once decode answers, nothing holds the client's body, whose share is given back then.
+func TestDropBody_NothingHoldsTheBody(t *testing.T) {
+	secret, err := convcache.RandomSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefill, decode := startPair(t)
+	for name, row := range map[string]struct {
+		way  proof.Proof
+		pair *pair
+	}{
+		"tokens":                  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode}},
+		"tokens, decode alone":    {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{decode: decode}},
+		"tokens, prefill barred":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode, barred: true}},
+		"history":                 {proof.History{}, &pair{prefill: prefill, decode: decode}},
+		"history, decode alone":   {proof.History{}, &pair{decode: decode}},
+		"history, prefill barred": {proof.History{}, &pair{prefill: prefill, decode: decode, barred: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			body := []byte(`{"model":"m","chat_template_kwargs":{"a":"` + strings.Repeat("k", 1<<20) + `"},"messages":[{"role":"user","content":"x"}]}`)
+			held := weak.Make(&body[0])
+			req, err := upstream.ParseRequest(upstream.Chat, body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			turn := &turn{request: request{api: upstream.Chat, req: req}}
+			var why string
+			if turn.proof, why = row.way.Admit(req); turn.proof == nil {
+				t.Fatal(why)
+			}
+			turn.begin(t.Context(), row.pair, nil)
+			body, req = nil, nil
+			turn.dropBody()
+			runtime.GC()
+			runtime.GC()
+			if held.Value() != nil {
+				t.Error("the body is held")
+			}
+			runtime.KeepAlive(turn)
+		})
+	}
+}
