@@ -12,6 +12,22 @@ import (
 	"carryover/upstream"
 )
 
+// turnOfLargeBody is a turn that has read a request, and what tells whether its body is held.
+func turnOfLargeBody(t *testing.T, way proof.Proof) (*turn, weak.Pointer[byte]) {
+	t.Helper()
+	body := []byte(`{"model":"m","chat_template_kwargs":{"a":"` + strings.Repeat("k", 1<<20) + `"},"messages":[{"role":"user","content":"x"}]}`)
+	req, err := upstream.ParseRequest(upstream.Chat, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	turn := &turn{request: request{api: upstream.Chat, req: req}}
+	var why string
+	if turn.proof, why = way.Admit(req); turn.proof == nil {
+		t.Fatal(why)
+	}
+	return turn, weak.Make(&body[0])
+}
+
 // Whatever the path of a turn: once decode answers, nothing holds the client's body, whose share is given back then.
 func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 	secret, err := convcache.RandomSecret()
@@ -31,19 +47,8 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 		"history, prefill barred": {proof.History{}, &pair{prefill: prefill, decode: decode, barred: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			body := []byte(`{"model":"m","chat_template_kwargs":{"a":"` + strings.Repeat("k", 1<<20) + `"},"messages":[{"role":"user","content":"x"}]}`)
-			held := weak.Make(&body[0])
-			req, err := upstream.ParseRequest(upstream.Chat, body)
-			if err != nil {
-				t.Fatal(err)
-			}
-			turn := &turn{request: request{api: upstream.Chat, req: req}}
-			var why string
-			if turn.proof, why = row.way.Admit(req); turn.proof == nil {
-				t.Fatal(why)
-			}
+			turn, held := turnOfLargeBody(t, row.way)
 			turn.begin(t.Context(), row.pair, nil)
-			body, req = nil, nil
 			turn.dropBody()
 			runtime.GC()
 			runtime.GC()

@@ -18,8 +18,9 @@ const (
 )
 
 // Start is one start of an engine and everything known of it. An attempt that holds on to
-// one is not misled when the engine is restarted: the next start is another Start. It is
-// safe for concurrent use.
+// one is not misled when the engine is restarted: the next start is another Start. An
+// address behind which two processes tell their starts by turns is learnt anew at each turn,
+// but for its bars. It is safe for concurrent use.
 //
 // A start that is not known is equal to nothing, not even to itself: nothing is found out
 // or kept of it but what needs no comparison ([Start.Foreign], the pace, [Start.Silent]).
