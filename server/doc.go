@@ -4,7 +4,7 @@
 //
 //  1. parse the body once, find the conversation, bound the size     handlers.go, intake.go, inflight.go, conversation.go
 //  2. look what the conversation holds, pick engines and the path    find.go (look), pick.go
-//  3. prove how much of a ticket may be used, and take it            find.go, package proof, reason.go
+//  3. prove how much of a ticket may be used, and take it            find.go, held.go, package proof, reason.go
 //  4. prefill leg, as the connector has planned it                   legs.go, prefill.go
 //  5. decode leg up to its headers                                   decode.go
 //  6. commit: status and headers to the client                       outlet.go
@@ -21,7 +21,7 @@
 // Three orderings hold on every path. The put is complete before the client can
 // see the end of the stream (respond.go, keep.go). After a take, every exit says what
 // became of the ticket, when the prefill leg is over: sent, put back because nothing
-// was sent, or given up (find.go, settle). Work that outlives the client runs on a
+// was sent, or given up (held.go, settle). Work that outlives the client runs on a
 // detached context with a bound of its own (beside.go; decode.go, unstrand).
 //
 // What may be tried again is decided in one place, retry.go; how an error looks to
