@@ -44,11 +44,11 @@ func TestRider_AsksNoEngine(t *testing.T) {
 
 // From prefill's answer on prefill's blocks are leased: decode is dispatched at once.
 func TestHandover_WaitsForNothing(t *testing.T) {
-	gate := make(chan struct{})
-	defer close(gate)
 	ways(t, func(t *testing.T, stream bool) {
 		seam := &legsSeam{}
 		r := newRig(t, setup{cfg: byTokens, deps: func(d *server.Deps) { seam.Legs, d.Legs = d.Legs, seam }})
+		gate := make(chan struct{})
+		t.Cleanup(func() { close(gate) }) // before the engines close, which wait for what hangs
 		r.inIDs(nil)
 		seam.afterPrefill = func(context.Context) {
 			r.tell(r.decode[0], hangs(gate))
