@@ -47,20 +47,14 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 // plan asks the connector how this attempt's legs run, with the ticket as far as it was proven; or with none, and
 // then perhaps an unused one to be released.
 func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.Plan, error) {
-	transfer := upstream.Transfer{
-		Request: t.req, RequestID: t.legID, Prefill: &p.prefill.Engine().Instance, Decode: &p.decode.Engine().Instance, Offer: h.ticketOffer(t),
+	transfer, err := s.transfer(ctx, t, p)
+	switch {
+	case errors.Is(err, fleet.ErrNotComparable): // prefill can't be given the prompt as ids
+		return upstream.Plan{Order: upstream.DecodeAlone}, nil
+	case err != nil:
+		return upstream.Plan{}, err
 	}
-	if s.deps.Connector.Traits().IDs {
-		var err error
-		transfer.PromptIDs, err = p.prefill.Tokenize(ctx, t.req, t.authorization)
-		switch {
-		case errors.Is(err, fleet.ErrNotComparable): // prefill can't be given the prompt as ids
-			return upstream.Plan{Order: upstream.DecodeAlone}, nil
-		case err != nil:
-			reached(p.prefill.Engine(), err)
-			return upstream.Plan{}, err
-		}
-	}
+	transfer.Offer = h.ticketOffer(t)
 	if engine := p.prefill.Engine(); engine.Barred() && !p.barred { // since it was picked
 		return upstream.Plan{}, receiptFailed(engine, false)
 	}
@@ -88,6 +82,30 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 	}
 	transfer.Offer = upstream.TicketOffer{}
 	return s.deps.Connector.Plan(transfer)
+}
+
+// transfer is what the connector is told of the attempt: what it has to know of both engines, and the ids of the prompt,
+// where it wants that.
+func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstream.Transfer, err error) {
+	transfer = upstream.Transfer{
+		Request: t.req, RequestID: t.legID, Prefill: &p.prefill.Engine().Instance, Decode: &p.decode.Engine().Instance,
+	}
+	traits := s.deps.Connector.Traits()
+	if traits.Introduce != nil {
+		if transfer.OfPrefill, err = p.prefill.Introduced(ctx); err != nil {
+			return transfer, err
+		}
+		if transfer.OfDecode, err = p.decode.Introduced(ctx); err != nil {
+			t.tries.anotherDecode = true
+			return transfer, err
+		}
+	}
+	if traits.IDs {
+		if transfer.PromptIDs, err = p.prefill.Tokenize(ctx, t.req, t.authorization); err != nil {
+			reached(p.prefill.Engine(), err)
+		}
+	}
+	return transfer, err
 }
 
 // between gives the client what a hand-over has for it before decode is asked, and waits for the KV where decode can't.

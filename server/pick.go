@@ -85,11 +85,12 @@ func (s *turns) pickPrefill(t *turn, p *pair, hint fleet.Hint, barred bool) *fle
 	return prefill
 }
 
-// pin finds out which starts the attempt talks to. Only a turn that can use or leave a ticket waits for /metrics. Every
+// pin finds out which starts the attempt talks to. Only a turn that can use or leave a ticket waits for /metrics, or one whose
+// connector has to know the starts. Every
 // other takes what was last read: all that comes of it is a release, which engines bear in another start too (measured on
 // vLLM 0.32).
 func (s *turns) pin(ctx context.Context, t *turn, p *pair, prefill, decode *fleet.Engine) {
-	if t.proof == nil || prefill == nil {
+	if t.proof == nil && s.deps.Connector.Traits().Introduce == nil || prefill == nil {
 		p.decode = decode.Last()
 		if prefill != nil {
 			p.prefill = prefill.Last()

@@ -11,19 +11,33 @@ import (
 
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // together is a connector that sends both legs at once, as Mooncake's and MoRI-IO's in WRITE mode want it: both compute the
 // same ids, name a transfer of their own, and nothing is left for a next turn.
 type together struct{}
 
-func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
+func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true, Introduce: introduce} }
+
+// introduce asks an engine's models for its id, as a bootstrap server is asked.
+func introduce(ctx context.Context, instance *upstream.Instance, fetch upstream.Fetch) (any, error) {
+	status, body, err := fetch(ctx, instance.BaseURL, "/v1/models")
+	if err != nil || status != http.StatusOK {
+		return nil, errors.Join(err, fmt.Errorf("status %d", status))
+	}
+	return fmt.Sprintf("%s-%d", instance.Name, len(body)), nil
+}
 
 func (together) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	api, transfer, ids := t.Request.API(), t.RequestID, fmt.Sprint(t.PromptIDs)
 	leg := func(decode bool) upstream.LegPlan {
-		params := fmt.Appendf(nil, `{"do_remote_decode":%t,"do_remote_prefill":%t,"transfer_id":"x-%[3]s","prompt_token_ids":%[4]s`,
-			!decode, decode, transfer, strings.ReplaceAll(ids, " ", ","))
+		peer := t.OfDecode
+		if decode {
+			peer = t.OfPrefill
+		}
+		params := fmt.Appendf(nil, `{"do_remote_decode":%t,"do_remote_prefill":%t,"transfer_id":"x-%[3]s","prompt_token_ids":%[4]s,"remote_engine_id":"%[5]v"`,
+			!decode, decode, transfer, strings.ReplaceAll(ids, " ", ","), peer)
 		if decode {
 			params = fmt.Appendf(params, `,"remote_request_id":"p-%s"`, transfer)
 		}
@@ -55,6 +69,7 @@ func (together) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, erro
 func togetherRig(t *testing.T, s setup) *rig {
 	t.Helper()
 	s.deps = func(d *server.Deps) { d.Connector = together{} }
+	s.fleet = func(c *fleet.Config) { c.Introduce = introduce }
 	r := newRig(t, s)
 	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
 	r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
@@ -87,6 +102,9 @@ func TestTogether_BothLegsAreOnTheirWayAtOnce(t *testing.T) {
 		for _, l := range []leg{p, d} {
 			if got := fmt.Sprint(l.params()["prompt_token_ids"]); got != "[7 8 9]" || l.params()["transfer_id"] != p.params()["transfer_id"] {
 				t.Errorf("leg with ids %s of transfer %v, want both legs to have the same", got, l.params()["transfer_id"])
+			}
+			if peer := fmt.Sprint(l.params()["remote_engine_id"]); !strings.HasPrefix(peer, map[bool]string{true: "prefill-0", false: "decode-0"}[l.id() == d.id()]) {
+				t.Errorf("leg %s is told of %s, want its peer", l.id(), peer)
 			}
 			if strings.Contains(l.body, "stop_token_ids") {
 				t.Errorf("%s has a member that the connector takes out", l.body)
@@ -186,6 +204,18 @@ func TestTogether_AClientThatLeavesEndsBoth(t *testing.T) {
 	_ = r.do(l.ctx, http.MethodPost, textPath, strings.NewReader(asking(true)))
 	r.prefill[0].awaitEnd(1)
 	r.decode[0].awaitEnd(1)
+}
+
+// An engine that can't be got to know gets no leg.
+func TestTogether_AnEngineThatIsNotIntroduced(t *testing.T) {
+	r := togetherRig(t, setup{prefills: 2})
+	r.prefill[1].tokenize = r.prefill[0].tokenize
+	r.prefill[1].always(r.prefill[0].fallback)
+	r.prefill[0].models = status(503, "starting")
+	r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
+	if n, other := len(r.prefill[0].seen()), len(r.prefill[1].seen()); n != 0 || other != 1 {
+		t.Errorf("got %d legs there and %d on the other, want one on the other", n, other)
+	}
 }
 
 // A dead prefill engine is left for another; what the engine refuses the client sees; a prompt that has no ids goes to decode.

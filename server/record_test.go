@@ -8,6 +8,7 @@ import (
 
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // recorded is a rig whose turns are observed.
@@ -65,7 +66,10 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 
 // A prefill leg that runs beside decode's is as long as it was, and not as the stream.
 func TestRecord_OfLegsThatRunTogether(t *testing.T) {
-	r, all := recorded(t, setup{deps: func(d *server.Deps) { d.Connector = together{} }})
+	r, all := recorded(t, setup{
+		deps:  func(d *server.Deps) { d.Connector = together{} },
+		fleet: func(c *fleet.Config) { c.Introduce = introduce },
+	})
 	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
 	const stream = 300 * time.Millisecond
 	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {

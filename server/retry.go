@@ -21,7 +21,7 @@ type tries struct {
 	failed         *upstream.LegError
 	again          []upstream.Role // legs that were sent, failed, and tried again
 	excluded       []*fleet.Engine // that are not picked any more
-	bound          bool            // the last hand-over was for one decode engine alone
+	anotherDecode  bool            // the attempt was tied to its decode engine, so that no other has been tried
 	withoutTicket  Reason          // why a further attempt must not use a ticket
 	sentTicket     bool            // the last prefill leg carried one
 	sentRider      bool            // the last prefill leg carried an unused one
@@ -78,7 +78,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 		if leg.Role == upstream.RolePrefill {
 			return true // with no prefill engine left, pick lets decode do it all
 		}
-		if !tries.bound {
+		if !tries.anotherDecode {
 			return false // decode.go has already offered the hand-over to other decode engines
 		}
 	}

@@ -26,7 +26,16 @@ type Traits struct {
 	Reuses bool
 	// IDs says that legs carry token ids, so that each prompt is tokenised by its prefill instance before the plan.
 	IDs bool
+	// Introduce asks an engine for what a plan has to know of it, nil if that is nothing.
+	Introduce Introduce
 }
+
+// Introduce asks an engine, once per start of it, for what its connector has to know, as the engine id behind Mooncake's
+// bootstrap server. What the configuration tells (addresses, ranks) needs no question. An engine of which it fails gets no leg.
+type Introduce func(ctx context.Context, instance *Instance, fetch Fetch) (known any, err error)
+
+// Fetch gets a path of a server beside an engine, whose base URL is scheme and authority. The body has 1 MiB at most.
+type Fetch func(ctx context.Context, baseURL, path string) (status int, body []byte, err error)
 
 // Transfer is what a connector is told of an attempt before its first leg.
 type Transfer struct {
@@ -35,6 +44,9 @@ type Transfer struct {
 	Prefill, Decode *Instance
 	Offer           TicketOffer // what prefill is to make of a ticket; the zero value is none
 	PromptIDs       []uint32    // of the prompt, for connectors whose Traits ask for them
+
+	// What Traits.Introduce has found of either.
+	OfPrefill, OfDecode any
 }
 
 // Plan is how one connector runs one attempt. It holds values and functions of values: a plan

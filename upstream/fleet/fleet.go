@@ -21,6 +21,8 @@ type Config struct {
 	// ProbeIDs has Run probe each new start for whether it uses forwarded ids, so that
 	// turns rarely wait for that.
 	ProbeIDs bool
+	// Introduce asks each start for what the connector has to know of it, nil if that is nothing.
+	Introduce upstream.Introduce
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
 }

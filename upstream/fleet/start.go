@@ -32,6 +32,8 @@ type Start struct {
 	probes  *questions // for the use of ids
 	renders *questions // about templates
 
+	introductions *questions // for what the connector has to know
+
 	// mu guards the rest. It is taken after the lock of an Engine and before that of a
 	// Link.
 	mu        sync.Mutex
@@ -43,9 +45,13 @@ type Start struct {
 	plain     bool // it offers no rendering
 	parity    map[[sha256.Size]byte]Finding
 	templates map[[sha256.Size]byte]Finding
-	silence   int               // answers in a row without params
-	links     map[*Engine]*Link // of a prefill start, by decode engine
-	unused    []Unused          // of a decode start, those that wait for their release
+	silence   int // answers in a row without params
+
+	introduced any               // what the connector knows
+	met        bool              // and whether it does
+	stranger   error             // how the last question for it failed
+	links      map[*Engine]*Link // of a prefill start, by decode engine
+	unused     []Unused          // of a decode start, those that wait for their release
 }
 
 func newStart(e *Engine, id string) *Start {
@@ -53,6 +59,8 @@ func newStart(e *Engine, id string) *Start {
 		engine: e, id: id,
 		probes:  newQuestions(idsLimit, idsRetry, e.fleet.now),
 		renders: newQuestions(e.fleet.cfg.AskLimit, templateRetry, e.fleet.now),
+
+		introductions: newQuestions(introduceLimit, introduceRetry, e.fleet.now),
 	}
 }
 

@@ -1,0 +1,62 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"carryover/upstream"
+)
+
+// An engine whose side servers don't answer is asked again soon: no leg goes there meanwhile.
+const (
+	introduceLimit = 5 * time.Second
+	introduceRetry = time.Second
+)
+
+// errNotIntroduced is an engine of which the connector does not know what it needs.
+var errNotIntroduced = errors.New("the engine has not told what its connector has to know")
+
+// Introduced returns what the connector knows of this start ([upstream.Introduce]), which is asked for once; nil where the
+// connector needs nothing. The error is a *[upstream.LegError] of which nothing was sent.
+func (s *Start) Introduced(ctx context.Context) (known any, err error) {
+	introduce := s.engine.fleet.cfg.Introduce
+	if introduce == nil {
+		return nil, nil
+	}
+	known, done, _ := s.introduction()
+	if done {
+		return known, nil
+	}
+	wait(ctx, s.introductions.ask(ctx, digest(), func(ctx context.Context) error {
+		told, err := introduce(ctx, &s.engine.Instance, s.fetch)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.introduced, s.met, s.stranger = told, err == nil, err
+		return err
+	}))
+	known, done, why := s.introduction()
+	if done {
+		return known, nil
+	}
+	if why == nil {
+		why = errNotIntroduced
+	}
+	return nil, &upstream.LegError{
+		Role: s.engine.Role, Instance: s.engine.Name, Kind: upstream.Dial, Err: fmt.Errorf("introduce: %w", why),
+	}
+}
+
+func (s *Start) introduction() (known any, done bool, why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.introduced, s.met, s.stranger
+}
+
+// fetch gets a path of a server beside the engine.
+func (s *Start) fetch(ctx context.Context, baseURL, path string) (status int, body []byte, err error) {
+	beside := s.engine.Instance
+	beside.BaseURL = baseURL
+	return s.engine.fleet.cfg.Client.Fetch(ctx, &beside, path, "", maxModelList)
+}

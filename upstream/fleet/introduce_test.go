@@ -1,0 +1,71 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+
+	"carryover/upstream"
+)
+
+// What a connector has to know of an engine is asked for once per start, of a server beside it too.
+func TestStart_IsIntroducedOnce(t *testing.T) {
+	var asked atomic.Int32
+	bootstrap := httptest.NewServer(answers(http.StatusOK, "engine-7"))
+	defer bootstrap.Close()
+	r := newRig(t)
+	r.cfg.Introduce = func(ctx context.Context, instance *upstream.Instance, fetch upstream.Fetch) (any, error) {
+		asked.Add(1)
+		if instance.Name != "p" {
+			t.Errorf("asked of %s", instance.Name)
+		}
+		_, body, err := fetch(ctx, bootstrap.URL, "/query")
+		return string(body), err
+	}
+	e := r.named(upstream.RolePrefill, "p")[0]
+	for start, n := range map[string]int32{"1": 1, "2": 2} {
+		s := tells(e, start)
+		for range 3 {
+			if got, err := s.Introduced(t.Context()); got != "engine-7" || err != nil {
+				t.Errorf("start %s: got %v, %v", start, got, err)
+			}
+		}
+		if start == "2" && asked.Load() > 2 || asked.Load() < 1 {
+			t.Errorf("asked %d times after start %s, want once per start (%d)", asked.Load(), start, n)
+		}
+	}
+}
+
+// An engine that can't be got to know gets no leg; it is asked again after a while.
+func TestStart_ThatIsNotIntroduced(t *testing.T) {
+	broken := errors.New("no bootstrap server")
+	var asked atomic.Int32
+	r := newRig(t)
+	r.cfg.Introduce = func(context.Context, *upstream.Instance, upstream.Fetch) (any, error) {
+		if asked.Add(1) == 1 {
+			return nil, broken
+		}
+		return 7, nil
+	}
+	s := tells(r.named(upstream.RoleDecode, "d")[0], "1")
+	for range 2 { // the second time it rests
+		_, err := s.Introduced(t.Context())
+		var leg *upstream.LegError
+		if !errors.As(err, &leg) || leg.Sent || leg.Role != upstream.RoleDecode || !errors.Is(err, broken) {
+			t.Errorf("got %v, want the leg's failure, with nothing sent", err)
+		}
+	}
+	r.pass(introduceRetry)
+	if got, err := s.Introduced(t.Context()); got != 7 || err != nil || asked.Load() != 2 {
+		t.Errorf("got %v, %v after %d questions", got, err, asked.Load())
+	}
+}
+
+func TestStart_NeedsNoIntroductionWhereTheConnectorNeedsNone(t *testing.T) {
+	if got, err := tells(newRig(t).named(upstream.RolePrefill, "p")[0], "1").Introduced(t.Context()); got != nil || err != nil {
+		t.Errorf("got %v, %v", got, err)
+	}
+}
