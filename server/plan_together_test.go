@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,7 +76,28 @@ func togetherRig(t *testing.T, s setup) *rig {
 	r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
 		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[]}`)
 	})
+	for _, d := range r.decode {
+		d.always(r.afterPrefill(d.fallback))
+	}
 	return r
+}
+
+// afterPrefill is a decode engine that waits for the KV of its prefill leg, as all do: one that answered before would end its turn,
+// and the prefill leg with it, perhaps before that is sent.
+func (r *rig) afterPrefill(next behaviour) behaviour {
+	return func(w http.ResponseWriter, q *http.Request, l leg) {
+		from, waits := l.params()["remote_request_id"]
+		for waits && !slices.ContainsFunc(r.prefill, func(p *engine) bool {
+			return slices.ContainsFunc(p.seen(), func(sent leg) bool { return sent.id() == from })
+		}) {
+			select {
+			case <-q.Context().Done():
+				return
+			case <-time.After(time.Millisecond):
+			}
+		}
+		next(w, q, l)
+	}
 }
 
 func TestTogether_BothLegsAreOnTheirWayAtOnce(t *testing.T) {

@@ -22,10 +22,10 @@ const (
 	fleetClients = 8 // of each store
 	fleetKeys    = 40
 	fleetLife    = time.Minute
-	// fleetPatience is what one operation may take where its limit is not the point: two busy cores
-	// under the race detector hold a server up for more than 25 ms, at a load of 8.
+	// fleetPatience is what one operation may take: two busy cores under the race detector hold a server up for
+	// more than 25 ms at a load of 8, and a command for more than 100 ms before it is sent.
 	fleetPatience = time.Second
-	// fleetHaste is what it may take where servers or connections stand still.
+	// fleetHaste is what it may take in a random history, where servers and connections often stand still.
 	fleetHaste = 100 * time.Millisecond
 	fleetLimit = 20 * time.Second // for a fleet to share tickets again; Run tests after 1, 3 and 7 s
 )

@@ -28,7 +28,8 @@ func scenarios() []scenario {
 	alone := func() fleetPlan { return fleetPlan{} }
 	pair := func() fleetPlan { return fleetPlan{replica: true} }
 	writable := func() fleetPlan { return fleetPlan{replica: true, args: []string{"--replica-read-only", "no"}} }
-	logged := func() fleetPlan { return fleetPlan{args: []string{"--appendonly", "yes"}} }
+	// Without "always" Redis answers before it has logged, for 2 s at most, while the disk is busy with the log.
+	logged := func() fleetPlan { return fleetPlan{args: []string{"--appendonly", "yes", "--appendfsync", "always"}} }
 	return []scenario{
 		{name: "many ask at once", plan: alone, steps: manyAskAtOnce, taken: 50},
 		{name: "kill and restart without a file", plan: alone, steps: killAndRestart, taken: 1, unknown: 5},
@@ -86,13 +87,6 @@ func TestRedisLinear_EachFaultLeavesOneUse(t *testing.T) {
 	}
 }
 
-// hurry grants what an operation does little time: it will use all of it.
-func (f *fleet) hurry(operation func()) {
-	f.patience = fleetHaste
-	operation()
-	f.patience = fleetPatience
-}
-
 // putSome puts tickets through store 0.
 func (f *fleet) putSome(n int) []convcache.Ticket {
 	tickets := make([]convcache.Ticket, n)
@@ -140,11 +134,8 @@ func killAndRestart(_ *testing.T, f *fleet) {
 func stopAndContinue(t *testing.T, f *fleet) {
 	before := f.putSome(1)
 	f.servers[0].Stop()
-	var during []convcache.Ticket
-	f.hurry(func() {
-		f.take(1, k1, before[0].ID)
-		during = f.putSome(1)
-	})
+	f.take(1, k1, before[0].ID)
+	during := f.putSome(1)
 	f.servers[0].Continue()
 	f.awaitShown(t)
 	f.takeEverywhere(append(before, during...)...)
@@ -285,8 +276,7 @@ func repliesCut(t *testing.T, f *fleet) {
 
 func hang(t *testing.T, f *fleet) {
 	f.forwards[0].Hang(true)
-	var during []convcache.Ticket
-	f.hurry(func() { during = f.putSome(1) })
+	during := f.putSome(1)
 	f.take(1, k1, during[0].ID)
 	f.forwards[0].Hang(false)
 	f.awaitShown(t)
@@ -320,8 +310,7 @@ func expiredThere(t *testing.T, f *fleet) {
 
 func appliedLate(t *testing.T, f *fleet) {
 	f.servers[0].Stop()
-	var during []convcache.Ticket
-	f.hurry(func() { during = f.putSome(1) })
+	during := f.putSome(1)
 	f.advance(fleetLife + time.Second)
 	f.servers[0].Continue()
 	f.awaitShown(t)
