@@ -46,10 +46,9 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 		s.pin(ctx, t, p, nil, decode)
 		return p, nil
 	}
-	barred := slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), (*fleet.Engine).Barred)
 	prefill := s.pickPrefill(t, p, hint, false)
 	if prefill == nil {
-		p.barred = barred
+		p.barred = slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), (*fleet.Engine).Barred)
 		select {
 		case s.decodeOnly <- struct{}{}:
 			p.onDone = append(p.onDone, func() { <-s.decodeOnly })
@@ -57,7 +56,7 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 			return p, nil
 		default:
 		}
-		if barred {
+		if p.barred {
 			prefill = s.pickPrefill(t, p, hint, true)
 		}
 		if prefill == nil {
