@@ -24,6 +24,7 @@ type Config struct {
 	Proof       ProofMode
 	ModelProofs map[string]ProofMode // per model; Proof for the others
 
+	RoutingConfig
 	ReuseConfig
 	ReleaseConfig
 	IdentityConfig
@@ -34,6 +35,26 @@ type Config struct {
 	RedisRequired bool   // /readyz fails while Redis does not answer
 	Version       string // shown at /version
 	Logger        *slog.Logger
+}
+
+// PrefillFailure says what becomes of a turn whose prefill leg failed.
+type PrefillFailure string
+
+// What may become of it.
+const (
+	// PrefillRetryOther tries another prefill instance, then decode alone, for a bounded number of turns at once.
+	PrefillRetryOther PrefillFailure = "retry_other"
+	// PrefillDecodeOnly has decode prefill by itself at once, for a bounded number of turns.
+	PrefillDecodeOnly PrefillFailure = "decode_only"
+	// PrefillError gives the client the error.
+	PrefillError PrefillFailure = "error"
+)
+
+// RoutingConfig says which way turns go. It can be changed while the server runs.
+type RoutingConfig struct {
+	// DisaggThreshold sends turns of fewer uncached prompt tokens to decode alone; 0 sends none.
+	DisaggThreshold int
+	PrefillFailure  PrefillFailure
 }
 
 // ReuseConfig says which tickets are worth using.
@@ -50,6 +71,8 @@ type ReleaseConfig struct {
 	Release        bool          // free them before decode does
 	ReleaseBacklog int           // more of them per decode instance are worked off at once
 	BranchKeep     time.Duration // how long a branch lives after the conversation has left it
+	// PinnedShare is how much of a decode instance's KV cache tickets may pin, 0 to 1, before the oldest are released.
+	PinnedShare float64
 }
 
 // IdentityConfig says how conversations and tenants are told apart.
@@ -74,6 +97,14 @@ type LimitConfig struct {
 	MaxStreams       int   // turns at once
 	MaxConnections   int   // client connections at once; more wait to be accepted
 	MaxHeaderBytes   int
+	QueueConfig
+}
+
+// QueueConfig bounds the turns that wait for a place. It can be changed while the server runs.
+type QueueConfig struct {
+	MaxQueue     int           // turns that wait; 0 refuses what has no place at once
+	QueueTimeout time.Duration // how long one may wait
+	MaxPerTenant int           // turns of one tenant at once, waiting ones not counted; 0 is no limit
 }
 
 // TimeConfig bounds every wait.

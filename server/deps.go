@@ -61,6 +61,13 @@ type SharedBars interface {
 	Barred(ctx context.Context, starts []string) ([]bool, error)
 }
 
+// Prefillers adds the prefill instance that a request names to the fleet.
+type Prefillers interface {
+	// Admit returns the name of the prefill instance at host:port, which the fleet has from then on. The error says why the
+	// instance is not permitted.
+	Admit(hostPort string) (name string, err error)
+}
+
 // Deps is what a Server works with; all fields are required, but RedisState, SharedBars and Observers.
 type Deps struct {
 	Store Store
@@ -68,6 +75,9 @@ type Deps struct {
 	// live in this process.
 	RedisState func() string
 	SharedBars SharedBars // nil without Redis
+
+	// Prefillers has prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
+	Prefillers Prefillers
 
 	Fleet     *fleet.Fleet
 	Legs      Legs

@@ -9,6 +9,12 @@ import (
 // none is configured.
 var ErrNoInstance = errors.New("no instance")
 
+// ErrNoModel is returned when no instance of a role serves the model of a turn.
+var ErrNoModel = errors.New("no instance serves the model")
+
+// ErrBusy is returned when every instance that could be picked has as many attempts in flight as it may.
+var ErrBusy = errors.New("every instance is busy")
+
 // Limits are the causes with which this package ends a leg or an answer; errors.Is
 // finds them in a [LegError].
 var (

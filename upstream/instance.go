@@ -45,6 +45,12 @@ type Instance struct {
 	// blocks of a finished request (480 s in vLLM unless configured). Zero for
 	// prefill instances.
 	KVTTL time.Duration
+	// Weight is how much of the load the instance is to get, compared with others of its role; 0 counts as 1.
+	Weight int
+	// Rank is the data-parallel rank that this instance stands for, if Ranked: its legs name it in X-data-parallel-rank, and
+	// several instances share one BaseURL.
+	Rank   int
+	Ranked bool
 }
 
 // NewInstance returns the instance at rawURL (http or https, host, no path). The

@@ -10,6 +10,11 @@ import (
 type Hint struct {
 	Key   string    // equal for the turns of a conversation, "" without one
 	Holds []Holding // where the conversation's KV is
+	Model string    // only engines that may serve it are picked; "" is served by all
+	// Tokens is how many tokens of the prompt prefill is expected to compute.
+	Tokens int
+	// Chain has one hash per piece of the beginning of the prompt, each over everything before it.
+	Chain []uint64
 }
 
 // Holding says that a start of a decode instance holds KV of the conversation.
