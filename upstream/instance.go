@@ -3,7 +3,6 @@ package upstream
 import (
 	"fmt"
 	"net"
-	"net/url"
 	"strings"
 	"time"
 )
@@ -53,28 +52,38 @@ type Instance struct {
 	Ranked bool
 }
 
-// NewInstance returns the instance at rawURL (http or https, host, no path). The
-// name defaults to the authority.
+// NewInstance returns the instance at rawURL, which ParseBaseURL has to accept. The name defaults to the authority.
 func NewInstance(role Role, name, rawURL string) (Instance, error) {
-	u, err := url.Parse(rawURL)
+	u, err := ParseBaseURL(rawURL)
 	if err != nil {
 		return Instance{}, fmt.Errorf("%s instance: %w", role, err)
-	}
-	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" {
-		return Instance{}, fmt.Errorf("%s instance %q: want http(s)://host:port", role, rawURL)
 	}
 	if name == "" {
 		name = u.Host
 	}
-	return Instance{Name: name, BaseURL: u.Scheme + "://" + u.Host, Role: role, KVHost: "auto"}, nil
+	if !IsName(name) {
+		return Instance{}, fmt.Errorf("%s instance: name %q: want at most 128 printable ASCII characters without spaces", role, name)
+	}
+	return Instance{Name: name, BaseURL: u.String(), Role: role, KVHost: "auto"}, nil
 }
 
 // Host returns the host of the instance without port and without the brackets of
 // an IPv6 literal, which is how vLLM spells remote_host.
 func (i Instance) Host() string {
-	_, authority, _ := strings.Cut(i.BaseURL, "://")
-	if host, _, err := net.SplitHostPort(authority); err == nil {
-		return host
+	host, _, _ := net.SplitHostPort(i.Authority())
+	return host
+}
+
+// Authority returns host and port of the instance, the port of the scheme where BaseURL has none: http://a and http://a:80
+// are one address.
+func (i Instance) Authority() string {
+	scheme, authority, _ := strings.Cut(i.BaseURL, "://")
+	if _, _, err := net.SplitHostPort(authority); err == nil {
+		return authority
 	}
-	return strings.Trim(authority, "[]")
+	port := "80"
+	if scheme == "https" {
+		port = "443"
+	}
+	return net.JoinHostPort(strings.Trim(authority, "[]"), port)
 }

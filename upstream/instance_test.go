@@ -1,9 +1,14 @@
 package upstream
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestNewInstance_RefusesWhatIsNoBaseURL(t *testing.T) {
-	for _, raw := range []string{"", "host:8100", "ftp://host", "http://", "http://host/path", "http://h\x7f"} {
+	for _, raw := range []string{"", "host:8100", "ftp://host", "http://", "http://host/path", "http://h\x7f",
+		"http://u@a", "http://a?", "http://a#", "http://a:", "http://a:0", "http://a:65536", "http://a b", "http://a,http://b",
+		"http://[fe80::1%25eth0]", "http://10.0.0.256", "http://8100", "http:a"} {
 		if _, err := NewInstance(RoleDecode, "", raw); err == nil {
 			t.Errorf("NewInstance(%q) = nil error", raw)
 		}
@@ -20,6 +25,28 @@ func TestInstance_HostIsSpelledAsVLLMSpellsIt(t *testing.T) {
 		}
 		if got := instance.Host(); got != want {
 			t.Errorf("%q: Host = %q, want %q", raw, got, want)
+		}
+	}
+}
+
+func TestNewInstance_RefusesWhatIsNoName(t *testing.T) {
+	for _, name := range []string{"a b", "ü", "a\n", strings.Repeat("a", 129)} {
+		if _, err := NewInstance(RoleDecode, name, "http://a"); err == nil {
+			t.Errorf("NewInstance with name %q = nil error", name)
+		}
+	}
+}
+
+func TestInstance_AuthorityHasThePortOfTheScheme(t *testing.T) {
+	for raw, want := range map[string]string{
+		"http://A": "a:80", "https://a/": "a:443", "http://a:8000": "a:8000", "http://[fd00::1]": "[fd00::1]:80", "https://[fd00::1]:8": "[fd00::1]:8",
+	} {
+		instance, err := NewInstance(RoleDecode, "", raw)
+		if err != nil {
+			t.Fatalf("NewInstance(%q): %v", raw, err)
+		}
+		if got := instance.Authority(); got != want {
+			t.Errorf("%q: Authority = %q, want %q", raw, got, want)
 		}
 	}
 }

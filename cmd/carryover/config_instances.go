@@ -2,10 +2,10 @@ package main
 
 import (
 	"fmt"
-	"net/netip"
 	"net/url"
 	"strconv"
-	"strings"
+
+	"carryover/upstream"
 )
 
 // The roles of instances, which are also the keys of their lists.
@@ -106,20 +106,10 @@ func (l *loader) validateKVHost(key, host string) {
 	}
 }
 
-// parseInstanceURL reads the address of an instance. The legs append /v1/..., so a path would be lost or doubled.
+// parseInstanceURL reads the address of an instance.
 func parseInstanceURL(raw string) (*url.URL, bool) {
-	u, err := url.Parse(raw)
-	if err != nil || (u.Scheme != "http" && u.Scheme != "https") || u.User != nil {
-		return nil, false
-	}
-	if strings.TrimSuffix(u.Path, "/") != "" || strings.ContainsAny(raw, "?#") {
-		return nil, false
-	}
-	port := u.Port()
-	if !isHost(u.Hostname()) || (port != "" && !isPort(port)) || strings.HasSuffix(u.Host, ":") {
-		return nil, false
-	}
-	return &url.URL{Scheme: u.Scheme, Host: strings.ToLower(u.Host)}, true
+	u, err := upstream.ParseBaseURL(raw)
+	return u, err == nil
 }
 
 // address tells instances apart: http://a and http://a:80 are one.
@@ -136,29 +126,14 @@ func isPort(text string) bool {
 	return err == nil && n > 0
 }
 
-// isHost accepts IP addresses without zone and host names, underscores included because compose makes such names. A
-// last label of digits only is a mistyped IPv4 address (WHATWG URL, "ends in a number").
-func isHost(text string) bool {
-	if addr, err := netip.ParseAddr(text); err == nil {
-		return addr.Zone() == ""
-	}
-	labels := strings.Split(strings.TrimSuffix(text, "."), ".")
-	for _, label := range labels {
-		if label == "" || len(label) > 63 || label[0] == '-' || strings.Trim(label, letters+digits+"-_") != "" {
-			return false
-		}
-	}
-	return len(text) <= 253 && strings.Trim(labels[len(labels)-1], digits) != ""
-}
+func isHost(text string) bool { return upstream.IsHost(text) }
 
 const (
 	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	digits  = "0123456789"
 )
 
-func isName(text string) bool {
-	return len(text) <= 128 && isVisible(text)
-}
+func isName(text string) bool { return upstream.IsName(text) }
 
 // isVisible says whether text is not empty and all of it is printable ASCII without spaces.
 func isVisible(text string) bool {
