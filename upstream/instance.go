@@ -59,9 +59,8 @@ func NewInstance(role Role, name, rawURL string) (Instance, error) {
 		return Instance{}, fmt.Errorf("%s instance: %w", role, err)
 	}
 	if name == "" {
-		name = u.Host
-	}
-	if !IsName(name) {
+		name = u.Host // as long as host names are
+	} else if !IsName(name) {
 		return Instance{}, fmt.Errorf("%s instance: name %q: want at most 128 printable ASCII characters without spaces", role, name)
 	}
 	return Instance{Name: name, BaseURL: u.String(), Role: role, KVHost: "auto"}, nil

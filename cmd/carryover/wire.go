@@ -87,7 +87,9 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		return nil, server.Deps{}, err
 	}
 	warnOfReadable(cfg, logger)
-	p := &proxy{source: discovery.Static(instances), inherited: inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}}
+	listed := &discovery.Listed{}
+	listed.Replace(instances)
+	p := &proxy{source: listed, inherited: inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}}
 	if err := p.openStore(cfg, secret, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
