@@ -1,0 +1,86 @@
+package discovery
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"carryover/upstream"
+)
+
+// MaxRegistered is how many instances a Registry holds. It bounds what a caller in a loop can make the fleet probe.
+const MaxRegistered = 1024
+
+// Reasons for which Add refuses an instance, besides an instance that is none.
+var (
+	ErrFull  = fmt.Errorf("%d instances are registered, which is the most", MaxRegistered)
+	ErrTaken = errors.New("the address is registered under another name")
+)
+
+// Registry has the instances that are registered at run time. They are lost when the process ends. The zero value is
+// empty. It is safe for concurrent use.
+type Registry struct{ list list }
+
+// Add registers an instance, with the host:port of its address as name if it has none. An instance of the same role and
+// name is replaced: an engine that has moved registers anew. When Add returns, set of each Watch has been called, so that
+// the fleet has the instance. The error wraps ErrFull or ErrTaken, or says what is wrong with the instance.
+func (r *Registry) Add(instance upstream.Instance) error {
+	if instance.Role != upstream.RolePrefill && instance.Role != upstream.RoleDecode {
+		return fmt.Errorf("%s: want prefill or decode", instance.Role)
+	}
+	checked, err := upstream.NewInstance(instance.Role, instance.Name, instance.BaseURL)
+	if err != nil {
+		return err
+	}
+	instance.Name, instance.BaseURL = checked.Name, checked.BaseURL
+	if instance.Weight < 0 || instance.Rank < 0 || !instance.Ranked && instance.Rank != 0 {
+		return fmt.Errorf("%s instance %s: weight %d, rank %d: want no negative ones", instance.Role, instance.Name, instance.Weight, instance.Rank)
+	}
+	r.list.change(func(all []upstream.Instance) []upstream.Instance {
+		same := slices.IndexFunc(all, isNamed(instance.Role, instance.Name))
+		there := slices.IndexFunc(all, func(other upstream.Instance) bool { return placeOf(other) == placeOf(instance) })
+		switch {
+		case there >= 0 && there != same:
+			err = fmt.Errorf("%s instance %s at %s: %w (%s)", instance.Role, instance.Name, instance.BaseURL, ErrTaken, all[there].Name)
+			return all
+		case same >= 0:
+			all = slices.Clone(all)
+			all[same] = instance
+			return all
+		case len(all) >= MaxRegistered:
+			err = fmt.Errorf("%s instance %s: %w", instance.Role, instance.Name, ErrFull)
+			return all
+		}
+		return append(slices.Clip(all), instance)
+	})
+	return err
+}
+
+// Remove ends the registration of an instance and says whether there was one. When it returns, set of each Watch has been
+// called.
+func (r *Registry) Remove(role upstream.Role, name string) (found bool) {
+	r.list.change(func(all []upstream.Instance) []upstream.Instance {
+		i := slices.IndexFunc(all, isNamed(role, name))
+		if found = i >= 0; !found {
+			return all
+		}
+		return slices.Concat(all[:i], all[i+1:])
+	})
+	return found
+}
+
+// List returns what is registered, in the order of registration.
+func (r *Registry) List() []upstream.Instance { return r.list.now() }
+
+// Watch sets the list, again after each change, until ctx ends. It returns nil.
+func (r *Registry) Watch(ctx context.Context, set func([]upstream.Instance)) error {
+	r.list.watch(ctx, set)
+	return nil
+}
+
+func isNamed(role upstream.Role, name string) func(upstream.Instance) bool {
+	return func(i upstream.Instance) bool { return i.Role == role && i.Name == name }
+}
+
+var _ upstream.Source = (*Registry)(nil)

@@ -1,0 +1,145 @@
+package discovery_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"carryover/upstream"
+	"carryover/upstream/discovery"
+)
+
+func TestRegistry_AddAndRemoveHaveSetWhenTheyReturn(t *testing.T) {
+	registry := &discovery.Registry{}
+	if err := registry.Add(instance("before:1")); err != nil {
+		t.Fatal(err)
+	}
+	w := watch(t, registry)
+	w.want(t, "before:1")
+	if err := registry.Add(upstream.Instance{BaseURL: "HTTP://D:1/", Role: upstream.RoleDecode}); err != nil {
+		t.Fatal(err)
+	}
+	if len(w.lists) != 1 {
+		t.Fatal("Add returned before set was called")
+	}
+	w.want(t, "before:1 d:1")
+	if !registry.Remove(upstream.RoleDecode, "before:1") || len(w.lists) != 1 {
+		t.Fatal("Remove returned before set was called")
+	}
+	w.want(t, "d:1")
+	if registry.Remove(upstream.RoleDecode, "before:1") || registry.Remove(upstream.RolePrefill, "d:1") {
+		t.Error("Remove = true for an instance that is not registered")
+	}
+	w.quiet(t)
+	if got := registry.List(); len(got) != 1 || got[0].BaseURL != "http://d:1" {
+		t.Errorf("List = %+v", got)
+	}
+}
+
+func TestRegistry_AnInstanceRegistersAnew(t *testing.T) {
+	registry := &discovery.Registry{}
+	w := watch(t, registry)
+	w.want(t, "")
+	first, second := instance("a", "10.0.0.1:8000"), instance("b", "10.0.0.2:8000")
+	for _, i := range []upstream.Instance{first, second, first} {
+		if err := registry.Add(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.want(t, "a")
+	w.want(t, "a b")
+	w.quiet(t) // the third time changed nothing
+	if err := registry.Add(instance("a", "10.0.0.3:8000")); err != nil {
+		t.Fatal(err)
+	}
+	w.want(t, "a b")
+	if got := registry.List()[0].BaseURL; got != "http://10.0.0.3:8000" {
+		t.Errorf("a is at %s, want its new address", got)
+	}
+}
+
+func TestRegistry_Refuses(t *testing.T) {
+	registry := &discovery.Registry{}
+	if err := registry.Add(instance("a", "h:80")); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct {
+		instance upstream.Instance
+		want     string
+	}{
+		"no role":                            {upstream.Instance{Name: "x", BaseURL: "http://x"}, "want prefill or decode"},
+		"a path":                             {instance("x", "h/path"), "want http://host"},
+		"a name with a line feed":            {instance("x\n", "x"), "printable"},
+		"the address of another":             {instance("b", "h"), "registered under another name (a)"},
+		"a negative weight":                  {upstream.Instance{Name: "x", BaseURL: "http://x", Role: upstream.RoleDecode, Weight: -1}, "no negative"},
+		"a rank of an unranked one":          {upstream.Instance{Name: "x", BaseURL: "http://x", Role: upstream.RoleDecode, Rank: 1}, "rank 1"},
+		"its own address, written otherwise": {instance("a", "h"), ""},
+	} {
+		err := registry.Add(tc.instance)
+		if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+			t.Errorf("%s: Add = %v, want %q", name, err, tc.want)
+		}
+	}
+	if err := registry.Add(instance("b", "h")); !errors.Is(err, discovery.ErrTaken) {
+		t.Errorf("got %v, want ErrTaken", err)
+	}
+	// The other role, and another rank, are other places.
+	if err := registry.Add(upstream.Instance{Name: "a", BaseURL: "http://h:80", Role: upstream.RolePrefill}); err != nil {
+		t.Error(err)
+	}
+	for _, rank := range discovery.Ranks(instance("r", "h:80"), 2) {
+		if err := registry.Add(rank); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRegistry_IsBounded(t *testing.T) {
+	registry := &discovery.Registry{}
+	for n := range discovery.MaxRegistered {
+		if err := registry.Add(instance(fmt.Sprintf("d-%d:80", n))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := registry.Add(instance("more:80")); !errors.Is(err, discovery.ErrFull) {
+		t.Errorf("Add = %v, want ErrFull", err)
+	}
+	if err := registry.Add(instance("d-7:80", "d-7:81")); err != nil {
+		t.Errorf("an instance that is registered may move: %v", err)
+	}
+	registry.Remove(upstream.RoleDecode, "d-0:80")
+	if err := registry.Add(instance("more:80")); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestRegistry_ManyAtOnce(t *testing.T) {
+	registry := &discovery.Registry{}
+	w := watch(t, registry)
+	w.want(t, "")
+	var all sync.WaitGroup
+	for n := range 8 {
+		all.Go(func() {
+			for round := range 50 {
+				name := fmt.Sprintf("d-%d-%d:80", n, round)
+				if err := registry.Add(instance(name)); err != nil {
+					t.Error(err)
+				}
+				if round%2 == 0 && !registry.Remove(upstream.RoleDecode, name) {
+					t.Errorf("%s is not there", name)
+				}
+			}
+		})
+	}
+	all.Wait()
+	var last []upstream.Instance
+	for range 8*50 + 8*25 {
+		last = <-w.lists
+	}
+	w.quiet(t)
+	if len(last) != 8*25 || len(registry.List()) != 8*25 {
+		t.Errorf("%d instances were set last, %d listed, want %d", len(last), len(registry.List()), 8*25)
+	}
+}

@@ -1,0 +1,82 @@
+package discovery
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"carryover/upstream"
+)
+
+// Together is several sources as one. Where two of them give the same name or the same address, the first of Sources
+// counts (union.go). All fields are required.
+type Together struct {
+	Sources []upstream.Source
+	Logger  *slog.Logger // is told what does not count
+}
+
+// Watch waits for the first list of each source, and then sets the union, again when that changes, until ctx ends. It fails
+// when a source fails or ends without having given a list; the others are ended then. set is called by one goroutine at a
+// time, and not after Watch has returned.
+func (t Together) Watch(ctx context.Context, set func([]upstream.Instance)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	j := &joining{lists: make([][]upstream.Instance, len(t.Sources)), logger: t.Logger, set: set}
+	for i, source := range t.Sources {
+		group.Go(func() error {
+			err := source.Watch(ctx, func(all []upstream.Instance) { j.take(i, all) })
+			switch {
+			case ctx.Err() != nil:
+				return nil // what a source says at its end is of no use any more
+			case err == nil && !j.has(i):
+				return fmt.Errorf("source %d of %d ended before it gave a list of instances", i+1, len(t.Sources))
+			}
+			return err
+		})
+	}
+	return group.Wait()
+}
+
+// joining is one Watch of Together.
+type joining struct {
+	mu      sync.Mutex            // held while set is called, so that the unions come in order
+	lists   [][]upstream.Instance // the last of each source, nil before its first
+	last    []upstream.Instance   // what was set, nil before the first time
+	clashes []clash               // in it; they are logged already
+	logger  *slog.Logger
+	set     func([]upstream.Instance)
+}
+
+func (j *joining) has(i int) bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lists[i] != nil
+}
+
+// take keeps the list of source i, and sets the union once there is a list of each.
+func (j *joining) take(i int, all []upstream.Instance) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.lists[i] = append([]upstream.Instance{}, all...)
+	if slices.ContainsFunc(j.lists, func(list []upstream.Instance) bool { return list == nil }) {
+		return
+	}
+	union, clashes := unite(j.lists)
+	for _, c := range clashes {
+		if !slices.Contains(j.clashes, c) {
+			j.logger.Warn("discovery has two instances for one name or address", "role", c.role.String(), "instance", c.instance,
+				"first", c.first, "becomes", c.becomes)
+		}
+	}
+	j.clashes = clashes
+	if j.last != nil && slices.Equal(union, j.last) {
+		return
+	}
+	j.last = union
+	j.set(slices.Clone(union))
+}
+
+var _ upstream.Source = Together{}

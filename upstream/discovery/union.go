@@ -1,0 +1,54 @@
+package discovery
+
+import "carryover/upstream"
+
+// clash is an instance that does not count as its source gives it, because one of the same role came before it with the
+// same name or address.
+type clash struct {
+	role            upstream.Role
+	instance, first string // name and address
+	becomes         string // the name that the instance gets, "nothing" if it does not count
+}
+
+// unite returns the instances of all lists in their order, each address and each name once within a role. An address that
+// comes again does not count. A name that comes again for another address gives way to that address as a name. The union is
+// never nil.
+func unite(lists [][]upstream.Instance) (union []upstream.Instance, clashes []clash) {
+	type named struct {
+		role upstream.Role
+		name string
+	}
+	total := 0
+	for _, list := range lists {
+		total += len(list)
+	}
+	union = make([]upstream.Instance, 0, total)
+	places, names := make(map[place]int, total), make(map[named]int, total) // the instance of the union
+	for _, list := range lists {
+		for _, instance := range list {
+			at := placeOf(instance)
+			c := clash{role: instance.Role, instance: described(instance), becomes: "nothing"}
+			first, taken := places[at]
+			if !taken {
+				if first, taken = names[named{instance.Role, instance.Name}]; taken {
+					instance.Name = at.address()
+					if _, also := names[named{instance.Role, instance.Name}]; !also {
+						c.becomes = instance.Name
+					}
+				}
+			}
+			if taken {
+				c.first = described(union[first])
+				clashes = append(clashes, c)
+				if c.becomes == "nothing" {
+					continue
+				}
+			}
+			places[at], names[named{instance.Role, instance.Name}] = len(union), len(union)
+			union = append(union, instance)
+		}
+	}
+	return union, clashes
+}
+
+func described(i upstream.Instance) string { return i.Name + " at " + placeOf(i).address() }
