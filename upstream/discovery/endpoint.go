@@ -1,0 +1,106 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"carryover/upstream"
+)
+
+// endpoint is host and port as a request names them, in the one form that they have here: a name in lower case, or an
+// address as netip writes it. The form matters: whatever of a request's bytes is not host or port must not reach a URL, and
+// no endpoint may pass under a second spelling.
+type endpoint struct {
+	host string
+	addr netip.Addr // valid if host is an address
+	port uint16
+}
+
+// String returns host:port, an IPv6 address in brackets.
+func (e endpoint) String() string { return net.JoinHostPort(e.host, strconv.Itoa(int(e.port))) }
+
+var errNoEndpoint = errors.New("want host:port, the host a name or an IP address, an IPv6 address in brackets")
+
+// parseEndpoint reads host:port. It refuses every other spelling than the usual one, because what reads the host later, a
+// resolver or a dialer, may take more for an address than we do: getaddrinfo reads 0x7f.1 and 017700000001 as 127.0.0.1.
+func parseEndpoint(text string) (endpoint, error) {
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 {
+		return endpoint{}, errNoEndpoint
+	}
+	port, ok := parsePort(text[i+1:])
+	if !ok {
+		return endpoint{}, errors.New("want a port from 1 to 65535")
+	}
+	e, err := parseHost(text[:i])
+	if err != nil {
+		return endpoint{}, err
+	}
+	e.port = port
+	return e, e.check()
+}
+
+// parseHost reads what stands before the port.
+func parseHost(text string) (endpoint, error) {
+	bare := text
+	if inner, bracketed := strings.CutPrefix(text, "["); bracketed {
+		bare = strings.TrimSuffix(inner, "]")
+	}
+	if addr, err := netip.ParseAddr(bare); err == nil {
+		if addr.Is4() && bare != text || addr.Is6() && "["+bare+"]" != text {
+			return endpoint{}, errNoEndpoint
+		}
+		return endpoint{host: addr.String(), addr: addr}, nil
+	}
+	if host := lower(text); isDomain(host) {
+		return endpoint{host: host}, nil
+	}
+	return endpoint{}, errNoEndpoint
+}
+
+// check refuses addresses that name no instance, or name one in a second way. The dialer takes 0.0.0.0 and :: for this
+// machine, and ::ffff:10.0.0.1 for 10.0.0.1. Link-local addresses are where clouds keep their metadata (169.254.169.254).
+func (e endpoint) check() error {
+	switch {
+	case !e.addr.IsValid():
+		return nil
+	case e.addr.Zone() != "":
+		return errors.New("want an address without zone")
+	case e.addr.Is4In6():
+		return fmt.Errorf("want an IPv4 address as such, %s", e.addr.Unmap())
+	case !e.addr.IsGlobalUnicast() && !e.addr.IsLoopback():
+		return errors.New("want the address of a machine, not an unspecified, link-local, multicast or broadcast one")
+	}
+	return nil
+}
+
+// isDomain accepts host names in lower case, without a dot at the end, of which nothing is taken for an IPv4 address: the
+// last label is neither decimal nor hexadecimal (WHATWG URL, "ends in a number").
+func isDomain(host string) bool {
+	if _, err := netip.ParseAddr(host); err == nil || !upstream.IsHost(host) || host != lower(host) || strings.HasSuffix(host, ".") {
+		return false
+	}
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	digits, hex := strings.CutPrefix(last, "0x")
+	return !hex || strings.Trim(digits, "0123456789abcdef") != ""
+}
+
+// lower lowers ASCII letters only: strings.ToLower makes a k of the Kelvin sign.
+func lower(text string) string {
+	return strings.Map(func(r rune) rune {
+		if 'A' <= r && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, text)
+}
+
+// parsePort reads a port without sign and without leading zeros.
+func parsePort(text string) (uint16, bool) {
+	n, err := strconv.ParseUint(text, 10, 16)
+	return uint16(n), err == nil && n > 0 && text[0] != '0'
+}

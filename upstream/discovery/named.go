@@ -1,0 +1,125 @@
+package discovery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"carryover/upstream"
+)
+
+// MaxNamed is how many prefill instances Named keeps: each is probed, and requests that name others all the time must not
+// make more of them than a fleet has.
+const MaxNamed = 256
+
+// Named has the prefill instances that requests name by host and port, as llm-d's endpoint picker does in
+// x-prefiller-host-port, as far as a pattern permits them. Create it with NewNamed. It is safe for concurrent use.
+//
+// It has to be the only source of prefill instances, or the first one of Together: the names that it gives out are
+// addresses, and must stay those of its instances.
+type Named struct {
+	allow []Pattern
+	idle  time.Duration
+	list  list
+
+	mu   sync.Mutex           // taken before that of the list
+	used map[string]time.Time // when an instance of the list was named last
+}
+
+// NewNamed returns a source that is empty at first. It drops an instance that no request has named for idle, ten minutes if
+// that is 0.
+func NewNamed(allow []Pattern, idle time.Duration) *Named {
+	return &Named{allow: slices.Clone(allow), idle: cmp.Or(idle, 10*time.Minute), used: map[string]time.Time{}}
+}
+
+// Admit returns the name of the prefill instance at host:port, which is host and port in their usual form. An instance that
+// is new is added, and set of each Watch has been called when Admit returns; where there are too many, the one that is
+// unused for longest goes. One that is known costs a look-up. The error says why the instance is not permitted, and repeats
+// nothing of the patterns.
+func (n *Named) Admit(hostPort string) (name string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, known := n.used[hostPort]; known {
+		n.used[hostPort] = time.Now()
+		return hostPort, nil
+	}
+	e, err := parseEndpoint(hostPort)
+	if err != nil {
+		return "", fmt.Errorf("prefill instance %.80q: %w", hostPort, err)
+	}
+	name = e.String()
+	if !slices.ContainsFunc(n.allow, func(p Pattern) bool { return p.permits(e) }) {
+		return "", fmt.Errorf("prefill instance %q: %w", name, errNotPermitted)
+	}
+	_, known := n.used[name]
+	n.used[name] = time.Now()
+	if known { // in another spelling
+		return name, nil
+	}
+	if len(n.used) > MaxNamed {
+		delete(n.used, n.unusedForLongest())
+	}
+	n.publish(name)
+	return name, nil
+}
+
+var errNotPermitted = errors.New("no pattern permits host and port")
+
+func (n *Named) unusedForLongest() (name string) {
+	for candidate, last := range n.used {
+		if name == "" || last.Before(n.used[name]) {
+			name = candidate
+		}
+	}
+	return name
+}
+
+// publish makes the list that of the names in use, with added at its end. n.mu is held.
+func (n *Named) publish(added ...string) {
+	n.list.change(func(all []upstream.Instance) []upstream.Instance {
+		all = slices.DeleteFunc(slices.Clone(all), func(i upstream.Instance) bool {
+			_, inUse := n.used[i.Name]
+			return !inUse
+		})
+		for _, name := range added {
+			all = append(all, upstream.Instance{Name: name, BaseURL: "http://" + name, Role: upstream.RolePrefill})
+		}
+		return all
+	})
+}
+
+// Watch sets the list, again after each change, and drops what no request names any more, until ctx ends. It returns nil.
+func (n *Named) Watch(ctx context.Context, set func([]upstream.Instance)) error {
+	var dropping sync.WaitGroup
+	dropping.Go(func() { n.dropUnused(ctx) })
+	n.list.watch(ctx, set)
+	dropping.Wait()
+	return nil
+}
+
+// dropUnused looks ten times in each idle time, so that an instance stays at most a tenth longer.
+func (n *Named) dropUnused(ctx context.Context) {
+	ticker := time.NewTicker(max(n.idle/10, time.Millisecond))
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		n.mu.Lock()
+		for name, last := range n.used {
+			if time.Since(last) >= n.idle {
+				delete(n.used, name)
+			}
+		}
+		n.publish()
+		n.mu.Unlock()
+	}
+}
+
+var _ upstream.Source = (*Named)(nil)

@@ -1,0 +1,41 @@
+package discovery
+
+import (
+	"strconv"
+
+	"carryover/upstream"
+)
+
+// Ranks returns the n data-parallel ranks behind one address, each an instance of its own: name@0 to name@(n-1). vLLM's API
+// server sends a request to the rank that X-data-parallel-rank names, and each rank has a KV cache of its own. With n of 0
+// the instance stays one.
+func Ranks(instance upstream.Instance, n int) []upstream.Instance {
+	if n <= 0 {
+		return []upstream.Instance{instance}
+	}
+	all := make([]upstream.Instance, n)
+	for rank := range all {
+		all[rank] = instance
+		all[rank].Name = instance.Name + "@" + strconv.Itoa(rank)
+		all[rank].Rank, all[rank].Ranked = rank, true
+	}
+	return all
+}
+
+// place is where an instance answers. Two instances of one role at one place are the same engine.
+type place struct {
+	role      upstream.Role
+	authority string
+	rank      int
+	ranked    bool
+}
+
+func placeOf(i upstream.Instance) place { return place{i.Role, i.Authority(), i.Rank, i.Ranked} }
+
+// address is the place as a name: host:port, with the rank behind it where there is one.
+func (p place) address() string {
+	if p.ranked {
+		return p.authority + "@" + strconv.Itoa(p.rank)
+	}
+	return p.authority
+}
