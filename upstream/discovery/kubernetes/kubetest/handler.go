@@ -1,0 +1,133 @@
+package kubetest
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+)
+
+// ServeHTTP answers a request in the order of the API server: who asks, whether it may, what it asks.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	query := r.URL.Query()
+	verb, resource := "list", s.resource(r.URL.Path)
+	if on := query.Get("watch"); on == "1" || on == "true" {
+		verb = "watch"
+	}
+	s.announce(Request{Verb: verb, Resource: resource, Query: query})
+	if refusal, ok := s.admit(r, verb, resource); !ok {
+		refusal.answer(w)
+		return
+	}
+	which, err := parseSelector(query.Get("labelSelector"))
+	if err != nil {
+		Refusal{Status: http.StatusBadRequest, Reason: "BadRequest", Message: err.Error()}.answer(w)
+		return
+	}
+	if verb == "watch" {
+		s.watch(w, r, resource, which)
+		return
+	}
+	s.list(w, resource, which, query)
+}
+
+// resource is that of a path, empty for any other.
+func (s *Server) resource(path string) string {
+	switch path {
+	case "/api/v1/namespaces/" + Namespace + "/pods":
+		return Pods
+	case "/apis/discovery.k8s.io/v1/namespaces/" + Namespace + "/endpointslices":
+		return EndpointSlices
+	}
+	return ""
+}
+
+func (s *Server) announce(r Request) {
+	s.mu.Lock()
+	s.requests = append(s.requests, r)
+	before := s.before
+	s.mu.Unlock()
+	if before != nil {
+		before(r)
+	}
+}
+
+func (s *Server) admit(r *http.Request, verb, resource string) (_ Refusal, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.refusals) > 0 {
+		next := s.refusals[0]
+		s.refusals = s.refusals[1:]
+		return next, false
+	}
+	switch {
+	case r.Header.Get("Authorization") != "Bearer "+s.token:
+		return Refusal{Status: http.StatusUnauthorized, Reason: "Unauthorized", Message: "Unauthorized"}, false
+	case s.forbidden[verb+" "+resource]:
+		message := fmt.Sprintf(`%s is forbidden: User "system:serviceaccount:%s:carryover" cannot %s resource %q in the namespace %q`, resource, Namespace, verb, resource, Namespace)
+		return Refusal{Status: http.StatusForbidden, Reason: "Forbidden", Message: message}, false
+	case resource == "" || r.Method != http.MethodGet:
+		return Refusal{Status: http.StatusNotFound, Reason: "NotFound", Message: "the server could not find the requested resource"}, false
+	}
+	return Refusal{}, true
+}
+
+// expired is what is said of a version whose history is gone. The reason is not "Gone".
+func expired() Refusal {
+	return Refusal{Status: http.StatusGone, Reason: "Expired", Message: "too old resource version"}
+}
+
+func (r Refusal) status() map[string]any {
+	return map[string]any{
+		"kind": "Status", "apiVersion": "v1", "metadata": map[string]any{}, "status": "Failure",
+		"message": r.Message, "reason": r.Reason, "code": r.Status,
+	}
+}
+
+func (r Refusal) answer(w http.ResponseWriter) {
+	w.Header().Set("Content-Type", "application/json")
+	for name, value := range r.Header {
+		w.Header().Set(name, value)
+	}
+	w.WriteHeader(r.Status)
+	if r.Body != "" {
+		_, _ = io.WriteString(w, r.Body)
+		return
+	}
+	_ = json.NewEncoder(w).Encode(r.status()) // the client may have gone
+}
+
+// list answers a page. A continue token is the version of the first page and the number of objects before.
+func (s *Server) list(w http.ResponseWriter, resource string, which selector, query url.Values) {
+	version, from := 0, 0
+	if token := query.Get("continue"); token != "" {
+		at, skip, _ := strings.Cut(token, "+")
+		version, _ = strconv.Atoi(at) // the token is ours
+		from, _ = strconv.Atoi(skip)
+	}
+	listed, version, ok := s.store.snapshot(resource, which, version)
+	if !ok {
+		expired().answer(w)
+		return
+	}
+	to := len(listed)
+	if limit, err := strconv.Atoi(query.Get("limit")); err == nil && limit > 0 {
+		to = min(to, from+limit)
+	}
+	meta := map[string]any{"resourceVersion": strconv.Itoa(version)}
+	if to < len(listed) {
+		meta["continue"], meta["remainingItemCount"] = fmt.Sprintf("%d+%d", version, to), len(listed)-to
+	}
+	items := []map[string]any{}
+	for _, o := range listed[from:to] {
+		item := render(o.object, o.version)
+		delete(item, "kind") // items of a list don't have them
+		delete(item, "apiVersion")
+		items = append(items, item)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(map[string]any{"kind": "List", "apiVersion": "v1", "metadata": meta, "items": items})
+}

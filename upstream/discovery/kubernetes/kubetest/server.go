@@ -1,0 +1,186 @@
+package kubetest
+
+import (
+	"crypto/tls"
+	"fmt"
+	"log"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// Namespace is the only one that the server has.
+const Namespace = "serving"
+
+// Server is an API server that listens until its test ends.
+type Server struct {
+	// Folder has what the kubelet mounts for a service account: token, ca.crt, namespace.
+	Folder string
+
+	tb          testing.TB
+	store       *store
+	certificate atomic.Pointer[tls.Certificate]
+
+	mu        sync.Mutex // guards everything below
+	token     string
+	tokens    int
+	forbidden map[string]bool // verb and resource
+	refusals  []Refusal
+	requests  []Request
+	goneIsNow bool // a forgotten version is an answer of status 410, not an event
+	before    func(Request)
+	open      map[*watch]struct{}
+}
+
+// Request is one that has come.
+type Request struct {
+	Verb     string // list or watch
+	Resource string
+	Query    map[string][]string
+}
+
+// Refusal is an answer in place of the one that would be right: a Status object, unless it has a body.
+type Refusal struct {
+	Status  int
+	Reason  string
+	Message string
+	Header  map[string]string
+	Body    string
+}
+
+// Start serves on l, and stops with the test.
+func Start(tb testing.TB, l net.Listener) *Server {
+	tb.Helper()
+	s := &Server{Folder: tb.TempDir(), tb: tb, store: newStore(), forbidden: map[string]bool{}, open: map[*watch]struct{}{}}
+	s.write("namespace", Namespace)
+	s.RotateCA()
+	s.RotateToken()
+	server := &http.Server{Handler: s, ErrorLog: log.New(discard{}, "", 0)}
+	config := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificate.Load(), nil },
+	}
+	var group sync.WaitGroup
+	group.Go(func() { _ = server.Serve(tls.NewListener(l, config)) }) // ends with Close
+	tb.Cleanup(func() {
+		_ = server.Close()
+		group.Wait()
+	})
+	return s
+}
+
+// discard drops what net/http logs of connections that a test breaks.
+type discard struct{}
+
+func (discard) Write(p []byte) (int, error) { return len(p), nil }
+
+// Path is that of a file in Folder.
+func (s *Server) Path(file string) string { return filepath.Join(s.Folder, file) }
+
+func (s *Server) write(file, text string) {
+	s.tb.Helper()
+	if err := os.WriteFile(s.Path(file), []byte(text), 0o600); err != nil {
+		s.tb.Fatalf("write %s: %v", file, err)
+	}
+}
+
+// RotateToken makes the token that was good a bad one, and writes another.
+func (s *Server) RotateToken() {
+	s.tb.Helper()
+	s.write("token", s.RevokeToken())
+}
+
+// RevokeToken makes the token in the file a bad one and returns the one that is good now.
+func (s *Server) RevokeToken() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tokens++
+	s.token = fmt.Sprintf("very-secret-token-%d", s.tokens)
+	return s.token
+}
+
+// RotateCA replaces the CA and the certificate, and writes the new CA file.
+func (s *Server) RotateCA() {
+	s.tb.Helper()
+	s.write("ca.crt", string(s.ReplaceCA()))
+}
+
+// ReplaceCA replaces the CA and the certificate and returns what a CA file should have.
+func (s *Server) ReplaceCA() []byte {
+	s.tb.Helper()
+	ca, certificate := issue(s.tb)
+	s.certificate.Store(certificate)
+	return ca
+}
+
+// Put creates the object, or gives it a new state.
+func (s *Server) Put(objects ...Object) {
+	for _, o := range objects {
+		s.store.write(o.resource(), o.name(), o)
+	}
+}
+
+// Delete removes an object.
+func (s *Server) Delete(resource, name string) { s.store.write(resource, name, nil) }
+
+// Pass lets something else in the cluster change.
+func (s *Server) Pass() { s.store.pass() }
+
+// Compact forgets the history: watches and pages that need it get 410 Expired.
+func (s *Server) Compact() { s.store.compact() }
+
+// AnswerGone has a watch of a forgotten version answered with status 410. Otherwise it is an ERROR event, as the watch cache
+// has it.
+func (s *Server) AnswerGone() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.goneIsNow = true
+}
+
+// Forbid takes a verb of a resource out of the role.
+func (s *Server) Forbid(verb, resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.forbidden[verb+" "+resource] = true
+}
+
+// Allow puts it back.
+func (s *Server) Allow(verb, resource string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.forbidden, verb+" "+resource)
+}
+
+// Refuse answers the next requests so, one each.
+func (s *Server) Refuse(next ...Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.refusals = append(s.refusals, next...)
+}
+
+// Before has do called with each request from now on, before it is looked at.
+func (s *Server) Before(do func(Request)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before = do
+}
+
+// Requests returns what has come since the last call.
+func (s *Server) Requests() []Request {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	come := s.requests
+	s.requests = nil
+	return come
+}
+
+// Watches is how many are open.
+func (s *Server) Watches() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.open)
+}

@@ -1,0 +1,169 @@
+package kubetest
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// watch is an open stream of events.
+type watch struct {
+	marks chan struct{} // send a bookmark
+	end   chan ending   // end now
+	tear  chan struct{} // break off within the next event
+}
+
+// ending says how a stream ends.
+type ending int
+
+const (
+	endClean ending = iota // as after timeoutSeconds
+	endCut                 // the connection breaks
+	endError               // an ERROR event, which is the last
+)
+
+// Bookmark sends every open watch that wants them a bookmark of the current version.
+func (s *Server) Bookmark() { s.each(func(w *watch) { put(w.marks, struct{}{}) }) }
+
+// End ends every open watch as after its time.
+func (s *Server) End() { s.each(func(w *watch) { put(w.end, endClean) }) }
+
+// Cut breaks the connection of every open watch.
+func (s *Server) Cut() { s.each(func(w *watch) { put(w.end, endCut) }) }
+
+// Fail ends every open watch with an ERROR event that is not about its version.
+func (s *Server) Fail() { s.each(func(w *watch) { put(w.end, endError) }) }
+
+// Tear breaks the connection of every open watch in the middle of its next event.
+func (s *Server) Tear() { s.each(func(w *watch) { put(w.tear, struct{}{}) }) }
+
+func (s *Server) each(do func(*watch)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for w := range s.open {
+		do(w)
+	}
+}
+
+// put fills a channel of one place.
+func put[T any](to chan T, value T) {
+	select {
+	case to <- value:
+	default:
+	}
+}
+
+// stream writes the events of one watch.
+type stream struct {
+	*watch
+	w    http.ResponseWriter
+	last int // version of what was sent last
+}
+
+func (s *Server) watch(w http.ResponseWriter, r *http.Request, resource string, which selector) {
+	version, err := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	if err != nil {
+		Refusal{Status: http.StatusBadRequest, Reason: "BadRequest", Message: "invalid resource version"}.answer(w)
+		return
+	}
+	timeout := time.Hour
+	if seconds, err := strconv.Atoi(r.URL.Query().Get("timeoutSeconds")); err == nil && seconds > 0 {
+		timeout = time.Duration(seconds) * time.Second
+	}
+	timer := time.NewTimer(timeout)
+	defer timer.Stop()
+	one := &stream{watch: &watch{marks: make(chan struct{}, 1), end: make(chan ending, 1), tear: make(chan struct{}, 1)}, w: w, last: version}
+	if s.enter(one.watch, version) {
+		expired().answer(w)
+		return
+	}
+	defer s.leave(one.watch)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(http.StatusOK)
+	one.flush()
+	for mark := false; ; {
+		changes, current, news, ok := s.store.since(resource, one.last)
+		if !ok {
+			one.send("ERROR", expired().status())
+			return
+		}
+		for _, c := range changes {
+			one.tell(c, which)
+		}
+		if mark && current > one.last {
+			one.last = current
+			one.send("BOOKMARK", map[string]any{"kind": "Pod", "metadata": map[string]any{"resourceVersion": strconv.Itoa(current), "creationTimestamp": nil}})
+		}
+		mark = false
+		select {
+		case <-news:
+		case <-one.marks:
+			mark = r.URL.Query().Get("allowWatchBookmarks") == "true"
+		case how := <-one.end:
+			if how == endError {
+				one.send("ERROR", Refusal{Status: http.StatusInternalServerError, Reason: "InternalError", Message: "etcdserver: mvcc: something else"}.status())
+			}
+			if how == endCut {
+				panic(http.ErrAbortHandler)
+			}
+			return
+		case <-timer.C:
+			return
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// enter counts a watch as open. It reports whether it is to be refused for its version instead.
+func (s *Server) enter(w *watch, version int) (gone bool) {
+	_, _, _, ok := s.store.since("", version)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !ok && s.goneIsNow {
+		return true
+	}
+	s.open[w] = struct{}{}
+	return false
+}
+
+func (s *Server) leave(w *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, w)
+}
+
+// tell sends a change as the selector sees it. What no longer matches, or is gone, comes as it was, with the version of the change.
+func (s *stream) tell(c change, which selector) {
+	s.last = c.version
+	was := c.before != nil && which.matches(c.before.labels())
+	is := c.after != nil && which.matches(c.after.labels())
+	switch {
+	case is && was:
+		s.send("MODIFIED", render(c.after, c.version))
+	case is:
+		s.send("ADDED", render(c.after, c.version))
+	case was:
+		s.send("DELETED", render(c.before, c.version))
+	}
+}
+
+// send writes one event. A write that fails shows at the request's context.
+func (s *stream) send(kind string, object map[string]any) {
+	text, err := json.Marshal(map[string]any{"type": kind, "object": object})
+	if err != nil {
+		panic(err) // a fixture that is none
+	}
+	select {
+	case <-s.tear:
+		_, _ = s.w.Write(text[:len(text)/2])
+		s.flush()
+		panic(http.ErrAbortHandler)
+	default:
+	}
+	_, _ = s.w.Write(append(text, '\n'))
+	s.flush()
+}
+
+func (s *stream) flush() { _ = http.NewResponseController(s.w).Flush() }
