@@ -1,0 +1,168 @@
+package kubernetes
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The bounds of a request. The API server answers a watch's header at once.
+const (
+	dialLimit   = 10 * time.Second
+	headerLimit = 30 * time.Second
+	maxStatus   = 64 << 10 // bytes of a Status object
+	maxToken    = 64 << 10
+	maxCA       = 4 << 20
+)
+
+// client sends requests as the service account. It is used by one goroutine.
+type client struct {
+	cfg  Config
+	base string       // scheme, authority and path of the resource
+	http *http.Client // nil until the CA file has been read, and again after a certificate was not accepted
+}
+
+func newClient(cfg Config, namespace string, r resource) *client {
+	group, version := r.group()
+	root := "/apis/" + group + "/"
+	if group == "" {
+		root = "/api/"
+	}
+	return &client{
+		cfg: cfg,
+		base: "https://" + net.JoinHostPort(strings.Trim(cfg.APIHost, "[]"), cfg.APIPort) +
+			root + version + "/namespaces/" + url.PathEscape(namespace) + "/" + r.name(),
+	}
+}
+
+// get sends a request and returns the answer if its status is 200; the caller closes its body. Any other answer is a *refusal.
+// verb is the API server's word for the request, for errors.
+func (c *client) get(ctx context.Context, verb string, query url.Values) (*http.Response, error) {
+	token, err := readSmall(c.cfg.TokenFile, maxToken)
+	if err != nil {
+		return nil, fmt.Errorf("%s: token of the service account: %w", verb, err)
+	}
+	if c.http == nil {
+		if c.http, err = c.connect(); err != nil {
+			return nil, fmt.Errorf("%s: %w", verb, err)
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.base+"?"+query.Encode(), http.NoBody)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", verb, err)
+	}
+	req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	req.Header.Set("Accept", "application/json")
+	req.Header.Set("User-Agent", "carryover")
+	res, err := c.http.Do(req)
+	if err != nil {
+		var certificate *tls.CertificateVerificationError
+		if errors.As(err, &certificate) { // the cluster's CA may have been replaced
+			c.close()
+		}
+		return nil, fmt.Errorf("%s: %w", verb, err)
+	}
+	if res.StatusCode != http.StatusOK {
+		defer res.Body.Close()
+		return nil, fmt.Errorf("%s: %w", verb, readRefusal(verb, res))
+	}
+	return res, nil
+}
+
+// connect reads the CA file. HTTP/1.1 is enough for one stream at a time, and TCP keep-alive finds a connection that is dead.
+func (c *client) connect() (*http.Client, error) {
+	pem, err := readSmall(c.cfg.CAFile, maxCA)
+	if err != nil {
+		return nil, fmt.Errorf("CA of the API server: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("CA of the API server: %s has no certificate", c.cfg.CAFile)
+	}
+	dial := c.cfg.Dial
+	if dial == nil {
+		dialer := &net.Dialer{Timeout: dialLimit, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 5 * time.Second, Count: 3}}
+		dial = dialer.DialContext
+	}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext:           dial,
+			TLSClientConfig:       &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12},
+			TLSHandshakeTimeout:   dialLimit,
+			ResponseHeaderTimeout: headerLimit,
+			IdleConnTimeout:       time.Minute,
+			// No Proxy: the token is for the API server.
+		},
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}, nil
+}
+
+// close ends idle connections; the next request reads the CA file again.
+func (c *client) close() {
+	if c.http != nil {
+		c.http.CloseIdleConnections()
+		c.http = nil
+	}
+}
+
+// status are the fields of a metav1.Status that are needed.
+type status struct {
+	Code    int    `json:"code"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+	Details struct {
+		RetryAfterSeconds int `json:"retryAfterSeconds"`
+	} `json:"details"`
+}
+
+func (s status) refusal(verb string) *refusal {
+	return &refusal{
+		verb: verb, code: s.Code, reason: s.Reason, message: s.Message,
+		retryAfter: time.Duration(max(0, min(s.Details.RetryAfterSeconds, int(longestAskFor/time.Second)))) * time.Second,
+	}
+}
+
+// readRefusal takes what it can from an answer that is not 200, which may come from something in front of the API server.
+func readRefusal(verb string, res *http.Response) *refusal {
+	var told status
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxStatus)) // what came is better than nothing
+	if json.Unmarshal(text, &told) != nil {
+		told = status{Message: "the answer is no Status object"}
+	}
+	if seconds, err := strconv.Atoi(res.Header.Get("Retry-After")); err == nil {
+		told.Details.RetryAfterSeconds = seconds
+	}
+	told.Code = res.StatusCode
+	if told.Reason == "" {
+		told.Reason = http.StatusText(told.Code)
+	}
+	return told.refusal(verb)
+}
+
+// readSmall reads a file that has something in it, and no more than most bytes.
+func readSmall(path string, most int64) ([]byte, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	text, err := io.ReadAll(io.LimitReader(file, most+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(text) == 0 || int64(len(text)) > most {
+		return nil, fmt.Errorf("%s: want 1 to %d bytes", path, most)
+	}
+	return text, nil
+}

@@ -1,0 +1,148 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+
+	"carryover/upstream"
+)
+
+// Where the kubelet mounts what a service account has.
+const (
+	defaultTokenFile     = "/var/run/secrets/kubernetes.io/serviceaccount/token"
+	defaultCAFile        = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
+	defaultNamespaceFile = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+)
+
+// The values of Config.Resource.
+const (
+	Pods           = "pods"
+	EndpointSlices = "endpointslices"
+)
+
+// Config says where the API server is and which of its objects are instances.
+type Config struct {
+	// APIHost and APIPort are the API server's, as every container has them in KUBERNETES_SERVICE_HOST and
+	// KUBERNETES_SERVICE_PORT.
+	APIHost string
+	APIPort string
+	// TokenFile, CAFile and NamespaceFile are what the kubelet mounts for the service account; empty: where it mounts them.
+	TokenFile     string
+	CAFile        string
+	NamespaceFile string
+	// Namespace is where the instances are; empty: the pod's own, from NamespaceFile.
+	Namespace string
+	// LabelSelector selects pods or slices, in the words of kubectl get -l; the API server reads it. Empty: all in the namespace.
+	LabelSelector string
+	// Resource is Pods or EndpointSlices; empty: Pods.
+	Resource string
+	// Port is the port that vLLM serves HTTP on: its number, or its name in the pod or the service.
+	Port string
+	// ModelLabel is the label whose value tells the role, of the pod or of the slice (which has the labels of its service).
+	ModelLabel string
+	// PrefillLabels and DecodeLabels are the values of ModelLabel for each role. A value may be in both.
+	PrefillLabels []string
+	DecodeLabels  []string
+	// Logger is told what goes wrong, and of objects that should be instances and cannot be. nil for none.
+	Logger *slog.Logger
+	// Dial connects to the API server; nil: over TCP. TLS comes on top of it.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
+
+// Source is the upstream.Source of a cluster's API server.
+type Source struct {
+	cfg      Config
+	resource resource
+}
+
+var _ upstream.Source = (*Source)(nil)
+
+// New returns a source, or all that is wrong with cfg. It reads no file and connects to nothing.
+func New(cfg Config) (*Source, error) {
+	fill := func(to *string, value string) {
+		if *to == "" {
+			*to = value
+		}
+	}
+	fill(&cfg.TokenFile, defaultTokenFile)
+	fill(&cfg.CAFile, defaultCAFile)
+	fill(&cfg.NamespaceFile, defaultNamespaceFile)
+	fill(&cfg.Resource, Pods)
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	roles := roles{label: cfg.ModelLabel, prefill: cfg.PrefillLabels, decode: cfg.DecodeLabels}
+	s := &Source{cfg: cfg}
+	switch cfg.Resource {
+	case Pods:
+		s.resource = podReader{port: cfg.Port, roles: roles}
+	case EndpointSlices:
+		s.resource = sliceReader{port: cfg.Port, roles: roles}
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (c Config) validate() error {
+	var faults []error
+	fault := func(wrong bool, format string, args ...any) {
+		if wrong {
+			faults = append(faults, fmt.Errorf(format, args...))
+		}
+	}
+	fault(c.APIHost == "", "no host of the API server: a pod has it in KUBERNETES_SERVICE_HOST")
+	fault(portNumber(c.APIPort) == 0, "port %q of the API server: want 1 to 65535, a pod has it in KUBERNETES_SERVICE_PORT", c.APIPort)
+	fault(c.Namespace != "" && !isNamespace(c.Namespace), "namespace %q: want at most 63 lower-case letters, digits and hyphens", c.Namespace)
+	fault(c.Resource != Pods && c.Resource != EndpointSlices, "resource %q: want %s or %s", c.Resource, Pods, EndpointSlices)
+	fault(portNumber(c.Port) == 0 && !isPortName(c.Port), "port %q of the instances: want 1 to 65535, or a port's name", c.Port)
+	fault(c.ModelLabel == "", "no label that tells the role")
+	fault(len(c.PrefillLabels)+len(c.DecodeLabels) == 0, "no value of label %q for prefill or decode", c.ModelLabel)
+	return errors.Join(faults...)
+}
+
+// namespace is the configured one or that of the pod.
+func (c Config) namespace() (string, error) {
+	if c.Namespace != "" {
+		return c.Namespace, nil
+	}
+	text, err := os.ReadFile(c.NamespaceFile)
+	if err != nil {
+		return "", fmt.Errorf("namespace of this pod: %w", err)
+	}
+	name := strings.TrimSpace(string(text))
+	if !isNamespace(name) {
+		return "", fmt.Errorf("namespace of this pod: %s has no name of one", c.NamespaceFile)
+	}
+	return name, nil
+}
+
+// portNumber is the port that text gives in digits, else 0.
+func portNumber(text string) int {
+	n, err := strconv.ParseUint(text, 10, 16)
+	if err != nil {
+		return 0
+	}
+	return int(n)
+}
+
+// isPortName follows the API's rule (IANA service name): at most 15 lower-case letters, digits and hyphens, one letter at least.
+func isPortName(text string) bool {
+	return len(text) <= 15 && strings.Trim(text, lower+digits+"-") == "" && strings.ContainsAny(text, lower)
+}
+
+func isNamespace(text string) bool {
+	return text != "" && len(text) <= 63 && strings.Trim(text, lower+digits+"-") == ""
+}
+
+const (
+	lower  = "abcdefghijklmnopqrstuvwxyz"
+	digits = "0123456789"
+)

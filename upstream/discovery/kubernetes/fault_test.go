@@ -1,0 +1,219 @@
+package kubernetes
+
+import (
+	"net/http"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/upstream/discovery/kubernetes/kubetest"
+)
+
+func TestSource_ReconnectsAfterACut(t *testing.T) {
+	inCluster(t, onePair, func(w *world) {
+		w.setAway(true)
+		w.api.Cut()
+		w.want("p:p-1 d:d-1")
+		w.api.Delete(kubetest.Pods, "d-1")
+		w.api.Put(decodePod("d-2", "10.0.0.4"))
+		w.setAway(false)
+		w.want("p:p-1 d:d-1")
+		w.pass(firstWait)
+		w.want("p:p-1 d:d-2") // the deletion came with the history
+		w.wantAsked("list watch@1002 watch@1002")
+	})
+}
+
+func TestSource_AConnectionThatBreaksWithinAnEvent(t *testing.T) {
+	inCluster(t, onePair, func(w *world) {
+		w.api.Tear()
+		w.api.Put(prefillPod("p-2", "10.0.0.3"))
+		w.want("p:p-1 d:d-1")
+		w.pass(firstWait)
+		w.want("p:p-1 p:p-2 d:d-1")
+		w.wantAsked("list watch@1002 watch@1002")
+	})
+}
+
+func TestSource_WaitsLongerAfterEachFailure(t *testing.T) {
+	inCluster(t, onePair, func(w *world) {
+		w.setAway(true)
+		w.api.Cut()
+		cut := time.Now()
+		w.pass(5 * time.Minute)
+		w.want("p:p-1 d:d-1")
+		before := cut
+		for i, longest := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
+			longest *= time.Second
+			got := w.dials[i].Sub(before)
+			if got <= longest/2-time.Millisecond || got > longest {
+				t.Errorf("attempt %d came after %v, want more than half of %v and no more than it", i+1, got, longest)
+			}
+			before = w.dials[i]
+		}
+		w.setAway(false)
+		w.pass(longestWait)
+		w.api.Put(prefillPod("p-2", "10.0.0.3"))
+		w.want("p:p-1 p:p-2 d:d-1")
+		w.api.Cut()
+		w.asked()
+		w.pass(firstWait)
+		w.wantAsked("watch@1003") // an event has come, so the waits begin anew
+	})
+}
+
+func TestSource_ReadsTheTokenAnew(t *testing.T) {
+	inCluster(t, onePair, func(w *world) {
+		w.api.RotateToken()
+		w.pass(brief)
+		w.api.End()
+		w.wantAsked("list watch@1002 watch@1002") // neither refused
+		fresh := w.api.RevokeToken()
+		w.pass(brief)
+		w.api.End()
+		w.wantAsked("watch@1002")
+		w.wantLog("401 Unauthorized")
+		if err := os.WriteFile(w.api.Path("token"), []byte(fresh+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(firstWait)
+		w.wantAsked("watch@1002")
+		w.api.Put(prefillPod("p-2", "10.0.0.3"))
+		w.want("p:p-1 p:p-2 d:d-1")
+	})
+}
+
+func TestSource_WithoutATokenItAsksNothing(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, cfg *Config) {
+		onePair(api, cfg)
+		cfg.TokenFile += "-that-comes-later"
+	}, func(w *world) {
+		w.wantAsked("")
+		w.wantLog("token of the service account")
+		if err := os.Rename(w.api.Path("token"), w.api.Path("token-that-comes-later")); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(firstWait)
+		w.want("p:p-1 d:d-1")
+	})
+}
+
+func TestSource_SaysWhichVerbItLacks(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, cfg *Config) {
+		onePair(api, cfg)
+		api.Forbid("list", kubetest.Pods)
+	}, func(w *world) {
+		w.pass(time.Minute)
+		w.wantLog(`level=ERROR`)
+		w.wantLog(`needs_verb=list needs_resource=pods needs_api_group=""`)
+		w.api.Allow("list", kubetest.Pods)
+		w.pass(longestWait)
+		w.want("p:p-1 d:d-1")
+	})
+}
+
+func TestSource_ListsWhereItMayNotWatch(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, cfg *Config) {
+		onePair(api, cfg)
+		api.Forbid("watch", kubetest.Pods)
+	}, func(w *world) {
+		w.wantLog(`needs_verb=watch`)
+		w.api.Put(prefillPod("p-2", "10.0.0.3"))
+		w.pass(firstWait)
+		w.want("p:p-1 p:p-2 d:d-1")
+		w.asked()
+		w.pass(10 * time.Minute)
+		if got := strings.Count(w.asked(), "list"); got < 20 || got > 45 {
+			t.Errorf("%d lists in ten minutes, want one each 15 to 30 s", got)
+		}
+	})
+}
+
+func TestSource_WaitsAsLongAsItIsAsked(t *testing.T) {
+	for status, reason := range map[int]string{http.StatusTooManyRequests: "TooManyRequests", http.StatusServiceUnavailable: "ServiceUnavailable"} {
+		t.Run(reason, func(t *testing.T) {
+			inCluster(t, onePair, func(w *world) {
+				w.api.Refuse(kubetest.Refusal{Status: status, Reason: reason, Header: map[string]string{"Retry-After": "7"}})
+				w.pass(brief)
+				w.api.End()
+				w.asked()
+				w.pass(7*time.Second - time.Millisecond)
+				w.wantAsked("")
+				w.pass(time.Millisecond)
+				w.wantAsked("watch@1002") // its version is as good as it was
+			})
+		})
+	}
+}
+
+func TestSource_ReadsTheCAAnew(t *testing.T) {
+	inCluster(t, onePair, func(w *world) {
+		ca := w.api.ReplaceCA()
+		w.api.Cut()
+		w.pass(5 * time.Second)
+		w.wantAsked("list watch@1002")
+		w.wantLog("failed to verify certificate")
+		if err := os.WriteFile(w.api.Path("ca.crt"), ca, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		w.pass(longestWait)
+		w.wantAsked("watch@1002")
+	})
+}
+
+func TestSource_BelievesNoOtherCA(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, cfg *Config) {
+		onePair(api, cfg)
+		api.ReplaceCA()
+	}, func(w *world) {
+		w.pass(time.Minute)
+		w.wantAsked("")
+	})
+}
+
+func TestSource_BelievesNoOtherName(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, cfg *Config) {
+		onePair(api, cfg)
+		cfg.APIHost = "elsewhere.example"
+	}, func(w *world) {
+		w.pass(time.Minute)
+		w.wantAsked("")
+		w.wantLog("not elsewhere.example")
+	})
+}
+
+func TestSource_FollowsNoRedirect(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, cfg *Config) {
+		onePair(api, cfg)
+		api.Refuse(kubetest.Refusal{Status: http.StatusTemporaryRedirect, Header: map[string]string{"Location": "https://elsewhere.example/"}})
+	}, func(w *world) {
+		w.wantAsked("list")
+		w.wantLog("307 Temporary Redirect")
+		w.pass(firstWait)
+		w.want("p:p-1 d:d-1")
+	})
+}
+
+func TestSource_UsesNoProxyOfTheEnvironment(t *testing.T) {
+	t.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	c := newClient(valid(), "serving", podReader{})
+	c.cfg.CAFile = t.TempDir() + "/ca.crt"
+	if err := os.WriteFile(c.cfg.CAFile, kubetestCA(t), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	made, err := c.connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if made.Transport.(*http.Transport).Proxy != nil {
+		t.Error("the transport asks the environment for a proxy")
+	}
+}
+
+// kubetestCA is a CA file.
+func kubetestCA(t *testing.T) []byte {
+	t.Helper()
+	pipe := kubetest.NewPipe()
+	return kubetest.Start(t, pipe).ReplaceCA()
+}

@@ -1,0 +1,186 @@
+package kubernetes
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"carryover/upstream"
+)
+
+// A watch is asked to last five to ten minutes, as client-go asks, so that replicas do not come back together; one that is not
+// ended by then is left. One that ends within a second without a word is a failure.
+const (
+	shortestWatch = 5 * time.Minute
+	watchGrace    = 30 * time.Second
+	brief         = time.Second
+)
+
+// silence is how long a watch may tell nothing before its version is doubted. The API server sends a bookmark every minute if
+// anything of the resource has changed, except where the version lies ahead of its own (its store was restored from a backup):
+// such a watch is accepted and tells nothing until the store has come so far.
+const silence = 2 * time.Minute
+
+// follower keeps a roster as the API server says.
+type follower struct {
+	client   *client
+	resource resource
+	roster   *roster
+	pace     pace
+	version  string // a watch goes on from here; empty: list first
+}
+
+// Watch calls set with the instances of the cluster, with the first list and then whenever they change, until ctx ends, and
+// returns nil then. It fails at once if the namespace is neither configured nor that of a pod. All else that goes wrong is
+// logged and tried again.
+func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error {
+	namespace, err := s.cfg.namespace()
+	if err != nil {
+		return err
+	}
+	f := &follower{
+		client:   newClient(s.cfg, namespace, s.resource),
+		resource: s.resource,
+		roster:   &roster{set: set, logger: s.cfg.Logger},
+	}
+	defer f.client.close()
+	for {
+		err := f.step(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		wait := f.pace.after(err)
+		if wait > 0 {
+			s.complain(err, namespace, wait)
+		}
+		if !pause(ctx, wait) {
+			return nil
+		}
+	}
+}
+
+// step lists, or watches until the watch ends.
+func (f *follower) step(ctx context.Context) error {
+	if f.version == "" {
+		objects, version, err := list(ctx, f.client, f.resource)
+		if err != nil {
+			return err
+		}
+		f.version = version
+		return f.roster.replace(objects)
+	}
+	err := f.watch(ctx)
+	if err != nil && !resumable(err) {
+		f.version = ""
+	}
+	return err
+}
+
+// watch follows the events since the version that is known, until the stream ends.
+func (f *follower) watch(ctx context.Context) error {
+	lasting := shortestWatch + rand.N(shortestWatch)
+	ctx, cancel := context.WithTimeout(ctx, lasting+watchGrace)
+	defer cancel()
+	query := url.Values{
+		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {f.version},
+		"timeoutSeconds": {strconv.Itoa(int(lasting / time.Second))},
+	}
+	if selector := f.client.cfg.LabelSelector; selector != "" {
+		query.Set("labelSelector", selector)
+	}
+	began := time.Now()
+	res, err := f.client.get(ctx, "watch", query)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	stream := newEvents(res.Body)
+	for said := false; ; said = true {
+		e, err := stream.next()
+		if errors.Is(err, io.EOF) {
+			return f.ended(said, time.Since(began))
+		}
+		if err == nil {
+			err = f.apply(e)
+		}
+		if err != nil {
+			return fmt.Errorf("watch: %w", err)
+		}
+		f.pace.progress()
+	}
+}
+
+// ended is called when a stream has ended as it should.
+func (f *follower) ended(said bool, lasted time.Duration) error {
+	switch {
+	case said:
+	case lasted < brief:
+		return errBrief
+	case lasted >= silence:
+		f.version = ""
+	}
+	return nil
+}
+
+// apply takes an event into the roster, and its version for the next watch.
+func (f *follower) apply(e event) error {
+	switch e.Type {
+	case added, modified, deleted:
+	case bookmark:
+		version, err := e.version()
+		f.advance(version)
+		return err
+	case failed:
+		return e.refusal()
+	default:
+		return nil // of a later Kubernetes
+	}
+	o, err := f.resource.read(e.Object)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	f.advance(o.version)
+	if e.Type == deleted {
+		return f.roster.drop(o.name)
+	}
+	return f.roster.put(o)
+}
+
+func (f *follower) advance(version string) {
+	if version != "" {
+		f.version = version
+	}
+}
+
+// complain says what went wrong, and what a role must grant where that is the reason.
+func (s *Source) complain(err error, namespace string, wait time.Duration) {
+	log := s.cfg.Logger.With("namespace", namespace, "resource", s.resource.name(), "error", err, "again_in", wait.Round(time.Millisecond))
+	var r *refusal
+	if errors.As(err, &r) && r.code == http.StatusForbidden {
+		group, _ := s.resource.group()
+		log.Error("the service account may not follow the instances", "needs_verb", r.verb, "needs_resource", s.resource.name(), "needs_api_group", group)
+		return
+	}
+	log.Warn("the API server does not tell the instances; the last ones stay")
+}
+
+// pause waits, and reports whether ctx is still good.
+func pause(ctx context.Context, wait time.Duration) bool {
+	if wait == 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

@@ -1,0 +1,195 @@
+package kubernetes
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"carryover/upstream"
+	"carryover/upstream/discovery/kubernetes/kubetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// world is a cluster and a source that watches it, in a bubble whose time stands still while anything happens.
+type world struct {
+	t   *testing.T
+	api *kubetest.Server
+	log lockedBuffer
+
+	mu    sync.Mutex // guards everything below
+	lists [][]upstream.Instance
+	away  bool        // the API server cannot be dialled
+	dials []time.Time // while it is away
+}
+
+// inCluster runs test with a source that watches api, as prepare has made both.
+func inCluster(t *testing.T, prepare func(*kubetest.Server, *Config), test func(*world)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		pipe := kubetest.NewPipe()
+		w := &world{t: t, api: kubetest.Start(t, pipe)}
+		cfg := Config{
+			APIHost: kubetest.Host, APIPort: "443",
+			TokenFile: w.api.Path("token"), CAFile: w.api.Path("ca.crt"), NamespaceFile: w.api.Path("namespace"),
+			LabelSelector: "model in (prefill,decode)", Port: "8000", ModelLabel: "model",
+			PrefillLabels: []string{"prefill"}, DecodeLabels: []string{"decode"},
+			Logger: slog.New(slog.NewTextHandler(&w.log, nil)), Dial: w.dial(pipe),
+		}
+		prepare(w.api, &cfg)
+		source, err := New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- source.Watch(ctx, w.set) }()
+		synctest.Wait()
+		test(w)
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("Watch = %v at the end of its context, want nil", err)
+		}
+		if strings.Contains(w.log.String(), "very-secret") {
+			t.Errorf("the log has a token:\n%s", w.log.String())
+		}
+	})
+}
+
+// dial connects to the pipe unless the API server is away.
+func (w *world) dial(pipe *kubetest.Pipe) func(context.Context, string, string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		w.mu.Lock()
+		if w.away {
+			w.dials = append(w.dials, time.Now())
+			w.mu.Unlock()
+			return nil, errors.New("connection refused")
+		}
+		w.mu.Unlock()
+		return pipe.Dial(ctx, network, address)
+	}
+}
+
+func (w *world) setAway(away bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.away = away
+}
+
+func (w *world) set(instances []upstream.Instance) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.lists = append(w.lists, instances)
+}
+
+// told is how many lists were set so far.
+func (w *world) told() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.lists)
+}
+
+// last is the list that was set last.
+func (w *world) last() []upstream.Instance {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.lists) == 0 {
+		return nil
+	}
+	return w.lists[len(w.lists)-1]
+}
+
+// names are those of the last list, with a letter for the role.
+func (w *world) names() string {
+	var all []string
+	for _, i := range w.last() {
+		all = append(all, i.Role.String()[:1]+":"+i.Name)
+	}
+	return strings.Join(all, " ")
+}
+
+// want settles and compares names.
+func (w *world) want(names string) {
+	w.t.Helper()
+	synctest.Wait()
+	if got := w.names(); got != names {
+		w.t.Fatalf("instances %q, want %q; log:\n%s", got, names, w.log.String())
+	}
+}
+
+// pass lets time pass.
+func (w *world) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// asked are the requests since it was called last: list, or watch and the version it goes on from.
+func (w *world) asked() string {
+	synctest.Wait()
+	var all []string
+	for _, r := range w.api.Requests() {
+		text := r.Verb
+		if from := r.Query["resourceVersion"]; from != nil {
+			text += "@" + from[0]
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, " ")
+}
+
+func (w *world) wantAsked(requests string) {
+	w.t.Helper()
+	if got := w.asked(); got != requests {
+		w.t.Fatalf("requests %q, want %q; log:\n%s", got, requests, w.log.String())
+	}
+}
+
+func (w *world) wantLog(part string) {
+	w.t.Helper()
+	if !strings.Contains(w.log.String(), part) {
+		w.t.Errorf("the log lacks %q:\n%s", part, w.log.String())
+	}
+}
+
+// lockedBuffer is written by the source and read by the test.
+type lockedBuffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// prefillPod and decodePod are pods that are ready.
+func prefillPod(name, ip string) kubetest.Pod {
+	return kubetest.Pod{Name: name, IP: ip, Labels: map[string]string{"model": "prefill"}}
+}
+
+func decodePod(name, ip string) kubetest.Pod {
+	return kubetest.Pod{Name: name, IP: ip, Labels: map[string]string{"model": "decode"}}
+}
+
+// onePair puts a pod of each role: versions 1001 and 1002.
+func onePair(api *kubetest.Server, _ *Config) {
+	api.Put(prefillPod("p-1", "10.0.0.1"), decodePod("d-1", "10.0.0.2"))
+}
+
+func discardLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -1,0 +1,198 @@
+package kubernetes
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/discovery/kubernetes/kubetest"
+)
+
+// manyPods puts so many decode pods.
+func manyPods(api *kubetest.Server, n int) {
+	for i := range n {
+		api.Put(decodePod(fmt.Sprintf("d-%05d", i), fmt.Sprintf("10.1.%d.%d", i/250, i%250+1)))
+	}
+}
+
+func TestSource_ListsPageByPage(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, _ *Config) { manyPods(api, 1200) }, func(w *world) {
+		if got := len(w.last()); got != 1200 || w.told() != 1 {
+			t.Errorf("got %d instances in %d lists, want 1200 in one", got, w.told())
+		}
+		w.wantAsked("list list list watch@2200")
+	})
+}
+
+func TestSource_PagesAreOfOneVersion(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, _ *Config) {
+		manyPods(api, 600)
+		api.Before(func(r kubetest.Request) {
+			if r.Query["continue"] != nil {
+				api.Put(decodePod("a-new", "10.3.0.1")) // it would be on the first page
+			}
+		})
+	}, func(w *world) {
+		if got := len(w.last()); got != 601 || w.told() != 2 {
+			t.Errorf("got %d instances in %d lists, want 600 and then one more", got, w.told())
+		}
+		w.wantAsked("list list watch@1600")
+	})
+}
+
+func TestSource_BeginsAListAnewWhenAPageIsForgotten(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, _ *Config) {
+		manyPods(api, 600)
+		forget := true
+		api.Before(func(r kubetest.Request) {
+			if r.Query["continue"] != nil && forget {
+				forget = false
+				api.Pass()
+				api.Compact()
+			}
+		})
+	}, func(w *world) {
+		if got := len(w.last()); got != 600 || w.told() != 1 {
+			t.Errorf("got %d instances in %d lists, want 600 in one", got, w.told())
+		}
+		w.wantAsked("list list list list watch@1601")
+	})
+}
+
+func TestSource_KeepsItsListWhereTooMuchMatches(t *testing.T) {
+	for name, row := range map[string]struct {
+		slices, endpoints int
+		log               string
+	}{
+		"objects":   {maxObjects + 1, 0, "more than 10,000 match"},
+		"instances": {maxInstances/1000 + 1, 1000, "more than 10,000 match"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inCluster(t, func(api *kubetest.Server, cfg *Config) {
+				cfg.Resource = EndpointSlices
+				api.Put(endpoints("d", "decode", kubetest.Endpoint{Address: "10.0.0.2", Pod: "d-1"}))
+			}, func(w *world) {
+				w.want("d:d-1")
+				w.setAway(true)
+				w.api.Cut()
+				w.pass(time.Millisecond)
+				for i := range row.slices {
+					var all []kubetest.Endpoint
+					for k := range row.endpoints {
+						all = append(all, kubetest.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d", i, k/250, k%250)})
+					}
+					w.api.Put(endpoints(fmt.Sprintf("x-%05d", i), "decode", all...))
+				}
+				w.api.Compact()
+				w.setAway(false)
+				w.pass(firstWait)
+				w.want("d:d-1")
+				w.wantLog(row.log)
+			})
+		})
+	}
+}
+
+func TestSource_KeepsItsListWhereEventsAddTooMany(t *testing.T) {
+	inCluster(t, func(_ *kubetest.Server, cfg *Config) { cfg.Resource = EndpointSlices }, func(w *world) {
+		for i := range maxInstances/1000 + 1 {
+			var all []kubetest.Endpoint
+			for k := range 1000 {
+				all = append(all, kubetest.Endpoint{Address: fmt.Sprintf("10.%d.%d.%d", i, k/250, k%250)})
+			}
+			w.api.Put(endpoints(fmt.Sprintf("x-%05d", i), "decode", all...))
+		}
+		w.pass(firstWait)
+		if got := len(w.last()); got != maxInstances {
+			t.Errorf("got %d instances, want the %d of the last list that was small enough", got, maxInstances)
+		}
+		w.wantLog("more than 10,000 match")
+	})
+}
+
+func TestSource_RefusesAPageThatIsTooLarge(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, cfg *Config) {
+		onePair(api, cfg)
+		api.Refuse(kubetest.Refusal{Status: 200, Body: `{"items":["` + strings.Repeat("x", maxPage)})
+	}, func(w *world) {
+		w.wantLog("more than 16 MiB")
+		w.pass(firstWait)
+		w.want("p:p-1 d:d-1")
+	})
+}
+
+func TestSource_RefusesPagesThatAreNone(t *testing.T) {
+	inCluster(t, func(api *kubetest.Server, cfg *Config) {
+		onePair(api, cfg)
+		for _, body := range []string{
+			`<html>`, `{}`, `{"metadata":{"resourceVersion":"7","continue":"x"}}`, `{"metadata":{"resourceVersion":"7"},"items":[{}]}`,
+			`{"metadata":{"resourceVersion":"7"},"items":["p-1"]}`,
+		} {
+			api.Refuse(kubetest.Refusal{Status: 200, Body: body})
+		}
+	}, func(w *world) {
+		w.pass(time.Minute)
+		w.want("p:p-1 d:d-1")
+		if w.told() != 1 {
+			t.Errorf("set was called %d times, want once", w.told())
+		}
+	})
+}
+
+func TestSource_RefusesAnEventThatIsTooLarge(t *testing.T) {
+	inCluster(t, onePair, func(w *world) {
+		large := prefillPod("p-2", "10.0.0.3")
+		large.Annotations = map[string]string{"x": strings.Repeat("x", maxEvent)}
+		w.api.Put(large)
+		w.want("p:p-1 d:d-1")
+		w.wantLog("more than 2 MiB")
+		w.pass(firstWait)
+		w.want("p:p-1 p:p-2 d:d-1") // by the list
+	})
+}
+
+func TestSource_OverARealSocket(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	api := kubetest.Start(t, listener)
+	onePair(api, nil)
+	cfg := valid()
+	if cfg.APIHost, cfg.APIPort, err = net.SplitHostPort(listener.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	cfg.TokenFile, cfg.CAFile, cfg.NamespaceFile = api.Path("token"), api.Path("ca.crt"), api.Path("namespace")
+	source, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	lists := make(chan int, 2)
+	done := make(chan error, 1)
+	go func() {
+		done <- source.Watch(ctx, func(all []upstream.Instance) { lists <- len(all) })
+	}()
+	for _, want := range []int{2, 3} {
+		select {
+		case got := <-lists:
+			if got != want {
+				t.Errorf("got %d instances, want %d", got, want)
+			}
+		case <-ctx.Done():
+			t.Fatal("no list")
+		}
+		if want == 2 {
+			api.Put(prefillPod("p-2", "10.0.0.3"))
+		}
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,47 @@
+package kubernetes
+
+import (
+	"errors"
+	"math/rand/v2"
+	"time"
+)
+
+// The waits between requests that fail: 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half, so that replicas come
+// apart. What the API server asks for (Retry-After) is kept up to two minutes.
+const (
+	firstWait     = time.Second
+	longestWait   = 30 * time.Second
+	longestAskFor = 2 * time.Minute
+)
+
+// pace counts failures in a row, until an event comes.
+type pace struct {
+	failures int
+	relisted bool // a list has followed a forgotten version without a wait
+}
+
+// progress forgets them.
+func (p *pace) progress() { *p = pace{} }
+
+// after says how long to wait after a request that ended with err: not at all if it went well, or if a version was forgotten
+// for the first time, since the list that follows is what heals that.
+func (p *pace) after(err error) time.Duration {
+	if err == nil {
+		return 0
+	}
+	if forgotten(err) && !p.relisted {
+		p.relisted = true
+		return 0
+	}
+	p.failures++
+	wait := longestWait
+	if shift := p.failures - 1; shift < 5 {
+		wait = min(firstWait<<shift, longestWait)
+	}
+	wait -= rand.N(wait / 2)
+	var r *refusal
+	if errors.As(err, &r) {
+		wait = max(wait, min(r.retryAfter, longestAskFor))
+	}
+	return wait
+}

@@ -1,0 +1,123 @@
+package kubernetes
+
+import (
+	"fmt"
+	"strconv"
+)
+
+// weightAnnotation gives a pod's share of the load, compared with others of its role (upstream.Instance).
+const weightAnnotation = "carryover.dev/weight"
+
+// maxWeight bounds weightAnnotation: one mistyped pod must not get everything.
+const maxWeight = 1000
+
+// pod are the fields of a core/v1 Pod that are needed.
+type pod struct {
+	Metadata metadata `json:"metadata"`
+	Spec     struct {
+		Containers     []container `json:"containers"`
+		InitContainers []container `json:"initContainers"`
+	} `json:"spec"`
+	Status struct {
+		Phase      string `json:"phase"`
+		PodIP      string `json:"podIP"`
+		Conditions []struct {
+			Type   string `json:"type"`
+			Status string `json:"status"`
+		} `json:"conditions"`
+	} `json:"status"`
+}
+
+type container struct {
+	RestartPolicy string `json:"restartPolicy"`
+	Ports         []struct {
+		Name          string `json:"name"`
+		ContainerPort int    `json:"containerPort"`
+	} `json:"ports"`
+}
+
+// podReader makes an instance of each pod that is ready.
+type podReader struct {
+	port  string
+	roles roles
+}
+
+func (podReader) group() (group, version string) { return "", "v1" }
+func (podReader) name() string                   { return Pods }
+
+func (r podReader) read(data []byte) (object, error) {
+	var p pod
+	if err := parse(data, &p, &p.Metadata); err != nil {
+		return object{}, err
+	}
+	found := object{name: p.Metadata.Name, version: p.Metadata.ResourceVersion}
+	roles := r.roles.of(p.Metadata.Labels)
+	if len(roles) == 0 || !p.serves() {
+		return found, nil
+	}
+	port := p.port(r.port)
+	if port == 0 {
+		found.problem = fmt.Sprintf("no container has a port named %q", r.port)
+		return found, nil
+	}
+	instances, ok := at(roles, p.Metadata.Name, p.Status.PodIP, port)
+	if !ok {
+		found.problem = fmt.Sprintf("its address is %q", p.Status.PodIP)
+		return found, nil
+	}
+	weight, problem := p.weight()
+	for i := range instances {
+		instances[i].Weight = weight
+	}
+	found.instances, found.problem = instances, problem
+	return found, nil
+}
+
+// serves says whether the pod takes requests, as a service would see it. A pod that is being deleted is ready until its
+// containers have ended.
+func (p pod) serves() bool {
+	if p.Metadata.DeletionTimestamp != nil || p.Status.Phase != "Running" || p.Status.PodIP == "" {
+		return false
+	}
+	for _, condition := range p.Status.Conditions {
+		if condition.Type == "Ready" {
+			return condition.Status == "True"
+		}
+	}
+	return false
+}
+
+// port is the number of the port that is given by number or name; 0 if no container has it by that name. As for services, init
+// containers that stay (sidecars) count.
+func (p pod) port(given string) int {
+	if number := portNumber(given); number > 0 {
+		return number
+	}
+	serving := p.Spec.Containers
+	for _, c := range p.Spec.InitContainers {
+		if c.RestartPolicy == "Always" {
+			serving = append(serving, c)
+		}
+	}
+	for _, c := range serving {
+		for _, port := range c.Ports {
+			if port.Name == given && port.ContainerPort > 0 && port.ContainerPort <= 65535 {
+				return port.ContainerPort
+			}
+		}
+	}
+	return 0
+}
+
+// weight reads the annotation; without a usable one it is 0, which counts as 1.
+func (p pod) weight() (weight int, problem string) {
+	text, ok := p.Metadata.Annotations[weightAnnotation]
+	if !ok {
+		return 0, ""
+	}
+	weight, err := strconv.Atoi(text)
+	if err != nil || weight < 1 || weight > maxWeight {
+		return 0, fmt.Sprintf("annotation %s is %.40q: want 1 to %d, took 1", weightAnnotation, text, maxWeight)
+	}
+	return weight, ""
+}
