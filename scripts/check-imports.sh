@@ -22,9 +22,13 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (package ~ /^carryover\/cmd\//) {
 				if (name ~ /^carryover\/cmd\//) bad("a main package is imported by none")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs and queue only")
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet)$/) bad("the proofs import convcache, upstream and its fleet only")
+			} else if (package == "carryover/server/admin") {
+				if (name !~ /^carryover\/upstream(\/fleet)?$/) bad("the listener for operators imports upstream and its fleet only")
+			} else if (package == "carryover/server/queue") {
+				bad("the queue imports nothing of ours")
 			} else if (name ~ /^carryover\/upstream\/connector/) {
 				bad("only cmd picks a connector")
 			} else if (package ~ /^carryover\/convcache\//) {

@@ -12,7 +12,7 @@ const printFlag = "print"
 func newCheckConfigCommand(env map[string]string) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check-config",
-		Short: "Check flags, environment and configuration file without serving",
+		Short: "Check flags, environment and configuration file without serving, and say what they come to",
 		Args:  noArgs,
 	}
 	flags := addConfigFlags(cmd)
@@ -22,7 +22,7 @@ func newCheckConfigCommand(env map[string]string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		text := []byte(summary(cfg))
+		text := []byte(explain(cfg))
 		if *show {
 			if text, err = marshalConfig(cfg); err != nil {
 				return err

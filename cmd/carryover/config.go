@@ -1,15 +1,21 @@
 package main
 
-import "time"
+import (
+	"time"
+
+	"carryover/server"
+)
 
 // Config is everything that an operator can set. The table in config_settings.go names each field in the file, on the command
 // line and in the environment; loadConfig fills and checks it.
 type Config struct {
 	Listen       ListenConfig
+	Admin        AdminConfig
 	Prefill      []InstanceConfig
 	Decode       []InstanceConfig
 	Connector    ConnectorConfig
 	Routing      RoutingConfig
+	Discovery    DiscoveryConfig
 	Conversation ConversationConfig
 	Proof        ProofConfig
 	Release      ReleaseConfig
@@ -28,12 +34,24 @@ type ListenConfig struct {
 	Port int // 0 lets the system choose
 }
 
+// AdminConfig is the listener for operators.
+type AdminConfig struct {
+	Listen    string // host:port, or adminOff
+	TokenFile string
+	Token     Secret // content of TokenFile; empty demands none
+}
+
+// adminOff is the value of AdminConfig.Listen without the listener.
+const adminOff = "off"
+
 // InstanceConfig is one vLLM instance. After loadConfig every field is filled, except KVTTL of a prefill instance.
 type InstanceConfig struct {
 	URL    string        // scheme://host[:port], no slash at the end
 	Name   string        // shown in logs and metrics; host[:port] of the URL unless given
 	KVHost string        // kvHostAuto, kvHostPin or a host; kv.host unless given
 	KVTTL  time.Duration // how long a decode instance keeps blocks; store.decoder_kv_ttl unless given
+	Weight int           // how much of the load it gets, compared with others of its role
+	Ranks  int           // data-parallel ranks behind the address that are picked one by one; 0 leaves that to the engine
 }
 
 // ConnectorConfig says which KV connector the instances run.
@@ -41,10 +59,29 @@ type ConnectorConfig struct {
 	Name string
 }
 
-// RoutingConfig names the policy that picks an instance, per role.
+// RoutingConfig says which way turns go.
 type RoutingConfig struct {
-	Prefill string
-	Decode  string
+	Prefill         string // the policy that picks an instance, per role
+	Decode          string
+	DisaggThreshold int
+	PrefillFailure  string
+	PrefillerAllow  []string // not empty: requests name their prefill instance, out of these
+}
+
+// DiscoveryConfig says where instances come from besides the configuration.
+type DiscoveryConfig struct {
+	Registration       bool // instances can be added at the admin listener
+	File               string
+	PrefillDNS         []string
+	DecodeDNS          []string
+	DNSInterval        time.Duration
+	K8sLabelSelector   string
+	K8sNamespace       string // empty: the pod's own
+	K8sResource        string
+	K8sPort            string // number or name
+	K8sModelLabel      string
+	PrefillModelLabels []string
+	DecodeModelLabels  []string
 }
 
 // ConversationConfig says how a request names its conversation and what keeps conversations apart.
@@ -71,6 +108,8 @@ type ReleaseConfig struct {
 	Mode       string // on or off
 	Backlog    int
 	BranchKeep time.Duration
+	// PinnedShare of a decode instance's KV cache may be held by tickets, 0 to 1; 0 sets no bound.
+	PinnedShare float64
 }
 
 // StoreConfig bounds the ticket store.
@@ -124,6 +163,10 @@ type LimitsConfig struct {
 	MaxInflightBytes ByteSize
 	MaxStreams       int // 0: derived from the open-file limit
 	MaxHeaderBytes   ByteSize
+	MaxPerInstance   int // attempts at once, 0 for no limit
+	MaxPerTenant     int // turns at once, 0 for no limit
+	MaxQueue         int // turns that wait for a place
+	QueueTimeout     time.Duration
 }
 
 // TimeoutsConfig bounds every wait of a turn. All are positive.
@@ -155,14 +198,19 @@ type LogConfig struct {
 
 func defaultConfig() Config {
 	return Config{
-		Listen:       ListenConfig{Host: "0.0.0.0", Port: 8000},
-		Prefill:      []InstanceConfig{{URL: "http://localhost:8100"}},
-		Decode:       []InstanceConfig{{URL: "http://localhost:8200"}},
-		Connector:    ConnectorConfig{Name: "nixl"},
-		Routing:      RoutingConfig{Prefill: "affinity", Decode: "affinity"},
+		Listen:    ListenConfig{Host: "0.0.0.0", Port: 8000},
+		Admin:     AdminConfig{Listen: "127.0.0.1:9090"},
+		Prefill:   []InstanceConfig{{URL: "http://localhost:8100"}},
+		Decode:    []InstanceConfig{{URL: "http://localhost:8200"}},
+		Connector: ConnectorConfig{Name: "nixl"},
+		Routing:   RoutingConfig{Prefill: "auto", Decode: "auto", PrefillFailure: string(server.PrefillRetryOther)},
+		Discovery: DiscoveryConfig{
+			DNSInterval: 10 * time.Second, K8sResource: k8sPods, K8sPort: "8000", K8sModelLabel: "model",
+			PrefillModelLabels: []string{"prefill"}, DecodeModelLabels: []string{"decode"},
+		},
 		Conversation: ConversationConfig{Sources: usualSources()},
 		Proof:        ProofConfig{Mode: "auto", Models: map[string]string{}, ReuseMinTokens: 64, ReuseMinShare: 0.5, ReuseTrialTimeout: 10 * time.Second},
-		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second},
+		Release:      ReleaseConfig{Mode: "on", Backlog: 8, BranchKeep: 300 * time.Second, PinnedShare: 0.5},
 		Store:        StoreConfig{TTL: 450 * time.Second, DecoderKVTTL: 480 * time.Second, MaxTickets: 100_000, MaxBytes: 256 * mebibyte},
 		Redis:        RedisConfig{Prefix: "carryover", MaxValueBytes: 256 * kibibyte, Fencing: "on"},
 		KV:           KVConfig{Host: kvHostAuto, ClientParams: "reject", DecodeStream: "stream"},
@@ -170,6 +218,8 @@ func defaultConfig() Config {
 			MaxBodyBytes:     32 * mebibyte,
 			MaxInflightBytes: gibibyte,
 			MaxHeaderBytes:   32 * kibibyte,
+			MaxQueue:         1024,
+			QueueTimeout:     10 * time.Second,
 		},
 		Timeouts: TimeoutsConfig{
 			Dial:           2 * time.Second,

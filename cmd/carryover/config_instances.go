@@ -27,6 +27,7 @@ func instanceKey(role string, i int) string { return role + "[" + strconv.Itoa(i
 // complete fills what an instance inherits and puts URLs into one form. What cannot be read stays as it is, for validate.
 func (l *loader) complete() {
 	for _, role := range []string{rolePrefill, roleDecode} {
+		l.completeRole(role)
 		list := *l.cfg.instances(role)
 		for i := range list {
 			inst, key := &list[i], instanceKey(role, i)
@@ -35,6 +36,9 @@ func (l *loader) complete() {
 				if inst.Name == "" {
 					inst.Name = u.Host
 				}
+			}
+			if !l.given(key + "weight") {
+				inst.Weight = 1
 			}
 			if !l.given(key + "kv_host") {
 				inst.KVHost = l.cfg.KV.Host
@@ -45,6 +49,7 @@ func (l *loader) complete() {
 		}
 	}
 	l.completeSecret()
+	l.completeAdmin()
 }
 
 func (l *loader) completeSecret() {
@@ -68,7 +73,7 @@ func (l *loader) completeSecret() {
 // validateRole checks the instances of one role. Two roles may name the same instance: vLLM's kv_both serves either.
 func (l *loader) validateRole(role string) {
 	list := *l.cfg.instances(role)
-	if len(list) == 0 {
+	if len(list) == 0 && !l.cfg.finds(role) {
 		l.fault(role, "", "at least one instance")
 	}
 	addresses, names := map[string]int{}, map[string]int{}
@@ -90,6 +95,12 @@ func (l *loader) validateRole(role string) {
 		names[inst.Name] = i
 		if !isName(inst.Name) {
 			l.fault(key+"name", inst.Name, "at most 128 printable ASCII characters without spaces")
+		}
+		if inst.Weight < 1 || inst.Weight > maxWeight {
+			l.fault(key+"weight", strconv.Itoa(inst.Weight), fmt.Sprintf("a whole number from 1 to %d", maxWeight))
+		}
+		if inst.Ranks < 0 || inst.Ranks > maxRanks {
+			l.fault(key+"ranks", strconv.Itoa(inst.Ranks), fmt.Sprintf("a whole number from 0 to %d", maxRanks))
 		}
 		if l.given(key + "kv_host") {
 			l.validateKVHost(key+"kv_host", inst.KVHost)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"carryover/server"
 )
 
 // setting is one row of the table that describes Config: the only place that knows the names and the help text of a
@@ -16,6 +18,7 @@ type setting struct {
 	oneOf []string // closed set for a text, for each item of a list, for each value of a map; nil if open
 	min   int      // bounds of a whole number; max 0 means none
 	max   int
+	live  bool // a reload can change it
 	help  string
 }
 
@@ -53,23 +56,52 @@ func (s setting) bounds() string {
 
 // settings is the table, in the order in which it is shown, with pointers into c.
 func settings(c *Config) []setting {
-	return slices.Concat(engineSettings(c), reuseSettings(c), redisSettings(c), boundSettings(c), clientSettings(c))
+	return slices.Concat(engineSettings(c), routingSettings(c), discoverySettings(c), reuseSettings(c), redisSettings(c), boundSettings(c), clientSettings(c))
 }
 
 func engineSettings(c *Config) []setting {
-	policies := []string{"affinity", "round_robin"}
 	return []setting{
 		{key: "listen.host", flag: "host", to: &c.Listen.Host, help: "address to listen on"},
 		{key: "listen.port", flag: "port", to: &c.Listen.Port, max: 65535, help: "port to listen on, 0 for a free one"},
-		{key: "prefill", flag: "prefill", to: &c.Prefill, help: "prefill instance; repeat for more"},
-		{key: "decode", flag: "decode", to: &c.Decode, help: "decode instance; repeat for more"},
+		{key: "admin.listen", flag: "admin-listen", to: &c.Admin.Listen, help: "address of the listener for operators, off for none; one that is not loopback needs a token"},
+		{key: "admin.token_file", flag: "admin-token-file", to: &c.Admin.TokenFile, help: "file with the bearer token that the admin listener demands"},
+		{key: "prefill", flag: "prefill", to: &c.Prefill, live: true, help: "prefill instance; repeat for more"},
+		{key: "decode", flag: "decode", to: &c.Decode, live: true, help: "decode instance; repeat for more"},
 		{key: "connector.name", flag: "connector", to: &c.Connector.Name, oneOf: []string{"nixl"}, help: "KV connector of the instances"},
-		{key: "routing.prefill", flag: "routing-prefill", to: &c.Routing.Prefill, oneOf: policies, help: "how the prefill instance is picked"},
-		{key: "routing.decode", flag: "routing-decode", to: &c.Routing.Decode, oneOf: policies, help: "how the decode instance is picked"},
 		{key: "kv.host", flag: "kv-host", to: &c.KV.Host, help: "remote_host sent to engines: auto corrects unusable ones, pin always sets the instance's, else a host"},
 		{key: "kv.client_params", flag: "client-kv-params", to: &c.KV.ClientParams, oneOf: []string{"reject", "strip"}, help: "what becomes of kv_transfer_params in a client's request"},
 		{key: "kv.expose_params", flag: "expose-kv-params", to: &c.KV.ExposeParams, help: "leave kv_transfer_params in what clients see"},
 		{key: "kv.decode_stream", flag: "decode-stream", to: &c.KV.DecodeStream, oneOf: []string{"stream", decodeBuffered}, help: "buffered: make streams of whole answers, for engines that omit kv_transfer_params from streams"},
+	}
+}
+
+func routingSettings(c *Config) []setting {
+	r := &c.Routing
+	failures := []string{string(server.PrefillRetryOther), string(server.PrefillDecodeOnly), string(server.PrefillError)}
+	return []setting{
+		{key: "routing.prefill", flag: "routing-prefill", to: &r.Prefill, live: true, oneOf: policies(), help: "how the prefill instance is picked"},
+		{key: "routing.decode", flag: "routing-decode", to: &r.Decode, live: true, oneOf: policies(), help: "how the decode instance is picked"},
+		{key: "routing.disagg_threshold", flag: "disagg-threshold", to: &r.DisaggThreshold, live: true, help: "turns with fewer uncached prompt tokens go to decode alone, 0 for none"},
+		{key: "routing.prefill_failure", flag: "prefill-failure", to: &r.PrefillFailure, live: true, oneOf: failures, help: "what becomes of a turn whose prefill failed"},
+		{key: "routing.prefiller_allow", flag: "prefiller-allow", to: &r.PrefillerAllow, help: "prefill instances that x-prefiller-host-port may name, as host:port, CIDR:port or *.domain:from-to; in place of llm-d's sidecar"},
+	}
+}
+
+func discoverySettings(c *Config) []setting {
+	d := &c.Discovery
+	return []setting{
+		{key: "discovery.registration", flag: "discovery-registration", to: &d.Registration, help: "let instances be added at the admin listener"},
+		{key: "discovery.file", flag: "discovery-file", to: &d.File, help: "file with lists of prefill and decode instances, JSON or YAML, which is watched"},
+		{key: "discovery.prefill_dns", flag: "prefill-dns", to: &d.PrefillDNS, help: "names of prefill instances: http://name:port, an instance per address; srv://_service._tcp.name"},
+		{key: "discovery.decode_dns", flag: "decode-dns", to: &d.DecodeDNS, help: "names of decode instances, likewise"},
+		{key: "discovery.dns_interval", flag: "dns-interval", to: &d.DNSInterval, help: "between two look-ups of a name"},
+		{key: "discovery.k8s_label_selector", flag: "k8s-label-selector", to: &d.K8sLabelSelector, help: "which objects of Kubernetes are instances, such as app in (prefill,decode)"},
+		{key: "discovery.k8s_namespace", flag: "k8s-namespace", to: &d.K8sNamespace, help: "where they are (default: the namespace of the pod)"},
+		{key: "discovery.k8s_resource", flag: "k8s-resource", to: &d.K8sResource, oneOf: []string{k8sPods, "endpointslices"}, help: "what they are"},
+		{key: "discovery.k8s_port", flag: "k8s-port", to: &d.K8sPort, help: "number or name of their port"},
+		{key: "discovery.k8s_model_label", flag: "k8s-model-label", to: &d.K8sModelLabel, help: "label that tells their role"},
+		{key: "discovery.prefill_model_labels", flag: "prefill-model-labels", to: &d.PrefillModelLabels, help: "its values for prefill instances"},
+		{key: "discovery.decode_model_labels", flag: "decode-model-labels", to: &d.DecodeModelLabels, help: "its values for decode instances"},
 	}
 }
 
@@ -90,6 +122,7 @@ func reuseSettings(c *Config) []setting {
 		{key: "release.mode", flag: "release", to: &c.Release.Mode, oneOf: []string{"on", "off"}, help: "free the blocks of tickets that nobody will use"},
 		{key: "release.backlog", flag: "release-backlog", to: &c.Release.Backlog, min: 0, help: "more unused tickets of one decode instance are released at once"},
 		{key: "release.branch_keep", flag: "branch-keep", to: &c.Release.BranchKeep, help: "how long a branch lives after the conversation has left it"},
+		{key: "release.pinned_share", flag: "pinned-share", to: &c.Release.PinnedShare, help: "share of a decode instance's KV cache that tickets may pin before the oldest are released, 0 for no bound"},
 		{key: "store.ttl", flag: "ttl", to: &c.Store.TTL, help: "longest time that a ticket can be used"},
 		{key: "store.decoder_kv_ttl", flag: "decoder-kv-ttl", to: &c.Store.DecoderKVTTL, help: "decoder_kv_blocks_ttl of the decode instances, above 30s"},
 		{key: "store.max_tickets", flag: "store-max-tickets", to: &c.Store.MaxTickets, min: 1, help: "most tickets held in memory"},
@@ -123,6 +156,10 @@ func boundSettings(c *Config) []setting {
 		{key: "limits.max_inflight_bytes", flag: "max-inflight-bytes", to: &l.MaxInflightBytes, help: "most memory for request bodies in flight, a quarter of it for one client"},
 		{key: "limits.max_streams", flag: "max-streams", to: &l.MaxStreams, help: "most turns at once, 0 to derive it from the open-file limit"},
 		{key: "limits.max_header_bytes", flag: "max-header-bytes", to: &l.MaxHeaderBytes, help: "largest request header"},
+		{key: "limits.max_per_instance", flag: "max-per-instance", to: &l.MaxPerInstance, live: true, help: "most turns that an instance gets at once, 0 for no limit"},
+		{key: "limits.max_per_tenant", flag: "max-per-tenant", to: &l.MaxPerTenant, live: true, help: "most turns of one tenant at once, 0 for no limit"},
+		{key: "limits.max_queue", flag: "max-queue", to: &l.MaxQueue, live: true, help: "most turns that wait for a place, in fair shares among tenants"},
+		{key: "limits.queue_timeout", flag: "queue-timeout", to: &l.QueueTimeout, live: true, help: "longest wait for a place"},
 		{key: "timeouts.dial", flag: "dial-timeout", to: &t.Dial, help: "connecting to an instance, below the hand-over budget"},
 		{key: "timeouts.prefill", flag: "prefill-timeout", to: &t.Prefill, help: "whole prefill leg"},
 		{key: "timeouts.handover_budget", flag: "handover-budget", to: &t.HandoverBudget, help: "from prefill's answer to decode's headers, below the engine's 30s lease"},
@@ -142,7 +179,7 @@ func clientSettings(c *Config) []setting {
 		{key: "auth.forward_authorization", flag: "forward-authorization", to: &c.Auth.ForwardAuthorization, help: "send the client's credential on to the engines"},
 		{key: "auth.upstream_key", env: "OPENAI_API_KEY", to: &c.Auth.UpstreamKey, help: "bearer token for the engines"},
 		{key: "log.format", flag: "log-format", to: &c.Log.Format, oneOf: []string{"text", "json"}, help: "log format"},
-		{key: "log.level", flag: "log-level", to: &c.Log.Level, oneOf: []string{"debug", "info", "warn", "error"}, help: "least severe record that is logged"},
+		{key: "log.level", flag: "log-level", to: &c.Log.Level, live: true, oneOf: []string{"debug", "info", "warn", "error"}, help: "least severe record that is logged"},
 	}
 }
 
@@ -153,6 +190,8 @@ func instanceSettings(role string, i int, c *InstanceConfig) []setting {
 		{key: at + "url", to: &c.URL},
 		{key: at + "name", to: &c.Name},
 		{key: at + "kv_host", to: &c.KVHost},
+		{key: at + "weight", to: &c.Weight, min: 1, max: maxWeight},
+		{key: at + "ranks", to: &c.Ranks, max: maxRanks},
 	}
 	if role == roleDecode {
 		rows = append(rows, setting{key: at + "kv_ttl", to: &c.KVTTL})

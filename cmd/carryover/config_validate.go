@@ -31,6 +31,8 @@ func (l *loader) validate() {
 	}
 	l.validateRole(rolePrefill)
 	l.validateRole(roleDecode)
+	l.validateDiscovery()
+	l.validateAdmin()
 	l.validateKVHost("kv.host", l.cfg.KV.Host)
 	l.validateConversation()
 	l.validateTTL()

@@ -122,8 +122,11 @@ func formatDuration(d time.Duration) string {
 	return d.String()
 }
 
-// splitList reads "a, b,c". Neither URLs of instances nor names of sources contain a comma.
+// splitList reads "a, b,c"; a blank text is an empty list. Neither URLs of instances nor names of sources contain a comma.
 func splitList(text string) []string {
+	if strings.TrimSpace(text) == "" {
+		return nil
+	}
 	items := strings.Split(text, ",")
 	for i := range items {
 		items[i] = strings.TrimSpace(items[i])

@@ -123,7 +123,8 @@ func runDemo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error
 	}
 	defer engines.close()
 	records := newRecords()
-	proxy, err := newProxy(engines.config(), newLogger(LogConfig{Format: "text", Level: "warn"}, stderr), records.observe)
+	logger, _ := newLogger(LogConfig{Format: "text", Level: "warn"}, stderr)
+	proxy, err := newProxy(engines.config(), logger, records.observe)
 	if err != nil {
 		return err
 	}

@@ -52,7 +52,7 @@ func (p *program) signal(t *testing.T, signal syscall.Signal) {
 func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string) *program {
 	t.Helper()
 	args := append([]string{
-		"serve", "--host", "127.0.0.1", "--port", "0", "--log-format", "json",
+		"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json",
 		"--prefill", prefillURL, "--decode", decodeURL,
 	}, flags...)
 	// Not t.Context(), which ends before the cleanup that stops the process and looks at how it ended.

@@ -25,7 +25,7 @@ func (e *usageError) Error() string { return e.err.Error() }
 func (e *usageError) Unwrap() error { return e.err }
 
 // serveFunc runs the proxy until ctx ends.
-type serveFunc func(ctx context.Context, cfg Config, stderr io.Writer) error
+type serveFunc func(ctx context.Context, cfg configured, stderr io.Writer) error
 
 // run is the whole program: args without the program's name, env in the form of os.Environ. It returns the exit code.
 func run(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
@@ -90,7 +90,8 @@ func newServeCommand(use string, env map[string]string, serve serveFunc) *cobra.
 		if err != nil {
 			return err
 		}
-		return serve(cmd.Context(), cfg, cmd.ErrOrStderr())
+		again := func() (Config, error) { return loadConfig(env, flags) }
+		return serve(cmd.Context(), configured{cfg, again}, cmd.ErrOrStderr())
 	}
 	return cmd
 }

@@ -15,9 +15,9 @@ func served(t *testing.T, commandLine string, env ...string) (Config, error) {
 	t.Helper()
 	var got Config
 	calls := 0
-	root := newRootCommand(environment(env), func(_ context.Context, cfg Config, _ io.Writer) error {
+	root := newRootCommand(environment(env), func(_ context.Context, cfg configured, _ io.Writer) error {
 		calls++
-		got = cfg
+		got = cfg.Config
 		return nil
 	})
 	root.SetArgs(expandLists(strings.Fields(commandLine)))
@@ -118,7 +118,7 @@ func TestServe_RefusedCommandLines(t *testing.T) {
 }
 
 func TestServe_RuntimeErrorIsNotAUsageError(t *testing.T) {
-	root := newRootCommand(nil, func(context.Context, Config, io.Writer) error { return errors.New("listen: address in use") })
+	root := newRootCommand(nil, func(context.Context, configured, io.Writer) error { return errors.New("listen: address in use") })
 	root.SetArgs([]string{})
 	err := root.ExecuteContext(t.Context())
 	if _, usage := errors.AsType[*usageError](err); err == nil || usage {

@@ -92,7 +92,7 @@ func TestExample_CommandLine(t *testing.T) {
 		r.prefill = append(r.prefill, startInstance(t, cfg, ""))
 		r.decode = append(r.decode, startInstance(t, cfg, ""))
 	}
-	args := append([]string{"--host", "127.0.0.1", "--port", "0"}, hostsAndPorts(t, "prefiller", r.prefill)...)
+	args := append([]string{"--host", "127.0.0.1", "--port", "0", "--admin-listen", "off"}, hostsAndPorts(t, "prefiller", r.prefill)...)
 	args = append(append(args, hostsAndPorts(t, "decoder", r.decode)...), "--proof", "history")
 	args = append(args, patient...)
 	r.base = startProgram(t, args, []string{"OPENAI_API_KEY=" + key})

@@ -141,7 +141,7 @@ func (e *engineSetup) configs(t *testing.T, role string) []vllmsim.Config {
 // flags are the proxy's: proof by history and, so that KV moves on every turn, each
 // prefill instance in turn, unless the file says otherwise.
 func (s *scenario) flags() []string {
-	flags := []string{"--proof", "history", "--routing-prefill", "round_robin", "--host", "127.0.0.1", "--port", "0"}
+	flags := []string{"--proof", "history", "--routing-prefill", "round_robin", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off"}
 	for _, line := range s.Proxy {
 		flags = append(flags, strings.Fields(line)...)
 	}

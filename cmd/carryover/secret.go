@@ -56,6 +56,7 @@ const (
 func warnOfReadable(cfg Config, logger *slog.Logger) {
 	for _, file := range []struct{ key, path string }{
 		{"conversation.secret_file", cfg.Conversation.SecretFile},
+		{"admin.token_file", cfg.Admin.TokenFile},
 		{"redis.password_file", cfg.Redis.PasswordFile},
 		{"redis.sentinel_password_file", cfg.Redis.SentinelPasswordFile},
 		{"redis.seal_key_file", cfg.Redis.SealKeyFile},

@@ -93,7 +93,7 @@ func startPaused(t *testing.T, proof string, seed uint64) (*doubting, *os.Proces
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256}},
 		turns:  newTurnLog(),
 	}
-	flags := slices.Concat(patient, []string{"serve", "--host", "127.0.0.1", "--port", "0", "--log-format", "json", "--proof", proof, "--release-backlog", "0"})
+	flags := slices.Concat(patient, []string{"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json", "--proof", proof, "--release-backlog", "0"})
 	for range 2 {
 		r.prefill, r.decode = append(r.prefill, startInstance(t, cfg, "")), append(r.decode, startInstance(t, cfg, ""))
 	}

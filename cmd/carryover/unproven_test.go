@@ -37,14 +37,14 @@ func (t unprovenTurn) Offer(b convcache.Branch) convcache.Offer {
 
 // runUnproven is the program with that proof.
 func runUnproven(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
-	return runWithServe(ctx, args, env, stdout, stderr, func(ctx context.Context, cfg Config, stderr io.Writer) error {
-		logger := newLogger(cfg.Log, stderr)
-		p, deps, err := newParts(cfg, logger)
+	return runWithServe(ctx, args, env, stdout, stderr, func(ctx context.Context, cfg configured, stderr io.Writer) error {
+		logger, _ := newLogger(cfg.Log, stderr)
+		p, deps, err := newParts(cfg.Config, logger)
 		if err != nil {
 			return err
 		}
 		deps.Tokens = unproven{deps.Tokens}
-		p.server = server.New(newServerConfig(cfg, logger), deps)
+		p.server = server.New(newServerConfig(cfg.Config, logger), deps)
 		return p.serve(ctx, cfg, logger)
 	})
 }

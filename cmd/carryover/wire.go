@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -25,12 +26,13 @@ import (
 )
 
 // serve runs the proxy on the configured address until ctx ends.
-func serve(ctx context.Context, cfg Config, stderr io.Writer) error {
-	logger := newLogger(cfg.Log, stderr)
-	p, err := newProxy(cfg, logger)
+func serve(ctx context.Context, cfg configured, stderr io.Writer) error {
+	logger, level := newLogger(cfg.Log, stderr)
+	p, err := newProxy(cfg.Config, logger)
 	if err != nil {
 		return err
 	}
+	p.level = level
 	return p.serve(ctx, cfg, logger)
 }
 
@@ -40,7 +42,12 @@ type proxy struct {
 	fleet     *fleet.Fleet
 	probe     func(context.Context) error // keeps the fleet up to date
 	source    upstream.Source
-	inherited inherited // by instances of the source
+	inherited inherited           // by instances of the source
+	listed    *discovery.Listed   // those of the configuration, which a reload replaces
+	registry  *discovery.Registry // those that are added at run time, nil if none may be
+	named     *discovery.Named    // prefill instances that requests name, nil where they name none
+	level     *slog.LevelVar      // of the log
+	alongside []func(context.Context) error
 	client    *upstream.Client
 	store     ticketStore
 	shared    *convcache.Shared // the store, if replicas share it; else nil
@@ -58,7 +65,7 @@ func newProxy(cfg Config, logger *slog.Logger, observers ...server.Observer) (*p
 }
 
 // serve checks the store and runs on the configured address until ctx ends.
-func (p *proxy) serve(ctx context.Context, cfg Config, logger *slog.Logger) error {
+func (p *proxy) serve(ctx context.Context, cfg configured, logger *slog.Logger) error {
 	defer p.close()
 	if err := p.checkStore(ctx, logger); err != nil {
 		return err
@@ -67,6 +74,18 @@ func (p *proxy) serve(ctx context.Context, cfg Config, logger *slog.Logger) erro
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
+	}
+	reload := &reloader{again: cfg.again, proxy: p, logger: logger, cfg: cfg.Config}
+	operators, err := openAdmin(ctx, cfg.Admin)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	p.alongside = append(p.alongside, reload.onHangup())
+	if operators != nil {
+		logger.Info("serving operators", "address", operators.Addr().String())
+		p.alongside = append(p.alongside, func(ctx context.Context) error {
+			return p.serveAdmin(ctx, operators, cfg.Admin.Token, reload.reload, logger)
+		})
 	}
 	logger.Info("serving", "address", listener.Addr().String(), "prefill", len(cfg.Prefill), "decode", len(cfg.Decode),
 		"connector", cfg.Connector.Name, "proof", cfg.Proof.Mode, "store", storeName(cfg.Redis), "version", version)
@@ -82,14 +101,11 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 	if err != nil {
 		return nil, server.Deps{}, err
 	}
-	instances, err := newInstances(cfg)
-	if err != nil {
+	warnOfReadable(cfg, logger)
+	p := &proxy{inherited: inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}, level: &slog.LevelVar{}}
+	if err := p.openSources(cfg, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
-	warnOfReadable(cfg, logger)
-	listed := &discovery.Listed{}
-	listed.Replace(instances)
-	p := &proxy{source: listed, inherited: inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}}
 	if err := p.openStore(cfg, secret, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
@@ -106,6 +122,9 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 	}
 	if p.shared != nil {
 		deps.SharedBars = p.shared
+	}
+	if p.named != nil {
+		deps.Prefillers = p.named
 	}
 	return p, deps, nil
 }
@@ -140,6 +159,9 @@ func (p *proxy) run(ctx context.Context, listener net.Listener) error {
 		_ = p.store.Run(beside) // returns the cause of the end, which is ours
 		return nil
 	})
+	for _, work := range p.alongside {
+		group.Go(func() error { return work(beside) })
+	}
 	// Without what runs beside it the server would believe what it knew last for ever.
 	serving, end := context.WithCancel(ctx)
 	defer end()
@@ -173,8 +195,8 @@ func newInstances(cfg Config) ([]upstream.Instance, error) {
 			if err != nil {
 				return nil, err
 			}
-			instance.KVHost, instance.KVTTL = c.KVHost, c.KVTTL
-			all = append(all, instance)
+			instance.KVHost, instance.KVTTL, instance.Weight = c.KVHost, c.KVTTL, c.Weight
+			all = append(all, discovery.Ranks(instance, c.Ranks)...)
 		}
 	}
 	return all, nil
@@ -198,13 +220,13 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 		streams = max(16, (files-reservedFiles)/filesPerTurn)
 	}
 	return server.Config{
-		Proof: server.ProofMode(cfg.Proof.Mode), ModelProofs: models,
+		Proof: server.ProofMode(cfg.Proof.Mode), ModelProofs: models, RoutingConfig: newRouting(cfg),
 		ReuseConfig: server.ReuseConfig{
 			ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseMinShare: cfg.Proof.ReuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid,
 			ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout, TTL: cfg.Store.TTL,
 		},
 		ReleaseConfig: server.ReleaseConfig{
-			Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep,
+			Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep, PinnedShare: cfg.Release.PinnedShare,
 		},
 		IdentityConfig: server.IdentityConfig{
 			Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
@@ -215,7 +237,7 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 		},
 		LimitConfig: server.LimitConfig{
 			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes),
-			MaxStreams: streams, MaxConnections: max(16, (files-reservedFiles)/2), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes),
+			MaxStreams: streams, MaxConnections: max(16, (files-reservedFiles)/2), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),
 		},
 		TimeConfig: server.TimeConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
@@ -245,12 +267,18 @@ func openFiles() int {
 	return int(min(limit.Cur, 1<<20))
 }
 
-func newLogger(cfg LogConfig, w io.Writer) *slog.Logger {
-	var level slog.Level
-	_ = level.UnmarshalText([]byte(cfg.Level)) // checked by loadConfig
+// newLogger returns the log, and the level that can be changed.
+func newLogger(cfg LogConfig, w io.Writer) (*slog.Logger, *slog.LevelVar) {
+	level := &slog.LevelVar{}
+	level.Set(logLevel(cfg))
 	options := &slog.HandlerOptions{Level: level}
 	if cfg.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(slog.NewJSONHandler(w, options)), level
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(slog.NewTextHandler(w, options)), level
+}
+
+func logLevel(cfg LogConfig) (level slog.Level) {
+	_ = level.UnmarshalText([]byte(cfg.Level)) // checked by loadConfig
+	return level
 }

@@ -4,12 +4,82 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/discovery"
+	"carryover/upstream/discovery/kubernetes"
 )
+
+// namedIdle is how long a prefill instance that a request has named stays in the fleet without being named again.
+const namedIdle = 10 * time.Minute
+
+// openSources makes all that says which instances there are. Where two sources name one, the configuration's list counts
+// before what is found, and that before what is added at run time.
+func (p *proxy) openSources(cfg Config, logger *slog.Logger) error {
+	instances, err := newInstances(cfg)
+	if err != nil {
+		return err
+	}
+	p.listed = &discovery.Listed{}
+	p.listed.Replace(instances)
+	found, err := newFinders(cfg.Discovery, logger)
+	if err != nil {
+		return err
+	}
+	sources := append([]upstream.Source{p.listed}, found...)
+	if cfg.Discovery.Registration {
+		p.registry = &discovery.Registry{}
+		sources = append(sources, p.registry)
+	}
+	if len(cfg.Routing.PrefillerAllow) > 0 {
+		var allow []discovery.Pattern
+		for _, text := range cfg.Routing.PrefillerAllow {
+			pattern, err := discovery.ParsePattern(text)
+			if err != nil {
+				return err
+			}
+			allow = append(allow, pattern)
+		}
+		p.named = discovery.NewNamed(allow, namedIdle)
+		sources = append(sources, p.named)
+	}
+	p.source = discovery.Together{Sources: sources, Logger: logger}
+	return nil
+}
+
+// newFinders makes the sources that look for instances.
+func newFinders(d DiscoveryConfig, logger *slog.Logger) (found []upstream.Source, err error) {
+	if d.File != "" {
+		found = append(found, &discovery.File{Path: d.File, Logger: logger})
+	}
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, name := range d.names(role.String()) {
+			dns, err := discovery.ParseDNS(role, name)
+			if err != nil {
+				return nil, err
+			}
+			dns.Interval, dns.Logger = d.DNSInterval, logger
+			found = append(found, dns)
+		}
+	}
+	if d.K8sLabelSelector != "" {
+		source, err := kubernetes.New(kubernetes.Config{
+			APIHost: os.Getenv("KUBERNETES_SERVICE_HOST"), APIPort: os.Getenv("KUBERNETES_SERVICE_PORT"),
+			Namespace: d.K8sNamespace, LabelSelector: d.K8sLabelSelector, Resource: d.K8sResource, Port: d.K8sPort,
+			ModelLabel: d.K8sModelLabel, PrefillLabels: d.PrefillModelLabels, DecodeLabels: d.DecodeModelLabels, Logger: logger,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("discovery.k8s: %w", err)
+		}
+		found = append(found, source)
+	}
+	return found, nil
+}
 
 // inherited is what an instance gets for what its source left empty.
 type inherited struct {

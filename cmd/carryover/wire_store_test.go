@@ -103,14 +103,14 @@ func (p *startedProgram) said(message string) (line string) {
 func startServing(t *testing.T, flags string) *startedProgram {
 	t.Helper()
 	instance := startInstance(t, vllmsim.DefaultConfig(), "")
-	cfg, err := served(t, "--host 127.0.0.1 --port 0 --log-format json --prefill "+instance.URL()+" --decode "+instance.URL()+flags, sharedSecret)
+	cfg, err := served(t, "--host 127.0.0.1 --port 0 --admin-listen off --log-format json --prefill "+instance.URL()+" --decode "+instance.URL()+flags, sharedSecret)
 	if err != nil {
 		t.Fatal(err)
 	}
 	p := &startedProgram{rig: rig{client: &http.Client{Transport: &http.Transport{}}}}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1) // one result, read once
-	go func() { ended <- serve(ctx, cfg, p) }()
+	go func() { ended <- serve(ctx, configured{Config: cfg}, p) }()
 	t.Cleanup(func() {
 		p.client.CloseIdleConnections()
 		cancel()
@@ -168,14 +168,14 @@ func TestServe_RedisThatForbidsEndsTheStart(t *testing.T) {
 		allow(t, redis, "-evalsha", "-eval"),
 		allow(t, redis, ">another", "<hunter2"),
 	} {
-		cfg, err := served(t, "--host 127.0.0.1 --port 0"+flags, sharedSecret)
+		cfg, err := served(t, "--host 127.0.0.1 --port 0 --admin-listen off"+flags, sharedSecret)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a start that succeeds ends, too
 		defer cancel()
-		err = serve(ctx, cfg, &log)
+		err = serve(ctx, configured{Config: cfg}, &log)
 		if err == nil || !strings.HasPrefix(err.Error(), "redis forbids what is needed: ") || strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("serve: got %v, want it refused", err)
 		}

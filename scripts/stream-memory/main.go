@@ -102,7 +102,7 @@ func measure(ctx context.Context, binary, proof, memory string, streams, size in
 	if err != nil {
 		return usage{}, err
 	}
-	proxy, err := start(memory, "serve", "--host", "127.0.0.1", "--log-level", "error", "--proof", proof, "--shutdown-grace", "1s",
+	proxy, err := start(memory, "serve", "--host", "127.0.0.1", "--admin-listen", "off", "--log-level", "error", "--proof", proof, "--shutdown-grace", "1s",
 		"--prefill", prefill, "--decode", decode)
 	if err != nil {
 		return usage{}, err

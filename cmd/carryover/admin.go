@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"carryover/server/admin"
+)
+
+// Bounds of the listener for operators.
+const (
+	adminHeaderLimit = 5 * time.Second
+	adminLimit       = 30 * time.Second
+	adminHeaderBytes = 16 << 10
+)
+
+// openAdmin listens for operators, nil without a listener.
+func openAdmin(ctx context.Context, cfg AdminConfig) (net.Listener, error) {
+	if cfg.Listen == adminOff {
+		return nil, nil
+	}
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("admin.listen: %w", err)
+	}
+	return listener, nil
+}
+
+// serveAdmin answers operators until ctx ends.
+func (p *proxy) serveAdmin(ctx context.Context, listener net.Listener, token Secret, reload func() error, logger *slog.Logger) error {
+	deps := admin.Deps{Token: string(token), Fleet: p.fleet, Reload: reload, Pinned: p.server.Pinned, Logger: logger}
+	if p.registry != nil {
+		deps.Registry = p.registry
+	}
+	srv := &http.Server{
+		Handler: admin.New(deps), ReadHeaderTimeout: adminHeaderLimit, ReadTimeout: adminLimit, WriteTimeout: adminLimit,
+		IdleTimeout: adminLimit, MaxHeaderBytes: adminHeaderBytes, ErrorLog: log.New(io.Discard, "", 0),
+	}
+	stop := context.AfterFunc(ctx, func() { _ = srv.Close() })
+	defer stop()
+	if err := srv.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve admin: %w", err)
+	}
+	return nil
+}

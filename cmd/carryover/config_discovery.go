@@ -1,0 +1,129 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"carryover/upstream"
+	"carryover/upstream/discovery"
+)
+
+// k8sPods is the value of DiscoveryConfig.K8sResource with which pods are instances.
+const k8sPods = "pods"
+
+// Bounds of what an instance may say of itself.
+const (
+	maxWeight = 1000
+	maxRanks  = 64
+)
+
+// names are the DNS names of the instances of a role.
+func (d *DiscoveryConfig) names(role string) []string {
+	if role == rolePrefill {
+		return d.PrefillDNS
+	}
+	return d.DecodeDNS
+}
+
+// finds reports whether instances of a role come from anywhere but the lists of the configuration.
+func (c *Config) finds(role string) bool {
+	d := &c.Discovery
+	return d.Registration || d.File != "" || len(d.names(role)) > 0 || d.K8sLabelSelector != "" ||
+		role == rolePrefill && len(c.Routing.PrefillerAllow) > 0
+}
+
+// completeRole drops the instances that are there by default where others are found.
+func (l *loader) completeRole(role string) {
+	if l.cfg.finds(role) && !l.given(role) {
+		*l.cfg.instances(role) = nil
+	}
+}
+
+func (l *loader) validateDiscovery() {
+	d := &l.cfg.Discovery
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, name := range d.names(role.String()) {
+			if _, err := discovery.ParseDNS(role, name); err != nil {
+				l.fault("discovery."+role.String()+"_dns", name, "http://name:port, https://name:port, srv://_service._tcp.name or srvs://…")
+			}
+		}
+	}
+	for _, pattern := range l.cfg.Routing.PrefillerAllow {
+		if _, err := discovery.ParsePattern(pattern); err != nil {
+			l.fault("routing.prefiller_allow", pattern, "host:port, CIDR:port or *.domain:port, of one port or from-to")
+		}
+	}
+	if d.Registration && l.cfg.Admin.Listen == adminOff {
+		l.fault("discovery.registration", "true", "admin.listen beside it")
+	}
+	if d.K8sLabelSelector == "" {
+		l.refuseWithoutSelector()
+	} else {
+		l.validateKubernetes()
+	}
+}
+
+// refuseWithoutSelector finds settings of Kubernetes that nothing comes of.
+func (l *loader) refuseWithoutSelector() {
+	for _, key := range []string{
+		"discovery.k8s_namespace", "discovery.k8s_resource", "discovery.k8s_port", "discovery.k8s_model_label",
+		"discovery.prefill_model_labels", "discovery.decode_model_labels",
+	} {
+		if l.given(key) {
+			l.fault(key, "", "discovery.k8s_label_selector beside it")
+		}
+	}
+}
+
+func (l *loader) validateKubernetes() {
+	d := &l.cfg.Discovery
+	if d.K8sPort == "" {
+		l.fault("discovery.k8s_port", "", "a number or a name")
+	}
+	if d.K8sModelLabel == "" {
+		l.fault("discovery.k8s_model_label", "", "the name of a label")
+	}
+	for _, label := range d.PrefillModelLabels {
+		for _, other := range d.DecodeModelLabels {
+			if label == other {
+				l.fault("discovery.decode_model_labels", label, "values that prefill instances do not have")
+			}
+		}
+	}
+}
+
+// completeAdmin reads the token.
+func (l *loader) completeAdmin() {
+	a := &l.cfg.Admin
+	if a.TokenFile == "" {
+		return
+	}
+	token, want := readSecret(a.TokenFile)
+	if want != "" {
+		l.fault("admin.token_file", a.TokenFile, want)
+		return
+	}
+	if len(token) < minSecretBytes || !isVisible(string(token)) {
+		l.fault("admin.token_file", a.TokenFile, fmt.Sprintf("at least %d printable ASCII characters without spaces", minSecretBytes))
+		return
+	}
+	a.Token = token
+}
+
+// validateAdmin demands a token where other machines can reach the listener: it moves turns, and can name instances that get
+// every prompt.
+func (l *loader) validateAdmin() {
+	a := &l.cfg.Admin
+	if a.Listen == adminOff {
+		return
+	}
+	host, port, err := net.SplitHostPort(a.Listen)
+	if err != nil || host != "" && !isHost(host) || port != "0" && !isPort(port) {
+		l.fault("admin.listen", a.Listen, "host:port, or "+adminOff)
+		return
+	}
+	if addr, err := netip.ParseAddr(host); a.TokenFile == "" && host != "localhost" && (err != nil || !addr.IsLoopback()) {
+		l.fault("admin.listen", a.Listen, "admin.token_file beside an address that is not loopback")
+	}
+}

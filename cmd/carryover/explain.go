@@ -1,0 +1,183 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"text/tabwriter"
+
+	"carryover/server"
+)
+
+// explain says in words what a configuration comes to: where instances come from, which way turns go, what bounds them,
+// and what a reload can change.
+func explain(cfg Config) string {
+	var out bytes.Buffer
+	out.WriteString(summary(cfg))
+	w := tabwriter.NewWriter(&out, 0, 0, 3, ' ', 0)
+	for _, topic := range []struct {
+		name  string
+		lines []string
+	}{
+		{"instances", explainInstances(cfg)},
+		{"prefill", []string{policyMeaning(cfg.Routing.Prefill)}},
+		{"decode", []string{policyMeaning(cfg.Routing.Decode)}},
+		{"path", explainPath(cfg.Routing)},
+		{"reuse", explainReuse(cfg)},
+		{"limits", explainLimits(cfg.Limits)},
+		{"tickets", explainStore(cfg)},
+		{"admin", explainAdmin(cfg)},
+		{"reload", []string{"SIGHUP or POST /admin/reload changes " + strings.Join(liveKeys(), ", ") + "; all else takes a restart"}},
+		{"beware", warnings(cfg)},
+	} {
+		for i, line := range topic.lines {
+			name := topic.name
+			if i > 0 {
+				name = ""
+			}
+			fmt.Fprintf(w, "%s\t%s\n", name, line)
+		}
+	}
+	_ = w.Flush() // into memory
+	return out.String()
+}
+
+func explainInstances(cfg Config) (lines []string) {
+	for _, role := range []string{rolePrefill, roleDecode} {
+		for _, i := range *cfg.instances(role) {
+			line := fmt.Sprintf("%s %s at %s", role, i.Name, i.URL)
+			if i.Weight > 1 {
+				line += fmt.Sprintf(", weight %d", i.Weight)
+			}
+			if i.Ranks > 0 {
+				line += fmt.Sprintf(", as %d data-parallel ranks", i.Ranks)
+			}
+			lines = append(lines, line)
+		}
+		for _, name := range cfg.Discovery.names(role) {
+			lines = append(lines, fmt.Sprintf("%s by DNS: %s, asked every %s", role, name, formatDuration(cfg.Discovery.DNSInterval)))
+		}
+	}
+	d := cfg.Discovery
+	if d.File != "" {
+		lines = append(lines, "those of the file "+d.File+", which is watched")
+	}
+	if d.K8sLabelSelector != "" {
+		namespace := d.K8sNamespace
+		if namespace == "" {
+			namespace = "this pod's namespace"
+		}
+		lines = append(lines, fmt.Sprintf("%s of %s that match %q, port %s; prefill where label %s is %s, decode where it is %s", d.K8sResource, namespace,
+			d.K8sLabelSelector, d.K8sPort, d.K8sModelLabel, strings.Join(d.PrefillModelLabels, " or "), strings.Join(d.DecodeModelLabels, " or ")))
+	}
+	if d.Registration {
+		lines = append(lines, "those that are added at the admin listener")
+	}
+	if allow := cfg.Routing.PrefillerAllow; len(allow) > 0 {
+		lines = append(lines, "prefill is what x-prefiller-host-port names, if that is one of "+strings.Join(allow, ", "))
+	}
+	return lines
+}
+
+// policyMeaning says how a policy picks.
+func policyMeaning(name string) string {
+	return name + ": " + map[string]string{
+		"auto":         "the instance that holds most of the conversation, else the one that has computed most of the prompt's beginning or is the conversation's home, unless it is much busier than the mean, else the least loaded",
+		"affinity":     "the conversation's home, or the instance that holds most of it; turns without a conversation in turn",
+		"prefix":       "the instance that has computed most of the prompt's beginning, unless it is busier than 1.25 times the mean; else the least loaded",
+		"least_loaded": "the one with the least to do, as its metrics and our turns tell",
+		"power_of_two": "the less loaded of two that are drawn",
+		"round_robin":  "each in turn",
+	}[name]
+}
+
+func explainPath(r RoutingConfig) (lines []string) {
+	switch {
+	case len(r.PrefillerAllow) > 0:
+		lines = append(lines, "requests without x-prefiller-host-port go to decode alone")
+	case r.DisaggThreshold == 0:
+		lines = append(lines, "every turn has a prefill leg")
+	}
+	if r.DisaggThreshold > 0 {
+		lines = append(lines, fmt.Sprintf("turns with fewer than %d uncached prompt tokens, as estimated, go to decode alone", r.DisaggThreshold))
+	}
+	return append(lines, map[server.PrefillFailure]string{
+		server.PrefillRetryOther: "a failed prefill leg is tried once more, elsewhere if possible; then decode prefills by itself, 16 turns at once; then 503",
+		server.PrefillDecodeOnly: "after a failed prefill leg decode prefills by itself, 16 turns at once; then 503",
+		server.PrefillError:      "a failed prefill leg is an error for the client",
+	}[server.PrefillFailure(r.PrefillFailure)])
+}
+
+func explainReuse(cfg Config) []string {
+	p := cfg.Proof
+	lines := []string{fmt.Sprintf("proof %s; of a ticket at least %d tokens and %g of it", p.Mode, p.ReuseMinTokens, p.ReuseMinShare)}
+	if cfg.Release.Mode == "on" {
+		line := fmt.Sprintf("unused tickets are released, more than %d of a decode instance at once", cfg.Release.Backlog)
+		if cfg.Release.PinnedShare > 0 {
+			line += fmt.Sprintf("; so are the oldest tickets when they pin more than %g of its KV cache", cfg.Release.PinnedShare)
+		}
+		lines = append(lines, line)
+	}
+	return lines
+}
+
+func explainLimits(l LimitsConfig) []string {
+	some := func(n int, none string) string {
+		if n == 0 {
+			return none
+		}
+		return fmt.Sprint(n)
+	}
+	return []string{
+		fmt.Sprintf("turns at once: %s, per instance %s, per tenant %s", some(l.MaxStreams, "as the open-file limit allows"), some(l.MaxPerInstance, "any"), some(l.MaxPerTenant, "any")),
+		fmt.Sprintf("%d turns wait for a place, in fair shares among tenants, %s at most; beyond that 503", l.MaxQueue, formatDuration(l.QueueTimeout)),
+	}
+}
+
+func explainStore(cfg Config) []string {
+	return []string{fmt.Sprintf("in %s, usable for %s", map[bool]string{true: "this process only", false: "Redis, for all replicas"}[cfg.Redis.URL == ""], formatDuration(cfg.Store.TTL))}
+}
+
+func explainAdmin(cfg Config) []string {
+	switch {
+	case cfg.Admin.Listen == adminOff:
+		return []string{"no listener; SIGHUP reloads"}
+	case cfg.Admin.Token == "":
+		return []string{cfg.Admin.Listen + ", without a token, for this machine only"}
+	}
+	return []string{cfg.Admin.Listen + ", with a bearer token"}
+}
+
+// liveKeys are the settings that a reload can change.
+func liveKeys() (keys []string) {
+	var cfg Config
+	for _, s := range settings(&cfg) {
+		if s.live {
+			keys = append(keys, s.key)
+		}
+	}
+	return keys
+}
+
+// warnings are what is allowed and seldom meant.
+func warnings(cfg Config) (lines []string) {
+	if cfg.Proof.Mode == string(server.ProofHistory) {
+		lines = append(lines, "history proof is the weaker one: equal text is not always equal tokens")
+	}
+	if cfg.Conversation.Secret == "" {
+		lines = append(lines, "no secret: tickets end with this process")
+	}
+	if r := cfg.Routing; r.Prefill == "round_robin" && cfg.Release.Mode == "on" && r.Decode == "round_robin" {
+		lines = append(lines, "round_robin for both roles: prefill and decode compute again what another instance has in its prefix cache")
+	}
+	if len(cfg.Routing.PrefillerAllow) > 0 && len(cfg.Prefill)+len(cfg.Discovery.PrefillDNS) > 0 {
+		lines = append(lines, "routing.prefiller_allow: other prefill instances than those that requests name get nothing")
+	}
+	if cfg.Limits.MaxPerInstance > 0 && cfg.Limits.MaxQueue == 0 {
+		lines = append(lines, "limits.max_per_instance without a queue: turns beyond it are refused at once")
+	}
+	if len(cfg.Prefill) == 1 && cfg.Routing.PrefillFailure == string(server.PrefillError) && !cfg.finds(rolePrefill) {
+		lines = append(lines, "one prefill instance and routing.prefill_failure error: its restart is an outage")
+	}
+	return lines
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"carryover/upstream/vllmsim"
+)
+
+// reloadable is the program with a configuration file that a test changes.
+type reloadable struct {
+	rig
+	file      string
+	operators string // base URL of the admin listener
+	log       *addressLog
+}
+
+var operatorsAt = regexp.MustCompile(`msg="serving operators" address=(\S+)`)
+
+// startReloadable starts two instances of each role, and the program with a file that names the first of each.
+func startReloadable(t *testing.T) *reloadable {
+	t.Helper()
+	r := &reloadable{file: filepath.Join(t.TempDir(), "carryover.yaml"), log: &addressLog{address: make(chan string, 1)}}
+	r.client = &http.Client{Transport: &http.Transport{}}
+	for range 2 {
+		r.prefill = append(r.prefill, startInstance(t, vllmsim.DefaultConfig(), ""))
+		r.decode = append(r.decode, startInstance(t, vllmsim.DefaultConfig(), ""))
+	}
+	r.write(t, 1, "")
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan int, 1) // one exit code, read once
+	go func() { ended <- run(ctx, append([]string{"--config", r.file}, patient...), nil, io.Discard, r.log) }()
+	t.Cleanup(func() {
+		r.client.CloseIdleConnections()
+		cancel()
+		if code := <-ended; code != exitOK {
+			t.Errorf("exit code %d: %s", code, r.log)
+		}
+	})
+	select {
+	case address := <-r.log.address:
+		r.base = "http://" + address
+	case <-time.After(10 * time.Second):
+		t.Fatalf("the program does not serve: %s", r.log)
+	}
+	found := operatorsAt.FindStringSubmatch(r.log.String())
+	if found == nil {
+		t.Fatalf("no admin listener: %s", r.log)
+	}
+	r.operators = "http://" + found[1]
+	return r
+}
+
+// write writes the file with the first instances of each role, and what else it is to say.
+func (r *reloadable) write(t *testing.T, instances int, more string) {
+	t.Helper()
+	text := "listen: {host: 127.0.0.1, port: 0}\nadmin: {listen: \"127.0.0.1:0\"}\n"
+	for role, all := range map[string][]*vllmsim.Instance{rolePrefill: r.prefill, roleDecode: r.decode} {
+		text += role + ":\n"
+		for _, instance := range all[:instances] {
+			text += "  - {url: " + instance.URL() + "}\n"
+		}
+	}
+	if err := os.WriteFile(r.file, []byte(text+more), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// operate asks the admin listener.
+func (r *reloadable) operate(t *testing.T, method, path string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, r.operators+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp, err := r.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, string(body)
+}
+
+// shown is how many instances the admin listener shows.
+func (r *reloadable) shown(t *testing.T) int {
+	t.Helper()
+	_, body := r.operate(t, http.MethodGet, "/admin/instances")
+	return strings.Count(body, `"role":`)
+}
+
+func TestReload_ChangesInstancesAndRefusesWhatItCannotChange(t *testing.T) {
+	r := startReloadable(t)
+	if got := r.shown(t); got != 2 {
+		t.Fatalf("%d instances, want 2", got)
+	}
+	for name, tc := range map[string]struct{ more, why string }{
+		"an unknown key":            {"decoder: []\n", "decoder"},
+		"a bad value with its line": {"routing: {decode: best}\n", "carryover.yaml:"},
+		"what takes a restart":      {"store: {max_tickets: 7}\n", "store.max_tickets"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r.write(t, 2, tc.more)
+			status, body := r.operate(t, http.MethodPost, "/admin/reload")
+			if status != http.StatusUnprocessableEntity || !strings.Contains(body, tc.why) {
+				t.Errorf("%d %s, want 422 that names %s", status, body, tc.why)
+			}
+			if got := r.shown(t); got != 2 {
+				t.Errorf("%d instances after a refused reload, want 2", got)
+			}
+		})
+	}
+	r.write(t, 2, "routing: {prefill: round_robin, disagg_threshold: 100}\n")
+	if status, body := r.operate(t, http.MethodPost, "/admin/reload"); status != http.StatusOK {
+		t.Fatalf("reload: %d %s", status, body)
+	}
+	if got := r.shown(t); got != 4 {
+		t.Errorf("%d instances after a reload, want 4", got)
+	}
+}
+
+func TestReload_AtAHangup(t *testing.T) {
+	r := startReloadable(t)
+	r.write(t, 2, "")
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil { // the program in this process has asked for it
+		t.Fatal(err)
+	}
+	for deadline := time.Now().Add(10 * time.Second); r.shown(t) != 4; {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d instances after a hangup, want 4: %s", r.shown(t), r.log)
+		}
+	}
+}
+
+func TestCheckConfig_SaysInWordsWhatAConfigurationComesTo(t *testing.T) {
+	var out, errs strings.Builder
+	args := []string{"check-config", "--prefill", "http://p:1,http://q:1", "--decode-dns", "http://decode:8200", "--disagg-threshold", "512",
+		"--prefill-failure", "error", "--max-per-tenant", "3", "--pinned-share", "0.25"}
+	if code := run(t.Context(), args, nil, &out, &errs); code != exitOK {
+		t.Fatalf("exit code %d: %s", code, errs.String())
+	}
+	for _, want := range []string{
+		"prefill q:1 at http://q:1", "decode by DNS: http://decode:8200, asked every 10s", "fewer than 512 uncached prompt tokens",
+		"a failed prefill leg is an error for the client", "per tenant 3", "pin more than 0.25", "127.0.0.1:9090, without a token",
+		"routing.disagg_threshold", "no secret: tickets end with this process",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is not said in:\n%s", want, out.String())
+		}
+	}
+	if strings.Contains(out.String(), "localhost:8200") {
+		t.Errorf("the decode instance that is there by default stayed beside DNS:\n%s", out.String())
+	}
+}

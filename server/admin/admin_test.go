@@ -1,0 +1,225 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"carryover/server/admin"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// first picks the first candidate.
+type first struct{}
+
+func (first) Pick([]upstream.Candidate, string) int { return 0 }
+
+// registry is a list in memory.
+type registry struct {
+	fleet *fleet.Fleet
+	added []upstream.Instance
+	err   error
+}
+
+func (r *registry) Add(instance upstream.Instance) error {
+	if r.err == nil {
+		r.added = append(r.added, instance)
+		r.fleet.Set(r.added)
+	}
+	return r.err
+}
+
+func (r *registry) Remove(role upstream.Role, name string) bool {
+	for i, instance := range r.added {
+		if instance.Role == role && instance.Name == name {
+			r.added = append(r.added[:i], r.added[i+1:]...)
+			r.fleet.Set(r.added)
+			return true
+		}
+	}
+	return false
+}
+
+func newDeps(t *testing.T) (admin.Deps, *registry) {
+	t.Helper()
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Second})
+	t.Cleanup(client.Close)
+	engines := fleet.New(fleet.Config{Client: client, Prefill: first{}, Decode: first{}, ReadLimit: time.Second, AskLimit: time.Second})
+	r := &registry{fleet: engines}
+	return admin.Deps{
+		Fleet: engines, Registry: r, Reload: func() error { return nil }, Pinned: func(*fleet.Engine) int { return 77 },
+		Logger: slog.New(slog.DiscardHandler),
+	}, r
+}
+
+// ask sends a request, and returns status and body.
+func ask(t *testing.T, h http.Handler, method, path, body string, change func(*http.Request)) (int, string) {
+	t.Helper()
+	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
+	r.Host = "127.0.0.1:9090"
+	if body != "" {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if change != nil {
+		change(r)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	text, err := io.ReadAll(w.Result().Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w.Code, string(text)
+}
+
+func TestGuard_LetsOnlyOperatorsThrough(t *testing.T) {
+	const token = "0123456789abcdef"
+	header := func(name, value string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(name, value) }
+	}
+	host := func(name string) func(*http.Request) { return func(r *http.Request) { r.Host = name } }
+	for _, tc := range []struct {
+		name, token string
+		change      func(*http.Request)
+		want        int
+	}{
+		{"loopback without a token", "", nil, 200},
+		{"localhost", "", host("localhost:9090"), 200},
+		{"IPv6 loopback", "", host("[::1]:9090"), 200},
+		{"a name that was made to resolve to loopback", "", host("evil.example:9090"), 403},
+		{"localhost as a label", "", host("localhost.evil.example"), 403},
+		{"a page of another site", "", header("Origin", "http://evil.example"), 403},
+		{"a page without Origin", "", header("Sec-Fetch-Site", "cross-site"), 403},
+		{"a browser's own address line", "", header("Sec-Fetch-Site", "none"), 200},
+		{"no token", token, nil, 401},
+		{"another token", token, header("Authorization", "Bearer 0123456789abcdeF"), 401},
+		{"the token without its scheme", token, header("Authorization", token), 401},
+		{"the token", token, header("Authorization", "Bearer "+token), 200},
+		{"the token from another host", token, func(r *http.Request) {
+			r.Host = "carryover.internal:9090"
+			r.Header.Set("Authorization", "Bearer "+token)
+		}, 200},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			deps, _ := newDeps(t)
+			deps.Token = tc.token
+			if got, body := ask(t, admin.New(deps), "GET", "/admin/instances", "", tc.change); got != tc.want {
+				t.Errorf("status %d %s, want %d", got, body, tc.want)
+			}
+		})
+	}
+}
+
+func TestGuard_RefusesWhatAFormCanSend(t *testing.T) {
+	deps, _ := newDeps(t)
+	status, _ := ask(t, admin.New(deps), "POST", "/admin/reload", "x=1", func(r *http.Request) {
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	})
+	if status != http.StatusUnsupportedMediaType {
+		t.Errorf("status %d, want 415", status)
+	}
+}
+
+func TestInstances_AreAddedShownAndRemoved(t *testing.T) {
+	deps, r := newDeps(t)
+	h := admin.New(deps)
+	if status, body := ask(t, h, "POST", "/admin/instances",
+		`{"role":"decode","url":"http://10.0.0.7:8200","name":"d/7","weight":3,"kv_ttl":"400s"}`, nil); status != 200 {
+		t.Fatalf("add: %d %s", status, body)
+	}
+	if got := r.added[0]; got.Role != upstream.RoleDecode || got.Weight != 3 || got.KVTTL != 400*time.Second || got.KVHost != "" {
+		t.Errorf("added %+v", got)
+	}
+	_, body := ask(t, h, "GET", "/admin/instances", "", nil)
+	var shown struct {
+		Instances []map[string]any `json:"instances"`
+	}
+	if err := json.Unmarshal([]byte(body), &shown); err != nil || len(shown.Instances) != 1 {
+		t.Fatalf("list %s: %v", body, err)
+	}
+	for key, want := range map[string]any{"role": "decode", "name": "d/7", "url": "http://10.0.0.7:8200", "weight": 3.0, "state": "up", "in_flight": 0.0, "pinned_tokens": 77.0} {
+		if shown.Instances[0][key] != want {
+			t.Errorf("%s is %v, want %v", key, shown.Instances[0][key], want)
+		}
+	}
+	if status, body := ask(t, h, "POST", "/admin/instances/decode/d%2F7/drain", "", nil); status != 200 {
+		t.Errorf("drain: %d %s", status, body)
+	}
+	if _, body := ask(t, h, "GET", "/admin/instances", "", nil); !strings.Contains(body, `"state":"draining"`) {
+		t.Errorf("after drain: %s", body)
+	}
+	if status, _ := ask(t, h, "POST", "/admin/instances/decode/d%2F7/undrain", "", nil); status != 200 {
+		t.Errorf("undrain: %d", status)
+	}
+	if status, body := ask(t, h, "DELETE", "/admin/instances/decode/d%2F7", "", nil); status != 200 || len(r.added) != 0 {
+		t.Errorf("remove: %d %s, left %v", status, body, r.added)
+	}
+	for _, path := range []string{"/admin/instances/decode/d%2F7", "/admin/instances/both/x"} {
+		if status, _ := ask(t, h, "DELETE", path, "", nil); status != http.StatusNotFound {
+			t.Errorf("%s: %d, want 404", path, status)
+		}
+	}
+}
+
+func TestInstances_BadOnesAreRefusedAndNamed(t *testing.T) {
+	for body, param := range map[string]string{
+		`{"role":"both","url":"http://a:1"}`:                             "role",
+		`{"role":"prefill","url":"http://user:pw@a:1"}`:                  "url",
+		`{"role":"prefill","url":"http://a:1/v1"}`:                       "url",
+		`{"role":"prefill","url":"file:///etc/passwd"}`:                  "url",
+		`{"role":"prefill","url":"http://a:1","name":"a b"}`:             "name",
+		`{"role":"prefill","url":"http://a:1","weight":-1}`:              "weight",
+		`{"role":"prefill","url":"http://a:1","kv_host":"a b"}`:          "kv_host",
+		`{"role":"prefill","url":"http://a:1","kv_ttl":"480s"}`:          "kv_ttl",
+		`{"role":"decode","url":"http://a:1","kv_ttl":"soon"}`:           "kv_ttl",
+		`{"role":"decode","url":"http://a:1","secret":"unknown member"}`: "",
+		`[]`: "",
+	} {
+		deps, r := newDeps(t)
+		status, answer := ask(t, admin.New(deps), "POST", "/admin/instances", body, nil)
+		want := `"param":"` + param + `"`
+		if param == "" {
+			want = `"param":null`
+		}
+		if status != http.StatusBadRequest || !strings.Contains(answer, want) || len(r.added) != 0 {
+			t.Errorf("%s: %d %s, added %d; want 400 with %s", body, status, answer, len(r.added), want)
+		}
+	}
+}
+
+func TestInstances_NeedARegistry(t *testing.T) {
+	deps, r := newDeps(t)
+	r.err = errors.New("1024 instances are registered")
+	const body = `{"role":"prefill","url":"http://a:1"}`
+	if status, answer := ask(t, admin.New(deps), "POST", "/admin/instances", body, nil); status != http.StatusConflict || !strings.Contains(answer, "1024") {
+		t.Errorf("full: %d %s", status, answer)
+	}
+	deps.Registry = nil
+	if status, _ := ask(t, admin.New(deps), "POST", "/admin/instances", body, nil); status != http.StatusForbidden {
+		t.Errorf("without a registry: %d, want 403", status)
+	}
+}
+
+func TestReload_SaysWhyNothingChanged(t *testing.T) {
+	deps, _ := newDeps(t)
+	if status, _ := ask(t, admin.New(deps), "POST", "/admin/reload", "", nil); status != 200 {
+		t.Errorf("reload: %d", status)
+	}
+	deps.Reload = func() error { return errors.New(`routing.decode: "best" (f.yaml:3): want one of auto`) }
+	status, body := ask(t, admin.New(deps), "POST", "/admin/reload", "", nil)
+	if status != http.StatusUnprocessableEntity || !strings.Contains(body, "f.yaml:3") {
+		t.Errorf("refused reload: %d %s", status, body)
+	}
+}

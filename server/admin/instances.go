@@ -1,0 +1,180 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// instance is what an operator sees of one.
+type instance struct {
+	Role   string `json:"role"`
+	Name   string `json:"name"`
+	URL    string `json:"url"`
+	Rank   *int   `json:"rank,omitempty"`
+	Weight int    `json:"weight"`
+	State  string `json:"state"`
+	Why    string `json:"why,omitempty"`
+	Start  string `json:"start,omitempty"`
+
+	InFlight int `json:"in_flight"`
+	// As the engine told last; absent if it never did.
+	Running      *int     `json:"running,omitempty"`
+	Waiting      *int     `json:"waiting,omitempty"`
+	KVUsage      *float64 `json:"kv_usage,omitempty"`
+	KVTokens     int      `json:"kv_tokens,omitempty"`
+	PinnedTokens int      `json:"pinned_tokens"`
+	// TokenMicros is how many microseconds prefill takes for a token of a prompt.
+	TokenMicros float64  `json:"us_per_prompt_token,omitempty"`
+	Models      []string `json:"models,omitempty"`
+}
+
+// list answers with all instances, and with those that were removed and still have turns.
+func (a *admin) list(w http.ResponseWriter, _ *http.Request) {
+	instances := []instance{}
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, engine := range a.Fleet.Engines(role) {
+			instances = append(instances, a.show(engine))
+		}
+	}
+	for _, engine := range a.Fleet.Draining() {
+		instances = append(instances, a.show(engine))
+	}
+	answer(w, http.StatusOK, map[string]any{"instances": instances})
+}
+
+func (a *admin) show(engine *fleet.Engine) instance {
+	live := engine.Live()
+	i := instance{
+		Role: engine.Role.String(), Name: engine.Name, URL: engine.BaseURL, Weight: max(engine.Weight, 1), State: live.State, Why: live.Why,
+		Start: live.Start, InFlight: live.InFlight, KVTokens: live.KVTokens, Models: live.Models,
+		TokenMicros: float64(live.PerToken) / float64(time.Microsecond),
+	}
+	if engine.Ranked {
+		i.Rank = &engine.Rank
+	}
+	if !live.Read.IsZero() {
+		i.Running, i.Waiting, i.KVUsage = &live.Running, &live.Waiting, &live.KVUsage
+	}
+	if engine.Role == upstream.RoleDecode {
+		i.PinnedTokens = a.Pinned(engine)
+	}
+	return i
+}
+
+// registration is an instance that is to be added.
+type registration struct {
+	Role   string `json:"role"`
+	URL    string `json:"url"`
+	Name   string `json:"name"`
+	KVHost string `json:"kv_host"`
+	KVTTL  string `json:"kv_ttl"` // a Go duration
+	Weight int    `json:"weight"`
+}
+
+// add adds an instance, or replaces the one of that role and name that was added before.
+func (a *admin) add(w http.ResponseWriter, r *http.Request) {
+	if a.Registry == nil {
+		refuse(w, http.StatusForbidden, "registration_off", "Instances can't be added; discovery.registration is off.")
+		return
+	}
+	wanted, param, err := readRegistration(r.Body)
+	if err != nil {
+		refuseParam(w, http.StatusBadRequest, param, "invalid_instance", err.Error())
+		return
+	}
+	if err := a.Registry.Add(wanted); err != nil {
+		refuse(w, http.StatusConflict, "instance_refused", err.Error())
+		return
+	}
+	a.Logger.Info("instance added", "role", wanted.Role, "name", wanted.Name, "url", wanted.BaseURL)
+	answer(w, http.StatusOK, map[string]string{"role": wanted.Role.String(), "name": wanted.Name, "status": "added"})
+}
+
+// Bounds of what an instance may say of itself.
+const (
+	maxWeight = 1000
+	maxText   = 128
+	maxKVTTL  = 24 * time.Hour
+)
+
+// readRegistration reads and checks a registration. param is the member at fault, nil if it is the text as a whole.
+func readRegistration(body io.Reader) (wanted upstream.Instance, param any, err error) {
+	var told registration
+	decoder := json.NewDecoder(body)
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&told); err != nil {
+		return wanted, nil, errors.New("the body must be a JSON object with role, url and perhaps name, kv_host, kv_ttl and weight")
+	}
+	role, ok := roleOf(told.Role)
+	if !ok {
+		return wanted, "role", errors.New(`role must be "prefill" or "decode"`)
+	}
+	if wanted, err = upstream.NewInstance(role, told.Name, told.URL); err != nil {
+		return wanted, "url", errors.New("url must be http(s)://host:port, without path, query and user")
+	}
+	wanted.KVHost, wanted.Weight = told.KVHost, told.Weight
+	switch {
+	case !isVisible(wanted.Name):
+		return wanted, "name", errors.New("name must be at most 128 printable ASCII characters without spaces")
+	case told.KVHost != "" && !isVisible(told.KVHost):
+		return wanted, "kv_host", errors.New("kv_host must be auto, pin or a host")
+	case told.Weight < 0 || told.Weight > maxWeight:
+		return wanted, "weight", errors.New("weight must be a whole number from 1 to 1000")
+	}
+	if told.KVTTL != "" {
+		if wanted.KVTTL, err = time.ParseDuration(told.KVTTL); err != nil || wanted.KVTTL <= 0 || wanted.KVTTL > maxKVTTL || role != upstream.RoleDecode {
+			return wanted, "kv_ttl", errors.New("kv_ttl must be a Go duration such as 480s, of a decode instance")
+		}
+	}
+	return wanted, nil, nil
+}
+
+func roleOf(word string) (upstream.Role, bool) {
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		if word == role.String() {
+			return role, true
+		}
+	}
+	return 0, false
+}
+
+// isVisible reports whether text is not empty, short, and all printable ASCII without spaces.
+func isVisible(text string) bool {
+	for _, b := range []byte(text) {
+		if b <= ' ' || b > '~' {
+			return false
+		}
+	}
+	return text != "" && len(text) <= maxText
+}
+
+// remove takes an instance that was added at run time out again. Turns that it has go on.
+func (a *admin) remove(w http.ResponseWriter, r *http.Request) {
+	role, ok := roleOf(r.PathValue("role"))
+	if !ok || a.Registry == nil || !a.Registry.Remove(role, r.PathValue("name")) {
+		refuse(w, http.StatusNotFound, "not_found", "No such instance was added at run time; those of the configuration can be drained.")
+		return
+	}
+	a.Logger.Info("instance removed", "role", role, "name", r.PathValue("name"))
+	answer(w, http.StatusOK, map[string]string{"role": role.String(), "name": r.PathValue("name"), "status": "removed"})
+}
+
+// drain has an instance get no new turns, or get them again.
+func (a *admin) drain(begin bool) http.HandlerFunc {
+	status := map[bool]string{true: "draining", false: "undrained"}[begin]
+	return func(w http.ResponseWriter, r *http.Request) {
+		role, ok := roleOf(r.PathValue("role"))
+		if !ok || !a.Fleet.Drain(role, r.PathValue("name"), begin) {
+			refuse(w, http.StatusNotFound, "not_found", "No such instance.")
+			return
+		}
+		a.Logger.Info("instance "+status, "role", role, "name", r.PathValue("name"))
+		answer(w, http.StatusOK, map[string]string{"role": role.String(), "name": r.PathValue("name"), "status": status})
+	}
+}
