@@ -1,0 +1,191 @@
+package discovery_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"carryover/upstream"
+	"carryover/upstream/discovery"
+)
+
+const (
+	typeA    = dnsmessage.TypeA
+	typeAAAA = dnsmessage.TypeAAAA
+	typeSRV  = dnsmessage.TypeSRV
+)
+
+// parsed is a source that looks up at the server as fast as it can.
+func parsed(t *testing.T, server *dnsServer, log *journal, raw string) *discovery.DNS {
+	t.Helper()
+	d, err := discovery.ParseDNS(upstream.RoleDecode, raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.Resolver, d.Logger, d.Interval = server.resolver(), log.logger(), time.Millisecond
+	return d
+}
+
+func TestDNS_AnInstanceForEachAddress(t *testing.T) {
+	server := newDNSServer(t)
+	server.set("vllm.test.", typeA, addresses("10.0.0.2", "10.0.0.1", "0.0.0.0", "10.0.0.2"))
+	server.set("vllm.test.", typeAAAA, addresses("fd00::1", "ff02::1"))
+	w := watch(t, parsed(t, server, &journal{}, "http://VLLM.test.:8000"))
+	all := <-w.lists
+	if got := names(all); got != "10.0.0.1:8000 10.0.0.2:8000 [fd00::1]:8000" {
+		t.Fatalf("set(%s)", got)
+	}
+	if want := (upstream.Instance{Name: "[fd00::1]:8000", BaseURL: "http://[fd00::1]:8000", Role: upstream.RoleDecode}); all[2] != want {
+		t.Errorf("got %+v, want %+v", all[2], want)
+	}
+}
+
+func TestDNS_FollowsTheRecords(t *testing.T) {
+	server := newDNSServer(t)
+	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
+	w := watch(t, parsed(t, server, &journal{}, "http://vllm.test.:8000"))
+	w.want(t, "10.0.0.1:8000")
+	server.set("vllm.test.", typeA, addresses("10.0.0.2", "10.0.0.1"))
+	w.want(t, "10.0.0.1:8000 10.0.0.2:8000")
+	server.set("vllm.test.", typeA, addresses("10.0.0.1", "10.0.0.2")) // a resolver that rotates
+	server.rounds(typeA, 5)
+	w.quiet(t)
+	server.set("vllm.test.", typeA, addresses("10.0.0.2"))
+	w.want(t, "10.0.0.2:8000")
+}
+
+// Names flap: the list stays until the third answer without records.
+func TestDNS_AnAnswerWithoutRecordsCountsTheThirdTime(t *testing.T) {
+	for name, empty := range map[string]func(*dnsServer){
+		"NXDOMAIN":   func(s *dnsServer) { s.remove("vllm.test.") },
+		"no records": func(s *dnsServer) { s.set("vllm.test.", typeA, reply{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, log := newDNSServer(t), &journal{}
+			server.turnstile = make(chan struct{})
+			server.set("vllm.test.", typeA, addresses("10.0.0.1"))
+			w := watch(t, parsed(t, server, log, "http://vllm.test.:8000"))
+			t.Cleanup(func() { close(server.turnstile) }) // before the watch ends
+			server.await(typeA)
+			server.pass(1)
+			w.want(t, "10.0.0.1:8000")
+			// The A question of the look-up that is held is answered already, so that it does not see the next change.
+			empty(server)
+			server.pass(2) // with records, without
+			server.set("vllm.test.", typeA, addresses("10.0.0.1"))
+			server.pass(1) // without, the second in a row
+			w.quiet(t)
+			empty(server)
+			server.pass(3) // with, without, without
+			w.quiet(t)
+			server.pass(1)
+			w.want(t, "")
+			if got := log.lines("no instance behind a name"); len(got) != 1 {
+				t.Errorf("logged %q", got)
+			}
+		})
+	}
+}
+
+func TestDNS_AServerThatFailsChangesNothing(t *testing.T) {
+	server, log := newDNSServer(t), &journal{}
+	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
+	server.set("vllm.test.", typeAAAA, addresses("fd00::1"))
+	w := watch(t, parsed(t, server, log, "http://vllm.test.:8000"))
+	w.want(t, "10.0.0.1:8000 [fd00::1]:8000")
+	for _, code := range []dnsmessage.RCode{dnsmessage.RCodeServerFailure, dnsmessage.RCodeRefused} {
+		server.set("vllm.test.", typeA, reply{code: code})
+		server.rounds(typeA, 40) // each look-up is several questions then
+		w.quiet(t)
+	}
+	server.set("vllm.test.", typeAAAA, addresses("fd00::2"))
+	w.want(t, "10.0.0.1:8000 [fd00::2]:8000") // one family fails, the other goes on
+	server.set("vllm.test.", typeA, addresses("10.0.0.3"))
+	w.want(t, "10.0.0.3:8000 [fd00::2]:8000")
+	if got := log.lines("no answer"); len(got) != 1 || !strings.Contains(got[0], "type=A ") || !strings.Contains(got[0], "instances=1") {
+		t.Errorf("logged %q, want one line", got)
+	}
+	if got := log.lines("answered again"); len(got) != 1 {
+		t.Errorf("logged %q, want one line", got)
+	}
+}
+
+func TestDNS_ATimeOutChangesNothing(t *testing.T) {
+	server := newDNSServer(t)
+	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
+	d := parsed(t, server, &journal{}, "http://vllm.test.:8000")
+	dial, late, dials := d.Resolver.Dial, make(chan struct{}), make(chan struct{}, 1<<16)
+	d.Resolver.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+		select {
+		case <-late:
+			dials <- struct{}{}
+			return nil, &net.OpError{Op: "dial", Net: network, Err: os.ErrDeadlineExceeded}
+		default:
+			return dial(ctx, network, address)
+		}
+	}
+	w := watch(t, d)
+	w.want(t, "10.0.0.1:8000")
+	close(late)
+	for range 40 {
+		<-dials
+	}
+	w.quiet(t)
+}
+
+func TestDNS_TheFirstLookUpFails(t *testing.T) {
+	server, log := newDNSServer(t), &journal{}
+	server.set("vllm.test.", typeA, servfail)
+	w := watch(t, parsed(t, server, log, "http://vllm.test.:8000"))
+	w.want(t, "")
+	if len(log.lines("no answer")) != 1 || len(log.lines("no instance behind a name")) != 1 {
+		t.Errorf("logged %q", log.lines(""))
+	}
+	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
+	w.want(t, "10.0.0.1:8000")
+}
+
+// 200 addresses do not fit into a packet.
+func TestDNS_ATruncatedAnswerIsAskedForOverTCP(t *testing.T) {
+	server := newDNSServer(t)
+	var texts, want []string
+	for n := range 200 {
+		texts = append(texts, fmt.Sprintf("10.0.1.%d", n+1))
+		want = append(want, fmt.Sprintf("10.0.1.%d:8000", n+1))
+	}
+	all := addresses(texts...)
+	all.truncated = true
+	server.set("vllm.test.", typeA, all)
+	w := watch(t, parsed(t, server, &journal{}, "http://vllm.test.:8000"))
+	slices.Sort(want)
+	w.want(t, strings.Join(want, " "))
+}
+
+func TestDNS_BehindHTTPSTheNameStays(t *testing.T) {
+	server, log := newDNSServer(t), &journal{}
+	server.set("vllm.test.", typeA, addresses("10.0.0.1"))
+	server.set("vllm.test.", typeAAAA, addresses("fd00::1"))
+	w := watch(t, parsed(t, server, log, "https://vllm.test.:8443"))
+	all := <-w.lists
+	if want := (upstream.Instance{Name: "vllm.test.:8443", BaseURL: "https://vllm.test.:8443", Role: upstream.RoleDecode}); len(all) != 1 || all[0] != want {
+		t.Fatalf("set(%+v), want %+v", all, want)
+	}
+	if got := log.lines("several addresses"); len(got) != 0 {
+		t.Errorf("logged %q for one address of each family", got)
+	}
+	server.set("vllm.test.", typeA, addresses("10.0.0.1", "10.0.0.2"))
+	server.rounds(typeA, 5)
+	w.quiet(t)
+	if got := log.lines("several addresses"); len(got) != 1 {
+		t.Errorf("logged %q, want one line", got)
+	}
+	server.remove("vllm.test.")
+	w.want(t, "")
+}
