@@ -1,0 +1,115 @@
+package discovery
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"slices"
+	"time"
+
+	"carryover/upstream"
+)
+
+// File has the instances of a watched file, in YAML or JSON (parse.go).
+//
+// The file is read every two seconds and compared by content. Notifications of the system would say less: a ConfigMap is a
+// symlink to a folder that is replaced as a whole, editors write a new file and rename it, and network file systems notify
+// of nothing, so that a watch on the file would be of one that nobody changes any more.
+type File struct {
+	Path   string
+	Logger *slog.Logger // is told why a file is not used, once for each content
+}
+
+const (
+	fileInterval = 2 * time.Second
+	// settle is the time for which a new content must stay as it is. A file that is being written may well be whole YAML
+	// with the half of its instances.
+	settle = 100 * time.Millisecond
+	// maxFile is as much as a ConfigMap can hold.
+	maxFile = 1 << 20
+)
+
+// Read returns the instances of the file as it is now. The error has all faults, with their lines.
+func (f File) Read() ([]upstream.Instance, error) {
+	data, err := f.load()
+	if err != nil {
+		return nil, err
+	}
+	return f.parse(data)
+}
+
+func (f File) parse(data []byte) ([]upstream.Instance, error) {
+	all, err := parseFile(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", f.Path, err)
+	}
+	return all, nil
+}
+
+func (f File) load() ([]byte, error) {
+	file, err := os.Open(f.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }()
+	data, err := io.ReadAll(io.LimitReader(file, maxFile+1))
+	if err == nil && len(data) > maxFile {
+		err = fmt.Errorf("%s: more than %d bytes", f.Path, maxFile)
+	}
+	return data, err
+}
+
+// Watch reads the file and sets its list, again when that has changed, until ctx ends. It fails if the file is missing or
+// wrong at first. Later the last good list stays, and the log says why.
+func (f File) Watch(ctx context.Context, set func([]upstream.Instance)) error {
+	used, err := f.load()
+	if err != nil {
+		return err
+	}
+	last, err := f.parse(used)
+	if err != nil {
+		return err
+	}
+	set(slices.Clone(last))
+	timer := time.NewTimer(fileInterval)
+	defer timer.Stop()
+	var settling []byte // differs from used, and may not be whole yet
+	unreadable := false // the last time
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		timer.Reset(fileInterval)
+		data, err := f.load()
+		if err != nil && !unreadable {
+			f.Logger.Error("the file of instances cannot be read, the last list stays", "error", err)
+		}
+		unreadable = err != nil
+		switch {
+		case unreadable || bytes.Equal(data, used):
+			settling = nil
+			continue
+		case settling == nil || !bytes.Equal(data, settling):
+			settling = data
+			timer.Reset(settle)
+			continue
+		}
+		used, settling = data, nil
+		all, err := f.parse(data)
+		if err != nil {
+			f.Logger.Error("the file of instances is wrong, the last list stays", "error", err)
+			continue
+		}
+		if !slices.Equal(all, last) {
+			last = all
+			set(slices.Clone(all))
+		}
+	}
+}
+
+var _ upstream.Source = File{}
