@@ -40,6 +40,7 @@ func (s *Start) Bar() {
 }
 
 func (s *Start) bar() {
+	s.engine.suspected.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.barred = true
@@ -56,6 +57,9 @@ func (s *Start) Barred() bool {
 // known, it may be one that was barred, however many have been read since: two processes
 // may be behind one address.
 func (e *Engine) Barred() bool {
+	if !e.suspected.Load() { // asked of each candidate
+		return false
+	}
 	start := e.Fresh()
 	if start.Known() || start.Barred() {
 		return start.Barred()
@@ -106,6 +110,7 @@ func (f *Fleet) restoreBar(e *Engine) {
 // restore bars a start of the engine. Until a reading tells, it is the last one that is
 // known.
 func (e *Engine) restore(start string) {
+	e.suspected.Store(true)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.barred = start

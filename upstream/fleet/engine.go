@@ -23,14 +23,25 @@ const unhealthyAfter = 2
 type Engine struct {
 	upstream.Instance
 
+	// What picks read of each engine stands together, in two lines of the processor's cache.
+	seen                   view
+	inFlight               atomic.Int64  // attempts that have it
+	queued                 atomic.Int64  // prompt tokens of these
+	nsPerToken, typicalLeg atomic.Uint64 // the bits of a float64 each (speed.go)
+	gone                   atomic.Bool   // Set has removed it
+	suspected              atomic.Bool   // a start of it has been barred
+	// at and round are where the pick of that number has it among its candidates. The Fleet's lock guards them.
+	at    int
+	round uint64
+
 	fleet  *Fleet
 	habits habits
-	gone   atomic.Bool // Set has removed it
 
 	// mu guards the rest. It is taken after the lock of the Fleet and before that of a
 	// Start.
 	mu        sync.Mutex
-	inFlight  int
+	attempts  attempts
+	load      load
 	downUntil time.Time // passive: set by Refused, cleared by a good probe or leg
 	failed    int       // active: probes that failed in a row
 
@@ -47,39 +58,53 @@ type Engine struct {
 
 // Refused records that a connection was refused: the engine is avoided for a moment, and
 // what was read is forgotten, because whatever answers there next is another start. A
-// reading under way counts no more. Two roles may name one address: then that holds for both.
+// reading under way counts no more. That holds for all data-parallel ranks of a server, which
+// share its address. Two roles may name one address too: then the other's reading counts no more either.
 func (e *Engine) Refused() {
+	until := e.fleet.now().Add(downFor)
+	e.forget(until) // the fleet may not have it any more
 	for _, other := range e.fleet.at(e.BaseURL) {
-		other.forget()
+		if other.Role == e.Role {
+			other.forget(until)
+		} else {
+			other.forget(time.Time{})
+		}
 	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.downUntil = e.fleet.now().Add(downFor)
-	e.read, e.missed, e.under = time.Time{}, time.Time{}, nil
 }
 
-// forget has no reading count that has been made.
-func (e *Engine) forget() {
+// forget has no reading count that has been made, and the engine avoided for a while, if that is not zero.
+func (e *Engine) forget(until time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.read, e.missed, e.under = time.Time{}, time.Time{}, nil
+	if !until.IsZero() {
+		e.downUntil = until
+	}
+	e.read, e.missed, e.under, e.load = time.Time{}, time.Time{}, nil, load{}
+	e.show()
 }
 
 // Answered records that a leg was answered, which brings an engine back.
 func (e *Engine) Answered() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.downUntil, e.failed = time.Time{}, 0
+	if e.failed > 0 || !e.downUntil.IsZero() { // most legs are answered by engines that were up
+		e.downUntil, e.failed = time.Time{}, 0
+		e.show()
+	}
 }
 
 // Reachable reports whether the fleet still has the engine and does not hold it to be
 // down.
 func (e *Engine) Reachable() bool { return !e.gone.Load() && e.up() }
 
-func (e *Engine) up() bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.failed < unhealthyAfter && !e.fleet.now().Before(e.downUntil)
+func (e *Engine) up() bool { return e.seen.up(e.fleet.clock()) }
+
+// state names the reason why the engine is picked only if no other is left, "up" for none.
+func (e *Engine) state() string {
+	if e.up() {
+		return "up"
+	}
+	return "down"
 }
 
 // probed records what an active probe has found.
@@ -91,12 +116,5 @@ func (e *Engine) probed(healthy bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.failed++
-}
-
-// count changes how many attempts have the engine, and returns how many that are.
-func (e *Engine) count(change int) int {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.inFlight += change
-	return e.inFlight
+	e.show()
 }

@@ -12,10 +12,12 @@ import (
 	"carryover/upstream"
 )
 
-// facts are what /metrics of an instance tells about one start of it.
+// facts are what /metrics of an instance tells about one start of it, and about its load. Tickets depend on the first two; of
+// the others nothing but the choice of an instance does, so that what is missing or makes no sense is zero.
 type facts struct {
 	start     string // process_start_time_seconds as it was written, "" if it is not told
 	blockSize int    // tokens of a KV block, 0 if it is not told or differs between engines
+	use       use
 }
 
 // Bounds of a Prometheus text. vLLM 0.32 writes 64 kB for one engine; the longest
@@ -33,13 +35,14 @@ const maxBlockSize = 1 << 16
 type metricFacts struct {
 	started, size         string
 	manyStarts, manySizes bool
+	use                   metricUse
 }
 
 // readFacts reads a Prometheus text (exposition format 0.0.4) to its end. Lines
 // that say nothing to us may be anything; a text that breaks off or is too long
-// is an error.
-func readFacts(r io.Reader) (facts, error) {
-	var m metricFacts
+// is an error. With a rank, load and cache are those of that data-parallel rank alone, "" takes all together.
+func readFacts(r io.Reader, rank string) (facts, error) {
+	m := metricFacts{use: metricUse{rank: rank}}
 	left := int64(maxMetrics)
 	lines := bufio.NewReaderSize(io.LimitReader(r, left+1), maxMetricLine)
 	inside := false // the slice continues a line that was longer than the buffer
@@ -82,15 +85,20 @@ func (m *metricFacts) tooLong(line []byte) {
 
 func (m *metricFacts) line(line []byte) {
 	if rest, found := cutMetric(line, startMetric); found {
-		value, _, ok := sample(rest, "")
+		value, ok := sample(rest, ignoreLabel)
 		m.manyStarts = m.manyStarts || !ok || m.started != "" && m.started != value
 		m.started = value
 	}
 	if rest, found := cutMetric(line, cacheMetric); found {
-		_, size, ok := sample(rest, "block_size")
-		m.manySizes = m.manySizes || !ok || m.size != "" && m.size != size
-		m.size = size
+		cache := cacheLabels{blockSize: "?"}
+		_, ok := sample(rest, cache.set)
+		m.manySizes = m.manySizes || !ok || m.size != "" && m.size != cache.blockSize
+		m.size = cache.blockSize
+		if ok {
+			m.use.cache(cache)
+		}
 	}
+	m.use.line(line)
 }
 
 func (m *metricFacts) facts() (f facts) {
@@ -102,6 +110,7 @@ func (m *metricFacts) facts() (f facts) {
 	if err == nil && size > 0 && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
 		f.blockSize = size
 	}
+	f.use = m.use.total
 	return f
 }
 
@@ -112,30 +121,29 @@ func cutMetric(line []byte, name string) (rest []byte, found bool) {
 }
 
 // sample reads what follows a metric's name: labels in braces, the value, perhaps
-// a time stamp. label is the value of the label called name, "?" if there is none.
-func sample(rest []byte, name string) (value, label string, ok bool) {
-	label = "?"
+// a time stamp. set is told of each label.
+func sample(rest []byte, set func(name, text string)) (value string, ok bool) {
 	rest = bytes.TrimLeft(rest, " \t")
 	if bytes.HasPrefix(rest, []byte("{")) {
 		rest = bytes.TrimLeft(rest[1:], " \t")
 		for !bytes.HasPrefix(rest, []byte("}")) {
 			key, text, tail, found := nextLabel(rest)
 			if !found {
-				return "", "", false
+				return "", false
 			}
-			if key == name {
-				label = text
-			}
+			set(key, text)
 			rest = tail
 		}
 		rest = rest[1:]
 	}
 	fields := bytes.Fields(rest)
 	if len(fields) < 1 || len(fields) > 2 {
-		return "", "", false
+		return "", false
 	}
-	return string(fields[0]), label, true
+	return string(fields[0]), true
 }
+
+func ignoreLabel(string, string) {}
 
 // nextLabel reads name="value" and the comma after it. Escapes in the value stay:
 // no value that is asked for has any.

@@ -61,7 +61,7 @@ func TestReadFacts_TellsStartAndBlockSize(t *testing.T) {
 		{"empty", "", "", 0},
 		{"bytes", "\x00\xff\n\n\n" + started, "1.79528076534e+09", 0},
 	} {
-		got, err := readFacts(iotest.HalfReader(strings.NewReader(row.text)))
+		got, err := readFacts(iotest.HalfReader(strings.NewReader(row.text)), "")
 		if err != nil || got.start != row.start || got.blockSize != row.block {
 			t.Errorf("%s: got %q, block %d, error %v, want %q, block %d", row.name, got.start, got.blockSize, err, row.start, row.block)
 		}
@@ -90,7 +90,7 @@ func TestReadFacts_ATextThatBreaksOffSaysNothing(t *testing.T) {
 		"with an error":  {io.MultiReader(strings.NewReader(started), iotest.ErrReader(io.ErrClosedPipe)), io.ErrClosedPipe},
 		"never":          {io.MultiReader(strings.NewReader(started), endless{}), upstream.ErrAnswerTooLarge},
 	} {
-		if got, err := readFacts(row.text); !errors.Is(err, row.want) || got != (facts{}) {
+		if got, err := readFacts(row.text, ""); !errors.Is(err, row.want) || got != (facts{}) {
 			t.Errorf("%s: got %+v, %v, want %v", name, got, err, row.want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestReadFacts_ATextThatBreaksOffSaysNothing(t *testing.T) {
 func FuzzReadFacts(f *testing.F) {
 	start := regexp.MustCompile(`^process_start_time_seconds(?:[ \t]*\{[^{}\\"]*(?:"[^"\\]*"[^{}\\"]*)*\})?[ \t]+(\S+)(?:[ \t]+\S+)?[ \t]*$`)
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		got, err := readFacts(bytes.NewReader(raw))
+		got, err := readFacts(bytes.NewReader(raw), "")
 		if err != nil {
 			if len(raw) == 0 || raw[len(raw)-1] == '\n' {
 				t.Fatalf("%q: %v", raw, err)
@@ -116,6 +116,12 @@ func FuzzReadFacts(f *testing.F) {
 		}
 		if got.blockSize != 0 && !bytes.Contains(raw, []byte(`"`+strconv.Itoa(got.blockSize)+`"`)) {
 			t.Fatalf("%q: block size %d", raw, got.blockSize)
+		}
+		alone, err := readFacts(bytes.NewReader(raw), "0")
+		if all := got.use; err != nil || alone.start != got.start || alone.blockSize != got.blockSize ||
+			alone.use.running > all.running || alone.use.waiting > all.waiting || alone.use.usage > all.usage || alone.use.kvTokens > all.kvTokens ||
+			alone.use.running < 0 || alone.use.waiting < 0 || alone.use.kvTokens < 0 || !(all.usage <= 1) || all.running > maxTold || all.kvTokens > maxTokens {
+			t.Fatalf("%q: all %+v, rank 0 alone %+v, %v", raw, got, alone, err)
 		}
 		for line := range bytes.SplitSeq(raw, []byte("\n")) {
 			found := start.FindSubmatch(bytes.TrimRight(line, "\r"))

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"carryover/upstream"
@@ -23,6 +24,11 @@ type Config struct {
 	ProbeIDs bool
 	// Introduce asks each start for what the connector has to know of it, nil if that is nothing.
 	Introduce upstream.Introduce
+	// MaxInFlight is how many attempts an engine may have at once; 0 is no limit.
+	MaxInFlight int
+	// Freed is called when an engine may have room that it had not: an attempt was given back, the limit or the engines have
+	// changed. No lock is held then. Nil is not called.
+	Freed func()
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
 }
@@ -30,14 +36,19 @@ type Config struct {
 // Fleet is the live set of engines. Create it with New, fill it with Set, keep it up to
 // date with Run. It is safe for concurrent use.
 type Fleet struct {
-	cfg Config
-	now func() time.Time
+	cfg   Config
+	now   func() time.Time
+	born  time.Time
+	stops atomic.Int64 // links that are stopped (stops.go)
 
 	// mu guards the rest, and lets one pick at a time weigh what is in flight. It is
 	// taken before the lock of an Engine.
 	mu      sync.Mutex
 	engines map[upstream.Role][]*Engine // the lists are replaced, never changed
-	away    []bar                       // of engines that are gone, the oldest first
+	named   map[upstream.Role]map[string]*Engine
+	placed  map[string][]*Engine // by address
+	away    []bar                // of engines that are gone, the oldest first
+	picking picking
 }
 
 // New returns an empty fleet.
@@ -45,24 +56,35 @@ func New(cfg Config) *Fleet {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	return &Fleet{cfg: cfg, now: cfg.Now, engines: map[upstream.Role][]*Engine{}}
+	return &Fleet{cfg: cfg, now: cfg.Now, born: cfg.Now(), engines: map[upstream.Role][]*Engine{}}
 }
 
 // Set replaces the set of instances. An instance whose configuration is unchanged keeps
 // its Engine; of all others everything known is gone, but for bars.
 func (f *Fleet) Set(instances []upstream.Instance) {
+	f.set(instances)
+	f.freed()
+}
+
+func (f *Fleet) set(instances []upstream.Instance) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next, kept := map[upstream.Role][]*Engine{}, map[*Engine]bool{}
+	named, placed := map[upstream.Role]map[string]*Engine{}, map[string][]*Engine{}
 	var added, gone []*Engine
 	for _, instance := range instances {
-		e := find(f.engines[instance.Role], instance.Name)
+		e := f.named[instance.Role][instance.Name]
 		if e == nil || e.Instance != instance {
 			e = &Engine{Instance: instance, fleet: f}
 			added = append(added, e)
 		}
 		kept[e] = true
 		next[instance.Role] = append(next[instance.Role], e)
+		if named[instance.Role] == nil {
+			named[instance.Role] = map[string]*Engine{}
+		}
+		named[instance.Role][instance.Name] = e
+		placed[instance.BaseURL] = append(placed[instance.BaseURL], e)
 	}
 	for _, engines := range f.engines {
 		for _, e := range engines {
@@ -71,10 +93,11 @@ func (f *Fleet) Set(instances []upstream.Instance) {
 			}
 		}
 	}
-	f.engines = next
+	f.engines, f.named, f.placed, f.picking = next, named, placed, picking{}
 	for _, e := range gone {
 		e.gone.Store(true) // before the links go: none is made to it from here on
 		f.keepBar(e)
+		e.unlinkAll()
 	}
 	for _, e := range added {
 		f.restoreBar(e)
@@ -94,21 +117,16 @@ func (f *Fleet) Engines(role upstream.Role) []*Engine {
 
 // Engine returns the engine of that role and name, nil if there is none.
 func (f *Fleet) Engine(role upstream.Role, name string) *Engine {
-	return find(f.Engines(role), name)
-}
-
-// at returns the engines at an address.
-func (f *Fleet) at(url string) (all []*Engine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, engines := range f.engines {
-		for _, e := range engines {
-			if e.BaseURL == url {
-				all = append(all, e)
-			}
-		}
-	}
-	return all
+	return f.named[role][name]
+}
+
+// at returns the engines at an address. The list is not to be changed.
+func (f *Fleet) at(url string) []*Engine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.placed[url]
 }
 
 // Up returns how many engines of a role are believed to answer.
@@ -121,11 +139,23 @@ func (f *Fleet) Up(role upstream.Role) (n int) {
 	return n
 }
 
-func find(engines []*Engine, name string) *Engine {
-	for _, e := range engines {
-		if e.Name == name {
-			return e
-		}
+// SetPolicies changes how the instances of the two roles are picked.
+func (f *Fleet) SetPolicies(prefill, decode upstream.Policy) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cfg.Prefill, f.cfg.Decode = prefill, decode
+}
+
+// SetMaxInFlight changes how many attempts an engine may have at once; 0 is no limit.
+func (f *Fleet) SetMaxInFlight(n int) {
+	f.mu.Lock()
+	f.cfg.MaxInFlight = n
+	f.mu.Unlock()
+	f.freed()
+}
+
+func (f *Fleet) freed() {
+	if f.cfg.Freed != nil {
+		f.cfg.Freed()
 	}
-	return nil
 }

@@ -102,12 +102,12 @@ func TestFleet_KeepsTheEngineOfAnUnchangedInstance(t *testing.T) {
 	if a.Reachable() || !r.Engine(upstream.RolePrefill, "c").Reachable() || b.Reachable() || r.Engine(upstream.RolePrefill, "b") != nil {
 		t.Error("want a still down, c new and up, b gone")
 	}
-	if n := a.count(0); n != 1 {
+	if n := a.Live().InFlight; n != 1 {
 		t.Errorf("in flight after a change = %d, want 1", n)
 	}
 	release()
 	release() // a second release changes nothing
-	if n := a.count(0); n != 0 {
+	if n := a.Live().InFlight; n != 0 {
 		t.Errorf("in flight after release = %d, want 0", n)
 	}
 	changed := a.Instance

@@ -9,4 +9,5 @@ type habits struct {
 	paced   bool
 	perByte float64 // nanoseconds of prefill per byte of request body
 	echoes  bool    // answers have the id of the request
+	speed   speed
 }

@@ -110,6 +110,7 @@ func tells(e *Engine, start string) *Start {
 	e.mu.Lock()
 	e.become(facts{start: start, blockSize: 16})
 	e.read, e.missed = e.fleet.now(), time.Time{}
+	e.show()
 	e.mu.Unlock()
 	return e.Fresh()
 }

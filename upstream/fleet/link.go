@@ -60,14 +60,16 @@ const (
 // It is safe for concurrent use. The methods of a nil Link do nothing, and it reuses
 // nothing.
 type Link struct {
-	decode *Start
-	now    func() time.Time
-	over   bool // made when one of the starts had ended, and shared by none
+	prefill, decode *Start
+	now             func() time.Time
+	over            bool // made when one of the starts had ended, and shared by none
 
-	mu     sync.Mutex // guards the rest; no other lock is taken under it
-	trials trials
-	met    bool      // decode has read KV of prefill
-	paused time.Time // until then it releases nothing
+	mu      sync.Mutex // guards the rest; no other lock is taken under it
+	trials  trials
+	counted bool      // among the stopped ones (stops.go)
+	dropped bool      // it is shared no more
+	met     bool      // decode has read KV of prefill
+	paused  time.Time // until then it releases nothing
 }
 
 // trials is what is known of a link's tickets. The zero value is a link that has not been
@@ -93,26 +95,19 @@ func (s *Start) Link(decode *Start) *Link {
 	if l := s.links[decode.engine]; l != nil && l.decode == decode {
 		return l
 	}
-	l := &Link{decode: decode, now: s.engine.fleet.now, over: true}
+	l := &Link{prefill: s, decode: decode, now: s.engine.fleet.now, over: true}
 	// Whether decode is still there is looked at under the lock that unlink needs. Set marks
 	// an engine before it unlinks it, so that no link is left behind.
 	if decode.current() && s.current() {
 		if s.links == nil {
 			s.links = map[*Engine]*Link{}
 		}
+		if old := s.links[decode.engine]; old != nil {
+			old.drop()
+		}
 		s.links[decode.engine], l.over = l, false
 	}
 	return l
-}
-
-// linked returns the link of two starts if there is one.
-func (s *Start) linked(decode *Start) *Link {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if l := s.links[decode.engine]; l != nil && l.decode == decode {
-		return l
-	}
-	return nil
 }
 
 // unlink drops the links with engines that are gone.
@@ -125,8 +120,26 @@ func (e *Engine) unlink(gone []*Engine) {
 	e.known.mu.Lock()
 	defer e.known.mu.Unlock()
 	for _, decode := range gone {
-		delete(e.known.links, decode)
+		if l := e.known.links[decode]; l != nil {
+			l.drop()
+			delete(e.known.links, decode)
+		}
 	}
+}
+
+// unlinkAll drops the links of a prefill engine that is gone.
+func (e *Engine) unlinkAll() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.known == nil {
+		return
+	}
+	e.known.mu.Lock()
+	defer e.known.mu.Unlock()
+	for _, l := range e.known.links {
+		l.drop()
+	}
+	e.known.links = nil
 }
 
 // Begin asks to offer a ticket of decode to prefill. A caller that gets Trial or Proven
@@ -149,13 +162,6 @@ func (l *Link) Begin() Standing {
 	}
 	l.trials.trial = true
 	return Trial
-}
-
-// stopped reports whether Begin would say NoReuse.
-func (l *Link) stopped() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.trials.proven && !l.trials.trial && l.now().Before(l.trials.until)
 }
 
 // End reports a ticket's fate, once per Begin and as soon as it is known.
@@ -186,6 +192,7 @@ func (l *Link) End(fate Fate) (pause time.Duration, resumed bool) {
 	case Answered:
 		resumed = r.pause > 0
 		*r = trials{proven: true}
+		l.count(false)
 		return 0, resumed
 	}
 	r.strikes++
@@ -194,5 +201,6 @@ func (l *Link) End(fate Fate) (pause time.Duration, resumed bool) {
 	}
 	pause = min(max(retrialAfter, 2*r.pause), retrialMax)
 	*r = trials{pause: pause, until: l.now().Add(pause)}
+	l.count(true)
 	return pause, false
 }

@@ -48,11 +48,11 @@ func TestLink_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
 					t.Fatalf("round %d, stop %d: left alone for %v (resumed %v), want %v", round, i, got, resumed, want)
 				}
 				r.pass(want - 1)
-				if got := l.Begin(); got != NoReuse || !l.stopped() {
+				if got := l.Begin(); got != NoReuse || !l.stopped(r.now()) {
 					t.Fatalf("round %d, stop %d: %v just before its end, want NoReuse", round, i, got)
 				}
 				r.pass(1)
-				if l.stopped() {
+				if l.stopped(r.now()) {
 					t.Fatalf("round %d, stop %d: stopped at its end", round, i)
 				}
 				if got := l.Begin(); got != Trial {

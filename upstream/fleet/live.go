@@ -1,10 +1,6 @@
 package fleet
 
-import (
-	"time"
-
-	"carryover/upstream"
-)
+import "time"
 
 // Live is the state of an engine at a moment.
 type Live struct {
@@ -13,6 +9,8 @@ type Live struct {
 	State    string
 	Start    string // of the engine, "" if it is not known
 	InFlight int    // attempts of ours
+	// Others is how many requests the engine had at the last reading of /metrics beyond those that were ours.
+	Others int
 	// Running, Waiting and KVUsage are those of the last reading of /metrics; KVTokens is how many tokens the KV cache holds,
 	// 0 if that is not known. Read is when they were read, zero if they never were.
 	Running, Waiting int
@@ -21,6 +19,8 @@ type Live struct {
 	Read             time.Time
 	// PerToken is how long prefill takes for a token of a prompt, 0 while that is not known.
 	PerToken time.Duration
+	// Queued is how many prompt tokens the attempts of ours have that prefill is expected to compute.
+	Queued int
 	// Pinned is how many tokens of the cache unused tickets of ours hold that wait for their release.
 	Pinned int
 	Models []string
@@ -28,33 +28,13 @@ type Live struct {
 
 // Live returns the state of the engine now.
 func (e *Engine) Live() Live {
+	last := e.Last()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return Live{InFlight: e.inFlight}
+	l := &e.load
+	return Live{
+		State: e.state(), Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
+		Running: l.running, Waiting: l.waiting, KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
+		PerToken: time.Duration(e.perToken()), Queued: int(e.queued.Load()), Pinned: last.pinned(),
+	}
 }
-
-// Model is one model that engines serve.
-type Model struct {
-	ID   string
-	Card []byte // the entry of /v1/models, as an engine wrote it
-}
-
-// Models returns the models that the engines serve which are up, each once, in the order of the engines.
-func (f *Fleet) Models() []Model { return nil }
-
-// SetPolicies changes how the instances of the two roles are picked.
-func (f *Fleet) SetPolicies(prefill, decode upstream.Policy) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.cfg.Prefill, f.cfg.Decode = prefill, decode
-}
-
-// SetMaxInFlight changes how many attempts an engine may have at once; 0 is no limit.
-func (f *Fleet) SetMaxInFlight(int) {}
-
-// LearnSpeed records a prefill leg that computed so many tokens of its prompt.
-func (s *Start) LearnSpeed(tokens int, took time.Duration) {}
-
-// Failed records that a leg which the engine had accepted failed for a reason that is not the client's: a 5xx, a connection that
-// broke, no answer in time.
-func (e *Engine) Failed() {}

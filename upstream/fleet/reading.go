@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -100,7 +101,7 @@ func (e *Engine) recent() (s *Start, counts bool) {
 
 // run runs a reading and files what it gave, unless a connection was refused in between.
 func (e *Engine) run(ctx context.Context, r *reading) {
-	began := e.fleet.now()
+	began, ours := e.fleet.now(), int(e.inFlight.Load())
 	ctx, cancel := context.WithTimeout(ctx, e.fleet.cfg.ReadLimit)
 	defer cancel()
 	told, err := e.readFacts(ctx)
@@ -111,6 +112,10 @@ func (e *Engine) run(ctx context.Context, r *reading) {
 		return
 	}
 	e.under = nil
+	defer e.show()
+	if err == nil {
+		e.load = load{use: told.use, others: max(0, told.use.running+told.use.waiting-ours), read: began}
+	}
 	switch {
 	case err == nil && told.start != "":
 		e.become(told)
@@ -137,7 +142,11 @@ func (e *Engine) readFacts(ctx context.Context) (told facts, err error) {
 	if status != http.StatusOK {
 		return facts{}, fmt.Errorf("read metrics: status %d", status)
 	}
-	return readFacts(bytes.NewReader(text))
+	rank := ""
+	if e.Ranked {
+		rank = strconv.Itoa(e.Rank)
+	}
+	return readFacts(bytes.NewReader(text), rank)
 }
 
 // become makes what a reading told the start that is known. The same id is the same

@@ -29,6 +29,8 @@ type Start struct {
 	id     string
 	over   atomic.Bool // another start has taken its place
 
+	stops atomic.Int32 // links of it that are stopped, or were when they were last heard of
+
 	probes  *questions // for the use of ids
 	renders *questions // about templates
 
@@ -119,6 +121,9 @@ func (s *Start) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over.Store(true)
+	for _, l := range s.links {
+		l.drop()
+	}
 	s.links, s.unused = nil, nil
 }
 

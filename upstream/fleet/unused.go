@@ -14,6 +14,7 @@ type Unused struct {
 	Model    string
 	Since    time.Time // when it was left; Leave sets it if it is zero
 	Deadline time.Time // decode has freed the blocks by itself from then on
+	Tokens   int       // that its blocks hold, 0 if that is not known
 	Refused  bool      // an engine refused a client's request that carried it: only a leg of our own may
 }
 
@@ -71,6 +72,17 @@ func (f *Fleet) Waiting() (all []*Start) {
 		}
 	}
 	return all
+}
+
+// pinned returns how many tokens the unused tickets hold that wait for their release.
+func (s *Start) pinned() (tokens int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.live()
+	for i := range s.unused {
+		tokens += s.unused[i].Tokens
+	}
+	return tokens
 }
 
 func (s *Start) waits() bool {

@@ -1,0 +1,45 @@
+package fleet
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestReadFacts_TellsTheLoad(t *testing.T) {
+	const ranks = `vllm:num_requests_running{engine="0",model_name="m"} 3.0
+vllm:num_requests_running{engine="1",model_name="m"} 4.0
+vllm:num_requests_waiting{engine="0",model_name="m"} 1.0
+vllm:num_requests_waiting{engine="1",model_name="m"} 2.0
+vllm:num_requests_waiting_by_reason{engine="1",model_name="m",reason="capacity"} 2.0
+vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.25
+vllm:kv_cache_usage_perc{engine="1",model_name="m"} 0.5
+vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="100"} 1.0
+vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="200",kv_cache_size_tokens="3000"} 1.0
+`
+	for _, row := range []struct {
+		name, text, rank string
+		want             use
+	}{
+		{"recorded", string(recordedText(t, "19-metrics-prefill.txt")), "", use{kvTokens: 262144}},
+		{"all ranks", ranks, "", use{running: 7, waiting: 3, usage: 0.5, kvTokens: 4600}},
+		{"rank 0", ranks, "0", use{running: 3, waiting: 1, usage: 0.25, kvTokens: 1600}},
+		{"rank 1", ranks, "1", use{running: 4, waiting: 2, usage: 0.5, kvTokens: 3000}},
+		{"a rank that is not there", ranks, "2", use{}},
+		{"no labels", "vllm:num_requests_running 2\n", "", use{running: 2}},
+		{"no labels with a rank", "vllm:num_requests_running 2\n", "0", use{}},
+		{"nothing", "", "", use{}},
+		{"no numbers", "vllm:num_requests_running x\nvllm:num_requests_waiting NaN\nvllm:kv_cache_usage_perc +Inf\n", "", use{}},
+		{"negative", "vllm:num_requests_running -2\nvllm:kv_cache_usage_perc -0.5\n", "", use{}},
+		{"huge", strings.Repeat("vllm:num_requests_running 1e300\n", 3) + "vllm:kv_cache_usage_perc 7\n", "", use{running: maxTold, usage: 1}},
+		{"malformed", "vllm:num_requests_running{engine=\"0\" 2\nvllm:num_requests_waiting 1\n", "", use{waiting: 1}},
+		{"other names", "vllm:num_requests_running_total 5\nnum_requests_running 5\n", "", use{}},
+		{"sizes without blocks", "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"None\"} 1\n", "", use{}},
+		{"blocks without a size", "vllm:cache_config_info{num_gpu_blocks=\"16\"} 1\n", "", use{}},
+		{"huge cache", strings.Repeat("vllm:cache_config_info{kv_cache_size_tokens=\"1099511627776\"} 1\n", 3), "", use{kvTokens: maxTokens}},
+		{"beyond any cache", "vllm:cache_config_info{kv_cache_size_tokens=\"99999999999999999999\"} 1\n", "", use{}},
+	} {
+		if got, err := readFacts(strings.NewReader(row.text), row.rank); err != nil || got.use != row.want {
+			t.Errorf("%s: got %+v, %v, want %+v", row.name, got.use, err, row.want)
+		}
+	}
+}
