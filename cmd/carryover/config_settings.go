@@ -75,6 +75,11 @@ func engineSettings(c *Config) []setting {
 	}
 }
 
+// policies are the ways to pick an instance, the default first.
+func policies() []string {
+	return []string{"auto", "affinity", "prefix", "least_loaded", "power_of_two", "round_robin"}
+}
+
 func routingSettings(c *Config) []setting {
 	r := &c.Routing
 	failures := []string{string(server.PrefillRetryOther), string(server.PrefillDecodeOnly), string(server.PrefillError)}

@@ -181,10 +181,19 @@ func newSecret(configured Secret) (convcache.Secret, error) {
 }
 
 func newPolicy(name string) upstream.Policy {
-	if name == "affinity" {
+	switch name {
+	case "affinity":
 		return &routing.Affinity{Otherwise: &routing.RoundRobin{}}
+	case "prefix":
+		return &routing.Prefix{}
+	case "least_loaded":
+		return &routing.LeastLoaded{}
+	case "power_of_two":
+		return &routing.PowerOfTwo{}
+	case "round_robin":
+		return &routing.RoundRobin{}
 	}
-	return &routing.RoundRobin{}
+	return &routing.Auto{}
 }
 
 func newInstances(cfg Config) ([]upstream.Instance, error) {

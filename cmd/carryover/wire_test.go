@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"slices"
@@ -139,5 +140,25 @@ func TestRun_DiscoveredInstancesAreCompleted(t *testing.T) {
 	}
 	if !slices.Equal(given, found) {
 		t.Errorf("the source's own list was changed to %+v", given)
+	}
+}
+
+func TestNewPolicy_EachNameIsAnother(t *testing.T) {
+	var c Config
+	for _, s := range engineSettings(&c) {
+		if s.key != "routing.prefill" {
+			continue
+		}
+		seen := map[string]string{}
+		for _, name := range s.oneOf {
+			kind := fmt.Sprintf("%T", newPolicy(name))
+			if other, twice := seen[kind]; twice {
+				t.Errorf("%s and %s are both %s", name, other, kind)
+			}
+			seen[kind] = name
+		}
+		if len(seen) != 6 {
+			t.Errorf("got %v, want six policies", seen)
+		}
 	}
 }

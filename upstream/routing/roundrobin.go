@@ -6,14 +6,24 @@ import (
 	"carryover/upstream"
 )
 
-// RoundRobin picks the candidates in turn. The zero value is ready.
+// RoundRobin picks the candidates in turn, one of weight n n times in a row. It weighs nothing else. The zero value is ready.
 type RoundRobin struct {
 	next atomic.Uint64
 }
 
 // Pick implements upstream.Policy.
 func (r *RoundRobin) Pick(candidates []upstream.Candidate, _ string) int {
-	return int((r.next.Add(1) - 1) % uint64(len(candidates)))
+	sum := 0
+	for i := range candidates {
+		sum += max(1, candidates[i].Weight)
+	}
+	turn := int((r.next.Add(1) - 1) % uint64(sum))
+	for i := range candidates {
+		if turn -= max(1, candidates[i].Weight); turn < 0 {
+			return i
+		}
+	}
+	return 0
 }
 
 var _ upstream.Policy = (*RoundRobin)(nil)

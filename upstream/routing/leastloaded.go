@@ -1,0 +1,37 @@
+package routing
+
+import (
+	"sync/atomic"
+
+	"carryover/upstream"
+)
+
+// LeastLoaded picks the candidate of the least [Load]; several of the same load in turn. Instances by way of which nothing can
+// be reused are left to the end. The zero value is ready.
+type LeastLoaded struct {
+	next atomic.Uint64
+}
+
+// Pick implements upstream.Policy.
+func (l *LeastLoaded) Pick(candidates []upstream.Candidate, _ string) int {
+	s := look(candidates)
+	return l.least(candidates, &s)
+}
+
+// least returns the candidate of the least load, of several the one whose turn it is.
+func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey) int {
+	skip := (l.next.Add(1) - 1) % uint64(s.equal)
+	for i := range candidates {
+		c := &candidates[i]
+		if !s.counts(c) || Load(c) != s.least {
+			continue
+		}
+		if skip == 0 {
+			return i
+		}
+		skip--
+	}
+	return 0
+}
+
+var _ upstream.Policy = (*LeastLoaded)(nil)
