@@ -44,6 +44,12 @@ type Engine struct {
 	load      load
 	downUntil time.Time // passive: set by Refused, cleared by a good probe or leg
 	failed    int       // active: probes that failed in a row
+	downSince time.Time // when either began
+	told      bool      // the log says that it is down
+	drain     bool      // the operator wants it to get nothing new
+	circuit   circuit
+	tempo     tempo
+	ejection  ejection
 
 	known  *Start    // the start that was read last, nil before the first
 	blank  *Start    // stands for a start that is not known, nil until asked for
@@ -59,62 +65,112 @@ type Engine struct {
 // Refused records that a connection was refused: the engine is avoided for a moment, and
 // what was read is forgotten, because whatever answers there next is another start. A
 // reading under way counts no more. That holds for all data-parallel ranks of a server, which
-// share its address. Two roles may name one address too: then the other's reading counts no more either.
+// share its address: to try each would use up what a turn may try. Two roles may name one address
+// too: then the other's reading counts no more either.
 func (e *Engine) Refused() {
-	until := e.fleet.now().Add(downFor)
-	e.forget(until) // the fleet may not have it any more
+	e.refused() // the fleet may not have it any more
 	for _, other := range e.fleet.at(e.BaseURL) {
-		if other.Role == e.Role {
-			other.forget(until)
-		} else {
-			other.forget(time.Time{})
+		switch {
+		case other == e:
+		case other.Role == e.Role:
+			other.refused()
+		default:
+			other.forget()
 		}
 	}
 }
 
-// forget has no reading count that has been made, and the engine avoided for a while, if that is not zero.
-func (e *Engine) forget(until time.Time) {
+// forget has no reading count that has been made.
+func (e *Engine) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !until.IsZero() {
-		e.downUntil = until
-	}
-	e.read, e.missed, e.under, e.load = time.Time{}, time.Time{}, nil, load{}
+	e.unread()
 	e.show()
+}
+
+// unread needs e.mu.
+func (e *Engine) unread() { e.read, e.missed, e.under, e.load = time.Time{}, time.Time{}, nil, load{} }
+
+func (e *Engine) refused() {
+	e.mu.Lock()
+	now := e.fleet.now()
+	if !e.down(now) {
+		e.downSince = now
+	}
+	e.downUntil = now.Add(downFor)
+	e.unread()
+	e.show()
+	first := !e.told
+	e.told = true
+	e.mu.Unlock()
+	if first {
+		e.wentDown("refuses connections")
+	}
+}
+
+// wentDown tells of an engine that is down. Connections to it that are idle will not serve
+// again, and the name of its host may be that of another address by now.
+func (e *Engine) wentDown(why string) {
+	e.fleet.cfg.Client.Close()
+	e.log().Warn("engine is down", "why", why)
 }
 
 // Answered records that a leg was answered, which brings an engine back.
 func (e *Engine) Answered() {
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.failed > 0 || !e.downUntil.IsZero() { // most legs are answered by engines that were up
+	tried := e.circuit.trial != 0
+	e.circuit.answered()
+	was := e.comeBack(tried)
+	e.mu.Unlock()
+	e.sayBack(was)
+}
+
+// back records that the engine answers connections.
+func (e *Engine) back() {
+	e.mu.Lock()
+	was := e.comeBack(false)
+	e.mu.Unlock()
+	e.sayBack(was)
+}
+
+// comeBack reports whether the log has to say that the engine is back. Most legs are answered by engines that were up: then
+// nothing changes, unless the caller has changed something. It needs e.mu.
+func (e *Engine) comeBack(changed bool) (was bool) {
+	if changed || e.failed > 0 || !e.downUntil.IsZero() {
 		e.downUntil, e.failed = time.Time{}, 0
 		e.show()
+	}
+	was, e.told = e.told, false
+	return was
+}
+
+func (e *Engine) sayBack(was bool) {
+	if was {
+		e.log().Info("engine answers again")
 	}
 }
 
 // Reachable reports whether the fleet still has the engine and does not hold it to be
-// down.
-func (e *Engine) Reachable() bool { return !e.gone.Load() && e.up() }
+// down, so that its blocks can be read.
+func (e *Engine) Reachable() bool { return !e.gone.Load() && e.answers() }
 
-func (e *Engine) up() bool { return e.seen.up(e.fleet.clock()) }
-
-// state names the reason why the engine is picked only if no other is left, "up" for none.
-func (e *Engine) state() string {
-	if e.up() {
-		return "up"
-	}
-	return "down"
-}
-
-// probed records what an active probe has found.
+// probed records what an active probe has found. A good one does not close a circuit: an
+// engine whose health is fine and whose completions fail is what a circuit is for.
 func (e *Engine) probed(healthy bool) {
 	if healthy {
-		e.Answered()
+		e.back()
 		return
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
+	if e.failed == 0 && !e.down(e.fleet.now()) {
+		e.downSince = e.fleet.now()
+	}
 	e.failed++
 	e.show()
+	first := e.failed >= unhealthyAfter && !e.told
+	e.told = e.told || first
+	e.mu.Unlock()
+	if first {
+		e.wentDown("health probes fail")
+	}
 }

@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -8,7 +9,7 @@ import (
 	"carryover/upstream"
 )
 
-// Config configures a Fleet. All fields but ProbeIDs are required.
+// Config configures a Fleet. Client, the policies and the limits are required.
 type Config struct {
 	// Client asks the engines.
 	Client *upstream.Client
@@ -31,6 +32,8 @@ type Config struct {
 	Freed func()
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
+	// Logger is told when an engine goes down, opens its circuit or is ejected, and when it is back; nil tells no log.
+	Logger *slog.Logger
 }
 
 // Fleet is the live set of engines. Create it with New, fill it with Set, keep it up to
@@ -49,6 +52,8 @@ type Fleet struct {
 	placed  map[string][]*Engine // by address
 	away    []bar                // of engines that are gone, the oldest first
 	picking picking
+	// draining are gone and have attempts in flight.
+	draining []*Engine
 }
 
 // New returns an empty fleet.
@@ -56,17 +61,25 @@ func New(cfg Config) *Fleet {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
 	return &Fleet{cfg: cfg, now: cfg.Now, born: cfg.Now(), engines: map[upstream.Role][]*Engine{}}
 }
 
 // Set replaces the set of instances. An instance whose configuration is unchanged keeps
-// its Engine; of all others everything known is gone, but for bars.
+// its Engine. Others are gone with everything known of them, but for bars, as soon as the attempts
+// end that they have; one that comes back before is the Engine that it was. Idle connections
+// are closed when an instance goes.
 func (f *Fleet) Set(instances []upstream.Instance) {
-	f.set(instances)
+	if gone := f.replace(instances); gone {
+		f.cfg.Client.Close()
+	}
 	f.freed()
 }
 
-func (f *Fleet) set(instances []upstream.Instance) {
+// replace does what Set promises but for connections, and reports whether an engine has gone.
+func (f *Fleet) replace(instances []upstream.Instance) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	next, kept := map[upstream.Role][]*Engine{}, map[*Engine]bool{}
@@ -75,7 +88,7 @@ func (f *Fleet) set(instances []upstream.Instance) {
 	for _, instance := range instances {
 		e := f.named[instance.Role][instance.Name]
 		if e == nil || e.Instance != instance {
-			e = &Engine{Instance: instance, fleet: f}
+			e = f.succeed(e, instance)
 			added = append(added, e)
 		}
 		kept[e] = true
@@ -98,6 +111,9 @@ func (f *Fleet) set(instances []upstream.Instance) {
 		e.gone.Store(true) // before the links go: none is made to it from here on
 		f.keepBar(e)
 		e.unlinkAll()
+		if e.inFlight.Load() > 0 {
+			f.leaves(e)
+		}
 	}
 	for _, e := range added {
 		f.restoreBar(e)
@@ -105,6 +121,18 @@ func (f *Fleet) set(instances []upstream.Instance) {
 	for _, e := range next[upstream.RolePrefill] {
 		e.unlink(gone)
 	}
+	return len(gone) > 0
+}
+
+// succeed returns the engine of an instance that the fleet does not have. old is the engine of its name, nil if there is
+// none. It needs f.mu.
+func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
+	e := f.returning(instance)
+	if e == nil {
+		e = &Engine{Instance: instance, fleet: f}
+	}
+	e.setDrain(old != nil && old.drains())
+	return e
 }
 
 // Engines returns all engines of a role in configured order. The list is not to be
@@ -129,10 +157,11 @@ func (f *Fleet) at(url string) []*Engine {
 	return f.placed[url]
 }
 
-// Up returns how many engines of a role are believed to answer.
+// Up returns how many engines of a role need no exception to be picked: they are believed to
+// answer, their circuit is not open, they are neither ejected nor drained. A bar is another matter.
 func (f *Fleet) Up(role upstream.Role) (n int) {
 	for _, e := range f.Engines(role) {
-		if e.up() {
+		if e.usable() {
 			n++
 		}
 	}

@@ -59,6 +59,14 @@ func (r *rig) add(role upstream.Role, name, url string) *Engine {
 	return r.Engine(role, name)
 }
 
+// engineNamed adds an instance that is in good health.
+func (r *rig) engineNamed(role upstream.Role, name string) *Engine {
+	r.t.Helper()
+	srv := httptest.NewServer(answers(http.StatusOK, ""))
+	r.t.Cleanup(srv.Close)
+	return r.add(role, name, srv.URL)
+}
+
 // engine adds an instance that an HTTP server stands for.
 func (r *rig) engine(role upstream.Role, handler http.HandlerFunc) *Engine {
 	r.t.Helper()

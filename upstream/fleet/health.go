@@ -50,6 +50,8 @@ func (f *Fleet) probeAll(ctx context.Context) {
 		}
 	}
 	group.Wait()
+	f.eject(upstream.RolePrefill)
+	f.eject(upstream.RoleDecode)
 }
 
 // follow reads which start is alive, and begins to find out what it can do. That

@@ -7,6 +7,7 @@ type Live struct {
 	// State says whether the engine is picked: "up", or why only if no other is left ("down", "open", "half_open",
 	// "ejected", "barred", "draining").
 	State    string
+	Why      string // a sentence for operators, "" for "up"
 	Start    string // of the engine, "" if it is not known
 	InFlight int    // attempts of ours
 	// Others is how many requests the engine had at the last reading of /metrics beyond those that were ours.
@@ -29,11 +30,12 @@ type Live struct {
 // Live returns the state of the engine now.
 func (e *Engine) Live() Live {
 	last := e.Last()
+	state, why := e.state()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := &e.load
 	return Live{
-		State: e.state(), Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
+		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.running, Waiting: l.waiting, KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
 		PerToken: time.Duration(e.perToken()), Queued: int(e.queued.Load()), Pinned: last.pinned(),
 	}

@@ -40,9 +40,23 @@ func (p *picking) giveBack(list []*Engine) {
 	}
 }
 
-// gather makes candidates of the engines that are up, or of those that are down, and reports whether it left out one because it
+// level is how choosy a pick is.
+type level int
+
+const (
+	preferred level = iota // engines that are up
+	answering              // that answer connections
+	whatever               // all
+)
+
+// admits reports whether an engine may be picked at a level.
+func (l level) admits(v *view, now time.Duration) bool {
+	return l == whatever || l == answering && v.answers(now) || v.up(now)
+}
+
+// gather makes candidates of the engines that the level admits, and reports whether it left out one because it
 // has as many attempts as it may.
-func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, up bool) (busy bool) {
+func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choosy level) (busy bool) {
 	p.round++
 	if cap(p.candidates) < len(engines) {
 		p.candidates, p.engines = make([]upstream.Candidate, len(engines)), make([]*Engine, 0, len(engines))
@@ -51,7 +65,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, up bo
 	n := 0
 	for _, e := range engines {
 		v := &e.seen
-		if v.up(ask.now) != up || e.gone.Load() {
+		if !choosy.admits(v, ask.now) || e.gone.Load() {
 			continue
 		}
 		inFlight := int(e.inFlight.Load())

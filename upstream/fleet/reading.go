@@ -159,6 +159,8 @@ func (e *Engine) become(told facts) {
 		e.known.barred = told.start == e.barred
 		if old != nil {
 			old.end()
+			e.tempo, e.ejection = tempo{}, ejection{} // a restart is how slow engines are mended
+			e.show()
 		}
 	}
 	e.known.sized(told.blockSize)

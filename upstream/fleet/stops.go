@@ -74,7 +74,7 @@ func (f *Fleet) stopPrefill(hint *Hint, now time.Time) {
 	for i := range hint.Holds {
 		held := &hint.Holds[i]
 		if e := f.named[upstream.RoleDecode][held.Decode]; e != nil {
-			if last := e.seen.last.Load(); e.seen.up(at) && last.Known() && last.id == held.Start {
+			if last := e.seen.last.Load(); e.seen.answers(at) && last.Known() && last.id == held.Start {
 				p.holders = append(p.holders, last)
 			}
 		}

@@ -9,10 +9,10 @@ import (
 // view is what picks see of an engine, besides its speed and its attempts. It is read without a lock: with a thousand engines
 // the locks alone took 16 µs of a pick. Its parts need not be of one moment.
 type view struct {
-	// Times of the fleet's clock: until the first the engine is picked only if no other is left; from the second on what was read
-	// of its load counts no more.
-	avoid, stale atomic.Int64
-	last         atomic.Pointer[Start] // the start that was read last, nil while it is not known
+	// Times of the fleet's clock: until the first the engine is picked only if no other is left; until the second it is held not to
+	// answer connections; from the third on what was read of its load counts no more.
+	avoid, down, stale atomic.Int64
+	last               atomic.Pointer[Start] // the start that was read last, nil while it is not known
 	// Requests beyond those that were ours at the last reading, requests that waited, and the share of the KV cache in use (the
 	// bits of a float64).
 	others, waiting atomic.Int32
@@ -37,14 +37,9 @@ func (e *Engine) show() {
 	} else {
 		v.last.Store(e.known)
 	}
-	switch {
-	case e.failed >= unhealthyAfter:
-		v.avoid.Store(math.MaxInt64)
-	case e.downUntil.IsZero():
-		v.avoid.Store(0)
-	default:
-		v.avoid.Store(int64(e.downUntil.Sub(born)))
-	}
+	avoid, down := e.avoidUntil()
+	v.avoid.Store(avoid)
+	v.down.Store(down)
 	if l := &e.load; l.read.IsZero() {
 		v.stale.Store(0)
 	} else {
@@ -55,8 +50,13 @@ func (e *Engine) show() {
 	}
 }
 
-// up reports whether the engine is believed to answer at a time of the fleet's clock.
+// up reports whether the engine is to be preferred at a time of the fleet's clock: it answers, its circuit is closed or waits for
+// a trial, it is neither ejected nor drained. One that is not is used all the same if no other is left.
 func (v *view) up(now time.Duration) bool { return int64(now) >= v.avoid.Load() }
+
+// answers reports whether the engine is held to answer connections. Blocks can be read from one that does, whatever becomes of
+// its completions.
+func (v *view) answers(now time.Duration) bool { return int64(now) >= v.down.Load() }
 
 // clock is the time since the fleet was made. It is read once per pick.
 func (f *Fleet) clock() time.Duration { return f.now().Sub(f.born) }

@@ -1,0 +1,111 @@
+package fleet
+
+import (
+	"fmt"
+	"time"
+
+	"carryover/upstream"
+)
+
+// A circuit opens after so many legs in a row that failed. It stays open for openFirst, and for twice as long each time
+// that a trial fails, up to openMax: a trial costs one client a failed leg.
+const (
+	failuresToOpen = 5
+	openFirst      = time.Second
+	openMax        = 30 * time.Second
+)
+
+// circuit is what legs have shown of an engine of late: closed; open, when the engine is avoided for a while; half-open,
+// when that is over and one attempt at a time may try. The zero value is closed. It is guarded by the lock of its Engine.
+//
+// While it is open nothing counts: what ends then began before, or had no other engine left.
+type circuit struct {
+	failures int // in a row
+	since    time.Time
+	last     string        // how the last one failed
+	pause    time.Duration // how long it was opened for, 0 if it is closed
+	until    time.Time     // when that ends
+	trial    int           // the attempt that tries, 0 if none does
+	trials   int           // attempts that have tried so far
+}
+
+func (c *circuit) open(now time.Time) bool     { return c.pause > 0 && now.Before(c.until) }
+func (c *circuit) halfOpen(now time.Time) bool { return c.pause > 0 && !now.Before(c.until) }
+
+// begin makes an attempt the trial, if there is to be one, and returns its number, else 0.
+// The clock is read only where the circuit is not closed.
+func (c *circuit) begin(now func() time.Time) int {
+	if c.pause == 0 || c.trial != 0 || !c.halfOpen(now()) {
+		return 0
+	}
+	c.trials++
+	c.trial = c.trials
+	return c.trial
+}
+
+// end ends an attempt, whatever it has shown.
+func (c *circuit) end(trial int) {
+	if trial != 0 && c.trial == trial {
+		c.trial = 0
+	}
+}
+
+// answered lets another attempt try: a stream may run for minutes, and its first bytes say enough to dare the next one.
+func (c *circuit) answered() { c.trial = 0 }
+
+// served closes the circuit and reports whether it was half-open.
+func (c *circuit) served(now time.Time) (closed bool) {
+	if c.open(now) {
+		return false
+	}
+	closed = c.pause > 0
+	*c = circuit{trials: c.trials}
+	return closed
+}
+
+// fail counts a leg that failed, and reports whether that has opened a circuit which was closed.
+func (c *circuit) fail(how string, now time.Time) (opened bool) {
+	if c.open(now) {
+		return false
+	}
+	if c.failures == 0 {
+		c.since = now
+	}
+	c.failures++
+	c.last = how
+	if c.pause == 0 && c.failures < failuresToOpen {
+		return false
+	}
+	opened = c.pause == 0
+	c.pause = min(max(openFirst, 2*c.pause), openMax)
+	c.until, c.trial = now.Add(c.pause), 0
+	return opened
+}
+
+// Served records that a leg has ended as it should, a stream with its end.
+func (e *Engine) Served() {
+	e.mu.Lock()
+	closed := e.circuit.served(e.fleet.now())
+	e.show()
+	e.mu.Unlock()
+	if closed {
+		e.log().Info("engine closes its circuit")
+	}
+}
+
+// Failed records that a leg which the engine had accepted failed by its fault: a 5xx, a connection or a stream that broke, no
+// answer in time, an answer that is none. What the request, the client, or a ticket of ours has caused is no such failure.
+func (e *Engine) Failed(leg *upstream.LegError) {
+	how := leg.Kind.String()
+	if leg.Kind == upstream.Status {
+		how = fmt.Sprintf("status %d", leg.Status)
+	}
+	e.mu.Lock()
+	opened := e.circuit.fail(how, e.fleet.now())
+	e.show()
+	failures, pause := e.circuit.failures, e.circuit.pause
+	e.mu.Unlock()
+	if opened {
+		e.log().Warn("engine opens its circuit", "failures", failures, "last", how, "tried_again_in", pause.String())
+	}
+}

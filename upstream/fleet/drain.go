@@ -1,0 +1,73 @@
+package fleet
+
+import (
+	"slices"
+
+	"carryover/upstream"
+)
+
+// Drain takes an engine out of service, or back into it: it stays known and probed, the tickets of its blocks are used, and
+// no new turn gets it unless no other engine of its role is left. It reports whether the fleet has the engine. The drain
+// outlasts a change of the instance's configuration, and ends when the instance is removed.
+func (f *Fleet) Drain(role upstream.Role, name string, drain bool) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	e := f.named[role][name]
+	if e == nil {
+		return false
+	}
+	e.setDrain(drain)
+	return true
+}
+
+func (e *Engine) setDrain(drain bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.drain = drain
+	e.show()
+}
+
+// drains reports whether the operator has the engine drained.
+func (e *Engine) drains() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.drain
+}
+
+// Draining returns the engines that were removed and have attempts in flight, the first removed first. They are picked no
+// more and not probed; their tickets are not used. Each is forgotten when its last attempt ends.
+func (f *Fleet) Draining() []*Engine {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.draining)
+}
+
+// leaves lists an engine that is gone and has attempts in flight. It needs f.mu.
+func (f *Fleet) leaves(e *Engine) {
+	if !slices.Contains(f.draining, e) {
+		f.draining = append(f.draining, e)
+	}
+}
+
+// left forgets an engine that is gone, unless an attempt has come that had picked it before, or the engine is back.
+func (f *Fleet) left(e *Engine) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if e.gone.Load() && e.inFlight.Load() == 0 {
+		f.draining = slices.DeleteFunc(f.draining, func(other *Engine) bool { return other == e })
+	}
+}
+
+// returning takes back an engine that drains and whose instance comes back as it was, nil if there is none: a source that loses
+// an instance for a moment costs it neither what is known of it nor the tickets of the turns that it has. What another
+// process at its address would be is told by its start, as ever. It needs f.mu.
+func (f *Fleet) returning(instance upstream.Instance) *Engine {
+	at := slices.IndexFunc(f.draining, func(e *Engine) bool { return e.Instance == instance })
+	if at < 0 {
+		return nil
+	}
+	e := f.draining[at]
+	f.draining = slices.Delete(f.draining, at, at+1)
+	e.gone.Store(false)
+	return e
+}

@@ -1,0 +1,201 @@
+package fleet
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"testing"
+	"weak"
+
+	"carryover/upstream"
+)
+
+func TestDrain_AnEngineOutOfServiceIsKnownAndGetsNothingNew(t *testing.T) {
+	r := newRig(t)
+	engines := r.named(upstream.RolePrefill, "a", "b")
+	if !r.Drain(upstream.RolePrefill, "a", true) || r.Drain(upstream.RolePrefill, "c", true) || r.Drain(upstream.RoleDecode, "a", true) {
+		t.Error("want a drained, and to be told that there are no others")
+	}
+	if got := r.pick(); got != "b" || r.Up(upstream.RolePrefill) != 1 {
+		t.Errorf("picked %s, %d up, want b alone", got, r.Up(upstream.RolePrefill))
+	}
+	if !engines[0].Reachable() || r.Engine(upstream.RolePrefill, "a") != engines[0] {
+		t.Error("an engine that is drained can't be reached any more, so that its tickets are lost")
+	}
+	if got := r.pick("b"); got != "a" {
+		t.Errorf("picked %s, want a, as no other is left", got)
+	}
+	engines[0].probed(true)
+	engines[0].Answered()
+	engines[0].Served()
+	if engines[0].up() {
+		t.Error("an answer ends the drain")
+	}
+	changed := r.instances[0]
+	changed.Weight = 5
+	r.Set([]upstream.Instance{changed, r.instances[1]})
+	if got := r.pick(); got != "b" {
+		t.Errorf("picked %s, want b: another weight does not end the drain", got)
+	}
+	r.Drain(upstream.RolePrefill, "a", false)
+	if got := r.pick(); got != "a" {
+		t.Errorf("picked %s, want a, which is in service again", got)
+	}
+	r.Drain(upstream.RolePrefill, "a", true)
+	r.Set(r.instances[1:])
+	r.Set(r.instances)
+	if got := r.pick(); got != "a" {
+		t.Errorf("picked %s, want a: the drain ended when the instance was removed", got)
+	}
+}
+
+// What is in flight keeps an engine that was removed, and nothing else does.
+func TestDraining_IsListedUntilItsLastTurnEnds(t *testing.T) {
+	r := newRig(t)
+	r.named(upstream.RolePrefill, "b")
+	var gone weak.Pointer[Engine]
+	var start weak.Pointer[Start]
+	var ends []func()
+	func() {
+		kept := r.instances
+		a := r.named(upstream.RolePrefill, "a")[0]
+		for range 2 {
+			_, done := r.attempt("b")
+			ends = append(ends, done)
+		}
+		gone, start = weak.Make(a), weak.Make(tells(a, "1"))
+		r.instances = kept
+		r.Set(kept)
+		if got := r.pick(); got != "b" {
+			t.Errorf("picked %s, want b", got)
+		}
+		if _, _, err := r.Pick(upstream.RolePrefill, Hint{}, excluding("b")); !errors.Is(err, upstream.ErrNoInstance) {
+			t.Errorf("an engine that was removed is picked: %v", err)
+		}
+		a.Served() // a leg of its turns
+		a.Failed(broken())
+		if a.Reachable() || r.Up(upstream.RolePrefill) != 1 {
+			t.Error("an engine that was removed counts as one that can be reached")
+		}
+	}()
+	for left := 2; left > 0; left-- {
+		all := r.Draining()
+		if len(all) != 1 || all[0].Name != "a" || all[0].Role != upstream.RolePrefill || all[0].Live().InFlight != left || all[0].Live().State != "draining" {
+			t.Fatalf("with %d turns in flight %d drain", left, len(all))
+		}
+		ends[left-1]()
+		ends[left-1]() // a second time changes nothing
+	}
+	if n := len(r.Draining()); n != 0 {
+		t.Errorf("%d engines drain without a turn", n)
+	}
+	ends = nil
+	runtime.GC()
+	if gone.Value() != nil || start.Value() != nil {
+		t.Error("the engine is held on to after its last turn")
+	}
+}
+
+func TestDraining_NothingInFlightIsGoneAtOnce(t *testing.T) {
+	r := newRig(t)
+	r.named(upstream.RolePrefill, "a", "b")
+	_, done := r.attempt("b")
+	done()
+	r.Set(r.instances[1:])
+	if n := len(r.Draining()); n != 0 {
+		t.Errorf("%d engines drain without a turn", n)
+	}
+}
+
+// A source that loses an instance for a moment costs it nothing that is known of it.
+func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
+	r := newRig(t)
+	engines := r.named(upstream.RoleDecode, "a", "b")
+	a, p := engines[0], r.named(upstream.RolePrefill, "p")[0]
+	start := tells(a, "1")
+	tells(p, "1").Link(start).Begin()
+	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Set(r.instances[1:])
+	if start.current() || p.known.links[a] != nil {
+		t.Error("an engine that was removed is still one to exchange KV with")
+	}
+	changed := r.instances[0]
+	changed.Weight = 2
+	r.Set(append([]upstream.Instance{changed}, r.instances[1:]...))
+	if r.Engine(upstream.RoleDecode, "a") == a {
+		t.Error("another configuration is the same engine")
+	}
+	r.Set(r.instances)
+	if r.Engine(upstream.RoleDecode, "a") != a || !a.Reachable() || a.inFlight.Load() != 1 || len(r.Draining()) != 0 || !start.current() {
+		t.Errorf("it is another engine, or one that drains: %d in flight, %d drain", a.inFlight.Load(), len(r.Draining()))
+	}
+	done()
+	if a.inFlight.Load() != 0 || r.Engine(upstream.RoleDecode, "a") != a {
+		t.Error("the end of a turn removed an engine that is back")
+	}
+	r.Set(r.instances[1:])
+	r.Set(r.instances)
+	if r.Engine(upstream.RoleDecode, "a") == a {
+		t.Error("an engine that had nothing in flight was kept")
+	}
+}
+
+// A prefill engine that comes back has no links with engines that went while it was away.
+func TestDraining_ComesBackWithoutLinksToTheDead(t *testing.T) {
+	r := newRig(t)
+	p, d := r.starts()
+	p.Link(d).Met()
+	_, done := r.attempt()
+	defer done()
+	r.Set(r.instances[1:]) // without p
+	r.Set(nil)
+	r.Set(r.instances[:1])
+	if got := r.Engine(upstream.RolePrefill, "p"); got != p.Engine() || len(p.links) != 0 {
+		t.Errorf("%d links, same engine %t, want none and the same", len(p.links), got == p.Engine())
+	}
+}
+
+// Bars outlive the absence of an engine that drains, too.
+func TestDraining_ABarIsFoundAgain(t *testing.T) {
+	r := newRig(t)
+	p := tells(r.named(upstream.RolePrefill, "p")[0], "1")
+	_, done := r.attempt()
+	defer done()
+	r.Set(nil)
+	p.Bar() // by the turn that is in flight
+	r.Set(r.instances)
+	if !r.Engine(upstream.RolePrefill, "p").Barred() || len(r.away) != 0 {
+		t.Errorf("barred %t, %d bars kept for others", r.Engine(upstream.RolePrefill, "p").Barred(), len(r.away))
+	}
+}
+
+func TestFleet_NothingGrowsWithInstancesThatComeAndGo(t *testing.T) {
+	r := newRig(t)
+	kept := r.named(upstream.RolePrefill, "p", "q")
+	base := r.instances
+	goroutines := runtime.NumGoroutine()
+	was := 0
+	for round := range 10_000 {
+		r.instances = base
+		e := r.named(upstream.RolePrefill, fmt.Sprint("x", 10_000+round))[0]
+		_, done := r.attempt("p", "q")
+		p := tells(e, "1")
+		p.Link(tells(kept[0], "1")).Met()
+		open(e)
+		e.Took(1, 1)
+		r.Set(base)
+		done()
+		if round == 0 {
+			was = reached(r.Fleet)
+		}
+	}
+	if is := reached(r.Fleet); is != was {
+		t.Errorf("the fleet reaches %d values, at first it was %d", is, was)
+	}
+	if now := runtime.NumGoroutine(); now > goroutines {
+		t.Errorf("%d goroutines, at first there were %d", now, goroutines)
+	}
+}

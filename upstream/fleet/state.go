@@ -1,0 +1,92 @@
+package fleet
+
+import (
+	"fmt"
+	"log/slog"
+	"math"
+	"time"
+)
+
+// never is when an engine is not avoided any more that waits for something other than time.
+const never = math.MaxInt64
+
+// avoidUntil returns until which time of the fleet's clock the engine is avoided, and until when it is held to be down. It needs
+// e.mu.
+func (e *Engine) avoidUntil() (avoid, down int64) {
+	if e.failed >= unhealthyAfter {
+		return never, never
+	}
+	at := func(t time.Time) int64 {
+		if t.IsZero() {
+			return 0
+		}
+		return int64(t.Sub(e.fleet.born))
+	}
+	down = at(e.downUntil)
+	if e.drain || e.circuit.trial != 0 {
+		return never, down
+	}
+	return max(down, at(e.circuit.until), at(e.ejection.until)), down
+}
+
+func (e *Engine) up() bool { return e.seen.up(e.fleet.clock()) }
+
+func (e *Engine) answers() bool { return e.seen.answers(e.fleet.clock()) }
+
+// down needs e.mu.
+func (e *Engine) down(now time.Time) bool {
+	return e.failed >= unhealthyAfter || now.Before(e.downUntil)
+}
+
+// usable reports whether the engine is up, or would be but for the attempt that tries it.
+func (e *Engine) usable() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.fleet.now()
+	return !e.down(now) && !e.circuit.open(now) && !e.ejection.lasts(now) && !e.drain
+}
+
+// state is what an operator is told of the engine: whether it is picked, and in a sentence why it is picked only if no other
+// is left; why is "" for one that is up.
+func (e *Engine) state() (state, why string) {
+	state, why = e.ownState()
+	if state != "draining" && state != "down" && e.Barred() {
+		return "barred", "it has computed other ids than it was sent; no prefill leg goes to it until it is restarted"
+	}
+	return state, why
+}
+
+// ownState is state but for bars.
+func (e *Engine) ownState() (state, why string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := e.fleet.now()
+	c, j := &e.circuit, &e.ejection
+	legs := fmt.Sprintf("%d legs in a row have failed since %s, the last with %s", c.failures, moment(c.since), c.last)
+	switch {
+	case e.gone.Load():
+		return "draining", "it was removed; what is in flight goes on to its end"
+	case e.drain:
+		return "draining", "it is drained by the operator"
+	case e.failed >= unhealthyAfter:
+		return "down", fmt.Sprintf("%d health probes in a row have failed, the first at %s", e.failed, moment(e.downSince))
+	case now.Before(e.downUntil):
+		return "down", fmt.Sprintf("it has refused connections since %s; it is tried again at %s", moment(e.downSince), moment(e.downUntil))
+	case c.open(now):
+		return "open", legs + "; one turn tries it at " + moment(c.until)
+	case c.halfOpen(now):
+		return "half_open", legs + "; one turn at a time tries it"
+	case j.lasts(now):
+		return "ejected", fmt.Sprintf("it took %.1f times as long as its role does, at %s; ejected until %s, times in a row: %d",
+			j.factor, moment(j.since), moment(j.until), j.times)
+	}
+	return "up", ""
+}
+
+// moment is how a sentence for operators tells a time.
+func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
+
+// log is the log with the engine's name.
+func (e *Engine) log() *slog.Logger {
+	return e.fleet.cfg.Logger.With("role", e.Role.String(), "instance", e.Name)
+}
