@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"net/http"
 	"strings"
 	"time"
 
@@ -44,6 +45,7 @@ type progress struct {
 	left    bool // the client has left, or we end the turn, before decode said its end
 	kept    bool // its ticket is dealt with
 	failed  bool // the engine reported an error
+	fault   int  // with this status
 	foreign bool // it is the answer to another request
 
 	unwritable bool // the connector makes something of an event that is none
@@ -88,7 +90,7 @@ func (t *turn) rest() int64 {
 // record is what is known of the answer when it has ended.
 func (a *answer) record(relayed sse.Stats) AnswerRecord {
 	return AnswerRecord{
-		Events: relayed.Events, Bytes: relayed.Bytes, Finish: a.finish, PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
+		Events: relayed.Events, Bytes: relayed.Bytes, Fault: a.fault, Finish: a.finish, PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
 	}
 }
 
@@ -143,11 +145,14 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		return sse.Forward
 	}
 	if rawjson.Begins(ev.Data, `{"error":`) {
-		a.failed = true
+		a.fails(gjson.GetBytes(ev.Data, "error"))
 		if !a.passed && a.mayRestart() {
 			return sse.Stop
 		}
 		return sse.Forward
+	}
+	if first {
+		a.decoding.begun()
 	}
 	if a.decoding.asks.ids {
 		a.takeIDs(ev)
@@ -248,7 +253,7 @@ func (a *answer) read(data []byte) gjson.Result {
 		a.usage.completion = int(n.Int())
 	}
 	if failure.Exists() && failure.Type != gjson.Null {
-		a.failed = true
+		a.fails(failure)
 	}
 	if id.Exists() && !strings.HasSuffix(id.String(), "-"+a.decoding.requestID) {
 		a.odd = "response_id"
@@ -272,6 +277,14 @@ func (a *answer) read(data []byte) gjson.Result {
 		a.takes(a.reply.Add(all[0], a.finish))
 	}
 	return all[0]
+}
+
+// fails notes that the engine reports an error, and of which status.
+func (a *answer) fails(failure gjson.Result) {
+	a.failed, a.fault = true, http.StatusInternalServerError
+	if code := failure.Get("code"); code.Type == gjson.Number {
+		a.fault = int(code.Int())
+	}
 }
 
 // closes notes how a choice ended.

@@ -21,6 +21,7 @@ type decoding struct {
 	start     *fleet.Start // of decode that has the leg
 	blockSize int          // of it, when the leg began
 	requestID string       // of the leg
+	began     time.Time    // when the leg was sent
 	arrived   time.Time    // when the stream was caught up with the headers
 	handed    bool         // decode got a hand-over
 	barred    bool         // of a prefill instance that is barred
@@ -50,6 +51,14 @@ func (d *decoding) Close() {
 	}
 }
 
+// begun tells the fleet how long decode took to the first event after a hand-over: the wait for its turn, reading the KV, and a
+// step of the engine. Without a hand-over that depends on the prompt.
+func (d *decoding) begun() {
+	if d.handed {
+		d.start.Engine().Took(1, time.Since(d.began))
+	}
+}
+
 // context is what the answer is read under.
 func (d *decoding) context(ctx context.Context) context.Context {
 	if d.both != nil {
@@ -71,7 +80,6 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 		if err == nil || !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
 			return d, err
 		}
-		start.Engine().Refused()
 		refused = append(refused, start.Engine())
 		t.tries.anotherDecode = h.Handover != nil && h.Bound
 		if len(refused) == maxDials || t.tries.anotherDecode || h.Handover != nil && time.Now().After(h.until) {
@@ -110,10 +118,11 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, start *fleet.Sta
 	stream, err := s.deps.Legs.Decode(ctx, leg, limits)
 	ended(time.Since(began), err)
 	if err != nil {
+		t.ended(start.Engine(), err)
 		return nil, err
 	}
-	start.Engine().Answered()
-	d.Stream = stream
+	start.Engine().Answered() // its end may be minutes away
+	d.Stream, d.began = stream, began
 	d.arrived = stream.CaughtUp()
 	return d, nil
 }
@@ -161,6 +170,7 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		}
 		if err == nil {
 			params, err = s.readWhole(ctx, leg)
+			blame(p.decode.Engine(), err, false)
 		}
 		if err != nil {
 			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)

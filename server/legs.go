@@ -102,7 +102,7 @@ func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstre
 	}
 	if traits.IDs {
 		if transfer.PromptIDs, err = p.prefill.Tokenize(ctx, t.req, t.authorization); err != nil {
-			reached(p.prefill.Engine(), err)
+			refusedBy(p.prefill.Engine(), err)
 		}
 	}
 	return transfer, err
@@ -181,7 +181,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		select {
 		case prefill := <-answered:
 			ended(prefill.took, prefill.err)
-			reached(p.prefill.Engine(), prefill.err)
+			t.ended(p.prefill.Engine(), prefill.err)
 		default:
 			ended(time.Since(began), errUnanswered)
 		}
@@ -210,13 +210,10 @@ var errTogether = errors.New("no ticket goes with legs that are sent together")
 // errUnanswered is the record of a prefill leg that had not answered when its turn ended.
 var errUnanswered = errors.New("not answered when the turn ended")
 
-// reached records whether an engine has accepted a leg's connection.
-func reached(engine *fleet.Engine, err error) {
-	var leg *upstream.LegError
-	switch {
-	case err == nil:
-		engine.Answered()
-	case errors.As(err, &leg) && leg.Kind == upstream.Dial:
+// refusedBy records whether an engine has refused the connection of a question that is no leg.
+func refusedBy(engine *fleet.Engine, err error) {
+	var question *upstream.LegError
+	if errors.As(err, &question) && question.Kind == upstream.Dial {
 		engine.Refused()
 	}
 }

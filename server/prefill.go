@@ -50,9 +50,11 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	}
 	if foreign {
 		s.deps.Legs.Close()
-		return handed{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Broken, Sent: true, Err: errForeign}
+		err = &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Broken, Sent: true, Err: errForeign}
+		t.ended(engine, err)
+		return handed{}, err
 	}
-	engine.Answered()
+	t.ended(engine, nil)
 	s.conclude(t, h, fleet.Answered)
 	if h.ticket == nil {
 		p.prefill.LearnPace(size, took)
@@ -71,6 +73,9 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, nil
 	}
 	t.record.Reuse.Cached = handover.Cached
+	if h.ticket == nil && handover.Cached >= 0 { // else it is not known how much was computed
+		engine.Took(answer.PromptTokens-handover.Cached, took)
+	}
 	return handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
 }
 
@@ -126,15 +131,13 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *held, err error)
 	if !errors.As(err, &leg) {
 		return err
 	}
+	t.ended(engine, err)
 	if leg.Kind == upstream.Garbage {
 		s.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil
 	}
 	h.sent = leg.Sent
 	s.conclude(t, h, fateOf(leg))
-	if leg.Kind == upstream.Dial {
-		engine.Refused()
-	}
 	if h.rider != nil {
 		h.rider.failed(leg)
 		h.rider = nil

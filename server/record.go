@@ -61,6 +61,7 @@ type LegRecord struct {
 type AnswerRecord struct {
 	Events, Bytes int64
 	Buffered      bool   // the stream was made of a whole answer
+	Fault         int    // status of the error that decode told within its answer, 0 for none
 	Finish        string // finish_reason, "" if it was not seen
 	// What decode's usage counts, -1 where it does not tell or was not read.
 	PromptTokens, CompletionTokens int

@@ -150,6 +150,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		limited, cancel := context.WithTimeoutCause(ctx, r.cfg.ReuseTrialTimeout, upstream.ErrReuseTimeout)
 		_, err = r.deps.Legs.Prefill(limited, upstream.Leg{Instance: &prefill.Instance, API: leg.API, Body: leg.Body, RequestID: newID()})
 		cancel()
+		blame(prefill, err, true)
 		var failed *upstream.LegError
 		switch {
 		case errors.As(err, &failed) && !failed.Sent:

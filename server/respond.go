@@ -21,10 +21,17 @@ const paramsMember = "kv_transfer_params"
 // Before the first byte is sent, a failure is an ordinary error; after it, the
 // answer has broken off and the connection must be aborted.
 func (s *turns) respond(ctx context.Context, out *outlet, t *turn, d *decoding) error {
-	ctx = d.context(ctx)
-	switch {
-	case d.Stream == nil: // the client has it all
+	if d.Stream == nil { // the client has it all
 		return nil
+	}
+	err := s.bring(d.context(ctx), out, t, d)
+	t.ended(d.start.Engine(), d.told(t.record.Answer.Fault, err))
+	return err
+}
+
+// bring brings an answer in the way that its media type and what was asked for want.
+func (s *turns) bring(ctx context.Context, out *outlet, t *turn, d *decoding) error {
+	switch {
 	case d.MediaType() == "text/event-stream":
 		return s.respondStream(ctx, out, t, d)
 	case d.asks.whole:

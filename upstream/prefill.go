@@ -24,6 +24,8 @@ type PrefillAnswer struct {
 	// (prompt_token_ids of the answer for chat, of its first choice for text), nil
 	// if the answer has no list there.
 	PromptIDs []byte
+	// PromptTokens is how many tokens the prompt has, as the answer's usage says, 0 if it does not.
+	PromptTokens int
 	// Body is the whole answer, one JSON object.
 	Body []byte
 }
@@ -79,6 +81,8 @@ func (l Leg) readAnswer(ctx context.Context, body []byte) (PrefillAnswer, error)
 			if value.Type != gjson.Null {
 				answer.Params = []byte(value.Raw)
 			}
+		case "usage":
+			answer.PromptTokens = int(value.Get("prompt_tokens").Int())
 		case "prompt_token_ids":
 			if l.API == Chat && value.IsArray() {
 				answer.PromptIDs = []byte(value.Raw)

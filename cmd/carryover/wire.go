@@ -113,7 +113,7 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 	connector := nixl.Connector{}
 	engines := fleet.New(fleet.Config{
 		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newPolicy(cfg.Routing.Decode),
-		ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, ProbeIDs: provesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce,
+		Logger: logger, ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, ProbeIDs: provesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce,
 	})
 	p.fleet, p.probe, p.client = engines, engines.Run, client
 	deps := server.Deps{

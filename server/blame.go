@@ -1,0 +1,54 @@
+package server
+
+import (
+	"errors"
+	"net/http"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// ended tells the fleet how a leg to an engine has ended, once per leg; nil is the end that it should have.
+func (t *turn) ended(engine *fleet.Engine, err error) {
+	var leg *upstream.LegError
+	blame(engine, err, errors.As(err, &leg) && ours(&t.tries, leg))
+}
+
+// blame is ended for legs that belong to no turn. own says that a failure is our own fault, if it is one of the engine's answers:
+// of what the leg carried besides the client's request.
+func blame(engine *fleet.Engine, err error, own bool) {
+	var leg *upstream.LegError
+	switch {
+	case err == nil:
+		engine.Answered()
+		engine.Served()
+	case !errors.As(err, &leg) || leg.Role != engine.Role: // the client's doing, ours, or that of the other leg
+	case leg.Kind == upstream.Dial:
+		engine.Refused()
+	case !own && atFault(leg):
+		engine.Failed(leg)
+	}
+}
+
+// atFault reports whether an engine is to blame for a failure. It is not for what it refuses, 429 among it, nor for what it does
+// not offer (501), nor where the client, a bar or the other leg has ended the leg.
+func atFault(leg *upstream.LegError) bool {
+	var other *upstream.LegError
+	switch leg.Kind {
+	case upstream.Broken, upstream.Garbage, upstream.KVLoad:
+		return true
+	case upstream.Timeout: // a limit for tickets alone is blamed on the link
+		return !errors.As(leg.Err, &other) && !errors.Is(leg.Err, upstream.ErrReuseTimeout) && !errors.Is(leg.Err, upstream.ErrTicketEnded)
+	case upstream.Status:
+		return leg.Status >= http.StatusInternalServerError && leg.Status != http.StatusNotImplemented
+	}
+	return false
+}
+
+// told is how a decode leg has ended whose answer has: err, or the error that the engine has told within it.
+func (d *decoding) told(fault int, err error) error {
+	if err != nil || fault == 0 {
+		return err
+	}
+	return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.Status, Sent: true, Status: fault}
+}

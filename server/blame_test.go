@@ -1,0 +1,203 @@
+package server_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// frozen is a fleet's clock that stands still, so that what is open stays so.
+func frozen(c *fleet.Config) {
+	now := time.Now()
+	c.Now = func() time.Time { return now }
+}
+
+// state is what the fleet says of an engine.
+func (r *rig) state(e *engine) string { return r.engine(e).Live().State }
+
+// errorEvent is a stream of which the engine says in the middle that it has failed.
+func errorEvent(code string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, l leg) {
+		say(w, append(chatEvents(l)[:2], `{"error":{"message":"x","type":"t","param":null,"code":`+code+`}}`, "[DONE]")...)
+	}
+}
+
+// Which ends of a leg open the circuit of its engine, and which don't: the status of a turn does not tell.
+func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
+	type row struct {
+		role upstream.Role
+		act  behaviour
+		want string
+	}
+	prefill, decode := upstream.RolePrefill, upstream.RoleDecode
+	rows := map[string]row{
+		"prefill 500":             {prefill, status(500, "x"), "open"},
+		"prefill 502":             {prefill, status(502, "x"), "open"},
+		"prefill 503":             {prefill, status(503, "x", "Retry-After", "1"), "open"},
+		"prefill breaks":          {prefill, hangUp, "open"},
+		"prefill garbage":         {prefill, body("application/json", `{"half`), "open"},
+		"prefill no JSON":         {prefill, body("text/html", `<html>`), "open"},
+		"prefill error with 200":  {prefill, body("application/json", `{"error":{"message":"x"}}`), "open"},
+		"prefill foreign":         {prefill, body("application/json", `{"id":"chatcmpl-other"}`), "open"},
+		"prefill silent":          {prefill, silent, "open"},
+		"prefill 501":             {prefill, status(501, "x"), "up"},
+		"prefill 400":             {prefill, status(400, "x"), "up"},
+		"prefill 401":             {prefill, status(401, "x"), "up"},
+		"prefill 429":             {prefill, status(429, "x"), "up"},
+		"prefill 302":             {prefill, status(302, "x"), "up"},
+		"prefill without params":  {prefill, body("application/json", `{}`), "up"},
+		"decode 500":              {decode, status(500, "x"), "open"},
+		"decode 504":              {decode, status(504, "x"), "open"},
+		"decode breaks":           {decode, hangUp, "open"},
+		"decode no stream":        {decode, body("text/html", `<html>`), "open"},
+		"decode breaks in stream": {decode, breaks(func(l leg) []string { return chatEvents(l)[:3] }, ""), "open"},
+		"decode breaks in event":  {decode, breaks(func(l leg) []string { return chatEvents(l)[:3] }, "data: {"), "open"},
+		"decode breaks at once":   {decode, breaks(func(leg) []string { return nil }, ""), "open"},
+		"decode says 500":         {decode, errorEvent("500"), "open"},
+		"decode says an error":    {decode, errorEvent("null"), "open"},
+		"decode cannot load KV": {decode, func(w http.ResponseWriter, _ *http.Request, l leg) {
+			say(w, chatEvents(l)[0], `{"error":{"message":"x","code":500}}`, "[DONE]")
+		}, "open"},
+		"decode silent":           {decode, silent, "open"},
+		"decode says 400":         {decode, errorEvent("400"), "up"},
+		"decode 501":              {decode, status(501, "x"), "up"},
+		"decode 404":              {decode, status(404, "x"), "up"},
+		"decode 429":              {decode, status(429, "x"), "up"},
+		"decode ends without end": {decode, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, chatEvents(l)[:3]...) }, "up"},
+	}
+	for name, row := range rows {
+		t.Run(name, func(t *testing.T) {
+			quiet := strings.HasSuffix(name, "silent")
+			r := newRig(t, setup{fleet: frozen, cfg: func(c *server.Config) {
+				limit := map[upstream.Role]*time.Duration{prefill: &c.PrefillTimeout, decode: &c.FirstByteTimeout}[row.role]
+				if quiet {
+					*limit = 20 * time.Millisecond
+				}
+			}})
+			engine, other := r.prefill[0], r.decode[0]
+			if row.role == decode {
+				engine, other = other, engine
+			}
+			legs := 0
+			if !quiet {
+				r.wantOK(r.turn("", 1, true), "miss;")
+				legs = 1
+			}
+			engine.always(row.act)
+			for ; len(engine.seen())-legs < 5; r.turn("", 1, true) {
+				if state := r.state(engine); state != "up" {
+					t.Fatalf("%s after %d legs, want up", state, len(engine.seen())-legs)
+				}
+			}
+			if got := r.state(engine); got != row.want {
+				t.Errorf("after %d legs it is %s, want %s", len(engine.seen())-legs, got, row.want)
+			}
+			if got := r.state(other); got != "up" {
+				t.Errorf("the other engine is %s, want up", got)
+			}
+		})
+	}
+}
+
+// An answer closes the circuit, and the end of a stream is what counts: headers are sent by engines that break later, too.
+func TestBlame_ServedLegsCloseTheCircuit(t *testing.T) {
+	clock := &clock{}
+	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }})
+	opens := func(act behaviour) {
+		t.Helper()
+		r.decode[0].always(act)
+		for n := 0; n < 9 && r.state(r.decode[0]) == "up"; n++ {
+			r.turn("", 1, true)
+		}
+		if got := r.state(r.decode[0]); got != "open" {
+			t.Fatalf("it is %s, want open", got)
+		}
+		clock.advance(r, 40*time.Second)
+		if got := r.state(r.decode[0]); got != "half_open" {
+			t.Fatalf("it is %s, want half_open", got)
+		}
+	}
+	opens(breaks(func(l leg) []string { return chatEvents(l)[:3] }, ""))
+	gate := make(chan struct{})
+	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+		say(w, chatEvents(l)[:3]...)
+		waits(gate, func(w http.ResponseWriter, _ *http.Request, l leg) { say(w, chatEvents(l)[3:]...) })(w, q, l)
+	})
+	resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("", true, "q")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, _ = io.ReadFull(resp.Body, make([]byte, 10))
+	if got := r.state(r.decode[0]); got != "half_open" || r.deps.Fleet.Up(upstream.RoleDecode) != 1 {
+		t.Errorf("with a stream under way it is %s, want half_open, and ready for another turn", got)
+	}
+	close(gate)
+	r.wantOK(r.rest(resp), "miss;")
+	if got := r.state(r.decode[0]); got != "up" {
+		t.Errorf("after a whole stream it is %s, want up", got)
+	}
+}
+
+// A client that leaves says nothing of an engine.
+func TestBlame_NotForClientsThatLeave(t *testing.T) {
+	r := newRig(t, setup{fleet: frozen})
+	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+		say(w, chatEvents(l)[:3]...)
+		silent(w, q, l)
+	})
+	for n := 1; n <= 6; n++ {
+		ctx, leave := context.WithCancel(t.Context())
+		resp, err := r.open(ctx, http.MethodPost, chatPath, strings.NewReader(ask("", true, "q")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = resp.Body.Read(make([]byte, 10))
+		leave()
+		_ = resp.Body.Close()
+		r.until(func() bool { return r.lines() == n })
+	}
+	if got := r.state(r.decode[0]); got != "up" {
+		t.Errorf("it is %s, want up", got)
+	}
+}
+
+// What a ticket of ours has broken is blamed on the link, which is stopped.
+func TestBlame_NotForTickets(t *testing.T) {
+	r := newRig(t, setup{fleet: frozen})
+	conversations := []string{"a", "b", "c"}
+	for _, c := range conversations {
+		r.wantOK(r.turn(c, 1, true), "miss;")
+	}
+	r.prefill[0].next(status(500, "x"), status(500, "x"))
+	for range 2 {
+		r.wantError(r.turn("", 1, true), 502, "prefill_failed")
+	}
+	r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+		if l.ticket() != "" {
+			status(500, "KV load failed")(w, q, l)
+			return
+		}
+		status(400, "x")(w, q, l) // which neither adds a failure nor forgets those before
+	})
+	for _, c := range conversations {
+		r.wantError(r.turn(c, 2, true), 400, "invalid_request")
+	}
+	r.wantTickets(3)
+	if got := r.state(r.prefill[0]); got != "up" {
+		t.Errorf("it is %s, want up", got)
+	}
+	r.prefill[0].next(status(500, "x"), status(500, "x"), status(500, "x"))
+	for range 3 {
+		r.wantError(r.turn("", 1, true), 502, "prefill_failed")
+	}
+	if got := r.state(r.prefill[0]); got != "open" {
+		t.Errorf("it is %s, want open: the two failures before were forgotten", got)
+	}
+}
