@@ -201,3 +201,24 @@ func TestBlame_NotForTickets(t *testing.T) {
 		t.Errorf("it is %s, want open: the two failures before were forgotten", got)
 	}
 }
+
+// Legs that run together end together: only the one that failed is blamed.
+func TestBlame_NotForTheOtherLeg(t *testing.T) {
+	for name, fails := range map[string]behaviour{"breaks": hangUp, "silent": silent, "500": status(500, "x")} {
+		t.Run(name, func(t *testing.T) {
+			r := togetherRig(t, setup{fleet: frozen, cfg: func(c *server.Config) {
+				if name == "silent" {
+					c.PrefillTimeout = 20 * time.Millisecond
+				}
+			}})
+			r.decode[0].always(silent)
+			r.prefill[0].always(fails)
+			for len(r.prefill[0].seen()) < 5 {
+				r.sendTo(textPath, asking(true))
+			}
+			if p, d := r.state(r.prefill[0]), r.state(r.decode[0]); p != "open" || d != "up" {
+				t.Errorf("prefill is %s, decode %s, want open and up", p, d)
+			}
+		})
+	}
+}

@@ -70,7 +70,13 @@ func (together) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, erro
 func togetherRig(t *testing.T, s setup) *rig {
 	t.Helper()
 	s.deps = func(d *server.Deps) { d.Connector = together{} }
-	s.fleet = func(c *fleet.Config) { c.Introduce = introduce }
+	also := s.fleet
+	s.fleet = func(c *fleet.Config) {
+		c.Introduce = introduce
+		if also != nil {
+			also(c)
+		}
+	}
 	r := newRig(t, s)
 	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
 	r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
