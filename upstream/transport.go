@@ -15,11 +15,12 @@ const idleFor = 4 * time.Second
 // newTransport returns the HTTP/1.1 transport to the engines. It follows no
 // proxy from the environment, asks for no compression, and keeps enough idle
 // connections for every turn in flight: net/http's default of two per host means
-// a new connection for nearly every leg.
+// a new connection for nearly every leg. Names are resolved for each connection.
 func newTransport(dial time.Duration) *http.Transport {
 	dialer := &net.Dialer{
 		Timeout:         dial,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3},
+		Control:         boundUnacked,
 	}
 	t := &http.Transport{
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {

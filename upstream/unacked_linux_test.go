@@ -1,0 +1,32 @@
+package upstream
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestTransport_BoundsWhatIsNotAcknowledged(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	dialled, err := newTransport(time.Minute).DialContext(t.Context(), "tcp", listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer dialled.Close()
+	got := 0
+	var failed error
+	if err := watched(dialled).raw.Control(func(fd uintptr) {
+		got, failed = unix.GetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT)
+	}); err != nil || failed != nil {
+		t.Fatal(err, failed)
+	}
+	if want := 30_000; got != want {
+		t.Errorf("TCP_USER_TIMEOUT is %d ms, want %d", got, want)
+	}
+}
