@@ -42,6 +42,7 @@ type Engine struct {
 	mu        sync.Mutex
 	attempts  attempts
 	load      load
+	listing   listing
 	downUntil time.Time // passive: set by Refused, cleared by a good probe or leg
 	failed    int       // active: probes that failed in a row
 	downSince time.Time // when either began

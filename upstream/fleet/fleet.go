@@ -44,6 +44,8 @@ type Fleet struct {
 	born  time.Time
 	stops atomic.Int64 // links that are stopped (stops.go)
 
+	refreshing refreshing
+
 	// mu guards the rest, and lets one pick at a time weigh what is in flight. It is
 	// taken before the lock of an Engine.
 	mu      sync.Mutex

@@ -58,6 +58,9 @@ func (f *Fleet) probeAll(ctx context.Context) {
 // takes longer than an engine that is busy may keep the others waiting.
 func (e *Engine) follow(ctx context.Context) {
 	e.Refresh(ctx)
+	if ctx.Err() == nil {
+		e.followModels(ctx)
+	}
 	if start := e.Fresh(); start.Known() && e.fleet.cfg.ProbeIDs && ctx.Err() == nil {
 		start.beginProbe(ctx)
 	}

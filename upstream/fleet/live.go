@@ -24,6 +24,7 @@ type Live struct {
 	Queued int
 	// Pinned is how many tokens of the cache unused tickets of ours hold that wait for their release.
 	Pinned int
+	// Models are those that it serves, nil while no list is known.
 	Models []string
 }
 
@@ -34,9 +35,13 @@ func (e *Engine) Live() Live {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := &e.load
-	return Live{
+	live := Live{
 		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.running, Waiting: l.waiting, KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
 		PerToken: time.Duration(e.perToken()), Queued: int(e.queued.Load()), Pinned: last.pinned(),
 	}
+	for _, model := range e.listing.models {
+		live.Models = append(live.Models, model.ID)
+	}
+	return live
 }

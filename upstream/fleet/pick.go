@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"time"
 
 	"carryover/upstream"
@@ -25,9 +26,11 @@ type Holding struct {
 
 // Pick picks an engine of the role and counts it in flight, with the tokens of the hint, until done is called; for prefill
 // that is when its leg has ended. Engines that exclude names are never picked, nil excluding none; nor are those that have as
-// many attempts as they may; ones that are to be avoided only if no other is left, and ones that are down only after these,
-// so that one wrongly held to be down delays no turn. It returns upstream.ErrNoInstance if all are excluded, and upstream.ErrBusy if all that could be picked have as many
-// attempts as they may. Exclude is asked without a lock.
+// many attempts as they may, and those that are known not to serve the model; ones that are to be avoided only if no other is
+// left, and ones that are down only after these, so that one wrongly held to be down delays no turn. It returns
+// upstream.ErrNoModel if all engines of the role, excluded or not, are known not to serve the model; upstream.ErrBusy if all that
+// could be picked have as many attempts as they may; and otherwise upstream.ErrNoInstance if none is left. Exclude is asked
+// without a lock.
 //
 // A pick among a thousand engines takes less than 20 µs, and allocates done alone.
 func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) (_ *Engine, done func(), _ error) {
@@ -66,7 +69,7 @@ func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) 
 func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engine, error) {
 	now := f.now()
 	p := &f.picking
-	ask := asked{now: now.Sub(f.born), most: f.cfg.MaxInFlight, tokens: float64(max(hint.Tokens, 1))}
+	ask := asked{now: now.Sub(f.born), model: hint.Model, most: f.cfg.MaxInFlight, tokens: float64(max(hint.Tokens, 1))}
 	p.engines = p.engines[:0]
 	busy := false
 	for choosy := preferred; choosy <= whatever && len(p.engines) == 0 && !busy; choosy++ {
@@ -77,7 +80,7 @@ func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engi
 	case busy:
 		return nil, upstream.ErrBusy
 	default:
-		return nil, upstream.ErrNoInstance
+		return nil, f.none(role, hint.Model)
 	}
 	policy := f.cfg.Prefill
 	if role == upstream.RoleDecode {
@@ -88,6 +91,17 @@ func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engi
 		f.stop(role, hint, now)
 	}
 	return p.engines[policy.Pick(p.candidates, hint.Key)], nil
+}
+
+// none says why there is no candidate. It needs f.mu.
+func (f *Fleet) none(role upstream.Role, model string) error {
+	if engines := f.engines[role]; model == "" || len(engines) == 0 || slices.ContainsFunc(engines, func(e *Engine) bool {
+		models := e.seen.models.Load()
+		return models == nil || models.has(model, f.picking.round)
+	}) {
+		return upstream.ErrNoInstance
+	}
+	return upstream.ErrNoModel
 }
 
 // hold marks the candidates whose start holds KV of the conversation. Its branches share their beginning, so that of several

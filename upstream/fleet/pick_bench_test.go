@@ -23,6 +23,7 @@ func large(tb testing.TB) (f *Fleet, hint Hint) {
 	for i := range 1000 {
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 			e := f.engines[role][i]
+			e.seen.models.Store(f.shared(newModelSet([]Model{{ID: "model"}, {ID: "other"}})))
 			e.load = load{use: use{running: 3, waiting: 1, usage: 0.5}, others: 2, read: f.now()}
 			tells(e, fmt.Sprint(1_000_000+i))
 			if role == upstream.RolePrefill {

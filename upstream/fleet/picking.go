@@ -68,6 +68,9 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 		if !choosy.admits(v, ask.now) || e.gone.Load() {
 			continue
 		}
+		if models := v.models.Load(); models != nil && ask.model != "" && !models.has(ask.model, p.round) {
+			continue
+		}
 		inFlight := int(e.inFlight.Load())
 		if ask.most > 0 && inFlight >= ask.most {
 			busy = true
@@ -96,6 +99,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 // asked is what a pick asks of all candidates.
 type asked struct {
 	now    time.Duration
+	model  string  // "" is served by all
 	most   int     // attempts at once
 	tokens float64 // of this turn
 }

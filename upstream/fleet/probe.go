@@ -22,10 +22,6 @@ const (
 	modelsLimit = 2 * time.Second // of that, for the list of models
 )
 
-// maxModelList bounds what is read of a list of models: vLLM takes some hundred
-// bytes for each, adapters included.
-const maxModelList = 1 << 20
-
 // idsMember is how vLLM names the member at fault when forwarded ids are
 // malformed (_reused_prompt_token_ids, renderers/online_renderer.py).
 const idsMember = "kv_transfer_params.prompt_token_ids"

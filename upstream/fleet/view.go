@@ -17,6 +17,7 @@ type view struct {
 	// bits of a float64).
 	others, waiting atomic.Int32
 	usage           atomic.Uint64
+	models          atomic.Pointer[modelSet] // nil if the engine may serve any model
 }
 
 // load is what a reading told of an engine's requests.

@@ -1,0 +1,201 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"carryover/upstream"
+)
+
+// When lists of models are read: at each new start of an engine, then every half minute, so that an adapter which was loaded
+// meanwhile appears; and before a model is said to be served by none, at most every five seconds whatever clients ask for.
+const (
+	modelsEvery   = 30 * time.Second
+	modelsAgain   = 5 * time.Second
+	modelsAtOnce  = 16 // lists that are read at the same time then
+	refreshLimit  = 5 * time.Second
+	modelListWait = 2 * time.Second // for one list; vLLM answers from its API server, without queueing behind requests
+)
+
+// listing is what is known of the models of an engine. e.mu guards it. A list that was read outlives its start until the next
+// one is read: an engine that starts again mostly serves the same.
+type listing struct {
+	known  bool // how the list was read last; else the engine may serve any model
+	models []Model
+	start  string    // of the engine at that time, "" if it was not known
+	asked  time.Time // when the last reading began, zero if none did
+	under  *reading  // the reading under way, nil if none
+}
+
+// followModels begins to read the engine's list of models when that is due. Nothing waits for it.
+func (e *Engine) followModels(ctx context.Context) {
+	start := e.Last().ID()
+	e.mu.Lock()
+	l := &e.listing
+	due := l.asked.IsZero() || start != "" && start != l.start || upstream.Elapsed(l.asked, e.fleet.now()) >= modelsEvery
+	e.mu.Unlock()
+	if due {
+		e.list(ctx)
+	}
+}
+
+// list begins to read the engine's list of models, unless it is being read, and returns what tells its end.
+func (e *Engine) list(ctx context.Context) *reading {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	l := &e.listing
+	if l.under == nil {
+		l.under, l.asked = &reading{done: make(chan struct{})}, e.fleet.now()
+		go e.runListing(context.WithoutCancel(ctx), l.under) // ends at the limit
+	}
+	return l.under
+}
+
+func (e *Engine) runListing(ctx context.Context, r *reading) {
+	ctx, cancel := context.WithTimeout(ctx, modelListWait)
+	defer cancel()
+	start := e.Last().ID()
+	models, err := e.readModels(ctx)
+	set := newModelSet(models)
+	if err == nil {
+		set = e.fleet.shared(set)
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	defer close(r.done)
+	l := &e.listing
+	l.under = nil
+	switch {
+	case err == nil:
+		l.known, l.models, l.start = true, models, start
+		e.seen.models.Store(set)
+	case errors.Is(err, errModelList):
+		l.known, l.models, l.start = false, nil, start
+		e.seen.models.Store(nil)
+	}
+	// An engine that does not answer has said nothing else than before.
+}
+
+// readModels asks for the list with our own key. The error is errModelList if the engine's answer is none, and another if it gave
+// no answer or one that will not last.
+func (e *Engine) readModels(ctx context.Context) (models []Model, err error) {
+	defer func() {
+		if recover() != nil { // a defect in reading an answer must not end the process
+			models, err = nil, errModelList
+		}
+	}()
+	status, list, err := e.fleet.cfg.Client.Fetch(ctx, &e.Instance, "/v1/models", "", maxModelList)
+	switch {
+	case errors.Is(err, upstream.ErrAnswerTooLarge):
+		return nil, errModelList
+	case err != nil:
+		return nil, fmt.Errorf("read models: %w", err)
+	case status == http.StatusOK:
+		return parseModels(list)
+	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
+		return nil, fmt.Errorf("read models: status %d", status)
+	}
+	return nil, errModelList
+}
+
+// shared returns the set that another engine has of the same models, or else this one.
+func (f *Fleet) shared(set *modelSet) *modelSet {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, engines := range f.engines {
+		for _, e := range engines {
+			if other := e.seen.models.Load(); other != nil && other.digest == set.digest {
+				return other
+			}
+		}
+	}
+	return set
+}
+
+// Models returns the models of the engines that are up, each once, decode first and in the order of the engines, as the first of
+// them describes it. Engines of which no list is known add nothing.
+func (f *Fleet) Models() (all []Model) {
+	seen := map[string]bool{}
+	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
+		for _, e := range f.Engines(role) {
+			if !e.up() {
+				continue
+			}
+			for _, model := range e.models() {
+				if !seen[model.ID] {
+					seen[model.ID] = true
+					all = append(all, model)
+				}
+			}
+		}
+	}
+	return all
+}
+
+// models returns what the engine serves as far as that is known. The list is not to be changed.
+func (e *Engine) models() []Model {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.listing.models
+}
+
+// refreshing is the reading of all lists that was begun last.
+type refreshing struct {
+	mu    sync.Mutex // guards the rest; no other lock is taken under it
+	begun time.Time
+	under *reading // nil if none is under way
+}
+
+// RefreshModels reads the lists of all engines that are up, unless that was begun less than five seconds ago, and returns when
+// it is done, after five seconds at the latest, or when ctx ends. It is called before a turn is told that its model is served
+// by none, as Pick says it with upstream.ErrNoModel: an adapter may have been loaded since.
+func (f *Fleet) RefreshModels(ctx context.Context) {
+	s := &f.refreshing
+	s.mu.Lock()
+	r, now := s.under, f.now()
+	if r == nil && (s.begun.IsZero() || upstream.Elapsed(s.begun, now) >= modelsAgain) {
+		r = &reading{done: make(chan struct{})}
+		s.under, s.begun = r, now
+		go f.refresh(context.WithoutCancel(ctx), r) // ends at the limit
+	}
+	s.mu.Unlock()
+	if r != nil {
+		wait(ctx, r.done)
+	}
+}
+
+func (f *Fleet) refresh(ctx context.Context, r *reading) {
+	ctx, cancel := context.WithTimeout(ctx, refreshLimit)
+	defer cancel()
+	var all []*Engine
+	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
+		for _, e := range f.Engines(role) {
+			if e.up() {
+				all = append(all, e)
+			}
+		}
+	}
+	var next atomic.Int64
+	var group sync.WaitGroup
+	for range min(modelsAtOnce, len(all)) {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				i := int(next.Add(1)) - 1
+				if i >= len(all) {
+					return
+				}
+				wait(ctx, all[i].list(ctx).done)
+			}
+		})
+	}
+	group.Wait()
+	f.refreshing.mu.Lock()
+	f.refreshing.under = nil
+	f.refreshing.mu.Unlock()
+	close(r.done)
+}
