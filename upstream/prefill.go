@@ -24,7 +24,7 @@ type PrefillAnswer struct {
 	// (prompt_token_ids of the answer for chat, of its first choice for text), nil
 	// if the answer has no list there.
 	PromptIDs []byte
-	// PromptTokens is how many tokens the prompt has, as the answer's usage says, 0 if it does not.
+	// PromptTokens is how many tokens the prompt has (usage.prompt_tokens), 0 if the answer does not tell.
 	PromptTokens int
 	// Body is the whole answer, one JSON object.
 	Body []byte
@@ -81,8 +81,6 @@ func (l Leg) readAnswer(ctx context.Context, body []byte) (PrefillAnswer, error)
 			if value.Type != gjson.Null {
 				answer.Params = []byte(value.Raw)
 			}
-		case "usage":
-			answer.PromptTokens = int(value.Get("prompt_tokens").Int())
 		case "prompt_token_ids":
 			if l.API == Chat && value.IsArray() {
 				answer.PromptIDs = []byte(value.Raw)
@@ -91,6 +89,8 @@ func (l Leg) readAnswer(ctx context.Context, body []byte) (PrefillAnswer, error)
 			if ids := value.Get("0.prompt_token_ids"); l.API == Text && ids.IsArray() {
 				answer.PromptIDs = []byte(ids.Raw)
 			}
+		case "usage":
+			answer.PromptTokens = max(0, int(value.Get("prompt_tokens").Int()))
 		case "error":
 			failed = value
 		}

@@ -107,6 +107,21 @@ func TestClient_PrefillAnswersWithTheIDsItComputed(t *testing.T) {
 	}
 }
 
+func TestClient_PrefillTellsHowLongThePromptIs(t *testing.T) {
+	for _, row := range []struct {
+		answer string
+		want   int
+	}{
+		{string(recorded(t, "01-prefill-turn1.json").Response.JSON), 98},
+		{`{"usage":null}`, 0}, {`{"usage":{"prompt_tokens":"7"}}`, 7}, {`{"usage":{"prompt_tokens":-7}}`, 0}, {`{}`, 0},
+	} {
+		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: Chat, Body: []byte(`{}`)})
+		if err != nil || answer.PromptTokens != row.want {
+			t.Errorf("%.40s: got %d tokens, error %v, want %d", row.answer, answer.PromptTokens, err, row.want)
+		}
+	}
+}
+
 func TestClient_TimeLimitsAndTheClientsDepartureAreToldApart(t *testing.T) {
 	release := make(chan struct{})
 	instance := engine(t, RolePrefill, func(_ http.ResponseWriter, r *http.Request) {
