@@ -16,6 +16,9 @@ import (
 func turnHeaders(header http.Header, r *Record) {
 	header.Set("X-Request-Id", r.Turn)
 	header["X-KV-Reuse"] = []string{r.Reuse.Header(time.Now())} // net/http would spell it X-Kv-Reuse
+	if path := r.Path.Header(); path != "" {
+		header["X-KV-Path"] = []string{path}
+	}
 	timing := []string{fmt.Sprintf("lookup;dur=%.1f", milliseconds(r.Lookup))}
 	if r.Leg(upstream.RolePrefill).Instance != "" {
 		timing = append(timing, fmt.Sprintf("prefill;dur=%.1f", milliseconds(r.PrefillTook())))
@@ -26,9 +29,12 @@ func turnHeaders(header http.Header, r *Record) {
 	header.Set("Server-Timing", strings.Join(timing, ", "))
 }
 
-// account hands the record of a turn to its observers.
+// account learns from a turn that has ended, and hands the record of a turn to its observers.
 func (s *Server) account(t *turn, err error) {
 	t.record.Took, t.record.Err = time.Since(t.record.Began), err
+	if t.record.Path.Way == WayDecodeOnly && t.record.Status == http.StatusOK {
+		s.turns.ratios.learn(t, t.record.Answer.PromptTokens) // else prefill's answer has told
+	}
 	for _, observe := range s.observers {
 		observe(&t.record)
 	}
@@ -42,7 +48,7 @@ func logTurns(logger *slog.Logger, redis func() string) Observer {
 		attrs := []any{
 			"turn", r.Turn, "path", r.API.Path(), "conversation", r.Conversation,
 			"prefill", r.Leg(upstream.RolePrefill).Instance, "decode", r.Leg(upstream.RoleDecode).Instance,
-			"reuse", r.Reuse.Header(time.Now()), "stored", r.Stored,
+			"kv_path", r.Path.Header(), "reuse", r.Reuse.Header(time.Now()), "stored", r.Stored,
 			"status", r.Status, "legs", len(r.Legs), "retries", r.Retries, "events", r.Answer.Events, "bytes", r.Answer.Bytes,
 			"prefill_ms", milliseconds(r.PrefillTook()), "ttft_ms", milliseconds(r.TTFT), "duration_ms", milliseconds(r.Took),
 		}

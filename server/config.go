@@ -54,7 +54,7 @@ const (
 type RoutingConfig struct {
 	// DisaggThreshold sends turns of fewer uncached prompt tokens to decode alone; 0 sends none.
 	DisaggThreshold int
-	PrefillFailure  PrefillFailure
+	PrefillFailure  PrefillFailure // PrefillRetryOther if empty
 }
 
 // ReuseConfig says which tickets are worth using.

@@ -124,13 +124,21 @@ func TestRetry_AfterDecodeFailedHasNoTicket(t *testing.T) {
 	r.wantOK(r.turn("c", 3, true), "hit;")
 }
 
+// Decode alone is bounded by itself and needs none.
 func TestRetry_WithoutBudgetThereIsNone(t *testing.T) {
 	r := newRig(t, setup{})
 	r.server.SpendRetries()
 	r.prefill[0].next(status(503, "busy"))
-	r.wantError(r.turn("c", 1, true), 503, "prefill_failed")
+	p := r.turn("c", 1, true)
+	r.wantOK(p, "miss;reason=bypass")
+	r.wantPath(p, "decode_only;reason=prefill_failed;tokens=2")
 	if n := len(r.prefill[0].seen()); n != 1 {
 		t.Errorf("got %d prefill legs, want 1: the retry budget is spent", n)
+	}
+	r.decode[0].next(status(503, "busy"))
+	r.wantError(r.turn("c", 1, true), 503, "decode_failed")
+	if n := len(r.decode[0].seen()); n != 2 {
+		t.Errorf("got %d decode legs, want one for each turn", n)
 	}
 }
 
@@ -223,7 +231,7 @@ func TestLegs_TransportRepeatsNothing(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.send(ask("", false, "q"), "Idempotency-Key", "k", "X-Idempotency-Key", "k"), "miss;")
 	r.prefill[0].next(hangUp, hangUp)
-	r.wantError(r.send(ask("", false, "q"), "Idempotency-Key", "k", "X-Idempotency-Key", "k"), 502, "prefill_failed")
+	r.wantPath(r.send(ask("", false, "q"), "Idempotency-Key", "k", "X-Idempotency-Key", "k"), "decode_only;reason=prefill_failed;tokens=0")
 	if n := len(r.prefill[0].seen()); n != 3 { // one, then one and its one retry
 		t.Errorf("got %d prefill legs, want 3", n)
 	}

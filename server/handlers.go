@@ -24,7 +24,7 @@ var clientRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 // handleTurn serves /v1/chat/completions and /v1/completions.
 func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		t := &turn{request: request{api: api}, legID: newID()}
+		t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: newID()}
 		t.record = Record{
 			Turn: c.Request().Header.Get("X-Request-Id"), API: api, Times: Times{Began: time.Now()},
 			Reuse: Reuse{Cached: -1}, Answer: AnswerRecord{PromptTokens: -1, CompletionTokens: -1},

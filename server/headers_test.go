@@ -65,12 +65,12 @@ func TestHeaders_OnlyAPlainRequestIDIsKept(t *testing.T) {
 func TestHeaders_NoHeaderOfAnEngineReachesTheClient(t *testing.T) {
 	names := strings.Fields(`Set-Cookie Server Trailer Upgrade Connection X-Secret Keep-Alive Proxy-Authenticate Www-Authenticate Location Refresh Link
 		Access-Control-Allow-Origin Access-Control-Allow-Credentials Strict-Transport-Security Content-Security-Policy Alt-Svc Clear-Site-Data
-		X-Request-Id X-Kv-Reuse Server-Timing Content-Disposition Content-Language Content-Location Etag Last-Modified Expires Age Vary Via Warning
+		X-Request-Id X-Kv-Reuse X-Kv-Path Server-Timing Content-Disposition Content-Language Content-Location Etag Last-Modified Expires Age Vary Via Warning
 		X-Accel-Redirect X-Accel-Buffering X-Sendfile Openai-Organization X-Engine-Host X-Powered-By Retry-After Sourcemap Nel Report-To Date`)
 	if len(names) < 40 {
 		t.Fatalf("got %d headers, want 40", len(names))
 	}
-	allowed := strings.Fields("Content-Type Content-Length Cache-Control X-Accel-Buffering X-Request-Id X-Kv-Reuse Server-Timing Date Retry-After")
+	allowed := strings.Fields("Content-Type Content-Length Cache-Control X-Accel-Buffering X-Request-Id X-Kv-Reuse X-Kv-Path Server-Timing Date Retry-After")
 	spoil := func(act behaviour) behaviour {
 		return func(w http.ResponseWriter, q *http.Request, l leg) {
 			for _, name := range names {

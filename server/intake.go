@@ -36,7 +36,9 @@ type intake struct {
 type request struct {
 	api           upstream.API
 	req           *upstream.Request // nil once the answer has begun
-	authorization string            // the client's credential, if it is to be forwarded
+	length        upstream.PromptLength
+	prefiller     string // the prefill instance that is to serve the request, "" for any
+	authorization string // the client's credential, if it is to be forwarded
 	model         string
 	stream        bool // the client asked for a stream
 }
@@ -67,7 +69,7 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	// which engines name its blocks.
 	t.req.Remove("conversation_id")
 	t.req.Remove("request_id")
-	t.model, t.stream = t.req.Model(), t.req.Stream()
+	t.model, t.stream, t.length = t.req.Model(), t.req.Stream(), t.req.PromptLength()
 	if i.cfg.ForwardAuthorization {
 		t.authorization = r.Header.Get("Authorization")
 	}

@@ -22,11 +22,14 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 	case err != nil:
 		return nil, err
 	case plan.Order == upstream.DecodeAlone:
+		p.prefilled()
+		t.record.Path.alone(whyConnector)
 		return s.decode(ctx, t, p, handed{})
 	case plan.Order == upstream.Together:
 		return s.together(ctx, t, p, plan, h)
 	}
 	handed, err := s.prefill(ctx, t, p, plan, h)
+	p.prefilled()
 	s.settle(ctx, t, h) // decode may take minutes
 	if err != nil {
 		return nil, err
@@ -170,6 +173,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		limited, stop := context.WithTimeoutCause(both, s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
 		defer stop()
 		_, err := s.deps.Legs.Prefill(limited, leg)
+		p.prefilled()
 		answered <- prefilled{time.Since(began), err}
 		if err != nil {
 			cancel(err)

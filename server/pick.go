@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"carryover/upstream"
@@ -9,7 +10,7 @@ import (
 )
 
 // maxDecodeOnly bounds the turns that decode prefills by itself because no
-// prefill instance can be reached: a decode instance that does all the work
+// prefill instance can: a decode instance that does all the work
 // serves its open streams more slowly.
 const maxDecodeOnly = 16
 
@@ -18,7 +19,9 @@ const maxDecodeOnly = 16
 // itself.
 type pair struct {
 	prefill, decode *fleet.Start
-	barred          bool // the attempt avoids a prefill instance that is barred, or its prefix cache
+	barred          bool   // the attempt avoids a prefill instance that is barred, or its prefix cache
+	tied            bool   // the way was chosen for what this decode instance holds
+	prefilled       func() // gives the prefill instance back; safe for concurrent use, and once is enough
 	onDone          []func()
 }
 
@@ -31,57 +34,84 @@ func (p *pair) done() {
 
 // pick chooses the engines of this attempt and the path: prefill and decode,
 // or decode alone for requests that disaggregation can't serve (several choices
-// or prompts share one hand-over, vLLM #43509) and while prefill is unreachable or
-// barred. Beyond what decode can do alone, a barred prefill serves with a
-// cache_salt of the turn's own, so that nothing of its prefix cache is read.
+// or prompts share one hand-over, vLLM #43509) or is not worth it, and while no prefill instance
+// can serve. Decode comes first, because what it holds of the conversation decides how much is to be computed.
 func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
-	p := &pair{}
-	hint := t.hint()
-	decode, done, err := s.deps.Fleet.Pick(upstream.RoleDecode, hint, t.tries.excludes)
+	p := &pair{prefilled: func() {}}
+	ratio := s.ratios.get(t.model)
+	t.record.Path.Tokens = t.length.Whole.Tokens(ratio)
+	decode, done, err := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), t.tries.excludes)
 	if err != nil {
 		return nil, t.tries.lastOr(err)
 	}
 	p.onDone = append(p.onDone, done)
-	if _, ok := t.req.Disaggregable(); !ok {
+	held := t.held(decode)
+	t.record.Path.Tokens = t.uncached(ratio, held)
+	if why := s.alone(t); why != "" {
+		t.record.Path.alone(why)
+		p.tied = why == whyThreshold && held > 0
 		s.pin(ctx, t, p, nil, decode)
 		return p, nil
 	}
-	prefill := s.pickPrefill(t, p, hint, false)
-	if prefill == nil {
-		p.barred = slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), (*fleet.Engine).Barred)
-		select {
-		case s.decodeOnly <- struct{}{}:
-			p.onDone = append(p.onDone, func() { <-s.decodeOnly })
-			s.pin(ctx, t, p, nil, decode)
-			return p, nil
-		default:
-		}
-		if p.barred {
-			prefill = s.pickPrefill(t, p, hint, true)
-		}
-		if prefill == nil {
-			p.done()
-			return nil, t.tries.lastOr(unavailable("prefill_unavailable", "No prefill engine is available."))
-		}
-		t.salt = newID()
+	prefill, err := s.pickPrefill(t, p, false)
+	if prefill == nil && err == nil {
+		prefill, err = s.pickWithoutPrefill(t, p)
+	}
+	if err != nil {
+		p.done()
+		return nil, err
+	}
+	if prefill != nil {
+		t.record.Path.disaggregate()
 	}
 	s.pin(ctx, t, p, prefill, decode)
 	return p, nil
 }
 
-// pickPrefill adds a prefill instance to the pair, and returns nil if there is none.
-func (s *turns) pickPrefill(t *turn, p *pair, hint fleet.Hint, barred bool) *fleet.Engine {
-	if t.tries.gaveUp(upstream.RolePrefill) >= maxDials {
-		return nil
+// pickPrefill adds a prefill instance to the pair, and returns nil if there is none that may be asked.
+func (s *turns) pickPrefill(t *turn, p *pair, barred bool) (*fleet.Engine, error) {
+	if t.tries.noPrefill || t.tries.gaveUp(upstream.RolePrefill) >= maxDials {
+		return nil, nil
 	}
-	prefill, done, err := s.deps.Fleet.Pick(upstream.RolePrefill, hint, func(e *fleet.Engine) bool {
-		return t.tries.excludes(e) || !barred && e.Barred()
+	prefill, done, err := s.deps.Fleet.Pick(upstream.RolePrefill, t.hint(), func(e *fleet.Engine) bool {
+		return !t.mayPrefill(e) || t.tries.excludes(e) || !barred && e.Barred()
 	})
-	if err != nil {
-		return nil
+	switch {
+	case errors.Is(err, upstream.ErrNoInstance), errors.Is(err, upstream.ErrNoModel):
+		return nil, nil
+	case err != nil:
+		return nil, err
 	}
 	p.onDone = append(p.onDone, done)
-	return prefill
+	p.prefilled = done
+	return prefill, nil
+}
+
+// mayPrefill reports whether the request leaves it open that this instance prefills.
+func (t *turn) mayPrefill(e *fleet.Engine) bool { return t.prefiller == "" || e.Name == t.prefiller }
+
+// pickWithoutPrefill has decode serve a bounded number of turns alone, unless the operator wants errors. Beyond these, a barred
+// prefill serves with a cache_salt of the turn's own, so that nothing of its prefix cache is read; nil is decode alone.
+func (s *turns) pickWithoutPrefill(t *turn, p *pair) (*fleet.Engine, error) {
+	p.barred = slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
+		return t.mayPrefill(e) && e.Barred()
+	})
+	if t.routing.PrefillFailure != PrefillError {
+		select {
+		case s.decodeOnly <- struct{}{}:
+			p.onDone = append(p.onDone, func() { <-s.decodeOnly })
+			t.record.Path.alone(t.tries.whyAlone(p.barred))
+			return nil, nil
+		default:
+		}
+	}
+	if p.barred {
+		if prefill, err := s.pickPrefill(t, p, true); prefill != nil || err != nil {
+			t.salt = newID()
+			return prefill, err
+		}
+	}
+	return nil, unavailable("prefill_unavailable", "No prefill engine is available.")
 }
 
 // pin finds out which starts the attempt talks to. Only a turn that can use or leave a ticket waits for /metrics, or one whose
@@ -99,9 +129,10 @@ func (s *turns) pin(ctx context.Context, t *turn, p *pair, prefill, decode *flee
 	p.prefill, p.decode = prefill.Current(ctx), decode.Current(ctx)
 }
 
-// hint tells the policies of the turn: its conversation, and which starts of decode hold how much of it.
+// hint tells the policies of the turn: its conversation, which starts of decode hold how much of it, and how much is to be
+// computed.
 func (t *turn) hint() fleet.Hint {
-	h := fleet.Hint{Key: t.conversation.affinity()}
+	h := fleet.Hint{Key: t.conversation.affinity(), Model: t.model, Tokens: t.record.Path.Tokens}
 	for i := range t.branches {
 		b := &t.branches[i]
 		h.Holds = append(h.Holds, fleet.Holding{Decode: b.Decode, Start: b.Start, Tokens: b.Tokens})

@@ -152,18 +152,24 @@ func asking(stream bool) string {
 func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 	for name, row := range map[string]struct {
 		fails  behaviour
+		policy server.PrefillFailure
 		status int
 		legs   int // of prefill
 	}{
-		"refused by the engine": {status(400, "too long"), 400, 1},
-		"engine error":          {status(500, "x"), 502, 1},
-		"breaks twice":          {hangUp, 502, 2}, // a fresh pair of legs is tried once
+		"refused by the engine": {status(400, "too long"), "", 400, 1},
+		"engine error":          {status(500, "x"), server.PrefillError, 502, 1},
+		"is decode's alone":     {status(500, "x"), server.PrefillDecodeOnly, 200, 1},
+		"breaks twice":          {hangUp, "", 200, 2}, // a fresh pair of legs is tried once
 	} {
 		t.Run(name, func(t *testing.T) {
 			ways(t, func(t *testing.T, stream bool) {
-				r := togetherRig(t, setup{})
+				r := togetherRig(t, setup{cfg: onPrefillFailure(row.policy)})
 				waiting := make(chan struct{}, 2)
 				r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+					if l.params() == nil {
+						decodes(w, q, l)
+						return
+					}
 					waiting <- struct{}{}
 					silent(w, q, l) // for KV that never comes
 				})

@@ -46,6 +46,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 			return handed{}, err
 		}
 		t.ids.Lost()
+		t.record.Path.alone(whyFailed)
 		return handed{}, nil
 	}
 	if foreign {
@@ -55,6 +56,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, err
 	}
 	t.ended(engine, nil)
+	s.ratios.learn(t, answer.PromptTokens)
 	s.conclude(t, h, fleet.Answered)
 	if h.ticket == nil {
 		p.prefill.LearnPace(size, took)
@@ -64,19 +66,38 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, receiptFailed(engine, true)
 	}
 	handover, err := plan.Handover(answer)
-	if err != nil {
+	switch {
+	case err != nil && t.routing.PrefillFailure == PrefillError:
+		return handed{}, &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Garbage, Sent: true, Err: err}
+	case err != nil:
 		s.cfg.Logger.Error("prefill's hand-over can't be used; decode prefills by itself",
 			"turn", t.record.Turn, "prefill", engine.Name, "error", err)
+		t.record.Path.alone(whyFailed)
 		return handed{}, nil
-	}
-	if handover == nil {
+	case handover == nil:
+		t.record.Path.alone(whyConnector)
 		return handed{}, nil
 	}
 	t.record.Reuse.Cached = handover.Cached
+	if n := t.computed(answer, handover, h); n > 0 {
+		p.prefill.LearnSpeed(n, took)
+	}
 	if h.ticket == nil && handover.Cached >= 0 { // else it is not known how much was computed
 		engine.Took(answer.PromptTokens-handover.Cached, took)
 	}
 	return handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
+}
+
+// computed returns how many tokens of the prompt prefill has computed, as far as it tells.
+func (t *turn) computed(answer upstream.PrefillAnswer, handover *upstream.Handover, h *held) int {
+	tokens, cached := answer.PromptTokens, handover.Cached
+	if tokens == 0 {
+		tokens = t.length.Whole.Tokens(usualRatio)
+	}
+	if cached < 0 {
+		cached = h.offer.Tokens
+	}
+	return tokens - cached
 }
 
 // receiptFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
@@ -132,7 +153,7 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *held, err error)
 		return err
 	}
 	t.ended(engine, err)
-	if leg.Kind == upstream.Garbage {
+	if leg.Kind == upstream.Garbage && t.routing.PrefillFailure != PrefillError {
 		s.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil
 	}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"carryover/server"
 )
 
 func TestPrefill_FaultOfTheClientIsPassedOnRedacted(t *testing.T) {
@@ -78,7 +80,7 @@ func TestPrefill_RefusesTheDeployment_NoRetry(t *testing.T) {
 }
 
 func TestPrefill_ErrorWithStatus200IsAFailure(t *testing.T) {
-	r := newRig(t, setup{})
+	r := newRig(t, setup{cfg: onPrefillFailure(server.PrefillError)})
 	r.prefill[0].always(body("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`))
 	r.wantError(r.turn("c", 1, false), 502, "prefill_failed")
 }

@@ -146,49 +146,6 @@ func TestPrefill_FailsWithTheTicket_OneRetryWithout(t *testing.T) {
 	}
 }
 
-func TestPrefill_FailsTwiceIsAnError(t *testing.T) {
-	for _, row := range []struct {
-		name       string
-		fails      behaviour
-		status     int
-		legs       int
-		retryAfter string
-	}{
-		{"500 is the last word", status(500, "boom"), 502, 1, ""},
-		{"502", status(502, "boom"), 502, 2, ""},
-		{"503", status(503, "boom", "Retry-After", "7"), 503, 2, "7"},
-		{"503 with a date", status(503, "boom", "Retry-After", "Wed, 21 Oct 2026 07:28:00 GMT"), 503, 2, "1"},
-		{"503 with a long wait", status(503, "boom", "Retry-After", "301"), 503, 2, "1"},
-		{"504", status(504, "boom"), 502, 2, ""},
-		{"hang-up", hangUp, 502, 2, ""},
-	} {
-		t.Run(row.name, func(t *testing.T) {
-			r := newRig(t, setup{})
-			r.prefill[0].always(row.fails)
-			p := r.turn("c", 1, true)
-			r.wantError(p, row.status, "prefill_failed")
-			wantRetryAfter(t, p, row.retryAfter)
-			if got := len(r.prefill[0].seen()); got != row.legs {
-				t.Errorf("got %d prefill legs, want %d", got, row.legs)
-			}
-			if got := len(r.decode[0].seen()); got != 0 {
-				t.Errorf("got %d decode legs, want none", got)
-			}
-			r.wantHeaders(p)
-		})
-	}
-}
-
-func TestPrefill_FailsWithAndWithoutTheTicket_NoThirdLeg(t *testing.T) {
-	r := newRig(t, setup{})
-	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.prefill[0].always(status(500, "boom"))
-	r.wantError(r.turn("c", 2, true), 502, "prefill_failed")
-	if got := len(r.prefill[0].seen()); got != 3 {
-		t.Errorf("got %d prefill legs, want 3: exactly one retry", got)
-	}
-}
-
 func TestPrefill_UnreadableAnswerGivesNoHandOver(t *testing.T) {
 	var zipped bytes.Buffer
 	z := gzip.NewWriter(&zipped)

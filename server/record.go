@@ -16,6 +16,7 @@ type Record struct {
 	Conversation string // the first characters of its keyed hash, "" without one
 	Source       string // where the conversation's id was found, "" without one
 
+	Path    Path
 	Reuse   Reuse
 	Stored  string // "yes", or why the answer left no ticket; "" if none was asked for
 	Legs    []LegRecord

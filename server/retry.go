@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -22,10 +21,24 @@ type tries struct {
 	again          []upstream.Role // legs that were sent, failed, and tried again
 	excluded       []*fleet.Engine // that are not picked any more
 	anotherDecode  bool            // the attempt was tied to its decode engine, so that no other has been tried
+	anew           bool            // the way was chosen for what that engine held
 	withoutTicket  Reason          // why a further attempt must not use a ticket
 	sentTicket     bool            // the last prefill leg carried one
 	sentRider      bool            // the last prefill leg carried an unused one
 	withoutRelease bool            // a further attempt must not carry one
+	noPrefill      bool            // no further attempt asks prefill
+	prefillFailed  bool            // a prefill leg was sent and failed
+}
+
+// whyAlone says why decode is to serve without prefill.
+func (t *tries) whyAlone(barred bool) string {
+	switch {
+	case t.prefillFailed:
+		return whyFailed
+	case barred:
+		return whyBarred
+	}
+	return whyUnavailable
 }
 
 // excludes reports whether an engine is not to be picked any more.
@@ -62,6 +75,7 @@ func (t *tries) lastOr(err error) error {
 //   - nothing of the leg was sent: another instance;
 //   - something may have been sent: at most once per leg, with a new request id
 //     and no previous KV, which may be spent;
+//   - prefill failed, and not over what we have put into its leg: as the operator has chosen;
 //   - bytes have reached the client, or the client has gone: never.
 func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	var leg *upstream.LegError
@@ -73,29 +87,30 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 		return false
 	}
 	tries.failed = leg
+	if leg.Role == upstream.RolePrefill && !ours(tries, leg) {
+		return s.afterPrefill(t, leg)
+	}
 	if !leg.Sent {
 		s.exclude(tries, leg)
-		if leg.Role == upstream.RolePrefill {
-			return true // with no prefill engine left, pick lets decode do it all
-		}
-		if !tries.anotherDecode {
-			return false // decode.go has already offered the hand-over to other decode engines
+		switch {
+		case leg.Role == upstream.RolePrefill: // it was barred since it was picked
+			return true
+		case tries.anew:
+			return true
+		case !tries.anotherDecode: // decode.go has already offered the hand-over to other decode engines
+			return false
 		}
 	}
 	switch receipt := leg.Kind == upstream.Receipt; {
 	case receipt && t.record.Retries >= maxDials:
 		return false
 	case receipt: // each of those bars a start
-	case !s.mayRestart(t, leg.Role) || !ours(tries, leg) && (!worthRetrying(leg) || !s.budget.take()):
+	case !s.mayRestart(t, leg.Role) || !ours(tries, leg) && !s.budget.take():
 		return false
 	default:
 		tries.again = append(tries.again, leg.Role)
 	}
-	t.legID = newID()
-	tries.withoutTicket, tries.withoutRelease = ReasonRetried, true
-	if reason := t.record.Reuse.Reason; !tries.sentTicket && reason != "" {
-		tries.withoutTicket = reason // it had none to begin with
-	}
+	t.refresh()
 	unanswered := errors.Is(leg.Err, upstream.ErrReuseTimeout)
 	if unanswered && tries.sentTicket {
 		tries.withoutTicket = ReasonNotBidirectional
@@ -106,11 +121,23 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	return true
 }
 
+// refresh gives the next attempt's legs a request id of their own, and no previous KV.
+func (t *turn) refresh() {
+	t.legID = newID()
+	t.tries.withoutTicket, t.tries.withoutRelease = ReasonRetried, true
+	if reason := t.record.Reuse.Reason; !t.tries.sentTicket && reason != "" {
+		t.tries.withoutTicket = reason // it had none to begin with
+	}
+}
+
 // mayRestart reports whether a leg that was sent and failed may be followed by a
 // fresh one: once, and not when the client has already waited for long.
 func (s *turns) mayRestart(t *turn, role upstream.Role) bool {
-	return !slices.Contains(t.tries.again, role) && time.Since(t.record.Began) < s.cfg.FirstByteTimeout/2
+	return !slices.Contains(t.tries.again, role) && s.patient(t)
 }
+
+// patient reports whether the client has not waited for long yet.
+func (s *turns) patient(t *turn) bool { return time.Since(t.record.Began) < s.cfg.FirstByteTimeout/2 }
 
 // ours reports whether a prefill leg failed over what it carried besides the
 // client's request: a ticket, an unused one, or ids that prefill did not compute.
@@ -125,12 +152,6 @@ func ours(t *tries, leg *upstream.LegError) bool {
 		return true
 	}
 	return (t.sentTicket || t.sentRider) && (fateOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
-}
-
-// worthRetrying tells a failure that a second try may mend from one that is the
-// engine's last word, like prefill's 500 to a leg with nothing of ours.
-func worthRetrying(leg *upstream.LegError) bool {
-	return leg.Role != upstream.RolePrefill || leg.Kind != upstream.Status || leg.Status != http.StatusInternalServerError
 }
 
 // retryBudget keeps retries from doubling the load of a deployment that is

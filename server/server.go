@@ -28,6 +28,8 @@ type Server struct {
 	bars      *barWatch
 	observers []Observer
 
+	routing atomic.Pointer[RoutingConfig]
+
 	streams  chan struct{} // one slot per turn
 	beside   *beside
 	draining atomic.Bool
@@ -45,13 +47,17 @@ func New(cfg Config, deps Deps) *Server {
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, releaser: releaser, beside: s.beside,
 		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks},
-		budget: newRetryBudget(), decodeOnly: make(chan struct{}, maxDecodeOnly),
+		budget: newRetryBudget(), ratios: newRatios(), decodeOnly: make(chan struct{}, maxDecodeOnly),
 	}
+	s.SetRouting(cfg.RoutingConfig)
 	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.echo = s.routes()
 	return s
 }
+
+// SetRouting changes which way turns go that begin from now on.
+func (s *Server) SetRouting(cfg RoutingConfig) { s.routing.Store(&cfg) }
 
 // drainDelay is how long a server that is asked to stop still accepts
 // connections, so that load balancers see /readyz fail first.

@@ -174,7 +174,11 @@ func TestRetry_AfterABrokenConnectionCostsBudget(t *testing.T) {
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 	r.server.SpendRetries()
 	r.prefill[0].next(hangUp)
-	r.wantError(r.turn("c", 2, true), 502, "prefill_failed")
+	p := r.turn("c", 2, true)
+	r.wantPath(p, "decode_only;reason=prefill_failed;tokens=7")
+	if n := len(r.prefill[0].seen()); n != 2 {
+		t.Errorf("got %d prefill legs, want no second one of the turn", n)
+	}
 }
 
 // Decode reads what prefill has computed, with or without a ticket.

@@ -11,8 +11,9 @@ import (
 // turn is one client request and its answer. It belongs to one goroutine.
 type turn struct {
 	request
-	legID        string // X-Request-Id of the legs; a retry gets a new one
-	salt         string // cache_salt for both legs, "" leaves the client's
+	routing      *RoutingConfig // as it was when the turn began
+	legID        string         // X-Request-Id of the legs; a retry gets a new one
+	salt         string         // cache_salt for both legs, "" leaves the client's
 	conversation conversation
 	proof        proof.Turn         // nil where nothing may be reused or kept
 	ineligible   string             // why that is so, where it is for the request's own sake
@@ -33,6 +34,7 @@ type turns struct {
 	releaser   *releaser
 	beside     *beside
 	budget     *retryBudget
+	ratios     *ratios
 	decodeOnly chan struct{} // one slot per turn that decode prefills by itself
 }
 

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"fmt"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// The ways that a turn may go.
+const (
+	WayPrefillDecode = "prefill_decode"
+	WayDecodeOnly    = "decode_only"
+)
+
+// Why decode serves a turn alone, beside what package upstream says of requests that share one hand-over, and whyConnector. The
+// set is closed.
+const (
+	whyThreshold   = "disagg_threshold"    // too little is to be computed for a hand-over to pay
+	whyNoPrefiller = "no_prefiller"        // the request was to name its prefill instance, and names none
+	whyUnavailable = "prefill_unavailable" // no prefill instance can be reached
+	whyBarred      = "prefill_barred"      // those that can be reached are barred
+	whyFailed      = "prefill_failed"      // prefill failed, or gave nothing that decode could read
+)
+
+// Path is the way that a turn has gone.
+type Path struct {
+	Way    string // "" if the turn got to none
+	Reason string // why decode serves alone
+	Tokens int    // how many tokens of the prompt are expected to be in no cache, an estimate
+}
+
+// Header is the value of X-KV-Path, "" if the turn got to no way.
+func (p *Path) Header() string {
+	switch p.Way {
+	case "":
+		return ""
+	case WayDecodeOnly:
+		return fmt.Sprintf("%s;reason=%s;tokens=%d", p.Way, p.Reason, p.Tokens)
+	}
+	return fmt.Sprintf("%s;tokens=%d", p.Way, p.Tokens)
+}
+
+func (p *Path) disaggregate() { p.Way, p.Reason = WayPrefillDecode, "" }
+
+func (p *Path) alone(why string) { p.Way, p.Reason = WayDecodeOnly, why }
+
+// alone says why decode serves the attempt alone whatever prefill instances there are, "" if it does not. None of these ways takes
+// a place among the turns that decode prefills for want of prefill.
+func (s *turns) alone(t *turn) string {
+	if why, ok := t.req.Disaggregable(); !ok {
+		return why
+	}
+	switch {
+	case s.deps.Prefillers != nil && t.prefiller == "":
+		return whyNoPrefiller
+	case t.record.Path.Tokens < t.routing.DisaggThreshold:
+		return whyThreshold
+	}
+	return ""
+}
+
+// held is how many tokens of the conversation the picked decode instance has, as far as its start is known without asking: the
+// blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues nothing.
+func (t *turn) held(decode *fleet.Engine) (tokens int) {
+	last := decode.Last()
+	if !last.Known() || t.api == upstream.Chat && !t.length.Answered {
+		return 0
+	}
+	for i := range t.branches {
+		if b := &t.branches[i]; b.Decode == decode.Name && b.Start == last.ID() {
+			tokens = max(tokens, b.Tokens)
+		}
+	}
+	return tokens
+}
+
+// uncached estimates how many tokens of the prompt are to be computed where so many of the conversation are held. It is no proof:
+// how much of them the request has shows when ids are compared, which is later.
+func (t *turn) uncached(bytesPerToken float64, held int) int {
+	whole, tail := t.length.Whole.Tokens(bytesPerToken), t.length.Tail.Tokens(bytesPerToken)
+	rest, near := whole-held, 3*max(held+tail, whole) <= 4*min(held+tail, whole)
+	switch {
+	case held == 0, held > 2*whole, rest < 0 && t.length.Whole.IDs > 0: // it begins otherwise
+		return whole
+	case !t.length.Answered:
+		return max(rest, 0)
+	case near:
+		// An estimate is wrong by a share of the whole, and in a long conversation that is more than a follow-up has. So only the
+		// tail counts where it comes with what is held within a third of the whole; decode has computed by itself what lies between.
+		return tail
+	}
+	return max(rest, tail)
+}
