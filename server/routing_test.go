@@ -1,0 +1,50 @@
+package server_test
+
+import (
+	"testing"
+
+	"carryover/server"
+)
+
+// What counts as prefill's is prefill's work alone, so that a long answer takes none of its places.
+func TestPath_PrefillIsGivenBackWithItsAnswer(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r := newRig(t, setup{})
+		gate := make(chan struct{})
+		counts := func(prefill, decode int) {
+			t.Helper()
+			if p, d := r.engine(r.prefill[0]).Live().InFlight, r.engine(r.decode[0]).Live().InFlight; p != prefill || d != decode {
+				t.Errorf("got %d attempts on prefill and %d on decode, want %d and %d", p, d, prefill, decode)
+			}
+		}
+		r.prefill[0].always(waits(gate, prefills))
+		r.decode[0].always(waits(gate, decodes))
+		done := make(chan reply, 1)
+		go func() { done <- r.turn("c", 1, stream) }()
+		r.prefill[0].await(1)
+		counts(1, 1)
+		gate <- struct{}{}
+		r.decode[0].await(1)
+		counts(0, 1)
+		close(gate)
+		r.wantOK(<-done, "miss;reason=first_turn")
+	})
+}
+
+func TestSetRouting_CountsForTurnsThatBeginThen(t *testing.T) {
+	r := newRig(t, setup{})
+	gate := make(chan struct{})
+	r.prefill[0].next(waits(gate, status(503, "busy")))
+	done := make(chan reply, 1)
+	go func() { done <- r.turn("c", 1, true) }()
+	r.prefill[0].await(1)
+	r.server.SetRouting(server.RoutingConfig{DisaggThreshold: 1000, PrefillFailure: server.PrefillError})
+	r.wantPath(r.turn("d", 1, true), "decode_only;reason=disagg_threshold;tokens=2")
+	close(gate)
+	p := <-done
+	r.wantOK(p, "miss;reason=first_turn")
+	r.wantPath(p, "prefill_decode;tokens=2")
+	r.server.SetRouting(server.RoutingConfig{PrefillFailure: server.PrefillError})
+	r.prefill[0].next(status(503, "busy"))
+	r.wantError(r.turn("e", 1, true), 503, "prefill_failed")
+}
