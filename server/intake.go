@@ -28,7 +28,8 @@ type intake struct {
 	cfg             *Config
 	secret          convcache.Secret
 	tokens, history proof.Proof
-	reuses          bool // the connector leaves something for a next turn
+	reuses          bool       // the connector leaves something for a next turn
+	prefillers      Prefillers // nil where requests name no prefill instance
 	account         *inflight
 }
 
@@ -76,6 +77,9 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	if i.cfg.TenantSalt {
 		clientSalt, _ := t.req.String("cache_salt")
 		t.salt = i.secret.Salt(t.conversation.tenant, clientSalt)
+	}
+	if err := i.namePrefiller(r, t); err != nil {
+		return err
 	}
 	i.admit(t)
 	return nil

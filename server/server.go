@@ -42,7 +42,8 @@ func New(cfg Config, deps Deps) *Server {
 	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks}
 	s.intake = &intake{
 		cfg: &s.cfg, secret: deps.Secret, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
-		account: newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes),
+		prefillers: deps.Prefillers,
+		account:    newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes),
 	}
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, releaser: releaser, beside: s.beside,

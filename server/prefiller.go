@@ -1,0 +1,29 @@
+package server
+
+import (
+	"net/http"
+	"strings"
+)
+
+// prefillerHeader names the prefill instance of a request as host:port. llm-d's endpoint picker sets it, and clears it where decode is to
+// serve alone (llm-d-router, pkg/common/routing). It is read here and never forwarded.
+const prefillerHeader = "X-Prefiller-Host-Port"
+
+// namePrefiller reads which prefill instance is to serve the request, where requests name theirs. Of several, on one line or on more,
+// the first counts, as for llm-d's sidecar (pkg/sidecar/proxy/chat_completions.go).
+func (i *intake) namePrefiller(r *http.Request, t *turn) error {
+	if i.prefillers == nil {
+		return nil
+	}
+	first, _, _ := strings.Cut(r.Header.Get(prefillerHeader), ",")
+	if first = strings.TrimSpace(first); first == "" {
+		return nil
+	}
+	name, err := i.prefillers.Admit(first)
+	if err != nil {
+		i.cfg.Logger.Warn("request names a prefill instance that is not permitted", "turn", t.record.Turn, "error", err)
+		return refused(http.StatusForbidden, "prefiller_not_allowed", "The prefill instance that the request names is not permitted.")
+	}
+	t.prefiller = name
+	return nil
+}

@@ -1,0 +1,159 @@
+package server_test
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"carryover/server"
+)
+
+// prefillers permits the prefill instances of a rig, and notes what it was asked.
+type prefillers struct {
+	mu    sync.Mutex // guards the rest
+	names map[string]string
+	asked []string
+}
+
+// Admit implements server.Prefillers.
+func (p *prefillers) Admit(hostPort string) (string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.asked = append(p.asked, hostPort)
+	if name, ok := p.names[hostPort]; ok {
+		return name, nil
+	}
+	return "", errors.New("10.66.77.88 is not on the list")
+}
+
+// named makes a rig in front of which a scheduler names the prefill instance of each request: "p0:1", "p1:1" and so on.
+func named(t *testing.T, s setup) (*rig, *prefillers) {
+	t.Helper()
+	p := &prefillers{names: map[string]string{"dead:1": "dead-0", "gone:1": "gone"}}
+	for i := range max(1, s.prefills) {
+		p.names["p"+string(rune('0'+i))+":1"] = "prefill-" + string(rune('0'+i))
+	}
+	s.deps = func(d *server.Deps) { d.Prefillers = p }
+	return newRig(t, s), p
+}
+
+// schedulerHeader is as Envoy and net/http write the header's name.
+const schedulerHeader = "X-Prefiller-Host-Port"
+
+// As llm-d's sidecar does (pkg/sidecar/proxy/chat_completions.go): the first value counts, of lines and of a list, and none is decode
+// alone.
+func TestPrefiller_IsTheOneThatTheRequestNames(t *testing.T) {
+	for _, row := range []struct {
+		name   string
+		values []string
+		asked  string
+		legs   []int
+		path   string
+	}{
+		{"no header", nil, "", []int{0, 0}, "decode_only;reason=no_prefiller;tokens=2"},
+		{"cleared by the scheduler", []string{""}, "", []int{0, 0}, "decode_only;reason=no_prefiller;tokens=2"},
+		{"white space", []string{"  "}, "", []int{0, 0}, "decode_only;reason=no_prefiller;tokens=2"},
+		{"one", []string{"p1:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
+		{"list", []string{"p1:1,p0:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
+		{"list with spaces", []string{" p1:1 , p0:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
+		{"lines", []string{"p1:1", "p0:1"}, "p1:1", []int{0, 1}, "prefill_decode;tokens=2"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			r, p := named(t, setup{prefills: 2})
+			var header []string
+			for _, value := range row.values {
+				header = append(header, schedulerHeader, value)
+			}
+			answer := r.turn("c", 1, true, header...)
+			r.wantPath(answer, row.path)
+			for i, want := range row.legs {
+				if got := len(r.prefill[i].seen()); got != want {
+					t.Errorf("got %d legs on prefill instance %d, want %d", got, i, want)
+				}
+			}
+			if got := strings.Join(p.asked, " "); got != row.asked {
+				t.Errorf("asked for %q, want %q", got, row.asked)
+			}
+			for _, l := range slices.Concat(r.prefill[1].seen(), r.decode[0].seen()) {
+				if len(l.header[schedulerHeader]) != 0 {
+					t.Errorf("an engine got the header: %q", l.header[schedulerHeader])
+				}
+			}
+			if l := r.decode[0].seen()[0]; (l.params() == nil) != (row.asked == "") {
+				t.Errorf("decode got %s", l.body)
+			}
+		})
+	}
+}
+
+func TestPrefiller_ThatIsNotPermittedGetsNoLeg(t *testing.T) {
+	r, p := named(t, setup{})
+	e := r.wantError(r.turn("c", 1, true, schedulerHeader, "10.66.77.88:1"), http.StatusForbidden, "prefiller_not_allowed")
+	if e.Message != "The prefill instance that the request names is not permitted." {
+		t.Errorf("got message %q", e.Message)
+	}
+	r.wantUntouched()
+	if n := r.log.count("is not on the list"); n == 0 {
+		t.Error("no log line says why")
+	}
+	// What is refused for its own sake names no instance.
+	r.wantError(r.send(`{"n":"x"}`, schedulerHeader, "p0:1"), http.StatusBadRequest, "invalid_type")
+	if len(p.asked) != 1 {
+		t.Errorf("asked for %q, want the first only", p.asked)
+	}
+}
+
+func TestPrefiller_HeaderMeansNothingWhereNoneIsNamed(t *testing.T) {
+	r := newRig(t, setup{prefills: 2})
+	r.wantPath(r.turn("c", 1, true, schedulerHeader, "10.66.77.88:1"), "prefill_decode;tokens=2")
+	r.wantPath(r.turn("d", 1, true), "prefill_decode;tokens=2")
+}
+
+func TestPrefiller_ThatCannotServe(t *testing.T) {
+	for _, row := range []struct {
+		value  string
+		policy server.PrefillFailure
+		path   string // "" for an error
+	}{
+		{"dead:1", "", "decode_only;reason=prefill_unavailable;tokens=2"},
+		{"dead:1", server.PrefillDecodeOnly, "decode_only;reason=prefill_unavailable;tokens=2"},
+		{"dead:1", server.PrefillError, ""},
+		{"gone:1", "", "decode_only;reason=prefill_unavailable;tokens=2"},
+		{"gone:1", server.PrefillError, ""},
+	} {
+		r, _ := named(t, setup{deadPrefills: 1, cfg: onPrefillFailure(row.policy)})
+		p := r.turn("c", 1, true, schedulerHeader, row.value)
+		if row.path == "" {
+			r.wantError(p, http.StatusServiceUnavailable, "prefill_unavailable")
+			wantRetryAfter(t, p, "1")
+		} else {
+			r.wantPath(p, row.path)
+		}
+		if n := len(r.prefill[0].seen()); n != 0 {
+			t.Errorf("%s, %s: another instance got %d legs", row.value, row.policy, n)
+		}
+	}
+	r, _ := named(t, setup{prefills: 2})
+	r.prefill[0].always(status(500, "boom"))
+	r.wantPath(r.turn("c", 1, true, schedulerHeader, "p0:1"), failedAlone)
+	r.bar(r.prefill[1])
+	r.wantPath(r.turn("c", 1, true, schedulerHeader, "p1:1"), "decode_only;reason=prefill_barred;tokens=2")
+	r.wantLegs(2, 1, 0)
+}
+
+// A conversation is carried over from turn to turn, whichever instance the scheduler names.
+func TestPrefiller_TicketsAreReused(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		r, _ := named(t, setup{prefills: 2})
+		r.wantOK(r.turn("c", 1, stream, schedulerHeader, "p0:1"), "miss;reason=first_turn")
+		r.wantOK(r.turn("c", 2, stream, schedulerHeader, "p1:1"), "hit;")
+		r.wantPath(r.turn("c", 3, stream), "decode_only;reason=no_prefiller;tokens=13")
+		r.wantOK(r.turn("c", 4, stream, schedulerHeader, "p0:1"), "hit;")
+		if legs := r.prefill[1].seen(); len(legs) != 1 || legs[0].ticket() == "" {
+			t.Errorf("got %d legs on the second instance, want one with the ticket", len(legs))
+		}
+	})
+}
