@@ -242,6 +242,11 @@ func TestModels_OfTheFirstEngineThatAnswers(t *testing.T) {
 	if p := r.get("/v1/models"); p.status != 200 || !strings.Contains(p.body, "max_model_len") {
 		t.Errorf("got %d %q, want the list of the first engine that answers", p.status, p.body)
 	}
+	// The engines judge a client's credential all alike.
+	judged := newRig(t, setup{decodes: 2, cfg: forwards})
+	judged.decode[0].models = status(401, "no")
+	judged.decode[1].models = func(http.ResponseWriter, *http.Request, leg) { t.Error("a second engine was asked") }
+	judged.wantError(judged.get("/v1/models"), 502, "upstream_auth")
 	dead := newRig(t, setup{deadPrefills: -1, deadDecodes: -1})
 	dead.wantError(dead.get("/v1/models"), 503, "prefill_unavailable")
 	if p := dead.do(context.Background(), http.MethodGet, "/readyz", nil); p.status != 503 && p.status != 200 {

@@ -14,7 +14,6 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/upstream"
-	"carryover/upstream/fleet"
 )
 
 // clientRequestID is what a client's X-Request-Id must look like to be used in our
@@ -101,48 +100,6 @@ func writeError(w http.ResponseWriter, e *apiError) {
 	_, _ = w.Write(e.body()) // a client that has gone needs no error
 }
 
-// maxModels bounds what is relayed of an engine's model list.
-const maxModels = 4 << 20
-
-// handleModels relays the model list of the first instance that answers, whole: it
-// carries max_model_len and adapters that clients read.
-func (s *Server) handleModels(c echo.Context) error {
-	authorization := ""
-	if s.cfg.ForwardAuthorization {
-		authorization = c.Request().Header.Get("Authorization")
-	}
-	var last error = unavailable("decode_unavailable", "No engine is available.")
-	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
-		for _, engine := range s.deps.Fleet.Engines(role) {
-			body, err := s.models(c.Request().Context(), engine, authorization)
-			if err == nil {
-				return c.Blob(http.StatusOK, "application/json", body)
-			}
-			last = err
-		}
-	}
-	writeError(c.Response(), s.toAPIError(last))
-	return nil
-}
-
-func (s *Server) models(ctx context.Context, engine *fleet.Engine, authorization string) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, upstream.ErrFirstByteTimeout)
-	defer cancel()
-	leg := &upstream.LegError{Role: engine.Role, Instance: engine.Name, Kind: upstream.Broken, Sent: true}
-	status, body, err := s.deps.Legs.Fetch(ctx, &engine.Instance, "/v1/models", authorization, maxModels)
-	switch {
-	case err != nil:
-		if leg.Err = err; status == 0 {
-			leg.Kind = upstream.Dial
-		}
-		return nil, leg
-	case status != http.StatusOK:
-		leg.Kind, leg.Status = upstream.Status, status
-		return nil, leg
-	}
-	return body, nil
-}
-
 // handleHealth is what vLLM's multi-turn example answers at /health, its fields
 // included; asking evicts stale conversations, as it does there.
 func (s *Server) handleHealth(c echo.Context) error {
@@ -155,40 +112,6 @@ func (s *Server) handleHealth(c echo.Context) error {
 // handleAlive says that the process serves.
 func (s *Server) handleAlive(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]any{"status": "ok"})
-}
-
-// handleReady says whether a turn can be served: at least one instance of each
-// role answers, and the server is not draining. Barred prefill instances are told, and
-// make nothing unready: decode serves without them. Turns are served without Redis too,
-// so that a replica without it is unready only where the operator asks for that.
-func (s *Server) handleReady(c echo.Context) error {
-	prefill, decode := s.deps.Fleet.Up(upstream.RolePrefill), s.deps.Fleet.Up(upstream.RoleDecode)
-	status, word := http.StatusOK, "ready"
-	switch {
-	case s.draining.Load():
-		status, word = http.StatusServiceUnavailable, "draining"
-	case prefill == 0 || decode == 0:
-		status, word = http.StatusServiceUnavailable, "no_instance"
-	}
-	answer := map[string]any{"prefill": prefill, "decode": decode, "store": "memory"}
-	barred := 0
-	for _, engine := range s.deps.Fleet.Engines(upstream.RolePrefill) {
-		if engine.Barred() {
-			barred++
-		}
-	}
-	if barred > 0 {
-		answer["barred"] = barred
-	}
-	if s.deps.RedisState != nil {
-		state := s.deps.RedisState()
-		if word == "ready" && state != RedisUp && s.cfg.RedisRequired {
-			status, word = http.StatusServiceUnavailable, "store_down"
-		}
-		answer["store"], answer["redis"] = "redis", state
-	}
-	answer["status"] = word
-	return c.JSON(status, answer)
 }
 
 // handleVersion names the running version.

@@ -94,7 +94,8 @@ func TestPath_ShortFollowUpGoesToWhatHoldsTheHistory(t *testing.T) {
 		r.wantPath(r.send(ask("c", stream, strings.Repeat("y", 640))), "prefill_decode;tokens=160")
 		r.wantPath(r.send(ask("d", stream, long, "Hello world", "x")), "prefill_decode;tokens=203")
 		r.tell(r.decode[0], metricsOf("1.6e+09", rigBlock))
-		r.deps.Fleet.Engines(1)[0].Refresh(t.Context())
+		r.engine(r.decode[0]).Refresh(t.Context())
+		r.wantTickets(1)
 		r.wantPath(r.send(ask("c", stream, long, "Hello world", "x")), "prefill_decode;tokens=203")
 	})
 }

@@ -40,8 +40,11 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 	p := &pair{prefilled: func() {}}
 	ratio := s.ratios.get(t.model)
 	t.record.Path.Tokens = t.length.Whole.Tokens(ratio)
-	decode, done, err := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), t.tries.excludes)
-	if err != nil {
+	decode, done, err := s.pickEngine(ctx, t, upstream.RoleDecode, t.tries.excludes)
+	switch {
+	case errors.Is(err, upstream.ErrNoModel):
+		return nil, t.tries.lastOr(noModel(t.model))
+	case err != nil:
 		return nil, t.tries.lastOr(err)
 	}
 	p.onDone = append(p.onDone, done)
@@ -53,9 +56,9 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 		s.pin(ctx, t, p, nil, decode)
 		return p, nil
 	}
-	prefill, err := s.pickPrefill(t, p, false)
+	prefill, err := s.pickPrefill(ctx, t, p, false)
 	if prefill == nil && err == nil {
-		prefill, err = s.pickWithoutPrefill(t, p)
+		prefill, err = s.pickWithoutPrefill(ctx, t, p)
 	}
 	if err != nil {
 		p.done()
@@ -68,12 +71,24 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 	return p, nil
 }
 
+// pickEngine picks an engine that serves the turn's model. Before it says that there is none, which is upstream.ErrNoModel, the engines
+// are asked once more for what they serve: a model that has just been loaded is not known yet.
+func (s *turns) pickEngine(ctx context.Context, t *turn, role upstream.Role, exclude func(*fleet.Engine) bool) (*fleet.Engine, func(), error) {
+	engine, done, err := s.deps.Fleet.Pick(role, t.hint(), exclude)
+	if errors.Is(err, upstream.ErrNoModel) && !t.tries.refreshed {
+		t.tries.refreshed = true
+		s.deps.Fleet.RefreshModels(ctx)
+		engine, done, err = s.deps.Fleet.Pick(role, t.hint(), exclude)
+	}
+	return engine, done, err
+}
+
 // pickPrefill adds a prefill instance to the pair, and returns nil if there is none that may be asked.
-func (s *turns) pickPrefill(t *turn, p *pair, barred bool) (*fleet.Engine, error) {
+func (s *turns) pickPrefill(ctx context.Context, t *turn, p *pair, barred bool) (*fleet.Engine, error) {
 	if t.tries.noPrefill || t.tries.gaveUp(upstream.RolePrefill) >= maxDials {
 		return nil, nil
 	}
-	prefill, done, err := s.deps.Fleet.Pick(upstream.RolePrefill, t.hint(), func(e *fleet.Engine) bool {
+	prefill, done, err := s.pickEngine(ctx, t, upstream.RolePrefill, func(e *fleet.Engine) bool {
 		return !t.mayPrefill(e) || t.tries.excludes(e) || !barred && e.Barred()
 	})
 	switch {
@@ -92,7 +107,7 @@ func (t *turn) mayPrefill(e *fleet.Engine) bool { return t.prefiller == "" || e.
 
 // pickWithoutPrefill has decode serve a bounded number of turns alone, unless the operator wants errors. Beyond these, a barred
 // prefill serves with a cache_salt of the turn's own, so that nothing of its prefix cache is read; nil is decode alone.
-func (s *turns) pickWithoutPrefill(t *turn, p *pair) (*fleet.Engine, error) {
+func (s *turns) pickWithoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
 	p.barred = slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return t.mayPrefill(e) && e.Barred()
 	})
@@ -106,7 +121,7 @@ func (s *turns) pickWithoutPrefill(t *turn, p *pair) (*fleet.Engine, error) {
 		}
 	}
 	if p.barred {
-		if prefill, err := s.pickPrefill(t, p, true); prefill != nil || err != nil {
+		if prefill, err := s.pickPrefill(ctx, t, p, true); prefill != nil || err != nil {
 			t.salt = newID()
 			return prefill, err
 		}

@@ -221,5 +221,8 @@ func TestPrefillFailure_TurnsOfDecodeAloneAreBounded(t *testing.T) {
 		for range 16 {
 			r.wantOK(<-answers, "miss;")
 		}
+		for range 20 { // their places are free again
+			r.wantOK(r.turn("", 1, false), "miss;")
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"carryover/server"
+	"carryover/upstream"
 )
 
 func TestReady_TellsOfRedis(t *testing.T) {
@@ -38,5 +39,47 @@ func TestReady_TellsOfRedis(t *testing.T) {
 		if p := r.get("/readyz"); p.status != tc.status || strings.TrimSpace(p.body) != want {
 			t.Errorf("redis %s, required %t: got %d %s, want %d %s", tc.state, tc.required, p.status, p.body, tc.status, want)
 		}
+	}
+}
+
+func TestReady_WithoutPrefillWhereDecodeMayServeAlone(t *testing.T) {
+	for _, row := range []struct {
+		cfg    server.RoutingConfig
+		named  bool
+		status int
+		want   string
+	}{
+		{server.RoutingConfig{}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves 16 turns at once alone"}`},
+		{server.RoutingConfig{PrefillFailure: server.PrefillDecodeOnly}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves 16 turns at once alone"}`},
+		{server.RoutingConfig{PrefillFailure: server.PrefillError}, false, 503, `"status":"no_instance","store":"memory"}`},
+		{server.RoutingConfig{PrefillFailure: server.PrefillError, DisaggThreshold: 1}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves turns below the threshold alone"}`},
+		{server.RoutingConfig{PrefillFailure: server.PrefillError}, true, 200, `"status":"decode_only","store":"memory","why":"requests name their prefill instance"}`},
+	} {
+		s := setup{deadPrefills: -1, cfg: func(c *server.Config) { c.RoutingConfig = row.cfg }}
+		if row.named {
+			s.deps = func(d *server.Deps) { d.Prefillers = &prefillers{} }
+		}
+		r := newRig(t, s)
+		r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refused()
+		if p := r.get("/readyz"); p.status != row.status || strings.TrimSpace(p.body) != `{"decode":1,"prefill":0,`+row.want {
+			t.Errorf("%+v: got %d %s, want %d %s", row.cfg, p.status, p.body, row.status, row.want)
+		}
+		r.deps.Fleet.Engines(upstream.RoleDecode)[0].Refused()
+		if p := r.get("/readyz"); p.status != 503 || !strings.Contains(p.body, `"status":"no_instance"`) {
+			t.Errorf("%+v, without decode: got %d %s, want 503", row.cfg, p.status, p.body)
+		}
+	}
+}
+
+// What the operator changes while the server runs counts here too.
+func TestReady_FollowsTheRouting(t *testing.T) {
+	r := newRig(t, setup{deadPrefills: -1})
+	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refused()
+	if p := r.get("/readyz"); p.status != 200 {
+		t.Errorf("got %d %s", p.status, p.body)
+	}
+	r.server.SetRouting(server.RoutingConfig{PrefillFailure: server.PrefillError})
+	if p := r.get("/readyz"); p.status != 503 {
+		t.Errorf("got %d %s, want 503", p.status, p.body)
 	}
 }

@@ -27,6 +27,7 @@ type tries struct {
 	sentRider      bool            // the last prefill leg carried an unused one
 	withoutRelease bool            // a further attempt must not carry one
 	noPrefill      bool            // no further attempt asks prefill
+	refreshed      bool            // the engines have been asked for their models on this turn
 	prefillFailed  bool            // a prefill leg was sent and failed
 }
 

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// maxModels bounds what is relayed of an engine's model list.
+const maxModels = 4 << 20
+
+// handleModels lists the models of all instances that answer, each as an engine describes it: that carries max_model_len and adapters
+// that clients read. A client whose credential the engines judge gets the list once one of them has let it in. While no list is known
+// the one of the first instance that answers is relayed.
+func (s *Server) handleModels(c echo.Context) error {
+	models := s.deps.Fleet.Models()
+	if len(models) > 0 && !s.cfg.ForwardAuthorization {
+		return c.Blob(http.StatusOK, "application/json", modelList(models))
+	}
+	body, err := s.fetchModels(c)
+	switch {
+	case err != nil:
+		writeError(c.Response(), s.toAPIError(err))
+		return nil
+	case len(models) > 0:
+		body = modelList(models)
+	}
+	return c.Blob(http.StatusOK, "application/json", body)
+}
+
+// modelList is an answer of /v1/models.
+func modelList(models []fleet.Model) []byte {
+	list := []byte(`{"object":"list","data":[`)
+	for i, model := range models {
+		if i > 0 {
+			list = append(list, ',')
+		}
+		list = append(list, model.Card...)
+	}
+	return append(list, "]}"...)
+}
+
+// fetchModels returns the list of the first instance that answers, decode before prefill.
+func (s *Server) fetchModels(c echo.Context) ([]byte, error) {
+	authorization := ""
+	if s.cfg.ForwardAuthorization {
+		authorization = c.Request().Header.Get("Authorization")
+	}
+	var last error = unavailable("decode_unavailable", "No engine is available.")
+	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
+		for _, engine := range s.deps.Fleet.Engines(role) {
+			body, err := s.models(c.Request().Context(), engine, authorization)
+			if err == nil {
+				return body, nil
+			}
+			last = err
+			if s.cfg.ForwardAuthorization && refusesCredential(err) {
+				return nil, err // the others would too
+			}
+		}
+	}
+	return nil, last
+}
+
+// refusesCredential reports whether an engine does not let the client in.
+func refusesCredential(err error) bool {
+	var leg *upstream.LegError
+	return errors.As(err, &leg) && (leg.Status == http.StatusUnauthorized || leg.Status == http.StatusForbidden)
+}
+
+func (s *Server) models(ctx context.Context, engine *fleet.Engine, authorization string) ([]byte, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, upstream.ErrFirstByteTimeout)
+	defer cancel()
+	leg := &upstream.LegError{Role: engine.Role, Instance: engine.Name, Kind: upstream.Broken, Sent: true}
+	status, body, err := s.deps.Legs.Fetch(ctx, &engine.Instance, "/v1/models", authorization, maxModels)
+	switch {
+	case err != nil:
+		if leg.Err = err; status == 0 {
+			leg.Kind = upstream.Dial
+		}
+		return nil, leg
+	case status != http.StatusOK:
+		leg.Kind, leg.Status = upstream.Status, status
+		return nil, leg
+	}
+	return body, nil
+}
+
+// maxModelName bounds what an error repeats of a client's text.
+const maxModelName = 256
+
+// noModel is the error of a turn whose model no instance serves, in vLLM's words (entrypoints/openai/models/serving.py).
+func noModel(model string) *apiError {
+	model = strings.ToValidUTF8(model[:min(len(model), maxModelName)], "")
+	return &apiError{
+		Status: http.StatusNotFound, Message: "The model `" + model + "` does not exist.", Type: "NotFoundError",
+		Param: "model", Code: "model_not_found",
+	}
+}

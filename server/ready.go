@@ -1,0 +1,66 @@
+package server
+
+import (
+	"net/http"
+
+	"github.com/labstack/echo/v4"
+
+	"carryover/upstream"
+)
+
+// The words of /readyz.
+const (
+	wordReady      = "ready"
+	wordDecodeOnly = "decode_only"
+)
+
+// handleReady says whether turns can be served: at least one instance of each
+// role answers, or decode, which may serve alone, and the server is not draining. Barred prefill instances are told, and
+// make nothing unready: decode serves without them. Turns are served without Redis too,
+// so that a replica without it is unready only where the operator asks for that.
+func (s *Server) handleReady(c echo.Context) error {
+	prefill, decode := s.deps.Fleet.Up(upstream.RolePrefill), s.deps.Fleet.Up(upstream.RoleDecode)
+	answer := map[string]any{"prefill": prefill, "decode": decode, "store": "memory"}
+	status, word := http.StatusOK, wordReady
+	switch why := s.decodesAlone(); {
+	case s.draining.Load():
+		status, word = http.StatusServiceUnavailable, "draining"
+	case decode == 0, prefill == 0 && why == "":
+		status, word = http.StatusServiceUnavailable, "no_instance"
+	case prefill == 0:
+		word, answer["why"] = wordDecodeOnly, why
+	}
+	barred := 0
+	for _, engine := range s.deps.Fleet.Engines(upstream.RolePrefill) {
+		if engine.Barred() {
+			barred++
+		}
+	}
+	if barred > 0 {
+		answer["barred"] = barred
+	}
+	if s.deps.RedisState != nil {
+		state := s.deps.RedisState()
+		if status == http.StatusOK && state != RedisUp && s.cfg.RedisRequired {
+			status, word = http.StatusServiceUnavailable, "store_down"
+			delete(answer, "why")
+		}
+		answer["store"], answer["redis"] = "redis", state
+	}
+	answer["status"] = word
+	return c.JSON(status, answer)
+}
+
+// decodesAlone says why turns are served while no prefill instance answers, "" if they are not.
+func (s *Server) decodesAlone() string {
+	routing := s.routing.Load()
+	switch {
+	case s.deps.Prefillers != nil:
+		return "requests name their prefill instance"
+	case routing.PrefillFailure != PrefillError:
+		return "no prefill instance answers; decode serves 16 turns at once alone"
+	case routing.DisaggThreshold > 0:
+		return "no prefill instance answers; decode serves turns below the threshold alone"
+	}
+	return ""
+}
