@@ -2,8 +2,8 @@
 // runs one turn from request to stored outcome. turn.go is the page to read
 // first; the nine steps of a turn are
 //
-//  1. parse the body once, find the conversation, bound the size     handlers.go, intake.go, inflight.go, conversation.go
-//  2. look what the conversation holds, pick engines and the path    find.go (look), pick.go
+//  1. parse the body once, find the conversation, bound the size     handlers.go, intake.go, prefiller.go, inflight.go, conversation.go
+//  2. look what the conversation holds, pick engines and the path    find.go (look), pick.go, path.go, estimate.go
 //  3. prove how much of a ticket may be used, and take it            find.go, held.go, package proof, reason.go
 //  4. prefill leg, as the connector has planned it                   legs.go, prefill.go
 //  5. decode leg up to its headers                                   decode.go
@@ -24,8 +24,8 @@
 // was sent, or given up (held.go, settle). Work that outlives the client runs on a
 // detached context with a bound of its own (beside.go; decode.go, unstrand).
 //
-// What may be tried again is decided in one place, retry.go; how an error looks to
-// a client in another, errors.go. Beside the turns, release.go has decode free the
+// What may be tried again is decided in one place, retry.go, with prefillfailure.go for what the
+// operator has chosen; how an error looks to a client in another, errors.go. Beside the turns, release.go has decode free the
 // blocks of tickets that no turn will use, branches.go gives up the branches that a
 // conversation has left, and barred.go shares with other replicas which starts of
 // prefill computed other ids than they were sent, so that no leg goes there.

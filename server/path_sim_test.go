@@ -98,6 +98,11 @@ func TestPath_ShortFollowUpHitsThePrefixCacheOfItsHolder(t *testing.T) {
 		if !strings.HasPrefix(p.path(), "prefill_decode;") {
 			t.Errorf("got path %q of the long follow-up", p.path())
 		}
+		// A question that begins a conversation of its own under the same id has none of the history.
+		messages = nil
+		if p = say("Find a title: "+long+long, script(4)); !strings.HasPrefix(p.path(), "prefill_decode;") {
+			t.Errorf("got path %q of a long question of its own", p.path())
+		}
 		for _, sim := range []*vllmsim.Instance{prefill, one, two} {
 			if s := sim.Stats(); s.CorruptReads != 0 || s.DoubleReads != 0 || s.Poisoned != 0 {
 				t.Errorf("got %d corrupt and %d double reads, %d poisoned, want none", s.CorruptReads, s.DoubleReads, s.Poisoned)
