@@ -1,0 +1,216 @@
+package queue
+
+import (
+	"container/heap"
+	"container/list"
+	"time"
+)
+
+// line is the turns that wait for places of one class. The queue's lock guards it.
+type line struct {
+	tenants []*tenant          // a heap, the one to be served next first
+	named   map[string]*tenant // the same by name
+	told    *waiter            // the turn that was told to try and has not said how that went, nil if none was
+	again   bool               // something was freed since
+}
+
+// tenant is the turns of one tenant in a line.
+type tenant struct {
+	name  string
+	held  int        // places of the class
+	turns *list.List // of *waiter, the longest waiting first
+	at    int        // its place in line.tenants
+}
+
+// waiter is a turn in a line.
+type waiter struct {
+	claim Claim
+	line  *line
+	came  uint64        // the smaller, the longer it waits
+	place *list.Element // in its tenant's turns, nil once it is in the line no more
+	// told has room for one word, since a turn is told nothing before it has said how its last try went: nil to try, or why it
+	// may wait no longer.
+	told chan error
+}
+
+func newLine() *line { return &line{named: map[string]*tenant{}} }
+
+// Len, Less, Swap, Push and Pop make a heap of the tenants.
+func (l *line) Len() int { return len(l.tenants) }
+
+// Less reports whether one tenant is served before another: it holds fewer places, or as many and has waited for longer.
+func (l *line) Less(i, j int) bool {
+	a, b := l.tenants[i], l.tenants[j]
+	if a.held != b.held {
+		return a.held < b.held
+	}
+	return a.oldest().came < b.oldest().came
+}
+
+// Swap keeps each tenant's place.
+func (l *line) Swap(i, j int) {
+	l.tenants[i], l.tenants[j] = l.tenants[j], l.tenants[i]
+	l.tenants[i].at, l.tenants[j].at = i, j
+}
+
+// Push is for package heap.
+func (l *line) Push(t any) {
+	added := t.(*tenant)
+	added.at = len(l.tenants)
+	l.tenants = append(l.tenants, added)
+}
+
+// Pop is for package heap.
+func (l *line) Pop() any {
+	last := len(l.tenants) - 1
+	t := l.tenants[last]
+	l.tenants[last] = nil
+	l.tenants = l.tenants[:last]
+	return t
+}
+
+func (t *tenant) oldest() *waiter { return t.turns.Front().Value.(*waiter) }
+func (t *tenant) newest() *waiter { return t.turns.Back().Value.(*waiter) }
+
+// waitingOf is how many turns of a tenant wait. A nil line is an empty one.
+func (l *line) waitingOf(name string) int {
+	if l == nil || l.named[name] == nil {
+		return 0
+	}
+	return l.named[name].turns.Len()
+}
+
+// all lists the turns.
+func (l *line) all() (all []*waiter) {
+	for _, t := range l.tenants {
+		for e := t.turns.Front(); e != nil; e = e.Next() {
+			all = append(all, e.Value.(*waiter))
+		}
+	}
+	return all
+}
+
+// add puts a turn behind those of its tenant, which holds so many places.
+func (l *line) add(w *waiter, held int) {
+	t := l.named[w.claim.Tenant]
+	if t == nil {
+		t = &tenant{name: w.claim.Tenant, held: held, turns: list.New()}
+		l.named[t.name] = t
+		w.place = t.turns.PushBack(w)
+		heap.Push(l, t)
+		return
+	}
+	w.place = t.turns.PushBack(w)
+}
+
+// remove takes a turn out.
+func (l *line) remove(w *waiter) {
+	t := l.named[w.claim.Tenant]
+	t.turns.Remove(w.place)
+	w.place = nil
+	if t.turns.Len() > 0 {
+		heap.Fix(l, t.at)
+		return
+	}
+	heap.Remove(l, t.at)
+	delete(l.named, t.name)
+}
+
+// wake tells the turn that is to be served next to try. Where one was told before, that one tries again.
+func (l *line) wake() {
+	if l.told != nil {
+		l.again = true
+		return
+	}
+	l.again = false // a try that begins after now sees whatever has been freed
+	if len(l.tenants) > 0 {
+		l.told = l.tenants[0].oldest()
+		l.told.told <- nil
+	}
+}
+
+// hold changes how many places a claim has. It needs q.mu, as all of the queue's methods below but those that take it.
+func (q *Queue) hold(c Claim, change int) {
+	held := q.held[c] + change
+	if held == 0 {
+		delete(q.held, c)
+	} else {
+		q.held[c] = held
+	}
+	l := q.lines[c.Class]
+	if l == nil {
+		return
+	}
+	if t := l.named[c.Tenant]; t != nil {
+		t.held = held
+		heap.Fix(l, t.at)
+	}
+}
+
+// remove takes a turn out of its line, and the line out of the queue if it was the last one.
+func (q *Queue) remove(w *waiter) {
+	q.waiting.Add(-1)
+	w.line.remove(w)
+	if len(w.line.tenants) == 0 {
+		delete(q.lines, w.claim.Class)
+	}
+}
+
+// displace makes room for a turn of this claim by turning away the newest one of the tenant with the most turns in a line. It
+// reports false if the claim's tenant has as many in its line, or hardly fewer.
+func (q *Queue) displace(c Claim) bool {
+	var most *tenant
+	for _, l := range q.lines {
+		for _, t := range l.tenants {
+			if most == nil || t.turns.Len() > most.turns.Len() {
+				most = t
+			}
+		}
+	}
+	if most == nil || most.turns.Len() <= q.lines[c.Class].waitingOf(c.Tenant)+1 {
+		return false
+	}
+	w := most.newest() // there are two at least, and the one that was told to try is the oldest
+	q.remove(w)
+	w.told <- ErrFull
+	return true
+}
+
+// served counts a place that a turn of the line has taken, and has the next turn try: more may be free than one.
+func (q *Queue) served(w *waiter, took time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.waitedFor(took)
+	q.remove(w)
+	q.hold(w.claim, 1)
+	w.line.told = nil
+	w.line.wake()
+}
+
+// unserved has the line wait on after a turn's try has failed, or try again if something was freed meanwhile.
+func (q *Queue) unserved(w *waiter) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	w.line.told = nil
+	switch {
+	case q.closed:
+		return ErrClosed
+	case w.line.again:
+		w.line.wake()
+	}
+	return nil
+}
+
+// quit takes a turn out that has no place. If it was told to try and has not, the next one is.
+func (q *Queue) quit(w *waiter) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.place == nil {
+		return
+	}
+	q.remove(w)
+	if w.line.told == w {
+		w.line.told = nil
+		w.line.wake()
+	}
+}

@@ -1,0 +1,226 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Why a turn gets no place.
+var (
+	// ErrFull: as many turns wait as may.
+	ErrFull = errors.New("queue is full")
+	// ErrTimeout: the turn has waited for as long as it may.
+	ErrTimeout = errors.New("no place in time")
+	// ErrTenant: the tenant has as many turns as it may.
+	ErrTenant = errors.New("tenant is at its limit")
+	// ErrClosed: nothing waits any more.
+	ErrClosed = errors.New("queue is closed")
+)
+
+// Config bounds a Queue. Its zero value lets no turn wait.
+type Config struct {
+	MaxWaiting   int           // turns that wait at once
+	Timeout      time.Duration // how long one may wait, all its waits together
+	MaxPerTenant int           // places of one class that a tenant may hold and wait for; 0 is no limit
+}
+
+// Claim is one tenant's claim to a place of a class.
+type Claim struct{ Tenant, Class string }
+
+// Queue is where turns wait. Create it with New. It is safe for concurrent use.
+type Queue struct {
+	waiting atomic.Int64 // turns in lines; it is written with mu held
+
+	mu     sync.Mutex // guards the rest. No try is called with it held
+	cfg    Config
+	closed bool
+	held   map[Claim]int    // places, of those that hold any
+	lines  map[string]*line // by class, of those in which turns wait
+	came   uint64           // turns that have ever waited: the order in which they came
+	delay  time.Duration    // how long turns have waited of late
+}
+
+// New returns an empty queue.
+func New(cfg Config) *Queue {
+	return &Queue{cfg: cfg, held: map[Claim]int{}, lines: map[string]*line{}}
+}
+
+// Configure changes the bounds. Turns that wait already go on waiting as they were let in.
+func (q *Queue) Configure(cfg Config) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.cfg = cfg
+}
+
+// Wait returns nil when try has taken a place, which is the claim's from then on until Leave. try is called on this goroutine, and
+// reports whether it took what it is to take; it may take locks and must not wait. waited is how long the turn has waited for
+// other places before; took is how long it waited for this one.
+//
+// The error is ErrTenant, ErrFull, ErrTimeout or ErrClosed, or the cause of ctx. Where no turn of the class waits, try decides
+// before any of the last three.
+func (q *Queue) Wait(ctx context.Context, c Claim, waited time.Duration, try func() bool) (took time.Duration, err error) {
+	first, err := q.begin(c)
+	if err != nil {
+		return 0, err
+	}
+	if first {
+		if q.attempt(c, try) {
+			return 0, nil
+		}
+		q.Leave(c)
+	}
+	w, left, err := q.enter(c, waited)
+	if err != nil {
+		return 0, err
+	}
+	began := time.Now()
+	err = q.await(ctx, w, left, try)
+	return time.Since(began), err
+}
+
+// begin looks whether the tenant may have another place, and counts it as held if no turn of the class waits for one.
+func (q *Queue) begin(c Claim) (first bool, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lines[c.Class]
+	if most := q.cfg.MaxPerTenant; most > 0 && q.held[c]+l.waitingOf(c.Tenant) >= most {
+		return false, ErrTenant
+	}
+	if l != nil {
+		return false, nil
+	}
+	q.hold(c, 1)
+	return true, nil
+}
+
+// attempt calls try for a claim that is counted already, and counts it no more if try panics.
+func (q *Queue) attempt(c Claim, try func() bool) bool {
+	returned := false
+	defer func() {
+		if !returned {
+			q.Leave(c)
+		}
+	}()
+	took := try()
+	returned = true
+	return took
+}
+
+// enter puts a turn in the line of its class, and returns how long it may wait.
+func (q *Queue) enter(c Claim, waited time.Duration) (*waiter, time.Duration, error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	left := q.cfg.Timeout - waited
+	switch {
+	case q.closed:
+		return nil, 0, ErrClosed
+	case q.cfg.MaxWaiting <= 0:
+		return nil, 0, ErrFull
+	case left <= 0:
+		return nil, 0, ErrTimeout
+	case q.waiting.Load() >= int64(q.cfg.MaxWaiting) && !q.displace(c):
+		return nil, 0, ErrFull
+	}
+	l := q.lines[c.Class]
+	opened := l == nil
+	if opened {
+		l = newLine()
+		q.lines[c.Class] = l
+	}
+	q.came++
+	w := &waiter{claim: c, line: l, came: q.came, told: make(chan error, 1)}
+	l.add(w, q.held[c])
+	// Of what is freed after this, Freed tells the line. What was freed before, a try sees that begins after it: where the
+	// line is older, Freed has seen to that, and where it was opened just now the turn itself does.
+	q.waiting.Add(1)
+	if opened {
+		l.wake()
+	}
+	return w, left, nil
+}
+
+// await waits until the turn has a place, or may not wait any longer.
+func (q *Queue) await(ctx context.Context, w *waiter, left time.Duration, try func() bool) error {
+	began := time.Now()
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	defer q.quit(w) // does nothing to a turn that has its place
+	for {
+		select {
+		case err := <-w.told:
+			switch {
+			case err != nil:
+				return err
+			case ctx.Err() != nil:
+				return context.Cause(ctx)
+			case try():
+				q.served(w, time.Since(began))
+				return nil
+			}
+			if err := q.unserved(w); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			q.mu.Lock()
+			q.waitedFor(left)
+			q.mu.Unlock()
+			return ErrTimeout
+		}
+	}
+}
+
+// Leave counts a claim's place as held no more. It is called before what was taken is given back, so that the shares are right
+// when Freed is called.
+func (q *Queue) Leave(c Claim) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.hold(c, -1)
+}
+
+// Freed has turns try again; it is called after something has been freed that turns may wait for. Of each class one turn at a
+// time is told to try. If it gets its place the next one is told, and if not the class waits on.
+//
+// No wake-up is lost. A turn is counted in waiting before it tries, and what is freed is free before waiting is read here. So
+// either the turn is seen here, or its try sees what was freed. A turn that was told and has not found out yet tries once more
+// (line.again), and one that leaves instead of trying has the next one told (quit).
+func (q *Queue) Freed() {
+	if q.waiting.Load() == 0 {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.lines {
+		l.wake()
+	}
+}
+
+// Close has all that wait return ErrClosed, and lets nothing wait any more. Places that are free can still be had.
+func (q *Queue) Close() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.closed = true
+	for _, l := range q.lines {
+		for _, w := range l.all() {
+			if w != l.told { // that one finds out when its try has failed
+				q.remove(w)
+				w.told <- ErrClosed
+			}
+		}
+	}
+}
+
+// Delay is how long turns have waited of late, until they had their place or their time was over: what a client may expect that
+// comes again. It says nothing while no turn waits.
+func (q *Queue) Delay() time.Duration {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.delay
+}
+
+// waitedFor needs q.mu.
+func (q *Queue) waitedFor(d time.Duration) { q.delay += (d - q.delay) / 8 }
