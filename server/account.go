@@ -19,7 +19,11 @@ func turnHeaders(header http.Header, r *Record) {
 	if path := r.Path.Header(); path != "" {
 		header["X-KV-Path"] = []string{path}
 	}
-	timing := []string{fmt.Sprintf("lookup;dur=%.1f", milliseconds(r.Lookup))}
+	var timing []string
+	if r.Queued > 0 {
+		timing = append(timing, fmt.Sprintf("queue;dur=%.1f", milliseconds(r.Queued)))
+	}
+	timing = append(timing, fmt.Sprintf("lookup;dur=%.1f", milliseconds(r.Lookup)))
 	if r.Leg(upstream.RolePrefill).Instance != "" {
 		timing = append(timing, fmt.Sprintf("prefill;dur=%.1f", milliseconds(r.PrefillTook())))
 	}
@@ -50,7 +54,7 @@ func logTurns(logger *slog.Logger, redis func() string) Observer {
 			"prefill", r.Leg(upstream.RolePrefill).Instance, "decode", r.Leg(upstream.RoleDecode).Instance,
 			"kv_path", r.Path.Header(), "reuse", r.Reuse.Header(time.Now()), "stored", r.Stored,
 			"status", r.Status, "legs", len(r.Legs), "retries", r.Retries, "events", r.Answer.Events, "bytes", r.Answer.Bytes,
-			"prefill_ms", milliseconds(r.PrefillTook()), "ttft_ms", milliseconds(r.TTFT), "duration_ms", milliseconds(r.Took),
+			"queue_ms", milliseconds(r.Queued), "prefill_ms", milliseconds(r.PrefillTook()), "ttft_ms", milliseconds(r.TTFT), "duration_ms", milliseconds(r.Took),
 		}
 		if redis != nil {
 			attrs = append(attrs, "redis", redis())

@@ -102,9 +102,9 @@ type LimitConfig struct {
 
 // QueueConfig bounds the turns that wait for a place. It can be changed while the server runs.
 type QueueConfig struct {
-	MaxQueue     int           // turns that wait; 0 refuses what has no place at once
-	QueueTimeout time.Duration // how long one may wait
-	MaxPerTenant int           // turns of one tenant at once, waiting ones not counted; 0 is no limit
+	MaxQueue     int           // turns that wait to begin, and as many that wait for an instance; 0 refuses what has no place
+	QueueTimeout time.Duration // how long one may wait, all its waits together
+	MaxPerTenant int           // turns of one tenant at once, those that wait included; 0 is no limit
 }
 
 // TimeConfig bounds every wait.

@@ -5,12 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 
+	"carryover/server/queue"
 	"carryover/upstream"
 )
 
@@ -73,16 +76,37 @@ func (s *Server) toAPIError(err error) *apiError {
 		return api
 	case errors.As(err, &bad):
 		return badRequest(bad.Param, bad.Code, bad.Message)
-	case errors.Is(err, errShuttingDown):
+	case errors.Is(err, errShuttingDown), errors.Is(err, queue.ErrClosed):
 		return unavailable("server_shutting_down", "The server is shutting down.")
 	case errors.Is(err, errClientGone), errors.Is(err, context.Canceled):
 		return &apiError{Status: statusClientGone, Message: "The client closed the connection.", Type: "server_error", Code: "client_gone"}
 	case errors.Is(err, upstream.ErrNoInstance):
 		return unavailable("decode_unavailable", "No engine is available.")
+	case errors.Is(err, queue.ErrFull):
+		return s.crowded("queue_full", "Too many requests in flight.")
+	case errors.Is(err, queue.ErrTimeout):
+		return s.crowded("queue_timeout", "The request has waited for too long.")
+	case errors.Is(err, queue.ErrTenant):
+		return &apiError{
+			Status: http.StatusTooManyRequests, RetryAfter: "1", Message: "Too many requests of this client in flight.",
+			Type: "rate_limit_error", Code: "tenant_limit",
+		}
 	case errors.As(err, &leg):
 		return s.fromLeg(leg)
 	}
 	return &apiError{Status: http.StatusInternalServerError, Message: "Internal error.", Type: "server_error", Code: "internal"}
+}
+
+// maxRetryIn bounds how long a client is asked to stay away: a queue is empty long before.
+const maxRetryIn = 30 * time.Second
+
+// crowded refuses what finds no place, and asks it to come again when it may expect one: after about as long as turns have waited
+// of late.
+func (s *Server) crowded(code, message string) *apiError {
+	e := unavailable(code, message)
+	delay := min(max(s.places.Delay(), s.turns.rooms.Delay()), maxRetryIn)
+	e.RetryAfter = strconv.Itoa(max(1, int(math.Ceil(delay.Seconds()))))
+	return e
 }
 
 func (s *Server) fromLeg(leg *upstream.LegError) *apiError {

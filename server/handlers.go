@@ -61,20 +61,19 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 			}
 		}
 	}()
-	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
-	default:
-		return unavailable("overloaded", "Too many requests in flight.")
-	}
-	defer t.share.giveBack()
-	if err := s.intake.take(w, r, t); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
 	stop := context.AfterFunc(s.beside.ctx, func() { cancel(errShuttingDown) })
 	defer stop()
+	leave := func() {}
+	defer func() { leave() }()
+	defer t.share.giveBack()
+	if err := s.intake.take(w, r, t, func() (err error) {
+		leave, err = s.place(ctx, t)
+		return err
+	}); err != nil {
+		return err
+	}
 	out := &outlet{turn: t, w: w, control: http.NewResponseController(w), limit: s.cfg.ClientWriteTimeout, errors: s.toAPIError}
 	return s.turns.run(ctx, out, t)
 }

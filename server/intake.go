@@ -44,16 +44,32 @@ type request struct {
 	stream        bool // the client asked for a stream
 }
 
-// take reads a request into its turn.
-func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
+// maxEarlyBody bounds the bodies that are read before their turn has a place. net/http watches a connection for its client's
+// leave once the body has been read, and not before. A larger body would take more memory while its turn waits than the early
+// word is worth; its client's leave is noticed when the wait is over.
+const maxEarlyBody = 64 << 10
+
+// take reads a request into its turn. place gets the turn its place, and may wait for it.
+func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn, place func() error) error {
 	tenant, err := i.tenant(r)
 	if err != nil {
 		return err
 	}
 	t.share = reservation{account: i.account, client: clientOf(r, tenant)}
+	early := r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody
+	if !early {
+		if err := place(); err != nil {
+			return err
+		}
+	}
 	body, err := i.readBody(w, r, &t.share)
 	if err != nil {
 		return err
+	}
+	if early {
+		if err := place(); err != nil {
+			return err
+		}
 	}
 	parse := upstream.ParseRequest
 	if i.cfg.StripClientParams {

@@ -122,7 +122,7 @@ func TestClientLimits_TurnsInFlightAreBounded(t *testing.T) {
 	go func() { first <- r.turn("", 1, true) }()
 	r.decode[0].await(1)
 	p := r.turn("", 1, true)
-	r.wantError(p, 503, "overloaded")
+	r.wantError(p, 503, "queue_full")
 	wantRetryAfter(t, p, "1")
 	close(gate)
 	r.wantOK(<-first, "miss;")

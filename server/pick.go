@@ -74,11 +74,11 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 // pickEngine picks an engine that serves the turn's model. Before it says that there is none, which is upstream.ErrNoModel, the engines
 // are asked once more for what they serve: a model that has just been loaded is not known yet.
 func (s *turns) pickEngine(ctx context.Context, t *turn, role upstream.Role, exclude func(*fleet.Engine) bool) (*fleet.Engine, func(), error) {
-	engine, done, err := s.deps.Fleet.Pick(role, t.hint(), exclude)
+	engine, done, err := s.room(ctx, t, role, t.hint(), exclude)
 	if errors.Is(err, upstream.ErrNoModel) && !t.tries.refreshed {
 		t.tries.refreshed = true
 		s.deps.Fleet.RefreshModels(ctx)
-		engine, done, err = s.deps.Fleet.Pick(role, t.hint(), exclude)
+		engine, done, err = s.room(ctx, t, role, t.hint(), exclude)
 	}
 	return engine, done, err
 }

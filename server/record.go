@@ -32,7 +32,8 @@ type Record struct {
 // Times are those of a turn as a whole.
 type Times struct {
 	Began  time.Time
-	Lookup time.Duration // of the last attempt, until it was known what is reused
+	Queued time.Duration // in all waits for a place together
+	Lookup time.Duration // of the last attempt, until it was known what is reused, without waits for a place
 	TTFT   time.Duration // from Began to the first byte for the client, 0 if there was none
 	Took   time.Duration
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"golang.org/x/net/netutil"
 
+	"carryover/server/queue"
 	"carryover/upstream/fleet"
 )
 
@@ -31,6 +32,7 @@ type Server struct {
 	routing atomic.Pointer[RoutingConfig]
 
 	streams  chan struct{} // one slot per turn
+	places   *queue.Queue  // for a slot
 	beside   *beside
 	draining atomic.Bool
 }
@@ -38,6 +40,7 @@ type Server struct {
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, beside: newBeside(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
+	s.places = queue.New(cfg.places())
 	blocks := newBlocks(cfg.TTL)
 	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks}
 	s.intake = &intake{
@@ -49,8 +52,10 @@ func New(cfg Config, deps Deps) *Server {
 		cfg: &s.cfg, deps: &s.deps, releaser: releaser, beside: s.beside,
 		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks},
 		budget: newRetryBudget(), ratios: newRatios(), decodeOnly: make(chan struct{}, maxDecodeOnly),
+		rooms: queue.New(cfg.rooms()),
 	}
 	s.SetRouting(cfg.RoutingConfig)
+	deps.Fleet.OnFreed(s.turns.rooms.Freed)
 	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.echo = s.routes()
@@ -101,7 +106,10 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 
 func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	s.draining.Store(true)
-	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace)
+	toBegin, forInstance := s.Waiting()
+	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace, "open", len(s.streams), "waiting", toBegin+forInstance)
+	s.places.Close() // what waits is better off with a server that stays
+	s.turns.rooms.Close()
 	grace, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownGrace)
 	defer cancel()
 	s.awaitIdle(grace, min(drainDelay, s.cfg.ShutdownGrace/6))

@@ -6,6 +6,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/proof"
+	"carryover/server/queue"
 )
 
 // turn is one client request and its answer. It belongs to one goroutine.
@@ -36,6 +37,7 @@ type turns struct {
 	budget     *retryBudget
 	ratios     *ratios
 	decodeOnly chan struct{} // one slot per turn that decode prefills by itself
+	rooms      *queue.Queue  // for room on instances
 }
 
 // run runs a turn to its end: the answer is with the client, or an error is returned and
@@ -58,7 +60,7 @@ func (s *turns) run(ctx context.Context, out *outlet, t *turn) error {
 
 // attempt is one passage through the legs of a turn.
 func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
-	began := time.Now()
+	began, queued := time.Now(), t.record.Queued
 	looked := s.look(ctx, t)    // what the conversation holds, and where
 	pair, err := s.pick(ctx, t) // which engines, in which start, and which path
 	if err != nil {
@@ -67,7 +69,7 @@ func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
 	defer pair.done()
 
 	held := s.find(ctx, t, pair, looked) // a miss is a value, not an error
-	t.record.Lookup = time.Since(began)
+	t.record.Lookup = time.Since(began) - (t.record.Queued - queued)
 	answer, err := s.legs(ctx, out, t, pair, held) // in the connector's order; every exit says what became of the ticket
 	if err != nil {
 		return err

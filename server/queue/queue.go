@@ -214,6 +214,9 @@ func (q *Queue) Close() {
 	}
 }
 
+// Waiting is how many turns wait.
+func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
+
 // Delay is how long turns have waited of late, until they had their place or their time was over: what a client may expect that
 // comes again. It says nothing while no turn waits.
 func (q *Queue) Delay() time.Duration {

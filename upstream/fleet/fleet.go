@@ -27,9 +27,6 @@ type Config struct {
 	Introduce upstream.Introduce
 	// MaxInFlight is how many attempts an engine may have at once; 0 is no limit.
 	MaxInFlight int
-	// Freed is called when an engine may have room that it had not: an attempt was given back, the limit or the engines have
-	// changed. No lock is held then. Nil is not called.
-	Freed func()
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
 	// Logger is told when an engine goes down, opens its circuit or is ejected, and when it is back; nil tells no log.
@@ -45,6 +42,7 @@ type Fleet struct {
 	stops atomic.Int64 // links that are stopped (stops.go)
 
 	refreshing refreshing
+	onFreed    atomic.Pointer[func()] // see OnFreed
 
 	// mu guards the rest, and lets one pick at a time weigh what is in flight. It is
 	// taken before the lock of an Engine.
@@ -183,10 +181,4 @@ func (f *Fleet) SetMaxInFlight(n int) {
 	f.cfg.MaxInFlight = n
 	f.mu.Unlock()
 	f.freed()
-}
-
-func (f *Fleet) freed() {
-	if f.cfg.Freed != nil {
-		f.cfg.Freed()
-	}
 }

@@ -83,11 +83,11 @@ func equalLive(a, b Live) bool {
 func TestPick_ALimitPerInstance(t *testing.T) {
 	w := newWeighing(t)
 	freed := 0
-	w.cfg.Freed = func() {
+	w.OnFreed(func() {
 		w.Engines(upstream.RolePrefill) // no lock is held
 		w.p[0].Engine().Live()
 		freed++
-	}
+	})
 	w.SetMaxInFlight(2)
 	if freed != 1 {
 		t.Errorf("a changed limit was told %d times", freed)

@@ -1,0 +1,188 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/server"
+)
+
+// queued lets one turn run and others wait.
+func queued(c *server.Config) {
+	c.MaxStreams, c.QueueConfig = 1, server.QueueConfig{MaxQueue: 100, QueueTimeout: patience}
+}
+
+// occupied is a rig whose only place is taken by a turn that ends when the gate is closed.
+type occupied struct {
+	*rig
+	gate  chan struct{}
+	first chan reply
+}
+
+// occupy has a turn take the place of a rig.
+func occupy(r *rig, header ...string) *occupied {
+	r.t.Helper()
+	o := &occupied{r, make(chan struct{}), make(chan reply, 1)}
+	legs := len(r.decode[0].seen())
+	r.decode[0].next(waits(o.gate, decodes))
+	go func() { o.first <- r.turn("", 1, true, header...) }()
+	r.decode[0].await(legs + 1)
+	return o
+}
+
+// free ends the turn that has the place.
+func (o *occupied) free() {
+	o.t.Helper()
+	close(o.gate)
+	o.wantOK(<-o.first, "miss;")
+}
+
+// comes sends a turn, and returns when so many wait in all.
+func (o *occupied) comes(waiting int, header ...string) <-chan reply {
+	o.t.Helper()
+	answered := make(chan reply, 1)
+	go func() { answered <- o.turn("", 1, true, header...) }()
+	o.wantWaiting(waiting)
+	return answered
+}
+
+func (o *occupied) wantWaiting(want int) {
+	o.t.Helper()
+	o.until(func() bool { n, _ := o.server.Waiting(); return n == want })
+}
+
+func TestQueue_TurnWaitsForItsPlace(t *testing.T) {
+	o := occupy(newRig(t, setup{cfg: queued}))
+	second := o.comes(1)
+	o.free()
+	p := <-second
+	o.wantOK(p, "miss;")
+	if timing := p.header.Get("Server-Timing"); !strings.HasPrefix(timing, "queue;dur=") {
+		t.Errorf("got Server-Timing %q, want the wait in it", timing)
+	}
+	o.until(func() bool { return o.lines() == 2 })
+	if n := o.log.count(`"msg":"turn"`, `"queue_ms":0,`); n != 1 {
+		t.Errorf("%d turns say that they have not waited, want 1 of 2", n)
+	}
+}
+
+func TestQueue_WaitEndsWithItsTime(t *testing.T) {
+	o := occupy(newRig(t, setup{cfg: func(c *server.Config) { queued(c); c.QueueTimeout = 50 * time.Millisecond }}))
+	p := o.turn("", 1, true)
+	o.wantError(p, 503, "queue_timeout")
+	wantRetryAfter(t, p, "1")
+	if timing := p.header.Get("Server-Timing"); !strings.HasPrefix(timing, "queue;dur=") {
+		t.Errorf("got Server-Timing %q, want the wait in it", timing)
+	}
+	o.free()
+}
+
+func TestQueue_RoomIsBounded(t *testing.T) {
+	o := occupy(newRig(t, setup{cfg: func(c *server.Config) { queued(c); c.MaxQueue = 1 }}))
+	second := o.comes(1)
+	p := o.turn("", 1, true)
+	o.wantError(p, 503, "queue_full")
+	wantRetryAfter(t, p, "1")
+	o.server.SetQueue(server.QueueConfig{MaxQueue: 2, QueueTimeout: patience})
+	third := o.comes(2)
+	o.free()
+	o.wantOK(<-second, "miss;")
+	o.wantOK(<-third, "miss;")
+}
+
+func TestQueue_TenantIsLimited(t *testing.T) {
+	o := occupy(newRig(t, setup{cfg: func(c *server.Config) { queued(c); c.MaxStreams, c.MaxPerTenant = 10, 1 }}), "Authorization", "a")
+	p := o.turn("", 1, true, "Authorization", "a")
+	if e := o.wantError(p, 429, "tenant_limit"); e.Type != "rate_limit_error" {
+		t.Errorf("got type %q", e.Type)
+	}
+	wantRetryAfter(t, p, "1")
+	o.wantOK(o.turn("", 1, true, "Authorization", "b"), "miss;")
+	o.free()
+	o.until(func() bool { return o.turn("", 1, true, "Authorization", "a").status == 200 })
+}
+
+// The tenant that holds a place and has a hundred turns in line waits for the one turn of another.
+func TestQueue_TenantsHaveEqualShares(t *testing.T) {
+	o := occupy(newRig(t, setup{cfg: queued}), "Authorization", "a")
+	var greedy []<-chan reply
+	for i := range 20 {
+		greedy = append(greedy, o.comes(i+1, "Authorization", "a"))
+	}
+	seen := len(o.decode[0].seen())
+	o.comes(21, "Authorization", "b")
+	second := make(chan struct{})
+	o.decode[0].next(waits(second, decodes))
+	// The place goes to a's next turn if turns are served as they came: that one would be the one that waits now.
+	o.free()
+	o.decode[0].await(seen + 1)
+	o.wantWaiting(20)
+	select {
+	case <-greedy[0]:
+		t.Error("the tenant with twenty turns was served first")
+	default:
+	}
+	close(second)
+	for _, answered := range greedy {
+		o.wantOK(<-answered, "miss;")
+	}
+}
+
+func TestQueue_ClientThatLeavesFreesItsSpace(t *testing.T) {
+	o := occupy(newRig(t, setup{cfg: queued}))
+	l := newLeaver(t)
+	go func() { _ = o.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("", true, "q"))) }()
+	o.wantWaiting(1)
+	l.leave()
+	o.wantWaiting(0)
+	o.until(func() bool { return o.log.count(`"msg":"turn"`, `"status":499`) == 1 })
+	o.free()
+}
+
+// A large body is not read before its turn has a place, a small one is.
+func TestQueue_LargeBodyIsReadWhenItsTurnHasAPlace(t *testing.T) {
+	for length, early := range map[int]bool{64 << 10: true, 64<<10 + 1: false} {
+		t.Run(fmt.Sprint(length), func(t *testing.T) {
+			r := newRig(t, setup{cfg: queued})
+			o := occupy(r)
+			conn := r.dial()
+			body := with(`"x":"` + strings.Repeat("y", length-len(with(`"x":""`))) + `"`)
+			_, _ = io.WriteString(conn, wire("POST "+chatPath, body, fmt.Sprintf("Content-Length: %d", length), "Connection: close"))
+			o.wantWaiting(1)
+			if bytes, _ := r.server.Inflight(); bytes >= int64(length) != early {
+				t.Errorf("%d bytes are in flight while a body of %d waits", bytes, length)
+			}
+			o.free()
+			if answer, err := io.ReadAll(conn); err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 200 ") {
+				t.Errorf("got %q, %v", answer, err)
+			}
+		})
+	}
+}
+
+func TestQueue_ShutdownEndsWaits(t *testing.T) {
+	r := run(t, setup{cfg: queued})
+	o := occupy(r.rig)
+	second := o.comes(1)
+	r.stop()
+	p := <-second
+	o.wantError(p, 503, "server_shutting_down")
+	wantRetryAfter(t, p, "1")
+	o.free() // what has a place goes on
+	r.end()
+}
+
+func TestQueue_DefectKeepsNoPlace(t *testing.T) {
+	all := &seams{}
+	r := newRig(t, setup{deps: all.in, cfg: func(c *server.Config) { c.MaxStreams = 1 }})
+	r.wantOK(r.turn("c", 1, false), "miss;")
+	all.store.peek = func(context.Context) { panic("defect") }
+	r.until(func() bool { return r.turn("c", 2, false).status == 500 })
+	all.store.peek = nil
+	r.until(func() bool { return r.turn("c", 2, false).status == 200 })
+}
