@@ -19,7 +19,10 @@ type request struct {
 	minTokens int
 	stopIDs   []int32
 	ignoreEOS bool
-	variant   int // index among the children of n > 1
+	variant   int     // index among the children of n > 1
+	sibling   bool    // a later sequence of its HTTP request: one goroutine runs them, so it may wait for none of the first one's place
+	seed      uint64  // of the weights, which an adapter changes
+	slowness  float64 // how many times as long the engine takes
 }
 
 // start runs a request up to the point where its first token can be sampled: blocks, remote KV, prompt.
@@ -56,22 +59,22 @@ func (r *run) admit(ctx context.Context) error {
 		r.unread = &remote
 		beat = func() { e.beat(ctx, remote) }
 	}
-	if err := e.wait(ctx, e.cfg.Timing.Overhead, beat); err != nil {
+	if err := e.wait(ctx, r.timing().Overhead, beat); err != nil {
 		return err
 	}
 	size := e.cfg.BlockSize
 	// The last prompt token is always computed, because sampling needs its output.
 	usable := r.hashes[:(len(req.prompt)-1)/size]
-	blocks, hits, err := e.takeBlocks(ctx, need{total: ceilDiv(len(req.prompt), size), hashes: usable}, beat)
+	hits, err := r.letIn(ctx, need{total: ceilDiv(len(req.prompt), size), hashes: usable}, beat)
 	if err != nil {
 		return err
 	}
-	r.blocks, r.local = blocks, hits*size
+	r.local = hits * size
 	if err := r.fetch(ctx, remote); err != nil {
 		return err
 	}
 	missing := len(req.prompt) - min(r.local+r.external, len(req.prompt)-1)
-	if err := e.wait(ctx, time.Duration(missing)*e.cfg.Timing.PrefillPerToken, beat); err != nil {
+	if err := r.compute(ctx, missing, beat); err != nil {
 		return err
 	}
 	r.computePrompt()
@@ -85,7 +88,7 @@ func (r *run) fetch(ctx context.Context, remote ticket) error {
 	case p.decodes():
 		if !p.complete() {
 			// No transfer is started and the request waits for one.
-			return e.park(ctx)
+			return r.park(ctx)
 		}
 		return r.load(ctx, remote, prompt-r.local)
 	case !p.prefills() || !p.truthy("remote_block_ids") || !p.complete():
@@ -95,7 +98,7 @@ func (r *run) fetch(ctx context.Context, remote ticket) error {
 	switch {
 	case !e.live.Load().Bidirectional && count > 0:
 		// The scheduler defers the request for a pull that this configuration never starts.
-		return e.park(ctx)
+		return r.park(ctx)
 	case !e.live.Load().Bidirectional:
 		return nil
 	case count <= 0 || count < e.cfg.RecomputeThreshold:
@@ -120,14 +123,18 @@ func (r *run) load(ctx context.Context, remote ticket, count int) error {
 	}
 	wanted := remote.blocks[len(remote.blocks)-(end-first):]
 	// The transfer is not interrupted when the client goes: vLLM keeps the blocks until it has been reported.
-	content, err := e.pull(context.WithoutCancel(ctx), remote, wanted)
+	var content []uint64
+	var err error
+	r.deferred(func(s *Stats) *int { return &s.Loading }, func() {
+		content, err = e.pull(context.WithoutCancel(ctx), remote, wanted, r.timing().TransferPerBlock)
+	})
 	if err != nil {
 		e.count(func(s *Stats) { s.LoadFailures++ })
 		if cause := context.Cause(ctx); cause != nil {
 			return cause
 		}
 		if e.live.Load().LoadFailurePolicy == PolicyRecompute {
-			return e.park(ctx)
+			return r.park(ctx)
 		}
 		return errors.Join(errLoadFailed, err)
 	}
@@ -138,11 +145,12 @@ func (r *run) load(ctx context.Context, remote ticket, count int) error {
 		copy(e.pool.slots(id), content[i*size:(i+1)*size])
 	}
 	e.mu.Unlock()
-	return context.Cause(ctx)
+	_, err = r.letIn(ctx, need{ahead: true}, func() {})
+	return err
 }
 
 // pull copies remote blocks and tells their owner. It ends early only with the engine.
-func (e *engine) pull(ctx context.Context, remote ticket, blocks []int32) ([]uint64, error) {
+func (e *engine) pull(ctx context.Context, remote ticket, blocks []int32, perBlock time.Duration) ([]uint64, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
@@ -168,7 +176,7 @@ func (e *engine) pull(ctx context.Context, remote ticket, blocks []int32) ([]uin
 	if err != nil {
 		return nil, err
 	}
-	if err := e.wait(ctx, time.Duration(len(blocks))*e.cfg.Timing.TransferPerBlock, func() { e.beat(ctx, remote) }); err != nil {
+	if err := e.wait(ctx, time.Duration(len(blocks))*perBlock, func() { e.beat(ctx, remote) }); err != nil {
 		return nil, err
 	}
 	e.notify(ctx, remote)

@@ -29,6 +29,9 @@ func (c *clock) advance(d time.Duration) { c.advanced.Add(int64(d)) }
 // real converts engine time to wall time.
 func (c *clock) real(d time.Duration) time.Duration { return time.Duration(float64(d) / c.scale) }
 
+// scaled converts wall time to engine time.
+func (c *clock) scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * c.scale) }
+
 // wait blocks for d of engine time or until ctx ends, and returns the cause then.
 func (c *clock) wait(ctx context.Context, d time.Duration) error {
 	if d <= 0 {

@@ -100,7 +100,8 @@ func (c *completion) prepare(id string) error {
 		for n := range r.children() {
 			ch := &choice{index: len(c.choices), prompt: computed[p], out: newOutput(i.tok, r, i.config().EmptyDeltas)}
 			ch.engineReq = &request{
-				id: c.engineID(p, n), prompt: prompt, computed: computed[p], media: chat.media, salt: r.CacheSalt, params: params,
+				id: c.engineID(p, n), prompt: prompt, computed: computed[p], media: chat.media, params: params,
+				salt: i.config().cacheSalt(r), seed: i.config().weights(r.Model), slowness: c.fault.slowness(), sibling: len(c.choices) > 0,
 				maxTokens: limit, minTokens: r.MinTokens, stopIDs: r.StopTokenIDs, ignoreEOS: r.IgnoreEOS, variant: n,
 			}
 			c.choices = append(c.choices, ch)
@@ -247,7 +248,7 @@ func failure(err error) error {
 
 func (c *completion) chatAnswer(params []byte) chatAnswer {
 	a := chatAnswer{
-		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.instance.config().Model,
+		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.instance.config().answered(c.request.Model),
 		SystemFingerprint: systemFingerprint, Usage: c.usage(), KVTransferParams: params,
 	}
 	if c.request.ReturnTokenIDs {
@@ -283,7 +284,7 @@ func (ch *choice) message(r *apiRequest) chatMessage {
 
 func (c *completion) textAnswer(params []byte) textAnswer {
 	a := textAnswer{
-		ID: c.id, Object: "text_completion", Created: c.created, Model: c.instance.config().Model,
+		ID: c.id, Object: "text_completion", Created: c.created, Model: c.instance.config().answered(c.request.Model),
 		SystemFingerprint: systemFingerprint, Usage: c.usage(), KVTransferParams: params,
 	}
 	for _, ch := range c.choices {

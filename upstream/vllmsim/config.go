@@ -40,14 +40,21 @@ const (
 type Config struct {
 	// Role is "prefill", "decode" or "both". It is a label for /_sim/stats only: as in vLLM, the request decides.
 	Role string `json:"role"`
-	// Model is the served model name, "sim" by default.
+	// Model is the served model name, "sim" by default, or the first of Models: the one that answers say.
 	Model string `json:"model"`
+	// Models are the served names of the one model, if there are several (--served-model-name).
+	Models []string `json:"models"`
+	// Adapters are the names of LoRA modules. Each answers under its own name and has KV of its own.
+	Adapters []string `json:"adapters"`
 	// BlockSize is the number of tokens in a block, 16 by default.
 	BlockSize int `json:"block_size"`
 	// Blocks is the KV capacity, 8192 by default.
 	Blocks int `json:"blocks"`
 	// MaxModelLen is 131072 by default and never more than the blocks can hold.
 	MaxModelLen int `json:"max_model_len"`
+	// MaxNumSeqs is --max-num-seqs, how many requests run at once; the others wait. 256 by default, vLLM's for a server on
+	// most GPUs (EngineArgs.get_batch_defaults, vllm/engine/arg_utils.py; 1024 with 70 GiB of memory or more).
+	MaxNumSeqs int `json:"max_num_seqs"`
 	// Bidirectional is bidirectional_kv_xfer: decode answers with params, prefill reads decode's blocks.
 	Bidirectional bool `json:"bidirectional"`
 	// RecomputeThreshold is kv_recompute_threshold, 64 by default: prefill computes fewer missing tokens itself.
@@ -89,6 +96,8 @@ type Config struct {
 	APIKey string `json:"api_key"`
 	// Timing is how long the engine takes; zero is as fast as possible.
 	Timing Timing `json:"timing"`
+	// Slowness is how many times as long as Timing says the engine takes, 1 by default.
+	Slowness float64 `json:"slowness"`
 	// Host is the host of the side channel, 127.0.0.1 by default.
 	Host string `json:"host"`
 	// DPRanks is the number of data-parallel engines behind the one HTTP port, 1 by default.
@@ -99,6 +108,7 @@ type Config struct {
 
 // Timing is the modelled cost of work, in engine time.
 type Timing struct {
+	// PrefillPerToken is the speed of the engine, which all prompts that it computes share.
 	PrefillPerToken  time.Duration `json:"prefill_per_token"`
 	TransferPerBlock time.Duration `json:"transfer_per_block"`
 	InterToken       time.Duration `json:"inter_token"`
@@ -115,6 +125,11 @@ func DefaultConfig() Config {
 func (c *Config) setDefaults() {
 	orDefault(&c.Role, "both")
 	orDefault(&c.Model, "sim")
+	if len(c.Models) > 0 {
+		c.Model = c.Models[0]
+	}
+	orDefault(&c.MaxNumSeqs, 256)
+	orDefault(&c.Slowness, 1)
 	orDefault(&c.BlockSize, 16)
 	orDefault(&c.Blocks, 8192)
 	orDefault(&c.MaxModelLen, 131072)
@@ -147,6 +162,9 @@ func (c *Config) validate() error {
 		oneOf("template", c.Template, TemplateChatML, TemplateStripReasoning, TemplateThinkingPrompt, TemplateTrim),
 		positive("block_size", float64(c.BlockSize)),
 		positive("blocks", float64(c.Blocks)),
+		positive("max_num_seqs", float64(c.MaxNumSeqs)),
+		positive("slowness", c.Slowness),
+		c.validateModels(),
 		positive("max_model_len", float64(c.MaxModelLen)),
 		positive("recompute_threshold", float64(c.RecomputeThreshold)),
 		positive("lease", float64(c.Lease)),

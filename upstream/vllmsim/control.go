@@ -17,6 +17,9 @@ type Switches struct {
 	PromptTokenIDs    *bool   `json:"prompt_token_ids,omitempty"`
 	EmptyDeltas       *bool   `json:"empty_deltas,omitempty"`
 	Render            *bool   `json:"render,omitempty"`
+	// Timing replaces all of it: what it does not name takes no time.
+	Timing   *Timing  `json:"timing,omitempty"`
+	Slowness *float64 `json:"slowness,omitempty"`
 }
 
 // Switch changes settings; on an error nothing has changed.
@@ -33,6 +36,8 @@ func (i *Instance) Switch(s Switches) error {
 	set(&cfg.PromptTokenIDs, s.PromptTokenIDs)
 	set(&cfg.EmptyDeltas, s.EmptyDeltas)
 	set(&cfg.Render, s.Render)
+	set(&cfg.Timing, s.Timing)
+	set(&cfg.Slowness, s.Slowness)
 	if err := cfg.validate(); err != nil {
 		return err
 	}

@@ -24,6 +24,9 @@
 // (media.go). Text that spells the placeholders has the same ids and other KV, so a reader that was told equal ids still
 // finds out. Block hashes differ, and with them the prefix cache, which is what vLLM uses mm_hash for.
 //
+// Load shows. max_num_seqs and the blocks limit how many requests run, the others wait their turn, prompts are computed one
+// after the other at the engine's speed (schedule.go), and /metrics says so, for each data-parallel rank (metrics.go).
+//
 // # Using it
 //
 // Start(Config) listens on free ports; Close ends every goroutine. Tests look at Stats, Requests and Lone, make time
@@ -33,8 +36,8 @@
 //
 // # Limits
 //
-// Every sampling is greedy; temperature and seed change nothing. There is no batching: each request runs at its own
-// pace, and memory is the only thing that makes one wait for another. Structured output, LoRA, speculative decoding,
+// Every sampling is greedy; temperature and seed change nothing. Decoding goes at the same pace however many requests run.
+// Structured output, speculative decoding,
 // media of different sizes, tensor and pipeline parallelism, several KV cache groups, the responses and messages endpoints
 // are not modelled. A decode leg whose params lack a required key waits for ever and one whose block list is malformed or
 // too short ends the engine; both are derived from vLLM's source, not measured.

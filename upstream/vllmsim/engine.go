@@ -15,7 +15,7 @@ type engine struct {
 	rank     int
 	sidePort int
 	cfg      Config                  // as started
-	live     *atomic.Pointer[Config] // with what has been switched since; for Bidirectional, Sampling, LoadFailurePolicy
+	live     *atomic.Pointer[Config] // with what has been switched since: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
 	clock    *clock
 	tok      *tokenizer
 	peers    *peers
@@ -26,11 +26,14 @@ type engine struct {
 	cancel context.CancelCauseFunc
 	async  gate // notifications that are not waited for
 
-	mu    sync.Mutex    // guards what follows
-	pool  *pool         //
-	pins  pins          //
-	stats Stats         //
-	freed chan struct{} // closed and replaced when blocks become free
+	mu       sync.Mutex // guards what follows
+	pool     *pool
+	pins     pins
+	stats    Stats
+	waiting  line      // requests that are to be let in
+	running  int       // requests that are in, but for those that read KV of another instance
+	prompts  line      // prompts to be computed; the first is
+	computed time.Time // when the last one was done
 }
 
 var (
@@ -54,7 +57,6 @@ func newEngine(live *atomic.Pointer[Config], rank, sidePort int, tok *tokenizer,
 		started:  time.Now(),
 		pool:     newPool(cfg.Blocks, cfg.BlockSize),
 		pins:     newPins(),
-		freed:    make(chan struct{}),
 	}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	return e
@@ -81,14 +83,13 @@ func (e *engine) count(change func(*Stats)) {
 	change(&e.stats)
 }
 
-// free gives blocks back and wakes the requests that wait for some. The caller holds e.mu.
+// free gives blocks back and calls the request that waits for some. The caller holds e.mu.
 func (e *engine) free(blocks []int32) {
 	if len(blocks) == 0 {
 		return
 	}
 	e.pool.release(blocks)
-	close(e.freed)
-	e.freed = make(chan struct{})
+	e.waiting.call()
 }
 
 // snapshot returns the counters and what is held at this moment.
@@ -106,45 +107,6 @@ func (e *engine) snapshot() Stats {
 		}
 	}
 	return s
-}
-
-// need describes blocks to be taken: how many, and for which prefix of the prompt cached ones would do.
-type need struct {
-	total  int
-	hashes []uint64
-}
-
-// takeBlocks waits until the pool can serve n. It returns the blocks in the order of the prompt and how many of them
-// came from the prefix cache. beat is called now and then while waiting.
-func (e *engine) takeBlocks(ctx context.Context, n need, beat func()) (blocks []int32, hits int, err error) {
-	for {
-		e.mu.Lock()
-		e.expire()
-		cached := e.pool.lookup(n.hashes)
-		fresh, ok := e.pool.alloc(n.total - len(cached))
-		if ok {
-			e.mu.Unlock()
-			return append(cached, fresh...), len(cached), nil
-		}
-		e.pool.release(cached)
-		freed, patience := e.freed, e.cfg.Lease/6
-		if len(e.pins.held) > 0 {
-			patience = max(0, min(patience, e.pins.earliest-e.clock.now()))
-		}
-		e.mu.Unlock()
-		// The extra microsecond keeps rounding from waking before the deadline.
-		timer := time.NewTimer(e.clock.real(patience) + time.Microsecond)
-		select {
-		case <-freed:
-		case <-timer.C:
-			beat()
-		case <-ctx.Done():
-		}
-		timer.Stop()
-		if ctx.Err() != nil {
-			return nil, 0, context.Cause(ctx)
-		}
-	}
 }
 
 // notify tells the owner of t that its blocks are not needed any more. A failure is counted and has no other effect.
@@ -181,12 +143,4 @@ func (e *engine) wait(ctx context.Context, d time.Duration, beat func()) error {
 		beat()
 	}
 	return e.clock.wait(ctx, d)
-}
-
-// park never answers: the request stays deferred until its client goes.
-func (e *engine) park(ctx context.Context) error {
-	e.count(func(s *Stats) { s.Parked++ })
-	<-ctx.Done()
-	e.count(func(s *Stats) { s.Parked-- })
-	return context.Cause(ctx)
 }

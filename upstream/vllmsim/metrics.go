@@ -97,8 +97,9 @@ func pythonFloat(v float64) string {
 	return s
 }
 
-func (m *measured) waiting() int { return m.Parked }
-func (m *measured) running() int { return m.Running - m.Parked }
+func (m *measured) waiting() int  { return m.Waiting + m.deferred() }
+func (m *measured) deferred() int { return m.Loading + m.Parked }
+func (m *measured) running() int  { return m.Running - m.waiting() }
 
 func (m *measured) sources() []labelValue {
 	return []labelValue{
@@ -140,11 +141,13 @@ func families() []family {
 		{"vllm:num_requests_waiting", "gauge", "Number of requests waiting to be processed.", one((*measured).waiting)},
 		{"vllm:num_requests_waiting_by_reason", "gauge",
 			"Number of waiting requests by reason. Reason labels: 'capacity' = waiting for scheduling capacity; 'deferred' = deferred by transient constraints (LoRA budget, KV transfer, blocked status). Sum of all reasons equals vllm:num_requests_waiting.",
-			labelled("reason", func(m *measured) []labelValue { return []labelValue{{"capacity", 0}, {"deferred", m.Parked}} })},
+			labelled("reason", func(m *measured) []labelValue {
+				return []labelValue{{"capacity", m.Waiting}, {"deferred", m.deferred()}}
+			})},
 		{"vllm:num_requests_kv_fetch_by_stage", "gauge",
 			"Number of waiting requests by async KV load stage. Stage labels: 'waiting_to_start' = needs an async KV load that has not started; 'in_progress' = load started and not yet reported finished; 'completed_waiting' = load finished, request not running yet.",
 			labelled("stage", func(m *measured) []labelValue {
-				return []labelValue{{"waiting_to_start", 0}, {"in_progress", m.Parked}, {"completed_waiting", 0}}
+				return []labelValue{{"waiting_to_start", 0}, {"in_progress", m.deferred()}, {"completed_waiting", 0}}
 			})},
 		{"vllm:kv_cache_usage_perc", "gauge", "KV-cache usage. 1 means 100 percent usage.", (*measured).usage},
 		{"vllm:prefix_cache_queries_total", "counter", "Prefix cache queries, in terms of number of queried tokens.",

@@ -100,15 +100,6 @@ func (i *Instance) outputLimit(r *apiRequest, prompt []int32) (int, error) {
 	return asked, nil
 }
 
-// checkModel refuses models that are not served.
-func (i *Instance) checkModel(model string) error {
-	if model == "" || model == i.config().Model {
-		return nil
-	}
-	return &apiError{status: http.StatusNotFound, kind: "NotFoundError", param: "model",
-		message: "The model `" + model + "` does not exist. Valid aliases: " + i.config().Model + "."}
-}
-
 // tokenizeAnswer is the answer of /tokenize.
 type tokenizeAnswer struct {
 	Count       int      `json:"count"`
@@ -198,7 +189,7 @@ func (i *Instance) serveRender(w http.ResponseWriter, req *http.Request) error {
 			return err
 		}
 		answers = append(answers, generateRequest{
-			RequestID: "chatcmpl-" + requestID(req, r), TokenIDs: ids, Model: i.config().Model, Stream: r.Stream,
+			RequestID: "chatcmpl-" + requestID(req, r), TokenIDs: ids, Model: i.config().answered(r.Model), Stream: r.Stream,
 			SamplingParams: map[string]any{"max_tokens": limit}, KVTransferParams: r.KVTransferParams,
 		})
 	}

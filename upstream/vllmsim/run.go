@@ -19,6 +19,7 @@ type run struct {
 	computed        int    // tokens whose KV lies in blocks
 	state           uint64 // after reading all of that
 	reply           *reply
+	running         bool // has a place among the running requests of the engine
 	ended           bool
 }
 
@@ -41,7 +42,7 @@ func (r *run) token(i int) int32 {
 // blocks, and judges what was there.
 func (r *run) computePrompt() {
 	e, prompt := r.engine, r.req.prompt
-	expected := expectedContent(e.cfg.Seed, prompt, r.req.media)
+	expected := expectedContent(r.req.seed, prompt, r.req.media)
 	known := min(r.local+r.external, len(prompt)-1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -58,7 +59,7 @@ func (r *run) computePrompt() {
 	if corrupt {
 		e.stats.CorruptReads++
 	}
-	r.state = initialState(e.cfg.Seed)
+	r.state = initialState(r.req.seed)
 	for i := range known {
 		r.state = readSlot(r.state, *e.pool.slot(r.blocks, i))
 	}
@@ -120,7 +121,7 @@ func (r *run) advance(ctx context.Context) error {
 		return context.Cause(ctx)
 	}
 	e, total := r.engine, len(r.req.prompt)+len(r.output)
-	if err := e.clock.wait(ctx, e.cfg.Timing.InterToken); err != nil {
+	if err := e.clock.wait(ctx, r.timing().InterToken); err != nil {
 		return err
 	}
 	e.mu.Lock()
@@ -145,14 +146,14 @@ func (r *run) preempt(ctx context.Context) error {
 	e.stats.Preemptions++
 	e.free(r.blocks)
 	r.blocks = nil
+	r.stepOut()
 	e.mu.Unlock()
-	blocks, _, err := e.takeBlocks(ctx, need{total: ceilDiv(total, e.cfg.BlockSize)}, func() {})
-	if err != nil {
+	if _, err := r.letIn(ctx, need{total: ceilDiv(total, e.cfg.BlockSize), ahead: true}, func() {}); err != nil {
 		return err
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	r.blocks, r.computed, r.state = blocks, 0, initialState(e.cfg.Seed)
+	r.computed, r.state = 0, initialState(r.req.seed)
 	r.computeUpTo(total)
 	return nil
 }
@@ -231,6 +232,7 @@ func (r *run) drop(cause error) {
 func (r *run) end(change func(*Stats)) {
 	if !r.ended {
 		r.ended = true
+		r.stepOut()
 		r.engine.stats.Running--
 		change(&r.engine.stats)
 	}

@@ -4,8 +4,10 @@ package vllmsim
 // A suite that drives the proxy ends by asserting that CorruptReads, Poisoned, DoubleReads, ExpiredReads, UnknownReads
 // and Deaths are zero and that Pins is what the scenario explains.
 type Stats struct {
-	Running       int `json:"running"` // requests in the engine
-	Parked        int `json:"parked"`  // requests that will never be answered
+	Running       int `json:"running"` // requests in the engine, whether they are executed or wait
+	Waiting       int `json:"waiting"` // of these, those that wait for a place or for blocks
+	Loading       int `json:"loading"` // of these, those that read KV of another instance
+	Parked        int `json:"parked"`  // of these, those that will never be answered
 	Pins          int `json:"pins"`    // finished requests whose blocks wait for a reader
 	PinnedTokens  int `json:"pinned_tokens"`
 	PinnedBlocks  int `json:"pinned_blocks"`
@@ -51,7 +53,7 @@ func (s *Stats) add(o Stats) {
 		to   *int
 		from int
 	}{
-		{&s.Running, o.Running}, {&s.Parked, o.Parked}, {&s.Pins, o.Pins}, {&s.PinnedTokens, o.PinnedTokens},
+		{&s.Running, o.Running}, {&s.Waiting, o.Waiting}, {&s.Loading, o.Loading}, {&s.Parked, o.Parked}, {&s.Pins, o.Pins}, {&s.PinnedTokens, o.PinnedTokens},
 		{&s.PinnedBlocks, o.PinnedBlocks}, {&s.FreeBlocks, o.FreeBlocks}, {&s.LeasedPins, o.LeasedPins},
 		{&s.Dead, o.Dead}, {&s.RequestsTotal, o.RequestsTotal},
 		{&s.CorruptReads, o.CorruptReads}, {&s.Poisoned, o.Poisoned}, {&s.DoubleReads, o.DoubleReads},
@@ -71,6 +73,6 @@ func (s *Stats) add(o Stats) {
 
 // forgetHoldings clears what a restarted engine no longer holds and keeps what it has counted.
 func (s *Stats) forgetHoldings() {
-	s.Running, s.Parked, s.Dead = 0, 0, 0
+	s.Running, s.Waiting, s.Loading, s.Parked, s.Dead = 0, 0, 0, 0, 0
 	s.Pins, s.PinnedTokens, s.PinnedBlocks, s.FreeBlocks, s.LeasedPins = 0, 0, 0, 0, 0
 }

@@ -209,7 +209,7 @@ func (c *completion) streamParams() (json.RawMessage, error) {
 }
 
 func (c *completion) chunk(choices ...any) *chunk {
-	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.instance.config().Model, Choices: choices}
+	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.instance.config().answered(c.request.Model), Choices: choices}
 	if !c.chat {
 		e.Object = "text_completion"
 	}

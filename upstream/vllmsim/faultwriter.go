@@ -1,0 +1,102 @@
+package vllmsim
+
+import (
+	"bytes"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// faultWriter spoils what is written to a client. Each Write to a stream is one event.
+type faultWriter struct {
+	http.ResponseWriter
+	fault  *activeFault
+	req    *http.Request
+	events int
+	params []byte // the event that had kv_transfer_params
+}
+
+// Unwrap lets http.ResponseController flush and hijack.
+func (w *faultWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// WriteHeader writes the headers, with a wrong content type if that is the fault.
+func (w *faultWriter) WriteHeader(status int) {
+	if w.fault.is(FaultWrongContentType) {
+		w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Write writes one event of a stream, or a body that mangle has seen.
+func (w *faultWriter) Write(event []byte) (int, error) {
+	if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
+		return w.ResponseWriter.Write(event)
+	}
+	defer func() { w.events++ }()
+	last := bytes.HasPrefix(event, []byte("data: [DONE]"))
+	switch w.fault.Kind {
+	case FaultDoubleDone:
+		if last {
+			event = slices.Concat(event, event)
+		}
+	case FaultEventAfterDone:
+		if bytes.Contains(event, []byte(`"kv_transfer_params":{`)) {
+			w.params = bytes.Clone(event)
+		}
+		if last {
+			event = slices.Concat(event, w.params, event)
+		}
+	case FaultSlowStream:
+		if w.fault.clock.wait(w.req.Context(), w.fault.Delay) != nil {
+			return 0, errConnectionGone
+		}
+	case FaultDieBeforeFirstEvent:
+		return 0, errConnectionGone
+	case FaultDieMidEvent:
+		if w.events == w.fault.Events {
+			// Errors do not matter: the connection is about to go anyway.
+			_, _ = w.ResponseWriter.Write(event[:len(event)/2])
+			_ = http.NewResponseController(w.ResponseWriter).Flush()
+			return 0, errConnectionGone
+		}
+	case FaultEndWithoutDone:
+		if last {
+			return len(event), nil
+		}
+	case FaultNeverEnd:
+		if last {
+			<-w.req.Context().Done()
+			return 0, errConnectionGone
+		}
+	case FaultGarbageJSON, FaultTruncatedJSON:
+		if w.events == w.fault.Events && !last {
+			event = slices.Concat(w.mangle(bytes.TrimRight(event, "\n")), []byte("\n\n"))
+		}
+	}
+	return w.ResponseWriter.Write(event)
+}
+
+// mangle spoils a body or the data of an event.
+func (w *faultWriter) mangle(data []byte) []byte {
+	switch w.fault.Kind {
+	case FaultTruncatedJSON:
+		return data[:len(data)/2]
+	case FaultGarbageJSON:
+		if bytes.HasPrefix(data, []byte("data: ")) {
+			return []byte("data: {\"id\":}}garbage")
+		}
+		return []byte("{\"id\":}}garbage")
+	default:
+		return data
+	}
+}
+
+// kill closes the connection of a request without ending its answer.
+func kill(w http.ResponseWriter) {
+	conn, buffered, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	_ = buffered.Flush() // the peer may be gone already
+	_ = conn.Close()     // that is the point
+}

@@ -1,0 +1,122 @@
+package vllmsim
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/http"
+	"slices"
+	"strings"
+)
+
+// served are the names of the base model.
+func (c *Config) served() []string {
+	if len(c.Models) > 0 {
+		return c.Models
+	}
+	return []string{c.Model}
+}
+
+func (c *Config) validateModels() error {
+	var errs []error
+	seen := map[string]bool{}
+	for _, name := range slices.Concat(c.served(), c.Adapters) {
+		if name == "" || seen[name] {
+			errs = append(errs, fmt.Errorf("models and adapters %q: must be names that differ", name))
+		}
+		seen[name] = true
+	}
+	return errors.Join(errs...)
+}
+
+// answered is the name that answers say: an adapter's own, and the first served name whatever alias was asked
+// (OpenAIServingModels.model_name, vllm/entrypoints/openai/models/serving.py).
+func (c *Config) answered(model string) string {
+	if slices.Contains(c.Adapters, model) {
+		return model
+	}
+	return c.Model
+}
+
+// weights is the seed of the base model, which an adapter changes: their KV differs for equal tokens.
+func (c *Config) weights(model string) uint64 {
+	if !slices.Contains(c.Adapters, model) {
+		return c.Seed
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(model)) // never fails
+	return mix(c.Seed ^ h.Sum64())
+}
+
+// cacheSalt is what blocks are filed under beside their tokens: an adapter's name too (_gen_lora_extra_hash_keys in
+// vllm/v1/core/kv_cache_utils.py).
+func (c *Config) cacheSalt(r *apiRequest) string {
+	if !slices.Contains(c.Adapters, r.Model) {
+		return r.CacheSalt
+	}
+	return r.Model + "\x00" + r.CacheSalt
+}
+
+// checkModel refuses models that are not served. The message is that of recording 15; how it joins several names was not seen.
+func (i *Instance) checkModel(model string) error {
+	cfg := i.config()
+	if model == "" || slices.Contains(cfg.served(), model) || slices.Contains(cfg.Adapters, model) {
+		return nil
+	}
+	return &apiError{status: http.StatusNotFound, kind: "NotFoundError", param: "model",
+		message: "The model `" + model + "` does not exist. Valid aliases: " + strings.Join(cfg.served(), ", ") + "."}
+}
+
+type modelList struct {
+	Object string      `json:"object"`
+	Data   []modelCard `json:"data"`
+}
+
+type modelCard struct {
+	ID          string            `json:"id"`
+	Object      string            `json:"object"`
+	Created     int64             `json:"created"`
+	OwnedBy     string            `json:"owned_by"`
+	Root        string            `json:"root"`
+	Parent      *string           `json:"parent"`
+	MaxModelLen *int              `json:"max_model_len"` // null for adapters
+	Permission  []modelPermission `json:"permission"`
+}
+
+type modelPermission struct {
+	ID                 string  `json:"id"`
+	Object             string  `json:"object"`
+	Created            int64   `json:"created"`
+	AllowCreateEngine  bool    `json:"allow_create_engine"`
+	AllowSampling      bool    `json:"allow_sampling"`
+	AllowLogprobs      bool    `json:"allow_logprobs"`
+	AllowSearchIndices bool    `json:"allow_search_indices"`
+	AllowView          bool    `json:"allow_view"`
+	AllowFineTuning    bool    `json:"allow_fine_tuning"`
+	Organization       string  `json:"organization"`
+	Group              *string `json:"group"`
+	IsBlocking         bool    `json:"is_blocking"`
+}
+
+// models lists the served names and behind them the adapters, as show_available_models does.
+func (i *Instance) models() modelList {
+	cfg, created := i.config(), i.engines()[0].started.Unix()
+	card := func(id, root string) modelCard {
+		return modelCard{ID: id, Object: "model", Created: created, OwnedBy: "vllm", Root: root, Permission: []modelPermission{{
+			ID: "modelperm-" + randomHex(8), Object: "model_permission", Created: created,
+			AllowSampling: true, AllowLogprobs: true, AllowView: true, Organization: "*",
+		}}}
+	}
+	list := modelList{Object: "list"}
+	for _, name := range cfg.served() {
+		c := card(name, "model")
+		c.MaxModelLen = &cfg.MaxModelLen
+		list.Data = append(list.Data, c)
+	}
+	for _, name := range cfg.Adapters {
+		c := card(name, "adapters/"+name)
+		c.Parent = &cfg.Model
+		list.Data = append(list.Data, c)
+	}
+	return list
+}

@@ -1,0 +1,280 @@
+package vllmsim
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// gauges returns the samples of the metrics whose name and labels begin with one of names, engine and model left out.
+func gauges(t *testing.T, i *Instance, engine int, names ...string) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	labels := fmt.Sprintf(`engine="%d",model_name=%q`, engine, i.config().Model)
+	for line := range strings.Lines(string(get(t, i, "/metrics").raw)) {
+		for _, name := range names {
+			if rest, ok := strings.CutPrefix(line, "vllm:"+name+"{"+labels); ok {
+				label, value, _ := strings.Cut(strings.TrimSpace(rest), "} ")
+				found[name+label] = value
+			}
+		}
+	}
+	return found
+}
+
+func wantLoad(t *testing.T, i *Instance, running, capacity, deferred int) {
+	t.Helper()
+	got := gauges(t, i, 0, "num_requests_running", "num_requests_waiting", "num_requests_waiting_by_reason")
+	for name, want := range map[string]int{
+		"num_requests_running": running, "num_requests_waiting": capacity + deferred,
+		`num_requests_waiting_by_reason,reason="capacity"`: capacity, `num_requests_waiting_by_reason,reason="deferred"`: deferred,
+	} {
+		if got[name] != fmt.Sprintf("%d.0", want) {
+			t.Errorf("%s is %s, want %d", name, got[name], want)
+		}
+	}
+}
+
+// asks is a request whose prompt has a length of its own, so that the counters tell which request was let in.
+func asks(length int) object {
+	return object{"model": "sim", "prompt": make([]int, length), "ignore_eos": true}
+}
+
+func TestMaxNumSeqs_TheRestWaitInOrder(t *testing.T) {
+	i := startInstance(t, func(c *Config) { c.MaxNumSeqs, c.Timing.InterToken = 1, time.Hour })
+	takeBack := map[int]func() error{}
+	for n, length := range []int{1, 20, 300, 4000} {
+		takeBack[length] = begin(t, i, pathCompletions, asks(length))
+		eventually(t, "the request is there", func() bool { s := i.Stats(); return s.Running == n+1 && s.Waiting == n && s.GeneratedTokens == 1 })
+	}
+	wantLoad(t, i, 1, 3, 0)
+	for _, step := range []struct{ leaves, prompts, running, waiting int }{
+		{300, 1, 1, 2},   // from the middle of the queue
+		{1, 21, 1, 1},    // the next in order is let in
+		{20, 4021, 1, 0}, // and the last
+		{4000, 4021, 0, 0},
+	} {
+		if err := takeBack[step.leaves](); err == nil {
+			t.Fatalf("the request of %d tokens was answered", step.leaves)
+		}
+		eventually(t, fmt.Sprintf("%+v", step), func() bool {
+			s := i.Stats()
+			return s.PromptTokens == step.prompts && s.Waiting == step.waiting && s.Running == step.running+step.waiting
+		})
+		wantLoad(t, i, step.running, step.waiting, 0)
+	}
+	if s := i.Stats(); s.FreeBlocks != i.config().Blocks || s.Aborts != 4 {
+		t.Errorf("%d blocks free, %d aborts; want all and 4", s.FreeBlocks, s.Aborts)
+	}
+}
+
+func TestWaiting_ForBlocksHoldsUpThoseBehind(t *testing.T) {
+	i := startInstance(t, func(c *Config) { c.Blocks, c.Timing.InterToken = 10, time.Hour })
+	first := begin(t, i, pathCompletions, asks(100)) // seven blocks
+	eventually(t, "the first runs", func() bool { return i.Stats().GeneratedTokens == 1 })
+	second := begin(t, i, pathCompletions, with(asks(1), object{"prompt": slices.Repeat([]int{7}, 100)})) // seven others
+	eventually(t, "the second waits", func() bool { return i.Stats().Waiting == 1 })
+	third := begin(t, i, pathCompletions, with(asks(1), object{"prompt": []int{5}})) // one, which would be free
+	eventually(t, "the third waits", func() bool { return i.Stats().Waiting == 2 })
+	wantLoad(t, i, 1, 2, 0)
+	_ = first()
+	eventually(t, "both run", func() bool { s := i.Stats(); return s.Waiting == 0 && s.Running == 2 && s.GeneratedTokens == 3 })
+	_, _ = second(), third()
+}
+
+func TestWaiting_EndsWithTheEngine(t *testing.T) {
+	i := startInstance(t, func(c *Config) { c.MaxNumSeqs, c.Timing.InterToken = 1, time.Hour })
+	first := begin(t, i, pathCompletions, asks(10))
+	eventually(t, "the first runs", func() bool { return i.Stats().GeneratedTokens == 1 })
+	second := begin(t, i, pathCompletions, asks(10))
+	eventually(t, "the second waits", func() bool { return i.Stats().Waiting == 1 })
+	i.Restart()
+	if first() == nil || second() == nil {
+		t.Error("a request outlived the engine")
+	}
+	if got := post(t, i, pathCompletions, with(asks(10), object{"max_tokens": 1})); got.status != http.StatusOK {
+		t.Errorf("after the restart: %d", got.status)
+	}
+	wantLoad(t, i, 0, 0, 0)
+}
+
+func TestMaxNumSeqs_DoesNotCountThoseThatLoad(t *testing.T) {
+	p, d := startPair(t, func(c *Config) { c.MaxNumSeqs = 1 })
+	messages, reply := firstTurn(t, p, d)
+	if err := p.Switch(Switches{Timing: &Timing{TransferPerBlock: time.Hour}}); err != nil {
+		t.Fatal(err)
+	}
+	next := append(messages, assistant(reply.text()), user("And then?"))
+	takeBack := begin(t, p, pathChat, object{"model": "sim", "messages": next, "max_tokens": 1, "cache_salt": "s",
+		"kv_transfer_params": with(reply.params(), object{"do_remote_decode": true, "do_remote_prefill": false})})
+	eventually(t, "prefill reads", func() bool { return p.Stats().Loading == 1 })
+	wantLoad(t, p, 0, 0, 1)
+	if got := post(t, p, pathCompletions, with(asks(10), object{"max_tokens": 1})); got.status != http.StatusOK {
+		t.Errorf("beside a load: %d", got.status)
+	}
+	p.Restart() // a load does not end with its client
+	_ = takeBack()
+}
+
+func TestMaxNumSeqs_SequencesOfOneRequestDoNotWaitForEachOther(t *testing.T) {
+	i := startInstance(t, func(c *Config) { c.MaxNumSeqs = 1 })
+	got := post(t, i, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "n": 3, "stream": true, "max_tokens": 4})
+	if !strings.HasSuffix(string(got.raw), "data: [DONE]\n\n") {
+		t.Errorf("the stream ends with %q", got.raw[max(0, len(got.raw)-80):])
+	}
+	eventually(t, "nothing runs", func() bool { return i.Stats().Running == 0 })
+	wantLoad(t, i, 0, 0, 0)
+}
+
+func TestLine_ThoseThatWereInStandAhead(t *testing.T) {
+	var l line
+	a := l.join(false)
+	b, c := l.join(true), l.join(true)
+	d := l.join(false)
+	for n, want := range []*waiter{b, c, a, d} {
+		if !l.isFirst(want) {
+			t.Fatalf("place %d is another's", n)
+		}
+		l.leave(want)
+	}
+}
+
+// inEngine runs f with the engine of an instance that is never served, under a clock that only waiting moves.
+func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine)) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := DefaultConfig()
+		change(&cfg)
+		tok, err := newTokenizer(vocabulary)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var live atomic.Pointer[Config]
+		live.Store(&cfg)
+		e := newEngine(&live, 0, 0, tok, newClock(cfg.TimeScale))
+		defer e.stop(errRestarted)
+		f(t, e)
+	})
+}
+
+// prompted is a request of so many tokens, which no other prompt begins with.
+func prompted(first int32, length int) *request {
+	ids := make([]int32, length)
+	ids[0] = first
+	return &request{prompt: ids, computed: ids, maxTokens: 1, slowness: 1, params: nil}
+}
+
+func TestPrompts_ShareTheSpeedOfTheEngine(t *testing.T) {
+	type prompt struct {
+		at     time.Duration // when it comes
+		tokens int
+		ends   time.Duration
+	}
+	const ms = time.Millisecond
+	for name, prompts := range map[string][]prompt{
+		"alone":          {{0, 100, 100 * ms}},
+		"in order":       {{0, 100, 100 * ms}, {1 * ms, 50, 150 * ms}, {2 * ms, 10, 160 * ms}},
+		"with a pause":   {{0, 100, 100 * ms}, {500 * ms, 200, 700 * ms}},
+		"in the middle":  {{0, 100, 100 * ms}, {40 * ms, 100, 200 * ms}, {150 * ms, 100, 300 * ms}},
+		"beyond a lease": {{0, 100_000, 100_000 * ms}, {1 * ms, 50, 100_050 * ms}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inEngine(t, func(c *Config) { c.Timing.PrefillPerToken = ms }, func(t *testing.T, e *engine) {
+				begun := time.Now()
+				var wg sync.WaitGroup
+				for n, p := range prompts {
+					wg.Go(func() {
+						<-time.After(p.at)
+						r, err := e.start(t.Context(), prompted(int32(n), p.tokens))
+						if took := time.Since(begun); err != nil || took != p.ends {
+							t.Errorf("prompt %d: computed after %v (%v), want %v", n, took, err, p.ends)
+							return
+						}
+						r.abort()
+					})
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+func TestPrompts_OneThatIsTakenBackLeavesItsTime(t *testing.T) {
+	for name, at := range map[string]time.Duration{"while it is computed": 30 * time.Millisecond, "while it waits": 5 * time.Millisecond} {
+		t.Run(name, func(t *testing.T) {
+			inEngine(t, func(c *Config) { c.Timing.PrefillPerToken = time.Millisecond }, func(t *testing.T, e *engine) {
+				begun := time.Now()
+				var wg sync.WaitGroup
+				wg.Go(func() { _, _ = e.start(t.Context(), prompted(1, 20)) })
+				synctest.Wait()
+				wg.Go(func() {
+					ctx, cancel := context.WithTimeout(t.Context(), at)
+					defer cancel()
+					if _, err := e.start(ctx, prompted(2, 1000)); err == nil {
+						t.Error("the prompt was computed")
+					}
+				})
+				synctest.Wait()
+				if _, err := e.start(t.Context(), prompted(3, 10)); err != nil {
+					t.Error(err)
+				}
+				if took, want := time.Since(begun), max(at, 20*time.Millisecond)+10*time.Millisecond; took != want {
+					t.Errorf("the one behind was computed after %v, want %v", took, want)
+				}
+				wg.Wait()
+			})
+		})
+	}
+}
+
+func TestSlow_StretchesTheWork(t *testing.T) {
+	timing := Timing{PrefillPerToken: time.Millisecond, InterToken: 3 * time.Millisecond, Overhead: 7 * time.Millisecond}
+	for name, change := range map[string]func(*Config, *request){
+		"instance": func(c *Config, _ *request) { c.Slowness = 4 },
+		"request":  func(_ *Config, r *request) { r.slowness = 4 },
+		"both":     func(c *Config, r *request) { c.Slowness, r.slowness = 2, 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			req := prompted(1, 100)
+			req.maxTokens, req.ignoreEOS = 2, true
+			inEngine(t, func(c *Config) { c.Timing = timing; change(c, req) }, func(t *testing.T, e *engine) {
+				begun := time.Now()
+				r, err := e.start(t.Context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 {
+					if _, err := r.next(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if took, want := time.Since(begun), 4*(7+100+3)*time.Millisecond; took != want {
+					t.Errorf("took %v, want %v", took, want)
+				}
+			})
+		})
+	}
+}
+
+func TestSlow_IsSwitchedAndSet(t *testing.T) {
+	i := startInstance(t, nil)
+	got := post(t, i, "/_sim/config", object{"slowness": 3, "timing": object{"prefill_per_token": 5000}})
+	if got.status != http.StatusOK || i.config().Slowness != 3 || i.config().Timing != (Timing{PrefillPerToken: 5 * time.Microsecond}) {
+		t.Errorf("%d, slowness %v, timing %+v", got.status, i.config().Slowness, i.config().Timing)
+	}
+	if got := post(t, i, "/_sim/config", object{"slowness": -1}); got.status != http.StatusBadRequest || i.config().Slowness != 3 {
+		t.Errorf("a negative slowness: %d, now %v; want 400 and 3", got.status, i.config().Slowness)
+	}
+	begun := time.Now()
+	setFault(t, i, Fault{Kind: FaultSlow, Factor: 1000, Count: 1})
+	post(t, i, pathCompletions, with(asks(10), object{"max_tokens": 1})) // 10 tokens, 5 µs each, 3 × 1000 times as long
+	if took := time.Since(begun); took < 150*time.Millisecond {
+		t.Errorf("a slow request took %v, want 150 ms at least", took)
+	}
+}
