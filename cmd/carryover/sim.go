@@ -22,7 +22,7 @@ func newSimCommand() *cobra.Command {
 		Short: "Run one simulated vLLM instance",
 		Long: "Run one simulated vLLM instance. It speaks the OpenAI API of vLLM with the NIXL connector and models block\n" +
 			"ownership, so that reading wrong, stale or foreign KV is detected: GET /_sim/stats counts it, and POST\n" +
-			"/_sim/faults breaks the instance in a chosen way.",
+			"/_sim/faults breaks the instance in a chosen way. POST /_sim/config changes it: its timing, or how slow it is.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			instance, err := vllmsim.StartAt(cfg, net.JoinHostPort(host, strconv.Itoa(port)), net.JoinHostPort(host, strconv.Itoa(sidePort)))
@@ -40,6 +40,10 @@ func newSimCommand() *cobra.Command {
 	flags.IntVar(&port, "port", 8100, "port of the OpenAI API, 0 lets the system choose")
 	flags.IntVar(&sidePort, "side-port", 0, "port of the KV side channel, 0 lets the system choose")
 	flags.StringVar(&cfg.Model, "model", cfg.Model, "served model name")
+	flags.StringSliceVar(&cfg.Models, "models", nil, "served model names, the first of which answers say; in place of --model")
+	flags.StringSliceVar(&cfg.Adapters, "adapters", nil, "names of LoRA modules")
+	flags.IntVar(&cfg.DPRanks, "dp-ranks", cfg.DPRanks, "data-parallel engines behind the port, each with a side channel")
+	flags.IntVar(&cfg.MaxNumSeqs, "max-num-seqs", cfg.MaxNumSeqs, "requests that run at once; the others wait")
 	flags.IntVar(&cfg.BlockSize, "block-size", cfg.BlockSize, "tokens per KV block")
 	flags.IntVar(&cfg.Blocks, "blocks", cfg.Blocks, "KV capacity in blocks")
 	flags.DurationVar(&cfg.KVTTL, "kv-ttl", cfg.KVTTL, "decoder_kv_blocks_ttl")
@@ -48,8 +52,10 @@ func newSimCommand() *cobra.Command {
 	flags.StringVar(&cfg.Sampling, "sampling", cfg.Sampling, "canonical, or noncanonical: sampled text tokenises differently")
 	flags.StringVar(&cfg.Template, "template", cfg.Template, "chat template: chatml, strip_reasoning, thinking_prompt or trim")
 	flags.StringVar(&cfg.APIKey, "api-key", "", "bearer token that requests must carry")
-	flags.DurationVar(&cfg.Timing.PrefillPerToken, "prefill-per-token", 100*time.Microsecond, "modelled prefill time per computed token")
+	flags.DurationVar(&cfg.Timing.PrefillPerToken, "prefill-per-token", 100*time.Microsecond, "modelled prefill time per computed token, a speed that all prompts share")
 	flags.DurationVar(&cfg.Timing.TransferPerBlock, "transfer-per-block", 20*time.Microsecond, "modelled time to read a KV block")
 	flags.DurationVar(&cfg.Timing.InterToken, "inter-token", 10*time.Millisecond, "modelled time between two tokens")
+	flags.Float64Var(&cfg.Slowness, "slowness", cfg.Slowness, "how many times as long all of this takes")
+	flags.Float64Var(&cfg.TimeScale, "time-scale", cfg.TimeScale, "how much faster than the wall clock the engine's clock runs, leases and TTLs included")
 	return cmd
 }
