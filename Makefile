@@ -94,6 +94,10 @@ bench-smoke: ## run each benchmark once, so that none rots
 memory: build ## resident memory per open idle stream, at 2,000 streams
 	go run ./scripts/stream-memory
 
+.PHONY: fleet-report
+fleet-report: build ## time to the first token and hit rate of each policy on 4 + 4 simulated instances of unequal speed
+	go run ./scripts/fleet-report
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf bin cover.out
