@@ -32,7 +32,7 @@ func main() {
 	o := options{}
 	flag.StringVar(&o.binary, "binary", "bin/carryover", "program to run")
 	policies := flag.String("policies", "auto,affinity,prefix,least_loaded,power_of_two,round_robin", "policies of both roles, the first also with instances killed")
-	flag.IntVar(&o.conversations, "conversations", 50, "conversations of four to six turns")
+	flag.IntVar(&o.conversations, "conversations", 64, "conversations of four to six turns")
 	flag.DurationVar(&o.over, "over", 60*time.Second, "engine time in which they begin")
 	flag.Float64Var(&o.scale, "scale", 10, "engine time per wall time")
 	flag.Uint64Var(&o.seed, "seed", 1, "of the conversations")
