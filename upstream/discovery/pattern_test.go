@@ -91,7 +91,7 @@ func TestAdmit_RefusesWhatIsNoPlainHostAndPort(t *testing.T) {
 		"0:80", "0x:80", "256.0.0.1:80", "1.2.3.4.5:80", "0.0.0.0:80", "255.255.255.255:80", "224.0.0.1:80", "169.254.169.254:80",
 		"::1:80", "[::1:80", "::1]:80", "[[::1]]:80", "[::1]80", "[::1]:80]", "[127.0.0.1]:80", "[::]:80", "[ff02::1]:80", "[fe80::1]:80", "[fe80::1%eth0]:80", "[fe80::1%25eth0]:80", "[::1%1]:80",
 		"[::ffff:127.0.0.1]:80", "[::ffff:a9fe:a9fe]:80", "[0:0:0:0:0:ffff:7f00:1]:80", "[v1.a]:80",
-		"ä.example:80", "a。example:80", "１２７.0.0.1:80", "①.example:80", "loc\u212Aalhost:80", "LOCALHO\u017FT:80", "a.example：80", "a.\u200Bexample:80", "\xff.example:80",
+		"ä.example:80", "a。example:80", "１２７.0.0.1:80", "①.example:80", "\u212A.example:80", "localho\u017Ft:80", "[fd00::1%1]:80", "a.example：80", "a.\u200Bexample:80", "\xff.example:80",
 		strings.Repeat("a", 64) + ".example:80", strings.Repeat("a.", 130) + "example:80", strings.Repeat("a", 1<<16),
 	} {
 		admit := discovery.NewNamed(anywhere(t), 0)
