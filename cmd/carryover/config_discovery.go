@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 
 	"carryover/upstream"
 	"carryover/upstream/discovery"
@@ -66,12 +67,12 @@ func (l *loader) validateDiscovery() {
 
 // refuseWithoutSelector finds settings of Kubernetes that nothing comes of.
 func (l *loader) refuseWithoutSelector() {
-	for _, key := range []string{
-		"discovery.k8s_namespace", "discovery.k8s_resource", "discovery.k8s_port", "discovery.k8s_model_label",
-		"discovery.prefill_model_labels", "discovery.decode_model_labels",
-	} {
-		if l.given(key) {
-			l.fault(key, "", "discovery.k8s_label_selector beside it")
+	defaults := defaultConfig()
+	usual := discoverySettings(&defaults)
+	for i, s := range discoverySettings(&l.cfg) {
+		kubernetes := strings.HasPrefix(s.key, "discovery.k8s_") || strings.HasSuffix(s.key, "_model_labels")
+		if kubernetes && formatValue(s.to) != formatValue(usual[i].to) {
+			l.fault(s.key, formatValue(s.to), "discovery.k8s_label_selector beside it")
 		}
 	}
 }
@@ -99,22 +100,26 @@ func (l *loader) completeAdmin() {
 	if a.TokenFile == "" {
 		return
 	}
+	if l.given("admin.token") {
+		l.fault("admin.token_file", a.TokenFile, "no token file beside admin.token from "+l.origins["admin.token"])
+		return
+	}
 	token, want := readSecret(a.TokenFile)
 	if want != "" {
 		l.fault("admin.token_file", a.TokenFile, want)
 		return
 	}
-	if len(token) < minSecretBytes || !isVisible(string(token)) {
-		l.fault("admin.token_file", a.TokenFile, fmt.Sprintf("at least %d printable ASCII characters without spaces", minSecretBytes))
-		return
-	}
 	a.Token = token
+	l.origins["admin.token"] = a.TokenFile
 }
 
 // validateAdmin demands a token where other machines can reach the listener: it moves turns, and can name instances that get
 // every prompt.
 func (l *loader) validateAdmin() {
 	a := &l.cfg.Admin
+	if l.given("admin.token") && (len(a.Token) < minSecretBytes || !isVisible(string(a.Token))) {
+		l.fault("admin.token", redacted, fmt.Sprintf("at least %d printable ASCII characters without spaces", minSecretBytes))
+	}
 	if a.Listen == adminOff {
 		return
 	}
@@ -123,7 +128,7 @@ func (l *loader) validateAdmin() {
 		l.fault("admin.listen", a.Listen, "host:port, or "+adminOff)
 		return
 	}
-	if addr, err := netip.ParseAddr(host); a.TokenFile == "" && host != "localhost" && (err != nil || !addr.IsLoopback()) {
+	if addr, err := netip.ParseAddr(host); a.Token == "" && host != "localhost" && (err != nil || !addr.IsLoopback()) {
 		l.fault("admin.listen", a.Listen, "admin.token_file beside an address that is not loopback")
 	}
 }

@@ -105,6 +105,9 @@ func (f configFile) instances(role string, items []*yaml.Node) []InstanceConfig 
 }
 
 func (f configFile) texts(key string, items []*yaml.Node) []string {
+	if len(items) == 0 {
+		return nil
+	}
 	list := make([]string, len(items))
 	for i, item := range items {
 		f.scalar(setting{key: fmt.Sprintf("%s[%d]", key, i), to: &list[i]}, item)

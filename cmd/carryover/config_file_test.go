@@ -90,7 +90,7 @@ func TestPrint_LoadsAgain(t *testing.T) {
 }
 
 func TestPrint_IsAReferenceOfAllSettings(t *testing.T) {
-	cfg, err := loadSources(t, nil, "CARRYOVER_SECRET=0123456789abcdef", "OPENAI_API_KEY=sk-hunter2")
+	cfg, err := loadSources(t, nil, "CARRYOVER_SECRET=0123456789abcdef", "CARRYOVER_ADMIN_TOKEN=fedcba9876543210", "OPENAI_API_KEY=sk-hunter2")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,12 +105,12 @@ func TestPrint_IsAReferenceOfAllSettings(t *testing.T) {
 			}
 		}
 	}
-	for _, secret := range []string{"0123456789abcdef", "hunter2"} {
+	for _, secret := range []string{"0123456789abcdef", "fedcba9876543210", "hunter2"} {
 		if strings.Contains(string(printed), secret) {
 			t.Errorf("the print contains the secret %q", secret)
 		}
 	}
-	if got := strings.Count(string(printed), redacted); got != 2 {
-		t.Errorf("%d redacted values, want 2", got)
+	if got := strings.Count(string(printed), redacted); got != 3 {
+		t.Errorf("%d redacted values, want 3", got)
 	}
 }

@@ -16,6 +16,9 @@ func marshalConfig(cfg Config) ([]byte, error) {
 	if cfg.Conversation.SecretFile != "" {
 		cfg.Conversation.Secret = ""
 	}
+	if cfg.Admin.TokenFile != "" {
+		cfg.Admin.Token = ""
+	}
 	root := &yaml.Node{Kind: yaml.MappingNode}
 	for _, s := range settings(&cfg) {
 		if secret, ok := s.to.(*Secret); ok && *secret == "" {

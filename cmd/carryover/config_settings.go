@@ -65,6 +65,7 @@ func engineSettings(c *Config) []setting {
 		{key: "listen.port", flag: "port", to: &c.Listen.Port, max: 65535, help: "port to listen on, 0 for a free one"},
 		{key: "admin.listen", flag: "admin-listen", to: &c.Admin.Listen, help: "address of the listener for operators, off for none; one that is not loopback needs a token"},
 		{key: "admin.token_file", flag: "admin-token-file", to: &c.Admin.TokenFile, help: "file with the bearer token that the admin listener demands"},
+		{key: "admin.token", env: "CARRYOVER_ADMIN_TOKEN", to: &c.Admin.Token, help: "the token itself, at least 16 bytes"},
 		{key: "prefill", flag: "prefill", to: &c.Prefill, live: true, help: "prefill instance; repeat for more"},
 		{key: "decode", flag: "decode", to: &c.Decode, live: true, help: "decode instance; repeat for more"},
 		{key: "connector.name", flag: "connector", to: &c.Connector.Name, oneOf: []string{"nixl"}, help: "KV connector of the instances"},

@@ -16,6 +16,7 @@ import (
 var withoutFlag = map[string]string{
 	"conversation.secret": "CARRYOVER_SECRET",
 	"auth.upstream_key":   "OPENAI_API_KEY",
+	"admin.token":         "CARRYOVER_ADMIN_TOKEN",
 	"proof.models":        "",
 }
 
@@ -203,13 +204,13 @@ func TestLoad_InstancesAreComplete(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []InstanceConfig{
-		{URL: "http://10.0.0.3:8200", Name: "d-big", KVHost: "pin", KVTTL: cfg.Store.DecoderKVTTL},
-		{URL: "https://decode.example", Name: "decode.example", KVHost: "pin", KVTTL: 300e9},
+		{URL: "http://10.0.0.3:8200", Name: "d-big", KVHost: "pin", KVTTL: cfg.Store.DecoderKVTTL, Weight: 1},
+		{URL: "https://decode.example", Name: "decode.example", KVHost: "pin", KVTTL: 300e9, Weight: 1},
 	}
 	if !slices.Equal(cfg.Decode, want) {
 		t.Errorf("decode\n got %+v\nwant %+v", cfg.Decode, want)
 	}
-	if got, want := cfg.Prefill[1], (InstanceConfig{URL: "http://10.0.0.2:8100", Name: "10.0.0.2:8100", KVHost: "pin"}); got != want {
+	if got, want := cfg.Prefill[1], (InstanceConfig{URL: "http://10.0.0.2:8100", Name: "10.0.0.2:8100", KVHost: "pin", Weight: 1}); got != want {
 		t.Errorf("prefill[1] %+v, want %+v", got, want)
 	}
 }
@@ -221,7 +222,7 @@ func TestLoad_ReplacedInstancesLeaveNothingBehind(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, want := cfg.Decode[1], (InstanceConfig{URL: "http://y:1", Name: "y:1", KVHost: "auto", KVTTL: 480e9}); got != want {
+		if got, want := cfg.Decode[1], (InstanceConfig{URL: "http://y:1", Name: "y:1", KVHost: "auto", KVTTL: 480e9, Weight: 1}); got != want {
 			t.Errorf("%s: decode[1] %+v, want %+v", args, got, want)
 		}
 	}

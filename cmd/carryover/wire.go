@@ -114,6 +114,7 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 	engines := fleet.New(fleet.Config{
 		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newPolicy(cfg.Routing.Decode),
 		Logger: logger, ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, ProbeIDs: provesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce,
+		MaxInFlight: cfg.Limits.MaxPerInstance,
 	})
 	p.fleet, p.probe, p.client = engines, engines.Run, client
 	deps := server.Deps{

@@ -99,7 +99,6 @@ func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 // Bounds of what an instance may say of itself.
 const (
 	maxWeight = 1000
-	maxText   = 128
 	maxKVTTL  = 24 * time.Hour
 )
 
@@ -115,14 +114,15 @@ func readRegistration(body io.Reader) (wanted upstream.Instance, param any, err 
 	if !ok {
 		return wanted, "role", errors.New(`role must be "prefill" or "decode"`)
 	}
+	if told.Name != "" && !upstream.IsName(told.Name) {
+		return wanted, "name", errors.New("name must be at most 128 printable ASCII characters without spaces")
+	}
 	if wanted, err = upstream.NewInstance(role, told.Name, told.URL); err != nil {
 		return wanted, "url", errors.New("url must be http(s)://host:port, without path, query and user")
 	}
 	wanted.KVHost, wanted.Weight = told.KVHost, told.Weight
 	switch {
-	case !isVisible(wanted.Name):
-		return wanted, "name", errors.New("name must be at most 128 printable ASCII characters without spaces")
-	case told.KVHost != "" && !isVisible(told.KVHost):
+	case told.KVHost != "" && !upstream.IsHost(told.KVHost): // which "auto" and "pin" are, too
 		return wanted, "kv_host", errors.New("kv_host must be auto, pin or a host")
 	case told.Weight < 0 || told.Weight > maxWeight:
 		return wanted, "weight", errors.New("weight must be a whole number from 1 to 1000")
@@ -142,16 +142,6 @@ func roleOf(word string) (upstream.Role, bool) {
 		}
 	}
 	return 0, false
-}
-
-// isVisible reports whether text is not empty, short, and all printable ASCII without spaces.
-func isVisible(text string) bool {
-	for _, b := range []byte(text) {
-		if b <= ' ' || b > '~' {
-			return false
-		}
-	}
-	return text != "" && len(text) <= maxText
 }
 
 // remove takes an instance that was added at run time out again. Turns that it has go on.
