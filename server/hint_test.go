@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"net/http"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -91,4 +93,38 @@ func TestHit_NeedsAHolderThatIsStillAlive(t *testing.T) {
 	if asked != 3 {
 		t.Errorf("prefill was asked %d times for its template, want 3", asked)
 	}
+}
+
+// Prompts that begin alike go where the beginning is in the prefix cache, with a conversation or without.
+func TestPick_APromptGoesWhereItsBeginningIs(t *testing.T) {
+	told := &asked{}
+	r := newRig(t, setup{prefills: 3, fleet: func(c *fleet.Config) { c.Prefill = told }})
+	body := func(rules, question string) string {
+		return `{"model":"m","max_tokens":8,"messages":[{"role":"system","content":"` + strings.Repeat(rules, 3000) + `"},{"role":"user","content":"` + question + `"}]}`
+	}
+	for i := range 3 {
+		if p := r.send(body("rules ", strconv.Itoa(i))); p.status != http.StatusOK {
+			t.Fatalf("status %d", p.status)
+		}
+		if (told.last != "") != (i > 0) {
+			t.Errorf("request %d: the policy was told of a beginning at %q", i, told.last)
+		}
+	}
+	if p := r.send(body("other ", "0")); p.status != http.StatusOK || told.last != "" {
+		t.Errorf("another beginning: status %d, the policy was told of one at %q", p.status, told.last)
+	}
+}
+
+// asked is a policy that picks the last, and keeps which candidate has the longest beginning of the prompt, "" for none.
+type asked struct{ last string }
+
+func (a *asked) Pick(candidates []upstream.Candidate, _ string) int {
+	a.last = ""
+	longest := 0
+	for _, c := range candidates {
+		if c.Prefix > longest {
+			a.last, longest = c.Name, c.Prefix
+		}
+	}
+	return len(candidates) - 1
 }

@@ -136,7 +136,7 @@ const whyConnector = "connector"
 // flight but for what the end of the stream needs. It is called when decode answers and nothing
 // can be tried again: a stream of minutes must not hold its prompt.
 func (t *turn) dropBody() {
-	t.req = nil
+	t.req, t.chain = nil, nil
 	if t.proof != nil {
 		t.proof.Drop()
 	}

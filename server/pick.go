@@ -38,6 +38,9 @@ func (p *pair) done() {
 // can serve. Decode comes first, because what it holds of the conversation decides how much is to be computed.
 func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 	p := &pair{prefilled: func() {}}
+	if t.chain == nil {
+		t.chain = t.req.PromptChain(s.seed)
+	}
 	ratio := s.ratios.get(t.model)
 	t.record.Path.Tokens = t.length.Whole.Tokens(ratio)
 	decode, done, err := s.pickEngine(ctx, t, upstream.RoleDecode, t.tries.excludes)
@@ -147,7 +150,7 @@ func (s *turns) pin(ctx context.Context, t *turn, p *pair, prefill, decode *flee
 // hint tells the policies of the turn: its conversation, which starts of decode hold how much of it, and how much is to be
 // computed.
 func (t *turn) hint() fleet.Hint {
-	h := fleet.Hint{Key: t.conversation.affinity(), Model: t.model, Tokens: t.record.Path.Tokens}
+	h := fleet.Hint{Key: t.conversation.affinity(), Model: t.model, Tokens: t.record.Path.Tokens, Chain: t.chain}
 	for i := range t.branches {
 		b := &t.branches[i]
 		h.Holds = append(h.Holds, fleet.Holding{Decode: b.Decode, Start: b.Start, Tokens: b.Tokens})

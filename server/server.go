@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"io"
 	"log"
 	"net"
@@ -51,7 +52,7 @@ func New(cfg Config, deps Deps) *Server {
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, releaser: releaser, beside: s.beside,
 		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks},
-		budget: newRetryBudget(), ratios: newRatios(), decodeOnly: make(chan struct{}, maxDecodeOnly),
+		budget: newRetryBudget(), ratios: newRatios(), seed: maphash.MakeSeed(), decodeOnly: make(chan struct{}, maxDecodeOnly),
 		rooms: queue.New(cfg.rooms()),
 	}
 	s.SetRouting(cfg.RoutingConfig)

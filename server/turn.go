@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"hash/maphash"
 	"time"
 
 	"carryover/convcache"
@@ -21,6 +22,7 @@ type turn struct {
 	ids          *proof.IDs         // of the attempt, nil where its legs compute none that were compared
 	lacks        string             // what the attempt lacks for a proof, "" for nothing
 	branches     []convcache.Branch // what the conversation holds, as the last look saw it
+	chain        []uint64           // the beginning of the prompt, for the choice of prefill
 	tries        tries
 	share        reservation // its part of the bytes in flight
 	committed    bool        // status and headers have reached the client
@@ -36,6 +38,7 @@ type turns struct {
 	beside     *beside
 	budget     *retryBudget
 	ratios     *ratios
+	seed       maphash.Seed  // of chains
 	decodeOnly chan struct{} // one slot per turn that decode prefills by itself
 	rooms      *queue.Queue  // for room on instances
 }

@@ -164,7 +164,7 @@ func (a *admin) drain(begin bool) http.HandlerFunc {
 			refuse(w, http.StatusNotFound, "not_found", "No such instance.")
 			return
 		}
-		a.Logger.Info("instance "+status, "role", role, "name", r.PathValue("name"))
+		a.Logger.Info("instance drained or taken back", "role", role, "name", r.PathValue("name"), "draining", begin)
 		answer(w, http.StatusOK, map[string]string{"role": role.String(), "name": r.PathValue("name"), "status": status})
 	}
 }

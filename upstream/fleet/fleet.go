@@ -43,6 +43,7 @@ type Fleet struct {
 
 	refreshing refreshing
 	onFreed    atomic.Pointer[func()] // see OnFreed
+	prefixes   prefixes
 
 	// mu guards the rest, and lets one pick at a time weigh what is in flight. It is
 	// taken before the lock of an Engine.
@@ -110,7 +111,7 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 	for _, e := range gone {
 		e.gone.Store(true) // before the links go: none is made to it from here on
 		f.keepBar(e)
-		e.unlinkAll()
+		e.leave()
 		if e.inFlight.Load() > 0 {
 			f.leaves(e)
 		}

@@ -127,8 +127,8 @@ func (e *Engine) unlink(gone []*Engine) {
 	}
 }
 
-// unlinkAll drops the links of a prefill engine that is gone.
-func (e *Engine) unlinkAll() {
+// leave drops what others know of an engine that is gone: its links, if it is of prefill, and which prompts it has computed.
+func (e *Engine) leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.known == nil {
@@ -140,6 +140,7 @@ func (e *Engine) unlinkAll() {
 		l.drop()
 	}
 	e.known.links = nil
+	e.fleet.prefixes.drop(e.known)
 }
 
 // Begin asks to offer a ticket of decode to prefill. A caller that gets Trial or Proven

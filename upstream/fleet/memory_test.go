@@ -62,6 +62,8 @@ func (r *rig) learnAll(p, d *Start) {
 		s.LearnPlugIn(true)
 		s.learnTemplate(digest("m"), Yes)
 		s.LearnPace(10, time.Second)
+		s.LearnSpeed(10, time.Second)
+		r.prefixes.record(s, []uint64{1, 2, 3})
 		s.Foreign("leg", "chatcmpl-leg")
 		s.SentNothing()
 		s.Judge("probe")
@@ -93,6 +95,11 @@ func (r *rig) learnAll(p, d *Start) {
 func TestFleet_NothingGrowsWithRestarts(t *testing.T) {
 	r := newRig(t)
 	prefill, decode := r.named(upstream.RolePrefill, "p", "q"), r.named(upstream.RoleDecode, "d", "e")
+	for _, e := range append(prefill, decode...) {
+		for range maxCompleted { // legs of all starts are remembered
+			tells(e, "0").LearnSpeed(10, time.Second)
+		}
+	}
 	was := 0
 	for restart := range 10_000 {
 		// Prefill is restarted every seventh time, so that links see each side change alone.
@@ -120,6 +127,7 @@ func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
 	kept := r.instances
+	r.prefixes.record(p, []uint64{1, 2, 3}) // the hashes stay, bounded; who has computed them does not
 	was := reached(r.Fleet)
 	var gone []weak.Pointer[Engine]
 	var starts []weak.Pointer[Start]

@@ -58,6 +58,12 @@ func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) 
 	if err != nil {
 		return nil, nil, err
 	}
+	if role == upstream.RolePrefill && len(hint.Chain) > 0 {
+		// Before it is computed: of prompts that begin alike and arrive together one is computed, the others find it.
+		if last := picked.seen.last.Load(); last.Known() {
+			f.prefixes.record(last, hint.Chain)
+		}
+	}
 	return picked, func() {
 		if picked.end(number) {
 			f.freed()
@@ -86,6 +92,8 @@ func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engi
 	if role == upstream.RoleDecode {
 		policy = f.cfg.Decode
 		f.hold(hint)
+	} else if len(hint.Chain) > 0 {
+		f.prefix(hint)
 	}
 	if f.stops.Load() > 0 {
 		f.stop(role, hint, now)

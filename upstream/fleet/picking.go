@@ -139,5 +139,13 @@ func (s *speeds) complete(candidates []upstream.Candidate) {
 	}
 }
 
+// of returns the nanoseconds per token that a candidate was taken to need.
+func (s *speeds) of(e *Engine) float64 {
+	if speed := e.perToken(); speed > 0 {
+		return speed
+	}
+	return s.mean()
+}
+
 // mean is 0 if no speed is known.
 func (s *speeds) mean() float64 { return s.sum / float64(max(s.known, 1)) }

@@ -29,6 +29,8 @@ type Start struct {
 	id     string
 	over   atomic.Bool // another start has taken its place
 
+	number uint32 // among those that have computed pieces of prompts, 0 if it has not; prefixes.mu guards it
+
 	stops atomic.Int32 // links of it that are stopped, or were when they were last heard of
 
 	probes  *questions // for the use of ids
@@ -125,6 +127,7 @@ func (s *Start) end() {
 		l.drop()
 	}
 	s.links, s.unused = nil, nil
+	s.engine.fleet.prefixes.drop(s)
 }
 
 // current reports whether the fleet still has the engine, and the engine this start, as

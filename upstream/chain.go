@@ -1,0 +1,53 @@
+package upstream
+
+import "hash/maphash"
+
+// A chain has a hash for each KiB of the beginning of a prompt, up to MaxChain: 128 KiB are some 32,000 tokens, and hash in 15 µs.
+const (
+	MaxChain   = 128
+	ChainPiece = 1 << 10
+)
+
+// PromptChain returns one hash per full piece of the beginning of what the client wrote as its prompt, each over everything
+// before it too: two requests with equal hashes at a place begin alike up to there, and an engine that has computed one has
+// the other's beginning in its prefix cache. The model, the cache salt and the tools, which templates print before the
+// messages, belong to the beginning. What is compared are bytes, so that a client which writes the same JSON otherwise is
+// not recognised; the hashes serve to pick an instance and prove nothing. It is nil for prompts of less than a piece.
+//
+// With a seed of this process no client can make its prompts look like those of others.
+func (r *Request) PromptChain(seed maphash.Seed) []uint64 {
+	parts := [2][]byte{r.body.Get("tools"), r.body.Get("messages")}
+	if r.api == Text {
+		parts = [2][]byte{nil, r.body.Get("prompt")}
+	}
+	if last := parts[1]; len(last) > 0 {
+		parts[1] = last[:len(last)-1] // the end of a list or text, where a longer prompt goes on
+	}
+	n := min((len(parts[0])+len(parts[1]))/ChainPiece, MaxChain)
+	if n == 0 {
+		return nil
+	}
+	var h maphash.Hash
+	h.SetSeed(seed)
+	_, _ = h.WriteString(r.model) // a hash never fails
+	_ = h.WriteByte(apart)
+	_, _ = h.Write(r.body.Get("cache_salt"))
+	chain := make([]uint64, 0, n)
+	left := ChainPiece
+	for _, part := range parts {
+		_ = h.WriteByte(apart)
+		for len(part) >= left && len(chain) < n {
+			_, _ = h.Write(part[:left])
+			chain, part, left = append(chain, h.Sum64()), part[left:], ChainPiece
+		}
+		if len(chain) == n {
+			break
+		}
+		_, _ = h.Write(part)
+		left -= len(part)
+	}
+	return chain
+}
+
+// apart keeps the parts of a chain apart: it occurs in no UTF-8.
+const apart = 0xff

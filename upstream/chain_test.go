@@ -1,0 +1,107 @@
+package upstream_test
+
+import (
+	"fmt"
+	"hash/maphash"
+	"slices"
+	"strings"
+	"testing"
+
+	"carryover/upstream"
+)
+
+// chatOf is a chat request with messages of so many bytes each.
+func chatOf(tb testing.TB, head string, sizes ...int) *upstream.Request {
+	tb.Helper()
+	messages := make([]string, len(sizes))
+	for i, size := range sizes {
+		messages[i] = fmt.Sprintf(`{"role":"user","content":"%d%s"}`, i, strings.Repeat("x", size))
+	}
+	r, err := upstream.ParseRequest(upstream.Chat, []byte(`{`+head+`"messages":[`+strings.Join(messages, ",")+`]}`))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+func TestPromptChain_GrowsWithAConversation(t *testing.T) {
+	seed := maphash.MakeSeed()
+	var before []uint64
+	for turn := 1; turn < 12; turn++ {
+		sizes := slices.Repeat([]int{700}, turn)
+		now := chatOf(t, `"model":"m",`, sizes...).PromptChain(seed)
+		if !slices.Equal(before, now[:min(len(before), len(now))]) || len(now) < len(before) {
+			t.Fatalf("turn %d: the chain does not go on from that of the turn before", turn)
+		}
+		if want := turn * (700 + 30) / upstream.ChainPiece; len(now) < want-1 || len(now) > want+1 {
+			t.Errorf("turn %d: %d pieces, want about %d", turn, len(now), want)
+		}
+		before = now
+	}
+	for i := range before {
+		if slices.Contains(before[i+1:], before[i]) {
+			t.Errorf("piece %d has the hash of a later one", i)
+		}
+	}
+}
+
+func TestPromptChain_DiffersFromTheFirstDifferenceOn(t *testing.T) {
+	seed := maphash.MakeSeed()
+	all := chatOf(t, `"model":"m",`, 9000).PromptChain(seed)
+	for name, other := range map[string][]uint64{
+		"model":                        chatOf(t, `"model":"n",`, 9000).PromptChain(seed),
+		"cache salt":                   chatOf(t, `"model":"m","cache_salt":"s",`, 9000).PromptChain(seed),
+		"model that reads like a salt": chatOf(t, `"model":"ms",`, 9000).PromptChain(seed),
+		"tools":                        chatOf(t, `"model":"m","tools":[{"type":"function"}],`, 9000).PromptChain(seed),
+		"seed":                         chatOf(t, `"model":"m",`, 9000).PromptChain(maphash.MakeSeed()),
+	} {
+		for i := range min(len(all), len(other)) {
+			if all[i] == other[i] {
+				t.Errorf("another %s: piece %d is the same", name, i)
+			}
+		}
+	}
+	long := chatOf(t, `"model":"m",`, 4000, 5000).PromptChain(seed)
+	other := chatOf(t, `"model":"m",`, 4000, 4999).PromptChain(seed)
+	same := 0
+	for same < len(other) && long[same] == other[same] {
+		same++
+	}
+	if same < 3 || same > 9 {
+		t.Errorf("%d pieces are the same", same)
+	}
+}
+
+func TestPromptChain_IsBounded(t *testing.T) {
+	seed := maphash.MakeSeed()
+	if n := len(chatOf(t, "", 500_000).PromptChain(seed)); n != upstream.MaxChain {
+		t.Errorf("%d pieces, want %d", n, upstream.MaxChain)
+	}
+	if chain := chatOf(t, "", 500).PromptChain(seed); chain != nil {
+		t.Errorf("less than a piece has a chain: %v", chain)
+	}
+	if n := len(chatOf(t, `"tools":"`+strings.Repeat("x", 300_000)+`",`, 500).PromptChain(seed)); n != upstream.MaxChain {
+		t.Errorf("%d pieces of tools, want %d", n, upstream.MaxChain)
+	}
+	for _, body := range []string{`{}`, `{"prompt":null}`, `{"prompt":[]}`, `{"prompt":"` + strings.Repeat("x", 5000) + `"}`} {
+		r, err := upstream.ParseRequest(upstream.Text, []byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, want := len(r.PromptChain(seed)), len(body)/upstream.ChainPiece; n != want {
+			t.Errorf("%.20s: %d pieces, want %d", body, n, want)
+		}
+	}
+	r := chatOf(t, `"model":"m","cache_salt":"s","tools":[],`, 60_000)
+	if n := testing.AllocsPerRun(100, func() { r.PromptChain(seed) }); n > 1 {
+		t.Errorf("%v allocations, want one", n)
+	}
+}
+
+func BenchmarkPromptChain(b *testing.B) {
+	r, seed := chatOf(b, `"model":"m",`, 200_000), maphash.MakeSeed()
+	b.ReportAllocs()
+	for b.Loop() {
+		r.PromptChain(seed)
+	}
+}

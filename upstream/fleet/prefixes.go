@@ -1,0 +1,144 @@
+package fleet
+
+import (
+	"sync"
+
+	"carryover/upstream"
+)
+
+// Bounds of what is remembered of prompts. A generation that is full becomes the old one, and what it is not asked for is
+// forgotten with it: both take some 8 MB. Four starts per piece are enough for a beginning that is common to all
+// conversations: it spreads over more engines as those are busy, and each remembers the newest of them.
+const (
+	maxPieces    = 1 << 16
+	maxComputers = 4
+)
+
+// prefixes is which starts of prefill have computed which pieces of prompts, by their hashes (upstream.Request.PromptChain), so that a
+// prompt goes where its beginning is in the prefix cache. It is a hint: engines evict what they like. Pieces name starts by
+// numbers, and a start that is over loses its number, so that nothing of it is found or kept alive.
+type prefixes struct {
+	mu         sync.Mutex // guards the rest; no other lock is taken under it
+	young, old map[uint64]computers
+	starts     map[uint32]*Start
+	last       uint32 // number that was given
+}
+
+// computers are the numbers of starts, that which computed a piece last first; 0 is none.
+type computers [maxComputers]uint32
+
+// record remembers that a start of prefill computes a prompt: nothing of one that is over, or whose engine is gone.
+func (p *prefixes) record(s *Start, chain []uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !s.current() {
+		return
+	}
+	if s.number == 0 {
+		if p.starts == nil {
+			p.starts, p.young, p.old = map[uint32]*Start{}, map[uint64]computers{}, map[uint64]computers{}
+		}
+		p.last++
+		s.number = p.last
+		p.starts[s.number] = s
+	}
+	for _, hash := range chain {
+		known, young := p.young[hash]
+		if young && known[0] == s.number {
+			continue
+		}
+		if !young {
+			known = p.old[hash]
+			if len(p.young) >= maxPieces {
+				p.young, p.old = p.old, p.young
+				clear(p.young)
+			}
+		}
+		p.young[hash] = known.first(s.number)
+	}
+}
+
+// first returns the numbers with one at their beginning. The last one goes if there is no room.
+func (c computers) first(number uint32) computers {
+	next, at := computers{number}, 1
+	for _, other := range c {
+		if other != number && other != 0 && at < maxComputers {
+			next[at] = other
+			at++
+		}
+	}
+	return next
+}
+
+// drop forgets a start.
+func (p *prefixes) drop(s *Start) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.number != 0 {
+		delete(p.starts, s.number)
+	}
+}
+
+// prefix marks the candidates whose start has computed a beginning of the prompt, and takes what they need not compute again out
+// of their delay. It needs f.mu.
+func (f *Fleet) prefix(hint *Hint) {
+	p, picking := &f.prefixes, &f.picking
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.starts) == 0 {
+		return
+	}
+	prompt := measure(hint)
+	var last computers
+	for i := len(hint.Chain) - 1; i >= 0; i-- { // the longest first
+		known, found := p.young[hint.Chain[i]]
+		if !found {
+			known = p.old[hint.Chain[i]]
+		}
+		if known == last {
+			continue
+		}
+		last = known
+		for _, number := range known {
+			start := p.starts[number]
+			if start == nil || start.engine.round != picking.round || start.engine.seen.last.Load() != start {
+				continue
+			}
+			if c := &picking.candidates[start.engine.at]; c.Prefix == 0 {
+				c.Prefix = i + 1
+				if c.Delay > 0 {
+					c.Delay -= picking.speeds.of(start.engine) * prompt.spared(c.Prefix)
+				}
+			}
+		}
+	}
+}
+
+// prompt is how much of a turn's prompt there is to compute, in tokens.
+type prompt struct {
+	ours, whole float64 // those that prefill computes, and these together with what it reads from decode
+	perPiece    float64 // of the chain
+}
+
+// tokensPerPiece is how many tokens a piece has about.
+const tokensPerPiece = upstream.ChainPiece / 4
+
+func measure(hint *Hint) (p prompt) {
+	held := 0
+	for i := range hint.Holds {
+		held = max(held, hint.Holds[i].Tokens)
+	}
+	p.ours = float64(max(hint.Tokens, 1))
+	p.whole = p.ours + float64(held)
+	p.perPiece = p.whole / float64(len(hint.Chain))
+	if len(hint.Chain) == upstream.MaxChain { // the prompt may go on for long
+		p.perPiece = min(p.perPiece, tokensPerPiece)
+	}
+	return p
+}
+
+// spared returns how many tokens less an engine computes that has so many pieces in its cache. One it computes in any case.
+func (p *prompt) spared(pieces int) float64 {
+	left := max(p.whole-float64(pieces)*p.perPiece, 1)
+	return max(p.ours-left, 0)
+}
