@@ -1,9 +1,12 @@
 package server_test
 
 import (
+	"net/http"
+	"strings"
 	"testing"
 
 	"carryover/server"
+	"carryover/upstream"
 )
 
 // What counts as prefill's is prefill's work alone, so that a long answer takes none of its places.
@@ -29,6 +32,25 @@ func TestPath_PrefillIsGivenBackWithItsAnswer(t *testing.T) {
 		close(gate)
 		r.wantOK(<-done, "miss;reason=first_turn")
 	})
+}
+
+// How fast a prefill instance is is learnt from what it has computed of a prompt, without what it took from caches.
+func TestPath_SpeedIsLearntFromWhatPrefillComputed(t *testing.T) {
+	records := make(chan server.Record, 1)
+	r := newRig(t, setup{deps: func(d *server.Deps) { d.Observers = []server.Observer{func(r *server.Record) { records <- *r }} }})
+	r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+		answerJSON(w, `{"id":"chatcmpl-`+l.id()+`","choices":[],"usage":{"prompt_tokens":1000},"kv_transfer_params":`+
+			strings.TrimSuffix(handover(l), "}")+`,"remote_prefill_cached_tokens":999}}`)
+	})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	record := <-records
+	took, perToken := record.Leg(upstream.RolePrefill).Took, r.engine(r.prefill[0]).Live().PerToken
+	if perToken < took/2 {
+		t.Errorf("got %s for a token, want what the leg took for one, %s", perToken, took)
+	}
+	if perToken := r.engine(r.decode[0]).Live().PerToken; perToken != 0 {
+		t.Errorf("got %s for a token of decode", perToken)
+	}
 }
 
 func TestSetRouting_CountsForTurnsThatBeginThen(t *testing.T) {

@@ -1,0 +1,91 @@
+package server_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/upstream/fleet"
+)
+
+// listing is an engine that serves these models.
+func listing(names ...string) behaviour {
+	cards := make([]string, len(names))
+	for i, name := range names {
+		cards[i] = `{"id":"` + name + `","object":"model","max_model_len":4096,"x":1.0}`
+	}
+	return body("application/json", `{"object":"list","data":[`+strings.Join(cards, ",")+`]}`)
+}
+
+// serving makes a rig of two decode instances that serve m, and n the second alone, as the server knows.
+func serving(t *testing.T, s setup) (r *rig, later func()) {
+	t.Helper()
+	passed := time.Duration(0)
+	s.decodes = 2
+	s.fleet = func(c *fleet.Config) { c.Now = func() time.Time { return time.Now().Add(passed) } }
+	s.still = true
+	r = newRig(t, s)
+	r.decode[0].models, r.decode[1].models = listing("m"), listing("m", "n")
+	for _, e := range r.prefill {
+		e.models = listing("m", "n")
+	}
+	r.deps.Fleet.RefreshModels(t.Context())
+	return r, func() { passed += time.Minute }
+}
+
+func askFor(model string) string {
+	return strings.Replace(ask("", false, "q"), `"model":"m"`, `"model":"`+model+`"`, 1)
+}
+
+func TestModels_TurnsGoWhereTheirModelIsServed(t *testing.T) {
+	r, later := serving(t, setup{})
+	r.wantOK(r.send(askFor("n")), "miss;")
+	if first, second := len(r.decode[0].seen()), len(r.decode[1].seen()); first != 0 || second != 1 {
+		t.Errorf("got %d and %d decode legs, want one where the model is", first, second)
+	}
+	e := r.wantError(r.send(askFor("x")), http.StatusNotFound, "model_not_found")
+	if e.Message != "The model `x` does not exist." || e.Type != "NotFoundError" || e.Param == nil || *e.Param != "model" {
+		t.Errorf("got %+v, want vLLM's words", e)
+	}
+	if n := len(r.prefill[0].seen()); n != 1 {
+		t.Errorf("got %d prefill legs, want none for a model that is not served", n)
+	}
+	// One that has been loaded since is found before the turn is refused.
+	r.decode[0].models, r.prefill[0].models = listing("m", "x"), listing("m", "x")
+	later()
+	p := r.send(askFor("x"))
+	r.wantOK(p, "miss;")
+	r.wantPath(p, "prefill_decode;tokens=0")
+}
+
+// A model that decode serves and prefill does not is decode's alone.
+func TestModels_ThatPrefillDoesNotServe(t *testing.T) {
+	r, later := serving(t, setup{})
+	r.prefill[0].models = listing("m")
+	later()
+	r.deps.Fleet.RefreshModels(t.Context())
+	r.wantPath(r.send(askFor("n")), "decode_only;reason=prefill_unavailable;tokens=0")
+}
+
+func TestModels_ListsAreMerged(t *testing.T) {
+	const m, n = `{"id":"m","object":"model","max_model_len":4096,"x":1.0}`, `{"id":"n","object":"model","max_model_len":4096,"x":1.0}`
+	r, _ := serving(t, setup{})
+	if p := r.get("/v1/models"); p.status != 200 || p.body != `{"object":"list","data":[`+m+`,`+n+`]}` {
+		t.Errorf("got %d %s, want both models as the engines describe them", p.status, p.body)
+	}
+	// A client whose credential the engines judge sees them once one has let it in.
+	r, _ = serving(t, setup{cfg: forwards})
+	r.decode[0].models = func(w http.ResponseWriter, q *http.Request, l leg) {
+		if q.Header.Get("Authorization") != "Bearer good" {
+			status(401, "no")(w, q, l)
+			return
+		}
+		listing("m")(w, q, l)
+	}
+	r.wantError(r.get("/v1/models"), 502, "upstream_auth")
+	p := r.do(t.Context(), http.MethodGet, "/v1/models", nil, "Authorization", "Bearer good")
+	if p.status != 200 || !strings.Contains(p.body, m+","+n) {
+		t.Errorf("got %d %s, want both models", p.status, p.body)
+	}
+}
