@@ -41,8 +41,9 @@ func TestTogether_WaitsForTheFirstListOfEach(t *testing.T) {
 	first, second := newGiven(), newGiven()
 	w := watch(t, together(&journal{}, first, second))
 	first.lists <- []upstream.Instance{instance("a")}
-	first.lists <- []upstream.Instance{instance("b")} // has room once the one before is read
-	first.lists <- []upstream.Instance{instance("b")}
+	for range 3 { // the third has room once the second is read, and the first has been set by then
+		first.lists <- []upstream.Instance{instance("b")}
+	}
 	w.quiet(t)
 	second.lists <- nil
 	w.want(t, "b")
