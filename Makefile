@@ -78,6 +78,11 @@ $(GOLANGCI):
 imports: ## check what each package imports
 	scripts/check-imports.sh
 
+# A module of its own. Compiling the API's types takes longer than the rest of the gate's compiling together, so it is no part of it.
+.PHONY: manifests
+manifests: ## the Kubernetes manifests against the published API types, and their flags against the program
+	cd scripts/kubernetes/check && go vet ./... && go test -count 1 ./...
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	scripts/fuzz.sh $(FUZZTIME)

@@ -1,0 +1,78 @@
+package check
+
+import (
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+)
+
+// root is scripts, which has the manifests and the plug-in that they mount.
+const root = "../.."
+
+// The kustomizations that are built.
+const (
+	base    = "/kubernetes/base"
+	fleet   = "/kubernetes/overlays/fleet"
+	sidecar = "/kubernetes/overlays/sidecar"
+)
+
+// manifestFolders have no Go.
+func manifestFolders() []string { return []string{"kubernetes/base", "kubernetes/overlays", "vllm"} }
+
+// files returns the manifests' folders in memory, with secrets in place of those that an operator makes.
+func files(t *testing.T) filesys.FileSystem {
+	t.Helper()
+	memory := filesys.MakeFsInMemory()
+	write := func(path string, text []byte) {
+		if err := memory.WriteFile("/"+filepath.ToSlash(path), text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, folder := range manifestFolders() {
+		err := filepath.WalkDir(filepath.Join(root, folder), func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || strings.HasPrefix(filepath.Base(filepath.Dir(path)), "secrets") {
+				return err
+			}
+			text, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			name, err := filepath.Rel(root, path)
+			if err != nil {
+				return err
+			}
+			write(name, text)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"secret", "redis-password", "users.acl"} {
+		write("kubernetes/base/carryover/secrets/"+name, []byte("of no use "+strings.Repeat("x", 32)))
+	}
+	return memory
+}
+
+// build returns the objects of a kustomization as YAML.
+func build(t *testing.T, folder string) [][]byte {
+	t.Helper()
+	made, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(files(t), folder)
+	if err != nil {
+		t.Fatalf("build %s: %v", folder, err)
+	}
+	var all [][]byte
+	for _, r := range made.Resources() {
+		text, err := r.AsYAML()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, text)
+	}
+	return all
+}
