@@ -31,8 +31,11 @@ func (b *beside) run(what, id string, work func()) {
 	})
 }
 
-// every does work again and again until ctx ends. A defect ends one round, and not those that follow.
-func (b *beside) every(ctx context.Context, period time.Duration, what, id string, round func(context.Context)) {
+// every does work again and again until ctx ends, and at once when there is a word in early, which may be nil. A defect ends one
+// round, and not those that follow.
+func (b *beside) every(
+	ctx context.Context, period time.Duration, early <-chan struct{}, what, id string, round func(context.Context),
+) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
@@ -40,6 +43,7 @@ func (b *beside) every(ctx context.Context, period time.Duration, what, id strin
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-early:
 		}
 		func() {
 			defer b.survive(what, id)

@@ -55,6 +55,7 @@ func (k *keeper) retireBranches(ctx context.Context) {
 		bounded, cancel := storeContext(ctx, k.cfg)
 		ticket, outcome := k.deps.Store.Take(bounded, b.key, b.id)
 		cancel()
+		k.ledger.gone(b.id)
 		if outcome == convcache.Taken {
 			k.releaser.unuse(ticket, b.model)
 		}

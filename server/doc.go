@@ -2,7 +2,7 @@
 // runs one turn from request to stored outcome. turn.go is the page to read
 // first; the nine steps of a turn are
 //
-//  1. parse the body once, find the conversation, bound the size     handlers.go, intake.go, prefiller.go, inflight.go, conversation.go
+//  1. wait for a place, parse the body once, find the conversation   handlers.go, place.go, intake.go, prefiller.go, inflight.go, conversation.go
 //  2. look what the conversation holds, pick engines and the path    find.go (look), pick.go, path.go, estimate.go
 //  3. prove how much of a ticket may be used, and take it            find.go, held.go, package proof, reason.go
 //  4. prefill leg, as the connector has planned it                   legs.go, prefill.go
@@ -27,7 +27,8 @@
 // What may be tried again is decided in one place, retry.go, with prefillfailure.go for what the
 // operator has chosen; how an error looks to a client in another, errors.go. Beside the turns, release.go has decode free the
 // blocks of tickets that no turn will use, branches.go gives up the branches that a
-// conversation has left, and barred.go shares with other replicas which starts of
+// conversation has left, budget.go gives up the oldest tickets where they pin more of a KV cache than their share (pinned.go knows how
+// much that is), and barred.go shares with other replicas which starts of
 // prefill computed other ids than they were sent, so that no leg goes there.
 //
 // The caller is the composition root, which makes the dependencies (deps.go) and the

@@ -41,3 +41,6 @@ func (s *Server) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 
 // Handler serves the main listener's endpoints.
 func (s *Server) Handler() http.Handler { return s.echo }
+
+// MakeRoom is one round of what keeps tickets from pinning more than their share.
+func (s *Server) MakeRoom(ctx context.Context) { s.turns.makeRoom(ctx) }

@@ -60,7 +60,11 @@ func (s *turns) prove(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 		return &held{}, reason
 	}
 	if looked != convcache.Found {
-		return &held{}, t.missed(p, looked)
+		reason := t.missed(p, looked)
+		if reason == ReasonNothingStored && s.ledger.freed(t.conversation.key) {
+			reason = ReasonReleasedForRoom
+		}
+		return &held{}, reason
 	}
 	if miss := t.proof.Look(ctx); miss != "" {
 		return &held{}, Reason(miss)
@@ -126,6 +130,9 @@ func (s *turns) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *h
 	bounded, cancel := storeContext(ctx, s.cfg)
 	defer cancel()
 	ticket, outcome := s.deps.Store.Take(bounded, t.conversation.key, c.branch.ID)
+	if outcome != convcache.Unavailable {
+		s.ledger.gone(c.branch.ID)
+	}
 	if outcome != convcache.Taken {
 		return nil, outcome
 	}

@@ -36,6 +36,7 @@ type keeper struct {
 	deps     *Deps
 	releaser *releaser
 	blocks   *blocks
+	ledger   *ledger
 	branches branches
 }
 
@@ -79,7 +80,11 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 // put stores a ticket, and has released what the store gave back or did not take.
 func (k *keeper) put(ctx context.Context, t *turn, ticket convcache.Ticket) convcache.Outcome {
 	displaced, outcome := k.deps.Store.Put(ctx, t.conversation.key, ticket, time.Until(ticket.Deadline))
+	if outcome == convcache.Stored || outcome == convcache.Unavailable {
+		k.ledger.put(t.conversation.key, &ticket, t.model)
+	}
 	for _, old := range displaced {
+		k.ledger.gone(old.ID)
 		k.releaser.unuse(old, t.model)
 	}
 	if outcome != convcache.Stored && outcome != convcache.Unavailable { // that may have been stored after all

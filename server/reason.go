@@ -22,6 +22,7 @@ const (
 	ReasonBelowThreshold   Reason = "below_threshold"
 	ReasonConsumed         Reason = "consumed"
 	ReasonNothingStored    Reason = "nothing_stored"
+	ReasonReleasedForRoom  Reason = "released_for_room"
 	ReasonInstanceGone     Reason = "instance_gone"
 	ReasonStoreUnavailable Reason = "store_unavailable"
 	ReasonStoreFailedOver  Reason = "store_failed_over"

@@ -37,7 +37,7 @@ func TestRelease_SurvivesADefect(t *testing.T) {
 			k.branches.wait = append(k.branches.wait, retiring{id: convcache.TicketID{byte(i)}, due: time.Now()})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		work.run("release", "all", func() { work.every(ctx, workEvery, "release", "all", (&turns{keeper: k, releaser: r}).workOff) })
+		work.run("release", "all", func() { work.every(ctx, workEvery, nil, "release", "all", (&turns{keeper: k, releaser: r}).workOff) })
 		if id := <-store.again; id != (convcache.TicketID{1}) {
 			t.Errorf("took %v after the defect, want the branch that is left", id)
 		}

@@ -42,7 +42,7 @@ type Server struct {
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, beside: newBeside(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
 	s.places = queue.New(cfg.places())
-	blocks := newBlocks(cfg.TTL)
+	blocks, ledger := newBlocks(cfg.TTL), newLedger(deps.Fleet, cfg.PinnedShare)
 	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks}
 	s.intake = &intake{
 		cfg: &s.cfg, secret: deps.Secret, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
@@ -50,8 +50,8 @@ func New(cfg Config, deps Deps) *Server {
 		account:    newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes),
 	}
 	s.turns = &turns{
-		cfg: &s.cfg, deps: &s.deps, releaser: releaser, beside: s.beside,
-		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks},
+		cfg: &s.cfg, deps: &s.deps, releaser: releaser, ledger: ledger, beside: s.beside,
+		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks, ledger: ledger},
 		budget: newRetryBudget(), ratios: newRatios(), seed: maphash.MakeSeed(), decodeOnly: make(chan struct{}, maxDecodeOnly),
 		rooms: queue.New(cfg.rooms()),
 	}
@@ -92,9 +92,12 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	served := make(chan error, 1) // one result, read once
 	if s.cfg.Release {
-		s.beside.run("release", "all", func() { s.beside.every(s.beside.ctx, workEvery, "release", "all", s.turns.workOff) })
+		s.beside.run("release", "all", func() { s.beside.every(s.beside.ctx, workEvery, nil, "release", "all", s.turns.workOff) })
 	}
-	s.beside.run("task", "bars", func() { s.beside.every(s.beside.ctx, barEvery, "task", "bars", s.bars.compare) })
+	s.beside.run("task", "room", func() {
+		s.beside.every(s.beside.ctx, roomEvery, s.turns.ledger.over, "task", "room", s.turns.makeRoom)
+	})
+	s.beside.run("task", "bars", func() { s.beside.every(s.beside.ctx, barEvery, nil, "task", "bars", s.bars.compare) })
 	go func() { served <- srv.Serve(netutil.LimitListener(listener, s.cfg.MaxConnections)) }()
 	select {
 	case err := <-served:

@@ -35,6 +35,7 @@ type turns struct {
 	deps       *Deps
 	keeper     *keeper
 	releaser   *releaser
+	ledger     *ledger
 	beside     *beside
 	budget     *retryBudget
 	ratios     *ratios

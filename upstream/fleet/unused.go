@@ -115,11 +115,29 @@ func (e *Engine) due(backlog int) *Start {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	n := s.live()
-	if n == 0 || n <= backlog && e.fleet.now().Sub(s.unused[0].Since) < releaseAfter {
+	if n == 0 {
+		s.hurried = false
+		return nil
+	}
+	if !s.hurried && n <= backlog && e.fleet.now().Sub(s.unused[0].Since) < releaseAfter {
 		return nil
 	}
 	e.releases = true
 	return s
+}
+
+// Hurry makes the start due until nothing waits any more, whatever the backlog.
+func (s *Start) Hurry() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.hurried = s.live() > 0
+}
+
+// Unused returns how many unused tickets wait.
+func (s *Start) Unused() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.live()
 }
 
 // Done ends what Due began.
@@ -153,11 +171,14 @@ func (l *Link) ReleaseFailed() {
 // to bring, on a leg of our own or on a turn's; none if the two have not met, or if the
 // link is paused.
 func (l *Link) TakeUnused(own bool) (Unused, bool) {
-	if l == nil || !l.mayRelease() {
+	if !l.Releases() {
 		return Unused{}, false
 	}
 	return l.decode.takeUnused(own)
 }
+
+// Releases reports whether the link may bring unused tickets now.
+func (l *Link) Releases() bool { return l != nil && l.mayRelease() }
 
 func (l *Link) mayRelease() bool {
 	l.mu.Lock()

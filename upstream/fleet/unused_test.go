@@ -247,3 +247,33 @@ func TestUnused_AreBounded(t *testing.T) {
 		t.Errorf("got %d tickets, want %d", n, maxUnused)
 	}
 }
+
+func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	d.Hurry() // nothing waits
+	d.Leave(r.left("a"))
+	if len(r.Due(8)) != 0 || d.Unused() != 1 {
+		t.Error("one that has just come is due")
+	}
+	d.Hurry()
+	if len(r.Due(8)) != 1 {
+		t.Error("what is in a hurry is not due")
+	}
+	d.Done()
+	if !p.Link(d).Releases() {
+		t.Error("the two have met, and release nothing")
+	}
+	p.Link(d).TakeUnused(true)
+	if len(r.Due(8)) != 0 || d.Unused() != 0 {
+		t.Error("something is due when nothing waits")
+	}
+	d.Leave(r.left("b"))
+	if len(r.Due(8)) != 0 {
+		t.Error("the hurry has outlived what it was for")
+	}
+	p.Link(d).ReleaseFailed()
+	if p.Link(d).Releases() || (*Link)(nil).Releases() {
+		t.Error("a link that is paused, or is none, releases")
+	}
+}

@@ -1,0 +1,84 @@
+package server_test
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"testing"
+
+	"carryover/convcache"
+	"carryover/server"
+)
+
+// crowded is a rig whose decode instance has a cache for less than a ticket.
+func crowded(t *testing.T, deps func(*server.Deps)) *rig {
+	t.Helper()
+	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.PinnedShare = 0.5 }, deps: deps})
+	r.tell(r.decode[0], func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		_, _ = fmt.Fprintf(w, "process_start_time_seconds %s\nvllm:cache_config_info{block_size=\"%d\",num_gpu_blocks=\"2\"} 1\n", rigStart, rigBlock)
+	})
+	r.engine(r.decode[0]).Refresh(t.Context())
+	return r
+}
+
+func TestBudget_GivesUpWhatCanBeReleased(t *testing.T) {
+	r := crowded(t, nil)
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantStored(1, "yes")
+	r.server.MakeRoom(t.Context())
+	if n := r.store.Len(); n != 0 {
+		t.Errorf("%d tickets are in the store, want none", n)
+	}
+	legs := r.prefill[0].await(2) // it waits for no turn
+	if got, want := legs[1].ticket(), left(r.decode[0].seen()[0]); got != want || legs[1].params()["remote_num_tokens"] != 0.0 {
+		t.Errorf("released %q with %v, want %q with no token", got, legs[1].params(), want)
+	}
+	r.prefill[0].awaitEnd(2)
+	r.wantOK(r.turn("c", 2, true), "miss;reason=released_for_room")
+}
+
+// What waits for its release counts, and does not wait for a turn to carry it.
+func TestBudget_HurriesWhatWaits(t *testing.T) {
+	r := crowded(t, nil)
+	r.shot()
+	r.server.MakeRoom(t.Context())
+	if got, want := r.prefill[0].await(2)[1].ticket(), left(r.decode[0].seen()[0]); got != want {
+		t.Errorf("released %q, want %q", got, want)
+	}
+}
+
+// Giving up a ticket that no instance can release costs its reuse and frees nothing.
+func TestBudget_KeepsWhatCannotBeReleased(t *testing.T) {
+	r := crowded(t, nil)
+	r.shot()
+	r.prefill[0].next(status(500, "x"))
+	r.shot() // the link releases nothing for a while
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantStored(3, "yes")
+	r.server.MakeRoom(t.Context())
+	if n := r.store.Len(); n != 1 {
+		t.Errorf("%d tickets are in the store, want 1", n)
+	}
+	r.wantOK(r.turn("c", 2, true), "hit;")
+}
+
+// A store that does not answer loses one ticket and not all.
+func TestBudget_StopsWhereTheStoreDoesNotAnswer(t *testing.T) {
+	seam := &storeSeam{}
+	r := crowded(t, func(d *server.Deps) { seam.Store, d.Store = d.Store, seam })
+	for _, conversation := range []string{"a", "b", "c"} {
+		r.wantOK(r.turn(conversation, 1, true), "miss;")
+	}
+	r.wantStored(3, "yes")
+	takes := 0
+	seam.take = func(context.Context) (convcache.Outcome, bool) { takes++; return convcache.Unavailable, true }
+	r.server.MakeRoom(t.Context())
+	if takes != 1 {
+		t.Errorf("the store was asked %d times, want once", takes)
+	}
+	seam.take = nil
+	r.server.MakeRoom(t.Context())
+	if n := r.store.Len(); n != 1 { // the one whose take was not answered ends with its time
+		t.Errorf("%d tickets are in the store, want 1", n)
+	}
+}

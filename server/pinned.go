@@ -1,0 +1,216 @@
+package server
+
+import (
+	"container/heap"
+	"sync"
+	"time"
+
+	"carryover/convcache"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// maxPins bounds the tickets that a ledger knows, to as many as a store in memory keeps unless it is told otherwise: 25 MB. Of
+// one that it does not know the budget releases nothing.
+const maxPins = 100_000
+
+// ledger knows which tickets of this replica are in the store, and how much of whose KV cache they pin. It may be wrong about a
+// ticket that another replica has taken, until that ticket's time is over; the store decides.
+type ledger struct {
+	fleet *fleet.Fleet
+	share float64       // of a KV cache, see ReleaseConfig.PinnedShare
+	over  chan struct{} // has room for one word: some start's budget is exceeded
+
+	mu     sync.Mutex // guards the rest
+	pins   map[convcache.TicketID]*pin
+	starts map[*fleet.Start]*pinned // of decode instances, until another start has taken their place
+	gaveUp recent                   // conversations of which a ticket was given up for room
+}
+
+// pinned is what tickets pin on one start of decode.
+type pinned struct {
+	start  *fleet.Start
+	oldest []*pin // a heap by deadline, which is as far from a ticket's making for all tickets of an engine
+	tokens int
+	budget budget // of the one round after the other that looks at it
+}
+
+// pin is one ticket in the store.
+type pin struct {
+	key      convcache.Key
+	id       convcache.TicketID
+	model    string
+	tokens   int // in whole blocks
+	deadline time.Time
+	of       *pinned
+	at       int // its place in of.oldest
+}
+
+func newLedger(f *fleet.Fleet, share float64) *ledger {
+	return &ledger{
+		fleet: f, share: share, over: make(chan struct{}, 1),
+		pins: map[convcache.TicketID]*pin{}, starts: map[*fleet.Start]*pinned{},
+	}
+}
+
+// inBlocks is how many tokens of the KV cache the blocks of so many tokens take.
+func inBlocks(start *fleet.Start, tokens int) int {
+	size := start.BlockSize()
+	if size <= 1 {
+		return tokens
+	}
+	return (tokens + size - 1) / size * size
+}
+
+// put notes a ticket that is in the store from now on, or may be.
+func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
+	engine := l.fleet.Engine(upstream.RoleDecode, t.Decode)
+	if engine == nil {
+		return
+	}
+	start := engine.Start(t.Start)
+	if start == nil {
+		return // its blocks are gone
+	}
+	most := l.most(start.Engine().Live())
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gaveUp.forget(key)
+	l.remove(l.pins[t.ID])
+	of := l.of(start)
+	if len(l.pins) >= maxPins {
+		if len(of.oldest) == 0 {
+			return
+		}
+		l.remove(of.oldest[0])
+	}
+	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(start, t.Tokens), deadline: t.Deadline, of: of}
+	l.pins[p.id] = p
+	heap.Push(of, p)
+	of.tokens += p.tokens
+	if most > 0 && of.tokens > most {
+		select {
+		case l.over <- struct{}{}:
+		default: // it is known already
+		}
+	}
+}
+
+// gone notes that a ticket is in the store no more.
+func (l *ledger) gone(id convcache.TicketID) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.remove(l.pins[id])
+}
+
+// remove needs l.mu. Of nil it removes nothing.
+func (l *ledger) remove(p *pin) {
+	if p == nil {
+		return
+	}
+	delete(l.pins, p.id)
+	heap.Remove(p.of, p.at)
+	p.of.tokens -= p.tokens
+}
+
+// all lists what is pinned on each decode instance, and forgets what is over: tickets by their time, and starts by another one.
+func (l *ledger) all(now time.Time) (all []*pinned) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	current := map[*fleet.Start]bool{}
+	for _, engine := range l.fleet.Engines(upstream.RoleDecode) {
+		start := engine.Last()
+		if !start.Known() {
+			continue
+		}
+		current[start] = true
+		all = append(all, l.of(start))
+	}
+	for start, of := range l.starts {
+		over := !current[start] && (l.fleet.Engine(upstream.RoleDecode, start.Engine().Name) != start.Engine() ||
+			start.Engine().Start(start.ID()) != start)
+		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0) {
+			l.remove(of.oldest[0])
+		}
+		if over {
+			delete(l.starts, start)
+		}
+	}
+	return all
+}
+
+// of returns what is pinned on a start. It needs l.mu.
+func (l *ledger) of(start *fleet.Start) *pinned {
+	of := l.starts[start]
+	if of == nil {
+		of = &pinned{start: start}
+		l.starts[start] = of
+	}
+	return of
+}
+
+// next removes the oldest ticket of a start from the ledger, if its tickets pin more than so many tokens.
+func (l *ledger) next(of *pinned, most int) (pin, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of.tokens <= most || len(of.oldest) == 0 {
+		return pin{}, false
+	}
+	p := of.oldest[0]
+	l.remove(p)
+	return *p, true
+}
+
+// givenUp notes that a conversation's ticket was given up for room.
+func (l *ledger) givenUp(p pin) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.gaveUp.add(p.key)
+}
+
+// freed reports whether a ticket of the conversation was given up for room, and none was kept since.
+func (l *ledger) freed(key convcache.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.gaveUp.has(key)
+}
+
+// tokens is how much of a start's KV cache the tickets of this replica in the store pin.
+func (l *ledger) tokens(start *fleet.Start) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if of := l.starts[start]; of != nil {
+		return of.tokens
+	}
+	return 0
+}
+
+// Pinned returns how many tokens of a decode engine's KV cache are pinned by what this replica knows of: tickets in the store, and
+// what waits for its release.
+func (s *Server) Pinned(decode *fleet.Engine) int {
+	return s.turns.ledger.tokens(decode.Last()) + decode.Live().Pinned
+}
+
+// recent is a set of conversations in two generations, of which the older one is forgotten as a whole.
+type recent struct{ young, old map[convcache.Key]struct{} }
+
+// maxRecent bounds a generation: 1 MB.
+const maxRecent = 1 << 14
+
+func (r *recent) add(key convcache.Key) {
+	if r.young == nil || len(r.young) >= maxRecent {
+		r.old, r.young = r.young, map[convcache.Key]struct{}{}
+	}
+	r.young[key] = struct{}{}
+}
+
+func (r *recent) forget(key convcache.Key) {
+	delete(r.young, key)
+	delete(r.old, key)
+}
+
+func (r *recent) has(key convcache.Key) bool {
+	_, young := r.young[key]
+	_, old := r.old[key]
+	return young || old
+}
