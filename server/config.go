@@ -104,7 +104,7 @@ type LimitConfig struct {
 type QueueConfig struct {
 	MaxQueue     int           // turns that wait to begin, and as many that wait for an instance; 0 refuses what has no place
 	QueueTimeout time.Duration // how long one may wait, all its waits together
-	MaxPerTenant int           // turns of one tenant at once, those that wait included; 0 is no limit
+	MaxPerTenant int           // turns of one tenant at once, waiting ones too; 0 is no limit
 }
 
 // TimeConfig bounds every wait.
