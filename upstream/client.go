@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -44,5 +45,13 @@ func (c *Client) headers(req *http.Request, authorization string) {
 		req.Header.Set("Authorization", authorization)
 	case c.key != "":
 		req.Header.Set("Authorization", "Bearer "+c.key)
+	}
+}
+
+// rank names the data-parallel rank that is to compute the request (vLLM #24945). Without it vLLM's own balancer picks one, and
+// KV that one rank holds is unknown to the others.
+func (i *Instance) rank(req *http.Request) {
+	if i.Ranked {
+		req.Header.Set("X-data-parallel-rank", strconv.Itoa(i.Rank))
 	}
 }

@@ -30,6 +30,7 @@ func (c *Client) Post(ctx context.Context, instance *Instance, path string, body
 	}
 	req.GetBody = nil
 	req.Header.Set("Content-Type", "application/json")
+	instance.rank(req)
 	if status, answer, err = c.ask(req, authorization, maxPrefillAnswer); err != nil {
 		return status, nil, fmt.Errorf("post %s: %w", path, err)
 	}

@@ -44,6 +44,7 @@ func (c *Client) send(ctx context.Context, leg Leg) (*http.Response, error) {
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("X-Request-Id", leg.RequestID)
 	c.headers(req, leg.Authorization)
+	leg.Instance.rank(req)
 	resp, err := c.http.Do(req)
 	if err != nil {
 		kind := Broken

@@ -107,3 +107,30 @@ func TestLegBody_LetsGoOfItsBytes(t *testing.T) {
 		t.Errorf("Read after Close = %d, %v, want 0, EOF", n, err)
 	}
 }
+
+func TestClient_LegsNameTheirRank(t *testing.T) {
+	var got []string
+	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
+		got = append(got, r.Method+" "+r.Header.Get("X-data-parallel-rank"))
+		answerJSON(`{}`)(w, r)
+	})
+	client := newTestClient(t, "")
+	send := func() {
+		t.Helper()
+		_, err := client.Prefill(t.Context(), Leg{Instance: instance, Body: []byte(`{}`)})
+		_, _, asked := client.Post(t.Context(), instance, "/tokenize", []byte(`{}`), "")
+		_, _, read := client.Fetch(t.Context(), instance, "/metrics", "", 10)
+		if err := errors.Join(err, asked, read); err != nil {
+			t.Fatal(err)
+		}
+	}
+	instance.Rank = 3 // means nothing by itself
+	send()
+	instance.Ranked = true
+	send()
+	instance.Rank = 0
+	send()
+	if want := []string{"POST ", "POST ", "GET ", "POST 3", "POST 3", "GET ", "POST 0", "POST 0", "GET "}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}

@@ -9,10 +9,19 @@ import (
 // bar is a barred start of an engine that is gone: discovery may lose an instance for a
 // moment and find the same start again.
 type bar struct {
-	role  upstream.Role
-	url   string
+	place
 	start string
 }
+
+// place is where an engine is, whatever it is called. Data-parallel ranks share an address, and each has its own prefix cache.
+type place struct {
+	role   upstream.Role
+	url    string
+	rank   int
+	ranked bool
+}
+
+func placeOf(e *Engine) place { return place{e.Role, e.BaseURL, e.Rank, e.Ranked} }
 
 // maxAway bounds the bars of engines that are gone. Where there are more, the oldest
 // goes.
@@ -35,7 +44,7 @@ func (s *Start) Bar() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if e.gone.Load() { // since the leg began that found it out
-		f.file(bar{e.Role, e.BaseURL, s.id})
+		f.file(bar{placeOf(e), s.id})
 	}
 }
 
@@ -75,7 +84,7 @@ func (f *Fleet) keepBar(e *Engine) {
 	last := e.known
 	e.mu.Unlock()
 	if last != nil && last.Barred() {
-		f.file(bar{e.Role, e.BaseURL, last.id})
+		f.file(bar{placeOf(e), last.id})
 	}
 }
 
@@ -83,12 +92,12 @@ func (f *Fleet) keepBar(e *Engine) {
 // needs f.mu.
 func (f *Fleet) file(b bar) {
 	for _, e := range f.engines[b.role] {
-		if e.BaseURL == b.url {
+		if placeOf(e) == b.place {
 			e.restore(b.start)
 			return
 		}
 	}
-	f.away = slices.DeleteFunc(f.away, func(old bar) bool { return old.role == b.role && old.url == b.url })
+	f.away = slices.DeleteFunc(f.away, func(old bar) bool { return old.place == b.place })
 	if len(f.away) == maxAway {
 		f.away = slices.Delete(f.away, 0, 1)
 	}
@@ -99,7 +108,7 @@ func (f *Fleet) file(b bar) {
 // f.mu.
 func (f *Fleet) restoreBar(e *Engine) {
 	f.away = slices.DeleteFunc(f.away, func(b bar) bool {
-		if b.role != e.Role || b.url != e.BaseURL {
+		if b.place != placeOf(e) {
 			return false
 		}
 		e.restore(b.start)

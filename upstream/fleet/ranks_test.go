@@ -1,0 +1,72 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+
+	"carryover/upstream"
+)
+
+// ranks returns two data-parallel ranks of one server.
+func (r *rig) ranks() (zero, one *Engine) {
+	for rank, name := range []string{"p@0", "p@1"} {
+		r.instances = append(r.instances, upstream.Instance{
+			Role: upstream.RolePrefill, Name: name, BaseURL: "http://p", Rank: rank, Ranked: true,
+		})
+	}
+	r.Set(r.instances)
+	return r.Engine(upstream.RolePrefill, "p@0"), r.Engine(upstream.RolePrefill, "p@1")
+}
+
+// All ranks are behind the API server that refused.
+func TestRanks_ARefusalIsOneOfAllRanks(t *testing.T) {
+	r := newRig(t)
+	zero, one := r.ranks()
+	other := r.named(upstream.RolePrefill, "q")[0]
+	for _, e := range []*Engine{zero, one, other} {
+		tells(e, "1")
+	}
+	one.Refused()
+	if zero.Reachable() || one.Reachable() || zero.Last().Known() || one.Last().Known() {
+		t.Error("a rank of a server that refuses is picked, or its reading counts")
+	}
+	if !other.Reachable() || !other.Last().Known() || r.pick() != "q" {
+		t.Error("another server is down too")
+	}
+	r.pass(downFor)
+	if !zero.Reachable() {
+		t.Error("a rank is down for longer than the refusal counts")
+	}
+}
+
+// Each rank has a prefix cache of its own.
+func TestRanks_ABarIsThatOfOneRank(t *testing.T) {
+	r := newRig(t)
+	zero, one := r.ranks()
+	tells(zero, "1")
+	tells(one, "1").Bar()
+	if zero.Barred() || !one.Barred() {
+		t.Fatal("want rank 1 barred alone")
+	}
+	all := r.instances
+	r.Set(nil)
+	r.Set(all)
+	zero, one = r.Engine(upstream.RolePrefill, "p@0"), r.Engine(upstream.RolePrefill, "p@1")
+	tells(zero, "1")
+	tells(one, "1")
+	if zero.Barred() || !one.Barred() {
+		t.Errorf("found again: rank 0 barred %t, rank 1 %t, want rank 1 alone", zero.Barred(), one.Barred())
+	}
+}
+
+func TestRanks_AreReadApart(t *testing.T) {
+	r := newRig(t)
+	sim, _ := r.simulate(upstream.RoleDecode, nil)
+	instance := upstream.Instance{Role: upstream.RoleDecode, Name: "d@7", BaseURL: sim.URL(), Rank: 7, Ranked: true}
+	r.Set([]upstream.Instance{instance})
+	e := r.Engine(upstream.RoleDecode, "d@7")
+	e.Refresh(t.Context())
+	if live := e.Live(); live.KVTokens != 0 || live.Read == (time.Time{}) {
+		t.Errorf("a rank that the server does not have: %+v", live)
+	}
+}
