@@ -21,6 +21,10 @@
 //     and on one that has been stopped not before its time (link.go);
 //   - an unused ticket is handed out once, before its deadline, to a link whose starts
 //     have exchanged KV, for the start of decode that holds its blocks (unused.go);
+//   - a pick takes one lock, however many engines there are, and weighs one turn after the other (pick.go, view.go);
+//   - no turn goes to an engine that is known not to serve its model, and no client has engines asked for their models more
+//     often than every five seconds (models.go);
+//   - what is remembered of prompts is bounded and names no start that is over (prefixes.go);
 //   - nothing waits for an engine while it holds a lock.
 //
 // Locks nest in one order: Fleet before Engine before Start before Link. A start that an

@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"testing"
-	"time"
 
 	"carryover/upstream"
 )
@@ -66,7 +65,7 @@ func TestRanks_AreReadApart(t *testing.T) {
 	r.Set([]upstream.Instance{instance})
 	e := r.Engine(upstream.RoleDecode, "d@7")
 	e.Refresh(t.Context())
-	if live := e.Live(); live.KVTokens != 0 || live.Read == (time.Time{}) {
+	if live := e.Live(); live.KVTokens != 0 || live.Read.IsZero() {
 		t.Errorf("a rank that the server does not have: %+v", live)
 	}
 }
