@@ -28,6 +28,7 @@ type Engine struct {
 	inFlight               atomic.Int64  // attempts that have it
 	queued                 atomic.Int64  // prompt tokens of these
 	nsPerToken, typicalLeg atomic.Uint64 // the bits of a float64 each (speed.go)
+	spedUntil              atomic.Int64  // the speed counts until then, on the fleet's clock
 	gone                   atomic.Bool   // Set has removed it
 	suspected              atomic.Bool   // a start of it has been barred
 	// at and round are where the pick of that number has it among its candidates. The Fleet's lock guards them.

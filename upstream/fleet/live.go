@@ -38,7 +38,7 @@ func (e *Engine) Live() Live {
 	live := Live{
 		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.running, Waiting: l.waiting, KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
-		PerToken: time.Duration(e.perToken()), Queued: int(e.queued.Load()), Pinned: last.pinned(),
+		PerToken: time.Duration(e.perToken(e.fleet.clock())), Queued: int(e.queued.Load()), Pinned: last.pinned(),
 	}
 	for _, model := range e.listing.models {
 		live.Models = append(live.Models, model.ID)

@@ -61,7 +61,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 	if cap(p.candidates) < len(engines) {
 		p.candidates, p.engines = make([]upstream.Candidate, len(engines)), make([]*Engine, 0, len(engines))
 	}
-	p.candidates, p.engines, p.speeds = p.candidates[:len(engines)], p.engines[:0], speeds{}
+	p.candidates, p.engines, p.speeds = p.candidates[:len(engines)], p.engines[:0], speeds{now: ask.now}
 	n := 0
 	for _, e := range engines {
 		v := &e.seen
@@ -106,6 +106,7 @@ type asked struct {
 
 // speeds are those of the candidates of a pick.
 type speeds struct {
+	now            time.Duration
 	sum            float64
 	known, unknown int
 }
@@ -118,7 +119,7 @@ func (s *speeds) delay(e *Engine, c *upstream.Candidate, tokens float64) float64
 	if c.Others > 0 {
 		tokens += float64(c.Others) * max(e.typical(), 1)
 	}
-	speed := e.perToken()
+	speed := e.perToken(s.now)
 	if speed == 0 {
 		s.unknown++
 		return -tokens
@@ -141,7 +142,7 @@ func (s *speeds) complete(candidates []upstream.Candidate) {
 
 // of returns the nanoseconds per token that a candidate was taken to need.
 func (s *speeds) of(e *Engine) float64 {
-	if speed := e.perToken(); speed > 0 {
+	if speed := e.perToken(s.now); speed > 0 {
 		return speed
 	}
 	return s.mean()

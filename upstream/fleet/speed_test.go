@@ -9,7 +9,7 @@ import (
 )
 
 // perToken is what the fleet has learnt of an engine, in nanoseconds.
-func learnt(e *Engine) float64 { return math.Round(e.perToken()) }
+func learnt(e *Engine) float64 { return math.Round(e.perToken(e.fleet.clock())) }
 
 func TestSpeed_OfOneLegAfterTheOther(t *testing.T) {
 	r := newRig(t)
@@ -54,6 +54,37 @@ func TestSpeed_QueueingIsNoSlowness(t *testing.T) {
 		if n := len(s.engine.habits.speed.legs); n > maxCompleted {
 			t.Errorf("%d legs are remembered", n)
 		}
+	}
+}
+
+// An engine that is taken for a slow one gets no legs that could show the contrary. After a while it is tried again.
+func TestSpeed_IsForgotten(t *testing.T) {
+	w := newWeighing(t)
+	w.p[0].LearnSpeed(10, time.Minute) // its first leg
+	w.p[1].LearnSpeed(1000, time.Second)
+	delay := func(name string) time.Duration {
+		t.Helper()
+		_, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 100}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		done()
+		return time.Duration(w.told.candidates[name].Delay).Round(time.Millisecond)
+	}
+	if got := delay("p0"); got != 10*time.Minute {
+		t.Errorf("after its first leg: %v", got)
+	}
+	w.pass(speedFor)
+	if got := delay("p0"); got != 0 {
+		t.Errorf("no speed counts: %v", got)
+	}
+	w.p[1].LearnSpeed(1000, time.Second)
+	if got := delay("p0"); got != 100*time.Millisecond {
+		t.Errorf("a minute later: %v, want that of the other", got)
+	}
+	w.p[0].LearnSpeed(1000, 2*time.Second)
+	if got := delay("p0"); got != 200*time.Millisecond {
+		t.Errorf("after another leg: %v, want what that one tells", got)
 	}
 }
 
