@@ -63,12 +63,17 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 	}
 	p.candidates, p.engines, p.speeds = p.candidates[:len(engines)], p.engines[:0], speeds{now: ask.now}
 	n := 0
+	var same *modelSet
+	serves := true
 	for _, e := range engines {
 		v := &e.seen
 		if !choosy.admits(v, ask.now) || e.gone.Load() {
 			continue
 		}
-		if models := v.models.Load(); models != nil && ask.model != "" && !models.has(ask.model, p.round) {
+		if models := v.models.Load(); models != same { // mostly that of the engine before
+			same, serves = models, models == nil || ask.model == "" || models.has(ask.model, p.round)
+		}
+		if !serves {
 			continue
 		}
 		inFlight := int(e.inFlight.Load())
