@@ -37,8 +37,8 @@ func atFault(leg *upstream.LegError) bool {
 	switch leg.Kind {
 	case upstream.Broken, upstream.Garbage, upstream.KVLoad:
 		return true
-	case upstream.Timeout: // a limit for tickets alone is blamed on the link
-		return !errors.As(leg.Err, &other) && !errors.Is(leg.Err, upstream.ErrReuseTimeout) && !errors.Is(leg.Err, upstream.ErrTicketEnded)
+	case upstream.Timeout:
+		return !errors.As(leg.Err, &other)
 	case upstream.Status:
 		return leg.Status >= http.StatusInternalServerError && leg.Status != http.StatusNotImplemented
 	}

@@ -222,3 +222,28 @@ func TestBlame_NotForTheOtherLeg(t *testing.T) {
 		})
 	}
 }
+
+// A prefill leg that fails while decode streams ends the stream.
+func TestBlame_NotForAStreamThatTheOtherLegEnds(t *testing.T) {
+	r := togetherRig(t, setup{fleet: frozen})
+	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+		say(w, textEvents(l)[:1]...)
+		silent(w, q, l)
+	})
+	seen := make(chan struct{}, 1) // a client has its first bytes
+	r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) { waits(seen, hangUp)(w, q, l) })
+	for range 5 {
+		resp, err := r.open(t.Context(), http.MethodPost, textPath, strings.NewReader(asking(true)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = resp.Body.Read(make([]byte, 10))
+		seen <- struct{}{}
+		if p := r.rest(resp); p.err == nil {
+			t.Error("the answer ends cleanly, want it broken off")
+		}
+	}
+	if p, d := r.state(r.prefill[0]), r.state(r.decode[0]); p != "open" || d != "up" {
+		t.Errorf("prefill is %s, decode %s, want open and up", p, d)
+	}
+}

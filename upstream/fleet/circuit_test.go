@@ -144,8 +144,9 @@ func TestCircuit_GoodHealthDoesNotCloseIt(t *testing.T) {
 		t.Errorf("up %t, reachable %t, want an open circuit of an engine that answers", a.up(), a.Reachable())
 	}
 	r.pass(openFirst)
-	if !a.up() {
-		t.Error("the circuit does not become half-open")
+	a.probed(true)
+	if state, _ := a.state(); state != "half_open" || !a.up() {
+		t.Errorf("it is %s, want half_open", state)
 	}
 }
 
@@ -161,6 +162,30 @@ func TestCircuit_AnOpenOneIsPreferredToOneThatIsDown(t *testing.T) {
 	}
 	if got := r.pick("b", "c"); got != "a" {
 		t.Errorf("picked %s, want a, as no other is left", got)
+	}
+}
+
+// Up is what readiness is made of. Turns are served by engines that are all avoided, as long as they answer.
+func TestUp_CountsWhatTurnsGet(t *testing.T) {
+	r := newRig(t)
+	engines := r.named(upstream.RolePrefill, "a", "b", "c")
+	for i, step := range []struct {
+		act  func()
+		want int
+	}{
+		{func() {}, 3},
+		{func() { open(engines[0]) }, 2},
+		{func() { r.Drain(upstream.RolePrefill, "b", true) }, 1},
+		{func() { engines[2].Refused() }, 2}, // a and b are what is left
+		{func() { engines[0].Refused() }, 1},
+		{func() { engines[1].Refused() }, 0},
+		{func() { engines[0].probed(true) }, 1},
+		{func() { engines[2].probed(true) }, 1},
+	} {
+		step.act()
+		if got := r.Up(upstream.RolePrefill); got != step.want {
+			t.Errorf("step %d: %d up, want %d", i, got, step.want)
+		}
 	}
 }
 

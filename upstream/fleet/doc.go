@@ -6,8 +6,12 @@
 // start of it to a [Start], and everything known of two starts together to a [Link]. A
 // [Fleet] owns the engines. It promises that
 //
-//   - what discovery removes is gone, with everything known of it (fleet.go), except that
-//     no prefill leg goes to its start where that is barred (bars.go);
+//   - what discovery removes is picked no more, and gone with everything known of it when the last
+//     attempt ends that has it (fleet.go, drain.go), except that no prefill leg goes to its start
+//     where that is barred (bars.go);
+//   - an engine that is down, whose legs fail, that is slower than its role or drained is picked
+//     only if no other is left, and one at least of a role is never taken for slow (state.go,
+//     circuit.go, ejection.go);
 //   - a start that is not known is equal to nothing, not even to itself: it has no links
 //     and no unused tickets, and nothing is found out of it (start.go, link.go);
 //   - nothing grows with restarts: an engine has one start that was read last and one

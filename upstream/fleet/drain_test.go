@@ -199,3 +199,20 @@ func TestFleet_NothingGrowsWithInstancesThatComeAndGo(t *testing.T) {
 		t.Errorf("%d goroutines, at first there were %d", now, goroutines)
 	}
 }
+
+// An engine that is removed between the look at the list and the pick drains, too.
+func TestDraining_PickedWhileItIsRemoved(t *testing.T) {
+	r := newRig(t)
+	a := r.named(upstream.RolePrefill, "a")[0]
+	e, done, err := r.Pick(upstream.RolePrefill, Hint{}, func(*Engine) bool {
+		r.Set(nil)
+		return false
+	})
+	if err != nil || e != a || len(r.Draining()) != 1 {
+		t.Fatalf("picked %v (%v), %d drain, want a, which drains", e, err, len(r.Draining()))
+	}
+	done()
+	if n := len(r.Draining()); n != 0 {
+		t.Errorf("%d engines drain without a turn", n)
+	}
+}

@@ -158,15 +158,23 @@ func (f *Fleet) at(url string) []*Engine {
 	return f.placed[url]
 }
 
-// Up returns how many engines of a role need no exception to be picked: they are believed to
-// answer, their circuit is not open, they are neither ejected nor drained. A bar is another matter.
-func (f *Fleet) Up(role upstream.Role) (n int) {
+// Up returns how many engines of a role turns get: those that are believed to answer, with a circuit that is not open, neither
+// ejected nor drained. Where there is none of these, turns get all that answer: requests of one client that engines fail
+// over may open every circuit, and must not make a replica unready for the others. A bar is another matter.
+func (f *Fleet) Up(role upstream.Role) int {
+	usable, answer := 0, 0
 	for _, e := range f.Engines(role) {
-		if e.usable() {
-			n++
+		switch {
+		case e.usable():
+			usable++
+		case e.answers():
+			answer++
 		}
 	}
-	return n
+	if usable == 0 {
+		return answer
+	}
+	return usable
 }
 
 // SetPolicies changes how the instances of the two roles are picked.

@@ -143,6 +143,14 @@ func TestPick_APrefillEngineIsStoppedWithAllThatHoldTheConversation(t *testing.T
 	w.want(upstream.RolePrefill, both, [2]int{}, [2]bool{false, true})
 }
 
+// Blocks can be read from an engine whose completions fail.
+func TestPick_AHolderIsOneThatAnswers(t *testing.T) {
+	w := newWeighing(t)
+	open(w.d[0].Engine())
+	w.stop(0, 0)
+	w.want(upstream.RolePrefill, Hint{Holds: []Holding{{"d0", "1", 1}}}, [2]int{}, [2]bool{true, false})
+}
+
 // The function that excludes engines may ask the fleet.
 func TestPick_ExcludesWithoutALock(t *testing.T) {
 	w := newWeighing(t)
