@@ -62,6 +62,7 @@ type engine struct {
 	name     string
 	role     upstream.Role
 	server   *httptest.Server
+	door     *door // through which it is reached, nil without
 	models   behaviour
 	tokenize func(prompt string) string // what /tokenize answers, "" for a chat; nil for 404
 	metrics  behaviour

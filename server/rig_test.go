@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -27,7 +28,10 @@ type setup struct {
 	cfg                       func(*server.Config)
 	deps                      func(*server.Deps)
 	fleet                     func(*fleet.Config)
-	still                     bool // nothing is read of engines but by turns
+	still                     bool          // nothing is read of engines but by turns
+	doors                     bool          // scripted engines are reached through doors
+	named                     bool          // and these by name
+	dial                      time.Duration // of connections to engines, patience if 0
 	front                     func(http.Handler) http.Handler
 }
 
@@ -77,7 +81,11 @@ func newRig(t *testing.T, s setup) *rig {
 	var prefills, decodes []upstream.Instance
 	r.prefill, prefills = newEngines(t, upstream.RolePrefill, s.prefills, s.deadPrefills)
 	r.decode, decodes = newEngines(t, upstream.RoleDecode, s.decodes, s.deadDecodes)
-	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: patience, Key: "upstream-key"})
+	if s.doors {
+		fitDoors(t, r.prefill, prefills, s.named)
+		fitDoors(t, r.decode, decodes, s.named)
+	}
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cmp.Or(s.dial, patience), Key: "upstream-key"})
 	t.Cleanup(client.Close)
 	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
 	if err != nil {
@@ -191,8 +199,9 @@ func newClient(t *testing.T) *http.Client {
 
 func defaults(book *logBook) server.Config {
 	return server.Config{
-		Proof:       server.ProofHistory,
-		ReuseConfig: server.ReuseConfig{ReuseMinTokens: 64, ReuseTrialTimeout: patience, TTL: 450 * time.Second},
+		Proof:         server.ProofHistory,
+		RoutingConfig: server.RoutingConfig{PrefillFailure: server.PrefillRetryOther},
+		ReuseConfig:   server.ReuseConfig{ReuseMinTokens: 64, ReuseTrialTimeout: patience, TTL: 450 * time.Second},
 		IdentityConfig: server.IdentityConfig{Sources: []string{
 			"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",
 			"client_headers", "metadata",

@@ -1,0 +1,323 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// want is what a cell asserts.
+type want struct {
+	// What the client sees.
+	gone       bool               // it has left; the log says how its turn ended
+	unheard    bool               // it has left before there was a turn
+	status     int                // 200 if 0
+	code       string             // of the error body; of a stream that has begun, of its last event
+	retryAfter string             // "" for none
+	reuse      string             // X-KV-Reuse begins with it
+	cut        bool               // the answer breaks off
+	body       func(l leg) string // what the client gets of the last decode leg, before an error event; nil is all that decodes says
+
+	// What engines see: the kinds of the turn's legs, in order. See cell.legs. "first" is the leg that a ticket goes with.
+	prefill, decode string
+
+	// What is left.
+	stored string // of the log line
+	kept   bool   // the store has a ticket of the conversation
+	next   string // X-KV-Reuse of the conversation's next turn, "" if it follows from kept
+	link   string // X-KV-Reuse of the first ticket of another conversation, "" for a hit
+	logged string // a word of the log
+}
+
+// cell is a fault with a variant, on a rig of its own.
+type cell struct {
+	*rig
+	variant
+	turns    int             // that were sent
+	before   map[*engine]int // legs before the fault
+	leaver   *leaver
+	atLegs   *legsSeam
+	atStore  *storeSeam
+	busy     atomic.Int64  // most attempts that a pick has found on an engine
+	gate     chan struct{} // for faults that wait
+	released bool
+}
+
+// conversation is that of a cell's turn.
+const conversation = "c"
+
+// idle is a policy that picks the first candidate and notes how many attempts there are already.
+type idle struct{ busy *atomic.Int64 }
+
+func (p idle) Pick(candidates []upstream.Candidate, _ string) int {
+	for _, c := range candidates {
+		p.busy.Store(max(p.busy.Load(), int64(c.InFlight)))
+	}
+	return 0
+}
+
+func (f *fault) run(t *testing.T, v variant) {
+	c := &cell{
+		variant: v, turns: 1, before: map[*engine]int{}, leaver: newLeaver(t), atLegs: &legsSeam{}, atStore: &storeSeam{}, gate: make(chan struct{}),
+	}
+	s := setup{
+		still: true,
+		fleet: func(cfg *fleet.Config) { cfg.Prefill, cfg.Decode = idle{&c.busy}, idle{&c.busy} },
+		deps: func(d *server.Deps) {
+			c.atLegs.Legs, d.Legs = d.Legs, c.atLegs
+			c.atStore.Store, d.Store = d.Store, c.atStore
+		},
+	}
+	if f.needs != nil {
+		f.needs(c, &s)
+	}
+	inner := s.cfg
+	s.cfg = func(cfg *server.Config) {
+		if v.mode != "" {
+			cfg.PrefillFailure = v.mode
+		}
+		if inner != nil {
+			inner(cfg)
+		}
+	}
+	c.rig = newRig(t, s)
+	t.Cleanup(c.release) // before the engines close, which wait for what waits
+	for _, e := range slices.Concat(c.prefill, c.decode) {
+		c.engine(e).Refresh(t.Context())
+	}
+	if v.ticket {
+		c.turns = 2
+		c.wantOK(c.turn(conversation, 1, v.stream), "miss;reason=first_turn")
+	} else {
+		c.wantOK(c.send(ask("", v.stream, "warms connections up")), "miss;reason=no_conversation")
+	}
+	c.settled(1)
+	for _, e := range slices.Concat(c.prefill, c.decode) {
+		c.before[e] = len(e.seen())
+	}
+	w := f.want(v)
+	f.begin(c)
+	c.checkReply(f.asks(c), w)
+	if !w.unheard {
+		c.settled(2)
+	}
+	c.checkLegsOfTurn(w)
+	c.checkLeft(w)
+	if f.heal != nil {
+		f.heal(c)
+	}
+	c.heal()
+	c.checkAfter(w)
+}
+
+func (f *fault) asks(c *cell) reply {
+	if f.ask != nil {
+		return f.ask(c)
+	}
+	return c.again()
+}
+
+// again sends the turn that meets the fault.
+func (c *cell) again() reply {
+	c.t.Helper()
+	return c.turn(conversation, c.turns, c.stream)
+}
+
+// release lets go on what waits at the gate.
+func (c *cell) release() {
+	if !c.released {
+		c.released = true
+		close(c.gate)
+	}
+}
+
+// settled waits until n turns have ended and hold nothing.
+func (c *cell) settled(n int) {
+	c.t.Helper()
+	c.until(func() bool {
+		bytes, clients := c.server.Inflight()
+		return c.lines() >= n && bytes == 0 && clients == 0
+	})
+}
+
+// heal makes all engines well-behaved again, reached by connections of their own.
+func (c *cell) heal() {
+	c.release()
+	for _, e := range slices.Concat(c.prefill, c.decode) {
+		e.drop()
+		e.always(prefills)
+		if e.role == upstream.RoleDecode {
+			e.always(decodes)
+		}
+	}
+	c.deps.Legs.Close()
+	for _, e := range slices.Concat(c.prefill, c.decode) {
+		if e.door != nil {
+			e.door.again()
+		}
+	}
+	c.atLegs.beforePrefill, c.atLegs.afterPrefill = nil, nil
+	c.atStore.put = nil
+}
+
+func (c *cell) checkReply(p reply, w want) {
+	c.t.Helper()
+	status := max(w.status, http.StatusOK)
+	last := c.lastDecode()
+	switch {
+	case w.gone:
+		return
+	case status != http.StatusOK:
+		c.wantError(p, status, w.code)
+		c.wantHeaders(p)
+	case w.cut:
+		rest := p.body
+		if cutOff(c.t, p); w.code != "" {
+			rest = lastError(c.t, p.body, w.code)
+		} else if strings.Contains(p.body, `"error"`) {
+			c.t.Errorf("got an error event in %.500q", p.body)
+		}
+		if w.body != nil && rest != w.body(last) {
+			c.t.Errorf("got %.2000q\nbefore the end, want %.2000q", rest, w.body(last))
+		}
+	default:
+		c.wantOK(p, w.reuse)
+		if w.body == nil {
+			w.body = c.says
+		}
+		if p.body != w.body(last) {
+			c.t.Errorf("got\n%.2000s\nwant\n%.2000s", p.body, w.body(last))
+		}
+	}
+	if status == http.StatusOK {
+		c.wantHeaders(p)
+	}
+	if !strings.HasPrefix(p.reuse(), w.reuse) {
+		c.t.Errorf("got X-KV-Reuse %q, want %q", p.reuse(), w.reuse)
+	}
+	wantRetryAfter(c.t, p, w.retryAfter)
+	c.wantSealed(p)
+}
+
+// says is what a client gets of a decode leg that goes well.
+func (c *cell) says(l leg) string {
+	if c.stream {
+		return chatBytes(l)
+	}
+	return wholeAnswer(l) + "}"
+}
+
+func (c *cell) lastDecode() (last leg) {
+	for _, e := range c.decode {
+		if legs := e.seen()[c.before[e]:]; len(legs) > 0 {
+			last = legs[len(legs)-1]
+		}
+	}
+	return last
+}
+
+func (c *cell) checkLegsOfTurn(w want) {
+	c.t.Helper()
+	first := "plain"
+	if c.ticket {
+		first = "ticket"
+	}
+	if got, want := c.legs(c.prefill), strings.ReplaceAll(w.prefill, "first", first); got != want {
+		c.t.Errorf("got prefill legs %q, want %q", got, want)
+	}
+	if got := c.legs(c.decode); got != w.decode {
+		c.t.Errorf("got decode legs %q, want %q", got, w.decode)
+	}
+}
+
+// legs are the kinds of the legs that engines saw since the fault: of prefill "ticket" and "plain", of decode "handed", "one" for
+// one token of a hand-over, and "alone". A leg at the second engine has "@1" behind it.
+func (c *cell) legs(engines []*engine) string {
+	var kinds []string
+	for i, e := range engines {
+		for _, l := range e.seen()[c.before[e]:] {
+			kind := c.kind(e, l)
+			if i > 0 {
+				kind += fmt.Sprintf("@%d", i)
+			}
+			kinds = append(kinds, kind)
+		}
+	}
+	return strings.Join(kinds, " ")
+}
+
+func (c *cell) kind(e *engine, l leg) string {
+	p := l.params()
+	blocks, has := p["remote_block_ids"]
+	switch {
+	case e.role == upstream.RolePrefill && l.ticket() != "":
+		return "ticket"
+	case e.role == upstream.RolePrefill:
+		if !has || blocks != nil || p["remote_engine_id"] != nil || p["remote_host"] != nil {
+			c.t.Errorf("got prefill params %v, want the null template", p)
+		}
+		return "plain"
+	case !strings.Contains(l.body, "kv_transfer_params"):
+		return "alone"
+	}
+	// The hand-over is that of the prefill leg with the same request id.
+	if got, want := p["remote_request_id"], "chatcmpl-"+l.id(); got != want {
+		c.t.Errorf("got hand-over %v on a decode leg, want %s", got, want)
+	}
+	if strings.Contains(l.body, `"max_tokens":1,`) || strings.Contains(l.body, `"max_tokens":1}`) {
+		return "one"
+	}
+	return "handed"
+}
+
+// checkLeft checks the state behind the turn.
+func (c *cell) checkLeft(w want) {
+	c.t.Helper()
+	if w.stored != "" {
+		c.wantStored(2, w.stored)
+	}
+	kept := 0
+	if w.kept {
+		kept = 1
+	}
+	if got := c.rig.store.Len(); got != kept {
+		c.t.Errorf("the store has tickets of %d conversations, want %d", got, kept)
+	}
+	if w.gone && c.log.count(`"msg":"turn"`, fmt.Sprintf(`"status":%d`, w.status)) == 0 {
+		c.t.Errorf("no turn is logged with status %d: %s", w.status, c.log.end())
+	}
+	if w.logged != "" && c.log.count(w.logged) == 0 {
+		c.t.Errorf("the log does not say %q: %s", w.logged, c.log.end())
+	}
+}
+
+// checkAfter checks what the fault has left of the proxy: the next turn of the conversation, and whether another one may use tickets.
+func (c *cell) checkAfter(w want) {
+	c.t.Helper()
+	c.busy.Store(0)
+	c.wantOK(c.turn("another", 1, c.stream), "miss;reason=first_turn")
+	if n := c.busy.Load(); n != 0 {
+		c.t.Errorf("%d attempts are counted in flight on an engine that has none", n)
+	}
+	link := "hit;"
+	if w.link != "" {
+		link = w.link
+	}
+	c.wantOK(c.turn("another", 2, c.stream), link)
+	next := w.next
+	switch {
+	case next != "":
+	case w.kept:
+		next = "hit;"
+	default:
+		next = "miss;reason=nothing_stored"
+	}
+	c.wantOK(c.turn(conversation, c.turns+1, c.stream), next)
+}

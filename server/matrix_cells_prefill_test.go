@@ -1,0 +1,285 @@
+package server_test
+
+import (
+	"net/http"
+	"strings"
+
+	"carryover/server"
+)
+
+// Prefill legs that fail.
+
+// reuseOf is X-KV-Reuse of a turn with a ticket, and of one that is its conversation's first.
+func reuseOf(v variant, withTicket string) string {
+	if v.ticket {
+		return withTicket
+	}
+	return "miss;reason=first_turn"
+}
+
+// served is a turn with a hand-over to decode, as if nothing had happened.
+func served(v variant) want {
+	return want{reuse: reuseOf(v, "hit;tokens=200;"), prefill: "first", decode: "handed", stored: "yes", kept: true}
+}
+
+// retried is a turn that a fresh prefill leg without the ticket has saved.
+func retried(v variant) want {
+	return want{reuse: reuseOf(v, "miss;reason=retried_without_ticket"), prefill: "first plain", decode: "handed", stored: "yes", kept: true}
+}
+
+// alone is a turn that decode served by itself after these prefill legs.
+func alone(legs string) want {
+	return want{reuse: "miss;", prefill: legs, decode: "alone", stored: "no_handover"}
+}
+
+// failed is an error that the client gets after these prefill legs; the ticket is spent.
+func failed(status int, code, legs string) want {
+	return want{status: status, code: code, prefill: legs}
+}
+
+// notSent is a turn whose prefill leg reached no engine: the ticket is where it was.
+func notSent(v variant) want {
+	w := alone("")
+	w.kept = v.ticket
+	return w
+}
+
+// prefillDialFaults are those of connections to prefill instances.
+func prefillDialFaults() []fault {
+	const phase = "prefill is dialled"
+	none := func(v variant) want {
+		if v.mode != server.PrefillError {
+			return notSent(v)
+		}
+		w := failed(http.StatusServiceUnavailable, "prefill_unavailable", "")
+		w.retryAfter, w.kept = "1", v.ticket
+		return w
+	}
+	other := func(v variant) want {
+		w := served(v)
+		w.prefill = "first@1"
+		return w
+	}
+	first := func(do func(d *door)) func(*cell) {
+		return func(c *cell) {
+			c.deps.Legs.Close()
+			do(c.prefill[0].door)
+		}
+	}
+	short := limited(unlimited)
+	return []fault{
+		{row: "B-01", phase: phase, name: "all refuse", modes: true, needs: withDoors, begin: first((*door).shut), want: none},
+		{row: "B-01", phase: phase, name: "black hole", modes: true, needs: both(withDoors, short), begin: first((*door).hole), want: none},
+		{row: "B-01", phase: phase, name: "one of two refuses", needs: both(withDoors, twoPrefills), begin: first((*door).shut), want: other},
+		{row: "B-01", phase: phase, name: "one of two is a black hole", needs: both(withDoors, twoPrefills, short), begin: first((*door).hole), want: other},
+		{
+			row: "B-01", phase: phase, name: "all refuse, and sixteen turns are alone at decode", needs: withDoors, begin: first((*door).shut),
+			ask: (*cell).beyondSixteen,
+			want: func(v variant) want {
+				w := failed(http.StatusServiceUnavailable, "prefill_unavailable", "")
+				w.retryAfter, w.kept = "1", v.ticket
+				w.decode = strings.TrimSpace(strings.Repeat("alone ", 16))
+				return w
+			},
+		},
+	}
+}
+
+// beyondSixteen sends the turn while decode serves sixteen alone.
+func (c *cell) beyondSixteen() reply {
+	c.t.Helper()
+	const most = 16
+	decode := c.decode[0]
+	decode.always(waits(c.gate, decodes))
+	answers := make(chan reply, most)
+	for range most {
+		go func() { answers <- c.send(ask("", c.stream, "q")) }()
+	}
+	decode.await(c.before[decode] + most)
+	p := c.again()
+	c.release()
+	for range most {
+		c.wantOK(<-answers, "miss;reason=")
+	}
+	c.settled(most + 2)
+	return p
+}
+
+// prefillRefusals are answers that a second try can't mend.
+func prefillRefusals() []fault {
+	const phase = "prefill answers"
+	row := func(id, name string, act behaviour, w want) fault {
+		w.prefill = "first"
+		return fault{row: id, phase: phase, name: name, begin: next(ofPrefill, act), want: func(variant) want { return w }}
+	}
+	inModes := func(f fault) fault {
+		f.modes = true
+		return f
+	}
+	faults := []fault{
+		inModes(row("B-05", "400", status(400, "bad"), failed(400, "invalid_request", ""))),
+		row("B-05", "404", status(404, "bad"), failed(404, "invalid_request", "")),
+		row("B-05", "413", status(413, "bad"), failed(413, "invalid_request", "")),
+		row("B-05", "422", status(422, "bad"), failed(422, "invalid_request", "")),
+		row("B-06", "401", status(401, "key sk-123 at "+engineHost), failed(502, "upstream_auth", "")),
+		row("B-06", "403", status(403, "key sk-123 at "+engineHost), failed(502, "upstream_auth", "")),
+		inModes(row("B-07", "429 with Retry-After", status(429, "busy", "Retry-After", "9"), want{status: 429, code: "rate_limited", retryAfter: "9"})),
+		row("B-07", "429 without", status(429, "busy"), want{status: 429, code: "rate_limited", retryAfter: "1"}),
+	}
+	for _, code := range []int{301, 302, 307, 308} {
+		faults = append(faults, row("B-11", "redirect "+http.StatusText(code), redirects(code), failed(502, "prefill_failed", "")))
+	}
+	return faults
+}
+
+// prefillFailures are faults of the engine, once and with every leg, of one instance or of two.
+func prefillFailures() (faults []fault) {
+	const phase = "prefill answers"
+	for _, f := range []struct {
+		row, name  string
+		act        behaviour
+		status     int
+		retryAfter string
+	}{
+		{"B-03", "500", status(500, "KV load failed"), 502, ""},
+		{"B-03", "502", status(502, "x"), 502, ""},
+		{"B-03", "503", status(503, "x", "Retry-After", "7"), 503, "7"},
+		{"B-03", "504", status(504, "x"), 502, ""},
+		{"B-09", "200 with an error", body("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`), 502, ""},
+		{"B-04", "reset", resets, 502, ""},
+		{"B-04", "end of the connection", hangUp, 502, ""},
+		{"B-17", "no HTTP", raw("hello\r\n\r\n"), 502, ""},
+		{"B-17", "bad length", raw("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), 502, ""},
+		{"B-17", "bad chunk", raw(okJSON + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), 502, ""},
+		{"B-17", "short of its length", raw(okJSON + "Content-Length: 500\r\n\r\n{\"id\":"), 502, ""},
+	} {
+		lastWord := f.name == "500" || f.name == "200 with an error" // without a ticket a second try does not mend it
+		faults = append(faults,
+			fault{row: f.row, phase: phase, name: f.name + ", once", modes: true, begin: next(ofPrefill, f.act), want: func(v variant) want {
+				switch {
+				case v.mode == server.PrefillDecodeOnly && !v.ticket:
+					return alone("plain")
+				case v.mode == server.PrefillError && !v.ticket && lastWord:
+					return failed(502, "prefill_failed", "plain")
+				}
+				return retried(v)
+			}},
+			fault{row: "B-04", phase: phase, name: f.name + ", always", modes: true, begin: always(ofPrefill, f.act), want: func(v variant) want {
+				legs := "first plain"
+				if !v.ticket && (v.mode == server.PrefillDecodeOnly || v.mode == server.PrefillError && lastWord) {
+					legs = "first"
+				}
+				if v.mode != server.PrefillError {
+					return alone(legs)
+				}
+				w := failed(f.status, "prefill_failed", legs)
+				w.retryAfter = f.retryAfter
+				return w
+			}},
+		)
+	}
+	return faults
+}
+
+// prefillAnswers are answers with status 200 that are of no use to decode, or look as if.
+func prefillAnswers() (faults []fault) {
+	const phase = "prefill answers"
+	unread := func(v variant) want {
+		return alone("first")
+	}
+	for _, f := range []struct {
+		name string
+		act  behaviour
+	}{
+		{"garbage", body("application/json", "<html>")},
+		{"truncated JSON", body("application/json", `{"id":`)},
+		{"an array", body("application/json", `[]`)},
+		{"nothing", body("application/json", "")},
+		{"another content type", body("text/html", `{"id":"x"}`)},
+		{"an event stream", body("text/event-stream", "data: {}\n\n")},
+		{"gzip", body("application/json", zipped(`{"id":"x"}`), "Content-Encoding", "gzip")},
+		{"17 MiB", func(w http.ResponseWriter, _ *http.Request, _ leg) {
+			answerJSON(w, `{"x":"`+strings.Repeat("y", 17<<20)+`"}`)
+		}},
+		{"a ticket for a hand-over", answers(func(l leg) string { return `,"kv_transfer_params":` + ticket(l) })},
+		{"a hand-over without an address", answers(func(l leg) string {
+			return `,"kv_transfer_params":` + strings.Replace(handover(l), "remote_host", "host", 1)
+		})},
+	} {
+		faults = append(faults, fault{row: "B-08", phase: phase, name: f.name, begin: next(ofPrefill, f.act), want: unread})
+	}
+	for _, f := range []struct {
+		name    string
+		members func(l leg) string
+	}{
+		{"no params", func(leg) string { return `,"choices":[]` }},
+		{"null params", func(leg) string { return `,"kv_transfer_params":null` }},
+		{"empty params", func(leg) string { return `,"kv_transfer_params":{}` }},
+	} {
+		faults = append(faults, fault{row: "B-10", phase: phase, name: f.name, begin: next(ofPrefill, answers(f.members)), want: func(v variant) want {
+			w := alone("first")
+			w.reuse = reuseOf(v, "hit;") // prefill has read its blocks
+			return w
+		}})
+	}
+	return append(faults,
+		fault{row: "B-11", phase: phase, name: "100, 103 and a trailer around 200", begin: next(ofPrefill, prefaced(prefills)), want: served},
+		fault{row: "B-02", phase: phase, name: "slowly but in time", begin: next(ofPrefill, func(w http.ResponseWriter, r *http.Request, l leg) {
+			drips(okJSON+whole(`{"id":"chatcmpl-`+l.id()+`","kv_transfer_params":`+handover(l)+`}`), stays)(w, r, l)
+		}), want: served},
+	)
+}
+
+// prefillTimeouts are legs that prefill does not answer.
+func prefillTimeouts() (faults []fault) {
+	const phase = "prefill is waited for"
+	for _, f := range []struct {
+		row, name string
+		begin     func(*cell)
+		unseen    bool // by the engine
+	}{
+		{"B-02", "silent", next(ofPrefill, silent), false},
+		{"B-02", "headers that never end", next(ofPrefill, drips("HTTP/1.1 200 OK\r\nX-A: ", forEver)), false},
+		{"B-02", "accepts and reads nothing", func(c *cell) { c.deps.Legs.Close(); c.prefill[0].door.silence() }, true},
+		{"B-51", "its machine is gone", func(c *cell) { c.prefill[0].door.freeze() }, true},
+	} {
+		first := "first "
+		if f.unseen {
+			first = ""
+		}
+		over := "nothing_stored"
+		faults = append(faults,
+			fault{row: f.row, phase: phase, name: f.name, needs: both(withDoors, limited(shortPrefill)), begin: f.begin, want: func(v variant) want {
+				w := failed(http.StatusGatewayTimeout, "prefill_timeout", strings.TrimSpace(first))
+				if w.next = "miss;reason=" + over; v.ticket { // the engine did not answer a ticket
+					w.link = "miss;reason=prefill_not_bidirectional"
+				}
+				return w
+			}},
+		)
+		if strings.HasPrefix(f.name, "accepts") {
+			continue // the fresh leg is not read either
+		}
+		faults = append(faults,
+			fault{row: f.row, phase: phase, name: f.name + " to a ticket", needs: both(withDoors, limited(shortTrial)), begin: f.begin, except: onlyTickets, want: func(variant) want {
+				const off = "miss;reason=prefill_not_bidirectional"
+				return want{reuse: off, prefill: first + "plain", decode: "handed", stored: "yes", kept: true, next: off, link: off}
+			}},
+		)
+	}
+	return faults
+}
+
+// slowFaults are those of prefill that take seconds: its answer has ten once it has begun.
+func slowFaults() []fault {
+	const phase = "prefill's answer is read"
+	unfinished := func(variant) want {
+		w := failed(http.StatusGatewayTimeout, "prefill_timeout", "first")
+		w.link = "miss;reason=prefill_not_bidirectional"
+		return w
+	}
+	return []fault{
+		{row: "B-02", phase: phase, name: "a body that stops", begin: next(ofPrefill, holds(func(leg) string { return okJSON + "Content-Length: 500\r\n\r\n{" })), except: once, want: unfinished},
+		{row: "B-02", phase: phase, name: "a body that never ends", begin: next(ofPrefill, drips(okJSON+"Content-Length: 50000\r\n\r\n{", forEver)), except: once, want: unfinished},
+	}
+}

@@ -1,0 +1,182 @@
+package server_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+
+	"carryover/server"
+)
+
+// How engines fail.
+
+// soonOver scales a time limit down. What goes well takes a hundredth of it, on a busy machine too.
+const soonOver = 300 * time.Millisecond
+
+// resets breaks the connection with a TCP reset.
+func resets(w http.ResponseWriter, _ *http.Request, _ leg) {
+	conn, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	_ = conn.(*net.TCPConn).SetLinger(0)
+	_ = conn.Close()
+}
+
+// drips sends bytes one by one, then does what follows.
+func drips(bytes string, then func(conn net.Conn)) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		tick := time.NewTicker(time.Millisecond)
+		defer tick.Stop()
+		for i := range len(bytes) {
+			<-tick.C
+			if _, err := io.WriteString(conn, bytes[i:i+1]); err != nil {
+				return
+			}
+		}
+		then(conn)
+	}
+}
+
+// forEver goes on with one byte, more slowly than any limit, until the other side has had enough.
+func forEver(conn net.Conn) {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range tick.C {
+		if _, err := io.WriteString(conn, " "); err != nil {
+			return
+		}
+	}
+}
+
+// stays keeps the connection open until the other side closes it.
+func stays(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) }
+
+// holds takes over the connection, writes bytes as they are, and keeps it open.
+func holds(bytes func(l leg) string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, l leg) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, bytes(l))
+		stays(conn)
+	}
+}
+
+const (
+	okJSON   = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+	okEvents = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+)
+
+// whole frames a body with its length.
+func whole(body string) string { return fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body) }
+
+// chunked frames pieces of a body, without the end.
+func chunked(pieces ...string) string {
+	var b strings.Builder
+	b.WriteString("Transfer-Encoding: chunked\r\n\r\n")
+	for _, piece := range pieces {
+		fmt.Fprintf(&b, "%x\r\n%s\r\n", len(piece), piece)
+	}
+	return b.String()
+}
+
+// wire is raw with bytes that depend on the leg.
+func wireOf(bytes func(l leg) string) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) { raw(bytes(l))(w, r, l) }
+}
+
+// zipped is a body that no engine was asked for.
+func zipped(body string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	_, _ = io.WriteString(z, body)
+	_ = z.Close()
+	return b.String()
+}
+
+// redirects answers with a redirect to where the answer would be a good one.
+func redirects(code int) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, _ leg) {
+		w.Header().Set("Location", "http://"+r.Host+r.URL.Path)
+		w.WriteHeader(code)
+	}
+}
+
+// prefaced sends what may stand before and behind an answer, and the answer.
+func prefaced(act behaviour) behaviour {
+	return func(w http.ResponseWriter, r *http.Request, l leg) {
+		w.WriteHeader(http.StatusContinue)
+		w.Header().Set("Link", "</x>")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Set("Trailer", "X-Kv-Reuse")
+		act(w, r, l)
+		w.Header().Set("X-Kv-Reuse", "of the engine")
+	}
+}
+
+// answers is a prefill instance whose answer has these members, besides its id.
+func answers(members func(l leg) string) behaviour {
+	return func(w http.ResponseWriter, _ *http.Request, l leg) {
+		answerJSON(w, `{"id":"chatcmpl-`+l.id()+`"`+members(l)+`}`)
+	}
+}
+
+// always has engines of a role do something with every leg.
+func always(engines func(c *cell) []*engine, act behaviour) func(*cell) {
+	return func(c *cell) {
+		for _, e := range engines(c) {
+			e.always(act)
+		}
+	}
+}
+
+// next has the first engine of a role do something with the next leg.
+func next(engines func(c *cell) []*engine, act behaviour) func(*cell) {
+	return func(c *cell) { engines(c)[0].next(act) }
+}
+
+func ofPrefill(c *cell) []*engine { return c.prefill }
+func ofDecode(c *cell) []*engine  { return c.decode }
+
+// Rigs.
+
+func twoPrefills(_ *cell, s *setup) { s.prefills = 2 }
+func twoDecodes(_ *cell, s *setup)  { s.decodes = 2 }
+func withDoors(_ *cell, s *setup)   { s.doors = true }
+
+// both joins what two rigs need.
+func both(needs ...func(*cell, *setup)) func(*cell, *setup) {
+	return func(c *cell, s *setup) {
+		for _, need := range needs {
+			need(c, s)
+		}
+	}
+}
+
+// limited scales time limits down.
+func limited(change func(cfg *server.Config)) func(*cell, *setup) {
+	return func(_ *cell, s *setup) {
+		s.cfg = change
+		s.dial = soonOver
+	}
+}
+
+func shortPrefill(cfg *server.Config) { cfg.PrefillTimeout = soonOver }
+func shortTrial(cfg *server.Config)   { cfg.ReuseTrialTimeout = soonOver }
+func shortFirst(cfg *server.Config)   { cfg.FirstByteTimeout = soonOver }
+func shortIdle(cfg *server.Config)    { cfg.IdleTimeout = soonOver }
+func shortWrite(cfg *server.Config)   { cfg.ClientWriteTimeout = soonOver }
+func unlimited(*server.Config)        {}
