@@ -22,6 +22,7 @@ type want struct {
 	code       string             // of the error body; of a stream that has begun, of its last event
 	retryAfter string             // "" for none
 	reuse      string             // X-KV-Reuse begins with it
+	path       string             // and X-KV-Path with this
 	cut        bool               // the answer breaks off
 	body       func(l leg) string // what the client gets of the last decode leg, before an error event; nil is all that decodes says
 
@@ -91,6 +92,9 @@ func (f *fault) run(t *testing.T, v variant) {
 	t.Cleanup(c.release) // before the engines close, which wait for what waits
 	for _, e := range slices.Concat(c.prefill, c.decode) {
 		c.engine(e).Refresh(t.Context())
+	}
+	for _, e := range c.prefill { // turns with a ticket ask it, and the fault is to meet a leg
+		c.engine(e).Last().AppendOnly(t.Context(), "m", nil, "")
 	}
 	if v.ticket {
 		c.turns = 2
@@ -202,6 +206,9 @@ func (c *cell) checkReply(p reply, w want) {
 	if !strings.HasPrefix(p.reuse(), w.reuse) {
 		c.t.Errorf("got X-KV-Reuse %q, want %q", p.reuse(), w.reuse)
 	}
+	if got := p.header.Get("X-Kv-Path"); !strings.HasPrefix(got, w.path) {
+		c.t.Errorf("got X-KV-Path %q, want %q", got, w.path)
+	}
 	wantRetryAfter(c.t, p, w.retryAfter)
 	c.wantSealed(p)
 }
@@ -290,7 +297,7 @@ func (c *cell) checkLeft(w want) {
 	if got := c.rig.store.Len(); got != kept {
 		c.t.Errorf("the store has tickets of %d conversations, want %d", got, kept)
 	}
-	if w.gone && c.log.count(`"msg":"turn"`, fmt.Sprintf(`"status":%d`, w.status)) == 0 {
+	if w.gone && !w.unheard && c.log.count(`"msg":"turn"`, fmt.Sprintf(`"status":%d`, w.status)) == 0 {
 		c.t.Errorf("no turn is logged with status %d: %s", w.status, c.log.end())
 	}
 	if w.logged != "" && c.log.count(w.logged) == 0 {

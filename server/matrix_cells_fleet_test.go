@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 
+	"carryover/server"
 	"carryover/upstream"
 )
 
@@ -24,7 +25,7 @@ func restartFaults() []fault {
 	}
 	hidden := func(v variant) want {
 		const why = "ineligible_unproven;why=start"
-		w := want{reuse: "miss;reason=" + why, prefill: "plain", decode: "handed", stored: why, kept: v.ticket}
+		w := want{path: pathBoth, reuse: "miss;reason=" + why, prefill: "plain", decode: "handed", stored: why, kept: v.ticket}
 		if v.ticket { // it names the start before
 			w.next = "miss;reason=instance_gone"
 		}
@@ -79,7 +80,15 @@ func canary(l leg) string { return strings.ReplaceAll(wholeAnswer(l), "Hello", "
 func connectionFaults() (faults []fault) {
 	const idle, step = "a connection is used again", "a connection brings more"
 	lost := func(v variant) want {
-		w := retried(v)
+		var w want
+		switch v.mode {
+		case server.PrefillDecodeOnly:
+			return alone("")
+		case server.PrefillError:
+			return failed(502, "prefill_failed", "")
+		default:
+			w = retried(v)
+		}
 		w.prefill = "plain"
 		return w
 	}
@@ -93,7 +102,7 @@ func connectionFaults() (faults []fault) {
 		fate func(*passage)
 	}{{"ends", fin}, {"is reset", reset}} {
 		faults = append(faults,
-			fault{row: "B-53", phase: idle, name: "prefill's " + f.name, needs: withDoors, begin: func(c *cell) { c.prefill[0].door.meets(f.fate) }, want: lost},
+			fault{row: "B-53", phase: idle, name: "prefill's " + f.name, modes: true, needs: withDoors, begin: func(c *cell) { c.prefill[0].door.meets(f.fate) }, want: lost},
 			fault{row: "B-53", phase: idle, name: "decode's " + f.name, needs: withDoors, begin: func(c *cell) { c.decode[0].door.meets(f.fate) }, want: lostDecode},
 		)
 	}

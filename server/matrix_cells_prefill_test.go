@@ -19,17 +19,25 @@ func reuseOf(v variant, withTicket string) string {
 
 // served is a turn with a hand-over to decode, as if nothing had happened.
 func served(v variant) want {
-	return want{reuse: reuseOf(v, "hit;tokens=200;"), prefill: "first", decode: "handed", stored: "yes", kept: true}
+	return want{path: pathBoth, reuse: reuseOf(v, "hit;tokens=200;"), prefill: "first", decode: "handed", stored: "yes", kept: true}
 }
 
 // retried is a turn that a fresh prefill leg without the ticket has saved.
 func retried(v variant) want {
-	return want{reuse: reuseOf(v, "miss;reason=retried_without_ticket"), prefill: "first plain", decode: "handed", stored: "yes", kept: true}
+	return want{path: pathBoth, reuse: reuseOf(v, "miss;reason=retried_without_ticket"), prefill: "first plain", decode: "handed", stored: "yes", kept: true}
 }
 
-// alone is a turn that decode served by itself after these prefill legs.
+// The beginnings of X-KV-Path.
+const (
+	pathBoth        = "prefill_decode;tokens="
+	pathFailed      = "decode_only;reason=prefill_failed;tokens="
+	pathUnavailable = "decode_only;reason=prefill_unavailable;tokens="
+	pathConnector   = "decode_only;reason=connector;tokens="
+)
+
+// alone is a turn that decode served by itself after these prefill legs had failed.
 func alone(legs string) want {
-	return want{reuse: "miss;", prefill: legs, decode: "alone", stored: "no_handover"}
+	return want{path: pathFailed, reuse: "miss;reason=bypass", prefill: legs, decode: "alone", stored: "no_handover"}
 }
 
 // failed is an error that the client gets after these prefill legs; the ticket is spent.
@@ -40,7 +48,7 @@ func failed(status int, code, legs string) want {
 // notSent is a turn whose prefill leg reached no engine: the ticket is where it was.
 func notSent(v variant) want {
 	w := alone("")
-	w.kept = v.ticket
+	w.path, w.kept = pathUnavailable, v.ticket
 	return w
 }
 
@@ -56,6 +64,9 @@ func prefillDialFaults() []fault {
 		return w
 	}
 	other := func(v variant) want {
+		if v.mode != server.PrefillRetryOther {
+			return none(v)
+		}
 		w := served(v)
 		w.prefill = "first@1"
 		return w
@@ -70,8 +81,8 @@ func prefillDialFaults() []fault {
 	return []fault{
 		{row: "B-01", phase: phase, name: "all refuse", modes: true, needs: withDoors, begin: first((*door).shut), want: none},
 		{row: "B-01", phase: phase, name: "black hole", modes: true, needs: both(withDoors, short), begin: first((*door).hole), want: none},
-		{row: "B-01", phase: phase, name: "one of two refuses", needs: both(withDoors, twoPrefills), begin: first((*door).shut), want: other},
-		{row: "B-01", phase: phase, name: "one of two is a black hole", needs: both(withDoors, twoPrefills, short), begin: first((*door).hole), want: other},
+		{row: "B-01", phase: phase, name: "one of two refuses", modes: true, needs: both(withDoors, twoPrefills), begin: first((*door).shut), want: other},
+		{row: "B-01", phase: phase, name: "one of two is a black hole", modes: true, needs: both(withDoors, twoPrefills, short), begin: first((*door).hole), want: other},
 		{
 			row: "B-01", phase: phase, name: "all refuse, and sixteen turns are alone at decode", needs: withDoors, begin: first((*door).shut),
 			ask: (*cell).beyondSixteen,
@@ -132,60 +143,91 @@ func prefillRefusals() []fault {
 	return faults
 }
 
-// prefillFailures are faults of the engine, once and with every leg, of one instance or of two.
+// failing is a way in which a prefill leg fails that another leg may mend.
+type failing struct {
+	row, name  string
+	act        behaviour
+	status     int    // as the client is told
+	retryAfter string // and when to come back
+	broken     bool   // nothing was answered, which says nothing of a ticket
+	lastWord   bool   // the same engine would say it again
+}
+
+// prefillFailures are faults of the engine: once, with every leg, and of one instance of two.
 func prefillFailures() (faults []fault) {
 	const phase = "prefill answers"
-	for _, f := range []struct {
-		row, name  string
-		act        behaviour
-		status     int
-		retryAfter string
-	}{
-		{"B-03", "500", status(500, "KV load failed"), 502, ""},
-		{"B-03", "502", status(502, "x"), 502, ""},
-		{"B-03", "503", status(503, "x", "Retry-After", "7"), 503, "7"},
-		{"B-03", "504", status(504, "x"), 502, ""},
-		{"B-09", "200 with an error", body("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`), 502, ""},
-		{"B-04", "reset", resets, 502, ""},
-		{"B-04", "end of the connection", hangUp, 502, ""},
-		{"B-17", "no HTTP", raw("hello\r\n\r\n"), 502, ""},
-		{"B-17", "bad length", raw("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), 502, ""},
-		{"B-17", "bad chunk", raw(okJSON + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), 502, ""},
-		{"B-17", "short of its length", raw(okJSON + "Content-Length: 500\r\n\r\n{\"id\":"), 502, ""},
+	for _, f := range []failing{
+		{row: "B-03", name: "500", act: status(500, "KV load failed"), status: 502, lastWord: true},
+		{row: "B-03", name: "502", act: status(502, "x"), status: 502},
+		{row: "B-03", name: "503", act: status(503, "x", "Retry-After", "7"), status: 503, retryAfter: "7"},
+		{row: "B-03", name: "504", act: status(504, "x"), status: 502},
+		{row: "B-09", name: "200 with an error", act: body("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`), status: 502, lastWord: true},
+		{row: "B-04", name: "reset", act: resets, status: 502, broken: true},
+		{row: "B-04", name: "end of the connection", act: hangUp, status: 502, broken: true},
+		{row: "B-17", name: "no HTTP", act: raw("hello\r\n\r\n"), status: 502, broken: true},
+		{row: "B-17", name: "bad length", act: raw("HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n"), status: 502, broken: true},
+		{row: "B-17", name: "bad chunk", act: raw(okJSON + "Transfer-Encoding: chunked\r\n\r\nzz\r\n"), status: 502, broken: true},
+		{row: "B-17", name: "short of its length", act: raw(okJSON + "Content-Length: 500\r\n\r\n{\"id\":"), status: 502, broken: true},
 	} {
-		lastWord := f.name == "500" || f.name == "200 with an error" // without a ticket a second try does not mend it
 		faults = append(faults,
-			fault{row: f.row, phase: phase, name: f.name + ", once", modes: true, begin: next(ofPrefill, f.act), want: func(v variant) want {
-				switch {
-				case v.mode == server.PrefillDecodeOnly && !v.ticket:
-					return alone("plain")
-				case v.mode == server.PrefillError && !v.ticket && lastWord:
-					return failed(502, "prefill_failed", "plain")
-				}
-				return retried(v)
-			}},
-			fault{row: "B-04", phase: phase, name: f.name + ", always", modes: true, begin: always(ofPrefill, f.act), want: func(v variant) want {
-				legs := "first plain"
-				if !v.ticket && (v.mode == server.PrefillDecodeOnly || v.mode == server.PrefillError && lastWord) {
-					legs = "first"
-				}
-				if v.mode != server.PrefillError {
-					return alone(legs)
-				}
-				w := failed(f.status, "prefill_failed", legs)
-				w.retryAfter = f.retryAfter
-				return w
-			}},
+			fault{row: f.row, phase: phase, name: f.name + ", once", modes: true, begin: next(ofPrefill, f.act), want: f.once},
+			fault{row: "B-04", phase: phase, name: f.name + ", always", modes: true, begin: always(ofPrefill, f.act), want: f.always},
+			fault{row: "B-04", phase: phase, name: f.name + ", of one instance of two", modes: true, needs: twoPrefills, begin: func(c *cell) { c.prefill[0].always(f.act) }, want: f.ofOne},
 		)
 	}
 	return faults
+}
+
+// mended reports whether the fresh leg without the ticket is run whatever the mode is: the fault was ours.
+func (f *failing) mended(v variant) bool { return v.ticket && !f.broken }
+
+func (f *failing) once(v variant) want {
+	switch {
+	case f.mended(v), v.mode == server.PrefillRetryOther && (v.ticket || !f.lastWord):
+		return retried(v)
+	case v.mode == server.PrefillError:
+		return f.error("first")
+	}
+	return alone("first")
+}
+
+func (f *failing) always(v variant) want {
+	legs := "first"
+	if f.mended(v) || v.mode == server.PrefillRetryOther && !f.lastWord {
+		legs = "first plain"
+	}
+	if v.mode == server.PrefillError {
+		return f.error(legs)
+	}
+	return alone(legs)
+}
+
+func (f *failing) ofOne(v variant) want {
+	if v.mode == server.PrefillRetryOther && !f.mended(v) {
+		w := retried(v)
+		w.prefill = "first plain@1"
+		return w
+	}
+	return f.always(v) // the fresh leg after a ticket goes to the same instance, and there is no third
+}
+
+// error is what the client is told.
+func (f *failing) error(legs string) want {
+	w := failed(f.status, "prefill_failed", legs)
+	w.retryAfter = f.retryAfter
+	return w
 }
 
 // prefillAnswers are answers with status 200 that are of no use to decode, or look as if.
 func prefillAnswers() (faults []fault) {
 	const phase = "prefill answers"
 	unread := func(v variant) want {
-		return alone("first")
+		if v.mode == server.PrefillError {
+			return failed(502, "bad_prefill_answer", "first")
+		}
+		w := alone("first")
+		w.reuse = reuseOf(v, "hit;") // prefill may have read its blocks
+		return w
 	}
 	for _, f := range []struct {
 		name string
@@ -205,8 +247,9 @@ func prefillAnswers() (faults []fault) {
 		{"a hand-over without an address", answers(func(l leg) string {
 			return `,"kv_transfer_params":` + strings.Replace(handover(l), "remote_host", "host", 1)
 		})},
+		{"empty params", answers(func(leg) string { return `,"kv_transfer_params":{}` })},
 	} {
-		faults = append(faults, fault{row: "B-08", phase: phase, name: f.name, begin: next(ofPrefill, f.act), want: unread})
+		faults = append(faults, fault{row: "B-08", phase: phase, name: f.name, modes: true, begin: next(ofPrefill, f.act), want: unread})
 	}
 	for _, f := range []struct {
 		name    string
@@ -214,15 +257,17 @@ func prefillAnswers() (faults []fault) {
 	}{
 		{"no params", func(leg) string { return `,"choices":[]` }},
 		{"null params", func(leg) string { return `,"kv_transfer_params":null` }},
-		{"empty params", func(leg) string { return `,"kv_transfer_params":{}` }},
 	} {
 		faults = append(faults, fault{row: "B-10", phase: phase, name: f.name, begin: next(ofPrefill, answers(f.members)), want: func(v variant) want {
 			w := alone("first")
-			w.reuse = reuseOf(v, "hit;") // prefill has read its blocks
+			w.path, w.reuse = pathConnector, reuseOf(v, "hit;") // prefill has read its blocks
 			return w
 		}})
 	}
 	return append(faults,
+		fault{row: "B-08", phase: phase, name: "17 MiB", except: once, begin: next(ofPrefill, func(w http.ResponseWriter, _ *http.Request, _ leg) {
+			answerJSON(w, `{"x":"`+strings.Repeat("y", 17<<20)+`"}`)
+		}), want: unread},
 		fault{row: "B-11", phase: phase, name: "100, 103 and a trailer around 200", begin: next(ofPrefill, prefaced(prefills)), want: served},
 		fault{row: "B-02", phase: phase, name: "slowly but in time", begin: next(ofPrefill, func(w http.ResponseWriter, r *http.Request, l leg) {
 			drips(okJSON+whole(`{"id":"chatcmpl-`+l.id()+`","kv_transfer_params":`+handover(l)+`}`), stays)(w, r, l)
@@ -263,7 +308,7 @@ func prefillTimeouts() (faults []fault) {
 		faults = append(faults,
 			fault{row: f.row, phase: phase, name: f.name + " to a ticket", needs: both(withDoors, limited(shortTrial)), begin: f.begin, except: onlyTickets, want: func(variant) want {
 				const off = "miss;reason=prefill_not_bidirectional"
-				return want{reuse: off, prefill: first + "plain", decode: "handed", stored: "yes", kept: true, next: off, link: off}
+				return want{path: pathBoth, reuse: off, prefill: first + "plain", decode: "handed", stored: "yes", kept: true, next: off, link: off}
 			}},
 		)
 	}

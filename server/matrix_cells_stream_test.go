@@ -53,9 +53,9 @@ func streamFaults() (faults []fault) {
 		say(w, firstEvents(4)(l)...)
 		silent(w, r, l)
 	}, limited(shortIdle), func(v variant) want { return broken(v, 4, "stream_idle_timeout") })
-	row("B-21", "dies inside an event of 1 MiB", breaks(firstEvents(2), "data: "+strings.Repeat("x", 1<<20)), nil, func(v variant) want {
+	row("B-21", "dies inside an event of 2 MiB", breaks(firstEvents(2), "data: "+strings.Repeat("x", 2<<20)), nil, func(v variant) want {
 		w := broken(v, 2, "")
-		w.body = func(l leg) string { return shown(2)(l) + "data: " + strings.Repeat("x", 1<<20) }
+		w.body = func(l leg) string { return shown(2)(l) + "data: " + strings.Repeat("x", 2<<20) }
 		return w
 	})
 	return append(faults,
@@ -137,8 +137,8 @@ func streamEnds() (faults []fault) {
 	},
 		func(l leg) string { return shown(1)(l) + garbage + strings.TrimPrefix(chatBytes(l), shown(1)(l)) }, "ineligible_unparsable")
 	row("B-20", "byte by byte", func(l leg) []string { return strings.Split(frames(chatEvents(l)...), "") }, chatBytes, "yes")
-	big := func(l leg) string { return frames(chunk(l, `{"content":"`+strings.Repeat("x", 100<<10)+`"}`, "null")) }
-	row("B-21", "with an event of 100 KiB", func(l leg) []string {
+	big := func(l leg) string { return frames(chunk(l, `{"content":"`+strings.Repeat("x", 2<<20)+`"}`, "null")) }
+	row("B-21", "with an event of 2 MiB", func(l leg) []string {
 		return []string{frames(firstEvents(2)(l)...), big(l), frames(chatEvents(l)[2:]...)}
 	},
 		func(l leg) string { return shown(2)(l) + big(l) + strings.TrimPrefix(chatBytes(l), shown(2)(l)) }, "ineligible_unparsable")

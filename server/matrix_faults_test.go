@@ -16,7 +16,7 @@ import (
 // How engines fail.
 
 // soonOver scales a time limit down. What goes well takes a hundredth of it, on a busy machine too.
-const soonOver = 300 * time.Millisecond
+const soonOver = 600 * time.Millisecond
 
 // resets breaks the connection with a TCP reset.
 func resets(w http.ResponseWriter, _ *http.Request, _ leg) {
