@@ -149,7 +149,8 @@ func connectionFaults() (faults []fault) {
 // asksTwice sends the turn, and before it one of another client, which leaves its connections behind.
 func (c *cell) asksTwice() reply {
 	c.t.Helper()
-	c.wantOK(c.send(ask("", c.stream, "of another client")), "miss;reason=no_conversation")
+	c.wantOK(c.turn("of another client", 1, c.stream), "miss;reason=first_turn")
+	c.others++
 	for _, e := range []*engine{c.prefill[0], c.decode[0]} {
 		c.before[e]++
 	}

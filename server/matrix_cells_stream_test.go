@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -32,6 +33,13 @@ func streamFaults() (faults []fault) {
 		faults = append(faults, fault{row: id, phase: phase, name: name, needs: need, begin: next(ofDecode, act), except: onlyStreams, want: w})
 	}
 	cutAt := func(n int) func(variant) want { return func(v variant) want { return broken(v, n, "decode_failed") } }
+	named := func(code string) func(variant) want {
+		return func(v variant) want {
+			w := broken(v, 4, code)
+			w.unused = true
+			return w
+		}
+	}
 	row("B-14", "dies inside its first event", breaks(nothing, `data: {"id":"chatcmpl-`), nil, restarted)
 	row("B-14", "dies behind the role", breaks(roleOnly, ""), nil, restarted)
 	row("B-14", "dies behind the role, mid-UTF-8", breaks(roleOnly, "data: {\"choices\":[\xf0\x9f"), nil, restarted)
@@ -48,17 +56,25 @@ func streamFaults() (faults []fault) {
 		say(w, firstEvents(2)(l)...)
 		silent(w, r, l)
 	}, limited(shortIdle), func(v variant) want { return broken(v, 2, "stream_idle_timeout") })
-	row("B-24", "dies behind its params", breaks(firstEvents(4), ""), nil, cutAt(4))
+	row("B-24", "dies behind its params", breaks(firstEvents(4), ""), nil, named("decode_failed"))
 	row("B-24", "silent behind its params", func(w http.ResponseWriter, r *http.Request, l leg) {
 		say(w, firstEvents(4)(l)...)
 		silent(w, r, l)
-	}, limited(shortIdle), func(v variant) want { return broken(v, 4, "stream_idle_timeout") })
+	}, limited(shortIdle), named("stream_idle_timeout"))
 	row("B-21", "dies inside an event of 2 MiB", breaks(firstEvents(2), "data: "+strings.Repeat("x", 2<<20)), nil, func(v variant) want {
 		w := broken(v, 2, "")
 		w.body = func(l leg) string { return shown(2)(l) + "data: " + strings.Repeat("x", 2<<20) }
 		return w
 	})
 	return append(faults,
+		fault{
+			row: "B-19", phase: phase, name: "comments without end", heavy: true, begin: next(ofDecode, babbles), ask: (*cell).readsTheEnd, except: once,
+			want: func(v variant) want {
+				w := broken(v, 0, "stream_limit")
+				w.body = nil // of which only the end is looked at
+				return w
+			},
+		},
 		fault{
 			row: "B-15", phase: phase, name: "reset", needs: withDoors, begin: pauses,
 			ask:    func(c *cell) reply { return c.between(func() { c.decode[0].door.each(reset) }) },
@@ -70,6 +86,38 @@ func streamFaults() (faults []fault) {
 			except: onlyStreams, want: func(v variant) want { return broken(v, 2, "stream_idle_timeout") },
 		},
 	)
+}
+
+// babbles keeps a stream alive for ever.
+func babbles(w http.ResponseWriter, r *http.Request, l leg) {
+	say(w, firstEvents(2)(l)...)
+	comment := ":" + strings.Repeat(" ", 64<<10) + "\n\n"
+	for r.Context().Err() == nil {
+		_, _ = io.WriteString(w, comment)
+	}
+}
+
+// readsTheEnd sends the turn and keeps the last of its answer.
+func (c *cell) readsTheEnd() reply {
+	c.t.Helper()
+	resp, err := c.open(c.leaver.ctx, http.MethodPost, chatPath, strings.NewReader(ask(conversation, true, history(c.turns)...)))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	const most = 1 << 10
+	var end []byte
+	buf := make([]byte, 64<<10)
+	for err == nil {
+		var n int
+		n, err = resp.Body.Read(buf)
+		end = append(end, buf[:n]...)
+		end = end[max(0, len(end)-most):]
+	}
+	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		err = nil
+	}
+	return reply{resp.StatusCode, resp.Header, string(end), err}
 }
 
 // pauses has decode wait at the gate between its second event and the rest.
@@ -117,6 +165,7 @@ func streamEnds() (faults []fault) {
 			want: func(v variant) want {
 				w := served(v)
 				w.body, w.stored, w.kept = shows, stored, stored == "yes"
+				w.unused = !w.kept && stored != "ineligible_bad_params" && strings.Contains(strings.Join(say(leg{header: http.Header{}}), ""), `"remote_blocks_expiry_time"`)
 				return w
 			},
 		})
@@ -141,7 +190,7 @@ func streamEnds() (faults []fault) {
 	row("B-21", "with an event of 2 MiB", func(l leg) []string {
 		return []string{frames(firstEvents(2)(l)...), big(l), frames(chatEvents(l)[2:]...)}
 	},
-		func(l leg) string { return shown(2)(l) + big(l) + strings.TrimPrefix(chatBytes(l), shown(2)(l)) }, "ineligible_unparsable")
+		func(l leg) string { return shown(2)(l) + big(l) + strings.TrimPrefix(chatBytes(l), shown(2)(l)) }, "") // what it says is not known
 	silentEnd := func(l leg) []string {
 		events := chatEvents(l)
 		events[3] = chunk(l, `{}`, `"stop"`)
@@ -156,6 +205,7 @@ func streamEnds() (faults []fault) {
 		early := strings.ReplaceAll(ticket(l), "chatcmpl-", "early-")
 		return []string{frames(e[0], with(e[1], early), e[2], e[3], with(`{"id":"chatcmpl-`+l.id()+`","choices":[]}`, "null"), "[DONE]")}
 	}, chatBytes, "yes")
+	// Nothing is kept then, and what the params before named is not known to be alone any more.
 	row("B-23", "with unusable params last", func(l leg) []string {
 		e := chatEvents(l)
 		return []string{frames(e[0], e[1], e[2], e[3], with(`{"id":"chatcmpl-`+l.id()+`","choices":[]}`, `{"remote_host":1}`), "[DONE]")}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 
 // How engines fail.
 
-// soonOver scales a time limit down. What goes well takes a hundredth of it, on a busy machine too.
+// soonOver scales a time limit down. What goes well takes a hundredth of it, and a tenth on a busy machine.
 const soonOver = 600 * time.Millisecond
 
 // resets breaks the connection with a TCP reset.
@@ -28,7 +29,7 @@ func resets(w http.ResponseWriter, _ *http.Request, _ leg) {
 	_ = conn.Close()
 }
 
-// drips sends bytes one by one, then does what follows.
+// drips sends bytes in some twenty pieces, which takes longer than soonOver, then does what follows.
 func drips(bytes string, then func(conn net.Conn)) behaviour {
 	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
 		conn, _, err := http.NewResponseController(w).Hijack()
@@ -36,11 +37,11 @@ func drips(bytes string, then func(conn net.Conn)) behaviour {
 			return
 		}
 		defer conn.Close()
-		tick := time.NewTicker(time.Millisecond)
+		tick := time.NewTicker(soonOver / 15)
 		defer tick.Stop()
-		for i := range len(bytes) {
+		for piece := range slices.Chunk([]byte(bytes), len(bytes)/20+1) {
 			<-tick.C
-			if _, err := io.WriteString(conn, bytes[i:i+1]); err != nil {
+			if _, err := conn.Write(piece); err != nil {
 				return
 			}
 		}

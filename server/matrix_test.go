@@ -25,6 +25,7 @@ type fault struct {
 	phase string
 	name  string
 	modes bool // it matters what becomes of turns whose prefill leg failed
+	heavy bool // it moves so many bytes that no time limit can be short meanwhile: its cells run by themselves, one by one
 
 	needs  func(c *cell, s *setup) // beyond one engine of each role; nil for nothing
 	begin  func(c *cell)           // brings the fault about, when the ticket is there
@@ -53,6 +54,9 @@ func (v variant) String() string {
 	}
 	return strings.Join(words, ", ")
 }
+
+// retries reports whether another prefill leg follows one that failed.
+func (v variant) retries() bool { return v.mode == "" || v.mode == server.PrefillRetryOther }
 
 // variants are all that there may be of a fault.
 func (f *fault) variants() (all []variant) {
@@ -92,12 +96,14 @@ func onlyTickets(v variant) string {
 	return "there is no ticket to lose"
 }
 
-// once is for faults that take seconds: what differs is tested with faster ones.
+// takesSeconds is why a slow fault has one cell: what the others would show, faster faults do.
+const takesSeconds = "it takes seconds, and shows nothing that a faster fault does not"
+
 func once(v variant) string {
 	if v.stream && v.ticket {
 		return ""
 	}
-	return "it takes seconds, and differs in nothing from a faster fault"
+	return takesSeconds
 }
 
 // matrixWorkers is how many cells run at once: many of them wait for a time limit.
@@ -127,49 +133,32 @@ func TestMatrix(t *testing.T) {
 	defer log.SetOutput(os.Stderr)
 	running := goleak.IgnoreCurrent()
 
-	type job struct {
-		fault   *fault
-		variant variant
-	}
-	var jobs []job
-	cells, left := map[string]int{}, map[string]int{}
-	names := map[string]bool{}
 	faults := matrixFaults()
-	for i := range faults {
-		f := &faults[i]
-		if name := f.phase + "/" + f.name; names[name] {
-			t.Fatalf("two faults are called %s", name)
-		} else {
-			names[name] = true
-		}
-		for _, v := range f.variants() {
-			if f.except != nil {
-				if why := f.except(v); why != "" {
-					left[why]++
-					continue
-				}
-			}
-			jobs = append(jobs, job{f, v})
-			cells[f.row]++
-		}
-	}
+	light, heavy, left := cellsOf(t, faults)
 	queue := make(chan job)
 	var workers sync.WaitGroup
 	for range matrixWorkers {
 		workers.Go(func() {
 			for j := range queue {
-				t.Run(j.fault.phase+"/"+j.fault.name+"/"+j.variant.String(), func(t *testing.T) { j.fault.run(t, j.variant) })
+				j.run(t)
 			}
 		})
 	}
-	for _, j := range jobs {
+	for _, j := range light {
 		queue <- j
 	}
 	close(queue)
 	workers.Wait()
+	for _, j := range heavy {
+		j.run(t)
+	}
 	goleak.VerifyNone(t, running)
 
-	t.Logf("%d rows, %d faults in a phase, %d cells", len(cells), len(faults), len(jobs))
+	cells := map[string]int{}
+	for _, j := range slices.Concat(light, heavy) {
+		cells[j.fault.row]++
+	}
+	t.Logf("%d cells: %d faults in a phase, in %d rows", len(light)+len(heavy), len(faults), len(cells))
 	for _, row := range matrixRows() {
 		if cells[row] == 0 {
 			t.Errorf("no cell shows %s", row)
@@ -179,4 +168,44 @@ func TestMatrix(t *testing.T) {
 	for _, why := range slices.Sorted(maps.Keys(left)) {
 		t.Logf("left out: %d, since %s", left[why], why)
 	}
+}
+
+// job is a cell that is to be run.
+type job struct {
+	fault   *fault
+	variant variant
+}
+
+func (j job) run(t *testing.T) {
+	t.Run(j.fault.phase+"/"+j.fault.name+"/"+j.variant.String(), func(t *testing.T) { j.fault.run(t, j.variant) })
+}
+
+// cellsOf returns the cells of faults, and how many variants mean nothing, by the reason.
+func cellsOf(t *testing.T, faults []fault) (light, heavy []job, left map[string]int) {
+	t.Helper()
+	left = map[string]int{}
+	names := map[string]bool{}
+	for i := range faults {
+		f := &faults[i]
+		if name := f.phase + "/" + f.name; names[name] {
+			t.Fatalf("two faults are called %s", name)
+		} else {
+			names[name] = true
+		}
+		for _, v := range f.variants() {
+			why := ""
+			if f.except != nil {
+				why = f.except(v)
+			}
+			switch {
+			case why != "":
+				left[why]++
+			case f.heavy:
+				heavy = append(heavy, job{f, v})
+			default:
+				light = append(light, job{f, v})
+			}
+		}
+	}
+	return light, heavy, left
 }
