@@ -170,7 +170,7 @@ func TestBlame_NotForClientsThatLeave(t *testing.T) {
 
 // What a ticket of ours has broken is blamed on the link, which is stopped.
 func TestBlame_NotForTickets(t *testing.T) {
-	r := newRig(t, setup{fleet: frozen})
+	r := newRig(t, setup{fleet: frozen, cfg: func(c *server.Config) { c.PrefillFailure = server.PrefillError }})
 	conversations := []string{"a", "b", "c"}
 	for _, c := range conversations {
 		r.wantOK(r.turn(c, 1, true), "miss;")
@@ -207,6 +207,7 @@ func TestBlame_NotForTheOtherLeg(t *testing.T) {
 	for name, fails := range map[string]behaviour{"breaks": hangUp, "silent": silent, "500": status(500, "x")} {
 		t.Run(name, func(t *testing.T) {
 			r := togetherRig(t, setup{fleet: frozen, cfg: func(c *server.Config) {
+				c.PrefillFailure = server.PrefillError
 				if name == "silent" {
 					c.PrefillTimeout = 20 * time.Millisecond
 				}
