@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -66,8 +65,7 @@ type engine struct {
 	models   behaviour
 	tokenize func(prompt string) string // what /tokenize answers, "" for a chat; nil for 404
 	metrics  behaviour
-	checked  atomic.Int64 // how often its health was asked for
-	mu       sync.Mutex   // guards what follows
+	mu       sync.Mutex // guards what follows
 	legs     []leg
 	ended    int // legs whose handler has returned
 	script   []behaviour
@@ -96,9 +94,6 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch r.URL.Path {
-	case "/health":
-		e.checked.Add(1)
-		return
 	case "/v1/models":
 		e.models(w, r, leg{})
 		return

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"slices"
@@ -51,7 +52,7 @@ type cell struct {
 	busy     atomic.Int64  // most attempts that a pick has found on an engine
 	gate     chan struct{} // for faults that wait
 	released bool
-	began    atomic.Bool // what waited at the gate has gone on
+	leg      chan context.Context // of the decode leg that waits at the gate
 }
 
 // conversation is that of a cell's turn.
@@ -70,6 +71,7 @@ func (p idle) Pick(candidates []upstream.Candidate, _ string) int {
 func (f *fault) run(t *testing.T, v variant) {
 	c := &cell{
 		variant: v, turns: 1, before: map[*engine]int{}, leaver: newLeaver(t), atLegs: &legsSeam{}, atStore: &storeSeam{}, gate: make(chan struct{}),
+		leg: make(chan context.Context, 1),
 	}
 	s := setup{
 		still: true,

@@ -44,7 +44,7 @@ func decodeDialFaults() []fault {
 		w.decode = "handed@1"
 		return w
 	}
-	short := limited(unlimited)
+	short := limited(onlyDials)
 	stale := func(_ *cell, s *setup) { s.cfg = func(cfg *server.Config) { cfg.HandoverBudget = time.Nanosecond } }
 	return []fault{
 		{row: "B-12", phase: phase, name: "all refuse", needs: withDoors, begin: first((*door).shut), want: none},

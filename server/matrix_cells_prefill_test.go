@@ -77,7 +77,7 @@ func prefillDialFaults() []fault {
 			do(c.prefill[0].door)
 		}
 	}
-	short := limited(unlimited)
+	short := limited(onlyDials)
 	return []fault{
 		{row: "B-01", phase: phase, name: "all refuse", modes: true, needs: withDoors, begin: first((*door).shut), want: none},
 		{row: "B-01", phase: phase, name: "black hole", modes: true, needs: both(withDoors, short), begin: first((*door).hole), want: none},

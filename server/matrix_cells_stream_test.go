@@ -114,7 +114,7 @@ func (c *cell) readsTheEnd() reply {
 		end = append(end, buf[:n]...)
 		end = end[max(0, len(end)-most):]
 	}
-	if errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return reply{resp.StatusCode, resp.Header, string(end), err}

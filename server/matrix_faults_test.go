@@ -94,7 +94,7 @@ func chunked(pieces ...string) string {
 	return b.String()
 }
 
-// wire is raw with bytes that depend on the leg.
+// wireOf is raw with bytes that depend on the leg.
 func wireOf(bytes func(l leg) string) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) { raw(bytes(l))(w, r, l) }
 }
@@ -167,7 +167,7 @@ func both(needs ...func(*cell, *setup)) func(*cell, *setup) {
 	}
 }
 
-// limited scales time limits down.
+// limited scales time limits down: that of dialling, and those that change names.
 func limited(change func(cfg *server.Config)) func(*cell, *setup) {
 	return func(_ *cell, s *setup) {
 		s.cfg = change
@@ -180,4 +180,4 @@ func shortTrial(cfg *server.Config)   { cfg.ReuseTrialTimeout = soonOver }
 func shortFirst(cfg *server.Config)   { cfg.FirstByteTimeout = soonOver }
 func shortIdle(cfg *server.Config)    { cfg.IdleTimeout = soonOver }
 func shortWrite(cfg *server.Config)   { cfg.ClientWriteTimeout = soonOver }
-func unlimited(*server.Config)        {}
+func onlyDials(*server.Config)        {}
