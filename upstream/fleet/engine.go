@@ -21,9 +21,7 @@ const unhealthyAfter = 2
 // not change: an instance that is configured differently is another Engine. It is safe
 // for concurrent use.
 type Engine struct {
-	upstream.Instance
-
-	// What picks read of each engine stands together, in two lines of the processor's cache.
+	// What picks read of each engine stands first, in two lines of the processor's cache.
 	seen                   view
 	inFlight               atomic.Int64  // attempts that have it
 	queued                 atomic.Int64  // prompt tokens of these
@@ -32,8 +30,10 @@ type Engine struct {
 	gone                   atomic.Bool   // Set has removed it
 	suspected              atomic.Bool   // a start of it has been barred
 	// at and round are where the pick of that number has it among its candidates. The Fleet's lock guards them.
-	at    int
+	at    int32
 	round uint64
+
+	upstream.Instance
 
 	fleet  *Fleet
 	habits habits

@@ -81,7 +81,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 			busy = true
 			continue
 		}
-		e.at, e.round = n, p.round
+		e.at, e.round = int32(n), p.round
 		p.engines = append(p.engines, e)
 		// Field by field and in place: a candidate that is put together first takes four times as long to copy.
 		c := &p.candidates[n]
