@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -65,7 +66,8 @@ type engine struct {
 	models   behaviour
 	tokenize func(prompt string) string // what /tokenize answers, "" for a chat; nil for 404
 	metrics  behaviour
-	mu       sync.Mutex // guards what follows
+	checked  atomic.Int64 // how often its health was asked for
+	mu       sync.Mutex   // guards what follows
 	legs     []leg
 	ended    int // legs whose handler has returned
 	script   []behaviour
@@ -94,6 +96,9 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch r.URL.Path {
+	case "/health":
+		e.checked.Add(1)
+		return
 	case "/v1/models":
 		e.models(w, r, leg{})
 		return

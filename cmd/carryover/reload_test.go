@@ -23,7 +23,7 @@ type reloadable struct {
 	log       *addressLog
 }
 
-var operatorsAt = regexp.MustCompile(`msg="serving operators" address=(\S+)`)
+var operatorsAt = regexp.MustCompile(`msg="serving operators" admin_address=(\S+)`)
 
 // startReloadable starts two instances of each role, and the program with a file that names the first of each.
 func startReloadable(t *testing.T) *reloadable {

@@ -82,7 +82,7 @@ func (p *proxy) serve(ctx context.Context, cfg configured, logger *slog.Logger) 
 	}
 	p.alongside = append(p.alongside, reload.onHangup())
 	if operators != nil {
-		logger.Info("serving operators", "address", operators.Addr().String())
+		logger.Info("serving operators", "admin_address", operators.Addr().String())
 		p.alongside = append(p.alongside, func(ctx context.Context) error {
 			return p.serveAdmin(ctx, operators, cfg.Admin.Token, reload.reload, logger)
 		})
