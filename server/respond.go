@@ -77,10 +77,17 @@ func (s *turns) respondWhole(ctx context.Context, out *outlet, t *turn, d *decod
 // sees the end.
 func (s *turns) respondStream(ctx context.Context, out *outlet, t *turn, d *decoding) error {
 	a := newAnswer(t, d)
-	a.atEnd = func() { s.keeper.keep(ctx, t, a) }
+	var relay *sse.Relay
+	keep := func() {
+		if relay.Stats().Oversize > 0 { // the observer has not seen all of the reply
+			a.takes("oversize")
+		}
+		s.keeper.keep(ctx, t, a)
+	}
+	a.atEnd = keep
 	a.mayRestart = func() bool { return !t.committed && s.mayRestart(t, upstream.RoleDecode) }
 	out.announceStream(d.ContentType())
-	relay := sse.New(out, out.Flush, sse.Config{
+	relay = sse.New(out, out.Flush, sse.Config{
 		Strip:     paramsMember,
 		Expose:    s.cfg.ExposeParams,
 		Substance: []string{"choices", "usage", "error"},
@@ -93,7 +100,7 @@ func (s *turns) respondStream(ctx context.Context, out *outlet, t *turn, d *deco
 	var write *sse.WriteError
 	gone := errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown) && legErrorOf(ctx) == nil
 	a.left = err != nil && (gone || ctx.Err() != nil)
-	s.keeper.keep(ctx, t, a) // unless the end was seen, and that was done
+	keep() // unless the end was seen, and that was done
 	switch {
 	case err == nil:
 		if !t.committed { // an empty stream
