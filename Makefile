@@ -54,7 +54,7 @@ soak-redis: redis ## 15 minutes of histories of replicas under faults of Redis, 
 	CARRYOVER_SOAK_REDIS=150 go test -run 'RedisLinear|Redis_Does' -count 1 -timeout 30m -v ./convcache/redisstore
 
 .PHONY: check
-check: fmt vet lint imports test ## the gate: format, vet, lint, import rules, tests
+check: fmt vet lint imports test manifests ## the gate: format, vet, lint, import rules, tests, manifests
 
 .PHONY: fmt
 fmt: ## fail if gofmt would change a file

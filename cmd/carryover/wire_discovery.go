@@ -18,8 +18,8 @@ import (
 // namedIdle is how long a prefill instance that a request has named stays in the fleet without being named again.
 const namedIdle = 10 * time.Minute
 
-// openSources makes all that says which instances there are. Where two sources name one, the configuration's list counts
-// before what is found, and that before what is added at run time.
+// openSources makes all that says which instances there are. Where two sources name one, the first counts: the configuration's
+// list before what is found, and that before what is added at run time.
 func (p *proxy) openSources(cfg Config, logger *slog.Logger) error {
 	instances, err := newInstances(cfg)
 	if err != nil {
@@ -46,7 +46,7 @@ func (p *proxy) openSources(cfg Config, logger *slog.Logger) error {
 			allow = append(allow, pattern)
 		}
 		p.named = discovery.NewNamed(allow, namedIdle)
-		sources = append(sources, p.named)
+		sources = append([]upstream.Source{p.named}, sources...) // its names are what requests are told
 	}
 	p.source = discovery.Together{Sources: sources, Logger: logger}
 	return nil
