@@ -25,33 +25,37 @@ type circuit struct {
 	last     string        // how the last one failed
 	pause    time.Duration // how long it was opened for, 0 if it is closed
 	until    time.Time     // when that ends
-	trial    int           // the attempt that tries, 0 if none does
-	trials   int           // attempts that have tried so far
+	trial    uint64        // the number of the attempt that tries, 0 if none does
 }
 
 func (c *circuit) open(now time.Time) bool     { return c.pause > 0 && now.Before(c.until) }
 func (c *circuit) halfOpen(now time.Time) bool { return c.pause > 0 && !now.Before(c.until) }
 
-// begin makes an attempt the trial, if there is to be one, and returns its number, else 0.
-// The clock is read only where the circuit is not closed.
-func (c *circuit) begin(now func() time.Time) int {
-	if c.pause == 0 || c.trial != 0 || !c.halfOpen(now()) {
-		return 0
+// begin makes an attempt the trial, if there is to be one, and reports whether it is.
+func (c *circuit) begin(number uint64, now time.Time) bool {
+	if !c.halfOpen(now) || c.trial != 0 {
+		return false
 	}
-	c.trials++
-	c.trial = c.trials
-	return c.trial
+	c.trial = number
+	return true
 }
 
-// end ends an attempt, whatever it has shown.
-func (c *circuit) end(trial int) {
-	if trial != 0 && c.trial == trial {
-		c.trial = 0
+// end ends an attempt, whatever it has shown, and reports whether it was the trial.
+func (c *circuit) end(number uint64) bool {
+	if c.trial != number {
+		return false
 	}
+	c.trial = 0
+	return true
 }
 
-// answered lets another attempt try: a stream may run for minutes, and its first bytes say enough to dare the next one.
-func (c *circuit) answered() { c.trial = 0 }
+// answered lets another attempt try, and reports whether one was trying: a stream may run for minutes, and its first bytes
+// say enough to dare the next one.
+func (c *circuit) answered() (tried bool) {
+	tried = c.trial != 0
+	c.trial = 0
+	return tried
+}
 
 // served closes the circuit and reports whether it was half-open.
 func (c *circuit) served(now time.Time) (closed bool) {
@@ -59,7 +63,7 @@ func (c *circuit) served(now time.Time) (closed bool) {
 		return false
 	}
 	closed = c.pause > 0
-	*c = circuit{trials: c.trials}
+	*c = circuit{}
 	return closed
 }
 
@@ -86,7 +90,9 @@ func (c *circuit) fail(how string, now time.Time) (opened bool) {
 func (e *Engine) Served() {
 	e.mu.Lock()
 	closed := e.circuit.served(e.fleet.now())
-	e.show()
+	if closed {
+		e.show()
+	}
 	e.mu.Unlock()
 	if closed {
 		e.log().Info("engine closes its circuit")

@@ -10,13 +10,12 @@ import (
 // no new turn gets it unless no other engine of its role is left. It reports whether the fleet has the engine. The drain
 // outlasts a change of the instance's configuration, and ends when the instance is removed.
 func (f *Fleet) Drain(role upstream.Role, name string, drain bool) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	e := f.named[role][name]
+	e := f.Engine(role, name)
 	if e == nil {
 		return false
 	}
 	e.setDrain(drain)
+	f.freed()
 	return true
 }
 

@@ -120,9 +120,7 @@ func (e *Engine) wentDown(why string) {
 // Answered records that a leg was answered, which brings an engine back.
 func (e *Engine) Answered() {
 	e.mu.Lock()
-	tried := e.circuit.trial != 0
-	e.circuit.answered()
-	was := e.comeBack(tried)
+	was := e.comeBack(e.circuit.answered())
 	e.mu.Unlock()
 	e.sayBack(was)
 }

@@ -117,13 +117,13 @@ func (f *Fleet) shared(set *modelSet) *modelSet {
 	return set
 }
 
-// Models returns the models of the engines that are up, each once, decode first and in the order of the engines, as the first of
+// Models returns the models of the engines that answer, each once, decode first and in the order of the engines, as the first of
 // them describes it. Engines of which no list is known add nothing.
 func (f *Fleet) Models() (all []Model) {
 	seen := map[string]bool{}
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
 		for _, e := range f.Engines(role) {
-			if !e.up() {
+			if !e.answers() {
 				continue
 			}
 			for _, model := range e.models() {
@@ -151,7 +151,7 @@ type refreshing struct {
 	under *reading // nil if none is under way
 }
 
-// RefreshModels reads the lists of all engines that are up, unless that was begun less than five seconds ago, and returns when
+// RefreshModels reads the lists of all engines that answer, unless that was begun less than five seconds ago, and returns when
 // it is done, after five seconds at the latest, or when ctx ends. It is called before a turn is told that its model is served
 // by none, as Pick says it with upstream.ErrNoModel: an adapter may have been loaded since.
 func (f *Fleet) RefreshModels(ctx context.Context) {
@@ -175,7 +175,7 @@ func (f *Fleet) refresh(ctx context.Context, r *reading) {
 	var all []*Engine
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
 		for _, e := range f.Engines(role) {
-			if e.up() {
+			if e.answers() {
 				all = append(all, e)
 			}
 		}
