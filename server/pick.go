@@ -43,7 +43,7 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 	}
 	ratio := s.ratios.get(t.model)
 	t.record.Path.Tokens = t.length.Whole.Tokens(ratio)
-	decode, done, err := s.pickEngine(ctx, t, upstream.RoleDecode, t.tries.excludes)
+	decode, done, err := s.pickEngine(ctx, t, upstream.RoleDecode, false)
 	switch {
 	case errors.Is(err, upstream.ErrNoModel):
 		return nil, t.tries.lastOr(noModel(t.model))
@@ -76,14 +76,26 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 
 // pickEngine picks an engine that serves the turn's model. Before it says that there is none, which is upstream.ErrNoModel, the engines
 // are asked once more for what they serve: a model that has just been loaded is not known yet.
-func (s *turns) pickEngine(ctx context.Context, t *turn, role upstream.Role, exclude func(*fleet.Engine) bool) (*fleet.Engine, func(), error) {
-	engine, done, err := s.room(ctx, t, role, t.hint(), exclude)
+func (s *turns) pickEngine(ctx context.Context, t *turn, role upstream.Role, barred bool) (*fleet.Engine, func(), error) {
+	hint, exclude := t.hint(), t.excluding(role)
+	hint.Barred = barred
+	engine, done, err := s.room(ctx, t, role, hint, exclude)
 	if errors.Is(err, upstream.ErrNoModel) && !t.tries.refreshed {
 		t.tries.refreshed = true
 		s.deps.Fleet.RefreshModels(ctx)
-		engine, done, err = s.room(ctx, t, role, t.hint(), exclude)
+		engine, done, err = s.room(ctx, t, role, hint, exclude)
 	}
 	return engine, done, err
+}
+
+// excluding says which engines must not be picked, nil for none: that is asked of each engine of the role.
+func (t *turn) excluding(role upstream.Role) func(*fleet.Engine) bool {
+	if len(t.tries.excluded) == 0 && (role == upstream.RoleDecode || t.prefiller == "") {
+		return nil
+	}
+	return func(e *fleet.Engine) bool {
+		return t.tries.excludes(e) || role == upstream.RolePrefill && !t.mayPrefill(e)
+	}
 }
 
 // pickPrefill adds a prefill instance to the pair, and returns nil if there is none that may be asked.
@@ -91,9 +103,7 @@ func (s *turns) pickPrefill(ctx context.Context, t *turn, p *pair, barred bool) 
 	if t.tries.noPrefill || t.tries.gaveUp(upstream.RolePrefill) >= maxDials {
 		return nil, nil
 	}
-	prefill, done, err := s.pickEngine(ctx, t, upstream.RolePrefill, func(e *fleet.Engine) bool {
-		return !t.mayPrefill(e) || t.tries.excludes(e) || !barred && e.Barred()
-	})
+	prefill, done, err := s.pickEngine(ctx, t, upstream.RolePrefill, barred)
 	switch {
 	case errors.Is(err, upstream.ErrNoInstance), errors.Is(err, upstream.ErrNoModel):
 		return nil, nil

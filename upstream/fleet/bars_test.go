@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -173,4 +174,19 @@ func TestBars_HoldWhileNoStartIsKnownAfterAnother(t *testing.T) {
 	if !e.Barred() {
 		t.Error("not barred, though the start that answers may be the barred one")
 	}
+}
+
+// A barred engine is picked by turns that may read nothing of its prefix cache, and by no others, even if no other is left.
+func TestPick_BarredOnlyForThoseThatMay(t *testing.T) {
+	r := newRig(t)
+	e := r.named(upstream.RolePrefill, "a")[0]
+	tells(e, "1").Bar()
+	if picked, _, err := r.Pick(upstream.RolePrefill, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) {
+		t.Errorf("picked %v (%v), want none", picked, err)
+	}
+	picked, done, err := r.Pick(upstream.RolePrefill, Hint{Barred: true}, nil)
+	if err != nil || picked != e {
+		t.Fatalf("picked %v (%v), want the barred one", picked, err)
+	}
+	done()
 }

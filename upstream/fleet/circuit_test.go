@@ -59,7 +59,7 @@ func (r *rig) logs() *journal {
 // attempt picks a prefill engine as a turn does.
 func (r *rig) attempt(exclude ...string) (name string, done func()) {
 	r.t.Helper()
-	e, done, err := r.Pick(upstream.RolePrefill, Hint{}, excluding(exclude...))
+	e, done, err := r.Pick(upstream.RolePrefill, Hint{Barred: true}, excluding(exclude...))
 	if err != nil {
 		r.t.Fatal(err)
 	}

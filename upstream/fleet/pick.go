@@ -9,9 +9,10 @@ import (
 
 // Hint is what the policy is told of a turn.
 type Hint struct {
-	Key   string    // equal for the turns of a conversation, "" without one
-	Holds []Holding // where the conversation's KV is
-	Model string    // only engines that may serve it are picked; "" is served by all
+	Key    string    // equal for the turns of a conversation, "" without one
+	Holds  []Holding // where the conversation's KV is
+	Model  string    // only engines that may serve it are picked; "" is served by all
+	Barred bool      // engines that are barred may be picked too
 	// Tokens is how many tokens of the prompt prefill is expected to compute.
 	Tokens int
 	// Chain has one hash per piece of the beginning of the prompt, each over everything before it.
@@ -26,7 +27,7 @@ type Holding struct {
 
 // Pick picks an engine of the role and counts it in flight, with the tokens of the hint, until done is called; for prefill
 // that is when its leg has ended. Engines that exclude names are never picked, nil excluding none; nor are those that have as
-// many attempts as they may, and those that are known not to serve the model; ones that are to be avoided only if no other is
+// many attempts as they may, those that are known not to serve the model, and unless the hint allows them those that are barred; ones that are to be avoided only if no other is
 // left, and ones that are down only after these, so that one wrongly held to be down delays no turn. It returns
 // upstream.ErrNoModel if all engines of the role, excluded or not, are known not to serve the model; upstream.ErrBusy if all that
 // could be picked have as many attempts as they may; and otherwise upstream.ErrNoInstance if none is left. Exclude is asked
@@ -48,7 +49,7 @@ func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) 
 		f.mu.Lock()
 		engines = list
 	}
-	picked, err := f.choose(role, engines, &hint)
+	picked, err := f.choose(role, engines, &hint, exclude != nil)
 	var number uint64
 	if err == nil {
 		number = picked.begin(hint.Tokens)
@@ -72,10 +73,10 @@ func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) 
 }
 
 // choose picks one of the engines. It needs f.mu.
-func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engine, error) {
+func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, older bool) (*Engine, error) {
 	now := f.now()
 	p := &f.picking
-	ask := asked{now: now.Sub(f.born), model: hint.Model, most: f.cfg.MaxInFlight, tokens: float64(max(hint.Tokens, 1))}
+	ask := asked{now: now.Sub(f.born), model: hint.Model, unbarred: role == upstream.RolePrefill && !hint.Barred, older: older, most: f.cfg.MaxInFlight, tokens: float64(max(hint.Tokens, 1))}
 	p.engines = p.engines[:0]
 	busy := false
 	for choosy := preferred; choosy <= whatever && len(p.engines) == 0 && !busy; choosy++ {
