@@ -107,7 +107,8 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 			}
 		}
 	}
-	f.engines, f.named, f.placed, f.picking = next, named, placed, picking{}
+	f.engines, f.named, f.placed = next, named, placed
+	f.picking = picking{round: f.picking.round} // engines and lists of models remember rounds
 	for _, e := range gone {
 		e.gone.Store(true) // before the links go: none is made to it from here on
 		f.keepBar(e)

@@ -35,27 +35,8 @@ type Holding struct {
 //
 // A pick among a thousand engines takes less than 20 µs, and allocates done alone.
 func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) (_ *Engine, done func(), _ error) {
-	f.mu.Lock()
-	engines := f.engines[role]
-	var list []*Engine
-	if exclude != nil {
-		list = f.picking.borrow()
-		f.mu.Unlock()
-		for _, e := range engines {
-			if !exclude(e) {
-				list = append(list, e)
-			}
-		}
-		f.mu.Lock()
-		engines = list
-	}
-	picked, err := f.choose(role, engines, &hint, exclude != nil)
-	var number uint64
-	if err == nil {
-		number = picked.begin(hint.Tokens)
-	}
-	f.picking.giveBack(list)
-	f.mu.Unlock()
+	engines, list := f.admitted(role, exclude)
+	picked, number, err := f.pick(role, engines, list, &hint)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -72,11 +53,41 @@ func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) 
 	}, nil
 }
 
+// admitted returns the engines of a role that exclude leaves, and the list that they are in if it is a borrowed one.
+func (f *Fleet) admitted(role upstream.Role, exclude func(*Engine) bool) (engines, list []*Engine) {
+	f.mu.Lock()
+	engines = f.engines[role]
+	if exclude == nil {
+		f.mu.Unlock()
+		return engines, nil
+	}
+	list = f.picking.borrow()
+	f.mu.Unlock()
+	for _, e := range engines {
+		if !exclude(e) {
+			list = append(list, e)
+		}
+	}
+	return list, list
+}
+
+// pick picks one of the engines, begins an attempt on it, and gives the list back. A defect in a policy costs one turn, and not
+// the lock.
+func (f *Fleet) pick(role upstream.Role, engines, list []*Engine, hint *Hint) (picked *Engine, number uint64, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer f.picking.giveBack(list)
+	if picked, err = f.choose(role, engines, hint); err != nil {
+		return nil, 0, err
+	}
+	return picked, picked.begin(hint.Tokens), nil
+}
+
 // choose picks one of the engines. It needs f.mu.
-func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, older bool) (*Engine, error) {
+func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engine, error) {
 	now := f.now()
 	p := &f.picking
-	ask := asked{now: now.Sub(f.born), model: hint.Model, unbarred: role == upstream.RolePrefill && !hint.Barred, older: older, most: f.cfg.MaxInFlight, tokens: float64(max(hint.Tokens, 1))}
+	ask := asked{now: now.Sub(f.born), model: hint.Model, unbarred: role == upstream.RolePrefill && !hint.Barred, most: f.cfg.MaxInFlight, tokens: float64(max(hint.Tokens, 1))}
 	p.engines = p.engines[:0]
 	busy := false
 	for choosy := preferred; choosy <= whatever && len(p.engines) == 0 && !busy; choosy++ {

@@ -67,7 +67,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 	serves := true
 	for _, e := range engines {
 		v := &e.seen
-		if !choosy.admits(v, ask.now) || ask.older && e.gone.Load() || ask.unbarred && e.Barred() {
+		if !choosy.admits(v, ask.now) || e.gone.Load() || ask.unbarred && e.Barred() {
 			continue
 		}
 		if models := v.models.Load(); models != same { // mostly that of the engine before
@@ -106,7 +106,6 @@ type asked struct {
 	now      time.Duration
 	model    string  // "" is served by all
 	unbarred bool    // those that are barred are left out
-	older    bool    // the list of engines was made before the Fleet's lock was taken
 	most     int     // attempts at once
 	tokens   float64 // of this turn
 }
