@@ -86,7 +86,7 @@ func (q *Queue) begin(c Claim) (first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.lines[c.Class]
-	if most := q.cfg.MaxPerTenant; most > 0 && q.held[c]+l.waitingOf(c.Tenant) >= most {
+	if q.limited(c) {
 		return false, ErrTenant
 	}
 	if l != nil {
@@ -94,6 +94,11 @@ func (q *Queue) begin(c Claim) (first bool, err error) {
 	}
 	q.hold(c, 1)
 	return true, nil
+}
+
+// limited reports whether the tenant has as many places, and turns that wait for one, as it may. It needs q.mu.
+func (q *Queue) limited(c Claim) bool {
+	return q.cfg.MaxPerTenant > 0 && q.held[c]+q.lines[c.Class].waitingOf(c.Tenant) >= q.cfg.MaxPerTenant
 }
 
 // attempt calls try for a claim that is counted already, and counts it no more if try panics.
@@ -117,6 +122,8 @@ func (q *Queue) enter(c Claim, waited time.Duration) (*waiter, time.Duration, er
 	switch {
 	case q.closed:
 		return nil, 0, ErrClosed
+	case q.limited(c): // by turns that have come since begin looked
+		return nil, 0, ErrTenant
 	case q.cfg.MaxWaiting <= 0:
 		return nil, 0, ErrFull
 	case left <= 0:
