@@ -70,12 +70,13 @@ func (c computers) first(number uint32) computers {
 	return next
 }
 
-// drop forgets a start.
+// drop forgets a start. One whose engine comes back gets another number.
 func (p *prefixes) drop(s *Start) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.number != 0 {
 		delete(p.starts, s.number)
+		s.number = 0
 	}
 }
 

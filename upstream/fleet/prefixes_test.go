@@ -165,3 +165,19 @@ func TestPrefixes_NothingIsKeptOfAStartThatIsOver(t *testing.T) {
 		t.Errorf("%d starts are kept", n)
 	}
 }
+
+// An engine that was away for a moment, and had a turn all the while, is the engine that it was. What it has computed is told anew.
+func TestPrefixes_EngineThatComesBackIsRememberedAgain(t *testing.T) {
+	w := newWeighing(t)
+	prompt := chain(1, 5, 0, 0)
+	w.wantPrefixes(prompt, [2]int{}, "p0")
+	_, done, err := w.Pick(upstream.RolePrefill, Hint{}, func(e *Engine) bool { return e.Name != "p0" })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer done()
+	w.Set(w.instances[1:])
+	w.Set(w.instances)
+	w.wantPrefixes(prompt, [2]int{}, "p0")
+	w.wantPrefixes(prompt, [2]int{5, 0}, "p0")
+}
