@@ -40,6 +40,8 @@ type rigConfig struct {
 	flags           []string
 	env             []string
 	replace         func(*server.Deps) // nil keeps what the program is wired with
+	wire            func(Config, *proxy) // nil, too
+	probed          bool
 }
 
 // patient are flags for a machine that is busy with other tests: a store operation may
@@ -108,9 +110,14 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	if c.replace != nil {
 		c.replace(&deps)
 	}
-	// Nothing is probed: a machine at its limit answers probes too late, and the
-	// instances would count as down.
-	p.probe = unprobed
+	if c.wire != nil {
+		c.wire(cfg, p)
+	}
+	// Nothing is probed unless a test asks for it: a machine at its limit answers probes
+	// too late, and the instances would count as down.
+	if !c.probed {
+		p.probe = unprobed
+	}
 	r.store = &ledger{Store: deps.Store, unread: map[convcache.TicketID]struct{}{}}
 	r.between = &interposed{Legs: deps.Legs}
 	deps.Store, deps.Legs = r.store, r.between

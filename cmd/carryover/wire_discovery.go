@@ -68,17 +68,22 @@ func newFinders(d DiscoveryConfig, logger *slog.Logger) (found []upstream.Source
 		}
 	}
 	if d.K8sLabelSelector != "" {
-		source, err := kubernetes.New(kubernetes.Config{
-			APIHost: os.Getenv("KUBERNETES_SERVICE_HOST"), APIPort: os.Getenv("KUBERNETES_SERVICE_PORT"),
-			Namespace: d.K8sNamespace, LabelSelector: d.K8sLabelSelector, Resource: d.K8sResource, Port: d.K8sPort,
-			ModelLabel: d.K8sModelLabel, PrefillLabels: d.PrefillModelLabels, DecodeLabels: d.DecodeModelLabels, Logger: logger,
-		})
+		source, err := kubernetes.New(newKubernetes(d, logger))
 		if err != nil {
 			return nil, fmt.Errorf("discovery.k8s: %w", err)
 		}
 		found = append(found, source)
 	}
 	return found, nil
+}
+
+// newKubernetes says which objects of the cluster that the program runs in are instances.
+func newKubernetes(d DiscoveryConfig, logger *slog.Logger) kubernetes.Config {
+	return kubernetes.Config{
+		APIHost: os.Getenv("KUBERNETES_SERVICE_HOST"), APIPort: os.Getenv("KUBERNETES_SERVICE_PORT"),
+		Namespace: d.K8sNamespace, LabelSelector: d.K8sLabelSelector, Resource: d.K8sResource, Port: d.K8sPort,
+		ModelLabel: d.K8sModelLabel, PrefillLabels: d.PrefillModelLabels, DecodeLabels: d.DecodeModelLabels, Logger: logger,
+	}
 }
 
 // inherited is what an instance gets for what its source left empty.
