@@ -50,7 +50,9 @@ func startChanging(t *testing.T, c rigConfig) *changing {
 }
 
 // authority is the host:port of an instance, which is also its name unless it is given one.
-func authority(instance *vllmsim.Instance) string { return strings.TrimPrefix(instance.URL(), "http://") }
+func authority(instance *vllmsim.Instance) string {
+	return strings.TrimPrefix(instance.URL(), "http://")
+}
 
 // portOf is the port of an instance.
 func portOf(t *testing.T, instance *vllmsim.Instance) string {
@@ -113,6 +115,12 @@ func (g *changing) await(t *testing.T, decode ...*vllmsim.Instance) {
 	for _, instance := range decode {
 		want = append(want, authority(instance))
 	}
+	g.awaitNamed(t, want...)
+}
+
+// awaitNamed is await for instances with names of their own.
+func (g *changing) awaitNamed(t *testing.T, want ...string) {
+	t.Helper()
 	slices.Sort(want)
 	if !within(foundWithin, func() bool { return slices.Equal(g.names(upstream.RoleDecode), want) }) {
 		t.Fatalf("decode instances %v, want %v", g.names(upstream.RoleDecode), want)

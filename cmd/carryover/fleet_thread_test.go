@@ -31,7 +31,7 @@ const hit = "hit"
 
 // turn holds a turn whose answer must be whole and right, and compares what it reused and on which decode instance it was, if
 // any are named.
-func (h *thread) turn(t *testing.T, reuse string, decode ...*vllmsim.Instance) server.Record {
+func (h *thread) turn(t *testing.T, reuse string, decode ...*vllmsim.Instance) *server.Record {
 	t.Helper()
 	id, script, body := h.next()
 	a, err := h.post(t.Context(), "/v1/chat/completions", h.with(id), body, unwatched)
@@ -61,7 +61,7 @@ type heard struct {
 	err error
 }
 
-func (h *thread) check(t *testing.T, a heard, reuse string, decode []*vllmsim.Instance) server.Record {
+func (h *thread) check(t *testing.T, a heard, reuse string, decode []*vllmsim.Instance) *server.Record {
 	t.Helper()
 	if a.err != nil {
 		t.Fatalf("%s: %v", a.id, a.err)
@@ -83,7 +83,7 @@ func (h *thread) check(t *testing.T, a heard, reuse string, decode []*vllmsim.In
 			t.Errorf("%s: decode leg on %s, want %s", a.id, name, authority(instance))
 		}
 	}
-	return record
+	return &record
 }
 
 // slowToken is long enough for a test to act while an answer of a hundred tokens is under way.
@@ -122,7 +122,7 @@ func (h *thread) begin(t *testing.T, decode ...*vllmsim.Instance) *under {
 }
 
 // end lets the answer come to its end and compares as turn does.
-func (u *under) end(t *testing.T, reuse string, decode ...*vllmsim.Instance) server.Record {
+func (u *under) end(t *testing.T, reuse string, decode ...*vllmsim.Instance) *server.Record {
 	t.Helper()
 	select {
 	case a := <-u.ended:
@@ -161,7 +161,17 @@ func (h *thread) refused(t *testing.T, status int, code string) {
 }
 
 // pathOf is the value of X-KV-Path without its estimate.
-func pathOf(record server.Record) string {
+func pathOf(record *server.Record) string {
 	path, _, _ := strings.Cut(record.Path.Header(), ";tokens=")
 	return path
+}
+
+// on is turn for decode instances with names of their own.
+func (h *thread) on(t *testing.T, reuse, decode string) *server.Record {
+	t.Helper()
+	record := h.turn(t, reuse)
+	if name := record.Leg(upstream.RoleDecode).Instance; name != decode {
+		t.Errorf("%s: decode leg on %s, want %s", record.Turn, name, decode)
+	}
+	return record
 }

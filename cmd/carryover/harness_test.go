@@ -39,7 +39,7 @@ type rigConfig struct {
 	host            string // where instances listen, 127.0.0.1 by default
 	flags           []string
 	env             []string
-	replace         func(*server.Deps) // nil keeps what the program is wired with
+	replace         func(*server.Deps)   // nil keeps what the program is wired with
 	wire            func(Config, *proxy) // nil, too
 	probed          bool
 }
