@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/upstream/vllmsim"
+)
+
+// operate asks the listener for operators and returns its answer, which must have the status.
+func (g *changing) operate(t *testing.T, method, path string, body any, status int) gjson.Result {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, g.operators+path, bytes.NewReader(encode(body)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := g.client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if resp.StatusCode != status {
+		t.Fatalf("%s %s: %d %s, want %d", method, path, resp.StatusCode, answer, status)
+	}
+	return gjson.ParseBytes(answer)
+}
+
+// state is what operators are shown of an instance, "" if it is not there.
+func (g *changing) state(t *testing.T, name string) string {
+	t.Helper()
+	return g.operate(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get(`instances.#(name=="` + name + `").state`).String()
+}
+
+func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
+	t.Parallel()
+	cfg := vllmsim.DefaultConfig()
+	g := startChanging(t, rigConfig{
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--discovery-registration"},
+	})
+	listed := authority(g.decode[0])
+	added := startInstance(t, cfg, "")
+	g.decode = append(g.decode, added)
+
+	a, b := g.thread("a"), g.thread("b")
+	a.on(t, "first_turn", listed)
+	under := a.begin(t, g.decode[0])
+	g.operate(t, http.MethodPost, "/admin/instances", map[string]any{"role": roleDecode, "url": added.URL(), "name": "added"}, http.StatusOK)
+	b.on(t, "first_turn", "added") // at once: the other one is busy
+	b.on(t, hit, "added")
+	under.end(t, hit, g.decode[0])
+
+	g.operate(t, http.MethodPost, "/admin/instances/decode/"+listed+"/drain", nil, http.StatusOK)
+	a.on(t, hit, "added") // what a drained instance holds is read still
+	for i := range 3 {
+		g.thread("during-"+string(rune('a'+i))).on(t, "first_turn", "added")
+	}
+	if got := g.state(t, listed); got != "draining" {
+		t.Errorf("state of the drained instance %q, want draining", got)
+	}
+	g.operate(t, http.MethodPost, "/admin/instances/decode/"+listed+"/undrain", nil, http.StatusOK)
+
+	under = b.begin(t, added)
+	g.operate(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusOK)
+	if got := g.state(t, "added"); got != "draining" {
+		t.Errorf("state of the removed instance under a stream %q, want draining", got)
+	}
+	a.on(t, "instance_gone", listed)
+	a.on(t, hit, listed)
+	under.end(t, hit)
+	g.awaitDrained(t)
+	if got := g.state(t, "added"); got != "" {
+		t.Errorf("state of the removed instance after its last turn %q, want none", got)
+	}
+	b.on(t, "instance_gone", listed)
+	b.on(t, hit, listed)
+	g.operate(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusNotFound)
+	g.operate(t, http.MethodDelete, "/admin/instances/decode/"+listed, nil, http.StatusNotFound) // of the configuration
+	g.verify(t, pins{})
+}
