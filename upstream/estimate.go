@@ -72,11 +72,11 @@ func (r *Request) PromptLength() (l PromptLength) {
 func (r *Request) promptLength() (l Length) {
 	kind, raw := r.Prompt()
 	switch kind {
-	case PromptText:
+	case promptText:
 		l.Bytes = textBytes(raw)
-	case PromptTokens, PromptTokensBatch:
+	case promptTokens, promptTokensBatch:
 		l.IDs = bytes.Count(raw, []byte(",")) + 1
-	case PromptTextBatch:
+	case promptTextBatch:
 		s := rawjson.Scanner{Data: raw}
 		for more := begins(&s); more; {
 			start := s.Pos

@@ -35,7 +35,7 @@ func (r *Request) Disaggregable() (why string, ok bool) {
 		// Embeddings come beside the prompt, as a prompt of their own, and have no
 		// token ids (completion/protocol.py).
 		kind, _ := r.Prompt()
-		if kind == PromptTextBatch || kind == PromptTokensBatch || !rawjson.IsNull(r.body.Get("prompt_embeds")) {
+		if kind == promptTextBatch || kind == promptTokensBatch || !rawjson.IsNull(r.body.Get("prompt_embeds")) {
 			return WhyBatchPrompt, false
 		}
 	}

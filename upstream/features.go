@@ -79,7 +79,7 @@ func (r *Request) features() (f features, why string) {
 		return f, why
 	}
 	if r.api == Text {
-		if kind, _ := r.Prompt(); kind != PromptText {
+		if kind, _ := r.Prompt(); kind != promptText {
 			return f, WhyMessages
 		}
 	} else if why = messageFeatures(&f, r.Messages()); why != "" {

@@ -7,41 +7,41 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// PromptKind is the shape of a text completion's prompt.
-type PromptKind int
+// promptKind is the shape of a text completion's prompt.
+type promptKind int
 
-// The kinds of prompt. PromptNone is also what vLLM will refuse: a prompt of
+// The kinds of prompt. promptNone is also what vLLM will refuse: a prompt of
 // another type, an empty list.
 const (
-	PromptNone PromptKind = iota
-	PromptText
-	PromptTokens
-	PromptTextBatch
-	PromptTokensBatch
+	promptNone promptKind = iota
+	promptText
+	promptTokens
+	promptTextBatch
+	promptTokensBatch
 )
 
 // Prompt returns the raw prompt and its kind. A list is judged by its first
 // element; vLLM refuses lists of several kinds.
-func (r *Request) Prompt() (PromptKind, []byte) {
+func (r *Request) Prompt() (promptKind, []byte) {
 	raw := r.body.Get("prompt")
 	if rawjson.IsNull(raw) {
-		return PromptNone, raw
+		return promptNone, raw
 	}
 	if raw[0] == '"' {
-		return PromptText, raw
+		return promptText, raw
 	}
 	if raw[0] != '[' {
-		return PromptNone, raw
+		return promptNone, raw
 	}
 	switch first := bytes.TrimLeft(raw[1:], " \t\r\n")[0]; {
 	case first == '"':
-		return PromptTextBatch, raw
+		return promptTextBatch, raw
 	case first == '[':
-		return PromptTokensBatch, raw
+		return promptTokensBatch, raw
 	case first == '-' || '0' <= first && first <= '9':
-		return PromptTokens, raw
+		return promptTokens, raw
 	}
-	return PromptNone, raw
+	return promptNone, raw
 }
 
 // PromptScope returns the members, other than messages and prompt, that shape

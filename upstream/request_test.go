@@ -98,20 +98,20 @@ func TestRequest_RemoveHidesFromReadersAndLegs(t *testing.T) {
 func TestRequest_Prompt(t *testing.T) {
 	for _, row := range []struct {
 		body string
-		want PromptKind
+		want promptKind
 	}{
-		{`{}`, PromptNone},
-		{`{"prompt":null}`, PromptNone},
-		{`{"prompt":{}}`, PromptNone},
-		{`{"prompt":[]}`, PromptNone},
-		{`{"prompt":[ ]}`, PromptNone},
-		{`{"prompt":[null]}`, PromptNone},
-		{`{"prompt":"x"}`, PromptText},
-		{`{"prompt":""}`, PromptText},
-		{`{"prompt":[1,2]}`, PromptTokens},
-		{`{"prompt":["a"]}`, PromptTextBatch},
-		{"{\"prompt\":[\n\"a\",\"b\"]}", PromptTextBatch},
-		{`{"prompt":[[1],[2]]}`, PromptTokensBatch},
+		{`{}`, promptNone},
+		{`{"prompt":null}`, promptNone},
+		{`{"prompt":{}}`, promptNone},
+		{`{"prompt":[]}`, promptNone},
+		{`{"prompt":[ ]}`, promptNone},
+		{`{"prompt":[null]}`, promptNone},
+		{`{"prompt":"x"}`, promptText},
+		{`{"prompt":""}`, promptText},
+		{`{"prompt":[1,2]}`, promptTokens},
+		{`{"prompt":["a"]}`, promptTextBatch},
+		{"{\"prompt\":[\n\"a\",\"b\"]}", promptTextBatch},
+		{`{"prompt":[[1],[2]]}`, promptTokensBatch},
 	} {
 		if got, _ := mustParse(t, Text, row.body).Prompt(); got != row.want {
 			t.Errorf("%s: got kind %d, want %d", row.body, got, row.want)

@@ -8,7 +8,7 @@ import (
 // They are what the engine computes: it neither renders nor adds to them.
 func (r *Request) PromptIDs() (ids []uint32, ok bool) {
 	kind, raw := r.Prompt()
-	if r.api != Text || kind != PromptTokens {
+	if r.api != Text || kind != promptTokens {
 		return nil, false
 	}
 	ids, ok = rawjson.ParseIDs(raw)
