@@ -185,3 +185,6 @@ func mustParse(tb testing.TB, api upstream.API, body string) *upstream.Request {
 }
 
 const oneMessage = `"messages":[{"role":"user","content":"hi"}]`
+
+// up reports whether picks prefer the engine now.
+func (e *Engine) up() bool { return e.seen.up(e.fleet.clock()) }

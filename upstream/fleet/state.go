@@ -29,8 +29,6 @@ func (e *Engine) avoidUntil() (avoid, down int64) {
 	return max(down, at(e.circuit.until), at(e.ejection.until)), down
 }
 
-func (e *Engine) up() bool { return e.seen.up(e.fleet.clock()) }
-
 func (e *Engine) answers() bool { return e.seen.answers(e.fleet.clock()) }
 
 // down needs e.mu.
