@@ -1,10 +1,11 @@
 package server
 
 import (
-	"carryover/upstream/fleet"
 	"context"
 	"net/http"
 	"time"
+
+	"carryover/upstream/fleet"
 )
 
 // SpendRetries leaves nothing in the retry budget, and lets nothing come in for an hour.

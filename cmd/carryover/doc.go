@@ -8,6 +8,10 @@
 // has one row in one table, which gives its key in the file, its flag, its environment variable and its help text
 // (config_settings.go). Secrets do not appear on the command line, in prints or in logs (secret.go).
 //
+// A reload reads all sources anew and is checked in the same way; one that is refused, or that would change what takes a restart,
+// changes nothing (reload.go). What is served is put together in wire.go, with wire_discovery.go for where instances come from,
+// wire_store.go for tickets and wire_server.go for the server. Operators have a listener of their own (admin.go).
+//
 // It refuses unknown keys, unknown flags, and two ways of saying the same thing at once. The flags of vLLM's example
 // disagg_proxy_multiturn.py are accepted as argparse reads them (arglists.go, config_example.go).
 //

@@ -10,8 +10,6 @@ import (
 	"reflect"
 	"sync"
 	"syscall"
-
-	"carryover/server"
 )
 
 // configured is a configuration, and how to read it anew.
@@ -94,12 +92,4 @@ func (r *reloader) onHangup() func(context.Context) error {
 			}
 		}
 	}
-}
-
-func newRouting(cfg Config) server.RoutingConfig {
-	return server.RoutingConfig{DisaggThreshold: cfg.Routing.DisaggThreshold, PrefillFailure: server.PrefillFailure(cfg.Routing.PrefillFailure)}
-}
-
-func newQueue(cfg Config) server.QueueConfig {
-	return server.QueueConfig{MaxQueue: cfg.Limits.MaxQueue, QueueTimeout: cfg.Limits.QueueTimeout, MaxPerTenant: cfg.Limits.MaxPerTenant}
 }

@@ -6,11 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"net"
-	"slices"
 	"strconv"
-	"syscall"
 
 	"golang.org/x/sync/errgroup"
 
@@ -113,8 +110,8 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 	connector := nixl.Connector{}
 	engines := fleet.New(fleet.Config{
 		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newPolicy(cfg.Routing.Decode),
-		Logger: logger, ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, ProbeIDs: provesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce,
-		MaxInFlight: cfg.Limits.MaxPerInstance,
+		ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, MaxInFlight: cfg.Limits.MaxPerInstance,
+		ProbeIDs: provesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce, Logger: logger,
 	})
 	p.fleet, p.probe, p.client = engines, engines.Run, client
 	deps := server.Deps{
@@ -195,100 +192,4 @@ func newPolicy(name string) upstream.Policy {
 		return &routing.RoundRobin{}
 	}
 	return &routing.Auto{}
-}
-
-func newInstances(cfg Config) ([]upstream.Instance, error) {
-	var all []upstream.Instance
-	for role, configured := range map[upstream.Role][]InstanceConfig{upstream.RolePrefill: cfg.Prefill, upstream.RoleDecode: cfg.Decode} {
-		for _, c := range configured {
-			instance, err := upstream.NewInstance(role, c.Name, c.URL)
-			if err != nil {
-				return nil, err
-			}
-			instance.KVHost, instance.KVTTL, instance.Weight = c.KVHost, c.KVTTL, c.Weight
-			all = append(all, discovery.Ranks(instance, c.Ranks)...)
-		}
-	}
-	return all, nil
-}
-
-// provesTokens reports whether the token proof is used for any model. Engines that
-// only ever see the history proof are not probed for what they need not have.
-func provesTokens(p ProofConfig) bool {
-	modes := append(slices.Collect(maps.Values(p.Models)), p.Mode)
-	return slices.Contains(modes, string(server.ProofAuto))
-}
-
-func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
-	models := map[string]server.ProofMode{}
-	for model, mode := range cfg.Proof.Models {
-		models[model] = server.ProofMode(mode)
-	}
-	files := openFiles()
-	streams := cfg.Limits.MaxStreams
-	if streams == 0 {
-		streams = max(16, (files-reservedFiles)/filesPerTurn)
-	}
-	return server.Config{
-		Proof: server.ProofMode(cfg.Proof.Mode), ModelProofs: models, RoutingConfig: newRouting(cfg),
-		ReuseConfig: server.ReuseConfig{
-			ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseMinShare: cfg.Proof.ReuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid,
-			ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout, TTL: cfg.Store.TTL,
-		},
-		ReleaseConfig: server.ReleaseConfig{
-			Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep, PinnedShare: cfg.Release.PinnedShare,
-		},
-		IdentityConfig: server.IdentityConfig{
-			Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
-		},
-		PassingConfig: server.PassingConfig{
-			BufferStreams: cfg.KV.DecodeStream == decodeBuffered, StripClientParams: cfg.KV.ClientParams == "strip",
-			ExposeParams: cfg.KV.ExposeParams, ForwardAuthorization: cfg.Auth.ForwardAuthorization,
-		},
-		LimitConfig: server.LimitConfig{
-			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes),
-			MaxStreams: streams, MaxConnections: max(16, (files-reservedFiles)/2), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),
-		},
-		TimeConfig: server.TimeConfig{
-			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
-			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle,
-			StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace,
-			ClientWriteTimeout: cfg.Timeouts.ClientWrite, ClientHeaderTimeout: cfg.Timeouts.ClientHeader, ClientBodyTimeout: cfg.Timeouts.ClientBody,
-		},
-		RedisRequired: cfg.Redis.Required, Version: version, Logger: logger,
-	}
-}
-
-// A turn holds one client connection and one upstream connection at a time; a
-// third of a file is left for connections that wait in the pools. Some files are
-// reserved for listeners, logs and probes.
-const (
-	reservedFiles = 256
-	filesPerTurn  = 3
-)
-
-// openFiles is the limit of open files; the Go runtime has raised it to the hard
-// limit at start.
-func openFiles() int {
-	var limit syscall.Rlimit
-	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return 1024
-	}
-	return int(min(limit.Cur, 1<<20))
-}
-
-// newLogger returns the log, and the level that can be changed.
-func newLogger(cfg LogConfig, w io.Writer) (*slog.Logger, *slog.LevelVar) {
-	level := &slog.LevelVar{}
-	level.Set(logLevel(cfg))
-	options := &slog.HandlerOptions{Level: level}
-	if cfg.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options)), level
-	}
-	return slog.New(slog.NewTextHandler(w, options)), level
-}
-
-func logLevel(cfg LogConfig) (level slog.Level) {
-	_ = level.UnmarshalText([]byte(cfg.Level)) // checked by loadConfig
-	return level
 }

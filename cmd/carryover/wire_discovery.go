@@ -52,6 +52,22 @@ func (p *proxy) openSources(cfg Config, logger *slog.Logger) error {
 	return nil
 }
 
+// newInstances are the instances of the configuration's lists.
+func newInstances(cfg Config) ([]upstream.Instance, error) {
+	var all []upstream.Instance
+	for role, configured := range map[upstream.Role][]InstanceConfig{upstream.RolePrefill: cfg.Prefill, upstream.RoleDecode: cfg.Decode} {
+		for _, c := range configured {
+			instance, err := upstream.NewInstance(role, c.Name, c.URL)
+			if err != nil {
+				return nil, err
+			}
+			instance.KVHost, instance.KVTTL, instance.Weight = c.KVHost, c.KVTTL, c.Weight
+			all = append(all, discovery.Ranks(instance, c.Ranks)...)
+		}
+	}
+	return all, nil
+}
+
 // newFinders makes the sources that look for instances.
 func newFinders(d DiscoveryConfig, logger *slog.Logger) (found []upstream.Source, err error) {
 	if d.File != "" {

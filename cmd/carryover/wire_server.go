@@ -1,0 +1,86 @@
+package main
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"syscall"
+
+	"carryover/server"
+)
+
+// newServerConfig is what the server is told of the configuration.
+func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
+	models := map[string]server.ProofMode{}
+	for model, mode := range cfg.Proof.Models {
+		models[model] = server.ProofMode(mode)
+	}
+	files := openFiles()
+	streams := cfg.Limits.MaxStreams
+	if streams == 0 {
+		streams = max(16, (files-reservedFiles)/filesPerTurn)
+	}
+	return server.Config{
+		Proof: server.ProofMode(cfg.Proof.Mode), ModelProofs: models, RoutingConfig: newRouting(cfg),
+		ReuseConfig: server.ReuseConfig{
+			ReuseMinTokens: cfg.Proof.ReuseMinTokens, ReuseMinShare: cfg.Proof.ReuseMinShare, ReuseHybrid: cfg.Proof.ReuseHybrid,
+			ReuseTrialTimeout: cfg.Proof.ReuseTrialTimeout, TTL: cfg.Store.TTL,
+		},
+		ReleaseConfig: server.ReleaseConfig{
+			Release: cfg.Release.Mode == "on", ReleaseBacklog: cfg.Release.Backlog, BranchKeep: cfg.Release.BranchKeep, PinnedShare: cfg.Release.PinnedShare,
+		},
+		IdentityConfig: server.IdentityConfig{
+			Sources: cfg.Conversation.Sources, TenantHeader: cfg.Conversation.TenantHeader, TenantSalt: cfg.Conversation.TenantSalt,
+		},
+		PassingConfig: server.PassingConfig{
+			BufferStreams: cfg.KV.DecodeStream == decodeBuffered, StripClientParams: cfg.KV.ClientParams == "strip",
+			ExposeParams: cfg.KV.ExposeParams, ForwardAuthorization: cfg.Auth.ForwardAuthorization,
+		},
+		LimitConfig: server.LimitConfig{
+			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes),
+			MaxStreams: streams, MaxConnections: max(16, (files-reservedFiles)/2), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),
+		},
+		TimeConfig: server.TimeConfig{
+			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,
+			FirstByteTimeout: cfg.Timeouts.FirstByte, IdleTimeout: cfg.Timeouts.Idle,
+			StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace,
+			ClientWriteTimeout: cfg.Timeouts.ClientWrite, ClientHeaderTimeout: cfg.Timeouts.ClientHeader, ClientBodyTimeout: cfg.Timeouts.ClientBody,
+		},
+		RedisRequired: cfg.Redis.Required, Version: version, Logger: logger,
+	}
+}
+
+// A turn holds one client connection and one upstream connection at a time; a
+// third of a file is left for connections that wait in the pools. Some files are
+// reserved for listeners, logs and probes.
+const (
+	reservedFiles = 256
+	filesPerTurn  = 3
+)
+
+// openFiles is the limit of open files; the Go runtime has raised it to the hard
+// limit at start.
+func openFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		return 1024
+	}
+	return int(min(limit.Cur, 1<<20))
+}
+
+// newRouting is which way turns go, which a reload changes.
+func newRouting(cfg Config) server.RoutingConfig {
+	return server.RoutingConfig{DisaggThreshold: cfg.Routing.DisaggThreshold, PrefillFailure: server.PrefillFailure(cfg.Routing.PrefillFailure)}
+}
+
+// newQueue bounds what waits, which a reload changes.
+func newQueue(cfg Config) server.QueueConfig {
+	return server.QueueConfig{MaxQueue: cfg.Limits.MaxQueue, QueueTimeout: cfg.Limits.QueueTimeout, MaxPerTenant: cfg.Limits.MaxPerTenant}
+}
+
+// provesTokens reports whether the token proof is used for any model. Engines that
+// only ever see the history proof are not probed for what they need not have.
+func provesTokens(p ProofConfig) bool {
+	modes := append(slices.Collect(maps.Values(p.Models)), p.Mode)
+	return slices.Contains(modes, string(server.ProofAuto))
+}
