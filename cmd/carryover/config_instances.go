@@ -82,6 +82,7 @@ func (l *loader) validateRole(role string) {
 		u, ok := parseInstanceURL(inst.URL)
 		if !ok {
 			l.fault(key+"url", inst.URL, "http://host[:port] or https://host[:port], without path, query and user")
+			l.validateInstance(key, &inst)
 			continue
 		}
 		if first, taken := addresses[address(u)]; taken {
@@ -96,18 +97,23 @@ func (l *loader) validateRole(role string) {
 		if !isName(inst.Name) {
 			l.fault(key+"name", inst.Name, "at most 128 printable ASCII characters without spaces")
 		}
-		if inst.Weight < 1 || inst.Weight > maxWeight {
-			l.fault(key+"weight", strconv.Itoa(inst.Weight), fmt.Sprintf("a whole number from 1 to %d", maxWeight))
-		}
-		if inst.Ranks < 0 || inst.Ranks > maxRanks {
-			l.fault(key+"ranks", strconv.Itoa(inst.Ranks), fmt.Sprintf("a whole number from 0 to %d", maxRanks))
-		}
-		if l.given(key + "kv_host") {
-			l.validateKVHost(key+"kv_host", inst.KVHost)
-		}
-		if l.given(key + "kv_ttl") {
-			l.validateKVTTL(key+"kv_ttl", inst.KVTTL)
-		}
+		l.validateInstance(key, &inst)
+	}
+}
+
+// validateInstance checks what an instance says of itself besides its address and its name.
+func (l *loader) validateInstance(key string, inst *InstanceConfig) {
+	if inst.Weight < 1 || inst.Weight > maxWeight {
+		l.fault(key+"weight", strconv.Itoa(inst.Weight), fmt.Sprintf("a whole number from 1 to %d", maxWeight))
+	}
+	if inst.Ranks < 0 || inst.Ranks > maxRanks {
+		l.fault(key+"ranks", strconv.Itoa(inst.Ranks), fmt.Sprintf("a whole number from 0 to %d", maxRanks))
+	}
+	if l.given(key + "kv_host") {
+		l.validateKVHost(key+"kv_host", inst.KVHost)
+	}
+	if l.given(key + "kv_ttl") {
+		l.validateKVTTL(key+"kv_ttl", inst.KVTTL)
 	}
 }
 
