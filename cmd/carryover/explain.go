@@ -20,8 +20,8 @@ func explain(cfg Config) string {
 		lines []string
 	}{
 		{"instances", explainInstances(cfg)},
-		{"prefill", []string{policyMeaning(cfg.Routing.Prefill)}},
-		{"decode", []string{policyMeaning(cfg.Routing.Decode)}},
+		{"prefill", []string{policyMeaning(cfg.Routing.Prefill, rolePrefill)}},
+		{"decode", []string{policyMeaning(cfg.Routing.Decode, roleDecode)}},
 		{"path", explainPath(cfg.Routing)},
 		{"reuse", explainReuse(cfg)},
 		{"limits", explainLimits(cfg.Limits)},
@@ -79,16 +79,21 @@ func explainInstances(cfg Config) (lines []string) {
 	return lines
 }
 
-// policyMeaning says how a policy picks.
-func policyMeaning(name string) string {
-	return name + ": " + map[string]string{
-		"auto":         "the instance that holds most of the conversation, else the one that has computed most of the prompt's beginning or is the conversation's home, unless it is much busier than the mean, else the least loaded",
-		"affinity":     "the conversation's home, or the instance that holds most of it; turns without a conversation in turn",
-		"prefix":       "the instance that has computed most of the prompt's beginning, unless it is busier than 1.25 times the mean; else the least loaded",
+// policyMeaning says how a policy picks an instance of a role.
+func policyMeaning(name, role string) string {
+	prefix := "the instance that has computed most of the prompt's beginning, else the conversation's home, unless it is busier than 1.25 times the mean; else the least loaded"
+	meaning := map[string]string{
+		"auto":         "the instance that holds most of the conversation, unless it is busier than twice the mean; else the least loaded",
+		"affinity":     "the instance that holds most of the conversation, else its home; turns without a conversation go to each in turn",
+		"prefix":       prefix,
 		"least_loaded": "the one with the least to do, as its metrics and our turns tell",
 		"power_of_two": "the less loaded of two that are drawn",
 		"round_robin":  "each in turn",
 	}[name]
+	if name == "auto" && role == rolePrefill {
+		meaning = prefix
+	}
+	return name + ": " + meaning
 }
 
 func explainPath(r RoutingConfig) (lines []string) {
