@@ -142,14 +142,19 @@ func TestInstances_AreAddedShownAndRemoved(t *testing.T) {
 	if got := r.added[0]; got.Role != upstream.RoleDecode || got.Weight != 3 || got.KVTTL != 400*time.Second || got.KVHost != "" {
 		t.Errorf("added %+v", got)
 	}
+	_, done, err := deps.Fleet.Pick(upstream.RoleDecode, fleet.Hint{Tokens: 500}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	_, body := ask(t, h, "GET", "/admin/instances", "", nil)
+	done()
 	var shown struct {
 		Instances []map[string]any `json:"instances"`
 	}
 	if err := json.Unmarshal([]byte(body), &shown); err != nil || len(shown.Instances) != 1 {
 		t.Fatalf("list %s: %v", body, err)
 	}
-	for key, want := range map[string]any{"role": "decode", "name": "d/7", "url": "http://10.0.0.7:8200", "weight": 3.0, "state": "up", "in_flight": 0.0, "pinned_tokens": 77.0} {
+	for key, want := range map[string]any{"role": "decode", "name": "d/7", "url": "http://10.0.0.7:8200", "weight": 3.0, "state": "up", "in_flight": 1.0, "queued_tokens": 500.0, "pinned_tokens": 77.0} {
 		if shown.Instances[0][key] != want {
 			t.Errorf("%s is %v, want %v", key, shown.Instances[0][key], want)
 		}

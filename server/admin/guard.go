@@ -13,7 +13,7 @@ import (
 // maxBody bounds what a request may send.
 const maxBody = 64 << 10
 
-// guard lets operators through and no one else.
+// guard passes on the requests of operators, and answers all others.
 func guard(token string, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -40,7 +40,7 @@ func bears(r *http.Request, token string) bool {
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1 && found
 }
 
-// isLoopback reads a Host header. A name that resolves to a loopback address is not enough: whoever owns the name chooses the
+// isLoopback reads a Host header. A name that resolves to a loopback address is not enough: the owner of the name chooses the
 // address.
 func isLoopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {

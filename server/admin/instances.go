@@ -22,8 +22,10 @@ type instance struct {
 	Why    string `json:"why,omitempty"`
 	Start  string `json:"start,omitempty"`
 
-	InFlight int `json:"in_flight"`
-	// As the engine told last; absent if it never did.
+	InFlight     int `json:"in_flight"`               // attempts of this replica
+	QueuedTokens int `json:"queued_tokens,omitempty"` // of their prompts, those that prefill is expected to compute
+	// As the engine told last; absent if it never did. Others are its requests beyond those of this replica.
+	Others       *int     `json:"others,omitempty"`
 	Running      *int     `json:"running,omitempty"`
 	Waiting      *int     `json:"waiting,omitempty"`
 	KVUsage      *float64 `json:"kv_usage,omitempty"`
@@ -52,14 +54,14 @@ func (a *admin) show(engine *fleet.Engine) instance {
 	live := engine.Live()
 	i := instance{
 		Role: engine.Role.String(), Name: engine.Name, URL: engine.BaseURL, Weight: max(engine.Weight, 1), State: live.State, Why: live.Why,
-		Start: live.Start, InFlight: live.InFlight, KVTokens: live.KVTokens, Models: live.Models,
+		Start: live.Start, InFlight: live.InFlight, QueuedTokens: live.Queued, KVTokens: live.KVTokens, Models: live.Models,
 		TokenMicros: float64(live.PerToken) / float64(time.Microsecond),
 	}
 	if engine.Ranked {
 		i.Rank = &engine.Rank
 	}
 	if !live.Read.IsZero() {
-		i.Running, i.Waiting, i.KVUsage = &live.Running, &live.Waiting, &live.KVUsage
+		i.Others, i.Running, i.Waiting, i.KVUsage = &live.Others, &live.Running, &live.Waiting, &live.KVUsage
 	}
 	if engine.Role == upstream.RoleDecode {
 		i.PinnedTokens = a.Pinned(engine)
