@@ -79,25 +79,24 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, nil
 	}
 	t.record.Reuse.Cached = handover.Cached
-	if n := t.computed(answer, handover, h); n > 0 {
-		p.prefill.LearnSpeed(n, took)
-	}
-	if h.ticket == nil && handover.Cached >= 0 { // else it is not known how much was computed
-		engine.Took(answer.PromptTokens-handover.Cached, took)
-	}
+	t.learnSpeed(p.prefill, answer, handover, h, took)
 	return handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
 }
 
-// computed returns how many tokens of the prompt prefill has computed, as far as it tells.
-func (t *turn) computed(answer upstream.PrefillAnswer, handover *upstream.Handover, h *held) int {
+// learnSpeed tells the fleet how fast prefill was, for how many tokens it has computed. That is certain where it tells how many
+// it took from caches; for picks an estimate will do, and for what ejects an engine it will not.
+func (t *turn) learnSpeed(prefill *fleet.Start, answer upstream.PrefillAnswer, handover *upstream.Handover, h *held, took time.Duration) {
 	tokens, cached := answer.PromptTokens, handover.Cached
+	if h.ticket == nil && cached >= 0 {
+		prefill.Engine().Took(tokens-cached, took)
+	}
 	if tokens == 0 {
 		tokens = t.length.Whole.Tokens(usualRatio)
 	}
 	if cached < 0 {
 		cached = h.offer.Tokens
 	}
-	return tokens - cached
+	prefill.LearnSpeed(tokens-cached, took)
 }
 
 // receiptFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
