@@ -44,4 +44,4 @@ func (s *Server) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 func (s *Server) Handler() http.Handler { return s.echo }
 
 // MakeRoom is one round of what keeps tickets from pinning more than their share.
-func (s *Server) MakeRoom(ctx context.Context) { s.turns.makeRoom(ctx) }
+func (s *Server) MakeRoom(ctx context.Context) { s.pinned.enforce(ctx) }

@@ -173,24 +173,24 @@ func TestLedger_ReplicasKeepTheirPart(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		live fleet.Live
-		b    budget
+		b    rounds
 		want int
 	}{
-		"others pin as much":        {idle, budget{}, 250},
-		"it runs something":         {with(func(l *fleet.Live) { l.Running = 1 }), budget{}, 500},
-		"something waits":           {with(func(l *fleet.Live) { l.Waiting = 1 }), budget{}, 500},
-		"a turn of ours runs":       {with(func(l *fleet.Live) { l.InFlight = 1 }), budget{}, 500},
-		"it is within the budget":   {with(func(l *fleet.Live) { l.KVUsage = 0.5 }), budget{}, 500},
-		"it was never read":         {with(func(l *fleet.Live) { l.Read = time.Time{} }), budget{}, 500},
-		"it was read before":        {idle, budget{changed: now.Add(time.Millisecond)}, 500},
-		"it was compared just now":  {idle, budget{compared: now.Add(-time.Second)}, 500},
-		"it was compared long ago":  {idle, budget{compared: now.Add(-time.Minute), changed: now.Add(-time.Second)}, 250},
-		"what is in use is our own": {with(func(l *fleet.Live) { l.KVUsage = 0.4 }), budget{}, 500},
+		"others pin as much":        {idle, rounds{}, 250},
+		"it runs something":         {with(func(l *fleet.Live) { l.Running = 1 }), rounds{}, 500},
+		"something waits":           {with(func(l *fleet.Live) { l.Waiting = 1 }), rounds{}, 500},
+		"a turn of ours runs":       {with(func(l *fleet.Live) { l.InFlight = 1 }), rounds{}, 500},
+		"it is within the budget":   {with(func(l *fleet.Live) { l.KVUsage = 0.5 }), rounds{}, 500},
+		"it was never read":         {with(func(l *fleet.Live) { l.Read = time.Time{} }), rounds{}, 500},
+		"it was read before":        {idle, rounds{changed: now.Add(time.Millisecond)}, 500},
+		"it was compared just now":  {idle, rounds{compared: now.Add(-time.Second)}, 500},
+		"it was compared long ago":  {idle, rounds{compared: now.Add(-time.Minute), changed: now.Add(-time.Second)}, 250},
+		"what is in use is our own": {with(func(l *fleet.Live) { l.KVUsage = 0.4 }), rounds{}, 500},
 	} {
 		c := newCached(t, 0.5)
 		c.put(convcache.Key{1}, c.ticket(1, 400, 1), "m")
 		of := c.all(now)[0]
-		of.budget = tc.b
+		of.rounds = tc.b
 		if got := c.keep(of, tc.live, c.most(tc.live)); got != tc.want {
 			t.Errorf("%s: got %d tokens, want %d", name, got, tc.want)
 		}

@@ -24,7 +24,7 @@ type ledger struct {
 	mu     sync.Mutex // guards the rest
 	pins   map[convcache.TicketID]*pin
 	starts map[*fleet.Start]*pinned // of decode instances, until another start has taken their place
-	gaveUp recent                   // conversations of which a ticket was given up for room
+	gaveUp recent                   // conversations of which a ticket was given up for the budget
 }
 
 // pinned is what tickets pin on one start of decode.
@@ -32,7 +32,7 @@ type pinned struct {
 	start  *fleet.Start
 	oldest []*pin // a heap by deadline, which is as far from a ticket's making for all tickets of an engine
 	tokens int
-	budget budget // of the one round after the other that looks at it
+	rounds rounds // of the budget (budget.go)
 }
 
 // pin is one ticket in the store.
@@ -51,6 +51,34 @@ func newLedger(f *fleet.Fleet, share float64) *ledger {
 		fleet: f, share: share, over: make(chan struct{}, 1),
 		pins: map[convcache.TicketID]*pin{}, starts: map[*fleet.Start]*pinned{},
 	}
+}
+
+// Len, Less, Swap, Push and Pop make a heap of a start's tickets.
+func (p *pinned) Len() int { return len(p.oldest) }
+
+// Less reports whether one ticket is older than another.
+func (p *pinned) Less(i, j int) bool { return p.oldest[i].deadline.Before(p.oldest[j].deadline) }
+
+// Swap keeps each ticket's place.
+func (p *pinned) Swap(i, j int) {
+	p.oldest[i], p.oldest[j] = p.oldest[j], p.oldest[i]
+	p.oldest[i].at, p.oldest[j].at = i, j
+}
+
+// Push is for package heap.
+func (p *pinned) Push(x any) {
+	added := x.(*pin)
+	added.at = len(p.oldest)
+	p.oldest = append(p.oldest, added)
+}
+
+// Pop is for package heap.
+func (p *pinned) Pop() any {
+	last := len(p.oldest) - 1
+	x := p.oldest[last]
+	p.oldest[last] = nil
+	p.oldest = p.oldest[:last]
+	return x
 }
 
 // inBlocks is how many tokens of the KV cache the blocks of so many tokens take.
@@ -161,14 +189,14 @@ func (l *ledger) next(of *pinned, most int) (pin, bool) {
 	return *p, true
 }
 
-// givenUp notes that a conversation's ticket was given up for room.
+// givenUp notes that a conversation's ticket was given up for the budget.
 func (l *ledger) givenUp(p pin) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gaveUp.add(p.key)
 }
 
-// freed reports whether a ticket of the conversation was given up for room, and none was kept since.
+// freed reports whether a ticket of the conversation was given up for the budget, and none was kept since.
 func (l *ledger) freed(key convcache.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()

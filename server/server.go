@@ -28,6 +28,7 @@ type Server struct {
 	intake    *intake
 	turns     *turns
 	bars      *barWatch
+	pinned    *pinnedBudget
 	observers []Observer
 
 	routing atomic.Pointer[RoutingConfig]
@@ -44,6 +45,7 @@ func New(cfg Config, deps Deps) *Server {
 	s.places = queue.New(cfg.places())
 	blocks, ledger := newBlocks(cfg.TTL), newLedger(deps.Fleet, cfg.PinnedShare)
 	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks}
+	s.pinned = &pinnedBudget{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser}
 	s.intake = &intake{
 		cfg: &s.cfg, secret: deps.Secret, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
 		prefillers: deps.Prefillers,
@@ -94,8 +96,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	if s.cfg.Release {
 		s.beside.run("release", "all", func() { s.beside.every(s.beside.ctx, workEvery, nil, "release", "all", s.turns.workOff) })
 	}
-	s.beside.run("task", "room", func() {
-		s.beside.every(s.beside.ctx, roomEvery, s.turns.ledger.over, "task", "room", s.turns.makeRoom)
+	s.beside.run("task", "pinned budget", func() {
+		s.beside.every(s.beside.ctx, budgetEvery, s.pinned.ledger.over, "task", "pinned budget", s.pinned.enforce)
 	})
 	s.beside.run("task", "bars", func() { s.beside.every(s.beside.ctx, barEvery, nil, "task", "bars", s.bars.compare) })
 	go func() { served <- srv.Serve(netutil.LimitListener(listener, s.cfg.MaxConnections)) }()
