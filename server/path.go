@@ -47,12 +47,12 @@ func (p *Path) alone(why string) { p.Way, p.Reason = WayDecodeOnly, why }
 
 // alone says why decode serves the attempt alone whatever prefill instances there are, "" if it does not. None of these ways takes
 // a place among the turns that decode prefills for want of prefill.
-func (s *turns) alone(t *turn) string {
+func (k *picker) alone(t *turn) string {
 	if why, ok := t.req.Disaggregable(); !ok {
 		return why
 	}
 	switch {
-	case s.deps.Prefillers != nil && t.prefiller == "":
+	case k.deps.Prefillers != nil && t.prefiller == "":
 		return whyNoPrefiller
 	case t.record.Path.Tokens < t.routing.DisaggThreshold:
 		return whyThreshold

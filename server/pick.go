@@ -3,8 +3,10 @@ package server
 import (
 	"context"
 	"errors"
+	"hash/maphash"
 	"slices"
 
+	"carryover/server/queue"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -13,6 +15,15 @@ import (
 // prefill instance can: a decode instance that does all the work
 // serves its open streams more slowly.
 const maxDecodeOnly = 16
+
+// picker picks the engines of attempts, and decides the path.
+type picker struct {
+	deps       *Deps
+	rooms      *queue.Queue // for room on instances
+	ratios     *ratios
+	seed       maphash.Seed  // of chains
+	decodeOnly chan struct{} // one slot per turn that decode prefills by itself
+}
 
 // pair is the engines of one attempt, each in the start that the attempt was begun with. It is read once: an engine that is restarted
 // meanwhile is another start, and what the attempt learns is about this one. prefill is nil when decode prefills by
@@ -36,14 +47,14 @@ func (p *pair) done() {
 // or decode alone for requests that disaggregation can't serve (several choices
 // or prompts share one hand-over, vLLM #43509) or is not worth it, and while no prefill instance
 // can serve. Decode comes first, because what it holds of the conversation decides how much is to be computed.
-func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
+func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 	p := &pair{prefilled: func() {}}
 	if t.chain == nil {
-		t.chain = t.req.PromptChain(s.seed)
+		t.chain = t.req.PromptChain(k.seed)
 	}
-	ratio := s.ratios.get(t.model)
+	ratio := k.ratios.get(t.model)
 	t.record.Path.Tokens = t.length.Whole.Tokens(ratio)
-	decode, done, err := s.pickEngine(ctx, t, upstream.RoleDecode, false)
+	decode, done, err := k.engine(ctx, t, upstream.RoleDecode, false)
 	switch {
 	case errors.Is(err, upstream.ErrNoModel):
 		return nil, t.tries.lastOr(noModel(t.model))
@@ -53,15 +64,15 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 	p.onDone = append(p.onDone, done)
 	held := t.held(decode)
 	t.record.Path.Tokens = t.uncached(ratio, held)
-	if why := s.alone(t); why != "" {
+	if why := k.alone(t); why != "" {
 		t.record.Path.alone(why)
 		p.tied = why == whyThreshold && held > 0
-		s.pin(ctx, t, p, nil, decode)
+		k.pin(ctx, t, p, nil, decode)
 		return p, nil
 	}
-	prefill, err := s.pickPrefill(ctx, t, p, false)
+	prefill, err := k.prefill(ctx, t, p, false)
 	if prefill == nil && err == nil {
-		prefill, err = s.pickWithoutPrefill(ctx, t, p)
+		prefill, err = k.withoutPrefill(ctx, t, p)
 	}
 	if err != nil {
 		p.done()
@@ -70,20 +81,20 @@ func (s *turns) pick(ctx context.Context, t *turn) (*pair, error) {
 	if prefill != nil {
 		t.record.Path.disaggregate()
 	}
-	s.pin(ctx, t, p, prefill, decode)
+	k.pin(ctx, t, p, prefill, decode)
 	return p, nil
 }
 
-// pickEngine picks an engine that serves the turn's model. Before it says that there is none, which is upstream.ErrNoModel, the engines
+// engine picks an engine that serves the turn's model. Before it says that there is none, which is upstream.ErrNoModel, the engines
 // are asked once more for what they serve: a model that has just been loaded is not known yet.
-func (s *turns) pickEngine(ctx context.Context, t *turn, role upstream.Role, barred bool) (*fleet.Engine, func(), error) {
+func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, barred bool) (*fleet.Engine, func(), error) {
 	hint, exclude := t.hint(), t.excluding(role)
 	hint.Barred = barred
-	engine, done, err := s.room(ctx, t, role, hint, exclude)
+	engine, done, err := k.room(ctx, t, role, hint, exclude)
 	if errors.Is(err, upstream.ErrNoModel) && !t.tries.refreshed {
 		t.tries.refreshed = true
-		s.deps.Fleet.RefreshModels(ctx)
-		engine, done, err = s.room(ctx, t, role, hint, exclude)
+		k.deps.Fleet.RefreshModels(ctx)
+		engine, done, err = k.room(ctx, t, role, hint, exclude)
 	}
 	return engine, done, err
 }
@@ -98,12 +109,12 @@ func (t *turn) excluding(role upstream.Role) func(*fleet.Engine) bool {
 	}
 }
 
-// pickPrefill adds a prefill instance to the pair, and returns nil if there is none that may be asked.
-func (s *turns) pickPrefill(ctx context.Context, t *turn, p *pair, barred bool) (*fleet.Engine, error) {
+// prefill adds a prefill instance to the pair, and returns nil if there is none that may be asked.
+func (k *picker) prefill(ctx context.Context, t *turn, p *pair, barred bool) (*fleet.Engine, error) {
 	if t.tries.noPrefill || t.tries.gaveUp(upstream.RolePrefill) >= maxDials {
 		return nil, nil
 	}
-	prefill, done, err := s.pickEngine(ctx, t, upstream.RolePrefill, barred)
+	prefill, done, err := k.engine(ctx, t, upstream.RolePrefill, barred)
 	switch {
 	case errors.Is(err, upstream.ErrNoInstance), errors.Is(err, upstream.ErrNoModel):
 		return nil, nil
@@ -118,23 +129,23 @@ func (s *turns) pickPrefill(ctx context.Context, t *turn, p *pair, barred bool) 
 // mayPrefill reports whether the request leaves it open that this instance prefills.
 func (t *turn) mayPrefill(e *fleet.Engine) bool { return t.prefiller == "" || e.Name == t.prefiller }
 
-// pickWithoutPrefill has decode serve a bounded number of turns alone, unless the operator wants errors. Beyond these, a barred
+// withoutPrefill has decode serve a bounded number of turns alone, unless the operator wants errors. Beyond these, a barred
 // prefill serves with a cache_salt of the turn's own, so that nothing of its prefix cache is read; nil is decode alone.
-func (s *turns) pickWithoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
-	p.barred = slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
+func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
+	p.barred = slices.ContainsFunc(k.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return t.mayPrefill(e) && e.Barred()
 	})
 	if t.routing.PrefillFailure != PrefillError {
 		select {
-		case s.decodeOnly <- struct{}{}:
-			p.onDone = append(p.onDone, func() { <-s.decodeOnly })
+		case k.decodeOnly <- struct{}{}:
+			p.onDone = append(p.onDone, func() { <-k.decodeOnly })
 			t.record.Path.alone(t.tries.whyAlone(p.barred))
 			return nil, nil
 		default:
 		}
 	}
 	if p.barred {
-		if prefill, err := s.pickPrefill(ctx, t, p, true); prefill != nil || err != nil {
+		if prefill, err := k.prefill(ctx, t, p, true); prefill != nil || err != nil {
 			t.salt = newID()
 			return prefill, err
 		}
@@ -146,8 +157,8 @@ func (s *turns) pickWithoutPrefill(ctx context.Context, t *turn, p *pair) (*flee
 // connector has to know the starts. Every
 // other takes what was last read: all that comes of it is a release, which engines bear in another start too (measured on
 // vLLM 0.32).
-func (s *turns) pin(ctx context.Context, t *turn, p *pair, prefill, decode *fleet.Engine) {
-	if t.proof == nil && s.deps.Connector.Traits().Introduce == nil || prefill == nil {
+func (k *picker) pin(ctx context.Context, t *turn, p *pair, prefill, decode *fleet.Engine) {
+	if t.proof == nil && k.deps.Connector.Traits().Introduce == nil || prefill == nil {
 		p.decode = decode.Last()
 		if prefill != nil {
 			p.prefill = prefill.Last()

@@ -24,12 +24,12 @@ func (c *QueueConfig) rooms() queue.Config {
 // SetQueue changes the bounds of what waits, while the server runs.
 func (s *Server) SetQueue(cfg QueueConfig) {
 	s.places.Configure(cfg.places())
-	s.turns.rooms.Configure(cfg.rooms())
+	s.rooms.Configure(cfg.rooms())
 }
 
 // Waiting is how many turns wait to begin, and how many for an instance.
 func (s *Server) Waiting() (toBegin, forInstance int) {
-	return s.places.Waiting(), s.turns.rooms.Waiting()
+	return s.places.Waiting(), s.rooms.Waiting()
 }
 
 // place gets the turn one of the places of the server, and waits for it if need be. leave gives it back.
@@ -56,13 +56,13 @@ func (s *Server) place(ctx context.Context, t *turn) (leave func(), _ error) {
 
 // room picks an engine as [fleet.Fleet.Pick] does, and waits while all that could be picked have as much to do as they may. done
 // gives the place back; further calls do nothing.
-func (s *turns) room(
+func (k *picker) room(
 	ctx context.Context, t *turn, role upstream.Role, hint fleet.Hint, exclude func(*fleet.Engine) bool,
 ) (engine *fleet.Engine, done func(), err error) {
 	claim := queue.Claim{Tenant: t.share.client, Class: t.roomClass(role, hint)}
 	var free func()
-	waited, full := s.rooms.Wait(ctx, claim, t.record.Queued, func() bool {
-		engine, free, err = s.deps.Fleet.Pick(role, hint, exclude)
+	waited, full := k.rooms.Wait(ctx, claim, t.record.Queued, func() bool {
+		engine, free, err = k.deps.Fleet.Pick(role, hint, exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
 	t.record.Queued += waited
@@ -70,13 +70,13 @@ func (s *turns) room(
 	case full != nil:
 		return nil, nil, full
 	case err != nil:
-		s.rooms.Leave(claim)
+		k.rooms.Leave(claim)
 		return nil, nil, err
 	}
 	var once sync.Once
 	return engine, func() {
 		once.Do(func() {
-			s.rooms.Leave(claim)
+			k.rooms.Leave(claim)
 			free() // and the fleet says so, see OnFreed
 		})
 	}, nil

@@ -35,6 +35,7 @@ type Server struct {
 
 	streams  chan struct{} // one slot per turn
 	places   *queue.Queue  // for a slot
+	rooms    *queue.Queue  // for room on instances
 	beside   *beside
 	draining atomic.Bool
 }
@@ -42,8 +43,8 @@ type Server struct {
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, beside: newBeside(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
-	s.places = queue.New(cfg.places())
-	blocks, ledger := newBlocks(cfg.TTL), newLedger(deps.Fleet, cfg.PinnedShare)
+	s.places, s.rooms = queue.New(cfg.places()), queue.New(cfg.rooms())
+	blocks, ledger, ratios := newBlocks(cfg.TTL), newLedger(deps.Fleet, cfg.PinnedShare), newRatios()
 	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks}
 	s.pinned = &pinnedBudget{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser}
 	s.intake = &intake{
@@ -54,11 +55,11 @@ func New(cfg Config, deps Deps) *Server {
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, releaser: releaser, ledger: ledger, beside: s.beside,
 		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks, ledger: ledger},
-		budget: newRetryBudget(), ratios: newRatios(), seed: maphash.MakeSeed(), decodeOnly: make(chan struct{}, maxDecodeOnly),
-		rooms: queue.New(cfg.rooms()),
+		picker: &picker{deps: &s.deps, rooms: s.rooms, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: make(chan struct{}, maxDecodeOnly)},
+		budget: newRetryBudget(), ratios: ratios,
 	}
 	s.SetRouting(cfg.RoutingConfig)
-	deps.Fleet.OnFreed(s.turns.rooms.Freed)
+	deps.Fleet.OnFreed(s.rooms.Freed)
 	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.echo = s.routes()
@@ -115,7 +116,7 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	toBegin, forInstance := s.Waiting()
 	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace, "open", len(s.streams), "waiting", toBegin+forInstance)
 	s.places.Close() // what waits is better off with a server that stays
-	s.turns.rooms.Close()
+	s.rooms.Close()
 	grace, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownGrace)
 	defer cancel()
 	s.awaitIdle(grace, min(drainDelay, s.cfg.ShutdownGrace/6))

@@ -2,12 +2,10 @@ package server
 
 import (
 	"context"
-	"hash/maphash"
 	"time"
 
 	"carryover/convcache"
 	"carryover/server/proof"
-	"carryover/server/queue"
 )
 
 // turn is one client request and its answer. It belongs to one goroutine.
@@ -31,17 +29,15 @@ type turn struct {
 
 // turns runs turns.
 type turns struct {
-	cfg        *Config
-	deps       *Deps
-	keeper     *keeper
-	releaser   *releaser
-	ledger     *ledger
-	beside     *beside
-	budget     *retryBudget
-	ratios     *ratios
-	seed       maphash.Seed  // of chains
-	decodeOnly chan struct{} // one slot per turn that decode prefills by itself
-	rooms      *queue.Queue  // for room on instances
+	cfg      *Config
+	deps     *Deps
+	picker   *picker
+	keeper   *keeper
+	releaser *releaser
+	ledger   *ledger
+	beside   *beside
+	budget   *retryBudget
+	ratios   *ratios
 }
 
 // run runs a turn to its end: the answer is with the client, or an error is returned and
@@ -65,8 +61,8 @@ func (s *turns) run(ctx context.Context, out *outlet, t *turn) error {
 // attempt is one passage through the legs of a turn.
 func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
 	began, queued := time.Now(), t.record.Queued
-	looked := s.look(ctx, t)    // what the conversation holds, and where
-	pair, err := s.pick(ctx, t) // which engines, in which start, and which path
+	looked := s.look(ctx, t)           // what the conversation holds, and where
+	pair, err := s.picker.pick(ctx, t) // which engines, in which start, and which path
 	if err != nil {
 		return err
 	}
