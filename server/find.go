@@ -10,25 +10,34 @@ import (
 	"carryover/upstream/fleet"
 )
 
+// finder finds what of its conversation an attempt may use.
+type finder struct {
+	cfg      *Config
+	deps     *Deps
+	ledger   *ledger
+	releaser *releaser
+	beside   *beside
+}
+
 // look asks the store what the conversation holds, before a pair is picked, so that the policies know it. Turns that can use
 // nothing of it do not ask.
-func (s *turns) look(ctx context.Context, t *turn) convcache.Outcome {
+func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
 	if t.proof == nil || t.tries.withoutTicket != "" || t.proof.Opens() {
 		return convcache.Empty
 	}
-	bounded, cancel := storeContext(ctx, s.cfg)
+	bounded, cancel := storeContext(ctx, f.cfg)
 	defer cancel()
 	var outcome convcache.Outcome
-	t.branches, outcome = s.deps.Store.Peek(bounded, t.conversation.key)
+	t.branches, outcome = f.deps.Store.Peek(bounded, t.conversation.key)
 	return outcome
 }
 
 // find proves how much of what the conversation holds this request may use on this pair, and takes it. It
 // is called as late as possible, so that every earlier failure leaves the ticket
 // where it is.
-func (s *turns) find(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) *held {
-	t.begin(ctx, p, s.beside)
-	h, reason := s.prove(ctx, t, p, looked)
+func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) *held {
+	t.begin(ctx, p, f.beside)
+	h, reason := f.prove(ctx, t, p, looked)
 	r := &t.record.Reuse
 	r.Hit, r.Reason, r.Offered, r.Cached = h.ticket != nil, reason, h.offer.Tokens, -1
 	if h.ticket != nil {
@@ -55,13 +64,13 @@ func (t *turn) begin(ctx context.Context, p *pair, work *beside) {
 }
 
 // prove says how much may be used of what the conversation holds, and takes it.
-func (s *turns) prove(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) (*held, Reason) {
+func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) (*held, Reason) {
 	if reason := t.excludes(p); reason != "" {
 		return &held{}, reason
 	}
 	if looked != convcache.Found {
 		reason := t.missed(p, looked)
-		if reason == ReasonNothingStored && s.ledger.freed(t.conversation.key) {
+		if reason == ReasonNothingStored && f.ledger.freed(t.conversation.key) {
 			reason = ReasonReleasedForRoom
 		}
 		return &held{}, reason
@@ -69,7 +78,7 @@ func (s *turns) prove(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 	if miss := t.proof.Look(ctx); miss != "" {
 		return &held{}, Reason(miss)
 	}
-	return s.take(ctx, t, p)
+	return f.take(ctx, t, p)
 }
 
 // choice is a branch with what may be used of it.
@@ -81,7 +90,7 @@ type choice struct {
 // take takes the branch of which the request may use most. When another request
 // was faster, or Redis has failed over since it was put, the next-best branch of
 // the same look is tried, once.
-func (s *turns) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
+func (f *finder) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 	var choices []choice
 	for _, b := range t.branches {
 		if o := t.proof.Offer(b); o.Tokens > 0 {
@@ -92,11 +101,11 @@ func (s *turns) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 	reason := ReasonRewritten
 	takes := 0
 	for _, c := range choices {
-		if c.offer.Tokens < s.cfg.ReuseMinTokens || float64(c.offer.Tokens) < s.cfg.ReuseMinShare*float64(c.branch.Tokens) {
+		if c.offer.Tokens < f.cfg.ReuseMinTokens || float64(c.offer.Tokens) < f.cfg.ReuseMinShare*float64(c.branch.Tokens) {
 			reason = ReasonBelowThreshold
 			continue
 		}
-		holder := s.holder(ctx, p, c.branch)
+		holder := f.holder(ctx, p, c.branch)
 		if holder == nil {
 			reason = ReasonInstanceGone
 			continue
@@ -106,7 +115,7 @@ func (s *turns) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 			reason = why
 			continue
 		}
-		h, outcome := s.takeBranch(ctx, t, c, held{holder: holder, reader: p.prefill, link: link, offer: c.offer})
+		h, outcome := f.takeBranch(ctx, t, c, held{holder: holder, reader: p.prefill, link: link, offer: c.offer})
 		if h != nil {
 			return h, ""
 		}
@@ -121,23 +130,23 @@ func (s *turns) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 // takeBranch completes h with one branch's ticket, which must be worth what the
 // branch promised. Without a ticket the trial that admit may have begun is over,
 // even if the store panics: a link whose trial never ends is lost to reuse.
-func (s *turns) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *held, outcome convcache.Outcome) {
+func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *held, outcome convcache.Outcome) {
 	defer func() {
 		if h.ticket == nil {
 			h.link.End(fleet.Inconclusive)
 		}
 	}()
-	bounded, cancel := storeContext(ctx, s.cfg)
+	bounded, cancel := storeContext(ctx, f.cfg)
 	defer cancel()
-	ticket, outcome := s.deps.Store.Take(bounded, t.conversation.key, c.branch.ID)
+	ticket, outcome := f.deps.Store.Take(bounded, t.conversation.key, c.branch.ID)
 	if outcome != convcache.Unavailable {
-		s.ledger.gone(c.branch.ID)
+		f.ledger.gone(c.branch.ID)
 	}
 	if outcome != convcache.Taken {
 		return nil, outcome
 	}
 	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Start != c.branch.Start {
-		s.releaser.unuse(ticket, t.model) // it is not what was looked at
+		f.releaser.unuse(ticket, t.model) // it is not what was looked at
 		return nil, outcome
 	}
 	h.ticket = &ticket
@@ -158,11 +167,11 @@ func admit(link *fleet.Link) Reason {
 // holder returns the start of decode that holds a branch, if its engine is still there and in that start: after a
 // restart the blocks are gone. Since the pair was picked its engines may have been probed and asked for ids, for seconds,
 // so that a start which was read longer ago has to be seen alive again.
-func (s *turns) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet.Start {
+func (f *finder) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet.Start {
 	start := p.decode
 	engine := start.Engine()
 	if engine.Name != b.Decode {
-		if engine = s.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine == nil {
+		if engine = f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine == nil {
 			return nil
 		}
 		start = engine.Current(ctx)

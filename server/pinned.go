@@ -216,7 +216,7 @@ func (l *ledger) tokens(start *fleet.Start) int {
 // Pinned returns how many tokens of a decode engine's KV cache are pinned by what this replica knows of: tickets in the store, and
 // what waits for its release.
 func (s *Server) Pinned(decode *fleet.Engine) int {
-	return s.turns.ledger.tokens(decode.Last()) + decode.Live().Pinned
+	return s.pinned.ledger.tokens(decode.Last()) + decode.Live().Pinned
 }
 
 // recent is a set of conversations in two generations, of which the older one is forgotten as a whole.

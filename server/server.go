@@ -53,8 +53,9 @@ func New(cfg Config, deps Deps) *Server {
 		account:    newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes),
 	}
 	s.turns = &turns{
-		cfg: &s.cfg, deps: &s.deps, releaser: releaser, ledger: ledger, beside: s.beside,
+		cfg: &s.cfg, deps: &s.deps, releaser: releaser, beside: s.beside,
 		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks, ledger: ledger},
+		finder: &finder{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, beside: s.beside},
 		picker: &picker{deps: &s.deps, rooms: s.rooms, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: make(chan struct{}, maxDecodeOnly)},
 		budget: newRetryBudget(), ratios: ratios,
 	}

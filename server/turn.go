@@ -31,10 +31,10 @@ type turn struct {
 type turns struct {
 	cfg      *Config
 	deps     *Deps
+	finder   *finder
 	picker   *picker
 	keeper   *keeper
 	releaser *releaser
-	ledger   *ledger
 	beside   *beside
 	budget   *retryBudget
 	ratios   *ratios
@@ -61,14 +61,14 @@ func (s *turns) run(ctx context.Context, out *outlet, t *turn) error {
 // attempt is one passage through the legs of a turn.
 func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
 	began, queued := time.Now(), t.record.Queued
-	looked := s.look(ctx, t)           // what the conversation holds, and where
+	looked := s.finder.look(ctx, t)    // what the conversation holds, and where
 	pair, err := s.picker.pick(ctx, t) // which engines, in which start, and which path
 	if err != nil {
 		return err
 	}
 	defer pair.done()
 
-	held := s.find(ctx, t, pair, looked) // a miss is a value, not an error
+	held := s.finder.find(ctx, t, pair, looked) // a miss is a value, not an error
 	t.record.Lookup = time.Since(began) - (t.record.Queued - queued)
 	answer, err := s.legs(ctx, out, t, pair, held) // in the connector's order; every exit says what became of the ticket
 	if err != nil {
