@@ -16,15 +16,16 @@ import (
 // thread is one conversation as a client holds it that checks what it is answered.
 type thread struct {
 	*rig
-	id     string
-	model  string
-	header http.Header
-	asked  int
+	id           string // of its requests, with their numbers
+	conversation string
+	model        string
+	header       http.Header
+	asked        int
 	history
 }
 
 func (r *rig) thread(id string) *thread {
-	return &thread{rig: r, id: id, model: "sim", header: http.Header{}}
+	return &thread{rig: r, id: id, conversation: id, model: "sim", header: http.Header{}}
 }
 
 // What a turn reuses, beside the reasons of misses.
@@ -48,7 +49,7 @@ func (h *thread) next() (id, script string, body []byte) {
 	// No two threads say the same, so that none has its prompts computed by another's.
 	script = h.askChat("auto", "", 100*int(crc32.ChecksumIEEE([]byte(h.id))%1000)+h.asked)
 	return fmt.Sprint(h.id, "-", h.asked), script, encode(map[string]any{
-		"model": h.model, "messages": h.messages, "stream": true, "max_tokens": 2000, "conversation_id": h.id,
+		"model": h.model, "messages": h.messages, "stream": true, "max_tokens": 2000, "conversation_id": h.conversation,
 	})
 }
 

@@ -17,6 +17,8 @@ type Switches struct {
 	PromptTokenIDs    *bool   `json:"prompt_token_ids,omitempty"`
 	EmptyDeltas       *bool   `json:"empty_deltas,omitempty"`
 	Render            *bool   `json:"render,omitempty"`
+	// Adapters are the LoRA modules that are loaded from now on, as after /v1/load_lora_adapter.
+	Adapters *[]string `json:"adapters,omitempty"`
 	// Timing replaces all of it: what it does not name takes no time.
 	Timing   *Timing  `json:"timing,omitempty"`
 	Slowness *float64 `json:"slowness,omitempty"`
@@ -36,6 +38,7 @@ func (i *Instance) Switch(s Switches) error {
 	set(&cfg.PromptTokenIDs, s.PromptTokenIDs)
 	set(&cfg.EmptyDeltas, s.EmptyDeltas)
 	set(&cfg.Render, s.Render)
+	set(&cfg.Adapters, s.Adapters)
 	set(&cfg.Timing, s.Timing)
 	set(&cfg.Slowness, s.Slowness)
 	if err := cfg.validate(); err != nil {

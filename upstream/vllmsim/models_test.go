@@ -58,6 +58,23 @@ func TestModels_AnswersSayTheFirstNameOrTheAdapters(t *testing.T) {
 	}
 }
 
+func TestAdapters_AreLoadedAtRunTime(t *testing.T) {
+	i := startInstance(t, served)
+	asked := object{"model": "late", "messages": []any{user("hi")}}
+	if got := post(t, i, pathChat, asked); got.status != http.StatusNotFound {
+		t.Errorf("before it is loaded: %d, want 404", got.status)
+	}
+	if err := i.Switch(Switches{Adapters: &[]string{"late"}}); err != nil {
+		t.Fatal(err)
+	}
+	if got := post(t, i, pathChat, asked); got.status != http.StatusOK || got.body["model"] != "late" {
+		t.Errorf("loaded: %d, answer of %v; want 200 and late", got.status, got.body["model"])
+	}
+	if err := i.Switch(Switches{Adapters: &[]string{"first"}}); err == nil {
+		t.Error("an adapter may have the name of the model")
+	}
+}
+
 func TestAdapters_HaveKVOfTheirOwn(t *testing.T) {
 	p, d := startPair(t, served)
 	messages := []any{user(longText)}
