@@ -40,8 +40,8 @@ type rigConfig struct {
 	flags           []string
 	env             []string
 	replace         func(*server.Deps)   // nil keeps what the program is wired with
-	wire            func(Config, *proxy) // nil, too
-	probed          bool
+	wire            func(Config, *proxy) // nil, too; may put another source in place
+	probed          bool                 // the prober runs
 }
 
 // patient are flags for a machine that is busy with other tests: a store operation may
