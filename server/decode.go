@@ -87,9 +87,11 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 		}
 		next, done, noneErr := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), func(e *fleet.Engine) bool { return slices.Contains(refused, e) })
 		if noneErr != nil {
+			// Prefill's blocks do not wait for room. A fresh attempt may.
+			t.tries.anotherDecode = errors.Is(noneErr, upstream.ErrBusy)
 			return nil, err
 		}
-		p.onDone = append(p.onDone, done)
+		p.decodes(done)
 		start = next.Fresh() // without asking: prefill's blocks are leased
 	}
 }

@@ -33,14 +33,24 @@ type pair struct {
 	barred          bool   // the attempt avoids a prefill instance that is barred, or its prefix cache
 	tied            bool   // the way was chosen for what this decode instance holds
 	prefilled       func() // gives the prefill instance back; safe for concurrent use, and once is enough
+	decoded         func() // gives the decode instance back; once is enough
 	onDone          []func()
 }
 
-// done ends the attempt for the engines that were picked for it.
+// done ends the attempt for the engines that were picked for it. It is called once.
 func (p *pair) done() {
 	for _, done := range p.onDone {
 		done()
 	}
+}
+
+// decodes adds a decode instance, in place of one that has refused the connection, if there is one: that may be back long
+// before the turn's stream ends.
+func (p *pair) decodes(done func()) {
+	if p.decoded != nil {
+		p.decoded()
+	}
+	p.decoded, p.onDone = done, append(p.onDone, done)
 }
 
 // pick chooses the engines of this attempt and the path: prefill and decode,
@@ -48,7 +58,12 @@ func (p *pair) done() {
 // or prompts share one hand-over, vLLM #43509) or is not worth it, and while no prefill instance
 // can serve. Decode comes first, because what it holds of the conversation decides how much is to be computed.
 func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
-	p := &pair{prefilled: func() {}}
+	p, picked := &pair{prefilled: func() {}}, false
+	defer func() {
+		if !picked { // also by a panic
+			p.done()
+		}
+	}()
 	if t.chain == nil {
 		t.chain = t.req.PromptChain(k.seed)
 	}
@@ -61,13 +76,14 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 	case err != nil:
 		return nil, t.tries.lastOr(err)
 	}
-	p.onDone = append(p.onDone, done)
+	p.decodes(done)
 	held := t.held(decode)
 	t.record.Path.Tokens = t.uncached(ratio, held)
 	if why := k.alone(t); why != "" {
 		t.record.Path.alone(why)
 		p.tied = why == whyThreshold && held > 0
 		k.pin(ctx, t, p, nil, decode)
+		picked = true
 		return p, nil
 	}
 	prefill, err := k.prefill(ctx, t, p, false)
@@ -75,13 +91,13 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 		prefill, err = k.withoutPrefill(ctx, t, p)
 	}
 	if err != nil {
-		p.done()
 		return nil, err
 	}
 	if prefill != nil {
 		t.record.Path.disaggregate()
 	}
 	k.pin(ctx, t, p, prefill, decode)
+	picked = true
 	return p, nil
 }
 
