@@ -7,6 +7,7 @@ import "sync"
 const (
 	usualRatio            = 4
 	leastRatio, mostRatio = 1, 16
+	templateShare         = 0.8     // of leastRatio: what a template adds to a prompt is less than a fifth of it
 	ratioStep             = 8       // an answer moves the ratio by an eighth of the way
 	learnFrom             = 1 << 10 // bytes; in shorter prompts the template's own tokens weigh too much
 	maxRatios             = 1024    // models
@@ -38,9 +39,10 @@ func (r *ratios) learn(t *turn, tokens int) {
 		return
 	}
 	sample := float64(t.length.Whole.Bytes) / float64(tokens)
-	if sample < leastRatio || sample > mostRatio {
+	if sample < leastRatio*templateShare || sample > mostRatio {
 		return // not this text, or not all of it, was counted
 	}
+	sample = max(sample, leastRatio) // of a tokenizer that knows bytes only, with the template's own tokens
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	old, known := r.of[t.model]

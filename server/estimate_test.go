@@ -25,3 +25,17 @@ func TestRatios_AreOfABoundedNumberOfModels(t *testing.T) {
 		t.Errorf("got %g bytes a token for a model that is not known, want %d", got, usualRatio)
 	}
 }
+
+// A token of a tokenizer that knows bytes only is one byte, and the template's own tokens come on top. Fewer bytes, or too many, are
+// those of another text.
+func TestRatios_OfOneByteATokenAreLearnt(t *testing.T) {
+	for tokens, want := range map[int]float64{2400: 1, 2410: 1, 2900: 1, 3100: usualRatio, 300: 8, 140: usualRatio} {
+		r := newRatios()
+		for range 200 {
+			r.learn(&turn{request: request{model: "m", length: upstream.PromptLength{Whole: upstream.Length{Bytes: 2400}, Plain: true}}}, tokens)
+		}
+		if got := r.get("m"); got < want-0.001 || got > want+0.001 {
+			t.Errorf("2400 bytes in %d tokens: got %g bytes a token, want %g", tokens, got, want)
+		}
+	}
+}
