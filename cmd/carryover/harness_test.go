@@ -29,6 +29,7 @@ type rig struct {
 	turns           *turnLog
 	hangUp          func() // drops the program's idle connections to instances
 	look            func() // has the program read of every instance which start is alive
+	args            string // the command line
 	stop            func()
 }
 
@@ -42,6 +43,7 @@ type rigConfig struct {
 	replace         func(*server.Deps)   // nil keeps what the program is wired with
 	wire            func(Config, *proxy) // nil, too; may put another source in place
 	probed          bool                 // the prober runs
+	beside          func(*proxy, Config) // adds to what runs; nil adds nothing
 }
 
 // patient are flags for a machine that is busy with other tests: a store operation may
@@ -70,7 +72,8 @@ func startRig(t *testing.T, c rigConfig) *rig {
 	}
 	start("--prefill", c.prefill, &r.prefill)
 	start("--decode", c.decode, &r.decode)
-	cfg, err := served(t, strings.Join(flags, " "), c.env...)
+	r.args = strings.Join(flags, " ")
+	cfg, err := served(t, r.args, c.env...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,6 +126,9 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	deps.Store, deps.Legs = r.store, r.between
 	deps.Observers = append(deps.Observers, r.turns.observe)
 	p.server = server.New(newServerConfig(cfg, slog.New(r.turns)), deps)
+	if c.beside != nil {
+		c.beside(p, cfg)
+	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
