@@ -67,3 +67,25 @@ func TestPool_ReaderThatWaitsForBlocksKeepsTheLease(t *testing.T) {
 	}
 	assertClean(t, p, d)
 }
+
+// The engine caches full blocks as it fills them, generated ones too, so that an answer that a stop string or its client has ended
+// is found by the next turn as well (vllm/v1/core/kv_cache_manager.py, allocate_slots: cache_blocks).
+func TestPool_AnswersThatWereAbortedAreCached(t *testing.T) {
+	i := startInstance(t, nil)
+	first := post(t, i, pathChat, object{"model": "sim", "messages": []any{user("SAY " + longText + " STOP and more")}, "max_tokens": 400, "stop": []string{" STOP"}})
+	if first.choice()["stop_reason"] != " STOP" {
+		t.Fatalf("got %v, want an answer that the stop string ends", first.choice())
+	}
+	before := i.Stats()
+	if before.Aborts != 1 {
+		t.Fatalf("got %d aborts, want 1", before.Aborts)
+	}
+	messages := []any{user("SAY " + longText + " STOP and more"), assistant(first.text()), user("And then?")}
+	post(t, i, pathChat, object{"model": "sim", "messages": messages, "max_tokens": 1})
+	after := i.Stats()
+	prompt, hits := after.PromptTokens-before.PromptTokens, after.LocalHitTokens-before.LocalHitTokens
+	if prompt-hits > 48 {
+		t.Errorf("the next turn found %d of %d tokens, want the answer too", hits, prompt)
+	}
+	assertClean(t, i)
+}

@@ -163,11 +163,10 @@ func (r *run) preempt(ctx context.Context) error {
 func (r *run) finish() *paramsOut {
 	e := r.engine
 	r.end(func(s *Stats) { s.Finished++ })
-	all := slices.Concat(r.req.prompt, r.output)
 	if e.cfg.StepAhead {
-		r.computeUpTo(min(len(all), len(r.blocks)*e.cfg.BlockSize))
+		r.computeUpTo(min(len(r.req.prompt)+len(r.output), len(r.blocks)*e.cfg.BlockSize))
 	}
-	e.pool.file(r.blocks, blockHashes(r.req.salt, all[:r.computed], r.req.media, e.cfg.BlockSize))
+	r.file()
 	prefills := r.req.params.prefills()
 	if r.req.params == nil || !prefills && !e.live.Load().Bidirectional {
 		e.free(r.blocks)
@@ -200,6 +199,13 @@ func (r *run) finish() *paramsOut {
 	return out
 }
 
+// file enters the full blocks of prompt and answer into the prefix cache. vLLM does so as they fill (kv_cache_manager.py,
+// allocate_slots), so that those of a request that is aborted are in it, too. The caller holds e.mu.
+func (r *run) file() {
+	all := slices.Concat(r.req.prompt, r.output)
+	r.engine.pool.file(r.blocks, blockHashes(r.req.salt, all[:r.computed], r.req.media, r.engine.cfg.BlockSize))
+}
+
 // cachedTokens are the prompt tokens that needed no computing here.
 func (r *run) cachedTokens() int { return min(r.local+r.external, len(r.req.prompt)) }
 
@@ -217,6 +223,9 @@ func (r *run) drop(cause error) {
 	}
 	if r.unread != nil && !errors.Is(cause, errLoadFailed) {
 		e.notifyLater(*r.unread)
+	}
+	if r.reply != nil && r.blocks != nil { // nil while it waits to be computed again
+		r.file()
 	}
 	e.free(r.blocks)
 	r.end(func(s *Stats) {
