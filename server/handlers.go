@@ -25,7 +25,7 @@ func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: newID()}
 		t.record = Record{
-			Turn: c.Request().Header.Get("X-Request-Id"), API: api, Times: Times{Began: time.Now()},
+			Turn: c.Request().Header.Get("X-Request-Id"), Asked: Asked{API: api}, Times: Times{Began: time.Now()},
 			Reuse: Reuse{Cached: -1}, Answer: AnswerRecord{PromptTokens: -1, CompletionTokens: -1},
 		}
 		if !clientRequestID.MatchString(t.record.Turn) {

@@ -10,11 +10,8 @@ import (
 
 // Record is everything that is known of a turn when it has ended. It has neither prompts nor ids in clear.
 type Record struct {
-	Turn         string // X-Request-Id
-	API          upstream.API
-	Model        string
-	Conversation string // the first characters of its keyed hash, "" without one
-	Source       string // where the conversation's id was found, "" without one
+	Turn string // X-Request-Id
+	Asked
 
 	Path    Path
 	Reuse   Reuse
@@ -27,6 +24,14 @@ type Record struct {
 
 	Times
 	Err error // how the turn failed, nil if it did not
+}
+
+// Asked is what a turn asked for.
+type Asked struct {
+	API          upstream.API
+	Model        string
+	Conversation string // the first characters of its keyed hash, "" without one
+	Source       string // where the conversation's id was found, "" without one
 }
 
 // Times are those of a turn as a whole.

@@ -15,16 +15,21 @@ type turn struct {
 	legID        string         // X-Request-Id of the legs; a retry gets a new one
 	salt         string         // cache_salt for both legs, "" leaves the client's
 	conversation conversation
-	proof        proof.Turn         // nil where nothing may be reused or kept
-	ineligible   string             // why that is so, where it is for the request's own sake
-	ids          *proof.IDs         // of the attempt, nil where its legs compute none that were compared
-	lacks        string             // what the attempt lacks for a proof, "" for nothing
-	branches     []convcache.Branch // what the conversation holds, as the last look saw it
-	chain        []uint64           // the beginning of the prompt, for the choice of prefill
-	tries        tries
-	share        reservation // its part of the bytes in flight
-	committed    bool        // status and headers have reached the client
-	record       Record
+	proving
+	branches  []convcache.Branch // what the conversation holds, as the last look saw it
+	chain     []uint64           // the beginning of the prompt, for the choice of prefill
+	tries     tries
+	share     reservation // its part of the bytes in flight
+	committed bool        // status and headers have reached the client
+	record    Record
+}
+
+// proving is what shows how much of a ticket a turn may use, and whether it may leave one.
+type proving struct {
+	proof      proof.Turn // nil where nothing may be reused or kept
+	ineligible string     // why that is so, where it is for the request's own sake
+	ids        *proof.IDs // of the attempt, nil where its legs compute none that were compared
+	lacks      string     // what the attempt lacks for a proof, "" for nothing
 }
 
 // turns runs turns.
