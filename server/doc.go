@@ -16,7 +16,8 @@
 // ticket is used at most once, by a request that provably continues the turn that
 // left it; that a truncated answer never looks complete; that a fault of the
 // store costs a miss and no more than its time limit; and that nothing a client
-// sends reaches an upstream path, header or KV address.
+// sends reaches an upstream path, header or KV address. A request can name its prefill
+// instance only where the operator has listed which it may name (prefiller.go).
 //
 // Three orderings hold on every path. The put is complete before the client can
 // see the end of the stream (respond.go, keep.go). After a take, every exit says what
@@ -25,11 +26,14 @@
 // detached context with a bound of its own (beside.go; decode.go, unstrand).
 //
 // What may be tried again is decided in one place, retry.go, with prefillfailure.go for what the
-// operator has chosen; how an error looks to a client in another, errors.go. Beside the turns, release.go has decode free the
+// operator has chosen; which engine a failure is held against in another, blame.go; how an error looks to a client in a third, errors.go. Beside the turns, release.go has decode free the
 // blocks of tickets that no turn will use, branches.go gives up the branches that a
 // conversation has left, budget.go gives up the oldest tickets where they pin more of a KV cache than their share (pinned.go knows how
 // much that is), and barred.go shares with other replicas which starts of
 // prefill computed other ids than they were sent, so that no leg goes there.
+//
+// What else is served is the list of models (models.go) and whether the replica is ready (ready.go), on the routes of routes.go;
+// server.go starts and drains all of it.
 //
 // The caller is the composition root, which makes the dependencies (deps.go) and the
 // limits (config.go).

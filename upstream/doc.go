@@ -5,8 +5,8 @@
 //
 //   - an upstream path, header and address are never derived from what a client
 //     sent: paths are constants per API (request.go), headers are built from an
-//     allow-list (leg.go, client.go), addresses come from the configuration
-//     (instance.go);
+//     allow-list (leg.go, client.go), addresses are those of instances, which
+//     sources name (address.go, instance.go, source.go);
 //   - members of a request that need no change reach the engine byte for byte
 //     (rewrite.go, package rawjson); connectors keep the same for
 //     kv_transfer_params;
@@ -18,8 +18,13 @@
 //     was read ([Stream.CaughtUp]; conn.go, arrival.go);
 //   - a leg ends when its context ends, or after the grace that decode gets then
 //     (decode.go, stream.go), and no goroutine outlives it;
+//   - a connection whose host has vanished is given up (unacked_linux.go);
 //   - no leg and no question reads an answer of more than its bound (fetch.go,
 //     prefill.go, stream.go).
+//
+// How long a prompt is and how it begins is read from the body without a tokenizer, in
+// one pass (estimate.go, media.go, chain.go): enough to choose an instance and a path,
+// and no proof of anything.
 //
 // It refuses to follow redirects, to use proxies from the environment, to
 // decompress, and to let net/http repeat a request on its own (transport.go).
