@@ -26,14 +26,16 @@
 // detached context with a bound of its own (beside.go; decode.go, unstrand).
 //
 // What may be tried again is decided in one place, retry.go, with prefillfailure.go for what the
-// operator has chosen; which engine a failure is held against in another, blame.go; how an error looks to a client in a third, errors.go. Beside the turns, release.go has decode free the
-// blocks of tickets that no turn will use, branches.go gives up the branches that a
-// conversation has left, budget.go gives up the oldest tickets where they pin more of a KV cache than their share (pinned.go knows how
-// much that is), and barred.go shares with other replicas which starts of
-// prefill computed other ids than they were sent, so that no leg goes there.
+// operator has chosen; which engine a failure is held against in another, blame.go; how an
+// error looks to a client in a third, errors.go. Beside the turns, release.go has decode free
+// the blocks of tickets that no turn will use, branches.go gives up the branches that a
+// conversation has left, budget.go gives up the oldest tickets where they pin more of a KV
+// cache than their share (pinned.go knows how much that is), and barred.go shares with other
+// replicas which starts of prefill computed other ids than they were sent, so that no leg
+// goes there.
 //
-// What else is served is the list of models (models.go) and whether the replica is ready (ready.go), on the routes of routes.go;
-// server.go starts and drains all of it.
+// What else is served is the list of models (models.go) and whether the replica is ready
+// (ready.go), on the routes of routes.go; server.go starts and drains all of it.
 //
 // The caller is the composition root, which makes the dependencies (deps.go) and the
 // limits (config.go).

@@ -3,7 +3,8 @@ package server
 import "sync"
 
 // How many bytes of text a token stands for: what is believed of a model that is not known, and
-// between which bounds what is learnt of one stays. English has about four (vllm-project/production-stack#890), Chinese less than three, code three and a half.
+// between which bounds what is learnt of one stays. English has about four
+// (vllm-project/production-stack#890), Chinese less than three, code three and a half.
 const (
 	usualRatio            = 4
 	leastRatio, mostRatio = 1, 16

@@ -134,13 +134,18 @@ func explainLimits(l LimitsConfig) []string {
 		return fmt.Sprint(n)
 	}
 	return []string{
-		fmt.Sprintf("turns at once: %s, per instance %s, per tenant %s", some(l.MaxStreams, "as the open-file limit allows"), some(l.MaxPerInstance, "any"), some(l.MaxPerTenant, "any")),
+		fmt.Sprintf("turns at once: %s, per instance %s, per tenant %s", some(l.MaxStreams, "as the open-file limit allows"),
+			some(l.MaxPerInstance, "any number"), some(l.MaxPerTenant, "any number")),
 		fmt.Sprintf("%d turns wait for a place, in fair shares among tenants, %s at most; beyond that 503", l.MaxQueue, formatDuration(l.QueueTimeout)),
 	}
 }
 
 func explainStore(cfg Config) []string {
-	return []string{fmt.Sprintf("in %s, usable for %s", map[bool]string{true: "this process only", false: "Redis, for all replicas"}[cfg.Redis.URL == ""], formatDuration(cfg.Store.TTL))}
+	where := "Redis, for all replicas"
+	if cfg.Redis.URL == "" {
+		where = "this process only"
+	}
+	return []string{fmt.Sprintf("in %s, usable for %s", where, formatDuration(cfg.Store.TTL))}
 }
 
 func explainAdmin(cfg Config) []string {

@@ -61,7 +61,7 @@ func TestFair_SharesAreEqual(t *testing.T) {
 			h.goes(h.served[i])
 		}
 		count := map[string]int{}
-		for _, tenant := range h.served[rounds:] { // who holds places now
+		for _, tenant := range h.served[rounds:] { // the tenants that hold places now
 			count[tenant]++
 		}
 		for tenant, n := range count {

@@ -17,7 +17,7 @@ import (
 //
 // The file is read every two seconds and compared by content. Notifications of the system would say less: a ConfigMap is a
 // symlink to a folder that is replaced as a whole, editors write a new file and rename it, and network file systems notify
-// of nothing, so that a watch on the file would be of one that nobody changes any more.
+// of nothing, so that a watch on the file would be of one that does not change any more.
 type File struct {
 	Path   string
 	Logger *slog.Logger // is told why a file is not used, once for each content

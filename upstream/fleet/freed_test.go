@@ -6,10 +6,10 @@ import (
 	"carryover/upstream"
 )
 
-// What is freed is free when it is said, and said once; and whoever is told may pick at once.
+// What is freed is free when it is said, and said once; and the caller that is told may pick at once.
 func TestFleet_SaysWhatIsFreed(t *testing.T) {
 	r := newRig(t)
-	r.Set(nil) // heard by no one
+	r.Set(nil) // nothing is told of it
 	said, free := 0, -1
 	r.OnFreed(func() {
 		said++

@@ -127,7 +127,7 @@ func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
 	kept := r.instances
-	r.prefixes.record(p, []uint64{1, 2, 3}) // the hashes stay, bounded; who has computed them does not
+	r.prefixes.record(p, []uint64{1, 2, 3}) // the hashes stay, bounded; the starts that have computed them do not
 	was := reached(r.Fleet)
 	var gone []weak.Pointer[Engine]
 	var starts []weak.Pointer[Start]

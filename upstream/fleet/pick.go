@@ -26,12 +26,12 @@ type Holding struct {
 }
 
 // Pick picks an engine of the role and counts it in flight, with the tokens of the hint, until done is called; for prefill
-// that is when its leg has ended. Engines that exclude names are never picked, nil excluding none; nor are those that have as
-// many attempts as they may, those that are known not to serve the model, and unless the hint allows them those that are barred; ones that are to be avoided only if no other is
-// left, and ones that are down only after these, so that one wrongly held to be down delays no turn. It returns
-// upstream.ErrNoModel if all engines of the role, excluded or not, are known not to serve the model; upstream.ErrBusy if all that
-// could be picked have as many attempts as they may; and otherwise upstream.ErrNoInstance if none is left. Exclude is asked
-// without a lock.
+// that is when its leg has ended. Never picked are engines that exclude names, nil excluding none; those that have as many
+// attempts as they may; those that are known not to serve the model; and those that are barred, unless the hint allows them.
+// Ones that are to be avoided are picked only if no other is left, and ones that are down only after these, so that one wrongly
+// held to be down delays no turn. It returns upstream.ErrNoModel if all engines of the role, excluded or not, are known not to
+// serve the model; upstream.ErrBusy if all that could be picked have as many attempts as they may; and otherwise
+// upstream.ErrNoInstance if none is left. Exclude is asked without a lock.
 //
 // A pick among a thousand engines takes less than 20 µs, and allocates done alone.
 func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) (_ *Engine, done func(), _ error) {
@@ -87,7 +87,10 @@ func (f *Fleet) pick(role upstream.Role, engines, list []*Engine, hint *Hint) (p
 func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engine, error) {
 	now := f.now()
 	p := &f.picking
-	ask := asked{now: now.Sub(f.born), model: hint.Model, unbarred: role == upstream.RolePrefill && !hint.Barred, most: f.cfg.MaxInFlight, tokens: float64(max(hint.Tokens, 1))}
+	ask := asked{
+		now: now.Sub(f.born), model: hint.Model, most: f.cfg.MaxInFlight, tokens: float64(max(hint.Tokens, 1)),
+		unbarred: role == upstream.RolePrefill && !hint.Barred,
+	}
 	p.engines = p.engines[:0]
 	busy := false
 	for choosy := preferred; choosy <= whatever && len(p.engines) == 0 && !busy; choosy++ {

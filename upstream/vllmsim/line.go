@@ -30,7 +30,7 @@ func (l *line) join(ahead bool) *waiter {
 	return w
 }
 
-// leave takes w out, wherever it stands, and calls who is first then.
+// leave takes w out, wherever it stands, and calls the one that is first then.
 func (l *line) leave(w *waiter) {
 	if at := slices.Index(*l, w); at >= 0 {
 		*l = slices.Delete(*l, at, at+1)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// ServeHTTP answers a request in the order of the API server: who asks, whether it may, what it asks.
+// ServeHTTP answers a request in the order of the API server: the account, its rights, what it asks for.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	verb, resource := "list", s.resource(r.URL.Path)
