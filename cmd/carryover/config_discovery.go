@@ -1,9 +1,6 @@
 package main
 
 import (
-	"fmt"
-	"net"
-	"net/netip"
 	"strings"
 
 	"carryover/upstream"
@@ -12,12 +9,6 @@ import (
 
 // k8sPods is the value of DiscoveryConfig.K8sResource with which pods are instances.
 const k8sPods = "pods"
-
-// Bounds of what an instance may say of itself.
-const (
-	maxWeight = 1000
-	maxRanks  = 64
-)
 
 // names are the DNS names of the instances of a role.
 func (d *DiscoveryConfig) names(role string) []string {
@@ -91,44 +82,5 @@ func (l *loader) validateKubernetes() {
 				l.fault("discovery.decode_model_labels", label, "values that prefill instances do not have")
 			}
 		}
-	}
-}
-
-// completeAdmin reads the token.
-func (l *loader) completeAdmin() {
-	a := &l.cfg.Admin
-	if a.TokenFile == "" {
-		return
-	}
-	if l.given("admin.token") {
-		l.fault("admin.token_file", a.TokenFile, "no token file beside admin.token from "+l.origins["admin.token"])
-		return
-	}
-	token, want := readSecret(a.TokenFile)
-	if want != "" {
-		l.fault("admin.token_file", a.TokenFile, want)
-		return
-	}
-	a.Token = token
-	l.origins["admin.token"] = a.TokenFile
-}
-
-// validateAdmin demands a token where other machines can reach the listener: it moves turns, and can name instances that get
-// every prompt.
-func (l *loader) validateAdmin() {
-	a := &l.cfg.Admin
-	if l.given("admin.token") && (len(a.Token) < minSecretBytes || !isVisible(string(a.Token))) {
-		l.fault("admin.token", redacted, fmt.Sprintf("at least %d printable ASCII characters without spaces", minSecretBytes))
-	}
-	if a.Listen == adminOff {
-		return
-	}
-	host, port, err := net.SplitHostPort(a.Listen)
-	if err != nil || host != "" && !isHost(host) || port != "0" && !isPort(port) {
-		l.fault("admin.listen", a.Listen, "host:port, or "+adminOff)
-		return
-	}
-	if addr, err := netip.ParseAddr(host); a.Token == "" && host != "localhost" && (err != nil || !addr.IsLoopback()) {
-		l.fault("admin.listen", a.Listen, "admin.token_file beside an address that is not loopback")
 	}
 }

@@ -21,6 +21,12 @@ func (c *Config) instances(role string) *[]InstanceConfig {
 	return &c.Decode
 }
 
+// Bounds of what an instance may say of itself.
+const (
+	maxWeight = 1000
+	maxRanks  = 64
+)
+
 // instanceKey is the prefix of the keys of one instance.
 func instanceKey(role string, i int) string { return role + "[" + strconv.Itoa(i) + "]." }
 
@@ -48,26 +54,27 @@ func (l *loader) complete() {
 			}
 		}
 	}
-	l.completeSecret()
-	l.completeAdmin()
+	c := &l.cfg
+	l.completeSecret("conversation.secret", &c.Conversation.Secret, c.Conversation.SecretFile)
+	l.completeSecret("admin.token", &c.Admin.Token, c.Admin.TokenFile)
 }
 
-func (l *loader) completeSecret() {
-	c := &l.cfg.Conversation
-	if c.SecretFile == "" {
+// completeSecret reads a secret from the file that is named for it, which goes with no secret from elsewhere.
+func (l *loader) completeSecret(key string, secret *Secret, path string) {
+	if path == "" {
 		return
 	}
-	if l.given("conversation.secret") {
-		l.fault("conversation.secret_file", c.SecretFile, "no secret file beside conversation.secret from "+l.origins["conversation.secret"])
+	if l.given(key) {
+		l.fault(key+"_file", path, "no secret file beside "+key+" from "+l.origins[key])
 		return
 	}
-	secret, want := readSecret(c.SecretFile)
+	text, want := readSecret(path)
 	if want != "" {
-		l.fault("conversation.secret_file", c.SecretFile, want)
+		l.fault(key+"_file", path, want)
 		return
 	}
-	c.Secret = secret
-	l.origins["conversation.secret"] = c.SecretFile
+	*secret = text
+	l.origins[key] = path
 }
 
 // validateRole checks the instances of one role. Two roles may name the same instance: vLLM's kv_both serves either.
