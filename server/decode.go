@@ -81,8 +81,8 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 			return d, err
 		}
 		refused = append(refused, start.Engine())
-		t.tries.anotherDecode, t.tries.anew = h.Handover != nil && h.Bound, p.tied
-		if len(refused) == maxDials || t.tries.anotherDecode || t.tries.anew || h.Handover != nil && time.Now().After(h.until) {
+		t.tries.anotherDecode, t.tries.pathTied = h.Handover != nil && h.Bound, p.tied
+		if len(refused) == maxDials || t.tries.anotherDecode || t.tries.pathTied || h.Handover != nil && time.Now().After(h.until) {
 			return nil, err
 		}
 		next, done, noneErr := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), func(e *fleet.Engine) bool { return slices.Contains(refused, e) })

@@ -60,9 +60,9 @@ func (k *picker) alone(t *turn) string {
 	return ""
 }
 
-// held is how many tokens of the conversation the picked decode instance has, as far as its start is known without asking: the
+// heldBy is how many tokens of the conversation the picked decode instance has, as far as its start is known without asking: the
 // blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues nothing.
-func (t *turn) held(decode *fleet.Engine) (tokens int) {
+func (t *turn) heldBy(decode *fleet.Engine) (tokens int) {
 	last := decode.Last()
 	if !last.Known() || t.api == upstream.Chat && !t.length.Answered {
 		return 0

@@ -31,7 +31,7 @@ type picker struct {
 type pair struct {
 	prefill, decode *fleet.Start
 	barred          bool   // the attempt avoids a prefill instance that is barred, or its prefix cache
-	tied            bool   // the way was chosen for what this decode instance holds
+	tied            bool   // the path was chosen for what this decode instance holds
 	prefilled       func() // gives the prefill instance back; safe for concurrent use, and once is enough
 	decoded         func() // gives the decode instance back; once is enough
 	onDone          []func()
@@ -77,7 +77,7 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 		return nil, t.tries.lastOr(err)
 	}
 	p.decodes(done)
-	held := t.held(decode)
+	held := t.heldBy(decode)
 	t.record.Path.Tokens = t.uncached(ratio, held)
 	if why := k.alone(t); why != "" {
 		t.record.Path.alone(why)

@@ -21,7 +21,7 @@ type tries struct {
 	again          []upstream.Role // legs that were sent, failed, and tried again
 	excluded       []*fleet.Engine // that are not picked any more
 	anotherDecode  bool            // the attempt was tied to its decode engine, so that no other has been tried
-	anew           bool            // the way was chosen for what that engine held
+	pathTied       bool            // the path was chosen for what that engine held, so that it is to be chosen anew
 	withoutTicket  Reason          // why a further attempt must not use a ticket
 	sentTicket     bool            // the last prefill leg carried one
 	sentRider      bool            // the last prefill leg carried an unused one
@@ -96,7 +96,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 		switch {
 		case leg.Role == upstream.RolePrefill: // it was barred since it was picked
 			return true
-		case tries.anew:
+		case tries.pathTied:
 			return true
 		case !tries.anotherDecode: // decode.go has already offered the hand-over to other decode engines
 			return false
