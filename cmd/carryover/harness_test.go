@@ -41,9 +41,8 @@ type rigConfig struct {
 	flags           []string
 	env             []string
 	replace         func(*server.Deps)   // nil keeps what the program is wired with
-	wire            func(Config, *proxy) // nil, too; may put another source in place
+	wire            func(Config, *proxy) // nil, too; may put another source in place, and add to what runs
 	probed          bool                 // the prober runs
-	beside          func(*proxy, Config) // adds to what runs; nil adds nothing
 }
 
 // patient are flags for a machine that is busy with other tests: a store operation may
@@ -113,9 +112,6 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	if c.replace != nil {
 		c.replace(&deps)
 	}
-	if c.wire != nil {
-		c.wire(cfg, p)
-	}
 	// Nothing is probed unless a test asks for it: a machine at its limit answers probes
 	// too late, and the instances would count as down.
 	if !c.probed {
@@ -126,8 +122,8 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	deps.Store, deps.Legs = r.store, r.between
 	deps.Observers = append(deps.Observers, r.turns.observe)
 	p.server = server.New(newServerConfig(cfg, slog.New(r.turns)), deps)
-	if c.beside != nil {
-		c.beside(p, cfg)
+	if c.wire != nil {
+		c.wire(cfg, p)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -33,7 +33,7 @@ func startOperated(t *testing.T, c rigConfig, text string) *operated {
 	o := &operated{file: filepath.Join(t.TempDir(), "carryover.yaml")}
 	o.configure(t, text)
 	c.flags = append([]string{"--config", o.file, "--tenant-header", "X-Tenant"}, c.flags...)
-	c.beside = func(p *proxy, cfg Config) {
+	c.wire = func(cfg Config, p *proxy) {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
