@@ -177,7 +177,7 @@ func warnings(cfg Config) (lines []string) {
 	if cfg.Conversation.Secret == "" {
 		lines = append(lines, "no secret: tickets end with this process")
 	}
-	if r := cfg.Routing; r.Prefill == "round_robin" && cfg.Release.Mode == "on" && r.Decode == "round_robin" {
+	if r := cfg.Routing; r.Prefill == "round_robin" && r.Decode == "round_robin" {
 		lines = append(lines, "round_robin for both roles: prefill and decode compute again what another instance has in its prefix cache")
 	}
 	if len(cfg.Routing.PrefillerAllow) > 0 && len(cfg.Prefill)+len(cfg.Discovery.PrefillDNS) > 0 {

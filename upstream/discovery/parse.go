@@ -19,8 +19,8 @@ import (
 // Bounds of what a file may ask for. The fleet is built for a thousand instances.
 const (
 	maxInstances = 4096
-	maxRanks     = 1024
-	maxWeight    = 1<<16 - 1 // as SRV records have
+	maxRanks     = 64
+	maxWeight    = 1000
 	maxFaults    = 10        // that are told at once
 	// minKVTTL is server.MarginWithExpiry, by which a ticket ends before decode frees its blocks: with less no ticket lives.
 	minKVTTL = 30 * time.Second

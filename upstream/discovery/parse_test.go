@@ -79,9 +79,9 @@ func TestParseFile_Refuses(t *testing.T) {
 		"decode:\n- url: ~":                                                             "line 2: decode[0].url: want a single value",
 		"decode:\n- url: http://a\n  name: a b":                                         "line 3: decode[0].name: want 1 to 128",
 		"decode:\n- url: http://a\n  name: ''":                                          "line 3: decode[0].name: want 1 to 128",
-		"decode:\n- url: http://a\n  weight: 0":                                         "line 3: decode[0].weight: want a whole number from 1 to 65535",
+		"decode:\n- url: http://a\n  weight: 0":                                         "line 3: decode[0].weight: want a whole number from 1 to 1000",
 		"decode:\n- url: http://a\n  weight: 1.5":                                       "decode[0].weight: want a whole number",
-		"decode:\n- url: http://a\n  ranks: 1025":                                       "decode[0].ranks: want a whole number from 0 to 1024",
+		"decode:\n- url: http://a\n  ranks: 65":                                       "decode[0].ranks: want a whole number from 0 to 64",
 		"decode:\n- url: http://a\n  ranks: -1":                                         "decode[0].ranks: want a whole number",
 		"decode:\n- url: http://a\n  kv_host: a b":                                      "decode[0].kv_host: want auto, pin, a host",
 		"decode:\n- url: http://a\n  kv_ttl: 480":                                       "decode[0].kv_ttl: want a duration such as 480s",
@@ -117,10 +117,10 @@ func TestParseFile_TellsAllFaultsUpToABound(t *testing.T) {
 
 func TestParseFile_IsBounded(t *testing.T) {
 	text := "decode:\n"
-	for n := range 5 {
-		text += fmt.Sprintf("- {url: 'http://d-%d', ranks: 1024}\n", n)
+	for n := range 65 {
+		text += fmt.Sprintf("- {url: 'http://d-%d', ranks: 64}\n", n)
 	}
-	if _, err := parseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), "line 6: decode[4]: want at most 4096 instances") {
+	if _, err := parseFile([]byte(text)); err == nil || !strings.Contains(err.Error(), "line 66: decode[64]: want at most 4096 instances") {
 		t.Errorf("got %v", err)
 	}
 }
