@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"carryover/server/proof"
@@ -62,7 +63,7 @@ func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 	var names []string
 	for _, engine := range engines {
 		if start := engine.Fresh(); start.Known() {
-			alive, names = append(alive, start), append(names, engine.BaseURL+" "+start.ID())
+			alive, names = append(alive, start), append(names, barName(start))
 		}
 	}
 	bounded, cancel := storeContext(ctx, b.cfg)
@@ -81,6 +82,15 @@ func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 			b.share(ctx, names[i])
 		}
 	}
+}
+
+// barName is what replicas call a start alike. Data-parallel ranks share an address and its start, and each has a prefix cache.
+func barName(start *fleet.Start) string {
+	engine := start.Engine()
+	if engine.Ranked {
+		return engine.BaseURL + "@" + strconv.Itoa(engine.Rank) + " " + start.ID()
+	}
+	return engine.BaseURL + " " + start.ID()
 }
 
 // share tells other replicas of a bar.

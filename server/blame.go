@@ -31,9 +31,12 @@ func blame(engine *fleet.Engine, err error, own bool) {
 }
 
 // atFault reports whether an engine is to blame for a failure. It is not for what it refuses, 429 among it, nor for what it does
-// not offer (501), nor where the client, a bar or the other leg has ended the leg.
+// not offer (501), nor where the client, a bar or the other leg has ended the leg; and how long an answer is, the client says.
 func atFault(leg *upstream.LegError) bool {
 	var other *upstream.LegError
+	if errors.Is(leg.Err, upstream.ErrStreamTooLong) || leg.Role == upstream.RoleDecode && errors.Is(leg.Err, upstream.ErrAnswerTooLarge) {
+		return false
+	}
 	switch leg.Kind {
 	case upstream.Broken, upstream.Garbage, upstream.KVLoad:
 		return true

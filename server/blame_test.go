@@ -248,3 +248,20 @@ func TestBlame_NotForAStreamThatTheOtherLegEnds(t *testing.T) {
 		t.Errorf("prefill is %s, decode %s, want open and up", p, d)
 	}
 }
+
+// How long an answer of decode is, its client says: with prompt_logprobs it is longer than may be. That of prefill is ours.
+func TestBlame_NotForAnswersThatAreTooLong(t *testing.T) {
+	for _, row := range []struct {
+		leg  upstream.LegError
+		want bool
+	}{
+		{upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Broken, Err: upstream.ErrStreamTooLong}, false},
+		{upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Garbage, Err: upstream.ErrAnswerTooLarge}, false},
+		{upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Garbage, Err: upstream.ErrAnswerTooLarge}, true},
+		{upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Garbage, Err: io.ErrUnexpectedEOF}, true},
+	} {
+		if got := server.AtFault(&row.leg); got != row.want {
+			t.Errorf("%v: got %t, want %t", &row.leg, got, row.want)
+		}
+	}
+}

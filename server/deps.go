@@ -53,8 +53,8 @@ type Connector interface {
 	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)
 }
 
-// SharedBars shares with other replicas which starts of prefill instances are barred. A start is named by URL and
-// process_start_time_seconds. An error costs a delay: both are called again within a second.
+// SharedBars shares with other replicas which starts of prefill instances are barred. A start is named by URL, data-parallel rank
+// and process_start_time_seconds. An error costs a delay: both are called again within a second.
 type SharedBars interface {
 	Bar(ctx context.Context, start string) error
 	// Barred says of each start whether a replica has barred it.

@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"time"
 
+	"carryover/upstream"
+
 	"carryover/upstream/fleet"
 )
 
@@ -45,3 +47,6 @@ func (s *Server) Handler() http.Handler { return s.echo }
 
 // MakeRoom is one round of what keeps tickets from pinning more than their share.
 func (s *Server) MakeRoom(ctx context.Context) { s.pinned.enforce(ctx) }
+
+// AtFault reports whether an engine is to blame for a failure.
+func AtFault(leg *upstream.LegError) bool { return atFault(leg) }

@@ -147,6 +147,7 @@ func (e *Engine) comeBack(changed bool) (was bool) {
 func (e *Engine) sayBack(was bool) {
 	if was {
 		e.log().Info("engine answers again")
+		e.fleet.freed()
 	}
 }
 

@@ -32,3 +32,17 @@ func TestFleet_SaysWhatIsFreed(t *testing.T) {
 		t.Errorf("got %d calls and %d attempts in flight then, want 2 and 0", said, free)
 	}
 }
+
+// Turns that wait while others are full learn of an engine that is back.
+func TestFleet_SaysThatAnEngineIsBack(t *testing.T) {
+	r := newRig(t)
+	e := r.named(upstream.RoleDecode, "d")[0]
+	said := 0
+	r.OnFreed(func() { said++ })
+	e.Refused()
+	e.Answered()
+	e.Answered()
+	if said != 1 {
+		t.Errorf("got %d calls, want 1", said)
+	}
+}
