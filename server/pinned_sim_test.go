@@ -67,20 +67,30 @@ func (p *pinning) decoder() *fleet.Engine { return p.deps.Fleet.Engine(upstream.
 // turn sends the next turn of a conversation.
 func (p *pinning) turn(conversation string) reply {
 	p.t.Helper()
+	got := p.next(conversation)
+	p.wantWhole(conversation, got)
+	return got
+}
+
+// next sends the next turn of a conversation, on any goroutine.
+func (p *pinning) next(conversation string) reply {
 	messages, n := p.said[conversation], len(p.said[conversation])/2+1
 	answer := fmt.Sprintf("Answer %d of %s. %s", n, conversation, strings.TrimSpace(strings.Repeat("The blocks of a turn are held. ", 3)))
 	messages = append(messages, map[string]string{"role": "user", "content": fmt.Sprintf(
 		"Question %d of %s. %s SAY %s", n, conversation, strings.Repeat("The next one reads them. ", 10), answer)})
 	body, err := json.Marshal(map[string]any{"model": "m", "conversation_id": conversation, "max_tokens": 500, "messages": messages})
 	if err != nil {
-		p.t.Fatal(err)
+		return reply{err: err}
 	}
 	p.said[conversation] = append(messages, map[string]string{"role": "assistant", "content": answer})
-	got := p.send(string(body))
+	return p.send(string(body))
+}
+
+func (p *pinning) wantWhole(conversation string, got reply) {
+	p.t.Helper()
 	if got.status != 200 || !strings.Contains(got.body, `"finish_reason":"stop"`) {
-		p.t.Fatalf("%s: got %d %.300s", conversation, got.status, got.body)
+		p.t.Fatalf("%s: got %d %v %.300s", conversation, got.status, got.err, got.body)
 	}
-	return got
 }
 
 // settle waits until decode pins no more than its share.
@@ -208,10 +218,12 @@ func TestPinned_TurnsAndTheBudgetRaceForTickets(t *testing.T) {
 	for range rounds {
 		ended := make(chan reply, conversations)
 		for i, talk := range talks {
-			go func() { ended <- talk.turn(fmt.Sprint("c", i)) }()
+			go func() { ended <- talk.next(fmt.Sprint("c", i)) }()
 		}
 		for range talks {
-			p.wantOK(<-ended, "")
+			got := <-ended
+			p.wantWhole("a turn", got)
+			p.wantOK(got, "")
 		}
 	}
 	p.settle()
