@@ -22,6 +22,7 @@ type pinnedBudget struct {
 type rounds struct {
 	changed  time.Time // when a ticket was last given up for the budget, or something waited for its release
 	compared time.Time // when the tickets of all replicas were last compared with the budget
+	stood    time.Time // the reading since which the engine runs nothing and lets requests wait, zero if it does not
 	said     time.Time // when the log said last what was given up
 	tickets  int       // given up since
 	tokens   int
@@ -37,6 +38,9 @@ const (
 	compareEvery = 15 * time.Second
 	// budgetEvery is how often a round is made, besides whenever a ticket exceeds the budget.
 	budgetEvery = 2 * time.Second
+	// standsFor is how long an engine has to stand before tickets within their share are given up: readings are seconds apart, and
+	// a request that reads KV counts as one that waits.
+	standsFor = 3 * time.Second
 	// givenUpSaidEvery is how often the log says what was given up of one engine.
 	givenUpSaidEvery = time.Minute
 )
@@ -61,7 +65,7 @@ func (b *pinnedBudget) enforce(ctx context.Context) {
 		if b.releasable(of.start) {
 			b.giveUp(ctx, of, keep)
 		}
-		if b.ledger.tokens(of.start)+of.start.Engine().Live().Pinned > most {
+		if b.ledger.tokens(of.start)+of.start.Engine().Live().Pinned > keep {
 			of.start.Hurry()
 			hurry = true
 		}
@@ -74,9 +78,12 @@ func (b *pinnedBudget) enforce(ctx context.Context) {
 
 // keep is how many tokens the tickets of this replica may pin on a start. Replicas do not know of each other's tickets. But of an
 // engine that runs nothing all that is in use is pinned by tickets, or waits for its release: where that is more than the budget,
-// each replica keeps the same part of its own.
+// each replica keeps the same part of its own. An engine that stands is given half of them.
 func (l *ledger) keep(of *pinned, live fleet.Live, most int) int {
 	own, r, now := l.tokens(of.start), &of.rounds, time.Now()
+	if r.stands(live) {
+		return min(most, own/2)
+	}
 	idle := live.InFlight == 0 && live.Running == 0 && live.Waiting == 0 && live.Read.After(r.changed)
 	inUse := int(live.KVUsage * float64(live.KVTokens))
 	if !idle || inUse <= max(most, own) || now.Sub(r.compared) < compareEvery {
@@ -84,6 +91,22 @@ func (l *ledger) keep(of *pinned, live fleet.Live, most int) int {
 	}
 	r.compared = now
 	return int(float64(most) * float64(own) / float64(inUse))
+}
+
+// stands reports whether the engine lets requests wait and runs none, for long. vLLM lets none in before the first that waits: where
+// that is one that was preempted, the others keep the blocks that they have, nothing runs that would free any, and only what
+// tickets pin can (v1/core/sched/scheduler.py).
+func (r *rounds) stands(live fleet.Live) bool {
+	switch {
+	case live.Running > 0 || live.Waiting == 0:
+		r.stood = time.Time{}
+	case r.stood.IsZero():
+		r.stood = live.Read
+	case live.Read.Sub(r.stood) >= standsFor:
+		r.stood = live.Read
+		return true
+	}
+	return false
 }
 
 // giveUp takes the oldest tickets of a start out of the store until the rest pins no more than keep. Of a ticket that was used

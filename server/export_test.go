@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"carryover/upstream"
-
 	"carryover/upstream/fleet"
 )
 

@@ -1,0 +1,53 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream/fleet"
+)
+
+// An engine that lets requests wait and runs none has no room for the first of them, and those that have their blocks wait behind
+// it. Then tickets that are within their share go, too.
+func TestBudget_GivesUpMoreWhereAnEngineStands(t *testing.T) {
+	for name, row := range map[string]struct {
+		between string // what the engine tells between the first and the last reading
+		left    int
+	}{
+		"stands":   {"vllm:num_requests_running 0\nvllm:num_requests_waiting 2\n", 1},
+		"moves on": {"vllm:num_requests_running 1\nvllm:num_requests_waiting 2\n", 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			clock := &clock{}
+			r := newRig(t, setup{
+				cfg: func(c *server.Config) { releasing(c); c.PinnedShare = 0.5 }, fleet: func(c *fleet.Config) { c.Now = clock.now }, still: true,
+			})
+			reads := func(told string) {
+				clock.ahead.Add(int64(4 * time.Second))
+				r.decode[0].tells(func(w http.ResponseWriter, _ *http.Request, _ leg) {
+					_, _ = fmt.Fprintf(w, "process_start_time_seconds %s\nvllm:cache_config_info{block_size=\"%d\",num_gpu_blocks=\"1000\"} 1\n%s", rigStart, rigBlock, told)
+				})
+				r.engine(r.decode[0]).Refresh(t.Context())
+				r.engine(r.prefill[0]).Refresh(t.Context())
+				r.server.MakeRoom(t.Context())
+			}
+			reads("")
+			r.wantOK(r.turn("a", 1, true), "miss;")
+			r.wantOK(r.turn("b", 1, true), "miss;")
+			r.wantStored(2, "yes")
+			standing := "vllm:num_requests_running 0\nvllm:num_requests_waiting 2\n"
+			reads(standing)
+			reads(row.between)
+			if n := r.store.Len(); n != row.left {
+				t.Errorf("%d tickets are in the store, want %d", n, row.left)
+			}
+			if row.left == 1 {
+				r.prefill[0].await(3) // the third leg releases what was given up
+				r.prefill[0].awaitEnd(3)
+			}
+		})
+	}
+}
