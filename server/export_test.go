@@ -49,3 +49,8 @@ func (s *Server) MakeRoom(ctx context.Context) { s.pinned.enforce(ctx) }
 
 // AtFault reports whether an engine is to blame for a failure.
 func AtFault(leg *upstream.LegError) bool { return atFault(leg) }
+
+// RoomClass is the line in which turns of a model wait for an instance.
+func RoomClass(role upstream.Role, model string) string {
+	return (&turn{}).roomClass(role, fleet.Hint{Model: model})
+}

@@ -82,9 +82,14 @@ func (k *picker) room(
 	}, nil
 }
 
+// longestModel is more than the longest name that an engine's list of models may have (maxModelID of package fleet).
+const longestModel = 1 << 10
+
 // roomClass is equal for turns that could be given the same instances.
 func (t *turn) roomClass(role upstream.Role, hint fleet.Hint) string {
-	class := role.String() + " " + hint.Model + " " + t.prefiller
+	// No list of models has a longer name, so that such names are served alike; and the copy is booked on no client.
+	model := hint.Model[:min(len(hint.Model), longestModel)]
+	class := role.String() + " " + model + " " + t.prefiller
 	if len(t.tries.excluded) == 0 {
 		return class
 	}
