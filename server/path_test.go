@@ -155,7 +155,7 @@ func TestPath_LearnsHowManyBytesATokenHas(t *testing.T) {
 		t.Errorf("got an estimate of %d tokens after forty prompts of a thousand", n)
 	}
 	r.wantPath(r.send(strings.Replace(ask("", true, text), `"model":"m"`, `"model":"other"`, 1)), "prefill_decode;tokens=500")
-	for _, tokens := range []int{1, 124, 2001} { // no text has more than 16 bytes to a token, or less than one
+	for _, tokens := range []int{1, 124, 2600} { // no text has more than 16 bytes to a token, or less than one, of which the template may take a fifth
 		prefillsOf(r, tokens)
 		for range 3 {
 			p = r.send(ask("", true, text))
