@@ -176,12 +176,11 @@ func (s *Server) redact(message string) string {
 		}
 		return r
 	}, message)
+	engines := slices.Concat(s.deps.Fleet.Engines(upstream.RolePrefill), s.deps.Fleet.Engines(upstream.RoleDecode), s.deps.Fleet.Draining())
 	var names []string
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, instance := range s.deps.Fleet.Engines(role) {
-			_, authority, _ := strings.Cut(instance.BaseURL, "://")
-			names = append(names, instance.BaseURL, authority, instance.Host())
-		}
+	for _, engine := range engines {
+		_, authority, _ := strings.Cut(engine.BaseURL, "://")
+		names = append(names, engine.BaseURL, authority, engine.Host())
 	}
 	// The longest first: a host is the beginning of its authorities.
 	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })

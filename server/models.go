@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +48,7 @@ func modelList(models []fleet.Model) []byte {
 	return append(list, "]}"...)
 }
 
-// fetchModels returns the list of the first instance that answers, decode before prefill.
+// fetchModels returns the list of the first instance that answers, decode before prefill, of a few that are asked.
 func (s *Server) fetchModels(c echo.Context) ([]byte, error) {
 	authorization := ""
 	if s.cfg.ForwardAuthorization {
@@ -55,7 +56,17 @@ func (s *Server) fetchModels(c echo.Context) ([]byte, error) {
 	}
 	var last error = unavailable("decode_unavailable", "No engine is available.")
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
-		for _, engine := range s.deps.Fleet.Engines(role) {
+		engines := slices.Clone(s.deps.Fleet.Engines(role))
+		slices.SortStableFunc(engines, func(a, b *fleet.Engine) int {
+			switch up := a.Reachable(); {
+			case up == b.Reachable():
+				return 0
+			case up:
+				return -1
+			}
+			return 1
+		})
+		for _, engine := range engines[:min(len(engines), maxDials)] {
 			body, err := s.models(c.Request().Context(), engine, authorization)
 			if err == nil {
 				return body, nil
