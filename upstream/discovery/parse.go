@@ -21,7 +21,7 @@ const (
 	maxInstances = 4096
 	maxRanks     = 64
 	maxWeight    = 1000
-	maxFaults    = 10        // that are told at once
+	maxFaults    = 10 // that are told at once
 	// minKVTTL is server.MarginWithExpiry, by which a ticket ends before decode frees its blocks: with less no ticket lives.
 	minKVTTL = 30 * time.Second
 )

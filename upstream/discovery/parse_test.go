@@ -81,7 +81,7 @@ func TestParseFile_Refuses(t *testing.T) {
 		"decode:\n- url: http://a\n  name: ''":                                          "line 3: decode[0].name: want 1 to 128",
 		"decode:\n- url: http://a\n  weight: 0":                                         "line 3: decode[0].weight: want a whole number from 1 to 1000",
 		"decode:\n- url: http://a\n  weight: 1.5":                                       "decode[0].weight: want a whole number",
-		"decode:\n- url: http://a\n  ranks: 65":                                       "decode[0].ranks: want a whole number from 0 to 64",
+		"decode:\n- url: http://a\n  ranks: 65":                                         "decode[0].ranks: want a whole number from 0 to 64",
 		"decode:\n- url: http://a\n  ranks: -1":                                         "decode[0].ranks: want a whole number",
 		"decode:\n- url: http://a\n  kv_host: a b":                                      "decode[0].kv_host: want auto, pin, a host",
 		"decode:\n- url: http://a\n  kv_ttl: 480":                                       "decode[0].kv_ttl: want a duration such as 480s",
