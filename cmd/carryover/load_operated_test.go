@@ -69,11 +69,11 @@ func (o *operated) reload(t *testing.T, text string) {
 // operate asks the admin listener.
 func (o *operated) operate(t *testing.T, method, path string) (int, []byte) {
 	t.Helper()
-	return ask(t, o.client, method, o.operators+path)
+	return askBare(t, o.client, method, o.operators+path)
 }
 
-// ask sends a request without a body.
-func ask(t *testing.T, client *http.Client, method, url string) (int, []byte) {
+// askBare sends a request without a body.
+func askBare(t *testing.T, client *http.Client, method, url string) (int, []byte) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), method, url, nil)
 	if err != nil {
@@ -143,7 +143,7 @@ func (o *operated) wantState(t *testing.T, instance *vllmsim.Instance, want, why
 // ready returns what /readyz says.
 func (o *operated) ready(t *testing.T) (int, string) {
 	t.Helper()
-	status, body := ask(t, o.client, http.MethodGet, o.base+"/readyz")
+	status, body := askBare(t, o.client, http.MethodGet, o.base+"/readyz")
 	var told struct{ Status string }
 	if err := json.Unmarshal(body, &told); err != nil {
 		t.Fatalf("%v: %s", err, body)
