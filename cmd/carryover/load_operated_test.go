@@ -180,8 +180,8 @@ func (o *operated) try(ctx context.Context, t *testing.T, tenant string, members
 	return a, id
 }
 
-// dialogue is a conversation whose answers are known beforehand.
-type dialogue struct {
+// foretold is a conversation whose answers are known beforehand.
+type foretold struct {
 	*operated
 	id       string
 	stream   bool
@@ -190,7 +190,7 @@ type dialogue struct {
 }
 
 // say asks what has so much text before it, and wants the model's answer.
-func (d *dialogue) say(t *testing.T, text string) (*answered, server.Record) {
+func (d *foretold) say(t *testing.T, text string) (*answered, server.Record) {
 	t.Helper()
 	d.turns++
 	answer := fmt.Sprintf("Answer %d of %s is that the clerk remembers it.", d.turns, d.id)

@@ -26,9 +26,9 @@ func TestPinned_ShareKeepsDecodingFree(t *testing.T) {
 				},
 				replace: func(deps *server.Deps) { seen.Legs, deps.Legs = deps.Legs, seen },
 			}, "")
-			talks := make([]*dialogue, conversations)
+			talks := make([]*foretold, conversations)
 			for i := range talks {
-				talks[i] = &dialogue{operated: o, id: fmt.Sprint("c", i), stream: i%2 == 0}
+				talks[i] = &foretold{operated: o, id: fmt.Sprint("c", i), stream: i%2 == 0}
 			}
 			pinned := func(instance *vllmsim.Instance) int { return instance.Stats().PinnedBlocks * size }
 			settle := func() {

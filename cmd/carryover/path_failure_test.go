@@ -26,7 +26,7 @@ func TestPrefillFailure_ByPolicy(t *testing.T) {
 		"refuse":  {Kind: vllmsim.FaultRefuse},
 		"restart": {Kind: vllmsim.FaultRestart, Count: 1},
 	}
-	for policy, rows := range map[string]map[string][2]told{ // one of two instances fails; both do
+	for policy, rows := range map[string]map[string][2]outcome{ // one of two instances fails; both do
 		"retry_other": {
 			"500": {{path: over}, {path: alone}}, "refuse": {{path: over}, {path: gone}},
 			"restart": {{path: over}, {path: alone}},
@@ -86,14 +86,14 @@ func TestPrefillFailure_ByPolicy(t *testing.T) {
 	}
 }
 
-// told is what a client is told of a turn whose prefill has failed.
-type told struct {
+// outcome is what a client is told of a turn whose prefill has failed.
+type outcome struct {
 	path string // how X-KV-Path begins
 	code string // of the error instead
 }
 
 // wantTold checks it.
-func wantTold(t *testing.T, a *answered, record *server.Record, want told) {
+func wantTold(t *testing.T, a *answered, record *server.Record, want outcome) {
 	t.Helper()
 	path := a.header.Get("X-KV-Path")
 	switch {

@@ -84,21 +84,21 @@ func TestThreshold_OfAWholeConversation(t *testing.T) {
 				}, disaggFrom(300))
 				long := strings.Repeat(longText(1)+" ", 6)
 				for i := range 2 { // proofs are learnt
-					teacher := &dialogue{operated: o, id: "teacher", stream: stream}
+					teacher := &foretold{operated: o, id: "teacher", stream: stream}
 					for range 3 {
 						teacher.say(t, fmt.Sprint(i, long))
 					}
 				}
 				pinned, asked := o.sum(t, roleDecode)["pins"], o.prefillLegs()
 
-				short := &dialogue{operated: o, id: "short", stream: stream}
+				short := &foretold{operated: o, id: "short", stream: stream}
 				a, record := short.say(t, "Hello.")
 				o.wantAlone(t, a, &record, asked)
 				if got := o.sum(t, roleDecode)["pins"]; got != pinned {
 					t.Errorf("%d pins after a short turn, want %d", got, pinned)
 				}
 
-				talk := &dialogue{operated: o, id: "long", stream: stream}
+				talk := &foretold{operated: o, id: "long", stream: stream}
 				a, record = talk.say(t, long)
 				wantBoth(t, a)
 				holder := record.Leg(upstream.RoleDecode).Instance
