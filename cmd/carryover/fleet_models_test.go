@@ -1,7 +1,6 @@
 package main
 
 import (
-	"io"
 	"net/http"
 	"slices"
 	"testing"
@@ -15,18 +14,9 @@ import (
 // models asks the program what is served.
 func (r *rig) models(t *testing.T) gjson.Result {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, r.base+"/v1/models", http.NoBody)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := r.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil || resp.StatusCode != http.StatusOK {
-		t.Fatalf("/v1/models: %d %s, %v", resp.StatusCode, body, err)
+	status, body := askBare(t, r.client, http.MethodGet, r.base+"/v1/models")
+	if status != http.StatusOK {
+		t.Fatalf("/v1/models: %d %s", status, body)
 	}
 	return gjson.ParseBytes(body)
 }

@@ -77,20 +77,8 @@ func (r *reloadable) write(t *testing.T, instances int, more string) {
 // operate asks the admin listener.
 func (r *reloadable) operate(t *testing.T, method, path string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, r.operators+path, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := r.client.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp.StatusCode, string(body)
+	status, body := askBare(t, r.client, method, r.operators+path)
+	return status, string(body)
 }
 
 // shown is how many instances the admin listener shows.
