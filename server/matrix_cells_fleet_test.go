@@ -7,6 +7,7 @@ import (
 
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/dnstest"
 )
 
 // Engines that change between the turns, and connections that are kept from one to the next.
@@ -165,21 +166,21 @@ func nameFaults() []fault {
 	moved := func(engines func(*cell) []*engine) func(*cell) {
 		return func(c *cell) {
 			d := engines(c)[0].door
-			names.set(d.name, d.elsewhere().host())
+			names.Set(d.name, dnstest.At(d.elsewhere().host()))
 			c.deps.Legs.Close()
 			d.shut()
 		}
 	}
 	unknown := func(engines func(*cell) []*engine) func(*cell) {
 		return func(c *cell) {
-			names.forget(engines(c)[0].door.name)
+			names.Forget(engines(c)[0].door.name)
 			c.deps.Legs.Close()
 		}
 	}
 	back := func(engines func(*cell) []*engine) func(*cell) {
 		return func(c *cell) {
 			d := engines(c)[0].door
-			names.set(d.name, d.host())
+			names.Set(d.name, dnstest.At(d.host()))
 		}
 	}
 	const row = "B-52"
@@ -193,7 +194,7 @@ func nameFaults() []fault {
 		{row: row, phase: phase, name: "decode moves under a stream", needs: named, begin: pauses, ask: func(c *cell) reply {
 			return c.between(func() {
 				d := c.decode[0].door
-				names.set(d.name, d.elsewhere().host())
+				names.Set(d.name, dnstest.At(d.elsewhere().host()))
 				d.leave()
 			})
 		}, heal: back(ofDecode), except: onlyStreams, want: served},

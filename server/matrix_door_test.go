@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/dnstest"
 )
 
 // door is a network between the proxy and an engine: it refuses connections, swallows them, or breaks those that it has let
@@ -63,7 +64,7 @@ func fitDoors(t *testing.T, engines []*engine, instances []upstream.Instance, na
 		if named {
 			host, port, _ := net.SplitHostPort(authority)
 			e.door.name = "door-" + strings.ReplaceAll(host, ".", "-") + ".test"
-			names.set(e.door.name, host)
+			names.Set(e.door.name, dnstest.At(host))
 			authority = net.JoinHostPort(e.door.name, port)
 		}
 		instances[first+i].BaseURL = "http://" + authority

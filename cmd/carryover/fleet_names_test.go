@@ -8,6 +8,7 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 
 	"carryover/upstream"
+	"carryover/upstream/dnstest"
 	"carryover/upstream/vllmsim"
 )
 
@@ -29,10 +30,10 @@ func TestFleet_AddressOfANameMovesUnderAStream(t *testing.T) {
 	t.Parallel()
 	decode, port := startAlike(t, 3)
 	prefill := []*vllmsim.Instance{startInstance(t, vllmsim.DefaultConfig(), ""), startInstance(t, vllmsim.DefaultConfig(), "")}
-	names.set("decode.test", at("127.0.0.2"), at("127.0.0.3"))
-	names.set("p0.test", at("127.0.0.1"))
-	names.set("p1.test", at("127.0.0.1"))
-	names.set("_vllm._tcp.prefill.test", service(t, "p0.test", prefill[0]))
+	names.Set("decode.test", dnstest.At("127.0.0.2"), dnstest.At("127.0.0.3"))
+	names.Set("p0.test", dnstest.At("127.0.0.1"))
+	names.Set("p1.test", dnstest.At("127.0.0.1"))
+	names.Set("_vllm._tcp.prefill.test", service(t, "p0.test", prefill[0]))
 	g := startChanging(t, rigConfig{flags: []string{
 		"--decode-dns", "http://decode.test:" + port, "--prefill-dns", "srv://_vllm._tcp.prefill.test", "--dns-interval", "20ms",
 	}})
@@ -49,12 +50,12 @@ func TestFleet_AddressOfANameMovesUnderAStream(t *testing.T) {
 	under := a.begin(t, moves)
 	b.turn(t, "first_turn", stays)
 	host := map[*vllmsim.Instance]string{decode[0]: "127.0.0.2", decode[1]: "127.0.0.3"}
-	names.set("decode.test", at("127.0.0.4"), at(host[stays])) // an address moves
+	names.Set("decode.test", dnstest.At("127.0.0.4"), dnstest.At(host[stays])) // an address moves
 	g.await(t, stays, decode[2])
 	if !g.drains(moves) {
 		t.Error("the instance whose address has gone, with a stream, is not draining")
 	}
-	names.set("_vllm._tcp.prefill.test", service(t, "p1.test", prefill[1]))
+	names.Set("_vllm._tcp.prefill.test", service(t, "p1.test", prefill[1]))
 	want := []string{"p1.test:" + portOf(t, prefill[1])}
 	if !within(foundWithin, func() bool { return slices.Equal(g.names(upstream.RolePrefill), want) }) {
 		t.Fatalf("prefill instances %v, want %v", g.names(upstream.RolePrefill), want)
