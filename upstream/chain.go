@@ -16,13 +16,7 @@ const (
 //
 // With a seed of this process no client can make its prompts look like those of others.
 func (r *Request) PromptChain(seed maphash.Seed) []uint64 {
-	parts := [2][]byte{r.body.Get("tools"), r.body.Get("messages")}
-	if r.api == Text {
-		parts = [2][]byte{nil, r.body.Get("prompt")}
-	}
-	if last := parts[1]; len(last) > 0 {
-		parts[1] = last[:len(last)-1] // the end of a list or text, where a longer prompt goes on
-	}
+	parts := r.promptParts()
 	n := min((len(parts[0])+len(parts[1]))/ChainPiece, MaxChain)
 	if n == 0 {
 		return nil
@@ -47,6 +41,24 @@ func (r *Request) PromptChain(seed maphash.Seed) []uint64 {
 		left -= len(part)
 	}
 	return chain
+}
+
+// PromptBytes returns how many bytes PromptChain has to hash where there is no bound.
+func (r *Request) PromptBytes() int {
+	parts := r.promptParts()
+	return len(parts[0]) + len(parts[1])
+}
+
+// promptParts are tools and messages as the client wrote them, or nothing and the prompt.
+func (r *Request) promptParts() (parts [2][]byte) {
+	parts = [2][]byte{r.body.Get("tools"), r.body.Get("messages")}
+	if r.api == Text {
+		parts = [2][]byte{nil, r.body.Get("prompt")}
+	}
+	if last := parts[1]; len(last) > 0 {
+		parts[1] = last[:len(last)-1] // the end of a list or text, where a longer prompt goes on
+	}
+	return parts
 }
 
 // apart keeps the parts of a chain apart: it occurs in no UTF-8.

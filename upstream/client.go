@@ -48,10 +48,13 @@ func (c *Client) headers(req *http.Request, authorization string) {
 	}
 }
 
+// rankHeader names the data-parallel rank that is to compute a request (vLLM #24945).
+const rankHeader = "X-data-parallel-rank"
+
 // rank names the data-parallel rank that is to compute the request (vLLM #24945). Without it vLLM's own balancer picks one, and
 // KV that one rank holds is unknown to the others.
 func (i *Instance) rank(req *http.Request) {
 	if i.Ranked {
-		req.Header.Set("X-data-parallel-rank", strconv.Itoa(i.Rank))
+		req.Header.Set(rankHeader, strconv.Itoa(i.Rank))
 	}
 }

@@ -20,6 +20,17 @@ func (c *Client) Fetch(ctx context.Context, instance *Instance, path, authorizat
 	return c.ask(req, authorization, most)
 }
 
+// FetchOpen gets what a server beside an engine tells everyone, at a URL. No key goes there: such servers ask for none, and
+// speak no TLS. Otherwise it is Fetch.
+func (c *Client) FetchOpen(ctx context.Context, url string, most int64) (status int, body []byte, err error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return 0, nil, fmt.Errorf("get: %w", err)
+	}
+	open := Client{http: c.http}
+	return open.ask(req, "", most)
+}
+
 // Post sends a small JSON body to a path of an instance and reads the answer whole.
 // status is 0 if no answer has begun. Answers are bounded as those of prefill legs
 // are; errors and authorization are those of Fetch.

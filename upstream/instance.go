@@ -50,6 +50,27 @@ type Instance struct {
 	// several instances share one BaseURL.
 	Rank   int
 	Ranked bool
+	// KVPort is the port of the server beside a prefill instance that its connector asks (Mooncake's bootstrap server); 0 is the
+	// connector's usual one.
+	KVPort int
+	// Notices is how many notifications say that the KV of a prompt has arrived (LMCache sends one per tensor-parallel rank, or
+	// one in all for models with MLA); 0 leaves that to the connector.
+	Notices int
+	// KVEvents is where the instance publishes its KV events, tcp://host:port, "" if it does not.
+	KVEvents string
+	// Announced is what the engine has told of itself over ZMQ.
+	Announced Announcement
+}
+
+// Announcement is what engines of connectors that register over ZMQ tell of themselves (vLLM moriio_connector.py,
+// p2p_nccl_engine.py). The zero value is none.
+type Announcement struct {
+	// Address is where other engines reach it: zmq_address, as it was sent. It becomes part of request ids.
+	Address string
+	// DPSize and TPSize are data-parallel and tensor-parallel sizes, 0 where they are not told.
+	DPSize, TPSize int
+	// Mode is transfer_mode, READ or WRITE; "" where it is not told.
+	Mode string
 }
 
 // NewInstance returns the instance at rawURL, which ParseBaseURL has to accept. The name defaults to the authority.
@@ -71,6 +92,16 @@ func NewInstance(role Role, name, rawURL string) (Instance, error) {
 func (i Instance) Host() string {
 	host, _, _ := net.SplitHostPort(i.Authority())
 	return host
+}
+
+// PeerHost returns the host at which other engines reach the instance, without brackets: KVHost if that is a host, else the
+// one of BaseURL.
+func (i Instance) PeerHost() string {
+	switch i.KVHost {
+	case "", "auto", "pin":
+		return i.Host()
+	}
+	return strings.TrimSuffix(strings.TrimPrefix(i.KVHost, "["), "]")
 }
 
 // Authority returns host and port of the instance, the port of the scheme where BaseURL has none: http://a and http://a:80

@@ -50,3 +50,14 @@ func TestInstance_AuthorityHasThePortOfTheScheme(t *testing.T) {
 		}
 	}
 }
+
+func TestInstance_PeersReachItAtItsKVHostOrItsOwn(t *testing.T) {
+	for _, row := range [][3]string{
+		{"http://p-0:8100", "", "p-0"}, {"http://p-0:8100", "auto", "p-0"}, {"http://[fd00::1]:8100", "pin", "fd00::1"},
+		{"http://p-0:8100", "10.0.0.7", "10.0.0.7"}, {"http://p-0:8100", "[fd00::2]", "fd00::2"}, {"http://p-0", "fd00::2", "fd00::2"},
+	} {
+		if got := (Instance{BaseURL: row[0], KVHost: row[1]}).PeerHost(); got != row[2] {
+			t.Errorf("%s with KV host %q: got %q, want %q", row[0], row[1], got, row[2])
+		}
+	}
+}

@@ -24,6 +24,8 @@ type Leg struct {
 	// RequestID becomes X-Request-Id; vLLM builds the response id and
 	// remote_request_id from it.
 	RequestID string
+	// Rank is the data-parallel rank that the leg names; "" leaves that to the instance.
+	Rank string
 	// Authorization replaces the client's configured key when not empty.
 	Authorization string
 }
@@ -45,6 +47,9 @@ func (c *Client) send(ctx context.Context, leg Leg) (*http.Response, error) {
 	req.Header.Set("X-Request-Id", leg.RequestID)
 	c.headers(req, leg.Authorization)
 	leg.Instance.rank(req)
+	if leg.Rank != "" {
+		req.Header.Set(rankHeader, leg.Rank)
+	}
 	resp, err := c.http.Do(req)
 	if err != nil {
 		kind := Broken

@@ -15,7 +15,7 @@ const (
 	Together
 	// AfterReady: when prefill has answered and Plan.Ready has seen the KV arrive at decode (LMCache).
 	AfterReady
-	// DecodeAlone: there is no prefill leg, for requests that the connector can't move; of the plan nothing else is used.
+	// DecodeAlone: there is no prefill leg, for requests that the connector can't move; of the plan only Why is used.
 	DecodeAlone
 )
 
@@ -26,6 +26,10 @@ type Traits struct {
 	Reuses bool
 	// IDs says that legs carry token ids, so that each prompt is tokenised by its prefill instance before the plan.
 	IDs bool
+	// NeedsPrefill says that decode engines serve nothing without a hand-over, because they count on KV that others bring
+	// for each request: without, they wait for ever, end, or answer from memory that was never written (P2P-NCCL and MoRI-IO,
+	// get_num_new_matched_tokens). Where there is no hand-over the turn fails then, whatever else is configured.
+	NeedsPrefill bool
 	// Introduce asks an engine for what a plan has to know of it, nil if that is nothing.
 	Introduce Introduce
 }
@@ -44,6 +48,7 @@ type Transfer struct {
 	Prefill, Decode *Instance
 	Offer           TicketOffer // what prefill is to make of a ticket; the zero value is none
 	PromptIDs       []uint32    // of the prompt, for connectors whose Traits ask for them
+	ContextLength   int         // how many tokens prompt and answer may have together, as the tokeniser tells; 0 if it does not
 
 	// What Traits.Introduce has found of either.
 	OfPrefill, OfDecode any
@@ -53,6 +58,7 @@ type Transfer struct {
 // sends nothing, reads no clock and never sees an http.ResponseWriter.
 type Plan struct {
 	Order   Order
+	Why     string // why decode serves alone, one of a small set of words; "" says that the connector can't move the request
 	Prefill LegPlan
 	// Handover reads prefill's answer, once. With Together it is called before prefill has answered, with the zero
 	// value. Where it returns nil, decode prefills by itself. The error says why an answer is none; decode gets nothing
@@ -62,6 +68,12 @@ type Plan struct {
 	// is a failure of the decode leg, as it is if it is a *LegError; a connector whose decode can do without the KV returns
 	// nil when ctx ends.
 	Ready func(ctx context.Context) error
+	// Check says why decode waits in vain although prefill has answered, with Together only; the decode leg ends then. nil checks
+	// nothing.
+	Check func(answer PrefillAnswer) error
+	// Close gives back what the plan has reserved. It is called once, when no function of the plan is called any more; nil has
+	// nothing to give back.
+	Close func()
 }
 
 // LegPlan is one leg as a connector wants it. The body is the client's, with what every
@@ -69,6 +81,7 @@ type Plan struct {
 type LegPlan struct {
 	API       API    // whose endpoint the leg goes to
 	RequestID string // "" keeps the attempt's
+	Rank      string // data-parallel rank, the value of X-data-parallel-rank; "" keeps the instance's
 	Members   []Member
 }
 
@@ -86,9 +99,12 @@ type Handover struct {
 	Bound bool
 	// Leg is the decode leg. ids is the JSON list of the ids that decode has to compute, nil to let it render.
 	Leg func(ids []byte) LegPlan
+	// Take is a decode leg of one token, not shown to the client, with which decode takes KV that would else stay where it has arrived: it
+	// goes before a Leg that leaves some of it, and behind a Whole, with a request id of its own. nil where nothing stays.
+	Take func(ids []byte) LegPlan
 	// Head is what a client that streams gets before decode is asked: complete events, nil for none. Others don't see it.
 	Head []byte
-	// Whole is the whole answer, events or a JSON body as the client asked; decode is not asked then.
+	// Whole is the whole answer, events or a JSON body as the client asked; decode is not asked for more then.
 	Whole []byte
 	// Rewrite makes what the client gets out of what decode sends; nil leaves it as it is.
 	Rewrite Rewriter

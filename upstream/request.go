@@ -48,9 +48,10 @@ type Request struct {
 
 // ParseRequest scans a body and refuses what Carryover itself must refuse: text
 // that two JSON parsers could read differently, stream, n and model of a type
-// that it cannot read, and a client's own kv_transfer_params, with which it could
-// make an engine connect to any host or read another tenant's blocks. Everything
-// else is left to vLLM, whose own 400 reaches the client through the prefill leg.
+// that it cannot read, and a client's own kv_transfer_params (in disagg_prefill_resp
+// too, of which some backends take them), with which it could make an engine connect
+// to any host or read another tenant's blocks. Everything else is left to vLLM, whose
+// own 400 reaches the client through the prefill leg.
 // The error is a *BadRequestError.
 func ParseRequest(api API, body []byte) (*Request, error) {
 	r, err := parse(api, body)
@@ -117,7 +118,7 @@ func wrongType(name, want string) error {
 // kv_transfer_params into one dict (to_sampling_params), so that the names count
 // in there too.
 func (r *Request) takeTransferParams() (name string, found bool) {
-	for _, owned := range []string{"kv_transfer_params", "ec_transfer_params"} {
+	for _, owned := range []string{"kv_transfer_params", "ec_transfer_params", "disagg_prefill_resp"} {
 		if raw := r.body.Get(owned); !found && !rawjson.IsNull(raw) && !emptyObject(raw) {
 			name, found = owned, true
 		}

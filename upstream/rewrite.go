@@ -111,10 +111,13 @@ func boundsAnswer(m Member) bool {
 	return false
 }
 
-// owned sets the members that are not the client's: those of the connector, and the salt. A client's
-// kv_transfer_params and ec_transfer_params are gone since ParseRequest.
+// owned sets the members that are not the client's: those of the connector, and the salt, unless the connector has one. A
+// client's kv_transfer_params and ec_transfer_params are gone since ParseRequest.
 func owned(e *rawjson.Edits, members []Member, salt string) {
 	for _, m := range members {
+		if m.Name == "cache_salt" {
+			salt = ""
+		}
 		if m.Value == nil {
 			e.Remove(m.Name)
 		} else {

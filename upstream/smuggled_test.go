@@ -26,6 +26,7 @@ func smuggled() map[string]string {
 		"false":                   `{"kv_transfer_params":false}`,
 		"encoder cache":           `{"ec_transfer_params":` + evil + `}`,
 		"escaped encoder cache":   `{"e\u0063_transfer_params":` + evil + `}`,
+		"prefill's answer":        `{"disagg_prefill_resp":{"kv_transfer_params":` + evil + `}}`,
 		"in vllm_xargs":           `{"vllm_xargs":{"kv_transfer_params":` + evil + `}}`,
 		"empty in vllm_xargs":     `{"vllm_xargs":{"kv_transfer_params":{}}}`,
 		"deep in vllm_xargs":      `{"vllm_xargs":{"a":[1,{"b":{"ec_transfer_params":` + evil + `}}]}}`,
@@ -39,7 +40,7 @@ func TestParseRequest_RefusesSmuggledParams(t *testing.T) {
 	for name, body := range smuggled() {
 		_, err := ParseRequest(Chat, []byte(body))
 		bad, ok := errors.AsType[*BadRequestError](err)
-		if !ok || bad.Code != "unsupported_parameter" || !regexp.MustCompile(`^(kv_transfer_params|ec_transfer_params|vllm_xargs)$`).MatchString(bad.Param) {
+		if !ok || bad.Code != "unsupported_parameter" || !regexp.MustCompile(`^(kv_transfer_params|ec_transfer_params|disagg_prefill_resp|vllm_xargs)$`).MatchString(bad.Param) {
 			t.Errorf("%s: got %v, want unsupported_parameter", name, err)
 		}
 	}
