@@ -1,0 +1,33 @@
+package zmtp
+
+import (
+	"context"
+	"errors"
+)
+
+// errNoDelimiter is the error of an answer that is none.
+var errNoDelimiter = errors.New("zeromq answer without an empty first frame")
+
+// Ask puts a question to a ROUTER as a REQ socket does, and hands over the answers, of which there may be several, until
+// answer wants no more. As REQ does, it puts an empty frame before the question, and takes it off the answers. It returns
+// the error of answer, that of the connection, or the cause of ctx when that ends before.
+func Ask(ctx context.Context, endpoint string, limits Limits, question [][]byte, answer func(Message) (more bool, err error)) error {
+	return with(ctx, endpoint, Dealer, limits, func(p *peer) error {
+		if err := p.send(append([][]byte{{}}, question...)...); err != nil {
+			return err
+		}
+		for {
+			m, err := p.receive()
+			if err != nil {
+				return err
+			}
+			if len(m.Frames) == 0 || len(m.Frames[0]) > 0 {
+				return errNoDelimiter
+			}
+			m.Frames = m.Frames[1:]
+			if more, err := answer(m); err != nil || !more {
+				return err
+			}
+		}
+	})
+}

@@ -1,0 +1,36 @@
+package zmtp
+
+import (
+	"context"
+	"net"
+)
+
+// with connects to an endpoint and runs talk with the peer until that returns or ctx ends. The error is the cause of ctx when
+// that has ended.
+func with(ctx context.Context, endpoint string, kind Kind, limits Limits, talk func(*peer) error) error {
+	err := dialled(ctx, endpoint, kind, limits.withDefaults(), talk)
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+// dialled is with, whose error may be that of the connection that the end of ctx has closed.
+func dialled(ctx context.Context, endpoint string, kind Kind, limits Limits, talk func(*peer) error) error {
+	address, err := dialable(endpoint)
+	if err != nil {
+		return err
+	}
+	dialer := net.Dialer{Timeout: limits.Handshake}
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	p, err := introduce(conn, kind, limits)
+	if err != nil {
+		return err
+	}
+	return talk(p)
+}

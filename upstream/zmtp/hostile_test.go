@@ -1,0 +1,263 @@
+package zmtp_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"carryover/upstream/zmtp"
+)
+
+// heapGrowth returns by how much the bytes that were ever allocated grow while f runs.
+func heapGrowth(f func()) uint64 {
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	f()
+	runtime.ReadMemStats(&after)
+	return after.TotalAlloc - before.TotalAlloc
+}
+
+// What a peer must not send costs it its own connection, at once, and no memory.
+func TestServer_ClosesConnectionsThatBreakTheProtocol(t *testing.T) {
+	l, _ := listen(t)
+	got := newInbox()
+	var log logLines
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Logger: log.logger(), Limits: zmtp.Limits{MaxFrame: 1000, MaxParts: 3}}, l)
+	bystander := connectPush(t, l)
+
+	push := slices.Clip(append(greeting(), ready("PUSH")...)) // so that each append below has memory of its own
+	badGreeting := func(at int, to byte) []byte {
+		b := append(greeting(), ready("PUSH")...)
+		b[at] = to
+		return b
+	}
+	for name, said := range map[string][]byte{
+		"a frame of 2^49 bytes":     append(push, long(0, 1<<49)...),
+		"a frame of 2^62 bytes":     append(push, long(0, 1<<62)...),
+		"a frame of 2^64 - 1 bytes": append(push, long(0, math.MaxUint64)...),
+		"a frame of 8 GiB":          append(push, long(0, 8<<30)...),
+		"a frame over the limit":    append(push, long(0, 1001)...),
+		"a command of 2^62 bytes":   append(push, long(4, 1<<62)...),
+		"an introduction of 8 GiB":  append(greeting(), long(4, 8<<30)...),
+		"an introduction of 1 MiB":  append(greeting(), long(4, 1<<20)...),
+		"too many frames":           append(push, 1, 0, 1, 0, 1, 0, 1, 0),
+		"a command with more":       append(push, 5, 5, 4, 'P', 'I', 'N', 'G'),
+		"a command in a message":    append(push, 1, 1, 'x', 4, 5, 4, 'P', 'I', 'N', 'G'),
+		"reserved flags":            append(push, 8, 1, 'x'),
+		"an empty command":          append(push, 4, 0),
+		"a name that ends early":    append(push, 4, 2, 200, 'P'),
+		"HTTP":                      []byte("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n" + strings.Repeat("x", 100)),
+		"TLS":                       append([]byte{0x16, 3, 1, 2, 0, 1}, make([]byte, 100)...),
+		"another signature":         badGreeting(9, 0),
+		"version 2":                 badGreeting(10, 2),
+		"another mechanism":         badGreeting(12, 'P'),
+		"another socket":            append(greeting(), ready("SUB")...),
+		"a socket that is none":     append(greeting(), ready("FOO")...),
+		"no socket":                 append(greeting(), command("READY", nil)...),
+		"no READY":                  append(greeting(), command("ERROR", []byte{0})...),
+		"metadata that end early":   append(greeting(), command("READY", []byte{11, 'S'})...),
+		"a value that ends early":   append(greeting(), command("READY", append([]byte{1, 'A'}, 0x7f, 0xff, 0xff, 0xff))...),
+		"a length that ends early":  append(greeting(), command("READY", []byte{1, 'A', 0})...),
+		"a message for a READY":     append(greeting(), frame("x")...),
+	} {
+		p := connect(t, l)
+		if grown := heapGrowth(func() { p.say(said); p.wantClosed(name) }); grown > 4<<20 {
+			t.Errorf("%s: %d bytes allocated", name, grown)
+		}
+	}
+	bystander.say(frame("still here"))
+	connectPush(t, l, frame("and served"))
+	got.await(t, "messages of others", func(all []string) bool { return len(all) == 2 })
+	if n := log.count("speak the protocol"); n != 1 {
+		t.Errorf("got %d lines about it, want 1 a minute", n)
+	}
+	if n := log.count("level=ERROR"); n != 0 {
+		t.Errorf("got %d errors in the log", n)
+	}
+}
+
+// Frames at the limits pass, a long header for a short frame too.
+func TestServer_TakesFramesAtTheLimits(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t)
+	got := newInbox()
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{MaxFrame: 1000, MaxParts: 3}}, l)
+	connectPush(t, l, long(0, 1000), make([]byte, 1000), long(0, 3), []byte("abc"), []byte{1, 1, 'a', 1, 0, 0, 1, 'b'}, frame("end"))
+	all := got.atLeast(t, 4)
+	if len(all[0]) != 1000 || all[1] != "abc" || all[2] != "a||b" || all[3] != "end" {
+		t.Errorf("got %.20q", all)
+	}
+	// A peer that sends byte by byte.
+	p := connectPush(t, l)
+	for _, b := range append(long(1, 2), []byte("xy\x00\x01z")...) {
+		p.say([]byte{b})
+	}
+	got.await(t, "what came byte by byte", func(all []string) bool { return all[len(all)-1] == "xy|z" })
+}
+
+// Connections that say nothing, or a part of a greeting, keep nobody out, however many they are, and are gone in time.
+func TestServer_SilentConnectionsKeepNobodyOut(t *testing.T) {
+	l, endpoint := listen(t)
+	got := newInbox()
+	const most = 8
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{MaxPeers: most, Handshake: 2 * time.Second}}, l)
+	var silent []*rawPeer
+	for i := range 3 * most {
+		silent = append(silent, connect(t, l, greeting()[:i*2]))
+	}
+	silent = append(silent, connect(t, l, greeting()), connect(t, l, greeting(), ready("PUSH")[:10]))
+	begin := time.Now()
+	connectPush(t, l, frame("hello"))
+	got.atLeast(t, 1)
+	sendsAs(t, endpoint, "libzmq")
+	got.await(t, "a message of libzmq", func(all []string) bool { return all[len(all)-1] == "libzmq" })
+	t.Logf("served beside silent connections after %v", time.Since(begin))
+	for _, p := range silent {
+		p.wantClosed("a connection that says nothing")
+	}
+}
+
+// Long before their time is over: of more silent connections than there may be peers the oldest are closed.
+func TestServer_BoundsSilentConnections(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t)
+	got := newInbox()
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{MaxPeers: 2, Handshake: time.Hour}}, l)
+	var silent []*rawPeer
+	for range 6 {
+		silent = append(silent, connect(t, l))
+	}
+	for _, p := range silent[:4] {
+		p.wantClosed("one of the oldest")
+	}
+	silent[5].say(greeting(), ready("PUSH"), frame("the last"))
+	silent[4].say(greeting(), ready("PUSH"), frame("the one before"))
+	got.atLeast(t, 2)
+}
+
+func TestServer_RefusesPeersBeyondItsLimit(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t)
+	got := newInbox()
+	var log logLines
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Logger: log.logger(), Limits: zmtp.Limits{MaxPeers: 2}}, l)
+	first := connectPush(t, l, frame("first"))
+	got.atLeast(t, 1)
+	connectPush(t, l, frame("second"))
+	got.atLeast(t, 2)
+	for range 3 {
+		connectPush(t, l, frame("third")).wantClosed("a third peer")
+	}
+	if n := log.count("too many"); n != 1 {
+		t.Errorf("got %d lines, want 1 a minute", n)
+	}
+	first.Close()
+	eventually(t, "a place for another", func() bool { return log.count("peer has left") > 0 })
+	connectPush(t, l, frame("fourth"))
+	if all := got.atLeast(t, 3); all[2] != "fourth" {
+		t.Errorf("got %q", all)
+	}
+}
+
+// failingListener fails for as long as it is told to, as a process without file descriptors does.
+type failingListener struct {
+	net.Listener
+	fails atomic.Int64
+	calls atomic.Int64
+}
+
+func (l *failingListener) Accept() (net.Conn, error) {
+	l.calls.Add(1)
+	if l.fails.Add(-1) >= 0 {
+		return nil, &net.OpError{Op: "accept", Err: syscall.EMFILE}
+	}
+	return l.Listener.Accept()
+}
+
+func TestServer_PausesWhenItCannotAccept(t *testing.T) {
+	t.Parallel()
+	inner, _ := listen(t)
+	l := &failingListener{Listener: inner}
+	l.fails.Store(6) // 5 + 10 + 20 + 40 + 80 + 160 ms
+	got := newInbox()
+	var log logLines
+	begin := time.Now()
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Logger: log.logger()}, l)
+	connectPush(t, inner, frame("hello"))
+	got.atLeast(t, 1)
+	if took := time.Since(begin); took < 315*time.Millisecond {
+		t.Errorf("six failures took %v, want growing pauses", took)
+	}
+	if n := log.count("can't accept"); n != 1 {
+		t.Errorf("got %d lines, want 1 a minute", n)
+	}
+	// And ends within a pause.
+	l.fails.Store(math.MaxInt64)
+}
+
+func TestServer_EndsWithItsListener(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t)
+	s := zmtp.Server{Kind: zmtp.Pull, Handle: func(zmtp.Message) {}}
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(context.Background(), l) }()
+	p := connectPush(t, l)
+	l.Close()
+	if err := <-done; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("got %v, want %v", err, net.ErrClosed)
+	}
+	p.wantClosed("after the end")
+}
+
+func TestServer_OutlivesAPanickingHandler(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t)
+	got := newInbox()
+	var log logLines
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Logger: log.logger(), Handle: func(m zmtp.Message) {
+		if string(m.Frames[0]) == "panic" {
+			panic("no good")
+		}
+		got.handle(m)
+	}}, l)
+	connectPush(t, l, frame("panic")).wantClosed("a peer whose message panics")
+	connectPush(t, l, frame("hello"))
+	got.atLeast(t, 1)
+	if log.count("no good") != 1 || log.count("hostile_test.go") == 0 {
+		t.Error("the log doesn't say where the handler panicked")
+	}
+}
+
+// A peer that sends heartbeats and reads no answer is given up.
+func TestServer_GivesUpPeersThatDoNotRead(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t)
+	got := newInbox()
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{Handshake: 300 * time.Millisecond}}, l)
+	p := connectPush(t, l)
+	ping := command("PING", make([]byte, 2))
+	pings := make([]byte, 0, 1000*len(ping))
+	for range 1000 {
+		pings = append(pings, ping...)
+	}
+	_ = p.SetWriteDeadline(time.Now().Add(limit))
+	for {
+		if _, err := p.Write(pings); err != nil {
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				t.Fatalf("the peer is kept: %v", err)
+			}
+			break
+		}
+	}
+	connectPush(t, l, frame("hello"))
+	got.atLeast(t, 1)
+}

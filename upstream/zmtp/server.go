@@ -1,0 +1,143 @@
+package zmtp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"time"
+)
+
+// The pauses after an accept that has failed, as it does without file descriptors. Connections wait in the kernel meanwhile.
+const (
+	firstPause = 5 * time.Millisecond
+	mostPause  = 500 * time.Millisecond
+)
+
+// Server takes messages of peers that connect to it.
+type Server struct {
+	Kind   Kind // Pull or Router
+	Limits Limits
+	// Handle gets each message: of one peer in order, of several at once. What it takes of time, its peer waits. A panic of
+	// it costs the peer its connection.
+	Handle func(Message)
+	Logger *slog.Logger // nil discards
+}
+
+// serving is one call of Serve.
+type serving struct {
+	*Server
+	limits  Limits
+	log     *slog.Logger
+	door    door
+	full    limited // lines about peers without a place
+	refused limited // lines about accepts that have failed
+	broken  limited // lines about peers that break the protocol
+}
+
+// Serve accepts peers on l until ctx ends, and returns the cause then, or until l is closed. It closes l. All goroutines that
+// it has started have ended when it returns.
+func (s *Server) Serve(ctx context.Context, l net.Listener) error {
+	v := &serving{Server: s, limits: s.Limits.withDefaults(), log: orDiscard(s.Logger)}
+	v.door.most = v.limits.MaxPeers
+	var peers sync.WaitGroup
+	defer peers.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	defer l.Close()
+	pause := firstPause
+	for {
+		conn, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = firstPause
+			v.door.enter(conn)
+			peers.Go(func() { v.serve(ctx, conn) })
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, net.ErrClosed):
+			return fmt.Errorf("accept zeromq peers: %w", err)
+		default:
+			if v.refused.due() {
+				v.log.Warn("can't accept zeromq peers; this is tried again", "error", err)
+			}
+			wait(ctx, pause)
+			pause = min(2*pause, mostPause)
+		}
+	}
+}
+
+// serve takes the messages of one connection.
+func (v *serving) serve(ctx context.Context, conn net.Conn) {
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	p, err := introduce(conn, v.Kind, v.limits)
+	if err != nil {
+		v.door.turnAway(conn)
+		v.left(ctx, conn, err)
+		return
+	}
+	if !v.door.admit(conn) {
+		if v.full.due() {
+			v.log.Warn("a zeromq peer is refused: there are too many", "peer", conn.RemoteAddr().String(), "most", v.limits.MaxPeers)
+		}
+		return
+	}
+	defer v.door.leave()
+	v.log.Debug("a zeromq peer has come", "peer", conn.RemoteAddr().String())
+	v.left(ctx, conn, v.receive(p))
+}
+
+// receive hands over the messages of a peer until its connection ends.
+func (v *serving) receive(p *peer) error {
+	for {
+		m, err := p.receive()
+		if err != nil {
+			return err
+		}
+		if err := handled(v.Handle, m); err != nil {
+			return err
+		}
+	}
+}
+
+// left reports why a connection has ended.
+func (v *serving) left(ctx context.Context, conn net.Conn, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	address := conn.RemoteAddr().String()
+	var panicked *panicError
+	switch {
+	case errors.As(err, &panicked):
+		v.log.Error("a zeromq message made its handler panic", "peer", address, "reason", panicked.reason, "stack", string(panicked.stack))
+	case hungUp(err):
+		v.log.Debug("a zeromq peer has left", "peer", address, "error", err)
+	case v.broken.due():
+		v.log.Warn("a zeromq peer doesn't speak the protocol", "peer", address, "error", err)
+	}
+}
+
+// panicError is the panic of a handler.
+type panicError struct {
+	reason any
+	stack  []byte
+}
+
+// Error says what the handler panicked with.
+func (e *panicError) Error() string { return fmt.Sprintf("handler panics: %v", e.reason) }
+
+// handled hands a message over.
+func handled(handle func(Message), m Message) (err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			err = &panicError{reason, debug.Stack()}
+		}
+	}()
+	handle(m)
+	return nil
+}

@@ -1,0 +1,209 @@
+package zmtp_test
+
+import (
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carryover/upstream/zmtp"
+	"carryover/upstream/zmtp/zmqtest"
+)
+
+// push sends messages "<name> <i>" and ends when all are on the wire.
+const push = `
+import sys, zmq, time
+endpoint, name, count, pause = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+socket = zmq.Context().socket(zmq.PUSH)
+socket.connect(endpoint)
+for i in range(count):
+    socket.send(b"%s %d" % (name.encode(), i))
+    if pause: time.sleep(pause)
+    if i == count // 2: print("half")
+socket.close(linger=60000)
+zmq.Context.instance().term()
+print("sent")
+`
+
+// from returns the numbers of the messages of one sender, in the order in which they came.
+func from(all []string, name string) []int {
+	var numbers []int
+	for _, message := range all {
+		if number, its := strings.CutPrefix(message, name+" "); its {
+			n, _ := strconv.Atoi(number)
+			numbers = append(numbers, n)
+		}
+	}
+	return numbers
+}
+
+// upTo returns 0, 1, … n-1.
+func upTo(n int) []int {
+	numbers := make([]int, n)
+	for i := range numbers {
+		numbers[i] = i
+	}
+	return numbers
+}
+
+func TestServer_TakesFromPush(t *testing.T) {
+	t.Parallel()
+	l, endpoint := listen(t)
+	got := newInbox()
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle}, l)
+	const senders, each = 3, 2000
+	for i := range senders {
+		zmqtest.Start(t, push, endpoint, fmt.Sprint("rank", i), strconv.Itoa(each), "0")
+	}
+	all := got.atLeast(t, senders*each)
+	for i := range senders {
+		if numbers := from(all, fmt.Sprint("rank", i)); !slices.Equal(numbers, upTo(each)) {
+			t.Errorf("rank %d: got %d messages, want %d in order", i, len(numbers), each)
+		}
+	}
+	// A process that comes anew.
+	zmqtest.Start(t, push, endpoint, "again", "10", "0")
+	got.await(t, "messages of a new process", func(all []string) bool { return len(from(all, "again")) == 10 })
+}
+
+// A sender that is killed takes its own messages with it and nothing else.
+func TestServer_OutlivesAKilledSender(t *testing.T) {
+	t.Parallel()
+	l, endpoint := listen(t)
+	got := newInbox()
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle}, l)
+	killed := zmqtest.Start(t, push, endpoint, "killed", "1000000", "0.001")
+	got.atLeast(t, 5)
+	killed.Kill()
+	zmqtest.Start(t, push, endpoint, "next", "10", "0")
+	got.await(t, "messages of the next", func(all []string) bool { return len(from(all, "next")) == 10 })
+}
+
+// libzmq keeps what it can't send and connects again, so that a restart of ours loses nothing under a slow sender.
+func TestServer_RestartsUnderASlowSender(t *testing.T) {
+	t.Parallel()
+	l, endpoint := listen(t)
+	got := newInbox()
+	server := &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle}
+	stop := serve(t, server, l)
+	const count = 200
+	sender := zmqtest.Start(t, push, endpoint, "slow", strconv.Itoa(count), "0.01")
+	got.atLeast(t, 20)
+	stop()
+	sender.Want("half") // with nobody listening
+	serve(t, server, listenAgain(t, l))
+	got.await(t, "all messages", func(all []string) bool { return slices.Equal(from(all, "slow"), upTo(count)) })
+}
+
+// listenAgain listens where another listener has.
+func listenAgain(tb testing.TB, old net.Listener) net.Listener {
+	tb.Helper()
+	l, err := net.Listen("tcp", old.Addr().String())
+	if err != nil {
+		tb.Fatalf("listen again: %v", err)
+	}
+	return l
+}
+
+// countingListener counts connections.
+type countingListener struct {
+	net.Listener
+	count atomic.Int64
+}
+
+func (l *countingListener) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil {
+		l.count.Add(1)
+	}
+	return conn, err
+}
+
+// A peer of libzmq with heartbeats closes connections on which none are answered, and connects again.
+func TestServer_AnswersHeartbeats(t *testing.T) {
+	t.Parallel()
+	for name, kind := range map[string]zmtp.Kind{"PUSH": zmtp.Pull, "DEALER": zmtp.Router} {
+		inner, endpoint := listen(t)
+		l := &countingListener{Listener: inner}
+		got := newInbox()
+		serve(t, &zmtp.Server{Kind: kind, Handle: got.handle}, l)
+		zmqtest.Start(t, `
+import sys, zmq, time
+socket = zmq.Context().socket(getattr(zmq, sys.argv[2]))
+socket.setsockopt(zmq.HEARTBEAT_IVL, 50)
+socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 400)
+socket.setsockopt(zmq.HEARTBEAT_TTL, 1000)
+socket.connect(sys.argv[1])
+time.sleep(3)
+while True:
+    socket.send(b"after heartbeats")
+    time.sleep(0.1)
+`, endpoint, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got.atLeast(t, 1)
+			if n := l.count.Load(); n != 1 {
+				t.Errorf("got %d connections in 60 heartbeats, want 1", n)
+			}
+		})
+	}
+}
+
+func TestServer_RouterTellsPeersApart(t *testing.T) {
+	t.Parallel()
+	l, endpoint := listen(t)
+	got := newInbox()
+	serve(t, &zmtp.Server{Kind: zmtp.Router, Handle: got.handle}, l)
+	zmqtest.Start(t, `
+import sys, zmq
+context = zmq.Context()
+for kind, name in ((zmq.DEALER, b"10.0.1.2:21001"), (zmq.DEALER, b"10.0.1.3:21001"), (zmq.DEALER, b""), (zmq.REQ, b"req")):
+    socket = context.socket(kind)
+    if name: socket.setsockopt(zmq.IDENTITY, name)
+    socket.connect(sys.argv[1])
+    socket.send_multipart([b"hello", b"there"])
+input()
+`, endpoint)
+	all := slices.Sorted(slices.Values(got.atLeast(t, 4)))
+	want := []string{"10.0.1.2:21001:hello|there", "10.0.1.3:21001:hello|there", "hello|there", "req:|hello|there"}
+	if !slices.Equal(all, want) {
+		t.Errorf("got %q, want %q", all, want)
+	}
+}
+
+// What one handler takes of time costs others none.
+func TestServer_OneSlowHandlerSlowsNoOther(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t)
+	got, gate := newInbox(), make(chan struct{})
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: func(m zmtp.Message) {
+		if string(m.Frames[0]) == "slow" {
+			<-gate
+		}
+		got.handle(m)
+	}}, l)
+	connectPush(t, l, frame("slow"))
+	connectPush(t, l, frame("quick"))
+	if all := got.atLeast(t, 1); all[0] != "quick" {
+		t.Errorf("got %q first", all[0])
+	}
+	close(gate)
+	got.atLeast(t, 2)
+}
+
+// The greeting must go out before anything is read: libzmq waits for it after 10 bytes of its own.
+func TestServer_SpeaksFirst(t *testing.T) {
+	t.Parallel()
+	l, _ := listen(t)
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: func(zmtp.Message) {}}, l)
+	p := connect(t, l)
+	_ = p.SetReadDeadline(time.Now().Add(limit))
+	got := make([]byte, 64)
+	if n, err := p.Read(got); err != nil || n != 64 || string(got[12:16]) != "NULL" {
+		t.Errorf("got %x, error %v, want a greeting", got[:n], err)
+	}
+}
