@@ -1,0 +1,4 @@
+package kvready
+
+// MessageOf is what is published of a frame that nobody waits for.
+func MessageOf(frame []byte) string { return read(frame).message() }

@@ -1,0 +1,116 @@
+package kvready
+
+import (
+	"carryover/upstream/msgpack"
+)
+
+// maxID is how long the id of a request may be. Ours have 36 bytes.
+const maxID = 256
+
+// meaning is what a frame says.
+type meaning int
+
+const (
+	malformed meaning = iota // not a message of LMCache
+	ignored                  // a message that is not for the proxy
+	arrived                  // one worker has handed over the KV of the request
+	ranked                   // the worker of a rank has
+	failed                   // the KV of the request will not arrive
+)
+
+// note is what one frame says of one request.
+type note struct {
+	meaning meaning
+	id      string
+	rank    int64
+	state   string // of failed: FAILED or CANCELLED
+}
+
+// read reads a frame, a map with the name of its class as type:
+//
+//   - ProxyNotif (LMCache since September 2025, pd_backend.py), NixlProxyNotif before (nixl_connector_v3.py), and none: arrived;
+//   - StoragePDStatus, which no release up to 0.5.6 has: ranked or failed by its state;
+//   - any other type: ignored, CancelNotif above all, which decode gets for what it waits for in vain.
+//
+// Members that it does not know are skipped.
+func read(frame []byte) note {
+	var n note
+	class, state := "", ""
+	untyped, ranks := true, false
+	r := msgpack.NewReader(frame)
+	err := r.Map(func(key string) (err error) {
+		switch key {
+		case "type":
+			untyped = false
+			class, err = textOr(r)
+		case "req_id":
+			n.id, err = textOr(r)
+		case "state":
+			state, err = textOr(r)
+		case "tp_rank":
+			if r.Kind() == msgpack.Int {
+				n.rank, err = r.Int()
+				ranks = err == nil
+			}
+		}
+		return err
+	})
+	switch {
+	case err != nil || r.Len() > 0:
+		return note{}
+	case untyped || class == "ProxyNotif" || class == "NixlProxyNotif":
+		n.meaning = arrived
+	case class == "StoragePDStatus" && state == "READY" && ranks:
+		n.meaning = ranked
+	case class == "StoragePDStatus" && (state == "FAILED" || state == "CANCELLED"):
+		n.meaning, n.state = failed, state
+	default:
+		return note{meaning: ignored}
+	}
+	if n.id == "" || len(n.id) > maxID {
+		return note{}
+	}
+	return n
+}
+
+// textOr reads a string, and returns none for a value of another kind, which stays to be skipped.
+func textOr(r *msgpack.Reader) (string, error) {
+	if r.Kind() != msgpack.String {
+		return "", nil
+	}
+	return r.Text()
+}
+
+// message is the note as replicas send it to each other: the id, or a map where there is more to say.
+func (n note) message() string {
+	switch n.meaning {
+	case ranked:
+		b := statusOf(4, n.id, "READY")
+		return string(msgpack.AppendInt(msgpack.AppendText(b, "tp_rank"), n.rank))
+	case failed:
+		return string(statusOf(3, n.id, n.state))
+	}
+	return n.id
+}
+
+// statusOf is the beginning of a StoragePDStatus.
+func statusOf(members int, id, state string) []byte {
+	b := msgpack.AppendMapHeader(nil, members)
+	for _, text := range [...]string{"type", "StoragePDStatus", "req_id", id, "state", state} {
+		b = msgpack.AppendText(b, text)
+	}
+	return b
+}
+
+// readMessage reads what message has made. An id is a text, and no text in UTF-8 begins with the byte of a short map.
+func readMessage(message string) note {
+	switch {
+	case message == "":
+		return note{}
+	case message[0]&0xf0 == 0x80:
+		return read([]byte(message))
+	case len(message) > maxID:
+		return note{}
+	}
+	return note{meaning: arrived, id: message}
+}

@@ -1,0 +1,139 @@
+package kvready_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"carryover/upstream"
+	"carryover/upstream/kvready"
+	"carryover/upstream/msgpack"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// limit bounds every wait of a test.
+const limit = 60 * time.Second
+
+var errTestEnds = errors.New("the test ends")
+
+// notif is a notification as LMCache sends it, of the class where that isn't empty.
+func notif(class, id string) []byte {
+	b := msgpack.AppendMapHeader(nil, 1)
+	if class != "" {
+		b = msgpack.AppendText(msgpack.AppendText(msgpack.AppendMapHeader(nil, 2), "type"), class)
+	}
+	return msgpack.AppendText(msgpack.AppendText(b, "req_id"), id)
+}
+
+// status is a StoragePDStatus with all members of which the proxy knows nothing.
+func status(id, state string, rank int64) []byte {
+	b := msgpack.AppendMapHeader(nil, 8)
+	b = msgpack.AppendText(msgpack.AppendText(b, "type"), "StoragePDStatus")
+	b = msgpack.AppendText(msgpack.AppendText(b, "req_id"), id)
+	b = msgpack.AppendInt(msgpack.AppendText(b, "tp_rank"), rank)
+	b = msgpack.AppendText(msgpack.AppendText(b, "state"), state)
+	b = msgpack.AppendUint(msgpack.AppendText(b, "writer_epoch"), 1<<40)
+	b = msgpack.AppendNil(msgpack.AppendText(b, "error_text"))
+	b = msgpack.AppendArrayHeader(msgpack.AppendText(b, "manifest_digest"), 0)
+	return msgpack.AppendText(msgpack.AppendText(b, "ack_endpoint"), "tcp://10.0.0.1:1")
+}
+
+// isReady says whether an arrival is over, and how.
+func isReady(a upstream.Arrival) (over bool, err error) {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	cancel(errTestEnds)
+	err = a.Ready(ctx)
+	return !errors.Is(err, errTestEnds), err
+}
+
+// wantReady checks an arrival that is over or is not.
+func wantReady(tb testing.TB, a upstream.Arrival, want bool) {
+	tb.Helper()
+	if over, err := isReady(a); over != want || over && err != nil {
+		tb.Fatalf("ready: got %v, error %v, want %v", over, err, want)
+	}
+}
+
+// await waits for an arrival.
+func await(tb testing.TB, a upstream.Arrival) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	if err := a.Ready(ctx); err != nil {
+		tb.Fatalf("wait for an arrival: %v", err)
+	}
+}
+
+// wantStats compares the counts, without those of relays where want has none.
+func wantStats(tb testing.TB, w *kvready.Waits, want kvready.Stats) {
+	tb.Helper()
+	if got := w.Stats(); got != want {
+		tb.Errorf("stats:\ngot  %+v\nwant %+v", got, want)
+	}
+}
+
+// balanced checks that each note has been counted as one thing.
+func balanced(tb testing.TB, s kvready.Stats) {
+	tb.Helper()
+	if s.Received != s.Counted+s.Failed+s.Surplus+s.Unknown+s.Ignored+s.Malformed {
+		tb.Errorf("the counts don't add up: %+v", s)
+	}
+}
+
+// run runs until the test or the returned function ends it, and checks that it returns the cause then.
+func run(tb testing.TB, f func(context.Context) error) (stop func()) {
+	tb.Helper()
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- f(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel(errTestEnds)
+		if err := <-done; !errors.Is(err, errTestEnds) {
+			tb.Errorf("got %v, want the cause of its context", err)
+		}
+	})
+	tb.Cleanup(stop)
+	return stop
+}
+
+// eventually waits until holds says yes.
+func eventually(tb testing.TB, what string, holds func() bool) {
+	tb.Helper()
+	deadline, ticker := time.NewTimer(limit), time.NewTicker(time.Millisecond)
+	defer deadline.Stop()
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			tb.Fatalf("%s: not within %v", what, limit)
+		}
+	}
+}
+
+// logLines is a log that can be looked at.
+type logLines struct {
+	mu   sync.Mutex // guards text
+	text strings.Builder
+}
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logLines) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+func (l *logLines) count(part string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), part)
+}

@@ -1,0 +1,114 @@
+package kvready
+
+import (
+	"context"
+	"errors"
+	"slices"
+)
+
+// Why an arrival fails of which no engine says so.
+var (
+	errBadID  = errors.New("wait for KV: no id, or one that is too long")
+	errTwice  = errors.New("wait for KV: the id is waited for already")
+	errFull   = errors.New("wait for KV: too many waits")
+	errClosed = errors.New("wait for KV: given up")
+)
+
+// FailedError says that prefill has given up: the KV will not arrive.
+type FailedError struct {
+	State string // FAILED or CANCELLED, as prefill says it
+}
+
+// Error says it.
+func (e *FailedError) Error() string { return "prefill says that the KV will not arrive: " + e.State }
+
+// effect is what a note has done to a wait.
+type effect int
+
+const (
+	effectNone    effect = iota // there is no wait
+	effectCounted               // it was one of those that were expected
+	effectFailed                // it has ended the wait
+	effectSurplus               // it came after the end of the wait, or again from the same rank
+)
+
+// wait is one arrival that is expected. All but done is guarded by Waits.mu; err is written before done is closed.
+type wait struct {
+	waits *Waits
+	id    string
+	left  int     // notifications that are still to come
+	ranks []int64 // that have been counted, of notes that say theirs
+	err   error
+	done  chan struct{} // closed when nothing is expected any more
+}
+
+// apply applies a note. Waits.mu is held.
+func (a *wait) apply(n note) effect {
+	if a.over() || n.meaning == ranked && slices.Contains(a.ranks, n.rank) {
+		return effectSurplus
+	}
+	switch n.meaning {
+	case failed:
+		a.end(&FailedError{State: n.state})
+		return effectFailed
+	case ranked:
+		a.ranks = append(a.ranks, n.rank) // as many as are expected at most
+	}
+	if a.left--; a.left == 0 {
+		a.end(nil)
+	}
+	return effectCounted
+}
+
+// over says whether nothing is expected any more.
+func (a *wait) over() bool {
+	select {
+	case <-a.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// end ends the wait. Waits.mu is held.
+func (a *wait) end(err error) {
+	a.err = err
+	close(a.done)
+}
+
+// Ready returns nil when all notifications have come, a *FailedError when prefill gives up, the cause of ctx when that ends
+// before, and an error after Close. It may be called again, and by several.
+func (a *wait) Ready(ctx context.Context) error {
+	select {
+	case <-a.done:
+		return a.err
+	default:
+	}
+	select {
+	case <-a.done:
+		return a.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Close ends the wait and forgets the id.
+func (a *wait) Close() {
+	a.waits.mu.Lock()
+	defer a.waits.mu.Unlock()
+	if a.waits.byID[a.id] == a {
+		delete(a.waits.byID, a.id)
+	}
+	if !a.over() {
+		a.end(errClosed)
+	}
+}
+
+// refusal is an arrival that fails.
+type refusal struct{ err error }
+
+// Ready returns why.
+func (r refusal) Ready(context.Context) error { return r.err }
+
+// Close does nothing.
+func (refusal) Close() {}

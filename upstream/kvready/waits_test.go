@@ -1,0 +1,263 @@
+package kvready_test
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/kvready"
+	"carryover/upstream/msgpack"
+)
+
+// What LMCache 0.5.6 has sent itself (testdata/lmcache-notification.json), and the bytes of msgspec's rules for its classes.
+func TestWaits_ReadsWhatLMCacheSends(t *testing.T) {
+	var recorded struct {
+		FramesHex []string `json:"frames_hex"`
+		Decoded   struct {
+			ReqID string `json:"req_id"`
+		} `json:"decoded"`
+	}
+	file, err := os.ReadFile("testdata/lmcache-notification.json")
+	if err == nil {
+		err = json.Unmarshal(file, &recorded)
+	}
+	if err != nil || len(recorded.FramesHex) != 1 {
+		t.Fatalf("read the recording: %v", err)
+	}
+	for digits, id := range map[string]string{
+		recorded.FramesHex[0]: recorded.Decoded.ReqID,
+		"82a474797065aa50726f78794e6f746966a67265715f6964a131":                                                                         "1",
+		"82a474797065ae4e69786c50726f78794e6f746966a67265715f6964a131":                                                                 "1",
+		"82a474797065aa50726f78794e6f746966a67265715f6964d92433663262386331652d376134342d346330642d396636652d326231643561396337653130": "3f2b8c1e-7a44-4c0d-9f6e-2b1d5a9c7e10",
+		"81a67265715f6964a131": "1",
+	} {
+		frame, err := hex.DecodeString(digits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := kvready.New(kvready.Config{})
+		a := w.Expect(id, 1)
+		wantReady(t, a, false)
+		w.Notify(frame)
+		wantReady(t, a, true)
+		wantStats(t, w, kvready.Stats{Received: 1, Counted: 1, Waiting: 1})
+		a.Close()
+	}
+}
+
+// Frames that say nothing of an arrival, each with what it is counted as.
+func TestWaits_RefusesEverythingElse(t *testing.T) {
+	const id = "the id"
+	typed := func(class func(b []byte) []byte, members ...string) []byte {
+		b := class(msgpack.AppendText(msgpack.AppendMapHeader(nil, 2+len(members)/2), "type"))
+		b = msgpack.AppendText(msgpack.AppendText(b, "req_id"), id)
+		for _, text := range members {
+			b = msgpack.AppendText(b, text)
+		}
+		return b
+	}
+	class := func(name string) func([]byte) []byte {
+		return func(b []byte) []byte { return msgpack.AppendText(b, name) }
+	}
+	mapOf := func(key string, value []byte) []byte {
+		return append(msgpack.AppendText(msgpack.AppendMapHeader(nil, 1), key), value...)
+	}
+	ignored, malformed := kvready.Stats{Received: 1, Ignored: 1, Waiting: 1}, kvready.Stats{Received: 1, Malformed: 1, Waiting: 1}
+	for name, c := range map[string]struct {
+		frame []byte
+		want  kvready.Stats
+	}{
+		"CancelNotif":               {typed(class("CancelNotif"), "keys", "some"), ignored},
+		"AllocRequest":              {typed(class("AllocRequest")), ignored},
+		"a lower case type":         {typed(class("proxynotif")), ignored},
+		"an empty type":             {typed(class("")), ignored},
+		"a type that is nil":        {typed(msgpack.AppendNil), ignored},
+		"a type that is a number":   {typed(func(b []byte) []byte { return msgpack.AppendInt(b, 1) }), ignored},
+		"a status of no state":      {typed(class("StoragePDStatus")), ignored},
+		"a status of another state": {status(id, "STAGED", 0), ignored},
+		"a status of no rank":       {typed(class("StoragePDStatus"), "state", "READY"), ignored},
+		"no id":                     {notif("ProxyNotif", ""), malformed},
+		"a long id":                 {notif("ProxyNotif", strings.Repeat("x", 257)), malformed},
+		"an id that is a number":    {mapOf("req_id", msgpack.AppendInt(nil, 1)), malformed},
+		"an id that is no text":     {mapOf("req_id", msgpack.AppendText(nil, "\xff")), malformed},
+		"an id of bytes":            {mapOf("req_id", msgpack.AppendBytes(nil, []byte(id))), malformed},
+		"an id that is a map":       {mapOf("req_id", mapOf("req_id", msgpack.AppendText(nil, id))), malformed},
+		"no members":                {msgpack.AppendMapHeader(nil, 0), malformed},
+		"an array":                  {append(msgpack.AppendArrayHeader(nil, 1), notif("", id)...), malformed},
+		"a text":                    {msgpack.AppendText(nil, id), malformed},
+		"JSON":                      {[]byte(`{"type":"ProxyNotif","req_id":"the id"}`), malformed},
+		"nothing":                   {nil, malformed},
+		"more behind it":            {append(notif("ProxyNotif", id), 0xc0), malformed},
+		"an end that is missing":    {notif("ProxyNotif", id)[:20], malformed},
+		"a map of 2^32 - 1":         {[]byte{0xdf, 0xff, 0xff, 0xff, 0xff, 0xa0, 0xc0}, malformed},
+		"arrays in arrays":          {append(msgpack.AppendText(msgpack.AppendMapHeader(nil, 1), "x"), []byte(strings.Repeat("\x91", 4000))...), malformed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var log logLines
+			w := kvready.New(kvready.Config{Logger: log.logger(), Relay: relayTo(nil)})
+			a := w.Expect(id, 1)
+			defer a.Close()
+			w.Notify(c.frame)
+			wantReady(t, a, false)
+			wantStats(t, w, c.want)
+			w.Notify(c.frame)
+			if got := log.count("none of their messages"); got != int(c.want.Malformed) {
+				t.Errorf("got %d lines, want %d, and 1 a minute", got, c.want.Malformed)
+			}
+		})
+	}
+}
+
+// Workers can't be told apart, so their notifications are counted.
+func TestWaits_WaitsForEachWorker(t *testing.T) {
+	var log logLines
+	w := kvready.New(kvready.Config{Logger: log.logger()})
+	a, other := w.Expect("a", 4), w.Expect("b", 2)
+	for range 3 {
+		w.Notify(notif("ProxyNotif", "a"))
+		wantReady(t, a, false)
+	}
+	w.Notify(notif("ProxyNotif", "b"))
+	w.Notify(notif("ProxyNotif", "a"))
+	wantReady(t, a, true)
+	wantReady(t, a, true)
+	wantReady(t, other, false)
+	if log.count("too early") != 0 {
+		t.Error("a warning before there is one too many")
+	}
+	w.Notify(notif("ProxyNotif", "a"))
+	w.Notify(notif("ProxyNotif", "a"))
+	if got := log.count("too early"); got != 1 {
+		t.Errorf("got %d warnings of one too many, want 1 a minute", got)
+	}
+	wantStats(t, w, kvready.Stats{Received: 7, Counted: 5, Surplus: 2, Waiting: 2})
+	a.Close()
+	w.Notify(notif("ProxyNotif", "a"))
+	wantStats(t, w, kvready.Stats{Received: 8, Counted: 5, Surplus: 2, Unknown: 1, Waiting: 1})
+	other.Close()
+	less := w.Expect("a", -1) // is one
+	wantReady(t, less, false)
+	w.Notify(notif("", "a"))
+	wantReady(t, less, true)
+	less.Close()
+}
+
+func TestWaits_StatusesCountPerRank(t *testing.T) {
+	w := kvready.New(kvready.Config{})
+	a := w.Expect("a", 2)
+	for range 3 {
+		w.Notify(status("a", "READY", 1))
+		wantReady(t, a, false)
+	}
+	w.Notify(status("a", "READY", 0))
+	wantReady(t, a, true)
+	w.Notify(status("a", "FAILED", 1)) // too late to matter
+	wantReady(t, a, true)
+	wantStats(t, w, kvready.Stats{Received: 5, Counted: 2, Surplus: 3, Waiting: 1})
+	a.Close()
+	for _, state := range []string{"FAILED", "CANCELLED"} {
+		a := w.Expect("a", 3)
+		w.Notify(status("a", "READY", 0))
+		w.Notify(status("a", state, 2))
+		w.Notify(status("a", "READY", 1))
+		var gaveUp *kvready.FailedError
+		if _, err := isReady(a); !errors.As(err, &gaveUp) || gaveUp.State != state {
+			t.Errorf("got %v, want a failure with %s", err, state)
+		}
+		a.Close()
+	}
+}
+
+// A wait may be over before it is asked for, or long after; then the context ends it.
+func TestWaits_ReadyBeforeAndAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := kvready.New(kvready.Config{})
+		early := w.Expect("early", 1)
+		w.Notify(notif("ProxyNotif", "early"))
+		if err := early.Ready(t.Context()); err != nil {
+			t.Errorf("early: %v", err)
+		}
+		early.Close()
+
+		late := w.Expect("late", 1)
+		go func() {
+			<-time.After(time.Second)
+			w.Notify(notif("ProxyNotif", "late"))
+		}()
+		begin := time.Now()
+		if err := late.Ready(t.Context()); err != nil || time.Since(begin) != time.Second {
+			t.Errorf("late: got %v after %v", err, time.Since(begin))
+		}
+		late.Close()
+
+		never := w.Expect("never", 2)
+		w.Notify(notif("ProxyNotif", "never"))
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, errTestEnds)
+		defer cancel()
+		if err := never.Ready(ctx); !errors.Is(err, errTestEnds) {
+			t.Errorf("never: got %v, want %v", err, errTestEnds)
+		}
+		w.Notify(notif("ProxyNotif", "never"))
+		if err := never.Ready(ctx); err != nil { // asked again, after the context's end: it has arrived
+			t.Errorf("never: got %v", err)
+		}
+		never.Close()
+
+		closed := w.Expect("closed", 1)
+		go func() {
+			<-time.After(time.Second)
+			closed.Close()
+			closed.Close()
+		}()
+		if err := closed.Ready(t.Context()); err == nil {
+			t.Error("ready after it was closed")
+		}
+		w.Notify(notif("ProxyNotif", "closed"))
+		wantStats(t, w, kvready.Stats{Received: 5, Counted: 4, Unknown: 1})
+	})
+}
+
+func TestWaits_RefusesWhatItCannotWaitFor(t *testing.T) {
+	w := kvready.New(kvready.Config{MaxWaits: 2})
+	first, second := w.Expect("1", 1), w.Expect("2", 1)
+	for name, a := range map[string]upstream.Arrival{
+		"no id": w.Expect("", 1), "a long id": w.Expect(strings.Repeat("x", 257), 1), "twice": w.Expect("1", 1), "too many": w.Expect("3", 1),
+	} {
+		if over, err := isReady(a); !over || err == nil {
+			t.Errorf("%s: ready %v, error %v", name, over, err)
+		}
+		a.Close()
+	}
+	w.Notify(notif("ProxyNotif", "1"))
+	wantReady(t, first, true)
+	wantReady(t, second, false)
+	first.Close()
+	third := w.Expect("3", 1)
+	first.Close() // once more does no harm
+	w.Notify(notif("ProxyNotif", "3"))
+	wantReady(t, third, true)
+	for _, a := range []upstream.Arrival{second, third} {
+		a.Close()
+	}
+	if n := w.Stats().Waiting; n != 0 {
+		t.Errorf("%d waits are left", n)
+	}
+}
+
+func TestWaits_ClosingAnOldWaitLeavesTheNewOne(t *testing.T) {
+	w := kvready.New(kvready.Config{})
+	old := w.Expect("1", 1)
+	old.Close()
+	fresh := w.Expect("1", 1)
+	old.Close()
+	w.Notify(notif("ProxyNotif", "1"))
+	wantReady(t, fresh, true)
+	fresh.Close()
+}
