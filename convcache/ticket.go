@@ -69,6 +69,7 @@ type Branch struct {
 	Groups    int
 	Decode    string
 	Start     string
+	CaughtUp  time.Time
 	Deadline  time.Time
 }
 
@@ -84,6 +85,7 @@ func (t Ticket) Branch() Branch {
 		Groups:    t.Groups,
 		Decode:    t.Decode,
 		Start:     t.Start,
+		CaughtUp:  t.CaughtUp,
 		Deadline:  t.Deadline,
 	}
 }

@@ -14,10 +14,11 @@ import (
 // checkTimeout is how long a test of the server may take.
 const checkTimeout = time.Second
 
-// The advice of Test. The ACL line is the one of the README.
+// The advice of Test. The ACL line and what messages add to it are those of the README.
 const (
-	adviceACL = "its ACL must allow +eval +evalsha +hmget +hset +hdel +time +info +pexpire +scan"
-	adviceNo  = "INFO replication shows no master_replid, so that a failover would let tickets be used twice; " +
+	adviceACL     = "its ACL must allow +eval +evalsha +hmget +hset +hdel +time +info +pexpire +scan"
+	adviceChannel = " +publish +subscribe"
+	adviceNo      = "INFO replication shows no master_replid, so that a failover would let tickets be used twice; " +
 		"a single server that keeps nothing on disk can be used with the fence off"
 	adviceRole = "the fence is off, and the server has a replica, is one, or writes an append-only file"
 )
@@ -52,6 +53,9 @@ func (s *Store) test(ctx context.Context) error {
 		return err
 	}
 	if err := s.testTicket(ctx, server, key, &t); err != nil {
+		return err
+	}
+	if err := s.testChannel(ctx, server); err != nil {
 		return err
 	}
 	if _, _, err := server.Scan(ctx, 0, s.cfg.Prefix+":*", 1).Result(); err != nil {
@@ -151,7 +155,7 @@ func (s *Store) explain(err error) error {
 	return fmt.Errorf("check redis: %w", err)
 }
 
-// adviceACL is what the user needs for this topology, database and prefix.
+// adviceACL is what the user needs for this topology, database and prefix, and for messages where there are any.
 func (s *Store) adviceACL() string {
 	advice := adviceACL
 	if s.cfg.DB != 0 {
@@ -160,5 +164,9 @@ func (s *Store) adviceACL() string {
 	if s.cfg.Topology == Cluster {
 		advice += " +cluster|slots"
 	}
-	return advice + " on the keys ~" + s.cfg.Prefix + ":*"
+	keys := " on the keys ~" + s.cfg.Prefix + ":*"
+	if s.cfg.Messages {
+		return advice + adviceChannel + keys + " and the channels &" + s.cfg.Prefix + ":*"
+	}
+	return advice + keys
 }

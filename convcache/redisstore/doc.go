@@ -17,6 +17,7 @@
 //     of another, and with a seal key they are unreadable (envelope.go, codec.go). What the scripts need to know to
 //     displace superseded tickets are tags under a key of the conversation (kin.go).
 //   - That a start of an instance is barred can be said by none without the secret (bars.go).
+//   - Of what replicas publish to each other each message reaches each of them at most once (channel.go).
 //
 // It refuses what it cannot read: a value of another version, secret or seal key is a miss, and a warning once a minute
 // says so (note.go). Test tells operators what the server lacks (check.go). What it cannot do: keep a program that may

@@ -31,9 +31,10 @@ var errForged = errors.New("open value: not authentic")
 type field byte
 
 const (
-	fieldBranch field = 'b' // what a look-up may tell
-	fieldParams field = 'p'
-	fieldBar    field = 'x' // of no ticket: a bar (bars.go)
+	fieldBranch  field = 'b' // what a look-up may tell
+	fieldParams  field = 'p'
+	fieldBar     field = 'x' // of no ticket: a bar (bars.go)
+	fieldMessage field = 'n' // of no ticket: a message (channel.go)
 )
 
 // ticketKeyVersion and sealKeyVersion open the inputs from which those keys are made (convcache.Secret.Derive).

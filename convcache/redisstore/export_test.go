@@ -17,6 +17,9 @@ func (s *Store) KeyName(key convcache.Key) string { return s.key(key) }
 // BarsName returns the name of the hash of all bars.
 func (s *Store) BarsName() string { return s.barsKey() }
 
+// ChannelName returns the name of the channel.
+func (s *Store) ChannelName() string { return s.channel() }
+
 // Mutant returns a store that shares everything with s but the text of its scripts, in which it replaces
 // one text by another, and whether that changed anything.
 func (s *Store) Mutant(text, by string) (*Store, bool) {

@@ -16,14 +16,15 @@ import (
 // Store keeps tickets, and bars (bars.go), in a Redis or Valkey server that replicas share. It is a convcache.Remote,
 // and all methods are safe for concurrent use.
 type Store struct {
-	cfg      Config
-	servers  *servers
-	envelope envelope
-	scripts  scripts
-	skewed   atomic.Bool // the last test found that clocks differ
-	forged   limited     // lines about values that are not authentic
-	fenced   limited     // lines about tickets of another master
-	large    limited     // lines about tickets that are not shared for their size
+	cfg        Config
+	servers    *servers
+	envelope   envelope
+	scripts    scripts
+	skewed     atomic.Bool // the last test found that clocks differ
+	subscribed atomic.Bool // Subscribe is heard
+	forged     limited     // lines about values that are not authentic
+	fenced     limited     // lines about tickets of another master
+	large      limited     // lines about tickets that are not shared for their size
 }
 
 var _ convcache.Remote = (*Store)(nil)

@@ -1,0 +1,238 @@
+package redisstore_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/convcache/redisstore"
+	"carryover/convcache/redistest"
+)
+
+var errHeardEnough = errors.New("heard enough")
+
+// openStore is openRedis without what surrounds the store.
+func openStore(t *testing.T, cfg redisstore.Config) *redisstore.Store {
+	t.Helper()
+	return openRedis(t, cfg).store
+}
+
+// ear keeps what a replica hears.
+type ear struct {
+	mu    sync.Mutex // guards heard
+	heard []string
+}
+
+func (e *ear) hear(message string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.heard = append(e.heard, message)
+}
+
+func (e *ear) all() []string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.heard)
+}
+
+// listens has a replica subscribe until the end of the test.
+func listens(t *testing.T, r *redisstore.Store) *ear {
+	t.Helper()
+	e := &ear{}
+	ctx, cancel := context.WithCancelCause(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Subscribe(ctx, e.hear) }()
+	t.Cleanup(func() {
+		cancel(errHeardEnough)
+		select {
+		case err := <-done:
+			if !errors.Is(err, errHeardEnough) {
+				t.Errorf("subscription: got %v, want %v", err, errHeardEnough)
+			}
+		case <-time.After(time.Minute):
+			t.Error("the subscription does not end with its context")
+		}
+	})
+	return e
+}
+
+// wantHeard publishes until all hear it.
+func wantHeard(t *testing.T, from *redisstore.Store, what string, ears ...*ear) {
+	t.Helper()
+	for i, e := range ears {
+		n := 0
+		eventually(t, fmt.Sprintf("ear %d: %s", i, what), func() bool {
+			n++
+			_ = from.Publish(t.Context(), fmt.Sprint(what, " ", n))
+			return slices.ContainsFunc(e.all(), func(heard string) bool { return strings.HasPrefix(heard, what+" ") })
+		})
+	}
+}
+
+// carries checks what holds of the channel wherever it is.
+func carries(t *testing.T, cfg redisstore.Config) {
+	t.Helper()
+	cfg.Prefix = freshPrefix()
+	one, two := openStore(t, cfg), openStore(t, cfg)
+	other := cfg
+	other.Prefix = freshPrefix()
+	stranger := listens(t, openStore(t, other))
+	first, second := listens(t, one), listens(t, two)
+	wantHeard(t, one, "begin", first, second)
+	wantHeard(t, two, "begin two", first, second)
+	const count = 200
+	for i := range count {
+		if err := one.Publish(t.Context(), fmt.Sprintf("\x84 bytes \xff %d", i)); err != nil {
+			t.Fatalf("publish: %v", err)
+		}
+	}
+	for i, e := range []*ear{first, second} {
+		var got []string
+		eventually(t, "all messages", func() bool {
+			got = slices.DeleteFunc(e.all(), func(m string) bool { return !strings.HasPrefix(m, "\x84") })
+			return len(got) >= count
+		})
+		for n, message := range got {
+			if want := fmt.Sprintf("\x84 bytes \xff %d", n); message != want {
+				t.Fatalf("replica %d: got %q, want %q: each once, in order", i, message, want)
+			}
+		}
+	}
+	if heard := stranger.all(); len(heard) > 0 {
+		t.Errorf("under another prefix %d messages were heard", len(heard))
+	}
+}
+
+func TestChannel_CarriesMessages(t *testing.T) {
+	s := redistest.Start(t)
+	setLeast(s, append(leastCommands(), "publish", "subscribe", "select"))
+	s.CLI("ACL", "SETUSER", "carryover", "resetchannels", "&carryover:*")
+	for name, cfg := range map[string]redisstore.Config{
+		"single server": {},
+		"least ACL":     {Username: "carryover", Password: "the password", DB: 2},
+		"sealed":        {SealKey: []byte("a key to seal with")},
+	} {
+		cfg.Addresses = []string{s.Addr()}
+		t.Run(name, func(t *testing.T) { carries(t, cfg) })
+	}
+}
+
+// A user that may not publish or subscribe is refused at the start, not found when the first notification is lost.
+func TestChannel_CheckNamesTheACL(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password", Prefix: freshPrefix()}
+	all := append(leastCommands(), "publish", "subscribe")
+	for _, row := range []struct {
+		missing, channels string
+		messages, refused bool
+	}{
+		{"", "&" + cfg.Prefix + ":*", true, false},
+		{"publish", "&" + cfg.Prefix + ":*", true, true},
+		{"subscribe", "&" + cfg.Prefix + ":*", true, true},
+		{"", "&another:*", true, true},
+		{"publish", "&another:*", false, false}, // nothing is published
+	} {
+		setLeast(s, slices.DeleteFunc(slices.Clone(all), func(c string) bool { return c == row.missing }))
+		s.CLI("ACL", "SETUSER", "carryover", "~"+cfg.Prefix+":*", "resetchannels", row.channels)
+		cfg.Messages = row.messages
+		err := openRedis(t, cfg).Check(t.Context())
+		want := "+publish +subscribe on the keys ~" + cfg.Prefix + ":* and the channels &" + cfg.Prefix + ":*"
+		if refused := errors.Is(err, convcache.ErrRemoteForbids); refused != row.refused || refused && !strings.Contains(err.Error(), want) || !refused && err != nil {
+			t.Errorf("%+v: got %v, want %s", row, err, want)
+		}
+	}
+}
+
+func TestChannel_CarriesMessagesInACluster(t *testing.T) {
+	t.Parallel()
+	nodes := redistest.StartCluster(t, 3)
+	for range 3 { // each has another prefix, and with it a slot of its own
+		carries(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+	}
+}
+
+func TestChannel_FollowsTheMasterThatSentinelsName(t *testing.T) {
+	t.Parallel()
+	pair := redistest.StartSentinel(t)
+	cfg := redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Prefix: freshPrefix()}
+	carries(t, cfg)
+	one, two := openStore(t, cfg), openStore(t, cfg)
+	first, second := listens(t, one), listens(t, two)
+	wantHeard(t, one, "before", first, second)
+	pair.Failover()
+	wantHeard(t, one, "after a fail-over", first, second)
+	pair.Failover()
+	wantHeard(t, two, "after another", first, second)
+	pair.Master.Kill()
+	pair.AwaitPromotion()
+	wantHeard(t, one, "after a promotion", first, second)
+}
+
+func TestChannel_OutlivesTheServer(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	var log storeLog
+	r := openStore(t, redisstore.Config{Addresses: []string{s.Addr()}, Logger: log.logger()})
+	e := listens(t, r)
+	wantHeard(t, r, "before", e)
+	s.Kill()
+	if err := r.Publish(t.Context(), "to nobody"); err == nil {
+		t.Error("no error of a server that is not there")
+	}
+	s.Restart()
+	wantHeard(t, r, "after a restart", e)
+	s.CLI("CLIENT", "KILL", "TYPE", "pubsub")
+	wantHeard(t, r, "after a lost connection", e)
+	if got := log.count("is not heard"); got != 1 {
+		t.Errorf("got %d lines, want 1 a minute", got)
+	}
+}
+
+// A connection on which nothing comes any more, without an end.
+func TestChannel_NoticesAServerThatKeepsSilent(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	f := redistest.Forward(t, s.Addr())
+	var log storeLog
+	speaker := openStore(t, redisstore.Config{Addresses: []string{s.Addr()}})
+	e := listens(t, openStore(t, redisstore.Config{Addresses: []string{f.Addr()}, Logger: log.logger()}))
+	wantHeard(t, speaker, "before", e)
+	f.Hang(true)
+	eventually(t, "a subscription that is given up", func() bool { return log.count("is not heard") == 1 })
+	f.Hang(false)
+	wantHeard(t, speaker, "after", e)
+}
+
+// What somebody else publishes, or a replica with another secret, is heard by nobody.
+func TestChannel_ForgedMessagesAreNotHeard(t *testing.T) {
+	s := redistest.Start(t)
+	var log storeLog
+	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.logger()}
+	r := openStore(t, cfg)
+	cfg.Secret = mustSecret(t, "the secret of somebody else")
+	stranger := openStore(t, cfg)
+	e := listens(t, r)
+	wantHeard(t, r, "ours", e)
+	_ = stranger.Publish(t.Context(), "theirs")
+	for _, value := range []string{"", "theirs", "\x01theirs", "\x01" + strings.Repeat("x", 40)} {
+		if err := r.Client().Publish(t.Context(), r.ChannelName(), value).Err(); err != nil {
+			t.Fatalf("publish: %v", err)
+		}
+	}
+	wantHeard(t, r, "ours again", e)
+	for _, message := range e.all() {
+		if !strings.HasPrefix(message, "ours") {
+			t.Errorf("heard %q", message)
+		}
+	}
+	if log.count("not authentic") != 1 {
+		t.Error("the log does not say so")
+	}
+}
