@@ -1,0 +1,241 @@
+package kvevents
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"carryover/upstream/msgpack"
+)
+
+// The names of events.
+const (
+	nameStored  = "BlockStored"
+	nameRemoved = "BlockRemoved"
+	nameCleared = "AllBlocksCleared"
+)
+
+// errBatch is a batch that is none.
+var errBatch = errors.New("malformed batch of KV events")
+
+// member is a member of an event that is read. Others are skipped.
+type member int
+
+const (
+	ignored member = iota
+	hashesMember
+	parentMember
+	tokensMember
+	sizeMember
+	mediumMember
+	adapterMember
+	extraMember
+	groupMember
+	localityMember
+	nameMember
+)
+
+// named returns the member of that name.
+func named(key string) member {
+	switch key {
+	case "type":
+		return nameMember
+	case "block_hashes":
+		return hashesMember
+	case "parent_block_hash":
+		return parentMember
+	case "token_ids":
+		return tokensMember
+	case "block_size":
+		return sizeMember
+	case "medium":
+		return mediumMember
+	case "lora_name":
+		return adapterMember
+	case "extra_keys":
+		return extraMember
+	case "group_idx":
+		return groupMember
+	case "locality":
+		return localityMember
+	}
+	return ignored
+}
+
+// placed returns member i of an event that is an array, behind its name.
+func placed(name string, i int) member {
+	var members []member
+	switch name {
+	case nameStored:
+		members = []member{
+			hashesMember, parentMember, tokensMember, sizeMember, ignored, mediumMember, adapterMember, extraMember, groupMember,
+		}
+	case nameRemoved:
+		members = []member{hashesMember, mediumMember, groupMember}
+	}
+	if i < len(members) {
+		return members[i]
+	}
+	return ignored
+}
+
+// event is one event. Its lists are used again for the next one.
+type event struct {
+	name     string
+	blocks   Blocks
+	medium   string
+	locality string
+	group    uint64
+}
+
+func (e *event) reset() {
+	b := &e.blocks
+	*e = event{blocks: Blocks{Root: true, Hashes: b.Hashes[:0], Tokens: b.Tokens[:0]}}
+}
+
+// decoder reads batches. Its lists are used again for the next one.
+type decoder struct {
+	r     *msgpack.Reader
+	event event
+}
+
+// batch hands the events of a batch to a sink. After an error it may have some.
+func (d *decoder) batch(payload []byte, sink Sink) error {
+	d.r = msgpack.NewReader(payload)
+	events := false
+	err := d.r.Array(func(i int) error {
+		if i != 1 {
+			return nil // when it was published, and by which rank
+		}
+		events = true
+		return d.r.Array(func(int) error {
+			d.event.reset()
+			if err := d.read(); err != nil {
+				return err
+			}
+			d.event.tell(sink)
+			return nil
+		})
+	})
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: %w", errBatch, err)
+	case !events || d.r.Len() > 0:
+		return errBatch
+	}
+	return nil
+}
+
+// read reads an event in either encoding.
+func (d *decoder) read() error {
+	if d.r.Kind() == msgpack.Map {
+		return d.r.Map(func(key string) error { return d.member(named(key)) })
+	}
+	return d.r.Array(func(i int) error {
+		if i == 0 {
+			return d.member(nameMember)
+		}
+		return d.member(placed(d.event.name, i-1))
+	})
+}
+
+// member reads one member. One that is nil is as good as none.
+func (d *decoder) member(m member) (err error) {
+	e, b := &d.event, &d.event.blocks
+	if m == ignored || d.r.Nil() {
+		return nil
+	}
+	switch m {
+	case nameMember:
+		e.name, err = d.r.Text()
+	case hashesMember:
+		b.Hashes = b.Hashes[:0] // a map may have it twice
+		return d.r.Array(func(int) error {
+			hash, err := d.hash()
+			b.Hashes = append(b.Hashes, hash)
+			return err
+		})
+	case parentMember:
+		b.Root = false
+		b.Parent, err = d.hash()
+	case tokensMember:
+		b.Tokens = b.Tokens[:0]
+		return d.r.Array(func(int) error {
+			id, err := d.r.Uint()
+			if id > math.MaxUint32 {
+				return errBatch
+			}
+			b.Tokens = append(b.Tokens, uint32(id))
+			return err
+		})
+	case sizeMember:
+		var size uint64
+		size, err = d.r.Uint()
+		b.Size = int(min(size, math.MaxInt32))
+	case mediumMember:
+		e.medium, err = d.r.Text()
+	case adapterMember:
+		b.Adapter, err = d.r.Text()
+	case extraMember:
+		err = d.extra()
+	case groupMember:
+		e.group, err = d.r.Uint()
+	case localityMember:
+		e.locality, err = d.r.Text()
+	case ignored:
+	}
+	return err
+}
+
+// hash reads the hash of a block.
+func (d *decoder) hash() (hash uint64, err error) {
+	if d.r.Kind() == msgpack.Int {
+		return d.r.Uint()
+	}
+	raw, err := d.r.Bytes()
+	if err != nil {
+		return 0, err
+	}
+	for _, b := range raw[max(0, len(raw)-8):] {
+		hash = hash<<8 | uint64(b)
+	}
+	return hash, nil
+}
+
+// extra reads the texts among extra_keys: for each block a list, or nil. Lists within are images, with their place.
+func (d *decoder) extra() error {
+	var all []string
+	some := false
+	err := d.r.Array(func(int) error {
+		var texts []string
+		if !d.r.Nil() {
+			if err := d.texts(&texts); err != nil {
+				return err
+			}
+		}
+		texts = slices.DeleteFunc(texts, func(text string) bool { return text == d.event.blocks.Adapter })
+		some = some || len(texts) > 0
+		all = append(all, strings.Join(texts, "\xff")) // which is in no UTF-8
+		return nil
+	})
+	if some {
+		d.event.blocks.Extra = all
+	}
+	return err
+}
+
+func (d *decoder) texts(into *[]string) error {
+	return d.r.Array(func(int) error {
+		switch d.r.Kind() {
+		case msgpack.Array:
+			return d.texts(into)
+		case msgpack.String:
+			text, err := d.r.Text()
+			*into = append(*into, text)
+			return err
+		}
+		return nil
+	})
+}

@@ -1,0 +1,239 @@
+package kvevents
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"carryover/upstream/msgpack"
+)
+
+// What vLLM 0.32 has published.
+func TestBatch_AsRecorded(t *testing.T) {
+	var d decoder
+	var n notes
+	read := func(at int) {
+		for _, batch := range recorded(t)[at].Batches {
+			frames := unhex(t, batch.FramesHex)
+			seq, payload, ok := split(frames)
+			if !ok || seq != batch.Seq {
+				t.Fatalf("frames are split into %d, %v; want %d", seq, ok, batch.Seq)
+			}
+			if err := d.batch(payload, &n); err != nil {
+				t.Fatalf("batch %d: %v", seq, err)
+			}
+		}
+	}
+	read(0)
+	n.want(t, "two blocks", "stored root<-[5118067420191174856 9076802450895531068] tokens 64 of 32")
+	read(1)
+	n.want(t, "a third", "stored 9076802450895531068<-[12062359482352384020] tokens 32 of 32")
+	read(2)
+	n.want(t, "generated tokens", "stored root<-[696565974849033927] tokens 32 of 32", "stored 696565974849033927<-[5611449006585411262] tokens 32 of 32")
+	read(3)
+	n.want(t, "a salt", `stored root<-[4646362066374017428 9989314450788553067] tokens 64 of 32 with ["salt-of-a-tenant" ""]`)
+	read(4)
+	n.want(t, "no whole block")
+	read(5)
+	n.want(t, "two prompts", "stored root<-[3953388029851964621 5599870397947193688] tokens 64 of 32", "stored root<-[7442852984713862093] tokens 32 of 32")
+	read(6)
+	all := n.all()
+	if len(all) != 7 || all[0] != "removed [12062359482352384020]" || !strings.HasSuffix(all[6], "tokens 1088 of 32") {
+		t.Errorf("evictions: told %d events, %.80q", len(all), all)
+	}
+	n.said = nil
+	read(7)
+	n.want(t, "a reset")
+	read(8)
+	n.want(t, "after the reset", "cleared", "stored root<-[5118067420191174856 9076802450895531068] tokens 64 of 32")
+}
+
+// value writes a Go value as MessagePack: nil, integers, strings, lists, []byte, and maps as lists of pairs.
+type pairs []any
+
+func value(b []byte, v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return msgpack.AppendNil(b)
+	case int:
+		return msgpack.AppendInt(b, int64(v))
+	case uint64:
+		return msgpack.AppendUint(b, v)
+	case float64:
+		return msgpack.AppendFloat(b, v)
+	case string:
+		return msgpack.AppendText(b, v)
+	case []byte:
+		return msgpack.AppendBytes(b, v)
+	case pairs:
+		b = msgpack.AppendMapHeader(b, len(v)/2)
+		for _, e := range v {
+			b = value(b, e)
+		}
+		return b
+	case []any:
+		b = msgpack.AppendArrayHeader(b, len(v))
+		for _, e := range v {
+			b = value(b, e)
+		}
+		return b
+	}
+	panic(fmt.Sprintf("%T", v))
+}
+
+type list = []any
+
+// batchOf is a batch of events.
+func batchOf(events ...any) []byte { return value(nil, list{1.5, events, 0}) }
+
+func TestBatch_Encodings(t *testing.T) {
+	bytesHash := []byte{0xaa, 0xbb, 0, 0, 0, 0, 0, 0, 1, 2} // of which the last eight are the integer 258
+	for _, row := range []struct {
+		name  string
+		event any
+		want  string
+	}{
+		{"0.23, shortest", list{"BlockStored", list{1, 2}, nil, list{5, 6, 7, 8}, 2}, "stored root<-[1 2] tokens 4 of 2"},
+		{
+			"0.23, whole", list{"BlockStored", list{1}, uint64(1<<64 - 1), list{5, 6}, 2, 1, "GPU", "lora", list{list{"lora", "salt"}}, 0, "full_attention", nil},
+			`stored 18446744073709551615<-[1] tokens 2 of 2 by lora with ["salt"]`,
+		},
+		{"0.23, another group", list{"BlockStored", list{1}, nil, list{5, 6}, 2, nil, nil, nil, nil, 1}, ""},
+		{"0.23, bytes", list{"BlockStored", list{bytesHash}, bytesHash, list{5}, 1, nil, "GPU"}, "stored 258<-[258] tokens 1 of 1"},
+		{"0.23, removed", list{"BlockRemoved", list{1, bytesHash}, "GPU"}, "removed [1 258]"},
+		{"0.23, removed elsewhere", list{"BlockRemoved", list{1}, "CPU"}, ""},
+		{"0.23, removed of another group", list{"BlockRemoved", list{1}, nil, 3}, ""},
+		{"0.23, cleared", list{"AllBlocksCleared"}, "cleared"},
+		{"of the future", list{"BlockMoved", list{1}, pairs{"x", 1}}, ""},
+		{
+			"a map", pairs{
+				"type", "BlockStored", "block_hashes", list{bytesHash}, "parent_block_hash", nil, "token_ids", list{5, 6}, "block_size", 2,
+				"lora_id", nil, "medium", "GPU", "lora_name", nil, "session_id", "s", "more", pairs{"a", list{1, 2}},
+			}, "stored root<-[258] tokens 2 of 2",
+		},
+		{"a map in another order", pairs{"block_size", 1, "extra_keys", list{list{list{"image", 0}}}, "token_ids", list{5}, "block_hashes", list{9}, "type", "BlockStored"}, `stored root<-[9] tokens 1 of 1 with ["image"]`},
+		{"a map, offloaded", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5}, "block_size", 1, "medium", "CPU"}, ""},
+		{"a map, of another engine", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5}, "block_size", 1, "locality", "REMOTE"}, ""},
+		{"a map, removed", pairs{"type", "BlockRemoved", "block_hashes", list{1}, "medium", "GPU", "group_idx", 0}, "removed [1]"},
+		{"a map, cleared", pairs{"type", "AllBlocksCleared"}, "cleared"},
+		{"a map of the future", pairs{"type", "BlockMoved", "block_hashes", list{1}}, ""},
+		{"no map's name", pairs{"kind", "AllBlocksCleared"}, ""},
+		{"blocks left out", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5, 6, 7, 8}, "block_size", 2}, ""},
+		{"no size", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5}}, ""},
+		{"extra of other blocks", pairs{"type", "BlockStored", "block_hashes", list{1}, "token_ids", list{5}, "block_size", 1, "extra_keys", list{nil, list{"x"}}}, ""},
+	} {
+		var d decoder
+		var n notes
+		if err := d.batch(batchOf(row.event, list{"AllBlocksCleared"}), &n); err != nil {
+			t.Errorf("%s: %v", row.name, err)
+		}
+		want := []string{row.want, "cleared"}
+		if row.want == "" {
+			want = want[1:]
+		}
+		n.want(t, row.name, want...)
+	}
+}
+
+// Nothing of one event is left when the next is read.
+func TestBatch_EventsAreApart(t *testing.T) {
+	var d decoder
+	var n notes
+	whole := pairs{
+		"type", "BlockStored", "block_hashes", list{1, 2}, "parent_block_hash", 9, "token_ids", list{5, 6}, "block_size", 1,
+		"lora_name", "l", "extra_keys", list{list{"l", "s"}, list{"l"}}, "medium", "GPU",
+	}
+	plain := pairs{"type", "BlockStored", "block_hashes", list{3}, "token_ids", list{5}, "block_size", 1}
+	for range 2 {
+		if err := d.batch(batchOf(whole, plain), &n); err != nil {
+			t.Fatal(err)
+		}
+		n.want(t, "both", `stored 9<-[1 2] tokens 2 of 1 by l with ["s" ""]`, "stored root<-[3] tokens 1 of 1")
+	}
+}
+
+func TestBatch_Malformed(t *testing.T) {
+	for name, raw := range map[string][]byte{
+		"nothing": {}, "a map": value(nil, pairs{"a", 1}), "no events": value(nil, list{1.5}), "events that are none": value(nil, list{1.5, "x"}),
+		"an event that is none": batchOf("x"), "an event without a name": batchOf(list{}, 5), "hashes that are none": batchOf(pairs{"type", nameStored, "block_hashes", 5}),
+		"negative hashes": batchOf(list{nameRemoved, list{-1}}), "large ids": batchOf(pairs{"type", nameStored, "token_ids", list{uint64(1 << 33)}}),
+		"a name that is none": batchOf(list{5}), "more behind it": append(batchOf(), 0), "cut": batchOf(list{nameRemoved, list{1, 2}})[:20],
+	} {
+		var d decoder
+		if err := d.batch(raw, &notes{}); !errors.Is(err, errBatch) {
+			t.Errorf("%s: got %v, want %v", name, err, errBatch)
+		}
+	}
+}
+
+// An event that is malformed does not undo those before it: what follows is Lost, which the caller says.
+func TestBatch_EventsBeforeTheFaultAreTold(t *testing.T) {
+	var d decoder
+	var n notes
+	if err := d.batch(batchOf(list{nameCleared}, "x"), &n); err == nil {
+		t.Error("no error")
+	}
+	n.want(t, "a fault", "cleared")
+}
+
+func FuzzBatch(f *testing.F) {
+	for _, s := range recorded(f)[:9] {
+		for _, batch := range s.Batches {
+			frames := unhex(f, batch.FramesHex)
+			f.Add(frames[2])
+		}
+	}
+	f.Add(batchOf(list{"BlockStored", list{1}, []byte{1, 2}, list{5, 6}, 2, 1, "GPU", "lora", list{list{"lora", "salt", list{"image", 3}}}, 0}))
+	f.Add(batchOf(list{"BlockRemoved", list{[]byte("0123456789"), 2}, nil, 0}, list{"AllBlocksCleared"}))
+	f.Fuzz(func(t *testing.T, payload []byte) {
+		var d decoder
+		var n bounded
+		again := slices.Clone(payload)
+		err := d.batch(payload, &n)
+		if n.tokens > len(payload) || n.hashes > len(payload) {
+			t.Errorf("%d tokens and %d hashes of %d bytes", n.tokens, n.hashes, len(payload))
+		}
+		var other bounded
+		if err2 := d.batch(again, &other); (err == nil) != (err2 == nil) || other != n {
+			t.Errorf("read twice: %+v, %v and %+v, %v", n, err, other, err2)
+		}
+	})
+}
+
+// bounded is a sink that counts.
+type bounded struct{ tokens, hashes, events int }
+
+func (b *bounded) Started()                { b.events++ }
+func (b *bounded) Cleared()                { b.events++ }
+func (b *bounded) Lost()                   { b.events++ }
+func (b *bounded) Removed(hashes []uint64) { b.hashes += len(hashes); b.events++ }
+
+func (b *bounded) Stored(s Blocks) {
+	if len(s.Tokens) != len(s.Hashes)*s.Size || s.Extra != nil && len(s.Extra) != len(s.Hashes) {
+		panic("blocks that are not whole")
+	}
+	b.tokens, b.hashes, b.events = b.tokens+len(s.Tokens), b.hashes+len(s.Hashes), b.events+1
+}
+
+// BenchmarkBatch reads what a prompt of 4,096 tokens stores, in blocks of 16.
+func BenchmarkBatch(b *testing.B) {
+	hashes, tokens := list{}, list{}
+	for i := range 256 {
+		hashes = append(hashes, uint64(i)*0x9e3779b97f4a7c15)
+	}
+	for i := range 4096 {
+		tokens = append(tokens, i*31)
+	}
+	event := pairs{"type", nameStored, "block_hashes", hashes, "parent_block_hash", nil, "token_ids", tokens, "block_size", 16, "lora_id", nil, "medium", "GPU", "lora_name", nil}
+	payload := batchOf(event)
+	var d decoder
+	b.SetBytes(int64(len(payload)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := d.batch(payload, &bounded{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package kvevents
+
+import (
+	"errors"
+	"hash/maphash"
+	"log/slog"
+	"time"
+)
+
+// replay asks for the batches from a number on and hands each to a function, whose error ends it.
+type replay func(from uint64, each func(seq uint64, payload []byte) error) error
+
+// retryReplay is how long a replay endpoint that has failed is left alone, unless the connection breaks before.
+const retryReplay = 30 * time.Second
+
+var (
+	errGap   = errors.New("the replay does not reach back far enough")
+	errOther = errors.New("the publisher is another one than before")
+)
+
+// follower puts the batches of one publisher in order. It belongs to one goroutine.
+type follower struct {
+	sink   Sink
+	replay replay // nil without a replay endpoint
+	log    *slog.Logger
+	now    func() time.Time
+
+	decoder decoder
+	seed    maphash.Seed
+	follows bool   // it is known which batch comes next
+	next    uint64 // that one
+	last    uint64 // what the batch before was, hashed
+
+	heard      bool      // the connection has brought a batch
+	latest     uint64    // the number of the last one that it has
+	failed     time.Time // when a replay failed, zero if the last one did not
+	unreadable bool      // the log says that a batch can't be read
+}
+
+// up begins a connection. What was published before the publisher has read the subscription does not come on it.
+func (f *follower) up() {
+	f.heard, f.failed = false, time.Time{}
+	switch {
+	case f.replay == nil && f.follows:
+		f.lose("the connection broke, and there is no replay endpoint")
+		f.follows = false
+	case f.replay != nil && f.follows && f.next > 0:
+		if err := f.resume(); err != nil {
+			f.lose(err.Error())
+			f.begin()
+		}
+	case f.replay != nil:
+		f.begin()
+	}
+}
+
+// resume goes on behind the batch that was heard last, if the publisher has published the same one.
+func (f *follower) resume() error {
+	shown, want := false, f.last
+	err := f.ask(f.next-1, func(seq uint64, payload []byte) error {
+		if shown {
+			return f.follow(seq, payload)
+		}
+		if seq != f.next-1 || f.hash(payload) != want {
+			return errOther
+		}
+		shown = true
+		return nil
+	})
+	if err == nil && !shown {
+		return errOther
+	}
+	return err
+}
+
+// begin goes back to the beginning, if that can be had.
+func (f *follower) begin() {
+	f.follows = false
+	err := f.ask(0, func(seq uint64, payload []byte) error {
+		if !f.follows {
+			f.join(seq)
+		}
+		return f.follow(seq, payload)
+	})
+	switch {
+	case err != nil:
+		f.lose(err.Error())
+		f.follows = false
+	case !f.follows:
+		f.join(0) // nothing has been published yet
+	}
+}
+
+// join begins to follow at a number.
+func (f *follower) join(seq uint64) {
+	f.follows, f.next = true, seq
+	if seq == 0 {
+		f.sink.Started()
+	} else {
+		f.lose("the beginning is not replayed any more")
+	}
+}
+
+// follow takes a batch of a replay, which must be the next one.
+func (f *follower) follow(seq uint64, payload []byte) error {
+	if seq != f.next {
+		return errGap
+	}
+	f.take(seq, payload)
+	return nil
+}
+
+// batch takes a batch as it is published.
+func (f *follower) batch(seq uint64, payload []byte) {
+	if f.heard && seq <= f.latest {
+		f.lose("the publisher counts anew")
+		f.follows = false
+	}
+	f.heard, f.latest = true, seq
+	switch {
+	case !f.follows && seq == 0:
+		f.join(seq)
+	case (!f.follows || !f.failed.IsZero()) && f.mayAsk(): // also to make good for what could not be replayed before
+		f.begin()
+	case f.follows && seq > f.next:
+		f.fill(seq)
+	}
+	if !f.follows {
+		f.join(seq)
+	}
+	switch {
+	case seq < f.next: // a replay has had it
+	case seq > f.next:
+		f.lose(errGap.Error())
+		f.next = seq
+		fallthrough
+	default:
+		f.take(seq, payload)
+	}
+}
+
+// fill has the batches replayed that are missing before a number.
+func (f *follower) fill(seq uint64) {
+	if !f.mayAsk() {
+		return
+	}
+	if err := f.ask(f.next, f.follow); err != nil {
+		f.log.Debug("a gap in the KV events can't be filled", "from", f.next, "to", seq, "error", err)
+	}
+}
+
+// take hands over the events of the next batch.
+func (f *follower) take(seq uint64, payload []byte) {
+	f.next, f.last = seq+1, f.hash(payload)
+	if err := f.decoder.batch(payload, f.sink); err != nil {
+		if !f.unreadable {
+			f.log.Warn("KV events can't be read; what the engine holds is not known", "number", seq, "bytes", len(payload), "error", err)
+		}
+		f.unreadable = true
+		f.sink.Lost()
+	}
+}
+
+func (f *follower) hash(payload []byte) uint64 { return maphash.Bytes(f.seed, payload) }
+
+// mayAsk reports whether there is a replay endpoint that answers, as far as is known.
+func (f *follower) mayAsk() bool {
+	return f.replay != nil && (f.failed.IsZero() || f.now().Sub(f.failed) >= retryReplay)
+}
+
+func (f *follower) ask(from uint64, each func(uint64, []byte) error) error {
+	err := f.replay(from, each)
+	f.failed = time.Time{}
+	if err != nil && !errors.Is(err, errGap) && !errors.Is(err, errOther) {
+		f.failed = f.now()
+	}
+	return err
+}
+
+func (f *follower) lose(why string) {
+	f.log.Debug("KV events are missing; what the engine holds is not known", "why", why)
+	f.sink.Lost()
+}
