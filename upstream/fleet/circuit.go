@@ -20,7 +20,8 @@ const (
 //
 // While it is open nothing counts: what ends then began before, or had no other engine left.
 type circuit struct {
-	failures int // in a row
+	failures int       // in a row
+	heard    time.Time // when a leg was answered last
 	since    time.Time
 	last     string        // how the last one failed
 	pause    time.Duration // how long it was opened for, 0 if it is closed
@@ -51,9 +52,9 @@ func (c *circuit) end(number uint64) bool {
 
 // answered lets another attempt try, and reports whether one was trying: a stream may run for minutes, and its first bytes
 // say enough to dare the next one.
-func (c *circuit) answered() (tried bool) {
+func (c *circuit) answered(now time.Time) (tried bool) {
 	tried = c.trial != 0
-	c.trial = 0
+	c.trial, c.heard = 0, now
 	return tried
 }
 
@@ -63,7 +64,7 @@ func (c *circuit) served(now time.Time) (closed bool) {
 		return false
 	}
 	closed = c.pause > 0
-	*c = circuit{}
+	*c = circuit{heard: c.heard}
 	return closed
 }
 
@@ -85,6 +86,9 @@ func (c *circuit) fail(how string, now time.Time) (opened bool) {
 	c.until, c.trial = now.Add(c.pause), 0
 	return opened
 }
+
+// mute reports whether no leg has been answered since then.
+func (c *circuit) mute(since time.Time) bool { return c.heard.Before(since) }
 
 // Served records that a leg has ended as it should, a stream with its end.
 func (e *Engine) Served() {
@@ -113,5 +117,23 @@ func (e *Engine) Failed(leg *upstream.LegError) {
 	e.mu.Unlock()
 	if opened {
 		e.log().Warn("engine opens its circuit", "failures", failures, "last", how, "tried_again_in", pause.String())
+	}
+}
+
+// Unanswered records, after Failed, that a leg which was begun then got no answer in all the time that it had. If the engine has
+// answered no other since, its circuit opens without waiting for more of them: each would cost a client that time.
+func (e *Engine) Unanswered(began time.Time) {
+	e.mu.Lock()
+	now := e.fleet.now()
+	opened := e.circuit.pause == 0 && e.circuit.mute(began)
+	if opened {
+		e.circuit.failures = max(e.circuit.failures, failuresToOpen-1)
+		e.circuit.fail(e.circuit.last, now)
+		e.show()
+	}
+	pause := e.circuit.pause
+	e.mu.Unlock()
+	if opened {
+		e.log().Warn("engine answers no leg and opens its circuit", "unanswered_since", began, "tried_again_in", pause.String())
 	}
 }

@@ -29,6 +29,8 @@
 //   - no turn goes to an engine that is known not to serve its model, and no client has engines asked for their models more
 //     often than every five seconds (models.go);
 //   - what is remembered of prompts is bounded and names no start that is over (prefixes.go);
+//   - of an engine that publishes KV events it is known what it holds, or known that that is not known, and what it has cleared is
+//     used no more, whatever has become of the engine since (blocksheld.go, cleared.go);
 //   - nothing waits for an engine while it holds a lock.
 //
 // Locks nest in one order: Fleet before Engine before Start before Link. A start that an

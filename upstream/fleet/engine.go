@@ -35,8 +35,11 @@ type Engine struct {
 
 	upstream.Instance
 
-	fleet  *Fleet
-	habits habits
+	fleet   *Fleet
+	held    held
+	cleared atomic.Pointer[time.Time] // when it told last that its KV cache was cleared, nil if it did not
+	slot    int                       // among the engines of which it is known what they hold, from 1; 0 for none. The lock of the prefixes guards it.
+	habits  habits
 
 	// mu guards the rest. It is taken after the lock of the Fleet and before that of a
 	// Start.
@@ -120,7 +123,7 @@ func (e *Engine) wentDown(why string) {
 // Answered records that a leg was answered, which brings an engine back.
 func (e *Engine) Answered() {
 	e.mu.Lock()
-	was := e.comeBack(e.circuit.answered())
+	was := e.comeBack(e.circuit.answered(e.fleet.now()))
 	e.mu.Unlock()
 	e.sayBack(was)
 }

@@ -52,7 +52,9 @@ type Fleet struct {
 	named   map[upstream.Role]map[string]*Engine
 	placed  map[string][]*Engine // by address
 	away    []bar                // of engines that are gone, the oldest first
-	picking picking
+	// clearings are when decode engines that are gone have cleared their KV cache, by name.
+	clearings map[string]time.Time
+	picking   picking
 	// draining are gone and have attempts in flight.
 	draining []*Engine
 }
@@ -112,13 +114,16 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 	for _, e := range gone {
 		e.gone.Store(true) // before the links go: none is made to it from here on
 		f.keepBar(e)
+		f.keepCleared(e)
 		e.leave()
+		e.forgetBlocks(false)
 		if e.inFlight.Load() > 0 {
 			f.leaves(e)
 		}
 	}
 	for _, e := range added {
 		f.restoreBar(e)
+		f.restoreCleared(e)
 	}
 	for _, e := range next[upstream.RolePrefill] {
 		e.unlink(gone)

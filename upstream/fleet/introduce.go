@@ -18,15 +18,15 @@ const (
 // errNotIntroduced is an engine of which the connector does not know what it needs.
 var errNotIntroduced = errors.New("the engine has not told what its connector has to know")
 
-// Introduced returns what the connector knows of this start ([upstream.Introduce]), which is asked for once; nil where the
-// connector needs nothing. The error is a *[upstream.LegError] of which nothing was sent.
+// Introduced returns what the connector knows of this start ([upstream.Introduce]), which is asked for once, and each time of a start
+// that is not known, because that may be another one each time; nil where the connector needs nothing. The error is a *[upstream.LegError] of which nothing was sent.
 func (s *Start) Introduced(ctx context.Context) (known any, err error) {
 	introduce := s.engine.fleet.cfg.Introduce
 	if introduce == nil {
 		return nil, nil
 	}
 	known, done, _ := s.introduction()
-	if done {
+	if done && s.Known() {
 		return known, nil
 	}
 	wait(ctx, s.introductions.ask(ctx, digest(), func(ctx context.Context) error {
@@ -56,7 +56,5 @@ func (s *Start) introduction() (known any, done bool, why error) {
 
 // fetch gets a path of a server beside the engine.
 func (s *Start) fetch(ctx context.Context, baseURL, path string) (status int, body []byte, err error) {
-	beside := s.engine.Instance
-	beside.BaseURL = baseURL
-	return s.engine.fleet.cfg.Client.Fetch(ctx, &beside, path, "", maxModelList)
+	return s.engine.fleet.cfg.Client.FetchOpen(ctx, baseURL+path, maxModelList)
 }

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"carryover/upstream"
 )
@@ -14,9 +15,16 @@ import (
 // What a connector has to know of an engine is asked for once per start, of a server beside it too.
 func TestStart_IsIntroducedOnce(t *testing.T) {
 	var asked atomic.Int32
-	bootstrap := httptest.NewServer(answers(http.StatusOK, "engine-7"))
+	bootstrap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if key := r.Header.Get("Authorization"); key != "" {
+			t.Errorf("a server beside the engine got the engines' key, %q", key)
+		}
+		answers(http.StatusOK, "engine-7")(w, r)
+	}))
 	defer bootstrap.Close()
 	r := newRig(t)
+	r.cfg.Client = upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second, Key: "key-of-engines"})
+	defer r.cfg.Client.Close()
 	r.cfg.Introduce = func(ctx context.Context, instance *upstream.Instance, fetch upstream.Fetch) (any, error) {
 		asked.Add(1)
 		if instance.Name != "p" {
@@ -67,5 +75,19 @@ func TestStart_ThatIsNotIntroduced(t *testing.T) {
 func TestStart_NeedsNoIntroductionWhereTheConnectorNeedsNone(t *testing.T) {
 	if got, err := tells(newRig(t).named(upstream.RolePrefill, "p")[0], "1").Introduced(t.Context()); got != nil || err != nil {
 		t.Errorf("got %v, %v", got, err)
+	}
+}
+
+// A start that is not known is equal to nothing, not even to itself: behind a reading that fails there may be another process each
+// time.
+func TestStart_ThatIsNotKnownIsIntroducedEachTime(t *testing.T) {
+	var asked atomic.Int32
+	r := newRig(t)
+	r.cfg.Introduce = func(context.Context, *upstream.Instance, upstream.Fetch) (any, error) { return asked.Add(1), nil }
+	e := r.named(upstream.RolePrefill, "p")[0]
+	for n := range int32(3) {
+		if got, err := e.Last().Introduced(t.Context()); got != n+1 || err != nil {
+			t.Errorf("got %v, %v, want what the process says that is there now, %d", got, err, n+1)
+		}
 	}
 }

@@ -70,6 +70,8 @@ type Link struct {
 	dropped bool      // it is shared no more
 	met     bool      // decode has read KV of prefill
 	paused  time.Time // until then it releases nothing
+
+	announcing announcing
 }
 
 // trials is what is known of a link's tickets. The zero value is a link that has not been

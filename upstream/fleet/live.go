@@ -24,6 +24,8 @@ type Live struct {
 	Queued int
 	// Pinned is how many tokens of the cache unused tickets of ours hold that wait for their release.
 	Pinned int
+	// Held is how many blocks are in the prefix cache of a prefill engine, -1 if that is not known (KV events).
+	Held int
 	// Models are those that it serves, nil while no list is known.
 	Models []string
 }
@@ -32,6 +34,7 @@ type Live struct {
 func (e *Engine) Live() Live {
 	last := e.Last()
 	state, why := e.state()
+	held := e.held.count()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := &e.load
@@ -39,6 +42,7 @@ func (e *Engine) Live() Live {
 		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.running, Waiting: l.waiting, KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
 		PerToken: time.Duration(e.perToken(e.fleet.clock())), Queued: int(e.queued.Load()), Pinned: last.pinned(),
+		Held: held,
 	}
 	for _, model := range e.listing.models {
 		live.Models = append(live.Models, model.ID)

@@ -7,7 +7,7 @@ import (
 )
 
 // Bounds of what is remembered of prompts. A generation that is full becomes the old one, and what it is not asked for is
-// forgotten with it: both take some 8 MB. Four starts per piece are enough for a beginning that is common to all
+// forgotten with it: both take some 11 MB. Four starts per piece are enough for a beginning that is common to all
 // conversations: it spreads over more engines as those are busy, and each remembers the newest of them.
 const (
 	maxPieces    = 1 << 16
@@ -17,11 +17,21 @@ const (
 // prefixes is which starts of prefill have computed which pieces of prompts, by their hashes (upstream.Request.PromptChain), so that a
 // prompt goes where its beginning is in the prefix cache. It is a hint: engines evict what they like. Pieces name starts by
 // numbers, and a start that is over loses its number, so that nothing of it is found or kept alive.
+//
+// Of engines that publish KV events it is known what they hold, and that is what counts for prompts whose tokens were known before
+// (Fleet.Remember). What was sent to them counts for the others.
 type prefixes struct {
 	mu         sync.Mutex // guards the rest; no other lock is taken under it
-	young, old map[uint64]computers
+	young, old map[uint64]piece
 	starts     map[uint32]*Start
 	last       uint32 // number that was given
+	holders
+}
+
+// piece is what is remembered of a piece of prompts.
+type piece struct {
+	by   computers
+	mark uint64 // a place of the prompt at its end, or before it (holders.marks); 0 if that is not known
 }
 
 // computers are the numbers of starts, that which computed a piece last first; 0 is none.
@@ -36,7 +46,7 @@ func (p *prefixes) record(s *Start, chain []uint64) {
 	}
 	if s.number == 0 {
 		if p.starts == nil {
-			p.starts, p.young, p.old = map[uint32]*Start{}, map[uint64]computers{}, map[uint64]computers{}
+			p.starts = map[uint32]*Start{}
 		}
 		p.last++
 		s.number = p.last
@@ -44,18 +54,27 @@ func (p *prefixes) record(s *Start, chain []uint64) {
 	}
 	for _, hash := range chain {
 		known, young := p.young[hash]
-		if young && known[0] == s.number {
+		if young && known.by[0] == s.number {
 			continue
 		}
 		if !young {
 			known = p.old[hash]
-			if len(p.young) >= maxPieces {
-				p.young, p.old = p.old, p.young
-				clear(p.young)
-			}
 		}
-		p.young[hash] = known.first(s.number)
+		known.by = known.by.first(s.number)
+		p.note(hash, known, young)
 	}
+}
+
+// note remembers a piece. It needs p.mu.
+func (p *prefixes) note(hash uint64, known piece, young bool) {
+	if !young && len(p.young) >= maxPieces {
+		p.young, p.old = p.old, p.young
+		clear(p.young)
+	}
+	if p.young == nil {
+		p.young, p.old = map[uint64]piece{}, map[uint64]piece{}
+	}
+	p.young[hash] = known
 }
 
 // first returns the numbers with one at their beginning. The last one goes if there is no room.
@@ -86,11 +105,13 @@ func (f *Fleet) prefix(hint *Hint) {
 	p, picking := &f.prefixes, &f.picking
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.starts) == 0 {
+	if len(p.starts) == 0 && p.told == 0 {
 		return
 	}
 	prompt := measure(hint)
-	var last computers
+	clear(p.credited)
+	left := maxCredits
+	var last piece
 	for i := len(hint.Chain) - 1; i >= 0; i-- { // the longest first
 		known, found := p.young[hint.Chain[i]]
 		if !found {
@@ -99,18 +120,34 @@ func (f *Fleet) prefix(hint *Hint) {
 		if known == last {
 			continue
 		}
+		pieces, spared := i+1, prompt.spared(i+1)
+		if known.mark != last.mark {
+			p.creditHolders(known.mark, picking, pieces, spared, &left)
+		}
+		same := known.by == last.by && (known.mark != 0 || last.mark == 0) // those that tell what they hold are left out in one case
 		last = known
-		for _, number := range known {
+		if same {
+			continue
+		}
+		for _, number := range known.by {
 			start := p.starts[number]
-			if start == nil || start.engine.round != picking.round || start.engine.seen.last.Load() != start {
+			if start == nil || start.engine.seen.last.Load() != start || known.mark != 0 && start.engine.slot != 0 {
 				continue
 			}
-			if c := &picking.candidates[start.engine.at]; c.Prefix == 0 {
-				c.Prefix = i + 1
-				if c.Delay > 0 {
-					c.Delay -= picking.speeds.of(start.engine) * prompt.spared(c.Prefix)
-				}
-			}
+			picking.credit(start.engine, pieces, spared)
+		}
+	}
+}
+
+// credit tells the policy that an engine, if it is a candidate, need not compute so many pieces, unless it is told of more.
+func (p *picking) credit(e *Engine, pieces int, spared float64) {
+	if e.round != p.round {
+		return
+	}
+	if c := &p.candidates[e.at]; c.Prefix == 0 {
+		c.Prefix = pieces
+		if c.Delay > 0 {
+			c.Delay -= p.speeds.of(e) * spared
 		}
 	}
 }

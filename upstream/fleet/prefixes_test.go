@@ -124,7 +124,7 @@ func TestPrefixes_ShortenTheDelay(t *testing.T) {
 	} {
 		w.told = seen{}
 		before := w.prefixes.young
-		w.prefixes.young = map[uint64]computers{}
+		w.prefixes.young = map[uint64]piece{}
 		for hash, known := range before {
 			w.prefixes.young[hash] = known
 		}

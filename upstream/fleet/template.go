@@ -123,7 +123,7 @@ func (s *Start) tokenizeSample(ctx context.Context, body []byte, authorization s
 	}
 	switch status {
 	case http.StatusOK:
-		ids, err := answerIDs(answer, "tokens")
+		ids, _, err := answerIDs(answer, "tokens")
 		if err != nil {
 			return nil, fmt.Errorf("tokenize: %w", err)
 		}

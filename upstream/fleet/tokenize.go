@@ -15,6 +15,13 @@ import (
 // endpoint alone can tell.
 var ErrNotComparable = errors.New("not comparable")
 
+// Prompt is what an engine makes of a request's prompt.
+type Prompt struct {
+	IDs []uint32
+	// ContextLength is how many tokens prompt and answer may have together, 0 if the engine has not told.
+	ContextLength int
+}
+
 // Tokenize returns the ids of the request's prompt: the prompt itself if it is
 // ids, else what the engine makes of it within the limit for a question. A chat is
 // rendered by the endpoint that does nothing else (/v1/chat/completions/render, vLLM with
@@ -22,19 +29,25 @@ var ErrNotComparable = errors.New("not comparable")
 // not known is not asked to render: that it offers none could not be remembered.
 // Requests that are not comparable are ErrNotComparable; other errors are *upstream.LegError.
 func (s *Start) Tokenize(ctx context.Context, req *upstream.Request, authorization string) ([]uint32, error) {
+	prompt, err := s.Prompt(ctx, req, authorization)
+	return prompt.IDs, err
+}
+
+// Prompt is Tokenize, and says how long prompt and answer may be together.
+func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.PromptIDs(); ok {
-		return ids, nil
+		return Prompt{ids, s.engine.contextLength(req.Model())}, nil
 	}
 	body, why, ok := req.TokenizeBody()
 	if !ok {
-		return nil, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
+		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
 	defer cancel()
 	if req.API() == upstream.Chat && s.mayRender() {
 		ids, offered, err := s.render(ctx, req, authorization)
 		if offered {
-			return ids, err
+			return Prompt{ids, s.engine.contextLength(req.Model())}, err
 		}
 		s.mu.Lock()
 		s.plain = true
@@ -42,13 +55,29 @@ func (s *Start) Tokenize(ctx context.Context, req *upstream.Request, authorizati
 	}
 	status, answer, err := s.post(ctx, "/tokenize", body, authorization)
 	if err != nil || status != http.StatusOK {
-		return nil, s.askFailed("tokenize", status, answer, err)
+		return Prompt{}, s.askFailed("tokenize", status, answer, err)
 	}
-	ids, err := answerIDs(answer, "tokens")
+	ids, told, err := answerIDs(answer, "tokens")
 	if err != nil {
-		return nil, s.askFailed("tokenize", status, nil, err)
+		return Prompt{}, s.askFailed("tokenize", status, nil, err)
 	}
-	return ids, nil
+	length, _ := rawjson.Integer(told.Get("max_model_len"))
+	return Prompt{ids, max(length, 0)}, nil
+}
+
+// contextLength is max_model_len of a model's card, of the first card for a request that names no model; 0 if no list is known.
+func (e *Engine) contextLength(model string) int {
+	for _, m := range e.models() {
+		if m.ID == model || model == "" {
+			card, err := rawjson.ParseObject(m.Card)
+			if err != nil {
+				return 0
+			}
+			length, _ := rawjson.Integer(card.Get("max_model_len"))
+			return max(length, 0)
+		}
+	}
+	return 0
 }
 
 // askFailed is a question for a prompt that was not answered as it should have been.
@@ -86,7 +115,7 @@ func (s *Start) render(ctx context.Context, req *upstream.Request, authorization
 	}
 	switch status {
 	case http.StatusOK:
-		if ids, err = answerIDs(answer, "token_ids"); err != nil {
+		if ids, _, err = answerIDs(answer, "token_ids"); err != nil {
 			return nil, true, s.askFailed("render", status, nil, err)
 		}
 		return ids, true, nil
@@ -101,9 +130,9 @@ func (s *Start) render(ctx context.Context, req *upstream.Request, authorization
 
 // answerIDs reads the list of ids that is the named member of an answer. A count
 // beside it must agree.
-func answerIDs(answer []byte, name string) (ids []uint32, err error) {
+func answerIDs(answer []byte, name string) (ids []uint32, o rawjson.Object, err error) {
 	found := false
-	o, err := rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {
+	o, err = rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {
 		if string(member) != name {
 			return s.Skip()
 		}
@@ -113,13 +142,13 @@ func answerIDs(answer []byte, name string) (ids []uint32, err error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read answer: %w", err)
+		return nil, o, fmt.Errorf("read answer: %w", err)
 	}
 	if !found || len(ids) == 0 {
-		return nil, errors.New("answer without ids")
+		return nil, o, errors.New("answer without ids")
 	}
 	if n, given := rawjson.Integer(o.Get("count")); given && n != len(ids) {
-		return nil, errors.New("answer with another count than its ids")
+		return nil, o, errors.New("answer with another count than its ids")
 	}
-	return ids, nil
+	return ids, o, nil
 }

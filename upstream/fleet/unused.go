@@ -15,6 +15,7 @@ type Unused struct {
 	Since    time.Time // when it was left; Leave sets it if it is zero
 	Deadline time.Time // decode has freed the blocks by itself from then on
 	Tokens   int       // that its blocks hold, 0 if that is not known
+	Held     time.Time // when decode had them, as far as is certain
 	Refused  bool      // an engine refused a client's request that carried it: only a leg of our own may
 }
 
@@ -32,9 +33,9 @@ const (
 
 // Leave keeps an unused ticket of this decode start until it can be released: nothing of a
 // start that is not known, and nothing of one that is over or whose engine is gone, whose
-// blocks are out of reach.
+// blocks are out of reach, or that has cleared its cache since.
 func (s *Start) Leave(u Unused) {
-	if !s.Known() {
+	if !s.Known() || s.Free(u.Held) {
 		return
 	}
 	s.mu.Lock()

@@ -1,0 +1,292 @@
+package fleet
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"carryover/upstream"
+)
+
+// promptOf is a prompt of so many pieces that has begun in some way and gone on in another, with as many tokens as such text has.
+func promptOf(begun, length int, on, more int) ComputedPrompt {
+	p := ComputedPrompt{Chain: chain(begun, length, on, more), BlockSize: 16, Bytes: (length + more) * upstream.ChainPiece}
+	for i := range (length + more) * tokensPerPiece {
+		token := begun<<16 | i
+		if i >= length*tokensPerPiece {
+			token = on<<24 | i
+		}
+		p.IDs = append(p.IDs, uint32(token))
+	}
+	return p
+}
+
+// computes has an engine file a prompt's blocks, as far as that, salted and by an adapter.
+func computes(e *Engine, p ComputedPrompt, tokens int) Blocks {
+	b := blocksOf(p.IDs[:tokens], p.BlockSize)
+	b.Adapter = p.Model
+	if p.Salt != "" {
+		b.Extra = make([]string, len(b.Hashes))
+		b.Extra[0] = p.Salt
+	}
+	for i := range b.Hashes { // each engine has hashes of its own
+		b.Hashes[i] = mixText(b.Hashes[i], e.Name+p.Salt+p.Model)
+	}
+	e.BlocksStored(b)
+	return b
+}
+
+// bothTold has both prefill engines tell what they hold.
+func (w *weighing) bothTold() (p0, p1 *Engine) {
+	p0, p1 = w.p[0].Engine(), w.p[1].Engine()
+	p0.EventsStarted()
+	p1.EventsStarted()
+	return p0, p1
+}
+
+func TestHeld_CountsInsteadOfWhatWasSent(t *testing.T) {
+	w := newWeighing(t)
+	p0, p1 := w.bothTold()
+	prompt := promptOf(1, 8, 0, 0)
+	w.wantPrefixes(prompt.Chain, [2]int{}, "")
+	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "") // its tokens are not known yet: what was sent counts
+	w.Remember(prompt)
+	w.wantPrefixes(prompt.Chain, [2]int{}, "") // nothing is filed
+	first := computes(p0, prompt, 8*tokensPerPiece)
+	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
+	computes(p1, prompt, 3*tokensPerPiece) // for another client
+	w.wantPrefixes(prompt.Chain, [2]int{8, 3}, "")
+	longer := promptOf(1, 8, 2, 4)
+	w.wantPrefixes(longer.Chain, [2]int{8, 3}, "")
+	w.wantPrefixes(longer.Chain, [2]int{12, 3}, "") // was sent to it
+	w.Remember(longer)
+	w.wantPrefixes(longer.Chain, [2]int{8, 3}, "") // and has not been computed
+	for end := len(first.Hashes); end > 0; end -= 16 {
+		p0.BlocksRemoved(first.Hashes[end-16 : end]) // a piece, the last first
+		w.wantPrefixes(longer.Chain, [2]int{end/16 - 1, 3}, "")
+	}
+	p1.BlocksCleared()
+	w.wantPrefixes(longer.Chain, [2]int{}, "")
+	computes(p1, longer, 12*tokensPerPiece)
+	w.wantPrefixes(longer.Chain, [2]int{0, 12}, "")
+	w.wantPrefixes(prompt.Chain, [2]int{0, 8}, "")
+	if p0, p1 := p0.Live().Held, p1.Live().Held; p0 != 0 || p1 != 12*tokensPerPiece/16 {
+		t.Errorf("%d and %d blocks are held", p0, p1)
+	}
+	if n := len(w.prefixes.marks); n != 12*2 {
+		t.Errorf("%d places are held, want those of one prompt", n)
+	}
+}
+
+// Blocks that are stored one after another, as generated tokens fill them, make one prompt.
+func TestHeld_BlocksFollowTheirParents(t *testing.T) {
+	w := newWeighing(t)
+	p0, _ := w.bothTold()
+	prompt := promptOf(1, 4, 0, 0)
+	w.Remember(prompt)
+	all := blocksOf(prompt.IDs, 16)
+	for i, hash := range all.Hashes {
+		b := Blocks{Root: i == 0, Hashes: []uint64{hash}, Tokens: prompt.IDs[i*16 : (i+1)*16], Size: 16}
+		if i > 0 {
+			b.Parent = all.Hashes[i-1]
+		}
+		p0.BlocksStored(b)
+	}
+	w.wantPrefixes(prompt.Chain, [2]int{4, 0}, "")
+	p0.EventsStarted()
+	p0.BlocksStored(Blocks{Parent: all.Hashes[0], Hashes: all.Hashes[1:], Tokens: prompt.IDs[16:], Size: 16})
+	w.wantPrefixes(prompt.Chain, [2]int{}, "") // behind a block that is not known
+}
+
+func TestHeld_BlocksOfOtherSizes(t *testing.T) {
+	w := newWeighing(t)
+	p0, p1 := w.bothTold()
+	prompt := promptOf(1, 8, 0, 0)
+	w.Remember(prompt)
+	prompt.BlockSize = 64
+	computes(p0, prompt, 5*tokensPerPiece)
+	prompt.BlockSize = 512 // has fewer places
+	computes(p1, prompt, 4*tokensPerPiece)
+	w.wantPrefixes(prompt.Chain, [2]int{5, 4}, "")
+}
+
+// KV of another adapter or salt is another's.
+func TestHeld_AdaptersAndSalts(t *testing.T) {
+	w := newWeighing(t)
+	p0, p1 := w.bothTold()
+	plain, salted, adapted := promptOf(1, 4, 0, 0), promptOf(2, 4, 0, 0), promptOf(3, 4, 0, 0)
+	salted.IDs, salted.Salt = plain.IDs, "salt"
+	adapted.IDs, adapted.Model = plain.IDs, "adapter"
+	computes(p1, adapted, 4*tokensPerPiece)
+	for _, prompt := range []ComputedPrompt{plain, salted, adapted} {
+		if prompt.Model == "" {
+			prompt.Model = "base" // which no block names
+		}
+		w.Remember(prompt)
+	}
+	w.wantPrefixes(plain.Chain, [2]int{}, "")
+	w.wantPrefixes(adapted.Chain, [2]int{0, 4}, "")
+	computes(p0, salted, 4*tokensPerPiece)
+	w.wantPrefixes(plain.Chain, [2]int{}, "")
+	w.wantPrefixes(salted.Chain, [2]int{4, 0}, "")
+	computes(p1, plain, 4*tokensPerPiece)
+	w.wantPrefixes(plain.Chain, [2]int{0, 4}, "")
+}
+
+// Where it is not known what an engine holds, what was sent to it counts, as for engines that publish nothing.
+func TestHeld_UnknownAgain(t *testing.T) {
+	w := newWeighing(t)
+	p0, p1 := w.bothTold()
+	prompt := promptOf(1, 8, 0, 0)
+	w.wantPrefixes(prompt.Chain, [2]int{}, "")
+	w.Remember(prompt)
+	w.wantPrefixes(prompt.Chain, [2]int{}, "")
+	p0.EventsLost()
+	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
+	computes(p0, prompt, 4*tokensPerPiece) // is not all that it holds
+	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
+	p0.BlocksCleared() // from here on it is
+	w.wantPrefixes(prompt.Chain, [2]int{}, "")
+	computes(p0, prompt, 4*tokensPerPiece)
+	computes(p1, prompt, 6*tokensPerPiece)
+	w.wantPrefixes(prompt.Chain, [2]int{4, 6}, "")
+
+	w.Set(w.instances[:1]) // p1 is gone
+	computes(p1, prompt, 8*tokensPerPiece)
+	p1.EventsStarted() // too late
+	w.Set(w.instances)
+	tells(w.Engine(upstream.RolePrefill, "p1"), "1")
+	w.wantPrefixes(prompt.Chain, [2]int{4, 0}, "")
+	p0.EventsLost()
+	if slices.ContainsFunc(w.prefixes.engines, func(e *Engine) bool { return e != nil }) || p0.Live().Held != -1 {
+		t.Error("an engine of which nothing is known has a place among those that tell")
+	}
+	if n := len(w.prefixes.marks); n != 0 || w.prefixes.told != 0 || p1.held.blocks != nil {
+		t.Errorf("%d places of %d engines are known", n, w.prefixes.told)
+	}
+}
+
+// The delay is shortened by what is held.
+func TestHeld_BoundOfBlocks(t *testing.T) {
+	w := newWeighing(t)
+	p0, _ := w.bothTold()
+	ids := make([]uint32, 4096)
+	for n := 0; n <= maxHeld/len(ids); n++ {
+		ids[0] = uint32(n)
+		p0.BlocksStored(blocksOf(ids, 1))
+	}
+	if n := len(p0.held.blocks); n != 0 || p0.held.known || p0.slot != 0 {
+		t.Errorf("%d blocks of an engine with more than %d are known", n, maxHeld)
+	}
+	if n := len(w.prefixes.marks); n != 0 {
+		t.Errorf("%d places are left", n)
+	}
+}
+
+// Decode's blocks are no matter of picks.
+func TestHeld_OfDecodeNothingIsKept(t *testing.T) {
+	w := newWeighing(t)
+	decode := w.Engine(upstream.RoleDecode, "d0")
+	decode.EventsStarted()
+	computes(decode, promptOf(1, 4, 0, 0), 4*tokensPerPiece)
+	decode.BlocksCleared()
+	if len(decode.held.blocks) > 0 || decode.slot != 0 || w.prefixes.told != 0 {
+		t.Error("blocks of decode are kept")
+	}
+}
+
+// Whatever is stored, evicted, lost and begun anew: picks see of each engine what it holds.
+func TestHeld_AsEnginesHold(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	r := newRig(t)
+	var seen seen
+	r.cfg.Prefill = &seen
+	var engines []*Engine
+	for n := range 70 { // more than fit one word
+		engines = append(engines, r.named(upstream.RolePrefill, "p"+string(rune('A'+n)))...)
+	}
+	for _, e := range engines {
+		tells(e, "1")
+	}
+	prompt := promptOf(1, 10, 0, 0)
+	engines[0].EventsStarted()
+	r.Remember(prompt)
+	held := map[*Engine]int{} // tokens; -1 is not known
+	for _, e := range engines {
+		held[e] = -1
+	}
+	held[engines[0]] = 0
+	for range 2000 {
+		e := engines[random.IntN(len(engines))]
+		switch random.IntN(5) {
+		case 0:
+			e.EventsStarted()
+			held[e] = 0
+		case 1:
+			e.EventsLost()
+			held[e] = -1
+		case 2:
+			if held[e] > 0 {
+				all := computes(e, prompt, held[e])
+				keep := random.IntN(len(all.Hashes))
+				e.BlocksRemoved(all.Hashes[keep:])
+				held[e] = keep * 16
+			}
+		default:
+			tokens := random.IntN(len(prompt.IDs) + 1)
+			computes(e, prompt, tokens)
+			if held[e] >= 0 {
+				held[e] = max(held[e], tokens/16*16)
+			}
+		}
+	}
+	r.prefixes.starts = nil // what was sent does not count here
+	if _, _, err := r.Pick(upstream.RolePrefill, Hint{Chain: prompt.Chain}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range engines {
+		if got, want := seen.candidates[e.Name].Prefix, max(held[e], 0)/tokensPerPiece; got != want {
+			t.Errorf("%s holds %d tokens and counts as having %d pieces, want %d", e.Name, held[e], got, want)
+		}
+	}
+	slots := []int{}
+	for _, e := range engines {
+		if e.slot != 0 {
+			slots = append(slots, e.slot)
+		}
+	}
+	slices.Sort(slots)
+	if len(slices.Compact(slots)) != r.prefixes.told {
+		t.Errorf("slots %v of %d engines", slots, r.prefixes.told)
+	}
+}
+
+func TestPlaces_EndWithinTheirPieces(t *testing.T) {
+	for _, row := range []struct {
+		bytes, ids, block int
+		want              []int // by piece, how many tokens the place has
+	}{
+		{4 * 1024, 1024, 16, []int{256, 512, 768, 1024}},
+		{4 * 1024, 1000, 16, []int{128, 384, 640, 896}},
+		{4*1024 + 900, 1024, 16, []int{128, 384, 512, 768}},
+		{4 * 1024, 1024, 100, []int{200, 400, 700, 900}},
+		{4 * 1024, 1024, 300, []int{0, 300, 600, 900}},
+		{4 * 1024, 100, 16, []int{0, 0, 0, 0}},
+		{4 * 1024, 0, 16, []int{0, 0, 0, 0}},
+		{2 * 1024, 1024, 16, []int{512, 1024, 1024, 1024}}, // the text is said to be shorter than its pieces
+	} {
+		p := ComputedPrompt{Chain: chain(1, 4, 0, 0), Bytes: row.bytes, BlockSize: row.block}
+		for i := range row.ids {
+			p.IDs = append(p.IDs, uint32(i))
+		}
+		for i, got := range p.places(7) {
+			want := uint64(0)
+			if row.want[i] > 0 {
+				want = prefixHash(7, p.IDs[:row.want[i]])
+			}
+			if got != want {
+				t.Errorf("%d bytes, %d ids in blocks of %d: piece %d has not the place at %d", row.bytes, row.ids, row.block, i, row.want[i])
+			}
+		}
+	}
+}
