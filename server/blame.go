@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"net/http"
+	"time"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -12,6 +13,16 @@ import (
 func (t *turn) ended(engine *fleet.Engine, err error) {
 	var leg *upstream.LegError
 	blame(engine, err, errors.As(err, &leg) && ours(&t.tries, leg))
+}
+
+// endedAfter is ended for a prefill leg that was begun then. An engine that has not answered a leg in all the time that prefill may
+// take, nor any other since, is out of rotation at once, whatever its health says: an LMCache sender whose receiver does not listen
+// answers no leg any more, and its /health stays 200 (measured, 0.5.6).
+func (t *turn) endedAfter(engine *fleet.Engine, err error, began time.Time) {
+	t.ended(engine, err)
+	if errors.Is(err, upstream.ErrPrefillTimeout) {
+		engine.Unanswered(began)
+	}
 }
 
 // blame is ended for legs that belong to no turn. own says that a failure is our own fault, if it is one of the engine's answers:

@@ -91,7 +91,11 @@ func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
 				legs = 1
 			}
 			engine.always(row.act)
-			for ; len(engine.seen())-legs < 5; r.turn("", 1, true) {
+			limit := 5
+			if name == "prefill silent" {
+				limit = 1 // see TestBlame_APrefillEngineThatAnswersNoLeg
+			}
+			for ; len(engine.seen())-legs < limit; r.turn("", 1, true) {
 				if state := r.state(engine); state != "up" {
 					t.Fatalf("%s after %d legs, want up", state, len(engine.seen())-legs)
 				}
@@ -101,6 +105,40 @@ func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
 			}
 			if got := r.state(other); got != "up" {
 				t.Errorf("the other engine is %s, want up", got)
+			}
+		})
+	}
+}
+
+// A prefill engine that answers no leg in all the time that it has is out of rotation at once; one that answers another leg meanwhile
+// is not, however long one prompt takes.
+func TestBlame_APrefillEngineThatAnswersNoLeg(t *testing.T) {
+	for name, busy := range map[string]bool{"mute": false, "busy": true} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.PrefillTimeout = 300 * time.Millisecond }})
+			for _, e := range r.prefill {
+				answers := e.fallback
+				e.always(func(w http.ResponseWriter, q *http.Request, l leg) {
+					if !strings.Contains(l.body, "endless") {
+						answers(w, q, l)
+						return
+					}
+					if busy {
+						r.engine(e).Answered() // another leg
+					}
+					silent(w, q, l)
+				})
+			}
+			_ = r.sendTo(chatPath, `{"model":"m","messages":[{"role":"user","content":"endless"}]}`)
+			var states []string
+			for _, e := range r.prefill {
+				if len(e.seen()) > 0 {
+					states = append(states, r.state(e))
+				}
+			}
+			want := map[bool]string{false: "open", true: "up"}[busy]
+			if len(states) == 0 || states[0] != want {
+				t.Errorf("got %v, want the first to be %s", states, want)
 			}
 		})
 	}

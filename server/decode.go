@@ -72,6 +72,9 @@ func (d *decoding) context(ctx context.Context) context.Context {
 // same hand-over may go to another instance within the hand-over budget, unless it is bound: in pull
 // mode prefill's blocks are bound to no particular reader.
 func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decoding, error) {
+	if h.Handover == nil && s.picker.needsPrefill() {
+		return nil, noHandover(p, true, errNoHandover)
+	}
 	start := p.decode
 	var refused []*fleet.Engine
 	for {
@@ -152,24 +155,21 @@ func (s *turns) decodeEdit(t *turn, start *fleet.Start, h handed) (upstream.Deco
 // unstrand keeps prefill's blocks from being stranded when the client left between
 // the legs: decode reads them for an answer of one token, which is not shown, and
 // whose own blocks are released. It runs on its own, so that the handler can end.
-func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) {
+// It reports whether it will close the plan.
+func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) bool {
 	if h.Handover == nil {
-		return
+		return false
 	}
-	edit, as := s.decodeEdit(t, p.decode, h)
-	edit.OneToken = true
-	leg := t.leg(p.decode, as, t.req.DecodeBody(edit))
+	leg := s.takingLeg(t, p, h)
 	id, model := t.record.Turn, t.model
 	ctx = context.WithoutCancel(ctx)
 	s.beside.run("turn", id, func() {
+		defer closePlan(plan)
+		err := s.arrived(ctx, plan, h)
 		ctx, cancel := context.WithTimeoutCause(ctx, detachedLimit, upstream.ErrFirstByteTimeout)
 		defer cancel()
 		began := time.Now()
 		var params []byte
-		var err error
-		if plan.Order == upstream.AfterReady { // decode must not look for KV that has not arrived
-			err = plan.Ready(ctx)
-		}
 		if err == nil {
 			params, err = s.readWhole(ctx, leg)
 			blame(p.decode.Engine(), err, false)
@@ -181,6 +181,45 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		h.from.Link(p.decode).Met()
 		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, caughtUp: began})
 	})
+	return true
+}
+
+// arrived waits for KV that nobody waits for any more: decode must not look for it before it has arrived. That is for as long as a client
+// would wait, because KV that comes when nobody takes it stays where it is; but not when the program ends.
+func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error {
+	if plan.Order != upstream.AfterReady {
+		return nil
+	}
+	limit := detachedLimit
+	if s.beside.ctx.Err() == nil {
+		limit = max(limit, time.Until(h.until))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, upstream.ErrFirstByteTimeout)
+	defer cancel()
+	return plan.Ready(ctx)
+}
+
+// takingLeg is a decode leg of one token, for nothing but what decode reads for it.
+func (s *turns) takingLeg(t *turn, p *pair, h handed) upstream.Leg {
+	if h.Take != nil {
+		h.Handover = &upstream.Handover{Leg: h.Take}
+	}
+	edit, as := s.decodeEdit(t, p.decode, h)
+	edit.OneToken = true
+	return t.leg(p.decode, as, t.req.DecodeBody(edit))
+}
+
+// take has decode take the KV that its leg would leave. If that fails the KV stays, and the leg is sent all the same.
+func (s *turns) take(ctx context.Context, t *turn, p *pair, h handed) {
+	if h.Handover == nil || h.Take == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), detachedLimit, upstream.ErrFirstByteTimeout)
+	defer cancel()
+	if _, err := s.readWhole(ctx, s.takingLeg(t, p, h)); err != nil {
+		blame(p.decode.Engine(), err, false)
+		s.cfg.Logger.Warn("decode leaves KV that has arrived", "turn", t.record.Turn, "decode", p.decode.Engine().Name, "error", err)
+	}
 }
 
 // readWhole runs a decode leg whose answer no client waits for, and returns its

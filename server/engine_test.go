@@ -111,6 +111,9 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		e.mu.Unlock()
 		metrics(w, r, leg{})
 		return
+	case "/v1/chat/completions/render":
+		http.NotFound(w, r) // an engine that renders for nobody
+		return
 	case "/v1/chat/completions", "/v1/completions":
 	default:
 		e.t.Errorf("%s saw a request for %s", e.name, r.URL.Path)

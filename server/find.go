@@ -29,7 +29,27 @@ func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
 	defer cancel()
 	var outcome convcache.Outcome
 	t.branches, outcome = f.deps.Store.Peek(bounded, t.conversation.key)
+	f.dropCleared(bounded, t)
 	return outcome
+}
+
+// dropCleared gives up the branches whose blocks are gone because their engine has cleared its cache. Nothing is to be released of
+// them. Every replica hears of that by itself, so that it holds for tickets of other replicas too.
+func (f *finder) dropCleared(ctx context.Context, t *turn) {
+	t.cleared = false
+	t.branches = slices.DeleteFunc(t.branches, func(b convcache.Branch) bool {
+		engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode)
+		if engine == nil || !engine.Last().Void(b.CaughtUp) {
+			return false
+		}
+		t.cleared = true
+		ticket, outcome := f.deps.Store.Take(ctx, t.conversation.key, b.ID)
+		f.ledger.gone(b.ID)
+		if outcome == convcache.Taken {
+			f.releaser.unuse(ticket, t.model)
+		}
+		return true
+	})
 }
 
 // find proves how much of what the conversation holds this request may use on this pair, and takes it. It
@@ -99,6 +119,9 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 	}
 	slices.SortStableFunc(choices, func(a, b choice) int { return b.offer.Tokens - a.offer.Tokens })
 	reason := ReasonRewritten
+	if t.cleared && len(t.branches) == 0 {
+		reason = ReasonInstanceCleared
+	}
 	takes := 0
 	for _, c := range choices {
 		if c.offer.Tokens < f.cfg.ReuseMinTokens || float64(c.offer.Tokens) < f.cfg.ReuseMinShare*float64(c.branch.Tokens) {
@@ -108,6 +131,10 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 		holder := f.holder(ctx, p, c.branch)
 		if holder == nil {
 			reason = ReasonInstanceGone
+			continue
+		}
+		if holder.Void(c.branch.CaughtUp) { // since the look
+			reason = ReasonInstanceCleared
 			continue
 		}
 		link := p.prefill.Link(holder)

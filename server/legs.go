@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"time"
+	"fmt"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -18,14 +18,25 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 		return s.decode(ctx, t, p, handed{})
 	}
 	plan, err := s.plan(ctx, t, p, h)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case plan.Order == upstream.DecodeAlone:
+	}
+	left := false // to what goes on without the turn, which closes the plan
+	defer func() {
+		if !left {
+			closePlan(plan)
+		}
+	}()
+	switch plan.Order {
+	case upstream.DecodeAlone:
+		if s.picker.needsPrefill() {
+			return nil, noHandover(p, false, fmt.Errorf("no hand-over: %s", cmp.Or(plan.Why, whyConnector)))
+		}
 		p.prefilled()
-		t.record.Path.alone(whyConnector)
+		t.record.Path.alone(cmp.Or(plan.Why, whyConnector))
 		return s.decode(ctx, t, p, handed{})
-	case plan.Order == upstream.Together:
+	case upstream.Together:
+		left = true
 		return s.together(ctx, t, p, plan, h)
 	}
 	handed, err := s.prefill(ctx, t, p, plan, h)
@@ -37,13 +48,17 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 	whole, err := s.between(ctx, out, t, p, plan, handed)
 	switch {
 	case ctx.Err() != nil, errors.Is(err, errClientGone):
-		s.unstrand(ctx, t, p, plan, handed)
+		left = s.unstrand(ctx, t, p, plan, handed)
 		return nil, cmp.Or(context.Cause(ctx), err)
 	case err != nil:
 		return nil, err
 	case whole:
+		if handed.Take != nil {
+			left = s.unstrand(ctx, t, p, plan, handed)
+		}
 		return &decoding{}, nil // no stream follows
 	}
+	s.take(ctx, t, p, handed)
 	return s.decode(ctx, t, p, handed)
 }
 
@@ -52,6 +67,8 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.Plan, error) {
 	transfer, err := s.transfer(ctx, t, p)
 	switch {
+	case errors.Is(err, fleet.ErrNotComparable) && s.picker.needsPrefill():
+		return upstream.Plan{}, needsPrefill("no_ids")
 	case errors.Is(err, fleet.ErrNotComparable): // prefill can't be given the prompt as ids
 		return upstream.Plan{Order: upstream.DecodeAlone}, nil
 	case err != nil:
@@ -64,6 +81,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 	if h.ticket != nil {
 		plan, err := s.deps.Connector.Plan(transfer)
 		if err == nil && plan.Order == upstream.Together {
+			closePlan(plan)
 			err = errTogether
 		}
 		if err == nil {
@@ -84,7 +102,13 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 		h.rider = nil
 	}
 	transfer.Offer = upstream.TicketOffer{}
-	return s.deps.Connector.Plan(transfer)
+	plan, err := s.deps.Connector.Plan(transfer)
+	if err == nil && plan.Order == upstream.AfterReady && !p.prefill.Link(p.decode).Announces() {
+		closePlan(plan)
+		t.tries.notAnnounced = true
+		return upstream.Plan{}, noHandover(p, false, errNotAnnounced)
+	}
+	return plan, err
 }
 
 // transfer is what the connector is told of the attempt: what it has to know of both engines, and the ids of the prompt,
@@ -104,11 +128,37 @@ func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstre
 		}
 	}
 	if traits.IDs {
-		if transfer.PromptIDs, err = p.prefill.Tokenize(ctx, t.req, t.authorization); err != nil {
+		prompt, err := p.prefill.Prompt(ctx, t.req, t.authorization)
+		if err != nil {
 			refusedBy(p.prefill.Engine(), err)
+			return transfer, err
 		}
+		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
+		s.remember(t, p.prefill, prompt.IDs)
 	}
-	return transfer, err
+	return transfer, nil
+}
+
+// closePlan gives back what a plan has reserved.
+func closePlan(plan upstream.Plan) {
+	if plan.Close != nil {
+		plan.Close()
+	}
+}
+
+// errNotAnnounced is a prefill instance whose KV is not announced for the decode instance of the turn.
+var errNotAnnounced = errors.New("prefill's KV has not been announced for this decode instance of late")
+
+// errNoHandover is a turn whose prefill has answered nothing for a decode that serves none alone.
+var errNoHandover = errors.New("prefill's answer has nothing for decode")
+
+// noHandover fails a turn that decode can't serve alone: another prefill instance may.
+func noHandover(p *pair, sent bool, err error) *upstream.LegError {
+	kind := upstream.Garbage
+	if !sent {
+		kind = upstream.Dial
+	}
+	return &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Engine().Name, Kind: kind, Sent: sent, Err: err}
 }
 
 // between gives the client what a hand-over has for it before decode is asked, and waits for the KV where decode can't.
@@ -133,7 +183,7 @@ func (s *turns) between(ctx context.Context, out *outlet, t *turn, p *pair, plan
 	if plan.Order != upstream.AfterReady {
 		return false, nil
 	}
-	if err = s.ready(ctx, p.decode, plan, h.until); err != nil && t.committed && t.stream && ctx.Err() == nil {
+	if err = s.ready(ctx, t, p, plan, h); err != nil && t.committed && t.stream && ctx.Err() == nil {
 		out.lastWords(err)
 	}
 	return false, err
@@ -141,78 +191,29 @@ func (s *turns) between(ctx context.Context, out *outlet, t *turn, p *pair, plan
 
 // ready waits until the KV has arrived at decode, for as long as the hand-over budget lasts. What fails is the decode leg: it
 // can't be sent.
-func (s *turns) ready(ctx context.Context, decode *fleet.Start, plan upstream.Plan, until time.Time) error {
-	bounded, cancel := context.WithDeadlineCause(ctx, until, upstream.ErrNotReady)
+func (s *turns) ready(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) error {
+	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
 	defer cancel()
-	err := plan.Ready(bounded)
+	err, link := plan.Ready(bounded), h.from.Link(p.decode)
+	switch {
+	case errors.Is(context.Cause(bounded), upstream.ErrNotReady):
+		if rest := link.NotAnnounced(h.tokens); rest > 0 {
+			s.cfg.Logger.Warn("prefill does not announce its KV for this decode instance; turns of the two go to decode alone",
+				"turn", t.record.Turn, "prefill", h.from.Engine().Name, "decode", p.decode.Engine().Name, "tried_again_in", rest.String())
+		}
+	case err == nil:
+		link.Arrived(h.tokens)
+	}
 	var leg *upstream.LegError
 	if err == nil || errors.As(err, &leg) {
 		return err
 	}
-	leg = &upstream.LegError{Role: upstream.RoleDecode, Instance: decode.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
+	leg = &upstream.LegError{Role: upstream.RoleDecode, Instance: p.decode.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
 	if cause := context.Cause(bounded); cause != nil && upstream.IsTimeout(cause) {
-		leg.Kind, leg.Err = upstream.Timeout, cause
+		leg.Kind, leg.Err = upstream.Timeout, errors.Join(cause, err) // the connector may say what to look at
 	}
 	return leg
 }
-
-// together sends both legs at once. If the prefill leg fails, the decode leg ends: it would wait for KV that never comes, for
-// minutes on some engines. Decode does not wait for prefill's answer, which is looked at when the turn ends.
-func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *held) (*decoding, error) {
-	handover, err := plan.Handover(upstream.PrefillAnswer{})
-	if err != nil {
-		return nil, err
-	}
-	both, cancel := context.WithCancelCause(ctx)
-	leg := s.prefillLeg(t, p, plan)
-	ended := t.record.sent(leg, p.prefill.ID())
-	answered := make(chan prefilled, 1) // one result, read once
-	h.sent = true
-	began := time.Now()
-	s.beside.run("turn", t.record.Turn, func() {
-		limited, stop := context.WithTimeoutCause(both, s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
-		defer stop()
-		_, err := s.deps.Legs.Prefill(limited, leg)
-		p.prefilled()
-		answered <- prefilled{time.Since(began), err}
-		if err != nil {
-			cancel(err)
-		}
-	})
-	// finish ends what is left of the prefill leg, on the turn's goroutine.
-	finish := func() {
-		cancel(nil)
-		select {
-		case prefill := <-answered:
-			ended(prefill.took, prefill.err)
-			t.ended(p.prefill.Engine(), prefill.err)
-		default:
-			ended(time.Since(began), errUnanswered)
-		}
-	}
-	d, err := s.decode(both, t, p, handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true})
-	if err != nil {
-		if cause := legErrorOf(both); cause != nil {
-			err = cause // decode's leg ended because of prefill's
-		}
-		finish()
-		return nil, err
-	}
-	d.both, d.finish = both, finish
-	return d, nil
-}
-
-// prefilled is how a prefill leg ended that runs beside the decode leg.
-type prefilled struct {
-	took time.Duration
-	err  error
-}
-
-// errTogether is a ticket that a connector would send together with the decode leg.
-var errTogether = errors.New("no ticket goes with legs that are sent together")
-
-// errUnanswered is the record of a prefill leg that had not answered when its turn ended.
-var errUnanswered = errors.New("not answered when the turn ended")
 
 // refusedBy records whether an engine has refused the connection of a question that is no leg.
 func refusedBy(engine *fleet.Engine, err error) {
@@ -220,13 +221,4 @@ func refusedBy(engine *fleet.Engine, err error) {
 	if errors.As(err, &question) && question.Kind == upstream.Dial {
 		engine.Refused()
 	}
-}
-
-// legErrorOf is the failure of the other leg with which a context was ended, nil if it was not.
-func legErrorOf(ctx context.Context) error {
-	var leg *upstream.LegError
-	if errors.As(context.Cause(ctx), &leg) {
-		return leg
-	}
-	return nil
 }

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"net/http"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -21,6 +22,8 @@ const (
 	whyUnavailable = "prefill_unavailable" // no prefill instance can be reached
 	whyBarred      = "prefill_barred"      // those that can be reached are barred
 	whyFailed      = "prefill_failed"      // prefill failed, or gave nothing that decode could read
+
+	whyNotAnnounced = "not_announced" // prefill's KV has not been announced for this decode instance of late
 )
 
 // Path is the way that a turn has gone.
@@ -54,10 +57,18 @@ func (k *picker) alone(t *turn) string {
 	switch {
 	case k.deps.Prefillers != nil && t.prefiller == "":
 		return whyNoPrefiller
-	case t.record.Path.Tokens < t.routing.DisaggThreshold:
+	case t.record.Path.Tokens < t.routing.DisaggThreshold && !k.needsPrefill():
 		return whyThreshold
 	}
 	return ""
+}
+
+// needsPrefill reports whether decode serves no turn alone.
+func (k *picker) needsPrefill() bool { return k.deps.Connector.Traits().NeedsPrefill }
+
+// needsPrefill refuses a request that prefill can't share with decode, where decode serves none alone.
+func needsPrefill(why string) *apiError {
+	return refused(http.StatusBadRequest, "not_disaggregable", "The engines can't serve this request: decode needs prefill, and "+why+" rules that out.")
 }
 
 // heldBy is how many tokens of the conversation the picked decode instance has, as far as its start is known without asking: the

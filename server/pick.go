@@ -80,6 +80,9 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 	held := t.heldBy(decode)
 	t.record.Path.Tokens = t.uncached(ratio, held)
 	if why := k.alone(t); why != "" {
+		if k.needsPrefill() {
+			return nil, needsPrefill(why)
+		}
 		t.record.Path.alone(why)
 		p.tied = why == whyThreshold && held > 0
 		k.pin(ctx, t, p, nil, decode)
@@ -151,7 +154,7 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 	p.barred = slices.ContainsFunc(k.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return t.mayPrefill(e) && e.Barred()
 	})
-	if t.routing.PrefillFailure != PrefillError {
+	if t.routing.PrefillFailure != PrefillError && !k.needsPrefill() {
 		select {
 		case k.decodeOnly <- struct{}{}:
 			p.onDone = append(p.onDone, func() { <-k.decodeOnly })
@@ -166,7 +169,11 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 			return prefill, err
 		}
 	}
-	return nil, unavailable("prefill_unavailable", "No prefill engine is available.")
+	err := unavailable("prefill_unavailable", "No prefill engine is available.")
+	if k.needsPrefill() {
+		return nil, t.tries.lastOr(err)
+	}
+	return nil, err
 }
 
 // pin finds out which starts the attempt talks to. Only a turn that can use or leave a ticket waits for /metrics, or one whose

@@ -41,6 +41,7 @@ type pin struct {
 	id       convcache.TicketID
 	model    string
 	tokens   int // in whole blocks
+	held     time.Time
 	deadline time.Time
 	of       *pinned
 	at       int // its place in of.oldest
@@ -97,7 +98,7 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 		return
 	}
 	start := engine.Start(t.Start)
-	if start == nil {
+	if start == nil || start.Free(t.CaughtUp) {
 		return // its blocks are gone
 	}
 	most := l.most(start.Engine().Live())
@@ -112,7 +113,7 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 		}
 		l.remove(of.oldest[0])
 	}
-	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(start, t.Tokens), deadline: t.Deadline, of: of}
+	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(start, t.Tokens), held: t.CaughtUp, deadline: t.Deadline, of: of}
 	l.pins[p.id] = p
 	heap.Push(of, p)
 	of.tokens += p.tokens
@@ -141,7 +142,8 @@ func (l *ledger) remove(p *pin) {
 	p.of.tokens -= p.tokens
 }
 
-// all lists what is pinned on each decode instance, and forgets what is over: tickets by their time, and starts by another one.
+// all lists what is pinned on each decode instance, and forgets what is over: tickets by their time, or because their
+// engine has cleared its cache, and starts by another one.
 func (l *ledger) all(now time.Time) (all []*pinned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,7 +159,7 @@ func (l *ledger) all(now time.Time) (all []*pinned) {
 	for start, of := range l.starts {
 		over := !current[start] && (l.fleet.Engine(upstream.RoleDecode, start.Engine().Name) != start.Engine() ||
 			start.Engine().Start(start.ID()) != start)
-		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0) {
+		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || start.Free(of.oldest[0].held)) {
 			l.remove(of.oldest[0])
 		}
 		if over {

@@ -20,6 +20,7 @@ type staged struct {
 	ready func(ctx context.Context) error
 	head  []byte
 	whole []byte
+	takes bool
 }
 
 func (c staged) Plan(t upstream.Transfer) (upstream.Plan, error) {
@@ -38,6 +39,11 @@ func (c staged) Plan(t upstream.Transfer) (upstream.Plan, error) {
 				plan := leg(ids)
 				plan.Members = append(plan.Members, upstream.Member{Name: "max_tokens", Value: []byte("499")})
 				return plan
+			}
+			if c.takes {
+				h.Take = func([]byte) upstream.LegPlan {
+					return upstream.LegPlan{RequestID: t.RequestID + "-take", Members: []upstream.Member{{Name: "taking", Value: []byte("1")}}}
+				}
 			}
 			if !bytes.Contains(answer.Body, answer.Params) {
 				return nil, errors.New("an answer without its params")
@@ -150,12 +156,16 @@ func TestStaged_KVThatDoesNotArrive(t *testing.T) {
 
 // A client that leaves while the KV is on its way strands nothing, and decode does not look for it before it has arrived.
 func TestStaged_AClientThatLeavesWhileTheKVIsOnItsWay(t *testing.T) {
+	const budget = time.Hour
 	l, ready, waited := newLeaver(t), make(chan struct{}), make(chan struct{}, 2)
 	c := staged{ready: func(ctx context.Context) error {
+		if ends, ok := ctx.Deadline(); !ok || time.Until(ends) < budget/2 {
+			t.Errorf("it is waited for until %v, want as long as the hand-over budget lasts: KV that comes later would stay for ever", ends)
+		}
 		waited <- struct{}{}
 		return gated(ready)(ctx)
 	}}
-	r := newRig(t, setup{deps: c.in})
+	r := newRig(t, setup{deps: c.in, cfg: func(c *server.Config) { c.HandoverBudget = budget }})
 	go func() {
 		<-waited
 		l.leave()
@@ -205,5 +215,99 @@ func TestStaged_NothingIsBufferedThatIsRewritten(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.BufferStreams = true }, deps: c.in})
 	if p := r.turn("c", 1, true); !strings.Contains(p.body, "WORLD") {
 		t.Errorf("decode's words reach the client as they are: %s", p.body)
+	}
+}
+
+// What a plan has reserved is given back on every exit, also by what goes on without the client.
+func TestStaged_PlansAreClosed(t *testing.T) {
+	never := make(chan struct{})
+	for name, row := range map[string]struct {
+		ready func(context.Context) error
+		fails behaviour
+	}{
+		"served":          {func(context.Context) error { return nil }, nil},
+		"no KV":           {gated(never), nil},
+		"prefill fails":   {nil, status(400, "x")},
+		"prefill is gone": {nil, hangUp},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newReserving()
+			r := newRig(t, setup{cfg: func(c *server.Config) { c.HandoverBudget = 50 * time.Millisecond }, deps: func(d *server.Deps) {
+				c.Connector = staged{Connector: d.Connector, ready: row.ready}
+				d.Connector = c
+			}})
+			if row.fails != nil {
+				r.prefill[0].always(row.fails)
+			}
+			_ = r.turn("c", 1, true)
+			c.wantClosed(t)
+		})
+	}
+	t.Run("the client leaves", func(t *testing.T) {
+		l, waited, c := newLeaver(t), make(chan struct{}, 2), newReserving()
+		ready := make(chan struct{})
+		r := newRig(t, setup{deps: func(d *server.Deps) {
+			c.Connector = staged{Connector: d.Connector, ready: func(ctx context.Context) error {
+				waited <- struct{}{}
+				return gated(ready)(ctx)
+			}}
+			d.Connector = c
+		}})
+		go func() {
+			<-waited
+			l.leave()
+		}()
+		_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
+		<-waited
+		if n := c.closed.Load(); n != 0 {
+			t.Errorf("%d plans are closed that something still waits with", n)
+		}
+		close(ready)
+		c.wantClosed(t)
+	})
+}
+
+// A pair whose KV is not announced twice in a row is left to decode alone: each such turn costs the whole hand-over budget.
+func TestStaged_APairThatAnnouncesNothing(t *testing.T) {
+	c := staged{ready: gated(make(chan struct{}))}
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.HandoverBudget = 20 * time.Millisecond }, deps: c.in})
+	for range 2 {
+		r.wantError(r.turn("", 1, true), http.StatusGatewayTimeout, "decode_timeout")
+	}
+	p := r.turn("", 1, true)
+	r.wantOK(p, "miss;")
+	if got := p.header.Get("X-KV-Path"); !strings.HasPrefix(got, "decode_only;reason=not_announced;") {
+		t.Errorf("got path %q, want decode alone", got)
+	}
+	if n := len(r.prefill[0].seen()); n != 2 {
+		t.Errorf("got %d prefill legs, want 2", n)
+	}
+}
+
+// What decode's leg leaves is taken before it, for nobody; and behind an answer that prefill has whole.
+func TestStaged_DecodeTakesWhatWouldStay(t *testing.T) {
+	ready := func(context.Context) error { return nil }
+	taking := func(l leg) bool {
+		return strings.Contains(l.body, `"taking":1`) && strings.Contains(l.body, `"max_tokens":1`) && !strings.Contains(l.body, `"stream":true`)
+	}
+	for _, stream := range []bool{true, false} {
+		r := stagedRig(t, staged{ready: ready, takes: true})
+		p := r.turn("c", 1, stream)
+		r.wantOK(p, "miss;reason=first_turn")
+		if legs := r.decode[0].seen(); len(legs) != 2 || !taking(legs[0]) || taking(legs[1]) || !strings.Contains(p.body, "WORLD") {
+			t.Errorf("stream %t: decode saw %v, want the leg that takes and then its own; the client %q", stream, legs, p.body)
+		}
+		r = stagedRig(t, staged{ready: ready, takes: true})
+		r.decode[0].next(status(http.StatusInternalServerError, "{}"))
+		r.wantOK(r.turn("c", 1, stream), "miss;reason=first_turn") // what fails for nobody costs nobody his answer
+
+		r = stagedRig(t, staged{ready: ready, takes: true, whole: []byte(`{"all":1}`)})
+		if p := r.turn("c", 1, stream); p.body != `{"all":1}` {
+			t.Errorf("stream %t: got %q, want what prefill has", stream, p.body)
+		}
+		if legs := r.decode[0].await(1); len(legs) != 1 || !taking(legs[0]) {
+			t.Errorf("stream %t: decode saw %v, want the leg that takes", stream, legs)
+		}
+		r.decode[0].awaitEnd(1)
 	}
 }

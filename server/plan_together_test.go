@@ -5,106 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"carryover/server"
 	"carryover/upstream"
-	"carryover/upstream/fleet"
 )
-
-// together is a connector that sends both legs at once, as Mooncake's and MoRI-IO's in WRITE mode want it: both compute the
-// same ids, name a transfer of their own, and nothing is left for a next turn.
-type together struct{}
-
-func (together) Traits() upstream.Traits { return upstream.Traits{IDs: true, Introduce: introduce} }
-
-// introduce asks an engine's models for its id, as a bootstrap server is asked.
-func introduce(ctx context.Context, instance *upstream.Instance, fetch upstream.Fetch) (any, error) {
-	status, body, err := fetch(ctx, instance.BaseURL, "/v1/models")
-	if err != nil || status != http.StatusOK {
-		return nil, errors.Join(err, fmt.Errorf("status %d", status))
-	}
-	return fmt.Sprintf("%s-%d", instance.Name, len(body)), nil
-}
-
-func (together) Plan(t upstream.Transfer) (upstream.Plan, error) {
-	api, transfer, ids := t.Request.API(), t.RequestID, fmt.Sprint(t.PromptIDs)
-	leg := func(decode bool) upstream.LegPlan {
-		peer := t.OfDecode
-		if decode {
-			peer = t.OfPrefill
-		}
-		params := fmt.Appendf(nil, `{"do_remote_decode":%t,"do_remote_prefill":%t,"transfer_id":"x-%[3]s","prompt_token_ids":%[4]s,"remote_engine_id":"%[5]v"`,
-			!decode, decode, transfer, strings.ReplaceAll(ids, " ", ","), peer)
-		if decode {
-			params = fmt.Appendf(params, `,"remote_request_id":"p-%s"`, transfer)
-		}
-		id := "p-" + transfer
-		if decode {
-			id = "d-" + transfer
-		}
-		return upstream.LegPlan{API: api, RequestID: id, Members: []upstream.Member{
-			{Name: "kv_transfer_params", Value: append(params, '}')}, {Name: "stop_token_ids"},
-		}}
-	}
-	return upstream.Plan{
-		Order: upstream.Together, Prefill: leg(false),
-		Handover: func(upstream.PrefillAnswer) (*upstream.Handover, error) {
-			return &upstream.Handover{Cached: -1, Bound: true, Leg: func([]byte) upstream.LegPlan { return leg(true) }}, nil
-		},
-	}, nil
-}
-
-func (together) Keep([]byte, int) (upstream.Kept, error) {
-	return upstream.Kept{}, errors.New("nothing is kept")
-}
-
-func (together) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, error) {
-	return upstream.ReleaseLeg{}, errors.New("nothing to release")
-}
-
-// togetherRig is a rig whose legs go out at once.
-func togetherRig(t *testing.T, s setup) *rig {
-	t.Helper()
-	s.deps = func(d *server.Deps) { d.Connector = together{} }
-	also := s.fleet
-	s.fleet = func(c *fleet.Config) {
-		c.Introduce = introduce
-		if also != nil {
-			also(c)
-		}
-	}
-	r := newRig(t, s)
-	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
-	r.prefill[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
-		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[]}`)
-	})
-	for _, d := range r.decode {
-		d.always(r.afterPrefill(d.fallback))
-	}
-	return r
-}
-
-// afterPrefill is a decode engine that waits for the KV of its prefill leg, as all do: one that answered before would end its turn,
-// and the prefill leg with it, perhaps before that is sent.
-func (r *rig) afterPrefill(next behaviour) behaviour {
-	return func(w http.ResponseWriter, q *http.Request, l leg) {
-		from, waits := l.params()["remote_request_id"]
-		for waits && !slices.ContainsFunc(r.prefill, func(p *engine) bool {
-			return slices.ContainsFunc(p.seen(), func(sent leg) bool { return sent.id() == from })
-		}) {
-			select {
-			case <-q.Context().Done():
-				return
-			case <-time.After(time.Millisecond):
-			}
-		}
-		next(w, q, l)
-	}
-}
 
 func TestTogether_BothLegsAreOnTheirWayAtOnce(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
@@ -160,6 +68,8 @@ func TestTogether_AFailedPrefillEndsDecode(t *testing.T) {
 		"engine error":          {status(500, "x"), server.PrefillError, 502, 1},
 		"is decode's alone":     {status(500, "x"), server.PrefillDecodeOnly, 200, 1},
 		"breaks twice":          {hangUp, "", 200, 2}, // a fresh pair of legs is tried once
+		"unreadable twice":      {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, "", 200, 2},
+		"unreadable":            {func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{`) }, server.PrefillError, 502, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ways(t, func(t *testing.T, stream bool) {
@@ -217,18 +127,21 @@ func TestTogether_APrefillThatFailsInsideTheStreamBreaksItOff(t *testing.T) {
 	r.decode[0].awaitEnd(1)
 }
 
-func TestTogether_AClientThatLeavesEndsBoth(t *testing.T) {
+// A client that leaves ends decode's leg. Prefill's goes on: decode keeps blocks for what it may still write.
+func TestTogether_AClientThatLeaves(t *testing.T) {
 	r := togetherRig(t, setup{})
 	l := newLeaver(t)
-	legs := make(chan struct{}, 2)
-	hangs := func(w http.ResponseWriter, q *http.Request, l leg) {
+	legs, answers := make(chan struct{}, 2), make(chan error, 1)
+	left := make(chan struct{})
+	r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, _ leg) {
+		legs <- struct{}{}
+		<-left
+		answers <- q.Context().Err()
+		answerJSON(w, `{"choices":[]}`)
+	})
+	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
 		legs <- struct{}{}
 		silent(w, q, l)
-	}
-	r.prefill[0].always(hangs)
-	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
-		say(w, textEvents(l)[:1]...)
-		hangs(w, q, l)
 	})
 	go func() {
 		<-legs
@@ -236,8 +149,11 @@ func TestTogether_AClientThatLeavesEndsBoth(t *testing.T) {
 		l.leave()
 	}()
 	_ = r.do(l.ctx, http.MethodPost, textPath, strings.NewReader(asking(true)))
-	r.prefill[0].awaitEnd(1)
 	r.decode[0].awaitEnd(1)
+	close(left)
+	if err := <-answers; err != nil {
+		t.Errorf("prefill's leg is ended: %v", err)
+	}
 }
 
 // An engine that can't be got to know gets no leg.
@@ -272,6 +188,74 @@ func TestTogether_APromptThatIsNotTokenised(t *testing.T) {
 		if p, d := len(r.prefill[0].seen()), len(r.decode[0].seen()); p != 0 || d != 1 {
 			t.Errorf("got %d prefill and %d decode legs, want decode alone", p, d)
 		}
+	})
+}
+
+// reserving is a connector whose plans reserve something, and which checks prefill's answers.
+type reserving struct {
+	server.Connector
+	check  func(upstream.PrefillAnswer) error
+	rank   string
+	opened *atomic.Int32 // plans
+	closed *atomic.Int32
+}
+
+func newReserving() *reserving { return &reserving{opened: &atomic.Int32{}, closed: &atomic.Int32{}} }
+
+func (c *reserving) Plan(t upstream.Transfer) (upstream.Plan, error) {
+	plan, err := c.Connector.Plan(t)
+	if err == nil {
+		c.opened.Add(1)
+		plan.Check, plan.Close, plan.Prefill.Rank = c.check, func() { c.closed.Add(1) }, c.rank
+	}
+	return plan, err
+}
+
+// wantClosed waits until each plan is closed, and once: a leg may outlive its turn.
+func (c *reserving) wantClosed(t *testing.T) {
+	t.Helper()
+	soon(t, "plans stay open", func() {
+		for c.opened.Load() != c.closed.Load() {
+			<-time.After(time.Millisecond)
+		}
+	})
+	if c.opened.Load() == 0 {
+		t.Error("no plan was made")
+	}
+}
+
+// Prefill that has answered, and left nothing for decode, ends decode's leg, which would wait for minutes.
+func TestTogether_APrefillThatLeavesNothing(t *testing.T) {
+	ways(t, func(t *testing.T, stream bool) {
+		c := newReserving()
+		c.check = func(answer upstream.PrefillAnswer) error {
+			if strings.Contains(string(answer.Body), `"stop"`) {
+				return errors.New("prefill has dropped the KV")
+			}
+			return nil
+		}
+		c.rank = "3"
+		r := togetherRig(t, setup{deps: func(d *server.Deps) { c.Connector, d.Connector = together{}, c }})
+		waiting := make(chan struct{}, 8)
+		r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+			if l.params() == nil {
+				decodes(w, q, l)
+				return
+			}
+			waiting <- struct{}{}
+			silent(w, q, l)
+		})
+		r.prefill[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
+			<-waiting
+			if got := q.Header.Get("X-Data-Parallel-Rank"); got != "3" {
+				t.Errorf("the leg names rank %q, want that of the plan", got)
+			}
+			answerJSON(w, `{"choices":[{"finish_reason":"stop"}]}`)
+		})
+		soon(t, "decode waits for KV that prefill has dropped", func() {
+			r.wantOK(r.sendTo(textPath, asking(stream)), "miss;") // by decode alone
+		})
+		c.wantClosed(t)
 	})
 }
 

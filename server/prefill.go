@@ -16,6 +16,7 @@ type handed struct {
 	from               *fleet.Start // the start of prefill
 	until              time.Time    // end of the hand-over budget
 	together           bool         // prefill's leg is on its way at the same time
+	tokens             int          // of the prompt that prefill has computed, 0 if it does not tell
 }
 
 // prefill runs the prefill leg. Without one, and when prefill answers no usable
@@ -42,7 +43,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	}
 	t.ids.Rendered(answer.PromptIDs)
 	if err != nil {
-		if err = s.prefillFailed(t, engine, h, err); err != nil {
+		if err = s.prefillFailed(t, engine, h, err, began); err != nil {
 			return handed{}, err
 		}
 		t.ids.Lost()
@@ -65,6 +66,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		bar(s.cfg.Logger, p.prefill, t.record.Turn)
 		return handed{}, receiptFailed(engine, true)
 	}
+	s.remember(t, p.prefill, t.ids.Prompt())
 	handover, err := plan.Handover(answer)
 	switch {
 	case err != nil && t.routing.PrefillFailure == PrefillError:
@@ -80,7 +82,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	}
 	t.record.Reuse.Cached = handover.Cached
 	t.learnSpeed(p.prefill, answer, handover, h, took)
-	return handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget)}, nil
+	return handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens}, nil
 }
 
 // learnSpeed tells the fleet how fast prefill was, for how many tokens it has computed. That is certain where it tells how many
@@ -117,7 +119,9 @@ func (t *turn) leg(to *fleet.Start, plan upstream.LegPlan, body []byte) upstream
 	if id == "" {
 		id = t.legID
 	}
-	return upstream.Leg{Instance: &to.Engine().Instance, API: plan.API, Body: body, RequestID: id, Authorization: t.authorization}
+	return upstream.Leg{
+		Instance: &to.Engine().Instance, API: plan.API, Body: body, RequestID: id, Rank: plan.Rank, Authorization: t.authorization,
+	}
 }
 
 // prefillLimit bounds the leg. One that carries a ticket gets less: an engine that
@@ -146,12 +150,12 @@ func untilFreed(deadline time.Time) time.Duration {
 
 // prefillFailed records what a failure says about the ticket and the engine. A
 // good status with a body that is none is not passed on: decode can do without.
-func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *held, err error) error {
+func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *held, err error, began time.Time) error {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
 		return err
 	}
-	t.ended(engine, err)
+	t.endedAfter(engine, err, began)
 	if leg.Kind == upstream.Garbage && t.routing.PrefillFailure != PrefillError {
 		s.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil

@@ -24,6 +24,7 @@ const (
 	ReasonNothingStored    Reason = "nothing_stored"
 	ReasonReleasedForRoom  Reason = "released_for_room"
 	ReasonInstanceGone     Reason = "instance_gone"
+	ReasonInstanceCleared  Reason = "instance_cleared"
 	ReasonStoreUnavailable Reason = "store_unavailable"
 	ReasonStoreFailedOver  Reason = "store_failed_over"
 	ReasonNotBidirectional Reason = "prefill_not_bidirectional"

@@ -44,7 +44,7 @@ func (r *releaser) unuse(ticket convcache.Ticket, model string) {
 	if engine := r.deps.Fleet.Engine(upstream.RoleDecode, ticket.Decode); engine != nil {
 		holder = engine.Start(ticket.Start) // blocks of another start are gone
 	}
-	r.giveUp(ticket.Decode, holder, kept, fleet.Unused{Params: ticket.Params, Model: model, Deadline: ticket.Deadline, Tokens: ticket.Tokens})
+	r.giveUp(ticket.Decode, holder, kept, fleet.Unused{Params: ticket.Params, Model: model, Held: ticket.CaughtUp, Deadline: ticket.Deadline, Tokens: ticket.Tokens})
 }
 
 // unuseParams gives up decode's answer, if it is one that holds blocks.
@@ -58,7 +58,7 @@ func (r *releaser) unuseParams(params []byte, left leftover) {
 		return // none, or there is a ticket for them
 	}
 	r.giveUp(decode.Name, left.decode, kept, fleet.Unused{
-		Params: kept.Params, Model: left.model, Deadline: deadline(r.cfg, decode, left.caughtUp, kept.Expires), Tokens: kept.Tokens,
+		Params: kept.Params, Model: left.model, Held: left.caughtUp, Deadline: deadline(r.cfg, decode, left.caughtUp, kept.Expires), Tokens: kept.Tokens,
 	})
 }
 

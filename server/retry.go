@@ -29,6 +29,8 @@ type tries struct {
 	noPrefill      bool            // no further attempt asks prefill
 	refreshed      bool            // the engines have been asked for their models on this turn
 	prefillFailed  bool            // a prefill leg was sent and failed
+	prefill        *fleet.Start    // of the last attempt, nil if it had none
+	notAnnounced   bool            // a prefill instance was left because its KV is not announced for the decode instance
 }
 
 // whyAlone says why decode is to serve without prefill.
@@ -36,6 +38,8 @@ func (t *tries) whyAlone(barred bool) string {
 	switch {
 	case t.prefillFailed:
 		return whyFailed
+	case t.notAnnounced:
+		return whyNotAnnounced
 	case barred:
 		return whyBarred
 	}
@@ -81,7 +85,7 @@ func (t *tries) lastOr(err error) error {
 func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	var leg *upstream.LegError
 	tries := &t.tries
-	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() && !ours(tries, leg) {
+	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() && !ours(tries, leg) && !unreadable(leg) {
 		return false
 	}
 	if leg == tries.failed { // pick's own answer: no instance is left, or there is no room for decode alone
@@ -153,6 +157,12 @@ func ours(t *tries, leg *upstream.LegError) bool {
 		return true
 	}
 	return (t.sentTicket || t.sentRider) && (fateOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
+}
+
+// unreadable reports whether prefill has answered what is no answer. Where its leg goes out together with decode's, decode can't do
+// without it any more, and the turn begins anew.
+func unreadable(leg *upstream.LegError) bool {
+	return leg.Role == upstream.RolePrefill && leg.Kind == upstream.Garbage
 }
 
 // retryBudget keeps retries from doubling the load of a deployment that is

@@ -17,6 +17,7 @@ type turn struct {
 	conversation conversation
 	proving
 	branches  []convcache.Branch // what the conversation holds, as the last look saw it
+	cleared   bool               // it held more, on instances that have cleared their cache
 	chain     []uint64           // the beginning of the prompt, for the choice of prefill
 	tries     tries
 	share     reservation // its part of the bytes in flight
@@ -60,6 +61,7 @@ func (s *turns) run(ctx context.Context, out *outlet, t *turn) error {
 		}
 		t.record.Retries++
 		s.cfg.Logger.Info("trying again", "turn", t.record.Turn, "error", err)
+		s.reread(ctx, t, err)
 	}
 }
 
@@ -72,6 +74,7 @@ func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
 		return err
 	}
 	defer pair.done()
+	t.tries.prefill = pair.prefill
 
 	held := s.finder.find(ctx, t, pair, looked) // a miss is a value, not an error
 	t.record.Lookup = time.Since(began) - (t.record.Queued - queued)

@@ -22,7 +22,7 @@ func (r *rig) checkLegs() {
 				switch p := l.params(); {
 				case e.role == upstream.RolePrefill && p["remote_request_id"] != nil:
 					tickets[l.ticket()]++
-				case e.role == upstream.RoleDecode && p != nil:
+				case e.role == upstream.RoleDecode && p != nil && p["lmcache.tag.attempt"] == nil:
 					handovers[fmt.Sprint(p["remote_request_id"])]++
 				}
 			}
@@ -44,6 +44,7 @@ func (r *rig) checkLeg(e *engine, l leg) {
 	for name := range l.header {
 		switch name {
 		case "Content-Type", "Content-Length", "Accept-Encoding", "User-Agent", "X-Request-Id", "Authorization":
+		case "X-Data-Parallel-Rank": // of a plan that names one
 		default:
 			r.t.Errorf("%s saw header %s: %q, which is not on the allow-list", e.name, name, l.header[name])
 		}
@@ -52,7 +53,7 @@ func (r *rig) checkLeg(e *engine, l leg) {
 		r.t.Errorf("%s saw a body of %d bytes framed as length %d, coding %q", e.name, len(l.body), l.length, l.framing)
 	}
 	p := l.params()
-	if p == nil {
+	if p == nil || p["disagg_spec"] != nil || p["lmcache.tag.attempt"] != nil { // of LMCache
 		return
 	}
 	if prefill := e.role == upstream.RolePrefill; p["do_remote_decode"] != prefill || p["do_remote_prefill"] == prefill {

@@ -92,6 +92,14 @@ func (k *IDs) ForDecode(start *fleet.Start) []byte {
 	return k.raw
 }
 
+// Prompt are the ids that prefill computes, nil if they are not known. They are not to be changed.
+func (k *IDs) Prompt() []uint32 {
+	if k == nil {
+		return nil
+	}
+	return k.ids
+}
+
 // Len is how many ids the prompt has, 0 if they are not known.
 func (k *IDs) Len() int {
 	if k == nil {

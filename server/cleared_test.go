@@ -1,0 +1,83 @@
+package server_test
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+func TestCleared_TicketsFromBeforeAreNotUsed(t *testing.T) {
+	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
+		r.wantOK(turn(1), "miss;")
+		r.wantOK(turn(2), "hit;")
+		r.engine(r.decode[0]).BlocksCleared()
+		r.wantOK(turn(3), "miss;reason=instance_cleared")
+		r.wantStored(3, "yes")
+	}, setup{})
+}
+
+func TestCleared_TicketsFromAfterAreUsed(t *testing.T) {
+	var ahead atomic.Int64 // of the fleet's clock
+	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
+		ahead.Store(int64(-time.Minute))
+		r.engine(r.decode[0]).BlocksCleared()
+		ahead.Store(0)
+		r.wantOK(turn(1), "miss;")
+		r.wantOK(turn(2), "hit;")
+	}, setup{fleet: func(c *fleet.Config) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	}})
+}
+
+// Of two instances only the one that was cleared has lost its blocks.
+func TestCleared_ConcernsOneInstance(t *testing.T) {
+	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
+		r.wantOK(turn(1), "miss;")
+		r.engine(r.decode[1]).BlocksCleared()
+		r.wantOK(turn(2), "hit;")
+	}, setup{decodes: 2})
+}
+
+// picked picks the first instance and calls a function.
+type picked struct {
+	inOrder
+	then func()
+}
+
+func (p *picked) Pick(candidates []upstream.Candidate, key string) int {
+	p.then()
+	return p.inOrder.Pick(candidates, key)
+}
+
+// The event may come when an instance has been picked for the conversation's tickets.
+func TestCleared_BehindTheLook(t *testing.T) {
+	policy := &picked{}
+	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
+		policy.then = func() {}
+		r.wantOK(turn(1), "miss;")
+		decode := r.engine(r.decode[0])
+		policy.then = decode.BlocksCleared
+		r.wantOK(turn(2), "miss;reason=instance_cleared")
+	}, setup{fleet: func(c *fleet.Config) { c.Prefill = policy }})
+}
+
+// What was pinned is free: it is no part of the budget, and nothing of it is released.
+func TestCleared_NothingIsPinnedAnyMore(t *testing.T) {
+	p := newPinning(t, nil)
+	p.turn("a")
+	p.turn("b")
+	if n := p.server.Pinned(p.decoder()); n == 0 {
+		t.Fatal("two tickets pin no tokens")
+	}
+	p.decoder().BlocksCleared()
+	p.until(func() bool { return p.server.Pinned(p.decoder()) == 0 })
+	if got := p.turn("a").reuse(); got != "miss;reason=instance_cleared" {
+		t.Errorf("reuse: %s", got)
+	}
+	if n := p.decoder().Last().Unused(); n != 0 {
+		t.Errorf("%d tickets wait for their release", n)
+	}
+}

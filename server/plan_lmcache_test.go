@@ -1,0 +1,226 @@
+package server_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/connector/lmcache"
+	"carryover/upstream/connector/storage"
+)
+
+// announcement is KV whose arrival a test announces.
+type announcement func(context.Context) error
+
+func (a announcement) Ready(ctx context.Context) error { return a(ctx) }
+func (announcement) Close()                            {}
+
+// lmcacheRig is a rig whose engines run LMCache. Its prefill begins each answer with this text, decode goes on with "yz".
+func lmcacheRig(t *testing.T, text, finish string, ready announcement, change func(*lmcache.Connector), s setup) *rig {
+	t.Helper()
+	attempts := 0
+	c := &lmcache.Connector{
+		Expect:    func(string, int) upstream.Arrival { return ready },
+		NewID:     func() string { attempts++; return fmt.Sprint("attempt-", attempts) },
+		Otherwise: lmcache.Receiver{InitPorts: []int{7300}, AllocPorts: []int{7400}},
+	}
+	if change != nil {
+		change(c)
+	}
+	s.deps = func(d *server.Deps) { d.Connector = c }
+	r := newRig(t, s)
+	for _, e := range r.prefill {
+		e.tokenize = func(string) string { return `{"tokens":[1,2,3],"max_model_len":100}` }
+		e.always(func(w http.ResponseWriter, _ *http.Request, l leg) {
+			answerJSON(w, fmt.Sprintf(`{"id":"cmpl-%s","created":5,"model":"m","choices":[{"index":0,"text":%q,"finish_reason":%q,"token_ids":[7]}],"usage":{"prompt_tokens":3,"completion_tokens":1,"total_tokens":4},"kv_transfer_params":null}`, l.id(), text, finish))
+		})
+	}
+	for _, e := range r.decode {
+		e.always(goesOn)
+	}
+	return r
+}
+
+// goesOn is a decode instance that says "yz", as the API that it is asked at.
+func goesOn(w http.ResponseWriter, r *http.Request, l leg) {
+	if l.uri != textPath {
+		decodes(w, r, l)
+		return
+	}
+	if l.streams() {
+		say(w, `{"id":"cmpl-`+l.id()+`","created":6,"model":"m","choices":[{"index":0,"text":"y","finish_reason":null}]}`,
+			`{"id":"cmpl-`+l.id()+`","created":6,"model":"m","choices":[{"index":0,"text":"z","finish_reason":"length"}]}`, "[DONE]")
+		return
+	}
+	answerJSON(w, `{"id":"cmpl-`+l.id()+`","created":6,"model":"m","choices":[{"index":0,"text":"yz","finish_reason":"length"}],"usage":{"prompt_tokens":4,"completion_tokens":2,"total_tokens":6}}`)
+}
+
+// said is the text of an answer of either API, in events or in one piece.
+func said(t *testing.T, body string) (all string) {
+	t.Helper()
+	for part := range strings.SplitSeq(body, "\n\n") {
+		data := strings.TrimPrefix(part, "data: ")
+		if data == "" || data == "[DONE]" {
+			continue
+		}
+		var chunk struct {
+			Choices []struct {
+				Text           string
+				Delta, Message struct{ Content string }
+			}
+		}
+		if err := json.Unmarshal([]byte(data), &chunk); err != nil {
+			t.Fatalf("%q: %v", data, err)
+		}
+		for _, c := range chunk.Choices {
+			all += c.Text + c.Delta.Content + c.Message.Content
+		}
+	}
+	return all
+}
+
+func arrived(context.Context) error { return nil }
+
+func TestLMCache_OneAnswerOfTwoEngines(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		r := lmcacheRig(t, "x", "length", arrived, nil, setup{})
+		for path, body := range map[string]string{
+			chatPath: `{"model":"m","messages":[{"role":"user","content":"q"}],"max_completion_tokens":3,"stream":` + fmt.Sprint(stream) + `}`,
+			textPath: `{"model":"m","prompt":"q","max_tokens":3,"stream":` + fmt.Sprint(stream) + `}`,
+		} {
+			p := r.sendTo(path, body)
+			r.wantOK(p, "miss;reason=no_conversation")
+			if got := said(t, p.body); got != "xyz" || stream != strings.HasSuffix(p.body, "data: [DONE]\n\n") {
+				t.Errorf("%s: got %q of %s, want xyz", path, got, p.body)
+			}
+		}
+		for _, l := range r.prefill[0].seen() {
+			if l.uri != textPath || !strings.Contains(l.body, `"prompt":[1,2,3]`) || !strings.Contains(l.body, `"max_tokens":1,`) && !strings.Contains(l.body, `"max_tokens":1}`) || strings.Contains(l.body, "messages") || !strings.Contains(l.body, `"receiver_init_port":[7300]`) {
+				t.Errorf("prefill is asked at %s for %s", l.uri, l.body)
+			}
+		}
+		for _, l := range r.decode[0].seen() {
+			if l.uri != textPath || !strings.Contains(l.body, `"prompt":[1,2,3,7]`) || !strings.Contains(l.body, `"max_tokens":2`) || len(l.params()) != 1 {
+				t.Errorf("decode is asked at %s for %s", l.uri, l.body)
+			}
+		}
+	}
+}
+
+func TestLMCache_TheFirstTokenComesBeforeTheKV(t *testing.T) {
+	gate := make(chan struct{})
+	r := lmcacheRig(t, "x", "length", gated(gate), nil, setup{})
+	resp, err := r.open(context.Background(), http.MethodPost, chatPath, strings.NewReader(ask("", true, "q")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var head string
+	for said(t, head) != "x" {
+		b := make([]byte, 1<<10)
+		n, err := resp.Body.Read(b)
+		if head += string(b[:n]); err != nil {
+			t.Fatalf("got %q and %v, want the first token", head, err)
+		}
+	}
+	if n := len(r.decode[0].seen()); n != 0 {
+		t.Errorf("decode was asked %d times before the KV had arrived", n)
+	}
+	close(gate)
+	if p := r.rest(resp); p.err != nil || said(t, p.body) != "yz" {
+		t.Errorf("then comes %q (%v), want decode's part", p.body, p.err)
+	}
+}
+
+func TestLMCache_AllKVIsTaken(t *testing.T) {
+	for name, row := range map[string]struct {
+		text, finish, want string
+		legs               int
+	}{
+		"prefill has the whole answer":  {"", "stop", "", 1},
+		"decode gives the whole answer": {"", "length", "Hello world", 2},
+	} {
+		for _, stream := range []bool{true, false} {
+			r := lmcacheRig(t, row.text, row.finish, arrived, nil, setup{})
+			p := r.send(ask("", stream, "q"))
+			r.wantOK(p, "miss;reason=no_conversation")
+			if got := said(t, p.body); got != row.want {
+				t.Errorf("%s: got %q, want %q", name, got, row.want)
+			}
+			legs := r.decode[0].await(row.legs)
+			if len(legs) != row.legs || !strings.Contains(legs[0].body, `"prompt":[1,2,3,7]`) || legs[0].streams() {
+				t.Errorf("%s: decode saw %v, want one for the KV before all", name, legs)
+			}
+			r.decode[0].awaitEnd(row.legs)
+		}
+	}
+}
+
+func TestLMCache_KVThatIsNeverAnnounced(t *testing.T) {
+	short := setup{cfg: func(c *server.Config) { c.HandoverBudget = 50 * time.Millisecond }}
+	never := gated(make(chan struct{}))
+	r := lmcacheRig(t, "x", "length", never, nil, short)
+	r.wantError(r.send(ask("", false, "q")), http.StatusGatewayTimeout, "decode_timeout")
+	if p := r.send(ask("", true, "q")); said(t, strings.Split(p.body, "data: {\"error\"")[0]) != "x" || p.err == nil || strings.Contains(p.body, "[DONE]") {
+		t.Errorf("got %q (%v), want the first token, an error, and an end that shows the break", p.body, p.err)
+	}
+	if n := len(r.decode[0].seen()); n != 0 {
+		t.Errorf("decode was asked %d times", n)
+	}
+	r = lmcacheRig(t, "x", "length", never, func(c *lmcache.Connector) { c.DecodeUnready = true }, short)
+	p := r.send(ask("", false, "q"))
+	if r.wantOK(p, "miss;reason=no_conversation"); said(t, p.body) != "xyz" {
+		t.Errorf("got %q, want the answer of a decode instance that computes", p.body)
+	}
+}
+
+// The KV is at one decode instance, so that another gets what another attempt of prefill has sent it.
+func TestLMCache_ADecodeInstanceThatRefuses(t *testing.T) {
+	r := lmcacheRig(t, "x", "length", arrived, nil, setup{deadDecodes: 1})
+	p := r.send(ask("", false, "q"))
+	if r.wantOK(p, "miss;reason=no_conversation"); said(t, p.body) != "xyz" {
+		t.Errorf("got %q", p.body)
+	}
+	legs := r.prefill[0].seen() // each attempt has an id and a salt
+	if len(legs) != 2 || !strings.Contains(legs[0].body, `"attempt-1"`) || !strings.Contains(legs[1].body, `"attempt-3"`) {
+		t.Errorf("prefill saw %v, want two attempts, each of its own id", legs)
+	}
+}
+
+func TestLMCache_WhatGoesToDecodeAloneSaysWhy(t *testing.T) {
+	for why, change := range map[string]func(*lmcache.Connector){
+		"no_receiver":      func(c *lmcache.Connector) { c.Otherwise = lmcache.Receiver{} },
+		"prompt_too_long":  func(c *lmcache.Connector) { c.MaxPromptTokens = 2 },
+		"prompt_too_short": func(c *lmcache.Connector) { c.ChatAtDecode = true },
+	} {
+		r := lmcacheRig(t, "x", "length", arrived, change, setup{})
+		p := r.send(ask("", false, "q"))
+		if got := p.header.Get("X-KV-Path"); !strings.Contains(got, "reason="+why) || said(t, p.body) != "Hello world" || len(r.prefill[0].seen()) != 0 {
+			t.Errorf("got %q and %q, want decode alone because of %s", got, p.body, why)
+		}
+	}
+}
+
+func TestLMCacheStorage_BothLegsAreTheClientsOwn(t *testing.T) {
+	for _, dead := range []int{0, -1} { // no prefill instance answers: decode has what is stored
+		r := newRig(t, setup{deadPrefills: dead, deps: func(d *server.Deps) { d.Connector = storage.Connector{} }})
+		body := ask("", true, "q")
+		p := r.send(body)
+		if p.status != http.StatusOK || said(t, p.body) != "Hello world" {
+			t.Errorf("got %d %q, want decode's answer", p.status, p.body)
+		}
+		if legs := r.decode[0].seen(); len(legs) != 1 || legs[0].body != body {
+			t.Errorf("decode saw %v, want the client's own request", legs)
+		}
+		if dead == 0 {
+			if legs := r.prefill[0].seen(); len(legs) != 1 || !strings.Contains(legs[0].body, `"max_tokens":1`) || legs[0].params() != nil {
+				t.Errorf("prefill saw %v, want one token and no params", legs)
+			}
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"carryover/upstream"
+)
+
+// prefilled is how a prefill leg ended that runs beside the decode leg.
+type prefilled struct {
+	answer upstream.PrefillAnswer
+	took   time.Duration
+	err    error
+}
+
+// together sends both legs at once. If the prefill leg fails, or leaves nothing for decode, the decode leg ends: it would wait for
+// KV that never comes, for minutes on some engines. Decode does not wait for prefill's answer, which is looked at when the turn ends.
+// A client that leaves ends decode's leg and not prefill's: decode keeps the blocks that prefill may still write to until it has
+// (Mooncake: both are free within 2 s of prefill's answer, measured, and without it after 480 s). The plan is closed when the prefill leg
+// has ended.
+func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *held) (*decoding, error) {
+	handover, err := plan.Handover(upstream.PrefillAnswer{})
+	if err != nil {
+		closePlan(plan)
+		return nil, err
+	}
+	both, cancel := context.WithCancelCause(ctx)
+	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // of prefill's leg
+	leg := s.prefillLeg(t, p, plan)
+	ended := t.record.sent(leg, p.prefill.ID())
+	answered := make(chan prefilled, 1) // one result, read once
+	h.sent = true
+	began := time.Now()
+	s.beside.run("turn", t.record.Turn, func() {
+		defer closePlan(plan)
+		defer context.AfterFunc(s.beside.ctx, func() { end(errShuttingDown) })()
+		limited, stop := context.WithTimeoutCause(own, s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
+		defer stop()
+		answer, err := s.deps.Legs.Prefill(limited, leg)
+		if err == nil {
+			err = check(plan, answer, leg.Instance)
+		}
+		p.prefilled()
+		answered <- prefilled{answer, time.Since(began), err}
+		if err != nil {
+			cancel(err)
+		}
+	})
+	told := upstream.Handover{Cached: handover.Cached} // without the ids of its leg, which need not last as long as the stream
+	// finish ends what is left of the prefill leg, on the turn's goroutine. accepted says that decode has its leg.
+	finish := func(accepted bool) {
+		cancel(nil)
+		if ctx.Err() == nil || !accepted {
+			end(nil)
+		}
+		select {
+		case prefill := <-answered:
+			ended(prefill.took, prefill.err)
+			t.endedAfter(p.prefill.Engine(), prefill.err, began)
+			if prefill.err == nil {
+				s.ratios.learn(t, prefill.answer.PromptTokens)
+				t.learnSpeed(p.prefill, prefill.answer, &told, h, prefill.took)
+			}
+		default:
+			ended(time.Since(began), errUnanswered)
+		}
+	}
+	d, err := s.decode(both, t, p, handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true})
+	if err != nil {
+		if cause := legErrorOf(both); cause != nil {
+			err = cause // decode's leg ended because of prefill's
+		}
+		var failed *upstream.LegError
+		finish(errors.As(err, &failed) && failed.Role == upstream.RoleDecode && failed.Sent)
+		return nil, err
+	}
+	d.both, d.finish = both, func() { finish(true) }
+	return d, nil
+}
+
+// check is why decode waits in vain for a prefill instance that has answered, nil if it does not.
+func check(plan upstream.Plan, answer upstream.PrefillAnswer, instance *upstream.Instance) error {
+	if plan.Check == nil {
+		return nil
+	}
+	if err := plan.Check(answer); err != nil {
+		return &upstream.LegError{Role: upstream.RolePrefill, Instance: instance.Name, Kind: upstream.KVLoad, Sent: true, Err: err}
+	}
+	return nil
+}
+
+// reread reads which start of prefill is alive before a turn is tried again, where its connector has to know the engine: a decode engine
+// may have failed over what it was told of prefill, or a prefill leg broken off, because that is another start by now.
+func (s *turns) reread(ctx context.Context, t *turn, err error) {
+	var leg *upstream.LegError
+	if s.deps.Connector.Traits().Introduce == nil || t.tries.prefill == nil || !errors.As(err, &leg) {
+		return
+	}
+	decode := leg.Role == upstream.RoleDecode && (leg.Kind == upstream.KVLoad || leg.Status == http.StatusInternalServerError)
+	prefill := leg.Role == upstream.RolePrefill && leg.Kind == upstream.Broken
+	if engine := t.tries.prefill.Engine(); (decode || prefill) && !t.tries.excludes(engine) {
+		engine.Refresh(ctx)
+	}
+}
+
+// errTogether is a ticket that a connector would send together with the decode leg.
+var errTogether = errors.New("no ticket goes with legs that are sent together")
+
+// errUnanswered is the record of a prefill leg that had not answered when its turn ended.
+var errUnanswered = errors.New("not answered when the turn ended")
+
+// legErrorOf is the failure of the other leg with which a context was ended, nil if it was not.
+func legErrorOf(ctx context.Context) error {
+	var leg *upstream.LegError
+	if errors.As(context.Cause(ctx), &leg) {
+		return leg
+	}
+	return nil
+}
