@@ -9,12 +9,12 @@ import (
 	"strings"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/connector"
 )
 
-// maxParams bounds a kv_transfer_params object. 100 kB is normal for a long
-// context. A block id takes two bytes at least, so the bound also keeps the
-// number of ids below 2^19.
-const maxParams = 1 << 20
+// maxParams bounds a kv_transfer_params object. A block id takes two bytes at
+// least, so the bound also keeps the number of ids below 2^19.
+const maxParams = connector.MaxParams
 
 // maxTokens is above any model's context; more is a fault of the engine.
 const maxTokens = 16 << 20

@@ -1,0 +1,21 @@
+package connector
+
+import (
+	"errors"
+
+	"carryover/upstream"
+)
+
+// KeepsNothing is embedded by connectors with which prefill reads nothing of what decode holds, so that an answer leaves no ticket. Their
+// Traits have no Reuses.
+type KeepsNothing struct{}
+
+var errKeepsNothing = errors.New("the connector keeps nothing for a next turn")
+
+// Keep keeps nothing. The error says so.
+func (KeepsNothing) Keep([]byte, int) (upstream.Kept, error) { return upstream.Kept{}, errKeepsNothing }
+
+// Release has nothing to release. The error says so.
+func (KeepsNothing) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, error) {
+	return upstream.ReleaseLeg{}, errKeepsNothing
+}

@@ -1,0 +1,185 @@
+package lmcache
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+
+	"carryover/upstream"
+)
+
+func TestPlan_WhatDecodeServesAlone(t *testing.T) {
+	const chat, text = upstream.Chat, upstream.Text
+	for _, row := range []struct {
+		name, body string
+		api        upstream.API
+		ids        int
+		change     func(*Connector)
+		transfer   func(*upstream.Transfer)
+		why        string
+	}{
+		{"no receiver", `{"max_tokens":9}`, text, 300, func(c *Connector) { c.Otherwise = Receiver{} }, nil, "no_receiver"},
+		{"a receiver without alloc ports", `{"max_tokens":9}`, text, 300, func(c *Connector) { c.Otherwise.AllocPorts = nil }, nil, "no_receiver"},
+		{"fewer alloc than init ports", `{"max_tokens":9}`, text, 300, func(c *Connector) { c.Otherwise.InitPorts = []int{1, 2} }, nil, "no_receiver"},
+		{"a prompt of more than one step", `{}`, text, 301, func(c *Connector) { c.MaxPromptTokens = 300 }, nil, "prompt_too_long"},
+		{"a chat in a context that is not known", `{}`, chat, 9, nil, func(t *upstream.Transfer) { t.ContextLength = 0 }, "context_unknown"},
+		{"a prompt that is cut", `{"truncate_prompt_tokens":5}`, text, 9, nil, nil, "truncate_prompt_tokens"},
+		{"logprobs of the prompt", `{"prompt_logprobs":0}`, chat, 9, nil, nil, "prompt_logprobs"},
+		{"an answer in the middle", `{"suffix":"x"}`, text, 9, nil, nil, ""},
+		{"no room", `{"max_tokens":9}`, text, 4096, nil, nil, ""},
+		{"no budget", `{"max_tokens":0}`, text, 9, nil, nil, ""},
+		{"a budget below zero", `{"max_completion_tokens":-1}`, chat, 9, nil, nil, ""},
+		{"a budget that vLLM reads in its own way", `{"max_tokens":"9"}`, text, 9, nil, nil, ""},
+		{"more than the budget at least", `{"max_tokens":3,"min_tokens":4}`, text, 9, nil, nil, ""},
+		{"less than nothing at least", `{"min_tokens":-1}`, text, 9, nil, nil, ""},
+		{"no number at least", `{"min_tokens":null}`, text, 9, nil, nil, ""},
+		{"less than a chunk, begun at decode", `{"seed":1}`, text, 256, nil, nil, "prompt_too_short"},
+		{"no ids", `{}`, text, 0, nil, nil, "prompt_too_short"},
+	} {
+		b := newBench(row.change)
+		tr := transfer(t, row.api, row.body, row.ids)
+		if row.transfer != nil {
+			row.transfer(&tr)
+		}
+		plan, err := b.Plan(tr)
+		if err != nil || plan.Order != upstream.DecodeAlone || plan.Why != row.why || plan.Close != nil || len(b.arrivals) != 0 {
+			t.Errorf("%s: got %+v, %v and %d waits, want decode alone because of %q and no wait", row.name, plan, err, len(b.arrivals), row.why)
+		}
+	}
+}
+
+func TestPlan_Budget(t *testing.T) {
+	for _, row := range []struct {
+		api         upstream.API
+		body        string
+		most, least int
+	}{
+		{upstream.Text, `{}`, 16, 0},
+		{upstream.Text, `{"max_tokens":null}`, 16, 0},
+		{upstream.Text, `{"max_tokens":40,"max_completion_tokens":7,"min_tokens":3}`, 40, 3},
+		{upstream.Text, `{"max_tokens":9999}`, 4096 - 100, 0},
+		{upstream.Chat, `{}`, 4096 - 100, 0},
+		{upstream.Chat, `{"max_tokens":40}`, 40, 0},
+		{upstream.Chat, `{"max_tokens":40,"max_completion_tokens":null}`, 40, 0},
+		{upstream.Chat, `{"max_tokens":40,"max_completion_tokens":7,"min_tokens":7}`, 7, 7},
+	} {
+		tr := transfer(t, row.api, row.body, 100)
+		if got, why, ok := budgetOf(&tr); !ok || why != "" || got != (budget{row.most, row.least}) {
+			t.Errorf("%v %s: got %+v, %q, %t, want %d and %d", row.api, row.body, got, why, ok, row.most, row.least)
+		}
+	}
+	tr := transfer(t, upstream.Chat, `{"max_tokens":40}`, 100)
+	tr.ContextLength = 0
+	if got, _, ok := budgetOf(&tr); !ok || got.most != 40 {
+		t.Errorf("in a context that is not known: got %+v, %t, want 40", got, ok)
+	}
+}
+
+func TestPlan_WaitsBeforePrefillIsAsked(t *testing.T) {
+	for name, row := range map[string]struct {
+		change  func(*Connector)
+		notices int
+		want    int
+	}{
+		"one for each port": {func(c *Connector) { c.Otherwise = Receiver{InitPorts: []int{1, 2}, AllocPorts: []int{3, 4}} }, 0, 2},
+		"as configured": {func(c *Connector) {
+			c.Notifications = 1
+			c.Otherwise = Receiver{InitPorts: []int{1, 2}, AllocPorts: []int{3, 4}}
+		}, 0, 1},
+		"as of that prefill instance": {func(c *Connector) { c.Notifications = 1 }, 4, 4},
+	} {
+		b := newBench(row.change)
+		tr := transfer(t, upstream.Text, `{}`, 9)
+		tr.Prefill.Notices = row.notices
+		first, second := b.plan(t, tr), b.plan(t, tr)
+		if len(b.arrivals) != 2 || b.arrivals[0].count != row.want || b.arrivals[0].id != "id-1" || b.arrivals[1].id != "id-3" {
+			t.Errorf("%s: got waits %+v, want two for %d, each of its own id", name, b.arrivals, row.want)
+		}
+		params := string(first.Prefill.Members[len(first.Prefill.Members)-1].Value)
+		if !strings.Contains(params, `"req_id":"id-1"`) {
+			t.Errorf("%s: got %s, want the id that is waited for", name, params)
+		}
+		first.Close()
+		second.Close()
+		for _, a := range b.arrivals {
+			if a.closed != 1 {
+				t.Errorf("%s: a wait was closed %d times, want once", name, a.closed)
+			}
+		}
+	}
+}
+
+func TestReceiver_OfADecodeInstance(t *testing.T) {
+	named := map[string]Receiver{
+		"10.0.0.2:8200": {Host: "kv.d", InitPorts: []int{1, 2}, AllocPorts: []int{3, 4}},
+		"dec:443":       {InitPorts: []int{1}, AllocPorts: []int{3}, QueryPorts: []int{5}},
+	}
+	for _, row := range []struct {
+		url  string
+		want string
+	}{
+		{"http://10.0.0.2:8200", `{"disagg_spec":{"req_id":"i","receiver_host":"kv.d","receiver_init_port":[1,2],"receiver_alloc_port":[3,4]},"lmcache.tag.attempt":"i"}`},
+		{"https://dec", `{"disagg_spec":{"req_id":"i","receiver_host":"dec","receiver_init_port":[1],"receiver_alloc_port":[3],"receiver_query_port":[5]},"lmcache.tag.attempt":"i"}`},
+		{"http://[fd00::1]:8200", `{"disagg_spec":{"req_id":"i","receiver_host":"fd00::1","receiver_init_port":[7300],"receiver_alloc_port":[7400]},"lmcache.tag.attempt":"i"}`},
+	} {
+		c := newBench(func(c *Connector) { c.Receivers = named })
+		r, ok := c.receiver(&upstream.Instance{BaseURL: row.url})
+		if got := string(r.params("i")); !ok || got != row.want {
+			t.Errorf("%s: got %s, %t, want %s", row.url, got, ok, row.want)
+		}
+	}
+}
+
+func TestReady_KVThatIsNotAnnounced(t *testing.T) {
+	refused := errors.New("refused")
+	waits := func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }
+	left := errors.New("the client has left")
+	for name, row := range map[string]struct {
+		ready  func(context.Context) error
+		cause  error // with which the wait ends, nil for none
+		decode bool
+		want   error // nil for none
+	}{
+		"announced":                             {func(context.Context) error { return nil }, nil, false, nil},
+		"refused":                               {func(context.Context) error { return refused }, nil, false, refused},
+		"refused, decode goes on":               {func(context.Context) error { return refused }, nil, true, nil},
+		"late":                                  {waits, upstream.ErrNotReady, false, upstream.ErrNotReady},
+		"late, decode goes on":                  {waits, upstream.ErrNotReady, true, nil},
+		"the turn has ended":                    {waits, left, false, left},
+		"the turn has ended, nobody to go on":   {waits, left, true, left},
+		"nobody waits for an answer any longer": {waits, upstream.ErrFirstByteTimeout, true, upstream.ErrFirstByteTimeout},
+	} {
+		b := newBench(func(c *Connector) { c.DecodeUnready = row.decode })
+		b.ready = row.ready
+		ctx, cancel := context.WithCancelCause(context.Background())
+		if row.cause != nil {
+			cancel(row.cause)
+		}
+		err := b.plan(t, transfer(t, upstream.Text, `{}`, 9)).Ready(ctx)
+		if !errors.Is(err, row.want) || (row.want == nil) != (err == nil) {
+			t.Errorf("%s: got %v, want %v", name, err, row.want)
+		}
+		var leg *upstream.LegError
+		if late := name == "late"; late != errors.As(err, &leg) {
+			t.Errorf("%s: got %v, want a leg's failure only where the KV is late", name, err)
+		} else if late && (leg.Kind != upstream.Timeout || leg.Role != upstream.RoleDecode || !strings.Contains(err.Error(), "max_num_batched_tokens") || !strings.Contains(err.Error(), "pd_proxy_host")) {
+			t.Errorf("%s: got %+v, want a timeout that says what to look at", name, leg)
+		}
+		cancel(nil)
+	}
+}
+
+func TestConnector_KeepsNothing(t *testing.T) {
+	c := newBench(nil)
+	if kept, err := c.Keep([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(kept, upstream.Kept{}) {
+		t.Errorf("Keep = %+v, %v, want an error", kept, err)
+	}
+	if _, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
+		t.Error("Release has something to release")
+	}
+	if got := c.Traits(); got.Reuses || !got.IDs || got.Introduce != nil {
+		t.Errorf("Traits = %+v, want ids and no reuse", got)
+	}
+}

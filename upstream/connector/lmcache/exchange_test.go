@@ -1,0 +1,189 @@
+package lmcache
+
+import (
+	"encoding/json"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+)
+
+const folder = "lmcache"
+
+// promptOf are the ids that a recorded leg computes.
+func promptOf(t *testing.T, e exchange) (ids []uint32) {
+	t.Helper()
+	var body struct{ Prompt []uint32 }
+	if err := json.Unmarshal(e.Request.Body, &body); err != nil {
+		t.Fatal(err)
+	}
+	return body.Prompt
+}
+
+// recordedAttempt is the attempt that the recordings are of.
+func recordedAttempt(t *testing.T, api upstream.API, body string) (*bench, upstream.Transfer) {
+	t.Helper()
+	b := newBench(func(c *Connector) { c.Otherwise = Receiver{InitPorts: []int{5730}, AllocPorts: []int{5740}} })
+	b.NewID = func() string { return "9d9e378a-297e-4bd6-89a1-ccb711c8e8f6" }
+	var tokenised struct {
+		Tokens []uint32
+		Length int `json:"max_model_len"`
+	}
+	if err := json.Unmarshal(recorded(t, folder, "01-tokenize.json").Response.JSON, &tokenised); err != nil {
+		t.Fatal(err)
+	}
+	tr := transfer(t, api, body, 0)
+	tr.PromptIDs, tr.ContextLength, tr.Decode.BaseURL = tokenised.Tokens, tokenised.Length, "http://127.0.0.1:8200"
+	return b, tr
+}
+
+func TestExchanges_LegsAreAskedAsRecorded(t *testing.T) {
+	const options = `"max_tokens":8,"temperature":0,"stream":true,"stream_options":{"include_usage":true},"return_token_ids":true}`
+	for api, body := range map[upstream.API]string{
+		upstream.Chat: `{"model":"tiny","messages":[],` + options,
+		upstream.Text: `{"model":"tiny","prompt":"rendered",` + options,
+	} {
+		b, tr := recordedAttempt(t, api, body)
+		prefill, decode := recorded(t, folder, "02-prefill.json"), recorded(t, folder, "04-decode-stream.json")
+		plan := b.plan(t, tr)
+		// The recorded leg has ret_first_tok. It is the one member that is left out on purpose: with it a leg that is cancelled ends prefill.
+		// And it has no tag.
+		want := decoded(t, prefill.Request.Body)
+		delete(want["kv_transfer_params"].(map[string]any), "ret_first_tok")
+		want["kv_transfer_params"].(map[string]any)[tag] = b.NewID()
+		if got := decoded(t, prefillBody(tr.Request, plan.Prefill)); !reflect.DeepEqual(got, want) {
+			t.Errorf("prefill is asked %v, want as recorded %s", got, prefill.Request.Body)
+		}
+		answer := string(prefill.Response.JSON)
+		h := handOver(t, plan, answer)
+		if h.Cached != 0 || h.Head != nil || h.Whole != nil || h.Take == nil {
+			t.Errorf("got %+v; the recorded token is the beginning of a character and not to be shown", h)
+		}
+		if got := unsalted(t, b, decodeBody(tr.Request, h.Leg(nil))); !reflect.DeepEqual(got, decoded(t, []byte(body))) {
+			t.Errorf("decode is asked %v, want the client's own request", got)
+		}
+		if got := promptOf(t, exchange{Request: struct{ Body json.RawMessage }{decodeBody(tr.Request, h.Take(nil))}}); !slices.Equal(got, promptOf(t, decode)) {
+			t.Errorf("decode takes the KV of %v, want of the recorded prompt", got)
+		}
+		h = handOver(t, plan, strings.Replace(answer, `"text": ""`, `"text": "x"`, 1))
+		if got := unsalted(t, b, decodeBody(tr.Request, h.Leg(nil))); !reflect.DeepEqual(got, decoded(t, decode.Request.Body)) {
+			t.Errorf("decode is asked %v, want as recorded %s", got, decode.Request.Body)
+		}
+		// The recorded stream, behind a first token with text.
+		stream := string(h.Head)
+		for _, data := range events(t, decode.Response.Text) {
+			if data != "[DONE]" {
+				data = string(h.Rewrite.Event([]byte(data)))
+			}
+			stream += "data: " + data + "\n\n"
+		}
+		got := read(t, api, stream)
+		wanted := reading{text: "xifiwargs186essionusc det", finish: "length", ids: []uint32{2003, 1441, 1573, 1661, 526, 355, 71, 1941}, prompt: tr.PromptIDs, usage: [3]int{75, 83, 8}, done: true}
+		if !reflect.DeepEqual(got, wanted) {
+			t.Errorf("the client reads %+v, want %+v", got, wanted)
+		}
+	}
+}
+
+// unsalted is a decode leg's body without the salt and the tag that it has and the recorded one has not.
+func unsalted(t *testing.T, b *bench, leg []byte) map[string]any {
+	t.Helper()
+	body := decoded(t, leg)
+	if body["cache_salt"] != b.NewID() {
+		t.Errorf("decode is asked %s, want a salt of the attempt's own", leg)
+	}
+	if want := map[string]any{tag: b.NewID()}; !reflect.DeepEqual(body["kv_transfer_params"], want) {
+		t.Errorf("decode is asked %s, want %v", leg, want)
+	}
+	delete(body, "cache_salt")
+	delete(body, "kv_transfer_params")
+	return body
+}
+
+func TestExchanges_LogprobsOfBothLegs(t *testing.T) {
+	b, tr := recordedAttempt(t, upstream.Chat, `{"model":"tiny","messages":[],"max_tokens":3,"temperature":0,"logprobs":true,"top_logprobs":2}`)
+	b.NewID = func() string { return "5c1f9c3e" }
+	prefill, decode := recorded(t, folder, "05-prefill-logprobs.json"), recorded(t, folder, "06-decode-logprobs.json")
+	plan := b.plan(t, tr)
+	if got := decoded(t, prefillBody(tr.Request, plan.Prefill)); !reflect.DeepEqual(got, decoded(t, prefill.Request.Body)) {
+		t.Errorf("prefill is asked %v, want as recorded %s", got, prefill.Request.Body)
+	}
+	h := handOver(t, plan, string(prefill.Response.JSON))
+	if got := decoded(t, decodeBody(tr.Request, h.Leg(nil))); !reflect.DeepEqual(got, decoded(t, decode.Request.Body)) {
+		t.Errorf("decode is asked %v, want as recorded %s", got, decode.Request.Body)
+	}
+	body, err := h.Rewrite.Body(decode.Response.JSON)
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := decoded(t, body)
+	choice := answer["choices"].([]any)[0].(map[string]any)
+	const want = `{"content":[
+		{"token":"ifi","logprob":-0.25,"bytes":[105,102,105],"top_logprobs":[{"token":"ifi","logprob":-0.25,"bytes":[105,102,105]},{"token":" det","logprob":-1.5,"bytes":[32,100,101,116]}]},
+		{"token":"wargs","logprob":-0.5,"bytes":[119,97,114,103,115],"top_logprobs":[{"token":"wargs","logprob":-0.5,"bytes":[119,97,114,103,115]},{"token":"c","logprob":-2.5,"bytes":[99]}]},
+		{"token":" é","logprob":-0.75,"bytes":[32,195,169],"top_logprobs":[{"token":" é","logprob":-0.75,"bytes":[32,195,169]},{"token":"\ufffd","logprob":-1.25,"bytes":[239,191,189]}]}]}`
+	if !reflect.DeepEqual(choice["logprobs"], any(decoded(t, []byte(want)))) {
+		t.Errorf("got logprobs %v, want %s", choice["logprobs"], want)
+	}
+	if got := choice["message"].(map[string]any)["content"]; got != "ifiwargs é" {
+		t.Errorf("got %q, want the text of both", got)
+	}
+}
+
+func TestExchanges_PrefillHasTheWholeAnswer(t *testing.T) {
+	stops := string(recorded(t, folder, "07-prefill-stops.json").Response.JSON)
+	for api, id := range map[upstream.API]string{upstream.Chat: "chatcmpl-turn-1", upstream.Text: "cmpl-turn-1"} {
+		b, tr := recordedAttempt(t, api, `{"max_tokens":8,"stop_token_ids":[2003],"return_token_ids":true,"stream":true,"stream_options":{"include_usage":true}}`)
+		h := handOver(t, b.plan(t, tr), stops)
+		got := read(t, api, string(h.Whole))
+		want := reading{finish: "stop", stopReason: "2003", ids: []uint32{2003}, prompt: tr.PromptIDs, usage: [3]int{75, 76, 1}, done: true}
+		if !reflect.DeepEqual(got, want) || h.Head != nil || !strings.Contains(string(h.Whole), `"id":"`+id+`"`) {
+			t.Errorf("the client reads %+v, want %+v of %s", got, want, id)
+		}
+		b, tr = recordedAttempt(t, api, `{"max_tokens":8,"stop_token_ids":[2003]}`)
+		whole := handOver(t, b.plan(t, tr), stops).Whole
+		answer := decoded(t, whole)
+		choice := answer["choices"].([]any)[0].(map[string]any)
+		if answer["id"] != id || choice["finish_reason"] != "stop" || choice["stop_reason"] != json.Number("2003") || strings.Contains(string(whole), "token_ids\":[") || !rawjson.Valid(whole) {
+			t.Errorf("got %s, want the answer that ended with its first token", whole)
+		}
+	}
+	b, tr := recordedAttempt(t, upstream.Text, `{}`)
+	if h, err := b.plan(t, tr).Handover(answered(string(recorded(t, folder, "08-prefill-without-first-token.json").Response.JSON))); h != nil || err == nil {
+		t.Errorf("got %+v, %v of an engine that names no token, want an error", h, err)
+	}
+}
+
+func TestExchanges_UsageOfEachEvent(t *testing.T) {
+	b, tr := recordedAttempt(t, upstream.Chat, `{"max_tokens":3,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`)
+	h := handOver(t, b.plan(t, tr), string(recorded(t, folder, "05-prefill-logprobs.json").Response.JSON))
+	stream := string(h.Head)
+	for _, data := range events(t, recorded(t, folder, "09-decode-stream-usage.json").Response.Text) {
+		if data != "[DONE]" {
+			stream += "data: " + string(h.Rewrite.Event([]byte(data))) + "\n\n"
+		}
+	}
+	var got [][3]json.Number
+	for _, data := range events(t, stream) {
+		u := decoded(t, []byte(data))["usage"].(map[string]any)
+		got = append(got, [3]json.Number{u["prompt_tokens"].(json.Number), u["total_tokens"].(json.Number), u["completion_tokens"].(json.Number)})
+	}
+	if want := [][3]json.Number{{"75", "75", "0"}, {"75", "76", "1"}, {"75", "77", "2"}, {"75", "78", "3"}, {"75", "78", "3"}}; !reflect.DeepEqual(got, want) {
+		t.Errorf("got usage %v, want %v: role, first token, two of decode, the end", got, want)
+	}
+	if !strings.Contains(stream, `"prompt_tokens_details":{"cached_tokens":75}`) {
+		t.Error("what decode says of its cache is lost")
+	}
+}
+
+func TestExchanges_AnErrorPasses(t *testing.T) {
+	b, tr := recordedAttempt(t, upstream.Chat, `{"max_tokens":3,"stream":true}`)
+	h := handOver(t, b.plan(t, tr), string(recorded(t, folder, "05-prefill-logprobs.json").Response.JSON))
+	data := events(t, recorded(t, folder, "10-decode-stream-breaks.json").Response.Text)[1]
+	if got := string(h.Rewrite.Event([]byte(data))); got != data {
+		t.Errorf("got %s, want %s", got, data)
+	}
+}

@@ -1,0 +1,100 @@
+package lmcache
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+)
+
+// first is prefill's answer: the first token of the turn's. Values are raw JSON.
+type first struct {
+	token  uint32
+	body   rawjson.Object
+	choice rawjson.Object // the only one
+	text   string         // of the token, decoded
+	finish string         // why the answer ended with it, "" if it only had no room for more
+}
+
+// readFirst reads prefill's answer to a leg of so many ids. The error says why decode can't be given what it has.
+func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
+	if answer.PromptTokens != 0 && answer.PromptTokens != prompt {
+		return f, fmt.Errorf("prefill has computed %d tokens, of a prompt of %d", answer.PromptTokens, prompt)
+	}
+	var ok bool
+	if f.body, err = rawjson.ParseObject(answer.Body); err != nil {
+		return f, fmt.Errorf("answer: %w", err)
+	}
+	if f.choice, ok = onlyChoice(f.body.Get("choices")); !ok {
+		return f, errors.New("choices: must be one with a text")
+	}
+	if f.token, ok = tokenOf(answer.Params, &f.choice); !ok {
+		return f, errors.New("no first token: choices.token_ids must be one id; does prefill know return_token_ids?")
+	}
+	if f.text, ok = rawjson.Text(f.choice.Get("text")); !ok {
+		return f, errors.New("choices: the text can't be read")
+	}
+	switch f.finish = gjson.ParseBytes(f.choice.Get("finish_reason")).String(); f.finish {
+	case "length":
+		f.finish = ""
+	case "abort", "error": // FinishReason, v1/engine/__init__.py
+		return f, fmt.Errorf("prefill has ended with %q", f.finish)
+	}
+	return f, nil
+}
+
+// tokenOf is the id of the first token: that of the choice, which was asked for by return_token_ids, or the one that LMCache names in its
+// params, which nobody asks for (params in receiver.go says why).
+func tokenOf(params []byte, choice *rawjson.Object) (token uint32, ok bool) {
+	if raw := choice.Get("token_ids"); !rawjson.IsNull(raw) {
+		ids, ok := rawjson.ParseIDs(raw)
+		if !ok || len(ids) != 1 {
+			return 0, false
+		}
+		return ids[0], true
+	}
+	o, err := rawjson.ParseObject(params)
+	if err != nil {
+		return 0, false
+	}
+	n, ok := rawjson.Integer(o.Get("first_tok"))
+	return uint32(n), ok && 0 <= n && n <= math.MaxUint32
+}
+
+// onlyChoice returns the choice of a list of one, with a text.
+func onlyChoice(choices []byte) (choice rawjson.Object, ok bool) {
+	if !isList(choices) {
+		return choice, false
+	}
+	all := gjson.ParseBytes(choices).Array()
+	if len(all) != 1 {
+		return choice, false
+	}
+	choice, err := rawjson.ParseObject([]byte(all[0].Raw))
+	return choice, err == nil && isText(choice.Get("text"))
+}
+
+// cached is how many tokens of the prompt prefill did not compute, -1 if it does not tell.
+func (f *first) cached() int {
+	n := gjson.ParseBytes(f.body.Get("usage")).Get("prompt_tokens_details.cached_tokens")
+	if n.Type != gjson.Number || n.Int() < 0 {
+		return -1
+	}
+	return int(n.Int())
+}
+
+// end is where the first token ends in the text that logprobs speak of, in characters.
+func (f *first) end() int {
+	logprobs := gjson.ParseBytes(f.choice.Get("logprobs"))
+	tokens, offsets := logprobs.Get("tokens").Array(), logprobs.Get("text_offset").Array()
+	if len(tokens) == 0 || len(offsets) != len(tokens) {
+		return 0
+	}
+	last := len(tokens) - 1
+	return int(offsets[last].Int()) + utf8.RuneCountInString(tokens[last].String())
+}

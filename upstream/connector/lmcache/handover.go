@@ -1,0 +1,102 @@
+package lmcache
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+)
+
+// handOver reads prefill's answer and decides how the answer goes on.
+func (a *attempt) handOver(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
+	f, err := readFirst(answer, len(a.sent))
+	if err != nil {
+		return nil, fmt.Errorf("hand-over: %w", err)
+	}
+	h := &upstream.Handover{Cached: f.cached(), Bound: true}
+	if a.begins {
+		h.Leg = func([]byte) upstream.LegPlan { return a.ownLeg() }
+		return h, nil
+	}
+	goOn := func([]byte) upstream.LegPlan { return a.onwardLeg(f.token) }
+	shape := a.shape(answer.ID, &f)
+	switch wayOn(a.Request, a.budget, f.text, f.finish != "") {
+	case onward:
+		h.Leg, h.Rewrite = goOn, &continuation{shape: shape, first: f, stream: a.Request.Stream()}
+		if a.Request.Stream() {
+			h.Head, err = shape.head(&f, false)
+		}
+	case complete:
+		h.Leg, h.Take = goOn, a.takeLeg(f.token)
+		h.Whole, err = a.whole(shape, &f)
+	case again:
+		h.Leg, h.Take = func([]byte) upstream.LegPlan { return a.ownLeg() }, a.takeLeg(f.token)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("hand-over: %w", err)
+	}
+	return h, nil
+}
+
+// whole is the answer of which prefill has all, as the client wants it.
+func (a *attempt) whole(s *shape, f *first) ([]byte, error) {
+	if !a.Request.Stream() {
+		body, ok := s.answer(&f.body, nil)
+		if !ok {
+			return nil, errUnreadable
+		}
+		return body, nil
+	}
+	head, err := s.head(f, true)
+	if err != nil {
+		return nil, err
+	}
+	return append(head, s.tail(f)...), nil
+}
+
+var errUnreadable = errors.New("the answer is not that of a text completion")
+
+// shape is what the parts of an answer have in common, and what the client wants of it.
+type shape struct {
+	chat            bool
+	id              []byte // JSON, as are created, model and ids
+	created, model  []byte
+	ids             []byte // of the prompt, nil unless the client wants ids
+	counts, running bool   // the stream tells its usage at the end, with each event
+	prompt          int    // how many tokens it has
+	top             int    // how many of the likeliest tokens a chat shows beside each, -1 for all that come
+}
+
+// shape is that of the answer that prefill has begun.
+func (a *attempt) shape(id string, f *first) *shape {
+	s := &shape{
+		chat: a.Request.API() == upstream.Chat, created: f.body.Get("created"), model: f.body.Get("model"), top: a.top(),
+		counts: a.Request.WantsUsage(), prompt: len(a.sent),
+	}
+	if id == "" {
+		id = "cmpl-" + a.RequestID
+	}
+	if s.chat {
+		id = "chatcmpl-" + strings.TrimPrefix(id, "cmpl-") // of one request id, in both APIs
+	}
+	s.id = rawjson.Quote(id)
+	if _, ok := rawjson.Integer(s.created); !ok {
+		s.created = []byte("0")
+	}
+	if !isText(s.model) {
+		s.model = rawjson.Quote(a.Request.Model())
+	}
+	if a.Request.WantsTokenIDs() {
+		s.ids = rawjson.AppendIDs(nil, a.sent)
+	}
+	options, _ := a.Request.Member("stream_options")
+	if o, err := rawjson.ParseObject(options); err == nil {
+		s.running = s.counts && string(o.Get("continuous_usage_stats")) == "true"
+	}
+	if only, _ := a.Request.Member("logprob_token_ids"); !off(only) {
+		s.top = -1
+	}
+	return s
+}

@@ -1,0 +1,239 @@
+package lmcache
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"carryover/upstream"
+)
+
+// bodies of legs as the runner makes them.
+func prefillBody(r *upstream.Request, plan upstream.LegPlan) []byte {
+	return r.PrefillBody(upstream.PrefillEdit{Members: plan.Members})
+}
+
+func decodeBody(r *upstream.Request, plan upstream.LegPlan) []byte {
+	return r.DecodeBody(upstream.DecodeEdit{Members: plan.Members})
+}
+
+// wantBody compares a leg's body with JSON, those kv_transfer_params left out that say where KV goes.
+func wantBody(t *testing.T, what string, got []byte, want string) {
+	t.Helper()
+	has := decoded(t, got)
+	if params, _ := has["kv_transfer_params"].(map[string]any); params["disagg_spec"] != nil {
+		delete(has, "kv_transfer_params")
+	}
+	if !reflect.DeepEqual(has, decoded(t, []byte(want))) {
+		t.Errorf("%s: got %s, want %s", what, got, want)
+	}
+}
+
+func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
+	const rich = `{"model":"m","messages":[{"role":"user","content":"q"}],"tools":[],"tool_choice":"none","functions":[],"function_call":"none","parallel_tool_calls":true,` +
+		`"chat_template":"x","chat_template_kwargs":{},"add_generation_prompt":true,"continue_final_message":false,"add_special_tokens":false,"documents":[],` +
+		`"reasoning_effort":"low","include_reasoning":true,"media_io_kwargs":{},"mm_processor_kwargs":{},"return_prompt_text":false,"echo":false,"prompt":"not a chat's","suffix":"nor this","prompt_embeds":"nor this",` +
+		`"max_completion_tokens":9,"max_tokens":99,"min_tokens":2,"logprobs":true,"top_logprobs":3,"temperature":0.5,"stop":["\n"],"stop_token_ids":[5],"logit_bias":{"5":1},"response_format":{"type":"text"},` +
+		`"stream":true,"stream_options":{"include_usage":true},"user":"u","cache_salt":"s","new_member":[1]}`
+	const plain = `"model":"m","temperature":0.5,"stop":["\n"],"stop_token_ids":[5],"logit_bias":{"5":1},"response_format":{"type":"text"},"user":"u","new_member":[1]`
+	for _, row := range []struct {
+		name, body      string
+		api             upstream.API
+		prefill, decode string
+		text            string // of the first token
+		takes           string // what decode takes before or behind, "" for nothing
+		alone           bool   // prefill has the whole answer
+	}{
+		{
+			name: "a chat", api: upstream.Chat, body: rich, text: "x",
+			prefill: `{` + plain + `,"cache_salt":"s","prompt":[1,2,3],"max_tokens":1,"min_tokens":1,"logprobs":3,"stream":false,"return_token_ids":true}`,
+			decode:  `{` + plain + `,"prompt":[1,2,3,77],"max_tokens":8,"min_tokens":1,"logprobs":3,"stream":true,"stream_options":{"include_usage":true},"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
+		},
+		{
+			name: "a text", api: upstream.Text, body: `{"model":"m","prompt":"q","logprobs":2,"logprob_token_ids":[1],"return_token_ids":true,"min_tokens":1,"n":1}`, text: "x",
+			prefill: `{"model":"m","prompt":[1,2,3],"logprobs":2,"logprob_token_ids":[1],"min_tokens":1,"n":1,"max_tokens":1,"stream":false,"return_token_ids":true}`,
+			decode:  `{"model":"m","prompt":[1,2,3,77],"logprobs":2,"logprob_token_ids":[1],"return_token_ids":true,"min_tokens":0,"n":1,"max_tokens":15,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
+		},
+		{
+			name: "a chat without a limit", api: upstream.Chat, body: `{"model":"m","messages":[],"top_logprobs":null}`, text: "x",
+			prefill: `{"model":"m","prompt":[1,2,3],"max_tokens":1,"stream":false,"return_token_ids":true}`,
+			decode:  `{"model":"m","prompt":[1,2,3,77],"max_tokens":4092,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
+		},
+		{
+			name: "a chat whose first token can't be shown", api: upstream.Chat, body: `{"model":"m","messages":[],"max_tokens":5,"stream":true}`, text: "\uFFFD",
+			prefill: `{"model":"m","prompt":[1,2,3],"max_tokens":1,"stream":false,"return_token_ids":true}`,
+			decode:  `{"model":"m","messages":[],"max_tokens":5,"stream":true,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
+			takes:   `{"model":"m","prompt":[1,2,3,77],"max_tokens":1,"stream":false,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
+		},
+		{
+			name: "a text of one token", api: upstream.Text, body: `{"model":"m","prompt":"q","max_tokens":1}`, text: "x", alone: true,
+			prefill: `{"model":"m","prompt":[1,2,3],"max_tokens":1,"stream":false,"return_token_ids":true}`,
+			takes:   `{"model":"m","prompt":[1,2,3,77],"max_tokens":1,"stream":false,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
+		},
+	} {
+		b := newBench(nil)
+		tr := transfer(t, row.api, row.body, 3)
+		plan := b.plan(t, tr)
+		if plan.Prefill.API != upstream.Text || plan.Prefill.RequestID != "" {
+			t.Errorf("%s: got a prefill leg %+v, want a text completion", row.name, plan.Prefill)
+		}
+		body := prefillBody(tr.Request, plan.Prefill)
+		wantBody(t, row.name+": prefill", body, row.prefill)
+		if !strings.Contains(string(body), `"disagg_spec":{"req_id":"id-1","receiver_host":"10.0.0.2","receiver_init_port":[7300],"receiver_alloc_port":[7400]}`) {
+			t.Errorf("%s: %s has no complete disagg_spec", row.name, body)
+		}
+		h := handOver(t, plan, firstAnswer(row.text, 3))
+		if !h.Bound || h.Cached != 3 {
+			t.Errorf("%s: got %+v, want what only that decode instance can use, with 3 tokens cached", row.name, h)
+		}
+		if (h.Whole != nil) != row.alone || (h.Take != nil) != (row.takes != "") {
+			t.Errorf("%s: got %+v, want a whole answer %t and a leg that takes %q", row.name, h, row.alone, row.takes)
+			continue
+		}
+		if h.Take != nil {
+			take := h.Take(nil)
+			if take.API != upstream.Text || take.RequestID != "turn-1-take" {
+				t.Errorf("%s: got %+v, want a text completion of its own id", row.name, take)
+			}
+			edit := upstream.DecodeEdit{Members: take.Members, OneToken: true}
+			wantBody(t, row.name+": take", tr.Request.DecodeBody(edit), row.takes)
+		}
+		if row.alone {
+			continue
+		}
+		leg := h.Leg(nil)
+		wantBody(t, row.name+": decode", decodeBody(tr.Request, leg), row.decode)
+		own := row.takes != ""
+		if want := map[bool]upstream.API{true: row.api, false: upstream.Text}[own]; leg.API != want {
+			t.Errorf("%s: decode is asked at %s, want %s", row.name, leg.API.Path(), want.Path())
+		}
+		if shown := h.Rewrite != nil; shown == own || (h.Head != nil) != (tr.Request.Stream() && !own) {
+			t.Errorf("%s: got head %q and rewriting %t", row.name, h.Head, shown)
+		}
+	}
+}
+
+// Decode begins, so that of the prompt it takes whole chunks: prefill computes and sends those, and nothing of its token is used.
+func TestLegs_WhatBeginsAtDecode(t *testing.T) {
+	for _, row := range []struct {
+		chunk, ids, want int
+	}{{0, 257, 256}, {0, 512, 256}, {0, 513, 512}, {0, 1000, 768}, {64, 129, 128}, {64, 128, 64}} {
+		b := newBench(func(c *Connector) { c.ChatAtDecode, c.ChunkTokens, c.MaxPromptTokens = true, row.chunk, row.want })
+		const body = `{"model":"m","messages":[],"max_tokens":5,"logprobs":true,"return_token_ids":true,"min_tokens":2,"stream":true}`
+		tr := transfer(t, upstream.Chat, body, row.ids)
+		plan := b.plan(t, tr)
+		got := decoded(t, prefillBody(tr.Request, plan.Prefill))
+		if n := len(got["prompt"].([]any)); n != row.want {
+			t.Errorf("%d ids in chunks of %d: prefill computes %d, want %d", row.ids, row.chunk, n, row.want)
+		}
+		for _, name := range []string{"logprobs", "min_tokens"} {
+			if got[name] != nil {
+				t.Errorf("prefill is asked for %s, which nobody gets", name)
+			}
+		}
+		for _, answer := range []string{firstAnswer("x", row.want), firstAnswer("", row.want, `"length"`, `"stop"`)} {
+			h := handOver(t, plan, answer)
+			if h.Head != nil || h.Whole != nil || h.Rewrite != nil || h.Take != nil || !h.Bound {
+				t.Errorf("got %+v, want nothing shown and nothing left", h)
+			}
+			leg := h.Leg(nil)
+			if got := string(decodeBody(tr.Request, leg)); leg.API != upstream.Chat || got != strings.TrimSuffix(body, "}")+`,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}` {
+				t.Errorf("decode gets %s, want the client's own request with a salt of its own", got)
+			}
+		}
+	}
+}
+
+// What tells tenants apart in the engines' caches gives way on decode's legs: one that shares vLLM's prefix cache leaves chunks behind.
+func TestLegs_SaltIsTheAttemptsOwn(t *testing.T) {
+	const body = `{"model":"m","prompt":"q","max_tokens":9,"cache_salt":"client"}`
+	b := newBench(nil)
+	tr := transfer(t, upstream.Text, body, 3)
+	for _, text := range []string{"x", "\uFFFD"} {
+		plan := b.plan(t, tr)
+		want := fmt.Sprintf("id-%d", b.ids) // behind that of the attempt
+		h := handOver(t, plan, firstAnswer(text, 3))
+		legs := []upstream.LegPlan{h.Leg(nil)}
+		if h.Take != nil {
+			legs = append(legs, h.Take(nil))
+		}
+		for _, leg := range legs {
+			for _, oneToken := range []bool{false, true} {
+				edit := upstream.DecodeEdit{Members: leg.Members, OneToken: oneToken, CacheSalt: "tenant"}
+				if got := decoded(t, tr.Request.DecodeBody(edit))["cache_salt"]; got != want {
+					t.Errorf("decode's salt is %v, want %s", got, want)
+				}
+			}
+		}
+		edit := upstream.PrefillEdit{Members: plan.Prefill.Members, CacheSalt: "tenant"}
+		if got := decoded(t, tr.Request.PrefillBody(edit))["cache_salt"]; got != "tenant" {
+			t.Errorf("prefill's salt is %v, want the tenant's", got)
+		}
+	}
+}
+
+func TestHandOver_TokenNamedInParams(t *testing.T) {
+	answer := firstAnswer("x", 3, `"token_ids":[77]`, `"token_ids":null`, `"kv_transfer_params":null`, `"kv_transfer_params":{"first_tok":4294967295}`)
+	tr := transfer(t, upstream.Text, `{}`, 3)
+	h := handOver(t, newBench(nil).plan(t, tr), answer)
+	if got := string(decodeBody(tr.Request, h.Leg(nil))); !strings.Contains(got, `"prompt":[1,2,3,4294967295]`) {
+		t.Errorf("decode is asked %s, want the ids and the first", got)
+	}
+}
+
+// Ids that the client did not ask for are not shown to it.
+func TestHandOver_IDsThatNobodyAskedFor(t *testing.T) {
+	first := firstAnswer("x", 3, `"prompt_token_ids":null`, `"prompt_token_ids":[1,2,3]`)
+	for _, api := range []upstream.API{upstream.Chat, upstream.Text} {
+		for _, body := range []string{`{"max_tokens":9,"stream":true}`, `{"max_tokens":1,"stream":true}`, `{"max_tokens":1}`, `{"max_tokens":9}`} {
+			h := handOver(t, newBench(nil).plan(t, transfer(t, api, body, 3)), first)
+			seen := string(h.Head) + string(h.Whole)
+			if strings.Contains(body, "9}") {
+				whole, err := h.Rewrite.Body([]byte(firstAnswer("y", 4, `"token_ids":[77]`, `"token_ids":null`)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen = string(whole)
+			}
+			if seen == "" || strings.Contains(seen, "77") || strings.Contains(seen, "token_ids\":[") {
+				t.Errorf("%s of %s: the client sees %q, want an answer without ids", api.Path(), body, seen)
+			}
+		}
+	}
+}
+
+func TestHandOver_WhatIsNone(t *testing.T) {
+	const ids, params = `"token_ids":[77]`, `"kv_transfer_params":null`
+	named := func(token string) string {
+		return firstAnswer("x", 3, ids, `"token_ids":null`, params, `"kv_transfer_params":{"first_tok":`+token+`}`)
+	}
+	for name, answer := range map[string]string{
+		"no ids":                firstAnswer("x", 3, ids, `"token_ids":null`),
+		"no ids, other params":  firstAnswer("x", 3, ids, `"token_ids":null`, params, `"kv_transfer_params":{"do_remote_prefill":true}`),
+		"no list":               firstAnswer("x", 3, ids, `"token_ids":77`),
+		"an empty list":         firstAnswer("x", 3, ids, `"token_ids":[]`),
+		"two tokens":            firstAnswer("x", 3, ids, `"token_ids":[77,78]`),
+		"two, of which one":     firstAnswer("x", 3, ids, `"token_ids":[77,78]`, params, `"kv_transfer_params":{"first_tok":77}`),
+		"a text in the list":    firstAnswer("x", 3, ids, `"token_ids":["77"]`),
+		"a negative id":         firstAnswer("x", 3, ids, `"token_ids":[-1]`),
+		"no id":                 firstAnswer("x", 3, ids, `"token_ids":[4294967296]`),
+		"no integer":            named(`"77"`),
+		"a fraction":            named(`77.0`),
+		"a negative first_tok":  named(`-1`),
+		"a first_tok too large": named(`4294967296`),
+		"first_tok twice":       named(`77,"first_tok":78`),
+		"no choice":             firstAnswer("x", 3, `"choices":[`, `"selection":[`),
+		"no text":               firstAnswer("x", 3, `"text":"x"`, `"text":null`),
+		"half a surrogate pair": firstAnswer("x", 3, `"text":"x"`, `"text":"\ud83d"`),
+		"another prompt":        firstAnswer("x", 4),
+		"an abort":              firstAnswer("x", 3, `"length"`, `"abort"`),
+	} {
+		for _, stream := range []string{"true", "false"} {
+			plan := newBench(nil).plan(t, transfer(t, upstream.Text, `{"max_tokens":9,"stream":`+stream+`}`, 3))
+			if h, err := plan.Handover(answered(answer)); h != nil || err == nil || strings.Contains(err.Error(), "first_tok\":") {
+				t.Errorf("%s: got %+v, %v, want an error", name, h, err)
+			}
+		}
+	}
+}

@@ -1,0 +1,163 @@
+package lmcache
+
+import (
+	"strconv"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/sse/rawjson"
+)
+
+// The lists of a text completion's logprobs (CompletionLogProbs, completion/protocol.py): one element a token.
+const (
+	offsetsMember = "text_offset"
+	tokensMember  = "tokens"
+	valuesMember  = "token_logprobs"
+	topMember     = "top_logprobs"
+)
+
+// unlikely is what vLLM writes for a logprob that it does not have (ChatCompletionLogProb, chat_completion/protocol.py).
+const unlikely = "-9999.0"
+
+// logprobs are those of a whole answer: of the first token, and of the text completion behind it.
+func (s *shape) logprobs(raw []byte, behind *first) []byte {
+	var before []byte
+	if behind != nil {
+		before = behind.choice.Get("logprobs")
+	}
+	if s.chat {
+		return contents(joined(s.content(before), s.content(raw)))
+	}
+	raw = shifted(raw, behind)
+	a, err := rawjson.ParseObject(before)
+	if err != nil {
+		return raw
+	}
+	b, err := rawjson.ParseObject(raw)
+	if err != nil {
+		return raw
+	}
+	var o object
+	for name, value := range b.Members() {
+		switch string(name) {
+		case offsetsMember, tokensMember, valuesMember, topMember:
+			value = joined(a.Get(string(name)), value)
+		}
+		o.add(string(name), value)
+	}
+	return o.end()
+}
+
+// shifted moves the offsets of a text completion's logprobs behind the first token. They count the characters of tokens from
+// the beginning of the answer (_create_completion_logprobs, completion/serving.py).
+func shifted(raw []byte, behind *first) []byte {
+	o, err := rawjson.ParseObject(raw)
+	if err != nil || behind == nil || !isList(o.Get(offsetsMember)) {
+		return raw
+	}
+	by := behind.end()
+	moved := []byte{'['}
+	for i, offset := range gjson.ParseBytes(o.Get(offsetsMember)).Array() {
+		if i > 0 {
+			moved = append(moved, ',')
+		}
+		if n, ok := rawjson.Integer([]byte(offset.Raw)); ok {
+			moved = strconv.AppendInt(moved, int64(n+by), 10)
+		} else {
+			moved = append(moved, offset.Raw...)
+		}
+	}
+	var edits rawjson.Edits
+	edits.Set(offsetsMember, append(moved, ']'))
+	return o.Rewrite(edits)
+}
+
+// chatLogprobs are a text completion's in the form of chats.
+func (s *shape) chatLogprobs(raw []byte) []byte { return contents(s.content(raw)) }
+
+func contents(content []byte) []byte {
+	if !isList(content) {
+		return nil
+	}
+	var o object
+	o.add("content", content)
+	return o.end()
+}
+
+// content is a list with each token, nil if there are no logprobs. Text completions show one token more than they were asked for, the
+// sampled one first; chats show as many as that, of the same list.
+func (s *shape) content(raw []byte) []byte {
+	logprobs := gjson.ParseBytes(raw)
+	if !logprobs.IsObject() {
+		return nil
+	}
+	values, tops := logprobs.Get(valuesMember).Array(), logprobs.Get(topMember).Array()
+	content := []byte{'['}
+	for i, token := range logprobs.Get(tokensMember).Array() {
+		if i > 0 {
+			content = append(content, ',')
+		}
+		var value, top gjson.Result
+		if i < len(values) {
+			value = values[i]
+		}
+		if i < len(tops) {
+			top = tops[i]
+		}
+		o := entry(token.Raw, value)
+		o.add(topMember, s.likeliest(top))
+		content = append(content, o.end()...)
+	}
+	return append(content, ']')
+}
+
+// likeliest is the list of the tokens that were likeliest in one place.
+func (s *shape) likeliest(top gjson.Result) []byte {
+	out, n := []byte{'['}, 0
+	if !top.IsObject() {
+		return []byte("[]")
+	}
+	top.ForEach(func(token, value gjson.Result) bool {
+		if s.top >= 0 && n == s.top {
+			return false
+		}
+		if n++; n > 1 {
+			out = append(out, ',')
+		}
+		o := entry(token.Raw, value)
+		out = append(out, o.end()...)
+		return true
+	})
+	return append(out, ']')
+}
+
+// entry is a token with its logprob and the bytes of its text.
+func entry(token string, value gjson.Result) (o object) {
+	if !isText([]byte(token)) {
+		token = `""`
+	}
+	logprob := []byte(unlikely)
+	if value.Type == gjson.Number {
+		logprob = []byte(value.Raw)
+	}
+	o.add("token", []byte(token))
+	o.add("logprob", logprob)
+	o.add("bytes", textBytes([]byte(token)))
+	return o
+}
+
+// textBytes is the list of the bytes of a JSON string, nil if that has no UTF-8 form.
+func textBytes(raw []byte) []byte {
+	text, ok := rawjson.Text(raw)
+	if !ok {
+		return nil
+	}
+	out := []byte{'['}
+	for i := range len(text) {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendUint(out, uint64(text[i]), 10)
+	}
+	return append(out, ']')
+}

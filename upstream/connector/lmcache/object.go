@@ -1,0 +1,70 @@
+package lmcache
+
+import (
+	"bytes"
+
+	"carryover/sse/rawjson"
+)
+
+// jsonNull is JSON's null.
+func jsonNull() []byte { return []byte("null") }
+
+// object is the text of a JSON object that is being written.
+type object struct{ text []byte }
+
+// add puts a member at the end. value is JSON, nil for null.
+func (o *object) add(name string, value []byte) {
+	if value == nil {
+		value = jsonNull()
+	}
+	separator := byte(',')
+	if len(o.text) == 0 {
+		separator = '{'
+	}
+	o.text = append(append(append(append(o.text, separator), rawjson.Quote(name)...), ':'), value...)
+}
+
+// end returns the object.
+func (o *object) end() []byte {
+	if len(o.text) == 0 {
+		return []byte("{}")
+	}
+	return append(o.text, '}')
+}
+
+// list returns the JSON list of one element.
+func list(element []byte) []byte { return append(append([]byte{'['}, element...), ']') }
+
+// joined returns the JSON list that has the elements of both, of which either may be no list and has none then; null if neither is one.
+func joined(a, b []byte) []byte {
+	switch {
+	case !isList(a) && !isList(b):
+		return jsonNull()
+	case !isList(a) || rawjson.IsEmpty(a):
+		if isList(b) {
+			return b
+		}
+		return a
+	case !isList(b) || rawjson.IsEmpty(b):
+		return a
+	}
+	return append(append(bytes.Clone(a[:len(a)-1]), ','), b[1:]...)
+}
+
+// joinedText returns the JSON string of two one behind the other.
+func joinedText(a, b []byte) []byte {
+	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)
+}
+
+func isList(raw []byte) bool { return len(raw) > 0 && raw[0] == '[' }
+func isText(raw []byte) bool { return len(raw) > 0 && raw[0] == '"' }
+
+// oneLine returns JSON without line ends. None stands inside of strings.
+func oneLine(text []byte) []byte {
+	for i, c := range text {
+		if c == '\n' || c == '\r' {
+			text[i] = ' '
+		}
+	}
+	return text
+}

@@ -1,0 +1,103 @@
+package lmcache
+
+import (
+	"testing"
+
+	"carryover/upstream"
+)
+
+func TestWay_BehindTheFirstToken(t *testing.T) {
+	for _, row := range []struct {
+		name, body, text string
+		most             int
+		ended            bool
+		want             way
+	}{
+		{"a word", `{}`, "Paris", 9, false, onward},
+		{"a character of several bytes", `{}`, "é", 9, false, onward},
+		{"white space", `{}`, "\n", 9, false, onward},
+		{"U+FFFD before other text", `{}`, "\uFFFDx", 9, false, onward},
+		{"the beginning of a character", `{}`, "x\uFFFD", 9, false, again},
+		{"nothing that is shown", `{}`, "", 9, false, again},
+		{"the end", `{}`, "", 9, true, complete},
+		{"the end with text", `{}`, "x", 9, true, complete},
+		{"all of the budget", `{}`, "x", 1, false, complete},
+		{"all of the budget, inside of a character", `{}`, "\uFFFD", 1, false, complete},
+		{"the beginning of a stop string", `{"stop":"\n\n"}`, "x\n", 9, false, again},
+		{"a longer beginning of one of several", `{"stop":["q","###"]}`, "##", 9, false, again},
+		{"a beginning that is not at the end", `{"stop":["ab"]}`, "ax", 9, false, onward},
+		{"all of a stop string below min_tokens", `{"stop":["x"]}`, "x", 9, false, onward},
+		{"a stop string that begins with more", `{"stop":["Paris is"]}`, "is", 9, false, onward},
+		{"a character of a stop string", `{"stop":"éa"}`, "é", 9, false, again},
+		{"no stop strings", `{"stop":null}`, "x", 9, false, onward},
+		{"an empty list of them", `{"stop":[]}`, "x", 9, false, onward},
+	} {
+		if got := wayOn(request(t, upstream.Text, row.body), budget{most: row.most}, row.text, row.ended); got != row.want {
+			t.Errorf("%s: got way %d, want %d", row.name, got, row.want)
+		}
+	}
+}
+
+func TestWay_WhatBeginsAtDecode(t *testing.T) {
+	const tools = `"tools":[{"type":"function","function":{"name":"f"}}]`
+	for _, row := range []struct {
+		member     string
+		chat, text bool
+	}{
+		{`"temperature":0`, false, false},
+		{`"repetition_penalty":1.2`, false, false},
+		{`"logit_bias":{"5":1}`, false, false},
+		{`"logprobs":true,"top_logprobs":2`, false, false},
+		{`"top_logprobs":null`, false, false},
+		{`"presence_penalty":0.5`, true, true},
+		{`"presence_penalty":0`, false, false},
+		{`"presence_penalty":0.0`, false, false},
+		{`"frequency_penalty":-1`, true, true},
+		{`"frequency_penalty":null`, false, false},
+		{`"seed":0`, true, true},
+		{`"seed":null`, false, false},
+		{`"response_format":{"type":"json_object"}`, true, true},
+		{`"response_format":{"type":"text"}`, false, false},
+		{`"response_format":"json"`, true, true},
+		{`"response_format":null`, false, false},
+		{`"structured_outputs":{"regex":"a"}`, true, true},
+		{`"guided_regex":"a"`, true, true},
+		{`"guided_json":null`, false, false},
+		{`"bad_words":["x"]`, true, true},
+		{`"bad_words":[]`, false, false},
+		{`"repetition_detection":{"max_pattern_size":3}`, true, true},
+		{`"watermarking":true`, true, true},
+		{`"watermarking":false`, false, false},
+		{`"vllm_xargs":{"a":1}`, true, true},
+		{`"vllm_xargs":{}`, false, false},
+		{`"thinking_token_budget":0`, true, true},
+		{`"echo":true`, true, true},
+		{`"echo":false`, false, false},
+		{tools, true, false},
+		{tools + `,"tool_choice":"auto"`, true, false},
+		{tools + `,"tool_choice":null`, true, false},
+		{tools + `,"tool_choice":"none"`, false, false},
+		{`"tools":[]`, false, false},
+		{`"include_reasoning":false`, true, false},
+		{`"include_reasoning":true`, false, false},
+		{`"add_generation_prompt":false`, true, false},
+		{`"continue_final_message":true`, true, false},
+		{`"return_prompt_text":true`, true, false},
+		{`"return_tokens_as_token_ids":true`, true, false},
+		{`"logprobs":1`, true, false},
+		{`"logprobs":false`, false, false},
+		{`"top_logprobs":"2"`, true, false},
+		{`"user":"u","metadata":{"a":"b"}`, false, false},
+	} {
+		body := "{" + row.member + "}"
+		if got := beginsAtDecode(request(t, upstream.Chat, body), false); got != row.chat {
+			t.Errorf("chat with %s: got %t, want %t", row.member, got, row.chat)
+		}
+		if got := beginsAtDecode(request(t, upstream.Text, body), true); got != row.text {
+			t.Errorf("text with %s: got %t, want %t", row.member, got, row.text)
+		}
+		if !beginsAtDecode(request(t, upstream.Chat, body), true) {
+			t.Errorf("chat with %s goes on behind prefill where decode answers chats itself", row.member)
+		}
+	}
+}

@@ -1,0 +1,334 @@
+package mooncake
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"carryover/upstream"
+	"carryover/upstream/connector"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// exchange is what an engine was asked and what it answered (testdata/exchanges/mooncake).
+type exchange struct {
+	Request struct {
+		Method, Path string
+		Body         map[string]json.RawMessage
+	}
+	Response struct {
+		Status int
+		JSON   json.RawMessage
+	}
+}
+
+func recorded(t *testing.T, name string) (e exchange) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "mooncake", name))
+	if err == nil {
+		err = json.Unmarshal(raw, &e)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// object decodes a JSON object.
+func object(t *testing.T, raw []byte) (o map[string]json.RawMessage) {
+	t.Helper()
+	if err := json.Unmarshal(raw, &o); err != nil {
+		t.Fatalf("%s: %v", raw, err)
+	}
+	return o
+}
+
+// introduced is what an instance whose bootstrap server answers so is known by.
+func introduced(t *testing.T, instance *upstream.Instance, answer string) any {
+	t.Helper()
+	known, err := Connector{}.Traits().Introduce(t.Context(), instance, func(context.Context, string, string) (int, []byte, error) {
+		return http.StatusOK, []byte(answer), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return known
+}
+
+const twoRanks = `{"1":{"engine_id":"e_dp1","worker_addr":{"0":{"0":"tcp://h:1"}}},"0":{"engine_id":"e_dp0","worker_addr":{"0":{"0":"tcp://h:2"}}}}`
+
+// planned is the plan of a request, and the bodies of its legs.
+func planned(t *testing.T, api upstream.API, body string, change func(*upstream.Transfer)) (plan upstream.Plan, prefill, decode map[string]json.RawMessage) {
+	t.Helper()
+	request, err := upstream.ParseRequest(api, []byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	transfer := upstream.Transfer{
+		Request: request, RequestID: "r", PromptIDs: []uint32{5, 6, 7},
+		Prefill: &upstream.Instance{Role: upstream.RolePrefill, Name: "p", BaseURL: "http://10.0.0.1:8100"},
+		Decode:  &upstream.Instance{Role: upstream.RoleDecode, Name: "d", BaseURL: "http://10.0.0.2:8200"},
+	}
+	transfer.OfPrefill = introduced(t, transfer.Prefill, `{"0":{"engine_id":"e","worker_addr":{"0":{"0":"tcp://h:1"}}}}`)
+	if change != nil {
+		change(&transfer)
+	}
+	plan, err = Connector{BootstrapPort: 8998}.Plan(transfer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	handover, err := plan.Handover(upstream.PrefillAnswer{})
+	if err != nil || handover.Bound || handover.Head != nil || handover.Whole != nil || handover.Rewrite != nil || plan.Order != upstream.Together {
+		t.Fatalf("got %+v with the hand-over %+v, %v, want both legs together and any decode instance", plan, handover, err)
+	}
+	leg := handover.Leg(nil)
+	if leg.API != api || plan.Prefill.API != api || leg.Rank != "" || leg.RequestID != "" || plan.Prefill.RequestID != "" {
+		t.Errorf("got legs %+v and %+v, want the client's endpoint and the attempt's id", plan.Prefill, leg)
+	}
+	prefill = object(t, request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}))
+	return plan, prefill, object(t, request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}))
+}
+
+// The legs of the recorded pair, from the request that its client would have sent.
+func TestConnector_SpeaksAsRecorded(t *testing.T) {
+	query, p, d := recorded(t, "01-query.json"), recorded(t, "02-prefill-chat.json"), recorded(t, "03-decode-chat.json")
+	client := map[string]json.RawMessage{}
+	for name, value := range d.Request.Body {
+		if name != "kv_transfer_params" {
+			client[name] = value
+		}
+	}
+	body, err := json.Marshal(client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var asked string
+	plan, prefill, decode := planned(t, upstream.Chat, string(body), func(transfer *upstream.Transfer) {
+		transfer.Prefill.BaseURL, transfer.Prefill.KVPort = "http://127.0.0.1:8100", 5798
+		transfer.OfPrefill, err = Connector{}.Traits().Introduce(t.Context(), transfer.Prefill, func(_ context.Context, base, path string) (int, []byte, error) {
+			asked = base + path
+			return query.Response.Status, query.Response.JSON, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	})
+	if want := "http://127.0.0.1:5798" + query.Request.Path; asked != want {
+		t.Errorf("asked %s, want %s", asked, want)
+	}
+	compareLeg(t, prefill, p.Request.Body)
+	compareLeg(t, decode, d.Request.Body)
+	if transfer := object(t, prefill["kv_transfer_params"])["transfer_id"]; string(transfer) != string(object(t, decode["kv_transfer_params"])["transfer_id"]) {
+		t.Errorf("prefill's transfer id %s is not decode's", transfer)
+	}
+	answer := func(e exchange) upstream.PrefillAnswer {
+		return upstream.PrefillAnswer{Body: e.Response.JSON}
+	}
+	if err := plan.Check(answer(p)); err != nil {
+		t.Errorf("a prefill of which decode has the KV: %v", err)
+	}
+	if err := plan.Check(answer(recorded(t, "05-prefill-stops-on-first-token.json"))); !errors.Is(err, connector.ErrNotCapped) {
+		t.Errorf("a prefill that has thrown its KV away: got %v", err)
+	}
+}
+
+// compact is JSON without white space.
+func compact(t *testing.T, raw []byte) string {
+	t.Helper()
+	var b bytes.Buffer
+	if err := json.Compact(&b, raw); err != nil {
+		t.Errorf("%q: %v", raw, err)
+	}
+	return b.String()
+}
+
+// compareLeg compares a leg with a recorded one, but for ids, which the recorded engines were left to render.
+func compareLeg(t *testing.T, got, want map[string]json.RawMessage) {
+	t.Helper()
+	for name, value := range want {
+		if name != "kv_transfer_params" && compact(t, got[name]) != compact(t, value) {
+			t.Errorf("%s: got %s, recorded %s", name, got[name], value)
+		}
+	}
+	params, recorded := object(t, got["kv_transfer_params"]), object(t, want["kv_transfer_params"])
+	for name, value := range recorded {
+		if name != "transfer_id" && string(params[name]) != string(value) {
+			t.Errorf("kv_transfer_params.%s: got %s, recorded %s", name, params[name], value)
+		}
+	}
+	if len(got) != len(want) || len(params) != len(recorded)+1 || string(params["prompt_token_ids"]) != "[5,6,7]" {
+		t.Errorf("got members %v with params %s, want the recorded ones and the ids", got, got["kv_transfer_params"])
+	}
+}
+
+func TestConnector_PrefillEndsByItsLengthAlone(t *testing.T) {
+	_, prefill, decode := planned(t, upstream.Chat,
+		`{"messages":[],"stop":["x"],"stop_token_ids":[1],"ignore_eos":false,"min_tokens":3,"return_token_ids":false,"stream":true}`, nil)
+	for name, want := range map[string]string{"ignore_eos": "true", "return_token_ids": "true", "max_tokens": "1", "stop": "", "stop_token_ids": "", "min_tokens": ""} {
+		if string(prefill[name]) != want {
+			t.Errorf("prefill, %s: got %s, want %s", name, prefill[name], want)
+		}
+	}
+	for name, want := range map[string]string{"ignore_eos": "false", "return_token_ids": "false", "stop": `["x"]`, "stop_token_ids": "[1]", "min_tokens": "3", "stream": "true"} {
+		if string(decode[name]) != want {
+			t.Errorf("decode, %s: got %s, want the client's %s", name, decode[name], want)
+		}
+	}
+}
+
+func TestConnector_TextsHaveTheirIDsAsPrompt(t *testing.T) {
+	_, prefill, decode := planned(t, upstream.Text, `{"prompt":"abc"}`, nil)
+	for _, leg := range []map[string]json.RawMessage{prefill, decode} {
+		if string(leg["prompt"]) != "[5,6,7]" || object(t, leg["kv_transfer_params"])["prompt_token_ids"] != nil {
+			t.Errorf("got %v, want the ids as prompt and nowhere else", leg)
+		}
+	}
+}
+
+// A second decode leg of one transfer fails, so that no two attempts may have one, even of one request id.
+func TestConnector_EachAttemptHasATransferOfItsOwn(t *testing.T) {
+	seen := map[string]bool{}
+	for range 100 {
+		_, prefill, _ := planned(t, upstream.Chat, `{"messages":[]}`, nil)
+		seen[string(object(t, prefill["kv_transfer_params"])["transfer_id"])] = true
+	}
+	if len(seen) != 100 {
+		t.Errorf("100 attempts have %d transfer ids", len(seen))
+	}
+}
+
+func TestConnector_DecodeIsToldWherePrefillIs(t *testing.T) {
+	for _, row := range []struct {
+		url, host string
+		port      int
+		want      string
+	}{
+		{"http://p-0:8100", "auto", 0, "http://p-0:8998"},
+		{"http://p-0:8100", "pin", 9000, "http://p-0:9000"},
+		{"https://p-0", "", 0, "http://p-0:8998"},
+		{"http://p-0:8100", "10.1.2.3", 0, "http://10.1.2.3:8998"},
+		{"http://[fd00::1]:8100", "auto", 7, "http://[fd00::1]:7"},
+		{"http://p-0:8100", "fd00::2", 0, "http://[fd00::2]:8998"},
+	} {
+		_, _, decode := planned(t, upstream.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) {
+			transfer.Prefill.BaseURL, transfer.Prefill.KVHost, transfer.Prefill.KVPort = row.url, row.host, row.port
+		})
+		if got := string(object(t, decode["kv_transfer_params"])["remote_bootstrap_addr"]); got != fmt.Sprintf("%q", row.want) {
+			t.Errorf("%+v: got %s", row, got)
+		}
+	}
+}
+
+// Ranks behind one address take turns, and each leg goes to the engine that decode is told of.
+func TestConnector_RanksTakeTurns(t *testing.T) {
+	known := introduced(t, &upstream.Instance{Role: upstream.RolePrefill, BaseURL: "http://p"}, twoRanks)
+	seen := map[string]int{}
+	for range 6 {
+		plan, _, decode := planned(t, upstream.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) { transfer.OfPrefill = known })
+		seen[plan.Prefill.Rank+string(object(t, decode["kv_transfer_params"])["remote_engine_id"])]++
+	}
+	if seen[`0"e_dp0"`] != 3 || seen[`1"e_dp1"`] != 3 {
+		t.Errorf("got %v, want each rank thrice, with its own engine id", seen)
+	}
+	plan, _, decode := planned(t, upstream.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) {
+		transfer.OfPrefill, transfer.Prefill.Ranked, transfer.Prefill.Rank = known, true, 1
+	})
+	if id := object(t, decode["kv_transfer_params"])["remote_engine_id"]; plan.Prefill.Rank != "" || string(id) != `"e_dp1"` {
+		t.Errorf("an instance that is rank 1: got rank %q and engine %s", plan.Prefill.Rank, id)
+	}
+}
+
+func TestConnector_NoPlanWithoutWhatItNeeds(t *testing.T) {
+	request, err := upstream.ParseRequest(upstream.Chat, []byte(`{"messages":[]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	prefill := &upstream.Instance{Role: upstream.RolePrefill, BaseURL: "http://p"}
+	known := introduced(t, prefill, twoRanks)
+	for name, transfer := range map[string]upstream.Transfer{
+		"engine not known": {Request: request, Prefill: prefill, PromptIDs: []uint32{1}},
+		"no ids":           {Request: request, Prefill: prefill, OfPrefill: known},
+		"rank not known":   {Request: request, Prefill: &upstream.Instance{Ranked: true, Rank: 2}, OfPrefill: known, PromptIDs: []uint32{1}},
+	} {
+		if plan, err := (Connector{}).Plan(transfer); err == nil {
+			t.Errorf("%s: got %+v", name, plan)
+		}
+	}
+}
+
+func TestConnector_ChecksWhatPrefillComputed(t *testing.T) {
+	plan, _, _ := planned(t, upstream.Chat, `{"messages":[]}`, nil)
+	const capped = `{"choices":[{"finish_reason":"length"}]}`
+	for _, row := range []struct {
+		ids, body string
+		want      error
+	}{
+		{`[5, 6,7]`, capped, nil},
+		{``, capped, nil},
+		{`[5,6,8]`, capped, connector.ErrOtherIDs},
+		{`[5,6]`, capped, connector.ErrOtherIDs},
+		{`["5"]`, capped, connector.ErrOtherIDs},
+		{`[5,6,7]`, `{"choices":[{"finish_reason":"stop"}]}`, connector.ErrNotCapped},
+		{`[5,6,7]`, `{"choices":[{"finish_reason":null}]}`, connector.ErrNotCapped},
+		{`[5,6,7]`, `{"choices":[]}`, connector.ErrNotCapped},
+		{`[5,6,7]`, `{}`, connector.ErrNotCapped},
+	} {
+		answer := upstream.PrefillAnswer{Body: []byte(row.body)}
+		if row.ids != "" {
+			answer.PromptIDs = []byte(row.ids)
+		}
+		if err := plan.Check(answer); !errors.Is(err, row.want) {
+			t.Errorf("%s with ids %q: got %v, want %v", row.body, row.ids, err, row.want)
+		}
+	}
+}
+
+func TestConnector_NothingIsKept(t *testing.T) {
+	var c Connector
+	if c.Traits().Reuses || !c.Traits().IDs {
+		t.Errorf("got %+v, want ids and no reuse", c.Traits())
+	}
+	if kept, err := c.Keep([]byte(`{}`), 16); err == nil {
+		t.Errorf("kept %+v", kept)
+	}
+	if leg, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
+		t.Errorf("got the release %+v", leg)
+	}
+}
+
+func TestIntroduce_SaysWhyAnEngineIsNotKnown(t *testing.T) {
+	broken := errors.New("connection refused")
+	for name, row := range map[string]struct {
+		status int
+		body   string
+		err    error
+		want   string
+	}{
+		"refused":  {err: broken, want: "refused"},
+		"starting": {status: 503, body: "{}", want: "status 503"},
+		"garbage":  {status: 200, body: "<html>", want: "bootstrap server"},
+		"nobody":   {status: 200, body: "{}", want: "no engine"},
+		"rank":     {status: 200, body: twoRanks, want: "no engine of data-parallel rank 7"},
+	} {
+		known, err := Connector{}.Traits().Introduce(t.Context(), &upstream.Instance{Role: upstream.RolePrefill, BaseURL: "http://p", Ranked: true, Rank: 7},
+			func(context.Context, string, string) (int, []byte, error) {
+				return row.status, []byte(row.body), row.err
+			})
+		if known != nil || err == nil || !strings.Contains(err.Error(), row.want) {
+			t.Errorf("%s: got %v, %v", name, known, err)
+		}
+	}
+	if known, err := (Connector{}).Traits().Introduce(t.Context(), &upstream.Instance{Role: upstream.RoleDecode}, nil); known != nil || err != nil {
+		t.Errorf("a decode instance: got %v, %v, want no question", known, err)
+	}
+}

@@ -1,0 +1,139 @@
+package moriio
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"strconv"
+
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+	"carryover/upstream/connector"
+)
+
+// Why no hand-over is possible between two instances.
+const (
+	whyNotRegistered = "not_registered" // one has not announced itself as this connector's do
+	whyTransferMode  = "transfer_mode"  // one writes KV where the other reads it
+)
+
+// The values of Announcement.Mode.
+const (
+	modeRead  = "READ"
+	modeWrite = "WRITE" // vLLM's default
+)
+
+var errNoIDs = errors.New("moriio: the prompt has no ids")
+
+// Connector is vLLM's MoRIIOConnector.
+type Connector struct{ connector.KeepsNothing }
+
+// Traits says that legs carry ids, and that decode engines serve nothing without a prefill engine.
+func (Connector) Traits() upstream.Traits { return upstream.Traits{IDs: true, NeedsPrefill: true} }
+
+// Plan sends both legs in the order of the engines' mode. The error says that there are no ids.
+func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
+	p, ok := addressOf(t.Prefill)
+	d, also := addressOf(t.Decode)
+	mode := modeOf(t.Prefill)
+	switch {
+	case !ok || !also:
+		return upstream.Plan{Order: upstream.DecodeAlone, Why: whyNotRegistered}, nil
+	case mode != modeOf(t.Decode):
+		return upstream.Plan{Order: upstream.DecodeAlone, Why: whyTransferMode}, nil
+	case len(t.PromptIDs) == 0:
+		return upstream.Plan{}, errNoIDs
+	}
+	a := attempt{
+		Transfer: t, id: connector.AddressedID(t), transfer: newTransferID(), rank: rankOf(t), ids: rawjson.AppendIDs(nil, t.PromptIDs),
+	}
+	plan := upstream.Plan{
+		Order:   upstream.Together,
+		Prefill: a.leg(a.prefillRank(), a.params(true, d, t.Decode), connector.Capped()...),
+		Handover: func(upstream.PrefillAnswer) (*upstream.Handover, error) {
+			return a.handover(a.params(false, p, t.Prefill)), nil
+		},
+		Check: a.check,
+	}
+	if mode == modeRead {
+		plan.Order, plan.Check = upstream.PrefillFirst, nil
+		plan.Handover = a.answered
+	}
+	return plan, nil
+}
+
+func modeOf(i *upstream.Instance) string {
+	if i.Announced.Mode == "" {
+		return modeWrite
+	}
+	return i.Announced.Mode
+}
+
+// newTransferID returns an id that no other attempt has: engines file what they wait for under it.
+func newTransferID() string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // never fails since Go 1.24
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("tx-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// rankOf spreads attempts over the data-parallel ranks behind a prefill instance by their ids, -1 where there is nothing to choose. Each has KV
+// of its own, and decode has to be told of which one. An instance that is one rank by itself has been chosen already.
+func rankOf(t upstream.Transfer) int {
+	size := t.Prefill.Announced.DPSize
+	if size <= 1 {
+		return -1
+	}
+	if t.Prefill.Ranked {
+		return t.Prefill.Rank
+	}
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(t.RequestID)) // never fails
+	return int(hash.Sum32() % uint32(size))
+}
+
+// attempt is what the two legs of an attempt have in common.
+type attempt struct {
+	upstream.Transfer
+	id, transfer string
+	rank         int    // of prefill
+	ids          []byte // of the prompt, a JSON list
+}
+
+// prefillRank is the rank that prefill's leg names.
+func (a *attempt) prefillRank() string {
+	if a.rank < 0 {
+		return ""
+	}
+	return strconv.Itoa(a.rank)
+}
+
+// decodeRank is the rank that decode's leg names: prefill's, as vLLM's example proxy has it, where decode has that many.
+func (a *attempt) decodeRank() string {
+	if a.rank >= max(a.Decode.Announced.DPSize, 1) {
+		return ""
+	}
+	return a.prefillRank()
+}
+
+// leg is a leg with params, and with the ids to compute. A chat leg has these in its params (connector.IDsMember).
+func (a *attempt) leg(rank string, params []byte, more ...upstream.Member) upstream.LegPlan {
+	api := a.Request.API()
+	members := append(more, upstream.Member{Name: "kv_transfer_params", Value: params})
+	if api == upstream.Text {
+		members = append(members, upstream.Member{Name: "prompt", Value: a.ids})
+	}
+	return upstream.LegPlan{API: api, RequestID: a.id, Rank: rank, Members: members}
+}
+
+// handover is decode's leg with params. Its limits of tokens are the client's: vLLM's example proxy takes one off, as if prefill's
+// token were part of the answer, and drops it; decode computes it anew.
+func (a *attempt) handover(params []byte) *upstream.Handover {
+	leg := a.leg(a.decodeRank(), params)
+	return &upstream.Handover{
+		Cached: -1, Bound: true, // the id and prefill's connection are of one decode instance
+		Leg:     func([]byte) upstream.LegPlan { return leg },
+		Rewrite: connector.Renamed{Request: a.id, Shown: a.RequestID},
+	}
+}

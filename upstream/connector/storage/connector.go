@@ -1,0 +1,24 @@
+package storage
+
+import (
+	"carryover/upstream"
+	"carryover/upstream/connector"
+)
+
+// Connector is LMCache with storage that both roles share.
+type Connector struct{ connector.KeepsNothing }
+
+// Traits says that engines tokenise by themselves, and that there are no tickets.
+func (Connector) Traits() upstream.Traits { return upstream.Traits{} }
+
+// Plan has prefill compute the prompt first. Decode's request is the client's own, and any decode instance may get it.
+func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
+	leg := upstream.LegPlan{API: t.Request.API()}
+	return upstream.Plan{
+		Order:   upstream.PrefillFirst,
+		Prefill: leg,
+		Handover: func(upstream.PrefillAnswer) (*upstream.Handover, error) {
+			return &upstream.Handover{Cached: -1, Leg: func([]byte) upstream.LegPlan { return leg }}, nil
+		},
+	}, nil
+}

@@ -1,0 +1,78 @@
+package storage
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"carryover/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// exchange is one file of testdata/exchanges/lmcache-storage.
+func exchange(t *testing.T, name string) (asked, answered []byte) {
+	t.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "lmcache-storage", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e struct {
+		Request  struct{ Body json.RawMessage }
+		Response struct{ JSON json.RawMessage }
+	}
+	if err := json.Unmarshal(raw, &e); err != nil {
+		t.Fatal(err)
+	}
+	return e.Request.Body, e.Response.JSON
+}
+
+func TestConnector_SpeaksAsRecorded(t *testing.T) {
+	client, _ := exchange(t, "02-decode.json")
+	prefill, answer := exchange(t, "01-prefill.json")
+	r, err := upstream.ParseRequest(upstream.Chat, client)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan, err := Connector{}.Plan(upstream.Transfer{Request: r})
+	if err != nil || plan.Order != upstream.PrefillFirst || plan.Ready != nil || plan.Close != nil {
+		t.Fatalf("got %+v, %v, want prefill first and no wait", plan, err)
+	}
+	var got, want map[string]any
+	if err := json.Unmarshal(r.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}), &got); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(prefill, &want); err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, want) || plan.Prefill.API != upstream.Chat {
+		t.Errorf("prefill is asked for %v, want %v", got, want)
+	}
+	for _, body := range [][]byte{answer, nil} { // nothing of the answer is read
+		h, err := plan.Handover(upstream.PrefillAnswer{Body: body})
+		if err != nil || h.Bound || h.Take != nil || h.Head != nil || h.Whole != nil || h.Rewrite != nil {
+			t.Fatalf("got %+v, %v, want a leg for any decode instance", h, err)
+		}
+		leg := h.Leg([]byte("[1]"))
+		if body := r.DecodeBody(upstream.DecodeEdit{Members: leg.Members}); leg.API != upstream.Chat || !bytes.Equal(body, client) {
+			t.Errorf("decode is asked for %s, want the client's own request", body)
+		}
+	}
+}
+
+func TestConnector_KeepsNothing(t *testing.T) {
+	if kept, err := (Connector{}).Keep([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(kept, upstream.Kept{}) {
+		t.Errorf("Keep = %+v, %v, want an error", kept, err)
+	}
+	if _, err := (Connector{}).Release(upstream.TicketOffer{}, "m"); err == nil {
+		t.Error("Release has something to release")
+	}
+	if got := (Connector{}).Traits(); got.Reuses || got.IDs || got.Introduce != nil {
+		t.Errorf("Traits = %+v, want none", got)
+	}
+}
