@@ -63,7 +63,15 @@ func TestRanks(t *testing.T) {
 	if got := discovery.Ranks(one, 0); len(got) != 1 || got[0] != one {
 		t.Errorf("Ranks(0) = %+v, want the instance as it is", got)
 	}
+	one.KVEvents = "tcp://h:5557"
 	got := discovery.Ranks(one, 2)
+	if got[0].KVEvents != "tcp://h:5557" || got[1].KVEvents != "tcp://h:5558" {
+		t.Errorf("events of ranks at %s and %s, want at ports behind one another", got[0].KVEvents, got[1].KVEvents)
+	}
+	one.KVEvents = "none"
+	if at := discovery.Ranks(one, 2)[1].KVEvents; at != "none" {
+		t.Errorf("events at %q, want them where the configuration says", at)
+	}
 	if names(got) != "d@0 d@1" {
 		t.Fatalf("names %s", names(got))
 	}

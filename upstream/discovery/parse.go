@@ -21,6 +21,8 @@ const (
 	maxInstances = 4096
 	maxRanks     = 64
 	maxWeight    = 1000
+	maxPort      = 65535
+	maxNotices   = 1024
 	maxFaults    = 10 // that are told at once
 	// minKVTTL is server.MarginWithExpiry, by which a ticket ends before decode frees its blocks: with less no ticket lives.
 	minKVTTL = 30 * time.Second
@@ -34,6 +36,9 @@ const (
 //	    weight: 2        # of the load, compared with others of the role; 1 unless given
 //	    ranks: 4         # data-parallel ranks behind the address, each an instance: p-1@0 to p-1@3
 //	    kv_host: pin     # auto, pin or a host; the setting kv.host unless given
+//	    kv_events: tcp://10.0.0.1:5557 # where it publishes them; its host and the setting kv_events.port unless given
+//	    bootstrap_port: 8998 # of prefill only, with Mooncake; the setting mooncake.bootstrap_port unless given
+//	    notifications: 2 # of prefill only, with LMCache: of each prompt; the setting lmcache.notifications unless given
 //	decode:
 //	  - url: http://10.0.0.2:8000
 //	    kv_ttl: 480s     # of decode only; the setting store.decoder_kv_ttl unless given
@@ -125,9 +130,11 @@ func (p *parsing) instances(list member) {
 		p.refuse(list.line, list.name, "a list of instances, [] for none")
 		return
 	}
-	role, keys := upstream.RolePrefill, []string{"url", "name", "weight", "ranks", "kv_host"}
+	role, keys := upstream.RolePrefill, []string{"url", "name", "weight", "ranks", "kv_host", "kv_events"}
 	if list.name == upstream.RoleDecode.String() {
 		role, keys = upstream.RoleDecode, append(keys, "kv_ttl")
+	} else {
+		keys = append(keys, "bootstrap_port", "notifications")
 	}
 	for i, item := range list.value.Content {
 		p.instance(role, fmt.Sprintf("%s[%d]", list.name, i), item, keys)
@@ -161,6 +168,14 @@ func (p *parsing) instance(role upstream.Role, key string, item *yaml.Node, keys
 			if instance.KVHost = text; !upstream.IsHost(text) { // auto and pin have the form of hosts too
 				p.refuse(m.line, at, "auto, pin, a host name or an IP address")
 			}
+		case "kv_events":
+			if instance.KVEvents = text; !IsPublisher(text) {
+				p.refuse(m.line, at, "tcp://host:port")
+			}
+		case "bootstrap_port":
+			instance.KVPort = p.number(m.line, at, text, 1, maxPort)
+		case "notifications":
+			instance.Notices = p.number(m.line, at, text, 1, maxNotices)
 		case "kv_ttl":
 			var err error
 			if instance.KVTTL, err = time.ParseDuration(text); err != nil || instance.KVTTL <= minKVTTL {

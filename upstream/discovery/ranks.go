@@ -2,13 +2,15 @@ package discovery
 
 import (
 	"strconv"
+	"strings"
 
 	"carryover/upstream"
 )
 
 // Ranks returns the n data-parallel ranks behind one address, each an instance of its own: name@0 to name@(n-1). vLLM's API
 // server sends a request to the rank that X-data-parallel-rank names, and each rank has a KV cache of its own. With n of 0
-// the instance stays one.
+// the instance stays one. Where it publishes its KV events, that is rank 0, and the others have the ports behind that one
+// (vllm/distributed/kv_events.py, offset_endpoint_port).
 func Ranks(instance upstream.Instance, n int) []upstream.Instance {
 	if n <= 0 {
 		return []upstream.Instance{instance}
@@ -18,8 +20,19 @@ func Ranks(instance upstream.Instance, n int) []upstream.Instance {
 		all[rank] = instance
 		all[rank].Name = instance.Name + "@" + strconv.Itoa(rank)
 		all[rank].Rank, all[rank].Ranked = rank, true
+		all[rank].KVEvents = portBehind(instance.KVEvents, rank)
 	}
 	return all
+}
+
+// portBehind adds to the port of an endpoint. What ends in no number stays as it is.
+func portBehind(endpoint string, more int) string {
+	colon := strings.LastIndexByte(endpoint, ':')
+	port, err := strconv.Atoi(endpoint[colon+1:])
+	if colon < 0 || err != nil {
+		return endpoint
+	}
+	return endpoint[:colon+1] + strconv.Itoa(port+more)
 }
 
 // place is where an instance answers. Two instances of one role at one place are the same engine.

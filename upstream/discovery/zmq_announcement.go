@@ -1,0 +1,187 @@
+package discovery
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+
+	"carryover/upstream"
+	"carryover/upstream/msgpack"
+)
+
+// errHello is the first message of some engines of MoRI-IO, which says nothing.
+var errHello = errors.New("hello")
+
+// Bounds of what an engine may say of itself.
+const (
+	maxText = 512  // bytes: two host names and what stands between them
+	maxSize = 1024 // of a parallel group; vLLM 0.32 has none that is larger
+)
+
+// announcement is what an engine says of itself, in one of three forms:
+//
+//	P2P-NCCL                {"type":"P"|"D","http_address","zmq_address":"ip:port"}
+//	MoRI-IO, 2026-04-23 on  {"type":"P"|"D","http_address","zmq_address":"host:IP,handshake:PORT,notify:PORT","dp_size","tp_size","transfer_mode"}
+//	MoRI-IO, before         {"type":"register","role":"P"|"D","request_address":"http://ip:port/v1/completions","handshake_port","notify_port",
+//	                         "dp_size","tp_size","transfer_mode","index"}
+//
+// (vLLM p2p_nccl_engine.py up to #44854; moriio_connector.py before and after #39565.)
+type announcement struct {
+	kind, role, http, zmq, request, mode string
+	handshake, notify, dpSize, tpSize    int64
+}
+
+// parseAnnouncement reads the message of an engine. It is strict: the addresses become parts of URLs and of request ids, and
+// what is read with other eyes there must not be taken for something else.
+func parseAnnouncement(frames [][]byte) (upstream.Instance, error) {
+	if len(frames) != 1 {
+		return upstream.Instance{}, fmt.Errorf("%d frames, want one", len(frames))
+	}
+	a, err := readAnnouncement(frames[0])
+	if err != nil {
+		return upstream.Instance{}, err
+	}
+	role := a.kind
+	switch a.kind {
+	case "HELLO":
+		return upstream.Instance{}, errHello
+	case "register":
+		role = a.role
+		if err := a.modernise(); err != nil {
+			return upstream.Instance{}, err
+		}
+	}
+	at, err := parseAnnounced(a.http)
+	if err != nil {
+		return upstream.Instance{}, fmt.Errorf("http_address: %w", err)
+	}
+	instance, err := upstream.NewInstance(map[string]upstream.Role{"P": upstream.RolePrefill, "D": upstream.RoleDecode}[role], "", "http://"+at.String())
+	if err != nil {
+		return upstream.Instance{}, fmt.Errorf("http_address: %w", err)
+	}
+	if instance.Role == 0 {
+		return upstream.Instance{}, errors.New("type: want P or D")
+	}
+	instance.KVHost = "" // the setting's
+	instance.Announced, err = a.announced()
+	return instance, err
+}
+
+// readAnnouncement reads the members that are known, whatever else there is.
+func readAnnouncement(message []byte) (a announcement, err error) {
+	texts := map[string]*string{
+		"type": &a.kind, "role": &a.role, "http_address": &a.http, "zmq_address": &a.zmq, "request_address": &a.request, "transfer_mode": &a.mode,
+	}
+	numbers := map[string]*int64{"handshake_port": &a.handshake, "notify_port": &a.notify, "dp_size": &a.dpSize, "tp_size": &a.tpSize}
+	r := msgpack.NewReader(message)
+	err = r.Map(func(key string) (err error) {
+		switch text, number := texts[key], numbers[key]; {
+		case text != nil:
+			if *text, err = r.Text(); err == nil && len(*text) > maxText {
+				err = fmt.Errorf("more than %d bytes", maxText)
+			}
+		case number != nil:
+			*number, err = r.Int()
+		default:
+			return r.Skip()
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		return nil
+	})
+	if err == nil && r.Len() > 0 {
+		err = errors.New("something follows the map")
+	}
+	return a, err
+}
+
+// modernise turns the older form of MoRI-IO into the newer one.
+func (a *announcement) modernise() error {
+	rest, ok := strings.CutPrefix(a.request, "http://")
+	at, path, _ := strings.Cut(rest, "/")
+	if !ok || path != "v1/completions" {
+		return errors.New("request_address: want http://host:port/v1/completions")
+	}
+	host, _, ok := cutPort(at)
+	if !ok {
+		return errors.New("request_address: want a port")
+	}
+	a.http = at
+	a.zmq = fmt.Sprintf("host:%s,handshake:%d,notify:%d", strings.Trim(host, "[]"), a.handshake, a.notify)
+	return nil
+}
+
+// announced checks what the other engines are told.
+func (a *announcement) announced() (upstream.Announcement, error) {
+	fail := func(format string, arguments ...any) (upstream.Announcement, error) {
+		return upstream.Announcement{}, fmt.Errorf(format, arguments...)
+	}
+	if err := checkAddress(a.zmq); err != nil {
+		return fail("zmq_address: %w", err)
+	}
+	for name, size := range map[string]int64{"dp_size": a.dpSize, "tp_size": a.tpSize} {
+		if size < 0 || size > maxSize {
+			return fail("%s: want 1 to %d", name, maxSize)
+		}
+	}
+	mode := strings.ToUpper(a.mode)
+	if mode != "" && mode != "READ" && mode != "WRITE" {
+		return fail("transfer_mode: want READ or WRITE")
+	}
+	return upstream.Announcement{Address: a.zmq, DPSize: int(a.dpSize), TPSize: int(a.tpSize), Mode: mode}, nil
+}
+
+// checkAddress accepts host:port, and host:HOST,handshake:PORT,notify:PORT as MoRI-IO has it. It stays as it was sent, because
+// engines compare it as text, and so it may be spelled in one way only.
+func checkAddress(text string) error {
+	long, ok := strings.CutPrefix(text, "host:")
+	if !ok {
+		e, err := parseEndpoint(text)
+		if err != nil {
+			return err
+		}
+		return unambiguous(e, text, e.String())
+	}
+	host, ports, _ := strings.Cut(long, ",handshake:")
+	handshake, notify, _ := strings.Cut(ports, ",notify:")
+	first, ok := parsePort(handshake)
+	second, also := parsePort(notify)
+	if !ok || !also {
+		return errors.New("want host:HOST,handshake:PORT,notify:PORT")
+	}
+	e, err := parseAnnounced(host + ":" + strconv.Itoa(int(first)))
+	if err != nil {
+		return err
+	}
+	return unambiguous(e, text, fmt.Sprintf("host:%s,handshake:%d,notify:%d", e.host, first, second))
+}
+
+// unambiguous refuses a second spelling, and what would end an address inside of a request id: three underscores, and one before
+// the id's last part. vLLM names engines by address, so that names with underscores are rare.
+func unambiguous(e endpoint, text, want string) error {
+	if text != want || !e.addr.IsValid() && strings.Contains(e.host, "_") {
+		return fmt.Errorf("want %s, with a host that has no underscores", want)
+	}
+	return nil
+}
+
+// parseAnnounced reads host:port as vLLM puts it together, which leaves out the brackets of an IPv6 address.
+func parseAnnounced(text string) (endpoint, error) {
+	if host, port, ok := cutPort(text); ok {
+		if addr, err := netip.ParseAddr(host); err == nil && addr.Is6() {
+			text = "[" + host + "]:" + port
+		}
+	}
+	return parseEndpoint(text)
+}
+
+func cutPort(text string) (host, port string, ok bool) {
+	i := strings.LastIndexByte(text, ':')
+	if i < 0 {
+		return "", "", false
+	}
+	return text[:i], text[i+1:], true
+}
