@@ -42,6 +42,10 @@ type apiRequest struct {
 	BeamSearch          bool                       `json:"use_beam_search"`
 	ReturnTokenStrs     bool                       `json:"return_token_strs"`
 	KVTransferParams    json.RawMessage            `json:"kv_transfer_params"`
+	// PrefillResponse is prefill's whole answer, as some backends take its params (production-stack's disagg_prefill_resp).
+	PrefillResponse struct {
+		KVTransferParams json.RawMessage `json:"kv_transfer_params"`
+	} `json:"disagg_prefill_resp"`
 
 	params *paramsIn
 	stops  []string
@@ -70,14 +74,27 @@ func parseBody(raw []byte) (*apiRequest, error) {
 	case err != nil:
 		return nil, invalidBody("body", "{'type': 'json_invalid', 'loc': 'body', 'msg': 'JSON decode error'}")
 	}
+	r.limitText()
 	if r.stops, err = parseStops(r.Stop); err != nil {
 		return nil, err
 	}
 	if err := r.parseLogprobs(); err != nil {
 		return nil, err
 	}
+	if len(r.KVTransferParams) == 0 {
+		r.KVTransferParams = r.PrefillResponse.KVTransferParams
+	}
 	r.params, err = parseParams(r.KVTransferParams)
 	return r, err
+}
+
+// textLimit is max_tokens of a text completion that does not have it, or null (normalize_null_max_tokens, completion/protocol.py, 0.32).
+const textLimit = 16
+
+func (r *apiRequest) limitText() {
+	if limit := textLimit; r.Messages == nil && r.MaxTokens == nil {
+		r.MaxTokens = &limit
+	}
 }
 
 func parseStops(raw json.RawMessage) ([]string, error) {

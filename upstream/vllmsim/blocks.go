@@ -10,6 +10,9 @@ type pool struct {
 	kv     []uint64         // content, size slots a block
 	cached map[uint64]int32 // block hash to the block filed under it
 	free   int
+	plain  bool // keeps no prefix cache
+	// evicted is told of each block that leaves the cache for a new owner, nil tells none.
+	evicted func(hash uint64)
 }
 
 // block 0 is vLLM's null block. It is never handed out, and here it is also the head of the free queue.
@@ -79,6 +82,9 @@ func (p *pool) alloc(n int) ([]int32, bool) {
 		b.refs = 1
 		if b.hash != 0 && p.cached[b.hash] == id {
 			delete(p.cached, b.hash)
+			if p.evicted != nil {
+				p.evicted(b.hash)
+			}
 		}
 		b.hash = 0
 		ids[i] = id
@@ -97,8 +103,11 @@ func (p *pool) release(ids []int32) {
 }
 
 // file enters full blocks into the prefix cache under the hashes of what they should hold. Nothing compares the
-// content: wrong KV is filed like right KV.
-func (p *pool) file(ids []int32, hashes []uint64) {
+// content: wrong KV is filed like right KV. It returns which are new in the cache, by their place.
+func (p *pool) file(ids []int32, hashes []uint64) (fresh []int) {
+	if p.plain {
+		return nil
+	}
 	for i, id := range ids[:len(hashes)] {
 		if p.blocks[id].hash != 0 {
 			continue
@@ -106,8 +115,10 @@ func (p *pool) file(ids []int32, hashes []uint64) {
 		p.blocks[id].hash = hashes[i]
 		if _, ok := p.cached[hashes[i]]; !ok {
 			p.cached[hashes[i]] = id
+			fresh = append(fresh, i)
 		}
 	}
+	return fresh
 }
 
 // slots returns the memory of a block.

@@ -52,7 +52,7 @@ func (i *Instance) serveCompletion(w http.ResponseWriter, req *http.Request, f *
 	}
 	c := &completion{instance: i, engine: e, request: r, chat: chat, created: time.Now().Unix(), fault: f}
 	if err := c.prepare(requestID(req, r)); err != nil {
-		e.rejected(r.params)
+		e.connector.rejected(r.params)
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
@@ -101,7 +101,8 @@ func (c *completion) prepare(id string) error {
 			ch := &choice{index: len(c.choices), prompt: computed[p], out: newOutput(i.tok, r, i.config().EmptyDeltas)}
 			ch.engineReq = &request{
 				id: c.engineID(p, n), prompt: prompt, computed: computed[p], media: chat.media, params: params,
-				salt: i.config().cacheSalt(r), seed: i.config().weights(r.Model), slowness: c.fault.slowness(), sibling: len(c.choices) > 0,
+				salt: i.config().cacheSalt(r), adapter: i.config().adapter(r), seed: i.config().weights(r.Model),
+				fault: c.fault, slowness: c.fault.slowness(), sibling: len(c.choices) > 0,
 				maxTokens: limit, minTokens: r.MinTokens, stopIDs: r.StopTokenIDs, ignoreEOS: r.IgnoreEOS, variant: n,
 			}
 			c.choices = append(c.choices, ch)
@@ -172,7 +173,7 @@ func (c *completion) kvParams() *paramsOut {
 // where a plug-in adds them.
 func (c *completion) answeredParams() *paramsOut {
 	p := c.kvParams()
-	if p == nil || !c.instance.config().OutputTokenIDs {
+	if p == nil || p.other != nil || !c.instance.config().OutputTokenIDs {
 		return p
 	}
 	with := *p

@@ -40,6 +40,8 @@ const (
 type Config struct {
 	// Role is "prefill", "decode" or "both". It is a label for /_sim/stats only: as in vLLM, the request decides.
 	Role string `json:"role"`
+	// Connector is the KV connector, "nixl" by default.
+	Connector string `json:"connector"`
 	// Model is the served model name, "sim" by default, or the first of Models: the one that answers say.
 	Model string `json:"model"`
 	// Models are the served names of the one model, if there are several (--served-model-name).
@@ -55,6 +57,8 @@ type Config struct {
 	// MaxNumSeqs is --max-num-seqs, how many requests run at once; the others wait. 256 by default, vLLM's for a server on
 	// most GPUs (EngineArgs.get_batch_defaults, vllm/engine/arg_utils.py; 1024 with 70 GiB of memory or more).
 	MaxNumSeqs int `json:"max_num_seqs"`
+	// NoPrefixCaching is --no-enable-prefix-caching.
+	NoPrefixCaching bool `json:"no_prefix_caching"`
 	// Bidirectional is bidirectional_kv_xfer: decode answers with params, prefill reads decode's blocks.
 	Bidirectional bool `json:"bidirectional"`
 	// RecomputeThreshold is kv_recompute_threshold, 64 by default: prefill computes fewer missing tokens itself.
@@ -102,6 +106,18 @@ type Config struct {
 	Host string `json:"host"`
 	// DPRanks is the number of data-parallel engines behind the one HTTP port, 1 by default.
 	DPRanks int `json:"dp_ranks"`
+	// LMCache is what ConnectorLMCache needs.
+	LMCache LMCacheConfig `json:"lmcache"`
+	// Storage is what ConnectorLMCacheStorage needs.
+	Storage StorageConfig `json:"storage"`
+	// Mooncake is for the connector of that name.
+	Mooncake MooncakeConfig `json:"mooncake"`
+	// Registration is where instances of ConnectorMoRIIO and ConnectorP2PNCCL announce themselves.
+	Registration RegistrationConfig `json:"registration"`
+	// MoRIIO is what ConnectorMoRIIO needs.
+	MoRIIO MoRIIOConfig `json:"moriio"`
+	// KVEvents is --kv-events-config.
+	KVEvents KVEventsConfig `json:"kv_events"`
 	// Seed stands for the weights: instances with equal seeds are the same model.
 	Seed uint64 `json:"seed"`
 }
@@ -124,6 +140,7 @@ func DefaultConfig() Config {
 
 func (c *Config) setDefaults() {
 	orDefault(&c.Role, "both")
+	orDefault(&c.Connector, ConnectorNIXL)
 	orDefault(&c.Model, "sim")
 	if len(c.Models) > 0 {
 		c.Model = c.Models[0]
@@ -138,12 +155,17 @@ func (c *Config) setDefaults() {
 	orDefault(&c.LoadFailurePolicy, PolicyFail)
 	orDefault(&c.Lease, 30*time.Second)
 	orDefault(&c.KVTTL, 480*time.Second)
+	orDefault(&c.Mooncake.AbortTimeout, 480*time.Second)
 	orDefault(&c.TimeScale, 1)
 	orDefault(&c.Params, ParamsFinish)
 	orDefault(&c.Sampling, SamplingCanonical)
 	orDefault(&c.Template, TemplateChatML)
 	orDefault(&c.Host, "127.0.0.1")
 	orDefault(&c.DPRanks, 1)
+	c.LMCache.setDefaults()
+	c.Storage.setDefaults()
+	c.KVEvents.setDefaults()
+	orDefault(&c.MoRIIO.DeferTimeout, 60*time.Second)
 }
 
 func orDefault[T comparable](v *T, value T) {
@@ -156,22 +178,47 @@ func orDefault[T comparable](v *T, value T) {
 func (c *Config) validate() error {
 	return errors.Join(
 		oneOf("role", c.Role, "prefill", "decode", "both"),
+		oneOf("connector", c.Connector, connectorNames()...),
 		oneOf("load_failure_policy", c.LoadFailurePolicy, PolicyFail, PolicyRecompute),
 		oneOf("params", c.Params, ParamsFinish, ParamsUsage, ParamsSeparate, ParamsNever),
 		oneOf("sampling", c.Sampling, SamplingCanonical, SamplingNoncanonical),
 		oneOf("template", c.Template, TemplateChatML, TemplateStripReasoning, TemplateThinkingPrompt, TemplateTrim),
+		oneOf("kv_events.encoding", c.KVEvents.Encoding, EncodingMap, EncodingArray),
+		positive("kv_events.buffer_steps", float64(c.KVEvents.BufferSteps)),
 		positive("block_size", float64(c.BlockSize)),
 		positive("blocks", float64(c.Blocks)),
 		positive("max_num_seqs", float64(c.MaxNumSeqs)),
 		positive("slowness", c.Slowness),
 		c.validateModels(),
+		c.validatePhase(),
 		positive("max_model_len", float64(c.MaxModelLen)),
 		positive("recompute_threshold", float64(c.RecomputeThreshold)),
 		positive("lease", float64(c.Lease)),
 		positive("kv_ttl", float64(c.KVTTL)),
+		positive("mooncake.abort_timeout", float64(c.Mooncake.AbortTimeout)),
 		positive("time_scale", c.TimeScale),
 		positive("dp_ranks", float64(c.DPRanks)),
+		c.validateConnector(),
 	)
+}
+
+func (c *Config) validateConnector() error {
+	switch c.Connector {
+	case ConnectorLMCache:
+		return c.LMCache.validate(c.Role, c.DPRanks)
+	case ConnectorLMCacheStorage:
+		return c.Storage.validate()
+	default:
+		return nil
+	}
+}
+
+// validatePhase wants to know of engines that serve one phase only which one that is.
+func (c *Config) validatePhase() error {
+	if c.Connector != ConnectorMoRIIO && c.Connector != ConnectorP2PNCCL {
+		return nil
+	}
+	return oneOf("role", c.Role, "prefill", "decode")
 }
 
 func oneOf(key, value string, accepted ...string) error {

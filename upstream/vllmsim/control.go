@@ -22,6 +22,8 @@ type Switches struct {
 	// Timing replaces all of it: what it does not name takes no time.
 	Timing   *Timing  `json:"timing,omitempty"`
 	Slowness *float64 `json:"slowness,omitempty"`
+	// ProxyPort is where the notifications of an LMCache sender go from its next connection on.
+	ProxyPort *int `json:"proxy_port,omitempty"`
 }
 
 // Switch changes settings; on an error nothing has changed.
@@ -41,6 +43,7 @@ func (i *Instance) Switch(s Switches) error {
 	set(&cfg.Adapters, s.Adapters)
 	set(&cfg.Timing, s.Timing)
 	set(&cfg.Slowness, s.Slowness)
+	set(&cfg.LMCache.ProxyPort, s.ProxyPort)
 	if err := cfg.validate(); err != nil {
 		return err
 	}
@@ -86,6 +89,9 @@ func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error 
 		}
 		i.Restart()
 		return err
+	case "POST /_sim/clear_blocks":
+		i.ClearBlocks()
+		return writeJSON(w, http.StatusOK, map[string]bool{"success": true})
 	case "GET /_sim/config":
 		return writeJSON(w, http.StatusOK, i.config())
 	case "POST /_sim/config":

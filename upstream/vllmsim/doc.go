@@ -24,8 +24,20 @@
 // (media.go). Text that spells the placeholders has the same ids and other KV, so a reader that was told equal ids still
 // finds out. Block hashes differ, and with them the prefix cache, which is what vLLM uses mm_hash for.
 //
+// Other connectors (Config.Connector) move KV in other ways. With LMCache a prefill instance pushes the KV of each prompt to a decode
+// instance and announces it over ZeroMQ (lmcache.go), and decode finds it by a hash of the tokens, from the moment at which room was made
+// for it: a request that comes before its KV reads garbage, which is counted as CorruptReads like any wrong KV, and as EarlyReads. With
+// shared storage both roles save and load chunks of files in a folder (storage.go). With Mooncake (mooncake.go) both legs name a transfer, a server beside
+// prefill tells its engine ids, and decode waits for prefill to push, comparing nothing either. Engines of P2P-NCCL and MoRI-IO serve one phase each and find each other by addresses in request ids (addressed.go): what prefill
+// pushes, or decode reads, is compared in the same way (p2pnccl.go, moriio.go). They announce themselves over ZeroMQ
+// (registration.go). Both are made after vLLM's source, and not measured.
+//
 // Load shows. max_num_seqs and the blocks limit how many requests run, the others wait their turn, prompts are computed one
 // after the other at the engine's speed (schedule.go), and /metrics says so, for each data-parallel rank (metrics.go).
+//
+// Each engine publishes what becomes of its prefix cache as KV events, byte for byte as the recordings in
+// testdata/exchanges/kv-events, or in the encoding of older engines, and replays them (kvevents.go). ClearBlocks clears it under
+// tickets, which vLLM does not (kvevents_clear.go).
 //
 // # Using it
 //
@@ -41,6 +53,9 @@
 // media of different sizes, tensor and pipeline parallelism, several KV cache groups, the responses and messages endpoints
 // are not modelled. A decode leg whose params lack a required key waits for ever and one whose block list is malformed or
 // too short ends the engine; both are derived from vLLM's source, not measured.
+//
+// Of LMCache, a sender that is stuck stays so until it is started again; only that it does not answer was measured. One whose receiver
+// has no room goes on answering, however much waits to be sent.
 //
 // The package imports nothing of this module, so that it cannot share a mistake with what it tests.
 package vllmsim

@@ -11,15 +11,17 @@ import (
 // engine is one start of one vLLM engine core: its identity, its KV memory, and what it holds for others.
 // Requests run in the goroutine of their HTTP handler.
 type engine struct {
-	id       string
-	rank     int
-	sidePort int
-	cfg      Config                  // as started
-	live     *atomic.Pointer[Config] // with what has been switched since: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
-	clock    *clock
-	tok      *tokenizer
-	peers    *peers
-	started  time.Time // process_start_time_seconds
+	id        string
+	rank      int
+	sidePort  int
+	cfg       Config                  // as started
+	live      *atomic.Pointer[Config] // with what has been switched since: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
+	clock     *clock
+	tok       *tokenizer
+	peers     *peers
+	connector connector
+	events    *publisher
+	started   time.Time // process_start_time_seconds
 
 	// ctx ends when the engine restarts, dies or is closed; its cause says which.
 	ctx    context.Context //nolint:containedctx // the engine is what ends, and its requests must see why
@@ -58,20 +60,34 @@ func newEngine(live *atomic.Pointer[Config], rank, sidePort int, tok *tokenizer,
 		pool:     newPool(cfg.Blocks, cfg.BlockSize),
 		pins:     newPins(),
 	}
+	e.pool.plain = cfg.NoPrefixCaching
+	if e.events = newPublisher(cfg.KVEvents, rank); e.events != nil {
+		e.pool.evicted = func(hash uint64) { e.events.happen(kvEvent{kind: blockRemoved, hashes: []uint64{hash}}) }
+	}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
+	e.connector = newConnector(e)
 	return e
 }
 
 // stop ends every request with cause and waits for the engine's own goroutines.
 func (e *engine) stop(cause error) {
 	e.cancel(cause)
+	e.connector.stop()
 	e.async.close()
 	e.peers.close()
 }
 
 // die is what a failed assertion inside an engine step does: every request fails, /health says 503, nothing recovers.
 func (e *engine) die() {
-	e.count(func(s *Stats) { s.Deaths++; s.Dead = 1 })
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.dieInStep()
+}
+
+// dieInStep is die for a caller that holds e.mu.
+func (e *engine) dieInStep() {
+	e.stats.Deaths++
+	e.stats.Dead = 1
 	e.cancel(errEngineDead)
 }
 
@@ -101,37 +117,18 @@ func (e *engine) snapshot() Stats {
 	s.Pins = len(e.pins.held)
 	s.PinnedTokens, s.PinnedBlocks = e.pins.totals()
 	s.FreeBlocks = e.pool.free
+	if l, ok := e.connector.(*lmcache); ok {
+		s.ChunksHeld = l.found.count()
+	}
+	if holder, ok := e.connector.(interface{ holds() int }); ok {
+		s.KVHeld = holder.holds()
+	}
 	for _, p := range e.pins.held {
 		if p.lease {
 			s.LeasedPins++
 		}
 	}
 	return s
-}
-
-// notify tells the owner of t that its blocks are not needed any more. A failure is counted and has no other effect.
-func (e *engine) notify(ctx context.Context, t ticket) {
-	_, err := e.peers.call(ctx, peerAddress(t.host, t.port), sideRequest{Op: opDone, EngineID: t.engineID, RequestID: t.requestID})
-	if err != nil {
-		e.count(func(s *Stats) { s.FailedNotices++ })
-	}
-}
-
-// notifyLater is notify for requests that do not wait for it: a release costs the leg with the rider no time even when the owner
-// is gone (measured on 0.32).
-func (e *engine) notifyLater(t ticket) {
-	e.async.spawn(func() { e.notify(e.ctx, t) })
-}
-
-// rejected tells the owner of a decode leg's blocks that the request was refused before it reached the engine
-// (#41269: a pre-aborted request is submitted so that prefill may free its blocks).
-func (e *engine) rejected(p *paramsIn) {
-	if !p.decodes() || !p.complete() {
-		return
-	}
-	if t, err := p.ticket(); err == nil {
-		e.notifyLater(t)
-	}
 }
 
 // wait passes engine time for a request and sends a heartbeat to the owner of its remote blocks every lease/6.

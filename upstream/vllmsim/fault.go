@@ -18,6 +18,10 @@ const (
 	FaultRefuse = "refuse"
 	// FaultReset closes the connection when the request has been read.
 	FaultReset = "reset"
+	// FaultLostAnswer does the work of a request that is answered in one piece, and closes the connection in place of the answer.
+	FaultLostAnswer = "lost_answer"
+	// FaultLostStatus does that work, too, and answers Status (500 by default) with an error body.
+	FaultLostStatus = "lost_status"
 	// FaultSilent reads the request and never answers.
 	FaultSilent = "silent"
 	// FaultRestart restarts the instance when the request arrives; the request is lost.
@@ -65,15 +69,25 @@ const (
 	FaultHiddenStart = "hidden_start"
 	// FaultSlow makes the engine take Factor times as long for the request, 10 by default; those behind it wait longer too.
 	FaultSlow = "slow"
+	// FaultTransferStuck has a sender of LMCache allocate at the receiver and push nothing. Nobody is told.
+	FaultTransferStuck = "transfer_stuck"
+	// FaultTransferFails has it take back what it has allocated. Nobody is told, but by StoragePDStatus, which says FAILED.
+	FaultTransferFails = "transfer_fails"
+	// FaultNoticeLost has it push without a notification.
+	FaultNoticeLost = "notice_lost"
+	// FaultNoticeTwice has it send each notification twice.
+	FaultNoticeTwice = "notice_twice"
+	// FaultNoticeGarbage has it send frames that are no notification before each.
+	FaultNoticeGarbage = "notice_garbage"
 )
 
 func faultKinds() []string {
 	return []string{
-		FaultRefuse, FaultReset, FaultSilent, FaultRestart, FaultStatus, FaultErrorBody200, FaultSlowHeaders, FaultSlowStream,
+		FaultRefuse, FaultReset, FaultLostAnswer, FaultLostStatus, FaultSilent, FaultRestart, FaultStatus, FaultErrorBody200, FaultSlowHeaders, FaultSlowStream,
 		FaultGarbageJSON, FaultTruncatedJSON, FaultWrongContentType, FaultNullParams, FaultBadParams,
 		FaultDieBeforeFirstEvent, FaultDieMidEvent, FaultEndWithoutDone, FaultNeverEnd,
 		FaultDoubleDone, FaultEventAfterDone, FaultLostID, FaultDoubledID, FaultOtherIDs, FaultHiddenStart,
-		FaultSlow,
+		FaultSlow, FaultTransferStuck, FaultTransferFails, FaultNoticeLost, FaultNoticeTwice, FaultNoticeGarbage,
 	}
 }
 
@@ -135,6 +149,11 @@ func (f *faults) all() []Fault {
 		list[i] = *fault
 	}
 	return list
+}
+
+// refuses reports whether the instance accepts no connection.
+func (f *faults) refuses() bool {
+	return slices.ContainsFunc(f.all(), func(fault Fault) bool { return fault.Kind == FaultRefuse })
 }
 
 // pick returns the fault for a request to path, or nil, and uses it up.
@@ -211,10 +230,10 @@ func (f *activeFault) params(e *engine, p *paramsOut) (json.RawMessage, error) {
 	case p == nil:
 		return jsonNull, nil
 	case f.is(FaultNullParams):
-		e.unpin(p.RemoteRequestID)
+		e.unpin(p.RemoteRequestID) // nothing, of a connector that pins otherwise
 		return jsonNull, nil
 	default:
-		return marshal(p)
+		return marshal(p.object())
 	}
 }
 

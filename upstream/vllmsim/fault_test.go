@@ -91,6 +91,8 @@ func TestFault_WholeAnswers(t *testing.T) {
 		{Fault{Kind: FaultBadParams, Params: json.RawMessage(`{"a":1}`)}, 200, func(_ http.Header, b string) bool { return strings.Contains(b, `"kv_transfer_params":{"a":1}`) }},
 		{Fault{Kind: FaultSlowHeaders, Delay: time.Millisecond}, 200, func(_ http.Header, b string) bool { return json.Valid([]byte(b)) }},
 		{Fault{Kind: FaultReset}, 0, nil},
+		{Fault{Kind: FaultLostAnswer}, 0, nil},
+		{Fault{Kind: FaultLostStatus, Status: 502}, 502, func(_ http.Header, b string) bool { return strings.Contains(b, "simulated fault") }},
 		{Fault{Kind: FaultRestart}, 0, nil},
 	} {
 		t.Run(c.fault.Kind, func(t *testing.T) {

@@ -23,12 +23,15 @@ type Instance struct {
 	server   *http.Server
 	address  string // HTTP host:port
 	ranks    []*rank
+	doors    doors // of a receiver of LMCache
 	handlers gate
 	serving  gate // accept loops and side-channel connections
 	faults   faults
 	record   record
-	requests atomic.Int64
-	turn     atomic.Int64 // next rank for requests that name none
+	// bootstrap is the server beside Mooncake's prefill engines, nil for others.
+	bootstrap *bootstrap
+	requests  atomic.Int64
+	turn      atomic.Int64 // next rank for requests that name none
 
 	ctx    context.Context //nolint:containedctx // parent of every request; ends with Close
 	cancel context.CancelFunc
@@ -45,6 +48,8 @@ type rank struct {
 	side     net.Listener
 	sidePort int
 	engine   atomic.Pointer[engine]
+	events   net.Listener // of KV events, nil for none
+	replays  net.Listener
 
 	mu   sync.Mutex // guards past
 	past Stats      // counted by the engines before this one
@@ -80,10 +85,31 @@ func StartAt(cfg Config, httpAddr, sideAddr string) (*Instance, error) {
 		IdleTimeout:       keepAlive,
 		ReadHeaderTimeout: time.Minute,
 	}
-	i.acceptHTTP(i.http)
-	for _, r := range i.ranks {
-		i.serving.spawn(func() { i.acceptSide(r) })
+	if err := i.openBootstrap(); err != nil {
+		return nil, errors.Join(err, i.Close())
 	}
+	i.acceptHTTP(i.http)
+	if i.registers() {
+		i.serving.spawn(func() { i.register(i.ctx) })
+	}
+	for _, r := range i.ranks {
+		i.serving.spawn(func() {
+			i.acceptSide(r.side, func(conn net.Conn) {
+				_ = serveSide(conn, r.engine.Load) // a peer that goes away is no news
+			})
+		})
+		if r.events != nil {
+			i.serving.spawn(func() {
+				i.acceptEvents(r.events, func(conn net.Conn) error { return r.engine.Load().events.publish(conn) })
+			})
+		}
+		if r.replays != nil {
+			i.serving.spawn(func() {
+				i.acceptEvents(r.replays, func(conn net.Conn) error { return r.engine.Load().events.replay(conn) })
+			})
+		}
+	}
+	i.openToSenders()
 	return i, nil
 }
 
@@ -97,6 +123,9 @@ func (i *Instance) listen(httpAddr, sideAddr string) error {
 	if err != nil {
 		return fmt.Errorf("side channel address: %w", err)
 	}
+	if i.doors, err = openDoors(i.config()); err != nil {
+		return err
+	}
 	for index := range i.config().DPRanks {
 		at := *side
 		if at.Port != 0 {
@@ -109,6 +138,9 @@ func (i *Instance) listen(httpAddr, sideAddr string) error {
 		r := &rank{index: index, side: l, sidePort: l.Addr().(*net.TCPAddr).Port}
 		r.engine.Store(newEngine(&i.live, index, r.sidePort, i.tok, i.clock))
 		i.ranks = append(i.ranks, r)
+		if err := r.listenEvents(i.config().Host, i.config().KVEvents); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -216,8 +248,14 @@ func (i *Instance) Close() error {
 	if i.server != nil {
 		err = i.server.Close()
 	}
+	_ = i.doors.close() // nothing to lose
+	i.closeBootstrap()
 	for _, r := range i.ranks {
-		_ = r.side.Close() // nothing to lose
+		for _, l := range []net.Listener{r.side, r.events, r.replays} {
+			if l != nil {
+				_ = l.Close() // nothing to lose
+			}
+		}
 		r.engine.Load().stop(errRestarted)
 	}
 	i.dropConnections()
@@ -235,10 +273,10 @@ func (i *Instance) acceptHTTP(l net.Listener) {
 	})
 }
 
-// acceptSide answers peers until the listener is closed.
-func (i *Instance) acceptSide(r *rank) {
+// acceptSide has peers served until the listener is closed.
+func (i *Instance) acceptSide(l net.Listener, serve func(net.Conn)) {
 	for {
-		conn, err := r.side.Accept()
+		conn, err := l.Accept()
 		if err != nil {
 			return
 		}
@@ -248,7 +286,7 @@ func (i *Instance) acceptSide(r *rank) {
 		}
 		i.serving.spawn(func() {
 			defer i.untrack(conn)
-			_ = serveSide(conn, r.engine.Load) // a peer that goes away is no news
+			serve(conn)
 		})
 	}
 }

@@ -51,10 +51,18 @@ func (c *Config) weights(model string) uint64 {
 // cacheSalt is what blocks are filed under beside their tokens: an adapter's name too (_gen_lora_extra_hash_keys in
 // vllm/v1/core/kv_cache_utils.py).
 func (c *Config) cacheSalt(r *apiRequest) string {
-	if !slices.Contains(c.Adapters, r.Model) {
-		return r.CacheSalt
+	if adapter := c.adapter(r); adapter != "" {
+		return adapter + "\x00" + r.CacheSalt
 	}
-	return r.Model + "\x00" + r.CacheSalt
+	return r.CacheSalt
+}
+
+// adapter is the LoRA module that a request is for, "" for none.
+func (c *Config) adapter(r *apiRequest) string {
+	if !slices.Contains(c.Adapters, r.Model) {
+		return ""
+	}
+	return r.Model
 }
 
 // checkModel refuses models that are not served. The message is that of recording 15; how it joins several names was not seen.

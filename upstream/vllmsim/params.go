@@ -157,4 +157,15 @@ type paramsOut struct {
 	TransferMode        string    `json:"transfer_mode"`
 	PrefillCachedTokens *int      `json:"remote_prefill_cached_tokens,omitempty"`
 	OutputTokenIDs      []int32   `json:"output_token_ids,omitempty"`
+
+	// other is the object of a connector that answers something else; the members above mean nothing then.
+	other any
+}
+
+// object is what is answered.
+func (p *paramsOut) object() any {
+	if p.other != nil {
+		return p.other
+	}
+	return p
 }

@@ -14,6 +14,10 @@ import (
 //	SAY <text>            exactly that text
 //	CALL <name> <object>  a tool call with these arguments, unless a tool has answered since
 //	THINK                 reasoning first; may stand in front of the other two
+//	HUSH                  nothing: the end token is the first
+//
+// A prompt that ends with the first token of the answer to what stands before it is answered with the rest of that answer: connectors
+// that hand over the first token ask decode so (resume).
 //
 // With wrong KV the model cannot read the message and talks about something else.
 type reply struct {
@@ -31,6 +35,7 @@ const (
 	shortestTarget = 30
 	targetSpread   = 11
 	thoughtTarget  = 12
+	longestOpening = 16 // tokens of a generation prompt, its marker included
 )
 
 func newReply(e *engine, req *request, state uint64, wrong bool) *reply {
@@ -45,6 +50,9 @@ func newReply(e *engine, req *request, state uint64, wrong bool) *reply {
 		return r
 	}
 	order := e.tok.lastInstruction(req.computed)
+	if order.hush {
+		r.target = 0
+	}
 	if order.think {
 		r.queue = append(r.queue, tokenThink)
 		r.midwords = false
@@ -59,6 +67,39 @@ func newReply(e *engine, req *request, state uint64, wrong bool) *reply {
 		r.target = 0
 	}
 	return r
+}
+
+// resume returns the reply that the last token of the prompt begins, nil if that is not how the answer to the tokens before it begins.
+// before is the state after reading these.
+func resume(e *engine, req *request, before uint64, wrong bool) *reply {
+	last := len(req.computed) - 1
+	if last < 1 || req.computed[last] == tokenImEnd || !e.tok.awaitsAnswer(req.computed[:last]) {
+		return nil
+	}
+	asked := *req
+	asked.computed = req.computed[:last]
+	r := newReply(e, &asked, before, wrong)
+	id := r.next()
+	if id == tokenImEnd {
+		id = r.goOn() // as min_tokens and ignore_eos make of it
+	}
+	if id != req.computed[last] {
+		return nil
+	}
+	return r
+}
+
+// awaitsAnswer reports whether a prompt ends with a generation prompt (template.go) or has no ChatML at all.
+func (t *tokenizer) awaitsAnswer(prompt []int32) bool {
+	at := lastIndex(prompt, tokenImStart)
+	if at < 0 {
+		return true
+	}
+	if len(prompt)-at > longestOpening {
+		return false
+	}
+	opening := t.decode(prompt[at+1:])
+	return opening == "assistant\n" || opening == "assistant\n<think>\n\n</think>\n\n"
 }
 
 // next returns the next token, the end token when the reply is complete.
@@ -147,6 +188,7 @@ func opensText(tok *tokenizer, prompt []int32) bool {
 
 type instruction struct {
 	think  bool
+	hush   bool
 	script string // what to say, tool call markers included
 }
 
@@ -184,7 +226,7 @@ func lastIndex(ids []int32, id int32) int {
 }
 
 func parseInstruction(message string, toolAnswered bool) instruction {
-	order := instruction{think: strings.Contains(message, "THINK")}
+	order := instruction{think: strings.Contains(message, "THINK"), hush: strings.Contains(message, "HUSH")}
 	if _, text, ok := strings.Cut(message, "SAY "); ok {
 		order.script = text
 	}

@@ -12,13 +12,14 @@ type run struct {
 	req    *request
 	hashes []uint64 // of the prompt's full blocks
 	blocks []int32
-	unread *ticket // remote blocks that this request was to read and has not
+	remote any // what the connector knows of the request
 
 	local, external int // prompt tokens from the own prefix cache, and from another instance
 	output          []int32
 	computed        int    // tokens whose KV lies in blocks
 	state           uint64 // after reading all of that
 	reply           *reply
+	capped          bool // ended by its length
 	running         bool // has a place among the running requests of the engine
 	ended           bool
 }
@@ -28,7 +29,7 @@ type step struct {
 	id         int32
 	finish     string     // "stop" or "length"; empty while the run goes on
 	stopReason any        // token id of stop_token_ids
-	params     *paramsOut // with finish, if blocks were pinned
+	params     *paramsOut // with finish, if the connector has any
 }
 
 func (r *run) token(i int) int32 {
@@ -64,13 +65,18 @@ func (r *run) computePrompt() {
 		r.state = readSlot(r.state, *e.pool.slot(r.blocks, i))
 	}
 	r.computed = known
+	r.computeUpTo(len(prompt) - 1)
+	before := r.state
 	r.computeUpTo(len(prompt))
-	e.pool.file(r.blocks, r.hashes)
+	r.filed(prompt, r.hashes, e.pool.file(r.blocks, r.hashes))
 	e.stats.PromptTokens += len(prompt)
 	e.stats.LocalHitTokens += r.local
 	e.stats.ExternalTokens += known - min(r.local, known)
 	e.stats.ComputedTokens += len(prompt) - known
-	r.reply = newReply(e, r.req, r.state, poisoned || corrupt)
+	wrong := poisoned || corrupt
+	if r.reply = resume(e, r.req, before, wrong); r.reply == nil {
+		r.reply = newReply(e, r.req, r.state, wrong)
+	}
 }
 
 // computeUpTo writes the KV of the tokens before end. The caller holds e.mu and r.blocks has room.
@@ -110,6 +116,7 @@ func (r *run) next(ctx context.Context) (step, error) {
 		if s.finish == "length" {
 			e.stats.Capped++
 		}
+		r.capped = s.finish == "length"
 		s.params = r.finish()
 	}
 	return s, nil
@@ -158,52 +165,22 @@ func (r *run) preempt(ctx context.Context) error {
 	return nil
 }
 
-// finish ends the run as request_finished does (nixl/base_scheduler.py, 0.32): a request with params leaves its blocks
-// pinned and says where they are. The caller holds e.mu.
+// finish ends the run; what becomes of its blocks is the connector's business. The caller holds e.mu.
 func (r *run) finish() *paramsOut {
-	e := r.engine
 	r.end(func(s *Stats) { s.Finished++ })
-	if e.cfg.StepAhead {
-		r.computeUpTo(min(len(r.req.prompt)+len(r.output), len(r.blocks)*e.cfg.BlockSize))
+	if r.engine.cfg.StepAhead {
+		r.computeUpTo(min(len(r.req.prompt)+len(r.output), len(r.blocks)*r.engine.cfg.BlockSize))
 	}
 	r.file()
-	prefills := r.req.params.prefills()
-	if r.req.params == nil || !prefills && !e.live.Load().Bidirectional {
-		e.free(r.blocks)
-		return nil
-	}
-	p := &pin{blocks: r.blocks, tokens: r.computed, lease: prefills, deadline: e.clock.now() + e.cfg.KVTTL}
-	out := &paramsOut{
-		DoRemotePrefill: prefills,
-		DoRemoteDecode:  !prefills,
-		RemoteBlockIDs:  [][]int32{r.blocks},
-		RemoteEngineID:  e.id,
-		RemoteRequestID: r.req.id,
-		RemoteHost:      e.cfg.Host,
-		RemotePort:      e.sidePort,
-		TPSize:          1,
-		DCPSize:         1,
-		PPSize:          1,
-		RemoteNumTokens: r.computed,
-		TransferMode:    "pull",
-	}
-	if prefills {
-		p.deadline = e.clock.now() + e.cfg.Lease
-		cached := r.cachedTokens()
-		out.PrefillCachedTokens = &cached
-	} else {
-		expiry := p.deadline.Seconds()
-		out.RemoteBlocksExpiry = &expiry
-	}
-	e.pin(r.req.id, p)
-	return out
+	return r.engine.connector.finish(r)
 }
 
 // file enters the full blocks of prompt and answer into the prefix cache. vLLM does so as they fill (kv_cache_manager.py,
 // allocate_slots), so that those of a request that is aborted are in it, too. The caller holds e.mu.
 func (r *run) file() {
 	all := slices.Concat(r.req.prompt, r.output)
-	r.engine.pool.file(r.blocks, blockHashes(r.req.salt, all[:r.computed], r.req.media, r.engine.cfg.BlockSize))
+	hashes := blockHashes(r.req.salt, all[:r.computed], r.req.media, r.engine.cfg.BlockSize)
+	r.filed(all, hashes, r.engine.pool.file(r.blocks, hashes))
 }
 
 // cachedTokens are the prompt tokens that needed no computing here.
@@ -212,8 +189,7 @@ func (r *run) cachedTokens() int { return min(r.local+r.external, len(r.req.prom
 // abort ends a run whose answer is complete without the engine having finished it, as a stop string does.
 func (r *run) abort() { r.drop(errAborted) }
 
-// drop ends a run without an answer: its blocks are free at once, nothing is pinned. A decode leg that never read its
-// remote blocks tells their owner, which frees them.
+// drop ends a run without an answer: its blocks are free at once, nothing is pinned.
 func (r *run) drop(cause error) {
 	e := r.engine
 	e.mu.Lock()
@@ -221,9 +197,7 @@ func (r *run) drop(cause error) {
 	if r.ended {
 		return
 	}
-	if r.unread != nil && !errors.Is(cause, errLoadFailed) {
-		e.notifyLater(*r.unread)
-	}
+	e.connector.drop(r, cause)
 	if r.reply != nil && r.blocks != nil { // nil while it waits to be computed again
 		r.file()
 	}

@@ -36,6 +36,7 @@ func (r *run) letIn(ctx context.Context, n need, beat func()) (hits int, err err
 				r.blocks = append(append(r.blocks, cached...), fresh...)
 				r.running = true
 				e.running++
+				e.events.step()
 				return len(cached), nil
 			}
 			e.pool.release(cached)

@@ -93,6 +93,8 @@ func (i *Instance) route(w http.ResponseWriter, req *http.Request, f *activeFaul
 		return writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
 	case "GET /health", "GET /ping", "POST /ping":
 		return i.serveHealth(w)
+	case "POST /reset_prefix_cache":
+		return i.serveReset(w)
 	case "GET " + pathMetrics:
 		return i.serveMetrics(w, f)
 	}
@@ -105,7 +107,7 @@ func (i *Instance) route(w http.ResponseWriter, req *http.Request, f *activeFaul
 func (i *Instance) knownPath(path string) bool {
 	switch path {
 	case pathChat, pathCompletions, pathChat + "/render", pathCompletions + "/render", "/tokenize", "/v1/models", "/version",
-		"/health", "/ping", pathMetrics:
+		"/health", "/ping", "/reset_prefix_cache", pathMetrics:
 		return true
 	default:
 		return false
@@ -243,6 +245,12 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 		return err
 	}
 	if f, ok := w.(*faultWriter); ok {
+		switch f.fault.Kind {
+		case FaultLostAnswer:
+			return errConnectionGone
+		case FaultLostStatus:
+			return &apiError{status: f.fault.Status, kind: errorType(f.fault.Status), message: "simulated fault"}
+		}
 		body = f.mangle(body)
 	}
 	w.Header().Set("Content-Type", "application/json")

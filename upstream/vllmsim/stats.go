@@ -45,6 +45,15 @@ type Stats struct {
 	LocalHitTokens    int `json:"local_hit_tokens"` // prompt tokens found in the own prefix cache
 	ExternalTokens    int `json:"external_tokens"`  // prompt tokens read from another instance
 	GeneratedTokens   int `json:"generated_tokens"`
+
+	Pushing      int `json:"pushing"`       // as sender of LMCache: prompts whose KV is on its way now
+	Pushes       int `json:"pushes"`        // as sender: prompts that a receiver has made room for
+	ChunksPushed int `json:"chunks_pushed"` // as sender: chunks that have landed, those of each rank
+	Notices      int `json:"notices"`       // as sender: messages to the proxy, sent or queued
+	ChunksHeld   int `json:"chunks_held"`   // as receiver: chunks that wait to be read now; nothing else ends them
+	EarlyReads   int `json:"early_reads"`   // as receiver: loads of KV that had not landed; CorruptReads counts them too
+	KVPushed     int `json:"kv_pushed"`     // as prefill of P2P-NCCL or MoRI-IO: prompts whose KV a decode engine has taken in
+	KVHeld       int `json:"kv_held"`       // as decode of P2P-NCCL: pushed KV whose request has not come; nothing else ends it
 }
 
 // add sums counters; what an instance holds now is added too, for instances with several engines.
@@ -66,6 +75,9 @@ func (s *Stats) add(o Stats) {
 		{&s.Preemptions, o.Preemptions}, {&s.PromptTokens, o.PromptTokens}, {&s.ComputedTokens, o.ComputedTokens},
 		{&s.LocalHitTokens, o.LocalHitTokens}, {&s.ExternalTokens, o.ExternalTokens},
 		{&s.GeneratedTokens, o.GeneratedTokens},
+		{&s.Pushing, o.Pushing}, {&s.Pushes, o.Pushes}, {&s.ChunksPushed, o.ChunksPushed}, {&s.Notices, o.Notices},
+		{&s.EarlyReads, o.EarlyReads}, {&s.ChunksHeld, o.ChunksHeld},
+		{&s.KVPushed, o.KVPushed}, {&s.KVHeld, o.KVHeld},
 	} {
 		*sum.to += sum.from
 	}
@@ -74,5 +86,7 @@ func (s *Stats) add(o Stats) {
 // forgetHoldings clears what a restarted engine no longer holds and keeps what it has counted.
 func (s *Stats) forgetHoldings() {
 	s.Running, s.Waiting, s.Loading, s.Parked, s.Dead = 0, 0, 0, 0, 0
+	s.Pushing, s.ChunksHeld = 0, 0
 	s.Pins, s.PinnedTokens, s.PinnedBlocks, s.FreeBlocks, s.LeasedPins = 0, 0, 0, 0, 0
+	s.KVHeld = 0
 }

@@ -37,6 +37,8 @@ type sideRequest struct {
 	EngineID  string
 	RequestID string
 	Blocks    []int32
+	Push      *pushRequest // of LMCache
+	KV        *kvMessage   // of engines that push
 }
 
 type sideReply struct {
@@ -49,11 +51,15 @@ type sideReply struct {
 
 var (
 	errEngineMismatch = errors.New("engine ID mismatch")
+	errNoRoom         = errors.New("no room for chunks")
 	errDeclined       = errors.New("remote blocks are about to expire")
 )
 
 // answer performs one request of a peer on the engine that owns the side channel.
 func (e *engine) answer(req sideRequest) sideReply {
+	if reply, ok := e.connector.answer(req); ok {
+		return reply
+	}
 	reply := sideReply{EngineID: e.id, Now: e.clock.now(), BlockSize: e.cfg.BlockSize}
 	if req.EngineID != e.id {
 		if req.Op == opHandshake {
@@ -113,7 +119,8 @@ func serveSide(conn io.ReadWriter, current func() *engine) error {
 
 // peers keeps idle side-channel connections by address, because a dial per transfer would run a busy test out of ports.
 type peers struct {
-	clock *clock
+	clock    *clock
+	patience time.Duration // what a call costs where nothing listens; engine time
 
 	mu     sync.Mutex // guards what follows
 	idle   map[string][]*sideConn
@@ -126,10 +133,12 @@ type sideConn struct {
 	dec *gob.Decoder
 }
 
-func newPeers(c *clock) *peers { return &peers{clock: c, idle: make(map[string][]*sideConn)} }
+func newPeers(c *clock) *peers {
+	return &peers{clock: c, patience: peerTimeout, idle: make(map[string][]*sideConn)}
+}
 
 // call sends one request to the side channel at addr. A connection that its owner has closed in the meantime is
-// replaced once; where nothing listens a call costs peerTimeout.
+// replaced once; where nothing listens a call costs p.patience.
 func (p *peers) call(ctx context.Context, addr string, req sideRequest) (sideReply, error) {
 	for {
 		conn, reused, err := p.get(ctx, addr)
@@ -141,6 +150,9 @@ func (p *peers) call(ctx context.Context, addr string, req sideRequest) (sideRep
 			p.put(addr, conn)
 			if reply.Err == errEngineMismatch.Error() {
 				return reply, errEngineMismatch
+			}
+			if reply.Err == errNoRoom.Error() {
+				return reply, errNoRoom
 			}
 			if reply.Err != "" {
 				return reply, fmt.Errorf("peer %s: %s", addr, reply.Err)
@@ -180,7 +192,7 @@ func (p *peers) get(ctx context.Context, addr string) (conn *sideConn, reused bo
 	var d net.Dialer
 	raw, err := d.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return nil, false, errors.Join(fmt.Errorf("dial peer: %w", err), p.clock.wait(ctx, peerTimeout))
+		return nil, false, errors.Join(fmt.Errorf("dial peer: %w", err), p.clock.wait(ctx, p.patience))
 	}
 	return &sideConn{Conn: raw, enc: gob.NewEncoder(raw), dec: gob.NewDecoder(raw)}, false, nil
 }

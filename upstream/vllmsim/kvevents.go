@@ -1,0 +1,159 @@
+package vllmsim
+
+import (
+	"strings"
+	"sync"
+)
+
+// Values of KVEventsConfig.Encoding.
+const (
+	EncodingMap   = "map"   // vLLM 0.24 and newer (#42892)
+	EncodingArray = "array" // before
+)
+
+// KVEventsConfig is --kv-events-config with the publisher "zmq".
+type KVEventsConfig struct {
+	// Port is where events are published, that of the first rank; the others have those behind it. -1 is a free one for each, 0 for
+	// no events.
+	Port int `json:"port"`
+	// ReplayPort is where old ones are replayed; as Port.
+	ReplayPort int `json:"replay_port"`
+	// Encoding is how an event is written, EncodingMap by default.
+	Encoding string `json:"encoding"`
+	Topic    string `json:"topic"`
+	// BufferSteps is how many batches are replayed, 10,000 by default.
+	BufferSteps int `json:"buffer_steps"`
+}
+
+func (c *KVEventsConfig) setDefaults() {
+	orDefault(&c.Encoding, EncodingMap)
+	orDefault(&c.BufferSteps, 10_000)
+}
+
+// publishedBatch is a batch that was published.
+type publishedBatch struct {
+	seq     uint64
+	payload []byte
+}
+
+// publisher is what one start of an engine publishes of its KV cache (vllm/distributed/kv_events.py, ZmqEventPublisher): events are
+// gathered, and published with the step that follows, as one batch. A nil publisher publishes nothing.
+type publisher struct {
+	cfg  KVEventsConfig
+	rank int
+
+	mu          sync.Mutex // guards what follows; taken after the engine's
+	pending     []kvEvent
+	next        uint64 // number of the next batch
+	buffer      []publishedBatch
+	drops       int // batches that do not reach subscribers
+	subscribers map[*eventSubscriber]struct{}
+}
+
+func newPublisher(cfg KVEventsConfig, rank int) *publisher {
+	if cfg.Port == 0 {
+		return nil
+	}
+	return &publisher{cfg: cfg, rank: rank, subscribers: map[*eventSubscriber]struct{}{}}
+}
+
+// happen gathers an event.
+func (p *publisher) happen(e kvEvent) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pending = append(p.pending, e)
+}
+
+// step publishes what was gathered.
+func (p *publisher) step() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.pending) == 0 {
+		return
+	}
+	b := publishedBatch{p.next, encodeBatch(p.pending, p.rank, p.cfg.Encoding)}
+	p.pending, p.next = nil, p.next+1
+	if p.buffer = append(p.buffer, b); len(p.buffer) > p.cfg.BufferSteps {
+		p.buffer = p.buffer[1:]
+	}
+	if p.drops > 0 {
+		p.drops--
+		return
+	}
+	for s := range p.subscribers {
+		s.send(b)
+	}
+}
+
+// from returns the batches that are replayed from a number on.
+func (p *publisher) from(seq uint64) (batches []publishedBatch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.buffer {
+		if b.seq >= seq {
+			batches = append(batches, b)
+		}
+	}
+	return batches
+}
+
+// DropEvents keeps the next n batches of every rank from subscribers, as a high-water mark does. They are replayed.
+func (i *Instance) DropEvents(n int) {
+	for _, e := range i.engines() {
+		if p := e.events; p != nil {
+			p.mu.Lock()
+			p.drops = n
+			p.mu.Unlock()
+		}
+	}
+}
+
+// filed gathers what has been filed of a run: blocks that follow one another are one event. The caller holds e.mu.
+func (r *run) filed(tokens []int32, hashes []uint64, fresh []int) {
+	if r.engine.events == nil {
+		return
+	}
+	size := r.engine.cfg.BlockSize
+	for len(fresh) > 0 {
+		n := 1
+		for n < len(fresh) && fresh[n] == fresh[0]+n {
+			n++
+		}
+		first, end := fresh[0], fresh[0]+n
+		e := kvEvent{kind: blockStored, hashes: hashes[first:end], tokens: tokens[first*size : end*size], size: size, adapter: r.req.adapter}
+		if first > 0 {
+			e.parent = &hashes[first-1]
+		}
+		for block := first; block < end; block++ {
+			e.extra = append(e.extra, r.extraKeys(block))
+		}
+		r.engine.events.happen(e)
+		fresh = fresh[n:]
+	}
+	r.engine.events.step()
+}
+
+// extraKeys is what the hash of a block depends on beside its tokens, nil for nothing (generate_block_hash_extra_keys in
+// vllm/v1/core/kv_cache_utils.py).
+func (r *run) extraKeys(block int) (keys []string) {
+	if r.req.adapter != "" {
+		keys = append(keys, r.req.adapter)
+	}
+	size := r.engine.cfg.BlockSize
+	for at := block * size; at < (block+1)*size; at++ {
+		if m := mediaAt(r.req.media, at); m != 0 {
+			keys = append(keys, mediaKey(m))
+			break
+		}
+	}
+	if salt := strings.TrimPrefix(r.req.salt, r.req.adapter+"\x00"); block == 0 && salt != "" {
+		keys = append(keys, salt)
+	}
+	return keys
+}

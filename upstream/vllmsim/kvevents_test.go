@@ -1,0 +1,226 @@
+package vllmsim
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"carryover/upstream/kvevents"
+)
+
+// recordedEvent is one event of testdata/exchanges/kv-events, decoded.
+type recordedEvent struct {
+	Type      string     `json:"type"`
+	Hashes    []uint64   `json:"block_hashes"`
+	Parent    *uint64    `json:"parent_block_hash"`
+	Tokens    []int32    `json:"token_ids"`
+	Size      int        `json:"block_size"`
+	ExtraKeys [][]string `json:"extra_keys"`
+}
+
+// Batches are written byte for byte as vLLM 0.32 writes them, but for their time.
+func TestKVEvents_EncodedAsRecorded(t *testing.T) {
+	files, err := filepath.Glob("../../testdata/exchanges/kv-events/0*.json")
+	if err != nil || len(files) != 9 {
+		t.Fatalf("%d recordings, %v", len(files), err)
+	}
+	kinds := map[string]kvEventKind{"BlockStored": blockStored, "BlockRemoved": blockRemoved, "AllBlocksCleared": allBlocksCleared}
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var step struct {
+			Batches []struct {
+				FramesHex []string          `json:"frames_hex"`
+				Decoded   []json.RawMessage `json:"decoded"`
+			} `json:"batches"`
+		}
+		if err := json.Unmarshal(raw, &step); err != nil {
+			t.Fatal(err)
+		}
+		for _, batch := range step.Batches {
+			var recorded []recordedEvent
+			if err := json.Unmarshal(batch.Decoded[1], &recorded); err != nil {
+				t.Fatal(err)
+			}
+			var events []kvEvent
+			for _, e := range recorded {
+				events = append(events, kvEvent{kind: kinds[e.Type], hashes: e.Hashes, parent: e.Parent, tokens: e.Tokens, size: e.Size, extra: e.ExtraKeys})
+			}
+			want, err := hex.DecodeString(batch.FramesHex[2])
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := encodeBatch(events, 0, EncodingMap)
+			const head = 1 + 1 + 8 // of the batch, and its time
+			if !bytes.Equal(got[head:], want[head:]) || !bytes.Equal(got[:2], want[:2]) {
+				t.Errorf("%s: got\n%x\nwant\n%x", filepath.Base(file), got, want)
+			}
+		}
+	}
+}
+
+// mirror is what a subscriber knows of an engine's prefix cache.
+type mirror struct {
+	mu      sync.Mutex // guards what follows
+	held    map[uint64]kvevents.Blocks
+	cleared int
+}
+
+func (m *mirror) Started() { m.set(map[uint64]kvevents.Blocks{}) }
+func (m *mirror) Lost()    { m.set(nil) }
+
+func (m *mirror) Cleared() {
+	m.set(map[uint64]kvevents.Blocks{})
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.cleared++
+}
+
+func (m *mirror) set(held map[uint64]kvevents.Blocks) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.held = held
+}
+
+func (m *mirror) Stored(b kvevents.Blocks) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, hash := range b.Hashes {
+		if m.held != nil {
+			one := b
+			one.Hashes, one.Tokens = nil, slices.Clone(b.Tokens[i*b.Size:(i+1)*b.Size])
+			m.held[hash] = one
+		}
+	}
+}
+
+func (m *mirror) Removed(hashes []uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, hash := range hashes {
+		delete(m.held, hash)
+	}
+}
+
+// equals reports whether the mirror has the engine's prefix cache.
+func (m *mirror) equals(e *engine) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.held == nil || len(m.held) != len(e.pool.cached) {
+		return false
+	}
+	for hash := range e.pool.cached {
+		if _, held := m.held[hash]; !held {
+			return false
+		}
+	}
+	return true
+}
+
+// watch subscribes to the events of an instance.
+func watch(t *testing.T, i *Instance, replays bool) *mirror {
+	t.Helper()
+	m := &mirror{}
+	s := kvevents.Subscription{Endpoint: i.KVEvents(0), Topic: i.config().KVEvents.Topic, Sink: m}
+	if replays {
+		s.Replay = i.KVReplays(0)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = s.Run(ctx) // returns the cause of the end, which is ours
+	}()
+	t.Cleanup(func() { cancel(); <-ended })
+	return m
+}
+
+// settles waits until a mirror has the engine's prefix cache.
+func (m *mirror) settles(t *testing.T, i *Instance, what string) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); !m.equals(i.engines()[0]); <-tick.C {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: the events tell of another cache than the engine's", what)
+		}
+	}
+}
+
+// said is a text completion of n ids.
+func said(seed, n int) object {
+	ids := make([]int, n)
+	for i := range ids {
+		ids[i] = 300 + (seed*31+i*7)%700
+	}
+	return object{"model": "sim", "prompt": ids, "max_tokens": 20, "ignore_eos": true}
+}
+
+func TestKVEvents_TellWhatIsCached(t *testing.T) {
+	for _, encoding := range []string{EncodingMap, EncodingArray} {
+		t.Run(encoding, func(t *testing.T) {
+			cfg := DefaultConfig()
+			cfg.Blocks, cfg.Adapters = 64, []string{"lora"}
+			cfg.KVEvents = KVEventsConfig{Port: -1, ReplayPort: -1, Encoding: encoding, Topic: "kv", BufferSteps: 1000}
+			i, err := Start(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := i.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			})
+			ask := func(seed int, more object) {
+				t.Helper()
+				if got := post(t, i, pathCompletions, with(said(seed, 200), more)); got.status != http.StatusOK {
+					t.Fatalf("%s", got.raw)
+				}
+			}
+			ask(1, nil)
+			m := watch(t, i, true) // what was published before is replayed
+			m.settles(t, i, "the first prompt")
+			for seed := range 20 { // more than the cache holds
+				ask(seed, nil)
+				ask(seed, object{"cache_salt": fmt.Sprint("salt-", seed)})
+				ask(seed, object{"model": "lora"})
+			}
+			m.settles(t, i, "evictions")
+			i.DropEvents(3)
+			for seed := range 8 {
+				ask(100+seed, nil)
+			}
+			m.settles(t, i, "a gap")
+			i.Restart()
+			m.settles(t, i, "a restart")
+			ask(1, object{"cache_salt": "s"})
+			m.settles(t, i, "a prompt after the restart")
+			for _, b := range m.held {
+				if b.Root != (b.Extra != nil) || b.Root && b.Extra[0] != "s" {
+					t.Errorf("a block of a salted prompt is told with %q", b.Extra)
+				}
+			}
+			if got := post(t, i, "/reset_prefix_cache", nil); got.body["success"] != true {
+				t.Errorf("reset: %s", got.raw)
+			}
+			ask(3, nil)
+			m.settles(t, i, "a reset")
+			if m.cleared != 1 {
+				t.Errorf("told %d times that all is cleared, want once", m.cleared)
+			}
+		})
+	}
+}

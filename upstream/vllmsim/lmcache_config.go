@@ -1,0 +1,94 @@
+package vllmsim
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Values of LMCacheConfig.Mode.
+const (
+	LMCacheAsync = "async"
+	LMCacheSync  = "sync"
+)
+
+// Values of LMCacheConfig.Tag: the type of a notification, by the version of LMCache.
+const (
+	TagProxyNotif      = "ProxyNotif"      // since September 2025
+	TagNixlProxyNotif  = "NixlProxyNotif"  // before
+	TagStoragePDStatus = "StoragePDStatus" // of P/D over storage
+)
+
+// LMCacheConfig is what an instance of ConnectorLMCache has to know, LMCacheConnectorV1 with enable_pd (LMCache 0.5.6). Role
+// "prefill" is pd_role sender, "decode" is receiver.
+type LMCacheConfig struct {
+	// Mode is pd_backend_mode of a sender: "async" (the default) answers HTTP before the KV is on its way, "sync" when it has
+	// arrived and is announced.
+	Mode string `json:"mode"`
+	// TP is the tensor parallelism of a sender and the number of port pairs of a receiver, 1 by default. Each rank of a sender
+	// pushes its share of the KV and announces it. A receiver has the KV when all shares have landed.
+	TP int `json:"tp"`
+	// MLA is a model whose KV is equal on all ranks: the first rank of a sender stores for all (save_only_first_rank).
+	MLA bool `json:"mla"`
+	// ChunkSize is chunk_size, 256 tokens by default. Sender and receiver need the same.
+	ChunkSize int `json:"chunk_size"`
+	// MaxBatchedTokens is --max-num-batched-tokens of a sender. A prompt of which more has to be computed is never sent in mode
+	// "async", and nobody is told. 0 means no bound.
+	MaxBatchedTokens int `json:"max_batched_tokens"`
+	// InitPorts and AllocPorts are pd_peer_init_port and pd_peer_alloc_port of a receiver, one of each for each rank; 0 and missing
+	// ones mean free ports, which Instance.LMCachePorts tells.
+	InitPorts  []int `json:"init_ports"`
+	AllocPorts []int `json:"alloc_ports"`
+	// BufferChunks is how many chunks a receiver has room for (pd_buffer_size), 0 for no bound. While it is full, prefill's KV is neither
+	// sent nor announced.
+	BufferChunks int `json:"buffer_chunks"`
+	// ProxyHost and ProxyPort are pd_proxy_host, 127.0.0.1 by default, and pd_proxy_port of a sender, to which each rank keeps a PUSH
+	// socket connected. Nothing is sent while the port is 0; Switch may set it later.
+	ProxyHost string `json:"proxy_host"`
+	ProxyPort int    `json:"proxy_port"`
+	// NotifyDelay is the engine time between the landing of a rank's KV and its notification.
+	NotifyDelay time.Duration `json:"notify_delay"`
+	// Tag is the type of notifications, "ProxyNotif" by default.
+	Tag string `json:"tag"`
+}
+
+func (c *LMCacheConfig) setDefaults() {
+	orDefault(&c.Mode, LMCacheAsync)
+	orDefault(&c.TP, 1)
+	orDefault(&c.ChunkSize, 256)
+	orDefault(&c.ProxyHost, "127.0.0.1")
+	orDefault(&c.Tag, TagProxyNotif)
+}
+
+// validate checks the settings of an instance whose connector this is.
+func (c *LMCacheConfig) validate(role string, ranks int) error {
+	var errs []error
+	if role != "prefill" && role != "decode" {
+		errs = append(errs, fmt.Errorf("role %q: LMCache needs a sender, prefill, or a receiver, decode", role))
+	}
+	if ranks > 1 {
+		errs = append(errs, fmt.Errorf("dp_ranks %d: LMCache is simulated with 1", ranks))
+	}
+	return errors.Join(append(errs,
+		oneOf("lmcache.mode", c.Mode, LMCacheAsync, LMCacheSync),
+		oneOf("lmcache.tag", c.Tag, TagProxyNotif, TagNixlProxyNotif, TagStoragePDStatus),
+		positive("lmcache.tp", float64(c.TP)),
+		positive("lmcache.chunk_size", float64(c.ChunkSize)),
+	)...)
+}
+
+// savers is how many ranks of a sender push and announce.
+func (c *LMCacheConfig) savers() int {
+	if c.MLA {
+		return 1
+	}
+	return c.TP
+}
+
+// port is that of a rank, 0 for one that is not given.
+func port(list []int, rank int) int {
+	if rank < len(list) {
+		return list[rank]
+	}
+	return 0
+}

@@ -1,0 +1,72 @@
+package vllmsim
+
+import (
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"net"
+)
+
+// doors are the listeners of a receiver. As the HTTP port, they keep their addresses over a restart of the engine.
+type doors struct{ init, alloc []net.Listener }
+
+// openDoors listens for senders if cfg is that of a receiver.
+func openDoors(cfg *Config) (doors, error) {
+	var d doors
+	if cfg.Connector != ConnectorLMCache || cfg.Role != "decode" {
+		return d, nil
+	}
+	for rank := range cfg.LMCache.TP {
+		for list, ports := range map[*[]net.Listener][]int{&d.init: cfg.LMCache.InitPorts, &d.alloc: cfg.LMCache.AllocPorts} {
+			l, err := net.Listen("tcp", peerAddress(cfg.Host, port(ports, rank)))
+			if err != nil {
+				return d, errors.Join(fmt.Errorf("listen for LMCache: %w", err), d.close())
+			}
+			*list = append(*list, l)
+		}
+	}
+	return d, nil
+}
+
+func (d *doors) close() error {
+	var errs []error
+	for _, l := range append(append([]net.Listener{}, d.init...), d.alloc...) {
+		errs = append(errs, l.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// LMCachePorts are the ports of a receiver, by rank.
+func (i *Instance) LMCachePorts() (initPorts, allocPorts []int) {
+	number := func(list []net.Listener) (ports []int) {
+		for _, l := range list {
+			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		}
+		return ports
+	}
+	return number(i.doors.init), number(i.doors.alloc)
+}
+
+// openToSenders answers senders until the instance is closed.
+func (i *Instance) openToSenders() {
+	for _, l := range i.doors.init {
+		i.serving.spawn(func() { i.acceptSide(l, func(conn net.Conn) { i.serveSender(conn, true) }) })
+	}
+	for _, l := range i.doors.alloc {
+		i.serving.spawn(func() { i.acceptSide(l, func(conn net.Conn) { i.serveSender(conn, false) }) })
+	}
+}
+
+// serveSender answers one rank of a sender until the connection ends or it asks at the wrong port.
+func (i *Instance) serveSender(conn net.Conn, begins bool) {
+	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
+	for {
+		var req sideRequest
+		if dec.Decode(&req) != nil || req.Push == nil || (req.Push.Op == pushInit) != begins {
+			return
+		}
+		if enc.Encode(i.ranks[0].engine.Load().answer(req)) != nil {
+			return
+		}
+	}
+}

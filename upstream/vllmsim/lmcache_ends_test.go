@@ -1,0 +1,163 @@
+package vllmsim
+
+import (
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+)
+
+func TestLMCache_SyncSenderAnswersWithoutSpec(t *testing.T) {
+	p, _, _ := startLMCache(t, func(c *Config) { c.LMCache.Mode = LMCacheSync })
+	got := post(t, p, pathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
+	if s := p.Stats(); got.status != http.StatusOK || got.params() != nil || s.Deaths != 0 {
+		t.Errorf("answered %s with %d deaths, want an answer without params", got.raw, s.Deaths)
+	}
+}
+
+func TestLMCache_SenderWithoutSpecDies(t *testing.T) {
+	prompt := []int32{300, 301, 302}
+	whole := object{"req_id": "a", "receiver_host": "127.0.0.1", "receiver_init_port": []int{1}, "receiver_alloc_port": []int{1}}
+	without := func(key string) object {
+		o := with(whole, nil)
+		delete(o, key)
+		return object{"disagg_spec": o}
+	}
+	for name, c := range map[string]struct {
+		path string
+		body object
+	}{
+		"text":                  {pathCompletions, object{"prompt": prompt}},
+		"chat":                  {pathChat, object{"messages": []any{user("Hello.")}}},
+		"only ret_first_tok":    {pathCompletions, object{"prompt": prompt, "kv_transfer_params": object{"ret_first_tok": true}}},
+		"no req_id":             {pathCompletions, object{"prompt": prompt, "kv_transfer_params": without("req_id")}},
+		"no host":               {pathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_host")}},
+		"no init port":          {pathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_init_port")}},
+		"no alloc port":         {pathCompletions, object{"prompt": prompt, "kv_transfer_params": without("receiver_alloc_port")}},
+		"a port without a list": {pathCompletions, object{"prompt": prompt, "kv_transfer_params": object{"disagg_spec": with(whole, object{"receiver_init_port": 1})}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, d, _ := startLMCache(t, nil)
+			got := post(t, p, c.path, with(c.body, object{"model": "sim"}))
+			if s := p.Stats(); got.status != http.StatusInternalServerError || s.Deaths != 1 {
+				t.Errorf("answered %d with %d deaths, want 500 with 1", got.status, s.Deaths)
+			}
+			if got := post(t, d, c.path, with(c.body, object{"model": "sim"})); got.status != http.StatusOK {
+				t.Errorf("a receiver answered %d, want 200", got.status)
+			}
+		})
+	}
+}
+
+func TestLMCache_ReceiverThatIsNotThereStopsTheSender(t *testing.T) {
+	sync := func(c *Config) { c.LMCache.Mode = LMCacheSync }
+	killed := func(t *testing.T, p, d *Instance, prompt []int32) object {
+		t.Helper()
+		first(t, push(t, p, prompt, spec(d, "a"), nil))
+		s := spec(d, "b")
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+		return s
+	}
+	for name, c := range map[string]struct {
+		change func(*Config)
+		gone   func(t *testing.T, p, d *Instance, prompt []int32) object
+	}{
+		"nobody listens": {nil, func(t *testing.T, _, d *Instance, _ []int32) object {
+			s := spec(d, "b")
+			if err := d.Close(); err != nil {
+				t.Error(err)
+			}
+			return s
+		}},
+		"killed, sync": {sync, killed},
+		"ports mixed up": {nil, func(_ *testing.T, _, d *Instance, _ []int32) object {
+			s := spec(d, "b")
+			s["receiver_init_port"], s["receiver_alloc_port"] = s["receiver_alloc_port"], s["receiver_init_port"]
+			return s
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, d, _ := startLMCache(t, c.change)
+			other := startInstance(t, func(c *Config) { c.Role, c.Connector = "decode", ConnectorLMCache })
+			prompt := tokens(t, p, longText)
+			s := c.gone(t, p, d, prompt)
+			unanswered := func(s object) {
+				t.Helper()
+				before := p.Stats().Parked
+				done := abandonedRequest(t, p, object{"model": "sim", "prompt": prompt, "max_tokens": 1, "kv_transfer_params": object{"ret_first_tok": true, "disagg_spec": s}})
+				eventually(t, "the request waits for ever", func() bool { return p.Stats().Parked == before+1 })
+				done()
+				eventually(t, "the request is taken back", func() bool { return p.Stats().Parked == before })
+			}
+			unanswered(s)
+			unanswered(spec(other, "c"))
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.URL()+"/health", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := do(t, req); got.status != http.StatusOK {
+				t.Errorf("/health answered %d, want 200", got.status)
+			}
+			p.Restart()
+			first(t, push(t, p, prompt, spec(other, "d"), nil))
+		})
+	}
+}
+
+// A sender in mode "async" answers although its receiver has gone, and announces nothing; nor does it once the receiver is back, unless
+// that has another name.
+func TestLMCache_ReceiverThatStartsAgain(t *testing.T) {
+	p, d, proxy := startLMCache(t, nil)
+	prompt := tokens(t, p, longText)
+	first(t, push(t, p, prompt, spec(d, "a"), nil))
+	proxy.await(t, notice("a"))
+	d.Restart()
+	tok := first(t, push(t, p, prompt, spec(d, "b"), nil))
+	eventually(t, "the hand-over ends", func() bool { return p.Stats().Pushing == 0 })
+	decodeOf(t, d, prompt, tok)
+	if s := d.Stats(); s.Loads != 0 || s.CorruptReads != 0 {
+		t.Errorf("decode counted %+v, want nothing loaded", s)
+	}
+	tok = first(t, push(t, p, prompt, with(spec(d, "c"), object{"receiver_host": "localhost"}), nil))
+	proxy.await(t, notice("c"))
+	decodeOf(t, d, prompt, tok)
+}
+
+// While a receiver has no room, prefill answers and announces nothing. A request that reads what is held makes room.
+func TestLMCache_ReceiverThatIsFull(t *testing.T) {
+	p, d, proxy := startLMCache(t, func(c *Config) { c.LMCache.ChunkSize, c.LMCache.BufferChunks = 16, 8 })
+	prompt, other := tokens(t, p, longText), tokens(t, p, "Another text. "+longText)
+	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
+	proxy.await(t, notice("a"))
+	first(t, push(t, p, other, spec(d, "b"), nil))
+	eventually(t, "the second prompt waits", func() bool { return p.Stats().Pushing == 1 })
+	if more := proxy.rest(); len(more) != 0 {
+		t.Errorf("notified %q", more)
+	}
+	decodeOf(t, d, prompt, tok)
+	proxy.await(t, notice("b"))
+}
+
+// A request that asks for its first token and is aborted before it has one ends a sender in either mode (measured).
+func TestLMCache_AbortBeforeTheFirstTokenThatIsAskedFor(t *testing.T) {
+	for _, mode := range []string{LMCacheAsync, LMCacheSync} {
+		for _, asks := range []bool{false, true} {
+			t.Run(mode+" "+strconv.FormatBool(asks), func(t *testing.T) {
+				p, d, _ := startLMCache(t, func(c *Config) { c.LMCache.Mode, c.Timing.PrefillPerToken = mode, time.Hour })
+				params := object{"disagg_spec": spec(d, "a")}
+				if asks {
+					params["ret_first_tok"] = false
+				}
+				leave := abandonedRequest(t, p, object{"model": "sim", "prompt": tokens(t, p, longText), "max_tokens": 1, "kv_transfer_params": params})
+				eventually(t, "prefill has begun", func() bool { return p.Stats().Running == 1 })
+				leave()
+				eventually(t, "the request is taken back", func() bool { return p.Stats().Running == 0 })
+				if got := p.Stats().Deaths; got != map[bool]int{true: 1}[asks] {
+					t.Errorf("%d deaths", got)
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package vllmsim
+
+import (
+	"encoding/binary"
+	"strconv"
+)
+
+// packed is a MessagePack document in the making, as msgspec writes structs with a tag: a map whose first key is "type".
+type packed []byte
+
+func (p packed) text(s string) packed {
+	if len(s) < 32 {
+		return append(append(p, 0xa0|byte(len(s))), s...)
+	}
+	if len(s) < 256 {
+		return append(append(p, 0xd9, byte(len(s))), s...)
+	}
+	return append(binary.BigEndian.AppendUint16(append(p, 0xda), uint16(len(s))), s...)
+}
+
+func (p packed) pair(key, value string) packed { return p.text(key).text(value) }
+
+func (p packed) small(key string, n int) packed { return append(p.text(key), byte(n&0x7f)) }
+
+func (p packed) none(key string) packed { return append(p.text(key), 0xc0) }
+
+// notification is the one frame by which a rank announces that the KV of a request has arrived. Those of one rank and those of another
+// are equal but for StoragePDStatus, which is known by its shape only: no release that was looked at sends it.
+func (l *lmcache) notification(id string, rank int, state string) []byte {
+	if l.cfg.Tag != TagStoragePDStatus {
+		return packed{0x82}.pair("type", l.cfg.Tag).pair("req_id", id)
+	}
+	return packed{0x8e}.pair("type", l.cfg.Tag).pair("req_id", id).small("tp_rank", rank).pair("state", state).
+		small("writer_epoch", 1).pair("namespace_identity", "sim").small("checkpoint_seq", 1).small("key_count", 1).
+		pair("manifest_digest", strconv.Itoa(rank)).small("total_logical_bytes", 1).small("total_padded_bytes", 1).
+		none("error_stage").none("error_text").none("ack_endpoint")
+}
+
+// noNotifications are frames that reach a proxy's port and announce nothing, though some of them name the request.
+func noNotifications(id string) [][]byte {
+	return [][]byte{
+		{},
+		{0x07},
+		{0xc1},
+		{0x82, 0xa4, 't', 'y'},
+		{0xdf, 0xff, 0xff, 0xff, 0xff},
+		packed{0x82}.pair("type", "CancelNotif").pair("req_id", id),
+		packed{0x82}.pair("type", "AllocRequest").pair("req_id", id),
+		packed{0x82}.pair("type", TagProxyNotif).pair("req_id", id+"x"),
+		packed{0x82}.pair("type", TagProxyNotif).pair("id", id),
+		packed{0x82}.pair("type", TagProxyNotif).small("req_id", 1),
+		[]byte(id),
+	}
+}
+
+// proxyAddress is where the notifications go at this moment, "" for nowhere.
+func (e *engine) proxyAddress() string {
+	c := &e.live.Load().LMCache
+	if c.ProxyPort == 0 {
+		return ""
+	}
+	return peerAddress(c.ProxyHost, c.ProxyPort)
+}

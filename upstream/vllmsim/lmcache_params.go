@@ -1,0 +1,66 @@
+package vllmsim
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+)
+
+// disaggSpec is kv_transfer_params.disagg_spec: where a sender pushes the KV of a request, and under which id it announces it.
+type disaggSpec struct {
+	ReqID      string
+	Host       string
+	InitPorts  []int
+	AllocPorts []int
+	FirstToken bool // ret_first_tok is there, whatever its value (vllm_v1_adapter.py, request_finished)
+}
+
+var (
+	errNoSpec  = errors.New("no disagg_spec")
+	errBadSpec = errors.New("disagg_spec lacks a member, or one has another type")
+)
+
+// disagg reads what a sender takes from params. Members are looked up in the scheduler without a check (update_state_after_alloc):
+// a missing one ends the engine. That one of another type does so too is derived, not measured.
+func (p *paramsIn) disagg() (disaggSpec, error) {
+	var s disaggSpec
+	if p == nil || len(p.members["disagg_spec"]) == 0 {
+		return s, errNoSpec
+	}
+	var members map[string]json.RawMessage
+	if json.Unmarshal(p.members["disagg_spec"], &members) != nil {
+		return s, errBadSpec
+	}
+	for name, to := range map[string]any{
+		"req_id": &s.ReqID, "receiver_host": &s.Host, "receiver_init_port": &s.InitPorts, "receiver_alloc_port": &s.AllocPorts,
+	} {
+		if raw := members[name]; len(raw) == 0 || string(raw) == "null" || json.Unmarshal(raw, to) != nil {
+			return s, errBadSpec
+		}
+	}
+	_, s.FirstToken = p.members["ret_first_tok"]
+	return s, nil
+}
+
+// tags are the members that become part of the keys of a request's chunks, in an order that does not matter (CacheEngineKey, utils.py).
+func (p *paramsIn) tags() (hash uint64) {
+	if p == nil {
+		return 0
+	}
+	for name, value := range p.members {
+		if !strings.HasPrefix(name, "lmcache.tag.") {
+			continue
+		}
+		one := uint64(mixA)
+		for _, b := range []byte(name + "=" + string(value)) {
+			one = mix(one ^ uint64(b))
+		}
+		hash += one
+	}
+	return hash
+}
+
+// firstToken is kv_transfer_params as a sender answers it.
+type firstToken struct {
+	FirstTok int32 `json:"first_tok"`
+}

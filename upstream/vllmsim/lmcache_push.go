@@ -1,0 +1,160 @@
+package vllmsim
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+type pushOp int
+
+const (
+	pushInit pushOp = iota
+	pushAllocate
+	pushLand
+	pushCancel
+)
+
+// pushRequest is what a rank of a sender asks of a receiver. It stands for LMCache's NIXL handshake at the init port, and at the alloc
+// port for AllocRequest, the one-sided write, and CancelNotif.
+type pushRequest struct {
+	Op      pushOp
+	Rank    int
+	Ranks   int // of the sender, those that save
+	Keys    []uint64
+	Content [][]uint64 // of each key, with pushLand
+}
+
+// handover is the KV of one prompt on its way.
+type handover struct {
+	spec    disaggSpec
+	ranks   int // those that save and that the spec has ports for
+	keys    []uint64
+	content [][]uint64
+	takes   time.Duration // all shares together, in engine time
+	fault   *activeFault
+}
+
+// newHandover copies the KV of a prompt. The whole prompt is sent, whatever the receiver holds of it, the last chunk too if it is not
+// full (save_unfull_chunk).
+func (l *lmcache) newHandover(r *run, spec disaggSpec) *handover {
+	e, prompt := l.engine, r.req.prompt
+	h := &handover{spec: spec, fault: r.req.fault}
+	// A rank without a port fails by itself: the answer comes, and what it was to store and to announce does not.
+	h.ranks = min(l.cfg.savers(), len(h.spec.InitPorts), len(h.spec.AllocPorts))
+	h.takes = time.Duration(ceilDiv(len(prompt), e.cfg.BlockSize)) * r.timing().TransferPerBlock
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	from := 0
+	for _, key := range chunkKeys(r.req.seed^r.req.params.tags(), prompt, l.cfg.ChunkSize, true) {
+		content := make([]uint64, 0, key.end-from)
+		for i := from; i < key.end; i++ {
+			content = append(content, *e.pool.slot(r.blocks, i))
+		}
+		h.keys, h.content, from = append(h.keys, key.hash), append(h.content, content), key.end
+	}
+	return h
+}
+
+// introduce learns once which process a receiver is. One that was started again at the same address is another, and is never learnt
+// (measured: the sender keeps its peers by the spelling of host and init port for its life).
+func (l *lmcache) introduce(h *handover, rank int) error {
+	at := peerAddress(h.spec.Host, h.spec.InitPorts[rank])
+	l.mu.Lock()
+	_, known := l.receivers[at]
+	l.mu.Unlock()
+	if known {
+		return nil
+	}
+	reply, err := l.links.call(l.engine.ctx, at, sideRequest{Push: &pushRequest{Op: pushInit}})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.receivers[at] = reply.EngineID
+	return nil
+}
+
+func (l *lmcache) ask(h *handover, p pushRequest) error {
+	l.mu.Lock()
+	id := l.receivers[peerAddress(h.spec.Host, h.spec.InitPorts[p.Rank])]
+	l.mu.Unlock()
+	_, err := l.links.call(l.engine.ctx, peerAddress(h.spec.Host, h.spec.AllocPorts[p.Rank]), sideRequest{EngineID: id, Push: &p})
+	return err
+}
+
+// noRoomDelay is how often a rank asks again while a receiver has no room (the async backend waits for it without a limit by default);
+// wall time.
+const noRoomDelay = 10 * time.Millisecond
+
+// allocate has the receiver make room for the shares of all ranks, however long that takes.
+func (l *lmcache) allocate(h *handover) bool {
+	for rank := range h.ranks {
+		p := pushRequest{Op: pushAllocate, Rank: rank, Ranks: l.cfg.savers(), Keys: h.keys}
+		for err := l.ask(h, p); err != nil; err = l.ask(h, p) {
+			if !errors.Is(err, errNoRoom) || l.engine.clock.wait(l.engine.ctx, l.engine.clock.scaled(noRoomDelay)) != nil {
+				return false
+			}
+		}
+	}
+	l.engine.count(func(s *Stats) { s.Pushes++ })
+	return true
+}
+
+// deliver writes the share of each rank and announces it. It is false when the receiver has gone or the engine ends.
+func (l *lmcache) deliver(h *handover) bool {
+	e := l.engine
+	e.count(func(s *Stats) { s.Pushing++ })
+	defer e.count(func(s *Stats) { s.Pushing-- })
+	if !l.allocate(h) {
+		return false
+	}
+	for rank := range h.ranks {
+		if e.clock.wait(e.ctx, h.takes/time.Duration(h.ranks)) != nil {
+			return false
+		}
+		p := pushRequest{Op: pushLand, Rank: rank, Ranks: l.cfg.savers(), Keys: h.keys, Content: h.content}
+		switch {
+		case h.fault.is(FaultTransferStuck):
+			return true
+		case h.fault.is(FaultTransferFails):
+			p.Op, p.Content = pushCancel, nil
+		}
+		if l.ask(h, p) != nil || e.clock.wait(e.ctx, l.cfg.NotifyDelay) != nil {
+			return false
+		}
+		if p.Op == pushLand {
+			e.count(func(s *Stats) { s.ChunksPushed += len(p.Keys) })
+		}
+		l.announce(e.ctx, h, rank)
+		if p.Op == pushCancel {
+			return true
+		}
+	}
+	return true
+}
+
+// announce tells the proxy of a share that has landed, as the fault of the request has it.
+func (l *lmcache) announce(ctx context.Context, h *handover, rank int) {
+	var frames [][]byte
+	frame := l.notification(h.spec.ReqID, rank, "READY")
+	switch {
+	case h.fault.is(FaultNoticeLost):
+	case h.fault.is(FaultTransferFails):
+		if l.cfg.Tag == TagStoragePDStatus {
+			frames = [][]byte{l.notification(h.spec.ReqID, rank, "FAILED")}
+		}
+	case h.fault.is(FaultNoticeTwice):
+		frames = [][]byte{frame, frame}
+	case h.fault.is(FaultNoticeGarbage):
+		frames = append(noNotifications(h.spec.ReqID), frame)
+	default:
+		frames = [][]byte{frame}
+	}
+	for _, f := range frames {
+		if l.notifiers[rank].push(ctx, f) {
+			l.engine.count(func(s *Stats) { s.Notices++ })
+		}
+	}
+}

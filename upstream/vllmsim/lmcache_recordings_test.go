@@ -1,0 +1,64 @@
+package vllmsim
+
+import (
+	"encoding/hex"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestLMCache_Recordings has the simulator answer what LMCache was asked in testdata/exchanges/lmcache.
+func TestLMCache_Recordings(t *testing.T) {
+	const folder = "../../testdata/exchanges/lmcache"
+	read := func(name string) (r recording) {
+		raw, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The fingerprint is a hash of the engine's settings.
+		raw = []byte(strings.ReplaceAll(string(raw), "vllm-0.32.0-f3ca4dee", systemFingerprint))
+		if err := json.Unmarshal(raw, &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	p, d, proxy := startLMCache(t, func(c *Config) { c.Model, c.MaxModelLen = "tiny", 8192 })
+	tokenize, prefill, decode := read("01-tokenize.json"), read("02-prefill.json"), read("04-decode-stream.json")
+	asked := post(t, p, tokenize.Request.Path, tokenize.Request.Body)
+	compareExchange(t, "01", tokenize, asked)
+	prompt := ids(asked.body["tokens"])
+
+	recorded := prefill.Request.Body["kv_transfer_params"].(object)["disagg_spec"].(object)
+	prefill.Request.Body["prompt"] = prompt
+	prefill.Request.Body["kv_transfer_params"].(object)["disagg_spec"] = spec(d, recorded["req_id"].(string))
+	got := post(t, p, prefill.Request.Path, prefill.Request.Body)
+	tok := first(t, got)
+	got.raw = []byte(strings.Replace(string(got.raw), rawFirst(tok), rawFirst(2003), 1))
+	compareExchange(t, "02", prefill, got)
+
+	var notified struct {
+		Frames []string `json:"frames_hex"`
+	}
+	raw, err := os.ReadFile(filepath.Join(folder, "03-notification.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, &notified); err != nil {
+		t.Fatal(err)
+	}
+	frame, err := hex.DecodeString(notified.Frames[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy.await(t, string(frame))
+
+	decode.Request.Body["prompt"] = append(prompt, tok)
+	compareExchange(t, "04", decode, post(t, d, decode.Request.Path, decode.Request.Body))
+	if s := d.Stats(); s.CorruptReads != 0 || s.ExternalTokens != len(prompt) {
+		t.Errorf("decode counted %+v, want all %d tokens loaded", s, len(prompt))
+	}
+}
+
+func rawFirst(tok int32) string { return string(rawJSON(firstToken{tok})) }

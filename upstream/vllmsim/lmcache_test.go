@@ -1,0 +1,290 @@
+package vllmsim
+
+import (
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// startLMCache runs a sender and a receiver, and a proxy that listens.
+func startLMCache(t *testing.T, change func(*Config)) (p, d *Instance, proxy *puller) {
+	t.Helper()
+	proxy = startPuller(t, "127.0.0.1:0")
+	role := func(role string) *Instance {
+		return startInstance(t, func(c *Config) {
+			c.Role, c.Connector, c.PromptTokensDetails = role, ConnectorLMCache, true
+			c.LMCache.ProxyPort = proxy.port()
+			if change != nil {
+				change(c)
+			}
+		})
+	}
+	return role("prefill"), role("decode"), proxy
+}
+
+// spec is disagg_spec for a receiver.
+func spec(d *Instance, id string) object {
+	initPorts, allocPorts := d.LMCachePorts()
+	return object{"req_id": id, "receiver_host": "127.0.0.1", "receiver_init_port": initPorts, "receiver_alloc_port": allocPorts}
+}
+
+func tokens(t *testing.T, i *Instance, text string) []int32 {
+	t.Helper()
+	return ids(post(t, i, "/tokenize", object{"model": i.config().Model, "prompt": text}).body["tokens"])
+}
+
+func push(t *testing.T, p *Instance, prompt []int32, spec, extra object) answer {
+	t.Helper()
+	return post(t, p, pathCompletions, with(object{"model": "sim", "prompt": prompt, "max_tokens": 1, "return_token_ids": true,
+		"kv_transfer_params": object{"ret_first_tok": true, "disagg_spec": spec}}, extra))
+}
+
+func first(t *testing.T, a answer) int32 {
+	t.Helper()
+	n, ok := a.params()["first_tok"].(float64)
+	if a.status != http.StatusOK || !ok || len(a.params()) != 1 {
+		t.Fatalf("answered %d, want first_tok and no more: %s", a.status, a.raw)
+	}
+	return int32(n)
+}
+
+func decodeOf(t *testing.T, d *Instance, prompt []int32, first int32) answer {
+	t.Helper()
+	return decodeSalted(t, d, prompt, first, nil)
+}
+
+// decodeSalted has a cache_salt, null for none.
+func decodeSalted(t *testing.T, d *Instance, prompt []int32, first int32, salt any) answer {
+	t.Helper()
+	return post(t, d, pathCompletions, object{
+		"model": "sim", "prompt": append(slices.Clone(prompt), first), "max_tokens": 4000, "return_token_ids": true, "cache_salt": salt,
+	})
+}
+
+func notice(id string) string {
+	return "\x82\xa4type\xaaProxyNotif\xa6req_id" + string(packed(nil).text(id))
+}
+
+func TestLMCache_TurnsAnswerAsALoneEngine(t *testing.T) {
+	const salted = "salted" // decode's legs have a salt each
+	for name, change := range map[string]func(*Config){
+		"async":        nil,
+		salted:         func(c *Config) { c.LMCache.ChunkSize = 16 },
+		"sync":         func(c *Config) { c.LMCache.Mode = LMCacheSync },
+		"TP 2":         func(c *Config) { c.LMCache.TP = 2 },
+		"MLA":          func(c *Config) { c.LMCache.TP, c.LMCache.MLA = 2, true },
+		"small":        func(c *Config) { c.LMCache.ChunkSize = 16 },
+		"no own cache": func(c *Config) { c.NoPrefixCaching = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, d, proxy := startLMCache(t, change)
+			lone := startInstance(t, nil)
+			prompt := tokens(t, p, longText+longText+longText+longText)
+			for n, id := range []string{"a", "b"} {
+				alone := post(t, lone, pathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 4001, "return_token_ids": true})
+				tok := first(t, push(t, p, prompt, spec(d, id), nil))
+				for range p.config().LMCache.savers() {
+					proxy.await(t, notice(id))
+				}
+				var salt any
+				if name == salted {
+					salt = id
+				}
+				got := decodeSalted(t, d, prompt, tok, salt)
+				said := append([]int32{tok}, ids(got.choice()["token_ids"])...)
+				if want := ids(alone.choice()["token_ids"]); !slices.Equal(said, want) {
+					t.Errorf("turn %d: said %v, alone %v", n+1, said, want)
+				}
+				if cached := got.body["usage"].(object)["prompt_tokens_details"].(object)["cached_tokens"]; cached != float64(len(prompt)) {
+					t.Errorf("turn %d: %v tokens cached, want %d", n+1, cached, len(prompt))
+				}
+				prompt = append(append(prompt, said...), tokens(t, p, " And then? "+longText)...)
+			}
+			s, own := d.Stats(), !d.config().NoPrefixCaching && name != salted
+			if s.CorruptReads+s.Poisoned+s.EarlyReads != 0 || s.Loads != 2 || own != (s.LocalHitTokens > 0) {
+				t.Errorf("decode counted %+v, want two loads, the second behind its own cache if it has one, and nothing wrong", s)
+			}
+			// Chunks of which decode's own cache holds all tokens are not read.
+			if want := s.LocalHitTokens / d.config().LMCache.ChunkSize; s.ChunksHeld != want {
+				t.Errorf("%d chunks are left, want %d", s.ChunksHeld, want)
+			}
+			if more := proxy.rest(); len(more) != 0 {
+				t.Errorf("more notifications came: %q", more)
+			}
+		})
+	}
+}
+
+func TestLMCache_EarlyDecodeIsCorrupt(t *testing.T) {
+	p, d, proxy := startLMCache(t, func(c *Config) { c.LMCache.TP = 2 })
+	prompt := tokens(t, p, longText)
+	if err := p.SetFault(Fault{Kind: FaultTransferStuck}); err != nil {
+		t.Fatal(err)
+	}
+	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
+	eventually(t, "there is room for it", func() bool { return p.Stats().Pushes == 1 })
+	got := decodeOf(t, d, prompt, tok)
+	if s := d.Stats(); s.EarlyReads != 1 || s.CorruptReads != 1 {
+		t.Errorf("decode counted %+v, want an early and corrupt read", s)
+	}
+	alone := post(t, startInstance(t, nil), pathCompletions, object{"model": "sim", "prompt": prompt})
+	if said := got.text(); strings.HasSuffix(alone.text(), said) {
+		t.Errorf("said %q, which is right", said)
+	}
+	if more := proxy.rest(); len(more) != 0 {
+		t.Errorf("notified %q", more)
+	}
+}
+
+func TestLMCache_DecodeWithOneOfTwoSharesIsCorrupt(t *testing.T) {
+	p, d, proxy := startLMCache(t, func(c *Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 20*time.Millisecond })
+	prompt := tokens(t, p, longText)
+	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
+	proxy.await(t, notice("a"))
+	decodeOf(t, d, prompt, tok)
+	if s := d.Stats(); s.EarlyReads != 1 || s.CorruptReads != 1 {
+		t.Errorf("decode counted %+v, want an early and corrupt read", s)
+	}
+	proxy.await(t, notice("a"))
+}
+
+func TestLMCache_ModesAndFaults(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*Config)
+		fault   string
+		notices []string
+		loads   int
+	}{
+		"never":     {fault: FaultNoticeLost, loads: 1},
+		"cancelled": {fault: FaultTransferFails},
+		"twice":     {fault: FaultNoticeTwice, notices: []string{notice("a"), notice("a")}, loads: 1},
+		"older tag": {change: func(c *Config) { c.LMCache.Tag = TagNixlProxyNotif }, notices: []string{"\x82\xa4type\xaeNixlProxyNotif\xa6req_id\xa1a"}, loads: 1},
+		"failed": {change: func(c *Config) { c.LMCache.Tag = TagStoragePDStatus }, fault: FaultTransferFails,
+			notices: []string{string((&lmcache{cfg: &LMCacheConfig{Tag: TagStoragePDStatus}}).notification("a", 0, "FAILED"))}},
+		"long prompt, in parts": {change: func(c *Config) { c.LMCache.MaxBatchedTokens = 16 }},
+		"long prompt, sync": {change: func(c *Config) { c.LMCache.MaxBatchedTokens, c.LMCache.Mode = 16, LMCacheSync },
+			notices: []string{notice("a")}, loads: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, d, proxy := startLMCache(t, c.change)
+			if c.fault != "" {
+				if err := p.SetFault(Fault{Kind: c.fault}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			prompt := tokens(t, p, longText)
+			tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
+			for _, want := range c.notices {
+				proxy.await(t, want)
+			}
+			eventually(t, "the hand-over ends", func() bool { return p.Stats().Pushing == 0 })
+			decodeOf(t, d, prompt, tok)
+			if s := d.Stats(); s.CorruptReads != 0 || s.Loads != c.loads {
+				t.Errorf("decode counted %+v, want %d loads", s, c.loads)
+			}
+			if more := proxy.rest(); len(more) != 0 {
+				t.Errorf("notified %q, too", more)
+			}
+		})
+	}
+}
+
+func TestLMCache_EndTokenFirst(t *testing.T) {
+	p, d, proxy := startLMCache(t, nil)
+	got := push(t, p, tokens(t, p, "<|im_start|>user\nHUSH<|im_end|>\n<|im_start|>assistant\n"), spec(d, "a"), nil)
+	if first(t, got) != tokenImEnd || got.choice()["finish_reason"] != "stop" {
+		t.Errorf("answered %s, want the end token and stop", got.raw)
+	}
+	proxy.await(t, notice("a"))
+}
+
+func TestLMCache_StopsOnItsFirstToken(t *testing.T) {
+	p, d, proxy := startLMCache(t, nil)
+	prompt := tokens(t, p, longText)
+	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
+	proxy.await(t, notice("a"))
+	got := push(t, p, prompt, spec(d, "b"), object{"stop_token_ids": []int32{tok}})
+	if first(t, got) != tok || got.choice()["finish_reason"] != "stop" {
+		t.Errorf("answered %s, want %d and stop", got.raw, tok)
+	}
+	proxy.await(t, notice("b"))
+}
+
+func TestLMCache_QueuesWhileTheProxyIsAway(t *testing.T) {
+	p, d, proxy := startLMCache(t, nil)
+	prompt := tokens(t, p, longText)
+	first(t, push(t, p, prompt, spec(d, "a"), nil))
+	proxy.await(t, notice("a"))
+	address := proxy.listener.Addr().String()
+	proxy.close()
+	// What was written into a connection that is about to close is lost, as with libzmq; so the sender has to have noticed.
+	eventually(t, "the sender has noticed", func() bool { return proxy.closedByPeer() })
+	for _, id := range []string{"b", "c"} {
+		first(t, push(t, p, prompt, spec(d, id), nil))
+	}
+	again := startPuller(t, address)
+	again.await(t, notice("b"))
+	again.await(t, notice("c"))
+}
+
+func TestLMCache_GarbageComesBeforeTheNotification(t *testing.T) {
+	p, d, proxy := startLMCache(t, nil)
+	if err := p.SetFault(Fault{Kind: FaultNoticeGarbage}); err != nil {
+		t.Fatal(err)
+	}
+	first(t, push(t, p, tokens(t, p, longText), spec(d, "a"), nil))
+	for _, frame := range noNotifications("a") {
+		proxy.await(t, string(frame))
+	}
+	proxy.await(t, notice("a"))
+}
+
+func TestLMCache_PlainRequestsAtReceivers(t *testing.T) {
+	_, d, _ := startLMCache(t, nil)
+	alone := post(t, startInstance(t, nil), pathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
+	got := post(t, d, pathChat, object{"model": "sim", "messages": []any{user("Hello.")}})
+	if got.text() != alone.text() || got.params() != nil {
+		t.Errorf("answered %s, alone %s", got.raw, alone.raw)
+	}
+}
+
+func TestLMCache_ListensWhereItIsTold(t *testing.T) {
+	var ports []int
+	for range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := startInstance(t, func(c *Config) {
+		c.Role, c.Connector, c.LMCache.InitPorts, c.LMCache.AllocPorts = "decode", ConnectorLMCache, ports[:1], ports[1:]
+	})
+	if initPorts, allocPorts := d.LMCachePorts(); !slices.Equal(initPorts, ports[:1]) || !slices.Equal(allocPorts, ports[1:]) {
+		t.Errorf("listens at %v and %v, want %v", initPorts, allocPorts, ports)
+	}
+}
+
+func TestLMCache_ConfigIsChecked(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"both roles": func(c *Config) { c.Role = "both" },
+		"ranks":      func(c *Config) { c.DPRanks = 2 },
+		"mode":       func(c *Config) { c.LMCache.Mode = "later" },
+		"tag":        func(c *Config) { c.LMCache.Tag = "Notif" },
+		"folder":     func(c *Config) { c.Connector = ConnectorLMCacheStorage },
+	} {
+		c := DefaultConfig()
+		c.Role, c.Connector = "prefill", ConnectorLMCache
+		change(&c)
+		if i, err := Start(c); err == nil {
+			t.Errorf("%s: started", name)
+			_ = i.Close() // the test has failed
+		}
+	}
+}

@@ -1,0 +1,77 @@
+package vllmsim
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// mooncakeEntry is one data-parallel rank in the answer to /query (mooncake_utils.py, EngineEntry).
+type mooncakeEntry struct {
+	EngineID   string                 `json:"engine_id"`
+	WorkerAddr map[int]map[int]string `json:"worker_addr"` // by tensor-parallel and pipeline-parallel rank
+}
+
+// bootstrap is the server beside a prefill instance that says which engines run there. The worker of rank 0 has it in vLLM; here the
+// instance does, so that its port outlives restarts.
+type bootstrap struct {
+	server   *http.Server
+	listener net.Listener
+}
+
+// openBootstrap listens where the HTTP server does.
+func (i *Instance) openBootstrap() error {
+	cfg := i.config()
+	if cfg.Connector != ConnectorMooncake || cfg.Role == "decode" {
+		return nil
+	}
+	host, _, err := net.SplitHostPort(i.address)
+	if err != nil {
+		return fmt.Errorf("listen for bootstrap: %w", err)
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(cfg.Mooncake.BootstrapPort)))
+	if err != nil {
+		return fmt.Errorf("listen for bootstrap: %w", err)
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /query", i.serveQuery)
+	i.bootstrap = &bootstrap{listener: l, server: &http.Server{
+		Handler: mux, ConnState: i.connState, IdleTimeout: keepAlive, ReadHeaderTimeout: time.Minute,
+	}}
+	i.serving.spawn(func() {
+		_ = i.bootstrap.server.Serve(l) // ends when it is closed
+	})
+	return nil
+}
+
+// closeBootstrap ends the server.
+func (i *Instance) closeBootstrap() {
+	if i.bootstrap != nil {
+		_ = i.bootstrap.server.Close() // nothing to lose
+		_ = i.bootstrap.listener.Close()
+	}
+}
+
+// BootstrapPort is the port of the bootstrap server of Mooncake's prefill instances, 0 if there is none.
+func (i *Instance) BootstrapPort() int {
+	if i.bootstrap == nil {
+		return 0
+	}
+	return i.bootstrap.listener.Addr().(*net.TCPAddr).Port
+}
+
+// BootstrapURL is its base URL.
+func (i *Instance) BootstrapURL() string {
+	host, _, _ := net.SplitHostPort(i.address)
+	return "http://" + net.JoinHostPort(host, strconv.Itoa(i.BootstrapPort()))
+}
+
+func (i *Instance) serveQuery(w http.ResponseWriter, _ *http.Request) {
+	all := make(map[int]mooncakeEntry, len(i.ranks))
+	for n, e := range i.engines() {
+		all[n] = mooncakeEntry{e.id, map[int]map[int]string{0: {0: "tcp://" + i.ranks[n].side.Addr().String()}}}
+	}
+	_ = writeJSON(w, http.StatusOK, all) // a reader that has gone is no news
+}

@@ -1,0 +1,95 @@
+package vllmsim
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// readExchange reads a recording of another connector.
+func readExchange(t *testing.T, connector, name string) (rec recording) {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../../testdata/exchanges", connector, name+"-*.json"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("recording %s: %v %v", name, files, err)
+	}
+	raw, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The fingerprint is that of the engine's configuration.
+	raw = regexp.MustCompile(`vllm-0\.32\.0-[0-9a-f]{8}`).ReplaceAll(raw, []byte(systemFingerprint))
+	if err := json.Unmarshal(raw, &rec); err != nil {
+		t.Fatalf("recording %s: %v", name, err)
+	}
+	return rec
+}
+
+func newPost(t *testing.T, i *Instance, body object) *http.Request {
+	t.Helper()
+	raw, err := json.Marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, i.URL()+pathChat, bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	return req
+}
+
+// The recorded requests, with this pair's engine id and bootstrap server in them.
+func TestMooncake_AnswersAsRecorded(t *testing.T) {
+	p, d := startPair(t, func(c *Config) {
+		c.Connector, c.Model, c.BlockSize, c.MaxModelLen = ConnectorMooncake, "tiny", 32, 8192
+		c.PromptTokensDetails = true
+		c.Mooncake.AbortTimeout, c.TimeScale = 12*time.Second, 50
+	})
+	adapted := func(rec recording) object {
+		params, _ := rec.Request.Body["kv_transfer_params"].(object)
+		if params["remote_engine_id"] == nil {
+			return rec.Request.Body
+		}
+		return with(rec.Request.Body, object{"kv_transfer_params": with(params, object{
+			"remote_engine_id": p.engines()[0].id, "remote_bootstrap_addr": p.BootstrapURL(),
+		})})
+	}
+
+	query := readExchange(t, "mooncake", "01")
+	req, err := http.NewRequestWithContext(t.Context(), query.Request.Method, p.BootstrapURL()+query.Request.Path, http.NoBody)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := do(t, req)
+	ofOne := regexp.MustCompile(`[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|:[0-9]{4,5}\b`)
+	compareJSON(t, "01", ofOne.ReplaceAll(query.Response.JSON, nil), ofOne.ReplaceAll(told.raw, nil))
+
+	prefill, decode := readExchange(t, "mooncake", "02"), readExchange(t, "mooncake", "03")
+	answered := later(t, d, adapted(decode))
+	compareExchange(t, "02", prefill, post(t, p, pathChat, adapted(prefill)))
+	compareExchange(t, "03", decode, answered())
+
+	stream := readExchange(t, "mooncake", "04")
+	transfer := stream.Request.Body["kv_transfer_params"].(object)["transfer_id"]
+	answered = later(t, d, adapted(stream))
+	post(t, p, pathChat, with(prefill.Request.Body, object{"cache_salt": stream.Request.Body["cache_salt"], "kv_transfer_params": object{
+		"do_remote_decode": true, "do_remote_prefill": false, "transfer_id": transfer,
+	}}))
+	compareExchange(t, "04", stream, answered())
+
+	stopped := readExchange(t, "mooncake", "05")
+	first := ids(post(t, d, pathChat, with(prefill.Request.Body, object{"kv_transfer_params": nil})).choice()["token_ids"])[0]
+	body := with(adapted(stopped), object{"stop_token_ids": []any{first}})
+	stopped.Response.JSON = []byte(strings.Replace(string(stopped.Response.JSON), "1991", string(rawJSON(first)), 1)) // another tokenizer's
+	compareExchange(t, "05", stopped, post(t, p, pathChat, body))
+	waits := readExchange(t, "mooncake", "06")
+	compareExchange(t, "06", waits, post(t, d, pathChat, adapted(waits)))
+	assertClean(t, p, d)
+}

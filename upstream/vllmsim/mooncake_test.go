@@ -1,0 +1,312 @@
+package vllmsim
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// mooncakeTime makes the default limit of 480 s pass in 0.5 s.
+const mooncakeTime = 1000
+
+// startMooncake runs a prefill and a decode instance.
+func startMooncake(t *testing.T, change func(*Config)) (p, d *Instance) {
+	t.Helper()
+	return startPair(t, func(c *Config) {
+		c.Connector = ConnectorMooncake
+		c.PromptTokensDetails = true
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// mooncakeLegs are the bodies of both legs.
+func mooncakeLegs(p *Instance, transfer string, body object) (prefill, decode object) {
+	return with(body, object{"max_tokens": 1, "ignore_eos": true, "kv_transfer_params": object{
+			"do_remote_decode": true, "do_remote_prefill": false, "transfer_id": transfer,
+		}}), with(body, object{"kv_transfer_params": object{
+			"do_remote_decode": false, "do_remote_prefill": true, "transfer_id": transfer,
+			"remote_engine_id": p.engines()[0].id, "remote_bootstrap_addr": p.BootstrapURL(),
+		}})
+}
+
+func asking(text string) object { return object{"model": "sim", "messages": []any{user(text)}} }
+
+// waiting returns when an instance waits for KV.
+func waiting(t *testing.T, d *Instance) {
+	t.Helper()
+	eventually(t, "a decode leg waits for KV", func() bool { return d.Stats().Loading == 1 })
+}
+
+// later sends a request and returns its answer when it is asked for.
+func later(t *testing.T, i *Instance, body object) (result func() answer) {
+	t.Helper()
+	var a answer
+	var group sync.WaitGroup
+	group.Go(func() { a = post(t, i, pathChat, body) })
+	return func() answer { group.Wait(); return a }
+}
+
+func TestMooncake_PrefillFirstOrLast(t *testing.T) {
+	p, d := startMooncake(t, nil)
+	lone := startInstance(t, nil)
+	right := post(t, lone, pathChat, asking(longText)).text()
+	check := func(decode answer) {
+		t.Helper()
+		usage := decode.body["usage"].(object)
+		cached := usage["prompt_tokens_details"].(object)["cached_tokens"]
+		if decode.text() != right || decode.params() != nil || cached != usage["prompt_tokens"] {
+			t.Errorf("decode answered %s, want %q, no params, and all prompt tokens cached", decode.raw, right)
+		}
+	}
+	prefill, decode := mooncakeLegs(p, "first", asking(longText))
+	if a := post(t, p, pathChat, prefill); a.params() != nil || p.Stats().Pins != 1 {
+		t.Errorf("prefill answered %s with %d pins, want no params and its KV kept", a.raw, p.Stats().Pins)
+	}
+	check(post(t, d, pathChat, decode))
+	prefill, decode = mooncakeLegs(p, "last", with(asking(longText), object{"cache_salt": "s"}))
+	answered := later(t, d, decode)
+	waiting(t, d)
+	post(t, p, pathChat, prefill)
+	check(answered())
+	if s := p.Stats(); s.Pins != 0 || s.Reads != 2 || s.FreeBlocks != p.config().Blocks {
+		t.Errorf("prefill has %d pins after %d reads, want 0 after 2", s.Pins, s.Reads)
+	}
+	assertClean(t, p, d)
+}
+
+func TestMooncake_ThirtyAtOnce(t *testing.T) {
+	p, d := startMooncake(t, nil)
+	var group sync.WaitGroup
+	for n := range 30 {
+		said := fmt.Sprintf("Answer %d.", n)
+		prefill, decode := mooncakeLegs(p, fmt.Sprint("t-", n), asking(longText+" SAY "+said))
+		group.Go(func() { post(t, p, pathChat, prefill) })
+		group.Go(func() {
+			if got := post(t, d, pathChat, decode).text(); got != said {
+				t.Errorf("got %q, want %q", got, said)
+			}
+		})
+	}
+	group.Wait()
+	assertClean(t, p, d)
+	if s := p.Stats(); s.Pins != 0 {
+		t.Errorf("%d pins are left", s.Pins)
+	}
+}
+
+func TestMooncake_OnlyWhatDecodeLacksIsTransferred(t *testing.T) {
+	p, d := startMooncake(t, nil)
+	right := post(t, d, pathChat, asking(longText)).text() // fills its prefix cache
+	before := d.Stats()
+	prefill, decode := mooncakeLegs(p, "t", asking(longText))
+	post(t, p, pathChat, prefill)
+	a := post(t, d, pathChat, decode)
+	s := d.Stats()
+	if hit, read := s.LocalHitTokens-before.LocalHitTokens, s.ExternalTokens-before.ExternalTokens; a.text() != right || hit == 0 || read >= 16 {
+		t.Errorf("got %q, %d own tokens and %d read, want %q and no whole block read", a.text(), hit, read, right)
+	}
+	assertClean(t, p, d)
+}
+
+// Nothing is compared: a shorter prompt than prefill's, and one of as many tokens, are answered wrongly; a longer one fails at once.
+func TestMooncake_OtherPrompts(t *testing.T) {
+	p, d := startMooncake(t, nil)
+	for name, row := range map[string]struct {
+		prompt          string
+		status, corrupt int
+	}{
+		"shorter":        {"SAY no! " + longText[:100], http.StatusOK, 1},
+		"other":          {"SAY no! " + longText, http.StatusOK, 1},
+		"more of blocks": {"SAY no! " + longText + longText, http.StatusInternalServerError, 0},
+	} {
+		before := d.Stats().CorruptReads
+		prefill, _ := mooncakeLegs(p, name, with(asking("SAY yes. "+longText), object{"cache_salt": name}))
+		_, decode := mooncakeLegs(p, name, with(asking(row.prompt), object{"cache_salt": name}))
+		post(t, p, pathChat, prefill)
+		a := post(t, d, pathChat, decode)
+		if got := d.Stats().CorruptReads - before; a.status != row.status || got != row.corrupt || a.status == http.StatusOK && strings.HasPrefix(a.text(), "no!") {
+			t.Errorf("%s: answered %d %s with %d corrupt reads, want %d and %d", name, a.status, a.raw, got, row.status, row.corrupt)
+		}
+	}
+}
+
+func TestMooncake_StopOnTheFirstTokenDropsTheKV(t *testing.T) {
+	p, d := startMooncake(t, func(c *Config) { c.TimeScale = mooncakeTime })
+	prefill, decode := mooncakeLegs(p, "t", asking(longText))
+	first := ids(post(t, d, pathChat, with(asking(longText), object{"return_token_ids": true})).choice()["token_ids"])[0]
+	a := post(t, p, pathChat, with(prefill, object{"stop_token_ids": []any{first}}))
+	if a.choice()["finish_reason"] != "stop" || p.Stats().Pins != 0 {
+		t.Errorf("prefill answered %s with %d pins, want stop and none", a.raw, p.Stats().Pins)
+	}
+	began := time.Now()
+	if got := post(t, d, pathChat, decode); got.status != http.StatusInternalServerError || time.Since(began)*mooncakeTime < d.config().Mooncake.AbortTimeout {
+		t.Errorf("decode answered %d after %v, want 500 after the whole limit", got.status, time.Since(began)*mooncakeTime)
+	}
+	if s := d.Stats(); s.FreeBlocks != d.config().Blocks {
+		t.Errorf("%d of %d blocks are free", s.FreeBlocks, d.config().Blocks)
+	}
+}
+
+func TestMooncake_FailuresOfATransfer(t *testing.T) {
+	dead, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := dead.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, row := range map[string]struct {
+		spoil func(t *testing.T, p, d *Instance, params object)
+		wait  time.Duration // of engine time, at least
+		limit time.Duration // and at most, 0 for none
+		pins  int           // that prefill still has
+	}{
+		"engine id of nobody": {func(_ *testing.T, _, _ *Instance, params object) { params["remote_engine_id"] = "x" }, mooncakeUnknown, 480 * time.Second, 1},
+		"no bootstrap server": {func(_ *testing.T, _, _ *Instance, params object) {
+			params["remote_bootstrap_addr"] = "http://" + dead.Addr().String()
+		}, mooncakeUnreachable, 480 * time.Second, 1},
+		"expired": {func(_ *testing.T, p, _ *Instance, _ object) { p.Advance(481 * time.Second) }, 480 * time.Second, 0, 0},
+		"second decode leg": {func(t *testing.T, p, d *Instance, params object) {
+			if a := post(t, d, pathChat, with(asking(longText), object{"kv_transfer_params": params})); a.status != http.StatusOK {
+				t.Errorf("the first leg answered %d", a.status)
+			}
+		}, 480 * time.Second, 0, 0},
+		"restarted, decode knew it": {func(t *testing.T, p, d *Instance, params object) {
+			_, other := mooncakeLegs(p, "other", asking("Hello."))
+			first, _ := mooncakeLegs(p, "other", asking("Hello."))
+			post(t, p, pathChat, first)
+			post(t, d, pathChat, other)
+			p.Restart()
+		}, 540 * time.Second, 0, 0},
+		"restarted": {func(_ *testing.T, p, _ *Instance, _ object) { p.Restart() }, mooncakeUnknown, 480 * time.Second, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, d := startMooncake(t, func(c *Config) { c.TimeScale = mooncakeTime })
+			prefill, decode := mooncakeLegs(p, "t", asking(longText))
+			post(t, p, pathChat, prefill)
+			row.spoil(t, p, d, decode["kv_transfer_params"].(object))
+			began := time.Now()
+			a := post(t, d, pathChat, with(decode, object{"cache_salt": "s", "stream": true}))
+			took := time.Since(began) * mooncakeTime
+			if events := a.events(t); a.status != http.StatusOK || len(events) != 3 || !strings.HasPrefix(events[1], `{"error"`) || events[2] != "[DONE]" {
+				t.Errorf("answered %d %s, want the role, an error and the end", a.status, a.raw)
+			}
+			if took < row.wait || row.limit > 0 && took > row.limit {
+				t.Errorf("answered after %v, want between %v and %v", took, row.wait, row.limit)
+			}
+			if s := d.Stats(); s.FreeBlocks != d.config().Blocks || s.LoadFailures != 1 {
+				t.Errorf("%d blocks are free after %d failures, want all after 1", s.FreeBlocks, s.LoadFailures)
+			}
+			if s := p.Stats(); s.Pins != row.pins {
+				t.Errorf("prefill still has %d pins, want %d", s.Pins, row.pins)
+			}
+			assertClean(t, p, d)
+		})
+	}
+}
+
+// A client that leaves frees nothing that prefill may still write to: the blocks are free when prefill has come, or the limit.
+func TestMooncake_ClientLeavesWhileDecodeWaits(t *testing.T) {
+	p, d := startMooncake(t, nil)
+	prefill, decode := mooncakeLegs(p, "t", asking(longText))
+	cancel := begin(t, d, pathChat, decode)
+	waiting(t, d)
+	_ = cancel() // its error says that it was taken back
+	eventually(t, "the request ends", func() bool { return d.Stats().Running == 0 })
+	if s := d.Stats(); s.FreeBlocks == d.config().Blocks {
+		t.Error("its blocks are free while prefill may write to them")
+	}
+	if a := post(t, p, pathChat, prefill); a.status != http.StatusOK {
+		t.Errorf("prefill answered %d", a.status)
+	}
+	eventually(t, "all blocks are free", func() bool {
+		return d.Stats().FreeBlocks == d.config().Blocks && p.Stats().FreeBlocks == p.config().Blocks
+	})
+	assertClean(t, p, d)
+}
+
+// One that leaves before its request was scheduled frees prefill's KV.
+func TestMooncake_ClientLeavesBeforeItIsScheduled(t *testing.T) {
+	p, d := startMooncake(t, nil)
+	slow := time.Hour
+	if err := d.Switch(Switches{Timing: &Timing{Overhead: slow}}); err != nil {
+		t.Fatal(err)
+	}
+	prefill, decode := mooncakeLegs(p, "t", asking(longText))
+	post(t, p, pathChat, prefill)
+	cancel := begin(t, d, pathChat, decode)
+	eventually(t, "the request is there", func() bool { return d.Stats().Running == 1 })
+	_ = cancel() // its error says that it was taken back
+	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 1 && p.Stats().Pins == 0 })
+	// A request that decode refuses does so too.
+	prefill, decode = mooncakeLegs(p, "u", asking(longText))
+	post(t, p, pathChat, prefill)
+	if a := post(t, d, pathChat, with(decode, object{"model": "other"})); a.status != http.StatusNotFound {
+		t.Errorf("answered %d", a.status)
+	}
+	eventually(t, "prefill is told", func() bool { return p.Stats().Releases == 2 && p.Stats().Pins == 0 })
+}
+
+func TestMooncake_ParamsThatLackAKey(t *testing.T) {
+	for _, row := range []struct {
+		lacks []string
+		dies  bool
+	}{
+		{[]string{"remote_engine_id"}, true},
+		{[]string{"remote_bootstrap_addr"}, true},
+		{[]string{"transfer_id"}, false},
+		{[]string{"transfer_id", "remote_engine_id", "remote_bootstrap_addr"}, false},
+	} {
+		p, d := startMooncake(t, nil)
+		_, decode := mooncakeLegs(p, "t", asking(longText))
+		for _, key := range row.lacks {
+			delete(decode["kv_transfer_params"].(object), key)
+		}
+		cancel := begin(t, d, pathChat, decode)
+		eventually(t, "the request waits for ever", func() bool { return d.Stats().Parked == 1 })
+		_ = cancel() // its error says that it was taken back
+		eventually(t, "the request ends", func() bool { return d.Stats().Running == 0 })
+		if dead := d.Stats().Dead == 1; dead != row.dies {
+			t.Errorf("without %v: dead %t, want %t", row.lacks, dead, row.dies)
+		}
+	}
+	p, _ := startMooncake(t, nil)
+	prefill, _ := mooncakeLegs(p, "t", asking(longText))
+	delete(prefill["kv_transfer_params"].(object), "transfer_id")
+	if a := post(t, p, pathChat, prefill); a.status != http.StatusOK || p.Stats().Pins != 0 {
+		t.Errorf("a prefill leg without transfer_id: answered %d with %d pins, want 200 with none", a.status, p.Stats().Pins)
+	}
+}
+
+func TestMooncake_RanksHaveEngineIDsOfTheirOwn(t *testing.T) {
+	p, d := startMooncake(t, func(c *Config) { c.DPRanks = 2 })
+	lone := startInstance(t, nil)
+	right := post(t, lone, pathChat, asking(longText)).text()
+	for rank, e := range p.engines() {
+		prefill, decode := mooncakeLegs(p, e.id, asking(longText))
+		decode["kv_transfer_params"].(object)["remote_engine_id"] = e.id
+		req := newPost(t, p, prefill)
+		req.Header.Set("X-Data-Parallel-Rank", fmt.Sprint(rank))
+		do(t, req)
+		if a := post(t, d, pathChat, with(decode, object{"cache_salt": e.id})); a.status != http.StatusOK || a.text() != right {
+			t.Errorf("rank %d: answered %d %s", rank, a.status, a.raw)
+		}
+	}
+	assertClean(t, p, d)
+}
+
+func TestMooncake_TwoPrefillsOfOneTransferAreCounted(t *testing.T) {
+	p, _ := startMooncake(t, nil)
+	prefill, _ := mooncakeLegs(p, "t", asking(longText))
+	post(t, p, pathChat, prefill)
+	post(t, p, pathChat, prefill)
+	if s := p.Stats(); s.DoubleReads != 1 || s.Pins != 1 {
+		t.Errorf("double reads %d, pins %d; want 1, 1", s.DoubleReads, s.Pins)
+	}
+}

@@ -1,0 +1,178 @@
+package vllmsim
+
+import (
+	"context"
+	"encoding/gob"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strings"
+	"time"
+)
+
+// opMooncake asks prefill to push the KV of the transfer that RequestID names into Blocks, as soon as it is there.
+const opMooncake sideOp = 32
+
+// Times that were measured on 0.32; engine time.
+const (
+	mooncakeUnknown     = 300 * time.Millisecond // until a request fails whose engine id the bootstrap server does not know
+	mooncakeUnreachable = 600 * time.Millisecond // or whose bootstrap server does not answer
+	mooncakeDead        = time.Minute            // or, beyond the time limit, whose engine was known and is gone
+)
+
+// mooncakeTransfer is KV on its way to a decode leg.
+type mooncakeTransfer struct {
+	blocks   []int32 // to be filled; none only frees prefill's
+	perBlock time.Duration
+	ended    chan struct{}
+	err      error   // read after ended
+	orphans  []int32 // of a request that has ended before; the engine's mutex guards them
+}
+
+// load runs a transfer to its end, which is that of the engine at the latest.
+func (m *mooncake) load(p *paramsIn, t *mooncakeTransfer) {
+	e := m.engine
+	content, err := m.pull(e.ctx, p, t)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	size := e.cfg.BlockSize
+	for i := range len(content) / size {
+		copy(e.pool.slots(t.blocks[i]), content[i*size:(i+1)*size])
+	}
+	t.err = err
+	close(t.ended)
+	e.free(t.orphans)
+}
+
+// pull asks prefill for the KV and waits for it. The bootstrap server is asked for engine ids that are not known.
+func (m *mooncake) pull(ctx context.Context, p *paramsIn, t *mooncakeTransfer) ([]uint64, error) {
+	e, id := m.engine, p.text("remote_engine_id")
+	began := e.clock.now()
+	addr, err := m.worker(id), error(nil)
+	if addr == "" {
+		if err = m.query(ctx, p.text("remote_bootstrap_addr")); err != nil {
+			return nil, errors.Join(err, e.clock.wait(ctx, mooncakeUnreachable))
+		}
+		if addr = m.worker(id); addr == "" {
+			return nil, errors.Join(fmt.Errorf("remote engine_id %s not found from bootstrap server", id), e.clock.wait(ctx, mooncakeUnknown))
+		}
+	}
+	reply, err := m.ask(ctx, addr, sideRequest{Op: opMooncake, EngineID: id, RequestID: p.text("transfer_id"), Blocks: t.blocks})
+	if err != nil { // the address is that of a process which is gone
+		return nil, errors.Join(err, e.clock.wait(ctx, e.cfg.Mooncake.AbortTimeout+mooncakeDead-(e.clock.now()-began)))
+	}
+	if reply.Err != "" {
+		return nil, fmt.Errorf("prefill: %s", reply.Err)
+	}
+	return reply.Content, e.clock.wait(ctx, time.Duration(len(t.blocks))*t.perBlock)
+}
+
+// worker is the address of an engine, "" if it is not known.
+func (m *mooncake) worker(engineID string) string {
+	m.engine.mu.Lock()
+	defer m.engine.mu.Unlock()
+	return m.known[engineID]
+}
+
+// query learns the engines behind a bootstrap server.
+func (m *mooncake) query(ctx context.Context, bootstrap string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, bootstrap+"/query", nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: max(m.engine.clock.real(peerTimeout), time.Second)}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = resp.Body.Close() }() // read as far as it is of use
+	var all map[int]mooncakeEntry
+	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil || resp.StatusCode != http.StatusOK {
+		return errors.Join(err, fmt.Errorf("bootstrap server: status %d", resp.StatusCode))
+	}
+	m.engine.mu.Lock()
+	defer m.engine.mu.Unlock()
+	for _, entry := range all {
+		m.known[entry.EngineID] = strings.TrimPrefix(entry.WorkerAddr[0][0], "tcp://")
+	}
+	return nil
+}
+
+// ask sends one request to a worker and waits for the answer, which comes when KV does.
+func (m *mooncake) ask(ctx context.Context, addr string, req sideRequest) (reply sideReply, err error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return reply, err
+	}
+	defer func() { _ = conn.Close() }() // nothing to lose
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := gob.NewEncoder(conn).Encode(req); err != nil {
+		return reply, err
+	}
+	if err := gob.NewDecoder(conn).Decode(&reply); err != nil {
+		return reply, err
+	}
+	if reply.Err == errEngineMismatch.Error() {
+		return reply, errEngineMismatch
+	}
+	return reply, nil
+}
+
+// answer waits until there is KV of a transfer, for as long as the time limit. What a decode leg has got, another of the same
+// transfer waits for in vain.
+func (m *mooncake) answer(req sideRequest) (sideReply, bool) {
+	if req.Op != opMooncake {
+		return sideReply{}, false
+	}
+	e := m.engine
+	if req.EngineID != e.id {
+		e.count(func(s *Stats) { s.StaleReads++ })
+		return sideReply{Err: errEngineMismatch.Error()}, true
+	}
+	limit := time.NewTimer(e.clock.real(e.cfg.Mooncake.AbortTimeout))
+	defer limit.Stop()
+	for {
+		reply, sent, finished := m.send(req)
+		if sent {
+			return reply, true
+		}
+		select {
+		case <-finished:
+		case <-limit.C:
+			return sideReply{Err: "Timeout waiting for P side ready."}, true
+		case <-e.ctx.Done():
+			return sideReply{Err: errEngineMismatch.Error()}, true
+		}
+	}
+}
+
+// send gives the last of the blocks of a transfer away, as many as decode has room for, and compares nothing else
+// (_build_transfer_params). sent is false as long as there are none; finished is closed when there may be.
+func (m *mooncake) send(req sideRequest) (reply sideReply, sent bool, finished <-chan struct{}) {
+	e := m.engine
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.expire()
+	p, ok := e.pins.held[req.RequestID]
+	if !ok {
+		return reply, false, m.finished
+	}
+	more := len(p.blocks) - len(req.Blocks)
+	if more < 0 {
+		return sideReply{Err: "P num blocks less than D"}, true, nil // and they stay where they are until the time limit
+	}
+	for _, id := range p.blocks[more:] {
+		reply.Content = append(reply.Content, e.pool.slots(id)...)
+	}
+	e.free(p.blocks)
+	e.pins.finish(req.RequestID, fateRead)
+	if len(req.Blocks) == 0 {
+		e.stats.Releases++
+	} else {
+		e.stats.Reads++
+	}
+	return reply, true, nil
+}

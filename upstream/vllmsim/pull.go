@@ -1,0 +1,102 @@
+package vllmsim
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// load reads the KV of count tokens behind the locally cached ones.
+//
+// As _apply_prefix_caching does, it takes the last n of the remote blocks, n being the local blocks to fill. These are
+// the right ones only if the remote list ends where the local one does. Fewer remote than local blocks fail an
+// assertion and end the engine.
+func (r *run) load(ctx context.Context, remote ticket, count int) error {
+	e, size := r.engine, r.engine.cfg.BlockSize
+	first, end := r.local/size, ceilDiv(r.local+count, size)
+	if end-first > len(remote.blocks) {
+		e.die()
+		return errEngineDead
+	}
+	wanted := remote.blocks[len(remote.blocks)-(end-first):]
+	// The transfer is not interrupted when the client goes: vLLM keeps the blocks until it has been reported.
+	var content []uint64
+	var err error
+	r.deferred(func(s *Stats) *int { return &s.Loading }, func() {
+		content, err = e.pull(context.WithoutCancel(ctx), remote, wanted, r.timing().TransferPerBlock)
+	})
+	if err != nil {
+		e.count(func(s *Stats) { s.LoadFailures++ })
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		if e.live.Load().LoadFailurePolicy == PolicyRecompute {
+			return r.park(ctx)
+		}
+		return errors.Join(errLoadFailed, err)
+	}
+	r.external, r.nixl().unread = count, false
+	e.mu.Lock()
+	e.stats.Loads++
+	for i, id := range r.blocks[first:end] {
+		copy(e.pool.slots(id), content[i*size:(i+1)*size])
+	}
+	e.mu.Unlock()
+	_, err = r.letIn(ctx, need{ahead: true}, func() {})
+	return err
+}
+
+// pull copies remote blocks and tells their owner. It ends early only with the engine.
+func (e *engine) pull(ctx context.Context, remote ticket, blocks []int32, perBlock time.Duration) ([]uint64, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
+
+	addr := peerAddress(remote.host, remote.port)
+	side := sideRequest{Op: opHandshake, EngineID: remote.engineID, RequestID: remote.requestID}
+	hello, err := e.peers.call(ctx, addr, side)
+	if errors.Is(err, errEngineMismatch) {
+		return nil, errors.Join(err, e.clock.wait(ctx, mismatchDelay))
+	}
+	if err != nil {
+		return nil, err
+	}
+	if hello.BlockSize != e.cfg.BlockSize {
+		return nil, fmt.Errorf("handshake: block size %d there, %d here", hello.BlockSize, e.cfg.BlockSize)
+	}
+	if remote.expiry != 0 && remote.expiry-hello.Now < expiryMargin {
+		e.count(func(s *Stats) { s.DeclinedReads++ })
+		return nil, errDeclined
+	}
+	side.Op, side.Blocks = opRead, blocks
+	data, err := e.peers.call(ctx, addr, side)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.wait(ctx, time.Duration(len(blocks))*perBlock, func() { e.beat(ctx, remote) }); err != nil {
+		return nil, err
+	}
+	e.notify(ctx, remote)
+	return data.Content, nil
+}
+
+func (e *engine) beat(ctx context.Context, remote ticket) {
+	// A heartbeat that gets lost shortens the lease and nothing else.
+	_, _ = e.peers.call(ctx, peerAddress(remote.host, remote.port),
+		sideRequest{Op: opHeartbeat, EngineID: remote.engineID, RequestID: remote.requestID})
+}
+
+// notify tells the owner of t that its blocks are not needed any more. A failure is counted and has no other effect.
+func (e *engine) notify(ctx context.Context, t ticket) {
+	_, err := e.peers.call(ctx, peerAddress(t.host, t.port), sideRequest{Op: opDone, EngineID: t.engineID, RequestID: t.requestID})
+	if err != nil {
+		e.count(func(s *Stats) { s.FailedNotices++ })
+	}
+}
+
+// notifyLater is notify for requests that do not wait for it: a release costs the leg with the rider no time even when the owner
+// is gone (measured on 0.32).
+func (e *engine) notifyLater(t ticket) {
+	e.async.spawn(func() { e.notify(e.ctx, t) })
+}

@@ -1,0 +1,156 @@
+package vllmsim
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// puller is the PULL socket of a proxy, as much of it as the simulator's PUSH sockets need.
+type puller struct {
+	listener net.Listener
+	frames   chan string // room for all that a test gets
+	served   gate
+
+	mu    sync.Mutex // guards what follows
+	conns []net.Conn
+	ended int
+}
+
+func startPuller(t *testing.T, address string) *puller {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &puller{listener: l, frames: make(chan string, 256)}
+	p.served.spawn(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			p.conns = append(p.conns, conn)
+			p.mu.Unlock()
+			p.served.spawn(func() { p.serve(conn) })
+		}
+	})
+	t.Cleanup(p.close)
+	return p
+}
+
+func (p *puller) port() int { return p.listener.Addr().(*net.TCPAddr).Port }
+
+func (p *puller) serve(conn net.Conn) {
+	defer func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.ended++
+		_ = conn.Close()
+	}()
+	in := bufio.NewReader(conn)
+	greeting := make([]byte, 64)
+	if _, err := io.ReadFull(in, greeting); err != nil {
+		return
+	}
+	copy(greeting[12:], "NULL")
+	if _, err := conn.Write(greeting); err != nil {
+		return
+	}
+	if _, err := conn.Write(frameOf(frameCommand, []byte("\x05READY\x0bSocket-Type\x00\x00\x00\x04PULL"))); err != nil {
+		return
+	}
+	if _, _, err := readFrame(in); err != nil { // READY
+		return
+	}
+	for {
+		flags, body, err := readFrame(in)
+		if err != nil {
+			return
+		}
+		if flags&frameCommand == 0 {
+			p.frames <- string(body)
+		}
+	}
+}
+
+// await reads the next message.
+func (p *puller) await(t *testing.T, want string) {
+	t.Helper()
+	select {
+	case got := <-p.frames:
+		if got != want {
+			t.Errorf("notified %x, want %x", got, want)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatalf("not notified of %x", want)
+	}
+}
+
+// rest are the messages that have come and were not awaited.
+func (p *puller) rest() (more []string) {
+	for {
+		select {
+		case got := <-p.frames:
+			more = append(more, got)
+		default:
+			return more
+		}
+	}
+}
+
+// close stops listening; the senders see their connections end.
+func (p *puller) close() {
+	_ = p.listener.Close() // closing twice does no harm
+	p.mu.Lock()
+	for _, conn := range p.conns {
+		// Half, so that the peer's end is seen.
+		_ = conn.(*net.TCPConn).CloseWrite()
+	}
+	p.mu.Unlock()
+	p.served.close()
+}
+
+// closedByPeer reports whether all connections have ended.
+func (p *puller) closedByPeer() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.ended == len(p.conns)
+}
+
+// abandonedRequest sends a completion whose client leaves when done is called.
+func abandonedRequest(t *testing.T, i *Instance, body object) (done func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	raw, err := marshal(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.URL()+pathCompletions, strings.NewReader(string(raw)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	ended := make(chan error, 1) // one result
+	go func() {
+		resp, err := client().Do(req)
+		if err == nil {
+			_ = resp.Body.Close() // reported below
+		}
+		ended <- err
+	}()
+	return func() {
+		t.Helper()
+		cancel()
+		if err := <-ended; err == nil {
+			t.Error("the request was answered")
+		}
+	}
+}

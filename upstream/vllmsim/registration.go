@@ -1,0 +1,178 @@
+package vllmsim
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+)
+
+// RegistrationConfig says how an instance of P2P-NCCL or MoRI-IO announces itself.
+type RegistrationConfig struct {
+	// Proxy is host:port of the proxy's ROUTER (proxy_ip and proxy_port, or proxy_ping_port); "" announces nothing.
+	Proxy string `json:"proxy"`
+	// Before is MoRI-IO's form up to 2026-04-22.
+	Before bool `json:"before"`
+}
+
+const (
+	pingInterval = 3 * time.Second // in engine time (p2p_nccl_engine.py, ping; MoRIIOConstants.PING_INTERVAL)
+	// pingRedial is libzmq's RECONNECT_IVL, and pingGreeting what a handshake may take, both in wall time.
+	pingRedial   = 100 * time.Millisecond
+	pingGreeting = 5 * time.Second
+	// pingLongest bounds a frame of the proxy's, which sends nothing but its READY.
+	pingLongest = 1 << 16
+)
+
+// register announces the instance until ctx ends: at once, every three seconds, and after a proxy that was gone. An instance whose
+// port is closed is a process that has ended, and announces nothing.
+func (i *Instance) register(ctx context.Context) {
+	for ctx.Err() == nil {
+		if !i.faults.refuses() {
+			_ = i.pingUntil(ctx) // whatever ended it, it is tried again
+		}
+		select {
+		case <-time.After(pingRedial):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// pingUntil announces the instance over one connection, until that ends.
+func (i *Instance) pingUntil(ctx context.Context) error {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", i.config().Registration.Proxy)
+	if err != nil {
+		return fmt.Errorf("dial the proxy: %w", err)
+	}
+	if !i.track(conn) { // what ends with the process ends this connection
+		return conn.Close()
+	}
+	defer i.untrack(conn)
+	ctx, gone := context.WithCancel(ctx)
+	defer gone()
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	if err := dealerReady(conn, i.pingIdentity()); err != nil {
+		return err
+	}
+	i.serving.spawn(func() {
+		defer gone()
+		_, _ = io.Copy(io.Discard, conn) // a ROUTER that takes registrations says nothing; this ends with the connection
+	})
+	for {
+		message := i.announcement()
+		if _, err := conn.Write(append([]byte{0, byte(len(message))}, message...)); err != nil {
+			return fmt.Errorf("announce: %w", err)
+		}
+		if err := i.clock.wait(ctx, pingInterval); err != nil {
+			return err
+		}
+	}
+}
+
+// dealerReady does a DEALER's part of a handshake (ZMTP 3.0, rfc.zeromq.org/spec/23, mechanism NULL).
+func dealerReady(conn net.Conn, identity string) error {
+	greeting := make([]byte, 64)
+	copy(greeting, "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL")
+	ready := []byte("\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER")
+	ready = append(binary.BigEndian.AppendUint32(append(ready, "\x08Identity"...), uint32(len(identity))), identity...)
+	if err := conn.SetDeadline(time.Now().Add(pingGreeting)); err != nil {
+		return fmt.Errorf("greet: %w", err)
+	}
+	if _, err := conn.Write(append(greeting, append([]byte{4, byte(len(ready))}, ready...)...)); err != nil {
+		return fmt.Errorf("greet: %w", err)
+	}
+	in := bufio.NewReaderSize(conn, pingLongest)
+	if theirs, err := in.Peek(64); err != nil || theirs[0] != 0xff || theirs[9] != 0x7f || theirs[10] < 3 {
+		return fmt.Errorf("not ZMTP 3: %w", errors.Join(err, errNoRouter))
+	}
+	if _, err := in.Discard(64); err != nil {
+		return fmt.Errorf("read greeting: %w", err)
+	}
+	head, err := in.Peek(2)
+	if err != nil || head[0] != 4 {
+		return fmt.Errorf("no READY: %w", errors.Join(err, errNoRouter))
+	}
+	if _, err := in.Discard(2 + int(head[1])); err != nil {
+		return fmt.Errorf("read READY: %w", err)
+	}
+	return conn.SetDeadline(time.Time{})
+}
+
+var errNoRouter = errors.New("the proxy has no ROUTER there")
+
+// registers reports whether the connector of the instance announces it.
+func (i *Instance) registers() bool {
+	c := i.config()
+	return c.Registration.Proxy != "" && (c.Connector == ConnectorMoRIIO || c.Connector == ConnectorP2PNCCL)
+}
+
+// KVAddress is zmq_address, what the instance says of where other engines reach it. Rank r of a data-parallel group is at port r after that of rank 0.
+func (i *Instance) KVAddress() string {
+	c, port := i.config(), i.ranks[0].sidePort
+	if c.Connector == ConnectorP2PNCCL {
+		return peerAddress(c.Host, port)
+	}
+	return fmt.Sprintf("host:%s,handshake:%d,notify:%d", c.Host, port, port)
+}
+
+// pingIdentity is the identity of the DEALER, which P2P-NCCL alone sets.
+func (i *Instance) pingIdentity() string {
+	if i.config().Connector == ConnectorP2PNCCL {
+		return i.KVAddress()
+	}
+	return ""
+}
+
+// announcement is the message of a ping.
+func (i *Instance) announcement() []byte {
+	c := i.config()
+	role := "D"
+	if c.Role == "prefill" {
+		role = "P"
+	}
+	mode := "WRITE"
+	if c.MoRIIO.Read {
+		mode = "READ"
+	}
+	sizes := []any{"dp_size", c.DPRanks, "tp_size", 1, "transfer_mode", mode}
+	port := i.ranks[0].sidePort
+	switch {
+	case c.Connector == ConnectorP2PNCCL:
+		return pingMap("type", role, "http_address", i.address, "zmq_address", i.KVAddress())
+	case c.Registration.Before:
+		return pingMap(append([]any{
+			"type", "register", "role", role, "index", "1", "request_address", "http://" + i.address + pathCompletions,
+			"handshake_port", port, "notify_port", port,
+		}, sizes...)...)
+	default:
+		return pingMap(append([]any{"type", role, "http_address", i.address, "zmq_address", i.KVAddress()}, sizes...)...)
+	}
+}
+
+// pingMap is a map of texts below 256 bytes and numbers below 65536 in MessagePack.
+func pingMap(members ...any) []byte {
+	b := []byte{0x80 | byte(len(members)/2)}
+	for _, m := range members {
+		switch m := m.(type) {
+		case string:
+			if len(m) > 31 {
+				b = append(b, 0xd9, byte(len(m)))
+			} else {
+				b = append(b, 0xa0|byte(len(m)))
+			}
+			b = append(b, m...)
+		case int:
+			if m > 127 {
+				b = binary.BigEndian.AppendUint16(append(b, 0xcd), uint16(m))
+			} else {
+				b = append(b, byte(m))
+			}
+		}
+	}
+	return b
+}

@@ -1,0 +1,110 @@
+package vllmsim
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// StorageConfig is what an instance of ConnectorLMCacheStorage has to know: LMCacheConnectorV1 with a remote_url of fs:// and
+// save_unfull_chunk false (LMCache 0.5.6).
+type StorageConfig struct {
+	// Folder is shared by all instances of a deployment.
+	Folder string `json:"folder"`
+	// ChunkSize is chunk_size, 64 tokens by default here.
+	ChunkSize int `json:"chunk_size"`
+}
+
+func (c *StorageConfig) setDefaults() { orDefault(&c.ChunkSize, 64) }
+
+func (c *StorageConfig) validate() error {
+	if c.Folder == "" {
+		return errors.New("storage.folder: must be given")
+	}
+	return positive("storage.chunk_size", float64(c.ChunkSize))
+}
+
+// storage loads the whole chunks of each prompt that the folder has and saves those that it has not. Requests carry no params, and
+// instances of both roles do the same. What cannot be read is computed.
+type storage struct{ idle }
+
+func (s *storage) keys(r *run) []chunkKey {
+	return chunkKeys(r.req.seed, r.req.prompt, s.engine.cfg.Storage.ChunkSize, false)
+}
+
+func (s *storage) path(key chunkKey) string {
+	return filepath.Join(s.engine.cfg.Storage.Folder, fmt.Sprintf("%016x", key.hash))
+}
+
+// fetch loads the chunks behind the own prefix cache. The last token is computed in any case.
+func (s *storage) fetch(_ context.Context, r *run) error {
+	var content []uint64
+	for _, key := range s.keys(r) {
+		raw, err := os.ReadFile(s.path(key))
+		if err != nil {
+			break
+		}
+		var part []uint64
+		if gob.NewDecoder(bytes.NewReader(raw)).Decode(&part) != nil || len(content)+len(part) != key.end {
+			break
+		}
+		content = append(content, part...)
+	}
+	e, loaded := r.engine, min(len(content), len(r.req.prompt)-1)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if loaded <= r.local {
+		return nil
+	}
+	for i := r.local; i < loaded; i++ {
+		*e.pool.slot(r.blocks, i) = content[i]
+	}
+	r.external = loaded - r.local
+	e.stats.Loads++
+	return nil
+}
+
+// prompted saves what the folder has not.
+func (s *storage) prompted(ctx context.Context, r *run) error {
+	from := 0
+	for _, key := range s.keys(r) {
+		if _, err := os.Stat(s.path(key)); err == nil {
+			from = key.end
+			continue
+		}
+		part := make([]uint64, 0, key.end-from)
+		s.engine.mu.Lock()
+		for ; from < key.end; from++ {
+			part = append(part, *s.engine.pool.slot(r.blocks, from))
+		}
+		s.engine.mu.Unlock()
+		if s.save(key, part) == nil { // a chunk that is not saved is computed by others, too
+			s.engine.count(func(n *Stats) { n.ChunksPushed++ })
+		}
+	}
+	return context.Cause(ctx)
+}
+
+// save writes a chunk in a way that no reader sees a part of it.
+func (s *storage) save(key chunkKey, part []uint64) error {
+	var raw bytes.Buffer
+	if err := gob.NewEncoder(&raw).Encode(part); err != nil {
+		return fmt.Errorf("encode chunk: %w", err)
+	}
+	file, err := os.CreateTemp(s.engine.cfg.Storage.Folder, ".chunk-*")
+	if err != nil {
+		return fmt.Errorf("save chunk: %w", err)
+	}
+	_, err = file.Write(raw.Bytes())
+	if err = errors.Join(err, file.Close()); err == nil {
+		err = os.Rename(file.Name(), s.path(key))
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("save chunk: %w", err), os.Remove(file.Name()))
+	}
+	return nil
+}

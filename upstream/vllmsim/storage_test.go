@@ -1,0 +1,105 @@
+package vllmsim
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func startStorage(t *testing.T) (p, d *Instance, folder string) {
+	t.Helper()
+	folder = t.TempDir()
+	change := func(c *Config) {
+		c.Connector, c.Storage.Folder, c.PromptTokensDetails = ConnectorLMCacheStorage, folder, true
+	}
+	p, d = startPair(t, change)
+	return p, d, folder
+}
+
+// ask sends a chat as either leg of a turn: no params in, none out.
+func ask(t *testing.T, i *Instance, messages []any, extra object) answer {
+	t.Helper()
+	got := post(t, i, pathChat, with(object{"model": "sim", "messages": messages, "return_token_ids": true}, extra))
+	if got.status != http.StatusOK || got.params() != nil {
+		t.Fatalf("answered %d, want 200 without params: %s", got.status, got.raw)
+	}
+	return got
+}
+
+func TestStorage_DecodeLoadsWholeChunks(t *testing.T) {
+	p, d, _ := startStorage(t)
+	lone := startInstance(t, nil)
+	messages := []any{user(longText + longText)}
+	for range 3 {
+		ask(t, p, messages, object{"max_tokens": 1})
+		before := d.Stats()
+		got := ask(t, d, messages, nil)
+		if alone := ask(t, lone, messages, nil); got.text() != alone.text() {
+			t.Errorf("answered %q, alone %q", got.text(), alone.text())
+		}
+		prompt := len(ids(got.body["prompt_token_ids"]))
+		s := d.Stats()
+		if found := s.ExternalTokens - before.ExternalTokens + s.LocalHitTokens - before.LocalHitTokens; found != prompt/64*64 {
+			t.Errorf("found %d of %d tokens, want all whole chunks of 64", found, prompt)
+		}
+		messages = append(messages, assistant(got.text()), user("And then? "+longText))
+	}
+	if s := d.Stats(); s.CorruptReads != 0 || s.Loads != 3 {
+		t.Errorf("decode counted %+v, want 3 loads and nothing wrong", s)
+	}
+	if s := p.Stats(); s.CorruptReads != 0 || s.Loads != 0 {
+		t.Errorf("prefill counted %+v, want nothing wrong and no loads, for its own cache has more", s)
+	}
+}
+
+// cache_salt is not part of LMCache's keys (measured on 0.5.6).
+func TestStorage_SaltIsolatesNobody(t *testing.T) {
+	p, d, _ := startStorage(t)
+	ask(t, p, []any{user(longText)}, object{"max_tokens": 1, "cache_salt": "a"})
+	ask(t, d, []any{user(longText)}, object{"cache_salt": "b"})
+	if s := d.Stats(); s.Loads != 1 || s.CorruptReads != 0 {
+		t.Errorf("decode counted %+v, want a load", s)
+	}
+}
+
+func TestStorage_WhatIsNotThereIsComputed(t *testing.T) {
+	for name, spoil := range map[string]func(t *testing.T, chunk string){
+		"lost": func(t *testing.T, chunk string) {
+			if err := os.Remove(chunk); err != nil {
+				t.Error(err)
+			}
+		},
+		"cut": func(t *testing.T, chunk string) {
+			if err := os.Truncate(chunk, 20); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, d, folder := startStorage(t)
+			ask(t, p, []any{user(longText + longText)}, object{"max_tokens": 1})
+			chunks, err := filepath.Glob(folder + "/*")
+			if err != nil || len(chunks) == 0 {
+				t.Fatalf("chunks: %v (%v)", chunks, err)
+			}
+			for _, chunk := range chunks {
+				spoil(t, chunk)
+			}
+			ask(t, d, []any{user(longText + longText)}, nil)
+			if s := d.Stats(); s.Loads != 0 || s.CorruptReads != 0 {
+				t.Errorf("decode counted %+v, want nothing loaded", s)
+			}
+		})
+	}
+}
+
+func TestStorage_FolderThatIsGone(t *testing.T) {
+	i := startInstance(t, func(c *Config) {
+		c.Connector, c.Storage.Folder = ConnectorLMCacheStorage, filepath.Join(t.TempDir(), "gone")
+	})
+	ask(t, i, []any{user(longText)}, nil)
+	if s := i.Stats(); s.ChunksPushed != 0 {
+		t.Errorf("counted %+v, want nothing saved", s)
+	}
+}
