@@ -14,6 +14,9 @@ type Config struct {
 	Prefill      []InstanceConfig
 	Decode       []InstanceConfig
 	Connector    ConnectorConfig
+	Mooncake     MooncakeConfig
+	LMCache      LMCacheConfig
+	KVEvents     KVEventsConfig
 	Routing      RoutingConfig
 	Discovery    DiscoveryConfig
 	Conversation ConversationConfig
@@ -44,7 +47,8 @@ type AdminConfig struct {
 // adminOff is the value of AdminConfig.Listen without the listener.
 const adminOff = "off"
 
-// InstanceConfig is one vLLM instance. After loadConfig every field is filled, except KVTTL of a prefill instance.
+// InstanceConfig is one vLLM instance. After loadConfig every field is filled, except KVTTL of a prefill instance and what only some
+// connectors need, which the instances of all sources inherit alike (wire_discovery.go).
 type InstanceConfig struct {
 	URL    string        // scheme://host[:port], no slash at the end
 	Name   string        // shown in logs and metrics; host[:port] of the URL unless given
@@ -52,11 +56,10 @@ type InstanceConfig struct {
 	KVTTL  time.Duration // how long a decode instance keeps blocks; store.decoder_kv_ttl unless given
 	Weight int           // how much of the load it gets, compared with others of its role
 	Ranks  int           // data-parallel ranks behind the address that are picked one by one; 0 leaves that to the engine
-}
 
-// ConnectorConfig says which KV connector the instances run.
-type ConnectorConfig struct {
-	Name string
+	BootstrapPort int    // of a prefill instance with Mooncake; mooncake.bootstrap_port unless given
+	Notifications int    // of a prefill instance with LMCache, per prompt; lmcache.notifications unless given
+	KVEvents      string // where it publishes KV events, tcp://host:port; its host and kv_events.port unless given
 }
 
 // RoutingConfig says which way turns go.
@@ -82,6 +85,7 @@ type DiscoveryConfig struct {
 	K8sModelLabel      string
 	PrefillModelLabels []string
 	DecodeModelLabels  []string
+	ZMQListen          string // host:port where engines register over ZMQ; empty for none
 }
 
 // ConversationConfig says how a request names its conversation and what keeps conversations apart.
@@ -202,7 +206,9 @@ func defaultConfig() Config {
 		Admin:     AdminConfig{Listen: "127.0.0.1:9090"},
 		Prefill:   []InstanceConfig{{URL: "http://localhost:8100"}},
 		Decode:    []InstanceConfig{{URL: "http://localhost:8200"}},
-		Connector: ConnectorConfig{Name: "nixl"},
+		Connector: ConnectorConfig{Name: connectorNIXL, OrchestratedForm: orchestratedParams},
+		Mooncake:  MooncakeConfig{BootstrapPort: 8998},
+		LMCache:   LMCacheConfig{Listen: "127.0.0.1:7500", Unready: unreadyFail, ChunkTokens: 256, Chat: lmcacheCompletions},
 		Routing:   RoutingConfig{Prefill: "auto", Decode: "auto", PrefillFailure: string(server.PrefillRetryOther)},
 		Discovery: DiscoveryConfig{
 			DNSInterval: 10 * time.Second, K8sResource: k8sPods, K8sPort: "8000", K8sModelLabel: "model",

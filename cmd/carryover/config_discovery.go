@@ -21,7 +21,7 @@ func (d *DiscoveryConfig) names(role string) []string {
 // finds reports whether instances of a role come from anywhere but the lists of the configuration.
 func (c *Config) finds(role string) bool {
 	d := &c.Discovery
-	return d.Registration || d.File != "" || len(d.names(role)) > 0 || d.K8sLabelSelector != "" ||
+	return d.Registration || d.File != "" || d.ZMQListen != "" || len(d.names(role)) > 0 || d.K8sLabelSelector != "" ||
 		role == rolePrefill && len(c.Routing.PrefillerAllow) > 0
 }
 

@@ -56,7 +56,7 @@ func (s setting) bounds() string {
 
 // settings is the table, in the order in which it is shown, with pointers into c.
 func settings(c *Config) []setting {
-	return slices.Concat(engineSettings(c), routingSettings(c), discoverySettings(c), reuseSettings(c), redisSettings(c), boundSettings(c), clientSettings(c))
+	return slices.Concat(engineSettings(c), connectorSettings(c), routingSettings(c), discoverySettings(c), reuseSettings(c), redisSettings(c), boundSettings(c), clientSettings(c))
 }
 
 func engineSettings(c *Config) []setting {
@@ -68,7 +68,6 @@ func engineSettings(c *Config) []setting {
 		{key: "admin.token", env: "CARRYOVER_ADMIN_TOKEN", to: &c.Admin.Token, help: "the token itself, at least 16 bytes"},
 		{key: "prefill", flag: "prefill", to: &c.Prefill, live: true, help: "prefill instance; repeat for more"},
 		{key: "decode", flag: "decode", to: &c.Decode, live: true, help: "decode instance; repeat for more"},
-		{key: "connector.name", flag: "connector", to: &c.Connector.Name, oneOf: []string{"nixl"}, help: "KV connector of the instances"},
 		{key: "kv.host", flag: "kv-host", to: &c.KV.Host, help: "remote_host sent to engines: auto corrects unusable ones, pin always sets the instance's, else a host"},
 		{key: "kv.client_params", flag: "client-kv-params", to: &c.KV.ClientParams, oneOf: []string{"reject", "strip"}, help: "what becomes of kv_transfer_params in a client's request"},
 		{key: "kv.expose_params", flag: "expose-kv-params", to: &c.KV.ExposeParams, help: "leave kv_transfer_params in what clients see"},
@@ -108,6 +107,7 @@ func discoverySettings(c *Config) []setting {
 		{key: "discovery.k8s_model_label", flag: "k8s-model-label", to: &d.K8sModelLabel, help: "label that tells their role"},
 		{key: "discovery.prefill_model_labels", flag: "prefill-model-labels", to: &d.PrefillModelLabels, help: "its values for prefill instances"},
 		{key: "discovery.decode_model_labels", flag: "decode-model-labels", to: &d.DecodeModelLabels, help: "its values for decode instances"},
+		{key: "discovery.zmq_listen", flag: "zmq-discovery-listen", to: &d.ZMQListen, help: "host:port where engines with MoRI-IO or P2P-NCCL register over ZMQ"},
 	}
 }
 
@@ -198,9 +198,14 @@ func instanceSettings(role string, i int, c *InstanceConfig) []setting {
 		{key: at + "kv_host", to: &c.KVHost},
 		{key: at + "weight", to: &c.Weight, min: 1, max: maxWeight},
 		{key: at + "ranks", to: &c.Ranks, max: maxRanks},
+		{key: at + "kv_events", to: &c.KVEvents},
 	}
 	if role == roleDecode {
 		rows = append(rows, setting{key: at + "kv_ttl", to: &c.KVTTL})
+	} else {
+		rows = append(rows,
+			setting{key: at + "bootstrap_port", to: &c.BootstrapPort, max: 65535},
+			setting{key: at + "notifications", to: &c.Notifications, min: 0, max: 1024})
 	}
 	return rows
 }

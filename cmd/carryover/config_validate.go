@@ -32,6 +32,7 @@ func (l *loader) validate() {
 	l.validateRole(rolePrefill)
 	l.validateRole(roleDecode)
 	l.validateDiscovery()
+	l.validateConnector()
 	l.validateAdmin()
 	l.validateKVHost("kv.host", l.cfg.KV.Host)
 	l.validateConversation()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ type demoOptions struct {
 	turns             int
 	once              bool
 	prefills, decodes int
+	connector         string
 }
 
 func newDemoCommand() *cobra.Command {
@@ -29,11 +31,15 @@ func newDemoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Show a conversation that reuses its KV, with simulated instances",
 		Long: "Start simulated prefill and decode instances and the proxy in one process, hold a conversation that shows what\n" +
-			"each turn reused and saved, and keep serving until interrupted.",
+			"each turn reused and saved, and keep serving until interrupted. With a connector that reuses nothing from decode to\n" +
+			"prefill it shows the way of each turn, and what decode loaded of the prompt.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.turns < 2 || o.prefills < 1 || o.decodes < 1 {
 				return &usageError{errors.New("demo needs --turns of at least 2 and at least one instance of each role")}
+			}
+			if _, ok := demoSetups()[o.connector]; !ok {
+				return &usageError{fmt.Errorf("demo --connector %s: want %s", o.connector, choice(demoConnectors()))}
 			}
 			return runDemo(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
@@ -42,9 +48,10 @@ func newDemoCommand() *cobra.Command {
 	flags.StringVar(&o.host, "host", "127.0.0.1", "address of the proxy")
 	flags.IntVar(&o.port, "port", 8000, "port of the proxy, 0 lets the system choose")
 	flags.IntVar(&o.turns, "turns", 6, "turns of the conversation")
-	flags.BoolVar(&o.once, "once", false, "exit after the conversation: 0 only if every turn after the first reused KV and nothing was read wrongly")
+	flags.BoolVar(&o.once, "once", false, "exit after the conversation: 0 only if every turn went by prefill and decode, and (nixl, multi) reused KV after the first, and nothing was read wrongly")
 	flags.IntVar(&o.prefills, "prefills", 2, "simulated prefill instances")
 	flags.IntVar(&o.decodes, "decodes", 2, "simulated decode instances")
+	flags.StringVar(&o.connector, "connector", connectorNIXL, "KV connector of the instances: "+strings.Join(demoConnectors(), ", "))
 	return cmd
 }
 
@@ -56,54 +63,83 @@ const (
 	demoInterToken       = 8 * time.Millisecond
 )
 
-// deployment is a set of simulated instances.
+// deployment is a set of simulated instances, and what the proxy in front of them is told.
 type deployment struct {
 	prefill, decode []*vllmsim.Instance
+	settings        Config
+	port            int      // of the proxy, to which instances send what their connector says
+	folder          string   // that instances share
+	undo            []func() // in close
 }
 
 func startDeployment(o demoOptions) (*deployment, error) {
-	d := &deployment{}
-	start := func(role string, n int, into *[]*vllmsim.Instance) error {
-		for range n {
-			cfg := vllmsim.DefaultConfig()
-			cfg.Role = role
-			cfg.Timing = vllmsim.Timing{
-				PrefillPerToken: demoPrefillPerToken, TransferPerBlock: demoTransferPerBlock, InterToken: demoInterToken,
-			}
-			instance, err := vllmsim.Start(cfg)
-			if err != nil {
-				return fmt.Errorf("start simulated %s instance: %w", role, err)
-			}
-			*into = append(*into, instance)
-		}
-		return nil
-	}
-	if err := errors.Join(start("prefill", o.prefills, &d.prefill), start("decode", o.decodes, &d.decode)); err != nil {
+	d := &deployment{settings: defaultConfig()}
+	if err := d.start(o); err != nil {
 		d.close()
 		return nil, err
 	}
 	return d, nil
 }
 
+// start starts the instances and completes the settings. Prefill is picked in turn: with affinity its own prefix cache would hide
+// what comes from decode.
+func (d *deployment) start(o demoOptions) error {
+	c := &d.settings
+	c.Prefill, c.Decode, c.Connector.Name, c.Routing.Prefill = nil, nil, o.connector, "round_robin"
+	setup := demoSetups()[o.connector]
+	if setup.begin != nil {
+		if err := setup.begin(d); err != nil {
+			return fmt.Errorf("demo of %s: %w", o.connector, err)
+		}
+	}
+	for n := range o.prefills + o.decodes {
+		role, number := rolePrefill, n+1
+		if n >= o.prefills {
+			role, number = roleDecode, n-o.prefills+1
+		}
+		instance, err := vllmsim.Start(d.engine(role, setup))
+		if err != nil {
+			return fmt.Errorf("start simulated %s instance: %w", role, err)
+		}
+		listed := InstanceConfig{URL: instance.URL(), Name: fmt.Sprintf("%s-%d", role, number), KVHost: kvHostAuto}
+		if role == rolePrefill {
+			d.prefill = append(d.prefill, instance)
+		} else {
+			d.decode = append(d.decode, instance)
+			listed.KVTTL = c.Store.DecoderKVTTL
+		}
+		if setup.started != nil {
+			setup.started(d, instance, &listed)
+		}
+		if !c.Connector.registers() {
+			*c.instances(role) = append(*c.instances(role), listed)
+		}
+	}
+	if setup.end != nil {
+		return setup.end(d)
+	}
+	return nil
+}
+
+func (d *deployment) engine(role string, setup demoSetup) vllmsim.Config {
+	cfg := vllmsim.DefaultConfig()
+	cfg.Role = role
+	cfg.Timing = vllmsim.Timing{
+		PrefillPerToken: demoPrefillPerToken, TransferPerBlock: demoTransferPerBlock, InterToken: demoInterToken,
+	}
+	if setup.engine != nil {
+		setup.engine(d, &cfg)
+	}
+	return cfg
+}
+
 func (d *deployment) close() {
 	for _, instance := range append(d.prefill, d.decode...) {
 		_ = instance.Close()
 	}
-}
-
-// config points the proxy at the simulated instances. Prefill is picked in turn: with affinity its own prefix cache would hide what
-// comes from decode.
-func (d *deployment) config() Config {
-	cfg := defaultConfig()
-	cfg.Prefill, cfg.Decode = nil, nil
-	for i, instance := range d.prefill {
-		cfg.Prefill = append(cfg.Prefill, InstanceConfig{URL: instance.URL(), Name: fmt.Sprintf("prefill-%d", i+1), KVHost: kvHostAuto})
+	for _, undo := range d.undo {
+		undo()
 	}
-	for i, instance := range d.decode {
-		cfg.Decode = append(cfg.Decode, InstanceConfig{URL: instance.URL(), Name: fmt.Sprintf("decode-%d", i+1), KVHost: kvHostAuto, KVTTL: cfg.Store.DecoderKVTTL})
-	}
-	cfg.Routing.Prefill = "round_robin"
-	return cfg
 }
 
 // misread reports how often an instance read KV that was not what it asked for.
@@ -122,9 +158,14 @@ func runDemo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error
 		return err
 	}
 	defer engines.close()
+	return engines.present(ctx, o, stdout, stderr)
+}
+
+// present runs the proxy in front of the instances and holds the conversation.
+func (d *deployment) present(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error {
 	records := newRecords()
 	logger, _ := newLogger(LogConfig{Format: "text", Level: "warn"}, stderr)
-	proxy, err := newProxy(engines.config(), logger, records.observe)
+	proxy, err := newProxy(d.settings, logger, records.observe)
 	if err != nil {
 		return err
 	}
@@ -137,16 +178,19 @@ func runDemo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.Go(func() error { return proxy.run(groupCtx, listener) })
 	group.Go(func() error {
-		show := &conversationDemo{base: "http://" + listener.Addr().String(), out: stdout, records: records, prefills: o.prefills}
+		show := &conversationDemo{
+			base: "http://" + listener.Addr().String(), out: stdout, records: records, prefills: o.prefills, engines: d,
+			reuses: d.settings.Connector.reusesKV(),
+		}
 		missed, err := show.run(groupCtx, o.turns)
-		wrong := engines.misread()
+		wrong := d.misread()
 		switch {
 		case groupCtx.Err() != nil:
 			return nil
 		case err != nil:
 			return err
 		case o.once && missed+wrong > 0:
-			return fmt.Errorf("%d turns without reuse, %d wrong reads", missed, wrong)
+			return fmt.Errorf("%d turns that did not go as they should, %d wrong reads", missed, wrong)
 		case o.once:
 			stop()
 			return nil

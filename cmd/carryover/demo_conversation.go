@@ -22,6 +22,8 @@ type conversationDemo struct {
 	out      io.Writer
 	records  *records
 	prefills int
+	engines  *deployment
+	reuses   bool // the connector hands KV from decode to prefill
 }
 
 type chatMessage struct {
@@ -35,14 +37,15 @@ type chatAnswer struct {
 	ttft         time.Duration
 	promptTokens int
 	reuse        string
+	path         string
 	requestID    string
 }
 
 const demoSystem = "You are the voice of a small cluster. You explain how a prefill instance computes the KV cache of a prompt, how a decode " +
 	"instance continues from it token by token, and why it would be a pity to compute the same history again on every turn of a conversation."
 
-// run holds the conversation, each turn once with and once without reuse, and
-// returns how many turns after the first reused nothing.
+// run holds the conversation and returns how many turns did not go by prefill and decode or, where the connector reuses KV, reused
+// nothing although they were not the first.
 func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err error) {
 	questions := []string{
 		"What does decode keep when an answer is finished?", "And who may read it?", "What if my history has changed?",
@@ -50,28 +53,57 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 	}
 	messages := []chatMessage{{"system", demoSystem}}
 	conversation := "demo-" + rand.Text()[:8]
+	if err := d.ready(ctx); err != nil {
+		return 0, err
+	}
 	if err := d.warmUp(ctx, messages); err != nil {
 		return 0, err
 	}
 	d.printf("A conversation over simulated vLLM instances: every turn sends the whole history.\n\n")
-	d.printf("%4s  %13s  %13s  %9s  %12s  %-10s %-9s %s\n", "turn", "prompt tokens", "reused tokens", "TTFT", "without reuse", "prefill", "decode", "X-KV-Reuse")
+	show := d.showLoads
+	if d.reuses {
+		show = d.showReuse
+	}
+	d.head()
 	for turn := 1; turn <= turns; turn++ {
 		messages = append(messages, chatMessage{"user", questions[(turn-1)%len(questions)]})
-		warm, cold, err := d.compare(ctx, messages, conversation, turn%2 == 0)
+		answer, good, err := show(ctx, turn, messages, conversation)
 		if err != nil {
 			return missed, err
 		}
-		messages = append(messages, chatMessage{"assistant", warm.text})
-		tokens := hitTokens(warm.reuse)
-		if turn > 1 && tokens == 0 {
+		messages = append(messages, chatMessage{"assistant", answer.text})
+		if !good {
 			missed++
 		}
-		prefill, decode := d.records.instances(ctx, warm.requestID)
-		d.printf("%4d  %13d  %13d  %6.0f ms  %9.0f ms  %-10s %-9s %s\n", turn, warm.promptTokens, tokens,
-			warm.ttft.Seconds()*1000, cold.ttft.Seconds()*1000, prefill, decode, warm.reuse)
 	}
 	d.records.end()
 	return missed, nil
+}
+
+// ready waits until an instance of each role is known to answer: some tell of themselves only after they have started.
+func (d *conversationDemo) ready(ctx context.Context) error {
+	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
+	defer stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.base+"/readyz", nil)
+		if err != nil {
+			return fmt.Errorf("ready: %w", err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return fmt.Errorf("ready: %w", err)
+		}
+		body, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
+		_ = resp.Body.Close()
+		if err == nil && resp.StatusCode == http.StatusOK && !bytes.Contains(body, []byte("decode_only")) {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the instances are not ready: %s", body)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
 }
 
 // warmUp shows each prefill instance, which are picked in turn, one request of the
@@ -129,7 +161,7 @@ func (d *conversationDemo) ask(ctx context.Context, messages []chatMessage, extr
 		return chatAnswer{}, fmt.Errorf("ask: %w", err)
 	}
 	defer resp.Body.Close()
-	answer := chatAnswer{reuse: resp.Header.Get("X-KV-Reuse"), requestID: resp.Header.Get("X-Request-Id")}
+	answer := chatAnswer{reuse: resp.Header.Get("X-KV-Reuse"), path: resp.Header.Get("X-KV-Path"), requestID: resp.Header.Get("X-Request-Id")}
 	if resp.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
 		return answer, fmt.Errorf("ask: status %d: %s", resp.StatusCode, text)
@@ -186,7 +218,7 @@ func hitTokens(reuse string) int {
 }
 
 // invite prints requests that can be sent to the demo while it serves. The second
-// one continues the first and reuses its KV.
+// one continues the first and reuses its KV, where the connector can.
 func (d *conversationDemo) invite(o demoOptions) {
 	const said = "Carryover keeps the handle of the blocks that decode holds at the end of a turn, for less time than decode keeps the blocks, " +
 		"and hands it to prefill when the next turn provably continues the same conversation. Then prefill reads what it would otherwise compute " +
@@ -197,7 +229,11 @@ func (d *conversationDemo) invite(o demoOptions) {
 		body, _ := json.Marshal(map[string]any{"model": "sim", "conversation_id": "mine", "max_tokens": 200, "messages": messages})
 		return string(body)
 	}
-	d.printf("\nServing on %s with %d prefill and %d decode instances. Try, one after the other within %s:\n\n", d.base, o.prefills, o.decodes, defaultConfig().Store.TTL)
+	within := ""
+	if d.reuses {
+		within = " within " + defaultConfig().Store.TTL.String()
+	}
+	d.printf("\nServing on %s with %d prefill and %d decode instances. Try, one after the other%s:\n\n", d.base, o.prefills, o.decodes, within)
 	for _, body := range []string{
 		turn(chatMessage{"user", question}),
 		turn(chatMessage{"user", question}, chatMessage{"assistant", said}, chatMessage{"user", "Thank you."}),

@@ -20,9 +20,10 @@ func explain(cfg Config) string {
 		lines []string
 	}{
 		{"instances", explainInstances(cfg)},
-		{"prefill", []string{policyMeaning(cfg.Routing.Prefill, rolePrefill)}},
-		{"decode", []string{policyMeaning(cfg.Routing.Decode, roleDecode)}},
-		{"path", explainPath(cfg.Routing)},
+		{"prefill", []string{policyMeaning(cfg, rolePrefill)}},
+		{"decode", []string{policyMeaning(cfg, roleDecode)}},
+		{"connector", explainConnector(cfg)},
+		{"path", explainPath(cfg)},
 		{"reuse", explainReuse(cfg)},
 		{"limits", explainLimits(cfg.Limits)},
 		{"tickets", explainStore(cfg)},
@@ -70,6 +71,12 @@ func explainInstances(cfg Config) (lines []string) {
 		lines = append(lines, fmt.Sprintf("%s of %s that match %q, port %s; prefill where label %s is %s, decode where it is %s", d.K8sResource, namespace,
 			d.K8sLabelSelector, d.K8sPort, d.K8sModelLabel, strings.Join(d.PrefillModelLabels, " or "), strings.Join(d.DecodeModelLabels, " or ")))
 	}
+	if d.ZMQListen != "" {
+		lines = append(lines, "those that register over ZMQ at "+d.ZMQListen)
+	}
+	if cfg.KVEvents.Port > 0 {
+		lines = append(lines, fmt.Sprintf("their KV events are read at port %d", cfg.KVEvents.Port))
+	}
 	if d.Registration {
 		lines = append(lines, "those that are added at the admin listener")
 	}
@@ -80,7 +87,11 @@ func explainInstances(cfg Config) (lines []string) {
 }
 
 // policyMeaning says how a policy picks an instance of a role.
-func policyMeaning(name, role string) string {
+func policyMeaning(cfg Config, role string) string {
+	name := cfg.Routing.Prefill
+	if role == roleDecode {
+		name = cfg.Routing.Decode
+	}
 	prefix := "the instance that has computed most of the prompt's beginning, else the conversation's home, unless it is busier than 1.25 times the mean; else the least loaded"
 	meaning := map[string]string{
 		"auto":         "the instance that holds most of the conversation, unless it is busier than twice the mean; else the least loaded",
@@ -90,13 +101,26 @@ func policyMeaning(name, role string) string {
 		"power_of_two": "the less loaded of two that are drawn",
 		"round_robin":  "each in turn",
 	}[name]
-	if name == "auto" && role == rolePrefill {
+	switch {
+	case name == "auto" && role == rolePrefill:
 		meaning = prefix
+	case name == "auto" && !cfg.Connector.reusesKV():
+		meaning = "the conversation's home, unless it is busier than 1.25 times the mean; else the least loaded"
 	}
 	return name + ": " + meaning
 }
 
-func explainPath(r RoutingConfig) (lines []string) {
+func explainPath(cfg Config) (lines []string) {
+	r := cfg.Routing
+	if cfg.Connector.registers() {
+		return []string{
+			"every turn has a prefill leg, decode serves none alone",
+			map[bool]string{
+				true:  "a failed prefill leg is an error for the client",
+				false: "a failed prefill leg is tried once more, elsewhere if possible; then it is an error for the client",
+			}[r.PrefillFailure == string(server.PrefillError)],
+		}
+	}
 	switch {
 	case len(r.PrefillerAllow) > 0:
 		lines = append(lines, "requests without x-prefiller-host-port go to decode alone")
@@ -114,6 +138,9 @@ func explainPath(r RoutingConfig) (lines []string) {
 }
 
 func explainReuse(cfg Config) []string {
+	if !cfg.Connector.reusesKV() {
+		return []string{"none from decode to prefill with this connector; what a turn finds is in the instances' own prefix caches"}
+	}
 	p := cfg.Proof
 	lines := []string{fmt.Sprintf("proof %s; of a ticket at least %d tokens and %g of it", p.Mode, p.ReuseMinTokens, p.ReuseMinShare)}
 	if cfg.Release.Mode == "on" {
@@ -141,6 +168,9 @@ func explainLimits(l LimitsConfig) []string {
 }
 
 func explainStore(cfg Config) []string {
+	if !cfg.Connector.reusesKV() {
+		return nil
+	}
 	where := "Redis, for all replicas"
 	if cfg.Redis.URL == "" {
 		where = "this process only"
@@ -174,7 +204,8 @@ func warnings(cfg Config) (lines []string) {
 	if cfg.Proof.Mode == string(server.ProofHistory) {
 		lines = append(lines, "history proof is the weaker one: equal text is not always equal tokens")
 	}
-	if cfg.Conversation.Secret == "" {
+	lines = append(lines, connectorWarnings(cfg)...)
+	if cfg.Conversation.Secret == "" && cfg.Connector.reusesKV() {
 		lines = append(lines, "no secret: tickets end with this process")
 	}
 	if r := cfg.Routing; r.Prefill == "round_robin" && r.Decode == "round_robin" {

@@ -67,7 +67,7 @@ func (p *proxy) apply(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	p.fleet.SetPolicies(newPolicy(cfg.Routing.Prefill), newPolicy(cfg.Routing.Decode))
+	p.fleet.SetPolicies(newPolicy(cfg.Routing.Prefill), newDecodePolicy(cfg))
 	p.fleet.SetMaxInFlight(cfg.Limits.MaxPerInstance)
 	p.server.SetRouting(newRouting(cfg))
 	p.server.SetQueue(newQueue(cfg))

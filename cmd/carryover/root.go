@@ -74,6 +74,7 @@ the file. "carryover check-config --print" shows all of them.`
 		newVersionCommand(),
 		newDemoCommand(),
 		newSimCommand(),
+		newMigrateCommand(),
 	)
 	return root
 }

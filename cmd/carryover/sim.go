@@ -20,7 +20,7 @@ func newSimCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sim",
 		Short: "Run one simulated vLLM instance",
-		Long: "Run one simulated vLLM instance. It speaks the OpenAI API of vLLM with the NIXL connector and models block\n" +
+		Long: "Run one simulated vLLM instance. It speaks the OpenAI API of vLLM with a KV connector and models block\n" +
 			"ownership, so that reading wrong, stale or foreign KV is detected: GET /_sim/stats counts it, and POST\n" +
 			"/_sim/faults breaks the instance in a chosen way. POST /_sim/config changes it: its timing, or how slow it is.",
 		Args: noArgs,
@@ -30,6 +30,7 @@ func newSimCommand() *cobra.Command {
 				return fmt.Errorf("start simulated instance: %w", err)
 			}
 			_, _ = fmt.Fprintf(cmd.OutOrStdout(), "simulated %s instance serves %s\n", cfg.Role, instance.URL())
+			tellPorts(cmd.OutOrStdout(), &cfg, instance)
 			<-cmd.Context().Done()
 			return instance.Close()
 		},
@@ -57,5 +58,6 @@ func newSimCommand() *cobra.Command {
 	flags.DurationVar(&cfg.Timing.InterToken, "inter-token", 10*time.Millisecond, "modelled time between two tokens")
 	flags.Float64Var(&cfg.Slowness, "slowness", cfg.Slowness, "how many times as long all of this takes")
 	flags.Float64Var(&cfg.TimeScale, "time-scale", cfg.TimeScale, "how much faster than the wall clock the engine's clock runs, leases and TTLs included")
+	addSimConnectorFlags(flags, &cfg)
 	return cmd
 }

@@ -16,7 +16,6 @@ import (
 	"carryover/server"
 	"carryover/server/proof"
 	"carryover/upstream"
-	"carryover/upstream/connector/nixl"
 	"carryover/upstream/discovery"
 	"carryover/upstream/fleet"
 	"carryover/upstream/routing"
@@ -37,10 +36,12 @@ func serve(ctx context.Context, cfg configured, stderr io.Writer) error {
 type proxy struct {
 	server    *server.Server
 	fleet     *fleet.Fleet
+	events    *events                     // what instances publish of their KV caches
 	probe     func(context.Context) error // keeps the fleet up to date
 	source    upstream.Source
 	inherited inherited           // by instances of the source
 	listed    *discovery.Listed   // those of the configuration, which a reload replaces
+	announced *discovery.ZMQ      // those that announce themselves over ZeroMQ, nil if none may
 	registry  *discovery.Registry // those that are added at run time, nil if none may be
 	named     *discovery.Named    // prefill instances that requests name, nil where they name none
 	level     *slog.LevelVar      // of the log
@@ -99,7 +100,7 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		return nil, server.Deps{}, err
 	}
 	warnOfReadable(cfg, logger)
-	p := &proxy{inherited: inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL}, level: &slog.LevelVar{}}
+	p := &proxy{inherited: newInherited(cfg), level: &slog.LevelVar{}}
 	if err := p.openSources(cfg, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
@@ -107,13 +108,18 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		return nil, server.Deps{}, err
 	}
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey)})
-	connector := nixl.Connector{}
+	connector, err := p.openConnector(cfg, logger)
+	if err != nil {
+		return nil, server.Deps{}, err
+	}
 	engines := fleet.New(fleet.Config{
-		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newPolicy(cfg.Routing.Decode),
+		Client: client, Prefill: newPolicy(cfg.Routing.Prefill), Decode: newDecodePolicy(cfg),
 		ReadLimit: cfg.Timeouts.Tokenize, AskLimit: cfg.Timeouts.Tokenize, MaxInFlight: cfg.Limits.MaxPerInstance,
 		ProbeIDs: provesTokens(cfg.Proof) && connector.Traits().Reuses, Introduce: connector.Traits().Introduce, Logger: logger,
 	})
 	p.fleet, p.probe, p.client = engines, engines.Run, client
+	p.events = newEvents(cfg.KVEvents, engines, logger)
+	p.alongside = append(p.alongside, p.events.run)
 	deps := server.Deps{
 		Store: p.store, RedisState: p.redisState(), Fleet: engines, Legs: client, Connector: connector, Secret: secret,
 		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{},
@@ -176,6 +182,15 @@ func newSecret(configured Secret) (convcache.Secret, error) {
 		return convcache.RandomSecret()
 	}
 	return convcache.NewSecret([]byte(configured))
+}
+
+// newDecodePolicy has a conversation stay with its home where no ticket says which decode instance holds it: that one's own prefix
+// cache has the most of the next prompt.
+func newDecodePolicy(cfg Config) upstream.Policy {
+	if cfg.Routing.Decode == "auto" && !cfg.Connector.reusesKV() {
+		return &routing.Prefix{}
+	}
+	return newPolicy(cfg.Routing.Decode)
 }
 
 func newPolicy(name string) upstream.Policy {

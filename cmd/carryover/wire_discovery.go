@@ -18,8 +18,8 @@ import (
 // namedIdle is how long a prefill instance that a request has named stays in the fleet without being named again.
 const namedIdle = 10 * time.Minute
 
-// openSources makes all that says which instances there are. Where two sources name one, the first counts: the configuration's
-// list before what is found, and that before what is added at run time.
+// openSources makes all that says which instances there are. Where two sources name one, the first counts: what announces itself
+// before the configuration's list, that before what is found, and that before what is added at run time.
 func (p *proxy) openSources(cfg Config, logger *slog.Logger) error {
 	instances, err := newInstances(cfg)
 	if err != nil {
@@ -32,6 +32,10 @@ func (p *proxy) openSources(cfg Config, logger *slog.Logger) error {
 		return err
 	}
 	sources := append([]upstream.Source{p.listed}, found...)
+	if cfg.Discovery.ZMQListen != "" {
+		p.announced = &discovery.ZMQ{Listen: cfg.Discovery.ZMQListen, Logger: logger}
+		sources = append([]upstream.Source{p.announced}, sources...) // no other source knows the addresses that its instances announce
+	}
 	if cfg.Discovery.Registration {
 		p.registry = &discovery.Registry{}
 		sources = append(sources, p.registry)
@@ -62,6 +66,7 @@ func newInstances(cfg Config) ([]upstream.Instance, error) {
 				return nil, err
 			}
 			instance.KVHost, instance.KVTTL, instance.Weight = c.KVHost, c.KVTTL, c.Weight
+			instance.KVPort, instance.Notices, instance.KVEvents = c.BootstrapPort, c.Notifications, c.KVEvents
 			all = append(all, discovery.Ranks(instance, c.Ranks)...)
 		}
 	}
@@ -104,13 +109,22 @@ func newKubernetes(d DiscoveryConfig, logger *slog.Logger) kubernetes.Config {
 
 // inherited is what an instance gets for what its source left empty.
 type inherited struct {
-	kvHost string
-	kvTTL  time.Duration // of decode
+	kvHost    string
+	kvTTL     time.Duration // of decode
+	announced bool          // an instance is one only while it announces itself
 }
 
-// completed returns the instances with everything filled in; the source keeps its own list.
+func newInherited(cfg Config) inherited {
+	return inherited{kvHost: cfg.KV.Host, kvTTL: cfg.Store.DecoderKVTTL, announced: cfg.Connector.registers()}
+}
+
+// completed returns the instances with everything filled in; the source keeps its own list. Without those that have to announce themselves
+// and don't: the other engine of a turn can't be told where they are, so that each of their turns would fail.
 func (i inherited) completed(instances []upstream.Instance) []upstream.Instance {
 	all := slices.Clone(instances)
+	if i.announced {
+		all = slices.DeleteFunc(all, func(one upstream.Instance) bool { return one.Announced.Address == "" })
+	}
 	for n := range all {
 		if all[n].KVHost == "" {
 			all[n].KVHost = i.kvHost
@@ -128,6 +142,7 @@ func (p *proxy) watch(ctx context.Context, known chan struct{}) error {
 	first := sync.OnceFunc(func() { close(known) })
 	err := p.source.Watch(ctx, func(instances []upstream.Instance) {
 		p.fleet.Set(p.inherited.completed(instances))
+		p.events.follow()
 		first()
 	})
 	if ctx.Err() != nil {

@@ -60,6 +60,7 @@ func redisConnection(cfg Config, secret convcache.Secret, logger *slog.Logger) (
 		faults = append(faults, fmt.Errorf("%s: want %s", key, want))
 	})
 	conn.Secret, conn.Timeout, conn.Logger = secret, cfg.Timeouts.Store, logger
+	conn.Messages = cfg.Connector.Name == connectorLMCache
 	return conn, errors.Join(faults...)
 }
 

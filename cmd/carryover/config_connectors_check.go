@@ -1,0 +1,199 @@
+package main
+
+import (
+	"fmt"
+	"net"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+
+	"carryover/upstream"
+	"carryover/upstream/discovery"
+)
+
+// reusesKV says whether prefill can read what decode holds with this connector, so that there are tickets. With others the
+// instances' own prefix caches are all that a next turn finds.
+func (c ConnectorConfig) reusesKV() bool { return c.Name == connectorNIXL || c.Name == connectorMulti }
+
+// registers says whether engines with this connector tell over ZMQ where they are reached.
+func (c ConnectorConfig) registers() bool {
+	return c.Name == connectorMoRIIO || c.Name == connectorP2PNCCL
+}
+
+// readBy are the connectors that read a setting, nil for all.
+func readBy(key string) []string {
+	section, _, _ := strings.Cut(key, ".")
+	switch {
+	case key == "connector.orchestrated_form":
+		return []string{connectorOrchestrated}
+	case section == "mooncake":
+		return []string{connectorMooncake}
+	case section == "lmcache":
+		return []string{connectorLMCache}
+	case key == "discovery.zmq_listen":
+		return []string{connectorMoRIIO, connectorP2PNCCL}
+	case strings.HasSuffix(key, "].bootstrap_port"):
+		return []string{connectorMooncake}
+	case strings.HasSuffix(key, "].notifications"):
+		return []string{connectorLMCache}
+	}
+	return nil
+}
+
+func (l *loader) validateConnector() {
+	c := &l.cfg
+	if !slices.Contains(connectors(), c.Connector.Name) {
+		return // validateRow has said so
+	}
+	l.refuseOfOthers()
+	if c.Connector.Name == connectorLMCache {
+		l.validateLMCache()
+	}
+	if at := c.Discovery.ZMQListen; at != "" && !isListenAddress(at) {
+		l.fault("discovery.zmq_listen", at, wantListenAddress)
+	} else if at == "" && c.Connector.registers() {
+		l.fault("connector.name", c.Connector.Name, "discovery.zmq_listen beside it: request ids are made of what engines register there")
+	}
+	l.validateKVEvents()
+}
+
+// refuseOfOthers finds settings of connectors that are not chosen, of which nothing would come, and what instances say that no
+// connector can read.
+func (l *loader) refuseOfOthers() {
+	defaults := defaultConfig()
+	usual := settings(&defaults)
+	for i, s := range l.rows {
+		l.refuseOfOther(s, reflect.DeepEqual(reflect.ValueOf(s.to).Elem().Interface(), reflect.ValueOf(usual[i].to).Elem().Interface()))
+	}
+	for _, role := range []string{rolePrefill, roleDecode} {
+		list := *l.cfg.instances(role)
+		for i := range list {
+			for _, s := range instanceSettings(role, i, &list[i]) {
+				if readBy(s.key) != nil {
+					l.validateRow(s)
+				}
+				l.refuseOfOther(s, reflect.ValueOf(s.to).Elem().IsZero())
+			}
+		}
+	}
+}
+
+func (l *loader) refuseOfOther(s setting, unset bool) {
+	if by := readBy(s.key); !unset && by != nil && !slices.Contains(by, l.cfg.Connector.Name) {
+		value := formatValue(s.to)
+		if len(value) > 80 {
+			value = value[:80] + "…"
+		}
+		l.fault(s.key, value, "connector.name "+strings.Join(by, " or ")+" beside it")
+	}
+}
+
+func (l *loader) validateLMCache() {
+	c := &l.cfg.LMCache
+	if !isListenAddress(c.Listen) {
+		l.fault("lmcache.listen", c.Listen, wantListenAddress)
+	}
+	if c.DecoderHost != "" && !isHost(c.DecoderHost) {
+		l.fault("lmcache.decoder_host", c.DecoderHost, "a host name or an IP address")
+	}
+	faults := len(l.faults)
+	l.validatePorts("lmcache.init_ports", c.InitPorts)
+	l.validatePorts("lmcache.alloc_ports", c.AllocPorts)
+	switch {
+	case len(c.InitPorts) != len(c.AllocPorts):
+		l.fault("lmcache.alloc_ports", strings.Join(c.AllocPorts, ","), fmt.Sprintf("as many ports as lmcache.init_ports, %d", len(c.InitPorts)))
+	case len(c.InitPorts) == 0 && c.DecoderHost != "":
+		l.fault("lmcache.decoder_host", c.DecoderHost, "lmcache.init_ports and lmcache.alloc_ports beside it")
+	case c.DecoderHost != "" && l.cfg.finds(roleDecode):
+		l.fault("lmcache.decoder_host", c.DecoderHost, "none where decode instances are found: all of them would share one receiver")
+	case len(c.InitPorts) == 0 && c.DecoderRegistry == "":
+		l.fault("connector.name", connectorLMCache, "lmcache.decoder_registry, or lmcache.init_ports and lmcache.alloc_ports, beside it: where decode receives")
+	}
+	r := &registryReader{}
+	if c.DecoderRegistry != "" {
+		r.read(c.DecoderRegistry)
+	}
+	for _, f := range r.faults {
+		f.origin = l.origin(f.key)
+		l.faults = append(l.faults, f)
+	}
+	if len(l.faults) == faults {
+		l.validateReceivers()
+	}
+}
+
+func (l *loader) validatePorts(key string, ports []string) {
+	for _, port := range ports {
+		if !isPort(port) {
+			l.fault(key, port, "ports from 1 to 65535")
+		}
+	}
+}
+
+// validateReceivers keeps two decode instances from sharing a receiver: the KV of a turn would go to the one that the turn does not
+// go to, and be announced all the same.
+func (l *loader) validateReceivers() {
+	named, _ := l.cfg.LMCache.receivers()
+	usual, ok := l.cfg.LMCache.otherwise()
+	taken := map[string]int{}
+	for i, inst := range l.cfg.Decode {
+		u, readable := parseInstanceURL(inst.URL)
+		if !readable {
+			continue
+		}
+		at := upstream.Instance{BaseURL: u.String()}
+		to, known := named[at.Authority()]
+		if !known && !ok {
+			l.fault(instanceKey(roleDecode, i)+"url", inst.URL, "an entry in lmcache.decoder_registry, or lmcache.init_ports and lmcache.alloc_ports")
+			continue
+		}
+		if !known {
+			to = usual
+		}
+		if to.Host == "" {
+			to.Host = at.Host()
+		}
+		for _, port := range to.InitPorts {
+			address := net.JoinHostPort(to.Host, strconv.Itoa(port))
+			if first, shared := taken[address]; shared && first != i {
+				l.fault(instanceKey(roleDecode, i)+"url", inst.URL, fmt.Sprintf("a receiver of its own (lmcache.decoder_registry), decode[%d] is reached at %s too", first, address))
+				break
+			}
+			taken[address] = i
+		}
+	}
+}
+
+func (l *loader) validateKVEvents() {
+	c := &l.cfg
+	named := c.Discovery.File != "" // whose instances may name their own
+	for _, role := range []string{rolePrefill, roleDecode} {
+		for i, inst := range *c.instances(role) {
+			if inst.KVEvents == "" {
+				continue
+			}
+			named = true
+			if !discovery.IsPublisher(inst.KVEvents) {
+				l.fault(instanceKey(role, i)+"kv_events", inst.KVEvents, "tcp://host:port")
+			}
+		}
+	}
+	if c.KVEvents.Port > 0 || named {
+		return
+	}
+	if c.KVEvents.ReplayPort > 0 {
+		l.fault("kv_events.replay_port", strconv.Itoa(c.KVEvents.ReplayPort), "kv_events.port beside it")
+	}
+	if c.KVEvents.Topic != "" {
+		l.fault("kv_events.topic", c.KVEvents.Topic, "kv_events.port beside it")
+	}
+}
+
+const wantListenAddress = "host:port, with a port from 1 to 65535 that engines are told"
+
+// isListenAddress accepts what a listener that others are told of may be given: an empty host, as in ":7500", is all addresses.
+func isListenAddress(text string) bool {
+	host, port, err := net.SplitHostPort(text)
+	return err == nil && (host == "" || isHost(host)) && isPort(port)
+}

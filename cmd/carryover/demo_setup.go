@@ -1,0 +1,109 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+
+	"carryover/upstream/vllmsim"
+)
+
+// demoSetup is how simulated instances run a connector, and what the proxy is told of them. What is nil has nothing to do.
+type demoSetup struct {
+	begin   func(*deployment) error                               // before the first instance
+	engine  func(*deployment, *vllmsim.Config)                    // completes the configuration of an instance
+	started func(*deployment, *vllmsim.Instance, *InstanceConfig) // completes what the proxy is told of it
+	end     func(*deployment) error                               // completes the proxy's settings
+}
+
+// demoChunk is LMCache's chunk_size in a demo, whose prompts are shorter than the usual chunk of 256 tokens.
+const demoChunk = 16
+
+// demoSetups are the connectors that can be shown.
+func demoSetups() map[string]demoSetup {
+	return map[string]demoSetup{
+		connectorNIXL:  {},
+		connectorMulti: {}, // the simulated engines have NIXL alone; its params are all that passes the proxy
+		// Params of a backend's own, as of one whose decode leaves nothing behind.
+		connectorOrchestrated: {engine: func(_ *deployment, c *vllmsim.Config) { c.Bidirectional = false }},
+		connectorMooncake: {
+			engine:  func(_ *deployment, c *vllmsim.Config) { c.Connector = vllmsim.ConnectorMooncake },
+			started: func(_ *deployment, i *vllmsim.Instance, told *InstanceConfig) { told.BootstrapPort = i.BootstrapPort() },
+		},
+		connectorLMCache: {begin: (*deployment).beginLMCache, engine: (*deployment).lmcacheEngine, end: (*deployment).endLMCache},
+		connectorLMCacheStorage: {
+			begin: (*deployment).beginStorage,
+			engine: func(d *deployment, c *vllmsim.Config) {
+				c.Connector, c.Storage = vllmsim.ConnectorLMCacheStorage, vllmsim.StorageConfig{Folder: d.folder, ChunkSize: demoChunk}
+			},
+		},
+		connectorMoRIIO:  {begin: (*deployment).beginRegistration, engine: registeringEngine(vllmsim.ConnectorMoRIIO)},
+		connectorP2PNCCL: {begin: (*deployment).beginRegistration, engine: registeringEngine(vllmsim.ConnectorP2PNCCL)},
+	}
+}
+
+// demoConnectors are their names, in the order of the setting.
+func demoConnectors() []string {
+	setups := demoSetups()
+	return slices.DeleteFunc(connectors(), func(name string) bool { _, ok := setups[name]; return !ok })
+}
+
+// beginStorage makes the folder that all instances share.
+func (d *deployment) beginStorage() (err error) {
+	if d.folder, err = os.MkdirTemp("", "carryover-demo-"); err == nil {
+		d.undo = append(d.undo, func() { _ = os.RemoveAll(d.folder) })
+	}
+	return err
+}
+
+// reservePort finds a port that the proxy is to listen at and instances have to know before: one that is free now.
+func (d *deployment) reservePort() error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	d.port = l.Addr().(*net.TCPAddr).Port
+	return l.Close()
+}
+
+// listen is where the proxy listens at that port.
+func (d *deployment) listen() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port)) }
+
+func (d *deployment) beginLMCache() error {
+	err := d.reservePort()
+	d.settings.LMCache.Listen, d.settings.LMCache.ChunkTokens = d.listen(), demoChunk
+	return err
+}
+
+func (d *deployment) lmcacheEngine(c *vllmsim.Config) {
+	c.Connector, c.LMCache.ProxyPort, c.LMCache.ChunkSize = vllmsim.ConnectorLMCache, d.port, demoChunk
+}
+
+// endLMCache names the receivers of decode instances.
+func (d *deployment) endLMCache() error {
+	registry := map[string]map[string]any{}
+	for _, instance := range d.decode {
+		initPorts, allocPorts := instance.LMCachePorts()
+		registry[instance.URL()] = map[string]any{memberHost: "127.0.0.1", memberInit: initPorts, memberAlloc: allocPorts}
+	}
+	text, err := json.Marshal(registry)
+	if err != nil {
+		return fmt.Errorf("name receivers: %w", err)
+	}
+	d.settings.LMCache.DecoderRegistry = string(text)
+	return nil
+}
+
+func (d *deployment) beginRegistration() error {
+	err := d.reservePort()
+	d.settings.Discovery.ZMQListen = d.listen()
+	return err
+}
+
+// registeringEngine is an instance that tells the proxy of itself.
+func registeringEngine(connector string) func(*deployment, *vllmsim.Config) {
+	return func(d *deployment, c *vllmsim.Config) { c.Connector, c.Registration.Proxy = connector, d.listen() }
+}
