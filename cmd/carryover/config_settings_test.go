@@ -87,18 +87,30 @@ func loadSources(t *testing.T, args []string, env ...string) (Config, error) {
 	return loadConfig(environment(env), flags)
 }
 
-// fullRows gives the settings of accepted-full.yaml, whose values all differ from the defaults.
+// fullRows gives the settings of accepted-full.yaml, and those of other connectors out of the files that are called after them, whose
+// values all differ from the defaults.
 func fullRows(t *testing.T) []setting {
 	t.Helper()
-	cfg, err := loadSources(t, []string{"--config", "accepted-full.yaml"})
-	if err != nil {
-		t.Fatal(err)
+	load := func(name string) []setting {
+		cfg, err := loadSources(t, []string{"--config", "accepted-" + name + ".yaml"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return settings(&cfg)
 	}
-	return settings(&cfg)
+	rows := load("full")
+	for _, connector := range []string{connectorOrchestrated, connectorLMCache, connectorMooncake, connectorMoRIIO} {
+		for i, s := range load(connector) {
+			if slices.Contains(readBy(s.key), connector) {
+				rows[i] = s
+			}
+		}
+	}
+	return rows
 }
 
 func TestSettings_FileReachesEveryField(t *testing.T) {
-	onlyOneValue := []string{"connector.name", "redis.fencing"} // the fence can't be off beside Sentinel
+	onlyOneValue := []string{"redis.fencing"} // the fence can't be off beside Sentinel
 	defaults, full := defaultConfig(), fullRows(t)
 	for i, s := range settings(&defaults) {
 		got := reflect.ValueOf(full[i].to).Elem().Interface()

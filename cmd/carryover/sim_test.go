@@ -14,22 +14,27 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-func TestSim_RunsWhatItsFlagsSay(t *testing.T) {
+// simulated runs sim and returns what it says until it serves, and the configuration that it runs.
+func simulated(t *testing.T, args string, lines int) (said string, got vllmsim.Config) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	out, in := io.Pipe()
 	ended := make(chan int, 1) // room for the one result
 	go func() {
-		args := "sim --port 0 --models a,b --adapters c --adapters d --dp-ranks 2 --max-num-seqs 3 --slowness 4 --time-scale 5"
-		ended <- run(ctx, strings.Fields(args), nil, in, io.Discard)
+		ended <- run(ctx, strings.Fields("sim --port 0 "+args), nil, in, io.Discard)
 		_ = in.Close()
 	}()
-	line, err := bufio.NewReader(out).ReadString('\n')
-	if err != nil {
-		t.Fatal(err)
+	reader := bufio.NewReader(out)
+	for range lines {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		said += line
 	}
-	url := line[strings.Index(line, "http://"):]
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.TrimSpace(url)+"/_sim/config", nil)
+	url, _, _ := strings.Cut(said[strings.Index(said, "http://"):], "\n")
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url+"/_sim/config", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,19 +43,87 @@ func TestSim_RunsWhatItsFlagsSay(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
-	var got vllmsim.Config
 	if err := json.NewDecoder(resp.Body).Decode(&got); err != nil {
 		t.Fatal(err)
-	}
-	want := vllmsim.DefaultConfig()
-	want.Model, want.Models, want.Adapters = "a", []string{"a", "b"}, []string{"c", "d"}
-	want.DPRanks, want.MaxNumSeqs, want.Slowness, want.TimeScale = 2, 3, 4, 5
-	want.Timing = vllmsim.Timing{PrefillPerToken: 100 * time.Microsecond, TransferPerBlock: 20 * time.Microsecond, InterToken: 10 * time.Millisecond}
-	if !reflect.DeepEqual(got, want) {
-		t.Errorf("it runs %+v\nwant %+v", got, want)
 	}
 	stop()
 	if code := <-ended; code != exitOK {
 		t.Errorf("it ends with %d", code)
+	}
+	return said, got
+}
+
+func simDefaults() vllmsim.Config {
+	want := vllmsim.DefaultConfig()
+	want.Timing = vllmsim.Timing{PrefillPerToken: 100 * time.Microsecond, TransferPerBlock: 20 * time.Microsecond, InterToken: 10 * time.Millisecond}
+	want.Mooncake.BootstrapPort = 8998
+	return want
+}
+
+func TestSim_RunsWhatItsFlagsSay(t *testing.T) {
+	_, got := simulated(t, "--models a,b --adapters c --adapters d --dp-ranks 2 --max-num-seqs 3 --slowness 4 --time-scale 5", 1)
+	want := simDefaults()
+	want.Model, want.Models, want.Adapters = "a", []string{"a", "b"}, []string{"c", "d"}
+	want.DPRanks, want.MaxNumSeqs, want.Slowness, want.TimeScale = 2, 3, 4, 5
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("it runs %+v\nwant %+v", got, want)
+	}
+}
+
+func TestSim_RunsOtherConnectors(t *testing.T) {
+	folder := t.TempDir()
+	for _, tc := range []struct {
+		args  string
+		lines int
+		says  string
+		want  func(*vllmsim.Config)
+	}{
+		{
+			"--role decode --connector lmcache --lmcache-tp 2 --lmcache-chunk-size 64", 2, "its LMCache receives at init ports ",
+			func(c *vllmsim.Config) {
+				c.Role, c.Connector, c.LMCache.TP, c.LMCache.ChunkSize = "decode", "lmcache", 2, 64
+			},
+		},
+		{
+			"--role prefill --connector lmcache --lmcache-mode sync --lmcache-mla --lmcache-max-batched-tokens 9 --lmcache-proxy-host localhost --lmcache-notify-delay 1s", 1, "simulated prefill",
+			func(c *vllmsim.Config) {
+				c.Role, c.Connector, c.LMCache.Mode, c.LMCache.MLA = "prefill", "lmcache", "sync", true
+				c.LMCache.MaxBatchedTokens, c.LMCache.ProxyHost, c.LMCache.NotifyDelay = 9, "localhost", time.Second
+			},
+		},
+		{
+			"--connector lmcache-storage --storage-chunk-size 32 --storage-folder " + folder, 1, "simulated both",
+			func(c *vllmsim.Config) {
+				c.Connector, c.Storage.Folder, c.Storage.ChunkSize = "lmcache-storage", folder, 32
+			},
+		},
+		{
+			"--role prefill --connector mooncake --mooncake-bootstrap-port 0 --mooncake-abort-timeout 12s", 2, "its bootstrap server listens at port ",
+			func(c *vllmsim.Config) {
+				c.Role, c.Connector, c.Mooncake = "prefill", "mooncake", vllmsim.MooncakeConfig{AbortTimeout: 12 * time.Second}
+			},
+		},
+		{
+			"--role decode --connector moriio --moriio-read --register 127.0.0.1:9", 1, "simulated decode",
+			func(c *vllmsim.Config) {
+				c.Role, c.Connector, c.MoRIIO.Read, c.Registration.Proxy = "decode", "moriio", true, "127.0.0.1:9"
+			},
+		},
+		{
+			"--role prefill --connector p2pnccl", 1, "simulated prefill",
+			func(c *vllmsim.Config) { c.Role, c.Connector = "prefill", "p2pnccl" },
+		},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			said, got := simulated(t, tc.args, tc.lines)
+			want := simDefaults()
+			tc.want(&want)
+			if !reflect.DeepEqual(got, want) || !strings.Contains(said, tc.says) {
+				t.Errorf("it says %q, want %q, and runs %+v\nwant %+v", said, tc.says, got, want)
+			}
+		})
+	}
+	if code, _, stderr := runCommand(t, "sim", "--connector", "none"); code != exitRuntime || !strings.Contains(stderr, "connector") {
+		t.Errorf("an unknown connector: exit code %d, %q", code, stderr)
 	}
 }

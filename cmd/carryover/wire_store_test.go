@@ -164,11 +164,15 @@ func TestServe_StartsWithoutRedis(t *testing.T) {
 
 func TestServe_RedisThatForbidsEndsTheStart(t *testing.T) {
 	redis := redistest.Start(t)
-	for _, flags := range []string{
-		allow(t, redis, "-evalsha", "-eval"),
-		allow(t, redis, ">another", "<hunter2"),
+	for _, row := range []struct {
+		acl   []string
+		flags string
+	}{
+		{acl: []string{"-evalsha", "-eval"}},
+		{acl: []string{"-publish"}, flags: " --connector lmcache --lmcache-listen 127.0.0.1:7500 --lmcache-init-ports 7300 --lmcache-alloc-ports 7400"},
+		{acl: []string{">another", "<hunter2"}},
 	} {
-		cfg, err := served(t, "--host 127.0.0.1 --port 0 --admin-listen off"+flags, sharedSecret)
+		cfg, err := served(t, "--host 127.0.0.1 --port 0 --admin-listen off"+allow(t, redis, row.acl...)+row.flags, sharedSecret)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,42 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestConnectorsPage_CommandsAreAccepted has a shell read each command of CONNECTORS.md, and check-config what it reads.
+func TestConnectorsPage_CommandsAreAccepted(t *testing.T) {
+	page, err := os.ReadFile("../../CONNECTORS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []string
+	for i, block := range strings.Split(string(page), "```") {
+		if i%2 == 0 || !strings.HasPrefix(block, "\ncarryover ") {
+			continue
+		}
+		words, err := exec.CommandContext(t.Context(), "sh", "-c", `carryover() { printf '%s\0' "$@"; }`+block).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		args := strings.Split(strings.TrimSuffix(string(words), "\x00"), "\x00")
+		if code, _, stderr := runCommand(t, append([]string{"check-config"}, args...)...); code != exitOK {
+			t.Errorf("%s\nis refused:\n%s", block, stderr)
+		}
+		if at := slices.Index(args, "--connector"); at >= 0 {
+			shown = append(shown, args[at+1])
+		}
+	}
+	for _, name := range connectors()[1:] { // NIXL is in the README
+		if !slices.Contains(shown, name) {
+			t.Errorf("CONNECTORS.md has no command with --connector %s", name)
+		}
+		if !strings.Contains(string(page), "\n| `"+name+"` |") {
+			t.Errorf("CONNECTORS.md has no row of %s in its table", name)
+		}
+	}
+}
