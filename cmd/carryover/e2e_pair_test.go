@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,7 +28,9 @@ const bringUpLimit = 6 * time.Minute
 
 // realPair is a real vLLM prefill instance and a real decode instance on this machine.
 type realPair struct {
-	state           string // the state folder of the scripts
+	state           string            // the folder in which the scripts keep what concerns this pair
+	flags           []string          // by which the scripts know it; none for that of NIXL
+	settings        map[string]string // what the scripts say of it
 	prefill, decode *engine
 	client          *http.Client
 }
@@ -38,13 +41,29 @@ type engine struct {
 	client    *http.Client
 }
 
-// newPair finds the pair that scripts/vllm-cpu/up has started.
+// stateFolder is that of the scripts.
+func stateFolder() string {
+	if state := os.Getenv("CARRYOVER_VLLM_DIR"); state != "" {
+		return state
+	}
+	return "../../.vllm-cpu"
+}
+
+// newPair finds the pair that scripts/vllm-cpu/up has started, and expects both of its instances to be healthy.
 func newPair(t *testing.T) *realPair {
 	t.Helper()
-	state := os.Getenv("CARRYOVER_VLLM_DIR")
-	if state == "" {
-		state = "../../.vllm-cpu"
+	p := findPair(t, stateFolder())
+	for _, e := range []*engine{p.prefill, p.decode} {
+		if !e.healthy(t) {
+			t.Fatalf("%s on %q is not healthy; see scripts/vllm-cpu/logs", e.role, e.url)
+		}
 	}
+	return p
+}
+
+// findPair reads what the scripts have noted about a pair.
+func findPair(t *testing.T, state string, flags ...string) *realPair {
+	t.Helper()
 	env, err := os.ReadFile(filepath.Join(state, "env"))
 	if err != nil {
 		t.Fatalf("the pair is not up (scripts/vllm-cpu/up): %v", err)
@@ -56,18 +75,14 @@ func newPair(t *testing.T) *realPair {
 	}
 	// The engines close idle connections after 5 s; what the suite itself asks them must not run into that.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	p := &realPair{
-		state:   state,
-		client:  client,
-		prefill: &engine{role: rolePrefill, url: values["PREFILL_URL"], client: client},
-		decode:  &engine{role: roleDecode, url: values["DECODE_URL"], client: client},
+	return &realPair{
+		state:    state,
+		flags:    flags,
+		settings: values,
+		client:   client,
+		prefill:  &engine{role: rolePrefill, url: values["PREFILL_URL"], client: client},
+		decode:   &engine{role: roleDecode, url: values["DECODE_URL"], client: client},
 	}
-	for _, e := range []*engine{p.prefill, p.decode} {
-		if !e.healthy(t) {
-			t.Fatalf("%s on %q is not healthy; see scripts/vllm-cpu/logs", e.role, e.url)
-		}
-	}
-	return p
 }
 
 // kill ends an instance as a crash does: every process of its group at once.
@@ -109,10 +124,15 @@ func (p *realPair) start(t *testing.T, role string, args ...string) time.Duratio
 	return time.Since(began)
 }
 
-// script runs one of scripts/vllm-cpu; SIGTERM lets it clean up when the test ends first.
+// script runs one of scripts/vllm-cpu for this pair; SIGTERM lets it clean up when the test ends first.
 func (p *realPair) script(t *testing.T, name string, args ...string) error {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), bringUpLimit)
+	return p.scriptIn(t.Context(), name, args...)
+}
+
+func (p *realPair) scriptIn(ctx context.Context, name string, args ...string) error {
+	args = slices.Concat(p.flags, args)
+	ctx, cancel := context.WithTimeout(ctx, bringUpLimit)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(scripts, name), args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

@@ -32,8 +32,8 @@ func buildProgram(t *testing.T) string {
 	return binary
 }
 
-// program is a Carryover process.
-type program struct {
+// proxyProcess is a Carryover process.
+type proxyProcess struct {
 	base    string
 	client  *http.Client
 	log     *programLog
@@ -41,7 +41,7 @@ type program struct {
 }
 
 // signal sends the process a signal; it is alive while the test runs.
-func (p *program) signal(t *testing.T, signal syscall.Signal) {
+func (p *proxyProcess) signal(t *testing.T, signal syscall.Signal) {
 	t.Helper()
 	if err := p.process.Signal(signal); err != nil {
 		t.Fatalf("signal the program: %v", err)
@@ -49,7 +49,7 @@ func (p *program) signal(t *testing.T, signal syscall.Signal) {
 }
 
 // launch runs the program in front of the two URLs until the test ends.
-func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string) *program {
+func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string) *proxyProcess {
 	t.Helper()
 	args := append([]string{
 		"serve", "--host", "127.0.0.1", "--port", "0", "--admin-listen", "off", "--log-format", "json",
@@ -66,7 +66,7 @@ func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	p := &program{
+	p := &proxyProcess{
 		client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
 		log:     &programLog{serving: make(chan string, 1)}, // it says so once
 		process: cmd.Process,
@@ -101,7 +101,7 @@ func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string)
 	return p
 }
 
-func (p *program) awaitReady(t *testing.T) {
+func (p *proxyProcess) awaitReady(t *testing.T) {
 	t.Helper()
 	ready := inTime(startLimit, func() bool {
 		resp, err := p.client.Get(p.base + "/readyz")

@@ -13,8 +13,9 @@ import (
 
 // report is what the suite prints at its end: one row for each thing that must hold.
 type report struct {
-	began time.Time
-	rows  []row
+	began    time.Time
+	duration string // what its duration says
+	rows     []row
 }
 
 type row struct{ line, what, result, numbers string }
@@ -43,7 +44,7 @@ func (r *report) write(to io.Writer) {
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", row.line, row.what, row.result, strings.ReplaceAll(row.numbers, "\n", " "))
 	}
 	_ = table.Flush() // standard output
-	fmt.Fprintf(to, "in %s, bring-up of the pair not included\n", seconds(time.Since(r.began)))
+	fmt.Fprintf(to, "in %s, %s\n", seconds(time.Since(r.began)), r.duration)
 }
 
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

@@ -112,7 +112,7 @@ func (s *suite) leg(t *testing.T, e *engine, a asked) (told, map[string]any) {
 // restart is a decode instance that is killed and started again while a program runs.
 type restart struct {
 	*suite
-	program *program
+	program *proxyProcess
 	told    *telling         // a conversation that goes on after it
 	tickets []map[string]any // of the engine that is killed
 	took    time.Duration
@@ -172,7 +172,7 @@ func shortLived() string {
 }
 
 // tellTurn is one turn of a dialogue that must be right.
-func (s *suite) tellTurn(t *testing.T, p *program, c *telling, turn int) told {
+func (s *suite) tellTurn(t *testing.T, p *proxyProcess, c *telling, turn int) told {
 	t.Helper()
 	a := c.next(t, turn)
 	got := ask(t, p.client, p.base, a)

@@ -31,7 +31,10 @@ type suite struct {
 // TestRealPair holds Carryover to two real engines. The order matters: release is measured on engines that hold nothing
 // yet, each engine is restarted once, and the run that reads wrong blocks on purpose is the last thing that they do.
 func TestRealPair(t *testing.T) {
-	s := &suite{realPair: newPair(t), binary: buildProgram(t), report: &report{began: time.Now()}}
+	s := &suite{
+		realPair: newPair(t), binary: buildProgram(t),
+		report: &report{began: time.Now(), duration: "bring-up of the pair not included"},
+	}
 	t.Cleanup(func() { s.report.write(os.Stdout) })
 	if !t.Run("the program starts", func(t *testing.T) { launch(t, s.binary, s.prefill.url, s.decode.url) }) {
 		return
@@ -61,7 +64,7 @@ type turnOutcome struct {
 func (o turnOutcome) String() string { return fmt.Sprintf("%s, turn %d", o.name, o.turn) }
 
 // tell runs a dialogue through the program, or through several in turn, each turn after a lone request that it must equal.
-func (s *suite) tell(t *testing.T, k dialogue, programs ...*program) []turnOutcome {
+func (s *suite) tell(t *testing.T, k dialogue, programs ...*proxyProcess) []turnOutcome {
 	t.Helper()
 	var outcomes []turnOutcome
 	c := k.begin(s.prefill)

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Where the pair lives and how its processes are known; sourced by up, down, logs and demo.
+# Where a pair lives and how its processes are known; sourced by up, down, logs, demo and e2e.
 
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 repo="$(cd "$here/../.." && pwd)"
@@ -8,14 +8,33 @@ state="${CARRYOVER_VLLM_DIR:-$repo/.vllm-cpu}"
 [[ $state == /* ]] || state="$PWD/$state"
 venv="$state/venv"
 model="$state/model"
-logs="$state/logs"
-run="$state/run"
 
-port_of() { case $1 in prefill) echo "${PREFILL_PORT:-8100}" ;; decode) echo "${DECODE_PORT:-8200}" ;; esac; }
-side_channel_port_of() {
+# The pairs, each named after its connector; plain has none, which one instance alone is for: what it answers no transfer
+# can have touched. A pair's place in this list is added to every default port.
+connectors=(nixl mooncake lmcache lmcache-sync lmcache-storage multi plain)
+
+# use_connector NAME: the pair that everything below is about. That of nixl lives in the state folder itself, the others
+# in folders of their own, so that one may run beside another.
+use_connector() {
+  local i
+  for i in "${!connectors[@]}"; do
+    [[ ${connectors[i]} == "$1" ]] || continue
+    connector=$1
+    nth=$i
+    home="$state"
+    [[ $1 == nixl ]] || home="$state/pairs/$1"
+    logs="$home/logs"
+    run="$home/run"
+    shared="$home/shared" # where instances that share storage leave KV for each other
+    return 0
+  done
+  die "there is no pair called '$1', only ${connectors[*]}"
+}
+
+port_of() {
   case $1 in
-    prefill) echo "${PREFILL_SIDE_CHANNEL_PORT:-5559}" ;;
-    decode) echo "${DECODE_SIDE_CHANNEL_PORT:-5659}" ;;
+    prefill) echo "${PREFILL_PORT:-$((8100 + nth))}" ;;
+    decode) echo "${DECODE_PORT:-$((8200 + nth))}" ;;
   esac
 }
 
@@ -26,13 +45,16 @@ die() {
   exit 1
 }
 
-# is_marked ROLE PID: whether `up` started the process for ROLE. The mark is an environment variable, so a process
+# is_marked ROLE PID: whether `up` started the process for ROLE of this pair. The mark is an environment variable, so a process
 # id that was given to another program is never taken for ours. SPT_NOENV, set by `up`, keeps setproctitle from
 # writing vLLM's process titles over it.
-is_marked() { grep -qzxF -- "CARRYOVER_VLLM_ROLE=$state/$1" "/proc/$2/environ" 2>/dev/null; }
+is_marked() { grep -qzxF -- "CARRYOVER_VLLM_ROLE=$home/$1" "/proc/$2/environ" 2>/dev/null; }
 
 # marked ROLE: all live processes of the role, wherever they are. Processes may end while grep looks at them.
-marked() { { grep -lzxF -- "CARRYOVER_VLLM_ROLE=$state/$1" /proc/[0-9]*/environ 2>/dev/null || true; } | cut -d/ -f3; }
+marked() { { grep -lzxF -- "CARRYOVER_VLLM_ROLE=$home/$1" /proc/[0-9]*/environ 2>/dev/null || true; } | cut -d/ -f3; }
+
+# any_marked: whether an instance of any pair runs from this state folder.
+any_marked() { grep -qzE -- "^CARRYOVER_VLLM_ROLE=$state/" /proc/[0-9]*/environ 2>/dev/null; }
 
 # groups_of ROLE: the process groups of these processes. There is one, the one that `up` noted, unless an `up` died
 # before it could note it or the note was removed.
@@ -89,9 +111,11 @@ forget() {
   rm -f "$run/$1.pid" "$run/$1.args" "$run/$1.sockets"
 }
 
-# lock: one up or down at a time. Descriptor 9 must not reach a server, which would hold the lock while it lives.
+# lock: one up or down at a time, of whichever pair, because they share the environment and the model. Descriptor 9 must not reach a server, which would hold the lock while it lives.
 lock() {
   mkdir -p "$state" "$logs" "$run"
   exec 9>"$state/lock"
   flock -n 9 || die "another up or down is at work in $state"
 }
+
+use_connector nixl

@@ -9,10 +9,16 @@ require_machine() {
     die "$("$python" --version) is too old; Python 3.11 or newer is needed (PYTHON names another one)"
   "$python" -c 'import ensurepip, venv' 2>/dev/null ||
     die "the venv module of $python is missing (Debian and Ubuntu: package python3-venv)"
-  local tool
+  local tool library
   for tool in flock pgrep ps setsid taskset; do
     command -v "$tool" >/dev/null || die "$tool is missing (util-linux and procps have these tools)"
   done
+  if [[ $connector == mooncake ]]; then
+    for library in libibverbs.so.1 librdmacm.so.1 libnuma.so.1; do
+      "$python" -c 'import ctypes, sys; ctypes.CDLL(sys.argv[1])' "$library" 2>/dev/null ||
+        die "$library is missing, which Mooncake's engine needs (Debian and Ubuntu: libibverbs1, librdmacm1, libnuma1)"
+    done
+  fi
   [[ $(uname -sm) == "Linux x86_64" ]] || die "the CPU build of vLLM used here is for Linux on x86-64, this is $(uname -sm)"
   grep -qw avx2 /proc/cpuinfo || die "this CPU has no AVX2, which the CPU build of vLLM needs"
 }
@@ -57,7 +63,7 @@ pins() { { cat "$@" && "$python" --version; } | sha256sum | cut -d' ' -f1; }
 
 # refuse_if_running: an instance keeps what it was started from; two that differ give answers that differ.
 refuse_if_running() {
-  [[ -z $(marked prefill)$(marked decode) ]] || die "the pins have changed and an instance is running; run down first"
+  ! any_marked || die "the pins have changed and an instance is running; run down first"
 }
 
 # Both stamps are written last, so that an interrupted preparation is begun anew.
@@ -102,11 +108,22 @@ prepare_model() {
   say "model: made"
 }
 
-# prepare_plugin plug-in|stock: installs what ../vllm holds, again when it has changed, or takes it out. It is installed
-# from a copy, because setuptools builds inside the folder that it is given, and without build isolation, which would
-# ask PyPI for the setuptools that the environment has. It concerns the instances that start from now on.
+# install_package LOG PATH...: installs the Python package that the paths make up. From a copy, because setuptools builds
+# inside the folder that it is given, and without build isolation, which would ask PyPI for the setuptools that the
+# environment has. It concerns the instances that start from now on.
+install_package() {
+  local log=$1 copy
+  shift
+  copy="$(mktemp -d "${TMPDIR:-/tmp}/vllm-plugin.XXXXXX")"
+  cp -r "$@" "$copy"
+  "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --no-build-isolation --reinstall "$copy" \
+    >"$log" 2>&1 || die "install the plug-in: see $log"
+  rm -rf "$copy"
+}
+
+# prepare_plugin plug-in|stock: installs what ../vllm holds, again when it has changed, or takes it out.
 prepare_plugin() {
-  local source="$here/../vllm" stamp="$venv/plugin" log="$logs/plugin.log" want=stock copy
+  local source="$here/../vllm" stamp="$venv/plugin" log="$logs/plugin.log" want=stock
   [[ $1 == stock ]] || want="$(pins "$source"/pyproject.toml "$source"/carryover_vllm/*.py)"
   if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
     say "plug-in: $([[ $1 == stock ]] && echo none || echo "as in scripts/vllm")"
@@ -116,12 +133,28 @@ prepare_plugin() {
     "$venv/bin/uv" pip uninstall --quiet --python "$venv/bin/python" carryover-vllm >"$log" 2>&1 ||
       die "take the plug-in out: see $log"
   else
-    copy="$(mktemp -d "${TMPDIR:-/tmp}/vllm-plugin.XXXXXX")"
-    cp -r "$source"/pyproject.toml "$source"/README.md "$source"/carryover_vllm "$copy"
-    "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --no-build-isolation --reinstall "$copy" \
-      >"$log" 2>&1 || die "install the plug-in: see $log"
-    rm -rf "$copy"
+    install_package "$log" "$source"/pyproject.toml "$source"/README.md "$source"/carryover_vllm
   fi
   echo "$want" >"$stamp"
   say "plug-in: $([[ $1 == stock ]] && echo "taken out" || echo installed)"
+}
+
+# prepare_connectors: what Mooncake and LMCache need. It adds to the environment and changes nothing that is in it, and
+# VLLM_PLUGINS keeps cpuconn away from the others, so they may run meanwhile.
+prepare_connectors() {
+  local want stamp="$venv/connectors" log="$logs/connectors.log"
+  case $connector in
+    nixl | multi | plain) return 0 ;;
+  esac
+  want="$(pins "$here/requirements-connectors.txt" "$here"/cpuconn/pyproject.toml "$here"/cpuconn/cpuconn/*.py)"
+  if [[ -f $stamp && $(<"$stamp") == "$want" ]]; then
+    say "connectors: as pinned"
+    return 0
+  fi
+  "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps \
+    --requirement "$here/requirements-connectors.txt" >"$log" 2>&1 ||
+    die "install the connectors: PyPI is not reachable or does not have one of them: see $log"
+  install_package "$log" "$here"/cpuconn/pyproject.toml "$here"/cpuconn/cpuconn
+  echo "$want" >"$stamp"
+  say "connectors: installed"
 }
