@@ -21,6 +21,11 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (package !~ /^carryover\/(server|convcache|upstream|sse)/) bad("raw JSON is read by server, convcache, upstream and sse")
 			} else if (package ~ /^carryover\/cmd\//) {
 				if (name ~ /^carryover\/cmd\//) bad("a main package is imported by none")
+			} else if (package ~ /^carryover\/upstream\/(msgpack|zmtp)(\/|$)/) {
+				bad("the leaf imports nothing of ours")
+			} else if (name ~ /^carryover\/upstream\/(msgpack|zmtp)$/) {
+				if (package !~ /^carryover\/(upstream\/|cmd\/)/) bad("MessagePack and ZeroMQ are read by sub-packages of upstream and by cmd")
+				if (package ~ /^carryover\/upstream\/connector/) bad("a connector sends nothing")
 			} else if (package == "carryover/server") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs and queue only")
 			} else if (package == "carryover/server/proof") {
@@ -29,12 +34,14 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (name !~ /^carryover\/upstream(\/fleet)?$/) bad("the listener for operators imports upstream and its fleet only")
 			} else if (package == "carryover/server/queue") {
 				bad("the queue imports nothing of ours")
-			} else if (name ~ /^carryover\/upstream\/connector/) {
+			} else if (name == "carryover/upstream/connector") {
+				if (package !~ /^carryover\/upstream\/connector\//) bad("what connectors share is theirs")
+			} else if (name ~ /^carryover\/upstream\/connector\//) {
 				bad("only cmd picks a connector")
 			} else if (package ~ /^carryover\/convcache\//) {
 				if (name != "carryover/convcache") bad("a sub-package of convcache imports convcache and sse/rawjson only")
 			} else if (package ~ /^carryover\/upstream\//) {
-				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream and sse/rawjson only")
+				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream, sse/rawjson, upstream/msgpack and upstream/zmtp only, and a connector what connectors share")
 			} else bad("convcache, upstream and sse import sse/rawjson only")
 		}
 		# Theirs.
@@ -43,7 +50,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 		if (name ~ /redis\/go-redis/ && package != "carryover/convcache/redisstore") bad("Redis is spoken to in convcache/redisstore")
 		if (name ~ /spf13\/cobra/ && package !~ /^carryover\/cmd\//) bad("the command line lives in cmd")
 		if (name ~ /go.yaml.in\/yaml/ && package !~ /^carryover\/cmd\// && package != "carryover/upstream/discovery") bad("YAML is read in cmd and upstream/discovery")
-		if (name ~ /go-zeromq/ && package !~ /^carryover\/upstream\/(kvready|kvevents|discovery|vllmsim)/) bad("zmq4 lives in kvready, kvevents, discovery and vllmsim")
+		if (name ~ /go-zeromq/ && package !~ /^carryover\/upstream\/(zmtp|vllmsim)$/) bad("zmq4 lives in upstream/zmtp and upstream/vllmsim")
 		if (name ~ /go.opentelemetry.io\/otel\/(sdk|exporters)/ && package !~ /^carryover\/cmd\//) bad("the OTel SDK lives in cmd")
 	}
 	if (package ~ /\/(utils?|common|helpers?|types|models|constants|interfaces)$/) { print package ": not a name for a package"; n++ }
