@@ -240,13 +240,16 @@ func chunksOf(raw []byte) (chunks []gjson.Result) {
 	return chunks
 }
 
+// anyHeld is how many chunks a receiver may keep that has got some for turns that failed.
+const anyHeld = -1
+
 // verify ends the program and asserts what every scenario ends with: nothing was read before it had arrived, no request that would
 // end a sender has reached one, and no receiver keeps more chunks than the scenario explains.
 func (r *lmcacheRig) verify(t *testing.T, held int) {
 	t.Helper()
 	r.rig.verify(t, pins{})
 	r.verifyLegs(t)
-	if got := r.sum(t, roleDecode)["chunks_held"]; got != held {
+	if got := r.sum(t, roleDecode)["chunks_held"]; held != anyHeld && got != held {
 		t.Errorf("chunks that wait at receivers: got %d, want %d", got, held)
 	}
 	if n := r.sum(t, "")["early_reads"]; n != 0 {

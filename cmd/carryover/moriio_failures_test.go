@@ -55,8 +55,8 @@ func TestRegistered_APrefillThatFails(t *testing.T) {
 						t.Errorf("%d requests still run", r.sum(t, "")["running"])
 					}
 					held := 0
-					if fault == "garbage" && as.connector == connectorP2PNCCL { // it was pushed
-						held = 1
+					if fault == "garbage" && as.connector == connectorP2PNCCL { // it was pushed by both attempts
+						held = 2
 					}
 					r.settled(t, pins{leased: r.untaken(t)}, held)
 				})
@@ -193,7 +193,8 @@ func TestRegistered_ClientLeaves(t *testing.T) {
 		here func(r *registered) bool
 	}{
 		"while prefill computes": {
-			timing(prefill, vllmsim.Timing{PrefillPerToken: time.Hour}),
+			// With both legs at once it goes on: decode keeps its blocks until prefill has written to them.
+			timing(prefill, vllmsim.Timing{PrefillPerToken: 10 * time.Millisecond}),
 			func(r *registered) bool { return prefill(r).Stats().Running == 1 },
 		},
 		"before decode has begun": {
