@@ -136,7 +136,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 		"history digest":   append(encodings(digest[:]), digest[:8]),
 		"secret":           {[]byte("the secret of all replicas")},
 		"whole key":        append(encodings(k[:]), k[16:]),
-		"barred start":     append(encodings([]byte(start)), []byte("barred-canary"), []byte("8100"), []byte("1.7923456789")),
+		"barred start":     append(encodings([]byte(start)), []byte("barred-canary"), []byte("canary:8100"), []byte("1.7923456789")),
 	}
 	for i := range len(ids) - 1 {
 		little := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, ids[i]), ids[i+1])
