@@ -198,7 +198,7 @@ func (s *turns) ready(ctx context.Context, t *turn, p *pair, plan upstream.Plan,
 	switch {
 	case errors.Is(context.Cause(bounded), upstream.ErrNotReady):
 		if rest := link.NotAnnounced(h.tokens); rest > 0 {
-			s.cfg.Logger.Warn("prefill does not announce its KV for this decode instance; turns of the two go to decode alone",
+			s.cfg.Logger.Warn("prefill does not announce its KV for this decode instance; its turns go to another prefill instance or to decode alone",
 				"turn", t.record.Turn, "prefill", h.from.Engine().Name, "decode", p.decode.Engine().Name, "tried_again_in", rest.String())
 		}
 	case err == nil:

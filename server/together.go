@@ -36,6 +36,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	began := time.Now()
 	s.beside.run("turn", t.record.Turn, func() {
 		defer closePlan(plan)
+		defer end(nil)
 		defer context.AfterFunc(s.beside.ctx, func() { end(errShuttingDown) })()
 		limited, stop := context.WithTimeoutCause(own, s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
 		defer stop()
