@@ -56,9 +56,12 @@ func run(tb testing.TB, f func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// serve runs a server on l.
+// serve runs a server on l. Peers have as long for their introduction as a test waits for anything, unless it says otherwise.
 func serve(tb testing.TB, s *zmtp.Server, l net.Listener) (stop func()) {
 	tb.Helper()
+	if s.Limits.Handshake == 0 {
+		s.Limits.Handshake = limit
+	}
 	return run(tb, func(ctx context.Context) error { return s.Serve(ctx, l) })
 }
 

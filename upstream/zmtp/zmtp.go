@@ -34,10 +34,12 @@ func (k Kind) socket() zmq4.SocketType {
 
 // Limits bound what one peer and all of them may take. Zero values get the defaults.
 type Limits struct {
-	MaxFrame  int           // bytes; 64 KiB
-	MaxParts  int           // frames of a message; 8
-	MaxPeers  int           // peers of a Server that have introduced themselves, and as many that have not; 64
-	Handshake time.Duration // until a peer has introduced itself, also for dialling it; 2 s
+	MaxFrame int // bytes; 64 KiB
+	MaxParts int // frames of a message; 8
+	MaxPeers int // peers of a Server that have introduced themselves, and as many that have not; 64
+	// Handshake is until a peer has introduced itself, also for dialling it; 10 s. A peer that sends once it has our introduction loses
+	// what it has sent if its own is given up after that, so that the limit is far above what a machine under load stands still.
+	Handshake time.Duration
 }
 
 // withDefaults returns the limits without zero values.
@@ -52,7 +54,7 @@ func (l Limits) withDefaults() Limits {
 		l.MaxPeers = 64
 	}
 	if l.Handshake <= 0 {
-		l.Handshake = 2 * time.Second
+		l.Handshake = 10 * time.Second
 	}
 	return l
 }
