@@ -27,11 +27,15 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (package !~ /^carryover\/(upstream\/|cmd\/)/) bad("MessagePack and ZeroMQ are read by sub-packages of upstream and by cmd")
 				if (package ~ /^carryover\/upstream\/connector/) bad("a connector sends nothing")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs and queue only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue|server\/outline)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs, queue and outlines only")
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/admin") {
-				if (name !~ /^carryover\/upstream(\/fleet)?$/) bad("the listener for operators imports upstream and its fleet only")
+				if (name !~ /^carryover\/(upstream(\/fleet)?|server\/journal)$/) bad("the listener for operators imports upstream, its fleet and the journal only")
+			} else if (package ~ /^carryover\/server\/(journal|telemetry)$/) {
+				if (name !~ /^carryover\/(server|upstream(\/fleet)?|convcache)$/) bad("observers of turns import server, convcache, upstream and its fleet only")
+			} else if (package == "carryover/server/outline") {
+				if (name != "carryover/upstream") bad("outlines are made of requests only")
 			} else if (package == "carryover/server/queue") {
 				bad("the queue imports nothing of ours")
 			} else if (name == "carryover/upstream/connector") {

@@ -81,8 +81,23 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, nil
 	}
 	t.record.Reuse.Cached = handover.Cached
+	t.saved(engine)
 	t.learnSpeed(p.prefill, answer, handover, h, took)
 	return handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens}, nil
+}
+
+// saved notes how long prefill would have computed for what it has read of decode instead. What it tells of caches counts its own
+// prefix cache too, and bounds what was read.
+func (t *turn) saved(prefill *fleet.Engine) {
+	r := &t.record.Reuse
+	if !r.Hit {
+		return
+	}
+	tokens := r.Offered
+	if r.Cached >= 0 {
+		tokens = min(tokens, r.Cached)
+	}
+	r.Saved = time.Duration(tokens) * prefill.Live().PerToken
 }
 
 // learnSpeed tells the fleet how fast prefill was, for how many tokens it has computed. That is certain where it tells how many

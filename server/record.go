@@ -52,6 +52,11 @@ type Reuse struct {
 	Offered  int    // how many of its tokens that was
 	Cached   int    // prompt tokens that prefill took from caches, its own included, -1 if it does not tell
 	CaughtUp time.Time
+	// Saved is how long prefill would have computed for what was reused, at the speed that was known of it; 0 if none was.
+	Saved time.Duration
+	// Differs says where a rewritten history differs from what the conversation's tickets cover, such as "messages[3].content";
+	// "" if nothing was rewritten or it is not known.
+	Differs string
 }
 
 // LegRecord is one leg that was sent.
@@ -103,13 +108,11 @@ func (r *Record) sent(leg upstream.Leg, start string) (ended func(took time.Dura
 
 // Header is the value of X-KV-Reuse at a moment, which the age of a ticket counts to.
 func (r *Reuse) Header(now time.Time) string {
-	switch {
-	case r.Off:
-		return "off"
-	case !r.Hit && r.Reason == "":
-		return "miss;reason=" + string(ReasonBypass)
-	case !r.Hit:
-		return "miss;reason=" + string(r.Reason)
+	switch outcome, reason := r.Outcome(); outcome {
+	case "off":
+		return outcome
+	case "miss":
+		return "miss;reason=" + reason
 	}
 	age := max(0, upstream.Elapsed(r.CaughtUp, now))
 	s := fmt.Sprintf("hit;tokens=%d;age=%.1f;proof=%s", r.Offered, age.Seconds(), r.Proof)
@@ -117,6 +120,19 @@ func (r *Reuse) Header(now time.Time) string {
 		s += fmt.Sprintf(";confirmed=%d", r.Cached)
 	}
 	return s
+}
+
+// Outcome is "hit", "miss" or "off", and the reason of a miss.
+func (r *Reuse) Outcome() (outcome, reason string) {
+	switch {
+	case r.Off:
+		return "off", ""
+	case r.Hit:
+		return "hit", ""
+	case r.Reason == "":
+		return "miss", string(ReasonBypass)
+	}
+	return "miss", string(r.Reason)
 }
 
 // missed says that nothing is reused after all.

@@ -35,7 +35,7 @@ func openAdmin(ctx context.Context, cfg AdminConfig) (net.Listener, error) {
 
 // serveAdmin answers operators until ctx ends.
 func (p *proxy) serveAdmin(ctx context.Context, listener net.Listener, token Secret, reload func() error, logger *slog.Logger) error {
-	deps := admin.Deps{Token: string(token), Fleet: p.fleet, Reload: reload, Pinned: p.server.Pinned, Logger: logger}
+	deps := admin.Deps{Token: string(token), Fleet: p.fleet, Reload: reload, Pinned: p.server.Pinned, Journal: p.journal, Logger: logger}
 	if p.registry != nil {
 		deps.Registry = p.registry
 	}

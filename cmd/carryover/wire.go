@@ -14,6 +14,7 @@ import (
 	"carryover/convcache"
 	"carryover/convcache/redisstore"
 	"carryover/server"
+	"carryover/server/journal"
 	"carryover/server/proof"
 	"carryover/upstream"
 	"carryover/upstream/discovery"
@@ -35,6 +36,7 @@ func serve(ctx context.Context, cfg configured, stderr io.Writer) error {
 // proxy is a wired server with everything that runs beside it.
 type proxy struct {
 	server    *server.Server
+	journal   *journal.Journal // of the last turns, for operators
 	fleet     *fleet.Fleet
 	events    *events                     // what instances publish of their KV caches
 	probe     func(context.Context) error // keeps the fleet up to date
@@ -57,7 +59,8 @@ func newProxy(cfg Config, logger *slog.Logger, observers ...server.Observer) (*p
 	if err != nil {
 		return nil, err
 	}
-	deps.Observers = observers
+	p.journal = journal.New(journal.Config{})
+	deps.Observers = append([]server.Observer{p.journal.Observe}, observers...)
 	p.server = server.New(newServerConfig(cfg, logger), deps)
 	return p, nil
 }

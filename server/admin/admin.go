@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net/http"
 
+	"carryover/server/journal"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -25,7 +26,12 @@ type Deps struct {
 	Reload func() error
 	// Pinned is how many tokens of a decode instance's KV cache the tickets of this replica hold.
 	Pinned func(*fleet.Engine) int
-	Logger *slog.Logger
+	// Journal has the last turns, Metrics answers with what Prometheus scrapes, Explain with what would become of a request.
+	// What is nil is not served.
+	Journal *journal.Journal
+	Metrics http.Handler
+	Explain http.Handler
+	Logger  *slog.Logger
 }
 
 // admin answers operators.
@@ -41,6 +47,12 @@ func New(deps Deps) http.Handler {
 	mux.HandleFunc("POST /admin/instances/{role}/{name}/drain", a.drain(true))
 	mux.HandleFunc("POST /admin/instances/{role}/{name}/undrain", a.drain(false))
 	mux.HandleFunc("POST /admin/reload", a.reload)
+	if deps.Metrics != nil {
+		mux.Handle("GET /metrics", deps.Metrics)
+	}
+	if deps.Explain != nil {
+		mux.Handle("POST /admin/explain", deps.Explain)
+	}
 	return guard(deps.Token, mux)
 }
 

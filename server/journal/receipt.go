@@ -1,0 +1,91 @@
+package journal
+
+import (
+	"errors"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// The outcomes of a turn's reuse.
+const (
+	Hit  = "hit"  // a ticket was used
+	Miss = "miss" // none was; the reason says why
+	Off  = "off"  // the client wanted none
+)
+
+// Receipt is what an operator sees of one turn that has ended. Times are in milliseconds.
+type Receipt struct {
+	Turn         string    `json:"turn"` // X-Request-Id
+	Began        time.Time `json:"began"`
+	Conversation string    `json:"conversation,omitempty"` // the first characters of its keyed hash
+	Source       string    `json:"source,omitempty"`       // where the id was found
+	Endpoint     string    `json:"endpoint"`
+	Model        string    `json:"model,omitempty"`
+
+	Path       string `json:"path,omitempty"` // prefill_decode or decode_only
+	PathReason string `json:"path_reason,omitempty"`
+	Prefill    string `json:"prefill,omitempty"` // the instance that had the last leg of the role
+	Decode     string `json:"decode,omitempty"`
+	Retries    int    `json:"retries,omitempty"`
+
+	Outcome   string `json:"outcome"` // hit, miss or off
+	Reason    string `json:"reason,omitempty"`
+	Differs   string `json:"differs,omitempty"` // where a rewritten history differs
+	Proof     string `json:"proof,omitempty"`
+	Offered   int    `json:"tokens_offered,omitempty"`
+	Confirmed *int   `json:"tokens_confirmed,omitempty"` // prompt tokens that prefill took from caches, absent if it did not tell
+	Stored    string `json:"stored,omitempty"`           // yes, or why the answer left no ticket
+
+	PromptTokens     *int   `json:"prompt_tokens,omitempty"` // by decode's usage, absent where that was not read
+	CompletionTokens *int   `json:"completion_tokens,omitempty"`
+	Finish           string `json:"finish,omitempty"`
+
+	Status int    `json:"status"` // what the client got, 499 if it had gone before
+	Code   string `json:"code,omitempty"`
+	Blame  string `json:"blame,omitempty"` // the instance whose leg failed last
+	Kind   string `json:"kind,omitempty"`  // how
+
+	Queued   float64 `json:"queue_ms,omitempty"`
+	Lookup   float64 `json:"lookup_ms"`
+	PrefillT float64 `json:"prefill_ms,omitempty"`
+	TTFT     float64 `json:"ttft_ms,omitempty"`
+	Took     float64 `json:"duration_ms"`
+	Saved    float64 `json:"saved_ms,omitempty"` // of prefill's time, by its learnt speed
+}
+
+// receiptOf reads a record.
+func receiptOf(r *server.Record) Receipt {
+	receipt := Receipt{
+		Turn: r.Turn, Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.Model,
+		Path: r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
+		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
+		Differs: r.Reuse.Differs, Stored: r.Stored,
+		PromptTokens: counted(r.Answer.PromptTokens), CompletionTokens: counted(r.Answer.CompletionTokens), Finish: r.Answer.Finish,
+		Status: r.Status, Code: r.Code,
+		Queued: milliseconds(r.Queued), Lookup: milliseconds(r.Lookup), PrefillT: milliseconds(r.PrefillTook()), TTFT: milliseconds(r.TTFT),
+		Took: milliseconds(r.Took), Saved: milliseconds(r.Reuse.Saved),
+	}
+	receipt.Outcome, receipt.Reason = r.Reuse.Outcome()
+	if receipt.Outcome == Hit {
+		receipt.Proof, receipt.Offered, receipt.Confirmed = r.Reuse.Proof, r.Reuse.Offered, counted(r.Reuse.Cached)
+	}
+	var failed *upstream.LegError
+	if errors.As(r.Err, &failed) {
+		receipt.Blame, receipt.Kind = failed.Instance, failed.Kind.String()
+	}
+	return receipt
+}
+
+// counted is a number that -1 stands for the want of.
+func counted(n int) *int {
+	if n < 0 {
+		return nil
+	}
+	return &n
+}
+
+func milliseconds(d time.Duration) float64 {
+	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
+}

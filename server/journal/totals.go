@@ -1,0 +1,83 @@
+package journal
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Totals are sums over all turns since the start. Turns is Hits + Off + the sum of Misses.
+type Totals struct {
+	Since  time.Time         `json:"since"`
+	Turns  uint64            `json:"turns"`
+	Hits   uint64            `json:"hits"`
+	Off    uint64            `json:"off"`
+	Misses map[string]uint64 `json:"misses"` // by reason
+	Failed uint64            `json:"failed"` // turns whose client got an error, or part of an answer
+	// What hits saved prefill: tokens that were offered, and seconds at its learnt speed.
+	SavedTokens  uint64  `json:"saved_tokens"`
+	SavedSeconds float64 `json:"saved_seconds"`
+	// TTFT of turns that went by prefill and decode and got an answer, by outcome.
+	HitTTFT  Histogram `json:"hit_ttft"`
+	MissTTFT Histogram `json:"miss_ttft"`
+}
+
+// Bounds are the upper bounds of a Histogram's buckets, in milliseconds; a last bucket has what is above.
+func Bounds() []float64 {
+	return []float64{5, 10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120, 10240, 20480, 40960, 81920}
+}
+
+// Histogram counts times.
+type Histogram struct {
+	Counts []uint64 `json:"counts"` // by bucket, one more than Bounds
+	Sum    float64  `json:"sum_ms"`
+}
+
+func newTotals(now time.Time) Totals {
+	empty := func() Histogram { return Histogram{Counts: make([]uint64, len(Bounds())+1)} }
+	return Totals{Since: now, Misses: map[string]uint64{}, HitTTFT: empty(), MissTTFT: empty()}
+}
+
+// maxReasons bounds the reasons that are told apart. They are a closed set of this program; the bound is a second line.
+const maxReasons = 256
+
+func (t *Totals) add(r *Receipt) {
+	t.Turns++
+	switch r.Outcome {
+	case Hit:
+		t.Hits++
+		t.SavedTokens += uint64(r.Offered)
+		t.SavedSeconds += r.Saved / 1000
+	case Off:
+		t.Off++
+	default:
+		reason := r.Reason
+		if _, known := t.Misses[reason]; !known && len(t.Misses) >= maxReasons {
+			reason = "other"
+		}
+		t.Misses[reason]++
+	}
+	if r.Status != 200 || r.Code != "" || r.Kind != "" {
+		t.Failed++
+	}
+	if r.TTFT > 0 && r.Path == "prefill_decode" {
+		if r.Outcome == Hit {
+			t.HitTTFT.add(r.TTFT)
+		} else {
+			t.MissTTFT.add(r.TTFT)
+		}
+	}
+}
+
+func (h *Histogram) add(milliseconds float64) {
+	at, _ := slices.BinarySearch(Bounds(), milliseconds)
+	h.Counts[at]++
+	h.Sum += milliseconds
+}
+
+func (t *Totals) clone() Totals {
+	c := *t
+	c.Misses = maps.Clone(t.Misses)
+	c.HitTTFT.Counts, c.MissTTFT.Counts = slices.Clone(t.HitTTFT.Counts), slices.Clone(t.MissTTFT.Counts)
+	return c
+}
