@@ -48,6 +48,10 @@ type Config struct {
 	Models []string `json:"models"`
 	// Adapters are the names of LoRA modules. Each answers under its own name and has KV of its own.
 	Adapters []string `json:"adapters"`
+	// ModelPath is what the engine was started with, root in the list of models; "model" by default.
+	ModelPath string `json:"model_path"`
+	// Version is that of vLLM, 0.32.0 by default. Nothing but what it says of itself, and the handshake, depends on it.
+	Version string `json:"version"`
 	// BlockSize is the number of tokens in a block, 16 by default.
 	BlockSize int `json:"block_size"`
 	// Blocks is the KV capacity, 8192 by default.
@@ -145,6 +149,8 @@ func (c *Config) setDefaults() {
 	if len(c.Models) > 0 {
 		c.Model = c.Models[0]
 	}
+	orDefault(&c.ModelPath, "model")
+	orDefault(&c.Version, "0.32.0")
 	orDefault(&c.MaxNumSeqs, 256)
 	orDefault(&c.Slowness, 1)
 	orDefault(&c.BlockSize, 16)

@@ -7,9 +7,10 @@
 // KV is modelled as one number per token slot, a function of the token and of the KV before it that is actually
 // present (content.go). Blocks have ids; freed ids are handed out again and their content lasts until then (blocks.go).
 // A finished request that came with kv_transfer_params leaves its blocks pinned, prefill's under a lease that
-// heartbeats prolong, decode's under a fixed TTL (pins.go). Another instance reads them over a real loopback connection
-// (transfer.go), by position, the last blocks of the list, comparing nothing but the engine id and the expiry time, as
-// vLLM does (admission.go). One completed read, or a notification without a read, frees them.
+// heartbeats prolong, decode's under a fixed TTL (pins.go). Another instance reads them over a real loopback
+// connection (transfer.go), by position, the last blocks of the list, comparing nothing but the engine id and the
+// expiry time, as vLLM does (admission.go), once both engines have the same version and model path, as NIXL's
+// handshake asks (transfer.go). One completed read, or a notification without a read, frees them.
 //
 // The reader then compares what it got with the KV of its own prompt. A difference is counted as CorruptReads, and the
 // answer is a different one, because what is sampled is a function of the KV that is present (reply.go). Wrong blocks

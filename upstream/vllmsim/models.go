@@ -117,7 +117,7 @@ func (i *Instance) models() modelList {
 	}
 	list := modelList{Object: "list"}
 	for _, name := range cfg.served() {
-		c := card(name, "model")
+		c := card(name, cfg.ModelPath)
 		c.MaxModelLen = &cfg.MaxModelLen
 		list.Data = append(list.Data, c)
 	}

@@ -65,6 +65,9 @@ func (e *engine) pull(ctx context.Context, remote ticket, blocks []int32, perBlo
 	if hello.BlockSize != e.cfg.BlockSize {
 		return nil, fmt.Errorf("handshake: block size %d there, %d here", hello.BlockSize, e.cfg.BlockSize)
 	}
+	if hello.Kind != e.kind() {
+		return nil, fmt.Errorf("handshake: compatibility hash of %q there, of %q here", hello.Kind, e.kind())
+	}
 	if remote.expiry != 0 && remote.expiry-hello.Now < expiryMargin {
 		e.count(func(s *Stats) { s.DeclinedReads++ })
 		return nil, errDeclined

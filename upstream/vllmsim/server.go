@@ -90,7 +90,7 @@ func (i *Instance) route(w http.ResponseWriter, req *http.Request, f *activeFaul
 	case "GET /v1/models":
 		return writeJSON(w, http.StatusOK, i.models())
 	case "GET /version":
-		return writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
+		return writeJSON(w, http.StatusOK, map[string]string{"version": i.config().Version})
 	case "GET /health", "GET /ping", "POST /ping":
 		return i.serveHealth(w)
 	case "POST /reset_prefix_cache":

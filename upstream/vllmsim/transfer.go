@@ -46,6 +46,7 @@ type sideReply struct {
 	EngineID  string
 	Now       time.Duration // the owner's perf_counter
 	BlockSize int
+	Kind      string // what NIXL hashes of engine and model (compatibility_hash)
 	Content   []uint64
 }
 
@@ -55,12 +56,16 @@ var (
 	errDeclined       = errors.New("remote blocks are about to expire")
 )
 
+// kind is what the engines of a transfer must have in common: vLLM's version and the path of the model, among others
+// (compute_nixl_compatibility_hash, nixl/metadata.py).
+func (e *engine) kind() string { return e.cfg.Version + " " + e.cfg.ModelPath }
+
 // answer performs one request of a peer on the engine that owns the side channel.
 func (e *engine) answer(req sideRequest) sideReply {
 	if reply, ok := e.connector.answer(req); ok {
 		return reply
 	}
-	reply := sideReply{EngineID: e.id, Now: e.clock.now(), BlockSize: e.cfg.BlockSize}
+	reply := sideReply{EngineID: e.id, Now: e.clock.now(), BlockSize: e.cfg.BlockSize, Kind: e.kind()}
 	if req.EngineID != e.id {
 		if req.Op == opHandshake {
 			e.count(func(s *Stats) { s.StaleReads++ })
