@@ -5,8 +5,10 @@
 //
 //   - an upstream path, header and address are never derived from what a client
 //     sent: paths are constants per API (request.go), headers are built from an
-//     allow-list (leg.go, client.go), addresses are those of instances, which
-//     sources name (address.go, instance.go, source.go);
+//     allow-list (leg.go, client.go) on which a client's own are its credential, if the
+//     operator wants that, and its trace context, as the server has parsed and written it
+//     anew; addresses are those of instances, which sources name (address.go,
+//     instance.go, source.go);
 //   - members of a request that need no change reach the engine byte for byte
 //     (rewrite.go, package rawjson); connectors keep the same for
 //     kv_transfer_params;

@@ -3,6 +3,7 @@ package upstream
 import (
 	"errors"
 	"fmt"
+	"net/http"
 )
 
 // ErrNoInstance is returned when a turn needs an instance of a role, and every one is excluded or
@@ -67,6 +68,8 @@ type LegError struct {
 	Kind     Kind
 	// Sent is false only if no byte of the request can have reached an engine.
 	Sent bool
+	// Forwarded is true if the client's own credential was sent instead of ours.
+	Forwarded bool
 	// Status, what the engine's error body said, and its Retry-After, for Kind Status.
 	Status int
 	Fault
@@ -103,6 +106,11 @@ func (e *LegError) Retryable() bool {
 		return e.Status == 500 || e.Status == 502 || e.Status == 503 || e.Status == 504
 	}
 	return false
+}
+
+// Refused reports whether the engine did not accept the credential that it got.
+func (e *LegError) Refused() bool {
+	return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 }
 
 // IsTimeout reports whether err is one of this package's time limits.

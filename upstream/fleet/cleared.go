@@ -48,11 +48,11 @@ func (e *Engine) clearedSince(held time.Time, margin time.Duration) bool {
 	return !held.After(until) || !held.Round(0).After(until.Round(0))
 }
 
-// dropUnused forgets the tickets that wait for their release.
+// dropUnused forgets the tickets that wait for their release, and what else was pinned.
 func (s *Start) dropUnused() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unused = nil
+	s.unused, s.lasting.tokens = nil, nil
 }
 
 // keepCleared remembers of an engine that is gone when its cache was cleared: another engine of its name may be the same process,

@@ -25,6 +25,8 @@
 //     and on one that has been stopped not before its time (link.go);
 //   - an unused ticket is handed out once, before its deadline, to a link whose starts
 //     have exchanged KV, for the start of decode that holds its blocks (unused.go);
+//   - what a start of decode pins is counted until it is read, released or expired, whoever gave it up, in a memory that does not
+//     grow with it (lasting.go);
 //   - a pick takes one lock, however many engines there are, and weighs one turn after the other (pick.go, view.go);
 //   - no turn goes to an engine that is known not to serve its model, and no client has engines asked for their models more
 //     often than every five seconds (models.go);

@@ -153,6 +153,13 @@ func (l *Link) Begin() Standing {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	standing := l.standing()
+	l.trials.trial = l.trials.trial || standing == Trial
+	return standing
+}
+
+// standing needs l.mu.
+func (l *Link) standing() Standing {
 	switch {
 	case l.over: // one of the starts has ended; the trial of a link that is not shared would be one of many
 		return Busy
@@ -163,8 +170,23 @@ func (l *Link) Begin() Standing {
 	case l.now().Before(l.trials.until):
 		return NoReuse
 	}
-	l.trials.trial = true
 	return Trial
+}
+
+// Standing returns what Begin would return on the link of this prefill start with a start of decode, and begins nothing.
+func (s *Start) Standing(decode *Start) Standing {
+	if !s.Known() || !decode.Known() {
+		return NoReuse
+	}
+	s.mu.Lock()
+	l := s.links[decode.engine]
+	s.mu.Unlock()
+	if l == nil || l.decode != decode {
+		return Trial
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.standing()
 }
 
 // End reports a ticket's fate, once per Begin and as soon as it is known.

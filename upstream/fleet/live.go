@@ -24,6 +24,8 @@ type Live struct {
 	Queued int
 	// Pinned is how many tokens of the cache unused tickets of ours hold that wait for their release.
 	Pinned int
+	// Besides is how many more are pinned, by tickets that are on a leg now and by what nothing frees before decode's TTL does.
+	Besides int
 	// Held is how many blocks are in the prefix cache of a prefill engine, -1 if that is not known (KV events).
 	Held int
 	// Models are those that it serves, nil while no list is known.
@@ -41,7 +43,7 @@ func (e *Engine) Live() Live {
 	live := Live{
 		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.running, Waiting: l.waiting, KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
-		PerToken: time.Duration(e.perToken(e.fleet.clock())), Queued: int(e.queued.Load()), Pinned: last.pinned(),
+		PerToken: time.Duration(e.perToken(e.fleet.clock())), Queued: int(e.queued.Load()), Pinned: last.pinned(), Besides: last.besides(),
 		Held: held,
 	}
 	for _, model := range e.listing.models {

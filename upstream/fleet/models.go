@@ -199,3 +199,21 @@ func (f *Fleet) refresh(ctx context.Context, r *reading) {
 	f.refreshing.mu.Unlock()
 	close(r.done)
 }
+
+// Serves reports whether an engine is known to serve a model of that name. It takes no lock of an engine.
+func (f *Fleet) Serves(model string) bool {
+	var same *modelSet
+	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
+		for _, e := range f.Engines(role) {
+			models := e.seen.models.Load()
+			if models == nil || models == same { // mostly that of the engine before
+				continue
+			}
+			same = models
+			if _, serves := models.ids[model]; serves {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -77,14 +77,30 @@ func (f *Fleet) pick(role upstream.Role, engines, list []*Engine, hint *Hint) (p
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	defer f.picking.giveBack(list)
-	if picked, err = f.choose(role, engines, hint); err != nil {
+	if picked, err = f.choose(role, engines, hint, false); err != nil {
 		return nil, 0, err
 	}
 	return picked, picked.begin(hint.Tokens), nil
 }
 
-// choose picks one of the engines. It needs f.mu.
-func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engine, error) {
+// Foresee returns the engine that Pick would pick now, or its error. Nothing is counted, tried or remembered. Of a policy that
+// draws, it is one of those that may be drawn.
+func (f *Fleet) Foresee(role upstream.Role, hint Hint, exclude func(*Engine) bool) (*Engine, error) {
+	engines, list := f.admitted(role, exclude)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	defer f.picking.giveBack(list)
+	return f.choose(role, engines, &hint, true)
+}
+
+// foreseer is a policy that can say what Pick would return now, and leaves whose turn it is as it is. Of one that is none, and keeps
+// nothing between its picks, Pick itself is asked.
+type foreseer interface {
+	Foresee(candidates []upstream.Candidate, key string) int
+}
+
+// choose picks one of the engines, or only says which it would be. It needs f.mu.
+func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, foresee bool) (*Engine, error) {
 	now := f.now()
 	p := &f.picking
 	ask := asked{
@@ -112,6 +128,9 @@ func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint) (*Engi
 	}
 	if f.stops.Load() > 0 {
 		f.stop(role, hint, now)
+	}
+	if ahead, can := policy.(foreseer); foresee && can {
+		return p.engines[ahead.Foresee(p.candidates, hint.Key)], nil
 	}
 	return p.engines[policy.Pick(p.candidates, hint.Key)], nil
 }

@@ -57,6 +57,7 @@ type Start struct {
 	links      map[*Engine]*Link // of a prefill start, by decode engine
 	unused     []Unused          // of a decode start, those that wait for their release
 	hurried    bool              // they wait for no turn to carry them
+	lasting    lasting           // what is pinned besides
 }
 
 func newStart(e *Engine, id string) *Start {

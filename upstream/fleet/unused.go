@@ -35,16 +35,22 @@ const (
 // start that is not known, and nothing of one that is over or whose engine is gone, whose
 // blocks are out of reach, or that has cleared its cache since.
 func (s *Start) Leave(u Unused) {
-	if !s.Known() || s.Free(u.Held) {
+	if !s.Known() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if u.Since.IsZero() {
 		u.Since = s.engine.fleet.now()
+	} else {
+		s.lasting.onWay -= u.Tokens // it was taken, and comes back
 	}
-	if s.live(); s.current() && len(s.unused) < maxUnused {
+	switch s.live(); {
+	case s.Free(u.Held), !s.current():
+	case len(s.unused) < maxUnused:
 		s.unused = append(s.unused, u)
+	default:
+		s.lasts(u.Tokens, u.Held)
 	}
 }
 
@@ -55,6 +61,8 @@ func (s *Start) live() int {
 	for _, u := range s.unused {
 		if upstream.Elapsed(u.Deadline, now) < 0 {
 			kept = append(kept, u)
+		} else {
+			s.lasts(u.Tokens, u.Held) // a ticket ends earlier than decode's TTL
 		}
 	}
 	clear(s.unused[len(kept):])
@@ -170,7 +178,7 @@ func (l *Link) ReleaseFailed() {
 
 // TakeUnused hands out the oldest unused ticket of the decode start for this prefill start
 // to bring, on a leg of our own or on a turn's; none if the two have not met, or if the
-// link is paused.
+// link is paused. It is on its way then, until Leave or Arrives.
 func (l *Link) TakeUnused(own bool) (Unused, bool) {
 	if !l.Releases() {
 		return Unused{}, false
@@ -197,5 +205,6 @@ func (s *Start) takeUnused(own bool) (Unused, bool) {
 	}
 	u := s.unused[at]
 	s.unused = slices.Delete(s.unused, at, at+1)
+	s.lasting.onWay += u.Tokens
 	return u, true
 }

@@ -12,12 +12,33 @@ type Affinity struct {
 	Otherwise upstream.Policy
 }
 
+// foreseer is a policy that can say what Pick would return now, and leaves whose turn it is as it is. A fleet asks it.
+type foreseer interface {
+	upstream.Policy
+	Foresee(candidates []upstream.Candidate, key string) int
+}
+
 // Pick implements upstream.Policy.
 func (a *Affinity) Pick(candidates []upstream.Candidate, key string) int {
 	if key == "" {
 		return a.Otherwise.Pick(candidates, key)
 	}
-	home := newHome(key)
+	return newHome(key).best(candidates)
+}
+
+// Foresee is what Pick would return now.
+func (a *Affinity) Foresee(candidates []upstream.Candidate, key string) int {
+	if key != "" {
+		return newHome(key).best(candidates)
+	}
+	if otherwise, can := a.Otherwise.(foreseer); can {
+		return otherwise.Foresee(candidates, key)
+	}
+	return a.Otherwise.Pick(candidates, key)
+}
+
+// best returns the candidate that comes first for a conversation.
+func (home home) best(candidates []upstream.Candidate) int {
 	best, bestScore := 0, uint64(0)
 	for i := range candidates {
 		c := &candidates[i]
@@ -40,4 +61,4 @@ func better(a *upstream.Candidate, aScore uint64, b *upstream.Candidate, bScore 
 	return aScore > bScore
 }
 
-var _ upstream.Policy = (*Affinity)(nil)
+var _ foreseer = (*Affinity)(nil)

@@ -17,12 +17,30 @@ func (a *Auto) Pick(candidates []upstream.Candidate, key string) int {
 		return a.prefill.Pick(candidates, key)
 	}
 	s := look(candidates)
-	if s.holds {
-		if i := s.holder(candidates); i >= 0 {
-			return i
-		}
+	if i := s.mostHeld(candidates); i >= 0 {
+		return i
 	}
-	return a.decode.least(candidates, &s)
+	return a.decode.least(candidates, &s, a.decode.next.Add(1)-1)
 }
 
-var _ upstream.Policy = (*Auto)(nil)
+// Foresee is what Pick would return now.
+func (a *Auto) Foresee(candidates []upstream.Candidate, key string) int {
+	if candidates[0].Role != upstream.RoleDecode {
+		return a.prefill.Foresee(candidates, key)
+	}
+	s := look(candidates)
+	if i := s.mostHeld(candidates); i >= 0 {
+		return i
+	}
+	return a.decode.least(candidates, &s, a.decode.next.Load())
+}
+
+// mostHeld returns the holder that is picked, -1 if none is.
+func (s *survey) mostHeld(candidates []upstream.Candidate) int {
+	if !s.holds {
+		return -1
+	}
+	return s.holder(candidates)
+}
+
+var _ foreseer = (*Auto)(nil)

@@ -15,12 +15,18 @@ type LeastLoaded struct {
 // Pick implements upstream.Policy.
 func (l *LeastLoaded) Pick(candidates []upstream.Candidate, _ string) int {
 	s := look(candidates)
-	return l.least(candidates, &s)
+	return l.least(candidates, &s, l.next.Add(1)-1)
 }
 
-// least returns the candidate of the least load, of several the one whose turn it is.
-func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey) int {
-	skip := (l.next.Add(1) - 1) % uint64(s.equal)
+// Foresee is what Pick would return now.
+func (l *LeastLoaded) Foresee(candidates []upstream.Candidate, _ string) int {
+	s := look(candidates)
+	return l.least(candidates, &s, l.next.Load())
+}
+
+// least returns the candidate of the least load, of several the nth.
+func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey, n uint64) int {
+	skip := n % uint64(s.equal)
 	for i := range candidates {
 		c := &candidates[i]
 		if !s.counts(c) || Load(c) != s.least {
@@ -34,4 +40,4 @@ func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey) int {
 	return 0
 }
 
-var _ upstream.Policy = (*LeastLoaded)(nil)
+var _ foreseer = (*LeastLoaded)(nil)

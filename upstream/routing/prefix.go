@@ -12,7 +12,26 @@ type Prefix struct {
 
 // Pick implements upstream.Policy.
 func (p *Prefix) Pick(candidates []upstream.Candidate, key string) int {
-	s, home := look(candidates), newHome(key)
+	s := look(candidates)
+	if i := s.favourite(candidates, key); i >= 0 {
+		return i
+	}
+	return p.otherwise.least(candidates, &s, p.otherwise.next.Add(1)-1)
+}
+
+// Foresee is what Pick would return now.
+func (p *Prefix) Foresee(candidates []upstream.Candidate, key string) int {
+	s := look(candidates)
+	if i := s.favourite(candidates, key); i >= 0 {
+		return i
+	}
+	return p.otherwise.least(candidates, &s, p.otherwise.next.Load())
+}
+
+// favourite returns the candidate that speaks for itself, by what it has computed before or as the home of the conversation; -1 if
+// none does.
+func (s *survey) favourite(candidates []upstream.Candidate, key string) int {
+	home := newHome(key)
 	if s.prefix {
 		if i := s.longest(candidates, home); i >= 0 {
 			return i
@@ -23,7 +42,7 @@ func (p *Prefix) Pick(candidates []upstream.Candidate, key string) int {
 			return i
 		}
 	}
-	return p.otherwise.least(candidates, &s)
+	return -1
 }
 
-var _ upstream.Policy = (*Prefix)(nil)
+var _ foreseer = (*Prefix)(nil)

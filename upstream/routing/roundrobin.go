@@ -13,11 +13,21 @@ type RoundRobin struct {
 
 // Pick implements upstream.Policy.
 func (r *RoundRobin) Pick(candidates []upstream.Candidate, _ string) int {
+	return r.nth(candidates, r.next.Add(1)-1)
+}
+
+// Foresee is what Pick would return now.
+func (r *RoundRobin) Foresee(candidates []upstream.Candidate, _ string) int {
+	return r.nth(candidates, r.next.Load())
+}
+
+// nth returns the candidate whose turn is the nth.
+func (r *RoundRobin) nth(candidates []upstream.Candidate, n uint64) int {
 	sum := 0
 	for i := range candidates {
 		sum += max(1, candidates[i].Weight)
 	}
-	turn := int((r.next.Add(1) - 1) % uint64(sum))
+	turn := int(n % uint64(sum))
 	for i := range candidates {
 		if turn -= max(1, candidates[i].Weight); turn < 0 {
 			return i
@@ -26,4 +36,4 @@ func (r *RoundRobin) Pick(candidates []upstream.Candidate, _ string) int {
 	return 0
 }
 
-var _ upstream.Policy = (*RoundRobin)(nil)
+var _ foreseer = (*RoundRobin)(nil)

@@ -1,0 +1,89 @@
+package fleet
+
+import "time"
+
+// lasting are the blocks of a decode start that nothing is expected to free before decode's TTL ends: of tickets that nobody used in
+// time, and of answers that left no ticket where nothing is released, or where the release failed. How many tokens that are is known
+// by when decode had them, in as many steps of its TTL as are counted apart, so that the memory does not depend on how many they are.
+type lasting struct {
+	tokens map[int64]int // by step of the fleet's clock
+	onWay  int           // tokens of tickets, used or not, that are on a leg now
+}
+
+// lastingSteps is how many steps a TTL has: what is counted stays for a hundredth of it longer than the blocks.
+const lastingSteps = 100
+
+// Lasts counts tokens whose blocks decode had at that time, as far as is certain, and that nothing releases.
+func (s *Start) Lasts(tokens int, held time.Time) {
+	if !s.Known() {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lasts(tokens, held)
+}
+
+// lasts needs s.mu, so that a cache which is cleared meanwhile is either seen here or followed by dropUnused.
+func (s *Start) lasts(tokens int, held time.Time) {
+	ttl := s.engine.KVTTL
+	if ttl <= 0 || tokens <= 0 || !s.current() || s.Free(held) {
+		return
+	}
+	s.endLasting()
+	at := s.step(held)
+	if at < s.step(s.engine.fleet.now().Add(-ttl)) {
+		return // decode has freed them
+	}
+	if s.lasting.tokens == nil {
+		s.lasting.tokens = map[int64]int{}
+	}
+	s.lasting.tokens[at] += tokens
+}
+
+// step is the number of a time's step.
+func (s *Start) step(t time.Time) int64 {
+	return int64(t.Sub(s.engine.fleet.born) / max(1, s.engine.KVTTL/lastingSteps))
+}
+
+// endLasting forgets what decode has freed by now. It needs s.mu.
+func (s *Start) endLasting() {
+	oldest := s.step(s.engine.fleet.now().Add(-s.engine.KVTTL))
+	for at := range s.lasting.tokens {
+		if at < oldest {
+			delete(s.lasting.tokens, at)
+		}
+	}
+}
+
+// Departs counts a ticket of so many tokens among those on their way. Arrives ends that, once for each.
+func (s *Start) Departs(tokens int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lasting.onWay += tokens
+}
+
+// Arrives ends what Departs or TakeUnused began. freed says that the leg had decode free the blocks, or that what comes of them is
+// counted elsewhere from now on; else they last.
+func (s *Start) Arrives(tokens int, held time.Time, freed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.lasting.onWay -= tokens
+	if !freed {
+		s.lasts(tokens, held)
+	}
+}
+
+// besides returns how many tokens are pinned besides those of tickets that wait, in the store or for their release.
+func (s *Start) besides() int {
+	if !s.Known() {
+		return 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLasting()
+	tokens := s.lasting.onWay
+	for _, n := range s.lasting.tokens {
+		tokens += n
+	}
+	return tokens
+}

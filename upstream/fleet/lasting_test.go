@@ -1,0 +1,111 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+)
+
+// besides returns what is pinned besides of the one decode engine, as operators are told.
+func (r *rig) besides(decode *Start) int { return decode.Engine().Live().Besides }
+
+// lastingStarts returns two starts that have exchanged KV; decode frees blocks after so long.
+func lastingStarts(r *rig, ttl time.Duration) (prefill, decode *Start) {
+	prefill, decode = r.met()
+	decode.engine.KVTTL = ttl
+	return prefill, decode
+}
+
+func TestLasting_CountsUntilDecodeFreesIt(t *testing.T) {
+	const ttl = 400 * time.Second
+	r := newRig(t)
+	_, d := lastingStarts(r, ttl)
+	d.Lasts(100, r.now())
+	r.pass(ttl / 2)
+	d.Lasts(30, r.now())
+	r.pass(ttl/2 - time.Second)
+	if got := r.besides(d); got != 130 {
+		t.Errorf("just before the TTL ends: got %d, want 130", got)
+	}
+	r.pass(time.Second + 2*ttl/lastingSteps)
+	if got := r.besides(d); got != 30 {
+		t.Errorf("after it: got %d, want 30", got)
+	}
+	d.Lasts(7, r.now().Add(-ttl-time.Minute))
+	if got := r.besides(d); got != 30 {
+		t.Errorf("with what decode has freed before: got %d, want 30", got)
+	}
+	d.Engine().BlocksCleared()
+	if got := r.besides(d); got != 0 {
+		t.Errorf("after the cache was cleared: got %d, want 0", got)
+	}
+}
+
+// However many answers there are, it takes the same memory.
+func TestLasting_IsBounded(t *testing.T) {
+	const ttl = 100 * time.Second
+	r := newRig(t)
+	_, d := lastingStarts(r, ttl)
+	for range 100_000 {
+		d.Lasts(1, r.now())
+		r.pass(10 * time.Millisecond)
+	}
+	if n := len(d.lasting.tokens); n > lastingSteps+2 {
+		t.Errorf("%d steps are kept, want %d", n, lastingSteps+2)
+	}
+	if got, all := r.besides(d), int(ttl/(10*time.Millisecond)); got < all || got > all+all/lastingSteps*2 {
+		t.Errorf("got %d tokens, want %d and two steps at most", got, all)
+	}
+}
+
+func TestLasting_WhatIsOnItsWayIsCountedOnce(t *testing.T) {
+	r := newRig(t)
+	p, d := lastingStarts(r, time.Hour)
+	u := r.left("a")
+	u.Tokens, u.Held = 50, r.now()
+	want := func(what string, waits, besides int) {
+		t.Helper()
+		if live := d.Engine().Live(); live.Pinned != waits || live.Besides != besides {
+			t.Errorf("%s: %d wait and %d besides, want %d and %d", what, live.Pinned, live.Besides, waits, besides)
+		}
+	}
+	take := func() Unused {
+		u, ok := p.Link(d).TakeUnused(true)
+		if !ok {
+			t.Fatal("there is none")
+		}
+		return u
+	}
+	d.Leave(u)
+	want("left", 50, 0)
+	u = take()
+	want("on its way", 0, 50)
+	d.Leave(u)
+	want("back", 50, 0)
+	u = take()
+	d.Arrives(u.Tokens, u.Held, false)
+	want("failed", 0, 50)
+	d.Leave(Unused{Tokens: 20, Held: r.now(), Deadline: r.now().Add(time.Minute)})
+	r.pass(2 * time.Minute)
+	want("past its time as a ticket", 0, 70)
+	d.Departs(5)
+	want("a ticket that was taken", 0, 75)
+	d.Arrives(5, r.now(), true)
+	want("and read", 0, 70)
+	for range maxUnused {
+		d.Leave(r.left("x"))
+	}
+	d.Leave(Unused{Tokens: 9, Held: r.now(), Deadline: r.now().Add(time.Minute)})
+	want("for which there is no room", 0, 79)
+}
+
+// Of a start that is over nothing is pinned.
+func TestLasting_EndsWithTheStart(t *testing.T) {
+	r := newRig(t)
+	_, d := lastingStarts(r, time.Hour)
+	d.Lasts(40, r.now())
+	next := tells(d.Engine(), "2")
+	d.Lasts(40, r.now())
+	if got := r.besides(next); got != 0 {
+		t.Errorf("got %d of another start, want 0", got)
+	}
+}
