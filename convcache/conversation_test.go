@@ -38,12 +38,15 @@ func TestConversation_KeyIsFixed(t *testing.T) {
 	k := mustSecret(t, "0123456789abcdef").Conversation(convcache.Identity{
 		Tenant: "t", Model: "m", CacheSalt: "", SubAgent: "s", ID: "c",
 	})
-	const wantString, wantShort = "YMgj0Bizf9PKd-vo7jfJdg", "60c823d0"
+	const wantString, wantShort = "YMgj0Bizf9PKd-vo7jfJdg", "60c823d018b3"
 	if got := k.String(); got != wantString || len(got) != 22 {
 		t.Errorf("string: got %q, want %q", got, wantString)
 	}
-	if got := k.Short(); got != wantShort || len(got) != 8 {
+	if got := k.Short(); got != wantShort || len(got) != 12 {
 		t.Errorf("short: got %q, want %q", got, wantShort)
+	}
+	if !k.Named(wantShort) || k.Named(wantShort[:8]) || k.Named("60c823d018b4") || k.Named("") {
+		t.Error("a key is named by all of its short name and by nothing else")
 	}
 }
 

@@ -20,6 +20,6 @@
 //   - Of what replicas publish to each other each message reaches each of them at most once (channel.go).
 //
 // It refuses what it cannot read: a value of another version, secret or seal key is a miss, and a warning once a minute
-// says so (note.go). Test tells operators what the server lacks (check.go). What it cannot do: keep a program that may
+// says so (note.go). Test tells operators what the server lacks (check.go), and Look what it is set to (look.go). What it cannot do: keep a program that may
 // write to Redis from putting back a value that was taken.
 package redisstore

@@ -6,8 +6,9 @@ import (
 )
 
 const (
-	// limit bounds every wait. A healthy start takes milliseconds, a Cluster two seconds.
-	limit = 10 * time.Second
+	// limit bounds every wait. A healthy start takes milliseconds, a Cluster two seconds, a fail-over that a busy machine has to try
+	// again more than ten.
+	limit = 30 * time.Second
 	// pause lies between two looks at a condition.
 	pause = 5 * time.Millisecond
 )
