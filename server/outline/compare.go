@@ -1,0 +1,167 @@
+package outline
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Reply is what is known of the answer to a request besides its outline.
+type Reply struct {
+	Calls     bool // it had tool calls
+	Reasoning bool // reasoning came before it
+}
+
+// Difference is the first place at which a history differs from an earlier one. Neither of its texts has anything of a client.
+type Difference struct {
+	// Place names it, "" if none is known: "tools" and other members by their name; "messages[3].role", ".name", ".content",
+	// ".tool_calls", ".reasoning", ".tool_call_id" or ".other" for a part of a message; "messages[3].tool_calls_missing" and
+	// ".reasoning_missing" for a part that is not there any more; "messages[3].removed" and ".inserted" for the message itself;
+	// "messages[512].later" for what is not told apart; "prompt.kib[2]" for a text, counted from 0; "endpoint" for another API. It
+	// has letters, digits, dots, brackets and underscores, and nothing else.
+	Place string
+	How   string // a sentence for operators
+	// Assumed says that everything which is known of both is equal, so that they differ here if they do.
+	Assumed bool
+	depth   int // how far the histories are equal; more is later
+}
+
+// Later reports whether the histories are equal for longer than those of another difference.
+func (d Difference) Later(than Difference) bool { return than.Place == "" || d.depth > than.depth }
+
+// at is a place in the messages.
+func at(i int, part, how string) Difference {
+	return Difference{Place: fmt.Sprintf("messages[%d].%s", i, part), How: fmt.Sprintf("messages[%d]: ", i) + how, depth: 1 + i}
+}
+
+// assumed is a place in the messages behind all that can be compared.
+func assumed(i int, part, how string) Difference {
+	d := at(i, part, how)
+	d.Assumed = true
+	return d
+}
+
+// Compare says where a request's history first differs from that of an earlier request and the reply to it. It is called where
+// the two are known to differ, and of the reply only what Reply has is kept: if all before it is equal, it is the reply.
+func Compare(before *Outline, reply Reply, now *Outline) Difference {
+	switch {
+	case before == nil || now == nil:
+		return Difference{}
+	case before.text != now.text:
+		return Difference{Place: "endpoint", How: "the turn before was one of the other endpoint"}
+	}
+	if name := before.otherMember(now); name != "" {
+		return Difference{Place: name, How: name + " is not what it was; it is part of the prompt"}
+	}
+	if before.text {
+		return before.comparePieces(now)
+	}
+	return before.compareMessages(reply, now)
+}
+
+// otherMember names the first member that only one of two requests has, or that differs; "" for none.
+func (o *Outline) otherMember(now *Outline) string {
+	for i := range max(len(o.members), len(now.members)) {
+		switch {
+		case i == len(o.members):
+			return now.members[i].name
+		case i == len(now.members):
+			return o.members[i].name
+		case o.members[i] != now.members[i]:
+			return min(o.members[i].name, now.members[i].name)
+		}
+	}
+	return ""
+}
+
+// comparePieces finds the KiB of a text in which it begins to differ: the first that is not the same in both, or the one behind
+// the last that is, where the text before ended or the reply began.
+func (o *Outline) comparePieces(now *Outline) Difference {
+	equal := 0
+	for equal < min(len(o.pieces), len(now.pieces)) && o.pieces[equal] == now.pieces[equal] {
+		equal++
+	}
+	return Difference{
+		Place: fmt.Sprintf("prompt.kib[%d]", equal), depth: 1 + equal, Assumed: equal == len(o.pieces),
+		How: fmt.Sprintf("the prompt is the one before for its first %d KiB, as the client writes it, and differs behind that, or from what decode generated", equal),
+	}
+}
+
+func (o *Outline) compareMessages(reply Reply, now *Outline) Difference {
+	n := len(o.messages)
+	for i := range n {
+		switch {
+		case i == len(now.messages):
+			return at(i, "removed", "it is not there any more, and the history ends before it")
+		case o.messages[i] != now.messages[i]:
+			return o.differing(i, now)
+		}
+	}
+	switch {
+	case o.rest:
+		return assumed(n, "later", "the messages before it are as they were; later ones are not told apart")
+	case n == len(now.messages):
+		return at(n, "removed", "the reply is not there; the history ends before it, as where an answer is generated anew")
+	}
+	m := now.messages[n]
+	switch {
+	case m.role != o.answered:
+		return at(n, "role", "the reply should be here, and this is no message of the assistant")
+	case reply.Calls && m.calls == 0:
+		return at(n, "tool_calls_missing", "the reply had tool calls, and the history repeats none")
+	case reply.Reasoning && m.reasoning == 0:
+		return at(n, "reasoning_missing", "the reply had reasoning, and the history does not repeat it")
+	case reply.Calls:
+		return assumed(n, "tool_calls", "all before it is as it was; the reply is not what decode generated, "+
+			"as where a client prints the arguments of tool calls anew, or the template does")
+	}
+	return assumed(n, "content", "all before it is as it was; the reply is not what decode generated: "+
+		"the client has changed it, or the template renders it in another way")
+}
+
+// differing says how the message i, the first that is not as before, differs.
+func (o *Outline) differing(i int, now *Outline) Difference {
+	if left, n := o.messages[i+1:], now.messages[i:]; !o.rest && !slices.Contains(n, o.messages[i]) {
+		for removed := 1; len(left) > 0; removed++ {
+			if begins(n, left) {
+				return at(i, "removed", fmt.Sprintf("from here on %d of the messages are gone, as where a client trims its context", removed))
+			}
+			left = left[1:]
+		}
+	}
+	for inserted := 1; i+inserted < len(now.messages); inserted++ {
+		if begins(now.messages[i+inserted:], o.messages[i:]) {
+			return at(i, "inserted", fmt.Sprintf("%d messages stand before it that were not there", inserted))
+		}
+	}
+	return o.messages[i].differs(i, now.messages[i])
+}
+
+// begins reports whether a list begins with another.
+func begins(all, with []message) bool {
+	return len(all) >= len(with) && slices.Equal(all[:len(with)], with)
+}
+
+// differs names the first part that differs, in the order in which a reader looks.
+func (m message) differs(i int, now message) Difference {
+	const changed = "it is not what it was"
+	for _, part := range [...]struct {
+		name     string
+		was, now uint64
+	}{
+		{"role", m.role, now.role},
+		{"name", m.name, now.name},
+		{"content", m.content, now.content},
+		{"tool_calls", m.calls, now.calls},
+		{"reasoning", m.reasoning, now.reasoning},
+		{"tool_call_id", m.callID, now.callID},
+	} {
+		switch {
+		case part.was == part.now:
+		case part.now == 0 && (part.name == "tool_calls" || part.name == "reasoning"):
+			return at(i, part.name+"_missing", "it was there before")
+		default:
+			return at(i, part.name, changed)
+		}
+	}
+	return at(i, "other", changed)
+}

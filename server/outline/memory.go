@@ -1,0 +1,109 @@
+package outline
+
+import (
+	"container/list"
+	"sync"
+)
+
+// Bounds of a Memory.
+const (
+	maxBranches   = 4 // as many tickets as a conversation keeps
+	defaultBytes  = 32 << 20
+	overheadBytes = 320 // of an outline that is kept: map entry, list element and slot, where it is alone
+)
+
+// Memory keeps the outlines of requests whose answers have left a ticket, by conversation and ticket: those of the last four of a
+// conversation, and of the conversations that were used last. It is safe for concurrent use.
+type Memory struct {
+	most int64
+
+	mu            sync.Mutex // guards the rest
+	conversations map[[32]byte]*list.Element
+	order         *list.List // of *conversation, the one used last in front
+	bytes         int64
+}
+
+// conversation has its outlines newest first.
+type conversation struct {
+	key  [32]byte
+	kept []kept
+}
+
+// kept is the outline of the request whose answer left a ticket.
+type kept struct {
+	ticket  [16]byte
+	outline *Outline
+	reply   Reply
+}
+
+func (k *kept) bytes() int64 { return k.outline.Bytes() + overheadBytes }
+
+// NewMemory returns one that takes so many bytes at most, 32 MiB for 0.
+func NewMemory(most int64) *Memory {
+	if most <= 0 {
+		most = defaultBytes
+	}
+	return &Memory{most: most, conversations: map[[32]byte]*list.Element{}, order: list.New()}
+}
+
+// Keep remembers what the history of a ticket looks like. An outline that is nil is nothing to remember.
+func (m *Memory) Keep(key [32]byte, ticket [16]byte, o *Outline, reply Reply) {
+	if o == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	element := m.conversations[key]
+	if element == nil {
+		element = m.order.PushFront(&conversation{key: key})
+		m.conversations[key] = element
+	}
+	m.order.MoveToFront(element)
+	c := element.Value.(*conversation)
+	all := make([]kept, 1, maxBranches)
+	all[0] = kept{ticket, o, reply}
+	m.bytes += all[0].bytes()
+	for _, old := range c.kept {
+		if old.ticket == ticket || len(all) == maxBranches {
+			m.bytes -= old.bytes()
+			continue
+		}
+		all = append(all, old)
+	}
+	c.kept = all
+	for m.bytes > m.most {
+		m.forget(m.order.Back())
+	}
+}
+
+// forget needs m.mu.
+func (m *Memory) forget(element *list.Element) {
+	c := m.order.Remove(element).(*conversation)
+	delete(m.conversations, c.key)
+	for i := range c.kept {
+		m.bytes -= c.kept[i].bytes()
+	}
+}
+
+// Compare says where a request's history differs from what a ticket covers; the zero Difference if that is not known, as of a
+// ticket that another replica has made. It changes nothing.
+func (m *Memory) Compare(key [32]byte, ticket [16]byte, now *Outline) Difference {
+	m.mu.Lock()
+	var before kept
+	if element := m.conversations[key]; element != nil {
+		for _, k := range element.Value.(*conversation).kept {
+			if k.ticket == ticket {
+				before = k
+			}
+		}
+	}
+	m.mu.Unlock()
+	return Compare(before.outline, before.reply, now)
+}
+
+// Bytes is the memory that is taken.
+func (m *Memory) Bytes() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.bytes
+}

@@ -1,0 +1,176 @@
+package outline
+
+import (
+	"bytes"
+	"hash/maphash"
+	"slices"
+	"strings"
+
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+)
+
+// Bounds of one outline. Beyond them the first that is left out stands for all the rest.
+const (
+	maxMessages = 512     // 28 KiB
+	maxPieces   = 4 << 10 // 32 KiB
+	pieceBytes  = 1 << 10
+)
+
+// Key keys the hashes of a process, so that nobody can guess what was hashed, or make two texts look alike.
+type Key struct{ seed maphash.Seed }
+
+// NewKey returns a random key.
+func NewKey() Key { return Key{maphash.MakeSeed()} }
+
+// Outline is a request's history without its content. It is not changed after it is made.
+type Outline struct {
+	text     bool // a text completion
+	members  []member
+	messages []message
+	rest     bool     // there are more messages
+	pieces   []uint64 // of the prompt of a text completion, one per full KiB
+	answered uint64   // the hash of the role that replies have
+}
+
+// member is a top-level member that shapes the prompt beside messages and prompt.
+type member struct {
+	name string // one that vLLM has given a meaning
+	hash uint64
+}
+
+// message has a hash of each part of one, 0 where it is absent, null or empty.
+type message struct{ role, name, content, calls, reasoning, callID, other uint64 }
+
+// Of returns the outline of a request.
+func (k Key) Of(req *upstream.Request) *Outline {
+	o := &Outline{text: req.API() == upstream.Text, answered: k.hash([]byte(`"assistant"`))}
+	for _, m := range req.PromptScope() {
+		if !rawjson.IsNull(m.Value) {
+			o.add(m.Name, k.hash(m.Value))
+		}
+	}
+	slices.SortFunc(o.members, func(a, b member) int { return strings.Compare(a.name, b.name) })
+	if o.text {
+		_, prompt := req.Prompt()
+		o.pieces = k.piecesOf(prompt)
+		return o
+	}
+	o.readMessages(k, req.Messages())
+	return o
+}
+
+// guided stands for all members whose names begin with it: what follows is the client's word.
+const guided = "guided_"
+
+func (o *Outline) add(name string, hash uint64) {
+	if strings.HasPrefix(name, guided) {
+		name = guided
+		for i := range o.members {
+			if o.members[i].name == guided {
+				o.members[i].hash ^= hash
+				return
+			}
+		}
+	}
+	o.members = append(o.members, member{name, hash})
+}
+
+// hash is never that of what is absent.
+func (k Key) hash(raw []byte) uint64 { return max(maphash.Bytes(k.seed, raw), 1) }
+
+// piecesOf hashes each full KiB between the quotes or brackets of a prompt.
+func (k Key) piecesOf(prompt []byte) []uint64 {
+	if len(prompt) < 2 || prompt[0] != '"' && prompt[0] != '[' {
+		return nil
+	}
+	prompt = prompt[1 : len(prompt)-1]
+	pieces := make([]uint64, min(len(prompt)/pieceBytes, maxPieces))
+	for i := range pieces {
+		pieces[i] = k.hash(prompt[i*pieceBytes : (i+1)*pieceBytes])
+	}
+	return pieces
+}
+
+// readMessages reads as many messages as can be told apart. What is no list of messages has none; engines refuse it.
+func (o *Outline) readMessages(k Key, raw []byte) {
+	if rawjson.IsNull(raw) {
+		return
+	}
+	s := rawjson.Scanner{Data: raw}
+	more, err := s.Open('[')
+	o.messages = make([]message, 0, min(bytes.Count(raw, []byte(`"role"`)), maxMessages)) // mostly as many as there are
+	for more && err == nil {
+		if len(o.messages) == maxMessages {
+			o.rest = true
+			return
+		}
+		var m message
+		if err = m.read(k, &s); err != nil {
+			return
+		}
+		o.messages = append(o.messages, m)
+		more, err = s.Separator(']')
+	}
+}
+
+// read reads one message. What is no object counts as an unknown part.
+func (m *message) read(k Key, s *rawjson.Scanner) error {
+	if s.Peek() != '{' {
+		start := s.Pos
+		err := s.Skip()
+		m.other = k.hash(s.Data[start:s.Pos])
+		return err
+	}
+	return s.Members(func(at rawjson.Member) error {
+		if err := s.Skip(); err != nil {
+			return err
+		}
+		raw := s.Data[at.Value:s.Pos]
+		if string(raw) == "null" || string(raw) == "[]" || string(raw) == `""` {
+			return nil // as good as absent
+		}
+		switch part := m.part(at.Key); part {
+		case nil:
+			m.other ^= k.hash(s.Data[at.Start:s.Pos]) // in any order
+		default:
+			*part = k.hash(raw)
+		}
+		return nil
+	})
+}
+
+// part is where the hash of a member belongs, nil for a member without a place of its own. A name that is spelled with escapes
+// has none.
+func (m *message) part(name []byte) *uint64 {
+	switch string(name) {
+	case "role":
+		return &m.role
+	case "name":
+		return &m.name
+	case "content":
+		return &m.content
+	case "tool_calls":
+		return &m.calls
+	case "reasoning", "reasoning_content": // two names of one thing (vLLM renames the second)
+		return &m.reasoning
+	case "tool_call_id":
+		return &m.callID
+	}
+	return nil
+}
+
+// What the parts of an outline take beside each other.
+const (
+	ownBytes     = 160
+	messageBytes = 7 * 8
+	memberBytes  = 32
+)
+
+// Bytes is the memory that an outline takes. That of nil is none.
+func (o *Outline) Bytes() int64 {
+	if o == nil {
+		return 0
+	}
+	return int64(ownBytes + messageBytes*cap(o.messages) + memberBytes*cap(o.members) + 8*cap(o.pieces))
+}
