@@ -28,6 +28,8 @@ type Leg struct {
 	Rank string
 	// Authorization replaces the client's configured key when not empty.
 	Authorization string
+	// Traceparent and Tracestate are the leg's place in a trace (W3C Trace Context); "" sends none.
+	Traceparent, Tracestate string
 }
 
 // send sends a leg and returns its response if it is usable.
@@ -49,6 +51,12 @@ func (c *Client) send(ctx context.Context, leg Leg) (*http.Response, error) {
 	leg.Instance.rank(req)
 	if leg.Rank != "" {
 		req.Header.Set(rankHeader, leg.Rank)
+	}
+	if leg.Traceparent != "" {
+		req.Header.Set("Traceparent", leg.Traceparent)
+		if leg.Tracestate != "" {
+			req.Header.Set("Tracestate", leg.Tracestate)
+		}
 	}
 	resp, err := c.http.Do(req)
 	if err != nil {
@@ -115,7 +123,7 @@ func mediaType(contentType string) string {
 // failure builds the error of a leg; a leg that our own time limit or the client
 // ended says so instead of blaming the connection.
 func (l Leg) failure(ctx context.Context, kind Kind, err error) *LegError {
-	e := &LegError{Role: l.Instance.Role, Instance: l.Instance.Name, Kind: kind, Sent: kind != Dial, Err: err}
+	e := &LegError{Role: l.Instance.Role, Instance: l.Instance.Name, Kind: kind, Sent: kind != Dial, Forwarded: l.Authorization != "", Err: err}
 	if ctx.Err() == nil {
 		return e
 	}
