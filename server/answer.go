@@ -25,6 +25,7 @@ type answer struct {
 	ending
 	progress
 	counted counted
+	said    said
 
 	// atEnd is called when the end of the stream is seen, before the client can
 	// see it. mayRestart tells whether an immediate failure can still be retried.
@@ -59,7 +60,7 @@ type ending struct {
 }
 
 // usage is what decode has counted, -1 where it does not tell.
-type usage struct{ prompt, completion int }
+type usage struct{ prompt, completion, cached int }
 
 // complete reports whether all of the answer has been seen: its end, or, where the client does not wait for that, the
 // finish of the choice with the params, after which vLLM sends nothing that matters.
@@ -68,7 +69,7 @@ func (a *answer) complete() bool {
 }
 
 func newAnswer(t *turn, d *decoding) *answer {
-	a := &answer{turn: t, decoding: d, ending: ending{usage: usage{-1, -1}}, began: d.arrived}
+	a := &answer{turn: t, decoding: d, ending: ending{usage: usage{-1, -1, -1}}, began: d.arrived}
 	if t.proof != nil {
 		a.reply = t.proof.Reply()
 		a.reply.Begin()
@@ -77,10 +78,10 @@ func newAnswer(t *turn, d *decoding) *answer {
 	return a
 }
 
-// rest is the memory in bytes that the end of the stream needs of the prompt: hashes of it, and of the branches that the
-// look-up saw.
+// rest is the memory in bytes that the end of the stream needs of the prompt: hashes of its tokens, its outline, and hashes of
+// the branches that the look-up saw.
 func (t *turn) rest() int64 {
-	n := t.ids.Bytes()
+	n := t.ids.Bytes() + t.outline.Bytes()
 	for i := range t.branches {
 		n += 8 * int64(len(t.branches[i].Chain.Blocks))
 	}
@@ -91,6 +92,7 @@ func (t *turn) rest() int64 {
 func (a *answer) record(relayed sse.Stats) AnswerRecord {
 	return AnswerRecord{
 		Events: relayed.Events, Bytes: relayed.Bytes, Fault: a.fault, Finish: a.finish, PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
+		CachedTokens: a.usage.cached,
 	}
 }
 
@@ -154,6 +156,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	if first {
 		a.decoding.begun()
 	}
+	a.said.hear(ev.Data)
 	if a.decoding.asks.ids {
 		a.takeIDs(ev)
 	}
@@ -252,6 +255,9 @@ func (a *answer) read(data []byte) gjson.Result {
 	if n := counts.Get("completion_tokens"); n.Type == gjson.Number {
 		a.usage.completion = int(n.Int())
 	}
+	if n := counts.Get("prompt_tokens_details.cached_tokens"); n.Type == gjson.Number {
+		a.usage.cached = int(n.Int())
+	}
 	if failure.Exists() && failure.Type != gjson.Null {
 		a.fails(failure)
 	}
@@ -310,7 +316,7 @@ func (a *answer) whole(body []byte) []byte {
 		a.odd = unparsable
 		return rest
 	}
-	a.read(body)
+	a.said.whole(a.read(body))
 	if a.decoding.asks.ids {
 		plain, prompt, output := sse.NullTokenIDs(rest)
 		a.takes(a.turn.ids.Add(prompt, output))

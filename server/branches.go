@@ -53,12 +53,26 @@ func (k *keeper) retireBranches(ctx context.Context) {
 			return
 		}
 		bounded, cancel := storeContext(ctx, k.cfg)
-		ticket, outcome := k.deps.Store.Take(bounded, b.key, b.id)
+		k.giveUp(bounded, b.key, b.id, b.model)
 		cancel()
-		k.ledger.gone(b.id)
-		if outcome == convcache.Taken {
-			k.releaser.unuse(ticket, b.model)
-		}
+	}
+}
+
+// giveUpBranches takes all tickets that the last turn of a conversation saw. If it failed it is sent again, and may use them.
+func (k *keeper) giveUpBranches(ctx context.Context, t *turn) {
+	bounded, cancel := storeContext(ctx, k.cfg)
+	defer cancel()
+	for _, b := range t.branches {
+		k.giveUp(bounded, t.conversation.key, b.ID, t.model)
+	}
+}
+
+// giveUp takes a ticket that no turn is to use, if it is still there, and has its blocks released.
+func (k *keeper) giveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
+	ticket, outcome := k.deps.Store.Take(ctx, key, id)
+	k.ledger.gone(id, outcome)
+	if outcome == convcache.Taken {
+		k.releaser.unuse(ticket, model)
 	}
 }
 

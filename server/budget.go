@@ -124,11 +124,16 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int) {
 		case convcache.Taken:
 			b.releaser.unuse(ticket, p.model)
 			b.ledger.givenUp(p)
+			b.releaser.counts.givenUp.Add(1)
 			of.rounds.changed = time.Now()
 			of.rounds.tickets++
 			of.rounds.tokens += p.tokens
+		case convcache.Consumed: // its taker has it
 		case convcache.Unavailable:
+			of.start.Lasts(p.tokens, p.held)
 			return // the ticket is lost; the next ones wait for a store that answers
+		default:
+			of.start.Lasts(p.tokens, p.held)
 		}
 	}
 }
@@ -153,4 +158,12 @@ func (b *pinnedBudget) say(of *pinned) {
 	b.cfg.Logger.Info("released the oldest tickets, which pinned more than their share of the KV cache",
 		"decode", of.start.Engine().Name, "tickets", r.tickets, "tokens", r.tokens, "share", b.cfg.PinnedShare)
 	r.said, r.tickets, r.tokens = time.Now(), 0, 0
+}
+
+// PinnedBudget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.
+func (s *Server) PinnedBudget(decode *fleet.Engine) int {
+	if !s.cfg.Release {
+		return 0 // nothing is given up for it
+	}
+	return s.pinned.ledger.most(decode.Live())
 }

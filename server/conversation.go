@@ -21,6 +21,7 @@ const maxConversationID = 512
 type conversation struct {
 	known  bool // an id was given
 	off    bool // the client wants no look-up and nothing stored
+	final  bool // this turn is the last
 	source string
 	key    convcache.Key
 	tenant string
@@ -48,12 +49,28 @@ var clientHeaders = []string{
 // conversation id with prompts of their own.
 const subAgentHeader = "X-Claude-Code-Agent-Id"
 
+// What a client says of a turn beside its conversation.
+const (
+	// taskHeader names what a front end asks for itself under the id of a conversation: a title, tags, a search query. Such a
+	// prompt is no turn of it.
+	taskHeader = "X-Conversation-Task"
+	// finalHeader says "true" with the last turn, whose blocks are of no use to anybody.
+	finalHeader = "X-Conversation-Final"
+)
+
+// off reports whether a client wants no look-up and nothing stored. Where a front end fills the task in, an empty value is none.
+// Open WebUI before 0.9.7 sends the template as it stands, with every turn.
+func off(header http.Header) bool {
+	task := strings.TrimSpace(header.Get(taskHeader))
+	return task != "" && !strings.Contains(task, "{{") || strings.EqualFold(strings.TrimSpace(header.Get("X-KV-Reuse")), "off")
+}
+
 // identify finds the conversation of a request. Only conversation_id, which is
 // ours, is an error when malformed; any other bad source is skipped.
 func (i *intake) identify(r *http.Request, req *upstream.Request, tenant string) (conversation, error) {
-	c := conversation{tenant: tenant}
+	c := conversation{tenant: tenant, final: strings.EqualFold(strings.TrimSpace(r.Header.Get(finalHeader)), "true")}
 	raw, present := req.Member("conversation_id")
-	if strings.EqualFold(strings.TrimSpace(r.Header.Get("X-KV-Reuse")), "off") || present && string(raw) == "null" {
+	if off(r.Header) || present && string(raw) == "null" {
 		c.off = true
 		return c, nil
 	}

@@ -19,13 +19,14 @@ const detachedLimit = 10 * time.Second
 type decoding struct {
 	*upstream.Stream
 	start     *fleet.Start // of decode that has the leg
-	blockSize int          // of it, when the leg began
-	requestID string       // of the leg
-	began     time.Time    // when the leg was sent
-	arrived   time.Time    // when the stream was caught up with the headers
-	handed    bool         // decode got a hand-over
-	barred    bool         // of a prefill instance that is barred
-	link      *fleet.Link  // of the starts that exchange KV by it, nil if one of them is not known
+	sent      legNote
+	blockSize int         // of it, when the leg began
+	requestID string      // of the leg
+	began     time.Time   // when the leg was sent
+	arrived   time.Time   // when the stream was caught up with the headers
+	handed    bool        // decode got a hand-over
+	barred    bool        // of a prefill instance that is barred
+	link      *fleet.Link // of the starts that exchange KV by it, nil if one of them is not known
 	rewrite   upstream.Rewriter
 	asks      asked
 
@@ -52,8 +53,9 @@ func (d *decoding) Close() {
 }
 
 // begun tells the fleet how long decode took to the first event after a hand-over: the wait for its turn, reading the KV, and a
-// step of the engine. Without a hand-over that depends on the prompt.
+// step of the engine. Without a hand-over that depends on the prompt. The record has it either way.
 func (d *decoding) begun() {
+	d.sent.began()
 	if d.handed {
 		d.start.Engine().Took(1, time.Since(d.began))
 	}
@@ -118,10 +120,10 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, start *fleet.Sta
 	if h.together {
 		limits.Gone = nil // prefill's leg ends with the client, and the KV that decode waits for never comes
 	}
-	ended := t.record.sent(leg, start.ID())
+	d.sent = t.record.sent(&leg, start.ID())
 	began := time.Now()
 	stream, err := s.deps.Legs.Decode(ctx, leg, limits)
-	ended(time.Since(began), err)
+	d.sent.answered(time.Since(began), err)
 	if err != nil {
 		t.ended(start.Engine(), err)
 		return nil, err
@@ -175,11 +177,13 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			blame(p.decode.Engine(), err, false)
 		}
 		if err != nil {
+			s.counts.stranded(false)
 			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)
 			return
 		}
 		h.from.Link(p.decode).Met()
 		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, caughtUp: began})
+		s.counts.stranded(true) // what it has left is counted as pinned by now
 	})
 	return true
 }
@@ -206,7 +210,9 @@ func (s *turns) takingLeg(t *turn, p *pair, h handed) upstream.Leg {
 	}
 	edit, as := s.decodeEdit(t, p.decode, h)
 	edit.OneToken = true
-	return t.leg(p.decode, as, t.req.DecodeBody(edit))
+	leg := t.leg(p.decode, as, t.req.DecodeBody(edit))
+	t.record.Trace.joins(&leg)
+	return leg
 }
 
 // take has decode take the KV that its leg would leave. If that fails the KV stays, and the leg is sent all the same.

@@ -68,7 +68,7 @@ type Prefillers interface {
 	Admit(hostPort string) (name string, err error)
 }
 
-// Deps is what a Server works with; all fields are required, but RedisState, SharedBars and Observers.
+// Deps is what a Server works with; all fields are required, but RedisState, SharedBars, Observers and Sample.
 type Deps struct {
 	Store Store
 	// RedisState says whether Redis answers: RedisUp, or another word. nil if tickets
@@ -87,4 +87,5 @@ type Deps struct {
 	Tokens, History proof.Proof
 
 	Observers []Observer // of each turn's record, besides the log
+	Sample    Sample     // which turns spans are kept of; nil if turns are not traced
 }

@@ -10,13 +10,14 @@
 //  6. commit: status and headers to the client                       outlet.go
 //  7. relay events, observe them; or make events of a whole answer   respond.go, answer.go, counted.go, buffered.go, eventbuffer.go
 //  8. put the new ticket before the terminal bytes reach the client  keep.go, blocks.go
-//  9. account                                                        record.go, account.go
+//  9. account                                                        record.go, steps.go, account.go, counts.go
 //
 // It promises that a wrong hand-over never happens where it can be excluded: a
 // ticket is used at most once, by a request that provably continues the turn that
 // left it; that a truncated answer never looks complete; that a fault of the
 // store costs a miss and no more than its time limit; and that nothing a client
-// sends reaches an upstream path, header or KV address. A request can name its prefill
+// sends reaches an upstream path, header or KV address, but for a trace context that was
+// parsed and written anew (trace.go). A request can name its prefill
 // instance only where the operator has listed which it may name (prefiller.go).
 //
 // Three orderings hold on every path. The put is complete before the client can
@@ -33,6 +34,10 @@
 // cache than their share (pinned.go knows how much that is), and barred.go shares with other
 // replicas which starts of prefill computed other ids than they were sent, so that no leg
 // goes there.
+//
+// Where a history was rewritten is told by outlines of earlier requests, which hold no text (find.go, said.go, package outline). What would
+// become of a request is foreseen for operators by the code of the turn itself, with a finder and a picker that are still
+// (explain.go, explain_tickets.go, explain_words.go, explain_handler.go).
 //
 // What else is served is the list of models (models.go) and whether the replica is ready
 // (ready.go), on the routes of routes.go; server.go starts and drains all of it.

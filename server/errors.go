@@ -150,6 +150,9 @@ func (s *Server) fromStatus(leg *upstream.LegError, failed *apiError) *apiError 
 		}
 		return e
 	case http.StatusUnauthorized, http.StatusForbidden:
+		if leg.Forwarded { // the client can mend that, and is told as by OpenAI's API; a 502 would be tried again
+			return refused(leg.Status, "invalid_api_key", "The engines do not accept the API key of the request.")
+		}
 		failed.Code = "upstream_auth"
 	case http.StatusTooManyRequests:
 		return &apiError{Status: leg.Status, RetryAfter: retryAfter(leg.RetryAfter), Message: "The engines are overloaded.", Type: "upstream_error", Code: "rate_limited"}

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"carryover/convcache"
+	"carryover/server/outline"
 	"carryover/server/proof"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -17,6 +18,8 @@ type finder struct {
 	ledger   *ledger
 	releaser *releaser
 	beside   *beside
+	outlines *outline.Memory
+	still    bool // it only says what it would find: nothing is asked of engines, taken or begun
 }
 
 // look asks the store what the conversation holds, before a pair is picked, so that the policies know it. Turns that can use
@@ -43,8 +46,11 @@ func (f *finder) dropCleared(ctx context.Context, t *turn) {
 			return false
 		}
 		t.cleared = true
+		if f.still {
+			return true
+		}
 		ticket, outcome := f.deps.Store.Take(ctx, t.conversation.key, b.ID)
-		f.ledger.gone(b.ID)
+		f.ledger.gone(b.ID, outcome)
 		if outcome == convcache.Taken {
 			f.releaser.unuse(ticket, t.model)
 		}
@@ -59,7 +65,10 @@ func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 	t.begin(ctx, p, f.beside)
 	h, reason := f.prove(ctx, t, p, looked)
 	r := &t.record.Reuse
-	r.Hit, r.Reason, r.Offered, r.Cached = h.ticket != nil, reason, h.offer.Tokens, -1
+	r.Hit, r.Reason, r.Offered, r.Cached, r.Saved = h.ticket != nil, reason, h.offer.Tokens, -1, 0
+	if !reason.rewritten() {
+		r.Differs = ""
+	}
 	if h.ticket != nil {
 		r.CaughtUp = h.ticket.CaughtUp
 	}
@@ -89,16 +98,21 @@ func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.O
 		return &held{}, reason
 	}
 	if looked != convcache.Found {
-		reason := t.missed(p, looked)
-		if reason == ReasonNothingStored && f.ledger.freed(t.conversation.key) {
-			reason = ReasonReleasedForRoom
-		}
-		return &held{}, reason
+		return &held{}, f.nothing(t, p, looked)
 	}
 	if miss := t.proof.Look(ctx); miss != "" {
 		return &held{}, Reason(miss)
 	}
 	return f.take(ctx, t, p)
+}
+
+// nothing is why nothing was found.
+func (f *finder) nothing(t *turn, p *pair, looked convcache.Outcome) Reason {
+	reason := t.missed(p, looked)
+	if reason == ReasonNothingStored && f.ledger.freed(t.conversation.key) {
+		return ReasonReleasedForRoom
+	}
+	return reason
 }
 
 // choice is a branch with what may be used of it.
@@ -111,38 +125,15 @@ type choice struct {
 // was faster, or Redis has failed over since it was put, the next-best branch of
 // the same look is tried, once.
 func (f *finder) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
-	var choices []choice
-	for _, b := range t.branches {
-		if o := t.proof.Offer(b); o.Tokens > 0 {
-			choices = append(choices, choice{b, o})
-		}
-	}
-	slices.SortStableFunc(choices, func(a, b choice) int { return b.offer.Tokens - a.offer.Tokens })
-	reason := ReasonRewritten
-	if t.cleared && len(t.branches) == 0 {
-		reason = ReasonInstanceCleared
-	}
+	choices, reason := t.choices()
 	takes := 0
 	for _, c := range choices {
-		if c.offer.Tokens < f.cfg.ReuseMinTokens || float64(c.offer.Tokens) < f.cfg.ReuseMinShare*float64(c.branch.Tokens) {
-			reason = ReasonBelowThreshold
-			continue
-		}
-		holder := f.holder(ctx, p, c.branch)
-		if holder == nil {
-			reason = ReasonInstanceGone
-			continue
-		}
-		if holder.Void(c.branch.CaughtUp) { // since the look
-			reason = ReasonInstanceCleared
-			continue
-		}
-		link := p.prefill.Link(holder)
-		if why := admit(link); why != "" {
+		usable, why := f.usable(ctx, p, c)
+		if why != "" {
 			reason = why
 			continue
 		}
-		h, outcome := f.takeBranch(ctx, t, c, held{holder: holder, reader: p.prefill, link: link, offer: c.offer})
+		h, outcome := f.takeBranch(ctx, t, c, usable)
 		if h != nil {
 			return h, ""
 		}
@@ -151,11 +142,63 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 			break
 		}
 	}
+	if reason.rewritten() {
+		t.record.Reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Place
+	}
 	return &held{}, reason
 }
 
+// choices lists the branches of which the request may use something, that of most tokens first; reason is why nothing is reused
+// where that is none.
+func (t *turn) choices() (choices []choice, reason Reason) {
+	for _, b := range t.branches {
+		if o := t.proof.Offer(b); o.Tokens > 0 {
+			choices = append(choices, choice{b, o})
+		}
+	}
+	slices.SortStableFunc(choices, func(a, b choice) int { return b.offer.Tokens - a.offer.Tokens })
+	if t.cleared && len(t.branches) == 0 {
+		return choices, ReasonInstanceCleared
+	}
+	return choices, ReasonRewritten
+}
+
+// differs says where the history of a turn first differs from what the branches cover that its conversation holds, of several from
+// the one that it follows for longest; the zero Difference where none differs, or where that is not known: another replica has
+// made the ticket, or much was remembered since. whole says of a branch that the turn may use all of it.
+func (f *finder) differs(t *turn, whole func(convcache.Branch) bool) (latest outline.Difference) {
+	for _, b := range t.branches {
+		if whole(b) {
+			continue
+		}
+		if d := f.outlines.Compare(t.conversation.key, b.ID, t.outline); d.Place != "" && d.Later(latest) {
+			latest = d
+		}
+	}
+	return latest
+}
+
+// usable says which start of decode holds a branch, and by which link it is read, or why it can't be used on this pair now.
+func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ held, why Reason) {
+	if c.offer.Tokens < f.cfg.ReuseMinTokens || float64(c.offer.Tokens) < f.cfg.ReuseMinShare*float64(c.branch.Tokens) {
+		return held{}, ReasonBelowThreshold
+	}
+	holder := f.holder(ctx, p, c.branch)
+	if holder == nil {
+		return held{}, ReasonInstanceGone
+	}
+	if holder.Void(c.branch.CaughtUp) { // since the look
+		return held{}, ReasonInstanceCleared
+	}
+	if f.still {
+		return held{}, denies(p.prefill.Standing(holder))
+	}
+	link := p.prefill.Link(holder)
+	return held{holder: holder, reader: p.prefill, link: link, offer: c.offer}, denies(link.Begin())
+}
+
 // takeBranch completes h with one branch's ticket, which must be worth what the
-// branch promised. Without a ticket the trial that admit may have begun is over,
+// branch promised. Without a ticket the trial that usable may have begun is over,
 // even if the store panics: a link whose trial never ends is lost to reuse.
 func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *held, outcome convcache.Outcome) {
 	defer func() {
@@ -167,7 +210,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *
 	defer cancel()
 	ticket, outcome := f.deps.Store.Take(bounded, t.conversation.key, c.branch.ID)
 	if outcome != convcache.Unavailable {
-		f.ledger.gone(c.branch.ID)
+		f.ledger.gone(c.branch.ID, outcome)
 	}
 	if outcome != convcache.Taken {
 		return nil, outcome
@@ -176,13 +219,14 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *
 		f.releaser.unuse(ticket, t.model) // it is not what was looked at
 		return nil, outcome
 	}
-	h.ticket = &ticket
+	h.ticket, h.pinned = &ticket, inBlocks(h.holder, ticket.Tokens)
+	h.holder.Departs(h.pinned)
 	return &h, outcome
 }
 
-// admit asks whether a ticket may be offered on a link now.
-func admit(link *fleet.Link) Reason {
-	switch link.Begin() {
+// denies says why no ticket may be offered on a link, "" if one may.
+func denies(standing fleet.Standing) Reason {
+	switch standing {
 	case fleet.NoReuse:
 		return ReasonNotBidirectional
 	case fleet.Busy:
@@ -201,9 +245,11 @@ func (f *finder) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet
 		if engine = f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine == nil {
 			return nil
 		}
-		start = engine.Current(ctx)
+		if start = engine.Last(); !f.still {
+			start = engine.Current(ctx)
+		}
 	}
-	if !engine.Reachable() || !start.Known() || start.ID() != b.Start || !start.Alive(ctx) {
+	if !engine.Reachable() || !start.Known() || start.ID() != b.Start || !f.still && !start.Alive(ctx) {
 		return nil
 	}
 	return start

@@ -26,8 +26,9 @@ func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 		t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: newID()}
 		t.record = Record{
 			Turn: c.Request().Header.Get("X-Request-Id"), Asked: Asked{API: api}, Times: Times{Began: time.Now()},
-			Reuse: Reuse{Cached: -1}, Answer: AnswerRecord{PromptTokens: -1, CompletionTokens: -1},
+			Reuse: Reuse{Cached: -1}, Answer: AnswerRecord{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
 		}
+		t.record.Trace = newTrace(c.Request().Header, s.deps.Sample)
 		if !clientRequestID.MatchString(t.record.Turn) {
 			t.record.Turn = t.legID
 		}

@@ -21,6 +21,8 @@ type held struct {
 	// whatever the engine says.
 	sent      bool
 	concluded bool // the link knows the ticket's fate
+	answered  bool // prefill has answered, so that decode has freed the blocks
+	pinned    int  // tokens of decode's cache that the ticket keeps from others
 	// rider is an unused ticket that rides on a leg without one.
 	rider *rider
 }
@@ -39,18 +41,28 @@ func (h *held) ticketOffer(t *turn) upstream.TicketOffer {
 // abandon gives up a ticket that the connector can't use.
 func (s *turns) abandon(t *turn, h *held) {
 	s.conclude(t, h, fleet.Inconclusive)
+	h.arrived(true)
 	s.releaser.unuse(*h.ticket, t.model)
 	h.ticket = nil
 	t.record.Reuse.missed(ReasonRewritten)
 	t.ids.Forward(false)
 }
 
+// arrived ends the way of the ticket. freed says that decode has freed its blocks, or that they are counted elsewhere.
+func (h *held) arrived(freed bool) { h.holder.Arrives(h.pinned, h.ticket.CaughtUp, freed) }
+
 // settle says what became of a ticket, and of one that was to ride: nothing of it was sent, so it goes back
 // with what is left of its life; or it was sent, and is spent or given up, which
 // an engine notices by itself when its blocks are read or their time is over. A second time it does nothing.
 func (s *turns) settle(ctx context.Context, t *turn, h *held) {
-	if h.rider != nil && !h.sent {
-		h.rider.holder.Leave(h.rider.unused)
+	if rider := h.rider; rider != nil {
+		if h.sent {
+			rider.arrived(true)
+			s.counts.ridden.sent.Add(1)
+		} else {
+			rider.holder.Leave(rider.unused)
+			s.counts.ridden.kept.Add(1)
+		}
 		h.rider = nil
 	}
 	ticket := h.ticket
@@ -58,6 +70,7 @@ func (s *turns) settle(ctx context.Context, t *turn, h *held) {
 		return
 	}
 	s.conclude(t, h, fleet.Inconclusive)
+	h.arrived(h.answered || !h.sent)
 	h.ticket = nil // a stream of minutes must not hold it
 	if h.sent {
 		s.releaser.spent(*ticket)
@@ -76,7 +89,7 @@ func (s *turns) conclude(t *turn, h *held, fate fleet.Fate) {
 	if h.ticket == nil || h.concluded {
 		return
 	}
-	h.concluded = true
+	h.concluded, h.answered = true, fate == fleet.Answered
 	pause, resumed := h.link.End(fate)
 	attrs := []any{"prefill", named(h.reader), "decode", named(h.holder), "turn", t.record.Turn}
 	switch {

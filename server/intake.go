@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/outline"
 	"carryover/server/proof"
 	"carryover/upstream"
 )
@@ -30,6 +31,7 @@ type intake struct {
 	tokens, history proof.Proof
 	reuses          bool       // the connector leaves something for a next turn
 	prefillers      Prefillers // nil where requests name no prefill instance
+	outlines        outline.Key
 	account         *inflight
 }
 
@@ -71,6 +73,18 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn, place fun
 			return err
 		}
 	}
+	if err := i.understand(r, t, body, tenant); err != nil {
+		return err
+	}
+	if err := i.namePrefiller(r, t); err != nil {
+		return err
+	}
+	i.admit(t)
+	return nil
+}
+
+// understand parses a body and finds its conversation.
+func (i *intake) understand(r *http.Request, t *turn, body []byte, tenant string) (err error) {
 	parse := upstream.ParseRequest
 	if i.cfg.StripClientParams {
 		parse = upstream.ParseRequestStripped
@@ -94,10 +108,6 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn, place fun
 		clientSalt, _ := t.req.String("cache_salt")
 		t.salt = i.secret.Salt(t.conversation.tenant, clientSalt)
 	}
-	if err := i.namePrefiller(r, t); err != nil {
-		return err
-	}
-	i.admit(t)
 	return nil
 }
 
@@ -126,6 +136,9 @@ func (i *intake) admit(t *turn) {
 		t.ineligible = whyConnector
 	default:
 		t.proof, t.ineligible = way.Admit(t.req)
+	}
+	if t.proof != nil {
+		t.outline = i.outlines.Of(t.req)
 	}
 }
 
@@ -160,17 +173,25 @@ func clientOf(r *http.Request, tenant string) string {
 // readBody checks the framing and reads the body within its bounds of size, time
 // and rate.
 func (i *intake) readBody(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || media != "application/json" {
-		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
-	}
-	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding must be identity.")
-	}
-	if r.ContentLength > i.cfg.MaxBodyBytes {
-		return nil, tooLarge(i.cfg.MaxBodyBytes)
+	if err := i.checkFraming(r); err != nil {
+		return nil, err
 	}
 	return i.readPaced(w, r, share)
+}
+
+// checkFraming refuses what the headers show to be no body for us.
+func (i *intake) checkFraming(r *http.Request) error {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" {
+		return refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
+	}
+	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
+		return refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "Content-Encoding must be identity.")
+	}
+	if r.ContentLength > i.cfg.MaxBodyBytes {
+		return tooLarge(i.cfg.MaxBodyBytes)
+	}
+	return nil
 }
 
 func (i *intake) readPaced(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/outline"
 	"carryover/server/proof"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -37,6 +38,7 @@ type keeper struct {
 	releaser *releaser
 	blocks   *blocks
 	ledger   *ledger
+	outlines *outline.Memory
 	branches branches
 }
 
@@ -57,6 +59,9 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 	if why != "" {
 		t.record.Stored = why
 		k.releaser.unuseParams(a.params, leftover{decode: d.start, model: t.model, caughtUp: a.caughtUp})
+		if t.conversation.final && a.complete() {
+			k.giveUpBranches(ctx, t)
+		}
 		return
 	}
 	if !k.blocks.fresh(ticket.Decode, kept) {
@@ -74,17 +79,20 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 		return
 	}
 	t.record.Stored = "yes"
+	k.outlines.Keep(t.conversation.key, ticket.ID, t.outline, a.said.reply(a.finish))
 	k.watchBranches(t, ticket)
 }
 
 // put stores a ticket, and has released what the store gave back or did not take.
 func (k *keeper) put(ctx context.Context, t *turn, ticket convcache.Ticket) convcache.Outcome {
+	step := t.record.step(StepPut)
 	displaced, outcome := k.deps.Store.Put(ctx, t.conversation.key, ticket, time.Until(ticket.Deadline))
+	step.ended(outcome == convcache.Stored)
 	if outcome == convcache.Stored || outcome == convcache.Unavailable {
 		k.ledger.put(t.conversation.key, &ticket, t.model)
 	}
 	for _, old := range displaced {
-		k.ledger.gone(old.ID)
+		k.ledger.gone(old.ID, convcache.Taken)
 		k.releaser.unuse(old, t.model)
 	}
 	if outcome != convcache.Stored && outcome != convcache.Unavailable { // that may have been stored after all
@@ -134,6 +142,8 @@ func (k *keeper) noTicket(t *turn, a *answer) (why string) {
 	switch {
 	case !t.conversation.known:
 		return string(ReasonNoConversation)
+	case t.conversation.final:
+		return "final"
 	case t.ineligible != "":
 		return "ineligible_" + t.ineligible
 	case !d.handed:

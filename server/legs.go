@@ -51,6 +51,7 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 		left = s.unstrand(ctx, t, p, plan, handed)
 		return nil, cmp.Or(context.Cause(ctx), err)
 	case err != nil:
+		s.counts.stranded(false) // KV that has not arrived is not asked for
 		return nil, err
 	case whole:
 		if handed.Take != nil {
@@ -59,7 +60,11 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 		return &decoding{}, nil // no stream follows
 	}
 	s.take(ctx, t, p, handed)
-	return s.decode(ctx, t, p, handed)
+	d, err := s.decode(ctx, t, p, handed)
+	if err != nil && handed.Handover != nil {
+		s.counts.stranded(false)
+	}
+	return d, err
 }
 
 // plan asks the connector how this attempt's legs run, with the ticket as far as it was proven; or with none, and
@@ -99,6 +104,8 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 		if plan, err := s.deps.Connector.Plan(transfer); err == nil {
 			return plan, nil
 		}
+		h.rider.arrived(false) // a malformed one
+		s.counts.ridden.failed.Add(1)
 		h.rider = nil
 	}
 	transfer.Offer = upstream.TicketOffer{}
@@ -167,6 +174,8 @@ func (s *turns) between(ctx context.Context, out *outlet, t *turn, p *pair, plan
 	if h.Handover == nil || ctx.Err() != nil {
 		return false, nil
 	}
+	step := t.record.step(StepHandover)
+	defer func() { step.ended(err == nil) }()
 	switch {
 	case h.Whole != nil && !t.stream:
 		out.announce("application/json", len(h.Whole))

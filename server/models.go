@@ -80,16 +80,16 @@ func (s *Server) fetchModels(c echo.Context) ([]byte, error) {
 	return nil, last
 }
 
-// refusesCredential reports whether an engine does not let the client in.
+// refusesCredential reports whether an engine does not let a request in, be the credential the client's or, where it has none, ours.
 func refusesCredential(err error) bool {
 	var leg *upstream.LegError
-	return errors.As(err, &leg) && (leg.Status == http.StatusUnauthorized || leg.Status == http.StatusForbidden)
+	return errors.As(err, &leg) && leg.Refused()
 }
 
 func (s *Server) models(ctx context.Context, engine *fleet.Engine, authorization string) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, upstream.ErrFirstByteTimeout)
 	defer cancel()
-	leg := &upstream.LegError{Role: engine.Role, Instance: engine.Name, Kind: upstream.Broken, Sent: true}
+	leg := &upstream.LegError{Role: engine.Role, Instance: engine.Name, Kind: upstream.Broken, Sent: true, Forwarded: authorization != ""}
 	status, body, err := s.deps.Legs.Fetch(ctx, &engine.Instance, "/v1/models", authorization, maxModels)
 	switch {
 	case err != nil:

@@ -2,6 +2,7 @@ package server
 
 import (
 	"container/heap"
+	"slices"
 	"sync"
 	"time"
 
@@ -125,11 +126,15 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	}
 }
 
-// gone notes that a ticket is in the store no more.
-func (l *ledger) gone(id convcache.TicketID) {
+// gone notes that a ticket is in the store no more, as taking it has shown. One that nobody got pins its blocks until decode's TTL.
+func (l *ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.remove(l.pins[id])
+	p := l.pins[id]
+	if p != nil && outcome != convcache.Taken && outcome != convcache.Consumed {
+		p.of.start.Lasts(p.tokens, p.held)
+	}
+	l.remove(p)
 }
 
 // remove needs l.mu. Of nil it removes nothing.
@@ -160,6 +165,7 @@ func (l *ledger) all(now time.Time) (all []*pinned) {
 		over := !current[start] && (l.fleet.Engine(upstream.RoleDecode, start.Engine().Name) != start.Engine() ||
 			start.Engine().Start(start.ID()) != start)
 		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || start.Free(of.oldest[0].held)) {
+			start.Lasts(of.oldest[0].tokens, of.oldest[0].held) // a ticket that nobody took ends earlier than decode's TTL
 			l.remove(of.oldest[0])
 		}
 		if over {
@@ -215,10 +221,12 @@ func (l *ledger) tokens(start *fleet.Start) int {
 	return 0
 }
 
-// Pinned returns how many tokens of a decode engine's KV cache are pinned by what this replica knows of: tickets in the store, and
-// what waits for its release.
+// Pinned returns how many tokens of a decode engine's KV cache are pinned by what this replica knows of: tickets in the store and on
+// legs, what waits for its release, and what nothing releases, until decode's TTL ends. It knows nothing of answers whose params an
+// engine does not send.
 func (s *Server) Pinned(decode *fleet.Engine) int {
-	return s.pinned.ledger.tokens(decode.Last()) + decode.Live().Pinned
+	live := decode.Live()
+	return s.pinned.ledger.tokens(decode.Last()) + live.Pinned + live.Besides
 }
 
 // recent is a set of conversations in two generations, of which the older one is forgotten as a whole.
@@ -243,4 +251,34 @@ func (r *recent) has(key convcache.Key) bool {
 	_, young := r.young[key]
 	_, old := r.old[key]
 	return young || old
+}
+
+// TicketOut is a ticket that is in the store, as far as this replica knows.
+type TicketOut struct {
+	Decode   string // the instance that holds its blocks
+	Tokens   int    // in whole blocks
+	Deadline time.Time
+}
+
+// TicketsOut lists the tickets of a conversation that this replica has put into the store, the oldest first. The conversation is
+// named as in the log. All that the ledger knows are looked at, which takes some milliseconds where it is full, and an operator to ask.
+func (s *Server) TicketsOut(conversation string) (out []TicketOut) {
+	l := s.pinned.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pins {
+		if p.key.Named(conversation) && time.Now().Before(p.deadline) {
+			out = append(out, TicketOut{Decode: p.of.start.Engine().Name, Tokens: p.tokens, Deadline: p.deadline})
+		}
+	}
+	slices.SortFunc(out, func(a, b TicketOut) int { return a.Deadline.Compare(b.Deadline) })
+	return out
+}
+
+// Tickets is how many tickets of this replica's making are in the store, as far as it knows.
+func (s *Server) Tickets() int {
+	l := s.pinned.ledger
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.pins)
 }

@@ -32,6 +32,9 @@ func (s *Server) Waiting() (toBegin, forInstance int) {
 	return s.places.Waiting(), s.rooms.Waiting()
 }
 
+// Open is how many turns have their place now.
+func (s *Server) Open() int { return len(s.streams) }
+
 // place gets the turn one of the places of the server, and waits for it if need be. leave gives it back.
 func (s *Server) place(ctx context.Context, t *turn) (leave func(), _ error) {
 	claim := queue.Claim{Tenant: t.share.client}
@@ -43,7 +46,7 @@ func (s *Server) place(ctx context.Context, t *turn) (leave func(), _ error) {
 			return false
 		}
 	})
-	t.record.Queued += waited
+	t.record.queued(waited, err == nil)
 	if err != nil {
 		return func() {}, err
 	}
@@ -59,13 +62,17 @@ func (s *Server) place(ctx context.Context, t *turn) (leave func(), _ error) {
 func (k *picker) room(
 	ctx context.Context, t *turn, role upstream.Role, hint fleet.Hint, exclude func(*fleet.Engine) bool,
 ) (engine *fleet.Engine, done func(), err error) {
+	if k.still {
+		engine, err = k.deps.Fleet.Foresee(role, hint, exclude)
+		return engine, func() {}, err
+	}
 	claim := queue.Claim{Tenant: t.share.client, Class: t.roomClass(role, hint)}
 	var free func()
 	waited, full := k.rooms.Wait(ctx, claim, t.record.Queued, func() bool {
 		engine, free, err = k.deps.Fleet.Pick(role, hint, exclude)
 		return !errors.Is(err, upstream.ErrBusy) // waiting helps against nothing else
 	})
-	t.record.Queued += waited
+	t.record.queued(waited, full == nil)
 	switch {
 	case full != nil:
 		return nil, nil, full

@@ -31,12 +31,12 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	defer cancel()
 
 	t.tries.sentTicket, t.tries.sentRider, h.sent = h.ticket != nil, h.rider != nil, true
-	ended := t.record.sent(leg, p.prefill.ID())
+	sent := t.record.sent(&leg, p.prefill.ID())
 	t.ids.Learn(ctx)
 	began := time.Now()
 	answer, err := s.deps.Legs.Prefill(limited, leg)
 	took := time.Since(began)
-	ended(took, err)
+	sent.answered(took, err)
 	foreign := err == nil && p.prefill.Foreign(leg.RequestID, answer.ID)
 	if foreign {
 		answer.PromptIDs = nil // of another prompt
@@ -64,6 +64,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	}
 	if err := t.ids.Receipt(answer.PromptIDs); err != nil {
 		bar(s.cfg.Logger, p.prefill, t.record.Turn)
+		s.counts.bars.Add(1)
 		return handed{}, receiptFailed(engine, true)
 	}
 	s.remember(t, p.prefill, t.ids.Prompt())
@@ -178,7 +179,7 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *held, err error,
 	h.sent = leg.Sent
 	s.conclude(t, h, fateOf(leg))
 	if h.rider != nil {
-		h.rider.failed(leg)
+		s.counts.ridden.unsent(h.rider.failed(leg))
 		h.rider = nil
 	}
 	return err

@@ -15,8 +15,8 @@ func (i *intake) namePrefiller(r *http.Request, t *turn) error {
 	if i.prefillers == nil {
 		return nil
 	}
-	first, _, _ := strings.Cut(r.Header.Get(prefillerHeader), ",")
-	if first = strings.TrimSpace(first); first == "" {
+	first := namedPrefiller(r)
+	if first == "" {
 		return nil
 	}
 	name, err := i.prefillers.Admit(first)
@@ -26,4 +26,10 @@ func (i *intake) namePrefiller(r *http.Request, t *turn) error {
 	}
 	t.prefiller = name
 	return nil
+}
+
+// namedPrefiller is the prefill instance that a request names, "" for none.
+func namedPrefiller(r *http.Request) string {
+	first, _, _ := strings.Cut(r.Header.Get(prefillerHeader), ",")
+	return strings.TrimSpace(first)
 }

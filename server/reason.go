@@ -61,6 +61,9 @@ func (t *turn) excludes(p *pair) Reason {
 	return ""
 }
 
+// rewritten reports whether a turn reuses nothing because its history is not, or not far enough, that of a ticket.
+func (r Reason) rewritten() bool { return r == ReasonRewritten || r == ReasonBelowThreshold }
+
 // missed translates a store's outcome.
 func (t *turn) missed(p *pair, outcome convcache.Outcome) Reason {
 	switch outcome {

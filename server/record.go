@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -12,11 +13,13 @@ import (
 type Record struct {
 	Turn string // X-Request-Id
 	Asked
+	Trace Trace
 
 	Path    Path
 	Reuse   Reuse
 	Stored  string // "yes", or why the answer left no ticket; "" if none was asked for
 	Legs    []LegRecord
+	Steps   []Step // in the order of their ends, noted of turns that are traced
 	Retries int
 	Answer  AnswerRecord
 	Status  int    // what the client got; 499 if it had gone before it got any
@@ -29,7 +32,8 @@ type Record struct {
 // Asked is what a turn asked for.
 type Asked struct {
 	API          upstream.API
-	Model        string
+	Model        string // as the client named it
+	Unserved     bool   // no engine is known to serve a model of that name; it is not to be shown then
 	Conversation string // the first characters of its keyed hash, "" without one
 	Source       string // where the conversation's id was found, "" without one
 }
@@ -64,8 +68,12 @@ type LegRecord struct {
 	Role     upstream.Role
 	Instance string
 	Start    string // of the engine, as far as it was known
+	Attempt  int    // 0 for the first
+	Span     [8]byte
 	Began    time.Time
 	Took     time.Duration // until its answer, of a decode leg until its headers
+	First    time.Duration // of a decode leg until the first of its answer, 0 if there was none
+	Whole    time.Duration // until its end, of a decode leg with the stream
 	Err      error
 }
 
@@ -74,9 +82,49 @@ type AnswerRecord struct {
 	Events, Bytes int64
 	Buffered      bool   // the stream was made of a whole answer
 	Fault         int    // status of the error that decode told within its answer, 0 for none
-	Finish        string // finish_reason, "" if it was not seen
+	Finish        string // finish_reason, its beginning if it is long; "" if it was not seen
 	// What decode's usage counts, -1 where it does not tell or was not read.
 	PromptTokens, CompletionTokens int
+	// CachedTokens are the prompt tokens that decode's usage says came from caches: prefill's, where that told decode; -1 as above.
+	CachedTokens int
+}
+
+// legNote is a leg in the record of its turn.
+type legNote struct {
+	of *Record
+	at int
+}
+
+// sent notes that a leg is about to be sent, and gives it its place in the turn's trace.
+func (r *Record) sent(leg *upstream.Leg, start string) legNote {
+	at := len(r.Legs)
+	r.Legs = append(r.Legs, LegRecord{
+		Role: leg.Instance.Role, Instance: leg.Instance.Name, Start: start, Attempt: r.Retries, Span: r.Trace.traced(leg), Began: time.Now(),
+	})
+	return legNote{r, at}
+}
+
+// answered notes how the leg was answered.
+func (n legNote) answered(took time.Duration, err error) {
+	leg := &n.of.Legs[n.at]
+	leg.Took, leg.Whole, leg.Err = took, took, err
+}
+
+// began notes that the answer has begun.
+func (n legNote) began() {
+	leg := &n.of.Legs[n.at]
+	leg.First = time.Since(leg.Began)
+}
+
+// over notes the end of an answer that comes behind the headers. Of what ended it the engine's failure is kept, and not that of the
+// client or of the other leg.
+func (n legNote) over(err error) {
+	leg := &n.of.Legs[n.at]
+	leg.Whole = time.Since(leg.Began)
+	var failed *upstream.LegError
+	if errors.As(err, &failed) && failed.Role == leg.Role {
+		leg.Err = err
+	}
 }
 
 // Leg returns the last leg of a role, the zero value if there was none.
@@ -99,19 +147,15 @@ func (r *Record) PrefillTook() (took time.Duration) {
 	return took
 }
 
-// sent notes that a leg is about to be sent; ended, how that went.
-func (r *Record) sent(leg upstream.Leg, start string) (ended func(took time.Duration, err error)) {
-	at := len(r.Legs)
-	r.Legs = append(r.Legs, LegRecord{Role: leg.Instance.Role, Instance: leg.Instance.Name, Start: start, Began: time.Now()})
-	return func(took time.Duration, err error) { r.Legs[at].Took, r.Legs[at].Err = took, err }
-}
-
 // Header is the value of X-KV-Reuse at a moment, which the age of a ticket counts to.
 func (r *Reuse) Header(now time.Time) string {
 	switch outcome, reason := r.Outcome(); outcome {
 	case "off":
 		return outcome
 	case "miss":
+		if r.Differs != "" {
+			return "miss;reason=" + reason + ";differs=" + r.Differs
+		}
 		return "miss;reason=" + reason
 	}
 	age := max(0, upstream.Elapsed(r.CaughtUp, now))
@@ -136,7 +180,7 @@ func (r *Reuse) Outcome() (outcome, reason string) {
 }
 
 // missed says that nothing is reused after all.
-func (r *Reuse) missed(why Reason) { r.Hit, r.Reason = false, why }
+func (r *Reuse) missed(why Reason) { r.Hit, r.Reason, r.Saved = false, why, 0 }
 
 // Aborted reports whether the answer broke off after the client had seen part of it.
 func (r *Record) Aborted() bool {
@@ -144,6 +188,11 @@ func (r *Record) Aborted() bool {
 	return errors.As(r.Err, &abort)
 }
 
+// ClientLeft reports whether the client had gone before the turn's end.
+func (r *Record) ClientLeft() bool {
+	return r.Status == statusClientGone || errors.Is(r.Err, errClientGone) || errors.Is(r.Err, context.Canceled)
+}
+
 // Observer is told of each turn at its end, on the turn's goroutine. It must not block, and may keep a copy of the record
-// whose Legs it does not change.
+// whose Legs and Steps it does not change.
 type Observer func(*Record)

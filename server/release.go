@@ -18,6 +18,7 @@ type releaser struct {
 	deps   *Deps
 	beside *beside
 	blocks *blocks
+	counts *counts
 }
 
 // leftover says where an answer's blocks are.
@@ -68,10 +69,15 @@ func (r *releaser) giveUp(decode string, holder *fleet.Start, kept upstream.Kept
 		r.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", decode)
 		return
 	}
-	if r.cfg.Release && holder != nil {
-		u.Tokens = inBlocks(holder, u.Tokens)
-		holder.Leave(u)
+	if holder == nil {
+		return
 	}
+	u.Tokens = inBlocks(holder, u.Tokens)
+	if !r.cfg.Release {
+		holder.Lasts(u.Tokens, u.Held)
+		return
+	}
+	holder.Leave(u)
 }
 
 // rider is an unused ticket on a prefill leg that has none of its own. Prefill
@@ -100,21 +106,28 @@ func (r *rider) offer() upstream.TicketOffer {
 }
 
 // failed deals with an unused ticket whose leg failed: unsent or refused it
-// waits on; else it is gone, and the link releases nothing for a while.
-func (r *rider) failed(leg *upstream.LegError) {
+// waits on, and is kept; else it is gone, and the link releases nothing for a while.
+func (r *rider) failed(leg *upstream.LegError) (kept bool) {
 	switch {
 	case !leg.Sent:
 		r.holder.Leave(r.unused)
+		return true
 	case leg.Kind == upstream.Gone:
 	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
 		// The engine refused the request before it was scheduled, most likely for what the
 		// client sent. Were it for the release, that would fail every turn that carries it.
 		r.unused.Refused = true
 		r.holder.Leave(r.unused)
+		return true
 	default:
 		r.link.ReleaseFailed()
 	}
+	r.arrived(false)
+	return false
 }
+
+// arrived ends the way of an unused ticket; freed says that decode was told.
+func (r *rider) arrived(freed bool) { r.holder.Arrives(r.unused.Tokens, r.unused.Held, freed) }
 
 // workEvery is how often the unused tickets are looked through.
 const workEvery = time.Second
@@ -146,6 +159,8 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		unused := &rider{u, holder, link}
 		leg, err := r.deps.Connector.Release(unused.offer(), u.Model)
 		if err != nil {
+			unused.arrived(false)
+			r.counts.own.failed.Add(1)
 			return true // a malformed one; the next may be better
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, r.cfg.ReuseTrialTimeout, upstream.ErrReuseTimeout)
@@ -154,9 +169,15 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		blame(prefill, err, true)
 		var failed *upstream.LegError
 		switch {
+		case err == nil:
+			unused.arrived(true)
+			r.counts.own.sent.Add(1)
 		case errors.As(err, &failed) && !failed.Sent:
 			holder.Leave(u)
-		case err != nil:
+			r.counts.own.kept.Add(1)
+		default:
+			unused.arrived(false)
+			r.counts.own.failed.Add(1)
 			r.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", err)
 			link.ReleaseFailed()
 		}

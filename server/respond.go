@@ -25,7 +25,9 @@ func (s *turns) respond(ctx context.Context, out *outlet, t *turn, d *decoding) 
 		return nil
 	}
 	err := s.bring(d.context(ctx), out, t, d)
-	t.ended(d.start.Engine(), d.told(t.record.Answer.Fault, err))
+	told := d.told(t.record.Answer.Fault, err)
+	t.ended(d.start.Engine(), told)
+	d.sent.over(told)
 	return err
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"carryover/upstream"
@@ -168,6 +169,8 @@ func unreadable(leg *upstream.LegError) bool {
 // retryBudget keeps retries from doubling the load of a deployment that is
 // failing: a fifth of the turns, plus ten per second.
 type retryBudget struct {
+	denied *atomic.Uint64 // counts the retries that it does not allow
+
 	mu     sync.Mutex // guards the rest
 	tokens float64
 	last   time.Time
@@ -179,8 +182,8 @@ const (
 	budgetMax       = 100
 )
 
-func newRetryBudget() *retryBudget {
-	return &retryBudget{tokens: budgetMax, last: time.Now()}
+func newRetryBudget(denied *atomic.Uint64) *retryBudget {
+	return &retryBudget{denied: denied, tokens: budgetMax, last: time.Now()}
 }
 
 // earn is called once per turn.
@@ -192,6 +195,7 @@ func (b *retryBudget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.tokens < 1 {
+		b.denied.Add(1)
 		return false
 	}
 	b.tokens--

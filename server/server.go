@@ -15,6 +15,7 @@ import (
 	"github.com/labstack/echo/v4"
 	"golang.org/x/net/netutil"
 
+	"carryover/server/outline"
 	"carryover/server/queue"
 	"carryover/upstream/fleet"
 )
@@ -30,6 +31,7 @@ type Server struct {
 	bars      *barWatch
 	pinned    *pinnedBudget
 	observers []Observer
+	counts    counts
 
 	routing atomic.Pointer[RoutingConfig]
 
@@ -45,19 +47,20 @@ func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, beside: newBeside(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
 	s.places, s.rooms = queue.New(cfg.places()), queue.New(cfg.rooms())
 	blocks, ledger, ratios := newBlocks(cfg.TTL), newLedger(deps.Fleet, cfg.PinnedShare), newRatios()
-	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks}
+	outlines := outline.NewMemory(0)
+	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks, counts: &s.counts}
 	s.pinned = &pinnedBudget{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser}
 	s.intake = &intake{
 		cfg: &s.cfg, secret: deps.Secret, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
-		prefillers: deps.Prefillers,
-		account:    newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes),
+		prefillers: deps.Prefillers, outlines: outline.NewKey(),
+		account: newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes),
 	}
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, releaser: releaser, beside: s.beside,
-		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks, ledger: ledger},
-		finder: &finder{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, beside: s.beside},
+		keeper: &keeper{cfg: &s.cfg, deps: &s.deps, releaser: releaser, blocks: blocks, ledger: ledger, outlines: outlines},
+		finder: &finder{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, beside: s.beside, outlines: outlines},
 		picker: &picker{deps: &s.deps, rooms: s.rooms, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: make(chan struct{}, maxDecodeOnly)},
-		budget: newRetryBudget(), ratios: ratios,
+		budget: newRetryBudget(&s.counts.retriesDenied), ratios: ratios, counts: &s.counts,
 	}
 	s.SetRouting(cfg.RoutingConfig)
 	deps.Fleet.OnFreed(s.rooms.Freed)

@@ -30,7 +30,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	both, cancel := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // of prefill's leg
 	leg := s.prefillLeg(t, p, plan)
-	ended := t.record.sent(leg, p.prefill.ID())
+	sent := t.record.sent(&leg, p.prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
 	h.sent = true
 	began := time.Now()
@@ -59,14 +59,14 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		}
 		select {
 		case prefill := <-answered:
-			ended(prefill.took, prefill.err)
+			sent.answered(prefill.took, prefill.err)
 			t.endedAfter(p.prefill.Engine(), prefill.err, began)
 			if prefill.err == nil {
 				s.ratios.learn(t, prefill.answer.PromptTokens)
 				t.learnSpeed(p.prefill, prefill.answer, &told, h, prefill.took)
 			}
 		default:
-			ended(time.Since(began), errUnanswered)
+			sent.answered(time.Since(began), errUnanswered)
 		}
 	}
 	d, err := s.decode(both, t, p, handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true})

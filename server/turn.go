@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/server/outline"
 	"carryover/server/proof"
 )
 
@@ -19,6 +20,7 @@ type turn struct {
 	branches  []convcache.Branch // what the conversation holds, as the last look saw it
 	cleared   bool               // it held more, on instances that have cleared their cache
 	chain     []uint64           // the beginning of the prompt, for the choice of prefill
+	outline   *outline.Outline   // its history without the content, nil where no ticket is used or left
 	tries     tries
 	share     reservation // its part of the bytes in flight
 	committed bool        // status and headers have reached the client
@@ -44,6 +46,7 @@ type turns struct {
 	beside   *beside
 	budget   *retryBudget
 	ratios   *ratios
+	counts   *counts
 }
 
 // run runs a turn to its end: the answer is with the client, or an error is returned and
@@ -67,10 +70,11 @@ func (s *turns) run(ctx context.Context, out *outlet, t *turn) error {
 
 // attempt is one passage through the legs of a turn.
 func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
-	began, queued := time.Now(), t.record.Queued
+	began, queued, lookup := time.Now(), t.record.Queued, t.record.step(StepLookup)
 	looked := s.finder.look(ctx, t)    // what the conversation holds, and where
 	pair, err := s.picker.pick(ctx, t) // which engines, in which start, and which path
 	if err != nil {
+		lookup.ended(false)
 		return err
 	}
 	defer pair.done()
@@ -78,6 +82,7 @@ func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
 
 	held := s.finder.find(ctx, t, pair, looked) // a miss is a value, not an error
 	t.record.Lookup = time.Since(began) - (t.record.Queued - queued)
+	lookup.ended(true)
 	answer, err := s.legs(ctx, out, t, pair, held) // in the connector's order; every exit says what became of the ticket
 	if err != nil {
 		return err

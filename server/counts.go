@@ -1,0 +1,73 @@
+package server
+
+import "sync/atomic"
+
+// Counts are what has happened since the start and no turn's record tells.
+type Counts struct {
+	// Ridden are releases that were to ride on legs of turns, Own those that had legs of their own.
+	Ridden, Own Releases
+	// Stranded are hand-overs of prefill whose decode leg did not come to its answer.
+	Stranded Stranded
+	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
+	GivenUp uint64
+	// Bars are starts of prefill that this replica has found to compute other ids than they were sent.
+	Bars uint64
+	// RetriesDenied are attempts that were not made, because retries are limited to a share of the turns.
+	RetriesDenied uint64
+}
+
+// Releases says how releases ended. Each unused ticket that leaves the line ends here once: it is in Sent or Failed, or in Kept and
+// back in the line.
+type Releases struct {
+	Sent   uint64 // the leg was answered
+	Failed uint64 // the leg may have been seen by an engine, and failed; the blocks last until decode's TTL ends
+	Kept   uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
+}
+
+// Stranded says what became of hand-overs whose client left, or whose decode leg failed.
+type Stranded struct {
+	Read uint64 // decode read prefill's blocks after all, for an answer that nobody gets
+	Lost uint64 // they wait for their lease to end
+}
+
+// Counts returns what was counted until now. Its parts need not be of one moment.
+func (s *Server) Counts() Counts {
+	c := &s.counts
+	return Counts{
+		Ridden: c.ridden.read(), Own: c.own.read(),
+		Stranded: Stranded{Read: c.strandedRead.Load(), Lost: c.strandedLost.Load()},
+		GivenUp:  c.givenUp.Load(), Bars: c.bars.Load(), RetriesDenied: c.retriesDenied.Load(),
+	}
+}
+
+// counts is Counts while it grows.
+type counts struct {
+	ridden, own                atomicReleases
+	strandedRead, strandedLost atomic.Uint64
+	givenUp                    atomic.Uint64
+	bars, retriesDenied        atomic.Uint64
+}
+
+type atomicReleases struct{ sent, failed, kept atomic.Uint64 }
+
+func (r *atomicReleases) read() Releases {
+	return Releases{Sent: r.sent.Load(), Failed: r.failed.Load(), Kept: r.kept.Load()}
+}
+
+// unsent counts a release that did not come to its end; kept says that its ticket waits again.
+func (r *atomicReleases) unsent(kept bool) {
+	if kept {
+		r.kept.Add(1)
+	} else {
+		r.failed.Add(1)
+	}
+}
+
+// stranded counts a hand-over; read says that decode has read it.
+func (c *counts) stranded(read bool) {
+	if read {
+		c.strandedRead.Add(1)
+	} else {
+		c.strandedLost.Add(1)
+	}
+}

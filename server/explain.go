@@ -1,0 +1,250 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/proof"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// Explanation is what would become of a request now, and why, by what is known without asking an engine. It repeats nothing of the
+// request but the model's name and what an error would tell the client. Names of members are stable.
+type Explanation struct {
+	// Verdict is the X-KV-Reuse that the turn would show, up to what no one can know before (confirmed). "tokens decide" means that
+	// only the ids of the prompt can tell, for which prefill's /tokenize is asked; "engines decide", that one has to be asked for
+	// something else, or that the turn would wait for one; "refused", that the client would get Error.
+	Verdict  string `json:"verdict"`
+	Sentence string `json:"sentence"`
+
+	Error        *Refusal      `json:"error,omitempty"`
+	Endpoint     string        `json:"endpoint"`
+	Model        string        `json:"model,omitempty"`
+	Stream       bool          `json:"stream"`
+	Conversation Identified    `json:"conversation"`
+	Proof        ProofInForce  `json:"proof"`
+	Queue        QueueNow      `json:"queue"`
+	Path         *PathAhead    `json:"path,omitempty"`
+	Prefill      *EngineAhead  `json:"prefill,omitempty"`
+	Decode       *EngineAhead  `json:"decode,omitempty"`
+	Link         string        `json:"link,omitempty"`  // of the two, as a ticket's: "proven", "trial", "busy" or "stopped"
+	Store        string        `json:"store,omitempty"` // what the look-up found, if it is made
+	Tickets      []TicketAhead `json:"tickets"`         // of the conversation, as the store has them
+}
+
+// The verdicts that are no value of X-KV-Reuse.
+const (
+	VerdictTokens  = "tokens decide"
+	VerdictEngines = "engines decide"
+	VerdictRefused = "refused"
+)
+
+// Refusal is an error that the client would get.
+type Refusal struct {
+	Status  int    `json:"status"`
+	Code    string `json:"code"`
+	Message string `json:"message"`
+	Param   any    `json:"param"`
+}
+
+// Identified says whose turn it would be.
+type Identified struct {
+	Known  bool   `json:"known"`            // an id was found
+	Off    bool   `json:"off"`              // the client wants no reuse
+	Hash   string `json:"hash,omitempty"`   // as in the log
+	Source string `json:"source,omitempty"` // where the id was found
+	Tenant string `json:"tenant"`           // what keeps it apart from those of others: "credential", "header" or "none"
+}
+
+// ProofInForce says how it would be shown what may be reused.
+type ProofInForce struct {
+	Name string `json:"name"` // "tokens" or "history"
+	// Ineligible says why the request takes no part in reuse, for its own sake; "" if it may.
+	Ineligible string `json:"ineligible,omitempty"`
+	Lacks      string `json:"lacks,omitempty"` // what the engines lack for a proof
+	Asks       string `json:"asks,omitempty"`  // what an engine would be asked for: "start", "probe", "tokens" or "template"
+	Parity     string `json:"parity,omitempty"`
+	Template   string `json:"template,omitempty"` // whether the chat template is append-only: "yes", "no" or "unknown"
+}
+
+// QueueNow says whether the turn would wait.
+type QueueNow struct {
+	Draining bool `json:"draining"` // the server ends, and refuses it
+	Full     bool `json:"full"`     // all places are taken
+	ToBegin  int  `json:"waiting_to_begin"`
+	ForRoom  int  `json:"waiting_for_instance"`
+	Busy     bool `json:"instances_busy"` // no instance of a role has room
+}
+
+// PathAhead is the way that the turn would go.
+type PathAhead struct {
+	Way    string `json:"way"`
+	Reason string `json:"reason,omitempty"`
+	Tokens int    `json:"tokens"` // expected in no cache
+	Header string `json:"header"` // X-KV-Path
+}
+
+// explain foresees a turn. It asks no engine, and changes nothing but, in a store in memory, which conversation was used last.
+func (s *Server) explain(ctx context.Context, r *http.Request, api upstream.API, body []byte) *Explanation {
+	t := &turn{request: request{api: api}, routing: s.routing.Load()}
+	t.tries.refreshed = true // engines are not asked for their models
+	t.record = Record{Asked: Asked{API: api}, Times: Times{Began: time.Now()}, Reuse: Reuse{Cached: -1}}
+	x := &Explanation{Endpoint: api.Path(), Tickets: []TicketAhead{}}
+	toBegin, forRoom := s.Waiting()
+	x.Queue = QueueNow{Draining: s.draining.Load(), Full: len(s.streams) == cap(s.streams), ToBegin: toBegin, ForRoom: forRoom}
+	err := s.foresee(ctx, r, t, body, x)
+	x.Model, x.Stream, x.Proof.Name = t.model, t.stream, t.record.Reuse.Proof
+	x.Conversation = identified(t)
+	x.Proof.Ineligible = t.ineligible
+	switch {
+	case err == nil && x.Queue.Draining:
+		err = errShuttingDown
+	case errors.Is(err, upstream.ErrBusy):
+		x.Queue.Busy, x.Verdict, err = true, VerdictEngines, nil
+	}
+	if err != nil {
+		e := s.toAPIError(err)
+		x.Verdict, x.Error = VerdictRefused, &Refusal{Status: e.Status, Code: e.Code, Message: e.Message, Param: e.Param}
+	}
+	if t.record.Path.Way != "" {
+		x.Path = &PathAhead{t.record.Path.Way, t.record.Path.Reason, t.record.Path.Tokens, t.record.Path.Header()}
+	}
+	if x.Verdict == "" {
+		x.Verdict = t.record.Reuse.Header(time.Now())
+	}
+	x.Sentence = x.sentence(&t.record.Reuse)
+	return x
+}
+
+func identified(t *turn) Identified {
+	c := Identified{Known: t.conversation.known, Off: t.conversation.off, Hash: t.record.Conversation, Source: t.conversation.source, Tenant: "none"}
+	switch tenant := t.conversation.tenant; {
+	case strings.HasPrefix(tenant, "bearer:"):
+		c.Tenant = "credential"
+	case tenant != "":
+		c.Tenant = "header"
+	}
+	return c
+}
+
+// foresee goes the way of a turn (intake.take, turns.attempt) up to its legs. What would fail it is its error.
+func (s *Server) foresee(ctx context.Context, r *http.Request, t *turn, body []byte, x *Explanation) error {
+	i := s.intake
+	tenant, err := i.tenant(r)
+	if err != nil {
+		return err
+	}
+	if err = i.checkFraming(r); err != nil {
+		return err
+	}
+	if err = i.understand(r, t, body, tenant); err != nil {
+		return err
+	}
+	if i.prefillers != nil {
+		t.prefiller = namedPrefiller(r) // it would be added to the fleet, or refused
+	}
+	i.admit(t)
+
+	finder, picker := *s.turns.finder, s.turns.picker.stillOne()
+	finder.still = true
+	looked := finder.look(ctx, t)
+	if t.proof != nil {
+		x.Store = looked.String()
+	}
+	p, err := picker.pick(ctx, t)
+	if err != nil {
+		finder.listTickets(ctx, t, nil, false, x)
+		return err
+	}
+	x.Decode = engineAhead(p.decode)
+	if p.prefill != nil {
+		x.Prefill = engineAhead(p.prefill)
+		x.Link = standing(p.prefill.Standing(p.decode))
+	}
+	foresight := t.foresee(p)
+	x.Proof.Lacks, x.Proof.Asks = t.lacks, foresight.Asks
+	x.Proof.Parity, x.Proof.Template = finding(foresight.Parity), finding(foresight.Template)
+	x.Verdict = finder.foresee(ctx, t, p, looked, foresight)
+	compared := t.proof != nil && p.prefill != nil && t.excludes(p) == "" && foresight.Miss == "" && foresight.Asks == ""
+	finder.listTickets(ctx, t, p, compared, x)
+	return nil
+}
+
+// stillOne returns a picker that only says what this one would pick. As many turns are decoded alone as with this one.
+func (k *picker) stillOne() *picker {
+	still := *k
+	still.still, still.decodeOnly = true, make(chan struct{}, cap(k.decodeOnly))
+	for range len(k.decodeOnly) {
+		still.decodeOnly <- struct{}{}
+	}
+	return &still
+}
+
+// foresee is begin, and as much of the proof's look as nobody has to be asked for.
+func (t *turn) foresee(p *pair) (f proof.Foresight) {
+	switch {
+	case t.proof == nil || p.prefill == nil && !p.barred:
+	case p.barred:
+		t.lacks = lacksBarred
+	default:
+		f = t.proof.Foresee(proof.Attempt{Prefill: p.prefill, Decode: p.decode})
+		t.lacks = f.Lacks
+	}
+	return f
+}
+
+// foresee is find without its take. The verdict is "" where the record's Reuse says it.
+func (f *finder) foresee(ctx context.Context, t *turn, p *pair, looked convcache.Outcome, foresight proof.Foresight) (verdict string) {
+	if foresight.Asks == proof.AsksStart || foresight.Asks == proof.AsksProbe { // which begin would do
+		return VerdictEngines
+	}
+	reuse := &t.record.Reuse
+	reuse.Reason = t.excludes(p)
+	switch {
+	case reuse.Reason != "":
+	case looked != convcache.Found:
+		reuse.Reason = f.nothing(t, p, looked)
+	case foresight.Miss != "":
+		reuse.Reason = Reason(foresight.Miss)
+	case foresight.Asks == proof.AsksTokens:
+		return VerdictTokens
+	case foresight.Asks != "":
+		return VerdictEngines
+	default:
+		f.foreseeTake(ctx, t, p)
+	}
+	return ""
+}
+
+// foreseeTake is take without taking: that no other turn is faster is assumed.
+func (f *finder) foreseeTake(ctx context.Context, t *turn, p *pair) {
+	reuse := &t.record.Reuse
+	choices, reason := t.choices()
+	for _, c := range choices {
+		if _, reason = f.usable(ctx, p, c); reason == "" {
+			reuse.Hit, reuse.Offered, reuse.CaughtUp = true, c.offer.Tokens, c.branch.CaughtUp
+			return
+		}
+	}
+	if reuse.Reason = reason; reason.rewritten() {
+		reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Place
+	}
+}
+
+// standing is how an operator reads the standing of a link.
+func standing(of fleet.Standing) string {
+	switch of {
+	case fleet.Proven:
+		return "proven"
+	case fleet.Trial:
+		return "trial" // the turn would be it
+	case fleet.Busy:
+		return "busy"
+	}
+	return "stopped"
+}

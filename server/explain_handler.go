@@ -1,0 +1,94 @@
+package server
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+
+	"carryover/upstream"
+)
+
+// maxExplaining bounds the requests that are explained at once: each holds its body, which is booked on no client.
+const maxExplaining = 2
+
+// explained is a request to be explained. Body is the JSON that would be sent, or a string with the bytes that would, for what is
+// not JSON.
+type explained struct {
+	Path    string                  `json:"path"`
+	Headers map[string]headerValues `json:"headers"`
+	Body    json.RawMessage         `json:"body"`
+}
+
+// headerValues is one value or a list of them.
+type headerValues []string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (v *headerValues) UnmarshalJSON(raw []byte) error {
+	if raw[0] != '"' {
+		return json.Unmarshal(raw, (*[]string)(v))
+	}
+	*v = make(headerValues, 1)
+	return json.Unmarshal(raw, &(*v)[0])
+}
+
+// ExplainHandler answers what would become of a request: {"path":"/v1/chat/completions","headers":{…},"body":{…}}, answered by an
+// [Explanation]. It is for operators only: who may ask about a request may see how the conversation of any client fares whose id
+// and credential he sends. A conversation belongs to the credential in headers, as in a turn, so that without a tenant's own
+// credential nothing of his conversations is found.
+func (s *Server) ExplainHandler() http.Handler {
+	slots := make(chan struct{}, maxExplaining)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		default:
+			writeError(w, unavailable("busy", "Other requests are being explained."))
+			return
+		}
+		said, err := s.explainRequest(w, r)
+		if err != nil {
+			writeError(w, s.toAPIError(err))
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Cache-Control", "no-store")
+		_ = json.NewEncoder(w).Encode(said) // an operator that has gone needs no answer
+	})
+}
+
+func (s *Server) explainRequest(w http.ResponseWriter, r *http.Request) (*Explanation, error) {
+	var request explained
+	// What is around the body is little, and a body that is a string may have an escape for each of its bytes.
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 2*s.cfg.MaxBodyBytes+int64(s.cfg.MaxHeaderBytes)))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&request); err != nil {
+		var large *http.MaxBytesError
+		if errors.As(err, &large) {
+			return nil, tooLarge(large.Limit)
+		}
+		return nil, badRequest("", "bad_request", `The body must be {"path":"…","headers":{…},"body":{…}}.`)
+	}
+	var api upstream.API
+	switch request.Path {
+	case upstream.Chat.Path(), "":
+		api = upstream.Chat
+	case upstream.Text.Path():
+		api = upstream.Text
+	default:
+		return nil, badRequest("path", "invalid_path", "path must be /v1/chat/completions or /v1/completions.")
+	}
+	header := http.Header{"Content-Type": {"application/json"}}
+	for name, values := range request.Headers {
+		header[http.CanonicalHeaderKey(name)] = values
+	}
+	body := []byte(request.Body)
+	if len(body) > 0 && body[0] == '"' {
+		var text string
+		if json.Unmarshal(body, &text) != nil {
+			return nil, badRequest("body", "bad_request", "body can't be read.")
+		}
+		body = []byte(text)
+	}
+	turned := &http.Request{Method: http.MethodPost, Header: header, ContentLength: int64(len(body))}
+	return s.explain(r.Context(), turned, api, body), nil
+}

@@ -1,0 +1,79 @@
+package proof
+
+import (
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// Foresight is what Begin and Look of an attempt would say, as far as that is known without asking an engine. Where neither Lacks nor
+// Miss nor Asks says anything, Offer tells what each branch is worth.
+type Foresight struct {
+	Lacks string // what is missing for any proof on these engines
+	Miss  string // why the request can use no branch at all
+	Asks  string // what an engine has to be asked for first: the constants Asks…
+	// Parity is that of /tokenize for requests of this shape, on the prefill start; Template, whether the chat template is
+	// append-only. Unknown where the proof has no use for it.
+	Parity, Template fleet.Finding
+}
+
+// What an engine has to be asked for before a turn is proven.
+const (
+	AsksStart    = "start"    // its start: /metrics
+	AsksProbe    = "probe"    // whether it uses the ids that it is sent
+	AsksTokens   = "tokens"   // the ids of the prompt: /tokenize
+	AsksTemplate = "template" // whether the chat template is append-only
+)
+
+// Foresee implements Turn.
+func (t *tokensTurn) Foresee(a Attempt) (f Foresight) {
+	t.attempt, t.ids = a, &IDs{turn: t, wanted: true}
+	f.Parity = a.Prefill.Parity(t.req.Model(), t.shape)
+	for _, start := range []*fleet.Start{a.Prefill, a.Decode} {
+		switch {
+		case f.Asks != "" || f.Lacks != "":
+		case !start.Known():
+			f.Asks = AsksStart
+		case t.req.API() != upstream.Chat || start.UsesIDs() == fleet.Yes:
+		case start.UsesIDs() == fleet.No:
+			f.Lacks = LacksProbe
+		default:
+			f.Asks = AsksProbe
+		}
+	}
+	if f.Asks != "" || f.Lacks != "" {
+		return f
+	}
+	ids, told := t.req.PromptIDs()
+	switch {
+	case told:
+		t.ids.compare(ids)
+	case t.shape == "":
+		f.Miss = MissNotComparable
+	case f.Parity != fleet.Yes:
+		f.Miss = Unproven(LacksShape)
+	default:
+		f.Asks = AsksTokens
+	}
+	return f
+}
+
+// Foresee implements Turn.
+func (t *historyTurn) Foresee(a Attempt) (f Foresight) {
+	t.prefill, t.authorization = a.Prefill, a.Authorization
+	if !a.Prefill.Known() || !a.Decode.Known() {
+		f.Asks = AsksStart
+		return f
+	}
+	if t.api != upstream.Chat {
+		return f
+	}
+	f.Template = a.Prefill.Template(t.model, t.kwargs)
+	switch f.Template {
+	case fleet.Yes:
+	case fleet.No:
+		f.Miss = MissNotAppendOnly
+	default:
+		f.Asks = AsksTemplate
+	}
+	return f
+}

@@ -1,0 +1,48 @@
+package server
+
+import (
+	"github.com/tidwall/gjson"
+
+	"carryover/server/outline"
+	"carryover/sse/rawjson"
+)
+
+// said is what an answer has besides its text, as far as that shows at its beginning and its end: enough to tell whether a
+// client repeats all of it.
+type said struct {
+	reasoning bool // reasoning came first
+	heard     int  // events that were looked at
+}
+
+// mostHeard bounds the events that are looked at. Where ids are asked for, vLLM sends an empty event for each token that a parser
+// keeps back, such as those of a tag; in all recordings the first event with text is the second or third.
+const mostHeard = 16
+
+// hear looks for reasoning at the beginning of a stream of chat. It comes before all content, so that the first event with either tells, and
+// nothing behind it is looked at. It costs some 50 ns for each of these events.
+func (s *said) hear(data []byte) {
+	if s.heard >= mostHeard {
+		return
+	}
+	s.heard++
+	s.reasoning = says(data, "reasoning") || says(data, "reasoning_content")
+	if s.reasoning || says(data, "content") || rawjson.MayHave(data, "tool_calls", "[{") || rawjson.MayHave(data, "finish_reason", `"`) {
+		s.heard = mostHeard
+	}
+}
+
+// says reports whether a member may be a string that is not empty.
+func says(data []byte, name string) bool {
+	return rawjson.MayHave(data, `"`+name, `"`) && !rawjson.MayHave(data, `"`+name, `""`)
+}
+
+// whole looks at the choice of an answer that came whole.
+func (s *said) whole(choice gjson.Result) {
+	message := choice.Get("message")
+	s.reasoning = message.Get("reasoning").String() != "" || message.Get("reasoning_content").String() != ""
+}
+
+// reply is what is remembered of the answer with the outline of its request.
+func (s *said) reply(finish string) outline.Reply {
+	return outline.Reply{Calls: finish == "tool_calls", Reasoning: s.reasoning}
+}

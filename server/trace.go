@@ -1,0 +1,214 @@
+package server
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"net/http"
+	"strings"
+
+	"carryover/upstream"
+)
+
+// Trace is a turn's place in a trace (W3C Trace Context). The zero value is none. Of what a client sends only this is read, and
+// only what was parsed is written again towards engines: baggage, which is free text, is not forwarded, nor is any other header.
+type Trace struct {
+	ID      [16]byte
+	Parent  [8]byte // the client's span, zero if it has sent no context
+	Span    [8]byte // the turn's own, zero where turns are not traced: the client's context is passed on then as it came
+	Sampled bool    // spans of the trace are kept
+	Random  bool    // the client says that its trace id is random (level 2)
+	State   string  // the client's tracestate, "" for none
+}
+
+// Sample decides whether spans of a turn are kept. It is given the context that the client has sent, or one with a new id and no
+// parent.
+type Sample func(client Trace) bool
+
+// Recorded reports whether spans are made of the turn.
+func (t *Trace) Recorded() bool { return t.Sampled && t.Span != [8]byte{} }
+
+// Shown is the trace's id in hexadecimal, "" where no spans are made of the turn, so that there is nothing to find under it.
+func (t *Trace) Shown() string {
+	if !t.Recorded() {
+		return ""
+	}
+	return hex.EncodeToString(t.ID[:])
+}
+
+// newTrace reads a client's context, and has the turn take part in the trace if turns are traced; sample is nil if they are not.
+func newTrace(header http.Header, sample Sample) Trace {
+	t := parseTrace(header)
+	if sample == nil {
+		return t
+	}
+	return t.takePart(sample)
+}
+
+// takePart gives the turn a span in the client's trace, or in one of its own.
+func (t Trace) takePart(sample Sample) Trace {
+	if t.ID == [16]byte{} {
+		_, _ = rand.Read(t.ID[:]) // never fails since Go 1.24
+	}
+	t.Sampled = sample(t)
+	t.Span = newSpanID()
+	return t
+}
+
+func newSpanID() (id [8]byte) {
+	_, _ = rand.Read(id[:]) // never fails since Go 1.24
+	return id
+}
+
+// traced gives a leg its place in the trace and returns its span, zero where it has none.
+func (t *Trace) traced(leg *upstream.Leg) (span [8]byte) {
+	if t.Span != span {
+		span = newSpanID()
+	}
+	t.under(leg, span)
+	return span
+}
+
+// joins has a leg that no span is made of take part in the trace under the turn's own.
+func (t *Trace) joins(leg *upstream.Leg) { t.under(leg, t.Span) }
+
+// under writes the context that a leg carries. Where turns are not traced it is the client's.
+func (t *Trace) under(leg *upstream.Leg, parent [8]byte) {
+	if t.ID == [16]byte{} {
+		return
+	}
+	if parent == [8]byte{} {
+		parent = t.Parent
+	}
+	leg.Traceparent, leg.Tracestate = t.traceparent(parent), t.State
+}
+
+// The flags that are known. All others are sent as zero (Trace Context level 2, 3.2.2.5).
+const (
+	flagSampled = 1 << 0
+	flagRandom  = 1 << 1
+)
+
+// traceparentLength is that of version 00; other versions may have more behind it.
+const traceparentLength = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-00")
+
+// traceparent writes the context with a parent, as version 00.
+func (t *Trace) traceparent(parent [8]byte) string {
+	var flags [1]byte
+	if t.Sampled {
+		flags[0] |= flagSampled
+	}
+	if t.Random {
+		flags[0] |= flagRandom
+	}
+	b := append(make([]byte, 0, traceparentLength), "00-"...)
+	b = append(hex.AppendEncode(b, t.ID[:]), '-')
+	b = append(hex.AppendEncode(b, parent[:]), '-')
+	return string(hex.AppendEncode(b, flags[:]))
+}
+
+// parseTrace reads a client's context. One that is not valid is as good as none; a tracestate that is not valid is dropped alone.
+func parseTrace(header http.Header) (t Trace) {
+	values := header["Traceparent"]
+	if len(values) != 1 { // several can't be told apart from what a hop has added
+		return Trace{}
+	}
+	if !t.parse(values[0]) {
+		return Trace{}
+	}
+	t.State = parseTracestate(header["Tracestate"])
+	return t
+}
+
+// parse reads a traceparent. Versions above 00 are read as far as version 00 goes, which is what they promise to begin with; ff is
+// none.
+func (t *Trace) parse(s string) bool {
+	var version, flags [1]byte
+	switch {
+	case len(s) < traceparentLength, s[2] != '-', s[35] != '-', s[52] != '-':
+		return false
+	case !unhex(version[:], s[:2]), !unhex(t.ID[:], s[3:35]), !unhex(t.Parent[:], s[36:52]), !unhex(flags[:], s[53:55]):
+		return false
+	case version[0] == 0xff, version[0] == 0 && len(s) > traceparentLength, len(s) > traceparentLength && s[traceparentLength] != '-':
+		return false
+	case t.ID == [16]byte{}, t.Parent == [8]byte{}:
+		return false
+	}
+	t.Sampled, t.Random = flags[0]&flagSampled != 0, flags[0]&flagRandom != 0
+	return true
+}
+
+// unhex reads lower-case hexadecimal digits, which are all that the grammar has.
+func unhex(to []byte, s string) bool {
+	if strings.ContainsAny(s, "ABCDEF") {
+		return false
+	}
+	_, err := hex.Decode(to, []byte(s))
+	return err == nil
+}
+
+// Bounds of a tracestate. Level 1 asks that 512 bytes be passed on at least, and has 32 members at most; what is longer is dropped.
+const (
+	maxTracestate        = 512
+	maxTracestateMembers = 32
+)
+
+// parseTracestate returns the members of a tracestate in their order, with nothing between them but commas, and "" for one that
+// breaks the grammar or a bound.
+func parseTracestate(values []string) string {
+	var length int
+	for _, v := range values {
+		if length += len(v) + 1; length > maxTracestate+1 {
+			return ""
+		}
+	}
+	var members []string
+	keys := map[string]bool{}
+	for _, v := range values {
+		for member := range strings.SplitSeq(v, ",") {
+			member = strings.Trim(member, " \t")
+			if member == "" { // the grammar allows empty members, and nothing is lost with them
+				continue
+			}
+			key, value, ok := strings.Cut(member, "=")
+			if !ok || !isStateKey(key) || !isStateValue(value) || keys[key] || len(members) == maxTracestateMembers {
+				return ""
+			}
+			keys[key] = true
+			members = append(members, member)
+		}
+	}
+	return strings.Join(members, ",")
+}
+
+// isStateKey checks a key of level 1: a name of up to 256 characters, or a tenant of up to 241 and a system of up to 14.
+func isStateKey(key string) bool {
+	tenant, system, multi := strings.Cut(key, "@")
+	if !multi {
+		return len(key) <= 256 && isStateName(key, false)
+	}
+	return len(tenant) <= 241 && isStateName(tenant, true) && len(system) <= 14 && isStateName(system, false)
+}
+
+// isStateName checks the characters of a name, which begins with a letter, or a tenant's with a digit too.
+func isStateName(name string, digit bool) bool {
+	for i := range len(name) {
+		switch c := name[i]; {
+		case 'a' <= c && c <= 'z':
+		case '0' <= c && c <= '9' && (i > 0 || digit):
+		case i > 0 && strings.IndexByte("_-*/", c) >= 0:
+		default:
+			return false
+		}
+	}
+	return name != ""
+}
+
+// isStateValue checks a value: up to 256 printable characters of ASCII without comma and equals sign, the last no space.
+func isStateValue(value string) bool {
+	for i := range len(value) {
+		if c := value[i]; c < ' ' || c > '~' || c == ',' || c == '=' {
+			return false
+		}
+	}
+	return value != "" && len(value) <= 256 && value[len(value)-1] != ' '
+}
