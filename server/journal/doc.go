@@ -3,5 +3,5 @@
 //
 //   - it holds neither prompts nor answers, ids in clear, credentials or what engines say, so that everything of it may be shown;
 //   - its memory is bounded, whatever clients send;
-//   - Observe takes a lock for less than a microsecond and waits for no reader.
+//   - Observe takes a lock for some microseconds at most, and waits for no one who reads receipts.
 package journal

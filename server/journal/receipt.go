@@ -1,7 +1,6 @@
 package journal
 
 import (
-	"errors"
 	"time"
 
 	"carryover/server"
@@ -17,10 +16,11 @@ const (
 
 // Receipt is what an operator sees of one turn that has ended. Times are in milliseconds.
 type Receipt struct {
-	Turn         string    `json:"turn"` // X-Request-Id
+	Turn         string    `json:"turn"`            // X-Request-Id
+	Trace        string    `json:"trace,omitempty"` // that the turn's spans are in
 	Began        time.Time `json:"began"`
 	Conversation string    `json:"conversation,omitempty"` // the first characters of its keyed hash
-	Source       string    `json:"source,omitempty"`       // where the id was found
+	Source       string    `json:"id_source,omitempty"`    // where the id was found
 	Endpoint     string    `json:"endpoint"`
 	Model        string    `json:"model,omitempty"`
 
@@ -58,23 +58,20 @@ type Receipt struct {
 // receiptOf reads a record.
 func receiptOf(r *server.Record) Receipt {
 	receipt := Receipt{
-		Turn: r.Turn, Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.Model,
+		Turn: r.Turn, Trace: r.Trace.Shown(), Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.ModelShown(),
 		Path: r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
 		Differs: r.Reuse.Differs, Stored: r.Stored,
 		PromptTokens: counted(r.Answer.PromptTokens), CompletionTokens: counted(r.Answer.CompletionTokens), Finish: r.Answer.Finish,
 		Status: r.Status, Code: r.Code,
-		Queued: milliseconds(r.Queued), Lookup: milliseconds(r.Lookup), PrefillT: milliseconds(r.PrefillTook()), TTFT: milliseconds(r.TTFT),
-		Took: milliseconds(r.Took), Saved: milliseconds(r.Reuse.Saved),
+		Queued: server.Milliseconds(r.Queued), Lookup: server.Milliseconds(r.Lookup), PrefillT: server.Milliseconds(r.PrefillTook()),
+		TTFT: server.Milliseconds(r.TTFT), Took: server.Milliseconds(r.Took), Saved: server.Milliseconds(r.Reuse.Saved),
 	}
 	receipt.Outcome, receipt.Reason = r.Reuse.Outcome()
 	if receipt.Outcome == Hit {
 		receipt.Proof, receipt.Offered, receipt.Confirmed = r.Reuse.Proof, r.Reuse.Offered, counted(r.Reuse.Cached)
 	}
-	var failed *upstream.LegError
-	if errors.As(r.Err, &failed) {
-		receipt.Blame, receipt.Kind = failed.Instance, failed.Kind.String()
-	}
+	receipt.Blame, receipt.Kind = r.Blamed()
 	return receipt
 }
 
@@ -84,8 +81,4 @@ func counted(n int) *int {
 		return nil
 	}
 	return &n
-}
-
-func milliseconds(d time.Duration) float64 {
-	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
 }

@@ -1,0 +1,253 @@
+package journal_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"carryover/server"
+	"carryover/server/journal"
+	"carryover/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// turnOf is the record of the nth turn.
+func turnOf(n int) *server.Record {
+	return &server.Record{
+		Turn: fmt.Sprint("turn-", n), Asked: server.Asked{Conversation: fmt.Sprint("c", n%3), Model: "m"},
+		Reuse: server.Reuse{Reason: server.ReasonFirstTurn, Cached: -1}, Status: 200,
+		Answer: server.AnswerRecord{PromptTokens: -1, CompletionTokens: -1},
+	}
+}
+
+func TestJournal_KeepsTheLastTurnsNewestFirst(t *testing.T) {
+	j := journal.New(journal.Config{Turns: 10})
+	if got := j.Recent(5); got == nil || len(got) != 0 {
+		t.Errorf("an empty journal: %v, want an empty list", got)
+	}
+	for n := range 25 {
+		j.Observe(turnOf(n))
+		for _, most := range []int{0, 1, 7, 100} {
+			got := j.Recent(most)
+			if len(got) != min(most, n+1, 10) {
+				t.Fatalf("after %d turns: %d receipts of at most %d", n+1, len(got), most)
+			}
+			for i, r := range got {
+				if r.Turn != fmt.Sprint("turn-", n-i) {
+					t.Fatalf("after %d turns, receipt %d is of %s", n+1, i, r.Turn)
+				}
+			}
+		}
+	}
+	got := j.Conversation("c1")
+	if len(got) != 3 || got[0].Turn != "turn-22" || got[2].Turn != "turn-16" {
+		t.Errorf("turns of a conversation: %+v", got)
+	}
+	if got := j.Conversation("c9"); len(got) != 0 {
+		t.Errorf("turns of no conversation: %+v", got)
+	}
+	j.Observe(&server.Record{})
+	if got := j.Conversation(""); len(got) != 0 {
+		t.Errorf("turns without a conversation are nobody's: %+v", got)
+	}
+}
+
+// Turns are hits, misses by reason, and those that wanted none, whatever turns there are.
+func TestTotals_AddUp(t *testing.T) {
+	j, random := journal.New(journal.Config{}), rand.New(rand.NewPCG(1, 2))
+	hits, off, failed, saved := uint64(0), uint64(0), uint64(0), uint64(0)
+	const turns = 5000
+	for n := range turns {
+		r := turnOf(n)
+		switch random.IntN(4) {
+		case 0:
+			r.Reuse = server.Reuse{Hit: true, Offered: 100, Saved: time.Second, Cached: 90}
+			hits, saved = hits+1, saved+100
+		case 1:
+			r.Reuse = server.Reuse{Off: true}
+			off++
+		default:
+			r.Reuse.Reason = server.Reason(fmt.Sprint("reason_", random.IntN(1000))) // more than there are
+		}
+		r.Path.Way, r.TTFT = server.WayPrefillDecode, time.Duration(random.IntN(200_000))*time.Millisecond
+		switch random.IntN(5) {
+		case 0:
+			r.Status, r.Code = 502, "prefill_failed"
+			failed++
+		case 1:
+			r.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RoleDecode, Instance: "d", Kind: upstream.Broken, Err: errors.New("x")})
+			failed++
+		}
+		j.Observe(r)
+	}
+	total, misses := j.Totals(), uint64(0)
+	for _, n := range total.Misses {
+		misses += n
+	}
+	if total.Turns != turns || total.Hits != hits || total.Off != off || total.Turns != total.Hits+total.Off+misses {
+		t.Errorf("%d turns, %d hits, %d off, %d misses; want %d, %d, %d and the rest", total.Turns, total.Hits, total.Off, misses, turns, hits, off)
+	}
+	if total.Failed != failed || total.SavedTokens != saved || total.SavedSeconds != float64(hits) {
+		t.Errorf("failed %d, saved %d tokens and %v s; want %d, %d, %d", total.Failed, total.SavedTokens, total.SavedSeconds, failed, saved, hits)
+	}
+	if len(total.Misses) > 300 {
+		t.Errorf("%d reasons are told apart", len(total.Misses))
+	}
+	timed := uint64(0)
+	for i := range total.HitTTFT.Counts {
+		timed += total.HitTTFT.Counts[i] + total.MissTTFT.Counts[i]
+	}
+	if timed == 0 || timed > turns {
+		t.Errorf("%d first bytes are timed", timed)
+	}
+	total.Misses["reason_1"], total.HitTTFT.Counts[0] = 1<<40, 1<<40
+	if again := j.Totals(); again.Misses["reason_1"] == 1<<40 || again.HitTTFT.Counts[0] == 1<<40 {
+		t.Error("a reader has changed the journal")
+	}
+}
+
+// A reader sees whole receipts, in order, while turns end.
+func TestJournal_IsReadWhileTurnsEnd(t *testing.T) {
+	j := journal.New(journal.Config{Turns: 64})
+	var turns, readers sync.WaitGroup
+	done := make(chan struct{})
+	for g := range 4 {
+		turns.Go(func() {
+			for n := range 3000 {
+				j.Observe(turnOf(g*1_000_000 + n))
+			}
+		})
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				last := map[int]int{}
+				for _, r := range j.Recent(64) {
+					var id int
+					if _, err := fmt.Sscanf(r.Turn, "turn-%d", &id); err != nil {
+						t.Errorf("receipt of %q", r.Turn)
+						return
+					}
+					if before, seen := last[id/1_000_000]; seen && before <= id {
+						t.Errorf("turn %d comes behind %d", id, before)
+						return
+					}
+					last[id/1_000_000] = id
+				}
+				j.Conversation("c1")
+				j.Totals()
+			}
+		})
+	}
+	turns.Wait()
+	close(done)
+	readers.Wait()
+	if got := j.Totals().Turns; got != 12_000 {
+		t.Errorf("%d turns, want 12,000", got)
+	}
+}
+
+// A reader that is stopped in the middle holds up no turn: it has no lock. Here it stops as it is told of the first receipt.
+func TestJournal_ASlowReaderHoldsUpNoTurn(t *testing.T) {
+	j := journal.New(journal.Config{Turns: 8})
+	for n := range 8 {
+		j.Observe(turnOf(n))
+	}
+	reading, read := make(chan struct{}), make(chan struct{})
+	var picked []journal.Receipt
+	go func() {
+		defer close(read)
+		picked = j.Pick(100, func(r *journal.Receipt) bool {
+			if r.Turn == "turn-7" {
+				close(reading)
+				for n := range 100 { // 100 turns end meanwhile
+					j.Observe(turnOf(100 + n))
+				}
+			}
+			return true
+		})
+	}()
+	<-reading
+	<-read
+	if len(picked) != 1 || picked[0].Turn != "turn-7" {
+		t.Errorf("got %+v, want the one receipt that was there in time", picked)
+	}
+}
+
+// The memory of a full journal, with names as long as they may be.
+func TestJournal_IsBounded(t *testing.T) {
+	long := func(n, length int) string { return fmt.Sprintf("%0*d", length, n) }
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	for name, row := range map[string]struct {
+		length int
+		most   uint64
+	}{"usual": {24, 4 << 20}, "longest": {256, 10 << 20}} {
+		before := heap()
+		j := journal.New(journal.Config{})
+		for n := range 10_000 {
+			r := turnOf(n)
+			r.Turn, r.Model, r.Source, r.Reuse.Differs = long(n, min(row.length, 128)), long(n, row.length), "header:X-Id", "messages[512].tool_calls_missing"
+			r.Answer.PromptTokens, r.Answer.CompletionTokens, r.Reuse.Hit, r.Reuse.Cached = n, n, true, n
+			r.Trace = server.Trace{ID: [16]byte{1}, Span: [8]byte{1}, Sampled: true}
+			r.Legs = []server.LegRecord{{Role: upstream.RolePrefill, Instance: long(n, row.length)}, {Role: upstream.RoleDecode, Instance: long(n, row.length)}}
+			j.Observe(r)
+		}
+		if took := heap() - before; took > row.most {
+			t.Errorf("%s: a full journal takes %d KiB, want at most %d", name, took>>10, row.most>>10)
+		} else {
+			t.Logf("%s: a full journal takes %d KiB", name, took>>10)
+		}
+		runtime.KeepAlive(j)
+	}
+}
+
+// A receipt has what an operator needs of a failed turn, and its JSON nothing that is not in it.
+func TestReceipt_SaysWhoIsToBlame(t *testing.T) {
+	j := journal.New(journal.Config{})
+	r := turnOf(1)
+	r.Status, r.Code = 504, "prefill_timeout"
+	r.Reuse = server.Reuse{Reason: server.ReasonRewritten, Differs: "messages[3].content", Cached: -1}
+	r.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p-1", Kind: upstream.Timeout, Err: errors.New("SECRET")})
+	r.Model, r.Unserved = "SECRET", true
+	r.Trace = server.Trace{ID: [16]byte{0xab, 0x0c}, Span: [8]byte{1}, Sampled: true}
+	j.Observe(r)
+	got := j.Recent(1)[0]
+	if want := "ab0c" + strings.Repeat("0", 28); got.Trace != want {
+		t.Errorf("the trace is %q, want %q", got.Trace, want)
+	}
+	if got.Model != "other" {
+		t.Errorf("a model that no engine serves is shown as %q", got.Model)
+	}
+	if got.Blame != "p-1" || got.Kind != "timeout" || got.Outcome != journal.Miss || got.Reason != "history_rewritten" || got.Differs != "messages[3].content" {
+		t.Errorf("got %+v", got)
+	}
+	body, err := json.Marshal(got)
+	if err != nil || strings.Contains(string(body), "SECRET") || strings.Contains(string(body), "tokens_confirmed") {
+		t.Errorf("%s, %v", body, err)
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	j, r := journal.New(journal.Config{}), turnOf(1)
+	b.ReportAllocs()
+	for b.Loop() {
+		j.Observe(r)
+	}
+}
