@@ -1,0 +1,14 @@
+// Package telemetry tells OpenTelemetry of turns and of the state of the program, in metrics and in traces. What it knows of turns it
+// has as an observer of turns that have ended (server.Observer); it knows OpenTelemetry's API, and the program brings the SDK and what
+// exports. It promises that
+//
+//   - a turn waits for nothing of it: observers run at the end of a turn, call nothing that waits, and need a few microseconds; what
+//     can't be exported is dropped by the SDK;
+//   - nothing of a prompt, an answer, an id in clear, a credential or an engine's words becomes a name, a label or an attribute: all
+//     of them are words of closed sets, numbers, names of instances, models that the fleet serves (what is none of these is "other"),
+//     or, in spans alone, the keyed hash of a conversation;
+//   - a trace has the ids under which its legs were sent: they are made before the legs, and spans get them afterwards (Preset).
+//
+// The names of the gen_ai and HTTP conventions are constants of our own (semconv.go): Go's packages of them have left gen_ai out since
+// v1.42.0, and it may change.
+package telemetry

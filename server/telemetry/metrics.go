@@ -1,0 +1,196 @@
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// meterName is the instrumentation scope of all that is measured here.
+const meterName = "carryover/server/telemetry"
+
+// Metrics are the metrics of turns and of store operations. Create them with NewMetrics. They are safe for concurrent use.
+type Metrics struct {
+	meter metric.Meter
+	to    instruments
+
+	turns   *labels[turnLabels]
+	ttft    *labels[turnLabels]
+	proofs  *labels[string]
+	roles   *labels[string]
+	tickets *labels[string]
+	legs    *labels[legLabels]
+	http    *labels[httpLabels]
+	genAI   *labels[genAILabels]
+	store   *labels[storeLabels]
+}
+
+// What measurements are told apart by.
+type (
+	turnLabels struct{ outcome, reason, path string }
+	legLabels  struct{ role, instance, failure string }
+	httpLabels struct {
+		route   string
+		status  int
+		failure string
+	}
+	genAILabels struct{ operation, model, failure, tokens string }
+	storeLabels struct{ operation, outcome string }
+)
+
+// The values of labels that stand for the want of something.
+const none = "none"
+
+// NewMetrics returns metrics that are written to a meter of this provider.
+func NewMetrics(provider metric.MeterProvider) (*Metrics, error) {
+	meter := provider.Meter(meterName)
+	to, err := newInstruments(meter)
+	if err != nil {
+		return nil, fmt.Errorf("make instruments: %w", err)
+	}
+	one := func(name string) *labels[string] {
+		return newLabels(other, func(value string) []attribute.KeyValue { return []attribute.KeyValue{attribute.String(name, value)} })
+	}
+	m := &Metrics{
+		meter: meter, to: to, proofs: one("proof"), roles: one("role"), tickets: one("result"),
+		turns: newLabels(turnLabels{other, other, other}, func(l turnLabels) []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.String("outcome", l.outcome), attribute.String("reason", l.reason), attribute.String("path", l.path)}
+		}),
+		ttft: newLabels(turnLabels{outcome: other, path: other}, func(l turnLabels) []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.String("outcome", l.outcome), attribute.String("path", l.path)}
+		}),
+		legs: newLabels(legLabels{other, other, other}, func(l legLabels) []attribute.KeyValue {
+			return withError(l.failure, attribute.String("role", l.role), attribute.String("instance", l.instance))
+		}),
+		http: newLabels(httpLabels{route: other, failure: other}, func(l httpLabels) []attribute.KeyValue {
+			return withError(l.failure, attrMethod.String(methodPost), attrRoute.String(l.route), attrStatusCode.Int(l.status), attrScheme.String(schemeHTTP))
+		}),
+		genAI: newLabels(genAILabels{operation: other, model: other}, func(l genAILabels) []attribute.KeyValue {
+			all := withError(l.failure, attrOperation.String(l.operation), attrProvider.String(providerVLLM), attrModel.String(l.model))
+			if l.tokens != "" {
+				all = append(all, attrTokenType.String(l.tokens))
+			}
+			return all
+		}),
+		store: newLabels(storeLabels{other, other}, func(l storeLabels) []attribute.KeyValue {
+			return []attribute.KeyValue{attribute.String("operation", l.operation), attribute.String("outcome", l.outcome)}
+		}),
+	}
+	m.begin()
+	return m, nil
+}
+
+// withError adds what failed, if something did.
+func withError(failure string, all ...attribute.KeyValue) []attribute.KeyValue {
+	if failure == "" {
+		return all
+	}
+	return append(all, attrErrorType.String(failure))
+}
+
+// begin has counters of what is known to come show zero from the start, so that their first event is an increase.
+func (m *Metrics) begin() {
+	ctx := context.Background()
+	for _, path := range []string{server.WayPrefillDecode, server.WayDecodeOnly} {
+		for _, l := range []turnLabels{{"hit", none, path}, {"off", none, path}, {"miss", string(server.ReasonFirstTurn), path}} {
+			m.to.turns.Add(ctx, 0, m.turns.get(l).add...)
+		}
+	}
+	for _, proof := range []string{"tokens", "history"} {
+		m.to.hits.Add(ctx, 0, m.proofs.get(proof).add...)
+		m.to.offered.Add(ctx, 0, m.proofs.get(proof).add...)
+	}
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		m.to.confirmed.Add(ctx, 0, m.roles.get(role.String()).add...)
+	}
+	m.to.tickets.Add(ctx, 0, m.tickets.get("yes").add...)
+	m.to.retries.Add(ctx, 0)
+	m.to.saved.Add(ctx, 0)
+}
+
+// Observe takes in a turn that has ended. It is a server.Observer.
+func (m *Metrics) Observe(r *server.Record) {
+	ctx := context.Background()
+	outcome, reason := r.Reuse.Outcome()
+	if outcome != "miss" {
+		reason = none
+	}
+	path := r.Path.Way
+	if path == "" {
+		path = none
+	}
+	m.to.turns.Add(ctx, 1, m.turns.get(turnLabels{outcome, reason, path}).add...)
+	m.reuse(ctx, r, outcome)
+	if r.Stored != "" {
+		m.to.tickets.Add(ctx, 1, m.tickets.get(r.Stored).add...)
+	}
+	if r.Retries > 0 {
+		m.to.retries.Add(ctx, int64(r.Retries))
+	}
+	m.to.queue.Record(ctx, r.Queued.Seconds())
+	if path != none {
+		m.to.lookup.Record(ctx, r.Lookup.Seconds())
+	}
+	if r.TTFT > 0 {
+		m.to.ttft.Record(ctx, r.TTFT.Seconds(), m.ttft.get(turnLabels{outcome: outcome, path: path}).record...)
+	}
+	for i := range r.Legs {
+		leg := &r.Legs[i]
+		key := legLabels{leg.Role.String(), leg.Instance, failureOfLeg(leg.Err)}
+		m.to.leg.Record(ctx, leg.Took.Seconds(), m.legs.get(key).record...)
+	}
+	m.request(ctx, r)
+}
+
+// reuse counts what was reused.
+func (m *Metrics) reuse(ctx context.Context, r *server.Record, outcome string) {
+	if cached := r.Answer.CachedTokens; cached > 0 {
+		m.to.confirmed.Add(ctx, int64(cached), m.roles.get(upstream.RoleDecode.String()).add...)
+	}
+	if outcome != "hit" {
+		return
+	}
+	proof := m.proofs.get(r.Reuse.Proof).add
+	m.to.hits.Add(ctx, 1, proof...)
+	m.to.offered.Add(ctx, int64(r.Reuse.Offered), proof...)
+	if cached := r.Reuse.Cached; cached > 0 {
+		m.to.confirmed.Add(ctx, int64(cached), m.roles.get(upstream.RolePrefill.String()).add...)
+	}
+	m.to.saved.Add(ctx, r.Reuse.Saved.Seconds())
+}
+
+// request measures the turn as the request that it is, by the semantic conventions of HTTP, and of generative AI if it got to a way.
+func (m *Metrics) request(ctx context.Context, r *server.Record) {
+	failure, ours := failureOf(r)
+	if !ours && failure != clientGone { // a request that there is no answer to
+		failure = ""
+	}
+	m.to.httpDuration.Record(ctx, r.Took.Seconds(), m.http.get(httpLabels{r.API.Path(), r.Status, failure}).record...)
+	if r.Path.Way == "" {
+		return
+	}
+	key := genAILabels{operation: operation(r.API), model: cmp.Or(r.ModelShown(), other), failure: failure}
+	m.to.genAIDuration.Record(ctx, r.Took.Seconds(), m.genAI.get(key).record...)
+	key.failure = ""
+	if r.TTFT > 0 {
+		times := m.genAI.get(key).record
+		m.to.genAIFirst.Record(ctx, r.TTFT.Seconds(), times...)
+		if n := r.Answer.CompletionTokens; n > 1 {
+			m.to.genAIPerOutToken.Record(ctx, (r.Took-r.TTFT).Seconds()/float64(n-1), times...)
+		}
+	}
+	if n := r.Answer.PromptTokens; n >= 0 {
+		key.tokens = "input"
+		m.to.genAIUsage.Record(ctx, int64(n), m.genAI.get(key).record...)
+	}
+	if n := r.Answer.CompletionTokens; n >= 0 {
+		key.tokens = "output"
+		m.to.genAIUsage.Record(ctx, int64(n), m.genAI.get(key).record...)
+	}
+}

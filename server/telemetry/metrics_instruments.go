@@ -1,0 +1,108 @@
+package telemetry
+
+import (
+	"errors"
+
+	"go.opentelemetry.io/otel/metric"
+)
+
+// Buckets of times, in seconds. Turns may wait for minutes, so that all of them go to five.
+func longTimes() []float64 {
+	return []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300}
+}
+
+func shortTimes() []float64 {
+	return []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300}
+}
+
+// Those of the semantic conventions of gen_ai, continued to five minutes where they end before.
+func genAITimes() []float64 {
+	return []float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 300}
+}
+
+func genAIFirstToken() []float64 {
+	return []float64{0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 30, 100, 300}
+}
+
+func genAIPerToken() []float64 {
+	return []float64{0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5}
+}
+
+func genAITokens() []float64 {
+	return []float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864}
+}
+
+// Units, as UCUM has them. What is in braces is no part of a name that Prometheus sees.
+const (
+	seconds       = "s"
+	turnUnit      = "{turn}"
+	tokenUnit     = "{token}"
+	ticketUnit    = "{ticket}"
+	requestUnit   = "{request}"
+	instanceUnit  = "{instance}"
+	ratioUnit     = "1"
+	dimensionless = "{1}"
+)
+
+// instruments are what an observer of turns writes to. The identity of the counters: the sum of turns over all its labels is how
+// many turns have ended, the sum of those with outcome "hit" is the sum of hits, and that of tickets with the result "yes" is how many
+// answers left one.
+type instruments struct {
+	turns, hits, offered, confirmed, tickets, retries metric.Int64Counter
+	saved                                             metric.Float64Counter
+
+	ttft, queue, lookup, leg, store metric.Float64Histogram
+
+	httpDuration                                metric.Float64Histogram
+	genAIFirst, genAIDuration, genAIPerOutToken metric.Float64Histogram
+	genAIUsage                                  metric.Int64Histogram
+}
+
+// maker makes instruments, and keeps what went wrong.
+type maker struct {
+	meter metric.Meter
+	errs  []error
+}
+
+func kept[T any](m *maker) func(T, error) T {
+	return func(instrument T, err error) T {
+		m.errs = append(m.errs, err)
+		return instrument
+	}
+}
+
+func (m *maker) counter(name, unit, what string) metric.Int64Counter {
+	return kept[metric.Int64Counter](m)(m.meter.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(what)))
+}
+
+func (m *maker) times(name, what string, bounds []float64) metric.Float64Histogram {
+	return kept[metric.Float64Histogram](m)(m.meter.Float64Histogram(name, metric.WithUnit(seconds), metric.WithDescription(what),
+		metric.WithExplicitBucketBoundaries(bounds...)))
+}
+
+func newInstruments(meter metric.Meter) (instruments, error) {
+	m := &maker{meter: meter}
+	i := instruments{
+		turns:     m.counter("carryover.turns", turnUnit, "Turns that have ended, by what they reused of their conversation and why nothing."),
+		hits:      m.counter("carryover.reuse.hits", turnUnit, "Turns that used a ticket, by what showed how much of it could be used."),
+		offered:   m.counter("carryover.reuse.tokens.offered", tokenUnit, "Tokens of tickets that prefill was told to read."),
+		confirmed: m.counter("carryover.reuse.tokens.confirmed", tokenUnit, "Prompt tokens that engines say they took from caches: prefill of turns with a ticket, decode of all whose usage tells."),
+		tickets:   m.counter("carryover.tickets", turnUnit, "Answers by whether they left a ticket, and why not."),
+		retries:   m.counter("carryover.retries", turnUnit, "Further attempts of turns."),
+		saved: kept[metric.Float64Counter](m)(meter.Float64Counter("carryover.prefill.saved", metric.WithUnit(seconds),
+			metric.WithDescription("Time that prefill would have computed for what was reused, at its learnt speed."))),
+		ttft:   m.times("carryover.turn.ttft", "Time until the first byte for the client, of turns that have one.", longTimes()),
+		queue:  m.times("carryover.turn.queue", "Time that turns waited for a place.", shortTimes()),
+		lookup: m.times("carryover.turn.lookup", "Time until it was known what a turn's last attempt reuses, without waits for a place.", shortTimes()),
+		leg:    m.times("carryover.leg.duration", "Time until a leg was answered, of a decode leg until its headers, or failed.", longTimes()),
+		store:  m.times("carryover.store.operation.duration", "Time of operations on the ticket store.", shortTimes()),
+
+		httpDuration:     m.times("http.server.request.duration", "Duration of HTTP requests for answers of models.", longTimes()),
+		genAIFirst:       m.times("gen_ai.server.time_to_first_token", "Time to the first token of an answer.", genAIFirstToken()),
+		genAIDuration:    m.times("gen_ai.server.request.duration", "Duration of a request for an answer of a model.", genAITimes()),
+		genAIPerOutToken: m.times("gen_ai.server.time_per_output_token", "Time per output token after the first.", genAIPerToken()),
+		genAIUsage: kept[metric.Int64Histogram](m)(meter.Int64Histogram("gen_ai.client.token.usage", metric.WithUnit(tokenUnit),
+			metric.WithDescription("Tokens of prompts and answers, where decode's usage was read."), metric.WithExplicitBucketBoundaries(genAITokens()...))),
+	}
+	return i, errors.Join(m.errs...)
+}

@@ -1,0 +1,191 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// Server is what is read of a [server.Server].
+type Server interface {
+	Counts() server.Counts
+	Waiting() (toBegin, forInstance int)
+	Open() int
+	Tickets() int
+	Pinned(decode *fleet.Engine) int
+	PinnedBudget(decode *fleet.Engine) int
+}
+
+// State is what is read whenever metrics are collected.
+type State struct {
+	Fleet *fleet.Fleet
+	Store *Store
+	// Server returns the server, nil while there is none yet.
+	Server func() Server
+	// Redis says whether Redis answers: server.RedisUp, or another word. nil if tickets live in this process.
+	Redis   func() string
+	Version string
+	Started time.Time
+}
+
+// Watch has the state read whenever metrics are collected. Of instances that were removed nothing is reported any more.
+func (m *Metrics) Watch(state State) error {
+	if err := errors.Join(m.watchFleet(state), m.watchServer(state), m.watchProgram(state)); err != nil {
+		return fmt.Errorf("watch state: %w", err)
+	}
+	return nil
+}
+
+// observables makes instruments that are read, and keeps what went wrong.
+type observables struct {
+	maker
+	all []metric.Observable
+}
+
+func (o *observables) gauge(name, unit, what string) metric.Int64ObservableGauge {
+	g := kept[metric.Int64ObservableGauge](&o.maker)(o.meter.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what)))
+	o.all = append(o.all, g)
+	return g
+}
+
+func (o *observables) fraction(name, unit, what string) metric.Float64ObservableGauge {
+	g := kept[metric.Float64ObservableGauge](&o.maker)(o.meter.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(what)))
+	o.all = append(o.all, g)
+	return g
+}
+
+func (o *observables) counter(name, unit, what string) metric.Int64ObservableCounter {
+	c := kept[metric.Int64ObservableCounter](&o.maker)(o.meter.Int64ObservableCounter(name, metric.WithUnit(unit), metric.WithDescription(what)))
+	o.all = append(o.all, c)
+	return c
+}
+
+// read has them read by this function.
+func (o *observables) read(f metric.Callback) error {
+	if err := errors.Join(o.errs...); err != nil {
+		return err
+	}
+	_, err := o.meter.RegisterCallback(f, o.all...)
+	return err
+}
+
+func (m *Metrics) watchFleet(state State) error {
+	o := &observables{maker: maker{meter: m.meter}}
+	is := o.gauge("carryover.instance.state", instanceUnit, "1 for the state that an instance is in.")
+	inFlight := o.gauge("carryover.instance.in_flight", requestUnit, "Attempts of this replica on an instance.")
+	waiting := o.gauge("carryover.instance.waiting", requestUnit, "Requests that wait at an instance, as it told last.")
+	usage := o.fraction("carryover.instance.kv_usage", ratioUnit, "Share of an instance's KV cache that is in use, as it told last.")
+	pinned := o.gauge("carryover.pinned.tokens", tokenUnit, "Tokens of a decode instance's KV cache that this replica's tickets and answers pin, until they are read, released or expired.")
+	cache := o.gauge("carryover.kv_cache.tokens", tokenUnit, "Tokens that an instance's KV cache holds.")
+	budget := o.gauge("carryover.pinned_budget.tokens", tokenUnit, "Tokens of a decode instance's KV cache that tickets may pin.")
+	return o.read(func(_ context.Context, to metric.Observer) error {
+		owner := state.Server()
+		observe := func(e *fleet.Engine) {
+			live := e.Live()
+			name, role := attribute.String("instance", e.Name), attribute.String("role", e.Role.String())
+			both := metric.WithAttributeSet(attribute.NewSet(name, role))
+			to.ObserveInt64(is, 1, metric.WithAttributes(name, role, attribute.String("state", live.State)))
+			to.ObserveInt64(inFlight, int64(live.InFlight), both)
+			if !live.Read.IsZero() {
+				to.ObserveInt64(waiting, int64(live.Waiting), both)
+				to.ObserveFloat64(usage, live.KVUsage, both)
+			}
+			if live.KVTokens > 0 {
+				to.ObserveInt64(cache, int64(live.KVTokens), both)
+			}
+			if e.Role != upstream.RoleDecode || owner == nil {
+				return
+			}
+			decode := metric.WithAttributeSet(attribute.NewSet(name))
+			to.ObserveInt64(pinned, int64(owner.Pinned(e)), decode)
+			if most := owner.PinnedBudget(e); most > 0 {
+				to.ObserveInt64(budget, int64(most), decode)
+			}
+		}
+		for _, e := range state.Fleet.Draining() {
+			observe(e) // first: another of its name may have taken its place
+		}
+		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+			for _, e := range state.Fleet.Engines(role) {
+				observe(e)
+			}
+		}
+		return nil
+	})
+}
+
+func (m *Metrics) watchServer(state State) error {
+	o := &observables{maker: maker{meter: m.meter}}
+	releases := o.counter("carryover.releases", ticketUnit, "Releases of tickets that nobody used, by the leg that carried them: one of a turn, or of our own.")
+	stranded := o.counter("carryover.stranded_handovers", requestUnit, "Hand-overs of prefill whose client left or whose decode leg failed.")
+	givenUp := o.counter("carryover.tickets.given_up", ticketUnit, "Tickets that were taken out of the store because they pinned more than their share.")
+	bars := o.counter("carryover.bars", instanceUnit, "Starts of prefill instances that this replica has barred.")
+	denied := o.counter("carryover.retries.denied", requestUnit, "Attempts that were not made because retries are limited to a share of the turns.")
+	queue := o.gauge("carryover.queue.length", turnUnit, "Turns that wait: for a place of the server, or for an instance.")
+	open := o.gauge("carryover.open.turns", turnUnit, "Turns that have their place.")
+	active := kept[metric.Int64ObservableUpDownCounter](&o.maker)(m.meter.Int64ObservableUpDownCounter("http.server.active_requests",
+		metric.WithUnit(requestUnit), metric.WithDescription("Requests for answers of models that have a place or wait for one.")))
+	o.all = append(o.all, active)
+	held := o.gauge("carryover.tickets.held", ticketUnit, "Tickets of this replica's making in the store, as far as it knows.")
+	label := func(name, value string) metric.ObserveOption {
+		return metric.WithAttributes(attribute.String(name, value))
+	}
+	return o.read(func(_ context.Context, to metric.Observer) error {
+		owner := state.Server()
+		if owner == nil {
+			return nil
+		}
+		counts := owner.Counts()
+		for by, n := range map[string]server.Releases{"rider": counts.Ridden, "leg": counts.Own} {
+			for result, n := range map[string]uint64{"sent": n.Sent, "failed": n.Failed, "kept": n.Kept} {
+				to.ObserveInt64(releases, int64(n), metric.WithAttributes(attribute.String("by", by), attribute.String("result", result)))
+			}
+		}
+		to.ObserveInt64(stranded, int64(counts.Stranded.Read), label("result", "read"))
+		to.ObserveInt64(stranded, int64(counts.Stranded.Lost), label("result", "lost"))
+		to.ObserveInt64(givenUp, int64(counts.GivenUp))
+		to.ObserveInt64(bars, int64(counts.Bars))
+		to.ObserveInt64(denied, int64(counts.RetriesDenied))
+		toBegin, forInstance := owner.Waiting()
+		to.ObserveInt64(queue, int64(toBegin), label("queue", "place"))
+		to.ObserveInt64(queue, int64(forInstance), label("queue", "instance"))
+		to.ObserveInt64(open, int64(owner.Open()))
+		to.ObserveInt64(active, int64(owner.Open()+toBegin), metric.WithAttributes(attrMethod.String(methodPost), attrScheme.String(schemeHTTP)))
+		to.ObserveInt64(held, int64(owner.Tickets()))
+		return nil
+	})
+}
+
+func (m *Metrics) watchProgram(state State) error {
+	o := &observables{maker: maker{meter: m.meter}}
+	conversations := o.gauge("carryover.store.conversations", "{conversation}", "Conversations in the ticket store; with Redis those of all replicas, counted every ten seconds.")
+	displaced := o.counter("carryover.store.displaced_tickets", ticketUnit, "Tickets that the store gave back because another took their place.")
+	build := o.gauge("carryover.build_info", dimensionless, "1, with the version of the program.")
+	started := o.fraction("carryover.start_time", seconds, "When the program started, in seconds since 1970.")
+	var redis metric.Int64ObservableGauge
+	if state.Redis != nil {
+		redis = o.gauge("carryover.redis.up", dimensionless, "1 while Redis answers and tickets are shared.")
+	}
+	return o.read(func(_ context.Context, to metric.Observer) error {
+		to.ObserveInt64(conversations, int64(state.Store.Len()))
+		to.ObserveInt64(displaced, state.Store.displaced.Load())
+		to.ObserveInt64(build, 1, metric.WithAttributes(attribute.String("version", state.Version)))
+		to.ObserveFloat64(started, float64(state.Started.UnixMilli())/1000)
+		if redis != nil {
+			up := int64(0)
+			if state.Redis() == server.RedisUp {
+				up = 1
+			}
+			to.ObserveInt64(redis, up)
+		}
+		return nil
+	})
+}

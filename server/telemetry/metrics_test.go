@@ -1,0 +1,264 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// newMetrics returns metrics and what reads them.
+func newMetrics(tb testing.TB) (*Metrics, func() map[string]float64) {
+	tb.Helper()
+	reader := sdkmetric.NewManualReader()
+	provider := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader), sdkmetric.WithCardinalityLimit(0))
+	m, err := NewMetrics(provider)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return m, func() map[string]float64 { return collect(tb, reader) }
+}
+
+// collect returns the value of each series, of a histogram how many it has counted.
+func collect(tb testing.TB, reader *sdkmetric.ManualReader) map[string]float64 {
+	tb.Helper()
+	var all metricdata.ResourceMetrics
+	if err := reader.Collect(context.Background(), &all); err != nil {
+		tb.Fatal(err)
+	}
+	series := map[string]float64{}
+	add := func(name string, labels attribute.Set, value float64) {
+		series[name+"{"+labels.Encoded(attribute.DefaultEncoder())+"}"] += value
+	}
+	for _, scope := range all.ScopeMetrics {
+		for _, metric := range scope.Metrics {
+			switch data := metric.Data.(type) {
+			case metricdata.Sum[int64]:
+				for _, p := range data.DataPoints {
+					add(metric.Name, p.Attributes, float64(p.Value))
+				}
+			case metricdata.Sum[float64]:
+				for _, p := range data.DataPoints {
+					add(metric.Name, p.Attributes, p.Value)
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					add(metric.Name, p.Attributes, float64(p.Value))
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					add(metric.Name, p.Attributes, p.Value)
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					add(metric.Name, p.Attributes, float64(p.Count))
+				}
+			case metricdata.Histogram[int64]:
+				for _, p := range data.DataPoints {
+					add(metric.Name, p.Attributes, float64(p.Count))
+				}
+			default:
+				tb.Fatalf("%s: %T", metric.Name, data)
+			}
+		}
+	}
+	return series
+}
+
+// hit is the record of a usual turn.
+func hit() *server.Record {
+	began := time.Now()
+	return &server.Record{
+		Turn: "t", Asked: server.Asked{API: upstream.Chat, Model: "m", Conversation: "c", Source: "conversation_id"},
+		Path:  server.Path{Way: server.WayPrefillDecode, Tokens: 100},
+		Reuse: server.Reuse{Hit: true, Proof: "tokens", Offered: 2000, Cached: 2000, Saved: 400 * time.Millisecond}, Stored: "yes",
+		Legs: []server.LegRecord{
+			{Role: upstream.RolePrefill, Instance: "p-1", Began: began, Took: 30 * time.Millisecond},
+			{Role: upstream.RoleDecode, Instance: "d-1", Began: began, Took: 20 * time.Millisecond},
+		},
+		Answer: server.AnswerRecord{Finish: "stop", PromptTokens: 2100, CompletionTokens: 300, CachedTokens: -1}, Status: 200,
+		Times: server.Times{Began: began, Lookup: time.Millisecond, TTFT: 60 * time.Millisecond, Took: 3 * time.Second},
+	}
+}
+
+// A turn that failed is told apart by why, and a request that there is no answer to is no failure.
+func TestObserve_SaysWhatFailed(t *testing.T) {
+	leg := func(kind upstream.Kind) error { return fmt.Errorf("x: %w", &upstream.LegError{Kind: kind}) }
+	for want, change := range map[string]func(*server.Record){
+		"status_code=200,":                       func(*server.Record) {},
+		"error.type=timeout|status_code=504,":    func(r *server.Record) { r.Status, r.Err = 504, leg(upstream.Timeout) },
+		"error.type=queue_full|status_code=503,": func(r *server.Record) { r.Status, r.Code, r.Err = 503, "queue_full", errors.New("queue is full") },
+		"error.type=client_gone|status_code=499": func(r *server.Record) { r.Status, r.Err = 499, leg(upstream.Gone) },
+		"error.type=client_gone|status_code=200": func(r *server.Record) { r.Err = fmt.Errorf("relay: %w", context.Canceled) },
+		"status_code=400,":                       func(r *server.Record) { r.Status, r.Code, r.Err = 400, "invalid_request", leg(upstream.Status) },
+	} {
+		m, read := newMetrics(t)
+		r := hit()
+		change(r)
+		m.Observe(r)
+		found := false
+		for name := range read() {
+			if !strings.HasPrefix(name, "http.server.request.duration{") {
+				continue
+			}
+			failure, code, both := strings.Cut(want, "|")
+			found = !both && !strings.Contains(name, "error.type") && strings.Contains(name, want) ||
+				both && strings.Contains(name, failure) && strings.Contains(name, code)
+			if !found {
+				t.Errorf("want %s, got %s", want, name)
+			}
+		}
+	}
+}
+
+// Nothing that a client chooses makes a series: models that nobody serves, names, paths, conversations.
+func TestObserve_TenThousandClientsAddNoSeries(t *testing.T) {
+	m, read := newMetrics(t)
+	draw := rand.New(rand.NewPCG(1, 2))
+	turn := func(n int) {
+		r := hit()
+		r.Turn, r.Conversation, r.Source = fmt.Sprint("turn", n), fmt.Sprint("c", n), "conversation_id"
+		switch n % 3 {
+		case 1:
+			r.Reuse, r.Stored = server.Reuse{Reason: server.ReasonFirstTurn, Cached: -1}, "no_handover"
+		case 2:
+			r.Reuse, r.Path = server.Reuse{Off: true, Cached: -1}, server.Path{Way: server.WayDecodeOnly, Reason: "n"}
+		}
+		if n >= 3 {
+			r.Model, r.Unserved = fmt.Sprint("model-", draw.Uint64()), true
+			r.Path.Tokens, r.Answer.PromptTokens = draw.IntN(1e6), draw.IntN(1e6)
+		}
+		if n%7 == 6 {
+			r.Model = ""
+		}
+		m.Observe(r)
+	}
+	for n := range 9 {
+		turn(n)
+	}
+	before := len(read())
+	for n := range 10_000 {
+		turn(9 + n)
+	}
+	after := read()
+	if len(after) != before {
+		t.Errorf("%d series after 9 turns, %d after 10,009", before, len(after))
+	}
+	if got := sumOf(after, "carryover.turns"); got != 10_009 {
+		t.Errorf("carryover.turns: got %v, want 10,009", got)
+	}
+	for name := range after {
+		if strings.Contains(name, "model-") || strings.Contains(name, "turn1") {
+			t.Errorf("a client's word: %s", name)
+		}
+	}
+}
+
+func sumOf(series map[string]float64, name string) (sum float64) {
+	for one, value := range series {
+		if strings.HasPrefix(one, name+"{") {
+			sum += value
+		}
+	}
+	return sum
+}
+
+// Words that are no closed set after all are counted as one beyond the bound, and counted all the same.
+func TestObserve_WordsBeyondTheBoundAreOne(t *testing.T) {
+	m, read := newMetrics(t)
+	const turns = 3 * maxLabels
+	for n := range turns {
+		r := hit()
+		r.Reuse = server.Reuse{Reason: server.Reason(fmt.Sprint("reason", n)), Cached: -1}
+		r.Stored, r.Legs[0].Instance = fmt.Sprint("why", n), fmt.Sprint("p", n)
+		m.Observe(r)
+	}
+	after := read()
+	for name, want := range map[string]float64{"carryover.turns": turns, "carryover.tickets": turns, "carryover.leg.duration": 2 * turns} {
+		series := 0
+		for one := range after {
+			if strings.HasPrefix(one, name+"{") {
+				series++
+			}
+		}
+		if got := sumOf(after, name); got != want || series > maxLabels+1 {
+			t.Errorf("%s: %v in %d series, want %v in %d at most", name, got, series, want, maxLabels+1)
+		}
+	}
+	if got := after["carryover.turns{outcome=other,path=other,reason=other}"]; got < turns-maxLabels {
+		t.Errorf("other: got %v", got)
+	}
+}
+
+// failing is a store that answers with an outcome.
+type failing struct {
+	server.Store
+	outcome convcache.Outcome
+}
+
+// Peek implements server.Store.
+func (f failing) Peek(context.Context, convcache.Key) ([]convcache.Branch, convcache.Outcome) {
+	return nil, f.outcome
+}
+
+// Take implements server.Store.
+func (f failing) Take(context.Context, convcache.Key, convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	return convcache.Ticket{}, f.outcome
+}
+
+// Put implements server.Store.
+func (f failing) Put(context.Context, convcache.Key, convcache.Ticket, time.Duration) ([]convcache.Ticket, convcache.Outcome) {
+	return make([]convcache.Ticket, 2), f.outcome
+}
+
+func TestStore_CountsWhatOperationsCameTo(t *testing.T) {
+	m, read := newMetrics(t)
+	for _, outcome := range []convcache.Outcome{convcache.Unavailable, convcache.Stored} {
+		s := m.Store(failing{outcome: outcome})
+		_, peeked := s.Peek(t.Context(), convcache.Key{})
+		_, took := s.Take(t.Context(), convcache.Key{}, convcache.TicketID{})
+		displaced, put := s.Put(t.Context(), convcache.Key{}, convcache.Ticket{}, time.Second)
+		if peeked != outcome || took != outcome || put != outcome || len(displaced) != 2 || s.displaced.Load() != 2 {
+			t.Errorf("%v %v %v, %d displaced, want %v", peeked, took, put, len(displaced), outcome)
+		}
+	}
+	after := read()
+	for _, operation := range []string{"peek", "take", "put"} {
+		for _, outcome := range []string{"unavailable", "stored"} {
+			if name := "carryover.store.operation.duration{operation=" + operation + ",outcome=" + outcome + "}"; after[name] != 1 {
+				t.Errorf("%s: got %v, want 1", name, after[name])
+			}
+		}
+	}
+}
+
+func BenchmarkObserve(b *testing.B) {
+	m, _ := newMetrics(b)
+	r := hit()
+	b.ReportAllocs()
+	for b.Loop() {
+		m.Observe(r)
+	}
+}
+
+func BenchmarkObserve_Parallel(b *testing.B) {
+	m, _ := newMetrics(b)
+	b.ReportAllocs()
+	b.RunParallel(func(pb *testing.PB) {
+		r := hit()
+		for pb.Next() {
+			m.Observe(r)
+		}
+	})
+}

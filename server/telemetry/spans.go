@@ -1,0 +1,179 @@
+package telemetry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// Spans makes the spans of a turn: one of the server's, and under it one of each step and of each leg of each attempt, with the ids
+// that the legs were sent with. Turns whose trace is not recorded have none. The tracer's provider keeps every span, and gives those the
+// ids that Preset tells of.
+func Spans(tracer trace.Tracer) server.Observer {
+	s := &spans{tracer}
+	return s.observe
+}
+
+type spans struct{ tracer trace.Tracer }
+
+func (s *spans) observe(r *server.Record) {
+	if !r.Trace.Recorded() {
+		return
+	}
+	common := commonAttributes(r)
+	ctx := preset(clientContext(&r.Trace), r.Trace.ID, r.Trace.Span)
+	_, turn := s.tracer.Start(ctx, methodPost+" "+r.API.Path(), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.Began),
+		trace.WithAttributes(common...), trace.WithAttributes(turnAttributes(r)...))
+	under := trace.ContextWithSpan(context.Background(), turn)
+	for i := range r.Steps {
+		s.step(under, r, &r.Steps[i])
+	}
+	for i := range r.Legs {
+		s.leg(under, r, &r.Legs[i], common)
+	}
+	if kind, ours := failureOf(r); kind != "" {
+		turn.SetAttributes(attrErrorType.String(kind))
+		if ours {
+			turn.SetStatus(codes.Error, "")
+		}
+	}
+	turn.End(trace.WithTimestamp(r.Began.Add(r.Took)))
+}
+
+// clientContext has the client's span as the parent, if it has sent one.
+func clientContext(t *server.Trace) context.Context {
+	if t.Parent == [8]byte{} {
+		return context.Background()
+	}
+	state, err := trace.ParseTraceState(t.State)
+	if err != nil { // OpenTelemetry's own reading of the grammar
+		state = trace.TraceState{}
+	}
+	return trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
+		TraceID: t.ID, SpanID: t.Parent, TraceFlags: trace.FlagsSampled, TraceState: state, Remote: true,
+	}))
+}
+
+// commonAttributes is what the turn and its legs are told apart by.
+func commonAttributes(r *server.Record) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{attrMethod.String(methodPost), attrOperation.String(operation(r.API)), attrProvider.String(providerVLLM)}
+	if r.Model != "" && !r.Unserved {
+		attrs = append(attrs, attrModel.String(r.Model))
+	}
+	return attrs
+}
+
+// turnAttributes is what a turn came to.
+func turnAttributes(r *server.Record) []attribute.KeyValue {
+	attrs := []attribute.KeyValue{
+		attrRoute.String(r.API.Path()), attrPath.String(r.API.Path()), attrScheme.String(schemeHTTP), attrRetries.Int(r.Retries),
+		attrTimeQueued.Float64(r.Queued.Seconds()),
+	}
+	words := func(key attribute.Key, value string) {
+		if value != "" {
+			attrs = append(attrs, key.String(value))
+		}
+	}
+	if r.Status != 0 && r.Status != statusClientGone { // which no client has got
+		attrs = append(attrs, attrStatusCode.Int(r.Status))
+	}
+	if r.TTFT > 0 {
+		attrs = append(attrs, attrTTFT.Float64(r.TTFT.Seconds()))
+	}
+	words(attrConversation, r.Conversation)
+	words(attrSource, r.Source)
+	words(attrWay, r.Path.Way)
+	words(attrWayReason, r.Path.Reason)
+	words(attrPrefill, r.Leg(upstream.RolePrefill).Instance)
+	words(attrDecode, r.Leg(upstream.RoleDecode).Instance)
+	words(attrStored, r.Stored)
+	if slices.Contains([]string{"stop", "length", "tool_calls", "function_call", "content_filter"}, r.Answer.Finish) {
+		attrs = append(attrs, attrFinish.StringSlice([]string{r.Answer.Finish}))
+	}
+	count := func(key attribute.Key, n int) {
+		if n >= 0 {
+			attrs = append(attrs, key.Int(n))
+		}
+	}
+	count(attrInputTokens, r.Answer.PromptTokens)
+	count(attrOutputTokens, r.Answer.CompletionTokens)
+	count(attrCachedTokens, r.Reuse.Cached)
+	return append(attrs, reuseAttributes(&r.Reuse)...)
+}
+
+// reuseAttributes is what was reused, or why nothing was.
+func reuseAttributes(u *server.Reuse) []attribute.KeyValue {
+	outcome, reason := u.Outcome()
+	attrs := []attribute.KeyValue{attrOutcome.String(outcome)}
+	switch outcome {
+	case "miss":
+		attrs = append(attrs, attrReason.String(reason))
+	case "hit":
+		attrs = append(attrs, attrProof.String(u.Proof), attrOffered.Int(u.Offered), attrSaved.Float64(u.Saved.Seconds()))
+		if u.Cached >= 0 {
+			attrs = append(attrs, attrConfirmed.Int(u.Cached))
+		}
+	}
+	return attrs
+}
+
+// step makes the span of a step.
+func (s *spans) step(under context.Context, r *server.Record, step *server.Step) {
+	name := step.Name
+	attrs := []attribute.KeyValue{attrAttempt.Int(step.Attempt)}
+	kind := cmp.Or(r.Code, errorOther)
+	switch {
+	case name == server.StepHandover:
+		name = "handover wait"
+	case name == server.StepLookup && step.Attempt == r.Retries: // the record has the last attempt's reuse
+		attrs = append(attrs, reuseAttributes(&r.Reuse)...)
+	case name == server.StepPut:
+		attrs = append(attrs, attrStored.String(r.Stored))
+		kind = r.Stored
+	}
+	_, span := s.tracer.Start(under, name, trace.WithTimestamp(step.Began), trace.WithAttributes(attrs...))
+	if step.Failed {
+		span.SetAttributes(attrErrorType.String(kind))
+		span.SetStatus(codes.Error, "")
+	}
+	span.End(trace.WithTimestamp(step.Began.Add(step.Took)))
+}
+
+// firstEvent is the event of a decode leg at which its answer begins.
+const firstEvent = "first event"
+
+// leg makes the span of a leg.
+func (s *spans) leg(under context.Context, r *server.Record, leg *server.LegRecord, common []attribute.KeyValue) {
+	role := leg.Role.String()
+	_, span := s.tracer.Start(preset(under, r.Trace.ID, leg.Span), role+" leg", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(leg.Began),
+		trace.WithAttributes(common...), trace.WithAttributes(attrRole.String(role), attrInstance.String(leg.Instance), attrAttempt.Int(leg.Attempt)))
+	if leg.First > 0 {
+		span.SetAttributes(attrFirstChunk.Float64(leg.First.Seconds()))
+		span.AddEvent(firstEvent, trace.WithTimestamp(leg.Began.Add(leg.First)))
+	}
+	var failed *upstream.LegError
+	switch kind := failureOfLeg(leg.Err); {
+	case kind == "":
+		span.SetAttributes(attrStatusCode.Int(http.StatusOK))
+	case errors.As(leg.Err, &failed):
+		span.SetAttributes(attrErrorType.String(kind))
+		if failed.Status > 0 {
+			span.SetAttributes(attrStatusCode.Int(failed.Status))
+		}
+		if failed.Kind != upstream.Gone {
+			span.SetStatus(codes.Error, "")
+		}
+	default:
+		span.SetAttributes(attrErrorType.String(kind))
+	}
+	span.End(trace.WithTimestamp(leg.Began.Add(leg.Whole)))
+}

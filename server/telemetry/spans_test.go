@@ -1,0 +1,230 @@
+package telemetry_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"carryover/server"
+	"carryover/server/telemetry"
+	"carryover/upstream"
+)
+
+// presetIDs gives spans the ids that they are to have, and others in turn.
+type presetIDs struct{ last byte }
+
+func (g *presetIDs) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
+	id, _ := telemetry.Preset(ctx)
+	return id, g.NewSpanID(ctx, id)
+}
+
+func (g *presetIDs) NewSpanID(ctx context.Context, _ trace.TraceID) trace.SpanID {
+	if _, span := telemetry.Preset(ctx); span.IsValid() {
+		return span
+	}
+	g.last++
+	return trace.SpanID{0xff, g.last}
+}
+
+// observed makes the spans of records.
+func observed(t *testing.T, records ...server.Record) tracetest.SpanStubs {
+	t.Helper()
+	exporter := tracetest.NewInMemoryExporter()
+	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter), sdktrace.WithIDGenerator(&presetIDs{}))
+	observe := telemetry.Spans(provider.Tracer("test"))
+	for i := range records {
+		observe(&records[i])
+	}
+	return exporter.GetSpans()
+}
+
+var began = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+
+// aTurn is the record of a turn by prefill and decode, which began in the client's trace.
+func aTurn() server.Record {
+	return server.Record{
+		Turn: "CANARY-request-id", Asked: server.Asked{API: upstream.Text, Model: "served", Conversation: "0123456789ab", Source: "session_id"},
+		Trace: server.Trace{ID: [16]byte{1, 2, 3}, Parent: [8]byte{4}, Span: [8]byte{5}, Sampled: true, State: "a=1,b=2"},
+		Path:  server.Path{Way: server.WayPrefillDecode}, Reuse: server.Reuse{Hit: true, Proof: "tokens", Offered: 100, Cached: 96, Saved: 2 * time.Second},
+		Stored: "yes", Status: 200, Times: server.Times{Began: began, Took: 10 * time.Second},
+		Answer: server.AnswerRecord{Finish: "stop", PromptTokens: 120, CompletionTokens: 7},
+		Legs: []server.LegRecord{
+			{Role: upstream.RolePrefill, Instance: "p", Span: [8]byte{6}, Began: began.Add(time.Second), Took: time.Second, Whole: time.Second},
+			{Role: upstream.RoleDecode, Instance: "d", Span: [8]byte{7}, Began: began.Add(2 * time.Second), Took: time.Second, First: 2 * time.Second, Whole: 5 * time.Second},
+		},
+		Steps: []server.Step{
+			{Name: server.StepQueue, Began: began, Took: time.Second}, {Name: server.StepLookup, Began: began, Took: time.Second},
+			{Name: server.StepHandover, Began: began.Add(time.Second), Took: time.Second}, {Name: server.StepPut, Began: began.Add(6 * time.Second), Took: time.Millisecond},
+		},
+	}
+}
+
+func get(s tracetest.SpanStub, key string) string {
+	for _, a := range s.Attributes {
+		if a.Key == attribute.Key(key) {
+			return a.Value.String()
+		}
+	}
+	return ""
+}
+
+func named(t *testing.T, spans tracetest.SpanStubs, name string) tracetest.SpanStub {
+	t.Helper()
+	i := slices.IndexFunc(spans, func(s tracetest.SpanStub) bool { return s.Name == name })
+	if i < 0 {
+		t.Fatalf("no span %q in %v", name, spans)
+	}
+	return spans[i]
+}
+
+func TestSpans_HaveTheIDsAndTimesOfTheRecord(t *testing.T) {
+	spans := observed(t, aTurn())
+	if len(spans) != 7 {
+		t.Fatalf("got %d spans, want 7: %v", len(spans), spans)
+	}
+	for _, tc := range []struct {
+		name         string
+		kind         trace.SpanKind
+		id           byte // 0xff for any
+		begins, ends time.Duration
+	}{
+		{"POST /v1/completions", trace.SpanKindServer, 5, 0, 10 * time.Second},
+		{"queue", trace.SpanKindInternal, 0xff, 0, time.Second},
+		{"lookup", trace.SpanKindInternal, 0xff, 0, time.Second},
+		{"prefill leg", trace.SpanKindClient, 6, time.Second, 2 * time.Second},
+		{"handover wait", trace.SpanKindInternal, 0xff, time.Second, 2 * time.Second},
+		{"decode leg", trace.SpanKindClient, 7, 2 * time.Second, 7 * time.Second},
+		{"put", trace.SpanKindInternal, 0xff, 6 * time.Second, 6*time.Second + time.Millisecond},
+	} {
+		s := named(t, spans, tc.name)
+		parent, remote, state := trace.SpanID{5}, false, ""
+		if tc.kind == trace.SpanKindServer {
+			parent, remote, state = trace.SpanID{4}, true, "a=1,b=2"
+		}
+		if s.SpanContext.TraceID() != (trace.TraceID{1, 2, 3}) || s.SpanContext.SpanID()[0] != tc.id || s.Parent.SpanID() != parent || s.Parent.IsRemote() != remote {
+			t.Errorf("%s: got %v under %v", tc.name, s.SpanContext, s.Parent)
+		}
+		if got := s.SpanContext.TraceState().String(); state != "" && got != state {
+			t.Errorf("%s: got state %q, want %q", tc.name, got, state)
+		}
+		if s.SpanKind != tc.kind || s.StartTime.Sub(began) != tc.begins || s.EndTime.Sub(began) != tc.ends || s.Status.Code != codes.Unset {
+			t.Errorf("%s: got kind %s, from %s to %s, status %v", tc.name, s.SpanKind, s.StartTime.Sub(began), s.EndTime.Sub(began), s.Status)
+		}
+	}
+	decode := named(t, spans, "decode leg")
+	if len(decode.Events) != 1 || decode.Events[0].Time.Sub(decode.StartTime) != 2*time.Second || get(decode, "gen_ai.response.time_to_first_chunk") != "2" {
+		t.Errorf("got events %v, %v", decode.Events, decode.Attributes)
+	}
+	turn := named(t, spans, "POST /v1/completions")
+	for key, want := range map[string]string{
+		"gen_ai.operation.name": "text_completion", "gen_ai.request.model": "served", "gen_ai.conversation.id": "0123456789ab", "carryover.reuse.tokens_offered": "100",
+		"carryover.reuse.tokens_confirmed": "96", "carryover.reuse.saved": "2", "carryover.reuse.proof": "tokens", "gen_ai.usage.input_tokens": "120", "carryover.conversation.source": "session_id",
+	} {
+		if got := get(turn, key); got != want {
+			t.Errorf("%s: got %q, want %q", key, got, want)
+		}
+	}
+}
+
+func TestSpans_AreMadeOfRecordedTracesOnly(t *testing.T) {
+	off, forbidden := aTurn(), aTurn()
+	off.Trace.Span = [8]byte{} // turns are not traced, and the client's context went on
+	forbidden.Trace.Sampled = false
+	if spans := observed(t, off, forbidden); len(spans) != 0 {
+		t.Errorf("got %v", spans)
+	}
+	root := aTurn()
+	root.Trace.Parent, root.Trace.State = [8]byte{}, ""
+	if s := named(t, observed(t, root), "POST /v1/completions"); s.Parent.IsValid() || s.SpanContext.TraceID() != (trace.TraceID{1, 2, 3}) || s.SpanContext.SpanID() != (trace.SpanID{5}) {
+		t.Errorf("got %v under %v, want the root of the trace", s.SpanContext, s.Parent)
+	}
+}
+
+func TestSpans_SayHowATurnFailed(t *testing.T) {
+	leg := &upstream.LegError{Role: upstream.RoleDecode, Instance: "d", Kind: upstream.Status, Sent: true, Status: 503, Fault: upstream.Fault{Message: "CANARY"}}
+	for name, tc := range map[string]struct {
+		change func(*server.Record)
+		kind   string
+		failed bool
+	}{
+		"nothing":                  {func(*server.Record) {}, "", false},
+		"the client's mistake":     {func(r *server.Record) { r.Status, r.Code, r.Err = 400, "invalid_request", leg }, "invalid_request", false},
+		"the deployment":           {func(r *server.Record) { r.Status, r.Code, r.Err = 502, "decode_failed", leg }, "decode_failed", true},
+		"the stream broke off":     {func(r *server.Record) { r.Code, r.Err = "decode_failed", leg }, "decode_failed", true},
+		"it broke off in an event": {func(r *server.Record) { r.Err = leg }, "status", true},
+		"the client left":          {func(r *server.Record) { r.Status, r.Code, r.Err = 499, "client_gone", context.Canceled }, "client_gone", false},
+		"the engine's own error":   {func(r *server.Record) { r.Answer.Fault = 500 }, "engine_error", true},
+		"a defect":                 {func(r *server.Record) { r.Err = errors.New("CANARY") }, "_OTHER", true},
+	} {
+		r := aTurn()
+		tc.change(&r)
+		turn := named(t, observed(t, r), "POST /v1/completions")
+		if got, want := get(turn, "http.response.status_code"), strings.ReplaceAll(fmt.Sprint(r.Status), "499", ""); got != want {
+			t.Errorf("%s: got status %q, want %q", name, got, want)
+		}
+		if got := get(turn, "error.type"); got != tc.kind || (turn.Status.Code == codes.Error) != tc.failed || turn.Status.Description != "" {
+			t.Errorf("%s: got %q, %v; want %q, %v", name, got, turn.Status, tc.kind, tc.failed)
+		}
+	}
+}
+
+func TestSpans_SayHowLegsAndStepsFailed(t *testing.T) {
+	r := aTurn()
+	r.Stored = "unavailable"
+	for i := range r.Steps {
+		r.Steps[i].Failed = true
+	}
+	r.Legs[0].Err = &upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Gone, Err: context.Canceled}
+	r.Legs[1].Err = &upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: "CANARY"}, Err: errors.New("CANARY")}
+	spans := observed(t, r)
+	if s := named(t, spans, "prefill leg"); get(s, "error.type") != "gone" || s.Status.Code != codes.Unset {
+		t.Errorf("a leg whose client left: %v, %v", s.Attributes, s.Status)
+	}
+	if s := named(t, spans, "decode leg"); get(s, "error.type") != "status" || get(s, "http.response.status_code") != "500" || s.Status.Code != codes.Error {
+		t.Errorf("a leg that failed: %v, %v", s.Attributes, s.Status)
+	}
+	if s := named(t, spans, "put"); get(s, "error.type") != "unavailable" || s.Status.Code != codes.Error {
+		t.Errorf("a put that failed: %v, %v", s.Attributes, s.Status)
+	}
+	if s := named(t, spans, "lookup"); s.Status.Code != codes.Error {
+		t.Errorf("a look-up that failed: %v", s.Status)
+	}
+}
+
+// What a client or an engine may write is in no span.
+func TestSpans_ShowNothingOfAClientOrEngine(t *testing.T) {
+	r := aTurn()
+	r.Model, r.Unserved, r.Answer.Finish = "CANARY", true, "CANARY"
+	r.Err = &upstream.LegError{Role: upstream.RoleDecode, Kind: upstream.Status, Status: 500, Fault: upstream.Fault{Message: "CANARY", Type: "CANARY", Param: "CANARY"}, Err: errors.New("CANARY")}
+	r.Legs[0].Err, r.Legs[1].Err = r.Err, r.Err
+	for _, s := range observed(t, r) {
+		if text := fmt.Sprintf("%+v", s); strings.Contains(text, "CANARY") {
+			t.Errorf("got %s", text)
+		}
+	}
+}
+
+func BenchmarkSpans(b *testing.B) {
+	provider := sdktrace.NewTracerProvider(sdktrace.WithIDGenerator(&presetIDs{}))
+	observe := telemetry.Spans(provider.Tracer("test"))
+	for name, sampled := range map[string]bool{"sampled": true, "not": false} {
+		b.Run(name, func(b *testing.B) {
+			r := aTurn()
+			r.Trace.Sampled = sampled
+			b.ReportAllocs()
+			for b.Loop() {
+				observe(&r)
+			}
+		})
+	}
+}
