@@ -3,6 +3,7 @@ package admin
 import (
 	"log/slog"
 	"net/http"
+	"time"
 
 	"carryover/server/journal"
 	"carryover/upstream"
@@ -24,22 +25,36 @@ type Deps struct {
 	Registry Registry
 	// Reload reads the configuration anew and puts it in force, or changes nothing and says why.
 	Reload func() error
-	// Pinned is how many tokens of a decode instance's KV cache the tickets of this replica hold.
-	Pinned func(*fleet.Engine) int
+	// Pinned is how many tokens of a decode instance's KV cache the tickets of this replica hold, Budget how many they may, 0 for
+	// no bound.
+	Pinned, Budget func(*fleet.Engine) int
+	// Waiting is how many turns wait to begin, and how many for an instance; Open is how many have begun.
+	Waiting func() (toBegin, forInstance int)
+	Open    func() int
 	// Journal has the last turns, Metrics answers with what Prometheus scrapes, Explain with what would become of a request.
-	// What is nil is not served.
+	// What is nil is not served; the page needs the journal.
 	Journal *journal.Journal
 	Metrics http.Handler
 	Explain http.Handler
+	// Tickets lists the tickets of a conversation that this replica has put into the store; nil where that is not known.
+	Tickets func(conversation string) []Ticket
 	Logger  *slog.Logger
+	// LiveEvery is the time between two events of the live data, 1 s by default.
+	LiveEvery time.Duration
 }
 
 // admin answers operators.
-type admin struct{ Deps }
+type admin struct {
+	Deps
+	viewers chan struct{} // a place for each
+}
 
 // New returns the handler of the listener.
 func New(deps Deps) http.Handler {
-	a := &admin{deps}
+	if deps.LiveEvery <= 0 {
+		deps.LiveEvery = time.Second
+	}
+	a := &admin{deps, make(chan struct{}, maxViewers)}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /admin/instances", a.list)
 	mux.HandleFunc("POST /admin/instances", a.add)
@@ -51,9 +66,18 @@ func New(deps Deps) http.Handler {
 		mux.Handle("GET /metrics", deps.Metrics)
 	}
 	if deps.Explain != nil {
-		mux.Handle("POST /admin/explain", deps.Explain)
+		mux.Handle("POST "+explainPath, deps.Explain)
 	}
-	return guard(deps.Token, mux)
+	if deps.Journal != nil {
+		mux.HandleFunc("GET /admin/turns", a.turns)
+		mux.HandleFunc("GET /admin/conversations/{hash}", a.conversation)
+	}
+	page := http.Handler(mux) // which answers 404
+	if deps.Journal != nil {
+		mux.HandleFunc("GET /admin/live", a.live)
+		page = newPage()
+	}
+	return guard(deps.Token, page, mux)
 }
 
 // reload answers 200, or 422 with the reason in whose lines each fault of the configuration is named.

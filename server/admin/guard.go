@@ -13,24 +13,51 @@ import (
 // maxBody bounds what a request may send.
 const maxBody = 64 << 10
 
-// guard passes on the requests of operators, and answers all others.
-func guard(token string, next http.Handler) http.Handler {
+// guard passes on the requests of operators, and answers all others. The files of the page need no token: they hold no data, and a
+// browser that is to ask for the token has to have them.
+func guard(token string, page, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		file := isPageFile(r)
 		switch {
-		case token != "" && !bears(r, token):
+		case token != "" && !file && !bears(r, token):
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			refuse(w, http.StatusUnauthorized, "unauthorized", "The bearer token of the admin listener is missing or wrong.")
 		case token == "" && !isLoopback(r.Host):
 			refuse(w, http.StatusForbidden, "forbidden_host", "Without a token only requests to a loopback address are answered.")
-		case r.Header.Get("Origin") != "" || r.Header.Get("Sec-Fetch-Site") != "" && r.Header.Get("Sec-Fetch-Site") != "none":
-			refuse(w, http.StatusForbidden, "forbidden_origin", "Requests of web pages are not answered.")
+		case !isOwn(r):
+			refuse(w, http.StatusForbidden, "forbidden_origin", "Requests of other web pages are not answered. Enter the address in the browser itself.")
 		case r.ContentLength != 0 && !isJSON(r):
 			refuse(w, http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
+		case file:
+			page.ServeHTTP(w, r)
 		default:
-			r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+			r.Body = http.MaxBytesReader(w, r.Body, mostOf(r))
 			next.ServeHTTP(w, r)
 		}
 	})
+}
+
+// isPageFile reports whether the request can be answered by the files of the page alone.
+func isPageFile(r *http.Request) bool {
+	return r.Method == http.MethodGet && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/page/"))
+}
+
+// isOwn reports whether the request comes from no web page, or from that of this listener. Every browser of today says
+// Sec-Fetch-Site, which a page can't change; same-site is another port or another name of the machine. Origin comes with what
+// changes something, also from older ones. A page of a name that was made to resolve to this address has the same origin to a
+// browser; it is stopped by its host, or by not knowing the token.
+func isOwn(r *http.Request) bool {
+	for _, origin := range r.Header.Values("Origin") {
+		if origin != "http://"+r.Host && origin != "https://"+r.Host { // TLS ends in front of this listener
+			return false
+		}
+	}
+	for _, site := range r.Header.Values("Sec-Fetch-Site") {
+		if site != "none" && site != "same-origin" {
+			return false
+		}
+	}
+	return true
 }
 
 // bears compares digests, so that the time it takes says nothing of the token or its length.

@@ -31,6 +31,7 @@ type instance struct {
 	KVUsage      *float64 `json:"kv_usage,omitempty"`
 	KVTokens     int      `json:"kv_tokens,omitempty"`
 	PinnedTokens int      `json:"pinned_tokens"`
+	BudgetTokens int      `json:"budget_tokens,omitempty"` // what tickets may pin, absent without a bound
 	// TokenMicros is how many microseconds prefill takes for a token of a prompt.
 	TokenMicros float64  `json:"us_per_prompt_token,omitempty"`
 	Models      []string `json:"models,omitempty"`
@@ -38,6 +39,10 @@ type instance struct {
 
 // list answers with all instances, and with those that were removed and still have turns.
 func (a *admin) list(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, map[string]any{"instances": a.instances()})
+}
+
+func (a *admin) instances() []instance {
 	instances := []instance{}
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, engine := range a.Fleet.Engines(role) {
@@ -47,7 +52,7 @@ func (a *admin) list(w http.ResponseWriter, _ *http.Request) {
 	for _, engine := range a.Fleet.Draining() {
 		instances = append(instances, a.show(engine))
 	}
-	answer(w, http.StatusOK, map[string]any{"instances": instances})
+	return instances
 }
 
 func (a *admin) show(engine *fleet.Engine) instance {
@@ -64,7 +69,7 @@ func (a *admin) show(engine *fleet.Engine) instance {
 		i.Others, i.Running, i.Waiting, i.KVUsage = &live.Others, &live.Running, &live.Waiting, &live.KVUsage
 	}
 	if engine.Role == upstream.RoleDecode {
-		i.PinnedTokens = a.Pinned(engine)
+		i.PinnedTokens, i.BudgetTokens = a.Pinned(engine), a.Budget(engine)
 	}
 	return i
 }

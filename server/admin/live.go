@@ -1,0 +1,90 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"carryover/server/journal"
+)
+
+// Bounds of the live data.
+const (
+	maxViewers = 16 // who look at once
+	// maxReceipts is how many receipts an event has: what a page shows. Of more turns a second only these are told; totals count all.
+	maxReceipts = 200
+	// viewerLimit is how long a viewer may take for an event.
+	viewerLimit = 5 * time.Second
+)
+
+// snapshot is an event of the live data: what the program is at a moment, and what it did since the one before.
+type snapshot struct {
+	Now       time.Time          `json:"now"`
+	Instances []instance         `json:"instances"`
+	Open      int                `json:"open_turns"`
+	Queue     waiting            `json:"queue"`
+	Totals    journal.Totals     `json:"totals"`
+	Bounds    []float64          `json:"bounds_ms"` // of the buckets of times in Totals
+	Receipts  []journal.Numbered `json:"receipts"`  // of turns that have ended since, oldest first; at first the last ones
+}
+
+// waiting is the queue.
+type waiting struct {
+	ToBegin     int `json:"to_begin"`
+	ForInstance int `json:"for_instance"`
+}
+
+// live sends an event a second (server-sent events) until the viewer leaves, or has not taken one in time. It costs the work of a
+// GET of the instances, and nothing where nobody looks.
+func (a *admin) live(w http.ResponseWriter, r *http.Request) {
+	select {
+	case a.viewers <- struct{}{}:
+		defer func() { <-a.viewers }()
+	default:
+		w.Header().Set("Retry-After", "10")
+		refuse(w, http.StatusServiceUnavailable, "too_many_viewers", "As many look on as may at once. Close another page.")
+		return
+	}
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Accel-Buffering", "no") // nginx would hold events back
+	tick := time.NewTicker(a.LiveEvery)
+	defer tick.Stop()
+	control := http.NewResponseController(w)
+	for told := uint64(0); ; {
+		event := a.snapshot(told)
+		told = event.Totals.Turns
+		if send(w, control, event) != nil {
+			return
+		}
+		select {
+		case <-r.Context().Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// snapshot is of now, with the receipts of turns after the one of that number.
+func (a *admin) snapshot(after uint64) snapshot {
+	s := snapshot{Now: time.Now(), Instances: a.instances(), Open: a.Open(), Bounds: journal.Bounds()}
+	s.Queue.ToBegin, s.Queue.ForInstance = a.Waiting()
+	s.Receipts, s.Totals = a.Journal.Since(after, maxReceipts)
+	return s
+}
+
+// send sends an event at once, or fails. The listener's own limit is one of short answers, so each event gets a limit.
+func send(w http.ResponseWriter, control *http.ResponseController, event snapshot) error {
+	text, err := json.Marshal(event) // on one line
+	if err != nil {
+		return err
+	}
+	if err := control.SetWriteDeadline(time.Now().Add(viewerLimit)); err != nil {
+		return err
+	}
+	text = append(append([]byte("event: snapshot\ndata: "), text...), '\n', '\n')
+	if _, err := w.Write(text); err != nil {
+		return err
+	}
+	return control.Flush()
+}

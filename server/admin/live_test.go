@@ -1,0 +1,263 @@
+package admin_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/server/admin"
+	"carryover/server/journal"
+	"carryover/upstream"
+)
+
+// liveEvent is what the tests read of an event.
+type liveEvent struct {
+	Now       time.Time
+	Instances []map[string]any
+	Open      int `json:"open_turns"`
+	Queue     struct {
+		ToBegin     int `json:"to_begin"`
+		ForInstance int `json:"for_instance"`
+	}
+	Totals   journal.Totals
+	Bounds   []float64 `json:"bounds_ms"`
+	Receipts []journal.Numbered
+}
+
+// listener is the admin listener over sockets, with the limits that cmd sets.
+type listener struct {
+	deps    admin.Deps
+	url     string
+	server  *http.Server
+	streams chan struct{} // has a word for each request that has ended on our side
+}
+
+func startListener(t *testing.T, every, limit time.Duration) *listener {
+	t.Helper()
+	l := &listener{streams: make(chan struct{}, 64)}
+	l.deps, _ = newDeps(t)
+	l.deps.Journal, l.deps.LiveEvery = journal.New(journal.Config{}), every
+	l.deps.Fleet.Set([]upstream.Instance{{Role: upstream.RoleDecode, Name: "d-1", BaseURL: "http://10.0.0.7:8200"}})
+	handler := admin.New(l.deps)
+	l.server = &http.Server{ReadTimeout: limit, WriteTimeout: limit, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handler.ServeHTTP(w, r)
+		l.streams <- struct{}{}
+	})}
+	socket, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.url = "http://" + socket.Addr().String()
+	served := make(chan error, 1)
+	go func() { served <- l.server.Serve(socket) }()
+	t.Cleanup(func() {
+		_ = l.server.Close()
+		if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+			t.Error(err)
+		}
+	})
+	return l
+}
+
+// ended waits until a request has ended on our side.
+func (l *listener) ended(t *testing.T) {
+	t.Helper()
+	select {
+	case <-l.streams:
+	case <-time.After(20 * time.Second):
+		t.Fatal("the handler goes on")
+	}
+}
+
+// turn lets a turn end.
+func (l *listener) turn(id string, hit bool) {
+	l.deps.Journal.Observe(&server.Record{Turn: id, Asked: server.Asked{Model: "<b>m</b>"}, Reuse: server.Reuse{Hit: hit, Reason: server.ReasonFirstTurn}, Status: 200})
+}
+
+// viewer is one who looks.
+type viewer struct {
+	status int
+	header http.Header
+	body   io.ReadCloser
+	lines  *bufio.Reader
+	leave  func()
+}
+
+func (l *listener) look(t *testing.T) *viewer {
+	t.Helper()
+	ctx, leave := context.WithCancel(t.Context())
+	t.Cleanup(leave)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, l.url+"/admin/live", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { resp.Body.Close() })
+	return &viewer{resp.StatusCode, resp.Header, resp.Body, bufio.NewReader(resp.Body), leave}
+}
+
+// next reads an event.
+func (v *viewer) next(t *testing.T) (e liveEvent) {
+	t.Helper()
+	text := ""
+	for !strings.HasSuffix(text, "\n\n") {
+		line, err := v.lines.ReadString('\n')
+		if err != nil {
+			t.Fatalf("after %q: %v", text, err)
+		}
+		text += line
+	}
+	data, ok := strings.CutPrefix(text, "event: snapshot\ndata: ")
+	if !ok {
+		t.Fatalf("no event: %q", text)
+	}
+	if err := json.Unmarshal([]byte(data), &e); err != nil {
+		t.Fatalf("%v: %s", err, data)
+	}
+	return e
+}
+
+func turnsOf(e liveEvent) string {
+	ids := []string{}
+	for _, r := range e.Receipts {
+		ids = append(ids, r.Turn)
+	}
+	return strings.Join(ids, " ")
+}
+
+func TestLive_TellsEachTurnOnce(t *testing.T) {
+	l := startListener(t, 10*time.Millisecond, time.Minute)
+	l.turn("a", false)
+	l.turn("b", true)
+	v := l.look(t)
+	if v.status != 200 || v.header.Get("Content-Type") != "text/event-stream" || v.header.Get("Cache-Control") != "no-store" {
+		t.Fatalf("%d %v", v.status, v.header)
+	}
+	e := v.next(t)
+	if turnsOf(e) != "a b" || e.Totals.Turns != 2 || e.Totals.Hits != 1 || e.Receipts[1].Number != 2 || len(e.Bounds)+1 != len(e.Totals.HitTTFT.Counts) {
+		t.Errorf("first event %+v", e)
+	}
+	if e.Open != 5 || e.Queue.ToBegin != 3 || e.Queue.ForInstance != 4 || len(e.Instances) != 1 || e.Now.IsZero() {
+		t.Errorf("first event %+v", e)
+	}
+	if d := e.Instances[0]; d["name"] != "d-1" || d["pinned_tokens"] != 77.0 || d["budget_tokens"] != 900.0 {
+		t.Errorf("instance %v", d)
+	}
+	l.turn("c", false)
+	told := ""
+	for told == "" {
+		e = v.next(t)
+		told = turnsOf(e)
+		if (told == "") != (e.Totals.Turns == 2) {
+			t.Fatalf("totals and receipts are of two moments: %+v", e)
+		}
+	}
+	if told != "c" || e.Totals.Misses["first_turn"] != 2 {
+		t.Errorf("then %q, totals %+v", told, e.Totals)
+	}
+	if told = turnsOf(v.next(t)); told != "" {
+		t.Errorf("told again: %q", told)
+	}
+}
+
+func TestLive_AnEventIsBounded(t *testing.T) {
+	l := startListener(t, time.Minute, time.Minute)
+	for range 1000 {
+		l.turn("x", true)
+	}
+	if e := l.look(t).next(t); len(e.Receipts) != 200 || e.Receipts[199].Number != 1000 || e.Totals.Hits != 1000 {
+		t.Errorf("%d receipts, totals %+v", len(e.Receipts), e.Totals)
+	}
+}
+
+// The limits of short answers end neither the sending nor, through net/http's own reading, the request.
+func TestLive_OutlastsTheListenersTimeLimits(t *testing.T) {
+	l := startListener(t, 20*time.Millisecond, 200*time.Millisecond)
+	v := l.look(t)
+	began := v.next(t).Now
+	for v.next(t).Now.Sub(began) < 700*time.Millisecond {
+	}
+}
+
+func TestLive_ViewersAreBoundedAndLeave(t *testing.T) {
+	l := startListener(t, 10*time.Millisecond, time.Minute)
+	viewers := []*viewer{}
+	for range 16 {
+		v := l.look(t)
+		v.next(t)
+		viewers = append(viewers, v)
+	}
+	late := l.look(t)
+	if body, err := io.ReadAll(late.body); err != nil || late.status != 503 || late.header.Get("Retry-After") == "" || !strings.Contains(string(body), "too_many_viewers") {
+		t.Fatalf("the 17th: %d %s, %v", late.status, body, err)
+	}
+	l.ended(t) // the 17th
+	viewers[3].leave()
+	l.ended(t)
+	if v := l.look(t); v.status != 200 {
+		t.Errorf("after one has left: %d", v.status)
+	}
+}
+
+func TestLive_EndsWithTheListener(t *testing.T) {
+	l := startListener(t, time.Hour, time.Minute) // between two events
+	v := l.look(t)
+	v.next(t)
+	if err := l.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l.ended(t)
+	if _, err := v.lines.ReadByte(); err == nil {
+		t.Error("something came after the end")
+	}
+}
+
+// One who does not read is left behind when his connection takes no more; others and turns are not held up.
+func TestLive_SlowViewersAreLeftBehind(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for a time limit")
+	}
+	l := startListener(t, time.Millisecond, time.Minute)
+	socket, err := net.Dial("tcp", strings.TrimPrefix(l.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer socket.Close()
+	if err := socket.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(socket, "GET /admin/live HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	other, full := l.look(t), make(chan struct{})
+	go func() { // big events
+		defer close(full)
+		for range 200_000 {
+			l.turn("turn", true)
+		}
+	}()
+	select {
+	case <-full:
+	case <-time.After(20 * time.Second):
+		t.Fatal("turns wait for one who does not read")
+	}
+	for other.next(t).Totals.Turns < 200_000 {
+	}
+	for range 1000 { // what the sockets hold
+		other.next(t)
+	}
+	l.ended(t)
+	other.next(t)
+}

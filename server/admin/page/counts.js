@@ -1,0 +1,65 @@
+// What turns came to over time, so that their rate of late can be told.
+
+// kindOf is what a turn counts as: "hit", "off", or "miss" with its reason.
+function kindOf(receipt) {
+  return receipt.outcome === "miss" ? `miss ${receipt.reason}` : receipt.outcome;
+}
+
+// countsOf are a snapshot's totals by kind.
+export function countsOf(totals) {
+  const counts = new Map([["hit", totals.hits], ["off", totals.off]]);
+  for (const [reason, n] of Object.entries(totals.misses)) {
+    counts.set(`miss ${reason}`, n);
+  }
+  return counts;
+}
+
+// History has the totals at moments of the past. What was before the page was opened is told by receipts.
+export class History {
+  #points = []; // oldest first
+
+  constructor(length) {
+    this.length = length; // ms that are of interest
+  }
+
+  add(snapshot) {
+    const now = Date.parse(snapshot.now);
+    if (this.#points.length === 0) {
+      this.#points = before(snapshot);
+    }
+    this.#points.push({ at: now, counts: countsOf(snapshot.totals) });
+    const from = this.#points.findLastIndex((point) => point.at <= now - this.length);
+    this.#points.splice(0, Math.max(0, from));
+  }
+
+  clear() {
+    this.#points = [];
+  }
+
+  // lately returns the counts of the time that is of interest, and how long it is: less where less is known.
+  lately() {
+    const first = this.#points[0];
+    const last = this.#points.at(-1);
+    const counts = new Map();
+    for (const [kind, n] of last.counts) {
+      counts.set(kind, n - (first.counts.get(kind) ?? 0));
+    }
+    return { counts, over: Math.min(last.at - first.at, this.length) };
+  }
+}
+
+// before takes the turns of a first snapshot's receipts off its totals, one by one.
+function before(snapshot) {
+  const counts = countsOf(snapshot.totals);
+  const points = [];
+  for (const receipt of [...snapshot.receipts].reverse()) {
+    const kind = kindOf(receipt);
+    counts.set(kind, (counts.get(kind) ?? 0) - 1);
+    // Just before its end, so that the turn is among those of any time that includes it.
+    points.unshift({ at: Date.parse(receipt.began) + receipt.duration_ms - 1, counts: new Map(counts) });
+  }
+  if (snapshot.receipts.length === snapshot.totals.turns) {
+    points.unshift({ at: Date.parse(snapshot.totals.since), counts: new Map() }); // nothing is unknown
+  }
+  return points;
+}

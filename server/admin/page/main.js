@@ -1,0 +1,94 @@
+// The page for operators: what the program does, as it does it.
+
+import { byId, text } from "./dom.js";
+import { span } from "./format.js";
+import { Conversation } from "./conversation.js";
+import { Fleet } from "./fleet.js";
+import { Live } from "./live.js";
+import { Reuse } from "./reuse.js";
+import { Turns } from "./turns.js";
+import { TTFT } from "./ttft.js";
+import * as theme from "./theme.js";
+import * as token from "./token.js";
+
+const conversation = new Conversation();
+const turns = new Turns((hash) => conversation.open(hash));
+const reuse = new Reuse();
+const parts = [reuse, new Fleet(), new TTFT(), turns];
+
+let since; // of the program that is shown
+
+function show(snapshot) {
+  if (since !== snapshot.totals.since) { // another start of it, which counts anew
+    since = snapshot.totals.since;
+    turns.clear();
+    reuse.history.clear();
+  }
+  for (const part of parts) {
+    part.show(snapshot);
+  }
+  text(byId("uptime"), `since ${new Date(since).toISOString().slice(0, 19).replace("T", " ")} UTC, for ${span(Date.parse(snapshot.now) - Date.parse(since))}`);
+}
+
+// What is told of the connection, with a glyph.
+const states = {
+  connecting: ["○", "connecting"],
+  live: ["●", "live"],
+  lost: ["✕", "no connection; what is shown is from before"],
+  full: ["○", "too many look on; this page waits for a place"],
+  token: ["○", "the token is needed"],
+  refused: ["✕", "refused"],
+  paused: ["‖", "paused"],
+};
+
+let state = "connecting";
+
+function tell(next, why) {
+  state = next;
+  const [glyph, words] = states[state];
+  byId("status").dataset.state = state;
+  text(byId("status").querySelector(".glyph"), glyph);
+  text(byId("status-text"), why ? `${words}: ${why}` : words);
+  if (state === "token") {
+    byId("token-form").hidden = false;
+    byId("token").focus();
+  } else if (state === "live") {
+    byId("token-form").hidden = true;
+  }
+}
+
+const live = new Live(show, tell);
+
+byId("token-form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token.keep(byId("token").value.trim());
+  byId("token").value = "";
+  live.start();
+});
+
+byId("pause").addEventListener("click", () => {
+  const paused = byId("pause").getAttribute("aria-pressed") !== "true";
+  byId("pause").setAttribute("aria-pressed", String(paused));
+  if (paused) {
+    live.stop("paused");
+  } else {
+    live.start();
+  }
+});
+
+byId("theme").value = theme.chosen();
+byId("theme").addEventListener("change", () => theme.choose(byId("theme").value));
+
+// Nobody looks at a page that is hidden; its place is for others.
+document.addEventListener("visibilitychange", () => {
+  if (state === "paused" || state === "token") {
+    return;
+  }
+  if (document.hidden) {
+    live.stop();
+  } else {
+    live.start();
+  }
+});
+
+live.start();

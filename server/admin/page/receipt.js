@@ -1,0 +1,30 @@
+// A turn's receipt in full.
+
+import { h } from "./dom.js";
+import { count, milliseconds } from "./format.js";
+
+const date = (text) => new Date(text).toISOString().replace("T", " ");
+
+// What a receipt may have, in the order in which it is shown.
+const fields = [
+  ["turn", "Turn"], ["trace", "Trace"], ["began", "Began", date], ["conversation", "Conversation"], ["id_source", "Found in"],
+  ["endpoint", "Endpoint"], ["model", "Model"],
+  ["path", "Path"], ["path_reason", "Why this path"], ["prefill", "Prefill"], ["decode", "Decode"], ["retries", "Retries", count],
+  ["outcome", "Outcome"], ["reason", "Reason"], ["differs", "Differs at"], ["proof", "Proof"], ["tokens_offered", "Tokens offered", count],
+  ["tokens_confirmed", "Confirmed", count], ["stored", "Ticket kept"], ["prompt_tokens", "Prompt tokens", count],
+  ["completion_tokens", "Completion", count], ["finish", "Finish"], ["status", "Status", String], ["code", "Error"], ["blame", "Failed at"],
+  ["kind", "Failure"], ["queue_ms", "Waited", milliseconds], ["lookup_ms", "Look-up", milliseconds], ["prefill_ms", "Prefill took", milliseconds],
+  ["ttft_ms", "First token", milliseconds], ["duration_ms", "Took", milliseconds], ["saved_ms", "Prefill saved", milliseconds],
+];
+
+// receipt lists what is known of a turn. What this page has no name for comes last, under its own.
+export function receipt(turn) {
+  const named = new Set(fields.map(([name]) => name));
+  const others = Object.keys(turn).filter((name) => name !== "n" && !named.has(name)).map((name) => [name, name]);
+  return h("dl", {}, ...[...fields, ...others].filter(([name]) => turn[name] !== undefined).map(([name, title, write]) =>
+    h("div", {}, h("dt", {}, title), h("dd", {}, write ? write(turn[name]) : asText(turn[name])))));
+}
+
+function asText(value) {
+  return typeof value === "object" ? JSON.stringify(value) : String(value);
+}

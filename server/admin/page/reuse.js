@@ -1,0 +1,80 @@
+// The figures of now, and reuse by reason.
+
+import { bar, byId, h, Table, tagged, text } from "./dom.js";
+import { count, percent, span } from "./format.js";
+import { countsOf, History } from "./counts.js";
+
+const lately = 5 * 60_000; // ms
+
+const sum = (counts) => [...counts.values()].reduce((a, b) => a + b, 0);
+
+// rate is the share of hits among the turns that wanted reuse.
+function rate(counts) {
+  return (counts.get("hit") ?? 0) / (sum(counts) - (counts.get("off") ?? 0));
+}
+
+function shared(n, all, kind) {
+  return h("span", {}, bar(all > 0 ? n / all : 0, kind), percent(n / all));
+}
+
+function columns() {
+  return [
+    { head: "Outcome and reason", class: "wide", key: (row) => row.kind, make: (row) => tagged(row.outcome, row.outcome, row.kind.replaceAll("_", " ")) },
+    { head: "Last 5 min", class: "number", text: (row) => count(row.late) },
+    { head: "Share", class: "number", text: (row) => percent(row.late / row.allLate) },
+    { head: "Since start", class: "number", text: (row) => count(row.ever) },
+    { head: "Share", class: "number", key: (row) => `${row.ever}/${row.allEver}`, make: (row) => shared(row.ever, row.allEver, row.outcome) },
+  ];
+}
+
+// figures are what stands first: a name, a number, and what is to be said of it.
+function figures(s, late, ever) {
+  const t = s.totals;
+  const wanted = (counts) => `of ${count(sum(counts) - (counts.get("off") ?? 0))} that wanted it`;
+  const saved = t.saved_seconds < 100 ? `${t.saved_seconds.toFixed(2)} s` : span(t.saved_seconds * 1000);
+  return [
+    ["rate-late", `Reuse, last ${span(late.over)}`, percent(rate(late.counts)), wanted(late.counts)],
+    ["rate-ever", "Reuse since start", percent(rate(ever)), wanted(ever)],
+    ["turns", "Turns", count(t.turns), `${count(t.hits)} hits, ${count(t.off)} wanted none`],
+    ["failed", "Failed turns", count(t.failed), "their client got an error, or a part"],
+    ["saved-tokens", "Prefill saved", count(t.saved_tokens), "tokens of prompts"],
+    ["saved-time", "Prefill time saved", saved, "at the speed of each instance"],
+    ["open", "Open turns", count(s.open_turns), "in work now"],
+    ["queue", "Queue", count(s.queue.to_begin + s.queue.for_instance), `${count(s.queue.to_begin)} to begin, ${count(s.queue.for_instance)} for an instance`],
+  ];
+}
+
+export class Reuse {
+  constructor() {
+    this.history = new History(lately);
+    this.table = new Table(byId("reuse-table"), columns());
+    this.figures = new Map();
+  }
+
+  show(snapshot) {
+    this.history.add(snapshot);
+    const late = this.history.lately();
+    const ever = countsOf(snapshot.totals);
+    for (const [name, ...words] of figures(snapshot, late, ever)) {
+      this.#figure(name, words);
+    }
+    text(this.table.heads[1], `Last ${span(late.over)}`);
+    const [allLate, allEver] = [sum(late.counts), sum(ever)];
+    const rows = [...ever.keys()].map((kind) => ({
+      kind, outcome: kind.split(" ")[0], late: late.counts.get(kind) ?? 0, ever: ever.get(kind), allLate, allEver,
+    }));
+    const place = { hit: 0, miss: 1, off: 2 };
+    rows.sort((a, b) => place[a.outcome] - place[b.outcome] || b.ever - a.ever || (a.kind < b.kind ? -1 : 1));
+    this.table.show(rows, (row) => row.kind);
+  }
+
+  #figure(name, words) {
+    let parts = this.figures.get(name);
+    if (parts === undefined) {
+      parts = [h("dt"), h("strong", { id: `figure-${name}` }), h("span")];
+      byId("figures").append(h("div", {}, parts[0], h("dd", {}, parts[1], parts[2])));
+      this.figures.set(name, parts);
+    }
+    parts.forEach((part, i) => text(part, words[i]));
+  }
+}

@@ -1,0 +1,134 @@
+// Recent turns with their receipts, filtered.
+
+import { byId, h, tagged, text } from "./dom.js";
+import { count, milliseconds, none, time } from "./format.js";
+import { receipt } from "./receipt.js";
+
+const most = 200; // turns that are kept; open receipts stay beyond that
+
+const columns = [
+  ["Ended", ""], ["Outcome", "wide"], ["Model", "wide"], ["Prefill → decode", ""], ["Prompt", "number"], ["Reused", "number"],
+  ["Confirmed", "number"], ["First token", "number"], ["Took", "number"], ["Status", "number"], ["Conversation", "code"],
+];
+
+// The filters: which choice a turn belongs to.
+const filters = [
+  ["by-outcome", (turn) => [turn.outcome]],
+  ["by-reason", (turn) => [turn.reason]],
+  ["by-instance", (turn) => [turn.prefill, turn.decode]],
+];
+
+export class Turns {
+  #turns = []; // newest first: {turn, row, detail}
+  #body = h("tbody");
+  #openConversation;
+
+  constructor(openConversation) {
+    this.#openConversation = openConversation;
+    byId("turns-table").append(h("thead", {}, h("tr", {}, ...columns.map(([head, kind]) => h("th", { scope: "col", class: kind }, head)))), this.#body);
+    for (const [id] of filters) {
+      byId(id).append(h("option", { value: "" }, "all"));
+      byId(id).addEventListener("change", () => this.#filter(true));
+    }
+  }
+
+  clear() {
+    this.#turns = [];
+    this.#body.replaceChildren();
+  }
+
+  // show adds the receipts of turns that ended since.
+  show({ receipts }) {
+    const newest = this.#turns[0]?.turn.n ?? 0;
+    const first = newest === 0;
+    for (const turn of receipts.filter((turn) => turn.n > newest)) {
+      const kept = this.#row(turn, first);
+      this.#turns.unshift(kept);
+      this.#body.prepend(kept.row, kept.detail);
+      this.#offer(turn);
+    }
+    this.#drop();
+    this.#filter(false);
+  }
+
+  // drop forgets the oldest turns, but for those that are being looked at.
+  #drop() {
+    for (const old of this.#turns.slice(most)) {
+      if (old.detail.hidden && !old.row.contains(document.activeElement)) {
+        old.row.remove();
+        old.detail.remove();
+        old.dropped = true;
+      }
+    }
+    this.#turns = this.#turns.filter((kept) => !kept.dropped);
+  }
+
+  #row(turn, first) {
+    const id = `receipt-${turn.n}`;
+    const ended = new Date(Date.parse(turn.began) + turn.duration_ms);
+    const button = h("button", { type: "button", "aria-expanded": "false", "aria-controls": id, "aria-label": `Receipt of the turn that ended ${time(ended)}` }, time(ended));
+    const detail = h("tr", { id, class: "receipt", hidden: true });
+    button.addEventListener("click", () => this.#toggle(turn, button, detail));
+    const cells = [
+      tagged(turn.outcome, turn.outcome, [turn.outcome, turn.reason?.replaceAll("_", " ")].filter(Boolean).join(" · ")),
+      turn.model ?? none, `${turn.prefill || none} → ${turn.decode || none}`, count(turn.prompt_tokens), count(turn.tokens_offered), count(turn.tokens_confirmed),
+      turn.ttft_ms ? milliseconds(turn.ttft_ms) : none, milliseconds(turn.duration_ms), statusOf(turn), turn.conversation ?? none,
+    ];
+    const row = h("tr", { class: first ? undefined : "new" }, h("th", { scope: "row" }, button),
+      ...cells.map((cell, i) => h("td", { class: columns[i + 1][1] || undefined }, cell)));
+    return { turn, row, detail };
+  }
+
+  #toggle(turn, button, detail) {
+    const open = detail.hidden;
+    detail.hidden = !open;
+    button.setAttribute("aria-expanded", String(open));
+    if (!open || detail.firstChild !== null) {
+      return;
+    }
+    const cell = h("td", { colspan: columns.length }, receipt(turn));
+    if (turn.conversation) {
+      const timeline = h("button", { type: "button" }, `Timeline of conversation ${turn.conversation}`);
+      timeline.addEventListener("click", () => this.#openConversation(turn.conversation));
+      cell.append(timeline);
+    }
+    detail.append(cell);
+  }
+
+  // offer adds a turn's reason and instances to the choices.
+  #offer(turn) {
+    for (const [id, choices] of filters) {
+      const select = byId(id);
+      for (const choice of choices(turn)) {
+        if (choice && ![...select.options].some((option) => option.value === choice)) {
+          const after = [...select.options].find((option) => option.value > choice);
+          select.insertBefore(h("option", { value: choice }, choice.replaceAll("_", " ")), after ?? null);
+        }
+      }
+    }
+  }
+
+  // filter shows what is chosen. It says so aloud only where somebody has chosen.
+  #filter(aloud) {
+    const wanted = filters.map(([id, choices]) => [byId(id).value, choices]);
+    let shown = 0;
+    for (const { turn, row, detail } of this.#turns) {
+      const fits = wanted.every(([value, choices]) => value === "" || choices(turn).includes(value));
+      row.hidden = !fits;
+      if (!fits && !detail.hidden) {
+        row.querySelector("button").click();
+      }
+      shown += fits ? 1 : 0;
+    }
+    const words = `${count(shown)} of the last ${count(this.#turns.length)} turns`;
+    text(byId("turns-shown"), words);
+    if (aloud) {
+      text(byId("said"), words);
+    }
+  }
+}
+
+function statusOf(turn) {
+  const words = [turn.status, turn.code, turn.kind].filter(Boolean).join(" ");
+  return turn.status === 200 && !turn.code && !turn.kind ? words : h("span", { class: "bad" }, `✕ ${words}`);
+}

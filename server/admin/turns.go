@@ -1,0 +1,67 @@
+package admin
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"carryover/server/journal"
+)
+
+// explainPath takes a request of a client, which may be as large as the server takes.
+const explainPath = "/admin/explain"
+
+// maxExplained bounds the body of a request to explainPath before the server's own limits do.
+const maxExplained = 512 << 20
+
+// mostOf is how large the body of a request may be.
+func mostOf(r *http.Request) int64 {
+	if r.Method == http.MethodPost && r.URL.Path == explainPath {
+		return maxExplained
+	}
+	return maxBody
+}
+
+// Ticket is one that the store has, as far as this replica knows.
+type Ticket struct {
+	Instance string    `json:"instance"` // of decode, which holds its blocks
+	Tokens   int       `json:"tokens"`   // in whole blocks
+	Deadline time.Time `json:"deadline"` // from which it is not used
+}
+
+// usualTurns is how many turns are told unless a number is asked for.
+const usualTurns = 100
+
+// turns answers GET /admin/turns?limit=N: the receipts of the last turns, newest first.
+func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
+	limit := usualTurns
+	if asked := r.URL.Query().Get("limit"); asked != "" {
+		n, err := strconv.Atoi(asked)
+		if err != nil || n < 1 {
+			refuseParam(w, http.StatusBadRequest, "limit", "invalid_limit", "limit must be a number from 1 on.")
+			return
+		}
+		limit = n
+	}
+	answer(w, http.StatusOK, map[string][]journal.Receipt{"turns": a.Journal.Recent(limit)})
+}
+
+// conversation answers GET /admin/conversations/{hash}: the receipts of its turns that are kept, newest first, and the tickets that
+// this replica has put into the store for it. It is named as in the log.
+func (a *admin) conversation(w http.ResponseWriter, r *http.Request) {
+	hash := r.PathValue("hash")
+	turns := a.Journal.Conversation(hash)
+	tickets := []Ticket{}
+	if a.Tickets != nil {
+		tickets = a.Tickets(hash)
+	}
+	if len(turns) == 0 && len(tickets) == 0 {
+		refuse(w, http.StatusNotFound, "conversation_not_found", "No turn of this conversation is kept.")
+		return
+	}
+	answer(w, http.StatusOK, struct {
+		Conversation string            `json:"conversation"`
+		Turns        []journal.Receipt `json:"turns"`
+		Tickets      []Ticket          `json:"tickets"`
+	}{hash, turns, tickets})
+}
