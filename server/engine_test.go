@@ -67,6 +67,7 @@ type engine struct {
 	tokenize func(prompt string) string // what /tokenize answers, "" for a chat; nil for 404
 	metrics  behaviour
 	checked  atomic.Int64 // how often its health was asked for
+	requests atomic.Int64 // of any kind
 	mu       sync.Mutex   // guards what follows
 	legs     []leg
 	ended    int // legs whose handler has returned
@@ -91,6 +92,7 @@ func newEngine(t *testing.T, role upstream.Role, name string) *engine {
 }
 
 func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
+	e.requests.Add(1)
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		return

@@ -54,3 +54,11 @@ func AtFault(leg *upstream.LegError) bool { return atFault(leg) }
 func RoomClass(role upstream.Role, model string) string {
 	return (&turn{}).roomClass(role, fleet.Hint{Model: model})
 }
+
+// PassOn is what a leg carries of a client's trace context where turns are not traced.
+func PassOn(header http.Header) (traceparent, tracestate string) {
+	t := newTrace(header, nil)
+	var leg upstream.Leg
+	t.traced(&leg)
+	return leg.Traceparent, leg.Tracestate
+}

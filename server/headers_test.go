@@ -128,3 +128,51 @@ func TestHeaders_ForwardedForIsNotBelieved(t *testing.T) {
 		t.Error("the log has an address that any client can make up")
 	}
 }
+
+// A client's own key that an engine refuses is his own mistake, not that of the deployment: SDKs raise their error of authentication
+// instead of trying again.
+func TestHeaders_AKeyOfTheClientThatEnginesRefuse(t *testing.T) {
+	for _, code := range []int{http.StatusUnauthorized, http.StatusForbidden} {
+		for _, stream := range []bool{true, false} {
+			r := newRig(t, setup{prefills: 2, decodes: 2, cfg: forwards})
+			refuses := status(code, "key sk-123 at "+engineHost)
+			legs := func() (prefill, decode int) {
+				return len(r.prefill[0].seen()) + len(r.prefill[1].seen()), len(r.decode[0].seen()) + len(r.decode[1].seen())
+			}
+			refused := func(p reply) {
+				t.Helper()
+				if e := r.wantError(p, code, "invalid_api_key"); e.Type != "invalid_request_error" || e.Param != nil || strings.Contains(e.Message, "sk-") || strings.Contains(e.Message, engineHost) {
+					t.Errorf("got %+v", e)
+				}
+				wantRetryAfter(t, p, "")
+			}
+			r.decode[0].always(refuses)
+			r.decode[1].always(refuses)
+			refused(r.turn("", 1, stream, "Authorization", "Bearer mine"))
+			if prefill, decode := legs(); prefill != 1 || decode != 1 {
+				t.Errorf("%d: %d prefill and %d decode legs, want one of each", code, prefill, decode)
+			}
+			r.prefill[0].always(refuses)
+			r.prefill[1].always(refuses)
+			for n := range 20 {
+				refused(r.turn("", 1, stream, "Authorization", "Bearer mine"))
+				if prefill, decode := legs(); prefill != n+2 || decode != 1 {
+					t.Fatalf("%d: %d prefill and %d decode legs, want %d and 1", code, prefill, decode, n+2)
+				}
+			}
+			for i := range 2 {
+				r.prefill[i].always(prefills)
+				r.decode[i].always(decodes)
+			}
+			r.wantOK(r.turn("", 1, stream, "Authorization", "Bearer good"), "miss;") // none of them is out of service
+			for _, engine := range r.decode {
+				engine.models = refuses
+			}
+			refused(r.do(t.Context(), http.MethodGet, "/v1/models", nil, "Authorization", "Bearer mine"))
+			// Without a credential of its own a client's request goes with our key.
+			r.prefill[0].always(refuses)
+			r.prefill[1].always(refuses)
+			r.wantError(r.turn("", 1, stream), 502, "upstream_auth")
+		}
+	}
+}

@@ -68,9 +68,9 @@ func TestLedger_CountsTicketsInWholeBlocks(t *testing.T) {
 	c.want(40)
 	c.put(convcache.Key{1}, c.ticket(2, 20, 1), "m") // put back
 	c.want(40)
-	c.gone(convcache.TicketID{1})
-	c.gone(convcache.TicketID{1})
-	c.gone(convcache.TicketID{9})
+	c.gone(convcache.TicketID{1}, convcache.Taken)
+	c.gone(convcache.TicketID{1}, convcache.Taken)
+	c.gone(convcache.TicketID{9}, convcache.Taken)
 	c.want(20)
 	foreign := c.ticket(3, 20, 1)
 	foreign.Start = "2"

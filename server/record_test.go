@@ -36,11 +36,17 @@ func recorded(t *testing.T, s setup) (r *rig, all func() []server.Record) {
 
 func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 	r, all := recorded(t, setup{})
+	observed := func(n int) { // a record comes after its answer, so that those of two turns in a row may change places
+		t.Helper()
+		r.until(func() bool { return len(all()) == n })
+	}
 	r.wantOK(r.turn("c", 1, false), "miss;reason=first_turn")
+	observed(1)
 	r.wantOK(r.turn("c", 2, false), "hit;")
+	observed(2)
 	r.prefill[0].next(status(400, "too long"))
 	r.wantError(r.turn("c", 3, true), 400, "invalid_request")
-	r.until(func() bool { return len(all()) == 3 })
+	observed(3)
 	first, hit, refused := all()[0], all()[1], all()[2]
 	if first.Reuse.Reason != server.ReasonFirstTurn || first.Reuse.Hit || first.Stored != "yes" || first.Source != "conversation_id" || first.Conversation == "" || first.Model != "m" {
 		t.Errorf("first turn: %+v", first)
@@ -85,5 +91,18 @@ func TestRecord_OfLegsThatRunTogether(t *testing.T) {
 	record := all()[0]
 	if took := record.PrefillTook(); took <= 0 || took >= stream || record.Took < stream || record.Leg(upstream.RolePrefill).Err != nil {
 		t.Errorf("prefill took %v of %v: %+v", took, record.Took, record.Legs)
+	}
+}
+
+// An attempt that was tried again without its ticket has saved nothing, whatever prefill had read for it.
+func TestRecord_ARetryWithoutTheTicketHasSavedNothing(t *testing.T) {
+	r, all := recorded(t, setup{})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.wantOK(r.turn("c", 2, true), "hit;")
+	r.decode[0].next(status(500, "KV load"))
+	r.wantOK(r.turn("c", 3, true), "miss;reason=retried_without_ticket")
+	r.until(func() bool { return len(all()) == 3 })
+	if hit, retried := all()[1], all()[2]; hit.Reuse.Saved <= 0 || retried.Reuse.Saved != 0 {
+		t.Errorf("saved %v by the hit and %v by the miss, want something and nothing", hit.Reuse.Saved, retried.Reuse.Saved)
 	}
 }

@@ -8,11 +8,17 @@ import (
 	"strings"
 	"testing"
 
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
 	"carryover/server"
+	"carryover/server/telemetry"
 )
 
 // TestLog_NothingOfAClientOrEngineIsLogged puts canaries wherever a client or an engine can write, takes every way through a
-// turn, and looks for them in the log at its most talkative.
+// turn, and looks for them in the log at its most talkative, in the spans and in the metrics.
 func TestLog_NothingOfAClientOrEngineIsLogged(t *testing.T) {
 	const canary = "CANARY"
 	request := func(stream bool) string {
@@ -39,7 +45,17 @@ func TestLog_NothingOfAClientOrEngineIsLogged(t *testing.T) {
 			say(w, chunk(l, `{"content":"`+canary+`"}`, "null"), canary, strings.Replace(chatEvents(l)[3], engineHost, canary+" "+canary, 1), "[DONE]")
 		},
 	}
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }})
+	metrics := sdkmetric.NewManualReader()
+	spans := tracetest.NewInMemoryExporter()
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }, deps: func(d *server.Deps) {
+		measured, err := telemetry.NewMetrics(sdkmetric.NewMeterProvider(sdkmetric.WithReader(metrics)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d.Store, d.Observers = measured.Store(d.Store), append(d.Observers, measured.Observe)
+		d.Sample = func(server.Trace) bool { return true }
+		d.Observers = append(d.Observers, telemetry.Spans(sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans)).Tracer("test")))
+	}})
 	header := append(hostileHeaders(), "X-Tenant", canary, "Authorization", "Bearer "+canary, "Cookie", canary, "User-Agent", canary, "X-Request-Id", canary+" not an id")
 	for _, stream := range []bool{true, false} {
 		for _, act := range failing {
@@ -64,11 +80,26 @@ func TestLog_NothingOfAClientOrEngineIsLogged(t *testing.T) {
 	if n := strings.Count(r.log.text(), "\n"); n < 2*len(failing) {
 		t.Fatalf("got %d records, want the turns logged", n)
 	}
+	var collected metricdata.ResourceMetrics
+	if err := metrics.Collect(t.Context(), &collected); err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprintf("%+v", collected); strings.Contains(text, canary) || !strings.Contains(text, "carryover.turns") {
+		t.Errorf("metrics: %s", text)
+	}
 	leaks := map[string]bool{}
 	for line := range strings.Lines(r.log.text()) {
 		if strings.Contains(line, canary) && !leaks[line] && len(leaks) < 10 {
 			leaks[line] = true
 			t.Errorf("the log has %s", line)
+		}
+	}
+	if n := len(spans.GetSpans()); n < 6*len(failing) {
+		t.Errorf("got %d spans, want those of the turns", n)
+	}
+	for _, span := range spans.GetSpans() {
+		if text := fmt.Sprintf("%+v", span); strings.Contains(text, canary) {
+			t.Errorf("a span has %s", text)
 		}
 	}
 }

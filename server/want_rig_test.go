@@ -45,6 +45,10 @@ func (r *rig) checkLeg(e *engine, l leg) {
 		switch name {
 		case "Content-Type", "Content-Length", "Accept-Encoding", "User-Agent", "X-Request-Id", "Authorization":
 		case "X-Data-Parallel-Rank": // of a plan that names one
+		case "Traceparent", "Tracestate": // of a trace, see wellFormed
+			if !wellFormed(l.header) {
+				r.t.Errorf("%s saw the trace context %q, %q", e.name, l.header["Traceparent"], l.header["Tracestate"])
+			}
 		default:
 			r.t.Errorf("%s saw header %s: %q, which is not on the allow-list", e.name, name, l.header[name])
 		}

@@ -1,0 +1,56 @@
+package server_test
+
+import (
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+
+	"carryover/server"
+)
+
+// Observers keep what a record says of a turn, thousands of them. Nothing of it may be a part of the answer's own text: a string of
+// four letters that is cut out of an answer keeps all of it in memory.
+func TestRecord_KeepsNothingOfTheAnswer(t *testing.T) {
+	const answers, size = 8, 1 << 20
+	var mu sync.Mutex // guards kept
+	var kept []string
+	r := newRig(t, setup{still: true, deps: func(d *server.Deps) {
+		d.Observers = append(d.Observers, func(record *server.Record) {
+			mu.Lock()
+			defer mu.Unlock()
+			kept = append(kept, record.Answer.Finish)
+		})
+	}})
+	heap := func() uint64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC() // what pools held
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	long := strings.Repeat("word ", size/5)
+	before := heap()
+	for n := range answers {
+		r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
+			answerJSON(w, strings.Replace(wholeAnswer(l), "Hello world", long, 1)+"}")
+		})
+		if p := r.send(ask(fmt.Sprint("c", n), false, "question")); p.status != http.StatusOK || len(p.body) < size {
+			t.Fatalf("status %d, %d bytes", p.status, len(p.body))
+		}
+	}
+	r.until(func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(kept) == answers
+	})
+	if took := int64(heap()) - int64(before); took > answers*size/2 {
+		t.Errorf("%d records keep %d KiB of the answers", answers, took>>10)
+	}
+	if kept[0] != "stop" {
+		t.Errorf("kept %q", kept[0])
+	}
+	runtime.KeepAlive(kept)
+}

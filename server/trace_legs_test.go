@@ -1,0 +1,246 @@
+package server_test
+
+import (
+	"context"
+	"encoding/hex"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// sampled has turns traced, all whose client does not forbid it.
+func sampled(d *server.Deps) {
+	d.Sample = func(client server.Trace) bool { return client.Parent == [8]byte{} || client.Sampled }
+}
+
+// context is what a leg carries, "" for none.
+func (l leg) context() string {
+	if len(l.header["Tracestate"]) > 0 {
+		return l.header.Get("Traceparent") + " " + l.header.Get("Tracestate")
+	}
+	return l.header.Get("Traceparent")
+}
+
+func TestTraceLegs_WithoutTracingTheClientsContextIsPassedOn(t *testing.T) {
+	r := newRig(t, setup{})
+	for i, tc := range []struct {
+		header []string
+		want   string
+	}{
+		{nil, ""},
+		{[]string{"Traceparent", parentOn, "Tracestate", "a=1", "Baggage", "who=me"}, parentOn + " a=1"},
+		{[]string{"Traceparent", parentOff}, parentOff},
+		{[]string{"Traceparent", "00-mine", "Tracestate", "a=1"}, ""},
+		{[]string{"Tracestate", "a=1"}, ""},
+	} {
+		r.wantOK(r.send(ask("", true, "q"), tc.header...), "miss;")
+		for _, e := range []*engine{r.prefill[0], r.decode[0]} {
+			if got := e.seen()[i].context(); got != tc.want {
+				t.Errorf("%q: %s got %q, want %q", tc.header, e.name, got, tc.want)
+			}
+		}
+	}
+}
+
+// wantSpans checks that each leg carries the context that the record has of it, and returns the record.
+func wantSpans(t *testing.T, all func() []server.Record, flags string, legs ...leg) server.Record {
+	t.Helper()
+	records := all()
+	rec := records[len(records)-1]
+	if len(rec.Legs) != len(legs) {
+		t.Fatalf("got %d legs, want %d", len(rec.Legs), len(legs))
+	}
+	spans := map[[8]byte]bool{rec.Trace.Span: true, rec.Trace.Parent: true, {}: true}
+	for i, l := range legs {
+		span := rec.Legs[i].Span
+		if spans[span] {
+			t.Errorf("span %x is not the leg's own", span)
+		}
+		spans[span] = true
+		want := "00-" + hex.EncodeToString(rec.Trace.ID[:]) + "-" + hex.EncodeToString(span[:]) + "-" + flags
+		if rec.Trace.State != "" {
+			want += " " + rec.Trace.State
+		}
+		if got := l.context(); got != want {
+			t.Errorf("%s leg: got %q, want %q", rec.Legs[i].Role, got, want)
+		}
+	}
+	return rec
+}
+
+func TestTraceLegs_EachLegHasASpanOfItsOwn(t *testing.T) {
+	r, all := recorded(t, setup{deps: sampled})
+	header := []string{"Traceparent", parentOn, "Tracestate", "a=1, b=2"}
+	r.wantOK(r.turn("c", 1, true, header...), "miss;")
+	r.wantOK(r.turn("c", 2, false, header...), "hit;")
+	r.wantOK(r.turn("c", 3, true, "Traceparent", parentOff), "hit;")
+	r.wantOK(r.turn("c", 4, true), "hit;")
+	r.until(func() bool { return len(all()) == 4 })
+	upTo := func(n int) func() []server.Record { return func() []server.Record { return all()[:n] } }
+	for i, tc := range []struct {
+		flags, state string
+		client       bool
+	}{{"01", "a=1,b=2", true}, {"01", "a=1,b=2", true}, {"00", "", true}, {"01", "", false}} {
+		rec := wantSpans(t, upTo(i+1), tc.flags, r.prefill[0].seen()[i], r.decode[0].seen()[i])
+		if trace := rec.Trace; (hex.EncodeToString(trace.ID[:]) == traceID) != tc.client || (hex.EncodeToString(trace.Parent[:]) == clientSpan) != tc.client ||
+			trace.State != tc.state || trace.Recorded() != (tc.flags == "01") || trace.ID == [16]byte{} {
+			t.Errorf("turn %d: got %+v", i+1, trace)
+		}
+		if (len(rec.Steps) > 0) != rec.Trace.Recorded() {
+			t.Errorf("turn %d: got %d steps", i+1, len(rec.Steps))
+		}
+	}
+}
+
+func TestTraceLegs_ARetryHasSpansOfItsOwn(t *testing.T) {
+	r, all := recorded(t, setup{deps: sampled})
+	r.wantOK(r.turn("c", 1, true), "miss;")
+	r.prefill[0].next(status(500, "boom"))
+	r.wantOK(r.turn("c", 2, true), "miss;reason=retried_without_ticket")
+	r.until(func() bool { return len(all()) == 2 })
+	prefill := r.prefill[0].seen()
+	rec := wantSpans(t, all, "01", prefill[1], prefill[2], r.decode[0].seen()[1])
+	if a, b := rec.Legs[0], rec.Legs[1]; a.Attempt != 0 || a.Err == nil || b.Attempt != 1 || b.Err != nil {
+		t.Errorf("got %+v and %+v", a, b)
+	}
+	var names []string
+	for _, s := range rec.Steps {
+		if s.Began.Before(rec.Began) || s.Took < 0 || s.Took > rec.Took || s.Failed {
+			t.Errorf("got step %+v", s)
+		}
+		names = append(names, s.Name+string(rune('0'+s.Attempt)))
+	}
+	if want := []string{"lookup0", "lookup1", "handover1", "put1"}; !slices.Equal(names, want) {
+		t.Errorf("got steps %q, want %q", names, want)
+	}
+	if d := rec.Legs[2]; d.First < d.Took || d.Whole < d.First || d.Err != nil {
+		t.Errorf("decode leg: %+v", d)
+	}
+}
+
+func TestTraceLegs_ThatRunTogether(t *testing.T) {
+	r, all := recorded(t, setup{
+		deps:  func(d *server.Deps) { d.Connector = together{}; sampled(d) },
+		fleet: func(c *fleet.Config) { c.Introduce = introduce },
+	})
+	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
+	r.decode[0].always(r.afterPrefill(decodes))
+	r.wantOK(r.send(ask("", true, "q"), "Traceparent", parentOn), "miss;")
+	r.until(func() bool { return len(all()) == 1 })
+	wantSpans(t, all, "01", r.prefill[0].seen()[0], r.decode[0].seen()[0])
+}
+
+// A decode leg for nothing but what it reads belongs to its turn, under the turn's own span.
+func TestTraceLegs_OfABetweenTimeJoinTheTurn(t *testing.T) {
+	for name, tc := range map[string]struct {
+		deps func(*server.Deps)
+		want func(server.Record) [8]byte
+	}{
+		"traced":     {sampled, func(r server.Record) [8]byte { return r.Trace.Span }},
+		"not traced": {nil, func(r server.Record) [8]byte { return r.Trace.Parent }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLeaver(t)
+			seam := &legsSeam{}
+			r, all := recorded(t, setup{deps: func(d *server.Deps) {
+				seam.Legs, d.Legs = d.Legs, seam
+				if tc.deps != nil {
+					tc.deps(d)
+				}
+			}})
+			seam.afterPrefill = func(ctx context.Context) {
+				l.leave()
+				<-ctx.Done()
+			}
+			_, _ = r.open(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")), "Traceparent", parentOn)
+			taken := r.decode[0].await(1)[0]
+			r.until(func() bool { return len(all()) == 1 })
+			rec := all()[0]
+			span := tc.want(rec)
+			if got, want := taken.context(), "00-"+traceID+"-"+hex.EncodeToString(span[:])+"-01"; got != want || span == [8]byte{} {
+				t.Errorf("got %q, want %q", got, want)
+			}
+			if !rec.ClientLeft() || len(rec.Legs) != 1 || rec.Legs[0].Role != upstream.RolePrefill {
+				t.Errorf("got %+v", rec)
+			}
+		})
+	}
+}
+
+func TestTraceLegs_AReleaseHasNone(t *testing.T) {
+	r := newRig(t, setup{deps: sampled, cfg: func(c *server.Config) { c.Release = true }})
+	r.rider()
+	if !r.server.ReleaseOne(t.Context(), r.engine(r.decode[0])) {
+		t.Fatal("nothing was released")
+	}
+	legs := r.prefill[0].seen()
+	if got := legs[len(legs)-1].context(); got != "" {
+		t.Errorf("got %q, want none", got)
+	}
+}
+
+// The wait between the legs, and decode's failure behind its headers, are in the record.
+func TestTraceLegs_WaitsAndFailuresAreNoted(t *testing.T) {
+	ready := make(chan struct{})
+	r, all := recorded(t, setup{deps: func(d *server.Deps) { staged{ready: gated(ready)}.in(d); sampled(d) }})
+	time.AfterFunc(50*time.Millisecond, func() { close(ready) })
+	r.decode[0].next(breaks(roleOnly, "data: {"), breaks(roleOnly, "data: {"))
+	_ = r.turn("c", 1, true)
+	r.until(func() bool { return len(all()) == 1 })
+	rec := all()[0]
+	var waited time.Duration
+	for _, s := range rec.Steps {
+		if s.Name == server.StepHandover {
+			waited = max(waited, s.Took)
+		}
+	}
+	if waited < 40*time.Millisecond {
+		t.Errorf("got steps %+v, want a wait of 50 ms", rec.Steps)
+	}
+	if d := rec.Leg(upstream.RoleDecode); d.Err == nil || d.Whole < d.Took {
+		t.Errorf("got decode leg %+v, want its failure", d)
+	}
+}
+
+// A wait for a place, and one for room on an instance, are steps of their turn.
+func TestTraceLegs_WaitsForAPlaceAreNoted(t *testing.T) {
+	for name, busy := range map[string]setup{
+		"place": {cfg: queued},
+		"room": {
+			cfg:   func(c *server.Config) { c.QueueConfig = server.QueueConfig{MaxQueue: 100, QueueTimeout: patience} },
+			fleet: func(c *fleet.Config) { c.MaxInFlight = 1 },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			busy.deps = sampled
+			r, all := recorded(t, busy)
+			o := occupy(r)
+			second := make(chan reply, 1)
+			go func() { second <- o.turn("", 1, true) }()
+			o.until(func() bool { toBegin, forInstance := o.server.Waiting(); return toBegin+forInstance == 1 })
+			o.free()
+			o.wantOK(<-second, "miss;")
+			o.until(func() bool { return len(all()) == 2 })
+			for i, want := range []int{0, 1} {
+				rec, queued := all()[i], 0
+				for _, s := range rec.Steps {
+					if s.Name == server.StepQueue {
+						queued++
+						if s.Took != rec.Queued || s.Failed || s.Began.Before(rec.Began.Add(-time.Millisecond)) {
+							t.Errorf("got %+v of a turn that waited for %s", s, rec.Queued)
+						}
+					}
+				}
+				if queued != want {
+					t.Errorf("turn %d: got %d waits, want %d", i, queued, want)
+				}
+			}
+		})
+	}
+}
