@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/resource"
+)
+
+// telemetryConfig is what OpenTelemetry's standard variables come to. The zero value exports nothing. They are read here and given to
+// the SDK's exporters as options: those read the process's own environment by themselves, without a word on what they can't read.
+type telemetryConfig struct {
+	traces   *tracesConfig  // nil if none are exported
+	metrics  *metricsConfig // nil if none are sent
+	resource *resource.Resource
+}
+
+// loadTelemetry reads the variables. Its error is a usageError that joins all faults.
+func loadTelemetry(env map[string]string) (telemetryConfig, error) {
+	r := &otelReader{env: env}
+	var cfg telemetryConfig
+	if !r.truth("OTEL_SDK_DISABLED") {
+		cfg.traces, cfg.metrics = r.traces(), r.metrics()
+		cfg.resource = r.resource()
+	}
+	if len(r.faults) > 0 {
+		return telemetryConfig{}, &usageError{errors.Join(r.faults...)}
+	}
+	return cfg, nil
+}
+
+// load is the configuration of the program and of its telemetry. Its error names the faults of both.
+func load(env map[string]string, flags *configFlags) (Config, telemetryConfig, error) {
+	cfg, err := loadConfig(env, flags)
+	telemetry, also := loadTelemetry(env)
+	return cfg, telemetry, errors.Join(err, also)
+}
+
+// resource is what the program says of itself in all that it exports. It is made once, so that everything has the same instance id.
+func (r *otelReader) resource() *resource.Resource {
+	attrs := map[string]string{"service.name": "carryover", "service.version": version, "service.instance.id": randomName()}
+	maps.Copy(attrs, r.pairs("OTEL_RESOURCE_ATTRIBUTES", true))
+	if name := r.get("OTEL_SERVICE_NAME"); name != "" {
+		attrs["service.name"] = name
+	}
+	var all []attribute.KeyValue
+	for _, key := range slices.Sorted(maps.Keys(attrs)) {
+		all = append(all, attribute.String(key, attrs[key]))
+	}
+	made, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithAttributes(all...))
+	if err != nil { // nothing of these detects anything
+		return resource.NewSchemaless(all...)
+	}
+	return made
+}
+
+// exportErrorEvery is how often the failures of exporters are logged.
+const exportErrorEvery = time.Minute
+
+// maxExportError bounds what is logged of a failure: it may have what the collector says.
+const maxExportError = 300
+
+// exportErrors logs failures of the SDK and of its exporters, which go on for as long as a collector is away.
+type exportErrors struct {
+	logger *slog.Logger
+	mu     sync.Mutex // guards the rest
+	last   time.Time
+	unsaid int
+}
+
+// Handle implements otel.ErrorHandler.
+func (e *exportErrors) Handle(err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if now := time.Now(); e.last.IsZero() || now.Sub(e.last) >= exportErrorEvery {
+		said := err.Error()
+		said = strings.ToValidUTF8(said[:min(len(said), maxExportError)], "")
+		e.logger.Warn("telemetry is not exported", "error", said, "unsaid", e.unsaid)
+		e.last, e.unsaid = now, 0
+		return
+	}
+	e.unsaid++
+}
+
+// handleExportErrors has the SDK report to the log. It is a setting of the process: the SDK has no other.
+func handleExportErrors(logger *slog.Logger) { otel.SetErrorHandler(&exportErrors{logger: logger}) }
