@@ -1,0 +1,97 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// text prints the report for people: what is wrong, by place, and below it how to change that. What holds is counted, unless all is
+// to be shown.
+func (r *doctorReport) text(out io.Writer, all bool) error {
+	var b strings.Builder
+	place := ""
+	for _, f := range r.findings {
+		if f.Severity == severityOK && !all {
+			continue
+		}
+		if f.Where != place {
+			place = f.Where
+			fmt.Fprintf(&b, "%s\n", place)
+		}
+		fmt.Fprintf(&b, "  %-6s%s: %s\n", f.Severity, f.Code, f.What)
+		for _, line := range []struct{ name, text string }{{"why", f.Why}, {"fix", f.Fix}} {
+			if line.text != "" {
+				fmt.Fprintf(&b, "        %s: %s\n", line.name, line.text)
+			}
+		}
+	}
+	notes := r.notes
+	if all {
+		notes = append(notes, unseen()...)
+	}
+	for _, note := range notes {
+		fmt.Fprintf(&b, "note: %s\n", note)
+	}
+	fmt.Fprintln(&b, r.summary())
+	_, err := io.WriteString(out, b.String())
+	return err
+}
+
+// unseen is what no examination shows.
+func unseen() []string {
+	return []string{
+		"whether engines reach each other at their KV addresses shows in hand-overs only",
+		"kv_load_failure_policy shows only where a load fails: leave it at fail",
+		"engines don't tell decoder_kv_blocks_ttl: --decoder-kv-ttl has to say it",
+	}
+}
+
+// summary is the last line.
+func (r *doctorReport) summary() string {
+	pairs := ""
+	switch {
+	case r.probed > 0:
+		pairs = fmt.Sprintf("; %d of %s tried, with %s", r.probed, counted(r.pairs, "pair"), counted(r.requests, "short request"))
+	case r.pairs > 0:
+		pairs = fmt.Sprintf("; none of %s tried", counted(r.pairs, "pair"))
+	}
+	errs, warnings, holds := r.count(severityError), r.count(severityWarn), r.count(severityOK)
+	if errs+warnings == 0 {
+		return fmt.Sprintf("all %d checks hold%s", holds, pairs)
+	}
+	return fmt.Sprintf("%s, %s, %d checks hold%s", counted(errs, "error"), counted(warnings, "warning"), holds, pairs)
+}
+
+// counted is a count with its noun.
+func counted(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// json prints the report for programs, always with what holds.
+func (r *doctorReport) json(out io.Writer, _ bool) error {
+	encoder := json.NewEncoder(out)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	err := encoder.Encode(struct {
+		Healthy  bool      `json:"healthy"` // no errors
+		Errors   int       `json:"errors"`
+		Warnings int       `json:"warnings"`
+		Holds    int       `json:"holds"`
+		Pairs    int       `json:"pairs"`
+		Tried    int       `json:"pairs_tried"`
+		Requests int       `json:"requests"`
+		Notes    []string  `json:"notes"`
+		Findings []finding `json:"findings"`
+	}{
+		r.count(severityError) == 0, r.count(severityError), r.count(severityWarn), r.count(severityOK), r.pairs, r.probed, r.requests, append(r.notes, unseen()...), r.findings,
+	})
+	if err != nil {
+		return fmt.Errorf("encode report: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// Bounds of the survey.
+const (
+	// namedWithin is how long sources get to name instances of both roles, and announcedAgain what is more than engines take to
+	// announce themselves again: they do so every three seconds (upstream/discovery/zmq.go).
+	namedWithin    = 12 * time.Second
+	announcedAgain = 4 * time.Second
+	// lookEvery is how often it is looked whether something has come.
+	lookEvery = 20 * time.Millisecond
+	// barsWithin is how long a replica needs to hear of a bar, and something more.
+	barsWithin = 3 * time.Second
+	// askedAtOnce is how many instances are asked at the same time.
+	askedAtOnce = 16
+)
+
+// survey runs the program on the whole fleet as serve does, with nobody at its door, and has each instance, and Redis, tell of
+// itself. The error is a fault of the set-up of this process.
+func (d *doctor) survey(ctx context.Context) error {
+	cfg := d.cfg
+	if d.options.noTurns { // the probe for forwarded ids is a completion
+		cfg.Proof.Mode, cfg.Proof.Models = string(server.ProofHistory), nil
+	}
+	p, deps, err := newParts(configured{Config: cfg}, d.logger)
+	if err != nil {
+		return err
+	}
+	p.alongside = nil // what turns need; the pairs have it
+	bars := &barsSeen{SharedBars: deps.SharedBars}
+	if deps.SharedBars != nil {
+		deps.SharedBars = bars
+	}
+	p.server = server.New(newServerConfig(cfg, d.logger), deps)
+	return beside(ctx, p, func(_ string, failed <-chan error) {
+		d.store(ctx, p)
+		if err := awaitInstances(ctx, p, failed); err != nil {
+			d.report.found(whereSettings, codeDiscovery, err.Error())
+			return
+		}
+		d.prefill, d.decode = d.ask(ctx, p, upstream.RolePrefill), d.ask(ctx, p, upstream.RoleDecode)
+		if deps.SharedBars != nil {
+			bars.await(ctx)
+		}
+		for _, e := range d.prefill {
+			if !e.answers {
+				continue
+			}
+			what := ""
+			if engine := p.fleet.Engine(e.Role, e.Name); engine != nil && engine.Barred() {
+				what = "a replica has barred its start " + e.start
+			}
+			d.report.check(e.where(), codeBarred, what, "{name}", e.Name)
+		}
+	})
+}
+
+// beside runs a wired program on a loopback address, whose URL is base, while work lasts. failed gets why it has ended before.
+func beside(ctx context.Context, p *proxy, work func(base string, failed <-chan error)) error {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		p.close()
+		return fmt.Errorf("listen: %w", err)
+	}
+	running, stop := context.WithCancel(context.WithoutCancel(ctx)) // it ends in order when ctx has ended
+	defer stop()
+	failed, ended := make(chan error, 1), make(chan struct{}) // one result, read once
+	go func() {
+		defer close(ended)
+		failed <- p.run(running, listener)
+	}()
+	work("http://"+listener.Addr().String(), failed)
+	stop()
+	<-ended
+	return nil
+}
+
+// awaitInstances waits until instances of both roles are known, and where they announce themselves, until none has come for as long as
+// each takes to do so again. The error says why the sources have none.
+func awaitInstances(ctx context.Context, p *proxy, failed <-chan error) error {
+	limit := time.NewTimer(namedWithin)
+	defer limit.Stop()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	known, news := 0, time.Now()
+	for {
+		prefills, decodes := len(p.fleet.Engines(upstream.RolePrefill)), len(p.fleet.Engines(upstream.RoleDecode))
+		if prefills+decodes != known {
+			known, news = prefills+decodes, time.Now()
+		}
+		if prefills > 0 && decodes > 0 && (p.announced == nil || time.Since(news) > announcedAgain) {
+			return nil
+		}
+		select {
+		case err := <-failed:
+			return fmt.Errorf("the program has ended: %w", err)
+		case <-limit.C:
+			return nil // the roles say which one is missing
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// ask has the instances of a role tell of themselves.
+func (d *doctor) ask(ctx context.Context, p *proxy, role upstream.Role) []*examined {
+	engines := p.fleet.Engines(role)
+	list := make([]*examined, len(engines))
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(askedAtOnce)
+	for i, engine := range engines {
+		list[i] = &examined{Instance: engine.Instance}
+		d.report.place(list[i].where())
+		group.Go(func() error {
+			d.instance(ctx, p, engine, list[i])
+			return nil
+		})
+	}
+	_ = group.Wait() // nothing returns an error
+	return list
+}
+
+// barsSeen sees that bars of other replicas have been taken over.
+type barsSeen struct {
+	server.SharedBars
+
+	mu     sync.Mutex // guards rounds
+	rounds int        // that have ended
+}
+
+// Barred implements server.SharedBars.
+func (b *barsSeen) Barred(ctx context.Context, starts []string) ([]bool, error) {
+	barred, err := b.SharedBars.Barred(ctx, starts)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rounds++
+	return barred, err
+}
+
+func (b *barsSeen) ended() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rounds
+}
+
+// await returns when a round has ended that began after the call: the second that ends from now on.
+func (b *barsSeen) await(ctx context.Context) {
+	before := b.ended()
+	lookUntil(ctx, barsWithin, func() bool { return b.ended() >= before+2 })
+}
+
+// lookUntil looks until something is so, for a limited time.
+func lookUntil(ctx context.Context, limit time.Duration, holds func() bool) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}

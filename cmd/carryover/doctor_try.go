@@ -1,0 +1,212 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"syscall"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+	"carryover/upstream/discovery"
+	"carryover/upstream/fleet"
+)
+
+// tried is what turns on a pair have shown.
+type tried struct {
+	turns           []probeTurn
+	prefill, decode kvPlace
+	plugIn          fleet.Finding // of decode
+	barred          bool          // prefill
+	parity          fleet.Finding // of the shape of the turns, Unknown if it was not learnt
+	template        fleet.Finding // whether it is append-only, which the history proof needs
+	addressTaken    bool          // that notifications come to
+	left            int           // tickets that could not be released
+}
+
+// turn returns the turn of a conversation, nil if it was not sent.
+func (t *tried) turn(stream bool, second bool) *probeTurn {
+	for i := range t.turns {
+		if turn := &t.turns[i]; turn.stream == stream && turn.second == second {
+			return turn
+		}
+	}
+	return nil
+}
+
+// Bounds of a pair.
+const (
+	releaseLimit  = 10 * time.Second
+	parityLimit   = 3 * time.Second // that /tokenize needs beside a turn
+	probeGrace    = 2 * time.Second // for turns in flight at the end; there are none then
+	startingLimit = 5 * time.Second
+	restingLooks  = 5
+)
+
+// pairConfig is the configuration for one pair: what belongs to turns stays as it is, and nothing else can join, be asked or shared.
+func pairConfig(cfg Config) Config {
+	usual := defaultConfig()
+	if cfg.Connector.Name != connectorLMCache { // notifications may come by way of it, and there are no tickets
+		cfg.Redis = usual.Redis
+	}
+	cfg.Prefill, cfg.Decode, cfg.Discovery, cfg.KVEvents = nil, nil, usual.Discovery, usual.KVEvents
+	cfg.Routing = RoutingConfig{Prefill: usual.Routing.Prefill, Decode: usual.Routing.Decode, PrefillFailure: string(server.PrefillError)}
+	cfg.Release = ReleaseConfig{Mode: "on", BranchKeep: usual.Release.BranchKeep}
+	cfg.Conversation.Sources, cfg.Conversation.TenantHeader, cfg.Conversation.TenantSalt = usualSources(), "", false
+	cfg.Timeouts.ShutdownGrace = probeGrace
+	return cfg
+}
+
+// try runs a program in front of exactly this pair, and turns through it. The error is a fault of the set-up of this process.
+func (d *doctor) try(ctx context.Context, c couple, model string) (*tried, error) {
+	if d.cfg.Connector.Name == connectorLMCache && isTaken(ctx, d.cfg.LMCache.Listen) {
+		return &tried{addressTaken: true}, nil
+	}
+	p, deps, err := newParts(configured{Config: pairConfig(d.cfg)}, d.logger)
+	if err != nil {
+		return nil, err
+	}
+	listed := &discovery.Listed{}
+	listed.Replace([]upstream.Instance{c.prefill.Instance, c.decode.Instance})
+	p.source = listed
+	w, seen := newOnlooker(), &tried{}
+	w.watch(&deps)
+	p.server = server.New(newServerConfig(pairConfig(d.cfg), d.logger), deps)
+	var ended error
+	err = beside(ctx, p, func(base string, failed <-chan error) {
+		if ended = started(ctx, p, c, failed); ended != nil {
+			return
+		}
+		d.hold(ctx, p, w, base, model, c, seen)
+		seen.prefill, seen.decode = w.places()
+		if decode := p.fleet.Engine(upstream.RoleDecode, c.decode.Name); decode != nil {
+			seen.plugIn = decode.Last().PlugIn()
+		}
+		if prefill := p.fleet.Engine(upstream.RolePrefill, c.prefill.Name); prefill != nil {
+			seen.barred = prefill.Barred()
+		}
+		seen.left = giveBack(ctx, p, w, model)
+	})
+	return seen, errors.Join(err, ended)
+}
+
+// isTaken reports whether somebody listens at an address of this host.
+func isTaken(ctx context.Context, address string) bool {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if err == nil {
+		_ = listener.Close()
+	}
+	return errors.Is(err, syscall.EADDRINUSE)
+}
+
+// started waits until the program knows its instances, and their starts where they tell them, and returns why it has ended before.
+func started(ctx context.Context, p *proxy, c couple, failed <-chan error) error {
+	var err error
+	lookUntil(ctx, startingLimit, func() bool {
+		select {
+		case err = <-failed:
+			return true
+		default:
+		}
+		for _, e := range []*examined{c.prefill, c.decode} {
+			engine := p.fleet.Engine(e.Role, e.Name)
+			if engine == nil || e.start != "" && !engine.Last().Known() {
+				return false
+			}
+		}
+		return true
+	})
+	if err != nil {
+		return fmt.Errorf("the program has ended: %w", err)
+	}
+	return nil
+}
+
+// hold holds two conversations of two turns, one of them streaming. What fails is not followed, and a turn that has begun goes to its
+// end: the ticket of a leg that is cut can be neither used nor released any more.
+func (d *doctor) hold(ctx context.Context, p *proxy, w *onlooker, base, model string, c couple, seen *tried) {
+	if prefill := p.fleet.Engine(upstream.RolePrefill, c.prefill.Name); prefill != nil && provesHistory(d.cfg, model) {
+		if seen.template = prefill.Last().AppendOnly(ctx, model, nil, ""); seen.template == fleet.No {
+			return
+		}
+	}
+	for _, stream := range []bool{true, false} {
+		talk := newProbeTalk(d.cfg, base, model, stream)
+		for _, second := range []bool{false, true} {
+			if ctx.Err() != nil {
+				return
+			}
+			if second {
+				seen.parity = max(seen.parity, d.learnt(ctx, p, c, talk))
+			}
+			turn := talk.turn(ctx, w, second)
+			seen.turns = append(seen.turns, turn)
+			if turn.failure != "" || turn.record.Status != http.StatusOK {
+				return
+			}
+		}
+		if stream {
+			d.measured(seen.turn(stream, false).pace)
+		}
+	}
+}
+
+// learnt waits until it is known whether /tokenize gives what prefill renders, which is learnt beside the first turn.
+func (d *doctor) learnt(ctx context.Context, p *proxy, c couple, talk *probeTalk) (found fleet.Finding) {
+	req, err := upstream.ParseRequest(upstream.Chat, talk.body(true))
+	prefill, decode := p.fleet.Engine(upstream.RolePrefill, c.prefill.Name), p.fleet.Engine(upstream.RoleDecode, c.decode.Name)
+	if err != nil || prefill == nil || decode == nil || prefill.Last().UsesIDs() != fleet.Yes || decode.Last().UsesIDs() != fleet.Yes {
+		return fleet.Unknown // nothing is learnt
+	}
+	shape, _ := req.FeatureSet()
+	lookUntil(ctx, parityLimit, func() bool {
+		found = prefill.Last().Parity(req.Model(), shape)
+		return found != fleet.Unknown
+	})
+	return found
+}
+
+// giveBack has the tickets that are left released, and returns how many could not be.
+func giveBack(ctx context.Context, p *proxy, w *onlooker, model string) (left int) {
+	ctx = context.WithoutCancel(ctx) // it is bounded by itself, and what is pinned stays pinned for minutes
+	var holders []*fleet.Start
+	for _, stored := range w.left() {
+		ticket, outcome := p.store.Take(ctx, stored.conversation, stored.id)
+		if outcome != convcache.Taken {
+			continue // it was used
+		}
+		engine := p.fleet.Engine(upstream.RoleDecode, ticket.Decode)
+		holder := engine.Start(ticket.Start)
+		if holder == nil {
+			continue // its blocks went with it
+		}
+		holder.Leave(fleet.Unused{Params: ticket.Params, Model: model, Held: ticket.CaughtUp, Deadline: ticket.Deadline, Tokens: ticket.Tokens})
+		holders = append(holders, holder)
+	}
+	for _, engine := range p.fleet.Engines(upstream.RoleDecode) {
+		holders = append(holders, engine.Last())
+	}
+	still := 0 // looks in a row in which nothing was under way: a leg begins a moment after its ticket has left the list
+	lookUntil(ctx, releaseLimit, func() bool {
+		left = 0
+		for _, holder := range holders {
+			left = max(left, holder.Unused())
+		}
+		for _, prefill := range p.fleet.Engines(upstream.RolePrefill) {
+			for _, holder := range holders {
+				if holder.Unused() > 0 && !prefill.Last().Link(holder).Releases() {
+					return true // they have not met, or a release has failed
+				}
+			}
+		}
+		if still++; left > 0 || w.legs.Load() > 0 {
+			still = 0
+		}
+		return still >= restingLooks
+	})
+	return left
+}
