@@ -33,9 +33,25 @@ func openAdmin(ctx context.Context, cfg AdminConfig) (net.Listener, error) {
 	return listener, nil
 }
 
+// tickets lists those of a conversation that this replica knows to be in the store.
+func (p *proxy) tickets(conversation string) []admin.Ticket {
+	out := []admin.Ticket{}
+	for _, t := range p.server.TicketsOut(conversation) {
+		out = append(out, admin.Ticket{Instance: t.Decode, Tokens: t.Tokens, Deadline: t.Deadline})
+	}
+	return out
+}
+
+// pageAt is the address of the page for operators.
+func pageAt(listener net.Listener) string { return "http://" + listener.Addr().String() + "/" }
+
 // serveAdmin answers operators until ctx ends.
 func (p *proxy) serveAdmin(ctx context.Context, listener net.Listener, token Secret, reload func() error, logger *slog.Logger) error {
-	deps := admin.Deps{Token: string(token), Fleet: p.fleet, Reload: reload, Pinned: p.server.Pinned, Journal: p.journal, Logger: logger}
+	deps := admin.Deps{
+		Token: string(token), Fleet: p.fleet, Reload: reload, Pinned: p.server.Pinned, Budget: p.server.PinnedBudget,
+		Waiting: p.server.Waiting, Open: p.server.Open, Journal: p.journal, Metrics: p.meters.scraped,
+		Explain: p.server.ExplainHandler(), Tickets: p.tickets, Logger: logger,
+	}
 	if p.registry != nil {
 		deps.Registry = p.registry
 	}

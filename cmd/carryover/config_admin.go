@@ -21,7 +21,13 @@ func (l *loader) validateAdmin() {
 		l.fault("admin.listen", a.Listen, "host:port, or "+adminOff)
 		return
 	}
-	if addr, err := netip.ParseAddr(host); a.Token == "" && host != "localhost" && (err != nil || !addr.IsLoopback()) {
+	if a.Token == "" && !isLoopback(host) {
 		l.fault("admin.listen", a.Listen, "admin.token_file beside an address that is not loopback")
 	}
+}
+
+// isLoopback reports whether only this machine reaches a host.
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.IsLoopback()
 }

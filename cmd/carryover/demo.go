@@ -23,6 +23,8 @@ type demoOptions struct {
 	once              bool
 	prefills, decodes int
 	connector         string
+	adminListen       string
+	adminAsked        bool // for this very address
 }
 
 func newDemoCommand() *cobra.Command {
@@ -41,6 +43,10 @@ func newDemoCommand() *cobra.Command {
 			if _, ok := demoSetups()[o.connector]; !ok {
 				return &usageError{fmt.Errorf("demo --connector %s: want %s", o.connector, choice(demoConnectors()))}
 			}
+			o.adminAsked = cmd.Flags().Changed("admin-listen")
+			if err := o.checkAdmin(); err != nil {
+				return err
+			}
 			return runDemo(cmd.Context(), o, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
@@ -52,6 +58,7 @@ func newDemoCommand() *cobra.Command {
 	flags.IntVar(&o.prefills, "prefills", 2, "simulated prefill instances")
 	flags.IntVar(&o.decodes, "decodes", 2, "simulated decode instances")
 	flags.StringVar(&o.connector, "connector", connectorNIXL, "KV connector of the instances: "+strings.Join(demoConnectors(), ", "))
+	flags.StringVar(&o.adminListen, "admin-listen", demoAdminListen, "address of the listener for operators and their page, a free port if this one is taken; off for none")
 	return cmd
 }
 
@@ -165,13 +172,21 @@ func runDemo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error
 func (d *deployment) present(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error {
 	records := newRecords()
 	logger, _ := newLogger(LogConfig{Format: "text", Level: "warn"}, stderr)
-	proxy, err := newProxy(d.settings, logger, records.observe)
+	proxy, err := newProxy(configured{Config: d.settings}, logger, records.observe)
 	if err != nil {
 		return err
 	}
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.host, fmt.Sprint(o.port)))
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
+	}
+	operators, err := o.openAdmin(ctx)
+	if err != nil {
+		return errors.Join(err, listener.Close())
+	}
+	if operators != nil {
+		tellOperators(proxy, operators, logger)
+		_, _ = fmt.Fprintf(stdout, "The page for operators: %s\n\n", pageAt(operators))
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()

@@ -12,6 +12,13 @@
 // changes nothing (reload.go). What is served is put together in wire.go, with wire_discovery.go for where instances come from,
 // wire_store.go for tickets and wire_server.go for the server. Operators have a listener of their own (admin.go).
 //
+// OpenTelemetry's standard variables are read here too, a fault of them is one of the configuration, and the SDK gets what they say as
+// options (telemetry_variables.go). Where metrics and spans go is in telemetry_metrics.go and telemetry_traces.go; what they are, in
+// package telemetry.
+//
+// The doctor runs the same program on the fleet and on each pair of instances, and says what its probes and turns have shown
+// (doctor.go); what it says of each code stands in tables (doctor_table.go).
+//
 // It refuses unknown keys, unknown flags, and two ways of saying the same thing at once. The flags of vLLM's example
 // disagg_proxy_multiturn.py are accepted as argparse reads them (arglists.go, config_example.go).
 //

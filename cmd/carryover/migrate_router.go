@@ -71,9 +71,9 @@ func routerFlags() []theirFlag {
 		{name: "sentry-dsn", remark: none},
 		{name: "sentry-traces-sample-rate", remark: none},
 		{name: "sentry-profile-session-sample-rate", remark: none},
-		{name: "otel-endpoint", remark: none},
-		{name: "otel-service-name", remark: none},
-		{name: "otel-secure", toggle: true, remark: none},
+		{name: "otel-endpoint", remark: "OTEL_EXPORTER_OTLP_ENDPOINT in the environment says it, with http:// or https://"},
+		{name: "otel-secure", toggle: true, remark: "OTEL_EXPORTER_OTLP_ENDPOINT in the environment says it, with http:// or https://"},
+		{name: "otel-service-name", remark: "OTEL_SERVICE_NAME in the environment says it"},
 	}
 }
 

@@ -15,7 +15,8 @@ import (
 // configured is a configuration, and how to read it anew.
 type configured struct {
 	Config
-	again func() (Config, error)
+	telemetry telemetryConfig
+	again     func() (Config, error)
 }
 
 // reloader puts configurations in force while the program serves.

@@ -61,7 +61,10 @@ It carries decode's KV cache of one turn over to the prefill of the next.
 Without a command it serves. A setting is a flag, an environment variable and a
 key of the configuration file: --max-streams, CARRYOVER_MAX_STREAMS and
 max_streams in section limits. Flags win over the environment, which wins over
-the file. "carryover check-config --print" shows all of them.`
+the file. "carryover check-config --print" shows all of them.
+
+Traces go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, as all of
+OpenTelemetry's standard variables say.`
 	root.SilenceUsage = true
 	root.SilenceErrors = true
 	root.CompletionOptions.DisableDefaultCmd = true
@@ -72,6 +75,7 @@ the file. "carryover check-config --print" shows all of them.`
 		newCheckConfigCommand(env),
 		newProbeCommand(),
 		newVersionCommand(),
+		newDoctorCommand(env),
 		newDemoCommand(),
 		newSimCommand(),
 		newMigrateCommand(),
@@ -87,12 +91,12 @@ func newServeCommand(use string, env map[string]string, serve serveFunc) *cobra.
 	}
 	flags := addConfigFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, err := loadConfig(env, flags)
+		cfg, telemetry, err := load(env, flags)
 		if err != nil {
 			return err
 		}
 		again := func() (Config, error) { return loadConfig(env, flags) }
-		return serve(cmd.Context(), configured{cfg, again}, cmd.ErrOrStderr())
+		return serve(cmd.Context(), configured{cfg, telemetry, again}, cmd.ErrOrStderr())
 	}
 	return cmd
 }

@@ -46,7 +46,7 @@ type flagGroup struct {
 // flagGroups gives the flags in the order in which they are shown. The plural spellings of the example's flags are left
 // out: they are synonyms.
 func flagGroups() []flagGroup {
-	groups := []flagGroup{{title: "general", flags: []string{configFlag, printFlag, "help"}}}
+	groups := []flagGroup{{title: "general", flags: append([]string{configFlag, printFlag, "help"}, doctorFlags()...)}}
 	cfg := defaultConfig()
 	for _, s := range settings(&cfg) {
 		if s.flag == "" {

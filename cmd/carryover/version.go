@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"runtime"
 	"runtime/debug"
 
@@ -13,16 +14,10 @@ var version = "dev" // set by the linker: -ldflags "-X main.version=v1.2.3"
 func newVersionCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "version",
-		Short: "Print version, Go version and source revision",
+		Short: "Print version and Go version, and the source revision if the build has recorded it",
 		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			var settings []debug.BuildSetting
-			if info, ok := debug.ReadBuildInfo(); ok {
-				settings = info.Settings
-			}
-			_, err := fmt.Fprintf(cmd.OutOrStdout(), "carryover %s\n%s %s/%s\nrevision %s\n",
-				version, runtime.Version(), runtime.GOOS, runtime.GOARCH, revision(settings))
-			if err != nil {
+			if _, err := io.WriteString(cmd.OutOrStdout(), versionText()); err != nil {
 				return fmt.Errorf("print version: %w", err)
 			}
 			return nil
@@ -30,7 +25,17 @@ func newVersionCommand() *cobra.Command {
 	}
 }
 
-// revision is the commit that the binary was built from, which the Go tool records when it builds inside a checkout.
+// versionText is what is known of the program. `make build` records no revision, so that the binary is the same wherever it is built.
+func versionText() string {
+	said := fmt.Sprintf("carryover %s\n%s %s/%s\n", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	info, ok := debug.ReadBuildInfo()
+	if !ok || revision(info.Settings) == "" {
+		return said
+	}
+	return said + "revision " + revision(info.Settings) + "\n"
+}
+
+// revision is the commit that the binary was built from, which the Go tool records when it builds inside a checkout, "" if it did not.
 func revision(settings []debug.BuildSetting) string {
 	var commit, modified string
 	for _, s := range settings {
@@ -43,7 +48,7 @@ func revision(settings []debug.BuildSetting) string {
 	}
 	switch {
 	case commit == "":
-		return "unknown"
+		return ""
 	case modified == "true":
 		return commit + " (modified)"
 	default:

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 
 	"golang.org/x/sync/errgroup"
@@ -25,7 +26,7 @@ import (
 // serve runs the proxy on the configured address until ctx ends.
 func serve(ctx context.Context, cfg configured, stderr io.Writer) error {
 	logger, level := newLogger(cfg.Log, stderr)
-	p, err := newProxy(cfg.Config, logger)
+	p, err := newProxy(cfg, logger)
 	if err != nil {
 		return err
 	}
@@ -37,6 +38,8 @@ func serve(ctx context.Context, cfg configured, stderr io.Writer) error {
 type proxy struct {
 	server    *server.Server
 	journal   *journal.Journal // of the last turns, for operators
+	tracing   *tracing         // nil if no traces are exported
+	meters    *meters
 	fleet     *fleet.Fleet
 	events    *events                     // what instances publish of their KV caches
 	probe     func(context.Context) error // keeps the fleet up to date
@@ -54,15 +57,31 @@ type proxy struct {
 	redis     *redisstore.Store // what is shared then; else nil
 }
 
-func newProxy(cfg Config, logger *slog.Logger, observers ...server.Observer) (*proxy, error) {
+func newProxy(cfg configured, logger *slog.Logger, observers ...server.Observer) (*proxy, error) {
 	p, deps, err := newParts(cfg, logger)
 	if err != nil {
 		return nil, err
 	}
 	p.journal = journal.New(journal.Config{})
-	deps.Observers = append([]server.Observer{p.journal.Observe}, observers...)
-	p.server = server.New(newServerConfig(cfg, logger), deps)
+	deps.Observers = slices.Concat(deps.Observers, []server.Observer{p.journal.Observe}, observers)
+	if err := p.trace(cfg.telemetry, &deps, logger); err != nil {
+		p.close()
+		return nil, err
+	}
+	p.server = server.New(newServerConfig(cfg.Config, logger), deps)
 	return p, nil
+}
+
+// trace has turns traced, if traces are exported.
+func (p *proxy) trace(cfg telemetryConfig, deps *server.Deps, logger *slog.Logger) (err error) {
+	if cfg.traces == nil {
+		return nil
+	}
+	if p.tracing, err = openTracing(cfg, logger); err != nil {
+		return err
+	}
+	deps.Sample, deps.Observers = p.tracing.sample, append(deps.Observers, p.tracing.observer)
+	return nil
 }
 
 // serve checks the store and runs on the configured address until ctx ends.
@@ -83,7 +102,7 @@ func (p *proxy) serve(ctx context.Context, cfg configured, logger *slog.Logger) 
 	}
 	p.alongside = append(p.alongside, reload.onHangup())
 	if operators != nil {
-		logger.Info("serving operators", "admin_address", operators.Addr().String())
+		logger.Info("serving operators", "admin_address", operators.Addr().String(), "page", pageAt(operators))
 		p.alongside = append(p.alongside, func(ctx context.Context) error {
 			return p.serveAdmin(ctx, operators, cfg.Admin.Token, reload.reload, logger)
 		})
@@ -97,7 +116,8 @@ func (p *proxy) serve(ctx context.Context, cfg configured, logger *slog.Logger) 
 }
 
 // newParts makes everything but the server, and what the server is to work with.
-func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
+func newParts(all configured, logger *slog.Logger) (*proxy, server.Deps, error) {
+	cfg := all.Config
 	secret, err := newSecret(cfg.Conversation.Secret)
 	if err != nil {
 		return nil, server.Deps{}, err
@@ -127,6 +147,9 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 		Store: p.store, RedisState: p.redisState(), Fleet: engines, Legs: client, Connector: connector, Secret: secret,
 		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{},
 	}
+	if err := p.measure(all.telemetry, &deps, logger); err != nil {
+		return nil, server.Deps{}, err
+	}
 	if p.shared != nil {
 		deps.SharedBars = p.shared
 	}
@@ -140,6 +163,10 @@ func newParts(cfg Config, logger *slog.Logger) (*proxy, server.Deps, error) {
 func (p *proxy) close() {
 	p.client.Close()
 	p.closeStore()
+	if p.tracing != nil {
+		p.tracing.close()
+	}
+	p.meters.end()
 }
 
 // run serves on the listener until ctx ends and everything that was started has
@@ -147,6 +174,7 @@ func (p *proxy) close() {
 func (p *proxy) run(ctx context.Context, listener net.Listener) error {
 	defer p.close()
 	defer listener.Close() // the server has done so already, if it came to run
+	p.meters.running.Store(true)
 	// Discovery and probing outlive ctx: turns go on while the server drains.
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -1,0 +1,39 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"syscall"
+)
+
+// demoAdminListen is where the demo listens for operators unless that is taken: where the program does.
+const demoAdminListen = "127.0.0.1:9090"
+
+// checkAdmin refuses an address that other machines reach: a demo has no token.
+func (o *demoOptions) checkAdmin() error {
+	if o.adminListen == adminOff {
+		return nil
+	}
+	if host, _, err := net.SplitHostPort(o.adminListen); err != nil || !isLoopback(host) {
+		return &usageError{fmt.Errorf("demo --admin-listen %s: want a port of a loopback address, such as %s, or %s", o.adminListen, demoAdminListen, adminOff)}
+	}
+	return nil
+}
+
+// openAdmin listens for operators, nil if nobody is to. Where nobody has asked for the address, any free port will do.
+func (o *demoOptions) openAdmin(ctx context.Context) (net.Listener, error) {
+	listener, err := openAdmin(ctx, AdminConfig{Listen: o.adminListen})
+	if errors.Is(err, syscall.EADDRINUSE) && !o.adminAsked {
+		return openAdmin(ctx, AdminConfig{Listen: "127.0.0.1:0"})
+	}
+	return listener, err
+}
+
+// tellOperators has the proxy answer operators while it runs.
+func tellOperators(p *proxy, listener net.Listener, logger *slog.Logger) {
+	reload := func() error { return errors.New("a demo has no configuration that could be read again") }
+	p.alongside = append(p.alongside, func(ctx context.Context) error { return p.serveAdmin(ctx, listener, "", reload, logger) })
+}
