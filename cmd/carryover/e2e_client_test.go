@@ -126,12 +126,19 @@ func parseReuse(text string) reuse {
 // post asks and reads the answer to its end, however it ends. Only a request that got no status is an error.
 func post(t *testing.T, client *http.Client, base string, a asked) (told, error) {
 	t.Helper()
+	return postWith(t, client, base, a, nil)
+}
+
+// postWith is post with more headers.
+func postWith(t *testing.T, client *http.Client, base string, a asked, header http.Header) (told, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), turnLimit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, base+a.path, bytes.NewReader(encode(a.body)))
 	if err != nil {
 		return told{}, err
 	}
+	maps.Copy(req.Header, header)
 	req.Header.Set("Content-Type", "application/json")
 	began := time.Now()
 	resp, err := client.Do(req)

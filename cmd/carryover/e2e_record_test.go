@@ -15,6 +15,7 @@ import (
 // exchange is one request of the program to an engine and its answer.
 type exchange struct {
 	role, method, path string
+	header             http.Header // of the request
 	request            []byte
 	status             int
 	contentType        string
@@ -77,7 +78,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	_, err = io.Copy(io.MultiWriter(&answer, flushing{w}), resp.Body)
 	r.mu.Lock()
 	r.exchanges = append(r.exchanges, exchange{
-		role: r.role, method: req.Method, path: req.URL.Path, request: body,
+		role: r.role, method: req.Method, path: req.URL.Path, header: req.Header.Clone(), request: body,
 		status: resp.StatusCode, contentType: resp.Header.Get("Content-Type"), answer: answer.Bytes(),
 	})
 	r.mu.Unlock()

@@ -45,6 +45,7 @@ func TestRealPair(t *testing.T) {
 	s.report.line(t, "6", "the simulator answers in the same shapes", s.sameShapes)
 	s.report.line(t, "7", "idle for 7 s between turns", s.idle)
 	s.report.line(t, "8", "replicas share tickets through Redis", s.replicas)
+	s.operators(t)
 	s.decodeRestarts(t)
 	s.report.line(t, "4", "release to a decode that let its blocks expire", s.releaseExpired)
 	s.report.line(t, "5", "prefill killed during a turn", s.prefillKilled)
