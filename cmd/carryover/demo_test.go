@@ -69,7 +69,7 @@ func TestDemo_RefusesWhatItCannotShow(t *testing.T) {
 
 // TestDemo_FailsIfTurnsGoAnotherWay: --once is what a script goes by.
 func TestDemo_FailsIfTurnsGoAnotherWay(t *testing.T) {
-	o := demoOptions{host: "127.0.0.1", turns: 2, once: true, prefills: 1, decodes: 1, connector: connectorNIXL}
+	o := demoOptions{host: "127.0.0.1", turns: 2, once: true, prefills: 1, decodes: 1, connector: connectorNIXL, adminListen: adminOff}
 	for name, spoil := range map[string]func(*Config){
 		"decode alone": func(c *Config) { c.Routing.DisaggThreshold = 1 << 20 },
 		"no reuse":     func(c *Config) { c.Proof.ReuseMinTokens = 1 << 20 },

@@ -30,6 +30,7 @@ type rig struct {
 	hangUp          func() // drops the program's idle connections to instances
 	look            func() // has the program read of every instance which start is alive
 	args            string // the command line
+	metrics         http.Handler
 	stop            func()
 }
 
@@ -106,7 +107,11 @@ func startInstance(t *testing.T, cfg vllmsim.Config, host string) *vllmsim.Insta
 
 func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	t.Helper()
-	p, deps, err := newParts(cfg, slog.New(r.turns))
+	telemetry, err := loadTelemetry(environment(c.env))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, deps, err := newParts(configured{Config: cfg, telemetry: telemetry}, slog.New(r.turns))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -130,7 +135,7 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.base = "http://" + listener.Addr().String()
+	r.base, r.metrics = "http://"+listener.Addr().String(), p.meters.scraped
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1) // one result, read once
 	go func() { ended <- p.run(ctx, listener) }()
@@ -295,42 +300,6 @@ func eventually(holds func() bool) bool {
 		}
 	}
 	return holds()
-}
-
-// ledger knows of each ticket that was kept whether it was ever handed out. The
-// blocks of those that were not stay pinned.
-type ledger struct {
-	server.Store
-	mu     sync.Mutex // guards unread
-	unread map[convcache.TicketID]struct{}
-}
-
-// Take implements server.Store.
-func (l *ledger) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
-	ticket, outcome := l.Store.Take(ctx, key, id)
-	if outcome == convcache.Taken {
-		l.mu.Lock()
-		delete(l.unread, id)
-		l.mu.Unlock()
-	}
-	return ticket, outcome
-}
-
-// Put implements server.Store.
-func (l *ledger) Put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	displaced, outcome := l.Store.Put(ctx, key, ticket, ttl)
-	if outcome == convcache.Stored {
-		l.unread[ticket.ID] = struct{}{}
-	}
-	return displaced, outcome
-}
-
-func (l *ledger) unused() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.unread)
 }
 
 // interposed lets a test act between the legs of a turn: after prefill has answered,

@@ -102,19 +102,22 @@ func (c lagging) Plan(t upstream.Transfer) (upstream.Plan, error) {
 func TestMutant_P2PNCCLWithOneIDForAllIsNoticed(t *testing.T) {
 	t.Parallel()
 	r := startRegistered(t, registeredConfig{
-		as: speaking{connector: connectorP2PNCCL}, replace: func(d *server.Deps) { d.Connector = lagging{d.Connector} }, flags: []string{"--first-byte-timeout", "3s"},
+		as: speaking{connector: connectorP2PNCCL}, replace: func(d *server.Deps) { d.Connector = lagging{d.Connector} }, flags: []string{"--first-byte-timeout", "5s"},
 	})
-	if err := r.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 3 * time.Second}); err != nil {
+	if err := r.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	var group sync.WaitGroup
-	for n := range 8 {
-		group.Go(func() {
-			r.send(t, "", map[string]any{"model": "sim", "max_tokens": 9, "messages": []json.RawMessage{question(fmt.Sprint(n, longText(n%3+1)))}})
-		})
+	// Which KV is under the id when the first of them reads is a matter of luck; the others wait in vain.
+	for round := 0; round < 8 && r.wrong(t) == 0; round++ {
+		var group sync.WaitGroup
+		for n := range 8 {
+			group.Go(func() {
+				r.send(t, "", map[string]any{"model": "sim", "max_tokens": 9, "messages": []json.RawMessage{question(fmt.Sprint(n, longText(n%3+1)))}})
+			})
+		}
+		group.Wait()
 	}
-	group.Wait()
-	if n := r.wrong(t); n == 0 {
-		t.Error("none of eight turns has read the KV of another")
+	if r.wrong(t) == 0 {
+		t.Error("no turn has read the KV of another")
 	}
 }

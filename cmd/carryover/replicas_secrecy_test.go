@@ -140,6 +140,17 @@ func testSecrecy(t *testing.T, sealed bool) {
 		}
 		seen[path] = body
 	}
+	operators := regexp.MustCompile(`"admin_address":"([^"]+)"`).FindStringSubmatch(log.String())[1]
+	for _, path := range []string{"/metrics", "/admin/instances"} {
+		status, body := r.get(t, "http://"+operators+path)
+		if status != http.StatusOK || len(body) < 100 {
+			t.Fatalf("%s: %d %q", path, status, body)
+		}
+		seen[path] = body
+	}
+	if !strings.Contains(seen["/metrics"], `carryover_turns_total{outcome="hit"`) || !strings.Contains(seen["/metrics"], "carryover_redis_up 1") {
+		t.Fatalf("the metrics have nothing of the conversations: %s", seen["/metrics"])
+	}
 	if !strings.Contains(seen["commands"], "hmget") && !strings.Contains(seen["commands"], "HMGET") || len(seen["keys and values"]) < 500 {
 		t.Fatalf("nothing of the conversations was seen in Redis: %.300s", seen["keys and values"])
 	}

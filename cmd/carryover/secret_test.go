@@ -60,7 +60,7 @@ func TestServe_WarnsOfSecretsThatAllUsersCanRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			var log strings.Builder
-			p, _, err := newParts(cfg, slog.New(slog.NewTextHandler(&log, nil)))
+			p, _, err := newParts(configured{Config: cfg}, slog.New(slog.NewTextHandler(&log, nil)))
 			if err != nil {
 				t.Fatal(err)
 			}

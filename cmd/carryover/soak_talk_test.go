@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -95,6 +96,19 @@ func (k *talk) next(turn int) map[string]any {
 		members["stream_options"] = map[string]bool{"include_usage": true}
 	}
 	return members
+}
+
+// aside is what the client says of a turn beside its request: now and then that it takes no part in the conversation, or is its last,
+// whatever comes after it.
+func (k *talk) aside(name string) http.Header {
+	header := http.Header{"X-Request-Id": {name}}
+	switch k.draw.IntN(16) {
+	case 0:
+		header.Set("X-Conversation-Task", "title_generation")
+	case 1:
+		header.Set("X-Conversation-Final", "true")
+	}
+	return header
 }
 
 // question is long enough for prefill to read a turn from decode: it computes fewer than

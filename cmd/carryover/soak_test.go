@@ -61,9 +61,10 @@ type soak struct {
 	uses   *blockUses
 	seed   uint64
 
-	mu      sync.Mutex // guards tally
+	mu      sync.Mutex // guards the rest
 	tally   tally
 	reasons map[string]int
+	seen    seenTurns
 }
 
 // tally adds up what was offered, what should have been, and what is common without
@@ -107,6 +108,7 @@ func (s *soak) run(t *testing.T, conversations int) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	s.verifyCounters(t)
 	s.verifyReads(t, s.uses.own)
 	k := s.tally
 	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered (%d in common at all), %d turns while learning; misses %v",
@@ -168,6 +170,9 @@ func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
 		if got > 0 && at >= 0 {
 			tickets.use(at)
 		}
+		if record.Stored == "final" {
+			tickets = shelf{} // they are given up
+		}
 		ticket := kept{ids: slices.Concat(prompt, output)}
 		if record.Stored == "yes" {
 			tickets.put(ticket)
@@ -175,7 +180,7 @@ func (s *soak) converse(ctx context.Context, k *talk, counted bool) error {
 		if record.Stored == "yes" || record.Stored == "unavailable" { // then it may have been stored
 			ever.tickets = append(ever.tickets, ticket)
 		}
-		if counted && turn > 1 {
+		if counted && turn > 1 && !record.Reuse.Off {
 			s.count(a.reuse(), got, want, common)
 		}
 		k.heard(a, output)
@@ -237,12 +242,13 @@ func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn i
 	if len(s.fronts) > 0 {
 		front = s.fronts[k.draw.IntN(len(s.fronts))]
 	}
-	a, err := front.post(ctx, k.path(), http.Header{"X-Request-Id": {name}}, encode(body), unwatched)
+	a, err := front.post(ctx, k.path(), k.aside(name), encode(body), unwatched)
 	if err != nil {
 		return nil, server.Record{}, err
 	}
 	select {
 	case record := <-front.turns.turn(name):
+		s.sees(a)
 		return a, record, nil
 	case <-time.After(10 * time.Second):
 		return a, server.Record{}, errors.New("no record after 10 s")

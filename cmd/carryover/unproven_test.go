@@ -39,7 +39,7 @@ func (t unprovenTurn) Offer(b convcache.Branch) convcache.Offer {
 func runUnproven(ctx context.Context, args, env []string, stdout, stderr io.Writer) int {
 	return runWithServe(ctx, args, env, stdout, stderr, func(ctx context.Context, cfg configured, stderr io.Writer) error {
 		logger, _ := newLogger(cfg.Log, stderr)
-		p, deps, err := newParts(cfg.Config, logger)
+		p, deps, err := newParts(cfg, logger)
 		if err != nil {
 			return err
 		}

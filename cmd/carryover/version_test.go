@@ -2,6 +2,7 @@ package main
 
 import (
 	"runtime/debug"
+	"strings"
 	"testing"
 )
 
@@ -11,13 +12,20 @@ func TestRevision_TellsAModifiedTree(t *testing.T) {
 		settings []debug.BuildSetting
 		want     string
 	}{
-		{nil, "unknown"},
+		{nil, ""},
 		{[]debug.BuildSetting{commit, {Key: "vcs.modified", Value: "false"}}, "c0ffee"},
 		{[]debug.BuildSetting{{Key: "vcs.modified", Value: "true"}, commit}, "c0ffee (modified)"},
-		{[]debug.BuildSetting{{Key: "GOOS", Value: "linux"}}, "unknown"},
+		{[]debug.BuildSetting{{Key: "GOOS", Value: "linux"}}, ""},
 	} {
 		if got := revision(tc.settings); got != tc.want {
 			t.Errorf("revision(%v) = %q, want %q", tc.settings, got, tc.want)
 		}
+	}
+}
+
+// Tests are built without a revision, as the image is.
+func TestVersion_LeavesOutWhatIsNotKnown(t *testing.T) {
+	if said := versionText(); !strings.HasPrefix(said, "carryover dev\ngo") || strings.Count(said, "\n") != 2 || strings.Contains(said, "revision") {
+		t.Errorf("got %q, want the version and Go's alone", said)
 	}
 }

@@ -206,7 +206,7 @@ func TestServe_WarnsOfWhatIsGivenUp(t *testing.T) {
 		t.Fatal(err)
 	}
 	log := newTurnLog()
-	p, _, err := newParts(cfg, slog.New(log))
+	p, _, err := newParts(configured{Config: cfg}, slog.New(log))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,7 +31,7 @@ func runWith(ctx context.Context, t *testing.T, source watching, flags ...string
 		t.Fatal(err)
 	}
 	logger := slog.New(slog.DiscardHandler)
-	p, deps, err := newParts(cfg, logger)
+	p, deps, err := newParts(configured{Config: cfg}, logger)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/upstream/vllmsim"
+)
+
+func TestMetrics_AreExported(t *testing.T) {
+	c := startCollector(t, nil)
+	r := startRig(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured), env: []string{
+		"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=" + c.url + "/v1/metrics", "OTEL_METRIC_EXPORT_INTERVAL=50", "OTEL_SERVICE_NAME=carryover-of-a-test",
+	}})
+	(&chatting{rig: r, id: "a", cfg: vllmsim.DefaultConfig()}).turn(t)
+	for _, want := range []string{"carryover.turns", "first_turn", "carryover-of-a-test", "carryover.pinned.tokens"} {
+		if !eventually(func() bool { return c.has(want) }) {
+			t.Errorf("the collector has not got %s", want)
+		}
+	}
+	if n := scrape(t, r.metrics).sum("carryover_turns_total"); n != 1 {
+		t.Errorf("/metrics counts %v turns, want 1", n)
+	}
+	r.verify(t, pins{})
+}
+
+// A collector that takes exports and never answers, or is not there, holds up neither turns nor the end of the program.
+func TestMetrics_ACollectorHoldsUpNothing(t *testing.T) {
+	released := make(chan struct{})
+	c := startCollector(t, func(r *http.Request) {
+		select {
+		case <-released:
+		case <-r.Context().Done():
+		}
+	})
+	defer close(released)
+	for name, endpoint := range map[string]string{"never answers": c.url, "is not there": "http://127.0.0.1:1"} {
+		t.Run(name, func(t *testing.T) {
+			r := startRig(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured), env: []string{
+				"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=" + endpoint + "/v1/metrics", "OTEL_METRIC_EXPORT_INTERVAL=20",
+			}})
+			if endpoint == c.url && !eventually(func() bool { return c.has("carryover.build_info") }) {
+				t.Fatal("nothing was exported")
+			}
+			began := time.Now()
+			talk := &chatting{rig: r, id: "a", cfg: vllmsim.DefaultConfig()}
+			for range 5 {
+				talk.turn(t)
+			}
+			if n := scrape(t, r.metrics).sum("carryover_turns_total"); n != 5 {
+				t.Errorf("/metrics counts %v turns, want 5", n)
+			}
+			if took := time.Since(began); took > 5*time.Second { // half of what one export may take (OTEL_EXPORTER_OTLP_TIMEOUT)
+				t.Errorf("five turns took %s", took)
+			}
+			began = time.Now()
+			r.stop()
+			if took := time.Since(began); took > 3*metricsEndLimit {
+				t.Errorf("the end took %s", took)
+			}
+		})
+	}
+}
+
+func TestMetrics_AreSentAsTheEnvironmentWants(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                           "",
+		"OTEL_METRICS_EXPORTER=otlp": "http://localhost:4318/v1/metrics",
+		"OTEL_METRICS_EXPORTER=none OTEL_EXPORTER_OTLP_ENDPOINT=http://c:1":                 "",
+		"OTEL_METRICS_EXPORTER=prometheus OTEL_EXPORTER_OTLP_ENDPOINT=http://c:1":           "",
+		"OTEL_METRICS_EXPORTER=prometheus,otlp":                                             "http://localhost:4318/v1/metrics",
+		"OTEL_EXPORTER_OTLP_ENDPOINT=http://c:1":                                            "http://c:1/v1/metrics",
+		"OTEL_EXPORTER_OTLP_METRICS_ENDPOINT=http://c:1/x OTEL_EXPORTER_OTLP_PROTOCOL=grpc": "http://c:1/x",
+		"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT=http://c:1/v1/traces":                           "",
+		"OTEL_SDK_DISABLED=true OTEL_METRICS_EXPORTER=otlp":                                 "",
+		"OTEL_METRICS_EXPORTER=console":                                                     `OTEL_METRICS_EXPORTER: "console" (environment): want one of otlp, none, prometheus`,
+		"OTEL_METRICS_EXPORTER=otlp OTEL_EXPORTER_OTLP_METRICS_PROTOCOL=http/json":          `OTEL_EXPORTER_OTLP_METRICS_PROTOCOL: "http/json" (environment): want one of http/protobuf, grpc`,
+		"OTEL_METRICS_EXPORTER=otlp OTEL_METRIC_EXPORT_INTERVAL=0":                          `OTEL_METRIC_EXPORT_INTERVAL: "0" (environment): want a whole number from 1 to 3600000`,
+	} {
+		cfg, err := loadTelemetry(environment(strings.Fields(text)))
+		got := ""
+		switch {
+		case err != nil:
+			got = err.Error()
+		case cfg.metrics != nil:
+			got = cfg.metrics.export.endpoint.String()
+		}
+		if got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+// Of an instance that was removed there are no gauges any more, and what its legs took stays.
+func TestMetrics_RemovedInstancesGo(t *testing.T) {
+	s := &scripted{operated: startOperated(t, rigConfig{prefill: alike(1, asConfigured), decode: alike(1, asConfigured)}, "discovery: {registration: true}")}
+	added := startInstance(t, vllmsim.DefaultConfig(), "")
+	body := string(encode(map[string]string{"role": roleDecode, "name": "added", "url": added.URL(), "kv_ttl": "480s"}))
+	ask := func(method, path, body string) {
+		t.Helper()
+		req, err := http.NewRequestWithContext(t.Context(), method, s.operators+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body != "" {
+			req.Header.Set("Content-Type", "application/json")
+		}
+		resp, err := s.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK {
+			text, _ := io.ReadAll(resp.Body)
+			t.Fatalf("%s %s: %d %s", method, path, resp.StatusCode, text)
+		}
+	}
+	ask(http.MethodPost, "/admin/instances", body)
+	if !eventually(func() bool { return s.scrape(t).sum("carryover_instance_state", `instance="added"`) == 1 }) {
+		t.Fatal("the instance that was added is not shown")
+	}
+	if _, found := s.scrape(t).series[`carryover_pinned_tokens{instance="added"}`]; !found {
+		t.Error("what it pins is not shown")
+	}
+	ask(http.MethodDelete, "/admin/instances/decode/added", "")
+	if !eventually(func() bool { return !strings.Contains(s.scrape(t).text, `instance="added"`) }) {
+		t.Error("the instance that was removed is still shown")
+	}
+}
