@@ -1,15 +1,24 @@
-# Carryover, and its simulated engines, in one static binary: docker build -t carryover .
-FROM golang:1.26 AS build
+# Carryover, and its simulated engines, in one static binary that `make build` makes:
+#
+#   docker build --build-arg VERSION="$(git describe --tags --always --dirty)" -t carryover .
+#
+# It writes nothing, so that it runs with a read-only root (docker run --read-only --cap-drop ALL). Equal sources, version and Go
+# give an equal binary, here and outside; scripts/compose checks that.
+ARG GO_VERSION=1.26.8
+FROM golang:${GO_VERSION}-bookworm AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
 ARG VERSION=dev
-RUN CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X main.version=${VERSION}" -o /carryover ./cmd/carryover
+RUN make build VERSION="${VERSION}"
 
 FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
-COPY --from=build /carryover /carryover
+COPY --from=build /src/bin/carryover /carryover
 USER 65532:65532
-EXPOSE 8000
+# Clients; operators, where --admin-listen lets others in.
+EXPOSE 8000 9090
+# Only whether the process answers: what replaces unhealthy containers must not do so because engines are down.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 CMD ["/carryover", "probe", "http://127.0.0.1:8000/healthz"]
 ENTRYPOINT ["/carryover"]

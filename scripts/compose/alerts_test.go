@@ -1,0 +1,149 @@
+package compose
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	"github.com/prometheus/prometheus/promql"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+// at is the moment of which alerts are asked, after eight hours of series with a sample a minute.
+const at = 8 * time.Hour
+
+// TestAlerts asks each alert of series for which it has to fire, and of others, close to them, for which it must not. Values are in the
+// notation of Prometheus' own tests: first value, growth per minute, how many times. How long an alert waits is not looked at.
+func TestAlerts(t *testing.T) {
+	tests := map[string]struct{ fires, quiet string }{
+		"CarryoverDown": {
+			`up{job="carryover", replica="carryover-1"} 0x480`,
+			`up{job="carryover", replica="carryover-1"} 1x480` + "\n" + `up{job="engines"} 0x480`,
+		},
+		"CarryoverHitRateDropped": {
+			`carryover:hit_ratio:rate10m 0.9x460 0.4x20` + "\n" + `carryover:followups:rate10m 1x480`,
+			`carryover:hit_ratio:rate10m 0.9x460 0.8x20` + "\n" + `carryover:followups:rate10m 1x480`,
+		},
+		"CarryoverNoParamsFromEngine": {
+			`carryover_turns_total{outcome="miss", reason="engine_sends_no_params"} 0+1x480`,
+			`carryover_turns_total{outcome="miss", reason="first_turn"} 0+1x480`,
+		},
+		"CarryoverStoreUnavailable": {`carryover_redis_up 0x480`, `carryover_redis_up 1x480`},
+		"CarryoverStoreFailing": {
+			`carryover_turns_total{outcome="miss", reason="store_unavailable"} 0+1x480`,
+			`carryover_turns_total{outcome="miss", reason="store_unavailable"} 3x480`,
+		},
+		"CarryoverInstanceDown": {
+			`carryover_instance_state{role="prefill", instance="p", state="open"} 1x480`,
+			`carryover_instance_state{role="prefill", instance="p", state="up"} 1x480`,
+		},
+		"CarryoverInstanceEjected": {
+			`carryover_instance_state{role="decode", instance="d", state="ejected"} 1x480`,
+			`carryover_instance_state{role="decode", instance="d", state="draining"} 1x480`,
+		},
+		"CarryoverStartBarred": {
+			`carryover_instance_state{role="prefill", instance="p", state="barred"} 1x480`,
+			`carryover_instance_state{role="prefill", instance="p", state="barred"} 1x400 _x80`,
+		},
+		"CarryoverHandoversStranded": {
+			`carryover_stranded_handovers_total{result="lost"} 0+1x480`,
+			`carryover_stranded_handovers_total{result="read"} 0+1x480`,
+		},
+		"CarryoverReleasesFail": {
+			`carryover_releases_total{by="leg", result="failed"} 0+1x480`,
+			`carryover_releases_total{by="leg", result="sent"} 0+1x480`,
+		},
+		"CarryoverPinnedOverBudget": {
+			`carryover_pinned_tokens{instance="d", replica="a"} 60x480` + "\n" + `carryover_pinned_tokens{instance="d", replica="b"} 60x480` + "\n" +
+				`carryover_pinned_budget_tokens{instance="d", replica="a"} 100x480` + "\n" + `carryover_pinned_budget_tokens{instance="d", replica="b"} 100x480`,
+			`carryover_pinned_tokens{instance="d", replica="a"} 60x480` + "\n" + `carryover_pinned_tokens{instance="e", replica="b"} 60x480` + "\n" +
+				`carryover_pinned_budget_tokens{instance="d", replica="a"} 100x480` + "\n" + `carryover_pinned_budget_tokens{instance="e", replica="b"} 100x480`,
+		},
+		"CarryoverRefusesTurns": {
+			`http_server_request_duration_seconds_count{http_response_status_code="503"} 0+1x480`,
+			`http_server_request_duration_seconds_count{http_response_status_code="200"} 0+1x480`,
+		},
+		"CarryoverQueueWaits": {
+			`carryover_queue_length{queue="place"} 3x480`,
+			`carryover_queue_length{queue="place"} 3x479 0`,
+		},
+		"CarryoverSlowFirstToken": {
+			`carryover_turn_ttft_seconds_bucket{le="10", outcome="hit"} 0+9x480` + "\n" + `carryover_turn_ttft_seconds_bucket{le="20", outcome="hit"} 0+10x480` + "\n" +
+				`carryover_turn_ttft_seconds_bucket{le="+Inf", outcome="hit"} 0+10x480`,
+			`carryover_turn_ttft_seconds_bucket{le="10", outcome="hit"} 0+10x480` + "\n" + `carryover_turn_ttft_seconds_bucket{le="20", outcome="hit"} 0+10x480` + "\n" +
+				`carryover_turn_ttft_seconds_bucket{le="+Inf", outcome="hit"} 0+10x480`,
+		},
+	}
+	expressions := rules(t)
+	for alert, expr := range expressions {
+		series, found := tests[alert]
+		if !found && alert[0] == 'C' {
+			t.Errorf("%s is not tested", alert)
+			continue
+		}
+		if !found {
+			continue // it is a recording
+		}
+		if n := len(query(t, series.fires, expr)); n != 1 {
+			t.Errorf("%s: %d alerts, want one, of\n%s", alert, n, series.fires)
+		}
+		if n := len(query(t, series.quiet, expr)); n != 0 {
+			t.Errorf("%s: %d alerts, want none, of\n%s", alert, n, series.quiet)
+		}
+	}
+	if len(expressions) < len(tests)+2 {
+		t.Errorf("%d rules, want the %d alerts and what they are made of", len(expressions), len(tests))
+	}
+}
+
+// TestRecordings computes what alerts are made of: of six turns a minute three can be hits, two are.
+func TestRecordings(t *testing.T) {
+	series := `carryover_turns_total{outcome="hit", reason="none"} 0+2x480
+carryover_turns_total{outcome="miss", reason="expired"} 0+1x480
+carryover_turns_total{outcome="miss", reason="first_turn"} 0+2x480
+carryover_turns_total{outcome="off", reason="none"} 0+1x480`
+	expressions := rules(t)
+	followups := query(t, series, expressions["carryover:followups:rate10m"])
+	if len(followups) != 1 || followups[0].F < 2.99/60 || followups[0].F > 3.01/60 {
+		t.Errorf("follow-ups a second are %v, want 3/60", followups)
+	}
+	ratio := query(t, series+"\ncarryover:followups:rate10m 0.05x480", expressions["carryover:hit_ratio:rate10m"])
+	if len(ratio) != 1 || ratio[0].F < 0.66 || ratio[0].F > 0.67 {
+		t.Errorf("the hit ratio is %v, want 2/3", ratio)
+	}
+}
+
+// rules are the expressions of the alerts and recordings by name.
+func rules(t *testing.T) map[string]string {
+	t.Helper()
+	groups, errs := rulefmt.ParseFile(observability+"prometheus/rules.yml", false, model.LegacyValidation, parser.NewParser(parser.Options{}), slog.New(slog.DiscardHandler))
+	if len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	expressions := map[string]string{}
+	for _, group := range groups.Groups {
+		for _, rule := range group.Rules {
+			expressions[rule.Alert+rule.Record] = rule.Expr
+		}
+	}
+	return expressions
+}
+
+// query evaluates an expression over series.
+func query(t *testing.T, text, expr string) promql.Vector {
+	t.Helper()
+	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1 << 20, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
+	defer func() { _ = engine.Close() }() // it says nothing that a test could use
+	q, err := engine.NewInstantQuery(t.Context(), parse(t, text), nil, expr, time.UnixMilli(at.Milliseconds()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer q.Close()
+	vector, err := q.Exec(t.Context()).Vector()
+	if err != nil {
+		t.Fatalf("%s: %v", expr, err)
+	}
+	return vector
+}

@@ -1,0 +1,32 @@
+package compose
+
+import (
+	"os/exec"
+	"path/filepath"
+	"testing"
+)
+
+// TestNginxAcceptsItsConfiguration has nginx read it as compose.yaml starts it, and as README.md does without containers.
+func TestNginxAcceptsItsConfiguration(t *testing.T) {
+	project := load(t, "scale")
+	l, err := NewLoopback(project, "", t.TempDir(), 1, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := l.Process("proxy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	conf, err := filepath.Abs(filepath.Join(Root, "scripts", "replicas", "nginx.conf"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, args := range map[string][]string{
+		"compose.yaml": append(p.Args, "-t"),
+		"README.md":    {p.Args[0], "-e", "stderr", "-p", t.TempDir(), "-c", conf, "-t"},
+	} {
+		if text, err := exec.Command(args[0], args[1:]...).CombinedOutput(); err != nil {
+			t.Errorf("%s: %v: %v\n%s", name, args, err, text)
+		}
+	}
+}
