@@ -1,0 +1,187 @@
+package page
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// node is one of the accessibility tree: what a screen reader has of the page.
+type node struct {
+	Ignored    bool
+	Role, Name struct{ Value any }
+}
+
+func (b *tab) accessible(t *testing.T) (nodes []node) {
+	t.Helper()
+	var tree struct{ Nodes []node }
+	if err := json.Unmarshal(b.do(t, "Accessibility.getFullAXTree", nil), &tree); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range tree.Nodes {
+		if !n.Ignored {
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+func TestPage_EverythingHasAName(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	b.eval(t, `document.querySelector("#turns-table button").click(); document.querySelector("details").open = true`, nil)
+	named := []string{
+		"button", "combobox", "MenuListPopup", "textbox", "link", "region", "table", "image", "form", "heading", "columnheader", "rowheader", "option",
+		"MenuListOption", "DisclosureTriangle",
+	}
+	found := map[string]int{}
+	for _, n := range b.accessible(t) {
+		role, name := fmt.Sprint(n.Role.Value), fmt.Sprint(n.Name.Value)
+		found[role]++
+		if slices.Contains(named, role) && role != "MenuListPopup" && (name == "" || name == "<nil>") {
+			t.Errorf("a %s has no name", role)
+		}
+	}
+	for role, least := range map[string]int{
+		"banner": 1, "main": 1, "region": 8, "table": 5, "columnheader": 30, "rowheader": 20, "button": 12, "combobox": 4, "textbox": 1, "image": 2,
+		"heading": 8, "status": 2, "group": 1,
+	} {
+		if found[role] < least {
+			t.Errorf("%d of role %s, want at least %d; all: %v", found[role], role, least, found)
+		}
+	}
+	if live := b.text(t, "#said[aria-live=polite]"); strings.Contains(live, "turns") {
+		t.Error("turns that arrive are read out")
+	}
+}
+
+// focused says what has the focus and whether that can be seen.
+const focused = `(() => {
+	const e = document.activeElement, style = getComputedStyle(e);
+	const name = e.getAttribute("aria-label") ?? (e.labels?.length ? e.labels[0].textContent : e.textContent);
+	return { id: e.id, tag: e.tagName, name: name.trim(), turn: e.matches("#turns-table tr:not(.receipt) button"),
+		seen: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2, body: e === document.body };
+})()`
+
+type focus struct {
+	ID, Tag, Name    string
+	Turn, Seen, Body bool
+}
+
+func TestPage_IsUsedByKeyboardAlone(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	var at focus
+	visited := []string{}
+	for range 40 {
+		b.press(t, "Tab")
+		b.eval(t, focused, &at)
+		visited = append(visited, at.Tag+" "+at.Name)
+		if !at.Seen {
+			t.Errorf("the focus on %s %q can't be seen", at.Tag, at.Name)
+		}
+		if at.Turn {
+			break
+		}
+	}
+	if !at.Turn || visited[0] != "A Skip to recent turns" {
+		t.Fatalf("no turn was reached by way of %q", visited)
+	}
+	b.press(t, "Enter")
+	b.await(t, "the receipt is open", `document.activeElement.getAttribute("aria-expanded") === "true" &&
+		!document.getElementById(document.activeElement.getAttribute("aria-controls")).hidden`)
+	if receipt := b.text(t, "#turns-table tr.receipt:not([hidden])"); !strings.Contains(receipt, "/v1/chat/completions") || !strings.Contains(receipt, "First token") {
+		t.Errorf("receipt: %q", receipt)
+	}
+	// A turn that arrives above takes neither the focus nor the receipt.
+	demo.turn("sim", "mine", "SAY something")
+	b.await(t, "it is shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 11`)
+	var still bool
+	b.eval(t, `document.activeElement.matches("#turns-table button") && document.activeElement.getAttribute("aria-expanded") === "true"`, &still)
+	if !still {
+		t.Error("the focus or the receipt has gone")
+	}
+	b.picture(t, "receipt")
+	b.press(t, "Enter")
+	b.await(t, "the receipt is closed", `document.querySelectorAll("#turns-table tr.receipt:not([hidden])").length === 0`)
+}
+
+// contrast finds texts that stand out from their ground by less than 4.5 to 1 (WCAG 2.2, 1.4.3).
+const contrast = `(() => {
+	const canvas = new OffscreenCanvas(1, 1).getContext("2d", { willReadFrequently: true });
+	const rgb = (colour) => { canvas.clearRect(0, 0, 1, 1); canvas.fillStyle = colour; canvas.fillRect(0, 0, 1, 1); return [...canvas.getImageData(0, 0, 1, 1).data]; };
+	const light = ([r, g, b]) => [r, g, b].map((c) => c / 255).map((c) => c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4)
+		.reduce((sum, c, i) => sum + c * [0.2126, 0.7152, 0.0722][i], 0);
+	const ground = (e) => { for (; e; e = e.parentElement) { const c = rgb(getComputedStyle(e).backgroundColor); if (c[3] === 255) return c; } return [255, 255, 255]; };
+	const weak = [];
+	for (const e of document.querySelectorAll("body *")) {
+		const own = [...e.childNodes].some((n) => n.nodeType === Node.TEXT_NODE && n.textContent.trim() !== "");
+		if (!own || !e.checkVisibility()) continue;
+		const style = getComputedStyle(e);
+		const [a, b] = [light(rgb(e.closest("svg") ? style.fill : style.color)), light(ground(e))];
+		const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+		if (ratio < 4.5) weak.push(e.tagName + "." + e.getAttribute("class") + " " + e.textContent.slice(0, 20) + " " + ratio.toFixed(2));
+	}
+	return weak;
+})()`
+
+func TestPage_IsLegibleInLightAndDark(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	ground := map[string]string{}
+	see := func(theme string) {
+		var weak []string
+		b.eval(t, contrast, &weak)
+		if len(weak) > 0 {
+			t.Errorf("%s: hard to read: %q", theme, weak)
+		}
+		b.eval(t, `getComputedStyle(document.body).backgroundColor`, new(string))
+		var colour string
+		b.eval(t, `getComputedStyle(document.body).backgroundColor`, &colour)
+		ground[theme] = colour
+		b.picture(t, theme)
+	}
+	for _, theme := range []string{"light", "dark"} {
+		b.prefer(t, "prefers-color-scheme", theme)
+		see(theme)
+	}
+	if ground["light"] == ground["dark"] {
+		t.Errorf("both themes are %s", ground["light"])
+	}
+	// The switch outdoes the system, also after the page is loaded again.
+	b.choose(t, "theme", "light")
+	b.do(t, "Page.reload", nil)
+	b.await(t, "it is loaded again", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	see("chosen")
+	if ground["chosen"] != ground["light"] {
+		t.Errorf("light was chosen and the ground is %s", ground["chosen"])
+	}
+	b.size(t, 380, 800)
+	var wider bool
+	b.eval(t, `document.documentElement.scrollWidth > innerWidth`, &wider)
+	if wider {
+		t.Error("on a narrow screen the page is wider than that")
+	}
+	b.picture(t, "narrow")
+}
+
+func TestPage_MovesOnlyWhereThatIsWanted(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	demo.turn("sim", "mine", "SAY something")
+	b.await(t, "a new turn is marked", `document.querySelectorAll("#turns-table tr.new").length === 1`)
+	for wish, want := range map[string]string{"no-preference": "arrive", "reduce": "none"} {
+		b.prefer(t, "prefers-reduced-motion", wish)
+		var moves string
+		b.eval(t, `getComputedStyle(document.querySelector("#turns-table tr.new")).animationName`, &moves)
+		if moves != want {
+			t.Errorf("%s: animation %s, want %s", wish, moves, want)
+		}
+	}
+}

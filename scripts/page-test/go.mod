@@ -1,0 +1,3 @@
+module carryover/scripts/page-test
+
+go 1.26.0

@@ -1,0 +1,219 @@
+package page
+
+import (
+	"maps"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// question makes an answer that is long enough to be reused.
+const question = "SAY the page for operators shows what became of each turn, how much of its prompt was read from decode, and why not more, " +
+	"and it shows it as soon as the turn has ended, while another turn may be under way"
+
+// shownCounts are the page's numbers of turns since the start, by outcome and reason.
+func (b *tab) shownCounts(t *testing.T) map[string]float64 {
+	t.Helper()
+	var rows [][]string
+	b.eval(t, `[...document.querySelectorAll("#reuse-table tbody tr")].map((row) => [...row.cells].map((cell) => cell.textContent))`, &rows)
+	counts := map[string]float64{}
+	for _, row := range rows {
+		_, way, _ := strings.Cut(row[0], " ") // behind its glyph
+		counts[way] = number(t, row[3])
+	}
+	return counts
+}
+
+// figure is a number among the figures of now.
+func (b *tab) figure(t *testing.T, name string) float64 {
+	t.Helper()
+	return number(t, b.text(t, "#figure-"+name))
+}
+
+// number reads a number as the page writes it.
+func number(t *testing.T, text string) float64 {
+	t.Helper()
+	n, err := strconv.ParseFloat(strings.TrimSpace(strings.NewReplacer(",", "", " %", "", " s", "").Replace(text)), 64)
+	if err != nil {
+		t.Errorf("no number: %v", err)
+	}
+	return n
+}
+
+func TestPage_ShowsADemoAsItGoes(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0") // whose conversation goes on while the page is looked at
+	b := startChromium(t).open(t, demo.page)
+	b.live(t)
+	b.await(t, "the fleet is up", `document.querySelectorAll("#fleet-table tbody tr").length === 4 &&
+		[...document.querySelectorAll("#fleet-table tbody tr")].every((row) => row.cells[2].textContent.includes("up") && row.cells[10].textContent === "sim")`)
+	b.await(t, "hits are shown", `document.querySelectorAll("#turns-table td .hit").length >= 3`)
+	demo.talked()
+	demo.turn("sim", "mine", question, demo.turn("sim", "mine", question), "Thank you.") // a hit
+	demo.awaitTurns(12)                                                                  // of the demo two to warm up, four of the conversation, four without reuse
+	b.await(t, "all turns are shown", `document.querySelector("#figure-turns").textContent === "12" &&
+		document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 12`)
+	var fleet []string
+	b.eval(t, `[...document.querySelectorAll("#fleet-table tbody tr")].map((row) => row.cells[0].textContent + " " + row.cells[1].textContent)`, &fleet)
+	if got := strings.Join(fleet, ", "); got != "prefill-1 prefill, prefill-2 prefill, decode-1 decode, decode-2 decode" {
+		t.Errorf("fleet: %s", got)
+	}
+	if got := b.text(t, "#turns-table tbody tr:first-child td"); !strings.Contains(got, "hit") {
+		t.Errorf("the newest turn is shown as %q, want a hit", got)
+	}
+	if head := b.text(t, "#ttft-hits h3"); !strings.HasPrefix(head, "Hits: 4 turns, ") {
+		t.Errorf("TTFT: %q", head)
+	}
+	var pinned []string
+	b.eval(t, `[...document.querySelectorAll("#pinned-table tbody tr")].flatMap((row) => [...row.cells].slice(2).map((cell) => cell.textContent))`, &pinned)
+	if len(pinned) != 6 || number(t, pinned[0])+number(t, pinned[3]) == 0 || number(t, pinned[1])*2 != number(t, pinned[2]) {
+		t.Errorf("pinned, budget and capacity of two decode instances: %q", pinned)
+	}
+	b.agrees(t, demo)
+}
+
+// agrees compares the page's figures with what the program tells Prometheus, and with the journal, while no turn is under way.
+func (b *tab) agrees(t *testing.T, s *system) {
+	t.Helper()
+	shown := b.shownCounts(t)
+	kept, saved := s.counted()
+	if !maps.Equal(shown, kept) || b.figure(t, "saved-tokens") != saved || saved == 0 {
+		t.Errorf("the page shows %v and %g saved tokens, the journal has %v and %g", shown, b.figure(t, "saved-tokens"), kept, saved)
+	}
+	ways, sum := map[string]float64{}, 0.0
+	for _, one := range s.scraped("carryover_turns_total") {
+		way := one.labels["outcome"]
+		if way == "miss" {
+			way = spoken("miss " + one.labels["reason"])
+		}
+		ways[way] += one.value
+		sum += one.value
+	}
+	for way := range shown { // the page has a row for hits and for off also where there were none
+		ways[way] += 0
+	}
+	offered := 0.0
+	for _, one := range s.scraped("carryover_reuse_tokens_offered_total") {
+		offered += one.value
+	}
+	if !maps.Equal(shown, ways) || b.figure(t, "turns") != sum || b.figure(t, "saved-tokens") != offered {
+		t.Errorf("the page shows %v, %g turns and %g saved tokens; /metrics has %v, %g and %g",
+			shown, b.figure(t, "turns"), b.figure(t, "saved-tokens"), ways, sum, offered)
+	}
+}
+
+func TestPage_FiltersTurns(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.live(t)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	for _, tc := range []struct {
+		filter, value string
+		want          string // what every row that is left says
+	}{
+		{"by-outcome", "hit", "hit"}, {"by-reason", "first_turn", "first turn"}, {"by-instance", "prefill-2", "prefill-2"},
+	} {
+		b.choose(t, tc.filter, tc.value)
+		var left []string
+		b.eval(t, `[...document.querySelectorAll("#turns-table tbody tr:not(.receipt):not([hidden])")].map((row) => row.textContent)`, &left)
+		if len(left) == 0 || len(left) == 10 {
+			t.Errorf("%s %s: %d turns", tc.filter, tc.value, len(left))
+		}
+		for _, row := range left {
+			if !strings.Contains(row, tc.want) {
+				t.Errorf("%s %s shows %q", tc.filter, tc.value, row)
+			}
+		}
+		if said, want := b.text(t, "#said"), strconv.Itoa(len(left))+" of the last 10 turns"; said != want {
+			t.Errorf("said %q, want %q", said, want)
+		}
+		b.choose(t, tc.filter, "")
+	}
+}
+
+// choose chooses an option, as a user does.
+func (b *tab) choose(t *testing.T, id, value string) {
+	t.Helper()
+	b.eval(t, `(() => { const select = document.getElementById("`+id+`"); select.value = "`+value+`";
+		if (select.value !== "`+value+`") throw new Error("no such choice"); select.dispatchEvent(new Event("change")); })()`, nil)
+}
+
+func TestPage_ConnectsAgainAfterTheProgramHasEnded(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	demo.turn("sim", "mine", question)
+	b.await(t, "all turns are shown", `document.querySelector("#figure-turns")?.textContent === "11"`) // one more than there will be
+	since := b.text(t, "#uptime")
+	demo.kill()
+	b.await(t, "the loss is told", `document.querySelector("#status").dataset.state === "lost"`)
+	if rows := b.text(t, "#turns-table tbody"); !strings.Contains(rows, "hit") {
+		t.Error("what was shown has gone")
+	}
+	again := startDemo(t, strings.TrimSuffix(strings.TrimPrefix(demo.page, "http://"), "/")).talked()
+	again.awaitTurns(10)
+	b.live(t)
+	b.await(t, "the new program's turns are shown, and no others", `document.querySelector("#figure-turns").textContent === "10" &&
+		document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	if now := b.text(t, "#uptime"); now == since {
+		t.Errorf("it is shown as the same program: %s", now)
+	}
+	b.agrees(t, again)
+}
+
+func TestPage_CanBePaused(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.await(t, "all turns are shown", `document.querySelector("#figure-turns")?.textContent === "10"`)
+	b.eval(t, `document.getElementById("pause").click()`, nil)
+	if state := b.text(t, "#status-text"); state != "paused" {
+		t.Errorf("state %q", state)
+	}
+	demo.turn("sim", "mine", "SAY something")
+	demo.awaitTurns(11)
+	if turns := b.text(t, "#figure-turns"); turns != "10" {
+		t.Errorf("a paused page shows %s turns", turns)
+	}
+	b.eval(t, `document.getElementById("pause").click()`, nil)
+	b.await(t, "it goes on", `document.querySelector("#figure-turns").textContent === "11"`)
+}
+
+func TestPage_LeavesItsPlaceToOthersWhileItIsHidden(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.await(t, "all turns are shown", `document.querySelector("#figure-turns")?.textContent === "10"`)
+	hide := func(hidden string) {
+		b.eval(t, `Object.defineProperty(document, "hidden", { value: `+hidden+`, configurable: true }); document.dispatchEvent(new Event("visibilitychange"))`, nil)
+	}
+	hide("true")
+	demo.turn("sim", "mine", "SAY something")
+	demo.awaitTurns(11)
+	if turns := b.text(t, "#figure-turns"); turns != "10" {
+		t.Errorf("a hidden page shows %s turns", turns)
+	}
+	hide("false")
+	b.await(t, "it goes on", `document.querySelector("#figure-turns").textContent === "11"`)
+}
+
+func TestPage_SaysWhyNothingIsLive(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).blank(t, demo.page)
+	b.answerFor(t, "/admin/live", stub{503, "application/json", `{"error":{"message":"full"}}`})
+	b.do(t, "Page.navigate", map[string]any{"url": demo.page})
+	b.await(t, "it waits for a place", `document.querySelector("#status-text").textContent.startsWith("too many look on")`)
+	b.answerItself(t)
+	b.live(t) // it asked again
+	b.answerFor(t, "/admin/live", stub{200, "text/event-stream", "event: snapshot\ndata: <html>\n\n"})
+	b.do(t, "Page.reload", nil)
+	b.await(t, "an answer of something else is no connection", `document.querySelector("#status").dataset.state === "lost"`)
+	b.answerFor(t, "/admin/live", stub{403, "application/json", `{"error":{"message":"Not <b>you</b>."}}`})
+	b.await(t, "it is refused", `document.querySelector("#status-text").textContent === "refused: Not <b>you</b>."`)
+}
+
+func TestPage_SaysWhyAnInstanceIsDown(t *testing.T) {
+	s := startServing(t, "sim", "")
+	b := startChromium(t).open(t, s.page)
+	b.await(t, "both are up", `[...document.querySelectorAll("#fleet-table tbody tr")].filter((row) => row.cells[2].textContent.trim() === "● up").length === 2`)
+	s.instances["prefill"].kill()
+	b.await(t, "prefill is down, and it says why", `/down.*(refused connections|health probes)/.test(document.querySelector("#fleet-table tbody tr").cells[2].textContent)`)
+	b.prefer(t, "prefers-color-scheme", "dark")
+	b.picture(t, "down")
+}
