@@ -26,9 +26,11 @@ e2e-vllm: redis ## the suite of cmd/carryover/e2e_test.go on a real vLLM pair on
 e2e-connectors: ## the same for Mooncake, LMCache and MultiConnector: cmd/carryover/e2e_connectors_test.go (see scripts/vllm-cpu)
 	scripts/vllm-cpu/e2e --connectors
 
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
 .PHONY: build
-build: ## build bin/carryover
-	go build -trimpath -o bin/carryover ./cmd/carryover
+build: ## build bin/carryover, static and the same wherever it is built: the image's binary too
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/carryover ./cmd/carryover
 
 # Neither a whole program nor a redis-server: most of what is left waits, so more tests run at once than there are cores.
 .PHONY: quick
@@ -51,6 +53,28 @@ redis: ## redis-server, from Debian's package if it is missing; the tests start 
 .PHONY: zmq
 zmq: ## a Python with libzmq and MessagePack, from Debian's packages if there is none; tests talk to its peers
 	@scripts/need-zmq.sh
+
+.PHONY: nginx
+nginx: ## nginx and curl, from Debian's packages if they are missing; profile scale without containers needs them
+	@scripts/need-nginx.sh
+
+# A module of its own, for the libraries of compose and of Prometheus.
+.PHONY: compose
+compose: build redis nginx ## compose.yaml, image, alerts and dashboards against the program; sim and scale without a container engine
+	scripts/replicas/secrets
+	cd scripts/compose && go vet ./... && go test -count 1 ./... && go build -o ../../bin/compose-local ./local
+	bin/compose-local --folder . --profile sim
+	bin/compose-local --folder . --profile scale
+
+# A module of its own: it needs a browser.
+.PHONY: page
+page: build ## the page for operators in headless Chromium, in front of bin/carryover; pictures go to bin/screens
+	@scripts/need-chromium.sh
+	cd scripts/page-test && go vet ./... && go test -count 1 ./...
+
+.PHONY: clients
+clients: build ## the SDKs of OpenAI for Python, Go and JavaScript, and the AI SDK, against simulated engines (python3-venv, npm and their registries needed)
+	scripts/clients/run
 
 .PHONY: soak
 soak: ## 2,000 random conversations of 5 turns against the simulator, and as many with each proof among doubts

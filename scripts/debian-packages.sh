@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# debian-packages.sh WHAT PACKAGE…: installs Debian's packages, since WHAT is missing. A service that a package brings is kept from
+# starting.
+set -euo pipefail
+missing=$1
+shift
+root=()
+if [ "$(id -u)" != 0 ]; then
+	command -v sudo >/dev/null && sudo -n true 2>/dev/null || { echo "$missing is missing: apt install $*" >&2; exit 1; }
+	root=(sudo -n)
+fi
+command -v apt-get >/dev/null || { echo "$missing is missing: install what Debian's $* has" >&2; exit 1; }
+"${root[@]}" apt-get update -q
+"${root[@]}" env RUNLEVEL=1 DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends "$@"
