@@ -57,7 +57,7 @@ func TestRelay_ReachesTheReplicaThatWaits(t *testing.T) {
 		t.Errorf("got %v, want a failure", err)
 	}
 	for i, w := range all {
-		balanced(t, w.Stats())
+		settled(t, w)
 		if w.Stats().Counted+w.Stats().Failed == 0 {
 			t.Errorf("replica %d has counted nothing", i)
 		}

@@ -82,8 +82,27 @@ func wantStats(tb testing.TB, w *kvready.Waits, want kvready.Stats) {
 // balanced checks that each note has been counted as one thing.
 func balanced(tb testing.TB, s kvready.Stats) {
 	tb.Helper()
-	if s.Received != s.Counted+s.Failed+s.Surplus+s.Unknown+s.Ignored+s.Malformed {
+	if !addsUp(s) {
 		tb.Errorf("the counts don't add up: %+v", s)
+	}
+}
+
+func addsUp(s kvready.Stats) bool {
+	return s.Received == s.Counted+s.Failed+s.Surplus+s.Unknown+s.Ignored+s.Malformed
+}
+
+// settled is balanced while messages of other replicas may still be on their way: each is counted as received first.
+func settled(tb testing.TB, w *kvready.Waits) {
+	tb.Helper()
+	deadline, tick := time.NewTimer(limit), time.NewTicker(time.Millisecond)
+	defer deadline.Stop()
+	defer tick.Stop()
+	for !addsUp(w.Stats()) {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			tb.Fatalf("the counts don't add up: %+v", w.Stats())
+		}
 	}
 }
 
