@@ -264,6 +264,13 @@ type pins struct {
 // read wrongly, and every pin is one that a ticket names or that the test explains.
 func (r *rig) verify(t *testing.T, want pins) {
 	t.Helper()
+	r.verifyPins(t, func() pins { return want })
+}
+
+// verifyPins is verify where the engines tell what explains their pins: a leg that was given up may still reach its engine when the
+// program has ended.
+func (r *rig) verifyPins(t *testing.T, explained func() pins) {
+	t.Helper()
 	r.stop()
 	total := r.sum(t, "")
 	for _, name := range wrongReads() {
@@ -271,10 +278,11 @@ func (r *rig) verify(t *testing.T, want pins) {
 			t.Errorf("%s: got %d, want 0", name, total[name])
 		}
 	}
-	want.unused += r.store.unused()
-	got := pins{}
+	got, want, unused := pins{}, pins{}, r.store.unused()
 	// Prefill tells decode about blocks that it does not need without waiting.
 	settled := eventually(func() bool {
+		want = explained()
+		want.unused += unused
 		total = r.sum(t, "")
 		got = pins{unused: total["pins"] - total["leased_pins"], leased: total["leased_pins"]}
 		return got == want && total["running"] == 0

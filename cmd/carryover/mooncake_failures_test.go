@@ -57,7 +57,10 @@ func TestMooncake_APrefillThatFails(t *testing.T) {
 					}
 					wantEnd(t, a, &record, want)
 					o.idle(t)
-					o.verify(t, pins{leased: o.sum(t, rolePrefill)["capped"] - o.sum(t, rolePrefill)["reads"]})
+					o.verifyPins(t, func() pins {
+						total := o.sum(t, rolePrefill)
+						return pins{leased: total["capped"] - total["reads"]}
+					})
 				})
 			}
 		}
@@ -103,8 +106,10 @@ func TestMooncake_ADecodeThatFails(t *testing.T) {
 					t.Errorf("got status %d, %q, want %d (%v)", a.status, a.content, row.status, record.Err)
 				}
 				o.idle(t)
-				total := o.sum(t, rolePrefill)
-				o.verify(t, pins{leased: total["capped"] - total["reads"] - total["releases"]})
+				o.verifyPins(t, func() pins {
+					total := o.sum(t, rolePrefill)
+					return pins{leased: total["capped"] - total["reads"] - total["releases"]}
+				})
 			})
 		}
 	}
@@ -165,8 +170,10 @@ func TestMooncake_PrefillRestartedBetweenTurns(t *testing.T) {
 					o.turnOver(t, ask, "yes")
 				}
 				o.idle(t)
-				total := o.sum(t, rolePrefill)
-				o.verify(t, pins{leased: total["capped"] - total["reads"] - total["releases"]})
+				o.verifyPins(t, func() pins {
+					total := o.sum(t, rolePrefill)
+					return pins{leased: total["capped"] - total["reads"] - total["releases"]}
+				})
 			})
 		}
 	}
