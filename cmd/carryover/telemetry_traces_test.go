@@ -129,6 +129,12 @@ func TestTraces_OfATurnOfDecodeAlone(t *testing.T) {
 func TestTraces_OfAnErrorAndOfAClientThatLeaves(t *testing.T) {
 	r := startTraced(t, nil)
 	h := &history{}
+	// Before the engines have told what they serve, decode is asked.
+	within(nemesisPatience, func() bool {
+		before := len(legContexts(r.decode[0]))
+		r.turn(t, h, traceOf(3), true, map[string]any{"model": "CANARY-no-such-model"})
+		return len(legContexts(r.decode[0])) == before
+	})
 	a := r.turn(t, h, traceOf(0), true, map[string]any{"model": "CANARY-no-such-model"})
 	if a.status != http.StatusNotFound {
 		t.Fatalf("status %d", a.status)
