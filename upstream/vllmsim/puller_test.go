@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -84,13 +85,25 @@ func (p *puller) serve(conn net.Conn) {
 // await reads the next message.
 func (p *puller) await(t *testing.T, want string) {
 	t.Helper()
-	select {
-	case got := <-p.frames:
-		if got != want {
-			t.Errorf("notified %x, want %x", got, want)
+	p.awaitAll(t, want)
+}
+
+// awaitAll takes as many messages as are wanted, in whatever order they come.
+func (p *puller) awaitAll(t *testing.T, want ...string) {
+	t.Helper()
+	var got []string
+	for range want {
+		select {
+		case frame := <-p.frames:
+			got = append(got, frame)
+		case <-time.After(time.Minute):
+			t.Fatalf("notified of %x, want %x", got, want)
 		}
-	case <-time.After(10 * time.Second):
-		t.Fatalf("not notified of %x", want)
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("notified of %x, want %x", got, want)
 	}
 }
 
