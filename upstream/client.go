@@ -1,9 +1,11 @@
 package upstream
 
 import (
-	"net/http"
 	"strconv"
+	"strings"
 	"time"
+
+	"carryover/upstream/http1"
 )
 
 // ClientConfig configures a Client.
@@ -13,48 +15,64 @@ type ClientConfig struct {
 	// Key is sent to every engine as a bearer token, unless the leg brings its
 	// own authorization. Empty sends none.
 	Key string
+	// Std has net/http carry what is sent, in place of package http1.
+	Std bool
 }
 
 // Client sends legs to instances. It is safe for concurrent use.
 type Client struct {
-	http *http.Client
-	key  string
+	transport transport
+	bearer    string // what authorizes where the leg does not, "" for nothing
 }
 
 // NewClient returns a client; Close releases its idle connections.
 func NewClient(cfg ClientConfig) *Client {
-	return &Client{
-		key: cfg.Key,
-		http: &http.Client{
-			Transport:     newTransport(cfg.DialTimeout),
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
+	c := &Client{}
+	if cfg.Key != "" {
+		c.bearer = "Bearer " + cfg.Key
 	}
+	if cfg.Std {
+		c.transport = newStdTransport(cfg.DialTimeout)
+	} else {
+		c.transport = newOwnTransport(cfg.DialTimeout)
+	}
+	return c
 }
 
 // Close drops idle connections. The client can still be used.
-func (c *Client) Close() { c.http.CloseIdleConnections() }
+func (c *Client) Close() { c.transport.closeAll() }
 
-// headers sets the allow-list that every request to an engine carries. Nothing is
-// copied from a client's request.
-func (c *Client) headers(req *http.Request, authorization string) {
-	req.Header.Set("Accept-Encoding", "identity")
-	req.Header.Set("User-Agent", "carryover")
-	switch {
-	case authorization != "":
-		req.Header.Set("Authorization", authorization)
-	case c.key != "":
-		req.Header.Set("Authorization", "Bearer "+c.key)
+// request begins a request to where base points, with the allow-list of header fields that every request to an engine
+// carries. Nothing is copied from a client's request.
+func (c *Client) request(method, base, path, authorization string) *http1.Request {
+	q := &http1.Request{Method: method, Path: path, Header: make([]http1.Field, 0, maxFields)}
+	q.Scheme, q.Authority, _ = strings.Cut(base, "://")
+	add(q, "Accept-Encoding", "identity")
+	add(q, "User-Agent", "carryover")
+	if authorization == "" {
+		authorization = c.bearer
 	}
+	if authorization != "" {
+		add(q, "Authorization", authorization)
+	}
+	return q
 }
 
-// rankHeader names the data-parallel rank that is to compute a request (vLLM #24945).
+// maxFields is how many header fields a leg has at most.
+const maxFields = 8
+
+func add(q *http1.Request, name, value string) {
+	q.Header = append(q.Header, http1.Field{Name: name, Value: value})
+}
+
+// rankHeader names the data-parallel rank that is to compute a request (vLLM #24945). Without it vLLM's own balancer picks
+// one, and KV that one rank holds is unknown to the others.
 const rankHeader = "X-data-parallel-rank"
 
-// rank names the data-parallel rank that is to compute the request (vLLM #24945). Without it vLLM's own balancer picks one, and
-// KV that one rank holds is unknown to the others.
-func (i *Instance) rank(req *http.Request) {
-	if i.Ranked {
-		req.Header.Set(rankHeader, strconv.Itoa(i.Rank))
+// rank is the data-parallel rank that every request to the instance names, "" for none.
+func (i *Instance) rank() string {
+	if !i.Ranked {
+		return ""
 	}
+	return strconv.Itoa(i.Rank)
 }

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -24,9 +25,24 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// clientVariable chooses the client of these tests, as --upstream-client does.
+const clientVariable = "CARRYOVER_TEST_UPSTREAM_CLIENT"
+
+func onStd() bool { return os.Getenv(clientVariable) == "std" }
+
+// trust has a client accept the certificates of a configuration.
+func trust(c *Client, config *tls.Config) {
+	switch t := c.transport.(type) {
+	case *ownTransport:
+		t.tls = config
+	case *stdTransport:
+		t.http.Transport.(*http.Transport).TLSClientConfig = config
+	}
+}
+
 func newTestClient(t *testing.T, key string) *Client {
 	t.Helper()
-	c := NewClient(ClientConfig{DialTimeout: 2 * time.Second, Key: key})
+	c := NewClient(ClientConfig{DialTimeout: 2 * time.Second, Key: key, Std: onStd()})
 	t.Cleanup(c.Close)
 	return c
 }

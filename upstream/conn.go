@@ -23,9 +23,10 @@ const slice = time.Second
 // Transport, nor does crypto/tls; one that is set all the same holds.
 type conn struct {
 	net.Conn
-	raw  syscall.RawConn
-	look func(fd uintptr) bool // try, made once: a method value costs an allocation
-	now  func() time.Time
+	raw    syscall.RawConn
+	look   func(fd uintptr) bool // try, made once: a method value costs an allocation
+	glance func(fd uintptr)      // peek, likewise
+	now    func() time.Time
 
 	leg atomic.Pointer[arrival] // whose answer is read, nil if its age is of no interest
 
@@ -37,6 +38,7 @@ type conn struct {
 	n       int
 	err     error
 	framed  *records // of TLS, nil without; set before the first read
+	quiet   bool
 }
 
 // watch wraps a connection. One that has no file descriptor to read from is
@@ -51,7 +53,7 @@ func watch(inner net.Conn) net.Conn {
 		return inner
 	}
 	c := &conn{Conn: inner, raw: raw, now: time.Now}
-	c.look = c.try
+	c.look, c.glance = c.try, c.peek
 	return c
 }
 
@@ -127,6 +129,22 @@ func (c *conn) try(fd uintptr) bool {
 		}
 	}
 	return true
+}
+
+// Quiet implements http1.Conn. It looks past deadlines, which a slice may have left.
+func (c *conn) Quiet() bool {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.quiet = false
+	err := c.raw.Control(c.glance)
+	return err == nil && c.quiet
+}
+
+// peek sees whether there is nothing to read, not even an end.
+func (c *conn) peek(fd uintptr) {
+	var first [1]byte
+	_, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
+	c.quiet = errors.Is(err, syscall.EAGAIN)
 }
 
 // failure gives an error the form in which package net returns those of a read.

@@ -2,7 +2,6 @@ package upstream
 
 import (
 	"context"
-	"net/http/httptrace"
 	"time"
 )
 
@@ -35,34 +34,26 @@ func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, e
 		return nil, leg.failure(ctx, Dial, ctx.Err())
 	}
 	guarded, stream := guard(ctx, limits)
-	response, err := c.send(guarded, leg) //nolint:bodyclose // the Stream owns the body and closes it
+	response, err := c.send(guarded, leg, stream)
 	if err != nil {
 		_ = stream.Close()
 		return nil, err
 	}
-	stream.attach(response.Header.Get("Content-Type"), response.Body)
+	stream.attach(response.contentType, response.body)
 	return stream, nil
 }
 
 // guard arms the limits of a decode leg before it is sent. The returned context is
-// that of the leg: it has the values of the client's, ends with the limit or the
-// client's cause as its cause, and tells the stream which connection the leg is sent
-// on.
+// that of the leg: it has the values of the client's, and ends with the limit or the
+// client's cause as its cause.
 func guard(client context.Context, limits Limits) (context.Context, *Stream) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
-	s := &Stream{cancel: cancel, idle: limits.Idle}
-	s.arrival.begin(time.Now())
+	s := &Stream{cancel: cancel, idle: limits.Idle, began: time.Now()}
+	s.arrival.begin(s.began)
 	s.cause = func() error { return context.Cause(ctx) }
-	s.timer = time.AfterFunc(limits.FirstByte, func() {
-		switch cause := s.abandoned.Load(); {
-		case cause != nil:
-			cancel(*cause)
-		case s.answered.Load():
-			cancel(ErrIdleTimeout)
-		default:
-			cancel(ErrFirstByteTimeout)
-		}
-	})
+	s.arming.Lock() // until there is the timer, which may be due at once
+	s.timer = time.AfterFunc(limits.FirstByte, s.due)
+	s.arming.Unlock()
 	// The function holds nothing of the leg: its body would stay for as long as the stream.
 	s.unwatch = context.AfterFunc(client, func() {
 		cause := context.Cause(client)
@@ -72,5 +63,5 @@ func guard(client context.Context, limits Limits) (context.Context, *Stream) {
 		}
 		s.abandon(cause, limits.Gone(cause))
 	})
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GotConn: s.connected, PutIdleConn: s.disconnected}), s
+	return ctx, s
 }

@@ -1,11 +1,14 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
+
+	"carryover/upstream/http1"
 )
 
 // Fetch gets a path of an instance, for health, models and metrics, and reads the
@@ -13,61 +16,86 @@ import (
 // is ErrAnswerTooLarge; a connection that was refused is syscall.ECONNREFUSED. An
 // authorization that is not empty replaces the client's configured key.
 func (c *Client) Fetch(ctx context.Context, instance *Instance, path, authorization string, most int64) (status int, body []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, instance.BaseURL+path, nil)
-	if err != nil {
-		return 0, nil, fmt.Errorf("get %s: %w", path, err)
-	}
-	return c.ask(req, authorization, most)
+	return c.ask(ctx, c.request(http.MethodGet, instance.BaseURL, path, authorization), most)
 }
+
+var errURL = errors.New("get: want http://host[:port] with a path, without user and fragment")
 
 // FetchOpen gets what a server beside an engine tells everyone, at a URL. No key goes there: such servers ask for none, and
 // speak no TLS. Otherwise it is Fetch.
-func (c *Client) FetchOpen(ctx context.Context, url string, most int64) (status int, body []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return 0, nil, fmt.Errorf("get: %w", err)
+func (c *Client) FetchOpen(ctx context.Context, rawURL string, most int64) (status int, body []byte, err error) {
+	u, err := url.Parse(rawURL)
+	if err != nil || u.User != nil || u.Host == "" || u.Fragment != "" {
+		return 0, nil, errURL
 	}
-	open := Client{http: c.http}
-	return open.ask(req, "", most)
+	open := Client{transport: c.transport}
+	return open.ask(ctx, open.request(http.MethodGet, u.Scheme+"://"+u.Host, u.RequestURI(), ""), most)
 }
 
 // Post sends a small JSON body to a path of an instance and reads the answer whole.
 // status is 0 if no answer has begun. Answers are bounded as those of prefill legs
 // are; errors and authorization are those of Fetch.
 func (c *Client) Post(ctx context.Context, instance *Instance, path string, body []byte, authorization string) (status int, answer []byte, err error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, instance.BaseURL+path, bytes.NewReader(body))
-	if err != nil {
-		return 0, nil, fmt.Errorf("post %s: %w", path, err)
+	q := c.request(http.MethodPost, instance.BaseURL, path, authorization)
+	q.Body = body
+	add(q, "Content-Type", "application/json")
+	if rank := instance.rank(); rank != "" {
+		add(q, rankHeader, rank)
 	}
-	req.GetBody = nil
-	req.Header.Set("Content-Type", "application/json")
-	instance.rank(req)
-	if status, answer, err = c.ask(req, authorization, maxPrefillAnswer); err != nil {
+	if status, answer, err = c.ask(ctx, q, maxPrefillAnswer); err != nil {
 		return status, nil, fmt.Errorf("post %s: %w", path, err)
 	}
 	return status, answer, nil
 }
 
 // ask sends a request that is no leg, and reads its answer whole.
-func (c *Client) ask(req *http.Request, authorization string, most int64) (status int, body []byte, err error) {
-	c.headers(req, authorization)
-	resp, err := c.http.Do(req)
+func (c *Client) ask(ctx context.Context, q *http1.Request, most int64) (status int, body []byte, err error) {
+	a, err := c.transport.do(ctx, q)
 	if err != nil {
 		return 0, nil, err
 	}
-	defer resp.Body.Close()
-	body, err = ReadAll(resp.Body, most)
-	return resp.StatusCode, body, err
+	defer a.body.Close()
+	body, err = ReadAll(a.body, most)
+	return a.status, body, err
 }
+
+// Bounds of the room that ReadAll begins with.
+const (
+	usualAnswer = 4 << 10
+	mostAtOnce  = 1 << 20 // though more is announced
+)
 
 // ReadAll reads r to its end; more than limit bytes are ErrAnswerTooLarge.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(r, limit+1))
-	if err != nil {
-		return nil, err
+	room := int64(usualAnswer)
+	if n := left(r); n >= 0 {
+		room = min(max(n, 1), mostAtOnce)
 	}
-	if int64(len(body)) > limit {
-		return nil, ErrAnswerTooLarge
+	body := make([]byte, 0, min(room, limit+1))
+	for {
+		if len(body) == cap(body) {
+			body = append(make([]byte, 0, min(2*int64(cap(body)), limit+1)), body...)
+		}
+		n, err := r.Read(body[len(body):cap(body)])
+		body = body[:len(body)+n]
+		switch {
+		case int64(len(body)) > limit:
+			return nil, ErrAnswerTooLarge
+		case errors.Is(err, io.EOF):
+			return body, nil
+		case err != nil:
+			return nil, err
+		}
 	}
-	return body, nil
+}
+
+// left returns how much an answer has left, -1 if it does not tell.
+func left(r io.Reader) int64 {
+	switch r := r.(type) {
+	case interface{ Left() int64 }:
+		return r.Left()
+	case interface{ left() int64 }:
+		return r.left()
+	}
+	return -1
 }

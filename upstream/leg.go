@@ -1,15 +1,16 @@
 package upstream
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"mime"
 	"net"
 	"net/http"
-	"net/http/httptrace"
-	"sync"
 	"sync/atomic"
+
+	"carryover/upstream/http1"
 )
 
 // maxErrorBody bounds what is read of an answer with another status than 200.
@@ -32,33 +33,34 @@ type Leg struct {
 	Traceparent, Tracestate string
 }
 
-// send sends a leg and returns its response if it is usable.
-func (c *Client) send(ctx context.Context, leg Leg) (*http.Response, error) {
+// send sends a leg and returns its answer if it is usable. stream is told which connection serves it, nil if nobody asks.
+func (c *Client) send(ctx context.Context, leg Leg, stream *Stream) (answer, error) {
 	var connected atomic.Bool
-	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
-	body := &legBody{rest: leg.Body}
-	size := int64(len(leg.Body))
-	req, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), http.MethodPost,
-		leg.Instance.BaseURL+leg.API.Path(), body)
-	if err != nil {
-		return nil, leg.failure(ctx, Dial, err)
+	q := c.request(http.MethodPost, leg.Instance.BaseURL, leg.API.Path(), leg.Authorization)
+	add(q, "Content-Type", "application/json")
+	if leg.RequestID != "" {
+		add(q, "X-Request-Id", leg.RequestID)
 	}
-	// No GetBody: net/http must not be able to repeat what may have been sent.
-	req.ContentLength = size
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("X-Request-Id", leg.RequestID)
-	c.headers(req, leg.Authorization)
-	leg.Instance.rank(req)
-	if leg.Rank != "" {
-		req.Header.Set(rankHeader, leg.Rank)
+	if rank := cmp.Or(leg.Rank, leg.Instance.rank()); rank != "" {
+		add(q, rankHeader, rank)
 	}
 	if leg.Traceparent != "" {
-		req.Header.Set("Traceparent", leg.Traceparent)
+		add(q, "Traceparent", leg.Traceparent)
 		if leg.Tracestate != "" {
-			req.Header.Set("Tracestate", leg.Tracestate)
+			add(q, "Tracestate", leg.Tracestate)
 		}
 	}
-	resp, err := c.http.Do(req)
+	q.Body, leg.Body = leg.Body, nil
+	q.Connected = func(conn net.Conn) {
+		connected.Store(true)
+		if stream != nil {
+			stream.connected(conn)
+		}
+	}
+	if stream != nil {
+		q.Done = stream.disconnected
+	}
+	a, err := c.transport.do(ctx, q)
 	if err != nil {
 		kind := Broken
 		if !connected.Load() {
@@ -66,46 +68,51 @@ func (c *Client) send(ctx context.Context, leg Leg) (*http.Response, error) {
 		} else if ctx.Err() == nil {
 			// An engine that restarts breaks all its connections. The leg that follows
 			// must not be given another one whose end has not been noticed yet.
-			c.http.CloseIdleConnections()
+			c.transport.closeIdle(leg.Instance.BaseURL)
 		}
-		return nil, leg.failure(ctx, kind, wireError(kind, err))
+		return answer{}, leg.failure(ctx, kind, wireError(kind, err))
 	}
-	if err := leg.usable(ctx, resp); err != nil {
-		resp.Body.Close()
-		return nil, err
+	if err := leg.usable(ctx, &a); err != nil {
+		a.body.Close()
+		return answer{}, err
 	}
-	return resp, nil
+	return a, nil
 }
 
 var errNotHTTP = errors.New("the answer breaks HTTP")
 
-// wireError keeps what says how a connection failed. Everything else that net/http
-// has to say of an answer quotes it, and answers don't belong in logs.
+// wireError keeps what says how a connection failed, and what package http1 says of an answer. Everything that net/http has
+// to say of one quotes it, and answers don't belong in logs.
 func wireError(kind Kind, err error) error {
-	var op *net.OpError
-	if kind == Dial || errors.As(err, &op) || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+	if kind == Dial || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return err
+	}
+	if _, ok := errors.AsType[*net.OpError](err); ok {
+		return err
+	}
+	if _, ok := errors.AsType[http1.ProtocolError](err); ok {
 		return err
 	}
 	return errNotHTTP
 }
 
 // usable turns every answer that is not a plain 200 into an error.
-func (l Leg) usable(ctx context.Context, resp *http.Response) error {
-	if resp.StatusCode != http.StatusOK {
+func (l Leg) usable(ctx context.Context, a *answer) error {
+	if a.status != http.StatusOK {
 		e := l.failure(ctx, Status, nil)
-		e.Status = resp.StatusCode
-		e.RetryAfter = resp.Header.Get("Retry-After")
-		body, err := ReadAll(resp.Body, maxErrorBody)
+		e.Status = a.status
+		e.RetryAfter = a.retryAfter
+		body, err := ReadAll(a.body, maxErrorBody)
 		if err == nil {
 			e.Fault = ReadFault(body)
 		}
 		return e
 	}
-	if media := mediaType(resp.Header.Get("Content-Type")); media != "application/json" && media != "text/event-stream" {
+	if media := mediaType(a.contentType); media != "application/json" && media != "text/event-stream" {
 		return l.failure(ctx, Garbage, errors.New("content type is neither JSON nor an event stream"))
 	}
 	// Nothing here inflates, and the client was not promised a coding.
-	if coding := resp.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
+	if coding := a.contentEncoding; coding != "" && coding != "identity" {
 		return l.failure(ctx, Garbage, errors.New("content is coded"))
 	}
 	return nil
@@ -134,32 +141,4 @@ func (l Leg) failure(ctx context.Context, kind Kind, err error) *LegError {
 		e.Kind = Gone
 	}
 	return e
-}
-
-// legBody is a request body that lets go of its bytes when the transport closes
-// it. Without that a stream of minutes keeps its prompt in memory: the transport
-// holds the request until the response body ends.
-type legBody struct {
-	mu   sync.Mutex // guards rest: the transport may close while it still reads
-	rest []byte
-}
-
-// Read implements io.Reader.
-func (b *legBody) Read(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if len(b.rest) == 0 {
-		return 0, io.EOF
-	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
-	return n, nil
-}
-
-// Close implements io.Closer.
-func (b *legBody) Close() error {
-	b.mu.Lock()
-	b.rest = nil
-	b.mu.Unlock()
-	return nil
 }

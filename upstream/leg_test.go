@@ -94,8 +94,8 @@ func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
 	}
 }
 
-func TestLegBody_LetsGoOfItsBytes(t *testing.T) {
-	body := &legBody{rest: []byte("abc")}
+func TestSentBody_LetsGoOfItsBytes(t *testing.T) {
+	body := &sentBody{rest: []byte("abc")}
 	var b [2]byte
 	if n, err := body.Read(b[:]); n != 2 || err != nil {
 		t.Fatalf("Read = %d, %v", n, err)

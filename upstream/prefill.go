@@ -46,15 +46,15 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
 	defer cancel(nil)
 	stop := context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
-	resp, err := c.send(ctx, leg)
+	resp, err := c.send(ctx, leg, nil)
 	stop()
 	if err != nil {
 		return PrefillAnswer{}, err
 	}
-	defer resp.Body.Close()
+	defer resp.body.Close()
 	limit := time.AfterFunc(answerLimit, func() { cancel(ErrPrefillTimeout) })
 	defer limit.Stop()
-	body, err := ReadAll(resp.Body, maxPrefillAnswer)
+	body, err := ReadAll(resp.body, maxPrefillAnswer)
 	if err != nil {
 		kind := Broken
 		if errors.Is(err, ErrAnswerTooLarge) {

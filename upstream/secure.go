@@ -3,7 +3,9 @@ package upstream
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"net"
+	"os"
 	"time"
 )
 
@@ -23,6 +25,17 @@ func (s *secured) Read(p []byte) (int, error) {
 		leg.seen()
 	}
 	return n, err
+}
+
+// Quiet implements http1.Conn. What crypto/tls holds is handed over without going to the connection, where the deadline
+// has passed.
+func (s *secured) Quiet() bool {
+	if s.below.framed.inside() || !s.below.Quiet() || s.SetReadDeadline(time.Unix(1, 0)) != nil {
+		return false
+	}
+	var first [1]byte
+	n, err := s.Conn.Read(first[:])
+	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && s.SetReadDeadline(time.Time{}) == nil
 }
 
 // secure makes TLS connections of watched ones. A handshake may take limit.

@@ -70,7 +70,7 @@ func secureLeg(t *testing.T, answer func(wire *stalling, w io.Writer)) *leg {
 	}()
 	t.Cleanup(func() { _ = listener.Close(); <-over })
 	client := newTestClient(t, "")
-	client.http.Transport.(*http.Transport).TLSClientConfig = certified.Client().Transport.(*http.Transport).TLSClientConfig
+	trust(client, certified.Client().Transport.(*http.Transport).TLSClientConfig)
 	instance, err := NewInstance(RoleDecode, "wire", "https://"+listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)

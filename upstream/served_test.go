@@ -28,7 +28,7 @@ func startServer(t *testing.T, secure bool, handler http.HandlerFunc) (*Client, 
 	client := newTestClient(t, "")
 	if secure {
 		server.StartTLS()
-		client.http.Transport.(*http.Transport).TLSClientConfig = server.Client().Transport.(*http.Transport).TLSClientConfig
+		trust(client, server.Client().Transport.(*http.Transport).TLSClientConfig)
 	} else {
 		server.Start()
 	}

@@ -72,7 +72,7 @@ func readAnswer(url string) error {
 	if err != nil {
 		return err
 	}
-	client := NewClient(ClientConfig{DialTimeout: time.Minute})
+	client := NewClient(ClientConfig{DialTimeout: time.Minute, Std: onStd()})
 	defer client.Close()
 	stream, err := client.Decode(context.Background(), Leg{Instance: &instance, API: Chat, Body: []byte(`{}`), RequestID: "r"}, minutes())
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/http/httptrace"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,18 +20,23 @@ type Stream struct {
 	cancel  context.CancelCauseFunc
 	cause   func() error // with which the leg has ended, nil while it runs
 	unwatch func() bool  // ends the watch on the client's context
-	timer   *time.Timer
-	idle    time.Duration
 
 	arrival   arrival
 	conn      *conn                 // that serves the leg, nil if it is not watched
-	drained   bool                  // the last read left nothing in net/http's buffers
+	ahead     func() bool           // part of what is read next existed before; nil if the body does not tell
+	drained   bool                  // all that the next read returns came after the last one
 	total     int64                 // bytes read
 	answered  atomic.Bool           // a first read has returned
 	abandoned atomic.Pointer[error] // cause with which to end after the first read
-	arming    sync.Mutex            // guards closed, and the timer of a leg that is being abandoned
-	closed    bool                  // the timer is not needed any more
 	spared    atomic.Bool           // the answer is read to its end though the client has gone
+
+	began   time.Time
+	waiting atomic.Int64 // when the read that is under way began, in nanoseconds since began; 0 if none is
+	idle    time.Duration
+	arming  sync.Mutex // guards the rest
+	timer   *time.Timer
+	until   time.Time // the end of a leg that is abandoned
+	closed  bool      // the timer is not needed any more
 }
 
 // maxStream is how much an engine may send for one answer before it is taken for
@@ -39,16 +44,16 @@ type Stream struct {
 const maxStream = 256 << 20
 
 // connected is called before the leg is written.
-func (s *Stream) connected(info httptrace.GotConnInfo) {
+func (s *Stream) connected(serving net.Conn) {
 	s.arrival.begin(time.Now())
-	if s.conn = watched(info.Conn); s.conn != nil {
+	if s.conn = watched(serving); s.conn != nil {
 		s.conn.serve(&s.arrival)
 	}
 }
 
 // disconnected is called at the end of the answer, before anything else is read from
-// the connection (net/http persistConn.readLoop), which serves other requests then.
-func (s *Stream) disconnected(error) {
+// the connection, which serves other requests then.
+func (s *Stream) disconnected() {
 	if s.conn != nil {
 		s.conn.leave(&s.arrival)
 	}
@@ -58,6 +63,9 @@ func (s *Stream) disconnected(error) {
 // stays armed until the first read returns.
 func (s *Stream) attach(contentType string, body io.ReadCloser) {
 	s.contentType, s.body = contentType, body
+	if teller, ok := body.(interface{ Ahead() bool }); ok {
+		s.ahead = teller.Ahead
+	}
 }
 
 // ContentType returns the header as the engine sent it.
@@ -71,16 +79,17 @@ func (s *Stream) MediaType() string { return mediaType(s.contentType) }
 // client's context, the error is that cause; more bytes than any answer has are
 // ErrStreamTooLong.
 func (s *Stream) Read(p []byte) (int, error) {
-	if s.answered.Load() {
-		// Only a read that waits can be idle; a client that is slow to take what
-		// was read has a limit of its own.
-		s.arm(s.idle)
-	}
+	s.waits()
 	s.arrival.next(s.drained)
 	n, err := s.body.Read(p)
-	// net/http fills p as far as it can without waiting; a read that does not fill it
-	// has left no byte of the answer behind.
-	s.drained = n < len(p)
+	s.waiting.Store(0)
+	if s.ahead != nil {
+		s.drained = !s.ahead()
+	} else {
+		// net/http fills p as far as it can without waiting; a read that does not fill
+		// it has left no byte of the answer behind.
+		s.drained = n < len(p)
+	}
 	if s.total += int64(n); s.total > maxStream {
 		s.cancel(ErrStreamTooLong)
 		return n, ErrStreamTooLong
@@ -96,23 +105,14 @@ func (s *Stream) Read(p []byte) (int, error) {
 		s.cancel(*cause)
 		return n, *cause
 	}
-	s.arm(0)
+	if first {
+		s.begins()
+	}
 	return n, err
 }
 
-// arm sets the limit of what comes next, 0 for none. A leg that is abandoned keeps
-// the limit that it got then.
-func (s *Stream) arm(limit time.Duration) {
-	s.arming.Lock()
-	defer s.arming.Unlock()
-	switch {
-	case s.abandoned.Load() != nil:
-	case limit == 0:
-		s.timer.Stop()
-	default:
-		s.timer.Reset(limit)
-	}
-}
+// left returns how much the body has left, -1 if it does not tell.
+func (s *Stream) left() int64 { return left(s.body) }
 
 // CaughtUp returns a moment at which nothing had arrived yet of what the last read
 // returned, or of the headers if nothing has been read; without a pause, of this
@@ -120,21 +120,6 @@ func (s *Stream) arm(limit time.Duration) {
 // decode has finished therefore came later, and a ticket's life counts from here:
 // decode starts its TTL when it finishes, which we may notice minutes later.
 func (s *Stream) CaughtUp() time.Time { return s.arrival.last() }
-
-// abandon ends the leg with a cause because its client has gone: at once if
-// decode has begun to answer, else when it does, or after limit. An answer that is
-// spared gets all of the limit.
-func (s *Stream) abandon(cause error, limit time.Duration) {
-	s.arming.Lock()
-	s.abandoned.Store(&cause)
-	if !s.closed {
-		s.timer.Reset(limit)
-	}
-	s.arming.Unlock()
-	if s.answered.Load() && !s.spared.Load() {
-		s.cancel(cause)
-	}
-}
 
 // Spare has the answer read to its end although the client may go, or has gone, for
 // as long as Limits.Gone allows: a whole answer is finished when its headers come, and

@@ -97,25 +97,45 @@ func TestStream_AbandonedBeforeTheFirstByteEndsWithIt(t *testing.T) {
 	})
 }
 
-// A read may be under way while the leg is abandoned, and come to its timer later.
+// A read or its timer may be under way while the leg is abandoned, and come to the limits later.
 func TestStream_AbandonedKeepsItsLimit(t *testing.T) {
 	gone := errors.New("gone")
-	for _, later := range []time.Duration{0, time.Hour} {
-		synctest.Test(t, func(t *testing.T) {
-			stream := open(t, time.Minute, time.Minute, 0, time.Hour)
-			stream.Spare()
-			var b [1]byte
+	for name, later := range map[string]func(*Stream){"a first read": (*Stream).begins, "the timer": (*Stream).due} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stream := open(t, time.Minute, time.Minute, 0, time.Hour)
+				stream.Spare()
+				var b [1]byte
+				if _, err := stream.Read(b[:]); err != nil {
+					t.Fatal(err)
+				}
+				stream.abandon(gone, 10*time.Second)
+				later(stream)
+				began := time.Now()
+				if _, err := stream.Read(b[:]); !errors.Is(err, gone) || time.Since(began) != 10*time.Second {
+					t.Errorf("ended with %v after %v, want %v after 10s", err, time.Since(began), gone)
+				}
+			})
+		})
+	}
+}
+
+// Only reads that wait are idle, from when they begin to wait, whenever the timer fires meanwhile.
+func TestStream_IsIdleOnlyWhileItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stream := open(t, time.Hour, 10*time.Second, 30*time.Second, 7*time.Second, 9*time.Second, time.Hour)
+		var b [1]byte
+		for _, slow := range []time.Duration{time.Minute, 3 * time.Second, 14 * time.Second} {
 			if _, err := stream.Read(b[:]); err != nil {
 				t.Fatal(err)
 			}
-			stream.abandon(gone, 10*time.Second)
-			stream.arm(later)
-			began := time.Now()
-			if _, err := stream.Read(b[:]); !errors.Is(err, gone) || time.Since(began) != 10*time.Second {
-				t.Errorf("ended with %v after %v, want %v after 10s", err, time.Since(began), gone)
-			}
-		})
-	}
+			<-time.After(slow) // the client takes what was read
+		}
+		began := time.Now()
+		if _, err := stream.Read(b[:]); !errors.Is(err, ErrIdleTimeout) || time.Since(began) != 10*time.Second {
+			t.Errorf("ended with %v after %v, want %v after 10s", err, time.Since(began), ErrIdleTimeout)
+		}
+	})
 }
 
 func TestStream_ThatNeverEndsIsEnded(t *testing.T) {

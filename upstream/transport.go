@@ -2,48 +2,55 @@ package upstream
 
 import (
 	"context"
+	"io"
 	"net"
-	"net/http"
 	"time"
+
+	"carryover/upstream/http1"
 )
 
-// idleFor is how long an unused connection is kept. vLLM's server (uvicorn)
-// closes idle connections after 5 s, and a request written into that moment is
-// lost, so ours go first.
-const idleFor = 4 * time.Second
+// transport carries requests to engines. It repeats none, follows no redirect and no proxy from the environment, and asks
+// for no coding. Names are resolved for each connection.
+type transport interface {
+	// do sends a request and returns when the header of its answer has come. Unless Connected was called, nothing was sent.
+	do(ctx context.Context, q *http1.Request) (answer, error)
+	// closeIdle closes connections without a request: those to where base points, at least.
+	closeIdle(base string)
+	// closeAll closes all connections without a request.
+	closeAll()
+}
 
-// newTransport returns the HTTP/1.1 transport to the engines. It follows no
-// proxy from the environment, asks for no compression, and keeps enough idle
-// connections for every turn in flight: net/http's default of two per host means
-// a new connection for nearly every leg. Names are resolved for each connection.
-func newTransport(dial time.Duration) *http.Transport {
+// answer is what a transport brings. The caller closes its body.
+type answer struct {
+	status int
+	// What is read of the header: content type and Retry-After, of which the first counts, and all content codings.
+	contentType, contentEncoding, retryAfter string
+
+	body io.ReadCloser
+}
+
+// Bounds of connections.
+const (
+	// idleFor is how long an unused connection is kept. vLLM's server (uvicorn) closes idle connections after 5 s, and a
+	// request written into that moment is lost, so ours go first.
+	idleFor = 4 * time.Second
+	// idlePerHost is enough for every turn in flight: with net/http's default of two nearly every leg would have to
+	// connect.
+	idlePerHost = 1024
+)
+
+// dialing returns what makes watched connections, within a limit.
+func dialing(limit time.Duration) func(ctx context.Context, network, address string) (net.Conn, error) {
 	dialer := &net.Dialer{
-		Timeout:         dial,
+		Timeout:         limit,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 15 * time.Second, Count: 3},
 		Control:         boundUnacked,
 	}
-	t := &http.Transport{
-		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
-			c, err := dialer.DialContext(ctx, network, address)
-			if err != nil {
-				return nil, err
-			}
-			return watch(c), nil
-		},
-		TLSHandshakeTimeout:    dial,
-		MaxIdleConnsPerHost:    1024,
-		IdleConnTimeout:        idleFor,
-		DisableCompression:     true,
-		MaxResponseHeaderBytes: 64 << 10,
-		WriteBufferSize:        4 << 10,
-		ReadBufferSize:         4 << 10,
-	}
-	t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
-		c, err := t.DialContext(ctx, network, address)
+	return func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := dialer.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return secure(ctx, c, address, t.TLSClientConfig, dial)
+		return watch(c), nil
 	}
-	return t
 }

@@ -1,0 +1,155 @@
+package http1
+
+// Bounds of what frames the chunks of a body, beside their bytes.
+const (
+	maxChunkDigits = 15      // hexadecimal: less than 2^60
+	maxChunkNote   = 256     // bytes of an extension, which nobody sends
+	maxTrailer     = 8 << 10 // bytes of the lines behind the last chunk
+)
+
+// chunks takes the chunked coding off a body (RFC 9112, 7.1), in pieces of any size. Extensions and trailers are ignored.
+type chunks struct {
+	state  chunkState
+	left   int64 // bytes of the chunk that are to come
+	digits int   // of a size that is being read
+	note   int   // bytes of an extension or of the trailer so far
+	blank  bool  // the line of the trailer is empty so far
+}
+
+type chunkState uint8
+
+// What comes next.
+const (
+	chunkSize   chunkState = iota // a digit, or the end of the size
+	chunkNote                     // of the line with the size
+	chunkSizeLF                   // the end of that line
+	chunkData
+	chunkDataCR // the end of the data
+	chunkDataLF
+	chunkTrailer
+	chunkTrailerLF
+	chunkOver // nothing
+)
+
+// inside reports whether part of a chunk has come, of which the rest existed then.
+func (c *chunks) inside() bool {
+	return c.state != chunkSize && c.state < chunkDataCR || c.digits > 0
+}
+
+// over reports whether the body is complete.
+func (c *chunks) over() bool { return c.state == chunkOver }
+
+// decode moves the data among the bytes of p to its beginning and returns their number. rest is what is behind the end of
+// the body. After an error the data before it is there, and nothing else may be decoded.
+func (c *chunks) decode(p []byte) (n int, rest []byte, err error) {
+	for i := 0; i < len(p); {
+		switch {
+		case c.state == chunkData:
+			m := copy(p[n:], p[i:i+int(min(c.left, int64(len(p)-i)))])
+			n, i, c.left = n+m, i+m, c.left-int64(m)
+			if c.left == 0 {
+				c.state = chunkDataCR
+			}
+		case c.state == chunkOver:
+			return n, p[i:], nil
+		default:
+			if err := c.frame(p[i]); err != nil {
+				return n, nil, err
+			}
+			i++
+		}
+	}
+	return n, nil, nil
+}
+
+// frame takes one byte that is not data.
+func (c *chunks) frame(b byte) error {
+	switch c.state {
+	case chunkSize:
+		return c.size(b)
+	case chunkNote:
+		return c.extension(b)
+	case chunkSizeLF:
+		if b != '\n' {
+			return errChunkSize
+		}
+		if c.state, c.digits = chunkData, 0; c.left == 0 {
+			c.state, c.note, c.blank = chunkTrailer, 0, true
+		}
+	case chunkDataCR:
+		if b != '\r' {
+			return errChunkEnd
+		}
+		c.state = chunkDataLF
+	case chunkDataLF:
+		if b != '\n' {
+			return errChunkEnd
+		}
+		c.state = chunkSize
+	default:
+		return c.trailer(b)
+	}
+	return nil
+}
+
+// size takes one byte of the line with the size.
+func (c *chunks) size(b byte) error {
+	digit := int64(0)
+	switch {
+	case b >= '0' && b <= '9':
+		digit = int64(b - '0')
+	case b|0x20 >= 'a' && b|0x20 <= 'f':
+		digit = int64(b|0x20-'a') + 10
+	case c.digits == 0:
+		return errChunkSize
+	case b == ';':
+		c.state, c.note = chunkNote, 0
+		return nil
+	case b == '\r':
+		c.state = chunkSizeLF
+		return nil
+	default:
+		return errChunkSize
+	}
+	if c.digits++; c.digits > maxChunkDigits {
+		return errChunkSize
+	}
+	c.left = c.left<<4 | digit
+	return nil
+}
+
+// extension takes one byte of an extension.
+func (c *chunks) extension(b byte) error {
+	if b == '\r' {
+		c.state = chunkSizeLF
+		return nil
+	}
+	if c.note++; c.note > maxChunkNote || b < ' ' && b != '\t' || b == 0x7f {
+		return errChunkNote
+	}
+	return nil
+}
+
+// trailer takes one byte of what is behind the last chunk, up to an empty line.
+func (c *chunks) trailer(b byte) error {
+	if c.note++; c.note > maxTrailer {
+		return errTrailer
+	}
+	switch {
+	case c.state == chunkTrailerLF:
+		if b != '\n' {
+			return errTrailer
+		}
+		if c.state = chunkTrailer; c.blank {
+			c.state = chunkOver
+		}
+		c.blank = true
+	case b == '\r':
+		c.state = chunkTrailerLF
+	case b < ' ' && b != '\t' || b == 0x7f:
+		return errTrailer
+	default:
+		c.blank = false
+	}
+	return nil
+}

@@ -1,0 +1,96 @@
+package http1
+
+import (
+	"context"
+	"io"
+	"sync"
+	"time"
+)
+
+// Config configures a Client.
+type Config struct {
+	// Dial makes a connection to host:port, with TLS where the scheme is https. It must end when ctx does.
+	Dial func(ctx context.Context, scheme, address string) (Conn, error)
+	// IdlePerHost is how many connections are kept for a scheme and an authority.
+	IdlePerHost int
+	// IdleFor is how long one is kept.
+	IdleFor time.Duration
+}
+
+// Client sends requests. It is safe for concurrent use.
+type Client struct {
+	dial func(ctx context.Context, scheme, address string) (Conn, error)
+	pool pool
+
+	requests sync.Pool // of *requestRoom
+	answers  sync.Pool // of *answerRoom
+}
+
+// Rooms are borrowed: the first while a request is written, the second until what came with the header of an answer has
+// been read.
+type (
+	requestRoom [inline]byte
+	answerRoom  [4 << 10]byte
+)
+
+// New returns a client; Close releases its idle connections.
+func New(cfg Config) *Client {
+	return &Client{
+		dial: cfg.Dial, pool: pool{most: cfg.IdlePerHost, keep: cfg.IdleFor},
+		requests: sync.Pool{New: func() any { return new(requestRoom) }},
+		answers:  sync.Pool{New: func() any { return new(answerRoom) }},
+	}
+}
+
+// Close closes idle connections. The client can still be used.
+func (c *Client) Close() { c.pool.dropAll() }
+
+// CloseIdle closes those to a scheme and an authority.
+func (c *Client) CloseIdle(scheme, authority string) { c.pool.drop(peer{scheme, authority}) }
+
+// Do sends a request and returns when the header of its answer has come; the caller closes the Response. The end of ctx
+// ends the request, and the reading of the Response; context.Cause is the error then.
+func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
+	if err := q.check(); err != nil {
+		return nil, err
+	}
+	conn, err := c.connect(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	if q.Connected != nil {
+		q.Connected(conn)
+	}
+	r := &Response{client: c, conn: conn, to: q.peer(), done: q.Done, cause: func() error {
+		if ctx.Err() == nil {
+			return nil
+		}
+		return context.Cause(ctx)
+	}}
+	r.stop = context.AfterFunc(ctx, r.interrupt)
+	if err := r.exchange(q); err != nil {
+		err = r.why(err)
+		r.end(false)
+		return nil, err
+	}
+	if r.empty() {
+		r.finish(io.EOF)
+	}
+	return r, nil
+}
+
+// connect returns a connection that is idle, or else a new one.
+func (c *Client) connect(ctx context.Context, q *Request) (conn Conn, err error) {
+	if ctx.Err() == nil {
+		if conn = c.pool.take(q.peer()); conn == nil {
+			conn, err = c.dial(ctx, q.Scheme, q.address())
+		}
+	}
+	if ctx.Err() == nil {
+		return conn, err
+	}
+	if conn != nil && err == nil { // nothing has been sent on it
+		c.pool.put(q.peer(), conn)
+	}
+	return nil, context.Cause(ctx)
+}

@@ -1,0 +1,22 @@
+// Package http1 is a client for HTTP/1.1 (RFC 9112) that does what legs to engines need, and nothing else: requests with
+// a body of known length, answers that are read as they come, and connections that are kept between them.
+//
+// net/http's Transport costs two goroutines, channels between them and two buffers per connection, because it has to
+// serve any use of HTTP. Here a request is written and its answer read by the goroutine that calls, straight from the
+// connection into the caller's buffer, so that an open answer holds no buffer of ours at all.
+//
+// It promises that
+//
+//   - nothing is sent twice: a request goes out on one connection, and what becomes of it is the caller's to judge
+//     ([Request].Connected tells whether anything can have been sent);
+//   - an answer is refused unless its framing can be read in one way only (head.go, chunks.go), and a connection serves
+//     another request only if its answer ended where it should and nothing came behind it (pool.go, [Conn].Quiet);
+//   - a read waits only while there is nothing to return, and leaves no byte of the answer behind in a buffer unless it
+//     has filled the caller's;
+//   - the end of a context ends every wait, at once, and its cause is the error;
+//   - no goroutine outlives a call of [Client.Do], and idle connections have none: one timer closes those of all;
+//   - errors are texts of this package or errors of the connection, and never quote what a peer has sent.
+//
+// It does not follow redirects, know proxies or cookies, ask for codings, or speak HTTP/2; it does not dial and knows
+// nothing of TLS, which is the caller's (Config.Dial). Package upstream alone uses it.
+package http1

@@ -1,0 +1,178 @@
+package http1
+
+import (
+	"bytes"
+	"math"
+)
+
+// Bounds of what comes before the body of an answer.
+const (
+	maxHead    = 64 << 10 // bytes, those of interim answers included
+	maxInterim = 5        // interim answers (100 to 199)
+)
+
+// head is what is read of an answer before its body. It takes lines as they come.
+type head struct {
+	status  int
+	length  int64 // -1 where it is not told
+	chunked bool
+	last    bool // the connection ends with this answer
+	old     bool // HTTP/1.0, which knows no chunks
+
+	contentType, contentEncoding, retryAfter string
+	typed, delayed                           bool // these were there, of which the first counts
+
+	begun   bool // the status line has been read
+	interim int  // interim answers that were skipped
+}
+
+// read reads the complete lines at the beginning of what has come, and returns how many bytes they have. done says that
+// the header is complete, and what follows is the body.
+func (h *head) read(b []byte) (n int, done bool, err error) {
+	for {
+		end := bytes.IndexByte(b[n:], '\n')
+		if end < 0 {
+			return n, false, nil
+		}
+		line := b[n : n+end]
+		n += end + 1
+		if len(line) == 0 || line[len(line)-1] != '\r' {
+			return n, false, errLineEnd
+		}
+		line = line[:len(line)-1]
+		switch {
+		case !h.begun:
+			err = h.statusLine(line)
+		case len(line) == 0:
+			if done, err = h.complete(); done {
+				return n, true, err
+			}
+		default:
+			err = h.field(line)
+		}
+		if err != nil {
+			return n, false, err
+		}
+	}
+}
+
+// statusLine reads the first line. A reason is not looked at, and may be missing with the blank before it.
+func (h *head) statusLine(line []byte) error {
+	const version = "HTTP/1.x "
+	if len(line) < len(version)+3 || string(line[:7]) != version[:7] || line[7] != '0' && line[7] != '1' || line[8] != ' ' {
+		return errStatusLine
+	}
+	if rest := line[len(version)+3:]; len(rest) > 0 && rest[0] != ' ' || !isValue(rest) {
+		return errStatusLine
+	}
+	status := 0
+	for _, b := range line[len(version) : len(version)+3] {
+		if b < '0' || b > '9' {
+			return errStatusLine
+		}
+		status = 10*status + int(b-'0')
+	}
+	if status < 100 || status > 599 {
+		return errStatusLine
+	}
+	*h = head{begun: true, status: status, length: -1, last: line[7] == '0', old: line[7] == '0', interim: h.interim}
+	return nil
+}
+
+// field reads one field. Those of interim answers are read too, because a wrong one shows that the peer speaks no HTTP.
+func (h *head) field(line []byte) error {
+	if line[0] == ' ' || line[0] == '\t' {
+		return errFold
+	}
+	colon := bytes.IndexByte(line, ':')
+	if colon < 0 || !isToken(line[:colon]) {
+		return errFieldName
+	}
+	name, value := line[:colon], trim(line[colon+1:])
+	if !isValue(value) {
+		return errFieldValue
+	}
+	switch {
+	case same(name, "content-length"):
+		return h.setLength(value)
+	case same(name, "transfer-encoding"):
+		if h.chunked || !same(value, "chunked") {
+			return errCoding
+		}
+		h.chunked = true
+	case same(name, "connection"):
+		h.last = h.last || lists(value, "close")
+	case same(name, "content-type"):
+		if !h.typed {
+			h.contentType, h.typed = known(value), true
+		}
+	case same(name, "content-encoding"):
+		if h.contentEncoding != "" { // one list (RFC 9110, 5.3)
+			value = append([]byte(h.contentEncoding+", "), value...)
+		}
+		h.contentEncoding = known(value)
+	case same(name, "retry-after"):
+		if !h.delayed {
+			h.retryAfter, h.delayed = string(value), true
+		}
+	}
+	return nil
+}
+
+// setLength takes a Content-Length. A sender may repeat it, but not as a list in one line (RFC 9112, 6.3).
+func (h *head) setLength(digits []byte) error {
+	n := int64(0)
+	for _, b := range digits {
+		if b < '0' || b > '9' || n > (math.MaxInt64-9)/10 {
+			return errLength
+		}
+		n = 10*n + int64(b-'0')
+	}
+	if len(digits) == 0 {
+		return errLength
+	}
+	if h.length >= 0 && h.length != n {
+		return errLengths
+	}
+	h.length = n
+	return nil
+}
+
+// complete ends a header. After an interim answer another follows.
+func (h *head) complete() (done bool, err error) {
+	switch {
+	case h.chunked && h.length >= 0:
+		return true, errBothFramings
+	case h.chunked && h.old:
+		return true, errCoding
+	case h.status == 101:
+		return true, errUpgrade
+	case h.status >= 200:
+		return true, nil
+	}
+	if h.interim++; h.interim > maxInterim {
+		return true, errInterim
+	}
+	h.begun = false
+	return false, nil
+}
+
+// lists reports whether a list has an element; word is in lower case.
+func lists(value []byte, word string) bool {
+	for element := range bytes.SplitSeq(value, []byte(",")) {
+		if same(trim(element), word) {
+			return true
+		}
+	}
+	return false
+}
+
+// known returns a value as text, without an allocation for those that engines send.
+func known(value []byte) string {
+	for _, text := range [...]string{"application/json", "text/event-stream; charset=utf-8", "text/event-stream", "identity"} {
+		if string(value) == text {
+			return text
+		}
+	}
+	return string(value)
+}

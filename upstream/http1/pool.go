@@ -1,0 +1,142 @@
+package http1
+
+import (
+	"net"
+	"sync"
+	"time"
+)
+
+// Conn is a connection that may serve one request after another.
+type Conn interface {
+	net.Conn
+	// Quiet reports whether the peer has neither sent anything that has not been read nor closed the connection. It must
+	// not wait, and is asked while nothing reads.
+	Quiet() bool
+}
+
+// peer is where connections go.
+type peer struct{ scheme, authority string }
+
+// pool keeps connections between requests. The one that was used last is used next, so that those which are not needed
+// any more grow old.
+type pool struct {
+	most int
+	keep time.Duration
+
+	mu    sync.Mutex // guards the rest
+	idle  map[peer][]resting
+	timer *time.Timer // nil while nothing is kept
+}
+
+// resting is a connection without a request.
+type resting struct {
+	conn  Conn
+	since time.Time
+}
+
+// expired reports whether a connection has been idle for too long by either clock: the monotonic one stands still while a
+// machine is suspended.
+func (p *pool) expired(r resting, now time.Time) bool {
+	return now.Sub(r.since) >= p.keep || now.Round(0).Sub(r.since.Round(0)) >= p.keep
+}
+
+// put keeps a connection whose answer has ended.
+func (p *pool) put(to peer, conn Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle[to]) >= p.most {
+		_ = conn.Close()
+		return
+	}
+	if p.idle == nil {
+		p.idle = map[peer][]resting{}
+	}
+	p.idle[to] = append(p.idle[to], resting{conn, time.Now()})
+	if p.timer == nil {
+		p.timer = time.AfterFunc(p.keep, p.sweep)
+	}
+}
+
+// take returns a connection that can be used as far as can be seen, nil if there is none.
+func (p *pool) take(to peer) Conn {
+	for {
+		r, ok := p.pop(to)
+		if !ok {
+			return nil
+		}
+		if !p.expired(r, time.Now()) && r.conn.Quiet() {
+			return r.conn
+		}
+		_ = r.conn.Close()
+	}
+}
+
+func (p *pool) pop(to peer) (last resting, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	all := p.idle[to]
+	if len(all) == 0 {
+		return resting{}, false
+	}
+	last, all[len(all)-1] = all[len(all)-1], resting{}
+	p.idle[to] = all[:len(all)-1]
+	return last, true
+}
+
+// sweep closes what has been idle for too long, and comes again when the next will have been.
+func (p *pool) sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	next := time.Duration(-1)
+	for to, all := range p.idle {
+		n := 0
+		for n < len(all) && p.expired(all[n], now) {
+			_ = all[n].conn.Close()
+			n++
+		}
+		if n == len(all) {
+			delete(p.idle, to)
+			continue
+		}
+		if n > 0 {
+			kept := copy(all, all[n:])
+			clear(all[kept:])
+			p.idle[to] = all[:kept]
+		}
+		if left := p.keep - now.Sub(p.idle[to][0].since); next < 0 || left < next {
+			next = left
+		}
+	}
+	if p.timer = nil; next >= 0 {
+		p.timer = time.AfterFunc(next, p.sweep)
+	}
+}
+
+// drop closes what is kept for a peer.
+func (p *pool) drop(to peer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closeAll(to)
+}
+
+// dropAll closes everything that is kept.
+func (p *pool) dropAll() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for to := range p.idle {
+		p.closeAll(to)
+	}
+	if p.timer != nil {
+		p.timer.Stop()
+		p.timer = nil
+	}
+}
+
+// closeAll needs p.mu.
+func (p *pool) closeAll(to peer) {
+	for _, r := range p.idle[to] {
+		_ = r.conn.Close()
+	}
+	delete(p.idle, to)
+}

@@ -1,0 +1,206 @@
+package http1
+
+import (
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+)
+
+// Response is an answer whose header has come. Its body is read from it, by one goroutine at a time; Close may be called
+// at any time.
+type Response struct {
+	Status int // 200 to 599
+	// ContentType and RetryAfter are the first fields of these names, and ContentEncoding all of them; "" where there are
+	// none. Nothing else is kept of the header.
+	ContentType, ContentEncoding, RetryAfter string
+
+	client *Client
+	conn   Conn
+	to     peer
+	done   func()
+	cause  func() error // with which the request's context has ended, nil while it runs
+	stop   func() bool  // ends the watch on that context
+	cut    bool         // the request was not written whole
+	last   bool         // the connection ends with this answer
+	ended  atomic.Bool  // the connection belongs to us no more
+
+	reading sync.Mutex // guards the rest
+	framing framing
+	left    int64 // of a fixed length
+	chunks  chunks
+	room    *answerRoom // where rest is, nil if that is a buffer of its own
+	rest    []byte      // what came with the header and has not been read
+	err     error       // what the reads to come return
+}
+
+// framing is how the end of a body is found (RFC 9112, 6.3).
+type framing uint8
+
+const (
+	fixed framing = iota
+	chunked
+	untilClose
+)
+
+// begin takes what the header says.
+func (r *Response) begin(h *head) {
+	r.Status, r.ContentType, r.ContentEncoding, r.RetryAfter = h.status, h.contentType, h.contentEncoding, h.retryAfter
+	r.last = h.last
+	switch {
+	case h.status == 204 || h.status == 304:
+		r.last = r.last || h.chunked || h.length > 0
+	case h.chunked:
+		r.framing = chunked
+	case h.length >= 0:
+		r.left = h.length
+	default:
+		r.framing, r.last = untilClose, true
+	}
+	if r.framing == fixed && int64(len(r.rest)) > r.left {
+		r.rest, r.last = r.rest[:r.left], true
+	}
+	if len(r.rest) == 0 {
+		r.release()
+	}
+}
+
+// empty reports whether there is no body.
+func (r *Response) empty() bool { return r.framing == fixed && r.left == 0 }
+
+// Left returns how long the rest of the body is, -1 if that is not known before its end.
+func (r *Response) Left() int64 {
+	if r.framing != fixed {
+		return -1
+	}
+	return r.left
+}
+
+// Read implements io.Reader. It returns what is there, and waits only while that is nothing; what it does not return of
+// the answer has not been taken from the connection, but for what does not fit into p. The error is io.EOF only at the
+// end that the framing gives, and io.ErrUnexpectedEOF where the connection ends before.
+func (r *Response) Read(p []byte) (n int, err error) {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	for n < len(p) && len(r.rest) > 0 && r.err == nil {
+		m := copy(p[n:], r.rest)
+		r.rest = r.rest[m:]
+		n += r.unframe(p[n : n+m])
+	}
+	if len(r.rest) == 0 {
+		r.release()
+	}
+	for n == 0 && len(p) > 0 && r.err == nil {
+		if r.framing == fixed {
+			p = p[:min(int64(len(p)), r.left)]
+		}
+		m, err := r.conn.Read(p)
+		if m == 0 {
+			r.broken(err)
+			break
+		}
+		n = r.unframe(p[:m])
+	}
+	if n > 0 && r.err != io.EOF { //nolint:errorlint // it is set here
+		return n, nil
+	}
+	return n, r.err
+}
+
+// unframe leaves of bytes of the answer those of its body, at their beginning, and returns how many they are.
+func (r *Response) unframe(p []byte) int {
+	switch r.framing {
+	case fixed:
+		if r.left -= int64(len(p)); r.left == 0 {
+			r.finish(io.EOF)
+		}
+	case chunked:
+		n, behind, err := r.chunks.decode(p)
+		switch {
+		case err != nil:
+			r.finish(err)
+		case r.chunks.over():
+			r.last = r.last || len(behind) > 0 || len(r.rest) > 0
+			r.finish(io.EOF)
+		}
+		return n
+	}
+	return len(p)
+}
+
+// broken ends the answer with its connection.
+func (r *Response) broken(err error) {
+	if r.framing == untilClose && err == io.EOF { //nolint:errorlint // a connection says io.EOF itself
+		r.finish(io.EOF)
+		return
+	}
+	r.finish(r.why(early(err)))
+}
+
+// finish notes how the answer has ended and lets go of its connection.
+func (r *Response) finish(err error) {
+	r.err = err
+	r.end(err == io.EOF) //nolint:errorlint // it is set here
+}
+
+// why says for what reason the connection failed.
+func (r *Response) why(err error) error {
+	if cause := r.cause(); cause != nil {
+		return cause
+	}
+	if r.ended.Load() {
+		return net.ErrClosed
+	}
+	return err
+}
+
+// Ahead reports whether part of what the next Read returns existed when the last one returned: it has been read from
+// the connection, or it is of a chunk that has begun, whose size says that its sender had all of it.
+func (r *Response) Ahead() bool {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	return len(r.rest) > 0 || r.framing == chunked && r.chunks.inside()
+}
+
+// end lets go of the connection, once. One that is complete serves other requests.
+func (r *Response) end(complete bool) {
+	if !r.ended.CompareAndSwap(false, true) {
+		return
+	}
+	watched := r.stop() // else it is being interrupted
+	if r.done != nil {
+		r.done()
+	}
+	if complete && watched && !r.last && !r.cut {
+		r.client.pool.put(r.to, r.conn)
+		return
+	}
+	r.interrupt()
+}
+
+// interrupt ends whatever waits for the connection, and closes that. The deadline comes first because TLS says farewell
+// when it is closed, which may take a while.
+func (r *Response) interrupt() {
+	_ = r.conn.SetDeadline(past())
+	_ = r.conn.Close()
+}
+
+// release gives the room of what came with the header back.
+func (r *Response) release() {
+	if r.room != nil {
+		r.client.answers.Put(r.room)
+	}
+	r.room, r.rest = nil, nil
+}
+
+// Close ends the answer. Its connection is closed unless all of it has been read.
+func (r *Response) Close() error {
+	r.end(false)
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	r.release()
+	if r.err == nil {
+		r.err = net.ErrClosed
+	}
+	return nil
+}

@@ -1,0 +1,62 @@
+package upstream
+
+import "time"
+
+// Only a read that waits can be idle: a client that is slow to take what was read has a limit of its own. Resetting a
+// timer for each read cost half a microsecond, so the timer of a stream is left to fire, and goes on for as long as the
+// read that is under way may still wait.
+
+// waits notes that a read begins; that it has returned is noted by 0.
+func (s *Stream) waits() { s.waiting.Store(max(1, int64(time.Since(s.began)))) }
+
+// begins ends the limit of the first byte.
+func (s *Stream) begins() {
+	s.arming.Lock()
+	defer s.arming.Unlock()
+	if s.abandoned.Load() == nil && !s.closed {
+		s.timer.Reset(s.idle)
+	}
+}
+
+// due ends the leg if a limit has passed, and else comes again when one can have.
+func (s *Stream) due() {
+	s.arming.Lock()
+	defer s.arming.Unlock()
+	switch cause := s.abandoned.Load(); {
+	case s.closed:
+	case cause != nil:
+		if left := time.Until(s.until); left > 0 { // it was abandoned as this began
+			s.timer.Reset(left)
+			return
+		}
+		s.cancel(*cause)
+	case !s.answered.Load():
+		s.cancel(ErrFirstByteTimeout)
+	default:
+		left := s.idle
+		if since := s.waiting.Load(); since > 0 {
+			left -= time.Since(s.began) - time.Duration(since)
+		}
+		if left <= 0 {
+			s.cancel(ErrIdleTimeout)
+			return
+		}
+		s.timer.Reset(left)
+	}
+}
+
+// abandon ends the leg with a cause because its client has gone: at once if
+// decode has begun to answer, else when it does, or after limit. An answer that is
+// spared gets all of the limit.
+func (s *Stream) abandon(cause error, limit time.Duration) {
+	s.arming.Lock()
+	s.abandoned.Store(&cause)
+	s.until = time.Now().Add(limit)
+	if !s.closed {
+		s.timer.Reset(limit)
+	}
+	s.arming.Unlock()
+	if s.answered.Load() && !s.spared.Load() {
+		s.cancel(cause)
+	}
+}

@@ -1,0 +1,111 @@
+package upstream
+
+import (
+	"context"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptrace"
+	"strings"
+	"sync"
+	"time"
+
+	"carryover/upstream/http1"
+)
+
+// stdTransport is the transport by net/http.
+type stdTransport struct{ http *http.Client }
+
+func newStdTransport(limit time.Duration) *stdTransport {
+	t := &http.Transport{
+		DialContext:            dialing(limit),
+		TLSHandshakeTimeout:    limit,
+		MaxIdleConnsPerHost:    idlePerHost,
+		IdleConnTimeout:        idleFor,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: 64 << 10,
+		WriteBufferSize:        4 << 10,
+		ReadBufferSize:         4 << 10,
+	}
+	t.DialTLSContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+		c, err := t.DialContext(ctx, network, address)
+		if err != nil {
+			return nil, err
+		}
+		return secure(ctx, c, address, t.TLSClientConfig, limit)
+	}
+	return &stdTransport{&http.Client{
+		Transport:     t,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+func (t *stdTransport) do(ctx context.Context, q *http1.Request) (answer, error) {
+	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(info httptrace.GotConnInfo) {
+			if q.Connected != nil {
+				q.Connected(info.Conn)
+			}
+		},
+		// It is called at the end of the answer, before anything else is read from the connection (net/http
+		// persistConn.readLoop).
+		PutIdleConn: func(error) {
+			if q.Done != nil {
+				q.Done()
+			}
+		},
+	})
+	var body io.Reader
+	size := int64(len(q.Body))
+	if size > 0 {
+		body = &sentBody{rest: q.Body}
+	}
+	req, err := http.NewRequestWithContext(ctx, q.Method, q.Scheme+"://"+q.Authority+q.Path, body)
+	if err != nil {
+		return answer{}, err
+	}
+	// No GetBody: net/http must not be able to repeat what may have been sent.
+	req.ContentLength = size
+	q.Body = nil
+	for _, f := range q.Header {
+		req.Header.Set(f.Name, f.Value)
+	}
+	resp, err := t.http.Do(req)
+	if err != nil {
+		return answer{}, err
+	}
+	h := resp.Header
+	return answer{resp.StatusCode, h.Get("Content-Type"), strings.Join(h.Values("Content-Encoding"), ", "), h.Get("Retry-After"), resp.Body}, nil
+}
+
+// closeIdle closes more than it has to: net/http has nothing for one host.
+func (t *stdTransport) closeIdle(string) { t.closeAll() }
+
+func (t *stdTransport) closeAll() { t.http.CloseIdleConnections() }
+
+// sentBody is a request body that lets go of its bytes when net/http closes it. Without that a stream of minutes keeps its
+// prompt in memory: net/http holds the request until the response body ends.
+type sentBody struct {
+	mu   sync.Mutex // guards rest: net/http may close while it still reads
+	rest []byte
+}
+
+// Read implements io.Reader.
+func (b *sentBody) Read(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, b.rest)
+	b.rest = b.rest[n:]
+	return n, nil
+}
+
+// Close implements io.Closer.
+func (b *sentBody) Close() error {
+	b.mu.Lock()
+	b.rest = nil
+	b.mu.Unlock()
+	return nil
+}
