@@ -4,7 +4,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptrace"
 	"slices"
 	"strings"
 	"sync"
@@ -252,10 +251,12 @@ func TestProbeIDs_ThoseThatRefuseAreLeftToTheTurns(t *testing.T) {
 	}
 }
 
-// defective makes every request with its context a defect.
-func defective(ctx context.Context) context.Context {
-	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{GetConn: func(string) { panic("defect") }})
-}
+// defective makes every request with its context a defect: to connect is to look for values.
+func defective(ctx context.Context) context.Context { return defect{context.WithoutCancel(ctx)} }
+
+type defect struct{ context.Context }
+
+func (defect) Value(any) any { panic("defect") }
 
 func TestProbeIDs_ADefectIsAFailedProbe(t *testing.T) {
 	p := newProbed(t, "", "", answers(200, `{}`))
