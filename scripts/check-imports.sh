@@ -26,6 +26,10 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name ~ /^carryover\/upstream\/(msgpack|zmtp)$/) {
 				if (package !~ /^carryover\/(upstream\/|cmd\/)/) bad("MessagePack and ZeroMQ are read by sub-packages of upstream and by cmd")
 				if (package ~ /^carryover\/upstream\/connector/) bad("a connector sends nothing")
+			} else if (package == "carryover/upstream/http1") {
+				bad("the leaf imports nothing of ours")
+			} else if (name == "carryover/upstream/http1") {
+				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue|server\/outline)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs, queue and outlines only")
 			} else if (package == "carryover/server/proof") {

@@ -22,6 +22,13 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	if os.Getenv(playerVariable) != "" {
+		if err := playEngine(); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	goleak.VerifyTestMain(m)
 }
 

@@ -27,6 +27,7 @@ type Config struct {
 	KV           KVConfig
 	Limits       LimitsConfig
 	Timeouts     TimeoutsConfig
+	Upstream     UpstreamConfig
 	Auth         AuthConfig
 	Log          LogConfig
 }
@@ -188,6 +189,14 @@ type TimeoutsConfig struct {
 	ClientBody     time.Duration
 }
 
+// UpstreamConfig is how engines are spoken to.
+type UpstreamConfig struct {
+	Client string // own or clientStd
+}
+
+// clientStd is the value of UpstreamConfig.Client that has net/http carry the legs.
+const clientStd = "std"
+
 // AuthConfig is how the proxy names itself to the engines.
 type AuthConfig struct {
 	ForwardAuthorization bool
@@ -240,7 +249,8 @@ func defaultConfig() Config {
 			ClientHeader:   10 * time.Second,
 			ClientBody:     60 * time.Second,
 		},
-		Log: LogConfig{Format: "text", Level: "info"},
+		Upstream: UpstreamConfig{Client: "own"},
+		Log:      LogConfig{Format: "text", Level: "info"},
 	}
 }
 

@@ -183,6 +183,7 @@ func boundSettings(c *Config) []setting {
 func clientSettings(c *Config) []setting {
 	return []setting{
 		{key: "auth.forward_authorization", flag: "forward-authorization", to: &c.Auth.ForwardAuthorization, help: "send the client's credential on to the engines"},
+		{key: "upstream.client", flag: "upstream-client", to: &c.Upstream.Client, oneOf: []string{"own", clientStd}, help: "HTTP client for the engines; std is that of Go's library"},
 		{key: "auth.upstream_key", env: "OPENAI_API_KEY", to: &c.Auth.UpstreamKey, help: "bearer token for the engines"},
 		{key: "log.format", flag: "log-format", to: &c.Log.Format, oneOf: []string{"text", "json"}, help: "log format"},
 		{key: "log.level", flag: "log-level", to: &c.Log.Level, live: true, oneOf: []string{"debug", "info", "warn", "error"}, help: "least severe record that is logged"},

@@ -130,7 +130,9 @@ func newParts(all configured, logger *slog.Logger) (*proxy, server.Deps, error) 
 	if err := p.openStore(cfg, secret, logger); err != nil {
 		return nil, server.Deps{}, err
 	}
-	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey)})
+	client := upstream.NewClient(upstream.ClientConfig{
+		DialTimeout: cfg.Timeouts.Dial, Key: string(cfg.Auth.UpstreamKey), Std: cfg.Upstream.Client == clientStd,
+	})
 	connector, err := p.openConnector(cfg, logger)
 	if err != nil {
 		return nil, server.Deps{}, err

@@ -13,7 +13,7 @@ type chunks struct {
 	left   int64 // bytes of the chunk that are to come
 	digits int   // of a size that is being read
 	note   int   // bytes of an extension or of the trailer so far
-	blank  bool  // the line of the trailer is empty so far
+	blank  bool  // the line of the trailer was the empty one
 }
 
 type chunkState uint8
@@ -26,7 +26,9 @@ const (
 	chunkData
 	chunkDataCR // the end of the data
 	chunkDataLF
-	chunkTrailer
+	chunkTrailer // a field, or the empty line that ends the body
+	chunkTrailerName
+	chunkTrailerValue
 	chunkTrailerLF
 	chunkOver // nothing
 )
@@ -74,7 +76,7 @@ func (c *chunks) frame(b byte) error {
 			return errChunkSize
 		}
 		if c.state, c.digits = chunkData, 0; c.left == 0 {
-			c.state, c.note, c.blank = chunkTrailer, 0, true
+			c.state, c.note = chunkTrailer, 0
 		}
 	case chunkDataCR:
 		if b != '\r' {
@@ -136,20 +138,21 @@ func (c *chunks) trailer(b byte) error {
 		return errTrailer
 	}
 	switch {
-	case c.state == chunkTrailerLF:
-		if b != '\n' {
-			return errTrailer
-		}
+	case c.state == chunkTrailerLF && b == '\n':
 		if c.state = chunkTrailer; c.blank {
 			c.state = chunkOver
 		}
-		c.blank = true
-	case b == '\r':
+	case c.state == chunkTrailer && b == '\r':
+		c.state, c.blank = chunkTrailerLF, true
+	case c.state == chunkTrailerValue && b == '\r':
 		c.state = chunkTrailerLF
-	case b < ' ' && b != '\t' || b == 0x7f:
-		return errTrailer
+	case c.state == chunkTrailerValue && (b >= ' ' || b == '\t') && b != 0x7f:
+	case c.state == chunkTrailerName && b == ':':
+		c.state = chunkTrailerValue
+	case c.state <= chunkTrailerName && tokenBytes[b]:
+		c.state = chunkTrailerName
 	default:
-		c.blank = false
+		return errTrailer
 	}
 	return nil
 }

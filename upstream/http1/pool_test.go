@@ -1,0 +1,143 @@
+package http1
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// What a peer does to a connection that is idle is seen before it is used again.
+func TestClient_UsesNoConnectionThatIsNotQuiet(t *testing.T) {
+	for name, spoil := range map[string]func(p *player){
+		"closed": func(p *player) { _ = p.Close() },
+		"reset":  func(p *player) { _ = p.Conn.(*net.TCPConn).SetLinger(0); _ = p.Close() },
+		"said":   func(p *player) { p.say("HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nbad") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			idle, spoiled := make(chan struct{}), make(chan struct{})
+			s := newRaw(t, func(p *player, number int) {
+				p.request()
+				p.say(okHead + "{}")
+				if number == 1 {
+					<-idle
+					spoil(p)
+					close(spoiled)
+				}
+				p.gone()
+			})
+			c := newClient(t)
+			for i := range 2 {
+				if _, body, err := fetch(t, c, s.get()); err != nil || body != "{}" {
+					t.Errorf("request %d: got %q, %v", i, body, err)
+				}
+				if i == 0 {
+					close(idle)
+					<-spoiled // on loopback it has arrived
+				}
+			}
+			if s.conns.Load() != 2 {
+				t.Errorf("got %d connections, want 2", s.conns.Load())
+			}
+		})
+	}
+}
+
+// A request is never repeated, not even on a connection that broke as it was used again.
+func TestClient_RepeatsNothing(t *testing.T) {
+	seen := make(chan struct{}, 4)
+	s := newRaw(t, func(p *player, _ int) {
+		p.request()
+		p.say(okHead + "{}")
+		p.request()
+		seen <- struct{}{}
+	})
+	c := newClient(t)
+	if _, _, err := fetch(t, c, s.get()); err != nil {
+		t.Fatal(err)
+	}
+	connected := 0
+	q := s.post([]byte("{}"))
+	q.Connected = func(net.Conn) { connected++ }
+	if _, _, err := fetch(t, c, q); !errors.Is(err, io.ErrUnexpectedEOF) || connected != 1 || len(seen) != 1 || s.conns.Load() != 1 {
+		t.Errorf("got %v, connected %d times, %d requests, %d connections", err, connected, len(seen), s.conns.Load())
+	}
+}
+
+// kept is a connection in a pool.
+type kept struct {
+	script
+	name string
+}
+
+func TestPool_ClosesWhatIsIdle(t *testing.T) {
+	a, b := peer{"http", "a"}, peer{"https", "a"}
+	synctest.Test(t, func(t *testing.T) {
+		p := &pool{most: 2, keep: 4 * time.Second}
+		began := time.Now()
+		conns := []*kept{{name: "first"}, {name: "second"}, {name: "third"}, {name: "other"}}
+		p.put(a, conns[0])
+		<-time.After(time.Second)
+		p.put(a, conns[1])
+		p.put(b, conns[3])
+		p.put(a, conns[2])
+		if !conns[2].closed.Load() {
+			t.Error("more are kept than may be")
+		}
+		if got := p.take(a); got != conns[1] {
+			t.Errorf("took %v, want the one that was used last", got)
+		}
+		<-time.After(time.Second)
+		p.put(a, conns[1])
+		for _, tc := range []struct {
+			after time.Duration
+			want  [3]bool
+		}{{3999 * time.Millisecond, [3]bool{}}, {4 * time.Second, [3]bool{true, false, false}}, {5 * time.Second, [3]bool{true, false, true}}, {6 * time.Second, [3]bool{true, true, true}}} {
+			<-time.After(time.Until(began.Add(tc.after)))
+			synctest.Wait()
+			if got := [3]bool{conns[0].closed.Load(), conns[1].closed.Load(), conns[3].closed.Load()}; got != tc.want {
+				t.Errorf("after %v closed are %v, want %v", tc.after, got, tc.want)
+			}
+		}
+		p.mu.Lock()
+		if len(p.idle) != 0 || p.timer != nil {
+			t.Errorf("%d peers are kept, with timer %v", len(p.idle), p.timer != nil)
+		}
+		p.mu.Unlock()
+	})
+}
+
+// The timer may be late: the process stood still.
+func TestPool_TakesNothingThatWasIdleForTooLong(t *testing.T) {
+	p := &pool{most: 2, keep: 4 * time.Second}
+	to := peer{"http", "a"}
+	old := &kept{}
+	p.put(to, old)
+	defer p.dropAll()
+	for name, since := range map[string]time.Time{
+		"monotonic": time.Now().Add(-5 * time.Second), "wall clock": time.Now().Round(0).Add(-5 * time.Second),
+	} {
+		if !p.expired(resting{old, since}, time.Now()) {
+			t.Errorf("%s: not expired", name)
+		}
+	}
+	p.idle[to][0].since = time.Now().Add(-5 * time.Second)
+	if got := p.take(to); got != nil || !old.closed.Load() {
+		t.Errorf("took %v", got)
+	}
+}
+
+func TestClient_ClosesConnectionsOfOnePeerOrAll(t *testing.T) {
+	c := New(Config{IdlePerHost: 2, IdleFor: time.Minute})
+	a, b := &kept{}, &kept{}
+	c.pool.put(peer{"http", "a"}, a)
+	c.pool.put(peer{"http", "b"}, b)
+	if c.CloseIdle("http", "a"); !a.closed.Load() || b.closed.Load() {
+		t.Errorf("closed are a %v, b %v, want a", a.closed.Load(), b.closed.Load())
+	}
+	if c.Close(); !b.closed.Load() || c.pool.timer != nil {
+		t.Errorf("closed is b %v, with timer %v", b.closed.Load(), c.pool.timer != nil)
+	}
+}
