@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -85,7 +86,7 @@ func newRig(t *testing.T, s setup) *rig {
 		fitDoors(t, r.prefill, prefills, s.named)
 		fitDoors(t, r.decode, decodes, s.named)
 	}
-	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cmp.Or(s.dial, patience), Key: "upstream-key"})
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: cmp.Or(s.dial, patience), Key: "upstream-key", Std: os.Getenv("CARRYOVER_TEST_UPSTREAM_CLIENT") == "std"})
 	t.Cleanup(client.Close)
 	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
 	if err != nil {
