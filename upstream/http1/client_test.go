@@ -429,6 +429,17 @@ func TestResponse_ReadsWhatIsThere(t *testing.T) {
 	}
 }
 
+func TestResponse_WhatCameWithTheHeaderIsAhead(t *testing.T) {
+	r, err := scripted(&script{pieces: split(okHead+"{}", 4096)}).Do(t.Context(), &Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil || !r.Ahead() || r.Left() != 1 {
+		t.Errorf("read %d, %v, ahead %v, left %d", n, err, r.Ahead(), r.Left())
+	}
+}
+
 func TestResponse_AReadCostsNoAllocation(t *testing.T) {
 	s := newRaw(t, func(p *player, _ int) {
 		p.request()

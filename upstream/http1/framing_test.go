@@ -111,6 +111,7 @@ func TestDo_ReadsAnAnswerInOneWayOnly(t *testing.T) {
 		"extension with NUL":       {answer: chunkedOK + "1;\x00\r\nx\r\n0\r\n\r\n", err: errChunkNote},
 		"extension that is long":   {answer: chunkedOK + "1;" + long[:maxChunkNote+1] + "\r\nx\r\n0\r\n\r\n", err: errChunkNote},
 		"chunk longer than said":   {answer: chunkedOK + "1\r\nxy\r\n0\r\n\r\n", body: "x", err: errChunkEnd},
+		"chunk without a CR":       {answer: chunkedOK + "1\r\nxy\n0\r\n\r\n", body: "x", err: errChunkEnd},
 		"chunk with a bare LF":     {answer: chunkedOK + "1\r\nx\n0\r\n\r\n", body: "x", err: errChunkEnd},
 		"chunk with a bare CR":     {answer: chunkedOK + "1\r\nx\r0\r\n\r\n", body: "x", err: errChunkEnd},
 		"trailer with a bare LF":   {answer: chunkedOK + "0\r\nA: b\n\r\n", err: errTrailer},

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"carryover/convcache/clocktest"
 )
 
 // What a peer does to a connection that is idle is seen before it is used again.
@@ -73,40 +75,44 @@ type kept struct {
 }
 
 func TestPool_ClosesWhatIsIdle(t *testing.T) {
+	for range 10 { // in whatever order a map is gone through
+		synctest.Test(t, closesWhatIsIdle)
+	}
+}
+
+func closesWhatIsIdle(t *testing.T) {
 	a, b := peer{"http", "a"}, peer{"https", "a"}
-	synctest.Test(t, func(t *testing.T) {
-		p := &pool{most: 2, keep: 4 * time.Second}
-		began := time.Now()
-		conns := []*kept{{name: "first"}, {name: "second"}, {name: "third"}, {name: "other"}}
-		p.put(a, conns[0])
-		<-time.After(time.Second)
-		p.put(a, conns[1])
-		p.put(b, conns[3])
-		p.put(a, conns[2])
-		if !conns[2].closed.Load() {
-			t.Error("more are kept than may be")
+	p := &pool{most: 2, keep: 4 * time.Second}
+	began := time.Now()
+	conns := []*kept{{name: "first"}, {name: "second"}, {name: "third"}, {name: "other"}}
+	p.put(a, conns[0])
+	<-time.After(time.Second)
+	p.put(a, conns[1])
+	p.put(b, conns[3])
+	p.put(a, conns[2])
+	if !conns[2].closed.Load() {
+		t.Error("more are kept than may be")
+	}
+	if got := p.take(a); got != conns[1] {
+		t.Errorf("took %v, want the one that was used last", got)
+	}
+	<-time.After(time.Second)
+	p.put(a, conns[1])
+	for _, tc := range []struct {
+		after time.Duration
+		want  [3]bool
+	}{{3999 * time.Millisecond, [3]bool{}}, {4 * time.Second, [3]bool{true, false, false}}, {5 * time.Second, [3]bool{true, false, true}}, {6 * time.Second, [3]bool{true, true, true}}} {
+		<-time.After(time.Until(began.Add(tc.after)))
+		synctest.Wait()
+		if got := [3]bool{conns[0].closed.Load(), conns[1].closed.Load(), conns[3].closed.Load()}; got != tc.want {
+			t.Errorf("after %v closed are %v, want %v", tc.after, got, tc.want)
 		}
-		if got := p.take(a); got != conns[1] {
-			t.Errorf("took %v, want the one that was used last", got)
-		}
-		<-time.After(time.Second)
-		p.put(a, conns[1])
-		for _, tc := range []struct {
-			after time.Duration
-			want  [3]bool
-		}{{3999 * time.Millisecond, [3]bool{}}, {4 * time.Second, [3]bool{true, false, false}}, {5 * time.Second, [3]bool{true, false, true}}, {6 * time.Second, [3]bool{true, true, true}}} {
-			<-time.After(time.Until(began.Add(tc.after)))
-			synctest.Wait()
-			if got := [3]bool{conns[0].closed.Load(), conns[1].closed.Load(), conns[3].closed.Load()}; got != tc.want {
-				t.Errorf("after %v closed are %v, want %v", tc.after, got, tc.want)
-			}
-		}
-		p.mu.Lock()
-		if len(p.idle) != 0 || p.timer != nil {
-			t.Errorf("%d peers are kept, with timer %v", len(p.idle), p.timer != nil)
-		}
-		p.mu.Unlock()
-	})
+	}
+	p.mu.Lock()
+	if len(p.idle) != 0 || p.timer != nil {
+		t.Errorf("%d peers are kept, with timer %v", len(p.idle), p.timer != nil)
+	}
+	p.mu.Unlock()
 }
 
 // The timer may be late: the process stood still.
@@ -116,12 +122,17 @@ func TestPool_TakesNothingThatWasIdleForTooLong(t *testing.T) {
 	old := &kept{}
 	p.put(to, old)
 	defer p.dropAll()
-	for name, since := range map[string]time.Time{
-		"monotonic": time.Now().Add(-5 * time.Second), "wall clock": time.Now().Round(0).Add(-5 * time.Second),
+	since := p.idle[to][0].since
+	for name, now := range map[string]time.Time{
+		"suspended meanwhile": clocktest.Apart(t, since.Add(time.Second), time.Hour),
+		"wall clock set back": clocktest.Apart(t, since.Add(5*time.Second), -time.Hour),
 	} {
-		if !p.expired(resting{old, since}, time.Now()) {
+		if !p.expired(p.idle[to][0], now) {
 			t.Errorf("%s: not expired", name)
 		}
+	}
+	if p.expired(p.idle[to][0], since.Add(3*time.Second)) {
+		t.Error("expired before its time")
 	}
 	p.idle[to][0].since = time.Now().Add(-5 * time.Second)
 	if got := p.take(to); got != nil || !old.closed.Load() {

@@ -2,6 +2,7 @@ package http1
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -172,7 +173,7 @@ func (s *script) SetReadDeadline(time.Time) error  { return nil }
 func (s *script) SetWriteDeadline(time.Time) error { return nil }
 
 // Quiet reports whether nothing of the answer is left.
-func (s *script) Quiet() bool { return len(s.pieces) == 0 && !s.closed.Load() }
+func (s *script) Quiet() bool { return len(bytes.Join(s.pieces, nil)) == 0 && !s.closed.Load() }
 
 // scripted is a client whose one connection plays an answer.
 func scripted(s *script) *Client {
