@@ -103,6 +103,7 @@ func cpu() time.Duration {
 
 // both runs a benchmark with each client, and reports CPU time per operation, which says more than wall time.
 func both(b *testing.B, run func(b *testing.B, client *Client, instance *Instance)) {
+	b.Helper()
 	for _, std := range []bool{false, true} {
 		name := map[bool]string{false: "own", true: "std"}[std]
 		b.Run(name, func(b *testing.B) {
@@ -120,6 +121,7 @@ func both(b *testing.B, run func(b *testing.B, client *Client, instance *Instanc
 func BenchmarkTransport_Leg(b *testing.B) {
 	body := []byte(strings.Repeat("x", 3<<10))
 	both(b, func(b *testing.B, client *Client, instance *Instance) {
+		b.Helper()
 		for range b.N {
 			if _, err := client.Prefill(context.Background(), Leg{Instance: instance, API: Chat, Body: body, RequestID: "r"}); err != nil {
 				b.Fatal(err)
@@ -132,6 +134,7 @@ func BenchmarkTransport_Leg(b *testing.B) {
 func BenchmarkTransport_Chunk(b *testing.B) {
 	const streams = 50
 	both(b, func(b *testing.B, client *Client, instance *Instance) {
+		b.Helper()
 		var all sync.WaitGroup
 		for range streams {
 			all.Go(func() {

@@ -70,7 +70,7 @@ func (t *stdTransport) do(ctx context.Context, q *http1.Request) (answer, error)
 	for _, f := range q.Header {
 		req.Header.Set(f.Name, f.Value)
 	}
-	resp, err := t.http.Do(req)
+	resp, err := t.http.Do(req) //nolint:bodyclose // the caller closes it
 	if err != nil {
 		return answer{}, err
 	}

@@ -45,14 +45,14 @@ func (c *chunks) over() bool { return c.state == chunkOver }
 // the body. After an error the data before it is there, and nothing else may be decoded.
 func (c *chunks) decode(p []byte) (n int, rest []byte, err error) {
 	for i := 0; i < len(p); {
-		switch {
-		case c.state == chunkData:
+		switch c.state {
+		case chunkData:
 			m := copy(p[n:], p[i:i+int(min(c.left, int64(len(p)-i)))])
 			n, i, c.left = n+m, i+m, c.left-int64(m)
 			if c.left == 0 {
 				c.state = chunkDataCR
 			}
-		case c.state == chunkOver:
+		case chunkOver:
 			return n, p[i:], nil
 		default:
 			if err := c.frame(p[i]); err != nil {

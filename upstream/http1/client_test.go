@@ -434,7 +434,7 @@ func TestResponse_WhatCameWithTheHeaderIsAhead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil || !r.Ahead() || r.Left() != 1 {
 		t.Errorf("read %d, %v, ahead %v, left %d", n, err, r.Ahead(), r.Left())
 	}
@@ -454,7 +454,7 @@ func TestResponse_AReadCostsNoAllocation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	p := make([]byte, 64)
 	if allocs := testing.AllocsPerRun(1000, func() {
 		if _, err := r.Read(p); err != nil {

@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"errors"
 	"io"
 	"time"
 )
@@ -93,10 +94,10 @@ func (r *Response) readHead() (err error) {
 
 // early is the error of a connection that has said nothing more, or has ended, before the end of an answer.
 func early(err error) error {
-	switch err { //nolint:errorlint // a connection says io.EOF itself
-	case nil:
+	if err == nil {
 		return io.ErrNoProgress
-	case io.EOF:
+	}
+	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
 	}
 	return err

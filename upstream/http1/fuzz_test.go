@@ -30,7 +30,7 @@ func readBy(t *testing.T, answer []byte, piece, room int) (got read, err error) 
 		}
 		return read{}, err
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }()
 	got.status = r.Status
 	p := make([]byte, room)
 	for err == nil {

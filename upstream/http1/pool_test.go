@@ -75,7 +75,7 @@ type kept struct {
 }
 
 func TestPool_ClosesWhatIsIdle(t *testing.T) {
-	for range 10 { // in whatever order a map is gone through
+	for range 50 { // in whatever order a map is gone through
 		synctest.Test(t, closesWhatIsIdle)
 	}
 }
