@@ -6,106 +6,15 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"runtime"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
-	"weak"
 )
 
 const okHead = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
 
 var errLeft = errors.New("left")
-
-func TestDo_WritesTheRequestAsItIs(t *testing.T) {
-	for _, tc := range []struct {
-		q    Request
-		want string
-	}{
-		{Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/m?x=1"}, "GET /m?x=1 HTTP/1.1\r\nHost: a\r\n\r\n"},
-		{Request{Method: "POST", Scheme: "http", Authority: "[::1]:8000", Path: "/"}, "POST / HTTP/1.1\r\nHost: [::1]:8000\r\nContent-Length: 0\r\n\r\n"},
-		{
-			Request{Method: "POST", Scheme: "https", Authority: "a_b.c:1", Path: "/v1", Header: []Field{{"A", ""}, {"b-C", "d\te"}}, Body: []byte("{}")},
-			"POST /v1 HTTP/1.1\r\nHost: a_b.c:1\r\nA: \r\nb-C: d\te\r\nContent-Length: 2\r\n\r\n{}",
-		},
-	} {
-		conn := &script{pieces: split(okHead+"{}", 4096)}
-		if _, _, err := fetch(t, scripted(conn), &tc.q); err != nil || string(conn.written) != tc.want {
-			t.Errorf("got %q, %v, want %q", conn.written, err, tc.want)
-		}
-		if tc.q.Body != nil {
-			t.Error("the body is still held")
-		}
-	}
-}
-
-func TestDo_RefusesRequestsThatCanBeReadInTwoWays(t *testing.T) {
-	good := Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/"}
-	field := func(name, value string) func(*Request) {
-		return func(q *Request) { q.Header = []Field{{"A", "b"}, {name, value}} }
-	}
-	for name, tc := range map[string]struct {
-		spoil func(*Request)
-		want  RequestError
-	}{
-		"HEAD":               {func(q *Request) { q.Method = "HEAD" }, errMethod},
-		"no method":          {func(q *Request) { q.Method = "" }, errMethod},
-		"scheme":             {func(q *Request) { q.Scheme = "ftp" }, errScheme},
-		"no authority":       {func(q *Request) { q.Authority = "" }, errAuthority},
-		"user":               {func(q *Request) { q.Authority = "u:p@a" }, errAuthority},
-		"path in authority":  {func(q *Request) { q.Authority = "a/b" }, errAuthority},
-		"blank in authority": {func(q *Request) { q.Authority = "a b" }, errAuthority},
-		"CRLF in authority":  {func(q *Request) { q.Authority = "a\r\nB: c" }, errAuthority},
-		"no path":            {func(q *Request) { q.Path = "" }, errPath},
-		"blank in a path":    {func(q *Request) { q.Path = "/ HTTP/1.1" }, errPath},
-		"LF in a path":       {func(q *Request) { q.Path = "/\n" }, errPath},
-		"path above ASCII":   {func(q *Request) { q.Path = "/ä" }, errPath},
-		"URL as path":        {func(q *Request) { q.Path = "http://a/" }, errPath},
-		"no name":            {field("", "x"), errName},
-		"blank in a name":    {field("B ", "x"), errName},
-		"colon in a name":    {field("B:", "x"), errName},
-		"CRLF in a value":    {field("B", "x\r\nContent-Length: 3"), errValue},
-		"LF in a value":      {field("B", "x\ny"), errValue},
-		"NUL in a value":     {field("B", "\x00"), errValue},
-		"length":             {field("content-length", "1"), errReserved},
-		"coding":             {field("Transfer-Encoding", "chunked"), errReserved},
-		"host":               {field("HOST", "b"), errReserved},
-		"connection":         {field("Connection", "close"), errReserved},
-		"expectation":        {field("Expect", "100-continue"), errReserved},
-	} {
-		q := good
-		tc.spoil(&q)
-		c := New(Config{Dial: func(context.Context, string, string) (Conn, error) { panic("dialled") }})
-		if _, err := c.Do(t.Context(), &q); !errors.Is(err, tc.want) || err.Error() == "" {
-			t.Errorf("%s: got %v, want %v", name, err, tc.want)
-		}
-	}
-}
-
-func TestDo_DialsTheAuthority(t *testing.T) {
-	refused := errors.New("refused")
-	for authority, want := range map[string]string{
-		"a": "a:80", "a:8000": "a:8000", "a:": "a:80", "[::1]": "[::1]:80", "[::1]:8000": "[::1]:8000", "127.0.0.1": "127.0.0.1:80",
-	} {
-		for scheme, port := range map[string]string{"http": ":80", "https": ":443"} {
-			got := ""
-			c := New(Config{Dial: func(_ context.Context, s, address string) (Conn, error) {
-				got = s + " " + address
-				return nil, refused
-			}})
-			q := &Request{Method: "GET", Scheme: scheme, Authority: authority, Path: "/", Connected: func(net.Conn) { t.Error("connected") }}
-			full := scheme + " " + want
-			if cut, ok := strings.CutSuffix(full, ":80"); ok {
-				full = cut + port
-			}
-			if _, err := c.Do(t.Context(), q); !errors.Is(err, refused) || got != full {
-				t.Errorf("%s: dialled %s, %v, want %s", authority, got, err, full)
-			}
-		}
-	}
-}
 
 // Connected comes before anything is written, and Done before the connection serves anything else.
 func TestDo_TellsWhenAConnectionIsItsOwn(t *testing.T) {
@@ -149,39 +58,6 @@ func TestDo_TellsWhenAConnectionIsItsOwn(t *testing.T) {
 }
 
 // A body is not held while the answer is waited for.
-func TestDo_ForgetsTheBodyOnceItIsWritten(t *testing.T) {
-	for _, size := range []int{1 << 10, 256 << 10} {
-		has, may := make(chan struct{}), make(chan struct{})
-		s := newRaw(t, func(p *player, _ int) {
-			p.request()
-			close(has)
-			<-may
-			p.say(okHead + "{}")
-		})
-		c := newClient(t)
-		body := new([256 << 10]byte)
-		held := weak.Make(body)
-		q := s.post(body[:size])
-		body = nil
-		ended := make(chan error, 1)
-		go func() {
-			_, _, err := fetch(t, c, q)
-			ended <- err
-		}()
-		<-has
-		for limit := time.Now().Add(10 * time.Second); held.Value() != nil; runtime.GC() {
-			if time.Now().After(limit) {
-				t.Errorf("%d bytes: the body is held", size)
-				break
-			}
-		}
-		close(may)
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-	}
-}
-
 // large is more than two sockets hold.
 func large() []byte { return make([]byte, 32<<20) }
 
@@ -342,125 +218,4 @@ func TestDo_OfAContextThatHasEndedSendsNothing(t *testing.T) {
 }
 
 // Close ends a read that waits, and an answer that has not been read to its end takes its connection with it.
-func TestResponse_CloseEndsWhatIsLeft(t *testing.T) {
-	closed := make(chan struct{}, 2)
-	s := newRaw(t, func(p *player, _ int) {
-		p.request()
-		p.say(okHead + "{")
-		p.gone()
-		closed <- struct{}{}
-	})
-	c := newClient(t)
-	for _, reading := range []bool{false, true} {
-		r, err := c.Do(t.Context(), s.get())
-		if err != nil {
-			t.Fatal(err)
-		}
-		ended := make(chan error, 1)
-		if reading {
-			var b [1]byte
-			if _, err := r.Read(b[:]); err != nil {
-				t.Fatal(err)
-			}
-			go func() {
-				_, err := r.Read(b[:])
-				ended <- err
-			}()
-		}
-		for range 2 {
-			if err := r.Close(); err != nil {
-				t.Error(err)
-			}
-		}
-		<-closed
-		if !reading {
-			_, err := r.Read(make([]byte, 1))
-			ended <- err
-		}
-		if err := <-ended; !errors.Is(err, net.ErrClosed) {
-			t.Errorf("reading %v: got %v, want %v", reading, err, net.ErrClosed)
-		}
-	}
-	if s.conns.Load() != 2 {
-		t.Errorf("got %d connections, want 2", s.conns.Load())
-	}
-}
-
 // A read returns what is there. What it leaves is in the connection, or told by Ahead.
-func TestResponse_ReadsWhatIsThere(t *testing.T) {
-	step := make(chan string)
-	s := newRaw(t, func(p *player, _ int) {
-		p.request()
-		for text := range step {
-			p.say(text)
-		}
-	})
-	go func() { step <- "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n" }()
-	r, err := newClient(t).Do(t.Context(), s.get())
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := make([]byte, 64)
-	for _, tc := range []struct {
-		say, want string
-		room      int
-		ahead     bool
-	}{
-		{"", "o", 1, true},
-		{"", "ne", 64, false},
-		{"3\r\ntwo\r\n", "two", 64, false},
-		{"3\r\ntwo\r\n5", "two", 64, true},
-		{"\r\nth", "th", 64, true},
-		{"ree", "ree", 64, false},
-		{"\r\n1\r\nx", "x", 64, false},
-		{"\r\n0\r\nA: b\r\n\r\n", "", 64, false},
-	} {
-		if tc.say != "" {
-			step <- tc.say
-		}
-		n, err := r.Read(p[:tc.room])
-		if string(p[:n]) != tc.want || err != nil && (n > 0 || !errors.Is(err, io.EOF)) || r.Ahead() != tc.ahead {
-			t.Fatalf("%q: read %q, %v, ahead %v, want %q, ahead %v", tc.say, p[:n], err, r.Ahead(), tc.want, tc.ahead)
-		}
-	}
-	close(step)
-	if n, err := r.Read(nil); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("read %d bytes into nothing, %v", n, err)
-	}
-}
-
-func TestResponse_WhatCameWithTheHeaderIsAhead(t *testing.T) {
-	r, err := scripted(&script{pieces: split(okHead+"{}", 4096)}).Do(t.Context(), &Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = r.Close() }()
-	if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil || !r.Ahead() || r.Left() != 1 {
-		t.Errorf("read %d, %v, ahead %v, left %d", n, err, r.Ahead(), r.Left())
-	}
-}
-
-func TestResponse_AReadCostsNoAllocation(t *testing.T) {
-	s := newRaw(t, func(p *player, _ int) {
-		p.request()
-		p.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
-		for chunk := []byte("3\r\none\r\n"); ; {
-			if _, err := p.Write(chunk); err != nil {
-				return
-			}
-		}
-	})
-	r, err := newClient(t).Do(t.Context(), s.get())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() { _ = r.Close() }()
-	p := make([]byte, 64)
-	if allocs := testing.AllocsPerRun(1000, func() {
-		if _, err := r.Read(p); err != nil {
-			t.Fatal(err)
-		}
-	}); allocs > 0 {
-		t.Errorf("got %v allocations per read, want none", allocs)
-	}
-}

@@ -1,0 +1,130 @@
+package http1
+
+import (
+	"errors"
+	"io"
+	"net"
+	"testing"
+)
+
+func TestResponse_CloseEndsWhatIsLeft(t *testing.T) {
+	closed := make(chan struct{}, 2)
+	s := newRaw(t, func(p *player, _ int) {
+		p.request()
+		p.say(okHead + "{")
+		p.gone()
+		closed <- struct{}{}
+	})
+	c := newClient(t)
+	for _, reading := range []bool{false, true} {
+		r, err := c.Do(t.Context(), s.get())
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		if reading {
+			var b [1]byte
+			if _, err := r.Read(b[:]); err != nil {
+				t.Fatal(err)
+			}
+			go func() {
+				_, err := r.Read(b[:])
+				ended <- err
+			}()
+		}
+		for range 2 {
+			if err := r.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		<-closed
+		if !reading {
+			_, err := r.Read(make([]byte, 1))
+			ended <- err
+		}
+		if err := <-ended; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("reading %v: got %v, want %v", reading, err, net.ErrClosed)
+		}
+	}
+	if s.conns.Load() != 2 {
+		t.Errorf("got %d connections, want 2", s.conns.Load())
+	}
+}
+
+func TestResponse_ReadsWhatIsThere(t *testing.T) {
+	step := make(chan string)
+	s := newRaw(t, func(p *player, _ int) {
+		p.request()
+		for text := range step {
+			p.say(text)
+		}
+	})
+	go func() { step <- "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\none\r\n" }()
+	r, err := newClient(t).Do(t.Context(), s.get())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := make([]byte, 64)
+	for _, tc := range []struct {
+		say, want string
+		room      int
+		ahead     bool
+	}{
+		{"", "o", 1, true},
+		{"", "ne", 64, false},
+		{"3\r\ntwo\r\n", "two", 64, false},
+		{"3\r\ntwo\r\n5", "two", 64, true},
+		{"\r\nth", "th", 64, true},
+		{"ree", "ree", 64, false},
+		{"\r\n1\r\nx", "x", 64, false},
+		{"\r\n0\r\nA: b\r\n\r\n", "", 64, false},
+	} {
+		if tc.say != "" {
+			step <- tc.say
+		}
+		n, err := r.Read(p[:tc.room])
+		if string(p[:n]) != tc.want || err != nil && (n > 0 || !errors.Is(err, io.EOF)) || r.Ahead() != tc.ahead {
+			t.Fatalf("%q: read %q, %v, ahead %v, want %q, ahead %v", tc.say, p[:n], err, r.Ahead(), tc.want, tc.ahead)
+		}
+	}
+	close(step)
+	if n, err := r.Read(nil); n != 0 || !errors.Is(err, io.EOF) {
+		t.Errorf("read %d bytes into nothing, %v", n, err)
+	}
+}
+
+func TestResponse_WhatCameWithTheHeaderIsAhead(t *testing.T) {
+	r, err := scripted(&script{pieces: split(okHead+"{}", 4096)}).Do(t.Context(), &Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	if n, err := r.Read(make([]byte, 1)); n != 1 || err != nil || !r.Ahead() || r.Left() != 1 {
+		t.Errorf("read %d, %v, ahead %v, left %d", n, err, r.Ahead(), r.Left())
+	}
+}
+
+func TestResponse_AReadCostsNoAllocation(t *testing.T) {
+	s := newRaw(t, func(p *player, _ int) {
+		p.request()
+		p.say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+		for chunk := []byte("3\r\none\r\n"); ; {
+			if _, err := p.Write(chunk); err != nil {
+				return
+			}
+		}
+	})
+	r, err := newClient(t).Do(t.Context(), s.get())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = r.Close() }()
+	p := make([]byte, 64)
+	if allocs := testing.AllocsPerRun(1000, func() {
+		if _, err := r.Read(p); err != nil {
+			t.Fatal(err)
+		}
+	}); allocs > 0 {
+		t.Errorf("got %v allocations per read, want none", allocs)
+	}
+}
