@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -24,7 +25,7 @@ const playerVariable = "CARRYOVER_TEST_PLAYER"
 const chunkEvery = 5 * time.Millisecond
 
 // playEngine answers /v1/chat/completions with a short JSON answer, and /v1/completions with an endless stream of small
-// chunks, until its standard input ends.
+// chunks, or one that falls silent if its request says so, until its standard input ends.
 func playEngine() error {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -60,6 +61,11 @@ func playConn(conn net.Conn) {
 			continue
 		}
 		_, err = io.WriteString(conn, streamHead)
+		if r.Header.Get("X-Request-Id") == "silent" {
+			_, _ = io.WriteString(conn, chunk)
+			_, _ = from.ReadByte()
+			return
+		}
 		for tick := time.Tick(chunkEvery); err == nil; <-tick {
 			_, err = io.WriteString(conn, chunk)
 		}
@@ -155,4 +161,41 @@ func BenchmarkTransport_Chunk(b *testing.B) {
 		}
 		all.Wait()
 	})
+}
+
+// One operation is one stream that is open, with its reader waiting.
+func BenchmarkTransport_OpenStream(b *testing.B) {
+	both(b, func(b *testing.B, client *Client, instance *Instance) {
+		b.Helper()
+		ctx, cancel := context.WithCancel(context.Background())
+		var all sync.WaitGroup
+		before := inUse()
+		begun := make(chan struct{}, b.N)
+		for range b.N {
+			stream, err := client.Decode(ctx, Leg{Instance: instance, API: Text, Body: []byte(`{}`), RequestID: "silent"}, minutes())
+			if err != nil {
+				b.Fatal(err)
+			}
+			all.Go(func() {
+				defer stream.Close()
+				var p [512]byte
+				_, _ = stream.Read(p[:])
+				begun <- struct{}{}
+				_, _ = stream.Read(p[:])
+			})
+			<-begun
+		}
+		b.ReportMetric(float64(inUse()-before)/float64(b.N), "B/stream")
+		cancel()
+		all.Wait()
+	})
+}
+
+// inUse is the memory of heap and stacks that is in use.
+func inUse() int64 {
+	runtime.GC()
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc + m.StackInuse)
 }
