@@ -20,7 +20,8 @@ const slice = time.Second
 // stands still, and wherever, the time is not too late.
 //
 // The slices are read deadlines. net/http sets none on the connections of its
-// Transport, nor does crypto/tls; one that is set all the same holds.
+// Transport, nor does crypto/tls, and package http1 only to end what waits; one that is
+// set all the same holds.
 type conn struct {
 	net.Conn
 	raw    syscall.RawConn
@@ -66,8 +67,8 @@ func watched(outer net.Conn) *conn {
 	return c
 }
 
-// serve reports to a leg from now on. A read may be waiting already: the Transport
-// watches its idle connections.
+// serve reports to a leg from now on. A read may be waiting already: net/http's
+// Transport watches its idle connections.
 func (c *conn) serve(leg *arrival) {
 	c.deadline.Lock()
 	defer c.deadline.Unlock()

@@ -18,8 +18,10 @@
 //     anything reads it ([rawjson.Valid]; prefill.go, fault.go);
 //   - an answer is never taken for younger than it is, whatever stood still while it
 //     was read ([Stream.CaughtUp]; conn.go, arrival.go);
+//   - a connection serves another leg only if nothing has come behind its last answer
+//     (package http1; conn.go, secure.go);
 //   - a leg ends when its context ends, or after the grace that decode gets then
-//     (decode.go, stream.go), and no goroutine outlives it;
+//     (decode.go, limits.go), and no goroutine outlives it;
 //   - a connection whose host has vanished is given up (unacked_linux.go);
 //   - no leg and no question reads an answer of more than its bound (fetch.go,
 //     prefill.go, stream.go).
@@ -29,7 +31,9 @@
 // and no proof of anything.
 //
 // It refuses to follow redirects, to use proxies from the environment, to
-// decompress, and to let net/http repeat a request on its own (transport.go).
+// decompress, and to repeat a request on its own (transport.go). What carries requests is
+// package http1, or net/http's client if the operator wants that; nothing above the seam
+// between them knows which.
 //
 // The package knows nothing of conversations or of the store, and of a ticket only
 // what a connector is told and tells (offer.go, plan.go). Packages server and fleet
