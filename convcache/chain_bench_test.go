@@ -54,3 +54,33 @@ func BenchmarkOffer(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkTurn is what one turn hashes that uses a ticket: its prompt of 8,000 ids for the offer, and its output.
+func BenchmarkTurn(b *testing.B) {
+	k := chainKey(b, "0123456789abcdef")
+	ids := randomIDs(rand.New(rand.NewPCG(1, 1)), 8100, 150_000)
+	c := mustChain(b, k, ids[:7900], 0, 16)
+	branch := convcache.Branch{Chain: c, Tokens: c.Tokens, Groups: 1}
+	b.ReportAllocs()
+	for b.Loop() {
+		p := k.IDs(ids[:8000])
+		if !p.Offer(branch).Whole {
+			b.Fatal("not offered")
+		}
+		g := p.Grow(16)
+		g.Add(ids[8000:])
+		if _, ok := g.Chain(8100); !ok {
+			b.Fatal("no chain")
+		}
+	}
+}
+
+// BenchmarkSipHash hashes one block of 16 ids.
+func BenchmarkSipHash(b *testing.B) {
+	ids := randomIDs(rand.New(rand.NewPCG(1, 1)), 16, 150_000)
+	b.SetBytes(64)
+	hash := uint64(0)
+	for b.Loop() {
+		hash = convcache.SipHash(1, 2, hash, ids, false)
+	}
+}

@@ -15,22 +15,49 @@ type Growing struct {
 	tail []uint32
 }
 
+// outputBlocks is for how many blocks of output there is room from the beginning.
+const outputBlocks = 16
+
 // Grow returns the chain of a prompt, to which the output is added as it comes. A blockSize of 0 says that it is unknown.
-func (k ChainKey) Grow(prompt []uint32, blockSize int) *Growing {
+func (k ChainKey) Grow(prompt []uint32, blockSize int) *Growing { return k.IDs(prompt).Grow(blockSize) }
+
+// Grow returns the chain of these ids, to which the output is added as it comes. What was hashed for an offer is not hashed again. A
+// blockSize of 0 says that it is unknown.
+func (p *IDs) Grow(blockSize int) *Growing {
 	step := blockStep(max(blockSize, 0))
-	g := &Growing{key: k, size: blockSize, step: step, tail: make([]uint32, 0, step)}
+	g := &Growing{key: p.key, size: blockSize, step: step, tail: make([]uint32, 0, step)}
 	if blockSize > 0 {
-		g.blocks = make([]uint64, 0, len(prompt)/step+1)
+		g.blocks = make([]uint64, 0, len(p.ids)/step+outputBlocks)
 	}
-	g.Add(prompt)
+	for i := range p.hashed {
+		if known := p.hashed[i]; known.step == step && len(p.ids) > 0 {
+			// The last id may turn out not to be part of the chain.
+			g.take(known.hashes[:min(len(known.hashes), (len(p.ids)-1)/step)])
+		}
+	}
+	g.Add(p.ids[g.hashed:])
 	return g
+}
+
+// take takes hashes over that are the beginning of the chain.
+func (g *Growing) take(hashes []uint64) {
+	g.hashed, g.last = len(hashes)*g.step, lastOf(hashes)
+	if g.size > 0 {
+		g.blocks = append(g.blocks, hashes...)
+	}
 }
 
 // Add appends ids. It keeps none of the slice.
 func (g *Growing) Add(ids []uint32) {
 	for len(ids) > 0 {
 		if len(g.tail) == g.step {
-			g.seal()
+			g.seal(g.tail)
+			g.tail = g.tail[:0]
+		}
+		if len(g.tail) == 0 && len(ids) > g.step {
+			g.seal(ids[:g.step])
+			ids = ids[g.step:]
+			continue
 		}
 		n := min(g.step-len(g.tail), len(ids))
 		g.tail = append(g.tail, ids[:n]...)
@@ -38,14 +65,13 @@ func (g *Growing) Add(ids []uint32) {
 	}
 }
 
-// seal hashes the block that the tail has filled.
-func (g *Growing) seal() {
-	g.last = sipHash(g.key, g.last, g.tail, false)
+// seal hashes a block.
+func (g *Growing) seal(block []uint32) {
+	g.last = sipHash(g.key, g.last, block, false)
 	if g.size > 0 {
 		g.blocks = append(g.blocks, g.last)
 	}
 	g.hashed += g.step
-	g.tail = g.tail[:0]
 }
 
 // Len returns the number of ids so far.
@@ -65,7 +91,8 @@ func (g *Growing) Chain(tokens int) (Chain, bool) {
 	}
 	g.tail = g.tail[:len(g.tail)-(all-tokens)]
 	if len(g.tail) == g.step {
-		g.seal()
+		g.seal(g.tail)
+		g.tail = g.tail[:0]
 	}
 	return Chain{BlockSize: g.size, Blocks: g.blocks, Whole: sipHash(g.key, g.last, g.tail, true), Tokens: tokens}, true
 }

@@ -2,8 +2,11 @@ package convcache_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"testing"
+
+	"carryover/convcache"
 )
 
 // However the ids come, the chain is the same, and remote_num_tokens may leave the last one out.
@@ -37,6 +40,59 @@ func TestGrowing_IDsMayComeInAnyPortions(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// What an offer has hashed of a prompt is part of the chain of its turn, whatever of it was hashed, and in blocks of which size.
+func TestGrowing_GoesOnFromWhatAnOfferHasHashed(t *testing.T) {
+	key := chainKey(t, "the secret of all replicas")
+	ids := randomIDs(rand.New(rand.NewPCG(21, 22)), 140, 1<<32-1)
+	for _, size := range []int{0, 1, 4, 16, 64} {
+		for _, prompt := range []int{0, 1, 15, 16, 17, 63, 64, 65, 128, 129} {
+			for _, held := range []int{0, 1, 16, 32, 60, 64, 100, 128, 130} {
+				p := key.IDs(ids[:prompt])
+				for _, of := range []int{size, 16, 0} {
+					if held > 0 {
+						c := mustChain(t, key, ids[:held], 0, of)
+						p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens, Groups: 1})
+					}
+					for all := max(prompt, 1); all <= min(prompt+40, len(ids)); all++ {
+						for _, tokens := range []int{all, all - 1} {
+							want, wantOK := key.Chain(ids[:prompt], ids[prompt:all], tokens, size)
+							g := p.Grow(size)
+							g.Add(ids[prompt:all])
+							got, ok := g.Chain(tokens)
+							if ok != wantOK || !reflect.DeepEqual(got, want) {
+								t.Fatalf("blocks of %d, prompt of %d, %d tokens of %d, after an offer of %d in blocks of %d: got %v, %t, want %v, %t",
+									size, prompt, tokens, all, held, of, got, ok, want, wantOK)
+							}
+						}
+					}
+				}
+			}
+		}
+	}
+}
+
+// Two chains of one prompt, as of two attempts, have nothing in common that one could change.
+func TestGrowing_SharesNothingWithTheOffer(t *testing.T) {
+	key := chainKey(t, "the secret of all replicas")
+	ids := randomIDs(rand.New(rand.NewPCG(23, 24)), 100, 1<<32-1)
+	c := mustChain(t, key, ids, 0, 16)
+	p := key.IDs(ids)
+	p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens, Groups: 1})
+	a, b := p.Grow(16), p.Grow(16)
+	a.Add(ids[:40])
+	b.Add(ids[50:90])
+	gotA, _ := a.Chain(140)
+	gotB, _ := b.Chain(140)
+	wantA, _ := key.Chain(ids, ids[:40], 140, 16)
+	wantB, _ := key.Chain(ids, ids[50:90], 140, 16)
+	if !reflect.DeepEqual(gotA, wantA) || !reflect.DeepEqual(gotB, wantB) {
+		t.Errorf("got %v and %v, want %v and %v", gotA, gotB, wantA, wantB)
+	}
+	if o := p.Offer(convcache.Branch{Chain: c, Tokens: c.Tokens, Groups: 1}); !o.Whole {
+		t.Errorf("offer behind both: got %+v, want all", o)
 	}
 }
 

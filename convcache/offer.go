@@ -14,12 +14,27 @@ type Offer struct {
 type IDs struct {
 	key    ChainKey
 	ids    []uint32
-	hashed map[int][]uint64 // by ids per hash, as far as was needed
+	hashed []hashedIDs // as far as was needed; branches of one conversation nearly always have one block size
+}
+
+// hashedIDs are the hashes of the beginning of a prompt.
+type hashedIDs struct {
+	step   int // ids per hash
+	hashes []uint64
 }
 
 // IDs returns a prompt's ids for comparison. They must not change while it is in use.
-func (k ChainKey) IDs(ids []uint32) *IDs {
-	return &IDs{key: k, ids: ids, hashed: map[int][]uint64{}}
+func (k ChainKey) IDs(ids []uint32) *IDs { return &IDs{key: k, ids: ids} }
+
+// by returns the hashes of so many ids each.
+func (p *IDs) by(step int) *hashedIDs {
+	for i := range p.hashed {
+		if p.hashed[i].step == step {
+			return &p.hashed[i]
+		}
+	}
+	p.hashed = append(p.hashed, hashedIDs{step: step, hashes: make([]uint64, 0, len(p.ids)/step)})
+	return &p.hashed[len(p.hashed)-1]
 }
 
 // Offer returns how much of a branch's ticket may serve as KV of a prompt with these ids: all of it if the prompt begins
@@ -67,36 +82,32 @@ func (p *IDs) offer(c Chain) Offer {
 
 // matching returns how many of the hashes, from the first on, are those of the prompt.
 func (p *IDs) matching(want []uint64, step int) int {
-	hashes := p.hashed[step]
-	n := 0
-	for n < len(want) {
-		if n == len(hashes) {
-			hashes = p.extend(hashes, step)
+	known := p.by(step)
+	for n := range want {
+		if n == len(known.hashes) {
+			p.extend(known)
 		}
-		if hashes[n] != want[n] {
-			break
+		if known.hashes[n] != want[n] {
+			return n
 		}
-		n++
 	}
-	p.hashed[step] = hashes
-	return n
+	return len(want)
 }
 
 // whole returns what Chain.Whole is for the first tokens ids.
 func (p *IDs) whole(tokens, step int) uint64 {
 	full := tokens / step
-	hashes := p.hashed[step]
-	for len(hashes) < full {
-		hashes = p.extend(hashes, step)
+	known := p.by(step)
+	for len(known.hashes) < full {
+		p.extend(known)
 	}
-	p.hashed[step] = hashes
-	return sipHash(p.key, lastOf(hashes[:full]), p.ids[full*step:tokens], true)
+	return sipHash(p.key, lastOf(known.hashes[:full]), p.ids[full*step:tokens], true)
 }
 
-// extend appends the hash of the block that follows those hashed.
-func (p *IDs) extend(hashes []uint64, step int) []uint64 {
-	at := len(hashes) * step
-	return append(hashes, sipHash(p.key, lastOf(hashes), p.ids[at:at+step], false))
+// extend hashes the block that follows those hashed.
+func (p *IDs) extend(known *hashedIDs) {
+	at := len(known.hashes) * known.step
+	known.hashes = append(known.hashes, sipHash(p.key, lastOf(known.hashes), p.ids[at:at+known.step], false))
 }
 
 // lastOf returns the last hash, or 0, with which every chain begins.

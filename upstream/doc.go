@@ -15,7 +15,7 @@
 //   - an error says whether any byte of the leg may have reached an engine
 //     ([LegError.Sent]), because that alone decides what may be tried again;
 //   - a prefill answer or an error body is checked, and its nesting bounded, before
-//     anything reads it ([rawjson.Valid]; prefill.go, fault.go);
+//     anything reads it ([rawjson.Valid], fault.go), or while it is read (prefill_answer.go);
 //   - an answer is never taken for younger than it is, whatever stood still while it
 //     was read ([Stream.CaughtUp]; conn.go, arrival.go);
 //   - a connection serves another leg only if nothing has come behind its last answer

@@ -26,7 +26,7 @@ const (
 
 // Foresee implements Turn.
 func (t *tokensTurn) Foresee(a Attempt) (f Foresight) {
-	t.attempt, t.ids = a, &IDs{turn: t, wanted: true}
+	t.attempt, t.ids = a, newIDs(t)
 	f.Parity = a.Prefill.Parity(t.req.Model(), t.shape)
 	for _, start := range []*fleet.Start{a.Prefill, a.Decode} {
 		switch {
@@ -46,7 +46,8 @@ func (t *tokensTurn) Foresee(a Attempt) (f Foresight) {
 	ids, told := t.req.PromptIDs()
 	switch {
 	case told:
-		t.ids.compare(ids)
+		_, list := t.req.Prompt()
+		t.ids.compare(ids, list)
 	case t.shape == "":
 		f.Miss = MissNotComparable
 	case f.Parity != fleet.Yes:

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"bytes"
 	"context"
 	"errors"
 
@@ -20,14 +21,21 @@ type IDs struct {
 	wanted bool   // a ticket of this attempt can be proven: both engines use forwarded ids
 	lacks  string // else what is missing
 
-	prompt *convcache.IDs // the ids that were compared with branches
+	prompt *convcache.IDs // the ids below, hashed as far as they were compared with branches
 	ids    []uint32       // the ids that prefill computed; before it answered, those that it must compute
-	raw    []byte         // the same as JSON
+	list   []byte         // the same as JSON, as an engine or the client has spelled them
 	sent   bool           // the prefill leg carried them
 	parity *parity        // what is being learnt of /tokenize, nil for nothing
 
 	chain     *convcache.Growing // prompt and output, as far as it was told
 	promptLen int                // how many of its ids are the prompt's
+}
+
+// newIDs returns those of an attempt of which nothing is known yet.
+func newIDs(t *tokensTurn) *IDs {
+	k := &IDs{turn: t, wanted: true}
+	k.set(nil, nil)
+	return k
 }
 
 // Wanted reports whether legs are asked for ids.
@@ -51,10 +59,26 @@ func (k *IDs) Lost() {
 	}
 }
 
-// compare takes the ids of the new prompt.
-func (k *IDs) compare(ids []uint32) {
-	k.ids, k.raw = ids, rawjson.AppendIDs(nil, ids)
-	k.prompt = k.turn.proof.chains.IDs(ids)
+// maxSpelling is how many bytes of a list an id may take, ten digits and ", ", for both legs to get the list as it was told.
+const maxSpelling = 12
+
+// compare takes the ids of the new prompt, and the list that they were read of.
+func (k *IDs) compare(ids []uint32, list []byte) {
+	if len(list) > maxSpelling*len(ids)+2 { // white space
+		list = rawjson.AppendIDs(nil, ids)
+	}
+	k.set(ids, list)
+}
+
+// set takes the ids of the prompt, and a list that has them.
+func (k *IDs) set(ids []uint32, list []byte) {
+	k.ids, k.list, k.prompt = ids, list, k.turn.proof.chains.IDs(ids)
+}
+
+// are reports whether an engine's list has the ids that prefill computed, or must compute. Engines spell a list as they got it, or as
+// they told it before, and equal bytes are equal ids: they are read of another spelling only.
+func (k *IDs) are(list []byte) bool {
+	return len(list) > 0 && bytes.Equal(list, k.list) || rawjson.EqualIDs(list, k.ids)
 }
 
 // Forward decides whether the prefill leg carries ids: with a ticket always, so that what was proven is what is
@@ -65,7 +89,7 @@ func (k *IDs) Forward(withTicket bool) {
 	}
 	k.sent = withTicket
 	if !withTicket {
-		k.ids, k.raw = nil, nil
+		k.set(nil, nil)
 	}
 }
 
@@ -74,7 +98,7 @@ func (k *IDs) ForPrefill() []byte {
 	if k == nil || !k.sent {
 		return nil
 	}
-	return k.raw
+	return k.list
 }
 
 // ForDecode is the JSON list of ids that the decode leg has to compute, nil to let it render. Ids of a chat prompt
@@ -89,7 +113,7 @@ func (k *IDs) ForDecode(start *fleet.Start) []byte {
 	if !k.wanted && !k.sent {
 		return nil
 	}
-	return k.raw
+	return k.list
 }
 
 // Prompt are the ids that prefill computes, nil if they are not known. They are not to be changed.
@@ -114,7 +138,7 @@ func (k *IDs) Receipt(computed []byte) error {
 	switch {
 	case !k.Wanted():
 		return nil
-	case k.sent && !rawjson.EqualIDs(computed, k.ids):
+	case k.sent && !k.are(computed):
 		return ErrIDs
 	case k.sent:
 		return nil
@@ -129,7 +153,7 @@ func (k *IDs) Receipt(computed []byte) error {
 	if k.turn.differs(ids) {
 		return ErrIDs
 	}
-	k.ids, k.raw = ids, computed
+	k.set(ids, computed)
 	if k.turn.req.API() == upstream.Chat { // of a text completion's engines less is asked
 		p.note(a.Prefill, "")
 		p.note(a.Decode, "")
@@ -140,14 +164,14 @@ func (k *IDs) Receipt(computed []byte) error {
 // Grow begins the chain of what decode will hold, whose blocks have that size (0 if it is not known).
 func (k *IDs) Grow(blockSize int) {
 	if k.Wanted() {
-		k.chain, k.promptLen = k.turn.proof.chains.Grow(k.ids, blockSize), len(k.ids)
+		k.chain, k.promptLen = k.prompt.Grow(blockSize), len(k.ids)
 	}
 }
 
 // Add notes what decode says that it computed; nil for what it does not tell. A prompt of other ids than prefill's makes the whole
 // answer worthless as a ticket: odd says so.
 func (k *IDs) Add(prompt, output []byte) (odd string) {
-	if prompt != nil && (k == nil || !rawjson.EqualIDs(prompt, k.ids)) {
+	if prompt != nil && (k == nil || !k.are(prompt)) {
 		odd = "prompt_ids"
 	}
 	if output != nil && k != nil && k.chain != nil {

@@ -53,7 +53,7 @@ func (*tokensTurn) Opens() bool { return false }
 // engine takes. Each start of an engine is asked once.
 func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {
 	t.attempt = a
-	t.ids = &IDs{turn: t, wanted: true}
+	t.ids = newIDs(t)
 	lacks = t.worth(ctx, a.Prefill)
 	switch {
 	case lacks == "":
@@ -99,7 +99,8 @@ func (p *Tokens) note(start *fleet.Start, lacks string) {
 // requests for which it has given what the same start of prefill renders.
 func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 	if ids, ok := t.req.PromptIDs(); ok {
-		t.ids.compare(ids)
+		_, list := t.req.Prompt()
+		t.ids.compare(ids, list)
 		return ""
 	}
 	if t.shape == "" {
@@ -109,12 +110,12 @@ func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 	if prefill.Parity(t.req.Model(), t.shape) != fleet.Yes {
 		return Unproven(LacksShape)
 	}
-	ids, err := prefill.Tokenize(ctx, t.req, t.attempt.Authorization)
+	prompt, err := prefill.Prompt(ctx, t.req, t.attempt.Authorization)
 	if err != nil {
 		t.proof.logger.Debug("prompt can't be tokenised", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
 		return MissTokenizeFailed
 	}
-	t.ids.compare(ids)
+	t.ids.compare(prompt.IDs, prompt.List)
 	return ""
 }
 
@@ -167,7 +168,7 @@ func (t *tokensTurn) Reply() *Reply { return nil }
 func (t *tokensTurn) Drop() {
 	t.req = nil
 	if k := t.ids; k != nil {
-		k.prompt, k.ids, k.raw = nil, nil, nil
+		k.set(nil, nil)
 	}
 }
 

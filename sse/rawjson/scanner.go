@@ -143,6 +143,9 @@ func (s *Scanner) container(opening byte) error {
 			if _, err = s.key(); err != nil {
 				return err
 			}
+		} else if s.Peek()-'0' <= 9 {
+			s.integers()
+			s.Space()
 		}
 		if err = s.Skip(); err != nil {
 			return err

@@ -128,11 +128,11 @@ func (s *Start) tokenizeSample(ctx context.Context, body []byte, authorization s
 	}
 	switch status {
 	case http.StatusOK:
-		ids, _, err := answerIDs(answer, "tokens")
+		prompt, err := readPrompt(answer, "tokens")
 		if err != nil {
 			return nil, fmt.Errorf("tokenize: %w", err)
 		}
-		return ids, nil
+		return prompt.IDs, nil
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
 		// An unknown model is a 404 too (_check_model), and says so.
 		if fault := upstream.ReadFault(answer); fault.Param == "" && fault.Type != "NotFoundError" {

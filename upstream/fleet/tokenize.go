@@ -18,6 +18,8 @@ var ErrNotComparable = errors.New("not comparable")
 // Prompt is what an engine makes of a request's prompt.
 type Prompt struct {
 	IDs []uint32
+	// List is how IDs were told, a JSON list. It is not to be changed.
+	List []byte
 	// ContextLength is how many tokens prompt and answer may have together, 0 if the engine has not told.
 	ContextLength int
 }
@@ -36,7 +38,8 @@ func (s *Start) Tokenize(ctx context.Context, req *upstream.Request, authorizati
 // Prompt is Tokenize, and says how long prompt and answer may be together.
 func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.PromptIDs(); ok {
-		return Prompt{ids, s.engine.contextLength(req.Model())}, nil
+		_, list := req.Prompt()
+		return Prompt{ids, list, s.engine.contextLength(req.Model())}, nil
 	}
 	body, why, ok := req.TokenizeBody()
 	if !ok {
@@ -45,9 +48,10 @@ func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization
 	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
 	defer cancel()
 	if req.API() == upstream.Chat && s.mayRender() {
-		ids, offered, err := s.render(ctx, req, authorization)
+		prompt, offered, err := s.render(ctx, req, authorization)
 		if offered {
-			return Prompt{ids, s.engine.contextLength(req.Model())}, err
+			prompt.ContextLength = s.engine.contextLength(req.Model())
+			return prompt, err
 		}
 		s.mu.Lock()
 		s.plain = true
@@ -57,12 +61,11 @@ func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization
 	if err != nil || status != http.StatusOK {
 		return Prompt{}, s.askFailed("tokenize", status, answer, err)
 	}
-	ids, told, err := answerIDs(answer, "tokens")
+	prompt, err := readPrompt(answer, "tokens")
 	if err != nil {
 		return Prompt{}, s.askFailed("tokenize", status, nil, err)
 	}
-	length, _ := rawjson.Integer(told.Get("max_model_len"))
-	return Prompt{ids, max(length, 0)}, nil
+	return prompt, nil
 }
 
 // contextLength is max_model_len of a model's card, of the first card for a request that names no model; 0 if no list is known.
@@ -108,47 +111,51 @@ func (s *Start) mayRender() bool {
 // render asks the render endpoint. offered is false if the engine has none.
 // Every other failure is final: to fall back on it would let parity that was
 // learnt with one endpoint speak for the other.
-func (s *Start) render(ctx context.Context, req *upstream.Request, authorization string) (ids []uint32, offered bool, err error) {
+func (s *Start) render(ctx context.Context, req *upstream.Request, authorization string) (prompt Prompt, offered bool, err error) {
 	status, answer, err := s.post(ctx, upstream.Chat.Path()+"/render", req.RenderBody(), authorization)
 	if err != nil {
-		return nil, true, s.askFailed("render", status, nil, err)
+		return Prompt{}, true, s.askFailed("render", status, nil, err)
 	}
 	switch status {
 	case http.StatusOK:
-		if ids, _, err = answerIDs(answer, "token_ids"); err != nil {
-			return nil, true, s.askFailed("render", status, nil, err)
+		if prompt, err = readPrompt(answer, "token_ids"); err != nil {
+			return Prompt{}, true, s.askFailed("render", status, nil, err)
 		}
-		return ids, true, nil
+		return prompt, true, nil
 	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
 		// An unknown model is a 404 too (_check_model), and says so.
 		if upstream.ReadFault(answer).Param == "" {
-			return nil, false, nil
+			return Prompt{}, false, nil
 		}
 	}
-	return nil, true, s.askFailed("render", status, answer, nil)
+	return Prompt{}, true, s.askFailed("render", status, answer, nil)
 }
 
-// answerIDs reads the list of ids that is the named member of an answer. A count
-// beside it must agree.
-func answerIDs(answer []byte, name string) (ids []uint32, o rawjson.Object, err error) {
+// readPrompt reads an answer whose named member is the list of ids. A count beside it must agree. The list is read as it is found to be
+// valid, once.
+func readPrompt(answer []byte, name string) (prompt Prompt, err error) {
 	found := false
-	o, err = rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {
+	o, err := rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {
 		if string(member) != name {
 			return s.Skip()
 		}
-		if ids, found = s.IDs(); !found {
+		from := s.Pos
+		if prompt.IDs, found = s.IDs(); !found {
 			return s.Fault("expected a list of token ids")
 		}
+		prompt.List = answer[from:s.Pos]
 		return nil
 	})
 	if err != nil {
-		return nil, o, fmt.Errorf("read answer: %w", err)
+		return Prompt{}, fmt.Errorf("read answer: %w", err)
 	}
-	if !found || len(ids) == 0 {
-		return nil, o, errors.New("answer without ids")
+	if !found || len(prompt.IDs) == 0 {
+		return Prompt{}, errors.New("answer without ids")
 	}
-	if n, given := rawjson.Integer(o.Get("count")); given && n != len(ids) {
-		return nil, o, errors.New("answer with another count than its ids")
+	if n, given := rawjson.Integer(o.Get("count")); given && n != len(prompt.IDs) {
+		return Prompt{}, errors.New("answer with another count than its ids")
 	}
-	return ids, o, nil
+	length, _ := rawjson.Integer(o.Get("max_model_len"))
+	prompt.ContextLength = max(length, 0)
+	return prompt, nil
 }

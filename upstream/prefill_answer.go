@@ -1,0 +1,115 @@
+package upstream
+
+import (
+	"context"
+	"errors"
+	"net/http"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/sse/rawjson"
+)
+
+// PrefillAnswer is what a prefill leg gave. Its slices are parts of Body, and not to be changed.
+type PrefillAnswer struct {
+	// ID is the answer's id, "" if it has none.
+	ID string
+	// Params is the raw value of kv_transfer_params, nil if absent or null.
+	Params []byte
+	// PromptIDs is the raw id list of the prompt that prefill computed
+	// (prompt_token_ids of the answer for chat, of its first choice for text), nil
+	// if the answer has no list there.
+	PromptIDs []byte
+	// PromptTokens is how many tokens the prompt has (usage.prompt_tokens), 0 if the answer does not tell.
+	PromptTokens int
+	// Body is the whole answer, one JSON object.
+	Body []byte
+}
+
+// errNoObject is a prefill answer that can't be read.
+var errNoObject = errors.New("answer is not a JSON object")
+
+// readAnswer reads what is wanted of a prefill answer, in one pass that finds out whether it is valid at the same time: with the ids of a
+// prompt of 8,000 tokens an answer has 50 kB. Of members that occur twice at its top level the last counts.
+func (l Leg) readAnswer(ctx context.Context, body []byte) (PrefillAnswer, error) {
+	answer, failed := PrefillAnswer{Body: body}, []byte(nil)
+	s := rawjson.Scanner{Data: body}
+	s.Space()
+	err := s.Members(func(m rawjson.Member) error {
+		if l.API == Text && m.Named("choices") {
+			ids, err := firstPromptIDs(&s)
+			if ids != nil {
+				answer.PromptIDs = ids
+			}
+			return err
+		}
+		if err := s.Skip(); err != nil {
+			return err
+		}
+		switch value := body[m.Value:s.Pos]; {
+		case m.Named("id"):
+			answer.ID = gjson.ParseBytes(value).String()
+		case m.Named("kv_transfer_params"):
+			answer.Params = value
+			if rawjson.IsNull(value) {
+				answer.Params = nil
+			}
+		case m.Named("prompt_token_ids"):
+			if l.API == Chat && value[0] == '[' {
+				answer.PromptIDs = value
+			}
+		case m.Named("usage"):
+			answer.PromptTokens = max(0, int(gjson.GetBytes(value, "prompt_tokens").Int()))
+		case m.Named("error"):
+			failed = value
+		}
+		return nil
+	})
+	if err != nil || !s.End() {
+		return PrefillAnswer{}, l.failure(ctx, Garbage, errNoObject)
+	}
+	if !rawjson.IsNull(failed) {
+		e := l.failure(ctx, Status, nil)
+		e.Status = http.StatusInternalServerError
+		e.Fault = ReadFault([]byte(`{"error":` + string(failed) + `}`))
+		return PrefillAnswer{}, e
+	}
+	return answer, nil
+}
+
+// firstPromptIDs reads choices and returns the list of ids of the prompt in the first of them, nil if there is none.
+func firstPromptIDs(s *rawjson.Scanner) (ids []byte, err error) {
+	if s.Peek() != '[' {
+		return nil, s.Skip()
+	}
+	more, err := s.Open('[')
+	for first := true; more && err == nil; first = false {
+		if first && s.Peek() == '{' {
+			ids, err = promptIDs(s)
+		} else {
+			err = s.Skip()
+		}
+		if err == nil {
+			more, err = s.Separator(']')
+		}
+	}
+	return ids, err
+}
+
+// promptIDs reads a choice and returns its list of ids of the prompt, nil if there is none. Of two the first counts.
+func promptIDs(s *rawjson.Scanner) (ids []byte, err error) {
+	found := false
+	err = s.Members(func(m rawjson.Member) error {
+		if err := s.Skip(); err != nil {
+			return err
+		}
+		if !found && m.Named("prompt_token_ids") {
+			found = true
+			if s.Data[m.Value] == '[' {
+				ids = s.Data[m.Value:s.Pos]
+			}
+		}
+		return nil
+	})
+	return ids, err
+}

@@ -1,0 +1,141 @@
+package upstream
+
+import (
+	"errors"
+	"net/http"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/sse/rawjson"
+)
+
+// readInSteps reads an answer as readAnswer does, in three passes: whether it is valid, where its members are, and what they hold.
+func readInSteps(l Leg, body []byte) (answer PrefillAnswer, failed string, ok bool) {
+	if !rawjson.Valid(body) || !gjson.ParseBytes(body).IsObject() {
+		return PrefillAnswer{}, "", false
+	}
+	answer.Body = body
+	var fault gjson.Result
+	gjson.ParseBytes(body).ForEach(func(key, value gjson.Result) bool {
+		switch key.String() {
+		case "id":
+			answer.ID = value.String()
+		case "kv_transfer_params":
+			answer.Params = nil
+			if value.Type != gjson.Null {
+				answer.Params = []byte(value.Raw)
+			}
+		case "prompt_token_ids":
+			if l.API == Chat && value.IsArray() {
+				answer.PromptIDs = []byte(value.Raw)
+			}
+		case "choices":
+			if ids := value.Get("0.prompt_token_ids"); l.API == Text && value.IsArray() && ids.IsArray() {
+				answer.PromptIDs = []byte(ids.Raw)
+			}
+		case "usage":
+			answer.PromptTokens = max(0, int(value.Get("prompt_tokens").Int()))
+		case "error":
+			fault = value
+		}
+		return true
+	})
+	if fault.Exists() && fault.Type != gjson.Null {
+		return PrefillAnswer{}, ReadFault([]byte(`{"error":`+fault.Raw+`}`)).Message + "!", true
+	}
+	return answer, "", true
+}
+
+// checkAnswer compares both ways to read an answer.
+func checkAnswer(t *testing.T, api API, body []byte) {
+	t.Helper()
+	leg := Leg{Instance: &Instance{Name: "p"}, API: api}
+	want, failed, valid := readInSteps(leg, body)
+	got, err := leg.readAnswer(t.Context(), body)
+	var fault *LegError
+	switch {
+	case !valid:
+		if !errors.As(err, &fault) || fault.Kind != Garbage {
+			t.Fatalf("%q: got %+v, %v, want garbage", body, got, err)
+		}
+	case failed != "":
+		if !errors.As(err, &fault) || fault.Kind != Status || fault.Status != http.StatusInternalServerError || fault.Message+"!" != failed {
+			t.Fatalf("%q: got %+v, %v, want the fault %q", body, got, err, failed)
+		}
+	case err != nil:
+		t.Fatalf("%q: %v", body, err)
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("%q, API %d:\n got %+v\nwant %+v", body, api, got, want)
+	}
+}
+
+// answersToRead are answers, each of which is read as both APIs'.
+func answersToRead(tb testing.TB) []string {
+	tb.Helper()
+	return append([]string{
+		`{}`, ` { } `, `[]`, `null`, `1`, `"x"`, ``, `{`, `{}x`, `{"id":1}`, `{"id":null,"id":"b"}`, `{"id":"\u0061\ud800"}`, `{"id":{"a":[1]}}`, `{"id":true}`,
+		`{"kv_transfer_params":{"a":1},"kv_transfer_params":null}`, `{"kv_transfer_params":null,"kv_tran\u0073fer_params":{"a" : 1}}`, `{"kv_transfer_params":[]}`,
+		`{"prompt_token_ids":[1,2],"prompt_token_ids":null}`, `{"prompt_token_ids":[1,2],"prompt_token_ids":[3]}`, `{"prompt_token_ids":[-1,1.5,"x",[2]]}`,
+		`{"prompt_token_ids":[1,2}`, `{"prompt_token_ids":[01]}`, `{"prompt_token_ids":[1,]}`, `{"prompt_token_ids":"[1]"}`, `{"prompt_token_ids":[ 1 , 2 ]}`,
+		`{"choices":[{"prompt_token_ids":[1]},{"prompt_token_ids":[2]}]}`, `{"choices":[{"prompt_token_ids":null,"prompt_token_ids":[1]}]}`,
+		`{"choices":[{"prompt_token_ids":[1],"prompt_token_ids":[2]}]}`, `{"choices":[{"prompt_token_ids":[1]}],"choices":[]}`, `{"choices":{"0":{"prompt_token_ids":[1]}}}`,
+		`{"choices":[[{"prompt_token_ids":[1]}]]}`, `{"choices":[null,{"prompt_token_ids":[1]}]}`, `{"choices":[{"prompt\u005ftoken_ids":[1]}]}`, `{"choices":[{"a":{"prompt_token_ids":[1]}}]}`,
+		`{"choices":[{"prompt_token_ids":[1]}`, `{"choices":[{"prompt_token_ids":[1]},]}`, `{"choices":"x"}`,
+		`{"usage":{"prompt_tokens":7},"usage":{}}`, `{"usage":{"prompt_tokens":-7}}`, `{"usage":{"prompt_tokens":"7"}}`, `{"usage":{"prompt_tokens":7.9}}`, `{"usage":[7]}`,
+		`{"usage":{"prompt_tokens":1,"prompt_tokens":2}}`, `{"usage":{"prompt_tokens":1e30}}`,
+		`{"error":null}`, `{"error":{"message":"m"}}`, `{"error":"m","error":null}`, `{"error":false}`, `{"error":{"message":"m"},"id":`,
+		`{"a":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, `{"a":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
+		`{"choices":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, `{"choices":` + strings.Repeat("[", 64) + strings.Repeat("]", 64) + `}`,
+		`{"choices":[{"a":` + strings.Repeat("[", 61) + strings.Repeat("]", 61) + `}]}`, `{"choices":[{"a":` + strings.Repeat("[", 62) + strings.Repeat("]", 62) + `}]}`,
+		"{\"id\":\"\xff\"}",
+	}, string(recorded(tb, "01-prefill-turn1.json").Response.JSON), string(recorded(tb, "11-completions-prefill.json").Response.JSON))
+}
+
+func TestReadAnswer_IsOnePassOverWhatWasReadInThree(t *testing.T) {
+	for _, answer := range answersToRead(t) {
+		for _, api := range []API{Chat, Text} {
+			checkAnswer(t, api, []byte(answer))
+		}
+	}
+}
+
+func FuzzReadAnswer(f *testing.F) {
+	f.Fuzz(func(t *testing.T, text bool, body []byte) {
+		api := Chat
+		if text {
+			api = Text
+		}
+		checkAnswer(t, api, body)
+	})
+}
+
+// longAnswer is what vLLM answers to a chat prompt of so many tokens.
+func longAnswer(tokens int) []byte {
+	var ids, blocks []uint32
+	for i := range tokens {
+		ids = append(ids, uint32(1000+i*13%90000))
+		if i%16 == 0 {
+			blocks = append(blocks, uint32(1000+i/16))
+		}
+	}
+	return []byte(`{"id":"chatcmpl-x","object":"chat.completion","created":1,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"a"},"finish_reason":"length"}],` +
+		`"usage":{"prompt_tokens":` + strconv.Itoa(tokens) + `,"completion_tokens":1},"prompt_token_ids":` + string(rawjson.AppendIDs(nil, ids)) +
+		`,"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[` + string(rawjson.AppendIDs(nil, blocks)) + `],"remote_engine_id":"e"}}`)
+}
+
+func BenchmarkReadAnswer(b *testing.B) {
+	body := longAnswer(8000)
+	leg := Leg{Instance: &Instance{Name: "p"}}
+	b.SetBytes(int64(len(body)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if answer, err := leg.readAnswer(b.Context(), body); err != nil || answer.PromptTokens != 8000 {
+			b.Fatalf("%d tokens, %v", answer.PromptTokens, err)
+		}
+	}
+}
