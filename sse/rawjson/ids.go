@@ -2,9 +2,7 @@ package rawjson
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
-	"math/bits"
 	"slices"
 	"strconv"
 )
@@ -61,22 +59,60 @@ func (s *Scanner) IDs() (ids []uint32, ok bool) {
 	end := max(bytes.IndexByte(rest, ']'), 0)
 	// Each id but the last takes two bytes, so that commas alone reserve no more.
 	ids = make([]uint32, min(bytes.Count(rest[:end], []byte(",")), end/2)+1)
+	end += s.Pos
 	more, err := s.Open('[')
 	if !more || err != nil {
 		return ids[:0], err == nil
 	}
-	n, more, ok := s.ReadIDs(ids)
-	return ids[:n], ok && !more
+	n, ok := s.halves(ids, end)
+	if !ok {
+		return nil, false
+	}
+	last, more, ok := s.ReadIDs(ids[n:])
+	return ids[:n+last], ok && !more
+}
+
+// halves reads most of an array that Open has opened and that ends at end, both halves of it side by side: where an id begins is not
+// known before the one in front of it has been looked at, and so a processor that could do two at a time waits. It leaves Pos at the id
+// that follows the n that were read.
+func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
+	const worth = 256 // bytes
+	data, i := s.Data, s.Pos
+	if end-i < worth {
+		return 0, true
+	}
+	middle := i + (end-i)/2
+	middle += bytes.IndexByte(data[middle:end], ',') + 1
+	first := bytes.Count(data[i:middle], []byte(",")) // ids in front of the middle
+	n, j, second := 0, middle, first
+	for n < first && second < len(ids) && i+8 <= middle && j+8 <= end {
+		a, b := load(data, i), load(data, j)
+		aEnd, bEnd := plainEnd(a), plainEnd(b)
+		aValue, bValue := plainDigits(a, aEnd), plainDigits(b, bEnd)
+		if !isPlain(a, aEnd, aValue) || !isPlain(b, bEnd, bValue) {
+			break
+		}
+		ids[n], ids[second] = decimal(aValue), decimal(bValue)
+		n, second, i, j = n+1, second+1, i+aEnd>>3+1, j+bEnd>>3+1
+	}
+	s.Pos = i
+	rest, more, ok := s.ReadIDs(ids[n:first])
+	if !ok || !more || n+rest < first {
+		return 0, false
+	}
+	s.Pos = j
+	s.Space()
+	return second, true
 }
 
 // ReadIDs reads ids of an array that Open has opened until buf is full or the array
 // ends. more says that another id is to follow; Pos is at it then.
 func (s *Scanner) ReadIDs(buf []uint32) (n int, more, ok bool) {
 	for n < len(buf) {
-		n += s.plainIDs(buf[n:])
+		plain := s.plainIDs(buf[n:])
 		s.Space()
-		if n == len(buf) {
-			break
+		if n += plain; plain > 0 {
+			continue
 		}
 		id, end := readID(s.Data, s.Pos)
 		if end == s.Pos {
@@ -92,22 +128,14 @@ func (s *Scanner) ReadIDs(buf []uint32) (n int, more, ok bool) {
 	return n, true, true
 }
 
-// plainIDs reads ids of up to seven digits that a comma follows at once, which are
-// all but the last one of an engine's list, until buf is full or another id comes.
-// It leaves Pos behind a comma, or where it was.
-//
-// A loop over digits mispredicts the end of nearly every id and takes four times as
-// long. Where the next id begins depends on five operations here, and the rest of
-// one id is done while the next is looked for.
+// plainIDs reads plain ids (isPlain) until buf is full or another id comes. It leaves Pos behind a comma, or where it was.
 func (s *Scanner) plainIDs(buf []uint32) (n int) {
 	data, i := s.Data, s.Pos
 	for n < len(buf) && i+8 <= len(data) {
 		word := load(data, i)
-		// Of digits and commas, digits have bit 4. All else is refused below, eight digits too.
-		end := bits.TrailingZeros64(word&0x0010101010101010 ^ 0x1010101010101010)
-		size := end &^ 7
-		value := (word ^ 0x3030303030303030) << ((64 - size) & 63)
-		if notDigits(value) != 0 || byte(word>>(size&63)) != ',' || size == 0 || byte(word) == '0' && size > 8 {
+		end := plainEnd(word)
+		value := plainDigits(word, end)
+		if !isPlain(word, end, value) {
 			break
 		}
 		buf[n] = decimal(value)
@@ -118,29 +146,8 @@ func (s *Scanner) plainIDs(buf []uint32) (n int) {
 	return n
 }
 
-// load returns the eight bytes from data[i] on, the first one lowest. The second bound spares the check that a slice does not begin at
-// the end of its array, on which the place of the next id would wait.
-func load(data []byte, i int) uint64 { return binary.LittleEndian.Uint64(data[i : i+8 : i+8]) }
-
-// notDigits marks the high bit of each byte of a word that is above nine, and perhaps of bytes above such a one.
-func notDigits(word uint64) uint64 { return (word + 0x7676767676767676 | word) & 0x8080808080808080 }
-
-// decimal returns the number whose digits are the bytes of word, the last one highest.
-func decimal(word uint64) uint32 {
-	word = (word*10 + word>>8) & 0x00ff00ff00ff00ff
-	word = (word*100 + word>>16) & 0x0000ffff0000ffff
-	return uint32(word*10000 + word>>32)
-}
-
 // readID reads the id at data[i:] and returns its end, i if there is none.
 func readID(data []byte, i int) (id uint32, end int) {
-	if i+8 <= len(data) {
-		word := load(data, i) ^ 0x3030303030303030
-		digits := bits.TrailingZeros64(notDigits(word)) / 8
-		if digits > 0 && digits < 8 && (digits == 1 || data[i] != '0') {
-			return decimal(word << (64 - 8*digits)), i + digits
-		}
-	}
 	n := uint64(0)
 	for end = i; end < len(data) && data[end]-'0' <= 9 && n <= math.MaxUint32; end++ {
 		n = n*10 + uint64(data[end]-'0')

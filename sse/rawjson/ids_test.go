@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"carryover/sse/rawjson"
@@ -81,6 +82,42 @@ func TestParseIDs_CommasAloneReserveLittle(t *testing.T) {
 	if ids, ok := s.IDs(); ok || cap(ids) > len(raw)/2+1 {
 		t.Errorf("commas: ok %t, room for %d ids", ok, cap(ids))
 	}
+}
+
+// Long lists are read in halves, and passed over eight bytes at a time. One byte that is another, too many or missing counts wherever it is.
+func TestParseIDs_LongListsAsEncodingJSON(t *testing.T) {
+	var ids []uint32
+	for i, widths := 0, []uint32{7, 0, 1234567, 42, 152064, 4294967295, 12345678, 301, 90210, 1000}; i < 70; i++ {
+		ids = append(ids, widths[i%len(widths)]/uint32(1+i/len(widths)))
+	}
+	list := string(rawjson.AppendIDs(nil, ids))
+	check := func(raw string) {
+		t.Helper()
+		var want []*uint32
+		ok := json.Unmarshal([]byte(raw), &want) == nil && !slices.Contains(want, nil)
+		got, read := rawjson.ParseIDs([]byte(raw))
+		if read != ok || ok && !slices.EqualFunc(got, want, func(a uint32, b *uint32) bool { return a == *b }) {
+			t.Fatalf("ParseIDs(%s) = %v, %t, want %t", raw, got, read, ok)
+		}
+		if ok != rawjson.EqualIDs([]byte(raw), got) {
+			t.Fatalf("EqualIDs(%s, %v) = %t", raw, got, !ok)
+		}
+		if valid := json.Valid([]byte(raw)); rawjson.Valid([]byte(raw)) != valid {
+			t.Fatalf("Valid(%s) = %t", raw, !valid)
+		}
+	}
+	check(list)
+	for at := range list {
+		check(list[:at])
+		check(list[:at] + list[at+1:])
+		for _, other := range []string{",", "]", "[", "0", "1", " ", "\t ", ".", "-", "e", "/", ":", "\"", "\x00", "\xb9"} {
+			check(list[:at] + other + list[at:])
+			check(list[:at] + other + list[at+1:])
+		}
+	}
+	check(strings.ReplaceAll(list, ",", ", "))
+	check(strings.ReplaceAll(list, ",", " ,"))
+	check("\n" + list + " ")
 }
 
 func TestAppendIDs_WritesWhatParseIDsReads(t *testing.T) {
