@@ -48,6 +48,18 @@ func decimal(word uint64) uint32 {
 	return uint32(word*10000 + word>>32)
 }
 
+// digitsOf returns the digits of a number below 10^8 as text, the first one lowest, and how many they are. Divisions by 10 and 100 are
+// multiplications of all parts at once, exact for parts of so many digits; one digit after the other takes five times as long.
+func digitsOf(n uint32) (text uint64, size int) {
+	word := uint64(n/10000) | uint64(n%10000)<<32
+	hundreds := word * 10486 >> 20 & 0x0000007f0000007f
+	word = hundreds | (word-100*hundreds)<<16
+	tens := word * 103 >> 10 & 0x000f000f000f000f
+	word = tens | (word-10*tens)<<8
+	zeros := bits.TrailingZeros64(word|1<<56) &^ 7 // leading ones, but for the last digit
+	return (word + everyByte*'0') >> zeros, 8 - zeros/8
+}
+
 // integers goes over the integers of an array whose first digit is at Pos, as long as there are nothing but digits and commas between
 // them, and leaves Pos behind a comma, or where it was.
 func (s *Scanner) integers() {

@@ -2,6 +2,7 @@ package rawjson
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math"
 	"slices"
 	"strconv"
@@ -23,15 +24,29 @@ func ParseIDs(raw []byte) (ids []uint32, ok bool) {
 // AppendIDs appends ids as vLLM writes them, a JSON array without spaces.
 func AppendIDs(dst []byte, ids []uint32) []byte {
 	// Vocabularies end below a million, so that an id and its comma take seven bytes.
-	dst = append(slices.Grow(dst, 7*len(ids)+2), '[')
+	dst = append(slices.Grow(dst, 7*len(ids)+idRoom+1), '[')
 	for i, id := range ids {
-		if i > 0 {
-			dst = append(dst, ',')
+		if cap(dst)-len(dst) < idRoom {
+			dst = slices.Grow(dst, 7*(len(ids)-i)+idRoom)
 		}
-		dst = strconv.AppendUint(dst, uint64(id), 10)
+		if id < 1e8 {
+			digits, n := digitsOf(id)
+			end := len(dst)
+			binary.LittleEndian.PutUint64(dst[end:end+8], digits)
+			dst = dst[:end+n]
+		} else {
+			dst = strconv.AppendUint(dst, uint64(id), 10)
+		}
+		dst = append(dst, ',')
+	}
+	if len(ids) > 0 {
+		dst = dst[:len(dst)-1]
 	}
 	return append(dst, ']')
 }
+
+// idRoom is what the longest id takes, with what stands behind it.
+const idRoom = len("4294967295,]")
 
 // EqualIDs reports whether raw is a JSON array of exactly these ids. It allocates
 // nothing.

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -124,6 +125,20 @@ func TestAppendIDs_WritesWhatParseIDsReads(t *testing.T) {
 	raw, ids := manyIDs(5000)
 	if got := rawjson.AppendIDs([]byte("x"), ids); string(got) != "x"+string(raw) {
 		t.Errorf("got %.60s, want %.60s", got, raw)
+	}
+	for place := uint64(1); place < 1<<32; place *= 10 {
+		for _, digits := range []uint64{1, 2, 5, 9, 10, 11, 19, 99, 101, 909, 999} {
+			for _, n := range []uint64{digits*place - 1, digits * place, digits*place + 1} {
+				if got, want := string(rawjson.AppendIDs(nil, []uint32{uint32(n)})), "["+strconv.Itoa(int(uint32(n)))+"]"; got != want {
+					t.Fatalf("got %s, want %s", got, want)
+				}
+			}
+		}
+	}
+	for n := range uint32(200_000) {
+		if got, want := string(rawjson.AppendIDs(nil, []uint32{n})), "["+strconv.Itoa(int(n))+"]"; got != want {
+			t.Fatalf("got %s, want %s", got, want)
+		}
 	}
 	if got := string(rawjson.AppendIDs(nil, nil)); got != "[]" {
 		t.Errorf("no ids: got %s, want []", got)

@@ -1,0 +1,120 @@
+package proof
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"carryover/convcache"
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// attemptOf is an attempt of a chat turn of which nothing is known yet.
+func attemptOf(tb testing.TB) *IDs {
+	tb.Helper()
+	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	req, err := upstream.ParseRequest(upstream.Chat, []byte(`{"messages":[]}`))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return newIDs(&tokensTurn{proof: NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), req: req})
+}
+
+// However prefill spells the ids that it was sent, they are the same; and nothing else is.
+func TestReceipt_TakesTheIDsThatWereSentAndNoOthers(t *testing.T) {
+	ids := []uint32{1, 20, 300}
+	for _, told := range []string{`[1,20,300]`, `[1, 20 ,300]`, "[\n1,20,300]"} {
+		for computed, ok := range map[string]bool{
+			`[1,20,300]`: true, `[1, 20, 300]`: true, "[1,20,300\n]": true, "[\n1,20,300]": true,
+			`[1,20,301]`: false, `[1,20]`: false, `[1,20,300,4]`: false, `[]`: false, `null`: false, ``: false, `[1,20,300.0]`: false,
+			`[1,20,300`: false, `[1,20,300]]`: false, `"[1,20,300]"`: false, `[01,20,300]`: false,
+		} {
+			k := attemptOf(t)
+			k.compare(ids, []byte(told))
+			k.Forward(true)
+			if err := k.Receipt([]byte(computed)); (err == nil) != ok {
+				t.Errorf("told %q, computed %q: %v, want accepted %t", told, computed, err, ok)
+			}
+			if odd := k.Add([]byte(computed), nil); (odd == "") != ok {
+				t.Errorf("told %q, decode computed %q: %q, want accepted %t", told, computed, odd, ok)
+			}
+		}
+		k := attemptOf(t)
+		k.compare(ids, []byte(told))
+		k.Forward(true)
+		if k.Receipt(nil) == nil {
+			t.Error("an answer without ids is a receipt")
+		}
+	}
+}
+
+// Without ids on the leg, those of the look prove nothing of what prefill computes.
+func TestReceipt_OfIDsThatWereNotSentIsWhatPrefillTells(t *testing.T) {
+	k := attemptOf(t)
+	k.compare([]uint32{1, 2, 3}, []byte(`[1,2,3]`))
+	k.Forward(false)
+	if k.ForPrefill() != nil || k.Len() != 0 {
+		t.Fatalf("the prefill leg carries %s, of %d ids", k.ForPrefill(), k.Len())
+	}
+	if k.are(nil) || k.are([]byte{}) {
+		t.Error("no list is a list")
+	}
+}
+
+// What white space makes of a list is not sent to both legs.
+func TestIDs_ForwardsTheListAsItWasTold(t *testing.T) {
+	for told, want := range map[string]string{
+		`[1,20]`: `[1,20]`, `[1, 20]`: `[1, 20]`, `[1,` + strings.Repeat(" ", 100) + `20]`: `[1,20]`,
+	} {
+		k := attemptOf(t)
+		k.compare([]uint32{1, 20}, []byte(told))
+		k.Forward(true)
+		if got := string(k.ForPrefill()); got != want {
+			t.Errorf("told %s: sent %s, want %s", told, got, want)
+		}
+	}
+}
+
+// A chain may be grown of an attempt that never knew its ids; it covers what decode tells.
+func TestIDs_GrowsAChainOfNothing(t *testing.T) {
+	k := attemptOf(t)
+	k.Grow(16)
+	k.Add(nil, []byte(`[1,2]`))
+	if chain, ok := k.chain.Chain(2); !ok || chain.Tokens != 2 {
+		t.Errorf("got %+v, %t", chain, ok)
+	}
+	k.set(nil, nil)
+	k.Grow(16)
+}
+
+func BenchmarkReceipt(b *testing.B) {
+	ids := make([]uint32, 8000)
+	for i := range ids {
+		ids[i] = uint32(1000 + i*13%90000)
+	}
+	list := rawjson.AppendIDs(nil, ids)
+	computed := append([]byte(nil), list...)
+	spaced := []byte(strings.ReplaceAll(string(list), ",", ", "))
+	k := attemptOf(b)
+	k.compare(ids, list)
+	k.Forward(true)
+	for name, answer := range map[string][]byte{"same": computed, "spaced": spaced} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(answer)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := k.Receipt(answer); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,67 @@
+package fleet
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"testing"
+
+	"carryover/sse/rawjson"
+)
+
+func TestReadPrompt_KeepsTheListAsItWasTold(t *testing.T) {
+	for answer, want := range map[string]string{
+		`{"count":2,"max_model_len":512,"tokens":[1,20],"token_strs":null}`: `[1,20]`,
+		` { "tokens" : [ 1 , 20 ] } `:                                       `[ 1 , 20 ]`,
+		`{"t\u006fkens":[1,20],"max_model_len":null}`:                       `[1,20]`,
+	} {
+		prompt, err := readPrompt([]byte(answer), "tokens")
+		if err != nil || string(prompt.List) != want || !slices.Equal(prompt.IDs, []uint32{1, 20}) || prompt.ContextLength != 512 && prompt.ContextLength != 0 {
+			t.Errorf("%s: got %+v, %v, want %s", answer, prompt, err, want)
+		}
+	}
+}
+
+// FuzzReadPrompt compares with encoding/json what is accepted; a list that is read is part of the answer.
+func FuzzReadPrompt(f *testing.F) {
+	f.Fuzz(func(t *testing.T, answer []byte) {
+		prompt, err := readPrompt(answer, "tokens")
+		if err != nil {
+			if prompt.IDs != nil || prompt.List != nil {
+				t.Fatalf("%q: got %+v with %v", answer, prompt, err)
+			}
+			return
+		}
+		var want map[string]json.RawMessage
+		if err := json.Unmarshal(answer, &want); err != nil {
+			t.Fatalf("%q is accepted: %v", answer, err)
+		}
+		var ids []uint32
+		if err := json.Unmarshal(want["tokens"], &ids); err != nil || !slices.Equal(ids, prompt.IDs) || len(ids) == 0 {
+			t.Fatalf("%q: got %v, want %v, %v", answer, prompt.IDs, ids, err)
+		}
+		if !bytes.Equal(want["tokens"], prompt.List) {
+			t.Fatalf("%q: got the list %q, want %q", answer, prompt.List, want["tokens"])
+		}
+		var count int
+		if json.Unmarshal(want["count"], &count) == nil && want["count"] != nil && string(want["count"]) != "null" && count != len(ids) {
+			t.Fatalf("%q: %d ids are accepted", answer, len(ids))
+		}
+	})
+}
+
+func BenchmarkReadPrompt(b *testing.B) {
+	ids := make([]uint32, 8000)
+	for i := range ids {
+		ids[i] = uint32(1000 + i*13%90000)
+	}
+	answer := fmt.Appendf(nil, `{"count":%d,"max_model_len":131072,"tokens":%s,"token_strs":null}`, len(ids), rawjson.AppendIDs(nil, ids))
+	b.SetBytes(int64(len(answer)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if prompt, err := readPrompt(answer, "tokens"); err != nil || len(prompt.IDs) != len(ids) {
+			b.Fatal(err)
+		}
+	}
+}
