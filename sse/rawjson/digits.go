@@ -19,7 +19,7 @@ const (
 func load(data []byte, i int) uint64 { return binary.LittleEndian.Uint64(data[i : i+8 : i+8]) }
 
 // plainEnd returns eight times how many digits a word begins with, and something below eight; or anything, if it does not begin with a
-// plain id. Of digits and commas, digits have bit 4.
+// plain id. Of digits and commas, digits have bit 4. Of no digits, plainDigits has what is none.
 func plainEnd(word uint64) int {
 	return bits.TrailingZeros64(word&(everyByte<<4>>8) ^ everyByte<<4)
 }
@@ -32,7 +32,7 @@ func plainDigits(word uint64, end int) uint64 {
 // isPlain reports whether a word begins with an id of one to seven digits that a comma follows at once, which are all but the last one of
 // an engine's list; end and digits are what it would have.
 func isPlain(word uint64, end int, digits uint64) bool {
-	return notDigits(digits) == 0 && byte(word>>(end&0x38)) == ',' && end >= 8 && (byte(word) != '0' || end < 16)
+	return notDigits(digits) == 0 && byte(word>>(end&0x38)) == ',' && (byte(word) != '0' || end < 16)
 }
 
 // notDigits marks the high bit of each byte of a word that is above nine, and perhaps of bytes above such a one.

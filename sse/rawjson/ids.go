@@ -99,16 +99,19 @@ func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
 	middle := i + (end-i)/2
 	middle += bytes.IndexByte(data[middle:end], ',') + 1
 	first := bytes.Count(data[i:middle], []byte(",")) // ids in front of the middle
-	n, j, second := 0, middle, first
-	for n < first && second < len(ids) && i+8 <= middle && j+8 <= end {
+	pairs := min(first, len(ids)-first)
+	front, back := ids[:pairs], ids[first:first+pairs]
+	n, j := 0, middle
+	for ; n < len(front) && n < len(back) && j+8 <= len(data); n++ {
 		a, b := load(data, i), load(data, j)
 		aEnd, bEnd := plainEnd(a), plainEnd(b)
-		aValue, bValue := plainDigits(a, aEnd), plainDigits(b, bEnd)
-		if !isPlain(a, aEnd, aValue) || !isPlain(b, bEnd, bValue) {
+		aDigits, bDigits := plainDigits(a, aEnd), plainDigits(b, bEnd)
+		if !isPlain(a, aEnd, aDigits) || !isPlain(b, bEnd, bDigits) {
 			break
 		}
-		ids[n], ids[second] = decimal(aValue), decimal(bValue)
-		n, second, i, j = n+1, second+1, i+aEnd>>3+1, j+bEnd>>3+1
+		front[n], back[n] = decimal(aDigits), decimal(bDigits)
+		i += aEnd>>3 + 1
+		j += bEnd>>3 + 1
 	}
 	s.Pos = i
 	rest, more, ok := s.ReadIDs(ids[n:first])
@@ -117,7 +120,7 @@ func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
 	}
 	s.Pos = j
 	s.Space()
-	return second, true
+	return first + n, true
 }
 
 // ReadIDs reads ids of an array that Open has opened until buf is full or the array
