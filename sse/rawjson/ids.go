@@ -97,8 +97,12 @@ func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
 		return 0, true
 	}
 	middle := i + (end-i)/2
-	middle += bytes.IndexByte(data[middle:end], ',') + 1
-	first := bytes.Count(data[i:middle], []byte(",")) // ids in front of the middle
+	comma := bytes.IndexByte(data[middle:end], ',')
+	if comma < 0 { // one id, or part of one, and white space
+		return 0, true
+	}
+	middle += comma + 1
+	first := bytes.Count(data[i:middle], []byte(",")) // ids in front of the middle; there is room for as many, were it all commas
 	pairs := min(first, len(ids)-first)
 	front, back := ids[:pairs], ids[first:first+pairs]
 	n, j := 0, middle

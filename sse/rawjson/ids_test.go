@@ -111,6 +111,9 @@ func TestParseIDs_LongListsAsEncodingJSON(t *testing.T) {
 	for at := range list {
 		check(list[:at])
 		check(list[:at] + list[at+1:])
+		check(list[:at] + strings.Repeat(" ", len(list)) + list[at:]) // moves the middle to here
+		check(list[:at] + strings.Repeat(" ", len(list)-2*min(at, len(list)/2-1)) + list[at:])
+		check(list[:at] + strings.Repeat(" ", 2*at+1) + list[at:])
 		for _, other := range []string{",", "]", "[", "0", "1", " ", "\t ", ".", "-", "e", "/", ":", "\"", "\x00", "\xb9"} {
 			check(list[:at] + other + list[at:])
 			check(list[:at] + other + list[at+1:])
@@ -164,28 +167,44 @@ func TestParseIDs_Recordings(t *testing.T) {
 	}
 }
 
+// FuzzParseIDs compares with encoding/json, what is given and longer lists that have it at their beginning, at their end and in their
+// middle, since those are read in halves.
 func FuzzParseIDs(f *testing.F) {
+	padding := strings.Repeat("50,1234567,7,", 30)
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		var reference []*uint32
-		want := json.Unmarshal(raw, &reference) == nil && reference != nil && !slices.Contains(reference, nil)
-		got, ok := rawjson.ParseIDs(raw)
-		if ok != want {
-			t.Fatalf("ParseIDs(%q): ok %t, want %t", raw, ok, want)
-		}
-		if !ok {
-			return
-		}
-		if !slices.EqualFunc(got, reference, func(a uint32, b *uint32) bool { return a == *b }) || !rawjson.EqualIDs(raw, got) {
-			t.Fatalf("ParseIDs(%q) = %v", raw, got)
-		}
-		again := rawjson.AppendIDs(nil, got)
-		if back, ok := rawjson.ParseIDs(again); !ok || !slices.Equal(back, got) {
-			t.Fatalf("%s does not come back", again)
-		}
-		if len(got) > 0 && rawjson.EqualIDs(raw, got[1:]) {
-			t.Fatalf("EqualIDs(%q) takes a shorter list", raw)
+		checkParseIDs(t, raw)
+		if len(raw) > 1 && raw[0] == '[' && raw[len(raw)-1] == ']' {
+			inner := string(raw[1 : len(raw)-1])
+			checkParseIDs(t, []byte("["+inner+","+padding+"1]"))
+			checkParseIDs(t, []byte("["+padding+inner+"]"))
+			checkParseIDs(t, []byte("["+padding+inner+","+padding+"1]"))
+			checkParseIDs(t, []byte("["+inner+strings.Repeat(" ", 2*len(inner)+300)+"]"))
+			checkParseIDs(t, []byte("["+strings.Repeat(" ", 300)+inner+strings.Repeat("\n", 300)+"]"))
 		}
 	})
+}
+
+func checkParseIDs(t *testing.T, raw []byte) {
+	t.Helper()
+	var reference []*uint32
+	want := json.Unmarshal(raw, &reference) == nil && reference != nil && !slices.Contains(reference, nil)
+	got, ok := rawjson.ParseIDs(raw)
+	if ok != want {
+		t.Fatalf("ParseIDs(%q): ok %t, want %t", raw, ok, want)
+	}
+	if !ok {
+		return
+	}
+	if !slices.EqualFunc(got, reference, func(a uint32, b *uint32) bool { return a == *b }) || !rawjson.EqualIDs(raw, got) {
+		t.Fatalf("ParseIDs(%q) = %v", raw, got)
+	}
+	again := rawjson.AppendIDs(nil, got)
+	if back, ok := rawjson.ParseIDs(again); !ok || !slices.Equal(back, got) {
+		t.Fatalf("%s does not come back", again)
+	}
+	if len(got) > 0 && rawjson.EqualIDs(raw, got[1:]) {
+		t.Fatalf("EqualIDs(%q) takes a shorter list", raw)
+	}
 }
 
 // manyIDs returns n ids of a vocabulary of 152k, and their JSON.
