@@ -3,6 +3,7 @@ package rawjson_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -218,30 +219,26 @@ func manyIDs(n int) (raw []byte, ids []uint32) {
 }
 
 func BenchmarkIDs(b *testing.B) {
-	raw, ids := manyIDs(128 << 10)
-	b.Run("Parse128k", func(b *testing.B) {
-		b.SetBytes(int64(len(raw)))
-		b.ReportAllocs()
-		for b.Loop() {
-			if _, ok := rawjson.ParseIDs(raw); !ok {
-				b.Fatal("refused")
-			}
+	for _, n := range []int{8, 128} {
+		raw, ids := manyIDs(n << 10)
+		for _, does := range []struct {
+			name string
+			do   func() bool
+		}{
+			{"Parse", func() bool { _, ok := rawjson.ParseIDs(raw); return ok }},
+			{"Equal", func() bool { return rawjson.EqualIDs(raw, ids) }},
+			{"Skip", func() bool { return rawjson.Valid(raw) }},
+			{"Append", func() bool { return len(rawjson.AppendIDs(nil, ids)) == len(raw) }},
+		} {
+			b.Run(fmt.Sprintf("%s%dk", does.name, n), func(b *testing.B) {
+				b.SetBytes(int64(len(raw)))
+				b.ReportAllocs()
+				for b.Loop() {
+					if !does.do() {
+						b.Fatal("refused")
+					}
+				}
+			})
 		}
-	})
-	b.Run("Equal128k", func(b *testing.B) {
-		b.SetBytes(int64(len(raw)))
-		b.ReportAllocs()
-		for b.Loop() {
-			if !rawjson.EqualIDs(raw, ids) {
-				b.Fatal("differ")
-			}
-		}
-	})
-	b.Run("Append128k", func(b *testing.B) {
-		b.SetBytes(int64(len(raw)))
-		b.ReportAllocs()
-		for b.Loop() {
-			rawjson.AppendIDs(nil, ids)
-		}
-	})
+	}
 }
