@@ -11,5 +11,8 @@ func TestMain(m *testing.M) {
 	if os.Getenv(cannedVariable) != "" {
 		os.Exit(serveCanned())
 	}
+	if os.Getenv(quickVariable) != "" {
+		os.Exit(serveQuick())
+	}
 	goleak.VerifyTestMain(m)
 }

@@ -42,11 +42,18 @@ func serveCanned() int {
 // runCanned starts an engine as a process and returns its URL.
 func runCanned(b *testing.B, role upstream.Role, plugIn bool) string {
 	b.Helper()
-	cmd := exec.CommandContext(b.Context(), os.Args[0])
-	cmd.Env = append(os.Environ(), cannedVariable+"="+role.String())
+	variable := cannedVariable + "=" + role.String()
 	if plugIn {
-		cmd.Env = append(cmd.Env, cannedVariable+"="+role.String()+" with plug-in")
+		variable += " with plug-in"
 	}
+	return runEngine(b, variable)
+}
+
+// runEngine runs the test binary as the engine that a variable of its environment names, and returns its URL.
+func runEngine(b *testing.B, variable string) string {
+	b.Helper()
+	cmd := exec.CommandContext(b.Context(), os.Args[0])
+	cmd.Env = append(os.Environ(), variable)
 	stdin, err := cmd.StdinPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -189,6 +196,15 @@ func BenchmarkTurn(b *testing.B) {
 		{"tokens, ids per chunk", server.ProofAuto, false},
 	} {
 		b.Run(tc.name, func(b *testing.B) { benchTurn(b, tc.proof, tc.plugIn) })
+	}
+	// Short turns and long first messages, eight clients at a time. cpu-µs/op is client and proxy; the engines are processes of their own.
+	for _, size := range []struct {
+		name  string
+		bytes int
+	}{{"W1", 4 << 10}, {"W3", 256 << 10}} {
+		b.Run(size.name+"/no conversation", func(b *testing.B) { benchWorkload(b, server.ProofAuto, size.bytes, false, false) })
+		b.Run(size.name+"/tokens", func(b *testing.B) { benchWorkload(b, server.ProofAuto, size.bytes, true, false) })
+		b.Run(size.name+"/history", func(b *testing.B) { benchWorkload(b, server.ProofHistory, size.bytes, true, true) })
 	}
 }
 
