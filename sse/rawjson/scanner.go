@@ -16,6 +16,7 @@ type Scanner struct {
 
 	depth int
 	deep  bool // what is nested too deep is balanced
+	over  int  // how much longer the string read last is than what it stands for
 }
 
 // Fault returns the error that the text is not what it must be at Pos.

@@ -1,0 +1,187 @@
+package rawjson
+
+import (
+	"iter"
+	"math"
+	"unicode/utf8"
+)
+
+// List is the elements of a JSON array and the members of those that are objects, as they were seen when the text was read for the first
+// time: its readers need not scan it again. It aliases the text, which must not change any more.
+type List struct {
+	raw     []byte // nil for none, and for a value that is no array
+	spans   []elementSpan
+	members []memberSpan // of the elements in spans, in their order
+	rest    int          // where the elements begin that are not in spans, 0 if there are none
+}
+
+// elementSpan is an element as offsets into the list's text.
+type elementSpan struct{ start, end, members uint32 } // members are up to there in List.members
+
+// memberSpan is a member of an element as offsets into the list's text.
+type memberSpan struct{ start, keyEnd, value, end, text uint32 }
+
+// Element is one element of a List.
+type Element struct {
+	Raw     []byte
+	text    []byte
+	members []memberSpan
+}
+
+// ElementMember is one member of an element that is an object.
+type ElementMember struct {
+	Key   []byte // between the quotes of the name, escapes as they are
+	Value []byte
+	Whole []byte // name and value
+	Text  int    // how many bytes of UTF-8 the value stands for if it is a string
+}
+
+// Bounds of what is noted of a list: as many members as it has times sixteen bytes, and some. A list of objects that are smaller than any
+// message must not take many times the memory of its text. What is beyond is scanned again by each reader.
+const (
+	bytesPerMember = 16
+	leastMembers   = 64
+)
+
+// ParseList reads raw as exactly one JSON array. It is as strict as ParseObject with what is inside; the error is an *Error.
+func ParseList(raw []byte) (List, error) {
+	if !utf8.Valid(raw) {
+		return List{}, &Error{Code: CodeInvalidUTF8, What: "invalid UTF-8"}
+	}
+	s := Scanner{Data: raw}
+	s.Space()
+	if s.Peek() != '[' {
+		return List{}, s.Fault("not an array")
+	}
+	l, err := s.List()
+	if err == nil && !s.End() {
+		err = s.Fault("data after the array")
+	}
+	return l, err
+}
+
+// List reads a value of any kind, and returns its elements if it is an array. The text must be valid UTF-8.
+func (s *Scanner) List() (List, error) {
+	if s.Peek() != '[' {
+		return List{}, s.Skip()
+	}
+	if len(s.Data) > math.MaxUint32 { // which the spans can't say
+		return List{}, &Error{Code: CodeTooComplex, What: "text larger than 4 GiB", At: s.Pos}
+	}
+	base := s.Pos
+	var l List
+	if err := l.read(s, base); err != nil {
+		return List{}, err
+	}
+	l.raw = s.Data[base:s.Pos]
+	return l, nil
+}
+
+// read reads the array at base, and notes its elements up to the bounds.
+func (l *List) read(s *Scanner, base int) error {
+	more, err := s.Open('[')
+	for more && err == nil {
+		start := s.Pos - base
+		if l.rest == 0 && len(l.members) > leastMembers+start/bytesPerMember {
+			l.rest = start
+		}
+		if l.rest == 0 {
+			l.members, err = s.element(l.members, base)
+			l.spans = append(l.spans, elementSpan{uint32(start), uint32(s.Pos - base), uint32(len(l.members))})
+		} else {
+			err = s.Skip()
+		}
+		if err == nil {
+			more, err = s.Separator(']')
+		}
+	}
+	return err
+}
+
+// element reads an element and appends the spans of its members, counted from base.
+func (s *Scanner) element(members []memberSpan, base int) ([]memberSpan, error) {
+	if s.Peek() != '{' {
+		return members, s.Skip()
+	}
+	err := s.Members(func(at Member) error {
+		text := 0
+		if s.Peek() == '"' {
+			if err := s.SkipString(); err != nil {
+				return err
+			}
+			text = s.textLen(at.Value)
+		} else if err := s.Skip(); err != nil {
+			return err
+		}
+		start := at.Start - base
+		members = append(members, memberSpan{
+			uint32(start), uint32(start + len(`"`) + len(at.Key)), uint32(at.Value - base), uint32(s.Pos - base), uint32(text),
+		})
+		return nil
+	})
+	return members, err
+}
+
+// IsArray reports whether the value is an array.
+func (l *List) IsArray() bool { return l.raw != nil }
+
+// Len returns how many elements have been noted, which is all of them in all but lists of a great many small ones.
+func (l *List) Len() int { return len(l.spans) }
+
+// Elements yields the elements in their order. An element is valid until the next one comes.
+func (l *List) Elements() iter.Seq[Element] {
+	return func(yield func(Element) bool) {
+		known := uint32(0)
+		for _, at := range l.spans {
+			if !yield(Element{Raw: l.raw[at.start:at.end], text: l.raw, members: l.members[known:at.members]}) {
+				return
+			}
+			known = at.members
+		}
+		if l.rest == 0 {
+			return
+		}
+		s := Scanner{Data: l.raw, Pos: l.rest}
+		var members []memberSpan
+		for more := true; more; more, _ = s.Separator(']') { // it has been read
+			base := s.Pos
+			members, _ = s.element(members[:0], base)
+			if !yield(Element{Raw: l.raw[base:s.Pos], text: l.raw[base:], members: members}) {
+				return
+			}
+		}
+	}
+}
+
+// IsObject reports whether the element is an object. All others have no members.
+func (e Element) IsObject() bool { return e.Raw[0] == '{' }
+
+// Members yields the members of an element in their order; those of equal names come as they stand.
+func (e Element) Members() iter.Seq[ElementMember] {
+	return func(yield func(ElementMember) bool) {
+		for _, m := range e.members {
+			if !yield(ElementMember{
+				Key: e.text[m.start+1 : m.keyEnd], Value: e.text[m.value:m.end], Whole: e.text[m.start:m.end], Text: int(m.text),
+			}) {
+				return
+			}
+		}
+	}
+}
+
+// Name returns the name with its escapes decoded, nil if it has no UTF-8 form.
+func (m *ElementMember) Name() []byte {
+	name, _ := Unescape(m.Key)
+	return name
+}
+
+// IsText reports whether the value is a string.
+func (m *ElementMember) IsText() bool { return m.Value[0] == '"' }
+
+// Plain returns what the value stands for if that is between its quotes as it is: it is a string without escapes.
+func (m *ElementMember) Plain() (text []byte, ok bool) {
+	if !m.IsText() || m.Text != len(m.Value)-len(`""`) {
+		return nil, false
+	}
+	return m.Value[1 : len(m.Value)-1], true
+}

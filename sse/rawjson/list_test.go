@@ -1,0 +1,160 @@
+package rawjson_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"carryover/sse/rawjson"
+)
+
+func parseList(t testing.TB, text string) rawjson.List {
+	t.Helper()
+	l, err := rawjson.ParseList([]byte(text))
+	if err != nil {
+		t.Fatalf("parse %.200s: %v", text, err)
+	}
+	return l
+}
+
+func TestList_ShowsMembersAsTheyStand(t *testing.T) {
+	l := parseList(t, ` [ {"role" : "user","content":"a\u00e9\n\ud83d\ude00"}, "text", 7, {}, {"a":1,"a":[2,{"b":null}]} ] `)
+	var got strings.Builder
+	for e := range l.Elements() {
+		fmt.Fprintf(&got, "%v<%s>", e.IsObject(), e.Raw)
+		for m := range e.Members() {
+			plain, ok := m.Plain()
+			fmt.Fprintf(&got, " %s=%s (%s, %d, %s %v)", m.Name(), m.Value, m.Whole, m.Text, plain, ok)
+		}
+		got.WriteString("\n")
+	}
+	want := `true<{"role" : "user","content":"a\u00e9\n\ud83d\ude00"}> role="user" ("role" : "user", 4, user true)` +
+		` content="a\u00e9\n\ud83d\ude00" ("content":"a\u00e9\n\ud83d\ude00", 8,  false)
+false<"text">
+false<7>
+true<{}>
+true<{"a":1,"a":[2,{"b":null}]}> a=1 ("a":1, 0,  false) a=[2,{"b":null}] ("a":[2,{"b":null}], 0,  false)
+`
+	if got.String() != want {
+		t.Errorf("got\n%swant\n%s", got.String(), want)
+	}
+}
+
+func TestList_RefusesWhatParseObjectRefuses(t *testing.T) {
+	for _, text := range []string{
+		`{}`, `"x"`, ``, `[`, `[1,]`, `[1 2]`, `[] 1`, `[{"a" 1}]`, "[\"\xff\"]", "[\"\x01\"]", `[{"a":tru}]`, `["\x"]`, strings.Repeat("[", 65) + strings.Repeat("]", 65),
+	} {
+		if _, err := rawjson.ParseList([]byte(text)); err == nil {
+			t.Errorf("%s is taken for a list", text)
+		}
+	}
+}
+
+func TestList_NotesNoMoreThanItsText(t *testing.T) {
+	const n = 10_000
+	text := "[" + strings.Repeat(`{"a":1,"b":2},`, n-1) + `{"a":1,"b":3}]`
+	var l rawjson.List
+	allocated := testing.AllocsPerRun(1, func() { l = parseList(t, text) })
+	if l.Len() > n/4 {
+		t.Errorf("%d of %d small objects are noted, in %v allocations", l.Len(), n, allocated)
+	}
+	got := 0
+	for e := range l.Elements() {
+		got++
+		for m := range e.Members() {
+			if want := map[bool]string{true: "3", false: "2"}[got == n]; string(m.Key) == "b" && string(m.Value) != want {
+				t.Fatalf("element %d: got %s, want %s", got, m.Value, want)
+			}
+		}
+	}
+	if got != n {
+		t.Errorf("got %d elements, want %d", got, n)
+	}
+}
+
+// FuzzList brings what a list notes, and what it scans again beyond that, to what encoding/json and a walk of its own see.
+func FuzzList(f *testing.F) {
+	for _, seed := range []string{
+		`[{"role":"user","content":"hi\n\u00e9"},{"role":"assistant","content":null,"tool_calls":[{"id":"x"}]}]`, `[]`, `[1,"a",[],{}]`,
+		`[{"a":"\ud800"},{"a":"\ud83d\ude00\\\""}]`, `[{"\u0061":1,"a":2}]`, ` [ { "a" : "b" } , 2 ] `,
+	} {
+		f.Add(seed, 1)
+		f.Add(seed, 200)
+	}
+	f.Fuzz(func(t *testing.T, text string, times int) {
+		if inner := strings.TrimSpace(text); times > 1 && times < 300 && len(inner) > 2 && inner[0] == '[' && len(inner) < 1<<10 {
+			text = "[" + strings.TrimSuffix(strings.Repeat(inner[1:len(inner)-1]+",", times), ",") + "]"
+		}
+		l, err := rawjson.ParseList([]byte(text))
+		if err != nil {
+			return
+		}
+		var want []json.RawMessage
+		if err := json.Unmarshal([]byte(text), &want); err != nil {
+			t.Fatalf("%q is taken for a list: %v", text, err)
+		}
+		i := 0
+		for e := range l.Elements() {
+			if i == len(want) || string(e.Raw) != string(want[i]) {
+				t.Fatalf("element %d of %q is %q", i, text, e.Raw)
+			}
+			checkMembers(t, e)
+			i++
+		}
+		if i != len(want) {
+			t.Fatalf("%q: got %d elements, want %d", text, i, len(want))
+		}
+	})
+}
+
+func checkMembers(t *testing.T, e rawjson.Element) {
+	t.Helper()
+	type member struct{ key, value, whole string }
+	var got, want []member
+	for m := range e.Members() {
+		got = append(got, member{string(m.Key), string(m.Value), string(m.Whole)})
+		if text, ok := rawjson.Text(m.Value); ok && m.Text != len(text) {
+			t.Fatalf("%q stands for %d bytes, got %d", m.Value, len(text), m.Text)
+		}
+		if m.Text != rawjson.TextLen(m.Value) {
+			t.Fatalf("%q: %d bytes where it was noted, %d where it is measured", m.Value, m.Text, rawjson.TextLen(m.Value))
+		}
+		if plain, ok := m.Plain(); ok && bytes.IndexByte(plain, '\\') >= 0 {
+			t.Fatalf("%q is plain", m.Value)
+		}
+	}
+	s := rawjson.Scanner{Data: e.Raw}
+	if e.IsObject() {
+		_ = s.Members(func(m rawjson.Member) error {
+			err := s.Skip()
+			want = append(want, member{string(m.Key), string(e.Raw[m.Value:s.Pos]), string(e.Raw[m.Start:s.Pos])})
+			return err
+		})
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Fatalf("%q: got %v, want %v", e.Raw, got, want)
+	}
+}
+
+func BenchmarkSkipString(b *testing.B) {
+	for name, piece := range map[string]string{
+		"prose": "A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\\n",
+		"code":  "if a[\\\"k\\\"] == '\\\\n' {\\n\\treturn é\\n}\\n",
+		"plain": "words and words and no escape at all ",
+	} {
+		for _, size := range []int{4 << 10, 256 << 10} {
+			text := []byte(`"` + strings.Repeat(piece, size/len(piece)) + `"`)
+			b.Run(fmt.Sprintf("%s/%dKiB", name, size>>10), func(b *testing.B) {
+				b.SetBytes(int64(len(text)))
+				for b.Loop() {
+					s := rawjson.Scanner{Data: text}
+					if err := s.SkipString(); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}
