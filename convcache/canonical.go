@@ -9,7 +9,7 @@ import (
 )
 
 // The tags that open an encoded value. Names, strings and number literals follow their tag and their
-// length (8 bytes, big endian); array and object hold encoded values up to their end tag, which no
+// length (8 bytes, big endian), and of a long string its keyed tag does; array and object hold encoded values up to their end tag, which no
 // value begins with. So no encoding is a prefix of another and two values never encode alike.
 const (
 	tagNull      byte = 'n'
@@ -17,6 +17,7 @@ const (
 	tagFalse     byte = 'f'
 	tagNumber    byte = '#'
 	tagString    byte = '"'
+	tagLong      byte = 'L'
 	tagArray     byte = '['
 	tagArrayEnd  byte = ']'
 	tagObject    byte = '{'
@@ -61,10 +62,11 @@ func (r reading) member(name []byte) reading {
 // differently). It refuses whatever two readers could take for two
 // values: duplicate names, lone surrogates, invalid UTF-8 (which the caller has checked).
 type canonical struct {
+	key   HistoryKey
 	in    rawjson.Scanner
 	out   []byte
 	spans []span // of the objects being read, innermost last
-	spare []byte // what arrange copies from
+	spare []byte // what arrange copies from, and where a long string is decoded
 }
 
 // stringHead is the length of what precedes the bytes of an encoded string: tag and length.
@@ -75,11 +77,10 @@ type span struct {
 	start, value, end int
 }
 
-// newCanonical begins to read a text.
-func newCanonical(text []byte) canonical {
-	c := canonical{in: rawjson.Scanner{Data: text}}
+// read begins to read a text.
+func (c *canonical) read(text []byte) {
+	c.in = rawjson.Scanner{Data: text}
 	c.in.Space()
-	return c
 }
 
 // value reads one value and appends its encoding.
@@ -104,14 +105,34 @@ func (c *canonical) value(r reading) error {
 	return c.number()
 }
 
-// text reads a string and appends its decoded bytes behind tag and length.
+// text reads a string and appends what it stands for.
 func (c *canonical) text() error {
 	from := c.in.Pos + 1
 	if err := c.in.SkipString(); err != nil {
 		return err
 	}
-	return c.decoded(c.in.Data[from : c.in.Pos-1])
+	return c.long(c.in.Data[from : c.in.Pos-1])
 }
+
+// long appends what the text between the quotes of a string stands for, behind tag and length, or its keyed tag.
+func (c *canonical) long(raw []byte) error {
+	switch {
+	case !c.key.tagging(len(raw)): // escapes are longer than what they stand for
+		return c.decoded(raw)
+	case bytes.IndexByte(raw, '\\') < 0:
+		c.out = c.key.appendTag(c.out, raw)
+		return nil
+	}
+	text, ok := rawjson.AppendUnescaped(c.spare[:0], raw)
+	if !ok {
+		return c.in.Fault(unpaired)
+	}
+	c.spare = text
+	c.out = c.key.appendText(c.out, text)
+	return nil
+}
+
+const unpaired = "unpaired surrogate in a string"
 
 // decoded appends what the text between the quotes of a string stands for, behind tag and length.
 func (c *canonical) decoded(raw []byte) (err error) {
@@ -119,7 +140,7 @@ func (c *canonical) decoded(raw []byte) (err error) {
 	c.out = append(c.out, tagString, 0, 0, 0, 0, 0, 0, 0, 0)
 	out, ok := rawjson.AppendUnescaped(c.out, raw)
 	if !ok {
-		return c.in.Fault("unpaired surrogate in a string")
+		return c.in.Fault(unpaired)
 	}
 	c.out = out
 	binary.BigEndian.PutUint64(c.out[start+1:], uint64(len(c.out)-start-stringHead))
@@ -198,8 +219,12 @@ func (c *canonical) members(r reading) error {
 	if err != nil {
 		return err
 	}
+	return c.sort(c.spans[base:])
+}
+
+// sort sorts members by name and refuses two of one name.
+func (c *canonical) sort(spans []span) error {
 	byName := func(a, b span) int { return bytes.Compare(c.name(a), c.name(b)) }
-	spans := c.spans[base:]
 	slices.SortFunc(spans, byName)
 	for i := 1; i < len(spans); i++ {
 		if byName(spans[i-1], spans[i]) == 0 {

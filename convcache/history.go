@@ -2,14 +2,18 @@ package convcache
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
-	"unicode/utf8"
+	"sync"
+
+	"carryover/sse/rawjson"
 )
 
 // History is what a request says happened so far, as digests: of its scope and, for chat, of each
 // prefix that a ticket may cover. The zero History extends nothing.
 type History struct {
+	key   HistoryKey
 	route route
 	// last digests the whole request: every message, or for text the scope alone.
 	last Digest
@@ -28,41 +32,65 @@ type prefix struct {
 }
 
 // ChatHistory digests a chat request. scope holds the members that shape the prompt beside the
-// messages, in any order; messages is the raw JSON array.
+// messages, in any order.
 //
 // The digest is a chain, d0 = H(version, route, scope) and d(i+1) = H(d(i), message(i)), so one pass
 // serves tickets of every length. What cannot be read one way only is an error, and so is a request
 // whose reply does not become a message of its own: such a request proves nothing by its history.
-func ChatHistory(scope []Member, messages []byte) (History, error) {
-	d, err := scopeDigest(routeChat, scope)
+func (k HistoryKey) ChatHistory(scope []Member, messages *rawjson.List) (History, error) {
+	c := borrowCanonical(k)
+	defer c.giveBack()
+	d, err := c.scopeDigest(routeChat, scope)
 	if err != nil {
 		return History{}, err
 	}
-	h := History{route: routeChat}
-	if !utf8.Valid(messages) {
-		return History{}, fmt.Errorf("digest messages: %w", errNotUTF8)
+	if !messages.IsArray() {
+		return History{}, errNoMessages
 	}
-	c := newCanonical(messages)
-	err = c.elements(func() error {
-		assistant, err := c.message()
+	h := History{key: k, route: routeChat}
+	for element := range messages.Elements() {
+		if !element.IsObject() {
+			return History{}, errNoMessages
+		}
+		assistant, err := c.message(element)
 		if err != nil {
-			return err
+			return History{}, fmt.Errorf("digest messages: %w", err)
 		}
 		d = d.next(c.out)
 		h.messages++
 		if assistant {
 			h.replies = append(h.replies, prefix{covers: h.messages, digest: d})
 		}
-		return nil
-	})
-	if err == nil && !c.in.End() {
-		err = c.in.Fault("data after the messages")
-	}
-	if err != nil {
-		return History{}, fmt.Errorf("digest messages: %w", err)
 	}
 	h.last = d
 	return h, nil
+}
+
+var errNoMessages = errors.New("digest messages: not a list of objects")
+
+// canonicals are the buffers of digests that are made no more.
+//
+//nolint:gochecknoglobals // a pool, which has no state that anybody sees
+var canonicals = sync.Pool{New: func() any { return &canonical{} }}
+
+// maxPooled bounds what is kept for the next digest: the unescaped text of a long message.
+const (
+	maxPooled = 512 << 10
+	spanBytes = 3 * 8
+)
+
+func borrowCanonical(k HistoryKey) *canonical {
+	c := canonicals.Get().(*canonical)
+	c.key = k
+	return c
+}
+
+// giveBack gives the buffers back, unless they have grown beyond what is kept.
+func (c *canonical) giveBack() {
+	c.key, c.in = HistoryKey{}, rawjson.Scanner{}
+	if cap(c.out)+cap(c.spare)+spanBytes*cap(c.spans) <= maxPooled {
+		canonicals.Put(c)
+	}
 }
 
 // Extends says whether this request begins with exactly what the branch covers and continues it. It
@@ -100,7 +128,7 @@ func (h History) extendsChat(b Branch) bool {
 func (h History) After(reply Reply) (Digest, int) {
 	switch h.route {
 	case routeChat:
-		return h.last.next(reply.appendMessage(nil)), h.messages + 1
+		return h.last.next(h.key.appendMessage(nil, reply)), h.messages + 1
 	case routeText:
 		return h.last.next([]byte(h.prompt), []byte(reply.Text)), len(h.prompt) + len(reply.Text)
 	}

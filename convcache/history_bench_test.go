@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/convcache"
+	"carryover/sse/rawjson"
 )
 
 // conversation returns the messages of a conversation of about the given size, one in ten with the
@@ -27,12 +27,16 @@ func conversation(size int) []byte {
 func BenchmarkChatHistory(b *testing.B) {
 	tools := scope("tools", `[{"type":"function","function":{"name":"f","parameters":{"type":"object","properties":{"city":{"type":"string"}}}}}]`)
 	for _, size := range []int{2 << 10, 256 << 10} {
-		messages := conversation(size)
+		list, err := rawjson.ParseList(conversation(size))
+		if err != nil {
+			b.Fatal(err)
+		}
+		key := historyKey(b)
 		b.Run(fmt.Sprintf("%dKB", size>>10), func(b *testing.B) {
-			b.SetBytes(int64(len(messages)))
+			b.SetBytes(int64(size))
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := convcache.ChatHistory(tools, messages); err != nil {
+				if _, err := key.ChatHistory(tools, &list); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -48,7 +52,7 @@ func BenchmarkChatHistory_Hostile(b *testing.B) {
 	messages := []byte(`[{"role":"user","content":` + strings.Repeat(`{"b":1,"a":`, levels) + inner + strings.Repeat("}", levels) + `}]`)
 	b.SetBytes(int64(len(messages)))
 	for b.Loop() {
-		if _, err := convcache.ChatHistory(nil, messages); err != nil {
+		if _, err := chatHistory(historyKey(b), nil, messages); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"unicode/utf8"
 
@@ -16,9 +17,11 @@ import (
 func FuzzHistory(f *testing.F) {
 	f.Add([]byte(`[{"role":"user","content":"hi"},{"role":"assistant","content":"yo"},{"role":"user","content":[{"type":"text","text":"\ud834\udd1e\/"}]}]`),
 		[]byte(`[{"type":"function","function":{"name":"f","parameters":{"a":1.0,"b":null}}}]`), "reply", uint64(1))
+	text, _ := long(600)
+	f.Add([]byte(`[{"role":"user","content":"`+text+`"}]`), []byte(`[{"description":"`+text+`"}]`), strings.Repeat("reply ", 200), uint64(2))
 	f.Fuzz(func(t *testing.T, messages, tools []byte, reply string, seed uint64) {
 		members := []convcache.Member{{Name: "tools", Value: tools}}
-		if _, err := convcache.ChatHistory(members, messages); err == nil {
+		if _, err := chatHistory(historyKey(t), members, messages); err == nil {
 			checkHistory(t, messages, tools, reply, seed)
 		}
 	})
@@ -67,7 +70,7 @@ func checkHistory(t *testing.T, messages, tools []byte, reply string, seed uint6
 
 	if what := changeValue(rng, toolTree); what != "" {
 		changed := []convcache.Member{{Name: "tools", Value: []byte(respell(rng, toolTree, inOrder))}}
-		if got, err := convcache.ChatHistory(changed, []byte(respelled)); err == nil {
+		if got, err := chatHistory(historyKey(t), changed, []byte(respelled)); err == nil {
 			if d, _ := got.After(convcache.Reply{}); d == want {
 				t.Fatalf("same digest after %s in the tools: %q and %q", what, tools, changed[0].Value)
 			}
@@ -132,7 +135,7 @@ func checkChanged(t *testing.T, rng *rand.Rand, members []convcache.Member, tree
 		return
 	}
 	text := respell(rng, tree, messageOrder)
-	changed, err := convcache.ChatHistory(members, []byte(text))
+	changed, err := chatHistory(historyKey(t), members, []byte(text))
 	if err != nil {
 		return // the role went, or a name came twice
 	}

@@ -68,7 +68,7 @@ func TestChatHistory_RefusesWhatReadsTwoWays(t *testing.T) {
 		"half of null":              `[{"role":"user","x":nul}]`,
 		"half of false":             `[{"role":"user","x":fals}]`,
 	} {
-		if _, err := convcache.ChatHistory(nil, []byte(messages)); err == nil {
+		if _, err := chatHistory(historyKey(t), nil, []byte(messages)); err == nil {
 			t.Errorf("%s: got no error for %q", name, messages)
 		} else if strings.Contains(err.Error(), "user") {
 			t.Errorf("%s: the error quotes the request: %v", name, err)
@@ -93,17 +93,17 @@ func TestHistory_RefusesScope(t *testing.T) {
 		"no generation, by escape":  scope("chat_template_kwargs", `{"a":{},"add_generation_pr\u006fmpt":false}`),
 		"switches of another kind":  scope("chat_template_kwargs", `["enable_thinking"]`),
 	} {
-		if _, err := convcache.ChatHistory(members, []byte(`[]`)); err == nil {
+		if _, err := chatHistory(historyKey(t), members, []byte(`[]`)); err == nil {
 			t.Errorf("chat, %s: got no error", name)
 		}
-		if _, err := convcache.TextHistory(members, ""); err == nil {
+		if _, err := historyKey(t).TextHistory(members, ""); err == nil {
 			t.Errorf("text, %s: got no error", name)
 		}
 	}
 	mustChat(t, scope("tools", strings.Repeat("[", 64)+strings.Repeat("]", 64)), `[]`)
 	mustChat(t, scope("continue_final_message", ` false`, "add_generation_prompt", `true`,
 		"chat_template_kwargs", `{"enable_thinking":false,"x":{"add_generation_prompt":false}}`), `[]`)
-	if _, err := convcache.TextHistory(nil, "\xff"); err == nil {
+	if _, err := historyKey(t).TextHistory(nil, "\xff"); err == nil {
 		t.Error("a prompt of invalid UTF-8: got no error")
 	}
 }

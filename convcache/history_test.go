@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"carryover/convcache"
+	"carryover/sse/rawjson"
 )
 
 // scope turns name, value, name, value into scope members.
@@ -18,9 +19,28 @@ func scope(pairs ...string) []convcache.Member {
 	return members
 }
 
+// historyKey keys the digests of tests.
+func historyKey(tb testing.TB) convcache.HistoryKey {
+	tb.Helper()
+	secret, err := convcache.NewSecret([]byte("a secret of this test"))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return secret.HistoryKey()
+}
+
+// chatHistory digests messages as they came.
+func chatHistory(key convcache.HistoryKey, scope []convcache.Member, messages []byte) (convcache.History, error) {
+	list, err := rawjson.ParseList(messages)
+	if err != nil {
+		return convcache.History{}, err
+	}
+	return key.ChatHistory(scope, &list)
+}
+
 func mustChat(tb testing.TB, scope []convcache.Member, messages string) convcache.History {
 	tb.Helper()
-	h, err := convcache.ChatHistory(scope, []byte(messages))
+	h, err := chatHistory(historyKey(tb), scope, []byte(messages))
 	if err != nil {
 		tb.Fatalf("chat history of %.200s: %v", messages, err)
 	}
@@ -29,7 +49,7 @@ func mustChat(tb testing.TB, scope []convcache.Member, messages string) convcach
 
 func mustText(tb testing.TB, scope []convcache.Member, prompt string) convcache.History {
 	tb.Helper()
-	h, err := convcache.TextHistory(scope, prompt)
+	h, err := historyKey(tb).TextHistory(scope, prompt)
 	if err != nil {
 		tb.Fatalf("text history of %q: %v", prompt, err)
 	}
@@ -299,12 +319,95 @@ func TestHistory_DigestsAreFixed(t *testing.T) {
 	members := scope("tools", `[{"a":1}]`, "documents", "null")
 	chat, _ := mustChat(t, members, `[`+user+`]`).After(convcache.Reply{Content: "x"})
 	text, _ := mustText(t, members, "once ").After(convcache.Reply{Text: "upon"})
-	const wantChat = "658f2e082b970c04664a37e8368d8aa47e1e10c11f9d2d7a34e050b911fcb470"
-	const wantText = "1b3fb50615fc89a1a1f4d92e15de5889677b2f919928c6a96f23756e9de1929f"
+	const wantChat = "460f89d24ef85790f009e2af97a4c9ec600a0f2ac57ed2e30782fee36c24ce21"
+	const wantText = "61975cfc8a4b1ecdff5062e82f98c8c6d3346e9d246d0a3f86fa903761dfed7a"
 	if got := fmt.Sprintf("%x", chat); got != wantChat {
 		t.Errorf("chat: got %s, want %s", got, wantChat)
 	}
 	if got := fmt.Sprintf("%x", text); got != wantText {
 		t.Errorf("text: got %s, want %s", got, wantText)
+	}
+}
+
+// long is a text of so many bytes with an escape in it, and the same one spelled otherwise.
+func long(n int) (spelled, otherwise string) {
+	text := strings.Repeat("0123456789abcde ", n/16+1)[:n-1]
+	return text + `\n`, strings.Replace(text, "a", `\u0061`, 1) + `\u000a`
+}
+
+func TestChatHistory_LongStringsCountWhole(t *testing.T) {
+	for _, n := range []int{511, 512, 513, 4096, 100_000} {
+		text, otherwise := long(n)
+		as := func(content string) string { return `[{"role":"user","content":` + content + `}]` }
+		for name, both := range map[string][2]string{
+			"content": {as(`"` + text + `"`), as(`"` + otherwise + `"`)},
+			"a part":  {as(`[{"type":"text","text":"` + text + `"}]`), as(`[{"text":"` + otherwise + `","type":"text"}]`)},
+		} {
+			want := digest(t, nil, both[0])
+			if digest(t, nil, both[1]) != want {
+				t.Errorf("%s of %d bytes has another digest where it is spelled otherwise", name, n)
+			}
+			for what, changed := range map[string]string{
+				"the first byte": strings.Replace(both[0], "0123", "X123", 1), "the last": strings.Replace(both[0], `\n`, `\t`, 1),
+				"one more": strings.Replace(both[0], `\n`, `\nx`, 1), "one less": strings.Replace(both[0], `\n`, "", 1),
+			} {
+				if digest(t, nil, changed) == want {
+					t.Errorf("%s of %d bytes: %s does not count", name, n, what)
+				}
+			}
+		}
+	}
+}
+
+func TestExtends_EchoOfALongReply(t *testing.T) {
+	for _, n := range []int{511, 512, 100_000} {
+		text, otherwise := long(n)
+		said := strings.TrimSuffix(text, `\n`) + "\n"
+		calls := `"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{\"a\": \"` + strings.TrimSuffix(text, `\n`) + `\"}"}}]`
+		for name, tc := range map[string]struct {
+			reply convcache.Reply
+			echo  string
+			want  bool
+		}{
+			"content":         {convcache.Reply{Content: said}, `"content":"` + otherwise + `"`, true},
+			"a changed reply": {convcache.Reply{Content: said}, `"content":"` + otherwise + `x"`, false},
+			"a tool call": {convcache.Reply{ToolCalls: []convcache.ToolCall{
+				{ID: "c1", Name: "f", Arguments: `{"a": "` + strings.TrimSuffix(text, `\n`) + `"}`},
+			}}, calls, true},
+		} {
+			b := branch(mustChat(t, nil, `[`+user+`]`), tc.reply)
+			if got := mustChat(t, nil, `[`+user+`,{"role":"assistant",`+tc.echo+`},`+user+`]`).Extends(b); got != tc.want {
+				t.Errorf("%s of %d bytes: got %v, want %v", name, n, got, tc.want)
+			}
+		}
+	}
+}
+
+func TestHistoryKey_KeysLongStrings(t *testing.T) {
+	of := func(key convcache.HistoryKey, text string) convcache.Digest {
+		h, err := chatHistory(key, nil, []byte(`[{"role":"user","content":"`+text+`"}]`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, _ := h.After(convcache.Reply{})
+		return d
+	}
+	other, err := convcache.NewSecret([]byte("another secret of tests"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, otherwise := long(1000)
+	digests := map[convcache.Digest]bool{}
+	for _, key := range []convcache.HistoryKey{historyKey(t), other.HistoryKey(), {}} {
+		if of(key, text) != of(key, otherwise) {
+			t.Error("another digest where the text is spelled otherwise")
+		}
+		digests[of(key, text)] = true
+	}
+	if len(digests) != 3 {
+		t.Errorf("three keys give %d digests", len(digests))
+	}
+	if got := fmt.Sprintf("%v %+v %#v %s", historyKey(t), historyKey(t), historyKey(t), historyKey(t)); strings.Count(got, "[history key]") != 4 {
+		t.Errorf("a key prints as %q", got)
 	}
 }

@@ -3,6 +3,8 @@ package convcache
 import (
 	"encoding/binary"
 	"slices"
+
+	"carryover/sse/rawjson"
 )
 
 // The members of a message that are told apart by name.
@@ -52,14 +54,26 @@ type ToolCall struct {
 // nothing that the echo of a reply does not assume anyway: that the template renders it alike.
 // Every other member counts, known or not, since a template may read it. A content of parts is never
 // equal to a string.
-func (c *canonical) message() (assistant bool, err error) {
+func (c *canonical) message(e rawjson.Element) (assistant bool, err error) {
 	c.out = append(c.out[:0], tagObject)
 	c.spans = c.spans[:0]
-	if err := c.members(asMessage); err != nil {
+	for m := range e.Members() {
+		s := span{start: len(c.out)}
+		if err := c.decoded(m.Key); err != nil {
+			return false, err
+		}
+		s.value = len(c.out)
+		if err := c.memberValue(m, asMessage.member(c.name(s))); err != nil {
+			return false, err
+		}
+		s.end = len(c.out)
+		c.spans = append(c.spans, s)
+	}
+	if err := c.sort(c.spans); err != nil {
 		return false, err
 	}
 	role := c.find(c.spans, memberRole)
-	if len(role) == 0 || role[0] != tagString {
+	if len(role) == 0 || role[0] != tagString && role[0] != tagLong {
 		return false, c.in.Fault("message without a role")
 	}
 	assistant = string(role[stringHead:]) == roleAssistant
@@ -79,6 +93,15 @@ func (c *canonical) message() (assistant bool, err error) {
 	return assistant, nil
 }
 
+// memberValue appends the value of a member that has been scanned.
+func (c *canonical) memberValue(m rawjson.ElementMember, r reading) error {
+	if m.IsText() {
+		return c.long(m.Value[1 : len(m.Value)-1])
+	}
+	c.read(m.Value)
+	return c.value(r)
+}
+
 // find returns the encoded value of the named member, nil when there is none.
 func (c *canonical) find(spans []span, name string) []byte {
 	for _, s := range spans {
@@ -96,45 +119,53 @@ func (c *canonical) isIndex(s span) bool {
 
 // appendMessage appends the encoding that message gives a faithful echo of the reply: members sorted
 // by name, an empty content left out where there are tool calls.
-func (r Reply) appendMessage(out []byte) []byte {
+func (k HistoryKey) appendMessage(out []byte, r Reply) []byte {
 	out = append(out, tagObject)
 	if r.Content != "" || len(r.ToolCalls) == 0 {
-		out = appendMember(out, memberContent, r.Content)
+		out = k.appendMember(out, memberContent, r.Content)
 	}
-	out = appendMember(out, memberRole, roleAssistant)
+	out = k.appendMember(out, memberRole, roleAssistant)
 	if len(r.ToolCalls) > 0 {
 		out = appendString(out, memberToolCalls)
 		out = append(out, tagArray)
 		for _, call := range r.ToolCalls {
-			out = call.append(out)
+			out = k.appendCall(out, call)
 		}
 		out = append(out, tagArrayEnd)
 	}
 	return append(out, tagObjectEnd)
 }
 
-// append appends the encoding of the tool call.
-func (t ToolCall) append(out []byte) []byte {
+// appendCall appends the encoding of a tool call.
+func (k HistoryKey) appendCall(out []byte, t ToolCall) []byte {
 	if t.Type == "" {
 		t.Type = memberFunction
 	}
 	out = append(out, tagObject)
 	out = appendString(out, memberFunction)
 	out = append(out, tagObject)
-	out = appendMember(out, "arguments", t.Arguments)
-	out = appendMember(out, "name", t.Name)
+	out = k.appendMember(out, "arguments", t.Arguments)
+	out = k.appendMember(out, "name", t.Name)
 	out = append(out, tagObjectEnd)
-	out = appendMember(out, "id", t.ID)
-	out = appendMember(out, "type", t.Type)
+	out = k.appendMember(out, "id", t.ID)
+	out = k.appendMember(out, "type", t.Type)
 	return append(out, tagObjectEnd)
 }
 
 // appendMember appends a member whose value is a string.
-func appendMember(out []byte, name, value string) []byte {
-	return appendString(appendString(out, name), value)
+func (k HistoryKey) appendMember(out []byte, name, value string) []byte {
+	return k.appendText(appendString(out, name), []byte(value))
 }
 
-// appendString appends a string as canonical.text does.
+// appendText appends a string as canonical.text does.
+func (k HistoryKey) appendText(out, text []byte) []byte {
+	if k.tagging(len(text)) {
+		return k.appendTag(out, text)
+	}
+	return append(binary.BigEndian.AppendUint64(append(out, tagString), uint64(len(text))), text...)
+}
+
+// appendString appends a name as canonical.decoded does.
 func appendString(out []byte, s string) []byte {
 	out = append(out, tagString)
 	out = binary.BigEndian.AppendUint64(out, uint64(len(s)))

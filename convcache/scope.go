@@ -24,7 +24,7 @@ type Digest [sha256.Size]byte
 
 // historyVersion opens the input of every digest chain. A change of what is digested, or of how,
 // takes another version, so that replicas of two versions miss each other's tickets.
-const historyVersion byte = 1
+const historyVersion byte = 2
 
 // route keeps chat and text apart: their digests count different things.
 type route byte
@@ -42,7 +42,7 @@ var (
 
 // scopeDigest digests the route and the members in order of their names. A null member is one that
 // is absent: vLLM's request classes have None for both.
-func scopeDigest(r route, scope []Member) (Digest, error) {
+func (c *canonical) scopeDigest(r route, scope []Member) (Digest, error) {
 	scope = slices.Clone(scope)
 	slices.SortFunc(scope, func(a, b Member) int { return strings.Compare(a.Name, b.Name) })
 	input := []byte{historyVersion, byte(r)}
@@ -50,7 +50,7 @@ func scopeDigest(r route, scope []Member) (Digest, error) {
 		if i > 0 && scope[i-1].Name == m.Name {
 			return Digest{}, fmt.Errorf("digest %q: %w", m.Name, errTwoScopes)
 		}
-		encoded, err := encodeScope(m)
+		encoded, err := c.encodeScope(m)
 		if err != nil {
 			return Digest{}, fmt.Errorf("digest %q: %w", m.Name, err)
 		}
@@ -66,13 +66,13 @@ func scopeDigest(r route, scope []Member) (Digest, error) {
 	return sha256.Sum256(input), nil
 }
 
-// encodeScope returns the encoding of the member's value, in which the order of members counts.
-func encodeScope(m Member) ([]byte, error) {
+// encodeScope returns the encoding of the member's value, in which the order of members counts. It is valid until the next one.
+func (c *canonical) encodeScope(m Member) ([]byte, error) {
 	if !utf8.Valid(m.Value) {
 		return nil, errNotUTF8
 	}
-	c := newCanonical(m.Value)
-	c.out = make([]byte, 0, len(m.Value)+stringHead)
+	c.read(m.Value)
+	c.out = c.out[:0]
 	if err := c.value(inOrder); err != nil {
 		return nil, err
 	}
@@ -113,10 +113,14 @@ func (d Digest) next(parts ...[]byte) Digest {
 		n += len(part)
 	}
 	h := sha256.New()
-	h.Write(d[:])
-	h.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
+	var head [len(d) + 8]byte
+	copy(head[:], d[:])
+	binary.BigEndian.PutUint64(head[len(d):], uint64(n))
+	h.Write(head[:])
 	for _, part := range parts {
 		h.Write(part)
 	}
-	return Digest(h.Sum(nil))
+	var sum Digest
+	h.Sum(sum[:0])
+	return sum
 }

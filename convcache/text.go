@@ -8,15 +8,17 @@ import (
 
 // TextHistory digests a text completion request whose prompt is a string; prompt is its decoded
 // value. Its errors are those of ChatHistory.
-func TextHistory(scope []Member, prompt string) (History, error) {
-	d, err := scopeDigest(routeText, scope)
+func (k HistoryKey) TextHistory(scope []Member, prompt string) (History, error) {
+	c := borrowCanonical(k)
+	defer c.giveBack()
+	d, err := c.scopeDigest(routeText, scope)
 	if err != nil {
 		return History{}, err
 	}
 	if !utf8.ValidString(prompt) {
 		return History{}, fmt.Errorf("digest prompt: %w", errNotUTF8)
 	}
-	return History{route: routeText, last: d, prompt: prompt}, nil
+	return History{key: k, route: routeText, last: d, prompt: prompt}, nil
 }
 
 // extendsText compares the digest of the covered bytes, then the border: a byte-pair merge across it

@@ -1,8 +1,6 @@
 package server
 
 import (
-	"github.com/tidwall/gjson"
-
 	"carryover/convcache"
 	"carryover/server/proof"
 	"carryover/upstream"
@@ -91,5 +89,5 @@ func (t *turn) missed(p *pair, outcome convcache.Outcome) Reason {
 // opens reports whether the request looks like the first of its conversation. A
 // text prompt does not tell.
 func (t *turn) opens() bool {
-	return t.api == upstream.Text || !gjson.GetBytes(t.req.Messages(), `#(role=="assistant")`).Exists()
+	return t.api == upstream.Text || !t.length.Answered
 }

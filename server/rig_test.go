@@ -72,7 +72,7 @@ func newFleet(client *upstream.Client, change func(*fleet.Config), instances ...
 func newDeps(client *upstream.Client, f *fleet.Fleet, secret convcache.Secret, logger *slog.Logger) server.Deps {
 	return server.Deps{
 		Store: convcache.NewMemory(convcache.MemoryConfig{}), Fleet: f, Legs: client, Connector: nixl.Connector{}, Secret: secret,
-		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{},
+		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{Key: secret.HistoryKey()},
 	}
 }
 

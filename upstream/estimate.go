@@ -32,8 +32,8 @@ type PromptLength struct {
 	Plain bool
 }
 
-// PromptLength measures the prompt in one pass over the body: text that templates render (content, reasoning, names and arguments
-// of tool calls, tools, documents), and no JSON around it. What no engine takes counts as nothing. 64 KiB take 0.1 ms.
+// PromptLength measures the prompt by what the body's scan has noted: text that templates render (content, reasoning, names and arguments
+// of tool calls, tools, documents), and no JSON around it. What no engine takes counts as nothing.
 func (r *Request) PromptLength() (l PromptLength) {
 	l.Plain = rawjson.IsNull(r.body.Get(WhyTruncate)) && rawjson.IsNull(r.body.Get("chat_template"))
 	if r.api == Text {
@@ -42,20 +42,14 @@ func (r *Request) PromptLength() (l PromptLength) {
 		l.Plain = l.Plain && l.Whole.IDs == 0
 		return l
 	}
-	s := rawjson.Scanner{Data: r.Messages()}
-	for more := s.Data != nil && begins(&s); more; {
+	for message := range r.messages.Elements() {
 		var m messageLength
-		if m.read(&s) != nil {
-			break
-		}
+		m.read(message)
 		l.Whole.add(m.Length)
 		l.Tail.add(m.Length)
 		l.Plain = l.Plain && !m.odd
 		if m.assistant {
 			l.Answered, l.Tail = true, Length{}
-		}
-		if more, _ = s.Separator(']'); !more {
-			break
 		}
 	}
 	// Templates print both as JSON.
@@ -73,7 +67,7 @@ func (r *Request) promptLength() (l Length) {
 	kind, raw := r.Prompt()
 	switch kind {
 	case promptText:
-		l.Bytes = textBytes(raw)
+		l.Bytes = rawjson.TextLen(raw)
 	case promptTokens, promptTokensBatch:
 		l.IDs = bytes.Count(raw, []byte(",")) + 1
 	case promptTextBatch:
@@ -83,7 +77,7 @@ func (r *Request) promptLength() (l Length) {
 			if s.Skip() != nil {
 				break
 			}
-			l.Bytes += textBytes(raw[start:s.Pos])
+			l.Bytes += rawjson.TextLen(raw[start:s.Pos])
 			more, _ = s.Separator(']')
 		}
 	}
@@ -97,33 +91,30 @@ type messageLength struct {
 	odd       bool // it has more than text, or text that not every template renders
 }
 
-func (m *messageLength) read(s *rawjson.Scanner) error {
-	if s.Peek() != '{' {
-		return s.Skip()
+func (m *messageLength) read(message rawjson.Element) {
+	for at := range message.Members() {
+		switch string(at.Name()) {
+		case "content":
+			if at.Value[0] == '[' {
+				m.readParts(at.Value)
+				continue
+			}
+			m.Bytes += at.Text
+		case "role":
+			m.assistant = string(at.Value) == `"assistant"`
+			m.odd = m.odd || !m.assistant && string(at.Value) != `"user"` && string(at.Value) != `"system"`
+		case "tool_calls":
+			if !rawjson.IsNull(at.Value) {
+				m.odd = true
+				m.readCalls(at.Value)
+			}
+		case "reasoning", "reasoning_content":
+			if !rawjson.IsNull(at.Value) {
+				m.odd = true
+				m.Bytes += at.Text
+			}
+		}
 	}
-	return s.Members(func(at rawjson.Member) error {
-		if at.Named("content") && s.Peek() == '[' {
-			return m.readParts(s)
-		}
-		if err := s.Skip(); err != nil {
-			return err
-		}
-		switch raw := s.Data[at.Value:s.Pos]; {
-		case at.Named("content"):
-			m.Bytes += textBytes(raw)
-		case at.Named("role"):
-			m.assistant = string(raw) == `"assistant"`
-			m.odd = m.odd || !m.assistant && string(raw) != `"user"` && string(raw) != `"system"`
-		case rawjson.IsNull(raw):
-		case at.Named("tool_calls"):
-			m.odd = true
-			m.readCalls(raw)
-		case at.Named("reasoning"), at.Named("reasoning_content"):
-			m.odd = true
-			m.Bytes += textBytes(raw)
-		}
-		return nil
-	})
 }
 
 // readCalls measures names and arguments of tool calls. Clients that leave the rules send arguments as an object.
@@ -151,7 +142,7 @@ func (m *messageLength) readCall(s *rawjson.Scanner, outer bool) error {
 		}
 		switch raw := s.Data[at.Value:s.Pos]; {
 		case (at.Named("name") || at.Named("arguments")) && raw[0] == '"':
-			m.Bytes += textBytes(raw)
+			m.Bytes += rawjson.TextLen(raw)
 		case at.Named("arguments") && raw[0] == '{':
 			m.Bytes += len(raw)
 		}
@@ -159,66 +150,26 @@ func (m *messageLength) readCall(s *rawjson.Scanner, outer bool) error {
 	})
 }
 
-func (m *messageLength) readParts(s *rawjson.Scanner) error {
-	more, err := s.Open('[')
-	for more && err == nil {
+// readParts measures a list of content parts, which has been read.
+func (m *messageLength) readParts(raw []byte) {
+	s := rawjson.Scanner{Data: raw}
+	for more := begins(&s); more; more, _ = s.Separator(']') {
 		start := s.Pos
-		if s.Peek() == '{' {
-			err = s.Members(func(at rawjson.Member) error {
-				if err := s.Skip(); err != nil {
-					return err
-				}
-				m.readPart(at.Key, s.Data[at.Value:s.Pos])
-				return nil
-			})
-		} else if err = s.Skip(); err == nil {
-			m.Bytes += textBytes(s.Data[start:s.Pos])
+		if s.Peek() != '{' {
+			_ = s.Skip()
+			m.Bytes += rawjson.TextLen(raw[start:s.Pos])
+			continue
 		}
-		if err == nil {
-			more, err = s.Separator(']')
-		}
+		_ = s.Members(func(at rawjson.Member) error {
+			err := s.Skip()
+			m.readPart(at.Key, raw[at.Value:s.Pos])
+			return err
+		})
 	}
-	return err
 }
 
 // begins opens an array and reports whether it has an element.
 func begins(s *rawjson.Scanner) bool {
 	more, err := s.Open('[')
 	return more && err == nil
-}
-
-// textBytes returns how many bytes of UTF-8 a JSON string stands for, 0 if raw is none. raw has been read.
-func textBytes(raw []byte) int {
-	if raw[0] != '"' {
-		return 0
-	}
-	raw = raw[1 : len(raw)-1]
-	n := len(raw)
-	for {
-		at := bytes.IndexByte(raw, '\\')
-		if at < 0 {
-			return n
-		}
-		escape := 2
-		if raw[at+1] == 'u' {
-			escape = 6
-			n -= 6 - unicodeBytes(raw[at+2:at+6])
-		} else {
-			n--
-		}
-		raw = raw[at+escape:]
-	}
-}
-
-// unicodeBytes returns how many bytes of UTF-8 the four digits of an escape stand for, half of a pair for either surrogate.
-func unicodeBytes(digits []byte) int {
-	switch {
-	case digits[0] == '0' && digits[1] == '0' && digits[2] < '8':
-		return 1
-	case digits[0] == '0' && digits[1] < '8':
-		return 2
-	case (digits[0] == 'd' || digits[0] == 'D') && digits[1] >= '8':
-		return 2
-	}
-	return 3
 }

@@ -68,7 +68,7 @@ func (r *Request) Reusable() (why string, ok bool) {
 	if !rawjson.IsNull(r.body.Get(WhyTruncate)) {
 		return WhyTruncate, false
 	}
-	if remoteMedia(r.body.Get("messages")) {
+	if r.remoteMedia() {
 		return WhyRemoteMedia, false
 	}
 	return "", true
@@ -83,23 +83,45 @@ func off(raw []byte) bool { return rawjson.IsNull(raw) || string(raw) == "false"
 // stays equal, and a uuid makes the engine take media from its own cache. Only
 // data: URLs hold their bytes. It looks at every key of the messages rather than
 // at content parts alone; that can only refuse too much.
-func remoteMedia(messages []byte) bool {
-	// Most bodies are ruled out by these searches, at many times the speed of a walk.
-	if !bytes.Contains(messages, []byte(`url"`)) && !bytes.Contains(messages, []byte(`uuid"`)) && !bytes.Contains(messages, []byte(`\u`)) {
+func (r *Request) remoteMedia() bool {
+	for message := range r.messages.Elements() {
+		if !message.IsObject() {
+			if holdsMedia(message.Raw) {
+				return true
+			}
+			continue
+		}
+		for m := range message.Members() {
+			if name := m.Name(); refersToMedia(name, m.Value) || !m.IsText() && holdsMedia(m.Value) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// holdsMedia reports whether a key inside of a value refers to media.
+func holdsMedia(value []byte) (remote bool) {
+	if value[0] != '[' && value[0] != '{' {
 		return false
 	}
-	remote := false
-	rawjson.EachKey(messages, func(name, rest []byte) bool {
-		switch {
-		case string(name) == "uuid":
-			remote = !bytes.HasPrefix(rest, []byte("null"))
-		case string(name) == "url" || bytes.HasSuffix(name, []byte("_url")):
-			// An object holds its address in a url member, which comes by later.
-			remote = rest[0] != '{' && !dataURL(rest)
-		}
+	rawjson.EachKey(value, func(name, rest []byte) bool {
+		remote = refersToMedia(name, rest)
 		return !remote
 	})
 	return remote
+}
+
+// refersToMedia reports whether a member refers to media by something other than its bytes; rest begins with its value.
+func refersToMedia(name, rest []byte) bool {
+	switch {
+	case string(name) == "uuid":
+		return !bytes.HasPrefix(rest, []byte("null"))
+	case string(name) == "url" || bytes.HasSuffix(name, []byte("_url")):
+		// An object holds its address in a url member, which comes by later.
+		return rest[0] != '{' && !dataURL(rest)
+	}
+	return false
 }
 
 // dataURL reports whether a text begins with a JSON string that is a data: URL. A

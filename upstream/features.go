@@ -61,7 +61,7 @@ func (r *Request) PlainText() bool {
 		return true // the other prompts are not disaggregated
 	}
 	var f features
-	return rawjson.IsNull(r.body.Get("mm_payload")) && messageFeatures(&f, r.Messages()) == ""
+	return rawjson.IsNull(r.body.Get("mm_payload")) && messageFeatures(&f, &r.messages) == ""
 }
 
 // features is what one pass over a request finds.
@@ -82,7 +82,7 @@ func (r *Request) features() (f features, why string) {
 		if kind, _ := r.Prompt(); kind != promptText {
 			return f, WhyMessages
 		}
-	} else if why = messageFeatures(&f, r.Messages()); why != "" {
+	} else if why = messageFeatures(&f, &r.messages); why != "" {
 		return f, why
 	}
 	if len(f.key) > maxFeatures {

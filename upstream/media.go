@@ -29,7 +29,7 @@ func (m *messageLength) readPart(name, raw []byte) {
 	}
 	switch string(name) {
 	case "text", "refusal", "thinking":
-		m.Bytes += textBytes(raw)
+		m.Bytes += rawjson.TextLen(raw)
 		return
 	case "type":
 		return

@@ -31,14 +31,14 @@ const (
 	hasName
 )
 
-// messageFeatures adds what the messages have to a feature set, in one pass. raw
-// has been scanned.
-func messageFeatures(f *features, raw []byte) (why string) {
-	s := rawjson.Scanner{Data: raw}
-	more, err := s.Open('[')
+// messageFeatures adds what the messages have to a feature set.
+func messageFeatures(f *features, messages *rawjson.List) (why string) {
+	if !messages.IsArray() {
+		return WhyMessages
+	}
 	var roles []roleFeatures
-	for more && err == nil {
-		message, why := readMessage(&s)
+	for element := range messages.Elements() {
+		message, why := readMessage(element)
 		if why != "" {
 			return why
 		}
@@ -47,15 +47,14 @@ func messageFeatures(f *features, raw []byte) (why string) {
 			if i = len(roles); i == maxRoles {
 				return WhyTooComplex
 			}
+			if roles == nil {
+				roles = make([]roleFeatures, 0, 4)
+			}
 			roles = append(roles, roleFeatures{role: message.role})
 		}
 		for k, has := range message.has {
 			roles[i].has[k] = roles[i].has[k] || has
 		}
-		more, err = s.Separator(']')
-	}
-	if err != nil {
-		return WhyMessages
 	}
 	slices.SortFunc(roles, func(a, b roleFeatures) int { return strings.Compare(a.role, b.role) })
 	for _, r := range roles {
@@ -73,27 +72,26 @@ func messageFeatures(f *features, raw []byte) (why string) {
 
 // readMessage reads one message. Of equal keys Python's json.loads keeps the last;
 // here all of them count, except for role.
-func readMessage(s *rawjson.Scanner) (m roleFeatures, why string) {
+func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 	said := false
-	why = eachMember(s, func(name string) string {
-		start := s.Pos
-		if name == "content" && s.Peek() == '[' {
-			m.has[hasParts] = true
-			return readParts(s)
-		}
-		if s.Skip() != nil {
-			return WhyMessages
-		}
-		value := s.Data[start:s.Pos]
-		switch name {
+	for member := range message.Members() {
+		value := member.Value
+		switch string(member.Name()) {
 		case "role":
-			if m.role, said = rawjson.Text(value); !said {
-				return WhyMessages
+			if m.role, said = roleOf(value); !said {
+				return m, WhyMessages
 			}
 		case "content":
-			m.has[hasString] = m.has[hasString] || value[0] == '"'
-			if value[0] != '"' && !rawjson.IsNull(value) {
-				return WhyContent
+			switch {
+			case value[0] == '[':
+				m.has[hasParts] = true
+				if why := readParts(&rawjson.Scanner{Data: value}); why != "" {
+					return m, why
+				}
+			case value[0] == '"':
+				m.has[hasString] = true
+			case !rawjson.IsNull(value):
+				return m, WhyContent
 			}
 		case "reasoning_content":
 			m.has[hasReasoningContent] = true // null too: it has to go from the /tokenize body
@@ -104,12 +102,26 @@ func readMessage(s *rawjson.Scanner) (m roleFeatures, why string) {
 		case "name":
 			m.has[hasName] = m.has[hasName] || !rawjson.IsNull(value)
 		}
-		return ""
-	})
-	if why == "" && !said {
+	}
+	if !said {
 		why = WhyMessages
 	}
 	return m, why
+}
+
+// roleOf decodes a role. Nearly all are one of four, whose names need no memory of their own.
+func roleOf(value []byte) (role string, ok bool) {
+	switch string(value) {
+	case `"user"`:
+		return "user", true
+	case `"assistant"`:
+		return "assistant", true
+	case `"system"`:
+		return "system", true
+	case `"tool"`:
+		return "tool", true
+	}
+	return rawjson.Text(value)
 }
 
 // readParts reads a content list and refuses what is not text to vLLM.

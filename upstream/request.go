@@ -39,11 +39,12 @@ func (e *BadRequestError) Error() string { return e.Message }
 // Request is a client's body, scanned once. It aliases the body, which must not
 // change any more. Members are raw JSON; what is not asked for is not decoded.
 type Request struct {
-	api    API
-	body   rawjson.Object
-	model  string
-	stream bool
-	n      int
+	api      API
+	body     rawjson.Object
+	messages rawjson.List
+	model    string
+	stream   bool
+	n        int
 }
 
 // ParseRequest scans a body and refuses what Carryover itself must refuse: text
@@ -77,7 +78,14 @@ func ParseRequestStripped(api API, body []byte) (*Request, error) {
 }
 
 func parse(api API, body []byte) (*Request, error) {
-	scanned, err := rawjson.ParseObject(body)
+	r := &Request{api: api, n: 1}
+	scanned, err := rawjson.ParseObjectFunc(body, func(s *rawjson.Scanner, name []byte) (err error) {
+		if string(name) == "messages" {
+			r.messages, err = s.List()
+			return err
+		}
+		return s.Skip()
+	})
 	if err != nil {
 		bad := &BadRequestError{Message: "the body is not acceptable JSON: " + err.Error(), Code: rawjson.CodeInvalidJSON}
 		if fault, ok := errors.AsType[*rawjson.Error](err); ok {
@@ -85,7 +93,7 @@ func parse(api API, body []byte) (*Request, error) {
 		}
 		return nil, bad
 	}
-	r := &Request{api: api, body: scanned, n: 1}
+	r.body = scanned
 	switch raw := r.body.Get("stream"); {
 	case string(raw) == "true":
 		r.stream = true
@@ -188,5 +196,5 @@ func (r *Request) Members() iter.Seq2[string, []byte] {
 // Remove takes a member out of the request, for readers and for both legs.
 func (r *Request) Remove(name string) { r.body.Remove(name) }
 
-// Messages returns the raw messages of a chat request, nil if absent.
-func (r *Request) Messages() []byte { return r.body.Get("messages") }
+// Messages returns the messages of a chat request, which were told apart when the body was scanned; no array if absent or none.
+func (r *Request) Messages() *rawjson.List { return &r.messages }

@@ -55,7 +55,7 @@ func TestRequest_Accessors(t *testing.T) {
 	if r.Model() != "a/b" || !r.Stream() || r.Size() != len(body) || r.API() != Chat {
 		t.Errorf("got model %q, stream %t, size %d, api %d", r.Model(), r.Stream(), r.Size(), r.API())
 	}
-	if got := string(r.Messages()); got != `[{"role":"user"}]` {
+	if got, _ := r.Member("messages"); string(got) != `[{"role":"user"}]` {
 		t.Errorf("messages: got %s", got)
 	}
 	if raw, ok := r.Member("seed"); string(raw) != "9007199254740993" || !ok {

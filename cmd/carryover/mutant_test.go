@@ -11,6 +11,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/vllmsim"
@@ -93,7 +94,11 @@ func TestMutant_WithoutDigestCheckTheOracleSeesIt(t *testing.T) {
 				if !blind {
 					return
 				}
-				history, err := convcache.ChatHistory(nil, encode([]json.RawMessage{edited}))
+				messages, err := rawjson.ParseList(encode([]json.RawMessage{edited}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				history, err := deps.Secret.HistoryKey().ChatHistory(nil, &messages)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -147,7 +147,7 @@ func newParts(all configured, logger *slog.Logger) (*proxy, server.Deps, error) 
 	p.alongside = append(p.alongside, p.events.run)
 	deps := server.Deps{
 		Store: p.store, RedisState: p.redisState(), Fleet: engines, Legs: client, Connector: connector, Secret: secret,
-		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{},
+		Tokens: proof.NewTokens(secret.ChainKey(), logger), History: proof.History{Key: secret.HistoryKey()},
 	}
 	if err := p.measure(all.telemetry, &deps, logger); err != nil {
 		return nil, server.Deps{}, err

@@ -114,7 +114,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 		ids[i] = 3_987_654_321 + uint32(i)*7919
 	}
 	secret := sharedSecret(t)
-	history, err := convcache.TextHistory(nil, prompt)
+	history, err := secret.HistoryKey().TextHistory(nil, prompt)
 	if err != nil {
 		t.Fatalf("digest: %v", err)
 	}

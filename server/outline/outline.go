@@ -1,7 +1,6 @@
 package outline
 
 import (
-	"bytes"
 	"hash/maphash"
 	"slices"
 	"strings"
@@ -93,51 +92,37 @@ func (k Key) piecesOf(prompt []byte) []uint64 {
 }
 
 // readMessages reads as many messages as can be told apart. What is no list of messages has none; engines refuse it.
-func (o *Outline) readMessages(k Key, raw []byte) {
-	if rawjson.IsNull(raw) {
-		return
+func (o *Outline) readMessages(k Key, messages *rawjson.List) {
+	if n := messages.Len(); n > 0 {
+		o.messages = make([]message, 0, min(n, maxMessages))
 	}
-	s := rawjson.Scanner{Data: raw}
-	more, err := s.Open('[')
-	o.messages = make([]message, 0, min(bytes.Count(raw, []byte(`"role"`)), maxMessages)) // mostly as many as there are
-	for more && err == nil {
+	for element := range messages.Elements() {
 		if len(o.messages) == maxMessages {
 			o.rest = true
 			return
 		}
-		var m message
-		if err = m.read(k, &s); err != nil {
-			return
-		}
-		o.messages = append(o.messages, m)
-		more, err = s.Separator(']')
+		o.messages = append(o.messages, k.messageOf(element))
 	}
 }
 
-// read reads one message. What is no object counts as an unknown part.
-func (m *message) read(k Key, s *rawjson.Scanner) error {
-	if s.Peek() != '{' {
-		start := s.Pos
-		err := s.Skip()
-		m.other = k.hash(s.Data[start:s.Pos])
-		return err
+// messageOf reads one message. What is no object counts as an unknown part.
+func (k Key) messageOf(element rawjson.Element) (m message) {
+	if !element.IsObject() {
+		m.other = k.hash(element.Raw)
+		return m
 	}
-	return s.Members(func(at rawjson.Member) error {
-		if err := s.Skip(); err != nil {
-			return err
-		}
-		raw := s.Data[at.Value:s.Pos]
-		if string(raw) == "null" || string(raw) == "[]" || string(raw) == `""` {
-			return nil // as good as absent
+	for at := range element.Members() {
+		if raw := at.Value; string(raw) == "null" || string(raw) == "[]" || string(raw) == `""` {
+			continue // as good as absent
 		}
 		switch part := m.part(at.Key); part {
 		case nil:
-			m.other ^= k.hash(s.Data[at.Start:s.Pos]) // in any order
+			m.other ^= k.hash(at.Whole) // in any order
 		default:
-			*part = k.hash(raw)
+			*part = k.hash(at.Value)
 		}
-		return nil
-	})
+	}
+	return m
 }
 
 // part is where the hash of a member belongs, nil for a member without a place of its own. A name that is spelled with escapes

@@ -11,13 +11,15 @@ import (
 // History is the proof by messages, for engines without token support: a ticket is used whole, by a request whose
 // messages begin with exactly what it covers. It is the weaker proof, because equal text may still tokenise
 // differently.
-type History struct{}
+type History struct {
+	Key convcache.HistoryKey // of the digests
+}
 
 // Name returns "history".
 func (History) Name() string { return "history" }
 
 // Admit digests the request's messages, or refuses it where equal history is known to prove nothing.
-func (History) Admit(req *upstream.Request) (Turn, string) {
+func (p History) Admit(req *upstream.Request) (Turn, string) {
 	if req.HidesReasoning() {
 		return nil, "hidden_reasoning"
 	}
@@ -38,9 +40,9 @@ func (History) Admit(req *upstream.Request) (Turn, string) {
 		if !ok {
 			return nil, "prompt_ids"
 		}
-		t.history, err = convcache.TextHistory(scope, prompt)
+		t.history, err = p.Key.TextHistory(scope, prompt)
 	} else {
-		t.history, err = convcache.ChatHistory(scope, req.Messages())
+		t.history, err = p.Key.ChatHistory(scope, req.Messages())
 	}
 	if err != nil {
 		return nil, "messages"

@@ -41,6 +41,8 @@ type ElementMember struct {
 const (
 	bytesPerMember = 16
 	leastMembers   = 64
+
+	bytesExpected, leastExpected, mostExpected = 1 << 10, 16, 240 // members that there is room for from the beginning
 )
 
 // ParseList reads raw as exactly one JSON array. It is as strict as ParseObject with what is inside; the error is an *Error.
@@ -80,6 +82,11 @@ func (s *Scanner) List() (List, error) {
 // read reads the array at base, and notes its elements up to the bounds.
 func (l *List) read(s *Scanner, base int) error {
 	more, err := s.Open('[')
+	if more {
+		// A long message has a KiB and more for each member, so that this is mostly enough and little of any text.
+		expected := leastExpected + min((len(s.Data)-base)/bytesExpected, mostExpected)
+		l.members, l.spans = make([]memberSpan, 0, expected), make([]elementSpan, 0, expected/2)
+	}
 	for more && err == nil {
 		start := s.Pos - base
 		if l.rest == 0 && len(l.members) > leastMembers+start/bytesPerMember {
