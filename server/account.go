@@ -3,9 +3,9 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,23 +15,34 @@ import (
 // turnHeaders sets the headers by which a client or an operator sees what a turn
 // reused.
 func turnHeaders(header http.Header, r *Record) {
-	header.Set("X-Request-Id", r.Turn)
-	header["X-KV-Reuse"] = []string{r.Reuse.Header(time.Now())} // net/http would spell it X-Kv-Reuse
-	if path := r.Path.Header(); path != "" {
-		header["X-KV-Path"] = []string{path}
+	// In one array, and under names as net/http would spell them but for X-KV-…, of which it would make X-Kv-….
+	values := [...]string{r.Turn, r.Reuse.Header(time.Now()), serverTiming(r), r.Path.Header()}
+	header["X-Request-Id"], header["X-KV-Reuse"], header["Server-Timing"] = values[0:1:1], values[1:2:2], values[2:3:3]
+	if values[3] != "" {
+		header["X-KV-Path"] = values[3:4:4]
 	}
-	var timing []string
+}
+
+// serverTiming says how long the turn took so far (W3C Server Timing).
+func serverTiming(r *Record) string {
+	b := make([]byte, 0, 96)
+	add := func(name string, d time.Duration) {
+		if len(b) > 0 {
+			b = append(b, ", "...)
+		}
+		b = strconv.AppendFloat(append(append(b, name...), ";dur="...), Milliseconds(d), 'f', 1, 64)
+	}
 	if r.Queued > 0 {
-		timing = append(timing, fmt.Sprintf("queue;dur=%.1f", Milliseconds(r.Queued)))
+		add("queue", r.Queued)
 	}
-	timing = append(timing, fmt.Sprintf("lookup;dur=%.1f", Milliseconds(r.Lookup)))
+	add("lookup", r.Lookup)
 	if r.Leg(upstream.RolePrefill).Instance != "" {
-		timing = append(timing, fmt.Sprintf("prefill;dur=%.1f", Milliseconds(r.PrefillTook())))
+		add("prefill", r.PrefillTook())
 	}
 	if r.TTFT > 0 {
-		timing = append(timing, fmt.Sprintf("ttft;dur=%.1f", Milliseconds(r.TTFT)))
+		add("ttft", r.TTFT)
 	}
-	header.Set("Server-Timing", strings.Join(timing, ", "))
+	return string(b)
 }
 
 // account learns from a turn that has ended, and hands the record of a turn to its observers.
@@ -65,6 +76,9 @@ func (s *Server) account(t *turn, err error) {
 func logTurns(logger *slog.Logger, redis func() string) Observer {
 	return func(r *Record) {
 		level := slog.LevelInfo
+		if r.Err == nil && !logger.Enabled(context.Background(), level) {
+			return
+		}
 		outcome, reason := r.Reuse.Outcome()
 		blamed, kind := r.Blamed()
 		failure := ""
@@ -74,28 +88,31 @@ func logTurns(logger *slog.Logger, redis func() string) Observer {
 				level = slog.LevelWarn
 			}
 		}
-		attrs := []any{
-			"turn", r.Turn, "trace", r.Trace.Shown(), "path", r.API.Path(), "model", r.ModelShown(),
-			"conversation", r.Conversation, "id_source", r.Source,
-			"prefill", r.Leg(upstream.RolePrefill).Instance, "decode", r.Leg(upstream.RoleDecode).Instance,
-			"kv_path", r.Path.Header(), "legs", len(r.Legs), "retries", r.Retries,
-			"reuse", r.Reuse.Header(time.Now()), "outcome", outcome, "reason", reason, "differs", r.Reuse.Differs,
-			"proof", r.Reuse.Proof, "tokens_offered", r.Reuse.Offered, "tokens_confirmed", r.Reuse.Cached,
-			"stored", r.Stored, "prompt_tokens", r.Answer.PromptTokens, "completion_tokens", r.Answer.CompletionTokens,
-			"finish", r.Answer.Finish, "events", r.Answer.Events, "bytes", r.Answer.Bytes,
-			"status", r.Status, "code", r.Code, "blame", blamed, "kind", kind, "error", failure,
-			"queue_ms", Milliseconds(r.Queued), "lookup_ms", Milliseconds(r.Lookup), "prefill_ms", Milliseconds(r.PrefillTook()),
-			"ttft_ms", Milliseconds(r.TTFT), "duration_ms", Milliseconds(r.Took), "saved_ms", Milliseconds(r.Reuse.Saved),
-		}
+		attrs := append(make([]slog.Attr, 0, 40),
+			slog.String("turn", r.Turn), slog.String("trace", r.Trace.Shown()), slog.String("path", r.API.Path()), slog.String("model", r.ModelShown()),
+			slog.String("conversation", r.Conversation), slog.String("id_source", r.Source),
+			slog.String("prefill", r.Leg(upstream.RolePrefill).Instance), slog.String("decode", r.Leg(upstream.RoleDecode).Instance),
+			slog.String("kv_path", r.Path.Header()), slog.Int("legs", len(r.Legs)), slog.Int("retries", r.Retries),
+			slog.String("reuse", r.Reuse.Header(time.Now())), slog.String("outcome", outcome), slog.String("reason", reason),
+			slog.String("differs", r.Reuse.Differs),
+			slog.String("proof", r.Reuse.Proof), slog.Int("tokens_offered", r.Reuse.Offered), slog.Int("tokens_confirmed", r.Reuse.Cached),
+			slog.String("stored", r.Stored), slog.Int("prompt_tokens", r.Answer.PromptTokens), slog.Int("completion_tokens", r.Answer.CompletionTokens),
+			slog.String("finish", r.Answer.Finish), slog.Int64("events", r.Answer.Events), slog.Int64("bytes", r.Answer.Bytes),
+			slog.Int("status", r.Status), slog.String("code", r.Code), slog.String("blame", blamed), slog.String("kind", kind), slog.String("error", failure),
+			milliseconds("queue_ms", r.Queued), milliseconds("lookup_ms", r.Lookup), milliseconds("prefill_ms", r.PrefillTook()),
+			milliseconds("ttft_ms", r.TTFT), milliseconds("duration_ms", r.Took), milliseconds("saved_ms", r.Reuse.Saved),
+		)
 		if redis != nil {
-			attrs = append(attrs, "redis", redis())
+			attrs = append(attrs, slog.String("redis", redis()))
 		}
 		if r.Answer.Buffered {
-			attrs = append(attrs, "stream", "buffered")
+			attrs = append(attrs, slog.String("stream", "buffered"))
 		}
-		logger.Log(context.Background(), level, "turn", attrs...)
+		logger.LogAttrs(context.Background(), level, "turn", attrs...)
 	}
 }
+
+func milliseconds(key string, d time.Duration) slog.Attr { return slog.Float64(key, Milliseconds(d)) }
 
 // Blamed is the instance whose leg has failed the turn, and how, as [upstream.Kind] has it; "" where no leg has.
 func (r *Record) Blamed() (instance, kind string) {

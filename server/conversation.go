@@ -81,11 +81,10 @@ func (i *intake) identify(r *http.Request, req *upstream.Request, tenant string)
 	}
 	for _, source := range i.cfg.Sources {
 		if id := conversationID(source, r.Header, req); id != "" {
-			model, _ := req.String("model")
 			salt, _ := req.String("cache_salt")
 			c.known, c.source = true, source
 			c.key = i.secret.Conversation(convcache.Identity{
-				Tenant: c.tenant, Model: model, CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
+				Tenant: c.tenant, Model: req.Model(), CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
 			})
 			return c, nil
 		}

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"regexp"
 	"runtime/debug"
 	"time"
 
@@ -16,9 +15,18 @@ import (
 	"carryover/upstream"
 )
 
-// clientRequestID is what a client's X-Request-Id must look like to be used in our
+// clientRequestID reports whether a client's X-Request-Id looks like one that may be used in our
 // answer and log; towards engines we always use an id of our own.
-var clientRequestID = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+func clientRequestID(id string) bool {
+	for i := range len(id) {
+		switch c := id[i]; {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', '0' <= c && c <= '9', c == '.', c == '_', c == '-':
+		default:
+			return false
+		}
+	}
+	return id != "" && len(id) <= 128
+}
 
 // handleTurn serves /v1/chat/completions and /v1/completions.
 func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
@@ -29,7 +37,7 @@ func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 			Reuse: Reuse{Cached: -1}, Answer: AnswerRecord{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
 		}
 		t.record.Trace = newTrace(c.Request().Header, s.deps.Sample)
-		if !clientRequestID.MatchString(t.record.Turn) {
+		if !clientRequestID(t.record.Turn) {
 			t.record.Turn = t.legID
 		}
 		// The controller and the writes go to net/http's writer: echo's own Flush

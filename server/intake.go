@@ -181,8 +181,7 @@ func (i *intake) readBody(w http.ResponseWriter, r *http.Request, share *reserva
 
 // checkFraming refuses what the headers show to be no body for us.
 func (i *intake) checkFraming(r *http.Request) error {
-	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil || media != "application/json" {
+	if !isJSON(r.Header.Get("Content-Type")) {
 		return refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
@@ -192,6 +191,15 @@ func (i *intake) checkFraming(r *http.Request) error {
 		return tooLarge(i.cfg.MaxBodyBytes)
 	}
 	return nil
+}
+
+// isJSON reports whether a Content-Type names JSON. Nearly all do so in one of two spellings.
+func isJSON(contentType string) bool {
+	if contentType == "application/json" || contentType == "application/json; charset=utf-8" {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(contentType)
+	return err == nil && media == "application/json"
 }
 
 func (i *intake) readPaced(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {

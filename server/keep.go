@@ -69,9 +69,11 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 		k.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.record.Turn, "decode", ticket.Decode)
 		return
 	}
-	learning, learnt := storeContext(ctx, k.cfg)
-	t.ids.Learnt(learning)
-	learnt()
+	if t.ids.Learning() {
+		learning, learnt := storeContext(ctx, k.cfg)
+		t.ids.Learnt(learning)
+		learnt()
+	}
 	bounded, cancel := storeContext(ctx, k.cfg)
 	defer cancel()
 	if outcome := k.put(bounded, t, ticket); outcome != convcache.Stored {

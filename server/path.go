@@ -1,8 +1,8 @@
 package server
 
 import (
-	"fmt"
 	"net/http"
+	"strconv"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -39,9 +39,9 @@ func (p *Path) Header() string {
 	case "":
 		return ""
 	case WayDecodeOnly:
-		return fmt.Sprintf("%s;reason=%s;tokens=%d", p.Way, p.Reason, p.Tokens)
+		return p.Way + ";reason=" + p.Reason + ";tokens=" + strconv.Itoa(p.Tokens)
 	}
-	return fmt.Sprintf("%s;tokens=%d", p.Way, p.Tokens)
+	return p.Way + ";tokens=" + strconv.Itoa(p.Tokens)
 }
 
 func (p *Path) disaggregate() { p.Way, p.Reason = WayPrefillDecode, "" }

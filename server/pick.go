@@ -65,7 +65,7 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 			p.done()
 		}
 	}()
-	if t.chain == nil {
+	if t.chain == nil && len(k.deps.Fleet.Engines(upstream.RolePrefill)) > 1 { // with one there is no choice
 		t.chain = t.req.PromptChain(k.seed)
 	}
 	ratio := k.ratios.get(t.model)

@@ -3,7 +3,7 @@ package server
 import (
 	"context"
 	"errors"
-	"fmt"
+	"strconv"
 	"time"
 
 	"carryover/upstream"
@@ -159,11 +159,14 @@ func (r *Reuse) Header(now time.Time) string {
 		return "miss;reason=" + reason
 	}
 	age := max(0, upstream.Elapsed(r.CaughtUp, now))
-	s := fmt.Sprintf("hit;tokens=%d;age=%.1f;proof=%s", r.Offered, age.Seconds(), r.Proof)
+	b := append(make([]byte, 0, 96), "hit;tokens="...)
+	b = append(strconv.AppendInt(b, int64(r.Offered), 10), ";age="...)
+	b = append(strconv.AppendFloat(b, age.Seconds(), 'f', 1, 64), ";proof="...)
+	b = append(b, r.Proof...)
 	if r.Cached >= 0 {
-		s += fmt.Sprintf(";confirmed=%d", r.Cached)
+		b = strconv.AppendInt(append(b, ";confirmed="...), int64(r.Cached), 10)
 	}
-	return s
+	return string(b)
 }
 
 // Outcome is "hit", "miss" or "off", and the reason of a miss.

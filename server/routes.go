@@ -54,7 +54,7 @@ func (s *Server) exact(c echo.Context, allowed map[string]string, next echo.Hand
 		// last on its connection (RFC 9112, 6.1), and net/http has removed the former.
 		c.Response().Header().Set("Connection", "close")
 	}
-	if !clientRequestID.MatchString(r.Header.Get("X-Request-Id")) {
+	if !clientRequestID(r.Header.Get("X-Request-Id")) {
 		c.Response().Header().Set("X-Request-Id", newID())
 	} else {
 		c.Response().Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))

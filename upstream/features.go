@@ -94,13 +94,16 @@ func (r *Request) features() (f features, why string) {
 // memberFeatures adds what the top-level members but messages and prompt say.
 func (r *Request) memberFeatures(f *features) (why string) {
 	var found []string
-	for name, value := range r.Members() {
+	for raw, value := range r.body.Members() {
+		name := string(raw)
 		switch {
 		// pydantic takes null for absent, but in tool_choice null keeps vLLM from
 		// putting "auto" there (check_tool_usage, chat_completion/protocol.py).
 		case rawjson.IsNull(value) && name != "tool_choice" || name == r.api.subject():
-		case name == WhyTruncate || name == WhyEcho && !off(value):
-			return name
+		case name == WhyTruncate:
+			return WhyTruncate
+		case name == WhyEcho && !off(value):
+			return WhyEcho
 		case shapesPrompt(name):
 			feature, why := memberFeature(name, value)
 			if why != "" {

@@ -49,9 +49,9 @@ func (r *Request) Prompt() (promptKind, []byte) {
 // among them: they are part of a conversation's identity.
 func (r *Request) PromptScope() []Member {
 	var scope []Member
-	for name, value := range r.Members() {
-		if shapesPrompt(name) {
-			scope = append(scope, Member{Name: name, Value: value})
+	for name, value := range r.body.Members() {
+		if shapesPrompt(string(name)) {
+			scope = append(scope, Member{Name: string(name), Value: value})
 		}
 	}
 	return scope

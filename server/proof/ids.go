@@ -206,6 +206,9 @@ func (k *IDs) Rendered(computed []byte) {
 	}
 }
 
+// Learning reports whether something is being learnt of /tokenize.
+func (k *IDs) Learning() bool { return k != nil && k.parity != nil }
+
 // Learnt gives /tokenize until ctx ends, so that a next turn that follows at once finds what was learnt.
 func (k *IDs) Learnt(ctx context.Context) {
 	if k != nil {

@@ -10,7 +10,7 @@ func (s *Start) Foreign(leg, id string) bool {
 	h := &s.engine.habits
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if strings.HasSuffix(id, "-"+leg) {
+	if rest, own := strings.CutSuffix(id, leg); own && strings.HasSuffix(rest, "-") {
 		h.echoes = true
 		return false
 	}
