@@ -43,9 +43,6 @@ func (HistoryKey) GoString() string { return "[history key]" }
 // tagging reports whether a string of n bytes is taken in by its tag. It depends on what the string stands for and on nothing else.
 func (k HistoryKey) tagging(n int) bool { return k.tags != nil && n >= longString }
 
-// tagBytes is the length of a tag.
-const tagBytes = 16
-
 // appendTag appends the encoding of a long string, which must not be in what out has room for.
 func (k HistoryKey) appendTag(out, text []byte) []byte {
 	out = append(out, tagLong)

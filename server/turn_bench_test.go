@@ -213,7 +213,7 @@ func startQuick(b *testing.B, proof server.ProofMode) (front string, stop func()
 	}
 	cfg := defaults(&logBook{})
 	cfg.Proof, cfg.ReuseMinShare, cfg.ReuseMinTokens = proof, 0.5, 1
-	cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil))
+	cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil)) //nolint:sloglint // lines are put together, and count
 	deps := newDeps(client, newFleet(client, nil, instances...), secret, cfg.Logger)
 	deps.Observers = append(deps.Observers, journal.New(journal.Config{}).Observe)
 	proxy := httptest.NewUnstartedServer(server.New(cfg, deps).Handler())

@@ -10,11 +10,11 @@ import (
 	"carryover/sse/rawjson"
 )
 
-func parseList(t testing.TB, text string) rawjson.List {
-	t.Helper()
+func parseList(tb testing.TB, text string) rawjson.List {
+	tb.Helper()
 	l, err := rawjson.ParseList([]byte(text))
 	if err != nil {
-		t.Fatalf("parse %.200s: %v", text, err)
+		tb.Fatalf("parse %.200s: %v", text, err)
 	}
 	return l
 }

@@ -1,0 +1,62 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/outline"
+	"carryover/server/proof"
+	"carryover/upstream"
+)
+
+// noWriter is a client's connection whose deadlines are not looked at.
+type noWriter struct{ http.ResponseWriter }
+
+// SetReadDeadline is for http.ResponseController.
+func (noWriter) SetReadDeadline(time.Time) error { return nil }
+
+// BenchmarkIntake reads and understands a chat of two messages, as far as that needs neither an engine nor the store.
+func BenchmarkIntake(b *testing.B) {
+	secret, err := convcache.RandomSecret()
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg := &Config{
+		LimitConfig: LimitConfig{MaxBodyBytes: 8 << 20}, TimeConfig: TimeConfig{ClientBodyTimeout: time.Minute},
+		IdentityConfig: IdentityConfig{Sources: []string{"conversation_id", "header:X-Conversation-Id"}},
+	}
+	for _, size := range []int{4 << 10, 256 << 10} {
+		line := `A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\n`
+		body := []byte(`{"model":"m","stream":true,"temperature":0.7,"messages":[{"role":"system","content":"You are of help."},{"role":"user","content":"` +
+			strings.Repeat(line, size/len(line)) + `"},{"role":"assistant","content":"Yes."},{"role":"user","content":"and?"}]}`)
+		for _, mode := range []ProofMode{ProofAuto, ProofHistory} {
+			cfg.Proof = mode
+			i := &intake{
+				cfg: cfg, secret: secret, tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)),
+				history: proof.History{Key: secret.HistoryKey()}, reuses: true, outlines: outline.NewKey(), account: newInflight(1<<30, cfg.MaxBodyBytes),
+			}
+			b.Run(fmt.Sprintf("%s/%dKiB", mode, size>>10), func(b *testing.B) {
+				r := &http.Request{
+					Header: http.Header{"Content-Type": {"application/json"}, "X-Conversation-Id": {"c"}}, RemoteAddr: "127.0.0.1:1", ContentLength: int64(len(body)),
+				}
+				b.SetBytes(int64(len(body)))
+				b.ReportAllocs()
+				for b.Loop() {
+					t := &turn{request: request{api: upstream.Chat}}
+					r.Body = io.NopCloser(bytes.NewReader(body))
+					if err := i.take(noWriter{}, r, t, func() error { return nil }); err != nil {
+						b.Fatal(err)
+					}
+					t.share.giveBack()
+				}
+			})
+		}
+	}
+}
