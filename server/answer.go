@@ -34,8 +34,8 @@ type answer struct {
 
 	odd      string    // why the answer leaves no ticket, "" for nothing
 	params   []byte    // the last non-null kv_transfer_params
-	began    time.Time // nothing of the event had arrived then, or of an answer that comes whole
-	caughtUp time.Time // began of the first event that shows decode's end
+	began    time.Time // nothing of an answer that comes whole had arrived then, or of an event that is split; zero for other events
+	caughtUp time.Time // nothing had arrived then of the first event that shows decode's end
 }
 
 // progress is how far an answer has come.
@@ -96,20 +96,27 @@ func (a *answer) record(relayed sse.Stats) AnswerRecord {
 	}
 }
 
-// begin notes the age of an event with its first byte. Its last may come much later,
-// when decode has long finished.
+// begin notes the age of an event that is split with its first byte. Its last may come
+// much later, when decode has long finished.
 func (a *answer) begin() { a.began = a.decoding.CaughtUp() }
 
 // ends notes that the event shows decode to have finished. Its TTL runs since, so no
 // later event changes the age.
 func (a *answer) ends() {
-	if a.caughtUp.IsZero() {
+	switch {
+	case !a.caughtUp.IsZero():
+	case a.began.IsZero(): // nothing has been read since its first byte came
+		a.caughtUp = a.decoding.CaughtUp()
+	default:
 		a.caughtUp = a.began
 	}
 }
 
 // observe looks at one event before it is forwarded.
 func (a *answer) observe(ev sse.Event) sse.Verdict {
+	if !ev.Split {
+		a.began = time.Time{}
+	}
 	verdict := a.judge(ev)
 	if t := a.turn; t.committed && t.req != nil { // by what came before decode's answer
 		t.dropBody()

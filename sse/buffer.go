@@ -1,8 +1,11 @@
 package sse
 
 const (
-	// smallBuffer is what an idle stream holds; a vLLM chunk has 200 to 400 bytes.
-	smallBuffer = 4 << 10
+	// firstBuffer is what a stream holds whose every read has fitted into it: a vLLM chunk has 200 to 400 bytes.
+	firstBuffer = 1 << 10
+	// smallBuffer is what an idle stream holds that has got more at once. It leaves room for the head and the end of a chunk
+	// (RFC 9112, 7.1) in the 4 KiB that net/http's server writes at once: a read of 4 KiB takes one write then, and not two.
+	smallBuffer = 4<<10 - 16
 	// minRead is the least room that is offered to a read.
 	minRead = 512
 	// calmReads is the number of reads in a row that must have fitted into smallBuffer before a buffer that has grown is
@@ -29,16 +32,21 @@ type buffer struct {
 	b                      []byte
 	ready, kept, next, end int
 	calm                   int  // reads in a row that fitted into smallBuffer
+	full                   bool // the last read took all that it was offered
 	widened                bool // an edit has needed more than the gap
 }
 
 // room returns the space for the next read. Call it after sent.
 func (b *buffer) room() []byte {
-	size := max(len(b.b), smallBuffer)
+	size := max(len(b.b), firstBuffer)
 	switch {
-	case b.offered(size)-b.end < minRead:
+	case size < smallBuffer && (b.full || !b.fits(size)):
+		size = smallBuffer
+	case !b.fits(size):
 		size *= 2
-	case size > smallBuffer && b.end <= b.offered(smallBuffer)-minRead && (b.calm >= calmReads || size > keepBuffer):
+	case size > keepBuffer && b.fits(firstBuffer):
+		size = firstBuffer
+	case size > smallBuffer && b.fits(smallBuffer) && (b.calm >= calmReads || size > keepBuffer):
 		size = smallBuffer
 	}
 	if size != len(b.b) {
@@ -48,6 +56,9 @@ func (b *buffer) room() []byte {
 	}
 	return b.b[b.end:b.offered(size)]
 }
+
+// fits reports whether a buffer of this size has room for a read.
+func (b *buffer) fits(size int) bool { return b.offered(size)-b.end >= minRead }
 
 // offered returns how far a buffer of this size is filled by reads. Reads that fill all of it would leave the edits of a
 // fast stream no room but in an ever larger one.
@@ -61,6 +72,7 @@ func (b *buffer) offered(size int) int {
 // filled takes over n bytes that were read into room.
 func (b *buffer) filled(n int) {
 	b.end += n
+	b.full = b.end == b.offered(len(b.b))
 	b.calm++
 	if b.end > smallBuffer {
 		b.calm = 0

@@ -57,20 +57,24 @@ func TestRelay_BufferFollowsTheSizeOfEvents(t *testing.T) {
 		}
 		return sizes
 	}
-	if got := run("data:x\n\n", small, small); got[1] != smallBuffer || got[2] != smallBuffer {
-		t.Errorf("buffer after small events: got %d, want %d", got, smallBuffer)
+	if got := run("data:x\n\n", small, small); got[1] != firstBuffer || got[2] != firstBuffer {
+		t.Errorf("buffer after small events: got %d, want %d", got, firstBuffer)
 	}
-	if got := run(medium, medium, medium); got[0] != 32<<10 || got[2] != 32<<10 {
-		t.Errorf("buffer between events of 20 KiB: got %d, want 32 KiB", got)
+	fills := "data:" + strings.Repeat("f", firstBuffer) + "\n\n"
+	if got := run("data:x\n\n", fills, small, small); got[0] != firstBuffer || got[1] != smallBuffer || got[3] != smallBuffer {
+		t.Errorf("buffer after an event of more than %d: got %d, want %d from then on", firstBuffer, got, smallBuffer)
 	}
-	if got := run(medium, "data:1\n\n", "data:2\n\n", "data:3\n\n", "data:4\n\n", "data:5\n\n"); got[0] != 32<<10 || got[5] != smallBuffer {
-		t.Errorf("buffer after an event of 20 KiB and small ones: got %d, want 32 KiB first and %d last", got, smallBuffer)
+	if got := run(medium, medium, medium); got[0] != 8*smallBuffer || got[2] != 8*smallBuffer {
+		t.Errorf("buffer between events of 20 KiB: got %d, want %d", got, 8*smallBuffer)
 	}
-	if got := run(big, "data:1\n\n"); got[0] != smallBuffer {
-		t.Errorf("buffer after an event of 200 KiB: got %d, want %d at once", got, smallBuffer)
+	if got := run(medium, "data:1\n\n", "data:2\n\n", "data:3\n\n", "data:4\n\n", "data:5\n\n"); got[0] != 8*smallBuffer || got[5] != smallBuffer {
+		t.Errorf("buffer after an event of 20 KiB and small ones: got %d, want %d first and %d last", got, 8*smallBuffer, smallBuffer)
 	}
-	if got := run(huge, "data:1\n\n"); got[0] != smallBuffer || r.Stats().Oversize != 1 {
-		t.Errorf("buffer after an event of 5 MiB: got %d, oversize %d; want %d and 1", got, r.Stats().Oversize, smallBuffer)
+	if got := run(big, "data:1\n\n"); got[0] != firstBuffer {
+		t.Errorf("buffer after an event of 200 KiB: got %d, want %d at once", got, firstBuffer)
+	}
+	if got := run(huge, "data:1\n\n"); got[0] != firstBuffer || r.Stats().Oversize != 1 {
+		t.Errorf("buffer after an event of 5 MiB: got %d, oversize %d; want %d and 1", got, r.Stats().Oversize, firstBuffer)
 	}
 }
 

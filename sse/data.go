@@ -41,6 +41,11 @@ func (d *dataBuffer) parse(event []byte) (data []byte, ok bool) {
 	return data, len(d.lines) > 0
 }
 
+// oneLine is parse for an event that oneLine has found.
+func (d *dataBuffer) oneLine() {
+	d.lines, d.joined = append(d.lines[:0], dataLine{raw: len(oneLineName)}), d.joined[:0]
+}
+
 // raw returns the position in the event of byte i of its data buffer, which must not be one of the joining LFs.
 func (d *dataBuffer) raw(i int) int {
 	after := sort.Search(len(d.lines), func(k int) bool { return d.lines[k].joined > i })

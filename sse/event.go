@@ -8,6 +8,8 @@ type Event struct {
 	Data []byte
 	// Member is the raw JSON value of Config.Strip at the top level of Data, nil if absent.
 	Member []byte
+	// Split says that the event has come in several reads, of which the first was followed by a call to Config.Begin.
+	Split bool
 
 	edits *edits
 }
@@ -75,8 +77,9 @@ type Config struct {
 	Substance []string
 	// MaxEvent is the length in bytes above which an event passes unheld, unobserved and uncut; 0 means DefaultMaxEvent.
 	MaxEvent int
-	// Begin is called when the first byte of an event has been read, before Observe and before the next read. What the source
-	// knows of its last read holds for the beginning of this event then. Nil is not called.
+	// Begin is called when a read ends within an event that it began, before the next read. What the source knows of its last
+	// read holds for the beginning of that event then; of an event that is not Split it does when it is observed. So an event
+	// costs a question about its age only where the age matters. Nil is not called.
 	Begin func()
 	// Observe is called for each event with data, in order, before its bytes go out. Nil forwards all.
 	Observe func(Event) Verdict

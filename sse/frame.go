@@ -33,6 +33,24 @@ func afterLine(b []byte, end int) []byte {
 	return rest[min(1, len(rest)):]
 }
 
+// oneLineName begins the one line of an event as vLLM writes it.
+const oneLineName = "data: "
+
+// oneLine returns the data and the length of the event that b begins with, if that is one data line as vLLM writes it and
+// ends in LF. ok is false for any other event, for one that is not complete, and for one of more than scanWindow bytes:
+// those are the framer's, which finds the same. A chunk costs it two searches less.
+func oneLine(b []byte) (data []byte, n int, ok bool) {
+	w := b[:min(len(b), scanWindow)]
+	if !bytes.HasPrefix(w, []byte(oneLineName)) {
+		return nil, 0, false
+	}
+	end := bytes.IndexByte(w, '\n')
+	if end < 0 || end+1 >= len(w) || w[end+1] != '\n' || bytes.IndexByte(w[:end], '\r') >= 0 {
+		return nil, 0, false
+	}
+	return w[len(oneLineName):end], end + 2, true
+}
+
 // framer finds where events end: at a blank line, lines ending in LF, CRLF or CR (WHATWG HTML 9.2.6). It sees every
 // byte once, so that its work is linear however the stream is cut into reads.
 //

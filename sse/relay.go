@@ -29,6 +29,7 @@ type Relay struct {
 	stats  Stats
 	seen   int     // bytes of rest that the framer has seen
 	begun  bool    // the byte order mark, if any, is dealt with
+	split  bool    // the event at the beginning of rest has come in several reads
 	opened bool    // an oversize event is passing through
 	holds  bool    // an observed event is held back
 	last   int     // bytes of the one that was held back last, with what is behind it
@@ -106,25 +107,38 @@ func (r *Relay) scan() (stop bool) {
 			r.settle(r.fate, 1)
 			continue
 		}
-		if r.seen == 0 && !r.opened && r.cfg.Begin != nil {
-			r.cfg.Begin()
+		var verdict Verdict
+		if data, n, ok := oneLine(rest); ok && r.seen == 0 && !r.opened && n <= r.cfg.MaxEvent {
+			r.seen = n
+			r.data.oneLine()
+			verdict = r.decide(rest[:n], data)
+		} else {
+			n, done := r.frame.next(rest[r.seen:])
+			r.seen += n
+			if r.opened || r.seen > r.cfg.MaxEvent {
+				r.passThrough(done)
+				continue
+			}
+			if !done {
+				r.unfinished()
+				return false
+			}
+			verdict = r.parse(rest[:r.seen])
 		}
-		n, done := r.frame.next(rest[r.seen:])
-		r.seen += n
-		if r.opened || r.seen > r.cfg.MaxEvent {
-			r.passThrough(done)
-			continue
-		}
-		if !done {
-			return false
-		}
-		verdict := r.decide(rest[:r.seen])
 		if verdict == Stop {
 			return true
 		}
 		r.settle(verdict, r.seen)
-		r.seen = 0
+		r.seen, r.split = 0, false
 	}
+}
+
+// unfinished notes that the read has ended within an event.
+func (r *Relay) unfinished() {
+	if !r.split && r.cfg.Begin != nil {
+		r.cfg.Begin()
+	}
+	r.split = true
 }
 
 // begin deals with the byte order mark and reports whether enough bytes have come to do so. The mark goes out with
@@ -147,25 +161,29 @@ func (r *Relay) passThrough(done bool) {
 		r.stats.Oversize++
 	}
 	r.settle(Forward, r.seen)
-	r.seen = 0
+	r.seen, r.split = 0, false
 	r.opened = !done
 	r.stats.MidEvent = !done
 }
 
-// decide finds out what becomes of a complete event. r.edits has what is to be changed in its bytes.
-func (r *Relay) decide(event []byte) Verdict {
+// parse decides on a complete event of any shape.
+func (r *Relay) parse(event []byte) Verdict {
 	data, ok := r.data.parse(event)
-	if !ok {
-		// A comment must not push out the event that is held back before it.
-		r.behind = r.holds
-		if r.holds {
-			return Hold
-		}
-		return Forward
+	if ok {
+		return r.decide(event, data)
 	}
-	defer r.data.trim()
+	// A comment must not push out the event that is held back before it.
+	r.behind = r.holds
+	if r.holds {
+		return Hold
+	}
+	return Forward
+}
+
+// decide finds out what becomes of a complete event with this data. r.edits has what is to be changed in its bytes.
+func (r *Relay) decide(event, data []byte) Verdict {
 	r.stats.Events++
-	seen := Event{Data: data, edits: &r.edits}
+	seen := Event{Data: data, Split: r.split, edits: &r.edits}
 	if r.needle != nil && (bytes.Contains(event, r.needle) || bytes.Contains(event, r.escape)) {
 		seen.Member, r.edits.cuts = rawjson.FindMember(data, r.cfg.Strip, r.edits.cuts)
 		if !r.cfg.Expose {
@@ -185,6 +203,7 @@ func (r *Relay) decide(event []byte) Verdict {
 	for i, e := range r.edits.list {
 		r.edits.list[i].Span = rawjson.Span{From: r.data.raw(e.From), To: r.data.raw(e.To-1) + 1}
 	}
+	r.data.trim()
 	return verdict
 }
 

@@ -50,7 +50,7 @@ func TestRelay_EventIsWrittenAndFlushedBeforeTheNextRead(t *testing.T) {
 	}
 }
 
-func TestRelay_BeginIsCalledWithTheFirstByteOfEachEvent(t *testing.T) {
+func TestRelay_BeginIsCalledWithTheFirstByteOfEachEventThatIsSplit(t *testing.T) {
 	var log []string
 	read := func(s string) func() (string, error) {
 		return func() (string, error) { log = append(log, "read "+s); return s, nil }
@@ -58,15 +58,18 @@ func TestRelay_BeginIsCalledWithTheFirstByteOfEachEvent(t *testing.T) {
 	r := New(io.Discard, nil, Config{
 		MaxEvent: 20,
 		Begin:    func() { log = append(log, "begin") },
-		Observe:  func(e Event) Verdict { log = append(log, "observe "+string(e.Data)); return Forward },
+		Observe: func(e Event) Verdict {
+			log = append(log, fmt.Sprintf("observe %s %t", e.Data, e.Split))
+			return Forward
+		},
 	})
 	err := r.Run(script(read("\xef\xbb"), read("\xbfd"), read("ata:a\n"), read("\ndata:b\n\ndata:c\n\nd"), read("ata:d\r\n\r"), read("\n"),
 		read(": ping\n\n"), read("data:"+strings.Repeat("x", 30)), read("x"), read("\n\n"), read("data:e\n\n"), text("", io.EOF)))
 	want := []string{
 		"read \xef\xbb", "read \xbfd", "begin", "read ata:a\n",
-		"read \ndata:b\n\ndata:c\n\nd", "observe a", "begin", "observe b", "begin", "observe c", "begin",
-		"read ata:d\r\n\r", "observe d", "read \n", "read : ping\n\n", "begin",
-		"read data:" + strings.Repeat("x", 30), "begin", "read x", "read \n\n", "read data:e\n\n", "begin", "observe e",
+		"read \ndata:b\n\ndata:c\n\nd", "observe a true", "observe b false", "observe c false", "begin",
+		"read ata:d\r\n\r", "observe d true", "read \n", "read : ping\n\n",
+		"read data:" + strings.Repeat("x", 30), "read x", "read \n\n", "read data:e\n\n", "observe e false",
 	}
 	if err != nil || !slices.Equal(log, want) {
 		t.Errorf("Run: error %v, steps\n got %q\nwant %q", err, log, want)
