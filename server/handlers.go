@@ -83,8 +83,7 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 	}); err != nil {
 		return err
 	}
-	out := &outlet{turn: t, w: w, control: http.NewResponseController(w), limit: s.cfg.ClientWriteTimeout, errors: s.toAPIError}
-	return s.turns.run(ctx, out, t)
+	return s.turns.run(ctx, newOutlet(t, w, s.cfg.ClientWriteTimeout, s.toAPIError), t)
 }
 
 // refuse answers with an error, when nothing has been sent yet.

@@ -1,0 +1,173 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+
+	"carryover/sse/rawjson"
+	"carryover/upstream"
+)
+
+// plainChunk is a chunk that says no more than a piece of text: nearly all of a stream.
+type plainChunk struct {
+	id   []byte       // of the answer, between the quotes
+	text []byte       // between the quotes, escapes as they are
+	ids  rawjson.Span // token_ids, the zero Span if they are null or absent
+}
+
+// errUnusual ends the reading of a chunk that is not plain.
+var errUnusual = errors.New("no plain chunk")
+
+// chunkReader reads one chunk in one pass, without an allocation.
+type chunkReader struct {
+	scan  rawjson.Scanner
+	api   upstream.API
+	chunk plainChunk
+	seen  plainMember
+}
+
+// plainMember are the members that a plain chunk has at most once, as bits. Of two equal names parsers may take either.
+type plainMember uint
+
+const (
+	sawID plainMember = 1 << iota
+	sawChoices
+	sawIndex
+	sawDelta
+	sawText
+	sawIDs
+)
+
+// readPlain reads a chunk that is one valid JSON object with an id, and one choice with text and perhaps token ids. ok is false
+// for all others, about which nothing is said: for those that end the choice, or have usage, an error, the prompt's ids, tool calls or
+// reasoning, or more than one choice, and for whatever else [answer.read] would have to look at.
+func readPlain(data []byte, api upstream.API) (_ plainChunk, ok bool) {
+	r := chunkReader{scan: rawjson.Scanner{Data: data}, api: api}
+	r.scan.Space()
+	err := r.scan.Members(func(m rawjson.Member) error { return r.top(m) })
+	return r.chunk, err == nil && r.scan.End() && r.seen&(sawID|sawChoices|sawText) == sawID|sawChoices|sawText
+}
+
+// top reads a member of the chunk.
+func (r *chunkReader) top(m rawjson.Member) error {
+	switch string(m.Key) {
+	case "id":
+		return r.text(sawID, &r.chunk.id, true)
+	case "choices":
+		return r.choices()
+	case "usage", "error", "prompt_token_ids":
+		return r.null()
+	}
+	return r.pass(m)
+}
+
+// choices reads a list of one choice.
+func (r *chunkReader) choices() error {
+	if err := r.once(sawChoices); err != nil {
+		return err
+	}
+	if more, err := r.scan.Open('['); !more || err != nil {
+		return errUnusual
+	}
+	if err := r.scan.Members(func(m rawjson.Member) error { return r.choice(m) }); err != nil {
+		return err
+	}
+	if more, err := r.scan.Separator(']'); more || err != nil {
+		return errUnusual
+	}
+	return nil
+}
+
+// choice reads a member of the choice.
+func (r *chunkReader) choice(m rawjson.Member) error {
+	switch string(m.Key) {
+	case "index":
+		return r.zero()
+	case "delta":
+		if r.api != upstream.Chat || r.once(sawDelta) != nil {
+			return errUnusual
+		}
+		return r.scan.Members(func(m rawjson.Member) error { return r.delta(m) })
+	case "text":
+		if r.api != upstream.Text {
+			return errUnusual
+		}
+		return r.text(sawText, &r.chunk.text, false)
+	case "finish_reason", "stop_reason", "prompt_token_ids":
+		return r.null()
+	case "token_ids":
+		return r.tokenIDs()
+	}
+	return r.pass(m)
+}
+
+// delta reads a member of the delta of a chat.
+func (r *chunkReader) delta(m rawjson.Member) error {
+	switch string(m.Key) {
+	case "content":
+		return r.text(sawText, &r.chunk.text, false)
+	case "reasoning", "reasoning_content", "function_call", "tool_calls":
+		return r.null()
+	}
+	return r.pass(m)
+}
+
+// once notes a member.
+func (r *chunkReader) once(which plainMember) error {
+	if r.seen&which != 0 {
+		return errUnusual
+	}
+	r.seen |= which
+	return nil
+}
+
+// pass reads the value of a member that says nothing.
+func (r *chunkReader) pass(m rawjson.Member) error {
+	if bytes.IndexByte(m.Key, '\\') >= 0 { // it may be any of the others
+		return errUnusual
+	}
+	return r.scan.Skip()
+}
+
+func (r *chunkReader) null() error { return r.scan.SkipWord("null") }
+
+// zero reads the index of the first choice.
+func (r *chunkReader) zero() error {
+	from := r.scan.Pos
+	if err := r.scan.SkipNumber(); err != nil || string(r.scan.Data[from:r.scan.Pos]) != "0" {
+		return errUnusual
+	}
+	return r.once(sawIndex)
+}
+
+// text reads a string; plain says that it must have no escapes.
+func (r *chunkReader) text(which plainMember, to *[]byte, plain bool) error {
+	if err := r.once(which); err != nil || r.scan.Peek() != '"' {
+		return errUnusual
+	}
+	from := r.scan.Pos + 1
+	if err := r.scan.SkipString(); err != nil {
+		return err
+	}
+	*to = r.scan.Data[from : r.scan.Pos-1]
+	if plain && bytes.IndexByte(*to, '\\') >= 0 {
+		return errUnusual
+	}
+	return nil
+}
+
+// tokenIDs reads null or an array, as [sse.FindTokenIDs] does.
+func (r *chunkReader) tokenIDs() error {
+	if err := r.once(sawIDs); err != nil {
+		return err
+	}
+	if r.scan.Peek() != '[' {
+		return r.null()
+	}
+	from := r.scan.Pos
+	if err := r.scan.Skip(); err != nil {
+		return err
+	}
+	r.chunk.ids = rawjson.Span{From: from, To: r.scan.Pos}
+	return nil
+}
