@@ -170,6 +170,11 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 			return verdict
 		}
 	}
+	return a.weigh(ev, first)
+}
+
+// weigh is the rest of judge, for an event of any shape.
+func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 	if a.decoding.asks.ids {
 		a.takeIDs(ev)
 	}
@@ -197,36 +202,6 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 		return sse.Hold
 	}
 	return sse.Forward
-}
-
-// plain takes in an event that is a piece of text and nothing else; nothing has come of another, for which ok is false. The rest of
-// judge comes to the same, at ten times the cost.
-func (a *answer) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
-	if a.reply == nil && !a.decoding.asks.ids || ev.Member != nil || a.finish != "" {
-		return 0, false
-	}
-	chunk, ok := readPlain(ev.Data, a.turn.api)
-	if !ok {
-		return 0, false
-	}
-	odd, ok := a.reply.AddText(chunk.text)
-	if !ok {
-		return 0, false
-	}
-	a.takes(odd)
-	if !bytes.Equal(chunk.id, a.id) {
-		a.belongs(string(chunk.id))
-	}
-	if a.decoding.asks.ids && chunk.ids.To > 0 {
-		a.takes(a.turn.ids.AddOutput(ev.Data[chunk.ids.From:chunk.ids.To]))
-		if a.decoding.asks.hidden {
-			ev.Replace(chunk.ids.From, chunk.ids.To, []byte("null"))
-		}
-	}
-	if a.foreign && !a.passed {
-		return sse.Stop, true
-	}
-	return sse.Forward, true
 }
 
 // belongs checks that an event with this id is one of the leg's answer.

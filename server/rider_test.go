@@ -13,7 +13,7 @@ import (
 )
 
 // startPair returns a start of prefill and one of decode, of engines that answer /metrics and nothing else.
-func startPair(t *testing.T) (prefill, decode *fleet.Start) {
+func startPair(t testing.TB) (prefill, decode *fleet.Start) {
 	t.Helper()
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\n")

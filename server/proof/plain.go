@@ -32,11 +32,12 @@ func (r *Reply) AddText(raw []byte) (odd string, ok bool) {
 	if r == nil {
 		return "", true
 	}
-	if need := len(r.content) + len(raw); need > cap(r.content) {
-		// Doubling: a long answer would be copied a dozen times at its end by the growth of append.
-		r.content = append(make([]byte, 0, max(minReply, 2*need)), r.content...)
+	content := r.content
+	if need := len(content) + len(raw); need > cap(content) {
+		// append grows a slice of this size by a quarter, and copies it as often.
+		content = append(make([]byte, 0, max(minReply, 2*need)), content...)
 	}
-	content, ok := rawjson.AppendUnescaped(r.content, raw)
+	content, ok = rawjson.AppendUnescaped(content, raw)
 	if !ok {
 		return "", false
 	}

@@ -1,0 +1,73 @@
+package proof
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/convcache"
+	"carryover/upstream"
+)
+
+func TestReply_TextOfPlainChunksIsGatheredAsOfOthers(t *testing.T) {
+	for _, api := range []upstream.API{upstream.Chat, upstream.Text} {
+		quick, general := &Reply{api: api}, &Reply{api: api}
+		for i, raw := range []string{"", "Hello", ` \u00e9\n`, `\ud83d\ude00`, "\xff", strings.Repeat("x", minReply), strings.Repeat("y", maxReply), "z"} {
+			choice := gjson.Parse(`{"text":"` + raw + `","delta":{"content":"` + raw + `"}}`)
+			odd, ok := quick.AddText([]byte(raw))
+			if want := general.Add(choice, ""); odd != want || !ok || !reflect.DeepEqual(quick, general) {
+				t.Fatalf("piece %d: odd %q, %t, %d bytes; want %q, true, %d bytes", i, odd, ok, len(quick.content), want, len(general.content))
+			}
+		}
+		before := string(quick.content)
+		if _, ok := quick.AddText([]byte(`\ud83d`)); ok || string(quick.content) != before {
+			t.Errorf("half of a pair of surrogates: ok %t, %d bytes; want false, %d", ok, len(quick.content), len(before))
+		}
+	}
+}
+
+func TestIDs_OfPlainChunksAreChainedAsOfOthers(t *testing.T) {
+	secret, err := convcache.RandomSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	key := secret.ChainKey()
+	many := strings.TrimSuffix(strings.Repeat("7,", 3*fewIDs), ",")
+	for _, output := range []string{"[5]", "[ 5 , 6 ]", "[]", "[5", "[5,]", "[5]x", `["5"]`, "[-1]", "[4294967296]", "[" + many + "]", "[" + many + ",x]", "null", ""} {
+		t.Run(fmt.Sprintf("%.12s", output), func(t *testing.T) {
+			quick, general := &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}, &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}
+			odd, want := quick.AddOutput([]byte(output)), general.Add(nil, []byte(output))
+			if odd != want {
+				t.Errorf("odd %q, want %q", odd, want)
+			}
+			n := general.chain.Len()
+			got, _ := quick.chain.Chain(n)
+			if chain, _ := general.chain.Chain(n); !reflect.DeepEqual(got, chain) {
+				t.Errorf("chain %+v, want %+v", got, chain)
+			}
+		})
+	}
+	var none *IDs
+	if odd := none.AddOutput([]byte("[5]")); odd != "" {
+		t.Errorf("without ids: odd %q, want none", odd)
+	}
+}
+
+func TestIDs_OfPlainChunksCostNoAllocation(t *testing.T) {
+	secret, err := convcache.RandomSecret()
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &IDs{chain: secret.ChainKey().Grow([]uint32{1}, 16)}
+	output := []byte("[12345]")
+	if per := testing.AllocsPerRun(5, func() {
+		for range 2000 {
+			k.AddOutput(output)
+		}
+	}) / 2000; per > 0.005 {
+		t.Errorf("allocations per event: got %.4f, want 0", per)
+	}
+}
