@@ -28,52 +28,54 @@ func clientRequestID(id string) bool {
 	return id != "" && len(id) <= 128
 }
 
-// handleTurn serves /v1/chat/completions and /v1/completions.
+// handleTurn serves /v1/chat/completions and /v1/completions. Its frame, and those of what it calls up to the relay, stand for as long as a
+// stream. What is used of the stack while the relay waits has to stay below 3.2 KiB, or each stream holds 16 KiB and not 8: a stack
+// is halved if less than a quarter of it is used (runtime.shrinkstack). So what comes before and after is done by functions of their own.
 func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: newID()}
-		t.record = Record{
-			Turn: c.Request().Header.Get("X-Request-Id"), Asked: Asked{API: api}, Times: Times{Began: time.Now()},
-			Reuse: Reuse{Cached: -1}, Answer: AnswerRecord{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
-		}
-		t.record.Trace = newTrace(c.Request().Header, s.deps.Sample)
-		if !clientRequestID(t.record.Turn) {
-			t.record.Turn = t.legID
-		}
 		// The controller and the writes go to net/http's writer: echo's own Flush
 		// hides errors.
-		w := c.Response().Writer
-		err := s.guarded(w, c.Request(), t)
-		if err != nil && !t.committed {
-			s.refuse(w, t, s.toAPIError(err))
-		}
-		s.account(t, err)
-		if t.record.Aborted() || t.record.Status == statusClientGone {
-			// An error returned here would end the chunked body cleanly, and the
-			// client would take a truncated answer for complete. One that has only
-			// closed its sending side would get an empty 200.
-			panic(http.ErrAbortHandler)
-		}
+		w, r := c.Response().Writer, c.Request()
+		t := s.newTurn(api, r.Header)
+		s.ended(w, t, s.guarded(w, r, t))
 		return nil
+	}
+}
+
+// newTurn begins a turn.
+func (s *Server) newTurn(api upstream.API, header http.Header) *turn {
+	t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: newID()}
+	t.record = Record{
+		Turn: header.Get("X-Request-Id"), Asked: Asked{API: api}, Times: Times{Began: time.Now()},
+		Reuse: Reuse{Cached: -1}, Answer: AnswerRecord{PromptTokens: -1, CompletionTokens: -1, CachedTokens: -1},
+	}
+	t.record.Trace = newTrace(header, s.deps.Sample)
+	if !clientRequestID(t.record.Turn) {
+		t.record.Turn = t.legID
+	}
+	return t
+}
+
+// ended answers a turn that has failed, and accounts for each.
+func (s *Server) ended(w http.ResponseWriter, t *turn, err error) {
+	if err != nil && !t.committed {
+		s.refuse(w, t, s.toAPIError(err))
+	}
+	s.account(t, err)
+	if t.record.Aborted() || t.record.Status == statusClientGone {
+		// An error returned here would end the chunked body cleanly, and the
+		// client would take a truncated answer for complete. One that has only
+		// closed its sending side would get an empty 200.
+		panic(http.ErrAbortHandler)
 	}
 }
 
 // guarded runs a turn within the limits of the server, and turns a panic into an
 // error, so that a defect costs one turn and its ticket is settled like any other.
 func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.cfg.Logger.Error("panic in a turn", "turn", t.record.Turn, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", p)
-			if t.committed {
-				err = &abortError{err}
-			}
-		}
-	}()
-	ctx, cancel := context.WithCancelCause(r.Context())
-	defer cancel(nil)
-	stop := context.AfterFunc(s.beside.ctx, func() { cancel(errShuttingDown) })
-	defer stop()
+	defer s.recovered(t, &err)
+	ctx, end := s.context(r)
+	defer end()
 	leave := func() {}
 	defer func() { leave() }()
 	defer t.share.giveBack()
@@ -84,6 +86,29 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 		return err
 	}
 	return s.turns.run(ctx, newOutlet(t, w, s.cfg.ClientWriteTimeout, s.toAPIError), t)
+}
+
+// context is what a turn runs under, until end is called: it ends with the client, and when the server gives up its turns.
+func (s *Server) context(r *http.Request) (_ context.Context, end func()) {
+	ctx, cancel := context.WithCancelCause(r.Context())
+	stop := context.AfterFunc(s.beside.ctx, func() { cancel(errShuttingDown) })
+	return ctx, func() {
+		stop()
+		cancel(nil)
+	}
+}
+
+// recovered is deferred, and makes an error of a panic.
+func (s *Server) recovered(t *turn, err *error) {
+	p := recover()
+	if p == nil {
+		return
+	}
+	s.cfg.Logger.Error("panic in a turn", "turn", t.record.Turn, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
+	*err = fmt.Errorf("panic: %v", p)
+	if t.committed {
+		*err = &abortError{*err}
+	}
 }
 
 // refuse answers with an error, when nothing has been sent yet.

@@ -24,22 +24,25 @@ func (s *turns) respond(ctx context.Context, out *outlet, t *turn, d *decoding) 
 	if d.Stream == nil { // the client has it all
 		return nil
 	}
-	err := s.bring(d.context(ctx), out, t, d)
-	told := d.told(t.record.Answer.Fault, err)
-	t.ended(d.start.Engine(), told)
-	d.sent.over(told)
+	ctx = d.context(ctx)
+	var err error
+	switch {
+	case d.MediaType() == "text/event-stream":
+		err = s.respondStream(ctx, out, t, d)
+	case d.asks.whole:
+		err = s.respondBuffered(ctx, out, t, d)
+	default:
+		err = s.respondWhole(ctx, out, t, d)
+	}
+	d.over(t, err)
 	return err
 }
 
-// bring brings an answer in the way that its media type and what was asked for want.
-func (s *turns) bring(ctx context.Context, out *outlet, t *turn, d *decoding) error {
-	switch {
-	case d.MediaType() == "text/event-stream":
-		return s.respondStream(ctx, out, t, d)
-	case d.asks.whole:
-		return s.respondBuffered(ctx, out, t, d)
-	}
-	return s.respondWhole(ctx, out, t, d)
+// over notes how the answer ended.
+func (d *decoding) over(t *turn, err error) {
+	told := d.told(t.record.Answer.Fault, err)
+	t.ended(d.start.Engine(), told)
+	d.sent.over(told)
 }
 
 // respondWhole relays a JSON answer as it is, without kv_transfer_params.
@@ -74,56 +77,75 @@ func (s *turns) respondWhole(ctx context.Context, out *outlet, t *turn, d *decod
 	return nil
 }
 
+// streaming is an answer that is relayed as a stream.
+type streaming struct {
+	*answer
+	turns *turns
+	out   *outlet
+	relay *sse.Relay
+}
+
 // respondStream relays events. The observer sees each before the client does: it
 // holds decode's first chunk until the next event, and puts the ticket when it
 // sees the end.
 func (s *turns) respondStream(ctx context.Context, out *outlet, t *turn, d *decoding) error {
-	a := newAnswer(t, d)
-	var relay *sse.Relay
-	keep := func() {
-		if relay.Stats().Oversize > 0 { // the observer has not seen all of the reply
-			a.takes("oversize")
-		}
-		s.keeper.keep(ctx, t, a)
-	}
-	a.atEnd = keep
-	a.mayRestart = func() bool { return !t.committed && s.mayRestart(t, upstream.RoleDecode) }
+	r := s.streaming(ctx, out, t, d)
+	return r.ended(ctx, r.relay.Run(d))
+}
+
+func (s *turns) streaming(ctx context.Context, out *outlet, t *turn, d *decoding) *streaming {
+	r := &streaming{answer: newAnswer(t, d), turns: s, out: out}
+	r.atEnd = func() { r.keep(ctx) }
+	r.mayRestart = func() bool { return !t.committed && s.mayRestart(t, upstream.RoleDecode) }
 	out.announceStream(d.ContentType())
-	relay = sse.New(out, out.Flush, sse.Config{
+	r.relay = sse.New(out, out.Flush, sse.Config{
 		Strip:     paramsMember,
 		Expose:    s.cfg.ExposeParams,
 		Substance: []string{"choices", "usage", "error"},
 		MaxEvent:  sse.DefaultMaxEvent + idBytes*t.ids.Len(),
-		Begin:     a.begin,
-		Observe:   a.observe,
+		Begin:     r.begin,
+		Observe:   r.observe,
 	})
-	err := relay.Run(d)
-	t.record.Answer = a.record(relay.Stats())
+	return r
+}
+
+// keep keeps what the answer leaves behind.
+func (r *streaming) keep(ctx context.Context) {
+	if r.relay.Stats().Oversize > 0 { // the observer has not seen all of the reply
+		r.takes("oversize")
+	}
+	r.turns.keeper.keep(ctx, r.turn, r.answer)
+}
+
+// ended says how the relay's end looks to the turn.
+func (r *streaming) ended(ctx context.Context, err error) error {
+	s, t, d := r.turns, r.turn, r.decoding
+	t.record.Answer = r.record(r.relay.Stats())
 	var write *sse.WriteError
 	gone := errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown) && legErrorOf(ctx) == nil
-	a.left = err != nil && (gone || ctx.Err() != nil)
-	keep() // unless the end was seen, and that was done
+	r.left = err != nil && (gone || ctx.Err() != nil)
+	r.keep(ctx) // unless the end was seen, and that was done
 	switch {
 	case err == nil:
 		if !t.committed { // an empty stream
-			out.commit()
+			r.out.commit()
 		}
 		return nil
-	case a.foreign && !t.committed:
+	case r.foreign && !t.committed:
 		return s.brokenAnswer(ctx, d, errForeign)
-	case errors.Is(err, sse.ErrStopped) && !a.unwritable:
+	case errors.Is(err, sse.ErrStopped) && !r.unwritable:
 		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.KVLoad, Sent: true, Err: errKVLoad}
-	case a.done && write == nil:
+	case r.done && write == nil:
 		return nil // clients close behind [DONE], the OpenAI SDKs among them
 	case gone:
 		return errClientGone
 	}
-	if a.unwritable {
+	if r.unwritable {
 		err = errUnwritable
 	}
 	broken := s.brokenAnswer(ctx, d, err)
-	if t.committed && !relay.Stats().MidEvent {
-		out.lastWords(broken)
+	if t.committed && !r.relay.Stats().MidEvent {
+		r.out.lastWords(broken)
 	}
 	return broken
 }

@@ -32,13 +32,17 @@ func (s *Server) routes() *echo.Echo {
 	add(http.MethodGet, "/version", s.handleVersion)
 	e.Pre(func(next echo.HandlerFunc) echo.HandlerFunc {
 		return func(c echo.Context) error {
-			return s.exact(c, allowed, next)
+			if !s.exact(c, allowed) {
+				return nil
+			}
+			return next(c)
 		}
 	})
 	return e
 }
 
-func (s *Server) exact(c echo.Context, allowed map[string]string, next echo.HandlerFunc) error {
+// exact bounds a request, and answers it unless it is one that is served.
+func (s *Server) exact(c echo.Context, allowed map[string]string) (served bool) {
 	r := c.Request()
 	// net/http flushes what is left of an answer after its handler has returned, and
 	// that must be bounded too. A turn sets the limit anew with each write.
@@ -63,11 +67,11 @@ func (s *Server) exact(c echo.Context, allowed map[string]string, next echo.Hand
 	switch {
 	case !known || r.URL.Host != "" || strings.HasPrefix(r.RequestURI, "//"):
 		writeError(c.Response(), refused(http.StatusNotFound, "not_found", "Unknown endpoint."))
-		return nil
+		return false
 	case r.Method != method:
 		c.Response().Header().Set("Allow", method)
 		writeError(c.Response(), refused(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed."))
-		return nil
+		return false
 	}
-	return next(c)
+	return true
 }

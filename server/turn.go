@@ -62,34 +62,53 @@ func (s *turns) run(ctx context.Context, out *outlet, t *turn) error {
 		if err == nil || !s.again(ctx, t, err) {
 			return err
 		}
-		t.record.Retries++
-		s.cfg.Logger.Info("trying again", "turn", t.record.Turn, "error", err)
-		s.reread(ctx, t, err)
+		s.retry(ctx, t, err)
 	}
+}
+
+// retry gets a turn ready for its next attempt.
+func (s *turns) retry(ctx context.Context, t *turn, err error) {
+	t.record.Retries++
+	s.cfg.Logger.Info("trying again", "turn", t.record.Turn, "error", err)
+	s.reread(ctx, t, err)
 }
 
 // attempt is one passage through the legs of a turn.
 func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
+	pair, answer, err := s.ask(ctx, out, t)
+	if err != nil {
+		return err
+	}
+	defer pair.done()
+	defer answer.Close()
+
+	return s.respond(ctx, out, t, answer) // commit, relay, put, end
+}
+
+// ask is an attempt up to decode's headers. Its frame is gone when the answer is relayed, for which see handleTurn.
+func (s *turns) ask(ctx context.Context, out *outlet, t *turn) (_ *pair, answer *decoding, _ error) {
 	began, queued, lookup := time.Now(), t.record.Queued, t.record.step(StepLookup)
 	looked := s.finder.look(ctx, t)    // what the conversation holds, and where
 	pair, err := s.picker.pick(ctx, t) // which engines, in which start, and which path
 	if err != nil {
 		lookup.ended(false)
-		return err
+		return nil, nil, err
 	}
-	defer pair.done()
+	defer func() {
+		if answer == nil { // failed, or panics
+			pair.done()
+		}
+	}()
 	t.tries.prefill = pair.prefill
 
 	held := s.finder.find(ctx, t, pair, looked) // a miss is a value, not an error
 	t.record.Lookup = time.Since(began) - (t.record.Queued - queued)
 	lookup.ended(true)
-	answer, err := s.legs(ctx, out, t, pair, held) // in the connector's order; every exit says what became of the ticket
+	d, err := s.legs(ctx, out, t, pair, held) // in the connector's order; every exit says what became of the ticket
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
-	defer answer.Close()
-
-	return s.respond(ctx, out, t, answer) // commit, relay, put, end
+	return pair, d, nil
 }
 
 // abortError says that the answer broke off after the client had seen part of it:
