@@ -17,8 +17,8 @@ import (
 const plainLeg = "leg-7"
 
 // midway returns an answer that has been begun, of which something has been forwarded if passed.
-func midway(t testing.TB, start *fleet.Start, api upstream.API, asks asked, gathers, passed bool) *answer {
-	t.Helper()
+func midway(tb testing.TB, start *fleet.Start, api upstream.API, asks asked, gathers, passed bool) *answer {
+	tb.Helper()
 	tn := &turn{request: request{api: api}}
 	if gathers {
 		body := `{"model":"m","messages":[{"role":"user","content":"x"}]}`
@@ -27,11 +27,11 @@ func midway(t testing.TB, start *fleet.Start, api upstream.API, asks asked, gath
 		}
 		req, err := upstream.ParseRequest(api, []byte(body))
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		history, why := proof.History{}.Admit(req)
 		if why != "" {
-			t.Fatal(why)
+			tb.Fatal(why)
 		}
 		tn.proof = history
 	}
@@ -183,13 +183,13 @@ func FuzzChunk(f *testing.F) {
 }
 
 // relayed runs n chunks through a relay to an answer, as respondStream does.
-func relayed(t testing.TB, a *answer, chunk []byte, n int) {
-	t.Helper()
+func relayed(tb testing.TB, a *answer, chunk []byte, n int) {
+	tb.Helper()
 	r := sse.New(io.Discard, nil, sse.Config{
 		Strip: paramsMember, Substance: []string{"choices"}, Begin: a.begin, Observe: a.observe,
 	})
 	if err := r.Run(&repeated{chunk: chunk, n: n}); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 }
 
@@ -208,18 +208,18 @@ func (r *repeated) Read(p []byte) (int, error) {
 }
 
 // chunkModes are what decode's answer is watched for.
-func chunkModes(t testing.TB) map[string]func() (*answer, []byte) {
-	_, start := startPair(t)
-	plain := []byte("data: " + chatChunk + "\n\n")
+func chunkModes(tb testing.TB) map[string]func() (*answer, []byte) {
+	_, start := startPair(tb)
+	plain := []byte("data: " + strings.Replace(chatChunk, `\u00e9`, "é", 1) + "\n\n")
 	ids := bytes.Replace(plain, []byte(`"token_ids":null`), []byte(`"token_ids":[5123]`), 1)
 	return map[string]func() (*answer, []byte){
-		"plain":   func() (*answer, []byte) { return midway(t, start, upstream.Chat, asked{}, false, true), plain },
-		"history": func() (*answer, []byte) { return midway(t, start, upstream.Chat, asked{}, true, true), plain },
+		"plain":   func() (*answer, []byte) { return midway(tb, start, upstream.Chat, asked{}, false, true), plain },
+		"history": func() (*answer, []byte) { return midway(tb, start, upstream.Chat, asked{}, true, true), plain },
 		"plug-in": func() (*answer, []byte) {
-			return midway(t, start, upstream.Chat, asked{usage: true}, false, true), plain
+			return midway(tb, start, upstream.Chat, asked{usage: true}, false, true), plain
 		},
 		"ids per chunk": func() (*answer, []byte) {
-			return midway(t, start, upstream.Chat, asked{true, true, true, false}, false, true), ids
+			return midway(tb, start, upstream.Chat, asked{true, true, true, false}, false, true), ids
 		},
 	}
 }

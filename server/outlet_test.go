@@ -111,8 +111,8 @@ func (*wireless) SetWriteDeadline(time.Time) error { return nil }
 // serveWireless has net/http's server run handle for a client with an outlet.
 func serveWireless(w *wireless, handle func(o *outlet)) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		defer w.Close()
 		handle(newOutlet(&turn{}, rw, time.Minute, nil))
+		_ = w.Close()
 	}), ReadHeaderTimeout: time.Minute}
 	_ = srv.Serve(w) // ends with the connection
 	_ = srv.Close()

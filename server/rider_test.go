@@ -13,20 +13,20 @@ import (
 )
 
 // startPair returns a start of prefill and one of decode, of engines that answer /metrics and nothing else.
-func startPair(t testing.TB) (prefill, decode *fleet.Start) {
-	t.Helper()
+func startPair(tb testing.TB) (prefill, decode *fleet.Start) {
+	tb.Helper()
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\n")
 	}))
-	t.Cleanup(engine.Close)
+	tb.Cleanup(engine.Close)
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Minute})
-	t.Cleanup(client.Close)
+	tb.Cleanup(client.Close)
 	f := fleet.New(fleet.Config{Client: client, ReadLimit: time.Minute})
 	f.Set([]upstream.Instance{
 		{Name: "p", Role: upstream.RolePrefill, BaseURL: engine.URL},
 		{Name: "d", Role: upstream.RoleDecode, BaseURL: engine.URL},
 	})
-	return f.Engines(upstream.RolePrefill)[0].Current(t.Context()), f.Engines(upstream.RoleDecode)[0].Current(t.Context())
+	return f.Engines(upstream.RolePrefill)[0].Current(tb.Context()), f.Engines(upstream.RoleDecode)[0].Current(tb.Context())
 }
 
 func TestRider_OfALegThatFails(t *testing.T) {

@@ -47,8 +47,9 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 		// The closing quote rules out the name inside of a JSON string, where it is followed by a backslash. The opening
 		// quote is left out because the search begins with its rarest byte only then; chunks are full of quotes.
 		r.needle = []byte(cfg.Strip + `"`)
-		r.escape = []byte(`\u`)
-		if strings.ContainsAny(cfg.Strip, "\"\\/\b\f\n\r\t") {
+		// An escape that spells a character of ASCII begins so; those of other text, emoji and most scripts, do not.
+		r.escape = []byte(`\u00`)
+		if strings.ContainsFunc(cfg.Strip, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"\/`, c) }) {
 			r.escape = []byte(`\`)
 		}
 	}

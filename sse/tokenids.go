@@ -72,7 +72,7 @@ type idWalk struct {
 // find walks over all of the answer and reports whether ids has an array; it forgets all if the answer is not valid.
 func (w *idWalk) find() bool {
 	// The closing quote rules out most text, as in New.
-	if !bytes.Contains(w.b, []byte(`token_ids"`)) && !bytes.Contains(w.b, []byte(`\u`)) {
+	if !bytes.Contains(w.b, []byte(`token_ids"`)) && !bytes.Contains(w.b, []byte(`\u00`)) {
 		return false
 	}
 	s := rawjson.Scanner{Data: w.b}
