@@ -209,6 +209,7 @@ func (r *repeated) Read(p []byte) (int, error) {
 
 // chunkModes are what decode's answer is watched for.
 func chunkModes(tb testing.TB) map[string]func() (*answer, []byte) {
+	tb.Helper()
 	_, start := startPair(tb)
 	plain := []byte("data: " + strings.Replace(chatChunk, `\u00e9`, "é", 1) + "\n\n")
 	ids := bytes.Replace(plain, []byte(`"token_ids":null`), []byte(`"token_ids":[5123]`), 1)
