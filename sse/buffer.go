@@ -15,6 +15,9 @@ const (
 	// parameters (last chunk) make such events, so that growing again is rare: 20 log probabilities of a token take 2 kB.
 	// A stream that falls silent behind its first chunk would hold all of it otherwise, 64 kB for 13,000 ids.
 	keepBuffer = 32 << 10
+	// youngReads is the number of reads within which any buffer that has grown is given back: the prompt's ids come with the
+	// first chunk alone, and a stream that is silent behind it would hold their room.
+	youngReads = 8
 	// widening is the part of the rest, one in so many bytes, by which a gap is made larger than it has to be.
 	widening = 8
 )
@@ -33,6 +36,7 @@ type buffer struct {
 	ready, kept, next, end int
 	calm                   int  // reads in a row that fitted into smallBuffer
 	full                   bool // the last read took all that it was offered
+	reads                  int  // so far
 	widened                bool // an edit has needed more than the gap
 }
 
@@ -44,7 +48,7 @@ func (b *buffer) room() []byte {
 		size = smallBuffer
 	case !b.fits(size):
 		size *= 2
-	case size > keepBuffer && b.fits(firstBuffer):
+	case (size > keepBuffer || size > firstBuffer && b.reads < youngReads) && b.fits(firstBuffer):
 		size = firstBuffer
 	case size > smallBuffer && b.fits(smallBuffer) && (b.calm >= calmReads || size > keepBuffer):
 		size = smallBuffer
@@ -72,6 +76,7 @@ func (b *buffer) offered(size int) int {
 // filled takes over n bytes that were read into room.
 func (b *buffer) filled(n int) {
 	b.end += n
+	b.reads++
 	b.full = b.end == b.offered(len(b.b))
 	b.calm++
 	if b.end > smallBuffer {

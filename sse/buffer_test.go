@@ -3,6 +3,7 @@ package sse
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -61,8 +62,12 @@ func TestRelay_BufferFollowsTheSizeOfEvents(t *testing.T) {
 		t.Errorf("buffer after small events: got %d, want %d", got, firstBuffer)
 	}
 	fills := "data:" + strings.Repeat("f", firstBuffer) + "\n\n"
-	if got := run("data:x\n\n", fills, small, small); got[0] != firstBuffer || got[1] != smallBuffer || got[3] != smallBuffer {
+	if got := run(slices.Concat(slices.Repeat([]string{small}, youngReads), []string{fills, small, small})...); got[youngReads-1] != firstBuffer ||
+		got[youngReads] != smallBuffer || got[youngReads+2] != smallBuffer {
 		t.Errorf("buffer after an event of more than %d: got %d, want %d from then on", firstBuffer, got, smallBuffer)
+	}
+	if got := run(fills, small); got[0] != firstBuffer || got[1] != firstBuffer {
+		t.Errorf("buffer after a first event of more than %d: got %d, want %d again", firstBuffer, got, firstBuffer)
 	}
 	if got := run(medium, medium, medium); got[0] != 8*smallBuffer || got[2] != 8*smallBuffer {
 		t.Errorf("buffer between events of 20 KiB: got %d, want %d", got, 8*smallBuffer)

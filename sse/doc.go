@@ -16,8 +16,8 @@
 //     nested deeper than anything reads: what is too deep is passed over, the member beside it is cut. (relay.go, data.go,
 //     tokenids.go, rawjson.Scanner.Pass)
 //   - An event that needs no change is neither parsed as JSON nor copied. No event costs an allocation for itself, edited
-//     or not. A stream of small events holds 4 KiB, one whose edits add bytes 8 KiB at times. (relay.go, buffer.go,
-//     edit.go)
+//     or not. A stream of small events holds 1 KiB, one that has got more at once 4 KiB, one whose edits add bytes 8 KiB at
+//     times. (relay.go, buffer.go, edit.go)
 //
 // It refuses to repair or invent anything: no [DONE], no keep-alive, no line end is added. What is not JSON passes as it
 // came, but for a member beside what is nested too deep to be checked. An event longer than Config.MaxEvent passes
