@@ -15,7 +15,7 @@ const (
 	// parameters (last chunk) make such events, so that growing again is rare: 20 log probabilities of a token take 2 kB.
 	// A stream that falls silent behind its first chunk would hold all of it otherwise, 64 kB for 13,000 ids.
 	keepBuffer = 32 << 10
-	// youngReads is the number of reads within which any buffer that has grown is given back: the prompt's ids come with the
+	// youngReads is the number of reads within which any buffer that has grown, and was not filled, is given back: the prompt's ids come with the
 	// first chunk alone, and a stream that is silent behind it would hold their room.
 	youngReads = 8
 	// widening is the part of the rest, one in so many bytes, by which a gap is made larger than it has to be.
@@ -48,7 +48,7 @@ func (b *buffer) room() []byte {
 		size = smallBuffer
 	case !b.fits(size):
 		size *= 2
-	case (size > keepBuffer || size > firstBuffer && b.reads < youngReads) && b.fits(firstBuffer):
+	case (size > keepBuffer || size > firstBuffer && b.reads < youngReads && !b.full) && b.fits(firstBuffer):
 		size = firstBuffer
 	case size > smallBuffer && b.fits(smallBuffer) && (b.calm >= calmReads || size > keepBuffer):
 		size = smallBuffer
