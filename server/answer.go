@@ -79,16 +79,6 @@ func newAnswer(t *turn, d *decoding) *answer {
 	return a
 }
 
-// rest is the memory in bytes that the end of the stream needs of the prompt: hashes of its tokens, its outline, and hashes of
-// the branches that the look-up saw.
-func (t *turn) rest() int64 {
-	n := t.ids.Bytes() + t.outline.Bytes()
-	for i := range t.branches {
-		n += 8 * int64(len(t.branches[i].Chain.Blocks))
-	}
-	return n
-}
-
 // record is what is known of the answer when it has ended.
 func (a *answer) record(relayed sse.Stats) AnswerRecord {
 	return AnswerRecord{

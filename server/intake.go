@@ -156,6 +156,16 @@ func (t *turn) dropBody() {
 	t.share.shrinkTo(t.rest())
 }
 
+// rest is the memory in bytes that the end of the stream needs of the prompt: hashes of its tokens, its outline, and hashes of
+// the branches that the look-up saw.
+func (t *turn) rest() int64 {
+	n := t.ids.Bytes() + t.outline.Bytes()
+	for i := range t.branches {
+		n += 8 * int64(len(t.branches[i].Chain.Blocks))
+	}
+	return n
+}
+
 // clientOf names the holder of bytes in flight: the tenant, and where there is none,
 // the address that the connection comes from. Of a gateway that names no tenants that
 // is one for all of its clients.

@@ -5,14 +5,10 @@ import (
 	"strings"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"carryover/convcache"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 )
-
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // attemptOf is an attempt of a chat turn of which nothing is known yet.
 func attemptOf(tb testing.TB) *IDs {
