@@ -56,6 +56,7 @@ type Start struct {
 	stranger   error             // how the last question for it failed
 	links      map[*Engine]*Link // of a prefill start, by decode engine
 	unused     []Unused          // of a decode start, those that wait for their release
+	soonest    soonest           // of their deadlines
 	hurried    bool              // they wait for no turn to carry them
 	lasting    lasting           // what is pinned besides
 }

@@ -48,18 +48,25 @@ func (s *Start) Leave(u Unused) {
 	switch s.live(); {
 	case s.Free(u.Held), !s.current():
 	case len(s.unused) < maxUnused:
+		s.soonest.add(u.Deadline)
 		s.unused = append(s.unused, u)
 	default:
 		s.lasts(u.Tokens, u.Held)
 	}
 }
 
-// live drops what is past its deadline and returns how many are left. It needs s.mu.
+// live drops what is past its deadline and returns how many are left. It needs s.mu. Turns call it, so that it looks at the tickets
+// only when the first of them may be past it.
 func (s *Start) live() int {
 	now := s.engine.fleet.now()
+	if !s.soonest.come(now) {
+		return len(s.unused)
+	}
+	s.soonest = soonest{}
 	kept := s.unused[:0]
 	for _, u := range s.unused {
 		if upstream.Elapsed(u.Deadline, now) < 0 {
+			s.soonest.add(u.Deadline)
 			kept = append(kept, u)
 		} else {
 			s.lasts(u.Tokens, u.Held) // a ticket ends earlier than decode's TTL
@@ -204,7 +211,11 @@ func (s *Start) takeUnused(own bool) (Unused, bool) {
 		return Unused{}, false
 	}
 	u := s.unused[at]
-	s.unused = slices.Delete(s.unused, at, at+1)
+	if s.unused[at] = (Unused{}); at == 0 {
+		s.unused = s.unused[1:] // mostly, without moving the others
+	} else {
+		s.unused = slices.Delete(s.unused, at, at+1)
+	}
 	s.lasting.onWay += u.Tokens
 	return u, true
 }
