@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -186,6 +188,53 @@ func TestServe_RedisThatForbidsEndsTheStart(t *testing.T) {
 		if log.Len() > 0 {
 			t.Errorf("log %s, want nothing", log.String())
 		}
+	}
+}
+
+// A Redis that is slow to answer at the start, as on a machine that has just begun, is asked again.
+func TestServe_RedisThatForbidsLate(t *testing.T) {
+	redis := redistest.Start(t)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ends sync.WaitGroup
+	t.Cleanup(func() {
+		_ = listener.Close()
+		ends.Wait()
+	})
+	ends.Go(func() { // the first connection gets no answer
+		for n := 0; ; n++ {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			ends.Go(func() {
+				defer client.Close()
+				if n == 0 {
+					_, _ = io.Copy(io.Discard, client)
+					return
+				}
+				server, err := net.Dial("tcp", redis.Addr())
+				if err != nil {
+					return
+				}
+				defer server.Close()
+				ends.Go(func() { _, _ = io.Copy(client, server) })
+				_, _ = io.Copy(server, client)
+			})
+		}
+	})
+	flags := strings.Replace(allow(t, redis, "-evalsha", "-eval"), redis.Addr(), listener.Addr().String(), 1)
+	cfg, err := served(t, "--host 127.0.0.1 --port 0 --admin-listen off"+flags, sharedSecret)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a start that succeeds ends, too
+	defer cancel()
+	if err := serve(ctx, configured{Config: cfg}, &log); err == nil || !strings.HasPrefix(err.Error(), "redis forbids what is needed: ") {
+		t.Errorf("serve: got %v, want it refused; log %s", err, log.String())
 	}
 }
 
