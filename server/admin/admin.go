@@ -72,6 +72,7 @@ func New(deps Deps) http.Handler {
 		mux.HandleFunc("GET /admin/turns", a.turns)
 		mux.HandleFunc("GET /admin/conversations/{hash}", a.conversation)
 	}
+	addProfiles(mux)
 	page := http.Handler(mux) // which answers 404
 	if deps.Journal != nil {
 		mux.HandleFunc("GET /admin/live", a.live)
