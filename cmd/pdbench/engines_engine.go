@@ -1,0 +1,91 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"net"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// engine is one instance that looks like vLLM 0.32 with NixlConnector, bidirectional_kv_xfer and, as its pace has it, Carryover's plug-in.
+// It computes nothing: what it costs is reading requests, writing answers and the ledger.
+type engine struct {
+	decodes   bool
+	id        string // remote_engine_id
+	peer      string // that of the other role
+	sidePort  int    // what it tells as remote_port; nobody listens there
+	started   time.Time
+	seed      maphash.Seed
+	numerals  *numerals
+	ledger    *ledger
+	pacer     *pacer
+	pace      *atomic.Pointer[pace]
+	scratches *scratches
+	serial    atomic.Uint64 // of requests that bring no id
+	closing   <-chan struct{}
+}
+
+// pace says how the engines answer.
+type pace struct {
+	Chunks int           `json:"chunks"` // of an answer, a token and a write each; the last has no text
+	Gap    time.Duration `json:"gap"`    // between two of them
+	IDs    idSource      `json:"ids"`
+}
+
+// scratches is memory that a message needs for a moment.
+type scratches struct{ pool sync.Pool }
+
+func (s *scratches) get() *[]byte {
+	if b, ok := s.pool.Get().(*[]byte); ok {
+		return b
+	}
+	return new([]byte)
+}
+
+func (s *scratches) give(b *[]byte) {
+	*b = (*b)[:0]
+	s.pool.Put(b)
+}
+
+// newEngines returns a prefill and a decode engine that know each other.
+func newEngines(closing <-chan struct{}) (prefill, decode *engine) {
+	seed, shared, book, pacer := maphash.MakeSeed(), &scratches{}, newLedger(), newPacer()
+	numbers, paces := newNumerals(), &atomic.Pointer[pace]{}
+	paces.Store(&pace{Chunks: 16, IDs: noIDs})
+	one := func(decodes bool, id, peer string, sidePort int) *engine {
+		return &engine{
+			decodes: decodes, id: id, peer: peer, sidePort: sidePort, started: time.Now(), closing: closing,
+			seed: seed, numerals: numbers, ledger: book, pacer: pacer, pace: paces, scratches: shared,
+		}
+	}
+	stamp := strconv.FormatInt(time.Now().UnixNano(), 36)
+	p, d := "prefill-"+stamp, "decode-"+stamp
+	return one(false, p, d, 5559), one(true, d, p, 5659)
+}
+
+// accept serves connections until the listener closes, and returns when the last of them has ended.
+func (e *engine) accept(ctx context.Context, listener net.Listener) error {
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	for {
+		c, err := listener.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return fmt.Errorf("accept: %w", err)
+		}
+		serving.Go(func() {
+			defer c.Close()
+			stop := context.AfterFunc(ctx, func() { _ = c.Close() })
+			defer stop()
+			if tcp, ok := c.(*net.TCPConn); ok {
+				e.serve(tcp)
+			}
+		})
+	}
+}

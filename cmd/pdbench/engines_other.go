@@ -1,0 +1,78 @@
+package main
+
+import (
+	"encoding/json"
+	"strconv"
+)
+
+const (
+	chatPath  = "/v1/chat/completions"
+	jsonMedia = "application/json"
+)
+
+// other answers everything that is no completion, as the recordings 13, 15, 17 and 18 have it.
+func (e *engine) other(route string, body, requestID []byte) []byte {
+	room := make([]byte, headRoom)
+	switch route {
+	case "GET /health":
+		return respond(room, "200 OK", jsonMedia, requestID)
+	case "GET /version":
+		return respond(append(room, `{"version":"0.32.0"}`...), "200 OK", jsonMedia, requestID)
+	case "GET /metrics":
+		return respond(e.metrics(room), "200 OK", "text/plain; version=0.0.4; charset=utf-8", requestID)
+	case "GET /v1/models":
+		created := strconv.FormatInt(e.started.Unix(), 10)
+		return respond(append(room, `{"object":"list","data":[{"id":"`+modelName+`","object":"model","created":`+created+`,"owned_by":"vllm","root":"`+modelName+
+			`","parent":null,"max_model_len":1048576,"permission":[]}]}`...), "200 OK", jsonMedia, requestID)
+	case "POST " + chatPath + "/render":
+		return refusal("403 Forbidden", "PermissionDeniedError", "null", 403,
+			"Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.", requestID)
+	case "POST /tokenize":
+		if e.pace.Load().IDs != noIDs {
+			return e.tokenize(body, requestID)
+		}
+	}
+	return respond(append(room, `{"detail":"Not Found"}`...), "404 Not Found", jsonMedia, requestID)
+}
+
+// tokenize answers with the ids of a prompt, as recording 03.
+func (e *engine) tokenize(body, requestID []byte) []byte {
+	var r chatRequest
+	if err := r.read(e.seed, body); err != nil {
+		return refusal("400 Bad Request", "BadRequestError", `"messages"`, 400, err.Error(), requestID)
+	}
+	count, list := r.tokens(), []byte(nil)
+	switch {
+	case r.prompt != nil:
+		count, list = pieces(r.prompt), closed(e.numerals.text([]byte("["), r.prompt))
+	case r.noGeneration:
+		count, list = count-1, e.numerals.prompt(nil, r.messages, false)
+	default:
+		list = e.numerals.prompt(make([]byte, 0, 8*count), r.messages, true)
+	}
+	out := make([]byte, headRoom, headRoom+len(list)+100)
+	out = strconv.AppendInt(append(out, `{"count":`...), int64(count), 10)
+	out = append(append(out, `,"max_model_len":1048576,"tokens":`...), list...)
+	return respond(append(out, `,"token_strs":null}`...), "200 OK", jsonMedia, requestID)
+}
+
+// refusal is an error as vLLM's API server has it. param is JSON.
+func refusal(status, kind, param string, code int, message string, requestID []byte) []byte {
+	text, _ := json.Marshal(message) // never fails for a string
+	out := append(append(make([]byte, headRoom), `{"error":{"message":`...), text...)
+	out = append(out, `,"type":"`+kind+`","param":`+param+`,"code":`+strconv.Itoa(code)+`}}`...)
+	return respond(out, status, jsonMedia, requestID)
+}
+
+// metrics appends what routers read of vLLM's metrics. The cache is so large that nobody has to make room in it: what a proxy does then
+// depends on a deployment's sizes, and is not what is measured here.
+func (e *engine) metrics(dst []byte) []byte {
+	const engine = `{engine="0",model_name="` + modelName + `"} 0.0` + "\n"
+	for _, gauge := range []string{"vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc"} {
+		dst = append(dst, "# TYPE "+gauge+" gauge\n"+gauge+engine...)
+	}
+	dst = append(dst, "# TYPE vllm:cache_config_info gauge\n"+`vllm:cache_config_info{block_size="`+strconv.Itoa(blockTokens)+
+		`",enable_prefix_caching="True",engine="0",kv_cache_size_tokens="1099511627776",num_gpu_blocks="68719476736"} 1.0`+"\n"...)
+	dst = append(dst, "# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds "...)
+	return append(strconv.AppendFloat(dst, float64(e.started.UnixMicro())/1e6, 'f', -1, 64), '\n')
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"hash/maphash"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"time"
+)
+
+func seedOf(t *testing.T) maphash.Seed {
+	t.Helper()
+	return maphash.MakeSeed()
+}
+
+// sampleStreams are what the engines stream, with ids and without, in three chunks.
+func sampleStreams() []string {
+	_, decode := newEngines(nil)
+	var list []string
+	for _, ids := range []idSource{noIDs, idsOfPlug, idsOfChunk} {
+		list = append(list, written(sampleStream(decode, pace{Chunks: 3, IDs: ids})))
+	}
+	return list
+}
+
+// sampleStream is a decode engine's answer to a request.
+func sampleStream(e *engine, p pace) *stream {
+	r := chatRequest{maxTokens: -1}
+	body := []byte(chat(question, streamed+`,"return_token_ids":true,"kv_transfer_params":{"do_remote_prefill":true}`))
+	if err := r.read(e.seed, body); err != nil {
+		panic(err)
+	}
+	return &stream{reply: e.reply(&r, []byte("r"), &p), pacing: pacing{gap: p.Gap, done: make(chan struct{})}}
+}
+
+// written is the body of a stream.
+func written(s *stream) string {
+	var all bytes.Buffer
+	for s.more() {
+		all.Write(s.next())
+	}
+	w := newWire(&all)
+	if _, err := w.head(); err != nil {
+		panic(err)
+	}
+	body, err := w.body(nil)
+	if err != nil {
+		panic(err)
+	}
+	return string(body)
+}
+
+// TestPacer_ASlowReaderDelaysNobody lets a reader stand still until nothing more fits between it and the engine: the pacer goes on with
+// others, and the reader gets all of it later.
+func TestPacer_ASlowReaderDelaysNobody(t *testing.T) {
+	_, decode := newEngines(nil)
+	p := decode.pacer
+	clock := time.Unix(1<<30, 0)
+	p.now = func() time.Time { return clock }
+	start := func(chunks int) (*stream, *net.TCPConn) {
+		near, far := connected(t)
+		s := sampleStream(decode, pace{Chunks: chunks, Gap: slotTime, IDs: noIDs})
+		socket, err := near.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.socket = socket
+		decode.ledger.begin()
+		for !s.waits() {
+			if _, err := near.Write(s.next()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		p.pace(s)
+		return s, far
+	}
+	slow, reader := start(200_000)
+	for len(slow.unsent) == 0 {
+		clock = clock.Add(slotTime)
+		p.turn()
+	}
+	stopped := slow.at
+	other, _ := start(5)
+	for !other.over.Load() {
+		clock = clock.Add(slotTime)
+		if !p.turn() {
+			t.Fatal("the slow stream is gone")
+		}
+	}
+	if slow.at != stopped {
+		t.Errorf("the slow stream went on from %d to %d", stopped, slow.at)
+	}
+	// All that was sent arrives in order, and the rest behind it.
+	w, chunks, text := newWire(reader), 0, answer{}
+	text.begin(expected{says: slow.says, chunks: 200_000})
+	if _, err := w.head(); err != nil {
+		t.Fatal(err)
+	}
+	for slow.at < stopped+100 {
+		if err := reader.SetReadDeadline(time.Now().Add(time.Millisecond)); err != nil {
+			t.Fatal(err)
+		}
+		part, err := w.piece()
+		if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+		n, err := text.take(part)
+		if err != nil {
+			t.Fatal(err)
+		}
+		chunks += n
+		clock = clock.Add(slotTime)
+		p.turn()
+	}
+	if chunks == 0 {
+		t.Error("nothing arrived")
+	}
+	_ = reader.Close()
+	for !slow.over.Load() {
+		clock = clock.Add(slotTime)
+		p.turn()
+	}
+	if p.turn() || p.size != 0 {
+		t.Error("a stream is left in the wheel")
+	}
+	if _, counts, quiet := decode.ledger.look(); counts.Aborted != 1 || !quiet {
+		t.Errorf("counts %+v, quiet %v", counts, quiet)
+	}
+}
+
+// connected returns the two ends of a connection with small buffers.
+func connected(t *testing.T) (near, far *net.TCPConn) {
+	t.Helper()
+	l, err := net.ListenTCP("tcp", &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	at, err := net.ResolveTCPAddr("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if far, err = net.DialTCP("tcp", nil, at); err != nil {
+		t.Fatal(err)
+	}
+	if near, err = l.AcceptTCP(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	for _, err := range []error{near.SetWriteBuffer(4 << 10), far.SetReadBuffer(4 << 10)} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return near, far
+}
+
+// TestPacer_KeepsTheGap runs a stream by a clock of the test's: a token for each gap, none between.
+func TestPacer_KeepsTheGap(t *testing.T) {
+	_, decode := newEngines(nil)
+	p, clock := decode.pacer, time.Unix(1<<30, 0)
+	p.now = func() time.Time { return clock }
+	const gap = 20 * time.Millisecond
+	s := sampleStream(decode, pace{Chunks: 4, Gap: gap, IDs: noIDs})
+	near, far := connected(t)
+	socket, err := near.SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.socket = socket
+	for !s.waits() {
+		s.next()
+	}
+	decode.ledger.begin()
+	p.pace(s)
+	for token := 1; token < 4; token++ {
+		for range gap / slotTime {
+			if got := s.at - firstToken; got != token {
+				t.Fatalf("token %d was written at %v", got, clock)
+			}
+			clock = clock.Add(slotTime)
+			p.turn()
+		}
+	}
+	if !s.over.Load() {
+		t.Error("the stream has not ended with its last token")
+	}
+	_ = near.Close()
+	if text, err := io.ReadAll(far); err != nil || !bytes.HasSuffix(text, []byte("data: [DONE]\n\n\r\n0\r\n\r\n")) {
+		t.Errorf("%v, %.200q", err, text)
+	}
+}

@@ -1,0 +1,39 @@
+package main
+
+import "time"
+
+// outcome is what one measurement of one contender has shown. Whatever is counted is counted between the end of the warm-up and
+// the end of the measurement; a turn belongs to the moment of its last byte.
+type outcome struct {
+	Wall      time.Duration `json:"wall"`
+	Turns     int           `json:"turns"`         // answered in full, and as they should be
+	Errors    int           `json:"errors"`        // refused, broken off, or not what the engine has sent
+	Why       string        `json:"why,omitempty"` // the first of them, of the warm-up too
+	Chunks    int           `json:"chunks"`        // delivered, those of turns that are not finished included
+	Hits      int           `json:"hits"`          // legs with which a conversation's KV reached prefill, as the engines have seen, those of the warm-up too
+	HandOvers int           `json:"hand_overs"`    // legs with a hand-over to decode, likewise
+	Streams   int           `json:"streams"`       // open at once, at most
+	FirstByte samples       `json:"first_byte"`
+	Gaps      samples       `json:"gaps"`  // between two chunks of one answer, as the client got them
+	Whole     samples       `json:"whole"` // a turn
+	Faults    faults        `json:"faults"`
+
+	CPU  time.Duration `json:"cpu"`  // user and system time of the contender's processes, 0 for the direct way
+	Base int64         `json:"base"` // resident bytes before the load
+	Peak int64         `json:"peak"` // most resident bytes during it
+	Held int64         `json:"held"` // resident bytes while all streams were open
+}
+
+// faults is what the engines have counted of what must not be. Any of them makes the figures of its measurement worthless.
+type faults struct {
+	MixUps int `json:"mix_ups"` // a hand-over, a ticket or ids of another conversation or turn
+	Flags  int `json:"flags"`   // a leg whose members are not those of its role
+	Twice  int `json:"twice"`   // a hand-over or a ticket that was used again
+	Leaks  int `json:"leaks"`   // a hand-over that decode has never read, a request that never ended
+}
+
+// any reports whether there is one.
+func (f faults) any() bool { return f != faults{} }
+
+// samples are durations, all of them: percentiles are exact.
+type samples []time.Duration

@@ -1,0 +1,34 @@
+package main
+
+import "time"
+
+// workload says what clients do, and what engines answer them with. Sizes are in bytes.
+type workload struct {
+	Name          string        `json:"name"` // as BENCHMARKS.md has it
+	What          string        `json:"what"` // in one sentence
+	Conversations int           `json:"conversations"`
+	Turns         int           `json:"turns"` // of a conversation, before another takes its place
+	First         int           `json:"first"` // the first user message
+	Later         [2]int        `json:"later"` // least and most of each later one
+	Stream        bool          `json:"stream"`
+	Chunks        int           `json:"chunks"`     // of an answer, one token and one write each
+	Gap           time.Duration `json:"gap"`        // between chunks of one answer, 0 for none
+	Rate          float64       `json:"rate"`       // turns begun per second, 0: a turn begins when its conversation's last one has ended
+	IDs           idSource      `json:"ids"`        // how token ids are told
+	Proof         string        `json:"proof"`      // Carryover's --proof
+	Redis         bool          `json:"redis"`      // tickets live there
+	Open          bool          `json:"open"`       // streams are opened and held; what counts is memory
+	Contenders    []string      `json:"contenders"` // by their names, in order
+	Time          time.Duration `json:"time"`       // of one measurement, after the warm-up
+	WarmUp        time.Duration `json:"warm_up"`    // the same load, not measured
+}
+
+// idSource is how engines tell token ids.
+type idSource string
+
+// The sources of ids.
+const (
+	noIDs      idSource = "none"    // an engine without /tokenize and without return_token_ids
+	idsOfPlug  idSource = "plug-in" // output_token_ids in decode's last params
+	idsOfChunk idSource = "chunks"  // return_token_ids on decode's leg, token_ids in each chunk
+)
