@@ -119,13 +119,27 @@ manifests: ## the Kubernetes manifests against the published API types, and thei
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	scripts/fuzz.sh $(FUZZTIME)
 
+# With PYTHON_EXAMPLE=FILE it is compared with vLLM's disagg_proxy_multiturn.py too, whose environment is made from pinned packages (PyPI needed).
+# Without, those lines say "not measured", and the target exits non-zero for them alone.
+PYTHON_EXAMPLE ?=
 .PHONY: bench
-bench: ## all benchmarks
-	go test -run '^$$' -bench . -benchmem ./...
+bench: build bin/pdbench redis nginx ## measure Carryover against nginx, a byte relay and, with PYTHON_EXAMPLE=FILE, vLLM's example (12 minutes): BENCHMARKS.md
+	@[ -z "$(PYTHON_EXAMPLE)" ] || scripts/need-bench-python.sh
+	bin/pdbench --python-example "$(PYTHON_EXAMPLE)"
 
 .PHONY: bench-smoke
-bench-smoke: ## run each benchmark once, so that none rots
+bench-smoke: build bin/pdbench redis nginx ## every workload and contender once, briefly, and each Go benchmark once, so that none rots; times are not judged
+	@[ -z "$(PYTHON_EXAMPLE)" ] || scripts/need-bench-python.sh
+	bin/pdbench --smoke --python-example "$(PYTHON_EXAMPLE)" --out bin/bench-smoke
 	go test -run '^$$' -bench . -benchtime 1x ./...
+
+.PHONY: bin/pdbench
+bin/pdbench:
+	CGO_ENABLED=0 go build -trimpath -o $@ ./cmd/pdbench
+
+.PHONY: bench-go
+bench-go: ## all Go benchmarks
+	go test -run '^$$' -bench . -benchmem ./...
 
 .PHONY: memory
 memory: build ## resident memory per open idle stream, at 2,000 streams

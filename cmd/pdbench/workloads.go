@@ -1,0 +1,183 @@
+package main
+
+import (
+	"slices"
+	"time"
+)
+
+// Proofs: Carryover's two, and a workload in which no request names a conversation.
+const (
+	proofAuto    = "auto"
+	proofHistory = "history"
+	noProof      = "off"
+)
+
+// Names of workloads that bars speak of.
+const (
+	w1, w1History, w1Off, w1Redis, w1Whole = "W1", "W1 history", "W1 off", "W1 redis", "W1 non-stream"
+	w2s, w2                                = "W2s", "W2"
+	w3, w3Auto, w3Off                      = "W3", "W3 auto", "W3 off"
+	w4                                     = "W4"
+	w5Small, w5Large, w5Many               = "W5 2 KB", "W5 64 KB", "W5 9000"
+	tPlug, tChunks, tHistory               = "T plug-in", "T chunks", "T history"
+	t2sPlug, t2sChunks                     = "T2s plug-in", "T2s chunks"
+)
+
+// tokenGap is the time between two chunks of a paced stream: a decode instance that makes 50 tokens a second for each.
+const tokenGap = 20 * time.Millisecond
+
+// group is workloads whose contenders take turns with each other, because bars compare across them, and how many rounds there are.
+type group struct {
+	workloads []workload
+	rounds    int
+}
+
+// groups returns all that is measured, in order.
+func groups() []group {
+	return []group{
+		{requests(), 3},
+		{unstreamed(), 3},
+		{paced(), 3},
+		{crowd(), 2},
+		{large(), 3},
+		{lone(), 3},
+		// A stream takes more memory in a process that has served before, so each is measured once, in a fresh one.
+		{held(w5Small, "5,000 open streams with a second between chunks, bodies of 2 KB", 5000, 2<<10), 1},
+		{held(w5Large, "the same with bodies of 64 KB", 5000, 64<<10), 1},
+		{held(w5Many, "9,000 of the first kind", 9000, 2<<10), 1},
+		{tokens(), 3},
+	}
+}
+
+// requests is where the cost of requests shows: short answers without pauses.
+func requests() []workload {
+	base := workload{Name: w1, What: "64 conversations of 8 turns, streams of 16 chunks without pauses, 2 KB and 1 to 4 KB a turn; Carryover proves by tokens",
+		Conversations: 64, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: idsOfPlug, Proof: proofAuto,
+		Contenders: []string{nameDirect, nameCarryover, nameCarryoverStd, nameNginx, nameRelay, namePython}, Time: 3 * time.Second, WarmUp: time.Second}
+	history := base.as(w1History, "the same with engines that know no ids; Carryover proves by history", nameDirect, nameCarryover)
+	history.IDs, history.Proof = noIDs, proofHistory
+	off := base.as(w1Off, "the same, and no request names a conversation: nothing is kept or reused, as by a plain proxy for prefill and decode", nameCarryover)
+	off.IDs, off.Proof = noIDs, noProof
+	redis := base.as(w1Redis, "W1 with tickets in Redis", nameCarryover)
+	redis.Redis = true
+	return []workload{base, history, off, redis}
+}
+
+// unstreamed is W1 without streams.
+func unstreamed() []workload {
+	w := requests()[0].as(w1Whole, "W1 without streams", nameDirect, nameCarryover, nameNginx, namePython)
+	w.Stream = false
+	w.Time = 2 * time.Second
+	return []workload{w}
+}
+
+// paced is where the cost of a chunk shows: nothing is saturated, and streams outlast the measurement, so that no request is in it.
+func paced() []workload {
+	base := workload{Name: w2s, What: "100 streams of 50 chunks a second",
+		Conversations: 100, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 300, Gap: tokenGap, IDs: idsOfPlug, Proof: proofAuto,
+		Contenders: []string{nameDirect, nameCarryover, nameCarryoverStd, nameNginx, nameRelay, namePython}, Time: 4 * time.Second, WarmUp: 1500 * time.Millisecond}
+	plug := base.as(t2sPlug, "W2s, ids of an answer in its last event", nameCarryover)
+	chunks := base.as(t2sChunks, "W2s, ids in each chunk, of which clients see nothing", nameCarryover)
+	chunks.IDs = idsOfChunk
+	return []workload{base, plug, chunks}
+}
+
+// crowd is more chunks than some contenders can pass on.
+func crowd() []workload {
+	w := paced()[0].as(w2, "1,000 streams of 50 chunks a second", nameDirect, nameCarryover, nameNginx, nameRelay, namePython)
+	w.Conversations = 1000
+	w.Time, w.WarmUp, w.Chunks = 4*time.Second, 3*time.Second, 400
+	return []workload{w}
+}
+
+// large is where the cost of a body shows.
+func large() []workload {
+	base := workload{Name: w3, What: "16 conversations that begin with 256 KB, streams of 16 chunks; Carryover proves by history",
+		Conversations: 16, Turns: 8, First: 256 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: noIDs, Proof: proofHistory,
+		Contenders: []string{nameDirect, nameCarryover, nameCarryoverStd, nameNginx, nameRelay, namePython}, Time: 3 * time.Second, WarmUp: time.Second}
+	auto := base.as(w3Auto, "the same; Carryover proves by tokens, whose ids both legs get", nameDirect, nameCarryover)
+	auto.IDs, auto.Proof = idsOfPlug, proofAuto
+	off := base.as(w3Off, "W3, and no request names a conversation", nameCarryover)
+	off.Proof = noProof
+	return []workload{base, auto, off}
+}
+
+// lone is where waiting shows.
+func lone() []workload {
+	w := requests()[0].as(w4, "one client, one turn after the other; the time to the first token", nameDirect, nameCarryover, nameCarryoverStd, nameNginx, namePython)
+	w.Conversations = 1
+	w.Time, w.WarmUp = 2*time.Second, 500*time.Millisecond
+	return []workload{w}
+}
+
+// held is where memory shows.
+func held(name, what string, streams, body int) []workload {
+	return []workload{{Name: name, What: what, Conversations: streams, Turns: 1, First: body, Stream: true, Chunks: 600, Gap: time.Second, IDs: idsOfPlug, Proof: proofAuto,
+		Open: true, Contenders: []string{nameCarryover, nameNginx}, Time: 3 * time.Second}}
+}
+
+// tokens is where the cost of ids shows.
+func tokens() []workload {
+	base := workload{Name: tPlug, What: "16 conversations that begin with 8,000 tokens, streams of 16 chunks; ids of an answer in its last event",
+		Conversations: 16, Turns: 8, First: 32 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: idsOfPlug, Proof: proofAuto,
+		Contenders: []string{nameCarryover}, Time: 3 * time.Second, WarmUp: time.Second}
+	chunks := base.as(tChunks, "the same, ids in each chunk", nameCarryover)
+	chunks.IDs = idsOfChunk
+	history := base.as(tHistory, "the same with engines that know no ids; Carryover proves by history", nameCarryover)
+	history.IDs, history.Proof = noIDs, proofHistory
+	return []workload{base, chunks, history}
+}
+
+// as returns the workload under another name, for other contenders.
+func (w workload) as(name, what string, contenders ...string) workload {
+	w.Name, w.What, w.Contenders = name, what, contenders
+	return w
+}
+
+// reuses reports whether turns of the workload reuse what turns before have left, so that a measurement without hits is none.
+func (w workload) reuses() bool { return w.Proof != noProof && w.Turns > 1 && w.Gap == 0 }
+
+// Sizes of a smoke run: long enough that each conversation has a second turn, and short enough for continuous integration.
+const (
+	smokeTime, smokeWarmUp  = 500 * time.Millisecond, 300 * time.Millisecond
+	smokeStreams, smokeHeld = 8, 100
+	smokeChunks             = 30
+)
+
+// brief returns the groups as a smoke run has them.
+func brief(all []group) []group {
+	all = slices.Clone(all)
+	for i, g := range all {
+		g.rounds = 1
+		g.workloads = slices.Clone(g.workloads)
+		for j := range g.workloads {
+			w := &g.workloads[j]
+			w.Time, w.WarmUp = smokeTime, smokeWarmUp
+			if w.Open {
+				w.Time, w.Conversations = 2*w.Gap, min(w.Conversations, smokeHeld)
+				continue
+			}
+			w.Conversations = min(w.Conversations, smokeStreams)
+			if w.Gap > 0 {
+				w.Chunks = smokeChunks
+			}
+		}
+		all[i] = g
+	}
+	return all
+}
+
+// only returns the groups without workloads that are not named; all of them for no names.
+func only(all []group, names []string) []group {
+	if len(names) == 0 {
+		return all
+	}
+	var left []group
+	for _, g := range all {
+		g.workloads = slices.DeleteFunc(slices.Clone(g.workloads), func(w workload) bool { return !slices.Contains(names, w.Name) })
+		if len(g.workloads) > 0 {
+			left = append(left, g)
+		}
+	}
+	return left
+}
