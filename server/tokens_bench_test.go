@@ -264,9 +264,16 @@ func cpuTime(b *testing.B) time.Duration {
 
 func startCanned(b *testing.B, proof server.ProofMode, plugIn bool) (front string, stop func()) {
 	b.Helper()
+	return startMeasured(b, proof, func(role upstream.Role) string { return runCanned(b, role, plugIn) },
+		func(c *server.Config, _ *server.Deps) { c.Logger = slog.New(slog.DiscardHandler) })
+}
+
+// startMeasured starts a proxy in front of one engine of each role, which run starts and returns the URL of.
+func startMeasured(b *testing.B, proof server.ProofMode, run func(upstream.Role) string, change func(*server.Config, *server.Deps)) (front string, stop func()) {
+	b.Helper()
 	var instances []upstream.Instance
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		instance, err := upstream.NewInstance(role, role.String(), runCanned(b, role, plugIn))
+		instance, err := upstream.NewInstance(role, role.String(), run(role))
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -280,8 +287,9 @@ func startCanned(b *testing.B, proof server.ProofMode, plugIn bool) (front strin
 	}
 	cfg := defaults(&logBook{})
 	cfg.Proof, cfg.ReuseMinShare = proof, 0.5
-	cfg.Logger = slog.New(slog.DiscardHandler)
-	proxy := httptest.NewUnstartedServer(server.New(cfg, newDeps(client, newFleet(client, nil, instances...), secret, cfg.Logger)).Handler())
+	deps := newDeps(client, newFleet(client, nil, instances...), secret, slog.New(slog.DiscardHandler))
+	change(&cfg, &deps)
+	proxy := httptest.NewUnstartedServer(server.New(cfg, deps).Handler())
 	proxy.Config.ErrorLog = log.New(io.Discard, "", 0)
 	proxy.Start()
 	return proxy.URL, func() {

@@ -5,7 +5,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -14,9 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
-	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/journal"
 	"carryover/upstream"
@@ -197,30 +194,10 @@ func (c *benchClient) turn(id, body string) (reuse string) {
 
 func startQuick(b *testing.B, proof server.ProofMode) (front string, stop func()) {
 	b.Helper()
-	var instances []upstream.Instance
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		instance, err := upstream.NewInstance(role, role.String(), runEngine(b, quickVariable+"="+role.String()))
-		if err != nil {
-			b.Fatal(err)
-		}
-		instance.KVTTL = 480 * time.Second
-		instances = append(instances, instance)
-	}
-	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: patience})
-	secret, err := convcache.RandomSecret()
-	if err != nil {
-		b.Fatal(err)
-	}
-	cfg := defaults(&logBook{})
-	cfg.Proof, cfg.ReuseMinShare, cfg.ReuseMinTokens = proof, 0.5, 1
-	cfg.Logger = slog.New(slog.NewTextHandler(io.Discard, nil)) //nolint:sloglint // lines are put together, and count
-	deps := newDeps(client, newFleet(client, nil, instances...), secret, cfg.Logger)
-	deps.Observers = append(deps.Observers, journal.New(journal.Config{}).Observe)
-	proxy := httptest.NewUnstartedServer(server.New(cfg, deps).Handler())
-	proxy.Config.ErrorLog = log.New(io.Discard, "", 0)
-	proxy.Start()
-	return proxy.URL, func() {
-		proxy.Close()
-		client.Close()
-	}
+	return startMeasured(b, proof, func(role upstream.Role) string { return runEngine(b, quickVariable+"="+role.String()) },
+		func(c *server.Config, d *server.Deps) {
+			c.ReuseMinTokens = 1
+			c.Logger = slog.New(slog.NewTextHandler(io.Discard, nil)) //nolint:sloglint // lines are put together, and count
+			d.Observers = append(d.Observers, journal.New(journal.Config{}).Observe)
+		})
 }
