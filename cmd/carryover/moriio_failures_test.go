@@ -193,9 +193,12 @@ func TestRegistered_ClientLeaves(t *testing.T) {
 		here func(r *registered) bool
 	}{
 		"while prefill computes": {
-			// With both legs at once it goes on: decode keeps its blocks until prefill has written to them.
-			timing(prefill, vllmsim.Timing{PrefillPerToken: 10 * time.Millisecond}),
-			func(r *registered) bool { return prefill(r).Stats().Running == 1 },
+			// With both legs at once it goes on: decode keeps its blocks until prefill has written to them. Before decode has told prefill
+			// where, prefill keeps what it computes for its time limit. It computes for four seconds, a tenth of what is said here.
+			timing(prefill, vllmsim.Timing{PrefillPerToken: 200 * time.Millisecond}),
+			func(r *registered) bool {
+				return prefill(r).Stats().Running == 1 && (!r.as.together() || decode(r).Stats().Loading == 1)
+			},
 		},
 		"before decode has begun": {
 			timing(decode, vllmsim.Timing{Overhead: 20 * time.Second}),
