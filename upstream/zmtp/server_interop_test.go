@@ -18,14 +18,15 @@ import (
 const push = `
 import sys, zmq, time
 endpoint, name, count, pause = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
-socket = zmq.Context().socket(zmq.PUSH)
+context = zmq.Context()
+socket = context.socket(zmq.PUSH)
 socket.connect(endpoint)
 for i in range(count):
     socket.send(b"%s %d" % (name.encode(), i))
     if pause: time.sleep(pause)
     if i == count // 2: print("half")
 socket.close(linger=60000)
-zmq.Context.instance().term()
+context.term()
 print("sent")
 `
 
