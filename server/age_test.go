@@ -87,19 +87,26 @@ func TestTurn_ATicketIsAsOldAsTheFirstByteOfTheEnd(t *testing.T) {
 	}
 }
 
-// late hands out tickets that decode may free a moment from now, in spite of the margin.
-type late struct{ server.Store }
+// late hands out a ticket that decode may free a moment from now, in spite of the margin.
+type late struct {
+	server.Store
+	next atomic.Bool // ticket that is taken
+}
 
-func (s late) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+func (s *late) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
 	ticket, outcome := s.Store.Take(ctx, key, id)
-	ticket.Deadline = time.Now().Add(100*time.Millisecond - server.MarginWithExpiry + server.TicketSlack)
+	if s.next.CompareAndSwap(true, false) {
+		ticket.Deadline = time.Now().Add(soonOver - server.MarginWithExpiry + server.TicketSlack)
+	}
 	return ticket, outcome
 }
 
 func TestTurn_ALegEndsBeforeDecodeMayFreeItsTicket(t *testing.T) {
-	r := newRig(t, setup{deps: func(d *server.Deps) { d.Store = late{d.Store} }})
+	store := &late{}
+	r := newRig(t, setup{deps: func(d *server.Deps) { store.Store, d.Store = d.Store, store }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.prefill[0].next(silent)
+	store.next.Store(true)
 	began := time.Now()
 	r.wantOK(r.turn("c", 2, true), "miss;reason=retried_without_ticket")
 	if took := time.Since(began); took > patience/2 {

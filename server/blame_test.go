@@ -77,8 +77,8 @@ func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
 			quiet := strings.HasSuffix(name, "silent")
 			r := newRig(t, setup{fleet: frozen, cfg: func(c *server.Config) {
 				limit := map[upstream.Role]*time.Duration{prefill: &c.PrefillTimeout, decode: &c.FirstByteTimeout}[row.role]
-				if quiet {
-					*limit = 20 * time.Millisecond
+				if quiet { // an engine has seen all legs by then
+					*limit = soonOver
 				}
 			}})
 			engine, other := r.prefill[0], r.decode[0]
@@ -115,7 +115,7 @@ func TestBlame_WhatOpensAnEnginesCircuit(t *testing.T) {
 func TestBlame_APrefillEngineThatAnswersNoLeg(t *testing.T) {
 	for name, busy := range map[string]bool{"mute": false, "busy": true} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.PrefillTimeout = 300 * time.Millisecond }})
+			r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.PrefillTimeout = soonOver }})
 			for _, e := range r.prefill {
 				answers := e.fallback
 				e.always(func(w http.ResponseWriter, q *http.Request, l leg) {
@@ -247,7 +247,7 @@ func TestBlame_NotForTheOtherLeg(t *testing.T) {
 			r := togetherRig(t, setup{fleet: frozen, cfg: func(c *server.Config) {
 				c.PrefillFailure = server.PrefillError
 				if name == "silent" {
-					c.PrefillTimeout = 20 * time.Millisecond
+					c.PrefillTimeout = soonOver
 				}
 			}})
 			r.decode[0].always(silent)

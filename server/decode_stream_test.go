@@ -170,6 +170,7 @@ func TestDecode_ForeignResponseIDLeavesNoTicket(t *testing.T) {
 		})
 		r.wantOK(r.turn("c", 1, stream), "miss;")
 		r.wantOK(r.turn("c", 2, stream), "miss;reason=nothing_stored")
+		r.until(func() bool { return r.lines() == 2 })
 		if n := r.log.count(`"stored":"ineligible_response_id"`); n != 1 {
 			t.Errorf("got %d turns that say why, want 1", n)
 		}

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"carryover/server"
 )
@@ -107,7 +106,7 @@ func wantRetryAfter(t *testing.T, p reply, want string) {
 }
 
 func TestPrefill_BeyondItsTimeLimitIsCancelled(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = 100 * time.Millisecond }})
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = soonOver }})
 	r.prefill[0].next(silent)
 	r.wantError(r.turn("c", 1, true), http.StatusGatewayTimeout, "prefill_timeout")
 	r.prefill[0].awaitEnd(1) // the engine's request is cancelled

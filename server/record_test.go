@@ -72,12 +72,13 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 
 // A prefill leg that runs beside decode's is as long as it was, and not as the stream.
 func TestRecord_OfLegsThatRunTogether(t *testing.T) {
+	t.Parallel() // for a second
 	r, all := recorded(t, setup{
 		deps:  func(d *server.Deps) { d.Connector = together{} },
 		fleet: func(c *fleet.Config) { c.Introduce = introduce },
 	})
 	r.prefill[0].tokenize = func(string) string { return `{"count":3,"tokens":[7,8,9]}` }
-	const stream = 300 * time.Millisecond
+	const stream = time.Second // far longer than prefill takes on a busy machine
 	r.decode[0].always(func(w http.ResponseWriter, q *http.Request, l leg) {
 		say(w, textEvents(l)[:1]...)
 		select {

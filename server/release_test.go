@@ -89,7 +89,7 @@ func TestRelease_FailedLegIsRunAgainWithoutAndTheLinkPauses(t *testing.T) {
 }
 
 func TestRelease_UnansweredLegIsRunAgainWithoutAndTheLinkPauses(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = 100 * time.Millisecond }})
+	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = soonOver }})
 	r.shot()
 	r.prefill[0].next(silent)
 	r.shot()

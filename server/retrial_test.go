@@ -57,7 +57,7 @@ func TestTurn_StoppedLinkIsTriedAgain(t *testing.T) {
 		"unanswered": {silent, "miss;reason=prefill_not_bidirectional", "does not answer tickets"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, clock := stoppedRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
+			r, clock := stoppedRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 			r.server.SpendRetries()
 			r.prefill[0].always(refusesTickets(row.fails))
 			n, tickets := 6, 3

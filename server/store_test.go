@@ -68,6 +68,7 @@ func TestStore_OneThatHangsCostsItsTimeLimit(t *testing.T) {
 		if took := time.Since(began); took < 120*time.Millisecond || took > patience/4 {
 			t.Errorf("three time limits of 40ms took %s", took)
 		}
+		r.until(func() bool { return r.lines() == 4 })
 		if n := r.log.count(`"stored":"unavailable"`); n != 1 {
 			t.Errorf("got %d turns that say that the store was unavailable, want 1", n)
 		}

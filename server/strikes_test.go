@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"carryover/server"
 	"carryover/upstream"
@@ -112,7 +111,7 @@ func TestTurn_BrokenConnectionsDoNotStopTheLink(t *testing.T) {
 
 // The client has no time left for a fresh leg, but the next turns need not wait in vain.
 func TestTurn_TicketThatOutlastsThePrefillLimitIsUnanswered(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = 100 * time.Millisecond }})
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.PrefillTimeout = soonOver }})
 	r.prefill[0].always(answersNoTickets)
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 	r.wantError(r.turn("c", 2, true), 504, "prefill_timeout")
@@ -122,7 +121,7 @@ func TestTurn_TicketThatOutlastsThePrefillLimitIsUnanswered(t *testing.T) {
 }
 
 func TestRetry_OfAnUnansweredTicketCostsNoBudget(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 	r.server.SpendRetries()
 	r.prefill[0].always(answersNoTickets)
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
@@ -132,7 +131,7 @@ func TestRetry_OfAnUnansweredTicketCostsNoBudget(t *testing.T) {
 func TestRetry_OfAReleaseCostsNoBudget(t *testing.T) {
 	for name, fails := range map[string]behaviour{"500": status(500, "x"), "503": status(503, "x"), "silent": silent} {
 		t.Run(name, func(t *testing.T) {
-			r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = 100 * time.Millisecond }})
+			r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = soonOver }})
 			r.server.SpendRetries()
 			r.shot()
 			r.prefill[0].next(fails)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"testing"
-	"time"
 
 	"carryover/server"
 )
@@ -20,7 +19,7 @@ func answersNoTickets(w http.ResponseWriter, r *http.Request, l leg) {
 }
 
 func TestTurn_UnansweredTrialStopsTheLink(t *testing.T) {
-	r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
+	r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 	r.prefill[0].always(answersNoTickets)
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 	r.wantOK(r.turn("c", 2, true), "miss;reason=prefill_not_bidirectional")
@@ -41,14 +40,14 @@ func TestTurn_UnansweredTrialStopsTheLink(t *testing.T) {
 }
 
 func TestTurn_UnansweredTrialIsRunAgainOnTheOnlyPrefill(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 	r.prefill[0].always(answersNoTickets)
 	r.wantOK(r.turn("c", 1, false), "miss;")
 	r.wantOK(r.turn("c", 2, false), "miss;reason=prefill_not_bidirectional")
 }
 
 func TestTurn_ProvenLinkIsStoppedAfterThreeUnanswered(t *testing.T) {
-	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = 100 * time.Millisecond }})
+	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantOK(r.turn("c", 2, true), "hit;")
 	r.prefill[0].always(answersNoTickets)
