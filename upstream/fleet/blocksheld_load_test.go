@@ -1,7 +1,10 @@
 package fleet
 
 import (
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"carryover/upstream"
 )
@@ -16,33 +19,41 @@ func TestHeld_PicksGetTheirTurnWithinAnEvent(t *testing.T) {
 	}
 	all := blocksOf(ids, usualBlock)
 	most := len(ids) / markEvery
-	stored, removed := func() { p0.BlocksStored(all) }, func() { p0.BlocksRemoved(all.Hashes) }
-	// Whether this goroutine runs while an event is noted is a matter of luck where many others want to run, too.
-	amid := map[bool]bool{}
-	for n := 0; n < 50 && (!amid[false] || !amid[true]); n++ {
-		tell := stored
-		if n%2 == 1 {
-			tell = removed
-		}
+	for _, event := range []struct {
+		name string
+		tell func()
+	}{
+		{"stored", func() { p0.BlocksStored(all) }},
+		{"removed", func() { p0.BlocksRemoved(all.Hashes) }},
+	} {
+		// Some pick always waits, and for more than a millisecond, so that the lock goes round in the order of those that wait for it
+		// (sync.Mutex). Whether a single one runs while an event is noted would be a matter of luck.
+		var amid atomic.Bool
 		over := make(chan struct{})
-		go func() {
-			defer close(over)
-			tell()
-		}()
-		for running := true; running; {
-			select {
-			case <-over:
-				running = false
-			default:
-			}
-			w.prefixes.mu.Lock()
-			marks := len(w.prefixes.marks)
-			w.prefixes.mu.Unlock()
-			amid[n%2 == 1] = amid[n%2 == 1] || marks > 0 && marks < most
+		var picks sync.WaitGroup
+		for range 4 {
+			picks.Go(func() {
+				for !amid.Load() {
+					select {
+					case <-over:
+						return
+					default:
+					}
+					w.prefixes.mu.Lock()
+					if marks := len(w.prefixes.marks); marks > 0 && marks < most {
+						amid.Store(true)
+					}
+					<-time.After(2 * time.Millisecond)
+					w.prefixes.mu.Unlock()
+				}
+			})
 		}
-	}
-	if !amid[false] || !amid[true] {
-		t.Errorf("could a pick look at what engines hold before all of an event was noted: stored %t, removed %t", amid[false], amid[true])
+		event.tell()
+		close(over)
+		picks.Wait()
+		if !amid.Load() {
+			t.Errorf("%s: no pick could look at what engines hold before all of the event was noted", event.name)
+		}
 	}
 }
 
