@@ -9,7 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 )
 
 // Answers that are no answers, and what each is taken for.
@@ -123,9 +122,10 @@ func TestClient_PrefillTellsHowLongThePromptIs(t *testing.T) {
 }
 
 func TestClient_TimeLimitsAndTheClientsDepartureAreToldApart(t *testing.T) {
-	release := make(chan struct{})
+	release, asked := make(chan struct{}), make(chan struct{}, 1) // a token for each leg
 	instance := engine(t, RolePrefill, func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
+		asked <- struct{}{}
 		select {
 		case <-release:
 		case <-r.Context().Done():
@@ -144,7 +144,10 @@ func TestClient_TimeLimitsAndTheClientsDepartureAreToldApart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(20*time.Millisecond, func() { cancel(tc.cause) })
+			go func() {
+				<-asked
+				cancel(tc.cause)
+			}()
 			_, err := newTestClient(t, "").Prefill(ctx, Leg{Instance: instance, Body: []byte(`{}`)})
 			leg := legError(t, err)
 			if leg.Kind != tc.kind || !errors.Is(leg, tc.cause) || leg.Retryable() != tc.again {

@@ -37,10 +37,10 @@ func handingOver() map[string]speaking {
 	return all
 }
 
-// Engines of these rigs announce themselves every 300 ms, and go a second and a half after the last time.
+// Engines of these rigs announce themselves every 300 ms, and go five seconds after the last time.
 const (
 	announcesFaster = 10
-	announcedTTL    = 1500 * time.Millisecond
+	announcedTTL    = 5 * time.Second
 )
 
 // registered is the whole program in front of instances that register by themselves.

@@ -9,7 +9,7 @@ import (
 // TestLoad_Direct runs each kind of workload against the engines themselves: every answer is as it should be, every turn but the first of
 // a conversation reuses what decode holds, and the engines have seen no fault.
 func TestLoad_Direct(t *testing.T) {
-	const brief = 150 * time.Millisecond
+	const brief = 500 * time.Millisecond // many turns on a busy machine too
 	for _, w := range []workload{
 		{Name: "closed", Stream: true},
 		{Name: "closed, in one piece"},
@@ -69,7 +69,7 @@ func checkOutcome(t *testing.T, w *workload, o *outcome, calls []string) {
 // TestLoad_OneHop sends turns to decode alone, as a proxy without prefill does.
 func TestLoad_OneHop(t *testing.T) {
 	e := startEngines(t, pace{Chunks: 6, IDs: noIDs})
-	w := workload{Conversations: 3, Turns: 3, First: 100, Later: [2]int{20, 20}, Chunks: 6, Stream: true, Time: 100 * time.Millisecond}
+	w := workload{Conversations: 3, Turns: 3, First: 100, Later: [2]int{20, 20}, Chunks: 6, Stream: true, Time: 500 * time.Millisecond}
 	l := &load{workload: w, url: e.Decode, hides: true}
 	o, err := l.run(t.Context())
 	if err != nil || o.Errors > 0 || o.Turns == 0 {
@@ -84,7 +84,7 @@ func TestLoad_OneHop(t *testing.T) {
 func TestLoad_NoticesWrongAnswers(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		e := startEngines(t, pace{Chunks: 4, IDs: noIDs})
-		w := workload{Conversations: 2, Turns: 3, First: 100, Chunks: 6, Stream: stream, Time: 100 * time.Millisecond}
+		w := workload{Conversations: 2, Turns: 3, First: 100, Chunks: 6, Stream: stream, Time: 500 * time.Millisecond}
 		l := &load{workload: w, direct: e}
 		o, err := l.run(t.Context())
 		if err != nil || o.Errors == 0 || o.Turns > 0 || o.Why == "" {

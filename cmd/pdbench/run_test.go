@@ -106,7 +106,7 @@ func TestStart_SaysWhyThereIsNoProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.stop()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := p.ready(ctx, func(context.Context) error { return errors.New("not yet") }); err == nil || !strings.Contains(err.Error(), "not yet") {
 		t.Errorf("one that never is ready: %v", err)

@@ -299,7 +299,7 @@ func (f *fleet) serverTime(t *testing.T) int64 {
 }
 
 func expiredThere(t *testing.T, f *fleet) {
-	const life = 200 * time.Millisecond // two puts on a busy machine
+	const life = time.Second // two puts on a busy machine
 	short := someTicket(nil)
 	f.put(0, k1, short, life)
 	long := f.putSome(1)

@@ -164,7 +164,7 @@ func TestRedis_SendsACommandOnceBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
 	r := openRedis(t, redisstore.Config{
-		Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Timeout: 100 * time.Millisecond,
+		Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name, Timeout: time.Second,
 	})
 	mustCheck(t, r)
 	wantPut(t, r, key(1), ticket(1, 10), convcache.Stored)

@@ -140,7 +140,7 @@ func TestLMCache_EarlyDecodeIsCorrupt(t *testing.T) {
 }
 
 func TestLMCache_DecodeWithOneOfTwoSharesIsCorrupt(t *testing.T) {
-	p, d, proxy := startLMCache(t, func(c *Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 20*time.Millisecond })
+	p, d, proxy := startLMCache(t, func(c *Config) { c.LMCache.TP, c.Timing.TransferPerBlock = 2, 100*time.Millisecond })
 	prompt := tokens(t, p, longText)
 	tok := first(t, push(t, p, prompt, spec(d, "a"), nil))
 	proxy.await(t, notice("a"))

@@ -87,9 +87,10 @@ func (v *serving) serve(ctx context.Context, conn net.Conn) {
 		}
 		return
 	}
-	defer v.door.leave()
 	v.log.Debug("a zeromq peer has come", "peer", conn.RemoteAddr().String())
-	v.left(ctx, conn, v.receive(p))
+	err = v.receive(p)
+	v.door.leave() // before the log says so
+	v.left(ctx, conn, err)
 }
 
 // receive hands over the messages of a peer until its connection ends.
