@@ -122,8 +122,9 @@ func TestRequests_AreRecorded(t *testing.T) {
 }
 
 func TestConcurrency_ManyConversations(t *testing.T) {
-	p, d := startPair(t, nil)
-	d2 := startInstance(t, nil)
+	lasting := func(c *Config) { c.Lease = time.Hour } // a busy machine may take longer than the usual 30 s to bring a leg to decode
+	p, d := startPair(t, lasting)
+	d2 := startInstance(t, lasting)
 	var wg sync.WaitGroup
 	for n := range 200 {
 		wg.Go(func() {
