@@ -16,8 +16,8 @@ import (
 
 // How engines fail.
 
-// soonOver scales a time limit down. What goes well takes a hundredth of it, and a tenth on a busy machine.
-const soonOver = 600 * time.Millisecond
+// soonOver scales a time limit down. What goes well takes a hundredth of it, and on a machine with a load of 35 more than a half.
+const soonOver = time.Second
 
 // resets breaks the connection with a TCP reset.
 func resets(w http.ResponseWriter, _ *http.Request, _ leg) {
