@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/server/proof"
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -26,7 +27,7 @@ type handed struct {
 func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *held) (handed, error) {
 	engine := p.prefill.Engine()
 	leg := s.prefillLeg(t, p, plan)
-	size := len(leg.Body)
+	size := leg.Body.Len()
 	limited, cancel := s.prefillLimit(ctx, p.prefill, size, h)
 	defer cancel()
 
@@ -130,7 +131,7 @@ func (s *turns) prefillLeg(t *turn, p *pair, plan upstream.Plan) upstream.Leg {
 }
 
 // leg addresses a body to an engine.
-func (t *turn) leg(to *fleet.Start, plan upstream.LegPlan, body []byte) upstream.Leg {
+func (t *turn) leg(to *fleet.Start, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
 	id := plan.RequestID
 	if id == "" {
 		id = t.legID

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carryover/convcache"
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -164,7 +165,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			return true // a malformed one; the next may be better
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, r.cfg.ReuseTrialTimeout, upstream.ErrReuseTimeout)
-		_, err = r.deps.Legs.Prefill(limited, upstream.Leg{Instance: &prefill.Instance, API: leg.API, Body: leg.Body, RequestID: newID()})
+		_, err = r.deps.Legs.Prefill(limited, upstream.Leg{Instance: &prefill.Instance, API: leg.API, Body: rawjson.Pieces{leg.Body}, RequestID: newID()})
 		cancel()
 		blame(prefill, err, true)
 		var failed *upstream.LegError

@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"carryover/sse/rawjson"
 )
 
 // errLeft is the cause with which clients leave.
@@ -37,7 +39,7 @@ func gatedEngine(t *testing.T, contentType, body string) (instance *Instance, ha
 }
 
 func decodeLeg(instance *Instance) Leg {
-	return Leg{Instance: instance, API: Chat, Body: []byte(`{}`), RequestID: "r"}
+	return Leg{Instance: instance, API: Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}
 }
 
 func TestDecode_TellsTheTypeOfTheAnswer(t *testing.T) {

@@ -37,7 +37,7 @@ func (c *Client) FetchOpen(ctx context.Context, rawURL string, most int64) (stat
 // are; errors and authorization are those of Fetch.
 func (c *Client) Post(ctx context.Context, instance *Instance, path string, body []byte, authorization string) (status int, answer []byte, err error) {
 	q := c.request(http.MethodPost, instance.BaseURL, path, authorization)
-	q.Body = body
+	q.Body = [][]byte{body}
 	add(q, "Content-Type", "application/json")
 	if rank := instance.rank(); rank != "" {
 		add(q, rankHeader, rank)

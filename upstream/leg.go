@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"sync/atomic"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream/http1"
 )
 
@@ -20,8 +21,9 @@ const maxErrorBody = 64 << 10
 type Leg struct {
 	Instance *Instance
 	API      API
-	// Body is the complete JSON body. It is released as soon as it is written.
-	Body []byte
+	// Body is the complete JSON body. It is released as soon as it is written, and no text that it is made of may change before
+	// the leg has ended.
+	Body rawjson.Pieces
 	// RequestID becomes X-Request-Id; vLLM builds the response id and
 	// remote_request_id from it.
 	RequestID string

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
+
+	"carryover/sse/rawjson"
 )
 
 func TestClient_SendsOnlyTheAllowedHeadersToConstantPaths(t *testing.T) {
@@ -20,7 +22,7 @@ func TestClient_SendsOnlyTheAllowedHeadersToConstantPaths(t *testing.T) {
 		answerJSON(`{"kv_transfer_params":{"a":1},"usage":{"prompt_tokens":3}}`)(w, r)
 	})
 	for _, api := range []API{Chat, Text} {
-		answer, err := newTestClient(t, "engine-key").Prefill(t.Context(), Leg{Instance: instance, API: api, Body: []byte(`{"x":1}`), RequestID: "r-1"})
+		answer, err := newTestClient(t, "engine-key").Prefill(t.Context(), Leg{Instance: instance, API: api, Body: rawjson.Pieces{[]byte(`{"x":1}`)}, RequestID: "r-1"})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -48,7 +50,7 @@ func TestClient_ALegsOwnAuthorizationReplacesTheKey(t *testing.T) {
 		got = r.Header.Get("Authorization")
 		answerJSON(`{}`)(w, r)
 	})
-	_, err := newTestClient(t, "engine-key").Prefill(t.Context(), Leg{Instance: instance, Body: []byte(`{}`), Authorization: "Bearer client"})
+	_, err := newTestClient(t, "engine-key").Prefill(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}, Authorization: "Bearer client"})
 	if err != nil || got != "Bearer client" {
 		t.Errorf("authorization %q, error %v", got, err)
 	}
@@ -61,7 +63,7 @@ func TestClient_RefusedConnectionSentNothing(t *testing.T) {
 	}
 	instance, _ := NewInstance(RoleDecode, "", "http://"+listener.Addr().String())
 	_ = listener.Close()
-	_, err = newTestClient(t, "").Decode(t.Context(), Leg{Instance: &instance, Body: []byte(`{}`)}, minutes())
+	_, err = newTestClient(t, "").Decode(t.Context(), Leg{Instance: &instance, Body: rawjson.Pieces{[]byte(`{}`)}}, minutes())
 	if leg := legError(t, err); leg.Kind != Dial || leg.Sent || !leg.Retryable() {
 		t.Errorf("error %+v, want a retryable dial failure with nothing sent", leg)
 	}
@@ -81,7 +83,7 @@ func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
 		_ = conn.Close()
 	})
 	client := newTestClient(t, "")
-	leg := Leg{Instance: instance, Body: []byte(`{}`)}
+	leg := Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}}
 	stream, err := client.Decode(t.Context(), leg, minutes())
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +97,7 @@ func TestClient_IsNeverRepeatedByTheTransport(t *testing.T) {
 }
 
 func TestSentBody_LetsGoOfItsBytes(t *testing.T) {
-	body := &sentBody{rest: []byte("abc")}
+	body := &sentBody{rest: rawjson.Pieces{[]byte("abc")}}
 	var b [2]byte
 	if n, err := body.Read(b[:]); n != 2 || err != nil {
 		t.Fatalf("Read = %d, %v", n, err)
@@ -117,7 +119,7 @@ func TestClient_LegsNameTheirRank(t *testing.T) {
 	client := newTestClient(t, "")
 	send := func() {
 		t.Helper()
-		_, err := client.Prefill(t.Context(), Leg{Instance: instance, Body: []byte(`{}`)})
+		_, err := client.Prefill(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
 		_, _, asked := client.Post(t.Context(), instance, "/tokenize", []byte(`{}`), "")
 		_, _, read := client.Fetch(t.Context(), instance, "/metrics", "", 10)
 		if err := errors.Join(err, asked, read); err != nil {
@@ -134,3 +136,22 @@ func TestClient_LegsNameTheirRank(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 }
+
+// A body comes in one piece to whoever reads it, whatever the pieces are and whatever is read of it at once.
+func TestSentBody_ReadsAllPieces(t *testing.T) {
+	for room := range 9 {
+		body := &sentBody{rest: rawjson.Pieces{nil, []byte("abc"), {}, []byte("d"), []byte("efgh"), nil}}
+		got, err := io.ReadAll(onePiece{body, room + 1})
+		if string(got) != "abcdefgh" || err != nil {
+			t.Errorf("%d bytes at once: got %q, %v", room+1, got, err)
+		}
+	}
+}
+
+// onePiece reads so many bytes at once.
+type onePiece struct {
+	io.Reader
+	size int
+}
+
+func (o onePiece) Read(p []byte) (int, error) { return o.Reader.Read(p[:min(o.size, len(p))]) }

@@ -58,7 +58,7 @@ func TestClient_PrefillTellsHowALegFailed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			instance := engine(t, RolePrefill, tc.handler)
-			_, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: instance, Body: []byte(`{}`)})
+			_, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
 			leg := legError(t, err)
 			if leg.Kind != tc.kind || leg.Status != tc.status || leg.Message != tc.message || leg.Retryable() != tc.retryable || !leg.Sent {
 				t.Errorf("got kind %v status %d message %.40q retryable %v sent %v, want %v %d %.40q %v true",
@@ -73,7 +73,7 @@ func TestClient_PrefillTellsHowALegFailed(t *testing.T) {
 
 func TestClient_LastNonNullParamsOfAPrefillAnswerIgnoreNull(t *testing.T) {
 	instance := engine(t, RolePrefill, answerJSON(`{"kv_transfer_params":null,"error":null}`))
-	answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: instance, Body: []byte(`{}`)})
+	answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
 	if err != nil || answer.Params != nil {
 		t.Errorf("params %s, error %v, want none", answer.Params, err)
 	}
@@ -94,7 +94,7 @@ func TestClient_PrefillAnswersWithTheIDsItComputed(t *testing.T) {
 		{"text, at the top", `{"prompt_token_ids":[1],"choices":[]}`, "none", Text},
 		{"text, no choices", `{"choices":null}`, "none", Text},
 	} {
-		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: row.api, Body: []byte(`{}`)})
+		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: row.api, Body: rawjson.Pieces{[]byte(`{}`)}})
 		got := "none"
 		if answer.PromptIDs != nil {
 			ids, _ := rawjson.ParseIDs(answer.PromptIDs)
@@ -114,7 +114,7 @@ func TestClient_PrefillTellsHowLongThePromptIs(t *testing.T) {
 		{string(recorded(t, "01-prefill-turn1.json").Response.JSON), 98},
 		{`{"usage":null}`, 0}, {`{"usage":{"prompt_tokens":"7"}}`, 7}, {`{"usage":{"prompt_tokens":-7}}`, 0}, {`{}`, 0},
 	} {
-		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: Chat, Body: []byte(`{}`)})
+		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: Chat, Body: rawjson.Pieces{[]byte(`{}`)}})
 		if err != nil || answer.PromptTokens != row.want {
 			t.Errorf("%.40s: got %d tokens, error %v, want %d", row.answer, answer.PromptTokens, err, row.want)
 		}
@@ -144,11 +144,8 @@ func TestClient_TimeLimitsAndTheClientsDepartureAreToldApart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			go func() {
-				<-asked
-				cancel(tc.cause)
-			}()
-			_, err := newTestClient(t, "").Prefill(ctx, Leg{Instance: instance, Body: []byte(`{}`)})
+			time.AfterFunc(20*time.Millisecond, func() { cancel(tc.cause) })
+			_, err := newTestClient(t, "").Prefill(ctx, Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
 			leg := legError(t, err)
 			if leg.Kind != tc.kind || !errors.Is(leg, tc.cause) || leg.Retryable() != tc.again {
 				t.Errorf("got %v, want kind %v caused by %v", leg, tc.kind, tc.cause)

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream/http1"
 )
 
@@ -132,7 +133,7 @@ func TestClient_ABrokenLegDropsTheConnectionsOfItsEngine(t *testing.T) {
 	first, second := start("first"), start("second")
 	client := newTestClient(t, "")
 	leg := func(i *Instance) error {
-		_, err := client.Prefill(t.Context(), Leg{Instance: i, Body: []byte(`{}`)})
+		_, err := client.Prefill(t.Context(), Leg{Instance: i, Body: rawjson.Pieces{[]byte(`{}`)}})
 		return err
 	}
 	both := func() {

@@ -87,7 +87,7 @@ func TestRequest_RemoveHidesFromReadersAndLegs(t *testing.T) {
 	if fmt.Sprint(names) != "[model]" || r.Has("request_id") {
 		t.Errorf("got members %v, want [model]", names)
 	}
-	if got := string(r.DecodeBody(DecodeEdit{})); got != `{"model":"m"}` {
+	if got := string(r.DecodeBody(DecodeEdit{}).Bytes()); got != `{"model":"m"}` {
 		t.Errorf("decode body: got %s", got)
 	}
 	for range r.Members() {

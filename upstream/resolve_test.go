@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"golang.org/x/net/dns/dnsmessage"
+
+	"carryover/sse/rawjson"
 )
 
 // nameServer answers each question with one address, or that there is no such name, and has the process ask it.
@@ -109,7 +111,7 @@ func TestTransport_ResolvesNamesForEachConnection(t *testing.T) {
 	}
 	names := newNameServer(t)
 	client := newTestClient(t, "")
-	leg := Leg{Instance: &Instance{Name: "engine", Role: RolePrefill, BaseURL: "http://engine.test:" + port}, Body: []byte(`{}`)}
+	leg := Leg{Instance: &Instance{Name: "engine", Role: RolePrefill, BaseURL: "http://engine.test:" + port}, Body: rawjson.Pieces{[]byte(`{}`)}}
 	served := func(want string) {
 		t.Helper()
 		answer, err := client.Prefill(t.Context(), leg)

@@ -30,12 +30,12 @@ type DecodeEdit struct {
 // nothing but the discarded answer. Everything that shapes the prompt stays
 // identical to the decode leg: vLLM transfers by position and asserts equal
 // block counts inside the engine step (nixl/pull_worker.py).
-func (r *Request) PrefillBody(e PrefillEdit) []byte {
-	changes := make(rawjson.Edits, 0, 24)
+func (r *Request) PrefillBody(e PrefillEdit) rawjson.Pieces {
+	changes := make(rawjson.Edits, 0, 18)
 	oneToken(&changes)
 	// vLLM answers with the params of one child only and pins the blocks of each
 	// (vllm#43509).
-	changes.Replace("n", []byte("1"))
+	changes.ReplaceWord("n", "1")
 	// Output only, all in chat_completion/protocol.py and completion/protocol.py.
 	// logprob_token_ids must go with logprobs, without which it is a 400
 	// (check_logprobs). echo makes prompt_logprobs out of top_logprobs
@@ -43,18 +43,18 @@ func (r *Request) PrefillBody(e PrefillEdit) []byte {
 	// prefix cache.
 	changes.Remove("logprobs", "top_logprobs", "logprob_token_ids", "prompt_logprobs", "echo", "return_prompt_text")
 	if e.ReturnTokenIDs {
-		changes.Set("return_token_ids", []byte("true"))
+		changes.SetWord("return_token_ids", "true")
 	} else {
 		changes.Remove("return_token_ids")
 	}
 	owned(&changes, e.Members, e.CacheSalt)
 	r.replacePrompt(&changes, e.PromptIDs)
-	return r.body.Rewrite(changes)
+	return r.body.Splice(changes)
 }
 
 // DecodeBody returns the body of the decode leg: the client's, byte for byte,
 // but for the members that Carryover owns.
-func (r *Request) DecodeBody(e DecodeEdit) []byte {
+func (r *Request) DecodeBody(e DecodeEdit) rawjson.Pieces {
 	changes := make(rawjson.Edits, 0, 8)
 	members := e.Members
 	switch {
@@ -65,14 +65,14 @@ func (r *Request) DecodeBody(e DecodeEdit) []byte {
 		whole(&changes)
 	case e.Usage:
 		// continuous_usage_stats would come into effect with it.
-		changes.Set("stream_options", []byte(`{"include_usage":true}`))
+		changes.SetWord("stream_options", `{"include_usage":true}`)
 	}
 	if e.ReturnTokenIDs {
-		changes.Set("return_token_ids", []byte("true"))
+		changes.SetWord("return_token_ids", "true")
 	}
 	owned(&changes, members, e.CacheSalt)
 	r.replacePrompt(&changes, e.PromptIDs)
-	return r.body.Rewrite(changes)
+	return r.body.Splice(changes)
 }
 
 // replacePrompt makes a text completion's leg compute exactly these ids. Engines
@@ -85,7 +85,7 @@ func (r *Request) replacePrompt(changes *rawjson.Edits, ids []byte) {
 
 // whole makes a leg answer in one piece.
 func whole(e *rawjson.Edits) {
-	e.Set("stream", []byte("false"))
+	e.SetWord("stream", "false")
 	// A 400 without stream: validate_stream_options, chat_completion/protocol.py.
 	e.Remove("stream_options")
 }
@@ -95,8 +95,8 @@ func oneToken(e *rawjson.Edits) {
 	whole(e)
 	// Chat reads max_completion_tokens first and would generate everything if only
 	// max_tokens were set; null there falls back to max_tokens.
-	e.Set("max_tokens", []byte("1"))
-	e.Replace("max_completion_tokens", []byte("1"))
+	e.SetWord("max_tokens", "1")
+	e.ReplaceWord("max_completion_tokens", "1")
 	// More than max_tokens is a 400 (sampling_params.py). The second spelling is one
 	// that vLLM's toy_proxy_server.py drops too.
 	e.Remove("min_tokens", "min_completion_tokens")

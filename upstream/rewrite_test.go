@@ -51,10 +51,10 @@ func TestRequest_Bodies(t *testing.T) {
 	} {
 		r := mustParse(t, row.api, row.body)
 		for _, leg := range []struct{ name, got, want string }{
-			{"prefill", string(r.PrefillBody(PrefillEdit{Members: transferParams([]byte(ours))})), row.prefill},
-			{"decode", string(r.DecodeBody(DecodeEdit{Members: transferParams([]byte(ours))})), row.decode},
-			{"one token", string(r.DecodeBody(DecodeEdit{Members: transferParams([]byte(ours)), OneToken: true})), row.oneToken},
-			{"decode alone", string(r.DecodeBody(DecodeEdit{})), row.body},
+			{"prefill", string(r.PrefillBody(PrefillEdit{Members: transferParams([]byte(ours))}).Bytes()), row.prefill},
+			{"decode", string(r.DecodeBody(DecodeEdit{Members: transferParams([]byte(ours))}).Bytes()), row.decode},
+			{"one token", string(r.DecodeBody(DecodeEdit{Members: transferParams([]byte(ours)), OneToken: true}).Bytes()), row.oneToken},
+			{"decode alone", string(r.DecodeBody(DecodeEdit{}).Bytes()), row.body},
 		} {
 			if leg.got != leg.want {
 				t.Errorf("%s, %s:\n got %s\nwant %s", row.name, leg.name, leg.got, leg.want)
@@ -65,11 +65,11 @@ func TestRequest_Bodies(t *testing.T) {
 
 func TestRequest_BodiesWithSaltAndIDs(t *testing.T) {
 	r := mustParse(t, Chat, `{"cache_salt":"theirs","return_token_ids":false,"n":3}`)
-	got := string(r.PrefillBody(PrefillEdit{ReturnTokenIDs: true, CacheSalt: `o"urs`}))
+	got := string(r.PrefillBody(PrefillEdit{ReturnTokenIDs: true, CacheSalt: `o"urs`}).Bytes())
 	if want := `{"cache_salt":"o\"urs","return_token_ids":true,"n":1,"stream":false,"max_tokens":1}`; got != want {
 		t.Errorf("prefill: got %s, want %s", got, want)
 	}
-	got = string(r.DecodeBody(DecodeEdit{CacheSalt: `o"urs`}))
+	got = string(r.DecodeBody(DecodeEdit{CacheSalt: `o"urs`}).Bytes())
 	if want := `{"cache_salt":"o\"urs","return_token_ids":false,"n":3}`; got != want {
 		t.Errorf("decode: got %s, want %s", got, want)
 	}
@@ -79,10 +79,10 @@ func TestRequest_LegsWithPromptIDs(t *testing.T) {
 	ids := []byte("[56,272]")
 	r := mustParse(t, Text, `{ "prompt" : "The lease", "return_token_ids":false}`)
 	for _, leg := range []struct{ name, got, want string }{
-		{"prefill", string(r.PrefillBody(PrefillEdit{PromptIDs: ids, ReturnTokenIDs: true})), `{ "prompt" : [56,272], "return_token_ids":true,"stream":false,"max_tokens":1}`},
-		{"decode", string(r.DecodeBody(DecodeEdit{PromptIDs: ids, ReturnTokenIDs: true})), `{ "prompt" : [56,272], "return_token_ids":true}`},
-		{"decode for the client", string(r.DecodeBody(DecodeEdit{PromptIDs: ids})), `{ "prompt" : [56,272], "return_token_ids":false}`},
-		{"decode as it came", string(r.DecodeBody(DecodeEdit{})), `{ "prompt" : "The lease", "return_token_ids":false}`},
+		{"prefill", string(r.PrefillBody(PrefillEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{ "prompt" : [56,272], "return_token_ids":true,"stream":false,"max_tokens":1}`},
+		{"decode", string(r.DecodeBody(DecodeEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{ "prompt" : [56,272], "return_token_ids":true}`},
+		{"decode for the client", string(r.DecodeBody(DecodeEdit{PromptIDs: ids}).Bytes()), `{ "prompt" : [56,272], "return_token_ids":false}`},
+		{"decode as it came", string(r.DecodeBody(DecodeEdit{}).Bytes()), `{ "prompt" : "The lease", "return_token_ids":false}`},
 	} {
 		if leg.got != leg.want {
 			t.Errorf("%s:\n got %s\nwant %s", leg.name, leg.got, leg.want)
@@ -90,18 +90,18 @@ func TestRequest_LegsWithPromptIDs(t *testing.T) {
 	}
 	// A chat leg carries its ids in kv_transfer_params.
 	r = mustParse(t, Chat, `{"messages":[]}`)
-	if got, want := string(r.DecodeBody(DecodeEdit{PromptIDs: ids, ReturnTokenIDs: true})), `{"messages":[],"return_token_ids":true}`; got != want {
+	if got, want := string(r.DecodeBody(DecodeEdit{PromptIDs: ids, ReturnTokenIDs: true}).Bytes()), `{"messages":[],"return_token_ids":true}`; got != want {
 		t.Errorf("chat: got %s, want %s", got, want)
 	}
 }
 
 func TestRequest_WholeDecodeBody(t *testing.T) {
 	r := mustParse(t, Chat, `{"stream" : true,"stream_options":{"include_usage":true},"max_tokens":100,"min_tokens":5,"return_token_ids":null}`)
-	got := string(r.DecodeBody(DecodeEdit{Whole: true, ReturnTokenIDs: true, Members: transferParams([]byte(`{"ours":1}`))}))
+	got := string(r.DecodeBody(DecodeEdit{Whole: true, ReturnTokenIDs: true, Members: transferParams([]byte(`{"ours":1}`))}).Bytes())
 	if want := `{"stream" : false,"max_tokens":100,"min_tokens":5,"return_token_ids":true,"kv_transfer_params":{"ours":1}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
-	if one, both := r.DecodeBody(DecodeEdit{OneToken: true}), r.DecodeBody(DecodeEdit{OneToken: true, Whole: true}); !bytes.Equal(one, both) {
+	if one, both := r.DecodeBody(DecodeEdit{OneToken: true}).Bytes(), r.DecodeBody(DecodeEdit{OneToken: true, Whole: true}).Bytes(); !bytes.Equal(one, both) {
 		t.Errorf("one token, whole: got %s, want %s", both, one)
 	}
 }

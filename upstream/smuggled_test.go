@@ -62,7 +62,7 @@ func TestParseRequestStripped_LegsCarryOnlyOurParams(t *testing.T) {
 			t.Errorf("%s: got %v, want it stripped", name, err)
 			continue
 		}
-		for _, leg := range [][]byte{r.PrefillBody(PrefillEdit{}), r.DecodeBody(DecodeEdit{})} {
+		for _, leg := range [][]byte{r.PrefillBody(PrefillEdit{}).Bytes(), r.DecodeBody(DecodeEdit{}).Bytes()} {
 			var decoded map[string]any
 			if err := json.Unmarshal(leg, &decoded); err != nil {
 				t.Errorf("%s: %v in %s", name, err, leg)
@@ -73,7 +73,7 @@ func TestParseRequestStripped_LegsCarryOnlyOurParams(t *testing.T) {
 				}
 			}
 		}
-		leg := r.DecodeBody(DecodeEdit{Members: transferParams([]byte(`{"ours":1}`))})
+		leg := r.DecodeBody(DecodeEdit{Members: transferParams([]byte(`{"ours":1}`))}).Bytes()
 		if !bytes.Contains(leg, []byte(`"kv_transfer_params":{"ours":1}`)) || bytes.Contains(leg, []byte("evil")) {
 			t.Errorf("%s: got %s, want our params only", name, leg)
 		}
@@ -85,7 +85,7 @@ func TestParseRequestStripped_LegsCarryOnlyOurParams(t *testing.T) {
 
 func TestParseRequest_EmptyParamsAreRemoved(t *testing.T) {
 	r := mustParse(t, Chat, `{"kv_transfer_params":null,"a":1,"ec_transfer_params":{ },"vllm_xargs":{"session_id":"kv_transfer_params"}}`)
-	if got, want := string(r.DecodeBody(DecodeEdit{})), `{"a":1,"vllm_xargs":{"session_id":"kv_transfer_params"}}`; got != want {
+	if got, want := string(r.DecodeBody(DecodeEdit{}).Bytes()), `{"a":1,"vllm_xargs":{"session_id":"kv_transfer_params"}}`; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

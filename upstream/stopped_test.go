@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"carryover/sse/rawjson"
 )
 
 // stood is for how long a process stands still in these tests.
@@ -74,7 +76,7 @@ func readAnswer(url string) error {
 	}
 	client := NewClient(ClientConfig{DialTimeout: time.Minute, Std: onStd()})
 	defer client.Close()
-	stream, err := client.Decode(context.Background(), Leg{Instance: &instance, API: Chat, Body: []byte(`{}`), RequestID: "r"}, minutes())
+	stream, err := client.Decode(context.Background(), Leg{Instance: &instance, API: Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
 	if err != nil {
 		return err
 	}

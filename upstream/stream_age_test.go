@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carryover/sse/rawjson"
 )
 
 // wireEngine is a decode instance that reads one request and then writes what the
@@ -78,7 +80,7 @@ func startLeg(t *testing.T, answer func(l *leg)) *leg {
 		l.engine = <-accepted
 		answer(l)
 	}()
-	stream, err := client.Decode(t.Context(), Leg{Instance: instance, API: Chat, Body: []byte(`{}`), RequestID: "r"}, minutes())
+	stream, err := client.Decode(t.Context(), Leg{Instance: instance, API: Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"carryover/sse/rawjson"
 )
 
 // playerVariable makes the test binary the engine of the benchmarks: a process of its own, so that the CPU time of the
@@ -124,11 +126,21 @@ func both(b *testing.B, run func(b *testing.B, client *Client, instance *Instanc
 	}
 }
 
-func BenchmarkTransport_Leg(b *testing.B) {
-	body := []byte(strings.Repeat("x", 3<<10))
+func BenchmarkTransport_Leg(b *testing.B) { benchmarkLeg(b, 3<<10) }
+
+// One operation is one leg of a long conversation, from the client's body on.
+func BenchmarkTransport_LongLeg(b *testing.B) { benchmarkLeg(b, 256<<10) }
+
+func benchmarkLeg(b *testing.B, size int) {
+	b.Helper()
+	r, err := ParseRequest(Chat, []byte(chatBody(size)))
+	if err != nil {
+		b.Fatal(err)
+	}
 	both(b, func(b *testing.B, client *Client, instance *Instance) {
 		b.Helper()
 		for range b.N {
+			body := r.PrefillBody(PrefillEdit{Members: transferParams(noTicket)})
 			if _, err := client.Prefill(context.Background(), Leg{Instance: instance, API: Chat, Body: body, RequestID: "r"}); err != nil {
 				b.Fatal(err)
 			}
@@ -144,7 +156,7 @@ func BenchmarkTransport_Chunk(b *testing.B) {
 		var all sync.WaitGroup
 		for range streams {
 			all.Go(func() {
-				stream, err := client.Decode(context.Background(), Leg{Instance: instance, API: Text, Body: []byte(`{}`), RequestID: "r"}, minutes())
+				stream, err := client.Decode(context.Background(), Leg{Instance: instance, API: Text, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
 				if err != nil {
 					b.Error(err)
 					return
@@ -172,7 +184,7 @@ func BenchmarkTransport_OpenStream(b *testing.B) {
 		before := inUse()
 		begun := make(chan struct{}, b.N)
 		for range b.N {
-			stream, err := client.Decode(ctx, Leg{Instance: instance, API: Text, Body: []byte(`{}`), RequestID: "silent"}, minutes())
+			stream, err := client.Decode(ctx, Leg{Instance: instance, API: Text, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "silent"}, minutes())
 			if err != nil {
 				b.Fatal(err)
 			}

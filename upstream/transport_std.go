@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream/http1"
 )
 
@@ -56,7 +57,7 @@ func (t *stdTransport) do(ctx context.Context, q *http1.Request) (answer, error)
 		},
 	})
 	var body io.Reader
-	size := int64(len(q.Body))
+	size := int64(rawjson.Pieces(q.Body).Len())
 	if size > 0 {
 		body = &sentBody{rest: q.Body}
 	}
@@ -86,19 +87,25 @@ func (t *stdTransport) closeAll() { t.http.CloseIdleConnections() }
 // sentBody is a request body that lets go of its bytes when net/http closes it. Without that a stream of minutes keeps its
 // prompt in memory: net/http holds the request until the response body ends.
 type sentBody struct {
-	mu   sync.Mutex // guards rest: net/http may close while it still reads
-	rest []byte
+	mu   sync.Mutex // guards the rest: net/http may close while it still reads
+	rest rawjson.Pieces
+	read int // bytes of the first piece
 }
 
 // Read implements io.Reader.
-func (b *sentBody) Read(p []byte) (int, error) {
+func (b *sentBody) Read(p []byte) (n int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if len(b.rest) == 0 {
+	for n < len(p) && len(b.rest) > 0 {
+		m := copy(p[n:], b.rest[0][b.read:])
+		n, b.read = n+m, b.read+m
+		if b.read == len(b.rest[0]) {
+			b.rest, b.read = b.rest[1:], 0
+		}
+	}
+	if n == 0 && len(b.rest) == 0 {
 		return 0, io.EOF
 	}
-	n := copy(p, b.rest)
-	b.rest = b.rest[n:]
 	return n, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -198,7 +199,7 @@ type replayingEngine struct {
 // Decode implements server.Legs.
 func (e *replayingEngine) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	again := leg
-	again.Body = append([]byte(nil), leg.Body...)
+	again.Body = slices.Clone(leg.Body)
 	again.RequestID += "-again"
 	if e.to != nil {
 		again.Instance = e.to

@@ -29,14 +29,14 @@ type blockUses struct {
 
 // Prefill implements server.Legs.
 func (c *blockUses) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	params := gjson.GetBytes(leg.Body, "kv_transfer_params")
+	params := gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params")
 	if params.Get("remote_block_ids").IsArray() {
 		c.mu.Lock()
 		c.named[params.Get("remote_request_id").String()]++
 		if params.Get("remote_num_tokens").Raw == "0" {
 			c.released++
 		}
-		if gjson.GetBytes(leg.Body, "prompt").String() == "x" {
+		if gjson.GetBytes(leg.Body.Bytes(), "prompt").String() == "x" {
 			c.own++
 		}
 		c.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -121,7 +122,7 @@ type legChanger struct {
 
 // Prefill implements server.Legs.
 func (e *legChanger) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	body := append([]byte(nil), leg.Body...)
+	body := leg.Body.Bytes()
 	answer, err := e.Legs.Prefill(ctx, leg)
 	if e.prefilled != nil && err == nil {
 		e.prefilled(body, &answer)
@@ -132,7 +133,7 @@ func (e *legChanger) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Pr
 // Decode implements server.Legs.
 func (e *legChanger) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
 	if e.decodeBody != nil {
-		leg.Body = e.decodeBody(leg.Body)
+		leg.Body = rawjson.Pieces{e.decodeBody(leg.Body.Bytes())}
 	}
 	return e.Legs.Decode(ctx, leg, limits)
 }

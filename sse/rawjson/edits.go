@@ -1,7 +1,7 @@
 package rawjson
 
 // change is what an edit does to a member.
-type change int
+type change uint8
 
 const (
 	setMember     change = iota // put the value, at the end if the member is absent
@@ -11,8 +11,9 @@ const (
 
 type memberEdit struct {
 	name   string
-	change change
 	value  []byte
+	word   string // in place of value
+	change change
 	done   bool
 }
 
@@ -30,6 +31,16 @@ func (e *Edits) Replace(name string, value []byte) {
 	*e = append(*e, memberEdit{name: name, change: replaceMember, value: value})
 }
 
+// SetWord is Set with a value that is known beforehand.
+func (e *Edits) SetWord(name, value string) {
+	*e = append(*e, memberEdit{name: name, change: setMember, word: value})
+}
+
+// ReplaceWord is Replace with a value that is known beforehand.
+func (e *Edits) ReplaceWord(name, value string) {
+	*e = append(*e, memberEdit{name: name, change: replaceMember, word: value})
+}
+
 // Remove takes members out.
 func (e *Edits) Remove(names ...string) {
 	for _, name := range names {
@@ -37,14 +48,14 @@ func (e *Edits) Remove(names ...string) {
 	}
 }
 
-// find returns the edit that counts for a member, nil if there is none.
-func (e Edits) find(name []byte) *memberEdit {
+// find returns which edit counts for a member, -1 if none does.
+func (e Edits) find(name []byte) int {
 	for i := len(e) - 1; i >= 0; i-- {
 		if e[i].name == string(name) {
-			return &e[i]
+			return i
 		}
 	}
-	return nil
+	return -1
 }
 
 // counts reports whether no later edit is of the same member.
@@ -62,45 +73,84 @@ func (e Edits) counts(at int) bool {
 func (o *Object) Rewrite(e Edits) []byte {
 	size := len(o.raw)
 	for i := range e {
-		size += len(`,"":`) + len(e[i].name) + len(e[i].value)
+		size += len(`,"":`) + len(e[i].name) + len(e[i].value) + len(e[i].word)
 	}
 	out := make([]byte, 0, size)
+	var room [usualSteps]step
+	for _, s := range o.steps(e, room[:0]) {
+		if s.edit < 0 {
+			out = append(out, o.raw[s.from:s.to]...)
+			continue
+		}
+		if s.absent {
+			out = e[s.edit].appendName(out, s.first)
+		}
+		out = append(append(out, e[s.edit].value...), e[s.edit].word...)
+	}
+	return out
+}
+
+// appendName appends the name of a new member and what is around it.
+func (e *memberEdit) appendName(to []byte, first bool) []byte {
+	if !first {
+		to = append(to, ',')
+	}
+	to = append(to, '"')
+	to = append(to, e.name...)
+	return append(to, `":`...)
+}
+
+// step is a part of a rewritten object: bytes of its text, or the value of an edit.
+type step struct {
+	from, to int   // of the text
+	edit     int32 // whose value it is; less than 0 for bytes of the text
+	absent   bool
+	first    bool // there is no member before it
+}
+
+// usualSteps is how many there are at most in nearly all legs.
+const usualSteps = 24
+
+// steps appends the parts of the object with the edits applied. It says where they are and holds none of them, so that the values of
+// edits need not live longer than a Rewrite.
+func (o *Object) steps(e Edits, to []step) []step {
+	keep := func(from, until int) {
+		if n := len(to); n > 0 && to[n-1].edit < 0 && to[n-1].to == from {
+			to[n-1].to = until
+			return
+		}
+		to = append(to, step{from: from, to: until, edit: -1})
+	}
 	head, tail := o.open, o.open
 	if n := len(o.members); n > 0 {
 		head, tail = o.members[0].start, o.members[n-1].end
 	}
-	out = append(out, o.raw[:head]...)
+	keep(0, head)
 	first := true
 	for i := range o.members {
 		m := &o.members[i]
-		found := e.find(m.name)
-		if m.gone || found != nil && found.change == removeMember {
+		at := e.find(m.name)
+		if m.gone || at >= 0 && e[at].change == removeMember {
 			continue
 		}
 		if !first {
-			out = append(out, o.raw[o.members[i-1].end:m.start]...) // a comma and its white space
+			keep(o.members[i-1].end, m.start) // a comma and its white space
 		}
 		first = false
-		if found == nil || found.change == replaceMember && IsNull(o.raw[m.value:m.end]) {
-			out = append(out, o.raw[m.start:m.end]...)
+		if at < 0 || e[at].change == replaceMember && IsNull(o.raw[m.value:m.end]) {
+			keep(m.start, m.end)
 			continue
 		}
-		out = append(out, o.raw[m.start:m.value]...)
-		out = append(out, found.value...)
-		found.done = true
+		keep(m.start, m.value)
+		to = append(to, step{edit: int32(at)})
+		e[at].done = true
 	}
 	for i := range e {
-		if e[i].change != setMember || e[i].done || !e.counts(i) {
-			continue
+		if e[i].change == setMember && !e[i].done && e.counts(i) {
+			to = append(to, step{edit: int32(i), absent: true, first: first})
+			first = false
 		}
-		if !first {
-			out = append(out, ',')
-		}
-		first = false
-		out = append(out, '"')
-		out = append(out, e[i].name...)
-		out = append(out, `":`...)
-		out = append(out, e[i].value...)
 	}
-	return append(out, o.raw[tail:]...)
+	keep(tail, len(o.raw))
+	return to
 }

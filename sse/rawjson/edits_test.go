@@ -1,6 +1,10 @@
 package rawjson_test
 
 import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"carryover/sse/rawjson"
@@ -33,6 +37,60 @@ func TestRewrite_KeepsAllOtherBytes(t *testing.T) {
 		if got := string(o.Rewrite(e)); got != want {
 			t.Errorf("%s: got %s, want %s", object, got, want)
 		}
+		e = nil
+		edit(&e)
+		if got := o.Splice(e); string(got.Bytes()) != want || got.Len() != len(want) {
+			t.Errorf("%s: got %q, want %s", object, got, want)
+		}
+	}
+}
+
+// What is long is no copy, and what is short is in few pieces.
+func TestSplice_CopiesNothingLong(t *testing.T) {
+	long := `"` + strings.Repeat("x", 300) + `"`
+	text := []byte(`{"a":1,"b":` + long + `,"c":2,"d":` + long + `,"e":` + long + `}`)
+	ids := []byte("[" + strings.Repeat("1,", 300) + "1]")
+	o, err := rawjson.ParseObject(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var e rawjson.Edits
+	e.SetWord("c", "3")
+	e.Remove("d")
+	e.Set("ids", ids)
+	e.ReplaceWord("a", "0")
+	e.SetWord("f", "null")
+	got := o.Splice(e)
+	if want := `{"a":0,"b":` + long + `,"c":3,"e":` + long + `,"ids":` + string(ids) + `,"f":null}`; string(got.Bytes()) != want {
+		t.Errorf("got %s, want %s", got.Bytes(), want)
+	}
+	var sizes []int
+	for _, piece := range got {
+		sizes = append(sizes, len(piece))
+	}
+	text[bytes.IndexByte(text, 'x')], ids[1] = 'y', '2'
+	if want := []int{6, 312, 1, 307, 7, 603, 10}; !slices.Equal(sizes, want) || !bytes.Contains(got.Bytes(), []byte("yxx")) || !bytes.Contains(got.Bytes(), []byte("[2,1")) {
+		t.Errorf("got pieces of %d, want %d, the long ones no copies", sizes, want)
+	}
+}
+
+// Whatever is more than there is room for is right all the same.
+func TestSplice_ManyMembers(t *testing.T) {
+	var text, want strings.Builder
+	var e rawjson.Edits
+	for i := range 100 {
+		fmt.Fprintf(&text, `,"m%d":"%s"`, i, strings.Repeat("y", 10*i))
+		fmt.Fprintf(&want, `,"m%d":"%s"`, i, strings.Repeat([]string{"y", "z"}[i%2], 10*i))
+		if i%2 == 1 {
+			e.Set(fmt.Sprint("m", i), []byte(`"`+strings.Repeat("z", 10*i)+`"`))
+		}
+	}
+	o, err := rawjson.ParseObject([]byte("{" + text.String()[1:] + "}"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(o.Splice(e).Bytes()); got != "{"+want.String()[1:]+"}" {
+		t.Errorf("got %s", got)
 	}
 }
 

@@ -29,8 +29,11 @@ type Client struct {
 // Rooms are borrowed: the first while a request is written, the second until what came with the header of an answer has
 // been read.
 type (
-	requestRoom [inline]byte
-	answerRoom  [4 << 10]byte
+	requestRoom struct {
+		bytes  [inline]byte
+		pieces [8][]byte
+	}
+	answerRoom [4 << 10]byte
 )
 
 // New returns a client; Close releases its idle connections.

@@ -85,17 +85,19 @@ func TestDo_ReadsAnAnswerThatComesEarly(t *testing.T) {
 			_ = p.Conn.(*net.TCPConn).SetLinger(0)
 		}, "no"},
 	} {
-		t.Run(name, func(t *testing.T) {
-			s := newRaw(t, tc.play)
-			c := newClient(t)
-			r, body, err := fetch(t, c, s.post(large()))
-			if err != nil || r.Status != 413 || body != tc.body {
-				t.Errorf("got %q, %v, want the refusal", body, err)
-			}
-			if got := c.pool.take(peer{"http", s.authority}); got != nil {
-				t.Error("the connection is kept")
-			}
-		})
+		for kind, dial := range dials() {
+			t.Run(name+", "+kind, func(t *testing.T) {
+				s := newRaw(t, tc.play)
+				c := clientOf(t, dial)
+				r, body, err := fetch(t, c, s.post(large()))
+				if err != nil || r.Status != 413 || body != tc.body {
+					t.Errorf("got %q, %v, want the refusal", body, err)
+				}
+				if got := c.pool.take(peer{"http", s.authority}); got != nil {
+					t.Error("the connection is kept")
+				}
+			})
+		}
 	}
 }
 
@@ -130,8 +132,10 @@ func TestDo_WritesOnBehindAnAnswerThatIsNoRefusal(t *testing.T) {
 		}
 		p.gone()
 	})
-	if _, body, err := fetch(t, newClient(t), s.post(large())); err != nil || body != "{}" {
-		t.Errorf("got %q, %v", body, err)
+	for kind, dial := range dials() {
+		if _, body, err := fetch(t, clientOf(t, dial), s.post(large())); err != nil || body != "{}" {
+			t.Errorf("%s: got %q, %v", kind, body, err)
+		}
 	}
 }
 

@@ -14,16 +14,11 @@ const inline = 16 << 10
 // answer is worth more than the error of the write.
 func (r *Response) exchange(q *Request) error {
 	room := r.client.requests.Get().(*requestRoom)
-	defer r.client.requests.Put(room)
-	first := q.appendHead(room[:0])
-	n := min(len(q.Body), max(0, len(room)-len(first)))
-	first = append(first, q.Body[:n]...)
-	rest := q.Body[n:]
-	q.Body = nil
-	if len(rest) > 0 {
-		return r.exchangeLarge(first, rest)
+	left, failed := r.writeNow(room.fill(q))
+	if len(left) > 0 && failed == nil {
+		return r.exchangeSlowly(room, left)
 	}
-	_, failed := r.conn.Write(first)
+	room.back(r.client)
 	r.cut = failed != nil
 	if err := r.readHead(); err != nil && failed == nil {
 		return err
@@ -33,15 +28,53 @@ func (r *Response) exchange(q *Request) error {
 	return nil
 }
 
-// exchangeLarge writes on a goroutine, which ends before this returns: a peer that refuses a large request may answer, and
+// fill returns the request in pieces, which it takes the body's from: one, unless it is large.
+func (room *requestRoom) fill(q *Request) [][]byte {
+	first := q.appendHead(room.bytes[:0])
+	pieces := append(room.pieces[:0], nil)
+	for _, piece := range q.Body {
+		n := min(len(piece), max(0, len(room.bytes)-len(first)))
+		if first = append(first, piece[:n]...); n < len(piece) {
+			pieces = append(pieces, piece[n:])
+		}
+	}
+	pieces[0], q.Body = first, nil
+	return pieces
+}
+
+// back gives a room back when all is written: an answer may be long in coming, and nothing holds the body meanwhile.
+func (room *requestRoom) back(to *Client) {
+	clear(room.pieces[:])
+	to.requests.Put(room)
+}
+
+// writeNow writes what can be written without a wait, and returns the rest.
+func (r *Response) writeNow(pieces [][]byte) (left [][]byte, err error) {
+	if len(pieces) == 1 && len(pieces[0]) <= inline {
+		_, err = r.conn.Write(pieces[0])
+		return nil, err
+	}
+	ready, ok := r.conn.(Ready)
+	if !ok {
+		return pieces, nil
+	}
+	n, err := ready.WriteNow(pieces)
+	for len(pieces) > 0 && n >= len(pieces[0]) {
+		n, pieces = n-len(pieces[0]), pieces[1:]
+	}
+	if n > 0 {
+		pieces[0] = pieces[0][n:]
+	}
+	return pieces, err
+}
+
+// exchangeSlowly writes on a goroutine, which ends before this returns: a peer that refuses a large request may answer, and
 // read nothing more.
-func (r *Response) exchangeLarge(first, rest []byte) error {
+func (r *Response) exchangeSlowly(room *requestRoom, pieces [][]byte) error {
 	written := make(chan error, 1)
 	go func() {
-		_, err := r.conn.Write(first)
-		if err == nil {
-			_, err = r.conn.Write(rest)
-		}
+		err := r.write(pieces)
+		room.back(r.client)
 		written <- err
 	}()
 	err := r.readHead()
@@ -53,6 +86,16 @@ func (r *Response) exchangeLarge(first, rest []byte) error {
 		_ = r.conn.SetWriteDeadline(time.Time{})
 	}
 	return err
+}
+
+// write writes pieces, and waits.
+func (r *Response) write(pieces [][]byte) error {
+	for _, piece := range pieces {
+		if _, err := r.conn.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // past is a deadline that ends what waits.

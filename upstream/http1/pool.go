@@ -14,6 +14,13 @@ type Conn interface {
 	Quiet() bool
 }
 
+// Ready is a connection that can tell what it takes without a wait.
+type Ready interface {
+	// WriteNow writes of pieces what the connection takes at once, with one call of the system, and returns how many bytes
+	// that are. Less than all is no error.
+	WriteNow(pieces [][]byte) (int, error)
+}
+
 // peer is where connections go.
 type peer struct{ scheme, authority string }
 

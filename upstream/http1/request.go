@@ -14,8 +14,9 @@ type Request struct {
 	Authority string
 	Path      string // with the query, if any
 	Header    []Field
-	// Body is sent with its length. Do forgets it as soon as it is written, and nothing refers to it when Do has returned.
-	Body []byte
+	// Body is sent with its length, in pieces that are written one behind the other. Do forgets it as soon as it is written, and
+	// nothing refers to it when Do has returned.
+	Body [][]byte
 	// Connected is called with the connection before anything is written; unless it was called, nothing was sent.
 	Connected func(net.Conn)
 	// Done is called when the connection is not read any more for this answer, and before it is read for another. It may
@@ -88,6 +89,14 @@ func (q *Request) address() string {
 	return net.JoinHostPort(strings.Trim(strings.TrimSuffix(q.Authority, ":"), "[]"), port)
 }
 
+// size is the length of the body.
+func (q *Request) size() (n int) {
+	for _, piece := range q.Body {
+		n += len(piece)
+	}
+	return n
+}
+
 // appendHead appends everything that comes before the body.
 func (q *Request) appendHead(to []byte) []byte {
 	to = append(to, q.Method...)
@@ -102,9 +111,9 @@ func (q *Request) appendHead(to []byte) []byte {
 		to = append(to, f.Value...)
 		to = append(to, "\r\n"...)
 	}
-	if len(q.Body) > 0 || q.Method == "POST" {
+	if size := q.size(); size > 0 || q.Method == "POST" {
 		to = append(to, "Content-Length: "...)
-		to = strconv.AppendInt(to, int64(len(q.Body)), 10)
+		to = strconv.AppendInt(to, int64(size), 10)
 		to = append(to, "\r\n"...)
 	}
 	return append(to, "\r\n"...)

@@ -19,7 +19,7 @@ func TestDo_WritesTheRequestAsItIs(t *testing.T) {
 		{Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/m?x=1"}, "GET /m?x=1 HTTP/1.1\r\nHost: a\r\n\r\n"},
 		{Request{Method: "POST", Scheme: "http", Authority: "[::1]:8000", Path: "/"}, "POST / HTTP/1.1\r\nHost: [::1]:8000\r\nContent-Length: 0\r\n\r\n"},
 		{
-			Request{Method: "POST", Scheme: "https", Authority: "a_b.c:1", Path: "/v1", Header: []Field{{"A", ""}, {"b-C", "d\te"}}, Body: []byte("{}")},
+			Request{Method: "POST", Scheme: "https", Authority: "a_b.c:1", Path: "/v1", Header: []Field{{"A", ""}, {"b-C", "d\te"}}, Body: [][]byte{[]byte("{}")}},
 			"POST /v1 HTTP/1.1\r\nHost: a_b.c:1\r\nA: \r\nb-C: d\te\r\nContent-Length: 2\r\n\r\n{}",
 		},
 	} {
@@ -100,7 +100,11 @@ func TestDo_DialsTheAuthority(t *testing.T) {
 }
 
 func TestDo_ForgetsTheBodyOnceItIsWritten(t *testing.T) {
-	for _, size := range []int{1 << 10, 256 << 10} {
+	for _, size := range []int{1 << 10, 256 << 10, -256 << 10} { // less than 0 for a connection that takes it at once
+		dial := dialTCP
+		if size < 0 {
+			size, dial = -size, dialReady
+		}
 		has, may := make(chan struct{}), make(chan struct{})
 		s := newRaw(t, func(p *player, _ int) {
 			p.request()
@@ -108,7 +112,7 @@ func TestDo_ForgetsTheBodyOnceItIsWritten(t *testing.T) {
 			<-may
 			p.say(okHead + "{}")
 		})
-		c := newClient(t)
+		c := clientOf(t, dial)
 		body := new([256 << 10]byte)
 		held := weak.Make(body)
 		q := s.post(body[:size])

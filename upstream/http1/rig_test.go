@@ -35,6 +35,29 @@ func (c wired) Quiet() bool {
 	return err == nil && quiet
 }
 
+// ready is one that tells what it takes at once.
+type ready struct{ wired }
+
+func (c ready) WriteNow(pieces [][]byte) (n int, err error) {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	err = errors.Join(err, raw.Write(func(fd uintptr) bool {
+		for _, p := range pieces {
+			m, failed := syscall.Write(int(fd), p)
+			if n += max(m, 0); failed != nil && !errors.Is(failed, syscall.EAGAIN) {
+				err = failed
+			}
+			if m < len(p) {
+				break
+			}
+		}
+		return true
+	}))
+	return n, err
+}
+
 // peerPlay is what a server does with a connection, of which it is told the number.
 type peerPlay func(p *player, number int)
 
@@ -113,9 +136,20 @@ func dialTCP(ctx context.Context, _, address string) (Conn, error) {
 	return wired{c.(*net.TCPConn)}, nil
 }
 
-func newClient(t *testing.T) *Client {
+// dialReady is dialTCP for connections that tell what they take at once.
+func dialReady(ctx context.Context, scheme, address string) (Conn, error) {
+	c, err := dialTCP(ctx, scheme, address)
+	if err != nil {
+		return nil, err
+	}
+	return ready{c.(wired)}, nil
+}
+
+func newClient(t *testing.T) *Client { return clientOf(t, dialTCP) }
+
+func clientOf(t *testing.T, dial func(ctx context.Context, scheme, address string) (Conn, error)) *Client {
 	t.Helper()
-	c := New(Config{Dial: dialTCP, IdlePerHost: 4, IdleFor: time.Minute})
+	c := New(Config{Dial: dial, IdlePerHost: 4, IdleFor: time.Minute})
 	t.Cleanup(c.Close)
 	return c
 }
@@ -125,7 +159,12 @@ func (s *raw) get() *Request {
 }
 
 func (s *raw) post(body []byte) *Request {
-	return &Request{Method: "POST", Scheme: "http", Authority: s.authority, Path: "/", Body: body}
+	return &Request{Method: "POST", Scheme: "http", Authority: s.authority, Path: "/", Body: [][]byte{body}}
+}
+
+// dials makes connections of both kinds.
+func dials() map[string]func(ctx context.Context, scheme, address string) (Conn, error) {
+	return map[string]func(ctx context.Context, scheme, address string) (Conn, error){"waits": dialTCP, "ready": dialReady}
 }
 
 // fetch sends a request and reads its answer.

@@ -11,11 +11,11 @@ import (
 
 // bodies of legs as the runner makes them.
 func prefillBody(r *upstream.Request, plan upstream.LegPlan) []byte {
-	return r.PrefillBody(upstream.PrefillEdit{Members: plan.Members})
+	return r.PrefillBody(upstream.PrefillEdit{Members: plan.Members}).Bytes()
 }
 
 func decodeBody(r *upstream.Request, plan upstream.LegPlan) []byte {
-	return r.DecodeBody(upstream.DecodeEdit{Members: plan.Members})
+	return r.DecodeBody(upstream.DecodeEdit{Members: plan.Members}).Bytes()
 }
 
 // wantBody compares a leg's body with JSON, those kv_transfer_params left out that say where KV goes.
@@ -97,7 +97,7 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 				t.Errorf("%s: got %+v, want a text completion of its own id", row.name, take)
 			}
 			edit := upstream.DecodeEdit{Members: take.Members, OneToken: true}
-			wantBody(t, row.name+": take", tr.Request.DecodeBody(edit), row.takes)
+			wantBody(t, row.name+": take", tr.Request.DecodeBody(edit).Bytes(), row.takes)
 		}
 		if row.alone {
 			continue
@@ -161,13 +161,13 @@ func TestLegs_SaltIsTheAttemptsOwn(t *testing.T) {
 		for _, leg := range legs {
 			for _, oneToken := range []bool{false, true} {
 				edit := upstream.DecodeEdit{Members: leg.Members, OneToken: oneToken, CacheSalt: "tenant"}
-				if got := decoded(t, tr.Request.DecodeBody(edit))["cache_salt"]; got != want {
+				if got := decoded(t, tr.Request.DecodeBody(edit).Bytes())["cache_salt"]; got != want {
 					t.Errorf("decode's salt is %v, want %s", got, want)
 				}
 			}
 		}
 		edit := upstream.PrefillEdit{Members: plan.Prefill.Members, CacheSalt: "tenant"}
-		if got := decoded(t, tr.Request.PrefillBody(edit))["cache_salt"]; got != "tenant" {
+		if got := decoded(t, tr.Request.PrefillBody(edit).Bytes())["cache_salt"]; got != "tenant" {
 			t.Errorf("prefill's salt is %v, want the tenant's", got)
 		}
 	}

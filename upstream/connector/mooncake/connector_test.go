@@ -95,8 +95,8 @@ func planned(t *testing.T, api upstream.API, body string, change func(*upstream.
 	if leg.API != api || plan.Prefill.API != api || leg.Rank != "" || leg.RequestID != "" || plan.Prefill.RequestID != "" {
 		t.Errorf("got legs %+v and %+v, want the client's endpoint and the attempt's id", plan.Prefill, leg)
 	}
-	prefill = object(t, request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}))
-	return plan, prefill, object(t, request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}))
+	prefill = object(t, request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes())
+	return plan, prefill, object(t, request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}).Bytes())
 }
 
 // The legs of the recorded pair, from the request that its client would have sent.

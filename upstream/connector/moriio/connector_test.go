@@ -136,7 +136,7 @@ func TestConnector_SpeaksAsWritten(t *testing.T) {
 		if plan.Order != row.order || (plan.Check == nil) != (row.order == upstream.PrefillFirst) {
 			t.Errorf("%s: got %+v", mode, plan)
 		}
-		compareLeg(t, mode+" prefill", plan.Prefill, x.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}), p)
+		compareLeg(t, mode+" prefill", plan.Prefill, x.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), p)
 		ours := string(object(t, plan.Prefill.Members[4].Value)["transfer_id"])
 		answer := p.answer(t)
 		answer.Params = regexp.MustCompile(`"tx-[0-9a-f-]+"`).ReplaceAll(answer.Params, []byte(ours))
@@ -151,7 +151,7 @@ func TestConnector_SpeaksAsWritten(t *testing.T) {
 			t.Fatalf("%s: got %+v, %v", mode, handover, err)
 		}
 		leg := handover.Leg(nil)
-		compareLeg(t, mode+" decode", leg, x.Request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}), d)
+		compareLeg(t, mode+" decode", leg, x.Request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}).Bytes(), d)
 		if got := string(object(t, leg.Members[0].Value)["transfer_id"]); got != ours {
 			t.Errorf("%s: decode's transfer id %s is not prefill's, %s", mode, got, ours)
 		}
@@ -172,8 +172,8 @@ func TestConnector_TextsHaveTheirIDsAsPrompt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, body := range [][]byte{
-			x.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}),
-			x.Request.DecodeBody(upstream.DecodeEdit{Members: handover.Leg(nil).Members}),
+			x.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes(),
+			x.Request.DecodeBody(upstream.DecodeEdit{Members: handover.Leg(nil).Members}).Bytes(),
 		} {
 			leg := object(t, body)
 			if string(leg["prompt"]) != "[5,6,7]" || object(t, leg["kv_transfer_params"])["prompt_token_ids"] != nil {
@@ -187,7 +187,7 @@ func TestConnector_OnlyPrefillEndsByItsLengthAlone(t *testing.T) {
 	x := transfer(t, modeWrite, upstream.Chat,
 		`{"messages":[],"stop":["x"],"stop_token_ids":[1],"ignore_eos":false,"min_tokens":3,"max_tokens":7,"max_completion_tokens":9,"return_token_ids":false}`)
 	plan := planned(t, x)
-	prefill := object(t, x.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}))
+	prefill := object(t, x.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes())
 	for name, want := range map[string]string{
 		"ignore_eos": "true", "return_token_ids": "true", "max_tokens": "1", "max_completion_tokens": "1", "stop": "", "stop_token_ids": "", "min_tokens": "",
 	} {
@@ -199,7 +199,7 @@ func TestConnector_OnlyPrefillEndsByItsLengthAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decode := object(t, x.Request.DecodeBody(upstream.DecodeEdit{Members: handover.Leg(nil).Members}))
+	decode := object(t, x.Request.DecodeBody(upstream.DecodeEdit{Members: handover.Leg(nil).Members}).Bytes())
 	for name, want := range map[string]string{ // prefill's token is given to nobody, so that none is missing
 		"ignore_eos": "false", "return_token_ids": "false", "stop": `["x"]`, "stop_token_ids": "[1]", "min_tokens": "3", "max_tokens": "7", "max_completion_tokens": "9",
 	} {

@@ -77,7 +77,7 @@ func TestConnector_LegsAreThoseOfTheContract(t *testing.T) {
 	}
 	for form, name := range map[bool]string{false: "02-decode.json", true: "03-decode-response.json"} {
 		request, plan := planned(t, Connector{Response: form}, upstream.Chat, upstream.Instance{BaseURL: prefillURL})
-		compareBodies(t, request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}), prefill.Request.Body)
+		compareBodies(t, request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), prefill.Request.Body)
 		handover, err := plan.Handover(upstream.PrefillAnswer{Params: answered.Params, Body: prefill.Response.JSON})
 		if err != nil || handover.Bound || handover.Cached != -1 {
 			t.Fatalf("%s: got %+v, %v, want a hand-over to any decode instance", name, handover, err)
@@ -86,7 +86,7 @@ func TestConnector_LegsAreThoseOfTheContract(t *testing.T) {
 		if leg.API != upstream.Chat || leg.RequestID != "" || leg.Rank != "" {
 			t.Errorf("%s: got %+v, want the client's endpoint and the attempt's id", name, leg)
 		}
-		compareBodies(t, request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}), written(t, name).Request.Body)
+		compareBodies(t, request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}).Bytes(), written(t, name).Request.Body)
 	}
 }
 

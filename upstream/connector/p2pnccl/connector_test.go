@@ -87,8 +87,8 @@ func TestConnector_SpeaksAsWritten(t *testing.T) {
 		body []byte
 		want exchange
 	}{
-		"prefill": {plan.Prefill, transfer.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}), p},
-		"decode":  {leg, transfer.Request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}), d},
+		"prefill": {plan.Prefill, transfer.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), p},
+		"decode":  {leg, transfer.Request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}).Bytes(), d},
 	} {
 		if row.got.RequestID != row.want.Request.Headers["X-Request-Id"] || row.got.API.Path() != row.want.Request.Path || row.got.Rank != "" {
 			t.Errorf("%s: got %+v, want %s with the id %s", name, row.got, row.want.Request.Path, row.want.Request.Headers["X-Request-Id"])

@@ -44,7 +44,7 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 		t.Fatalf("got %+v, %v, want prefill first and no wait", plan, err)
 	}
 	var got, want map[string]any
-	if err := json.Unmarshal(r.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}), &got); err != nil {
+	if err := json.Unmarshal(r.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(prefill, &want); err != nil {
@@ -59,7 +59,7 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 			t.Fatalf("got %+v, %v, want a leg for any decode instance", h, err)
 		}
 		leg := h.Leg([]byte("[1]"))
-		if body := r.DecodeBody(upstream.DecodeEdit{Members: leg.Members}); leg.API != upstream.Chat || !bytes.Equal(body, client) {
+		if body := r.DecodeBody(upstream.DecodeEdit{Members: leg.Members}).Bytes(); leg.API != upstream.Chat || !bytes.Equal(body, client) {
 			t.Errorf("decode is asked for %s, want the client's own request", body)
 		}
 	}
