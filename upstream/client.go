@@ -1,8 +1,10 @@
 package upstream
 
 import (
+	"net"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"carryover/upstream/http1"
@@ -42,27 +44,44 @@ func NewClient(cfg ClientConfig) *Client {
 // Close drops idle connections. The client can still be used.
 func (c *Client) Close() { c.transport.closeAll() }
 
-// request begins a request to where base points, with the allow-list of header fields that every request to an engine
-// carries. Nothing is copied from a client's request.
-func (c *Client) request(method, base, path, authorization string) *http1.Request {
-	q := &http1.Request{Method: method, Path: path, Header: make([]http1.Field, 0, maxFields)}
-	q.Scheme, q.Authority, _ = strings.Cut(base, "://")
-	add(q, "Accept-Encoding", "identity")
-	add(q, "User-Agent", "carryover")
-	if authorization == "" {
-		authorization = c.bearer
-	}
-	if authorization != "" {
-		add(q, "Authorization", authorization)
-	}
-	return q
+// outgoing is a request with all that belongs to it until its answer comes, in one allocation.
+type outgoing struct {
+	http1.Request
+	fields    [maxFields]http1.Field
+	stream    *Stream     // is told of its connection, nil if nobody asks
+	connected atomic.Bool // something may have been sent
 }
 
 // maxFields is how many header fields a leg has at most.
 const maxFields = 8
 
-func add(q *http1.Request, name, value string) {
+// request begins a request to where base points, with the allow-list of header fields that every request to an engine
+// carries. Nothing is copied from a client's request.
+func (c *Client) request(method, base, path, authorization string) *outgoing {
+	q := &outgoing{Request: http1.Request{Method: method, Path: path}}
+	q.Header = q.fields[:0]
+	q.Scheme, q.Authority, _ = strings.Cut(base, "://")
+	q.add("Accept-Encoding", "identity")
+	q.add("User-Agent", "carryover")
+	if authorization == "" {
+		authorization = c.bearer
+	}
+	if authorization != "" {
+		q.add("Authorization", authorization)
+	}
+	return q
+}
+
+func (q *outgoing) add(name, value string) {
 	q.Header = append(q.Header, http1.Field{Name: name, Value: value})
+}
+
+// isConnected is called before anything is written.
+func (q *outgoing) isConnected(serving net.Conn) {
+	q.connected.Store(true)
+	if q.stream != nil {
+		q.stream.connected(serving)
+	}
 }
 
 // rankHeader names the data-parallel rank that is to compute a request (vLLM #24945). Without it vLLM's own balancer picks

@@ -7,8 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-
-	"carryover/upstream/http1"
 )
 
 // Fetch gets a path of an instance, for health, models and metrics, and reads the
@@ -38,9 +36,9 @@ func (c *Client) FetchOpen(ctx context.Context, rawURL string, most int64) (stat
 func (c *Client) Post(ctx context.Context, instance *Instance, path string, body []byte, authorization string) (status int, answer []byte, err error) {
 	q := c.request(http.MethodPost, instance.BaseURL, path, authorization)
 	q.Body = [][]byte{body}
-	add(q, "Content-Type", "application/json")
+	q.add("Content-Type", "application/json")
 	if rank := instance.rank(); rank != "" {
-		add(q, rankHeader, rank)
+		q.add(rankHeader, rank)
 	}
 	if status, answer, err = c.ask(ctx, q, maxPrefillAnswer); err != nil {
 		return status, nil, fmt.Errorf("post %s: %w", path, err)
@@ -49,8 +47,8 @@ func (c *Client) Post(ctx context.Context, instance *Instance, path string, body
 }
 
 // ask sends a request that is no leg, and reads its answer whole.
-func (c *Client) ask(ctx context.Context, q *http1.Request, most int64) (status int, body []byte, err error) {
-	a, err := c.transport.do(ctx, q)
+func (c *Client) ask(ctx context.Context, q *outgoing, most int64) (status int, body []byte, err error) {
+	a, err := c.transport.do(ctx, &q.Request)
 	if err != nil {
 		return 0, nil, err
 	}

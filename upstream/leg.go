@@ -8,7 +8,6 @@ import (
 	"mime"
 	"net"
 	"net/http"
-	"sync/atomic"
 
 	"carryover/sse/rawjson"
 	"carryover/upstream/http1"
@@ -37,35 +36,29 @@ type Leg struct {
 
 // send sends a leg and returns its answer if it is usable. stream is told which connection serves it, nil if nobody asks.
 func (c *Client) send(ctx context.Context, leg Leg, stream *Stream) (answer, error) {
-	var connected atomic.Bool
 	q := c.request(http.MethodPost, leg.Instance.BaseURL, leg.API.Path(), leg.Authorization)
-	add(q, "Content-Type", "application/json")
+	q.add("Content-Type", "application/json")
 	if leg.RequestID != "" {
-		add(q, "X-Request-Id", leg.RequestID)
+		q.add("X-Request-Id", leg.RequestID)
 	}
 	if rank := cmp.Or(leg.Rank, leg.Instance.rank()); rank != "" {
-		add(q, rankHeader, rank)
+		q.add(rankHeader, rank)
 	}
 	if leg.Traceparent != "" {
-		add(q, "Traceparent", leg.Traceparent)
+		q.add("Traceparent", leg.Traceparent)
 		if leg.Tracestate != "" {
-			add(q, "Tracestate", leg.Tracestate)
+			q.add("Tracestate", leg.Tracestate)
 		}
 	}
 	q.Body, leg.Body = leg.Body, nil
-	q.Connected = func(conn net.Conn) {
-		connected.Store(true)
-		if stream != nil {
-			stream.connected(conn)
-		}
-	}
+	q.stream, q.Connected = stream, q.isConnected
 	if stream != nil {
 		q.Done = stream.disconnected
 	}
-	a, err := c.transport.do(ctx, q)
+	a, err := c.transport.do(ctx, &q.Request)
 	if err != nil {
 		kind := Broken
-		if !connected.Load() {
+		if !q.connected.Load() {
 			kind = Dial
 		} else if ctx.Err() == nil {
 			// An engine that restarts breaks all its connections. The leg that follows
@@ -120,8 +113,14 @@ func (l Leg) usable(ctx context.Context, a *answer) error {
 	return nil
 }
 
-// mediaType reads a Content-Type, "" if it can't be read.
+// mediaType reads a Content-Type, "" if it can't be read. Nearly all engines write one of three.
 func mediaType(contentType string) string {
+	switch contentType {
+	case "application/json", "text/event-stream":
+		return contentType
+	case "text/event-stream; charset=utf-8":
+		return "text/event-stream"
+	}
 	media, _, err := mime.ParseMediaType(contentType)
 	if err != nil {
 		return ""
@@ -132,15 +131,19 @@ func mediaType(contentType string) string {
 // failure builds the error of a leg; a leg that our own time limit or the client
 // ended says so instead of blaming the connection.
 func (l Leg) failure(ctx context.Context, kind Kind, err error) *LegError {
-	e := &LegError{Role: l.Instance.Role, Instance: l.Instance.Name, Kind: kind, Sent: kind != Dial, Forwarded: l.Authorization != "", Err: err}
 	if ctx.Err() == nil {
-		return e
+		return l.failed(kind, err)
 	}
-	e.Err = context.Cause(ctx)
+	e := l.failed(kind, context.Cause(ctx))
 	if IsTimeout(e.Err) {
 		e.Kind = Timeout
 	} else {
 		e.Kind = Gone
 	}
 	return e
+}
+
+// failed builds the error of a leg whose context is of no interest.
+func (l Leg) failed(kind Kind, err error) *LegError {
+	return &LegError{Role: l.Instance.Role, Instance: l.Instance.Name, Kind: kind, Sent: kind != Dial, Forwarded: l.Authorization != "", Err: err}
 }

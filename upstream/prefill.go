@@ -3,6 +3,8 @@ package upstream
 import (
 	"context"
 	"errors"
+	"io"
+	"sync/atomic"
 	"time"
 )
 
@@ -18,28 +20,45 @@ const answerLimit = 10 * time.Second
 // by then, and with its answer they can be read.
 func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	if ctx.Err() != nil {
-		// AfterFunc below would find that out too late to send nothing.
+		// The transport would find that out too late to send nothing.
 		return PrefillAnswer{}, leg.failure(ctx, Dial, ctx.Err())
 	}
-	parent := ctx
-	ctx, cancel := context.WithCancelCause(context.WithoutCancel(parent))
-	defer cancel(nil)
-	stop := context.AfterFunc(parent, func() { cancel(context.Cause(parent)) })
 	resp, err := c.send(ctx, leg, nil)
-	stop()
 	if err != nil {
 		return PrefillAnswer{}, err
 	}
 	defer resp.body.Close()
-	limit := time.AfterFunc(answerLimit, func() { cancel(ErrPrefillTimeout) })
-	defer limit.Stop()
-	body, err := ReadAll(resp.body, maxPrefillAnswer)
+	if err := resp.body.Detach(); err != nil {
+		return PrefillAnswer{}, leg.failure(ctx, Gone, err)
+	}
+	body, err := readInTime(resp.body, answerLimit)
 	if err != nil {
 		kind := Broken
-		if errors.Is(err, ErrAnswerTooLarge) {
+		switch {
+		case errors.Is(err, ErrAnswerTooLarge):
 			kind = Garbage
+		case errors.Is(err, ErrPrefillTimeout):
+			kind = Timeout
 		}
-		return PrefillAnswer{}, leg.failure(ctx, kind, err)
+		return PrefillAnswer{}, leg.failed(kind, err)
 	}
-	return leg.readAnswer(ctx, body)
+	return leg.readAnswer(body)
+}
+
+// readInTime reads the body of an answer within a limit. Mostly all of it has come with its header.
+func readInTime(body io.ReadCloser, within time.Duration) ([]byte, error) {
+	if come, ok := body.(interface{ Here() bool }); ok && come.Here() {
+		return ReadAll(body, maxPrefillAnswer)
+	}
+	var late atomic.Bool
+	limit := time.AfterFunc(within, func() {
+		late.Store(true)
+		_ = body.Close()
+	})
+	defer limit.Stop()
+	read, err := ReadAll(body, maxPrefillAnswer)
+	if err != nil && late.Load() {
+		err = ErrPrefillTimeout
+	}
+	return read, err
 }

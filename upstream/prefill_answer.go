@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"context"
 	"errors"
 	"net/http"
 
@@ -31,7 +30,7 @@ var errNoObject = errors.New("answer is not a JSON object")
 
 // readAnswer reads what is wanted of a prefill answer, in one pass that finds out whether it is valid at the same time: with the ids of a
 // prompt of 8,000 tokens an answer has 50 kB. Of members that occur twice at its top level the last counts.
-func (l Leg) readAnswer(ctx context.Context, body []byte) (PrefillAnswer, error) {
+func (l Leg) readAnswer(body []byte) (PrefillAnswer, error) {
 	answer, failed := PrefillAnswer{Body: body}, []byte(nil)
 	s := rawjson.Scanner{Data: body}
 	s.Space()
@@ -66,10 +65,10 @@ func (l Leg) readAnswer(ctx context.Context, body []byte) (PrefillAnswer, error)
 		return nil
 	})
 	if err != nil || !s.End() {
-		return PrefillAnswer{}, l.failure(ctx, Garbage, errNoObject)
+		return PrefillAnswer{}, l.failed(Garbage, errNoObject)
 	}
 	if !rawjson.IsNull(failed) {
-		e := l.failure(ctx, Status, nil)
+		e := l.failed(Status, nil)
 		e.Status = http.StatusInternalServerError
 		e.Fault = ReadFault([]byte(`{"error":` + string(failed) + `}`))
 		return PrefillAnswer{}, e

@@ -55,7 +55,7 @@ func checkAnswer(t *testing.T, api API, body []byte) {
 	t.Helper()
 	leg := Leg{Instance: &Instance{Name: "p"}, API: api}
 	want, failed, valid := readInSteps(leg, body)
-	got, err := leg.readAnswer(t.Context(), body)
+	got, err := leg.readAnswer(body)
 	var fault *LegError
 	switch {
 	case !valid:
@@ -134,7 +134,7 @@ func BenchmarkReadAnswer(b *testing.B) {
 	b.SetBytes(int64(len(body)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if answer, err := leg.readAnswer(b.Context(), body); err != nil || answer.PromptTokens != 8000 {
+		if answer, err := leg.readAnswer(body); err != nil || answer.PromptTokens != 8000 {
 			b.Fatalf("%d tokens, %v", answer.PromptTokens, err)
 		}
 	}

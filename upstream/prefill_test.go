@@ -153,3 +153,53 @@ func TestClient_TimeLimitsAndTheClientsDepartureAreToldApart(t *testing.T) {
 		})
 	}
 }
+
+// halfAnswer is an engine that stops in the middle of an answer, and tells when its leg has ended.
+func halfAnswer(t *testing.T, status int) (instance *Instance, half, ended chan struct{}) {
+	t.Helper()
+	half, ended = make(chan struct{}), make(chan struct{})
+	instance = engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", "100")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, `{"id":`)
+		_ = http.NewResponseController(w).Flush()
+		close(half)
+		<-r.Context().Done()
+		close(ended)
+	})
+	return instance, half, ended
+}
+
+func TestPrefill_AnAnswerThatStopsEndsInTime(t *testing.T) {
+	instance, _, ended := halfAnswer(t, http.StatusOK)
+	client := newTestClient(t, "")
+	answer, err := client.send(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := answer.body.Detach(); err != nil {
+		t.Fatal(err)
+	}
+	if body, err := readInTime(answer.body, 20*time.Millisecond); !errors.Is(err, ErrPrefillTimeout) || body != nil {
+		t.Errorf("got %q, %v, want the time limit", body, err)
+	}
+	_ = answer.body.Close()
+	<-ended
+}
+
+// Of an answer that is a failure nothing is worth waiting for longer than for the answer.
+func TestPrefill_AFailureThatStopsEndsWithItsContext(t *testing.T) {
+	instance, half, ended := halfAnswer(t, http.StatusInternalServerError)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	go func() {
+		<-half
+		cancel(errLeft)
+	}()
+	_, err := newTestClient(t, "").Prefill(ctx, Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
+	if leg := legError(t, err); leg.Status != http.StatusInternalServerError && leg.Kind != Gone { // it may leave before the header
+		t.Errorf("got %v, want the status or the end of the context", leg)
+	}
+	<-ended
+}

@@ -26,7 +26,15 @@ type answer struct {
 	// What is read of the header: content type and Retry-After, of which the first counts, and all content codings.
 	contentType, contentEncoding, retryAfter string
 
-	body io.ReadCloser
+	body answerBody
+}
+
+// answerBody is read to its end, or until the context of its request ends.
+type answerBody interface {
+	io.ReadCloser
+	// Detach has the end of the context end nothing any more; the error is its cause if it has ended before. It is called
+	// before anything else.
+	Detach() error
 }
 
 // Bounds of connections.

@@ -42,6 +42,50 @@ func newStdTransport(limit time.Duration) *stdTransport {
 }
 
 func (t *stdTransport) do(ctx context.Context, q *http1.Request) (answer, error) {
+	// The end of a request's context ends the reading of its answer too, so that what can be detached has one of its own.
+	if ctx.Err() != nil {
+		return answer{}, context.Cause(ctx)
+	}
+	own, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
+	resp, err := t.send(own, q) //nolint:bodyclose // the caller closes it
+	if err != nil {
+		stop()
+		cancel(nil)
+		return answer{}, err
+	}
+	h := resp.Header
+	return answer{
+		resp.StatusCode, h.Get("Content-Type"), strings.Join(h.Values("Content-Encoding"), ", "), h.Get("Retry-After"),
+		&stdBody{resp.Body, ctx, stop, cancel},
+	}, nil
+}
+
+// stdBody is the body of an answer by net/http.
+type stdBody struct {
+	io.ReadCloser
+	ctx    context.Context //nolint:containedctx // of the request
+	stop   func() bool     // ends the watch on it
+	cancel context.CancelCauseFunc
+}
+
+// Detach implements answerBody.
+func (b *stdBody) Detach() error {
+	if !b.stop() {
+		return context.Cause(b.ctx)
+	}
+	return nil
+}
+
+// Close implements io.Closer.
+func (b *stdBody) Close() error {
+	defer b.cancel(nil)
+	b.stop()
+	return b.ReadCloser.Close()
+}
+
+// send sends a request, whose answer ends with ctx.
+func (t *stdTransport) send(ctx context.Context, q *http1.Request) (*http.Response, error) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
 			if q.Connected != nil {
@@ -63,7 +107,7 @@ func (t *stdTransport) do(ctx context.Context, q *http1.Request) (answer, error)
 	}
 	req, err := http.NewRequestWithContext(ctx, q.Method, q.Scheme+"://"+q.Authority+q.Path, body)
 	if err != nil {
-		return answer{}, err
+		return nil, err
 	}
 	// No GetBody: net/http must not be able to repeat what may have been sent.
 	req.ContentLength = size
@@ -71,12 +115,7 @@ func (t *stdTransport) do(ctx context.Context, q *http1.Request) (answer, error)
 	for _, f := range q.Header {
 		req.Header.Set(f.Name, f.Value)
 	}
-	resp, err := t.http.Do(req) //nolint:bodyclose // the caller closes it
-	if err != nil {
-		return answer{}, err
-	}
-	h := resp.Header
-	return answer{resp.StatusCode, h.Get("Content-Type"), strings.Join(h.Values("Content-Encoding"), ", "), h.Get("Retry-After"), resp.Body}, nil
+	return t.http.Do(req)
 }
 
 // closeIdle closes more than it has to: net/http has nothing for one host.

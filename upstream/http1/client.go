@@ -52,7 +52,7 @@ func (c *Client) Close() { c.pool.dropAll() }
 func (c *Client) CloseIdle(scheme, authority string) { c.pool.drop(peer{scheme, authority}) }
 
 // Do sends a request and returns when the header of its answer has come; the caller closes the Response. The end of ctx
-// ends the request, and the reading of the Response; context.Cause is the error then.
+// ends the request, and the reading of the Response unless that is detached; context.Cause is the error then.
 func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -64,12 +64,7 @@ func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 	if q.Connected != nil {
 		q.Connected(conn)
 	}
-	r := &Response{client: c, conn: conn, to: q.peer(), done: q.Done, cause: func() error {
-		if ctx.Err() == nil {
-			return nil
-		}
-		return context.Cause(ctx)
-	}}
+	r := &Response{client: c, conn: conn, to: q.peer(), done: q.Done, ctx: ctx}
 	r.stop = context.AfterFunc(ctx, r.interrupt)
 	if err := r.exchange(q); err != nil {
 		err = r.why(err)

@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync"
@@ -19,11 +20,11 @@ type Response struct {
 	conn   Conn
 	to     peer
 	done   func()
-	cause  func() error // with which the request's context has ended, nil while it runs
-	stop   func() bool  // ends the watch on that context
-	cut    bool         // the request was not written whole
-	last   bool         // the connection ends with this answer
-	ended  atomic.Bool  // the connection belongs to us no more
+	ctx    context.Context //nolint:containedctx // of the request, whose end ends the reading too; nil when it is detached
+	stop   func() bool     // ends the watch on it
+	cut    bool            // the request was not written whole
+	last   bool            // the connection ends with this answer
+	ended  atomic.Bool     // the connection belongs to us no more
 
 	reading sync.Mutex // guards the rest
 	framing framing
@@ -67,6 +68,23 @@ func (r *Response) begin(h *head) {
 
 // empty reports whether there is no body.
 func (r *Response) empty() bool { return r.framing == fixed && r.left == 0 }
+
+// Detach has the end of the request's context end nothing any more. The error is its cause if it has ended before. It is
+// called before anything else.
+func (r *Response) Detach() error {
+	if !r.ended.Load() && !r.stop() {
+		return context.Cause(r.ctx)
+	}
+	r.ctx = nil
+	return nil
+}
+
+// Here reports whether all of the body has come, so that reading it waits for nothing.
+func (r *Response) Here() bool {
+	r.reading.Lock()
+	defer r.reading.Unlock()
+	return r.err != nil || r.framing == fixed && int64(len(r.rest)) == r.left
+}
 
 // Left returns how long the rest of the body is, -1 if that is not known before its end.
 func (r *Response) Left() int64 {
@@ -145,8 +163,8 @@ func (r *Response) finish(err error) {
 
 // why says for what reason the connection failed.
 func (r *Response) why(err error) error {
-	if cause := r.cause(); cause != nil {
-		return cause
+	if r.ctx != nil && r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
 	}
 	if r.ended.Load() {
 		return net.ErrClosed
@@ -167,7 +185,7 @@ func (r *Response) end(complete bool) {
 	if !r.ended.CompareAndSwap(false, true) {
 		return
 	}
-	watched := r.stop() // else it is being interrupted
+	watched := r.ctx == nil || r.stop() // else it is being interrupted
 	if r.done != nil {
 		r.done()
 	}

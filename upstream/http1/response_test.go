@@ -1,6 +1,7 @@
 package http1
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -126,5 +127,77 @@ func TestResponse_AReadCostsNoAllocation(t *testing.T) {
 		}
 	}); allocs > 0 {
 		t.Errorf("got %v allocations per read, want none", allocs)
+	}
+}
+
+// What is detached is read to its end whatever becomes of its context, and its connection serves the next request.
+func TestResponse_Detached(t *testing.T) {
+	may := make(chan struct{})
+	s := newRaw(t, func(p *player, _ int) {
+		for p.request() {
+			p.say(okHead + "{")
+			<-may
+			p.say("}")
+		}
+	})
+	c := newClient(t)
+	for range 2 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		r, err := c.Do(ctx, s.get())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Detach(); err != nil || r.Here() {
+			t.Errorf("detached: %v, all here: %v", err, r.Here())
+		}
+		cancel(errLeft)
+		go func() { may <- struct{}{} }()
+		if body, err := io.ReadAll(r); err != nil || string(body) != "{}" || !r.Here() {
+			t.Errorf("got %q, %v, all here: %v", body, err, r.Here())
+		}
+		if err := r.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if s.conns.Load() != 1 {
+		t.Errorf("got %d connections, want one", s.conns.Load())
+	}
+}
+
+func TestResponse_IsNotDetachedFromAContextThatHasEnded(t *testing.T) {
+	s := newRaw(t, func(p *player, _ int) { p.request(); p.say(okHead + "{"); p.gone() })
+	c := newClient(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	r, err := c.Do(ctx, s.get())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel(errLeft)
+	if err := r.Detach(); !errors.Is(err, errLeft) {
+		t.Errorf("got %v, want %v", err, errLeft)
+	}
+	if body, err := io.ReadAll(r); !errors.Is(err, errLeft) {
+		t.Errorf("read %q, %v, want %v", body, err, errLeft)
+	}
+	_ = r.Close()
+}
+
+// An answer whose body has come with its header is all here, whatever becomes of its connection.
+func TestResponse_Here(t *testing.T) {
+	for answer, want := range map[string]bool{
+		okHead + "{}": true, okHead + "{": false, okHead: false, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n": true,
+		"HTTP/1.1 200 OK\r\n\r\n{}": false, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n": false,
+	} {
+		r, err := scripted(&script{pieces: split(answer, 4096)}).Do(t.Context(), &Request{Method: "GET", Scheme: "http", Authority: "a", Path: "/"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := r.Here(); got != want {
+			t.Errorf("%q: got %v, want %v", answer, got, want)
+		}
+		if err := r.Detach(); err != nil {
+			t.Errorf("%q: %v", answer, err)
+		}
+		_ = r.Close()
 	}
 }
