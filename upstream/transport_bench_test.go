@@ -148,6 +148,31 @@ func benchmarkLeg(b *testing.B, size int) {
 	})
 }
 
+// One operation is one decode leg with a short answer.
+func BenchmarkTransport_Decode(b *testing.B) {
+	r, err := ParseRequest(Chat, []byte(chatBody(3<<10)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := make([]byte, 4<<10)
+	both(b, func(b *testing.B, client *Client, instance *Instance) {
+		b.Helper()
+		for range b.N {
+			ctx, cancel := context.WithCancel(context.Background()) // as of a client
+			body := r.DecodeBody(DecodeEdit{Members: transferParams(noTicket)})
+			stream, err := client.Decode(ctx, Leg{Instance: instance, API: Chat, Body: body, RequestID: "r"}, minutes())
+			if err != nil {
+				b.Fatal(err)
+			}
+			for err == nil {
+				_, err = stream.Read(p)
+			}
+			_ = stream.Close()
+			cancel()
+		}
+	})
+}
+
 // One operation is one chunk of one of many streams, each of which has to be waited for.
 func BenchmarkTransport_Chunk(b *testing.B) {
 	const streams = 50

@@ -116,3 +116,30 @@ func TestObject_Readers(t *testing.T) {
 		break
 	}
 }
+
+// Whatever the object and the edits are, both ways to apply them give the same text.
+func FuzzSplice(f *testing.F) {
+	long := `"` + strings.Repeat("x", 300) + `"`
+	f.Add([]byte(`{"a":`+long+` , "b":null,"c":`+long+`,"d":[1]}`), "a", "b", uint16(300))
+	f.Add([]byte(`{"a":`+long+`,"a\u0062":1,"c":`+long+`}`), "ab", "e", uint16(1))
+	f.Add([]byte(` { } `), "a", "b", uint16(255))
+	f.Fuzz(func(t *testing.T, text []byte, one, other string, length uint16) {
+		o, err := rawjson.ParseObject(text)
+		if err != nil {
+			return
+		}
+		value := []byte(`"` + strings.Repeat("y", int(length)) + `"`)
+		edits := func() (e rawjson.Edits) {
+			e.SetWord(one, "true")
+			e.Replace(other, value)
+			e.Remove(one + other)
+			e.Set(other+one, value)
+			e.ReplaceWord(one, "1")
+			return e
+		}
+		got, want := o.Splice(edits()), o.Rewrite(edits())
+		if !bytes.Equal(got.Bytes(), want) || got.Len() != len(want) {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	})
+}

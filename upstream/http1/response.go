@@ -83,7 +83,7 @@ func (r *Response) Detach() error {
 func (r *Response) Here() bool {
 	r.reading.Lock()
 	defer r.reading.Unlock()
-	return r.err != nil || r.framing == fixed && int64(len(r.rest)) == r.left
+	return r.framing == fixed && int64(len(r.rest)) == r.left
 }
 
 // Left returns how long the rest of the body is, -1 if that is not known before its end.
