@@ -11,6 +11,8 @@ var ErrMisplaced = errors.New("blocks do not fit their tokens")
 type TicketOffer struct {
 	// Ticket is decode's kv_transfer_params of an earlier turn, nil for none.
 	Ticket []byte
+	// Reading is Kept.Reading of the ticket, nil if that is not known.
+	Reading any
 	// Holder is the decode instance whose blocks it names.
 	Holder *Instance
 	// Tokens is how many of them may be read: all of the ticket's, or whole blocks
@@ -24,8 +26,10 @@ type TicketOffer struct {
 
 // Kept is what decode's final kv_transfer_params are worth.
 type Kept struct {
-	// Params is what to keep of them: all but what was meant for this turn.
+	// Params is what to keep of them: all but what was meant for this turn. It may share memory with them, and is not to be changed.
 	Params []byte
+	// Reading is what the connector has read of Params, so that a TicketOffer of them in this process need not be read again.
+	Reading any
 	// Tokens is how many tokens the blocks hold, in Groups block groups.
 	Tokens, Groups int
 	// Expires says that prefill can see for itself when the blocks are gone.

@@ -80,7 +80,7 @@ func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil {
 		return templateParams(), nil
 	}
-	params, err := parseTicket(offer.Ticket)
+	params, err := readTicket(offer)
 	if err != nil {
 		return nil, fmt.Errorf("ticket: %w", err)
 	}
@@ -92,6 +92,15 @@ func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	return params.forward(edit{Host: host(params, offer.Holder), Release: offer.Release, PromptIDs: offer.PromptIDs}), nil
 }
 
+// readTicket returns what has been read of a ticket, if that was here and of these very bytes, and else reads it: it may come from
+// another replica, of another version.
+func readTicket(offer upstream.TicketOffer) (*kvParams, error) {
+	if known, ok := offer.Reading.(*kvParams); ok && len(known.raw) == len(offer.Ticket) && &known.raw[0] == &offer.Ticket[0] {
+		return known, nil
+	}
+	return parseTicket(offer.Ticket)
+}
+
 // Keep checks decode's final kv_transfer_params, whose blocks have that size in tokens, 0 if it is not known. The error
 // says why they can't be a ticket; with upstream.ErrMisplaced they name blocks all the same.
 func (Connector) Keep(final []byte, blockSize int) (upstream.Kept, error) {
@@ -100,8 +109,9 @@ func (Connector) Keep(final []byte, blockSize int) (upstream.Kept, error) {
 		return upstream.Kept{}, fmt.Errorf("ticket: %w", err)
 	}
 	ids, _ := params.outputIDs()
+	params.output = nil // which would keep the whole answer
 	kept := upstream.Kept{
-		Params: params.forward(edit{}), Tokens: params.tokens, Groups: params.groups,
+		Params: params.raw, Reading: params, Tokens: params.tokens, Groups: params.groups,
 		Expires: params.expires(), EngineID: params.engineID, RequestID: params.requestID, OutputIDs: ids,
 	}
 	if params.groups == 1 && blockSize > 0 && params.blocks != (params.tokens+blockSize-1)/blockSize {

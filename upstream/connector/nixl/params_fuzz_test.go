@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"carryover/sse/rawjson"
 	"carryover/sse/rawjson/rawjsontest"
 )
 
@@ -94,6 +95,18 @@ func referenceBlocks(value any, whole func(any, int64, int64) bool) (n int, ok b
 func FuzzParams(f *testing.F) {
 	f.Add([]byte(handover))
 	f.Add([]byte(ticket))
+	for _, seed := range []string{
+		`{"output_token_ids":[1],` + ticket[1:], `{"prompt_token_ids":[1] , "output_token_ids":[2] , ` + ticket[1:],
+		ticket[:len(ticket)-1] + ` , "output_token_ids" : [1] , "x":1 , "prompt_\u0074oken_ids":[2] } `,
+		ticket[:len(ticket)-1] + `,"output_token_ids":[1],"output_token_ids":[1],"output_token_ids":[1]}`,
+		strings.Replace(ticket, `"remote_host":"127.0.0.1",`, `"output_token_ids":null,"remote_ho\u0073t":"a\u0062" , `, 1),
+		strings.Replace(ticket, `[[1,2,3,4]]`, ` [ [10,200,3000,40000 ,500000,6000000,70000000,800000000] ] `, 1),
+		strings.Replace(ticket, `[[1,2,3,4]]`, `[1,2,3,4]`, 1),
+		ticket[:len(ticket)-1] + `,"a":1,"b":2,"a":3}`, ticket[:len(ticket)-1] + `,"é":1,"\u00e9":2}`,
+		ticket[:len(ticket)-1] + `,"a":1,"b":1,"c":1,"d":1,"e":1,"f":1,"g":1,"h":1,"i":1,"j":1,"k":1,"l":1,"m":1,"n":1,"o":1,"p":1,"q":1,"q":1}`,
+	} {
+		f.Add([]byte(seed))
+	}
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		for _, side := range []struct {
 			handover bool
@@ -117,15 +130,85 @@ func FuzzParams(f *testing.F) {
 				}
 				want = append(want, m)
 			}
-			if !p.body.Has("remote_host") {
+			if p.at.host.to == 0 {
 				want = append(want, rawjsontest.Member{Name: "remote_host", Raw: []byte(`"h"`)})
 			}
 			rawjsontest.Compare(t, p.forward(edit{Host: "h"}), want)
 			if len(members) == len(want) && !bytes.Equal(p.forward(edit{}), raw) {
 				t.Fatalf("nothing to edit: got %q, want %q", p.forward(edit{}), raw)
 			}
+			checkForward(t, p, raw)
 		}
 	})
+}
+
+// checkForward compares what is spliced together of the places that parsing has noted with a rewrite of the object, which looks for
+// each member again.
+func checkForward(t *testing.T, p *kvParams, raw []byte) {
+	t.Helper()
+	o, err := rawjson.ParseObject(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Remove("output_token_ids")
+	o.Remove("prompt_token_ids")
+	for _, e := range []edit{{}, {Host: "other"}, {Host: p.host}, {PromptIDs: []byte("[5,6]")}, {Host: `"`, PromptIDs: []byte("[]")}} {
+		checkEdit(t, p, &o, e)
+	}
+	if !p.ticket {
+		return
+	}
+	checkEdit(t, p, &o, edit{Release: true, Host: "h"})
+	size := (p.tokens + p.blocks - 1) / p.blocks
+	for _, tokens := range []int{size, p.tokens / 2, p.tokens - 1} {
+		short, err := p.shorten(tokens, size)
+		if err != nil || short == p {
+			continue
+		}
+		whole := o.Get("remote_block_ids")
+		var changes rawjson.Edits
+		changes.Set("remote_num_tokens", strconv.AppendInt(nil, int64(short.tokens), 10))
+		changes.Set("remote_block_ids", referenceCut(whole, short.blocks))
+		if want := o.Rewrite(changes); !bytes.Equal(short.forward(edit{}), want) || short.tokens > tokens || short.blocks*size != short.tokens {
+			t.Fatalf("cut to %d: got %q, want %q", tokens, short.forward(edit{}), want)
+		}
+		if _, err := parseTicket(short.forward(edit{Host: "other"})); err != nil {
+			t.Fatalf("cut to %d: %v", tokens, err)
+		}
+	}
+}
+
+func checkEdit(t *testing.T, p *kvParams, o *rawjson.Object, e edit) {
+	t.Helper()
+	var changes rawjson.Edits
+	if e.PromptIDs != nil {
+		changes.Set("prompt_token_ids", e.PromptIDs)
+	}
+	if e.Host != "" && e.Host != p.host {
+		changes.Set("remote_host", rawjson.Quote(e.Host))
+	}
+	if e.Release {
+		changes.Set("remote_num_tokens", []byte("0"))
+	}
+	o2, err := rawjson.ParseObject(o.Rewrite(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := p.forward(e), o2.Rewrite(changes); !bytes.Equal(got, want) {
+		t.Fatalf("%+v: got %q, want %q", e, got, want)
+	}
+}
+
+// referenceCut reads each id of a list up to the cut.
+func referenceCut(raw []byte, n int) []byte {
+	s := rawjson.Scanner{Data: raw}
+	closing := "]"
+	_, _ = s.Open('[')
+	if more, err := s.Open('['); more && err == nil {
+		closing = "]]"
+	}
+	_, _, _ = s.ReadIDs(make([]uint32, n))
+	return append(bytes.TrimRight(bytes.Clone(raw[:s.Pos]), ", \t\r\n"), closing...)
 }
 
 func TestParams_RecordedOnesAreReadByOneParser(t *testing.T) {

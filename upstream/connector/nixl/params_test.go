@@ -75,18 +75,6 @@ func TestParams_TellExpiryAndPrefillCached(t *testing.T) {
 	}
 }
 
-func TestParams_KeepsNoAlias(t *testing.T) {
-	raw := []byte(ticket)
-	p, err := parseTicket(raw)
-	if err != nil {
-		t.Fatal(err)
-	}
-	clear(raw)
-	if got := string(p.forward(edit{})); got != ticket {
-		t.Errorf("after the caller's buffer was reused: got %q", got)
-	}
-}
-
 // memberRow is one value of one member and which parsers must accept it.
 type memberRow struct{ name, value, legal string }
 

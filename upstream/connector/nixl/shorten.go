@@ -2,10 +2,15 @@ package nixl
 
 import (
 	"bytes"
-	"strconv"
 
 	"carryover/sse/rawjson"
 )
+
+// cut is what is left out of a ticket that is not used whole.
+type cut struct {
+	of      place  // what stands behind the last id that stays, up to the end of the list
+	closing string // takes its place
+}
 
 // shorten returns the params of a ticket for its first tokens only, rounded down
 // to whole blocks: remote_num_tokens is their number and remote_block_ids is cut
@@ -21,6 +26,8 @@ func (p *kvParams) shorten(tokens, blockSize int) (*kvParams, error) {
 		return p, nil
 	}
 	switch {
+	case !p.ticket:
+		return nil, &paramsError{"do_remote_decode", "must be true"}
 	case p.groups != 1:
 		return nil, &paramsError{"remote_block_ids", "cannot be cut unless there is one group"}
 	case blockSize < 1 || p.blocks != (p.tokens+blockSize-1)/blockSize:
@@ -28,33 +35,28 @@ func (p *kvParams) shorten(tokens, blockSize int) (*kvParams, error) {
 	case tokens > p.tokens || tokens < blockSize:
 		return nil, &paramsError{"remote_num_tokens", "cannot be cut to nothing or to more than there is"}
 	}
-	blocks := tokens / blockSize
-	var changes rawjson.Edits
-	changes.Set("remote_num_tokens", strconv.AppendInt(nil, int64(blocks*blockSize), 10))
-	changes.Set("remote_block_ids", cutBlocks(p.body.Get("remote_block_ids"), blocks))
-	return parseTicket(p.body.Rewrite(changes))
+	short := *p
+	short.blocks = tokens / blockSize // fewer than there are, because the tokens fill those
+	short.tokens = short.blocks * blockSize
+	short.cut = cutBlocks(p.raw, p.at.blocks, short.blocks)
+	return &short, nil
 }
 
-// cutBlocks returns the first n ids of a list of ids that is flat or the only one
-// inside another. The list has been read and has more ids than n.
-func cutBlocks(raw []byte, n int) []byte {
-	s := rawjson.Scanner{Data: raw}
+// cutBlocks cuts a list of ids that is flat or the only one inside another to the first n. The list has been read and has more.
+func cutBlocks(raw []byte, list place, n int) cut {
+	ids := raw[list.from:list.to]
+	s := rawjson.Scanner{Data: ids}
 	closing := "]"
 	_, _ = s.Open('[')
-	if more, err := s.Open('['); more && err == nil {
+	if s.Peek() == '[' {
 		closing = "]]"
 	}
-	var buf [512]uint32
-	for n > 0 {
-		read, _, _ := s.ReadIDs(buf[:min(n, len(buf))])
-		n -= read
-	}
-	cut := bytes.TrimRight(raw[:s.Pos], ", \t\r\n") // the comma behind the last id that stays
-	return append(bytes.Clone(cut), closing...)
+	left := bytes.TrimRight(ids[:rawjson.AfterInts(ids, n)], " \t\r\n")
+	return cut{place{list.from + uint32(len(left)), list.to}, closing}
 }
 
 // outputIDs returns the ids of the tokens that decode sampled, which Carryover's
 // vLLM plug-in adds to the params (output_token_ids). ok is false without it.
 func (p *kvParams) outputIDs() (ids []uint32, ok bool) {
-	return rawjson.ParseIDs(p.body.Get("output_token_ids"))
+	return rawjson.ParseIDs(p.output)
 }

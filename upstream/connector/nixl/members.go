@@ -1,0 +1,176 @@
+package nixl
+
+import (
+	"bytes"
+	"unicode/utf8"
+
+	"carryover/sse/rawjson"
+)
+
+// member is a member of kv_transfer_params that is looked at.
+type member int
+
+// The members, in the order in which vLLM sends them.
+const (
+	doRemotePrefill member = iota
+	doRemoteDecode
+	blockIDs
+	remoteEngineID
+	remoteRequestID
+	remoteHost
+	remotePort
+	tpSize
+	dcpSize
+	ppSize
+	remoteNumTokens
+	blocksExpiryTime
+	transferMode
+	prefillCachedTokens
+	outputTokenIDs
+	promptTokenIDs
+	unknown
+)
+
+var names = [unknown]string{
+	"do_remote_prefill", "do_remote_decode", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port",
+	"tp_size", "dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time", "transfer_mode", "remote_prefill_cached_tokens",
+	"output_token_ids", "prompt_token_ids",
+}
+
+// memberOf returns which member has a name. It begins where that is most likely, behind the member before.
+func memberOf(name []byte, before member) member {
+	for i := range unknown {
+		if m := (before + 1 + i) % unknown; names[m] == string(name) {
+			return m
+		}
+	}
+	return unknown
+}
+
+// maxStrange is how many members that are not looked at have their names compared here. No engine sends as many.
+const maxStrange = 16
+
+// members is one reading of an object: where each member that is looked at has its value.
+type members struct {
+	raw     []byte
+	at      [unknown]place
+	before  member // the last one that was found
+	strange [maxStrange][]byte
+	others  int      // in strange
+	odd     bool     // the names are for rawjson.ParseObject to judge
+	end     int      // of the last member so far
+	lists   [2]place // the lists of token ids, with what is between them and the members before
+	listed  int      // in lists
+	leads   bool     // such a list is the first member
+}
+
+func (m *members) has(k member) bool { return m.at[k].to > 0 }
+
+// get returns the raw value of a member, nil if there is none.
+func (m *members) get(k member) []byte {
+	if !m.has(k) {
+		return nil
+	}
+	return m.raw[m.at[k].from:m.at[k].to]
+}
+
+// read reads an object in one pass, and how many blocks it names. It takes what rawjson.ParseObject takes, which it asks about whatever
+// is not as engines send it; but the list of blocks, which is most of the object, is looked at once.
+func (m *members) read(p *kvParams) error {
+	s := rawjson.Scanner{Data: m.raw}
+	s.Space()
+	err := s.Members(func(at rawjson.Member) (err error) {
+		k := m.name(at.Key)
+		if k == blockIDs {
+			p.groups, p.blocks, err = readBlockIDs(&s)
+		} else {
+			err = s.Skip()
+		}
+		if err == nil {
+			m.add(k, at.Value, s.Pos)
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	blocks := m.at[blockIDs] // are ASCII
+	if m.odd || !s.End() || !utf8.Valid(m.raw[:blocks.from]) || !utf8.Valid(m.raw[blocks.to:]) {
+		_, err = rawjson.ParseObject(m.raw)
+	}
+	return err
+}
+
+// name returns which member has a name, escapes as they are, and compares it with those before.
+func (m *members) name(key []byte) member {
+	name := key
+	if bytes.IndexByte(key, '\\') >= 0 {
+		name, _ = rawjson.Unescape(key)
+		m.odd = true
+	}
+	k := memberOf(name, m.before)
+	if k < unknown {
+		m.before = k
+		m.odd = m.odd || m.has(k)
+		return k
+	}
+	for _, other := range m.strange[:m.others] {
+		m.odd = m.odd || bytes.Equal(other, name)
+	}
+	if m.odd = m.odd || m.others == maxStrange || len(name) > maxStrangeName; !m.odd {
+		m.strange[m.others] = name
+		m.others++
+	}
+	return unknown
+}
+
+// maxStrangeName is shorter than what rawjson.ParseObject takes.
+const maxStrangeName = 128
+
+// add notes a member whose value has been read, up to end. Of two lists of the same name there is room for one; ParseObject refuses both.
+func (m *members) add(k member, value, end int) {
+	if (k == outputTokenIDs || k == promptTokenIDs) && !m.has(k) {
+		m.leads = m.leads || m.end == 0
+		m.lists[m.listed] = place{uint32(m.end), uint32(end)}
+		m.listed++
+	}
+	if k < unknown {
+		m.at[k] = place{uint32(value), uint32(end)}
+	}
+	m.end = end
+}
+
+// readBlockIDs reads remote_block_ids in one pass: a list of ids for each KV cache
+// group, or one flat list.
+func readBlockIDs(s *rawjson.Scanner) (groups, blocks int, err error) {
+	more, err := s.Open('[')
+	switch {
+	case err != nil:
+		return 0, 0, errBlockIDs
+	case !more:
+		return 0, 0, nil
+	case s.Peek() != '[':
+		blocks, ok := s.CountInts()
+		if !ok {
+			return 0, 0, errBlockIDs
+		}
+		return 1, blocks, nil
+	}
+	for more {
+		n, ok := 0, true
+		if more, err = s.Open('['); more {
+			n, ok = s.CountInts()
+		}
+		if err != nil || !ok {
+			return 0, 0, errBlockIDs
+		}
+		groups++
+		blocks += n
+		if more, err = s.Separator(']'); err != nil {
+			return 0, 0, err
+		}
+	}
+	return groups, blocks, nil
+}
+
+var errBlockIDs = &paramsError{"remote_block_ids", "must be a list of lists of ids from 0 to 2147483647"}
