@@ -27,8 +27,8 @@ type MemoryConfig struct {
 	// MaxEntries is the most tickets kept, over all conversations. 0 or less means 100,000.
 	MaxEntries int
 	// MaxBytes is the most memory that tickets may take: for each, the length of its params, 8 per
-	// block of its chain, the length of its three names, plus 640 for everything else. 0 or less means
-	// 256 MiB.
+	// block of its chain, the length of its three names, 448 for what was read of its params, plus 640 for
+	// everything else. 0 or less means 256 MiB.
 	MaxBytes int64
 	// Now is the clock. nil means time.Now, which has two readings, monotonic and wall: a ticket
 	// ends when either has come to its deadline.
@@ -66,11 +66,18 @@ type stored struct {
 // (BenchmarkMemory_Footprint): 529 bytes among 100,000; the rest is for size classes.
 const ticketOverhead = 640
 
+// readingOverhead is what a Reading takes that is made of a connector's: structs of 128 and 224 bytes, the name of a request and a host.
+const readingOverhead = 448
+
 // weight is what the ticket counts against MaxBytes.
 func (s *stored) weight() int64 {
 	t := &s.ticket
 	names := len(t.Decode) + len(t.Start) + len(t.EngineID)
-	return int64(len(t.Params)+8*len(t.Chain.Blocks)+names) + ticketOverhead
+	weight := int64(len(t.Params)+8*len(t.Chain.Blocks)+names) + ticketOverhead
+	if t.Reading != nil {
+		weight += readingOverhead
+	}
+	return weight
 }
 
 // usable says whether the ticket may still be handed out. The deadline itself is too late.

@@ -27,6 +27,9 @@ type clock struct {
 func (c *clock) now() time.Time          { return time.Unix(1_800_000_000, c.nanos.Load()) }
 func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
+// reading is what a Reading counts.
+const reading = 448
+
 // overhead is what a ticket counts beside its params, its chain's blocks and its names.
 const overhead = 640
 

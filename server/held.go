@@ -32,8 +32,12 @@ func (h *held) ticketOffer(t *turn) upstream.TicketOffer {
 	if h.ticket == nil {
 		return upstream.TicketOffer{}
 	}
+	var reading any
+	if kept, ok := h.ticket.Reading.(*upstream.Kept); ok {
+		reading = kept.Reading
+	}
 	return upstream.TicketOffer{
-		Ticket: h.ticket.Params, Holder: &h.holder.Engine().Instance, Tokens: h.offer.Tokens, BlockSize: h.ticket.Chain.BlockSize,
+		Ticket: h.ticket.Params, Reading: reading, Holder: &h.holder.Engine().Instance, Tokens: h.offer.Tokens, BlockSize: h.ticket.Chain.BlockSize,
 		PromptIDs: t.ids.ForPrefill(),
 	}
 }

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"time"
@@ -58,7 +59,12 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 	ticket, kept, why := k.ticketOf(t, a)
 	if why != "" {
 		t.record.Stored = why
-		k.releaser.unuseParams(a.params, leftover{decode: d.start, model: t.model, caughtUp: a.caughtUp})
+		left := leftover{decode: d.start, model: t.model, caughtUp: a.caughtUp}
+		if kept.Params != nil {
+			k.releaser.unuseKept(kept, left)
+		} else {
+			k.releaser.unuseParams(a.params, left)
+		}
 		if t.conversation.final && a.complete() {
 			k.giveUpBranches(ctx, t)
 		}
@@ -98,6 +104,7 @@ func (k *keeper) put(ctx context.Context, t *turn, ticket convcache.Ticket) conv
 		k.releaser.unuse(old, t.model)
 	}
 	if outcome != convcache.Stored && outcome != convcache.Unavailable { // that may have been stored after all
+		ticket.Params = bytes.Clone(ticket.Params) // which are a part of the answer, and not worth keeping that
 		k.releaser.unuse(ticket, t.model)
 	}
 	return outcome
@@ -128,7 +135,7 @@ func (k *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 	}
 	ticket := convcache.Ticket{
 		ID: convcache.NewTicketID(), Decode: decode.Name, Start: d.start.ID(), EngineID: kept.EngineID,
-		Params: kept.Params, Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: a.caughtUp,
+		Params: kept.Params, Reading: keptReading(kept), Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: a.caughtUp,
 		Deadline: deadline(k.cfg, decode, a.caughtUp, kept.Expires),
 	}
 	why = t.proof.Seal(proof.Ending{

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net/http"
@@ -29,16 +30,36 @@ type leftover struct {
 	caughtUp time.Time
 }
 
+// read returns what the connector reads of a ticket's params. A ticket that was made in this process brings it; one that comes from
+// another replica is read here, once, and brings it from then on.
+func (r *releaser) read(ticket *convcache.Ticket) (*upstream.Kept, error) {
+	if known, ok := ticket.Reading.(*upstream.Kept); ok {
+		return known, nil
+	}
+	kept, err := r.deps.Connector.Keep(ticket.Params, 0)
+	if err != nil {
+		return nil, err
+	}
+	ticket.Params, ticket.Reading = kept.Params, keptReading(kept)
+	return &kept, nil
+}
+
+// keptReading is what a ticket brings of what was read of its params.
+func keptReading(kept upstream.Kept) *upstream.Kept {
+	kept.Params, kept.OutputIDs = nil, nil // stores have copies of the ones, and the others are in its chain
+	return &kept
+}
+
 // spent notes that a ticket was sent: whatever names its blocks from now on is not to be believed.
 func (r *releaser) spent(ticket convcache.Ticket) {
-	if kept, err := r.deps.Connector.Keep(ticket.Params, 0); err == nil {
-		r.blocks.unuse(ticket.Decode, kept)
+	if kept, err := r.read(&ticket); err == nil {
+		r.blocks.unuse(ticket.Decode, *kept)
 	}
 }
 
 // unuse gives up a ticket that was removed from the store, or never got there.
 func (r *releaser) unuse(ticket convcache.Ticket, model string) {
-	kept, err := r.deps.Connector.Keep(ticket.Params, 0)
+	kept, err := r.read(&ticket)
 	if err != nil {
 		return // of an older or a foreign version; no engine would understand it either
 	}
@@ -46,7 +67,9 @@ func (r *releaser) unuse(ticket convcache.Ticket, model string) {
 	if engine := r.deps.Fleet.Engine(upstream.RoleDecode, ticket.Decode); engine != nil {
 		holder = engine.Start(ticket.Start) // blocks of another start are gone
 	}
-	r.giveUp(ticket.Decode, holder, kept, fleet.Unused{Params: ticket.Params, Model: model, Held: ticket.CaughtUp, Deadline: ticket.Deadline, Tokens: ticket.Tokens})
+	r.giveUp(ticket.Decode, holder, *kept, fleet.Unused{
+		Params: ticket.Params, Reading: kept.Reading, Model: model, Held: ticket.CaughtUp, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
+	})
 }
 
 // unuseParams gives up decode's answer, if it is one that holds blocks.
@@ -54,13 +77,19 @@ func (r *releaser) unuseParams(params []byte, left leftover) {
 	if params == nil {
 		return
 	}
+	if kept, err := r.deps.Connector.Keep(params, 0); err == nil {
+		r.unuseKept(kept, left)
+	}
+}
+
+// unuseKept gives up the blocks of decode's answer, unless there is a ticket for them.
+func (r *releaser) unuseKept(kept upstream.Kept, left leftover) {
 	decode := left.decode.Engine()
-	kept, err := r.deps.Connector.Keep(params, 0)
-	if err != nil || !r.blocks.fresh(decode.Name, kept) {
-		return // none, or there is a ticket for them
+	if !r.blocks.fresh(decode.Name, kept) {
+		return
 	}
 	r.giveUp(decode.Name, left.decode, kept, fleet.Unused{
-		Params: kept.Params, Model: left.model, Held: left.caughtUp, Deadline: deadline(r.cfg, decode, left.caughtUp, kept.Expires), Tokens: kept.Tokens,
+		Params: bytes.Clone(kept.Params), Reading: kept.Reading, Model: left.model, Held: left.caughtUp, Deadline: deadline(r.cfg, decode, left.caughtUp, kept.Expires), Tokens: kept.Tokens,
 	})
 }
 
@@ -103,7 +132,7 @@ func (r *releaser) rider(prefill *fleet.Start) *rider {
 
 // offer is what the connector makes a leg of.
 func (r *rider) offer() upstream.TicketOffer {
-	return upstream.TicketOffer{Ticket: r.unused.Params, Holder: &r.holder.Engine().Instance, Release: true}
+	return upstream.TicketOffer{Ticket: r.unused.Params, Reading: r.unused.Reading, Holder: &r.holder.Engine().Instance, Release: true}
 }
 
 // failed deals with an unused ticket whose leg failed: unsent or refused it

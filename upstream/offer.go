@@ -28,7 +28,8 @@ type TicketOffer struct {
 type Kept struct {
 	// Params is what to keep of them: all but what was meant for this turn. It may share memory with them, and is not to be changed.
 	Params []byte
-	// Reading is what the connector has read of Params, so that a TicketOffer of them in this process need not be read again.
+	// Reading is what the connector has read of Params, so that a TicketOffer of them in this process need not be read again. It
+	// holds no memory of them.
 	Reading any
 	// Tokens is how many tokens the blocks hold, in Groups block groups.
 	Tokens, Groups int

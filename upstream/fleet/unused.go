@@ -11,6 +11,7 @@ import (
 // blocks: it was removed from the store, or never got there. It is released once.
 type Unused struct {
 	Params   []byte
+	Reading  any // upstream.Kept.Reading of them, nil if that is not known
 	Model    string
 	Since    time.Time // when it was left; Leave sets it if it is zero
 	Deadline time.Time // decode has freed the blocks by itself from then on

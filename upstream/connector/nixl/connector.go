@@ -92,11 +92,13 @@ func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	return params.forward(edit{Host: host(params, offer.Holder), Release: offer.Release, PromptIDs: offer.PromptIDs}), nil
 }
 
-// readTicket returns what has been read of a ticket, if that was here and of these very bytes, and else reads it: it may come from
-// another replica, of another version.
+// readTicket returns what this process has read of a ticket when it kept it, and reads one that comes without: it may be of another
+// replica, of another version.
 func readTicket(offer upstream.TicketOffer) (*kvParams, error) {
-	if known, ok := offer.Reading.(*kvParams); ok && len(known.raw) == len(offer.Ticket) && &known.raw[0] == &offer.Ticket[0] {
-		return known, nil
+	if known, ok := offer.Reading.(*kvParams); ok {
+		if p := known.of(offer.Ticket); p != nil {
+			return p, nil
+		}
 	}
 	return parseTicket(offer.Ticket)
 }
@@ -109,9 +111,8 @@ func (Connector) Keep(final []byte, blockSize int) (upstream.Kept, error) {
 		return upstream.Kept{}, fmt.Errorf("ticket: %w", err)
 	}
 	ids, _ := params.outputIDs()
-	params.output = nil // which would keep the whole answer
 	kept := upstream.Kept{
-		Params: params.raw, Reading: params, Tokens: params.tokens, Groups: params.groups,
+		Params: params.raw, Reading: params.withoutText(), Tokens: params.tokens, Groups: params.groups,
 		Expires: params.expires(), EngineID: params.engineID, RequestID: params.requestID, OutputIDs: ids,
 	}
 	if params.groups == 1 && blockSize > 0 && params.blocks != (params.tokens+blockSize-1)/blockSize {

@@ -37,8 +37,8 @@ func (e *paramsError) Error() string {
 // vLLM's kv_connector/v1/nixl/base_scheduler.py and pull_scheduler.py; members
 // not named here are forwarded whatever they hold, because engines add their own.
 //
-// It is made once of what an engine has answered, and stands for that wherever it goes: in a store of this process its
-// ticket has it beside (upstream.Kept.Reading). It is never changed.
+// It is made once of what an engine has answered, and stands for that wherever it goes: beside a ticket, as upstream.Kept.Reading, it is
+// without the text. It is never changed.
 type kvParams struct {
 	raw       []byte // without the two lists of token ids; else it is what was parsed, not a copy
 	engineID  string
@@ -48,6 +48,7 @@ type kvParams struct {
 	tokens    int
 	groups    int
 	blocks    int
+	size      int    // of raw
 	cached    int    // remote_prefill_cached_tokens, -1 if it does not tell
 	output    []byte // output_token_ids
 	ticket    bool   // decode's, and checked as such
@@ -197,7 +198,7 @@ func (p *kvParams) readTexts(m *members) error {
 		}
 		*known.into = value
 	}
-	if raw := m.get(transferMode); raw != nil {
+	if raw := m.get(transferMode); raw != nil && string(raw) != `"pull"` {
 		if mode, _ := rawjson.Text(raw); mode != "pull" && mode != "push" {
 			return &paramsError{"transfer_mode", "must be pull or push"}
 		}
@@ -254,3 +255,24 @@ func (p *kvParams) expires() bool { return p.expiry }
 // own cache and from remote blocks together (remote_prefill_cached_tokens, vLLM
 // 0.31), or -1 if it does not tell.
 func (p *kvParams) prefillCached() int { return p.cached }
+
+// withoutText is what was read, for a text that is kept elsewhere.
+func (p *kvParams) withoutText() *kvParams {
+	bare := *p
+	bare.raw, bare.output, bare.size = nil, nil, len(p.raw)
+	return &bare
+}
+
+// of is what was read together with the text that it was read of, nil if it was read of another one. Whoever mixes up two tickets gives
+// both away; what is compared here is what would show first.
+func (p *kvParams) of(raw []byte) *kvParams {
+	if len(raw) != p.size {
+		return nil
+	}
+	if n, ok := rawjson.Integer(raw[p.at.tokens.from:p.at.tokens.to]); !ok || n != p.tokens || raw[p.at.blocks.from] != '[' || raw[p.at.blocks.to-1] != ']' {
+		return nil
+	}
+	whole := *p
+	whole.raw = raw
+	return &whole
+}

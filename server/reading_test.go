@@ -1,0 +1,69 @@
+package server_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+
+	"carryover/convcache"
+	"carryover/server"
+	"carryover/upstream"
+)
+
+// reads counts how often a connector reads what decode has answered, and how many tickets it is offered with what was read of them.
+type reads struct {
+	server.Connector
+
+	kept, known, unknown atomic.Int32
+}
+
+func (c *reads) Plan(t upstream.Transfer) (upstream.Plan, error) {
+	switch {
+	case t.Offer.Ticket == nil:
+	case t.Offer.Reading == nil:
+		c.unknown.Add(1)
+	default:
+		c.known.Add(1)
+	}
+	return c.Connector.Plan(t)
+}
+
+func (c *reads) Keep(final []byte, blockSize int) (upstream.Kept, error) {
+	c.kept.Add(1)
+	return c.Connector.Keep(final, blockSize)
+}
+
+// remoteStore gives tickets as another replica would get them.
+type remoteStore struct{ server.Store }
+
+func (s remoteStore) Take(ctx context.Context, key convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome) {
+	ticket, outcome := s.Store.Take(ctx, key, id)
+	ticket.Reading = nil
+	return ticket, outcome
+}
+
+// What decode answers is read once when it is kept, and once more where it comes from outside of this process.
+func TestReading_TicketsAreReadOnce(t *testing.T) {
+	for name, row := range map[string]struct {
+		remote bool
+		want   int32
+	}{"of this process": {false, 3}, "of another replica": {true, 5}} {
+		t.Run(name, func(t *testing.T) {
+			c := &reads{}
+			r := newRig(t, setup{deps: func(d *server.Deps) {
+				c.Connector, d.Connector = d.Connector, c
+				if row.remote {
+					d.Store = remoteStore{d.Store}
+				}
+			}})
+			r.wantOK(r.turn("c", 1, true), "miss;")
+			r.wantOK(r.turn("c", 2, true), "hit;")
+			r.wantOK(r.turn("c", 3, true), "hit;")
+			r.wantStored(3, "yes")
+			if kept, known, unknown := c.kept.Load(), c.known.Load(), c.unknown.Load(); kept != row.want || known != 2 || unknown != 0 {
+				t.Errorf("three answers and two hits: read %d times, offered %d times with what was read and %d times without; want %d, 2, 0",
+					kept, known, unknown, row.want)
+			}
+		})
+	}
+}
