@@ -52,6 +52,7 @@ type Memory struct {
 type conversation struct {
 	key      Key
 	branches []*stored
+	only     [1]*stored // room for branches, of which there is mostly one
 }
 
 // stored is one ticket as Memory keeps it.
@@ -242,6 +243,7 @@ func (m *Memory) add(key Key, s *stored) {
 	c, ok := m.conversations.Get(key)
 	if !ok {
 		c = &conversation{key: key}
+		c.branches = c.only[:0]
 		m.conversations.Add(key, c)
 	}
 	s.home = c

@@ -139,6 +139,23 @@ func TestMemory_ForgetsBeyondBytes(t *testing.T) {
 	wantPeek(t, m, key(9), convcache.Found)
 }
 
+func TestMemory_CountsWhatWasReadOfParams(t *testing.T) {
+	m, _ := newMemory(0, 2*(1000+overhead)+reading)
+	for n := range 2 {
+		tk := ticket(n, 1000)
+		tk.Reading = t
+		mustPut(t, m, key(n), tk, time.Hour)
+	}
+	wantPeek(t, m, key(0), convcache.Empty)
+	wantPeek(t, m, key(1), convcache.Found)
+	tk := ticket(2, 1000)
+	mustPut(t, m, key(2), tk, time.Hour)
+	wantPeek(t, m, key(1), convcache.Found)
+	if taken, _ := m.Take(t.Context(), key(2), tk.ID); taken.Reading != nil {
+		t.Errorf("got a ticket with what was read of %v, want none", taken.Reading)
+	}
+}
+
 func TestMemory_GivesBytesBack(t *testing.T) {
 	m, c := newMemory(0, 1000+overhead)
 	evicted := 0
