@@ -247,7 +247,9 @@ func (m *Memory) add(key Key, s *stored) {
 		m.conversations.Add(key, c)
 	}
 	s.home = c
-	c.branches = slices.Insert(c.branches, 0, s)
+	if c.branches = slices.Insert(c.branches, 0, s); len(c.branches) > 1 {
+		c.only[0] = nil // they are elsewhere by now
+	}
 	heap.Push(&m.expiry, s)
 	m.bytes += s.weight()
 }
