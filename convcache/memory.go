@@ -52,7 +52,6 @@ type Memory struct {
 type conversation struct {
 	key      Key
 	branches []*stored
-	only     [1]*stored // room for branches, of which there is mostly one
 }
 
 // stored is one ticket as Memory keeps it.
@@ -243,13 +242,10 @@ func (m *Memory) add(key Key, s *stored) {
 	c, ok := m.conversations.Get(key)
 	if !ok {
 		c = &conversation{key: key}
-		c.branches = c.only[:0]
 		m.conversations.Add(key, c)
 	}
 	s.home = c
-	if c.branches = slices.Insert(c.branches, 0, s); len(c.branches) > 1 {
-		c.only[0] = nil // they are elsewhere by now
-	}
+	c.branches = slices.Insert(c.branches, 0, s)
 	heap.Push(&m.expiry, s)
 	m.bytes += s.weight()
 }

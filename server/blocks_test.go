@@ -5,7 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"carryover/convcache"
 	"carryover/upstream"
+	"carryover/upstream/connector/nixl"
 )
 
 func TestBlocks_AreNamedOnce(t *testing.T) {
@@ -67,5 +69,21 @@ func TestBlocks_AreBounded(t *testing.T) {
 	}
 	if b.fresh("d", upstream.Kept{RequestID: fmt.Sprint(3*maxBlocks - 1)}) || b.fresh("d", upstream.Kept{RequestID: fmt.Sprint(2*maxBlocks + 1)}) {
 		t.Error("the last ones are forgotten")
+	}
+}
+
+// A ticket that was sent is spent, whether what was read of it came with it or not: a second ticket of its blocks is not released.
+func TestBlocks_OfATicketThatWasSentAreNotReleased(t *testing.T) {
+	const raw = `{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[1]],"remote_engine_id":"e","remote_request_id":"r","remote_host":"h","remote_port":1,"remote_num_tokens":1}`
+	for _, known := range []bool{false, true} {
+		r := &releaser{blocks: newBlocks(time.Hour), deps: &Deps{Connector: nixl.Connector{}}}
+		ticket := convcache.Ticket{Decode: "d", Params: []byte(raw)}
+		if known {
+			ticket.Reading = &upstream.Kept{EngineID: "e", RequestID: "r"}
+		}
+		r.spent(ticket)
+		if r.blocks.unuse("d", upstream.Kept{EngineID: "e", RequestID: "r"}) {
+			t.Errorf("read before %t: its blocks are released after it was sent", known)
+		}
 	}
 }

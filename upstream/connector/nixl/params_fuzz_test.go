@@ -250,3 +250,31 @@ func corpusBytes(t *testing.T, path string) []byte {
 	}
 	return []byte(value)
 }
+
+// What members are not looked at is refused as rawjson.ParseObject refuses it.
+func TestParams_JudgesWhatIsNotLookedAt(t *testing.T) {
+	many := func(n int) string {
+		var all strings.Builder
+		for i := range n {
+			all.WriteString(`,"m` + strconv.Itoa(i) + `":0`)
+		}
+		return all.String()
+	}
+	for tail, want := range map[string]bool{
+		`,"x":"é"`: true, ",\"x\":\"\xff\"": false, ",\"\xff\":1": false, `,"\u0078":1`: true, `,"\ud800":1`: false, `,"\u0078":1,"x":2`: false,
+		`,"x":1,"\u0078":2`: false, `,"tp_\u0073ize":1`: false, `,"":1`: true, `,"":1,"":2`: false,
+		`,"` + strings.Repeat("n", 129) + `":1`: true, `,"` + strings.Repeat("n", 257) + `":1`: false,
+		many(16): true, many(17): true, many(17) + `,"m16":1`: false, many(240): true, many(250): false,
+	} {
+		behind := ticket[:len(ticket)-1] + tail + "}"
+		before := "{" + strings.TrimPrefix(tail, ",") + "," + ticket[1:]
+		for _, raw := range []string{behind, before} {
+			if _, err := rawjson.ParseObject([]byte(raw)); (err == nil) != want {
+				t.Fatalf("%.60q: ParseObject says %v", tail, err)
+			}
+			if _, err := parseTicket([]byte(raw)); (err == nil) != want {
+				t.Errorf("%.60q: got %v, want accepted %t", tail, err, want)
+			}
+		}
+	}
+}
