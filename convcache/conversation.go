@@ -1,10 +1,8 @@
 package convcache
 
 import (
-	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
-	"encoding/binary"
 	"encoding/hex"
 )
 
@@ -25,16 +23,9 @@ type Identity struct {
 // Key names a conversation in a store. It tells nothing about the identity it was made from.
 type Key [sha256.Size]byte
 
-// Conversation returns the key of the identity: HMAC-SHA256 over a version byte and the fields, each
-// after its length, so that no two identities give the same input.
+// Conversation returns the key of the identity.
 func (s Secret) Conversation(id Identity) Key {
-	mac := hmac.New(sha256.New, s.key)
-	mac.Write([]byte{conversationVersion})
-	for _, field := range [...]string{id.Tenant, id.Model, id.CacheSalt, id.SubAgent, id.ID} {
-		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
-		mac.Write([]byte(field))
-	}
-	return Key(mac.Sum(nil))
+	return s.hashed(conversationVersion, id.Tenant, id.Model, id.CacheSalt, id.SubAgent, id.ID)
 }
 
 // String returns the first 16 bytes in 22 characters of unpadded base64url, for store keys.

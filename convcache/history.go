@@ -128,7 +128,10 @@ func (h History) extendsChat(b Branch) bool {
 func (h History) After(reply Reply) (Digest, int) {
 	switch h.route {
 	case routeChat:
-		return h.last.next(h.key.appendMessage(nil, reply)), h.messages + 1
+		c := borrowCanonical(h.key)
+		defer c.giveBack()
+		c.out = h.key.appendMessage(c.out[:0], reply)
+		return h.last.next(c.out), h.messages + 1
 	case routeText:
 		return h.last.next([]byte(h.prompt), []byte(reply.Text)), len(h.prompt) + len(reply.Text)
 	}

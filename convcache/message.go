@@ -154,7 +154,11 @@ func (k HistoryKey) appendCall(out []byte, t ToolCall) []byte {
 
 // appendMember appends a member whose value is a string.
 func (k HistoryKey) appendMember(out []byte, name, value string) []byte {
-	return k.appendText(appendString(out, name), []byte(value))
+	out = appendString(out, name)
+	if k.tagging(len(value)) {
+		return k.appendTag(out, []byte(value))
+	}
+	return appendString(out, value)
 }
 
 // appendText appends a string as canonical.text does.

@@ -1,11 +1,6 @@
 package convcache
 
-import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/binary"
-)
+import "encoding/base64"
 
 // saltVersion opens the input of every salt. It differs from conversationVersion, so that a salt,
 // which engines see, is never a conversation's key.
@@ -15,11 +10,6 @@ const saltVersion byte = 2
 // their own, and different for all other requests: engines then share no prefix cache between tenants,
 // and cannot be asked by timing whether another tenant has sent a prompt.
 func (s Secret) Salt(tenant, clientSalt string) string {
-	mac := hmac.New(sha256.New, s.key)
-	mac.Write([]byte{saltVersion})
-	for _, field := range [...]string{tenant, clientSalt} {
-		mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
-		mac.Write([]byte(field))
-	}
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil))
+	sum := s.hashed(saltVersion, tenant, clientSalt)
+	return base64.RawURLEncoding.EncodeToString(sum[:])
 }

@@ -1,9 +1,16 @@
 package convcache_test
 
 import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"carryover/convcache"
@@ -64,4 +71,36 @@ func TestRandomSecret_Differs(t *testing.T) {
 	if a.Conversation(id) == b.Conversation(id) {
 		t.Error("two random secrets give one key")
 	}
+}
+
+// Replicas of several versions share a store: what names a conversation in it is HMAC-SHA256 of these bytes, and nothing that was hashed
+// before shows.
+func TestSecret_KeepsItsFormat(t *testing.T) {
+	const text = "0123456789abcdef"
+	s := mustSecret(t, text)
+	want := func(version byte, fields ...string) []byte {
+		mac := hmac.New(sha256.New, []byte(text))
+		mac.Write([]byte{version})
+		for _, field := range fields {
+			mac.Write(binary.BigEndian.AppendUint64(nil, uint64(len(field))))
+			mac.Write([]byte(field))
+		}
+		return mac.Sum(nil)
+	}
+	var all sync.WaitGroup
+	for i := range 4 {
+		all.Go(func() {
+			for n := range 200 {
+				id := convcache.Identity{Tenant: strings.Repeat("t", i*n), Model: "m", CacheSalt: strings.Repeat("s", n), SubAgent: "a", ID: strconv.Itoa(n * i)}
+				key := s.Conversation(id)
+				if !bytes.Equal(key[:], want(1, id.Tenant, id.Model, id.CacheSalt, id.SubAgent, id.ID)) {
+					t.Errorf("identity %v has another key", id)
+				}
+				if got := s.Salt(id.Tenant, id.CacheSalt); got != base64.RawURLEncoding.EncodeToString(want(2, id.Tenant, id.CacheSalt)) {
+					t.Errorf("tenant and salt of %v have another salt", id)
+				}
+			}
+		})
+	}
+	all.Wait()
 }
