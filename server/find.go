@@ -255,9 +255,3 @@ func (f *finder) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet
 	}
 	return start
 }
-
-// storeContext bounds a store operation. It is detached: a client that leaves must
-// not cut a take in half.
-func storeContext(ctx context.Context, cfg *Config) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cfg.StoreTimeout)
-}

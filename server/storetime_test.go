@@ -1,0 +1,82 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// The time of a store operation ends at its limit or with the operation, and not with the client; whoever asks, and in which order.
+func TestStoreContext_Ends(t *testing.T) {
+	type ctxKey struct{}
+	cfg := &Config{}
+	cfg.StoreTimeout = 5 * time.Millisecond
+	for _, asked := range []struct {
+		name string
+		ask  func(ctx context.Context)
+	}{
+		{"nobody asked", func(context.Context) {}},
+		{"asked for Done", func(ctx context.Context) { ctx.Done() }},
+		{"asked for Err", func(ctx context.Context) { _ = ctx.Err() }},
+		{"a context is made of it", func(ctx context.Context) { _, cancel := context.WithCancel(ctx); t.Cleanup(cancel) }},
+	} {
+		t.Run(asked.name, func(t *testing.T) {
+			for _, tc := range []struct {
+				name string
+				end  func(leave, end context.CancelFunc)
+				want error
+			}{
+				{"goes on", func(leave, _ context.CancelFunc) { leave(); <-time.After(4 * time.Millisecond) }, nil},
+				{"limit", func(_, _ context.CancelFunc) { <-time.After(5 * time.Millisecond) }, context.DeadlineExceeded},
+				{"end", func(_, end context.CancelFunc) { end() }, context.Canceled},
+			} {
+				synctest.Test(t, func(t *testing.T) {
+					client, leave := context.WithCancel(context.WithValue(t.Context(), ctxKey{}, "value"))
+					defer leave()
+					ctx, end := storeContext(client, cfg)
+					defer end()
+					if until, ok := ctx.Deadline(); !ok || time.Until(until) != cfg.StoreTimeout {
+						t.Errorf("%s: deadline in %v, %v, want %v", tc.name, time.Until(until), ok, cfg.StoreTimeout)
+					}
+					asked.ask(ctx)
+					tc.end(leave, end)
+					synctest.Wait()
+					child, cancel := context.WithCancel(ctx)
+					defer cancel()
+					for range 2 {
+						if !errors.Is(ctx.Err(), tc.want) || !errors.Is(context.Cause(ctx), tc.want) || !errors.Is(child.Err(), tc.want) {
+							t.Errorf("%s: error %v, cause %v, error of one made of it %v, want %v", tc.name, ctx.Err(), context.Cause(ctx), child.Err(), tc.want)
+						}
+						<-time.After(time.Second) // what has ended does not end anew
+						if tc.want == nil {
+							break
+						}
+						end()
+					}
+					if ctx.Value(ctxKey{}) != "value" {
+						t.Errorf("%s: the client's values are lost", tc.name)
+					}
+				})
+			}
+		})
+	}
+}
+
+// A context that is made of one whose time goes on ends with it.
+func TestStoreContext_EndsWhatIsMadeOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cfg := &Config{}
+		cfg.StoreTimeout = time.Second
+		ctx, end := storeContext(t.Context(), cfg)
+		defer end()
+		child, cancel := context.WithTimeout(ctx, time.Minute)
+		defer cancel()
+		began := time.Now()
+		<-child.Done()
+		if took := time.Since(began); took != time.Second || !errors.Is(child.Err(), context.DeadlineExceeded) {
+			t.Errorf("it ended after %v with %v, want %v after a second", took, child.Err(), context.DeadlineExceeded)
+		}
+	})
+}
