@@ -116,6 +116,9 @@ func milliseconds(key string, d time.Duration) slog.Attr { return slog.Float64(k
 
 // Blamed is the instance whose leg has failed the turn, and how, as [upstream.Kind] has it; "" where no leg has.
 func (r *Record) Blamed() (instance, kind string) {
+	if r.Err == nil {
+		return "", ""
+	}
 	var failed *upstream.LegError
 	if errors.As(r.Err, &failed) {
 		return failed.Instance, failed.Kind.String()

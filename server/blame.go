@@ -11,6 +11,10 @@ import (
 
 // ended tells the fleet how a leg to an engine has ended, once per leg; nil is the end that it should have.
 func (t *turn) ended(engine *fleet.Engine, err error) {
+	if err == nil {
+		blame(engine, nil, false)
+		return
+	}
 	var leg *upstream.LegError
 	blame(engine, err, errors.As(err, &leg) && ours(&t.tries, leg))
 }
@@ -28,11 +32,13 @@ func (t *turn) endedAfter(engine *fleet.Engine, err error, began time.Time) {
 // blame is ended for legs that belong to no turn. own says that a failure is our own fault, if it is one of the engine's answers:
 // of what the leg carried besides the client's request.
 func blame(engine *fleet.Engine, err error, own bool) {
-	var leg *upstream.LegError
-	switch {
-	case err == nil:
+	if err == nil {
 		engine.Answered()
 		engine.Served()
+		return
+	}
+	var leg *upstream.LegError
+	switch {
 	case !errors.As(err, &leg) || leg.Role != engine.Role: // the client's doing, ours, or that of the other leg
 	case leg.Kind == upstream.Dial:
 		engine.Refused()

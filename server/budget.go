@@ -46,7 +46,7 @@ const (
 )
 
 // most is how many tokens of an engine's KV cache tickets may pin, 0 if that is not known or not limited.
-func (l *ledger) most(live fleet.Live) int { return int(l.share * float64(live.KVTokens)) }
+func (l *ledger) most(kvTokens int) int { return int(l.share * float64(kvTokens)) }
 
 // enforce is a round of what keeps tickets from pinning more than their share of a decode engine's KV cache: the oldest are given
 // up, so that their blocks are released. It runs beside the turns.
@@ -54,7 +54,7 @@ func (b *pinnedBudget) enforce(ctx context.Context) {
 	hurry := false
 	for _, of := range b.ledger.all(time.Now()) {
 		live := of.start.Engine().Live()
-		most := b.ledger.most(live)
+		most := b.ledger.most(live.KVTokens)
 		if most == 0 || !b.cfg.Release {
 			continue
 		}
@@ -165,5 +165,5 @@ func (s *Server) PinnedBudget(decode *fleet.Engine) int {
 	if !s.cfg.Release {
 		return 0 // nothing is given up for it
 	}
-	return s.pinned.ledger.most(decode.Live())
+	return s.pinned.ledger.most(decode.KVTokens())
 }

@@ -25,14 +25,8 @@ type conversation struct {
 	source string
 	key    convcache.Key
 	tenant string
-}
-
-// affinity is the routing key: equal for the turns of a conversation.
-func (c conversation) affinity() string {
-	if !c.known {
-		return ""
-	}
-	return c.key.String()
+	// affinity is the routing key: equal for the turns of a conversation, "" without one.
+	affinity string
 }
 
 // clientHeaders are the headers by which known front ends and agents name a
@@ -86,6 +80,7 @@ func (i *intake) identify(r *http.Request, req *upstream.Request, tenant string)
 			c.key = i.secret.Conversation(convcache.Identity{
 				Tenant: c.tenant, Model: req.Model(), CacheSalt: salt, SubAgent: r.Header.Get(subAgentHeader), ID: id,
 			})
+			c.affinity = c.key.String()
 			return c, nil
 		}
 	}

@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -74,28 +73,14 @@ func (s *Server) ended(w http.ResponseWriter, t *turn, err error) {
 // error, so that a defect costs one turn and its ticket is settled like any other.
 func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err error) {
 	defer s.recovered(t, &err)
-	ctx, end := s.context(r)
-	defer end()
-	leave := func() {}
-	defer func() { leave() }()
+	defer s.leave(t)
 	defer t.share.giveBack()
-	if err := s.intake.take(w, r, t, func() (err error) {
-		leave, err = s.place(ctx, t)
-		return err
-	}); err != nil {
+	if err := s.intake.take(w, r, t); err != nil {
 		return err
 	}
+	// It ends with the client, and when the server gives up its turns: see Server.base.
+	ctx := r.Context()
 	return s.turns.run(ctx, newOutlet(t, w, s.cfg.ClientWriteTimeout, s.toAPIError), t)
-}
-
-// context is what a turn runs under, until end is called: it ends with the client, and when the server gives up its turns.
-func (s *Server) context(r *http.Request) (_ context.Context, end func()) {
-	ctx, cancel := context.WithCancelCause(r.Context())
-	stop := context.AfterFunc(s.beside.ctx, func() { cancel(errShuttingDown) })
-	return ctx, func() {
-		stop()
-		cancel(nil)
-	}
 }
 
 // recovered is deferred, and makes an error of a panic.

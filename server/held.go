@@ -95,11 +95,14 @@ func (s *turns) conclude(t *turn, h *held, fate fleet.Fate) {
 	}
 	h.concluded, h.answered = true, fate == fleet.Answered
 	pause, resumed := h.link.End(fate)
+	if !resumed && pause <= 0 {
+		return
+	}
 	attrs := []any{"prefill", named(h.reader), "decode", named(h.holder), "turn", t.record.Turn}
 	switch {
 	case resumed:
 		s.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
-	case pause > 0:
+	default:
 		why := "prefill does not answer tickets of decode"
 		if fate == fleet.Failed {
 			why = "prefill answers 5xx to tickets of decode"

@@ -33,6 +33,7 @@ type intake struct {
 	prefillers      Prefillers // nil where requests name no prefill instance
 	outlines        outline.Key
 	account         *inflight
+	place           func(context.Context, *turn) error // gets a turn its place, and may wait for it
 }
 
 // request is what a client asked for.
@@ -51,8 +52,8 @@ type request struct {
 // word is worth; its client's leave is noticed when the wait is over.
 const maxEarlyBody = 64 << 10
 
-// take reads a request into its turn. place gets the turn its place, and may wait for it.
-func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn, place func() error) error {
+// take reads a request into its turn, which gets its place meanwhile.
+func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	tenant, err := i.tenant(r)
 	if err != nil {
 		return err
@@ -60,7 +61,7 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn, place fun
 	t.share = reservation{account: i.account, client: clientOf(r, tenant)}
 	early := r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody
 	if !early {
-		if err := place(); err != nil {
+		if err := i.place(r.Context(), t); err != nil {
 			return err
 		}
 	}
@@ -69,7 +70,7 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn, place fun
 		return err
 	}
 	if early {
-		if err := place(); err != nil {
+		if err := i.place(r.Context(), t); err != nil {
 			return err
 		}
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"log/slog"
@@ -41,6 +42,7 @@ func BenchmarkIntake(b *testing.B) {
 			i := &intake{
 				cfg: cfg, secret: secret, tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)),
 				history: proof.History{Key: secret.HistoryKey()}, reuses: true, outlines: outline.NewKey(), account: newInflight(1<<30, cfg.MaxBodyBytes),
+				place: func(context.Context, *turn) error { return nil },
 			}
 			b.Run(fmt.Sprintf("%s/%dKiB", mode, size>>10), func(b *testing.B) {
 				r := &http.Request{
@@ -51,7 +53,7 @@ func BenchmarkIntake(b *testing.B) {
 				for b.Loop() {
 					t := &turn{request: request{api: upstream.Chat}}
 					r.Body = io.NopCloser(bytes.NewReader(body))
-					if err := i.take(noWriter{}, r, t, func() error { return nil }); err != nil {
+					if err := i.take(noWriter{}, r, t); err != nil {
 						b.Fatal(err)
 					}
 					t.share.giveBack()

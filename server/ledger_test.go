@@ -191,7 +191,7 @@ func TestLedger_ReplicasKeepTheirPart(t *testing.T) {
 		c.put(convcache.Key{1}, c.ticket(1, 400, 1), "m")
 		of := c.all(now)[0]
 		of.rounds = tc.b
-		if got := c.keep(of, tc.live, c.most(tc.live)); got != tc.want {
+		if got := c.keep(of, tc.live, c.most(tc.live.KVTokens)); got != tc.want {
 			t.Errorf("%s: got %d tokens, want %d", name, got, tc.want)
 		}
 	}

@@ -31,27 +31,30 @@ type picker struct {
 // itself.
 type pair struct {
 	prefill, decode *fleet.Start
-	barred          bool   // the attempt avoids a prefill instance that is barred, or its prefix cache
-	tied            bool   // the path was chosen for what this decode instance holds
-	prefilled       func() // gives the prefill instance back; safe for concurrent use, and once is enough
-	decoded         func() // gives the decode instance back; once is enough
-	onDone          []func()
+	barred          bool // the attempt avoids a prefill instance that is barred, or its prefix cache
+	tied            bool // the path was chosen for what this decode instance holds
+
+	prefillRoom, decodeRoom room          // on the two
+	decodeOnly              chan struct{} // a slot of it is the attempt's, nil if none is
 }
 
 // done ends the attempt for the engines that were picked for it. It is called once.
 func (p *pair) done() {
-	for _, done := range p.onDone {
-		done()
+	p.decodeRoom.leave()
+	p.prefilled()
+	if p.decodeOnly != nil {
+		<-p.decodeOnly
 	}
 }
 
-// decodes adds a decode instance, in place of one that has refused the connection, if there is one: that may be back long
+// prefilled gives the prefill instance back. It is safe for concurrent use, and once is enough.
+func (p *pair) prefilled() { p.prefillRoom.leave() }
+
+// decodes adds a decode instance, which done gives back, in place of one that has refused the connection: that may be back long
 // before the turn's stream ends.
 func (p *pair) decodes(done func()) {
-	if p.decoded != nil {
-		p.decoded()
-	}
-	p.decoded, p.onDone = done, append(p.onDone, done)
+	p.decodeRoom.leave()
+	p.decodeRoom = room{free: done}
 }
 
 // pick chooses the engines of this attempt and the path: prefill and decode,
@@ -59,7 +62,7 @@ func (p *pair) decodes(done func()) {
 // or prompts share one hand-over, vLLM #43509) or is not worth it, and while no prefill instance
 // can serve. Decode comes first, because what it holds of the conversation decides how much is to be computed.
 func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
-	p, picked := &pair{prefilled: func() {}}, false
+	p, picked := &pair{}, false
 	defer func() {
 		if !picked { // also by a panic
 			p.done()
@@ -70,14 +73,13 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 	}
 	ratio := k.ratios.get(t.model)
 	t.record.Path.Tokens = t.length.Whole.Tokens(ratio)
-	decode, done, err := k.engine(ctx, t, upstream.RoleDecode, false)
+	decode, err := k.engine(ctx, t, upstream.RoleDecode, false, &p.decodeRoom)
 	switch {
 	case errors.Is(err, upstream.ErrNoModel):
 		return nil, t.tries.lastOr(noModel(t.model))
 	case err != nil:
 		return nil, t.tries.lastOr(err)
 	}
-	p.decodes(done)
 	held := t.heldBy(decode)
 	t.record.Path.Tokens = t.uncached(ratio, held)
 	if why := k.alone(t); why != "" {
@@ -107,16 +109,16 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 
 // engine picks an engine that serves the turn's model. Before it says that there is none, which is upstream.ErrNoModel, the engines
 // are asked once more for what they serve: a model that has just been loaded is not known yet.
-func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, barred bool) (*fleet.Engine, func(), error) {
+func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, barred bool, in *room) (*fleet.Engine, error) {
 	hint, exclude := t.hint(), t.excluding(role)
 	hint.Barred = barred
-	engine, done, err := k.room(ctx, t, role, hint, exclude)
+	engine, err := k.room(ctx, t, role, hint, exclude, in)
 	if errors.Is(err, upstream.ErrNoModel) && !t.tries.refreshed {
 		t.tries.refreshed = true
 		k.deps.Fleet.RefreshModels(ctx)
-		engine, done, err = k.room(ctx, t, role, hint, exclude)
+		engine, err = k.room(ctx, t, role, hint, exclude, in)
 	}
-	return engine, done, err
+	return engine, err
 }
 
 // excluding says which engines must not be picked, nil for none: that is asked of each engine of the role.
@@ -134,15 +136,13 @@ func (k *picker) prefill(ctx context.Context, t *turn, p *pair, barred bool) (*f
 	if t.tries.noPrefill || t.tries.gaveUp(upstream.RolePrefill) >= maxDials {
 		return nil, nil
 	}
-	prefill, done, err := k.engine(ctx, t, upstream.RolePrefill, barred)
+	prefill, err := k.engine(ctx, t, upstream.RolePrefill, barred, &p.prefillRoom)
 	switch {
 	case errors.Is(err, upstream.ErrNoInstance), errors.Is(err, upstream.ErrNoModel):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	p.onDone = append(p.onDone, done)
-	p.prefilled = done
 	return prefill, nil
 }
 
@@ -158,7 +158,7 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 	if t.routing.PrefillFailure != PrefillError && !k.needsPrefill() {
 		select {
 		case k.decodeOnly <- struct{}{}:
-			p.onDone = append(p.onDone, func() { <-k.decodeOnly })
+			p.decodeOnly = k.decodeOnly
 			t.record.Path.alone(t.tries.whyAlone(p.barred))
 			return nil, nil
 		default:
@@ -195,10 +195,10 @@ func (k *picker) pin(ctx context.Context, t *turn, p *pair, prefill, decode *fle
 // hint tells the policies of the turn: its conversation, which starts of decode hold how much of it, and how much is to be
 // computed.
 func (t *turn) hint() fleet.Hint {
-	h := fleet.Hint{Key: t.conversation.affinity(), Model: t.model, Tokens: t.record.Path.Tokens, Chain: t.chain}
+	t.holds = t.holds[:0]
 	for i := range t.branches {
 		b := &t.branches[i]
-		h.Holds = append(h.Holds, fleet.Holding{Decode: b.Decode, Start: b.Start, Tokens: b.Tokens})
+		t.holds = append(t.holds, fleet.Holding{Decode: b.Decode, Start: b.Start, Tokens: b.Tokens})
 	}
-	return h
+	return fleet.Hint{Key: t.conversation.affinity, Holds: t.holds, Model: t.model, Tokens: t.record.Path.Tokens, Chain: t.chain}
 }

@@ -102,7 +102,7 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	if start == nil || start.Free(t.CaughtUp) {
 		return // its blocks are gone
 	}
-	most := l.most(start.Engine().Live())
+	most := l.most(start.Engine().KVTokens())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gaveUp.forget(key)

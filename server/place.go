@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"carryover/server/queue"
 	"carryover/upstream"
@@ -35,10 +35,9 @@ func (s *Server) Waiting() (toBegin, forInstance int) {
 // Open is how many turns have their place now.
 func (s *Server) Open() int { return len(s.streams) }
 
-// place gets the turn one of the places of the server, and waits for it if need be. leave gives it back.
-func (s *Server) place(ctx context.Context, t *turn) (leave func(), _ error) {
-	claim := queue.Claim{Tenant: t.share.client}
-	waited, err := s.places.Wait(ctx, claim, 0, func() bool {
+// place gets the turn one of the places of the server, and waits for it if need be.
+func (s *Server) place(ctx context.Context, t *turn) error {
+	waited, err := s.places.Wait(ctx, t.placeClaim(), 0, func() bool {
 		select {
 		case s.streams <- struct{}{}:
 			return true
@@ -47,24 +46,49 @@ func (s *Server) place(ctx context.Context, t *turn) (leave func(), _ error) {
 		}
 	})
 	t.record.queued(waited, err == nil)
-	if err != nil {
-		return func() {}, err
-	}
-	return func() {
-		s.places.Leave(claim)
-		<-s.streams
-		s.places.Freed()
-	}, nil
+	t.placed = err == nil
+	return err
 }
 
-// room picks an engine as [fleet.Fleet.Pick] does, and waits while all that could be picked have as much to do as they may. done
-// gives the place back; further calls do nothing.
+// leave gives the turn's place back, if it has one.
+func (s *Server) leave(t *turn) {
+	if !t.placed {
+		return
+	}
+	t.placed = false
+	s.places.Leave(t.placeClaim())
+	<-s.streams
+	s.places.Freed()
+}
+
+func (t *turn) placeClaim() queue.Claim { return queue.Claim{Tenant: t.share.client} }
+
+// room is a turn's place on an instance. The zero value is none.
+type room struct {
+	of    *queue.Queue // nil if no turn could wait for it
+	claim queue.Claim
+	free  func() // gives the instance back
+	left  atomic.Bool
+}
+
+// leave gives the place back. Further calls do nothing, nor does one for the zero value.
+func (r *room) leave() {
+	if r.free == nil || r.left.Swap(true) {
+		return
+	}
+	if r.of != nil {
+		r.of.Leave(r.claim)
+	}
+	r.free() // and the fleet says so, see OnFreed
+}
+
+// room picks an engine as [fleet.Fleet.Pick] does, and waits while all that could be picked have as much to do as they may. in is
+// the turn's place on it from then on.
 func (k *picker) room(
-	ctx context.Context, t *turn, role upstream.Role, hint fleet.Hint, exclude func(*fleet.Engine) bool,
-) (engine *fleet.Engine, done func(), err error) {
+	ctx context.Context, t *turn, role upstream.Role, hint fleet.Hint, exclude func(*fleet.Engine) bool, in *room,
+) (engine *fleet.Engine, err error) {
 	if k.still {
-		engine, err = k.deps.Fleet.Foresee(role, hint, exclude)
-		return engine, func() {}, err
+		return k.deps.Fleet.Foresee(role, hint, exclude)
 	}
 	claim := queue.Claim{Tenant: t.share.client, Class: t.roomClass(role, hint)}
 	var free func()
@@ -75,18 +99,13 @@ func (k *picker) room(
 	t.record.queued(waited, full == nil)
 	switch {
 	case full != nil:
-		return nil, nil, full
+		return nil, full
 	case err != nil:
 		k.rooms.Leave(claim)
-		return nil, nil, err
+		return nil, err
 	}
-	var once sync.Once
-	return engine, func() {
-		once.Do(func() {
-			k.rooms.Leave(claim)
-			free() // and the fleet says so, see OnFreed
-		})
-	}, nil
+	in.of, in.claim, in.free = k.rooms, claim, free
+	return engine, nil
 }
 
 // longestModel is more than the longest name that an engine's list of models may have (maxModelID of package fleet).

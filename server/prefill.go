@@ -99,7 +99,7 @@ func (t *turn) saved(prefill *fleet.Engine) {
 	if r.Cached >= 0 {
 		tokens = min(tokens, r.Cached)
 	}
-	r.Saved = time.Duration(tokens) * prefill.Live().PerToken
+	r.Saved = time.Duration(tokens) * prefill.PerToken()
 }
 
 // learnSpeed tells the fleet how fast prefill was, for how many tokens it has computed. That is certain where it tells how many

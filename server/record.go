@@ -98,6 +98,9 @@ type legNote struct {
 // sent notes that a leg is about to be sent, and gives it its place in the turn's trace.
 func (r *Record) sent(leg *upstream.Leg, start string) legNote {
 	at := len(r.Legs)
+	if r.Legs == nil {
+		r.Legs = make([]LegRecord, 0, 2) // most turns have as many
+	}
 	r.Legs = append(r.Legs, LegRecord{
 		Role: leg.Instance.Role, Instance: leg.Instance.Name, Start: start, Attempt: r.Retries, Span: r.Trace.traced(leg), Began: time.Now(),
 	})
@@ -121,6 +124,9 @@ func (n legNote) began() {
 func (n legNote) over(err error) {
 	leg := &n.of.Legs[n.at]
 	leg.Whole = time.Since(leg.Began)
+	if err == nil {
+		return
+	}
 	var failed *upstream.LegError
 	if errors.As(err, &failed) && failed.Role == leg.Role {
 		leg.Err = err
@@ -187,6 +193,9 @@ func (r *Reuse) missed(why Reason) { r.Hit, r.Reason, r.Saved = false, why, 0 }
 
 // Aborted reports whether the answer broke off after the client had seen part of it.
 func (r *Record) Aborted() bool {
+	if r.Err == nil {
+		return false
+	}
 	var abort *abortError
 	return errors.As(r.Err, &abort)
 }

@@ -58,14 +58,17 @@ func (s *Server) exact(c echo.Context, allowed map[string]string) (served bool) 
 		// last on its connection (RFC 9112, 6.1), and net/http has removed the former.
 		c.Response().Header().Set("Connection", "close")
 	}
-	if !clientRequestID(r.Header.Get("X-Request-Id")) {
-		c.Response().Header().Set("X-Request-Id", newID())
-	} else {
-		c.Response().Header().Set("X-Request-Id", r.Header.Get("X-Request-Id"))
-	}
 	method, known := allowed[r.URL.EscapedPath()]
+	known = known && r.URL.Host == "" && !strings.HasPrefix(r.RequestURI, "//")
+	if !known || r.Method != method || method != http.MethodPost { // turns name themselves (turnHeaders)
+		id := r.Header.Get("X-Request-Id")
+		if !clientRequestID(id) {
+			id = newID()
+		}
+		c.Response().Header().Set("X-Request-Id", id)
+	}
 	switch {
-	case !known || r.URL.Host != "" || strings.HasPrefix(r.RequestURI, "//"):
+	case !known:
 		writeError(c.Response(), refused(http.StatusNotFound, "not_found", "Unknown endpoint."))
 		return false
 	case r.Method != method:

@@ -7,6 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
+	"carryover/upstream/fleet"
 )
 
 // turn is one client request and its answer. It belongs to one goroutine.
@@ -18,11 +19,13 @@ type turn struct {
 	conversation conversation
 	proving
 	branches  []convcache.Branch // what the conversation holds, as the last look saw it
+	holds     []fleet.Holding    // the same as policies are told, remade for each pick
 	cleared   bool               // it held more, on instances that have cleared their cache
 	chain     []uint64           // the beginning of the prompt, for the choice of prefill
 	outline   *outline.Outline   // its history without the content, nil where no ticket is used or left
 	tries     tries
 	share     reservation // its part of the bytes in flight
+	placed    bool        // it has one of the server's places
 	committed bool        // status and headers have reached the client
 	record    Record
 }

@@ -32,6 +32,16 @@ type Live struct {
 	Models []string
 }
 
+// PerToken is that of Live, which costs much more.
+func (e *Engine) PerToken() time.Duration { return time.Duration(e.perToken(e.fleet.clock())) }
+
+// KVTokens is that of Live, which costs much more.
+func (e *Engine) KVTokens() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.load.kvTokens
+}
+
 // Live returns the state of the engine now.
 func (e *Engine) Live() Live {
 	last := e.Last()
@@ -43,7 +53,7 @@ func (e *Engine) Live() Live {
 	live := Live{
 		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.running, Waiting: l.waiting, KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
-		PerToken: time.Duration(e.perToken(e.fleet.clock())), Queued: int(e.queued.Load()), Pinned: last.pinned(), Besides: last.besides(),
+		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: last.pinned(), Besides: last.besides(),
 		Held: held,
 	}
 	for _, model := range e.listing.models {

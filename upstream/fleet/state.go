@@ -60,7 +60,6 @@ func (e *Engine) ownState() (state, why string) {
 	defer e.mu.Unlock()
 	now := e.fleet.now()
 	c, j := &e.circuit, &e.ejection
-	legs := fmt.Sprintf("%d legs in a row have failed since %s, the last with %s", c.failures, moment(c.since), c.last)
 	switch {
 	case e.gone.Load():
 		return "draining", "it was removed; what is in flight goes on to its end"
@@ -71,14 +70,19 @@ func (e *Engine) ownState() (state, why string) {
 	case now.Before(e.downUntil):
 		return "down", fmt.Sprintf("it has refused connections since %s; it is tried again at %s", moment(e.downSince), moment(e.downUntil))
 	case c.open(now):
-		return "open", legs + "; one turn tries it at " + moment(c.until)
+		return "open", c.failed() + "; one turn tries it at " + moment(c.until)
 	case c.halfOpen(now):
-		return "half_open", legs + "; one turn at a time tries it"
+		return "half_open", c.failed() + "; one turn at a time tries it"
 	case j.lasts(now):
 		return "ejected", fmt.Sprintf("it took %.1f times as long as its role does, at %s; ejected until %s, times in a row: %d",
 			j.factor, moment(j.since), moment(j.until), j.times)
 	}
 	return "up", ""
+}
+
+// failed says what a circuit that is not closed was opened for.
+func (c *circuit) failed() string {
+	return fmt.Sprintf("%d legs in a row have failed since %s, the last with %s", c.failures, moment(c.since), c.last)
 }
 
 // moment is how a sentence for operators tells a time.
