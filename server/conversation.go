@@ -33,10 +33,18 @@ type conversation struct {
 // conversation, in the order in which they are tried.
 //
 //nolint:gochecknoglobals // immutable table
-var clientHeaders = []string{
+var clientHeaders = spelled(
 	"X-OpenWebUI-Chat-Id", "X-Dynamo-Session-ID", "X-Claude-Code-Session-Id", "X-Session-Affinity",
 	"Session-Id", "Session_id", "X-Opencode-Session", "X-Litellm-Session-Id", "ChatUI-Conversation-ID",
 	"X-Grok-Conv-Id", "X-Amp-Thread-Id",
+)
+
+// spelled returns the names as net/http spells them: of any other spelling it makes this one with each look-up.
+func spelled(names ...string) []string {
+	for i := range names {
+		names[i] = http.CanonicalHeaderKey(names[i])
+	}
+	return names
 }
 
 // subAgentHeader separates an agent's children, which send their parent's
@@ -50,13 +58,15 @@ const (
 	taskHeader = "X-Conversation-Task"
 	// finalHeader says "true" with the last turn, whose blocks are of no use to anybody.
 	finalHeader = "X-Conversation-Final"
+	// reuseHeader says "off" with a turn that is to reuse nothing and leave nothing: X-KV-Reuse, as net/http spells it.
+	reuseHeader = "X-Kv-Reuse"
 )
 
 // off reports whether a client wants no look-up and nothing stored. Where a front end fills the task in, an empty value is none.
 // Open WebUI before 0.9.7 sends the template as it stands, with every turn.
 func off(header http.Header) bool {
 	task := strings.TrimSpace(header.Get(taskHeader))
-	return task != "" && !strings.Contains(task, "{{") || strings.EqualFold(strings.TrimSpace(header.Get("X-KV-Reuse")), "off")
+	return task != "" && !strings.Contains(task, "{{") || strings.EqualFold(strings.TrimSpace(header.Get(reuseHeader)), "off")
 }
 
 // identify finds the conversation of a request. Only conversation_id, which is

@@ -42,7 +42,7 @@ func (s *Server) ReleaseOne(ctx context.Context, decode *fleet.Engine) bool {
 }
 
 // Handler serves the main listener's endpoints.
-func (s *Server) Handler() http.Handler { return s.echo }
+func (s *Server) Handler() http.Handler { return s.handler }
 
 // MakeRoom is one round of what keeps tickets from pinning more than their share.
 func (s *Server) MakeRoom(ctx context.Context) { s.pinned.enforce(ctx) }

@@ -34,14 +34,17 @@ type Path struct {
 }
 
 // Header is the value of X-KV-Path, "" if the turn got to no way.
-func (p *Path) Header() string {
-	switch p.Way {
-	case "":
-		return ""
-	case WayDecodeOnly:
-		return p.Way + ";reason=" + p.Reason + ";tokens=" + strconv.Itoa(p.Tokens)
+func (p *Path) Header() string { return string(p.appendHeader(make([]byte, 0, 96))) }
+
+func (p *Path) appendHeader(b []byte) []byte {
+	if p.Way == "" {
+		return b
 	}
-	return p.Way + ";tokens=" + strconv.Itoa(p.Tokens)
+	b = append(b, p.Way...)
+	if p.Way == WayDecodeOnly {
+		b = append(append(b, ";reason="...), p.Reason...)
+	}
+	return strconv.AppendInt(append(b, ";tokens="...), int64(p.Tokens), 10)
 }
 
 func (p *Path) disaggregate() { p.Way, p.Reason = WayPrefillDecode, "" }

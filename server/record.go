@@ -154,25 +154,28 @@ func (r *Record) PrefillTook() (took time.Duration) {
 }
 
 // Header is the value of X-KV-Reuse at a moment, which the age of a ticket counts to.
-func (r *Reuse) Header(now time.Time) string {
+func (r *Reuse) Header(now time.Time) string { return string(r.appendHeader(make([]byte, 0, 96), now)) }
+
+func (r *Reuse) appendHeader(b []byte, now time.Time) []byte {
 	switch outcome, reason := r.Outcome(); outcome {
 	case "off":
-		return outcome
+		return append(b, outcome...)
 	case "miss":
+		b = append(append(b, "miss;reason="...), reason...)
 		if r.Differs != "" {
-			return "miss;reason=" + reason + ";differs=" + r.Differs
+			b = append(append(b, ";differs="...), r.Differs...)
 		}
-		return "miss;reason=" + reason
+		return b
 	}
 	age := max(0, upstream.Elapsed(r.CaughtUp, now))
-	b := append(make([]byte, 0, 96), "hit;tokens="...)
+	b = append(b, "hit;tokens="...)
 	b = append(strconv.AppendInt(b, int64(r.Offered), 10), ";age="...)
 	b = append(strconv.AppendFloat(b, age.Seconds(), 'f', 1, 64), ";proof="...)
 	b = append(b, r.Proof...)
 	if r.Cached >= 0 {
 		b = strconv.AppendInt(append(b, ";confirmed="...), int64(r.Cached), 10)
 	}
-	return string(b)
+	return b
 }
 
 // Outcome is "hit", "miss" or "off", and the reason of a miss.

@@ -14,7 +14,7 @@ import (
 // and in their escaped form: engines have endpoints such as /sleep and
 // /reset_prefix_cache that no spelling of a path may reach, and vLLM's --api-key
 // does not guard them.
-func (s *Server) routes() *echo.Echo {
+func (s *Server) routes() http.Handler {
 	e := echo.New()
 	e.HTTPErrorHandler = s.onError
 	e.IPExtractor = echo.ExtractIPDirect()
@@ -30,23 +30,19 @@ func (s *Server) routes() *echo.Echo {
 	add(http.MethodGet, "/healthz", s.handleAlive)
 	add(http.MethodGet, "/readyz", s.handleReady)
 	add(http.MethodGet, "/version", s.handleVersion)
-	e.Pre(func(next echo.HandlerFunc) echo.HandlerFunc {
-		return func(c echo.Context) error {
-			if !s.exact(c, allowed) {
-				return nil
-			}
-			return next(c)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if s.exact(w, r, allowed) {
+			e.ServeHTTP(w, r)
 		}
 	})
-	return e
 }
 
-// exact bounds a request, and answers it unless it is one that is served.
-func (s *Server) exact(c echo.Context, allowed map[string]string) (served bool) {
-	r := c.Request()
+// exact bounds a request, and answers it unless it is one that is served. It stands before echo, whose middleware is put together anew
+// for each request.
+func (s *Server) exact(w http.ResponseWriter, r *http.Request, allowed map[string]string) (served bool) {
 	// net/http flushes what is left of an answer after its handler has returned, and
 	// that must be bounded too. A turn sets the limit anew with each write.
-	control := http.NewResponseController(c.Response().Writer)
+	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(s.cfg.ClientWriteTimeout))
 	if r.ContentLength != 0 {
 		// net/http waits for the body of a request that is refused unread; a client
@@ -56,7 +52,7 @@ func (s *Server) exact(c echo.Context, allowed map[string]string) (served bool) 
 	if len(r.TransferEncoding) > 0 {
 		// A request with both a Content-Length and a Transfer-Encoding must be the
 		// last on its connection (RFC 9112, 6.1), and net/http has removed the former.
-		c.Response().Header().Set("Connection", "close")
+		w.Header().Set("Connection", "close")
 	}
 	method, known := allowed[r.URL.EscapedPath()]
 	known = known && r.URL.Host == "" && !strings.HasPrefix(r.RequestURI, "//")
@@ -65,15 +61,15 @@ func (s *Server) exact(c echo.Context, allowed map[string]string) (served bool) 
 		if !clientRequestID(id) {
 			id = newID()
 		}
-		c.Response().Header().Set("X-Request-Id", id)
+		w.Header().Set("X-Request-Id", id)
 	}
 	switch {
 	case !known:
-		writeError(c.Response(), refused(http.StatusNotFound, "not_found", "Unknown endpoint."))
+		writeError(w, refused(http.StatusNotFound, "not_found", "Unknown endpoint."))
 		return false
 	case r.Method != method:
-		c.Response().Header().Set("Allow", method)
-		writeError(c.Response(), refused(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed."))
+		w.Header().Set("Allow", method)
+		writeError(w, refused(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed."))
 		return false
 	}
 	return true

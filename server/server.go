@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/labstack/echo/v4"
 	"golang.org/x/net/netutil"
 
 	"carryover/server/outline"
@@ -25,7 +24,7 @@ import (
 type Server struct {
 	cfg       Config
 	deps      Deps
-	echo      *echo.Echo
+	handler   http.Handler
 	intake    *intake
 	turns     *turns
 	bars      *barWatch
@@ -66,7 +65,7 @@ func New(cfg Config, deps Deps) *Server {
 	deps.Fleet.OnFreed(s.rooms.Freed)
 	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
-	s.echo = s.routes()
+	s.handler = s.routes()
 	return s
 }
 
@@ -87,7 +86,7 @@ const abandonDelay = 5 * time.Second
 // nil after a drain.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	srv := &http.Server{
-		Handler:           s.echo,
+		Handler:           s.handler,
 		BaseContext:       s.base,
 		ReadHeaderTimeout: s.cfg.ClientHeaderTimeout,
 		IdleTimeout:       120 * time.Second,

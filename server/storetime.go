@@ -10,15 +10,15 @@ import (
 // storeContext bounds a store operation. It is detached: a client that leaves must
 // not cut a take in half.
 func storeContext(ctx context.Context, cfg *Config) (context.Context, context.CancelFunc) {
-	s := &storeTime{detached: context.WithoutCancel(ctx), until: time.Now().Add(cfg.StoreTimeout)}
+	s := &storeTime{client: ctx, until: time.Now().Add(cfg.StoreTimeout)}
 	return s, s.end
 }
 
 // storeTime is the context of one store operation. A store in memory answers at once and never asks for the end of its time: the timer
 // and all that belongs to it, nine allocations, are made for those that do.
 type storeTime struct {
-	detached context.Context //nolint:containedctx // what it is made of, as of any context
-	until    time.Time
+	client context.Context //nolint:containedctx // its values count, and its end does not
+	until  time.Time
 
 	mu    sync.Mutex      // guards what follows
 	timed context.Context //nolint:containedctx // does the work once Done was asked for, nil before
@@ -37,10 +37,10 @@ func (s *storeTime) Done() <-chan struct{} {
 		return s.timed.Done()
 	}
 	if errors.Is(s.err, context.Canceled) {
-		s.timed, s.stop = context.WithCancel(s.detached)
+		s.timed, s.stop = context.WithCancel(context.WithoutCancel(s.client))
 		s.stop()
 	} else {
-		s.timed, s.stop = context.WithDeadline(s.detached, s.until)
+		s.timed, s.stop = context.WithDeadline(context.WithoutCancel(s.client), s.until)
 	}
 	return s.timed.Done()
 }
@@ -64,7 +64,7 @@ func (s *storeTime) Value(key any) any {
 	from := s.timed
 	s.mu.Unlock()
 	if from == nil {
-		from = s.detached
+		from = context.WithoutCancel(s.client)
 	}
 	return from.Value(key)
 }

@@ -26,6 +26,7 @@ type Journal struct {
 type entry struct {
 	n uint64
 	Receipt
+	counts [3]int // that the receipt points to
 }
 
 // New returns an empty journal.
@@ -38,7 +39,8 @@ func New(cfg Config) *Journal {
 
 // Observe takes in a turn that has ended. It is a server.Observer.
 func (j *Journal) Observe(r *server.Record) {
-	e := &entry{Receipt: receiptOf(r)}
+	e := &entry{}
+	e.Receipt = receiptOf(r, &e.counts)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e.n = j.turns.Load()

@@ -55,30 +55,31 @@ type Receipt struct {
 	Saved    float64 `json:"saved_ms,omitempty"` // of prefill's time, by its learnt speed
 }
 
-// receiptOf reads a record.
-func receiptOf(r *server.Record) Receipt {
+// receiptOf reads a record. The receipt points to counts.
+func receiptOf(r *server.Record, counts *[3]int) Receipt {
 	receipt := Receipt{
 		Turn: r.Turn, Trace: r.Trace.Shown(), Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.ModelShown(),
 		Path: r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
 		Differs: r.Reuse.Differs, Stored: r.Stored,
-		PromptTokens: counted(r.Answer.PromptTokens), CompletionTokens: counted(r.Answer.CompletionTokens), Finish: r.Answer.Finish,
+		PromptTokens: counted(&counts[0], r.Answer.PromptTokens), CompletionTokens: counted(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
 		Status: r.Status, Code: r.Code,
 		Queued: server.Milliseconds(r.Queued), Lookup: server.Milliseconds(r.Lookup), PrefillT: server.Milliseconds(r.PrefillTook()),
 		TTFT: server.Milliseconds(r.TTFT), Took: server.Milliseconds(r.Took), Saved: server.Milliseconds(r.Reuse.Saved),
 	}
 	receipt.Outcome, receipt.Reason = r.Reuse.Outcome()
 	if receipt.Outcome == Hit {
-		receipt.Proof, receipt.Offered, receipt.Confirmed = r.Reuse.Proof, r.Reuse.Offered, counted(r.Reuse.Cached)
+		receipt.Proof, receipt.Offered, receipt.Confirmed = r.Reuse.Proof, r.Reuse.Offered, counted(&counts[2], r.Reuse.Cached)
 	}
 	receipt.Blame, receipt.Kind = r.Blamed()
 	return receipt
 }
 
-// counted is a number that -1 stands for the want of.
-func counted(n int) *int {
+// counted is a number that -1 stands for the want of, kept in the place for it.
+func counted(place *int, n int) *int {
 	if n < 0 {
 		return nil
 	}
-	return &n
+	*place = n
+	return place
 }
