@@ -43,6 +43,9 @@ func TestStoreContext_Ends(t *testing.T) {
 					asked.ask(ctx)
 					tc.end(leave, end)
 					synctest.Wait()
+					if cause := context.Cause(ctx); !errors.Is(cause, tc.want) { // before one is made of it
+						t.Errorf("%s: cause %v, want %v", tc.name, cause, tc.want)
+					}
 					child, cancel := context.WithCancel(ctx)
 					defer cancel()
 					for range 2 {

@@ -1,0 +1,36 @@
+package server
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"carryover/server/queue"
+)
+
+// A place on an instance is given back once, whoever does it: the turn, or a prefill leg that goes on beside it.
+func TestRoom_IsLeftOnce(t *testing.T) {
+	(&room{}).leave() // none
+	q := queue.New(queue.Config{MaxPerTenant: 1})
+	claim := queue.Claim{Tenant: "t", Class: "c"}
+	take := func() error {
+		_, err := q.Wait(t.Context(), claim, 0, func() bool { return true })
+		return err
+	}
+	if err := take(); err != nil {
+		t.Fatal(err)
+	}
+	var freed atomic.Int64
+	r := room{of: q, claim: claim, free: func() { freed.Add(1) }}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(r.leave)
+	}
+	all.Wait()
+	if n := freed.Load(); n != 1 {
+		t.Errorf("the instance was given back %d times, want once", n)
+	}
+	if first, second := take(), take(); first != nil || second == nil {
+		t.Errorf("the tenant of one place gets %v and then %v, want one more place and no other", first, second)
+	}
+}
