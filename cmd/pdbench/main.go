@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -25,11 +26,12 @@ func main() {
 // options are the flags of a run.
 type options struct {
 	site
-	out       string
-	profile   string
-	markdown  string
-	workloads []string
-	smoke     bool
+	out        string
+	profile    string
+	markdown   string
+	workloads  []string
+	contenders []string
+	smoke      bool
 }
 
 // program runs the command line. Sub-commands are parts of a measurement, each in a process of its own.
@@ -79,19 +81,26 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	set.StringVar(&o.profile, "profile", "", "folder for CPU profiles of carryover at W1, W2s and W3, of a round that does not count")
 	set.StringVar(&o.markdown, "markdown", "", "measure nothing, and print the tables of this bench.json, as BENCHMARKS.md has them")
 	set.BoolVar(&o.smoke, "smoke", false, "run everything once, briefly, and judge only that nothing goes wrong")
-	names := set.String("workloads", "", "only these, separated by commas: "+strings.Join(workloadNames(), ", "))
+	workloads := set.String("workloads", "", "only these, separated by commas: "+strings.Join(workloadNames(), ", "))
+	contenders := set.String("contenders", "", "only these, separated by commas: "+strings.Join(contenderNames(), ", "))
 	if err := set.Parse(args); err != nil {
 		return o, err
 	}
 	if set.NArg() > 0 {
 		return o, fmt.Errorf("unexpected %q", set.Arg(0))
 	}
-	for name := range strings.SplitSeq(*names, ",") {
+	o.workloads, o.contenders = listOf(*workloads), listOf(*contenders)
+	return o, errors.Join(checkNames("workload", o.workloads, workloadNames()), checkNames("contender", o.contenders, contenderNames()))
+}
+
+// listOf splits a list that a flag gives.
+func listOf(text string) (names []string) {
+	for name := range strings.SplitSeq(text, ",") {
 		if name = strings.TrimSpace(name); name != "" {
-			o.workloads = append(o.workloads, name)
+			names = append(names, name)
 		}
 	}
-	return o, checkNames(o.workloads)
+	return names
 }
 
 func workloadNames() (names []string) {
@@ -103,12 +112,18 @@ func workloadNames() (names []string) {
 	return names
 }
 
-// checkNames refuses workloads that there are not: they would be missing without a word.
-func checkNames(names []string) error {
-	known := "," + strings.Join(workloadNames(), ",") + ","
+func contenderNames() (names []string) {
+	for _, c := range contenders() {
+		names = append(names, c.name)
+	}
+	return names
+}
+
+// checkNames refuses names of what there is not: it would be missing without a word.
+func checkNames(what string, names, known []string) error {
 	for _, name := range names {
-		if !strings.Contains(known, ","+name+",") {
-			return fmt.Errorf("there is no workload %q; there are %s", name, strings.Join(workloadNames(), ", "))
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("there is no %s %q; there are %s", what, name, strings.Join(known, ", "))
 		}
 	}
 	return nil
@@ -140,7 +155,10 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, err
 		}
 		o.self = []string{self}
 	}
-	todo := only(groups(), o.workloads)
+	todo := only(groups(), o.workloads, o.contenders)
+	if len(todo) == 0 {
+		return exitUsage, errors.New("none of the workloads has one of the contenders")
+	}
 	if o.smoke {
 		todo = brief(todo)
 	}

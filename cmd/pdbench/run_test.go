@@ -39,7 +39,7 @@ func TestMeasure_DirectRelayAndCarryover(t *testing.T) {
 	}
 	var said strings.Builder
 	b := &bench{site: &s, proc: openProc(), say: &said, profile: t.TempDir()}
-	results, err := b.measureAll(t.Context(), only(todo, []string{w1, w1Whole, w2s, w5Small, tChunks}))
+	results, err := b.measureAll(t.Context(), only(todo, []string{w1, w1Whole, w2s, w5Small, tChunks}, nil))
 	if err != nil || len(results) != 5*len(names) {
 		t.Fatalf("%d results, %v\n%s", len(results), err, said.String())
 	}
@@ -118,6 +118,7 @@ func TestRun_RefusesWhatItDoesNotKnow(t *testing.T) {
 		"--none":            "none",
 		"measure":           `unexpected "measure"`,
 		"--workloads W1,W9": `no workload "W9"`,
+		"--contenders W1":   `no contender "W1"`,
 		"--markdown /none":  "/none",
 		"relay --none":      "none",
 	} {
@@ -127,6 +128,11 @@ func TestRun_RefusesWhatItDoesNotKnow(t *testing.T) {
 		}
 	}
 	var out, errs strings.Builder
+	nothing := []string{"--workloads", w1Redis, "--contenders", nameNginx, "--out", t.TempDir()}
+	if code := program(t.Context(), nothing, &out, &errs); code != exitUsage || !strings.Contains(errs.String(), "none of the workloads") {
+		t.Errorf("nothing to measure: got %d, %s", code, errs.String())
+	}
+	errs.Reset()
 	if code := program(t.Context(), []string{"--help"}, &out, &errs); code != exitOK || !strings.Contains(errs.String(), "python-example") {
 		t.Errorf("--help: %d %s", code, errs.String())
 	}

@@ -167,16 +167,19 @@ func brief(all []group) []group {
 	return all
 }
 
-// only returns the groups without workloads that are not named; all of them for no names.
-func only(all []group, names []string) []group {
-	if len(names) == 0 {
-		return all
-	}
+// only returns the groups without workloads that are not named, and these without contenders that are not; all of either for no names.
+func only(all []group, names, contenders []string) []group {
 	var left []group
 	for _, g := range all {
-		g.workloads = slices.DeleteFunc(slices.Clone(g.workloads), func(w workload) bool { return !slices.Contains(names, w.Name) })
-		if len(g.workloads) > 0 {
-			left = append(left, g)
+		var kept []workload
+		for _, w := range g.workloads {
+			w.Contenders = slices.DeleteFunc(slices.Clone(w.Contenders), func(c string) bool { return len(contenders) > 0 && !slices.Contains(contenders, c) })
+			if (len(names) == 0 || slices.Contains(names, w.Name)) && len(w.Contenders) > 0 {
+				kept = append(kept, w)
+			}
+		}
+		if len(kept) > 0 {
+			left = append(left, group{kept, g.rounds})
 		}
 	}
 	return left

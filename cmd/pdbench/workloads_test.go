@@ -48,12 +48,22 @@ func TestBrief_LeavesNothingOutAndChangesNothing(t *testing.T) {
 }
 
 func TestOnly(t *testing.T) {
-	got := only(groups(), []string{w1Redis, w4})
+	got := only(groups(), []string{w1Redis, w4}, nil)
 	if len(got) != 2 || len(got[0].workloads) != 1 || got[0].workloads[0].Name != w1Redis || got[1].workloads[0].Name != w4 {
 		t.Errorf("got %+v", got)
 	}
-	if got := only(groups(), nil); len(got) != len(groups()) {
+	if got := only(groups(), nil, nil); len(got) != len(groups()) {
 		t.Errorf("without names: %d groups of %d", len(got), len(groups()))
+	}
+	got = only(groups(), []string{w1, w1Redis}, []string{nameRelay, nameDirect})
+	if len(got) != 1 || len(got[0].workloads) != 1 || !slices.Equal(got[0].workloads[0].Contenders, []string{nameDirect, nameRelay}) {
+		t.Errorf("of two contenders: got %+v", got)
+	}
+	if all := groups()[0].workloads[0].Contenders; !slices.Contains(all, nameNginx) {
+		t.Errorf("the workload itself has lost contenders: %v", all)
+	}
+	if got := only(groups(), []string{w1Redis}, []string{nameNginx}); len(got) != 0 {
+		t.Errorf("nothing is common to them: got %+v", got)
 	}
 }
 
