@@ -58,7 +58,10 @@ func (c *connection) handle(h head) error {
 	*body = text
 	if err == nil && !chat {
 		c.engine.ledger.other()
-		_, err = c.Write(c.engine.other(route, text, requestID))
+		room := c.engine.scratches.get()
+		*room = append(*room, make([]byte, headRoom)...)
+		_, err = c.Write(c.engine.other(route, text, requestID, &c.request, room))
+		c.engine.scratches.give(room)
 	}
 	if err != nil || !chat {
 		c.engine.scratches.give(body)
@@ -86,19 +89,16 @@ func (c *connection) read(body, requestID []byte) (ready, *stream) {
 	if err := r.read(e.seed, body); err != nil {
 		return ready{message: refusal("400 Bad Request", "BadRequestError", `"messages"`, 400, err.Error(), requestID)}, nil
 	}
-	if r.badIDs() {
+	ids := r.params.ids
+	wrong := ids != nil && !e.rendered.same(ids, r)
+	if wrong && badIDs(ids) {
 		return ready{message: refusal("400 Bad Request", "BadRequestError", `"kv_transfer_params.prompt_token_ids"`, 400,
 			"`kv_transfer_params['prompt_token_ids']` must be a non-empty list of non-negative integers. (parameter=kv_transfer_params.prompt_token_ids)",
 			requestID)}, nil
 	}
 	e.ledger.begin()
-	if r.params.ids != nil {
-		rendered := e.scratches.get()
-		*rendered = e.numerals.prompt(*rendered, r.messages, true)
-		if !sameIDs(r.params.ids, *rendered) {
-			e.ledger.wrongIDs()
-		}
-		e.scratches.give(rendered)
+	if wrong {
+		e.ledger.wrongIDs()
 	}
 	p := e.pace.Load()
 	if !e.decodes {
@@ -121,7 +121,7 @@ func (e *engine) prefill(r *chatRequest, requestID []byte, p *pace) ready {
 	a.text = answerTo(r.conversation, len(r.messages)).add(nil, 0)
 	prompt, params, out := e.scratches.get(), e.scratches.get(), e.scratches.get()
 	if r.returnIDs && p.IDs != noIDs {
-		*prompt = e.numerals.prompt(*prompt, r.messages, true)
+		*prompt = e.rendered.prompt(*prompt, r)
 		a.prompt, a.ids = *prompt, closed(e.numerals.text([]byte("["), a.text))
 	}
 	*params = e.appendParams(*params, requestID, &kept, cached, nil)

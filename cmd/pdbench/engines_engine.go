@@ -21,6 +21,7 @@ type engine struct {
 	started   time.Time
 	seed      maphash.Seed
 	numerals  *numerals
+	rendered  *renderings
 	ledger    *ledger
 	pacer     *pacer
 	pace      *atomic.Pointer[pace]
@@ -55,11 +56,12 @@ func (s *scratches) give(b *[]byte) {
 func newEngines(closing <-chan struct{}) (prefill, decode *engine) {
 	seed, shared, book, pacer := maphash.MakeSeed(), &scratches{}, newLedger(), newPacer()
 	numbers, paces := newNumerals(), &atomic.Pointer[pace]{}
+	rendered := &renderings{numerals: numbers}
 	paces.Store(&pace{Chunks: 16, IDs: noIDs})
 	one := func(decodes bool, id, peer string, sidePort int) *engine {
 		return &engine{
 			decodes: decodes, id: id, peer: peer, sidePort: sidePort, started: time.Now(), closing: closing,
-			seed: seed, numerals: numbers, ledger: book, pacer: pacer, pace: paces, scratches: shared,
+			seed: seed, numerals: numbers, rendered: rendered, ledger: book, pacer: pacer, pace: paces, scratches: shared,
 		}
 	}
 	stamp := strconv.FormatInt(time.Now().UnixNano(), 36)

@@ -10,50 +10,58 @@ const (
 	jsonMedia = "application/json"
 )
 
-// other answers everything that is no completion, as the recordings 13, 15, 17 and 18 have it.
-func (e *engine) other(route string, body, requestID []byte) []byte {
-	room := make([]byte, headRoom)
+// other answers everything that is no completion, as the recordings 13, 15, 17 and 18 have it. r is memory for reading a request, and
+// room for the answer, behind the place of its head.
+func (e *engine) other(route string, body, requestID []byte, r *chatRequest, room *[]byte) []byte {
+	answer := func(status, media, text string) []byte {
+		*room = append(*room, text...)
+		return respond(*room, status, media, requestID)
+	}
 	switch route {
 	case "GET /health":
-		return respond(room, "200 OK", jsonMedia, requestID)
+		return answer("200 OK", jsonMedia, "")
 	case "GET /version":
-		return respond(append(room, `{"version":"0.32.0"}`...), "200 OK", jsonMedia, requestID)
+		return answer("200 OK", jsonMedia, `{"version":"0.32.0"}`)
 	case "GET /metrics":
-		return respond(e.metrics(room), "200 OK", "text/plain; version=0.0.4; charset=utf-8", requestID)
+		return answer("200 OK", "text/plain; version=0.0.4; charset=utf-8", string(e.metrics(nil)))
 	case "GET /v1/models":
 		created := strconv.FormatInt(e.started.Unix(), 10)
-		return respond(append(room, `{"object":"list","data":[{"id":"`+modelName+`","object":"model","created":`+created+`,"owned_by":"vllm","root":"`+modelName+
-			`","parent":null,"max_model_len":1048576,"permission":[]}]}`...), "200 OK", jsonMedia, requestID)
+		return answer("200 OK", jsonMedia, `{"object":"list","data":[{"id":"`+modelName+`","object":"model","created":`+created+`,"owned_by":"vllm","root":"`+modelName+
+			`","parent":null,"max_model_len":1048576,"permission":[]}]}`)
 	case "POST " + chatPath + "/render":
 		return refusal("403 Forbidden", "PermissionDeniedError", "null", 403,
 			"Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them.", requestID)
 	case "POST /tokenize":
 		if e.pace.Load().IDs != noIDs {
-			return e.tokenize(body, requestID)
+			return e.tokenize(body, requestID, r, room)
 		}
 	}
-	return respond(append(room, `{"detail":"Not Found"}`...), "404 Not Found", jsonMedia, requestID)
+	return answer("404 Not Found", jsonMedia, `{"detail":"Not Found"}`)
 }
 
 // tokenize answers with the ids of a prompt, as recording 03.
-func (e *engine) tokenize(body, requestID []byte) []byte {
-	var r chatRequest
+func (e *engine) tokenize(body, requestID []byte, r *chatRequest, room *[]byte) []byte {
 	if err := r.read(e.seed, body); err != nil {
 		return refusal("400 Bad Request", "BadRequestError", `"messages"`, 400, err.Error(), requestID)
 	}
-	count, list := r.tokens(), []byte(nil)
+	count := r.tokens()
+	if r.prompt != nil {
+		count = pieces(r.prompt)
+	} else if r.noGeneration {
+		count--
+	}
+	out := strconv.AppendInt(append(*room, `{"count":`...), int64(count), 10)
+	out = append(out, `,"max_model_len":1048576,"tokens":`...)
 	switch {
 	case r.prompt != nil:
-		count, list = pieces(r.prompt), closed(e.numerals.text([]byte("["), r.prompt))
+		out = closed(e.numerals.text(append(out, '['), r.prompt))
 	case r.noGeneration:
-		count, list = count-1, e.numerals.prompt(nil, r.messages, false)
+		out = closed(e.numerals.messages(append(out, '['), r.messages))
 	default:
-		list = e.numerals.prompt(make([]byte, 0, 8*count), r.messages, true)
+		out = e.rendered.prompt(out, r)
 	}
-	out := make([]byte, headRoom, headRoom+len(list)+100)
-	out = strconv.AppendInt(append(out, `{"count":`...), int64(count), 10)
-	out = append(append(out, `,"max_model_len":1048576,"tokens":`...), list...)
-	return respond(append(out, `,"token_strs":null}`...), "200 OK", jsonMedia, requestID)
+	*room = append(out, `,"token_strs":null}`...)
+	return respond(*room, "200 OK", jsonMedia, requestID)
 }
 
 // refusal is an error as vLLM's API server has it. param is JSON.

@@ -28,7 +28,7 @@ func (e *engine) reply(r *chatRequest, requestID []byte, p *pace) reply {
 		out.covers[i] = r.covers[len(r.covers)-1-i]
 	}
 	if out.showIDs {
-		out.prompt = e.numerals.prompt(nil, r.messages, true)
+		out.prompt = e.rendered.prompt(nil, r)
 	}
 	return out
 }

@@ -163,12 +163,8 @@ func (r *chatRequest) last() cover {
 // tokens is how many the prompt has.
 func (r *chatRequest) tokens() int { return int(r.last().tokens) + 1 }
 
-// badIDs says whether the request carries ids that are none.
-func (r *chatRequest) badIDs() bool {
-	ids := r.params.ids
-	if ids == nil {
-		return false
-	}
+// badIDs says whether a list of ids is none.
+func badIDs(ids []byte) bool {
 	if len(ids) < 3 || ids[0] != '[' {
 		return true
 	}
@@ -178,22 +174,4 @@ func (r *chatRequest) badIDs() bool {
 		}
 	}
 	return false
-}
-
-// sameIDs says whether a list of ids is the other, whatever blanks are in it.
-func sameIDs(got, want []byte) bool {
-	if bytes.Equal(got, want) {
-		return true
-	}
-	at := 0
-	for _, c := range got {
-		if c == ' ' || c == '\n' || c == '\t' || c == '\r' {
-			continue
-		}
-		if at == len(want) || want[at] != c {
-			return false
-		}
-		at++
-	}
-	return at == len(want)
 }

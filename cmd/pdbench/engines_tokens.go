@@ -70,18 +70,19 @@ func (n *numerals) text(list, text []byte) []byte {
 	return list
 }
 
-// prompt appends the list of a prompt's ids. With generation it ends where an answer begins.
-func (n *numerals) prompt(list []byte, messages []message, generation bool) []byte {
-	list = append(list, '[')
+// messages appends the ids of messages.
+func (n *numerals) messages(list []byte, messages []message) []byte {
 	for i := range messages {
 		list = n.add(list, roleID(messages[i].role))
 		list = n.text(list, messages[i].text)
 		list = n.add(list, endID)
 	}
-	if generation {
-		list = n.add(list, roleID([]byte("assistant")))
-	}
-	return closed(list)
+	return list
+}
+
+// generation ends the list of a prompt where an answer begins.
+func (n *numerals) generation(list []byte) []byte {
+	return closed(n.add(list, roleID([]byte("assistant"))))
 }
 
 // closed ends a list, without the comma behind its last element.
