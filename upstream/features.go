@@ -50,7 +50,9 @@ const maxFeatures = 1 << 10
 // parity that was learnt without the member would not notice.
 func (r *Request) FeatureSet() (key string, comparable bool) {
 	f, why := r.features()
-	return string(f.key), why == ""
+	key, f.key = string(f.key), nil
+	r.shape = shape{f, why, true}
+	return key, why == ""
 }
 
 // PlainText reports whether the token ids of the prompt say all of it. Images, audio,
@@ -68,6 +70,13 @@ func (r *Request) PlainText() bool {
 type features struct {
 	key     []byte
 	renamed bool // a message has reasoning_content
+}
+
+// shape is what FeatureSet has found, for [Request.TokenizeBody], which may run beside the turn and so remembers nothing itself.
+type shape struct {
+	features
+	why   string
+	known bool
 }
 
 func (r *Request) features() (f features, why string) {

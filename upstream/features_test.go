@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -94,7 +95,7 @@ func TestRequest_NotComparable(t *testing.T) {
 		if key, comparable := r.FeatureSet(); comparable {
 			t.Errorf("%s: comparable as %s", row.name, key)
 		}
-		if body, why, ok := r.TokenizeBody(); ok || why != row.why {
+		if body, why, ok := r.TokenizeBody(nil); ok || why != row.why {
 			t.Errorf("%s: got %s, %q, want why %q", row.name, body, why, row.why)
 		}
 	}
@@ -135,7 +136,7 @@ func FuzzFeatureSet(f *testing.F) {
 		if len(key) > 8*len(raw)+64 {
 			t.Fatalf("%d bytes of features of a body of %d", len(key), len(raw))
 		}
-		body, why, ok := r.TokenizeBody()
+		body, why, ok := r.TokenizeBody(nil)
 		if !comparable && (ok || why == "") {
 			t.Fatalf("%q is not comparable and has body %q, why %q", raw, body, why)
 		}
@@ -150,9 +151,16 @@ func FuzzFeatureSet(f *testing.F) {
 			t.Fatalf("%q gives %q: %v", raw, body, err)
 		}
 		// What /tokenize gets is comparable itself and needs no translation any more.
-		twice, why, ok := again.TokenizeBody()
+		twice, why, ok := again.TokenizeBody(nil)
 		if why == WhyTooComplex {
 			return // the translation has added template arguments
+		}
+		if inRoom, _, ok := again.TokenizeBody(append([]byte("what was there"), body...)); !ok || !bytes.Equal(inRoom, twice) {
+			t.Fatalf("%q gives %q, in room %q", body, twice, inRoom)
+		}
+		again.FeatureSet()
+		if known, _, ok := again.TokenizeBody(nil); !ok || !bytes.Equal(known, twice) {
+			t.Fatalf("%q gives %q, once its shape is known %q", body, twice, known)
 		}
 		if !ok || sorted(t, twice) != sorted(t, body) {
 			t.Fatalf("%q gives %q, then %q (%s)", raw, body, twice, why)

@@ -14,7 +14,7 @@ import (
 // is ErrAnswerTooLarge; a connection that was refused is syscall.ECONNREFUSED. An
 // authorization that is not empty replaces the client's configured key.
 func (c *Client) Fetch(ctx context.Context, instance *Instance, path, authorization string, most int64) (status int, body []byte, err error) {
-	return c.ask(ctx, c.request(http.MethodGet, instance.BaseURL, path, authorization), most)
+	return c.ask(ctx, c.request(http.MethodGet, instance.BaseURL, path, authorization), most, nil)
 }
 
 var errURL = errors.New("get: want http://host[:port] with a path, without user and fragment")
@@ -27,33 +27,40 @@ func (c *Client) FetchOpen(ctx context.Context, rawURL string, most int64) (stat
 		return 0, nil, errURL
 	}
 	open := Client{transport: c.transport}
-	return open.ask(ctx, open.request(http.MethodGet, u.Scheme+"://"+u.Host, u.RequestURI(), ""), most)
+	return open.ask(ctx, open.request(http.MethodGet, u.Scheme+"://"+u.Host, u.RequestURI(), ""), most, nil)
 }
 
 // Post sends a small JSON body to a path of an instance and reads the answer whole.
 // status is 0 if no answer has begun. Answers are bounded as those of prefill legs
 // are; errors and authorization are those of Fetch.
 func (c *Client) Post(ctx context.Context, instance *Instance, path string, body []byte, authorization string) (status int, answer []byte, err error) {
+	return c.PostInto(ctx, instance, path, body, authorization, nil)
+}
+
+// PostInto is Post. The answer is in room if it fits there, and nothing refers to body or room when it has returned, but for the answer.
+func (c *Client) PostInto(
+	ctx context.Context, instance *Instance, path string, body []byte, authorization string, room []byte,
+) (status int, answer []byte, err error) {
 	q := c.request(http.MethodPost, instance.BaseURL, path, authorization)
 	q.Body = [][]byte{body}
 	q.add("Content-Type", "application/json")
 	if rank := instance.rank(); rank != "" {
 		q.add(rankHeader, rank)
 	}
-	if status, answer, err = c.ask(ctx, q, maxPrefillAnswer); err != nil {
+	if status, answer, err = c.ask(ctx, q, maxPrefillAnswer, room); err != nil {
 		return status, nil, fmt.Errorf("post %s: %w", path, err)
 	}
 	return status, answer, nil
 }
 
 // ask sends a request that is no leg, and reads its answer whole.
-func (c *Client) ask(ctx context.Context, q *outgoing, most int64) (status int, body []byte, err error) {
-	a, err := c.transport.do(ctx, &q.Request)
+func (c *Client) ask(ctx context.Context, q *http1.Request, most int64, room []byte) (status int, body []byte, err error) {
+	a, err := c.transport.do(ctx, q)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer a.body.Close()
-	body, err = ReadAll(a.body, most)
+	body, err = readAll(a.body, most, room)
 	return a.status, body, err
 }
 
@@ -64,12 +71,18 @@ const (
 )
 
 // ReadAll reads r to its end; more than limit bytes are ErrAnswerTooLarge.
-func ReadAll(r io.Reader, limit int64) ([]byte, error) {
-	room := int64(usualAnswer)
+func ReadAll(r io.Reader, limit int64) ([]byte, error) { return readAll(r, limit, nil) }
+
+// readAll is ReadAll. The body is in room if it fits there.
+func readAll(r io.Reader, limit int64, room []byte) ([]byte, error) {
+	need := int64(usualAnswer)
 	if n := left(r); n >= 0 {
-		room = min(max(n, 1), mostAtOnce)
+		need = min(max(n, 1), mostAtOnce)
 	}
-	body := make([]byte, 0, min(room, limit+1))
+	body := room[:0]
+	if need = min(need, limit+1); need > int64(cap(body)) {
+		body = make([]byte, 0, need)
+	}
 	for {
 		if len(body) == cap(body) {
 			body = append(make([]byte, 0, min(2*int64(cap(body)), limit+1)), body...)

@@ -45,6 +45,7 @@ type Request struct {
 	model    string
 	stream   bool
 	n        int
+	shape    shape
 }
 
 // ParseRequest scans a body and refuses what Carryover itself must refuse: text
@@ -194,7 +195,10 @@ func (r *Request) Members() iter.Seq2[string, []byte] {
 }
 
 // Remove takes a member out of the request, for readers and for both legs.
-func (r *Request) Remove(name string) { r.body.Remove(name) }
+func (r *Request) Remove(name string) {
+	r.body.Remove(name)
+	r.shape = shape{}
+}
 
 // Messages returns the messages of a chat request, which were told apart when the body was scanned; no array if absent or none.
 func (r *Request) Messages() *rawjson.List { return &r.messages }

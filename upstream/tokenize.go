@@ -1,6 +1,8 @@
 package upstream
 
 import (
+	"slices"
+
 	"carryover/sse/rawjson"
 )
 
@@ -20,17 +22,20 @@ func (r *Request) PromptIDs() (ids []uint32, ok bool) {
 // TokenizeCompletionRequest (serve/tokenize/protocol.py) know some of the members
 // only, and three of the others have another place there. Values keep their
 // bytes. ok is false, with the reason, if the request is not comparable, see
-// [Request.FeatureSet]; prompts that are ids need no body.
-func (r *Request) TokenizeBody() (body []byte, why string, ok bool) {
-	f, why := r.features()
-	if why != "" {
-		return nil, why, false
+// [Request.FeatureSet]; prompts that are ids need no body. It is in room if it fits there.
+func (r *Request) TokenizeBody(room []byte) (body []byte, why string, ok bool) {
+	f := r.shape
+	if !f.known {
+		f.features, f.why = r.features()
+	}
+	if f.why != "" {
+		return nil, f.why, false
 	}
 	kwargs, ok := r.templateKwargs()
 	if !ok {
 		return nil, WhyMemberValue, false
 	}
-	body = append(make([]byte, 0, r.Size()+128), '{')
+	body = append(slices.Grow(room[:0], r.Size()+128), '{')
 	put := func(name string, value []byte) {
 		if len(body) > 1 {
 			body = append(body, ',')

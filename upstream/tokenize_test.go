@@ -47,13 +47,20 @@ func TestRequest_TokenizeBody(t *testing.T) {
 			want: `{"model":"m","prompt":"a\nb","add_special_tokens":false}`,
 		},
 	} {
-		body, why, ok := mustParse(t, row.api, row.body).TokenizeBody()
+		body, why, ok := mustParse(t, row.api, row.body).TokenizeBody(nil)
 		if string(body) != row.want || !ok {
 			t.Errorf("%s:\n got %s %s\nwant %s", row.name, body, why, row.want)
 		}
 	}
+	// What is known of a shape is not what remains of it.
+	changed := mustParse(t, Chat, `{"messages":[],"reasoning_effort":"none"}`)
+	changed.FeatureSet()
+	changed.Remove("reasoning_effort")
+	if body, why, ok := changed.TokenizeBody(nil); !ok || string(body) != `{"messages":[]}` {
+		t.Errorf("without its effort: got %s, %q", body, why)
+	}
 	r := mustParse(t, Chat, `{"messages":[{"role":"assistant","reasoning_content":"a","reasoning_content":"b"}]}`)
-	if body, why, ok := r.TokenizeBody(); ok || why != WhyMessages {
+	if body, why, ok := r.TokenizeBody(nil); ok || why != WhyMessages {
 		t.Errorf("reasoning twice: got %s, %q, want none", body, why)
 	}
 }
@@ -70,7 +77,7 @@ func TestRequest_TokenizeBodyOfTheRecording(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	body, why, ok := mustParse(t, Chat, string(raw)).TokenizeBody()
+	body, why, ok := mustParse(t, Chat, string(raw)).TokenizeBody(nil)
 	if !ok {
 		t.Fatalf("not comparable: %s", why)
 	}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"bytes"
 	"context"
 	"io"
 	"net"
@@ -103,7 +104,9 @@ func (t *stdTransport) send(ctx context.Context, q *http1.Request) (*http.Respon
 	var body io.Reader
 	size := int64(rawjson.Pieces(q.Body).Len())
 	if size > 0 {
-		body = &sentBody{rest: q.Body}
+		sent := &sentBody{rest: q.Body}
+		body = sent
+		defer sent.keep()
 	}
 	req, err := http.NewRequestWithContext(ctx, q.Method, q.Scheme+"://"+q.Authority+q.Path, body)
 	if err != nil {
@@ -146,6 +149,14 @@ func (b *sentBody) Read(p []byte) (n int, err error) {
 		return 0, io.EOF
 	}
 	return n, nil
+}
+
+// keep keeps a copy of what is left. net/http may still read it for a peer that answers before it has read all, and what Do has written
+// may change when Do has returned.
+func (b *sentBody) keep() {
+	b.mu.Lock()
+	b.rest = bytes.Clone(b.rest)
+	b.mu.Unlock()
 }
 
 // Close implements io.Closer.

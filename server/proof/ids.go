@@ -21,11 +21,12 @@ type IDs struct {
 	wanted bool   // a ticket of this attempt can be proven: both engines use forwarded ids
 	lacks  string // else what is missing
 
-	prompt *convcache.IDs // the ids below, hashed as far as they were compared with branches
-	ids    []uint32       // the ids that prefill computed; before it answered, those that it must compute
-	list   []byte         // the same as JSON, as an engine or the client has spelled them
-	sent   bool           // the prefill leg carried them
-	parity *parity        // what is being learnt of /tokenize, nil for nothing
+	prompt convcache.IDs // the ids below, hashed as far as they were compared with branches
+	ids    []uint32      // the ids that prefill computed; before it answered, those that it must compute
+	list   []byte        // the same as JSON, as an engine or the client has spelled them
+	told   fleet.Prompt  // which of they are, if an engine was asked
+	sent   bool          // the prefill leg carried them
+	parity *parity       // what is being learnt of /tokenize, nil for nothing
 
 	chain     *convcache.Growing // prompt and output, as far as it was told
 	promptLen int                // how many of its ids are the prompt's
@@ -72,7 +73,15 @@ func (k *IDs) compare(ids []uint32, list []byte) {
 
 // set takes the ids of the prompt, and a list that has them.
 func (k *IDs) set(ids []uint32, list []byte) {
-	k.ids, k.list, k.prompt = ids, list, k.turn.proof.chains.IDs(ids)
+	k.ids, k.list, k.prompt, k.told = ids, list, *k.turn.proof.chains.IDs(ids), fleet.Prompt{}
+}
+
+// drop lets go of the ids, whose memory serves another prompt: both legs have been written, and no more are sent. An attempt that ends
+// otherwise leaves it to the collector, because a leg of it may be on its way.
+func (k *IDs) drop() {
+	told := k.told
+	k.set(nil, nil)
+	told.Done()
 }
 
 // are reports whether an engine's list has the ids that prefill computed, or must compute. Engines spell a list as they got it, or as

@@ -116,6 +116,7 @@ func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 		return MissTokenizeFailed
 	}
 	t.ids.compare(prompt.IDs, prompt.List)
+	t.ids.told = prompt
 	return ""
 }
 
@@ -168,7 +169,7 @@ func (t *tokensTurn) Reply() *Reply { return nil }
 func (t *tokensTurn) Drop() {
 	t.req = nil
 	if k := t.ids; k != nil {
-		k.set(nil, nil)
+		k.drop()
 	}
 }
 

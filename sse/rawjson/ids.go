@@ -67,20 +67,26 @@ func EqualIDs(raw []byte, ids []uint32) bool {
 	return ok && len(ids) == 0 && s.End()
 }
 
-// IDs reads an array of ids, as ParseIDs does. The commas before the next bracket tell how
+// IDs reads an array of ids, as ParseIDs does.
+func (s *Scanner) IDs() (ids []uint32, ok bool) { return s.IDsInto(nil) }
+
+// IDsInto is IDs. The ids are in room if they fit there, whatever it holds. The commas before the next bracket tell how
 // many there are, which costs a hundredth of growing the list on the way.
-func (s *Scanner) IDs() (ids []uint32, ok bool) {
+func (s *Scanner) IDsInto(room []uint32) (ids []uint32, ok bool) {
 	rest := s.Data[s.Pos:]
 	end := max(bytes.IndexByte(rest, ']'), 0)
 	// Each id but the last takes two bytes, so that commas alone reserve no more.
-	ids = make([]uint32, min(bytes.Count(rest[:end], []byte(",")), end/2)+1)
+	n := min(bytes.Count(rest[:end], []byte(",")), end/2) + 1
+	if ids = room[:cap(room)]; n > len(ids) {
+		ids = make([]uint32, n)
+	}
+	ids = ids[:n]
 	end += s.Pos
 	more, err := s.Open('[')
 	if !more || err != nil {
 		return ids[:0], err == nil
 	}
-	n, ok := s.halves(ids, end)
-	if !ok {
+	if n, ok = s.halves(ids, end); !ok {
 		return nil, false
 	}
 	last, more, ok := s.ReadIDs(ids[n:])

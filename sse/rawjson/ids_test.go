@@ -193,6 +193,18 @@ func checkParseIDs(t *testing.T, raw []byte) {
 	if ok != want {
 		t.Fatalf("ParseIDs(%q): ok %t, want %t", raw, ok, want)
 	}
+	// What is in the room is of no concern, nor how much fits there.
+	for _, n := range []int{0, len(got), len(got) + 1, len(raw) + 9} {
+		room, s := slices.Repeat([]uint32{77}, n), rawjson.Scanner{Data: raw}
+		s.Space()
+		again, ok := s.IDsInto(room[:n/2])
+		if ok = ok && s.End(); ok != want || want && !slices.Equal(again, got) {
+			t.Fatalf("IDsInto(%q), room for %d: %v, ok %t, want %v, %t", raw, n, again, ok, got, want)
+		}
+		if ok && n > len(got) && len(got) > 0 && &again[0] != &room[0] {
+			t.Fatalf("IDsInto(%q): %d ids do not use the room for %d", raw, len(got), n)
+		}
+	}
 	if !ok {
 		return
 	}

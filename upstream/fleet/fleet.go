@@ -44,6 +44,7 @@ type Fleet struct {
 	refreshing refreshing
 	onFreed    atomic.Pointer[func()] // see OnFreed
 	prefixes   prefixes
+	rooms      promptRooms
 
 	// mu guards the rest, and lets one pick at a time weigh what is in flight. It is
 	// taken before the lock of an Engine.

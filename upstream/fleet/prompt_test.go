@@ -16,7 +16,7 @@ func TestReadPrompt_KeepsTheListAsItWasTold(t *testing.T) {
 		` { "tokens" : [ 1 , 20 ] } `:                                       `[ 1 , 20 ]`,
 		`{"t\u006fkens":[1,20],"max_model_len":null}`:                       `[1,20]`,
 	} {
-		prompt, err := readPrompt([]byte(answer), "tokens")
+		prompt, err := readPrompt([]byte(answer), "tokens", nil)
 		if err != nil || string(prompt.List) != want || !slices.Equal(prompt.IDs, []uint32{1, 20}) || prompt.ContextLength != 512 && prompt.ContextLength != 0 {
 			t.Errorf("%s: got %+v, %v, want %s", answer, prompt, err, want)
 		}
@@ -26,7 +26,7 @@ func TestReadPrompt_KeepsTheListAsItWasTold(t *testing.T) {
 // FuzzReadPrompt compares with encoding/json what is accepted; a list that is read is part of the answer.
 func FuzzReadPrompt(f *testing.F) {
 	f.Fuzz(func(t *testing.T, answer []byte) {
-		prompt, err := readPrompt(answer, "tokens")
+		prompt, err := readPrompt(answer, "tokens", nil)
 		if err != nil {
 			if prompt.IDs != nil || prompt.List != nil {
 				t.Fatalf("%q: got %+v with %v", answer, prompt, err)
@@ -60,7 +60,7 @@ func BenchmarkReadPrompt(b *testing.B) {
 	b.SetBytes(int64(len(answer)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if prompt, err := readPrompt(answer, "tokens"); err != nil || len(prompt.IDs) != len(ids) {
+		if prompt, err := readPrompt(answer, "tokens", nil); err != nil || len(prompt.IDs) != len(ids) {
 			b.Fatal(err)
 		}
 	}

@@ -128,7 +128,7 @@ func (s *Start) tokenizeSample(ctx context.Context, body []byte, authorization s
 	}
 	switch status {
 	case http.StatusOK:
-		prompt, err := readPrompt(answer, "tokens")
+		prompt, err := readPrompt(answer, "tokens", nil)
 		if err != nil {
 			return nil, fmt.Errorf("tokenize: %w", err)
 		}

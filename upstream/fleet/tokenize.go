@@ -22,6 +22,8 @@ type Prompt struct {
 	List []byte
 	// ContextLength is how many tokens prompt and answer may have together, 0 if the engine has not told.
 	ContextLength int
+
+	room *promptRoom
 }
 
 // Tokenize returns the ids of the request's prompt: the prompt itself if it is
@@ -39,16 +41,18 @@ func (s *Start) Tokenize(ctx context.Context, req *upstream.Request, authorizati
 func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.PromptIDs(); ok {
 		_, list := req.Prompt()
-		return Prompt{ids, list, s.engine.contextLength(req.Model())}, nil
+		return Prompt{IDs: ids, List: list, ContextLength: s.engine.contextLength(req.Model())}, nil
 	}
-	body, why, ok := req.TokenizeBody()
+	room := s.engine.fleet.rooms.take()
+	body, why, ok := req.TokenizeBody(room.question)
 	if !ok {
 		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
 	}
+	room.question = body
 	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
 	defer cancel()
 	if req.API() == upstream.Chat && s.mayRender() {
-		prompt, offered, err := s.render(ctx, req, authorization)
+		prompt, offered, err := s.render(ctx, req, authorization, room)
 		if offered {
 			prompt.ContextLength = s.engine.contextLength(req.Model())
 			return prompt, err
@@ -57,11 +61,11 @@ func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization
 		s.plain = true
 		s.mu.Unlock()
 	}
-	status, answer, err := s.post(ctx, "/tokenize", body, authorization)
+	status, err := s.postIn(ctx, "/tokenize", body, authorization, room)
 	if err != nil || status != http.StatusOK {
-		return Prompt{}, s.askFailed("tokenize", status, answer, err)
+		return Prompt{}, s.askFailed("tokenize", status, room.answer, err)
 	}
-	prompt, err := readPrompt(answer, "tokens")
+	prompt, err := room.read("tokens")
 	if err != nil {
 		return Prompt{}, s.askFailed("tokenize", status, nil, err)
 	}
@@ -111,36 +115,36 @@ func (s *Start) mayRender() bool {
 // render asks the render endpoint. offered is false if the engine has none.
 // Every other failure is final: to fall back on it would let parity that was
 // learnt with one endpoint speak for the other.
-func (s *Start) render(ctx context.Context, req *upstream.Request, authorization string) (prompt Prompt, offered bool, err error) {
-	status, answer, err := s.post(ctx, upstream.Chat.Path()+"/render", req.RenderBody(), authorization)
+func (s *Start) render(ctx context.Context, req *upstream.Request, authorization string, room *promptRoom) (prompt Prompt, offered bool, err error) {
+	status, err := s.postIn(ctx, upstream.Chat.Path()+"/render", req.RenderBody(), authorization, room)
 	if err != nil {
 		return Prompt{}, true, s.askFailed("render", status, nil, err)
 	}
 	switch status {
 	case http.StatusOK:
-		if prompt, err = readPrompt(answer, "token_ids"); err != nil {
+		if prompt, err = room.read("token_ids"); err != nil {
 			return Prompt{}, true, s.askFailed("render", status, nil, err)
 		}
 		return prompt, true, nil
 	case http.StatusForbidden, http.StatusNotFound, http.StatusMethodNotAllowed:
 		// An unknown model is a 404 too (_check_model), and says so.
-		if upstream.ReadFault(answer).Param == "" {
+		if upstream.ReadFault(room.answer).Param == "" {
 			return Prompt{}, false, nil
 		}
 	}
-	return Prompt{}, true, s.askFailed("render", status, answer, nil)
+	return Prompt{}, true, s.askFailed("render", status, room.answer, nil)
 }
 
 // readPrompt reads an answer whose named member is the list of ids. A count beside it must agree. The list is read as it is found to be
-// valid, once.
-func readPrompt(answer []byte, name string) (prompt Prompt, err error) {
+// valid, once; the ids are in room if they fit there.
+func readPrompt(answer []byte, name string, room []uint32) (prompt Prompt, err error) {
 	found := false
 	o, err := rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {
 		if string(member) != name {
 			return s.Skip()
 		}
 		from := s.Pos
-		if prompt.IDs, found = s.IDs(); !found {
+		if prompt.IDs, found = s.IDsInto(room); !found {
 			return s.Fault("expected a list of token ids")
 		}
 		prompt.List = answer[from:s.Pos]

@@ -1,0 +1,75 @@
+package proof
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// A leg may be on its way of an attempt that has ended otherwise than with decode's answer. The memory of its ids serves no other prompt,
+// though that of an attempt whose answer has begun does.
+func TestIDs_OnlyAnAnswerGivesTheirMemoryAway(t *testing.T) {
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		_, _ = io.WriteString(w, `{"count":3,"tokens":[1,2,3]}`)
+	}))
+	defer engine.Close()
+	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Second})
+	defer client.Close()
+	instance, err := upstream.NewInstance(upstream.RolePrefill, "p", engine.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	engines := fleet.New(fleet.Config{Client: client, AskLimit: 10 * time.Second})
+	engines.Set([]upstream.Instance{instance})
+	start := engines.Engine(upstream.RolePrefill, "p").Fresh()
+	req, err := upstream.ParseRequest(upstream.Text, []byte(`{"prompt":"x"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked := func() fleet.Prompt {
+		t.Helper()
+		prompt, err := start.Prompt(t.Context(), req, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return prompt
+	}
+	for name, row := range map[string]struct {
+		end   func(k *IDs)
+		gives bool
+	}{
+		"nothing was to be used":       {func(k *IDs) { k.Forward(false) }, false},
+		"the ticket was given up":      {func(k *IDs) { k.Forward(true); k.Forward(false) }, false},
+		"and the answer has begun":     {func(k *IDs) { k.Forward(true); k.Forward(false); k.turn.Drop() }, false},
+		"another attempt has begun":    {func(k *IDs) { k.Forward(true); k.turn.ids = newIDs(k.turn); k.turn.Drop() }, false},
+		"prefill has rendered":         {func(k *IDs) { k.Forward(true); k.set([]uint32{9}, []byte("[9]")); k.turn.Drop() }, false},
+		"decode's answer has begun":    {func(k *IDs) { k.Forward(true); k.turn.Drop() }, true},
+		"and the answer goes on":       {func(k *IDs) { k.Forward(true); k.turn.Drop(); k.turn.Drop() }, true},
+		"the same with a chain to end": {func(k *IDs) { k.Forward(true); k.Grow(2); k.turn.Drop(); k.Add(nil, []byte("[4]")) }, true},
+	} {
+		given := false
+		for range 40 { // a pool may lose what it gets
+			k := attemptOf(t)
+			k.turn.ids = k
+			prompt := asked()
+			k.compare(prompt.IDs, prompt.List)
+			k.told = prompt
+			ids := prompt.IDs
+			row.end(k)
+			one, two := asked(), asked()
+			if &one.IDs[0] == &two.IDs[0] {
+				t.Fatalf("%s: two prompts have one memory", name)
+			}
+			given = given || &one.IDs[0] == &ids[0] || &two.IDs[0] == &ids[0]
+		}
+		if given != row.gives {
+			t.Errorf("%s: its memory serves another prompt: %t, want %t", name, given, row.gives)
+		}
+	}
+}
