@@ -24,7 +24,7 @@ type IDs struct {
 	prompt convcache.IDs // the ids below, hashed as far as they were compared with branches
 	ids    []uint32      // the ids that prefill computed; before it answered, those that it must compute
 	list   []byte        // the same as JSON, as an engine or the client has spelled them
-	told   fleet.Prompt  // which of they are, if an engine was asked
+	told   fleet.Prompt  // whose they are, if an engine was asked for them
 	sent   bool          // the prefill leg carried them
 	parity *parity       // what is being learnt of /tokenize, nil for nothing
 
