@@ -30,6 +30,7 @@
 //   - a pick takes one lock, however many engines there are, and weighs one turn after the other (pick.go, view.go);
 //   - no turn goes to an engine that is known not to serve its model, and no client has engines asked for their models more
 //     often than every five seconds (models.go);
+//   - memory of a prompt's ids serves another prompt only when the turn that asked for them has said that it is done (promptroom.go);
 //   - what is remembered of prompts is bounded and names no start that is over (prefixes.go);
 //   - of an engine that publishes KV events it is known what it holds, or known that that is not known, and what it has cleared is
 //     used no more, whatever has become of the engine since (blocksheld.go, cleared.go);
