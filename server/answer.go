@@ -171,11 +171,12 @@ func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 	if a.reply == nil && !first && !a.tells(ev.Data) {
 		return sse.Forward
 	}
-	if !rawjson.Valid(ev.Data) {
+	found, ok := readMembers(ev.Data)
+	if !ok {
 		a.odd = unparsable
 		return sse.Forward
 	}
-	choice := a.read(ev.Data)
+	choice := a.read(&found)
 	if first && choice.Exists() && a.usage.prompt >= 0 {
 		a.decoding.asks.usage = false // the engine tells its usage to every client (--enable-force-include-usage)
 	}
@@ -186,7 +187,7 @@ func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 		return sse.Hold
 	case a.decoding.asks.hidden && onlyForIDs(choice):
 		return sse.Drop
-	case a.decoding.asks.usage && onlyUsage(ev.Data, choice):
+	case a.decoding.asks.usage && !choice.Exists() && found.counted(): // the event with the usage, which has no choice
 		return a.counted.resume(ev)
 	case a.decoding.asks.usage && a.counted.hold(ev.Data, choice, a.decoding.asks.hidden):
 		return sse.Hold
@@ -196,7 +197,7 @@ func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 
 // belongs checks that an event with this id is one of the leg's answer.
 func (a *answer) belongs(id string) {
-	if strings.HasSuffix(id, "-"+a.decoding.requestID) {
+	if rest, own := strings.CutSuffix(id, a.decoding.requestID); own && strings.HasSuffix(rest, "-") {
 		a.id = append(a.id[:0], id...)
 	} else {
 		a.odd = "response_id"
@@ -204,11 +205,6 @@ func (a *answer) belongs(id string) {
 	if a.decoding.start.Foreign(a.decoding.requestID, id) {
 		a.foreign = true
 	}
-}
-
-// onlyUsage recognises the event with the usage, which has no choice.
-func onlyUsage(data []byte, choice gjson.Result) bool {
-	return !choice.Exists() && gjson.GetBytes(data, "usage").IsObject()
 }
 
 // tells reports whether an event can matter to the token proof besides its ids:
@@ -254,52 +250,45 @@ func roleOnly(choice gjson.Result) bool {
 }
 
 // read takes in one chunk, or a whole answer, and returns its choice.
-func (a *answer) read(data []byte) gjson.Result {
-	var id, choices, failure, counts gjson.Result
-	gjson.ParseBytes(data).ForEach(func(key, value gjson.Result) bool {
-		switch key.String() {
-		case "id":
-			id = value
-		case "choices":
-			choices = value
-		case "error":
-			failure = value
-		case "usage":
-			counts = value
-		}
-		return true
-	})
-	if n := counts.Get("prompt_tokens"); n.Type == gjson.Number {
-		a.usage.prompt = int(n.Int())
+func (a *answer) read(found *answerMembers) gjson.Result {
+	if found.counted() {
+		a.usage.read(gjson.ParseBytes(found.usage))
 	}
-	if n := counts.Get("completion_tokens"); n.Type == gjson.Number {
-		a.usage.completion = int(n.Int())
+	if found.failed() {
+		a.fails(gjson.ParseBytes(found.failure))
 	}
-	if n := counts.Get("prompt_tokens_details.cached_tokens"); n.Type == gjson.Number {
-		a.usage.cached = int(n.Int())
+	if found.id != nil && !found.has(a.id) { // else it was seen to belong to the leg
+		a.belongs(gjson.ParseBytes(found.id).String())
 	}
-	if failure.Exists() && failure.Type != gjson.Null {
-		a.fails(failure)
+	choice, more := found.choice()
+	if !choice.Exists() {
+		return choice
 	}
-	if id.Exists() {
-		a.belongs(id.String())
-	}
-	all := choices.Array()
-	if len(all) == 0 {
-		return gjson.Result{}
-	}
-	if len(all) > 1 || all[0].Get("index").Int() != 0 {
+	if more || choice.Get("index").Int() != 0 {
 		a.odd = "choices"
 	}
-	a.closes(all[0])
+	a.closes(choice)
 	if a.done {
-		if odd := a.reply.Whole(all[0], a.finish); a.odd == "" || odd != convcache.WhyToolArguments {
+		if odd := a.reply.Whole(choice, a.finish); a.odd == "" || odd != convcache.WhyToolArguments {
 			a.takes(odd)
 		}
 	} else {
-		a.takes(a.reply.Add(all[0], a.finish))
+		a.takes(a.reply.Add(choice, a.finish))
 	}
-	return all[0]
+	return choice
+}
+
+// read takes in a usage.
+func (u *usage) read(counts gjson.Result) {
+	if n := counts.Get("prompt_tokens"); n.Type == gjson.Number {
+		u.prompt = int(n.Int())
+	}
+	if n := counts.Get("completion_tokens"); n.Type == gjson.Number {
+		u.completion = int(n.Int())
+	}
+	if n := counts.Get("prompt_tokens_details.cached_tokens"); n.Type == gjson.Number {
+		u.cached = int(n.Int())
+	}
 }
 
 // fails notes that the engine reports an error, and of which status.
@@ -329,11 +318,12 @@ func (a *answer) whole(body []byte) []byte {
 	if found && string(params) != "null" {
 		a.params = params
 	}
-	if !rawjson.Valid(body) {
+	members, ok := readMembers(body)
+	if !ok {
 		a.odd = unparsable
 		return rest
 	}
-	a.said.whole(a.read(body))
+	a.said.whole(a.read(&members))
 	if a.decoding.asks.ids {
 		plain, prompt, output := sse.NullTokenIDs(rest)
 		a.takes(a.turn.ids.Add(prompt, output))

@@ -1,0 +1,84 @@
+package server
+
+import (
+	"bytes"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/sse/rawjson"
+)
+
+// answerMembers are the members that are looked for at the top level of a chunk, or of a whole answer: their values as they
+// stand there, nil for what is absent. Of equal names the last counts.
+type answerMembers struct{ id, choices, failure, usage []byte }
+
+// readMembers goes over an answer once, without an allocation. ok is false for what is not valid JSON; what is valid and no
+// object has no members.
+func readMembers(data []byte) (_ answerMembers, ok bool) {
+	var found answerMembers
+	s := rawjson.Scanner{Data: data}
+	s.Space()
+	if s.Peek() != '{' {
+		return found, s.Skip() == nil && s.End()
+	}
+	err := s.Members(func(m rawjson.Member) error {
+		if err := s.Skip(); err != nil {
+			return err
+		}
+		if into := found.named(m.Key); into != nil {
+			*into = data[m.Value:s.Pos]
+		}
+		return nil
+	})
+	return found, err == nil && s.End()
+}
+
+// named returns where the value of a member belongs, nil for none. The name is as it stands between its quotes.
+func (f *answerMembers) named(key []byte) *[]byte {
+	if bytes.IndexByte(key, '\\') >= 0 {
+		key, _ = rawjson.Unescape(key)
+	}
+	switch string(key) {
+	case "id":
+		return &f.id
+	case "choices":
+		return &f.choices
+	case "error":
+		return &f.failure
+	case "usage":
+		return &f.usage
+	}
+	return nil
+}
+
+// choice returns the first choice, none if there is none, and whether there are more.
+func (f *answerMembers) choice() (first gjson.Result, more bool) {
+	s := rawjson.Scanner{Data: f.choices}
+	if s.Peek() != '[' {
+		if rawjson.IsNull(f.choices) {
+			return gjson.Result{}, false
+		}
+		return gjson.ParseBytes(f.choices), false // no engine's
+	}
+	if any, err := s.Open('['); !any || err != nil {
+		return gjson.Result{}, false
+	}
+	from := s.Pos
+	if s.Skip() != nil {
+		return gjson.Result{}, false
+	}
+	first = gjson.ParseBytes(f.choices[from:s.Pos])
+	more, _ = s.Separator(']')
+	return first, more
+}
+
+// has reports whether the id is this one, spelled without escapes.
+func (f *answerMembers) has(id []byte) bool {
+	return len(id) > 0 && len(f.id) == len(id)+2 && f.id[0] == '"' && bytes.Equal(f.id[1:len(f.id)-1], id) && bytes.IndexByte(id, '\\') < 0
+}
+
+// counted reports whether the answer has a usage.
+func (f *answerMembers) counted() bool { return len(f.usage) > 0 && f.usage[0] == '{' }
+
+// failed reports whether the answer has an error.
+func (f *answerMembers) failed() bool { return !rawjson.IsNull(f.failure) }

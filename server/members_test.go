@@ -1,0 +1,104 @@
+package server
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/tidwall/gjson"
+
+	"carryover/sse/rawjson"
+)
+
+// answersSeen are answers of the kinds that readMembers meets.
+var answersSeen = []string{
+	chatChunk,
+	`{"id":"x","choices":[],"usage":{"prompt_tokens":1}}`,
+	`{"id":"x","choices":[{"index":0,"delta":{}},{"index":1,"delta":{}}],"usage":null}`,
+	`{"\u0069d":"y","id":"z","choi\u0063es" : [ {"index":1} ] }`,
+	` {"error":{"code":400},"id":"a\u002d1"} `,
+	`{"error":null,"choices":null}`,
+	`{"choices":{"index":0},"usage":3}`,
+	`{"choices":[1,2],"id":7}`,
+	`[{"id":"x"}]`, `"id"`, `null`, `{}`, `{"id":"x"`, `{"choices":[{]}`, ``,
+}
+
+// sameMembers holds readMembers against gjson, which goes over the answer once for each name.
+func sameMembers(t *testing.T, data []byte) {
+	t.Helper()
+	found, ok := readMembers(data)
+	if valid := rawjson.Valid(data); ok != valid {
+		t.Fatalf("readMembers(%q): ok is %t, and Valid %t", data, ok, valid)
+	}
+	if !ok {
+		return
+	}
+	want := map[string]string{}
+	if gjson.ParseBytes(data).IsObject() {
+		gjson.ParseBytes(data).ForEach(func(name, value gjson.Result) bool {
+			var key string // gjson reads halves of surrogate pairs differently
+			if json.Unmarshal([]byte(name.Raw), &key) == nil {
+				want[key] = value.Raw
+			}
+			return true
+		})
+	}
+	for name, got := range map[string][]byte{"id": found.id, "choices": found.choices, "error": found.failure, "usage": found.usage} {
+		if string(got) != want[name] {
+			t.Errorf("readMembers(%q): %s is %q, want %q", data, name, got, want[name])
+		}
+	}
+	first, more := found.choice()
+	all := gjson.Parse(want["choices"]).Array()
+	if (len(all) > 1) != more || len(all) > 0 != first.Exists() || len(all) > 0 && first.Raw != all[0].Raw {
+		t.Errorf("choice of %q: got %q and more %t of %d", data, first.Raw, more, len(all))
+	}
+	if found.counted() != gjson.Parse(want["usage"]).IsObject() || found.failed() != (gjson.Parse(want["error"]).Type != gjson.Null) {
+		t.Errorf("readMembers(%q): counted %t, failed %t", data, found.counted(), found.failed())
+	}
+	var id string
+	if found.has([]byte("x")) && (json.Unmarshal(found.id, &id) != nil || id != "x") {
+		t.Errorf("readMembers(%q) has the id %q", data, found.id)
+	}
+}
+
+func TestReadMembers_FindsWhatGJSONFinds(t *testing.T) {
+	for _, data := range answersSeen {
+		sameMembers(t, []byte(data))
+	}
+}
+
+func TestReadMembers_AllocatesNothing(t *testing.T) {
+	data := []byte(chatChunk)
+	if n := testing.AllocsPerRun(100, func() {
+		if found, ok := readMembers(data); !ok || found.id == nil || found.choices == nil {
+			t.Error("a chunk has no id or no choices")
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations, want none", n)
+	}
+}
+
+func FuzzReadMembers(f *testing.F) {
+	for _, data := range answersSeen {
+		f.Add([]byte(data))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if !bytes.Contains(data, []byte(`\ud`)) && !bytes.Contains(data, []byte(`\uD`)) {
+			sameMembers(t, data)
+		}
+	})
+}
+
+// BenchmarkWeigh is what an event costs that is read in the general way: the first, the finish, the usage.
+func BenchmarkWeigh(b *testing.B) {
+	data := []byte(chatChunk)
+	b.ReportAllocs()
+	a := &answer{turn: &turn{}, decoding: &decoding{requestID: "cafe"}, id: []byte(gjson.GetBytes(data, "id").String())}
+	for range b.N {
+		found, ok := readMembers(data)
+		if !ok || !a.read(&found).Exists() {
+			b.Fatal("a chunk is none")
+		}
+	}
+}
