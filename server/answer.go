@@ -70,13 +70,19 @@ func (a *answer) complete() bool {
 }
 
 func newAnswer(t *turn, d *decoding) *answer {
-	a := &answer{turn: t, decoding: d, ending: ending{usage: usage{-1, -1, -1}}, began: d.arrived}
+	a := &answer{}
+	a.of(t, d)
+	return a
+}
+
+// of begins an answer that is yet empty.
+func (a *answer) of(t *turn, d *decoding) {
+	a.turn, a.decoding, a.usage, a.began = t, d, usage{-1, -1, -1}, d.arrived
 	if t.proof != nil {
 		a.reply = t.proof.Reply()
 		a.reply.Begin()
 	}
 	t.ids.Grow(d.blockSize)
-	return a
 }
 
 // record is what is known of the answer when it has ended.
@@ -189,7 +195,7 @@ func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 		return sse.Drop
 	case a.decoding.asks.usage && !choice.Exists() && found.counted(): // the event with the usage, which has no choice
 		return a.counted.resume(ev)
-	case a.decoding.asks.usage && a.counted.hold(ev.Data, choice, a.decoding.asks.hidden):
+	case a.decoding.asks.usage && a.counted.hold(ev.Data, found.choices, choice, a.decoding.asks.hidden):
 		return sse.Hold
 	}
 	return sse.Forward

@@ -16,15 +16,16 @@ import (
 // with the finish's choice and without the usage, which is the finish as it would have been.
 type counted struct{ finish []byte } // the choices of the finish that is held back
 
-// hold keeps an event back if it is the finish. plain says that the client is to see no ids in it.
-func (c *counted) hold(data []byte, choice gjson.Result, plain bool) bool {
+// hold keeps an event with these choices back if it is the finish. plain says that the client is to see no ids in it.
+func (c *counted) hold(data, choices []byte, choice gjson.Result, plain bool) bool {
 	if choice.Get("finish_reason").Type != gjson.String || c.finish != nil {
 		return false
 	}
 	if plain {
 		data, _, _ = sse.NullTokenIDs(data)
+		choices = []byte(gjson.GetBytes(data, "choices").Raw)
 	}
-	c.finish = bytes.Clone([]byte(gjson.GetBytes(data, "choices").Raw))
+	c.finish = bytes.Clone(choices)
 	return true
 }
 

@@ -20,8 +20,9 @@ type outlet struct {
 	early   bool                            // decode has yet to be asked, for which the request is needed
 }
 
+// newOutlet returns the outlet of a turn, whose request has set the first deadline of writes when it came in (writeLimit).
 func newOutlet(t *turn, w http.ResponseWriter, limit time.Duration, errors func(err error) *apiError) *outlet {
-	o := &outlet{turn: t, w: w, limit: limit, errors: errors}
+	o := &outlet{turn: t, w: w, limit: limit, bounded: t.record.Began, errors: errors}
 	if flusher, ok := w.(interface{ FlushError() error }); ok {
 		o.flusher = flusher
 	} else {
@@ -60,9 +61,8 @@ func (o *outlet) announce(mediaType string, length int) {
 
 // announceStream sets the headers of an event stream, unless they are sent.
 func (o *outlet) announceStream(contentType string) {
-	o.w.Header().Set("Content-Type", contentType)
-	o.w.Header().Set("Cache-Control", "no-cache")
-	o.w.Header().Set("X-Accel-Buffering", "no")
+	header, values := o.w.Header(), []string{contentType, "no-cache", "no"} // one list for three
+	header["Content-Type"], header["Cache-Control"], header["X-Accel-Buffering"] = values[0:1:1], values[1:2:2], values[2:3:3]
 }
 
 // commit sends status and headers: from here on nothing can be tried again.
@@ -102,8 +102,11 @@ func (o *outlet) bound() error {
 		return nil
 	}
 	o.bounded = now
-	return http.NewResponseController(o.w).SetWriteDeadline(now.Add(o.limit + o.limit/slack))
+	return http.NewResponseController(o.w).SetWriteDeadline(now.Add(writeLimit(o.limit)))
 }
+
+// writeLimit is how far ahead deadlines of writes are set.
+func writeLimit(limit time.Duration) time.Duration { return limit + limit/slack }
 
 // Flush sends what was written.
 func (o *outlet) Flush() error { return o.flusher.FlushError() }

@@ -53,6 +53,25 @@ func TestOutlet_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {
 	})
 }
 
+// The request has set a deadline when the turn began, which serves the first writes like one of the outlet's own.
+func TestOutlet_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = 40 * time.Second
+		began := time.Now()
+		c := &clock{deadline: began.Add(writeLimit(limit))}
+		o := newOutlet(&turn{committed: true, record: Record{Times: Times{Began: began}}}, c, limit, nil)
+		for i, want := range []int{0, 0, 1, 1} {
+			if _, err := o.Write([]byte("x")); err != nil {
+				t.Fatal(err)
+			}
+			if left := time.Until(c.deadline); left < limit || left > writeLimit(limit) || c.set != want {
+				t.Errorf("write %d may last %v and the deadline was set %d times; want %v at least, and %d times", i+1, left, c.set, limit, want)
+			}
+			<-time.After(limit/slack - 3*time.Second)
+		}
+	})
+}
+
 // wireless is a listener for one connection without a network, whose client sends one request and takes everything.
 type wireless struct {
 	net.Conn

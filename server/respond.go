@@ -79,10 +79,11 @@ func (s *turns) respondWhole(ctx context.Context, out *outlet, t *turn, d *decod
 
 // streaming is an answer that is relayed as a stream.
 type streaming struct {
-	*answer
-	turns *turns
-	out   *outlet
-	relay *sse.Relay
+	answer
+	turns     *turns
+	out       *outlet
+	relay     *sse.Relay
+	substance [3]string // what makes an event worth sending; here because a list of its own would be made for each stream
 }
 
 // respondStream relays events. The observer sees each before the client does: it
@@ -94,15 +95,17 @@ func (s *turns) respondStream(ctx context.Context, out *outlet, t *turn, d *deco
 }
 
 func (s *turns) streaming(ctx context.Context, out *outlet, t *turn, d *decoding) *streaming {
-	r := &streaming{answer: newAnswer(t, d), turns: s, out: out}
+	r := &streaming{turns: s, out: out, substance: [...]string{"choices", "usage", "error"}}
+	r.answer.of(t, d)
 	r.atEnd = func() { r.keep(ctx) }
 	r.mayRestart = func() bool { return !t.committed && s.mayRestart(t, upstream.RoleDecode) }
 	out.announceStream(d.ContentType())
 	r.relay = sse.New(out, out.Flush, sse.Config{
 		Strip:     paramsMember,
 		Expose:    s.cfg.ExposeParams,
-		Substance: []string{"choices", "usage", "error"},
+		Substance: r.substance[:],
 		MaxEvent:  sse.DefaultMaxEvent + idBytes*t.ids.Len(),
+		Memory:    &s.streamed,
 		Begin:     r.begin,
 		Observe:   r.observe,
 	})
@@ -114,7 +117,7 @@ func (r *streaming) keep(ctx context.Context) {
 	if r.relay.Stats().Oversize > 0 { // the observer has not seen all of the reply
 		r.takes("oversize")
 	}
-	r.turns.keeper.keep(ctx, r.turn, r.answer)
+	r.turns.keeper.keep(ctx, r.turn, &r.answer)
 }
 
 // ended says how the relay's end looks to the turn.

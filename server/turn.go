@@ -7,7 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
-	"carryover/upstream/fleet"
+	"carryover/sse"
 )
 
 // turn is one client request and its answer. It belongs to one goroutine.
@@ -50,6 +50,7 @@ type turns struct {
 	budget   *retryBudget
 	ratios   *ratios
 	counts   *counts
+	streamed sse.Memory // of relays
 }
 
 // run runs a turn to its end: the answer is with the client, or an error is returned and

@@ -38,6 +38,7 @@ type buffer struct {
 	full                   bool // the last read took all that it was offered
 	reads                  int  // so far
 	widened                bool // an edit has needed more than the gap
+	memory                 *Memory
 }
 
 // room returns the space for the next read. Call it after sent.
@@ -54,11 +55,18 @@ func (b *buffer) room() []byte {
 		size = smallBuffer
 	}
 	if size != len(b.b) {
-		grown := make([]byte, size)
-		copy(grown, b.b[:b.end])
-		b.b = grown
+		old := b.b
+		b.b = b.memory.take(size)
+		copy(b.b, old[:b.end])
+		b.memory.giveBack(old)
 	}
 	return b.b[b.end:b.offered(size)]
+}
+
+// free gives the array back, at the end of the stream. Nothing of it may be used any more.
+func (b *buffer) free() {
+	b.memory.giveBack(b.b)
+	*b = buffer{memory: b.memory}
 }
 
 // fits reports whether a buffer of this size has room for a read.
@@ -118,6 +126,7 @@ func (b *buffer) widen(missing int) {
 		grown := make([]byte, max(2*len(b.b), b.end+by))
 		copy(grown, b.b[:b.kept])
 		copy(grown[b.next+by:], b.rest())
+		b.memory.giveBack(b.b)
 		b.b = grown
 	}
 	b.next += by

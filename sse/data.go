@@ -12,6 +12,7 @@ type dataLine struct{ raw, joined int }
 type dataBuffer struct {
 	lines  []dataLine
 	joined []byte
+	one    [1]dataLine // where lines is as long as events have one
 }
 
 // parse returns the data buffer of a complete event: the values of its data lines joined with LF. Field names are case
@@ -43,6 +44,9 @@ func (d *dataBuffer) parse(event []byte) (data []byte, ok bool) {
 
 // oneLine is parse for an event that oneLine has found.
 func (d *dataBuffer) oneLine() {
+	if d.lines == nil {
+		d.lines = d.one[:0]
+	}
 	d.lines, d.joined = append(d.lines[:0], dataLine{raw: len(oneLineName)}), d.joined[:0]
 }
 

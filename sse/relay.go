@@ -22,19 +22,23 @@ type Relay struct {
 	needle []byte // an event without needle and without escape does not have the member
 	escape []byte
 
-	buf    buffer
-	frame  framer
-	data   dataBuffer
-	edits  edits
-	stats  Stats
-	seen   int     // bytes of rest that the framer has seen
-	begun  bool    // the byte order mark, if any, is dealt with
-	split  bool    // the event at the beginning of rest has come in several reads
-	opened bool    // an oversize event is passing through
-	holds  bool    // an observed event is held back
-	last   int     // bytes of the one that was held back last, with what is behind it
-	behind bool    // what is settled belongs to the event before: a comment, the LF of a CRLF
-	fate   Verdict // what became of the last event, for the LF that may follow it
+	searched [32]byte // where needle is, unless it is longer
+	escapes  [4]byte  // where escape is
+
+	buf     buffer
+	frame   framer
+	data    dataBuffer
+	edits   edits
+	stats   Stats
+	seen    int     // bytes of rest that the framer has seen
+	flushed bool    // flush has been called
+	begun   bool    // the byte order mark, if any, is dealt with
+	split   bool    // the event at the beginning of rest has come in several reads
+	opened  bool    // an oversize event is passing through
+	holds   bool    // an observed event is held back
+	last    int     // bytes of the one that was held back last, with what is behind it
+	behind  bool    // what is settled belongs to the event before: a comment, the LF of a CRLF
+	fate    Verdict // what became of the last event, for the LF that may follow it
 }
 
 // New returns a Relay that writes to dst and calls flush, unless nil, after each write.
@@ -42,15 +46,15 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	if cfg.MaxEvent == 0 {
 		cfg.MaxEvent = DefaultMaxEvent
 	}
-	r := &Relay{dst: dst, flush: flush, cfg: cfg}
+	r := &Relay{dst: dst, flush: flush, cfg: cfg, buf: buffer{memory: cfg.Memory}}
 	if cfg.Strip != "" {
 		// The closing quote rules out the name inside of a JSON string, where it is followed by a backslash. The opening
 		// quote is left out because the search begins with its rarest byte only then; chunks are full of quotes.
-		r.needle = []byte(cfg.Strip + `"`)
+		r.needle = append(append(r.searched[:0], cfg.Strip...), '"')
 		// An escape that spells a character of ASCII begins so; those of other text, emoji and most scripts, do not.
-		r.escape = []byte(`\u00`)
+		r.escape = append(r.escapes[:0], `\u00`...)
 		if strings.ContainsFunc(cfg.Strip, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"\/`, c) }) {
-			r.escape = []byte(`\`)
+			r.escape = r.escape[:1]
 		}
 	}
 	return r
@@ -63,6 +67,7 @@ func (r *Relay) Stats() Stats { return r.stats }
 // error that wraps io.EOF is a stream that broke off. At a clean end everything that is left goes out, an unfinished
 // event included, which a client discards (WHATWG HTML 9.2.6) and which is therefore not observed.
 func (r *Relay) Run(src io.Reader) error {
+	defer r.buf.free()
 	empty := 0
 	for {
 		n, err := src.Read(r.buf.room())

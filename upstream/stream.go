@@ -23,7 +23,7 @@ type Stream struct {
 
 	arrival   arrival
 	conn      *conn                 // that serves the leg, nil if it is not watched
-	ahead     func() bool           // part of what is read next existed before; nil if the body does not tell
+	ahead     teller                // is the body, nil if it does not tell
 	drained   bool                  // all that the next read returns came after the last one
 	total     int64                 // bytes read
 	answered  atomic.Bool           // a first read has returned
@@ -38,6 +38,9 @@ type Stream struct {
 	until   time.Time // the end of a leg that is abandoned
 	closed  bool      // the timer is not needed any more
 }
+
+// teller is a body that tells whether part of what is read next existed before.
+type teller interface{ Ahead() bool }
 
 // maxStream is how much an engine may send for one answer before it is taken for
 // one that never ends: a million tokens with their log probabilities fit.
@@ -63,9 +66,7 @@ func (s *Stream) disconnected() {
 // stays armed until the first read returns.
 func (s *Stream) attach(contentType string, body io.ReadCloser) {
 	s.contentType, s.body = contentType, body
-	if teller, ok := body.(interface{ Ahead() bool }); ok {
-		s.ahead = teller.Ahead
-	}
+	s.ahead, _ = body.(teller)
 }
 
 // ContentType returns the header as the engine sent it.
@@ -84,7 +85,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	n, err := s.body.Read(p)
 	s.waiting.Store(0)
 	if s.ahead != nil {
-		s.drained = !s.ahead()
+		s.drained = !s.ahead.Ahead()
 	} else {
 		// net/http fills p as far as it can without waiting; a read that does not fill
 		// it has left no byte of the answer behind.

@@ -1,0 +1,38 @@
+package sse
+
+import "sync"
+
+// Memory is what streams that have ended leave for others: arrays of the two sizes that nearly all of them have. What is not
+// used is given to the garbage collector within two of its cycles; larger arrays are never kept. It is safe for concurrent
+// use, its zero value is ready, and nil keeps nothing.
+type Memory struct{ first, small sync.Pool }
+
+// take returns an array of this size, with whatever in it.
+func (m *Memory) take(size int) []byte {
+	if m != nil {
+		switch size {
+		case firstBuffer:
+			if array, ok := m.first.Get().(*[firstBuffer]byte); ok {
+				return array[:]
+			}
+		case smallBuffer:
+			if array, ok := m.small.Get().(*[smallBuffer]byte); ok {
+				return array[:]
+			}
+		}
+	}
+	return make([]byte, size)
+}
+
+// giveBack takes an array of any size, of which nothing is used any more.
+func (m *Memory) giveBack(array []byte) {
+	if m == nil {
+		return
+	}
+	switch len(array) {
+	case firstBuffer:
+		m.first.Put((*[firstBuffer]byte)(array))
+	case smallBuffer:
+		m.small.Put((*[smallBuffer]byte)(array))
+	}
+}
