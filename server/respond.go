@@ -96,7 +96,7 @@ func (s *turns) respondStream(ctx context.Context, out *outlet, t *turn, d *deco
 
 func (s *turns) streaming(ctx context.Context, out *outlet, t *turn, d *decoding) *streaming {
 	r := &streaming{turns: s, out: out, substance: [...]string{"choices", "usage", "error"}}
-	r.answer.of(t, d)
+	r.of(t, d)
 	r.atEnd = func() { r.keep(ctx) }
 	r.mayRestart = func() bool { return !t.committed && s.mayRestart(t, upstream.RoleDecode) }
 	out.announceStream(d.ContentType())

@@ -275,7 +275,8 @@ func (r *Relay) send() error {
 	if err == nil && n < r.buf.ready {
 		err = io.ErrShortWrite
 	}
-	if err == nil && r.flush != nil {
+	if err == nil && r.flush != nil && (!last || !r.flushed) {
+		r.flushed = true
 		err = r.flush()
 	}
 	return err
