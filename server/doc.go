@@ -3,12 +3,12 @@
 // first; the nine steps of a turn are
 //
 //  1. wait for a place, parse the body once, find the conversation   handlers.go, place.go, intake.go, prefiller.go, inflight.go, conversation.go
-//  2. look what the conversation holds, pick engines and the path    find.go (look), pick.go, path.go, estimate.go
+//  2. look what the conversation holds, pick engines and the path    find.go (look), storetime.go, pick.go, path.go, estimate.go
 //  3. prove how much of a ticket may be used, and take it            find.go, held.go, package proof, reason.go
 //  4. prefill leg, as the connector has planned it                   legs.go, prefill.go
 //  5. decode leg up to its headers                                   decode.go
 //  6. commit: status and headers to the client                       outlet.go
-//  7. relay events, observe them; or make events of a whole answer   respond.go, answer.go, counted.go, buffered.go, eventbuffer.go
+//  7. relay events, observe them; or make events of a whole answer   respond.go, answer.go, members.go, counted.go, buffered.go, eventbuffer.go
 //  8. put the new ticket before the terminal bytes reach the client  keep.go, blocks.go
 //  9. account                                                        record.go, steps.go, account.go, counts.go
 //
@@ -24,7 +24,7 @@
 // see the end of the stream (respond.go, keep.go). After a take, every exit says what
 // became of the ticket, when the prefill leg is over: sent, put back because nothing
 // was sent, or given up (held.go, settle). Work that outlives the client runs on a
-// detached context with a bound of its own (beside.go; decode.go, unstrand).
+// detached context with a bound of its own (beside.go; decode.go, unstrand; storetime.go).
 //
 // What may be tried again is decided in one place, retry.go, with prefillfailure.go for what the
 // operator has chosen; which engine a failure is held against in another, blame.go; how an

@@ -10,14 +10,16 @@
 //   - How the bytes are spread over reads changes nothing but the moment of a write: the same events are observed and
 //     the same bytes go out. (frame.go)
 //   - Every complete event of a read goes out in one write and one flush before the next read, and an event is observed
-//     before its bytes go out. (relay.go)
+//     before its bytes go out. What came with the end of the stream itself is written and not flushed, unless nothing was
+//     before it: it goes out with the end of the answer. (relay.go)
 //   - Only a member at the top level of an event's JSON object is captured or cut, however its name is spelled; text that
 //     merely looks like it, in a string or deeper down, never is. The same holds for token ids, and for events that are
 //     nested deeper than anything reads: what is too deep is passed over, the member beside it is cut. (relay.go, data.go,
 //     tokenids.go, rawjson.Scanner.Pass)
 //   - An event that needs no change is neither parsed as JSON nor copied. No event costs an allocation for itself, edited
 //     or not. A stream of small events holds 1 KiB, one that has got more at once 4 KiB, one whose edits add bytes 8 KiB at
-//     times. (relay.go, buffer.go, edit.go)
+//     times. Streams that share a Memory leave their arrays to each other, and none sees bytes of another.
+//     (relay.go, buffer.go, edit.go, memory.go)
 //
 // It refuses to repair or invent anything: no [DONE], no keep-alive, no line end is added. What is not JSON passes as it
 // came, but for a member beside what is nested too deep to be checked. An event longer than Config.MaxEvent passes

@@ -8,7 +8,8 @@
 //
 // Both answer the three questions of [Turn]: whether a request may take part, how much of a branch it may
 // use, and what its own answer is worth to the next request. The token proof also has both legs compute
-// the same ids, and checks that they did ([IDs]); that is the part of a proof that the legs see.
+// the same ids, and checks that they did ([IDs]); that is the part of a proof that the legs see. The ids, and the list of them that the
+// legs carry, are in memory that the fleet lends; it goes back when decode has answered ([Turn].Drop).
 //
 // Every doubt is a miss. An engine of which something is not known (its start, what it does with ids that it is
 // sent, what it renders) proves nothing until it is known, and a question to an engine that fails proves nothing

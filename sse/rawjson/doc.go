@@ -8,7 +8,7 @@
 //     except in Objects. (scanner.go, number.go, text.go)
 //   - Objects are read strictly. What two parsers could read as two values is refused: equal names, names without a UTF-8
 //     form, invalid UTF-8. (object.go)
-//   - Bytes that no edit or cut concerns stay as they are, in their order, white space included. (edits.go, cut.go)
+//   - Bytes that no edit or cut concerns stay as they are, in their order, white space included. (edits.go, pieces.go, cut.go)
 //   - A text is read in one pass, and no pass allocates by itself but ParseObject (its members) and ParseIDs (the list).
 //
 // Errors are *Error, which repeats nothing of the text but a top-level name: what is read are prompts.

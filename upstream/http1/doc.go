@@ -13,7 +13,11 @@
 //     another request only if its answer ended where it should and nothing came behind it (pool.go, [Conn].Quiet);
 //   - a read waits only while there is nothing to return, and leaves no byte of the answer behind in a buffer unless it
 //     has filled the caller's;
-//   - the end of a context ends every wait, at once, and its cause is the error;
+//   - the end of a context ends every wait, at once, and its cause is the error, until an answer is detached from it
+//     ([Response.Detach]);
+//   - no more than 16 KiB of a request's body are copied, and nothing refers to it when [Client.Do] has returned. A long one
+//     goes out in one call of the system where the connection takes it at once ([Ready]); what is left is written on a
+//     goroutine, because the peer may answer before it has read that (exchange.go);
 //   - no goroutine outlives a call of [Client.Do], and idle connections have none: one timer closes those of all;
 //   - errors are texts of this package or errors of the connection, and never quote what a peer has sent.
 //

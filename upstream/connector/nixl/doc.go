@@ -3,5 +3,6 @@
 //
 // An engine's params are foreign text: they are bounded (params.go), and an error says which member is wrong without
 // repeating a value. Nothing is repaired; a ticket that can't be read, or not be cut to what may be read
-// (shorten.go), is not used.
+// (shorten.go), is not used. They are read once, in one pass (members.go), when they come; what was read says where they change on
+// their way (forward.go) and travels with a ticket, beside its text. Params that come without it are read anew.
 package nixl
