@@ -66,7 +66,8 @@ type stored struct {
 // (BenchmarkMemory_Footprint): 529 bytes among 100,000; the rest is for size classes.
 const ticketOverhead = 640
 
-// readingOverhead is what a Reading takes that is made of a connector's: structs of 128 and 224 bytes, the name of a request and a host.
+// readingOverhead is what a ticket's Reading takes with what its connector has read (package nixl): structs of 128 and 208 bytes, the
+// name of a request and a host.
 const readingOverhead = 448
 
 // weight is what the ticket counts against MaxBytes.

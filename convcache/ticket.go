@@ -37,8 +37,8 @@ type Ticket struct {
 	Decode string
 	// Params is decode's kv_transfer_params, raw JSON. Stores copy it on the way in.
 	Params []byte
-	// Reading is what the one who made the ticket has read of Params, for the one who takes it in the same process. It is never
-	// changed, and holds no memory of Params. A store outside of this process loses it.
+	// Reading is what was read of Params when the ticket was made, nil if that is not known. It is never changed, and holds no memory
+	// of Params. Only a store in this process keeps it.
 	Reading any
 	// Tokens is remote_num_tokens, the tokens whose KV the blocks hold.
 	Tokens int

@@ -75,7 +75,7 @@ func newAnswer(t *turn, d *decoding) *answer {
 	return a
 }
 
-// of begins an answer that is yet empty.
+// of begins an answer, which is empty yet.
 func (a *answer) of(t *turn, d *decoding) {
 	a.turn, a.decoding, a.usage, a.began = t, d, usage{-1, -1, -1}, d.arrived
 	if t.proof != nil {
@@ -255,7 +255,7 @@ func roleOnly(choice gjson.Result) bool {
 	return delta.Get("role").Exists() && delta.Get("content").String() == "" && choice.Get("finish_reason").Type == gjson.Null
 }
 
-// read takes in one chunk, or a whole answer, and returns its choice.
+// read takes in the members of one chunk, or of a whole answer, and returns the choice.
 func (a *answer) read(found *answerMembers) gjson.Result {
 	if found.counted() {
 		a.usage.read(gjson.ParseBytes(found.usage))

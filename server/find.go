@@ -219,7 +219,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *
 		f.releaser.unuse(ticket, t.model) // it is not what was looked at
 		return nil, outcome
 	}
-	_, _ = f.releaser.read(&ticket) // the connector tells what is wrong with it when it is to be used
+	_, _ = f.releaser.read(&ticket) // Plan says what is wrong with one that can't be read
 	h.ticket, h.pinned = &ticket, inBlocks(h.holder, ticket.Tokens)
 	h.holder.Departs(h.pinned)
 	return &h, outcome

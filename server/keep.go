@@ -104,7 +104,7 @@ func (k *keeper) put(ctx context.Context, t *turn, ticket convcache.Ticket) conv
 		k.releaser.unuse(old, t.model)
 	}
 	if outcome != convcache.Stored && outcome != convcache.Unavailable { // that may have been stored after all
-		ticket.Params = bytes.Clone(ticket.Params) // which are a part of the answer, and not worth keeping that
+		ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 		k.releaser.unuse(ticket, t.model)
 	}
 	return outcome

@@ -20,7 +20,7 @@ type outlet struct {
 	early   bool                            // decode has yet to be asked, for which the request is needed
 }
 
-// newOutlet returns the outlet of a turn, whose request has set the first deadline of writes when it came in (writeLimit).
+// newOutlet returns the outlet of a turn. The first deadline of its writes was set when the request came in (Server.exact).
 func newOutlet(t *turn, w http.ResponseWriter, limit time.Duration, errors func(err error) *apiError) *outlet {
 	o := &outlet{turn: t, w: w, limit: limit, bounded: t.record.Began, errors: errors}
 	if flusher, ok := w.(interface{ FlushError() error }); ok {

@@ -71,7 +71,7 @@ type room struct {
 	left  atomic.Bool
 }
 
-// leave gives the place back. Further calls do nothing, nor does one for the zero value.
+// leave gives the place back, if there is one and it was not given back before. It is safe for concurrent use.
 func (r *room) leave() {
 	if r.free == nil || r.left.Swap(true) {
 		return

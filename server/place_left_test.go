@@ -8,7 +8,7 @@ import (
 	"carryover/server/queue"
 )
 
-// A place on an instance is given back once, whoever does it: the turn, or a prefill leg that goes on beside it.
+// A place on an instance is given back once, whichever does it: the turn, or a prefill leg that goes on beside it.
 func TestRoom_IsLeftOnce(t *testing.T) {
 	(&room{}).leave() // none
 	q := queue.New(queue.Config{MaxPerTenant: 1})

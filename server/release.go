@@ -46,7 +46,7 @@ func (r *releaser) read(ticket *convcache.Ticket) (*upstream.Kept, error) {
 
 // keptReading is what a ticket brings of what was read of its params.
 func keptReading(kept upstream.Kept) *upstream.Kept {
-	kept.Params, kept.OutputIDs = nil, nil // stores have copies of the ones, and the others are in its chain
+	kept.Params, kept.OutputIDs = nil, nil // the ticket has these, and hashes of those in its chain
 	return &kept
 }
 
@@ -89,7 +89,8 @@ func (r *releaser) unuseKept(kept upstream.Kept, left leftover) {
 		return
 	}
 	r.giveUp(decode.Name, left.decode, kept, fleet.Unused{
-		Params: bytes.Clone(kept.Params), Reading: kept.Reading, Model: left.model, Held: left.caughtUp, Deadline: deadline(r.cfg, decode, left.caughtUp, kept.Expires), Tokens: kept.Tokens,
+		Params: bytes.Clone(kept.Params), Reading: kept.Reading, Model: left.model, Held: left.caughtUp,
+		Deadline: deadline(r.cfg, decode, left.caughtUp, kept.Expires), Tokens: kept.Tokens,
 	})
 }
 

@@ -83,7 +83,7 @@ type streaming struct {
 	turns     *turns
 	out       *outlet
 	relay     *sse.Relay
-	substance [3]string // what makes an event worth sending; here because a list of its own would be made for each stream
+	substance [3]string // what makes an event worth sending; a list beside this would be one more allocation for each stream
 }
 
 // respondStream relays events. The observer sees each before the client does: it

@@ -41,8 +41,8 @@ func (s *Server) routes() http.Handler {
 // for each request.
 func (s *Server) exact(w http.ResponseWriter, r *http.Request, allowed map[string]string) (served bool) {
 	// net/http flushes what is left of an answer after its handler has returned, and
-	// that must be bounded too. This is the limit of a turn's first writes, which sets it anew later (outlet.bound).
-	control := http.NewResponseController(c.Response().Writer)
+	// that must be bounded too. A turn's first writes are under this limit; it is set anew for later ones (outlet.bound).
+	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(writeLimit(s.cfg.ClientWriteTimeout)))
 	if r.ContentLength != 0 {
 		// net/http waits for the body of a request that is refused unread; a client

@@ -115,8 +115,8 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	return s.drain(srv, served)
 }
 
-// base is what the contexts of all requests are made of, so that a turn ends, with that cause, when the server gives up its turns. A context
-// of the turn's own beside its request's costs nine allocations and the lock of one that all turns share.
+// base is what the contexts of all requests are made of, so that turns end when the server gives them up, with errShuttingDown as the
+// cause. A context of the turn's own beside its request's costs nine allocations and the lock of one that all turns share.
 func (s *Server) base(net.Listener) context.Context { return s.beside.ctx }
 
 func (s *Server) drain(srv *http.Server, served <-chan error) error {

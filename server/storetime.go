@@ -58,7 +58,7 @@ func (s *storeTime) Err() error {
 	return s.err
 }
 
-// Value implements context.Context. That it is asked of timed lets contexts that are made of this one be told without a goroutine.
+// Value implements context.Context. It asks timed, so that contexts that are made of this one are told of its end without a goroutine.
 func (s *storeTime) Value(key any) any {
 	s.mu.Lock()
 	from := s.timed

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The time of a store operation ends at its limit or with the operation, and not with the client; whoever asks, and in which order.
+// The time of a store operation ends at its limit or with the operation, and not with the client, whatever is asked of it and in which order.
 func TestStoreContext_Ends(t *testing.T) {
 	type ctxKey struct{}
 	cfg := &Config{}
@@ -17,7 +17,7 @@ func TestStoreContext_Ends(t *testing.T) {
 		name string
 		ask  func(ctx context.Context)
 	}{
-		{"nobody asked", func(context.Context) {}},
+		{"not asked", func(context.Context) {}},
 		{"asked for Done", func(ctx context.Context) { ctx.Done() }},
 		{"asked for Err", func(ctx context.Context) { _ = ctx.Err() }},
 		{"a context is made of it", func(ctx context.Context) { _, cancel := context.WithCancel(ctx); t.Cleanup(cancel) }},

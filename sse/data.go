@@ -12,7 +12,7 @@ type dataLine struct{ raw, joined int }
 type dataBuffer struct {
 	lines  []dataLine
 	joined []byte
-	one    [1]dataLine // where lines is as long as events have one
+	one    [1]dataLine // where lines is while events have one line
 }
 
 // parse returns the data buffer of a complete event: the values of its data lines joined with LF. Field names are case

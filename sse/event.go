@@ -81,7 +81,7 @@ type Config struct {
 	// read holds for the beginning of that event then; of an event that is not Split it does when it is observed. So an event
 	// costs a question about its age only where the age matters. Nil is not called.
 	Begin func()
-	// Memory is where the stream takes its buffer from and leaves it, when Run returns; nil for none.
+	// Memory is where the stream takes its buffer from, and where it leaves it when Run returns; nil for none.
 	Memory *Memory
 	// Observe is called for each event with data, in order, before its bytes go out. Nil forwards all.
 	Observe func(Event) Verdict

@@ -41,7 +41,8 @@ type Relay struct {
 	fate    Verdict // what became of the last event, for the LF that may follow it
 }
 
-// New returns a Relay that writes to dst and calls flush, unless nil, after each write.
+// New returns a Relay that writes to dst and calls flush, unless nil, after each write; but not after the last one of a stream
+// that ends cleanly, unless it is the only one.
 func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	if cfg.MaxEvent == 0 {
 		cfg.MaxEvent = DefaultMaxEvent

@@ -48,7 +48,7 @@ func (c *Client) Close() { c.transport.closeAll() }
 type outgoing struct {
 	http1.Request
 	fields    [maxFields]http1.Field
-	stream    *Stream     // is told of its connection, nil if nobody asks
+	stream    *Stream     // is told of its connection, nil for none
 	connected atomic.Bool // something may have been sent
 }
 
@@ -76,7 +76,7 @@ func (q *outgoing) add(name, value string) {
 	q.Header = append(q.Header, http1.Field{Name: name, Value: value})
 }
 
-// isConnected is called before anything is written.
+// isConnected notes the connection of the request, before anything is written on it.
 func (q *outgoing) isConnected(serving net.Conn) {
 	q.connected.Store(true)
 	if q.stream != nil {

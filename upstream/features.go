@@ -72,7 +72,7 @@ type features struct {
 	renamed bool // a message has reasoning_content
 }
 
-// shape is what FeatureSet has found, for [Request.TokenizeBody], which may run beside the turn and so remembers nothing itself.
+// shape is what FeatureSet has found. [Request.TokenizeBody] uses it and notes nothing itself, because it may run beside the turn.
 type shape struct {
 	features
 	why   string

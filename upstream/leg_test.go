@@ -137,7 +137,7 @@ func TestClient_LegsNameTheirRank(t *testing.T) {
 	}
 }
 
-// A body comes in one piece to whoever reads it, whatever the pieces are and whatever is read of it at once.
+// A body comes as one text, whatever its pieces are and however much is read at once.
 func TestSentBody_ReadsAllPieces(t *testing.T) {
 	for room := range 9 {
 		body := &sentBody{rest: rawjson.Pieces{nil, []byte("abc"), {}, []byte("d"), []byte("efgh"), nil}}

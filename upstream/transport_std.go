@@ -151,8 +151,8 @@ func (b *sentBody) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// keep keeps a copy of what is left. net/http may still read it for a peer that answers before it has read all, and what Do has written
-// may change when Do has returned.
+// keep keeps a copy of what is left: net/http may still read it for a peer that answers before it has read all, and the texts that it
+// is made of may change when the request has returned.
 func (b *sentBody) keep() {
 	b.mu.Lock()
 	b.rest = bytes.Clone(b.rest)

@@ -50,7 +50,7 @@ func (r *records) end() {
 	r.mu.Unlock()
 }
 
-// instances waits for a turn's record, which comes just after its last byte.
+// instances waits for a turn's record, which comes about when its last byte does.
 func (r *records) instances(ctx context.Context, id string) (prefill, decode string) {
 	select {
 	case record := <-r.turn(id):

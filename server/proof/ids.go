@@ -24,7 +24,7 @@ type IDs struct {
 	prompt convcache.IDs // the ids below, hashed as far as they were compared with branches
 	ids    []uint32      // the ids that prefill computed; before it answered, those that it must compute
 	list   []byte        // the same as JSON, as an engine or the client has spelled them
-	told   fleet.Prompt  // whose they are, if an engine was asked for them
+	told   fleet.Prompt  // an engine's answer, of which they are; zero if they are of another text
 	sent   bool          // the prefill leg carried them
 	parity *parity       // what is being learnt of /tokenize, nil for nothing
 
@@ -76,8 +76,8 @@ func (k *IDs) set(ids []uint32, list []byte) {
 	k.ids, k.list, k.prompt, k.told = ids, list, *k.turn.proof.chains.IDs(ids), fleet.Prompt{}
 }
 
-// drop lets go of the ids, whose memory serves another prompt: both legs have been written, and no more are sent. An attempt that ends
-// otherwise leaves it to the collector, because a leg of it may be on its way.
+// drop lets go of the ids, so that their memory serves another prompt: both legs are written, and no more are sent. Of an attempt that
+// ends otherwise a leg may be on its way, so that its memory is left to the garbage collector.
 func (k *IDs) drop() {
 	told := k.told
 	k.set(nil, nil)

@@ -104,8 +104,8 @@ func (e *memberEdit) appendName(to []byte, first bool) []byte {
 type step struct {
 	from, to int   // of the text
 	edit     int32 // whose value it is; less than 0 for bytes of the text
-	absent   bool
-	first    bool // there is no member before it
+	absent   bool  // there is no such member, so that its name comes with it
+	first    bool  // there is no member before it
 }
 
 // usualSteps is how many there are at most in nearly all legs.

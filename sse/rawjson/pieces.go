@@ -21,7 +21,7 @@ func (p Pieces) Bytes() []byte {
 	return text
 }
 
-// ownPiece is the length up to which a part is copied: below it a piece costs whoever writes it more than its bytes.
+// ownPiece is the length from which a part is a piece of its own: to write another piece costs more than to copy a shorter part.
 const ownPiece = 256
 
 // assembly makes pieces. Its arrays hold what a leg needs mostly, 800 bytes in one allocation.

@@ -32,10 +32,10 @@ type Live struct {
 	Models []string
 }
 
-// PerToken is that of Live, which costs much more.
+// PerToken is what Live says of it, without the cost of the rest.
 func (e *Engine) PerToken() time.Duration { return time.Duration(e.perToken(e.fleet.clock())) }
 
-// KVTokens is that of Live, which costs much more.
+// KVTokens is what Live says of it, without the cost of the rest.
 func (e *Engine) KVTokens() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

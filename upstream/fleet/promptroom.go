@@ -17,7 +17,7 @@ type promptRoom struct {
 // maxPromptRoom is the most that is kept of one, in bytes: some 60,000 tokens.
 const maxPromptRoom = 1 << 20
 
-// promptRooms are those that nobody uses.
+// promptRooms are those that serve no prompt.
 type promptRooms struct{ pool sync.Pool }
 
 func (p *promptRooms) take() *promptRoom {

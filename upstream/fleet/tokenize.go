@@ -23,7 +23,7 @@ type Prompt struct {
 	// ContextLength is how many tokens prompt and answer may have together, 0 if the engine has not told.
 	ContextLength int
 
-	room *promptRoom
+	room *promptRoom // in which they are, nil if they are the request's
 }
 
 // Tokenize returns the ids of the request's prompt: the prompt itself if it is
@@ -37,7 +37,7 @@ func (s *Start) Tokenize(ctx context.Context, req *upstream.Request, authorizati
 	return prompt.IDs, err
 }
 
-// Prompt is Tokenize, and says how long prompt and answer may be together.
+// Prompt is Tokenize, and says how long prompt and answer may be together. Its memory may be lent until [Prompt.Done].
 func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.PromptIDs(); ok {
 		_, list := req.Prompt()

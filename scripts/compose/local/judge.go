@@ -103,7 +103,7 @@ func (s *stack) ours(are func(types.ServiceConfig) bool) []string {
 	return names
 }
 
-// server is the proxy whose log has the turn. The line comes after the last byte of the answer.
+// server is the proxy whose log has the turn. The line may come after the last byte of the answer.
 func (s *stack) server(ctx context.Context, proxies []string, turn string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

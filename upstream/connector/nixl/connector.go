@@ -92,8 +92,8 @@ func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	return params.forward(edit{Host: host(params, offer.Holder), Release: offer.Release, PromptIDs: offer.PromptIDs}), nil
 }
 
-// readTicket returns what this process has read of a ticket when it kept it, and reads one that comes without: it may be of another
-// replica, of another version.
+// readTicket returns what this process has read of a ticket when it kept it. A ticket that comes without, as of another replica and
+// perhaps another version, is read here.
 func readTicket(offer upstream.TicketOffer) (*kvParams, error) {
 	if known, ok := offer.Reading.(*kvParams); ok {
 		if p := known.of(offer.Ticket); p != nil {

@@ -23,28 +23,28 @@ type edit struct {
 // edit and for token ids. output_token_ids come from our own plug-in and are for
 // the proxy; prompt_token_ids of another turn, which no engine sends back today,
 // would make the next leg compute that turn's prompt instead of its own. The
-// flags are right already: the parsers accept nothing else. What it returns is not to be changed: where nothing is to be edited it is
-// what was parsed.
+// flags are right already: the parsers accept nothing else. What it returns is not
+// to be changed: without an edit it is the text that was parsed.
 func (p *kvParams) forward(e edit) []byte {
-	var room [3]piece
+	var room [3]replacement
 	changes := room[:0]
 	at := p.at
 	var host []byte
 	if e.Host != "" && e.Host != p.host {
 		if host = rawjson.Quote(e.Host); at.host.to > 0 {
-			changes, host = append(changes, piece{at.host, host}), nil
+			changes, host = append(changes, replacement{at.host, host}), nil
 		}
 	}
 	switch {
 	case e.Release:
-		changes = append(changes, piece{at.tokens, []byte("0")})
+		changes = append(changes, replacement{at.tokens, []byte("0")})
 	case p.cut.closing != "":
-		changes = append(changes, piece{at.tokens, strconv.AppendInt(nil, int64(p.tokens), 10)}, piece{p.cut.of, []byte(p.cut.closing)})
+		changes = append(changes, replacement{at.tokens, strconv.AppendInt(nil, int64(p.tokens), 10)}, replacement{p.cut.of, []byte(p.cut.closing)})
 	}
 	if len(changes) == 0 && e.PromptIDs == nil && host == nil {
 		return p.raw
 	}
-	slices.SortFunc(changes, func(a, b piece) int { return int(a.of.from) - int(b.of.from) })
+	slices.SortFunc(changes, func(a, b replacement) int { return int(a.of.from) - int(b.of.from) })
 	size := len(p.raw) + len(`,"prompt_token_ids":,"remote_host":`) + len(e.PromptIDs) + len(host)
 	for _, c := range changes {
 		size += len(c.by)
@@ -64,8 +64,8 @@ func (p *kvParams) forward(e edit) []byte {
 	return append(out, p.raw[at.end:]...)
 }
 
-// piece replaces a part of the params.
-type piece struct {
+// replacement takes the place of a part of the params.
+type replacement struct {
 	of place
 	by []byte
 }

@@ -37,8 +37,8 @@ func (e *paramsError) Error() string {
 // vLLM's kv_connector/v1/nixl/base_scheduler.py and pull_scheduler.py; members
 // not named here are forwarded whatever they hold, because engines add their own.
 //
-// It is made once of what an engine has answered, and stands for that wherever it goes: beside a ticket, as upstream.Kept.Reading, it is
-// without the text. It is never changed.
+// It is made once, of what an engine has answered, and is never changed. Beside a ticket, as upstream.Kept.Reading, it is without the
+// text.
 type kvParams struct {
 	raw       []byte // without the two lists of token ids; else it is what was parsed, not a copy
 	engineID  string
@@ -263,8 +263,8 @@ func (p *kvParams) withoutText() *kvParams {
 	return &bare
 }
 
-// of is what was read together with the text that it was read of, nil if it was read of another one. Whoever mixes up two tickets gives
-// both away; what is compared here is what would show first.
+// of is what was read together with its text, nil if the text is another one. Both travel in one ticket; what is compared here is what
+// would show first that two tickets were mixed up, and that the places are within the text.
 func (p *kvParams) of(raw []byte) *kvParams {
 	if len(raw) != p.size {
 		return nil
