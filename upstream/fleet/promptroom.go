@@ -5,26 +5,43 @@ import (
 	"sync"
 )
 
-// promptRoom is memory for a question for a prompt, and for its answer. They are most of what a short turn under the token proof
-// would allocate: 37 kB of 55, with prompts of 2,600 tokens.
+// promptRoom is memory for the answer to a question for a prompt. With that of the question it is most of what a short turn under the
+// token proof would allocate: 37 kB of 55, with prompts of 2,600 tokens.
 type promptRoom struct {
-	of       *promptRooms
-	question []byte
-	answer   []byte
-	ids      []uint32
+	of     *promptRooms
+	answer []byte
+	ids    []uint32
 }
 
-// maxPromptRoom is the most that is kept of one, in bytes: some 60,000 tokens.
+// asking is memory for a question for a prompt. It is as large as the request, and is needed no longer than until the engine has answered.
+type asking struct{ body []byte }
+
+// maxPromptRoom is the most that is kept of either, in bytes: an answer with some 60,000 tokens.
 const maxPromptRoom = 1 << 20
 
 // promptRooms are those that serve no prompt.
-type promptRooms struct{ pool sync.Pool }
+type promptRooms struct{ pool, asked sync.Pool }
 
 func (p *promptRooms) take() *promptRoom {
 	if room, ok := p.pool.Get().(*promptRoom); ok {
 		return room
 	}
 	return &promptRoom{of: p}
+}
+
+// ask returns memory for a question.
+func (p *promptRooms) ask() *asking {
+	if a, ok := p.asked.Get().(*asking); ok {
+		return a
+	}
+	return &asking{}
+}
+
+// done takes the memory of a question that has its answer: it is written, and net/http has a copy of what it may still write.
+func (p *promptRooms) done(a *asking) {
+	if cap(a.body) <= maxPromptRoom {
+		p.asked.Put(a)
+	}
 }
 
 // postIn is post, into room.
@@ -52,7 +69,7 @@ func (r *promptRoom) read(name string) (Prompt, error) {
 func (p *Prompt) Done() {
 	room := p.room
 	*p = Prompt{}
-	if room == nil || cap(room.question)+cap(room.answer)+4*cap(room.ids) > maxPromptRoom {
+	if room == nil || cap(room.answer)+4*cap(room.ids) > maxPromptRoom {
 		return
 	}
 	room.of.pool.Put(room)

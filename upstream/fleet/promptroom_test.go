@@ -111,6 +111,31 @@ func TestPrompt_DoneKeepsABoundedMemory(t *testing.T) {
 	}
 }
 
+// The question is as large as the request, and a prompt whose ids are used for minutes holds none of it.
+func TestPrompt_QuestionServesAnotherOnceItIsAnswered(t *testing.T) {
+	s := tellsPrompts(newRig(t))
+	served := func() int {
+		for range 40 { // a pool may lose what it gets
+			if question := s.engine.fleet.rooms.ask(); cap(question.body) > 0 {
+				return cap(question.body)
+			}
+			held := mustPrompt(t, s, 2, 9)
+			defer func() { held.Done() }()
+		}
+		return 0
+	}
+	if served() == 0 {
+		t.Error("no question's memory came back")
+	}
+	rooms := promptRooms{}
+	for range 40 {
+		rooms.done(&asking{body: make([]byte, maxPromptRoom+1)})
+		if question := rooms.ask(); cap(question.body) > 0 {
+			t.Fatalf("kept %d bytes of a question", cap(question.body))
+		}
+	}
+}
+
 func BenchmarkPrompt(b *testing.B) {
 	answer := fmt.Appendf(nil, `{"count":2600,"max_model_len":131072,"tokens":%s,"token_strs":null}`, rawjson.AppendIDs(nil, slices.Repeat([]uint32{123456}, 2600)))
 	rooms := promptRooms{}
@@ -120,9 +145,10 @@ func BenchmarkPrompt(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		room := rooms.take()
-		body, _, ok := request.TokenizeBody(room.question)
-		room.question, room.answer = body, append(room.answer[:0], answer...)
+		room, question := rooms.take(), rooms.ask()
+		body, _, ok := request.TokenizeBody(question.body)
+		question.body, room.answer = body, append(room.answer[:0], answer...)
+		rooms.done(question)
 		p, err := room.read("tokens")
 		if !ok || err != nil {
 			b.Fatal(err)

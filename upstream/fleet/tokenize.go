@@ -43,18 +43,20 @@ func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization
 		_, list := req.Prompt()
 		return Prompt{IDs: ids, List: list, ContextLength: s.engine.contextLength(req.Model())}, nil
 	}
-	room := s.engine.fleet.rooms.take()
-	body, why, ok := req.TokenizeBody(room.question)
+	rooms := &s.engine.fleet.rooms
+	room, question := rooms.take(), rooms.ask()
+	body, why, ok := req.TokenizeBody(question.body)
 	if !ok {
 		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
 	}
-	room.question = body
+	question.body = body
 	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
 	defer cancel()
 	if req.API() == upstream.Chat && s.mayRender() {
 		prompt, offered, err := s.render(ctx, req, authorization, room)
 		if offered {
 			prompt.ContextLength = s.engine.contextLength(req.Model())
+			rooms.done(question) // and was not asked
 			return prompt, err
 		}
 		s.mu.Lock()
@@ -65,6 +67,7 @@ func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization
 	if err != nil || status != http.StatusOK {
 		return Prompt{}, s.askFailed("tokenize", status, room.answer, err)
 	}
+	rooms.done(question)
 	prompt, err := room.read("tokens")
 	if err != nil {
 		return Prompt{}, s.askFailed("tokenize", status, nil, err)
