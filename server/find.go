@@ -78,6 +78,7 @@ func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 
 // begin begins the attempt's proof.
 func (t *turn) begin(ctx context.Context, p *pair, work *beside) {
+	t.ids.Forward(false) // a leg of the attempt before may be on its way with them, so that their memory is no other prompt's
 	t.ids, t.lacks = nil, ""
 	switch {
 	case t.proof == nil || p.prefill == nil && !p.barred:
