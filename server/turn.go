@@ -8,6 +8,7 @@ import (
 	"carryover/server/outline"
 	"carryover/server/proof"
 	"carryover/sse"
+	"carryover/upstream/fleet"
 )
 
 // turn is one client request and its answer. It belongs to one goroutine.

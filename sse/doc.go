@@ -10,8 +10,7 @@
 //   - How the bytes are spread over reads changes nothing but the moment of a write: the same events are observed and
 //     the same bytes go out. (frame.go)
 //   - Every complete event of a read goes out in one write and one flush before the next read, and an event is observed
-//     before its bytes go out. What came with the end of the stream itself is written and not flushed, unless nothing was
-//     before it: it goes out with the end of the answer. (relay.go)
+//     before its bytes go out. (relay.go)
 //   - Only a member at the top level of an event's JSON object is captured or cut, however its name is spelled; text that
 //     merely looks like it, in a string or deeper down, never is. The same holds for token ids, and for events that are
 //     nested deeper than anything reads: what is too deep is passed over, the member beside it is cut. (relay.go, data.go,

@@ -25,24 +25,22 @@ type Relay struct {
 	searched [32]byte // where needle is, unless it is longer
 	escapes  [4]byte  // where escape is
 
-	buf     buffer
-	frame   framer
-	data    dataBuffer
-	edits   edits
-	stats   Stats
-	seen    int     // bytes of rest that the framer has seen
-	flushed bool    // flush has been called
-	begun   bool    // the byte order mark, if any, is dealt with
-	split   bool    // the event at the beginning of rest has come in several reads
-	opened  bool    // an oversize event is passing through
-	holds   bool    // an observed event is held back
-	last    int     // bytes of the one that was held back last, with what is behind it
-	behind  bool    // what is settled belongs to the event before: a comment, the LF of a CRLF
-	fate    Verdict // what became of the last event, for the LF that may follow it
+	buf    buffer
+	frame  framer
+	data   dataBuffer
+	edits  edits
+	stats  Stats
+	seen   int     // bytes of rest that the framer has seen
+	begun  bool    // the byte order mark, if any, is dealt with
+	split  bool    // the event at the beginning of rest has come in several reads
+	opened bool    // an oversize event is passing through
+	holds  bool    // an observed event is held back
+	last   int     // bytes of the one that was held back last, with what is behind it
+	behind bool    // what is settled belongs to the event before: a comment, the LF of a CRLF
+	fate   Verdict // what became of the last event, for the LF that may follow it
 }
 
-// New returns a Relay that writes to dst and calls flush, unless nil, after each write; but not after the last one of a stream
-// that ends cleanly, unless it is the only one.
+// New returns a Relay that writes to dst and calls flush, unless nil, after each write.
 func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	if cfg.MaxEvent == 0 {
 		cfg.MaxEvent = DefaultMaxEvent
@@ -276,8 +274,7 @@ func (r *Relay) send() error {
 	if err == nil && n < r.buf.ready {
 		err = io.ErrShortWrite
 	}
-	if err == nil && r.flush != nil && (!last || !r.flushed) {
-		r.flushed = true
+	if err == nil && r.flush != nil {
 		err = r.flush()
 	}
 	return err

@@ -43,7 +43,7 @@ func TestRelay_EventIsWrittenAndFlushedBeforeTheNextRead(t *testing.T) {
 		"read", "observe d", "write data:d\r\n\r", "flush",
 		"read", "write \n", "flush",
 		"read", "read", "observe drop", "read", "observe hold", "read",
-		"read", "observe e", "write data:hold\n\ndata:e\n\n", // the end of the answer flushes it
+		"read", "observe e", "write data:hold\n\ndata:e\n\n", "flush",
 	}
 	if err != nil || !slices.Equal(log, want) {
 		t.Errorf("Run: error %v, steps\n got %q\nwant %q", err, log, want)

@@ -54,8 +54,8 @@ func (c *Client) PostInto(
 }
 
 // ask sends a request that is no leg, and reads its answer whole.
-func (c *Client) ask(ctx context.Context, q *http1.Request, most int64, room []byte) (status int, body []byte, err error) {
-	a, err := c.transport.do(ctx, q)
+func (c *Client) ask(ctx context.Context, q *outgoing, most int64, room []byte) (status int, body []byte, err error) {
+	a, err := c.transport.do(ctx, &q.Request)
 	if err != nil {
 		return 0, nil, err
 	}

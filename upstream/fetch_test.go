@@ -131,8 +131,8 @@ func TestClient_ABodyMayChangeOnceItsAnswerIsThere(t *testing.T) {
 		client := NewClient(ClientConfig{DialTimeout: 2 * time.Second, Std: std})
 		q := client.request(http.MethodPost, "http://"+listener.Addr().String(), "/tokenize", "")
 		body := bytes.Repeat([]byte("a"), size)
-		q.Body = body
-		a, err := client.transport.do(t.Context(), q)
+		q.Body = [][]byte{body}
+		a, err := client.transport.do(t.Context(), &q.Request)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"carryover/sse/rawjson"
 	"context"
 	"errors"
 	"io"
@@ -9,6 +8,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"carryover/sse/rawjson"
 )
 
 // Answers that are no answers, and what each is taken for.
@@ -144,7 +146,10 @@ func TestClient_TimeLimitsAndTheClientsDepartureAreToldApart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithCancelCause(t.Context())
-			time.AfterFunc(20*time.Millisecond, func() { cancel(tc.cause) })
+			go func() {
+				<-asked
+				cancel(tc.cause)
+			}()
 			_, err := newTestClient(t, "").Prefill(ctx, Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}})
 			leg := legError(t, err)
 			if leg.Kind != tc.kind || !errors.Is(leg, tc.cause) || leg.Retryable() != tc.again {

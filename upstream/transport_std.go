@@ -1,7 +1,6 @@
 package upstream
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
@@ -155,7 +154,9 @@ func (b *sentBody) Read(p []byte) (n int, err error) {
 // is made of may change when the request has returned.
 func (b *sentBody) keep() {
 	b.mu.Lock()
-	b.rest = bytes.Clone(b.rest)
+	if len(b.rest) > 0 {
+		b.rest, b.read = rawjson.Pieces{b.rest.Bytes()[b.read:]}, 0
+	}
 	b.mu.Unlock()
 }
 
