@@ -107,7 +107,7 @@ func (c *connection) read(body, requestID []byte) (ready, *stream) {
 	e.ledger.decode(r, e.peer)
 	answer := e.reply(r, requestID, p)
 	if r.stream {
-		return ready{}, &stream{reply: answer, usage: r.usage, pacing: pacing{socket: c.socket, gap: p.Gap, done: make(chan struct{})}}
+		return ready{}, &stream{reply: answer, usage: r.usage, pacing: pacing{socket: c.socket, pace: p, done: make(chan struct{})}}
 	}
 	out := e.scratches.get()
 	*out = answer.message(*out)
@@ -155,7 +155,7 @@ func (c *connection) whole(a ready) error {
 // stream writes a stream as far as nothing has to be waited for, and leaves the rest to the pacer.
 func (c *connection) stream(s *stream) error {
 	for s.more() {
-		if s.gap > 0 && s.waits() {
+		if s.pace.Gap > 0 && s.waits() {
 			c.pending = s
 			c.engine.pacer.pace(s)
 			return nil

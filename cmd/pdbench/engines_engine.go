@@ -35,6 +35,9 @@ type pace struct {
 	Chunks int           `json:"chunks"` // of an answer, a token and a write each; the last has no text
 	Gap    time.Duration `json:"gap"`    // between two of them
 	IDs    idSource      `json:"ids"`
+	// Of streams with a gap: how many decode instances they are spread over, and the time between two writes of a step.
+	Instances int           `json:"instances"`
+	Apart     time.Duration `json:"apart"`
 }
 
 // scratches is memory that a message needs for a moment.

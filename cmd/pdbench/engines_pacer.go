@@ -12,8 +12,13 @@ import (
 // pacer writes the tokens of all streams that have a pause between them: one goroutine, and one timer for as long as there is a stream,
 // so that a token costs no timer and no change of goroutines of its own. It never waits for a reader: what does not fit into a socket is
 // tried again.
+//
+// Tokens come as from decode instances: each makes one for all of its streams in the same step, whenever these began, and writes them one
+// after the other. So the pattern is the same for each contender: were a stream's steps counted from its own beginning, one that is slow
+// to begin streams would have them spread, and each chunk would cost it a wake-up that others share.
 type pacer struct {
-	now func() time.Time
+	now   func() time.Time
+	began atomic.Int64 // streams, so that each instance has its share
 
 	mu    sync.Mutex // guards the rest
 	wheel [wheelSlots][]*stream
@@ -34,7 +39,7 @@ func newPacer() *pacer { return &pacer{now: time.Now, wake: make(chan struct{}, 
 // pacing is a stream's part in the pacer.
 type pacing struct {
 	socket syscall.RawConn
-	gap    time.Duration
+	pace   *pace
 	due    time.Time
 	unsent []byte        // of the last write
 	done   chan struct{} // closed behind the last write
@@ -62,7 +67,14 @@ func (p *pacer) pace(s *stream) {
 		}
 	}
 	p.size++
-	p.put(s, now.Add(s.gap))
+	p.put(s, s.pace.stepAfter(now, p.began.Add(1)))
+}
+
+// stepAfter returns when an instance makes its next token. The steps of instances are spread evenly.
+func (p *pace) stepAfter(now time.Time, instance int64) time.Time {
+	of := max(int64(p.Instances), 1)
+	offset := p.Gap * time.Duration(instance%of) / time.Duration(of)
+	return now.Add(-offset).Truncate(p.Gap).Add(offset + p.Gap)
 }
 
 func slotOf(t time.Time) int64 { return t.UnixNano() / int64(slotTime) }
@@ -110,14 +122,18 @@ func (p *pacer) turn() bool {
 		p.mu.Unlock()
 		left := list[:0]
 		for _, s := range list {
+			began := time.Now()
 			if s.advance() {
 				left = append(left, s)
+			}
+			// A sleep as short as this takes up to twice as long, and an API server is no less busy.
+			for time.Since(began) < s.pace.Apart {
 			}
 		}
 		p.mu.Lock()
 		p.size -= len(list) - len(left)
 		for _, s := range left {
-			p.put(s, s.due.Add(s.gap))
+			p.put(s, s.due.Add(s.pace.Gap))
 		}
 		if len(*slot) == 0 {
 			clear(list[:cap(list)])

@@ -33,7 +33,7 @@ func sampleStream(e *engine, p pace) *stream {
 	if err := r.read(e.seed, body); err != nil {
 		panic(err)
 	}
-	return &stream{reply: e.reply(&r, []byte("r"), &p), pacing: pacing{gap: p.Gap, done: make(chan struct{})}}
+	return &stream{reply: e.reply(&r, []byte("r"), &p), pacing: pacing{pace: &p, done: make(chan struct{})}}
 }
 
 // written is the body of a stream.
@@ -191,5 +191,57 @@ func TestPacer_KeepsTheGap(t *testing.T) {
 	_ = near.Close()
 	if text, err := io.ReadAll(far); err != nil || !bytes.HasSuffix(text, []byte("data: [DONE]\n\n\r\n0\r\n\r\n")) {
 		t.Errorf("%v, %.200q", err, text)
+	}
+}
+
+// TestPacer_StreamsOfAnInstanceStepTogether begins streams at different times: those of one instance get their tokens in the same slot,
+// those of two half a gap apart.
+func TestPacer_StreamsOfAnInstanceStepTogether(t *testing.T) {
+	for instances, want := range map[int]int{1: 1, 2: 2} {
+		_, decode := newEngines(nil)
+		p, clock := decode.pacer, time.Unix(1<<30, 0)
+		p.now = func() time.Time { return clock }
+		const gap = 20 * time.Millisecond
+		var streams []*stream
+		for n := range 8 {
+			s := sampleStream(decode, pace{Chunks: 100, Gap: gap, IDs: noIDs, Instances: instances})
+			near, _ := connected(t)
+			socket, err := near.SyscallConn()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.socket = socket
+			for !s.waits() {
+				s.next()
+			}
+			decode.ledger.begin()
+			clock = clock.Add(time.Duration(n) * slotTime)
+			p.turn()
+			p.pace(s)
+			streams = append(streams, s)
+		}
+		steps, before := 0, make([]int, len(streams))
+		clock = clock.Add(gap)
+		p.turn() // now each is in step
+		for range gap / slotTime {
+			for n, s := range streams {
+				before[n] = s.at
+			}
+			clock = clock.Add(slotTime)
+			p.turn()
+			wrote := 0
+			for n, s := range streams {
+				wrote += s.at - before[n]
+			}
+			if wrote == 0 {
+				continue
+			}
+			if steps++; wrote != len(streams)/instances {
+				t.Errorf("%d instances: %d of %d streams got a token", instances, wrote, len(streams))
+			}
+		}
+		if steps != want {
+			t.Errorf("%d instances: %d steps in a gap", instances, steps)
+		}
 	}
 }

@@ -27,7 +27,7 @@ func TestLoad_Direct(t *testing.T) {
 			if w.Open {
 				w.Chunks = 1000 // it ends by leaving
 			}
-			e := startEngines(t, pace{Chunks: w.Chunks, Gap: w.Gap, IDs: w.IDs})
+			e := startEngines(t, w.pace())
 			var calls []string
 			note := func(call string) func() { return func() { calls = append(calls, call) } }
 			l := &load{workload: w, direct: e, begin: note("begin"), end: note("end"), held: note("held")}

@@ -99,7 +99,7 @@ func (s *site) startEngines(ctx context.Context, w workload) (*engines, func(), 
 	}
 	e := &engines{}
 	if err = json.Unmarshal([]byte(line), e); err == nil {
-		err = e.set(ctx, pace{Chunks: w.Chunks, Gap: w.Gap, IDs: w.IDs})
+		err = e.set(ctx, w.pace())
 	}
 	if err != nil {
 		p.stop()

@@ -13,6 +13,7 @@ type workload struct {
 	Stream        bool          `json:"stream"`
 	Chunks        int           `json:"chunks"`     // of an answer, one token and one write each
 	Gap           time.Duration `json:"gap"`        // between chunks of one answer, 0 for none
+	Apart         time.Duration `json:"apart"`      // between chunks of the answers of one decode instance that come in the same step
 	Rate          float64       `json:"rate"`       // turns begun per second, 0: a turn begins when its conversation's last one has ended
 	IDs           idSource      `json:"ids"`        // how token ids are told
 	Proof         string        `json:"proof"`      // Carryover's --proof
@@ -32,3 +33,11 @@ const (
 	idsOfPlug  idSource = "plug-in" // output_token_ids in decode's last params
 	idsOfChunk idSource = "chunks"  // return_token_ids on decode's leg, token_ids in each chunk
 )
+
+// streamsOfInstance is how many streams a decode instance answers at once.
+const streamsOfInstance = 100
+
+// pace is how engines answer.
+func (w *workload) pace() pace {
+	return pace{Chunks: w.Chunks, Gap: w.Gap, IDs: w.IDs, Instances: (w.Conversations + streamsOfInstance - 1) / streamsOfInstance, Apart: w.Apart}
+}
