@@ -15,7 +15,7 @@ const (
 // Names of workloads that bars speak of.
 const (
 	w1, w1History, w1Off, w1Redis, w1Whole = "W1", "W1 history", "W1 off", "W1 redis", "W1 non-stream"
-	w2s, w2                                = "W2s", "W2"
+	w2s, w2sApart, w2                      = "W2s", "W2s apart", "W2"
 	w3, w3Auto, w3Off                      = "W3", "W3 auto", "W3 off"
 	w4                                     = "W4"
 	w5Small, w5Large, w5Many               = "W5 2 KB", "W5 64 KB", "W5 9000"
@@ -23,8 +23,8 @@ const (
 	t2sPlug, t2sChunks                     = "T2s plug-in", "T2s chunks"
 )
 
-// A decode instance that makes 50 tokens a second for each of its streams, and writes the tokens of a step one after the other. vLLM 0.32
-// had 45 to 90 µs between two of 100 streams, on two cores of the kind that BENCHMARKS.md names.
+// A decode instance that makes 50 tokens a second for each of its streams, and one whose API server takes as long to write a token of a
+// step as that of vLLM 0.32 did: it had 45 to 90 µs between two of 100 streams, on two cores of the kind that BENCHMARKS.md names.
 const (
 	tokenGap   = 20 * time.Millisecond
 	tokenApart = 65 * time.Microsecond
@@ -78,18 +78,20 @@ func unstreamed() []workload {
 // paced is where the cost of a chunk shows: nothing is saturated, and streams outlast the measurement, so that no request is in it.
 func paced() []workload {
 	base := workload{Name: w2s, What: "100 streams of 50 chunks a second, of one instance",
-		Conversations: 100, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 300, Gap: tokenGap, Apart: tokenApart, IDs: idsOfPlug, Proof: proofAuto,
+		Conversations: 100, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 300, Gap: tokenGap, IDs: idsOfPlug, Proof: proofAuto,
 		Contenders: []string{nameDirect, nameCarryover, nameCarryoverStd, nameNginx, nameRelay, namePython}, Time: 4 * time.Second, WarmUp: 1500 * time.Millisecond}
 	plug := base.as(t2sPlug, "W2s, ids of an answer in its last event", nameCarryover)
 	chunks := base.as(t2sChunks, "W2s, ids in each chunk, of which clients see nothing", nameCarryover)
 	chunks.IDs = idsOfChunk
-	return []workload{base, plug, chunks}
+	apart := base.as(w2sApart, "W2s, the chunks of a step 65 µs apart", nameCarryover, nameNginx, nameRelay, namePython)
+	apart.Apart = tokenApart
+	return []workload{base, plug, chunks, apart}
 }
 
 // crowd is more chunks than some contenders can pass on.
 func crowd() []workload {
 	w := paced()[0].as(w2, "1,000 streams of 50 chunks a second, of ten instances", nameDirect, nameCarryover, nameNginx, nameRelay, namePython)
-	w.Conversations, w.Apart = 1000, 0 // ten API servers, of which each writes for a third of the time, are more than this machine has cores
+	w.Conversations = 1000
 	w.Time, w.WarmUp, w.Chunks = 4*time.Second, 3*time.Second, 400
 	return []workload{w}
 }
