@@ -17,7 +17,7 @@ const (
 	w1, w1History, w1Off, w1Redis, w1Whole = "W1", "W1 history", "W1 off", "W1 redis", "W1 non-stream"
 	w2s, w2sApart, w2                      = "W2s", "W2s apart", "W2"
 	w3, w3Auto, w3Off                      = "W3", "W3 auto", "W3 off"
-	w4                                     = "W4"
+	w4, w4Auto                             = "W4", "W4 auto"
 	w5Small, w5Large, w5Many               = "W5 2 KB", "W5 64 KB", "W5 9000"
 	tPlug, tChunks, tHistory               = "T plug-in", "T chunks", "T history"
 	t2sPlug, t2sChunks                     = "T2s plug-in", "T2s chunks"
@@ -110,10 +110,14 @@ func large() []workload {
 
 // lone is where waiting shows.
 func lone() []workload {
-	w := requests()[0].as(w4, "one client, one turn after the other; the time to the first token", nameDirect, nameCarryover, nameCarryoverStd, nameNginx, namePython)
-	w.Conversations = 1
-	w.Time, w.WarmUp = 2*time.Second, 500*time.Millisecond
-	return []workload{w}
+	base := requests()[0].as(w4, "one client, one turn after the other; the time to the first token; Carryover proves by history",
+		nameDirect, nameCarryover, nameCarryoverStd, nameNginx, namePython)
+	base.IDs, base.Proof = noIDs, proofHistory
+	base.Conversations = 1
+	base.Time, base.WarmUp = 2*time.Second, 500*time.Millisecond
+	auto := base.as(w4Auto, "the same; Carryover proves by tokens, and asks for them", nameDirect, nameCarryover)
+	auto.IDs, auto.Proof = idsOfPlug, proofAuto
+	return []workload{base, auto}
 }
 
 // held is where memory shows.
