@@ -58,7 +58,7 @@ func TestRegistered_APrefillThatFails(t *testing.T) {
 					if fault == "garbage" && as.connector == connectorP2PNCCL { // it was pushed by both attempts
 						held = 2
 					}
-					r.settled(t, pins{leased: r.untaken(t)}, held)
+					r.settledUntaken(t, held)
 				})
 			}
 			t.Run(fmt.Sprintf("%s/%s/another instance", fault, name), func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestRegistered_APrefillThatFails(t *testing.T) {
 				for _, want := range []string{"one", "two"} {
 					r.over(t, saying(want), want)
 				}
-				r.settled(t, pins{leased: r.untaken(t)}, 0)
+				r.settledUntaken(t, 0)
 			})
 		}
 	}
@@ -132,7 +132,7 @@ func TestRegistered_ADecodeThatFails(t *testing.T) {
 					if untaken := r.untaken(t); untaken > row.failed {
 						t.Errorf("prefill holds the KV of %d prompts, want that of the legs that failed, %d", untaken, row.failed)
 					}
-					r.settled(t, pins{leased: r.untaken(t)}, held)
+					r.settledUntaken(t, held)
 				})
 			}
 		}
@@ -156,7 +156,7 @@ func TestRegistered_ADecodeThatRefuses(t *testing.T) {
 			if total["kv_held"] > 2 {
 				t.Errorf("decode holds the KV of %d prompts", total["kv_held"])
 			}
-			r.settled(t, pins{leased: r.untaken(t)}, total["kv_held"])
+			r.settledUntaken(t, total["kv_held"])
 		})
 	}
 }
