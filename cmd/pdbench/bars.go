@@ -45,10 +45,12 @@ func bars() []bar {
 	apart := func(r *reader) float64 {
 		return r.get(t2sChunks, nameCarryover, cpuChunk) / r.get(t2sPlug, nameCarryover, cpuChunk)
 	}
+	auto := func(r *reader) float64 { return r.get(w1Auto, nameCarryover, cpuTurn) / r.get(w1, namePython, cpuTurn) }
 	gap := 2*float64(tokenGap.Milliseconds()) + gapAllowance
 	return []bar{
 		{"W1: CPU per request, of python", "CPU per request of carryover ÷ that of python", cpu(w1, cpuTurn, namePython), 1.0 / 18, 1.0 / 28, false, ""},
 		{"W1: CPU per request, of nginx", "CPU per request of carryover ÷ that of nginx", cpu(w1, cpuTurn, nameNginx), 0, 2.2, false, ""},
+		{"W1 auto: CPU per request, of python", "CPU per request of carryover, which asks for tokens besides, ÷ that of python at W1", auto, 0, 1.0 / 18, false, ""},
 		{"W2s: CPU per chunk, of python", "CPU per chunk of carryover ÷ that of python", cpu(w2s, cpuChunk, namePython), 1.0 / 4, 0, false, ""},
 		{"W2s: CPU per chunk, of nginx", "CPU per chunk of carryover ÷ that of nginx", cpu(w2s, cpuChunk, nameNginx), 2.2, 0, false, ""},
 		{"W2s: CPU per chunk, of relay", "CPU per chunk of carryover ÷ that of relay", cpu(w2s, cpuChunk, nameRelay), 0, 1.5, false, ""},

@@ -14,13 +14,13 @@ const (
 
 // Names of workloads that bars speak of.
 const (
-	w1, w1History, w1Off, w1Redis, w1Whole = "W1", "W1 history", "W1 off", "W1 redis", "W1 non-stream"
-	w2s, w2sApart, w2                      = "W2s", "W2s apart", "W2"
-	w3, w3Auto, w3Off                      = "W3", "W3 auto", "W3 off"
-	w4, w4Auto                             = "W4", "W4 auto"
-	w5Small, w5Large, w5Many               = "W5 2 KB", "W5 64 KB", "W5 9000"
-	tPlug, tChunks, tHistory               = "T plug-in", "T chunks", "T history"
-	t2sPlug, t2sChunks                     = "T2s plug-in", "T2s chunks"
+	w1, w1Auto, w1Off, w1Redis, w1Whole = "W1", "W1 auto", "W1 off", "W1 redis", "W1 non-stream"
+	w2s, w2sApart, w2                   = "W2s", "W2s apart", "W2"
+	w3, w3Auto, w3Off                   = "W3", "W3 auto", "W3 off"
+	w4, w4Auto                          = "W4", "W4 auto"
+	w5Small, w5Large, w5Many            = "W5 2 KB", "W5 64 KB", "W5 9000"
+	tPlug, tChunks, tHistory            = "T plug-in", "T chunks", "T history"
+	t2sPlug, t2sChunks                  = "T2s plug-in", "T2s chunks"
 )
 
 // A decode instance that makes 50 tokens a second for each of its streams, and one whose API server takes as long to write a token of a
@@ -55,16 +55,16 @@ func groups() []group {
 
 // requests is where the cost of requests shows: short answers without pauses.
 func requests() []workload {
-	base := workload{Name: w1, What: "64 conversations of 8 turns, streams of 16 chunks without pauses, 2 KB and 1 to 4 KB a turn; Carryover proves by tokens",
-		Conversations: 64, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: idsOfPlug, Proof: proofAuto,
+	base := workload{Name: w1, What: "64 conversations of 8 turns, streams of 16 chunks without pauses, 2 KB and 1 to 4 KB a turn; Carryover proves by history",
+		Conversations: 64, Turns: 8, First: 2 << 10, Later: [2]int{1 << 10, 4 << 10}, Stream: true, Chunks: 16, IDs: noIDs, Proof: proofHistory,
 		Contenders: []string{nameDirect, nameCarryover, nameCarryoverStd, nameNginx, nameRelay, namePython}, Time: 3 * time.Second, WarmUp: time.Second}
-	history := base.as(w1History, "the same with engines that know no ids; Carryover proves by history", nameDirect, nameCarryover)
-	history.IDs, history.Proof = noIDs, proofHistory
+	auto := base.as(w1Auto, "the same; Carryover proves by tokens, whose ids both legs get", nameDirect, nameCarryover, nameCarryoverStd)
+	auto.IDs, auto.Proof = idsOfPlug, proofAuto
 	off := base.as(w1Off, "the same, and no request names a conversation: nothing is kept or reused, as by a plain proxy for prefill and decode", nameCarryover)
-	off.IDs, off.Proof = noIDs, noProof
-	redis := base.as(w1Redis, "W1 with tickets in Redis", nameCarryover)
+	off.Proof = noProof
+	redis := auto.as(w1Redis, "W1 auto with tickets in Redis", nameCarryover)
 	redis.Redis = true
-	return []workload{base, history, off, redis}
+	return []workload{base, auto, off, redis}
 }
 
 // unstreamed is W1 without streams.
@@ -112,7 +112,6 @@ func large() []workload {
 func lone() []workload {
 	base := requests()[0].as(w4, "one client, one turn after the other; the time to the first token; Carryover proves by history",
 		nameDirect, nameCarryover, nameCarryoverStd, nameNginx, namePython)
-	base.IDs, base.Proof = noIDs, proofHistory
 	base.Conversations = 1
 	base.Time, base.WarmUp = 2*time.Second, 500*time.Millisecond
 	auto := base.as(w4Auto, "the same; Carryover proves by tokens, and asks for them", nameDirect, nameCarryover)
