@@ -158,14 +158,11 @@ func connected(t *testing.T) (near, far *net.TCPConn) {
 	return near, far
 }
 
-// TestPacer_KeepsTheGap runs a stream by a clock of the test's: a token for each gap, none between.
-func TestPacer_KeepsTheGap(t *testing.T) {
-	_, decode := newEngines(nil)
-	p, clock := decode.pacer, time.Unix(1<<30, 0)
-	p.now = func() time.Time { return clock }
-	const gap = 20 * time.Millisecond
-	s := sampleStream(decode, pace{Chunks: 4, Gap: gap, IDs: noIDs})
-	near, far := connected(t)
+// waiting is a stream that has come to its first pause, and the two ends of its connection.
+func waiting(t *testing.T, e *engine, p pace) (s *stream, near, far *net.TCPConn) {
+	t.Helper()
+	s = sampleStream(e, p)
+	near, far = connected(t)
 	socket, err := near.SyscallConn()
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +171,17 @@ func TestPacer_KeepsTheGap(t *testing.T) {
 	for !s.waits() {
 		s.next()
 	}
-	decode.ledger.begin()
+	e.ledger.begin()
+	return s, near, far
+}
+
+// TestPacer_KeepsTheGap runs a stream by a clock of the test's: a token for each gap, none between.
+func TestPacer_KeepsTheGap(t *testing.T) {
+	_, decode := newEngines(nil)
+	p, clock := decode.pacer, time.Unix(1<<30, 0)
+	p.now = func() time.Time { return clock }
+	const gap = 20 * time.Millisecond
+	s, near, far := waiting(t, decode, pace{Chunks: 4, Gap: gap, IDs: noIDs})
 	p.pace(s)
 	for token := 1; token < 4; token++ {
 		for range gap / slotTime {
@@ -204,17 +211,7 @@ func TestPacer_StreamsOfAnInstanceStepTogether(t *testing.T) {
 		const gap = 20 * time.Millisecond
 		var streams []*stream
 		for n := range 8 {
-			s := sampleStream(decode, pace{Chunks: 100, Gap: gap, IDs: noIDs, Instances: instances})
-			near, _ := connected(t)
-			socket, err := near.SyscallConn()
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.socket = socket
-			for !s.waits() {
-				s.next()
-			}
-			decode.ledger.begin()
+			s, _, _ := waiting(t, decode, pace{Chunks: 100, Gap: gap, IDs: noIDs, Instances: instances})
 			clock = clock.Add(time.Duration(n) * slotTime)
 			p.turn()
 			p.pace(s)
