@@ -36,6 +36,8 @@ type Legs interface {
 	HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
 	// Decode returns when the headers of the answer have arrived. The leg outlives ctx as long as limits.Gone says.
 	Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error)
+	// Reach returns an error if the instance takes no connection. Nothing is sent.
+	Reach(ctx context.Context, instance *upstream.Instance) error
 	// Close drops the connections that no leg is using.
 	Close()
 	// Fetch returns the status of an answer, 0 if none has begun, and its body, of most bytes at most.

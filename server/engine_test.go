@@ -66,6 +66,7 @@ type engine struct {
 	models   behaviour
 	tokenize func(prompt string) string // what /tokenize answers, "" for a chat; nil for 404
 	metrics  behaviour
+	health   behaviour    // nil for 200
 	checked  atomic.Int64 // how often its health was asked for
 	requests atomic.Int64 // of any kind
 	mu       sync.Mutex   // guards what follows
@@ -100,6 +101,9 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/health":
 		e.checked.Add(1)
+		if e.health != nil {
+			e.health(w, r, leg{})
+		}
 		return
 	case "/v1/models":
 		e.models(w, r, leg{})

@@ -73,7 +73,7 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 	}
 	ratio := k.ratios.get(t.model)
 	t.record.Path.Tokens = t.length.Whole.Tokens(ratio)
-	decode, err := k.engine(ctx, t, upstream.RoleDecode, false, &p.decodeRoom)
+	decode, err := k.decode(ctx, t, p)
 	switch {
 	case errors.Is(err, upstream.ErrNoModel):
 		return nil, t.tries.lastOr(noModel(t.model))

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"context"
 	"net"
 	"strconv"
 	"strings"
@@ -24,12 +25,13 @@ type ClientConfig struct {
 // Client sends legs to instances. It is safe for concurrent use.
 type Client struct {
 	transport transport
+	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	bearer    string // what authorizes where the leg does not, "" for nothing
 }
 
 // NewClient returns a client; Close releases its idle connections.
 func NewClient(cfg ClientConfig) *Client {
-	c := &Client{}
+	c := &Client{dial: dialing(cfg.DialTimeout)}
 	if cfg.Key != "" {
 		c.bearer = "Bearer " + cfg.Key
 	}

@@ -52,7 +52,7 @@ type Engine struct {
 	downUntil time.Time // passive: set by Refused, cleared by a good probe or leg
 	failed    int       // active: probes that failed in a row
 	downSince time.Time // when either began
-	told      bool      // the log says that it is down
+	told      bool      // the log says that it is down, and it has answered nothing since
 	drain     bool      // the operator wants it to get nothing new
 	circuit   circuit
 	tempo     tempo
@@ -159,6 +159,13 @@ func (e *Engine) sayBack(was bool) {
 // Reachable reports whether the fleet still has the engine and does not hold it to be
 // down, so that its blocks can be read.
 func (e *Engine) Reachable() bool { return !e.gone.Load() && e.answers() }
+
+// Unreached reports whether the engine has refused a connection or failed its probes, and has answered nothing since.
+func (e *Engine) Unreached() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.told
+}
 
 // probed records what an active probe has found. A good one does not close a circuit: an
 // engine whose health is fine and whose completions fail is what a circuit is for.
