@@ -183,10 +183,7 @@ func (s *Server) foresee(ctx context.Context, r *http.Request, t *turn, body []b
 // stillOne returns a picker that only says what this one would pick. As many turns are decoded alone as with this one.
 func (k *picker) stillOne() *picker {
 	still := *k
-	still.still, still.decodeOnly = true, make(chan struct{}, cap(k.decodeOnly))
-	for range len(k.decodeOnly) {
-		still.decodeOnly <- struct{}{}
-	}
+	still.still, still.decodeOnly = true, k.decodeOnly.copied()
 	return &still
 }
 

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"carryover/upstream"
@@ -85,5 +86,15 @@ func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
 			h.done(k)
 			n++
 		}
+	}
+}
+
+// Retries is a retry budget of its own.
+func Retries() (earn func(tenant string), take func(tenant string) bool, shares func() int) {
+	b := newRetryBudget(&atomic.Uint64{})
+	return b.earn, b.take, func() int {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		return len(b.shares)
 	}
 }

@@ -11,19 +11,14 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// maxDecodeOnly bounds the turns that decode prefills by itself because no
-// prefill instance can: a decode instance that does all the work
-// serves its open streams more slowly.
-const maxDecodeOnly = 16
-
 // picker picks the engines of attempts, and decides the path.
 type picker struct {
 	deps       *Deps
 	rooms      *queue.Queue // for room on instances
 	ratios     *ratios
-	seed       maphash.Seed  // of chains
-	decodeOnly chan struct{} // one slot per turn that decode prefills by itself
-	still      bool          // it only says what it would pick: nothing is counted, waited for or asked of engines
+	seed       maphash.Seed // of chains
+	decodeOnly *decodeOnlySlots
+	still      bool // it only says what it would pick: nothing is counted, waited for or asked of engines
 }
 
 // pair is the engines of one attempt, each in the start that the attempt was begun with. It is read once: an engine that is restarted
@@ -34,8 +29,8 @@ type pair struct {
 	barred          bool // the attempt avoids a prefill instance that is barred, or its prefix cache
 	tied            bool // the path was chosen for what this decode instance holds
 
-	prefillRoom, decodeRoom room          // on the two
-	decodeOnly              chan struct{} // a slot of it is the attempt's, nil if none is
+	prefillRoom, decodeRoom room   // on the two
+	decodeOnly              func() // gives back the slot that the attempt has of decode alone, nil if it has none
 }
 
 // done ends the attempt for the engines that were picked for it. It is called once.
@@ -43,7 +38,7 @@ func (p *pair) done() {
 	p.decodeRoom.leave()
 	p.prefilled()
 	if p.decodeOnly != nil {
-		<-p.decodeOnly
+		p.decodeOnly()
 	}
 }
 
@@ -156,12 +151,10 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 		return t.mayPrefill(e) && e.Barred()
 	})
 	if t.routing.PrefillFailure != PrefillError && !k.needsPrefill() {
-		select {
-		case k.decodeOnly <- struct{}{}:
-			p.decodeOnly = k.decodeOnly
+		if leave, ok := k.decodeOnly.take(t.share.client); ok {
+			p.decodeOnly = leave
 			t.record.Path.alone(t.tries.whyAlone(p.barred))
 			return nil, nil
-		default:
 		}
 	}
 	if p.barred {

@@ -42,7 +42,7 @@ func (s *turns) retriesPrefill(t *turn, leg *upstream.LegError) bool {
 		return e.Name != leg.Instance && t.mayPrefill(e) && !t.tries.excludes(e) && !e.Barred() && e.Reachable()
 	})
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError
-	if !another && lastWord || !s.budget.take() {
+	if !another && lastWord || !s.budget.take(t.share.client) {
 		return false
 	}
 	if another {

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"carryover/upstream"
@@ -111,7 +109,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	case receipt && t.record.Retries >= maxDials:
 		return false
 	case receipt: // each of those bars a start
-	case !s.mayRestart(t, leg.Role) || !ours(tries, leg) && !s.budget.take():
+	case !s.mayRestart(t, leg.Role) || !ours(tries, leg) && !s.budget.take(t.share.client):
 		return false
 	default:
 		tries.again = append(tries.again, leg.Role)
@@ -164,48 +162,4 @@ func ours(t *tries, leg *upstream.LegError) bool {
 // without it any more, and the turn begins anew.
 func unreadable(leg *upstream.LegError) bool {
 	return leg.Role == upstream.RolePrefill && leg.Kind == upstream.Garbage
-}
-
-// retryBudget keeps retries from doubling the load of a deployment that is
-// failing: a fifth of the turns, plus ten per second.
-type retryBudget struct {
-	denied *atomic.Uint64 // counts the retries that it does not allow
-
-	mu     sync.Mutex // guards the rest
-	tokens float64
-	last   time.Time
-}
-
-const (
-	budgetPerTurn   = 0.2
-	budgetPerSecond = 10
-	budgetMax       = 100
-)
-
-func newRetryBudget(denied *atomic.Uint64) *retryBudget {
-	return &retryBudget{denied: denied, tokens: budgetMax, last: time.Now()}
-}
-
-// earn is called once per turn.
-func (b *retryBudget) earn() { b.add(budgetPerTurn) }
-
-// take reports whether a retry may happen now.
-func (b *retryBudget) take() bool {
-	b.add(0)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.tokens < 1 {
-		b.denied.Add(1)
-		return false
-	}
-	b.tokens--
-	return true
-}
-
-func (b *retryBudget) add(n float64) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := time.Now()
-	b.tokens = min(budgetMax, b.tokens+n+now.Sub(b.last).Seconds()*budgetPerSecond)
-	b.last = now
 }

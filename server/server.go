@@ -66,7 +66,7 @@ func New(cfg Config, deps Deps) *Server {
 		finder: &finder{
 			cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks, beside: s.beside, outlines: outlines,
 		},
-		picker: &picker{deps: &s.deps, rooms: s.rooms, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: make(chan struct{}, maxDecodeOnly)},
+		picker: &picker{deps: &s.deps, rooms: s.rooms, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: &decodeOnlySlots{}},
 		budget: newRetryBudget(&s.counts.retriesDenied), ratios: ratios, counts: &s.counts,
 	}
 	s.SetRouting(cfg.RoutingConfig)

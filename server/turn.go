@@ -64,7 +64,7 @@ type turns struct {
 // nothing was sent, or the connection has to be aborted because the answer broke off
 // (*abortError).
 func (s *turns) run(ctx context.Context, out *outlet, t *turn) error {
-	s.budget.earn()
+	s.budget.earn(t.share.client)
 	for {
 		err := s.attempt(ctx, out, t)
 		if err != nil && t.committed {

@@ -1,0 +1,94 @@
+package server
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// retryBudget keeps retries from doubling the load of a deployment that is
+// failing: a fifth of the turns, plus ten per second.
+//
+// Half of it is kept for fair shares: below that a retry also needs a share of its tenant's own, so that one tenant whose requests
+// break engines denies no other tenant its retry.
+type retryBudget struct {
+	denied *atomic.Uint64 // counts the retries that it does not allow
+
+	mu     sync.Mutex // guards the rest
+	tokens float64
+	last   time.Time
+	shares map[string]retryShare // of the tenants that have less than a whole one: the budget bounds how many
+}
+
+// retryShare is what a tenant had left of its own at that time.
+type retryShare struct {
+	tokens float64
+	at     time.Time
+}
+
+const (
+	budgetPerTurn   = 0.2
+	budgetPerSecond = 10
+	budgetMax       = 100
+
+	// Four tenants at least are needed to spend what is kept for shares, and as many to spend what comes in.
+	budgetShared   = budgetMax / 2
+	sharePerSecond = budgetPerSecond / 4.0
+	shareMax       = budgetShared / 4.0
+)
+
+func newRetryBudget(denied *atomic.Uint64) *retryBudget {
+	return &retryBudget{denied: denied, tokens: budgetMax, last: time.Now(), shares: map[string]retryShare{}}
+}
+
+// earn is called once per turn of a tenant.
+func (b *retryBudget) earn(tenant string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.add(now, budgetPerTurn)
+	if share, spent := b.shares[tenant]; spent {
+		b.keep(tenant, retryShare{share.left(now) + budgetPerTurn, now})
+	}
+}
+
+// take reports whether a retry of the tenant may happen now.
+func (b *retryBudget) take(tenant string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.add(now, 0)
+	own := shareMax
+	if share, spent := b.shares[tenant]; spent {
+		own = share.left(now)
+	}
+	if b.tokens < 1 || b.tokens <= budgetShared && own < 1 {
+		b.denied.Add(1)
+		return false
+	}
+	b.tokens--
+	maps.DeleteFunc(b.shares, func(_ string, s retryShare) bool { return s.left(now) >= shareMax })
+	b.keep(tenant, retryShare{max(own-1, 0), now})
+	return true
+}
+
+// add needs b.mu.
+func (b *retryBudget) add(now time.Time, n float64) {
+	b.tokens = min(budgetMax, b.tokens+n+now.Sub(b.last).Seconds()*budgetPerSecond)
+	b.last = now
+}
+
+// keep needs b.mu.
+func (b *retryBudget) keep(tenant string, share retryShare) {
+	if share.tokens >= shareMax {
+		delete(b.shares, tenant)
+		return
+	}
+	b.shares[tenant] = share
+}
+
+// left is what the tenant has now.
+func (s retryShare) left(now time.Time) float64 {
+	return min(shareMax, s.tokens+now.Sub(s.at).Seconds()*sharePerSecond)
+}
