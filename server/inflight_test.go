@@ -201,3 +201,21 @@ func TestInflight_AStreamHoldsHashesOfItsPrompt(t *testing.T) {
 	_ = resp.Body.Close()
 	r.until(func() bool { held, clients := r.server.Inflight(); return held == 0 && clients == 0 })
 }
+
+func TestInflight_WhatIsNotedOfMessagesIsBooked(t *testing.T) {
+	gate := make(chan struct{})
+	r := newRig(t, setup{})
+	r.prefill[0].always(waits(gate, prefills))
+	const messages = 2000
+	turn := `{"role":"user","content":"q"},{"role":"assistant","content":"a"},`
+	body := `{"model":"m","messages":[` + strings.Repeat(turn, messages/2) + `{"role":"user","content":"q"}]}`
+	answer := make(chan reply, 1)
+	go func() { answer <- r.sendTo(chatPath, body) }()
+	r.prefill[0].await(1)
+	if held, _ := r.server.Inflight(); held < int64(len(body))*5/4 {
+		t.Errorf("%d bytes are booked for a body of %d and its notes", held, len(body))
+	}
+	close(gate)
+	r.wantOK(<-answer, "miss;")
+	r.until(func() bool { held, _ := r.server.Inflight(); return held == 0 })
+}

@@ -79,6 +79,11 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	if err := i.understand(r, t, body, tenant); err != nil {
 		return err
 	}
+	if n := t.req.Noted(); n > firstStep { // less than that every turn takes
+		if err := t.share.grow(n); err != nil {
+			return err
+		}
+	}
 	if err := i.namePrefiller(r, t); err != nil {
 		return err
 	}

@@ -198,3 +198,6 @@ func (r *Request) Remove(name string) {
 // Messages returns the messages of a chat or of Messages, or the input items of a response, which were told apart when the body was
 // scanned; no array if absent or none.
 func (r *Request) Messages() *rawjson.List { return &r.messages }
+
+// Noted is the memory in bytes that a request takes beside its body.
+func (r *Request) Noted() int64 { return int64(r.messages.Noted()) }

@@ -36,11 +36,12 @@ type ElementMember struct {
 	Text  int    // how many bytes of UTF-8 the value stands for if it is a string
 }
 
-// Bounds of what is noted of a list: as many members as it has times sixteen bytes, and some. A list of objects that are smaller than any
-// message must not take many times the memory of its text. What is beyond is scanned again by each reader.
+// Bounds of what is noted of a list: as many elements, and as many members, as it has times sixteen bytes, and some. A list of elements
+// that are smaller than any message must not take many times the memory of its text. What is beyond is scanned again by each reader. An
+// element has as many members as an Object at most.
 const (
-	bytesPerMember = 16
-	leastMembers   = 64
+	bytesPerNote = 16
+	leastNotes   = 64
 
 	bytesExpected, leastExpected, mostExpected = 1 << 10, 16, 240 // members that there is room for from the beginning
 )
@@ -89,7 +90,7 @@ func (l *List) read(s *Scanner, base int) error {
 	}
 	for more && err == nil {
 		start := s.Pos - base
-		if l.rest == 0 && len(l.members) > leastMembers+start/bytesPerMember {
+		if l.rest == 0 && max(len(l.members), len(l.spans)) > leastNotes+start/bytesPerNote {
 			l.rest = start
 		}
 		if l.rest == 0 {
@@ -110,7 +111,11 @@ func (s *Scanner) element(members []memberSpan, base int) ([]memberSpan, error) 
 	if s.Peek() != '{' {
 		return members, s.Skip()
 	}
+	most := len(members) + maxMembers
 	err := s.Members(func(at Member) error {
+		if len(members) == most {
+			return tooManyMembers(at.Start)
+		}
 		text := 0
 		if s.Peek() == '"' {
 			if err := s.SkipString(); err != nil {
@@ -127,6 +132,12 @@ func (s *Scanner) element(members []memberSpan, base int) ([]memberSpan, error) 
 		return nil
 	})
 	return members, err
+}
+
+// Noted is the memory in bytes that the notes of a list take beside its text.
+func (l *List) Noted() int {
+	const span, member = 3 * 4, 5 * 4
+	return span*cap(l.spans) + member*cap(l.members)
 }
 
 // IsArray reports whether the value is an array.

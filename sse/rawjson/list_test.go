@@ -3,6 +3,7 @@ package rawjson_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -71,6 +72,39 @@ func TestList_NotesNoMoreThanItsText(t *testing.T) {
 	}
 	if got != n {
 		t.Errorf("got %d elements, want %d", got, n)
+	}
+}
+
+// What a list notes is booked on nobody before it is there, so that it must stay within a few times the text, whatever that is.
+func TestList_NotesTakeAtMostTwiceTheText(t *testing.T) {
+	const size = 1 << 20
+	for _, element := range []string{
+		`1`, `{}`, `""`, `[]`, `{"a":1}`, `{"a":1,"b":2}`, `{"role":"user","content":"hi"}`, `{` + strings.Repeat(`"":1,`, 255) + `"":1}`,
+	} {
+		n := size / (len(element) + 1)
+		text := "[" + strings.Repeat(element+",", n-1) + element + "]"
+		l := parseList(t, text)
+		if most := 5 * len(text) / 2; l.Noted() > most { // and what an append has to spare
+			t.Errorf("the notes of %d times %.30s take %d bytes, want at most %d for a text of %d", n, element, l.Noted(), most, len(text))
+		}
+		got := 0
+		for e := range l.Elements() {
+			if string(e.Raw) != element {
+				t.Fatalf("element %d is %.30s, want %.30s", got, e.Raw, element)
+			}
+			got++
+		}
+		if got != n {
+			t.Errorf("got %d elements %.30s, want %d", got, element, n)
+		}
+	}
+}
+
+func TestList_RefusesAnElementOfTooManyMembers(t *testing.T) {
+	text := `[{` + strings.Repeat(`"":1,`, 256) + `"":1}]`
+	var fault *rawjson.Error
+	if _, err := rawjson.ParseList([]byte(text)); !errors.As(err, &fault) || fault.Code != rawjson.CodeTooComplex {
+		t.Errorf("got %v, want %s", err, rawjson.CodeTooComplex)
 	}
 }
 

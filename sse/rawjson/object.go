@@ -30,6 +30,10 @@ func (m Member) Named(name string) bool {
 	return ok && string(decoded) == name
 }
 
+func tooManyMembers(at int) *Error {
+	return &Error{Code: CodeTooComplex, What: "more than 256 members", At: at}
+}
+
 // Members reads an object. At each value it calls read, which must read the value and may return an error that ends the
 // walk. Members of equal names come as they stand. Before Members has returned nil, the object may yet be invalid.
 func (s *Scanner) Members(read func(m Member) error) error {
@@ -121,7 +125,7 @@ func newMember(at Member) (objectMember, error) {
 // that differ in their last bytes cost 0.6 ms, parsing included; a map would cost every ordinary body more.
 func (o *Object) add(m objectMember) error {
 	if len(o.members) == maxMembers {
-		return &Error{Code: CodeTooComplex, What: "more than 256 members", At: m.start}
+		return tooManyMembers(m.start)
 	}
 	for i := range o.members {
 		if bytes.Equal(o.members[i].name, m.name) {
