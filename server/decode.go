@@ -198,7 +198,10 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	leg := s.takingLeg(t, p, h)
 	id, model := t.record.Turn, t.model
 	ctx = context.WithoutCancel(ctx)
+	end, leave := s.detach(t), p.decodeRoom.detach()
 	s.beside.run("turn", id, func() {
+		defer end()
+		defer leave()
 		defer closePlan(plan)
 		err := s.arrived(ctx, plan, h)
 		ctx, cancel := context.WithTimeoutCause(ctx, detachedLimit, upstream.ErrFirstByteTimeout)
@@ -206,7 +209,7 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		began := time.Now()
 		var params []byte
 		if err == nil {
-			params, err = s.readWhole(ctx, leg)
+			params, err = s.readWhole(ctx, sending(&leg))
 			blame(p.decode.Engine(), err, false)
 		}
 		if err != nil {

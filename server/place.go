@@ -52,11 +52,14 @@ func (s *Server) place(ctx context.Context, t *turn) error {
 
 // leave gives the turn's place back, if it has one.
 func (s *Server) leave(t *turn) {
-	if !t.placed {
-		return
+	if t.placed {
+		t.placed = false
+		s.leavePlace(t.placeClaim())
 	}
-	t.placed = false
-	s.places.Leave(t.placeClaim())
+}
+
+func (s *Server) leavePlace(claim queue.Claim) {
+	s.places.Leave(claim)
 	<-s.streams
 	s.places.Freed()
 }
@@ -73,13 +76,29 @@ type room struct {
 
 // leave gives the place back, if there is one and it was not given back before. It is safe for concurrent use.
 func (r *room) leave() {
-	if r.free == nil || r.left.Swap(true) {
-		return
+	if r.taken() {
+		giveBack(r.of, r.claim, r.free)
 	}
-	if r.of != nil {
-		r.of.Leave(r.claim)
+}
+
+// taken reports whether there is a place that was not given back, and says from then on that it was.
+func (r *room) taken() bool { return r.free != nil && !r.left.Swap(true) }
+
+func giveBack(of *queue.Queue, claim queue.Claim, free func()) {
+	if of != nil {
+		of.Leave(claim)
 	}
-	r.free() // and the fleet says so, see OnFreed
+	free() // and the fleet says so, see OnFreed
+}
+
+// detach has the place outlive its pair, until the returned function is called. Where there is none, or it was given back before, that
+// does nothing.
+func (r *room) detach() (leave func()) {
+	if !r.taken() {
+		return func() {}
+	}
+	of, claim, free := r.of, r.claim, r.free
+	return func() { giveBack(of, claim, free) }
 }
 
 // room picks an engine as [fleet.Fleet.Pick] does, and waits while all that could be picked have as much to do as they may. in is

@@ -268,3 +268,22 @@ func TestTogether_ABoundDecodeThatRefuses(t *testing.T) {
 		t.Errorf("got %d decode legs, want one, of the last attempt", len(d))
 	}
 }
+
+// Prefill's leg that outlives its client keeps the client's place and bytes, and its instance's.
+func TestTogether_AClientThatLeavesKeepsItsPlaceUntilPrefillHasAnswered(t *testing.T) {
+	r := togetherRig(t, setup{})
+	l := newLeaver(t)
+	gate := make(chan struct{})
+	r.prefill[0].always(waits(gate, func(w http.ResponseWriter, _ *http.Request, _ leg) { answerJSON(w, `{"choices":[]}`) }))
+	r.decode[0].always(silent)
+	go func() {
+		r.prefill[0].await(1)
+		r.decode[0].await(1)
+		l.leave()
+	}()
+	_ = r.do(l.ctx, http.MethodPost, textPath, strings.NewReader(asking(true)))
+	r.until(func() bool { return r.lines() == 1 })
+	r.wantDetached(r.prefill[0])
+	close(gate)
+	r.wantNothingDetached()
+}

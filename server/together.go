@@ -32,15 +32,17 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	leg := s.prefillLeg(t, p, plan)
 	sent := t.record.sent(&leg, p.prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
+	var detached detachable
 	h.sent = true
 	began := time.Now()
 	s.beside.run("turn", t.record.Turn, func() {
+		defer detached.end()
 		defer closePlan(plan)
 		defer end(nil)
 		defer context.AfterFunc(s.beside.ctx, func() { end(errShuttingDown) })()
 		limited, stop := context.WithTimeoutCause(own, s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
 		defer stop()
-		answer, err := s.deps.Legs.Prefill(limited, leg)
+		answer, err := s.deps.Legs.Prefill(limited, sending(&leg))
 		if err == nil {
 			err = check(plan, answer, leg.Instance)
 		}
@@ -66,6 +68,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 				t.learnSpeed(p.prefill, prefill.answer, &told, h, prefill.took)
 			}
 		default:
+			detached.keeps(s.detach(t), p.prefillRoom.detach())
 			sent.answered(time.Since(began), errUnanswered)
 		}
 	}

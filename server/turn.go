@@ -7,6 +7,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
+	"carryover/server/queue"
 	"carryover/sse"
 	"carryover/upstream/fleet"
 )
@@ -58,6 +59,8 @@ type turns struct {
 	ratios    *ratios
 	counts    *counts
 	streamed  sse.Memory // of relays
+
+	leavePlace func(queue.Claim) // of the server
 }
 
 // run runs a turn to its end: the answer is with the client, or an error is returned and

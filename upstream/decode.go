@@ -34,7 +34,7 @@ func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, e
 		return nil, leg.failure(ctx, Dial, ctx.Err())
 	}
 	guarded, stream := guard(ctx, limits)
-	response, err := c.send(guarded, leg, stream)
+	response, err := c.send(guarded, &leg, stream)
 	if err != nil {
 		_ = stream.Close()
 		return nil, err

@@ -29,7 +29,7 @@ func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 		// The transport would find that out too late to send nothing.
 		return PrefillAnswer{}, leg.failure(ctx, Dial, ctx.Err())
 	}
-	resp, err := c.send(ctx, leg, nil)
+	resp, err := c.send(ctx, &leg, nil)
 	if err != nil {
 		return PrefillAnswer{}, err
 	}

@@ -34,8 +34,9 @@ type Leg struct {
 	Traceparent, Tracestate string
 }
 
-// send sends a leg and returns its answer if it is usable. stream is told which connection serves it, nil if nobody asks.
-func (c *Client) send(ctx context.Context, leg Leg, stream *Stream) (answer, error) {
+// send sends a leg and returns its answer if it is usable. The leg has no body from then on. stream is told which connection serves it,
+// nil if nobody asks.
+func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (answer, error) {
 	q := c.request(http.MethodPost, leg.Instance.BaseURL, leg.API.Path(), leg.Authorization)
 	q.add("Content-Type", "application/json")
 	if leg.RequestID != "" {

@@ -196,7 +196,7 @@ func halfAnswer(t *testing.T, status int) (instance *Instance, half, ended chan 
 func TestPrefill_AnAnswerThatStopsEndsInTime(t *testing.T) {
 	instance, _, ended := halfAnswer(t, http.StatusOK)
 	client := newTestClient(t, "")
-	answer, err := client.send(t.Context(), Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}}, nil)
+	answer, err := client.send(t.Context(), &Leg{Instance: instance, Body: rawjson.Pieces{[]byte(`{}`)}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

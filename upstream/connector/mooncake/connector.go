@@ -36,7 +36,8 @@ func (c Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 		return upstream.Plan{}, err
 	}
 	transfer := rawjson.Quote("xfer-" + rand.Text())
-	api, ids := t.Request.API(), rawjson.AppendIDs(nil, t.PromptIDs)
+	prompt := t.PromptIDs // what is kept until prefill has answered needs nothing else of the request
+	api, ids := t.Request.API(), rawjson.AppendIDs(nil, prompt)
 
 	prefill := newParams(true, transfer)
 	decode := newParams(false, transfer)
@@ -49,7 +50,7 @@ func (c Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 		Handover: func(upstream.PrefillAnswer) (*upstream.Handover, error) {
 			return &upstream.Handover{Cached: -1, Leg: func([]byte) upstream.LegPlan { return decodeLeg }}, nil
 		},
-		Check: func(answer upstream.PrefillAnswer) error { return check(answer, t.PromptIDs) },
+		Check: func(answer upstream.PrefillAnswer) error { return check(answer, prompt) },
 	}, nil
 }
 
