@@ -163,6 +163,10 @@ func validID(id string) string {
 // which a trusted gateway in front must set. It is "" without either. The credential
 // itself is not kept.
 func (i *intake) tenant(r *http.Request) (string, error) {
+	credential, err := credential(r.Header)
+	if err != nil {
+		return "", err
+	}
 	if name := i.cfg.TenantHeader; name != "" {
 		values := r.Header.Values(name)
 		if len(values) > 1 {
@@ -175,7 +179,6 @@ func (i *intake) tenant(r *http.Request) (string, error) {
 		}
 		return "header:" + values[0], nil
 	}
-	credential := credential(r.Header)
 	if credential == "" {
 		return "", nil
 	}

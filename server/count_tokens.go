@@ -46,9 +46,9 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error
 	if err != nil {
 		return 0, err
 	}
-	authorization := ""
-	if s.cfg.ForwardAuthorization {
-		authorization = credential(r.Header)
+	authorization, err := s.cfg.forwarded(r.Header)
+	if err != nil {
+		return 0, err
 	}
 	return s.countOn(r.Context(), req, authorization)
 }

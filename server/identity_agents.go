@@ -13,15 +13,30 @@ import (
 // How agents say who they are, and which conversation is theirs.
 
 // credential is what a request brings to show whose it is, in the form of Authorization, "" for nothing. Clients of the Messages API may
-// send their key as x-api-key; vLLM reads Authorization alone. One key is one tenant by either way.
-func credential(header http.Header) string {
+// send their key as x-api-key; vLLM reads Authorization alone. One key is one tenant by either way. A header that stands there twice is
+// refused: of a gateway that adds its line to the client's own, each hop may believe another one.
+func credential(header http.Header) (string, error) {
+	for _, name := range [...]string{"Authorization", "X-Api-Key"} {
+		if len(header[name]) > 1 {
+			return "", badRequest("", "invalid_credential", "The header "+name+" must be sent once.")
+		}
+	}
 	if authorization := header.Get("Authorization"); authorization != "" {
-		return authorization
+		return authorization, nil
 	}
 	if key := header.Get("X-Api-Key"); key != "" {
-		return "Bearer " + key
+		return "Bearer " + key, nil
 	}
-	return ""
+	return "", nil
+}
+
+// forwarded is the credential that goes to the engines in place of our own key, "" for none.
+func (c *Config) forwarded(header http.Header) (string, error) {
+	credential, err := credential(header)
+	if !c.ForwardAuthorization {
+		credential = ""
+	}
+	return credential, err
 }
 
 // promptCacheKey names a conversation on Responses, whose agents send one for each; on the completion endpoints only where the operator

@@ -105,8 +105,8 @@ func (i *intake) understand(r *http.Request, t *turn, body []byte, tenant string
 	t.req.Remove("conversation_id")
 	t.req.Remove("request_id")
 	t.model, t.stream, t.length = t.req.Model(), t.req.Stream(), t.req.PromptLength()
-	if i.cfg.ForwardAuthorization {
-		t.authorization = credential(r.Header)
+	if t.authorization, err = i.cfg.forwarded(r.Header); err != nil {
+		return err
 	}
 	if i.cfg.TenantSalt {
 		clientSalt, _ := t.req.String("cache_salt")

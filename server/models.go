@@ -21,11 +21,16 @@ const maxModels = 4 << 20
 // that clients read. A client whose credential the engines judge gets the list once one of them has let it in. While no list is known
 // the one of the first instance that answers is relayed.
 func (s *Server) handleModels(c echo.Context) error {
+	authorization, err := s.cfg.forwarded(c.Request().Header)
+	if err != nil {
+		writeError(c.Response(), s.toAPIError(err))
+		return nil
+	}
 	models := s.deps.Fleet.Models()
 	if len(models) > 0 && !s.cfg.ForwardAuthorization {
 		return c.Blob(http.StatusOK, "application/json", modelList(models))
 	}
-	body, err := s.fetchModels(c)
+	body, err := s.fetchModels(c.Request().Context(), authorization)
 	switch {
 	case err != nil:
 		writeError(c.Response(), s.toAPIError(err))
@@ -49,11 +54,7 @@ func modelList(models []fleet.Model) []byte {
 }
 
 // fetchModels returns the list of the first instance that answers, decode before prefill, of a few that are asked.
-func (s *Server) fetchModels(c echo.Context) ([]byte, error) {
-	authorization := ""
-	if s.cfg.ForwardAuthorization {
-		authorization = c.Request().Header.Get("Authorization")
-	}
+func (s *Server) fetchModels(ctx context.Context, authorization string) ([]byte, error) {
 	var last error = unavailable("decode_unavailable", "No engine is available.")
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
 		engines := slices.Clone(s.deps.Fleet.Engines(role))
@@ -67,7 +68,7 @@ func (s *Server) fetchModels(c echo.Context) ([]byte, error) {
 			return 1
 		})
 		for _, engine := range engines[:min(len(engines), maxDials)] {
-			body, err := s.models(c.Request().Context(), engine, authorization)
+			body, err := s.models(ctx, engine, authorization)
 			if err == nil {
 				return body, nil
 			}

@@ -1,0 +1,72 @@
+package server_test
+
+import (
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"carryover/server"
+)
+
+// The list of models is asked for with the credential that a turn of the same client would bring, by whichever header it comes: with our own
+// key in its place, a client whom the engines refuse would read the list.
+func TestCredential_OfModelsIsThatOfTurns(t *testing.T) {
+	r := newRig(t, setup{cfg: forwards})
+	for _, row := range []struct {
+		header []string
+		want   string
+	}{
+		{[]string{"X-Api-Key", "mine"}, "Bearer mine"},
+		{[]string{"Authorization", "Bearer mine"}, "Bearer mine"},
+		{[]string{"Authorization", "Bearer mine", "X-Api-Key", "other"}, "Bearer mine"},
+		{nil, "Bearer upstream-key"},
+	} {
+		seen := ""
+		r.decode[0].models = func(w http.ResponseWriter, q *http.Request, l leg) {
+			seen = q.Header.Get("Authorization")
+			listing("m")(w, q, l)
+		}
+		if p := r.do(t.Context(), http.MethodGet, "/v1/models", nil, row.header...); p.status != http.StatusOK || seen != row.want {
+			t.Errorf("%q: status %d, the engine saw %q, want %q", row.header, p.status, seen, row.want)
+		}
+		r.wantOK(r.send(ask("", false, "q"), row.header...), "miss;")
+		legs := r.decode[0].seen()
+		if got := legs[len(legs)-1].header.Get("Authorization"); got != row.want {
+			t.Errorf("%q: the decode leg brings %q, want %q", row.header, got, row.want)
+		}
+	}
+}
+
+// Of a gateway that adds its line to the client's own, either could be believed, and each hop may choose another one.
+func TestCredential_RepeatedIsRefused(t *testing.T) {
+	for name, change := range map[string]func(*server.Config){
+		"as tenant": func(*server.Config) {}, "forwarded": forwards,
+		"beside a tenant header": func(c *server.Config) { c.TenantHeader = "X-Tenant" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{cfg: change})
+			for _, header := range []string{"Authorization", "X-Api-Key"} {
+				twice := []string{header, "Bearer a", strings.ToLower(header), "Bearer b"}
+				said := func(p reply) {
+					t.Helper()
+					if p.status != http.StatusBadRequest || !strings.Contains(p.body, header) || strings.Contains(p.body, "Bearer") {
+						t.Errorf("%s twice: got %d %s, want 400 with the header's name", header, p.status, p.body)
+					}
+				}
+				said(r.turn("c", 1, true, twice...))
+				said(r.sendTo("/v1/messages", `{"model":"m","max_tokens":1,"messages":[]}`, twice...))
+				said(r.sendTo("/v1/messages/count_tokens", `{"model":"m","messages":[]}`, twice...))
+				said(r.do(t.Context(), http.MethodGet, "/v1/models", nil, twice...))
+				r.wantError(r.turn("c", 1, true, header, "", header, "Bearer b"), http.StatusBadRequest, "invalid_credential")
+			}
+			conn := r.dial() // refused by its headers alone
+			_, _ = io.WriteString(conn, wire("POST "+chatPath, "", "Content-Length: 1000000", "Authorization: a", "Authorization: b"))
+			answer := make([]byte, 12)
+			if _, err := io.ReadFull(conn, answer); err != nil || string(answer) != "HTTP/1.1 400" {
+				t.Errorf("got %q, %v before the body has come; want 400", answer, err)
+			}
+			r.wantUntouched()
+		})
+	}
+}
