@@ -87,7 +87,8 @@ type DiscoveryConfig struct {
 	K8sModelLabel      string
 	PrefillModelLabels []string
 	DecodeModelLabels  []string
-	ZMQListen          string // host:port where engines register over ZMQ; empty for none
+	ZMQListen          string   // host:port where engines register over ZMQ; empty for none
+	ZMQAllow           []string // the addresses that they may be at; empty for all
 }
 
 // ConversationConfig says how a request names its conversation and what keeps conversations apart.

@@ -35,7 +35,7 @@ func readBy(key string) []string {
 		return []string{connectorMooncake}
 	case section == "lmcache":
 		return []string{connectorLMCache}
-	case key == "discovery.zmq_listen":
+	case key == "discovery.zmq_listen", key == "discovery.zmq_allow":
 		return []string{connectorMoRIIO, connectorP2PNCCL}
 	case strings.HasSuffix(key, "].bootstrap_port"):
 		return []string{connectorMooncake}

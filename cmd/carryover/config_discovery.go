@@ -41,11 +41,8 @@ func (l *loader) validateDiscovery() {
 			}
 		}
 	}
-	for _, pattern := range l.cfg.Routing.PrefillerAllow {
-		if _, err := discovery.ParsePattern(pattern); err != nil {
-			l.fault("routing.prefiller_allow", pattern, "host:port, CIDR:port or *.domain:port, of one port or from-to")
-		}
-	}
+	l.validatePatterns("routing.prefiller_allow", l.cfg.Routing.PrefillerAllow)
+	l.validatePatterns("discovery.zmq_allow", d.ZMQAllow)
 	if d.Registration && l.cfg.Admin.Listen == adminOff {
 		l.fault("discovery.registration", "true", "admin.listen beside it")
 	}
@@ -53,6 +50,14 @@ func (l *loader) validateDiscovery() {
 		l.refuseWithoutSelector()
 	} else {
 		l.validateKubernetes()
+	}
+}
+
+func (l *loader) validatePatterns(key string, patterns []string) {
+	for _, pattern := range patterns {
+		if _, err := discovery.ParsePattern(pattern); err != nil {
+			l.fault(key, pattern, "host:port, CIDR:port or *.domain:port, of one port or from-to")
+		}
 	}
 }
 

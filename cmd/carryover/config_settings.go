@@ -108,6 +108,7 @@ func discoverySettings(c *Config) []setting {
 		{key: "discovery.prefill_model_labels", flag: "prefill-model-labels", to: &d.PrefillModelLabels, help: "its values for prefill instances"},
 		{key: "discovery.decode_model_labels", flag: "decode-model-labels", to: &d.DecodeModelLabels, help: "its values for decode instances"},
 		{key: "discovery.zmq_listen", flag: "zmq-discovery-listen", to: &d.ZMQListen, help: "host:port where engines with MoRI-IO or P2P-NCCL register over ZMQ"},
+		{key: "discovery.zmq_allow", flag: "zmq-discovery-allow", to: &d.ZMQAllow, help: "engines that may register over ZMQ, by their HTTP address, as host:port, CIDR:port or *.domain:from-to; their KV address must be at a host of these (default: all)"},
 	}
 }
 

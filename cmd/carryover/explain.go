@@ -72,7 +72,11 @@ func explainInstances(cfg Config) (lines []string) {
 			d.K8sLabelSelector, d.K8sPort, d.K8sModelLabel, strings.Join(d.PrefillModelLabels, " or "), strings.Join(d.DecodeModelLabels, " or ")))
 	}
 	if d.ZMQListen != "" {
-		lines = append(lines, "those that register over ZMQ at "+d.ZMQListen)
+		who := "those that register over ZMQ at " + d.ZMQListen
+		if len(d.ZMQAllow) > 0 {
+			who += ", as far as they are at " + strings.Join(d.ZMQAllow, " or ")
+		}
+		lines = append(lines, who)
 	}
 	if cfg.KVEvents.Port > 0 {
 		lines = append(lines, fmt.Sprintf("their KV events are read at port %d", cfg.KVEvents.Port))

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"maps"
+	"net"
 	"reflect"
 	"slices"
 	"strings"
@@ -91,6 +92,9 @@ func connectorWarnings(cfg Config) (lines []string) {
 	}
 	if c.registers() && cfg.Routing.DisaggThreshold > 0 {
 		lines = append(lines, "routing.disagg_threshold has no effect: decode computes no prompt of its own")
+	}
+	if host, _, err := net.SplitHostPort(cfg.Discovery.ZMQListen); err == nil && len(cfg.Discovery.ZMQAllow) == 0 && !isLoopback(host) {
+		lines = append(lines, "discovery.zmq_allow is empty: what reaches "+cfg.Discovery.ZMQListen+" can register as an engine, and gets prompts")
 	}
 	switch c.Name {
 	case connectorLMCache:

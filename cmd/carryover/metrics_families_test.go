@@ -10,7 +10,8 @@ import (
 )
 
 // familiesFile lists all families of /metrics but those of Go and the process: name, kind, when it appears, labels. "start" families are
-// there as soon as instances have been read, "later" ones with their first measurement, "redis" ones where replicas share tickets.
+// there as soon as instances have been read, "later" ones with their first measurement, "redis" ones where replicas share tickets,
+// "zmq" ones where engines register over ZeroMQ.
 const familiesFile = "testdata/metrics.txt"
 
 // family is a line of the list.

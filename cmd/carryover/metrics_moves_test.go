@@ -47,6 +47,8 @@ func TestMetrics_EachMoves(t *testing.T) {
 	moveFailures(t, m)
 	m.last = scraped{}
 	moveHandBacks(t, m)
+	m.last = scraped{}
+	moveRegistrations(t, m)
 	constant := []string{
 		"carryover_build_info", "carryover_start_time_seconds", "carryover_kv_cache_tokens", "carryover_pinned_budget_tokens",
 		"carryover_hand_back_memory_limit_bytes",
@@ -197,5 +199,18 @@ func moveHandBacks(t *testing.T, m *moves) {
 			now.sum("carryover_hand_back_waiting") == 0 && now.sum("carryover_hand_back_memory_bytes") == 0
 	}) {
 		t.Errorf("tickets were not handed back: %v", m.last.own("carryover_hand_back"))
+	}
+}
+
+// moveRegistrations has a peer announce another engine's address.
+func moveRegistrations(t *testing.T, m *moves) {
+	t.Helper()
+	r := startRegistered(t, registeredConfig{as: speaking{connector: connectorP2PNCCL}})
+	m.see(r.scrape(t))
+	r.announcing(t, "D", authority(r.prefill[0]), r.prefill[0].KVAddress())
+	if !within(foundWithin, func() bool {
+		return m.see(r.scrape(t)).sum("carryover_registrations_refused_total", `reason="taken"`) > 0
+	}) {
+		t.Errorf("a peer that announces another engine's address was not refused: %v", m.last.own("carryover_registrations"))
 	}
 }

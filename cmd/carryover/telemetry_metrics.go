@@ -130,6 +130,7 @@ func (p *proxy) measure(cfg telemetryConfig, deps *server.Deps, logger *slog.Log
 	deps.Store, deps.Observers = store, append(deps.Observers, p.meters.Observe)
 	return p.meters.Watch(telemetry.State{
 		Fleet: p.fleet, Store: store, Redis: deps.RedisState, Version: version, Started: time.Now(),
+		Registrations: p.refusedRegistrations(),
 		Server: func() telemetry.Server {
 			if p.meters.running.Load() {
 				return p.server

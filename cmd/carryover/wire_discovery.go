@@ -33,7 +33,11 @@ func (p *proxy) openSources(cfg Config, logger *slog.Logger) error {
 	}
 	sources := append([]upstream.Source{p.listed}, found...)
 	if cfg.Discovery.ZMQListen != "" {
-		p.announced = &discovery.ZMQ{Listen: cfg.Discovery.ZMQListen, Logger: logger}
+		allow, err := newPatterns(cfg.Discovery.ZMQAllow)
+		if err != nil {
+			return err
+		}
+		p.announced = &discovery.ZMQ{Listen: cfg.Discovery.ZMQListen, Allow: allow, Logger: logger}
 		sources = append([]upstream.Source{p.announced}, sources...) // no other source knows the addresses that its instances announce
 	}
 	if cfg.Discovery.Registration {
@@ -41,19 +45,40 @@ func (p *proxy) openSources(cfg Config, logger *slog.Logger) error {
 		sources = append(sources, p.registry)
 	}
 	if len(cfg.Routing.PrefillerAllow) > 0 {
-		var allow []discovery.Pattern
-		for _, text := range cfg.Routing.PrefillerAllow {
-			pattern, err := discovery.ParsePattern(text)
-			if err != nil {
-				return err
-			}
-			allow = append(allow, pattern)
+		allow, err := newPatterns(cfg.Routing.PrefillerAllow)
+		if err != nil {
+			return err
 		}
 		p.named = discovery.NewNamed(allow, namedIdle)
 		sources = append([]upstream.Source{p.named}, sources...) // its names are what requests are told
 	}
 	p.source = discovery.Together{Sources: sources, Logger: logger}
 	return nil
+}
+
+// refusedRegistrations returns what reads those that were refused, by reason; nil where no engine registers over ZeroMQ.
+func (p *proxy) refusedRegistrations() func() map[string]uint64 {
+	if p.announced == nil {
+		return nil
+	}
+	return func() map[string]uint64 {
+		refused := p.announced.Refused()
+		return map[string]uint64{
+			"malformed": refused.Malformed, "not_allowed": refused.NotAllowed, "taken": refused.Taken, "full": refused.Full,
+		}
+	}
+}
+
+// newPatterns reads an allow-list.
+func newPatterns(texts []string) (allow []discovery.Pattern, err error) {
+	for _, text := range texts {
+		pattern, err := discovery.ParsePattern(text)
+		if err != nil {
+			return nil, err
+		}
+		allow = append(allow, pattern)
+	}
+	return allow, nil
 }
 
 // newInstances are the instances of the configuration's lists.

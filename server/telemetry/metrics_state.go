@@ -33,14 +33,16 @@ type State struct {
 	// Server returns the server, nil while there is none yet.
 	Server func() Server
 	// Redis says whether Redis answers: server.RedisUp, or another word. nil if tickets live in this process.
-	Redis   func() string
-	Version string
-	Started time.Time
+	Redis func() string
+	// Registrations are those over ZeroMQ that were refused, by reason; nil where no engine registers so.
+	Registrations func() map[string]uint64
+	Version       string
+	Started       time.Time
 }
 
 // Watch has the state read whenever metrics are collected. Of instances that were removed nothing is reported any more.
 func (m *Metrics) Watch(state State) error {
-	if err := errors.Join(m.watchFleet(state), m.watchServer(state), m.watchHandBacks(state), m.watchProgram(state)); err != nil {
+	if err := errors.Join(m.watchFleet(state), m.watchServer(state), m.watchHandBacks(state), m.watchProgram(state), m.watchRegistrations(state)); err != nil {
 		return fmt.Errorf("watch state: %w", err)
 	}
 	return nil

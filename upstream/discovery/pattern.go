@@ -69,9 +69,12 @@ func ParsePattern(text string) (Pattern, error) {
 func (p Pattern) String() string { return p.text }
 
 func (p Pattern) permits(e endpoint) bool {
+	return e.port >= p.from && e.port <= p.to && p.permitsHost(e)
+}
+
+// permitsHost is permits for any port.
+func (p Pattern) permitsHost(e endpoint) bool {
 	switch {
-	case e.port < p.from || e.port > p.to:
-		return false
 	case e.addr.IsValid():
 		return p.network.Contains(e.addr)
 	case p.suffix != "":

@@ -16,8 +16,8 @@ import (
 // ZMQ has the instances that announce themselves over ZeroMQ, as engines with P2P-NCCL and MoRI-IO do: rank 0 of each has a
 // DEALER that says every three seconds who it is (vLLM p2p_nccl_engine.py and moriio_connector.py, ping). Nothing is answered.
 //
-// Whoever reaches the port decides where turns go, their prompts included: it belongs on the loopback address or on a network
-// that only engines are in.
+// A peer that reaches the port decides where turns go, their prompts included: it belongs on the loopback address or on a network that only
+// engines are in, and Allow says where these are. What one peer announces no other peer can change as long as the first goes on.
 type ZMQ struct {
 	// Listen is host:port of the ROUTER, an empty host for every address of this machine. Listener is one that listens
 	// already, in place of it; Watch closes it.
@@ -25,9 +25,17 @@ type ZMQ struct {
 	Listener net.Listener
 	// TTL is how long an instance stays that does not announce itself any more; 10 s if zero. Three announcements may be
 	// lost then. The 5 s of vLLM's example lose an engine with the first.
-	TTL    time.Duration
+	TTL time.Duration
+	// Allow is where engines may be: host and port of the HTTP address that they announce, and the host of their KV address. Empty
+	// permits all.
+	Allow  []Pattern
 	Logger *slog.Logger // nil discards
+
+	refused refusals
 }
+
+// Refused is what was not taken for an engine since the start. It is safe for concurrent use.
+func (z *ZMQ) Refused() Refusals { return z.refused.read() }
 
 const (
 	defaultTTL = 10 * time.Second
@@ -49,7 +57,7 @@ func (z *ZMQ) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 			return fmt.Errorf("listen for registrations: %w", err)
 		}
 	}
-	heard := newRegistrations(z.TTL, z.Logger)
+	heard := newRegistrations(z.TTL, z.Allow, &z.refused, z.Logger)
 	server := zmtp.Server{
 		Kind: zmtp.Router, Limits: zmtp.Limits{MaxFrame: maxAnnouncement, MaxParts: 2, MaxPeers: maxAnnouncers},
 		Handle: heard.take, Logger: heard.log,

@@ -43,6 +43,11 @@ func FuzzRegistration(f *testing.F) {
 			t.Errorf("%q: %+v is none to package upstream: %v", message, i, err)
 		}
 		address := i.Announced.Address
+		for _, e := range kvEndpoints(address) {
+			if again, err := parseEndpoint(e.String()); err != nil || again != e {
+				t.Errorf("address %q is reached at %q: %v", address, e, err)
+			}
+		}
 		if strings.ContainsFunc(address, func(r rune) bool { return r <= ' ' || r > '~' || r == '_' || r == '"' || r == '\\' }) || len(address) > maxText {
 			t.Errorf("address %q", address)
 		}

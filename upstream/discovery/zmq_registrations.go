@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"carryover/upstream"
@@ -14,48 +15,45 @@ import (
 
 // registrations are the instances that announce themselves.
 type registrations struct {
-	list list
-	ttl  time.Duration
-	log  *slog.Logger
+	list    list
+	ttl     time.Duration
+	allow   []Pattern // at which addresses engines may be, empty for all
+	log     *slog.Logger
+	refused *refusals
 
-	mu      sync.Mutex           // guards the rest; taken before that of the list
-	heard   map[string]time.Time // when an instance was last heard of, by its name
-	refused int                  // messages that are no announcement, or of one instance too many
-	full    bool                 // an instance was refused for want of room since the last was removed
+	mu    sync.Mutex                   // guards the rest; taken before that of the list
+	heard map[string]*heard            // by name
+	said  map[*atomic.Uint64]time.Time // when a line has said of a reason that it was counted
 }
 
-func newRegistrations(ttl time.Duration, log *slog.Logger) *registrations {
+func newRegistrations(ttl time.Duration, allow []Pattern, refused *refusals, log *slog.Logger) *registrations {
 	if ttl == 0 {
 		ttl = defaultTTL
 	}
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	return &registrations{ttl: ttl, log: log, heard: map[string]time.Time{}}
+	return &registrations{
+		ttl: ttl, allow: allow, log: log, refused: refused, heard: map[string]*heard{}, said: map[*atomic.Uint64]time.Time{},
+	}
 }
 
-// take hears a message of a peer. What is no announcement is dropped, and so is one that finds no room.
+// take hears a message of a peer. What is no announcement, or may not be one, is dropped.
 func (r *registrations) take(message zmtp.Message) {
 	instance, err := parseAnnouncement(message.Frames)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, known := r.heard[instance.Name]
-	switch {
-	case errors.Is(err, errHello):
-		return
-	case err != nil:
-		r.refused++
-		r.log.Debug("a message is no registration", "error", err, "refused", r.refused)
-		return
-	case !known && len(r.heard) >= MaxRegistered:
-		r.refused++
-		if !r.full {
-			r.log.Warn("no room for another instance that registers", "instance", instance.Name, "registered", len(r.heard))
-		}
-		r.full = true
+	if errors.Is(err, errHello) {
 		return
 	}
-	r.heard[instance.Name] = time.Now()
+	now := time.Now()
+	if err == nil {
+		err = r.enter(instance, message.Peer, now)
+	}
+	if err != nil {
+		r.refuse(instance, message.Peer, err, now)
+		return
+	}
 	r.list.change(func(all []upstream.Instance) []upstream.Instance { return r.announced(all, instance) })
 }
 
@@ -101,18 +99,17 @@ func (r *registrations) sweep(now time.Time, since time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if still := since - 2*sweepInterval; still > 0 {
-		for name, heard := range r.heard {
-			r.heard[name] = heard.Add(still)
+		for _, known := range r.heard {
+			known.last, known.owned = known.last.Add(still), known.owned.Add(still)
 		}
 	}
 	r.list.change(func(all []upstream.Instance) []upstream.Instance {
 		return slices.DeleteFunc(slices.Clone(all), func(i upstream.Instance) bool {
-			silent := now.Sub(r.heard[i.Name])
+			silent := now.Sub(r.heard[i.Name].last)
 			if silent <= r.ttl {
 				return false
 			}
 			delete(r.heard, i.Name)
-			r.full = false
 			r.log.Warn("an instance does not register any more, and is removed", "role", i.Role.String(), "instance", i.Name, "silent", silent)
 			return true
 		})

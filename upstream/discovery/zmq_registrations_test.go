@@ -20,7 +20,7 @@ func clocked(t *testing.T, body func(t *testing.T, r *registrations, logged func
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		log := &bytes.Buffer{}
-		r := newRegistrations(0, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		r := newRegistrations(0, nil, &refusals{}, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1) // one result
 		go func() { ended <- r.sweepUntil(ctx) }()
@@ -107,8 +107,8 @@ func TestRegistrations_WhatIsNoneIsCountedAndLeavesNothing(t *testing.T) {
 			r.take(message)
 		}
 		r.take(zmtp.Message{Frames: [][]byte{pack("type", "HELLO")}})
-		if got := listed(); got != "" || r.refused != 5 || len(r.heard) != 0 {
-			t.Errorf("got %q, %d refused, %d heard of; want nobody, 5 and none", got, r.refused, len(r.heard))
+		if got := listed(); got != "" || r.refused.malformed.Load() != 5 || len(r.heard) != 0 {
+			t.Errorf("got %q, %d refused, %d heard of; want nobody, 5 and none", got, r.refused.malformed.Load(), len(r.heard))
 		}
 		if debug, all := logged("level=DEBUG"), logged("\n"); debug != 5 || all != 5 {
 			t.Errorf("%d lines at debug of %d, want 5 of 5", debug, all)
@@ -122,14 +122,14 @@ func TestRegistrations_AreBounded(t *testing.T) {
 			at := fmt.Sprintf("10.1.%d.%d:1", n/256, n%256)
 			r.take(said("P", at, at))
 		}
-		if got := len(r.list.now()); got != MaxRegistered || r.refused != 3 {
-			t.Fatalf("%d are registered and %d refused, want %d and 3", got, r.refused, MaxRegistered)
+		if got := len(r.list.now()); got != MaxRegistered || r.refused.full.Load() != 3 {
+			t.Fatalf("%d are registered and %d refused, want %d and 3", got, r.refused.full.Load(), MaxRegistered)
 		}
 		r.take(said("P", "10.1.0.0:1", "10.1.0.0:9")) // has its place
 		if got := r.list.now()[0].Announced.Address; got != "10.1.0.0:9" {
 			t.Errorf("one that is registered has the address %s, want the new one", got)
 		}
-		if n := logged("no room"); n != 1 {
+		if n := logged("an engine may not register"); n != 1 {
 			t.Errorf("%d lines for want of room, want one", n)
 		}
 		<-time.After(12 * time.Second)
@@ -144,7 +144,7 @@ func TestRegistrations_AreBounded(t *testing.T) {
 }
 
 func TestRegistrations_TimeThatTheProcessStoodStillCountsForNobody(t *testing.T) {
-	r := newRegistrations(0, nil)
+	r := newRegistrations(0, nil, &refusals{}, nil)
 	r.take(said("P", "10.0.0.1:1", "10.0.0.1:2"))
 	now := time.Now()
 	r.sweep(now.Add(60*time.Second), 60*time.Second)
@@ -160,7 +160,7 @@ func TestRegistrations_TimeThatTheProcessStoodStillCountsForNobody(t *testing.T)
 }
 
 func TestRegistrations_PingsSetNothingAnew(t *testing.T) {
-	r := newRegistrations(0, nil)
+	r := newRegistrations(0, nil, &refusals{}, nil)
 	var sets [][]upstream.Instance
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})

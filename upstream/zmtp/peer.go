@@ -14,6 +14,7 @@ import (
 // to a heartbeat in the midst of reading, and in two pieces.
 type peer struct {
 	conn     *zmq4.Conn
+	address  string
 	identity []byte
 }
 
@@ -31,7 +32,7 @@ func introduce(conn net.Conn, kind Kind, limits Limits) (p *peer, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p = &peer{conn: opened}
+	p = &peer{conn: opened, address: conn.RemoteAddr().String()}
 	if name := opened.Peer.Meta["Identity"]; name != "" {
 		p.identity = []byte(name)
 	}
@@ -47,7 +48,7 @@ func (p *peer) receive() (m Message, err error) {
 			return Message{}, err
 		}
 		if received.Type != zmq4.CmdMsg {
-			return Message{Identity: p.identity, Frames: received.Frames}, nil
+			return Message{Peer: p.address, Identity: p.identity, Frames: received.Frames}, nil
 		}
 	}
 }

@@ -61,6 +61,7 @@ func (l Limits) withDefaults() Limits {
 
 // Message is one message of a peer. It is valid during the call.
 type Message struct {
+	Peer     string // host:port that the peer is connected from, of one connection at a time
 	Identity []byte // what the peer calls itself, nil for nothing
 	Frames   [][]byte
 }
