@@ -31,7 +31,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue|server\/outline)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs, queue and outlines only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue|server\/connlimit|server\/outline)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs, queue, bound of connections and outlines only")
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/admin") {
@@ -40,8 +40,8 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (name !~ /^carryover\/(server|upstream(\/fleet)?|convcache)$/) bad("observers of turns import server, convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/outline") {
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
-			} else if (package == "carryover/server/queue") {
-				bad("the queue imports nothing of ours")
+			} else if (package ~ /^carryover\/server\/(queue|connlimit)$/) {
+				bad("the queue and the bound of connections import nothing of ours")
 			} else if (name == "carryover/upstream/connector") {
 				if (package !~ /^carryover\/upstream\/connector\//) bad("what connectors share is theirs")
 			} else if (name ~ /^carryover\/upstream\/connector\//) {

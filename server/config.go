@@ -2,6 +2,7 @@ package server
 
 import (
 	"log/slog"
+	"net/netip"
 	"time"
 )
 
@@ -111,9 +112,11 @@ type PassingConfig struct {
 // LimitConfig bounds what clients may use.
 type LimitConfig struct {
 	MaxBodyBytes     int64
-	MaxInflightBytes int64 // memory of bodies; one client gets a quarter, and at least one body of MaxBodyBytes
-	MaxStreams       int   // turns at once
-	MaxConnections   int   // client connections at once; more wait to be accepted
+	MaxInflightBytes int64          // memory of bodies; one client gets a quarter, and at least one body of MaxBodyBytes
+	MaxStreams       int            // turns at once
+	MaxConnections   int            // client connections at once; more wait to be accepted, or take the place of idle ones
+	MaxPerAddress    int            // connections of one client address at once, 0 is no limit
+	TrustedProxies   []netip.Prefix // addresses without that limit
 	MaxHeaderBytes   int
 	QueueConfig
 }

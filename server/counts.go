@@ -15,6 +15,8 @@ type Counts struct {
 	Bars uint64
 	// RetriesDenied are attempts that were not made, because retries are limited to a share of the turns.
 	RetriesDenied uint64
+	// Connections are those of clients that were closed for the sake of others.
+	Connections Connections
 }
 
 // Releases says how releases ended. Each unused ticket that leaves the line ends here once: it is in Sent or Failed, or in Kept and
@@ -38,6 +40,7 @@ func (s *Server) Counts() Counts {
 		Ridden: c.ridden.read(), Own: c.own.read(), HandBacks: c.handBacks.read(),
 		Stranded: Stranded{Read: c.strandedRead.Load(), Lost: c.strandedLost.Load()},
 		GivenUp:  c.givenUp.Load(), Bars: c.bars.Load(), RetriesDenied: c.retriesDenied.Load(),
+		Connections: s.connections(),
 	}
 }
 

@@ -30,15 +30,29 @@ func (s *Server) routes() http.Handler {
 	add(http.MethodPost, upstream.Responses.Path(), s.handleTurn(upstream.Responses))
 	add(http.MethodHead, "/", s.handleHead)
 	add(http.MethodGet, "/v1/models", s.handleModels)
-	add(http.MethodGet, "/health", s.handleHealth)
-	add(http.MethodGet, "/healthz", s.handleAlive)
-	add(http.MethodGet, "/readyz", s.handleReady)
+	for path, handler := range s.health() {
+		add(http.MethodGet, path, handler)
+	}
 	add(http.MethodGet, "/version", s.handleVersion)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.exact(w, r, allowed) {
 			e.ServeHTTP(w, r)
 		}
 	})
+}
+
+// health is what tells of the server's health, by path.
+func (s *Server) health() map[string]echo.HandlerFunc {
+	return map[string]echo.HandlerFunc{"/health": s.handleHealth, "/healthz": s.handleAlive, "/readyz": s.handleReady}
+}
+
+// HealthHandler answers GET /health, /healthz and /readyz as the server itself does. It is for a listener that clients can't fill.
+func (s *Server) HealthHandler() http.Handler {
+	e := echo.New()
+	for path, handler := range s.health() {
+		e.GET(path, handler)
+	}
+	return e
 }
 
 // exact bounds a request, and answers it unless it is one that is served. It stands before echo, whose middleware is put together anew

@@ -12,8 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/net/netutil"
-
+	"carryover/server/connlimit"
 	"carryover/server/outline"
 	"carryover/server/queue"
 	"carryover/upstream/fleet"
@@ -33,6 +32,7 @@ type Server struct {
 	counts    counts
 
 	routing atomic.Pointer[RoutingConfig]
+	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
 
 	streams  chan struct{} // one slot per turn
 	places   *queue.Queue  // for a slot
@@ -94,9 +94,11 @@ const abandonDelay = 5 * time.Second
 // and what is left then gets an error event and an aborted connection. Run returns
 // nil after a drain.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
+	clients := s.limited(listener)
 	srv := &http.Server{
 		Handler:           s.handler,
 		BaseContext:       s.base,
+		ConnState:         clients.ConnState,
 		ReadHeaderTimeout: s.cfg.ClientHeaderTimeout,
 		IdleTimeout:       120 * time.Second,
 		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
@@ -117,7 +119,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		s.beside.every(s.beside.ctx, budgetEvery, s.pinned.ledger.over, "task", "pinned budget", s.pinned.enforce)
 	})
 	s.beside.run("task", "bars", func() { s.beside.every(s.beside.ctx, barEvery, nil, "task", "bars", s.bars.compare) })
-	go func() { served <- srv.Serve(netutil.LimitListener(listener, s.cfg.MaxConnections)) }()
+	go func() { served <- srv.Serve(clients) }()
 	select {
 	case err := <-served:
 		s.beside.abandon(errShuttingDown)

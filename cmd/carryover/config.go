@@ -182,6 +182,8 @@ type LimitsConfig struct {
 	MaxPerTenant     int // turns at once, 0 for no limit
 	MaxQueue         int // turns that wait for a place
 	QueueTimeout     time.Duration
+	AddressShare     float64  // of the clients' connections for one address, 0 to 1
+	TrustedProxies   []string // addresses and networks without that share
 }
 
 // TimeoutsConfig bounds every wait of a turn. All are positive.
@@ -246,6 +248,8 @@ func defaultConfig() Config {
 			MaxHeaderBytes:   32 * kibibyte,
 			MaxQueue:         1024,
 			QueueTimeout:     10 * time.Second,
+			AddressShare:     0.5,
+			TrustedProxies:   []string{"127.0.0.0/8", "::1"},
 		},
 		Timeouts: TimeoutsConfig{
 			Dial:           2 * time.Second,

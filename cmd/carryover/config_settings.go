@@ -172,6 +172,8 @@ func boundSettings(c *Config) []setting {
 		{key: "limits.max_per_tenant", flag: "max-per-tenant", to: &l.MaxPerTenant, live: true, help: "most turns of one tenant at once, 0 for no limit"},
 		{key: "limits.max_queue", flag: "max-queue", to: &l.MaxQueue, live: true, help: "most turns that wait for a place, in fair shares among tenants"},
 		{key: "limits.queue_timeout", flag: "queue-timeout", to: &l.QueueTimeout, live: true, help: "longest wait for a place"},
+		{key: "limits.address_share", flag: "address-share", to: &l.AddressShare, help: "share of the clients' connections that one address may have, 1 for all"},
+		{key: "limits.trusted_proxies", flag: "trusted-proxies", to: &l.TrustedProxies, help: "addresses and networks of proxies in front, which may have all connections"},
 		{key: "timeouts.dial", flag: "dial-timeout", to: &t.Dial, help: "connecting to an instance, below the hand-over budget"},
 		{key: "timeouts.prefill", flag: "prefill-timeout", to: &t.Prefill, help: "whole prefill leg"},
 		{key: "timeouts.handover_budget", flag: "handover-budget", to: &t.HandoverBudget, help: "from prefill's answer to decode's headers, below the engine's 30s lease"},

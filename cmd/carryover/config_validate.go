@@ -42,6 +42,7 @@ func (l *loader) validate() {
 	l.validateLegTimes()
 	l.validateRedis()
 	l.validateUpstreamKey()
+	l.validateProxies()
 	if body, all := l.cfg.Limits.MaxBodyBytes, l.cfg.Limits.MaxInflightBytes; body > all {
 		l.fault("limits.max_inflight_bytes", all.String(), fmt.Sprintf("at least limits.max_body_bytes, %s", body))
 	}

@@ -43,6 +43,7 @@ type rigConfig struct {
 	env             []string
 	replace         func(*server.Deps)   // nil keeps what the program is wired with
 	wire            func(Config, *proxy) // nil, too; may put another source in place, and add to what runs
+	server          func(*server.Config) // nil changes nothing
 	probed          bool                 // the prober runs
 	empty           bool                 // no instance is waited for: they come later, or never
 }
@@ -127,7 +128,11 @@ func (r *rig) serve(t *testing.T, cfg Config, c rigConfig) {
 	r.between = &interposed{Legs: deps.Legs}
 	deps.Store, deps.Legs = r.store, r.between
 	deps.Observers = append(deps.Observers, r.turns.observe)
-	p.server = server.New(newServerConfig(cfg, slog.New(r.turns)), deps)
+	settings := newServerConfig(cfg, slog.New(r.turns))
+	if c.server != nil {
+		c.server(&settings)
+	}
+	p.server = server.New(settings, deps)
 	if c.wire != nil {
 		c.wire(cfg, p)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"carryover/convcache/redistest"
+	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
@@ -49,6 +50,8 @@ func TestMetrics_EachMoves(t *testing.T) {
 	moveHandBacks(t, m)
 	m.last = scraped{}
 	moveRegistrations(t, m)
+	m.last = scraped{}
+	moveConnections(t, m)
 	constant := []string{
 		"carryover_build_info", "carryover_start_time_seconds", "carryover_kv_cache_tokens", "carryover_pinned_budget_tokens",
 		"carryover_hand_back_memory_limit_bytes",
@@ -212,5 +215,23 @@ func moveRegistrations(t *testing.T, m *moves) {
 		return m.see(r.scrape(t)).sum("carryover_registrations_refused_total", `reason="taken"`) > 0
 	}) {
 		t.Errorf("a peer that announces another engine's address was not refused: %v", m.last.own("carryover_registrations"))
+	}
+}
+
+// moveConnections has a second client come where there is one connection for all.
+func moveConnections(t *testing.T, m *moves) {
+	t.Helper()
+	s := &scripted{operated: startOperated(t, rigConfig{
+		prefill: []vllmsim.Config{vllmsim.DefaultConfig()}, decode: []vllmsim.Config{vllmsim.DefaultConfig()}, empty: true,
+		server: func(c *server.Config) { c.MaxConnections = 1 },
+	}, "")}
+	m.see(s.scrape(t))
+	for range 2 {
+		if err := alive(t, s.opened(t, "127.0.0.1")); err != nil {
+			t.Error(err)
+		}
+	}
+	if now := m.see(s.scrape(t)); now.sum("carryover_connections_shed_total", `state="idle"`) != 1 {
+		t.Errorf("an idle connection made room, and is not counted: %v", now.own("carryover_connections"))
 	}
 }

@@ -109,7 +109,12 @@ func startPaused(t *testing.T, proof string, seed uint64) (*doubting, *os.Proces
 // launch runs the test binary as the program. Stop ends it in order.
 func (r *rig) launch(t *testing.T, flags []string) *os.Process {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], flags...)                               //nolint:noctx // it is stopped by a signal, so that its end can be judged
+	return r.launchAs(t, exec.Command(os.Args[0], flags...)) //nolint:noctx // it is stopped by a signal, so that its end can be judged
+}
+
+// launchAs is launch with a command that becomes the program.
+func (r *rig) launchAs(t *testing.T, cmd *exec.Cmd) *os.Process {
+	t.Helper()
 	cmd.Env = []string{programVariable + "=1", "GOCOVERDIR=" + t.TempDir()} // the test binary may be built for coverage
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

@@ -16,6 +16,7 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 		models[model] = server.ProofMode(mode)
 	}
 	files := openFiles()
+	connections := max(16, (files-reservedFiles)/2)
 	streams := cfg.Limits.MaxStreams
 	if streams == 0 {
 		streams = max(16, (files-reservedFiles)/filesPerTurn)
@@ -39,7 +40,8 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 		},
 		LimitConfig: server.LimitConfig{
 			MaxBodyBytes: int64(cfg.Limits.MaxBodyBytes), MaxInflightBytes: int64(cfg.Limits.MaxInflightBytes),
-			MaxStreams: streams, MaxConnections: max(16, (files-reservedFiles)/2), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),
+			MaxStreams: streams, MaxConnections: connections, MaxPerAddress: cfg.Limits.perAddress(connections),
+			TrustedProxies: cfg.Limits.trusted(), MaxHeaderBytes: int(cfg.Limits.MaxHeaderBytes), QueueConfig: newQueue(cfg),
 		},
 		TimeConfig: server.TimeConfig{
 			PrefillTimeout: cfg.Timeouts.Prefill, HandoverBudget: cfg.Timeouts.HandoverBudget,

@@ -36,6 +36,8 @@ type Deps struct {
 	Journal *journal.Journal
 	Metrics http.Handler
 	Explain http.Handler
+	// Health answers /healthz, /readyz and /health, without a token: what watches over a process has none.
+	Health http.Handler
 	// Tickets lists the tickets of a conversation that this replica has put into the store; nil where that is not known.
 	Tickets func(conversation string) []Ticket
 	Logger  *slog.Logger
@@ -64,6 +66,11 @@ func New(deps Deps) http.Handler {
 	mux.HandleFunc("POST /admin/reload", a.reload)
 	if deps.Metrics != nil {
 		mux.Handle("GET /metrics", deps.Metrics)
+	}
+	if deps.Health != nil {
+		for _, path := range healthPaths() {
+			mux.Handle("GET "+path, deps.Health)
+		}
 	}
 	if deps.Explain != nil {
 		mux.Handle("POST "+explainPath, deps.Explain)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -14,12 +15,12 @@ import (
 const maxBody = 64 << 10
 
 // guard passes on the requests of operators, and answers all others. The files of the page need no token: they hold no data, and a
-// browser that is to ask for the token has to have them.
+// browser that is to ask for the token has to have them. Neither does the question for the process' health.
 func guard(token string, page, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		file := isPageFile(r)
 		switch {
-		case token != "" && !file && !bears(r, token):
+		case token != "" && !file && !isHealth(r) && !bears(r, token):
 			w.Header().Set("WWW-Authenticate", "Bearer")
 			refuse(w, http.StatusUnauthorized, "unauthorized", "The bearer token of the admin listener is missing or wrong.")
 		case token == "" && !isLoopback(r.Host):
@@ -40,6 +41,13 @@ func guard(token string, page, next http.Handler) http.Handler {
 // isPageFile reports whether the request can be answered by the files of the page alone.
 func isPageFile(r *http.Request) bool {
 	return r.Method == http.MethodGet && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/page/"))
+}
+
+func healthPaths() []string { return []string{"/health", "/healthz", "/readyz"} }
+
+// isHealth reports whether the request asks for the process' health alone.
+func isHealth(r *http.Request) bool {
+	return r.Method == http.MethodGet && slices.Contains(healthPaths(), r.URL.Path)
 }
 
 // isOwn reports whether the request comes from no web page, or from that of this listener. Every browser of today says

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -161,5 +162,29 @@ func TestPage_IsSentOnce(t *testing.T) {
 	tag := answered(t, h, "/").Header().Get("ETag")
 	if status, body := ask(t, h, "GET", "/", "", header("If-None-Match", tag)); tag == "" || status != http.StatusNotModified || body != "" {
 		t.Errorf("tag %q: %d, %d bytes; want 304 and none", tag, status, len(body))
+	}
+}
+
+// What watches over the process has no token, and gets the process' health and nothing else.
+func TestGuard_HealthNeedsNoToken(t *testing.T) {
+	healthy := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("health of " + r.URL.Path)) })
+	handler := admin.New(admin.Deps{Token: token, Health: healthy})
+	for _, row := range []struct {
+		method, path, site string
+		want               int
+	}{
+		{http.MethodGet, "/healthz", "", 200}, {http.MethodGet, "/readyz", "", 200}, {http.MethodGet, "/health", "", 200},
+		{http.MethodPost, "/healthz", "", 401}, {http.MethodGet, "/healthz/", "", 401}, {http.MethodGet, "/admin/instances", "", 401},
+		{http.MethodGet, "//healthz", "", 401}, {http.MethodGet, "/healthz", "cross-site", 403},
+	} {
+		r := httptest.NewRequest(row.method, row.path, nil)
+		if row.site != "" {
+			r.Header.Set("Sec-Fetch-Site", row.site)
+		}
+		w := httptest.NewRecorder()
+		handler.ServeHTTP(w, r)
+		if w.Code != row.want || w.Code == 200 && w.Body.String() != "health of "+row.path {
+			t.Errorf("%s %s: %d %s, want %d", row.method, row.path, w.Code, w.Body, row.want)
+		}
 	}
 }

@@ -133,6 +133,7 @@ func (m *Metrics) watchServer(state State) error {
 	givenUp := o.counter("carryover.tickets.given_up", ticketUnit, "Tickets that were taken out of the store because they pinned more than their share.")
 	bars := o.counter("carryover.bars", instanceUnit, "Starts of prefill instances that this replica has barred.")
 	denied := o.counter("carryover.retries.denied", requestUnit, "Attempts that were not made because retries are limited to a share of the turns.")
+	shed := o.counter("carryover.connections.shed", "{connection}", "Clients' connections that were closed for the sake of others: new ones of an address that had its share, and idle ones.")
 	queue := o.gauge("carryover.queue.length", turnUnit, "Turns that wait: for a place of the server, or for an instance.")
 	open := o.gauge("carryover.open.turns", turnUnit, "Turns that have their place.")
 	active := kept[metric.Int64ObservableUpDownCounter](&o.maker)(m.meter.Int64ObservableUpDownCounter("http.server.active_requests",
@@ -158,6 +159,8 @@ func (m *Metrics) watchServer(state State) error {
 		to.ObserveInt64(givenUp, int64(counts.GivenUp))
 		to.ObserveInt64(bars, int64(counts.Bars))
 		to.ObserveInt64(denied, int64(counts.RetriesDenied))
+		to.ObserveInt64(shed, int64(counts.Connections.Refused), label("state", "new"))
+		to.ObserveInt64(shed, int64(counts.Connections.Idle), label("state", "idle"))
 		toBegin, forInstance := owner.Waiting()
 		to.ObserveInt64(queue, int64(toBegin), label("queue", "place"))
 		to.ObserveInt64(queue, int64(forInstance), label("queue", "instance"))
