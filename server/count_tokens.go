@@ -18,9 +18,7 @@ func (s *Server) handleCountTokens(c echo.Context) error {
 	w, r := c.Response().Writer, c.Request()
 	n, err := s.countTokens(w, r)
 	if err != nil {
-		if said := s.toAPIError(err); said.Status != statusClientGone {
-			writeErrorFor(w, upstream.Messages, said)
-		}
+		s.answerFailed(w, upstream.Messages, err)
 		return nil
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -29,7 +27,8 @@ func (s *Server) handleCountTokens(c echo.Context) error {
 	return nil
 }
 
-// countTokens reads a request as a turn's is read, and has an instance count. Its body is booked on the client meanwhile.
+// countTokens reads a request as a turn's is read, and has an instance count. It has a place as a turn has, and its body is booked on the
+// client meanwhile.
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error) {
 	w.Header().Set("X-Request-Id", requestID(r))
 	tenant, err := s.intake.tenant(r)
@@ -38,9 +37,22 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error
 	}
 	share := reservation{account: s.intake.account, client: clientOf(r, tenant)}
 	defer share.giveBack()
+	early := isEarly(r)
+	if !early {
+		if _, err := s.seat(r.Context(), share.client); err != nil {
+			return 0, err
+		}
+		defer s.unseat(share.client)
+	}
 	body, err := s.intake.readBody(w, r, &share)
 	if err != nil {
 		return 0, err
+	}
+	if early {
+		if _, err := s.seat(r.Context(), share.client); err != nil {
+			return 0, err
+		}
+		defer s.unseat(share.client)
 	}
 	req, err := s.intake.parse(upstream.Messages, body)
 	if err != nil {

@@ -10,12 +10,12 @@ import (
 // account. Legs that go on when their client has left keep them, or a client that asks and leaves at once could have more done
 // than its share.
 func (s *turns) detach(t *turn) (end func()) {
-	placed, claim, share := t.placed, t.placeClaim(), t.share
+	placed, share := t.placed, t.share
 	t.placed, t.share = false, reservation{client: share.client}
 	return func() {
 		share.giveBack()
 		if placed {
-			s.leavePlace(claim)
+			s.unseat(share.client)
 		}
 	}
 }

@@ -64,6 +64,7 @@ type engine struct {
 	server   *httptest.Server
 	door     *door // through which it is reached, nil without
 	models   behaviour
+	counts   behaviour                  // of count_tokens, which nothing asks for without it
 	tokenize func(prompt string) string // what /tokenize answers, "" for a chat; nil for 404
 	metrics  behaviour
 	health   behaviour    // nil for 200
@@ -121,6 +122,12 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r) // an engine that renders for nobody
 		return
 	case "/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses":
+	case "/v1/messages/count_tokens":
+		if e.counts != nil {
+			e.counts(w, r, leg{})
+			return
+		}
+		fallthrough
 	default:
 		e.t.Errorf("%s saw a request for %s", e.name, r.URL.Path)
 	}

@@ -108,6 +108,16 @@ func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
 	writeErrorFor(w, t.api, e)
 }
 
+// answerFailed answers a request that is no turn. A client that has gone gets nothing, and one that has only closed its sending side no
+// empty 200.
+func (s *Server) answerFailed(w http.ResponseWriter, api upstream.API, err error) {
+	said := s.toAPIError(err)
+	if said.Status == statusClientGone {
+		panic(http.ErrAbortHandler)
+	}
+	writeErrorFor(w, api, said)
+}
+
 // writeError answers with an error in OpenAI's shape.
 func writeError(w http.ResponseWriter, e *apiError) { writeErrorFor(w, upstream.Chat, e) }
 

@@ -54,6 +54,9 @@ type request struct {
 // word is worth; its client's leave is noticed when the wait is over.
 const maxEarlyBody = 64 << 10
 
+// isEarly reports whether a body is read before there is a place for its request.
+func isEarly(r *http.Request) bool { return r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody }
+
 // take reads a request into its turn, which gets its place meanwhile.
 func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	tenant, err := i.tenant(r)
@@ -61,7 +64,7 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 		return err
 	}
 	t.share = reservation{account: i.account, client: clientOf(r, tenant)}
-	early := r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody
+	early := isEarly(r)
 	if !early {
 		if err := i.place(r.Context(), t); err != nil {
 			return err

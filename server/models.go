@@ -21,24 +21,38 @@ const maxModels = 4 << 20
 // that clients read. A client whose credential the engines judge gets the list once one of them has let it in. While no list is known
 // the one of the first instance that answers is relayed.
 func (s *Server) handleModels(c echo.Context) error {
-	authorization, err := s.cfg.forwarded(c.Request().Header)
+	list, err := s.listModels(c.Request())
 	if err != nil {
-		writeError(c.Response(), s.toAPIError(err))
+		s.answerFailed(c.Response(), upstream.Chat, err)
 		return nil
+	}
+	return c.Blob(http.StatusOK, "application/json", list)
+}
+
+// listModels has a place as a turn has, where an engine has to be asked.
+func (s *Server) listModels(r *http.Request) ([]byte, error) {
+	authorization, err := s.cfg.forwarded(r.Header)
+	if err != nil {
+		return nil, err
 	}
 	models := s.deps.Fleet.Models()
 	if len(models) > 0 && !s.cfg.ForwardAuthorization {
-		return c.Blob(http.StatusOK, "application/json", modelList(models))
+		return modelList(models), nil
 	}
-	body, err := s.fetchModels(c.Request().Context(), authorization)
-	switch {
-	case err != nil:
-		writeError(c.Response(), s.toAPIError(err))
-		return nil
-	case len(models) > 0:
+	tenant, err := s.intake.tenant(r)
+	if err != nil {
+		return nil, err
+	}
+	client := clientOf(r, tenant)
+	if _, err := s.seat(r.Context(), client); err != nil {
+		return nil, err
+	}
+	defer s.unseat(client)
+	body, err := s.fetchModels(r.Context(), authorization)
+	if err == nil && len(models) > 0 {
 		body = modelList(models)
 	}
-	return c.Blob(http.StatusOK, "application/json", body)
+	return body, err
 }
 
 // modelList is an answer of /v1/models.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"carryover/server/queue"
 	"carryover/upstream"
@@ -37,7 +38,15 @@ func (s *Server) Open() int { return len(s.streams) }
 
 // place gets the turn one of the places of the server, and waits for it if need be.
 func (s *Server) place(ctx context.Context, t *turn) error {
-	waited, err := s.places.Wait(ctx, t.placeClaim(), 0, func() bool {
+	waited, err := s.seat(ctx, t.share.client)
+	t.record.queued(waited, err == nil)
+	t.placed = err == nil
+	return err
+}
+
+// seat gets a client one of the places of the server, and waits for it if need be. Whatever reaches engines on behalf of a client needs one.
+func (s *Server) seat(ctx context.Context, client string) (waited time.Duration, err error) {
+	return s.places.Wait(ctx, queue.Claim{Tenant: client}, 0, func() bool {
 		select {
 		case s.streams <- struct{}{}:
 			return true
@@ -45,26 +54,22 @@ func (s *Server) place(ctx context.Context, t *turn) error {
 			return false
 		}
 	})
-	t.record.queued(waited, err == nil)
-	t.placed = err == nil
-	return err
+}
+
+// unseat gives a place back.
+func (s *Server) unseat(client string) {
+	s.places.Leave(queue.Claim{Tenant: client})
+	<-s.streams
+	s.places.Freed()
 }
 
 // leave gives the turn's place back, if it has one.
 func (s *Server) leave(t *turn) {
 	if t.placed {
 		t.placed = false
-		s.leavePlace(t.placeClaim())
+		s.unseat(t.share.client)
 	}
 }
-
-func (s *Server) leavePlace(claim queue.Claim) {
-	s.places.Leave(claim)
-	<-s.streams
-	s.places.Freed()
-}
-
-func (t *turn) placeClaim() queue.Claim { return queue.Claim{Tenant: t.share.client} }
 
 // room is a turn's place on an instance. The zero value is none.
 type room struct {

@@ -68,7 +68,7 @@ func New(cfg Config, deps Deps) *Server {
 		},
 		picker: &picker{deps: &s.deps, rooms: s.rooms, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: &decodeOnlySlots{}},
 		budget: newRetryBudget(&s.counts.retriesDenied), ratios: ratios, counts: &s.counts,
-		leavePlace: s.leavePlace,
+		unseat: s.unseat,
 	}
 	s.SetRouting(cfg.RoutingConfig)
 	deps.Fleet.OnFreed(s.rooms.Freed)

@@ -7,7 +7,6 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
-	"carryover/server/queue"
 	"carryover/sse"
 	"carryover/upstream/fleet"
 )
@@ -60,7 +59,7 @@ type turns struct {
 	counts    *counts
 	streamed  sse.Memory // of relays
 
-	leavePlace func(queue.Claim) // of the server
+	unseat func(client string) // gives a place of the server back
 }
 
 // run runs a turn to its end: the answer is with the client, or an error is returned and
