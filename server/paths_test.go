@@ -113,8 +113,8 @@ func TestEndpoints_AnswerAsDocumented(t *testing.T) {
 	}
 	dead := newRig(t, setup{deadDecodes: -1})
 	dead.wantError(dead.turn("c", 1, true), 503, "decode_unavailable")
-	if p := dead.get("/readyz"); p.status != 503 || strings.TrimSpace(p.body) != `{"decode":0,"prefill":1,"status":"no_instance","store":"memory"}` {
-		t.Errorf("got %d %s, want 503 while decode is down", p.status, p.body)
+	if p := dead.get("/readyz"); p.status != 503 || strings.TrimSpace(p.body) != `{"decode":0,"prefill":1,"status":"starting","store":"memory"}` {
+		t.Errorf("got %d %s, want 503 before decode has answered", p.status, p.body)
 	}
 	bad := newRig(t, setup{})
 	for _, e := range append(bad.prefill, bad.decode...) {

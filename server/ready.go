@@ -15,18 +15,22 @@ const (
 )
 
 // handleReady says whether turns can be served: at least one instance of each
-// role answers, or decode, which may serve alone, and the server is not draining. Barred prefill instances are told, and
+// role has answered, or decode, which may serve alone, and the server is not draining. Barred prefill instances are told, and
 // make nothing unready: decode serves without them. Turns are served without Redis too,
 // so that a replica without it is unready only where the operator asks for that.
 func (s *Server) handleReady(c echo.Context) error {
 	prefill, decode := s.deps.Fleet.Up(upstream.RolePrefill), s.deps.Fleet.Up(upstream.RoleDecode)
 	answer := map[string]any{"prefill": prefill, "decode": decode, "store": "memory"}
 	status, word := http.StatusOK, wordReady
-	switch why := s.decodesAlone(); {
+	why := s.decodesAlone()
+	needsPrefill := prefill == 0 && why == ""
+	switch {
 	case s.draining.Load():
 		status, word = http.StatusServiceUnavailable, "draining"
-	case decode == 0, prefill == 0 && why == "":
+	case decode == 0 && s.deps.Fleet.Started(upstream.RoleDecode), needsPrefill && s.deps.Fleet.Started(upstream.RolePrefill):
 		status, word = http.StatusServiceUnavailable, "no_instance"
+	case decode == 0, needsPrefill:
+		status, word = http.StatusServiceUnavailable, "starting"
 	case prefill == 0:
 		word, answer["why"] = wordDecodeOnly, why
 	}

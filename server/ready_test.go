@@ -2,10 +2,13 @@ package server_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 func TestReady_TellsOfRedis(t *testing.T) {
@@ -21,7 +24,7 @@ func TestReady_TellsOfRedis(t *testing.T) {
 		{"down", true, true, 503, "store_down"},
 		{"refused", false, true, 200, "ready"},
 		{"refused", true, true, 503, "store_down"},
-		{"down", true, false, 503, "no_instance"},
+		{"down", true, false, 503, "starting"},
 	} {
 		s := setup{
 			cfg:  func(c *server.Config) { c.RedisRequired = tc.required },
@@ -51,7 +54,7 @@ func TestReady_WithoutPrefillWhereDecodeMayServeAlone(t *testing.T) {
 	}{
 		{server.RoutingConfig{}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves 16 turns at once alone"}`},
 		{server.RoutingConfig{PrefillFailure: server.PrefillDecodeOnly}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves 16 turns at once alone"}`},
-		{server.RoutingConfig{PrefillFailure: server.PrefillError}, false, 503, `"status":"no_instance","store":"memory"}`},
+		{server.RoutingConfig{PrefillFailure: server.PrefillError}, false, 503, `"status":"starting","store":"memory"}`},
 		{server.RoutingConfig{PrefillFailure: server.PrefillError, DisaggThreshold: 1}, false, 200, `"status":"decode_only","store":"memory","why":"no prefill instance answers; decode serves turns below the threshold alone"}`},
 		{server.RoutingConfig{PrefillFailure: server.PrefillError}, true, 200, `"status":"decode_only","store":"memory","why":"requests name their prefill instance"}`},
 	} {
@@ -82,4 +85,44 @@ func TestReady_FollowsTheRouting(t *testing.T) {
 	if p := r.get("/readyz"); p.status != 503 {
 		t.Errorf("got %d %s, want 503", p.status, p.body)
 	}
+}
+
+// Nothing is ready before an engine of each role that is needed has answered, and an engine that has refused a connection counts again when it
+// has answered, not when it is tried again.
+func TestReady_FollowsWhatEnginesAnswer(t *testing.T) {
+	passed := atomic.Int64{}
+	r := newRig(t, setup{
+		still: true,
+		cfg:   func(c *server.Config) { c.PrefillFailure = server.PrefillError },
+		fleet: func(c *fleet.Config) {
+			c.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
+		},
+	})
+	want := func(when string, status int, word string) {
+		t.Helper()
+		if p := r.get("/readyz"); p.status != status || !strings.Contains(p.body, `"status":"`+word+`"`) {
+			t.Errorf("%s: got %d %s, want %d %s", when, p.status, p.body, status, word)
+		}
+	}
+	prefill, decode := r.engine(r.prefill[0]), r.engine(r.decode[0])
+	want("at first", 503, "starting")
+	decode.Refresh(t.Context())
+	want("with decode", 503, "starting")
+	r.server.SetRouting(server.RoutingConfig{})
+	want("with decode, which may serve alone", 200, "decode_only")
+	r.server.SetRouting(server.RoutingConfig{PrefillFailure: server.PrefillError})
+	prefill.Refresh(t.Context())
+	want("with both", 200, "ready")
+	decode.Refused()
+	for range 5 {
+		want("after a connection that was refused", 503, "no_instance")
+		passed.Add(int64(time.Second))
+	}
+	decode.Refresh(t.Context())
+	want("with decode again", 200, "ready")
+	prefill.Refused()
+	passed.Add(int64(time.Minute))
+	want("after a connection that prefill refused", 503, "no_instance")
+	prefill.Answered() // a leg
+	want("with both again", 200, "ready")
 }

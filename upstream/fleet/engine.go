@@ -29,6 +29,7 @@ type Engine struct {
 	spedUntil              atomic.Int64  // the speed counts until then, on the fleet's clock
 	gone                   atomic.Bool   // Set has removed it
 	suspected              atomic.Bool   // a start of it has been barred
+	answered               atomic.Bool   // something was answered since a connection was refused last
 	// at and round are where the pick of that number has it among its candidates. The Fleet's lock guards them.
 	at    int32
 	round uint64
@@ -105,6 +106,7 @@ func (e *Engine) refused() {
 		e.downSince = now
 	}
 	e.downUntil = now.Add(downFor)
+	e.unheard()
 	e.unread()
 	e.show()
 	first := !e.told
@@ -124,6 +126,7 @@ func (e *Engine) wentDown(why string) {
 
 // Answered records that a leg was answered, which brings an engine back.
 func (e *Engine) Answered() {
+	e.heard()
 	e.mu.Lock()
 	was := e.comeBack(e.circuit.answered(e.fleet.now()))
 	e.mu.Unlock()
@@ -132,6 +135,7 @@ func (e *Engine) Answered() {
 
 // back records that the engine answers connections.
 func (e *Engine) back() {
+	e.heard()
 	e.mu.Lock()
 	was := e.comeBack(false)
 	e.mu.Unlock()

@@ -44,6 +44,9 @@ type Fleet struct {
 	born  time.Time
 	stops atomic.Int64 // links that are stopped (stops.go)
 
+	answered   [upstream.RoleDecode + 1]atomic.Bool // by role: an engine has answered (answered.go)
+	came       chan struct{}                        // has something when there are engines that were never asked
+	every      time.Duration                        // from one round of probing to the next
 	refreshing refreshing
 	onFreed    atomic.Pointer[func()] // see OnFreed
 	prefixes   prefixes
@@ -72,7 +75,7 @@ func New(cfg Config) *Fleet {
 	if cfg.Logger == nil {
 		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	f := &Fleet{cfg: cfg, now: cfg.Now, born: cfg.Now(), engines: map[upstream.Role][]*Engine{}}
+	f := &Fleet{cfg: cfg, now: cfg.Now, born: cfg.Now(), engines: map[upstream.Role][]*Engine{}, came: make(chan struct{}, 1), every: probeEvery}
 	if cfg.Render != nil {
 		f.renderer = &renderer{at: cfg.Render}
 	}
@@ -134,6 +137,9 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 		f.restoreBar(e)
 		f.restoreCleared(e)
 	}
+	if len(added) > 0 {
+		f.askSoon()
+	}
 	for _, e := range next[upstream.RolePrefill] {
 		e.unlink(gone)
 	}
@@ -171,25 +177,6 @@ func (f *Fleet) at(url string) []*Engine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.placed[url]
-}
-
-// Up returns how many engines of a role turns get: those that are believed to answer, with a circuit that is not open, neither
-// ejected nor drained. Where there is none of these, turns get all that answer: requests of one client that engines fail
-// over may open every circuit, and must not make a replica unready for the others. A bar is another matter.
-func (f *Fleet) Up(role upstream.Role) int {
-	usable, answer := 0, 0
-	for _, e := range f.Engines(role) {
-		switch {
-		case e.usable():
-			usable++
-		case e.answers():
-			answer++
-		}
-	}
-	if usable == 0 {
-		return answer
-	}
-	return usable
 }
 
 // SetPolicies changes how the instances of the two roles are picked.

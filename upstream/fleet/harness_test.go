@@ -56,7 +56,9 @@ func (r *rig) add(role upstream.Role, name, url string) *Engine {
 	}
 	r.instances = append(r.instances, instance)
 	r.Set(r.instances)
-	return r.Engine(role, name)
+	e := r.Engine(role, name)
+	e.heard()
+	return e
 }
 
 // engineNamed adds an instance that is in good health.
@@ -109,6 +111,7 @@ func (r *rig) named(role upstream.Role, names ...string) (engines []*Engine) {
 	r.Set(r.instances)
 	for _, name := range names {
 		engines = append(engines, r.Engine(role, name))
+		r.Engine(role, name).heard()
 	}
 	return engines
 }

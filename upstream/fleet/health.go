@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,37 +20,47 @@ const (
 )
 
 // Run keeps up to date which engines answer and which start of each is alive, and has each
-// new start probed: all engines at once and then every four seconds, until ctx ends. It
+// new start probed: all engines at once and then every four seconds, and new ones when they come, until ctx ends. It
 // returns nil.
 func (f *Fleet) Run(ctx context.Context) error {
-	tick := time.NewTicker(probeEvery)
+	tick := time.NewTicker(f.every)
 	defer tick.Stop()
+	select {
+	case <-f.came: // those of the first round
+	default:
+	}
+	f.probeAll(ctx)
 	for {
-		f.probeAll(ctx)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
+			f.probeAll(ctx)
+		case <-f.came:
+			probe(ctx, f.unasked())
 		}
 	}
 }
 
-func (f *Fleet) probeAll(ctx context.Context) {
+// probe asks engines for their health, and those that are well for all the rest.
+func probe(ctx context.Context, engines []*Engine) {
 	var group sync.WaitGroup
-	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for _, e := range f.Engines(role) {
-			group.Go(func() {
-				healthy := e.healthy(ctx)
-				if ctx.Err() == nil {
-					e.probed(healthy)
-				}
-				if healthy {
-					e.follow(ctx)
-				}
-			})
-		}
+	for _, e := range engines {
+		group.Go(func() {
+			healthy := e.healthy(ctx)
+			if ctx.Err() == nil {
+				e.probed(healthy)
+			}
+			if healthy {
+				e.follow(ctx)
+			}
+		})
 	}
 	group.Wait()
+}
+
+func (f *Fleet) probeAll(ctx context.Context) {
+	probe(ctx, slices.Concat(f.Engines(upstream.RolePrefill), f.Engines(upstream.RoleDecode)))
 	f.eject(upstream.RolePrefill)
 	f.eject(upstream.RoleDecode)
 }

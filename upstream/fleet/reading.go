@@ -139,6 +139,7 @@ func (e *Engine) readFacts(ctx context.Context) (told facts, err error) {
 	if err != nil {
 		return facts{}, fmt.Errorf("read metrics: %w", err)
 	}
+	e.heard()
 	if status != http.StatusOK {
 		return facts{}, fmt.Errorf("read metrics: status %d", status)
 	}
