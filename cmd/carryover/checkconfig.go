@@ -18,7 +18,7 @@ func newCheckConfigCommand(env map[string]string) *cobra.Command {
 	flags := addConfigFlags(cmd)
 	show := cmd.Flags().Bool(printFlag, false, "print the effective configuration as YAML, secrets redacted")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, _, err := load(env, flags)
+		cfg, _, err := load(newLoader(), env, flags)
 		if err != nil {
 			return err
 		}

@@ -34,7 +34,10 @@ type loader struct {
 
 // loadConfig returns the effective configuration, or a usageError that joins all faults.
 func loadConfig(env map[string]string, flags *configFlags) (Config, error) {
-	l := newLoader()
+	return newLoader().load(env, flags)
+}
+
+func (l *loader) load(env map[string]string, flags *configFlags) (Config, error) {
 	l.merge(env, flags)
 	l.complete()
 	l.validate()

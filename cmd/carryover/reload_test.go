@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -149,5 +150,42 @@ func TestCheckConfig_SaysInWordsWhatAConfigurationComesTo(t *testing.T) {
 	}
 	if strings.Contains(out.String(), "localhost:8200") {
 		t.Errorf("the decode instance that is there by default stayed beside DNS:\n%s", out.String())
+	}
+}
+
+// A file that an editor is about to write, or that has lost its instances, must not have the program serve from the addresses that are there
+// by default: it is refused as a whole.
+func TestReload_WithoutInstancesIsRefused(t *testing.T) {
+	r := startReloadable(t)
+	r.write(t, 1, "limits: {max_per_tenant: 7}\n")
+	if status, body := r.operate(t, http.MethodPost, "/admin/reload"); status != http.StatusOK {
+		t.Fatalf("reload: %d %s", status, body)
+	}
+	serving := r.serving(t)
+	whole, err := os.ReadFile(r.file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	head := "listen: {host: 127.0.0.1, port: 0}\nadmin: {listen: \"127.0.0.1:0\"}\n"
+	for name, text := range map[string]string{
+		"empty": "", "blank": "\n  \n", "comments": "# prefill:\n", "null": "~\n", "no instances": head + "limits: {max_per_tenant: 8}\n",
+		"no prefill": strings.Replace(string(whole), "prefill:", "discovery: {}\n#", 1), "no members": head + "prefill:\ndecode:\n", "empty lists": head + "prefill: []\ndecode: []\n",
+	} {
+		if err := os.WriteFile(r.file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		status, body := r.operate(t, http.MethodPost, "/admin/reload")
+		if status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d %s, want 422", name, status, body)
+		}
+		if now := r.serving(t); !slices.Equal(now, serving) {
+			t.Errorf("%s: %v serve, want %v", name, now, serving)
+		}
+	}
+	if err := os.WriteFile(r.file, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := r.operate(t, http.MethodPost, "/admin/reload"); status != http.StatusOK {
+		t.Errorf("the whole file again: %d %s", status, body)
 	}
 }

@@ -91,11 +91,12 @@ func newServeCommand(use string, env map[string]string, serve serveFunc) *cobra.
 	}
 	flags := addConfigFlags(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg, telemetry, err := load(env, flags)
+		started := newLoader()
+		cfg, telemetry, err := load(started, env, flags)
 		if err != nil {
 			return err
 		}
-		again := func() (Config, error) { return loadConfig(env, flags) }
+		again := func() (Config, error) { return loadAgain(started, env, flags) }
 		return serve(cmd.Context(), configured{cfg, telemetry, again}, cmd.ErrOrStderr())
 	}
 	return cmd

@@ -38,8 +38,8 @@ func loadTelemetry(env map[string]string) (telemetryConfig, error) {
 }
 
 // load is the configuration of the program and of its telemetry. Its error names the faults of both.
-func load(env map[string]string, flags *configFlags) (Config, telemetryConfig, error) {
-	cfg, err := loadConfig(env, flags)
+func load(l *loader, env map[string]string, flags *configFlags) (Config, telemetryConfig, error) {
+	cfg, err := l.load(env, flags)
 	telemetry, also := loadTelemetry(env)
 	return cfg, telemetry, errors.Join(err, also)
 }
