@@ -147,7 +147,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	if a.kept { // behind the end there is nothing of the answer
 		return sse.Forward
 	}
-	if ev.Member != nil && string(ev.Member) != "null" {
+	if ev.Member != nil {
 		a.params = bytes.Clone(ev.Member)
 		a.ends()
 	}

@@ -128,6 +128,8 @@ func (r *chunkReader) choice(m rawjson.Member) error {
 		return r.null()
 	case "token_ids":
 		return r.tokenIDs()
+	case "weight_versions": // says nothing of the text (vLLM 0.33)
+		return r.scan.Skip()
 	}
 	return r.pass(m)
 }

@@ -2,7 +2,6 @@ package server
 
 import (
 	"bytes"
-	"io"
 	"reflect"
 	"strings"
 	"testing"
@@ -96,22 +95,29 @@ func samePlain(t *testing.T, start *fleet.Start, data []byte, api upstream.API, 
 	return true
 }
 
-// chatChunk is a chunk as vLLM 0.32 sends it.
-const chatChunk = `{"id":"chatcmpl-leg-7","object":"chat.completion.chunk","created":1795271341,"model":"m","choices":[{"index":0,"delta":{"content":" tok\u00e9n\n"},"logprobs":null,"finish_reason":null,"token_ids":null}]}`
+// chatChunk and textChunk are chunks as vLLM 0.32 sends them, nullChatChunk and nullTextChunk as 0.33 does.
+const (
+	chatChunk = `{"id":"chatcmpl-leg-7","object":"chat.completion.chunk","created":1795271341,"model":"m","choices":[{"index":0,"delta":{"content":" tok\u00e9n\n"},"logprobs":null,"finish_reason":null,"token_ids":null}]}`
+	textChunk = `{"id":"cmpl-leg-7","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":" tok\u00e9n\n","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}]}`
+
+	nullChatChunk = `{"id":"chatcmpl-leg-7","object":"chat.completion.chunk","created":1795271341,"model":"m","choices":[{"index":0,"delta":{"content":" tok\u00e9n\n"},"logprobs":null,"finish_reason":null,"token_ids":null}],"kv_transfer_params":null}`
+	nullTextChunk = `{"id":"cmpl-leg-7","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":" tok\u00e9n\n","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null,"weight_versions":null}],"kv_transfer_params":null}`
+)
 
 func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
 	_, start := startPair(t)
-	text := `{"id":"cmpl-leg-7","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":" a","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":null,"token_ids":null}],"usage":null}`
 	change := func(from, to string) string { return strings.Replace(chatChunk, from, to, 1) }
+	newer := func(from, to string) string { return strings.Replace(nullChatChunk, from, to, 1) }
 	for _, tc := range []struct {
 		name, data string
 		api        upstream.API
 		plain      bool
 	}{
 		{"chat", chatChunk, upstream.Chat, true},
-		{"text", text, upstream.Text, true},
+		{"text", textChunk, upstream.Text, true},
+		{"text with a usage that is null", strings.Replace(textChunk, "}]}", `}],"usage":null}`, 1), upstream.Text, true},
 		{"chat's at the other endpoint", chatChunk, upstream.Text, false},
-		{"text's at the other endpoint", text, upstream.Chat, false},
+		{"text's at the other endpoint", textChunk, upstream.Chat, false},
 		{"ids", change(`"token_ids":null`, `"token_ids":[5,6]`), upstream.Chat, true},
 		{"no ids in the list", change(`"token_ids":null`, `"token_ids":[]`), upstream.Chat, true},
 		{"ids that are none", change(`"token_ids":null`, `"token_ids":["x",[1]]`), upstream.Chat, true},
@@ -139,6 +145,21 @@ func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
 		{"error", change(`"model"`, `"error":{"code":500},"model"`), upstream.Chat, false},
 		{"the prompt's ids", change(`"model"`, `"prompt_token_ids":[1],"model"`), upstream.Chat, false},
 		{"params", change(`"model"`, `"kv_transfer_params":{"a":1},"model"`), upstream.Chat, false},
+		{"chat of 0.33", nullChatChunk, upstream.Chat, true},
+		{"text of 0.33", nullTextChunk, upstream.Text, true},
+		{"ids of 0.33", newer(`"token_ids":null`, `"token_ids":[5,6]`), upstream.Chat, true},
+		{"finish of 0.33", newer(`"finish_reason":null`, `"finish_reason":"stop","weight_versions":null`), upstream.Chat, false},
+		{"weights that have versions", strings.Replace(nullTextChunk, `"weight_versions":null`, `"weight_versions":["3",{"a":4}]`, 1), upstream.Text, true},
+		{"params that are null, in the middle", change(`"model"`, `"kv_transfer_params":null,"model"`), upstream.Chat, true},
+		{"params that are null, with spaces", newer(`:null}`, ` : null }`), upstream.Chat, true},
+		{"params that are null, with an escape", newer(`"kv_t`, `"kv\u005ft`), upstream.Chat, false},
+		{"params that are null, twice", newer(`"model"`, `"kv_transfer_params":null,"model"`), upstream.Chat, true},
+		{"params before some that are null", newer(`"model"`, `"kv_transfer_params":{"a":1},"model"`), upstream.Chat, true},
+		{"params behind some that are null", strings.TrimSuffix(nullChatChunk, "}") + `,"kv_transfer_params":{"a":1}}`, upstream.Chat, false},
+		{"params that are null in the delta", change(`"content"`, `"kv_transfer_params":null,"content"`), upstream.Chat, true},
+		{"something behind the null", nullChatChunk + "x", upstream.Chat, false},
+		{"cut off behind the null", nullChatChunk[:len(nullChatChunk)-1], upstream.Chat, false},
+		{"not JSON before the null", newer(`"index":0,`, `"index":0,,`), upstream.Chat, false},
 		{"second choice", change(`"index":0`, `"index":1`), upstream.Chat, false},
 		{"index that is no integer", change(`"index":0`, `"index":0.0`), upstream.Chat, false},
 		{"two choices", change(`[{`, `[{"index":0},{`), upstream.Chat, false},
@@ -171,6 +192,8 @@ func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
 func FuzzChunk(f *testing.F) {
 	f.Add(chatChunk, false, byte(0))
 	f.Add(strings.Replace(chatChunk, `"token_ids":null`, `"token_ids":[5,6]`, 1), false, byte(7))
+	f.Add(nullChatChunk, false, byte(15))
+	f.Add(strings.Replace(nullTextChunk, `"token_ids":null`, `"token_ids":[5,6]`, 1), true, byte(7))
 	f.Add(`{"id":"cmpl-leg-7","choices":[{"index":0,"text":"\ud83d\ude00 a","finish_reason":null,"stop_reason":null,"token_ids":[1]}],"usage":null}`, true, byte(3))
 	_, start := startPair(f)
 	f.Fuzz(func(t *testing.T, data string, text bool, how byte) {
@@ -180,76 +203,4 @@ func FuzzChunk(f *testing.F) {
 		}
 		samePlain(t, start, []byte(data), api, asked{ids: how&1 != 0, hidden: how&2 != 0, usage: how&4 != 0}, how&8 != 0, how&16 != 0)
 	})
-}
-
-// relayed runs n chunks through a relay to an answer, as respondStream does.
-func relayed(tb testing.TB, a *answer, chunk []byte, n int) {
-	tb.Helper()
-	r := sse.New(io.Discard, nil, sse.Config{
-		Strip: paramsMember, Substance: []string{"choices"}, Begin: a.begin, Observe: a.observe,
-	})
-	if err := r.Run(&repeated{chunk: chunk, n: n}); err != nil {
-		tb.Fatal(err)
-	}
-}
-
-// repeated is a stream of equal chunks, one per read.
-type repeated struct {
-	chunk []byte
-	n     int
-}
-
-func (r *repeated) Read(p []byte) (int, error) {
-	if r.n == 0 {
-		return 0, io.EOF
-	}
-	r.n--
-	return copy(p, r.chunk), nil
-}
-
-// chunkModes are what decode's answer is watched for.
-func chunkModes(tb testing.TB) map[string]func() (*answer, []byte) {
-	tb.Helper()
-	_, start := startPair(tb)
-	plain := []byte("data: " + strings.Replace(chatChunk, `\u00e9`, "é", 1) + "\n\n")
-	ids := bytes.Replace(plain, []byte(`"token_ids":null`), []byte(`"token_ids":[5123]`), 1)
-	return map[string]func() (*answer, []byte){
-		"plain":   func() (*answer, []byte) { return midway(tb, start, upstream.Chat, asked{}, false, true), plain },
-		"history": func() (*answer, []byte) { return midway(tb, start, upstream.Chat, asked{}, true, true), plain },
-		"plug-in": func() (*answer, []byte) {
-			return midway(tb, start, upstream.Chat, asked{usage: true}, false, true), plain
-		},
-		"ids per chunk": func() (*answer, []byte) {
-			return midway(tb, start, upstream.Chat, asked{ids: true, hidden: true, usage: true}, false, true), ids
-		},
-	}
-}
-
-func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
-	for name, begin := range chunkModes(t) {
-		t.Run(name, func(t *testing.T) {
-			allocs := func(n int) float64 {
-				return testing.AllocsPerRun(5, func() {
-					a, chunk := begin()
-					relayed(t, a, chunk, n)
-				})
-			}
-			few, many := allocs(10), allocs(2010)
-			// A reply that is gathered, and a chain of blocks, double now and then.
-			if per := (many - few) / 2000; per > 0.005 {
-				t.Errorf("allocations per event: got %.4f, want 0 (%.0f for 10 events, %.0f for 2010)", per, few, many)
-			}
-		})
-	}
-}
-
-func BenchmarkChunk(b *testing.B) {
-	for name, begin := range chunkModes(b) {
-		b.Run(name, func(b *testing.B) {
-			a, chunk := begin()
-			b.ReportAllocs()
-			b.SetBytes(int64(len(chunk)))
-			relayed(b, a, chunk, b.N)
-		})
-	}
 }

@@ -17,6 +17,15 @@ func chunks(n int) [][]byte {
 	return all
 }
 
+// nullChunks returns n chunks as vLLM 0.33 streams them.
+func nullChunks(n int) [][]byte {
+	all := chunks(n)
+	for i, chunk := range all {
+		all[i] = bytes.Replace(chunk, []byte("}]}"), []byte(`}],"kv_transfer_params":null}`), 1)
+	}
+	return all
+}
+
 // idChunks returns n chunks as vLLM streams them if it is asked for ids, behind the first chunk with those of a prompt of
 // 1,000 tokens.
 func idChunks(n int) [][]byte {
@@ -52,6 +61,8 @@ func TestRelay_PlainEventsCostNoAllocation(t *testing.T) {
 		"two data lines":          []byte("data: {\ndata: }\n\n"),
 		"comment":                 []byte(": ping\n\n"),
 		"name inside of a string": []byte(`data: {"choices":["\"kv_transfer_params\":{} \u001b"]}` + "\n\n"),
+		"null that is cut":        nullChunks(1)[0],
+		"ids nulled, null cut":    bytes.Replace(nullChunks(1)[0], []byte(`"token_ids":null`), []byte(`"token_ids":[5]`), 1),
 		"member that is cut":      []byte(`data: {"choices":[1],"kv_transfer_params":{"a":[1,2,3]}}` + "\n\n"),
 		"ids nulled, grows":       idChunks(1)[1],
 		"ids nulled, shrinks":     []byte("data: " + firstChunk + "\n\n"),
@@ -87,6 +98,7 @@ func BenchmarkRelay(b *testing.B) {
 	plain := append(chunks(500), []byte("data: [DONE]\n\n"))
 	final := append(chunks(500), paramsEvent(100<<10), []byte("data: [DONE]\n\n"))
 	ids := append(idChunks(500), []byte("data: [DONE]\n\n"))
+	nulls := append(nullChunks(500), []byte("data: [DONE]\n\n"))
 	forward := func(Event) Verdict { return Forward }
 	for _, bc := range []struct {
 		name    string
@@ -94,10 +106,12 @@ func BenchmarkRelay(b *testing.B) {
 		observe func(Event) Verdict
 	}{
 		{"chunk per read", plain, forward},
+		{"chunk per read, null cut", nulls, forward},
 		{"chunk per read, params of 100 KB", final, forward},
 		{"chunk per read, ids as they are", ids, forward},
 		{"chunk per read, ids nulled", ids, nullIDs},
 		{"4 KiB reads", [][]byte{bytes.Join(plain, nil)}, forward},
+		{"4 KiB reads, null cut", [][]byte{bytes.Join(nulls, nil)}, forward},
 		{"4 KiB reads, params of 100 KB", [][]byte{bytes.Join(final, nil)}, forward},
 		{"4 KiB reads, ids as they are", [][]byte{bytes.Join(ids, nil)}, forward},
 		{"4 KiB reads, ids nulled", [][]byte{bytes.Join(ids, nil)}, nullIDs},

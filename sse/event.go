@@ -4,9 +4,10 @@ import "carryover/sse/rawjson"
 
 // Event is one dispatched event, valid only during the call to Observe.
 type Event struct {
-	// Data is the data buffer: the values of the data lines joined with LF (WHATWG HTML 9.2.6), as the engine sent them.
+	// Data is the data buffer: the values of the data lines joined with LF (WHATWG HTML 9.2.6), as the engine sent them. A member
+	// that is to be stripped and is null may be gone from it already.
 	Data []byte
-	// Member is the raw JSON value of Config.Strip at the top level of Data, nil if absent.
+	// Member is the raw JSON value of Config.Strip at the top level of Data, nil if it is absent or null.
 	Member []byte
 	// Split says that the event has come in several reads, of which the first was followed by a call to Config.Begin.
 	Split bool

@@ -123,6 +123,8 @@ var vocabulary = []string{
 	"data: {\ndata: \"kv_transfer_params\":\rdata: 1,\r\ndata: \"choices\":[1]}\n\n", "data:{\"usage\":1\n: ping\ndata:,\"kv_transfer_params\"\ndata::1\ndata:}\n\n",
 	`{"choices":[{"kv_transfer_params":{"a":1}}]}`, `{"text":"\"kv_transfer_params\":{}"}`, "{", "}", ",", `"x":`, "1", "[DONE]",
 	"edit", "[5]", "data: [5]\n\n", "data: [5][5][5]\r\n\r\n", `{"choices":[5],"kv_transfer_params":[5],"usage":[1]}`, "data: edit {\ndata: \"x\":[5]\ndata: }\n\n",
+	`data: {"choices":[{"a":[5]}],"kv_transfer_params":null}` + "\n\n", `data:{"kv_transfer_params":1,"x":[{}],"kv_transfer_params":null}` + "\r\n\r\n",
+	`{"x":"hold","usage":[{"a":1}]`, `{"x":"edit drop","choices":[{}]`, `}],"kv_transfer_params":null}`, `,"kv_transfer_params":null}`, ",\"kv_transfer_params\":null}\nid: 1\n\n",
 	`data: {"x":"edit","kv_transfer_params":1,"usage":{"a":[1]}}` + "\n\n", `data: {"x":"hold","usage":[5]}` + "\n\n",
 }
 
@@ -157,7 +159,7 @@ func TestRelay_EqualsReferenceForRecordedStreams(t *testing.T) {
 	}
 }
 
-// recorded returns the streams of vLLM 0.32 under testdata.
+// recorded returns the streams of vLLM under testdata.
 func recorded(tb testing.TB) map[string][]byte {
 	tb.Helper()
 	files, err := filepath.Glob("testdata/*.sse")

@@ -82,7 +82,14 @@ func reference(input string, cfg Config, broken bool, seed uint64) outcome {
 		case places == nil && holding:
 			verdict = Hold
 		case places != nil:
+			null := false
+			if !cfg.Expose && !slices.Contains(places, -1) {
+				raw, data, places, null = referenceNull(raw, data, places, cfg.Strip)
+			}
 			member, gone := referenceCut(data, cfg.Strip)
+			if null || member == "null" {
+				member = ""
+			}
 			if cfg.Expose {
 				gone = nil
 			}
@@ -156,6 +163,17 @@ func referenceData(block []string) (data string, places []int) {
 		off += len(line)
 	}
 	return data, places
+}
+
+// referenceNull takes the member out of an event that ends in a list of objects and the member, which is null.
+func referenceNull(raw, data string, places []int, member string) (string, string, []int, bool) {
+	before, null := strings.CutSuffix(data, `,"`+member+`":null}`)
+	if !null || !strings.HasPrefix(before, "{") || !strings.HasSuffix(before, "}]") {
+		return raw, data, places, false
+	}
+	last := places[len(places)-1]
+	at := places[len(before)]
+	return raw[:at] + raw[last:], before + "}", places[:len(before)+1], true
 }
 
 // referenceCut finds the member with json.Decoder, and the ranges of data that go with it.

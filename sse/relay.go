@@ -21,8 +21,9 @@ type Relay struct {
 	cfg    Config
 	needle []byte // an event without needle and without escape does not have the member
 	escape []byte
+	null   []byte // the end of a chunk whose last member is the member, and null; needle is part of it
 
-	searched [32]byte // where needle is, unless it is longer
+	searched [32]byte // where null is, unless it is longer
 	escapes  [4]byte  // where escape is
 
 	buf     buffer
@@ -32,6 +33,7 @@ type Relay struct {
 	stats   Stats
 	seen    int     // bytes of rest that the framer has seen
 	begun   bool    // the byte order mark, if any, is dealt with
+	gone    int     // bytes that cutNull has left behind the event
 	split   bool    // the event at the beginning of rest has come in several reads
 	opened  bool    // an oversize event is passing through
 	refused bool    // an oversize event has ended the relay
@@ -50,7 +52,8 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	if cfg.Strip != "" {
 		// The closing quote rules out the name inside of a JSON string, where it is followed by a backslash. The opening
 		// quote is left out because the search begins with its rarest byte only then; chunks are full of quotes.
-		r.needle = append(append(r.searched[:0], cfg.Strip...), '"')
+		r.null = append(append(append(r.searched[:0], `}],"`...), cfg.Strip...), `":null}`...)
+		r.needle = r.null[len(`}],"`) : len(r.null)-len(`:null}`)]
 		// An escape that spells a character of ASCII begins so; those of other text, emoji and most scripts, do not.
 		r.escape = append(r.escapes[:0], `\u00`...)
 		if strings.ContainsFunc(cfg.Strip, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"\/`, c) }) {
@@ -141,8 +144,9 @@ func (r *Relay) scan() (stop bool) {
 		if verdict == Stop {
 			return true
 		}
-		r.settle(verdict, r.seen)
-		r.seen, r.split = 0, false
+		r.settle(verdict, r.seen-r.gone)
+		r.buf.drop(r.gone)
+		r.seen, r.gone, r.split = 0, 0, false
 	}
 }
 
@@ -196,9 +200,15 @@ func (r *Relay) parse(event []byte) Verdict {
 // decide finds out what becomes of a complete event with this data. r.edits has what is to be changed in its bytes.
 func (r *Relay) decide(event, data []byte) Verdict {
 	r.stats.Events++
+	if r.needle != nil && !r.cfg.Expose {
+		event, data = r.cutNull(event, data)
+	}
 	seen := Event{Data: data, Split: r.split, edits: &r.edits}
 	if r.needle != nil && (bytes.Contains(event, r.needle) || bytes.Contains(event, r.escape)) {
 		seen.Member, r.edits.cuts = rawjson.FindMember(data, r.cfg.Strip, r.edits.cuts)
+		if r.gone > 0 || rawjson.IsNull(seen.Member) {
+			seen.Member = nil
+		}
 		if !r.cfg.Expose {
 			r.edits.takeCuts()
 		}

@@ -1,0 +1,148 @@
+package server
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"carryover/sse"
+	"carryover/upstream"
+)
+
+// relayed runs n chunks through a relay to an answer, as respondStream does.
+func relayed(tb testing.TB, a *answer, chunk []byte, n int) {
+	tb.Helper()
+	r := sse.New(io.Discard, nil, sse.Config{
+		Strip: paramsMember, Substance: []string{"choices"}, Begin: a.begin, Observe: a.observe,
+	})
+	if err := r.Run(&repeated{chunk: chunk, n: n}); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// repeated is a stream of equal chunks, one per read.
+type repeated struct {
+	chunk []byte
+	n     int
+}
+
+func (r *repeated) Read(p []byte) (int, error) {
+	if r.n == 0 {
+		return 0, io.EOF
+	}
+	r.n--
+	return copy(p, r.chunk), nil
+}
+
+// chunkMode is what decode's answer is watched for.
+type chunkMode struct {
+	name    string
+	asks    asked
+	gathers bool // the reply
+}
+
+func chunkModes() []chunkMode {
+	return []chunkMode{
+		{name: "no proof"},
+		{name: "history", gathers: true},
+		{name: "ids in the params", asks: asked{usage: true}},
+		{name: "ids per chunk", asks: asked{ids: true, hidden: true, usage: true}},
+	}
+}
+
+// versionedChunk is a chunk of one API as each version of vLLM sends it.
+type versionedChunk struct {
+	name   string
+	api    upstream.API
+	chunks [2]string // of versions
+}
+
+var versions = [2]string{"0.32", "0.33"}
+
+func versionedChunks() []versionedChunk {
+	return []versionedChunk{
+		{"chat", upstream.Chat, [2]string{chatChunk, nullChatChunk}},
+		{"text", upstream.Text, [2]string{textChunk, nullTextChunk}},
+	}
+}
+
+// event returns the event of a version as it comes in this mode.
+func (c versionedChunk) event(version int, mode chunkMode) []byte {
+	chunk := strings.Replace(c.chunks[version], `\u00e9`, "é", 1) // engines send no such escapes, which cost a look at all members
+	if mode.asks.ids {
+		chunk = strings.Replace(chunk, `"token_ids":null}`, `"token_ids":[5123]}`, 1)
+		chunk = strings.Replace(chunk, `"token_ids":null,"w`, `"token_ids":[5123],"w`, 1)
+	}
+	return []byte("data: " + chunk + "\n\n")
+}
+
+func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
+	_, start := startPair(t)
+	for _, mode := range chunkModes() {
+		for _, c := range versionedChunks() {
+			for version, name := range versions {
+				t.Run(mode.name+"/"+c.name+" of "+name, func(t *testing.T) {
+					event := c.event(version, mode)
+					allocs := func(n int) float64 {
+						return testing.AllocsPerRun(5, func() {
+							relayed(t, midway(t, start, c.api, mode.asks, mode.gathers, true), event, n)
+						})
+					}
+					few, many := allocs(10), allocs(2010)
+					// A reply that is gathered, and a chain of blocks, double now and then.
+					if per := (many - few) / 2000; per > 0.005 {
+						t.Errorf("allocations per event: got %.4f, want 0 (%.0f for 10 events, %.0f for 2010)", per, few, many)
+					}
+				})
+			}
+		}
+	}
+}
+
+func BenchmarkChunk(b *testing.B) {
+	_, start := startPair(b)
+	for _, mode := range chunkModes() {
+		for _, c := range versionedChunks() {
+			for version, name := range versions {
+				b.Run(mode.name+"/"+c.name+" of "+name, func(b *testing.B) {
+					event := c.event(version, mode)
+					b.ReportAllocs()
+					b.SetBytes(int64(len(event)))
+					relayed(b, midway(b, start, c.api, mode.asks, mode.gathers, true), event, b.N)
+				})
+			}
+		}
+	}
+}
+
+// BenchmarkChunkVersions holds the chunks of two versions against each other. They take turns, and the median of the turns counts, so that
+// the ratio means something on a machine that does other work besides. It must be 1.15 at most.
+func BenchmarkChunkVersions(b *testing.B) {
+	_, start := startPair(b)
+	const chunks = 1000 // of a turn
+	for _, mode := range chunkModes() {
+		for _, c := range versionedChunks() {
+			b.Run(mode.name+"/"+c.name, func(b *testing.B) {
+				var took [len(versions)][]time.Duration
+				for b.Loop() {
+					for version := range versions {
+						a, event := midway(b, start, c.api, mode.asks, mode.gathers, true), c.event(version, mode)
+						began := time.Now()
+						relayed(b, a, event, chunks)
+						took[version] = append(took[version], time.Since(began))
+					}
+				}
+				var median [len(versions)]float64
+				for version, name := range versions {
+					slices.Sort(took[version])
+					median[version] = float64(took[version][len(took[version])/2].Nanoseconds()) / chunks
+					b.ReportMetric(median[version], "ns/"+name)
+				}
+				b.ReportMetric(median[1]/median[0], "0.33/0.32")
+				b.ReportMetric(0, "ns/op")
+			})
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package server
+
+import (
+	"io"
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"carryover/sse"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// recording is a stream of vLLM 0.33.
+type recording struct {
+	file, id string // of the leg
+	api      upstream.API
+	ids      bool // each chunk has some
+}
+
+func recordings() []recording {
+	return []recording{
+		{"chat-params", "89b638f54109a1ee", upstream.Chat, false},
+		{"chat-plug-in", "ae9657791516b97a", upstream.Chat, false},
+		{"chat-null", "ba9b7239fc5cb4dd", upstream.Chat, false},
+		{"chat-usage", "81f92c603ca82258", upstream.Chat, true},
+		{"text-params", "b72967bf128eec21", upstream.Text, false},
+	}
+}
+
+func (rec recording) stream(t *testing.T) string {
+	t.Helper()
+	stream, err := os.ReadFile("../sse/testdata/vllm-0.33-" + rec.file + ".sse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(stream)
+}
+
+var (
+	streamedParams = regexp.MustCompile(`,"kv_transfer_params":(null|\{.*\})\}`)
+	streamedIDs    = regexp.MustCompile(`token_ids":\[[0-9,]*\]`)
+)
+
+// reads are a stream that comes in two reads.
+func reads(stream string, at int) io.Reader {
+	return io.MultiReader(strings.NewReader(stream[:at]), strings.NewReader(stream[at:]))
+}
+
+// watch relays a stream to the client of an answer that is watched for this, and returns it, what the client gets, and how many chunks
+// were plain.
+func (rec recording) watch(t *testing.T, start *fleet.Start, mode chunkMode, stream io.Reader) (a *answer, shown string, plain int) {
+	t.Helper()
+	a = midway(t, start, rec.api, mode.asks, mode.gathers, false)
+	a.first = false
+	a.decoding.requestID, a.decoding.Stream = rec.id, &upstream.Stream{}
+	a.decoding.sent = legNote{of: &Record{Legs: make([]LegRecord, 1)}}
+	a.atEnd, a.mayRestart = func() {}, func() bool { return false }
+	var out strings.Builder
+	relay := sse.New(&out, nil, sse.Config{Strip: paramsMember, Substance: []string{"choices", "usage", "error"}, Begin: a.begin, Observe: func(ev sse.Event) sse.Verdict {
+		if _, ok := readPlain(ev.Data, rec.api); ok && ev.Member == nil {
+			plain++
+		}
+		return a.observe(ev)
+	}})
+	if err := relay.Run(stream); err != nil {
+		t.Fatal(err)
+	}
+	return a, out.String(), plain
+}
+
+// Of a stream of vLLM 0.33 a client gets what the engine sent, without the params, and the turn learns what it would of vLLM 0.32, which
+// sends no params that are null: however the stream is cut into reads, and whatever it is watched for.
+func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
+	_, start := startPair(t)
+	for _, rec := range recordings() {
+		stream := rec.stream(t)
+		older := strings.NewReplacer(`,"kv_transfer_params":null`, "", `,"weight_versions":null`, "").Replace(stream)
+		for _, mode := range chunkModes() {
+			if mode.asks.ids != rec.ids && mode.asks.ids { // an engine that is asked for ids tells them
+				continue
+			}
+			t.Run(rec.file+"/"+mode.name, func(t *testing.T) {
+				want := streamedParams.ReplaceAllString(stream, "}")
+				if mode.asks.hidden {
+					want = streamedIDs.ReplaceAllString(want, `token_ids":null`)
+				}
+				learnt, _, _ := rec.watch(t, start, mode, strings.NewReader(older))
+				for at := range stream {
+					a, shown, plain := rec.watch(t, start, mode, reads(stream, at))
+					if shown != want {
+						t.Fatalf("cut at %d, relayed\n%s\nwant\n%s", at, shown, want)
+					}
+					if !reflect.DeepEqual(noted(a), noted(learnt)) || !reflect.DeepEqual(a.reply, learnt.reply) {
+						t.Fatalf("cut at %d, learnt\n%+v %+v\nwant\n%+v %+v", at, noted(a), a.reply, noted(learnt), learnt.reply)
+					}
+					// All but the role, which may be, the finish, the usage and [DONE].
+					if least := strings.Count(stream, `"finish_reason":null`) - strings.Count(stream, `"role"`); plain < least {
+						t.Fatalf("cut at %d: %d chunks are plain, want at least %d", at, plain, least)
+					}
+				}
+			})
+		}
+	}
+}
+
+// Params that are null are none: neither is the turn told of some, nor does the answer end with them.
+func TestChunk_NullIsNoParams(t *testing.T) {
+	_, start := startPair(t)
+	for _, rec := range recordings() {
+		a, _, _ := rec.watch(t, start, chunkModes()[1], strings.NewReader(rec.stream(t)))
+		if has := rec.file != "chat-null"; (a.params != nil) != has || has && !strings.HasPrefix(string(a.params), `{"do_remote_prefill":false,`) {
+			t.Errorf("%s: params %q", rec.file, a.params)
+		}
+		a.done, a.left = false, true // the client leaves behind the finish
+		if a.complete() != (rec.file != "chat-null") {
+			t.Errorf("%s: complete: %t", rec.file, a.complete())
+		}
+	}
+}
