@@ -14,14 +14,15 @@
 //   - Only a member at the top level of an event's JSON object is captured or cut, however its name is spelled; text that
 //     merely looks like it, in a string or deeper down, never is. The same holds for token ids, and for events that are
 //     nested deeper than anything reads: what is too deep is passed over, the member beside it is cut. (relay.go, data.go,
-//     tokenids.go, rawjson.Scanner.Pass)
+//     tokenids.go, rawjson.Scanner.Pass) A member that is null goes too, and is absent for the observer. Where it ends a chunk,
+//     as in each chunk of vLLM 0.33, its bytes alone are looked at. (null.go)
 //   - An event that needs no change is neither parsed as JSON nor copied. No event costs an allocation for itself, edited
 //     or not. A stream of small events holds 1 KiB, one that has got more at once 4 KiB, one whose edits add bytes 8 KiB at
 //     times. Streams that share a Memory leave their arrays to each other, and none sees bytes of another.
 //     (relay.go, buffer.go, edit.go, memory.go)
 //
 // It refuses to repair or invent anything: no [DONE], no keep-alive, no line end is added. What is not JSON passes as it
-// came, but for a member beside what is nested too deep to be checked. An event longer than Config.MaxEvent passes
+// came, but for a member beside what is nested too deep to be checked, and a null that ends it as it ends a chunk. An event longer than Config.MaxEvent passes
 // unobserved and uncut, in constant memory, unless Config.Bounded is set.
 //
 // It fails in four ways, which a caller has to tell apart: *ReadError (the engine broke off; the unfinished event and

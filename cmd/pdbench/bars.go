@@ -45,6 +45,9 @@ func bars() []bar {
 	apart := func(r *reader) float64 {
 		return r.get(t2sChunks, nameCarryover, cpuChunk) / r.get(t2sPlug, nameCarryover, cpuChunk)
 	}
+	newer := func(r *reader) float64 {
+		return r.get(w2sNewer, nameCarryover, cpuChunk) / r.get(w2sOlder, nameCarryover, cpuChunk)
+	}
 	auto := func(r *reader) float64 { return r.get(w1Auto, nameCarryover, cpuTurn) / r.get(w1, namePython, cpuTurn) }
 	gap := 2*float64(tokenGap.Milliseconds()) + gapAllowance
 	return []bar{
@@ -54,6 +57,7 @@ func bars() []bar {
 		{"W2s: CPU per chunk, of python", "CPU per chunk of carryover ÷ that of python", cpu(w2s, cpuChunk, namePython), 1.0 / 4, 0, false, ""},
 		{"W2s: CPU per chunk, of nginx", "CPU per chunk of carryover ÷ that of nginx", cpu(w2s, cpuChunk, nameNginx), 2.2, 0, false, ""},
 		{"W2s: CPU per chunk, of relay", "CPU per chunk of carryover ÷ that of relay", cpu(w2s, cpuChunk, nameRelay), 0, 1.5, false, ""},
+		{"W2s: CPU per chunk of vLLM 0.33, of one of 0.32", "CPU per chunk of carryover at W2s 0.33 ÷ at W2s 0.32", newer, 1.05, 0, false, ""},
 		{"W2: delivered chunks, of direct", "chunks that clients got in a second through carryover ÷ directly", delivered, 0.97, 0.99, true, ""},
 		{"W2: gap between chunks, p99", "99th percentile of gaps between chunks as clients got them through carryover; two gaps of 20 ms and 5 ms",
 			ours(w2, gapP99), 0, gap, false, "ms"},

@@ -8,15 +8,13 @@ import (
 // modelName is what both engines serve.
 const modelName = "bench"
 
-const fingerprint = `,"system_fingerprint":"vllm-0.32.0-f265d66e"`
-
 // answerID appends what vLLM makes of X-Request-Id.
 func answerID(dst, requestID []byte) []byte {
 	return append(append(dst, "chatcmpl-"...), requestID...)
 }
 
 // appendParams appends the kv_transfer_params of an answer, as the recordings 01 (prefill) and 21 (decode) of
-// testdata/exchanges/vllm-0.32 have them. cached is what prefill did not compute; output are the ids that decode's plug-in adds.
+// testdata/exchanges/vllm-0.32 have them, and those of sse/testdata for vLLM 0.33. cached is what prefill did not compute; output are the ids that decode's plug-in adds.
 func (e *engine) appendParams(dst, requestID []byte, h *holding, cached int, output []byte) []byte {
 	flags := `{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[[`
 	if e.decodes {
@@ -41,6 +39,9 @@ func (e *engine) appendParams(dst, requestID []byte, h *holding, cached int, out
 		dst = strconv.AppendFloat(dst, time.Since(e.started).Seconds()+ticketLife.Seconds(), 'f', 6, 64)
 	} else {
 		dst = append(dst, "null"...)
+	}
+	if e.pace.Load().VLLM != vllm032 {
+		dst = append(dst, `,"remote_registration_generation":1`...)
 	}
 	dst = append(dst, `,"transfer_mode":"pull"`...)
 	if !e.decodes {
@@ -76,6 +77,7 @@ type whole struct {
 	output    int
 	cached    int
 	params    []byte // nil for null
+	vllm      vllmVersion
 }
 
 // append appends the answer's JSON, as the recordings 01, 02 and 10 have it.
@@ -87,7 +89,8 @@ func (a *whole) append(dst []byte) []byte {
 	dst = append(dst, `","refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null},"logprobs":null,"finish_reason":"`...)
 	dst = append(append(dst, a.finish...), `","stop_reason":null,"token_ids":`...)
 	dst = orNull(dst, a.ids)
-	dst = append(dst, `,"routed_experts":null}],"service_tier":null`+fingerprint+`,"usage":`...)
+	dst = append(dst, `,"routed_experts":null}],"service_tier":null`...)
+	dst = append(append(dst, a.vllm.fingerprint()...), `,"usage":`...)
 	dst = append(a.appendUsage(dst), `,"multimodal_tokens":null},"completion_tokens_details":null}`...)
 	dst = append(dst, `,"prompt_logprobs":null,"prompt_token_ids":`...)
 	dst = orNull(dst, a.prompt)

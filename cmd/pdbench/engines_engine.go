@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// engine is one instance that looks like vLLM 0.32 with NixlConnector, bidirectional_kv_xfer and, as its pace has it, Carryover's plug-in.
+// engine is one instance that looks like vLLM with NixlConnector, bidirectional_kv_xfer and, as its pace has it, Carryover's plug-in.
 // It computes nothing: what it costs is reading requests, writing answers and the ledger.
 type engine struct {
 	decodes   bool
@@ -38,6 +38,27 @@ type pace struct {
 	// Of streams with a gap: how many decode instances they are spread over, and the time between two writes of a step.
 	Instances int           `json:"instances"`
 	Apart     time.Duration `json:"apart"`
+	VLLM      vllmVersion   `json:"vllm"` // "" is the newest
+}
+
+// vllmVersion is the version of vLLM whose answers the engines give.
+type vllmVersion string
+
+// The versions. Each chunk of 0.33 has kv_transfer_params, null but in the finish of a request that had some.
+const (
+	vllm032 vllmVersion = "0.32"
+	vllm033 vllmVersion = "0.33"
+)
+
+// known reports whether there is such a version.
+func (v vllmVersion) known() bool { return v == "" || v == vllm032 || v == vllm033 }
+
+// fingerprint is the member of that name, with a comma before it.
+func (v vllmVersion) fingerprint() string {
+	if v == vllm032 {
+		return `,"system_fingerprint":"vllm-0.32.0-f265d66e"`
+	}
+	return `,"system_fingerprint":"vllm-0.33.0-f13ca5ba"`
 }
 
 // scratches is memory that a message needs for a moment.

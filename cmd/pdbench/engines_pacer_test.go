@@ -21,7 +21,9 @@ func sampleStreams() []string {
 	_, decode := newEngines(nil)
 	var list []string
 	for _, ids := range []idSource{noIDs, idsOfPlug, idsOfChunk} {
-		list = append(list, written(sampleStream(decode, pace{Chunks: 3, IDs: ids})))
+		for _, vllm := range []vllmVersion{vllm032, vllm033} {
+			list = append(list, written(sampleStream(decode, pace{Chunks: 3, IDs: ids, VLLM: vllm})))
+		}
 	}
 	return list
 }

@@ -19,7 +19,7 @@ func (e *engine) reply(r *chatRequest, requestID []byte, p *pace) reply {
 	out := reply{
 		engine: e, source: p.IDs, conversation: r.conversation, holds: r.params.present,
 		says: answerTo(r.conversation, len(r.messages)), showIDs: r.returnIDs && p.IDs != noIDs,
-		whole: whole{created: time.Now().Unix(), requestID: requestID, finish: "stop", tokens: r.tokens(), output: max(1, p.Chunks)},
+		whole: whole{created: time.Now().Unix(), requestID: requestID, finish: "stop", tokens: r.tokens(), output: max(1, p.Chunks), vllm: p.VLLM},
 	}
 	if r.maxTokens >= 1 && r.maxTokens < out.output {
 		out.finish, out.output = "length", r.maxTokens

@@ -77,7 +77,7 @@ func chat(messages, rest string) string {
 // params are the kv_transfer_params of an answer in one piece or of events.
 func params(t *testing.T, answer string) string {
 	t.Helper()
-	_, rest, found := strings.Cut(answer, `"kv_transfer_params":`)
+	_, rest, found := strings.Cut(strings.ReplaceAll(answer, `"kv_transfer_params":null`, ""), `"kv_transfer_params":`)
 	end, err := skipValue([]byte(rest), 0)
 	if !found || err != nil || rest[0] != '{' {
 		t.Fatalf("no params in %.600s", answer)

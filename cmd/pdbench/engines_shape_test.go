@@ -12,7 +12,7 @@ import (
 // TestShape_IsThatOfTheRecordings compares what the engines answer with exchanges of vLLM 0.32: the same members, in the same
 // order, with values of the same types.
 func TestShape_IsThatOfTheRecordings(t *testing.T) {
-	e := startEngines(t, pace{Chunks: 6, IDs: idsOfPlug})
+	e := startEngines(t, pace{Chunks: 6, IDs: idsOfPlug, VLLM: vllm032})
 	const asked = `"max_tokens":1,"stream":false,"return_token_ids":true,"kv_transfer_params":`
 	_, prefill := ask(t, e.Prefill+chatPath, "a", chat(question, asked+noTicket))
 	sameShape(t, "01-prefill-turn1.json", []string{prefill})
@@ -32,7 +32,7 @@ func TestShape_IsThatOfTheRecordings(t *testing.T) {
 	_, version := ask(t, e.Decode+"/version", "h", "")
 	sameShape(t, "18-version.json", []string{version})
 
-	if err := e.set(t.Context(), pace{Chunks: 6, IDs: idsOfChunk}); err != nil {
+	if err := e.set(t.Context(), pace{Chunks: 6, IDs: idsOfChunk, VLLM: vllm032}); err != nil {
 		t.Fatal(err)
 	}
 	_, prefill = ask(t, e.Prefill+chatPath, "a", chat(question, asked+noTicket))
@@ -40,6 +40,36 @@ func TestShape_IsThatOfTheRecordings(t *testing.T) {
 	sameShape(t, "02-decode-turn1.json", []string{whole})
 	if f, _ := mustFaults(t, e); f.any() {
 		t.Errorf("faults %+v", f)
+	}
+}
+
+// TestShape_IsThatOfTheStreamsOfVLLM033 compares streams with those of a real pair: with and without params, ids and a plug-in.
+func TestShape_IsThatOfTheStreamsOfVLLM033(t *testing.T) {
+	for recording, how := range map[string]struct {
+		ids     idSource
+		members string
+		handed  bool
+		chunks  int
+	}{
+		"chat-params":  {idsOfChunk, "", true, 4},
+		"chat-plug-in": {idsOfPlug, "", true, 4},
+		"chat-usage":   {idsOfChunk, `,"return_token_ids":true,"stream_options":{"include_usage":true}`, true, 4},
+		"chat-null":    {noIDs, "", false, 3},
+	} {
+		want, err := os.ReadFile(filepath.Join("..", "..", "sse", "testdata", "vllm-0.33-"+recording+".sse"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := startEngines(t, pace{Chunks: how.chunks, IDs: how.ids})
+		members := streamed + how.members
+		if how.handed {
+			members += `,"kv_transfer_params":` + prefillLeg(t, e, question, noTicket)
+		}
+		_, stream := ask(t, e.Decode+chatPath, "leg", chat(question, members))
+		sameEvents(t, recording, events(stream), events(string(want)))
+		if f, _ := mustFaults(t, e); f.any() {
+			t.Errorf("%s: faults %+v", recording, f)
+		}
 	}
 }
 
@@ -73,6 +103,11 @@ func sameShape(t *testing.T, recording string, got []string) {
 	if exchange.Response.Text != "" {
 		want = events(exchange.Response.Text)
 	}
+	sameEvents(t, recording, got, want)
+}
+
+func sameEvents(t *testing.T, recording string, got, want []string) {
+	t.Helper()
 	if len(got) != len(want) {
 		t.Fatalf("%s: %d events, want %d", recording, len(got), len(want))
 	}

@@ -54,7 +54,7 @@ func (s *stream) next() []byte {
 	case token == s.output:
 		s.begin()
 		s.buf = append(s.buf, `"choices":[],"usage":`...)
-		s.buf = append(append(s.appendUsage(s.buf), "}}"+fingerprint...), '}')
+		s.buf = append(append(append(s.appendUsage(s.buf), "}}"...), s.vllm.fingerprint()...), '}')
 		return s.event()
 	case token == s.output+1:
 		s.buf = append(s.buf[:0], "e\r\ndata: [DONE]\n\n\r\n"...)
@@ -105,7 +105,11 @@ func (s *stream) token(n int) []byte {
 	id := pieceID(s.buf[textAt:])
 	s.buf = append(s.buf, `"},"logprobs":null,"finish_reason":null,"token_ids":`...)
 	s.buf = s.shown(s.buf, id)
-	s.buf = append(s.buf, `}]}`...)
+	if s.vllm == vllm032 {
+		s.buf = append(s.buf, `}]}`...)
+	} else {
+		s.buf = append(s.buf, `}],"kv_transfer_params":null}`...)
+	}
 	event := s.event()
 	if !s.showIDs {
 		s.textAt = textAt
@@ -132,13 +136,19 @@ func (s *stream) finishing() []byte {
 	}
 	s.buf = append(append(s.buf, `"},"logprobs":null,"finish_reason":"`...), s.finish...)
 	s.buf = s.shown(append(s.buf, `","stop_reason":null,"token_ids":`...), id)
+	if s.vllm != vllm032 {
+		s.buf = append(s.buf, `,"weight_versions":null`...)
+	}
 	s.buf = append(s.buf, `}]`...)
 	if !s.usage {
-		s.buf = append(s.buf, fingerprint...)
+		s.buf = append(s.buf, s.vllm.fingerprint()...)
 	}
-	if s.holds {
+	switch {
+	case s.holds:
 		s.buf = append(s.buf, `,"kv_transfer_params":`...)
 		s.buf = s.leave(s.buf)
+	case s.vllm != vllm032:
+		s.buf = append(s.buf, `,"kv_transfer_params":null`...)
 	}
 	s.buf = append(s.buf, '}')
 	return s.event()

@@ -99,7 +99,9 @@ func (a *answer) event(event []byte) (token bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		a.params = append(a.params[:0], said[at:end]...)
+		if value := said[at:end]; string(value) != "null" {
+			a.params = append(a.params[:0], value...)
+		}
 	}
 	want := a.text[before:]
 	if !bytes.HasPrefix(said, want) || len(said) == len(want) || said[len(want)] != '"' {

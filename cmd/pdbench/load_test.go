@@ -12,6 +12,7 @@ func TestLoad_Direct(t *testing.T) {
 	const brief = 500 * time.Millisecond // many turns on a busy machine too
 	for _, w := range []workload{
 		{Name: "closed", Stream: true},
+		{Name: "closed, of vLLM 0.32", Stream: true, VLLM: vllm032},
 		{Name: "closed, in one piece"},
 		{Name: "closed, paced", Stream: true, Gap: 2 * time.Millisecond},
 		{Name: "in one piece, paced", Gap: time.Millisecond},
@@ -68,7 +69,7 @@ func checkOutcome(t *testing.T, w *workload, o *outcome, calls []string) {
 
 // TestLoad_OneHop sends turns to decode alone, as a proxy without prefill does.
 func TestLoad_OneHop(t *testing.T) {
-	e := startEngines(t, pace{Chunks: 6, IDs: noIDs})
+	e := startEngines(t, pace{Chunks: 6, IDs: noIDs, VLLM: vllm032}) // whose streams have no params without a hand-over
 	w := workload{Conversations: 3, Turns: 3, First: 100, Later: [2]int{20, 20}, Chunks: 6, Stream: true, Time: 500 * time.Millisecond}
 	l := &load{workload: w, url: e.Decode, hides: true}
 	o, err := l.run(t.Context())

@@ -29,6 +29,7 @@ type options struct {
 	out        string
 	profile    string
 	markdown   string
+	vllm       vllmVersion
 	workloads  []string
 	contenders []string
 	smoke      bool
@@ -81,6 +82,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	set.StringVar(&o.profile, "profile", "", "folder for CPU profiles of carryover at W1, W2s and W3, of a round that does not count")
 	set.StringVar(&o.markdown, "markdown", "", "measure nothing, and print the tables of this bench.json, as BENCHMARKS.md has them")
 	set.BoolVar(&o.smoke, "smoke", false, "run everything once, briefly, and judge only that nothing goes wrong")
+	vllm := set.String("vllm", string(vllm033), "version of vLLM whose answers the engines give, 0.32 or 0.33, where the workload is not of one")
 	workloads := set.String("workloads", "", "only these, separated by commas: "+strings.Join(workloadNames(), ", "))
 	contenders := set.String("contenders", "", "only these, separated by commas: "+strings.Join(contenderNames(), ", "))
 	if err := set.Parse(args); err != nil {
@@ -89,7 +91,10 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	if set.NArg() > 0 {
 		return o, fmt.Errorf("unexpected %q", set.Arg(0))
 	}
-	o.workloads, o.contenders = listOf(*workloads), listOf(*contenders)
+	o.workloads, o.contenders, o.vllm = listOf(*workloads), listOf(*contenders), vllmVersion(*vllm)
+	if *vllm == "" || !o.vllm.known() {
+		return o, fmt.Errorf("there are no engines of vLLM %q; there are %s and %s", *vllm, vllm032, vllm033)
+	}
 	return o, errors.Join(checkNames("workload", o.workloads, workloadNames()), checkNames("contender", o.contenders, contenderNames()))
 }
 
@@ -155,7 +160,7 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, err
 		}
 		o.self = []string{self}
 	}
-	todo := only(groups(), o.workloads, o.contenders)
+	todo := only(ofVersion(groups(), o.vllm), o.workloads, o.contenders)
 	if len(todo) == 0 {
 		return exitUsage, errors.New("none of the workloads has one of the contenders")
 	}
@@ -163,6 +168,7 @@ func measure(ctx context.Context, o options, stdout, stderr io.Writer) (int, err
 		todo = brief(todo)
 	}
 	r := report{Began: time.Now(), Brief: o.smoke, Machine: lookAround(ctx, &o.site)}
+	r.Machine.Versions = append(r.Machine.Versions, "engines as of vLLM "+string(o.vllm))
 	b := &bench{site: &o.site, proc: openProc(), profile: o.profile, say: stderr}
 	var err error
 	if r.Results, err = b.measureAll(ctx, todo); len(r.Results) == 0 {

@@ -39,8 +39,8 @@ func TestMeasure_DirectRelayAndCarryover(t *testing.T) {
 	}
 	var said strings.Builder
 	b := &bench{site: &s, proc: openProc(), say: &said, profile: t.TempDir()}
-	results, err := b.measureAll(t.Context(), only(todo, []string{w1, w1Whole, w2s, w5Small, tChunks}, nil))
-	if err != nil || len(results) != 5*len(names) {
+	results, err := b.measureAll(t.Context(), only(todo, []string{w1, w1Whole, w2s, w2sOlder, w5Small, tChunks}, nil))
+	if err != nil || len(results) != 6*len(names) {
 		t.Fatalf("%d results, %v\n%s", len(results), err, said.String())
 	}
 	for _, r := range results {
@@ -119,6 +119,8 @@ func TestRun_RefusesWhatItDoesNotKnow(t *testing.T) {
 		"measure":           `unexpected "measure"`,
 		"--workloads W1,W9": `no workload "W9"`,
 		"--contenders W1":   `no contender "W1"`,
+		"--vllm 0.31":       `no engines of vLLM "0.31"`,
+		"--vllm=":           `no engines of vLLM ""`,
 		"--markdown /none":  "/none",
 		"relay --none":      "none",
 	} {

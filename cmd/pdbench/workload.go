@@ -16,6 +16,7 @@ type workload struct {
 	Apart         time.Duration `json:"apart"`      // between chunks of the answers of one decode instance that come in the same step
 	Rate          float64       `json:"rate"`       // turns begun per second, 0: a turn begins when its conversation's last one has ended
 	IDs           idSource      `json:"ids"`        // how token ids are told
+	VLLM          vllmVersion   `json:"vllm"`       // whose answers the engines give, "" for what the run is asked for
 	Proof         string        `json:"proof"`      // Carryover's --proof
 	Redis         bool          `json:"redis"`      // tickets live there
 	Open          bool          `json:"open"`       // streams are opened and held; what counts is memory
@@ -39,5 +40,5 @@ const streamsOfInstance = 100
 
 // pace is how engines answer.
 func (w *workload) pace() pace {
-	return pace{Chunks: w.Chunks, Gap: w.Gap, IDs: w.IDs, Instances: (w.Conversations + streamsOfInstance - 1) / streamsOfInstance, Apart: w.Apart}
+	return pace{Chunks: w.Chunks, Gap: w.Gap, IDs: w.IDs, Instances: (w.Conversations + streamsOfInstance - 1) / streamsOfInstance, Apart: w.Apart, VLLM: w.VLLM}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
@@ -16,6 +17,7 @@ const (
 const (
 	w1, w1Auto, w1Off, w1Redis, w1Whole = "W1", "W1 auto", "W1 off", "W1 redis", "W1 non-stream"
 	w2s, w2sApart, w2                   = "W2s", "W2s apart", "W2"
+	w2sOlder, w2sNewer                  = "W2s 0.32", "W2s 0.33"
 	w3, w3Auto, w3Off                   = "W3", "W3 auto", "W3 off"
 	w4, w4Auto                          = "W4", "W4 auto"
 	w5Small, w5Large, w5Many            = "W5 2 KB", "W5 64 KB", "W5 9000"
@@ -42,6 +44,7 @@ func groups() []group {
 		{requests(), 3},
 		{unstreamed(), 3},
 		{paced(), 3},
+		{versions(), 5},
 		{crowd(), 2},
 		{large(), 3},
 		{lone(), 3},
@@ -86,6 +89,16 @@ func paced() []workload {
 	apart := base.as(w2sApart, "W2s, the chunks of a step 65 µs apart", nameCarryover, nameNginx, nameRelay, namePython)
 	apart.Apart = tokenApart
 	return []workload{base, plug, chunks, apart}
+}
+
+// versions is where the chunks of two versions of vLLM show. CPU time is told in hundredths of a second, so that it takes a long
+// measurement to see a twentieth of it.
+func versions() []workload {
+	older := paced()[0].as(w2sOlder, "W2s, chunks of vLLM 0.32", nameCarryover)
+	older.VLLM, older.Time, older.Chunks = vllm032, 8*time.Second, 500
+	newer := older.as(w2sNewer, "W2s, chunks of vLLM 0.33, each with kv_transfer_params that are null", nameCarryover)
+	newer.VLLM = vllm033
+	return []workload{older, newer}
 }
 
 // crowd is more chunks than some contenders can pass on.
@@ -170,6 +183,19 @@ func brief(all []group) []group {
 			if w.Gap > 0 {
 				w.Chunks = smokeChunks
 			}
+		}
+		all[i] = g
+	}
+	return all
+}
+
+// ofVersion returns the groups with engines of this version of vLLM where a workload does not name one itself.
+func ofVersion(all []group, version vllmVersion) []group {
+	all = slices.Clone(all)
+	for i, g := range all {
+		g.workloads = slices.Clone(g.workloads)
+		for j := range g.workloads {
+			g.workloads[j].VLLM = cmp.Or(g.workloads[j].VLLM, version)
 		}
 		all[i] = g
 	}

@@ -47,6 +47,19 @@ func TestBrief_LeavesNothingOutAndChangesNothing(t *testing.T) {
 	}
 }
 
+func TestOfVersion_LeavesThoseThatNameOne(t *testing.T) {
+	for _, g := range ofVersion(groups(), vllm032) {
+		for _, w := range g.workloads {
+			if want := map[bool]vllmVersion{true: vllm033, false: vllm032}[w.Name == w2sNewer]; w.VLLM != want || w.pace().VLLM != want {
+				t.Errorf("%s: engines of %q, want %q", w.Name, w.VLLM, want)
+			}
+		}
+	}
+	if got := groups()[0].workloads[0].VLLM; got != "" {
+		t.Errorf("the groups themselves were changed to %q", got)
+	}
+}
+
 func TestOnly(t *testing.T) {
 	got := only(groups(), []string{w1Redis, w4}, nil)
 	if len(got) != 2 || len(got[0].workloads) != 1 || got[0].workloads[0].Name != w1Redis || got[1].workloads[0].Name != w4 {
