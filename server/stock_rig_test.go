@@ -13,13 +13,13 @@ import (
 
 func buffering(c *server.Config) { c.BufferStreams = true }
 
-// stock makes a rig in front of one simulated engine of each role that sends no params in streams.
+// stock makes a rig in front of one simulated engine of each role that sends no params in streams, as vLLM 0.32 without a plug-in.
 func stock(t *testing.T, cfg func(*server.Config), engines func(*vllmsim.Config), more ...func(*server.Deps)) (r *rig, sims []*vllmsim.Instance) {
 	t.Helper()
 	var instances []upstream.Instance
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		c := vllmsim.DefaultConfig()
-		c.Model, c.Params = "m", vllmsim.ParamsNever
+		c.Version, c.Model, c.Params = vllmsim.VLLM032, "m", vllmsim.ParamsNever
 		if engines != nil {
 			engines(&c)
 		}

@@ -118,7 +118,7 @@ func (a *agentAnswer) event(data []byte) error {
 		a.stop, a.prompt = e.Get("delta.stop_reason").String(), messagePrompt(e.Get("usage"))
 	case "message_stop":
 		a.over = true
-	case "response.completed":
+	case "response.completed", "response.incomplete":
 		a.response(e.Get("response"))
 	}
 	return nil

@@ -57,10 +57,10 @@ func (s *soak) handedBackAgent(ctx context.Context, k *agentTalk, nameless bool,
 			return err
 		}
 		a, record, err := s.agentTurn(ctx, k, header, body)
-		if err == nil {
-			err = sameSaid(a, right)
-		}
 		if err != nil {
+			return err
+		}
+		if err := sameSaid(a, right); err != nil {
 			return fmt.Errorf("turn %d of %s (%s): %w", turn, k.path, a.reuse(), err)
 		}
 		if strings.Contains(a.reuse(), "proof=engine") || nameless && turn > 1 && record.Reuse.Cached > 0 {

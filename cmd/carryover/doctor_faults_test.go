@@ -56,12 +56,14 @@ func plantedFaults() []planted {
 		{name: "models that differ", change: func(_, d *vllmsim.Config) { d.Model = "another" }, want: []string{codeNoCommonModel}, fix: "--served-model-name"},
 		{name: "model paths that differ", change: func(_, d *vllmsim.Config) { d.ModelPath = "/mnt/model" },
 			want: []string{codeModelPaths, codeHandoverFails}, fix: "vllm serve model on"},
-		{name: "versions that differ", change: func(_, d *vllmsim.Config) { d.Version = "0.31.0" }, want: []string{codeVersions, codeHandoverFails}, fix: "vllm==0.32.0"},
+		{name: "versions that differ", change: func(_, d *vllmsim.Config) { d.Version = "0.31.0" }, want: []string{codeVersions, codeHandoverFails}, fix: "vllm==0.33.0"},
 		{name: "block sizes that differ", change: func(_, d *vllmsim.Config) { d.BlockSize = 32 }, want: []string{codeBlockSizes, codeHandoverFails}, fix: "--block-size 32"},
 		{name: "a prefill without a KV connector", fault: fault(rolePrefill, vllmsim.Fault{Kind: vllmsim.FaultNullParams}),
 			want: []string{codeNoHandover}, fix: "bidirectional_kv_xfer"},
 		{name: "a decode that keeps nothing", change: func(_, d *vllmsim.Config) { d.Bidirectional = false }, want: []string{codeNoParams}, fix: "bidirectional_kv_xfer"},
-		{name: "streams without params", change: func(_, d *vllmsim.Config) { d.Params = vllmsim.ParamsNever },
+		{name: "streams without params", change: func(p, d *vllmsim.Config) {
+			p.Version, d.Version, d.Params = vllmsim.VLLM032, vllmsim.VLLM032, vllmsim.ParamsNever
+		},
 			want: []string{codeStreamParams}, fix: "--decode-stream buffered", pinned: true},
 		{name: "a prefill that is not bidirectional", change: func(p, _ *vllmsim.Config) { p.Bidirectional = false }, flags: "--reuse-trial-timeout 1s",
 			want: []string{codeUnanswered, codeHandBack}, fix: "kv_load_failure_policy is recompute", pinned: true},

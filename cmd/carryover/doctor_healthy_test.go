@@ -69,7 +69,7 @@ func TestDoctor_HealthyWithHistoryProofAndWholeAnswers(t *testing.T) {
 				if strings.Contains(flags, "history") {
 					p.PromptTokenIDs, d.PromptTokenIDs = false, false
 				} else {
-					d.Params = vllmsim.ParamsNever
+					p.Version, d.Version, d.Params = vllmsim.VLLM032, vllmsim.VLLM032, vllmsim.ParamsNever
 				}
 			}, strings.Fields(flags)...)
 			told := w.examine(t)

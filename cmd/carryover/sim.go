@@ -15,7 +15,7 @@ import (
 // demonstrations over real sockets.
 func newSimCommand() *cobra.Command {
 	cfg := vllmsim.DefaultConfig()
-	var host string
+	var host, release string
 	var port, sidePort int
 	cmd := &cobra.Command{
 		Use:   "sim",
@@ -24,7 +24,10 @@ func newSimCommand() *cobra.Command {
 			"ownership, so that reading wrong, stale or foreign KV is detected: GET /_sim/stats counts it, and POST\n" +
 			"/_sim/faults breaks the instance in a chosen way. POST /_sim/config changes it: its timing, or how slow it is.",
 		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if cfg.Version, err = vllmsim.Release(release); err != nil {
+				return fmt.Errorf("--vllm: %w", err)
+			}
 			instance, err := vllmsim.StartAt(cfg, net.JoinHostPort(host, strconv.Itoa(port)), net.JoinHostPort(host, strconv.Itoa(sidePort)))
 			if err != nil {
 				return fmt.Errorf("start simulated instance: %w", err)
@@ -36,6 +39,7 @@ func newSimCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&release, "vllm", "0.33", "release of vLLM whose answers it gives: 0.32 or 0.33")
 	flags.StringVar(&cfg.Role, "role", "both", "prefill, decode or both; what it is shown as, the requests decide")
 	flags.StringVar(&host, "host", "127.0.0.1", "address to listen on")
 	flags.IntVar(&port, "port", 8100, "port of the OpenAI API, 0 lets the system choose")
@@ -49,7 +53,7 @@ func newSimCommand() *cobra.Command {
 	flags.IntVar(&cfg.Blocks, "blocks", cfg.Blocks, "KV capacity in blocks")
 	flags.DurationVar(&cfg.KVTTL, "kv-ttl", cfg.KVTTL, "decoder_kv_blocks_ttl")
 	flags.BoolVar(&cfg.Bidirectional, "bidirectional", cfg.Bidirectional, "bidirectional_kv_xfer")
-	flags.StringVar(&cfg.Params, "stream-params", cfg.Params, "where streams carry kv_transfer_params: finish, usage, separate or never (stock vLLM)")
+	flags.StringVar(&cfg.Params, "stream-params", cfg.Params, "where streams carry kv_transfer_params: finish (stock vLLM 0.33), usage, separate or never (stock vLLM 0.32)")
 	flags.BoolVar(&cfg.MessageParams, "message-params", cfg.MessageParams, "streams of the Messages API carry kv_transfer_params on message_delta, as an engine plug-in can")
 	flags.BoolVar(&cfg.OutputTokenIDs, "output-token-ids", cfg.OutputTokenIDs, "params carry output_token_ids, as an engine plug-in can")
 	flags.BoolVar(&cfg.Render, "render", cfg.Render, "--enable-scale-out: the render endpoints answer with a prompt's ids")

@@ -62,8 +62,9 @@ func simDefaults() vllmsim.Config {
 
 func TestSim_RunsWhatItsFlagsSay(t *testing.T) {
 	_, got := simulated(t, "--models a,b --adapters c --adapters d --dp-ranks 2 --max-num-seqs 3 --slowness 4 --time-scale 5 "+
-		"--render --message-params --output-token-ids --max-model-len 6000", 1)
+		"--vllm 0.32 --render --message-params --output-token-ids --max-model-len 6000", 1)
 	want := simDefaults()
+	want.Version = vllmsim.VLLM032
 	want.Model, want.Models, want.Adapters = "a", []string{"a", "b"}, []string{"c", "d"}
 	want.DPRanks, want.MaxNumSeqs, want.Slowness, want.TimeScale = 2, 3, 4, 5
 	want.Render, want.MessageParams, want.OutputTokenIDs, want.MaxModelLen = true, true, true, 6000
@@ -124,6 +125,9 @@ func TestSim_RunsOtherConnectors(t *testing.T) {
 				t.Errorf("it says %q, want %q, and runs %+v\nwant %+v", said, tc.says, got, want)
 			}
 		})
+	}
+	if code, _, stderr := runCommand(t, "sim", "--vllm", "0.31"); code != exitRuntime || !strings.Contains(stderr, "must be 0.32 or 0.33") {
+		t.Errorf("an unknown release: exit code %d, %q", code, stderr)
 	}
 	if code, _, stderr := runCommand(t, "sim", "--connector", "none"); code != exitRuntime || !strings.Contains(stderr, "connector") {
 		t.Errorf("an unknown connector: exit code %d, %q", code, stderr)

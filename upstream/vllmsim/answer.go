@@ -2,10 +2,8 @@ package vllmsim
 
 import "encoding/json"
 
-// The bodies of answers, in the key order of vLLM 0.32. Members that 0.32 always writes are null here, members that it
-// leaves out of streams have omitempty; both are checked against testdata/exchanges.
-
-const systemFingerprint = "vllm-0.32.0-f265d66e"
+// The bodies of answers, in the key order of vLLM 0.32 and 0.33. Members that both always write are null here, members that one of them
+// leaves out have omitempty; both are checked against testdata/exchanges.
 
 var jsonNull = json.RawMessage("null")
 
@@ -34,6 +32,8 @@ type chatChoice struct {
 	StopReason    any             `json:"stop_reason"`
 	TokenIDs      []int32         `json:"token_ids"`
 	RoutedExperts *struct{}       `json:"routed_experts"`
+	// WeightVersions is null without return_weight_versions, which nothing here asks for.
+	WeightVersions json.RawMessage `json:"weight_versions,omitempty"`
 }
 
 type chatMessage struct {
@@ -71,6 +71,7 @@ type textChoice struct {
 	PromptLogprobs *struct{}       `json:"prompt_logprobs"`
 	PromptTokenIDs []int32         `json:"prompt_token_ids"`
 	RoutedExperts  *struct{}       `json:"routed_experts"`
+	WeightVersions json.RawMessage `json:"weight_versions,omitempty"`
 }
 
 // chunk is one event of a stream, of chat and text alike; only the choices differ.
@@ -88,12 +89,13 @@ type chunk struct {
 }
 
 type chatChunkChoice struct {
-	Index        int             `json:"index"`
-	Delta        delta           `json:"delta"`
-	Logprobs     json.RawMessage `json:"logprobs"`
-	FinishReason *string         `json:"finish_reason"`
-	StopReason   json.RawMessage `json:"stop_reason,omitempty"`
-	TokenIDs     json.RawMessage `json:"token_ids,omitempty"`
+	Index          int             `json:"index"`
+	Delta          delta           `json:"delta"`
+	Logprobs       json.RawMessage `json:"logprobs"`
+	FinishReason   *string         `json:"finish_reason"`
+	StopReason     json.RawMessage `json:"stop_reason,omitempty"`
+	TokenIDs       json.RawMessage `json:"token_ids,omitempty"`
+	WeightVersions json.RawMessage `json:"weight_versions,omitempty"`
 }
 
 type delta struct {
@@ -111,6 +113,7 @@ type textChunkChoice struct {
 	StopReason     json.RawMessage `json:"stop_reason"`
 	PromptTokenIDs []int32         `json:"prompt_token_ids"`
 	TokenIDs       json.RawMessage `json:"token_ids"`
+	WeightVersions json.RawMessage `json:"weight_versions,omitempty"`
 }
 
 type usage struct {

@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -51,6 +52,8 @@ type apiRequest struct {
 	stops  []string
 	// logprobs is how many alternatives each token lists; -1: none asked for.
 	logprobs int
+	// limitName is what this API calls its limit of the output, empty for max_tokens.
+	limitName string
 }
 
 type streamOptions struct {
@@ -154,7 +157,7 @@ func (r *apiRequest) limit() (value int, name string) {
 	case r.MaxCompletionTokens != nil:
 		return *r.MaxCompletionTokens, "max_completion_tokens"
 	case r.MaxTokens != nil:
-		return *r.MaxTokens, "max_tokens"
+		return *r.MaxTokens, cmp.Or(r.limitName, "max_tokens")
 	default:
 		return 0, ""
 	}

@@ -275,7 +275,7 @@ func failure(err error) error {
 func (c *completion) chatAnswer(params []byte) chatAnswer {
 	a := chatAnswer{
 		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.instance.config().answered(c.request.Model),
-		SystemFingerprint: systemFingerprint, Usage: c.usage(), KVTransferParams: params,
+		SystemFingerprint: c.instance.config().fingerprint(), Usage: c.usage(), KVTransferParams: params,
 	}
 	if c.receipt() {
 		a.PromptTokenIDs = c.prompts[0]
@@ -284,6 +284,7 @@ func (c *completion) chatAnswer(params []byte) chatAnswer {
 		a.Choices = append(a.Choices, chatChoice{
 			Index: ch.index, Message: ch.message(c.request), Logprobs: c.chatLogprobs(ch.logprobs),
 			FinishReason: ch.finish, StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
+			WeightVersions: c.instance.config().nullSince033(),
 		})
 	}
 	return a
@@ -311,7 +312,7 @@ func (ch *choice) message(r *apiRequest) chatMessage {
 func (c *completion) textAnswer(params []byte) textAnswer {
 	a := textAnswer{
 		ID: c.id, Object: "text_completion", Created: c.created, Model: c.instance.config().answered(c.request.Model),
-		SystemFingerprint: systemFingerprint, Usage: c.usage(), KVTransferParams: params,
+		SystemFingerprint: c.instance.config().fingerprint(), Usage: c.usage(), KVTransferParams: params,
 	}
 	for _, ch := range c.choices {
 		text := ch.out.content.String()
@@ -321,6 +322,7 @@ func (c *completion) textAnswer(params []byte) textAnswer {
 		tc := textChoice{
 			Index: ch.index, Text: text, Logprobs: c.textLogprobs(ch.logprobs, 0), FinishReason: ch.finish,
 			StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
+			WeightVersions: c.instance.config().nullSince033(),
 		}
 		if c.receipt() {
 			tc.PromptTokenIDs = ch.prompt

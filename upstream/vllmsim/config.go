@@ -50,7 +50,8 @@ type Config struct {
 	Adapters []string `json:"adapters"`
 	// ModelPath is what the engine was started with, root in the list of models; "model" by default.
 	ModelPath string `json:"model_path"`
-	// Version is that of vLLM, 0.32.0 by default. Nothing but what it says of itself, and the handshake, depends on it.
+	// Version is that of vLLM, VLLM033 by default. What differs between that and VLLM032 depends on it (release.go), what the instance
+	// says of itself, and the handshake.
 	Version string `json:"version"`
 	// BlockSize is the number of tokens in a block, 16 by default.
 	BlockSize int `json:"block_size"`
@@ -76,7 +77,8 @@ type Config struct {
 	// TimeScale makes every engine clock run this much faster than the wall clock, 1 by default.
 	TimeScale float64 `json:"time_scale"`
 	// Params says which event of a stream carries the params. "usage" falls back to the finish chunk of a
-	// stream without include_usage. Stock vLLM is "never"; the default is "finish".
+	// stream without include_usage. The default is "finish", which is stock vLLM since 0.33. Stock 0.32 is "never": the other
+	// places are an engine plug-in's.
 	Params string `json:"params"`
 	// OutputTokenIDs adds output_token_ids to the params of an answer, as an engine plug-in can.
 	OutputTokenIDs bool `json:"output_token_ids"`
@@ -141,7 +143,7 @@ type Timing struct {
 	Overhead         time.Duration `json:"overhead"`
 }
 
-// DefaultConfig is vLLM 0.32 with bidirectional transfer and a plug-in that puts params on the finish chunk.
+// DefaultConfig is vLLM 0.33 with bidirectional transfer, which puts params on the finish chunk.
 func DefaultConfig() Config {
 	c := Config{Bidirectional: true, PromptTokenIDs: true}
 	c.setDefaults()
@@ -156,7 +158,7 @@ func (c *Config) setDefaults() {
 		c.Model = c.Models[0]
 	}
 	orDefault(&c.ModelPath, "model")
-	orDefault(&c.Version, "0.32.0")
+	orDefault(&c.Version, VLLM033)
 	orDefault(&c.MaxNumSeqs, 256)
 	orDefault(&c.Slowness, 1)
 	orDefault(&c.BlockSize, 16)

@@ -1,6 +1,6 @@
 // Package vllmsim simulates vLLM instances well enough to catch a proxy that hands KV over wrongly. It is a test oracle
-// and the engine of demos: it talks HTTP like vLLM 0.32 with NixlConnector, answers byte for byte like the exchanges
-// in testdata/exchanges except for what differs by nature, and knows what the KV in every block is.
+// and the engine of demos: it talks HTTP like vLLM 0.32 or 0.33 with NixlConnector (release.go), answers byte for byte like
+// the exchanges in testdata/exchanges except for what differs by nature, and knows what the KV in every block is.
 //
 // # Model
 //

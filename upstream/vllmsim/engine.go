@@ -36,6 +36,8 @@ type engine struct {
 	running  int       // requests that are in, but for those that read KV of another instance
 	prompts  line      // prompts to be computed; the first is
 	computed time.Time // when the last one was done
+	// registered counts how often the KV memory was registered with the transfer library: at the start, and after each sleep.
+	registered int
 }
 
 var (
@@ -48,17 +50,18 @@ var (
 func newEngine(live *atomic.Pointer[Config], rank, sidePort int, tok *tokenizer, c *clock) *engine {
 	cfg := *live.Load()
 	e := &engine{
-		id:       newEngineID(cfg.DPRanks, rank),
-		rank:     rank,
-		sidePort: sidePort,
-		cfg:      cfg,
-		live:     live,
-		clock:    c,
-		tok:      tok,
-		peers:    newPeers(c),
-		started:  time.Now(),
-		pool:     newPool(cfg.Blocks, cfg.BlockSize),
-		pins:     newPins(),
+		id:         newEngineID(cfg.DPRanks, rank),
+		rank:       rank,
+		sidePort:   sidePort,
+		cfg:        cfg,
+		live:       live,
+		clock:      c,
+		tok:        tok,
+		peers:      newPeers(c),
+		started:    time.Now(),
+		pool:       newPool(cfg.Blocks, cfg.BlockSize),
+		pins:       newPins(),
+		registered: 1,
 	}
 	e.pool.plain = cfg.NoPrefixCaching
 	if e.events = newPublisher(cfg.KVEvents, rank); e.events != nil {

@@ -64,11 +64,11 @@ func asAPIError(err error) *apiError {
 	return internalError()
 }
 
-// errorEvent is an error inside a stream. vLLM writes it with json.dumps, hence the spaces.
-func errorEvent(e *apiError) []byte {
+// errorEvent is an error inside a stream of chat or text. 0.32 writes it with json.dumps, hence the spaces; 0.33 is compact.
+func (i *Instance) errorEvent(e *apiError) []byte {
 	raw, err := json.Marshal(e.body())
-	if err != nil {
-		return nil
+	if err != nil || i.config().since033() {
+		return raw
 	}
 	text, err := pythonJSON(raw)
 	if err != nil {

@@ -276,18 +276,18 @@ func (f *activeFault) before(i *Instance, w http.ResponseWriter, req *http.Reque
 		return true, &apiError{status: f.Status, kind: errorType(f.Status), message: "simulated fault"}
 	case FaultErrorBody200:
 		if !wantsStream(body) {
-			return true, writeJSON(w, http.StatusOK, internalError().errorBody(req.URL.Path))
+			return true, writeJSON(w, http.StatusOK, i.errorBody(internalError(), req.URL.Path))
 		}
 		if req.URL.Path == pathMessages {
 			s := newMessageStream(w, nil)
-			return true, errors.Join(s.open(), s.write("error", internalError().errorBody(pathMessages)))
+			return true, errors.Join(s.open(), s.write("error", i.errorBody(internalError(), pathMessages)))
 		}
 		if req.URL.Path == pathResponses {
 			s := newResponseStream(w, nil)
 			return true, errors.Join(s.open(), s.fail(internalError()))
 		}
 		w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
-		_, err := w.Write(slices.Concat([]byte("data: "), errorEvent(internalError()), []byte("\n\ndata: [DONE]\n\n")))
+		_, err := w.Write(slices.Concat([]byte("data: "), i.errorEvent(internalError()), []byte("\n\ndata: [DONE]\n\n")))
 		return true, err
 	}
 	return false, nil

@@ -54,7 +54,7 @@ func TestFault_Streams(t *testing.T) {
 		{Fault{Kind: FaultEndWithoutDone}, false, func(b string) bool { return strings.HasSuffix(b, "\n\n") && !strings.Contains(b, "[DONE]") }},
 		{Fault{Kind: FaultGarbageJSON, Events: 1}, false, func(b string) bool { return strings.Contains(b, "garbage") && strings.HasSuffix(b, "[DONE]\n\n") }},
 		{Fault{Kind: FaultTruncatedJSON, Events: 1}, false, func(b string) bool { return !json.Valid([]byte(strings.Split(b, "\n\n")[1][6:])) }},
-		{Fault{Kind: FaultErrorBody200}, false, func(b string) bool { return strings.HasPrefix(b, `data: {"error": {`) }},
+		{Fault{Kind: FaultErrorBody200}, false, func(b string) bool { return strings.HasPrefix(b, `data: {"error":{`) }},
 		{Fault{Kind: FaultSlowStream, Delay: time.Millisecond}, false, func(b string) bool { return strings.HasSuffix(b, "[DONE]\n\n") }},
 	} {
 		t.Run(c.fault.Kind, func(t *testing.T) {

@@ -78,7 +78,7 @@ func (w *faultWriter) Write(event []byte) (int, error) {
 
 // endsStream reports whether an event is the last of a stream: chat's [DONE], or that of an API with named events.
 func endsStream(event []byte) bool {
-	for _, start := range [...]string{"data: [DONE]", "event: message_stop\n", "event: response.completed\n"} {
+	for _, start := range [...]string{"data: [DONE]", "event: message_stop\n", "event: response.completed\n", "event: response.incomplete\n"} {
 		if bytes.HasPrefix(event, []byte(start)) {
 			return true
 		}

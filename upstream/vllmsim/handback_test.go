@@ -190,7 +190,7 @@ func TestHandBack_FailedLoadIsAnErrorEvent(t *testing.T) {
 			c.spoil(d)
 			got := post(t, p, pathCompletions, handBackBody(k.ids, k.ticket, nil))
 			events := got.events(t)
-			if got.status != http.StatusOK || len(events) != 2 || !strings.HasPrefix(events[0], `{"error": {`) || events[1] != "[DONE]" {
+			if got.status != http.StatusOK || len(events) != 2 || !strings.HasPrefix(events[0], `{"error":{`) || events[1] != "[DONE]" {
 				t.Errorf("answered %d %q, want 200 with an error event and [DONE]", got.status, events)
 			}
 			if s := d.Stats(); s.Pins != c.after.Pins || s.StaleReads != c.after.StaleReads || s.Reads != 0 {

@@ -18,13 +18,13 @@ func TestLMCache_Recordings(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The fingerprint is a hash of the engine's settings.
-		raw = []byte(strings.ReplaceAll(string(raw), "vllm-0.32.0-f3ca4dee", systemFingerprint))
+		raw = []byte(strings.ReplaceAll(string(raw), "vllm-0.32.0-f3ca4dee", (&Config{Version: VLLM032}).fingerprint()))
 		if err := json.Unmarshal(raw, &r); err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	p, d, proxy := startLMCache(t, func(c *Config) { c.Model, c.MaxModelLen = "tiny", 8192 })
+	p, d, proxy := startLMCache(t, func(c *Config) { c.Version, c.Model, c.MaxModelLen = VLLM032, "tiny", 8192 })
 	tokenize, prefill, decode := read("01-tokenize.json"), read("02-prefill.json"), read("04-decode-stream.json")
 	asked := post(t, p, tokenize.Request.Path, tokenize.Request.Body)
 	compareExchange(t, "01", tokenize, asked)

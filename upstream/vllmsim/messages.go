@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// The Anthropic Messages API as vLLM 0.32 has it (vllm/entrypoints/anthropic): a request is translated to one of chat
+// The Anthropic Messages API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/anthropic): a request is translated to one of chat
 // (messages_request.go, messages_history.go), takes chat's way through the engine, and what comes out is translated back, in one
 // piece (here) or in events (messages_stream.go).
 
@@ -80,7 +80,7 @@ func (c *completion) respondMessage(ctx context.Context, w http.ResponseWriter) 
 		ID: c.id, Type: "message", Role: "assistant", Content: ch.blocks(), Model: c.instance.config().answered(c.request.Model),
 		Usage: c.messageUsage(), KVTransferParams: params,
 	}
-	a.StopReason, a.StopSequence = ch.messageStop()
+	a.StopReason, a.StopSequence = c.messageStop(ch)
 	return writeJSON(w, http.StatusOK, a)
 }
 
@@ -100,9 +100,13 @@ func (ch *choice) blocks() []contentBlock {
 	return blocks
 }
 
-// messageStop is this API's name for how the answer ended, and the stop sequence that ended it, if one did.
-func (ch *choice) messageStop() (reason string, sequence *string) {
+// messageStop is this API's name for how the answer ended, and the stop sequence that ended it, if one did. Since 0.33 a complete call comes
+// before a stop sequence (_to_anthropic_stop_reason, read).
+func (c *completion) messageStop(ch *choice) (reason string, sequence *string) {
 	if stop, ok := ch.stopReason.(string); ok {
+		if len(ch.out.calls) > 0 && c.instance.config().since033() {
+			return "tool_use", nil
+		}
 		return "stop_sequence", &stop
 	}
 	switch ch.finish {
@@ -170,9 +174,36 @@ type messageErrorDetail struct {
 
 // errorBody is the body of an error answered at path. On /v1/messages there are two shapes: FastAPI's checks of the body come before
 // the API's own code and answer as everywhere (testdata/exchanges/vllm-0.32-agents 13). The render endpoint is not that code's, either.
-func (e *apiError) errorBody(path string) any {
+func (i *Instance) errorBody(e *apiError, path string) any {
 	if (path != pathMessages && path != pathMessagesCount) || e.kind == kindInvalidBody {
 		return e.body()
 	}
-	return messageError{Type: "error", Error: messageErrorDetail{Type: e.kind, Message: e.message}}
+	kind := e.kind
+	if i.config().since033() {
+		kind = messageErrorType(e.status)
+	}
+	return messageError{Type: "error", Error: messageErrorDetail{Type: kind, Message: e.message}}
+}
+
+// messageErrorType is Anthropic's name for a status, which 0.33 answers in place of vLLM's own (translate_error_type,
+// anthropic/protocol.py; 400 and 404 are measured).
+func messageErrorType(status int) string {
+	switch status {
+	case http.StatusUnauthorized:
+		return "authentication_error"
+	case http.StatusForbidden:
+		return "permission_error"
+	case http.StatusNotFound:
+		return "not_found_error"
+	case http.StatusRequestEntityTooLarge:
+		return "request_too_large"
+	case http.StatusTooManyRequests:
+		return "rate_limit_error"
+	case http.StatusServiceUnavailable:
+		return "overloaded_error"
+	}
+	if status >= http.StatusInternalServerError {
+		return "api_error"
+	}
+	return "invalid_request_error"
 }

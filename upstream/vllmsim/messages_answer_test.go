@@ -193,7 +193,7 @@ func TestMessages_ExpiredTicketIsInternalError(t *testing.T) {
 	params := prefilledByIDs(t, p, renderedIDs(t, p, pathMessages, body), prefillTemplate())
 	p.Restart()
 	got := post(t, d, pathMessages, with(body, object{"kv_transfer_params": params}))
-	if want := `{"type":"error","error":{"type":"InternalServerError","message":"Internal server error"}}`; got.status != 500 || string(got.raw) != want {
+	if want := `{"type":"error","error":{"type":"api_error","message":"Internal server error"}}`; got.status != 500 || string(got.raw) != want {
 		t.Errorf("answered %d %s", got.status, got.raw)
 	}
 	stream := messageFrames(t, string(post(t, d, pathMessages, with(body, object{"stream": true, "kv_transfer_params": params})).raw))
@@ -223,7 +223,7 @@ func TestMessages_Faults(t *testing.T) {
 		}},
 		{Fault{Kind: FaultTruncatedJSON, Events: 0}, false, func(b string) bool { return strings.HasPrefix(b, "event: message_start\ndata: {\"type\"") }},
 		{Fault{Kind: FaultErrorBody200}, false, func(b string) bool {
-			return b == "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"InternalServerError\",\"message\":\"Internal server error\"}}\n\n"
+			return b == "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"api_error\",\"message\":\"Internal server error\"}}\n\n"
 		}},
 		{Fault{Kind: FaultErrorEvent}, false, func(b string) bool { return strings.Contains(b, "event: error\n") && !strings.Contains(b, stop) }},
 		{Fault{Kind: FaultNoUsage}, false, func(b string) bool {

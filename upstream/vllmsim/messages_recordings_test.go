@@ -121,7 +121,7 @@ func rewrite(t *testing.T, events []messageFrame) string {
 			end.delta = stop.Delta
 			check(s.end(end))
 		case "error":
-			check(s.fail())
+			check(s.fail(noChunkError()))
 		}
 	}
 	return w.Body.String()
@@ -172,7 +172,7 @@ func startTinyPair(t *testing.T, change func(*Config)) (p, d *Instance) {
 	return startPair(t, func(c *Config) {
 		c.Model, c.BlockSize, c.MaxModelLen = "tiny", 32, 8192
 		c.PromptTokensDetails, c.RequestIDHeaders, c.Render = true, true, true
-		c.OutputTokenIDs, c.TimeScale = true, 50
+		c.Version, c.OutputTokenIDs, c.TimeScale = VLLM032, true, 50
 		if change != nil {
 			change(c)
 		}

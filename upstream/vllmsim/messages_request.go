@@ -155,7 +155,7 @@ func (m *messagesRequest) chatRequest(mergeSystem bool) (*apiRequest, error) {
 		return nil, err
 	}
 	r := &apiRequest{
-		Model: m.Model, Messages: &history, MaxTokens: m.MaxTokens, Temperature: m.Temperature, Stream: m.Stream,
+		Model: m.Model, Messages: &history, MaxCompletionTokens: m.MaxTokens, Temperature: m.Temperature, Stream: m.Stream,
 		stops: nonEmpty(m.StopSequences), TemplateKwargs: m.TemplateKwargs, ReasoningEffort: m.OutputConfig.Effort,
 		CacheSalt: m.CacheSalt, KVTransferParams: m.KVTransferParams, logprobs: -1,
 	}

@@ -29,14 +29,14 @@ func (c *completion) streamMessage(ctx context.Context, w http.ResponseWriter) e
 			}
 		}
 		if err != nil {
-			return s.fail()
+			return s.fail(c.instance.streamError())
 		}
 		if err := s.piece(p); err != nil {
 			return err
 		}
 	}
 	end := messageEnd{usage: c.messageUsage()}
-	end.delta.StopReason, end.delta.StopSequence = ch.messageStop()
+	end.delta.StopReason, end.delta.StopSequence = c.messageStop(ch)
 	if c.instance.config().MessageParams {
 		params, err := c.streamParams()
 		if err != nil {
@@ -203,13 +203,24 @@ func (s *messageStream) end(m messageEnd) error {
 	return s.send(messageEvent{Type: "message_stop"})
 }
 
-// fail writes what vLLM makes of an error event of chat, which it takes for a chunk, and then ends the stream in order, without
-// message_stop (testdata/exchanges/vllm-0.32-agents 07).
-func (s *messageStream) fail() error {
+// fail ends a stream with an error event; no message_stop follows.
+func (s *messageStream) fail(e messageError) error { return s.write("error", e) }
+
+// streamError is what vLLM makes of an error in a chat stream. 0.32 takes it for a chunk; 0.33 says what it says (message_stream_converter,
+// read).
+func (i *Instance) streamError() messageError {
+	if i.config().since033() {
+		return messageError{Type: "error", Error: messageErrorDetail{Type: "api_error", Message: internalError().message}}
+	}
+	return noChunkError()
+}
+
+// noChunkError is 0.32's (testdata/exchanges/vllm-0.32-agents 07).
+func noChunkError() messageError {
 	const detail = "\n  Field required [type=missing, input_value={'error': {'message': 'In...am': None, 'code': 500}}, input_type=dict]\n" +
 		"    For further information visit https://errors.pydantic.dev/2.14/v/missing"
-	return s.write("error", messageError{Type: "error", Error: messageErrorDetail{Type: "internal_error",
-		Message: "2 validation errors for ChatCompletionStreamResponse\nmodel" + detail + "\nchoices" + detail}})
+	return messageError{Type: "error", Error: messageErrorDetail{Type: "internal_error",
+		Message: "2 validation errors for ChatCompletionStreamResponse\nmodel" + detail + "\nchoices" + detail}}
 }
 
 func (s *messageStream) send(e messageEvent) error { return s.write(e.Type, e) }

@@ -24,7 +24,7 @@ func readExchange(t *testing.T, connector, name string) (rec recording) {
 		t.Fatal(err)
 	}
 	// The fingerprint is that of the engine's configuration.
-	raw = regexp.MustCompile(`vllm-0\.32\.0-[0-9a-f]{8}`).ReplaceAll(raw, []byte(systemFingerprint))
+	raw = regexp.MustCompile(`vllm-0\.32\.0-[0-9a-f]{8}`).ReplaceAll(raw, []byte((&Config{Version: VLLM032}).fingerprint()))
 	if err := json.Unmarshal(raw, &rec); err != nil {
 		t.Fatalf("recording %s: %v", name, err)
 	}
@@ -50,7 +50,7 @@ func TestMooncake_AnswersAsRecorded(t *testing.T) {
 	p, d := startPair(t, func(c *Config) {
 		c.Connector, c.Model, c.BlockSize, c.MaxModelLen = ConnectorMooncake, "tiny", 32, 8192
 		c.PromptTokensDetails = true
-		c.Mooncake.AbortTimeout, c.TimeScale = 12*time.Second, 50
+		c.Version, c.Mooncake.AbortTimeout, c.TimeScale = VLLM032, 12*time.Second, 50
 	})
 	adapted := func(rec recording) object {
 		params, _ := rec.Request.Body["kv_transfer_params"].(object)

@@ -96,6 +96,7 @@ func (n *nixl) finish(r *run) *paramsOut {
 		DCPSize:         1,
 		PPSize:          1,
 		RemoteNumTokens: r.computed,
+		Generation:      e.generation(),
 		TransferMode:    "pull",
 	}
 	if prefills {

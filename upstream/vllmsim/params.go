@@ -154,6 +154,7 @@ type paramsOut struct {
 	PPSize              int       `json:"pp_size"`
 	RemoteNumTokens     int       `json:"remote_num_tokens"`
 	RemoteBlocksExpiry  *float64  `json:"remote_blocks_expiry_time"`
+	Generation          int       `json:"remote_registration_generation,omitempty"` // since 0.33
 	TransferMode        string    `json:"transfer_mode"`
 	PrefillCachedTokens *int      `json:"remote_prefill_cached_tokens,omitempty"`
 	OutputTokenIDs      []int32   `json:"output_token_ids,omitempty"`

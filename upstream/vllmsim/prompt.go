@@ -88,7 +88,10 @@ func (i *Instance) checkVocabulary(ids []int32) error {
 
 // outputLimit is how many tokens may be generated for prompt; a prompt that leaves no room is refused.
 func (i *Instance) outputLimit(r *apiRequest, prompt []int32) (int, error) {
-	asked, _ := r.limit()
+	asked, name := r.limit()
+	if most := i.config().MaxModelLen; asked > most { // TokenizeParams, renderers/params.py
+		return 0, badRequest(name, "%s=%d cannot be greater than max_model_len=%d. Please request fewer output tokens. (parameter=%s, value=%d)", name, asked, most, name, asked)
+	}
 	room := i.config().MaxModelLen - len(prompt)
 	if room < max(asked, 1) {
 		return 0, badRequest("input_tokens", "You passed %d input tokens and requested %d output tokens. However, the model's context length is only %d tokens, resulting in a maximum input length of %d tokens. Please reduce the length of the input prompt. (parameter=input_tokens, value=%d)",

@@ -115,7 +115,7 @@ func TestRecordings_SimulatorAnswersLikeVLLM(t *testing.T) {
 	p, d := startPair(t, func(c *Config) {
 		c.Model, c.BlockSize, c.MaxModelLen = "tiny", 32, 8192
 		c.PromptTokensDetails, c.RequestIDHeaders = true, true
-		c.Params, c.TimeScale = ParamsNever, 50
+		c.Version, c.Params, c.TimeScale = VLLM032, ParamsNever, 50
 	})
 	r := &replayer{p: p, d: d, answers: map[string]answer{}}
 	for n := 1; n <= 20; n++ {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// The Responses API as vLLM 0.32 has it (vllm/entrypoints/openai/responses) without its store: a request becomes messages of chat
+// The Responses API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/openai/responses) without its store: a request becomes messages of chat
 // (responses_request.go, responses_history.go), takes chat's way through the engine, and what comes out is items, in one piece (here) or
 // in events (responses_stream.go). What recordings show is theirs to the byte (testdata/exchanges/vllm-0.32-agents 08 to 13). None has a
 // message in a stream, a thought before one, or an empty answer: those follow vLLM's source.
@@ -15,6 +15,12 @@ import (
 const (
 	pathResponses       = "/v1/responses"
 	pathResponsesRender = pathResponses + "/render"
+)
+
+// Values of status.
+const (
+	statusCompleted  = "completed"
+	statusIncomplete = "incomplete"
 )
 
 // responseTurn is one request on its way.
@@ -100,17 +106,26 @@ func (t *responseTurn) respond(ctx context.Context, w http.ResponseWriter) error
 	return writeJSON(w, http.StatusOK, o)
 }
 
-// items are the output of a whole answer (build_response_output_items, responses/utils.py). An answer without text has none.
+// items are the output of a whole answer (build_response_output_items, responses/utils.py). An answer without text has none. The limit has
+// cut the last of them, if it has cut any, but for a thought, which has no status.
 func (t *responseTurn) items() []any {
 	items, out := []any{}, t.choices[0].out
 	if thought := out.reasoning.String(); thought != "" && t.shows() {
 		items = append(items, newReasoningItem(itemID(kindReasoning), nil, &thought))
 	}
 	if text := out.wholeText(); text != "" {
-		items = append(items, newMessageItem(itemID(kindMessage), "completed", &text))
+		status := statusCompleted
+		if len(out.calls) == 0 {
+			status = t.endStatus()
+		}
+		items = append(items, newMessageItem(itemID(kindMessage), status, &text))
 	}
-	for _, call := range out.calls {
-		items = append(items, callItem{Arguments: call.Function.Arguments, CallID: call.ID, Name: call.Function.Name, Type: "function_call", ID: itemID(kindCall), Status: "completed"})
+	for n, call := range out.calls {
+		status := statusCompleted
+		if n == len(out.calls)-1 {
+			status = t.endStatus()
+		}
+		items = append(items, callItem{Arguments: call.Function.Arguments, CallID: call.ID, Name: call.Function.Name, Type: "function_call", ID: itemID(kindCall), Status: status})
 	}
 	return items
 }
@@ -120,21 +135,41 @@ func itemID(kind string) string { return kind + "_" + randomHex(8) }
 // started is the response as the first two events have it. What is known at the end only is null.
 func (t *responseTurn) started() responseObject {
 	a := t.asked
-	return responseObject{
+	o := responseObject{
 		ID: t.id, CreatedAt: t.created, Instructions: a.Instructions, Metadata: a.Metadata, Model: t.instance.config().answered(a.Model), Object: "response",
 		Output: []any{}, ParallelToolCalls: a.ParallelToolCalls == nil || *a.ParallelToolCalls, Temperature: floatOr(a.Temperature, 1), ToolChoice: a.ToolChoice,
 		Tools: a.Tools, TopP: floatOr(a.TopP, 1), MaxOutputTokens: t.choices[0].engineReq.maxTokens, MaxToolCalls: a.MaxToolCalls, Reasoning: a.Reasoning,
 		ServiceTier: a.ServiceTier, Status: "in_progress", Text: a.Text, Truncation: a.Truncation, User: a.User,
 		PresencePenalty: floatOr(a.PresencePenalty, 0), FrequencyPenalty: floatOr(a.FrequencyPenalty, 0),
 	}
+	if t.instance.config().since033() {
+		o.PromptCacheOptions, o.PromptCacheKey = orNull(a.PromptCacheOptions), orNull(a.PromptCacheKey)
+		o.PromptCacheKept, o.SafetyIdentifier = orNull(a.PromptCacheRetention), orNull(a.SafetyIdentifier)
+	}
+	return o
+}
+
+func orNull(raw json.RawMessage) json.RawMessage {
+	if raw == nil {
+		return jsonNull
+	}
+	return raw
+}
+
+// endStatus is the status of an item with which an answer ends. One that the limit has cut was complete to 0.32.
+func (t *responseTurn) endStatus() string {
+	if t.choices[0].finish == "length" && t.instance.config().since033() {
+		return statusIncomplete
+	}
+	return statusCompleted
 }
 
 // completed is the response at the end: of an answer that its limit has cut, too.
 func (t *responseTurn) completed(items []any) (responseObject, error) {
 	o, ch := t.started(), t.choices[0]
-	o.Output, o.Status = items, "completed"
+	o.Output, o.Status = items, statusCompleted
 	if ch.finish == "length" {
-		o.Status, o.IncompleteDetails = "incomplete", &incompleteDetails{Reason: "max_output_tokens"}
+		o.Status, o.IncompleteDetails = statusIncomplete, &incompleteDetails{Reason: "max_output_tokens"}
 	}
 	if !t.asked.Stream || !t.fault.is(FaultNoUsage) {
 		o.Usage = t.responseUsage()

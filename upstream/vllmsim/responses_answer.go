@@ -2,7 +2,8 @@ package vllmsim
 
 import "encoding/json"
 
-// responseObject is a response, in an answer and in the events that have one, in the key order of testdata/exchanges/vllm-0.32-agents 08.
+// responseObject is a response, in an answer and in the events that have one, in the key order of testdata/exchanges/vllm-0.32-agents 08
+// and vllm-0.33.
 type responseObject struct {
 	ID                 string             `json:"id"`
 	CreatedAt          int64              `json:"created_at"`
@@ -22,7 +23,11 @@ type responseObject struct {
 	MaxToolCalls       *int               `json:"max_tool_calls"`
 	PreviousResponseID *string            `json:"previous_response_id"`
 	Prompt             *struct{}          `json:"prompt"`
+	PromptCacheOptions json.RawMessage    `json:"prompt_cache_options,omitempty"` // this and the two others that follow: since 0.33
+	PromptCacheKey     json.RawMessage    `json:"prompt_cache_key,omitempty"`
+	PromptCacheKept    json.RawMessage    `json:"prompt_cache_retention,omitempty"`
 	Reasoning          json.RawMessage    `json:"reasoning"`
+	SafetyIdentifier   json.RawMessage    `json:"safety_identifier,omitempty"` // since 0.33
 	ServiceTier        string             `json:"service_tier"`
 	Status             string             `json:"status"`
 	Text               json.RawMessage    `json:"text"`

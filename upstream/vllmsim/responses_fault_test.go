@@ -58,7 +58,7 @@ func TestResponses_NeverEnding(t *testing.T) {
 }
 
 func TestResponses_Faults(t *testing.T) {
-	const end = "event: response.completed\n"
+	const end = "event: response.incomplete\n"
 	body := responseBody(object{"max_output_tokens": 8, "enable_response_messages": true, "kv_transfer_params": prefillTemplate()}, "hi")
 	ids := func(b string) int {
 		at := strings.LastIndex(b, `"output_messages":[`)

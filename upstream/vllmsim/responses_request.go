@@ -42,7 +42,13 @@ type responsesRequest struct {
 	TemplateKwargs     map[string]json.RawMessage `json:"chat_template_kwargs"`
 	RequestID          string                     `json:"request_id"`
 	CacheSalt          string                     `json:"cache_salt"`
-	KVTransferParams   json.RawMessage            `json:"kv_transfer_params"`
+	// These four are repeated in answers, since 0.33.
+	PromptCacheOptions   json.RawMessage `json:"prompt_cache_options"`
+	PromptCacheKey       json.RawMessage `json:"prompt_cache_key"`
+	PromptCacheRetention json.RawMessage `json:"prompt_cache_retention"`
+	SafetyIdentifier     json.RawMessage `json:"safety_identifier"`
+
+	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
 
 	input inputList
 }
@@ -199,7 +205,7 @@ func (r *responsesRequest) chatRequest() (*apiRequest, error) {
 		Model: r.Model, Messages: &history, MaxTokens: r.MaxOutputTokens, Temperature: r.Temperature, Stream: r.Stream, stops: stops,
 		IncludeStop: r.IncludeStop, IgnoreEOS: r.IgnoreEOS, ContinueFinal: onward, AddGenerationPrompt: &generate, ToolChoice: r.ToolChoice,
 		TemplateKwargs: r.TemplateKwargs, ReasoningEffort: effort.Effort, IncludeReasoning: r.IncludeReasoning, CacheSalt: r.CacheSalt,
-		RequestID: r.RequestID, KVTransferParams: r.KVTransferParams, logprobs: -1,
+		RequestID: r.RequestID, KVTransferParams: r.KVTransferParams, logprobs: -1, limitName: "max_output_tokens",
 	}
 	for _, tool := range r.Tools {
 		if tool.Type == "function" {

@@ -26,14 +26,18 @@ func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error 
 			return err
 		}
 	}
-	if err := s.leave(); err != nil {
+	if err := s.end(t.endStatus()); err != nil {
 		return err
 	}
 	o, err := t.completed(s.items)
 	if err != nil {
 		return err
 	}
-	return s.send(responseEvent{Type: "response.completed", Response: &o})
+	last := "response.completed"
+	if o.Status == statusIncomplete && t.instance.config().since033() {
+		last = "response.incomplete"
+	}
+	return s.send(responseEvent{Type: last, Response: &o})
 }
 
 // responseEvent is the data of an event; which members it has depends on its type.
@@ -160,12 +164,15 @@ func (s *responseStream) startCall(call *toolCallDelta) error {
 	return s.sendItem("response.output_item.added", s.item.call)
 }
 
-// leave ends the open item. One that the limit has cut is said to be completed, too.
-func (s *responseStream) leave() error {
+// leave ends the open item, behind which another comes.
+func (s *responseStream) leave() error { return s.end(statusCompleted) }
+
+// end ends the open item with a status.
+func (s *responseStream) end(done string) error {
 	if s.item == nil {
 		return nil
 	}
-	text, done := s.item.text.String(), "completed"
+	text := s.item.text.String()
 	var item any
 	var err error
 	switch s.item.kind {

@@ -43,7 +43,7 @@ func (i *Instance) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	default:
 		api := asAPIError(err)
 		// The status line is out only if the connection failed in the middle, and then this is not read.
-		_ = writeJSON(w, api.status, api.errorBody(req.URL.Path))
+		_ = writeJSON(w, api.status, i.errorBody(api, req.URL.Path))
 	}
 }
 

@@ -54,7 +54,7 @@ func (s *eventStream) events(ctx context.Context) error {
 				}
 			}
 			if err != nil {
-				return s.write(errorEvent(internalError()))
+				return s.write(c.instance.errorEvent(internalError()))
 			}
 			if err := s.token(ch, p); err != nil {
 				return err
@@ -104,16 +104,19 @@ func (s *eventStream) token(ch *choice, p piece) error {
 	} else {
 		e = c.chunk(ch, s.textChoice(ch, p, ids))
 	}
+	e.KVTransferParams = c.instance.config().nullSince033()
 	if ch.finish != "" {
 		if !c.includeUsage() {
-			e.SystemFingerprint = systemFingerprint
+			e.SystemFingerprint = c.instance.config().fingerprint()
 		}
 		if c.paramsPlace() == ParamsFinish && ch == c.choices[len(c.choices)-1] {
 			params, err := c.streamParams()
 			if err != nil {
 				return err
 			}
-			e.KVTransferParams = params
+			if params != nil {
+				e.KVTransferParams = params
+			}
 		}
 	}
 	return s.send(e)
@@ -136,13 +139,14 @@ func (s *eventStream) chatChoice(ch *choice, p piece, ids json.RawMessage) chatC
 	}
 	if ch.finish != "" {
 		choice.FinishReason, choice.StopReason = &ch.finish, rawJSON(ch.stopReason)
+		choice.WeightVersions = c.instance.config().nullSince033()
 	}
 	return choice
 }
 
 func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textChunkChoice {
 	c := s.completion
-	choice := textChunkChoice{Index: ch.index, Logprobs: jsonNull, StopReason: jsonNull, TokenIDs: ids}
+	choice := textChunkChoice{Index: ch.index, Logprobs: jsonNull, StopReason: jsonNull, TokenIDs: ids, WeightVersions: c.instance.config().nullSince033()}
 	if p.content != nil {
 		choice.Text = *p.content
 	}
@@ -173,7 +177,7 @@ func (s *eventStream) tail() error {
 	}
 	if c.includeUsage() && !c.fault.is(FaultNoUsage) {
 		e := c.chunk(nil)
-		e.Usage, e.SystemFingerprint = c.usage().delta(), systemFingerprint
+		e.Usage, e.SystemFingerprint = c.usage().delta(), c.instance.config().fingerprint()
 		if c.paramsPlace() == ParamsUsage {
 			e.KVTransferParams = params
 		}
@@ -202,7 +206,7 @@ func (c *completion) paramsPlace() string {
 	return place
 }
 
-// streamParams are the params of a stream; an engine that has none leaves the member out.
+// streamParams are the params of a stream, nil for none.
 func (c *completion) streamParams() (json.RawMessage, error) {
 	p := c.answeredParams()
 	if p == nil && !c.fault.is(FaultBadParams) {

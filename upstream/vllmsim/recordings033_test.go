@@ -1,0 +1,234 @@
+package vllmsim
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// excerpts033 are the answers of vLLM 0.33 in testdata/exchanges/vllm-0.33 by their titles, without what they say of the status. Events
+// between the first and the last are left out of them, and so are the ends of long lines.
+func excerpts033(t *testing.T, file string) map[string][]string {
+	t.Helper()
+	raw, err := os.ReadFile("../../testdata/exchanges/vllm-0.33/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, title := map[string][]string{}, ""
+	for line := range strings.Lines(string(raw)) {
+		line = strings.TrimSuffix(line, "\n")
+		if params, ok := strings.CutPrefix(line, "P params "); ok {
+			list["prefill's params"] = []string{params}
+			continue
+		}
+		if head, ok := strings.CutPrefix(line, "== "); ok {
+			at := regexp.MustCompile(` \d{3} `).FindStringIndex(head)
+			title = head[:at[0]]
+			if body := head[at[1]:]; strings.HasPrefix(body, "{") {
+				list[title] = []string{body}
+			}
+			continue
+		}
+		if line = strings.TrimPrefix(line, "   "); !strings.HasPrefix(line, "event: ") && line != "..." {
+			list[title] = append(list[title], strings.TrimPrefix(line, "data: "))
+		}
+	}
+	return list
+}
+
+// event033 is the recorded event that has text, the last of several.
+func event033(t *testing.T, events []string, text string) string {
+	t.Helper()
+	at := slices.IndexFunc(events, func(e string) bool { return strings.Contains(e, text) })
+	if at < 0 {
+		t.Fatalf("no event with %s in %q", text, events)
+	}
+	for n, e := range events {
+		if strings.Contains(e, text) {
+			at = n
+		}
+	}
+	return events[at]
+}
+
+// compareCut compares a document with a recorded one whose end may be cut off. Members that differ by nature count by type.
+func compareCut(t *testing.T, name, want, got string) {
+	t.Helper()
+	if json.Valid([]byte(want)) {
+		compareJSON(t, name, []byte(want), levelledMessage(t, []byte(want), []byte(got)))
+		return
+	}
+	byNature := regexp.MustCompile(`"(id|model|created_at|created)":("[^"]*"|\d+)|"output":\[.*\],"parallel|"(prompt_token_ids|remote_block_ids)":\[[^"]*\]|"(input_tokens|cached_tokens)":\d+`)
+	level := func(text string) string { return byNature.ReplaceAllString(text, "") }
+	// The last member of what is left may be cut in its name or value.
+	whole := want[:strings.LastIndex(want, `,"`)]
+	if have := level(got); !strings.HasPrefix(have, level(whole)) {
+		t.Errorf("%s: answered\n%s\nrecorded\n%s", name, have, level(whole))
+	}
+}
+
+func startPair033(t *testing.T, change func(*Config)) (p, d *Instance) {
+	t.Helper()
+	return startTinyPair(t, func(c *Config) {
+		c.Version, c.OutputTokenIDs = VLLM033, false
+		if change != nil {
+			change(c)
+		}
+	})
+}
+
+// stream033 streams a request over prefill's params, 4 tokens long, and returns the data of the events.
+func stream033(t *testing.T, p, d *Instance, path string, members object) []string {
+	t.Helper()
+	body := object{"model": "tiny", "max_tokens": 4, "stream": true}
+	if path == pathCompletions {
+		body["prompt"] = longText
+	} else {
+		body["messages"] = []any{user(longText)}
+	}
+	if _, none := members["kv_transfer_params"]; !none {
+		prefill := post(t, p, path, with(body, object{"max_tokens": 1, "stream": false, "kv_transfer_params": prefillTemplate()}))
+		body["kv_transfer_params"] = prefill.params()
+	}
+	return post(t, d, path, with(body, members)).events(t)
+}
+
+func TestRecordings033_Streams(t *testing.T) {
+	for file, plugIn := range map[string]bool{"excerpts-stock.txt": false, "excerpts-plugin-1.1.txt": true} {
+		recorded := excerpts033(t, file)
+		p, d := startPair033(t, func(c *Config) { c.OutputTokenIDs = plugIn })
+		for _, x := range []struct {
+			name, path string
+			body       object
+		}{
+			{"chat stream", pathChat, object{}},
+			{"chat stream + ids + usage", pathChat, object{"return_token_ids": true, "stream_options": object{"include_usage": true}}},
+			{"chat stream no params", pathChat, object{"kv_transfer_params": nil}},
+			{"text stream", pathCompletions, object{}},
+		} {
+			t.Run(file+"/"+x.name, func(t *testing.T) {
+				want, got := recorded[x.name], stream033(t, p, d, x.path, x.body)
+				parts := []string{`"finish_reason":null,"token_ids":`, `"finish_reason":"length"`, `[DONE]`}
+				if x.path == pathCompletions {
+					parts[0] = `"finish_reason":null,"stop_reason":null`
+				} else {
+					parts = append(parts, `"role":"assistant"`)
+				}
+				if strings.Contains(x.name, "usage") {
+					parts = append(parts, `"choices":[]`)
+				}
+				for _, part := range parts {
+					w, g := event033(t, want, part), event033(t, got, part)
+					if part == "[DONE]" {
+						continue
+					}
+					w, g = strings.ReplaceAll(w, `[1732,469,1796,1326]`, `[1]`), outputIDs.ReplaceAllString(g, `"output_token_ids":[1]`)
+					compareCut(t, part, outputIDs.ReplaceAllString(w, `"output_token_ids":[1]`), g)
+				}
+			})
+		}
+		assertClean(t, p, d)
+	}
+}
+
+var outputIDs = regexp.MustCompile(`"output_token_ids":\[[^]]+]`)
+
+func TestRecordings033_PrefillParams(t *testing.T) {
+	p, _ := startPair033(t, func(c *Config) { c.OutputTokenIDs = true })
+	prefill := post(t, p, pathChat, object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 1, "kv_transfer_params": prefillTemplate()})
+	raw, err := marshal(prefill.params())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A map has lost the order, which the streams show.
+	have, want := object{}, object{}
+	if err := json.Unmarshal(raw, &have); err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal([]byte(excerpts033(t, "excerpts-stock.txt")["prefill's params"][0]), &want); err != nil {
+		t.Fatal(err)
+	}
+	for name := range want {
+		if _, ok := have[name]; !ok {
+			t.Errorf("prefill's params lack %s", name)
+		}
+	}
+	if len(have) != len(want) || have["remote_registration_generation"] != want["remote_registration_generation"] {
+		t.Errorf("prefill's params are %s, recorded %v", raw, want)
+	}
+}
+
+func TestRecordings033_Messages(t *testing.T) {
+	recorded := excerpts033(t, "excerpts-stock.txt")
+	p, d := startPair033(t, nil)
+	events := func() (data []string) {
+		for _, e := range messageFrames(t, string(messages033(t, p, d, true).raw)) {
+			data = append(data, e.data)
+		}
+		return data
+	}()
+	for _, part := range []string{`"message_start"`, `"message_delta"`, `"message_stop"`} {
+		compareCut(t, part, event033(t, recorded["messages stream"], part), event033(t, events, part))
+	}
+	whole := messages033(t, p, d, false)
+	compareCut(t, "whole", recorded["messages whole"][0], string(whole.raw))
+	if got := post(t, d, pathMessages, object{"model": "nope", "messages": []any{user("hi")}, "max_tokens": 4}); got.status != 404 || !strings.Contains(string(got.raw), `{"type":"error","error":{"type":"not_found_error",`) {
+		t.Errorf("an unknown model is answered %d %s, recorded %s", got.status, got.raw, recorded["messages unknown model"])
+	}
+	if got := post(t, d, pathMessages, object{"model": "tiny", "messages": []any{user("hi")}, "max_tokens": 40000}); got.status != 400 || string(got.raw) != recorded["messages too long"][0] {
+		t.Errorf("too many tokens are answered %d %s, recorded %s", got.status, got.raw, recorded["messages too long"])
+	}
+}
+
+func messages033(t *testing.T, p, d *Instance, stream bool) answer {
+	t.Helper()
+	body := object{"model": "tiny", "messages": []any{user(longText)}, "max_tokens": 4}
+	prefill := post(t, p, pathMessages, with(body, object{"max_tokens": 1, "kv_transfer_params": prefillTemplate()}))
+	return post(t, d, pathMessages, with(body, object{"stream": stream, "kv_transfer_params": prefill.params()}))
+}
+
+func TestRecordings033_ResponsesStreamCutByItsLimit(t *testing.T) {
+	recorded := excerpts033(t, "excerpts-stock.txt")["responses stream"]
+	_, d := startPair033(t, nil)
+	got := messageFrames(t, string(post(t, d, pathResponses, object{"model": "tiny", "input": longText, "max_output_tokens": 4, "stream": true, "temperature": 0}).raw))
+	data := make([]string, len(got))
+	for n, e := range got {
+		data[n] = e.data
+	}
+	for _, part := range []string{`"type":"response.output_item.done"`, `"reason":"max_output_tokens"`} {
+		compareCut(t, part, event033(t, recorded, part), event033(t, data, part))
+	}
+	compareCut(t, "response.created", recorded[0], data[0])
+	if last := got[len(got)-1].name; last != "response.incomplete" {
+		t.Errorf("the stream ends with %s, recorded response.incomplete", last)
+	}
+}
+
+func TestRecordings033_LoadFailure(t *testing.T) {
+	recorded := excerpts033(t, "excerpts-stock.txt")["chat stream min: bad remote engine (load failure)"]
+	p, d := startPair033(t, nil)
+	bad := object{"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": []any{[]any{1, 2, 3, 4, 5}}, "remote_engine_id": "nobody",
+		"remote_request_id": "x", "remote_host": "127.0.0.1", "remote_port": p.engines()[0].sidePort}
+	got := stream033(t, p, d, pathChat, object{"kv_transfer_params": bad})
+	if len(got) != 3 || got[1] != recorded[1] || got[2] != recorded[2] {
+		t.Fatalf("answered %q, recorded %q", got, recorded)
+	}
+	compareCut(t, "role", recorded[0], got[0])
+}
+
+// Older and newer releases than those that are known answer like their neighbours.
+func TestRelease_Versions(t *testing.T) {
+	for version, since := range map[string]bool{"0.26.1": false, "0.32.0": false, "0.32.1+cpu": false, "0.33.0": true, "0.33": true, "0.40.2": true, "1.0.0": true, "dev": false} {
+		if got := (&Config{Version: version}).since033(); got != since {
+			t.Errorf("%s answers like 0.33: %v, want %v", version, got, since)
+		}
+	}
+	for name, want := range map[string]string{"0.32": VLLM032, "0.33": VLLM033, "0.31": "", "": ""} {
+		if got, err := Release(name); got != want || (err == nil) != (want != "") {
+			t.Errorf("release %q is %q, %v", name, got, err)
+		}
+	}
+}
