@@ -76,7 +76,7 @@ func TestBlocks_AreBounded(t *testing.T) {
 func TestBlocks_OfATicketThatWasSentAreNotReleased(t *testing.T) {
 	const raw = `{"do_remote_prefill":false,"do_remote_decode":true,"remote_block_ids":[[1]],"remote_engine_id":"e","remote_request_id":"r","remote_host":"h","remote_port":1,"remote_num_tokens":1}`
 	for _, known := range []bool{false, true} {
-		r := &releaser{blocks: newBlocks(time.Hour), deps: &Deps{Connector: nixl.Connector{}}}
+		r := &releaser{blocks: newBlocks(time.Hour), generations: newGenerations(), deps: &Deps{Connector: nixl.Connector{}}}
 		ticket := convcache.Ticket{Decode: "d", Params: []byte(raw)}
 		if known {
 			ticket.Reading = &upstream.Kept{EngineID: "e", RequestID: "r"}

@@ -148,15 +148,17 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 			reason = why
 			continue
 		}
-		h, outcome := f.takeBranch(ctx, t, c, usable)
+		h, outcome, why := f.takeBranch(ctx, t, c, usable)
 		if h != nil {
 			return h, ""
 		}
-		reason = t.missed(p, outcome)
+		if reason = why; reason == "" {
+			reason = t.missed(p, outcome)
+		}
 		if reason == ReasonConsumed && f.handBacks.underWay(t.conversation.key) {
 			reason = ReasonHandingBack
 		}
-		if takes++; outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
+		if takes++; why == "" && outcome != convcache.Consumed && outcome != convcache.Fenced || takes == 2 {
 			break
 		}
 	}
@@ -216,9 +218,9 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ held, why Rea
 }
 
 // takeBranch completes h with one branch's ticket, which must be worth what the
-// branch promised. Without a ticket the trial that usable may have begun is over,
+// branch promised. Where the outcome does not say why there is none, why does. Without a ticket the trial that usable may have begun is over,
 // even if the store panics: a link whose trial never ends is lost to reuse.
-func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *held, outcome convcache.Outcome) {
+func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *held, outcome convcache.Outcome, why Reason) {
 	defer func() {
 		if h.ticket == nil {
 			h.link.End(fleet.Inconclusive)
@@ -231,16 +233,19 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *
 		f.ledger.gone(c.branch.ID, outcome)
 	}
 	if outcome != convcache.Taken {
-		return nil, outcome
+		return nil, outcome, ""
 	}
 	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Start != c.branch.Start {
 		f.releaser.unuse(ticket, t.model) // it is not what was looked at
-		return nil, outcome
+		return nil, outcome, ""
 	}
-	_, _ = f.releaser.read(&ticket) // Plan says what is wrong with one that can't be read
+	if f.releaser.outdated(&ticket) { // Plan says what is wrong with one that can't be read
+		f.releaser.unuse(ticket, t.model)
+		return nil, outcome, ReasonInstanceCleared
+	}
 	h.ticket, h.pinned = &ticket, inBlocks(h.holder, ticket.Tokens)
 	h.holder.Departs(h.pinned)
-	return &h, outcome
+	return &h, outcome, ""
 }
 
 // denies says why no ticket may be offered on a link, "" if one may.

@@ -44,6 +44,10 @@ func (h *handBacks) run(ctx context.Context, k *kept) {
 		h.keepAgain(ctx, k)
 		return
 	}
+	if h.releaser.outdated(&ticket) {
+		h.release(k)
+		return
+	}
 	outcome, err := h.send(ctx, k, link)
 	h.count(outcome, ticket.Tokens)
 	attrs := []any{

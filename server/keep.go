@@ -140,6 +140,7 @@ func (k *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 	if a.dialect == nil { // of the others nothing is counted, see sentNothing
 		d.start.SentParams()
 	}
+	k.releaser.generations.outdated(decode.Name, d.start.ID(), &kept) // to be known of the tickets that there are
 	switch {
 	case misplaced:
 		return convcache.Ticket{}, kept, "ineligible_block_count"

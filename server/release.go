@@ -21,6 +21,8 @@ type releaser struct {
 	beside *beside
 	blocks *blocks
 	counts *counts
+
+	generations *generations
 }
 
 // leftover says where an answer's blocks are.
@@ -42,6 +44,12 @@ func (r *releaser) read(ticket *convcache.Ticket) (*upstream.Kept, error) {
 	}
 	ticket.Params, ticket.Reading = kept.Params, keptReading(kept)
 	return &kept, nil
+}
+
+// outdated reports whether the engine that holds a ticket's blocks has registered its memory again since.
+func (r *releaser) outdated(ticket *convcache.Ticket) bool {
+	kept, err := r.read(ticket)
+	return err == nil && r.generations.outdated(ticket.Decode, ticket.Start, kept)
 }
 
 // keptReading is what a ticket brings of what was read of its params.
@@ -85,6 +93,7 @@ func (r *releaser) unuseParams(params []byte, left leftover) {
 // unuseKept gives up the blocks of decode's answer, unless there is a ticket for them.
 func (r *releaser) unuseKept(kept upstream.Kept, left leftover) {
 	decode := left.decode.Engine()
+	r.generations.outdated(decode.Name, left.decode.ID(), &kept) // to be known of the tickets that there are
 	if !r.blocks.fresh(decode.Name, kept) {
 		return
 	}

@@ -47,7 +47,7 @@ func New(cfg Config, deps Deps) *Server {
 	s.places, s.rooms = queue.New(cfg.places()), queue.New(cfg.rooms())
 	blocks, ledger, ratios := newBlocks(cfg.TTL), newLedger(deps.Fleet, cfg.PinnedShare), newRatios()
 	outlines := outline.NewMemory(0)
-	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks, counts: &s.counts}
+	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks, counts: &s.counts, generations: newGenerations()}
 	handBacks := newHandBacks(&s.cfg, &s.deps)
 	putter := &putter{deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
 	handBacks.releaser, handBacks.putter, handBacks.ledger, handBacks.beside, handBacks.counts = releaser, putter, ledger, s.beside, &s.counts

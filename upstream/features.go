@@ -195,7 +195,7 @@ func oneOf(feature string, value []byte, list ...string) (string, string) {
 }
 
 // leavesPrompt lists the members that do not shape the rendered prompt: what
-// vLLM 0.32 knows and does not pass to the renderer
+// vLLM 0.33 knows and does not pass to the renderer
 // (chat_completion/protocol.py, completion/protocol.py), what OpenAI's API has
 // for accounting, caching and storage, and what clients and gateways add to name
 // the request. vLLM ignores the last two kinds. Not in the list, although vLLM
@@ -211,7 +211,7 @@ func leavesPrompt(name string) bool {
 		"skip_special_tokens", "spaces_between_special_tokens", "thinking_token_budget", "include_reasoning",
 		"parallel_tool_calls", "echo", "priority", "request_id", "session_id", "cache_salt", "vllm_xargs",
 		"return_tokens_as_token_ids", "return_token_ids", "return_token_offsets", "return_prompt_text",
-		"routed_experts_prompt_start", "mm_payload", "return_mm_kwargs":
+		"routed_experts_prompt_start", "mm_payload", "return_mm_kwargs", "return_weight_versions":
 		return true
 	case "user", "metadata", "store", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention",
 		"prompt_cache_options", "conversation_id", "conversation", "chat_id", "thread_id", "message_id", "client_metadata",

@@ -38,6 +38,8 @@ type Kept struct {
 	// EngineID is the owner of the blocks, new on each start, and RequestID the owner's
 	// name for them.
 	EngineID, RequestID string
+	// Generation is how often that owner had registered its KV memory, 0 if it does not tell. Blocks of an older one than its last are gone.
+	Generation int
 	// OutputIDs are the tokens that decode sampled, nil without the plug-in.
 	OutputIDs []uint32
 }

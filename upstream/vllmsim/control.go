@@ -96,6 +96,9 @@ func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error 
 	case "POST /_sim/clear_blocks":
 		i.ClearBlocks()
 		return writeJSON(w, http.StatusOK, map[string]bool{"success": true})
+	case "POST /_sim/sleep_and_wake":
+		i.SleepAndWake()
+		return writeJSON(w, http.StatusOK, map[string]bool{"success": true})
 	case "GET /_sim/config":
 		return writeJSON(w, http.StatusOK, i.config())
 	case "POST /_sim/config":

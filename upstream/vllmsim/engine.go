@@ -38,6 +38,7 @@ type engine struct {
 	computed time.Time // when the last one was done
 	// registered counts how often the KV memory was registered with the transfer library: at the start, and after each sleep.
 	registered int
+	peersKnown map[string]peerRegistration // by engine id
 }
 
 var (
@@ -62,6 +63,7 @@ func newEngine(live *atomic.Pointer[Config], rank, sidePort int, tok *tokenizer,
 		pool:       newPool(cfg.Blocks, cfg.BlockSize),
 		pins:       newPins(),
 		registered: 1,
+		peersKnown: map[string]peerRegistration{},
 	}
 	e.pool.plain = cfg.NoPrefixCaching
 	if e.events = newPublisher(cfg.KVEvents, rank); e.events != nil {

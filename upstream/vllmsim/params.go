@@ -21,6 +21,7 @@ type ticket struct {
 	port                int
 	tokens              int
 	expiry              time.Duration // owner's clock; 0: not given
+	generation          int           // 0: not given
 	blocks              []int32
 }
 
@@ -97,6 +98,7 @@ func (p *paramsIn) ticket() (ticket, error) {
 	p.read("remote_host", &t.host)
 	p.read("remote_port", &t.port)
 	p.read("remote_num_tokens", &t.tokens)
+	p.read("remote_registration_generation", &t.generation)
 	var expiry *float64
 	p.read("remote_blocks_expiry_time", &expiry)
 	if expiry != nil {

@@ -76,7 +76,7 @@ func (r *run) pull(ctx context.Context, remote ticket, blocks []int32) ([]uint64
 		e.count(func(s *Stats) { s.DeclinedReads++ })
 		return nil, errDeclined
 	}
-	side.Op, side.Blocks = opRead, blocks
+	side.Op, side.Blocks, side.Registration = opRead, blocks, e.registrationOf(remote, hello.Registration)
 	r.introduce(&side, remote)
 	data, err := e.peers.call(ctx, addr, side)
 	if err != nil {

@@ -47,11 +47,3 @@ func (c *Config) nullSince033() []byte {
 	}
 	return nil
 }
-
-// generation is how often the engine has registered its KV memory, 0 where answers do not say so.
-func (e *engine) generation() int {
-	if !e.cfg.since033() {
-		return 0
-	}
-	return e.registered
-}

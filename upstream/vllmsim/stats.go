@@ -22,7 +22,7 @@ type Stats struct {
 	DoubleReads       int `json:"double_reads"`       // as owner: a read of blocks that had been read or released, or were being read
 	ExpiredReads      int `json:"expired_reads"`      // as owner: a read of blocks whose lease or TTL had ended
 	UnknownReads      int `json:"unknown_reads"`      // as owner: a read for a request this engine never pinned
-	StaleReads        int `json:"stale_reads"`        // as owner: a handshake for an engine id of another start; refused
+	StaleReads        int `json:"stale_reads"`        // as owner: a handshake for an engine id of another start, refused; or a read by an older registration, which is garbage
 	DeclinedReads     int `json:"declined_reads"`     // as reader: remote_blocks_expiry_time was too close
 	LoadFailures      int `json:"load_failures"`      // as reader: loads that failed, the declined ones included
 	Loads             int `json:"loads"`              // as reader: loads that succeeded

@@ -37,21 +37,25 @@ type sideRequest struct {
 	EngineID  string
 	RequestID string
 	Blocks    []int32
-	Known     bool         // of a reader: what follows is said of it
-	Salt      string       // its cache_salt
-	Sizes     []int32      // of a hand-back: ids of the prompt, remote_num_tokens, blocks of remote_block_ids
-	Push      *pushRequest // of LMCache
-	KV        *kvMessage   // of engines that push
+	// Registration of the owner's memory by which a reader reads, 0 if it does not say.
+	Registration int
+
+	Known bool         // of a reader: what follows is said of it
+	Salt  string       // its cache_salt
+	Sizes []int32      // of a hand-back: ids of the prompt, remote_num_tokens, blocks of remote_block_ids
+	Push  *pushRequest // of LMCache
+	KV    *kvMessage   // of engines that push
 }
 
 type sideReply struct {
-	Err       string
-	EngineID  string
-	Now       time.Duration // the owner's perf_counter
-	BlockSize int
-	Kind      string // what NIXL hashes of engine and model (compatibility_hash)
-	Content   []uint64
-	Verdict   verdict
+	Err          string
+	EngineID     string
+	Now          time.Duration // the owner's perf_counter
+	BlockSize    int
+	Kind         string // what NIXL hashes of engine and model (compatibility_hash)
+	Content      []uint64
+	Registration int // of the owner's memory
+	Verdict      verdict
 }
 
 var (
@@ -69,7 +73,7 @@ func (e *engine) answer(req sideRequest) sideReply {
 	if reply, ok := e.connector.answer(req); ok {
 		return reply
 	}
-	reply := sideReply{EngineID: e.id, Now: e.clock.now(), BlockSize: e.cfg.BlockSize, Kind: e.kind()}
+	reply := sideReply{EngineID: e.id, Now: e.clock.now(), BlockSize: e.cfg.BlockSize, Kind: e.kind(), Registration: e.registration()}
 	if req.EngineID != e.id {
 		if req.Op == opHandshake {
 			e.count(func(s *Stats) { s.StaleReads++ })
@@ -108,6 +112,7 @@ func (e *engine) readBlocks(req sideRequest) (content []uint64, v verdict, err e
 	for _, id := range req.Blocks {
 		content = append(content, e.pool.slots(id)...)
 	}
+	e.astray(req, content)
 	return content, e.judge(req), nil
 }
 

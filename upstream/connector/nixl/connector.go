@@ -120,7 +120,7 @@ func (Connector) Keep(final []byte, blockSize int) (upstream.Kept, error) {
 	ids, _ := params.outputIDs()
 	kept := upstream.Kept{
 		Params: params.raw, Reading: params.withoutText(), Tokens: params.tokens, Groups: params.groups,
-		Expires: params.expires(), EngineID: params.engineID, RequestID: params.requestID, OutputIDs: ids,
+		Expires: params.expires(), EngineID: params.engineID, RequestID: params.requestID, Generation: params.generation, OutputIDs: ids,
 	}
 	if params.groups == 1 && blockSize > 0 && !params.fits(blockSize) {
 		err = params.misplaced(blockSize)

@@ -24,6 +24,7 @@ const (
 	ppSize
 	remoteNumTokens
 	blocksExpiryTime
+	registrationGeneration
 	transferMode
 	prefillCachedTokens
 	outputTokenIDs
@@ -33,7 +34,8 @@ const (
 
 var names = [unknown]string{ //nolint:gochecknoglobals // a table that nothing changes
 	"do_remote_prefill", "do_remote_decode", "remote_block_ids", "remote_engine_id", "remote_request_id", "remote_host", "remote_port",
-	"tp_size", "dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time", "transfer_mode", "remote_prefill_cached_tokens",
+	"tp_size", "dcp_size", "pp_size", "remote_num_tokens", "remote_blocks_expiry_time",
+	"remote_registration_generation", "transfer_mode", "remote_prefill_cached_tokens",
 	"output_token_ids", "prompt_token_ids",
 }
 

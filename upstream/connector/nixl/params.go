@@ -48,13 +48,15 @@ type kvParams struct {
 	tokens    int
 	groups    int
 	blocks    int
-	size      int    // of raw
-	cached    int    // remote_prefill_cached_tokens, -1 if it does not tell
-	output    []byte // output_token_ids
-	ticket    bool   // decode's, and checked as such
-	expiry    bool
-	at        places
-	cut       cut
+	size      int // of raw
+	cached    int // remote_prefill_cached_tokens, -1 if it does not tell
+	// generation is remote_registration_generation, 0 before vLLM 0.33. The engine compares it as a number: another type would end it.
+	generation int
+	output     []byte // output_token_ids
+	ticket     bool   // decode's, and checked as such
+	expiry     bool
+	at         places
+	cut        cut
 }
 
 // places are where in kvParams.raw the members' values stand that are replaced on the way. They are empty where a member is absent.
@@ -222,6 +224,7 @@ func (p *kvParams) readNumbers(m *members) error {
 		{tpSize, &ignored, 1, 1024},
 		{dcpSize, &ignored, 1, 1024},
 		{ppSize, &ignored, 1, 1024},
+		{registrationGeneration, &p.generation, 0, math.MaxInt32},
 	} {
 		raw := m.get(known.member)
 		// Only the port may be null; a null size would fail inside the engine.

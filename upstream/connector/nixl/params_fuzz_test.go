@@ -63,6 +63,9 @@ func legalParams(raw []byte, handover bool) bool {
 			return false
 		}
 	}
+	if value, given := decoded["remote_registration_generation"]; given && !whole(value, 0, 1<<31-1) {
+		return false
+	}
 	if mode, given := decoded["transfer_mode"]; given && mode != "pull" && mode != "push" {
 		return false
 	}

@@ -1,0 +1,40 @@
+package server
+
+import (
+	"sync"
+
+	"carryover/upstream"
+)
+
+// generations remembers, of each engine of each start of decode, the highest remote_registration_generation that its params had. vLLM 0.33
+// raises it when KV memory is registered again after a sleep (nixl/base_scheduler.py): what was held before is gone, and prefill, which
+// compares nothing, would read whatever lies there now. Every replica sees the answers that it relays and the tickets that it takes.
+type generations struct {
+	mu      sync.Mutex
+	highest map[generationOwner]int
+}
+
+// generationOwner is an engine of one start of decode: each data-parallel rank is one.
+type generationOwner struct{ decode, start, engineID string }
+
+// maxGenerations bounds what is remembered, of which each restart leaves some behind. No fleet has as many in the life of a ticket, so that
+// what is beyond is forgotten as a whole.
+const maxGenerations = 1 << 14
+
+func newGenerations() *generations { return &generations{highest: map[generationOwner]int{}} }
+
+// outdated notes the generation of params of a start of decode, and reports whether the engine has had a higher one: the blocks that the
+// params name are gone. Params without a generation are older than any that has one.
+func (g *generations) outdated(decode, start string, kept *upstream.Kept) bool {
+	owner := generationOwner{decode, start, kept.EngineID}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	highest := g.highest[owner]
+	if kept.Generation > highest {
+		if len(g.highest) >= maxGenerations {
+			clear(g.highest)
+		}
+		g.highest[owner] = kept.Generation
+	}
+	return kept.Generation < highest
+}

@@ -1,0 +1,45 @@
+package nixl
+
+import (
+	"strings"
+	"testing"
+
+	"carryover/upstream"
+)
+
+// Params of vLLM 0.33 say how often their engine has registered its KV memory. The reader needs that number, whatever else is changed.
+func TestParams_GenerationIsReadAndNeverDropped(t *testing.T) {
+	const generation = `"remote_registration_generation":3`
+	held := with(t, ticket, "remote_registration_generation", "3")
+	instance := &upstream.Instance{BaseURL: "http://h:1", KVHost: "another"}
+	var connector Connector
+	kept, err := connector.Keep([]byte(held), 0)
+	if err != nil || kept.Generation != 3 || !strings.Contains(string(kept.Params), generation) {
+		t.Fatalf("Keep = %+v, %v, want generation 3", kept, err)
+	}
+	if old, err := connector.Keep([]byte(ticket), 0); err != nil || old.Generation != 0 {
+		t.Errorf("Keep = %+v, %v, want no generation before 0.33", old, err)
+	}
+	for name, offer := range map[string]upstream.TicketOffer{
+		"whole":    {Tokens: 109},
+		"cut":      {Tokens: 96, BlockSize: 32},
+		"with ids": {Tokens: 109, PromptIDs: []byte("[1,2]")},
+		"release":  {Release: true},
+	} {
+		for read, reading := range map[string]any{"read": kept.Reading, "unread": nil} {
+			offer.Ticket, offer.Reading, offer.Holder = kept.Params, reading, instance
+			if params, err := prefillParams(offer); err != nil || !strings.Contains(string(params), generation) {
+				t.Errorf("%s, %s: %s, %v, want the generation in it", name, read, params, err)
+			}
+		}
+	}
+	handed, err := parseHandover([]byte(with(t, handover, "remote_registration_generation", "3")))
+	if err != nil || !strings.Contains(string(handed.forward(edit{Host: "another", PromptIDs: []byte("[1]")})), generation) {
+		t.Errorf("hand-over: %v, want the generation in it", err)
+	}
+	for _, value := range []string{`"3"`, "null", "-1", "1.5", "true", "99999999999"} {
+		if _, err := connector.Keep([]byte(with(t, ticket, "remote_registration_generation", value)), 0); err == nil || !strings.Contains(err.Error(), "remote_registration_generation") {
+			t.Errorf("generation %s: error %v, want one: the engine compares numbers", value, err)
+		}
+	}
+}
