@@ -161,7 +161,7 @@ func (h *handBacks) failed(ctx context.Context, k *kept, link *fleet.Link, err e
 // concluded tells the link what became of the ticket.
 func (h *handBacks) concluded(k *kept, link *fleet.Link, fate fleet.Fate) {
 	k.concluded = true
-	tell(h.cfg.Logger, link, fate, k.lane.prefill, k.lane.decode, "hand-back")
+	h.releaser.tell(link, fate, k.ticket, k.lane.prefill, k.lane.decode, "hand-back")
 }
 
 // arrived ends the way of the ticket.

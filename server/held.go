@@ -3,7 +3,6 @@ package server
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"net/http"
 
 	"carryover/convcache"
@@ -95,26 +94,7 @@ func (s *turns) conclude(t *turn, h *held, fate fleet.Fate) {
 		return
 	}
 	h.concluded, h.answered = true, fate == fleet.Answered
-	tell(s.cfg.Logger, h.link, fate, h.reader, h.holder, t.record.Turn)
-}
-
-// tell tells a link what became of a ticket, and the log what comes of that.
-func tell(logger *slog.Logger, link *fleet.Link, fate fleet.Fate, reader, holder *fleet.Start, turn string) {
-	pause, resumed := link.End(fate)
-	if !resumed && pause <= 0 {
-		return
-	}
-	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
-	switch {
-	case resumed:
-		logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
-	default:
-		why := "prefill does not answer tickets of decode"
-		if fate == fleet.Failed {
-			why = "prefill answers 5xx to tickets of decode"
-		}
-		logger.Warn("reuse is off for a pair", append(attrs, "why", why, "tried_again_in", pause.String())...)
-	}
+	s.releaser.tell(h.link, fate, h.ticket, h.reader, h.holder, t.record.Turn)
 }
 
 // named is how the log names a start.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
 	"time"
 
 	"carryover/convcache"
@@ -23,6 +24,7 @@ type releaser struct {
 	counts *counts
 
 	generations *generations
+	refused     sync.Map // by the name of decode, its start of which it was last said that prefill refuses a ticket
 }
 
 // leftover says where an answer's blocks are.
