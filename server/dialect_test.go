@@ -1,10 +1,12 @@
 package server
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
+	"net/http"
 	"os"
 	"regexp"
 	"strings"
@@ -293,18 +295,27 @@ func TestDialect_WhoIsAskedForIDs(t *testing.T) {
 	}
 }
 
+// tellsVersion is legs to engines of vLLM 0.33.
+type tellsVersion struct{ Legs }
+
+// Fetch implements Legs.
+func (tellsVersion) Fetch(context.Context, *upstream.Instance, string, string, int64) (status int, body []byte, err error) {
+	return http.StatusOK, []byte(`{"version":"0.33.0"}`), nil
+}
+
 // What stock engines do on these APIs is held against none of their starts.
 func TestDialect_NothingSaysNothingOfTheStart(t *testing.T) {
 	_, start := startPair(t)
 	var log strings.Builder
-	k := &keeper{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
+	k := &keeper{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, releaser: &releaser{beside: &beside{}}}
 	for range 5 {
 		for _, stream := range []bool{true, false} {
 			k.sentNothing(&turn{request: request{api: upstream.Messages, stream: stream}}, start)
 			k.sentNothing(&turn{request: request{api: upstream.Responses, stream: stream}}, start)
 		}
 	}
-	if start.Silent() || strings.Count(log.String(), "version 1.1 of the plug-in") != 1 || strings.Count(log.String(), "\n") != 1 {
+	k.releaser.beside.wait()
+	if start.Silent() || strings.Count(log.String(), "version 1.2 or newer of the plug-in") != 1 || strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("silent: %t, logged %q; want one warning that names the plug-in", start.Silent(), log.String())
 	}
 }

@@ -118,6 +118,9 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 		e.mu.Unlock()
 		metrics(w, r, leg{})
 		return
+	case "/version":
+		http.NotFound(w, r) // one that does not say
+		return
 	case "/v1/chat/completions/render", "/v1/messages/render", "/v1/responses/render":
 		http.NotFound(w, r) // an engine that renders for nobody
 		return

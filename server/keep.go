@@ -207,8 +207,8 @@ func deadline(cfg *Config, decode *fleet.Engine, caughtUp time.Time, expires boo
 }
 
 // sentNothing records that a finished answer to a hand-over brought no
-// params, which stock vLLM does in every stream (vLLM #40186). Where other APIs have none it says nothing of the start:
-// a stream of Messages has none without version 1.1 of the plug-in, a response none behind a stop string.
+// params, which stock vLLM before 0.33 does in every stream (vLLM #40186). Where other APIs have none it says nothing of the start:
+// a stream of Messages has none without the plug-in, a response none behind a stop string.
 func (k *keeper) sentNothing(t *turn, decode *fleet.Start) {
 	if t.api.Rendered() {
 		if t.api == upstream.Messages && t.stream {
@@ -217,9 +217,7 @@ func (k *keeper) sentNothing(t *turn, decode *fleet.Start) {
 		return
 	}
 	if decode.SentNothing() {
-		k.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of its answers, so nothing can be reused: "+
-			"stock vLLM omits them from streams; install the plug-in in the engine, or set --decode-stream buffered",
-			"decode", decode.Engine().Name, "turn", t.record.Turn)
+		k.warnNoParams(t, decode)
 	}
 }
 
@@ -229,6 +227,5 @@ func (k *keeper) lacksPlugIn(t *turn, decode *fleet.Start) {
 	if last, _ := k.plugInless.Swap(name, start); last == start {
 		return
 	}
-	k.cfg.Logger.Warn("decode sends no kv_transfer_params in streams of /v1/messages, so nothing of them can be reused: "+
-		"install version 1.1 of the plug-in in the engine", "decode", name, "turn", t.record.Turn)
+	k.warnNoParams(t, decode)
 }

@@ -183,7 +183,8 @@ func (v *verdict) tickets() bool {
 		v.found(codeNoParams, "no answer has kv_transfer_params, streaming or not")
 		return false
 	case streamed == none:
-		v.found(codeStreamParams, "whole answers have kv_transfer_params, streams have none")
+		why, fix := upstream.WhyNoParams(v.couple.decode.version, upstream.Chat, true, true)
+		v.report.found(v.at, codeStreamParams, "whole answers have kv_transfer_params, streams have none", append([]string{"{why}", why, "{fix}", fix}, v.details...)...)
 	default:
 		v.holds(codeNoParams, "")
 		v.holds(codeStreamParams, v.plugIn())

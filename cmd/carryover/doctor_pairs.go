@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"golang.org/x/sync/errgroup"
+
+	"carryover/upstream"
 )
 
 // Bounds of the pairs that are tried.
@@ -84,6 +86,16 @@ func (d *doctor) pair(ctx context.Context, c couple) {
 	}
 }
 
+// connectorsApart says which versions of NIXL's connector two versions of vLLM have, "" where it is one, or not known.
+func connectorsApart(prefill, decode string) string {
+	there, known := upstream.ReleaseOf(prefill)
+	here, too := upstream.ReleaseOf(decode)
+	if !known || !too || there.Connector == here.Connector {
+		return ""
+	}
+	return fmt.Sprintf(", with versions %d and %d of NIXL's connector", there.Connector, here.Connector)
+}
+
 // compare examines what the two have told of themselves, and returns a model that both serve, "" if there is none.
 func (d *doctor) compare(c couple) (model string) {
 	p, q, r, at := c.prefill, c.decode, d.report, c.name()
@@ -104,7 +116,7 @@ func (d *doctor) compare(c couple) (model string) {
 	r.check(at, codeModelPaths, what, "{root}", shellWord("{root}", p.roots[model]), "{decode}", q.Name)
 	what = ""
 	if p.version != "" && q.version != "" && p.version != q.version {
-		what = fmt.Sprintf("prefill runs %s, decode %s", p.version, q.version)
+		what = fmt.Sprintf("prefill runs %s, decode %s%s", p.version, q.version, connectorsApart(p.version, q.version))
 	}
 	r.check(at, codeVersions, what, "{version}", shellWord("{version}", max(p.version, q.version)))
 	if p.blockSize > 0 && q.blockSize > 0 {

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"carryover/upstream"
 )
 
 // text prints the report for people: what is wrong, by place, and below it how to change that; and what is not, but could be had. What holds
-// is counted, unless all is to be shown.
+// is counted, unless all is to be shown. A clean result is followed by what it says nothing of.
 func (r *doctorReport) text(out io.Writer, all bool) error {
 	var b strings.Builder
 	place := ""
@@ -27,14 +29,16 @@ func (r *doctorReport) text(out io.Writer, all bool) error {
 			}
 		}
 	}
-	notes := r.notes
-	if all {
-		notes = append(notes, unseen()...)
-	}
-	for _, note := range notes {
+	for _, note := range r.notes {
 		fmt.Fprintf(&b, "note: %s\n", note)
 	}
 	fmt.Fprintln(&b, r.summary())
+	if all || r.count(severityError)+r.count(severityWarn) == 0 {
+		fmt.Fprintln(&b, "not checked, because it does not show from outside:")
+		for _, note := range unseen() {
+			fmt.Fprintf(&b, "  %s\n", note)
+		}
+	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
@@ -45,11 +49,31 @@ func unseen() []string {
 		"whether engines reach each other at their KV addresses shows in hand-overs only",
 		"kv_load_failure_policy shows only where a load fails: leave it at fail",
 		"engines don't tell decoder_kv_blocks_ttl: --decoder-kv-ttl has to say it",
+		"engines don't tell which nixl they have: " + oldestNIXL(),
+		"engines don't tell their plug-in: on vLLM 0.33 streams of /v1/messages leave tickets with version " + messagesPlugIn() + " or newer of it on decode",
 		"engines don't tell kv_recompute_threshold (64 tokens unless it is set): where prefill lacks fewer of what is handed back it computes them, and decode is free all the same",
 	}
 }
 
-// summary is the last line.
+// oldestNIXL says which releases ask for a nixl.
+func oldestNIXL() string {
+	var asks []string
+	for _, r := range upstream.Releases() {
+		if r.NIXL != "" {
+			asks = append(asks, fmt.Sprintf("vLLM %s does not start with one below %s", r.Release, r.NIXL))
+		}
+	}
+	return strings.Join(asks, "; ")
+}
+
+// messagesPlugIn is the version of the plug-in that the newest release needs for streams of Messages.
+func messagesPlugIn() string {
+	releases := upstream.Releases()
+	row, _ := upstream.AnswersOf(releases[len(releases)-1].Release, upstream.Messages, true)
+	return row.PlugIn
+}
+
+// summary counts what was found.
 func (r *doctorReport) summary() string {
 	pairs := ""
 	switch {

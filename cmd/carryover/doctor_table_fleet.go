@@ -36,7 +36,7 @@ func instanceDiagnoses() []diagnosis {
 	return []diagnosis{
 		{codeUnreachable, severityError, "it answers",
 			"turns go to the other instances, or nowhere; decode's tickets are lost with it",
-			"start it, or correct its address: curl -sf {url}/health"},
+			"start it, or correct its address: curl -sf {url}/health. vLLM 0.33 does not start with a nixl below 1.5.0"},
 		{codeUnhealthy, severityError, "/health is good",
 			"an engine that is dead behind its API server answers no request",
 			"look into its log and start it again; curl -i {url}/health"},

@@ -80,7 +80,7 @@ func TestDoctor_PrintsJSON(t *testing.T) {
 	r.place("prefill p")
 	r.place("p -> q")
 	r.pairs, r.probed, r.requests = 1, 1, 4
-	r.found("p -> q", codeStreamParams, "whole answers have kv_transfer_params, streams have none", "{decode}", "q")
+	r.found("p -> q", codeStreamParams, "whole answers have kv_transfer_params, streams have none", "{decode}", "q", "{why}", "reason", "{fix}", "remedy")
 	r.holds("prefill p", codeUnreachable, "")
 	r.check(whereSettings, codeTTLOrder, "store.ttl is 470s", "{ttl}", "450s")
 	r.note("A note.")
@@ -95,6 +95,30 @@ func TestDoctor_PrintsJSON(t *testing.T) {
 	}
 	if out.String() != string(want) {
 		t.Errorf("JSON is not that of %s:\n%s", golden, out.String())
+	}
+}
+
+// A clean result says what it says nothing of; one that is not has enough to say.
+func TestDoctor_ListsWhatItCannotCheck(t *testing.T) {
+	for _, clean := range []bool{true, false} {
+		r := newDoctorReport()
+		r.check("decode q", codeUnreachable, "")
+		if !clean {
+			r.check("decode q", codeStartUnknown, "it does not tell")
+		}
+		var out bytes.Buffer
+		if err := r.text(&out, false); err != nil {
+			t.Fatal(err)
+		}
+		_, below, listed := strings.Cut(out.String(), "all 1 checks hold\nnot checked")
+		if listed != clean {
+			t.Errorf("clean %v: printed\n%s", clean, out.String())
+		}
+		for _, words := range []string{"decoder_kv_blocks_ttl", "kv_load_failure_policy", "nixl", "kv_recompute_threshold", "plug-in"} {
+			if strings.Contains(below, words) != clean {
+				t.Errorf("clean %v: %s is listed below: %v", clean, words, !clean)
+			}
+		}
 	}
 }
 

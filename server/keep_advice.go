@@ -1,0 +1,44 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// Bounds of what is asked of an engine about its version.
+const (
+	versionLimit   = 5 * time.Second
+	maxVersionBody = 512
+)
+
+// warnNoParams warns that answers like that of t bring no params, and says what helps: that depends on decode's version, which is asked
+// for now, beside the turn.
+func (k *keeper) warnNoParams(t *turn, decode *fleet.Start) {
+	engine, turn, api := decode.Engine(), t.record.Turn, t.api
+	stream := t.stream && (!k.cfg.BufferStreams || api.Rendered())
+	k.releaser.beside.run("version", turn, func() {
+		why, fix := upstream.WhyNoParams(k.version(engine), api, stream, false)
+		k.cfg.Logger.Warn("decode sends no kv_transfer_params at the end of such answers, so nothing of them can be reused",
+			"api", api.Path(), "stream", stream, "why", why, "fix", fix, "decode", engine.Name, "turn", turn)
+	})
+}
+
+// version is what an engine says that it runs, "" if it does not say it in time.
+func (k *keeper) version(engine *fleet.Engine) string {
+	ctx, cancel := context.WithTimeout(context.Background(), versionLimit)
+	defer cancel()
+	status, body, err := k.deps.Legs.Fetch(ctx, &engine.Instance, "/version", "", maxVersionBody)
+	var told struct{ Version string }
+	if err != nil || status != http.StatusOK || json.Unmarshal(body, &told) != nil {
+		return ""
+	}
+	if _, known := upstream.ReleaseOf(told.Version); !known {
+		return ""
+	}
+	return told.Version
+}

@@ -1,0 +1,46 @@
+package upstream
+
+import "fmt"
+
+// WhyNoParams says why answers of that API and form have no kv_transfer_params, and what changes that, for a decode instance of a version,
+// "" if it is not known. bare says that whole answers of the same instance were seen to have them.
+func WhyNoParams(version string, api API, stream, bare bool) (why, fix string) {
+	const (
+		plugIn   = "install version %s or newer of the plug-in in the engine (pip install ./scripts/vllm; VLLM_PLUGINS, where it is set, has to name carryover)"
+		buffered = ", or set --decode-stream buffered"
+		keeps    = `bidirectional_kv_xfer true in kv_connector_extra_config of its --kv-transfer-config`
+		frontEnd = "start it without vLLM's Rust front end, which leaves them out of streams"
+	)
+	instead := buffered
+	if api.Rendered() {
+		instead = "" // whole answers have no ids there, or nothing is buffered
+	}
+	row, known := AnswersOf(version, api, stream)
+	name := "vLLM " + version
+	switch {
+	case !known && !stream:
+		return "whole answers of every vLLM since 0.28 have them where decode keeps its blocks", "start it with " + keeps
+	case !known && api == Messages:
+		return "stock vLLM leaves them out of streams of " + api.Path(), fmt.Sprintf(plugIn, newestPlugIn(api))
+	case !known:
+		return "stock vLLM before 0.33 leaves them out of streams (vllm-project/vllm#40186)",
+			fmt.Sprintf(plugIn, newestPlugIn(api)) + instead + "; vLLM 0.33 has them by itself with " + keeps
+	case !row.Params:
+		return "stock " + name + " leaves them out of streams of " + api.Path() + " (vllm-project/vllm#40186)", fmt.Sprintf(plugIn, row.PlugIn) + instead
+	case stream && bare:
+		return name + " has them in streams by itself, and no plug-in adds any", frontEnd + instead
+	case stream:
+		return name + " has them in streams by itself, and no plug-in adds any", "start it with " + keeps + "; " + frontEnd + instead
+	}
+	return name + " has them in whole answers by itself, and no plug-in adds any", "start it with " + keeps
+}
+
+// newestPlugIn is the version of the plug-in that adds what streams of an API lack on every release.
+func newestPlugIn(api API) (version string) {
+	for _, row := range AnswerTable() {
+		if row.API == api && row.Stream {
+			version = max(version, row.PlugIn)
+		}
+	}
+	return version
+}

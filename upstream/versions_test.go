@@ -1,0 +1,101 @@
+package upstream
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestVersions_EachReleaseHasEachAPIAndFormOnce(t *testing.T) {
+	seen := map[AnswerFacts]int{}
+	for _, row := range AnswerTable() {
+		seen[AnswerFacts{Release: row.Release, API: row.API, Stream: row.Stream}]++
+		if complete := row.Params && row.IDs != ""; complete != (row.PlugIn == "") {
+			t.Errorf("%+v: a plug-in is for what lacks", row)
+		}
+	}
+	if len(seen) != len(Releases())*APIs*2 {
+		t.Errorf("%d rows, want one for each of %d releases, API and form", len(seen), len(Releases()))
+	}
+	for row, n := range seen {
+		if n != 1 {
+			t.Errorf("%+v: %d rows", row, n)
+		}
+	}
+}
+
+func TestVersions_ReleaseOf(t *testing.T) {
+	for version, want := range map[string]string{
+		"0.28.0": "0.28", "0.29.1": "0.28", "0.30.0+cpu": "0.30", "0.32.0": "0.32", "v0.33.0": "0.33", "0.33.1.dev3+gabc": "0.33", "0.41.0": "0.33", "1.0.0": "0.33",
+		"0.27.9": "", "": "", "dev": "", "0": "", "0.x.1": "", "-1.33.0": "",
+	} {
+		if got, ok := ReleaseOf(version); got.Release != want || ok != (want != "") {
+			t.Errorf("%q is %q, %v, want %q", version, got.Release, ok, want)
+		}
+	}
+}
+
+// What testdata/exchanges/vllm-0.32, vllm-0.32-agents and vllm-0.33 show.
+func TestVersions_AsMeasured(t *testing.T) {
+	for _, c := range []struct {
+		version string
+		api     API
+		stream  bool
+		params  bool
+		plugIn  string
+	}{
+		{"0.32.0", Chat, false, true, ""}, {"0.32.0", Chat, true, false, "1.0"}, {"0.32.0", Text, true, false, "1.0"},
+		{"0.32.0", Messages, false, true, "1.1"}, {"0.32.0", Messages, true, false, "1.1"}, {"0.32.0", Responses, true, true, ""},
+		{"0.33.0", Chat, true, true, ""}, {"0.33.0", Text, true, true, ""}, {"0.33.0", Messages, true, false, "1.2"}, {"0.33.0", Messages, false, true, "1.1"},
+		{"0.30.0", Chat, true, false, "1.0"}, {"0.31.0", Messages, true, false, "1.1"},
+	} {
+		row, ok := AnswersOf(c.version, c.api, c.stream)
+		if !ok || row.Params != c.params || row.PlugIn != c.plugIn {
+			t.Errorf("%+v: got %+v", c, row)
+		}
+	}
+}
+
+// No advice names what does not help.
+func TestVersions_AdviceHelps(t *testing.T) {
+	for _, c := range []struct {
+		version      string
+		api          API
+		stream, bare bool
+		with, never  []string
+	}{
+		{"0.32.0", Chat, true, false, []string{"0.32.0", "version 1.0", "--decode-stream buffered"}, []string{"Rust", "bidirectional"}},
+		{"0.33.0", Chat, true, false, []string{"0.33.0", "bidirectional_kv_xfer", "Rust front end", "--decode-stream buffered", "no plug-in"}, []string{"pip install"}},
+		{"0.33.0", Text, true, true, []string{"Rust front end"}, []string{"pip install", "bidirectional"}},
+		{"0.33.0", Text, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install", "Rust", "buffered"}},
+		{"0.32.0", Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install", "buffered"}},
+		{"0.32.0", Messages, true, false, []string{"/v1/messages", "version 1.1"}, []string{"buffered"}},
+		{"0.33.0", Messages, true, false, []string{"/v1/messages", "version 1.2"}, []string{"buffered"}},
+		{"", Messages, true, false, []string{"version 1.2"}, []string{"buffered"}},
+		{"", Chat, true, false, []string{"before 0.33", "version 1.0", "--decode-stream buffered", "0.33 has them by itself"}, nil},
+		{"", Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install"}},
+	} {
+		why, fix := WhyNoParams(c.version, c.api, c.stream, c.bare)
+		for _, part := range c.with {
+			if !strings.Contains(why+fix, part) {
+				t.Errorf("%+v: %q lacks %q", c, why+"; "+fix, part)
+			}
+		}
+		for _, part := range c.never {
+			if strings.Contains(why+fix, part) {
+				t.Errorf("%+v: %q says %q", c, why+"; "+fix, part)
+			}
+		}
+	}
+}
+
+// OPERATING.md has the table of the code. What the test prints is to be put there.
+func TestVersions_OperatingHasTheTable(t *testing.T) {
+	page, err := os.ReadFile("../OPERATING.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if table := VersionTable(); !strings.Contains(string(page), "\n"+table+"\n") {
+		t.Errorf("OPERATING.md lacks the table of engine versions as it is in upstream/versions.go:\n%s", table)
+	}
+}
