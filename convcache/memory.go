@@ -27,7 +27,7 @@ type MemoryConfig struct {
 	// MaxEntries is the most tickets kept, notes included, over all conversations. 0 or less means 100,000.
 	MaxEntries int
 	// MaxBytes is the most memory that tickets may take: for each, the length of its params, 8 per
-	// block of its chain, the length of its five names, 448 for what was read of its params, plus 640 for
+	// block of its chain, 24 per ancestor of its KV, the length of its five names, 448 for what was read of its params, plus 640 for
 	// everything else. 0 or less means 256 MiB.
 	MaxBytes int64
 	// Now is the clock. nil means time.Now, which has two readings, monotonic and wall: a ticket
@@ -74,7 +74,7 @@ const readingOverhead = 448
 func (s *stored) weight() int64 {
 	t := &s.ticket
 	names := len(t.Decode) + len(t.Start) + len(t.EngineID) + len(t.Prefill) + len(t.PrefillStart)
-	weight := int64(len(t.Params)+8*len(t.Chain.Blocks)+names) + ticketOverhead
+	weight := int64(len(t.Params)+8*len(t.Chain.Blocks)+24*len(t.Lineage.Ancestors)+names) + ticketOverhead
 	if t.Reading != nil {
 		weight += readingOverhead
 	}

@@ -11,6 +11,7 @@ import (
 type Remote interface {
 	RemoteTickets
 	RemoteBars
+	RemoteQuarantines
 	// Test puts a ticket of no conversation and takes it, in the very way in which turns do.
 	// ErrRemoteForbids is in an error that waiting does not mend.
 	Test(ctx context.Context) error
@@ -35,6 +36,14 @@ type RemoteBars interface {
 	Bar(ctx context.Context, start string) error
 	// Barred says of each start, of which there is one at least, whether it is barred.
 	Barred(ctx context.Context, starts []string) ([]bool, error)
+}
+
+// RemoteQuarantines are what replicas tell each other of KV that is in doubt.
+type RemoteQuarantines interface {
+	// Quarantine publishes one; of the same incarnation and space the one that was published last is kept.
+	Quarantine(ctx context.Context, q Quarantine) error
+	// Quarantines returns what any replica has published.
+	Quarantines(ctx context.Context) ([]Quarantine, error)
 }
 
 // ErrRemoteForbids is in the error of a Test when the store answers but must not, or can't, do what is needed.

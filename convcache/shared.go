@@ -174,6 +174,32 @@ func (s *Shared) Barred(ctx context.Context, starts []string) ([]bool, error) {
 	return barred, nil
 }
 
+// Quarantine publishes what KV is in doubt. An error is as that of Bar.
+func (s *Shared) Quarantine(ctx context.Context, q Quarantine) error {
+	err := errNotAsked
+	if s.breaker.allows() {
+		err = s.remote.Quarantine(ctx, q)
+		s.note(err)
+	}
+	if err != nil {
+		return fmt.Errorf("publish a quarantine: %w", err)
+	}
+	return nil
+}
+
+// Quarantines returns what any replica has published of KV that is in doubt. An error is as that of Barred.
+func (s *Shared) Quarantines(ctx context.Context) ([]Quarantine, error) {
+	if !s.breaker.allows() {
+		return nil, fmt.Errorf("look quarantines up: %w", errNotAsked)
+	}
+	all, err := s.remote.Quarantines(ctx)
+	s.note(err)
+	if err != nil {
+		return nil, fmt.Errorf("look quarantines up: %w", err)
+	}
+	return all, nil
+}
+
 // note tells the breaker how an operation went that was sent.
 func (s *Shared) note(err error) {
 	switch shownBy(err) {

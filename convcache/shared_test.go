@@ -42,6 +42,10 @@ func (f *far) Count(context.Context) (int, error) { return 0, f.err() }
 
 func (f *far) Bar(context.Context, string) error { return f.err() }
 
+func (f *far) Quarantine(context.Context, convcache.Quarantine) error { return f.err() }
+
+func (f *far) Quarantines(context.Context) ([]convcache.Quarantine, error) { return nil, f.err() }
+
 func (f *far) Barred(_ context.Context, starts []string) ([]bool, error) {
 	return make([]bool, len(starts)), f.err()
 }

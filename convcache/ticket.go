@@ -59,6 +59,9 @@ type Ticket struct {
 	// Common is how many tokens prefill found in its caches for the first turn of the conversation, as far as that is known: what
 	// comes of others' prompts.
 	Common int
+	// Lineage says out of which prefix caches the KV of the blocks may have come. Stores share its Ancestors with the caller; they are
+	// never changed.
+	Lineage Lineage
 	// CaughtUp is the last moment at which the reader was caught up with decode. The age of a hit
 	// counts from here.
 	CaughtUp time.Time
@@ -83,6 +86,7 @@ type Branch struct {
 
 	Prefill, PrefillStart string // of a note
 	Common                int
+	Lineage               Lineage
 }
 
 // Branch returns the part of the ticket that a look-up may tell.
@@ -101,6 +105,6 @@ func (t Ticket) Branch() Branch {
 		Deadline:  t.Deadline,
 
 		Prefill: t.Prefill, PrefillStart: t.PrefillStart,
-		Common: t.Common,
+		Common: t.Common, Lineage: t.Lineage,
 	}
 }

@@ -42,6 +42,10 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
 			} else if (package ~ /^carryover\/server\/(queue|connlimit)$/) {
 				bad("the queue and the bound of connections import nothing of ours")
+			} else if (package == "carryover/server/lineage") {
+				if (name != "carryover/convcache") bad("lineages are made of tickets only")
+			} else if (package == "carryover/server/queue") {
+				bad("the queue imports nothing of ours")
 			} else if (name == "carryover/upstream/connector") {
 				if (package !~ /^carryover\/upstream\/connector\//) bad("what connectors share is theirs")
 			} else if (name ~ /^carryover\/upstream\/connector\//) {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"time"
 
+	"carryover/convcache"
+	"carryover/server/lineage"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -21,14 +23,16 @@ type decoding struct {
 	*upstream.Stream
 	start     *fleet.Start // of decode that has the leg
 	sent      legNote
-	blockSize int          // of it, when the leg began
-	requestID string       // of the leg
-	began     time.Time    // when the leg was sent
-	arrived   time.Time    // when the stream was caught up with the headers
-	handed    bool         // decode got a hand-over
-	from      *fleet.Start // the start of prefill that gave it
-	barred    bool         // of a prefill instance that is barred
-	link      *fleet.Link  // of the starts that exchange KV by it, nil if one of them is not known
+	blockSize int               // of it, when the leg began
+	requestID string            // of the leg
+	began     time.Time         // when the leg was sent
+	arrived   time.Time         // when the stream was caught up with the headers
+	handed    bool              // decode got a hand-over
+	from      *fleet.Start      // the start of prefill that gave it
+	barred    bool              // of a prefill instance that is barred
+	lineage   convcache.Lineage // of the KV that it got
+	found     lineage.Space     // decode's cache as the leg found it
+	link      *fleet.Link       // of the starts that exchange KV by it, nil if one of them is not known
 	rewrite   upstream.Rewriter
 	asks      asked
 
@@ -109,8 +113,13 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 // decodeOn runs the decode leg on one engine. The client's departure does not end it at once: once decode has the hand-over
 // it must reach its first event (upstream.Client.Decode).
 func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, start *fleet.Start, h handed) (*decoding, error) {
-	edit, plan := s.decodeEdit(t, start, h)
-	d := &decoding{start: start, blockSize: start.BlockSize(), handed: h.Handover != nil, barred: p.barred}
+	edit, plan, found, err := s.decodeEdit(t, p, start, h)
+	if err != nil {
+		return nil, err
+	}
+	d := &decoding{
+		start: start, blockSize: start.BlockSize(), handed: h.Handover != nil, barred: p.barred, lineage: h.lineage, found: found,
+	}
 	d.asks.whole = s.buffers(t, d.handed) && (h.Handover == nil || h.Rewrite == nil)
 	d.asks.ids = t.ids.Wanted() && asksIDs(t.api, start.PlugIn())
 	d.asks.hidden = d.asks.ids && !t.req.WantsTokenIDs()
@@ -162,16 +171,26 @@ func gone(cause error) time.Duration {
 
 // decodeEdit is what the decode leg adds to the client's request: the hand-over,
 // and the ids that prefill computed, so that decode can't render anything else and
-// need not tokenise again.
-func (s *turns) decodeEdit(t *turn, start *fleet.Start, h handed) (upstream.DecodeEdit, upstream.LegPlan) {
+// need not tokenise again. A hand-over of KV that is in doubt by now is an error, as prefill's wrong answer is.
+func (s *turns) decodeEdit(t *turn, p *pair, start *fleet.Start, h handed) (_ upstream.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
+	switch {
+	case p.salt != "":
+	case h.Handover == nil:
+		found = s.lineages.at(start)
+	default:
+		ok := false
+		if found, ok = s.lineages.enter(start, h.lineage); !ok {
+			return upstream.DecodeEdit{}, upstream.LegPlan{}, found, receiptFailed(h.from.Engine(), true)
+		}
+	}
 	ids := t.ids.ForDecode(start)
 	plan := upstream.LegPlan{API: t.api}
 	if h.Handover != nil {
 		plan = h.Leg(ids)
 	}
-	edit := upstream.DecodeEdit{CacheSalt: t.salt, PromptIDs: ids, Members: plan.Members}
+	edit := upstream.DecodeEdit{CacheSalt: t.cacheSalt(p, found), PromptIDs: ids, Members: plan.Members}
 	edit.AnswerID = t.answerID(plan)
-	return edit, plan
+	return edit, plan, found, nil
 }
 
 // answerID is the id that the answer to a leg is to have, where a header tells engines none.
@@ -195,7 +214,11 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	if h.Handover == nil {
 		return false
 	}
-	leg := s.takingLeg(t, p, h)
+	leg, err := s.takingLeg(t, p, h)
+	if err != nil {
+		s.counts.stranded(false)
+		return false
+	}
 	id, model := t.record.Turn, t.model
 	ctx = context.WithoutCancel(ctx)
 	end, leave := s.detach(t), p.decodeRoom.detach()
@@ -240,15 +263,18 @@ func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error
 }
 
 // takingLeg is a decode leg of one token, for nothing but what decode reads for it.
-func (s *turns) takingLeg(t *turn, p *pair, h handed) upstream.Leg {
+func (s *turns) takingLeg(t *turn, p *pair, h handed) (upstream.Leg, error) {
 	if h.Take != nil {
 		h.Handover = &upstream.Handover{Leg: h.Take}
 	}
-	edit, as := s.decodeEdit(t, p.decode, h)
+	edit, as, _, err := s.decodeEdit(t, p, p.decode, h)
+	if err != nil {
+		return upstream.Leg{}, err
+	}
 	edit.OneToken = true
 	leg := t.leg(p.decode, as, t.req.DecodeBody(edit))
 	t.record.Trace.joins(&leg)
-	return leg
+	return leg, nil
 }
 
 // take has decode take the KV that its leg would leave. If that fails the KV stays, and the leg is sent all the same.
@@ -258,7 +284,11 @@ func (s *turns) take(ctx context.Context, t *turn, p *pair, h handed) {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), detachedLimit, upstream.ErrFirstByteTimeout)
 	defer cancel()
-	if _, err := s.readWhole(ctx, s.takingLeg(t, p, h)); err != nil {
+	leg, err := s.takingLeg(t, p, h)
+	if err != nil {
+		return // nor will its leg be sent
+	}
+	if _, err := s.readWhole(ctx, leg); err != nil {
 		blame(p.decode.Engine(), err, false)
 		s.cfg.Logger.Warn("decode leaves KV that has arrived", "turn", t.record.Turn, "decode", p.decode.Engine().Name, "error", err)
 	}

@@ -68,6 +68,13 @@ type SharedBars interface {
 	Barred(ctx context.Context, starts []string) ([]bool, error)
 }
 
+// SharedQuarantines shares with other replicas which KV is in doubt. An error costs a delay: both are called again within a second.
+type SharedQuarantines interface {
+	Quarantine(ctx context.Context, q convcache.Quarantine) error
+	// Quarantines returns what all replicas have found.
+	Quarantines(ctx context.Context) ([]convcache.Quarantine, error)
+}
+
 // Prefillers adds the prefill instance that a request names to the fleet.
 type Prefillers interface {
 	// Admit returns the name of the prefill instance at host:port, which the fleet has from then on. The error says why the
@@ -75,13 +82,15 @@ type Prefillers interface {
 	Admit(hostPort string) (name string, err error)
 }
 
-// Deps is what a Server works with; all fields are required, but RedisState, SharedBars, Observers and Sample.
+// Deps is what a Server works with; all fields are required, but RedisState, SharedBars, SharedQuarantines, Observers and Sample.
 type Deps struct {
 	Store Store
 	// RedisState says whether Redis answers: RedisUp, or another word. nil if tickets
 	// live in this process.
 	RedisState func() string
 	SharedBars SharedBars // nil without Redis
+
+	SharedQuarantines SharedQuarantines // nil without Redis
 
 	// Prefillers has prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
 	Prefillers Prefillers

@@ -90,6 +90,7 @@ var meanings = map[Reason]string{
 	ReasonNothingStored:    "the store has nothing of the conversation",
 	ReasonReleasedForRoom:  "the ticket was released because tickets pinned too much of decode's KV cache",
 	ReasonInstanceGone:     "the decode instance that holds the blocks is gone, or was restarted",
+	ReasonQuarantined:      "its KV may come from a prefill instance that is under quarantine",
 	ReasonInstanceCleared:  "the decode instance has cleared its KV cache",
 	ReasonStoreUnavailable: "the ticket store does not answer",
 	ReasonStoreFailedOver:  "Redis has failed over since the ticket was put",

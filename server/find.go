@@ -19,6 +19,7 @@ type finder struct {
 	releaser *releaser
 	beside   *beside
 	outlines *outline.Memory
+	lineages *lineages
 
 	handBacks *handBacks
 	still     bool // it only says what it would find: nothing is asked of engines, taken or begun
@@ -38,19 +39,20 @@ func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
 	all, outcome := f.deps.Store.Peek(bounded, t.conversation.key)
 	t.sort(all)
 	f.dropCleared(bounded, t)
+	f.dropInDoubt(bounded, t)
 	return outcome
 }
 
 // dropCleared gives up the branches whose blocks are gone because their engine has cleared its cache. Nothing is to be released of
 // them. Every replica hears of that by itself, so that it holds for tickets of other replicas too.
 func (f *finder) dropCleared(ctx context.Context, t *turn) {
-	t.cleared = false
+	t.dropped = ""
 	t.branches = slices.DeleteFunc(t.branches, func(b convcache.Branch) bool {
 		engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode)
 		if engine == nil || !engine.Last().Void(b.CaughtUp) {
 			return false
 		}
-		t.cleared = true
+		t.dropped = ReasonInstanceCleared
 		if f.still {
 			return true
 		}
@@ -177,8 +179,8 @@ func (t *turn) choices() (choices []choice, reason Reason) {
 		}
 	}
 	slices.SortStableFunc(choices, func(a, b choice) int { return b.offer.Tokens - a.offer.Tokens })
-	if t.cleared && len(t.branches) == 0 {
-		return choices, ReasonInstanceCleared
+	if t.dropped != "" && len(t.branches) == 0 {
+		return choices, t.dropped
 	}
 	return choices, ReasonRewritten
 }
@@ -209,6 +211,9 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ held, why Rea
 	}
 	if holder.Void(c.branch.CaughtUp) { // since the look
 		return held{}, ReasonInstanceCleared
+	}
+	if f.lineages.inDoubt(c.branch.Lineage) { // since the look
+		return held{}, ReasonQuarantined
 	}
 	if f.still {
 		return held{}, denies(p.prefill.Standing(holder))

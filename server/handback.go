@@ -27,6 +27,7 @@ type handBacks struct {
 	ledger   *ledger
 	beside   *beside
 	counts   *counts
+	lineages *lineages
 	room     *proof.Room   // for the ids, nil if nothing is handed back
 	wake     chan struct{} // has room for one word: a lane may have something to do
 

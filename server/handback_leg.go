@@ -40,6 +40,10 @@ func (h *handBacks) run(ctx context.Context, k *kept) {
 		return
 	}
 	ticket := *k.ticket
+	if h.lineages.inDoubt(ticket.Lineage) {
+		h.release(k)
+		return
+	}
 	if decode.Void(ticket.CaughtUp) || untilFreed(ticket.Deadline) <= 0 {
 		h.keepAgain(ctx, k)
 		return
@@ -87,7 +91,12 @@ func (h *handBacks) has(ctx context.Context, k *kept) bool {
 // send sends the leg, and says what became of the ticket.
 func (h *handBacks) send(ctx context.Context, k *kept, link *fleet.Link) (outcome string, err error) {
 	prefill, ticket := k.lane.prefill, k.ticket
-	made, err := h.deps.Connector.HandBack(h.offer(k), k.model, k.salt)
+	found, ok := h.lineages.enter(prefill, ticket.Lineage)
+	if !ok {
+		h.release(k)
+		return handBackKept, errInDoubt
+	}
+	made, err := h.deps.Connector.HandBack(h.offer(k), k.model, found.Salt()+k.salt)
 	if err != nil { // of an older or a foreign version
 		h.release(k)
 		return handBackKept, err
@@ -113,10 +122,12 @@ func (h *handBacks) send(ctx context.Context, k *kept, link *fleet.Link) (outcom
 	h.arrived(k, true)
 	if !k.repeats(answer) {
 		bar(h.cfg.Logger, prefill, "hand-back")
+		h.lineages.records.Bad(found)
 		h.counts.bars.Add(1)
 		return handBackFailed, proof.ErrIDs
 	}
-	h.note(ctx, k)
+	h.lineages.records.Good(found)
+	h.note(ctx, k, h.lineages.leave(ticket.Lineage, found))
 	return handedBack, nil
 }
 
@@ -180,10 +191,12 @@ func (h *handBacks) keepAgain(ctx context.Context, k *kept) {
 	h.put(ctx, k, *k.ticket)
 }
 
-// note puts a note into the ticket's place.
-func (h *handBacks) note(ctx context.Context, k *kept) {
-	if k.homed {
-		h.put(ctx, k, k.ticket.Note(k.lane.prefill.Engine().Name, k.lane.prefill.ID(), time.Now()))
+// note puts a note into the ticket's place. Of KV that is in doubt by now there is none.
+func (h *handBacks) note(ctx context.Context, k *kept, kv convcache.Lineage) {
+	if k.homed && !h.lineages.inDoubt(kv) {
+		note := k.ticket.Note(k.lane.prefill.Engine().Name, k.lane.prefill.ID(), time.Now())
+		note.Lineage = kv
+		h.put(ctx, k, note)
 	}
 }
 

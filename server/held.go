@@ -42,13 +42,13 @@ func (h *held) ticketOffer(t *turn) upstream.TicketOffer {
 	}
 }
 
-// abandon gives up a ticket that the connector can't use.
-func (s *turns) abandon(t *turn, h *held) {
+// abandon gives up a ticket that can't be used.
+func (s *turns) abandon(t *turn, h *held, why Reason) {
 	s.conclude(t, h, fleet.Inconclusive)
 	h.arrived(true)
 	s.releaser.unuse(*h.ticket, t.model)
 	h.ticket = nil
-	t.record.Reuse.missed(ReasonRewritten)
+	t.record.Reuse.missed(why)
 	t.ids.Forward(false)
 }
 

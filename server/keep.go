@@ -43,6 +43,7 @@ type keeper struct {
 	ledger   *ledger
 	outlines *outline.Memory
 	branches branches
+	lineages *lineages
 
 	handBacks *handBacks
 
@@ -94,6 +95,11 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 	defer cancel()
 	if outcome := k.put(bounded, t, ticket); outcome != convcache.Stored {
 		t.record.Stored = outcome.String()
+		return
+	}
+	if k.lineages.inDoubt(ticket.Lineage) { // since it was made
+		t.record.Stored = proof.Unproven(lacksQuarantined)
+		k.giveUp(bounded, t.conversation.key, ticket.ID, t.model)
 		return
 	}
 	t.record.Stored = "yes"
@@ -152,7 +158,10 @@ func (k *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 	ticket := convcache.Ticket{
 		ID: convcache.NewTicketID(), Decode: decode.Name, Start: d.start.ID(), EngineID: kept.EngineID,
 		Params: kept.Params, Reading: keptReading(kept), Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: a.caughtUp, Common: t.common(),
-		Deadline: deadline(k.cfg, decode, a.caughtUp, kept.Expires),
+		Deadline: deadline(k.cfg, decode, a.caughtUp, kept.Expires), Lineage: k.lineages.leave(d.lineage, d.found),
+	}
+	if k.lineages.inDoubt(ticket.Lineage) {
+		return ticket, kept, proof.Unproven(lacksQuarantined)
 	}
 	why = t.proof.Seal(proof.Ending{
 		Decode: d.start, Kept: kept, Finish: a.finish, StopReason: a.stopReason,

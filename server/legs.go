@@ -80,8 +80,12 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 		return upstream.Plan{}, err
 	}
 	transfer.Offer = h.ticketOffer(t)
-	if engine := p.prefill.Engine(); engine.Barred() && !p.barred { // since it was picked
+	if engine := p.prefill.Engine(); !p.barred && (engine.Barred() || s.lineages.quarantined(p.prefill)) { // since it was picked
 		return upstream.Plan{}, receiptFailed(engine, false)
+	}
+	if h.ticket != nil && s.lineages.inDoubt(h.ticket.Lineage) { // since it was taken
+		s.abandon(t, h, ReasonQuarantined)
+		transfer.Offer = upstream.TicketOffer{}
 	}
 	if h.ticket != nil {
 		plan, err := s.deps.Connector.Plan(transfer)
@@ -94,7 +98,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 		}
 		// Of an older or a foreign version; it is given up.
 		s.cfg.Logger.Error("ticket can't be used", "turn", t.record.Turn, "error", err)
-		s.abandon(t, h)
+		s.abandon(t, h, ReasonRewritten)
 	}
 	if s.cfg.Release && !t.tries.withoutRelease {
 		h.rider = s.releaser.rider(p.prefill)
@@ -142,7 +146,7 @@ func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstre
 			return transfer, err
 		}
 		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
-		s.remember(t, p.prefill, prompt.IDs)
+		s.remember(t, p, prompt.IDs)
 	}
 	return transfer, nil
 }

@@ -28,7 +28,9 @@ func (t *turn) sort(all []convcache.Branch) {
 }
 
 // allHandedBack reports whether all that is known of the conversation is prefill's.
-func (t *turn) allHandedBack() bool { return len(t.notes) > 0 && len(t.branches) == 0 && !t.cleared }
+func (t *turn) allHandedBack() bool {
+	return len(t.notes) > 0 && len(t.branches) == 0 && t.dropped == ""
+}
 
 // noted tells the policies to which prefix caches the conversation was handed back.
 func (t *turn) noted() (notes []fleet.Noted) {

@@ -26,8 +26,9 @@ type picker struct {
 // itself.
 type pair struct {
 	prefill, decode *fleet.Start
-	barred          bool // the attempt avoids a prefill instance that is barred, or its prefix cache
-	tied            bool // the path was chosen for what this decode instance holds
+	barred          bool   // the attempt avoids a prefill instance that is barred, or its prefix cache
+	salt            string // cache_salt of both legs that no other turn has, so that nothing is read of barred prefill's prefix cache; "" for none
+	tied            bool   // the path was chosen for what this decode instance holds
 
 	prefillRoom, decodeRoom room   // on the two
 	decodeOnly              func() // gives back the slot that the attempt has of decode alone, nil if it has none
@@ -159,7 +160,7 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 	}
 	if p.barred {
 		if prefill, err := k.prefill(ctx, t, p, true); prefill != nil || err != nil {
-			t.salt = newID()
+			p.salt = newID()
 			return prefill, err
 		}
 	}

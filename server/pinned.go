@@ -48,6 +48,7 @@ type pin struct {
 	deadline time.Time
 	of       *pinned
 	at       int // its place in of.oldest
+	lineage  convcache.Lineage
 }
 
 func newLedger(f *fleet.Fleet, share float64) *ledger {
@@ -116,7 +117,7 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 		}
 		l.remove(of.oldest[0])
 	}
-	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(start, t.Tokens), held: t.CaughtUp, deadline: t.Deadline, of: of}
+	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(start, t.Tokens), held: t.CaughtUp, deadline: t.Deadline, of: of, lineage: t.Lineage}
 	l.pins[p.id] = p
 	heap.Push(of, p)
 	of.tokens += p.tokens

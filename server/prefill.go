@@ -5,6 +5,8 @@ import (
 	"errors"
 	"time"
 
+	"carryover/convcache"
+	"carryover/server/lineage"
 	"carryover/server/proof"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
@@ -18,6 +20,8 @@ type handed struct {
 	until              time.Time    // end of the hand-over budget
 	together           bool         // prefill's leg is on its way at the same time
 	tokens             int          // of the prompt that prefill has computed, 0 if it does not tell
+
+	lineage convcache.Lineage // of the KV
 }
 
 // prefill runs the prefill leg. Without one, and when prefill answers no usable
@@ -26,7 +30,12 @@ type handed struct {
 // nixl/base_scheduler.py).
 func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *held) (handed, error) {
 	engine := p.prefill.Engine()
-	leg := s.prefillLeg(t, p, plan)
+	found, ok := s.finds(p, h)
+	if !ok {
+		s.abandon(t, h, ReasonQuarantined)
+		return handed{}, receiptFailed(engine, true)
+	}
+	leg := s.prefillLeg(t, p, plan, found)
 	size := leg.Body.Len()
 	limited, cancel := s.prefillLimit(ctx, p.prefill, size, h)
 	defer cancel()
@@ -65,10 +74,14 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	}
 	if err := t.ids.Receipt(answer.PromptIDs); err != nil {
 		bar(s.cfg.Logger, p.prefill, t.record.Turn)
+		s.lineages.records.Bad(found)
 		s.counts.bars.Add(1)
 		return handed{}, receiptFailed(engine, true)
 	}
-	s.remember(t, p.prefill, t.ids.Prompt())
+	if t.ids.Wanted() && t.ids.ForPrefill() != nil {
+		s.lineages.records.Good(found)
+	}
+	s.remember(t, p, t.ids.Prompt())
 	handover, err := plan.Handover(answer)
 	switch {
 	case err != nil && t.routing.PrefillFailure == PrefillError:
@@ -86,7 +99,10 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	s.finder.foundByEngine(t, p.prefill, h)
 	t.saved(engine)
 	t.learnSpeed(p.prefill, answer, handover, h, took)
-	return handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens}, nil
+	return handed{
+		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens,
+		lineage: s.lineages.records.Leaves(found),
+	}, nil
 }
 
 // saved notes how long prefill would have computed for what it has read of decode instead. What it tells of caches counts its own
@@ -124,10 +140,22 @@ func receiptFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
 	return &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Receipt, Sent: sent, Err: proof.ErrIDs}
 }
 
+// finds is prefill's cache as the leg finds it, into which its ticket brings KV; false if that is in doubt by now. A leg with a salt that
+// no other has finds an empty one.
+func (s *turns) finds(p *pair, h *held) (found lineage.Space, ok bool) {
+	switch {
+	case p.salt != "":
+		return found, true
+	case h.ticket == nil:
+		return s.lineages.at(p.prefill), true
+	}
+	return s.lineages.enter(p.prefill, h.ticket.Lineage)
+}
+
 // prefillLeg puts together what the prefill leg carries.
-func (s *turns) prefillLeg(t *turn, p *pair, plan upstream.Plan) upstream.Leg {
+func (s *turns) prefillLeg(t *turn, p *pair, plan upstream.Plan, found lineage.Space) upstream.Leg {
 	return t.leg(p.prefill, plan.Prefill, t.req.PrefillBody(upstream.PrefillEdit{
-		Members: plan.Prefill.Members, CacheSalt: t.salt, ReturnTokenIDs: t.ids.Wanted(), PromptIDs: t.ids.ForPrefill(),
+		Members: plan.Prefill.Members, CacheSalt: t.cacheSalt(p, found), ReturnTokenIDs: t.ids.Wanted(), PromptIDs: t.ids.ForPrefill(),
 		AnswerID: t.answerID(plan.Prefill),
 	}))
 }

@@ -23,6 +23,7 @@ const (
 	ReasonReleasedForRoom  Reason = "released_for_room"
 	ReasonInstanceGone     Reason = "instance_gone"
 	ReasonInstanceCleared  Reason = "instance_cleared"
+	ReasonQuarantined      Reason = "quarantined"
 	ReasonStoreUnavailable Reason = "store_unavailable"
 	ReasonStoreFailedOver  Reason = "store_failed_over"
 	ReasonNotBidirectional Reason = "prefill_not_bidirectional"
@@ -44,6 +45,9 @@ const (
 
 // lacksBarred: prefill was caught computing other ids; see proof.Unproven.
 const lacksBarred = "barred"
+
+// lacksQuarantined: KV of the answer may have come from an incarnation of prefill that is under quarantine by now.
+const lacksQuarantined = "quarantined"
 
 // excludes names the reason for which this turn uses no ticket, whatever the store has.
 func (t *turn) excludes(p *pair) Reason {

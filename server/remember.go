@@ -6,14 +6,14 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// remember tells the fleet which tokens the turn's prompt is for a start of prefill, so that the next one that begins like it is sent
+// remember tells the fleet which tokens the turn's prompt is for the attempt's start of prefill, so that the next one that begins like it is sent
 // where that is held.
-func (s *turns) remember(t *turn, prefill *fleet.Start, ids []uint32) {
+func (s *turns) remember(t *turn, p *pair, ids []uint32) {
 	if len(ids) == 0 || len(t.chain) == 0 {
 		return
 	}
-	salt, _ := t.req.String("cache_salt")
 	s.deps.Fleet.Remember(fleet.ComputedPrompt{
-		Chain: t.chain, Bytes: t.req.PromptBytes(), IDs: ids, BlockSize: prefill.BlockSize(), Model: t.model, Salt: cmp.Or(t.salt, salt),
+		Chain: t.chain, Bytes: t.req.PromptBytes(), IDs: ids, BlockSize: p.prefill.BlockSize(), Model: t.model,
+		Salt: cmp.Or(t.cacheSalt(p, s.lineages.at(p.prefill)), t.ownSalt()),
 	})
 }

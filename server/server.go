@@ -21,15 +21,17 @@ import (
 // Server is the client side: it takes requests in, has their turns run, and ends in good order. Create it with New, serve
 // with Run.
 type Server struct {
-	cfg       Config
-	deps      Deps
-	handler   http.Handler
-	intake    *intake
-	turns     *turns
-	bars      *barWatch
-	pinned    *pinnedBudget
-	observers []Observer
-	counts    counts
+	cfg     Config
+	deps    Deps
+	handler http.Handler
+	intake  *intake
+	turns   *turns
+	bars    *barWatch
+
+	quarantines *quarantineWatch
+	pinned      *pinnedBudget
+	observers   []Observer
+	counts      counts
 
 	routing atomic.Pointer[RoutingConfig]
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
@@ -46,10 +48,11 @@ func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, beside: newBeside(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
 	s.places, s.rooms = queue.New(cfg.places()), queue.New(cfg.rooms())
 	blocks, ledger, ratios := newBlocks(cfg.TTL), newLedger(deps.Fleet, cfg.PinnedShare), newRatios()
-	outlines := outline.NewMemory(0)
+	outlines, lineages := outline.NewMemory(0), newLineages(deps.Secret)
 	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks, counts: &s.counts, generations: newGenerations()}
 	handBacks := newHandBacks(&s.cfg, &s.deps)
 	putter := &putter{deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
+	handBacks.lineages = lineages
 	handBacks.releaser, handBacks.putter, handBacks.ledger, handBacks.beside, handBacks.counts = releaser, putter, ledger, s.beside, &s.counts
 	ledger.left = handBacks.left
 	s.pinned = &pinnedBudget{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
@@ -59,12 +62,14 @@ func New(cfg Config, deps Deps) *Server {
 		account: newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), place: s.place,
 	}
 	s.turns = &turns{
-		cfg: &s.cfg, deps: &s.deps, releaser: releaser, handBacks: handBacks, beside: s.beside,
+		cfg: &s.cfg, deps: &s.deps, releaser: releaser, handBacks: handBacks, lineages: lineages, beside: s.beside,
 		keeper: &keeper{
 			cfg: &s.cfg, deps: &s.deps, releaser: releaser, putter: putter, handBacks: handBacks, blocks: blocks, ledger: ledger, outlines: outlines,
+			lineages: lineages,
 		},
 		finder: &finder{
 			cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks, beside: s.beside, outlines: outlines,
+			lineages: lineages,
 		},
 		picker: &picker{deps: &s.deps, rooms: s.rooms, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: &decodeOnlySlots{}},
 		budget: newRetryBudget(&s.counts.retriesDenied), ratios: ratios, counts: &s.counts,
@@ -73,6 +78,10 @@ func New(cfg Config, deps Deps) *Server {
 	s.SetRouting(cfg.RoutingConfig)
 	deps.Fleet.OnFreed(s.rooms.Freed)
 	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
+	s.quarantines = &quarantineWatch{
+		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, keeper: s.turns.keeper, beside: s.beside,
+		said: map[*fleet.Start]struct{}{},
+	}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.handler = s.routes()
 	return s
@@ -119,6 +128,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		s.beside.every(s.beside.ctx, budgetEvery, s.pinned.ledger.over, "task", "pinned budget", s.pinned.enforce)
 	})
 	s.beside.run("task", "bars", func() { s.beside.every(s.beside.ctx, barEvery, nil, "task", "bars", s.bars.compare) })
+	s.beside.run("task", "quarantines", func() {
+		s.beside.every(s.beside.ctx, barEvery, s.turns.lineages.changed, "task", "quarantines", s.quarantines.compare)
+	})
 	go func() { served <- srv.Serve(clients) }()
 	select {
 	case err := <-served:

@@ -29,7 +29,8 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	}
 	both, cancel := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // of prefill's leg
-	leg := s.prefillLeg(t, p, plan)
+	found, _ := s.finds(p, &held{})                                 // no ticket goes together with decode's leg
+	leg := s.prefillLeg(t, p, plan, found)
 	sent := t.record.sent(&leg, p.prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
 	var detached detachable
@@ -72,7 +73,9 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			sent.answered(time.Since(began), errUnanswered)
 		}
 	}
-	d, err := s.decode(both, t, p, handed{Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true})
+	d, err := s.decode(both, t, p, handed{
+		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), together: true, lineage: s.lineages.records.Leaves(found),
+	})
 	if err != nil {
 		if cause := legErrorOf(both); cause != nil {
 			err = cause // decode's leg ended because of prefill's

@@ -16,14 +16,14 @@ type turn struct {
 	request
 	routing      *RoutingConfig // as it was when the turn began
 	legID        string         // X-Request-Id of the legs; a retry gets a new one
-	salt         string         // cache_salt for both legs, "" leaves the client's
+	salt         string         // cache_salt of the tenant for all legs, "" leaves the client's
 	clientSalt   string         // the client's, where the answer may be handed back
 	conversation conversation
 	proving
 	branches  []convcache.Branch // what decode holds of the conversation, as the last look saw it
 	notes     []convcache.Branch // what of it was handed back to prefill
 	holds     []fleet.Holding    // the same as policies are told, remade for each pick
-	cleared   bool               // it held more, on instances that have cleared their cache
+	dropped   Reason             // why what it held besides is given up, "" for nothing
 	chain     []uint64           // the beginning of the prompt, for the choice of prefill
 	outline   *outline.Outline   // its history without the content, nil where no ticket is used or left
 	tries     tries
@@ -53,6 +53,7 @@ type turns struct {
 
 	handBacks *handBacks
 	releaser  *releaser
+	lineages  *lineages
 	beside    *beside
 	budget    *retryBudget
 	ratios    *ratios

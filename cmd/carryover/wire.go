@@ -154,7 +154,7 @@ func newParts(all configured, logger *slog.Logger) (*proxy, server.Deps, error) 
 		return nil, server.Deps{}, err
 	}
 	if p.shared != nil {
-		deps.SharedBars = p.shared
+		deps.SharedBars, deps.SharedQuarantines = p.shared, p.shared
 	}
 	if p.named != nil {
 		deps.Prefillers = p.named

@@ -11,7 +11,7 @@ import (
 
 // codecVersion opens the payload of every field. A store reads its own version only; during an upgrade
 // tickets of the other one are misses.
-const codecVersion byte = 3
+const codecVersion byte = 4
 
 // maxCount bounds every count in a payload; remote_num_tokens is at most 2^24 (upstream checks that).
 const maxCount = math.MaxInt32
@@ -45,7 +45,7 @@ func encodeBranch(t *convcache.Ticket, history convcache.Digest) []byte {
 	for _, hash := range t.Chain.Blocks {
 		to = binary.BigEndian.AppendUint64(to, hash)
 	}
-	return to
+	return appendLineage(to, &t.Lineage)
 }
 
 // readBranch fills a ticket from the payload of fieldBranch. Its History is as it was written.
@@ -62,14 +62,14 @@ func readBranch(payload []byte) (convcache.Ticket, error) {
 	blocks := r.number()
 	t.Decode, t.Start, t.Prefill, t.PrefillStart = r.text(), r.text(), r.text(), r.text()
 	t.Chain.Whole = r.uint64()
-	if r.failed || len(r.in) != 8*blocks {
-		return convcache.Ticket{}, errCodec
-	}
-	if blocks > 0 {
+	if chain := r.bytes(8 * blocks); !r.failed && blocks > 0 {
 		t.Chain.Blocks = make([]uint64, blocks)
 		for i := range t.Chain.Blocks {
-			t.Chain.Blocks[i] = binary.BigEndian.Uint64(r.in[8*i:])
+			t.Chain.Blocks[i] = binary.BigEndian.Uint64(chain[8*i:])
 		}
+	}
+	if t.Lineage = r.lineage(); r.failed || len(r.in) != 0 {
+		return convcache.Ticket{}, errCodec
 	}
 	return t, nil
 }

@@ -35,6 +35,8 @@ const (
 	fieldParams  field = 'p'
 	fieldBar     field = 'x' // of no ticket: a bar (bars.go)
 	fieldMessage field = 'n' // of no ticket: a message (channel.go)
+
+	fieldQuarantine field = 'q' // of no ticket: a quarantine (quarantines.go)
 )
 
 // ticketKeyVersion and sealKeyVersion open the inputs from which those keys are made (convcache.Secret.Derive).
@@ -146,6 +148,8 @@ const (
 	useTags field = 't'
 	useText field = 'h'
 	useBar  field = 's'
+
+	useQuarantine field = 'i'
 )
 
 // mask hides a history digest, or shows it again, by the exclusive or with a string that belongs to the

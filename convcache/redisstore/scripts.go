@@ -19,13 +19,19 @@ var putLua string
 //go:embed bar.lua
 var barLua string
 
+//go:embed quarantine.lua
+var quarantineLua string
+
 // scripts are what Redis runs in one step each.
 type scripts struct {
-	take, put, bar *redis.Script
+	take, put, bar, quarantine *redis.Script
 }
 
 func newScripts(shared, take, put string) scripts {
-	return scripts{take: redis.NewScript(shared + take), put: redis.NewScript(shared + put), bar: redis.NewScript(barLua)}
+	return scripts{
+		take: redis.NewScript(shared + take), put: redis.NewScript(shared + put), bar: redis.NewScript(barLua),
+		quarantine: redis.NewScript(quarantineLua),
+	}
 }
 
 // runScript runs a script, and makes an error of the answer that it must not run there.

@@ -1,0 +1,106 @@
+package redisstore
+
+import (
+	"context"
+	"encoding/binary"
+
+	"carryover/convcache"
+)
+
+// Quarantines are one hash, as bars are: a field is a keyed hash of what is in doubt, its value is authentic for that field. The ids of
+// the fields stand in a field of their own, because what a ticket descends from need not be alive any more, so that no replica would
+// ask for it by its name. That list is not authentic: a writer without the secret can only remove from it what he could delete as well.
+
+// maxQuarantines is how many are kept: as many engines as a fleet has, and more.
+const maxQuarantines = 1024
+
+// quarantineSize is the size of a payload: a kind, incarnation, space and moment.
+const quarantineSize = 1 + 3*8
+
+// The kinds of a quarantine, the first byte of its payload.
+const (
+	kindQuarantined byte = 'q'
+	kindExposed     byte = 'e'
+)
+
+// Quarantine publishes what KV is in doubt, for 24 h from the last that any replica published. An error means that it may not be there.
+func (s *Store) Quarantine(ctx context.Context, q convcache.Quarantine) error {
+	payload := encodeQuarantine(q)
+	id := s.envelope.quarantineOf(payload)
+	value := s.envelope.close(convcache.Key{}, id, fieldQuarantine, payload)
+	_, err := s.servers.run(ctx, s.scripts.quarantine, s.quarantinesKey(), id[:], value, barLife.Milliseconds(), maxQuarantines)
+	return err
+}
+
+// Quarantines returns what any replica with the same secret has published. An error means that nothing is known.
+func (s *Store) Quarantines(ctx context.Context) ([]convcache.Quarantine, error) {
+	listed, err := s.servers.hmget(ctx, s.quarantinesKey(), "all")
+	if err != nil {
+		return nil, err
+	}
+	if len(listed) != 1 {
+		return nil, odd("%d lists of quarantines", len(listed))
+	}
+	list, _ := listed[0].(string)
+	const size = len(convcache.TicketID{})
+	var fields []string
+	for ; len(list) >= size && len(fields) < maxQuarantines; list = list[size:] {
+		fields = append(fields, list[:size])
+	}
+	if len(fields) == 0 {
+		return nil, nil
+	}
+	values, err := s.servers.hmget(ctx, s.quarantinesKey(), fields...)
+	if err != nil {
+		return nil, err
+	}
+	if len(values) != len(fields) {
+		return nil, odd("%d values for %d quarantines", len(values), len(fields))
+	}
+	var all []convcache.Quarantine
+	for i, value := range values {
+		value, there := value.(string)
+		if !there {
+			continue
+		}
+		payload, err := s.envelope.open(convcache.Key{}, convcache.TicketID([]byte(fields[i])), fieldQuarantine, []byte(value))
+		q, ok := readQuarantine(payload)
+		if err != nil || !ok {
+			s.warnForged()
+			continue
+		}
+		all = append(all, q)
+	}
+	return all, nil
+}
+
+func encodeQuarantine(q convcache.Quarantine) []byte {
+	kind := kindQuarantined
+	if q.Exposed {
+		kind = kindExposed
+	}
+	to := append(make([]byte, 0, quarantineSize), kind)
+	to = binary.BigEndian.AppendUint64(to, uint64(q.Incarnation))
+	to = binary.BigEndian.AppendUint64(to, q.Space)
+	return binary.BigEndian.AppendUint64(to, uint64(q.Since))
+}
+
+func readQuarantine(payload []byte) (q convcache.Quarantine, ok bool) {
+	if len(payload) != quarantineSize || payload[0] != kindQuarantined && payload[0] != kindExposed {
+		return q, false
+	}
+	return convcache.Quarantine{
+		Exposed:     payload[0] == kindExposed,
+		Incarnation: convcache.Incarnation(binary.BigEndian.Uint64(payload[1:])),
+		Space:       binary.BigEndian.Uint64(payload[9:]),
+		Since:       int64(binary.BigEndian.Uint64(payload[17:])),
+	}, true
+}
+
+// quarantinesKey is the name of the hash of all quarantines.
+func (s *Store) quarantinesKey() string { return s.cfg.Prefix + ":" + version + ":quarantines" }
+
+// quarantineOf is the id of a quarantine, which is that of everything in its payload but the moment.
+func (e envelope) quarantineOf(payload []byte) convcache.TicketID {
+	return convcache.TicketID(e.derive(place(convcache.Key{}, convcache.TicketID{}, useQuarantine), payload[:quarantineSize-8])[:len(convcache.TicketID{})])
+}

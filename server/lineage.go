@@ -1,0 +1,172 @@
+package server
+
+import (
+	"cmp"
+	"context"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"carryover/convcache"
+	"carryover/server/lineage"
+	"carryover/upstream/fleet"
+)
+
+// lineages knows out of which prefix caches KV has come, by the incarnations of engines as the fleet knows them.
+type lineages struct {
+	records *lineage.Records
+	changed chan struct{} // has room for one word: more is in doubt than before
+	changes atomic.Int64  // how often that was so
+}
+
+func newLineages(secret convcache.Secret) *lineages {
+	l := &lineages{changed: make(chan struct{}, 1)}
+	l.records = lineage.New(func(p lineage.Place, start string) convcache.Incarnation {
+		return secret.Incarnation(incarnationName(p, start))
+	}, l.hurry)
+	return l
+}
+
+// hurry has what is in doubt given up at once, and the other replicas told.
+func (l *lineages) hurry() {
+	l.changes.Add(1)
+	select {
+	case l.changed <- struct{}{}:
+	default: // it is known already
+	}
+}
+
+// incarnationName names an incarnation as all replicas do, however they spell its host: by its start, its rank, and what of its address is
+// no name. Starts alone are told in hundredths of a second, in which two engines may begin.
+func incarnationName(p lineage.Place, start string) string {
+	name := start + " " + behindHost(p.URL)
+	if p.Ranked {
+		name += "@" + strconv.Itoa(p.Rank)
+	}
+	return name
+}
+
+// behindHost is the port and the path of a URL.
+func behindHost(address string) string {
+	u, err := url.Parse(address)
+	if err != nil {
+		return address
+	}
+	port := u.Port()
+	if port == "" {
+		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
+	}
+	return ":" + port + strings.TrimRight(u.Path, "/")
+}
+
+// placeOf says where an incarnation is.
+func placeOf(start *fleet.Start) lineage.Place {
+	engine := start.Engine()
+	return lineage.Place{URL: engine.BaseURL, Rank: engine.Rank, Ranked: engine.Ranked}
+}
+
+// at is the cache of an incarnation as a leg finds it.
+func (l *lineages) at(start *fleet.Start) lineage.Space {
+	return l.records.At(placeOf(start), start.ID())
+}
+
+// enter is the cache of an incarnation as a leg finds it that brings KV; false, if that is in doubt.
+func (l *lineages) enter(start *fleet.Start, kv convcache.Lineage) (lineage.Space, bool) {
+	return l.records.Enter(placeOf(start), start.ID(), kv)
+}
+
+// leave is the lineage of what comes out of both caches of a turn, of which handed came out of prefill's.
+func (l *lineages) leave(handed convcache.Lineage, decode lineage.Space) convcache.Lineage {
+	kv := l.records.Leaves(decode)
+	kv.Join(handed)
+	return kv
+}
+
+// inDoubt reports whether KV descends from an incarnation that is under quarantine.
+func (l *lineages) inDoubt(kv convcache.Lineage) bool { return l.records.InDoubt(kv) }
+
+// quarantined reports whether an incarnation of prefill is under quarantine. The fleet knows it from then on.
+func (l *lineages) quarantined(prefill *fleet.Start) bool {
+	if !prefill.Known() || prefill.Barred() || !l.records.Quarantined(placeOf(prefill), prefill.ID()) {
+		return prefill.Barred()
+	}
+	prefill.Bar()
+	return true
+}
+
+// Exposed returns since when legs to an engine carry a cache_salt of a quarantine, because its prefix cache has had KV that is in doubt;
+// false if they carry none.
+func (s *Server) Exposed(engine *fleet.Engine) (since time.Time, exposed bool) {
+	last := engine.Last()
+	if !last.Known() {
+		return since, false
+	}
+	return s.turns.lineages.records.Exposed(placeOf(last), last.ID())
+}
+
+// ownSalt is the cache_salt that the legs of a request have without a quarantine, "" for none.
+func (t *turn) ownSalt() string {
+	if t.salt != "" {
+		return t.salt
+	}
+	salt, _ := t.req.String("cache_salt")
+	return salt
+}
+
+// cacheSalt is the cache_salt of a leg that finds a cache so, "" where the request's is to stay. One that engines would refuse stays.
+func (t *turn) cacheSalt(p *pair, found lineage.Space) string {
+	switch {
+	case p.salt != "":
+		return p.salt
+	case found.Salt() == "":
+		return t.salt
+	}
+	if t.salt == "" {
+		if raw, present := t.req.Member("cache_salt"); present && string(raw) != "null" {
+			if own, ok := t.req.String("cache_salt"); !ok || own == "" {
+				return ""
+			}
+		}
+	}
+	return found.Salt() + t.ownSalt()
+}
+
+// dropInDoubt gives up the branches that descend from an incarnation under quarantine. Decode frees the blocks; what is known of prefill's
+// caches is forgotten.
+func (f *finder) dropInDoubt(ctx context.Context, t *turn) {
+	t.branches = f.withoutDoubt(ctx, t, t.branches)
+	t.notes = f.withoutDoubt(ctx, t, t.notes)
+}
+
+func (f *finder) withoutDoubt(ctx context.Context, t *turn, branches []convcache.Branch) (kept []convcache.Branch) {
+	bad := 0
+	for i := range branches {
+		if f.lineages.inDoubt(branches[i].Lineage) {
+			bad++
+		}
+	}
+	if bad == 0 {
+		return branches
+	}
+	t.dropped = cmp.Or(t.dropped, ReasonQuarantined)
+	for _, b := range branches {
+		switch {
+		case !f.lineages.inDoubt(b.Lineage):
+			kept = append(kept, b)
+		case !f.still:
+			f.giveUp(ctx, t, b.ID)
+		}
+	}
+	return kept
+}
+
+// giveUp takes a branch that no turn is to use out of the store, and has the blocks of a ticket released.
+func (f *finder) giveUp(ctx context.Context, t *turn, id convcache.TicketID) {
+	ticket, outcome := f.deps.Store.Take(ctx, t.conversation.key, id)
+	f.ledger.gone(id, outcome)
+	if outcome == convcache.Taken && !ticket.HandedBack() {
+		f.releaser.unuse(ticket, t.model)
+	}
+}

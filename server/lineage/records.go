@@ -1,0 +1,267 @@
+package lineage
+
+import (
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/binary"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"carryover/convcache"
+)
+
+// Place is where an engine is. Data-parallel ranks share an address, and each has its own prefix cache.
+type Place struct {
+	URL    string
+	Rank   int
+	Ranked bool
+}
+
+// Records are what is known of the caches of all engines. They are safe for concurrent use.
+type Records struct {
+	name    func(p Place, start string) convcache.Incarnation
+	changed func() // is told that something more is in doubt; it neither waits nor calls back
+	clock   clock
+
+	doubts atomic.Int64 // how many quarantines are known: with none nothing is in doubt
+
+	mu        sync.Mutex // guards the rest
+	places    map[Place]*place
+	forgotten int64              // the latest moment of what was known of places that are not kept any more
+	known     map[doubt]int64    // since when
+	found     map[doubt]struct{} // those that were found here
+	published map[doubt]int64    // since when, as the replicas were told
+	earliest  int64              // of known
+	order     []doubt            // known, in the order in which it became so
+}
+
+// doubt names what is in doubt: an incarnation, or one space of an exposed one.
+type doubt struct {
+	incarnation convcache.Incarnation
+	exposed     bool
+	space       uint64
+}
+
+// place is what is known of the engine at a place.
+type place struct {
+	caches  map[string]*cache // by start
+	last    *cache            // the one that was used last
+	pending convcache.Lineage // what has entered a cache while the start was not known, for the start that is known next
+}
+
+// cache is the prefix cache of one incarnation, in the space that legs use now.
+type cache struct {
+	incarnation convcache.Incarnation
+	space       uint64
+	salt        string
+	line        convcache.Lineage // of what has entered the space
+	good        int64             // when the last leg was sent that was answered with the ids that it was sent
+	exposed     time.Time         // since when it has a salt, zero if it has none
+	used        int64
+}
+
+// Bounds of what is kept.
+const (
+	maxPlaces = 4096
+	maxStarts = 4 // of a place
+	// maxDoubts bounds the quarantines that are known; the oldest goes. Its tickets have ended long before there are as many.
+	maxDoubts = 1 << 13
+)
+
+// New returns records that name incarnations by name, and tell changed whenever more is in doubt than before.
+func New(name func(p Place, start string) convcache.Incarnation, changed func()) *Records {
+	return &Records{
+		name: name, changed: changed, clock: clock{born: time.Now(), now: time.Now},
+		places: map[Place]*place{}, known: map[doubt]int64{}, found: map[doubt]struct{}{}, published: map[doubt]int64{},
+	}
+}
+
+// Space is the cache of an incarnation as a leg finds it: what the leg computes is filed in it, and what it finds comes out of it. The
+// zero Space is that of a leg whose salt no other leg has.
+type Space struct {
+	cache   *cache
+	space   uint64
+	salt    string
+	unknown bool  // the start is not known
+	sent    int64 // when the leg is sent
+	since   int64 // from when on what came out is in doubt, if this leg shows that the incarnation computes other ids
+}
+
+// Salt is what is to stand before the request's own cache_salt, "" for nothing.
+func (s Space) Salt() string { return s.salt }
+
+// Enter returns the space of an incarnation to a leg that brings KV of that lineage into it, and false, and nothing is entered, if that
+// KV is in doubt. start is "" if it is not known.
+func (r *Records) Enter(p Place, start string, l convcache.Lineage) (Space, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, bad := r.inDoubt(&l); bad {
+		return Space{}, false
+	}
+	if l.Unknown() {
+		l.Others = r.clock.latest()
+	}
+	at, c := r.at(p, start)
+	c.line.Join(l)
+	if start == "" {
+		at.pending.Join(l)
+	}
+	return r.enter(c, start), true
+}
+
+// At returns the space of an incarnation to a leg that brings nothing into it but what it computes.
+func (r *Records) At(p Place, start string) Space {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, c := r.at(p, start)
+	return r.enter(c, start)
+}
+
+// enter needs r.mu.
+func (r *Records) enter(c *cache, start string) Space {
+	return Space{cache: c, space: c.space, salt: c.salt, unknown: start == "", sent: r.clock.earliest(), since: c.good}
+}
+
+// Leaves returns the lineage of KV that comes out of a space now.
+func (r *Records) Leaves(s Space) (l convcache.Lineage) {
+	if s.cache == nil {
+		return l
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.clock.latest()
+	if s.cache.space == s.space { // of one that was left all is in doubt
+		l = s.cache.line.Clone()
+	}
+	l.Add(convcache.Ancestor{Incarnation: s.cache.incarnation, Space: s.space, Until: now})
+	if s.unknown {
+		l.Others = max(l.Others, now)
+	}
+	return l
+}
+
+// at returns what is known of an incarnation. Of one whose start is not known that is the one that was used last. It needs r.mu.
+func (r *Records) at(p Place, start string) (*place, *cache) {
+	at := r.places[p]
+	if at == nil {
+		r.makeRoom()
+		at = &place{caches: map[string]*cache{}}
+		r.places[p] = at
+	}
+	c := at.caches[start]
+	switch {
+	case c != nil:
+	case start == "" && at.last != nil:
+		c = at.last
+	case at.caches[""] != nil: // its start is known now
+		c = at.caches[""]
+		delete(at.caches, "")
+		c.incarnation = r.name(p, start)
+		at.caches[start] = c
+		r.judge(c)
+	default:
+		c = &cache{incarnation: r.name(p, start), line: convcache.Lineage{Others: r.forgotten}}
+		at.add(start, c)
+		r.judge(c)
+	}
+	c.used = r.clock.latest()
+	if at.last = c; start != "" && !at.pending.Unknown() {
+		c.line.Join(at.pending)
+		at.pending = convcache.Lineage{}
+	}
+	if r.spreadTo(c) { // by what was pending, or forgotten
+		r.spread()
+	}
+	return at, c
+}
+
+// judge exposes a cache that replicas have found to be exposed. It needs r.mu.
+func (r *Records) judge(c *cache) {
+	if _, exposed := r.known[doubt{c.incarnation, true, c.space}]; exposed {
+		r.expose(c)
+	}
+}
+
+// add makes room for one more start, in place of the one that was used longest ago.
+func (p *place) add(start string, c *cache) {
+	if len(p.caches) >= maxStarts {
+		oldest := ""
+		for name, other := range p.caches {
+			if old := p.caches[oldest]; old == nil || other.used < old.used {
+				oldest = name
+			}
+		}
+		delete(p.caches, oldest)
+	}
+	p.caches[start] = c
+}
+
+// makeRoom forgets the place that was used longest ago, if there are as many as may be; exposed ones last. What it knew may be of any
+// place that comes. It needs r.mu.
+func (r *Records) makeRoom() {
+	if len(r.places) < maxPlaces {
+		return
+	}
+	var oldest Place
+	var of *place
+	for p, at := range r.places {
+		if of == nil || at.before(of) {
+			oldest, of = p, at
+		}
+	}
+	for _, c := range of.caches {
+		r.forgotten = max(r.forgotten, c.used)
+	}
+	delete(r.places, oldest)
+}
+
+func (p *place) before(other *place) bool {
+	if mine, others := p.last.exposed.IsZero(), other.last.exposed.IsZero(); mine != others {
+		return mine
+	}
+	return p.last.used < other.last.used
+}
+
+// Exposed returns since when legs to an incarnation have a salt of a quarantine.
+func (r *Records) Exposed(p Place, start string) (since time.Time, exposed bool) {
+	if r.doubts.Load() == 0 {
+		return since, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	at := r.places[p]
+	if at == nil || at.caches[start] == nil {
+		return since, false
+	}
+	since = at.caches[start].exposed
+	return since, !since.IsZero()
+}
+
+// expose gives a cache another space, which is empty. It needs r.mu.
+func (r *Records) expose(c *cache) {
+	var random [24]byte
+	rand.Read(random[:]) // since Go 1.24 it fills the slice or ends the process
+	c.space = binary.BigEndian.Uint64(random[16:]) | 1
+	c.salt = "quarantine-" + base64.RawURLEncoding.EncodeToString(random[:16]) + "~"
+	c.line = convcache.Lineage{}
+	if c.exposed.IsZero() {
+		c.exposed = r.clock.now()
+	}
+}
+
+// clock tells moments that may be compared with those of other replicas. Within a process the wall clock may be set, and the monotonic
+// one stands still while a machine is suspended: of what came out the later one counts, and of what is in doubt the earlier one.
+type clock struct {
+	born time.Time
+	now  func() time.Time
+}
+
+func (c clock) both() (wall, steady int64) {
+	now := c.now()
+	return now.UnixNano(), c.born.UnixNano() + int64(now.Sub(c.born))
+}
+
+func (c clock) latest() int64 { return max(c.both()) }
+
+func (c clock) earliest() int64 { return min(c.both()) }

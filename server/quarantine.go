@@ -1,0 +1,143 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"sync/atomic"
+
+	"carryover/convcache"
+	"carryover/upstream"
+	"carryover/upstream/fleet"
+)
+
+// errInDoubt is a ticket whose KV may come from an incarnation that is under quarantine.
+var errInDoubt = errors.New("the KV may come from a prefill instance that is under quarantine")
+
+// quarantineWatch shares with other replicas which KV is in doubt, gives up what descends from it, and tells operators which engines have
+// it in their caches.
+type quarantineWatch struct {
+	cfg      *Config
+	fleet    *fleet.Fleet
+	shared   SharedQuarantines // nil without Redis
+	lineages *lineages
+	keeper   *keeper
+	beside   *beside
+	said     map[*fleet.Start]struct{} // exposed ones that the log has told
+	sweeping atomic.Bool
+	swept    atomic.Int64 // the changes of what is in doubt up to which tickets were given up
+}
+
+// compare is one round. What was found since the last one is told before anything else: other replicas go on meanwhile.
+func (w *quarantineWatch) compare(ctx context.Context) {
+	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
+		if last := engine.Last(); last.Known() && last.Barred() { // by what another replica has found, or before a reload
+			w.lineages.records.Quarantine(placeOf(last), last.ID())
+		}
+	}
+	if w.shared != nil {
+		w.exchange(ctx)
+	}
+	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
+		if last := engine.Last(); !last.Barred() && w.lineages.quarantined(last) {
+			w.cfg.Logger.Error("prefill is barred until it is restarted: another replica has found that it does not compute the ids that it is sent",
+				"prefill", engine.Name, "start", last.ID())
+		}
+	}
+	w.say()
+	w.sweep(ctx)
+}
+
+// exchange takes over what other replicas have found, and tells them what they don't know.
+func (w *quarantineWatch) exchange(ctx context.Context) {
+	bounded, cancel := storeContext(ctx, w.cfg)
+	defer cancel()
+	all, err := w.shared.Quarantines(bounded)
+	if err != nil {
+		return // the next round comes soon
+	}
+	for _, q := range w.lineages.records.Adopt(all) {
+		bounded, cancel := storeContext(ctx, w.cfg)
+		if err := w.shared.Quarantine(bounded, q); err != nil {
+			w.cfg.Logger.Debug("quarantine is not shared", "error", err)
+		}
+		cancel()
+	}
+}
+
+// say tells the log, once for each, which incarnations are asked under a salt of a quarantine.
+func (w *quarantineWatch) say() {
+	exposed := map[*fleet.Start]struct{}{}
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		for _, engine := range w.fleet.Engines(role) {
+			last := engine.Last()
+			if !last.Known() {
+				continue
+			}
+			if _, is := w.lineages.records.Exposed(placeOf(last), last.ID()); !is {
+				continue
+			}
+			exposed[last] = struct{}{}
+			if _, said := w.said[last]; !said {
+				w.said[last] = struct{}{}
+				w.cfg.Logger.Error("an engine has KV of a prefill instance that is under quarantine in its prefix cache; "+
+					"its legs have a cache_salt of their own until it is restarted", "role", role.String(), "instance", engine.Name, "start", last.ID())
+			}
+		}
+	}
+	maps.DeleteFunc(w.said, func(start *fleet.Start, _ struct{}) bool {
+		_, still := exposed[start]
+		return !still && start.Engine().Last().Known() // one that is not known now may be the same
+	})
+}
+
+// sweep has given up what of this replica's tickets descends from an incarnation under quarantine: other replicas find by themselves
+// that they must not use it, but decode's blocks would stay pinned. A ticket that is put later is looked at when it is. It works beside
+// the rounds, since there may be many.
+func (w *quarantineWatch) sweep(ctx context.Context) {
+	changes := w.lineages.changes.Load()
+	if changes == w.swept.Load() || !w.sweeping.CompareAndSwap(false, true) {
+		return
+	}
+	w.beside.run("task", "quarantine", func() {
+		defer w.sweeping.Store(false)
+		defer w.swept.Store(changes)
+		w.keeper.handBacks.giveUpInDoubt()
+		for _, p := range w.keeper.ledger.descendants(w.lineages.inDoubt) {
+			if ctx.Err() != nil {
+				return
+			}
+			bounded, cancel := storeContext(ctx, w.cfg)
+			w.keeper.giveUp(bounded, p.key, p.id, p.model)
+			cancel()
+		}
+	})
+}
+
+// descendants lists the tickets in the store whose lineage is in doubt.
+func (l *ledger) descendants(inDoubt func(convcache.Lineage) bool) (all []pin) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, p := range l.pins {
+		if inDoubt(p.lineage) {
+			all = append(all, *p)
+		}
+	}
+	return all
+}
+
+// giveUpInDoubt releases what waits to be handed back, is in no store, and descends from an incarnation under quarantine.
+func (h *handBacks) giveUpInDoubt() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, l := range h.lanes {
+		for at := l.out.Front(); at != nil; {
+			k := at.Value.(*kept)
+			if at = at.Next(); h.lineages.inDoubt(k.ticket.Lineage) {
+				h.drop(k)
+				k.ids.Free()
+				h.release(k)
+			}
+		}
+	}
+}
