@@ -80,8 +80,8 @@ func (w *quarantineWatch) say() {
 			exposed[last] = struct{}{}
 			if _, said := w.said[last]; !said {
 				w.said[last] = struct{}{}
-				w.cfg.Logger.Error("an engine has KV of a prefill instance that is under quarantine in its prefix cache; "+
-					"its legs have a cache_salt of their own until it is restarted", "role", role.String(), "instance", engine.Name, "start", last.ID())
+				w.cfg.Logger.Error("engine has KV of a prefill under quarantine in its cache; its legs have a cache_salt until it is restarted",
+					"role", role.String(), "instance", engine.Name, "start", last.ID())
 			}
 		}
 	}

@@ -31,6 +31,16 @@ type request struct {
 // tenant is the cache_salt that the request came with.
 func (r *request) tenant() string { return strings.TrimPrefix(r.salt, r.adapter+"\x00") }
 
+// owner is what of the cache_salt tells one tenant's KV from another's: what stands behind the first ~. A proxy may put a salt of its own
+// before the tenant's, to keep requests from what an engine has cached before.
+func (r *request) owner() string {
+	salt := r.tenant()
+	if _, own, found := strings.Cut(salt, "~"); found {
+		return own
+	}
+	return salt
+}
+
 // start runs a request up to the point where its first token can be sampled: blocks, remote KV, prompt.
 // The error is a cause of ctx, errLoadFailed or errEngineDead.
 func (e *engine) start(ctx context.Context, req *request) (*run, error) {

@@ -20,7 +20,7 @@
 // A prefill leg that no turn waits for hands a turn's KV back to prefill (handback.go, which says how it is told from other requests).
 // An aborted request pins nothing, and what it has read and computed stays in the prefix cache, in whole blocks; one that ends by itself
 // takes its lease. For these legs the owner compares what vLLM does not: how many ids, tokens and blocks there are, with what it has
-// pinned (UnevenHandBacks), and for every read the cache_salt of the reader with that of the request whose KV it is (OtherSalts). Wrong
+// pinned (UnevenHandBacks), and for every read the cache_salt of the reader, behind a ~ if it has one, with that of the request whose KV it is (OtherSalts). Wrong
 // ids are wrong KV, as ever. Fault.HandBacks harms these legs alone, and HoldHandBacks stops them.
 //
 // Text and tokens can disagree as they do in life: the tokenizer is a byte-level BPE (tokenizer.go), and Config chooses

@@ -41,7 +41,7 @@ func handsBack(path string, body []byte) bool {
 // introduce has a request to the owner of blocks say who reads them, so that the simulator may compare; vLLM tells and compares none of
 // it. These are flat members, because gob learns every struct anew with each connection, which a busy test has many of.
 func (r *run) introduce(side *sideRequest, remote ticket) {
-	side.Known, side.Salt = true, r.req.tenant()
+	side.Known, side.Salt = true, r.req.owner()
 	if r.req.handsBack {
 		side.Sizes = []int32{int32(len(r.req.prompt)), int32(remote.tokens), int32(len(remote.blocks))}
 	}

@@ -80,7 +80,7 @@ func (n *nixl) finish(r *run) *paramsOut {
 		e.free(r.blocks)
 		return nil
 	}
-	p := &pin{blocks: r.blocks, tokens: r.computed, salt: r.req.tenant(), lease: prefills, deadline: e.clock.now() + e.cfg.KVTTL}
+	p := &pin{blocks: r.blocks, tokens: r.computed, salt: r.req.owner(), lease: prefills, deadline: e.clock.now() + e.cfg.KVTTL}
 	if r.req.handsBack {
 		e.stats.LeasedHandBacks++
 	}
