@@ -1,0 +1,28 @@
+package server
+
+import (
+	"context"
+	"runtime"
+
+	"carryover/server/lineage"
+	"carryover/upstream/fleet"
+)
+
+// Quarantine puts a start of prefill under quarantine, as a wrong answer of it does, and tells nobody else.
+func (s *Server) Quarantine(prefill *fleet.Start) {
+	prefill.Bar()
+	s.turns.lineages.records.Quarantine(placeOf(prefill), prefill.ID())
+}
+
+// CompareQuarantines is one round of what runs beside the turns, with the tickets that it gives up.
+func (s *Server) CompareQuarantines(ctx context.Context) {
+	s.quarantines.compare(ctx)
+	for s.quarantines.sweeping.Load() {
+		runtime.Gosched()
+	}
+}
+
+// IncarnationName is what replicas call an incarnation alike.
+func IncarnationName(url, start string) string {
+	return incarnationName(lineage.Place{URL: url}, start)
+}
