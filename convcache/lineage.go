@@ -28,16 +28,19 @@ type Ancestor struct {
 	Until int64
 }
 
-// MaxAncestors is how many ancestors a lineage names. In Redis each takes 24 bytes.
+// MaxAncestors is how many ancestors the lineage of a ticket names. In Redis each takes 24 bytes.
 const MaxAncestors = 32
+
+// maxNamed is how many ancestors a lineage names at all.
+const maxNamed = 1024
 
 // Lineage says out of which prefix caches the KV of some blocks may have come: of the incarnation of prefill that computed or read it, of
 // the incarnation of decode, and of all those that these have had KV of before. The zero Lineage says that this is not known.
 type Lineage struct {
 	// Ancestors are in the order of their names. A slice that others have is never changed.
 	Ancestors []Ancestor
-	// Others is the last moment at which KV may have come out of a cache that is not named, because there were too many or because
-	// the start of its engine was not known; 0 if there is none.
+	// Others is the last moment at which KV may have come out of a cache that is not named, because there were too many; 0 if there
+	// is none.
 	Others int64
 }
 
@@ -49,12 +52,19 @@ func (l *Lineage) Clone() Lineage {
 	return Lineage{Ancestors: append(make([]Ancestor, 0, len(l.Ancestors)+1), l.Ancestors...), Others: l.Others}
 }
 
-// Join adds the ancestors of other to l, whose slice is the caller's own. Beyond MaxAncestors those of which KV was read longest ago are
-// named no more, and count among Others.
+// Join adds the ancestors of other to l, whose slice is the caller's own.
 func (l *Lineage) Join(other Lineage) {
 	l.Others = max(l.Others, other.Others)
 	for _, a := range other.Ancestors {
 		l.Add(a)
+	}
+}
+
+// Bound leaves as many ancestors named as a ticket may name. Those of which KV was read longest ago are named no more, and count among
+// Others.
+func (l *Lineage) Bound() {
+	for len(l.Ancestors) > MaxAncestors {
+		l.forgetOldest()
 	}
 }
 
@@ -65,10 +75,12 @@ func (l *Lineage) Add(a Ancestor) {
 		l.Ancestors[at].Until = max(l.Ancestors[at].Until, a.Until)
 		return
 	}
-	l.Ancestors = slices.Insert(l.Ancestors, at, a)
-	if len(l.Ancestors) <= MaxAncestors {
-		return
+	if l.Ancestors = slices.Insert(l.Ancestors, at, a); len(l.Ancestors) > maxNamed {
+		l.forgetOldest()
 	}
+}
+
+func (l *Lineage) forgetOldest() {
 	oldest := 0
 	for i := range l.Ancestors {
 		if l.Ancestors[i].Until < l.Ancestors[oldest].Until {

@@ -40,6 +40,10 @@ func TestLineage_ForgetsNoAncestor(t *testing.T) {
 				l.Join(Lineage{Ancestors: []Ancestor{a}})
 			}
 		}
+		if draw.IntN(2) == 0 {
+			l.Bound()
+		}
+		l.Bound()
 		if len(l.Ancestors) > MaxAncestors || !slices.IsSortedFunc(l.Ancestors, compareAncestors) {
 			t.Fatalf("got %d ancestors: %+v", len(l.Ancestors), l)
 		}

@@ -121,8 +121,8 @@ func (h *handBacks) send(ctx context.Context, k *kept, link *fleet.Link) (outcom
 	h.releaser.spent(*ticket)
 	h.arrived(k, true)
 	if !k.repeats(answer) {
-		bar(h.cfg.Logger, prefill, "hand-back")
 		h.lineages.records.Bad(found)
+		bar(h.cfg.Logger, prefill, "hand-back")
 		h.counts.bars.Add(1)
 		return handBackFailed, proof.ErrIDs
 	}

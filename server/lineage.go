@@ -42,6 +42,9 @@ func (l *lineages) hurry() {
 // no name. Starts alone are told in hundredths of a second, in which two engines may begin.
 func incarnationName(p lineage.Place, start string) string {
 	name := start + " " + behindHost(p.URL)
+	if start == "" { // nothing else tells it from others
+		name = " " + p.URL
+	}
 	if p.Ranked {
 		name += "@" + strconv.Itoa(p.Rank)
 	}
@@ -81,6 +84,7 @@ func (l *lineages) enter(start *fleet.Start, kv convcache.Lineage) (lineage.Spac
 func (l *lineages) leave(handed convcache.Lineage, decode lineage.Space) convcache.Lineage {
 	kv := l.records.Leaves(decode)
 	kv.Join(handed)
+	kv.Bound()
 	return kv
 }
 

@@ -73,8 +73,8 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		p.prefill.LearnPace(size, took)
 	}
 	if err := t.ids.Receipt(answer.PromptIDs); err != nil {
-		bar(s.cfg.Logger, p.prefill, t.record.Turn)
 		s.lineages.records.Bad(found)
+		bar(s.cfg.Logger, p.prefill, t.record.Turn)
 		s.counts.bars.Add(1)
 		return handed{}, receiptFailed(engine, true)
 	}

@@ -30,13 +30,13 @@ type quarantineWatch struct {
 
 // compare is one round. What was found since the last one is told before anything else: other replicas go on meanwhile.
 func (w *quarantineWatch) compare(ctx context.Context) {
-	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
-		if last := engine.Last(); last.Known() && last.Barred() { // by what another replica has found, or before a reload
-			w.lineages.records.Quarantine(placeOf(last), last.ID())
-		}
-	}
 	if w.shared != nil {
 		w.exchange(ctx)
+	}
+	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
+		if last := engine.Last(); last.Known() && last.Barred() { // by what a replica of another version has found
+			w.lineages.records.Quarantine(placeOf(last), last.ID())
+		}
 	}
 	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
 		if last := engine.Last(); !last.Barred() && w.lineages.quarantined(last) {

@@ -248,4 +248,7 @@ func TestQuarantine_NamesDoNotDependOnTheSpellingOfTheHost(t *testing.T) {
 	if server.IncarnationName("http://a", start) != server.IncarnationName("http://b:80", start) || server.IncarnationName("http://10.1.2.3:8100", "1") == name {
 		t.Error("a default port, or another start")
 	}
+	if server.IncarnationName("http://a:8100", "") == server.IncarnationName("http://b:8100", "") {
+		t.Error("nothing tells engines apart whose starts are not known")
+	}
 }

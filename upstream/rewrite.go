@@ -22,7 +22,7 @@ type DecodeEdit struct {
 	Whole          bool     // answered in one piece, whatever the client asked for
 	ReturnTokenIDs bool     // ask for the ids of prompt and output; false keeps what the client asked
 	Usage          bool     // ask for the usage at the end of the stream; false keeps what the client asked
-	CacheSalt      string   // replaces the client's cache_salt; "" keeps it, must equal the prefill leg's
+	CacheSalt      string   // replaces the client's cache_salt; "" keeps it. Decode reads prefill's blocks whatever their salt is
 	PromptIDs      []byte   // the id list that replaces a text completion's prompt, as on the prefill leg
 	AnswerID       string   // the id that a response is to have, of which engines take none from a header; "" for other APIs
 }

@@ -48,7 +48,7 @@ func pageAt(listener net.Listener) string { return "http://" + listener.Addr().S
 // serveAdmin answers operators until ctx ends.
 func (p *proxy) serveAdmin(ctx context.Context, listener net.Listener, token Secret, reload func() error, logger *slog.Logger) error {
 	deps := admin.Deps{
-		Token: string(token), Fleet: p.fleet, Reload: reload, Pinned: p.server.Pinned, Budget: p.server.PinnedBudget,
+		Token: string(token), Fleet: p.fleet, Reload: reload, Pinned: p.server.Pinned, Budget: p.server.PinnedBudget, Exposed: p.server.Exposed,
 		Waiting: p.server.Waiting, Open: p.server.Open, Journal: p.journal, Metrics: p.meters.scraped,
 		Explain: p.server.ExplainHandler(), Health: p.server.HealthHandler(), Tickets: p.tickets, Logger: logger,
 	}

@@ -134,6 +134,9 @@ func moveTurns(t *testing.T, m *moves) {
 	if see().sum("carryover_bars_total") != 1 {
 		t.Error("the engine that computes other ids was not barred")
 	}
+	if !eventually(func() bool { return see().sum("carryover_instance_exposed", `role="decode"`) == 1 }) || see().sum("carryover_instance_exposed") != 1 {
+		t.Error("decode, which has had its KV, is not said to be exposed")
+	}
 }
 
 // moveFailures has tickets exceed their share, decode and Redis fail, and retries denied.

@@ -17,6 +17,12 @@ func (s *Store) KeyName(key convcache.Key) string { return s.key(key) }
 // BarsName returns the name of the hash of all bars.
 func (s *Store) BarsName() string { return s.barsKey() }
 
+// QuarantinesName returns the name of the hash of all quarantines.
+func (s *Store) QuarantinesName() string { return s.quarantinesKey() }
+
+// MaxQuarantines is how many are kept.
+const MaxQuarantines = maxQuarantines
+
 // ChannelName returns the name of the channel.
 func (s *Store) ChannelName() string { return s.channel() }
 

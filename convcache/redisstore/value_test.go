@@ -23,6 +23,7 @@ func fullTicket(n int) convcache.Ticket {
 	tk.Covers, tk.HistoryOK, tk.Tokens, tk.Groups = 4, true, 50, 1
 	tk.Decode, tk.Start, tk.EngineID, tk.Common = "decode-one", "1.7e+09", "engine-one", 32
 	tk.CaughtUp = (&clock{}).now()
+	tk.Lineage = convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1<<63 + 1, Space: uint64(n), Until: 1_790_000_000e9}, {Incarnation: 1<<63 + 2, Until: 7}}, Others: 5}
 	return tk
 }
 

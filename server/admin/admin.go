@@ -28,6 +28,9 @@ type Deps struct {
 	// Pinned is how many tokens of a decode instance's KV cache the tickets of this replica hold, Budget how many they may, 0 for
 	// no bound.
 	Pinned, Budget func(*fleet.Engine) int
+	// Exposed says since when an instance has had KV of a quarantined prefill instance in its prefix cache, and is asked under a cache_salt;
+	// false if it has had none.
+	Exposed func(*fleet.Engine) (since time.Time, exposed bool)
 	// Waiting is how many turns wait to begin, and how many for an instance; Open is how many have begun.
 	Waiting func() (toBegin, forInstance int)
 	Open    func() int

@@ -59,6 +59,9 @@ func newDeps(t *testing.T) (admin.Deps, *registry) {
 	r := &registry{fleet: engines}
 	return admin.Deps{
 		Fleet: engines, Registry: r, Reload: func() error { return nil }, Pinned: func(*fleet.Engine) int { return 77 },
+		Exposed: func(e *fleet.Engine) (time.Time, bool) {
+			return time.Unix(1_790_000_000, 0), e.Role == upstream.RoleDecode
+		},
 		Budget: func(*fleet.Engine) int { return 900 }, Waiting: func() (int, int) { return 3, 4 }, Open: func() int { return 5 },
 		Logger: slog.New(slog.DiscardHandler),
 	}, r

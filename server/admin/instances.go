@@ -21,6 +21,8 @@ type instance struct {
 	State  string `json:"state"`
 	Why    string `json:"why,omitempty"`
 	Start  string `json:"start,omitempty"`
+	// ExposedSince is when the instance was found to have KV of a quarantined prefill instance in its prefix cache.
+	ExposedSince *time.Time `json:"exposed_since,omitempty"`
 
 	InFlight     int `json:"in_flight"`               // attempts of this replica
 	QueuedTokens int `json:"queued_tokens,omitempty"` // of their prompts, those that prefill is expected to compute
@@ -67,6 +69,12 @@ func (a *admin) show(engine *fleet.Engine) instance {
 	}
 	if !live.Read.IsZero() {
 		i.Others, i.Running, i.Waiting, i.KVUsage = &live.Others, &live.Running, &live.Waiting, &live.KVUsage
+	}
+	if since, exposed := a.Exposed(engine); exposed {
+		i.ExposedSince = &since
+		if i.Why == "" {
+			i.Why = "its prefix cache has had KV of a quarantined prefill instance; its legs have a cache_salt of their own until it is restarted"
+		}
 	}
 	if engine.Role == upstream.RoleDecode {
 		i.PinnedTokens, i.BudgetTokens = a.Pinned(engine), a.Budget(engine)

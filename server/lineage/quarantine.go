@@ -6,6 +6,9 @@ import (
 	"carryover/convcache"
 )
 
+// heard is how long it takes until all replicas that share tickets have heard of a quarantine: they ask every second.
+const heard = int64(10e9)
+
 // skew is how far the clocks of replicas may be apart; tickets of clocks that are further apart are refused (package redisstore).
 const skew = int64(2e9)
 
@@ -22,7 +25,7 @@ func (r *Records) Good(s Space) {
 // Bad puts the incarnation under quarantine to which a leg was sent that was answered with other ids than it was sent.
 func (r *Records) Bad(s Space) {
 	if s.cache != nil {
-		r.quarantine(s.cache, s.since)
+		r.quarantine(s.since, s.cache.incarnation, r.name(s.place, ""))
 	}
 }
 
@@ -33,13 +36,15 @@ func (r *Records) Quarantine(p Place, start string) {
 	_, known := r.known[doubt{incarnation: c.incarnation}]
 	r.mu.Unlock()
 	if !known {
-		r.quarantine(c, 0)
+		r.quarantine(0, c.incarnation, r.name(p, ""))
 	}
 }
 
-func (r *Records) quarantine(c *cache, since int64) {
+// quarantine puts an incarnation under quarantine, and the engine at its place as far as its start was not known.
+func (r *Records) quarantine(since int64, incarnation, unknown convcache.Incarnation) {
 	r.mu.Lock()
-	r.doubt(doubt{incarnation: c.incarnation}, since, true)
+	r.doubt(doubt{incarnation: incarnation}, since, true)
+	r.doubt(doubt{incarnation: unknown}, since, true)
 	r.spread()
 	r.mu.Unlock()
 	r.changed()
@@ -73,14 +78,23 @@ func (r *Records) inDoubt(l *convcache.Lineage) (since int64, bad bool) {
 	if len(r.known) == 0 {
 		return 0, false
 	}
-	if l.Unknown() || l.Others > 0 && l.Others >= r.earliest {
-		return r.earliest, true
+	if l.Unknown() {
+		return 0, true
 	}
 	since = math.MaxInt64
+	for i := len(r.order) - 1; i >= 0 && l.Others > 0; i-- {
+		w := r.known[r.order[i]]
+		if w.until < l.Others { // nor have those before lasted longer
+			break
+		}
+		if w.since <= l.Others {
+			since, bad = min(since, w.since), true
+		}
+	}
 	for _, a := range l.Ancestors {
 		for _, d := range [...]doubt{{incarnation: a.Incarnation}, {a.Incarnation, true, a.Space}} {
-			if from, known := r.known[d]; known && a.Until >= from {
-				since, bad = min(since, from), true
+			if w, known := r.known[d]; known && a.Until >= w.since {
+				since, bad = min(since, w.since), true
 			}
 		}
 	}
@@ -89,12 +103,8 @@ func (r *Records) inDoubt(l *convcache.Lineage) (since int64, bad bool) {
 
 // doubt notes what is in doubt, and reports whether that is more than was known. It needs r.mu.
 func (r *Records) doubt(d doubt, since int64, here bool) (more bool) {
-	from, known := r.known[d]
-	if len(r.known) == 0 {
-		r.earliest = since
-	}
-	r.earliest = min(r.earliest, since)
-	if known && from <= since {
+	w, known := r.known[d]
+	if known && w.since <= since {
 		return false
 	}
 	if !known {
@@ -106,8 +116,10 @@ func (r *Records) doubt(d doubt, since int64, here bool) (more bool) {
 			delete(r.published, oldest)
 		}
 		r.order = append(r.order, d)
+		w.until = r.clock.latest() + heard
 	}
-	r.known[d] = since
+	w.since = since
+	r.known[d] = w
 	if here {
 		r.found[d] = struct{}{}
 	}
@@ -155,7 +167,7 @@ func (r *Records) Adopt(all []convcache.Quarantine) (tell []convcache.Quarantine
 	for _, q := range all {
 		d := doubt{q.Incarnation, q.Exposed, q.Space}
 		shared[d] = q.Since
-		if since, known := r.known[d]; known && since <= q.Since {
+		if w, known := r.known[d]; known && w.since <= q.Since {
 			continue
 		}
 		if r.doubt(d, max(q.Since-skew, 0), false) {
@@ -171,7 +183,7 @@ func (r *Records) Adopt(all []convcache.Quarantine) (tell []convcache.Quarantine
 	for d := range r.found {
 		since, told := r.published[d]
 		if !told {
-			since = r.known[d]
+			since = r.known[d].since
 			r.published[d] = since
 		}
 		if there, found := shared[d]; !found || since < there {

@@ -28,11 +28,10 @@ type Records struct {
 
 	mu        sync.Mutex // guards the rest
 	places    map[Place]*place
-	forgotten int64              // the latest moment of what was known of places that are not kept any more
-	known     map[doubt]int64    // since when
+	forgotten int64 // the latest moment of what was known of places that are not kept any more
+	known     map[doubt]window
 	found     map[doubt]struct{} // those that were found here
 	published map[doubt]int64    // since when, as the replicas were told
-	earliest  int64              // of known
 	order     []doubt            // known, in the order in which it became so
 }
 
@@ -41,6 +40,12 @@ type doubt struct {
 	incarnation convcache.Incarnation
 	exposed     bool
 	space       uint64
+}
+
+// window is when KV that is in doubt may have come out of a cache that a lineage does not name.
+type window struct {
+	since int64
+	until int64 // all replicas had heard of it by then, and used nothing any more that descends from it
 }
 
 // place is what is known of the engine at a place.
@@ -73,7 +78,7 @@ const (
 func New(name func(p Place, start string) convcache.Incarnation, changed func()) *Records {
 	return &Records{
 		name: name, changed: changed, clock: clock{born: time.Now(), now: time.Now},
-		places: map[Place]*place{}, known: map[doubt]int64{}, found: map[doubt]struct{}{}, published: map[doubt]int64{},
+		places: map[Place]*place{}, known: map[doubt]window{}, found: map[doubt]struct{}{}, published: map[doubt]int64{},
 	}
 }
 
@@ -83,6 +88,7 @@ type Space struct {
 	cache   *cache
 	space   uint64
 	salt    string
+	place   Place
 	unknown bool  // the start is not known
 	sent    int64 // when the leg is sent
 	since   int64 // from when on what came out is in doubt, if this leg shows that the incarnation computes other ids
@@ -107,7 +113,7 @@ func (r *Records) Enter(p Place, start string, l convcache.Lineage) (Space, bool
 	if start == "" {
 		at.pending.Join(l)
 	}
-	return r.enter(c, start), true
+	return r.enter(p, c, start), true
 }
 
 // At returns the space of an incarnation to a leg that brings nothing into it but what it computes.
@@ -115,12 +121,14 @@ func (r *Records) At(p Place, start string) Space {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, c := r.at(p, start)
-	return r.enter(c, start)
+	return r.enter(p, c, start)
 }
 
 // enter needs r.mu.
-func (r *Records) enter(c *cache, start string) Space {
-	return Space{cache: c, space: c.space, salt: c.salt, unknown: start == "", sent: r.clock.earliest(), since: c.good}
+func (r *Records) enter(p Place, c *cache, start string) Space {
+	return Space{
+		cache: c, space: c.space, salt: c.salt, place: p, unknown: start == "", sent: r.clock.earliest(), since: c.good,
+	}
 }
 
 // Leaves returns the lineage of KV that comes out of a space now.
@@ -135,8 +143,8 @@ func (r *Records) Leaves(s Space) (l convcache.Lineage) {
 		l = s.cache.line.Clone()
 	}
 	l.Add(convcache.Ancestor{Incarnation: s.cache.incarnation, Space: s.space, Until: now})
-	if s.unknown {
-		l.Others = max(l.Others, now)
+	if s.unknown { // it may be another than the one that was used last
+		l.Add(convcache.Ancestor{Incarnation: r.name(s.place, ""), Until: now})
 	}
 	return l
 }

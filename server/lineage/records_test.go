@@ -197,11 +197,11 @@ func TestRecords_UnknownStarts(t *testing.T) {
 		})
 	}
 	r := newRig(t, began())
-	leg := r.At(at("p9"), "") // which may be the one
-	ticket := r.hands(leg, "d1")
-	r.bad(func() {})
-	if !r.InDoubt(ticket) {
-		t.Error("KV of an engine whose start is not known is not in doubt")
+	r.prefills("p1")
+	here, elsewhere := r.hands(r.At(at("p1"), ""), "d1"), r.hands(r.At(at("p9"), ""), "d9")
+	r.Quarantine(at("p1"), "7") // another start than the one that was known before
+	if !r.InDoubt(here) || r.InDoubt(elsewhere) {
+		t.Errorf("KV of an engine whose start was not known: in doubt %t, and that of another %t", r.InDoubt(here), r.InDoubt(elsewhere))
 	}
 }
 
@@ -285,6 +285,19 @@ func TestRecords_AreBounded(t *testing.T) {
 	}
 	if len(r.known) != maxDoubts || len(r.order) != maxDoubts || len(r.found) != maxDoubts {
 		t.Errorf("%d quarantines are known", len(r.known))
+	}
+}
+
+// What a ticket names no more is in doubt if it came until all replicas had heard of the quarantine, and not for ever.
+func TestRecords_AncestorsThatAreNotNamed(t *testing.T) {
+	r := newRig(t, began())
+	r.Good(r.prefills("p1"))
+	before, during := r.clock.Unix(), int64(0)
+	r.bad(func() { during = r.clock.Unix() })
+	for moment, want := range map[int64]bool{before - 5: false, during: true, during + 5: true, during + 60: false} {
+		if got := r.InDoubt(convcache.Lineage{Others: moment * 1e9}); got != want {
+			t.Errorf("%d s after: in doubt %t, want %t", moment-during, got, want)
+		}
 	}
 }
 
