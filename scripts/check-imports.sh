@@ -31,7 +31,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue|server\/connlimit|server\/outline)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs, queue, bound of connections and outlines only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue|server\/connlimit|server\/outline|server\/lineage)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs, queue, bound of connections, outlines and lineages only")
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/admin") {

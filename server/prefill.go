@@ -72,14 +72,8 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	if h.ticket == nil {
 		p.prefill.LearnPace(size, took)
 	}
-	if err := t.ids.Receipt(answer.PromptIDs); err != nil {
-		s.lineages.records.Bad(found)
-		bar(s.cfg.Logger, p.prefill, t.record.Turn)
-		s.counts.bars.Add(1)
-		return handed{}, receiptFailed(engine, true)
-	}
-	if t.ids.Wanted() && t.ids.ForPrefill() != nil {
-		s.lineages.records.Good(found)
+	if err := s.receipt(t, p, found, answer.PromptIDs); err != nil {
+		return handed{}, err
 	}
 	s.remember(t, p, t.ids.Prompt())
 	handover, err := plan.Handover(answer)
@@ -103,6 +97,20 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens,
 		lineage: s.lineages.records.Leaves(found),
 	}, nil
+}
+
+// receipt checks what prefill says that it computed. The error is of an engine that is barred from now on.
+func (s *turns) receipt(t *turn, p *pair, found lineage.Space, computed []byte) error {
+	if err := t.ids.Receipt(computed); err != nil {
+		s.lineages.records.Bad(found) // before others can see the bar, which does not say since when
+		bar(s.cfg.Logger, p.prefill, t.record.Turn)
+		s.counts.bars.Add(1)
+		return receiptFailed(p.prefill.Engine(), true)
+	}
+	if t.ids.Wanted() && t.ids.ForPrefill() != nil {
+		s.lineages.records.Good(found)
+	}
+	return nil
 }
 
 // saved notes how long prefill would have computed for what it has read of decode instead. What it tells of caches counts its own
