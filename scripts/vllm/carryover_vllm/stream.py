@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator
+from contextvars import ContextVar
 from typing import Any
 
 from carryover_vllm.answer import Answer
@@ -37,15 +38,11 @@ class Observed(AsyncIterator):
         return getattr(self._results, name)
 
 
-class ParamsOnFinish(AsyncGenerator):
-    """A stock stream of server-sent events; the chunk with the finish_reason gets the answer's params."""
+class Around(AsyncGenerator):
+    """A stock generator, and nothing else."""
 
-    carrier = "chunk with a finish_reason"
-
-    def __init__(self, stock: Any, answer: Answer) -> None:
+    def __init__(self, stock: Any) -> None:
         self.stock = stock
-        self.answer = answer
-        self._done = False
 
     async def __anext__(self) -> Any:
         return await self._next(anext(self.stock))
@@ -58,6 +55,27 @@ class ParamsOnFinish(AsyncGenerator):
 
     async def aclose(self) -> None:
         await self.stock.aclose()
+
+    async def _next(self, event: Any) -> Any:
+        return await event
+
+
+class Followed(Around):
+    """A stock stream of chat chunks, and the answer that it is of."""
+
+    def __init__(self, stock: Any, answer: Answer) -> None:
+        super().__init__(stock)
+        self.answer = answer
+
+
+class ParamsOnFinish(Followed):
+    """A stock stream of server-sent events; the chunk with the finish_reason gets the answer's params."""
+
+    carrier = "chunk with a finish_reason"
+
+    def __init__(self, stock: Any, answer: Answer) -> None:
+        super().__init__(stock, answer)
+        self._done = False
 
     async def _next(self, event: Any) -> Any:
         try:
@@ -100,6 +118,41 @@ class ParamsOnMessageDelta(ParamsOnFinish):
     def put(text: str, params: dict[str, Any]) -> str | None:
         chunk = data(text, _MESSAGE_DELTA)
         return with_params(text, chunk, params) if chunk else None
+
+
+class Watch:
+    """Whether a method that is wrapped here has been called for a request."""
+
+    def __init__(self) -> None:
+        self.seen = False
+
+
+# The watch of the request that is being served.
+watching: ContextVar[Watch | None] = ContextVar("carryover_vllm_watching", default=None)
+
+
+class Unseen(Around):
+    """A stock stream of a request for which no wrapped method has been called yet. vLLM may call one when the stream
+    begins; if the stream ends without, this vLLM serves it in another way."""
+
+    def __init__(self, stock: Any, watch: Watch, what: str) -> None:
+        super().__init__(stock)
+        self._watch = watch
+        self._what = what
+
+    async def _next(self, event: Any) -> Any:
+        if self._watch.seen:
+            return await event
+        watching.set(self._watch)
+        try:
+            return await event
+        except StopAsyncIteration:
+            if not self._watch.seen:
+                warn_once(f"a {self._what} passed unseen: this vLLM serves it by other methods; such streams stay stock")
+            raise
+        finally:
+            # Not by a token: a coroutine that is collected is closed in another context.
+            watching.set(None)
 
 
 def data(text: str, prefix: str) -> dict[str, Any] | None:
