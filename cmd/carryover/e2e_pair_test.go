@@ -3,6 +3,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -41,12 +42,10 @@ type engine struct {
 	client    *http.Client
 }
 
-// stateFolder is that of the scripts.
+// stateFolder is that of the scripts for the version of vLLM at hand; scripts/vllm-cpu/e2e names both.
 func stateFolder() string {
-	if state := os.Getenv("CARRYOVER_VLLM_DIR"); state != "" {
-		return state
-	}
-	return "../../.vllm-cpu"
+	root, version := os.Getenv("CARRYOVER_VLLM_DIR"), os.Getenv("CARRYOVER_VLLM_VERSION")
+	return filepath.Join(cmp.Or(root, "../../.vllm-cpu"), cmp.Or(version, "0.33.0"))
 }
 
 // newPair finds the pair that scripts/vllm-cpu/up has started, and expects both of its instances to be healthy.

