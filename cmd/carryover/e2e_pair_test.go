@@ -106,6 +106,9 @@ func (p *realPair) start(t *testing.T, role string, args ...string) time.Duratio
 	t.Helper()
 	began := time.Now()
 	command := []string{"--" + role + "-only"}
+	if !plugged() {
+		command = append(command, "--stock")
+	}
 	for _, arg := range args {
 		command = append(command, "--"+role+"-arg", arg)
 	}

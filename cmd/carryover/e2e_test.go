@@ -42,6 +42,7 @@ func TestRealPair(t *testing.T) {
 		return
 	}
 
+	s.report.line(t, "0", "what this version gives", s.gives)
 	s.report.line(t, "4", "release of one-shot requests", s.oneShots)
 	s.mainRun(t)
 	if testing.Short() {
@@ -53,6 +54,7 @@ func TestRealPair(t *testing.T) {
 	s.operators(t)
 	s.handBack(t)
 	s.agents(t)
+	s.paused(t)
 	s.decodeRestarts(t)
 	s.report.line(t, "4", "release to a decode that let its blocks expire", s.releaseExpired)
 	s.report.line(t, "5", "prefill killed during a turn", s.prefillKilled)
