@@ -208,6 +208,7 @@ func ticketsIn(exchanges []exchange) (n int) {
 func (s *suite) sameHandBackShape(t *testing.T) string {
 	instance := func(role string) *recorder {
 		cfg := vllmsim.DefaultConfig()
+		cfg.Version = s.version(t)
 		cfg.Role, cfg.Model, cfg.BlockSize, cfg.Sampling = role, model, blockSize, vllmsim.SamplingNoncanonical
 		cfg.PromptTokensDetails, cfg.RequestIDHeaders, cfg.OutputTokenIDs = true, true, true
 		return record(t, role, startInstance(t, cfg, "").URL())

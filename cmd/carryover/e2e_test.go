@@ -120,6 +120,7 @@ func (s *suite) sameShapes(t *testing.T) string {
 	t.Helper()
 	instance := func(role string) *recorder {
 		cfg := vllmsim.DefaultConfig()
+		cfg.Version = s.version(t)
 		cfg.Role, cfg.Model, cfg.BlockSize, cfg.Sampling = role, model, blockSize, vllmsim.SamplingNoncanonical
 		cfg.PromptTokensDetails, cfg.RequestIDHeaders, cfg.OutputTokenIDs = true, true, true
 		return record(t, role, startInstance(t, cfg, "").URL())
