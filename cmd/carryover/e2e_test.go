@@ -44,6 +44,7 @@ func TestRealPair(t *testing.T) {
 
 	s.report.line(t, "0", "what this version gives", s.gives)
 	s.report.line(t, "4", "release of one-shot requests", s.oneShots)
+	s.report.line(t, "4", "a release that is dropped leaves prefill nothing", s.droppedRelease)
 	s.mainRun(t)
 	if testing.Short() {
 		return
