@@ -52,6 +52,7 @@ type progress struct {
 	fault   int  // with this status
 	foreign bool // it is the answer to another request
 
+	totalled   bool // a usage that counts the prompt and all of the answer has been seen
 	unwritable bool // the connector makes something of an event that is none
 }
 
@@ -60,12 +61,6 @@ type ending struct {
 	finish     string // finish_reason
 	stopReason bool   // a stop string or stop token ended it
 	usage      usage
-}
-
-// complete reports whether all of the answer has been seen: its end, or, where the client does not wait for that, the
-// finish of the choice with the params, after which vLLM sends nothing that matters.
-func (a *answer) complete() bool {
-	return !a.failed && (a.done || a.left && a.finish != "" && a.params != nil)
 }
 
 func newAnswer(t *turn, d *decoding) *answer {
@@ -263,9 +258,7 @@ func roleOnly(choice gjson.Result) bool {
 
 // read takes in the members of one chunk, or of a whole answer, and returns the choice.
 func (a *answer) read(found *answerMembers) gjson.Result {
-	if found.counted() {
-		a.usage.read(gjson.ParseBytes(found.usage))
-	}
+	counted := found.counted() && a.usage.read(gjson.ParseBytes(found.usage))
 	if found.failed() {
 		a.fails(gjson.ParseBytes(found.failure))
 	}
@@ -274,12 +267,14 @@ func (a *answer) read(found *answerMembers) gjson.Result {
 	}
 	choice, more := found.choice()
 	if !choice.Exists() {
+		a.totalled = a.totalled || counted
 		return choice
 	}
 	if more || choice.Get("index").Int() != 0 {
 		a.odd = "choices"
 	}
 	a.closes(choice)
+	a.totalled = a.totalled || counted && a.finish != "" // before the finish it counts what has come so far
 	if a.done {
 		if odd := a.reply.Whole(choice, a.finish); a.odd == "" || odd != convcache.WhyToolArguments {
 			a.takes(odd)

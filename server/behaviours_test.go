@@ -42,7 +42,7 @@ func decodes(w http.ResponseWriter, _ *http.Request, l leg) {
 	case l.streams():
 		say(w, chatEvents(l)...)
 	case text:
-		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"Hello world","finish_reason":"stop","stop_reason":null}],"kv_transfer_params":`+ticket(l)+`}`)
+		answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"Hello world","finish_reason":"stop","stop_reason":null}],"usage":{"prompt_tokens":9,"completion_tokens":2},"kv_transfer_params":`+ticket(l)+`}`)
 	default:
 		answerJSON(w, wholeAnswer(l)+`,"kv_transfer_params":`+ticket(l)+`}`)
 	}
@@ -50,7 +50,7 @@ func decodes(w http.ResponseWriter, _ *http.Request, l leg) {
 
 // wholeAnswer is what a client gets of decodes without stream, but for the closing brace.
 func wholeAnswer(l leg) string {
-	return `{"id":"chatcmpl-` + l.id() + `","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello world","tool_calls":[]},"finish_reason":"stop","stop_reason":null}],"usage":{"prompt_tokens":9}`
+	return `{"id":"chatcmpl-` + l.id() + `","object":"chat.completion","choices":[{"index":0,"message":{"role":"assistant","content":"Hello world","tool_calls":[]},"finish_reason":"stop","stop_reason":null}],"usage":{"prompt_tokens":9,"completion_tokens":2}`
 }
 
 // chatEvents is a stream whose finish chunk has the ticket.

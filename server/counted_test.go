@@ -122,6 +122,7 @@ func TestCounted_FinishGoesOutOnce(t *testing.T) {
 			r.prefill[0].always(prefillsIDs)
 			r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
 				a := answerOf(l)
+				a.usage = "" // rows have their own
 				say(w, events(a)...)
 			})
 			p := r.sendIDs("c", true, count(100, 200)...)
@@ -148,7 +149,9 @@ func TestCounted_UsageBeforeTheFinish(t *testing.T) {
 		r := newRig(t, setup{cfg: byTokens})
 		r.prefill[0].always(prefillsIDs)
 		r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
-			all := answerOf(l).events()
+			a := answerOf(l)
+			a.usage = ""
+			all := a.events()
 			usage := fmt.Sprintf(`{"id":"cmpl-%s","choices":[],"usage":{"prompt_tokens":200,"completion_tokens":%d}}`, l.id(), counts)
 			say(w, slices.Insert(all, len(all)-2, usage)...)
 		})
@@ -167,7 +170,7 @@ func TestCounted_ErrorBehindTheUsageReachesTheClient(t *testing.T) {
 	r.prefill[0].always(prefillsIDs)
 	r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
 		a := answerOf(l)
-		a.told = nil
+		a.told, a.usage = nil, ""
 		say(w, a.events()[0], `{"id":"cmpl-`+l.id()+`","choices":[],"usage":{"prompt_tokens":200,"completion_tokens":0},"system_fingerprint":"v"}`)
 		<-r.committed
 		say(w, `{"error":{"message":"of the engine","type":"x","code":500}}`)
@@ -201,7 +204,9 @@ func TestCounted_ForcedUsageReachesTheClient(t *testing.T) {
 		return fmt.Sprintf(`"usage":{"prompt_tokens":200,"total_tokens":%d,"completion_tokens":%d}`, 200+n, n)
 	}
 	r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
-		events := answerOf(l).events()
+		a := answerOf(l)
+		a.usage = ""
+		events := a.events()
 		for i := range outputIDs() {
 			events[i] = strings.TrimSuffix(events[i], "}") + "," + usage(i+1) + "}"
 		}

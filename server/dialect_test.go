@@ -34,6 +34,7 @@ func agentAnswer(start *fleet.Start, api upstream.API, leg string, asks asked) *
 
 // relayAgents relays a stream as respondStream does.
 func relayAgents(start *fleet.Start, api upstream.API, leg string, asks asked, restart bool, from io.Reader) (*agentStream, error) {
+	asks.counted = true // their answers all have a usage
 	s := &agentStream{answer: agentAnswer(start, api, leg, asks)}
 	s.atEnd = func() { s.ended, s.kept = append(s.ended, s.out.String()), true }
 	s.mayRestart = func() bool { return restart }
@@ -107,7 +108,7 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 				if tc.leg == "" {
 					got.usage = tc.usage // another run of the recording is not the point
 				}
-				if got.finish != tc.finish || got.usage != tc.usage || (got.params != nil) != tc.params || got.failed || !got.complete() {
+				if got.finish != tc.finish || got.usage != tc.usage || (got.params != nil) != tc.params || got.failed || got.completeness() != complete {
 					t.Errorf("%s, %s: learnt %+v %+v, params %.40q; want %q, %+v", tc.name, split, got.ending, got.progress, got.params, tc.finish, tc.usage)
 				}
 				if tc.leg != "" && !hidden && got.odd != "" {
@@ -141,7 +142,7 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 		for split, from := range agentSplits(tc.text) {
 			got, err := relayAgents(start, tc.api, "", asked{}, true, from)
 			_, broken := errors.AsType[*sse.ReadError](err)
-			if got.out.Len() > 0 || errors.Is(err, sse.ErrStopped) != tc.stop || broken == tc.stop || got.failed != tc.stop || got.complete() {
+			if got.out.Len() > 0 || errors.Is(err, sse.ErrStopped) != tc.stop || broken == tc.stop || got.failed != tc.stop || got.completeness() != incomplete {
 				t.Errorf("%s, %s: got %v, failed %t, relayed %q", name, split, err, got.failed, got.out.String())
 			}
 		}
@@ -150,7 +151,7 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 		}
 		for split, from := range agentSplits(tc.text) {
 			got, err := relayAgents(start, tc.api, "", asked{}, false, from)
-			if err != nil || got.out.String() != tc.text || !got.failed || got.complete() {
+			if err != nil || got.out.String() != tc.text || !got.failed || got.completeness() != incomplete {
 				t.Errorf("%s, %s, which can't be tried again: got %v, failed %t, relayed %q", name, split, err, got.failed, got.out.String())
 			}
 		}

@@ -170,7 +170,7 @@ func TestHandBack_NowIsAtTheEndOfTheTurn(t *testing.T) {
 
 func TestHandBack_WithoutAConversationInPlaceOfRelease(t *testing.T) {
 	r, _ := handBackRig(t, nil)
-	p := r.sendIDs("", true, count(1, 100)...) // and ten more fill a block
+	p := r.sendIDs("", true, count(1, 155)...) // and ten more fill a block
 	r.wantOK(p, "miss;reason=no_conversation")
 	r.handBack(0, 1)
 	r.wantOK(r.sendIDs("", true, count(1000, 40)...), "miss;reason=no_conversation")

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"strings"
 
 	"carryover/server"
 )
@@ -33,7 +34,7 @@ type idAnswer struct {
 	prompt []int
 	output []int // what was sampled
 	told   []int // what the answer says of it
-	usage  string
+	usage  string // what it counts, where it was asked for
 	params map[string]any
 }
 
@@ -49,6 +50,9 @@ func answerOf(l leg) *idAnswer {
 		"remote_host": engineHost, "remote_port": 5601, "tp_size": 1, "remote_blocks_expiry_time": 12345.5,
 	}
 	a.holds(len(a.prompt) + len(a.output) - 1)
+	if !l.streams() || strings.Contains(l.body, `"include_usage":true`) {
+		a.usage = usageOf(a)
+	}
 	return a
 }
 

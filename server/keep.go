@@ -60,7 +60,7 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 	}
 	a.kept = true
 	d := a.decoding
-	if a.complete() {
+	if a.completeness() != incomplete {
 		d.link.Met()
 	}
 	ticket, kept, why := k.ticketOf(t, a)
@@ -72,7 +72,7 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 		} else {
 			k.releaser.unuseParams(a.params, left)
 		}
-		if t.conversation.final && a.complete() {
+		if t.conversation.final && a.completeness() != incomplete {
 			k.giveUpBranches(ctx, t)
 		}
 		return
@@ -188,8 +188,8 @@ func (k *keeper) noTicket(t *turn, a *answer) (why string) {
 		return proof.Unproven(proof.LacksStart)
 	case t.ids.Lacks() != "":
 		return proof.Unproven(t.ids.Lacks())
-	case !a.complete():
-		return "incomplete"
+	case a.completeness() == incomplete:
+		return incomplete.lacks()
 	case a.odd != "":
 		return "ineligible_" + a.odd
 	case a.finish != "stop" && a.finish != "length" && a.finish != "tool_calls":
@@ -200,7 +200,7 @@ func (k *keeper) noTicket(t *turn, a *answer) (why string) {
 		k.sentNothing(t, d.start)
 		return string(ReasonNoParams)
 	}
-	return ""
+	return a.completeness().lacks()
 }
 
 // deadline is until when a ticket may be used. It counts from a moment at which decode

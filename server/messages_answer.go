@@ -73,6 +73,7 @@ func (a *answer) messageEnd(message gjson.Result, in string) {
 	read := counts.Get("cache_read_input_tokens")
 	a.usage.prompt = int(input.Int() + read.Int() + counts.Get("cache_creation_input_tokens").Int())
 	a.usage.completion = int(output.Int())
+	a.totalled = true
 	if read.Type == gjson.Number {
 		a.usage.cached = int(read.Int())
 	}

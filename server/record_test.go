@@ -54,7 +54,7 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 	if u := hit.Reuse; !u.Hit || u.Reason != "" || u.Offered != 200 || u.Proof != "history" || u.Cached != -1 || u.CaughtUp.IsZero() {
 		t.Errorf("hit: %+v", u)
 	}
-	if a := hit.Answer; a.Finish != "stop" || a.PromptTokens != 9 || a.CompletionTokens != -1 || hit.Status != 200 || hit.Code != "" || hit.Err != nil {
+	if a := hit.Answer; a.Finish != "stop" || a.PromptTokens != 9 || a.CompletionTokens != 2 || hit.Status != 200 || hit.Code != "" || hit.Err != nil {
 		t.Errorf("answer of the hit: %+v, status %d, code %q, error %v", a, hit.Status, hit.Code, hit.Err)
 	}
 	if len(hit.Legs) != 2 || hit.TTFT <= 0 || hit.Took < hit.TTFT || hit.Lookup <= 0 || hit.Lookup > hit.TTFT || hit.Conversation != first.Conversation {

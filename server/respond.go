@@ -135,8 +135,8 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 	s, t, d := r.turns, r.turn, r.decoding
 	t.record.Answer = r.record(r.relay.Stats())
 	var write *sse.WriteError
-	gone := errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown) && legErrorOf(ctx) == nil
-	r.left = err != nil && (gone || ctx.Err() != nil)
+	gone := clientLeft(ctx, err)
+	r.left = leftEarly(ctx, err)
 	r.keep(ctx) // unless the end was seen, and that was done
 	switch {
 	case err == nil:
@@ -148,7 +148,7 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 		return s.brokenAnswer(ctx, d, errForeign)
 	case errors.Is(err, sse.ErrStopped) && !r.unwritable:
 		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.KVLoad, Sent: true, Err: errKVLoad}
-	case r.done && write == nil && (r.over || r.dialect == nil):
+	case r.done && !errors.As(err, &write) && (r.over || r.dialect == nil):
 		return nil // clients close behind [DONE], the OpenAI SDKs among them
 	case gone:
 		return errClientGone

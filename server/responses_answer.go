@@ -85,6 +85,7 @@ func (responsesDialect) completed(a *answer, response gjson.Result) {
 			*count.to = int(n.Int())
 		}
 	}
+	a.totalled = a.usage.prompt >= 0 && a.usage.completion >= 0
 	if a.decoding.asks.ids {
 		prompt := upstream.RawMessageIDs([]byte(response.Get("input_messages").Raw))
 		if prompt == nil { // more than one piece, or none: what was computed is not told

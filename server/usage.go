@@ -5,15 +5,17 @@ import "github.com/tidwall/gjson"
 // usage is what decode has counted, -1 where it does not tell.
 type usage struct{ prompt, completion, cached int }
 
-// read takes in a usage.
-func (u *usage) read(counts gjson.Result) {
-	if n := counts.Get("prompt_tokens"); n.Type == gjson.Number {
-		u.prompt = int(n.Int())
+// read takes in a usage, and reports whether it counts prompt and answer.
+func (u *usage) read(counts gjson.Result) (both bool) {
+	prompt, completion := counts.Get("prompt_tokens"), counts.Get("completion_tokens")
+	if prompt.Type == gjson.Number {
+		u.prompt = int(prompt.Int())
 	}
-	if n := counts.Get("completion_tokens"); n.Type == gjson.Number {
-		u.completion = int(n.Int())
+	if completion.Type == gjson.Number {
+		u.completion = int(completion.Int())
 	}
 	if n := counts.Get("prompt_tokens_details.cached_tokens"); n.Type == gjson.Number {
 		u.cached = int(n.Int())
 	}
+	return prompt.Type == gjson.Number && completion.Type == gjson.Number
 }
