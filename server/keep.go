@@ -192,6 +192,8 @@ func (k *keeper) noTicket(t *turn, a *answer) (why string) {
 		return incomplete.lacks()
 	case a.odd != "":
 		return "ineligible_" + a.odd
+	case a.id == nil: // nothing shows that it is the answer to this request
+		return "ineligible_response_id"
 	case a.finish != "stop" && a.finish != "length" && a.finish != "tool_calls":
 		return "ineligible_" + convcache.WhyFinish
 	case a.params == nil && a.stopReason:
