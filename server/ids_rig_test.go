@@ -32,8 +32,8 @@ func count(first, n int) []int {
 type idAnswer struct {
 	leg    leg
 	prompt []int
-	output []int // what was sampled
-	told   []int // what the answer says of it
+	output []int  // what was sampled
+	told   []int  // what the answer says of it
 	usage  string // what it counts, where it was asked for
 	params map[string]any
 }

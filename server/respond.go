@@ -108,9 +108,11 @@ func (s *turns) streaming(ctx context.Context, out *outlet, t *turn, d *decoding
 		Expose:    s.cfg.ExposeParams,
 		Substance: r.substance[:],
 		MaxEvent:  sse.DefaultMaxEvent + idBytes*t.ids.Len(),
-		Memory:    &s.streamed,
-		Begin:     r.begin,
-		Observe:   r.observe,
+		// While a load that fails can still be tried again, nothing is sent that decode says before its first event.
+		EventFirst: !t.committed,
+		Memory:     &s.streamed,
+		Begin:      r.begin,
+		Observe:    r.observe,
 	}
 	if r.dialect != nil { // whose events all have something to say
 		cfg.Substance = nil

@@ -5,8 +5,8 @@
 //
 // It promises:
 //   - What goes out equals what came in, byte for byte, except for the member that is cut, the ranges that the caller
-//     replaces, the events that are dropped, and what is held back when the relay ends in an error. Order never changes,
-//     and no edit can end a line or an event, or let a cut member through. (relay.go, buffer.go, edit.go)
+//     replaces, the events that are dropped, and what is held back when the relay ends in an error. Order never changes, but for
+//     comments that go out before an event that is held back, and no edit can end a line or an event, or let a cut member through. (relay.go, buffer.go, edit.go)
 //   - How the bytes are spread over reads changes nothing but the moment of a write: the same events are observed and
 //     the same bytes go out. (frame.go)
 //   - Every complete event of a read goes out in one write and one flush before the next read, and an event is observed

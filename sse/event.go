@@ -51,7 +51,8 @@ const (
 	// Forward relays the event, without the member that is stripped.
 	Forward Verdict = iota
 	// Hold keeps the event's bytes back; they go out before the next forwarded event, or at a clean end of the stream.
-	// Comments that follow wait with it. More than Config.MaxEvent held bytes are let go.
+	// Comments that follow wait with it while nothing has gone out; later they go out at once, before it. More than Config.MaxEvent held
+	// bytes are let go.
 	Hold
 	// Drop removes the event; the client never sees it.
 	Drop
@@ -76,11 +77,15 @@ type Config struct {
 	// event to be worth sending after a cut; else the event is dropped whole: OpenAI clients index choices[0] of any chunk
 	// without usage. An empty list drops nothing. What Event.Replace changes does not count.
 	Substance []string
-	// MaxEvent is the length in bytes above which an event passes unheld, unobserved and uncut; 0 means DefaultMaxEvent.
+	// MaxEvent is the length in bytes above which an event passes unheld, unobserved and uncut; 0 means DefaultMaxEvent. A longer comment
+	// passes as it comes.
 	MaxEvent int
 	// Bounded ends the relay at an event that is longer, with ErrOversize: for streams whose events have what clients must not see
 	// where nothing but the observer can take it out.
 	Bounded bool
+	// EventFirst has comments, blank lines and events without data wait for the first event that goes out, so that nothing has been
+	// written while all may still be taken back by Stop.
+	EventFirst bool
 	// Begin is called when a read ends within an event that it began, before the next read. What the source knows of its last
 	// read holds for the beginning of that event then; of an event that is not Split it does when it is observed. So an event
 	// costs a question about its age only where the age matters. Nil is not called.

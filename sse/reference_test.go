@@ -60,13 +60,34 @@ func reference(input string, cfg Config, broken bool, seed uint64) outcome {
 	var want outcome
 	var held string
 	holding, last := false, 0 // bytes of the event held last, with the comments behind it
+	out := false              // something has gone out
+	// aside does what becomes of lines without data.
+	aside := func(sent string, empty bool) {
+		size := len(sent) - strings.Count(sent[len(sent)-1:], "\n")*strings.Count(sent[max(0, len(sent)-2):], "\r\n")
+		waits := holding && !empty || !out && (holding || cfg.EventFirst)
+		switch {
+		case holding && !waits && size <= cfg.MaxEvent:
+			want.Out += sent
+		case waits && len(held+sent) <= cfg.MaxEvent:
+			held += sent
+			if holding {
+				last += len(sent)
+			}
+		default:
+			want.Out, held, holding, last, out = want.Out+held+sent, "", false, 0, true
+		}
+	}
 	if rest, ok := strings.CutPrefix(input, "\xef\xbb\xbf"); ok {
 		held, input = "\xef\xbb\xbf", rest
 	}
 	var block []string
 	for _, line := range lineForm.FindAllString(input, -1) {
-		block = append(block, line)
 		input = input[len(line):]
+		if len(block) == 0 && (line[0] == ':' || strings.Trim(line, "\r\n") == "") {
+			aside(line, true)
+			continue
+		}
+		block = append(block, line)
 		if strings.Trim(line, "\r\n") != "" {
 			continue
 		}
@@ -79,9 +100,11 @@ func reference(input string, cfg Config, broken bool, seed uint64) outcome {
 			if cfg.Bounded {
 				verdict = Stop
 			}
-		case places == nil && holding:
-			verdict = Hold
-		case places != nil:
+		case places == nil:
+			aside(raw, false)
+			block = nil
+			continue
+		default:
 			null := false
 			if !cfg.Expose && !slices.Contains(places, -1) {
 				raw, data, places, null = referenceNull(raw, data, places, cfg.Strip)
@@ -108,19 +131,19 @@ func reference(input string, cfg Config, broken bool, seed uint64) outcome {
 			return want
 		case verdict == Drop, verdict == Supersede && last == 0:
 		case verdict == Hold && len(held+sent) <= cfg.MaxEvent:
-			if places != nil {
-				last = 0
-			}
-			held, holding, last = held+sent, true, last+len(sent)
+			held, holding, last = held+sent, true, len(sent)
 		default:
 			if verdict == Supersede {
 				held = held[:len(held)-last]
 			}
-			want.Out, held, holding, last = want.Out+held+sent, "", false, 0
+			want.Out, held, holding, last, out = want.Out+held+sent, "", false, 0, true
 		}
 	}
 	partial := strings.Join(block, "") + input
 	switch {
+	case len(partial) > cfg.MaxEvent && len(block) == 0 && partial[0] == ':':
+		want.Out += held + partial
+		want.MidEvent = true
 	case len(partial) > cfg.MaxEvent:
 		want.Oversize++
 		if cfg.Bounded {

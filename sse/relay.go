@@ -39,8 +39,13 @@ type Relay struct {
 	refused bool    // an oversize event has ended the relay
 	holds   bool    // an observed event is held back
 	last    int     // bytes of the one that was held back last, with what is behind it
-	behind  bool    // what is settled belongs to the event before: a comment, the LF of a CRLF
+	behind  bool    // what is settled belongs to the event before: the LF of a CRLF
 	fate    Verdict // what became of the last event, for the LF that may follow it
+	out     bool    // something has been let go
+
+	inComment    bool // the rest begins with a comment whose line has not ended
+	lone         bool // what was decided on last had no data
+	meansNothing bool // and nothing else that concerns an event
 }
 
 // New returns a Relay that writes to dst and calls flush, unless nil, after each write.
@@ -114,15 +119,19 @@ func (r *Relay) scan() (stop bool) {
 			return false
 		}
 		if r.seen == 0 && r.frame.tail(rest) {
-			r.behind = true
-			r.settle(r.fate, 1)
+			r.tail()
 			continue
 		}
 		var verdict Verdict
-		if data, n, ok := oneLine(rest); ok && r.seen == 0 && !r.opened && n <= r.cfg.MaxEvent {
+		if data, n, ok := oneLine(rest); ok && r.seen == 0 && !r.opened && !r.inComment && n <= r.cfg.MaxEvent {
 			r.seen = n
 			r.data.oneLine()
 			verdict = r.decide(rest[:n], data)
+		} else if r.besides(rest) {
+			if !r.beside(rest) {
+				return false
+			}
+			continue
 		} else {
 			n, done := r.frame.next(rest[r.seen:])
 			r.seen += n
@@ -139,7 +148,13 @@ func (r *Relay) scan() (stop bool) {
 				r.unfinished()
 				return false
 			}
-			verdict = r.parse(rest[:r.seen])
+			data, ok := r.data.parse(rest[:r.seen])
+			if !ok {
+				r.aside(r.seen, false)
+				r.seen, r.split = 0, false
+				continue
+			}
+			verdict = r.decide(rest[:r.seen], data)
 		}
 		if verdict == Stop {
 			return true
@@ -183,20 +198,6 @@ func (r *Relay) passThrough(done bool) {
 	r.stats.MidEvent = !done
 }
 
-// parse decides on a complete event of any shape.
-func (r *Relay) parse(event []byte) Verdict {
-	data, ok := r.data.parse(event)
-	if ok {
-		return r.decide(event, data)
-	}
-	// A comment must not push out the event that is held back before it.
-	r.behind = r.holds
-	if r.holds {
-		return Hold
-	}
-	return Forward
-}
-
 // decide finds out what becomes of a complete event with this data. r.edits has what is to be changed in its bytes.
 func (r *Relay) decide(event, data []byte) Verdict {
 	r.stats.Events++
@@ -238,7 +239,7 @@ func (r *Relay) substantial(data []byte) bool {
 // settle carries out what was decided on the first n bytes of the rest.
 func (r *Relay) settle(fate Verdict, n int) {
 	behind := r.behind
-	r.behind = false
+	r.behind, r.lone = false, false
 	defer r.edits.reset()
 	if fate == Supersede && r.last == 0 {
 		fate = Drop
@@ -269,8 +270,7 @@ func (r *Relay) settle(fate Verdict, n int) {
 		return
 	}
 	r.fate = Forward
-	r.holds, r.last = false, 0
-	r.buf.letGo()
+	r.letGo()
 }
 
 // finish lets go out all that is left at a clean end of the stream.

@@ -1,0 +1,108 @@
+package sse
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// steps relays what is read step by step and returns what was written by the end of each.
+func steps(cfg Config, reads ...string) (written []string, r *Relay, err error) {
+	var out strings.Builder
+	var steps []func() (string, error)
+	for i, text := range reads {
+		steps = append(steps, func() (string, error) {
+			if i > 0 {
+				written = append(written, out.String())
+				out.Reset()
+			}
+			return text, nil
+		})
+	}
+	steps = append(steps, func() (string, error) {
+		written = append(written, out.String())
+		out.Reset()
+		return "", io.EOF
+	})
+	if cfg.Observe == nil {
+		cfg.Observe = func(e Event) Verdict { return verdictOf(e.Data) }
+	}
+	r = New(&out, nil, cfg)
+	err = r.Run(script(steps...))
+	return append(written, out.String()), r, err
+}
+
+func TestAside_WhatHasNoDataGoesOutWhenItMay(t *testing.T) {
+	long := ": " + strings.Repeat("x", 60)
+	for name, tc := range map[string]struct {
+		first bool // Config.EventFirst
+		reads []string
+		want  []string // by read, and at the end
+	}{
+		"before the first event":           {true, []string{": ping\n\n", "\n", "id: 1\n\n", ": a\r\n", "data: a\n\n"}, []string{"", "", "", "", ": ping\n\n\nid: 1\n\n: a\r\ndata: a\n\n", ""}},
+		"nobody waits for an event":        {false, []string{": ping\n\n", "\n", "id: 1\n\n", ": a\r\n", "data: a\n\n"}, []string{": ping\n\n", "\n", "id: 1\n\n", ": a\r\n", "data: a\n\n", ""}},
+		"before the first, which is held":  {true, []string{": ping\n\n", "data: hold\n\n", ": ping\n\n", "data: a\n\n"}, []string{"", "", "", ": ping\n\ndata: hold\n\n: ping\n\ndata: a\n\n", ""}},
+		"before the first, which stops":    {true, []string{": ping\n\n", "data: hold\n\n", ": ping\n\ndata: stop\n\n"}, []string{"", "", "", ""}},
+		"no event at all":                  {true, []string{": ping\n\n", "\n"}, []string{"", "", ": ping\n\n\n"}},
+		"behind an event, without a blank": {true, []string{"data: a\n\n", ": ping\n", ": pi", "ng\r", "\n", "data: b\n\n"}, []string{"data: a\n\n", ": ping\n", "", ": ping\r", "\n", "data: b\n\n", ""}},
+		"behind one that is held":          {true, []string{"data: a\n\n", "data: hold\n\n", ": ping\n\n", "\r", "\n", "id: 1\n\n", "data: b\n\n"}, []string{"data: a\n\n", "", ": ping\n\n", "\r", "\n", "", "data: hold\n\nid: 1\n\ndata: b\n\n", ""}},
+		"behind one that is superseded":    {true, []string{"data: a\n\n", "data: hold\n\n", ": ping\n\n", "data: super\n\n"}, []string{"data: a\n\n", "", ": ping\n\n", "data: super\n\n", ""}},
+		"behind one that is dropped":       {true, []string{"data: a\n\n", "data: drop\n\n: ping\n\n", "data: b\n\n"}, []string{"data: a\n\n", ": ping\n\n", "data: b\n\n", ""}},
+		"with a byte order mark":           {true, []string{"\xef\xbb\xbf: ping\n", "data: a\n\n"}, []string{"", "\xef\xbb\xbf: ping\ndata: a\n\n", ""}},
+		"too long to be held":              {true, []string{long, "data: x\n\n", "data: a\n\n"}, []string{long, "data: x\n\n", "data: a\n\n", ""}},
+		"too many to be held":              {true, []string{": 20 bytes of a ping\n\n", ": 20 bytes of a ping\n\n", ": 20 bytes of a ping\n\n"}, []string{"", "", strings.Repeat(": 20 bytes of a ping\n\n", 3), ""}},
+		"long, behind one that is held":    {true, []string{"data: a\n\n", "data: hold\n\n", long + "\n"}, []string{"data: a\n\n", "", "data: hold\n\n" + long + "\n", ""}},
+		"long, in two":                     {true, []string{"data: a\n\n", "data: hold\n\n", long, "y\n\n"}, []string{"data: a\n\n", "", "data: hold\n\n" + long, "y\n\n", ""}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, r, err := steps(Config{EventFirst: tc.first, MaxEvent: 50}, tc.reads...)
+			if err != nil && !errors.Is(err, ErrStopped) {
+				t.Fatal(err)
+			}
+			if stopped := errors.Is(err, ErrStopped); stopped { // no read follows
+				got = append(got, slices.Repeat([]string{""}, len(tc.want)-len(got))...)
+			}
+			if !slices.Equal(got, tc.want) {
+				t.Errorf("written\n got %q\nwant %q", got, tc.want)
+			}
+			if s := r.Stats(); s.Oversize != 0 || s.MidEvent {
+				t.Errorf("got %+v, want no event that is too long or in the midst", s)
+			}
+		})
+	}
+}
+
+// A comment that came long before the rest of its block says nothing of the age of the event.
+func TestAside_CommentsBeginNoEvent(t *testing.T) {
+	var log []string
+	_, _, err := steps(Config{
+		Begin: func() { log = append(log, "begin") },
+		Observe: func(e Event) Verdict {
+			log = append(log, fmt.Sprintf("%s %t", e.Data, e.Split))
+			return Forward
+		},
+	}, ": ping\n", ": pi", "ng\n", "\n", "data: a\n\n", ": ping\nda", "ta: b\n\n")
+	if want := []string{"a false", "begin", "b true"}; err != nil || !slices.Equal(log, want) {
+		t.Errorf("got %q, %v; want %q", log, err, want)
+	}
+}
+
+// Behind part of a comment no event may be added, and behind all of it one may.
+func TestAside_PartOfALongCommentIsMidEvent(t *testing.T) {
+	for _, tc := range []struct {
+		reads []string
+		mid   bool
+	}{
+		{[]string{"data: a\n\n", ": " + strings.Repeat("x", 60)}, true},
+		{[]string{"data: a\n\n", ": " + strings.Repeat("x", 60), "x", "x"}, true},
+		{[]string{"data: a\n\n", ": " + strings.Repeat("x", 60), "x\n"}, false},
+	} {
+		_, r, err := steps(Config{MaxEvent: 50}, tc.reads...)
+		if err != nil || r.Stats().MidEvent != tc.mid {
+			t.Errorf("%q: got mid-event %t, %v; want %t", tc.reads, r.Stats().MidEvent, err, tc.mid)
+		}
+	}
+}
