@@ -31,15 +31,26 @@ func (c *counted) hold(data, choices []byte, choice gjson.Result, plain bool) bo
 
 // resume decides on the event with the usage, which takes the place of the finish that is held back. If the finish can't be made of it, that goes out as it is.
 func (c *counted) resume(ev sse.Event) sse.Verdict {
-	rest, _, cut := rawjson.Cut(ev.Data, "usage")
+	rest, _, cut := rawjson.Cut(ev.Shown(), "usage")
 	choices := gjson.GetBytes(rest, "choices")
-	if c.finish == nil || !cut || choices.Raw != "[]" || ev.Member != nil || !gjson.GetBytes(rest, "system_fingerprint").Exists() {
+	if c.finish == nil || !cut || !choices.IsArray() || !rawjson.IsEmpty([]byte(choices.Raw)) || !gjson.GetBytes(rest, "system_fingerprint").Exists() {
 		return sse.Drop
 	}
 	at := choices.Index
 	whole := append(append(append([]byte{}, rest[:at]...), c.finish...), rest[at+len(choices.Raw):]...)
-	if !ev.Replace(0, len(ev.Data), whole) {
+	if !inPlaceOf(ev, whole) {
 		return sse.Drop
 	}
 	return sse.Supersede
+}
+
+// inPlaceOf has the client see an object instead of an event's data, on one line. Line ends between several data lines mean nothing in JSON,
+// whose strings have none.
+func inPlaceOf(ev sse.Event, object []byte) bool {
+	object = bytes.ReplaceAll(object, []byte("\n"), nil)
+	if ev.Supplant(object) {
+		return true
+	}
+	from := len(ev.Data) - len(bytes.TrimLeft(ev.Data, "\n")) // empty data lines stay
+	return ev.Replace(from, len(bytes.TrimRight(ev.Data, "\n")), object)
 }
