@@ -167,10 +167,10 @@ func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcom
 // tickets leave it no room.
 //
 // Nothing is stored or removed when it returns Expired (no time left), Refused (the ticket alone
-// exceeds MaxBytes), Superseded or Unavailable (ctx has ended).
+// exceeds MaxBytes), Superseded or NotStored (ctx has ended).
 func (m *Memory) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	if ctx.Err() != nil {
-		return nil, Unavailable
+		return nil, NotStored
 	}
 	s := &stored{ticket: t}
 	s.ticket.Params = bytes.Clone(t.Params)

@@ -307,7 +307,7 @@ func TestMemory_NeverHandsOutATicketTwice(t *testing.T) {
 }
 
 func TestOutcome_IsNamed(t *testing.T) {
-	want := []string{"unavailable", "found", "taken", "stored", "empty", "expired", "consumed", "fenced", "refused", "superseded", "unknown"}
+	want := []string{"unavailable", "found", "taken", "stored", "empty", "expired", "consumed", "fenced", "refused", "superseded", "not_stored", "unknown"}
 	for i, name := range want {
 		if got := convcache.Outcome(i).String(); got != name {
 			t.Errorf("outcome %d: got %q, want %q", i, got, name)

@@ -5,7 +5,7 @@ type Outcome int
 
 // The outcomes. The zero value is a miss, so that an outcome that was not set grants nothing.
 const (
-	// Unavailable: the store did not answer within ctx, or ctx had ended before. From every method;
+	// Unavailable: the store did not answer within ctx, or (Peek, Take) ctx had ended before. From every method;
 	// after it the caller must take a ticket to take for spent, and a ticket to put for another caller's: it
 	// may have been stored.
 	Unavailable Outcome = iota
@@ -30,6 +30,8 @@ const (
 	// Superseded: the note is not stored. What is there serves every prompt that it would, or tickets leave it no room. From
 	// Put, of notes only.
 	Superseded
+	// NotStored: ctx had ended before anything was done, so that the ticket is certainly not stored. From Put.
+	NotStored
 )
 
 // String returns the outcome in lower case, for logs and metrics.
@@ -55,6 +57,8 @@ func (o Outcome) String() string {
 		return "refused"
 	case Superseded:
 		return "superseded"
+	case NotStored:
+		return "not_stored"
 	}
 	return "unknown"
 }

@@ -103,12 +103,12 @@ func (s *Shared) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcom
 // branch with the same history, branches whose chain is contained in the ticket's, and the oldest of five.
 //
 // A ticket that the remote store has certainly not taken stays in this process, and other replicas do not see it.
-// Nothing is stored when Put returns Expired (no time left), Refused (too large for this process too) or Superseded (a
-// note that is of no use where it would be, as for Memory). After
+// Nothing is stored when Put returns Expired (no time left), Refused (too large for this process too), Superseded (a
+// note that is of no use where it would be, as for Memory) or NotStored (ctx had ended before anything was sent). After
 // Unavailable the ticket may have been stored: the caller must not use it, and other replicas may.
 func (s *Shared) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	if ctx.Err() != nil {
-		return nil, Unavailable
+		return nil, NotStored
 	}
 	now := s.now()
 	t.Deadline = deadlineOf(&t, now, ttl)

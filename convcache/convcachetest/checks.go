@@ -301,8 +301,8 @@ func checkContextEnded(ctx context.Context, h Harness) error {
 	if _, outcome := h.Store.Take(ended, c.key, t.ID); outcome != convcache.Unavailable {
 		c.wrong("take with an ended context: got %v, want %v", outcome, convcache.Unavailable)
 	}
-	if got, outcome := h.Store.Put(ended, c.key, late, ttl); outcome != convcache.Unavailable || len(got) != 0 {
-		c.wrong("put with an ended context: got %v and %d displaced, want %v and 0", outcome, len(got), convcache.Unavailable)
+	if got, outcome := h.Store.Put(ended, c.key, late, ttl); outcome != convcache.NotStored || len(got) != 0 {
+		c.wrong("put with an ended context: got %v and %d displaced, want %v and 0", outcome, len(got), convcache.NotStored)
 	}
 	c.peek(ctx, convcache.Found, t)
 	c.take(ctx, t, convcache.Taken)

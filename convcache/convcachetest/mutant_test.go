@@ -130,7 +130,7 @@ func (m *mutant) Take(ctx context.Context, key convcache.Key, id convcache.Ticke
 
 func (m *mutant) Put(ctx context.Context, key convcache.Key, t convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome) {
 	if ctx.Err() != nil && !m.ignoresContext {
-		return nil, convcache.Unavailable
+		return nil, convcache.NotStored
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

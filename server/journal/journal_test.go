@@ -79,7 +79,12 @@ func TestTotals_AddUp(t *testing.T) {
 			r.Reuse.Reason = server.Reason(fmt.Sprint("reason_", random.IntN(1000))) // more than there are
 		}
 		r.Path.Way, r.TTFT = server.WayPrefillDecode, time.Duration(random.IntN(200_000))*time.Millisecond
-		switch random.IntN(5) {
+		switch random.IntN(6) {
+		case 2: // what a client has asked for can't be had
+			r.Status, r.Code = []int{400, 404, 413, 422}[random.IntN(4)], "invalid_request"
+			if random.IntN(2) == 0 { // as an engine has said
+				r.Err = fmt.Errorf("turn: %w", &upstream.LegError{Role: upstream.RolePrefill, Instance: "p", Kind: upstream.Status, Status: 400, Err: errors.New("x")})
+			}
 		case 0:
 			r.Status, r.Code = 502, "prefill_failed"
 			failed++

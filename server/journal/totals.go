@@ -2,6 +2,7 @@ package journal
 
 import (
 	"maps"
+	"net/http"
 	"slices"
 	"time"
 )
@@ -13,7 +14,7 @@ type Totals struct {
 	Hits   uint64            `json:"hits"`
 	Off    uint64            `json:"off"`
 	Misses map[string]uint64 `json:"misses"` // by reason
-	Failed uint64            `json:"failed"` // turns whose client got an error, or part of an answer
+	Failed uint64            `json:"failed"` // turns whose client got part of an answer, or an error that was not its own request's
 	// What hits saved prefill: tokens that were offered, or found of what was handed back, and seconds at its learnt speed.
 	SavedTokens  uint64  `json:"saved_tokens"`
 	SavedSeconds float64 `json:"saved_seconds"`
@@ -57,7 +58,7 @@ func (t *Totals) add(r *Receipt) {
 		}
 		t.Misses[reason]++
 	}
-	if r.Status != 200 || r.Code != "" || r.Kind != "" {
+	if r.failed() {
 		t.Failed++
 	}
 	if r.TTFT > 0 && r.Path == "prefill_decode" {
@@ -67,6 +68,16 @@ func (t *Totals) add(r *Receipt) {
 			t.MissTTFT.add(r.TTFT)
 		}
 	}
+}
+
+// failed reports whether a turn failed by no fault of its request: a client that asks for what can't be had, as often as it likes, says
+// nothing of the fleet.
+func (r *Receipt) failed() bool {
+	switch r.Status {
+	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return false
+	}
+	return r.Status != http.StatusOK || r.Code != "" || r.Kind != ""
 }
 
 func (h *Histogram) add(milliseconds float64) {

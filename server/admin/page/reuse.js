@@ -36,7 +36,7 @@ function figures(s, late, ever) {
     ["rate-late", `Reuse, last ${span(late.over)}`, percent(rate(late.counts)), wanted(late.counts)],
     ["rate-ever", "Reuse since start", percent(rate(ever)), wanted(ever)],
     ["turns", "Turns", count(t.turns), `${count(t.hits)} hits, ${count(t.off)} wanted none`],
-    ["failed", "Failed turns", count(t.failed), "their client got an error, or a part"],
+    ["failed", "Failed turns", count(t.failed), "their client got part of an answer, or an error that was not its own request's"],
     ["saved-tokens", "Prefill saved", count(t.saved_tokens), "tokens of prompts"],
     ["saved-time", "Prefill time saved", saved, "at the speed of each instance"],
     ["open", "Open turns", count(s.open_turns), "in work now"],
