@@ -19,7 +19,7 @@ func TestBarred_OneRankIsSharedAlone(t *testing.T) {
 	url := replicas[0].engine(replicas[0].prefill[0]).BaseURL
 	ranks := func(r *rig) []*fleet.Engine { return r.deps.Fleet.Engines(upstream.RolePrefill) }
 	for _, r := range replicas {
-		instances := []upstream.Instance{r.engine(r.decode[0]).Instance}
+		instances := []upstream.Instance{*r.engine(r.decode[0]).Instance()}
 		for rank := range 2 {
 			instances = append(instances, upstream.Instance{
 				Role: upstream.RolePrefill, Name: fmt.Sprint("p@", rank), BaseURL: url, Rank: rank, Ranked: true,

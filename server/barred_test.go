@@ -225,7 +225,7 @@ func TestBarred_AndNoInstanceIsLeft(t *testing.T) {
 	prompt := count(100, 200)
 	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
 	r.prefill[0].always(func(w http.ResponseWriter, req *http.Request, l leg) {
-		r.deps.Fleet.Set([]upstream.Instance{r.engine(r.prefill[0]).Instance})
+		r.deps.Fleet.Set([]upstream.Instance{*r.engine(r.prefill[0]).Instance()})
 		takesOtherIDs(w, req, l)
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience/4)

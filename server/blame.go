@@ -42,8 +42,13 @@ func blame(engine *fleet.Engine, err error, own bool) {
 	case !errors.As(err, &leg) || leg.Role != engine.Role: // the client's doing, ours, or that of the other leg
 	case leg.Kind == upstream.Dial:
 		engine.Refused()
-	case !own && atFault(leg):
-		engine.Failed(leg)
+	default:
+		if leg.Kind == upstream.Broken {
+			engine.Broke()
+		}
+		if !own && atFault(leg) {
+			engine.Failed(leg)
+		}
 	}
 }
 

@@ -119,8 +119,8 @@ func TestChunk_NullIsNoParams(t *testing.T) {
 			t.Errorf("%s: params %q", rec.file, a.params)
 		}
 		a.done, a.left = false, true // the client leaves behind the finish
-		if a.complete() != (rec.file != "chat-null") {
-			t.Errorf("%s: complete: %t", rec.file, a.complete())
+		if ended := a.completeness() != incomplete; ended != (rec.file != "chat-null") {
+			t.Errorf("%s: complete: %t", rec.file, ended)
 		}
 	}
 }

@@ -183,7 +183,7 @@ func (s *Server) redact(message string) string {
 	var names []string
 	for _, engine := range engines {
 		_, authority, _ := strings.Cut(engine.BaseURL, "://")
-		names = append(names, engine.BaseURL, authority, engine.Host())
+		names = append(names, engine.BaseURL, authority, engine.Instance().Host())
 	}
 	// The longest first: a host is the beginning of its authorities.
 	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })

@@ -55,10 +55,9 @@ func (l *lane) next(now time.Time) *kept {
 	return nil
 }
 
-// holds reports whether a start of decode is the one that its engine was in last.
+// holds reports whether a start of decode is the one that its engine was in last. One that was removed has its blocks still.
 func (h *handBacks) holds(start *fleet.Start) bool {
-	engine := start.Engine()
-	return h.deps.Fleet.Engine(upstream.RoleDecode, engine.Name) == engine && engine.Last() == start
+	return !start.Over() && start.Engine().Last() == start
 }
 
 // reads reports whether a start of prefill may be sent legs.

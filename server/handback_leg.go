@@ -107,7 +107,7 @@ func (h *handBacks) send(ctx context.Context, k *kept, link *fleet.Link) (outcom
 	}
 	limited, cancel := context.WithTimeoutCause(ctx, limit, cause)
 	defer cancel()
-	leg := upstream.Leg{Instance: &prefill.Engine().Instance, API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: newID()}
+	leg := upstream.Leg{Instance: prefill.Engine().Instance(), API: made.API, Body: rawjson.Pieces{made.Body}, RequestID: newID()}
 	answer, err := h.deps.Legs.HandBack(limited, leg)
 	if err == nil && prefill.Foreign(leg.RequestID, answer.ID) {
 		h.deps.Legs.Close()
@@ -135,7 +135,7 @@ func (h *handBacks) send(ctx context.Context, k *kept, link *fleet.Link) (outcom
 func (h *handBacks) offer(k *kept) upstream.TicketOffer {
 	ticket := k.ticket
 	o := upstream.TicketOffer{
-		Ticket: ticket.Params, Holder: &k.lane.decode.Engine().Instance, Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
+		Ticket: ticket.Params, Holder: k.lane.decode.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
 		PromptIDs: k.ids.AppendList(nil),
 	}
 	if kept, ok := ticket.Reading.(*upstream.Kept); ok {

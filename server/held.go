@@ -37,7 +37,7 @@ func (h *held) ticketOffer(t *turn) upstream.TicketOffer {
 		reading = kept.Reading
 	}
 	return upstream.TicketOffer{
-		Ticket: h.ticket.Params, Reading: reading, Holder: &h.holder.Engine().Instance, Tokens: h.offer.Tokens, BlockSize: h.ticket.Chain.BlockSize,
+		Ticket: h.ticket.Params, Reading: reading, Holder: h.holder.Engine().Instance(), Tokens: h.offer.Tokens, BlockSize: h.ticket.Chain.BlockSize,
 		PromptIDs: t.ids.ForPrefill(),
 	}
 }

@@ -214,7 +214,7 @@ func deadline(cfg *Config, decode *fleet.Engine, caughtUp time.Time, expires boo
 	if expires {
 		margin = MarginWithExpiry
 	}
-	return caughtUp.Add(min(decode.KVTTL-margin, cfg.TTL))
+	return caughtUp.Add(min(decode.Instance().KVTTL-margin, cfg.TTL))
 }
 
 // sentNothing records that a finished answer to a hand-over brought no

@@ -32,7 +32,7 @@ func (k *keeper) warnNoParams(t *turn, decode *fleet.Start) {
 func (k *keeper) version(engine *fleet.Engine) string {
 	ctx, cancel := context.WithTimeout(context.Background(), versionLimit)
 	defer cancel()
-	status, body, err := k.deps.Legs.Fetch(ctx, &engine.Instance, "/version", "", maxVersionBody)
+	status, body, err := k.deps.Legs.Fetch(ctx, engine.Instance(), "/version", "", maxVersionBody)
 	var told struct{ Version string }
 	if err != nil || status != http.StatusOK || json.Unmarshal(body, &told) != nil {
 		return ""

@@ -126,7 +126,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 // where it wants that.
 func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstream.Transfer, err error) {
 	transfer = upstream.Transfer{
-		Request: t.req, RequestID: t.legID, Prefill: &p.prefill.Engine().Instance, Decode: &p.decode.Engine().Instance,
+		Request: t.req, RequestID: t.legID, Prefill: p.prefill.Engine().Instance(), Decode: p.decode.Engine().Instance(),
 		AsText: t.api.Rendered() && t.ids.ForPrefill() != nil,
 	}
 	traits := s.deps.Connector.Traits()

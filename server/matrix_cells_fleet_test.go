@@ -36,7 +36,7 @@ func restartFaults() []fault {
 		return func(c *cell) { c.tell(c.decode[0], metricsOf(start, rigBlock)) }
 	}
 	second := func(c *cell) []upstream.Instance {
-		return []upstream.Instance{c.engine(c.prefill[0]).Instance, c.engine(c.decode[1]).Instance}
+		return []upstream.Instance{*c.engine(c.prefill[0]).Instance(), *c.engine(c.decode[1]).Instance()}
 	}
 	return []fault{
 		{row: "B-45", phase: phase, name: "decode is started again", begin: tells(other), want: gone("handed")},
@@ -62,7 +62,7 @@ func restartFaults() []fault {
 			c.engine(c.decode[0]).Refused()
 		}, want: gone("handed@1")},
 		{row: "B-46", phase: phase, name: "decode is removed and comes back", needs: twoDecodes, begin: func(c *cell) {
-			all := append(second(c), c.engine(c.decode[0]).Instance)
+			all := append(second(c), *c.engine(c.decode[0]).Instance())
 			c.deps.Fleet.Set(second(c))
 			c.deps.Fleet.Set(all)
 			c.engine(c.decode[0]).Refresh(c.t.Context())

@@ -105,7 +105,7 @@ func (s *Server) models(ctx context.Context, engine *fleet.Engine, authorization
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Second, upstream.ErrFirstByteTimeout)
 	defer cancel()
 	leg := &upstream.LegError{Role: engine.Role, Instance: engine.Name, Kind: upstream.Broken, Sent: true, Forwarded: authorization != ""}
-	status, body, err := s.deps.Legs.Fetch(ctx, &engine.Instance, "/v1/models", authorization, maxModels)
+	status, body, err := s.deps.Legs.Fetch(ctx, engine.Instance(), "/v1/models", authorization, maxModels)
 	switch {
 	case err != nil:
 		if leg.Err = err; status == 0 {

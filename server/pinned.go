@@ -97,11 +97,7 @@ func inBlocks(start *fleet.Start, tokens int) int {
 
 // put notes a ticket that is in the store from now on, or may be.
 func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
-	engine := l.fleet.Engine(upstream.RoleDecode, t.Decode)
-	if engine == nil {
-		return
-	}
-	start := engine.Start(t.Start)
+	start := l.fleet.Holder(t.Decode, t.Start)
 	if start == nil || start.Free(t.CaughtUp) {
 		return // its blocks are gone
 	}
@@ -157,7 +153,7 @@ func (l *ledger) all(now time.Time) (all []*pinned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	current := map[*fleet.Start]bool{}
-	for _, engine := range l.fleet.Engines(upstream.RoleDecode) {
+	for _, engine := range l.fleet.Holders() {
 		start := engine.Last()
 		if !start.Known() {
 			continue
@@ -166,8 +162,7 @@ func (l *ledger) all(now time.Time) (all []*pinned) {
 		all = append(all, l.of(start))
 	}
 	for start, of := range l.starts {
-		over := !current[start] && (l.fleet.Engine(upstream.RoleDecode, start.Engine().Name) != start.Engine() ||
-			start.Engine().Start(start.ID()) != start)
+		over := !current[start] && start.Over()
 		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || start.Free(of.oldest[0].held)) {
 			start.Lasts(of.oldest[0].tokens, of.oldest[0].held) // a ticket that nobody took ends earlier than decode's TTL
 			l.remove(of.oldest[0])

@@ -175,7 +175,7 @@ func (t *turn) leg(to *fleet.Start, plan upstream.LegPlan, body rawjson.Pieces) 
 		id = t.legID
 	}
 	return upstream.Leg{
-		Instance: &to.Engine().Instance, API: plan.API, Body: body, RequestID: id, Rank: plan.Rank, Authorization: t.authorization,
+		Instance: to.Engine().Instance(), API: plan.API, Body: body, RequestID: id, Rank: plan.Rank, Authorization: t.authorization,
 	}
 }
 

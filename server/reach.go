@@ -14,7 +14,7 @@ import (
 func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
 	for dials := 1; ; dials++ {
 		engine, err := k.engine(ctx, t, upstream.RoleDecode, false, &p.decodeRoom)
-		if err != nil || k.still || !engine.Unreached() || k.deps.Legs.Reach(ctx, &engine.Instance) == nil {
+		if err != nil || k.still || !engine.Unreached() || k.deps.Legs.Reach(ctx, engine.Instance()) == nil {
 			return engine, err
 		}
 		if ctx.Err() != nil { // which tells nothing of the engine

@@ -36,5 +36,5 @@ func (r *releaser) tell(link *fleet.Link, fate fleet.Fate, ticket *convcache.Tic
 // aged says how old a ticket is, and for how long its blocks are believed to last.
 func aged(ticket *convcache.Ticket, holder *fleet.Start) []any {
 	age := max(0, upstream.Elapsed(ticket.CaughtUp, time.Now()))
-	return []any{"ticket_age", age.Round(100 * time.Millisecond).String(), "decoder_kv_ttl", holder.Engine().KVTTL.String()}
+	return []any{"ticket_age", age.Round(100 * time.Millisecond).String(), "decoder_kv_ttl", holder.Engine().Instance().KVTTL.String()}
 }

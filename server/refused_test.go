@@ -28,7 +28,7 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 		r.tell(link, fleet.Failed, ticket, reader, holder, "b")
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "ticket_age=3h0m") ||
-		!strings.Contains(got, "decoder_kv_ttl="+holder.Engine().KVTTL.String()) || !strings.Contains(got, "decoder_kv_blocks_ttl") || !strings.Contains(got, "--decoder-kv-ttl") {
+		!strings.Contains(got, "decoder_kv_ttl="+holder.Engine().Instance().KVTTL.String()) || !strings.Contains(got, "decoder_kv_blocks_ttl") || !strings.Contains(got, "--decoder-kv-ttl") {
 		t.Errorf("logged %q, want one warning with the age of the ticket, and the settings", got)
 	}
 	for range 3 {

@@ -73,10 +73,7 @@ func (r *releaser) unuse(ticket convcache.Ticket, model string) {
 	if err != nil {
 		return // of an older or a foreign version; no engine would understand it either
 	}
-	var holder *fleet.Start
-	if engine := r.deps.Fleet.Engine(upstream.RoleDecode, ticket.Decode); engine != nil {
-		holder = engine.Start(ticket.Start) // blocks of another start are gone
-	}
+	holder := r.deps.Fleet.Holder(ticket.Decode, ticket.Start) // blocks of another start are gone
 	r.giveUp(ticket.Decode, holder, *kept, fleet.Unused{
 		Params: ticket.Params, Reading: kept.Reading, Model: model, Held: ticket.CaughtUp, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
 	})
@@ -144,7 +141,7 @@ func (r *releaser) rider(prefill *fleet.Start) *rider {
 
 // offer is what the connector makes a leg of.
 func (r *rider) offer() upstream.TicketOffer {
-	return upstream.TicketOffer{Ticket: r.unused.Params, Reading: r.unused.Reading, Holder: &r.holder.Engine().Instance, Release: true}
+	return upstream.TicketOffer{Ticket: r.unused.Params, Reading: r.unused.Reading, Holder: r.holder.Engine().Instance(), Release: true}
 }
 
 // failed deals with an unused ticket whose leg failed: unsent or refused it
@@ -206,7 +203,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			return true // a malformed one; the next may be better
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, r.cfg.ReuseTrialTimeout, upstream.ErrReuseTimeout)
-		_, err = r.deps.Legs.Prefill(limited, upstream.Leg{Instance: &prefill.Instance, API: leg.API, Body: rawjson.Pieces{leg.Body}, RequestID: newID()})
+		_, err = r.deps.Legs.Prefill(limited, upstream.Leg{Instance: prefill.Instance(), API: leg.API, Body: rawjson.Pieces{leg.Body}, RequestID: newID()})
 		cancel()
 		blame(prefill, err, true)
 		var failed *upstream.LegError

@@ -16,8 +16,8 @@ func (r *rig) without(gone *engine) (restore func()) {
 	var all, left []upstream.Instance
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, e := range r.deps.Fleet.Engines(role) {
-			if all = append(all, e.Instance); e.Name != gone.name {
-				left = append(left, e.Instance)
+			if all = append(all, *e.Instance()); e.Name != gone.name {
+				left = append(left, *e.Instance())
 			}
 		}
 	}

@@ -65,7 +65,7 @@ func TestRoom_IsFoundWhereItComesFrom(t *testing.T) {
 		"instance": func(o *occupied) {
 			e := newEngine(o.t, upstream.RoleDecode, "decode-1")
 			o.deps.Fleet.Set([]upstream.Instance{
-				o.engine(o.prefill[0]).Instance, o.engine(o.decode[0]).Instance, newInstance(o.t, upstream.RoleDecode, e.name, e.server.URL),
+				*o.engine(o.prefill[0]).Instance(), *o.engine(o.decode[0]).Instance(), newInstance(o.t, upstream.RoleDecode, e.name, e.server.URL),
 			})
 		},
 	} {

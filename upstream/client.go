@@ -27,6 +27,7 @@ type Client struct {
 	transport transport
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
 	bearer    string // what authorizes where the leg does not, "" for nothing
+	broken    breaks
 }
 
 // NewClient returns a client; Close releases its idle connections.
@@ -38,7 +39,7 @@ func NewClient(cfg ClientConfig) *Client {
 	if cfg.Std {
 		c.transport = newStdTransport(cfg.DialTimeout)
 	} else {
-		c.transport = newOwnTransport(cfg.DialTimeout)
+		c.transport = newOwnTransport(cfg.DialTimeout, c.broken.tell)
 	}
 	return c
 }

@@ -55,12 +55,14 @@ func (c *Client) PostInto(
 
 // ask sends a request that is no leg, and reads its answer whole.
 func (c *Client) ask(ctx context.Context, q *outgoing, most int64, room []byte) (status int, body []byte, err error) {
-	a, err := c.transport.do(ctx, &q.Request)
+	a, err := c.do(ctx, q)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer a.body.Close()
-	body, err = readAll(a.body, most, room)
+	if body, err = readAll(a.body, most, room); ctx.Err() == nil && broke(err) {
+		c.broken.tell(q.base())
+	}
 	return a.status, body, err
 }
 

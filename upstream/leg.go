@@ -56,7 +56,7 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (answer, er
 	if stream != nil {
 		q.Done = stream.disconnected
 	}
-	a, err := c.transport.do(ctx, &q.Request)
+	a, err := c.do(ctx, q)
 	if err != nil {
 		kind := Broken
 		if !q.connected.Load() {

@@ -16,6 +16,8 @@ type transport interface {
 	do(ctx context.Context, q *http1.Request) (answer, error)
 	// closeIdle closes connections without a request: those to where base points, at least.
 	closeIdle(base string)
+	// check looks, without a wait, whether the peer has ended a connection that is kept to where base points, and tells of it.
+	check(base string)
 	// closeAll closes all connections without a request.
 	closeAll()
 }

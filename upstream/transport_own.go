@@ -16,7 +16,7 @@ type ownTransport struct {
 	tls    *tls.Config // nil for the system's certificates
 }
 
-func newOwnTransport(limit time.Duration) *ownTransport {
+func newOwnTransport(limit time.Duration, broke func(base string)) *ownTransport {
 	t := &ownTransport{}
 	dial := dialing(limit)
 	t.client = http1.New(http1.Config{
@@ -35,6 +35,7 @@ func newOwnTransport(limit time.Duration) *ownTransport {
 		},
 		IdlePerHost: idlePerHost,
 		IdleFor:     idleFor,
+		Lost:        func(scheme, authority string) { broke(scheme + "://" + authority) },
 	})
 	return t
 }
@@ -56,6 +57,11 @@ func (t *ownTransport) do(ctx context.Context, q *http1.Request) (answer, error)
 func (t *ownTransport) closeIdle(base string) {
 	scheme, authority, _ := strings.Cut(base, "://")
 	t.client.CloseIdle(scheme, authority)
+}
+
+func (t *ownTransport) check(base string) {
+	scheme, authority, _ := strings.Cut(base, "://")
+	t.client.Check(scheme, authority)
 }
 
 func (t *ownTransport) closeAll() { t.client.Close() }

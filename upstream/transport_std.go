@@ -123,6 +123,9 @@ func (t *stdTransport) send(ctx context.Context, q *http1.Request) (*http.Respon
 // closeIdle closes more than it has to: net/http has nothing for one host.
 func (t *stdTransport) closeIdle(string) { t.closeAll() }
 
+// check does nothing: net/http watches its idle connections, and tells nobody.
+func (t *stdTransport) check(string) {}
+
 func (t *stdTransport) closeAll() { t.http.CloseIdleConnections() }
 
 // sentBody is a request body that lets go of its bytes when net/http closes it. Without that a stream of minutes keeps its

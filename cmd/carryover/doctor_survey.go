@@ -124,7 +124,7 @@ func (d *doctor) ask(ctx context.Context, p *proxy, role upstream.Role) []*exami
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(askedAtOnce)
 	for i, engine := range engines {
-		list[i] = &examined{Instance: engine.Instance}
+		list[i] = &examined{Instance: *engine.Instance()}
 		d.report.place(list[i].where())
 		group.Go(func() error {
 			d.instance(ctx, p, engine, list[i])

@@ -27,7 +27,7 @@ type reloadable struct {
 var operatorsAt = regexp.MustCompile(`msg="serving operators" admin_address=(\S+)`)
 
 // startReloadable starts two instances of each role, and the program with a file that names the first of each.
-func startReloadable(t *testing.T) *reloadable {
+func startReloadable(t *testing.T, flags ...string) *reloadable {
 	t.Helper()
 	r := &reloadable{file: filepath.Join(t.TempDir(), "carryover.yaml"), log: &addressLog{address: make(chan string, 1)}}
 	r.client = &http.Client{Transport: &http.Transport{}}
@@ -38,7 +38,9 @@ func startReloadable(t *testing.T) *reloadable {
 	r.write(t, 1, "")
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan int, 1) // one exit code, read once
-	go func() { ended <- run(ctx, append([]string{"--config", r.file}, patient...), nil, io.Discard, r.log) }()
+	go func() {
+		ended <- run(ctx, slices.Concat([]string{"--config", r.file}, patient, flags), nil, io.Discard, r.log)
+	}()
 	t.Cleanup(func() {
 		r.client.CloseIdleConnections()
 		cancel()

@@ -51,7 +51,7 @@ func (e *events) run(ctx context.Context) error {
 		}
 		kept := map[*fleet.Engine]bool{}
 		for _, engine := range slices.Concat(e.fleet.Engines(upstream.RolePrefill), e.fleet.Engines(upstream.RoleDecode)) {
-			at, replay := e.endpoints(&engine.Instance)
+			at, replay := e.endpoints(engine.Instance())
 			if at == "" {
 				continue
 			}

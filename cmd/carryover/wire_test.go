@@ -126,7 +126,7 @@ func TestRun_DiscoveredInstancesAreCompleted(t *testing.T) {
 	var got []upstream.Instance
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, engine := range p.fleet.Engines(role) {
-			got = append(got, engine.Instance)
+			got = append(got, *engine.Instance())
 		}
 	}
 	stop()

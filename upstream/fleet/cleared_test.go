@@ -91,7 +91,7 @@ func TestCleared_OutlastsTheEngine(t *testing.T) {
 		t.Error("the instance that is back has the blocks of before, or none of after")
 	}
 	for i := range 2 * maxCleared {
-		e := &Engine{Instance: upstream.Instance{Role: upstream.RoleDecode, Name: fmt.Sprint(i)}, fleet: r.Fleet}
+		e := r.newEngine(upstream.Instance{Role: upstream.RoleDecode, Name: fmt.Sprint(i)})
 		e.BlocksCleared()
 		r.keepCleared(e)
 	}

@@ -41,7 +41,7 @@ func (s *Start) agrees(ctx context.Context, req *upstream.Request, authorization
 func (s *Start) Count(ctx context.Context, req *upstream.Request, authorization string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
 	defer cancel()
-	at := &s.engine.Instance
+	at := s.engine.Instance()
 	status, answer, err := s.post(ctx, upstream.Messages.Path()+"/count_tokens", req.RenderBody(), authorization)
 	switch {
 	case err != nil:

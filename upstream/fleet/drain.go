@@ -34,7 +34,7 @@ func (e *Engine) drains() bool {
 }
 
 // Draining returns the engines that were removed and have attempts in flight, the first removed first. They are picked no
-// more and not probed; their tickets are not used. Each is forgotten when its last attempt ends.
+// more and not probed; their tickets are not used. Each is listed until its last attempt ends.
 func (f *Fleet) Draining() []*Engine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -54,19 +54,22 @@ func (f *Fleet) left(e *Engine) {
 	defer f.mu.Unlock()
 	if e.gone.Load() && e.inFlight.Load() == 0 {
 		f.draining = slices.DeleteFunc(f.draining, func(other *Engine) bool { return other == e })
+		f.stays(e)
 	}
 }
 
-// returning takes back an engine that drains and whose instance comes back as it was, nil if there is none: a source that loses
-// an instance for a moment costs it neither what is known of it nor the tickets of the turns that it has. What another
+// returning takes back an engine that drains, or that has departed, and whose instance comes back under its name, nil if there is none: a
+// source that loses an instance for a moment costs it neither what is known of it nor its tickets. What another
 // process at its address would be is told by its start, as ever. It needs f.mu.
-func (f *Fleet) returning(instance upstream.Instance) *Engine {
-	at := slices.IndexFunc(f.draining, func(e *Engine) bool { return e.Instance == instance })
-	if at < 0 {
-		return nil
+func (f *Fleet) returning(id identity) *Engine {
+	e := f.rejoin(id)
+	if at := slices.IndexFunc(f.draining, func(e *Engine) bool { return e.identity == id }); at >= 0 {
+		e = f.draining[at]
+		f.draining = slices.Delete(f.draining, at, at+1)
 	}
-	e := f.draining[at]
-	f.draining = slices.Delete(f.draining, at, at+1)
-	e.gone.Store(false)
+	if e != nil {
+		e.gone.Store(false)
+		e.forgotten.Store(false)
+	}
 	return e
 }

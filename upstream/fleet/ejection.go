@@ -112,11 +112,11 @@ func (e *Engine) pulse() tempo {
 func bear(all []compared) {
 	medians := map[int]float64{} // by weight: there are few
 	for i := range all {
-		own := max(1, all[i].engine.Weight)
+		own := max(1, all[i].engine.Instance().Weight)
 		if medians[own] == 0 {
 			expected := make([]float64, len(all))
 			for j := range all {
-				expected[j] = all[j].perWork * max(1, float64(max(1, all[j].engine.Weight))/float64(own))
+				expected[j] = all[j].perWork * max(1, float64(max(1, all[j].engine.Instance().Weight))/float64(own))
 			}
 			slices.Sort(expected)
 			medians[own] = expected[len(expected)/2]

@@ -17,9 +17,8 @@ const downFor = 2 * time.Second
 // late once, and calling an instance down costs all its tickets.
 const unhealthyAfter = 2
 
-// Engine is one configured instance and everything known of it. Its configuration does
-// not change: an instance that is configured differently is another Engine. It is safe
-// for concurrent use.
+// Engine is one configured instance and everything known of it. Its name and its place do not change; what else
+// is configured of it may ([Engine.Instance]). It is safe for concurrent use.
 type Engine struct {
 	// What picks read of each engine stands first, in two lines of the processor's cache.
 	seen                   view
@@ -28,13 +27,15 @@ type Engine struct {
 	nsPerToken, typicalLeg atomic.Uint64 // the bits of a float64 each (speed.go)
 	spedUntil              atomic.Int64  // the speed counts until then, on the fleet's clock
 	gone                   atomic.Bool   // Set has removed it
+	forgotten              atomic.Bool   // and it is not kept for what it holds (departed.go)
 	suspected              atomic.Bool   // a start of it has been barred
 	answered               atomic.Bool   // something was answered since a connection was refused last
 	// at and round are where the pick of that number has it among its candidates. The Fleet's lock guards them.
 	at    int32
 	round uint64
 
-	upstream.Instance
+	identity
+	configured atomic.Pointer[upstream.Instance]
 
 	fleet   *Fleet
 	held    held
@@ -59,11 +60,12 @@ type Engine struct {
 	tempo     tempo
 	ejection  ejection
 
-	known  *Start    // the start that was read last, nil before the first
-	blank  *Start    // stands for a start that is not known, nil until asked for
-	read   time.Time // when the reading began that told known, zero if it is forgotten
-	missed time.Time // when the last reading began that told no start
-	under  *reading  // the reading under way, nil if none
+	known   *Start    // the start that was read last, nil before the first
+	blank   *Start    // stands for a start that is not known, nil until asked for
+	read    time.Time // when the reading began that told known, zero if it is forgotten
+	doubted bool      // a connection was refused or ended since
+	missed  time.Time // when the last reading began that told no start
+	under   *reading  // the reading under way, nil if none
 
 	barred   string   // the id of the start that was barred last, "" if none was
 	judged   judgment // the last one on a start
@@ -87,6 +89,30 @@ func (e *Engine) Refused() {
 		}
 	}
 }
+
+// broke has no reading count that was made of the engines at an address, because one of their connections was refused or ended
+// since: another process may answer there by now. It may have the same engine id, so that the start alone tells it from the one before.
+func (f *Fleet) broke(url string) {
+	for _, e := range f.at(url) {
+		e.doubt()
+	}
+	for _, e := range f.Holders() {
+		if e.BaseURL == url && e.gone.Load() {
+			e.doubt()
+		}
+	}
+}
+
+// doubt has what was read be read again before it is relied on. Picks go by it meanwhile: an API server that is busy ends connections
+// too.
+func (e *Engine) doubt() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.doubted, e.under = true, nil
+}
+
+// Broke says that a connection of the engine has ended before its answer had.
+func (e *Engine) Broke() { e.fleet.broke(e.BaseURL) }
 
 // forget has no reading count that has been made.
 func (e *Engine) forget() {

@@ -65,6 +65,8 @@ type Fleet struct {
 	picking   picking
 	// draining are gone and have attempts in flight.
 	draining []*Engine
+	departed []departed // the first that went first
+	holders  []*Engine  // the decode engines, and those that have departed; replaced, never changed
 }
 
 // New returns an empty fleet.
@@ -79,13 +81,16 @@ func New(cfg Config) *Fleet {
 	if cfg.Render != nil {
 		f.renderer = &renderer{at: cfg.Render}
 	}
+	if cfg.Client != nil {
+		cfg.Client.OnBreak(f.broke)
+	}
 	return f
 }
 
-// Set replaces the set of instances. An instance whose configuration is unchanged keeps
-// its Engine. Others are gone with everything known of them, but for bars, as soon as the attempts
-// end that they have; one that comes back before is the Engine that it was. Idle connections
-// are closed when an instance goes.
+// Set replaces the set of instances. An instance of the same name at the same place (role, address, rank) keeps
+// its Engine, whatever else is configured. Others are gone with everything known of them, but for bars, as soon as the attempts
+// end that they have, and of decode engines as soon as none of their blocks can be pinned any more; one that comes back
+// before is the Engine that it was. Idle connections are closed when an instance goes.
 func (f *Fleet) Set(instances []upstream.Instance) {
 	if gone := f.replace(instances); gone {
 		f.cfg.Client.Close()
@@ -102,10 +107,11 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 	var added, gone []*Engine
 	for _, instance := range instances {
 		e := f.named[instance.Role][instance.Name]
-		if e == nil || e.Instance != instance {
+		if e == nil || e.identity != identityOf(&instance) {
 			e = f.succeed(e, instance)
 			added = append(added, e)
 		}
+		f.configure(e, instance)
 		kept[e] = true
 		next[instance.Role] = append(next[instance.Role], e)
 		if named[instance.Role] == nil {
@@ -123,16 +129,20 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 	}
 	f.engines, f.named, f.placed = next, named, placed
 	f.picking = picking{round: f.picking.round} // engines and lists of models remember rounds
+	var forgotten []*Engine
 	for _, e := range gone {
-		e.gone.Store(true) // before the links go: none is made to it from here on
+		e.gone.Store(true)
 		f.keepBar(e)
 		f.keepCleared(e)
-		e.leave()
+		if !f.depart(e) {
+			forgotten = append(forgotten, e)
+		}
 		e.forgetBlocks(false)
 		if e.inFlight.Load() > 0 {
 			f.leaves(e)
 		}
 	}
+	f.forget(forgotten)
 	for _, e := range added {
 		f.restoreBar(e)
 		f.restoreCleared(e)
@@ -140,18 +150,16 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 	if len(added) > 0 {
 		f.askSoon()
 	}
-	for _, e := range next[upstream.RolePrefill] {
-		e.unlink(gone)
-	}
+	f.forgetDeparted()
 	return len(gone) > 0
 }
 
 // succeed returns the engine of an instance that the fleet does not have. old is the engine of its name, nil if there is
 // none. It needs f.mu.
 func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
-	e := f.returning(instance)
+	e := f.returning(identityOf(&instance))
 	if e == nil {
-		e = &Engine{Instance: instance, fleet: f}
+		e = f.newEngine(instance)
 	}
 	e.setDrain(old != nil && old.drains())
 	return e

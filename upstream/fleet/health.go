@@ -61,6 +61,9 @@ func probe(ctx context.Context, engines []*Engine) {
 
 func (f *Fleet) probeAll(ctx context.Context) {
 	probe(ctx, slices.Concat(f.Engines(upstream.RolePrefill), f.Engines(upstream.RoleDecode)))
+	f.mu.Lock()
+	f.forgetDeparted()
+	f.mu.Unlock()
 	f.eject(upstream.RolePrefill)
 	f.eject(upstream.RoleDecode)
 }
@@ -86,6 +89,6 @@ func (e *Engine) healthy(ctx context.Context) (healthy bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	// What is said of health does not matter, nor how much.
-	status, _, err := e.fleet.cfg.Client.Fetch(ctx, &e.Instance, "/health", "", 4096)
+	status, _, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/health", "", 4096)
 	return status == http.StatusOK && (err == nil || errors.Is(err, upstream.ErrAnswerTooLarge))
 }

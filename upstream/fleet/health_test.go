@@ -31,7 +31,7 @@ func TestHealth_OfEnginesIsFollowed(t *testing.T) {
 			t.Errorf("after %d: %d up, want %d", tc.status, got, tc.up)
 		}
 	}
-	instance := e.Instance
+	instance := *e.Instance()
 	instance.BaseURL = "http://127.0.0.1:1"
 	r.Set([]upstream.Instance{instance})
 	for range unhealthyAfter {

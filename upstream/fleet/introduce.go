@@ -30,7 +30,7 @@ func (s *Start) Introduced(ctx context.Context) (known any, err error) {
 		return known, nil
 	}
 	wait(ctx, s.introductions.ask(ctx, digest(), func(ctx context.Context) error {
-		told, err := introduce(ctx, &s.engine.Instance, s.fetch)
+		told, err := introduce(ctx, s.engine.Instance(), s.fetch)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.introduced, s.met, s.stranger = told, err == nil, err

@@ -7,6 +7,7 @@ import "time"
 // by when decode had them, in as many steps of its TTL as are counted apart, so that the memory does not depend on how many they are.
 type lasting struct {
 	tokens map[int64]int // by step of the fleet's clock
+	width  time.Duration // of a step
 	onWay  int           // tokens of tickets, used or not, that are on a leg now
 }
 
@@ -25,7 +26,7 @@ func (s *Start) Lasts(tokens int, held time.Time) {
 
 // lasts needs s.mu, so that a cache which is cleared meanwhile is either seen here or followed by dropUnused.
 func (s *Start) lasts(tokens int, held time.Time) {
-	ttl := s.engine.KVTTL
+	ttl := s.engine.Instance().KVTTL
 	if ttl <= 0 || tokens <= 0 || !s.current() || s.Free(held) {
 		return
 	}
@@ -40,14 +41,30 @@ func (s *Start) lasts(tokens int, held time.Time) {
 	s.lasting.tokens[at] += tokens
 }
 
-// step is the number of a time's step.
-func (s *Start) step(t time.Time) int64 {
-	return int64(t.Sub(s.engine.fleet.born) / max(1, s.engine.KVTTL/lastingSteps))
+// step is the number of a time's step. It needs s.mu.
+func (s *Start) step(t time.Time) int64 { return int64(t.Sub(s.engine.fleet.born) / s.lasting.width) }
+
+// fit makes the steps those of the TTL that is configured now. What was counted counts as of the end of its step of before.
+func (l *lasting) fit(ttl time.Duration) {
+	width := max(1, ttl/lastingSteps)
+	if width == l.width {
+		return
+	}
+	before, was := l.tokens, l.width
+	l.tokens, l.width = nil, width
+	for at, tokens := range before {
+		if l.tokens == nil {
+			l.tokens = map[int64]int{}
+		}
+		l.tokens[((at+1)*int64(was)-1)/int64(width)] += tokens
+	}
 }
 
 // endLasting forgets what decode has freed by now. It needs s.mu.
 func (s *Start) endLasting() {
-	oldest := s.step(s.engine.fleet.now().Add(-s.engine.KVTTL))
+	ttl := s.engine.Instance().KVTTL
+	s.lasting.fit(ttl)
+	oldest := s.step(s.engine.fleet.now().Add(-ttl))
 	for at := range s.lasting.tokens {
 		if at < oldest {
 			delete(s.lasting.tokens, at)

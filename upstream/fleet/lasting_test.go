@@ -11,8 +11,15 @@ func (r *rig) besides(decode *Start) int { return decode.Engine().Live().Besides
 // lastingStarts returns two starts that have exchanged KV; decode frees blocks after so long.
 func lastingStarts(r *rig, ttl time.Duration) (prefill, decode *Start) {
 	prefill, decode = r.met()
-	decode.engine.KVTTL = ttl
+	setTTL(decode, ttl)
 	return prefill, decode
+}
+
+// setTTL configures the engine of a start with that TTL.
+func setTTL(decode *Start, ttl time.Duration) {
+	instance := *decode.engine.Instance()
+	instance.KVTTL = ttl
+	decode.engine.configured.Store(&instance)
 }
 
 func TestLasting_CountsUntilDecodeFreesIt(t *testing.T) {
@@ -34,7 +41,7 @@ func TestLasting_CountsUntilDecodeFreesIt(t *testing.T) {
 	if got := r.besides(d); got != 30 {
 		t.Errorf("with what decode has freed before: got %d, want 30", got)
 	}
-	d.Engine().BlocksCleared()
+	d.Engine().BlocksCleared(r.now())
 	if got := r.besides(d); got != 0 {
 		t.Errorf("after the cache was cleared: got %d, want 0", got)
 	}

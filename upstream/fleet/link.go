@@ -98,8 +98,8 @@ func (s *Start) Link(decode *Start) *Link {
 		return l
 	}
 	l := &Link{prefill: s, decode: decode, now: s.engine.fleet.now, over: true}
-	// Whether decode is still there is looked at under the lock that unlink needs. Set marks
-	// an engine before it unlinks it, so that no link is left behind.
+	// Whether decode is still there is looked at under the lock that unlink needs. An engine is marked as
+	// forgotten before it is unlinked, so that no link is left behind.
 	if decode.current() && s.current() {
 		if s.links == nil {
 			s.links = map[*Engine]*Link{}

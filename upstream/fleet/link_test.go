@@ -104,12 +104,19 @@ func TestLink_IsThatOfTwoStarts(t *testing.T) {
 	}
 }
 
-// A turn may hold on to a decode start whose engine has gone.
-func TestLink_WithAnEngineThatIsGoneIsNotKept(t *testing.T) {
+// A link lasts as long as blocks may be pinned on an engine that was removed. A turn may hold on to a decode start for longer.
+func TestLink_WithAnEngineThatIsForgottenIsNotKept(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
 	prove(p, d)
-	r.Set([]upstream.Instance{p.Engine().Instance})
+	r.Set([]upstream.Instance{*p.Engine().Instance()})
+	r.Set(r.instances)
+	if got := p.Link(d).Begin(); got != Proven {
+		t.Errorf("with an engine that was away for a moment = %v, want Proven", got)
+	}
+	r.Set([]upstream.Instance{*p.Engine().Instance()})
+	r.pass(unsetKVTTL)
+	r.Set([]upstream.Instance{*p.Engine().Instance()})
 	if len(p.links) != 0 {
 		t.Error("the link outlives the engine")
 	}

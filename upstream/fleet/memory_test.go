@@ -122,7 +122,7 @@ func TestFleet_NothingGrowsWithRestarts(t *testing.T) {
 	}
 }
 
-// What discovery removes is gone, with everything known of it.
+// What discovery removes is gone, with everything known of it, once no block of it can be pinned.
 func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
@@ -149,7 +149,7 @@ func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	if len(r.away) != 1 {
 		t.Errorf("%d bars are kept, want the one", len(r.away))
 	}
-	r.away = nil
+	r.forgetGone()
 	if is := reached(r.Fleet); is != was {
 		t.Errorf("the fleet reaches %d values, before the engines came it was %d", is, was)
 	}

@@ -89,7 +89,7 @@ func (e *Engine) readModels(ctx context.Context) (models []Model, err error) {
 			models, err = nil, errModelList
 		}
 	}()
-	status, list, err := e.fleet.cfg.Client.Fetch(ctx, &e.Instance, "/v1/models", "", maxModelList)
+	status, list, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/v1/models", "", maxModelList)
 	switch {
 	case errors.Is(err, upstream.ErrAnswerTooLarge):
 		return nil, errModelList

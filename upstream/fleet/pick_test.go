@@ -115,7 +115,7 @@ func TestPick_ADecodeEngineIsStoppedWithAllPrefillEngines(t *testing.T) {
 
 func TestPick_WithoutPrefillEnginesNothingIsStopped(t *testing.T) {
 	w := newWeighing(t)
-	w.Set([]upstream.Instance{w.d[0].Engine().Instance, w.d[1].Engine().Instance})
+	w.Set([]upstream.Instance{*w.d[0].Engine().Instance(), *w.d[1].Engine().Instance()})
 	w.want(upstream.RoleDecode, Hint{}, [2]int{}, [2]bool{})
 }
 

@@ -85,7 +85,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 		p.engines = append(p.engines, e)
 		// Field by field and in place: a candidate that is put together first takes four times as long to copy.
 		c := &p.candidates[n]
-		c.Instance, c.InFlight = &e.Instance, inFlight
+		c.Instance, c.InFlight = e.Instance(), inFlight
 		c.Others, c.Waiting, c.KVUsage = 0, 0, 0
 		c.Delay, c.Holds, c.Prefix, c.Stopped = 0, 0, 0, false
 		if int64(ask.now) < v.stale.Load() {

@@ -143,7 +143,7 @@ func (s *Start) firstModel(ctx context.Context, authorization string) string {
 	ctx, cancel := context.WithTimeout(ctx, modelsLimit)
 	defer cancel()
 	e := s.engine
-	status, list, err := e.fleet.cfg.Client.Fetch(ctx, &e.Instance, "/v1/models", authorization, maxModelList)
+	status, list, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/v1/models", authorization, maxModelList)
 	if err != nil || status != http.StatusOK || !rawjson.Valid(list) {
 		return ""
 	}
@@ -155,5 +155,5 @@ func (s *Start) firstModel(ctx context.Context, authorization string) string {
 
 // post sends a small JSON body to the engine.
 func (s *Start) post(ctx context.Context, path string, body []byte, authorization string) (status int, answer []byte, err error) {
-	return s.engine.fleet.cfg.Client.Post(ctx, &s.engine.Instance, path, body, authorization)
+	return s.engine.fleet.cfg.Client.Post(ctx, s.engine.Instance(), path, body, authorization)
 }

@@ -25,11 +25,14 @@ const readFor = 5 * time.Second
 // is left out (v1/metrics/prometheus.py) and the start is not known.
 type reading struct{ done chan struct{} }
 
-// Current returns the start that was read within the last five seconds, or reads it now.
+// Current returns the start that was read within the last five seconds, or reads it now. What was read before the engine refused or
+// ended a connection counts no more, so that one which was restarted since is not taken for itself: a connection that is kept is
+// looked at.
 // It is one that is not known if the engine could not be asked or does not tell; that
 // holds for five seconds too, so that turns do not queue before an engine that does not
 // answer. It is never nil.
 func (e *Engine) Current(ctx context.Context) *Start {
+	e.fleet.cfg.Client.Check(e.BaseURL)
 	s, counts := e.recent()
 	if counts {
 		return s
@@ -74,6 +77,7 @@ func (e *Engine) Start(id string) *Start {
 // five seconds it spares turns the wait in Current. It returns when the reading is over,
 // at the limit at the latest, or when ctx ends.
 func (e *Engine) Refresh(ctx context.Context) {
+	e.fleet.cfg.Client.Check(e.BaseURL) // else the reading itself might find that a connection has ended, and not count
 	e.mu.Lock()
 	r := e.under
 	if r == nil {
@@ -91,7 +95,7 @@ func (e *Engine) recent() (s *Start, counts bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch now := e.fleet.now(); {
-	case !e.read.IsZero() && upstream.Elapsed(e.read, now) < readFor:
+	case !e.read.IsZero() && !e.doubted && upstream.Elapsed(e.read, now) < readFor:
 		return e.known, true
 	case !e.missed.IsZero() && upstream.Elapsed(e.missed, now) < readFor:
 		return e.unknown(), true
@@ -108,10 +112,10 @@ func (e *Engine) run(ctx context.Context, r *reading) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	defer close(r.done)
-	if e.under != r {
+	if e.under != r && (e.under != nil || err == nil) {
 		return
 	}
-	e.under = nil
+	e.under = nil // or it is already, by the failure of this reading itself
 	defer e.show()
 	if err == nil {
 		e.load = load{use: told.use, others: max(0, told.use.running+told.use.waiting-ours), read: began}
@@ -119,7 +123,7 @@ func (e *Engine) run(ctx context.Context, r *reading) {
 	switch {
 	case err == nil && told.start != "":
 		e.become(told)
-		e.read, e.missed = began, time.Time{}
+		e.read, e.missed, e.doubted = began, time.Time{}, false
 	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
 		// No process is there, or another one.
 		e.read, e.missed = time.Time{}, began
@@ -135,7 +139,7 @@ func (e *Engine) readFacts(ctx context.Context) (told facts, err error) {
 			told, err = facts{}, fmt.Errorf("read metrics: panic: %v", p)
 		}
 	}()
-	status, text, err := e.fleet.cfg.Client.Fetch(ctx, &e.Instance, "/metrics", "", maxMetrics)
+	status, text, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/metrics", "", maxMetrics)
 	if err != nil {
 		return facts{}, fmt.Errorf("read metrics: %w", err)
 	}

@@ -88,7 +88,7 @@ func (s *Start) rendered(ctx context.Context, req *upstream.Request, authorizati
 
 // askRender has the engine render a prompt.
 func (s *Start) askRender(ctx context.Context, req *upstream.Request, authorization string, room *promptRoom) (Prompt, error) {
-	prompt, found, err := s.engine.fleet.render(ctx, &s.engine.Instance, req, authorization, room)
+	prompt, found, err := s.engine.fleet.render(ctx, s.engine.Instance(), req, authorization, room)
 	if s.Known() {
 		s.mu.Lock()
 		s.rendering[req.API()] = max(s.rendering[req.API()], found) // No, of two that disagree

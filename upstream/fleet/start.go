@@ -92,7 +92,7 @@ func (s *Start) BlockSize() int {
 }
 
 // Alive reports whether the engine is still in this start, as read within the last five
-// seconds, or now. One that is not known never is.
+// seconds, or now ([Engine.Current]). One that is not known never is.
 func (s *Start) Alive(ctx context.Context) bool {
 	return s.Known() && s.engine.Current(ctx) == s
 }
@@ -135,6 +135,6 @@ func (s *Start) end() {
 	s.engine.fleet.prefixes.drop(s)
 }
 
-// current reports whether the fleet still has the engine, and the engine this start, as
+// current reports whether the fleet still knows the engine, and the engine is in this start, as
 // far as has been read.
-func (s *Start) current() bool { return !s.over.Load() && !s.engine.gone.Load() }
+func (s *Start) current() bool { return !s.over.Load() && !s.engine.forgotten.Load() }

@@ -67,7 +67,7 @@ func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization
 			return prompt, err
 		}
 	}
-	at := &s.engine.Instance
+	at := s.engine.Instance()
 	status, err := room.post(ctx, s.engine.fleet.cfg.Client, at, "/tokenize", body, authorization)
 	if err != nil || status != http.StatusOK {
 		return Prompt{}, askFailed(at, "tokenize", status, room.answer, err)

@@ -19,7 +19,7 @@ import (
 // rendered asks an engine what it computes by itself.
 func rendered(r *rig, e *Engine, req *upstream.Request) []uint32 {
 	r.t.Helper()
-	answer, err := r.cfg.Client.Prefill(r.t.Context(), upstream.Leg{Instance: &e.Instance, API: req.API(), Body: req.PrefillBody(upstream.PrefillEdit{ReturnTokenIDs: true})})
+	answer, err := r.cfg.Client.Prefill(r.t.Context(), upstream.Leg{Instance: e.Instance(), API: req.API(), Body: req.PrefillBody(upstream.PrefillEdit{ReturnTokenIDs: true})})
 	if err != nil {
 		r.t.Fatal(err)
 	}

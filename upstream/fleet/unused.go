@@ -81,9 +81,9 @@ func (s *Start) live() int {
 }
 
 // Waiting returns the decode starts with unused tickets, as far as is known which starts
-// are alive.
+// are alive; those of engines that were removed are among them.
 func (f *Fleet) Waiting() (all []*Start) {
-	for _, e := range f.Engines(upstream.RoleDecode) {
+	for _, e := range f.Holders() {
 		if last := e.Last(); last.waits() {
 			all = append(all, last)
 		}
@@ -112,7 +112,7 @@ func (s *Start) waits() bool {
 // that has waited for too long. Their engines are left out until Done is called. It is
 // not known of each start that it is alive: the caller asks before it releases.
 func (f *Fleet) Due(backlog int) (all []*Start) {
-	for _, e := range f.Engines(upstream.RoleDecode) {
+	for _, e := range f.Holders() {
 		if s := e.due(backlog); s != nil {
 			all = append(all, s)
 		}

@@ -148,8 +148,13 @@ func TestUnused_DroppedWithTheEngine(t *testing.T) {
 	_, d := r.met()
 	d.Leave(r.left("a"))
 	r.Set(nil)
-	if d.Leave(r.left("late")); len(r.Waiting()) != 0 || len(d.unused) != 1 {
-		t.Errorf("waiting: %d starts, and %d tickets of one whose engine is gone, want none and the first", len(r.Waiting()), len(d.unused))
+	if d.Leave(r.left("late")); len(r.Waiting()) != 1 || len(d.unused) != 2 {
+		t.Errorf("waiting: %d starts, and %d tickets of one whose engine was removed, want it and both", len(r.Waiting()), len(d.unused))
+	}
+	r.pass(unsetKVTTL)
+	r.Set(nil)
+	if d.Leave(r.left("too late")); len(r.Waiting()) != 0 || len(d.unused) != 2 {
+		t.Errorf("waiting: %d starts, and %d tickets of one whose engine is forgotten, want none and those of before", len(r.Waiting()), len(d.unused))
 	}
 }
 

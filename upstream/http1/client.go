@@ -15,6 +15,8 @@ type Config struct {
 	IdlePerHost int
 	// IdleFor is how long one is kept.
 	IdleFor time.Duration
+	// Lost is told of each connection that its peer has ended while it was kept, nil tells nobody. It is called without a lock.
+	Lost func(scheme, authority string)
 }
 
 // Client sends requests. It is safe for concurrent use.
@@ -39,7 +41,7 @@ type (
 // New returns a client; Close releases its idle connections.
 func New(cfg Config) *Client {
 	return &Client{
-		dial: cfg.Dial, pool: pool{most: cfg.IdlePerHost, keep: cfg.IdleFor},
+		dial: cfg.Dial, pool: pool{most: cfg.IdlePerHost, keep: cfg.IdleFor, lost: cfg.Lost},
 		requests: sync.Pool{New: func() any { return new(requestRoom) }},
 		answers:  sync.Pool{New: func() any { return new(answerRoom) }},
 	}
@@ -50,6 +52,10 @@ func (c *Client) Close() { c.pool.dropAll() }
 
 // CloseIdle closes those to a scheme and an authority.
 func (c *Client) CloseIdle(scheme, authority string) { c.pool.drop(peer{scheme, authority}) }
+
+// Check looks whether a peer has ended the connection that was used last of those that are kept to it, and tells Lost if so.
+// It does not wait.
+func (c *Client) Check(scheme, authority string) { c.pool.check(peer{scheme, authority}) }
 
 // Do sends a request and returns when the header of its answer has come; the caller closes the Response. The end of ctx
 // ends the request, and the reading of the Response unless that is detached; context.Cause is the error then.

@@ -29,6 +29,7 @@ type peer struct{ scheme, authority string }
 type pool struct {
 	most int
 	keep time.Duration
+	lost func(scheme, authority string) // nil tells nobody
 
 	mu    sync.Mutex // guards the rest
 	idle  map[peer][]resting
@@ -71,10 +72,33 @@ func (p *pool) take(to peer) Conn {
 		if !ok {
 			return nil
 		}
-		if !p.expired(r, time.Now()) && r.conn.Quiet() {
+		expired := p.expired(r, time.Now())
+		if !expired && r.conn.Quiet() {
 			return r.conn
 		}
 		_ = r.conn.Close()
+		if !expired {
+			p.tell(to)
+		}
+	}
+}
+
+// check tells if the peer has ended the connection that was used last.
+func (p *pool) check(to peer) {
+	p.mu.Lock()
+	all := p.idle[to]
+	ended := len(all) > 0 && !p.expired(all[len(all)-1], time.Now()) && !all[len(all)-1].conn.Quiet()
+	p.mu.Unlock()
+	if ended {
+		p.drop(to)
+		p.tell(to)
+	}
+}
+
+// tell says that a peer has ended a connection.
+func (p *pool) tell(to peer) {
+	if p.lost != nil {
+		p.lost(to.scheme, to.authority)
 	}
 }
 

@@ -53,6 +53,8 @@ type Config struct {
 	// Version is that of vLLM, VLLM033 by default. What differs between that and VLLM032 depends on it (release.go), what the instance
 	// says of itself, and the handshake.
 	Version string `json:"version"`
+	// EngineID is engine_id of --kv-transfer-config, which every start has then; by default each draws one.
+	EngineID string `json:"engine_id"`
 	// BlockSize is the number of tokens in a block, 16 by default.
 	BlockSize int `json:"block_size"`
 	// Blocks is the KV capacity, 8192 by default.

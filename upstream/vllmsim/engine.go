@@ -51,7 +51,7 @@ var (
 func newEngine(live *atomic.Pointer[Config], rank, sidePort int, tok *tokenizer, c *clock) *engine {
 	cfg := *live.Load()
 	e := &engine{
-		id:         newEngineID(cfg.DPRanks, rank),
+		id:         newEngineID(cfg.EngineID, cfg.DPRanks, rank),
 		rank:       rank,
 		sidePort:   sidePort,
 		cfg:        cfg,

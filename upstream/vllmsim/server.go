@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -213,11 +214,11 @@ func (c *completion) engineID(prompt, child int) string {
 	return id + c.inside + "-" + randomHex(4)
 }
 
-func newEngineID(ranks, rank int) string {
+func newEngineID(configured string, ranks, rank int) string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // crypto/rand never fails
 	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	id := fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+	id := cmp.Or(configured, fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
 	if ranks > 1 {
 		id += "_dp" + strconv.Itoa(rank)
 	}

@@ -1,0 +1,192 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"carryover/upstream"
+)
+
+// reconfigure changes the settings of all instances that the rig has.
+func (r *rig) reconfigure(change func(*upstream.Instance)) {
+	for i := range r.instances {
+		change(&r.instances[i])
+	}
+	r.Set(r.instances)
+}
+
+// Settings are no part of what an engine is: its process has all the blocks that it had.
+func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
+	for name, change := range map[string]func(*upstream.Instance){
+		"weight":        func(i *upstream.Instance) { i.Weight = 7 },
+		"ttl":           func(i *upstream.Instance) { i.KVTTL = time.Hour },
+		"kv host":       func(i *upstream.Instance) { i.KVHost = "10.0.0.7" },
+		"kv port":       func(i *upstream.Instance) { i.KVPort = 7000 },
+		"notices":       func(i *upstream.Instance) { i.Notices = 2 },
+		"kv events":     func(i *upstream.Instance) { i.KVEvents = "tcp://10.0.0.7:5557" },
+		"announcements": func(i *upstream.Instance) { i.Announced.Mode = "READ" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t)
+			p, d := lastingStarts(r, 10*time.Minute)
+			for i := range r.instances {
+				if r.instances[i].Role == upstream.RoleDecode {
+					r.instances[i].KVTTL = 10 * time.Minute
+				}
+			}
+			prove(p, d)
+			d.Leave(Unused{Params: []byte("{}"), Tokens: 16, Held: r.now(), Deadline: r.now().Add(time.Minute)})
+			d.Lasts(32, r.now())
+			r.reconfigure(change)
+			e := r.Engine(upstream.RoleDecode, "d")
+			want := r.instances[0]
+			if want.Role != upstream.RoleDecode {
+				want = r.instances[1]
+			}
+			if *e.Instance() != want {
+				t.Errorf("it is configured as %+v, want %+v", *e.Instance(), want)
+			}
+			if live := e.Live(); e != d.Engine() || e.Last() != d || live.Pinned != 16 || live.Besides != 32 {
+				t.Errorf("the start is another: %t; %d tokens wait and %d last, want 16 and 32", e.Last() != d, live.Pinned, live.Besides)
+			}
+			if got := p.Link(d).Begin(); got != Proven {
+				t.Errorf("the link is at %v, want Proven", got)
+			}
+			wantTake(t, p, d, "{}")
+		})
+	}
+}
+
+// A pair that was stopped may have been for the settings.
+func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
+	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
+		r := newRig(t)
+		p, d := r.met()
+		l := p.Link(d)
+		l.Begin()
+		l.End(Unanswered)
+		l.ReleaseFailed()
+		if l.Begin() != NoReuse || l.Releases() {
+			t.Fatal("the pair is not stopped, so that this test shows nothing")
+		}
+		r.reconfigure(func(i *upstream.Instance) {
+			if i.Role == role {
+				i.KVHost = "10.0.0.7"
+			}
+		})
+		if got := p.Link(d).Begin(); got != Trial || !l.Releases() {
+			t.Errorf("%s is configured anew: %v, releases %t, want a trial and that it may", role, got, l.Releases())
+		}
+	}
+}
+
+// What the connector was told may have come from where the engine is not.
+func TestConfigured_TheConnectorAsksAgain(t *testing.T) {
+	r := newRig(t)
+	var ports []int
+	r.cfg.Introduce = func(_ context.Context, at *upstream.Instance, _ upstream.Fetch) (any, error) {
+		ports = append(ports, at.KVPort)
+		return at.KVPort, nil
+	}
+	p, _ := r.starts()
+	for _, port := range []int{0, 7000} {
+		r.reconfigure(func(i *upstream.Instance) { i.KVPort = port })
+		for range 2 {
+			if told, err := p.Introduced(t.Context()); err != nil || told != port {
+				t.Errorf("it was told %v (%v), want %d", told, err, port)
+			}
+		}
+	}
+	if len(ports) != 2 {
+		t.Errorf("it was asked %d times, want twice", len(ports))
+	}
+}
+
+// What is pinned is counted for as long as the TTL says that is configured now.
+func TestConfigured_WhatLastsFollowsTheTTL(t *testing.T) {
+	for _, row := range []struct{ before, after time.Duration }{{10 * time.Minute, time.Minute}, {time.Minute, 10 * time.Minute}} {
+		r := newRig(t)
+		_, d := lastingStarts(r, row.before)
+		r.pass(17 * time.Second)
+		d.Lasts(32, r.now())
+		setTTL(d, row.after)
+		r.pass(row.after - time.Second)
+		if got := r.besides(d); got != 32 {
+			t.Errorf("%v to %v: got %d before it ends, want 32", row.before, row.after, got)
+		}
+		r.pass(time.Second + 2*max(row.before, row.after)/lastingSteps)
+		if got := r.besides(d); got != 0 {
+			t.Errorf("%v to %v: got %d after it, want 0", row.before, row.after, got)
+		}
+	}
+}
+
+// A decode engine that was removed gets no turn, and its blocks can be had back while they may be pinned.
+func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
+	r := newRig(t)
+	p, d := lastingStarts(r, 10*time.Minute)
+	d.Leave(r.left("a"))
+	prefillOnly := []upstream.Instance{*p.Engine().Instance()}
+	r.Set(prefillOnly)
+	if _, _, err := r.Pick(upstream.RoleDecode, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) || d.Engine().Reachable() {
+		t.Errorf("it is picked: %v; or its tickets are used", err)
+	}
+	if got := r.Holder("d", "1"); got != d || !d.Engine().Leaves() || d.Over() || len(r.Holders()) != 1 {
+		t.Errorf("the holder of its blocks is %v of %d, want the start of before, which leaves", got, len(r.Holders()))
+	}
+	if r.Holder("d", "2") != nil || r.Holder("e", "1") != nil {
+		t.Error("blocks of another start have a holder")
+	}
+	if len(r.Due(0)) != 1 {
+		t.Error("its ticket is not to be released")
+	}
+	r.pass(10*time.Minute - time.Second)
+	r.Set(prefillOnly)
+	if d.Over() {
+		t.Error("it is forgotten while blocks may be pinned")
+	}
+	r.pass(time.Second)
+	r.Set(prefillOnly)
+	if !d.Over() || len(r.Holders()) != 0 || r.Holder("d", "1") != nil {
+		t.Error("it is not forgotten when its last block has ended")
+	}
+}
+
+// An attempt that ends behind the removal may leave blocks as late as that.
+func TestDeparted_StaysForWhatItsAttemptsLeave(t *testing.T) {
+	r := newRig(t)
+	_, d := lastingStarts(r, 10*time.Minute)
+	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Set(nil)
+	r.pass(time.Hour)
+	r.Set(nil)
+	done()
+	if d.Over() {
+		t.Error("it was forgotten with an attempt in flight")
+	}
+	r.pass(9 * time.Minute)
+	if r.Set(nil); d.Over() {
+		t.Error("it is forgotten while what the attempt left may be pinned")
+	}
+	r.pass(time.Minute)
+	if r.Set(nil); !d.Over() {
+		t.Error("it is not forgotten")
+	}
+}
+
+func TestDeparted_AreBounded(t *testing.T) {
+	r := newRig(t)
+	for i := range 2 * maxDeparted {
+		r.Set(nil)
+		tells(r.named(upstream.RoleDecode, "d"+string(rune('a'+i)))[0], "1")
+		r.instances = nil
+	}
+	if n := len(r.departed); n != maxDeparted {
+		t.Errorf("%d engines are kept, want %d", n, maxDeparted)
+	}
+}
