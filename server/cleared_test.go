@@ -13,7 +13,7 @@ func TestCleared_TicketsFromBeforeAreNotUsed(t *testing.T) {
 	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
 		r.wantOK(turn(1), "miss;")
 		r.wantOK(turn(2), "hit;")
-		r.engine(r.decode[0]).BlocksCleared()
+		r.engine(r.decode[0]).BlocksCleared(time.Now())
 		r.wantOK(turn(3), "miss;reason=instance_cleared")
 		r.wantStored(3, "yes")
 	}, setup{})
@@ -23,7 +23,7 @@ func TestCleared_TicketsFromAfterAreUsed(t *testing.T) {
 	var ahead atomic.Int64 // of the fleet's clock
 	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
 		ahead.Store(int64(-time.Minute))
-		r.engine(r.decode[0]).BlocksCleared()
+		r.engine(r.decode[0]).BlocksCleared(time.Now())
 		ahead.Store(0)
 		r.wantOK(turn(1), "miss;")
 		r.wantOK(turn(2), "hit;")
@@ -36,7 +36,7 @@ func TestCleared_TicketsFromAfterAreUsed(t *testing.T) {
 func TestCleared_ConcernsOneInstance(t *testing.T) {
 	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
 		r.wantOK(turn(1), "miss;")
-		r.engine(r.decode[1]).BlocksCleared()
+		r.engine(r.decode[1]).BlocksCleared(time.Now())
 		r.wantOK(turn(2), "hit;")
 	}, setup{decodes: 2})
 }
@@ -59,7 +59,7 @@ func TestCleared_BehindTheLook(t *testing.T) {
 		policy.then = func() {}
 		r.wantOK(turn(1), "miss;")
 		decode := r.engine(r.decode[0])
-		policy.then = decode.BlocksCleared
+		policy.then = func() { decode.BlocksCleared(time.Now()) }
 		r.wantOK(turn(2), "miss;reason=instance_cleared")
 	}, setup{fleet: func(c *fleet.Config) { c.Prefill = policy }})
 }
@@ -72,7 +72,7 @@ func TestCleared_NothingIsPinnedAnyMore(t *testing.T) {
 	if n := p.server.Pinned(p.decoder()); n == 0 {
 		t.Fatal("two tickets pin no tokens")
 	}
-	p.decoder().BlocksCleared()
+	p.decoder().BlocksCleared(time.Now())
 	p.until(func() bool { return p.server.Pinned(p.decoder()) == 0 })
 	if got := p.turn("a").reuse(); got != "miss;reason=instance_cleared" {
 		t.Errorf("reuse: %s", got)

@@ -125,3 +125,38 @@ func TestKVEvents_TicketsOfOtherReplicas(t *testing.T) {
 	first.stop()
 	second.verify(t, pins{unused: -1}) // the first replica has taken the ticket of the second turn
 }
+
+// A replica that starts, or starts anew, is told by a replay what engines have cleared long ago. The tickets of others from since then
+// live.
+func TestKVEvents_AReplicaThatStartsVoidsNoLiveTickets(t *testing.T) {
+	t.Parallel()
+	shared := rigConfig{env: []string{replicaSecret}, flags: []string{"--proof", "history", "--redis-url", "redis://" + redistest.Start(t).Addr()}}
+	first := startPublishing(t, 1, 1, shared, nil)
+	h := first.thread("a")
+	h.turn(t, "first_turn")
+	first.decode[0].ClearBlocks()
+	if !eventually(func() bool { return first.heardCleared(0) }) {
+		t.Fatal("the program has not heard that decode has cleared its cache")
+	}
+	lost := 1
+	if !within(foundWithin, func() bool { // tickets of the next two seconds are not used either
+		again := h.turn(t, whatever)
+		if again.Reuse.Reason == server.ReasonInstanceCleared {
+			lost++
+		}
+		return again.Reuse.Hit
+	}) {
+		t.Fatal("no ticket is used any more")
+	}
+	second := &publishing{}
+	second.rig = startRig(t, rigConfig{env: shared.env, flags: strings.Fields(first.args), wire: func(_ Config, p *proxy) { second.proxy = p }})
+	second.prefill, second.decode = first.prefill, first.decode
+	if !eventually(func() bool { return second.heardCleared(0) }) {
+		t.Fatal("the second replica was not told what decode has cleared")
+	}
+	h.rig = second.rig
+	h.turn(t, hit)
+	h.turn(t, hit)
+	first.stop()
+	second.verify(t, pins{unused: lost - 2})
+}

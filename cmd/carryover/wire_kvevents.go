@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"strconv"
+	"time"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -34,13 +35,19 @@ func (e *events) follow() {
 	}
 }
 
-// run keeps a subscription to each engine of the fleet that publishes, until ctx ends. An instance that is configured differently is
-// another engine.
+// subscribed is a subscription that runs, and where it listens.
+type subscribed struct {
+	at, replay string
+	end        func()
+}
+
+// run keeps a subscription to each engine of the fleet that publishes, until ctx ends. One whose endpoints are configured anew is
+// subscribed to anew.
 func (e *events) run(ctx context.Context) error {
-	ends := map[*fleet.Engine]func(){}
+	all := map[*fleet.Engine]subscribed{}
 	defer func() {
-		for _, end := range ends {
-			end()
+		for _, one := range all {
+			one.end()
 		}
 	}()
 	for {
@@ -49,30 +56,36 @@ func (e *events) run(ctx context.Context) error {
 			return nil
 		case <-e.changed:
 		}
-		kept := map[*fleet.Engine]bool{}
+		kept := map[*fleet.Engine]subscribed{}
 		for _, engine := range slices.Concat(e.fleet.Engines(upstream.RolePrefill), e.fleet.Engines(upstream.RoleDecode)) {
 			at, replay := e.endpoints(engine.Instance())
 			if at == "" {
 				continue
 			}
-			kept[engine] = true
-			if ends[engine] == nil {
-				ends[engine] = e.subscribe(ctx, kvevents.Subscription{
-					Endpoint: at, Replay: replay, Topic: e.cfg.Topic, Sink: heardOf{engine}, Logger: e.logger.With("instance", engine.Name),
-				})
+			one := all[engine]
+			if one.at != at || one.replay != replay {
+				if one.end != nil {
+					one.end()
+					engine.EventsLost() // what it holds was told by the publisher of before
+				}
+				one = subscribed{at, replay, e.subscribe(ctx, engine, at, replay)}
 			}
+			delete(all, engine)
+			kept[engine] = one
 		}
-		for engine, end := range ends {
-			if !kept[engine] {
-				end()
-				delete(ends, engine)
-			}
+		for engine, one := range all {
+			one.end()
+			engine.EventsLost()
 		}
+		all = kept
 	}
 }
 
 // subscribe runs a subscription until the returned function has ended it: the engine may be followed anew then.
-func (e *events) subscribe(ctx context.Context, s kvevents.Subscription) (end func()) {
+func (e *events) subscribe(ctx context.Context, engine *fleet.Engine, at, replay string) (end func()) {
+	s := kvevents.Subscription{
+		Endpoint: at, Replay: replay, Topic: e.cfg.Topic, Sink: heardOf{engine}, Logger: e.logger.With("instance", engine.Name),
+	}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -111,5 +124,5 @@ type heardOf struct{ engine *fleet.Engine }
 func (h heardOf) Started()                 { h.engine.EventsStarted() }
 func (h heardOf) Stored(b kvevents.Blocks) { h.engine.BlocksStored(fleet.Blocks(b)) }
 func (h heardOf) Removed(hashes []uint64)  { h.engine.BlocksRemoved(hashes) }
-func (h heardOf) Cleared()                 { h.engine.BlocksCleared() }
+func (h heardOf) Cleared(at time.Time)     { h.engine.BlocksCleared(at) }
 func (h heardOf) Lost()                    { h.engine.EventsLost() }

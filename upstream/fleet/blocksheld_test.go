@@ -65,7 +65,7 @@ func TestHeld_CountsInsteadOfWhatWasSent(t *testing.T) {
 		p0.BlocksRemoved(first.Hashes[end-16 : end]) // a piece, the last first
 		w.wantPrefixes(longer.Chain, [2]int{end/16 - 1, 3}, "")
 	}
-	p1.BlocksCleared()
+	p1.BlocksCleared(w.now())
 	w.wantPrefixes(longer.Chain, [2]int{}, "")
 	computes(p1, longer, 12*tokensPerPiece)
 	w.wantPrefixes(longer.Chain, [2]int{0, 12}, "")
@@ -145,7 +145,7 @@ func TestHeld_UnknownAgain(t *testing.T) {
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
 	computes(p0, prompt, 4*tokensPerPiece) // is not all that it holds
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
-	p0.BlocksCleared() // from here on it is
+	p0.BlocksCleared(w.now()) // from here on it is
 	w.wantPrefixes(prompt.Chain, [2]int{}, "")
 	computes(p0, prompt, 4*tokensPerPiece)
 	computes(p1, prompt, 6*tokensPerPiece)
@@ -189,7 +189,7 @@ func TestHeld_OfDecodeNothingIsKept(t *testing.T) {
 	decode := w.Engine(upstream.RoleDecode, "d0")
 	decode.EventsStarted()
 	computes(decode, promptOf(1, 4, 0, 0), 4*tokensPerPiece)
-	decode.BlocksCleared()
+	decode.BlocksCleared(w.now())
 	if len(decode.held.blocks) > 0 || decode.slot != 0 || w.prefixes.told != 0 {
 		t.Error("blocks of decode are kept")
 	}

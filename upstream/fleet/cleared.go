@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"slices"
 	"time"
 
 	"carryover/upstream"
@@ -14,19 +15,20 @@ const clearedMargin = 2 * time.Second
 // maxCleared bounds the engines that are gone of which it is remembered when they cleared their cache.
 const maxCleared = 1024
 
-// BlocksCleared records that the engine has published AllBlocksCleared: nothing that it held for a next turn until now is there
+// BlocksCleared records that the engine has published AllBlocksCleared, then: nothing that it held for a next turn until then is there
 // any more, or it is about to be overwritten. vLLM 0.32 clears a cache only when no block is in use, so that none was pinned
 // then (v1/core/block_pool.py, reset_prefix_cache), and publishes the event with its next step. What was cleared is not a matter
 // of the start that was read last: the event may be the first that is heard of another.
-func (e *Engine) BlocksCleared() {
-	now := e.fleet.now()
-	e.cleared.Store(&now)
-	e.forgetBlocks(true)
+func (e *Engine) BlocksCleared(at time.Time) {
 	e.mu.Lock()
+	if last := e.cleared.Load(); last == nil || at.After(*last) { // a replay tells of several
+		e.cleared.Store(&at)
+	}
 	known := e.known
 	e.mu.Unlock()
+	e.forgetBlocks(true)
 	if known != nil {
-		known.dropUnused()
+		known.dropUnused(at)
 	}
 }
 
@@ -48,11 +50,18 @@ func (e *Engine) clearedSince(held time.Time, margin time.Duration) bool {
 	return !held.After(until) || !held.Round(0).After(until.Round(0))
 }
 
-// dropUnused forgets the tickets that wait for their release, and what else was pinned.
-func (s *Start) dropUnused() {
+// dropUnused forgets the tickets that wait for their release, and what else was pinned, of those that decode had until then.
+func (s *Start) dropUnused(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unused, s.lasting.tokens = nil, nil
+	s.unused = slices.DeleteFunc(s.unused, func(u Unused) bool { return s.Free(u.Held) })
+	s.endLasting()
+	last := s.step(until)
+	for at := range s.lasting.tokens {
+		if at <= last {
+			delete(s.lasting.tokens, at)
+		}
+	}
 }
 
 // keepCleared remembers of an engine that is gone when its cache was cleared: another engine of its name may be the same process,

@@ -16,7 +16,7 @@ func TestCleared_BlocksFromBeforeAreVoid(t *testing.T) {
 		t.Error("blocks are void before anything was cleared")
 	}
 	r.pass(time.Minute)
-	decode.Engine().BlocksCleared()
+	decode.Engine().BlocksCleared(r.now())
 	for _, row := range []struct {
 		held       time.Time
 		void, free bool
@@ -38,7 +38,7 @@ func TestCleared_BlocksFromBeforeAreVoid(t *testing.T) {
 func TestCleared_EitherClockDecides(t *testing.T) {
 	r := newRig(t)
 	_, decode := r.starts()
-	decode.Engine().BlocksCleared()
+	decode.Engine().BlocksCleared(r.now())
 	ahead := r.now().Add(time.Hour)
 	if decode.Void(ahead) {
 		t.Error("blocks of an hour later are void")
@@ -55,7 +55,7 @@ func TestCleared_NothingIsLeftToRelease(t *testing.T) {
 	unused := Unused{Params: []byte("{}"), Deadline: r.now().Add(time.Hour), Held: r.now()}
 	decode.Leave(unused)
 	r.pass(time.Second)
-	decode.Engine().BlocksCleared()
+	decode.Engine().BlocksCleared(r.now())
 	if n := decode.Unused(); n != 0 {
 		t.Errorf("%d tickets wait after the event", n)
 	}
@@ -70,15 +70,15 @@ func TestCleared_NothingIsLeftToRelease(t *testing.T) {
 	}
 }
 
-// A reload that changes an instance makes another Engine of the same process.
+// An instance that is elsewhere under the same name may have tickets of before.
 func TestCleared_OutlastsTheEngine(t *testing.T) {
 	r := newRig(t)
 	_, decode := r.starts()
 	held := r.now()
 	r.pass(time.Second)
-	decode.Engine().BlocksCleared()
+	decode.Engine().BlocksCleared(r.now())
 	for i := range r.instances {
-		r.instances[i].Weight = 2
+		r.instances[i].BaseURL += ".elsewhere"
 	}
 	r.Set(r.instances)
 	again := tells(r.Engine(upstream.RoleDecode, "d"), "1")
@@ -92,10 +92,38 @@ func TestCleared_OutlastsTheEngine(t *testing.T) {
 	}
 	for i := range 2 * maxCleared {
 		e := r.newEngine(upstream.Instance{Role: upstream.RoleDecode, Name: fmt.Sprint(i)})
-		e.BlocksCleared()
+		e.BlocksCleared(r.now())
 		r.keepCleared(e)
 	}
 	if len(r.clearings) > maxCleared {
 		t.Errorf("%d engines are remembered", len(r.clearings))
+	}
+}
+
+// A replay tells of what has long been: blocks that decode holds since then are as they were.
+func TestCleared_CountsAsOfItsOwnTime(t *testing.T) {
+	r := newRig(t)
+	_, decode := lastingStarts(r, time.Hour)
+	unused := func() Unused {
+		return Unused{Params: []byte("{}"), Tokens: 16, Deadline: r.now().Add(time.Hour), Held: r.now()}
+	}
+	decode.Leave(unused())
+	decode.Lasts(64, r.now())
+	r.pass(10 * time.Minute)
+	cleared := r.now().Round(0) // as an event tells it
+	r.pass(10 * time.Minute)
+	held := r.now()
+	decode.Leave(unused())
+	decode.Lasts(32, r.now())
+	decode.Engine().BlocksCleared(cleared)
+	if decode.Void(held) || decode.Free(held) || !decode.Void(cleared) || !decode.Free(cleared) {
+		t.Error("want blocks from before the event gone, and those of after it there")
+	}
+	if live := decode.Engine().Live(); live.Pinned != 16 || live.Besides != 32 {
+		t.Errorf("%d tokens wait and %d last, want 16 and 32 of after the event", live.Pinned, live.Besides)
+	}
+	decode.Engine().BlocksCleared(cleared.Add(-5 * time.Minute)) // another, from before
+	if !decode.Void(cleared) {
+		t.Error("an older event takes back a newer one")
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"carryover/upstream/msgpack"
 )
@@ -101,21 +102,28 @@ type decoder struct {
 	event event
 }
 
-// batch hands the events of a batch to a sink. After an error it may have some.
-func (d *decoder) batch(payload []byte, sink Sink) error {
+// batch hands the events of a batch to a sink. After an error it may have some. happened says when they were, of the time at which the
+// batch says that it was published; that is zero if it does not say so.
+func (d *decoder) batch(payload []byte, sink Sink, happened func(published time.Time) time.Time) error {
 	d.r = msgpack.NewReader(payload)
 	events := false
+	var published time.Time
 	err := d.r.Array(func(i int) error {
-		if i != 1 {
-			return nil // when it was published, and by which rank
+		switch {
+		case i == 0:
+			published = d.time()
+			return nil
+		case i > 1:
+			return nil // by which rank
 		}
 		events = true
+		at := happened(published)
 		return d.r.Array(func(int) error {
 			d.event.reset()
 			if err := d.read(); err != nil {
 				return err
 			}
-			d.event.tell(sink)
+			d.event.tell(sink, at)
 			return nil
 		})
 	})
@@ -126,6 +134,22 @@ func (d *decoder) batch(payload []byte, sink Sink) error {
 		return errBatch
 	}
 	return nil
+}
+
+// time reads when a batch was published, in seconds since 1970 (vllm/v1/core/sched/scheduler.py, KVEventBatch); zero where that is no time
+// of this age.
+func (d *decoder) time() time.Time {
+	switch d.r.Kind() {
+	case msgpack.Float, msgpack.Int:
+	default:
+		return time.Time{}
+	}
+	seconds, err := d.r.Float()
+	if err != nil || !(seconds >= 1 && seconds < 1<<36) {
+		return time.Time{}
+	}
+	whole, part := math.Modf(seconds)
+	return time.Unix(int64(whole), int64(part*1e9))
 }
 
 // read reads an event in either encoding.

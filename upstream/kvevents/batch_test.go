@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"carryover/upstream/msgpack"
 )
@@ -21,7 +22,7 @@ func TestBatch_AsRecorded(t *testing.T) {
 			if !ok || seq != batch.Seq {
 				t.Fatalf("frames are split into %d, %v; want %d", seq, ok, batch.Seq)
 			}
-			if err := d.batch(payload, &n); err != nil {
+			if err := d.batch(payload, &n, heardAt); err != nil {
 				t.Fatalf("batch %d: %v", seq, err)
 			}
 		}
@@ -85,6 +86,9 @@ func value(b []byte, v any) []byte {
 
 type list = []any
 
+// heardAt is when events are that are told as they happen.
+func heardAt(time.Time) time.Time { return time.Now() }
+
 // batchOf is a batch of events.
 func batchOf(events ...any) []byte { return value(nil, list{1.5, events, 0}) }
 
@@ -126,7 +130,7 @@ func TestBatch_Encodings(t *testing.T) {
 	} {
 		var d decoder
 		var n notes
-		if err := d.batch(batchOf(row.event, list{"AllBlocksCleared"}), &n); err != nil {
+		if err := d.batch(batchOf(row.event, list{"AllBlocksCleared"}), &n, heardAt); err != nil {
 			t.Errorf("%s: %v", row.name, err)
 		}
 		want := []string{row.want, "cleared"}
@@ -147,7 +151,7 @@ func TestBatch_EventsAreApart(t *testing.T) {
 	}
 	plain := pairs{"type", "BlockStored", "block_hashes", list{3}, "token_ids", list{5}, "block_size", 1}
 	for range 2 {
-		if err := d.batch(batchOf(whole, plain), &n); err != nil {
+		if err := d.batch(batchOf(whole, plain), &n, heardAt); err != nil {
 			t.Fatal(err)
 		}
 		n.want(t, "both", `stored 9<-[1 2] tokens 2 of 1 by l with ["s" ""]`, "stored root<-[3] tokens 1 of 1")
@@ -162,7 +166,7 @@ func TestBatch_Malformed(t *testing.T) {
 		"a name that is none": batchOf(list{5}), "more behind it": append(batchOf(), 0), "cut": batchOf(list{nameRemoved, list{1, 2}})[:20],
 	} {
 		var d decoder
-		if err := d.batch(raw, &notes{}); !errors.Is(err, errBatch) {
+		if err := d.batch(raw, &notes{}, heardAt); !errors.Is(err, errBatch) {
 			t.Errorf("%s: got %v, want %v", name, err, errBatch)
 		}
 	}
@@ -172,7 +176,7 @@ func TestBatch_Malformed(t *testing.T) {
 func TestBatch_EventsBeforeTheFaultAreTold(t *testing.T) {
 	var d decoder
 	var n notes
-	if err := d.batch(batchOf(list{nameCleared}, "x"), &n); err == nil {
+	if err := d.batch(batchOf(list{nameCleared}, "x"), &n, heardAt); err == nil {
 		t.Error("no error")
 	}
 	n.want(t, "a fault", "cleared")
@@ -191,12 +195,12 @@ func FuzzBatch(f *testing.F) {
 		var d decoder
 		var n bounded
 		again := slices.Clone(payload)
-		err := d.batch(payload, &n)
+		err := d.batch(payload, &n, heardAt)
 		if n.tokens > len(payload) || n.hashes > len(payload) {
 			t.Errorf("%d tokens and %d hashes of %d bytes", n.tokens, n.hashes, len(payload))
 		}
 		var other bounded
-		if err2 := d.batch(again, &other); (err == nil) != (err2 == nil) || other != n {
+		if err2 := d.batch(again, &other, heardAt); (err == nil) != (err2 == nil) || other != n {
 			t.Errorf("read twice: %+v, %v and %+v, %v", n, err, other, err2)
 		}
 	})
@@ -206,7 +210,7 @@ func FuzzBatch(f *testing.F) {
 type bounded struct{ tokens, hashes, events int }
 
 func (b *bounded) Started()                { b.events++ }
-func (b *bounded) Cleared()                { b.events++ }
+func (b *bounded) Cleared(time.Time)       { b.events++ }
 func (b *bounded) Lost()                   { b.events++ }
 func (b *bounded) Removed(hashes []uint64) { b.hashes += len(hashes); b.events++ }
 
@@ -232,7 +236,7 @@ func BenchmarkBatch(b *testing.B) {
 	b.SetBytes(int64(len(payload)))
 	b.ReportAllocs()
 	for b.Loop() {
-		if err := d.batch(payload, &bounded{}); err != nil {
+		if err := d.batch(payload, &bounded{}, heardAt); err != nil {
 			b.Fatal(err)
 		}
 	}

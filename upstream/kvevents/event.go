@@ -1,5 +1,7 @@
 package kvevents
 
+import "time"
+
 // mediumGPU is where the blocks are that requests compute with, whatever the device (measured on a CPU, vLLM 0.32). Other media are
 // those that blocks are offloaded to.
 const mediumGPU = "GPU"
@@ -9,9 +11,9 @@ const localityRemote = "REMOTE"
 
 // tell hands the event to a sink, if it is one that says something about the engine's own cache. Of a model with several groups of
 // layers the first group stands for all: each group has blocks and events of its own.
-func (e *event) tell(sink Sink) {
+func (e *event) tell(sink Sink, at time.Time) {
 	if e.name == nameCleared {
-		sink.Cleared()
+		sink.Cleared(at)
 		return
 	}
 	own := (e.medium == "" || e.medium == mediumGPU) && e.locality != localityRemote && e.group == 0

@@ -35,6 +35,9 @@ type follower struct {
 	latest     uint64    // the number of the last one that it has
 	failed     time.Time // when a replay failed, zero if the last one did not
 	unreadable bool      // the log says that a batch can't be read
+
+	// present is when the last batch came as it was published: what is replayed behind it was later. Zero if a replay began anew since.
+	present time.Time
 }
 
 // up begins a connection. What was published before the publisher has read the subscription does not come on it.
@@ -75,7 +78,7 @@ func (f *follower) resume() error {
 
 // begin goes back to the beginning, if that can be had.
 func (f *follower) begin() {
-	f.follows = false
+	f.follows, f.present = false, time.Time{}
 	err := f.ask(0, func(seq uint64, payload []byte) error {
 		if !f.follows {
 			f.join(seq)
@@ -106,8 +109,27 @@ func (f *follower) follow(seq uint64, payload []byte) error {
 	if seq != f.next {
 		return errGap
 	}
-	f.take(seq, payload)
+	f.take(seq, payload, f.replayed)
 	return nil
+}
+
+// replayed is when something was of which a replay tells: then when the engine says, as far as we know no better. Taken for what has just
+// been it would end the tickets of all conversations whenever a replica begins to listen.
+func (f *follower) replayed(published time.Time) time.Time {
+	now := f.now()
+	switch {
+	case published.IsZero() || published.After(now):
+		return now
+	case published.Before(f.present):
+		return f.present
+	}
+	return published
+}
+
+// heardNow is when something was that is heard as it is published: no later than now, whatever the engine's clock says.
+func (f *follower) heardNow(time.Time) time.Time {
+	f.present = f.now()
+	return f.present
 }
 
 // batch takes a batch as it is published.
@@ -135,7 +157,7 @@ func (f *follower) batch(seq uint64, payload []byte) {
 		f.next = seq
 		fallthrough
 	default:
-		f.take(seq, payload)
+		f.take(seq, payload, f.heardNow)
 	}
 }
 
@@ -150,9 +172,9 @@ func (f *follower) fill(seq uint64) {
 }
 
 // take hands over the events of the next batch.
-func (f *follower) take(seq uint64, payload []byte) {
+func (f *follower) take(seq uint64, payload []byte, happened func(time.Time) time.Time) {
 	f.next, f.last = seq+1, f.hash(payload)
-	if err := f.decoder.batch(payload, f.sink); err != nil {
+	if err := f.decoder.batch(payload, f.sink, happened); err != nil {
 		if !f.unreadable {
 			f.log.Warn("KV events can't be read; what the engine holds is not known", "number", seq, "bytes", len(payload), "error", err)
 		}

@@ -1,5 +1,7 @@
 package kvevents
 
+import "time"
+
 // Sink is told what becomes of the KV cache of one engine, by one goroutine. What it is given is valid during the call.
 type Sink interface {
 	// Started says that the cache is empty and that all events follow.
@@ -8,8 +10,9 @@ type Sink interface {
 	Stored(Blocks)
 	// Removed says that blocks are not in it any more.
 	Removed(hashes []uint64)
-	// Cleared says that all blocks are gone, those too that requests had pinned, and that all events follow.
-	Cleared()
+	// Cleared says that at that time all blocks were gone, those too that requests had pinned, and that all events follow. It is the time
+	// when we heard of it; of what was replayed, because we were not there to hear it, it is the engine's own.
+	Cleared(at time.Time)
 	// Lost says that events are missing: what is in the cache is not known.
 	Lost()
 }

@@ -24,9 +24,10 @@ const limit = 60 * time.Second
 
 // notes is a sink that writes down what it is told.
 type notes struct {
-	mu   sync.Mutex
-	said []string
-	held map[uint64]bool // the blocks that are held, nil if that is not known
+	mu      sync.Mutex
+	said    []string
+	held    map[uint64]bool // the blocks that are held, nil if that is not known
+	cleared time.Time       // as it was told last
 }
 
 func (n *notes) note(text string, change func()) {
@@ -37,8 +38,11 @@ func (n *notes) note(text string, change func()) {
 }
 
 func (n *notes) Started() { n.note("started", func() { n.held = map[uint64]bool{} }) }
-func (n *notes) Cleared() { n.note("cleared", func() { n.held = map[uint64]bool{} }) }
-func (n *notes) Lost()    { n.note("lost", func() { n.held = nil }) }
+func (n *notes) Cleared(at time.Time) {
+	n.note("cleared", func() { n.held, n.cleared = map[uint64]bool{}, at })
+}
+
+func (n *notes) Lost() { n.note("lost", func() { n.held = nil }) }
 
 func (n *notes) Stored(b Blocks) {
 	parent := "root"

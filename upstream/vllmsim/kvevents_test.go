@@ -80,7 +80,7 @@ type mirror struct {
 func (m *mirror) Started() { m.set(map[uint64]kvevents.Blocks{}) }
 func (m *mirror) Lost()    { m.set(nil) }
 
-func (m *mirror) Cleared() {
+func (m *mirror) Cleared(time.Time) {
 	m.set(map[uint64]kvevents.Blocks{})
 	m.mu.Lock()
 	defer m.mu.Unlock()
