@@ -42,15 +42,16 @@ type answer struct {
 
 // progress is how far an answer has come.
 type progress struct {
-	first   bool // an event has been seen
-	passed  bool // an event has been forwarded; nothing can be taken back any more
-	done    bool // decode has said its end: [DONE], or what stands for it, or the answer came whole
-	over    bool // of a dialect, the last event has been seen
-	left    bool // the client has left, or we end the turn, before decode said its end
-	kept    bool // its ticket is dealt with
-	failed  bool // the engine reported an error
-	fault   int  // with this status
-	foreign bool // it is the answer to another request
+	first   bool   // an event has been seen
+	passed  bool   // an event has been forwarded; nothing can be taken back any more
+	done    bool   // decode has said its end: [DONE], or what stands for it, or the answer came whole
+	over    bool   // of a dialect, the last event has been seen
+	left    bool   // the client has left, or we end the turn, before decode said its end
+	kept    bool   // its ticket is dealt with
+	failed  bool   // the engine reported an error
+	fault   int    // with this status
+	why     string // and these words
+	foreign bool   // it is the answer to another request
 
 	totalled   bool // a usage that counts the prompt and all of the answer has been seen
 	unwritable bool // the connector makes something of an event that is none
@@ -285,9 +286,13 @@ func (a *answer) read(found *answerMembers) gjson.Result {
 	return choice
 }
 
+// maxWhy bounds what is kept of an engine's words for an error.
+const maxWhy = 256
+
 // fails notes that the engine reports an error, and of which status.
 func (a *answer) fails(failure gjson.Result) {
-	a.failed, a.fault = true, http.StatusInternalServerError
+	why := failure.Get("message").String()
+	a.failed, a.fault, a.why = true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
 	if code := failure.Get("code"); code.Type == gjson.Number {
 		a.fault = int(code.Int())
 	}

@@ -43,8 +43,11 @@ func blame(engine *fleet.Engine, err error, own bool) {
 	case leg.Kind == upstream.Dial:
 		engine.Refused()
 	default:
-		if leg.Kind == upstream.Broken {
+		switch {
+		case leg.Kind == upstream.Broken:
 			engine.Broke()
+		case leg.Paused():
+			engine.Paused()
 		}
 		if !own && atFault(leg) {
 			engine.Failed(leg)
@@ -56,6 +59,9 @@ func blame(engine *fleet.Engine, err error, own bool) {
 // not offer (501), nor where the client, a bar or the other leg has ended the leg; and how long an answer is, the client says.
 func atFault(leg *upstream.LegError) bool {
 	var other *upstream.LegError
+	if leg.Paused() {
+		return false // an operator has paused it, and it says so
+	}
 	if errors.Is(leg.Err, upstream.ErrStreamTooLong) || leg.Role == upstream.RoleDecode && errors.Is(leg.Err, upstream.ErrAnswerTooLarge) {
 		return false
 	}

@@ -128,6 +128,8 @@ func (f *finder) nothing(t *turn, p *pair, looked convcache.Outcome) Reason {
 		return ReasonHandingBack
 	case f.ledger.freed(t.conversation.key):
 		return ReasonReleasedForRoom
+	case f.ledger.evacuee(t.conversation.key):
+		return ReasonInstanceDrained
 	}
 	return reason
 }

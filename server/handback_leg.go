@@ -159,7 +159,7 @@ func (h *handBacks) failed(ctx context.Context, k *kept, link *fleet.Link, err e
 	case !leg.Sent:
 		h.keepAgain(ctx, k)
 		return handBackKept
-	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError: // before it was scheduled
+	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError, leg.Paused(): // before it was scheduled
 		h.release(k)
 		return handBackKept
 	}

@@ -22,6 +22,7 @@ type held struct {
 	sent      bool
 	concluded bool // the link knows the ticket's fate
 	answered  bool // prefill has answered, so that decode has freed the blocks
+	paused    bool // prefill has refused the leg because it is paused, so that nobody reads the blocks
 	pinned    int  // tokens of decode's cache that the ticket keeps from others
 	// rider is an unused ticket that rides on a leg without one.
 	rider *rider
@@ -74,8 +75,12 @@ func (s *turns) settle(ctx context.Context, t *turn, h *held) {
 		return
 	}
 	s.conclude(t, h, fleet.Inconclusive)
-	h.arrived(h.answered || !h.sent)
+	h.arrived(h.answered || !h.sent || h.paused)
 	h.ticket = nil // a stream of minutes must not hold it
+	if h.paused {
+		s.releaser.unuse(*ticket, t.model) // what was sent is not used again, whatever an engine says of it
+		return
+	}
 	if h.sent {
 		s.releaser.spent(*ticket)
 		return
@@ -107,6 +112,8 @@ func named(start *fleet.Start) string { return start.Engine().Name + "@" + start
 func fateOf(leg *upstream.LegError) fleet.Fate {
 	switch {
 	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the time that it had may have been short
+		return fleet.Inconclusive
+	case leg.Paused():
 		return fleet.Inconclusive
 	case leg.Kind == upstream.Timeout:
 		return fleet.Unanswered

@@ -22,10 +22,11 @@ type ledger struct {
 	share float64       // of a KV cache, see ReleaseConfig.PinnedShare
 	over  chan struct{} // has room for one word: some start's budget is exceeded
 
-	mu     sync.Mutex // guards the rest
-	pins   map[convcache.TicketID]*pin
-	starts map[*fleet.Start]*pinned // of decode instances, until another start has taken their place
-	gaveUp recent                   // conversations of which a ticket was given up for the budget
+	mu       sync.Mutex // guards the rest
+	pins     map[convcache.TicketID]*pin
+	starts   map[*fleet.Start]*pinned // of decode instances, until another start has taken their place
+	gaveUp   recent                   // conversations of which a ticket was given up for the budget
+	evacuees recent                   // and because its engine leaves
 
 	left func(convcache.TicketID) // is told of each ticket that is in the store no more
 }
@@ -105,6 +106,7 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gaveUp.forget(key)
+	l.evacuees.forget(key)
 	l.remove(l.pins[t.ID])
 	of := l.of(start)
 	if len(l.pins) >= maxPins {
@@ -201,6 +203,20 @@ func (l *ledger) givenUp(p pin) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gaveUp.add(p.key)
+}
+
+// evacuated notes that a conversation's ticket was given up because its engine leaves.
+func (l *ledger) evacuated(p pin) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.evacuees.add(p.key)
+}
+
+// evacuee reports whether a ticket of the conversation was given up because its engine leaves, and none was kept since.
+func (l *ledger) evacuee(key convcache.Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.evacuees.has(key)
 }
 
 // freed reports whether a ticket of the conversation was given up for the budget, and none was kept since.

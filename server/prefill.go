@@ -215,7 +215,7 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *held, err error,
 		s.cfg.Logger.Error("prefill's answer can't be read; decode prefills by itself", "prefill", engine.Name, "error", err)
 		return nil
 	}
-	h.sent = leg.Sent
+	h.sent, h.paused = leg.Sent, leg.Paused()
 	s.conclude(t, h, fateOf(leg))
 	if h.rider != nil {
 		s.counts.ridden.unsent(h.rider.failed(leg))

@@ -11,7 +11,7 @@ import (
 // afterPrefill decides what follows a prefill leg that failed over nothing that we had put into it, as the operator has chosen:
 //
 //   - another prefill instance: for as long as connections are refused, and once if the leg was sent, within the retry budget.
-//     The same instance is asked again if there is no other, but not after a 500, which is its last word on a request;
+//     The same instance is asked again if there is no other, but not after a 500, which is its last word on a request, nor if it is paused;
 //   - decode alone at once, which costs no budget: it is bounded by itself (maxDecodeOnly);
 //   - the error.
 //
@@ -41,7 +41,7 @@ func (s *turns) retriesPrefill(t *turn, leg *upstream.LegError) bool {
 	another := slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return e.Name != leg.Instance && t.mayPrefill(e) && !t.tries.excludes(e) && !e.Barred() && e.Reachable()
 	})
-	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError
+	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused()
 	if !another && lastWord || !s.budget.take(t.share.client) {
 		return false
 	}

@@ -22,6 +22,7 @@ const (
 	ReasonNothingStored    Reason = "nothing_stored"
 	ReasonReleasedForRoom  Reason = "released_for_room"
 	ReasonInstanceGone     Reason = "instance_gone"
+	ReasonInstanceDrained  Reason = "instance_drained"
 	ReasonInstanceCleared  Reason = "instance_cleared"
 	ReasonQuarantined      Reason = "quarantined"
 	ReasonStoreUnavailable Reason = "store_unavailable"

@@ -148,7 +148,7 @@ func (r *rider) offer() upstream.TicketOffer {
 // waits on, and is kept; else it is gone, and the link releases nothing for a while.
 func (r *rider) failed(leg *upstream.LegError) (kept bool) {
 	switch {
-	case !leg.Sent:
+	case !leg.Sent, leg.Paused():
 		r.holder.Leave(r.unused)
 		return true
 	case leg.Kind == upstream.Gone:
@@ -186,7 +186,7 @@ func (r *releaser) workOff(ctx context.Context) {
 // it is worth going on.
 func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 	for _, prefill := range r.deps.Fleet.Engines(upstream.RolePrefill) {
-		if prefill.Barred() {
+		if prefill.Barred() || prefill.Pauses() {
 			continue
 		}
 		holder := decode.Current(ctx)
@@ -211,7 +211,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		case err == nil:
 			unused.arrived(true)
 			r.counts.own.sent.Add(1)
-		case errors.As(err, &failed) && !failed.Sent:
+		case errors.As(err, &failed) && (!failed.Sent || failed.Paused()):
 			holder.Leave(u)
 			r.counts.own.kept.Add(1)
 		default:

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"carryover/sse"
 	"carryover/upstream"
@@ -148,6 +149,12 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 		return nil
 	case r.foreign && !t.committed:
 		return s.brokenAnswer(ctx, d, errForeign)
+	case errors.Is(err, sse.ErrStopped) && !r.unwritable && r.fault == http.StatusServiceUnavailable:
+		// A stream is refused by its first event where a whole answer would have that status.
+		return &upstream.LegError{
+			Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.Status, Status: r.fault, Sent: true,
+			Fault: upstream.Fault{Message: r.why}, Err: errKVLoad,
+		}
 	case errors.Is(err, sse.ErrStopped) && !r.unwritable:
 		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.KVLoad, Sent: true, Err: errKVLoad}
 	case r.done && !errors.As(err, &write) && (r.over || r.dialect == nil):

@@ -127,6 +127,13 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	s.beside.run("task", "pinned budget", func() {
 		s.beside.every(s.beside.ctx, budgetEvery, s.pinned.ledger.over, "task", "pinned budget", s.pinned.enforce)
 	})
+	if s.cfg.Release { // without it nothing may be freed but by turns
+		v := &evacuation{
+			cfg: &s.cfg, deps: &s.deps, ledger: s.pinned.ledger, releaser: s.pinned.releaser, handBacks: s.pinned.handBacks,
+			began: map[*fleet.Start]time.Time{},
+		}
+		s.beside.run("task", "evacuation", func() { s.beside.every(s.beside.ctx, evacuateEvery, nil, "task", "evacuation", v.round) })
+	}
 	s.beside.run("task", "bars", func() { s.beside.every(s.beside.ctx, barEvery, nil, "task", "bars", s.bars.compare) })
 	s.beside.run("task", "quarantines", func() {
 		s.beside.every(s.beside.ctx, barEvery, s.turns.lineages.changed, "task", "quarantines", s.quarantines.compare)

@@ -47,18 +47,19 @@ type Engine struct {
 
 	// mu guards the rest. It is taken after the lock of the Fleet and before that of a
 	// Start.
-	mu        sync.Mutex
-	attempts  attempts
-	load      load
-	listing   listing
-	downUntil time.Time // passive: set by Refused, cleared by a good probe or leg
-	failed    int       // active: probes that failed in a row
-	downSince time.Time // when either began
-	told      bool      // the log says that it is down, and it has answered nothing since
-	drain     bool      // the operator wants it to get nothing new
-	circuit   circuit
-	tempo     tempo
-	ejection  ejection
+	mu          sync.Mutex
+	attempts    attempts
+	load        load
+	listing     listing
+	downUntil   time.Time // passive: set by Refused, cleared by a good probe or leg
+	pausedUntil time.Time // set by Paused
+	failed      int       // active: probes that failed in a row
+	downSince   time.Time // when either began
+	told        bool      // the log says that it is down, and it has answered nothing since
+	drain       bool      // the operator wants it to get nothing new
+	circuit     circuit
+	tempo       tempo
+	ejection    ejection
 
 	known   *Start    // the start that was read last, nil before the first
 	blank   *Start    // stands for a start that is not known, nil until asked for

@@ -26,7 +26,7 @@ func (e *Engine) avoidUntil() (avoid, down int64) {
 	if e.drain || e.circuit.trial != 0 {
 		return never, down
 	}
-	return max(down, at(e.circuit.until), at(e.ejection.until)), down
+	return max(down, at(e.circuit.until), at(e.ejection.until), at(e.pausedUntil)), down
 }
 
 func (e *Engine) answers() bool { return e.seen.answers(e.fleet.clock()) }
@@ -41,7 +41,7 @@ func (e *Engine) usable() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.fleet.now()
-	return !e.down(now) && !e.circuit.open(now) && !e.ejection.lasts(now) && !e.drain
+	return !e.down(now) && !e.circuit.open(now) && !e.ejection.lasts(now) && !e.drain && !e.pauses(now)
 }
 
 // state is what an operator is told of the engine: whether it is picked, and in a sentence why it is picked only if no other
@@ -69,6 +69,8 @@ func (e *Engine) ownState() (state, why string) {
 		return "down", fmt.Sprintf("%d health probes in a row have failed, the first at %s", e.failed, moment(e.downSince))
 	case now.Before(e.downUntil):
 		return "down", fmt.Sprintf("it has refused connections since %s; it is tried again at %s", moment(e.downSince), moment(e.downUntil))
+	case e.pauses(now):
+		return "paused", "it refuses requests because it is paused; it is tried again at " + moment(e.pausedUntil)
 	case c.open(now):
 		return "open", c.failed() + "; one turn tries it at " + moment(c.until)
 	case c.halfOpen(now):

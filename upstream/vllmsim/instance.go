@@ -29,6 +29,7 @@ type Instance struct {
 	faults   faults
 	holds    holds
 	record   record
+	pausing  pausing
 	// bootstrap is the server beside Mooncake's prefill engines, nil for others.
 	bootstrap *bootstrap
 	requests  atomic.Int64

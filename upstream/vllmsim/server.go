@@ -77,6 +77,12 @@ func (i *Instance) serve(w http.ResponseWriter, req *http.Request) error {
 	if i.unauthorized(req) {
 		return writeJSON(w, http.StatusUnauthorized, map[string]string{"error": "Unauthorized"})
 	}
+	if done, err := i.paused(w, req, body); done {
+		return err
+	}
+	if done, err := i.pauses(w, req); done {
+		return err
+	}
 	return i.route(w, req, f)
 }
 
@@ -121,7 +127,7 @@ func (i *Instance) route(w http.ResponseWriter, req *http.Request, f *activeFaul
 func (i *Instance) knownPath(path string) bool {
 	switch path {
 	case pathChat, pathCompletions, pathChat + "/render", pathCompletions + "/render", "/tokenize", "/v1/models", "/version",
-		"/health", "/ping", "/reset_prefix_cache", pathMetrics, pathMessages, pathMessagesCount, pathMessagesRender, pathResponses:
+		"/health", "/ping", "/reset_prefix_cache", pathMetrics, pathPause, pathResume, pathIsPaused, pathSleep, pathWakeUp, pathIsSleeping, pathMessages, pathMessagesCount, pathMessagesRender, pathResponses:
 		return true
 	default:
 		_, _, stored := storedPath(path)

@@ -1,0 +1,161 @@
+package vllmsim
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+)
+
+// pausing is what POST /pause and /sleep have made of an instance (vLLM's development endpoints, VLLM_SERVER_DEV_MODE). Both take effect at
+// once and answer when nothing is under way any more, for which blocks that wait to be read count (measured on a real pair of 0.33).
+type pausing struct {
+	mu       sync.Mutex    // guards the rest
+	refuses  bool          // new requests get 503: /pause by abort or wait
+	holds    bool          // new requests wait: /pause by keep, and /sleep
+	sleeps   bool          // /is_sleeping
+	released chan struct{} // closed by /resume and /wake_up, nil while it runs
+}
+
+const (
+	pathPause, pathResume, pathIsPaused   = "/pause", "/resume", "/is_paused"
+	pathSleep, pathWakeUp, pathIsSleeping = "/sleep", "/wake_up", "/is_sleeping"
+)
+
+// pauses answers the endpoints that pause, and reports whether the request was for one.
+func (i *Instance) pauses(w http.ResponseWriter, req *http.Request) (done bool, err error) {
+	p := &i.pausing
+	switch req.Method + " " + req.URL.Path {
+	case "POST " + pathPause:
+		p.begin(req.URL.Query().Get("mode") != "keep", false)
+		if err := i.drained(req.Context()); err != nil {
+			return true, err
+		}
+		return true, writeJSON(w, http.StatusOK, map[string]string{"status": "paused"})
+	case "POST " + pathSleep:
+		p.begin(false, true)
+		if err := i.drained(req.Context()); err != nil {
+			return true, err
+		}
+		w.WriteHeader(http.StatusOK)
+		return true, nil
+	case "POST " + pathResume:
+		p.end()
+		return true, writeJSON(w, http.StatusOK, map[string]string{"status": "resumed"})
+	case "POST " + pathWakeUp:
+		p.end()
+		w.WriteHeader(http.StatusOK)
+		return true, nil
+	case "GET " + pathIsPaused, "GET " + pathIsSleeping:
+		p.mu.Lock()
+		is := p.released != nil && (p.sleeps || req.URL.Path == pathIsPaused)
+		p.mu.Unlock()
+		return true, writeJSON(w, http.StatusOK, map[string]bool{strings.TrimPrefix(req.URL.Path, "/"): is})
+	}
+	return false, nil
+}
+
+func (p *pausing) begin(refuses, sleeps bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.refuses, p.holds, p.sleeps = refuses, !refuses, sleeps
+	if p.released == nil {
+		p.released = make(chan struct{})
+	}
+}
+
+func (p *pausing) end() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.released != nil {
+		close(p.released)
+	}
+	p.refuses, p.holds, p.sleeps, p.released = false, false, false, nil
+}
+
+// state returns whether new requests are refused, and what they wait for, nil for nothing.
+func (p *pausing) state() (refuses bool, waits <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.holds {
+		waits = p.released
+	}
+	return p.refuses, waits
+}
+
+// drained waits until no block is pinned and no request runs, or the pause is over.
+func (i *Instance) drained(ctx context.Context) error {
+	i.pausing.mu.Lock()
+	over := i.pausing.released
+	i.pausing.mu.Unlock()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		if s := i.Stats(); s.Pins == 0 && s.Running == 0 {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-over:
+			return nil
+		case <-ctx.Done():
+			return errConnectionGone
+		case <-i.ctx.Done():
+			return errConnectionGone
+		}
+	}
+}
+
+// errPaused is how vLLM 0.33 refuses requests while it is paused (v1/engine/core.py).
+func errPaused() *apiError {
+	return &apiError{status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", message: "Generation is paused. Please retry after it resumes."}
+}
+
+// paused deals with a request for an answer that comes while the instance is paused or sleeps: it waits, or is refused, in a stream by its
+// first event. answered says that it was. A hand-over that it brings is spent: the blocks are freed where they are. Those of a ticket,
+// which decode holds, stay.
+func (i *Instance) paused(w http.ResponseWriter, req *http.Request, body []byte) (answered bool, err error) {
+	switch req.URL.Path {
+	case pathChat, pathCompletions, pathMessages, pathResponses:
+	default:
+		return false, nil
+	}
+	refuses, waits := i.pausing.state()
+	if waits != nil {
+		select {
+		case <-waits:
+		case <-req.Context().Done():
+			return true, errConnectionGone
+		case <-i.ctx.Done():
+			return true, errConnectionGone
+		}
+	}
+	if !refuses {
+		return false, nil
+	}
+	var told struct {
+		Stream bool            `json:"stream"`
+		Params json.RawMessage `json:"kv_transfer_params"`
+	}
+	_ = json.Unmarshal(body, &told) // what is no request is refused all the same
+	if p, err := parseParams(told.Params); err == nil && p.decodes() {
+		i.engines()[0].connector.rejected(p)
+	}
+	if !told.Stream || req.URL.Path == pathMessages || req.URL.Path == pathResponses {
+		return true, errPaused()
+	}
+	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
+	w.WriteHeader(http.StatusOK)
+	refusal := errPaused()
+	if req.URL.Path == pathChat {
+		refusal.kind = "InternalServerError"
+	}
+	event, err := json.Marshal(refusal.body())
+	if err != nil {
+		return true, err
+	}
+	_, err = w.Write([]byte("data: " + string(event) + "\n\ndata: [DONE]\n\n"))
+	return true, err
+}
