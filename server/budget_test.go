@@ -52,7 +52,8 @@ func TestBudget_KeepsWhatCannotBeReleased(t *testing.T) {
 	r := crowded(t, nil)
 	r.shot()
 	r.prefill[0].next(status(500, "x"))
-	r.shot() // the link releases nothing for a while
+	r.server.ReleaseOne(t.Context(), r.engine(r.decode[0])) // the link releases nothing for a while
+	r.shot()
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantStored(3, "yes")
 	r.server.MakeRoom(t.Context())

@@ -23,7 +23,7 @@ type Counts struct {
 // back in the line.
 type Releases struct {
 	Sent   uint64 // the leg was answered
-	Failed uint64 // the leg may have been seen by an engine, and failed; the blocks last until decode's TTL ends
+	Failed uint64 // the leg may have been seen by an engine, and failed; a leg of our own tries once more
 	Kept   uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
 }
 
@@ -77,11 +77,11 @@ func (c *counts) stranded(read bool) {
 	}
 }
 
-// HandBacks says how hand-backs ended, of which each ticket has one at most.
+// HandBacks says how hand-backs ended. One that was sent is a ticket's last.
 type HandBacks struct {
 	Done   uint64 // prefill has read the KV, and decode is free
-	Failed uint64 // the leg may have been seen by an engine, and failed; the blocks last until decode's TTL ends
-	Kept   uint64 // nothing of the leg was sent, or the engine refused it; the ticket is in the store again, or released
+	Failed uint64 // the leg may have been seen by an engine, and failed; the blocks are released some seconds later
+	Kept   uint64 // nothing of the leg was sent, or the engine refused it; it is tried again, or released
 	Tokens uint64 // of those that are done
 }
 

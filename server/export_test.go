@@ -73,7 +73,8 @@ func LendTwice(n int64) (first, second int) {
 	return first, len(*o.lend(n))
 }
 
-// HandBack hands back, one after the other, what is due after so long, and returns how many tickets were begun with.
+// HandBack hands back, one after the other, what is due after so long, and returns how many tickets were begun with. It ends with the
+// first that has to wait again.
 func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
 	h := s.turns.handBacks
 	for {
@@ -82,9 +83,15 @@ func (s *Server) HandBack(ctx context.Context, after time.Duration) (n int) {
 			return n
 		}
 		for _, k := range begun {
-			h.run(ctx, k)
-			h.done(k)
-			n++
+			again := false
+			func() {
+				defer h.done(k)
+				h.run(ctx, k)
+				again = k.again
+			}()
+			if n++; again {
+				return n
+			}
 		}
 	}
 }

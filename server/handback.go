@@ -60,6 +60,10 @@ type kept struct {
 	conversation string // as the log names it
 	concluded    bool   // the link knows the ticket's fate
 	over         func() // ends what the fleet counts of its leg
+
+	settled bool // since it was taken, it has gone somewhere
+	again   bool // it goes back to its lane
+	tries   int  // legs of which nothing was sent
 }
 
 // laneKey names the pair of a lane.
@@ -71,6 +75,8 @@ type lane struct {
 	out    list.List // tickets that are in no store, which no turn can use
 	stored list.List // those that turns may use, in the order in which they are due
 	busy   bool      // a leg is under way
+	rests  time.Time // no leg is begun before
+	away   time.Time // since when prefill can't be sent legs, zero while it can
 }
 
 // Bounds of what waits.
@@ -81,6 +87,13 @@ const (
 	// handBackEvery is how often the lanes are looked through, besides whenever something is due at once or a leg has ended: what
 	// keeps an instance from taking hand-backs is read of it every few seconds.
 	handBackEvery = 250 * time.Millisecond
+	// restsFor is how long a lane waits that could not send a leg: engines are read every few seconds.
+	restsFor = time.Second
+	// awayFor is how long tickets wait for a start of prefill that does not answer before they go elsewhere. A restart of vLLM takes
+	// longer; what it has of their prompts is lost then.
+	awayFor = 10 * time.Second
+	// maxUnsent is how many legs may fail unsent with a ticket of no conversation, until it is released: nothing else ends it.
+	maxUnsent = 3
 	// patienceForLeg is how long a turn waits for the hand-back of its conversation. Legs took 0.04 to 0.3 s (measured on vLLM 0.32).
 	patienceForLeg = 2 * time.Second
 )
@@ -117,7 +130,6 @@ func (h *handBacks) stored(t *turn, d *decoding, ticket *convcache.Ticket) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.kept[k.id] = k
 	h.add(k)
 	h.remind()
 }
@@ -157,6 +169,9 @@ func (h *handBacks) displaced(ticket *convcache.Ticket) bool {
 func (h *handBacks) claim(t *turn, d *decoding, ticket *convcache.Ticket) *kept {
 	if most := d.from.Engine().ContextLength(t.model); most > 0 && ticket.Tokens >= most-1 {
 		// No turn can go on behind it, and the leg's first token would be its last, so that prefill keeps its blocks for its lease.
+		return nil
+	}
+	if ticket.Groups != 1 { // connectors hand back nothing else, and turns may use it
 		return nil
 	}
 	ids := t.ids.Retained(ticket.Tokens)
@@ -256,7 +271,19 @@ func (h *handBacks) add(k *kept) {
 	if k.ticket != nil {
 		k.at = k.lane.out.PushBack(k)
 	} else {
-		k.at = k.lane.stored.PushBack(k)
+		h.kept[k.id], k.at = k, k.lane.stored.PushBack(k)
+	}
+}
+
+// addAgain puts a ticket back to where it was taken from, and has the lane rest. It needs h.mu.
+func (h *handBacks) addAgain(k *kept) {
+	k.again, k.settled, k.concluded = false, false, false
+	k.lane = h.laneOf(k.lane.laneKey)
+	k.lane.rests = time.Now().Add(restsFor)
+	if k.ticket != nil {
+		k.at = k.lane.out.PushFront(k)
+	} else {
+		h.kept[k.id], k.at = k, k.lane.stored.PushFront(k)
 	}
 }
 
@@ -288,9 +315,11 @@ func (h *handBacks) round(ctx context.Context) {
 	}
 }
 
-// done ends a hand-back.
+// done ends a hand-back, or has it wait again.
 func (h *handBacks) done(k *kept) {
-	k.ids.Free()
+	if !k.again {
+		k.ids.Free()
+	}
 	k.over()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -301,6 +330,9 @@ func (h *handBacks) done(k *kept) {
 			delete(h.under, k.key)
 			close(under.ended)
 		}
+	}
+	if k.again {
+		h.addAgain(k)
 	}
 	h.hurry()
 }

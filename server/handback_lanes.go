@@ -16,32 +16,54 @@ func (h *handBacks) begin(now time.Time) (begun []*kept) {
 		if l.busy {
 			continue
 		}
+		h.end(l, now)
 		if l.out.Len()+l.stored.Len() == 0 {
 			delete(h.lanes, key)
 			continue
 		}
-		switch {
-		case !h.holds(l.decode): // the blocks are gone
-			h.empty(l, nil)
-			continue
-		case !h.reads(l.prefill):
-			h.empty(l, h.elsewhere)
+		if now.Before(l.rests) || !h.ready(l, now) {
 			continue
 		}
-		switch l.prefill.Standing(l.decode) {
-		case fleet.NoReuse: // tickets wait for turns, as they would without hand-back
-			h.empty(l, nil)
-		case fleet.Busy:
-		default:
-			if k := l.next(now); k != nil && l.prefill.Engine().TakesHandBack() {
-				h.drop(k)
-				l.busy, k.over = true, l.prefill.Engine().BeginHandBack()
-				h.setsOut(k)
-				begun = append(begun, k)
-			}
+		if k := l.next(now); k != nil && l.prefill.Engine().TakesHandBack() {
+			h.drop(k)
+			l.busy, k.over = true, l.prefill.Engine().BeginHandBack()
+			h.setsOut(k)
+			begun = append(begun, k)
 		}
 	}
 	return begun
+}
+
+// ready reports whether the pair of a lane may be sent a leg now. Where it will not be for long, the lane's tickets go elsewhere; else
+// they wait. It needs h.mu.
+func (h *handBacks) ready(l *lane, now time.Time) bool {
+	switch {
+	case l.decode.Over(): // the blocks are gone
+		h.empty(l, func(*kept) *lane { return nil }, false)
+		return false
+	case !h.holds(l.decode): // an engine that refused a connection answers again within seconds, mostly as it was
+		l.rests = now.Add(restsFor)
+		return false
+	case !h.reads(l.prefill):
+		if l.away.IsZero() {
+			l.away = now
+		}
+		if h.gone(l.prefill) || now.Sub(l.away) >= awayFor {
+			h.empty(l, h.elsewhere, true)
+		}
+		l.rests = now.Add(restsFor)
+		return false
+	}
+	l.away = time.Time{}
+	switch l.prefill.Standing(l.decode) {
+	case fleet.NoReuse: // the pair is tried again some time
+		h.empty(l, h.elsewhere, true)
+		l.rests = now.Add(restsFor)
+		return false
+	case fleet.Busy:
+		return false
+	}
+	return true
 }
 
 // next is the ticket that is to be handed back next, nil if none is due: first what no turn can use.
@@ -62,38 +84,60 @@ func (h *handBacks) holds(start *fleet.Start) bool {
 
 // reads reports whether a start of prefill may be sent legs.
 func (h *handBacks) reads(start *fleet.Start) bool {
-	engine := start.Engine()
-	return h.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) == engine && engine.Last() == start && !engine.Barred()
+	return !h.gone(start) && start.Engine().Last() == start
 }
 
-// elsewhere is the lane by which a ticket goes whose start of prefill is over: to the instance that the next turn of its conversation
+// gone reports whether a start of prefill is never sent a leg again, as far as is known.
+func (h *handBacks) gone(start *fleet.Start) bool {
+	engine := start.Engine()
+	return start.Over() || engine.Barred() || h.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
+}
+
+// elsewhere is the lane by which a ticket goes whose own serves no more: to the instance that the next turn of its conversation
 // is sent to. Without a conversation none is known, and nil is returned.
 func (h *handBacks) elsewhere(k *kept) *lane {
 	if !k.homed {
 		return nil
 	}
 	engine, err := h.deps.Fleet.Foresee(upstream.RolePrefill, fleet.Hint{Key: k.affinity, Model: k.model, Tokens: k.ids.Len()}, nil)
-	if err != nil || !h.reads(engine.Last()) || !engine.Last().Known() {
+	if err != nil || !engine.Last().Known() || !h.reads(engine.Last()) || engine.Last().Standing(k.lane.decode) == fleet.NoReuse {
 		return nil
 	}
 	return h.laneOf(laneKey{engine.Last(), k.lane.decode})
 }
 
-// empty takes all tickets out of a lane. Those for which to knows another go there. Of the others the ids are dropped: a ticket in the
-// store stays what it is, and one in no store is released. It needs h.mu.
-func (h *handBacks) empty(l *lane, to func(*kept) *lane) {
+// empty takes tickets out of a lane that does not serve them. Those for which to knows another go there. Of the others one that is in
+// no store is released, and one in the store stays in the lane, for as long as stays says that it may be handed back yet. It needs h.mu.
+func (h *handBacks) empty(l *lane, to func(*kept) *lane, stays bool) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
-		for tickets.Len() > 0 {
-			k := tickets.Front().Value.(*kept)
-			h.drop(k)
-			if to != nil {
-				if other := to(k); other != nil && other != l {
-					k.lane = other
-					h.kept[k.id] = k
-					h.add(k)
-					continue
-				}
+		for at := tickets.Front(); at != nil; {
+			k := at.Value.(*kept)
+			at = at.Next()
+			other := to(k)
+			switch {
+			case other == l, other == nil && k.ticket == nil && stays:
+				continue
+			case other != nil:
+				h.drop(k)
+				k.lane = other
+				h.add(k)
+				continue
 			}
+			h.drop(k)
+			k.ids.Free()
+			if k.ticket != nil {
+				h.release(k)
+			}
+		}
+	}
+}
+
+// end drops what of a lane is past its time: no leg may name it any more. It needs h.mu.
+func (h *handBacks) end(l *lane, now time.Time) {
+	for _, tickets := range []*list.List{&l.out, &l.stored} {
+		for at := tickets.Front(); at != nil && upstream.Elapsed(at.Value.(*kept).ends, now) >= 0; at = tickets.Front() {
+			k := at.Value.(*kept)
+			h.drop(k)
 			k.ids.Free()
 			if k.ticket != nil {
 				h.release(k)
@@ -104,6 +148,6 @@ func (h *handBacks) empty(l *lane, to func(*kept) *lane) {
 
 // release gives up a ticket that is in no store.
 func (h *handBacks) release(k *kept) {
-	k.lane.decode.Arrives(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.CaughtUp, true)
+	h.arrived(k, true)
 	h.releaser.unuse(*k.ticket, k.model)
 }

@@ -16,24 +16,25 @@ import (
 // The ends of a hand-back, as the log and the metrics have them.
 const (
 	handedBack     = "done"
-	handBackFailed = "failed" // the leg may have been seen by an engine; the blocks last until decode's TTL ends
-	handBackKept   = "kept"   // nothing of it was sent, or the engine refused it; the ticket is in the store again, or released
+	handBackFailed = "failed" // the leg may have been seen by an engine; decode is to free the blocks once nothing reads them
+	handBackKept   = "kept"   // nothing of it was sent, or the engine refused it; it is tried again, or released
 )
 
-// run hands one ticket back, once: it is never tried again.
+// run hands one ticket back. One that was sent is never sent again.
 func (h *handBacks) run(ctx context.Context, k *kept) {
 	began := time.Now()
 	prefill, decode := k.lane.prefill, k.lane.decode
 	link := prefill.Link(decode)
 	if !prefill.Alive(ctx) || !decode.Alive(ctx) || !permits(link.Begin()) {
-		if k.ticket != nil {
-			h.release(k)
-		}
-		return // one in the store stays what it is
+		k.again = true
+		return
 	}
-	defer func() {
-		if !k.concluded { // also by a panic
+	defer func() { // also by a panic
+		if !k.concluded {
 			link.End(fleet.Inconclusive)
+		}
+		if k.ticket != nil && !k.settled {
+			h.unanswered(k)
 		}
 	}()
 	if !h.has(ctx, k) {
@@ -118,8 +119,8 @@ func (h *handBacks) send(ctx context.Context, k *kept, link *fleet.Link) (outcom
 		return h.failed(ctx, k, link, err), err
 	}
 	h.concluded(k, link, fleet.Answered)
-	h.releaser.spent(*ticket)
 	h.arrived(k, true)
+	h.releaser.spent(*ticket)
 	if !k.repeats(answer) {
 		h.lineages.records.Bad(found)
 		bar(h.cfg.Logger, prefill, "hand-back")
@@ -156,17 +157,39 @@ func (h *handBacks) failed(ctx context.Context, k *kept, link *fleet.Link, err e
 		leg = &upstream.LegError{Sent: true}
 	}
 	switch {
-	case !leg.Sent:
-		h.keepAgain(ctx, k)
+	case !leg.Sent || leg.Kind == upstream.Status && leg.Status == http.StatusTooManyRequests:
+		h.later(ctx, k)
 		return handBackKept
 	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError, leg.Paused(): // before it was scheduled
 		h.release(k)
 		return handBackKept
 	}
 	h.concluded(k, link, fateOf(leg))
-	h.releaser.spent(*k.ticket)
-	h.arrived(k, false)
+	h.unanswered(k)
 	return handBackFailed
+}
+
+// later has a ticket wait again of which no engine has read. One of a conversation goes back to the store, where turns find it.
+func (h *handBacks) later(ctx context.Context, k *kept) {
+	k.tries++
+	if !k.homed {
+		if k.tries >= maxUnsent {
+			h.release(k)
+			return
+		}
+		k.again, k.settled = true, true
+		return
+	}
+	if h.keepAgain(ctx, k) {
+		k.again, k.ticket = true, nil
+	}
+}
+
+// unanswered gives up a ticket whose leg may have been seen by an engine, and has brought no answer.
+func (h *handBacks) unanswered(k *kept) {
+	k.settled = true
+	h.releaser.unanswered(*k.ticket, k.model, k.lane.prefill)
+	k.lane.decode.Arrives(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.CaughtUp, true)
 }
 
 // concluded tells the link what became of the ticket.
@@ -177,18 +200,20 @@ func (h *handBacks) concluded(k *kept, link *fleet.Link, fate fleet.Fate) {
 
 // arrived ends the way of the ticket.
 func (h *handBacks) arrived(k *kept, freed bool) {
+	k.settled = true
 	k.lane.decode.Arrives(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.CaughtUp, freed)
 }
 
-// keepAgain puts a ticket back of which nothing was sent, for what is left of its life. Its ids are not kept any more. One without a
-// conversation is released.
-func (h *handBacks) keepAgain(ctx context.Context, k *kept) {
+// keepAgain puts a ticket back of which nothing was sent, for what is left of its life, and reports whether it is in the store, or may
+// be. One without a conversation is released.
+func (h *handBacks) keepAgain(ctx context.Context, k *kept) bool {
 	if !k.homed {
 		h.release(k)
-		return
+		return false
 	}
 	h.arrived(k, true) // it is counted with those in the store again
-	h.put(ctx, k, *k.ticket)
+	outcome := h.put(ctx, k, *k.ticket)
+	return outcome == convcache.Stored || outcome == convcache.Unavailable
 }
 
 // note puts a note into the ticket's place. Of KV that is in doubt by now there is none.
@@ -201,10 +226,10 @@ func (h *handBacks) note(ctx context.Context, k *kept, kv convcache.Lineage) {
 }
 
 // put stores a ticket or a note.
-func (h *handBacks) put(ctx context.Context, k *kept, ticket convcache.Ticket) {
+func (h *handBacks) put(ctx context.Context, k *kept, ticket convcache.Ticket) convcache.Outcome {
 	bounded, cancel := storeContext(ctx, h.cfg)
 	defer cancel()
-	h.putter.put(bounded, k.key, ticket, k.model)
+	return h.putter.put(bounded, k.key, ticket, k.model)
 }
 
 // count counts a hand-back.

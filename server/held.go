@@ -57,8 +57,8 @@ func (s *turns) abandon(t *turn, h *held, why Reason) {
 func (h *held) arrived(freed bool) { h.holder.Arrives(h.pinned, h.ticket.CaughtUp, freed) }
 
 // settle says what became of a ticket, and of one that was to ride: nothing of it was sent, so it goes back
-// with what is left of its life; or it was sent, and is spent or given up, which
-// an engine notices by itself when its blocks are read or their time is over. A second time it does nothing.
+// with what is left of its life; or it was sent, and is spent, or given up to be released where prefill has not answered. A second time
+// it does nothing.
 func (s *turns) settle(ctx context.Context, t *turn, h *held) {
 	if rider := h.rider; rider != nil {
 		if h.sent {
@@ -75,14 +75,17 @@ func (s *turns) settle(ctx context.Context, t *turn, h *held) {
 		return
 	}
 	s.conclude(t, h, fleet.Inconclusive)
-	h.arrived(h.answered || !h.sent || h.paused)
-	h.ticket = nil // a stream of minutes must not hold it
-	if h.paused {
+	defer h.holder.Arrives(h.pinned, ticket.CaughtUp, true) // decode is free, or its blocks are counted elsewhere by then
+	h.ticket = nil                                          // a stream of minutes must not hold it
+	switch {
+	case h.paused:
 		s.releaser.unuse(*ticket, t.model) // what was sent is not used again, whatever an engine says of it
 		return
-	}
-	if h.sent {
+	case h.sent && h.answered:
 		s.releaser.spent(*ticket)
+		return
+	case h.sent:
+		s.releaser.unanswered(*ticket, t.model, h.reader)
 		return
 	}
 	t.record.Reuse.missed(ReasonRetried)

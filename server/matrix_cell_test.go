@@ -300,8 +300,16 @@ func (c *cell) checkLeft(w want) {
 	if got := c.store.Len() > c.others; got != w.kept {
 		c.t.Errorf("the store has a ticket of the conversation: %v, want %v", got, w.kept)
 	}
-	if got := len(c.deps.Fleet.Waiting()) > 0; got != w.unused {
+	pinned, open := 0, 0
+	for _, start := range c.deps.Fleet.Waiting() {
+		live := start.Engine().Live()
+		pinned, open = pinned+live.Pinned, open+live.Open
+	}
+	if got := pinned > open; got != w.unused {
 		c.t.Errorf("blocks wait for their release: %v, want %v", got, w.unused)
+	}
+	if open > 0 && !c.ticket {
+		c.t.Error("it is open whether decode has freed blocks that no leg has named")
 	}
 	// A turn's line comes behind its answer. These end with the log, if they wait in vain.
 	if w.gone && !w.unheard {

@@ -68,15 +68,26 @@ func (r *releaser) spent(ticket convcache.Ticket) {
 }
 
 // unuse gives up a ticket that was removed from the store, or never got there.
-func (r *releaser) unuse(ticket convcache.Ticket, model string) {
+func (r *releaser) unuse(ticket convcache.Ticket, model string) { r.give(ticket, model, nil) }
+
+// give gives up a ticket. reader may read its blocks yet, if it is not nil.
+func (r *releaser) give(ticket convcache.Ticket, model string, reader *fleet.Start) {
 	kept, err := r.read(&ticket)
 	if err != nil {
 		return // of an older or a foreign version; no engine would understand it either
 	}
 	holder := r.deps.Fleet.Holder(ticket.Decode, ticket.Start) // blocks of another start are gone
-	r.giveUp(ticket.Decode, holder, *kept, fleet.Unused{
+	u := fleet.Unused{
 		Params: ticket.Params, Reading: kept.Reading, Model: model, Held: ticket.CaughtUp, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
-	})
+	}
+	u.Reader = reader
+	r.giveUp(ticket.Decode, holder, *kept, u)
+}
+
+// unanswered gives up a ticket that was sent to a start of prefill and was not answered: decode may have freed its blocks, or not, or
+// prefill reads them yet. The release that follows settles it: of blocks that are freed it changes nothing (measured on vLLM 0.32).
+func (r *releaser) unanswered(ticket convcache.Ticket, model string, reader *fleet.Start) {
+	r.give(ticket, model, reader)
 }
 
 // unuseParams gives up decode's answer, if it is one that holds blocks.
@@ -144,25 +155,36 @@ func (r *rider) offer() upstream.TicketOffer {
 	return upstream.TicketOffer{Ticket: r.unused.Params, Reading: r.unused.Reading, Holder: r.holder.Engine().Instance(), Release: true}
 }
 
-// failed deals with an unused ticket whose leg failed: unsent or refused it
-// waits on, and is kept; else it is gone, and the link releases nothing for a while.
+// failed deals with an unused ticket whose leg failed. Unsent it waits for a next leg. Else only a leg of our own may carry it again: it
+// may be what the engine fails by, or has refused the client's request for. Kept says that nothing of it has been seen by the engine's
+// scheduler.
 func (r *rider) failed(leg *upstream.LegError) (kept bool) {
 	switch {
 	case !leg.Sent, leg.Paused():
 		r.holder.Leave(r.unused)
 		return true
-	case leg.Kind == upstream.Gone:
 	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
 		// The engine refused the request before it was scheduled, most likely for what the
 		// client sent. Were it for the release, that would fail every turn that carries it.
 		r.unused.Refused = true
 		r.holder.Leave(r.unused)
 		return true
-	default:
-		r.link.ReleaseFailed()
+	case leg.Kind != upstream.Gone:
+		r.link.ReleaseFailed(false)
 	}
-	r.arrived(false)
+	r.open()
 	return false
+}
+
+// open deals with an unused ticket whose leg has ended so that decode may have been told, or not: another leg makes that certain, and
+// does no harm where the blocks are free (measured on vLLM 0.32). What two legs have not settled lasts.
+func (r *rider) open() {
+	if r.unused.Tried {
+		r.arrived(false)
+		return
+	}
+	r.unused.Tried, r.unused.Refused = true, true
+	r.holder.Leave(r.unused)
 }
 
 // arrived ends the way of an unused ticket; freed says that decode was told.
@@ -215,10 +237,10 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			holder.Leave(u)
 			r.counts.own.kept.Add(1)
 		default:
-			unused.arrived(false)
+			unused.open()
 			r.counts.own.failed.Add(1)
 			r.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", err)
-			link.ReleaseFailed()
+			link.ReleaseFailed(true)
 		}
 		return err == nil
 	}

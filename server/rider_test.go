@@ -34,15 +34,15 @@ func TestRider_OfALegThatFails(t *testing.T) {
 		leg    upstream.LegError
 		waits  bool // it goes back to the list
 		turns  bool // and turns may carry it again
-		paused bool // the link releases nothing for a while
+		spares bool // legs of turns carry nothing for a while
 	}{
 		"not sent":               {upstream.LegError{Kind: upstream.Dial}, true, true, false},
-		"client gone after":      {upstream.LegError{Kind: upstream.Gone, Sent: true}, false, false, false},
+		"client gone after":      {upstream.LegError{Kind: upstream.Gone, Sent: true}, true, false, false},
 		"the client's own error": {upstream.LegError{Kind: upstream.Status, Fault: upstream.Fault{}, Status: 400, Sent: true}, true, false, false},
-		"the engine's error":     {upstream.LegError{Kind: upstream.Status, Status: 500, Sent: true}, false, false, true},
-		"no answer":              {upstream.LegError{Kind: upstream.Timeout, Sent: true, Err: upstream.ErrReuseTimeout}, false, false, true},
-		"broken in the middle":   {upstream.LegError{Kind: upstream.Broken, Sent: true, Err: errors.New("reset")}, false, false, true},
-		"unreadable good status": {upstream.LegError{Kind: upstream.Garbage, Sent: true}, false, false, true},
+		"the engine's error":     {upstream.LegError{Kind: upstream.Status, Status: 500, Sent: true}, true, false, true},
+		"no answer":              {upstream.LegError{Kind: upstream.Timeout, Sent: true, Err: upstream.ErrReuseTimeout}, true, false, true},
+		"broken in the middle":   {upstream.LegError{Kind: upstream.Broken, Sent: true, Err: errors.New("reset")}, true, false, true},
+		"unreadable good status": {upstream.LegError{Kind: upstream.Garbage, Sent: true}, true, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			prefill, decode := startPair(t)
@@ -51,15 +51,37 @@ func TestRider_OfALegThatFails(t *testing.T) {
 			a := fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
 			r := &rider{unused: a, holder: decode, link: link}
 			r.failed(&tc.leg)
+			if n := decode.Unused(); n != 1 {
+				t.Errorf("%d tickets wait, want the one that is not certain to be released", n)
+			}
 			_, turns := link.TakeUnused(false)
 			_, own := link.TakeUnused(true)
 			if waits := turns || own; waits != tc.waits || turns != tc.turns {
 				t.Errorf("waiting: %v, for turns too: %v, want %v, %v", waits, turns, tc.waits, tc.turns)
 			}
 			decode.Leave(a)
-			if _, ok := link.TakeUnused(true); ok == tc.paused {
-				t.Errorf("releases go on: %v, want paused %v", ok, tc.paused)
+			if _, ok := link.TakeUnused(false); ok == tc.spares {
+				t.Errorf("turns carry releases: %v, want none %v", ok, tc.spares)
 			}
 		})
+	}
+}
+
+// Whether decode was told is open twice: the blocks count until decode's TTL ends, and no third leg names them.
+func TestRider_OpenTwiceLasts(t *testing.T) {
+	prefill, decode := startPair(t)
+	link := prefill.Link(decode)
+	link.Met()
+	decode.Leave(fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour), Held: time.Now(), Tokens: 10})
+	for want := 1; want >= 0; want-- {
+		u, ok := link.TakeUnused(true)
+		if !ok {
+			t.Fatal("nothing waits to be released")
+		}
+		r := &rider{unused: u, holder: decode, link: link}
+		r.failed(&upstream.LegError{Kind: upstream.Gone, Sent: true})
+		if n := decode.Unused(); n != want {
+			t.Errorf("%d tickets wait, want %d", n, want)
+		}
 	}
 }

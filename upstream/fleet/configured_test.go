@@ -67,7 +67,7 @@ func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 		l := p.Link(d)
 		l.Begin()
 		l.End(Unanswered)
-		l.ReleaseFailed()
+		l.ReleaseFailed(true)
 		if l.Begin() != NoReuse || l.Releases() {
 			t.Fatal("the pair is not stopped, so that this test shows nothing")
 		}

@@ -182,7 +182,7 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 			d.Leave(r.left("a"))
 			l.TakeUnused(i%2 == 0)
 			if i%50 == 0 {
-				l.ReleaseFailed()
+				l.ReleaseFailed(true)
 				p.Bar()
 			}
 		})

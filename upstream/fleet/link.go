@@ -70,6 +70,7 @@ type Link struct {
 	dropped bool      // it is shared no more
 	met     bool      // decode has read KV of prefill
 	paused  time.Time // until then it releases nothing
+	spares  time.Time // until then legs of turns carry nothing to be released
 
 	announcing announcing
 }

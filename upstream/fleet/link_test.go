@@ -132,7 +132,7 @@ func TestLink_WithAnEngineThatIsForgottenIsNotKept(t *testing.T) {
 func TestLink_ANilOneDoesNothing(t *testing.T) {
 	var l *Link
 	l.Met()
-	l.ReleaseFailed()
+	l.ReleaseFailed(true)
 	if pause, resumed := l.End(Answered); pause != 0 || resumed {
 		t.Error("it has an end")
 	}

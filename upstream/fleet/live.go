@@ -24,6 +24,8 @@ type Live struct {
 	Queued int
 	// Pinned is how many tokens of the cache unused tickets of ours hold that wait for their release.
 	Pinned int
+	// Open is how many of these may be free already: a leg that named them had no answer, and their release makes it certain.
+	Open int
 	// Besides is how many more are pinned, by tickets that are on a leg now and by what nothing frees before decode's TTL does.
 	Besides int
 	// Held is how many blocks are in the prefix cache of a prefill engine, -1 if that is not known (KV events).
@@ -47,13 +49,14 @@ func (e *Engine) Live() Live {
 	last := e.Last()
 	state, why := e.state()
 	held := e.held.count()
+	pinned, open := last.pinned()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := &e.load
 	live := Live{
 		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.running, Waiting: l.waiting, KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
-		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: last.pinned(), Besides: last.besides(),
+		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: pinned, Open: open, Besides: last.besides(),
 		Held: held,
 	}
 	for _, model := range e.listing.models {

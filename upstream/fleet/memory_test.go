@@ -80,7 +80,7 @@ func (r *rig) learnAll(p, d *Start) {
 	l.Begin()
 	l.End(Unanswered)
 	l.Met()
-	l.ReleaseFailed()
+	l.ReleaseFailed(true)
 	d.Leave(r.left("a"))
 	r.Waiting()
 	for _, due := range r.Due(0) {

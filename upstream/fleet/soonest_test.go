@@ -51,7 +51,7 @@ func BenchmarkStart_Unused(b *testing.B) {
 		if !s.waits() {
 			b.Fatal("nothing waits")
 		}
-		if _, ok := s.takeUnused(true); !ok {
+		if _, ok := s.takeUnused(nil, true); !ok {
 			b.Fatal("nothing to take")
 		}
 	}

@@ -17,7 +17,31 @@ type Unused struct {
 	Deadline time.Time // decode has freed the blocks by itself from then on
 	Tokens   int       // that its blocks hold, 0 if that is not known
 	Held     time.Time // when decode had them, as far as is certain
-	Refused  bool      // an engine refused a client's request that carried it: only a leg of our own may
+	Refused  bool      // a client's request that carried it was refused, or failed: only a leg of our own may
+	Tried    bool      // a leg that was to release it has failed: one more may, and no third
+
+	// Reader is the start of prefill that was sent the ticket and has not answered, nil if there is none. Its leg may read the blocks
+	// yet, and a release has decode keep other KV in them. vLLM handles what it is sent in order, the abort of that leg before the
+	// release, and files nothing of a request that was aborted before its KV had come (v1/core/sched/scheduler.py,
+	// _update_from_kv_xfer_finished, 0.32). So that start alone releases the blocks, by a leg of our own, or any start once its
+	// process is over; and not before it has heard that the leg was dropped.
+	Reader *Start
+	after  time.Time // when it has
+}
+
+// readerHears is how long after Leave a start of prefill has heard of a leg that was dropped before. Legs with tickets end as much
+// earlier than decode frees the blocks by itself (server.TicketSlack).
+const readerHears = 5 * time.Second
+
+// releasableBy reports whether a leg to that start of prefill may name the blocks now.
+func (u *Unused) releasableBy(prefill *Start, own bool, now time.Time) bool {
+	switch {
+	case u.Reader == nil:
+		return own || !u.Refused
+	case !own || upstream.Elapsed(u.after, now) < 0:
+		return false
+	}
+	return u.Reader == prefill || u.Reader.over.Load() // of one that is only not in the fleet any more the process may still read
 }
 
 // Bounds of what waits for its release.
@@ -43,6 +67,7 @@ func (s *Start) Leave(u Unused) {
 	defer s.mu.Unlock()
 	if u.Since.IsZero() {
 		u.Since = s.engine.fleet.now()
+		u.after = u.Since.Add(readerHears)
 	} else {
 		s.lasting.onWay -= u.Tokens // it was taken, and comes back
 	}
@@ -91,15 +116,19 @@ func (f *Fleet) Waiting() (all []*Start) {
 	return all
 }
 
-// pinned returns how many tokens the unused tickets hold that wait for their release.
-func (s *Start) pinned() (tokens int) {
+// pinned returns how many tokens the unused tickets hold that wait for their release, and of these, how many may be free already.
+func (s *Start) pinned() (tokens, open int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live()
 	for i := range s.unused {
-		tokens += s.unused[i].Tokens
+		u := &s.unused[i]
+		tokens += u.Tokens
+		if u.Reader != nil || u.Tried {
+			open += u.Tokens
+		}
 	}
-	return tokens
+	return tokens, open
 }
 
 func (s *Start) waits() bool {
@@ -174,40 +203,52 @@ func (l *Link) Met() {
 	l.met = true
 }
 
-// ReleaseFailed stops the link from releasing for five minutes.
-func (l *Link) ReleaseFailed() {
+// ReleaseFailed stops the link from releasing for five minutes: by legs of turns, whose failure may have had another cause, and where a
+// leg of our own has failed altogether.
+func (l *Link) ReleaseFailed(own bool) {
 	if l == nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.paused = l.now().Add(releasePause)
+	l.spares = l.now().Add(releasePause)
+	if own {
+		l.paused = l.spares
+	}
 }
 
 // TakeUnused hands out the oldest unused ticket of the decode start for this prefill start
 // to bring, on a leg of our own or on a turn's; none if the two have not met, or if the
 // link is paused. It is on its way then, until Leave or Arrives.
 func (l *Link) TakeUnused(own bool) (Unused, bool) {
-	if !l.Releases() {
+	if l == nil || !l.mayRelease(own) {
 		return Unused{}, false
 	}
-	return l.decode.takeUnused(own)
+	return l.decode.takeUnused(l.prefill, own)
 }
 
-// Releases reports whether the link may bring unused tickets now.
-func (l *Link) Releases() bool { return l != nil && l.mayRelease() }
+// Releases reports whether the link may bring unused tickets now, by legs of our own.
+func (l *Link) Releases() bool { return l != nil && l.mayRelease(true) }
 
-func (l *Link) mayRelease() bool {
+func (l *Link) mayRelease(own bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.met && !l.now().Before(l.paused)
+	now := l.now()
+	return l.met && !now.Before(l.paused) && (own || !now.Before(l.spares))
 }
 
-func (s *Start) takeUnused(own bool) (Unused, bool) {
+func (s *Start) takeUnused(prefill *Start, own bool) (Unused, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live()
-	at := slices.IndexFunc(s.unused, func(u Unused) bool { return own || !u.Refused })
+	now := s.engine.fleet.now()
+	at := -1
+	for i := range s.unused {
+		if s.unused[i].releasableBy(prefill, own, now) {
+			at = i
+			break
+		}
+	}
 	if at < 0 {
 		return Unused{}, false
 	}

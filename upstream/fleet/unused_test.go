@@ -187,7 +187,7 @@ func TestUnused_LinkPausesAfterAFailure(t *testing.T) {
 	for _, name := range []string{"a", "b"} {
 		d.Leave(r.left(name))
 	}
-	p.Link(d).ReleaseFailed()
+	p.Link(d).ReleaseFailed(true)
 	wantTake(t, p, d, "")
 	wantTake(t, q, d, "a")
 	r.pass(releasePause - time.Nanosecond)
@@ -277,8 +277,56 @@ func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
 	if len(r.Due(8)) != 0 {
 		t.Error("the hurry has outlived what it was for")
 	}
-	p.Link(d).ReleaseFailed()
+	p.Link(d).ReleaseFailed(true)
 	if p.Link(d).Releases() || (*Link)(nil).Releases() {
 		t.Error("a link that is paused, or is none, releases")
 	}
+}
+
+// A ticket whose leg was not answered may be read yet by the start of prefill that was sent it.
+func TestUnused_UnansweredWaitsForItsReader(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	u := r.left("a")
+	u.Reader = p
+	d.Leave(u)
+	take := func(prefill *Start, own bool) bool {
+		u, ok := d.takeUnused(prefill, own)
+		if ok {
+			d.Leave(u)
+		}
+		return ok
+	}
+	if take(p, true) {
+		t.Error("released before prefill has heard that the leg was dropped")
+	}
+	r.pass(readerHears)
+	other := newStart(p.engine, "another")
+	if take(p, false) || take(other, true) {
+		t.Error("released by a turn's leg, or by an instance that does not know of the leg that was dropped")
+	}
+	if !take(p, true) {
+		t.Error("not released by its reader")
+	}
+	p.end()
+	if !take(other, true) {
+		t.Error("not released by another though the reader's process is over")
+	}
+	if take(other, false) {
+		t.Error("released by a turn's leg")
+	}
+}
+
+// A turn's leg that fails with a release may fail for another cause: a leg of our own settles it.
+func TestUnused_FailedRiderLeavesLegsOfOurOwn(t *testing.T) {
+	r := newRig(t)
+	p, d := r.met()
+	d.Leave(r.left("a"))
+	l := p.Link(d)
+	l.ReleaseFailed(false)
+	if _, ok := l.TakeUnused(false); ok || !l.Releases() {
+		t.Error("a turn's leg carries a release, or no leg of our own may")
+	}
+	r.pass(releasePause)
+	wantTake(t, p, d, "a")
 }
