@@ -35,6 +35,7 @@ type handBacks struct {
 	kept  map[convcache.TicketID]*kept
 	lanes map[laneKey]*lane
 	under map[convcache.Key]*underWay // hand-backs that are under way, by conversation
+	said  map[string]*fleet.Start     // starts of prefill of which the log says that they keep nothing, by instance
 }
 
 // underWay is what of one conversation is on its way to prefill now.
@@ -102,6 +103,7 @@ func newHandBacks(cfg *Config, deps *Deps) *handBacks {
 	h := &handBacks{
 		cfg: cfg, deps: deps, wake: make(chan struct{}, 1),
 		kept: map[convcache.TicketID]*kept{}, lanes: map[laneKey]*lane{}, under: map[convcache.Key]*underWay{},
+		said: map[string]*fleet.Start{},
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
 		h.room = proof.NewRoom(cfg.HandBackMemory)
@@ -171,7 +173,7 @@ func (h *handBacks) claim(t *turn, d *decoding, ticket *convcache.Ticket) *kept 
 		// No turn can go on behind it, and the leg's first token would be its last, so that prefill keeps its blocks for its lease.
 		return nil
 	}
-	if ticket.Groups != 1 { // connectors hand back nothing else, and turns may use it
+	if ticket.Groups != 1 || !h.on() || !h.keeps(d.from, ticket.Tokens) { // several groups no connector hands back; turns may use it
 		return nil
 	}
 	ids := t.ids.Retained(ticket.Tokens)

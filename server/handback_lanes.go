@@ -55,15 +55,32 @@ func (h *handBacks) ready(l *lane, now time.Time) bool {
 		return false
 	}
 	l.away = time.Time{}
-	switch l.prefill.Standing(l.decode) {
-	case fleet.NoReuse: // the pair is tried again some time
+	standing := l.prefill.Standing(l.decode)
+	if standing == fleet.NoReuse || l.prefill.Forgets() != "" { // the pair is tried again some time
 		h.empty(l, h.elsewhere, true)
 		l.rests = now.Add(restsFor)
 		return false
-	case fleet.Busy:
-		return false
 	}
-	return true
+	return standing != fleet.Busy
+}
+
+// keeps reports whether a ticket that is handed back to a start of prefill can be found there by its turn, and says once of each start
+// that it can't.
+func (h *handBacks) keeps(prefill *fleet.Start, tokens int) bool {
+	why := prefill.Forgets()
+	if most := prefill.Engine().KVTokens(); why == "" && (most == 0 || tokens <= most) {
+		return true
+	}
+	if why != "" {
+		h.mu.Lock()
+		said := h.said[prefill.Engine().Name] == prefill
+		h.said[prefill.Engine().Name] = prefill
+		h.mu.Unlock()
+		if !said {
+			h.cfg.Logger.Warn("prefill does not keep what is handed back to it; tickets serve turns instead", "prefill", named(prefill), "why", why)
+		}
+	}
+	return false
 }
 
 // next is the ticket that is to be handed back next, nil if none is due: first what no turn can use.
@@ -100,10 +117,14 @@ func (h *handBacks) elsewhere(k *kept) *lane {
 		return nil
 	}
 	engine, err := h.deps.Fleet.Foresee(upstream.RolePrefill, fleet.Hint{Key: k.affinity, Model: k.model, Tokens: k.ids.Len()}, nil)
-	if err != nil || !engine.Last().Known() || !h.reads(engine.Last()) || engine.Last().Standing(k.lane.decode) == fleet.NoReuse {
+	if err != nil {
 		return nil
 	}
-	return h.laneOf(laneKey{engine.Last(), k.lane.decode})
+	last := engine.Last()
+	if !last.Known() || !h.reads(last) || last.Standing(k.lane.decode) == fleet.NoReuse || last.Forgets() != "" {
+		return nil
+	}
+	return h.laneOf(laneKey{last, k.lane.decode})
 }
 
 // empty takes tickets out of a lane that does not serve them. Those for which to knows another go there. Of the others one that is in

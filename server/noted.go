@@ -55,15 +55,21 @@ func (t *turn) common() (tokens int) {
 }
 
 // foundByEngine says what prefill's own caches were worth to a turn whose conversation was handed back, once prefill has answered
-// without a ticket: what it found beyond what a first turn finds.
-func (f *finder) foundByEngine(t *turn, prefill *fleet.Start, h *held) {
+// without a ticket: what it found beyond what a first turn finds. same says that it is the engine that has answered in this start before.
+func (f *finder) foundByEngine(t *turn, prefill *fleet.Start, h *held, same bool) {
 	r := &t.record.Reuse
 	if len(t.notes) == 0 || h.ticket != nil {
 		return
 	}
-	newest := &t.notes[0]
+	newest, here := &t.notes[0], false
+	for i := range t.notes {
+		here = here || same && t.notes[i].Prefill == prefill.Engine().Name && t.notes[i].PrefillStart == prefill.ID()
+	}
 	if beyond := r.Cached - t.common(); beyond > 0 {
 		r.Hit, r.Reason, r.Differs, r.Proof, r.Offered, r.CaughtUp = true, "", "", proofEngine, beyond, newest.CaughtUp
+		if here {
+			prefill.HandedBackFound(true)
+		}
 		return
 	}
 	if !t.allHandedBack() || r.Cached < 0 {
@@ -77,10 +83,9 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Start, h *held) {
 		}
 	}
 	r.Reason = ReasonHandedBackElsewhere
-	for i := range t.notes {
-		if n := &t.notes[i]; n.Prefill == prefill.Engine().Name && n.PrefillStart == prefill.ID() {
-			r.Reason = ReasonHandedBackEvicted
-		}
+	if here {
+		r.Reason = ReasonHandedBackEvicted
+		prefill.HandedBackFound(false)
 	}
 }
 

@@ -90,7 +90,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		return handed{}, nil
 	}
 	t.record.Reuse.Cached = handover.Cached
-	s.finder.foundByEngine(t, p.prefill, h)
+	s.finder.foundByEngine(t, p.prefill, h, p.prefill.AnsweredAs(handover.EngineID))
 	t.saved(engine)
 	t.learnSpeed(p.prefill, answer, handover, h, took)
 	return handed{

@@ -110,6 +110,9 @@ type Member struct {
 type Handover struct {
 	// Cached is how many prompt tokens prefill took from caches, its own and remote ones, -1 if it does not tell.
 	Cached int
+	// EngineID names the engine that holds the KV, "" where prefill does not tell. vLLM draws another one at each start, unless it is
+	// configured, and for each data-parallel rank.
+	EngineID string
 	// Bound says that the KV is for the decode instance of the Transfer alone, so that no other may get the leg.
 	Bound bool
 	// Leg is the decode leg. ids is the JSON list of the ids that decode has to compute, nil to let it render.

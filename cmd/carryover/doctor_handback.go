@@ -15,9 +15,15 @@ func (d *doctor) handBack() {
 	}
 }
 
-// handsBack says that a pair can hand back what the configuration wants handed back: its leg is answered as a turn's with a ticket is.
+// handsBack says whether a pair can hand back what the configuration wants handed back: its leg is answered as a turn's with a ticket is,
+// and prefill keeps what it reads.
 func (v *verdict) handsBack() {
-	if v.cfg.handBackOff().why == "" {
+	switch prefill := v.couple.prefill; {
+	case v.cfg.handBackOff().why != "":
+	case prefill.forgets != "":
+		v.report.found(v.at, codeHandBack, "off on this pair: what is handed back to "+prefill.Name+" is not found again, because "+prefill.forgets,
+			"{change}", "--enable-prefix-caching on "+prefill.Name)
+	default:
 		v.holds(codeHandBack, "prefill answers tickets, so that they can be handed back to it")
 	}
 }

@@ -25,6 +25,7 @@ type examined struct {
 	roots     map[string]string // by name, the path that it was started with
 	start     string            // "" if it does not tell
 	blockSize int
+	forgets   string // why it does not keep what is handed back to it, "" if it does
 }
 
 // Bounds of what is asked of an instance.
@@ -140,7 +141,7 @@ func (d *doctor) start(ctx context.Context, p *proxy, engine *fleet.Engine, e *e
 		}
 	}
 	last := engine.Last()
-	e.start, e.blockSize = last.ID(), last.BlockSize()
+	e.start, e.blockSize, e.forgets = last.ID(), last.BlockSize(), last.Forgets()
 	switch {
 	case len(told) == 1 && told[0] == "":
 		d.report.found(e.where(), codeStartUnknown, "/metrics has no process_start_time_seconds, as of several API servers, or of none that can be read")

@@ -53,6 +53,7 @@ func newSimCommand() *cobra.Command {
 	flags.IntVar(&cfg.Blocks, "blocks", cfg.Blocks, "KV capacity in blocks")
 	flags.DurationVar(&cfg.KVTTL, "kv-ttl", cfg.KVTTL, "decoder_kv_blocks_ttl")
 	flags.BoolVar(&cfg.Bidirectional, "bidirectional", cfg.Bidirectional, "bidirectional_kv_xfer")
+	flags.BoolVar(&cfg.NoPrefixCaching, "no-prefix-caching", false, "--no-enable-prefix-caching")
 	flags.StringVar(&cfg.Params, "stream-params", cfg.Params, "where streams carry kv_transfer_params: finish (stock vLLM 0.33), usage, separate or never (stock vLLM 0.32)")
 	flags.BoolVar(&cfg.MessageParams, "message-params", cfg.MessageParams, "streams of the Messages API carry kv_transfer_params on message_delta, as an engine plug-in can")
 	flags.BoolVar(&cfg.OutputTokenIDs, "output-token-ids", cfg.OutputTokenIDs, "params carry output_token_ids, as an engine plug-in can")

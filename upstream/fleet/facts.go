@@ -13,10 +13,12 @@ import (
 )
 
 // facts are what /metrics of an instance tells about one start of it, and about its load. Tickets depend on the first two; of
-// the others nothing but the choice of an instance does, so that what is missing or makes no sense is zero.
+// the others nothing but the choice of an instance does, and whether anything is handed back to it, so that what is missing or makes no
+// sense is zero.
 type facts struct {
 	start     string // process_start_time_seconds as it was written, "" if it is not told
 	blockSize int    // tokens of a KV block, 0 if it is not told or differs between engines
+	caching   Finding
 	use       use
 }
 
@@ -35,6 +37,7 @@ const maxBlockSize = 1 << 16
 type metricFacts struct {
 	started, size         string
 	manyStarts, manySizes bool
+	caching               Finding // No if an engine has its prefix caching off
 	use                   metricUse
 }
 
@@ -96,6 +99,7 @@ func (m *metricFacts) line(line []byte) {
 		m.size = cache.blockSize
 		if ok {
 			m.use.cache(cache)
+			m.caches(cache)
 		}
 	}
 	m.use.line(line)
@@ -110,8 +114,19 @@ func (m *metricFacts) facts() (f facts) {
 	if err == nil && size > 0 && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
 		f.blockSize = size
 	}
-	f.use = m.use.told()
+	f.caching, f.use = m.caching, m.use.told()
 	return f
+}
+
+// caches takes in whether an engine keeps the prefixes of prompts (enable_prefix_caching of vLLM's CacheConfig).
+func (m *metricFacts) caches(c cacheLabels) {
+	switch {
+	case !m.use.counts(c.engine):
+	case c.prefixes == "False":
+		m.caching = No
+	case c.prefixes == "True" && m.caching == Unknown:
+		m.caching = Yes
+	}
 }
 
 // cutMetric returns what follows the name of a metric in one of its samples.

@@ -96,6 +96,28 @@ func TestReadFacts_ATextThatBreaksOffSaysNothing(t *testing.T) {
 	}
 }
 
+func TestReadFacts_PrefixCaching(t *testing.T) {
+	cache := func(labels string) string { return "vllm:cache_config_info{" + labels + "} 1\n" }
+	for text, want := range map[string]Finding{
+		"":                                     Unknown,
+		cache(`block_size="16"`):               Unknown,
+		cache(`enable_prefix_caching="None"`):  Unknown,
+		cache(`enable_prefix_caching="True"`):  Yes,
+		cache(`enable_prefix_caching="False"`): No,
+		string(recordedText(t, "19-metrics-prefill.txt")):                                                    Yes,
+		cache(`enable_prefix_caching="False",engine="0"`) + cache(`enable_prefix_caching="True",engine="1"`): No,
+		cache(`enable_prefix_caching="True",engine="0"`) + cache(`enable_prefix_caching="False",engine="1"`): No,
+	} {
+		if got, err := readFacts(strings.NewReader(text), ""); err != nil || got.caching != want {
+			t.Errorf("%.100s: got %v, error %v, want %v", text, got.caching, err, want)
+		}
+	}
+	two := cache(`enable_prefix_caching="True",engine="0"`) + cache(`enable_prefix_caching="False",engine="1"`)
+	if got, err := readFacts(strings.NewReader(two), "0"); err != nil || got.caching != Yes {
+		t.Errorf("of the rank alone: got %v, error %v", got.caching, err)
+	}
+}
+
 // FuzzReadFacts holds the reader to regular expressions, which read whole samples
 // of the usual form and nothing else.
 func FuzzReadFacts(f *testing.F) {

@@ -169,6 +169,7 @@ func (e *Engine) become(told facts) {
 		}
 	}
 	e.known.sized(told.blockSize)
+	e.known.keeping.tell(told.caching)
 }
 
 // unknown returns what stands for a start that is not known: the same one for as long as

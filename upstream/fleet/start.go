@@ -40,6 +40,8 @@ type Start struct {
 
 	introductions *questions // for what the connector has to know
 
+	keeping keeping // whether a prefill start keeps what is handed back to it
+
 	// mu guards the rest. It is taken after the lock of an Engine and before that of a
 	// Link.
 	mu        sync.Mutex

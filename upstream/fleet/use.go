@@ -92,7 +92,7 @@ func (m *metricUse) counts(engine string) bool { return m.rank == "" || m.rank =
 
 // cacheLabels are those of vllm:cache_config_info that matter here. Numbers of tokens were added to it later than numbers of
 // blocks (both in 0.32).
-type cacheLabels struct{ engine, blockSize, blocks, tokens string }
+type cacheLabels struct{ engine, blockSize, blocks, tokens, prefixes string }
 
 func (c *cacheLabels) set(name, text string) {
 	switch name {
@@ -104,6 +104,8 @@ func (c *cacheLabels) set(name, text string) {
 		c.blocks = text
 	case "kv_cache_size_tokens":
 		c.tokens = text
+	case "enable_prefix_caching":
+		c.prefixes = text
 	}
 }
 

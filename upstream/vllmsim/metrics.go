@@ -89,6 +89,13 @@ func writeSample(b *strings.Builder, f family, labels string, value float64) {
 	fmt.Fprintf(b, "%s_sum{%s} %s\n", f.name, labels, pythonFloat(value))
 }
 
+func pythonBool(v bool) string {
+	if v {
+		return "True"
+	}
+	return "False"
+}
+
 func pythonFloat(v float64) string {
 	s := strconv.FormatFloat(v, 'f', -1, 64)
 	if !strings.Contains(s, ".") {
@@ -189,7 +196,7 @@ func cacheConfigLabels(cfg *Config, rank int) string {
 	pairs := [...][2]string{
 		{"_block_size_resolved", "True"}, {"block_size", size}, {"cache_dtype", "auto"}, {"cache_hit_alignment_tokens", "None"},
 		{"effective_attention_block_size", size}, {"enable_mamba_shared_prefix_checkpoint", "False"},
-		{"enable_prefix_caching", "True"}, {"engine", strconv.Itoa(rank)}, {"gpu_memory_utilization", "0.92"},
+		{"enable_prefix_caching", pythonBool(!cfg.NoPrefixCaching)}, {"engine", strconv.Itoa(rank)}, {"gpu_memory_utilization", "0.92"},
 		{"hash_block_size", "None"}, {"is_attention_free", "False"}, {"kv_cache_dtype_skip_layers", "[]"},
 		{"kv_cache_layout", "None"}, {"kv_cache_max_concurrency", pythonFloat(float64(tokens) / float64(cfg.MaxModelLen))},
 		{"kv_cache_memory_bytes", strconv.Itoa(tokens * 4096)}, {"kv_cache_size_tokens", strconv.Itoa(tokens)},

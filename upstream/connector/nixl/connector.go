@@ -52,7 +52,7 @@ func handOver(api upstream.API, answered []byte, from *upstream.Instance) (*upst
 		return nil, fmt.Errorf("hand-over: %w", err)
 	}
 	return &upstream.Handover{
-		Cached: params.prefillCached(),
+		Cached: params.prefillCached(), EngineID: params.engineID,
 		Leg: func(ids []byte) upstream.LegPlan {
 			if !api.ForwardsIDs() {
 				ids = nil // they are the prompt there
