@@ -32,7 +32,7 @@ const RedisUp = "up"
 // Legs runs the legs of turns. Errors are *upstream.LegError.
 type Legs interface {
 	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
-	// HandBack runs a leg that Connector.HandBack has made, up to the first event of its answer.
+	// HandBack runs a leg that Connector.HandBack or Connector.Release has made, up to the first event of its answer.
 	HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
 	// Decode returns when the headers of the answer have arrived. The leg outlives ctx as long as limits.Gone says.
 	Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error)

@@ -53,6 +53,19 @@ func (l leg) ticket() string {
 
 func (l leg) streams() bool { return strings.Contains(l.body, `"stream":true`) }
 
+// releases reports whether a leg is a release of our own.
+func (l leg) releases() bool {
+	return l.streams() && l.ticket() != "" && l.params()["remote_num_tokens"] == 0.0
+}
+
+// releases is a prefill instance that answers a release with a first event, and then goes on until the connection is dropped.
+func releases(w http.ResponseWriter, r *http.Request, l leg) {
+	w.Header().Set("Content-Type", "text/event-stream")
+	_, _ = fmt.Fprintf(w, "data: {\"id\":\"cmpl-%s\",\"choices\":[{\"index\":0,\"text\":\" w\",\"finish_reason\":null}]}\n\n", l.id())
+	_ = http.NewResponseController(w).Flush()
+	<-r.Context().Done()
+}
+
 // behaviour is how an engine answers one leg.
 type behaviour func(w http.ResponseWriter, r *http.Request, l leg)
 
@@ -140,6 +153,8 @@ func (e *engine) serve(w http.ResponseWriter, r *http.Request) {
 	act := e.fallback
 	if len(e.script) > 0 {
 		act, e.script = e.script[0], e.script[1:]
+	} else if l.releases() {
+		act = releases
 	}
 	e.signal()
 	e.mu.Unlock()

@@ -23,7 +23,7 @@ func handingBack(c *server.Config) {
 const overdue = 6 * time.Second
 
 // handsBack reports whether a leg is a hand-back: our own, of ids, with a ticket.
-func (l leg) handsBack() bool { return l.streams() && l.ticket() != "" }
+func (l leg) handsBack() bool { return l.streams() && l.ticket() != "" && !l.releases() }
 
 // readsIDs is a prefill instance that answers hand-backs with a first event and then nothing more, and other legs as prefillsIDs, with so many tokens from its
 // cache; tell may change the event.

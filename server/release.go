@@ -204,8 +204,7 @@ func (r *releaser) workOff(ctx context.Context) {
 	}
 }
 
-// releaseOne releases one ticket by a prefill leg of one token, and reports whether
-// it is worth going on.
+// releaseOne releases one ticket by a prefill leg that is dropped at its first event, and reports whether it is worth going on.
 func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 	for _, prefill := range r.deps.Fleet.Engines(upstream.RolePrefill) {
 		if prefill.Barred() || prefill.Pauses() {
@@ -225,7 +224,11 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			return true // a malformed one; the next may be better
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, r.cfg.ReuseTrialTimeout, upstream.ErrReuseTimeout)
-		_, err = r.deps.Legs.Prefill(limited, upstream.Leg{Instance: prefill.Instance(), API: leg.API, Body: rawjson.Pieces{leg.Body}, RequestID: newID()})
+		run := r.deps.Legs.HandBack
+		if leg.Whole {
+			run = r.deps.Legs.Prefill
+		}
+		_, err = run(limited, upstream.Leg{Instance: prefill.Instance(), API: leg.API, Body: rawjson.Pieces{leg.Body}, RequestID: newID()})
 		cancel()
 		blame(prefill, err, true)
 		var failed *upstream.LegError

@@ -14,7 +14,7 @@ var (
 	errNoChoice = errors.New("the stream has ended before a choice")
 )
 
-// HandBack runs a leg that a connector's HandBack has made: it reads the stream up to the first event that has a choice, and
+// HandBack runs a leg that a connector's HandBack or Release has made: it reads the stream up to the first event that has a choice, and
 // drops the connection then, whatever becomes of ctx. That event comes when prefill has read the KV and computed the first
 // token; what was asked for beyond it only keeps the request alive until it is dropped, because prefill keeps the blocks of a
 // request that ends by itself for its lease of 30 s, and frees those of one that is aborted in 0.05 to 0.5 s (measured on vLLM

@@ -137,9 +137,10 @@ type Rewriter interface {
 	Body(body []byte) ([]byte, error)
 }
 
-// ReleaseLeg is a prefill leg of our own that makes a decode instance free blocks. One of a release is for Client.Prefill, and nothing
-// is read; one of a hand-back is for Client.HandBack, and prefill reads them all.
+// ReleaseLeg is a prefill leg of our own that makes a decode instance free blocks. Of a release nothing is read; of a hand-back prefill
+// reads them all.
 type ReleaseLeg struct {
-	API  API
-	Body []byte
+	API   API
+	Body  []byte
+	Whole bool // it is answered in one piece, for Client.Prefill; else it is for Client.HandBack
 }

@@ -188,9 +188,7 @@ func (c *listed) ask(t *testing.T, right bool) *answered {
 
 // HandBack implements server.Legs.
 func (c *blockUses) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	c.mu.Lock()
-	c.named[gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params.remote_request_id").String()]++
-	c.mu.Unlock()
+	c.names(gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params"))
 	return c.Legs.HandBack(ctx, leg)
 }
 

@@ -109,7 +109,7 @@ func (s *soak) run(t *testing.T, conversations int) {
 		t.Fatal(err)
 	}
 	s.verifyCounters(t)
-	s.verifyReads(t, s.uses.own)
+	s.verifyReads(t, 0)
 	k := s.tally
 	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered (%d in common at all), %d turns while learning; misses %v",
 		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.common, k.learning, s.reasons)

@@ -24,6 +24,7 @@ type request struct {
 	seed      uint64 // of the weights, which an adapter changes
 	fault     *activeFault
 	handsBack bool
+	releases  bool
 	holds     *holds  // where a hand-back stops
 	slowness  float64 // how many times as long the engine takes
 }

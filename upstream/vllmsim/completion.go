@@ -112,7 +112,7 @@ func (c *completion) prepare() error {
 			ch.engineReq = &request{
 				id: c.engineID(p, n), prompt: prompt, computed: computed[p], media: chat.media, params: params,
 				salt: i.config().cacheSalt(r), adapter: i.config().adapter(r), seed: i.config().weights(r.Model),
-				handsBack: handsBack, holds: &i.holds,
+				handsBack: handsBack, releases: !c.chat && r.releases(pathCompletions), holds: &i.holds,
 				fault: c.fault, slowness: c.fault.slowness(), sibling: len(c.choices) > 0,
 				maxTokens: limit, minTokens: r.MinTokens, stopIDs: r.StopTokenIDs, ignoreEOS: r.IgnoreEOS, variant: n,
 			}

@@ -13,8 +13,8 @@ import (
 // client goes at the first event: decode's blocks are free after 0.02 to 0.15 s, prefill's after 0.05 to 0.5 s. What ends by itself, as
 // with max_tokens 1, keeps prefill's blocks for its lease, whether its client has gone or not.
 
-// handBackPace is the least wall time between two tokens of a hand-back. That its client has gone reaches the engine in wall time; an
-// engine whose tokens take none would have ended the request before.
+// handBackPace is the least wall time between two tokens of a hand-back, or of a release that streams. That its client has gone reaches
+// the engine in wall time; an engine whose tokens take none would have ended the request before.
 const handBackPace = 20 * time.Millisecond
 
 // handsBack reports whether a request is a hand-back. No engine says so; the rule is that of what no turn sends: a text completion of one
@@ -30,6 +30,13 @@ func (r *apiRequest) handsBack(path string) bool {
 		return false
 	}
 	return r.Stream || len(ids) == tokens
+}
+
+// releases reports whether a request is a leg whose client goes at the first event, and which has decode free blocks of which nothing is
+// read.
+func (r *apiRequest) releases(path string) bool {
+	tokens, ok := r.params.integer("remote_num_tokens")
+	return path == pathCompletions && r.Stream && ok && tokens == 0 && r.params.prefills() && r.params.truthy("remote_block_ids")
 }
 
 // handsBack is that of the body of a request, which need not be valid.

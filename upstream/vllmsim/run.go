@@ -136,7 +136,7 @@ func (r *run) advance(ctx context.Context) error {
 	}
 	e, total := r.engine, len(r.req.prompt)+len(r.output)
 	pace := r.timing().InterToken
-	if r.req.handsBack {
+	if r.req.handsBack || r.req.releases {
 		pace = max(pace, e.clock.scaled(handBackPace))
 	}
 	if err := e.clock.wait(ctx, pace); err != nil {

@@ -1,9 +1,9 @@
 package nixl
 
 import (
-	"encoding/json"
 	"fmt"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 )
 
@@ -62,17 +62,31 @@ func handOver(api upstream.API, answered []byte, from *upstream.Instance) (*upst
 	}, nil
 }
 
-// Release is a text completion of one token, which any model serves, with a ticket of which prefill reads nothing.
-func (Connector) Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error) {
+// releaseMembers are what each release leg asks for: a stream that its caller drops at the first event, with more tokens than prefill
+// computes until it has heard of that. A request that ends by itself keeps prefill's blocks for its lease, dropped or not, and a core of
+// prefill busy for as long: 25 to 37 s of CPU in the 35 s after a leg of one token, 1.3 s after one of these (measured on vLLM 0.32; of 16
+// or 64 tokens none of eight left a lease). Of a text completion the abort comes sooner than of a chat.
+const releaseMembers = `,"prompt":"x","stream":true,"max_tokens":64,"ignore_eos":true,"temperature":0`
+
+// wholeRelease is the release leg for engines that run other connectors beside: it ends by itself. Requests that are aborted between two
+// transfers have ended the engine core there (vLLM #43226).
+const wholeRelease = `,"prompt":"x","max_tokens":1`
+
+// Release is a text completion, which any model serves, with a ticket of which prefill reads nothing.
+func (c Connector) Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error) {
 	params, err := prefillParams(offer)
 	if err != nil {
 		return upstream.ReleaseLeg{}, err
 	}
-	body, err := json.Marshal(map[string]any{"model": model, "prompt": "x", "max_tokens": 1, "kv_transfer_params": json.RawMessage(params)})
-	if err != nil {
-		return upstream.ReleaseLeg{}, fmt.Errorf("release: %w", err)
+	members := releaseMembers
+	if c.Among {
+		members = wholeRelease
 	}
-	return upstream.ReleaseLeg{API: upstream.Text, Body: body}, nil
+	name := rawjson.Quote(model)
+	size := len(`{"model":,"kv_transfer_params":}`) + len(name) + len(members) + len(params)
+	body := append(append(make([]byte, 0, size), `{"model":`...), name...)
+	body = append(append(body, members...), `,"kv_transfer_params":`...)
+	return upstream.ReleaseLeg{API: upstream.Text, Body: append(append(body, params...), '}'), Whole: c.Among}, nil
 }
 
 // leg is a leg that carries params and nothing else that is not the client's.
