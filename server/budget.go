@@ -26,6 +26,7 @@ type rounds struct {
 	compared time.Time // when the tickets of all replicas were last compared with the budget
 	stood    time.Time // the reading since which the engine runs nothing and lets requests wait, zero if it does not
 	said     time.Time // when the log said last what was given up
+	waited   bool      // some of those were given up for requests that waited for room
 	tickets  int       // given up since
 	tokens   int
 }
@@ -63,9 +64,9 @@ func (b *pinnedBudget) enforce(ctx context.Context) {
 		if live.Pinned > 0 {
 			of.rounds.changed = time.Now()
 		}
-		keep := b.ledger.keep(of, live, most)
+		keep, waited := b.ledger.keep(of, live, most)
 		if b.releasable(of.start) {
-			b.giveUp(ctx, of, keep)
+			b.giveUp(ctx, of, keep, waited)
 		}
 		if b.ledger.tokens(of.start)+of.start.Engine().Live().Pinned > keep {
 			of.start.Hurry()
@@ -80,27 +81,28 @@ func (b *pinnedBudget) enforce(ctx context.Context) {
 
 // keep is how many tokens the tickets of this replica may pin on a start. Replicas do not know of each other's tickets. But of an
 // engine that runs nothing all that is in use is pinned by tickets, or waits for its release: where that is more than the budget,
-// each replica keeps the same part of its own. An engine that stands is given half of them.
-func (l *ledger) keep(of *pinned, live fleet.Live, most int) int {
+// each replica keeps the same part of its own. An engine that stands is given half of them, for the requests that have waited.
+func (l *ledger) keep(of *pinned, live fleet.Live, most int) (tokens int, waited bool) {
 	own, r, now := l.tokens(of.start), &of.rounds, time.Now()
 	if r.stands(live) {
-		return min(most, own/2)
+		return min(most, own/2), own/2 < most
 	}
 	idle := live.InFlight == 0 && live.Running == 0 && live.Waiting == 0 && live.Read.After(r.changed)
 	inUse := int(live.KVUsage * float64(live.KVTokens))
 	if !idle || inUse <= max(most, own) || now.Sub(r.compared) < compareEvery {
-		return most
+		return most, false
 	}
 	r.compared = now
-	return int(float64(most) * float64(own) / float64(inUse))
+	return int(float64(most) * float64(own) / float64(inUse)), false
 }
 
-// stands reports whether the engine lets requests wait and runs none, for long. vLLM lets none in before the first that waits: where
+// stands reports whether the engine lets requests wait for room and runs none, for long. Those that wait for KV of others free nothing by
+// getting room. vLLM lets none in before the first that waits: where
 // that is one that was preempted, the others keep the blocks that they have, nothing runs that would free any, and only what
 // tickets pin can (v1/core/sched/scheduler.py).
 func (r *rounds) stands(live fleet.Live) bool {
 	switch {
-	case live.Running > 0 || live.Waiting == 0:
+	case live.Running > 0 || live.Short == 0:
 		r.stood = time.Time{}
 	case r.stood.IsZero():
 		r.stood = live.Read
@@ -113,7 +115,7 @@ func (r *rounds) stands(live fleet.Live) bool {
 
 // giveUp takes the oldest tickets of a start out of the store until the rest pins no more than keep. Of a ticket that was used
 // meanwhile, or that is being used, there is nothing to be had: the store gives it to one taker.
-func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int) {
+func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) {
 	for ctx.Err() == nil && of.start.Unused() < maxLeaving {
 		p, more := b.ledger.next(of, keep)
 		if !more {
@@ -126,11 +128,11 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int) {
 		case convcache.Taken:
 			if !b.handBacks.displaced(&ticket) {
 				b.releaser.unuse(ticket, p.model)
-				b.ledger.givenUp(p)
+				b.ledger.givenUp(p, waited)
 			}
 			b.releaser.counts.givenUp.Add(1)
 			of.rounds.changed = time.Now()
-			of.rounds.tickets++
+			of.rounds.tickets, of.rounds.waited = of.rounds.tickets+1, of.rounds.waited || waited
 			of.rounds.tokens += p.tokens
 		case convcache.Consumed: // its taker has it
 			b.handBacks.left(p.id)
@@ -162,9 +164,13 @@ func (b *pinnedBudget) say(of *pinned) {
 	if r.tickets == 0 || time.Since(r.said) < givenUpSaidEvery {
 		return
 	}
-	b.cfg.Logger.Info("released the oldest tickets, which pinned more than their share of the KV cache",
+	what := "released the oldest tickets, which pinned more than their share of the KV cache"
+	if r.waited {
+		what = "released the oldest tickets: requests waited for room in the KV cache, and none ran"
+	}
+	b.cfg.Logger.Info(what,
 		"decode", of.start.Engine().Name, "tickets", r.tickets, "tokens", r.tokens, "share", b.cfg.PinnedShare)
-	r.said, r.tickets, r.tokens = time.Now(), 0, 0
+	r.said, r.tickets, r.tokens, r.waited = time.Now(), 0, 0, false
 }
 
 // PinnedBudget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.

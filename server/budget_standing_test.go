@@ -17,8 +17,17 @@ func TestBudget_GivesUpMoreWhereAnEngineStands(t *testing.T) {
 		between string // what the engine tells between the first and the last reading
 		left    int
 	}{
-		"stands":   {"vllm:num_requests_running 0\nvllm:num_requests_waiting 2\n", 1},
+		"stands":   {"vllm:num_requests_running 0\nvllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc 0.9\n", 1},
 		"moves on": {"vllm:num_requests_running 1\nvllm:num_requests_waiting 2\n", 2},
+		"stands for want of room": {
+			"vllm:num_requests_running 0\nvllm:num_requests_waiting 2\n" + byReason(1, 1), 1,
+		},
+		"waits for KV alone": {
+			"vllm:num_requests_running 0\nvllm:num_requests_waiting 2\n" + byReason(0, 2), 2,
+		},
+		"has half of its cache free, and tells no reasons": {
+			"vllm:num_requests_running 0\nvllm:num_requests_waiting 2\nvllm:kv_cache_usage_perc 0.4\n", 2,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			clock := &clock{}
@@ -38,8 +47,7 @@ func TestBudget_GivesUpMoreWhereAnEngineStands(t *testing.T) {
 			r.wantOK(r.turn("a", 1, true), "miss;")
 			r.wantOK(r.turn("b", 1, true), "miss;")
 			r.wantStored(2, "yes")
-			standing := "vllm:num_requests_running 0\nvllm:num_requests_waiting 2\n"
-			reads(standing)
+			reads(row.between)
 			reads(row.between)
 			if n := r.store.Len(); n != row.left {
 				t.Errorf("%d tickets are in the store, want %d", n, row.left)
@@ -47,7 +55,13 @@ func TestBudget_GivesUpMoreWhereAnEngineStands(t *testing.T) {
 			if row.left == 1 {
 				r.prefill[0].await(3) // the third leg releases what was given up
 				r.prefill[0].awaitEnd(3)
+				r.wantOK(r.turn("a", 2, true), "miss;reason=released_for_waiting") // of equal tickets the first is the oldest
 			}
 		})
 	}
+}
+
+// byReason is what vLLM tells of requests that wait for room, and of those that wait for KV.
+func byReason(capacity, deferred int) string {
+	return fmt.Sprintf("vllm:num_requests_waiting_by_reason{reason=\"capacity\"} %d\nvllm:num_requests_waiting_by_reason{reason=\"deferred\"} %d\n", capacity, deferred)
 }

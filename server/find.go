@@ -124,12 +124,14 @@ func (f *finder) nothing(t *turn, p *pair, looked convcache.Outcome) Reason {
 	reason := t.missed(p, looked)
 	switch {
 	case reason != ReasonNothingStored:
+		return reason
 	case f.handBacks.underWay(t.conversation.key):
 		return ReasonHandingBack
-	case f.ledger.freed(t.conversation.key):
-		return ReasonReleasedForRoom
 	case f.ledger.evacuee(t.conversation.key):
 		return ReasonInstanceDrained
+	}
+	if why := f.ledger.freed(t.conversation.key); why != "" {
+		return why
 	}
 	return reason
 }

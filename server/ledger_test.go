@@ -142,7 +142,7 @@ func TestLedger_IsBounded(t *testing.T) {
 	}
 	c.want(maxPins * 10)
 	for i := range 3 * maxRecent {
-		c.givenUp(pin{key: convcache.Key{byte(i), byte(i >> 8), byte(i >> 16)}})
+		c.givenUp(pin{key: convcache.Key{byte(i), byte(i >> 8), byte(i >> 16)}}, false)
 	}
 	if n := len(c.gaveUp.young) + len(c.gaveUp.old); n > 2*maxRecent {
 		t.Errorf("%d conversations are remembered, want %d at most", n, 2*maxRecent)
@@ -152,12 +152,14 @@ func TestLedger_IsBounded(t *testing.T) {
 func TestLedger_RemembersWhatWasGivenUp(t *testing.T) {
 	c := newCached(t, 1)
 	key := convcache.Key{1}
-	c.givenUp(pin{key: key})
-	if !c.freed(key) || c.freed(convcache.Key{2}) {
-		t.Error("the conversation is not known for what it is")
+	for waited, want := range map[bool]Reason{false: ReasonReleasedForRoom, true: ReasonReleasedForOthers} {
+		c.givenUp(pin{key: key}, waited)
+		if c.freed(key) != want || c.freed(convcache.Key{2}) != "" {
+			t.Error("the conversation is not known for what it is")
+		}
 	}
 	c.put(key, c.ticket(1, 10, 1), "m")
-	if c.freed(key) {
+	if c.freed(key) != "" {
 		t.Error("it has a ticket again")
 	}
 }
@@ -191,7 +193,7 @@ func TestLedger_ReplicasKeepTheirPart(t *testing.T) {
 		c.put(convcache.Key{1}, c.ticket(1, 400, 1), "m")
 		of := c.all(now)[0]
 		of.rounds = tc.b
-		if got := c.keep(of, tc.live, c.most(tc.live.KVTokens)); got != tc.want {
+		if got, waited := c.keep(of, tc.live, c.most(tc.live.KVTokens)); got != tc.want || waited {
 			t.Errorf("%s: got %d tokens, want %d", name, got, tc.want)
 		}
 	}

@@ -25,8 +25,9 @@ type ledger struct {
 	mu       sync.Mutex // guards the rest
 	pins     map[convcache.TicketID]*pin
 	starts   map[*fleet.Start]*pinned // of decode instances, until another start has taken their place
-	gaveUp   recent                   // conversations of which a ticket was given up for the budget
-	evacuees recent                   // and because its engine leaves
+	gaveUp   recent                   // conversations of which a ticket was given up because tickets pinned more than their share
+	gave     recent                   // those of which one was given up for requests that waited for room
+	evacuees recent                   // those of which one was given up because its engine leaves
 
 	left func(convcache.TicketID) // is told of each ticket that is in the store no more
 }
@@ -106,6 +107,7 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gaveUp.forget(key)
+	l.gave.forget(key)
 	l.evacuees.forget(key)
 	l.remove(l.pins[t.ID])
 	of := l.of(start)
@@ -198,11 +200,16 @@ func (l *ledger) next(of *pinned, most int) (pin, bool) {
 	return *p, true
 }
 
-// givenUp notes that a conversation's ticket was given up for the budget.
-func (l *ledger) givenUp(p pin) {
+// givenUp notes that a conversation's ticket was given up, and whether that was for requests that waited.
+func (l *ledger) givenUp(p pin, waited bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.gaveUp.add(p.key)
+	to, other := &l.gaveUp, &l.gave
+	if waited {
+		to, other = other, to
+	}
+	to.add(p.key)
+	other.forget(p.key)
 }
 
 // evacuated notes that a conversation's ticket was given up because its engine leaves.
@@ -219,11 +226,17 @@ func (l *ledger) evacuee(key convcache.Key) bool {
 	return l.evacuees.has(key)
 }
 
-// freed reports whether a ticket of the conversation was given up for the budget, and none was kept since.
-func (l *ledger) freed(key convcache.Key) bool {
+// freed is why a ticket of the conversation was given up, "" if none was or another was kept since.
+func (l *ledger) freed(key convcache.Key) Reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.gaveUp.has(key)
+	switch {
+	case l.gaveUp.has(key):
+		return ReasonReleasedForRoom
+	case l.gave.has(key):
+		return ReasonReleasedForOthers
+	}
+	return ""
 }
 
 // tokens is how much of a start's KV cache the tickets of this replica in the store pin.

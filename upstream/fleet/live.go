@@ -15,9 +15,11 @@ type Live struct {
 	// Running, Waiting and KVUsage are those of the last reading of /metrics; KVTokens is how many tokens the KV cache holds,
 	// 0 if that is not known. Read is when they were read, zero if they never were.
 	Running, Waiting int
-	KVUsage          float64
-	KVTokens         int
-	Read             time.Time
+	// Short is how many of Waiting wait for room in the cache, as far as the engine tells: not those that wait for KV which they read.
+	Short    int
+	KVUsage  float64
+	KVTokens int
+	Read     time.Time
 	// PerToken is how long prefill takes for a token of a prompt, 0 while that is not known.
 	PerToken time.Duration
 	// Queued is how many prompt tokens the attempts of ours have that prefill is expected to compute.
@@ -55,7 +57,7 @@ func (e *Engine) Live() Live {
 	l := &e.load
 	live := Live{
 		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
-		Running: l.running, Waiting: l.waiting, KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
+		Running: l.running, Waiting: l.waiting, Short: l.wanting(), KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
 		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: pinned, Open: open, Besides: last.besides(),
 		Held: held,
 	}

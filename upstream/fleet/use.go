@@ -13,6 +13,15 @@ type use struct {
 	running, waiting, short int
 	usage                   float64
 	kvTokens                int
+	reasons                 bool // for which requests wait are told
+}
+
+// wanting is how many requests wait for room. Where reasons are not told, none does that has half of the cache.
+func (u use) wanting() int {
+	if !u.reasons && u.usage < 0.5 {
+		return 0
+	}
+	return u.short
 }
 
 // The gauges of vLLM that tell it (v1/metrics/loggers.py). The label engine is the data-parallel rank.
@@ -42,6 +51,7 @@ type metricUse struct {
 // told returns what was gathered.
 func (m *metricUse) told() use {
 	told := m.total
+	told.reasons = m.reasons
 	if !m.reasons {
 		told.short = told.waiting
 	}

@@ -21,12 +21,12 @@ vllm:cache_config_info{block_size="16",engine="1",num_gpu_blocks="200",kv_cache_
 		name, text, rank string
 		want             use
 	}{
-		{"recorded", string(recordedText(t, "19-metrics-prefill.txt")), "", use{kvTokens: 262144}},
-		{"all ranks", ranks, "", use{running: 7, waiting: 3, short: 2, usage: 0.5, kvTokens: 4600}},
+		{"recorded", string(recordedText(t, "19-metrics-prefill.txt")), "", use{kvTokens: 262144, reasons: true}},
+		{"all ranks", ranks, "", use{running: 7, waiting: 3, short: 2, usage: 0.5, kvTokens: 4600, reasons: true}},
 		{"rank 0", ranks, "0", use{running: 3, waiting: 1, short: 1, usage: 0.25, kvTokens: 1600}},
-		{"rank 1", ranks, "1", use{running: 4, waiting: 2, short: 2, usage: 0.5, kvTokens: 3000}},
-		{"waiting for KV", reasons(2, 3), "", use{waiting: 5, short: 2}},
-		{"waiting for KV alone", reasons(0, 3), "0", use{waiting: 3}},
+		{"rank 1", ranks, "1", use{running: 4, waiting: 2, short: 2, usage: 0.5, kvTokens: 3000, reasons: true}},
+		{"waiting for KV", reasons(2, 3), "", use{waiting: 5, short: 2, reasons: true}},
+		{"waiting for KV alone", reasons(0, 3), "0", use{waiting: 3, reasons: true}},
 		{"waiting on another rank", reasons(2, 3), "1", use{}},
 		{"a rank that is not there", ranks, "2", use{}},
 		{"no labels", "vllm:num_requests_running 2\n", "", use{running: 2}},
