@@ -2,6 +2,7 @@ package upstream
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -33,6 +34,26 @@ func TestVersions_ReleaseOf(t *testing.T) {
 			t.Errorf("%q is %q, %v, want %q", version, got.Release, ok, want)
 		}
 	}
+}
+
+// FuzzReleaseOf reads versions as engines may tell them: what is known of one is in the list, and has a row for each API and form.
+func FuzzReleaseOf(f *testing.F) {
+	f.Fuzz(func(t *testing.T, version string) {
+		release, ok := ReleaseOf(version)
+		if ok != slices.Contains(Releases(), release) {
+			t.Errorf("%q is %+v, %v", version, release, ok)
+		}
+		for api := range API(APIs) {
+			for _, stream := range []bool{true, false} {
+				if row, known := AnswersOf(version, api, stream); known != ok || row.Release != release.Release || ok && row.API != api {
+					t.Errorf("%q: %+v, %v", version, row, known)
+				}
+				if why, fix := WhyNoParams(version, api, stream, false); why == "" || fix == "" {
+					t.Errorf("%q has no advice", version)
+				}
+			}
+		}
+	})
 }
 
 // What testdata/exchanges/vllm-0.32, vllm-0.32-agents and vllm-0.33 show.
