@@ -47,10 +47,11 @@ func pageAt(listener net.Listener) string { return "http://" + listener.Addr().S
 
 // serveAdmin answers operators until ctx ends.
 func (p *proxy) serveAdmin(ctx context.Context, listener net.Listener, token Secret, reload func() error, logger *slog.Logger) error {
+	p.own.add(listener.Addr())
 	deps := admin.Deps{
 		Token: string(token), Fleet: p.fleet, Reload: reload, Pinned: p.server.Pinned, Budget: p.server.PinnedBudget, Exposed: p.server.Exposed,
 		Waiting: p.server.Waiting, Open: p.server.Open, Journal: p.journal, Metrics: p.meters.scraped,
-		Explain: p.server.ExplainHandler(), Health: p.server.HealthHandler(), Tickets: p.tickets, Logger: logger,
+		Explain: p.server.ExplainHandler(), Health: p.server.HealthHandler(), Own: p.own.has, Tickets: p.tickets, Logger: logger,
 	}
 	if p.registry != nil {
 		deps.Registry = p.registry

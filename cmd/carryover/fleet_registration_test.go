@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/tidwall/gjson"
@@ -85,4 +86,43 @@ func TestFleet_RegisteredInstanceServesDrainsAndGoes(t *testing.T) {
 	g.operate(t, http.MethodDelete, "/admin/instances/decode/added", nil, http.StatusNotFound)
 	g.operate(t, http.MethodDelete, "/admin/instances/decode/"+listed, nil, http.StatusNotFound) // of the configuration
 	g.verify(t, pins{})
+}
+
+// What names this program itself would have its turns run in a circle, and of what is said twice, either could be meant.
+func TestFleet_RegistrationOfItselfOrTwiceIsRefused(t *testing.T) {
+	t.Parallel()
+	cfg := vllmsim.DefaultConfig()
+	g := startChanging(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, flags: []string{"--discovery-registration"}})
+	port := g.base[strings.LastIndexByte(g.base, ':'):]
+	for name, body := range map[string]string{
+		"itself":                   `{"role":"decode","url":"` + g.base + `"}`,
+		"itself by name":           `{"role":"prefill","url":"http://localhost` + port + `"}`,
+		"itself as no address":     `{"role":"prefill","url":"http://0.0.0.0` + port + `"}`,
+		"its admin listener":       `{"role":"decode","url":"` + g.operators + `"}`,
+		"url twice":                `{"role":"decode","url":"http://10.0.0.7:8200","url":"http://10.0.0.8:8200"}`,
+		"role twice, escaped":      `{"role":"decode","url":"http://10.0.0.7:8200","r\u006fle":"prefill"}`,
+		"role twice, as equal":     `{"role":"decode","url":"http://10.0.0.7:8200","role":"decode"}`,
+		"role in another spelling": `{"role":"decode","url":"http://10.0.0.7:8200","ROLE":"prefill"}`,
+		"two bodies":               `{"role":"decode","url":"http://10.0.0.7:8200"}{"role":"decode","url":"http://10.0.0.8:8200"}`,
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, g.operators+"/admin/instances", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := g.client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		answer, _ := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest || gjson.GetBytes(answer, "error.code").String() != "invalid_instance" {
+			t.Errorf("%s: %d %s, want 400", name, resp.StatusCode, answer)
+		}
+	}
+	if n := g.operate(t, http.MethodGet, "/admin/instances", nil, http.StatusOK).Get("instances.#").Int(); n != 2 {
+		t.Errorf("%d instances, want those of the configuration", n)
+	}
+	other := startInstance(t, cfg, "") // of this machine, and not the program
+	g.operate(t, http.MethodPost, "/admin/instances", map[string]any{"role": roleDecode, "url": other.URL()}, http.StatusOK)
 }

@@ -49,6 +49,7 @@ type proxy struct {
 	announced *discovery.ZMQ      // those that announce themselves over ZeroMQ, nil if none may
 	registry  *discovery.Registry // those that are added at run time, nil if none may be
 	named     *discovery.Named    // prefill instances that requests name, nil where they name none
+	own       ownAddresses        // where it listens
 	level     *slog.LevelVar      // of the log
 	alongside []func(context.Context) error
 	client    *upstream.Client
@@ -178,6 +179,7 @@ func (p *proxy) run(ctx context.Context, listener net.Listener) error {
 	defer p.close()
 	defer listener.Close() // the server has done so already, if it came to run
 	p.meters.running.Store(true)
+	p.own.add(listener.Addr())
 	// Discovery and probing outlive ctx: turns go on while the server drains.
 	beside, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

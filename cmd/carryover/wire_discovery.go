@@ -37,7 +37,7 @@ func (p *proxy) openSources(cfg Config, logger *slog.Logger) error {
 		if err != nil {
 			return err
 		}
-		p.announced = &discovery.ZMQ{Listen: cfg.Discovery.ZMQListen, Allow: allow, Logger: logger}
+		p.announced = &discovery.ZMQ{Listen: cfg.Discovery.ZMQListen, Allow: allow, Own: p.own.isIP, Logger: logger}
 		sources = append([]upstream.Source{p.announced}, sources...) // no other source knows the addresses that its instances announce
 	}
 	if cfg.Discovery.Registration {

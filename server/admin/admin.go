@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"context"
 	"log/slog"
 	"net/http"
 	"time"
@@ -23,6 +24,8 @@ type Deps struct {
 	Token    string // "" demands none
 	Fleet    *fleet.Fleet
 	Registry Registry
+	// Own reports whether host:port is where this program itself listens, so that it is no instance. nil says of nothing that it is.
+	Own func(ctx context.Context, authority string) bool
 	// Reload reads the configuration anew and puts it in force, or changes nothing and says why.
 	Reload func() error
 	// Pinned is how many tokens of a decode instance's KV cache the tickets of this replica hold, Budget how many they may, 0 for

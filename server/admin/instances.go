@@ -3,10 +3,13 @@ package admin
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"time"
 
+	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 )
@@ -103,6 +106,10 @@ func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 		refuseParam(w, http.StatusBadRequest, param, "invalid_instance", err.Error())
 		return
 	}
+	if a.Own != nil && a.Own(r.Context(), wanted.Authority()) {
+		refuseParam(w, http.StatusBadRequest, "url", "invalid_instance", "url must be that of an engine, and is that of this program")
+		return
+	}
 	if err := a.Registry.Add(wanted); err != nil {
 		refuse(w, http.StatusConflict, "instance_refused", err.Error())
 		return
@@ -117,13 +124,34 @@ const (
 	maxKVTTL  = 24 * time.Hour
 )
 
+// parseRegistration reads one object whose members are named as here, each once. encoding/json takes the last of several, and names in any
+// case.
+func parseRegistration(body io.Reader) (told registration, err error) {
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return told, err
+	}
+	_, err = rawjson.ParseObjectFunc(text, func(s *rawjson.Scanner, name []byte) error {
+		if !slices.Contains(registrationMembers(), string(name)) {
+			return fmt.Errorf("unknown member %q", name)
+		}
+		return s.Skip()
+	})
+	if err != nil {
+		return told, err
+	}
+	return told, json.Unmarshal(text, &told)
+}
+
+func registrationMembers() []string {
+	return []string{"role", "url", "name", "kv_host", "kv_ttl", "weight"}
+}
+
 // readRegistration reads and checks a registration. param is the member at fault, nil if it is the text as a whole.
 func readRegistration(body io.Reader) (wanted upstream.Instance, param any, err error) {
-	var told registration
-	decoder := json.NewDecoder(body)
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&told); err != nil {
-		return wanted, nil, errors.New("the body must be a JSON object with role, url and perhaps name, kv_host, kv_ttl and weight")
+	told, err := parseRegistration(body)
+	if err != nil {
+		return wanted, nil, errors.New("the body must be one JSON object with role, url and perhaps name, kv_host, kv_ttl and weight, each once")
 	}
 	role, ok := roleOf(told.Role)
 	if !ok {

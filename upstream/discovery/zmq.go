@@ -28,7 +28,9 @@ type ZMQ struct {
 	TTL time.Duration
 	// Allow is where engines may be: host and port of the HTTP address that they announce, and the host of their KV address. Empty
 	// permits all.
-	Allow  []Pattern
+	Allow []Pattern
+	// Own reports whether host:port is the program itself, which is no engine; nil says of nothing that it is.
+	Own    func(authority string) bool
 	Logger *slog.Logger // nil discards
 
 	refused refusals
@@ -57,7 +59,7 @@ func (z *ZMQ) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 			return fmt.Errorf("listen for registrations: %w", err)
 		}
 	}
-	heard := newRegistrations(z.TTL, z.Allow, &z.refused, z.Logger)
+	heard := newRegistrations(z, &z.refused)
 	server := zmtp.Server{
 		Kind: zmtp.Router, Limits: zmtp.Limits{MaxFrame: maxAnnouncement, MaxParts: 2, MaxPeers: maxAnnouncers},
 		Handle: heard.take, Logger: heard.log,

@@ -87,6 +87,9 @@ func (r *registrations) holds(known *heard, peer string, now time.Time) bool {
 
 // permits applies the allow-list: to host and port of the HTTP address, and to the host of the KV address, whose ports are no one's choice.
 func (r *registrations) permits(instance upstream.Instance, kv []endpoint) error {
+	if r.own != nil && r.own(instance.Authority()) {
+		return fmt.Errorf("http_address %s is this program's own: %w", instance.Authority(), errNotPermitted)
+	}
 	if len(r.allow) == 0 {
 		return nil
 	}

@@ -85,7 +85,7 @@ func TestRegistrations_AnAddressIsHandedDown(t *testing.T) {
 
 // A time in which this process stood still makes no address free.
 func TestRegistrations_StandingStillTakesNothingAway(t *testing.T) {
-	r := newRegistrations(0, nil, &refusals{}, nil)
+	r := newRegistrations(&ZMQ{}, &refusals{})
 	r.take(by("a", said("P", "10.0.0.1:1", "10.0.0.1:2")))
 	now := time.Now()
 	r.sweep(now.Add(time.Minute), time.Minute)
@@ -122,10 +122,19 @@ func TestRegistrations_OnlyWhereItIsPermitted(t *testing.T) {
 		{"engines.example:80", "10.0.0.1:1", false},
 		{"[fd00::1]:8000", "10.0.0.1:1", false},
 	} {
-		r := newRegistrations(0, allow, &refusals{}, nil)
+		r := newRegistrations(&ZMQ{Allow: allow}, &refusals{})
 		r.take(said("P", row.http, row.kv))
 		if got := len(r.list.now()) == 1; got != row.ok || (r.refused.notAllowed.Load() == 1) == row.ok {
 			t.Errorf("%s, KV %s: taken %t, %d refused; want %t", row.http, row.kv, got, r.refused.notAllowed.Load(), row.ok)
 		}
+	}
+}
+
+func TestRegistrations_TheProgramItselfIsNoEngine(t *testing.T) {
+	r := newRegistrations(&ZMQ{Own: func(authority string) bool { return authority == "10.0.0.9:8000" }}, &refusals{})
+	r.take(said("P", "10.0.0.9:8000", "10.0.0.9:1"))
+	r.take(said("P", "10.0.0.9:8001", "10.0.0.9:1"))
+	if got := r.list.now(); len(got) != 1 || got[0].Name != "10.0.0.9:8001" || r.refused.notAllowed.Load() != 1 {
+		t.Errorf("got %v, want the engine beside it alone", got)
 	}
 }

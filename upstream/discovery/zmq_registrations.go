@@ -1,6 +1,7 @@
 package discovery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -18,6 +19,7 @@ type registrations struct {
 	list    list
 	ttl     time.Duration
 	allow   []Pattern // at which addresses engines may be, empty for all
+	own     func(authority string) bool
 	log     *slog.Logger
 	refused *refusals
 
@@ -26,15 +28,13 @@ type registrations struct {
 	said  map[*atomic.Uint64]time.Time // when a line has said of a reason that it was counted
 }
 
-func newRegistrations(ttl time.Duration, allow []Pattern, refused *refusals, log *slog.Logger) *registrations {
-	if ttl == 0 {
-		ttl = defaultTTL
-	}
+func newRegistrations(z *ZMQ, refused *refusals) *registrations {
+	log := z.Logger
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	return &registrations{
-		ttl: ttl, allow: allow, log: log, refused: refused, heard: map[string]*heard{}, said: map[*atomic.Uint64]time.Time{},
+		ttl: cmp.Or(z.TTL, defaultTTL), allow: z.Allow, own: z.Own, log: log, refused: refused, heard: map[string]*heard{}, said: map[*atomic.Uint64]time.Time{},
 	}
 }
 

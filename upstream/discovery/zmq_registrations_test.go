@@ -20,7 +20,7 @@ func clocked(t *testing.T, body func(t *testing.T, r *registrations, logged func
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		log := &bytes.Buffer{}
-		r := newRegistrations(0, nil, &refusals{}, slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})))
+		r := newRegistrations(&ZMQ{Logger: slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))}, &refusals{})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan error, 1) // one result
 		go func() { ended <- r.sweepUntil(ctx) }()
@@ -144,7 +144,7 @@ func TestRegistrations_AreBounded(t *testing.T) {
 }
 
 func TestRegistrations_TimeThatTheProcessStoodStillCountsForNobody(t *testing.T) {
-	r := newRegistrations(0, nil, &refusals{}, nil)
+	r := newRegistrations(&ZMQ{}, &refusals{})
 	r.take(said("P", "10.0.0.1:1", "10.0.0.1:2"))
 	now := time.Now()
 	r.sweep(now.Add(60*time.Second), 60*time.Second)
@@ -160,7 +160,7 @@ func TestRegistrations_TimeThatTheProcessStoodStillCountsForNobody(t *testing.T)
 }
 
 func TestRegistrations_PingsSetNothingAnew(t *testing.T) {
-	r := newRegistrations(0, nil, &refusals{}, nil)
+	r := newRegistrations(&ZMQ{}, &refusals{})
 	var sets [][]upstream.Instance
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
