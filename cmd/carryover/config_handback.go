@@ -9,6 +9,13 @@ import (
 // leastHandBackMemory is room for 262,144 ids, so that a conversation of the longest context of usual models finds some.
 const leastHandBackMemory = mebibyte
 
+// completeHandBack has tickets that live for no longer than the usual wait handed back halfway.
+func (l *loader) completeHandBack() {
+	if ttl := l.cfg.Store.TTL; !l.given("hand_back.after") && ttl > 0 && l.cfg.HandBack.After >= ttl {
+		l.cfg.HandBack.After = ttl / 2
+	}
+}
+
 // validateHandBack refuses a wait that no ticket would survive, and room that no long conversation would find.
 func (l *loader) validateHandBack() {
 	h := &l.cfg.HandBack

@@ -55,6 +55,7 @@ func (l *loader) complete() {
 		}
 	}
 	c := &l.cfg
+	l.completeHandBack()
 	l.completeSecret("conversation.secret", &c.Conversation.Secret, c.Conversation.SecretFile)
 	l.completeSecret("admin.token", &c.Admin.Token, c.Admin.TokenFile)
 }

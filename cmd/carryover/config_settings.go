@@ -133,7 +133,7 @@ func reuseSettings(c *Config) []setting {
 		{key: "release.branch_keep", flag: "branch-keep", to: &c.Release.BranchKeep, help: "how long a branch lives after the conversation has left it"},
 		{key: "release.pinned_share", flag: "pinned-share", to: &c.Release.PinnedShare, help: "share of a decode instance's KV cache that tickets may pin before the oldest are released, 0 for no bound"},
 		{key: "hand_back.mode", flag: "hand-back", to: &c.HandBack.Mode, oneOf: backs, help: "when prefill reads what decode holds of a turn into its prefix cache, which frees decode (idle: once no turn has used it for a while; now: after each turn)"},
-		{key: "hand_back.after", flag: "hand-back-after", to: &c.HandBack.After, help: "how long decode's KV waits for a turn before it is handed back (idle)"},
+		{key: "hand_back.after", flag: "hand-back-after", to: &c.HandBack.After, help: "how long decode's KV waits for a turn before it is handed back (idle); half of the TTL where that is no longer than the default"},
 		{key: "hand_back.memory", flag: "hand-back-memory", to: &c.HandBack.Memory, help: "memory for the token ids of what may be handed back, 4 bytes each, at least 1MiB; what finds no room is not handed back"},
 		{key: "store.ttl", flag: "ttl", to: &c.Store.TTL, help: "longest time that a ticket can be used"},
 		{key: "store.decoder_kv_ttl", flag: "decoder-kv-ttl", to: &c.Store.DecoderKVTTL, help: "decoder_kv_blocks_ttl of the decode instances, above 30s"},

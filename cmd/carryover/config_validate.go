@@ -53,9 +53,7 @@ func (l *loader) validateRow(s setting) {
 	value := formatValue(s.to)
 	switch v := s.to.(type) {
 	case *time.Duration:
-		if *v <= 0 {
-			l.fault(s.key, value, wantPositive)
-		}
+		l.validateDuration(s.key, *v)
 	case *ByteSize:
 		if *v <= 0 {
 			l.fault(s.key, value, wantPositive)
@@ -74,6 +72,19 @@ func (l *loader) validateRow(s setting) {
 		for _, name := range slices.Sorted(maps.Keys(*v)) {
 			l.validateChoice(s.key+"."+name, (*v)[name], s.oneOf)
 		}
+	}
+}
+
+// maxDuration is as good as no limit. Deadlines are a time of day and a duration, and some a part of it more: one of centuries overflows, and
+// ends what it is to bound at once.
+const maxDuration = 8760 * time.Hour
+
+func (l *loader) validateDuration(key string, d time.Duration) {
+	switch {
+	case d <= 0:
+		l.fault(key, formatDuration(d), wantPositive)
+	case d > maxDuration:
+		l.fault(key, formatDuration(d), "at most 8760h")
 	}
 }
 
@@ -116,7 +127,7 @@ func isFieldName(text string) bool {
 // validateTTL keeps tickets from outliving the blocks they name: a read after that finds blocks of another request. The
 // decode instance with the shortest time decides.
 func (l *loader) validateTTL() {
-	if kept := l.cfg.Store.DecoderKVTTL; kept > 0 { // else validateRow has refused it
+	if kept := l.cfg.Store.DecoderKVTTL; kept > 0 && kept <= maxDuration { // else validateRow has refused it
 		l.validateKVTTL("store.decoder_kv_ttl", kept)
 	}
 	ttl := l.cfg.Store.TTL
@@ -134,6 +145,9 @@ func (l *loader) validateTTL() {
 
 // validateKVTTL refuses a time of decode that no ticket would survive.
 func (l *loader) validateKVTTL(key string, ttl time.Duration) {
+	if ttl > maxDuration {
+		l.fault(key, formatDuration(ttl), "at most 8760h")
+	}
 	if ttl <= server.MarginWithExpiry {
 		l.fault(key, formatDuration(ttl), fmt.Sprintf("more than the %s by which a ticket ends before its blocks", formatDuration(server.MarginWithExpiry)))
 	}

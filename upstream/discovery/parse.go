@@ -26,6 +26,7 @@ const (
 	maxFaults    = 10 // that are told at once
 	// minKVTTL is server.MarginWithExpiry, by which a ticket ends before decode frees its blocks: with less no ticket lives.
 	minKVTTL = 30 * time.Second
+	maxKVTTL = 8760 * time.Hour // as good as no limit; a duration of centuries overflows
 )
 
 // parseFile reads the instances of a file:
@@ -178,7 +179,7 @@ func (p *parsing) instance(role upstream.Role, key string, item *yaml.Node, keys
 			instance.Notices = p.number(m.line, at, text, 1, maxNotices)
 		case "kv_ttl":
 			var err error
-			if instance.KVTTL, err = time.ParseDuration(text); err != nil || instance.KVTTL <= minKVTTL {
+			if instance.KVTTL, err = time.ParseDuration(text); err != nil || instance.KVTTL <= minKVTTL || instance.KVTTL > maxKVTTL {
 				p.refuse(m.line, at, "a duration such as 480s, more than the 30s by which a ticket ends before its blocks")
 			}
 		}

@@ -50,11 +50,17 @@ func (p *pool) expired(r resting, now time.Time) bool {
 
 // put keeps a connection whose answer has ended.
 func (p *pool) put(to peer, conn Conn) {
+	if !p.keeps(to, conn) {
+		_ = conn.Close()
+	}
+}
+
+// keeps is put where there is room.
+func (p *pool) keeps(to peer, conn Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.idle[to]) >= p.most {
-		_ = conn.Close()
-		return
+		return false
 	}
 	if p.idle == nil {
 		p.idle = map[peer][]resting{}
@@ -63,6 +69,7 @@ func (p *pool) put(to peer, conn Conn) {
 	if p.timer == nil {
 		p.timer = time.AfterFunc(p.keep, p.sweep)
 	}
+	return true
 }
 
 // take returns a connection that can be used as far as can be seen, nil if there is none.
@@ -115,7 +122,10 @@ func (p *pool) pop(to peer) (last resting, ok bool) {
 }
 
 // sweep closes what has been idle for too long, and comes again when the next will have been.
-func (p *pool) sweep() {
+func (p *pool) sweep() { closeAll(p.outdated()) }
+
+// outdated takes out what has been idle for too long.
+func (p *pool) outdated() (old []resting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
@@ -123,9 +133,9 @@ func (p *pool) sweep() {
 	for to, all := range p.idle {
 		n := 0
 		for n < len(all) && p.expired(all[n], now) {
-			_ = all[n].conn.Close()
 			n++
 		}
+		old = append(old, all[:n]...)
 		if n == len(all) {
 			delete(p.idle, to)
 			continue
@@ -142,32 +152,38 @@ func (p *pool) sweep() {
 	if p.timer = nil; next >= 0 {
 		p.timer = time.AfterFunc(next, p.sweep)
 	}
+	return old
 }
 
 // drop closes what is kept for a peer.
 func (p *pool) drop(to peer) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.closeAll(to)
+	dropped := p.idle[to]
+	delete(p.idle, to)
+	p.mu.Unlock()
+	closeAll(dropped)
 }
 
 // dropAll closes everything that is kept.
 func (p *pool) dropAll() {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for to := range p.idle {
-		p.closeAll(to)
+	var dropped []resting
+	for _, all := range p.idle {
+		dropped = append(dropped, all...)
 	}
+	clear(p.idle)
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil
 	}
+	p.mu.Unlock()
+	closeAll(dropped)
 }
 
-// closeAll needs p.mu.
-func (p *pool) closeAll(to peer) {
-	for _, r := range p.idle[to] {
+// closeAll closes connections. The lock of the pool must not be held: over TLS each says goodbye, for which its peer may let it wait for five
+// seconds (crypto/tls, Conn.Close).
+func closeAll(connections []resting) {
+	for _, r := range connections {
 		_ = r.conn.Close()
 	}
-	delete(p.idle, to)
 }
