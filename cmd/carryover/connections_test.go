@@ -11,6 +11,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim"
 )
 
 // startWithFewFiles runs the program with at most 600 open files, of which 172 are left for clients' connections.
@@ -74,7 +76,8 @@ func TestConnections_IdleOnesStarveNobody(t *testing.T) {
 // Health is told to operators, too, and needs no token there: what watches over a process has none.
 func TestConnections_HealthOnTheAdminListener(t *testing.T) {
 	t.Parallel()
-	o := startOperated(t, rigConfig{}, "")
+	cfg := vllmsim.DefaultConfig()
+	o := startOperated(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}}, "")
 	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `"status":"ready"`, "/health": `"cached_conversations":0`} {
 		if status, body := o.operate(t, http.MethodGet, path); status != http.StatusOK || !strings.Contains(string(body), want) {
 			t.Errorf("%s: %d %s, want %s", path, status, body, want)
