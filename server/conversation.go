@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -79,8 +80,8 @@ func (i *intake) identify(r *http.Request, req *upstream.Request, tenant string)
 		return c, nil
 	}
 	if present {
-		if id, ok := req.String("conversation_id"); !ok || len(id) > maxConversationID {
-			return c, badRequest("conversation_id", "invalid_conversation_id", "conversation_id must be a string of at most 512 bytes")
+		if id, ok := ownID(req); !ok || len(id) > maxConversationID {
+			return c, badRequest("conversation_id", "invalid_conversation_id", "conversation_id must be a string of at most 512 bytes, or a whole number")
 		}
 	}
 	for _, source := range i.sources(req.API()) {
@@ -100,7 +101,10 @@ func (i *intake) identify(r *http.Request, req *upstream.Request, tenant string)
 // conversationID reads one source; "" means that it names none.
 func conversationID(source string, header http.Header, req *upstream.Request) string {
 	switch source {
-	case "conversation_id", "session_id", "prompt_cache_key":
+	case "conversation_id":
+		id, _ := ownID(req)
+		return validID(id)
+	case "session_id", "prompt_cache_key":
 		id, _ := req.String(source)
 		return validID(id)
 	case "conversation":
@@ -129,6 +133,15 @@ func conversationID(source string, header http.Header, req *upstream.Request) st
 		}
 	}
 	return ""
+}
+
+// ownID reads conversation_id: a string, or a whole number, which is the text that spells it.
+func ownID(req *upstream.Request) (id string, ok bool) {
+	raw, _ := req.Member("conversation_id")
+	if digits := bytes.TrimPrefix(raw, []byte("-")); len(digits) > 0 && len(bytes.Trim(digits, "0123456789")) == 0 {
+		return string(raw), true
+	}
+	return req.String("conversation_id")
 }
 
 // memberID reads an id one level inside a top-level object.

@@ -98,9 +98,28 @@ func saltOf(t *testing.T, l leg) string {
 	return body.Salt
 }
 
+// Clients number their conversations. A number is the text that spells it.
+func TestConversation_IDMayBeAWholeNumber(t *testing.T) {
+	r := newRig(t, setup{})
+	numbered := func(n int, id string) string {
+		return plus(ask("", true, history(n)...), `,"conversation_id":`+id)
+	}
+	r.wantOK(r.send(numbered(1, `42`)), "miss;reason=first_turn")
+	r.wantOK(r.send(numbered(2, `"42"`)), "hit;")
+	r.wantOK(r.send(numbered(3, ` 42 `)), "hit;")
+	r.wantOK(r.send(numbered(2, `-42`)), "miss;reason=nothing_stored")
+	r.wantOK(r.send(numbered(1, `900719925474099267`)), "miss;reason=first_turn")
+	r.wantOK(r.send(numbered(2, `900719925474099268`)), "miss;reason=nothing_stored") // of which a float would be the same
+	for _, l := range r.decode[0].seen() {
+		if strings.Contains(l.body, "conversation_id") {
+			t.Errorf("the id reached decode: %s", l.body)
+		}
+	}
+}
+
 func TestConversation_IDIsCheckedAndMaySwitchReuseOff(t *testing.T) {
 	r := newRig(t, setup{})
-	for _, bad := range []string{`5`, `{"id":"x"}`, `["x"]`, `true`, `"` + strings.Repeat("x", 513) + `"`, `"\ud800"`} {
+	for _, bad := range []string{`4.2`, `42e1`, strings.Repeat("4", 513), `{"id":"x"}`, `["x"]`, `true`, `"` + strings.Repeat("x", 513) + `"`, `"\ud800"`} {
 		e := r.wantError(r.send(with(`"conversation_id":`+bad)), 400, "invalid_conversation_id")
 		if e.Param == nil || *e.Param != "conversation_id" {
 			t.Errorf("got param %v", e.Param)

@@ -116,7 +116,7 @@ const asked = { system: system('1'), prompt: 'What did you see last night?' }
 test('errors are those of the SDK', async (t) => {
   for (const [what, row] of Object.entries({
     'bad request': {
-      options: { providerOptions: { carryover: { conversation_id: 5 } } }, again: false, message: /conversation_id must be a string/,
+      options: { providerOptions: { carryover: { conversation_id: true } } }, again: false, message: /conversation_id must be a string/,
       want: { status: 400, type: 'invalid_request_error', param: 'conversation_id', code: 'invalid_conversation_id' },
     },
     'too long for the engine': {

@@ -122,7 +122,7 @@ const asked = { model, max_tokens: 120, system: system('1'), messages: [{ role: 
 test('errors are those of the SDK', async (t) => {
   for (const [what, row] of Object.entries({
     'bad request': {
-      change: { conversation_id: 5 }, kind: Anthropic.BadRequestError, type: 'invalid_request_error', message: /conversation_id must be a string/,
+      change: { conversation_id: true }, kind: Anthropic.BadRequestError, type: 'invalid_request_error', message: /conversation_id must be a string/,
     },
     'too long for the engine': {
       change: { messages: [{ role: 'user', content: 'And then? '.repeat(15_000) }] }, kind: Anthropic.BadRequestError, message: /context length/,

@@ -136,7 +136,7 @@ test('errors are those of the SDK', async (t) => {
   const told = ({ status, type, param, code }) => ({ status, type, param, code })
   for (const [what, row] of Object.entries({
     'bad request': {
-      change: { conversation_id: 5 }, kind: OpenAI.BadRequestError, message: /conversation_id must be a string/,
+      change: { conversation_id: true }, kind: OpenAI.BadRequestError, message: /conversation_id must be a string/,
       want: { status: 400, type: 'invalid_request_error', param: 'conversation_id', code: 'invalid_conversation_id' },
     },
     'too long for the engine': {

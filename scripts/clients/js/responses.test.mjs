@@ -104,7 +104,7 @@ test('errors are those of the SDK', async (t) => {
     'an earlier response': { change: { previous_response_id: 'resp_1' }, kind: OpenAI.BadRequestError, param: 'previous_response_id' },
     'a conversation': { change: { conversation: 'conv_1' }, kind: OpenAI.BadRequestError, param: 'conversation' },
     'in the background': { change: { background: true }, kind: OpenAI.BadRequestError, param: 'background' },
-    'bad request': { change: { conversation_id: 5 }, kind: OpenAI.BadRequestError, param: 'conversation_id' },
+    'bad request': { change: { conversation_id: true }, kind: OpenAI.BadRequestError, param: 'conversation_id' },
     'unknown model': { change: { model: 'another' }, kind: OpenAI.NotFoundError, param: 'model' },
     'engines gone': { sdk: at(process.env.NOWHERE_URL), kind: OpenAI.InternalServerError, param: null },
   })) {

@@ -31,7 +31,7 @@ func TestErrors_AreTheSDKs(t *testing.T) {
 		message  string
 	}{
 		"bad request": {
-			option: option.WithJSONSet("conversation_id", 5),
+			option: option.WithJSONSet("conversation_id", true),
 			want:   told{400, "invalid_request_error", "conversation_id", "invalid_conversation_id"}, message: "conversation_id must be a string",
 		},
 		"too long for the engine": {

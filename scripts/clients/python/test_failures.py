@@ -22,7 +22,7 @@ class Errors(unittest.TestCase):
         return error
 
     def test_bad_request(self):
-        error = self.refusal(openai.BadRequestError, extra_body={"conversation_id": 5})
+        error = self.refusal(openai.BadRequestError, extra_body={"conversation_id": True})
         self.assertEqual((error.status_code, error.type, error.param, error.code), (400, "invalid_request_error", "conversation_id", "invalid_conversation_id"))
         self.assertIn("conversation_id must be a string", error.message)
 

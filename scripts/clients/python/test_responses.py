@@ -138,7 +138,7 @@ class Responses(unittest.TestCase):
 
     def test_errors(self):
         for stream in (False, True):
-            error = self.refusal(openai.BadRequestError, stream=stream, extra_body={"conversation_id": 5})
+            error = self.refusal(openai.BadRequestError, stream=stream, extra_body={"conversation_id": True})
             self.assertEqual((error.param, error.code), ("conversation_id", "invalid_conversation_id"))
             error = self.refusal(openai.BadRequestError, stream=stream, input="And then? " * 15_000)
             self.assertIn("context length", error.message)

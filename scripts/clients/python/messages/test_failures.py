@@ -29,7 +29,7 @@ class Errors(unittest.TestCase):
 
     def test_bad_request(self):
         for stream in (False, True):
-            error = self.refusal(anthropic.BadRequestError, extra_body={"conversation_id": 5}, stream=stream)
+            error = self.refusal(anthropic.BadRequestError, extra_body={"conversation_id": True}, stream=stream)
             self.assertEqual(self.told(error), (400, "invalid_request_error"))
             self.assertIn("conversation_id must be a string", error.message)
 
