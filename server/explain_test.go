@@ -153,7 +153,7 @@ func TestExplain_ShowsTheErrorThatAClientWouldGet(t *testing.T) {
 		"not JSON":           {body: `{"model":`},
 		"twice":              {body: `{"model":"m","model":"n"}`},
 		"transfer params":    {body: strings.Replace(good, `{`, `{"kv_transfer_params":{"remote_host":"x"},`, 1)},
-		"a bad id":           {body: strings.Replace(good, `"c"`, `5`, 1)},
+		"a bad id":           {body: strings.Replace(good, `"c"`, `5.5`, 1)},
 		"a bad stream":       {body: strings.Replace(good, `true`, `"yes"`, 1)},
 		"another media type": {body: good, header: []string{"Content-Type", "text/plain"}},
 		"a coding":           {body: good, header: []string{"Content-Encoding", "gzip"}},

@@ -194,7 +194,7 @@ func (c *cut) expects(due bool) (stored string, named bool) {
 		end = end || ends.MatchString(piece) || c.whole
 	}
 	switch {
-	case !end && !(c.exit == exitLeaves && finish && named):
+	case !end && (c.exit != exitLeaves || !finish || !named):
 		return "incomplete", named
 	case !id:
 		return "ineligible_response_id", named
