@@ -325,3 +325,36 @@ func (s *innocent) Take(ctx context.Context, key convcache.Key, id convcache.Tic
 	}
 	return s.Store.Take(ctx, key, id)
 }
+
+// Replicas know an incarnation by its start, however they spell the address of the instance.
+func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
+	cfg := vllmsim.DefaultConfig()
+	cfg.OutputTokenIDs = true
+	redis := []string{"--redis-url", "redis://" + redistest.Start(t).Addr(), "--reuse-trial-timeout", "25s"}
+	first := startRig(t, rigConfig{
+		prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}, env: []string{replicaSecret}, flags: redis,
+	})
+	second := startRig(t, rigConfig{env: []string{replicaSecret}, flags: append(redis,
+		"--prefill", strings.Replace(first.prefill[0].URL(), "127.0.0.1", "localhost", 1), "--decode", first.decode[0].URL())})
+	victim := &chatting{rig: first, id: "victim", cfg: cfg}
+	victim.learnt(t)
+	(&chatting{rig: second, id: "other", cfg: cfg, asks: 20}).want(t, "miss;")
+	if err := first.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	victim.want(t, "miss;reason=retried_without_ticket")
+	told := func() bool {
+		return second.turns.count(saidBarred+": another replica has found that it does not compute the ids that it is sent") > 0
+	}
+	if !eventually(told) {
+		t.Error("the other replica does not bar it")
+	}
+	if _, body := second.get(t, second.base+"/readyz"); !strings.Contains(body, `"barred":1`) {
+		t.Errorf("/readyz of the other replica: %s", body)
+	}
+	first.stop()
+	second.stop()
+	if first.wrong(t) != 0 {
+		t.Errorf("wrong reads: %v", first.sum(t, ""))
+	}
+}
