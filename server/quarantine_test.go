@@ -10,6 +10,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/server"
+	"carryover/upstream"
 )
 
 // quarantine puts the start of a prefill engine of the rig under quarantine.
@@ -263,5 +264,23 @@ func TestQuarantine_NamesDoNotDependOnTheSpellingOfTheHost(t *testing.T) {
 	}
 	if server.IncarnationName("http://a:8100", "") == server.IncarnationName("http://b:8100", "") {
 		t.Error("nothing tells engines apart whose starts are not known")
+	}
+}
+
+// A ticket names the caches of both engines of its turn, and those that the ticket has named that the turn has used.
+func TestQuarantine_ATicketNamesItsAncestors(t *testing.T) {
+	log := &putLog{}
+	r := newRig(t, setup{prefills: 2, cfg: byTokens, deps: func(d *server.Deps) { log.Store, d.Store = d.Store, log }})
+	r.inIDs(nil)
+	prompt := count(1, 200)
+	r.wantOK(r.sendIDs("c", true, prompt...), "miss;")
+	first := log.all[0].Lineage
+	if len(first.Ancestors) != 2 || first.Others != 0 {
+		t.Fatalf("the first ticket descends from %+v, want prefill and decode", first)
+	}
+	r.deps.Fleet.Set([]upstream.Instance{r.engine(r.prefill[1]).Instance, r.engine(r.decode[0]).Instance})
+	r.wantOK(r.sendIDs("c", true, continued(prompt)...), "hit;")
+	if second := log.all[1].Lineage; len(second.Ancestors) != 3 {
+		t.Errorf("the second ticket descends from %+v, want another prefill too", second)
 	}
 }
