@@ -22,7 +22,7 @@ func Releases() []ReleaseFacts {
 }
 
 // AnswerFacts is what answers of a decode instance bring that reuse needs, in one API and one form, by release. It was measured on real
-// pairs (nixl 1.5.1, CPU), but for what Read says.
+// pairs (nixl 1.5.1, CPU) of each release.
 type AnswerFacts struct {
 	Release string
 	API     API
@@ -33,8 +33,6 @@ type AnswerFacts struct {
 	IDs string
 	// PlugIn is the first version of our plug-in that adds what a stock engine lacks, "" where nothing lacks.
 	PlugIn string
-	// Read says that it stands in vLLM's source and was not measured.
-	Read bool
 }
 
 // AnswerTable has a row for each release, API and form.
@@ -53,7 +51,7 @@ func AnswerTable() (rows []AnswerFacts) {
 			{API: Responses, Stream: true, Params: true, IDs: enabled},
 		}
 		for _, row := range of {
-			row.Release, row.Read = release.Release, release.Release == "0.28"
+			row.Release = release.Release
 			switch {
 			case row.PlugIn == "" && !row.Params:
 				row.PlugIn = "1.0"

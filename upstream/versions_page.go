@@ -61,8 +61,5 @@ func (r AnswerFacts) cell() string {
 	if r.PlugIn != "" {
 		text += "; both with plug-in " + r.PlugIn
 	}
-	if r.Read {
-		text += " (read)"
-	}
 	return text
 }

@@ -13,9 +13,14 @@ import (
 )
 
 // paused is line 12: engines that operators pause while tickets are alive. scripts/vllm-cpu/e2e starts the engines with the endpoints
-// for it (VLLM_SERVER_DEV_MODE).
+// for it (VLLM_SERVER_DEV_MODE). An engine waits with its answer to the order for all that is pinned on it, so what earlier lines have left
+// has to be gone: decode's blocks live for shortTTL by now.
 func (s *suite) paused(t *testing.T) {
 	t.Helper()
+	if !inTime(4*shortTTL, func() bool { return s.decode.counted(t).pinned == 0 }) {
+		t.Errorf("decode holds %d blocks that nobody is to read", s.decode.counted(t).pinned)
+		return
+	}
 	s.report.line(t, "12", "decode paused between turns", func(t *testing.T) string { return s.pausedBetweenTurns(t, s.decode) })
 	s.report.line(t, "12", "prefill paused between turns", func(t *testing.T) string { return s.pausedBetweenTurns(t, s.prefill) })
 	s.report.line(t, "12", "decode drained, then paused", func(t *testing.T) string { return s.drained(t, "/pause", "/resume") })

@@ -13,6 +13,8 @@ import (
 	"testing"
 
 	"github.com/tidwall/gjson"
+
+	"carryover/upstream"
 )
 
 // stockVariable is set by scripts/vllm-cpu/e2e --stock: the engines run without the plug-in.
@@ -21,15 +23,12 @@ const stockVariable = "CARRYOVER_VLLM_STOCK"
 // plugged says whether the engines have the plug-in.
 func plugged() bool { return os.Getenv(stockVariable) == "" }
 
-// givenBy is what a decode leg that carries params gets: the event that has params, or "whole"; empty if there are none.
-// ids says whether they have the output's ids, which the plug-in alone adds.
+// givenBy is what a decode leg that carries params gets: where the params are, empty if there are none, and whether they have the ids of the
+// output, which the plug-in alone adds.
 type givenBy struct {
 	at  string
 	ids bool
 }
-
-// versionRow is what one version gives, by API and form, without and with the plug-in.
-type versionRow map[string]struct{ stock, plugged givenBy }
 
 // Where params come.
 const (
@@ -39,36 +38,45 @@ const (
 	onEnd    = "response's last event"
 )
 
-// versions are the rows as measured, by the first two numbers of the version. Each API has params in whole answers of all of them.
-func versions() map[string]versionRow {
-	old := versionRow{
-		"chat, whole":       {givenBy{inWhole, false}, givenBy{inWhole, true}},
-		"chat, stream":      {givenBy{}, givenBy{onFinish, true}},
-		"text, whole":       {givenBy{inWhole, false}, givenBy{inWhole, true}},
-		"text, stream":      {givenBy{}, givenBy{onFinish, true}},
-		"messages, whole":   {givenBy{inWhole, false}, givenBy{inWhole, true}},
-		"messages, stream":  {givenBy{}, givenBy{onDelta, true}},
-		"responses, whole":  {givenBy{inWhole, false}, givenBy{inWhole, false}},
-		"responses, stream": {givenBy{onEnd, false}, givenBy{onEnd, false}},
+// wanted is what the table says of the version at hand (upstream.AnswerTable), and where params are in this form.
+func wanted(t *testing.T, version string, leg versionLeg) (want givenBy) {
+	t.Helper()
+	stream := leg.body["stream"] == true
+	row, known := upstream.AnswersOf(version, leg.api, stream)
+	if !known {
+		t.Fatalf("nothing is known of vLLM %s", version)
 	}
-	now := versionRow{}
-	for name, row := range old {
-		now[name] = row
+	if !row.Params && !(plugged() && row.PlugIn != "") {
+		return givenBy{}
 	}
-	now["chat, stream"] = struct{ stock, plugged givenBy }{givenBy{onFinish, false}, givenBy{onFinish, true}}
-	now["text, stream"] = now["chat, stream"]
-	return map[string]versionRow{"0.28": old, "0.29": old, "0.30": old, "0.31": old, "0.32": old, "0.33": now}
+	want.ids = plugged() && leg.api != upstream.Responses
+	switch {
+	case !stream:
+		want.at = inWhole
+	case leg.api == upstream.Messages:
+		want.at = onDelta
+	case leg.api == upstream.Responses:
+		want.at = onEnd
+	default:
+		want.at = onFinish
+	}
+	return want
 }
 
 // versionLeg is one decode leg of the row.
 type versionLeg struct {
 	name, path string
+	api        upstream.API
 	body       map[string]any
 }
 
 func versionLegs() (legs []versionLeg) {
-	for _, api := range []struct{ name, path string }{
-		{"chat", pathChat}, {"text", pathText}, {"messages", pathMessages}, {"responses", pathResponses},
+	for _, api := range []struct {
+		name, path string
+		api        upstream.API
+	}{
+		{"chat", pathChat, upstream.Chat}, {"text", pathText, upstream.Text},
+		{"messages", pathMessages, upstream.Messages}, {"responses", pathResponses, upstream.Responses},
 	} {
 		for _, form := range []string{"whole", "stream"} {
 			body := agentBody(api.path, []string{about + " " + api.name + form}, nil, blockSize)
@@ -76,7 +84,7 @@ func versionLegs() (legs []versionLeg) {
 				body["prompt"] = about + form
 			}
 			body["stream"] = form == "stream"
-			legs = append(legs, versionLeg{api.name + ", " + form, api.path, body})
+			legs = append(legs, versionLeg{api.name + ", " + form, api.path, api.api, body})
 		}
 	}
 	return legs
@@ -85,19 +93,9 @@ func versionLegs() (legs []versionLeg) {
 // gives is the row of the version at hand.
 func (s *suite) gives(t *testing.T) string {
 	version := s.version(t)
-	major, rest, _ := strings.Cut(version, ".")
-	minor, _, _ := strings.Cut(rest, ".")
-	row, known := versions()[major+"."+minor]
-	if !known {
-		t.Fatalf("vLLM %s has no row", version)
-	}
 	for _, leg := range versionLegs() {
 		got, ticket := s.given(t, leg, s.handOver(t, leg))
-		want := row[leg.name].stock
-		if plugged() {
-			want = row[leg.name].plugged
-		}
-		if got != want {
+		if want := wanted(t, version, leg); got != want {
 			t.Errorf("vLLM %s, %s: params %+v, want %+v", version, leg.name, got, want)
 		}
 		if ticket != nil {
