@@ -46,7 +46,7 @@ func wanted(t *testing.T, version string, leg versionLeg) (want givenBy) {
 	if !known {
 		t.Fatalf("nothing is known of vLLM %s", version)
 	}
-	if !row.Params && !(plugged() && row.PlugIn != "") {
+	if !row.Params && (!plugged() || row.PlugIn == "") {
 		return givenBy{}
 	}
 	want.ids = plugged() && leg.api != upstream.Responses
