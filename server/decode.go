@@ -213,10 +213,10 @@ func answerID(leg string) string {
 // whose own blocks are released. It runs on its own, so that the handler can end.
 // It reports whether it will close the plan.
 func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) bool {
-	if h.Handover == nil {
+	if h.Handover == nil && plan.Late == nil {
 		return false
 	}
-	leg, err := s.takingLeg(t, p, h)
+	leg, err := s.takingLeg(t, p, plan, h)
 	if err != nil {
 		s.counts.stranded(false)
 		return false
@@ -242,31 +242,19 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)
 			return
 		}
-		h.from.Link(p.decode).Met()
+		p.prefill.Link(p.decode).Met()
 		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, caughtUp: began})
 		s.counts.stranded(true) // what it has left is counted as pinned by now
 	})
 	return true
 }
 
-// arrived waits for KV that nobody waits for any more: decode must not look for it before it has arrived. That is for as long as a client
-// would wait, because KV that comes when nobody takes it stays where it is; but not when the program ends.
-func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error {
-	if plan.Order != upstream.AfterReady {
-		return nil
-	}
-	limit := detachedLimit
-	if s.beside.ctx.Err() == nil {
-		limit = max(limit, time.Until(h.until))
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, limit, upstream.ErrFirstByteTimeout)
-	defer cancel()
-	return plan.Ready(ctx)
-}
-
 // takingLeg is a decode leg of one token, for nothing but what decode reads for it.
-func (s *turns) takingLeg(t *turn, p *pair, h handed) (upstream.Leg, error) {
-	if h.Take != nil {
+func (s *turns) takingLeg(t *turn, p *pair, plan upstream.Plan, h handed) (upstream.Leg, error) {
+	switch {
+	case plan.Late != nil:
+		h.Handover = &upstream.Handover{Leg: func([]byte) upstream.LegPlan { return plan.Late() }}
+	case h.Take != nil:
 		h.Handover = &upstream.Handover{Leg: h.Take}
 	}
 	edit, as, _, err := s.decodeEdit(t, p, p.decode, h)
@@ -286,7 +274,7 @@ func (s *turns) take(ctx context.Context, t *turn, p *pair, h handed) {
 	}
 	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), detachedLimit, upstream.ErrFirstByteTimeout)
 	defer cancel()
-	leg, err := s.takingLeg(t, p, h)
+	leg, err := s.takingLeg(t, p, upstream.Plan{}, h)
 	if err != nil {
 		return // nor will its leg be sent
 	}

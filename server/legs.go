@@ -43,6 +43,7 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 	p.prefilled()
 	s.settle(ctx, t, h) // decode may take minutes
 	if err != nil {
+		left = mayArrive(err) && s.takeLate(ctx, t, p, plan, handed)
 		return nil, err
 	}
 	whole, err := s.between(ctx, out, t, p, plan, handed)
@@ -50,19 +51,28 @@ func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held
 	case ctx.Err() != nil, errors.Is(err, errClientGone):
 		left = s.unstrand(ctx, t, p, plan, handed)
 		return nil, cmp.Or(context.Cause(ctx), err)
-	case err != nil:
-		s.counts.stranded(false) // KV that has not arrived is not asked for
+	case err != nil: // KV that has not arrived is not asked for
+		if left = s.takeLate(ctx, t, p, plan, handed); !left {
+			s.counts.stranded(false)
+		}
 		return nil, err
 	case whole:
 		if handed.Take != nil {
+			plan.Late = nil // the leg for it is Take
 			left = s.unstrand(ctx, t, p, plan, handed)
 		}
 		return &decoding{}, nil // no stream follows
 	}
-	s.take(ctx, t, p, handed)
+	if unannounced(plan) {
+		left = s.takeLate(ctx, t, p, plan, handed) // beside the client's leg
+	} else {
+		s.take(ctx, t, p, handed)
+	}
 	d, err := s.decode(ctx, t, p, handed)
-	if err != nil && handed.Handover != nil {
-		s.counts.stranded(false)
+	if err != nil && handed.Handover != nil && !left {
+		if left = failedSent(err) && s.takeLate(ctx, t, p, plan, handed); !left {
+			s.counts.stranded(false)
+		}
 	}
 	return d, err
 }

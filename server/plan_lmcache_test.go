@@ -163,7 +163,16 @@ func TestLMCache_AllKVIsTaken(t *testing.T) {
 
 func TestLMCache_KVThatIsNeverAnnounced(t *testing.T) {
 	short := setup{cfg: func(c *server.Config) { c.HandoverBudget = 50 * time.Millisecond }}
-	never := gated(make(chan struct{}))
+	over := make(chan struct{})
+	defer close(over) // what waits for KV that comes late
+	never := func(ctx context.Context) error {
+		select {
+		case <-over:
+			return context.Canceled
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	r := lmcacheRig(t, "x", "length", never, nil, short)
 	r.wantError(r.send(ask("", false, "q")), http.StatusGatewayTimeout, "decode_timeout")
 	if p := r.send(ask("", true, "q")); said(t, strings.Split(p.body, "data: {\"error\"")[0]) != "x" || p.err == nil || strings.Contains(p.body, "[DONE]") {

@@ -278,7 +278,7 @@ func TestQuarantine_ATicketNamesItsAncestors(t *testing.T) {
 	if len(first.Ancestors) != 2 || first.Others != 0 {
 		t.Fatalf("the first ticket descends from %+v, want prefill and decode", first)
 	}
-	r.deps.Fleet.Set([]upstream.Instance{r.engine(r.prefill[1]).Instance, r.engine(r.decode[0]).Instance})
+	r.deps.Fleet.Set([]upstream.Instance{*r.engine(r.prefill[1]).Instance(), *r.engine(r.decode[0]).Instance()})
 	r.wantOK(r.sendIDs("c", true, continued(prompt)...), "hit;")
 	if second := log.all[1].Lineage; len(second.Ancestors) != 3 {
 		t.Errorf("the second ticket descends from %+v, want another prefill too", second)

@@ -59,6 +59,7 @@ type turns struct {
 	ratios    *ratios
 	counts    *counts
 	streamed  sse.Memory // of relays
+	late      lateWaits
 
 	unseat func(client string) // gives a place of the server back
 }

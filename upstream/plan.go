@@ -83,6 +83,12 @@ type Plan struct {
 	// is a failure of the decode leg, as it is if it is a *LegError; a connector whose decode can do without the KV returns
 	// nil when ctx ends.
 	Ready func(ctx context.Context) error
+	// Arrived returns when the KV has arrived, with AfterReady only: of KV for which nobody waits any more, whatever Ready has said. The error
+	// says that it has not, and will not if ctx has not ended. It is called when Ready has returned.
+	Arrived func(ctx context.Context) error
+	// Late is a decode leg of one token, not shown to the client, that takes all KV which arrives, or is left, when the client's own leg does
+	// not read it: the KV would else stay. It has a request id of its own. With AfterReady only.
+	Late func() LegPlan
 	// Check says why decode waits in vain although prefill has answered, with Together only; the decode leg ends then. nil checks
 	// nothing.
 	Check func(answer PrefillAnswer) error

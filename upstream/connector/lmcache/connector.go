@@ -51,6 +51,8 @@ func (c *Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 		Prefill:  a.prefillLeg(to.params(id)),
 		Handover: a.handOver,
 		Ready:    func(ctx context.Context) error { return c.ready(ctx, arrival, a) },
+		Arrived:  arrival.Ready,
+		Late:     func() upstream.LegPlan { return a.lateLeg(rawjson.Quote(c.NewID())) },
 		Close:    arrival.Close,
 	}, nil
 }
@@ -113,7 +115,7 @@ func (c *Connector) ready(ctx context.Context, arrival upstream.Arrival, a *atte
 	case err == nil:
 		return nil
 	case c.DecodeUnready && (late || ctx.Err() == nil):
-		a.params = nil // decode finds no chunk, whose bytes may still be on their way, and computes them
+		a.unready = true // decode finds no chunk, whose bytes may still be on their way, and computes them
 		return nil
 	case late:
 		return &upstream.LegError{

@@ -16,11 +16,12 @@ func (a *attempt) handOver(answer upstream.PrefillAnswer) (*upstream.Handover, e
 		return nil, fmt.Errorf("hand-over: %w", err)
 	}
 	h := &upstream.Handover{Cached: f.cached(), Bound: true}
+	own := func([]byte) upstream.LegPlan { return a.ownLeg() }
 	if a.begins {
-		h.Leg = func([]byte) upstream.LegPlan { return a.ownLeg() }
+		h.Leg = own
 		return h, nil
 	}
-	goOn := func([]byte) upstream.LegPlan { return a.onwardLeg(f.token) }
+	goOn := func([]byte) upstream.LegPlan { return a.onwardLeg(f.token, a.tag()) }
 	shape := a.shape(answer.ID, &f)
 	switch wayOn(a.Request, a.budget, f.text, f.finish != "") {
 	case onward:
@@ -32,7 +33,7 @@ func (a *attempt) handOver(answer upstream.PrefillAnswer) (*upstream.Handover, e
 		h.Leg, h.Take = goOn, a.takeLeg(f.token)
 		h.Whole, err = a.whole(shape, &f)
 	case again:
-		h.Leg, h.Take = func([]byte) upstream.LegPlan { return a.ownLeg() }, a.takeLeg(f.token)
+		h.Leg, h.Take = own, a.takeLeg(f.token)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("hand-over: %w", err)

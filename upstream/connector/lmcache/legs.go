@@ -18,7 +18,9 @@ type attempt struct {
 	// stay of the second turn of a conversation). Prefill sends the whole prompt at each turn, so that nothing is computed twice. LMCache's
 	// keys do not know the salt.
 	salt   []byte
-	params []byte // kv_transfer_params of decode's legs, nil for those that are to find nothing
+	params []byte // kv_transfer_params of decode's legs
+	// unready says that the client's leg is to find nothing.
+	unready bool
 }
 
 // prefillLeg is a text completion of the ids, for chats too: a chat would be rendered, and LMCache's keys are of ids.
@@ -37,8 +39,16 @@ func (a *attempt) prefillLeg(params []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: upstream.Text, Members: m}
 }
 
+// tag are the params of the client's leg, nil if it is to find nothing.
+func (a *attempt) tag() []byte {
+	if a.unready {
+		return nil
+	}
+	return a.params
+}
+
 // onwardLeg is decode's text completion of the ids and the first token, so that it finds the KV of all of them but that.
-func (a *attempt) onwardLeg(first uint32) upstream.LegPlan {
+func (a *attempt) onwardLeg(first uint32, params []byte) upstream.LegPlan {
 	var m members
 	a.asText(&m, append(append(make([]uint32, 0, len(a.sent)+1), a.sent...), first))
 	m.set("max_tokens", strconv.AppendInt(nil, int64(a.most-1), 10))
@@ -49,7 +59,7 @@ func (a *attempt) onwardLeg(first uint32) upstream.LegPlan {
 		a.logprobs(&m)
 	}
 	m.set("cache_salt", a.salt)
-	m.set("kv_transfer_params", a.params)
+	m.set("kv_transfer_params", params)
 	return upstream.LegPlan{API: upstream.Text, Members: m}
 }
 
@@ -57,17 +67,27 @@ func (a *attempt) onwardLeg(first uint32) upstream.LegPlan {
 // (remove_after_retrieve, cache_engine.py; pd_backend_async.py); the last chunk is of all ids, which only a prompt with one more asks for.
 func (a *attempt) takeLeg(first uint32) func([]byte) upstream.LegPlan {
 	return func([]byte) upstream.LegPlan {
-		plan := a.onwardLeg(first)
+		plan := a.onwardLeg(first, a.params)
 		plan.RequestID = a.RequestID + "-take"
 		return plan
 	}
+}
+
+// lateLeg is takeLeg for KV that the client's leg does not read. Any token may stand behind the ids, which only the look for the last chunk
+// needs. The salt is its own: decode may have computed the prompt under the other, and a chunk that its own cache has is not read.
+func (a *attempt) lateLeg(salt []byte) upstream.LegPlan {
+	late := *a
+	late.salt = salt
+	plan := late.onwardLeg(a.sent[len(a.sent)-1], a.params)
+	plan.RequestID = a.RequestID + "-late"
+	return plan
 }
 
 // ownLeg is the client's own request, but for the salt and the tag.
 func (a *attempt) ownLeg() upstream.LegPlan {
 	var m members
 	m.set("cache_salt", a.salt)
-	m.set("kv_transfer_params", a.params)
+	m.set("kv_transfer_params", a.tag())
 	return upstream.LegPlan{API: a.Request.API(), Members: m}
 }
 

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"net/http"
+	"strconv"
+	"testing"
+	"time"
+
+	"carryover/upstream/vllmsim"
+)
+
+// A receiver frees a chunk when it is read and never else. KV that is announced behind the hand-over budget, or whose client has left or was
+// told an error, is read all the same.
+func TestLMCache_NothingStaysThatIsAnnounced(t *testing.T) {
+	late := func(c *vllmsim.Config) { c.LMCache.NotifyDelay = 2 * time.Second }
+	budget := []string{"--dial-timeout", "500ms", "--handover-budget", "700ms"}
+	for name, c := range map[string]struct {
+		change func(*vllmsim.Config)
+		flags  []string
+		leaves bool // the client, as soon as KV is on its way
+		fault  *vllmsim.Fault
+	}{
+		"behind the budget":                 {change: late, flags: budget},
+		"behind the budget, decode goes on": {change: late, flags: append([]string{"--lmcache-unready", "decode"}, budget...)},
+		"behind the budget, at decode":      {change: late, flags: append([]string{"--lmcache-chat", "chat"}, budget...)},
+		"its client has left":               {change: late, leaves: true},
+		"its client has left, budget over":  {change: late, flags: budget, leaves: true},
+		"decode fails the leg":              {fault: &vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusInternalServerError, Route: "/v1/completions", Count: 1}},
+	} {
+		for _, stream := range []bool{false, true} {
+			t.Run(name+"/stream "+strconv.FormatBool(stream), func(t *testing.T) {
+				t.Parallel()
+				r := startLMCache(t, lmcacheSetup{change: c.change, flags: c.flags})
+				if c.fault != nil {
+					if err := r.decode[0].SetFault(*c.fault); err != nil {
+						t.Fatal(err)
+					}
+				}
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				pushed := func() bool { return r.sum(t, rolePrefill)["chunks_pushed"] > 0 }
+				if c.leaves {
+					gone := make(chan struct{})
+					go func() {
+						defer close(gone)
+						eventually(func() bool { return r.sum(t, rolePrefill)["pushing"] > 0 })
+						leave()
+					}()
+					defer func() { <-gone }()
+				}
+				d := &dialogueOf{}
+				body := encode(bodyOf(d.next(longQuestion(1)), members{"stream": stream}))
+				_, err := r.post(ctx, "/v1/chat/completions", http.Header{}, body, unwatched)
+				if err != nil && !c.leaves {
+					t.Fatal(err)
+				}
+				held := func() int { return r.sum(t, roleDecode)["chunks_held"] }
+				if !eventually(pushed) || !eventually(func() bool { return held() == 0 && r.sum(t, rolePrefill)["pushing"] == 0 }) {
+					t.Errorf("%d chunks stay, pushed: %t", held(), pushed())
+				}
+				r.verify(t, 0)
+			})
+		}
+	}
+}
