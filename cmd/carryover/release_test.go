@@ -23,6 +23,7 @@ type blockUses struct {
 	server.Legs
 	mu       sync.Mutex // guards what follows
 	named    map[string]int
+	reads    map[string]int // those of which prefill was to read something
 	released int
 }
 
@@ -42,15 +43,21 @@ func (c *blockUses) names(params gjson.Result) {
 	c.named[params.Get("remote_request_id").String()]++
 	if params.Get("remote_num_tokens").Raw == "0" {
 		c.released++
+		return
 	}
+	if c.reads == nil {
+		c.reads = map[string]int{}
+	}
+	c.reads[params.Get("remote_request_id").String()]++
 }
 
-// twice lists the answers whose blocks were named more than once.
+// twice lists the answers whose blocks were to be read more than once, or were named by more legs than may settle whether decode is free:
+// that which had no answer, and two releases.
 func (c *blockUses) twice() (ids []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for id, n := range c.named {
-		if n > 1 {
+		if c.reads[id] > 1 || n > 3 {
 			ids = append(ids, id)
 		}
 	}

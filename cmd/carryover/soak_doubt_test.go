@@ -135,6 +135,10 @@ func (d *doubting) run(t *testing.T, conversations int) {
 	began := time.Now()
 	turns := conversations * soakTurns
 	d.storm.calmAfter = turns - turns/doubtCalm
+	if !slices.ContainsFunc(d.storm.kinds, func(kind doubt) bool { return kind.restarts != atNoTime || kind.seen }) {
+		samples := samplePins(t, d.rig, d.cfg.BlockSize, soakAtOne, d.cut, d.open)
+		defer samples.end(t)
+	}
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(soakAtOne)
 	for i := range conversations {
@@ -152,6 +156,21 @@ func (d *doubting) run(t *testing.T, conversations int) {
 	t.Logf("seed %d: %d turns in %s, %d spells, %d of %d later turns hit, misses %v, ends %v, %d answers of unknown starts, %d tickets spent in vain, %d releases",
 		d.seed, turns, time.Since(began).Round(time.Millisecond), len(d.storm.spells), d.hits, d.later, d.reasons, d.ended,
 		d.unknown, d.legs.vain.Load(), d.uses.released)
+}
+
+// cut is how many answers may have been cut so that the program does not know of their blocks.
+func (d *doubting) cut() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.stranded + d.unknown
+}
+
+// open is how many tokens of tickets the program has released that may have been free before.
+func (d *doubting) open() (tokens int) {
+	for _, engine := range d.storm.deps.Fleet.Engines(upstream.RoleDecode) {
+		tokens += engine.Live().Open
+	}
+	return tokens
 }
 
 // blame notes something that must not be.

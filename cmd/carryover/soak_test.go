@@ -100,6 +100,8 @@ func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
 func (s *soak) run(t *testing.T, conversations int) {
 	t.Helper()
 	began := time.Now()
+	samples := samplePins(t, s.rig, s.cfg.BlockSize, soakAtOne, nil, nil)
+	defer samples.end(t)
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(soakAtOne)
 	for i := range conversations {
