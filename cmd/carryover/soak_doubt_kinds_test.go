@@ -49,6 +49,8 @@ func doubts() []doubt {
 		{name: "params behind the end", role: roleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultEventAfterDone}},
 		{name: "an id lost", role: roleDecode, all: true, fault: vllmsim.Fault{Kind: vllmsim.FaultLostID}},
 		{name: "an id doubled", role: roleDecode, all: true, times: 2, fault: vllmsim.Fault{Kind: vllmsim.FaultDoubledID}},
+		{name: "no usage", role: roleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultNoUsage, Probability: 0.5}},
+		{name: "prefill's answers are lost", role: rolePrefill, fault: vllmsim.Fault{Kind: vllmsim.FaultLostAnswer, Tickets: true, Probability: 0.5}},
 		{name: "tickets refused", role: rolePrefill, fault: vllmsim.Fault{Kind: vllmsim.FaultStatus, Tickets: true}, draw: func(f *vllmsim.Fault, draw *rand.Rand) {
 			f.Status = []int{http.StatusInternalServerError, http.StatusBadGateway, http.StatusServiceUnavailable}[draw.IntN(3)]
 		}},

@@ -58,12 +58,12 @@ func doubtProofs() map[string]func(*vllmsim.Config) {
 func TestSoakOfDoubts(t *testing.T) {
 	alone, mixture := doubtConversations(t)
 	seed := uint64(0)
-	soak := func(name, proof string, kinds []doubt, conversations int) {
+	soak := func(name, proof string, kinds []doubt, conversations int, flags ...string) {
 		seed++
 		own := seed
-		t.Run(proof+"/"+name, func(t *testing.T) {
+		t.Run(strings.Join(append([]string{proof, name}, flags...), "/"), func(t *testing.T) {
 			t.Parallel()
-			newDoubting(t, proof, kinds, own, conversations).run(t, conversations)
+			newDoubting(t, proof, kinds, own, conversations, flags...).run(t, conversations)
 		})
 	}
 	for _, proof := range []string{string(server.ProofAuto), string(server.ProofHistory)} {
@@ -72,6 +72,7 @@ func TestSoakOfDoubts(t *testing.T) {
 		}
 		soak("mixture", proof, doubts(), mixture)
 	}
+	soak("mixture", string(server.ProofAuto), doubts(), mixture, "--connector", connectorMulti)
 }
 
 // doubting is a soak in a storm of doubts.
