@@ -164,12 +164,12 @@ func (b *pinnedBudget) say(of *pinned) {
 	if r.tickets == 0 || time.Since(r.said) < givenUpSaidEvery {
 		return
 	}
-	what := "released the oldest tickets, which pinned more than their share of the KV cache"
+	why := "tickets pinned more than their share"
 	if r.waited {
-		what = "released the oldest tickets: requests waited for room in the KV cache, and none ran"
+		why = "requests waited for room, and none ran"
 	}
-	b.cfg.Logger.Info(what,
-		"decode", of.start.Engine().Name, "tickets", r.tickets, "tokens", r.tokens, "share", b.cfg.PinnedShare)
+	b.cfg.Logger.Info("released the oldest tickets, for room in the KV cache",
+		"decode", of.start.Engine().Name, "why", why, "tickets", r.tickets, "tokens", r.tokens, "share", b.cfg.PinnedShare)
 	r.said, r.tickets, r.tokens, r.waited = time.Now(), 0, 0, false
 }
 

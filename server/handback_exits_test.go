@@ -71,18 +71,6 @@ func (e *exits) look() {
 	}
 }
 
-// handedBack is how many legs of hand-backs engines have seen.
-func (e *exits) handedBack() (n int) {
-	for _, p := range e.prefill {
-		for _, l := range p.seen() {
-			if l.handsBack() && l.params()["remote_num_tokens"] != 0.0 {
-				n++
-			}
-		}
-	}
-	return n
-}
-
 // released is how many legs engines have seen of which prefill reads nothing.
 func (e *exits) released() (n int) {
 	for _, p := range e.prefill {

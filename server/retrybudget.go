@@ -30,10 +30,10 @@ type retryShare struct {
 const (
 	budgetPerTurn   = 0.2
 	budgetPerSecond = 10
-	budgetMax       = 100
+	budgetMax       = 2 * budgetShared // so that a tenant alone has as many retries at once as are kept for the others
 
 	// Four tenants at least are needed to spend what is kept for shares, and as many to spend what comes in.
-	budgetShared   = budgetMax / 2
+	budgetShared   = 100
 	sharePerSecond = budgetPerSecond / 4.0
 	shareMax       = budgetShared / 4.0
 )
