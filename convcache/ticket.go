@@ -62,6 +62,9 @@ type Ticket struct {
 	// Lineage says out of which prefix caches the KV of the blocks may have come. Stores share its Ancestors with the caller; they are
 	// never changed.
 	Lineage Lineage
+	// Prefilled is what prefix caches of prefill hold of the tokens by themselves, as far as that is known. Stores share it with the caller;
+	// it is never changed.
+	Prefilled []Prefilled
 	// CaughtUp is the last moment at which the reader was caught up with decode. The age of a hit
 	// counts from here.
 	CaughtUp time.Time
@@ -87,6 +90,7 @@ type Branch struct {
 	Prefill, PrefillStart string // of a note
 	Common                int
 	Lineage               Lineage
+	Prefilled             []Prefilled
 }
 
 // Branch returns the part of the ticket that a look-up may tell.
@@ -105,6 +109,6 @@ func (t Ticket) Branch() Branch {
 		Deadline:  t.Deadline,
 
 		Prefill: t.Prefill, PrefillStart: t.PrefillStart,
-		Common: t.Common, Lineage: t.Lineage,
+		Common: t.Common, Lineage: t.Lineage, Prefilled: t.Prefilled,
 	}
 }

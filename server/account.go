@@ -74,7 +74,8 @@ func (s *Server) account(t *turn, err error) {
 //   - which way: prefill, decode (the instances that had the last leg of each role), kv_path (X-KV-Path), legs (that were sent),
 //     retries;
 //   - what was reused: reuse (X-KV-Reuse), outcome (hit, miss, off), reason (of a miss), differs (where a rewritten history does),
-//     proof, tokens_offered, tokens_confirmed (that prefill took from caches, -1 if it does not tell);
+//     proof, tokens_offered, tokens_read (that prefill did not compute because of it), tokens_confirmed (that it took from caches, its own
+//     included, -1 if it does not tell);
 //   - what was answered: stored (yes, or why no ticket is left), prompt_tokens, completion_tokens (by decode's usage, -1 if it was not
 //     read), finish, events, bytes;
 //   - how it went: status, code (of the error that the client got), blame (the instance whose leg failed the turn), kind (how), error;
@@ -108,7 +109,8 @@ func logTurns(logger *slog.Logger, redis func() string) Observer {
 			slog.String("kv_path", said[:path]), slog.Int("legs", len(r.Legs)), slog.Int("retries", r.Retries),
 			slog.String("reuse", said[path:]), slog.String("outcome", outcome), slog.String("reason", reason),
 			slog.String("differs", r.Reuse.Differs),
-			slog.String("proof", r.Reuse.Proof), slog.Int("tokens_offered", r.Reuse.Offered), slog.Int("tokens_confirmed", r.Reuse.Cached),
+			slog.String("proof", r.Reuse.Proof), slog.Int("tokens_offered", r.Reuse.Offered), slog.Int("tokens_read", r.Reuse.Read),
+			slog.Int("tokens_confirmed", r.Reuse.Cached),
 			slog.String("stored", r.Stored), slog.Int("prompt_tokens", r.Answer.PromptTokens), slog.Int("completion_tokens", r.Answer.CompletionTokens),
 			slog.String("finish", r.Answer.Finish), slog.Int64("events", r.Answer.Events), slog.Int64("bytes", r.Answer.Bytes),
 			slog.Int("status", r.Status), slog.String("code", r.Code), slog.String("blame", blamed), slog.String("kind", kind), slog.String("error", failure),

@@ -23,16 +23,17 @@ type decoding struct {
 	*upstream.Stream
 	start     *fleet.Start // of decode that has the leg
 	sent      legNote
-	blockSize int               // of it, when the leg began
-	requestID string            // of the leg
-	began     time.Time         // when the leg was sent
-	arrived   time.Time         // when the stream was caught up with the headers
-	handed    bool              // decode got a hand-over
-	from      *fleet.Start      // the start of prefill that gave it
-	barred    bool              // of a prefill instance that is barred
-	lineage   convcache.Lineage // of the KV that it got
-	found     lineage.Space     // decode's cache as the leg found it
-	link      *fleet.Link       // of the starts that exchange KV by it, nil if one of them is not known
+	blockSize int                   // of it, when the leg began
+	requestID string                // of the leg
+	began     time.Time             // when the leg was sent
+	arrived   time.Time             // when the stream was caught up with the headers
+	handed    bool                  // decode got a hand-over
+	from      *fleet.Start          // the start of prefill that gave it
+	barred    bool                  // of a prefill instance that is barred
+	lineage   convcache.Lineage     // of the KV that it got
+	prefilled []convcache.Prefilled // what prefill's caches hold of the prompt
+	found     lineage.Space         // decode's cache as the leg found it
+	link      *fleet.Link           // of the starts that exchange KV by it, nil if one of them is not known
 	rewrite   upstream.Rewriter
 	asks      asked
 
@@ -120,6 +121,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, start *fleet.Sta
 	}
 	d := &decoding{
 		start: start, blockSize: start.BlockSize(), handed: h.Handover != nil, barred: p.barred, lineage: h.lineage, found: found,
+		prefilled: h.prefilled,
 	}
 	d.asks.whole = s.buffers(t, d.handed) && (h.Handover == nil || h.Rewrite == nil)
 	d.asks.ids = t.ids.Wanted() && asksIDs(t.api, start.PlugIn())

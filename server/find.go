@@ -73,7 +73,7 @@ func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 	h, reason := f.prove(ctx, t, p, looked)
 	r := &t.record.Reuse
 	r.Proof = t.way
-	r.Hit, r.Reason, r.Offered, r.Cached, r.Saved = h.ticket != nil, reason, h.offer.Tokens, -1, 0
+	r.Hit, r.Reason, r.Offered, r.Cached, r.Read, r.Saved = h.ticket != nil, reason, h.offer.Tokens, -1, 0, 0
 	if !reason.rewritten() {
 		r.Differs = ""
 	}
@@ -111,12 +111,14 @@ func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.O
 		return &held{}, f.nothing(t, p, looked)
 	}
 	if t.allHandedBack() {
-		return &held{}, ReasonHandedBackUntold // until prefill has told: see foundByEngine
+		return &held{had: t.had(false)}, ReasonHandedBackUntold // until prefill has told: see foundByEngine
 	}
 	if miss := t.proof.Look(ctx); miss != "" {
 		return &held{}, Reason(miss)
 	}
-	return f.take(ctx, t, p)
+	h, reason := f.take(ctx, t, p)
+	h.had = t.had(true)
+	return h, reason
 }
 
 // nothing is why nothing was found.

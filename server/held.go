@@ -24,6 +24,8 @@ type held struct {
 	answered  bool // prefill has answered, so that decode has freed the blocks
 	paused    bool // prefill has refused the leg because it is paused, so that nobody reads the blocks
 	pinned    int  // tokens of decode's cache that the ticket keeps from others
+	// had is what prefix caches of prefill hold of the prompt by themselves, as far as that is known.
+	had []convcache.Prefilled
 	// rider is an unused ticket that rides on a leg without one.
 	rider *rider
 }

@@ -159,6 +159,7 @@ func (k *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 		ID: convcache.NewTicketID(), Decode: decode.Name, Start: d.start.ID(), EngineID: kept.EngineID,
 		Params: kept.Params, Reading: keptReading(kept), Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: a.caughtUp, Common: t.common(),
 		Deadline: deadline(k.cfg, decode, a.caughtUp, kept.Expires), Lineage: k.lineages.leave(d.lineage, d.found),
+		Prefilled: d.prefilled,
 	}
 	if k.lineages.inDoubt(ticket.Lineage) {
 		return ticket, kept, proof.Unproven(lacksQuarantined)

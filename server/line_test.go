@@ -32,7 +32,7 @@ func (r *rig) line() (keys []string, values map[string]any) {
 // lineKeys are those of the receipt in the log, as its comment lists them.
 func lineKeys() []string {
 	return append([]string{"time", "level", "msg"}, strings.Fields(`turn trace path model conversation id_source prefill decode kv_path legs retries
-		reuse outcome reason differs proof tokens_offered tokens_confirmed stored prompt_tokens completion_tokens finish events bytes
+		reuse outcome reason differs proof tokens_offered tokens_read tokens_confirmed stored prompt_tokens completion_tokens finish events bytes
 		status code blame kind error queue_ms lookup_ms prefill_ms ttft_ms duration_ms saved_ms`)...)
 }
 

@@ -21,7 +21,8 @@ type handed struct {
 	together           bool         // prefill's leg is on its way at the same time
 	tokens             int          // of the prompt that prefill has computed, 0 if it does not tell
 
-	lineage convcache.Lineage // of the KV
+	lineage   convcache.Lineage     // of the KV
+	prefilled []convcache.Prefilled // what caches hold of the prompt
 }
 
 // prefill runs the prefill leg. Without one, and when prefill answers no usable
@@ -89,13 +90,11 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 		t.record.Path.alone(whyConnector)
 		return handed{}, nil
 	}
-	t.record.Reuse.Cached = handover.Cached
-	s.finder.foundByEngine(t, p.prefill, h, p.prefill.AnsweredAs(handover.EngineID))
-	t.saved(engine)
+	s.worth(t, p.prefill, found, h, handover)
 	t.learnSpeed(p.prefill, answer, handover, h, took)
 	return handed{
 		Handover: handover, from: p.prefill, until: time.Now().Add(s.cfg.HandoverBudget), tokens: answer.PromptTokens,
-		lineage: s.lineages.records.Leaves(found),
+		lineage: s.lineages.records.Leaves(found), prefilled: t.leaves(p.prefill, found, h, answer.PromptTokens),
 	}, nil
 }
 
@@ -111,20 +110,6 @@ func (s *turns) receipt(t *turn, p *pair, found lineage.Space, computed []byte) 
 		s.lineages.records.Good(found)
 	}
 	return nil
-}
-
-// saved notes how long prefill would have computed for what it has read of decode instead. What it tells of caches counts its own
-// prefix cache too, and bounds what was read.
-func (t *turn) saved(prefill *fleet.Engine) {
-	r := &t.record.Reuse
-	if !r.Hit {
-		return
-	}
-	tokens := r.Offered
-	if r.Cached >= 0 {
-		tokens = min(tokens, r.Cached)
-	}
-	r.Saved = time.Duration(tokens) * prefill.PerToken()
 }
 
 // learnSpeed tells the fleet how fast prefill was, for how many tokens it has computed. That is certain where it tells how many

@@ -49,14 +49,17 @@ type Times struct {
 
 // Reuse is what a turn reused, and why nothing.
 type Reuse struct {
-	Off      bool   // the client wanted none
-	Hit      bool   // a ticket was used
-	Reason   Reason // why none was
-	Proof    string // what showed how much of it could be used
-	Offered  int    // how many of its tokens that was
-	Cached   int    // prompt tokens that prefill took from caches, its own included, -1 if it does not tell
+	Off     bool   // the client wanted none
+	Hit     bool   // a ticket was used
+	Reason  Reason // why none was
+	Proof   string // what showed how much of it could be used
+	Offered int    // how many of its tokens that was
+	Cached  int    // prompt tokens that prefill took from caches, its own included, -1 if it does not tell
+	// Read is how many prompt tokens prefill did not compute because of what was reused: what it found beyond what it had of the prompt by
+	// itself. Where it does not tell what it found, it is taken to be all that was offered.
+	Read     int
 	CaughtUp time.Time
-	// Saved is how long prefill would have computed for what was reused, at the speed that was known of it; 0 if none was.
+	// Saved is how long prefill would have computed for as many tokens, at the speed that was known of it.
 	Saved time.Duration
 	// Differs says where a rewritten history differs from what the conversation's tickets cover, such as "messages[3].content";
 	// "" if nothing was rewritten or it is not known.
@@ -169,7 +172,11 @@ func (r *Reuse) appendHeader(b []byte, now time.Time) []byte {
 	}
 	age := max(0, upstream.Elapsed(r.CaughtUp, now))
 	b = append(b, "hit;tokens="...)
-	b = append(strconv.AppendInt(b, int64(r.Offered), 10), ";age="...)
+	b = strconv.AppendInt(b, int64(r.Offered), 10)
+	if r.Cached >= 0 {
+		b = strconv.AppendInt(append(b, ";read="...), int64(r.Read), 10)
+	}
+	b = append(b, ";age="...)
 	b = append(strconv.AppendFloat(b, age.Seconds(), 'f', 1, 64), ";proof="...)
 	b = append(b, r.Proof...)
 	if r.Cached >= 0 {
@@ -192,7 +199,7 @@ func (r *Reuse) Outcome() (outcome, reason string) {
 }
 
 // missed says that nothing is reused after all.
-func (r *Reuse) missed(why Reason) { r.Hit, r.Reason, r.Saved = false, why, 0 }
+func (r *Reuse) missed(why Reason) { r.Hit, r.Reason, r.Read, r.Saved = false, why, 0, 0 }
 
 // Aborted reports whether the answer broke off after the client had seen part of it.
 func (r *Record) Aborted() bool {

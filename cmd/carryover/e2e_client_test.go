@@ -97,6 +97,7 @@ type reuse struct {
 	text      string
 	hit       bool
 	tokens    int
+	read      int // by prefill of decode, beyond its own
 	confirmed int // -1 if prefill did not tell
 	proof     string
 	reason    string
@@ -112,6 +113,8 @@ func parseReuse(text string) reuse {
 			r.hit = field == "hit"
 		case name == "tokens":
 			r.tokens = n
+		case name == "read":
+			r.read = n
 		case name == "confirmed":
 			r.confirmed = n
 		case name == "proof":

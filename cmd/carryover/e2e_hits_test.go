@@ -59,6 +59,9 @@ func (s *suite) checkHits(t *testing.T) string {
 		if took := o.fromSource[cached] + o.fromSource[external]; !near(took, r.confirmed) {
 			t.Errorf("%s: prefill took %d tokens from caches, confirmed %d, want within one block", o, took, r.confirmed)
 		}
+		if !near(o.fromSource[external], r.read) {
+			t.Errorf("%s: prefill has read %d tokens of decode, %s, want within one block", o, o.fromSource[external], r.text)
+		}
 	}
 	for _, want := range []struct {
 		what                 string

@@ -194,6 +194,7 @@ func (s *suite) metrics(t *testing.T) string {
 			}
 			want["hits"]++
 			want["offered"] += float64(o.got.reuse.tokens)
+			want["read"] += float64(o.got.reuse.read)
 			want["confirmed"] += float64(max(0, o.got.reuse.confirmed))
 			if took := o.fromSource[cached] + o.fromSource[external]; !near(took, o.got.reuse.confirmed) {
 				t.Errorf("%s: prefill took %d tokens from caches, the program says %d", o, took, o.got.reuse.confirmed)
@@ -214,6 +215,7 @@ func (s *suite) metrics(t *testing.T) string {
 		}
 		receipts["hits"]++
 		receipts["offered"] += r.Get("tokens_offered").Float()
+		receipts["read"] += r.Get("tokens_read").Float()
 		receipts["confirmed"] += r.Get("tokens_confirmed").Float()
 	}
 	wantSeries(t, receipts, want)
@@ -225,6 +227,7 @@ func (s *suite) metrics(t *testing.T) string {
 	told := readScrape(t, string(body))
 	got := map[string]float64{
 		"turns": told.sum("carryover_turns_total"), "hits": told.sum("carryover_turns_total", `outcome="hit"`),
+		"read":    told.sum("carryover_reuse_tokens_read_total"),
 		"offered": told.sum("carryover_reuse_tokens_offered_total"), "confirmed": told.sum("carryover_reuse_tokens_confirmed_total", `role="prefill"`),
 		"prompt":     told.sum("gen_ai_client_token_usage_sum", `gen_ai_token_type="input"`),
 		"completion": told.sum("gen_ai_client_token_usage_sum", `gen_ai_token_type="output"`),

@@ -200,6 +200,7 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 		`carryover_turn_lookup_seconds_count`:                                                    10, // without the malformed one
 		`carryover_reuse_hits_total{proof="tokens"}`:                                             1,
 		`carryover_reuse_tokens_offered_total{proof="tokens"}`:                                   offered,
+		`carryover_reuse_tokens_read_total{proof="tokens"}`:                                      float64(readOf(hit)),
 		`carryover_reuse_tokens_confirmed_total{role="prefill"}`:                                 offered,
 		`carryover_reuse_tokens_confirmed_total{role="decode"}`:                                  s.cached,
 		`carryover_tickets_total{result="yes"}`:                                                  4,

@@ -42,6 +42,7 @@ func TestTraces_OfAMissAndAHit(t *testing.T) {
 		if wanted == "hit" {
 			want["carryover.reuse.proof"], want["carryover.reuse.tokens_offered"], want["carryover.reuse.tokens_confirmed"] = "tokens", "+", "+"
 			want["carryover.reuse.reason"], want["gen_ai.usage.cache_read.input_tokens"], want["carryover.reuse.saved"] = "", "+", "*"
+			want["carryover.reuse.tokens_read"] = "*"
 		} else {
 			want["carryover.reuse.reason"], want["carryover.reuse.proof"], want["carryover.reuse.tokens_offered"] = "first_turn", "", ""
 		}

@@ -45,7 +45,7 @@ func encodeBranch(t *convcache.Ticket, history convcache.Digest) []byte {
 	for _, hash := range t.Chain.Blocks {
 		to = binary.BigEndian.AppendUint64(to, hash)
 	}
-	return appendLineage(to, &t.Lineage)
+	return appendPrefilled(appendLineage(to, &t.Lineage), t.Prefilled)
 }
 
 // readBranch fills a ticket from the payload of fieldBranch. Its History is as it was written.
@@ -68,7 +68,7 @@ func readBranch(payload []byte) (convcache.Ticket, error) {
 			t.Chain.Blocks[i] = binary.BigEndian.Uint64(chain[8*i:])
 		}
 	}
-	if t.Lineage = r.lineage(); r.failed || len(r.in) != 0 {
+	if t.Lineage, t.Prefilled = r.lineage(), r.prefilled(); r.failed || len(r.in) != 0 {
 		return convcache.Ticket{}, errCodec
 	}
 	return t, nil

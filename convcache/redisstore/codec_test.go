@@ -16,20 +16,22 @@ func wireTicket() convcache.Ticket {
 		ID: convcache.NewTicketID(), History: convcache.Digest{1, 2, 3}, Covers: 7, HistoryOK: true, Decode: "decode-1", Start: "1.7e+09", EngineID: "e-1",
 		Params: []byte(`{"remote_block_ids":[[1, 2, 3, 4, 5, 6, 7, 8, 9, 1000]],"n":1.0,"s":"\u00e9"}`),
 		Tokens: 70, Groups: 1, Common: 48, Chain: convcache.Chain{BlockSize: 32, Blocks: []uint64{1 << 63, 5}, Whole: 9, Tokens: 70},
-		Lineage:  convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1, Space: 1 << 63, Until: 9}, {Incarnation: 2}}, Others: 3},
-		CaughtUp: time.Unix(1_800_000_000, 123456789), Deadline: time.Unix(1_800_000_400, 987654321),
+		Lineage:   convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1, Space: 1 << 63, Until: 9}, {Incarnation: 2}}, Others: 3},
+		Prefilled: []convcache.Prefilled{{Incarnation: 1, Space: 1 << 63, Tokens: 64}, {Incarnation: 2}},
+		CaughtUp:  time.Unix(1_800_000_000, 123456789), Deadline: time.Unix(1_800_000_400, 987654321),
 	}
 }
 
 func TestCodec_RoundTrip(t *testing.T) {
 	for name, change := range map[string]func(*convcache.Ticket){
-		"whole":      func(*convcache.Ticket) {},
-		"no chain":   func(t *convcache.Ticket) { t.Chain, t.Groups, t.HistoryOK = convcache.Chain{}, 0, false },
-		"no times":   func(t *convcache.Ticket) { t.CaughtUp, t.Deadline = time.Time{}, time.Time{} },
-		"no lineage": func(t *convcache.Ticket) { t.Lineage = convcache.Lineage{} },
-		"no names":   func(t *convcache.Ticket) { t.Decode, t.Start, t.EngineID = "", "", "" },
-		"long names": func(t *convcache.Ticket) { t.Decode = strings.Repeat("d", 300) },
-		"note":       func(t *convcache.Ticket) { *t = t.Note("prefill-1", "1.8e+09", t.CaughtUp.Add(time.Minute)) },
+		"whole":        func(*convcache.Ticket) {},
+		"no chain":     func(t *convcache.Ticket) { t.Chain, t.Groups, t.HistoryOK = convcache.Chain{}, 0, false },
+		"no times":     func(t *convcache.Ticket) { t.CaughtUp, t.Deadline = time.Time{}, time.Time{} },
+		"no lineage":   func(t *convcache.Ticket) { t.Lineage = convcache.Lineage{} },
+		"no prefilled": func(t *convcache.Ticket) { t.Prefilled = nil },
+		"no names":     func(t *convcache.Ticket) { t.Decode, t.Start, t.EngineID = "", "", "" },
+		"long names":   func(t *convcache.Ticket) { t.Decode = strings.Repeat("d", 300) },
+		"note":         func(t *convcache.Ticket) { *t = t.Note("prefill-1", "1.8e+09", t.CaughtUp.Add(time.Minute)) },
 		"long note": func(t *convcache.Ticket) {
 			*t = t.Note(strings.Repeat("p", 300), strings.Repeat("8", 300), t.CaughtUp.Add(time.Minute))
 		},

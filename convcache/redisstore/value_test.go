@@ -24,6 +24,7 @@ func fullTicket(n int) convcache.Ticket {
 	tk.Decode, tk.Start, tk.EngineID, tk.Common = "decode-one", "1.7e+09", "engine-one", 32
 	tk.CaughtUp = (&clock{}).now()
 	tk.Lineage = convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1<<63 + 1, Space: uint64(n), Until: 1_790_000_000e9}, {Incarnation: 1<<63 + 2, Until: 7}}, Others: 5}
+	tk.Prefilled = []convcache.Prefilled{{Incarnation: 1<<63 + 1, Space: uint64(n), Tokens: 48}, {Incarnation: 1<<63 + 2, Tokens: 16}}
 	return tk
 }
 

@@ -91,13 +91,13 @@ func (b *tab) agrees(t *testing.T, s *system) {
 	for way := range shown { // the page has a row for hits and for off also where there were none
 		ways[way] += 0
 	}
-	offered := 0.0
-	for _, one := range s.scraped("carryover_reuse_tokens_offered_total") {
-		offered += one.value
+	read := 0.0
+	for _, one := range s.scraped("carryover_reuse_tokens_read_total") {
+		read += one.value
 	}
-	if !maps.Equal(shown, ways) || b.figure(t, "turns") != sum || b.figure(t, "saved-tokens") != offered {
+	if !maps.Equal(shown, ways) || b.figure(t, "turns") != sum || b.figure(t, "saved-tokens") != read {
 		t.Errorf("the page shows %v, %g turns and %g saved tokens; /metrics has %v, %g and %g",
-			shown, b.figure(t, "turns"), b.figure(t, "saved-tokens"), ways, sum, offered)
+			shown, b.figure(t, "turns"), b.figure(t, "saved-tokens"), ways, sum, read)
 	}
 }
 

@@ -26,7 +26,7 @@ type Journal struct {
 type entry struct {
 	n uint64
 	Receipt
-	counts [3]int // that the receipt points to
+	counts [4]int // that the receipt points to
 }
 
 // New returns an empty journal.

@@ -70,8 +70,8 @@ func TestTotals_AddUp(t *testing.T) {
 		r := turnOf(n)
 		switch random.IntN(4) {
 		case 0:
-			r.Reuse = server.Reuse{Hit: true, Offered: 100, Saved: time.Second, Cached: 90}
-			hits, saved = hits+1, saved+100
+			r.Reuse = server.Reuse{Hit: true, Offered: 100, Read: 40, Saved: time.Second, Cached: 90}
+			hits, saved = hits+1, saved+40
 		case 1:
 			r.Reuse = server.Reuse{Off: true}
 			off++

@@ -35,6 +35,7 @@ type Receipt struct {
 	Differs   string `json:"differs,omitempty"` // where a rewritten history differs
 	Proof     string `json:"proof,omitempty"`
 	Offered   int    `json:"tokens_offered,omitempty"`
+	Read      *int   `json:"tokens_read,omitempty"`      // that prefill did not compute because of it; of hits
 	Confirmed *int   `json:"tokens_confirmed,omitempty"` // prompt tokens that prefill took from caches, absent if it did not tell
 	Stored    string `json:"stored,omitempty"`           // yes, hand_back, or why the answer left no ticket
 
@@ -56,7 +57,7 @@ type Receipt struct {
 }
 
 // receiptOf reads a record. The receipt points to counts.
-func receiptOf(r *server.Record, counts *[3]int) Receipt {
+func receiptOf(r *server.Record, counts *[4]int) Receipt {
 	receipt := Receipt{
 		Turn: r.Turn, Trace: r.Trace.Shown(), Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.ModelShown(),
 		Path: r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
@@ -69,7 +70,7 @@ func receiptOf(r *server.Record, counts *[3]int) Receipt {
 	}
 	receipt.Outcome, receipt.Reason = r.Reuse.Outcome()
 	if receipt.Outcome == Hit {
-		receipt.Proof, receipt.Offered, receipt.Confirmed = r.Reuse.Proof, r.Reuse.Offered, counted(&counts[2], r.Reuse.Cached)
+		receipt.Proof, receipt.Offered, receipt.Read, receipt.Confirmed = r.Reuse.Proof, r.Reuse.Offered, counted(&counts[3], r.Reuse.Read), counted(&counts[2], r.Reuse.Cached)
 	}
 	receipt.Blame, receipt.Kind = r.Blamed()
 	return receipt

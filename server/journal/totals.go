@@ -15,7 +15,7 @@ type Totals struct {
 	Off    uint64            `json:"off"`
 	Misses map[string]uint64 `json:"misses"` // by reason
 	Failed uint64            `json:"failed"` // turns whose client got part of an answer, or an error that was not its own request's
-	// What hits saved prefill: tokens that were offered, or found of what was handed back, and seconds at its learnt speed.
+	// What hits saved prefill: tokens that it did not compute because of what was reused, and seconds at its learnt speed.
 	SavedTokens  uint64  `json:"saved_tokens"`
 	SavedSeconds float64 `json:"saved_seconds"`
 	// TTFT of turns that went by prefill and decode and got an answer, by outcome.
@@ -47,7 +47,9 @@ func (t *Totals) add(r *Receipt) {
 	switch r.Outcome {
 	case Hit:
 		t.Hits++
-		t.SavedTokens += uint64(r.Offered)
+		if r.Read != nil {
+			t.SavedTokens += uint64(*r.Read)
+		}
 		t.SavedSeconds += r.Saved / 1000
 	case Off:
 		t.Off++

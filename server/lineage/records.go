@@ -85,17 +85,26 @@ func New(name func(p Place, start string) convcache.Incarnation, changed func())
 // Space is the cache of an incarnation as a leg finds it: what the leg computes is filed in it, and what it finds comes out of it. The
 // zero Space is that of a leg whose salt no other leg has.
 type Space struct {
-	cache   *cache
-	space   uint64
-	salt    string
-	place   Place
-	unknown bool  // the start is not known
-	sent    int64 // when the leg is sent
-	since   int64 // from when on what came out is in doubt, if this leg shows that the incarnation computes other ids
+	cache       *cache
+	incarnation convcache.Incarnation
+	space       uint64
+	salt        string
+	place       Place
+	unknown     bool  // the start is not known
+	sent        int64 // when the leg is sent
+	since       int64 // from when on what came out is in doubt, if this leg shows that the incarnation computes other ids
 }
 
 // Salt is what is to stand before the request's own cache_salt, "" for nothing.
 func (s Space) Salt() string { return s.salt }
+
+// Cache names the prefix cache of the space, with zeros for one that no other leg finds.
+func (s Space) Cache() (convcache.Incarnation, uint64) {
+	if s.cache == nil {
+		return 0, 0
+	}
+	return s.incarnation, s.space
+}
 
 // Enter returns the space of an incarnation to a leg that brings KV of that lineage into it, and false, and nothing is entered, if that
 // KV is in doubt. start is "" if it is not known.
@@ -127,7 +136,7 @@ func (r *Records) At(p Place, start string) Space {
 // enter needs r.mu.
 func (r *Records) enter(p Place, c *cache, start string) Space {
 	return Space{
-		cache: c, space: c.space, salt: c.salt, place: p, unknown: start == "", sent: r.clock.earliest(), since: c.good,
+		cache: c, incarnation: c.incarnation, space: c.space, salt: c.salt, place: p, unknown: start == "", sent: r.clock.earliest(), since: c.good,
 	}
 }
 

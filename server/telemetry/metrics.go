@@ -105,6 +105,7 @@ func (m *Metrics) begin() {
 	for _, proof := range []string{"tokens", "history", "engine"} {
 		m.to.hits.Add(ctx, 0, m.proofs.get(proof).add...)
 		m.to.offered.Add(ctx, 0, m.proofs.get(proof).add...)
+		m.to.read.Add(ctx, 0, m.proofs.get(proof).add...)
 	}
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		m.to.confirmed.Add(ctx, 0, m.roles.get(role.String()).add...)
@@ -159,6 +160,7 @@ func (m *Metrics) reuse(ctx context.Context, r *server.Record, outcome string) {
 	proof := m.proofs.get(r.Reuse.Proof).add
 	m.to.hits.Add(ctx, 1, proof...)
 	m.to.offered.Add(ctx, int64(r.Reuse.Offered), proof...)
+	m.to.read.Add(ctx, int64(r.Reuse.Read), proof...)
 	if cached := r.Reuse.Cached; cached > 0 {
 		m.to.confirmed.Add(ctx, int64(cached), m.roles.get(upstream.RolePrefill.String()).add...)
 	}

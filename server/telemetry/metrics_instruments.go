@@ -49,8 +49,8 @@ const (
 // many turns have ended, the sum of those with outcome "hit" is the sum of hits, and that of tickets with the result "yes" is how many
 // answers left one.
 type instruments struct {
-	turns, hits, offered, confirmed, tickets, retries metric.Int64Counter
-	saved                                             metric.Float64Counter
+	turns, hits, offered, read, confirmed, tickets, retries metric.Int64Counter
+	saved                                                   metric.Float64Counter
 
 	ttft, queue, lookup, leg, store metric.Float64Histogram
 
@@ -87,11 +87,12 @@ func newInstruments(meter metric.Meter) (instruments, error) {
 		turns:     m.counter("carryover.turns", turnUnit, "Turns that have ended, by what they reused of their conversation and why nothing."),
 		hits:      m.counter("carryover.reuse.hits", turnUnit, "Turns that reused what was kept of their conversation, by what showed how much: of a ticket, or, engine, of what was handed back."),
 		offered:   m.counter("carryover.reuse.tokens.offered", tokenUnit, "Tokens of tickets that prefill was told to read, and, of proof engine, those of what was handed back that it found."),
+		read:      m.counter("carryover.reuse.tokens.read", tokenUnit, "Prompt tokens that prefill did not compute because of what was reused: beyond what it had of the prompt by itself."),
 		confirmed: m.counter("carryover.reuse.tokens.confirmed", tokenUnit, "Prompt tokens that engines say they took from caches: prefill of turns with a ticket, decode of all whose usage tells."),
 		tickets:   m.counter("carryover.tickets", turnUnit, "Answers by whether they left a ticket, and why not."),
 		retries:   m.counter("carryover.retries", turnUnit, "Further attempts of turns."),
 		saved: kept[metric.Float64Counter](m)(meter.Float64Counter("carryover.prefill.saved", metric.WithUnit(seconds),
-			metric.WithDescription("Time that prefill would have computed for what was reused, at its learnt speed."))),
+			metric.WithDescription("Time that prefill would have computed for the tokens that it did not because of what was reused, at its learnt speed."))),
 		ttft:   m.times("carryover.turn.ttft", "Time until the first byte for the client, of turns that have one.", longTimes()),
 		queue:  m.times("carryover.turn.queue", "Time that turns waited for a place.", shortTimes()),
 		lookup: m.times("carryover.turn.lookup", "Time until it was known what a turn's last attempt reuses, without waits for a place.", shortTimes()),

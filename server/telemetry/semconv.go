@@ -57,6 +57,7 @@ const (
 	attrReason     = attribute.Key("carryover.reuse.reason")
 	attrProof      = attribute.Key("carryover.reuse.proof")
 	attrOffered    = attribute.Key("carryover.reuse.tokens_offered")
+	attrRead       = attribute.Key("carryover.reuse.tokens_read")      // that prefill did not compute because of it
 	attrConfirmed  = attribute.Key("carryover.reuse.tokens_confirmed") // prompt tokens that prefill took from caches
 	attrSaved      = attribute.Key("carryover.reuse.saved")            // of prefill's time, in seconds
 	attrStored     = attribute.Key("carryover.stored")                 // yes, or why the answer left no ticket

@@ -118,7 +118,7 @@ func reuseAttributes(u *server.Reuse) []attribute.KeyValue {
 	case "miss":
 		attrs = append(attrs, attrReason.String(reason))
 	case "hit":
-		attrs = append(attrs, attrProof.String(u.Proof), attrOffered.Int(u.Offered), attrSaved.Float64(u.Saved.Seconds()))
+		attrs = append(attrs, attrProof.String(u.Proof), attrOffered.Int(u.Offered), attrRead.Int(u.Read), attrSaved.Float64(u.Saved.Seconds()))
 		if u.Cached >= 0 {
 			attrs = append(attrs, attrConfirmed.Int(u.Cached))
 		}

@@ -55,7 +55,7 @@ func aTurn() server.Record {
 	return server.Record{
 		Turn: "CANARY-request-id", Asked: server.Asked{API: upstream.Text, Model: "served", Conversation: "0123456789ab", Source: "session_id"},
 		Trace: server.Trace{ID: [16]byte{1, 2, 3}, Parent: [8]byte{4}, Span: [8]byte{5}, Sampled: true, State: "a=1,b=2"},
-		Path:  server.Path{Way: server.WayPrefillDecode}, Reuse: server.Reuse{Hit: true, Proof: "tokens", Offered: 100, Cached: 96, Saved: 2 * time.Second},
+		Path:  server.Path{Way: server.WayPrefillDecode}, Reuse: server.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
 		Stored: "yes", Status: 200, Times: server.Times{Began: began, Took: 10 * time.Second},
 		Answer: server.AnswerRecord{Finish: "stop", PromptTokens: 120, CompletionTokens: 7},
 		Legs: []server.LegRecord{
@@ -128,7 +128,7 @@ func TestSpans_HaveTheIDsAndTimesOfTheRecord(t *testing.T) {
 	turn := named(t, spans, "POST /v1/completions")
 	for key, want := range map[string]string{
 		"gen_ai.operation.name": "text_completion", "gen_ai.request.model": "served", "gen_ai.conversation.id": "0123456789ab", "carryover.reuse.tokens_offered": "100",
-		"carryover.reuse.tokens_confirmed": "96", "carryover.reuse.saved": "2", "carryover.reuse.proof": "tokens", "gen_ai.usage.input_tokens": "120", "carryover.conversation.source": "session_id",
+		"carryover.reuse.tokens_confirmed": "96", "carryover.reuse.tokens_read": "64", "carryover.reuse.saved": "2", "carryover.reuse.proof": "tokens", "gen_ai.usage.input_tokens": "120", "carryover.conversation.source": "session_id",
 	} {
 		if got := get(turn, key); got != want {
 			t.Errorf("%s: got %q, want %q", key, got, want)

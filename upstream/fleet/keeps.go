@@ -30,6 +30,14 @@ func (k *keeping) tell(caching Finding) {
 	k.caching = caching
 }
 
+// CachesPrefixes says whether a start keeps the KV of prompts for others that begin alike (enable_prefix_caching).
+func (s *Start) CachesPrefixes() Finding {
+	k := &s.keeping
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.caching
+}
+
 // Forgets says why a start of prefill does not keep what is handed back to it, "" if it does as far as is known: its prefix caching is
 // off (vllm:cache_config_info), or turns in a row have found nothing of it. A ticket is worth more to the next turn then.
 func (s *Start) Forgets() (why string) {

@@ -11,7 +11,7 @@ const fields = [
   ["endpoint", "Endpoint"], ["model", "Model"],
   ["path", "Path"], ["path_reason", "Why this path"], ["prefill", "Prefill"], ["decode", "Decode"], ["retries", "Retries", count],
   ["outcome", "Outcome"], ["reason", "Reason"], ["differs", "Differs at"], ["proof", "Proof"], ["tokens_offered", "Tokens offered", count],
-  ["tokens_confirmed", "Confirmed", count], ["stored", "Ticket kept"], ["prompt_tokens", "Prompt tokens", count],
+  ["tokens_read", "Tokens read", count], ["tokens_confirmed", "Confirmed", count], ["stored", "Ticket kept"], ["prompt_tokens", "Prompt tokens", count],
   ["completion_tokens", "Completion", count], ["finish", "Finish"], ["status", "Status", String], ["code", "Error"], ["blame", "Failed at"],
   ["kind", "Failure"], ["queue_ms", "Waited", milliseconds], ["lookup_ms", "Look-up", milliseconds], ["prefill_ms", "Prefill took", milliseconds],
   ["ttft_ms", "First token", milliseconds], ["duration_ms", "Took", milliseconds], ["saved_ms", "Prefill saved", milliseconds],

@@ -7,7 +7,7 @@ import { receipt } from "./receipt.js";
 const most = 200; // turns that are kept; open receipts stay beyond that
 
 const columns = [
-  ["Ended", ""], ["Outcome", "wide"], ["Model", "wide"], ["Prefill → decode", ""], ["Prompt", "number"], ["Reused", "number"],
+  ["Ended", ""], ["Outcome", "wide"], ["Model", "wide"], ["Prefill → decode", ""], ["Prompt", "number"], ["Reused", "number"], ["Read", "number"],
   ["Confirmed", "number"], ["First token", "number"], ["Took", "number"], ["Status", "number"], ["Conversation", "code"],
 ];
 
@@ -71,7 +71,7 @@ export class Turns {
     button.addEventListener("click", () => this.#toggle(turn, button, detail));
     const cells = [
       tagged(turn.outcome, turn.outcome, [turn.outcome, turn.reason?.replaceAll("_", " ")].filter(Boolean).join(" · ")),
-      turn.model ?? none, `${turn.prefill || none} → ${turn.decode || none}`, count(turn.prompt_tokens), count(turn.tokens_offered), count(turn.tokens_confirmed),
+      turn.model ?? none, `${turn.prefill || none} → ${turn.decode || none}`, count(turn.prompt_tokens), count(turn.tokens_offered), count(turn.tokens_read), count(turn.tokens_confirmed),
       turn.ttft_ms ? milliseconds(turn.ttft_ms) : none, milliseconds(turn.duration_ms), statusOf(turn), turn.conversation ?? none,
     ];
     const row = h("tr", { class: first ? undefined : "new" }, h("th", { scope: "row" }, button),

@@ -1,0 +1,31 @@
+package redisstore
+
+import (
+	"encoding/binary"
+
+	"carryover/convcache"
+)
+
+// appendPrefilled writes what prefix caches hold by themselves, behind the number of them.
+func appendPrefilled(to []byte, all []convcache.Prefilled) []byte {
+	to = binary.AppendUvarint(to, uint64(len(all)))
+	for _, p := range all {
+		to = binary.BigEndian.AppendUint64(to, uint64(p.Incarnation))
+		to = binary.BigEndian.AppendUint64(to, p.Space)
+		to = binary.AppendUvarint(to, uint64(p.Tokens))
+	}
+	return to
+}
+
+// prefilled reads what appendPrefilled has written. More caches than a ticket tells of are none of ours.
+func (r *reader) prefilled() (all []convcache.Prefilled) {
+	n := r.number()
+	if n > convcache.MaxPrefilled {
+		r.failed, r.in = true, nil
+		return nil
+	}
+	for range n {
+		all = append(all, convcache.Prefilled{Incarnation: convcache.Incarnation(r.uint64()), Space: r.uint64(), Tokens: r.number()})
+	}
+	return all
+}
