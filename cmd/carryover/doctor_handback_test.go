@@ -59,7 +59,8 @@ func TestDoctor_SaysWhichPairsHandBack(t *testing.T) {
 				t.Errorf("%+v, want %q", got, want)
 			}
 			for _, r := range w.prefill.Requests() {
-				if strings.Contains(string(r.Body), "ignore_eos") {
+				// Legs that release are dropped at their first event as those are, and have prefill read nothing.
+				if body := string(r.Body); strings.Contains(body, "ignore_eos") && !strings.Contains(body, `"remote_num_tokens":0,`) {
 					t.Errorf("the doctor's own conversations were handed back: %s", r.Body)
 				}
 			}

@@ -76,11 +76,11 @@ func (r *reloadable) wantTurns(ctx context.Context, id string, enough func(turn 
 	return nil
 }
 
-// ownReleases is how many legs of our own prefill got that release blocks. What these leave on prefill is not read.
-func (r *reloadable) ownReleases() (n int) {
+// ownLegs is how many legs of our own prefill got, which release blocks or hand them back. They are dropped at their first event.
+func (r *reloadable) ownLegs() (n int) {
 	for _, instance := range r.prefill {
 		for _, body := range legs(instance) {
-			if gjson.GetBytes(body, "prompt").String() == "x" && gjson.GetBytes(body, "kv_transfer_params.remote_block_ids").IsArray() {
+			if gjson.GetBytes(body, "ignore_eos").Bool() && gjson.GetBytes(body, "kv_transfer_params.remote_block_ids").IsArray() {
 				n++
 			}
 		}
@@ -150,7 +150,7 @@ func TestReload_UnderTraffic(t *testing.T) {
 	reused := r.sum(t, rolePrefill)["external_tokens"]
 	t.Logf("%d turns, for which prefill read %d tokens of decode's", turns.Load(), reused)
 	total := r.sum(t, "")
-	for _, name := range append(wrongReads(), "failures", "aborts", "late_notifications") {
+	for _, name := range append(wrongReads(), "failures", "late_notifications") {
 		if total[name] != 0 {
 			t.Errorf("%s: got %d, want 0", name, total[name])
 		}
@@ -158,12 +158,18 @@ func TestReload_UnderTraffic(t *testing.T) {
 	if reused == 0 {
 		t.Error("nothing was reused: the test shows nothing")
 	}
-	var own int
+	if n := r.sum(t, roleDecode)["aborts"]; n != 0 {
+		t.Errorf("%d legs to decode were given up, want none", n)
+	}
+	var aborts, own int
 	if !eventually(func() bool {
-		own = r.ownReleases()
-		return r.sum(t, rolePrefill)["leased_pins"] == own
+		aborts, own = r.sum(t, rolePrefill)["aborts"], r.ownLegs()
+		return aborts == own
 	}) {
-		t.Errorf("%d hand-overs were not read, want the %d of legs that release", r.sum(t, rolePrefill)["leased_pins"], own)
+		t.Errorf("%d legs to prefill were given up, want the %d of our own", aborts, own)
+	}
+	if !eventually(func() bool { return r.sum(t, rolePrefill)["leased_pins"] == 0 }) {
+		t.Errorf("%d hand-overs were not read, want none", r.sum(t, rolePrefill)["leased_pins"])
 	}
 }
 
