@@ -60,6 +60,9 @@ func exitRig(t *testing.T, prefills int, more ...func(*server.Config)) (*exits, 
 	return e, legs
 }
 
+// fills is a prompt whose answer of ten ids fills a block: of one that fills none, prefill has all blocks, and nothing is handed back.
+func fills() []int { return count(1, 2*rigBlock-5) }
+
 func (e *exits) passes(d time.Duration) { e.ahead.Add(int64(d)) }
 
 // look reads all engines now.
@@ -171,7 +174,7 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 			t.Run(name+" "+conversation, func(t *testing.T) {
 				r, legs := exitRig(t, 1, func(c *server.Config) { c.ReuseTrialTimeout = patience })
 				r.look()
-				r.wantOK(r.sendIDs(conversation, true, count(1, 100)...), "miss;")
+				r.wantOK(r.sendIDs(conversation, true, fills()...), "miss;")
 				mend := tc.exit(r, legs)
 				r.try(t)
 				pinned := r.server.Pinned(r.engine(r.decode[0]))
@@ -233,8 +236,8 @@ func TestHandBack_UnansweredIsReleasedByItsReaderAlone(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			r, _ := exitRig(t, 2)
 			r.look()
-			r.wantOK(r.sendIDs("c", true, count(1, 100)...), "miss;")
-			r.wantOK(r.sendIDs("", true, count(1, 100)...), "miss;") // the other prefill may release, too
+			r.wantOK(r.sendIDs("c", true, fills()...), "miss;")
+			r.wantOK(r.sendIDs("", true, fills()...), "miss;") // the other prefill may release, too
 			r.prefill[0].next(answers500, answers500)
 			r.server.HandBack(t.Context(), overdue)
 			r.server.HandBack(t.Context(), overdue)
@@ -298,7 +301,7 @@ func TestHandBack_UnsentIsTriedThreeTimes(t *testing.T) {
 		return &upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Broken, Err: errors.New("x")}
 	})
 	r.look()
-	r.wantOK(r.sendIDs("", true, count(1, 100)...), "miss;")
+	r.wantOK(r.sendIDs("", true, fills()...), "miss;")
 	for n := range 6 {
 		r.server.HandBack(t.Context(), overdue+time.Duration(n)*2*time.Second)
 	}
