@@ -341,6 +341,7 @@ func TestHandBack_GoesElsewhere(t *testing.T) {
 			for _, after := range tc.after {
 				r.server.HandBack(t.Context(), overdue+after)
 			}
+			r.server.HandBack(t.Context(), overdue+2*awayLong) // of a lane that has just been made
 			if n := len(r.prefill[1].seen()); n != 1 || r.server.Counts().HandBacks.Done != 1 {
 				t.Errorf("the other instance has got %d legs, want the hand-back: %+v", n, r.server.Counts().HandBacks)
 			}
