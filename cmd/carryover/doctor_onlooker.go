@@ -165,3 +165,10 @@ func (l watchedLegs) Prefill(ctx context.Context, leg upstream.Leg) (upstream.Pr
 	defer l.onlooker.legs.Add(-1)
 	return l.Legs.Prefill(ctx, leg)
 }
+
+// HandBack implements server.Legs: releases go by it too.
+func (l watchedLegs) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	l.onlooker.legs.Add(1)
+	defer l.onlooker.legs.Add(-1)
+	return l.Legs.HandBack(ctx, leg)
+}
