@@ -41,6 +41,9 @@ func TestHandBack_EvictionsInARowEndIt(t *testing.T) {
 	cfg := handingConfig()
 	h := startHanding(t, cfg, 1, 1, atOnce...)
 	evict := func() { // what others do to a cache
+		if !eventually(func() bool { return h.sum(t, rolePrefill)["running"] == 0 }) {
+			t.Fatal("prefill computes on")
+		}
 		for _, instance := range h.prefill {
 			instance.ClearBlocks()
 		}
