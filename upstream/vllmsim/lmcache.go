@@ -105,6 +105,7 @@ func (l *lmcache) prompted(ctx context.Context, r *run) error {
 			return l.stickAndPark(ctx, r)
 		}
 	}
+	l.engine.count(func(s *Stats) { s.Pushing++ }) // before the answer, which in "async" does not wait
 	if l.cfg.Mode == LMCacheAsync {
 		l.engine.async.spawn(func() { l.deliver(h) })
 		return nil

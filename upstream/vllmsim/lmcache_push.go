@@ -102,10 +102,10 @@ func (l *lmcache) allocate(h *handover) bool {
 	return true
 }
 
-// deliver writes the share of each rank and announces it. It is false when the receiver has gone or the engine ends.
+// deliver writes the share of each rank of a hand-over that is counted as under way, and announces it. It is false when the receiver has gone
+// or the engine ends.
 func (l *lmcache) deliver(h *handover) bool {
 	e := l.engine
-	e.count(func(s *Stats) { s.Pushing++ })
 	defer e.count(func(s *Stats) { s.Pushing-- })
 	if !l.allocate(h) {
 		return false
