@@ -270,7 +270,7 @@ func (s *suite) explanations(t *testing.T) string {
 				continue
 			case expected.hit:
 				verdicts["hit"]++
-				expected.confirmed = got.reuse.confirmed
+				expected.confirmed, expected.read = got.reuse.confirmed, got.reuse.read
 			default:
 				verdicts["miss"]++
 			}
