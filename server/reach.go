@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
@@ -10,12 +11,19 @@ import (
 // decode picks the decode instance of an attempt, before prefill works for it. One that has refused a connection or failed its probes,
 // and has answered nothing since, must take a connection first: prefill's blocks would stay occupied for their lease (30 s, vLLM 0.33)
 // if no decode instance read them, and clients that try again while decode restarts would fill prefill's cache. It gives up after
-// maxDials instances; the error of an attempt without any is upstream.ErrNoInstance.
+// maxDials instances; the error is that of the last one then.
 func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
+	var last *upstream.LegError
 	for dials := 1; ; dials++ {
 		engine, err := k.engine(ctx, t, upstream.RoleDecode, false, &p.decodeRoom)
-		if err != nil || k.still || !engine.Unreached() || k.deps.Legs.Reach(ctx, engine.Instance()) == nil {
+		switch {
+		case last != nil && errors.Is(err, upstream.ErrNoInstance):
+			return nil, last
+		case err != nil || k.still || !engine.Unreached():
 			return engine, err
+		}
+		if err = k.deps.Legs.Reach(ctx, engine.Instance()); err == nil {
+			return engine, nil
 		}
 		if ctx.Err() != nil { // which tells nothing of the engine
 			return nil, context.Cause(ctx)
@@ -23,8 +31,9 @@ func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, e
 		engine.Refused()
 		p.decodes(nil)
 		t.tries.excluded = append(t.tries.excluded, engine)
+		last = &upstream.LegError{Role: upstream.RoleDecode, Instance: engine.Name, Kind: upstream.Dial, Err: err}
 		if dials == maxDials {
-			return nil, upstream.ErrNoInstance
+			return nil, last
 		}
 	}
 }
