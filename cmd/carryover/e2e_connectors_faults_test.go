@@ -16,8 +16,9 @@ import (
 
 const (
 	// settleLimit is how long engines may take until they hold nothing of a request whose client has gone: Mooncake's
-	// time limit of 12 s (scripts/vllm-cpu/connectors.sh), and as much again on a busy machine.
-	settleLimit = 25 * time.Second
+	// time limit of 12 s (scripts/vllm-cpu/connectors.sh), or the lease of 30 s that a release leaves with MultiConnector, and as much
+	// again on a busy machine.
+	settleLimit = time.Minute
 	// longAnswer is more than is read of an answer that is abandoned.
 	longAnswer = 1500
 	// manyWords are of a prompt that is long enough to be interrupted while prefill computes it, some 2,500 tokens.

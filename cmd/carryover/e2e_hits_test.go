@@ -5,6 +5,8 @@ package main
 import (
 	"fmt"
 	"testing"
+
+	"carryover/upstream"
 )
 
 func (s *suite) checkAnswers(t *testing.T) string {
@@ -34,11 +36,17 @@ const (
 	sharedHits      = 60 // each replica learns the shapes of requests for itself
 )
 
+// connectorOf031 is NIXL's connector version in vLLM 0.31, with which prefill tells how much it had in caches. With 0.28 the
+// probe of chats is not answered as it must be, so that they miss (why=probe, measured).
+const connectorOf031 = 13
+
 func (s *suite) checkHits(t *testing.T) string {
 	t.Helper()
 	later, hits := map[bool]int{}, map[bool]int{} // by faithful
 	offered, confirmed, read := 0, 0, 0
 	reasons := map[string]int{}
+	release, _ := upstream.ReleaseOf(s.version(t))
+	old := release.Connector < connectorOf031
 	for _, o := range s.outcomes {
 		read += o.fromSource[external]
 		if o.turn == 1 {
@@ -56,12 +64,22 @@ func (s *suite) checkHits(t *testing.T) string {
 		if r.proof != "tokens" {
 			t.Errorf("%s: proof %q, want tokens", o, r.proof)
 		}
+		if old {
+			continue
+		}
 		if took := o.fromSource[cached] + o.fromSource[external]; !near(took, r.confirmed) {
 			t.Errorf("%s: prefill took %d tokens from caches, confirmed %d, want within one block", o, took, r.confirmed)
 		}
 		if !near(o.fromSource[external], r.read) {
 			t.Errorf("%s: prefill has read %d tokens of decode, %s, want within one block", o, o.fromSource[external], r.text)
 		}
+	}
+	if old { // text completions alone are reused
+		if hits[true] == 0 || read == 0 {
+			t.Error("nothing was reused")
+		}
+		return fmt.Sprintf("faithful %s, edited %s, %d read from decode, misses %v",
+			share(hits[true], later[true]), share(hits[false], later[false]), read, reasons)
 	}
 	for _, want := range []struct {
 		what                 string
