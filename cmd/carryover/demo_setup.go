@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
@@ -59,14 +60,20 @@ func (d *deployment) beginStorage() (err error) {
 	return err
 }
 
+// Ports that reservePort chooses from: below those that systems give to connections and to listeners that ask for any (Linux: from 32768),
+// so that nobody is given the port before the proxy listens there.
+const firstReserved, reservable = 20_000, 12_000
+
 // reservePort finds a port that the proxy is to listen at and instances have to know before: one that is free now.
-func (d *deployment) reservePort() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
+func (d *deployment) reservePort() (err error) {
+	for range 100 {
+		d.port = firstReserved + rand.IntN(reservable)
+		var l net.Listener
+		if l, err = net.Listen("tcp", d.listen()); err == nil {
+			return l.Close()
+		}
 	}
-	d.port = l.Addr().(*net.TCPAddr).Port
-	return l.Close()
+	return err
 }
 
 // listen is where the proxy listens at that port.
