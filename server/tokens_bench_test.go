@@ -119,7 +119,7 @@ func (e *canned) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case e.role == upstream.RolePrefill:
 		e.prefill(w, id, bytes.Contains(body, []byte(`"return_token_ids":true`)))
 	default:
-		e.decode(w, id, bytes.Contains(body, []byte(`"return_token_ids":true`)))
+		e.decode(w, id, bytes.Contains(body, []byte(`"return_token_ids":true`)), bytes.Contains(body, []byte(`"include_usage":true`)))
 	}
 }
 
@@ -135,7 +135,7 @@ func (e *canned) prefill(w http.ResponseWriter, id string, ids bool) {
 }
 
 // decode writes its events in one go, so that what is measured is not the kernel.
-func (e *canned) decode(w http.ResponseWriter, id string, ids bool) {
+func (e *canned) decode(w http.ResponseWriter, id string, ids, usage bool) {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	var b bytes.Buffer
 	prompt := "null"
@@ -164,6 +164,9 @@ func (e *canned) decode(w http.ResponseWriter, id string, ids bool) {
 		own = append(output, '7')
 	}
 	chunk(`"delta":{"content":"."},"logprobs":null,"finish_reason":"stop","stop_reason":null,"token_ids":`+tokens, `,"kv_transfer_params":`+cannedParams(id, false, own))
+	if usage {
+		fmt.Fprintf(&b, "data: {\"id\":\"chatcmpl-%s\",\"object\":\"chat.completion.chunk\",\"created\":1,\"model\":\"m\",\"choices\":[],\"usage\":{\"prompt_tokens\":%d,\"total_tokens\":%d,\"completion_tokens\":%d}}\n\n", id, cannedPrompt, cannedPrompt+cannedOutput, cannedOutput)
+	}
 	b.WriteString("data: [DONE]\n\n")
 	_, _ = w.Write(b.Bytes())
 }
