@@ -127,7 +127,7 @@ fuzz: ## run every fuzz target for FUZZTIME (30s)
 # Without, those lines say "not measured", and the target exits non-zero for them alone.
 PYTHON_EXAMPLE ?=
 .PHONY: bench
-bench: build bin/pdbench redis nginx ## measure Carryover against nginx, a byte relay and, with PYTHON_EXAMPLE=FILE, vLLM's example (14 minutes): BENCHMARKS.md
+bench: build bin/pdbench redis nginx ## measure Carryover against nginx, a byte relay and, with PYTHON_EXAMPLE=FILE, vLLM's example (14 minutes): docs/benchmarks.md
 	@[ -z "$(PYTHON_EXAMPLE)" ] || scripts/need-bench-python.sh
 	bin/pdbench --python-example "$(PYTHON_EXAMPLE)"
 

@@ -110,13 +110,13 @@ func TestVersions_AdviceHelps(t *testing.T) {
 	}
 }
 
-// OPERATING.md has the table of the code. What the test prints is to be put there.
+// docs/operating.md has the table of the code. What the test prints is to be put there.
 func TestVersions_OperatingHasTheTable(t *testing.T) {
-	page, err := os.ReadFile("../OPERATING.md")
+	page, err := os.ReadFile("../docs/operating.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if table := VersionTable(); !strings.Contains(string(page), "\n"+table+"\n") {
-		t.Errorf("OPERATING.md lacks the table of engine versions as it is in upstream/versions.go:\n%s", table)
+		t.Errorf("docs/operating.md lacks the table of engine versions as it is in upstream/versions.go:\n%s", table)
 	}
 }

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestConnectorsPage_CommandsAreAccepted has a shell read each command of CONNECTORS.md, and check-config what it reads.
+// TestConnectorsPage_CommandsAreAccepted has a shell read each command of docs/connectors.md, and check-config what it reads.
 func TestConnectorsPage_CommandsAreAccepted(t *testing.T) {
-	page, err := os.ReadFile("../../CONNECTORS.md")
+	page, err := os.ReadFile("../../docs/connectors.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,10 +33,10 @@ func TestConnectorsPage_CommandsAreAccepted(t *testing.T) {
 	}
 	for _, name := range connectors()[1:] { // NIXL is in the README
 		if !slices.Contains(shown, name) {
-			t.Errorf("CONNECTORS.md has no command with --connector %s", name)
+			t.Errorf("docs/connectors.md has no command with --connector %s", name)
 		}
 		if !strings.Contains(string(page), "\n| `"+name+"` |") {
-			t.Errorf("CONNECTORS.md has no row of %s in its table", name)
+			t.Errorf("docs/connectors.md has no row of %s in its table", name)
 		}
 	}
 }

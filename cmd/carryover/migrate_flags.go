@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// theirFlag is a flag of another proxy, a row of the table in CONNECTORS.md.
+// theirFlag is a flag of another proxy, a row of the table in docs/connectors.md.
 type theirFlag struct {
 	name   string
 	toggle bool   // takes no value

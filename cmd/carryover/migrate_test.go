@@ -238,14 +238,14 @@ func TestMigrate_HelpAndFlagsWithoutDashes(t *testing.T) {
 	}
 }
 
-// TestMigrate_EveryFlagIsDocumented compares the router's flags with the table of CONNECTORS.md.
+// TestMigrate_EveryFlagIsDocumented compares the router's flags with the table of docs/connectors.md.
 func TestMigrate_EveryFlagIsDocumented(t *testing.T) {
-	page, err := os.ReadFile("../../CONNECTORS.md")
+	page, err := os.ReadFile("../../docs/connectors.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if want := flagTable(routerFlags()); !strings.Contains(string(page), "\n"+want) {
-		t.Errorf("CONNECTORS.md lacks this table of the router's flags:\n%s", want)
+		t.Errorf("docs/connectors.md lacks this table of the router's flags:\n%s", want)
 	}
 }
 

@@ -13,7 +13,7 @@ import (
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	for _, pattern := range []string{"*.md", "scripts/*/README.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "scripts/*/README.md"} {
 		names, err := filepath.Glob(filepath.Join("../..", pattern))
 		if err != nil || len(names) == 0 {
 			t.Fatalf("%s: %v", pattern, err)
@@ -84,8 +84,8 @@ func TestPages_NameTheMetricsThatThereAre(t *testing.T) {
 	var known []string
 	for _, f := range listedFamilies(t) {
 		known = append(known, f.name)
-		if !strings.Contains(all["OPERATING.md"], "`"+f.name+"`") {
-			t.Errorf("OPERATING.md lacks %s", f.name)
+		if !strings.Contains(all["docs/operating.md"], "`"+f.name+"`") {
+			t.Errorf("docs/operating.md lacks %s", f.name)
 		}
 	}
 	for name, page := range all {

@@ -8,7 +8,7 @@ import (
 // bar is one line of what Carryover has to hold, computed of medians of one run.
 type bar struct {
 	name  string
-	how   string // in words, as BENCHMARKS.md has it
+	how   string // in words, as docs/benchmarks.md has it
 	value func(*reader) float64
 	must  float64 // 0 for none
 	aim   float64

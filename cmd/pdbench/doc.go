@@ -1,7 +1,7 @@
 // Command pdbench measures what a proxy in front of prefill and decode instances costs: CPU time per request and per streamed chunk, memory
 // per open stream, delivered chunks, added time to the first token. It runs Carryover and its rivals as processes of their own, on
 // loopback, in front of engines that cost next to nothing and notice every mistake, and compares them with the bars that Carryover has to
-// hold (bars.go). BENCHMARKS.md says how it measures, and has the figures.
+// hold (bars.go). docs/benchmarks.md says how it measures, and has the figures.
 //
 // It promises that what it prints has been earned: a figure of which one answer was not as it should be, or of whose run the engines have
 // counted a fault, does not count, and the exit code says so. It compares only within one run: contenders take turns in each round, in an

@@ -80,7 +80,7 @@ func parseFlags(args []string, stderr io.Writer) (options, error) {
 	set.StringVar(&o.python, "python", "bin/bench-python/bin/python", "interpreter with what the example needs, which scripts/need-bench-python.sh makes")
 	set.StringVar(&o.out, "out", "bin/bench", "folder for bench.json, bench.md, bench.svg and the logs of all processes")
 	set.StringVar(&o.profile, "profile", "", "folder for CPU profiles of carryover at W1, W2s and W3, of a round that does not count")
-	set.StringVar(&o.markdown, "markdown", "", "measure nothing, and print the tables of this bench.json, as BENCHMARKS.md has them")
+	set.StringVar(&o.markdown, "markdown", "", "measure nothing, and print the tables of this bench.json, as docs/benchmarks.md has them")
 	set.BoolVar(&o.smoke, "smoke", false, "run everything once, briefly, and judge only that nothing goes wrong")
 	vllm := set.String("vllm", string(vllm033), "version of vLLM whose answers the engines give, 0.32 or 0.33, where the workload is not of one")
 	workloads := set.String("workloads", "", "only these, separated by commas: "+strings.Join(workloadNames(), ", "))

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// profiled are the workloads of which BENCHMARKS.md explains the largest costs.
+// profiled are the workloads of which docs/benchmarks.md explains the largest costs.
 func profiled() []string { return []string{w1, w2s, w3} }
 
 // takeProfile puts the workload on Carryover once more, and takes a CPU profile meanwhile, which is no part of any figure because it costs

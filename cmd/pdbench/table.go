@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// markdown returns the figures as BENCHMARKS.md has them, which reads well on a terminal too.
+// markdown returns the figures as docs/benchmarks.md has them, which reads well on a terminal too.
 func (r report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, in %s.\n%s.\n", r.Began.UTC().Format("2006-01-02 15:04 UTC"), r.Took.Round(time.Second), r.Machine)

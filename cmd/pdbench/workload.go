@@ -4,7 +4,7 @@ import "time"
 
 // workload says what clients do, and what engines answer them with. Sizes are in bytes.
 type workload struct {
-	Name          string        `json:"name"` // as BENCHMARKS.md has it
+	Name          string        `json:"name"` // as docs/benchmarks.md has it
 	What          string        `json:"what"` // in one sentence
 	Conversations int           `json:"conversations"`
 	Turns         int           `json:"turns"` // of a conversation, before another takes its place

@@ -26,7 +26,7 @@ const (
 )
 
 // A decode instance that makes 50 tokens a second for each of its streams, and one whose API server takes as long to write a token of a
-// step as that of vLLM 0.32 did: it had 45 to 90 µs between two of 100 streams, on two cores of the kind that BENCHMARKS.md names.
+// step as that of vLLM 0.32 did: it had 45 to 90 µs between two of 100 streams, on two cores of the kind that docs/benchmarks.md names.
 const (
 	tokenGap   = 20 * time.Millisecond
 	tokenApart = 65 * time.Microsecond
