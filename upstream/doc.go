@@ -41,4 +41,18 @@
 // call it. What is known of the live engines is in the sub-package fleet, what a KV
 // connector puts on the wire in connector, how an instance is chosen in routing, and
 // where instances come from in discovery.
+//
+// # Bodies and answers are read once
+//
+// One scan of a body (rawjson.List) notes where the members of each message are. Estimate, features, outline, media
+// check and history digest read these notes. A leg's body is made of pieces of the client's with what is new between
+// them, and goes out in one system call where the kernel has room for it; else a goroutine writes the rest while the
+// answer is awaited, and ends before the answer is returned.
+//
+// # The age of an answer
+//
+// A ticket's time counts from a moment at which nothing of decode's end had arrived: the time is taken first, and then
+// the connection is found empty. Over TLS, bytes that crypto/tls holds back count from before they came. So neither a
+// slow client nor a process or machine that stood still makes a ticket look younger. Ages are the longer of the
+// monotonic and the wall clock's: the first stands still while a machine is suspended, the second can be set back.
 package upstream

@@ -23,4 +23,17 @@
 // disagg_proxy_multiturn.py are accepted as argparse reads them (arglists.go, config_example.go).
 //
 // Exit codes: 0 when the command did its work, 1 when it could not, 2 when it was asked wrongly (root.go).
+//
+// # The doctor
+//
+// The doctor runs the program itself without clients: first on the whole fleet, whose probes are those of serve, then
+// once for each pair, with two conversations of two turns over a loopback address and an observing proxy between the
+// parts. What its turns have left is taken from the store and released. One file judges what was seen (doctor_judge.go),
+// and tables have the words (doctor_table.go and its neighbours). Codes are stable, because scripts depend on them.
+//
+// # Reload
+//
+// The rows with live in the settings table can change while turns run: lists of instances, policies and thresholds,
+// limits, the log's level. SIGHUP and POST /admin/reload read flags, environment and file anew. A fault, or a change of
+// any other setting, changes nothing and is named. A turn keeps the routing that it began with.
 package main

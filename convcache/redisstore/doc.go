@@ -27,4 +27,48 @@
 // says so (lines.go). Of payloads it reads version 3, which has what notes need: what version 2 wrote is a miss (codec.go).
 // Test tells operators what the server lacks (check.go), and Look what it is set to (look.go). What it cannot do: keep a
 // program that may write to Redis from putting back a value that was taken.
+//
+// # The protocol
+//
+//   - One step on one server. A conversation is one hash. A look-up is one HMGET; take and put are Lua scripts. Reading
+//     and deleting as two commands gave 60 to 78 tickets to two takers in 2.4 seconds.
+//   - A fence. Redis forgets acknowledged writes when it fails over, and remembers deleted ones. A put records
+//     master_replid, and a take refuses a ticket that was put under another one (the client sees store_failed_over). It
+//     changes at every promotion, resynchronisation and restart, and only a master has one; run_id is the same after
+//     failover and failback. So a failover costs each live conversation one miss. The fence doesn't see a key that a
+//     failed MIGRATE has left on two nodes of a Cluster, when its slot comes back to the first.
+//   - One home. A ticket is in Redis, or in this replica's memory if it is larger than redis.max_value_bytes or if Redis
+//     certainly does not have it (the breaker is open, nothing could be dialled, the server refused the command before
+//     it changed anything). It is never in both.
+//   - Nothing is sent twice. A take or put without an answer is final: the ticket is lost, and one that was to be put
+//     may be there or not. The client library's own retries are off. Its Cluster client repeats a command whose answer
+//     was lost whatever its options say, so commands go through the client of the one master that has the slot.
+//
+// Tickets from more than two seconds in the future show that clocks disagree, and are refused.
+//
+// # Secrecy
+//
+// Values are authenticated with HMAC-SHA256 under the shared secret, bound to conversation, ticket and field. They hold
+// the keyed chain, decode's name and its params, and neither text nor ids. History digests are masked, because a bare
+// digest of text lets its reader confirm a guess. With a seal key values are encrypted, too (AES-256-GCM). The ACL has
+// to keep writers out: nothing here stops one from putting back a value that was taken.
+//
+// # When Redis is slow or away
+//
+// An operation takes at most the store's time limit (5 ms). After five failures in a row, or half of at least twenty
+// within a second, nothing is sent any more; a test that puts and takes a ticket of no conversation is made after 1, 2 …
+// 30 s until it succeeds. The same test runs every 5 s while all is well: two that fail, or one that is refused, close
+// Redis off, since a server that is full answers every HMGET. It runs at start, too, and Carryover does not start if the
+// server answers and forbids what is needed. A time-out that size explains doesn't count: of a put of more than 64 KiB,
+// or of a look-up whose pipelined TIME was answered.
+//
+// Which incarnations are quarantined is one hash without a fence; its values are authenticated, and it lives for 24 h
+// after the last one was added. What a failover loses, the replica that knows it publishes again.
+//
+// # Cost
+//
+// BenchmarkRedis_Turn (two cores, loopback, medians, 4k tokens in blocks of 16): look-up, take and put together are 0.30
+// to 0.38 ms on an idle machine, 4.4 to 4.8 bare GETs of go-redis, and 0.15 ms where the cores are kept awake. A ticket
+// of 128k tokens has 118 to 122 kB and costs 1.5 to 1.6 ms. With Redis stopped an operation takes 5.5 ms until the
+// fifth, and 0.2 µs after that.
 package redisstore

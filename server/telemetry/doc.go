@@ -11,4 +11,9 @@
 //
 // The names of the gen_ai and HTTP conventions are constants of our own (semconv.go): Go's packages of them have left gen_ai out since
 // v1.42.0, and it may change.
+//
+// What no record tells (releases, stranded hand-overs, quarantines, denied retries) is counted where it happens and read
+// when somebody asks; so are states, loads and pins. A turn's place in a trace is known before its legs, because engines
+// get the span ids in traceparent. Whether a turn is traced is decided once, by the client's flag or by our share. Where
+// nothing is exported, the client's context goes to both legs as it was parsed.
 package telemetry

@@ -43,4 +43,55 @@
 //
 // Package server calls it. It asks engines through [upstream.Client], and is told which
 // instances there are by an [upstream.Source].
+//
+// # What ends with what
+//
+// An engine's knowledge ends with its owner: that of an incarnation with the next one, that of a pair with either of its
+// two, and everything with an engine that discovery removes, except its quarantine. It outlasts changed settings of an
+// instance (weight, TTL, KV host) while place and incarnation are the same. A decode engine that was removed is known
+// for as long as its blocks may be pinned, so that they are released. An instance that a source removes gets nothing new
+// and serves what it has; if it comes back as it was meanwhile, it is the engine that it was.
+//
+// # Picks
+//
+// A policy sees of each candidate our attempts, what the engine had of others at its last reading, the share of its KV
+// cache in use, how long prefill is expected to take for what is before this turn and for it, how much of the
+// conversation the engine holds, and how much of the prompt's beginning it has computed. The speed of prefill is learnt
+// from legs: the time of a leg over the tokens of all legs that were answered meanwhile. Which beginning an engine has
+// computed is what was sent to it; of an engine that publishes KV events it is what it holds, for prompts whose tokens
+// were known before. A note counts like a beginning that this incarnation has computed. A pick among a thousand
+// instances takes less than 20 µs and one allocation, because what it reads of an engine lies in two cache lines without
+// a lock.
+//
+// # What is avoided
+//
+// Avoiding is a preference and never a refusal: without another engine, an engine that is ejected, drained or whose
+// circuit is open is picked, and after these one that is down. An engine that has as many turns as it may is left, and
+// turns wait for it.
+//
+//   - down: for 2 s after it refused a connection, and while its health probes fail. An engine that says that it is
+//     paused is avoided for 2 s, too.
+//   - circuit: it opens after five legs in a row that failed by the engine's own fault, for 1, 2, 4 … 30 s; then one
+//     turn at a time tries. A good /health does not close it: it exists for engines whose health is fine and whose
+//     completions fail.
+//   - ejected: an engine that takes three times as long for its work as the median of its role, in two rounds of
+//     probing, and never so many that more than half are out.
+//
+// What the client, a ticket of ours or a release has caused is no failure of an engine.
+//
+// # Trials and strikes
+//
+// Some engines never answer a ticket (a prefill instance without bidirectional_kv_xfer; kv_load_failure_policy
+// "recompute" on vLLM 0.32), and some answer each with a 5xx. So the first ticket on a pair is a trial, one at a time,
+// with a time limit. A pair that does not answer its trial is stopped; so is any pair after three tickets in a row that
+// were unanswered or answered 5xx. An answer clears the strikes before it; it counts when prefill has answered, not when
+// the turn ends. A broken connection is no strike: busy API servers close idle connections under legs. A stopped pair is
+// left alone for 1, 2, 4, 8, 16, 30, 30 … minutes, and then one turn is its trial again.
+//
+// # Cleared caches
+//
+// A decode engine that publishes AllBlocksCleared loses its tickets from before the event, on all replicas, and those of
+// the two seconds after it in which clocks may disagree. They are misses (instance_cleared), nothing of them counts as
+// pinned, and none is released. An event that comes after the look-up of a ticket is too late for it; vLLM clears a
+// cache only when nothing in it is pinned, so that such a ticket had ended before.
 package fleet

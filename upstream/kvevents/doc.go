@@ -14,4 +14,10 @@
 // It reads both encodings: events as arrays with the name first (vLLM 0.23 and older), and as maps with the member type (0.24 and
 // newer); hashes as integers, and as bytes, of which the last eight are the integer (v1/core/kv_cache_utils.py,
 // maybe_convert_block_hash).
+//
+// # What events are for
+//
+// Prompts go to the prefill engine whose prefix cache holds their beginning, with all that it has evicted and all that
+// others had it compute. A decode engine that has cleared its cache loses its tickets. Package fleet draws both
+// conclusions.
 package kvevents

@@ -17,4 +17,16 @@
 // the engine's: a model that reasons or calls tools unasked wants Connector.ChatAtDecode. A chat that names no limit may use all of the
 // context, whatever max_new_tokens of the model's generation_config.json says. Nothing is kept for a next turn: prefill reads its own
 // prefix cache only.
+//
+// # Measured on LMCache 0.5.6
+//
+// A sender dies of a request without disagg_spec, so nothing but its legs, /tokenize and GETs goes to it: no probe of
+// ours and no fallback. Nor is it asked for ret_first_tok, with which a cancelled request ends it; the first token is
+// named by return_token_ids. A receiver keeps a chunk until it is read, and a full one stalls prefill. So decode's legs
+// have a cache_salt that no other leg has, with which they find nothing in vLLM's own prefix cache and read all that was
+// sent. LMCache registers a chunk before its bytes have landed, and a decode leg that starts too early answers nonsense.
+// So decode waits for the notice (package kvready), and the legs of an attempt carry a tag that is part of LMCache's
+// keys: no other attempt finds what was sent for this one. A turn whose KV is not announced within the hand-over budget
+// ends with an error, or decode computes it without the tag (setting lmcache.unready). A pair that announces nothing
+// twice in a row is left alone for a while: a sender never announces anything for a decode that was restarted.
 package lmcache
