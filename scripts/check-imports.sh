@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Checks that packages import only what the architecture allows (ARCHITECTURE.md,
-# "Rooms"). Prints every violation and exits 1 if there is one. Test files may
+# "Packages"). Prints every violation and exits 1 if there is one. Test files may
 # import anything of ours except a main package.
 set -euo pipefail
 cd "$(dirname "$0")/.."
