@@ -21,10 +21,10 @@ func sets() map[string][]string {
 	sim := []string{"build", "carryover", "redis", "sim-decode", "sim-prefill", "talk"}
 	scale := []string{"build", "carryover-1", "carryover-2", "proxy", "redis", "sim-decode", "sim-prefill"}
 	gpu := []string{"build", "carryover-gpu", "decode", "prefill"}
-	beside := []string{"grafana", "jaeger", "open-webui", "otel-collector", "prometheus"}
+	beside := []string{"grafana", "jaeger", "open-webui", "otel-collector", "prometheus", "volumes"}
 	return map[string][]string{
 		"sim": sim, "scale": scale, "gpu": gpu,
-		"obs": {"grafana", "jaeger", "otel-collector", "prometheus"}, "webui": {"open-webui"},
+		"obs": {"grafana", "jaeger", "otel-collector", "prometheus", "volumes"}, "webui": {"open-webui"},
 		"sim obs webui": slices.Concat(sim, beside), "scale obs webui": slices.Concat(scale, beside), "gpu obs webui": slices.Concat(gpu, beside),
 		"": {},
 	}
@@ -76,7 +76,7 @@ func TestLoad_RefusesWhatDockerWould(t *testing.T) {
 		{"volume", "webui:/app/backend/data", "web:/app/backend/data"},
 		{"dependency", "redis: {condition: service_healthy}", "reddis: {condition: service_healthy}"},
 		{"condition", "condition: service_healthy", "condition: service_well"},
-		{"dependency outside of the profile", "profiles: [sim, scale]\n    user", "profiles: [scale]\n    user"},
+		{"dependency outside of the profile", "profiles: [sim, scale]\n    user: *reader", "profiles: [scale]\n    user: *reader"},
 		{"variable", "${HF_TOKEN:-}", "${HF_TOKEN"},
 		{"anchor", "<<: *sim", "<<: *simulator"},
 	} {
@@ -154,8 +154,8 @@ func TestCompose_ImagesArePinned(t *testing.T) {
 
 func TestCompose_ServicesHaveNoMoreRightsThanTheyNeed(t *testing.T) {
 	writes := []string{"prefill", "decode", "grafana", "open-webui"} // caches, a database
-	byRoot := []string{"open-webui"}                                 // its image knows no other user, and it sets up its files
-	ownUser := []string{"otel-collector", "jaeger", "prometheus", "grafana"}
+	byRoot := []string{"open-webui", "volumes"}                      // its image knows no other user, and it sets up its files; it gives volumes away
+	ownUser := []string{"otel-collector", "jaeger"}
 	eachService(t, func(t *testing.T, s types.ServiceConfig) {
 		if !slices.Contains(s.SecurityOpt, "no-new-privileges:true") || s.Privileged {
 			t.Error("it can gain privileges")
@@ -177,6 +177,14 @@ func TestCompose_ServicesHaveNoMoreRightsThanTheyNeed(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCompose_RootOnlyGivesVolumesAway: the one service that runs as root can change owners, reaches no network, and ends.
+func TestCompose_RootOnlyGivesVolumesAway(t *testing.T) {
+	s := load(t, "obs").Services["volumes"]
+	if !slices.Equal(s.CapDrop, []string{"ALL"}) || !slices.Equal(s.CapAdd, []string{"CHOWN", "DAC_OVERRIDE"}) || s.NetworkMode != "none" || s.Restart != types.RestartPolicyNo || len(s.Secrets) > 0 {
+		t.Errorf("it may do more: %+v", s)
+	}
 }
 
 // TestCompose_MountsAreThere: Docker makes a folder of what is missing.

@@ -1,11 +1,16 @@
 package compose
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+
+	"github.com/compose-spec/compose-go/v2/types"
 )
 
 // makeSecrets runs scripts/replicas/secrets in a copy of its folder and returns the copy's root.
@@ -82,12 +87,12 @@ func TestSecrets_AreMadeOnceAndIgnoredByGit(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if info.Mode().Perm() != 0o644 {
-			t.Errorf("%s has mode %v; other users' containers read it, and only its owner may write it", file, info.Mode().Perm())
+		if info.Mode().Perm() != 0o600 {
+			t.Errorf("%s has mode %v; its owner alone may read and write it", file, info.Mode().Perm())
 		}
 	}
-	if len(first) != 5 {
-		t.Errorf("%d files are made, want 5", len(first))
+	if len(first) != 6 {
+		t.Errorf("%d files are made, want 6", len(first))
 	}
 	if !strings.Contains(first["users.acl"], ">"+strings.TrimSpace(first["redis-password.txt"])+" ") {
 		t.Error("users.acl has another password than redis-password.txt")
@@ -98,4 +103,113 @@ func TestSecrets_AreMadeOnceAndIgnoredByGit(t *testing.T) {
 			t.Errorf("%s is another after the second run", file)
 		}
 	}
+}
+
+// TestSecrets_TheContainersThatReadThemOwnThem: each service that mounts a file which the script has made runs as its owner, whoever
+// runs the script, and .env keeps what else it has.
+func TestSecrets_TheContainersThatReadThemOwnThem(t *testing.T) {
+	for name, tc := range map[string]struct {
+		as   uint32 // who runs the script
+		env  []string
+		want string
+	}{
+		"root":              {0, nil, "65532:65532"},
+		"root, for another": {0, []string{"SECRETS_USER=1234:1235"}, "1234:1235"},
+		"a person":          {4321, nil, "4321:4321"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := copyOfSecrets(t)
+			script := exec.Command(filepath.Join(root, "scripts", "replicas", "secrets"))
+			script.Env = append([]string{"PATH=/usr/bin:/bin"}, tc.env...)
+			if os.Getuid() == 0 {
+				give(t, root, int(tc.as))
+				script.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: tc.as, Gid: tc.as}}
+			} else if tc.as == 0 {
+				t.Skip("not run by root")
+			} else {
+				tc.want = fmt.Sprintf("%d:%d", os.Getuid(), os.Getgid())
+			}
+			for _, file := range []string{".env", "secret.txt"} { // there already, and open
+				place(t, filepath.Join(root, file), []byte("MODEL=m\nSECRETS_USER=1:1\n"))
+				if err := os.Chmod(filepath.Join(root, file), 0o644); err != nil { //nolint:gosec // as the script once left them
+					t.Fatal(err)
+				}
+				if os.Getuid() == 0 {
+					give(t, filepath.Join(root, file), int(tc.as))
+				}
+			}
+			for range 2 {
+				if text, err := script.CombinedOutput(); err != nil {
+					t.Fatalf("scripts/replicas/secrets: %v\n%s", err, text)
+				}
+				script = again(script)
+			}
+			variables, err := os.ReadFile(filepath.Join(root, ".env"))
+			if want := "MODEL=m\nSECRETS_USER=" + tc.want + "\n"; err != nil || string(variables) != want {
+				t.Fatalf(".env has %q, %v, want %q", variables, err, want)
+			}
+			project, err := Load(t.Context(), Root, strings.Fields("sim scale gpu obs webui"), strings.Fields(string(variables)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			read := 0
+			for name, s := range project.Services {
+				for _, file := range madeFiles(t, project, s) {
+					read++
+					info, err := os.Stat(filepath.Join(root, file))
+					if err != nil {
+						t.Fatal(err)
+					}
+					owner := info.Sys().(*syscall.Stat_t)
+					if got := fmt.Sprintf("%d:%d", owner.Uid, owner.Gid); info.Mode().Perm() != 0o600 || s.User != got || got != tc.want {
+						t.Errorf("%s runs as %q and reads %s of mode %v and owner %s, want %s", name, s.User, file, info.Mode().Perm(), got, tc.want)
+					}
+				}
+			}
+			if read < 14 {
+				t.Errorf("%d files are mounted; where are the others?", read)
+			}
+		})
+	}
+}
+
+// give makes a user the owner of a folder of [testing.T.TempDir], and of the one that it is in.
+func give(t *testing.T, path string, user int) {
+	t.Helper()
+	for _, path := range []string{filepath.Dir(path), path} {
+		if err := filepath.WalkDir(path, func(path string, _ os.DirEntry, err error) error {
+			return errors.Join(err, os.Lchown(path, user, user))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// again is a command that can be run once more.
+func again(c *exec.Cmd) *exec.Cmd {
+	next := exec.Command(c.Path)
+	next.Env, next.SysProcAttr = c.Env, c.SysProcAttr
+	return next
+}
+
+// madeFiles are the files in the root that a service reads and git ignores.
+func madeFiles(t *testing.T, project *types.Project, s types.ServiceConfig) (files []string) {
+	t.Helper()
+	var paths []string
+	for _, secret := range s.Secrets {
+		paths = append(paths, project.Secrets[secret.Source].File)
+	}
+	for _, v := range s.Volumes {
+		if v.Type == types.VolumeTypeBind && filepath.Dir(v.Source) == project.WorkingDir {
+			paths = append(paths, v.Source)
+		}
+	}
+	for _, path := range paths {
+		file, err := filepath.Rel(project.WorkingDir, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, file)
+	}
+	return files
 }
