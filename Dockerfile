@@ -17,8 +17,8 @@ FROM scratch
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/
 COPY --from=build /src/bin/carryover /carryover
 USER 65532:65532
-# Clients; operators, where --admin-listen lets others in.
-EXPOSE 8000 9090
+# Clients; operators, once --admin-listen=0.0.0.0:9480 with --admin-token-file lets them in: the default is on the container's loopback.
+EXPOSE 8000 9480
 # Only whether the process answers: what replaces unhealthy containers must not do so because engines are down.
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s --retries=3 CMD ["/carryover", "probe", "http://127.0.0.1:8000/healthz"]
 ENTRYPOINT ["/carryover"]

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"syscall"
 	"time"
 
 	"carryover/server/admin"
@@ -26,11 +27,20 @@ func openAdmin(ctx context.Context, cfg AdminConfig) (net.Listener, error) {
 	if cfg.Listen == adminOff {
 		return nil, nil
 	}
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", cfg.Listen)
+	listener, err := listenAt(ctx, cfg.Listen, "an address with --admin-listen, or "+adminOff+" for no listener for operators")
 	if err != nil {
 		return nil, fmt.Errorf("admin.listen: %w", err)
 	}
 	return listener, nil
+}
+
+// listenAt listens on an address. Where it is taken, the error says which flag chooses another one.
+func listenAt(ctx context.Context, address, choose string) (net.Listener, error) {
+	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return nil, fmt.Errorf("%s is taken by another program: choose %s (%w)", address, choose, err)
+	}
+	return listener, err
 }
 
 // tickets lists those of a conversation that this replica knows to be in the store.

@@ -46,6 +46,9 @@ type AdminConfig struct {
 	Token     Secret // content of TokenFile; empty demands none
 }
 
+// adminDefault is reached from this machine alone. 9090 would be the port of Prometheus.
+const adminDefault = "127.0.0.1:9480"
+
 // adminOff is the value of AdminConfig.Listen without the listener.
 const adminOff = "off"
 
@@ -224,7 +227,7 @@ type LogConfig struct {
 func defaultConfig() Config {
 	return Config{
 		Listen:    ListenConfig{Host: "0.0.0.0", Port: 8000},
-		Admin:     AdminConfig{Listen: "127.0.0.1:9090"},
+		Admin:     AdminConfig{Listen: adminDefault},
 		Prefill:   []InstanceConfig{{URL: "http://localhost:8100"}},
 		Decode:    []InstanceConfig{{URL: "http://localhost:8200"}},
 		Connector: ConnectorConfig{Name: connectorNIXL, OrchestratedForm: orchestratedParams},

@@ -59,7 +59,7 @@ func newDemoCommand() *cobra.Command {
 	flags.IntVar(&o.prefills, "prefills", 2, "simulated prefill instances")
 	flags.IntVar(&o.decodes, "decodes", 2, "simulated decode instances")
 	flags.StringVar(&o.connector, "connector", connectorNIXL, "KV connector of the instances: "+strings.Join(demoConnectors(), ", "))
-	flags.StringVar(&o.adminListen, "admin-listen", demoAdminListen, "address of the listener for operators and their page, a free port if this one is taken; off for none")
+	flags.StringVar(&o.adminListen, "admin-listen", adminDefault, "address of the listener for operators and their page, a free port if this one is taken; off for none")
 	return cmd
 }
 

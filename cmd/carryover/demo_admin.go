@@ -9,16 +9,13 @@ import (
 	"syscall"
 )
 
-// demoAdminListen is where the demo listens for operators unless that is taken: where the program does.
-const demoAdminListen = "127.0.0.1:9090"
-
 // checkAdmin refuses an address that other machines reach: a demo has no token.
 func (o *demoOptions) checkAdmin() error {
 	if o.adminListen == adminOff {
 		return nil
 	}
 	if host, _, err := net.SplitHostPort(o.adminListen); err != nil || !isLoopback(host) {
-		return &usageError{fmt.Errorf("demo --admin-listen %s: want a port of a loopback address, such as %s, or %s", o.adminListen, demoAdminListen, adminOff)}
+		return &usageError{fmt.Errorf("demo --admin-listen %s: want a port of a loopback address, such as %s, or %s", o.adminListen, adminDefault, adminOff)}
 	}
 	return nil
 }

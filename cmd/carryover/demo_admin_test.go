@@ -54,12 +54,12 @@ func TestDemo_ShowsThePage(t *testing.T) {
 }
 
 func TestDemo_TakesAnotherPortUnlessOneWasAskedFor(t *testing.T) {
-	if taken, err := net.Listen("tcp", demoAdminListen); err == nil { // else it was taken before
+	if taken, err := net.Listen("tcp", adminDefault); err == nil { // else it was taken before
 		defer taken.Close()
 	}
-	o := demoOptions{adminListen: demoAdminListen}
+	o := demoOptions{adminListen: adminDefault}
 	other, err := o.openAdmin(t.Context())
-	if err != nil || other.Addr().String() == demoAdminListen {
+	if err != nil || other.Addr().String() == adminDefault {
 		t.Fatalf("listens at %v: %v", other, err)
 	}
 	defer other.Close()
@@ -68,11 +68,11 @@ func TestDemo_TakesAnotherPortUnlessOneWasAskedFor(t *testing.T) {
 		t.Errorf("off: %v, %v", none, err)
 	}
 	once := []string{"demo", "--once", "--port", "0", "--prefills", "1", "--decodes", "1"}
-	code, _, stderr := runCommand(t, append(once, "--admin-listen", demoAdminListen)...)
+	code, _, stderr := runCommand(t, append(once, "--admin-listen", adminDefault)...)
 	if code != exitRuntime || !strings.Contains(stderr, "address already in use") {
 		t.Errorf("the asked one is taken: exit code %d, %q", code, stderr)
 	}
-	for _, address := range []string{"0.0.0.0:9090", ":9090", "9090", "10.0.0.1:9090"} {
+	for _, address := range []string{"0.0.0.0:9480", ":9480", "9480", "10.0.0.1:9480"} {
 		code, _, stderr = runCommand(t, append(once, "--admin-listen", address)...)
 		if code != exitUsage || !strings.HasPrefix(stderr, "carryover: demo --admin-listen "+address) {
 			t.Errorf("%s: exit code %d, %q", address, code, stderr)

@@ -153,7 +153,7 @@ func TestDoctor_ExitCodes(t *testing.T) {
 		{"--timeout 0s", exitUsage, "carryover: doctor --timeout: want a positive duration\n"},
 		{"--through example", exitUsage, "carryover: doctor --through \"example\": want"},
 		{"--ttl 500s", exitUsage, "carryover: store.ttl:"},
-		{"--admin-listen 0.0.0.0:9090", exitUsage, "carryover: admin.listen:"},
+		{"--admin-listen 0.0.0.0:9480", exitUsage, "carryover: admin.listen:"},
 		{"--redis-url redis://127.0.0.1:6379", exitUsage, "carryover: conversation.secret:"},
 		{"now", exitUsage, "carryover: unknown command or argument"},
 	} {

@@ -143,7 +143,7 @@ func TestCheckConfig_SaysInWordsWhatAConfigurationComesTo(t *testing.T) {
 	}
 	for _, want := range []string{
 		"prefill q:1 at http://q:1", "decode by DNS: http://decode:8200, asked every 10s", "fewer than 512 uncached prompt tokens",
-		"a failed prefill leg is an error for the client", "per tenant 3", "pin more than 0.25", "127.0.0.1:9090, without a token",
+		"a failed prefill leg is an error for the client", "per tenant 3", "pin more than 0.25", "127.0.0.1:9480, without a token",
 		"routing.disagg_threshold", "no secret: tickets end with this process",
 	} {
 		if !strings.Contains(out.String(), want) {

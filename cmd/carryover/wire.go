@@ -92,7 +92,7 @@ func (p *proxy) serve(ctx context.Context, cfg configured, logger *slog.Logger) 
 		return err
 	}
 	address := net.JoinHostPort(cfg.Listen.Host, strconv.Itoa(cfg.Listen.Port))
-	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
+	listener, err := listenAt(ctx, address, "a port with --port")
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}

@@ -142,7 +142,7 @@ func TestDockerfile_TheImageNeedsNothing(t *testing.T) {
 	final := instructions[last:]
 	for _, want := range []string{
 		`^FROM scratch$`, `^COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/$`, `^COPY --from=build /src/bin/carryover /carryover$`,
-		`^USER [1-9]\d*:[1-9]\d*$`, `^EXPOSE 8000 9090$`, `^ENTRYPOINT \["/carryover"\]$`,
+		`^USER [1-9]\d*:[1-9]\d*$`, `^EXPOSE 8000 9480$`, `^ENTRYPOINT \["/carryover"\]$`,
 	} {
 		if !slices.ContainsFunc(final, regexp.MustCompile(want).MatchString) {
 			t.Errorf("the image has no %s", want)

@@ -52,7 +52,7 @@ func TestPrometheus_AsksWhatIsThere(t *testing.T) {
 		switch {
 		case service.Image == Image && strings.HasPrefix(service.Command[0], "--"):
 			proxies = append(proxies, name)
-			if !slices.Contains(service.Command, "--admin-listen=0.0.0.0:9090") {
+			if !slices.Contains(service.Command, "--admin-listen=0.0.0.0:9480") {
 				t.Errorf("%s: Prometheus does not find its listener for operators", name)
 			}
 		case service.Image == Image && service.Command[0] == "sim", strings.HasPrefix(service.Image, "vllm/"):
@@ -63,7 +63,7 @@ func TestPrometheus_AsksWhatIsThere(t *testing.T) {
 		names   []string
 		port    int
 		network string
-	}{"carryover": {proxies, 9090, "watch"}, "engines": {engines, 8000, "engines"}} {
+	}{"carryover": {proxies, 9480, "watch"}, "engines": {engines, 8000, "engines"}} {
 		i := slices.IndexFunc(cfg.ScrapeConfigs, func(s scrape) bool { return s.JobName == job })
 		if i < 0 || len(cfg.ScrapeConfigs[i].DNS) != 1 {
 			t.Errorf("no job %s", job)

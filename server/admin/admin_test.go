@@ -89,7 +89,7 @@ func answered(t *testing.T, h http.Handler, path string) *httptest.ResponseRecor
 // request is one of the operator's own machine.
 func request(method, path, body string, change func(*http.Request)) *http.Request {
 	r := httptest.NewRequestWithContext(context.Background(), method, path, strings.NewReader(body))
-	r.Host = "127.0.0.1:9090"
+	r.Host = "127.0.0.1:9480"
 	if body != "" {
 		r.Header.Set("Content-Type", "application/json")
 	}

@@ -174,7 +174,7 @@ func (s *stack) measured(ctx context.Context, proxies []string) error {
 
 // operators is the address of a proxy's listener for operators.
 func (s *stack) operators(name string) string {
-	return "http://" + net.JoinHostPort(s.loopback.Address(name), "9090")
+	return "http://" + net.JoinHostPort(s.loopback.Address(name), "9480")
 }
 
 func (s *stack) token() (string, error) {

@@ -61,7 +61,7 @@ func start(t *testing.T, until string) (run *exec.Cmd, addresses []string, said 
 }
 
 // ports are where the services of profile sim listen.
-func ports() []string { return []string{"8000", "9090", "6379"} }
+func ports() []string { return []string{"8000", "9480", "6379"} }
 
 // left are the addresses at which somebody listens.
 func left(addresses []string) []string {
