@@ -80,7 +80,8 @@ func (s *suite) pausedBetweenTurns(t *testing.T, e *engine) string {
 // wait until they expire.
 func (s *suite) drained(t *testing.T, order, undo string) string {
 	held := s.decode.counted(t).pinned
-	w := s.watch(t, s.prefill.url, s.decode.url)
+	// On a busy machine the turns take longer than the default of 5 s, and the first tickets would be handed back before the drain.
+	w := s.watch(t, s.prefill.url, s.decode.url, "--hand-back-after", "60s")
 	const talks = 3
 	for n := range talks {
 		c := dialogue{name: fmt.Sprintf("drained %d", n), prompt: chatPrompt, stream: never, salted: true, maxTokens: readable}.begin(s.prefill)
