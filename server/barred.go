@@ -22,7 +22,7 @@ const (
 
 // bar records that a start of prefill computed other ids than it was sent. Replicas hear of it within a second, or when
 // Redis answers again.
-func bar(logger *slog.Logger, prefill *fleet.Start, turn string) {
+func bar(logger *slog.Logger, prefill *fleet.Incarnation, turn string) {
 	prefill.Bar()
 	logger.Error("prefill is barred until it is restarted", "turn", turn, "prefill", prefill.Engine().Name,
 		"start", prefill.ID(), "error", proof.ErrIDs)
@@ -59,11 +59,11 @@ func (b *barWatch) compare(ctx context.Context) {
 // exchange takes over what other replicas have found about the starts that are alive, and tells them what they don't
 // know.
 func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
-	var alive []*fleet.Start
+	var alive []*fleet.Incarnation
 	var names []string
 	for _, engine := range engines {
-		if start := engine.Fresh(); start.Known() {
-			alive, names = append(alive, start), append(names, barName(start))
+		if incarnation := engine.Fresh(); incarnation.Known() {
+			alive, names = append(alive, incarnation), append(names, barName(incarnation))
 		}
 	}
 	bounded, cancel := storeContext(ctx, b.cfg)
@@ -72,12 +72,12 @@ func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 	if err != nil || len(shared) != len(names) {
 		return // the next round comes soon
 	}
-	for i, start := range alive {
-		switch local := start.Barred(); {
+	for i, incarnation := range alive {
+		switch local := incarnation.Barred(); {
 		case shared[i] && !local:
-			start.Bar()
+			incarnation.Bar()
 			b.cfg.Logger.Error("prefill is barred until it is restarted: another replica has found that it does not compute the ids that it is sent",
-				"prefill", start.Engine().Name, "start", start.ID())
+				"prefill", incarnation.Engine().Name, "start", incarnation.ID())
 		case local && !shared[i]:
 			b.share(ctx, names[i])
 		}
@@ -85,12 +85,12 @@ func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 }
 
 // barName is what replicas call a start alike. Data-parallel ranks share an address and its start, and each has a prefix cache.
-func barName(start *fleet.Start) string {
-	engine := start.Engine()
+func barName(incarnation *fleet.Incarnation) string {
+	engine := incarnation.Engine()
 	if engine.Ranked {
-		return engine.BaseURL + "@" + strconv.Itoa(engine.Rank) + " " + start.ID()
+		return engine.BaseURL + "@" + strconv.Itoa(engine.Rank) + " " + incarnation.ID()
 	}
-	return engine.BaseURL + " " + start.ID()
+	return engine.BaseURL + " " + incarnation.ID()
 }
 
 // share tells other replicas of a bar.

@@ -149,7 +149,7 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited 
 
 // releasable reports whether a prefill instance could release tickets of this start now. Where none can, giving them up frees
 // nothing.
-func (b *pinnedBudget) releasable(decode *fleet.Start) bool {
+func (b *pinnedBudget) releasable(decode *fleet.Incarnation) bool {
 	for _, prefill := range b.deps.Fleet.Engines(upstream.RolePrefill) {
 		if !prefill.Barred() && prefill.Last().Link(decode).Releases() {
 			return true

@@ -51,9 +51,9 @@ func reads(stream string, at int) io.Reader {
 
 // watch relays a stream to the client of an answer that is watched for this, and returns it, what the client gets, and how many chunks
 // were plain.
-func (rec recording) watch(t *testing.T, start *fleet.Start, mode chunkMode, stream io.Reader) (a *answer, shown string, plain int) {
+func (rec recording) watch(t *testing.T, incarnation *fleet.Incarnation, mode chunkMode, stream io.Reader) (a *answer, shown string, plain int) {
 	t.Helper()
-	a = midway(t, start, rec.api, mode.asks, mode.gathers, false)
+	a = midway(t, incarnation, rec.api, mode.asks, mode.gathers, false)
 	a.first = false
 	a.decoding.requestID, a.decoding.Stream = rec.id, &upstream.Stream{}
 	a.decoding.sent = legNote{of: &Record{Legs: make([]LegRecord, 1)}}
@@ -74,7 +74,7 @@ func (rec recording) watch(t *testing.T, start *fleet.Start, mode chunkMode, str
 // Of a stream of vLLM 0.33 a client gets what the engine sent, without the params, and the turn learns what it would of vLLM 0.32, which
 // sends no params that are null: however the stream is cut into reads, and whatever it is watched for.
 func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
-	_, start := startPair(t)
+	_, incarnation := startPair(t)
 	step := 1
 	if testing.Short() {
 		step = 7
@@ -91,9 +91,9 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 				if mode.asks.hidden {
 					want = streamedIDs.ReplaceAllString(want, `token_ids":null`)
 				}
-				learnt, _, _ := rec.watch(t, start, mode, strings.NewReader(older))
+				learnt, _, _ := rec.watch(t, incarnation, mode, strings.NewReader(older))
 				for at := 0; at < len(stream); at += step {
-					a, shown, plain := rec.watch(t, start, mode, reads(stream, at))
+					a, shown, plain := rec.watch(t, incarnation, mode, reads(stream, at))
 					if shown != want {
 						t.Fatalf("cut at %d, relayed\n%s\nwant\n%s", at, shown, want)
 					}
@@ -112,9 +112,9 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 
 // Params that are null are none: neither is the turn told of some, nor does the answer end with them.
 func TestChunk_NullIsNoParams(t *testing.T) {
-	_, start := startPair(t)
+	_, incarnation := startPair(t)
 	for _, rec := range recordings() {
-		a, _, _ := rec.watch(t, start, chunkModes()[1], strings.NewReader(rec.stream(t)))
+		a, _, _ := rec.watch(t, incarnation, chunkModes()[1], strings.NewReader(rec.stream(t)))
 		if has := rec.file != "chat-null"; (a.params != nil) != has || has && !strings.HasPrefix(string(a.params), `{"do_remote_prefill":false,`) {
 			t.Errorf("%s: params %q", rec.file, a.params)
 		}

@@ -16,7 +16,7 @@ import (
 const plainLeg = "leg-7"
 
 // midway returns an answer that has been begun, of which something has been forwarded if passed.
-func midway(tb testing.TB, start *fleet.Start, api upstream.API, asks asked, gathers, passed bool) *answer {
+func midway(tb testing.TB, incarnation *fleet.Incarnation, api upstream.API, asks asked, gathers, passed bool) *answer {
 	tb.Helper()
 	tn := &turn{request: request{api: api}}
 	if gathers {
@@ -34,7 +34,7 @@ func midway(tb testing.TB, start *fleet.Start, api upstream.API, asks asked, gat
 		}
 		tn.proof = history
 	}
-	a := newAnswer(tn, &decoding{start: start, requestID: plainLeg, asks: asks})
+	a := newAnswer(tn, &decoding{start: incarnation, requestID: plainLeg, asks: asks})
 	a.first, a.passed = true, passed
 	return a
 }
@@ -48,12 +48,12 @@ func noted(a *answer) map[string]any {
 }
 
 // What is said of a chunk is the same whether it is read as a plain one or in the general way.
-func samePlain(t *testing.T, start *fleet.Start, data []byte, api upstream.API, asks asked, gathers, passed bool) (plain bool) {
+func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api upstream.API, asks asked, gathers, passed bool) (plain bool) {
 	t.Helper()
 	if bytes.ContainsAny(data, "\r\n") {
 		return false
 	}
-	quick, general := midway(t, start, api, asks, gathers, passed), midway(t, start, api, asks, gathers, passed)
+	quick, general := midway(t, incarnation, api, asks, gathers, passed), midway(t, incarnation, api, asks, gathers, passed)
 	through := func(observe func(sse.Event) sse.Verdict) (verdict sse.Verdict, out string) {
 		var b strings.Builder
 		_ = sse.New(&b, nil, sse.Config{Strip: paramsMember, Observe: func(ev sse.Event) sse.Verdict {
@@ -68,7 +68,7 @@ func samePlain(t *testing.T, start *fleet.Start, data []byte, api upstream.API, 
 		return v
 	})
 	if !plain {
-		if untouched := midway(t, start, api, asks, gathers, passed); !reflect.DeepEqual(noted(quick), noted(untouched)) || !reflect.DeepEqual(quick.reply, untouched.reply) {
+		if untouched := midway(t, incarnation, api, asks, gathers, passed); !reflect.DeepEqual(noted(quick), noted(untouched)) || !reflect.DeepEqual(quick.reply, untouched.reply) {
 			t.Errorf("%s\nis not plain, and left %+v", data, noted(quick))
 		}
 		return false
@@ -105,7 +105,7 @@ const (
 )
 
 func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
-	_, start := startPair(t)
+	_, incarnation := startPair(t)
 	change := func(from, to string) string { return strings.Replace(chatChunk, from, to, 1) }
 	newer := func(from, to string) string { return strings.Replace(nullChatChunk, from, to, 1) }
 	for _, tc := range []struct {
@@ -179,7 +179,7 @@ func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
 						if tc.name == "half of a pair" && !gathers {
 							want = asks.ids // the text is nobody's business
 						}
-						if plain := samePlain(t, start, []byte(tc.data), tc.api, asks, gathers, passed); plain != want {
+						if plain := samePlain(t, incarnation, []byte(tc.data), tc.api, asks, gathers, passed); plain != want {
 							t.Errorf("plain: %t, want %t (asked for %+v, gathered: %t)", plain, want, asks, gathers)
 						}
 					}
@@ -195,12 +195,12 @@ func FuzzChunk(f *testing.F) {
 	f.Add(nullChatChunk, false, byte(15))
 	f.Add(strings.Replace(nullTextChunk, `"token_ids":null`, `"token_ids":[5,6]`, 1), true, byte(7))
 	f.Add(`{"id":"cmpl-leg-7","choices":[{"index":0,"text":"\ud83d\ude00 a","finish_reason":null,"stop_reason":null,"token_ids":[1]}],"usage":null}`, true, byte(3))
-	_, start := startPair(f)
+	_, incarnation := startPair(f)
 	f.Fuzz(func(t *testing.T, data string, text bool, how byte) {
 		api := upstream.Chat
 		if text {
 			api = upstream.Text
 		}
-		samePlain(t, start, []byte(data), api, asked{ids: how&1 != 0, hidden: how&2 != 0, usage: how&4 != 0}, how&8 != 0, how&16 != 0)
+		samePlain(t, incarnation, []byte(data), api, asked{ids: how&1 != 0, hidden: how&2 != 0, usage: how&4 != 0}, how&8 != 0, how&16 != 0)
 	})
 }

@@ -41,7 +41,7 @@ func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefi
 }
 
 // worth notes how much prefill was spared, once it has answered.
-func (s *turns) worth(t *turn, prefill *fleet.Start, found lineage.Space, h *held, handover *upstream.Handover) {
+func (s *turns) worth(t *turn, prefill *fleet.Incarnation, found lineage.Space, h *held, handover *upstream.Handover) {
 	t.record.Reuse.Cached = handover.Cached
 	same := prefill.AnsweredAs(handover.EngineID)
 	s.finder.foundByEngine(t, prefill, h, same)
@@ -53,7 +53,7 @@ func (s *turns) worth(t *turn, prefill *fleet.Start, found lineage.Space, h *hel
 
 // own is how many tokens of the prompt a cache has had without what was reused: those of the conversation's prompts before that went
 // there, or what all prompts have in common. vLLM keeps whole blocks.
-func (t *turn) own(prefill *fleet.Start, found lineage.Space, had []convcache.Prefilled) int {
+func (t *turn) own(prefill *fleet.Incarnation, found lineage.Space, had []convcache.Prefilled) int {
 	in, space := found.Cache()
 	tokens := convcache.PrefilledIn(had, in, space)
 	if size := prefill.BlockSize(); size > 0 {
@@ -65,7 +65,7 @@ func (t *turn) own(prefill *fleet.Start, found lineage.Space, had []convcache.Pr
 // credit notes what prefill did not compute because of what was reused: what it found beyond its own, at most what was offered of a
 // ticket, or what was handed back to it. What it tells of caches counts both. Where it tells nothing, what was offered beyond its own
 // is taken for it.
-func (t *turn) credit(prefill *fleet.Start, own int) {
+func (t *turn) credit(prefill *fleet.Incarnation, own int) {
 	r := &t.record.Reuse
 	if !r.Hit {
 		return
@@ -82,7 +82,7 @@ func (t *turn) credit(prefill *fleet.Start, own int) {
 }
 
 // handedBackTo is how many tokens were handed back to a start of prefill.
-func (t *turn) handedBackTo(prefill *fleet.Start) (tokens int) {
+func (t *turn) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
 	for i := range t.notes {
 		if n := &t.notes[i]; n.Prefill == prefill.Engine().Name && n.PrefillStart == prefill.ID() {
 			tokens = max(tokens, n.Tokens)
@@ -93,7 +93,7 @@ func (t *turn) handedBackTo(prefill *fleet.Start) (tokens int) {
 
 // leaves is what caches hold of the turn's prompt by themselves, once prefill has computed it or read it. What was handed back to others
 // is known as far as prefill has found it, which compares tokens.
-func (t *turn) leaves(prefill *fleet.Start, found lineage.Space, h *held, prompt int) (has []convcache.Prefilled) {
+func (t *turn) leaves(prefill *fleet.Incarnation, found lineage.Space, h *held, prompt int) (has []convcache.Prefilled) {
 	has = among(nil, h.had, func() int {
 		if t.allHandedBack() {
 			return t.record.Reuse.Cached

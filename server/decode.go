@@ -21,14 +21,14 @@ const detachedLimit = 10 * time.Second
 // stream, and holds nothing of the prompt. Its Stream is nil where the client has its whole answer already.
 type decoding struct {
 	*upstream.Stream
-	start     *fleet.Start // of decode that has the leg
+	start     *fleet.Incarnation // of decode that has the leg
 	sent      legNote
 	blockSize int                   // of it, when the leg began
 	requestID string                // of the leg
 	began     time.Time             // when the leg was sent
 	arrived   time.Time             // when the stream was caught up with the headers
 	handed    bool                  // decode got a hand-over
-	from      *fleet.Start          // the start of prefill that gave it
+	from      *fleet.Incarnation    // the start of prefill that gave it
 	barred    bool                  // of a prefill instance that is barred
 	lineage   convcache.Lineage     // of the KV that it got
 	prefilled []convcache.Prefilled // what prefill's caches hold of the prompt
@@ -88,15 +88,15 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 	if h.Handover == nil && s.picker.needsPrefill() {
 		return nil, noHandover(p, true, errNoHandover)
 	}
-	start := p.decode
+	incarnation := p.decode
 	var refused []*fleet.Engine
 	for {
-		d, err := s.decodeOn(ctx, t, p, start, h)
+		d, err := s.decodeOn(ctx, t, p, incarnation, h)
 		var leg *upstream.LegError
 		if err == nil || !errors.As(err, &leg) || leg.Sent || leg.Kind != upstream.Dial {
 			return d, err
 		}
-		refused = append(refused, start.Engine())
+		refused = append(refused, incarnation.Engine())
 		t.tries.anotherDecode, t.tries.pathTied = h.Handover != nil && h.Bound, p.tied
 		if len(refused) == maxDials || t.tries.anotherDecode || t.tries.pathTied || h.Handover != nil && time.Now().After(h.until) {
 			return nil, err
@@ -108,46 +108,46 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 			return nil, err
 		}
 		p.decodes(done)
-		start = next.Fresh() // without asking: prefill's blocks are leased
+		incarnation = next.Fresh() // without asking: prefill's blocks are leased
 	}
 }
 
 // decodeOn runs the decode leg on one engine. The client's departure does not end it at once: once decode has the hand-over
 // it must reach its first event (upstream.Client.Decode).
-func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, start *fleet.Start, h handed) (*decoding, error) {
-	edit, plan, found, err := s.decodeEdit(t, p, start, h)
+func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fleet.Incarnation, h handed) (*decoding, error) {
+	edit, plan, found, err := s.decodeEdit(t, p, incarnation, h)
 	if err != nil {
 		return nil, err
 	}
 	d := &decoding{
-		start: start, blockSize: start.BlockSize(), handed: h.Handover != nil, barred: p.barred, lineage: h.lineage, found: found,
+		start: incarnation, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, barred: p.barred, lineage: h.lineage, found: found,
 		prefilled: h.prefilled,
 	}
 	d.asks.whole = s.buffers(t, d.handed) && (h.Handover == nil || h.Rewrite == nil)
-	d.asks.ids = t.ids.Wanted() && asksIDs(t.api, start.PlugIn())
+	d.asks.ids = t.ids.Wanted() && asksIDs(t.api, incarnation.PlugIn())
 	d.asks.hidden = d.asks.ids && !t.req.WantsTokenIDs()
 	d.asks.usage = t.ids.Wanted() && t.stream && !d.asks.whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
 	d.asks.counted = !t.stream || d.asks.whole || d.asks.usage || t.req.WantsUsage()
 	d.asks.exposed, d.asks.stops = s.cfg.ExposeParams, t.req.Has("stop")
 	edit.Whole, edit.ReturnTokenIDs, edit.Usage = d.asks.whole, d.asks.ids, d.asks.usage
 	if d.handed {
-		d.from, d.link, d.rewrite = h.from, h.from.Link(start), h.Rewrite
+		d.from, d.link, d.rewrite = h.from, h.from.Link(incarnation), h.Rewrite
 	}
-	leg := t.leg(start, plan, t.req.DecodeBody(edit))
+	leg := t.leg(incarnation, plan, t.req.DecodeBody(edit))
 	d.requestID = leg.RequestID
 	limits := upstream.Limits{FirstByte: s.cfg.FirstByteTimeout, Idle: s.cfg.IdleTimeout, Gone: gone}
 	if h.together {
 		limits.Gone = nil // prefill's leg ends with the client, and the KV that decode waits for never comes
 	}
-	d.sent = t.record.sent(&leg, start.ID())
+	d.sent = t.record.sent(&leg, incarnation.ID())
 	began := time.Now()
 	stream, err := s.deps.Legs.Decode(ctx, leg, limits)
 	d.sent.answered(time.Since(began), err)
 	if err != nil {
-		t.ended(start.Engine(), err)
+		t.ended(incarnation.Engine(), err)
 		return nil, err
 	}
-	start.Engine().Answered() // its end may be minutes away
+	incarnation.Engine().Answered() // its end may be minutes away
 	d.Stream, d.began = stream, began
 	d.arrived = stream.CaughtUp()
 	return d, nil
@@ -176,18 +176,18 @@ func gone(cause error) time.Duration {
 // decodeEdit is what the decode leg adds to the client's request: the hand-over,
 // and the ids that prefill computed, so that decode can't render anything else and
 // need not tokenise again. A hand-over of KV that is in doubt by now is an error, as prefill's wrong answer is.
-func (s *turns) decodeEdit(t *turn, p *pair, start *fleet.Start, h handed) (_ upstream.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
+func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h handed) (_ upstream.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
 	switch {
 	case p.salt != "":
 	case h.Handover == nil:
-		found = s.lineages.at(start)
+		found = s.lineages.at(incarnation)
 	default:
 		ok := false
-		if found, ok = s.lineages.enter(start, h.lineage); !ok {
+		if found, ok = s.lineages.enter(incarnation, h.lineage); !ok {
 			return upstream.DecodeEdit{}, upstream.LegPlan{}, found, receiptFailed(h.from.Engine(), true)
 		}
 	}
-	ids := t.ids.ForDecode(start)
+	ids := t.ids.ForDecode(incarnation)
 	plan := upstream.LegPlan{API: t.api}
 	if h.Handover != nil {
 		plan = h.Leg(ids)

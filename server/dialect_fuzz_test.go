@@ -12,7 +12,7 @@ import (
 )
 
 // blankStart is that of a decode engine of which nothing is known.
-func blankStart() *fleet.Start {
+func blankStart() *fleet.Incarnation {
 	f := fleet.New(fleet.Config{})
 	f.Set([]upstream.Instance{{Name: "d", Role: upstream.RoleDecode, BaseURL: "http://127.0.0.1:1"}})
 	return f.Engines(upstream.RoleDecode)[0].Last()
@@ -47,8 +47,8 @@ func sameSplit(t *testing.T, api upstream.API, text string, restart bool) {
 	var first *agentStream
 	var failed error
 	for split, from := range agentSplits(text) {
-		start := blankStart()
-		got, err := relayAgents(start, api, "leg", asked{ids: true, hidden: true}, restart, from)
+		incarnation := blankStart()
+		got, err := relayAgents(incarnation, api, "leg", asked{ids: true, hidden: true}, restart, from)
 		if secret := secretIn(api, got.out.String()); secret != "" {
 			t.Errorf("%s: the client sees %q", split, secret)
 		}

@@ -27,15 +27,15 @@ type agentStream struct {
 }
 
 // agentAnswer is an answer of an API to a leg, of which nothing has come.
-func agentAnswer(start *fleet.Start, api upstream.API, leg string, asks asked) *answer {
+func agentAnswer(incarnation *fleet.Incarnation, api upstream.API, leg string, asks asked) *answer {
 	sent := legNote{&Record{Legs: make([]LegRecord, 1)}, 0}
-	return newAnswer(&turn{request: request{api: api}}, &decoding{start: start, requestID: leg, asks: asks, sent: sent, Stream: &upstream.Stream{}, arrived: time.Now()})
+	return newAnswer(&turn{request: request{api: api}}, &decoding{start: incarnation, requestID: leg, asks: asks, sent: sent, Stream: &upstream.Stream{}, arrived: time.Now()})
 }
 
 // relayAgents relays a stream as respondStream does.
-func relayAgents(start *fleet.Start, api upstream.API, leg string, asks asked, restart bool, from io.Reader) (*agentStream, error) {
+func relayAgents(incarnation *fleet.Incarnation, api upstream.API, leg string, asks asked, restart bool, from io.Reader) (*agentStream, error) {
 	asks.counted = true // their answers all have a usage
-	s := &agentStream{answer: agentAnswer(start, api, leg, asks)}
+	s := &agentStream{answer: agentAnswer(incarnation, api, leg, asks)}
 	s.atEnd = func() { s.ended, s.kept = append(s.ended, s.out.String()), true }
 	s.mayRestart = func() bool { return restart }
 	cfg := sse.Config{Strip: paramsMember, Expose: asks.exposed, Begin: s.begin, Observe: s.observe}
@@ -76,7 +76,7 @@ var (
 )
 
 func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
-	_, start := startPair(t)
+	_, incarnation := startPair(t)
 	for _, tc := range []struct {
 		name, leg string
 		api       upstream.API
@@ -101,7 +101,7 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 				}
 			}
 			for split, from := range agentSplits(text) {
-				got, err := relayAgents(start, tc.api, tc.leg, asked{ids: hidden, hidden: hidden}, true, from)
+				got, err := relayAgents(incarnation, tc.api, tc.leg, asked{ids: hidden, hidden: hidden}, true, from)
 				if err != nil || got.out.String() != want {
 					t.Errorf("%s, %s: error %v, relayed\n%.3000s\nwant\n%.3000s", tc.name, split, err, got.out.String(), want)
 				}
@@ -127,7 +127,7 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 
 // What opens a stream reaches nobody when the KV can't be read, so that the leg can be sent again.
 func TestDialect_FailedLoadsReachNobody(t *testing.T) {
-	_, start := startPair(t)
+	_, incarnation := startPair(t)
 	for name, tc := range map[string]struct {
 		api  upstream.API
 		text string
@@ -140,7 +140,7 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 		"error event, spelled chat's": {upstream.Responses, strings.SplitAfter(agentRecording(t, "11-responses-stream-kv-load-failure"), "\n\n")[0] + "data: {\"error\":{\"code\":500}}\n\n", true},
 	} {
 		for split, from := range agentSplits(tc.text) {
-			got, err := relayAgents(start, tc.api, "", asked{}, true, from)
+			got, err := relayAgents(incarnation, tc.api, "", asked{}, true, from)
 			_, broken := errors.AsType[*sse.ReadError](err)
 			if got.out.Len() > 0 || errors.Is(err, sse.ErrStopped) != tc.stop || broken == tc.stop || got.failed != tc.stop || got.completeness() != incomplete {
 				t.Errorf("%s, %s: got %v, failed %t, relayed %q", name, split, err, got.failed, got.out.String())
@@ -150,7 +150,7 @@ func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 			continue
 		}
 		for split, from := range agentSplits(tc.text) {
-			got, err := relayAgents(start, tc.api, "", asked{}, false, from)
+			got, err := relayAgents(incarnation, tc.api, "", asked{}, false, from)
 			if err != nil || got.out.String() != tc.text || !got.failed || got.completeness() != incomplete {
 				t.Errorf("%s, %s, which can't be tried again: got %v, failed %t, relayed %q", name, split, err, got.failed, got.out.String())
 			}
@@ -189,8 +189,8 @@ func TestDialect_Finishes(t *testing.T) {
 		"filter":        {upstream.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, usage{-1, -1, -1}}, ""},
 		"another's":     {upstream.Responses, strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, usage{-1, -1, -1}}, "response_id"},
 	} {
-		start := blankStart() // one that echoes is held to it
-		got, err := relayAgents(start, tc.api, "leg", asked{}, true, strings.NewReader(tc.text))
+		incarnation := blankStart() // one that echoes is held to it
+		got, err := relayAgents(incarnation, tc.api, "leg", asked{}, true, strings.NewReader(tc.text))
 		if err != nil || got.ending != tc.ending || got.odd != tc.odd || got.out.String() != tc.text {
 			t.Errorf("%s: got %v, %+v, odd %q, relayed %q; want %+v, odd %q", name, err, got.ending, got.odd, got.out.String(), tc.ending, tc.odd)
 		}
@@ -199,7 +199,7 @@ func TestDialect_Finishes(t *testing.T) {
 
 // Ids that we have asked for show what was computed only as one piece of text; without them there is no ticket.
 func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
-	_, start := startPair(t)
+	_, incarnation := startPair(t)
 	const params = `"status":"completed","kv_transfer_params":{"a":1},`
 	for name, tc := range map[string]struct{ members, odd string }{
 		"null":                  {params + `"input_messages":null,"output_messages":null`, "prompt_ids"},
@@ -207,7 +207,7 @@ func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
 		"another type":          {params + `"input_messages":[{"type":"message","tokens":[1]}]`, "prompt_ids"},
 		"others than were sent": {params + `"input_messages":[{"type":"raw_message_tokens","tokens":[1]}]`, "prompt_ids"},
 	} {
-		got, err := relayAgents(start, upstream.Responses, "leg", asked{ids: true, hidden: true}, true, strings.NewReader(completedWith(tc.members)))
+		got, err := relayAgents(incarnation, upstream.Responses, "leg", asked{ids: true, hidden: true}, true, strings.NewReader(completedWith(tc.members)))
 		if err != nil || got.odd != tc.odd {
 			t.Errorf("%s: got %v, odd %q; want %q", name, err, got.odd, tc.odd)
 		}
@@ -216,7 +216,7 @@ func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
 
 // However an engine spells what is to be hidden, wherever in the stream it says it, and whatever is beside it.
 func TestDialect_HidesWhateverTheShape(t *testing.T) {
-	_, start := startPair(t)
+	_, incarnation := startPair(t)
 	const secret = `{"remote_host":"10.0.0.1"}`
 	started := "data: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n"
 	end := completedWith(`"status":"completed"`)
@@ -234,7 +234,7 @@ func TestDialect_HidesWhateverTheShape(t *testing.T) {
 		"in lines":            started + "data: {\"response\":\ndata: {\"kv_transfer_params\":\ndata: {\"remote_host\":\ndata: \"10.0.0.1\"}}}\n\n" + end,
 	} {
 		for split, from := range agentSplits(text) {
-			got, err := relayAgents(start, upstream.Responses, "leg", asked{ids: true, hidden: true}, true, from)
+			got, err := relayAgents(incarnation, upstream.Responses, "leg", asked{ids: true, hidden: true}, true, from)
 			if err != nil || strings.Contains(got.out.String(), "10.0.0.1") {
 				t.Errorf("%s, %s: got %v, the client sees %q", name, split, err, got.out.String())
 			}
@@ -244,7 +244,7 @@ func TestDialect_HidesWhateverTheShape(t *testing.T) {
 
 // A stream says how its events are, and most say a piece of text.
 func TestDialect_RelayedCostsNoAllocation(t *testing.T) {
-	_, start := startPair(t)
+	_, incarnation := startPair(t)
 	for name, tc := range map[string]struct {
 		api   upstream.API
 		event string
@@ -254,7 +254,7 @@ func TestDialect_RelayedCostsNoAllocation(t *testing.T) {
 	} {
 		allocs := func(n int) float64 {
 			return testing.AllocsPerRun(5, func() {
-				a := agentAnswer(start, tc.api, "leg", asked{})
+				a := agentAnswer(incarnation, tc.api, "leg", asked{})
 				if err := sse.New(io.Discard, nil, sse.Config{Strip: paramsMember, Begin: a.begin, Observe: a.observe}).Run(&repeated{chunk: []byte(tc.event), n: n}); err != nil {
 					t.Fatal(err)
 				}
@@ -272,11 +272,11 @@ func TestDialect_AnothersAnswerReachesNobody(t *testing.T) {
 		upstream.Messages:  "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"chatcmpl-ID\"}}\n\n",
 		upstream.Responses: "event: response.created\ndata: {\"response\":{\"id\":\"resp_ID\"},\"type\":\"response.created\"}\n\n",
 	} {
-		_, start := startPair(t)
-		if own, _ := relayAgents(start, api, "leg", asked{}, true, strings.NewReader(strings.ReplaceAll(opening, "ID", "leg"))); own.foreign {
+		_, incarnation := startPair(t)
+		if own, _ := relayAgents(incarnation, api, "leg", asked{}, true, strings.NewReader(strings.ReplaceAll(opening, "ID", "leg"))); own.foreign {
 			t.Errorf("%v: its own answer is foreign", api)
 		}
-		if got, err := relayAgents(start, api, "leg", asked{}, true, strings.NewReader(opening)); !got.foreign || !errors.Is(err, sse.ErrStopped) || got.out.Len() > 0 {
+		if got, err := relayAgents(incarnation, api, "leg", asked{}, true, strings.NewReader(opening)); !got.foreign || !errors.Is(err, sse.ErrStopped) || got.out.Len() > 0 {
 			t.Errorf("%v: another's answer: foreign %t, %v, relayed %q", api, got.foreign, err, got.out.String())
 		}
 	}
@@ -306,17 +306,17 @@ func (tellsVersion) Fetch(context.Context, *upstream.Instance, string, string, i
 
 // What stock engines do on these APIs is held against none of their starts.
 func TestDialect_NothingSaysNothingOfTheStart(t *testing.T) {
-	_, start := startPair(t)
+	_, incarnation := startPair(t)
 	var log strings.Builder
 	k := &keeper{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, releaser: &releaser{beside: &beside{}}}
 	for range 5 {
 		for _, stream := range []bool{true, false} {
-			k.sentNothing(&turn{request: request{api: upstream.Messages, stream: stream}}, start)
-			k.sentNothing(&turn{request: request{api: upstream.Responses, stream: stream}}, start)
+			k.sentNothing(&turn{request: request{api: upstream.Messages, stream: stream}}, incarnation)
+			k.sentNothing(&turn{request: request{api: upstream.Responses, stream: stream}}, incarnation)
 		}
 	}
 	k.releaser.beside.wait()
-	if start.Silent() || strings.Count(log.String(), "version 1.2 or newer of the plug-in") != 1 || strings.Count(log.String(), "\n") != 1 {
-		t.Errorf("silent: %t, logged %q; want one warning that names the plug-in", start.Silent(), log.String())
+	if incarnation.Silent() || strings.Count(log.String(), "version 1.2 or newer of the plug-in") != 1 || strings.Count(log.String(), "\n") != 1 {
+		t.Errorf("silent: %t, logged %q; want one warning that names the plug-in", incarnation.Silent(), log.String())
 	}
 }

@@ -18,7 +18,7 @@ type evacuation struct {
 	releaser  *releaser
 	handBacks *handBacks
 
-	began map[*fleet.Start]time.Time // of those that leave; it belongs to one goroutine
+	began map[*fleet.Incarnation]time.Time // of those that leave; it belongs to one goroutine
 }
 
 const (
@@ -31,15 +31,15 @@ const (
 
 // round takes what tickets pin on the engines that leave.
 func (v *evacuation) round(ctx context.Context) {
-	leaving := map[*fleet.Start]bool{}
+	leaving := map[*fleet.Incarnation]bool{}
 	for _, engine := range v.deps.Fleet.Holders() {
 		if engine.Leaves() && engine.Last().Known() {
 			leaving[engine.Last()] = true
 		}
 	}
-	for start := range v.began {
-		if !leaving[start] {
-			delete(v.began, start)
+	for incarnation := range v.began {
+		if !leaving[incarnation] {
+			delete(v.began, incarnation)
 		}
 	}
 	if len(leaving) == 0 {
@@ -82,7 +82,7 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 }
 
 // give gives one ticket up, and reports whether the store has answered.
-func (v *evacuation) give(ctx context.Context, start *fleet.Start, p pin, late bool) bool {
+func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p pin, late bool) bool {
 	bounded, cancel := storeContext(ctx, v.cfg)
 	defer cancel()
 	ticket, outcome := v.deps.Store.Take(bounded, p.key, p.id)
@@ -99,13 +99,13 @@ func (v *evacuation) give(ctx context.Context, start *fleet.Start, p pin, late b
 		v.handBacks.left(p.id)
 	default:
 		v.handBacks.left(p.id)
-		start.Lasts(p.tokens, p.held)
+		incarnation.Lasts(p.tokens, p.held)
 	}
 	return outcome != convcache.Unavailable
 }
 
 // give gives up what waits to be handed back of a start of decode and is in no store: it is released.
-func (h *handBacks) give(decode *fleet.Start) {
+func (h *handBacks) give(decode *fleet.Incarnation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key, l := range h.lanes {

@@ -44,12 +44,12 @@ type EngineAhead struct {
 	Silent    bool   `json:"sends_no_params"` // of decode: its answers bring no kv_transfer_params, so that nothing can be reused
 }
 
-func engineAhead(start *fleet.Start) *EngineAhead {
-	engine := start.Engine()
+func engineAhead(incarnation *fleet.Incarnation) *EngineAhead {
+	engine := incarnation.Engine()
 	live := engine.Live()
 	return &EngineAhead{
-		Instance: engine.Name, State: live.State, Why: live.Why, Start: start.ID(), InFlight: live.InFlight,
-		BlockSize: start.BlockSize(), UsesIDs: found(start.UsesIDs(upstream.Chat)), PlugIn: found(start.PlugIn()), Silent: start.Silent(),
+		Instance: engine.Name, State: live.State, Why: live.Why, Start: incarnation.ID(), InFlight: live.InFlight,
+		BlockSize: incarnation.BlockSize(), UsesIDs: found(incarnation.UsesIDs(upstream.Chat)), PlugIn: found(incarnation.PlugIn()), Silent: incarnation.Silent(),
 	}
 }
 

@@ -273,19 +273,19 @@ func denies(standing fleet.Standing) Reason {
 // holder returns the start of decode that holds a branch, if its engine is still there and in that start: after a
 // restart the blocks are gone. Since the pair was picked its engines may have been probed and asked for ids, for seconds,
 // so that a start which was read longer ago has to be seen alive again.
-func (f *finder) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet.Start {
-	start := p.decode
-	engine := start.Engine()
+func (f *finder) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet.Incarnation {
+	incarnation := p.decode
+	engine := incarnation.Engine()
 	if engine.Name != b.Decode {
 		if engine = f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine == nil {
 			return nil
 		}
-		if start = engine.Last(); !f.still {
-			start = engine.Current(ctx)
+		if incarnation = engine.Last(); !f.still {
+			incarnation = engine.Current(ctx)
 		}
 	}
-	if !engine.Reachable() || !start.Known() || start.ID() != b.Start || !f.still && !start.Alive(ctx) {
+	if !engine.Reachable() || !incarnation.Known() || incarnation.ID() != b.Start || !f.still && !incarnation.Alive(ctx) {
 		return nil
 	}
-	return start
+	return incarnation
 }

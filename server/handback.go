@@ -34,8 +34,8 @@ type handBacks struct {
 	mu    sync.Mutex // guards the rest
 	kept  map[convcache.TicketID]*kept
 	lanes map[laneKey]*lane
-	under map[convcache.Key]*underWay // hand-backs that are under way, by conversation
-	said  map[string]*fleet.Start     // starts of prefill of which the log says that they keep nothing, by instance
+	under map[convcache.Key]*underWay   // hand-backs that are under way, by conversation
+	said  map[string]*fleet.Incarnation // starts of prefill of which the log says that they keep nothing, by instance
 }
 
 // kept is a ticket whose ids are kept, in the store or out of it.
@@ -62,7 +62,7 @@ type kept struct {
 }
 
 // laneKey names the pair of a lane.
-type laneKey struct{ prefill, decode *fleet.Start }
+type laneKey struct{ prefill, decode *fleet.Incarnation }
 
 // lane is what is to be handed back from one start of decode to one start of prefill, one leg at a time.
 type lane struct {
@@ -97,7 +97,7 @@ func newHandBacks(cfg *Config, deps *Deps) *handBacks {
 	h := &handBacks{
 		cfg: cfg, deps: deps, wake: make(chan struct{}, 1),
 		kept: map[convcache.TicketID]*kept{}, lanes: map[laneKey]*lane{}, under: map[convcache.Key]*underWay{},
-		said: map[string]*fleet.Start{},
+		said: map[string]*fleet.Incarnation{},
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
 		h.room = proof.NewRoom(cfg.HandBackMemory)

@@ -66,7 +66,7 @@ func (h *handBacks) ready(l *lane, now time.Time) bool {
 
 // keeps reports whether a ticket that is handed back to a start of prefill can be found there by its turn, and says once of each start
 // that it can't.
-func (h *handBacks) keeps(prefill *fleet.Start, tokens int) bool {
+func (h *handBacks) keeps(prefill *fleet.Incarnation, tokens int) bool {
 	why := prefill.Forgets()
 	if most := prefill.Engine().KVTokens(); why == "" && (most == 0 || tokens <= most) {
 		return true
@@ -95,19 +95,19 @@ func (l *lane) next(now time.Time) *kept {
 }
 
 // holds reports whether a start of decode is the one that its engine was in last. One that was removed has its blocks still.
-func (h *handBacks) holds(start *fleet.Start) bool {
-	return !start.Over() && start.Engine().Last() == start
+func (h *handBacks) holds(incarnation *fleet.Incarnation) bool {
+	return !incarnation.Over() && incarnation.Engine().Last() == incarnation
 }
 
 // reads reports whether a start of prefill may be sent legs.
-func (h *handBacks) reads(start *fleet.Start) bool {
-	return !h.gone(start) && start.Engine().Last() == start
+func (h *handBacks) reads(incarnation *fleet.Incarnation) bool {
+	return !h.gone(incarnation) && incarnation.Engine().Last() == incarnation
 }
 
 // gone reports whether a start of prefill is never sent a leg again, as far as is known.
-func (h *handBacks) gone(start *fleet.Start) bool {
-	engine := start.Engine()
-	return start.Over() || engine.Barred() || h.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
+func (h *handBacks) gone(incarnation *fleet.Incarnation) bool {
+	engine := incarnation.Engine()
+	return incarnation.Over() || engine.Barred() || h.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
 }
 
 // elsewhere is the lane by which a ticket goes whose own serves no more: to the instance that the next turn of its conversation

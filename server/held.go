@@ -13,10 +13,10 @@ import (
 // held is a ticket between its take and its fate.
 type held struct {
 	ticket *convcache.Ticket
-	holder *fleet.Start    // the start of decode whose blocks it names
-	reader *fleet.Start    // the start of prefill that is to read them
-	link   *fleet.Link     // of the two; the ticket's fate tells about it
-	offer  convcache.Offer // how much of it this request may use
+	holder *fleet.Incarnation // the start of decode whose blocks it names
+	reader *fleet.Incarnation // the start of prefill that is to read them
+	link   *fleet.Link        // of the two; the ticket's fate tells about it
+	offer  convcache.Offer    // how much of it this request may use
 	// sent is true once a byte of it may have reached an engine; it is spent then,
 	// whatever the engine says.
 	sent      bool
@@ -108,7 +108,9 @@ func (s *turns) conclude(t *turn, h *held, fate fleet.Fate) {
 }
 
 // named is how the log names a start.
-func named(start *fleet.Start) string { return start.Engine().Name + "@" + start.ID() }
+func named(incarnation *fleet.Incarnation) string {
+	return incarnation.Engine().Name + "@" + incarnation.ID()
+}
 
 // fateOf is what the failure of a prefill leg says about the ticket that it
 // carried. A connection that breaks says nothing: a busy API server closes idle

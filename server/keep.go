@@ -221,7 +221,7 @@ func deadline(cfg *Config, decode *fleet.Engine, caughtUp time.Time, expires boo
 // sentNothing records that a finished answer to a hand-over brought no
 // params, which stock vLLM before 0.33 does in every stream (vLLM #40186). Where other APIs have none it says nothing of the start:
 // a stream of Messages has none without the plug-in, a response none behind a stop string.
-func (k *keeper) sentNothing(t *turn, decode *fleet.Start) {
+func (k *keeper) sentNothing(t *turn, decode *fleet.Incarnation) {
 	if t.api.Rendered() {
 		if t.api == upstream.Messages && t.stream {
 			k.lacksPlugIn(t, decode)
@@ -234,7 +234,7 @@ func (k *keeper) sentNothing(t *turn, decode *fleet.Start) {
 }
 
 // lacksPlugIn says, once for each start, that its streams of Messages bring no params.
-func (k *keeper) lacksPlugIn(t *turn, decode *fleet.Start) {
+func (k *keeper) lacksPlugIn(t *turn, decode *fleet.Incarnation) {
 	name, start := decode.Engine().Name, decode.ID()
 	if last, _ := k.plugInless.Swap(name, start); last == start {
 		return

@@ -18,7 +18,7 @@ const (
 
 // warnNoParams warns that answers like that of t bring no params, and says what helps: that depends on decode's version, which is asked
 // for now, beside the turn.
-func (k *keeper) warnNoParams(t *turn, decode *fleet.Start) {
+func (k *keeper) warnNoParams(t *turn, decode *fleet.Incarnation) {
 	engine, turn, api := decode.Engine(), t.record.Turn, t.api
 	stream := t.stream && (!k.cfg.BufferStreams || api.Rendered())
 	k.releaser.beside.run("version", turn, func() {

@@ -65,19 +65,19 @@ func behindHost(address string) string {
 }
 
 // placeOf says where an incarnation is.
-func placeOf(start *fleet.Start) lineage.Place {
-	engine := start.Engine()
+func placeOf(incarnation *fleet.Incarnation) lineage.Place {
+	engine := incarnation.Engine()
 	return lineage.Place{URL: engine.BaseURL, Rank: engine.Rank, Ranked: engine.Ranked}
 }
 
 // at is the cache of an incarnation as a leg finds it.
-func (l *lineages) at(start *fleet.Start) lineage.Space {
-	return l.records.At(placeOf(start), start.ID())
+func (l *lineages) at(incarnation *fleet.Incarnation) lineage.Space {
+	return l.records.At(placeOf(incarnation), incarnation.ID())
 }
 
 // enter is the cache of an incarnation as a leg finds it that brings KV; false, if that is in doubt.
-func (l *lineages) enter(start *fleet.Start, kv convcache.Lineage) (lineage.Space, bool) {
-	return l.records.Enter(placeOf(start), start.ID(), kv)
+func (l *lineages) enter(incarnation *fleet.Incarnation, kv convcache.Lineage) (lineage.Space, bool) {
+	return l.records.Enter(placeOf(incarnation), incarnation.ID(), kv)
 }
 
 // leave is the lineage of what comes out of both caches of a turn, of which handed came out of prefill's.
@@ -92,7 +92,7 @@ func (l *lineages) leave(handed convcache.Lineage, decode lineage.Space) convcac
 func (l *lineages) inDoubt(kv convcache.Lineage) bool { return l.records.InDoubt(kv) }
 
 // quarantined reports whether an incarnation of prefill is under quarantine. The fleet knows it from then on.
-func (l *lineages) quarantined(prefill *fleet.Start) bool {
+func (l *lineages) quarantined(prefill *fleet.Incarnation) bool {
 	if !prefill.Known() || prefill.Barred() || !l.records.Quarantined(placeOf(prefill), prefill.ID()) {
 		return prefill.Barred()
 	}

@@ -301,8 +301,8 @@ func (c *cell) checkLeft(w want) {
 		c.t.Errorf("the store has a ticket of the conversation: %v, want %v", got, w.kept)
 	}
 	pinned, open := 0, 0
-	for _, start := range c.deps.Fleet.Waiting() {
-		live := start.Engine().Live()
+	for _, incarnation := range c.deps.Fleet.Waiting() {
+		live := incarnation.Engine().Live()
 		pinned, open = pinned+live.Pinned, open+live.Open
 	}
 	if got := pinned > open; got != w.unused {

@@ -25,7 +25,7 @@ type picker struct {
 // meanwhile is another start, and what the attempt learns is about this one. prefill is nil when decode prefills by
 // itself.
 type pair struct {
-	prefill, decode *fleet.Start
+	prefill, decode *fleet.Incarnation
 	barred          bool   // the attempt avoids a prefill instance that is barred, or its prefix cache
 	salt            string // cache_salt of both legs that no other turn has, so that nothing is read of barred prefill's prefix cache; "" for none
 	tied            bool   // the path was chosen for what this decode instance holds

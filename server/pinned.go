@@ -24,17 +24,17 @@ type ledger struct {
 
 	mu       sync.Mutex // guards the rest
 	pins     map[convcache.TicketID]*pin
-	starts   map[*fleet.Start]*pinned // of decode instances, until another start has taken their place
-	gaveUp   recent                   // conversations of which a ticket was given up because tickets pinned more than their share
-	gave     recent                   // those of which one was given up for requests that waited for room
-	evacuees recent                   // those of which one was given up because its engine leaves
+	starts   map[*fleet.Incarnation]*pinned // of decode instances, until another start has taken their place
+	gaveUp   recent                         // conversations of which a ticket was given up because tickets pinned more than their share
+	gave     recent                         // those of which one was given up for requests that waited for room
+	evacuees recent                         // those of which one was given up because its engine leaves
 
 	left func(convcache.TicketID) // is told of each ticket that is in the store no more
 }
 
 // pinned is what tickets pin on one start of decode.
 type pinned struct {
-	start  *fleet.Start
+	start  *fleet.Incarnation
 	oldest []*pin // a heap by deadline, which is as far from a ticket's making for all tickets of an engine
 	tokens int
 	rounds rounds // of the budget (budget.go)
@@ -56,7 +56,7 @@ type pin struct {
 func newLedger(f *fleet.Fleet, share float64) *ledger {
 	return &ledger{
 		fleet: f, share: share, over: make(chan struct{}, 1),
-		pins: map[convcache.TicketID]*pin{}, starts: map[*fleet.Start]*pinned{}, left: func(convcache.TicketID) {},
+		pins: map[convcache.TicketID]*pin{}, starts: map[*fleet.Incarnation]*pinned{}, left: func(convcache.TicketID) {},
 	}
 }
 
@@ -89,8 +89,8 @@ func (p *pinned) Pop() any {
 }
 
 // inBlocks is how many tokens of the KV cache the blocks of so many tokens take.
-func inBlocks(start *fleet.Start, tokens int) int {
-	size := start.BlockSize()
+func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
+	size := incarnation.BlockSize()
 	if size <= 1 {
 		return tokens
 	}
@@ -99,25 +99,25 @@ func inBlocks(start *fleet.Start, tokens int) int {
 
 // put notes a ticket that is in the store from now on, or may be.
 func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
-	start := l.fleet.Holder(t.Decode, t.Start)
-	if start == nil || start.Free(t.CaughtUp) {
+	incarnation := l.fleet.Holder(t.Decode, t.Start)
+	if incarnation == nil || incarnation.Free(t.CaughtUp) {
 		return // its blocks are gone
 	}
-	most := l.most(start.Engine().KVTokens())
+	most := l.most(incarnation.Engine().KVTokens())
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.gaveUp.forget(key)
 	l.gave.forget(key)
 	l.evacuees.forget(key)
 	l.remove(l.pins[t.ID])
-	of := l.of(start)
+	of := l.of(incarnation)
 	if len(l.pins) >= maxPins {
 		if len(of.oldest) == 0 {
 			return
 		}
 		l.remove(of.oldest[0])
 	}
-	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(start, t.Tokens), held: t.CaughtUp, deadline: t.Deadline, of: of, lineage: t.Lineage}
+	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), held: t.CaughtUp, deadline: t.Deadline, of: of, lineage: t.Lineage}
 	l.pins[p.id] = p
 	heap.Push(of, p)
 	of.tokens += p.tokens
@@ -156,34 +156,34 @@ func (l *ledger) remove(p *pin) {
 func (l *ledger) all(now time.Time) (all []*pinned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	current := map[*fleet.Start]bool{}
+	current := map[*fleet.Incarnation]bool{}
 	for _, engine := range l.fleet.Holders() {
-		start := engine.Last()
-		if !start.Known() {
+		incarnation := engine.Last()
+		if !incarnation.Known() {
 			continue
 		}
-		current[start] = true
-		all = append(all, l.of(start))
+		current[incarnation] = true
+		all = append(all, l.of(incarnation))
 	}
-	for start, of := range l.starts {
-		over := !current[start] && start.Over()
-		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || start.Free(of.oldest[0].held)) {
-			start.Lasts(of.oldest[0].tokens, of.oldest[0].held) // a ticket that nobody took ends earlier than decode's TTL
+	for incarnation, of := range l.starts {
+		over := !current[incarnation] && incarnation.Over()
+		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Free(of.oldest[0].held)) {
+			incarnation.Lasts(of.oldest[0].tokens, of.oldest[0].held) // a ticket that nobody took ends earlier than decode's TTL
 			l.remove(of.oldest[0])
 		}
 		if over {
-			delete(l.starts, start)
+			delete(l.starts, incarnation)
 		}
 	}
 	return all
 }
 
 // of returns what is pinned on a start. It needs l.mu.
-func (l *ledger) of(start *fleet.Start) *pinned {
-	of := l.starts[start]
+func (l *ledger) of(incarnation *fleet.Incarnation) *pinned {
+	of := l.starts[incarnation]
 	if of == nil {
-		of = &pinned{start: start}
-		l.starts[start] = of
+		of = &pinned{start: incarnation}
+		l.starts[incarnation] = of
 	}
 	return of
 }
@@ -240,10 +240,10 @@ func (l *ledger) freed(key convcache.Key) Reason {
 }
 
 // tokens is how much of a start's KV cache the tickets of this replica in the store pin.
-func (l *ledger) tokens(start *fleet.Start) int {
+func (l *ledger) tokens(incarnation *fleet.Incarnation) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if of := l.starts[start]; of != nil {
+	if of := l.starts[incarnation]; of != nil {
 		return of.tokens
 	}
 	return 0

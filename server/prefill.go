@@ -15,11 +15,11 @@ import (
 
 // handed is what prefill hands to decode.
 type handed struct {
-	*upstream.Handover              // nil if decode prefills by itself
-	from               *fleet.Start // the start of prefill
-	until              time.Time    // end of the hand-over budget
-	together           bool         // prefill's leg is on its way at the same time
-	tokens             int          // of the prompt that prefill has computed, 0 if it does not tell
+	*upstream.Handover                    // nil if decode prefills by itself
+	from               *fleet.Incarnation // the start of prefill
+	until              time.Time          // end of the hand-over budget
+	together           bool               // prefill's leg is on its way at the same time
+	tokens             int                // of the prompt that prefill has computed, 0 if it does not tell
 
 	lineage   convcache.Lineage     // of the KV
 	prefilled []convcache.Prefilled // what caches hold of the prompt
@@ -114,7 +114,7 @@ func (s *turns) receipt(t *turn, p *pair, found lineage.Space, computed []byte) 
 
 // learnSpeed tells the fleet how fast prefill was, for how many tokens it has computed. That is certain where it tells how many
 // it took from caches; for picks an estimate will do, and for what ejects an engine it will not.
-func (t *turn) learnSpeed(prefill *fleet.Start, answer upstream.PrefillAnswer, handover *upstream.Handover, h *held, took time.Duration) {
+func (t *turn) learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, handover *upstream.Handover, h *held, took time.Duration) {
 	tokens, cached := answer.PromptTokens, handover.Cached
 	if h.ticket == nil && cached >= 0 {
 		prefill.Engine().Took(tokens-cached, took)
@@ -154,7 +154,7 @@ func (s *turns) prefillLeg(t *turn, p *pair, plan upstream.Plan, found lineage.S
 }
 
 // leg addresses a body to an engine.
-func (t *turn) leg(to *fleet.Start, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
+func (t *turn) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
 	id := plan.RequestID
 	if id == "" {
 		id = t.legID
@@ -167,7 +167,7 @@ func (t *turn) leg(to *fleet.Start, plan upstream.LegPlan, body rawjson.Pieces) 
 // prefillLimit bounds the leg. One that carries a ticket gets less: an engine that
 // never answers tickets must not cost a client the whole time limit, and none may
 // read blocks that decode has freed.
-func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Start, size int, h *held) (context.Context, context.CancelFunc) {
+func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, size int, h *held) (context.Context, context.CancelFunc) {
 	limit, cause := s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
 	if h.ticket != nil || h.rider != nil {
 		if trial := s.cfg.ReuseTrialTimeout + prefill.Expect(size); trial < limit {

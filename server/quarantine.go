@@ -23,7 +23,7 @@ type quarantineWatch struct {
 	lineages *lineages
 	keeper   *keeper
 	beside   *beside
-	said     map[*fleet.Start]struct{} // exposed ones that the log has told
+	said     map[*fleet.Incarnation]struct{} // exposed ones that the log has told
 	sweeping atomic.Bool
 	swept    atomic.Int64 // the changes of what is in doubt up to which tickets were given up
 }
@@ -67,7 +67,7 @@ func (w *quarantineWatch) exchange(ctx context.Context) {
 
 // say tells the log, once for each, which incarnations are asked under a salt of a quarantine.
 func (w *quarantineWatch) say() {
-	exposed := map[*fleet.Start]struct{}{}
+	exposed := map[*fleet.Incarnation]struct{}{}
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, engine := range w.fleet.Engines(role) {
 			last := engine.Last()
@@ -85,9 +85,9 @@ func (w *quarantineWatch) say() {
 			}
 		}
 	}
-	maps.DeleteFunc(w.said, func(start *fleet.Start, _ struct{}) bool {
-		_, still := exposed[start]
-		return !still && start.Engine().Last().Known() // one that is not known now may be the same
+	maps.DeleteFunc(w.said, func(incarnation *fleet.Incarnation, _ struct{}) bool {
+		_, still := exposed[incarnation]
+		return !still && incarnation.Engine().Last().Known() // one that is not known now may be the same
 	})
 }
 

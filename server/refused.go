@@ -9,7 +9,7 @@ import (
 )
 
 // tell tells a link what became of a ticket, and the log what comes of that.
-func (r *releaser) tell(link *fleet.Link, fate fleet.Fate, ticket *convcache.Ticket, reader, holder *fleet.Start, turn string) {
+func (r *releaser) tell(link *fleet.Link, fate fleet.Fate, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
 	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
 	if fate == fleet.Failed || fate == fleet.Unanswered {
 		attrs = append(attrs, aged(ticket, holder)...)
@@ -34,7 +34,7 @@ func (r *releaser) tell(link *fleet.Link, fate fleet.Fate, ticket *convcache.Tic
 }
 
 // aged says how old a ticket is, and for how long its blocks are believed to last.
-func aged(ticket *convcache.Ticket, holder *fleet.Start) []any {
+func aged(ticket *convcache.Ticket, holder *fleet.Incarnation) []any {
 	age := max(0, upstream.Elapsed(ticket.CaughtUp, time.Now()))
 	return []any{"ticket_age", age.Round(100 * time.Millisecond).String(), "decoder_kv_ttl", holder.Engine().Instance().KVTTL.String()}
 }

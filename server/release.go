@@ -29,7 +29,7 @@ type releaser struct {
 
 // leftover says where an answer's blocks are.
 type leftover struct {
-	decode   *fleet.Start
+	decode   *fleet.Incarnation
 	model    string
 	caughtUp time.Time
 }
@@ -71,7 +71,7 @@ func (r *releaser) spent(ticket convcache.Ticket) {
 func (r *releaser) unuse(ticket convcache.Ticket, model string) { r.give(ticket, model, nil) }
 
 // give gives up a ticket. reader may read its blocks yet, if it is not nil.
-func (r *releaser) give(ticket convcache.Ticket, model string, reader *fleet.Start) {
+func (r *releaser) give(ticket convcache.Ticket, model string, reader *fleet.Incarnation) {
 	kept, err := r.read(&ticket)
 	if err != nil {
 		return // of an older or a foreign version; no engine would understand it either
@@ -86,7 +86,7 @@ func (r *releaser) give(ticket convcache.Ticket, model string, reader *fleet.Sta
 
 // unanswered gives up a ticket that was sent to a start of prefill and was not answered: decode may have freed its blocks, or not, or
 // prefill reads them yet. The release that follows settles it: of blocks that are freed it changes nothing (measured on vLLM 0.32).
-func (r *releaser) unanswered(ticket convcache.Ticket, model string, reader *fleet.Start) {
+func (r *releaser) unanswered(ticket convcache.Ticket, model string, reader *fleet.Incarnation) {
 	r.give(ticket, model, reader)
 }
 
@@ -114,7 +114,7 @@ func (r *releaser) unuseKept(kept upstream.Kept, left leftover) {
 }
 
 // giveUp has blocks released that no ticket names any more, once.
-func (r *releaser) giveUp(decode string, holder *fleet.Start, kept upstream.Kept, u fleet.Unused) {
+func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, kept upstream.Kept, u fleet.Unused) {
 	if !r.blocks.unuse(decode, kept) {
 		r.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", decode)
 		return
@@ -135,12 +135,12 @@ func (r *releaser) giveUp(decode string, holder *fleet.Start, kept upstream.Kept
 // within a second, at no cost to the request).
 type rider struct {
 	unused fleet.Unused
-	holder *fleet.Start
+	holder *fleet.Incarnation
 	link   *fleet.Link
 }
 
 // rider takes an unused ticket that a leg to prefill may carry, nil if there is none. Starts are those that were last read.
-func (r *releaser) rider(prefill *fleet.Start) *rider {
+func (r *releaser) rider(prefill *fleet.Incarnation) *rider {
 	for _, holder := range r.deps.Fleet.Waiting() {
 		link := prefill.Engine().Last().Link(holder)
 		if u, ok := link.TakeUnused(false); ok {

@@ -17,19 +17,19 @@ const maxDials = 3
 // tries is what the attempts of a turn have come to.
 type tries struct {
 	failed         *upstream.LegError
-	again          []upstream.Role // legs that were sent, failed, and tried again
-	excluded       []*fleet.Engine // that are not picked any more
-	anotherDecode  bool            // the attempt was tied to its decode engine, so that no other has been tried
-	pathTied       bool            // the path was chosen for what that engine held, so that it is to be chosen anew
-	withoutTicket  Reason          // why a further attempt must not use a ticket
-	sentTicket     bool            // the last prefill leg carried one
-	sentRider      bool            // the last prefill leg carried an unused one
-	withoutRelease bool            // a further attempt must not carry one
-	noPrefill      bool            // no further attempt asks prefill
-	refreshed      bool            // the engines have been asked for their models on this turn
-	prefillFailed  bool            // a prefill leg was sent and failed
-	prefill        *fleet.Start    // of the last attempt, nil if it had none
-	notAnnounced   bool            // a prefill instance was left because its KV is not announced for the decode instance
+	again          []upstream.Role    // legs that were sent, failed, and tried again
+	excluded       []*fleet.Engine    // that are not picked any more
+	anotherDecode  bool               // the attempt was tied to its decode engine, so that no other has been tried
+	pathTied       bool               // the path was chosen for what that engine held, so that it is to be chosen anew
+	withoutTicket  Reason             // why a further attempt must not use a ticket
+	sentTicket     bool               // the last prefill leg carried one
+	sentRider      bool               // the last prefill leg carried an unused one
+	withoutRelease bool               // a further attempt must not carry one
+	noPrefill      bool               // no further attempt asks prefill
+	refreshed      bool               // the engines have been asked for their models on this turn
+	prefillFailed  bool               // a prefill leg was sent and failed
+	prefill        *fleet.Incarnation // of the last attempt, nil if it had none
+	notAnnounced   bool               // a prefill instance was left because its KV is not announced for the decode instance
 }
 
 // whyAlone says why decode is to serve without prefill.

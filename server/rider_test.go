@@ -13,7 +13,7 @@ import (
 )
 
 // startPair returns a start of prefill and one of decode, of engines that answer /metrics and nothing else.
-func startPair(tb testing.TB) (prefill, decode *fleet.Start) {
+func startPair(tb testing.TB) (prefill, decode *fleet.Incarnation) {
 	tb.Helper()
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\n")

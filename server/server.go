@@ -80,7 +80,7 @@ func New(cfg Config, deps Deps) *Server {
 	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
 	s.quarantines = &quarantineWatch{
 		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, keeper: s.turns.keeper, beside: s.beside,
-		said: map[*fleet.Start]struct{}{},
+		said: map[*fleet.Incarnation]struct{}{},
 	}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.handler = s.routes()
@@ -130,7 +130,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	if s.cfg.Release { // without it nothing may be freed but by turns
 		v := &evacuation{
 			cfg: &s.cfg, deps: &s.deps, ledger: s.pinned.ledger, releaser: s.pinned.releaser, handBacks: s.pinned.handBacks,
-			began: map[*fleet.Start]time.Time{},
+			began: map[*fleet.Incarnation]time.Time{},
 		}
 		s.beside.run("task", "evacuation", func() { s.beside.every(s.beside.ctx, evacuateEvery, nil, "task", "evacuation", v.round) })
 	}

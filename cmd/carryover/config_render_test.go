@@ -28,12 +28,12 @@ func TestConfig_RenderReachesTheFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.fleet.Set([]upstream.Instance{instance})
-	start := p.fleet.Engine(upstream.RolePrefill, "p").Current(t.Context())
+	incarnation := p.fleet.Engine(upstream.RolePrefill, "p").Current(t.Context())
 	req, err := upstream.ParseRequest(upstream.Messages, []byte(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if prompt, err := start.Prompt(t.Context(), req, ""); err != nil || len(prompt.IDs) == 0 || start.Renders(upstream.Messages) != fleet.Yes {
+	if prompt, err := incarnation.Prompt(t.Context(), req, ""); err != nil || len(prompt.IDs) == 0 || incarnation.Renders(upstream.Messages) != fleet.Yes {
 		t.Errorf("got %v, %v", prompt.IDs, err)
 	}
 	if asked := server.Requests(); len(asked) != 1 || asked[0].Path != "/v1/messages/render" {

@@ -54,7 +54,7 @@ func sample(model string, inline bool) ([]byte, error) {
 }
 
 // render has a sample rendered for a prefill instance.
-func render(ctx context.Context, start *fleet.Start, model string, inline bool) ([]uint32, *upstream.Request, error) {
+func render(ctx context.Context, incarnation *fleet.Incarnation, model string, inline bool) ([]uint32, *upstream.Request, error) {
 	body, err := sample(model, inline)
 	if err != nil {
 		return nil, nil, err
@@ -63,18 +63,18 @@ func render(ctx context.Context, start *fleet.Start, model string, inline bool) 
 	if err != nil {
 		return nil, nil, err
 	}
-	prompt, err := start.Prompt(ctx, req, "")
+	prompt, err := incarnation.Prompt(ctx, req, "")
 	return prompt.IDs, req, err
 }
 
 // renders examines whether and how prompts are rendered for a prefill instance, and reports whether they are.
-func (d *doctor) renders(ctx context.Context, start *fleet.Start, e *examined) bool {
+func (d *doctor) renders(ctx context.Context, incarnation *fleet.Incarnation, e *examined) bool {
 	by := "it"
 	if d.cfg.Proof.Render != "" {
 		by = d.cfg.Proof.Render + " (--render)"
 	}
 	model := e.models[0]
-	ids, req, err := render(ctx, start, model, false)
+	ids, req, err := render(ctx, incarnation, model, false)
 	switch {
 	case errors.Is(err, fleet.ErrNoRender) && d.cfg.Proof.Render == "":
 		d.report.found(e.where(), codeRenderOff, "it renders no prompts of /v1/messages and /v1/responses: turns of agents reuse nothing of decode", "{name}", e.Name)
@@ -90,18 +90,18 @@ func (d *doctor) renders(ctx context.Context, start *fleet.Start, e *examined) b
 	d.report.holds(e.where(), codeRenderFails, "")
 	what := ""
 	// One that does not tell is not judged.
-	if n, err := start.Count(ctx, req, ""); err == nil && n != len(ids) {
+	if n, err := incarnation.Count(ctx, req, ""); err == nil && n != len(ids) {
 		what = fmt.Sprintf("%s makes %d tokens of a prompt, and %s counts %d", by, len(ids), e.Name, n)
 	}
 	d.report.check(e.where(), codeRenderDiffers, what, "{name}", e.Name)
-	d.inlineSystem(ctx, start, e, ids)
+	d.inlineSystem(ctx, incarnation, e, ids)
 	return true
 }
 
 // inlineSystem says so if a system message at the end of a conversation changes its beginning. Template and generation prompt are not known:
 // where the two renderings part in front of half of what the user has said, it does.
-func (d *doctor) inlineSystem(ctx context.Context, start *fleet.Start, e *examined, ids []uint32) {
-	later, _, err := render(ctx, start, e.models[0], true)
+func (d *doctor) inlineSystem(ctx context.Context, incarnation *fleet.Incarnation, e *examined, ids []uint32) {
+	later, _, err := render(ctx, incarnation, e.models[0], true)
 	what, same := "", 0
 	for same < min(len(ids), len(later)) && ids[same] == later[same] {
 		same++

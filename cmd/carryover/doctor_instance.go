@@ -46,8 +46,8 @@ func (d *doctor) instance(ctx context.Context, p *proxy, engine *fleet.Engine, e
 		return
 	}
 	d.start(ctx, p, engine, e)
-	if start := engine.Last(); start.Known() && d.asksTokens() && !d.options.noTurns {
-		d.capability(ctx, start, e)
+	if incarnation := engine.Last(); incarnation.Known() && d.asksTokens() && !d.options.noTurns {
+		d.capability(ctx, incarnation, e)
 	}
 }
 
@@ -161,8 +161,8 @@ func (d *doctor) start(ctx context.Context, p *proxy, engine *fleet.Engine, e *e
 }
 
 // capability says whether the engine uses the ids that it is sent, as the fleet's own probe finds.
-func (d *doctor) capability(ctx context.Context, start *fleet.Start, e *examined) {
-	switch start.ProbeIDs(ctx, upstream.Chat, "") {
+func (d *doctor) capability(ctx context.Context, incarnation *fleet.Incarnation, e *examined) {
+	switch incarnation.ProbeIDs(ctx, upstream.Chat, "") {
 	case fleet.Yes:
 		d.report.holds(e.where(), codeIDsIgnored, "it computes the ids that it is sent, so that the token proof is in force")
 		d.report.holds(e.where(), codeIDsUnproven, "")

@@ -174,7 +174,7 @@ func (d *doctor) learnt(ctx context.Context, p *proxy, c couple, talk *probeTalk
 // giveBack has the tickets that are left released, and returns how many could not be.
 func giveBack(ctx context.Context, p *proxy, w *onlooker, model string) (left int) {
 	ctx = context.WithoutCancel(ctx) // it is bounded by itself, and what is pinned stays pinned for minutes
-	var holders []*fleet.Start
+	var holders []*fleet.Incarnation
 	for _, stored := range w.left() {
 		ticket, outcome := p.store.Take(ctx, stored.conversation, stored.id)
 		if outcome != convcache.Taken {

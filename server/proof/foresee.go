@@ -28,7 +28,7 @@ const (
 func (t *tokensTurn) Foresee(a Attempt) (f Foresight) {
 	t.attempt, t.ids = a, newIDs(t)
 	f.Parity = a.Prefill.Parity(t.req.Model(), t.shape)
-	for _, start := range []*fleet.Start{a.Prefill, a.Decode} {
+	for _, start := range []*fleet.Incarnation{a.Prefill, a.Decode} {
 		switch {
 		case f.Asks != "" || f.Lacks != "":
 		case !start.Known():

@@ -13,7 +13,7 @@ import (
 )
 
 // startsOf returns the starts of a simulated prefill and decode instance.
-func startsOf(t *testing.T, render bool) (prefill, decode *fleet.Start) {
+func startsOf(t *testing.T, render bool) (prefill, decode *fleet.Incarnation) {
 	t.Helper()
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second})
 	t.Cleanup(client.Close)

@@ -58,7 +58,7 @@ type historyTurn struct {
 	history convcache.History
 	reply   Reply
 
-	prefill       *fleet.Start
+	prefill       *fleet.Incarnation
 	authorization string
 }
 

@@ -149,7 +149,7 @@ func (k *IDs) ForPrefill() []byte {
 
 // ForDecode is the JSON list of ids that the decode leg has to compute, nil to let it render. Ids of a chat prompt
 // go only to a start that uses them; another than the one that the attempt began with may not.
-func (k *IDs) ForDecode(start *fleet.Start) []byte {
+func (k *IDs) ForDecode(start *fleet.Incarnation) []byte {
 	if k == nil {
 		return nil
 	}

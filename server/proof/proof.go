@@ -45,7 +45,7 @@ type Turn interface {
 // Attempt is one passage of a turn through the legs.
 type Attempt struct {
 	TurnID          string // for the log
-	Prefill, Decode *fleet.Start
+	Prefill, Decode *fleet.Incarnation
 	Authorization   string // the client's credential, if it is forwarded
 	// Beside runs work that the legs do not wait for.
 	Beside func(work func())
@@ -53,7 +53,7 @@ type Attempt struct {
 
 // Ending is how an answer ended, and what decode says that it holds.
 type Ending struct {
-	Decode     *fleet.Start
+	Decode     *fleet.Incarnation
 	Kept       upstream.Kept
 	Finish     string // finish_reason
 	StopReason bool   // a stop string or stop token ended it

@@ -80,7 +80,7 @@ func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {
 }
 
 // worth says what one engine of a pair lacks, "" for nothing.
-func (t *tokensTurn) worth(ctx context.Context, start *fleet.Start) (lacks string) {
+func (t *tokensTurn) worth(ctx context.Context, start *fleet.Incarnation) (lacks string) {
 	switch {
 	case !start.Known():
 		lacks = LacksStart
@@ -97,7 +97,7 @@ func (t *tokensTurn) worth(ctx context.Context, start *fleet.Start) (lacks strin
 
 // forwardsTo reports whether a leg to the start of an engine has ids in its params. Prefill computes those of a rendered prompt as a text
 // completion.
-func (t *tokensTurn) forwardsTo(start *fleet.Start) bool {
+func (t *tokensTurn) forwardsTo(start *fleet.Incarnation) bool {
 	return t.api.ForwardsIDs() && (!t.api.Rendered() || start != t.attempt.Prefill)
 }
 
@@ -125,7 +125,7 @@ func (t *tokensTurn) render(ctx context.Context) (lacks string) {
 }
 
 // note takes down what the start of an engine is worth to the token proof, and logs it if that has changed.
-func (p *Tokens) note(start *fleet.Start, lacks string) {
+func (p *Tokens) note(start *fleet.Incarnation, lacks string) {
 	if !start.Judge(lacks) {
 		return
 	}

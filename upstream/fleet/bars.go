@@ -31,7 +31,7 @@ const maxAway = 64
 // start has filed KV of other tokens in its prefix cache, and serves it to every request
 // that begins with the right ones, until it is restarted. The bar outlives the engine's
 // absence from the fleet.
-func (s *Start) Bar() {
+func (s *Incarnation) Bar() {
 	s.bar()
 	if !s.Known() {
 		return
@@ -48,7 +48,7 @@ func (s *Start) Bar() {
 	}
 }
 
-func (s *Start) bar() {
+func (s *Incarnation) bar() {
 	s.engine.suspected.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Start) bar() {
 }
 
 // Barred reports whether the start is barred.
-func (s *Start) Barred() bool {
+func (s *Incarnation) Barred() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.barred
@@ -69,9 +69,9 @@ func (e *Engine) Barred() bool {
 	if !e.suspected.Load() { // asked of each candidate
 		return false
 	}
-	start := e.Fresh()
-	if start.Known() || start.Barred() {
-		return start.Barred()
+	incarnation := e.Fresh()
+	if incarnation.Known() || incarnation.Barred() {
+		return incarnation.Barred()
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -124,7 +124,7 @@ func (e *Engine) restore(start string) {
 	defer e.mu.Unlock()
 	e.barred = start
 	if e.known == nil {
-		e.known = newStart(e, start)
+		e.known = newIncarnation(e, start)
 	}
 	if e.known.id == start {
 		e.known.bar()

@@ -35,10 +35,10 @@ func (e *Engine) BlocksCleared(at time.Time) {
 // Void reports whether blocks that decode held at that time may be gone because the engine has cleared its cache since. A turn
 // that has asked before the event came is not told: against that there is the engine's own check, which fails the leg where the
 // request is not known to decode any more.
-func (s *Start) Void(held time.Time) bool { return s.engine.clearedSince(held, clearedMargin) }
+func (s *Incarnation) Void(held time.Time) bool { return s.engine.clearedSince(held, clearedMargin) }
 
 // Free reports whether the blocks that decode held at that time are pinned no more, because the engine has cleared its cache.
-func (s *Start) Free(held time.Time) bool { return s.engine.clearedSince(held, 0) }
+func (s *Incarnation) Free(held time.Time) bool { return s.engine.clearedSince(held, 0) }
 
 // clearedSince reports whether the cache was cleared later than that time and so much, by either clock.
 func (e *Engine) clearedSince(held time.Time, margin time.Duration) bool {
@@ -51,7 +51,7 @@ func (e *Engine) clearedSince(held time.Time, margin time.Duration) bool {
 }
 
 // dropUnused forgets the tickets that wait for their release, and what else was pinned, of those that decode had until then.
-func (s *Start) dropUnused(until time.Time) {
+func (s *Incarnation) dropUnused(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unused = slices.DeleteFunc(s.unused, func(u Unused) bool { return s.Free(u.Held) })

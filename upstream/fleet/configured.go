@@ -50,7 +50,7 @@ func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 }
 
 // reintroduce has the connector ask the start again.
-func (s *Start) reintroduce() {
+func (s *Incarnation) reintroduce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.introduced, s.met, s.stranger = nil, false, nil

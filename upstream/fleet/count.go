@@ -28,7 +28,7 @@ func disablesThinking(req *upstream.Request) bool {
 
 // agrees has the engine count the tokens of a prompt, as the completion endpoint would render it. Another number than that of the ids is
 // ErrNotComparable.
-func (s *Start) agrees(ctx context.Context, req *upstream.Request, authorization string, ids int) error {
+func (s *Incarnation) agrees(ctx context.Context, req *upstream.Request, authorization string, ids int) error {
 	n, err := s.Count(ctx, req, authorization)
 	if err == nil && n != ids {
 		err = fmt.Errorf("count_tokens: %w: %d tokens, rendered %d", ErrNotComparable, n, ids)
@@ -38,7 +38,7 @@ func (s *Start) agrees(ctx context.Context, req *upstream.Request, authorization
 
 // Count returns how many tokens the engine makes of the prompt of a Messages request, within the limit for a question. ErrNotComparable is
 // an engine that does not tell; other errors are *upstream.LegError.
-func (s *Start) Count(ctx context.Context, req *upstream.Request, authorization string) (int, error) {
+func (s *Incarnation) Count(ctx context.Context, req *upstream.Request, authorization string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
 	defer cancel()
 	at := s.engine.Instance()

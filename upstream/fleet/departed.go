@@ -112,7 +112,7 @@ func (f *Fleet) Holders() []*Engine {
 
 // Holder returns the start with that id of a decode engine of that name, nil if none of those that may hold blocks has it. Nothing
 // is asked of the engine.
-func (f *Fleet) Holder(name, start string) *Start {
+func (f *Fleet) Holder(name, start string) *Incarnation {
 	for _, e := range f.Holders() {
 		if e.Name == name {
 			if s := e.Start(start); s != nil {
@@ -128,4 +128,4 @@ func (e *Engine) Leaves() bool { return e.gone.Load() || e.drains() }
 
 // Over reports whether nothing can be had of the start any more: another start has taken its place, or the fleet has forgotten its
 // engine.
-func (s *Start) Over() bool { return !s.current() }
+func (s *Incarnation) Over() bool { return !s.current() }

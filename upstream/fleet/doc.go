@@ -3,7 +3,7 @@
 // of prefill and a start of decode have shown together.
 //
 // Everything known of an instance belongs to its [Engine], everything known of one
-// start of it to a [Start], and everything known of two starts together to a [Link]. A
+// start of it to a [Incarnation], and everything known of two starts together to a [Link]. A
 // [Fleet] owns the engines. It promises that
 //
 //   - what discovery removes is picked no more, and gone with everything known of it when the last
@@ -13,7 +13,7 @@
 //     only if no other is left, and one at least of a role is never taken for slow (state.go,
 //     circuit.go, ejection.go);
 //   - a start that is not known is equal to nothing, not even to itself: it has no links
-//     and no unused tickets, and nothing is found out of it (start.go, link.go);
+//     and no unused tickets, and nothing is found out of it (incarnation.go, link.go);
 //   - nothing grows with restarts: an engine has one start that was read last and one
 //     that is not known, a prefill start has one link for each decode engine, and each
 //     memory of what clients send is bounded (engine.go, link.go, question.go);
@@ -37,7 +37,7 @@
 //     used no more, whatever has become of the engine since (blocksheld.go, cleared.go);
 //   - nothing waits for an engine while it holds a lock.
 //
-// Locks nest in one order: Fleet before Engine before Start before Link. A start that an
+// Locks nest in one order: Fleet before Engine before Incarnation before Link. A start that an
 // attempt holds on to stays as it is while its engine is restarted or removed; what is
 // learnt of it then goes with it, but for bars.
 //

@@ -54,7 +54,7 @@ func TestDraining_IsListedUntilItsLastTurnEnds(t *testing.T) {
 	r := newRig(t)
 	r.named(upstream.RolePrefill, "b")
 	var gone weak.Pointer[Engine]
-	var start weak.Pointer[Start]
+	var incarnation weak.Pointer[Incarnation]
 	var ends []func()
 	func() {
 		kept := r.instances
@@ -63,7 +63,7 @@ func TestDraining_IsListedUntilItsLastTurnEnds(t *testing.T) {
 			_, done := r.attempt("b")
 			ends = append(ends, done)
 		}
-		gone, start = weak.Make(a), weak.Make(tells(a, "1"))
+		gone, incarnation = weak.Make(a), weak.Make(tells(a, "1"))
 		r.instances = kept
 		r.Set(kept)
 		if got := r.pick(); got != "b" {
@@ -91,7 +91,7 @@ func TestDraining_IsListedUntilItsLastTurnEnds(t *testing.T) {
 	}
 	ends = nil
 	runtime.GC()
-	if gone.Value() != nil || start.Value() != nil {
+	if gone.Value() != nil || incarnation.Value() != nil {
 		t.Error("the engine is held on to after its last turn")
 	}
 }
@@ -112,14 +112,14 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 	r := newRig(t)
 	engines := r.named(upstream.RoleDecode, "a", "b")
 	a, p := engines[0], r.named(upstream.RolePrefill, "p")[0]
-	start := tells(a, "1")
-	tells(p, "1").Link(start).Begin()
+	incarnation := tells(a, "1")
+	tells(p, "1").Link(incarnation).Begin()
 	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Set(r.instances[1:])
-	if a.Reachable() || !start.current() || p.known.links[a] == nil {
+	if a.Reachable() || !incarnation.current() || p.known.links[a] == nil {
 		t.Error("an engine that was removed has tickets for turns, or can't be told to release them")
 	}
 	changed := r.instances[0]
@@ -129,7 +129,7 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 		t.Error("one at another address is the same engine")
 	}
 	r.Set(r.instances)
-	if r.Engine(upstream.RoleDecode, "a") != a || !a.Reachable() || a.inFlight.Load() != 1 || len(r.Draining()) != 0 || !start.current() {
+	if r.Engine(upstream.RoleDecode, "a") != a || !a.Reachable() || a.inFlight.Load() != 1 || len(r.Draining()) != 0 || !incarnation.current() {
 		t.Errorf("it is another engine, or one that drains: %d in flight, %d drain", a.inFlight.Load(), len(r.Draining()))
 	}
 	done()

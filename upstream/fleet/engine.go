@@ -45,8 +45,8 @@ type Engine struct {
 	slot      int // among the engines of which it is known what they hold, from 1; 0 for none. The lock of the prefixes guards it.
 	habits    habits
 
-	// mu guards the rest. It is taken after the lock of the Fleet and before that of a
-	// Start.
+	// mu guards the rest. It is taken after the lock of the Fleet and before that of an
+	// Incarnation.
 	mu          sync.Mutex
 	attempts    attempts
 	load        load
@@ -61,12 +61,12 @@ type Engine struct {
 	tempo       tempo
 	ejection    ejection
 
-	known   *Start    // the start that was read last, nil before the first
-	blank   *Start    // stands for a start that is not known, nil until asked for
-	read    time.Time // when the reading began that told known, zero if it is forgotten
-	doubted bool      // a connection was refused or ended since
-	missed  time.Time // when the last reading began that told no start
-	under   *reading  // the reading under way, nil if none
+	known   *Incarnation // the start that was read last, nil before the first
+	blank   *Incarnation // stands for a start that is not known, nil until asked for
+	read    time.Time    // when the reading began that told known, zero if it is forgotten
+	doubted bool         // a connection was refused or ended since
+	missed  time.Time    // when the last reading began that told no start
+	under   *reading     // the reading under way, nil if none
 
 	barred   string   // the id of the start that was barred last, "" if none was
 	judged   judgment // the last one on a start

@@ -6,7 +6,7 @@ import "strings"
 // id of its answer from X-Request-Id, and a response has the one that it was asked to have; behind a gateway with ids of its own it is another,
 // and nothing can be told then. An engine that has echoed once is held to it, in its next
 // starts too.
-func (s *Start) Foreign(leg, id string) bool {
+func (s *Incarnation) Foreign(leg, id string) bool {
 	h := &s.engine.habits
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -71,7 +71,7 @@ func TestStanding_IsWhatBeginWouldSay(t *testing.T) {
 	if got := w.p[0].Standing(w.d[1]); got != NoReuse {
 		t.Errorf("stopped: got %v", got)
 	}
-	if got := (*Start)(nil).Standing(w.d[0]); got != NoReuse {
+	if got := (*Incarnation)(nil).Standing(w.d[0]); got != NoReuse {
 		t.Errorf("a start that is not known: got %v", got)
 	}
 }

@@ -78,7 +78,7 @@ func (r *rig) engine(role upstream.Role, handler http.HandlerFunc) *Engine {
 }
 
 // startOf returns a start of a prefill engine that an HTTP server stands for.
-func (r *rig) startOf(handler http.HandlerFunc) *Start {
+func (r *rig) startOf(handler http.HandlerFunc) *Incarnation {
 	r.t.Helper()
 	return tells(r.engine(upstream.RolePrefill, handler), "1")
 }
@@ -117,7 +117,7 @@ func (r *rig) named(role upstream.Role, names ...string) (engines []*Engine) {
 }
 
 // tells makes an engine one of which a reading has just told this start.
-func tells(e *Engine, start string) *Start {
+func tells(e *Engine, start string) *Incarnation {
 	e.mu.Lock()
 	e.become(facts{start: start, blockSize: 16})
 	e.read, e.missed = e.fleet.now(), time.Time{}
@@ -127,7 +127,7 @@ func tells(e *Engine, start string) *Start {
 }
 
 // starts returns a start of a prefill engine and one of a decode engine, of one fleet.
-func (r *rig) starts() (prefill, decode *Start) {
+func (r *rig) starts() (prefill, decode *Incarnation) {
 	r.t.Helper()
 	return tells(r.named(upstream.RolePrefill, "p")[0], "1"), tells(r.named(upstream.RoleDecode, "d")[0], "1")
 }

@@ -75,8 +75,8 @@ func (e *Engine) follow(ctx context.Context) {
 	if ctx.Err() == nil {
 		e.followModels(ctx)
 	}
-	if start := e.Fresh(); start.Known() && e.fleet.cfg.ProbeIDs && ctx.Err() == nil {
-		start.beginProbe(ctx)
+	if incarnation := e.Fresh(); incarnation.Known() && e.fleet.cfg.ProbeIDs && ctx.Err() == nil {
+		incarnation.beginProbe(ctx)
 	}
 }
 

@@ -20,7 +20,7 @@ var errNotIntroduced = errors.New("the engine has not told what its connector ha
 
 // Introduced returns what the connector knows of this start ([upstream.Introduce]), which is asked for once, and each time of a start
 // that is not known, because that may be another one each time; nil where the connector needs nothing. The error is a *[upstream.LegError] of which nothing was sent.
-func (s *Start) Introduced(ctx context.Context) (known any, err error) {
+func (s *Incarnation) Introduced(ctx context.Context) (known any, err error) {
 	introduce := s.engine.fleet.cfg.Introduce
 	if introduce == nil {
 		return nil, nil
@@ -48,13 +48,13 @@ func (s *Start) Introduced(ctx context.Context) (known any, err error) {
 	}
 }
 
-func (s *Start) introduction() (known any, done bool, why error) {
+func (s *Incarnation) introduction() (known any, done bool, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.introduced, s.met, s.stranger
 }
 
 // fetch gets a path of a server beside the engine.
-func (s *Start) fetch(ctx context.Context, baseURL, path string) (status int, body []byte, err error) {
+func (s *Incarnation) fetch(ctx context.Context, baseURL, path string) (status int, body []byte, err error) {
 	return s.engine.fleet.cfg.Client.FetchOpen(ctx, baseURL+path, maxModelList)
 }

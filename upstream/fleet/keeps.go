@@ -31,7 +31,7 @@ func (k *keeping) tell(caching Finding) {
 }
 
 // CachesPrefixes says whether a start keeps the KV of prompts for others that begin alike (enable_prefix_caching).
-func (s *Start) CachesPrefixes() Finding {
+func (s *Incarnation) CachesPrefixes() Finding {
 	k := &s.keeping
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -40,7 +40,7 @@ func (s *Start) CachesPrefixes() Finding {
 
 // Forgets says why a start of prefill does not keep what is handed back to it, "" if it does as far as is known: its prefix caching is
 // off (vllm:cache_config_info), or turns in a row have found nothing of it. A ticket is worth more to the next turn then.
-func (s *Start) Forgets() (why string) {
+func (s *Incarnation) Forgets() (why string) {
 	k := &s.keeping
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -54,7 +54,7 @@ func (s *Start) Forgets() (why string) {
 }
 
 // HandedBackFound records whether a turn has found in the prefix cache what had been handed back to the start for it.
-func (s *Start) HandedBackFound(found bool) {
+func (s *Incarnation) HandedBackFound(found bool) {
 	k := &s.keeping
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,7 +74,7 @@ const maxEngines = 16
 // AnsweredAs records that an engine of that id has answered, "" for one that tells none, and reports whether that was heard of this
 // start before, or nothing was. Another one is another process or rank: a restart that no reading has shown yet, whose prefix cache
 // has nothing of what was handed back.
-func (s *Start) AnsweredAs(engineID string) (known bool) {
+func (s *Incarnation) AnsweredAs(engineID string) (known bool) {
 	k := &s.keeping
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -15,7 +15,7 @@ type lasting struct {
 const lastingSteps = 100
 
 // Lasts counts tokens whose blocks decode had at that time, as far as is certain, and that nothing releases.
-func (s *Start) Lasts(tokens int, held time.Time) {
+func (s *Incarnation) Lasts(tokens int, held time.Time) {
 	if !s.Known() {
 		return
 	}
@@ -25,7 +25,7 @@ func (s *Start) Lasts(tokens int, held time.Time) {
 }
 
 // lasts needs s.mu, so that a cache which is cleared meanwhile is either seen here or followed by dropUnused.
-func (s *Start) lasts(tokens int, held time.Time) {
+func (s *Incarnation) lasts(tokens int, held time.Time) {
 	ttl := s.engine.Instance().KVTTL
 	if ttl <= 0 || tokens <= 0 || !s.current() || s.Free(held) {
 		return
@@ -42,7 +42,9 @@ func (s *Start) lasts(tokens int, held time.Time) {
 }
 
 // step is the number of a time's step. It needs s.mu.
-func (s *Start) step(t time.Time) int64 { return int64(t.Sub(s.engine.fleet.born) / s.lasting.width) }
+func (s *Incarnation) step(t time.Time) int64 {
+	return int64(t.Sub(s.engine.fleet.born) / s.lasting.width)
+}
 
 // fit makes the steps those of the TTL that is configured now. What was counted counts as of the end of its step of before.
 func (l *lasting) fit(ttl time.Duration) {
@@ -61,7 +63,7 @@ func (l *lasting) fit(ttl time.Duration) {
 }
 
 // endLasting forgets what decode has freed by now. It needs s.mu.
-func (s *Start) endLasting() {
+func (s *Incarnation) endLasting() {
 	ttl := s.engine.Instance().KVTTL
 	s.lasting.fit(ttl)
 	oldest := s.step(s.engine.fleet.now().Add(-ttl))
@@ -73,7 +75,7 @@ func (s *Start) endLasting() {
 }
 
 // Departs counts a ticket of so many tokens among those on their way. Arrives ends that, once for each.
-func (s *Start) Departs(tokens int) {
+func (s *Incarnation) Departs(tokens int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lasting.onWay += tokens
@@ -81,7 +83,7 @@ func (s *Start) Departs(tokens int) {
 
 // Arrives ends what Departs or TakeUnused began. freed says that the leg had decode free the blocks, or that what comes of them is
 // counted elsewhere from now on; else they last.
-func (s *Start) Arrives(tokens int, held time.Time, freed bool) {
+func (s *Incarnation) Arrives(tokens int, held time.Time, freed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lasting.onWay -= tokens
@@ -91,7 +93,7 @@ func (s *Start) Arrives(tokens int, held time.Time, freed bool) {
 }
 
 // besides returns how many tokens are pinned besides those of tickets that wait, in the store or for their release.
-func (s *Start) besides() int {
+func (s *Incarnation) besides() int {
 	if !s.Known() {
 		return 0
 	}

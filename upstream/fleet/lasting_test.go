@@ -6,17 +6,17 @@ import (
 )
 
 // besides returns what is pinned besides of the one decode engine, as operators are told.
-func (r *rig) besides(decode *Start) int { return decode.Engine().Live().Besides }
+func (r *rig) besides(decode *Incarnation) int { return decode.Engine().Live().Besides }
 
 // lastingStarts returns two starts that have exchanged KV; decode frees blocks after so long.
-func lastingStarts(r *rig, ttl time.Duration) (prefill, decode *Start) {
+func lastingStarts(r *rig, ttl time.Duration) (prefill, decode *Incarnation) {
 	prefill, decode = r.met()
 	setTTL(decode, ttl)
 	return prefill, decode
 }
 
 // setTTL configures the engine of a start with that TTL.
-func setTTL(decode *Start, ttl time.Duration) {
+func setTTL(decode *Incarnation, ttl time.Duration) {
 	instance := *decode.engine.Instance()
 	instance.KVTTL = ttl
 	decode.engine.configured.Store(&instance)

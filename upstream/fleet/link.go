@@ -60,7 +60,7 @@ const (
 // It is safe for concurrent use. The methods of a nil Link do nothing, and it reuses
 // nothing.
 type Link struct {
-	prefill, decode *Start
+	prefill, decode *Incarnation
 	now             func() time.Time
 	over            bool // made when one of the starts had ended, and shared by none
 
@@ -89,7 +89,7 @@ type trials struct {
 // are known. A prefill start has one link for each decode engine: a new start of decode
 // takes the place of the one before. A link of a start that is over is kept by its caller
 // alone.
-func (s *Start) Link(decode *Start) *Link {
+func (s *Incarnation) Link(decode *Incarnation) *Link {
 	if !s.Known() || !decode.Known() {
 		return nil
 	}
@@ -175,7 +175,7 @@ func (l *Link) standing() Standing {
 }
 
 // Standing returns what Begin would return on the link of this prefill start with a start of decode, and begins nothing.
-func (s *Start) Standing(decode *Start) Standing {
+func (s *Incarnation) Standing(decode *Incarnation) Standing {
 	if !s.Known() || !decode.Known() {
 		return NoReuse
 	}

@@ -67,7 +67,7 @@ func TestLink_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
 }
 
 // prove returns a link that has answered.
-func prove(p, d *Start) *Link {
+func prove(p, d *Incarnation) *Link {
 	l := p.Link(d)
 	l.Begin()
 	l.End(Answered)

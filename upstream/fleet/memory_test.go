@@ -56,8 +56,8 @@ func zero(v reflect.Value) reflect.Value { return reflect.Zero(v.Type()) }
 
 // learnAll has everything learnt that can be learnt of a prefill and a decode start,
 // without asking.
-func (r *rig) learnAll(p, d *Start) {
-	for _, s := range []*Start{p, d} {
+func (r *rig) learnAll(p, d *Incarnation) {
+	for _, s := range []*Incarnation{p, d} {
 		s.LearnParity("m", "f", true)
 		s.LearnPlugIn(true)
 		s.learnTemplate(digest("m"), Yes)
@@ -130,7 +130,7 @@ func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	r.prefixes.record(p, []uint64{1, 2, 3}) // the hashes stay, bounded; the starts that have computed them do not
 	was := reached(r.Fleet)
 	var gone []weak.Pointer[Engine]
-	var starts []weak.Pointer[Start]
+	var starts []weak.Pointer[Incarnation]
 	func() {
 		q, e := r.named(upstream.RolePrefill, "q")[0], r.named(upstream.RoleDecode, "e")[0]
 		for _, id := range []string{"1", "2"} {

@@ -5,7 +5,7 @@ import "time"
 // LearnPace records a prefill leg that computed its prompt, so that a long prompt is not
 // mistaken for an engine that never answers. The mean moves by a fifth per leg, so it
 // follows load within a few turns. The next start begins with it.
-func (s *Start) LearnPace(bytes int, took time.Duration) {
+func (s *Incarnation) LearnPace(bytes int, took time.Duration) {
 	if bytes == 0 {
 		return
 	}
@@ -21,7 +21,7 @@ func (s *Start) LearnPace(bytes int, took time.Duration) {
 
 // Expect returns how long a prefill of so many bytes of request body has taken of late, 0
 // before any.
-func (s *Start) Expect(bytes int) time.Duration {
+func (s *Incarnation) Expect(bytes int) time.Duration {
 	h := &s.engine.habits
 	h.mu.Lock()
 	defer h.mu.Unlock()

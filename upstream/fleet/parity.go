@@ -11,7 +11,7 @@ const maxRemembered = 1024
 // endpoint of the same prefill start renders: Yes where it is trusted, No where it is
 // barred. Where it does not, a template or renderer sees something that /tokenize is not
 // told. features is [upstream.Request.FeatureSet].
-func (s *Start) Parity(model, features string) Finding {
+func (s *Incarnation) Parity(model, features string) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.parity[digest(model, features)]
@@ -20,7 +20,7 @@ func (s *Start) Parity(model, features string) Finding {
 // LearnParity records a comparison with the ids that prefill rendered by itself. One
 // difference bars the feature set for good: equal ids before or after it were
 // luck. It returns what is known now.
-func (s *Start) LearnParity(model, features string, equal bool) Finding {
+func (s *Incarnation) LearnParity(model, features string, equal bool) Finding {
 	if !s.Known() {
 		return Unknown
 	}

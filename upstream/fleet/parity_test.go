@@ -17,7 +17,7 @@ func TestParity_IsLearntPerStartModelAndFeatures(t *testing.T) {
 		t.Errorf("equal ids: got %d, want Yes", got)
 	}
 	for _, other := range []struct {
-		start       *Start
+		start       *Incarnation
 		model, name string
 	}{{b, "m", "f"}, {tells(engines[0], "2"), "m", "f"}, {a, "n", "f"}, {a, "m", "g"}, {a, "mf", ""}, {a, "", "mf"}} {
 		if got := other.start.Parity(other.model, other.name); got != Unknown {

@@ -24,7 +24,7 @@ func (s *seen) Pick(candidates []upstream.Candidate, key string) int {
 // told last.
 type weighing struct {
 	*rig
-	p, d [2]*Start
+	p, d [2]*Incarnation
 	told seen
 }
 

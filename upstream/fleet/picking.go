@@ -12,9 +12,9 @@ import (
 type picking struct {
 	round      uint64 // of this pick
 	candidates []upstream.Candidate
-	engines    []*Engine   // of the candidates, by their index
-	holders    []*Start    // of the conversation, where links are stopped
-	spare      [][]*Engine // empty lists, for picks that exclude engines
+	engines    []*Engine      // of the candidates, by their index
+	holders    []*Incarnation // of the conversation, where links are stopped
+	spare      [][]*Engine    // empty lists, for picks that exclude engines
 	speeds     speeds
 }
 

@@ -23,7 +23,7 @@ const (
 type prefixes struct {
 	mu         sync.Mutex // guards the rest; no other lock is taken under it
 	young, old map[uint64]piece
-	starts     map[uint32]*Start
+	starts     map[uint32]*Incarnation
 	last       uint32 // number that was given
 	holders
 }
@@ -38,7 +38,7 @@ type piece struct {
 type computers [maxComputers]uint32
 
 // record remembers that a start of prefill computes a prompt: nothing of one that is over, or whose engine is gone.
-func (p *prefixes) record(s *Start, chain []uint64) {
+func (p *prefixes) record(s *Incarnation, chain []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !s.current() {
@@ -46,7 +46,7 @@ func (p *prefixes) record(s *Start, chain []uint64) {
 	}
 	if s.number == 0 {
 		if p.starts == nil {
-			p.starts = map[uint32]*Start{}
+			p.starts = map[uint32]*Incarnation{}
 		}
 		p.last++
 		s.number = p.last
@@ -68,7 +68,7 @@ func (p *prefixes) record(s *Start, chain []uint64) {
 // Computed remembers that the start of prefill has the prompt of a chain in its prefix cache other than by a turn that was sent to it
 // with this chain: by a hand-back of what another start has computed. The next prompt that begins so is sent to either.
 // Nothing is remembered of a start that is not known, or over.
-func (s *Start) Computed(chain []uint64) {
+func (s *Incarnation) Computed(chain []uint64) {
 	if s.Known() {
 		s.engine.fleet.prefixes.record(s, chain)
 	}
@@ -99,7 +99,7 @@ func (c computers) first(number uint32) computers {
 }
 
 // drop forgets a start. One whose engine comes back gets another number.
-func (p *prefixes) drop(s *Start) {
+func (p *prefixes) drop(s *Incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.number != 0 {
@@ -139,11 +139,11 @@ func (f *Fleet) prefix(hint *Hint) {
 			continue
 		}
 		for _, number := range known.by {
-			start := p.starts[number]
-			if start == nil || start.engine.seen.last.Load() != start || known.mark != 0 && start.engine.slot != 0 {
+			incarnation := p.starts[number]
+			if incarnation == nil || incarnation.engine.seen.last.Load() != incarnation || known.mark != 0 && incarnation.engine.slot != 0 {
 				continue
 			}
-			picking.credit(start.engine, pieces, spared)
+			picking.credit(incarnation.engine, pieces, spared)
 		}
 	}
 }

@@ -194,7 +194,7 @@ func TestComputed_IsFoundByTheNextTurn(t *testing.T) {
 	w.p[1].Computed(prompt) // by a leg that comes to its end now
 	w.p[1].Engine().forget()
 	w.p[1].Engine().Fresh().Computed(prompt)
-	(*Start)(nil).Computed(prompt)
+	(*Incarnation)(nil).Computed(prompt)
 	w.p[0].Computed(nil)
 	w.wantPrefixes(next, [2]int{5, 0}, "")
 	if n := len(w.prefixes.starts); n != 1 {

@@ -29,7 +29,7 @@ const idsMember = "kv_transfer_params.prompt_token_ids"
 
 // UsesIDs tells whether the endpoint of an API uses kv_transfer_params.prompt_token_ids
 // instead of rendering, and asks nothing.
-func (s *Start) UsesIDs(api upstream.API) Finding {
+func (s *Incarnation) UsesIDs(api upstream.API) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usesIDs[api]
@@ -45,7 +45,7 @@ func (s *Start) UsesIDs(api upstream.API) Finding {
 // after 30 s. One that was not let in (401, 403, 404, 429) proves nothing and is
 // repeated at once; where that befell our own key, authorization is tried, "" being
 // none. Of a start that is not known nothing is found.
-func (s *Start) ProbeIDs(ctx context.Context, api upstream.API, authorization string) Finding {
+func (s *Incarnation) ProbeIDs(ctx context.Context, api upstream.API, authorization string) Finding {
 	if found := s.UsesIDs(api); found != Unknown || !s.Known() {
 		return found
 	}
@@ -62,7 +62,7 @@ func (s *Start) ProbeIDs(ctx context.Context, api upstream.API, authorization st
 
 // beginProbe starts the probe of a start of which nothing is known, and does not wait
 // for it. One that does not let us in with our own key is left to the turns.
-func (s *Start) beginProbe(ctx context.Context) {
+func (s *Incarnation) beginProbe(ctx context.Context) {
 	s.mu.Lock()
 	asked := s.usesIDs[upstream.Chat] != Unknown || s.refused[upstream.Chat]
 	s.mu.Unlock()
@@ -73,7 +73,7 @@ func (s *Start) beginProbe(ctx context.Context) {
 
 // probe runs the probe with one credential. Failures of a client's own are
 // remembered for that client only.
-func (s *Start) probe(ctx context.Context, api upstream.API, authorization string) (over <-chan struct{}) {
+func (s *Incarnation) probe(ctx context.Context, api upstream.API, authorization string) (over <-chan struct{}) {
 	return s.probes.ask(ctx, digest(api.Path(), authorization), func(ctx context.Context) error {
 		if s.UsesIDs(api) != Unknown {
 			return nil // since the caller looked
@@ -92,7 +92,7 @@ func (s *Start) probe(ctx context.Context, api upstream.API, authorization strin
 // askIDs sends the probe. refused says that the engine refused the credential or the
 // model, and has answered nothing; the error, that it gave no answer that makes sense.
 // A model server need not have the endpoints of all APIs: one that it lacks uses no ids.
-func (s *Start) askIDs(ctx context.Context, api upstream.API, authorization string) (found Finding, refused bool, err error) {
+func (s *Incarnation) askIDs(ctx context.Context, api upstream.API, authorization string) (found Finding, refused bool, err error) {
 	fields := probeFields(api)
 	if model := s.firstModel(ctx, authorization); model != "" {
 		fields["model"] = model
@@ -139,7 +139,7 @@ func namesIDs(api upstream.API, fault upstream.Fault) bool {
 
 // firstModel returns the model that the engine lists first, "" if it lists none. An
 // engine takes a request that names none as one for it.
-func (s *Start) firstModel(ctx context.Context, authorization string) string {
+func (s *Incarnation) firstModel(ctx context.Context, authorization string) string {
 	ctx, cancel := context.WithTimeout(ctx, modelsLimit)
 	defer cancel()
 	e := s.engine
@@ -154,6 +154,6 @@ func (s *Start) firstModel(ctx context.Context, authorization string) string {
 }
 
 // post sends a small JSON body to the engine.
-func (s *Start) post(ctx context.Context, path string, body []byte, authorization string) (status int, answer []byte, err error) {
+func (s *Incarnation) post(ctx context.Context, path string, body []byte, authorization string) (status int, answer []byte, err error) {
 	return s.engine.fleet.cfg.Client.Post(ctx, s.engine.Instance(), path, body, authorization)
 }

@@ -41,7 +41,7 @@ func TestProbeIDs_OfSimulatedEngines(t *testing.T) {
 
 // probed is a start that answers the probe as told, and what it was asked.
 type probed struct {
-	*Start
+	*Incarnation
 	rig    *rig
 	models string // what it lists, "" for a 404
 
@@ -77,7 +77,7 @@ func newProbed(t *testing.T, key, models string, answer http.HandlerFunc) *probe
 		p.mu.Unlock()
 		act(w, r)
 	})
-	p.Start = tells(e, "1")
+	p.Incarnation = tells(e, "1")
 	return p
 }
 

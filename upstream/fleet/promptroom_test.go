@@ -13,7 +13,7 @@ import (
 )
 
 // tellsPrompts is an engine that answers with the ids of a prompt of n ids, all k, where the prompt is "n of k".
-func tellsPrompts(r *rig) *Start {
+func tellsPrompts(r *rig) *Incarnation {
 	return r.startOf(func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
 		var n, k int
@@ -27,7 +27,7 @@ func tellsPrompts(r *rig) *Start {
 	})
 }
 
-func mustPrompt(t *testing.T, s *Start, n, k int) Prompt {
+func mustPrompt(t *testing.T, s *Incarnation, n, k int) Prompt {
 	t.Helper()
 	prompt, err := s.Prompt(t.Context(), mustParse(t, upstream.Text, fmt.Sprintf(`{"prompt":"%d of %d"}`, n, k)), "")
 	if err != nil {

@@ -31,7 +31,7 @@ type reading struct{ done chan struct{} }
 // It is one that is not known if the engine could not be asked or does not tell; that
 // holds for five seconds too, so that turns do not queue before an engine that does not
 // answer. It is never nil.
-func (e *Engine) Current(ctx context.Context) *Start {
+func (e *Engine) Current(ctx context.Context) *Incarnation {
 	e.fleet.cfg.Client.Check(e.BaseURL)
 	s, counts := e.recent()
 	if counts {
@@ -44,7 +44,7 @@ func (e *Engine) Current(ctx context.Context) *Start {
 
 // Fresh returns the start that was read within the last five seconds, and asks nothing: one
 // that is not known if there is no such reading, or none that told it. It is never nil.
-func (e *Engine) Fresh() *Start {
+func (e *Engine) Fresh() *Incarnation {
 	s, _ := e.recent()
 	return s
 }
@@ -53,7 +53,7 @@ func (e *Engine) Fresh() *Start {
 // that do no harm if the engine has been restarted meanwhile. It is one that is not known
 // if nothing was read since a connection was refused, or if the last answer did not tell
 // the start. It is never nil.
-func (e *Engine) Last() *Start {
+func (e *Engine) Last() *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.read.IsZero() {
@@ -62,9 +62,9 @@ func (e *Engine) Last() *Start {
 	return e.known
 }
 
-// Start returns the start with that id if it was read last, whether or not that counts any more; nil if another start has
+// Start returns the incarnation with that id if it was read last, whether or not that counts any more; nil if another start has
 // been read since.
-func (e *Engine) Start(id string) *Start {
+func (e *Engine) Start(id string) *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.known.Known() && e.known.id == id {
@@ -91,7 +91,7 @@ func (e *Engine) Refresh(ctx context.Context) {
 }
 
 // recent returns the start of the last reading; counts is false if none counts.
-func (e *Engine) recent() (s *Start, counts bool) {
+func (e *Engine) recent() (s *Incarnation, counts bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch now := e.fleet.now(); {
@@ -160,7 +160,7 @@ func (e *Engine) become(told facts) {
 	e.blank = nil
 	old := e.known
 	if old == nil || old.id != told.start {
-		e.known = newStart(e, told.start)
+		e.known = newIncarnation(e, told.start)
 		e.known.barred = told.start == e.barred
 		if old != nil {
 			old.end()
@@ -174,9 +174,9 @@ func (e *Engine) become(told facts) {
 
 // unknown returns what stands for a start that is not known: the same one for as long as
 // none is read. It needs e.mu.
-func (e *Engine) unknown() *Start {
+func (e *Engine) unknown() *Incarnation {
 	if e.blank == nil {
-		e.blank = newStart(e, "")
+		e.blank = newIncarnation(e, "")
 	}
 	return e.blank
 }

@@ -10,7 +10,7 @@ import (
 	"carryover/upstream"
 )
 
-// ErrNoRender is returned by [Start.Prompt] for requests whose ids a render endpoint alone can tell, where there is none.
+// ErrNoRender is returned by [Incarnation.Prompt] for requests whose ids a render endpoint alone can tell, where there is none.
 var ErrNoRender = errors.New("no render endpoint")
 
 // renderer is a server that renders for the whole fleet. It may be another process at any time, so that what it does not serve is believed
@@ -44,7 +44,7 @@ func (r *renderer) learn(api upstream.API, found Finding, now time.Time) {
 
 // Renders tells whether prompts of an API, one of those that nothing else tells, can be rendered for this start: by the server that renders
 // for the whole fleet, or by the engine. Unknown is before either was asked. It asks nothing.
-func (s *Start) Renders(api upstream.API) Finding {
+func (s *Incarnation) Renders(api upstream.API) Finding {
 	if f := s.engine.fleet; f.renderer != nil {
 		return f.renderer.renders(api, f.now())
 	}
@@ -52,14 +52,14 @@ func (s *Start) Renders(api upstream.API) Finding {
 }
 
 // foundRender tells whether the engine has an API's render endpoint. That does not change before its next start.
-func (s *Start) foundRender(api upstream.API) Finding {
+func (s *Incarnation) foundRender(api upstream.API) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rendering[api]
 }
 
 // rendered returns the ids of a prompt that render endpoints alone tell.
-func (s *Start) rendered(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
+func (s *Incarnation) rendered(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
 	if s.Renders(req.API()) == No {
 		return Prompt{}, ErrNoRender
 	}
@@ -87,7 +87,7 @@ func (s *Start) rendered(ctx context.Context, req *upstream.Request, authorizati
 }
 
 // askRender has the engine render a prompt.
-func (s *Start) askRender(ctx context.Context, req *upstream.Request, authorization string, room *promptRoom) (Prompt, error) {
+func (s *Incarnation) askRender(ctx context.Context, req *upstream.Request, authorization string, room *promptRoom) (Prompt, error) {
 	prompt, found, err := s.engine.fleet.render(ctx, s.engine.Instance(), req, authorization, room)
 	if s.Known() {
 		s.mu.Lock()

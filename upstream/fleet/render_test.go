@@ -22,7 +22,7 @@ const (
 
 // rendering is a start whose endpoints beside the legs answer as told, and what they were asked.
 type rendering struct {
-	*Start
+	*Incarnation
 	rig *rig
 
 	mu      sync.Mutex // guards the rest
@@ -34,7 +34,7 @@ type rendering struct {
 func newRendering(t *testing.T, answers map[string]http.HandlerFunc) *rendering {
 	t.Helper()
 	r := &rendering{rig: newRig(t), answers: answers}
-	r.Start = tells(r.rig.engine(upstream.RolePrefill, r.serve), "1")
+	r.Incarnation = tells(r.rig.engine(upstream.RolePrefill, r.serve), "1")
 	return r
 }
 
@@ -75,15 +75,15 @@ func TestRender_GivesWhatMessagesComputes(t *testing.T) {
 		"thinking is disabled": thoughtless,
 	} {
 		sim, e := newRig(t).simulate(upstream.RolePrefill, func(c *vllmsim.Config) { c.Render, c.MaxModelLen = true, 4096 })
-		start := e.Current(t.Context())
+		incarnation := e.Current(t.Context())
 		req := mustParse(t, upstream.Messages, body)
 		<-e.list(t.Context()).done
-		prompt, err := start.Prompt(t.Context(), req, "")
-		n, countErr := start.Count(t.Context(), req, "")
+		prompt, err := incarnation.Prompt(t.Context(), req, "")
+		n, countErr := incarnation.Count(t.Context(), req, "")
 		if err != nil || countErr != nil || len(prompt.IDs) != n || n == 0 || prompt.ContextLength != 4096 {
 			t.Errorf("%s: %d ids, %v, of %d tokens, %v; context of %d", name, len(prompt.IDs), err, n, countErr, prompt.ContextLength)
 		}
-		if got := start.Renders(upstream.Messages); got != Yes {
+		if got := incarnation.Renders(upstream.Messages); got != Yes {
 			t.Errorf("%s: renders: %d, want Yes", name, got)
 		}
 		if slices.Contains(paths(sim), "/tokenize") {
@@ -95,11 +95,11 @@ func TestRender_GivesWhatMessagesComputes(t *testing.T) {
 
 func TestRender_GivesWhatResponsesComputes(t *testing.T) {
 	_, e := newRig(t).simulate(upstream.RolePrefill, func(c *vllmsim.Config) { c.Render = true })
-	start := e.Current(t.Context())
+	incarnation := e.Current(t.Context())
 	req := mustParse(t, upstream.Responses, `{"model":"sim","input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"instructions":"be brief"}`)
-	prompt, err := start.Prompt(t.Context(), req, "")
-	if err != nil || len(prompt.IDs) == 0 || start.Renders(upstream.Responses) != Yes || start.Renders(upstream.Messages) != Unknown {
-		t.Errorf("got %v, %v, known as %d and %d", prompt.IDs, err, start.Renders(upstream.Responses), start.Renders(upstream.Messages))
+	prompt, err := incarnation.Prompt(t.Context(), req, "")
+	if err != nil || len(prompt.IDs) == 0 || incarnation.Renders(upstream.Responses) != Yes || incarnation.Renders(upstream.Messages) != Unknown {
+		t.Errorf("got %v, %v, known as %d and %d", prompt.IDs, err, incarnation.Renders(upstream.Responses), incarnation.Renders(upstream.Messages))
 	}
 }
 
@@ -124,11 +124,11 @@ func TestRender_LearnsOncePerStartThatThereIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.Refused()
-	start := e.Current(t.Context())
-	if got := start.Renders(upstream.Messages); got != Unknown {
+	incarnation := e.Current(t.Context())
+	if got := incarnation.Renders(upstream.Messages); got != Unknown {
 		t.Errorf("the next start is known as %d", got)
 	}
-	if _, err := start.Prompt(t.Context(), req, ""); err != nil || start.Renders(upstream.Messages) != Yes {
+	if _, err := incarnation.Prompt(t.Context(), req, ""); err != nil || incarnation.Renders(upstream.Messages) != Yes {
 		t.Errorf("after the restart: %v", err)
 	}
 }

@@ -7,7 +7,7 @@ const silentAfter = 3
 // SentNothing records a finished answer to a hand-over that brought no params, which stock
 // vLLM does in every stream (vLLM #40186). It reports whether the start has just become
 // silent.
-func (s *Start) SentNothing() (silent bool) {
+func (s *Incarnation) SentNothing() (silent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silence++
@@ -15,14 +15,14 @@ func (s *Start) SentNothing() (silent bool) {
 }
 
 // SentParams records an answer with params.
-func (s *Start) SentParams() {
+func (s *Incarnation) SentParams() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.silence = 0
 }
 
 // Silent reports whether the start sends no params.
-func (s *Start) Silent() bool {
+func (s *Incarnation) Silent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.silence >= silentAfter

@@ -36,7 +36,7 @@ func TestSoonest(t *testing.T) {
 // BenchmarkStart_Unused is what a turn without a conversation does among 1,000 unused tickets: one comes, one goes, and turns look
 // whether any waits.
 func BenchmarkStart_Unused(b *testing.B) {
-	s := &Start{engine: &Engine{fleet: &Fleet{now: time.Now}}}
+	s := &Incarnation{engine: &Engine{fleet: &Fleet{now: time.Now}}}
 	u := Unused{Deadline: time.Now().Add(time.Hour), Since: time.Now()}
 	add := func() {
 		s.soonest.add(u.Deadline)

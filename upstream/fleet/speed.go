@@ -35,7 +35,7 @@ type speed struct {
 // An engine shares its speed among the prompts that it has, so that a leg behind others takes as long as all of them. The
 // sample is therefore the time that the leg took over the tokens of all legs that were answered meanwhile, its own included.
 // The mean is one of sums, not of quotients: a prompt of ten tokens takes a whole step of the engine, which says little.
-func (s *Start) LearnSpeed(tokens int, took time.Duration) {
+func (s *Incarnation) LearnSpeed(tokens int, took time.Duration) {
 	if tokens <= 0 || took <= 0 {
 		return
 	}

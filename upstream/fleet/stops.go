@@ -44,7 +44,7 @@ func (l *Link) stopped(now time.Time) bool {
 
 // stoppedWith reports whether the link of this start of prefill and one of decode is stopped. Two that have no link have not
 // been tried.
-func (s *Start) stoppedWith(decode *Start, now time.Time) bool {
+func (s *Incarnation) stoppedWith(decode *Incarnation, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.links[decode.engine]
@@ -82,7 +82,7 @@ func (f *Fleet) stopPrefill(hint *Hint, now time.Time) {
 	for i, e := range p.engines {
 		prefill := e.seen.last.Load()
 		p.candidates[i].Stopped = len(p.holders) > 0 && prefill.Known() && prefill.stops.Load() > 0 &&
-			!slices.ContainsFunc(p.holders, func(decode *Start) bool { return !prefill.stoppedWith(decode, now) })
+			!slices.ContainsFunc(p.holders, func(decode *Incarnation) bool { return !prefill.stoppedWith(decode, now) })
 	}
 	clear(p.holders)
 }

@@ -10,7 +10,7 @@ import (
 )
 
 // allStopped is what Stopped means, without numbers.
-func allStopped(prefills, decodes []*Start, now time.Time) bool {
+func allStopped(prefills, decodes []*Incarnation, now time.Time) bool {
 	for _, p := range prefills {
 		for _, d := range decodes {
 			if !p.Known() || !d.Known() || !p.stoppedWith(d, now) {
@@ -26,7 +26,7 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 	w := newWeighing(t)
 	random := rand.New(rand.NewPCG(1, 2))
 	engines := func(role upstream.Role) []*Engine { return w.Engines(role) }
-	lasts := func(role upstream.Role) (all []*Start) {
+	lasts := func(role upstream.Role) (all []*Incarnation) {
 		for _, e := range engines(role) {
 			all = append(all, e.Last())
 		}
@@ -70,15 +70,15 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 				}
 				want := false
 				if role == upstream.RoleDecode {
-					want = allStopped(lasts(upstream.RolePrefill), []*Start{e.Last()}, w.now())
+					want = allStopped(lasts(upstream.RolePrefill), []*Incarnation{e.Last()}, w.now())
 				} else {
-					var holders []*Start
+					var holders []*Incarnation
 					for _, d := range engines(upstream.RoleDecode) {
 						if last := d.Last(); d.up() && last.ID() == "1" {
 							holders = append(holders, last)
 						}
 					}
-					want = allStopped([]*Start{e.Last()}, holders, w.now())
+					want = allStopped([]*Incarnation{e.Last()}, holders, w.now())
 				}
 				if want {
 					found++

@@ -29,7 +29,7 @@ const templateRetry = 5 * time.Second
 // asked, and its templates are taken to be append-only. Unknown means that the question
 // failed, that ctx ended before it was answered, or that the start is not known; a
 // failure is remembered for five seconds, for the credential that met it.
-func (s *Start) AppendOnly(ctx context.Context, model string, kwargs []byte, authorization string) Finding {
+func (s *Incarnation) AppendOnly(ctx context.Context, model string, kwargs []byte, authorization string) Finding {
 	if !s.Known() {
 		return Unknown
 	}
@@ -48,17 +48,17 @@ func (s *Start) AppendOnly(ctx context.Context, model string, kwargs []byte, aut
 }
 
 // Template returns what AppendOnly has found out, and asks nothing.
-func (s *Start) Template(model string, kwargs []byte) Finding {
+func (s *Incarnation) Template(model string, kwargs []byte) Finding {
 	return s.template(digest(model, string(kwargs)))
 }
 
-func (s *Start) template(key [sha256.Size]byte) Finding {
+func (s *Incarnation) template(key [sha256.Size]byte) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.templates[key]
 }
 
-func (s *Start) learnTemplate(key [sha256.Size]byte, found Finding) {
+func (s *Incarnation) learnTemplate(key [sha256.Size]byte, found Finding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.templates == nil || len(s.templates) >= maxRemembered {
@@ -77,7 +77,7 @@ const (
 // errNoTokenize is an engine without /tokenize.
 var errNoTokenize = errors.New("tokenize: not offered")
 
-func (s *Start) askTemplate(ctx context.Context, model string, kwargs []byte, authorization string) (Finding, error) {
+func (s *Incarnation) askTemplate(ctx context.Context, model string, kwargs []byte, authorization string) (Finding, error) {
 	type message struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
@@ -121,7 +121,7 @@ func (s *Start) askTemplate(ctx context.Context, model string, kwargs []byte, au
 	return No, nil
 }
 
-func (s *Start) tokenizeSample(ctx context.Context, body []byte, authorization string) ([]uint32, error) {
+func (s *Incarnation) tokenizeSample(ctx context.Context, body []byte, authorization string) ([]uint32, error) {
 	status, answer, err := s.post(ctx, "/tokenize", body, authorization)
 	if err != nil {
 		return nil, fmt.Errorf("tokenize: %w", err)

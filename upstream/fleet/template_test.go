@@ -189,14 +189,14 @@ func TestAppendOnly_ARestartIsAskedAgain(t *testing.T) {
 		}
 		return text
 	}))
-	want := func(start *Start, want Finding, questions int) {
+	want := func(incarnation *Incarnation, want Finding, questions int) {
 		t.Helper()
-		got := start.AppendOnly(t.Context(), "m", nil, "")
+		got := incarnation.AppendOnly(t.Context(), "m", nil, "")
 		if got != want || asked != questions {
-			t.Errorf("start %q: got %d after %d questions, want %d after %d", start.ID(), got, asked, want, questions)
+			t.Errorf("start %q: got %d after %d questions, want %d after %d", incarnation.ID(), got, asked, want, questions)
 		}
 	}
-	want(newStart(s.engine, ""), Unknown, 0)
+	want(newIncarnation(s.engine, ""), Unknown, 0)
 	want(s, Yes, 3)
 	generation = "<think></think>"
 	want(s, Yes, 3)

@@ -11,7 +11,7 @@ import (
 	"carryover/upstream"
 )
 
-// ErrNotComparable is returned by [Start.Tokenize] for requests whose ids the completion
+// ErrNotComparable is returned by [Incarnation.Tokenize] for requests whose ids the completion
 // endpoint alone can tell.
 var ErrNotComparable = errors.New("not comparable")
 
@@ -32,7 +32,7 @@ type Prompt struct {
 // --enable-scale-out), where a start has it; all others have /tokenize. A start that is
 // not known is not asked to render: that it offers none could not be remembered.
 // Requests that are not comparable are ErrNotComparable; other errors are *upstream.LegError.
-func (s *Start) Tokenize(ctx context.Context, req *upstream.Request, authorization string) ([]uint32, error) {
+func (s *Incarnation) Tokenize(ctx context.Context, req *upstream.Request, authorization string) ([]uint32, error) {
 	prompt, err := s.Prompt(ctx, req, authorization)
 	return prompt.IDs, err
 }
@@ -41,7 +41,7 @@ func (s *Start) Tokenize(ctx context.Context, req *upstream.Request, authorizati
 // render endpoints alone tell ([upstream.API.Rendered]) are rendered, or fail: ErrNoRender where there is no such endpoint,
 // ErrNotComparable where the completion endpoint may render another prompt. An engine that refuses the request does so in the
 // *upstream.LegError.
-func (s *Start) Prompt(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
+func (s *Incarnation) Prompt(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.PromptIDs(); ok {
 		_, list := req.Prompt()
 		return Prompt{IDs: ids, List: list, ContextLength: s.engine.ContextLength(req.Model())}, nil

@@ -25,7 +25,7 @@ type Unused struct {
 	// release, and files nothing of a request that was aborted before its KV had come (v1/core/sched/scheduler.py,
 	// _update_from_kv_xfer_finished, 0.32). So that start alone releases the blocks, by a leg of our own, or any start once its
 	// process is over; and not before it has heard that the leg was dropped.
-	Reader *Start
+	Reader *Incarnation
 	after  time.Time // when it has
 }
 
@@ -34,7 +34,7 @@ type Unused struct {
 const readerHears = 5 * time.Second
 
 // releasableBy reports whether a leg to that start of prefill may name the blocks now.
-func (u *Unused) releasableBy(prefill *Start, own bool, now time.Time) bool {
+func (u *Unused) releasableBy(prefill *Incarnation, own bool, now time.Time) bool {
 	switch {
 	case u.Reader == nil:
 		return own || !u.Refused
@@ -59,7 +59,7 @@ const (
 // Leave keeps an unused ticket of this decode start until it can be released: nothing of a
 // start that is not known, and nothing of one that is over or whose engine is gone, whose
 // blocks are out of reach, or that has cleared its cache since.
-func (s *Start) Leave(u Unused) {
+func (s *Incarnation) Leave(u Unused) {
 	if !s.Known() {
 		return
 	}
@@ -83,7 +83,7 @@ func (s *Start) Leave(u Unused) {
 
 // live drops what is past its deadline and returns how many are left. It needs s.mu. Turns call it, so that it looks at the tickets
 // only when the first of them may be past it.
-func (s *Start) live() int {
+func (s *Incarnation) live() int {
 	now := s.engine.fleet.now()
 	if !s.soonest.come(now) {
 		return len(s.unused)
@@ -107,7 +107,7 @@ func (s *Start) live() int {
 
 // Waiting returns the decode starts with unused tickets, as far as is known which starts
 // are alive; those of engines that were removed are among them.
-func (f *Fleet) Waiting() (all []*Start) {
+func (f *Fleet) Waiting() (all []*Incarnation) {
 	for _, e := range f.Holders() {
 		if last := e.Last(); last.waits() {
 			all = append(all, last)
@@ -117,7 +117,7 @@ func (f *Fleet) Waiting() (all []*Start) {
 }
 
 // pinned returns how many tokens the unused tickets hold that wait for their release, and of these, how many may be free already.
-func (s *Start) pinned() (tokens, open int) {
+func (s *Incarnation) pinned() (tokens, open int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live()
@@ -131,7 +131,7 @@ func (s *Start) pinned() (tokens, open int) {
 	return tokens, open
 }
 
-func (s *Start) waits() bool {
+func (s *Incarnation) waits() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.live() > 0
@@ -140,7 +140,7 @@ func (s *Start) waits() bool {
 // Due returns the decode starts with more unused tickets than the backlog, or with one
 // that has waited for too long. Their engines are left out until Done is called. It is
 // not known of each start that it is alive: the caller asks before it releases.
-func (f *Fleet) Due(backlog int) (all []*Start) {
+func (f *Fleet) Due(backlog int) (all []*Incarnation) {
 	for _, e := range f.Holders() {
 		if s := e.due(backlog); s != nil {
 			all = append(all, s)
@@ -151,7 +151,7 @@ func (f *Fleet) Due(backlog int) (all []*Start) {
 
 // due returns the start of which tickets are to be released, nil if there is none, and
 // marks the engine.
-func (e *Engine) due(backlog int) *Start {
+func (e *Engine) due(backlog int) *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.releases || e.known == nil {
@@ -173,21 +173,21 @@ func (e *Engine) due(backlog int) *Start {
 }
 
 // Hurry makes the start due until nothing waits any more, whatever the backlog.
-func (s *Start) Hurry() {
+func (s *Incarnation) Hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hurried = s.live() > 0
 }
 
 // Unused returns how many unused tickets wait.
-func (s *Start) Unused() int {
+func (s *Incarnation) Unused() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.live()
 }
 
 // Done ends what Due began.
-func (s *Start) Done() {
+func (s *Incarnation) Done() {
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
 	s.engine.releases = false
@@ -237,7 +237,7 @@ func (l *Link) mayRelease(own bool) bool {
 	return l.met && !now.Before(l.paused) && (own || !now.Before(l.spares))
 }
 
-func (s *Start) takeUnused(prefill *Start, own bool) (Unused, bool) {
+func (s *Incarnation) takeUnused(prefill *Incarnation, own bool) (Unused, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.live()

@@ -16,14 +16,14 @@ func (r *rig) left(name string) Unused {
 }
 
 // met returns two starts that have exchanged KV.
-func (r *rig) met() (prefill, decode *Start) {
+func (r *rig) met() (prefill, decode *Incarnation) {
 	r.t.Helper()
 	prefill, decode = r.starts()
 	prefill.Link(decode).Met()
 	return prefill, decode
 }
 
-func wantTake(t *testing.T, prefill, decode *Start, want string) {
+func wantTake(t *testing.T, prefill, decode *Incarnation, want string) {
 	t.Helper()
 	u, ok := prefill.Link(decode).TakeUnused(false)
 	if ok != (want != "") || string(u.Params) != want {
@@ -108,7 +108,7 @@ func TestUnused_OnlyBetweenStartsThatHaveMet(t *testing.T) {
 	p, d := r.met()
 	d.Leave(r.left("a"))
 	other := tells(r.named(upstream.RolePrefill, "other")[0], "1")
-	wantTake(t, newStart(p.Engine(), "2"), d, "")
+	wantTake(t, newIncarnation(p.Engine(), "2"), d, "")
 	wantTake(t, other, d, "")
 	wantTake(t, p, d, "a")
 }
@@ -290,7 +290,7 @@ func TestUnused_UnansweredWaitsForItsReader(t *testing.T) {
 	u := r.left("a")
 	u.Reader = p
 	d.Leave(u)
-	take := func(prefill *Start, own bool) bool {
+	take := func(prefill *Incarnation, own bool) bool {
 		u, ok := d.takeUnused(prefill, own)
 		if ok {
 			d.Leave(u)
@@ -301,7 +301,7 @@ func TestUnused_UnansweredWaitsForItsReader(t *testing.T) {
 		t.Error("released before prefill has heard that the leg was dropped")
 	}
 	r.pass(readerHears)
-	other := newStart(p.engine, "another")
+	other := newIncarnation(p.engine, "another")
 	if take(p, false) || take(other, true) {
 		t.Error("released by a turn's leg, or by an instance that does not know of the leg that was dropped")
 	}

@@ -124,10 +124,10 @@ func TestStart_PaceFollowsTheLastLegs(t *testing.T) {
 // Each change of what an engine's start is worth is told once.
 func TestStart_AJudgmentIsOfAStart(t *testing.T) {
 	e := newRig(t).named(upstream.RoleDecode, "d")[0]
-	one, blank := tells(e, "1"), newStart(e, "")
-	two := newStart(e, "2")
+	one, blank := tells(e, "1"), newIncarnation(e, "")
+	two := newIncarnation(e, "2")
 	for n, row := range []struct {
-		start *Start
+		start *Incarnation
 		why   string
 		want  bool
 	}{

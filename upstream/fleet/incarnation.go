@@ -19,14 +19,14 @@ const (
 	No
 )
 
-// Start is one start of an engine and everything known of it. An attempt that holds on to
-// one is not misled when the engine is restarted: the next start is another Start. An
+// Incarnation is one start of an engine and everything known of it. An attempt that holds on to
+// one is not misled when the engine is restarted: the next start is another Incarnation. An
 // address behind which two processes tell their starts by turns is learnt anew at each turn,
 // but for its bars. It is safe for concurrent use.
 //
 // A start that is not known is equal to nothing, not even to itself: nothing is found out
-// or kept of it but what needs no comparison ([Start.Foreign], the pace, [Start.Silent]).
-type Start struct {
+// or kept of it but what needs no comparison ([Incarnation.Foreign], the pace, [Incarnation.Silent]).
+type Incarnation struct {
 	engine *Engine
 	id     string
 	over   atomic.Bool // another start has taken its place
@@ -65,8 +65,8 @@ type Start struct {
 	lasting    lasting           // what is pinned besides
 }
 
-func newStart(e *Engine, id string) *Start {
-	return &Start{
+func newIncarnation(e *Engine, id string) *Incarnation {
+	return &Incarnation{
 		engine: e, id: id,
 		probes:  newQuestions(idsLimit, idsRetry, e.fleet.now),
 		renders: newQuestions(e.fleet.cfg.AskLimit, templateRetry, e.fleet.now),
@@ -76,18 +76,18 @@ func newStart(e *Engine, id string) *Start {
 }
 
 // Engine returns the engine that this is a start of.
-func (s *Start) Engine() *Engine { return s.engine }
+func (s *Incarnation) Engine() *Engine { return s.engine }
 
 // ID returns process_start_time_seconds as it was written, "" if it is not known. It is
 // compared and never computed with.
-func (s *Start) ID() string { return s.id }
+func (s *Incarnation) ID() string { return s.id }
 
-// Known reports whether it is known which start this is. A nil Start is not known either.
-func (s *Start) Known() bool { return s != nil && s.id != "" }
+// Known reports whether it is known which start this is. A nil Incarnation is not known either.
+func (s *Incarnation) Known() bool { return s != nil && s.id != "" }
 
 // BlockSize returns how many tokens a KV block holds, 0 if that is not known or
 // differs between the engines of one instance. It may become known later than the start.
-func (s *Start) BlockSize() int {
+func (s *Incarnation) BlockSize() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.blockSize
@@ -95,7 +95,7 @@ func (s *Start) BlockSize() int {
 
 // Alive reports whether the engine is still in this start, as read within the last five
 // seconds, or now ([Engine.Current]). One that is not known never is.
-func (s *Start) Alive(ctx context.Context) bool {
+func (s *Incarnation) Alive(ctx context.Context) bool {
 	return s.Known() && s.engine.Current(ctx) == s
 }
 
@@ -109,7 +109,7 @@ type judgment struct {
 // Judge records what the start was found to be worth to the token proof; why is "" for
 // one that takes part. It reports whether that is another judgment, or on another start,
 // than the last on this engine.
-func (s *Start) Judge(why string) (changed bool) {
+func (s *Incarnation) Judge(why string) (changed bool) {
 	is := judgment{true, s.id, why}
 	s.engine.mu.Lock()
 	defer s.engine.mu.Unlock()
@@ -119,14 +119,14 @@ func (s *Start) Judge(why string) (changed bool) {
 }
 
 // sized takes over what the last reading told of the block size.
-func (s *Start) sized(tokens int) {
+func (s *Incarnation) sized(tokens int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.blockSize = tokens
 }
 
 // end drops what nothing can use any more once another start has taken this one's place.
-func (s *Start) end() {
+func (s *Incarnation) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over.Store(true)
@@ -139,4 +139,4 @@ func (s *Start) end() {
 
 // current reports whether the fleet still knows the engine, and the engine is in this start, as
 // far as has been read.
-func (s *Start) current() bool { return !s.over.Load() && !s.engine.forgotten.Load() }
+func (s *Incarnation) current() bool { return !s.over.Load() && !s.engine.forgotten.Load() }
