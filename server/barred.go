@@ -24,7 +24,7 @@ const (
 // Redis answers again.
 func bar(logger *slog.Logger, prefill *fleet.Incarnation, turn string) {
 	prefill.Bar()
-	logger.Error("prefill is barred until it is restarted", "turn", turn, "prefill", prefill.Engine().Name,
+	logger.Error("prefill is quarantined until it is restarted", "turn", turn, "prefill", prefill.Engine().Name,
 		"start", prefill.ID(), "error", proof.ErrIDs)
 }
 
@@ -48,7 +48,7 @@ func (b *barWatch) compare(ctx context.Context) {
 			b.said[engine] = time.Now()
 		case time.Since(last) >= barAgain:
 			b.said[engine] = time.Now()
-			b.cfg.Logger.Warn("prefill is barred; restart it, its prefix cache is in doubt", "prefill", engine.Name)
+			b.cfg.Logger.Warn("prefill is quarantined; restart it, its prefix cache is in doubt", "prefill", engine.Name)
 		}
 	}
 	if b.shared != nil {
@@ -76,7 +76,7 @@ func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 		switch local := incarnation.Barred(); {
 		case shared[i] && !local:
 			incarnation.Bar()
-			b.cfg.Logger.Error("prefill is barred until it is restarted: another replica has found that it does not compute the ids that it is sent",
+			b.cfg.Logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
 				"prefill", incarnation.Engine().Name, "start", incarnation.ID())
 		case local && !shared[i]:
 			b.share(ctx, names[i])

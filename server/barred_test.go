@@ -48,7 +48,7 @@ func TestBarred_NoLegOfAnyClientGoesThere(t *testing.T) {
 	if n := len(r.prefill[0].seen()); n != before {
 		t.Errorf("got %d legs on the barred instance, want none", n-before)
 	}
-	if p := r.get("/readyz"); p.status != http.StatusOK || !strings.Contains(p.body, `"barred":1`) {
+	if p := r.get("/readyz"); p.status != http.StatusOK || !strings.Contains(p.body, `"quarantined":1`) {
 		t.Errorf("got %d %s, want it to tell of the bar", p.status, p.body)
 	}
 	// The bar is that of one start.
@@ -59,7 +59,7 @@ func TestBarred_NoLegOfAnyClientGoesThere(t *testing.T) {
 	if n := len(r.prefill[0].seen()); n != before+1 {
 		t.Errorf("got %d legs on the restarted instance, want one", n-before)
 	}
-	if p := r.get("/readyz"); strings.Contains(p.body, "barred") {
+	if p := r.get("/readyz"); strings.Contains(p.body, "quarantined") {
 		t.Errorf("got %s after the restart", p.body)
 	}
 }
@@ -101,7 +101,7 @@ func TestBarred_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *testing
 	turn(alone + 1)
 	close(gate)
 	for range alone + 2 {
-		r.wantOK(<-done, "miss;reason=ineligible_unproven;why=barred")
+		r.wantOK(<-done, "miss;reason=ineligible_unproven;why=quarantined")
 	}
 	var salts []string
 	for _, legs := range [][]leg{r.prefill[0].seen(), r.decode[0].seen()[alone:]} {
@@ -286,7 +286,9 @@ func TestBarred_ReceiptsAreNotAskedForWithoutEnd(t *testing.T) {
 
 func TestBarred_IsMentionedOnceAMinuteUntilItIsRestarted(t *testing.T) {
 	r := newRig(t, setup{prefills: 2})
-	mentioned := func() int { return r.log.count("prefill is barred; restart it", `"level":"WARN"`, r.prefill[0].name) }
+	mentioned := func() int {
+		return r.log.count("prefill is quarantined; restart it", `"level":"WARN"`, r.prefill[0].name)
+	}
 	r.server.CompareBars(t.Context())
 	r.bar(r.prefill[0])
 	for range 3 { // the bar itself has just been logged

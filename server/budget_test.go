@@ -34,7 +34,7 @@ func TestBudget_GivesUpWhatCanBeReleased(t *testing.T) {
 		t.Errorf("released %q with %v, want %q with no token", got, legs[1].params(), want)
 	}
 	r.prefill[0].awaitEnd(2)
-	r.wantOK(r.turn("c", 2, true), "miss;reason=released_for_room")
+	r.wantOK(r.turn("c", 2, true), "miss;reason=released_over_budget")
 }
 
 // What waits for its release counts, and does not wait for a turn to carry it.

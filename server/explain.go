@@ -192,7 +192,7 @@ func (t *turn) foresee(p *pair) (f proof.Foresight) {
 	switch {
 	case t.proof == nil || p.prefill == nil && !p.barred:
 	case p.barred:
-		t.lacks = lacksBarred
+		t.lacks = lacksQuarantined
 	default:
 		f = t.proof.Foresee(proof.Attempt{Prefill: p.prefill, Decode: p.decode})
 		t.lacks = f.Lacks

@@ -92,7 +92,7 @@ func (t *turn) begin(ctx context.Context, p *pair, work *beside) {
 	switch {
 	case t.proof == nil || p.prefill == nil && !p.barred:
 	case p.barred:
-		t.lacks = lacksBarred
+		t.lacks = lacksQuarantined
 	default:
 		t.lacks = t.proof.Begin(ctx, proof.Attempt{
 			TurnID: t.record.Turn, Prefill: p.prefill, Decode: p.decode, Authorization: t.authorization,

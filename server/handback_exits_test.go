@@ -162,7 +162,7 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 			legs.failing(func(upstream.Leg) error { panic("x") })
 			return func() { legs.failing(func(upstream.Leg) error { return nil }) }
 		}, want: released, both: true},
-		"prefill is barred": {exit: func(r *exits, _ *exitLegs) func() {
+		"prefill is quarantined": {exit: func(r *exits, _ *exitLegs) func() {
 			r.engine(r.prefill[0]).Last().Bar()
 			return func() {}
 		}, want: ticket, homed: true},

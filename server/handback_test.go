@@ -149,7 +149,7 @@ func TestHandBack_MissesSayWhy(t *testing.T) {
 		r.sendIDs("c", true, count(1, 40)...)
 		r.handBack(overdue, 1)
 		r.prefill[0].always(prefillsIDs)
-		r.wantOK(r.sendIDs("c", true, continued(count(1, 40))...), "miss;reason=handed_back_untold")
+		r.wantOK(r.sendIDs("c", true, continued(count(1, 40))...), "miss;reason=hand_back_unreported")
 	})
 }
 

@@ -184,7 +184,7 @@ func (k *keeper) noTicket(t *turn, a *answer) (why string) {
 	case !d.handed:
 		return "no_handover"
 	case d.barred:
-		return proof.Unproven(lacksBarred)
+		return proof.Unproven(lacksQuarantined)
 	case d.link == nil:
 		return proof.Unproven(proof.LacksStart)
 	case t.ids.Lacks() != "":

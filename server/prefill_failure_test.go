@@ -155,7 +155,7 @@ func TestPrefillFailure_OfAReceiptIsMended(t *testing.T) {
 		if policy == server.PrefillError {
 			r.wantPath(p, "prefill_decode;tokens=200")
 		} else {
-			r.wantPath(p, "decode_only;reason=prefill_barred;tokens=200")
+			r.wantPath(p, "decode_only;reason=prefill_quarantined;tokens=200")
 		}
 	}
 }

@@ -40,7 +40,7 @@ func (w *quarantineWatch) compare(ctx context.Context) {
 	}
 	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
 		if last := engine.Last(); !last.Barred() && w.lineages.quarantined(last) {
-			w.cfg.Logger.Error("prefill is barred until it is restarted: another replica has found that it does not compute the ids that it is sent",
+			w.cfg.Logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
 				"prefill", engine.Name, "start", last.ID())
 		}
 	}

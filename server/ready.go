@@ -41,7 +41,7 @@ func (s *Server) handleReady(c echo.Context) error {
 		}
 	}
 	if barred > 0 {
-		answer["barred"] = barred
+		answer["quarantined"] = barred
 	}
 	if s.deps.RedisState != nil {
 		state := s.deps.RedisState()

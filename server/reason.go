@@ -20,7 +20,7 @@ const (
 	ReasonBelowThreshold    Reason = "below_threshold"
 	ReasonConsumed          Reason = "consumed"
 	ReasonNothingStored     Reason = "nothing_stored"
-	ReasonReleasedForRoom   Reason = "released_for_room"
+	ReasonReleasedForRoom   Reason = "released_over_budget"
 	ReasonReleasedForOthers Reason = "released_for_waiting"
 	ReasonInstanceGone      Reason = "instance_gone"
 	ReasonInstanceDrained   Reason = "instance_drained"
@@ -39,16 +39,14 @@ const (
 	ReasonHandingBack         Reason = "handing_back"
 	ReasonHandedBackEvicted   Reason = "handed_back_evicted"
 	ReasonHandedBackElsewhere Reason = "handed_back_elsewhere"
-	ReasonHandedBackUntold    Reason = "handed_back_untold"
+	ReasonHandedBackUntold    Reason = "hand_back_unreported"
 
 	// The reasons that a proof gives are those of package proof: tokenize_failed, template_not_append_only,
 	// ineligible_not_comparable, and ineligible_unproven with the cause.
 )
 
-// lacksBarred: prefill was caught computing other ids; see proof.Unproven.
-const lacksBarred = "barred"
-
-// lacksQuarantined: KV of the answer may have come from an incarnation of prefill that is under quarantine by now.
+// lacksQuarantined is the cause of [proof.Unproven] where prefill computed other ids than it was sent, or where KV of the answer may
+// come from an incarnation of prefill that did.
 const lacksQuarantined = "quarantined"
 
 // excludes names the reason for which this turn uses no ticket, whatever the store has.

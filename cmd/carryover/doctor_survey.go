@@ -62,7 +62,7 @@ func (d *doctor) survey(ctx context.Context) error {
 			}
 			what := ""
 			if engine := p.fleet.Engine(e.Role, e.Name); engine != nil && engine.Barred() {
-				what = "a replica has barred its start " + e.start
+				what = "a replica has quarantined its start " + e.start
 			}
 			d.report.check(e.where(), codeBarred, what, "{name}", e.Name)
 		}

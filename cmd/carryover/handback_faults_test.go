@@ -55,7 +55,7 @@ func TestHandBack_FaultsOfTheLeg(t *testing.T) {
 				c.hits(t)
 				so := ends{1 + tc.want.done, tc.want.failed, tc.want.kept}
 				h.handedBack(t, so)
-				if n := h.turns.count("ERROR prefill is barred until it is restarted"); (n > 0) != tc.bars {
+				if n := h.turns.count("ERROR prefill is quarantined until it is restarted"); (n > 0) != tc.bars {
 					t.Errorf("prefill was barred %d times, want that it is: %v", n, tc.bars)
 				}
 				a := c.turn(t)
@@ -108,9 +108,9 @@ func TestHandBack_InstancesGoDuringIt(t *testing.T) {
 		{"prefill dies", closesPrefill, vllmsim.HandBackQueued, ends{failed: 1}, accounted{pins: 1}},
 		{"prefill dies", closesPrefill, vllmsim.HandBackRead, ends{failed: 1}, accounted{pins: 1, upTo: true}},
 		{"prefill dies", closesPrefill, vllmsim.HandBackComputed, ends{failed: 1}, accounted{}},
-		{"prefill is barred", barsPrefill, vllmsim.HandBackQueued, ends{done: 1}, accounted{}},
-		{"prefill is barred", barsPrefill, vllmsim.HandBackRead, ends{done: 1}, accounted{}},
-		{"prefill is barred", barsPrefill, vllmsim.HandBackComputed, ends{done: 1}, accounted{}},
+		{"prefill is quarantined", barsPrefill, vllmsim.HandBackQueued, ends{done: 1}, accounted{}},
+		{"prefill is quarantined", barsPrefill, vllmsim.HandBackRead, ends{done: 1}, accounted{}},
+		{"prefill is quarantined", barsPrefill, vllmsim.HandBackComputed, ends{done: 1}, accounted{}},
 		{"decode is restarted", restartsDecode, vllmsim.HandBackQueued, ends{failed: 1}, accounted{stale: 1}},
 		{"decode is restarted", restartsDecode, vllmsim.HandBackRead, ends{done: 1}, accounted{}},
 		{"decode is restarted", restartsDecode, vllmsim.HandBackComputed, ends{done: 1}, accounted{}},

@@ -132,7 +132,7 @@ func TestHandBackMutant_LegOfAnythingButTheTicketTheOracleSeesIt(t *testing.T) {
 				}
 				// What the engine says of ids and their number is enough to see it in service, where no oracle is.
 				doubted := strings.HasPrefix(name, "an id") || strings.HasSuffix(name, "id") || strings.HasPrefix(name, "the ids")
-				if n := h.turns.count("ERROR prefill is barred until it is restarted"); (n > 0) != (doubted && !believes) {
+				if n := h.turns.count("ERROR prefill is quarantined until it is restarted"); (n > 0) != (doubted && !believes) {
 					t.Errorf("prefill was barred %d times", n)
 				}
 			})

@@ -131,7 +131,7 @@ func moveTurns(t *testing.T, m *moves) {
 		t.Fatal(err)
 	}
 	talk.turn(t)
-	if see().sum("carryover_bars_total") != 1 {
+	if see().sum("carryover_quarantines_total") != 1 {
 		t.Error("the engine that computes other ids was not barred")
 	}
 	if !eventually(func() bool { return see().sum("carryover_instance_exposed", `role="decode"`) == 1 }) || see().sum("carryover_instance_exposed") != 1 {

@@ -192,7 +192,7 @@ func TestQuarantine_AnotherPrefillHasReadTheTicket(t *testing.T) {
 }
 
 // saidBarred is what the log of the replica says that has found a wrong answer.
-const saidBarred = "ERROR prefill is barred until it is restarted"
+const saidBarred = "ERROR prefill is quarantined until it is restarted"
 
 // A turn whose prefill has read wrong KV is not given to decode once that is known: it is run anew, elsewhere, and its answer is right.
 // One that decode has already leaves no ticket.
@@ -349,7 +349,7 @@ func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
 	if !eventually(told) {
 		t.Error("the other replica does not bar it")
 	}
-	if _, body := second.get(t, second.base+"/readyz"); !strings.Contains(body, `"barred":1`) {
+	if _, body := second.get(t, second.base+"/readyz"); !strings.Contains(body, `"quarantined":1`) {
 		t.Errorf("/readyz of the other replica: %s", body)
 	}
 	first.stop()

@@ -194,7 +194,7 @@ func TestTokenProof_ReceiptBarsAnEngineThatTakesOtherIDs(t *testing.T) {
 			if refused != 1 {
 				t.Errorf("turns that were run again: got %d, want 1: the instance is barred after that", refused)
 			}
-			if n := r.turns.count("ERROR prefill is barred until it is restarted"); n != 1 {
+			if n := r.turns.count("ERROR prefill is quarantined until it is restarted"); n != 1 {
 				t.Errorf("error records: got %d, want 1", n)
 			}
 			behind := r.prefill[len(r.prefill)-1]

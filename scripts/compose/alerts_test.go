@@ -43,9 +43,9 @@ func TestAlerts(t *testing.T) {
 			`carryover_instance_state{role="decode", instance="d", state="ejected"} 1x480`,
 			`carryover_instance_state{role="decode", instance="d", state="draining"} 1x480`,
 		},
-		"CarryoverStartBarred": {
-			`carryover_instance_state{role="prefill", instance="p", state="barred"} 1x480`,
-			`carryover_instance_state{role="prefill", instance="p", state="barred"} 1x400 _x80`,
+		"CarryoverPrefillQuarantined": {
+			`carryover_instance_state{role="prefill", instance="p", state="quarantined"} 1x480`,
+			`carryover_instance_state{role="prefill", instance="p", state="quarantined"} 1x400 _x80`,
 		},
 		"CarryoverInstanceExposed": {
 			`carryover_instance_exposed{role="decode", instance="d"} 1x480`,

@@ -70,7 +70,7 @@ func TestObserve_HitsOfTheEngineAreToldApart(t *testing.T) {
 
 func TestObserve_ReasonsOfHandBackAreCounted(t *testing.T) {
 	m, read := newMetrics(t)
-	for _, reason := range []string{"handing_back", "handed_back_evicted", "handed_back_elsewhere", "handed_back_untold"} {
+	for _, reason := range []string{"handing_back", "handed_back_evicted", "handed_back_elsewhere", "hand_back_unreported"} {
 		r := hit()
 		r.Reuse, r.Stored = server.Reuse{Reason: server.Reason(reason), Cached: -1}, "hand_back"
 		m.Observe(r)

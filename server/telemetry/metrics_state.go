@@ -141,7 +141,7 @@ func (m *Metrics) watchServer(state State) error {
 	releases := o.counter("carryover.releases", ticketUnit, "Releases of tickets that nobody used, by the leg that carried them: one of a turn, or of our own.")
 	stranded := o.counter("carryover.stranded_handovers", requestUnit, "Hand-overs of prefill whose client left or whose decode leg failed.")
 	givenUp := o.counter("carryover.tickets.given_up", ticketUnit, "Tickets that were taken out of the store because they pinned more than their share.")
-	bars := o.counter("carryover.bars", instanceUnit, "Starts of prefill instances that this replica has barred.")
+	bars := o.counter("carryover.quarantines", instanceUnit, "Incarnations of prefill instances that this replica has quarantined.")
 	denied := o.counter("carryover.retries.denied", requestUnit, "Attempts that were not made because retries are limited to a share of the turns.")
 	shed := o.counter("carryover.connections.shed", "{connection}", "Clients' connections that were closed for the sake of others: new ones of an address that had its share, and idle ones.")
 	queue := o.gauge("carryover.queue.length", turnUnit, "Turns that wait: for a place of the server, or for an instance.")

@@ -254,7 +254,7 @@ func TestState_SaysWhyAnEngineIsAvoided(t *testing.T) {
 	a.mu.Unlock()
 	want("ejected", "4.1 times as long", at(time.Minute), "times in a row: 2")
 	tells(a, "1").Bar()
-	want("barred", "restart")
+	want("quarantined", "restart")
 	r.Drain(upstream.RolePrefill, "a", true)
 	want("draining", "operator")
 	_, done := r.attempt("b")

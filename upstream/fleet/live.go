@@ -5,7 +5,7 @@ import "time"
 // Live is the state of an engine at a moment.
 type Live struct {
 	// State says whether the engine is picked: "up", or why only if no other is left ("down", "open", "half_open",
-	// "ejected", "paused", "barred", "draining").
+	// "ejected", "paused", "quarantined", "draining").
 	State    string
 	Why      string // a sentence for operators, "" for "up"
 	Start    string // of the engine, "" if it is not known

@@ -49,7 +49,7 @@ func (e *Engine) usable() bool {
 func (e *Engine) state() (state, why string) {
 	state, why = e.ownState()
 	if state != "draining" && state != "down" && e.Barred() {
-		return "barred", "it has computed other ids than it was sent; no prefill leg goes to it until it is restarted"
+		return "quarantined", "it has computed other ids than it was sent; no prefill leg goes to it until it is restarted"
 	}
 	return state, why
 }

@@ -37,7 +37,7 @@ export function text(element, value) {
 // glyphs stand before words, so that a state can be found at a glance also without colours.
 const glyphs = {
   hit: "◆", miss: "◇", off: "·",
-  up: "●", draining: "◐", down: "✕", open: "✕", half_open: "◑", ejected: "▽", paused: "‖", barred: "⊘",
+  up: "●", draining: "◐", down: "✕", open: "✕", half_open: "◑", ejected: "▽", paused: "‖", quarantined: "⊘",
 };
 
 // tagged is a word of a closed set with its glyph. kind is the class that colours it.

@@ -3,7 +3,7 @@
 import { bar, byId, h, Table, tagged } from "./dom.js";
 import { count, none, percent } from "./format.js";
 
-const bad = new Set(["down", "open", "barred"]);
+const bad = new Set(["down", "open", "quarantined"]);
 
 function state(instance) {
   const kind = instance.state === "up" ? "hit" : bad.has(instance.state) ? "bad" : "miss";
