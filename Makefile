@@ -35,19 +35,39 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 build: ## build bin/carryover, static and the same wherever it is built: the image's binary too
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags '-s -w -X main.version=$(VERSION)' -o bin/carryover ./cmd/carryover
 
-# Neither a whole program nor a redis-server: most of what is left waits, so more tests run at once than there are cores.
-.PHONY: quick
-quick: redis zmq vet lint ## vet, lint and unit tests, in less than a minute
-	go test -short -parallel 8 $$(go list ./... | grep -v /redis)
+PREFIX ?= /usr/local
 
-# Coverage has a pass of its own: counted under the race detector, where each count is an atomic operation that is
-# watched, the tests of sse took seven times as long. The short form is enough for the floors.
+.PHONY: install
+install: build ## install the program as $(DESTDIR)$(PREFIX)/bin/carryover; PREFIX is /usr/local by default
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install -m 755 bin/carryover $(DESTDIR)$(PREFIX)/bin/carryover
+
+.PHONY: run
+run: build ## serve: make run ARGS="--prefill http://prefill:8100 --decode http://decode:8200"
+	bin/carryover serve $(ARGS)
+
+# Neither a whole program nor a redis-server: most of what is left waits, so more tests run at once than there are cores.
+# What is not there is not installed: its tests skip themselves under SKIP_MISSING.
+.PHONY: quick
+quick: vet ## vet, lint and unit tests, in less than a minute; installs nothing, and says what it skips
+	@if [ -x "$(GOLANGCI)" ]; then $(GOLANGCI) run ./...; else echo "lint is skipped: golangci-lint $(GOLANGCI_VERSION) is missing (make lint installs it)"; fi
+	@INSTALL=no scripts/need-redis.sh || echo "tests with Redis are skipped (make redis installs it)"
+	@INSTALL=no scripts/need-zmq.sh || echo "tests with libzmq are skipped (make zmq installs it)"
+	SKIP_MISSING=1 go test -short -parallel 8 $$(go list ./... | grep -v /redis)
+
 .PHONY: test
 test: redis zmq ## all tests with the race detector, the plug-in's tests, and the coverage floors
 	scripts/vllm/fetch-packages
 	python3 -m unittest discover -s scripts/vllm/tests
 	go test -race -timeout 15m ./...
+	$(MAKE) cover
+
+# Coverage has a pass of its own: counted under the race detector, where each count is an atomic operation that is
+# watched, the tests of sse took seven times as long. The short form is enough for the floors.
+.PHONY: cover
+cover: redis zmq ## coverage of the short tests: its floors, and cover.html to look at
 	go test -short -coverpkg=./... -coverprofile=cover.out ./...
+	go tool cover -html=cover.out -o cover.html
 	scripts/check-coverage.sh cover.out
 
 .PHONY: redis
@@ -159,4 +179,4 @@ handback-report: build ## what hand-back is worth on 4 + 4 simulated instances: 
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf bin cover.out
+	rm -rf bin cover.out cover.html

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # debian-packages.sh WHAT PACKAGE…: installs Debian's packages, since WHAT is missing. A service that a package brings is kept from
-# starting.
+# starting. With INSTALL=no it only says that WHAT is missing, and fails.
 set -euo pipefail
 missing=$1
 shift
+[ "${INSTALL:-}" != no ] || { echo "$missing is missing: apt install $*" >&2; exit 1; }
 root=()
 if [ "$(id -u)" != 0 ]; then
 	command -v sudo >/dev/null && sudo -n true 2>/dev/null || { echo "$missing is missing: apt install $*" >&2; exit 1; }

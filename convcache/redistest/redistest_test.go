@@ -122,7 +122,7 @@ func TestServer_EndsTheTestWithTheReason(t *testing.T) {
 		act    func(d *doomed)
 		reason string
 	}{
-		{"no redis-server", func(d *doomed) { d.Setenv("PATH", ""); Start(d) }, "redis-server is missing: apt install redis-server"},
+		{"no redis-server", func(d *doomed) { d.Setenv("PATH", ""); d.Setenv("SKIP_MISSING", ""); Start(d) }, "redis-server is missing: apt install redis-server"},
 		{"an unknown argument", func(d *doomed) { Start(d, "--tickets", "many") }, "Bad directive or wrong number of arguments"},
 		{"an error reply", func(d *doomed) { Start(d).CLI("HGET", "k") }, "wrong number of arguments for 'hget'"},
 		{"a shutdown that is refused", func(d *doomed) { Start(d, "--dir", "/proc").Shutdown(true) }, "SHUTDOWN SAVE"},
@@ -138,6 +138,36 @@ func TestServer_EndsTheTestWithTheReason(t *testing.T) {
 			<-done
 			if !strings.Contains(d.said, c.reason) {
 				t.Errorf("got %q, want it to contain %q", d.said, c.reason)
+			}
+		})
+	}
+}
+
+func TestStart_SkipsOnlyWhereItIsAsked(t *testing.T) {
+	for _, skip := range []string{"", "1"} {
+		t.Run("SKIP_MISSING="+skip, func(t *testing.T) {
+			var ended *testing.T
+			t.Run("without redis-server", func(t *testing.T) {
+				t.Setenv("PATH", "")
+				t.Setenv("SKIP_MISSING", skip)
+				ended = t
+				if skip == "" {
+					d := &doomed{TB: t}
+					done := make(chan struct{})
+					go func() {
+						defer close(done)
+						Start(d)
+					}()
+					<-done
+					if d.said == "" {
+						t.Error("it does not fail")
+					}
+					return
+				}
+				Start(t)
+			})
+			if ended.Skipped() != (skip != "") {
+				t.Errorf("it is skipped: %v", ended.Skipped())
 			}
 		})
 	}
