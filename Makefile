@@ -110,7 +110,7 @@ soak-redis: redis ## 15 minutes of histories of replicas under faults of Redis, 
 	CARRYOVER_SOAK_REDIS=150 go test -run 'RedisLinear|Redis_Does' -count 1 -timeout 30m -v ./convcache/redisstore
 
 .PHONY: check
-check: fmt vet lint imports test manifests ## the gate: format, vet, lint, import rules, tests, manifests
+check: fmt vet lint imports house test manifests ## the gate: format, vet, lint, import rules, words and papers, tests, manifests
 
 .PHONY: fmt
 fmt: ## fail if gofmt would change a file
@@ -133,6 +133,10 @@ $(GOLANGCI):
 .PHONY: imports
 imports: ## check what each package imports
 	scripts/check-imports.sh
+
+.PHONY: house
+house: ## check the sizes of pages, the words of identifiers, and what pages name
+	scripts/check-house.sh
 
 # A module of its own. Compiling the API's types takes longer than the rest of the gate's compiling together, so it is no part of it.
 .PHONY: manifests

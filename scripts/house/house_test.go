@@ -1,0 +1,110 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// tree writes files below a new folder.
+func tree(t *testing.T, files map[string]string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	for name, text := range files {
+		file := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+const glossary = "# Page\n\n## Words\n\nOne word for one thing.\n\n| word | meaning |\n|---|---|\n| turn | a request |\n| leg | a call |\n\n## More\n\n| another | table |\n|---|---|\n| a | b |\n| c | d |\n"
+
+// Each figure passes a tree that keeps it, and names what breaks it in one that does not.
+func TestFigures_EachCanFail(t *testing.T) {
+	fleet := []word{
+		{old: "Start", use: "Incarnation", in: []string{"upstream/fleet"}, kinds: []kind{ofType}, whole: true},
+		{old: "barred", use: "quarantined", in: []string{"upstream/..."}},
+		{old: "turn.tries", use: "retry"},
+		{old: "told_late", use: "reported_late", in: []string{"server"}, kinds: []kind{ofText}},
+	}
+	const workflow = "jobs:\n  a:\n    steps:\n      - run: make check\n  b:\n    strategy:\n      matrix:\n        target: [page, clients]\n        more:\n          - pair VLLM=0.33.0\n"
+	const makefile = "check: fmt\npage:\nclients:\npair:\n"
+	for name, c := range map[string]struct {
+		figure figure
+		files  map[string]string
+		want   []string // parts of the faults, in their order
+	}{
+		"a page within its size":        {size("P.md", 4), map[string]string{"P.md": "1234"}, nil},
+		"a page above its size":         {size("P.md", 4), map[string]string{"P.md": "12345"}, []string{"P.md: 5 bytes, at most 4"}},
+		"a glossary within its rows":    {rows("P.md", "## Words", 2), map[string]string{"P.md": glossary}, nil},
+		"a glossary above its rows":     {rows("P.md", "## Words", 1), map[string]string{"P.md": glossary}, []string{"P.md: 2 rows below"}},
+		"a glossary that was moved":     {rows("P.md", "## Glossary", 2), map[string]string{"P.md": glossary}, []string{"no table below"}},
+		"a glossary without a table":    {rows("P.md", "## Words", 2), map[string]string{"P.md": "## Words\n\nNone.\n"}, []string{"no table below"}},
+		"paths that are there":          {paths("P.md"), map[string]string{"P.md": "`server/turn.go`, `server`, `go test`, [docs](docs/a.md#b), [web](https://x.y/z)", "server/turn.go": "", "docs/a.md": ""}, nil},
+		"paths that are not there":      {paths("P.md"), map[string]string{"P.md": "`server/turn.go`, [docs](docs/a.md#b)"}, []string{"server/turn.go does not exist", "docs/a.md does not exist"}},
+		"a workflow with all targets":   {targets("run", "ci.yml", "Makefile"), map[string]string{"run": "make check\nmake page\nmake clients\nmake pair VLLM=0.33.0\n", "ci.yml": workflow, "Makefile": makefile}, nil},
+		"a workflow that lacks targets": {targets("run", "ci.yml", "Makefile"), map[string]string{"run": "make check\nmake soak\nmake pair VLLM=0.32.0\n", "ci.yml": workflow, "Makefile": makefile + "soak:\n"}, []string{"runs make soak, which", "runs make pair VLLM=0.32.0, which"}},
+		"targets that don't exist":      {targets("run", "ci.yml", "Makefile"), map[string]string{"run": "make check\n", "ci.yml": workflow, "Makefile": "page:\n"}, []string{"run: make check, which", "ci.yml: make check, which"}},
+
+		"words that are free": {words(fleet), map[string]string{
+			// A name elsewhere, a name of another kind, a part of a word, comments, locals, tests, folders that are no code.
+			"server/a.go":                "package server\n\n// barred Start told_late\ntype Start struct{ tries int }\n\nfunc barred() { tries := \"told_late or not\"; _ = tries }\n",
+			"upstream/fleet/a.go":        "package fleet\n\ntype Started struct{ Start int }\n\nfunc Start(barred int) (bar func(barred int)) { return nil }\n",
+			"upstream/fleet/a_test.go":   "package fleet\n\ntype Start int\n",
+			"upstream/testdata/a.go":     "package testdata\n\nfunc barred() {}\n",
+			"upstream/fleet/deep/a.go":   "package deep\n\ntype Start int\n",
+			"node_modules/x/upstream.go": "not Go",
+		}, nil},
+		"words that were replaced": {words(fleet), map[string]string{
+			"server/a.go":         "package server\n\ntype turn struct{ tries int }\n\nconst reason = \"told_late\"\n",
+			"upstream/fleet/a.go": "package fleet\n\ntype Start struct {\n\tisBarred bool\n}\n\nfunc (s *Start) Barred() bool { return false }\n\ntype shared interface {\n\tBarredSince() int\n}\n\nconst whyBarred = 1\n",
+		}, []string{
+			"server/a.go:3: field tries: say retry", "server/a.go:5: text told_late: say reported_late", "upstream/fleet/a.go:3: type Start: say Incarnation",
+			"upstream/fleet/a.go:4: field isBarred", "upstream/fleet/a.go:7: method Barred", "upstream/fleet/a.go:10: method BarredSince",
+			"upstream/fleet/a.go:13: value whyBarred",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			faults, err := check(tree(t, c.files), []figure{c.figure})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(faults) != len(c.want) {
+				t.Fatalf("faults %q, want %q", faults, c.want)
+			}
+			for i, want := range c.want {
+				if !strings.Contains(faults[i], want) {
+					t.Errorf("fault %q, want %q", faults[i], want)
+				}
+			}
+		})
+	}
+}
+
+// What can't be read is an error and not a figure that holds.
+func TestFigures_WhatCannotBeReadIsAnError(t *testing.T) {
+	for name, f := range map[string]figure{
+		"size": size("P.md", 1), "rows": rows("P.md", "## Words", 1), "paths": paths("P.md"), "targets": targets("run", "ci.yml", "Makefile"),
+		"words": words(nil),
+	} {
+		if faults, err := check(tree(t, map[string]string{"server/broken.go": "package"}), []figure{f}); err == nil {
+			t.Errorf("%s: faults %q and no error", name, faults)
+		}
+	}
+}
+
+func TestSplit(t *testing.T) {
+	for name, want := range map[string]string{
+		"handBack": "hand back", "HandBackURL": "hand back url", "KVHost": "kv host", "x": "x", "fate_Of": "fate of", "embargo": "embargo",
+	} {
+		if got := strings.Join(split(name), " "); got != want {
+			t.Errorf("%s is %q, want %q", name, got, want)
+		}
+	}
+}

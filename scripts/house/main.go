@@ -1,0 +1,47 @@
+// Command house checks the figures that a stranger's way into the repository depends on: the sizes of the first pages, the rows of the
+// glossary, the words that the glossary has replaced, the paths that pages name, and what continuous integration runs. It prints every
+// fault and exits 1 if there is one.
+package main
+
+import (
+	"fmt"
+	"os"
+)
+
+func main() {
+	faults, err := check(".", figures())
+	for _, fault := range faults {
+		fmt.Println(fault)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	if err != nil || len(faults) > 0 {
+		os.Exit(1)
+	}
+}
+
+// figure is one thing that is checked of the tree at root. The error says that it could not be checked.
+type figure func(root string) (faults []string, err error)
+
+// figures are those of this repository.
+func figures() []figure {
+	return []figure{
+		size("ARCHITECTURE.md", 16<<10),
+		rows("ARCHITECTURE.md", "## Words", 40),
+		paths("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"),
+		targets(".ci/run", ".github/workflows/ci.yml", "Makefile"),
+		words(replaced()),
+	}
+}
+
+func check(root string, all []figure) (faults []string, err error) {
+	for _, f := range all {
+		found, err := f(root)
+		if err != nil {
+			return faults, err
+		}
+		faults = append(faults, found...)
+	}
+	return faults, nil
+}

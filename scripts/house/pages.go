@@ -1,0 +1,105 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// size bounds the bytes of a page.
+func size(page string, most int) figure {
+	return func(root string) ([]string, error) {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		if err != nil {
+			return nil, err
+		}
+		if len(text) <= most {
+			return nil, nil
+		}
+		return []string{fmt.Sprintf("%s: %d bytes, at most %d", page, len(text), most)}, nil
+	}
+}
+
+// rows bounds the rows of the first table below a heading. A page without the heading or without the table is a fault.
+func rows(page, heading string, most int) figure {
+	return func(root string) ([]string, error) {
+		text, err := os.ReadFile(filepath.Join(root, page))
+		if err != nil {
+			return nil, err
+		}
+		n := -2 // the names of the columns, and the line below
+		_, section, found := strings.Cut("\n"+string(text), "\n"+heading+"\n")
+		for line := range strings.SplitSeq(section, "\n") {
+			if strings.HasPrefix(line, "|") {
+				n++
+			} else if n > -2 {
+				break
+			}
+		}
+		switch {
+		case !found || n < 1:
+			return []string{fmt.Sprintf("%s: no table below %q", page, heading)}, nil
+		case n > most:
+			return []string{fmt.Sprintf("%s: %d rows below %q, at most %d", page, n, heading, most)}, nil
+		}
+		return nil, nil
+	}
+}
+
+// paths looks for files and folders of the repository that pages name, in code spans and as links. Whatever begins with one of the
+// folders at the root, or ends like a file that stands there, is taken for one.
+func paths(pages ...string) figure {
+	span := regexp.MustCompile("`((?:cmd|convcache|docs|scripts|server|sse|testdata|upstream|\\.ci|\\.github)/[A-Za-z0-9_./-]*)`")
+	link := regexp.MustCompile(`\]\(([A-Za-z0-9_./-]+)(?:#[^)]*)?\)`)
+	return func(root string) (faults []string, err error) {
+		for _, page := range pages {
+			text, err := os.ReadFile(filepath.Join(root, page))
+			if err != nil {
+				return nil, err
+			}
+			for _, pattern := range []*regexp.Regexp{span, link} {
+				for _, match := range pattern.FindAllSubmatch(text, -1) {
+					name := string(match[1])
+					if _, err := os.Stat(filepath.Join(root, name)); err != nil {
+						faults = append(faults, fmt.Sprintf("%s: %s does not exist", page, name))
+					}
+				}
+			}
+		}
+		return faults, nil
+	}
+}
+
+// targets holds the workflow to what continuous integration runs here: each make target of the script is one of the workflow's, and each
+// of either is one of the Makefile's.
+func targets(script, workflow, makefile string) figure {
+	called := regexp.MustCompile(`(?m)(?:^|run: )make ([a-z0-9-]+(?: [A-Z0-9_]+=[^ \n]+)*)$`)
+	return func(root string) (faults []string, err error) {
+		text := map[string]string{}
+		for _, name := range []string{script, workflow, makefile} {
+			data, err := os.ReadFile(filepath.Join(root, name))
+			if err != nil {
+				return nil, err
+			}
+			text[name] = string(data)
+		}
+		for _, match := range called.FindAllStringSubmatch(text[script], -1) {
+			// In the workflow a call stands behind "run: make", or in a matrix: by itself, or in a list.
+			listed := regexp.MustCompile(`(?m)(?:- |run: make |[\[ ,])` + regexp.QuoteMeta(match[1]) + `(?:$|[,\]])`)
+			if !listed.MatchString(text[workflow]) {
+				faults = append(faults, fmt.Sprintf("%s: %s runs make %s, which is missing", workflow, script, match[1]))
+			}
+		}
+		for _, name := range []string{script, workflow} {
+			for _, match := range called.FindAllStringSubmatch(text[name], -1) {
+				target, _, _ := strings.Cut(match[1], " ")
+				if !strings.Contains("\n"+text[makefile], "\n"+target+":") {
+					faults = append(faults, fmt.Sprintf("%s: make %s, which the %s does not have", name, target, makefile))
+				}
+			}
+		}
+		return faults, nil
+	}
+}

@@ -1,0 +1,216 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// kind is what an identifier is declared as.
+type kind string
+
+const (
+	ofType  kind = "type"
+	ofField kind = "field"  // of a struct
+	ofFunc  kind = "func"   // of a package
+	ofMeth  kind = "method" // of a type or an interface
+	ofValue kind = "value"  // a constant or variable of a package
+	ofText  kind = "text"   // a string literal, wherever it stands
+)
+
+// word is a word that another one has replaced. It concerns identifiers that are declared outside of functions, in files that are no
+// tests: a comment or a local variable may use any English word. Of string literals it concerns those that are the word, where kinds
+// has ofText.
+type word struct {
+	old, use string   // "turn.tries" is the field or method tries of the type turn
+	in       []string // folders; "server/..." is server with those below; empty is all
+	kinds    []kind   // empty is all but ofText
+	// whole is for words that are good English elsewhere: only an identifier that is the word is refused, and not one that has it
+	// among its words.
+	whole bool
+}
+
+// declared is an identifier that is declared outside of functions, or a string literal.
+type declared struct {
+	name, file string
+	line       int
+	kind       kind
+	owner      string // the type of a field or method
+}
+
+// words refuses identifiers that have a word that was replaced.
+func words(table []word) figure {
+	return func(root string) (faults []string, err error) {
+		err = filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir() && file != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "node_modules"):
+				return filepath.SkipDir
+			case entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
+				return nil
+			}
+			name, err := filepath.Rel(root, file)
+			if err != nil {
+				return err
+			}
+			all, err := declarations(file, filepath.ToSlash(name))
+			for _, d := range all {
+				if w := refused(table, d); w != nil {
+					faults = append(faults, fmt.Sprintf("%s:%d: %s %s: say %s", d.file, d.line, d.kind, d.name, w.use))
+				}
+			}
+			return err
+		})
+		return faults, err
+	}
+}
+
+// refused returns the word of the table that an identifier must not have, nil if it has none.
+func refused(table []word, d declared) *word {
+	for i := range table {
+		if w := &table[i]; w.concerns(d) && w.matches(d) {
+			return w
+		}
+	}
+	return nil
+}
+
+// concerns reports whether such identifiers are looked at.
+func (w *word) concerns(d declared) bool {
+	if len(w.kinds) == 0 && d.kind == ofText || len(w.kinds) > 0 && !slices.Contains(w.kinds, d.kind) {
+		return false
+	}
+	folder := path.Dir(d.file)
+	return len(w.in) == 0 || slices.ContainsFunc(w.in, func(in string) bool {
+		below, all := strings.CutSuffix(in, "/...")
+		return folder == below || all && strings.HasPrefix(folder, below+"/")
+	})
+}
+
+// matches reports whether an identifier is the word, or has it among its words.
+func (w *word) matches(d declared) bool {
+	owner, name, owned := strings.Cut(w.old, ".")
+	switch {
+	case owned:
+		return d.owner == owner && strings.EqualFold(d.name, name)
+	case d.kind == ofText:
+		return d.name == w.old
+	case w.whole:
+		return strings.EqualFold(d.name, w.old)
+	}
+	return has(split(d.name), split(w.old))
+}
+
+// has reports whether the words of an identifier contain some in that order, one behind the other.
+func has(parts, wanted []string) bool {
+	for i := 0; i+len(wanted) <= len(parts); i++ {
+		if slices.Equal(parts[i:i+len(wanted)], wanted) {
+			return true
+		}
+	}
+	return false
+}
+
+// split returns the words of an identifier in lower case: HandBackURL is hand, back and url.
+func split(name string) (parts []string) {
+	runes := []rune(name)
+	begin := 0
+	cut := func(end int) {
+		if part := strings.ToLower(strings.Trim(string(runes[begin:end]), "_")); part != "" {
+			parts = append(parts, part)
+		}
+		begin = end
+	}
+	for i := 1; i < len(runes); i++ {
+		upper, before := unicode.IsUpper(runes[i]), unicode.IsUpper(runes[i-1])
+		if runes[i] == '_' || upper && !before || upper && i+1 < len(runes) && unicode.IsLower(runes[i+1]) {
+			cut(i)
+		}
+	}
+	cut(len(runes))
+	return parts
+}
+
+// declarations returns what a file declares outside of functions, and its string literals, in its order.
+func declarations(file, name string) (all []declared, err error) {
+	files := token.NewFileSet()
+	parsed, err := parser.ParseFile(files, file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	add := func(k kind, owner string, names ...*ast.Ident) {
+		for _, n := range names {
+			all = append(all, declared{n.Name, name, files.Position(n.Pos()).Line, k, owner})
+		}
+	}
+	for _, d := range parsed.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Recv != nil {
+				add(ofMeth, receiver(d), d.Name)
+			} else {
+				add(ofFunc, "", d.Name)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				switch spec := spec.(type) {
+				case *ast.TypeSpec:
+					add(ofType, "", spec.Name)
+					members(spec, add)
+				case *ast.ValueSpec:
+					add(ofValue, "", spec.Names...)
+				}
+			}
+		}
+	}
+	ast.Inspect(parsed, func(n ast.Node) bool {
+		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
+			if text, err := strconv.Unquote(literal.Value); err == nil {
+				all = append(all, declared{text, name, files.Position(n.Pos()).Line, ofText, ""})
+			}
+		}
+		return true
+	})
+	slices.SortStableFunc(all, func(a, b declared) int { return cmp.Compare(a.line, b.line) })
+	return all, nil
+}
+
+// receiver returns the name of a method's type.
+func receiver(d *ast.FuncDecl) (name string) {
+	ast.Inspect(d.Recv.List[0].Type, func(n ast.Node) bool {
+		if ident, ok := n.(*ast.Ident); ok && name == "" {
+			name = ident.Name
+		}
+		return name == ""
+	})
+	return name
+}
+
+// members adds the fields and methods of a type, those of types within included.
+func members(of *ast.TypeSpec, add func(kind, string, ...*ast.Ident)) {
+	ast.Inspect(of.Type, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncType: // its parameters are names of a function's own
+			return false
+		case *ast.StructType:
+			for _, f := range n.Fields.List {
+				add(ofField, of.Name.Name, f.Names...)
+			}
+		case *ast.InterfaceType:
+			for _, f := range n.Methods.List {
+				add(ofMeth, of.Name.Name, f.Names...)
+			}
+		}
+		return true
+	})
+}
