@@ -31,7 +31,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue|server\/connlimit|server\/outline|server\/lineage)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs, queue, bound of connections, outlines and lineages only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs, queue, bound of connections, suggestions, outlines and lineages only")
 			} else if (package == "carryover/server/proof") {
 				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/admin") {
@@ -40,8 +40,8 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (name !~ /^carryover\/(server|upstream(\/fleet)?|convcache)$/) bad("observers of turns import server, convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/outline") {
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
-			} else if (package ~ /^carryover\/server\/(queue|connlimit)$/) {
-				bad("the queue and the bound of connections import nothing of ours")
+			} else if (package ~ /^carryover\/server\/(queue|connlimit|suggest)$/) {
+				bad("the queue, the bound of connections and suggestions import nothing of ours")
 			} else if (package == "carryover/server/lineage") {
 				if (name != "carryover/convcache") bad("lineages are made of tickets only")
 			} else if (name == "carryover/upstream/connector") {

@@ -141,9 +141,6 @@ func (s *Server) handleHealth(c echo.Context) error {
 	})
 }
 
-// handleHead answers HEAD /, with which Claude Code asks whether there is anything.
-func (s *Server) handleHead(c echo.Context) error { return c.NoContent(http.StatusOK) }
-
 // handleAlive says that the process serves.
 func (s *Server) handleAlive(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]any{"status": "ok"})

@@ -1,7 +1,9 @@
 package server
 
 import (
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,24 +20,27 @@ func (s *Server) routes() http.Handler {
 	e := echo.New()
 	e.HTTPErrorHandler = s.onError
 	e.IPExtractor = echo.ExtractIPDirect()
-	allowed := map[string]string{}
+	served := &endpoints{methods: map[string][]string{}}
 	add := func(method, path string, handler echo.HandlerFunc) {
 		e.Add(method, path, handler)
-		allowed[path] = method
+		served.add(method, path)
 	}
 	add(http.MethodPost, "/v1/chat/completions", s.handleTurn(upstream.Chat))
 	add(http.MethodPost, "/v1/completions", s.handleTurn(upstream.Text))
 	add(http.MethodPost, upstream.Messages.Path(), s.handleTurn(upstream.Messages))
 	add(http.MethodPost, upstream.Messages.Path()+"/count_tokens", s.handleCountTokens)
 	add(http.MethodPost, upstream.Responses.Path(), s.handleTurn(upstream.Responses))
-	add(http.MethodHead, "/", s.handleHead)
 	add(http.MethodGet, "/v1/models", s.handleModels)
-	for path, handler := range s.health() {
-		add(http.MethodGet, path, handler)
+	health := s.health()
+	for _, path := range slices.Sorted(maps.Keys(health)) {
+		add(http.MethodGet, path, health[path])
 	}
 	add(http.MethodGet, "/version", s.handleVersion)
+	welcome := s.welcome(served)
+	add(http.MethodGet, "/", welcome)
+	add(http.MethodHead, "/", welcome) // with which Claude Code asks whether there is anything
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.exact(w, r, allowed) {
+		if s.exact(w, r, served) {
 			e.ServeHTTP(w, r)
 		}
 	})
@@ -57,7 +62,7 @@ func (s *Server) HealthHandler() http.Handler {
 
 // exact bounds a request, and answers it unless it is one that is served. It stands before echo, whose middleware is put together anew
 // for each request.
-func (s *Server) exact(w http.ResponseWriter, r *http.Request, allowed map[string]string) (served bool) {
+func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints) bool {
 	// net/http flushes what is left of an answer after its handler has returned, and
 	// that must be bounded too. A turn's first writes are under this limit; it is set anew for later ones (outlet.bound).
 	control := http.NewResponseController(w)
@@ -72,9 +77,10 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, allowed map[strin
 		// last on its connection (RFC 9112, 6.1), and net/http has removed the former.
 		w.Header().Set("Connection", "close")
 	}
-	method, known := allowed[r.URL.EscapedPath()]
+	methods, known := served.methods[r.URL.EscapedPath()]
 	known = known && r.URL.Host == "" && !strings.HasPrefix(r.RequestURI, "//")
-	if !known || r.Method != method || method != http.MethodPost { // turns name themselves (turnHeaders)
+	allowed := known && slices.Contains(methods, r.Method)
+	if !allowed || r.Method != http.MethodPost { // turns name themselves (turnHeaders)
 		id := r.Header.Get("X-Request-Id")
 		if !clientRequestID(id) {
 			id = newID()
@@ -87,10 +93,10 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, allowed map[strin
 		writeError(w, badRequest("", "unsupported", "Responses are not stored. Send the whole history as input to POST "+api.Path()+"."))
 		return false
 	case !known:
-		writeErrorFor(w, api, refused(http.StatusNotFound, "not_found", "Unknown endpoint."))
+		writeErrorFor(w, api, served.unknown(r.URL.EscapedPath()))
 		return false
-	case r.Method != method:
-		w.Header().Set("Allow", method)
+	case !allowed:
+		w.Header().Set("Allow", strings.Join(methods, ", "))
 		writeErrorFor(w, api, refused(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed."))
 		return false
 	}

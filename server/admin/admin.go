@@ -63,32 +63,32 @@ func New(deps Deps) http.Handler {
 		deps.LiveEvery = time.Second
 	}
 	a := &admin{deps, make(chan struct{}, maxViewers)}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /admin/instances", a.list)
-	mux.HandleFunc("POST /admin/instances", a.add)
-	mux.HandleFunc("DELETE /admin/instances/{role}/{name}", a.remove)
-	mux.HandleFunc("POST /admin/instances/{role}/{name}/drain", a.drain(true))
-	mux.HandleFunc("POST /admin/instances/{role}/{name}/undrain", a.drain(false))
-	mux.HandleFunc("POST /admin/reload", a.reload)
+	mux := newEndpoints()
+	mux.handle("GET /admin/instances", a.list)
+	mux.handle("POST /admin/instances", a.add)
+	mux.handle("DELETE /admin/instances/{role}/{name}", a.remove)
+	mux.handle("POST /admin/instances/{role}/{name}/drain", a.drain(true))
+	mux.handle("POST /admin/instances/{role}/{name}/undrain", a.drain(false))
+	mux.handle("POST /admin/reload", a.reload)
 	if deps.Metrics != nil {
-		mux.Handle("GET /metrics", deps.Metrics)
+		mux.handle("GET /metrics", deps.Metrics.ServeHTTP)
 	}
 	if deps.Health != nil {
 		for _, path := range healthPaths() {
-			mux.Handle("GET "+path, deps.Health)
+			mux.handle("GET "+path, deps.Health.ServeHTTP)
 		}
 	}
 	if deps.Explain != nil {
-		mux.Handle("POST "+explainPath, deps.Explain)
+		mux.handle("POST "+explainPath, deps.Explain.ServeHTTP)
 	}
 	if deps.Journal != nil {
-		mux.HandleFunc("GET /admin/turns", a.turns)
-		mux.HandleFunc("GET /admin/conversations/{hash}", a.conversation)
+		mux.handle("GET /admin/turns", a.turns)
+		mux.handle("GET /admin/conversations/{hash}", a.conversation)
 	}
 	addProfiles(mux)
 	page := http.Handler(mux) // which answers 404
 	if deps.Journal != nil {
-		mux.HandleFunc("GET /admin/live", a.live)
+		mux.handle("GET /admin/live", a.live)
 		page = newPage()
 	}
 	return guard(deps.Token, page, mux)

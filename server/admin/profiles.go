@@ -9,9 +9,9 @@ import (
 // addProfiles serves profiles of the program for `go tool pprof`: what it spends CPU time on, what it allocates, where its goroutines
 // are. They name functions and lines, and hold nothing of a client. A CPU profile has to end within the listener's own limit, 30 s, so that
 // it is asked for with ?seconds=20; one at a time is taken. The command line and execution traces are not served.
-func addProfiles(mux *http.ServeMux) {
-	mux.HandleFunc("GET /debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("GET /debug/pprof/{name}", func(w http.ResponseWriter, r *http.Request) {
+func addProfiles(mux *endpoints) {
+	mux.handle("GET /debug/pprof/profile", pprof.Profile)
+	mux.handle("GET /debug/pprof/{name}", func(w http.ResponseWriter, r *http.Request) {
 		name := r.PathValue("name")
 		if !slices.Contains([]string{"heap", "allocs", "goroutine"}, name) {
 			refuse(w, http.StatusNotFound, "not_found", "There are the profiles profile, heap, allocs and goroutine.")

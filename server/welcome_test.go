@@ -1,0 +1,107 @@
+package server_test
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tidwall/gjson"
+)
+
+// Endpoints that every answer about what is served has to name.
+var servedEndpoints = []string{
+	"POST /v1/chat/completions", "POST /v1/completions", "POST /v1/messages", "POST /v1/messages/count_tokens", "POST /v1/responses",
+	"GET /v1/models", "GET /health", "GET /healthz", "GET /readyz", "GET /version",
+}
+
+func TestWelcome_SaysWhatThisIs(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, row := range []struct {
+		name, accept string
+		text         bool
+	}{
+		{"a browser", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", true},
+		{"plain text", "text/plain", true},
+		{"capital letters", "Text/HTML", true},
+		{"curl", "*/*", false},
+		{"no header", "", false},
+		{"a program", "application/json", false},
+		{"a program that takes text too", "application/json, text/plain, */*", false},
+		{"text with weight zero", "text/html;q=0, application/json", false},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			p := r.do(context.Background(), http.MethodGet, "/", nil, "Accept", row.accept)
+			if p.status != http.StatusOK || p.header.Get("Vary") != "Accept" || p.header.Get("X-Request-Id") == "" {
+				t.Fatalf("got %d, %v", p.status, p.header)
+			}
+			r.wantSealed(p)
+			for _, want := range append([]string{"Carryover", "prefill", "decode", "test", "--admin-listen"}, servedEndpoints...) {
+				if !strings.Contains(p.body, want) {
+					t.Errorf("the answer lacks %q:\n%s", want, p.body)
+				}
+			}
+			if media := p.header.Get("Content-Type"); row.text {
+				if media != "text/plain; charset=utf-8" || !strings.HasPrefix(p.body, "Carryover ") || !strings.HasSuffix(p.body, "\n") {
+					t.Errorf("got %q:\n%s", media, p.body)
+				}
+			} else if media != "application/json" || !gjson.Valid(p.body) || gjson.Get(p.body, "name").String() != "carryover" || gjson.Get(p.body, "version").String() != "test" {
+				t.Errorf("got %q: %s", media, p.body)
+			}
+		})
+	}
+	get := r.do(context.Background(), http.MethodGet, "/", nil)
+	head := r.do(context.Background(), http.MethodHead, "/", nil)
+	if head.status != http.StatusOK || head.body != "" || head.header.Get("Content-Type") != get.header.Get("Content-Type") {
+		t.Errorf("HEAD /: %d %v %q", head.status, head.header, head.body)
+	}
+	r.wantUntouched()
+}
+
+// A path that is not served is answered with those that are, and with the one that may be meant.
+func TestPaths_UnknownNamesWhatIsServed(t *testing.T) {
+	r := newRig(t, setup{})
+	for _, row := range []struct{ method, path, meant string }{
+		{"GET", "/nope", ""},
+		{"POST", "/v1/embeddings", ""},
+		{"POST", "/chat/completions", "POST /v1/chat/completions"},
+		{"POST", "/v1/v1/chat/completions", "POST /v1/chat/completions"},
+		{"POST", "/v1/chat/completions/", "POST /v1/chat/completions"},
+		{"POST", "/v1/chat/completion", "POST /v1/chat/completions"},
+		{"POST", "/v1//completions", "POST /v1/completions"},
+		{"POST", "/completions", "POST /v1/completions"},
+		{"POST", "/messages", "POST /v1/messages"},
+		{"POST", "/v1/messages/counttokens", "POST /v1/messages/count_tokens"},
+		{"GET", "/models", "GET /v1/models"},
+		{"GET", "/api/v1/models", "GET /v1/models"},
+		{"GET", "/ready", "GET /readyz"},
+		{"GET", "/metrics", ""},
+	} {
+		t.Run(row.method+" "+row.path, func(t *testing.T) {
+			var message string
+			p := r.do(context.Background(), row.method, row.path, nil)
+			if strings.HasPrefix(row.path, "/v1/messages") {
+				message = gjson.Get(p.body, "error.message").String()
+				if p.status != http.StatusNotFound || gjson.Get(p.body, "error.type").String() != "not_found_error" {
+					t.Errorf("got %d %s", p.status, p.body)
+				}
+			} else {
+				message = r.wantError(p, http.StatusNotFound, "not_found").Message
+			}
+			for _, want := range servedEndpoints {
+				if !strings.Contains(message, want) {
+					t.Errorf("%q lacks %s", message, want)
+				}
+			}
+			_, after, asks := strings.Cut(message, "Did you mean ")
+			if meant, _, _ := strings.Cut(after, "?"); asks != (row.meant != "") || meant != row.meant {
+				t.Errorf("%q, want it to ask for %q", message, row.meant)
+			}
+			if metrics := strings.Contains(message, "--admin-listen"); metrics != slices.Contains([]string{"/metrics"}, row.path) {
+				t.Errorf("%q: names the admin listener: %t", message, metrics)
+			}
+		})
+	}
+	r.wantUntouched()
+}
