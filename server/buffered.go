@@ -8,17 +8,26 @@ import (
 	"carryover/sse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // buffers reports whether decode is asked for a whole answer, out of which the
-// client's stream is made: stock vLLM puts kv_transfer_params into whole answers
-// only (vLLM #40186). The client waits for the last token then, so it is done only
-// where a ticket can come of it that the next turn finds.
-func (s *turns) buffers(t *turn, handed bool) bool {
-	if t.api.Rendered() { // whose events tell params, or whose plug-in does
+// client's stream is made: stock vLLM before 0.33 puts kv_transfer_params into whole answers
+// only (vLLM #40186). Without them no ticket comes of an answer, and nothing of it can be released: decode keeps
+// the blocks of each answer to a hand-over for its whole TTL. The client waits for the last token then, so that
+// a stream that leaves no ticket stays one where decode is known to have the plug-in.
+func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
+	switch {
+	case !s.cfg.BufferStreams, !t.stream, !handed:
 		return false
+	case t.api.Rendered(): // its events tell params, or the plug-in does
+		return false
+	case t.ineligible == upstream.WhyPromptLogprobs: // engines refuse it in streams, and to whole answers it adds what no stream has
+		return false
+	case s.cfg.Release && s.deps.Connector.Traits().Reuses && decode.PlugIn() != fleet.Yes: // to know what is to be released
+		return true
 	}
-	return s.cfg.BufferStreams && t.stream && handed && t.proof != nil && t.conversation.known && t.lacks == "" && t.ids.Lacks() == ""
+	return t.proof != nil && t.conversation.known && t.lacks == "" && t.ids.Lacks() == ""
 }
 
 // respondBuffered brings a whole answer to a client that asked for a stream. Until

@@ -89,13 +89,14 @@ func TestBuffered_SaysWhatDecodeStreams(t *testing.T) {
 		"ids of a tool": {chatPath, plus(ask("c", true, `CALL weather {"city": "Paris"}`), weatherTool+`,"return_token_ids":true`)},
 		"logprobs":      {chatPath, plus(ask("c", true, "Talk."), `,"logprobs":true,"top_logprobs":2`)},
 		"text":          {textPath, prompt},
+		"echo":          {textPath, plus(prompt, `,"echo":true`)},
 		"text, all":     {textPath, plus(prompt, `,"logprobs":1,"return_token_ids":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}`)},
 	} {
 		for _, proof := range []server.ProofMode{server.ProofHistory, server.ProofAuto} {
 			t.Run(name+" "+string(proof), func(t *testing.T) {
 				var says []told
 				for _, buffered := range []bool{false, true} {
-					r, sims := stock(t, func(c *server.Config) { c.Proof, c.BufferStreams = proof, buffered },
+					r, sims := stock(t, func(c *server.Config) { c.Proof, c.BufferStreams, c.Release = proof, buffered, true },
 						func(c *vllmsim.Config) { c.PromptTokensDetails = true })
 					p := r.sendTo(row.path, row.request)
 					r.wantOK(p, "miss;")

@@ -123,7 +123,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 		start: incarnation, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, barred: p.barred, lineage: h.lineage, found: found,
 		prefilled: h.prefilled,
 	}
-	d.asks.whole = s.buffers(t, d.handed) && (h.Handover == nil || h.Rewrite == nil)
+	d.asks.whole = s.buffers(t, incarnation, d.handed) && (h.Handover == nil || h.Rewrite == nil)
 	d.asks.ids = t.ids.Wanted() && asksIDs(t.api, incarnation.PlugIn())
 	d.asks.hidden = d.asks.ids && !t.req.WantsTokenIDs()
 	d.asks.usage = t.ids.Wanted() && t.stream && !d.asks.whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
