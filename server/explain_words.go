@@ -68,7 +68,7 @@ var unasked = map[string]string{
 	asksCache:  "the conversation was handed back to prefill, whose answer tells what of it is still in its prefix cache",
 }
 
-// meaning says what a reason means, as README does.
+// meaning says what a reason means, as docs/reference.md does.
 func meaning(reason string) string {
 	if why, found := meanings[Reason(reason)]; found {
 		return why

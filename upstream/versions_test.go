@@ -110,13 +110,13 @@ func TestVersions_AdviceHelps(t *testing.T) {
 	}
 }
 
-// docs/operating.md has the table of the code. What the test prints is to be put there.
-func TestVersions_OperatingHasTheTable(t *testing.T) {
-	page, err := os.ReadFile("../docs/operating.md")
+// docs/getting-started.md has the table of the code. What the test prints is to be put there.
+func TestVersions_GettingStartedHasTheTable(t *testing.T) {
+	page, err := os.ReadFile("../docs/getting-started.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	if table := VersionTable(); !strings.Contains(string(page), "\n"+table+"\n") {
-		t.Errorf("docs/operating.md lacks the table of engine versions as it is in upstream/versions.go:\n%s", table)
+		t.Errorf("docs/getting-started.md lacks the table of engine versions as it is in upstream/versions.go:\n%s", table)
 	}
 }

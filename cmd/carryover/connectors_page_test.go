@@ -31,7 +31,7 @@ func TestConnectorsPage_CommandsAreAccepted(t *testing.T) {
 			shown = append(shown, args[at+1])
 		}
 	}
-	for _, name := range connectors()[1:] { // NIXL is in the README
+	for _, name := range connectors()[1:] { // docs/getting-started.md has NIXL
 		if !slices.Contains(shown, name) {
 			t.Errorf("docs/connectors.md has no command with --connector %s", name)
 		}

@@ -7,7 +7,7 @@ func redisDiagnoses() []diagnosis {
 			"redis-cli -u URL --latency from this host; a turn grants {limit} (--store-timeout)"},
 		{codeRedisForbids, severityError, "Redis lets us do what is needed",
 			"serve refuses to start",
-			"the ACL of the README: ACL SETUSER carryover … as the error says, then carryover doctor again"},
+			"the ACL of docs/replicas.md: ACL SETUSER carryover … as the error says, then carryover doctor again"},
 		{codeRedisClock, severityWarn, "its clock is ours",
 			"tickets that other replicas made may look expired, or as if made in the future",
 			"chronyc makestep, or systemctl restart systemd-timesyncd, on this host and on that of Redis"},

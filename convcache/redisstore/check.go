@@ -14,7 +14,7 @@ import (
 // checkTimeout is how long a test of the server may take.
 const checkTimeout = time.Second
 
-// The advice of Test. The ACL line and what messages add to it are those of the README.
+// The advice of Test. The ACL line and what messages add to it are those of docs/replicas.md.
 const (
 	adviceACL     = "its ACL must allow +eval +evalsha +hmget +hset +hdel +time +info +pexpire +scan"
 	adviceChannel = " +publish +subscribe"

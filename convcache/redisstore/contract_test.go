@@ -28,12 +28,12 @@ import (
 	"carryover/convcache/redistest"
 )
 
-// leastCommands are those of the README's ACL line.
+// leastCommands are those of the ACL line of docs/replicas.md.
 func leastCommands() []string {
 	return []string{"eval", "evalsha", "hmget", "hset", "hdel", "time", "info", "pexpire", "scan", "ping", "hello"}
 }
 
-// setLeast gives the server a user "carryover" that may do what the README says, and nothing else.
+// setLeast gives the server a user "carryover" that may do what docs/replicas.md says, and nothing else.
 func setLeast(s *redistest.Server, commands []string) {
 	args := []string{"ACL", "SETUSER", "carryover", "reset", "on", ">the password", "~carryover:*", "-@all"}
 	for _, command := range commands {

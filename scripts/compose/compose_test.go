@@ -247,7 +247,7 @@ func TestCompose_StopsLaterThanTurnsEnd(t *testing.T) {
 	})
 }
 
-// TestCompose_EnginesCanBeReplaced reads the variables that stand in README.md.
+// TestCompose_EnginesCanBeReplaced reads the variables that stand in docs/getting-started.md.
 func TestCompose_EnginesCanBeReplaced(t *testing.T) {
 	project, err := Load(context.Background(), Root, []string{"scale", "gpu"}, []string{
 		"PREFILL_URL=http://10.0.0.1:8100", "DECODE_URL=http://10.0.0.3:8200", "KV_HOST=auto", "MODEL=m", "VLLM_IMAGE=vllm/vllm-openai:v9.9.9",
