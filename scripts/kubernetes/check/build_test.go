@@ -19,10 +19,17 @@ const (
 	base    = "/kubernetes/base"
 	fleet   = "/kubernetes/overlays/fleet"
 	sidecar = "/kubernetes/overlays/sidecar"
+	scraped = "/kubernetes/overlays/prometheus"
 )
 
 // manifestFolders have no Go.
 func manifestFolders() []string { return []string{"kubernetes/base", "kubernetes/overlays", "vllm"} }
+
+// secretFiles are those that scripts/kubernetes/secrets makes.
+func secretFiles() []string {
+	const folder = "base/carryover/secrets/"
+	return []string{folder + "secret", folder + "redis-password", folder + "users.acl", "overlays/prometheus/secrets/admin-token"}
+}
 
 // files returns the manifests' folders in memory, with secrets in place of those that an operator makes.
 func files(t *testing.T) filesys.FileSystem {
@@ -53,8 +60,8 @@ func files(t *testing.T) filesys.FileSystem {
 			t.Fatal(err)
 		}
 	}
-	for _, name := range []string{"secret", "redis-password", "users.acl"} {
-		write("kubernetes/base/carryover/secrets/"+name, []byte("of no use "+strings.Repeat("x", 32)))
+	for _, name := range secretFiles() {
+		write("kubernetes/"+name, []byte("of-no-use-"+strings.Repeat("x", 32)))
 	}
 	return memory
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	monitoringv1 "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -27,6 +28,7 @@ type cluster struct {
 	budgets     map[string]*policyv1.PodDisruptionBudget
 	networks    map[string]*networkingv1.NetworkPolicy
 	namespaces  map[string]*corev1.Namespace
+	monitors    map[string]*monitoringv1.PodMonitor
 }
 
 // decode reads text as the API server does with fieldValidation=Strict: names count in their case, which encoding/json overlooks.
@@ -85,6 +87,8 @@ func (c *cluster) add(text []byte) error {
 		return take(text, &c.budgets)
 	case "networking.k8s.io/v1 NetworkPolicy":
 		return take(text, &c.networks)
+	case "monitoring.coreos.com/v1 PodMonitor":
+		return take(text, &c.monitors)
 	}
 	return fmt.Errorf("%s %s is not a kind that this test knows", kind.APIVersion, kind.Kind)
 }

@@ -38,8 +38,8 @@ func place(t *testing.T, path string, text []byte) {
 // with the volumes' files in a folder in place of the pod's root.
 func TestCarryoverAcceptsItsConfiguration(t *testing.T) {
 	carryover := program(t)
-	for where, deployment := range map[string]string{fleet: "carryover", sidecar: "decode"} {
-		t.Run(deployment, func(t *testing.T) {
+	for where, deployment := range map[string]string{fleet: "carryover", sidecar: "decode", scraped: "carryover"} {
+		t.Run(strings.TrimPrefix(where, "/kubernetes/overlays/"), func(t *testing.T) {
 			c := open(t, where)
 			container := c.container(t, deployment, "carryover")
 			pod := t.TempDir()
@@ -65,6 +65,9 @@ func TestCarryoverAcceptsItsConfiguration(t *testing.T) {
 			}
 			run := exec.Command(carryover, args...)
 			run.Env = []string{"KUBERNETES_SERVICE_HOST=10.96.0.1", "KUBERNETES_SERVICE_PORT=443"} // as in every pod
+			for _, variable := range container.Env {
+				run.Env = append(run.Env, variable.Name+"="+inPod(variable.Value))
+			}
 			if text, err := run.CombinedOutput(); err != nil {
 				t.Errorf("%s: %v\n%s", strings.Join(run.Args[1:], " "), err, text)
 			}

@@ -10,7 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-func folders() []string { return []string{base, fleet, sidecar} }
+func folders() []string { return []string{base, fleet, sidecar, scraped} }
 
 // matches counts the Deployments whose pods a selector takes in.
 func (c *cluster) matches(t *testing.T, where string, selector *metav1.LabelSelector) []*appsv1.Deployment {
