@@ -33,7 +33,7 @@ type decoding struct {
 	lineage   convcache.Lineage     // of the KV that it got
 	prefilled []convcache.Prefilled // what prefill's caches hold of the prompt
 	found     lineage.Space         // decode's cache as the leg found it
-	link      *fleet.Link           // of the starts that exchange KV by it, nil if one of them is not known
+	link      *fleet.PairState      // of the starts that exchange KV by it, nil if one of them is not known
 	rewrite   upstream.Rewriter
 	asks      asked
 
@@ -131,7 +131,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 	d.asks.exposed, d.asks.stops = s.cfg.ExposeParams, t.req.Has("stop")
 	edit.Whole, edit.ReturnTokenIDs, edit.Usage = d.asks.whole, d.asks.ids, d.asks.usage
 	if d.handed {
-		d.from, d.link, d.rewrite = h.from, h.from.Link(incarnation), h.Rewrite
+		d.from, d.link, d.rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
 	}
 	leg := t.leg(incarnation, plan, t.req.DecodeBody(edit))
 	d.requestID = leg.RequestID
@@ -244,7 +244,7 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)
 			return
 		}
-		p.prefill.Link(p.decode).Met()
+		p.prefill.PairWith(p.decode).Met()
 		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, caughtUp: began})
 		s.counts.stranded(true) // what it has left is counted as pinned by now
 	})

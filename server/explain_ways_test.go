@@ -44,7 +44,7 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 		fresh := r.engine(r.prefill[1])
 		fresh.Refresh(t.Context())
 		r.without(r.prefill[0])
-		link := fresh.Last().Link(r.engine(r.decode[0]).Last())
+		link := fresh.Last().PairWith(r.engine(r.decode[0]).Last())
 		if link.Begin() != fleet.Trial {
 			t.Fatal("the second prefill instance is not new to decode")
 		}

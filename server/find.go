@@ -224,7 +224,7 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ held, why Rea
 	if f.still {
 		return held{}, denies(p.prefill.Standing(holder))
 	}
-	link := p.prefill.Link(holder)
+	link := p.prefill.PairWith(holder)
 	return held{holder: holder, reader: p.prefill, link: link, offer: c.offer}, denies(link.Begin())
 }
 

@@ -137,13 +137,13 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 			return func() { r.prefill[0].tells(metricsOf(rigStart, rigBlock)) }
 		}, want: handedBack, both: true},
 		"the pair is stopped": {exit: func(r *exits, _ *exitLegs) func() {
-			link := r.engine(r.prefill[0]).Last().Link(r.engine(r.decode[0]).Last())
+			link := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
 			link.Begin()
 			link.End(fleet.Unanswered)
 			return func() { r.passes(2 * time.Minute) }
 		}, want: handedBack, homed: true},
 		"the pair is stopped, no conversation": {exit: func(r *exits, _ *exitLegs) func() {
-			link := r.engine(r.prefill[0]).Last().Link(r.engine(r.decode[0]).Last())
+			link := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
 			link.Begin()
 			link.End(fleet.Unanswered)
 			return func() {}
@@ -244,7 +244,7 @@ func TestHandBack_UnansweredIsReleasedByItsReaderAlone(t *testing.T) {
 			legs := len(r.prefill[0].seen()) + len(r.prefill[1].seen())
 			decode := r.engine(r.decode[0])
 			for _, p := range r.prefill {
-				r.engine(p).Last().Link(decode.Last()).Met()
+				r.engine(p).Last().PairWith(decode.Last()).Met()
 			}
 			if r.server.ReleaseOne(t.Context(), decode) {
 				t.Error("it is released before prefill has heard that the leg was dropped")
@@ -327,7 +327,7 @@ func TestHandBack_GoesElsewhere(t *testing.T) {
 		}, []time.Duration{0, awayLong}},
 		"barred": {func(r *exits) { r.engine(r.prefill[0]).Last().Bar() }, []time.Duration{0}},
 		"the pair is stopped": {func(r *exits) {
-			link := r.engine(r.prefill[0]).Last().Link(r.engine(r.decode[0]).Last())
+			link := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
 			link.Begin()
 			link.End(fleet.Unanswered)
 			r.engine(r.prefill[0]).Unanswered(time.Now()) // turns go to the other one, too

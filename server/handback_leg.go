@@ -24,7 +24,7 @@ const (
 func (h *handBacks) run(ctx context.Context, k *kept) {
 	began := time.Now()
 	prefill, decode := k.lane.prefill, k.lane.decode
-	link := prefill.Link(decode)
+	link := prefill.PairWith(decode)
 	if !prefill.Alive(ctx) || !decode.Alive(ctx) || !permits(link.Begin()) {
 		k.again = true
 		return
@@ -90,7 +90,7 @@ func (h *handBacks) has(ctx context.Context, k *kept) bool {
 }
 
 // send sends the leg, and says what became of the ticket.
-func (h *handBacks) send(ctx context.Context, k *kept, link *fleet.Link) (outcome string, err error) {
+func (h *handBacks) send(ctx context.Context, k *kept, link *fleet.PairState) (outcome string, err error) {
 	prefill, ticket := k.lane.prefill, k.ticket
 	found, ok := h.lineages.enter(prefill, ticket.Lineage)
 	if !ok {
@@ -151,7 +151,7 @@ func (k *kept) repeats(answer upstream.PrefillAnswer) bool {
 }
 
 // failed says what became of a ticket whose leg failed.
-func (h *handBacks) failed(ctx context.Context, k *kept, link *fleet.Link, err error) (outcome string) {
+func (h *handBacks) failed(ctx context.Context, k *kept, link *fleet.PairState, err error) (outcome string) {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
 		leg = &upstream.LegError{Sent: true}
@@ -193,7 +193,7 @@ func (h *handBacks) unanswered(k *kept) {
 }
 
 // concluded tells the link what became of the ticket.
-func (h *handBacks) concluded(k *kept, link *fleet.Link, fate fleet.Fate) {
+func (h *handBacks) concluded(k *kept, link *fleet.PairState, fate fleet.Fate) {
 	k.concluded = true
 	h.releaser.tell(link, fate, k.ticket, k.lane.prefill, k.lane.decode, "hand-back")
 }

@@ -15,7 +15,7 @@ type held struct {
 	ticket *convcache.Ticket
 	holder *fleet.Incarnation // the start of decode whose blocks it names
 	reader *fleet.Incarnation // the start of prefill that is to read them
-	link   *fleet.Link        // of the two; the ticket's fate tells about it
+	link   *fleet.PairState   // of the two; the ticket's fate tells about it
 	offer  convcache.Offer    // how much of it this request may use
 	// sent is true once a byte of it may have reached an engine; it is spent then,
 	// whatever the engine says.

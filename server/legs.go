@@ -124,7 +124,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.P
 	}
 	transfer.Offer = upstream.TicketOffer{}
 	plan, err := s.deps.Connector.Plan(transfer)
-	if err == nil && plan.Order == upstream.AfterReady && !p.prefill.Link(p.decode).Announces() {
+	if err == nil && plan.Order == upstream.AfterReady && !p.prefill.PairWith(p.decode).Announces() {
 		closePlan(plan)
 		t.tries.notAnnounced = true
 		return upstream.Plan{}, noHandover(p, false, errNotAnnounced)
@@ -218,7 +218,7 @@ func (s *turns) between(ctx context.Context, out *outlet, t *turn, p *pair, plan
 func (s *turns) ready(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) error {
 	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
 	defer cancel()
-	err, link := plan.Ready(bounded), h.from.Link(p.decode)
+	err, link := plan.Ready(bounded), h.from.PairWith(p.decode)
 	switch {
 	case errors.Is(context.Cause(bounded), upstream.ErrNotReady):
 		if rest := link.NotAnnounced(h.tokens); rest > 0 {

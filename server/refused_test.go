@@ -17,7 +17,7 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	reader, _ := startPair(t)
 	var log strings.Builder
 	r := &releaser{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-	link := reader.Link(holder)
+	link := reader.PairWith(holder)
 	ticket := &convcache.Ticket{CaughtUp: time.Now().Add(-3 * time.Hour)}
 	r.tell(link, fleet.Answered, ticket, reader, holder, "a")
 	if log.Len() > 0 {

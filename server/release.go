@@ -136,13 +136,13 @@ func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, kept upstrea
 type rider struct {
 	unused fleet.Unused
 	holder *fleet.Incarnation
-	link   *fleet.Link
+	link   *fleet.PairState
 }
 
 // rider takes an unused ticket that a leg to prefill may carry, nil if there is none. Starts are those that were last read.
 func (r *releaser) rider(prefill *fleet.Incarnation) *rider {
 	for _, holder := range r.deps.Fleet.Waiting() {
-		link := prefill.Engine().Last().Link(holder)
+		link := prefill.Engine().Last().PairWith(holder)
 		if u, ok := link.TakeUnused(false); ok {
 			return &rider{u, holder, link}
 		}
@@ -211,7 +211,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			continue
 		}
 		holder := decode.Current(ctx)
-		link := prefill.Current(ctx).Link(holder)
+		link := prefill.Current(ctx).PairWith(holder)
 		u, ok := link.TakeUnused(true)
 		if !ok {
 			continue

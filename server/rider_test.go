@@ -46,7 +46,7 @@ func TestRider_OfALegThatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			prefill, decode := startPair(t)
-			link := prefill.Link(decode)
+			link := prefill.PairWith(decode)
 			link.Met()
 			a := fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
 			r := &rider{unused: a, holder: decode, link: link}
@@ -70,7 +70,7 @@ func TestRider_OfALegThatFails(t *testing.T) {
 // Whether decode was told is open twice: the blocks count until decode's TTL ends, and no third leg names them.
 func TestRider_OpenTwiceLasts(t *testing.T) {
 	prefill, decode := startPair(t)
-	link := prefill.Link(decode)
+	link := prefill.PairWith(decode)
 	link.Met()
 	decode.Leave(fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour), Held: time.Now(), Tokens: 10})
 	for want := 1; want >= 0; want-- {

@@ -199,7 +199,7 @@ func giveBack(ctx context.Context, p *proxy, w *onlooker, model string) (left in
 		}
 		for _, prefill := range p.fleet.Engines(upstream.RolePrefill) {
 			for _, holder := range holders {
-				if holder.Unused() > 0 && !prefill.Last().Link(holder).Releases() {
+				if holder.Unused() > 0 && !prefill.Last().PairWith(holder).Releases() {
 					return true // they have not met, or a release has failed
 				}
 			}

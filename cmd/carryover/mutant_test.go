@@ -172,7 +172,7 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	// Both pairs are proven, or one of the turns would wait for the other's trial.
 	decode := known.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
 	for _, prefill := range known.Fleet.Engines(upstream.RolePrefill) {
-		link := prefill.Current(t.Context()).Link(decode)
+		link := prefill.Current(t.Context()).PairWith(decode)
 		link.Begin()
 		link.End(fleet.Answered)
 	}

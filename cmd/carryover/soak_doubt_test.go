@@ -232,7 +232,7 @@ func (d *doubting) strangers() (n int) {
 	engines := d.storm.deps.Fleet
 	for _, decode := range engines.Engines(upstream.RoleDecode) {
 		if !slices.ContainsFunc(engines.Engines(upstream.RolePrefill), func(prefill *fleet.Engine) bool {
-			return prefill.Last().Link(decode.Last()).Releases()
+			return prefill.Last().PairWith(decode.Last()).Releases()
 		}) {
 			n += decode.Last().Unused()
 		}

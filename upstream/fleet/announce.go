@@ -27,17 +27,17 @@ type announcing struct {
 }
 
 // Announces reports whether a turn may wait for KV that this start of prefill sends to this start of decode.
-func (l *Link) Announces() bool {
-	if l == nil {
+func (ps *PairState) Announces() bool {
+	if ps == nil {
 		return true
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := &l.announcing
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	a := &ps.announcing
 	if a.misses < missesToRest {
 		return true
 	}
-	now := l.now()
+	now := ps.now()
 	if now.Before(a.until) {
 		return false
 	}
@@ -46,25 +46,25 @@ func (l *Link) Announces() bool {
 }
 
 // Arrived records that the KV of a prompt of so many tokens was announced, 0 if that is not known.
-func (l *Link) Arrived(tokens int) {
-	if l == nil {
+func (ps *PairState) Arrived(tokens int) {
+	if ps == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.announcing = announcing{longest: max(l.announcing.longest, tokens)}
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.announcing = announcing{longest: max(ps.announcing.longest, tokens)}
 }
 
 // NotAnnounced records that a turn has waited in vain, and returns for how long the link is left alone from now, 0 if that has not just
 // begun. Of a prompt longer than any that was announced it says nothing of the link: LMCache announces none that is longer than a step of
 // prefill, and clients choose how long prompts are.
-func (l *Link) NotAnnounced(tokens int) (rest time.Duration) {
-	if l == nil {
+func (ps *PairState) NotAnnounced(tokens int) (rest time.Duration) {
+	if ps == nil {
 		return 0
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	a := &l.announcing
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	a := &ps.announcing
 	if a.longest > 0 && tokens > a.longest {
 		return 0
 	}
@@ -76,6 +76,6 @@ func (l *Link) NotAnnounced(tokens int) (rest time.Duration) {
 		return 0 // it began to wait before
 	}
 	a.rest = min(max(restFirst, 2*a.rest), restMax)
-	a.misses, a.until, a.tried = missesToRest, l.now().Add(a.rest), false
+	a.misses, a.until, a.tried = missesToRest, ps.now().Add(a.rest), false
 	return a.rest
 }

@@ -65,16 +65,16 @@ func (e *Engine) retry(changed *Engine) {
 	}
 	e.known.mu.Lock()
 	defer e.known.mu.Unlock()
-	for decode, l := range e.known.links {
+	for decode, ps := range e.known.pairs {
 		if decode == changed || e == changed {
-			l.retry()
+			ps.retry()
 		}
 	}
 }
 
 // retry ends a stop of the link, and a pause of its releases.
-func (l *Link) retry() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.paused, l.trials.until = time.Time{}, time.Time{}
+func (ps *PairState) retry() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.paused, ps.trials.until = time.Time{}, time.Time{}
 }

@@ -51,7 +51,7 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 			if live := e.Live(); e != d.Engine() || e.Last() != d || live.Pinned != 16 || live.Besides != 32 {
 				t.Errorf("the start is another: %t; %d tokens wait and %d last, want 16 and 32", e.Last() != d, live.Pinned, live.Besides)
 			}
-			if got := p.Link(d).Begin(); got != Proven {
+			if got := p.PairWith(d).Begin(); got != Proven {
 				t.Errorf("the link is at %v, want Proven", got)
 			}
 			wantTake(t, p, d, "{}")
@@ -64,11 +64,11 @@ func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		r := newRig(t)
 		p, d := r.met()
-		l := p.Link(d)
-		l.Begin()
-		l.End(Unanswered)
-		l.ReleaseFailed(true)
-		if l.Begin() != NoReuse || l.Releases() {
+		ps := p.PairWith(d)
+		ps.Begin()
+		ps.End(Unanswered)
+		ps.ReleaseFailed(true)
+		if ps.Begin() != NoReuse || ps.Releases() {
 			t.Fatal("the pair is not stopped, so that this test shows nothing")
 		}
 		r.reconfigure(func(i *upstream.Instance) {
@@ -76,8 +76,8 @@ func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 				i.KVHost = "10.0.0.7"
 			}
 		})
-		if got := p.Link(d).Begin(); got != Trial || !l.Releases() {
-			t.Errorf("%s is configured anew: %v, releases %t, want a trial and that it may", role, got, l.Releases())
+		if got := p.PairWith(d).Begin(); got != Trial || !ps.Releases() {
+			t.Errorf("%s is configured anew: %v, releases %t, want a trial and that it may", role, got, ps.Releases())
 		}
 	}
 }

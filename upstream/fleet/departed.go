@@ -77,7 +77,7 @@ func (f *Fleet) forget(engines []*Engine) {
 		e.leave()
 	}
 	for _, e := range f.engines[upstream.RolePrefill] {
-		e.unlink(engines)
+		e.unpair(engines)
 	}
 }
 

@@ -3,7 +3,7 @@
 // of prefill and a start of decode have shown together.
 //
 // Everything known of an instance belongs to its [Engine], everything known of one
-// start of it to a [Incarnation], and everything known of two starts together to a [Link]. A
+// start of it to a [Incarnation], and everything known of two starts together to a [PairState]. A
 // [Fleet] owns the engines. It promises that
 //
 //   - what discovery removes is picked no more, and gone with everything known of it when the last

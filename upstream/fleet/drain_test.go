@@ -113,13 +113,13 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 	engines := r.named(upstream.RoleDecode, "a", "b")
 	a, p := engines[0], r.named(upstream.RolePrefill, "p")[0]
 	incarnation := tells(a, "1")
-	tells(p, "1").Link(incarnation).Begin()
+	tells(p, "1").PairWith(incarnation).Begin()
 	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.Set(r.instances[1:])
-	if a.Reachable() || !incarnation.current() || p.known.links[a] == nil {
+	if a.Reachable() || !incarnation.current() || p.known.pairs[a] == nil {
 		t.Error("an engine that was removed has tickets for turns, or can't be told to release them")
 	}
 	changed := r.instances[0]
@@ -142,14 +142,14 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 func TestDraining_ComesBackWithoutLinksToTheDead(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
-	p.Link(d).Met()
+	p.PairWith(d).Met()
 	_, done := r.attempt()
 	defer done()
 	r.Set(r.instances[1:]) // without p
 	r.Set(nil)
 	r.Set(r.instances[:1])
-	if got := r.Engine(upstream.RolePrefill, "p"); got != p.Engine() || len(p.links) != 0 {
-		t.Errorf("%d links, same engine %t, want none and the same", len(p.links), got == p.Engine())
+	if got := r.Engine(upstream.RolePrefill, "p"); got != p.Engine() || len(p.pairs) != 0 {
+		t.Errorf("%d links, same engine %t, want none and the same", len(p.pairs), got == p.Engine())
 	}
 }
 
@@ -178,7 +178,7 @@ func TestFleet_NothingGrowsWithInstancesThatComeAndGo(t *testing.T) {
 		e := r.named(upstream.RolePrefill, fmt.Sprint("x", 10_000+round))[0]
 		_, done := r.attempt("p", "q")
 		p := tells(e, "1")
-		p.Link(tells(kept[0], "1")).Met()
+		p.PairWith(tells(kept[0], "1")).Met()
 		open(e)
 		e.Took(1, 1)
 		r.Set(base)

@@ -174,15 +174,15 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 			}
 			defer again()
 			p, d := prefill.Last(), decode.Last()
-			l := p.Link(d)
-			if v := l.Begin(); v == Trial || v == Proven {
-				l.End(Fate(i % 4))
+			ps := p.PairWith(d)
+			if v := ps.Begin(); v == Trial || v == Proven {
+				ps.End(Fate(i % 4))
 			}
-			l.Met()
+			ps.Met()
 			d.Leave(r.left("a"))
-			l.TakeUnused(i%2 == 0)
+			ps.TakeUnused(i%2 == 0)
 			if i%50 == 0 {
-				l.ReleaseFailed(true)
+				ps.ReleaseFailed(true)
 				p.Bar()
 			}
 		})

@@ -59,13 +59,13 @@ func TestStanding_IsWhatBeginWouldSay(t *testing.T) {
 		}
 	}
 	check("never met", Trial)
-	l := w.p[0].Link(w.d[0])
+	ps := w.p[0].PairWith(w.d[0])
 	check("linked", Trial)
-	if got := l.Begin(); got != Trial {
+	if got := ps.Begin(); got != Trial {
 		t.Fatalf("after standing was asked, Begin says %v", got)
 	}
 	check("on trial", Busy)
-	l.End(Answered)
+	ps.End(Answered)
 	check("answered", Proven)
 	w.stop(0, 1)
 	if got := w.p[0].Standing(w.d[1]); got != NoReuse {

@@ -55,14 +55,14 @@ type Incarnation struct {
 	templates map[[sha256.Size]byte]Finding
 	silence   int // answers in a row without params
 
-	introduced any               // what the connector knows
-	met        bool              // and whether it does
-	stranger   error             // how the last question for it failed
-	links      map[*Engine]*Link // of a prefill start, by decode engine
-	unused     []Unused          // of a decode start, those that wait for their release
-	soonest    soonest           // of their deadlines
-	hurried    bool              // they wait for no turn to carry them
-	lasting    lasting           // what is pinned besides
+	introduced any                    // what the connector knows
+	met        bool                   // and whether it does
+	stranger   error                  // how the last question for it failed
+	pairs      map[*Engine]*PairState // of a prefill start, by decode engine
+	unused     []Unused               // of a decode start, those that wait for their release
+	soonest    soonest                // of their deadlines
+	hurried    bool                   // they wait for no turn to carry them
+	lasting    lasting                // what is pinned besides
 }
 
 func newIncarnation(e *Engine, id string) *Incarnation {
@@ -130,10 +130,10 @@ func (s *Incarnation) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.over.Store(true)
-	for _, l := range s.links {
-		l.drop()
+	for _, ps := range s.pairs {
+		ps.drop()
 	}
-	s.links, s.unused = nil, nil
+	s.pairs, s.unused = nil, nil
 	s.engine.fleet.prefixes.drop(s)
 }
 

@@ -41,7 +41,7 @@ func TestStart_OneThatIsNotKnownIsEqualToNothing(t *testing.T) {
 	if blank.Known() || blank.ID() != "" || blank.Alive(t.Context()) {
 		t.Error("want one that is not known")
 	}
-	if blank.Link(decode) != nil || decode.Link(blank) != nil || blank.Link(blank) != nil || blank.Link(nil) != nil || decode.Link(nil) != nil {
+	if blank.PairWith(decode) != nil || decode.PairWith(blank) != nil || blank.PairWith(blank) != nil || blank.PairWith(nil) != nil || decode.PairWith(nil) != nil {
 		t.Error("it has a link")
 	}
 	blank.LearnPlugIn(true)

@@ -76,7 +76,7 @@ func TestLasting_WhatIsOnItsWayIsCountedOnce(t *testing.T) {
 		}
 	}
 	take := func() Unused {
-		u, ok := p.Link(d).TakeUnused(true)
+		u, ok := p.PairWith(d).TakeUnused(true)
 		if !ok {
 			t.Fatal("there is none")
 		}

@@ -76,11 +76,11 @@ func (r *rig) learnAll(p, d *Incarnation) {
 		s.Engine().Fresh().SentNothing()
 	}
 	p.Bar()
-	l := p.Link(d)
-	l.Begin()
-	l.End(Unanswered)
-	l.Met()
-	l.ReleaseFailed(true)
+	ps := p.PairWith(d)
+	ps.Begin()
+	ps.End(Unanswered)
+	ps.Met()
+	ps.ReleaseFailed(true)
 	d.Leave(r.left("a"))
 	r.Waiting()
 	for _, due := range r.Due(0) {
@@ -135,8 +135,8 @@ func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 		q, e := r.named(upstream.RolePrefill, "q")[0], r.named(upstream.RoleDecode, "e")[0]
 		for _, id := range []string{"1", "2"} {
 			r.learnAll(tells(q, id), tells(e, id))
-			p.Link(e.known).Begin()
-			q.known.Link(d).Begin()
+			p.PairWith(e.known).Begin()
+			q.known.PairWith(d).Begin()
 			starts = append(starts, weak.Make(q.known), weak.Make(e.known))
 		}
 		gone = append(gone, weak.Make(q), weak.Make(e))

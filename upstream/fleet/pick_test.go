@@ -43,9 +43,9 @@ func newWeighing(t *testing.T) *weighing {
 
 // stop stops the link of two starts.
 func (w *weighing) stop(p, d int) {
-	l := w.p[p].Link(w.d[d])
-	l.Begin()
-	l.End(Unanswered)
+	ps := w.p[p].PairWith(w.d[d])
+	ps.Begin()
+	ps.End(Unanswered)
 }
 
 // want checks what the policy was told of the two instances of a role.
@@ -109,7 +109,7 @@ func TestPick_ADecodeEngineIsStoppedWithAllPrefillEngines(t *testing.T) {
 	w.stop(1, 0)
 	w.want(upstream.RoleDecode, Hint{}, [2]int{}, [2]bool{true, false})
 	w.pass(2 * retrialAfter) // each had been stopped before
-	w.p[1].Link(w.d[0]).Begin()
+	w.p[1].PairWith(w.d[0]).Begin()
 	w.want(upstream.RoleDecode, Hint{}, [2]int{}, [2]bool{}) // on trial is not stopped
 }
 

@@ -13,33 +13,33 @@ import (
 // numbers until it answers or goes: they are upper bounds.
 
 // count has the link among the stopped ones or not. It needs l.mu.
-func (l *Link) count(stopped bool) {
-	if stopped == l.counted || l.over || l.dropped {
+func (ps *PairState) count(stopped bool) {
+	if stopped == ps.counted || ps.over || ps.dropped {
 		return
 	}
-	l.counted = stopped
+	ps.counted = stopped
 	change := int32(1)
 	if !stopped {
 		change = -1
 	}
-	l.prefill.stops.Add(change)
-	l.decode.stops.Add(change)
-	l.decode.engine.fleet.stops.Add(int64(change))
+	ps.prefill.stops.Add(change)
+	ps.decode.stops.Add(change)
+	ps.decode.engine.fleet.stops.Add(int64(change))
 }
 
 // drop takes the link out of the numbers when it goes.
-func (l *Link) drop() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.count(false)
-	l.dropped = true
+func (ps *PairState) drop() {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.count(false)
+	ps.dropped = true
 }
 
 // stopped reports whether Begin would say NoReuse.
-func (l *Link) stopped(now time.Time) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.trials.proven && !l.trials.trial && now.Before(l.trials.until)
+func (ps *PairState) stopped(now time.Time) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return !ps.trials.proven && !ps.trials.trial && now.Before(ps.trials.until)
 }
 
 // stoppedWith reports whether the link of this start of prefill and one of decode is stopped. Two that have no link have not
@@ -47,8 +47,8 @@ func (l *Link) stopped(now time.Time) bool {
 func (s *Incarnation) stoppedWith(decode *Incarnation, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l := s.links[decode.engine]
-	return l != nil && l.decode == decode && l.stopped(now)
+	ps := s.pairs[decode.engine]
+	return ps != nil && ps.decode == decode && ps.stopped(now)
 }
 
 // stopDecode marks the candidates whose links with all prefill engines are stopped. No link at all is not a stopped one. It

@@ -35,7 +35,7 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 	found := 0
 	for step := range 20_000 {
 		p, d := engines(upstream.RolePrefill)[random.IntN(2)], engines(upstream.RoleDecode)[random.IntN(2)]
-		switch l := p.Last().Link(d.Last()); random.IntN(12) {
+		switch ps := p.Last().PairWith(d.Last()); random.IntN(12) {
 		case 0:
 			tells(p, fmt.Sprint(1+random.IntN(3)))
 		case 1:
@@ -48,12 +48,12 @@ func TestStops_TheNumbersHideNothing(t *testing.T) {
 		case 4:
 			p.Refused()
 		case 5:
-			if l.Begin() == Trial {
-				l.End(Answered)
+			if ps.Begin() == Trial {
+				ps.End(Answered)
 			}
 		default:
-			if l.Begin() == Trial {
-				l.End(Unanswered)
+			if ps.Begin() == Trial {
+				ps.End(Unanswered)
 			}
 		}
 		holds := Hint{Holds: []Holding{{"d0", "1", 1}, {"d1", "1", 1}}}

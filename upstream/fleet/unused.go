@@ -194,47 +194,47 @@ func (s *Incarnation) Done() {
 }
 
 // Met records that decode has read KV of prefill, so that the two know each other.
-func (l *Link) Met() {
-	if l == nil {
+func (ps *PairState) Met() {
+	if ps == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.met = true
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.met = true
 }
 
 // ReleaseFailed stops the link from releasing for five minutes: by legs of turns, whose failure may have had another cause, and where a
 // leg of our own has failed altogether.
-func (l *Link) ReleaseFailed(own bool) {
-	if l == nil {
+func (ps *PairState) ReleaseFailed(own bool) {
+	if ps == nil {
 		return
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.spares = l.now().Add(releasePause)
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	ps.spares = ps.now().Add(releasePause)
 	if own {
-		l.paused = l.spares
+		ps.paused = ps.spares
 	}
 }
 
 // TakeUnused hands out the oldest unused ticket of the decode start for this prefill start
 // to bring, on a leg of our own or on a turn's; none if the two have not met, or if the
 // link is paused. It is on its way then, until Leave or Arrives.
-func (l *Link) TakeUnused(own bool) (Unused, bool) {
-	if l == nil || !l.mayRelease(own) {
+func (ps *PairState) TakeUnused(own bool) (Unused, bool) {
+	if ps == nil || !ps.mayRelease(own) {
 		return Unused{}, false
 	}
-	return l.decode.takeUnused(l.prefill, own)
+	return ps.decode.takeUnused(ps.prefill, own)
 }
 
 // Releases reports whether the link may bring unused tickets now, by legs of our own.
-func (l *Link) Releases() bool { return l != nil && l.mayRelease(true) }
+func (ps *PairState) Releases() bool { return ps != nil && ps.mayRelease(true) }
 
-func (l *Link) mayRelease(own bool) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	now := l.now()
-	return l.met && !now.Before(l.paused) && (own || !now.Before(l.spares))
+func (ps *PairState) mayRelease(own bool) bool {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	now := ps.now()
+	return ps.met && !now.Before(ps.paused) && (own || !now.Before(ps.spares))
 }
 
 func (s *Incarnation) takeUnused(prefill *Incarnation, own bool) (Unused, bool) {

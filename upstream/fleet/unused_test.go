@@ -19,13 +19,13 @@ func (r *rig) left(name string) Unused {
 func (r *rig) met() (prefill, decode *Incarnation) {
 	r.t.Helper()
 	prefill, decode = r.starts()
-	prefill.Link(decode).Met()
+	prefill.PairWith(decode).Met()
 	return prefill, decode
 }
 
 func wantTake(t *testing.T, prefill, decode *Incarnation, want string) {
 	t.Helper()
-	u, ok := prefill.Link(decode).TakeUnused(false)
+	u, ok := prefill.PairWith(decode).TakeUnused(false)
 	if ok != (want != "") || string(u.Params) != want {
 		t.Errorf("take for %s to start %s: got %q, %v, want %q", prefill.engine.Name, decode.ID(), u.Params, ok, want)
 	}
@@ -84,8 +84,8 @@ func TestUnused_EachOnceHoweverManyLegsAsk(t *testing.T) {
 	var group sync.WaitGroup
 	for range 4 {
 		group.Go(func() {
-			l := p.Link(d)
-			for u, ok := l.TakeUnused(false); ok; u, ok = l.TakeUnused(false) {
+			ps := p.PairWith(d)
+			for u, ok := ps.TakeUnused(false); ok; u, ok = ps.TakeUnused(false) {
 				mu.Lock()
 				seen[string(u.Params)]++
 				mu.Unlock()
@@ -124,7 +124,7 @@ func TestUnused_ARefusedOneIsForALegOfOurOwn(t *testing.T) {
 	d.Leave(r.left("a"))
 	wantTake(t, p, d, "a")
 	wantTake(t, p, d, "")
-	if u, ok := p.Link(d).TakeUnused(true); !ok || string(u.Params) != "refused" || !u.Refused {
+	if u, ok := p.PairWith(d).TakeUnused(true); !ok || string(u.Params) != "refused" || !u.Refused {
 		t.Errorf("own: got %q, %v, want the refused one", u.Params, ok)
 	}
 }
@@ -134,12 +134,12 @@ func TestUnused_DroppedWhenDecodeHasRestarted(t *testing.T) {
 	p, d := r.met()
 	d.Leave(r.left("of the first start"))
 	next := tells(d.Engine(), "2")
-	p.Link(next).Met()
+	p.PairWith(next).Met()
 	d.Leave(r.left("of the first start, late"))
 	next.Leave(r.left("of the second"))
 	wantTake(t, p, next, "of the second")
 	wantTake(t, p, next, "")
-	p.Link(d).Met()
+	p.PairWith(d).Met()
 	wantTake(t, p, d, "")
 }
 
@@ -183,11 +183,11 @@ func TestUnused_LinkPausesAfterAFailure(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
-	q.Link(d).Met()
+	q.PairWith(d).Met()
 	for _, name := range []string{"a", "b"} {
 		d.Leave(r.left(name))
 	}
-	p.Link(d).ReleaseFailed(true)
+	p.PairWith(d).ReleaseFailed(true)
 	wantTake(t, p, d, "")
 	wantTake(t, q, d, "a")
 	r.pass(releasePause - time.Nanosecond)
@@ -236,7 +236,7 @@ func TestUnused_OneThatWasNotSentKeepsItsAge(t *testing.T) {
 	p, d := r.met()
 	d.Leave(r.left("a"))
 	r.pass(releaseAfter)
-	u, _ := p.Link(d).TakeUnused(false)
+	u, _ := p.PairWith(d).TakeUnused(false)
 	if d.Leave(u); len(r.Due(8)) != 1 {
 		t.Error("one that was not sent waits anew")
 	}
@@ -266,10 +266,10 @@ func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
 		t.Error("what is in a hurry is not due")
 	}
 	d.Done()
-	if !p.Link(d).Releases() {
+	if !p.PairWith(d).Releases() {
 		t.Error("the two have met, and release nothing")
 	}
-	p.Link(d).TakeUnused(true)
+	p.PairWith(d).TakeUnused(true)
 	if len(r.Due(8)) != 0 || d.Unused() != 0 {
 		t.Error("something is due when nothing waits")
 	}
@@ -277,8 +277,8 @@ func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
 	if len(r.Due(8)) != 0 {
 		t.Error("the hurry has outlived what it was for")
 	}
-	p.Link(d).ReleaseFailed(true)
-	if p.Link(d).Releases() || (*Link)(nil).Releases() {
+	p.PairWith(d).ReleaseFailed(true)
+	if p.PairWith(d).Releases() || (*PairState)(nil).Releases() {
 		t.Error("a link that is paused, or is none, releases")
 	}
 }
@@ -322,9 +322,9 @@ func TestUnused_FailedRiderLeavesLegsOfOurOwn(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	d.Leave(r.left("a"))
-	l := p.Link(d)
-	l.ReleaseFailed(false)
-	if _, ok := l.TakeUnused(false); ok || !l.Releases() {
+	ps := p.PairWith(d)
+	ps.ReleaseFailed(false)
+	if _, ok := ps.TakeUnused(false); ok || !ps.Releases() {
 		t.Error("a turn's leg carries a release, or no leg of our own may")
 	}
 	r.pass(releasePause)

@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// linkModel is a link as ARCHITECTURE.md tells of it: a phase, and how many tickets have gone wrong in a row (while it is
+// pairModel is a link as ARCHITECTURE.md tells of it: a phase, and how many tickets have gone wrong in a row (while it is
 // new, on its first trial or proven) or how many stops there have been in a row (while it is stopped or tried again).
-type linkModel struct {
+type pairModel struct {
 	phase string
 	n     int
 }
@@ -36,45 +36,45 @@ type said struct {
 	resumed  bool
 }
 
-func stopsFor(n int) (linkModel, said) {
-	return linkModel{stopped, n + 1}, said{pause: []time.Duration{1, 2, 4, 8, 16, 30}[min(n, 5)] * time.Minute}
+func stopsFor(n int) (pairModel, said) {
+	return pairModel{stopped, n + 1}, said{pause: []time.Duration{1, 2, 4, 8, 16, 30}[min(n, 5)] * time.Minute}
 }
 
 // after is the model's next state.
-func (m linkModel) after(event string) (linkModel, said) {
+func (m pairModel) after(event string) (pairModel, said) {
 	wrong := event == "unanswered" || event == "failed"
 	switch {
 	case event == elapses && m.phase == stopped:
-		return linkModel{due, m.n}, said{}
+		return pairModel{due, m.n}, said{}
 	case event == elapses:
 	case event == begins:
 		next, standing := m.begun()
 		return next, said{standing: standing}
 	case m.phase == untried, m.phase == stopped, m.phase == due: // a fate that comes late
 	case event == "answered":
-		return linkModel{proven, 0}, said{resumed: m.phase == retrying}
+		return pairModel{proven, 0}, said{resumed: m.phase == retrying}
 	case m.phase == onTrial && event == "inconclusive":
-		return linkModel{untried, m.n}, said{}
+		return pairModel{untried, m.n}, said{}
 	case m.phase == retrying && event == "inconclusive":
-		return linkModel{due, m.n}, said{}
+		return pairModel{due, m.n}, said{}
 	case m.phase == onTrial && event == "unanswered", wrong && m.phase != retrying && m.n == 2:
 		return stopsFor(0)
 	case m.phase == onTrial && event == "failed":
-		return linkModel{untried, m.n + 1}, said{}
+		return pairModel{untried, m.n + 1}, said{}
 	case m.phase == proven && wrong:
-		return linkModel{proven, m.n + 1}, said{}
+		return pairModel{proven, m.n + 1}, said{}
 	case m.phase == retrying && wrong:
 		return stopsFor(m.n)
 	}
 	return m, said{}
 }
 
-func (m linkModel) begun() (linkModel, Standing) {
+func (m pairModel) begun() (pairModel, Standing) {
 	switch m.phase {
 	case untried:
-		return linkModel{onTrial, m.n}, Trial
+		return pairModel{onTrial, m.n}, Trial
 	case due:
-		return linkModel{retrying, m.n}, Trial
+		return pairModel{retrying, m.n}, Trial
 	case proven:
 		return m, Proven
 	case stopped:
@@ -91,26 +91,26 @@ func trialEvents() map[string]Fate {
 // play runs events from the start and returns what was said of the last.
 func play(events []string) said {
 	now := time.Unix(0, 0)
-	l := &Link{now: func() time.Time { return now }, dropped: true}
+	ps := &PairState{now: func() time.Time { return now }, dropped: true}
 	var s said
 	for _, event := range events {
 		s = said{}
 		switch fate := trialEvents()[event]; event {
 		case begins:
-			s.standing = l.Begin()
+			s.standing = ps.Begin()
 		case elapses:
 			now = now.Add(retrialMax)
 		default:
-			s.pause, s.resumed = l.End(fate)
+			s.pause, s.resumed = ps.End(fate)
 		}
 	}
 	return s
 }
 
 // From each state that the model can be in, every sequence of four events is told alike by the model and by a Link.
-func TestLink_AllOrdersOfEvents(t *testing.T) {
-	paths := map[linkModel][]string{{untried, 0}: nil}
-	queue := []linkModel{{untried, 0}}
+func TestPairState_AllOrdersOfEvents(t *testing.T) {
+	paths := map[pairModel][]string{{untried, 0}: nil}
+	queue := []pairModel{{untried, 0}}
 	for ; len(queue) > 0; queue = queue[1:] {
 		for event := range trialEvents() {
 			next, _ := queue[0].after(event)
@@ -129,7 +129,7 @@ func TestLink_AllOrdersOfEvents(t *testing.T) {
 }
 
 // follow checks every continuation of a path by so many events.
-func follow(t *testing.T, state linkModel, path []string, depth int) {
+func follow(t *testing.T, state pairModel, path []string, depth int) {
 	t.Helper()
 	if depth == 0 || t.Failed() {
 		return
@@ -147,7 +147,7 @@ func follow(t *testing.T, state linkModel, path []string, depth int) {
 
 // However a link came to where it is, there is a way back to reuse: a trial is over as soon as it ends inconclusively,
 // and an answer to a later one proves the link.
-func TestLink_NoneIsLost(t *testing.T) {
+func TestPairState_NoStopIsLost(t *testing.T) {
 	var visit func(path []string)
 	visit = func(path []string) {
 		back := append(append([]string{}, path...), "inconclusive", elapses, begins)

@@ -7,59 +7,59 @@ import (
 	"carryover/upstream"
 )
 
-func TestLink_OneTrialAtATime(t *testing.T) {
+func TestPairState_OneTrialAtATime(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
-	if got := p.Link(d).Begin(); got != Trial {
+	if got := p.PairWith(d).Begin(); got != Trial {
 		t.Fatalf("first ticket = %v, want Trial", got)
 	}
-	if got := p.Link(d).Begin(); got != Busy {
+	if got := p.PairWith(d).Begin(); got != Busy {
 		t.Errorf("second ticket during the trial = %v, want Busy", got)
 	}
 	other := tells(r.named(upstream.RoleDecode, "other")[0], "1")
-	if got := p.Link(other).Begin(); got != Trial {
+	if got := p.PairWith(other).Begin(); got != Trial {
 		t.Errorf("another link = %v, want its own Trial", got)
 	}
-	p.Link(d).End(Answered)
-	if got := p.Link(d).Begin(); got != Proven {
+	p.PairWith(d).End(Answered)
+	if got := p.PairWith(d).Begin(); got != Proven {
 		t.Errorf("after an answer = %v, want Proven", got)
 	}
 	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
-	q.Link(d).End(Answered) // a link on which no ticket was begun
-	if got := q.Link(d).Begin(); got != Trial {
+	q.PairWith(d).End(Answered) // a link on which no ticket was begun
+	if got := q.PairWith(d).Begin(); got != Trial {
 		t.Errorf("a link on which no ticket was begun, answered = %v, want Trial", got)
 	}
 }
 
-func TestLink_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
+func TestPairState_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
 	for _, fate := range []Fate{Unanswered, Failed} {
 		r := newRig(t)
 		p, d := r.starts()
-		l := p.Link(d)
+		ps := p.PairWith(d)
 		for round := range 2 { // an answer forgets how often the link was stopped
 			for range strikes - 1 {
-				l.Begin()
-				l.End(Failed)
+				ps.Begin()
+				ps.End(Failed)
 			}
-			l.Begin()
+			ps.Begin()
 			for i, minutes := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 				want := minutes * time.Minute
-				if got, resumed := l.End(fate); got != want || resumed {
+				if got, resumed := ps.End(fate); got != want || resumed {
 					t.Fatalf("round %d, stop %d: left alone for %v (resumed %v), want %v", round, i, got, resumed, want)
 				}
 				r.pass(want - 1)
-				if got := l.Begin(); got != NoReuse || !l.stopped(r.now()) {
+				if got := ps.Begin(); got != NoReuse || !ps.stopped(r.now()) {
 					t.Fatalf("round %d, stop %d: %v just before its end, want NoReuse", round, i, got)
 				}
 				r.pass(1)
-				if l.stopped(r.now()) {
+				if ps.stopped(r.now()) {
 					t.Fatalf("round %d, stop %d: stopped at its end", round, i)
 				}
-				if got := l.Begin(); got != Trial {
+				if got := ps.Begin(); got != Trial {
 					t.Fatalf("round %d, stop %d: %v at its end, want Trial", round, i, got)
 				}
 			}
-			if pause, resumed := l.End(Answered); pause != 0 || !resumed {
+			if pause, resumed := ps.End(Answered); pause != 0 || !resumed {
 				t.Fatalf("round %d: an answer gives pause %v, resumed %v", round, pause, resumed)
 			}
 		}
@@ -67,87 +67,87 @@ func TestLink_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
 }
 
 // prove returns a link that has answered.
-func prove(p, d *Incarnation) *Link {
-	l := p.Link(d)
-	l.Begin()
-	l.End(Answered)
-	return l
+func prove(p, d *Incarnation) *PairState {
+	ps := p.PairWith(d)
+	ps.Begin()
+	ps.End(Answered)
+	return ps
 }
 
-func TestLink_IsThatOfTwoStarts(t *testing.T) {
+func TestPairState_IsThatOfTwoIncarnations(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
-	l := prove(p, d)
+	ps := prove(p, d)
 	d.Engine().Refused()
-	if p.Link(tells(d.Engine(), "1")) != l {
+	if p.PairWith(tells(d.Engine(), "1")) != ps {
 		t.Error("the same start of decode has another link")
 	}
 	next := tells(d.Engine(), "2")
-	of2 := p.Link(next)
-	if of2 == l || of2.Begin() != Trial {
+	of2 := p.PairWith(next)
+	if of2 == ps || of2.Begin() != Trial {
 		t.Error("the next start of decode has the link of the one before")
 	}
 	of2.End(Answered)
 	// An attempt may hold on to the start that is over.
-	if old := p.Link(d); old == of2 || old.Begin() != Busy || p.Link(next) != of2 {
+	if old := p.PairWith(d); old == of2 || old.Begin() != Busy || p.PairWith(next) != of2 {
 		t.Error("a start of decode that is over takes the place of the one that is alive")
 	}
-	if len(p.links) != 1 {
-		t.Errorf("%d links with one engine", len(p.links))
+	if len(p.pairs) != 1 {
+		t.Errorf("%d links with one engine", len(p.pairs))
 	}
 	p2 := tells(p.Engine(), "2")
-	if p2.Link(next).Begin() != Trial {
+	if p2.PairWith(next).Begin() != Trial {
 		t.Error("the next start of prefill has the link of the one before")
 	}
-	if p.Link(next).Begin() != Busy || len(p.links) != 0 {
+	if p.PairWith(next).Begin() != Busy || len(p.pairs) != 0 {
 		t.Error("a start of prefill that is over has links")
 	}
 }
 
 // A link lasts as long as blocks may be pinned on an engine that was removed. A turn may hold on to a decode start for longer.
-func TestLink_WithAnEngineThatIsForgottenIsNotKept(t *testing.T) {
+func TestPairState_WithAForgottenEngineIsDropped(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
 	prove(p, d)
 	r.Set([]upstream.Instance{*p.Engine().Instance()})
 	r.Set(r.instances)
-	if got := p.Link(d).Begin(); got != Proven {
+	if got := p.PairWith(d).Begin(); got != Proven {
 		t.Errorf("with an engine that was away for a moment = %v, want Proven", got)
 	}
 	r.Set([]upstream.Instance{*p.Engine().Instance()})
 	r.pass(unsetKVTTL)
 	r.Set([]upstream.Instance{*p.Engine().Instance()})
-	if len(p.links) != 0 {
+	if len(p.pairs) != 0 {
 		t.Error("the link outlives the engine")
 	}
-	if p.Link(d) == nil || len(p.links) != 0 {
+	if p.PairWith(d) == nil || len(p.pairs) != 0 {
 		t.Error("the link is back, want one that its caller keeps")
 	}
 	r.Set(r.instances)
-	if got := p.Link(tells(r.Engine(upstream.RoleDecode, "d"), "1")).Begin(); got != Trial {
+	if got := p.PairWith(tells(r.Engine(upstream.RoleDecode, "d"), "1")).Begin(); got != Trial {
 		t.Errorf("with an engine that has come back = %v, want Trial", got)
 	}
 }
 
-func TestLink_ANilOneDoesNothing(t *testing.T) {
-	var l *Link
-	l.Met()
-	l.ReleaseFailed(true)
-	if pause, resumed := l.End(Answered); pause != 0 || resumed {
+func TestPairState_ANilOneDoesNothing(t *testing.T) {
+	var ps *PairState
+	ps.Met()
+	ps.ReleaseFailed(true)
+	if pause, resumed := ps.End(Answered); pause != 0 || resumed {
 		t.Error("it has an end")
 	}
-	if _, ok := l.TakeUnused(true); ok || l.Begin() != NoReuse {
+	if _, ok := ps.TakeUnused(true); ok || ps.Begin() != NoReuse {
 		t.Error("it has something to give")
 	}
 }
 
 // Turns that hold on to a start that has ended offer it no ticket: each would be a trial of its own.
-func TestLink_OfAStartThatIsOverOffersNothing(t *testing.T) {
+func TestPairState_OfAnIncarnationThatIsOverOffersNothing(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
 	tells(r.Engine(upstream.RolePrefill, "p"), "2")
 	for range 3 {
-		if got := p.Link(d).Begin(); got != Busy {
+		if got := p.PairWith(d).Begin(); got != Busy {
 			t.Errorf("got %v, want none of them to be a trial", got)
 		}
 	}

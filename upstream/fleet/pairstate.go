@@ -8,7 +8,7 @@ import (
 // Standing is how a link stands to a ticket that a turn wants to offer on it.
 type Standing int
 
-// The standings that [Link.Begin] returns.
+// The standings that [PairState.Begin] returns.
 const (
 	// Proven: prefill has answered a ticket of this decode start.
 	Proven Standing = iota + 1
@@ -48,7 +48,7 @@ const (
 	retrialMax   = 30 * time.Minute
 )
 
-// Link is what is known of a prefill start and a decode start together: whether prefill
+// PairState is what is known of a prefill start and a decode start together: whether prefill
 // answers decode's tickets, and whether it may bring releases to decode.
 //
 // Some engines never answer a ticket: a prefill instance without bidirectional_kv_xfer
@@ -59,7 +59,7 @@ const (
 //
 // It is safe for concurrent use. The methods of a nil Link do nothing, and it reuses
 // nothing.
-type Link struct {
+type PairState struct {
 	prefill, decode *Incarnation
 	now             func() time.Time
 	over            bool // made when one of the starts had ended, and shared by none
@@ -85,36 +85,36 @@ type trials struct {
 	until   time.Time     // when it ends
 }
 
-// Link returns what is known of this prefill start and a start of decode; nil unless both
+// PairWith returns what is known of this prefill start and a start of decode; nil unless both
 // are known. A prefill start has one link for each decode engine: a new start of decode
 // takes the place of the one before. A link of a start that is over is kept by its caller
 // alone.
-func (s *Incarnation) Link(decode *Incarnation) *Link {
+func (s *Incarnation) PairWith(decode *Incarnation) *PairState {
 	if !s.Known() || !decode.Known() {
 		return nil
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if l := s.links[decode.engine]; l != nil && l.decode == decode {
-		return l
+	if ps := s.pairs[decode.engine]; ps != nil && ps.decode == decode {
+		return ps
 	}
-	l := &Link{prefill: s, decode: decode, now: s.engine.fleet.now, over: true}
+	ps := &PairState{prefill: s, decode: decode, now: s.engine.fleet.now, over: true}
 	// Whether decode is still there is looked at under the lock that unlink needs. An engine is marked as
 	// forgotten before it is unlinked, so that no link is left behind.
 	if decode.current() && s.current() {
-		if s.links == nil {
-			s.links = map[*Engine]*Link{}
+		if s.pairs == nil {
+			s.pairs = map[*Engine]*PairState{}
 		}
-		if old := s.links[decode.engine]; old != nil {
+		if old := s.pairs[decode.engine]; old != nil {
 			old.drop()
 		}
-		s.links[decode.engine], l.over = l, false
+		s.pairs[decode.engine], ps.over = ps, false
 	}
-	return l
+	return ps
 }
 
-// unlink drops the links with engines that are gone.
-func (e *Engine) unlink(gone []*Engine) {
+// unpair drops the links with engines that are gone.
+func (e *Engine) unpair(gone []*Engine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.known == nil {
@@ -123,9 +123,9 @@ func (e *Engine) unlink(gone []*Engine) {
 	e.known.mu.Lock()
 	defer e.known.mu.Unlock()
 	for _, decode := range gone {
-		if l := e.known.links[decode]; l != nil {
-			l.drop()
-			delete(e.known.links, decode)
+		if ps := e.known.pairs[decode]; ps != nil {
+			ps.drop()
+			delete(e.known.pairs, decode)
 		}
 	}
 }
@@ -139,36 +139,36 @@ func (e *Engine) leave() {
 	}
 	e.known.mu.Lock()
 	defer e.known.mu.Unlock()
-	for _, l := range e.known.links {
-		l.drop()
+	for _, ps := range e.known.pairs {
+		ps.drop()
 	}
-	e.known.links = nil
+	e.known.pairs = nil
 	e.fleet.prefixes.drop(e.known)
 }
 
 // Begin asks to offer a ticket of decode to prefill. A caller that gets Trial or Proven
 // must call End, or the link stays on trial.
-func (l *Link) Begin() Standing {
-	if l == nil {
+func (ps *PairState) Begin() Standing {
+	if ps == nil {
 		return NoReuse
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	standing := l.standing()
-	l.trials.trial = l.trials.trial || standing == Trial
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	standing := ps.standing()
+	ps.trials.trial = ps.trials.trial || standing == Trial
 	return standing
 }
 
 // standing needs l.mu.
-func (l *Link) standing() Standing {
+func (ps *PairState) standing() Standing {
 	switch {
-	case l.over: // one of the starts has ended; the trial of a link that is not shared would be one of many
+	case ps.over: // one of the starts has ended; the trial of a link that is not shared would be one of many
 		return Busy
-	case l.trials.proven:
+	case ps.trials.proven:
 		return Proven
-	case l.trials.trial:
+	case ps.trials.trial:
 		return Busy
-	case l.now().Before(l.trials.until):
+	case ps.now().Before(ps.trials.until):
 		return NoReuse
 	}
 	return Trial
@@ -180,14 +180,14 @@ func (s *Incarnation) Standing(decode *Incarnation) Standing {
 		return NoReuse
 	}
 	s.mu.Lock()
-	l := s.links[decode.engine]
+	ps := s.pairs[decode.engine]
 	s.mu.Unlock()
-	if l == nil || l.decode != decode {
+	if ps == nil || ps.decode != decode {
 		return Trial
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.standing()
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	return ps.standing()
 }
 
 // End reports a ticket's fate, once per Begin and as soon as it is known.
@@ -201,13 +201,13 @@ func (s *Incarnation) Standing(decode *Incarnation) Standing {
 // The fate of a ticket that was under way when its link was stopped changes
 // nothing, unless it comes so late that the next trial has begun; then it ends the
 // trial like the trial's own.
-func (l *Link) End(fate Fate) (pause time.Duration, resumed bool) {
-	if l == nil {
+func (ps *PairState) End(fate Fate) (pause time.Duration, resumed bool) {
+	if ps == nil {
 		return 0, false
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	r := &l.trials
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	r := &ps.trials
 	if !r.proven && !r.trial {
 		return 0, false
 	}
@@ -218,7 +218,7 @@ func (l *Link) End(fate Fate) (pause time.Duration, resumed bool) {
 	case Answered:
 		resumed = r.pause > 0
 		*r = trials{proven: true}
-		l.count(false)
+		ps.count(false)
 		return 0, resumed
 	}
 	r.strikes++
@@ -226,7 +226,7 @@ func (l *Link) End(fate Fate) (pause time.Duration, resumed bool) {
 		return 0, false
 	}
 	pause = min(max(retrialAfter, 2*r.pause), retrialMax)
-	*r = trials{pause: pause, until: l.now().Add(pause)}
-	l.count(true)
+	*r = trials{pause: pause, until: ps.now().Add(pause)}
+	ps.count(true)
 	return pause, false
 }
