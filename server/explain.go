@@ -165,7 +165,7 @@ func (s *Server) foresee(ctx context.Context, r *http.Request, t *turn, body []b
 	x.Decode = engineAhead(p.decode)
 	if p.prefill != nil {
 		x.Prefill = engineAhead(p.prefill)
-		x.Link = standing(p.prefill.Standing(p.decode))
+		x.Link = standing(p.prefill.StatusWith(p.decode))
 	}
 	foresight := t.foresee(p)
 	x.Proof.Lacks, x.Proof.Asks = t.lacks, foresight.Asks
@@ -241,7 +241,7 @@ func (f *finder) foreseeTake(ctx context.Context, t *turn, p *pair) {
 }
 
 // standing is how an operator reads the standing of a link.
-func standing(of fleet.Standing) string {
+func standing(of fleet.PairStatus) string {
 	switch of {
 	case fleet.Proven:
 		return "proven"

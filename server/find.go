@@ -222,7 +222,7 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ held, why Rea
 		return held{}, ReasonQuarantined
 	}
 	if f.still {
-		return held{}, denies(p.prefill.Standing(holder))
+		return held{}, denies(p.prefill.StatusWith(holder))
 	}
 	link := p.prefill.PairWith(holder)
 	return held{holder: holder, reader: p.prefill, link: link, offer: c.offer}, denies(link.Begin())
@@ -260,7 +260,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *
 }
 
 // denies says why no ticket may be offered on a link, "" if one may.
-func denies(standing fleet.Standing) Reason {
+func denies(standing fleet.PairStatus) Reason {
 	switch standing {
 	case fleet.NoReuse:
 		return ReasonNotBidirectional

@@ -55,7 +55,7 @@ func (h *handBacks) ready(l *lane, now time.Time) bool {
 		return false
 	}
 	l.away = time.Time{}
-	standing := l.prefill.Standing(l.decode)
+	standing := l.prefill.StatusWith(l.decode)
 	if standing == fleet.NoReuse || l.prefill.Forgets() != "" { // the pair is tried again some time
 		h.empty(l, h.elsewhere, true)
 		l.rests = now.Add(restsFor)
@@ -121,7 +121,7 @@ func (h *handBacks) elsewhere(k *kept) *lane {
 		return nil
 	}
 	last := engine.Last()
-	if !last.Known() || !h.reads(last) || last.Standing(k.lane.decode) == fleet.NoReuse || last.Forgets() != "" {
+	if !last.Known() || !h.reads(last) || last.StatusWith(k.lane.decode) == fleet.NoReuse || last.Forgets() != "" {
 		return nil
 	}
 	return h.laneOf(laneKey{last, k.lane.decode})

@@ -67,7 +67,7 @@ func (h *handBacks) run(ctx context.Context, k *kept) {
 }
 
 // permits reports whether a ticket may be offered on a link that stands so.
-func permits(standing fleet.Standing) bool {
+func permits(standing fleet.PairStatus) bool {
 	return standing == fleet.Proven || standing == fleet.Trial
 }
 

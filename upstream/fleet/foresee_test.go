@@ -48,12 +48,12 @@ type inTurn struct{}
 func (inTurn) Pick(candidates []upstream.Candidate, _ string) int { return len(candidates) - 1 }
 func (inTurn) Foresee([]upstream.Candidate, string) int           { return 0 }
 
-func TestStanding_IsWhatBeginWouldSay(t *testing.T) {
+func TestStatusWith_IsWhatBeginWouldReturn(t *testing.T) {
 	w := newWeighing(t)
-	check := func(when string, want Standing) {
+	check := func(when string, want PairStatus) {
 		t.Helper()
 		for range 2 {
-			if got := w.p[0].Standing(w.d[0]); got != want {
+			if got := w.p[0].StatusWith(w.d[0]); got != want {
 				t.Errorf("%s: got %v, want %v", when, got, want)
 			}
 		}
@@ -68,10 +68,10 @@ func TestStanding_IsWhatBeginWouldSay(t *testing.T) {
 	ps.End(Answered)
 	check("answered", Proven)
 	w.stop(0, 1)
-	if got := w.p[0].Standing(w.d[1]); got != NoReuse {
+	if got := w.p[0].StatusWith(w.d[1]); got != NoReuse {
 		t.Errorf("stopped: got %v", got)
 	}
-	if got := (*Incarnation)(nil).Standing(w.d[0]); got != NoReuse {
+	if got := (*Incarnation)(nil).StatusWith(w.d[0]); got != NoReuse {
 		t.Errorf("a start that is not known: got %v", got)
 	}
 }

@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// Standing is how a link stands to a ticket that a turn wants to offer on it.
-type Standing int
+// PairStatus is how a link stands to a ticket that a turn wants to offer on it.
+type PairStatus int
 
 // The standings that [PairState.Begin] returns.
 const (
 	// Proven: prefill has answered a ticket of this decode start.
-	Proven Standing = iota + 1
+	Proven PairStatus = iota + 1
 	// Trial: this turn is the link's trial; no other may offer it a ticket until
 	// the trial is over.
 	Trial
@@ -148,19 +148,19 @@ func (e *Engine) leave() {
 
 // Begin asks to offer a ticket of decode to prefill. A caller that gets Trial or Proven
 // must call End, or the link stays on trial.
-func (ps *PairState) Begin() Standing {
+func (ps *PairState) Begin() PairStatus {
 	if ps == nil {
 		return NoReuse
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	standing := ps.standing()
-	ps.trials.trial = ps.trials.trial || standing == Trial
-	return standing
+	status := ps.status()
+	ps.trials.trial = ps.trials.trial || status == Trial
+	return status
 }
 
-// standing needs l.mu.
-func (ps *PairState) standing() Standing {
+// status needs l.mu.
+func (ps *PairState) status() PairStatus {
 	switch {
 	case ps.over: // one of the starts has ended; the trial of a link that is not shared would be one of many
 		return Busy
@@ -174,8 +174,8 @@ func (ps *PairState) standing() Standing {
 	return Trial
 }
 
-// Standing returns what Begin would return on the link of this prefill start with a start of decode, and begins nothing.
-func (s *Incarnation) Standing(decode *Incarnation) Standing {
+// StatusWith returns what Begin would return on the link of this prefill start with a start of decode, and begins nothing.
+func (s *Incarnation) StatusWith(decode *Incarnation) PairStatus {
 	if !s.Known() || !decode.Known() {
 		return NoReuse
 	}
@@ -187,7 +187,7 @@ func (s *Incarnation) Standing(decode *Incarnation) Standing {
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	return ps.standing()
+	return ps.status()
 }
 
 // End reports a ticket's fate, once per Begin and as soon as it is known.

@@ -31,7 +31,7 @@ const (
 
 // said is what the caller is told of an event.
 type said struct {
-	standing Standing
+	standing PairStatus
 	pause    time.Duration
 	resumed  bool
 }
@@ -48,8 +48,8 @@ func (m pairModel) after(event string) (pairModel, said) {
 		return pairModel{due, m.n}, said{}
 	case event == elapses:
 	case event == begins:
-		next, standing := m.begun()
-		return next, said{standing: standing}
+		next, status := m.begun()
+		return next, said{standing: status}
 	case m.phase == untried, m.phase == stopped, m.phase == due: // a fate that comes late
 	case event == "answered":
 		return pairModel{proven, 0}, said{resumed: m.phase == retrying}
@@ -69,7 +69,7 @@ func (m pairModel) after(event string) (pairModel, said) {
 	return m, said{}
 }
 
-func (m pairModel) begun() (pairModel, Standing) {
+func (m pairModel) begun() (pairModel, PairStatus) {
 	switch m.phase {
 	case untried:
 		return pairModel{onTrial, m.n}, Trial
