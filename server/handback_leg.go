@@ -193,7 +193,7 @@ func (h *handBacks) unanswered(k *kept) {
 }
 
 // concluded tells the link what became of the ticket.
-func (h *handBacks) concluded(k *kept, link *fleet.PairState, fate fleet.Fate) {
+func (h *handBacks) concluded(k *kept, link *fleet.PairState, fate fleet.Outcome) {
 	k.concluded = true
 	h.releaser.tell(link, fate, k.ticket, k.lane.prefill, k.lane.decode, "hand-back")
 }

@@ -99,7 +99,7 @@ func (s *turns) settle(ctx context.Context, t *turn, h *held) {
 // conclude tells the link what became of a ticket, once. It is called
 // when prefill has answered, not at the end of the turn: decode may go on for
 // minutes, and the link would be on trial for as long.
-func (s *turns) conclude(t *turn, h *held, fate fleet.Fate) {
+func (s *turns) conclude(t *turn, h *held, fate fleet.Outcome) {
 	if h.ticket == nil || h.concluded {
 		return
 	}
@@ -116,7 +116,7 @@ func named(incarnation *fleet.Incarnation) string {
 // carried. A connection that breaks says nothing: a busy API server closes idle
 // ones while legs are written to them, several at a time, and where a ticket ends
 // the engine core vLLM still answers 500 (entrypoints/launcher.py).
-func fateOf(leg *upstream.LegError) fleet.Fate {
+func fateOf(leg *upstream.LegError) fleet.Outcome {
 	switch {
 	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the time that it had may have been short
 		return fleet.Inconclusive

@@ -9,7 +9,7 @@ import (
 )
 
 // tell tells a link what became of a ticket, and the log what comes of that.
-func (r *releaser) tell(link *fleet.PairState, fate fleet.Fate, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
+func (r *releaser) tell(link *fleet.PairState, fate fleet.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
 	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
 	if fate == fleet.Failed || fate == fleet.Unanswered {
 		attrs = append(attrs, aged(ticket, holder)...)

@@ -54,7 +54,7 @@ func (r *Relay) tail() {
 		return
 	}
 	r.behind = true
-	r.settle(r.fate, 1)
+	r.settle(r.verdict, 1)
 }
 
 // letGo lets go out all that is held back.

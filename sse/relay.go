@@ -40,7 +40,7 @@ type Relay struct {
 	holds   bool    // an observed event is held back
 	last    int     // bytes of the one that was held back last, with what is behind it
 	behind  bool    // what is settled belongs to the event before: the LF of a CRLF
-	fate    Verdict // what became of the last event, for the LF that may follow it
+	verdict Verdict // what became of the last event, for the LF that may follow it
 	out     bool    // something has been let go
 
 	inComment    bool // the rest begins with a comment whose line has not ended
@@ -237,15 +237,15 @@ func (r *Relay) substantial(data []byte) bool {
 }
 
 // settle carries out what was decided on the first n bytes of the rest.
-func (r *Relay) settle(fate Verdict, n int) {
+func (r *Relay) settle(verdict Verdict, n int) {
 	behind := r.behind
 	r.behind, r.lone = false, false
 	defer r.edits.reset()
-	if fate == Supersede && r.last == 0 {
-		fate = Drop
+	if verdict == Supersede && r.last == 0 {
+		verdict = Drop
 	}
-	r.fate = fate
-	switch fate {
+	r.verdict = verdict
+	switch verdict {
 	case Drop:
 		r.buf.drop(n)
 		return
@@ -261,7 +261,7 @@ func (r *Relay) settle(fate Verdict, n int) {
 		done = e.To
 	}
 	r.buf.hold(n - done)
-	if fate == Hold && r.buf.held() <= r.cfg.MaxEvent {
+	if verdict == Hold && r.buf.held() <= r.cfg.MaxEvent {
 		r.holds = true
 		if !behind {
 			r.last = 0
@@ -269,7 +269,7 @@ func (r *Relay) settle(fate Verdict, n int) {
 		r.last += r.buf.held() - before
 		return
 	}
-	r.fate = Forward
+	r.verdict = Forward
 	r.letGo()
 }
 

@@ -176,7 +176,7 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 			p, d := prefill.Last(), decode.Last()
 			ps := p.PairWith(d)
 			if v := ps.Begin(); v == Trial || v == Proven {
-				ps.End(Fate(i % 4))
+				ps.End(Outcome(i % 4))
 			}
 			ps.Met()
 			d.Leave(r.left("a"))

@@ -21,14 +21,14 @@ const (
 	NoReuse
 )
 
-// Fate is how a ticket on a link ended.
-type Fate int
+// Outcome is how a ticket on a link ended.
+type Outcome int
 
 // The fates of a ticket.
 const (
 	// Inconclusive: never sent, refused as the client's fault, connection broken,
 	// client gone.
-	Inconclusive Fate = iota
+	Inconclusive Outcome = iota
 	Answered
 	// Unanswered: no answer within the time limit.
 	Unanswered
@@ -201,7 +201,7 @@ func (s *Incarnation) StatusWith(decode *Incarnation) PairStatus {
 // The fate of a ticket that was under way when its link was stopped changes
 // nothing, unless it comes so late that the next trial has begun; then it ends the
 // trial like the trial's own.
-func (ps *PairState) End(fate Fate) (pause time.Duration, resumed bool) {
+func (ps *PairState) End(outcome Outcome) (pause time.Duration, resumed bool) {
 	if ps == nil {
 		return 0, false
 	}
@@ -212,7 +212,7 @@ func (ps *PairState) End(fate Fate) (pause time.Duration, resumed bool) {
 		return 0, false
 	}
 	r.trial = false
-	switch fate {
+	switch outcome {
 	case Inconclusive:
 		return 0, false
 	case Answered:
@@ -222,7 +222,7 @@ func (ps *PairState) End(fate Fate) (pause time.Duration, resumed bool) {
 		return 0, resumed
 	}
 	r.strikes++
-	if r.strikes < strikes && r.pause == 0 && (r.proven || fate == Failed) {
+	if r.strikes < strikes && r.pause == 0 && (r.proven || outcome == Failed) {
 		return 0, false
 	}
 	pause = min(max(retrialAfter, 2*r.pause), retrialMax)

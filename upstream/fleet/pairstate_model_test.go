@@ -84,8 +84,8 @@ func (m pairModel) begun() (pairModel, PairStatus) {
 }
 
 // trialEvents are the fates and the other events.
-func trialEvents() map[string]Fate {
-	return map[string]Fate{begins: 0, elapses: 0, "answered": Answered, "failed": Failed, "unanswered": Unanswered, "inconclusive": Inconclusive}
+func trialEvents() map[string]Outcome {
+	return map[string]Outcome{begins: 0, elapses: 0, "answered": Answered, "failed": Failed, "unanswered": Unanswered, "inconclusive": Inconclusive}
 }
 
 // play runs events from the start and returns what was said of the last.
@@ -95,13 +95,13 @@ func play(events []string) said {
 	var s said
 	for _, event := range events {
 		s = said{}
-		switch fate := trialEvents()[event]; event {
+		switch outcome := trialEvents()[event]; event {
 		case begins:
 			s.standing = ps.Begin()
 		case elapses:
 			now = now.Add(retrialMax)
 		default:
-			s.pause, s.resumed = ps.End(fate)
+			s.pause, s.resumed = ps.End(outcome)
 		}
 	}
 	return s

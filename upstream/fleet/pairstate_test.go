@@ -32,7 +32,7 @@ func TestPairState_OneTrialAtATime(t *testing.T) {
 }
 
 func TestPairState_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
-	for _, fate := range []Fate{Unanswered, Failed} {
+	for _, outcome := range []Outcome{Unanswered, Failed} {
 		r := newRig(t)
 		p, d := r.starts()
 		ps := p.PairWith(d)
@@ -44,7 +44,7 @@ func TestPairState_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
 			ps.Begin()
 			for i, minutes := range []time.Duration{1, 2, 4, 8, 16, 30, 30, 30} {
 				want := minutes * time.Minute
-				if got, resumed := ps.End(fate); got != want || resumed {
+				if got, resumed := ps.End(outcome); got != want || resumed {
 					t.Fatalf("round %d, stop %d: left alone for %v (resumed %v), want %v", round, i, got, resumed, want)
 				}
 				r.pass(want - 1)
