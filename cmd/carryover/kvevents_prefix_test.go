@@ -37,7 +37,7 @@ func (p *publishing) prefilledOn(t *testing.T, record *server.Record) int {
 
 // held is how many blocks prefill instance i holds, as far as the program has heard.
 func (p *publishing) held(i int) int {
-	return p.proxy.fleet.Engine(upstream.RolePrefill, authority(p.prefill[i])).Live().Held
+	return p.proxy.fleet.Engine(upstream.RolePrefill, authority(p.prefill[i])).Live().CachedBlocks
 }
 
 // Prompts go where their beginning is: not where it was and has been evicted, and also where another client has had it computed.

@@ -38,7 +38,7 @@ type Engine struct {
 	configured atomic.Pointer[upstream.Instance]
 
 	fleet   *Fleet
-	held    held
+	cached  cachedBlocks
 	cleared atomic.Pointer[time.Time] // when it told last that its KV cache was cleared, nil if it did not
 	// handBacks are those that are on their way to a prefill engine.
 	handBacks atomic.Int64

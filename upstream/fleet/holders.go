@@ -52,7 +52,7 @@ func (p *prefixes) begin(adapter string) uint64 {
 }
 
 // forget forgets the blocks of an engine. It has a slot from then on, or none. The caller holds the lock of what the engine holds.
-func (p *prefixes) forget(e *Engine, blocks map[uint64]heldBlock, known bool) {
+func (p *prefixes) forget(e *Engine, blocks map[uint64]cachedBlock, known bool) {
 	var gone []uint64
 	for _, block := range blocks {
 		if mark := block.mark(); mark != 0 {

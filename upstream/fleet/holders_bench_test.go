@@ -68,7 +68,7 @@ func BenchmarkEngine_BlocksStored(b *testing.B) {
 			ids[i] = n
 		}
 		blocks := blocksOf(ids, 16)
-		if len(e.held.blocks) > maxHeld/2 {
+		if len(e.cached.blocks) > maxCachedBlocks/2 {
 			e.EventsStarted()
 		}
 		b.StartTimer()

@@ -30,8 +30,8 @@ type Live struct {
 	Open int
 	// Besides is how many more are pinned, by tickets that are on a leg now and by what nothing frees before decode's TTL does.
 	Besides int
-	// Held is how many blocks are in the prefix cache of a prefill engine, -1 if that is not known (KV events).
-	Held int
+	// CachedBlocks is how many blocks are in the prefix cache of a prefill engine, -1 if that is not known (KV events).
+	CachedBlocks int
 	// Models are those that it serves, nil while no list is known.
 	Models []string
 }
@@ -50,7 +50,7 @@ func (e *Engine) KVTokens() int {
 func (e *Engine) Live() Live {
 	last := e.Last()
 	state, why := e.state()
-	held := e.held.count()
+	held := e.cached.count()
 	pinned, open := last.pinned()
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -59,7 +59,7 @@ func (e *Engine) Live() Live {
 		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.running, Waiting: l.waiting, Short: l.wanting(), KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
 		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: pinned, Open: open, Besides: last.besides(),
-		Held: held,
+		CachedBlocks: held,
 	}
 	for _, model := range e.listing.models {
 		live.Models = append(live.Models, model.ID)

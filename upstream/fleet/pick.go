@@ -164,14 +164,14 @@ func (f *Fleet) none(role upstream.Role, model string) error {
 func (f *Fleet) hold(hint *Hint) {
 	named, p := f.named[upstream.RoleDecode], &f.picking
 	for i := range hint.Holds {
-		held := &hint.Holds[i]
-		e := named[held.Decode]
+		holding := &hint.Holds[i]
+		e := named[holding.Decode]
 		if e == nil || e.round != p.round {
 			continue
 		}
-		if last := e.seen.last.Load(); last.Known() && last.id == held.Start {
+		if last := e.seen.last.Load(); last.Known() && last.id == holding.Start {
 			c := &p.candidates[e.at]
-			c.Holds = max(c.Holds, held.Tokens)
+			c.Holds = max(c.Holds, holding.Tokens)
 		}
 	}
 }

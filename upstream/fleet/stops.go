@@ -72,9 +72,9 @@ func (f *Fleet) stopPrefill(hint *Hint, now time.Time) {
 	p.holders = p.holders[:0]
 	at := now.Sub(f.born)
 	for i := range hint.Holds {
-		held := &hint.Holds[i]
-		if e := f.named[upstream.RoleDecode][held.Decode]; e != nil {
-			if last := e.seen.last.Load(); e.seen.answers(at) && last.Known() && last.id == held.Start {
+		holding := &hint.Holds[i]
+		if e := f.named[upstream.RoleDecode][holding.Decode]; e != nil {
+			if last := e.seen.last.Load(); e.seen.answers(at) && last.Known() && last.id == holding.Start {
 				p.holders = append(p.holders, last)
 			}
 		}

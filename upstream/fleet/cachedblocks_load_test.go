@@ -10,7 +10,7 @@ import (
 )
 
 // What an engine publishes at once must not keep picks waiting until it is all noted: a batch may have the blocks of millions of tokens.
-func TestHeld_PicksGetTheirTurnWithinAnEvent(t *testing.T) {
+func TestCachedBlocks_PicksGetTheirTurnWithinAnEvent(t *testing.T) {
 	w := newWeighing(t)
 	p0, _ := w.bothTold()
 	ids := make([]uint32, 1<<18*usualBlock)
@@ -58,21 +58,21 @@ func TestHeld_PicksGetTheirTurnWithinAnEvent(t *testing.T) {
 }
 
 // An engine that publishes more than is kept of it takes no more memory than that.
-func TestHeld_TooMuchAtOnce(t *testing.T) {
+func TestCachedBlocks_TooMuchAtOnce(t *testing.T) {
 	w := newWeighing(t)
 	p0, _ := w.bothTold()
-	all := Blocks{Root: true, Size: 1, Hashes: make([]uint64, maxHeld+2), Tokens: make([]uint32, maxHeld+2)}
+	all := Blocks{Root: true, Size: 1, Hashes: make([]uint64, maxCachedBlocks+2), Tokens: make([]uint32, maxCachedBlocks+2)}
 	for i := range all.Hashes {
 		all.Hashes[i] = uint64(i)
 	}
 	p0.BlocksStored(all)
-	if p0.held.known || p0.held.blocks != nil || len(w.prefixes.marks) > 0 || p0.slot != 0 {
-		t.Errorf("known %t, %d blocks, %d places, slot %d; want nothing of an engine with so much", p0.held.known, len(p0.held.blocks), len(w.prefixes.marks), p0.slot)
+	if p0.cached.known || p0.cached.blocks != nil || len(w.prefixes.marks) > 0 || p0.slot != 0 {
+		t.Errorf("known %t, %d blocks, %d places, slot %d; want nothing of an engine with so much", p0.cached.known, len(p0.cached.blocks), len(w.prefixes.marks), p0.slot)
 	}
 }
 
 // Where more engines hold the same than a pick looks at, all get their turn, and the one that holds more is always among them.
-func TestHeld_ManyHoldTheSame(t *testing.T) {
+func TestCachedBlocks_ManyEnginesCacheTheSame(t *testing.T) {
 	f, hint := told(t)
 	var seen seen
 	f.cfg.Prefill = &seen

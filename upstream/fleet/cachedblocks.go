@@ -17,27 +17,27 @@ type Blocks struct {
 	Extra   []string // what else a block's hash depends on, "" for nothing; nil where that holds for all
 }
 
-// maxHeld bounds the blocks that are known of one engine. An engine with more is one of which it is not known what it holds. So
+// maxCachedBlocks bounds the blocks that are known of one engine. An engine with more is one of which it is not known what it holds. So
 // many take some 45 MB, and one with a cache of a million tokens in blocks of 16 takes 3.
-const maxHeld = 1 << 20
+const maxCachedBlocks = 1 << 20
 
-// held is what an engine of prefill has in its prefix cache, as it publishes it: by the hash that it has given each block, which
+// cachedBlocks is what an engine of prefill has in its prefix cache, as it publishes it: by the hash that it has given each block, which
 // prompt ends there. Hashes of engines have nothing in common: each seeds them at its start (PYTHONHASHSEED).
-type held struct {
+type cachedBlocks struct {
 	mu     sync.Mutex // guards the rest; taken after the lock of the Fleet and before that of its prefixes
 	known  bool       // all of it is known
-	blocks map[uint64]heldBlock
+	blocks map[uint64]cachedBlock
 }
 
-// heldBlock is where a block ends.
-type heldBlock struct {
+// cachedBlock is where a block ends.
+type cachedBlock struct {
 	prefix uint64 // of the prompt up to there (prefixHash)
 	end    uint32 // token
 	size   uint32
 }
 
 // mark returns the prefix for which picks look, 0 for that of a block that they don't look for.
-func (b heldBlock) mark() uint64 {
+func (b cachedBlock) mark() uint64 {
 	if marks(int(b.end), int(b.size)) {
 		return b.prefix
 	}
@@ -45,7 +45,7 @@ func (b heldBlock) mark() uint64 {
 }
 
 // count returns how many blocks are known, -1 if not all are.
-func (h *held) count() int {
+func (h *cachedBlocks) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.known {
@@ -66,22 +66,22 @@ func (e *Engine) forgetBlocks(known bool) {
 	if e.Role != upstream.RolePrefill {
 		return
 	}
-	e.held.mu.Lock()
-	defer e.held.mu.Unlock()
+	e.cached.mu.Lock()
+	defer e.cached.mu.Unlock()
 	known = known && !e.gone.Load()
-	e.fleet.prefixes.forget(e, e.held.blocks, known)
-	e.held.known, e.held.blocks = known, nil
+	e.fleet.prefixes.forget(e, e.cached.blocks, known)
+	e.cached.known, e.cached.blocks = known, nil
 }
 
 // BlocksStored says that the engine has filed blocks. Those that follow none that is known are not looked for.
 func (e *Engine) BlocksStored(b Blocks) {
-	h, p := &e.held, &e.fleet.prefixes
+	h, p := &e.cached, &e.fleet.prefixes
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if !h.known || b.Size <= 0 {
 		return
 	}
-	at := heldBlock{prefix: p.root(b.Adapter)}
+	at := cachedBlock{prefix: p.root(b.Adapter)}
 	if !b.Root {
 		parent, found := h.blocks[b.Parent]
 		if !found {
@@ -90,7 +90,7 @@ func (e *Engine) BlocksStored(b Blocks) {
 		at = parent
 	}
 	if h.blocks == nil {
-		h.blocks = map[uint64]heldBlock{}
+		h.blocks = map[uint64]cachedBlock{}
 	}
 	var added, removed []uint64
 	for i, hash := range b.Hashes {
@@ -106,7 +106,7 @@ func (e *Engine) BlocksStored(b Blocks) {
 		if mark := at.mark(); mark != 0 {
 			added = append(added, mark)
 		}
-		if len(h.blocks) > maxHeld {
+		if len(h.blocks) > maxCachedBlocks {
 			p.holds(e, nil, removed)
 			p.forget(e, h.blocks, false)
 			h.known, h.blocks = false, nil
@@ -118,7 +118,7 @@ func (e *Engine) BlocksStored(b Blocks) {
 
 // BlocksRemoved says that the engine has evicted blocks.
 func (e *Engine) BlocksRemoved(hashes []uint64) {
-	h := &e.held
+	h := &e.cached
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var removed []uint64

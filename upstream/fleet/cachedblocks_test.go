@@ -44,7 +44,7 @@ func (w *weighing) bothTold() (p0, p1 *Engine) {
 	return p0, p1
 }
 
-func TestHeld_CountsInsteadOfWhatWasSent(t *testing.T) {
+func TestCachedBlocks_CountInsteadOfWhatWasSent(t *testing.T) {
 	w := newWeighing(t)
 	p0, p1 := w.bothTold()
 	prompt := promptOf(1, 8, 0, 0)
@@ -70,7 +70,7 @@ func TestHeld_CountsInsteadOfWhatWasSent(t *testing.T) {
 	computes(p1, longer, 12*tokensPerPiece)
 	w.wantPrefixes(longer.Chain, [2]int{0, 12}, "")
 	w.wantPrefixes(prompt.Chain, [2]int{0, 8}, "")
-	if p0, p1 := p0.Live().Held, p1.Live().Held; p0 != 0 || p1 != 12*tokensPerPiece/16 {
+	if p0, p1 := p0.Live().CachedBlocks, p1.Live().CachedBlocks; p0 != 0 || p1 != 12*tokensPerPiece/16 {
 		t.Errorf("%d and %d blocks are held", p0, p1)
 	}
 	if n := len(w.prefixes.marks); n != 12*2 {
@@ -79,7 +79,7 @@ func TestHeld_CountsInsteadOfWhatWasSent(t *testing.T) {
 }
 
 // Blocks that are stored one after another, as generated tokens fill them, make one prompt.
-func TestHeld_BlocksFollowTheirParents(t *testing.T) {
+func TestCachedBlocks_FollowTheirParents(t *testing.T) {
 	w := newWeighing(t)
 	p0, _ := w.bothTold()
 	prompt := promptOf(1, 4, 0, 0)
@@ -98,7 +98,7 @@ func TestHeld_BlocksFollowTheirParents(t *testing.T) {
 	w.wantPrefixes(prompt.Chain, [2]int{}, "") // behind a block that is not known
 }
 
-func TestHeld_BlocksOfOtherSizes(t *testing.T) {
+func TestCachedBlocks_OfOtherSizes(t *testing.T) {
 	w := newWeighing(t)
 	p0, p1 := w.bothTold()
 	prompt := promptOf(1, 8, 0, 0)
@@ -111,7 +111,7 @@ func TestHeld_BlocksOfOtherSizes(t *testing.T) {
 }
 
 // KV of another adapter or salt is another's.
-func TestHeld_AdaptersAndSalts(t *testing.T) {
+func TestCachedBlocks_AdaptersAndSalts(t *testing.T) {
 	w := newWeighing(t)
 	p0, p1 := w.bothTold()
 	plain, salted, adapted := promptOf(1, 4, 0, 0), promptOf(2, 4, 0, 0), promptOf(3, 4, 0, 0)
@@ -134,7 +134,7 @@ func TestHeld_AdaptersAndSalts(t *testing.T) {
 }
 
 // Where it is not known what an engine holds, what was sent to it counts, as for engines that publish nothing.
-func TestHeld_UnknownAgain(t *testing.T) {
+func TestCachedBlocks_UnknownAgain(t *testing.T) {
 	w := newWeighing(t)
 	p0, p1 := w.bothTold()
 	prompt := promptOf(1, 8, 0, 0)
@@ -158,25 +158,25 @@ func TestHeld_UnknownAgain(t *testing.T) {
 	tells(w.Engine(upstream.RolePrefill, "p1"), "1")
 	w.wantPrefixes(prompt.Chain, [2]int{4, 0}, "")
 	p0.EventsLost()
-	if slices.ContainsFunc(w.prefixes.engines, func(e *Engine) bool { return e != nil }) || p0.Live().Held != -1 {
+	if slices.ContainsFunc(w.prefixes.engines, func(e *Engine) bool { return e != nil }) || p0.Live().CachedBlocks != -1 {
 		t.Error("an engine of which nothing is known has a place among those that tell")
 	}
-	if n := len(w.prefixes.marks); n != 0 || w.prefixes.told != 0 || p1.held.blocks != nil {
+	if n := len(w.prefixes.marks); n != 0 || w.prefixes.told != 0 || p1.cached.blocks != nil {
 		t.Errorf("%d places of %d engines are known", n, w.prefixes.told)
 	}
 }
 
 // The delay is shortened by what is held.
-func TestHeld_BoundOfBlocks(t *testing.T) {
+func TestCachedBlocks_AreBounded(t *testing.T) {
 	w := newWeighing(t)
 	p0, _ := w.bothTold()
 	ids := make([]uint32, 4096)
-	for n := 0; n <= maxHeld/len(ids); n++ {
+	for n := 0; n <= maxCachedBlocks/len(ids); n++ {
 		ids[0] = uint32(n)
 		p0.BlocksStored(blocksOf(ids, 1))
 	}
-	if n := len(p0.held.blocks); n != 0 || p0.held.known || p0.slot != 0 {
-		t.Errorf("%d blocks of an engine with more than %d are known", n, maxHeld)
+	if n := len(p0.cached.blocks); n != 0 || p0.cached.known || p0.slot != 0 {
+		t.Errorf("%d blocks of an engine with more than %d are known", n, maxCachedBlocks)
 	}
 	if n := len(w.prefixes.marks); n != 0 {
 		t.Errorf("%d places are left", n)
@@ -184,19 +184,19 @@ func TestHeld_BoundOfBlocks(t *testing.T) {
 }
 
 // Decode's blocks are no matter of picks.
-func TestHeld_OfDecodeNothingIsKept(t *testing.T) {
+func TestCachedBlocks_OfDecodeAreNotRecorded(t *testing.T) {
 	w := newWeighing(t)
 	decode := w.Engine(upstream.RoleDecode, "d0")
 	decode.EventsStarted()
 	computes(decode, promptOf(1, 4, 0, 0), 4*tokensPerPiece)
 	decode.BlocksCleared(w.now())
-	if len(decode.held.blocks) > 0 || decode.slot != 0 || w.prefixes.told != 0 {
+	if len(decode.cached.blocks) > 0 || decode.slot != 0 || w.prefixes.told != 0 {
 		t.Error("blocks of decode are kept")
 	}
 }
 
 // Whatever is stored, evicted, lost and begun anew: picks see of each engine what it holds.
-func TestHeld_AsEnginesHold(t *testing.T) {
+func TestCachedBlocks_AsEnginesHold(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	r := newRig(t)
 	var seen seen
