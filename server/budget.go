@@ -138,11 +138,11 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited 
 			b.handBacks.left(p.id)
 		case convcache.Unavailable:
 			b.handBacks.left(p.id)
-			of.start.Lasts(p.tokens, p.held)
+			of.start.AddExpiringPin(p.tokens, p.held)
 			return // the ticket is lost; the next ones wait for a store that answers
 		default:
 			b.handBacks.left(p.id)
-			of.start.Lasts(p.tokens, p.held)
+			of.start.AddExpiringPin(p.tokens, p.held)
 		}
 	}
 }

@@ -136,7 +136,7 @@ func (l *ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
 	defer l.mu.Unlock()
 	p := l.pins[id]
 	if p != nil && outcome != convcache.Taken && outcome != convcache.Consumed {
-		p.of.start.Lasts(p.tokens, p.held)
+		p.of.start.AddExpiringPin(p.tokens, p.held)
 	}
 	l.remove(p)
 }
@@ -168,7 +168,7 @@ func (l *ledger) all(now time.Time) (all []*pinned) {
 	for incarnation, of := range l.starts {
 		over := !current[incarnation] && incarnation.Over()
 		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Free(of.oldest[0].held)) {
-			incarnation.Lasts(of.oldest[0].tokens, of.oldest[0].held) // a ticket that nobody took ends earlier than decode's TTL
+			incarnation.AddExpiringPin(of.oldest[0].tokens, of.oldest[0].held) // a ticket that nobody took ends earlier than decode's TTL
 			l.remove(of.oldest[0])
 		}
 		if over {

@@ -124,7 +124,7 @@ func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, kept upstrea
 	}
 	u.Tokens = inBlocks(holder, u.Tokens)
 	if !r.cfg.Release {
-		holder.Lasts(u.Tokens, u.Held)
+		holder.AddExpiringPin(u.Tokens, u.Held)
 		return
 	}
 	holder.Leave(u)

@@ -55,11 +55,11 @@ func (s *Incarnation) dropUnused(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.unused = slices.DeleteFunc(s.unused, func(u Unused) bool { return s.Free(u.Held) })
-	s.endLasting()
+	s.dropExpired()
 	last := s.step(until)
-	for at := range s.lasting.tokens {
+	for at := range s.expiring.tokens {
 		if at <= last {
-			delete(s.lasting.tokens, at)
+			delete(s.expiring.tokens, at)
 		}
 	}
 }

@@ -103,18 +103,18 @@ func TestCleared_OutlastsTheEngine(t *testing.T) {
 // A replay tells of what has long been: blocks that decode holds since then are as they were.
 func TestCleared_CountsAsOfItsOwnTime(t *testing.T) {
 	r := newRig(t)
-	_, decode := lastingStarts(r, time.Hour)
+	_, decode := expiringRig(r, time.Hour)
 	unused := func() Unused {
 		return Unused{Params: []byte("{}"), Tokens: 16, Deadline: r.now().Add(time.Hour), Held: r.now()}
 	}
 	decode.Leave(unused())
-	decode.Lasts(64, r.now())
+	decode.AddExpiringPin(64, r.now())
 	r.pass(10 * time.Minute)
 	cleared := r.now().Round(0) // as an event tells it
 	r.pass(10 * time.Minute)
 	held := r.now()
 	decode.Leave(unused())
-	decode.Lasts(32, r.now())
+	decode.AddExpiringPin(32, r.now())
 	decode.Engine().BlocksCleared(cleared)
 	if decode.Void(held) || decode.Free(held) || !decode.Void(cleared) || !decode.Free(cleared) {
 		t.Error("want blocks from before the event gone, and those of after it there")

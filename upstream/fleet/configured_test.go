@@ -30,7 +30,7 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
-			p, d := lastingStarts(r, 10*time.Minute)
+			p, d := expiringRig(r, 10*time.Minute)
 			for i := range r.instances {
 				if r.instances[i].Role == upstream.RoleDecode {
 					r.instances[i].KVTTL = 10 * time.Minute
@@ -38,7 +38,7 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 			}
 			prove(p, d)
 			d.Leave(Unused{Params: []byte("{}"), Tokens: 16, Held: r.now(), Deadline: r.now().Add(time.Minute)})
-			d.Lasts(32, r.now())
+			d.AddExpiringPin(32, r.now())
 			r.reconfigure(change)
 			e := r.Engine(upstream.RoleDecode, "d")
 			want := r.instances[0]
@@ -108,15 +108,15 @@ func TestConfigured_TheConnectorAsksAgain(t *testing.T) {
 func TestConfigured_WhatLastsFollowsTheTTL(t *testing.T) {
 	for _, row := range []struct{ before, after time.Duration }{{10 * time.Minute, time.Minute}, {time.Minute, 10 * time.Minute}} {
 		r := newRig(t)
-		_, d := lastingStarts(r, row.before)
+		_, d := expiringRig(r, row.before)
 		r.pass(17 * time.Second)
-		d.Lasts(32, r.now())
+		d.AddExpiringPin(32, r.now())
 		setTTL(d, row.after)
 		r.pass(row.after - time.Second)
 		if got := r.besides(d); got != 32 {
 			t.Errorf("%v to %v: got %d before it ends, want 32", row.before, row.after, got)
 		}
-		r.pass(time.Second + 2*max(row.before, row.after)/lastingSteps)
+		r.pass(time.Second + 2*max(row.before, row.after)/expirySteps)
 		if got := r.besides(d); got != 0 {
 			t.Errorf("%v to %v: got %d after it, want 0", row.before, row.after, got)
 		}
@@ -126,7 +126,7 @@ func TestConfigured_WhatLastsFollowsTheTTL(t *testing.T) {
 // A decode engine that was removed gets no turn, and its blocks can be had back while they may be pinned.
 func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
 	r := newRig(t)
-	p, d := lastingStarts(r, 10*time.Minute)
+	p, d := expiringRig(r, 10*time.Minute)
 	d.Leave(r.left("a"))
 	prefillOnly := []upstream.Instance{*p.Engine().Instance()}
 	r.Set(prefillOnly)
@@ -157,7 +157,7 @@ func TestDeparted_IsKeptWhileBlocksMayBePinned(t *testing.T) {
 // An attempt that ends behind the removal may leave blocks as late as that.
 func TestDeparted_StaysForWhatItsAttemptsLeave(t *testing.T) {
 	r := newRig(t)
-	_, d := lastingStarts(r, 10*time.Minute)
+	_, d := expiringRig(r, 10*time.Minute)
 	_, done, err := r.Pick(upstream.RoleDecode, Hint{}, nil)
 	if err != nil {
 		t.Fatal(err)

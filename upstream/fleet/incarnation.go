@@ -62,7 +62,7 @@ type Incarnation struct {
 	unused     []Unused               // of a decode start, those that wait for their release
 	soonest    soonest                // of their deadlines
 	hurried    bool                   // they wait for no turn to carry them
-	lasting    lasting                // what is pinned besides
+	expiring   expiringPins           // what is pinned besides
 }
 
 func newIncarnation(e *Engine, id string) *Incarnation {

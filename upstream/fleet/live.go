@@ -58,7 +58,7 @@ func (e *Engine) Live() Live {
 	live := Live{
 		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.running, Waiting: l.waiting, Short: l.wanting(), KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
-		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: pinned, Open: open, Besides: last.besides(),
+		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: pinned, Open: open, Besides: last.otherPins(),
 		CachedBlocks: held,
 	}
 	for _, model := range e.listing.models {

@@ -69,7 +69,7 @@ func (s *Incarnation) Leave(u Unused) {
 		u.Since = s.engine.fleet.now()
 		u.after = u.Since.Add(readerHears)
 	} else {
-		s.lasting.onWay -= u.Tokens // it was taken, and comes back
+		s.expiring.onWay -= u.Tokens // it was taken, and comes back
 	}
 	switch s.live(); {
 	case s.Free(u.Held), !s.current():
@@ -77,7 +77,7 @@ func (s *Incarnation) Leave(u Unused) {
 		s.soonest.add(u.Deadline)
 		s.unused = append(s.unused, u)
 	default:
-		s.lasts(u.Tokens, u.Held)
+		s.addExpiringPin(u.Tokens, u.Held)
 	}
 }
 
@@ -95,7 +95,7 @@ func (s *Incarnation) live() int {
 			s.soonest.add(u.Deadline)
 			kept = append(kept, u)
 		} else {
-			s.lasts(u.Tokens, u.Held) // a ticket ends earlier than decode's TTL
+			s.addExpiringPin(u.Tokens, u.Held) // a ticket ends earlier than decode's TTL
 		}
 	}
 	clear(s.unused[len(kept):])
@@ -258,6 +258,6 @@ func (s *Incarnation) takeUnused(prefill *Incarnation, own bool) (Unused, bool) 
 	} else {
 		s.unused = slices.Delete(s.unused, at, at+1)
 	}
-	s.lasting.onWay += u.Tokens
+	s.expiring.onWay += u.Tokens
 	return u, true
 }

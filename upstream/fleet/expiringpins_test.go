@@ -8,8 +8,8 @@ import (
 // besides returns what is pinned besides of the one decode engine, as operators are told.
 func (r *rig) besides(decode *Incarnation) int { return decode.Engine().Live().Besides }
 
-// lastingStarts returns two starts that have exchanged KV; decode frees blocks after so long.
-func lastingStarts(r *rig, ttl time.Duration) (prefill, decode *Incarnation) {
+// expiringRig returns two starts that have exchanged KV; decode frees blocks after so long.
+func expiringRig(r *rig, ttl time.Duration) (prefill, decode *Incarnation) {
 	prefill, decode = r.met()
 	setTTL(decode, ttl)
 	return prefill, decode
@@ -22,22 +22,22 @@ func setTTL(decode *Incarnation, ttl time.Duration) {
 	decode.engine.configured.Store(&instance)
 }
 
-func TestLasting_CountsUntilDecodeFreesIt(t *testing.T) {
+func TestExpiringPins_CountUntilDecodeFreesThem(t *testing.T) {
 	const ttl = 400 * time.Second
 	r := newRig(t)
-	_, d := lastingStarts(r, ttl)
-	d.Lasts(100, r.now())
+	_, d := expiringRig(r, ttl)
+	d.AddExpiringPin(100, r.now())
 	r.pass(ttl / 2)
-	d.Lasts(30, r.now())
+	d.AddExpiringPin(30, r.now())
 	r.pass(ttl/2 - time.Second)
 	if got := r.besides(d); got != 130 {
 		t.Errorf("just before the TTL ends: got %d, want 130", got)
 	}
-	r.pass(time.Second + 2*ttl/lastingSteps)
+	r.pass(time.Second + 2*ttl/expirySteps)
 	if got := r.besides(d); got != 30 {
 		t.Errorf("after it: got %d, want 30", got)
 	}
-	d.Lasts(7, r.now().Add(-ttl-time.Minute))
+	d.AddExpiringPin(7, r.now().Add(-ttl-time.Minute))
 	if got := r.besides(d); got != 30 {
 		t.Errorf("with what decode has freed before: got %d, want 30", got)
 	}
@@ -48,25 +48,25 @@ func TestLasting_CountsUntilDecodeFreesIt(t *testing.T) {
 }
 
 // However many answers there are, it takes the same memory.
-func TestLasting_IsBounded(t *testing.T) {
+func TestExpiringPins_AreBounded(t *testing.T) {
 	const ttl = 100 * time.Second
 	r := newRig(t)
-	_, d := lastingStarts(r, ttl)
+	_, d := expiringRig(r, ttl)
 	for range 100_000 {
-		d.Lasts(1, r.now())
+		d.AddExpiringPin(1, r.now())
 		r.pass(10 * time.Millisecond)
 	}
-	if n := len(d.lasting.tokens); n > lastingSteps+2 {
-		t.Errorf("%d steps are kept, want %d", n, lastingSteps+2)
+	if n := len(d.expiring.tokens); n > expirySteps+2 {
+		t.Errorf("%d steps are kept, want %d", n, expirySteps+2)
 	}
-	if got, all := r.besides(d), int(ttl/(10*time.Millisecond)); got < all || got > all+all/lastingSteps*2 {
+	if got, all := r.besides(d), int(ttl/(10*time.Millisecond)); got < all || got > all+all/expirySteps*2 {
 		t.Errorf("got %d tokens, want %d and two steps at most", got, all)
 	}
 }
 
-func TestLasting_WhatIsOnItsWayIsCountedOnce(t *testing.T) {
+func TestExpiringPins_ATransferIsCountedOnce(t *testing.T) {
 	r := newRig(t)
-	p, d := lastingStarts(r, time.Hour)
+	p, d := expiringRig(r, time.Hour)
 	u := r.left("a")
 	u.Tokens, u.Held = 50, r.now()
 	want := func(what string, waits, besides int) {
@@ -106,12 +106,12 @@ func TestLasting_WhatIsOnItsWayIsCountedOnce(t *testing.T) {
 }
 
 // Of a start that is over nothing is pinned.
-func TestLasting_EndsWithTheStart(t *testing.T) {
+func TestExpiringPins_EndWithTheIncarnation(t *testing.T) {
 	r := newRig(t)
-	_, d := lastingStarts(r, time.Hour)
-	d.Lasts(40, r.now())
+	_, d := expiringRig(r, time.Hour)
+	d.AddExpiringPin(40, r.now())
 	next := tells(d.Engine(), "2")
-	d.Lasts(40, r.now())
+	d.AddExpiringPin(40, r.now())
 	if got := r.besides(next); got != 0 {
 		t.Errorf("got %d of another start, want 0", got)
 	}

@@ -2,53 +2,53 @@ package fleet
 
 import "time"
 
-// lasting are the blocks of a decode start that nothing is expected to free before decode's TTL ends: of tickets that nobody used in
+// expiringPins are the blocks of a decode start that nothing is expected to free before decode's TTL ends: of tickets that nobody used in
 // time, and of answers that left no ticket where nothing is released, or where the release failed. How many tokens that are is known
 // by when decode had them, in as many steps of its TTL as are counted apart, so that the memory does not depend on how many they are.
-type lasting struct {
+type expiringPins struct {
 	tokens map[int64]int // by step of the fleet's clock
 	width  time.Duration // of a step
 	onWay  int           // tokens of tickets, used or not, that are on a leg now
 }
 
-// lastingSteps is how many steps a TTL has: what is counted stays for a hundredth of it longer than the blocks.
-const lastingSteps = 100
+// expirySteps is how many steps a TTL has: what is counted stays for a hundredth of it longer than the blocks.
+const expirySteps = 100
 
-// Lasts counts tokens whose blocks decode had at that time, as far as is certain, and that nothing releases.
-func (s *Incarnation) Lasts(tokens int, held time.Time) {
+// AddExpiringPin counts tokens whose blocks decode had at that time, as far as is certain, and that nothing releases.
+func (s *Incarnation) AddExpiringPin(tokens int, held time.Time) {
 	if !s.Known() {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lasts(tokens, held)
+	s.addExpiringPin(tokens, held)
 }
 
-// lasts needs s.mu, so that a cache which is cleared meanwhile is either seen here or followed by dropUnused.
-func (s *Incarnation) lasts(tokens int, held time.Time) {
+// addExpiringPin needs s.mu, so that a cache which is cleared meanwhile is either seen here or followed by dropUnused.
+func (s *Incarnation) addExpiringPin(tokens int, held time.Time) {
 	ttl := s.engine.Instance().KVTTL
 	if ttl <= 0 || tokens <= 0 || !s.current() || s.Free(held) {
 		return
 	}
-	s.endLasting()
+	s.dropExpired()
 	at := s.step(held)
 	if at < s.step(s.engine.fleet.now().Add(-ttl)) {
 		return // decode has freed them
 	}
-	if s.lasting.tokens == nil {
-		s.lasting.tokens = map[int64]int{}
+	if s.expiring.tokens == nil {
+		s.expiring.tokens = map[int64]int{}
 	}
-	s.lasting.tokens[at] += tokens
+	s.expiring.tokens[at] += tokens
 }
 
 // step is the number of a time's step. It needs s.mu.
 func (s *Incarnation) step(t time.Time) int64 {
-	return int64(t.Sub(s.engine.fleet.born) / s.lasting.width)
+	return int64(t.Sub(s.engine.fleet.born) / s.expiring.width)
 }
 
 // fit makes the steps those of the TTL that is configured now. What was counted counts as of the end of its step of before.
-func (l *lasting) fit(ttl time.Duration) {
-	width := max(1, ttl/lastingSteps)
+func (l *expiringPins) fit(ttl time.Duration) {
+	width := max(1, ttl/expirySteps)
 	if width == l.width {
 		return
 	}
@@ -62,14 +62,14 @@ func (l *lasting) fit(ttl time.Duration) {
 	}
 }
 
-// endLasting forgets what decode has freed by now. It needs s.mu.
-func (s *Incarnation) endLasting() {
+// dropExpired forgets what decode has freed by now. It needs s.mu.
+func (s *Incarnation) dropExpired() {
 	ttl := s.engine.Instance().KVTTL
-	s.lasting.fit(ttl)
+	s.expiring.fit(ttl)
 	oldest := s.step(s.engine.fleet.now().Add(-ttl))
-	for at := range s.lasting.tokens {
+	for at := range s.expiring.tokens {
 		if at < oldest {
-			delete(s.lasting.tokens, at)
+			delete(s.expiring.tokens, at)
 		}
 	}
 }
@@ -78,7 +78,7 @@ func (s *Incarnation) endLasting() {
 func (s *Incarnation) Departs(tokens int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lasting.onWay += tokens
+	s.expiring.onWay += tokens
 }
 
 // Arrives ends what Departs or TakeUnused began. freed says that the leg had decode free the blocks, or that what comes of them is
@@ -86,22 +86,22 @@ func (s *Incarnation) Departs(tokens int) {
 func (s *Incarnation) Arrives(tokens int, held time.Time, freed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.lasting.onWay -= tokens
+	s.expiring.onWay -= tokens
 	if !freed {
-		s.lasts(tokens, held)
+		s.addExpiringPin(tokens, held)
 	}
 }
 
-// besides returns how many tokens are pinned besides those of tickets that wait, in the store or for their release.
-func (s *Incarnation) besides() int {
+// otherPins returns how many tokens are pinned besides those of tickets that wait, in the store or for their release.
+func (s *Incarnation) otherPins() int {
 	if !s.Known() {
 		return 0
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLasting()
-	tokens := s.lasting.onWay
-	for _, n := range s.lasting.tokens {
+	s.dropExpired()
+	tokens := s.expiring.onWay
+	for _, n := range s.expiring.tokens {
 		tokens += n
 	}
 	return tokens
