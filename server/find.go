@@ -255,7 +255,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *
 		return nil, outcome, ReasonInstanceCleared
 	}
 	h.ticket, h.pinned = &ticket, inBlocks(h.holder, ticket.Tokens)
-	h.holder.Departs(h.pinned)
+	h.holder.BeginTransfer(h.pinned)
 	return &h, outcome, ""
 }
 

@@ -190,7 +190,7 @@ func (h *handBacks) take(k *kept, ticket *convcache.Ticket) bool {
 		k.ids.Free()
 		return false
 	}
-	k.lane.decode.Departs(inBlocks(k.lane.decode, ticket.Tokens))
+	k.lane.decode.BeginTransfer(inBlocks(k.lane.decode, ticket.Tokens))
 	h.add(k)
 	h.hurry()
 	return true

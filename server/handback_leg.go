@@ -85,7 +85,7 @@ func (h *handBacks) has(ctx context.Context, k *kept) bool {
 	}
 	_, _ = h.releaser.read(&ticket) // the connector says what is wrong with one that can't be read
 	k.ticket = &ticket
-	k.lane.decode.Departs(inBlocks(k.lane.decode, ticket.Tokens))
+	k.lane.decode.BeginTransfer(inBlocks(k.lane.decode, ticket.Tokens))
 	return true
 }
 
@@ -189,7 +189,7 @@ func (h *handBacks) later(ctx context.Context, k *kept) {
 func (h *handBacks) unanswered(k *kept) {
 	k.settled = true
 	h.releaser.unanswered(*k.ticket, k.model, k.lane.prefill)
-	k.lane.decode.Arrives(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.CaughtUp, true)
+	k.lane.decode.EndTransfer(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.CaughtUp, true)
 }
 
 // concluded tells the link what became of the ticket.
@@ -201,7 +201,7 @@ func (h *handBacks) concluded(k *kept, link *fleet.PairState, fate fleet.Outcome
 // arrived ends the way of the ticket.
 func (h *handBacks) arrived(k *kept, freed bool) {
 	k.settled = true
-	k.lane.decode.Arrives(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.CaughtUp, freed)
+	k.lane.decode.EndTransfer(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.CaughtUp, freed)
 }
 
 // keepAgain puts a ticket back of which nothing was sent, for what is left of its life, and reports whether it is in the store, or may

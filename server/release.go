@@ -188,7 +188,7 @@ func (r *rider) open() {
 }
 
 // arrived ends the way of an unused ticket; freed says that decode was told.
-func (r *rider) arrived(freed bool) { r.holder.Arrives(r.unused.Tokens, r.unused.Held, freed) }
+func (r *rider) arrived(freed bool) { r.holder.EndTransfer(r.unused.Tokens, r.unused.Held, freed) }
 
 // workEvery is how often the unused tickets are looked through.
 const workEvery = time.Second

@@ -6,9 +6,9 @@ import "time"
 // time, and of answers that left no ticket where nothing is released, or where the release failed. How many tokens that are is known
 // by when decode had them, in as many steps of its TTL as are counted apart, so that the memory does not depend on how many they are.
 type expiringPins struct {
-	tokens map[int64]int // by step of the fleet's clock
-	width  time.Duration // of a step
-	onWay  int           // tokens of tickets, used or not, that are on a leg now
+	tokens     map[int64]int // by step of the fleet's clock
+	width      time.Duration // of a step
+	inTransfer int           // tokens of tickets, used or not, that are on a leg now
 }
 
 // expirySteps is how many steps a TTL has: what is counted stays for a hundredth of it longer than the blocks.
@@ -74,19 +74,19 @@ func (s *Incarnation) dropExpired() {
 	}
 }
 
-// Departs counts a ticket of so many tokens among those on their way. Arrives ends that, once for each.
-func (s *Incarnation) Departs(tokens int) {
+// BeginTransfer counts a ticket of so many tokens among those on their way. Arrives ends that, once for each.
+func (s *Incarnation) BeginTransfer(tokens int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expiring.onWay += tokens
+	s.expiring.inTransfer += tokens
 }
 
-// Arrives ends what Departs or TakeUnused began. freed says that the leg had decode free the blocks, or that what comes of them is
+// EndTransfer ends what Departs or TakeUnused began. freed says that the leg had decode free the blocks, or that what comes of them is
 // counted elsewhere from now on; else they last.
-func (s *Incarnation) Arrives(tokens int, held time.Time, freed bool) {
+func (s *Incarnation) EndTransfer(tokens int, held time.Time, freed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.expiring.onWay -= tokens
+	s.expiring.inTransfer -= tokens
 	if !freed {
 		s.addExpiringPin(tokens, held)
 	}
@@ -100,7 +100,7 @@ func (s *Incarnation) otherPins() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dropExpired()
-	tokens := s.expiring.onWay
+	tokens := s.expiring.inTransfer
 	for _, n := range s.expiring.tokens {
 		tokens += n
 	}

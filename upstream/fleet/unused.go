@@ -69,7 +69,7 @@ func (s *Incarnation) Leave(u Unused) {
 		u.Since = s.engine.fleet.now()
 		u.after = u.Since.Add(readerHears)
 	} else {
-		s.expiring.onWay -= u.Tokens // it was taken, and comes back
+		s.expiring.inTransfer -= u.Tokens // it was taken, and comes back
 	}
 	switch s.live(); {
 	case s.Free(u.Held), !s.current():
@@ -258,6 +258,6 @@ func (s *Incarnation) takeUnused(prefill *Incarnation, own bool) (Unused, bool) 
 	} else {
 		s.unused = slices.Delete(s.unused, at, at+1)
 	}
-	s.expiring.onWay += u.Tokens
+	s.expiring.inTransfer += u.Tokens
 	return u, true
 }
