@@ -33,10 +33,10 @@ func (t *turn) allHandedBack() bool {
 }
 
 // noted tells the policies to which prefix caches the conversation was handed back.
-func (t *turn) noted() (notes []fleet.Noted) {
+func (t *turn) noted() (notes []fleet.PrefixHint) {
 	for i := range t.notes {
 		n := &t.notes[i]
-		notes = append(notes, fleet.Noted{Prefill: n.Prefill, Start: n.PrefillStart, Tokens: n.Tokens})
+		notes = append(notes, fleet.PrefixHint{Prefill: n.Prefill, Start: n.PrefillStart, Tokens: n.Tokens})
 	}
 	return notes
 }

@@ -12,7 +12,7 @@ func (s *turns) remember(t *turn, p *pair, ids []uint32) {
 	if len(ids) == 0 || len(t.chain) == 0 {
 		return
 	}
-	s.deps.Fleet.Remember(fleet.ComputedPrompt{
+	s.deps.Fleet.IndexPrompt(fleet.ComputedPrompt{
 		Chain: t.chain, Bytes: t.req.PromptBytes(), IDs: ids, BlockSize: p.prefill.BlockSize(), Model: t.model,
 		Salt: cmp.Or(t.cacheSalt(p, s.lineages.at(p.prefill)), t.ownSalt()),
 	})

@@ -50,7 +50,7 @@ func TestCachedBlocks_CountInsteadOfWhatWasSent(t *testing.T) {
 	prompt := promptOf(1, 8, 0, 0)
 	w.wantPrefixes(prompt.Chain, [2]int{}, "")
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "") // its tokens are not known yet: what was sent counts
-	w.Remember(prompt)
+	w.IndexPrompt(prompt)
 	w.wantPrefixes(prompt.Chain, [2]int{}, "") // nothing is filed
 	first := computes(p0, prompt, 8*tokensPerPiece)
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
@@ -59,7 +59,7 @@ func TestCachedBlocks_CountInsteadOfWhatWasSent(t *testing.T) {
 	longer := promptOf(1, 8, 2, 4)
 	w.wantPrefixes(longer.Chain, [2]int{8, 3}, "")
 	w.wantPrefixes(longer.Chain, [2]int{12, 3}, "") // was sent to it
-	w.Remember(longer)
+	w.IndexPrompt(longer)
 	w.wantPrefixes(longer.Chain, [2]int{8, 3}, "") // and has not been computed
 	for end := len(first.Hashes); end > 0; end -= 16 {
 		p0.BlocksRemoved(first.Hashes[end-16 : end]) // a piece, the last first
@@ -83,7 +83,7 @@ func TestCachedBlocks_FollowTheirParents(t *testing.T) {
 	w := newWeighing(t)
 	p0, _ := w.bothTold()
 	prompt := promptOf(1, 4, 0, 0)
-	w.Remember(prompt)
+	w.IndexPrompt(prompt)
 	all := blocksOf(prompt.IDs, 16)
 	for i, hash := range all.Hashes {
 		b := Blocks{Root: i == 0, Hashes: []uint64{hash}, Tokens: prompt.IDs[i*16 : (i+1)*16], Size: 16}
@@ -102,7 +102,7 @@ func TestCachedBlocks_OfOtherSizes(t *testing.T) {
 	w := newWeighing(t)
 	p0, p1 := w.bothTold()
 	prompt := promptOf(1, 8, 0, 0)
-	w.Remember(prompt)
+	w.IndexPrompt(prompt)
 	prompt.BlockSize = 64
 	computes(p0, prompt, 5*tokensPerPiece)
 	prompt.BlockSize = 512 // has fewer places
@@ -122,7 +122,7 @@ func TestCachedBlocks_AdaptersAndSalts(t *testing.T) {
 		if prompt.Model == "" {
 			prompt.Model = "base" // which no block names
 		}
-		w.Remember(prompt)
+		w.IndexPrompt(prompt)
 	}
 	w.wantPrefixes(plain.Chain, [2]int{}, "")
 	w.wantPrefixes(adapted.Chain, [2]int{0, 4}, "")
@@ -139,7 +139,7 @@ func TestCachedBlocks_UnknownAgain(t *testing.T) {
 	p0, p1 := w.bothTold()
 	prompt := promptOf(1, 8, 0, 0)
 	w.wantPrefixes(prompt.Chain, [2]int{}, "")
-	w.Remember(prompt)
+	w.IndexPrompt(prompt)
 	w.wantPrefixes(prompt.Chain, [2]int{}, "")
 	p0.EventsLost()
 	w.wantPrefixes(prompt.Chain, [2]int{8, 0}, "")
@@ -210,7 +210,7 @@ func TestCachedBlocks_AsEnginesHold(t *testing.T) {
 	}
 	prompt := promptOf(1, 10, 0, 0)
 	engines[0].EventsStarted()
-	r.Remember(prompt)
+	r.IndexPrompt(prompt)
 	held := map[*Engine]int{} // tokens; -1 is not known
 	for _, e := range engines {
 		held[e] = -1
@@ -240,7 +240,7 @@ func TestCachedBlocks_AsEnginesHold(t *testing.T) {
 			}
 		}
 	}
-	r.prefixes.starts = nil // what was sent does not count here
+	r.prefixes.incarnations = nil // what was sent does not count here
 	if _, _, err := r.Pick(upstream.RolePrefill, Hint{Chain: prompt.Chain}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -279,7 +279,7 @@ func TestPlaces_EndWithinTheirPieces(t *testing.T) {
 		for i := range row.ids {
 			p.IDs = append(p.IDs, uint32(i))
 		}
-		for i, got := range p.places(7) {
+		for i, got := range p.blockMarks(7) {
 			want := uint64(0)
 			if row.want[i] > 0 {
 				want = prefixHash(7, p.IDs[:row.want[i]])

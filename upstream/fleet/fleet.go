@@ -49,7 +49,7 @@ type Fleet struct {
 	every      time.Duration                        // from one round of probing to the next
 	refreshing refreshing
 	onFreed    atomic.Pointer[func()] // see OnFreed
-	prefixes   prefixes
+	prefixes   prefixIndex
 	rooms      promptRooms
 	renderer   *renderer // nil if prefill engines render
 

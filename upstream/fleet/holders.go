@@ -13,8 +13,8 @@ const (
 	maxMarks = 1 << 20
 	// maxAdapters bounds the names of LoRA adapters.
 	maxAdapters = 1024
-	// noteAtOnce is how many places are noted or forgotten before picks get their turn.
-	noteAtOnce = 512
+	// marksAtOnce is how many places are noted or forgotten before picks get their turn.
+	marksAtOnce = 512
 	// maxCredits is how many engines a pick looks at because they tell that they hold a beginning of its prompt: those that hold the
 	// most, and of as many as hold the same some others each time. A thousand would take half of a pick's time.
 	maxCredits = 256
@@ -31,7 +31,7 @@ type holders struct {
 }
 
 // root is where the hashes of prompts begin.
-func (p *prefixes) root(adapter string) uint64 {
+func (p *prefixIndex) root(adapter string) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if adapter != "" && len(p.adapters) < maxAdapters {
@@ -44,7 +44,7 @@ func (p *prefixes) root(adapter string) uint64 {
 }
 
 // begin needs p.mu.
-func (p *prefixes) begin(adapter string) uint64 {
+func (p *prefixIndex) begin(adapter string) uint64 {
 	if p.seed == 0 {
 		p.seed = newSeed()
 	}
@@ -52,7 +52,7 @@ func (p *prefixes) begin(adapter string) uint64 {
 }
 
 // forget forgets the blocks of an engine. It has a slot from then on, or none. The caller holds the lock of what the engine holds.
-func (p *prefixes) forget(e *Engine, blocks map[uint64]cachedBlock, known bool) {
+func (p *prefixIndex) forget(e *Engine, blocks map[uint64]cachedBlock, known bool) {
 	var gone []uint64
 	for _, block := range blocks {
 		if mark := block.mark(); mark != 0 {
@@ -81,22 +81,22 @@ func (p *prefixes) forget(e *Engine, blocks map[uint64]cachedBlock, known bool) 
 }
 
 // holds notes the places up to which an engine does not hold prompts any more, and then those up to which it does from here on.
-func (p *prefixes) holds(e *Engine, added, removed []uint64) {
-	for marks := range slices.Chunk(removed, noteAtOnce) {
+func (p *prefixIndex) holds(e *Engine, added, removed []uint64) {
+	for marks := range slices.Chunk(removed, marksAtOnce) {
 		p.unmark(e, marks)
 	}
-	for marks := range slices.Chunk(added, noteAtOnce) {
+	for marks := range slices.Chunk(added, marksAtOnce) {
 		p.mark(e, marks)
 	}
 }
 
-func (p *prefixes) unmark(e *Engine, marks []uint64) {
+func (p *prefixIndex) unmark(e *Engine, marks []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.slot == 0 {
 		return
 	}
-	word, bit := e.place()
+	word, bit := e.slotBit()
 	for _, mark := range marks {
 		slots := p.marks[mark]
 		if word >= len(slots) {
@@ -112,7 +112,7 @@ func (p *prefixes) unmark(e *Engine, marks []uint64) {
 	}
 }
 
-func (p *prefixes) mark(e *Engine, marks []uint64) {
+func (p *prefixIndex) mark(e *Engine, marks []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.slot == 0 {
@@ -121,7 +121,7 @@ func (p *prefixes) mark(e *Engine, marks []uint64) {
 	if p.marks == nil {
 		p.marks = map[uint64][]uint64{}
 	}
-	word, bit := e.place()
+	word, bit := e.slotBit()
 	for _, mark := range marks {
 		slots, found := p.marks[mark]
 		if !found && len(p.marks) >= maxMarks {
@@ -137,8 +137,8 @@ func (p *prefixes) mark(e *Engine, marks []uint64) {
 	}
 }
 
-// place is the bit of an engine among those that hold a prompt. It has a slot, and the lock of the prefixes is held.
-func (e *Engine) place() (word int, bit uint64) {
+// slotBit is the bit of an engine among those that hold a prompt. It has a slot, and the lock of the prefixes is held.
+func (e *Engine) slotBit() (word int, bit uint64) {
 	return (e.slot - 1) / 64, uint64(1) << ((e.slot - 1) % 64)
 }
 
@@ -155,13 +155,13 @@ type ComputedPrompt struct {
 // usualBlock is the size of blocks where it is not known: vLLM's default on GPUs.
 const usualBlock = 16
 
-// Remember remembers where the pieces of a prompt's text end among its tokens, so that the next prompt that begins with them is
+// IndexPrompt remembers where the pieces of a prompt's text end among its tokens, so that the next prompt that begins with them is
 // looked for in the prefix caches of the engines that tell what they hold: as they are then, with all that was evicted, and all
 // that other clients and replicas have had computed.
 //
 // Text is cut into tokens evenly, which is wrong where its parts are unlike each other, by some hundred tokens in long prompts: a
 // place that lies behind a piece is one of this prompt alone. What comes of that is that an engine is taken to hold a piece less.
-func (f *Fleet) Remember(prompt ComputedPrompt) {
+func (f *Fleet) IndexPrompt(prompt ComputedPrompt) {
 	p := &f.prefixes
 	p.mu.Lock()
 	told, begin := p.told > 0, uint64(0)
@@ -176,7 +176,7 @@ func (f *Fleet) Remember(prompt ComputedPrompt) {
 	if !told || len(prompt.Chain) == 0 || prompt.Bytes <= 0 {
 		return
 	}
-	places := prompt.places(begin)
+	places := prompt.blockMarks(begin)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for i, hash := range prompt.Chain {
@@ -190,13 +190,13 @@ func (f *Fleet) Remember(prompt ComputedPrompt) {
 		}
 		if !young || known.mark != mark {
 			known.mark = mark
-			p.note(hash, known, young)
+			p.put(hash, known, young)
 		}
 	}
 }
 
-// places returns for each piece the hash of the prompt up to the last place within it, 0 if there is none.
-func (p *ComputedPrompt) places(prefix uint64) []uint64 {
+// blockMarks returns for each piece the hash of the prompt up to the last place within it, 0 if there is none.
+func (p *ComputedPrompt) blockMarks(prefix uint64) []uint64 {
 	size := p.BlockSize
 	if size <= 0 {
 		size = usualBlock
@@ -220,7 +220,7 @@ func (p *ComputedPrompt) places(prefix uint64) []uint64 {
 }
 
 // creditHolders credits the engines that hold a prompt up to a place, each once in a pick, until left is used up. It needs p.mu.
-func (p *prefixes) creditHolders(mark uint64, picking *picking, pieces int, spared float64, left *int) {
+func (p *prefixIndex) creditHolders(mark uint64, picking *picking, pieces int, spared float64, left *int) {
 	slots := p.marks[mark]
 	if len(slots) == 0 || *left == 0 {
 		return

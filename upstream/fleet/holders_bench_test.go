@@ -27,7 +27,7 @@ func told(tb testing.TB) (f *Fleet, hint Hint) {
 		}
 		e.BlocksStored(blocksOf(ids[:n], 16))
 	}
-	f.Remember(prompt)
+	f.IndexPrompt(prompt)
 	return f, hint
 }
 
@@ -76,12 +76,12 @@ func BenchmarkEngine_BlocksStored(b *testing.B) {
 	}
 }
 
-func BenchmarkRemember(b *testing.B) {
+func BenchmarkIndexPrompt(b *testing.B) {
 	f, hint := told(b)
 	ids := make([]uint32, len(hint.Chain)*tokensPerPiece)
 	prompt := ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * upstream.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"}
 	for b.Loop() {
 		ids[0]++
-		f.Remember(prompt)
+		f.IndexPrompt(prompt)
 	}
 }

@@ -2,10 +2,10 @@ package fleet
 
 import "crypto/sha256"
 
-// maxRemembered bounds what is remembered of one start for the sake of what clients send.
+// maxLearnt bounds what is remembered of one start for the sake of what clients send.
 // A deployment sees dozens of shapes and models; a client that invents more only makes
 // them be learnt anew.
-const maxRemembered = 1024
+const maxLearnt = 1024
 
 // Parity tells for which shapes of requests /tokenize gives the ids that the completion
 // endpoint of the same prefill start renders: Yes where it is trusted, No where it is
@@ -34,7 +34,7 @@ func (s *Incarnation) LearnParity(model, features string, equal bool) Finding {
 	case finding == Unknown:
 		finding = Yes
 	}
-	if s.parity == nil || finding != s.parity[key] && len(s.parity) >= maxRemembered {
+	if s.parity == nil || finding != s.parity[key] && len(s.parity) >= maxLearnt {
 		s.parity = map[[sha256.Size]byte]Finding{}
 	}
 	s.parity[key] = finding

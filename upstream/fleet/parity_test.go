@@ -41,12 +41,12 @@ func TestParity_OneDifferenceBarsForGood(t *testing.T) {
 
 func TestParity_MemoryIsBounded(t *testing.T) {
 	s, _ := newRig(t).starts()
-	for i := range maxRemembered {
+	for i := range maxLearnt {
 		s.LearnParity("m", strconv.Itoa(i), true)
 	}
 	s.LearnParity("m", "0", true) // known already: nothing has to go
-	if len(s.parity) != maxRemembered {
-		t.Errorf("remembers %d, want %d", len(s.parity), maxRemembered)
+	if len(s.parity) != maxLearnt {
+		t.Errorf("remembers %d, want %d", len(s.parity), maxLearnt)
 	}
 	if s.LearnParity("m", "one more", true); len(s.parity) != 1 || s.Parity("m", "one more") != Yes {
 		t.Errorf("remembers %d, want the last one only", len(s.parity))

@@ -9,11 +9,11 @@ import (
 
 // Hint is what the policy is told of a turn.
 type Hint struct {
-	Key    string    // equal for the turns of a conversation, "" without one
-	Holds  []Holding // where the conversation's KV is
-	Notes  []Noted   // which prefix caches it was handed back to
-	Model  string    // only engines that may serve it are picked; "" is served by all
-	Barred bool      // engines that are barred may be picked too
+	Key         string       // equal for the turns of a conversation, "" without one
+	Holds       []Holding    // where the conversation's KV is
+	PrefixHints []PrefixHint // which prefix caches it was handed back to
+	Model       string       // only engines that may serve it are picked; "" is served by all
+	Barred      bool         // engines that are barred may be picked too
 	// Tokens is how many tokens of the prompt prefill is expected to compute, where nothing of it is in its prefix cache.
 	Tokens int
 	// Chain has one hash per piece of the beginning of the prompt, each over everything before it.
@@ -26,9 +26,9 @@ type Holding struct {
 	Tokens        int
 }
 
-// Noted says that the KV of the conversation was handed back to a start of a prefill instance: so many tokens of its beginning are in
+// PrefixHint says that the KV of the conversation was handed back to a start of a prefill instance: so many tokens of its beginning are in
 // that instance's prefix cache, unless they have been evicted.
-type Noted struct {
+type PrefixHint struct {
 	Prefill, Start string // the instance's name, and the id of its start
 	Tokens         int
 }
@@ -135,7 +135,7 @@ func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, forese
 		if len(hint.Chain) > 0 {
 			f.prefix(hint)
 		}
-		if len(hint.Notes) > 0 {
+		if len(hint.PrefixHints) > 0 {
 			f.handedBack(hint)
 		}
 	}

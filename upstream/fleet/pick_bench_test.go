@@ -38,7 +38,7 @@ func large(tb testing.TB) (f *Fleet, hint Hint) {
 	}
 	for i := range 4 {
 		e := f.engines[upstream.RolePrefill][i*200]
-		hint.Notes = append(hint.Notes, Noted{Prefill: e.Name, Start: e.Last().ID(), Tokens: 1100 + i})
+		hint.PrefixHints = append(hint.PrefixHints, PrefixHint{Prefill: e.Name, Start: e.Last().ID(), Tokens: 1100 + i})
 	}
 	hint.Key, hint.Model, hint.Tokens = "2f9ac1d3b4e5f60718293a4b5c6d7e8f", "model", 500
 	for i := range 64 {

@@ -14,8 +14,8 @@ import (
 // their delay. It needs f.mu.
 func (f *Fleet) handedBack(hint *Hint) {
 	p, prompt := &f.picking, measure(hint)
-	for i := range hint.Notes {
-		note := &hint.Notes[i]
+	for i := range hint.PrefixHints {
+		note := &hint.PrefixHints[i]
 		e := f.named[upstream.RolePrefill][note.Prefill]
 		if e == nil || e.round != p.round || !note.counts(e) || f.prefixes.lacks(e, prompt.within(hint.Chain, note.Tokens)) {
 			continue
@@ -39,7 +39,7 @@ func (f *Fleet) handedBack(hint *Hint) {
 
 // counts reports whether what the note tells may still be so: that start was read last, and legs that find what it has in its cache
 // may go to it.
-func (n *Noted) counts(e *Engine) bool {
+func (n *PrefixHint) counts(e *Engine) bool {
 	last := e.seen.last.Load()
 	return n.Tokens > 0 && last.Known() && last.id == n.Start && !e.Barred()
 }
@@ -48,7 +48,7 @@ func (n *Noted) counts(e *Engine) bool {
 // conversation was handed back would else look busy with what it has, and the next turn of another conversation there would go
 // elsewhere. It needs f.mu.
 func (f *Fleet) toCompute(picked *Engine, hint *Hint) int {
-	if len(hint.Notes) == 0 || picked.Role != upstream.RolePrefill {
+	if len(hint.PrefixHints) == 0 || picked.Role != upstream.RolePrefill {
 		return hint.Tokens
 	}
 	prompt := measure(hint)
@@ -65,7 +65,7 @@ func (p *prompt) within(chain []uint64, tokens int) []uint64 {
 }
 
 // lacks reports whether an engine that tells what it holds does not hold the last of the pieces of which the tokens are known.
-func (p *prefixes) lacks(e *Engine, pieces []uint64) bool {
+func (p *prefixIndex) lacks(e *Engine, pieces []uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if e.slot == 0 {
@@ -78,7 +78,7 @@ func (p *prefixes) lacks(e *Engine, pieces []uint64) bool {
 		}
 		if known.mark != 0 {
 			slots := p.marks[known.mark]
-			word, bit := e.place()
+			word, bit := e.slotBit()
 			return word >= len(slots) || slots[word]&bit == 0
 		}
 	}

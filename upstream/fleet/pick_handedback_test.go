@@ -47,28 +47,28 @@ func TestPick_TellsWhatWasHandedBack(t *testing.T) {
 	none := noted{delay: time.Second}
 	for _, row := range []struct {
 		name   string
-		notes  []Noted
+		notes  []PrefixHint
 		tokens int
 		holds  []Holding
 		want   [2]noted
 	}{
-		{"of this start", []Noted{{"p1", "1", 700}}, 1000, nil, [2]noted{none, {3, 700, 300 * ms}}},
-		{"less than a piece", []Noted{{"p1", "1", 16}}, 1000, nil, [2]noted{none, {1, 16, 984 * ms}}},
-		{"all of the prompt, and more", []Noted{{"p1", "1", 5000}}, 1000, nil, [2]noted{none, {20, 5000, ms}}},
-		{"of both", []Noted{{"p1", "1", 700}, {"p0", "1", 300}}, 1000, nil, [2]noted{{2, 300, 700 * ms}, {3, 700, 300 * ms}}},
-		{"the longest of a start", []Noted{{"p1", "1", 700}, {"p1", "1", 200}}, 1000, nil, [2]noted{none, {3, 700, 300 * ms}}},
-		{"the longest of a start, last", []Noted{{"p1", "1", 256}, {"p1", "1", 700}}, 1000, nil, [2]noted{none, {3, 700, 300 * ms}}},
-		{"behind what decode holds", []Noted{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 700}}, [2]noted{none, {3, 700, time.Second}}},
-		{"beyond what decode holds", []Noted{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 300}}, [2]noted{none, {3, 700, 600 * ms}}},
-		{"of another start", []Noted{{"p1", "2", 700}}, 1000, nil, [2]noted{none, none}},
-		{"of no start", []Noted{{"p1", "", 700}}, 1000, nil, [2]noted{none, none}},
-		{"of no instance", []Noted{{"", "1", 700}, {"gone", "1", 700}}, 1000, nil, [2]noted{none, none}},
-		{"of a decode instance", []Noted{{"d0", "1", 700}}, 1000, nil, [2]noted{none, none}},
-		{"of nothing", []Noted{{"p1", "1", 0}, {"p0", "1", -5}}, 1000, nil, [2]noted{none, none}},
-		{"of a prompt without tokens", []Noted{{"p1", "1", 700}}, 0, nil, [2]noted{{delay: ms}, {3, 700, ms}}},
+		{"of this start", []PrefixHint{{"p1", "1", 700}}, 1000, nil, [2]noted{none, {3, 700, 300 * ms}}},
+		{"less than a piece", []PrefixHint{{"p1", "1", 16}}, 1000, nil, [2]noted{none, {1, 16, 984 * ms}}},
+		{"all of the prompt, and more", []PrefixHint{{"p1", "1", 5000}}, 1000, nil, [2]noted{none, {20, 5000, ms}}},
+		{"of both", []PrefixHint{{"p1", "1", 700}, {"p0", "1", 300}}, 1000, nil, [2]noted{{2, 300, 700 * ms}, {3, 700, 300 * ms}}},
+		{"the longest of a start", []PrefixHint{{"p1", "1", 700}, {"p1", "1", 200}}, 1000, nil, [2]noted{none, {3, 700, 300 * ms}}},
+		{"the longest of a start, last", []PrefixHint{{"p1", "1", 256}, {"p1", "1", 700}}, 1000, nil, [2]noted{none, {3, 700, 300 * ms}}},
+		{"behind what decode holds", []PrefixHint{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 700}}, [2]noted{none, {3, 700, time.Second}}},
+		{"beyond what decode holds", []PrefixHint{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 300}}, [2]noted{none, {3, 700, 600 * ms}}},
+		{"of another start", []PrefixHint{{"p1", "2", 700}}, 1000, nil, [2]noted{none, none}},
+		{"of no start", []PrefixHint{{"p1", "", 700}}, 1000, nil, [2]noted{none, none}},
+		{"of no instance", []PrefixHint{{"", "1", 700}, {"gone", "1", 700}}, 1000, nil, [2]noted{none, none}},
+		{"of a decode instance", []PrefixHint{{"d0", "1", 700}}, 1000, nil, [2]noted{none, none}},
+		{"of nothing", []PrefixHint{{"p1", "1", 0}, {"p0", "1", -5}}, 1000, nil, [2]noted{none, none}},
+		{"of a prompt without tokens", []PrefixHint{{"p1", "1", 700}}, 0, nil, [2]noted{{delay: ms}, {3, 700, ms}}},
 	} {
 		w := paced(t)
-		if got := w.tell(Hint{Tokens: row.tokens, Notes: row.notes, Holds: row.holds}); got != row.want {
+		if got := w.tell(Hint{Tokens: row.tokens, PrefixHints: row.notes, Holds: row.holds}); got != row.want {
 			t.Errorf("%s: told %v, want %v", row.name, got, row.want)
 		}
 	}
@@ -84,7 +84,7 @@ func TestPick_AHandBackEndsWithItsStart(t *testing.T) {
 		},
 	} {
 		w := paced(t)
-		hint := Hint{Tokens: 1000, Notes: []Noted{{"p1", "1", 700}}, Barred: true}
+		hint := Hint{Tokens: 1000, PrefixHints: []PrefixHint{{"p1", "1", 700}}, Barred: true}
 		if got := w.tell(hint)[1]; got.holds != 700 {
 			t.Fatalf("%s: at first told %v", name, got)
 		}
@@ -99,7 +99,7 @@ func TestPick_DecodeIsToldNothingOfHandBacks(t *testing.T) {
 	w := paced(t)
 	w.named(upstream.RoleDecode, "p0")
 	tells(w.Engine(upstream.RoleDecode, "p0"), "1")
-	hint := Hint{Tokens: 1000, Holds: []Holding{{"p0", "1", 500}}, Notes: []Noted{{"p0", "1", 700}}}
+	hint := Hint{Tokens: 1000, Holds: []Holding{{"p0", "1", 500}}, PrefixHints: []PrefixHint{{"p0", "1", 700}}}
 	_, done, err := w.Pick(upstream.RoleDecode, hint, func(e *Engine) bool { return e.Name != "p0" })
 	if err != nil {
 		t.Fatal(err)
@@ -128,7 +128,7 @@ func TestPick_AHandBackAddsToWhatWasComputed(t *testing.T) {
 		w := paced(t)
 		all := chain(1, 10, 0, 0)
 		w.prefixes.record(w.p[1], all[:row.computed])
-		if got := w.tell(Hint{Tokens: 1000, Chain: all, Notes: []Noted{{"p1", "1", row.note}}})[1]; got != row.want {
+		if got := w.tell(Hint{Tokens: 1000, Chain: all, PrefixHints: []PrefixHint{{"p1", "1", row.note}}})[1]; got != row.want {
 			t.Errorf("%d pieces of 100 tokens computed, %d tokens handed back: told %v, want %v", row.computed, row.note, got, row.want)
 		}
 	}
@@ -137,7 +137,7 @@ func TestPick_AHandBackAddsToWhatWasComputed(t *testing.T) {
 func TestPick_AHandBackToAnExcludedInstanceMarksNoOther(t *testing.T) {
 	w := paced(t)
 	w.tell(Hint{}) // both are candidates, p1 the second
-	hint := Hint{Tokens: 1000, Notes: []Noted{{"p0", "1", 700}}}
+	hint := Hint{Tokens: 1000, PrefixHints: []PrefixHint{{"p0", "1", 700}}}
 	_, done, err := w.Pick(upstream.RolePrefill, hint, func(e *Engine) bool { return e.Name == "p0" })
 	if err != nil {
 		t.Fatal(err)
@@ -151,12 +151,12 @@ func TestPick_AHandBackToAnExcludedInstanceMarksNoOther(t *testing.T) {
 // An engine is expected to compute what is left, also in the eyes of the picks that follow.
 func TestPick_WhatWasHandedBackIsNotQueued(t *testing.T) {
 	for _, row := range []struct {
-		note Noted
+		note PrefixHint
 		want int
-	}{{Noted{"p0", "1", 700}, 300}, {Noted{"p0", "2", 700}, 1000}, {Noted{"p1", "1", 700}, 1000}, {Noted{"p0", "1", 5000}, 1}} {
+	}{{PrefixHint{"p0", "1", 700}, 300}, {PrefixHint{"p0", "2", 700}, 1000}, {PrefixHint{"p1", "1", 700}, 1000}, {PrefixHint{"p0", "1", 5000}, 1}} {
 		w := paced(t)
 		w.prefixes.record(w.p[0], chain(1, 10, 0, 0))
-		e, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 1000, Notes: []Noted{row.note}}, nil)
+		e, done, err := w.Pick(upstream.RolePrefill, Hint{Tokens: 1000, PrefixHints: []PrefixHint{row.note}}, nil)
 		if err != nil || e.Name != "p0" {
 			t.Fatalf("picked %v, %v", e, err)
 		}
@@ -211,7 +211,7 @@ func TestPick_PoliciesFollowHandBacks(t *testing.T) {
 			}
 			w.cfg.Prefill = row.policy
 			for range 2 { // also where equals are taken in turn
-				hint := Hint{Key: row.key, Tokens: 1000, Notes: []Noted{{name, "1", 900}}}
+				hint := Hint{Key: row.key, Tokens: 1000, PrefixHints: []PrefixHint{{name, "1", 900}}}
 				ahead, err := w.Foresee(upstream.RolePrefill, hint, nil)
 				if err != nil {
 					t.Fatal(err)
@@ -239,7 +239,7 @@ func TestPick_AHandBackThatWasEvictedCountsForNothing(t *testing.T) {
 	p0, p1 := w.bothTold()
 	prompt := promptOf(1, 8, 0, 0)
 	next := promptOf(1, 8, 2, 4)
-	hint := Hint{Tokens: len(next.IDs), Chain: next.Chain, Notes: []Noted{{"p1", "1", 9*tokensPerPiece + 8}}}
+	hint := Hint{Tokens: len(next.IDs), Chain: next.Chain, PrefixHints: []PrefixHint{{"p1", "1", 9*tokensPerPiece + 8}}}
 	want := func(when string, prefix, holds int) {
 		t.Helper()
 		w.prefixes.drop(w.p[0]) // what was sent with the pick before
@@ -248,17 +248,17 @@ func TestPick_AHandBackThatWasEvictedCountsForNothing(t *testing.T) {
 		}
 	}
 	want("the prompt is not known", 10, 9*tokensPerPiece+8)
-	w.Remember(prompt)
+	w.IndexPrompt(prompt)
 	want("nothing of it is held", 0, 0)
 	w.prefixes.young, w.prefixes.old = map[uint64]piece{}, w.prefixes.young // of the older generation
 	want("nothing of it is held, and it is rarely asked for", 0, 0)
 	first := computes(p1, prompt, 8*tokensPerPiece)
 	computes(p0, prompt, 8*tokensPerPiece)
 	want("its prompt is held", 10, 9*tokensPerPiece+8)
-	hint.Notes[0].Tokens, hint.Chain = 4*tokensPerPiece, append(prompt.Chain[:8:8], chain(3, 4, 0, 0)...)
-	w.Remember(ComputedPrompt{Chain: hint.Chain, Bytes: 12 * upstream.ChainPiece, IDs: next.IDs, BlockSize: 16})
+	hint.PrefixHints[0].Tokens, hint.Chain = 4*tokensPerPiece, append(prompt.Chain[:8:8], chain(3, 4, 0, 0)...)
+	w.IndexPrompt(ComputedPrompt{Chain: hint.Chain, Bytes: 12 * upstream.ChainPiece, IDs: next.IDs, BlockSize: 16})
 	want("more than was handed back is known, and not held", 8, 4*tokensPerPiece)
-	hint.Notes[0].Tokens, hint.Chain = 9*tokensPerPiece+8, next.Chain
+	hint.PrefixHints[0].Tokens, hint.Chain = 9*tokensPerPiece+8, next.Chain
 	p1.BlocksRemoved(first.Hashes[len(first.Hashes)-1:])
 	want("the end of its prompt was evicted", 7, 0)
 	p1.EventsLost()

@@ -46,7 +46,7 @@ func (q *questions) ask(ctx context.Context, key [sha256.Size]byte, put func(con
 	if known != nil && (known.until.IsZero() || q.now().Before(known.until)) {
 		return known.over
 	}
-	if len(q.open) >= maxRemembered {
+	if len(q.open) >= maxLearnt {
 		maps.DeleteFunc(q.open, func(_ [sha256.Size]byte, old *question) bool { return !old.until.IsZero() })
 	}
 	asked := &question{over: make(chan struct{})}

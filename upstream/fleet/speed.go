@@ -44,7 +44,7 @@ func (s *Incarnation) LearnSpeed(tokens int, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	began, work := h.speed.since(now-took, tokens)
-	h.speed.remember(completed{now, tokens})
+	h.speed.add(completed{now, tokens})
 	sp := &h.speed
 	if now >= sp.until {
 		sp.spent, sp.computed = 0, 0
@@ -78,7 +78,7 @@ func (s *speed) since(began time.Duration, tokens int) (from time.Duration, work
 	return began, work
 }
 
-func (s *speed) remember(leg completed) {
+func (s *speed) add(leg completed) {
 	if len(s.legs) < maxCompleted {
 		s.legs = append(s.legs, leg)
 		return

@@ -61,7 +61,7 @@ func (s *Incarnation) template(key [sha256.Size]byte) Finding {
 func (s *Incarnation) learnTemplate(key [sha256.Size]byte, found Finding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.templates == nil || len(s.templates) >= maxRemembered {
+	if s.templates == nil || len(s.templates) >= maxLearnt {
 		s.templates = map[[sha256.Size]byte]Finding{}
 	}
 	s.templates[key] = found

@@ -295,13 +295,13 @@ func TestAppendOnly_MemoryIsBounded(t *testing.T) {
 	asked := 0
 	s := newRig(t).startOf(tokenizer(&asked, func([]string, []string, bool) string { return "x" }))
 	s.templates = map[[32]byte]Finding{}
-	for i := range maxRemembered {
+	for i := range maxLearnt {
 		s.templates[[32]byte{byte(i), byte(i >> 8)}] = Yes
 	}
 	if got := s.AppendOnly(t.Context(), "m", nil, ""); got != No || len(s.templates) != 1 {
 		t.Errorf("got %d, remembers %d, want a memory that was cleared", got, len(s.templates))
 	}
-	for i := range maxRemembered {
+	for i := range maxLearnt {
 		over := make(chan struct{})
 		close(over)
 		s.renders.open[[32]byte{byte(i), byte(i >> 8)}] = &question{over: over, until: time.Now()}

@@ -161,7 +161,7 @@ func TestPrefixes_NothingIsKeptOfAStartThatIsOver(t *testing.T) {
 	w.Set(w.instances[:1])
 	w.prefixes.record(old, chain(1, 3, 0, 0))
 	w.prefixes.record(gone, chain(1, 3, 0, 0))
-	if n := len(w.prefixes.starts); n != 0 {
+	if n := len(w.prefixes.incarnations); n != 0 {
 		t.Errorf("%d starts are kept", n)
 	}
 }
@@ -197,7 +197,7 @@ func TestComputed_IsFoundByTheNextTurn(t *testing.T) {
 	(*Incarnation)(nil).Computed(prompt)
 	w.p[0].Computed(nil)
 	w.wantPrefixes(next, [2]int{5, 0}, "")
-	if n := len(w.prefixes.starts); n != 1 {
+	if n := len(w.prefixes.incarnations); n != 1 {
 		t.Errorf("%d starts are kept, want the one", n)
 	}
 }

@@ -14,17 +14,17 @@ const (
 	maxComputers = 4
 )
 
-// prefixes is which starts of prefill have computed which pieces of prompts, by their hashes (upstream.Request.PromptChain), so that a
+// prefixIndex is which starts of prefill have computed which pieces of prompts, by their hashes (upstream.Request.PromptChain), so that a
 // prompt goes where its beginning is in the prefix cache. It is a hint: engines evict what they like. Pieces name starts by
 // numbers, and a start that is over loses its number, so that nothing of it is found or kept alive.
 //
 // Of engines that publish KV events it is known what they hold, and that is what counts for prompts whose tokens were known before
 // (Fleet.Remember). What was sent to them counts for the others.
-type prefixes struct {
-	mu         sync.Mutex // guards the rest; no other lock is taken under it
-	young, old map[uint64]piece
-	starts     map[uint32]*Incarnation
-	last       uint32 // number that was given
+type prefixIndex struct {
+	mu           sync.Mutex // guards the rest; no other lock is taken under it
+	young, old   map[uint64]piece
+	incarnations map[uint32]*Incarnation
+	last         uint32 // number that was given
 	holders
 }
 
@@ -38,19 +38,19 @@ type piece struct {
 type computers [maxComputers]uint32
 
 // record remembers that a start of prefill computes a prompt: nothing of one that is over, or whose engine is gone.
-func (p *prefixes) record(s *Incarnation, chain []uint64) {
+func (p *prefixIndex) record(s *Incarnation, chain []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !s.current() {
 		return
 	}
 	if s.number == 0 {
-		if p.starts == nil {
-			p.starts = map[uint32]*Incarnation{}
+		if p.incarnations == nil {
+			p.incarnations = map[uint32]*Incarnation{}
 		}
 		p.last++
 		s.number = p.last
-		p.starts[s.number] = s
+		p.incarnations[s.number] = s
 	}
 	for _, hash := range chain {
 		known, young := p.young[hash]
@@ -61,7 +61,7 @@ func (p *prefixes) record(s *Incarnation, chain []uint64) {
 			known = p.old[hash]
 		}
 		known.by = known.by.first(s.number)
-		p.note(hash, known, young)
+		p.put(hash, known, young)
 	}
 }
 
@@ -74,8 +74,8 @@ func (s *Incarnation) Computed(chain []uint64) {
 	}
 }
 
-// note remembers a piece. It needs p.mu.
-func (p *prefixes) note(hash uint64, known piece, young bool) {
+// put remembers a piece. It needs p.mu.
+func (p *prefixIndex) put(hash uint64, known piece, young bool) {
 	if !young && len(p.young) >= maxPieces {
 		p.young, p.old = p.old, p.young
 		clear(p.young)
@@ -99,11 +99,11 @@ func (c computers) first(number uint32) computers {
 }
 
 // drop forgets a start. One whose engine comes back gets another number.
-func (p *prefixes) drop(s *Incarnation) {
+func (p *prefixIndex) drop(s *Incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if s.number != 0 {
-		delete(p.starts, s.number)
+		delete(p.incarnations, s.number)
 		s.number = 0
 	}
 }
@@ -114,7 +114,7 @@ func (f *Fleet) prefix(hint *Hint) {
 	p, picking := &f.prefixes, &f.picking
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(p.starts) == 0 && p.told == 0 {
+	if len(p.incarnations) == 0 && p.told == 0 {
 		return
 	}
 	prompt := measure(hint)
@@ -139,7 +139,7 @@ func (f *Fleet) prefix(hint *Hint) {
 			continue
 		}
 		for _, number := range known.by {
-			incarnation := p.starts[number]
+			incarnation := p.incarnations[number]
 			if incarnation == nil || incarnation.engine.seen.last.Load() != incarnation || known.mark != 0 && incarnation.engine.slot != 0 {
 				continue
 			}
