@@ -65,9 +65,9 @@ type Ticket struct {
 	// Prefilled is what prefix caches of prefill hold of the tokens by themselves, as far as that is known. Stores share it with the caller;
 	// it is never changed.
 	Prefilled []Prefilled
-	// CaughtUp is the last moment at which the reader was caught up with decode. The age of a hit
+	// FreshAsOf is the last moment at which the reader was caught up with decode. The age of a hit
 	// counts from here.
-	CaughtUp time.Time
+	FreshAsOf time.Time
 	// Deadline is the moment from which the ticket must not be used. Put sets it, and never to later
 	// than it already was.
 	Deadline time.Time
@@ -84,7 +84,7 @@ type Branch struct {
 	Groups    int
 	Decode    string
 	Start     string
-	CaughtUp  time.Time
+	FreshAsOf time.Time
 	Deadline  time.Time
 
 	Prefill, PrefillStart string // of a note
@@ -105,7 +105,7 @@ func (t Ticket) Branch() Branch {
 		Groups:    t.Groups,
 		Decode:    t.Decode,
 		Start:     t.Start,
-		CaughtUp:  t.CaughtUp,
+		FreshAsOf: t.FreshAsOf,
 		Deadline:  t.Deadline,
 
 		Prefill: t.Prefill, PrefillStart: t.PrefillStart,

@@ -79,7 +79,7 @@ func TestTurn_ATicketIsAsOldAsTheFirstByteOfTheEnd(t *testing.T) {
 			if len(tickets) != 1 {
 				t.Fatalf("got %d puts, want 1", len(tickets))
 			}
-			caughtUp, end := tickets[0].CaughtUp, <-finished
+			caughtUp, end := tickets[0].FreshAsOf, <-finished
 			if caughtUp.After(end) || caughtUp.Before(began) {
 				t.Errorf("caught up %v after the finish had arrived, %v after the turn began", caughtUp.Sub(end), caughtUp.Sub(began))
 			}

@@ -33,11 +33,11 @@ type answer struct {
 	atEnd      func()
 	mayRestart func() bool
 
-	odd      string    // why the answer leaves no ticket, "" for nothing
-	id       []byte    // of the last event that was seen to belong to the leg
-	params   []byte    // the last non-null kv_transfer_params
-	began    time.Time // nothing of an answer that comes whole had arrived then, or of an event that is split; zero for other events
-	caughtUp time.Time // nothing had arrived then of the first event that shows decode's end
+	odd       string    // why the answer leaves no ticket, "" for nothing
+	id        []byte    // of the last event that was seen to belong to the leg
+	params    []byte    // the last non-null kv_transfer_params
+	began     time.Time // nothing of an answer that comes whole had arrived then, or of an event that is split; zero for other events
+	freshAsOf time.Time // nothing had arrived then of the first event that shows decode's end
 }
 
 // progress is how far an answer has come.
@@ -94,17 +94,17 @@ func (a *answer) record(relayed sse.Stats) AnswerRecord {
 
 // begin notes the age of an event that is split with its first byte. Its last may come
 // much later, when decode has long finished.
-func (a *answer) begin() { a.began = a.decoding.CaughtUp() }
+func (a *answer) begin() { a.began = a.decoding.FreshAsOf() }
 
 // ends notes that the event shows decode to have finished. Its TTL runs since, so no
 // later event changes the age.
 func (a *answer) ends() {
 	switch {
-	case !a.caughtUp.IsZero():
+	case !a.freshAsOf.IsZero():
 	case a.began.IsZero(): // nothing has been read since its first byte came
-		a.caughtUp = a.decoding.CaughtUp()
+		a.freshAsOf = a.decoding.FreshAsOf()
 	default:
-		a.caughtUp = a.began
+		a.freshAsOf = a.began
 	}
 }
 

@@ -149,7 +149,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 	}
 	incarnation.Engine().Answered() // its end may be minutes away
 	d.Stream, d.began = stream, began
-	d.arrived = stream.CaughtUp()
+	d.arrived = stream.FreshAsOf()
 	return d, nil
 }
 
@@ -245,7 +245,7 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			return
 		}
 		p.prefill.PairWith(p.decode).Met()
-		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, caughtUp: began})
+		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, freshAsOf: began})
 		s.counts.stranded(true) // what it has left is counted as pinned by now
 	})
 	return true

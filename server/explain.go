@@ -231,7 +231,7 @@ func (f *finder) foreseeTake(ctx context.Context, t *turn, p *pair) {
 	choices, reason := t.choices()
 	for _, c := range choices {
 		if _, reason = f.usable(ctx, p, c); reason == "" {
-			reuse.Hit, reuse.Offered, reuse.CaughtUp = true, c.offer.Tokens, c.branch.CaughtUp
+			reuse.Hit, reuse.Offered, reuse.FreshAsOf = true, c.offer.Tokens, c.branch.FreshAsOf
 			return
 		}
 	}

@@ -23,7 +23,7 @@ func (f *finder) listNotes(t *turn) (notes []NoteAhead) {
 	now := time.Now()
 	for i := range t.notes {
 		n := &t.notes[i]
-		ahead := NoteAhead{Age: max(0, upstream.Elapsed(n.CaughtUp, now).Seconds()), Tokens: n.Tokens, Prefill: n.Prefill}
+		ahead := NoteAhead{Age: max(0, upstream.Elapsed(n.FreshAsOf, now).Seconds()), Tokens: n.Tokens, Prefill: n.Prefill}
 		if engine := f.deps.Fleet.Engine(upstream.RolePrefill, n.Prefill); engine != nil {
 			last := engine.Last()
 			ahead.Current = last.Known() && last.ID() == n.PrefillStart

@@ -78,7 +78,7 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared boo
 	for _, b := range t.branches {
 		now := time.Now()
 		ticket := TicketAhead{
-			Age: max(0, upstream.Elapsed(b.CaughtUp, now).Seconds()), Deadline: max(0, b.Deadline.Sub(now).Seconds()),
+			Age: max(0, upstream.Elapsed(b.FreshAsOf, now).Seconds()), Deadline: max(0, b.Deadline.Sub(now).Seconds()),
 			Tokens: b.Tokens, Decode: b.Decode, State: "gone",
 		}
 		c := choice{branch: b, offer: convcache.Offer{Tokens: b.Tokens, Whole: true}}

@@ -49,7 +49,7 @@ func (f *finder) dropCleared(ctx context.Context, t *turn) {
 	t.dropped = ""
 	t.branches = slices.DeleteFunc(t.branches, func(b convcache.Branch) bool {
 		engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode)
-		if engine == nil || !engine.Last().Void(b.CaughtUp) {
+		if engine == nil || !engine.Last().Void(b.FreshAsOf) {
 			return false
 		}
 		t.dropped = ReasonInstanceCleared
@@ -78,7 +78,7 @@ func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 		r.Differs = ""
 	}
 	if h.ticket != nil {
-		r.CaughtUp = h.ticket.CaughtUp
+		r.FreshAsOf = h.ticket.FreshAsOf
 	}
 	t.ids.Forward(h.ticket != nil)
 	return h
@@ -215,7 +215,7 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ held, why Rea
 	if holder == nil {
 		return held{}, ReasonInstanceGone
 	}
-	if holder.Void(c.branch.CaughtUp) { // since the look
+	if holder.Void(c.branch.FreshAsOf) { // since the look
 		return held{}, ReasonInstanceCleared
 	}
 	if f.lineages.inDoubt(c.branch.Lineage) { // since the look

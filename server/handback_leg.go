@@ -45,7 +45,7 @@ func (h *handBacks) run(ctx context.Context, k *kept) {
 		h.release(k)
 		return
 	}
-	if decode.Void(ticket.CaughtUp) || untilFreed(ticket.Deadline) <= 0 {
+	if decode.Void(ticket.FreshAsOf) || untilFreed(ticket.Deadline) <= 0 {
 		h.keepAgain(ctx, k)
 		return
 	}
@@ -189,7 +189,7 @@ func (h *handBacks) later(ctx context.Context, k *kept) {
 func (h *handBacks) unanswered(k *kept) {
 	k.settled = true
 	h.releaser.unanswered(*k.ticket, k.model, k.lane.prefill)
-	k.lane.decode.EndTransfer(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.CaughtUp, true)
+	k.lane.decode.EndTransfer(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
 }
 
 // concluded tells the link what became of the ticket.
@@ -201,7 +201,7 @@ func (h *handBacks) concluded(k *kept, link *fleet.PairState, fate fleet.Outcome
 // arrived ends the way of the ticket.
 func (h *handBacks) arrived(k *kept, freed bool) {
 	k.settled = true
-	k.lane.decode.EndTransfer(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.CaughtUp, freed)
+	k.lane.decode.EndTransfer(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
 }
 
 // keepAgain puts a ticket back of which nothing was sent, for what is left of its life, and reports whether it is in the store, or may

@@ -56,7 +56,7 @@ func (s *turns) abandon(t *turn, h *held, why Reason) {
 }
 
 // arrived ends the way of the ticket. freed says that decode has freed its blocks, or that they are counted elsewhere.
-func (h *held) arrived(freed bool) { h.holder.EndTransfer(h.pinned, h.ticket.CaughtUp, freed) }
+func (h *held) arrived(freed bool) { h.holder.EndTransfer(h.pinned, h.ticket.FreshAsOf, freed) }
 
 // settle says what became of a ticket, and of one that was to ride: nothing of it was sent, so it goes back
 // with what is left of its life; or it was sent, and is spent, or given up to be released where prefill has not answered. A second time
@@ -77,8 +77,8 @@ func (s *turns) settle(ctx context.Context, t *turn, h *held) {
 		return
 	}
 	s.conclude(t, h, fleet.Inconclusive)
-	defer h.holder.EndTransfer(h.pinned, ticket.CaughtUp, true) // decode is free, or its blocks are counted elsewhere by then
-	h.ticket = nil                                              // a stream of minutes must not hold it
+	defer h.holder.EndTransfer(h.pinned, ticket.FreshAsOf, true) // decode is free, or its blocks are counted elsewhere by then
+	h.ticket = nil                                               // a stream of minutes must not hold it
 	switch {
 	case h.paused:
 		s.releaser.unuse(*ticket, t.model) // what was sent is not used again, whatever an engine says of it

@@ -66,7 +66,7 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 	ticket, kept, why := k.ticketOf(t, a)
 	if why != "" {
 		t.record.Stored = why
-		left := leftover{decode: d.start, model: t.model, caughtUp: a.caughtUp}
+		left := leftover{decode: d.start, model: t.model, freshAsOf: a.freshAsOf}
 		if kept.Params != nil {
 			k.releaser.unuseKept(kept, left)
 		} else {
@@ -157,8 +157,8 @@ func (k *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 	}
 	ticket := convcache.Ticket{
 		ID: convcache.NewTicketID(), Decode: decode.Name, Start: d.start.ID(), EngineID: kept.EngineID,
-		Params: kept.Params, Reading: keptReading(kept), Tokens: kept.Tokens, Groups: kept.Groups, CaughtUp: a.caughtUp, Common: t.common(),
-		Deadline: deadline(k.cfg, decode, a.caughtUp, kept.Expires), Lineage: k.lineages.leave(d.lineage, d.found),
+		Params: kept.Params, Reading: keptReading(kept), Tokens: kept.Tokens, Groups: kept.Groups, FreshAsOf: a.freshAsOf, Common: t.common(),
+		Deadline: deadline(k.cfg, decode, a.freshAsOf, kept.Expires), Lineage: k.lineages.leave(d.lineage, d.found),
 		Prefilled: d.prefilled,
 	}
 	if k.lineages.inDoubt(ticket.Lineage) {

@@ -66,7 +66,7 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *held, sam
 		here = here || same && t.notes[i].Prefill == prefill.Engine().Name && t.notes[i].PrefillStart == prefill.ID()
 	}
 	if beyond := r.Cached - t.common(); beyond > 0 {
-		r.Hit, r.Reason, r.Differs, r.Proof, r.Offered, r.CaughtUp = true, "", "", proofEngine, beyond, newest.CaughtUp
+		r.Hit, r.Reason, r.Differs, r.Proof, r.Offered, r.FreshAsOf = true, "", "", proofEngine, beyond, newest.FreshAsOf
 		if here {
 			prefill.HandedBackFound(true)
 		}

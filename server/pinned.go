@@ -100,7 +100,7 @@ func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
 // put notes a ticket that is in the store from now on, or may be.
 func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	incarnation := l.fleet.Holder(t.Decode, t.Start)
-	if incarnation == nil || incarnation.Free(t.CaughtUp) {
+	if incarnation == nil || incarnation.Free(t.FreshAsOf) {
 		return // its blocks are gone
 	}
 	most := l.most(incarnation.Engine().KVTokens())
@@ -117,7 +117,7 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 		}
 		l.remove(of.oldest[0])
 	}
-	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), held: t.CaughtUp, deadline: t.Deadline, of: of, lineage: t.Lineage}
+	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), held: t.FreshAsOf, deadline: t.Deadline, of: of, lineage: t.Lineage}
 	l.pins[p.id] = p
 	heap.Push(of, p)
 	of.tokens += p.tokens

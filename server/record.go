@@ -57,8 +57,8 @@ type Reuse struct {
 	Cached  int    // prompt tokens that prefill took from caches, its own included, -1 if it does not tell
 	// Read is how many prompt tokens prefill did not compute because of what was reused: what it found beyond what it had of the prompt by
 	// itself. Where it does not tell what it found, it is taken to be all that was offered.
-	Read     int
-	CaughtUp time.Time
+	Read      int
+	FreshAsOf time.Time
 	// Saved is how long prefill would have computed for as many tokens, at the speed that was known of it.
 	Saved time.Duration
 	// Differs says where a rewritten history differs from what the conversation's tickets cover, such as "messages[3].content";
@@ -170,7 +170,7 @@ func (r *Reuse) appendHeader(b []byte, now time.Time) []byte {
 		}
 		return b
 	}
-	age := max(0, upstream.Elapsed(r.CaughtUp, now))
+	age := max(0, upstream.Elapsed(r.FreshAsOf, now))
 	b = append(b, "hit;tokens="...)
 	b = strconv.AppendInt(b, int64(r.Offered), 10)
 	if r.Cached >= 0 {

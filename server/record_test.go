@@ -51,7 +51,7 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 	if first.Reuse.Reason != server.ReasonFirstTurn || first.Reuse.Hit || first.Stored != "yes" || first.Source != "conversation_id" || first.Conversation == "" || first.Model != "m" {
 		t.Errorf("first turn: %+v", first)
 	}
-	if u := hit.Reuse; !u.Hit || u.Reason != "" || u.Offered != 200 || u.Proof != "history" || u.Cached != -1 || u.CaughtUp.IsZero() {
+	if u := hit.Reuse; !u.Hit || u.Reason != "" || u.Offered != 200 || u.Proof != "history" || u.Cached != -1 || u.FreshAsOf.IsZero() {
 		t.Errorf("hit: %+v", u)
 	}
 	if a := hit.Answer; a.Finish != "stop" || a.PromptTokens != 9 || a.CompletionTokens != 2 || hit.Status != 200 || hit.Code != "" || hit.Err != nil {

@@ -35,6 +35,6 @@ func (r *releaser) tell(link *fleet.PairState, fate fleet.Outcome, ticket *convc
 
 // aged says how old a ticket is, and for how long its blocks are believed to last.
 func aged(ticket *convcache.Ticket, holder *fleet.Incarnation) []any {
-	age := max(0, upstream.Elapsed(ticket.CaughtUp, time.Now()))
+	age := max(0, upstream.Elapsed(ticket.FreshAsOf, time.Now()))
 	return []any{"ticket_age", age.Round(100 * time.Millisecond).String(), "decoder_kv_ttl", holder.Engine().Instance().KVTTL.String()}
 }

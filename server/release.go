@@ -29,9 +29,9 @@ type releaser struct {
 
 // leftover says where an answer's blocks are.
 type leftover struct {
-	decode   *fleet.Incarnation
-	model    string
-	caughtUp time.Time
+	decode    *fleet.Incarnation
+	model     string
+	freshAsOf time.Time
 }
 
 // read returns what the connector reads of a ticket's params. A ticket that was made in this process brings it; one that comes from
@@ -78,7 +78,7 @@ func (r *releaser) give(ticket convcache.Ticket, model string, reader *fleet.Inc
 	}
 	holder := r.deps.Fleet.Holder(ticket.Decode, ticket.Start) // blocks of another start are gone
 	u := fleet.Unused{
-		Params: ticket.Params, Reading: kept.Reading, Model: model, Held: ticket.CaughtUp, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
+		Params: ticket.Params, Reading: kept.Reading, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
 	}
 	u.Reader = reader
 	r.giveUp(ticket.Decode, holder, *kept, u)
@@ -108,8 +108,8 @@ func (r *releaser) unuseKept(kept upstream.Kept, left leftover) {
 		return
 	}
 	r.giveUp(decode.Name, left.decode, kept, fleet.Unused{
-		Params: bytes.Clone(kept.Params), Reading: kept.Reading, Model: left.model, Held: left.caughtUp,
-		Deadline: deadline(r.cfg, decode, left.caughtUp, kept.Expires), Tokens: kept.Tokens,
+		Params: bytes.Clone(kept.Params), Reading: kept.Reading, Model: left.model, FreshAsOf: left.freshAsOf,
+		Deadline: deadline(r.cfg, decode, left.freshAsOf, kept.Expires), Tokens: kept.Tokens,
 	})
 }
 
@@ -124,7 +124,7 @@ func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, kept upstrea
 	}
 	u.Tokens = inBlocks(holder, u.Tokens)
 	if !r.cfg.Release {
-		holder.AddExpiringPin(u.Tokens, u.Held)
+		holder.AddExpiringPin(u.Tokens, u.FreshAsOf)
 		return
 	}
 	holder.Leave(u)
@@ -188,7 +188,7 @@ func (r *rider) open() {
 }
 
 // arrived ends the way of an unused ticket; freed says that decode was told.
-func (r *rider) arrived(freed bool) { r.holder.EndTransfer(r.unused.Tokens, r.unused.Held, freed) }
+func (r *rider) arrived(freed bool) { r.holder.EndTransfer(r.unused.Tokens, r.unused.FreshAsOf, freed) }
 
 // workEvery is how often the unused tickets are looked through.
 const workEvery = time.Second

@@ -72,7 +72,7 @@ func TestRider_OpenTwiceLasts(t *testing.T) {
 	prefill, decode := startPair(t)
 	link := prefill.PairWith(decode)
 	link.Met()
-	decode.Leave(fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour), Held: time.Now(), Tokens: 10})
+	decode.Leave(fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour), FreshAsOf: time.Now(), Tokens: 10})
 	for want := 1; want >= 0; want-- {
 		u, ok := link.TakeUnused(true)
 		if !ok {

@@ -17,7 +17,7 @@
 //   - a prefill answer or an error body is checked, and its nesting bounded, before
 //     anything reads it ([rawjson.Valid], fault.go), or while it is read (prefill_answer.go);
 //   - an answer is never taken for younger than it is, whatever stood still while it
-//     was read ([Stream.CaughtUp]; conn.go, arrival.go);
+//     was read ([Stream.FreshAsOf]; conn.go, arrival.go);
 //   - a connection serves another leg only if nothing has come behind its last answer
 //     (package http1; conn.go, secure.go);
 //   - a leg ends when its context ends, or after the grace that decode gets then

@@ -80,7 +80,7 @@ func TestStream_WhatFollowsOnTheConnectionChangesNothing(t *testing.T) {
 				t.Fatal("the legs had different connections, so this test shows nothing")
 			}
 			l.wantBefore(over)
-			if got := second.CaughtUp(); got.Before(over) {
+			if got := second.FreshAsOf(); got.Before(over) {
 				t.Errorf("the second leg caught up %v before it began", over.Sub(got))
 			}
 		})

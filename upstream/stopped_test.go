@@ -81,12 +81,12 @@ func readAnswer(url string) error {
 		return err
 	}
 	defer func() { _ = stream.Close() }()
-	caughtUp := stream.CaughtUp()
+	caughtUp := stream.FreshAsOf()
 	p := make([]byte, 1<<10)
 	for streams := stream.MediaType() == "text/event-stream"; ; {
 		n, err := stream.Read(p)
 		if streams && n > 0 {
-			caughtUp = stream.CaughtUp() // one read is one event here
+			caughtUp = stream.FreshAsOf() // one read is one event here
 			if text := string(p[:n]); text == "one" {
 				fmt.Println(text)
 			}

@@ -115,12 +115,12 @@ func (s *Stream) Read(p []byte) (int, error) {
 // left returns how much the body has left, -1 if it does not tell.
 func (s *Stream) left() int64 { return left(s.body) }
 
-// CaughtUp returns a moment at which nothing had arrived yet of what the last read
+// FreshAsOf returns a moment at which nothing had arrived yet of what the last read
 // returned, or of the headers if nothing has been read; without a pause, of this
 // process or of the reader, the last such moment to within a second. What shows that
 // decode has finished therefore came later, and a ticket's life counts from here:
 // decode starts its TTL when it finishes, which we may notice minutes later.
-func (s *Stream) CaughtUp() time.Time { return s.arrival.last() }
+func (s *Stream) FreshAsOf() time.Time { return s.arrival.last() }
 
 // Spare has the answer read to its end although the client may go, or has gone, for
 // as long as Limits.Gone allows: a whole answer is finished when its headers come, and

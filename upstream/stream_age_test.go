@@ -125,7 +125,7 @@ func pass(d time.Duration) { <-time.After(d) }
 // wantBefore checks that the answer is not taken for younger than it is.
 func (l *leg) wantBefore(arrived time.Time) {
 	l.t.Helper()
-	if got := l.stream.CaughtUp(); got.After(arrived) {
+	if got := l.stream.FreshAsOf(); got.After(arrived) {
 		l.t.Errorf("caught up %v after the bytes had arrived", got.Sub(arrived))
 	}
 }
@@ -133,7 +133,7 @@ func (l *leg) wantBefore(arrived time.Time) {
 // wantYoung checks that the answer is not taken for much older than it is.
 func (l *leg) wantYoung(sent time.Time) {
 	l.t.Helper()
-	if got := l.stream.CaughtUp(); sent.Sub(got) > 2*slice {
+	if got := l.stream.FreshAsOf(); sent.Sub(got) > 2*slice {
 		l.t.Errorf("caught up %v before the bytes were sent, want about %v at most", sent.Sub(got), slice)
 	}
 }

@@ -185,7 +185,7 @@ func giveBack(ctx context.Context, p *proxy, w *onlooker, model string) (left in
 		if holder == nil {
 			continue // its blocks went with it
 		}
-		holder.Leave(fleet.Unused{Params: ticket.Params, Model: model, Held: ticket.CaughtUp, Deadline: ticket.Deadline, Tokens: ticket.Tokens})
+		holder.Leave(fleet.Unused{Params: ticket.Params, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens})
 		holders = append(holders, holder)
 	}
 	for _, engine := range p.fleet.Engines(upstream.RoleDecode) {

@@ -162,8 +162,8 @@ func sameBranch(got, want convcache.Branch) error {
 	if len(got.Chain.Blocks)+len(want.Chain.Blocks) == 0 {
 		want.Chain.Blocks = got.Chain.Blocks // no blocks, nil or not
 	}
-	if got.CaughtUp.Equal(want.CaughtUp) {
-		want.CaughtUp = got.CaughtUp // in whichever zone
+	if got.FreshAsOf.Equal(want.FreshAsOf) {
+		want.FreshAsOf = got.FreshAsOf // in whichever zone
 	}
 	if !reflect.DeepEqual(got, want) {
 		return fmt.Errorf("got %+v, want %+v", got, want)
@@ -181,8 +181,8 @@ func sameTicket(got, want convcache.Ticket) error {
 		return fmt.Errorf("params: got %q, want %q", got.Params, want.Params)
 	case got.EngineID != want.EngineID:
 		return fmt.Errorf("engine id: got %q, want %q", got.EngineID, want.EngineID)
-	case !got.CaughtUp.Equal(want.CaughtUp):
-		return fmt.Errorf("caught up: got %v, want %v", got.CaughtUp, want.CaughtUp)
+	case !got.FreshAsOf.Equal(want.FreshAsOf):
+		return fmt.Errorf("caught up: got %v, want %v", got.FreshAsOf, want.FreshAsOf)
 	}
 	return nil
 }
@@ -202,7 +202,7 @@ func ticket(n int) convcache.Ticket {
 		Groups:    1 + n%2,
 		Start:     fmt.Sprintf("1.%de+09", n),
 		EngineID:  fmt.Sprintf("e%d", n),
-		CaughtUp:  time.Date(2026, time.November, 21, 12, 0, n, 0, time.UTC),
+		FreshAsOf: time.Date(2026, time.November, 21, 12, 0, n, 0, time.UTC),
 	}
 }
 

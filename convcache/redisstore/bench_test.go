@@ -47,7 +47,7 @@ func BenchmarkRedis_Turn(b *testing.B) {
 			r := openRedis(b, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: []byte(size.seal), Now: time.Now, Prefix: freshPrefix()})
 			mustCheck(b, r)
 			tk := longTicket(b, size.tokens, scatteredBlocks(size.tokens/16))
-			tk.CaughtUp = time.Now()
+			tk.FreshAsOf = time.Now()
 			wantPut(b, r, key(1), tk, convcache.Stored)
 			b.ReportAllocs()
 			var peeks, takes, puts, turns, gets []time.Duration
@@ -86,7 +86,7 @@ func BenchmarkRedis_Sizes(b *testing.B) {
 			mustCheck(b, r)
 			tokens := thousands << 10
 			tk := longTicket(b, tokens, scatteredBlocks(tokens/16))
-			tk.CaughtUp = time.Now()
+			tk.FreshAsOf = time.Now()
 			for n := range 4 {
 				wantPut(b, r, key(2), apart(tk, n), convcache.Stored)
 			}
@@ -138,7 +138,7 @@ func BenchmarkRedis_Stopped(b *testing.B) {
 	s := redistest.Start(b)
 	r := openRedis(b, redisstore.Config{Addresses: []string{s.Addr()}, Timeout: 5 * time.Millisecond, Now: time.Now})
 	tk := longTicket(b, 4<<10, scatteredBlocks(256))
-	tk.CaughtUp = time.Now()
+	tk.FreshAsOf = time.Now()
 	unknown := convcache.NewTicketID() // not one that an earlier put has left in this process
 	var closed, open []time.Duration
 	operate := func(n int) time.Duration {

@@ -27,7 +27,7 @@ func encodeBranch(t *convcache.Ticket, history convcache.Digest) []byte {
 	to := make([]byte, 0, branchOverhead+8*len(t.Chain.Blocks))
 	to = append(to, codecVersion)
 	to = appendTime(to, t.Deadline)
-	to = appendTime(to, t.CaughtUp)
+	to = appendTime(to, t.FreshAsOf)
 	to = append(to, history[:]...)
 	ok := byte(0)
 	if t.HistoryOK {
@@ -54,7 +54,7 @@ func readBranch(payload []byte) (convcache.Ticket, error) {
 	if r.byte() != codecVersion {
 		return convcache.Ticket{}, errCodec
 	}
-	t := convcache.Ticket{Deadline: r.time(), CaughtUp: r.time()}
+	t := convcache.Ticket{Deadline: r.time(), FreshAsOf: r.time()}
 	copy(t.History[:], r.bytes(len(t.History)))
 	t.HistoryOK = r.byte() == 1
 	t.Covers, t.Tokens, t.Groups, t.Common = r.number(), r.number(), r.number(), r.number()

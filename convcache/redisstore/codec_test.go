@@ -18,7 +18,7 @@ func wireTicket() convcache.Ticket {
 		Tokens: 70, Groups: 1, Common: 48, Chain: convcache.Chain{BlockSize: 32, Blocks: []uint64{1 << 63, 5}, Whole: 9, Tokens: 70},
 		Lineage:   convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1, Space: 1 << 63, Until: 9}, {Incarnation: 2}}, Others: 3},
 		Prefilled: []convcache.Prefilled{{Incarnation: 1, Space: 1 << 63, Tokens: 64}, {Incarnation: 2}},
-		CaughtUp:  time.Unix(1_800_000_000, 123456789), Deadline: time.Unix(1_800_000_400, 987654321),
+		FreshAsOf: time.Unix(1_800_000_000, 123456789), Deadline: time.Unix(1_800_000_400, 987654321),
 	}
 }
 
@@ -26,14 +26,14 @@ func TestCodec_RoundTrip(t *testing.T) {
 	for name, change := range map[string]func(*convcache.Ticket){
 		"whole":        func(*convcache.Ticket) {},
 		"no chain":     func(t *convcache.Ticket) { t.Chain, t.Groups, t.HistoryOK = convcache.Chain{}, 0, false },
-		"no times":     func(t *convcache.Ticket) { t.CaughtUp, t.Deadline = time.Time{}, time.Time{} },
+		"no times":     func(t *convcache.Ticket) { t.FreshAsOf, t.Deadline = time.Time{}, time.Time{} },
 		"no lineage":   func(t *convcache.Ticket) { t.Lineage = convcache.Lineage{} },
 		"no prefilled": func(t *convcache.Ticket) { t.Prefilled = nil },
 		"no names":     func(t *convcache.Ticket) { t.Decode, t.Start, t.EngineID = "", "", "" },
 		"long names":   func(t *convcache.Ticket) { t.Decode = strings.Repeat("d", 300) },
-		"note":         func(t *convcache.Ticket) { *t = t.Note("prefill-1", "1.8e+09", t.CaughtUp.Add(time.Minute)) },
+		"note":         func(t *convcache.Ticket) { *t = t.Note("prefill-1", "1.8e+09", t.FreshAsOf.Add(time.Minute)) },
 		"long note": func(t *convcache.Ticket) {
-			*t = t.Note(strings.Repeat("p", 300), strings.Repeat("8", 300), t.CaughtUp.Add(time.Minute))
+			*t = t.Note(strings.Repeat("p", 300), strings.Repeat("8", 300), t.FreshAsOf.Add(time.Minute))
 		},
 	} {
 		want := wireTicket()
@@ -121,7 +121,7 @@ func FuzzReadTicket(f *testing.F) {
 	whole := wireTicket()
 	f.Add(encodeBranch(&whole, whole.History))
 	f.Add(encodeParams(&whole))
-	note := whole.Note("prefill-1", "1.8e+09", whole.CaughtUp)
+	note := whole.Note("prefill-1", "1.8e+09", whole.FreshAsOf)
 	f.Add(encodeBranch(&note, note.History))
 	f.Add(encodeParams(&note))
 	f.Fuzz(func(t *testing.T, payload []byte) {

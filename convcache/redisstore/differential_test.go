@@ -178,7 +178,7 @@ func (w *twins) next() convcache.Ticket {
 	if tk.Groups > 2 {
 		tk.Groups = 1
 	}
-	tk.CaughtUp, tk.Common = w.clock.now(), w.rng.IntN(3)
+	tk.FreshAsOf, tk.Common = w.clock.now(), w.rng.IntN(3)
 	tk.Decode = fmt.Sprint("decode-", len(w.put))
 	tk.Chain = w.chain()
 	tk.Tokens = tk.Chain.Tokens
@@ -215,5 +215,5 @@ func branchText(b convcache.Branch) string {
 }
 
 func ticketText(t convcache.Ticket) string {
-	return fmt.Sprintf("%s %q %q %v", branchText(t.Branch()), t.Params, t.EngineID, t.CaughtUp.UnixNano())
+	return fmt.Sprintf("%s %q %q %v", branchText(t.Branch()), t.Params, t.EngineID, t.FreshAsOf.UnixNano())
 }

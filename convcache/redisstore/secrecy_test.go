@@ -123,8 +123,8 @@ func TestRedis_TellsNothing(t *testing.T) {
 	tk := convcache.Ticket{
 		ID: convcache.NewTicketID(), History: digest, Covers: covers, HistoryOK: true, Tokens: len(ids), Groups: 1,
 		Decode: "canary-decode", Start: "canary-start", EngineID: "canary-engine",
-		Params:   []byte(`{"remote_engine_id":"canary-engine","remote_host":"canary-host","remote_block_ids":[[90001,90002,90003]]}`),
-		CaughtUp: (&clock{}).now(),
+		Params:    []byte(`{"remote_engine_id":"canary-engine","remote_host":"canary-host","remote_block_ids":[[90001,90002,90003]]}`),
+		FreshAsOf: (&clock{}).now(),
 	}
 	tk.Chain = mustChain(t, secret.ChainKey(), ids, 16)
 	other := tk
@@ -164,7 +164,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 				wantPut(t, r, k, first, convcache.Stored)
 				wantPut(t, r, k, tk, convcache.Stored) // displaces
 				wantLook(t, r, k, convcache.Found)
-				note := other.Note("canary-prefill", "canary-prefill-start", tk.CaughtUp)
+				note := other.Note("canary-prefill", "canary-prefill-start", tk.FreshAsOf)
 				wantPut(t, r, k, note, convcache.Stored)
 				mustBar(t, r, start)
 				if barred, err := r.Barred(t.Context(), []string{start}); err != nil || !barred[0] {

@@ -22,7 +22,7 @@ func fullTicket(n int) convcache.Ticket {
 	tk.Chain = convcache.Chain{BlockSize: 16, Blocks: []uint64{uint64(n)<<32 + 7, 8, 9}, Whole: uint64(n), Tokens: 50}
 	tk.Covers, tk.HistoryOK, tk.Tokens, tk.Groups = 4, true, 50, 1
 	tk.Decode, tk.Start, tk.EngineID, tk.Common = "decode-one", "1.7e+09", "engine-one", 32
-	tk.CaughtUp = (&clock{}).now()
+	tk.FreshAsOf = (&clock{}).now()
 	tk.Lineage = convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1<<63 + 1, Space: uint64(n), Until: 1_790_000_000e9}, {Incarnation: 1<<63 + 2, Until: 7}}, Others: 5}
 	tk.Prefilled = []convcache.Prefilled{{Incarnation: 1<<63 + 1, Space: uint64(n), Tokens: 48}, {Incarnation: 1<<63 + 2, Tokens: 16}}
 	return tk
@@ -80,7 +80,7 @@ func sameAs(got, put convcache.Ticket) bool {
 	return bytes.Equal(got.Params, put.Params) && got.History == put.History && got.Decode == put.Decode &&
 		got.EngineID == put.EngineID && got.Start == put.Start && got.Tokens == put.Tokens && got.Covers == put.Covers &&
 		got.Prefill == put.Prefill && got.PrefillStart == put.PrefillStart && got.Common == put.Common &&
-		got.Groups == put.Groups && got.Chain.Whole == put.Chain.Whole && slices.Equal(got.Chain.Blocks, put.Chain.Blocks) && got.CaughtUp.Equal(put.CaughtUp)
+		got.Groups == put.Groups && got.Chain.Whole == put.Chain.Whole && slices.Equal(got.Chain.Blocks, put.Chain.Blocks) && got.FreshAsOf.Equal(put.FreshAsOf)
 }
 
 func TestRedis_FlippedBitsAreNotHandedOut(t *testing.T) {
@@ -297,13 +297,13 @@ func TestRedis_TicketFromTheFutureIsExpired(t *testing.T) {
 		{2*time.Second + time.Nanosecond, convcache.Expired, convcache.Expired},
 	} {
 		tk := fullTicket(1)
-		tk.CaughtUp = c.now().Add(ahead.by)
+		tk.FreshAsOf = c.now().Add(ahead.by)
 		wantPut(t, r, key(1), tk, convcache.Stored)
 		wantLook(t, r, key(1), ahead.look)
 		wantTake(t, r, key(1), tk.ID, ahead.take)
 	}
 	tk := fullTicket(1)
-	tk.CaughtUp = c.now().Add(time.Hour)
+	tk.FreshAsOf = c.now().Add(time.Hour)
 	wantPut(t, r, key(1), tk, convcache.Stored)
 	if got := wantPut(t, r, key(1), fullTicket(1), convcache.Stored); len(got) != 0 {
 		t.Errorf("put: got %d displaced of the future, want none", len(got))

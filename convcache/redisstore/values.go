@@ -54,7 +54,7 @@ func (s *Store) branches(key convcache.Key, values []any) ([]convcache.Branch, c
 // usableAt says whether a ticket may still be handed out by this process' clock. One that was made in the
 // future shows that clocks disagree, and then its deadline means nothing. What was read has a wall reading only.
 func usableAt(t convcache.Ticket, now time.Time) bool {
-	return t.Deadline.After(now) && !t.CaughtUp.After(now.Add(maxSkew))
+	return t.Deadline.After(now) && !t.FreshAsOf.After(now.Add(maxSkew))
 }
 
 // displaced reads the tickets that a put took out, three values each. Whatever can't be used any more is

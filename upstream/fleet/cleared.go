@@ -54,7 +54,7 @@ func (e *Engine) clearedSince(held time.Time, margin time.Duration) bool {
 func (s *Incarnation) dropUnused(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unused = slices.DeleteFunc(s.unused, func(u Unused) bool { return s.Free(u.Held) })
+	s.unused = slices.DeleteFunc(s.unused, func(u Unused) bool { return s.Free(u.FreshAsOf) })
 	s.dropExpired()
 	last := s.step(until)
 	for at := range s.expiring.tokens {

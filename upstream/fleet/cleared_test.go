@@ -52,7 +52,7 @@ func TestCleared_EitherClockDecides(t *testing.T) {
 func TestCleared_NothingIsLeftToRelease(t *testing.T) {
 	r := newRig(t)
 	_, decode := r.starts()
-	unused := Unused{Params: []byte("{}"), Deadline: r.now().Add(time.Hour), Held: r.now()}
+	unused := Unused{Params: []byte("{}"), Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()}
 	decode.Leave(unused)
 	r.pass(time.Second)
 	decode.Engine().BlocksCleared(r.now())
@@ -63,7 +63,7 @@ func TestCleared_NothingIsLeftToRelease(t *testing.T) {
 	if n := decode.Unused(); n != 0 {
 		t.Errorf("%d tickets from before the event wait", n)
 	}
-	unused.Held = r.now().Add(1)
+	unused.FreshAsOf = r.now().Add(1)
 	decode.Leave(unused)
 	if n := decode.Unused(); n != 1 {
 		t.Errorf("%d tickets from after the event wait, want 1", n)
@@ -105,7 +105,7 @@ func TestCleared_CountsAsOfItsOwnTime(t *testing.T) {
 	r := newRig(t)
 	_, decode := expiringRig(r, time.Hour)
 	unused := func() Unused {
-		return Unused{Params: []byte("{}"), Tokens: 16, Deadline: r.now().Add(time.Hour), Held: r.now()}
+		return Unused{Params: []byte("{}"), Tokens: 16, Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()}
 	}
 	decode.Leave(unused())
 	decode.AddExpiringPin(64, r.now())

@@ -37,7 +37,7 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 				}
 			}
 			prove(p, d)
-			d.Leave(Unused{Params: []byte("{}"), Tokens: 16, Held: r.now(), Deadline: r.now().Add(time.Minute)})
+			d.Leave(Unused{Params: []byte("{}"), Tokens: 16, FreshAsOf: r.now(), Deadline: r.now().Add(time.Minute)})
 			d.AddExpiringPin(32, r.now())
 			r.reconfigure(change)
 			e := r.Engine(upstream.RoleDecode, "d")

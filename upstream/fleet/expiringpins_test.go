@@ -68,7 +68,7 @@ func TestExpiringPins_ATransferIsCountedOnce(t *testing.T) {
 	r := newRig(t)
 	p, d := expiringRig(r, time.Hour)
 	u := r.left("a")
-	u.Tokens, u.Held = 50, r.now()
+	u.Tokens, u.FreshAsOf = 50, r.now()
 	want := func(what string, waits, besides int) {
 		t.Helper()
 		if live := d.Engine().Live(); live.Pinned != waits || live.Besides != besides {
@@ -89,9 +89,9 @@ func TestExpiringPins_ATransferIsCountedOnce(t *testing.T) {
 	d.Leave(u)
 	want("back", 50, 0)
 	u = take()
-	d.EndTransfer(u.Tokens, u.Held, false)
+	d.EndTransfer(u.Tokens, u.FreshAsOf, false)
 	want("failed", 0, 50)
-	d.Leave(Unused{Tokens: 20, Held: r.now(), Deadline: r.now().Add(time.Minute)})
+	d.Leave(Unused{Tokens: 20, FreshAsOf: r.now(), Deadline: r.now().Add(time.Minute)})
 	r.pass(2 * time.Minute)
 	want("past its time as a ticket", 0, 70)
 	d.BeginTransfer(5)
@@ -101,7 +101,7 @@ func TestExpiringPins_ATransferIsCountedOnce(t *testing.T) {
 	for range maxUnused {
 		d.Leave(r.left("x"))
 	}
-	d.Leave(Unused{Tokens: 9, Held: r.now(), Deadline: r.now().Add(time.Minute)})
+	d.Leave(Unused{Tokens: 9, FreshAsOf: r.now(), Deadline: r.now().Add(time.Minute)})
 	want("for which there is no room", 0, 79)
 }
 

@@ -10,15 +10,15 @@ import (
 // Unused is a ticket that will not be used any more, while decode still holds its
 // blocks: it was removed from the store, or never got there. It is released once.
 type Unused struct {
-	Params   []byte
-	Reading  any // upstream.Kept.Reading of them, nil if that is not known
-	Model    string
-	Since    time.Time // when it was left; Leave sets it if it is zero
-	Deadline time.Time // decode has freed the blocks by itself from then on
-	Tokens   int       // that its blocks hold, 0 if that is not known
-	Held     time.Time // when decode had them, as far as is certain
-	Refused  bool      // a client's request that carried it was refused, or failed: only a leg of our own may
-	Tried    bool      // a leg that was to release it has failed: one more may, and no third
+	Params    []byte
+	Reading   any // upstream.Kept.Reading of them, nil if that is not known
+	Model     string
+	Since     time.Time // when it was left; Leave sets it if it is zero
+	Deadline  time.Time // decode has freed the blocks by itself from then on
+	Tokens    int       // that its blocks hold, 0 if that is not known
+	FreshAsOf time.Time // when decode had them, as far as is certain
+	Refused   bool      // a client's request that carried it was refused, or failed: only a leg of our own may
+	Tried     bool      // a leg that was to release it has failed: one more may, and no third
 
 	// Reader is the start of prefill that was sent the ticket and has not answered, nil if there is none. Its leg may read the blocks
 	// yet, and a release has decode keep other KV in them. vLLM handles what it is sent in order, the abort of that leg before the
@@ -72,12 +72,12 @@ func (s *Incarnation) Leave(u Unused) {
 		s.expiring.inTransfer -= u.Tokens // it was taken, and comes back
 	}
 	switch s.live(); {
-	case s.Free(u.Held), !s.current():
+	case s.Free(u.FreshAsOf), !s.current():
 	case len(s.unused) < maxUnused:
 		s.soonest.add(u.Deadline)
 		s.unused = append(s.unused, u)
 	default:
-		s.addExpiringPin(u.Tokens, u.Held)
+		s.addExpiringPin(u.Tokens, u.FreshAsOf)
 	}
 }
 
@@ -95,7 +95,7 @@ func (s *Incarnation) live() int {
 			s.soonest.add(u.Deadline)
 			kept = append(kept, u)
 		} else {
-			s.addExpiringPin(u.Tokens, u.Held) // a ticket ends earlier than decode's TTL
+			s.addExpiringPin(u.Tokens, u.FreshAsOf) // a ticket ends earlier than decode's TTL
 		}
 	}
 	clear(s.unused[len(kept):])
