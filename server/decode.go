@@ -244,7 +244,7 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			s.cfg.Logger.Warn("prefill's blocks wait for their lease to end", "turn", id, "decode", leg.Instance.Name, "error", err)
 			return
 		}
-		p.prefill.PairWith(p.decode).Met()
+		p.prefill.PairWith(p.decode).ExchangedKV()
 		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, freshAsOf: began})
 		s.counts.stranded(true) // what it has left is counted as pinned by now
 	})

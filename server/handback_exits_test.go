@@ -244,7 +244,7 @@ func TestHandBack_UnansweredIsReleasedByItsReaderAlone(t *testing.T) {
 			legs := len(r.prefill[0].seen()) + len(r.prefill[1].seen())
 			decode := r.engine(r.decode[0])
 			for _, p := range r.prefill {
-				r.engine(p).Last().PairWith(decode.Last()).Met()
+				r.engine(p).Last().PairWith(decode.Last()).ExchangedKV()
 			}
 			if r.server.ReleaseOne(t.Context(), decode) {
 				t.Error("it is released before prefill has heard that the leg was dropped")

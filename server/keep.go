@@ -61,7 +61,7 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 	a.kept = true
 	d := a.decoding
 	if a.completeness() != incomplete {
-		d.link.Met()
+		d.link.ExchangedKV()
 	}
 	ticket, kept, why := k.ticketOf(t, a)
 	if why != "" {

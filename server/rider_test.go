@@ -47,7 +47,7 @@ func TestRider_OfALegThatFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			prefill, decode := startPair(t)
 			link := prefill.PairWith(decode)
-			link.Met()
+			link.ExchangedKV()
 			a := fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
 			r := &rider{unused: a, holder: decode, link: link}
 			r.failed(&tc.leg)
@@ -71,7 +71,7 @@ func TestRider_OfALegThatFails(t *testing.T) {
 func TestRider_OpenTwiceLasts(t *testing.T) {
 	prefill, decode := startPair(t)
 	link := prefill.PairWith(decode)
-	link.Met()
+	link.ExchangedKV()
 	decode.Leave(fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour), FreshAsOf: time.Now(), Tokens: 10})
 	for want := 1; want >= 0; want-- {
 		u, ok := link.TakeUnused(true)

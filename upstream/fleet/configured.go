@@ -53,7 +53,7 @@ func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 func (s *Incarnation) reintroduce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.introduced, s.met, s.stranger = nil, false, nil
+	s.connectorFacts, s.introduced, s.introduceErr = nil, false, nil
 }
 
 // retry has the links be tried again that were stopped: those with an engine that is configured anew, or all if it is this one.

@@ -142,7 +142,7 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 func TestDraining_ComesBackWithoutLinksToTheDead(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
-	p.PairWith(d).Met()
+	p.PairWith(d).ExchangedKV()
 	_, done := r.attempt()
 	defer done()
 	r.Set(r.instances[1:]) // without p
@@ -178,7 +178,7 @@ func TestFleet_NothingGrowsWithInstancesThatComeAndGo(t *testing.T) {
 		e := r.named(upstream.RolePrefill, fmt.Sprint("x", 10_000+round))[0]
 		_, done := r.attempt("p", "q")
 		p := tells(e, "1")
-		p.PairWith(tells(kept[0], "1")).Met()
+		p.PairWith(tells(kept[0], "1")).ExchangedKV()
 		open(e)
 		e.Took(1, 1)
 		r.Set(base)

@@ -178,7 +178,7 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 			if v := ps.Begin(); v == Trial || v == Proven {
 				ps.End(Outcome(i % 4))
 			}
-			ps.Met()
+			ps.ExchangedKV()
 			d.Leave(r.left("a"))
 			ps.TakeUnused(i%2 == 0)
 			if i%50 == 0 {

@@ -55,14 +55,14 @@ type Incarnation struct {
 	templates map[[sha256.Size]byte]Finding
 	silence   int // answers in a row without params
 
-	introduced any                    // what the connector knows
-	met        bool                   // and whether it does
-	stranger   error                  // how the last question for it failed
-	pairs      map[*Engine]*PairState // of a prefill start, by decode engine
-	unused     []Unused               // of a decode start, those that wait for their release
-	soonest    soonest                // of their deadlines
-	hurried    bool                   // they wait for no turn to carry them
-	expiring   expiringPins           // what is pinned besides
+	connectorFacts any                    // what the connector knows
+	introduced     bool                   // and whether it does
+	introduceErr   error                  // how the last question for it failed
+	pairs          map[*Engine]*PairState // of a prefill start, by decode engine
+	unused         []Unused               // of a decode start, those that wait for their release
+	soonest        soonest                // of their deadlines
+	hurried        bool                   // they wait for no turn to carry them
+	expiring       expiringPins           // what is pinned besides
 }
 
 func newIncarnation(e *Engine, id string) *Incarnation {

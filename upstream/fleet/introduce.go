@@ -33,7 +33,7 @@ func (s *Incarnation) Introduced(ctx context.Context) (known any, err error) {
 		told, err := introduce(ctx, s.engine.Instance(), s.fetch)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.introduced, s.met, s.stranger = told, err == nil, err
+		s.connectorFacts, s.introduced, s.introduceErr = told, err == nil, err
 		return err
 	}))
 	known, done, why := s.introduction()
@@ -51,7 +51,7 @@ func (s *Incarnation) Introduced(ctx context.Context) (known any, err error) {
 func (s *Incarnation) introduction() (known any, done bool, why error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.introduced, s.met, s.stranger
+	return s.connectorFacts, s.introduced, s.introduceErr
 }
 
 // fetch gets a path of a server beside the engine.

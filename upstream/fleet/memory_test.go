@@ -79,7 +79,7 @@ func (r *rig) learnAll(p, d *Incarnation) {
 	ps := p.PairWith(d)
 	ps.Begin()
 	ps.End(Unanswered)
-	ps.Met()
+	ps.ExchangedKV()
 	ps.ReleaseFailed(true)
 	d.Leave(r.left("a"))
 	r.Waiting()

@@ -64,13 +64,13 @@ type PairState struct {
 	now             func() time.Time
 	over            bool // made when one of the starts had ended, and shared by none
 
-	mu      sync.Mutex // guards the rest; no other lock is taken under it
-	trials  trials
-	counted bool      // among the stopped ones (stops.go)
-	dropped bool      // it is shared no more
-	met     bool      // decode has read KV of prefill
-	paused  time.Time // until then it releases nothing
-	spares  time.Time // until then legs of turns carry nothing to be released
+	mu          sync.Mutex // guards the rest; no other lock is taken under it
+	trials      trials
+	counted     bool      // among the stopped ones (stops.go)
+	dropped     bool      // it is shared no more
+	exchangedKV bool      // decode has read KV of prefill
+	paused      time.Time // until then it releases nothing
+	spares      time.Time // until then legs of turns carry nothing to be released
 
 	announcing announcing
 }

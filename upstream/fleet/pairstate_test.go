@@ -131,7 +131,7 @@ func TestPairState_WithAForgottenEngineIsDropped(t *testing.T) {
 
 func TestPairState_ANilOneDoesNothing(t *testing.T) {
 	var ps *PairState
-	ps.Met()
+	ps.ExchangedKV()
 	ps.ReleaseFailed(true)
 	if pause, resumed := ps.End(Answered); pause != 0 || resumed {
 		t.Error("it has an end")

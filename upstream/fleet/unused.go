@@ -193,14 +193,14 @@ func (s *Incarnation) Done() {
 	s.engine.releases = false
 }
 
-// Met records that decode has read KV of prefill, so that the two know each other.
-func (ps *PairState) Met() {
+// ExchangedKV records that decode has read KV of prefill, so that the two know each other.
+func (ps *PairState) ExchangedKV() {
 	if ps == nil {
 		return
 	}
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
-	ps.met = true
+	ps.exchangedKV = true
 }
 
 // ReleaseFailed stops the link from releasing for five minutes: by legs of turns, whose failure may have had another cause, and where a
@@ -234,7 +234,7 @@ func (ps *PairState) mayRelease(own bool) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	now := ps.now()
-	return ps.met && !now.Before(ps.paused) && (own || !now.Before(ps.spares))
+	return ps.exchangedKV && !now.Before(ps.paused) && (own || !now.Before(ps.spares))
 }
 
 func (s *Incarnation) takeUnused(prefill *Incarnation, own bool) (Unused, bool) {

@@ -19,7 +19,7 @@ func (r *rig) left(name string) Unused {
 func (r *rig) met() (prefill, decode *Incarnation) {
 	r.t.Helper()
 	prefill, decode = r.starts()
-	prefill.PairWith(decode).Met()
+	prefill.PairWith(decode).ExchangedKV()
 	return prefill, decode
 }
 
@@ -103,7 +103,7 @@ func TestUnused_EachOnceHoweverManyLegsAsk(t *testing.T) {
 	}
 }
 
-func TestUnused_OnlyBetweenStartsThatHaveMet(t *testing.T) {
+func TestUnused_OnlyBetweenPairsThatHaveExchangedKV(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	d.Leave(r.left("a"))
@@ -134,12 +134,12 @@ func TestUnused_DroppedWhenDecodeHasRestarted(t *testing.T) {
 	p, d := r.met()
 	d.Leave(r.left("of the first start"))
 	next := tells(d.Engine(), "2")
-	p.PairWith(next).Met()
+	p.PairWith(next).ExchangedKV()
 	d.Leave(r.left("of the first start, late"))
 	next.Leave(r.left("of the second"))
 	wantTake(t, p, next, "of the second")
 	wantTake(t, p, next, "")
-	p.PairWith(d).Met()
+	p.PairWith(d).ExchangedKV()
 	wantTake(t, p, d, "")
 }
 
@@ -183,7 +183,7 @@ func TestUnused_LinkPausesAfterAFailure(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
-	q.PairWith(d).Met()
+	q.PairWith(d).ExchangedKV()
 	for _, name := range []string{"a", "b"} {
 		d.Leave(r.left(name))
 	}
