@@ -23,7 +23,7 @@ const (
 // bar records that a start of prefill computed other ids than it was sent. Replicas hear of it within a second, or when
 // Redis answers again.
 func bar(logger *slog.Logger, prefill *fleet.Incarnation, turn string) {
-	prefill.Bar()
+	prefill.Quarantine()
 	logger.Error("prefill is quarantined until it is restarted", "turn", turn, "prefill", prefill.Engine().Name,
 		"start", prefill.ID(), "error", proof.ErrIDs)
 }
@@ -39,11 +39,11 @@ type barWatch struct {
 // compare is one round.
 func (b *barWatch) compare(ctx context.Context) {
 	engines := b.fleet.Engines(upstream.RolePrefill)
-	maps.DeleteFunc(b.said, func(e *fleet.Engine, _ time.Time) bool { return !e.Barred() || !slices.Contains(engines, e) })
+	maps.DeleteFunc(b.said, func(e *fleet.Engine, _ time.Time) bool { return !e.Quarantined() || !slices.Contains(engines, e) })
 	for _, engine := range engines {
 		last, found := b.said[engine]
 		switch {
-		case !engine.Barred():
+		case !engine.Quarantined():
 		case !found:
 			b.said[engine] = time.Now()
 		case time.Since(last) >= barAgain:
@@ -73,9 +73,9 @@ func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 		return // the next round comes soon
 	}
 	for i, incarnation := range alive {
-		switch local := incarnation.Barred(); {
+		switch local := incarnation.Quarantined(); {
 		case shared[i] && !local:
-			incarnation.Bar()
+			incarnation.Quarantine()
 			b.cfg.Logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
 				"prefill", incarnation.Engine().Name, "start", incarnation.ID())
 		case local && !shared[i]:

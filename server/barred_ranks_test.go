@@ -30,10 +30,10 @@ func TestBarred_OneRankIsSharedAlone(t *testing.T) {
 			engine.Refresh(t.Context())
 		}
 	}
-	ranks(replicas[0])[1].Last().Bar()
+	ranks(replicas[0])[1].Last().Quarantine()
 	for i, r := range replicas {
 		r.server.CompareBars(t.Context())
-		if zero, one := ranks(r)[0].Barred(), ranks(r)[1].Barred(); zero || !one {
+		if zero, one := ranks(r)[0].Quarantined(), ranks(r)[1].Quarantined(); zero || !one {
 			t.Errorf("replica %d: barred are %t and %t, want the second rank alone", i, zero, one)
 		}
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 // bar bars the start that a prefill engine of the rig tells.
-func (r *rig) bar(e *engine) { r.engine(e).Last().Bar() }
+func (r *rig) bar(e *engine) { r.engine(e).Last().Quarantine() }
 
 // takesOtherIDs is a prefill engine that computes other ids than it is sent when it is sent any with a ticket.
 func takesOtherIDs(w http.ResponseWriter, r *http.Request, l leg) {
@@ -193,7 +193,7 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 	a.server.CompareBars(ctx)
 	shared.set(false, false)
 	b.server.CompareBars(ctx)
-	if n := len(b.deps.Fleet.Engines(upstream.RolePrefill)); n != 2 || b.engine(b.prefill[0]).Barred() {
+	if n := len(b.deps.Fleet.Engines(upstream.RolePrefill)); n != 2 || b.engine(b.prefill[0]).Quarantined() {
 		t.Fatal("barred before a replica could have told of it")
 	}
 	for range 2 { // told when it answers, and again when it has forgotten
@@ -210,7 +210,7 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 	url := b.engine(b.prefill[0]).BaseURL
 	shared.all = []string{url + " " + rigStart}
 	b.server.CompareBars(ctx)
-	if !b.engine(b.prefill[0]).Barred() {
+	if !b.engine(b.prefill[0]).Quarantined() {
 		t.Error("what another replica has found is not taken over")
 	}
 	if n := b.log.count("another replica has found", `"level":"ERROR"`); n != 1 {
@@ -257,7 +257,7 @@ func TestBarred_ByAPromptOfIDsWithoutATicket(t *testing.T) {
 			r.inIDs(nil)
 			r.prefill[0].always(otherIDs)
 			r.wantOK(r.sendTo(textPath, tc.request), "miss;")
-			if barred := r.engine(r.prefill[0]).Barred(); barred != tc.barred {
+			if barred := r.engine(r.prefill[0]).Quarantined(); barred != tc.barred {
 				t.Errorf("barred: %v, want %v", barred, tc.barred)
 			}
 			if first := answerOf(r.decode[0].seen()[0]).prompt[0]; tc.barred && first != prompt[0] {

@@ -151,7 +151,7 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited 
 // nothing.
 func (b *pinnedBudget) releasable(decode *fleet.Incarnation) bool {
 	for _, prefill := range b.deps.Fleet.Engines(upstream.RolePrefill) {
-		if !prefill.Barred() && prefill.Last().PairWith(decode).Releases() {
+		if !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases() {
 			return true
 		}
 	}

@@ -163,7 +163,7 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 			return func() { legs.failing(func(upstream.Leg) error { return nil }) }
 		}, want: released, both: true},
 		"prefill is quarantined": {exit: func(r *exits, _ *exitLegs) func() {
-			r.engine(r.prefill[0]).Last().Bar()
+			r.engine(r.prefill[0]).Last().Quarantine()
 			return func() {}
 		}, want: ticket, homed: true},
 	} {
@@ -253,7 +253,7 @@ func TestHandBack_UnansweredIsReleasedByItsReaderAlone(t *testing.T) {
 			if over {
 				r.prefill[0].tells(metricsOf("1.6e+09", rigBlock))
 			} else {
-				r.engine(r.prefill[0]).Last().Bar() // it gets no leg
+				r.engine(r.prefill[0]).Last().Quarantine() // it gets no leg
 			}
 			r.look()
 			for r.server.ReleaseOne(t.Context(), decode) {
@@ -325,7 +325,7 @@ func TestHandBack_GoesElsewhere(t *testing.T) {
 			r.engine(r.prefill[0]).Refused() // turns go to the other one, too
 			r.prefill[0].tells(metricsOf("1.6e+09", rigBlock))
 		}, []time.Duration{0, awayLong}},
-		"barred": {func(r *exits) { r.engine(r.prefill[0]).Last().Bar() }, []time.Duration{0}},
+		"barred": {func(r *exits) { r.engine(r.prefill[0]).Last().Quarantine() }, []time.Duration{0}},
 		"the pair is stopped": {func(r *exits) {
 			link := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
 			link.Begin()

@@ -107,7 +107,7 @@ func (h *handBacks) reads(incarnation *fleet.Incarnation) bool {
 // gone reports whether a start of prefill is never sent a leg again, as far as is known.
 func (h *handBacks) gone(incarnation *fleet.Incarnation) bool {
 	engine := incarnation.Engine()
-	return incarnation.Over() || engine.Barred() || h.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
+	return incarnation.Over() || engine.Quarantined() || h.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
 }
 
 // elsewhere is the lane by which a ticket goes whose own serves no more: to the instance that the next turn of its conversation

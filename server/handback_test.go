@@ -222,7 +222,7 @@ func TestHandBack_OtherReceiptBarsPrefill(t *testing.T) {
 			r, _ := handBackRig(t, spoil)
 			r.sendIDs("c", true, count(1, 40)...)
 			r.handBack(overdue, 1)
-			if !r.engine(r.prefill[0]).Barred() {
+			if !r.engine(r.prefill[0]).Quarantined() {
 				t.Error("prefill is not barred")
 			}
 			if c := r.server.Counts(); c.HandBacks.Failed != 1 || c.Bars != 1 {

@@ -93,10 +93,10 @@ func (l *lineages) inDoubt(kv convcache.Lineage) bool { return l.records.InDoubt
 
 // quarantined reports whether an incarnation of prefill is under quarantine. The fleet knows it from then on.
 func (l *lineages) quarantined(prefill *fleet.Incarnation) bool {
-	if !prefill.Known() || prefill.Barred() || !l.records.Quarantined(placeOf(prefill), prefill.ID()) {
-		return prefill.Barred()
+	if !prefill.Known() || prefill.Quarantined() || !l.records.Quarantined(placeOf(prefill), prefill.ID()) {
+		return prefill.Quarantined()
 	}
-	prefill.Bar()
+	prefill.Quarantine()
 	return true
 }
 

@@ -107,7 +107,7 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 // are asked once more for what they serve: a model that has just been loaded is not known yet.
 func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, barred bool, in *room) (*fleet.Engine, error) {
 	hint, exclude := t.hint(), t.excluding(role)
-	hint.Barred = barred
+	hint.AllowQuarantined = barred
 	engine, err := k.room(ctx, t, role, hint, exclude, in)
 	if errors.Is(err, upstream.ErrNoModel) && !t.tries.refreshed {
 		t.tries.refreshed = true
@@ -149,7 +149,7 @@ func (t *turn) mayPrefill(e *fleet.Engine) bool { return t.prefiller == "" || e.
 // prefill serves with a cache_salt of the turn's own, so that nothing of its prefix cache is read; nil is decode alone.
 func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
 	p.barred = slices.ContainsFunc(k.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
-		return t.mayPrefill(e) && e.Barred()
+		return t.mayPrefill(e) && e.Quarantined()
 	})
 	if t.routing.PrefillFailure != PrefillError && !k.needsPrefill() {
 		if leave, ok := k.decodeOnly.take(t.share.client); ok {

@@ -39,7 +39,7 @@ func (s *turns) afterPrefill(t *turn, leg *upstream.LegError) bool {
 // retriesPrefill reports whether a prefill instance is asked once more, and excludes the one that failed if there is another.
 func (s *turns) retriesPrefill(t *turn, leg *upstream.LegError) bool {
 	another := slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && t.mayPrefill(e) && !t.tries.excludes(e) && !e.Barred() && e.Reachable()
+		return e.Name != leg.Instance && t.mayPrefill(e) && !t.tries.excludes(e) && !e.Quarantined() && e.Reachable()
 	})
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused()
 	if !another && lastWord || !s.budget.take(t.share.client) {

@@ -34,12 +34,12 @@ func (w *quarantineWatch) compare(ctx context.Context) {
 		w.exchange(ctx)
 	}
 	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
-		if last := engine.Last(); last.Known() && last.Barred() { // by what a replica of another version has found
+		if last := engine.Last(); last.Known() && last.Quarantined() { // by what a replica of another version has found
 			w.lineages.records.Quarantine(placeOf(last), last.ID())
 		}
 	}
 	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
-		if last := engine.Last(); !last.Barred() && w.lineages.quarantined(last) {
+		if last := engine.Last(); !last.Quarantined() && w.lineages.quarantined(last) {
 			w.cfg.Logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
 				"prefill", engine.Name, "start", last.ID())
 		}

@@ -10,7 +10,7 @@ import (
 
 // Quarantine puts a start of prefill under quarantine, as a wrong answer of it does, and tells nobody else.
 func (s *Server) Quarantine(prefill *fleet.Incarnation) {
-	prefill.Bar()
+	prefill.Quarantine()
 	s.turns.lineages.records.Quarantine(placeOf(prefill), prefill.ID())
 }
 

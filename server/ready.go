@@ -36,7 +36,7 @@ func (s *Server) handleReady(c echo.Context) error {
 	}
 	barred := 0
 	for _, engine := range s.deps.Fleet.Engines(upstream.RolePrefill) {
-		if engine.Barred() {
+		if engine.Quarantined() {
 			barred++
 		}
 	}

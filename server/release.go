@@ -207,7 +207,7 @@ func (r *releaser) workOff(ctx context.Context) {
 // releaseOne releases one ticket by a prefill leg that is dropped at its first event, and reports whether it is worth going on.
 func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 	for _, prefill := range r.deps.Fleet.Engines(upstream.RolePrefill) {
-		if prefill.Barred() || prefill.Pauses() {
+		if prefill.Quarantined() || prefill.Pauses() {
 			continue
 		}
 		holder := decode.Current(ctx)

@@ -61,7 +61,7 @@ func (d *doctor) survey(ctx context.Context) error {
 				continue
 			}
 			what := ""
-			if engine := p.fleet.Engine(e.Role, e.Name); engine != nil && engine.Barred() {
+			if engine := p.fleet.Engine(e.Role, e.Name); engine != nil && engine.Quarantined() {
 				what = "a replica has quarantined its start " + e.start
 			}
 			d.report.check(e.where(), codeBarred, what, "{name}", e.Name)

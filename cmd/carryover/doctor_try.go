@@ -88,7 +88,7 @@ func (d *doctor) try(ctx context.Context, c couple, model string) (*tried, error
 			seen.plugIn = decode.Last().PlugIn()
 		}
 		if prefill := p.fleet.Engine(upstream.RolePrefill, c.prefill.Name); prefill != nil {
-			seen.barred = prefill.Barred()
+			seen.barred = prefill.Quarantined()
 		}
 		seen.left = giveBack(ctx, p, w, model)
 	})

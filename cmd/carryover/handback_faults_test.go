@@ -194,7 +194,7 @@ func barsPrefill(t *testing.T, h *handing, prefill, _ *vllmsim.Instance) {
 	t.Helper()
 	for _, engine := range h.deps.Fleet.Engines(upstream.RolePrefill) {
 		if strings.HasSuffix(prefill.URL(), engine.Name) || engine.BaseURL == prefill.URL() {
-			engine.Current(t.Context()).Bar()
+			engine.Current(t.Context()).Quarantine()
 			return
 		}
 	}

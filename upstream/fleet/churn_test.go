@@ -33,7 +33,7 @@ func TestFleet_NothingGrowsWithInstances(t *testing.T) {
 			models := []Model{{ID: "m" + id}}
 			e.listing.models = models
 			e.seen.models.Store(r.shared(newModelSet(models)))
-			hint := Hint{Key: id, Model: "m" + id, Barred: true, Chain: []uint64{1, 2, 3}, Holds: []Holding{{"d" + id, id, 5}}}
+			hint := Hint{Key: id, Model: "m" + id, AllowQuarantined: true, Chain: []uint64{1, 2, 3}, Holds: []Holding{{"d" + id, id, 5}}}
 			_, done, err := r.Pick(e.Role, hint, func(other *Engine) bool { return other != e })
 			if err != nil {
 				t.Fatal(err)

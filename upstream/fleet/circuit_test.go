@@ -59,7 +59,7 @@ func (r *rig) logs() *journal {
 // attempt picks a prefill engine as a turn does.
 func (r *rig) attempt(exclude ...string) (name string, done func()) {
 	r.t.Helper()
-	e, done, err := r.Pick(upstream.RolePrefill, Hint{Barred: true}, excluding(exclude...))
+	e, done, err := r.Pick(upstream.RolePrefill, Hint{AllowQuarantined: true}, excluding(exclude...))
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -253,7 +253,7 @@ func TestState_SaysWhyAnEngineIsAvoided(t *testing.T) {
 	a.ejection = ejection{times: 2, factor: 4.06, since: r.now(), until: r.now().Add(time.Minute)}
 	a.mu.Unlock()
 	want("ejected", "4.1 times as long", at(time.Minute), "times in a row: 2")
-	tells(a, "1").Bar()
+	tells(a, "1").Quarantine()
 	want("quarantined", "restart")
 	r.Drain(upstream.RolePrefill, "a", true)
 	want("draining", "operator")

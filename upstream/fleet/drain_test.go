@@ -154,16 +154,16 @@ func TestDraining_ComesBackWithoutLinksToTheDead(t *testing.T) {
 }
 
 // Bars outlive the absence of an engine that drains, too.
-func TestDraining_ABarIsFoundAgain(t *testing.T) {
+func TestDraining_AQuarantineIsFoundAgain(t *testing.T) {
 	r := newRig(t)
 	p := tells(r.named(upstream.RolePrefill, "p")[0], "1")
 	_, done := r.attempt()
 	defer done()
 	r.Set(nil)
-	p.Bar() // by the turn that is in flight
+	p.Quarantine() // by the turn that is in flight
 	r.Set(r.instances)
-	if !r.Engine(upstream.RolePrefill, "p").Barred() || len(r.away) != 0 {
-		t.Errorf("barred %t, %d bars kept for others", r.Engine(upstream.RolePrefill, "p").Barred(), len(r.away))
+	if !r.Engine(upstream.RolePrefill, "p").Quarantined() || len(r.away) != 0 {
+		t.Errorf("barred %t, %d bars kept for others", r.Engine(upstream.RolePrefill, "p").Quarantined(), len(r.away))
 	}
 }
 

@@ -81,7 +81,7 @@ func (f *Fleet) eject(role upstream.Role) {
 	out := 0
 	var all []compared
 	for _, e := range engines {
-		if !e.usable() || e.Barred() {
+		if !e.usable() || e.Quarantined() {
 			out++
 		} else if t := e.pulse(); t.samples >= slowSamples {
 			all = append(all, compared{engine: e, tempo: t, perWork: t.took / t.work})

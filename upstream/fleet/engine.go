@@ -68,9 +68,9 @@ type Engine struct {
 	missed  time.Time    // when the last reading began that told no start
 	under   *reading     // the reading under way, nil if none
 
-	barred   string   // the id of the start that was barred last, "" if none was
-	judged   judgment // the last one on a start
-	releases bool     // a leg of our own releases blocks of this decode instance
+	quarantinedID string   // the id of the start that was barred last, "" if none was
+	judged        judgment // the last one on a start
+	releases      bool     // a leg of our own releases blocks of this decode instance
 }
 
 // Refused records that a connection was refused: the engine is avoided for a moment, and

@@ -59,7 +59,7 @@ type Fleet struct {
 	engines map[upstream.Role][]*Engine // the lists are replaced, never changed
 	named   map[upstream.Role]map[string]*Engine
 	placed  map[string][]*Engine // by address
-	away    []bar                // of engines that are gone, the oldest first
+	away    []quarantine         // of engines that are gone, the oldest first
 	// clearings are when decode engines that are gone have cleared their KV cache, by name.
 	clearings map[string]time.Time
 	picking   picking
@@ -132,7 +132,7 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 	var forgotten []*Engine
 	for _, e := range gone {
 		e.gone.Store(true)
-		f.keepBar(e)
+		f.keepQuarantine(e)
 		f.keepCleared(e)
 		if !f.depart(e) {
 			forgotten = append(forgotten, e)
@@ -144,7 +144,7 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 	}
 	f.forget(forgotten)
 	for _, e := range added {
-		f.restoreBar(e)
+		f.restoreQuarantine(e)
 		f.restoreCleared(e)
 	}
 	if len(added) > 0 {

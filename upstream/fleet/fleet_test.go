@@ -168,7 +168,7 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 				return
 			}
 			defer release()
-			prefill, again, err := r.Pick(upstream.RolePrefill, hint, (*Engine).Barred)
+			prefill, again, err := r.Pick(upstream.RolePrefill, hint, (*Engine).Quarantined)
 			if err != nil {
 				return
 			}
@@ -183,7 +183,7 @@ func TestFleet_ServesManyWhileItChanges(t *testing.T) {
 			ps.TakeUnused(i%2 == 0)
 			if i%50 == 0 {
 				ps.ReleaseFailed(true)
-				p.Bar()
+				p.Quarantine()
 			}
 		})
 	}

@@ -44,16 +44,16 @@ type Incarnation struct {
 
 	// mu guards the rest. It is taken after the lock of an Engine and before that of a
 	// Link.
-	mu        sync.Mutex
-	blockSize int
-	barred    bool
-	usesIDs   [upstream.APIs]Finding
-	refused   [upstream.APIs]bool // the last probe with our own key was not let in
-	plugIn    Finding
-	rendering [upstream.APIs]Finding // whether it has the API's render endpoint
-	parity    map[[sha256.Size]byte]Finding
-	templates map[[sha256.Size]byte]Finding
-	silence   int // answers in a row without params
+	mu          sync.Mutex
+	blockSize   int
+	quarantined bool
+	usesIDs     [upstream.APIs]Finding
+	refused     [upstream.APIs]bool // the last probe with our own key was not let in
+	plugIn      Finding
+	rendering   [upstream.APIs]Finding // whether it has the API's render endpoint
+	parity      map[[sha256.Size]byte]Finding
+	templates   map[[sha256.Size]byte]Finding
+	silence     int // answers in a row without params
 
 	connectorFacts any                    // what the connector knows
 	introduced     bool                   // and whether it does

@@ -75,7 +75,7 @@ func (r *rig) learnAll(p, d *Incarnation) {
 		}
 		s.Engine().Fresh().SentNothing()
 	}
-	p.Bar()
+	p.Quarantine()
 	ps := p.PairWith(d)
 	ps.Begin()
 	ps.End(Unanswered)

@@ -26,7 +26,7 @@ func TestParity_IsLearntPerStartModelAndFeatures(t *testing.T) {
 	}
 }
 
-func TestParity_OneDifferenceBarsForGood(t *testing.T) {
+func TestParity_OneDifferenceDecidesForGood(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		s, _ := newRig(t).starts()
 		s.LearnParity("m", "f", before)

@@ -9,11 +9,11 @@ import (
 
 // Hint is what the policy is told of a turn.
 type Hint struct {
-	Key         string       // equal for the turns of a conversation, "" without one
-	Holds       []Holding    // where the conversation's KV is
-	PrefixHints []PrefixHint // which prefix caches it was handed back to
-	Model       string       // only engines that may serve it are picked; "" is served by all
-	Barred      bool         // engines that are barred may be picked too
+	Key              string       // equal for the turns of a conversation, "" without one
+	Holds            []Holding    // where the conversation's KV is
+	PrefixHints      []PrefixHint // which prefix caches it was handed back to
+	Model            string       // only engines that may serve it are picked; "" is served by all
+	AllowQuarantined bool         // engines that are barred may be picked too
 	// Tokens is how many tokens of the prompt prefill is expected to compute, where nothing of it is in its prefix cache.
 	Tokens int
 	// Chain has one hash per piece of the beginning of the prompt, each over everything before it.
@@ -113,7 +113,7 @@ func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, forese
 	p := &f.picking
 	ask := asked{
 		now: now.Sub(f.born), model: hint.Model, most: f.cfg.MaxInFlight, tokens: float64(max(hint.Tokens, 1)),
-		unbarred: role == upstream.RolePrefill && !hint.Barred,
+		unbarred: role == upstream.RolePrefill && !hint.AllowQuarantined,
 	}
 	p.engines = p.engines[:0]
 	busy := false

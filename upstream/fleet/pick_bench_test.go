@@ -53,7 +53,7 @@ func BenchmarkPick(b *testing.B) {
 		for _, row := range []struct {
 			name    string
 			exclude func(*Engine) bool
-		}{{"all", nil}, {"excluding", (*Engine).Barred}} {
+		}{{"all", nil}, {"excluding", (*Engine).Quarantined}} {
 			b.Run(role.String()+"/"+row.name, func(b *testing.B) {
 				f, hint := large(b)
 				b.ReportAllocs()
@@ -72,7 +72,7 @@ func BenchmarkPick(b *testing.B) {
 func TestPick_AllocatesOnce(t *testing.T) {
 	f, hint := large(t)
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		for name, exclude := range map[string]func(*Engine) bool{"all": nil, "excluding": (*Engine).Barred} {
+		for name, exclude := range map[string]func(*Engine) bool{"all": nil, "excluding": (*Engine).Quarantined} {
 			if n := testing.AllocsPerRun(100, func() {
 				_, done, err := f.Pick(role, hint, exclude)
 				if err != nil {

@@ -78,13 +78,13 @@ func TestPick_AHandBackEndsWithItsStart(t *testing.T) {
 	for name, end := range map[string]func(w *weighing, e *Engine){
 		"restarted": func(_ *weighing, e *Engine) { tells(e, "2") },
 		"refused":   func(w *weighing, e *Engine) { e.Refused(); w.pass(downFor) },
-		"barred":    func(_ *weighing, e *Engine) { e.Last().Bar() },
+		"barred":    func(_ *weighing, e *Engine) { e.Last().Quarantine() },
 		"away": func(w *weighing, e *Engine) {
 			w.Set(slices.DeleteFunc(slices.Clone(w.instances), func(i upstream.Instance) bool { return i.Name == e.Name }))
 		},
 	} {
 		w := paced(t)
-		hint := Hint{Tokens: 1000, PrefixHints: []PrefixHint{{"p1", "1", 700}}, Barred: true}
+		hint := Hint{Tokens: 1000, PrefixHints: []PrefixHint{{"p1", "1", 700}}, AllowQuarantined: true}
 		if got := w.tell(hint)[1]; got.holds != 700 {
 			t.Fatalf("%s: at first told %v", name, got)
 		}

@@ -154,9 +154,9 @@ func TestPick_AHolderIsOneThatAnswers(t *testing.T) {
 // The function that excludes engines may ask the fleet.
 func TestPick_ExcludesWithoutALock(t *testing.T) {
 	w := newWeighing(t)
-	w.p[0].Bar()
+	w.p[0].Quarantine()
 	e, release, err := w.Pick(upstream.RolePrefill, Hint{}, func(e *Engine) bool {
-		return w.Engine(upstream.RolePrefill, e.Name).Barred() || w.Up(upstream.RolePrefill) == 0
+		return w.Engine(upstream.RolePrefill, e.Name).Quarantined() || w.Up(upstream.RolePrefill) == 0
 	})
 	if err != nil || e.Name != "p1" {
 		t.Fatalf("picked %v, %v, want p1", e, err)

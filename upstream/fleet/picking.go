@@ -67,7 +67,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 	serves := true
 	for _, e := range engines {
 		v := &e.seen
-		if !choosy.admits(v, ask.now) || e.gone.Load() || ask.unbarred && e.Barred() {
+		if !choosy.admits(v, ask.now) || e.gone.Load() || ask.unbarred && e.Quarantined() {
 			continue
 		}
 		if models := v.models.Load(); models != same { // mostly that of the engine before

@@ -39,12 +39,12 @@ func TestRanks_ARefusalIsOneOfAllRanks(t *testing.T) {
 }
 
 // Each rank has a prefix cache of its own.
-func TestRanks_ABarIsThatOfOneRank(t *testing.T) {
+func TestRanks_AQuarantineIsOfOneRank(t *testing.T) {
 	r := newRig(t)
 	zero, one := r.ranks()
 	tells(zero, "1")
-	tells(one, "1").Bar()
-	if zero.Barred() || !one.Barred() {
+	tells(one, "1").Quarantine()
+	if zero.Quarantined() || !one.Quarantined() {
 		t.Fatal("want rank 1 barred alone")
 	}
 	all := r.instances
@@ -53,8 +53,8 @@ func TestRanks_ABarIsThatOfOneRank(t *testing.T) {
 	zero, one = r.Engine(upstream.RolePrefill, "p@0"), r.Engine(upstream.RolePrefill, "p@1")
 	tells(zero, "1")
 	tells(one, "1")
-	if zero.Barred() || !one.Barred() {
-		t.Errorf("found again: rank 0 barred %t, rank 1 %t, want rank 1 alone", zero.Barred(), one.Barred())
+	if zero.Quarantined() || !one.Quarantined() {
+		t.Errorf("found again: rank 0 barred %t, rank 1 %t, want rank 1 alone", zero.Quarantined(), one.Quarantined())
 	}
 }
 

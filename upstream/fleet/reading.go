@@ -161,7 +161,7 @@ func (e *Engine) become(told facts) {
 	old := e.known
 	if old == nil || old.id != told.start {
 		e.known = newIncarnation(e, told.start)
-		e.known.barred = told.start == e.barred
+		e.known.quarantined = told.start == e.quarantinedID
 		if old != nil {
 			old.end()
 			e.tempo, e.ejection = tempo{}, ejection{} // a restart is how slow engines are mended

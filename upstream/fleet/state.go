@@ -48,7 +48,7 @@ func (e *Engine) usable() bool {
 // is left; why is "" for one that is up.
 func (e *Engine) state() (state, why string) {
 	state, why = e.ownState()
-	if state != "draining" && state != "down" && e.Barred() {
+	if state != "draining" && state != "down" && e.Quarantined() {
 		return "quarantined", "it has computed other ids than it was sent; no prefill leg goes to it until it is restarted"
 	}
 	return state, why

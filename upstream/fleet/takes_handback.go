@@ -25,7 +25,7 @@ const (
 // It promises nothing about the moment after. Nothing is asked of the engine.
 func (e *Engine) TakesHandBack() bool {
 	v, now := &e.seen, e.fleet.clock()
-	if e.gone.Load() || !v.up(now) || int64(now) >= v.stale.Load() || !v.last.Load().Known() || e.Barred() {
+	if e.gone.Load() || !v.up(now) || int64(now) >= v.stale.Load() || !v.last.Load().Known() || e.Quarantined() {
 		return false
 	}
 	has := int(v.others.Load()) + int(e.inFlight.Load()) + int(e.handBacks.Load())

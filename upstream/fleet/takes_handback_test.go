@@ -67,7 +67,7 @@ func TestTakesHandBack(t *testing.T) {
 		{"not read for long", []func(*weighing, *Engine){func(w *weighing, _ *Engine) { w.pass(loadFor) }}, false},
 		{"never read", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.reads(load{}) }}, false},
 		{"start not known", []func(*weighing, *Engine){func(w *weighing, e *Engine) { e.forget(); read(use{}, 0)(w, e) }}, false},
-		{"barred", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Last().Bar() }}, false},
+		{"barred", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Last().Quarantine() }}, false},
 		{"drained", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.setDrain(true) }}, false},
 		{"gone", []func(*weighing, *Engine){func(w *weighing, _ *Engine) { w.Set(nil) }}, false},
 		{"refuses connections", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Refused() }}, false},

@@ -9,92 +9,92 @@ import (
 	"carryover/upstream"
 )
 
-func TestBars_HoldForOneStart(t *testing.T) {
+func TestQuarantine_IsOfOneIncarnation(t *testing.T) {
 	r := newRig(t)
 	engines := r.named(upstream.RolePrefill, "a", "b")
 	a, b := engines[0], engines[1]
 	one := tells(a, "1")
-	if a.Barred() || one.Barred() {
+	if a.Quarantined() || one.Quarantined() {
 		t.Error("barred before anything happened")
 	}
-	one.Bar()
-	if !a.Barred() || !one.Barred() {
+	one.Quarantine()
+	if !a.Quarantined() || !one.Quarantined() {
 		t.Error("not barred")
 	}
 	r.pass(readFor)
-	if !a.Barred() {
+	if !a.Quarantined() {
 		t.Error("while the start is not known, the bar of the last one does not hold")
 	}
 	a.Refused()
-	if !a.Barred() {
+	if !a.Quarantined() {
 		t.Error("while nothing is read after a refusal, the bar of the last one does not hold")
 	}
-	if b.Barred() || tells(b, "1").Barred() || b.Barred() {
+	if b.Quarantined() || tells(b, "1").Quarantined() || b.Quarantined() {
 		t.Error("another engine is barred")
 	}
 	two := tells(a, "2")
-	if a.Barred() || two.Barred() {
+	if a.Quarantined() || two.Quarantined() {
 		t.Error("the next start is barred")
 	}
 	r.pass(readFor)
-	if !a.Barred() {
+	if !a.Quarantined() {
 		t.Error("while the start is not known, the bar of an earlier one than the last does not hold")
 	}
-	tells(a, "2").Bar() // it was restarted, and is no better
-	if !a.Barred() || !two.Barred() {
+	tells(a, "2").Quarantine() // it was restarted, and is no better
+	if !a.Quarantined() || !two.Quarantined() {
 		t.Error("the second start is not barred")
 	}
 }
 
 // Two processes behind one address may tell their starts by turns.
-func TestBars_HoldWhenTheStartIsReadAgain(t *testing.T) {
+func TestQuarantine_HoldsWhenTheIncarnationIsReadAgain(t *testing.T) {
 	a := newRig(t).named(upstream.RolePrefill, "a")[0]
-	tells(a, "1").Bar()
-	if tells(a, "2").Barred() || !tells(a, "1").Barred() || !a.Barred() {
+	tells(a, "1").Quarantine()
+	if tells(a, "2").Quarantined() || !tells(a, "1").Quarantined() || !a.Quarantined() {
 		t.Error("want the start barred whenever it is read")
 	}
 }
 
-func TestBars_OneOfAStartThatIsNotKnownHoldsUntilOneIs(t *testing.T) {
+func TestQuarantine_OfAnUnknownIncarnationHoldsUntilOneIsKnown(t *testing.T) {
 	a := newRig(t).named(upstream.RolePrefill, "a")[0]
-	a.Fresh().Bar()
-	if !a.Barred() {
+	a.Fresh().Quarantine()
+	if !a.Quarantined() {
 		t.Error("not barred")
 	}
 	tells(a, "1")
-	if a.Barred() {
+	if a.Quarantined() {
 		t.Error("a start that is known is barred for one that was not")
 	}
 }
 
 // Discovery may lose an instance for a moment; its start is the same when it comes back.
-func TestBars_OutliveTheirEngine(t *testing.T) {
+func TestQuarantine_OutlivesItsEngine(t *testing.T) {
 	r := newRig(t)
 	engines := r.named(upstream.RolePrefill, "a", "b")
 	all := r.instances
-	tells(engines[0], "1").Bar()
-	tells(engines[1], "1").Bar()
+	tells(engines[0], "1").Quarantine()
+	tells(engines[1], "1").Quarantine()
 	tells(engines[1], "2") // and has been restarted since
 	for range 2 {
 		r.Set(nil)
 		r.Set([]upstream.Instance{{Name: "a", BaseURL: "http://a", Role: upstream.RoleDecode}, {Name: "a", BaseURL: "http://other", Role: upstream.RolePrefill}})
-		if r.Engine(upstream.RoleDecode, "a").Barred() || r.Engine(upstream.RolePrefill, "a").Barred() {
+		if r.Engine(upstream.RoleDecode, "a").Quarantined() || r.Engine(upstream.RolePrefill, "a").Quarantined() {
 			t.Error("an engine of another role or URL is barred")
 		}
 		r.Set(all)
 		a, b := r.Engine(upstream.RolePrefill, "a"), r.Engine(upstream.RolePrefill, "b")
-		if a == engines[0] || !a.Barred() {
+		if a == engines[0] || !a.Quarantined() {
 			t.Error("before anything was read the bar does not hold")
 		}
-		if b.Barred() {
+		if b.Quarantined() {
 			t.Error("the bar of a start that was over holds")
 		}
 	}
 	a := r.Engine(upstream.RolePrefill, "a")
-	if !tells(a, "1").Barred() || !a.Barred() {
+	if !tells(a, "1").Quarantined() || !a.Quarantined() {
 		t.Error("a bar is forgotten with its engine")
 	}
-	if tells(a, "2").Barred() || a.Barred() {
+	if tells(a, "2").Quarantined() || a.Quarantined() {
 		t.Error("the next start is barred")
 	}
 	if len(r.away) != 0 {
@@ -103,24 +103,24 @@ func TestBars_OutliveTheirEngine(t *testing.T) {
 }
 
 // An instance that is configured differently is another engine in the same start.
-func TestBars_OutliveAChangeOfConfiguration(t *testing.T) {
+func TestQuarantine_OutlivesAChangeOfConfiguration(t *testing.T) {
 	r := newRig(t)
-	tells(r.named(upstream.RolePrefill, "a")[0], "1").Bar()
+	tells(r.named(upstream.RolePrefill, "a")[0], "1").Quarantine()
 	r.Set([]upstream.Instance{{Name: "b", BaseURL: "http://a", Role: upstream.RolePrefill}})
-	if b := r.Engine(upstream.RolePrefill, "b"); !b.Barred() || !tells(b, "1").Barred() {
+	if b := r.Engine(upstream.RolePrefill, "b"); !b.Quarantined() || !tells(b, "1").Quarantined() {
 		t.Error("a bar is forgotten when the instance is named anew")
 	}
 }
 
 // A leg may end after its engine has gone, and after it has come back.
-func TestBars_ThatComeLate(t *testing.T) {
+func TestQuarantine_ThatComesLate(t *testing.T) {
 	r := newRig(t)
 	e := r.named(upstream.RolePrefill, "a")[0]
 	s := tells(e, "1")
 	r.Set(nil)
-	s.Bar()
+	s.Quarantine()
 	r.Set(r.instances)
-	if !r.Engine(upstream.RolePrefill, "a").Barred() {
+	if !r.Engine(upstream.RolePrefill, "a").Quarantined() {
 		t.Error("a bar of an engine that was gone is forgotten")
 	}
 	for _, read := range []string{"", "1"} {
@@ -132,21 +132,21 @@ func TestBars_ThatComeLate(t *testing.T) {
 		if read != "" {
 			tells(e, read)
 		}
-		s.Bar()
-		if !e.Barred() || !tells(e, "1").Barred() {
+		s.Quarantine()
+		if !e.Quarantined() || !tells(e, "1").Quarantined() {
 			t.Errorf("start %q is read: a bar of an engine that has come back is forgotten", read)
 		}
 	}
 }
 
-func TestBars_OfEnginesThatAreGoneAreBounded(t *testing.T) {
+func TestQuarantine_OfEnginesThatAreGoneIsBounded(t *testing.T) {
 	r := newRig(t)
 	instances := make([]upstream.Instance, maxAway+1)
 	for i := range instances {
 		name := fmt.Sprint("p", i)
 		instances[i] = upstream.Instance{Name: name, BaseURL: "http://" + name, Role: upstream.RolePrefill}
 		r.Set(instances[i : i+1])
-		tells(r.Engine(upstream.RolePrefill, name), "1").Bar()
+		tells(r.Engine(upstream.RolePrefill, name), "1").Quarantine()
 	}
 	r.Set(nil)
 	if len(r.away) != maxAway {
@@ -154,37 +154,37 @@ func TestBars_OfEnginesThatAreGoneAreBounded(t *testing.T) {
 	}
 	r.Set(instances)
 	for i, instance := range instances {
-		if got, want := r.Engine(upstream.RolePrefill, instance.Name).Barred(), i > 0; got != want {
+		if got, want := r.Engine(upstream.RolePrefill, instance.Name).Quarantined(), i > 0; got != want {
 			t.Errorf("%s: barred %t, want %t: the oldest goes", instance.Name, got, want)
 		}
 	}
 }
 
 // Two processes may be behind one address: while it is not known which answers, a bar of either holds.
-func TestBars_HoldWhileNoStartIsKnownAfterAnother(t *testing.T) {
+func TestQuarantine_HoldsWhileNoIncarnationIsKnownAfterAnother(t *testing.T) {
 	r := newRig(t)
 	e := r.named(upstream.RolePrefill, "p")[0]
 	barred := tells(e, "1")
 	tells(e, "2")
-	barred.Bar()
-	if e.Barred() {
+	barred.Quarantine()
+	if e.Quarantined() {
 		t.Error("barred for another start")
 	}
 	r.pass(time.Minute) // nothing counts any more
-	if !e.Barred() {
+	if !e.Quarantined() {
 		t.Error("not barred, though the start that answers may be the barred one")
 	}
 }
 
 // A barred engine is picked by turns that may read nothing of its prefix cache, and by no others, even if no other is left.
-func TestPick_BarredOnlyForThoseThatMay(t *testing.T) {
+func TestPick_QuarantinedOnlyForThoseThatMay(t *testing.T) {
 	r := newRig(t)
 	e := r.named(upstream.RolePrefill, "a")[0]
-	tells(e, "1").Bar()
+	tells(e, "1").Quarantine()
 	if picked, _, err := r.Pick(upstream.RolePrefill, Hint{}, nil); !errors.Is(err, upstream.ErrNoInstance) {
 		t.Errorf("picked %v (%v), want none", picked, err)
 	}
-	picked, done, err := r.Pick(upstream.RolePrefill, Hint{Barred: true}, nil)
+	picked, done, err := r.Pick(upstream.RolePrefill, Hint{AllowQuarantined: true}, nil)
 	if err != nil || picked != e {
 		t.Fatalf("picked %v (%v), want the barred one", picked, err)
 	}
