@@ -71,7 +71,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	s.ratios.learn(t, answer.PromptTokens)
 	s.conclude(t, h, fleet.Answered)
 	if h.ticket == nil {
-		p.prefill.LearnPace(size, took)
+		p.prefill.LearnBodySpeed(size, took)
 	}
 	if err := s.receipt(t, p, found, answer.PromptIDs); err != nil {
 		return handed{}, err

@@ -26,14 +26,14 @@ const (
 	ejectMax = 5 * time.Minute
 )
 
-// tempo is how long an engine takes of late. Sums keep legs with little work, which take what any leg takes, from deciding;
+// legSpeed is how long an engine takes of late. Sums keep legs with little work, which take what any leg takes, from deciding;
 // what is older counts less by a fifth with each leg.
-type tempo struct {
+type legSpeed struct {
 	samples          int // legs since it began
 	legs, work, took float64
 }
 
-func (t *tempo) learn(work int, took time.Duration) {
+func (t *legSpeed) learn(work int, took time.Duration) {
 	const keeps = 0.8
 	t.samples++
 	t.legs, t.work, t.took = t.legs*keeps+1, t.work*keeps+float64(work), t.took*keeps+float64(took)
@@ -56,21 +56,21 @@ func (e *Engine) Took(work int, took time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if work > 0 && !e.ejection.lasts(e.fleet.now()) {
-		e.tempo.learn(work, took)
+		e.legSpeed.learn(work, took)
 	}
 }
 
 // compared is an engine that can be compared with others.
 type compared struct {
 	engine  *Engine
-	tempo   tempo
+	speed   legSpeed
 	perWork float64
 	borne   float64 // the perWork that is expected of it
 }
 
 // slow reports whether the engine is slower than what is borne.
 func (c *compared) slow() bool {
-	t := &c.tempo
+	t := &c.speed
 	return c.perWork > slowFactor*c.borne && t.took-t.work*c.borne > t.legs*float64(slowExcess)
 }
 
@@ -83,8 +83,8 @@ func (f *Fleet) eject(role upstream.Role) {
 	for _, e := range engines {
 		if !e.usable() || e.Quarantined() {
 			out++
-		} else if t := e.pulse(); t.samples >= slowSamples {
-			all = append(all, compared{engine: e, tempo: t, perWork: t.took / t.work})
+		} else if t := e.currentLegSpeed(); t.samples >= slowSamples {
+			all = append(all, compared{engine: e, speed: t, perWork: t.took / t.work})
 		}
 	}
 	if len(all) < slowEngines {
@@ -93,17 +93,17 @@ func (f *Fleet) eject(role upstream.Role) {
 	bear(all)
 	slices.SortFunc(all, func(a, b compared) int { return cmp.Compare(b.perWork/b.borne, a.perWork/a.borne) })
 	for i := range all {
-		if c := &all[i]; c.engine.judgeTempo(c, out+1 <= len(engines)/2) {
+		if c := &all[i]; c.engine.judgeSpeed(c, out+1 <= len(engines)/2) {
 			out++
 		}
 	}
 }
 
-// pulse returns how long the engine takes of late.
-func (e *Engine) pulse() tempo {
+// currentLegSpeed returns how long the engine takes of late.
+func (e *Engine) currentLegSpeed() legSpeed {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.tempo
+	return e.legSpeed
 }
 
 // bear says what is borne of each engine: the median of its role. An engine of less weight than another is allowed to be
@@ -125,22 +125,22 @@ func bear(all []compared) {
 	}
 }
 
-// judgeTempo records what a round has found, and reports whether the engine is ejected.
-func (e *Engine) judgeTempo(c *compared, room bool) (ejected bool) {
+// judgeSpeed records what a round has found, and reports whether the engine is ejected.
+func (e *Engine) judgeSpeed(c *compared, room bool) (ejected bool) {
 	e.mu.Lock()
 	j := &e.ejection
 	switch {
 	case !c.slow():
 		j.times, j.slow, j.seen = 0, 0, 0
-	case c.tempo.samples != j.seen: // something has come since the last round
-		j.seen = c.tempo.samples
+	case c.speed.samples != j.seen: // something has come since the last round
+		j.seen = c.speed.samples
 		j.slow++
 	}
 	if ejected = j.slow >= slowRounds && room; ejected {
 		now := e.fleet.now()
 		j.times++
 		*j = ejection{times: j.times, factor: c.perWork / c.borne, since: now, until: now.Add(min(time.Duration(j.times)*ejectFor, ejectMax))}
-		e.tempo = tempo{}
+		e.legSpeed = legSpeed{}
 		e.show()
 	}
 	now := *j

@@ -99,7 +99,7 @@ func TestEjection_LastsLongerEachTimeAndIsForgotten(t *testing.T) {
 		r.wantOut("a")
 		r.pass(1)
 		r.wantOut("")
-		if n := a.pulse().samples; n != 0 || !a.up() {
+		if n := a.currentLegSpeed().samples; n != 0 || !a.up() {
 			t.Errorf("it returns with %d samples, up %t", n, a.up())
 		}
 	}

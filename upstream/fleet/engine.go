@@ -58,7 +58,7 @@ type Engine struct {
 	told        bool      // the log says that it is down, and it has answered nothing since
 	drain       bool      // the operator wants it to get nothing new
 	circuit     circuit
-	tempo       tempo
+	legSpeed    legSpeed
 	ejection    ejection
 
 	known   *Incarnation // the start that was read last, nil before the first

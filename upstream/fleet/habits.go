@@ -13,9 +13,9 @@ import "sync"
 //   - tempo, of the Engine, the whole time over the work, of decode too: whether the engine is slower than its role. It is
 //     forgotten with an ejection (ejection.go).
 type habits struct {
-	mu      sync.Mutex // guards the rest; no other lock is taken under it
-	paced   bool
-	perByte float64 // nanoseconds of prefill per byte of request body
-	echoes  bool    // answers have the id of the request
-	speed   speed
+	mu             sync.Mutex // guards the rest; no other lock is taken under it
+	bodySpeedKnown bool
+	nsPerByte      float64 // nanoseconds of prefill per byte of request body
+	echoes         bool    // answers have the id of the request
+	speed          speed
 }

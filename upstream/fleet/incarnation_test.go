@@ -64,7 +64,7 @@ func TestStart_HabitsOfAnEngineThatTellsNothing(t *testing.T) {
 	if !e.Last().SentNothing() || !e.Fresh().Silent() {
 		t.Error("want a silent start")
 	}
-	e.Fresh().LearnPace(1000, time.Second)
+	e.Fresh().LearnBodySpeed(1000, time.Second)
 	e.Fresh().Foreign("leg", "chatcmpl-leg")
 	next := tells(e, "1")
 	if next.Silent() || next.Expect(2000) != 2*time.Second || !next.Foreign("leg", "chatcmpl-other") {
@@ -105,17 +105,17 @@ func TestStart_AnAnswerIsForeignIfAnEngineEchoesAndThisOneDoesNot(t *testing.T) 
 	}
 }
 
-func TestStart_PaceFollowsTheLastLegs(t *testing.T) {
+func TestIncarnation_BodySpeedFollowsTheLastLegs(t *testing.T) {
 	s, _ := newRig(t).starts()
 	if got := s.Expect(1000); got != 0 {
 		t.Errorf("before any leg = %v, want 0", got)
 	}
-	s.LearnPace(0, time.Second) // says nothing
-	s.LearnPace(1000, time.Second)
+	s.LearnBodySpeed(0, time.Second) // says nothing
+	s.LearnBodySpeed(1000, time.Second)
 	if got := s.Expect(2000); got != 2*time.Second {
 		t.Errorf("after one leg = %v, want 2s", got)
 	}
-	s.LearnPace(1000, 6*time.Second)
+	s.LearnBodySpeed(1000, 6*time.Second)
 	if got := s.Expect(1000); got != 2*time.Second {
 		t.Errorf("mean after 1s and 6s = %v, want 2s", got)
 	}

@@ -61,7 +61,7 @@ func (r *rig) learnAll(p, d *Incarnation) {
 		s.LearnParity("m", "f", true)
 		s.LearnPlugIn(true)
 		s.learnTemplate(digest("m"), Yes)
-		s.LearnPace(10, time.Second)
+		s.LearnBodySpeed(10, time.Second)
 		s.LearnSpeed(10, time.Second)
 		r.prefixes.record(s, []uint64{1, 2, 3})
 		s.Foreign("leg", "chatcmpl-leg")

@@ -164,7 +164,7 @@ func (e *Engine) become(told facts) {
 		e.known.quarantined = told.start == e.quarantinedID
 		if old != nil {
 			old.end()
-			e.tempo, e.ejection = tempo{}, ejection{} // a restart is how slow engines are mended
+			e.legSpeed, e.ejection = legSpeed{}, ejection{} // a restart is how slow engines are mended
 			e.show()
 		}
 	}

@@ -2,10 +2,10 @@ package fleet
 
 import "time"
 
-// LearnPace records a prefill leg that computed its prompt, so that a long prompt is not
+// LearnBodySpeed records a prefill leg that computed its prompt, so that a long prompt is not
 // mistaken for an engine that never answers. The mean moves by a fifth per leg, so it
 // follows load within a few turns. The next start begins with it.
-func (s *Incarnation) LearnPace(bytes int, took time.Duration) {
+func (s *Incarnation) LearnBodySpeed(bytes int, took time.Duration) {
 	if bytes == 0 {
 		return
 	}
@@ -13,10 +13,10 @@ func (s *Incarnation) LearnPace(bytes int, took time.Duration) {
 	h := &s.engine.habits
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.paced {
-		sample = h.perByte + (sample-h.perByte)/5
+	if h.bodySpeedKnown {
+		sample = h.nsPerByte + (sample-h.nsPerByte)/5
 	}
-	h.paced, h.perByte = true, sample
+	h.bodySpeedKnown, h.nsPerByte = true, sample
 }
 
 // Expect returns how long a prefill of so many bytes of request body has taken of late, 0
@@ -25,5 +25,5 @@ func (s *Incarnation) Expect(bytes int) time.Duration {
 	h := &s.engine.habits
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Duration(h.perByte * float64(bytes))
+	return time.Duration(h.nsPerByte * float64(bytes))
 }
