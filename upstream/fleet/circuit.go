@@ -87,8 +87,8 @@ func (c *circuit) fail(how string, now time.Time) (opened bool) {
 	return opened
 }
 
-// mute reports whether no leg has been answered since then.
-func (c *circuit) mute(since time.Time) bool { return c.heard.Before(since) }
+// unresponsive reports whether no leg has been answered since then.
+func (c *circuit) unresponsive(since time.Time) bool { return c.heard.Before(since) }
 
 // Served records that a leg has ended as it should, a stream with its end.
 func (e *Engine) Served() {
@@ -125,7 +125,7 @@ func (e *Engine) Failed(leg *upstream.LegError) {
 func (e *Engine) Unanswered(began time.Time) {
 	e.mu.Lock()
 	now := e.fleet.now()
-	opened := e.circuit.pause == 0 && e.circuit.mute(began)
+	opened := e.circuit.pause == 0 && e.circuit.unresponsive(began)
 	if opened {
 		e.circuit.failures = max(e.circuit.failures, failuresToOpen-1)
 		e.circuit.fail(e.circuit.last, now)
