@@ -126,7 +126,7 @@ func bear(all []compared) {
 }
 
 // judgeSpeed records what a round has found, and reports whether the engine is ejected.
-func (e *Engine) judgeSpeed(c *compared, room bool) (ejected bool) {
+func (e *Engine) judgeSpeed(c *compared, allowed bool) (ejected bool) {
 	e.mu.Lock()
 	j := &e.ejection
 	switch {
@@ -136,7 +136,7 @@ func (e *Engine) judgeSpeed(c *compared, room bool) (ejected bool) {
 		j.seen = c.speed.samples
 		j.slow++
 	}
-	if ejected = j.slow >= slowRounds && room; ejected {
+	if ejected = j.slow >= slowRounds && allowed; ejected {
 		now := e.fleet.now()
 		j.times++
 		*j = ejection{times: j.times, factor: c.perWork / c.borne, since: now, until: now.Add(min(time.Duration(j.times)*ejectFor, ejectMax))}

@@ -50,7 +50,7 @@ type Fleet struct {
 	refreshing refreshing
 	onFreed    atomic.Pointer[func()] // see OnFreed
 	prefixes   prefixIndex
-	rooms      promptRooms
+	buffers    promptBuffers
 	renderer   *renderer // nil if prefill engines render
 
 	// mu guards the rest, and lets one pick at a time weigh what is in flight. It is

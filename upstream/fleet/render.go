@@ -63,17 +63,17 @@ func (s *Incarnation) rendered(ctx context.Context, req *upstream.Request, autho
 	if s.Renders(req.API()) == No {
 		return Prompt{}, ErrNoRender
 	}
-	room := s.engine.fleet.rooms.take()
+	buffer := s.engine.fleet.buffers.take()
 	var prompt Prompt
 	var err error
 	if r := s.engine.fleet.renderer; r != nil {
 		var found Finding
-		prompt, found, err = s.engine.fleet.render(ctx, r.at, req, authorization, room)
+		prompt, found, err = s.engine.fleet.render(ctx, r.at, req, authorization, buffer)
 		if found != Unknown {
 			r.learn(req.API(), found, s.engine.fleet.now())
 		}
 	} else {
-		prompt, err = s.askRender(ctx, req, authorization, room)
+		prompt, err = s.askRender(ctx, req, authorization, buffer)
 	}
 	if err == nil && disablesThinking(req) {
 		err = s.agrees(ctx, req, authorization, len(prompt.IDs))
@@ -87,8 +87,8 @@ func (s *Incarnation) rendered(ctx context.Context, req *upstream.Request, autho
 }
 
 // askRender has the engine render a prompt.
-func (s *Incarnation) askRender(ctx context.Context, req *upstream.Request, authorization string, room *promptRoom) (Prompt, error) {
-	prompt, found, err := s.engine.fleet.render(ctx, s.engine.Instance(), req, authorization, room)
+func (s *Incarnation) askRender(ctx context.Context, req *upstream.Request, authorization string, buffer *promptBuffer) (Prompt, error) {
+	prompt, found, err := s.engine.fleet.render(ctx, s.engine.Instance(), req, authorization, buffer)
 	if s.Known() {
 		s.mu.Lock()
 		s.rendering[req.API()] = max(s.rendering[req.API()], found) // No, of two that disagree
@@ -99,21 +99,21 @@ func (s *Incarnation) askRender(ctx context.Context, req *upstream.Request, auth
 
 // render asks a render endpoint. found tells whether it is served: No comes with ErrNoRender. Other errors are *upstream.LegError.
 func (f *Fleet) render(
-	ctx context.Context, at *upstream.Instance, req *upstream.Request, authorization string, room *promptRoom,
+	ctx context.Context, at *upstream.Instance, req *upstream.Request, authorization string, buffer *promptBuffer,
 ) (prompt Prompt, found Finding, err error) {
-	status, err := room.post(ctx, f.cfg.Client, at, req.API().Path()+"/render", req.RenderBody(), authorization)
+	status, err := buffer.post(ctx, f.cfg.Client, at, req.API().Path()+"/render", req.RenderBody(), authorization)
 	switch {
 	case err != nil:
 		return Prompt{}, Unknown, askFailed(at, "render", status, nil, err)
 	case status == http.StatusOK:
-		if prompt, err = room.read("token_ids"); err != nil {
+		if prompt, err = buffer.read("token_ids"); err != nil {
 			return Prompt{}, Unknown, askFailed(at, "render", status, nil, err)
 		}
 		return prompt, Yes, nil
-	case unserved(status, room.answer) || switchedOff(status, room.answer, authorization):
+	case unserved(status, buffer.answer) || switchedOff(status, buffer.answer, authorization):
 		return Prompt{}, No, ErrNoRender
 	}
-	return Prompt{}, Unknown, askFailed(at, "render", status, room.answer, nil)
+	return Prompt{}, Unknown, askFailed(at, "render", status, buffer.answer, nil)
 }
 
 // unserved reports whether a server that answers so has no such endpoint. An unknown model is a 404 too (_check_model), and says so: by the

@@ -23,7 +23,7 @@ type Prompt struct {
 	// ContextLength is how many tokens prompt and answer may have together, 0 if the engine has not told.
 	ContextLength int
 
-	room *promptRoom // in which they are, nil if they are the request's
+	buffer *promptBuffer // in which they are, nil if they are the request's
 }
 
 // Tokenize returns the ids of the request's prompt: the prompt itself if it is
@@ -51,8 +51,8 @@ func (s *Incarnation) Prompt(ctx context.Context, req *upstream.Request, authori
 	if req.API().Rendered() {
 		return s.rendered(ctx, req, authorization)
 	}
-	rooms := &s.engine.fleet.rooms
-	room, question := rooms.take(), rooms.ask()
+	buffers := &s.engine.fleet.buffers
+	buffer, question := buffers.take(), buffers.ask()
 	body, why, ok := req.TokenizeBody(question.body)
 	if !ok {
 		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
@@ -61,19 +61,19 @@ func (s *Incarnation) Prompt(ctx context.Context, req *upstream.Request, authori
 	if req.API() == upstream.Chat && s.Known() && s.foundRender(upstream.Chat) != No {
 		// Every failure but that there is none is final: to fall back on it would let parity that was learnt with one endpoint speak for
 		// the other.
-		if prompt, err := s.askRender(ctx, req, authorization, room); !errors.Is(err, ErrNoRender) {
+		if prompt, err := s.askRender(ctx, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
 			prompt.ContextLength = s.engine.ContextLength(req.Model())
-			rooms.done(question) // and was not asked
+			buffers.done(question) // and was not asked
 			return prompt, err
 		}
 	}
 	at := s.engine.Instance()
-	status, err := room.post(ctx, s.engine.fleet.cfg.Client, at, "/tokenize", body, authorization)
+	status, err := buffer.post(ctx, s.engine.fleet.cfg.Client, at, "/tokenize", body, authorization)
 	if err != nil || status != http.StatusOK {
-		return Prompt{}, askFailed(at, "tokenize", status, room.answer, err)
+		return Prompt{}, askFailed(at, "tokenize", status, buffer.answer, err)
 	}
-	rooms.done(question)
-	prompt, err := room.read("tokens")
+	buffers.done(question)
+	prompt, err := buffer.read("tokens")
 	if err != nil {
 		return Prompt{}, askFailed(at, "tokenize", status, nil, err)
 	}
@@ -115,14 +115,14 @@ func askFailed(at *upstream.Instance, what string, status int, answer []byte, er
 
 // readPrompt reads an answer whose named member is the list of ids. A count beside it must agree. The list is read as it is found to be
 // valid, once; the ids are in room if they fit there.
-func readPrompt(answer []byte, name string, room []uint32) (prompt Prompt, err error) {
+func readPrompt(answer []byte, name string, into []uint32) (prompt Prompt, err error) {
 	found := false
 	o, err := rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {
 		if string(member) != name {
 			return s.Skip()
 		}
 		from := s.Pos
-		if prompt.IDs, found = s.IDsInto(room); !found {
+		if prompt.IDs, found = s.IDsInto(into); !found {
 			return s.Fault("expected a list of token ids")
 		}
 		prompt.List = answer[from:s.Pos]

@@ -31,19 +31,19 @@ type Client struct {
 // Rooms are borrowed: the first while a request is written, the second until what came with the header of an answer has
 // been read.
 type (
-	requestRoom struct {
+	requestBuffer struct {
 		bytes  [inline]byte
 		pieces [8][]byte
 	}
-	answerRoom [4 << 10]byte
+	answerBuffer [4 << 10]byte
 )
 
 // New returns a client; Close releases its idle connections.
 func New(cfg Config) *Client {
 	return &Client{
 		dial: cfg.Dial, pool: pool{most: cfg.IdlePerHost, keep: cfg.IdleFor, lost: cfg.Lost},
-		requests: sync.Pool{New: func() any { return new(requestRoom) }},
-		answers:  sync.Pool{New: func() any { return new(answerRoom) }},
+		requests: sync.Pool{New: func() any { return new(requestBuffer) }},
+		answers:  sync.Pool{New: func() any { return new(answerBuffer) }},
 	}
 }
 

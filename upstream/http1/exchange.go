@@ -13,7 +13,7 @@ const inline = 16 << 10
 // exchange writes the request and reads the header of its answer. A peer may answer and close before it has read all; its
 // answer is worth more than the error of the write.
 func (r *Response) exchange(q *Request) error {
-	room := r.client.requests.Get().(*requestRoom)
+	room := r.client.requests.Get().(*requestBuffer)
 	left, failed := r.writeNow(room.fill(q))
 	if len(left) > 0 && failed == nil {
 		return r.exchangeSlowly(room, left)
@@ -29,7 +29,7 @@ func (r *Response) exchange(q *Request) error {
 }
 
 // fill returns the request in pieces, which it takes the body's from: one, unless it is large.
-func (room *requestRoom) fill(q *Request) [][]byte {
+func (room *requestBuffer) fill(q *Request) [][]byte {
 	first := q.appendHead(room.bytes[:0])
 	pieces := append(room.pieces[:0], nil)
 	for _, piece := range q.Body {
@@ -43,7 +43,7 @@ func (room *requestRoom) fill(q *Request) [][]byte {
 }
 
 // back gives a room back when all is written: an answer may be long in coming, and nothing holds the body meanwhile.
-func (room *requestRoom) back(to *Client) {
+func (room *requestBuffer) back(to *Client) {
 	clear(room.pieces[:])
 	to.requests.Put(room)
 }
@@ -70,7 +70,7 @@ func (r *Response) writeNow(pieces [][]byte) (left [][]byte, err error) {
 
 // exchangeSlowly writes on a goroutine, which ends before this returns: a peer that refuses a large request may answer, and
 // read nothing more.
-func (r *Response) exchangeSlowly(room *requestRoom, pieces [][]byte) error {
+func (r *Response) exchangeSlowly(room *requestBuffer, pieces [][]byte) error {
 	written := make(chan error, 1)
 	go func() {
 		err := r.write(pieces)
@@ -103,7 +103,7 @@ func past() time.Time { return time.Unix(1, 0) }
 
 // readHead reads up to the body of the answer.
 func (r *Response) readHead() (err error) {
-	room := r.client.answers.Get().(*answerRoom)
+	room := r.client.answers.Get().(*answerBuffer)
 	r.room = room
 	defer func() {
 		if err != nil {

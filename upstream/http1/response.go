@@ -30,9 +30,9 @@ type Response struct {
 	framing framing
 	left    int64 // of a fixed length
 	chunks  chunks
-	room    *answerRoom // where rest is, nil if that is a buffer of its own
-	rest    []byte      // what came with the header and has not been read
-	err     error       // what the reads to come return
+	room    *answerBuffer // where rest is, nil if that is a buffer of its own
+	rest    []byte        // what came with the header and has not been read
+	err     error         // what the reads to come return
 }
 
 // framing is how the end of a body is found (RFC 9112, 6.3).

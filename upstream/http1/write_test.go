@@ -122,7 +122,7 @@ func TestDo_ReadsAnAnswerBehindAFailureToWriteAtOnce(t *testing.T) {
 
 // A room that waits for its next request holds nothing of the last one's body.
 func TestRequestRoom_HoldsNoBody(t *testing.T) {
-	room := &requestRoom{}
+	room := &requestBuffer{}
 	q := &Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/", Body: [][]byte{make([]byte, inline), make([]byte, 1), make([]byte, 2)}}
 	if pieces := room.fill(q); len(pieces) != 4 {
 		t.Errorf("got %d pieces, want 4", len(pieces))

@@ -103,10 +103,10 @@ func TestPrompt_OfIDsHasNoMemoryToGiveBack(t *testing.T) {
 func TestPrompt_DoneKeepsABoundedMemory(t *testing.T) {
 	s := tellsPrompts(newRig(t))
 	for range 20 {
-		p := mustPrompt(t, s, maxPromptRoom/4, 123456)
+		p := mustPrompt(t, s, maxPromptBuffer/4, 123456)
 		p.Done()
-		if room := s.engine.fleet.rooms.take(); cap(room.ids) >= maxPromptRoom/4 || cap(room.answer) > maxPromptRoom {
-			t.Fatalf("kept room for %d ids, %d bytes", cap(room.ids), cap(room.answer))
+		if buffer := s.engine.fleet.buffers.take(); cap(buffer.ids) >= maxPromptBuffer/4 || cap(buffer.answer) > maxPromptBuffer {
+			t.Fatalf("kept room for %d ids, %d bytes", cap(buffer.ids), cap(buffer.answer))
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestPrompt_QuestionServesAnotherOnceItIsAnswered(t *testing.T) {
 	s := tellsPrompts(newRig(t))
 	served := func() int {
 		for range 40 { // a pool may lose what it gets
-			if question := s.engine.fleet.rooms.ask(); cap(question.body) > 0 {
+			if question := s.engine.fleet.buffers.ask(); cap(question.body) > 0 {
 				return cap(question.body)
 			}
 			held := mustPrompt(t, s, 2, 9)
@@ -127,10 +127,10 @@ func TestPrompt_QuestionServesAnotherOnceItIsAnswered(t *testing.T) {
 	if served() == 0 {
 		t.Error("no question's memory came back")
 	}
-	rooms := promptRooms{}
+	buffers := promptBuffers{}
 	for range 40 {
-		rooms.done(&asking{body: make([]byte, maxPromptRoom+1)})
-		if question := rooms.ask(); cap(question.body) > 0 {
+		buffers.done(&questionBuffer{body: make([]byte, maxPromptBuffer+1)})
+		if question := buffers.ask(); cap(question.body) > 0 {
 			t.Fatalf("kept %d bytes of a question", cap(question.body))
 		}
 	}
@@ -138,18 +138,18 @@ func TestPrompt_QuestionServesAnotherOnceItIsAnswered(t *testing.T) {
 
 func BenchmarkPrompt(b *testing.B) {
 	answer := fmt.Appendf(nil, `{"count":2600,"max_model_len":131072,"tokens":%s,"token_strs":null}`, rawjson.AppendIDs(nil, slices.Repeat([]uint32{123456}, 2600)))
-	rooms := promptRooms{}
+	buffers := promptBuffers{}
 	request, err := upstream.ParseRequest(upstream.Chat, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}],"stream":true}`, strings.Repeat("four char words here ", 500)))
 	if err != nil {
 		b.Fatal(err)
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		room, question := rooms.take(), rooms.ask()
+		buffer, question := buffers.take(), buffers.ask()
 		body, _, ok := request.TokenizeBody(question.body)
-		question.body, room.answer = body, append(room.answer[:0], answer...)
-		rooms.done(question)
-		p, err := room.read("tokens")
+		question.body, buffer.answer = body, append(buffer.answer[:0], answer...)
+		buffers.done(question)
+		p, err := buffer.read("tokens")
 		if !ok || err != nil {
 			b.Fatal(err)
 		}
