@@ -73,7 +73,7 @@ const readingOverhead = 448
 // weight is what the ticket counts against MaxBytes.
 func (s *stored) weight() int64 {
 	t := &s.ticket
-	names := len(t.Decode) + len(t.Start) + len(t.EngineID) + len(t.Prefill) + len(t.PrefillStart)
+	names := len(t.Decode) + len(t.Incarnation) + len(t.EngineID) + len(t.Prefill) + len(t.PrefillIncarnation)
 	weight := int64(len(t.Params)+8*len(t.Chain.Blocks)+24*(len(t.Lineage.Ancestors)+len(t.Prefilled))+names) + ticketOverhead
 	if t.Reading != nil {
 		weight += readingOverhead

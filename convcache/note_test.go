@@ -17,19 +17,19 @@ func noteFor(tk convcache.Ticket, c *clock) convcache.Ticket {
 func TestNote_NamesNothingOfDecode(t *testing.T) {
 	c := &clock{}
 	tk := holdingTicket(7, convcache.Chain{BlockSize: 16, Blocks: []uint64{1, 2}, Tokens: 40})
-	tk.Decode, tk.Start, tk.EngineID, tk.Params, tk.Reading = "decode", "1.7e+09", "engine", []byte("{}"), t
-	tk.Covers, tk.HistoryOK, tk.Common = 4, true, 5
+	tk.Decode, tk.Incarnation, tk.EngineID, tk.Params, tk.Reading = "decode", "1.7e+09", "engine", []byte("{}"), t
+	tk.Covers, tk.HistoryOK, tk.SharedPrefixTokens = 4, true, 5
 	note := tk.Note("http://prefill", "1.8e+09", c.now())
 	if !note.HandedBack() || tk.HandedBack() {
 		t.Errorf("handed back: got %v of the note and %v of the ticket, want true and false", note.HandedBack(), tk.HandedBack())
 	}
-	if note.Decode+note.Start+note.EngineID != "" || note.Params != nil || note.Reading != nil {
-		t.Errorf("note: got decode %q, start %q, engine %q, params %q, reading %v, want none", note.Decode, note.Start, note.EngineID, note.Params, note.Reading)
+	if note.Decode+note.Incarnation+note.EngineID != "" || note.Params != nil || note.Reading != nil {
+		t.Errorf("note: got decode %q, start %q, engine %q, params %q, reading %v, want none", note.Decode, note.Incarnation, note.EngineID, note.Params, note.Reading)
 	}
 	if got, want := note.Deadline, c.now().Add(convcache.NoteTTL); !got.Equal(want) {
 		t.Errorf("deadline: got %v, want %v", got, want)
 	}
-	if note.ID != tk.ID || note.History != tk.History || note.Covers != tk.Covers || note.Tokens != tk.Tokens || note.Common != tk.Common ||
+	if note.ID != tk.ID || note.History != tk.History || note.Covers != tk.Covers || note.Tokens != tk.Tokens || note.SharedPrefixTokens != tk.SharedPrefixTokens ||
 		!slices.Equal(note.Chain.Blocks, tk.Chain.Blocks) {
 		t.Errorf("note: got %+v, want what the ticket %+v says of the conversation", note, tk)
 	}

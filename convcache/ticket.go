@@ -48,17 +48,17 @@ type Ticket struct {
 	// Groups is how many block groups Params has, 0 if unknown. Only a ticket of one group can be
 	// shortened.
 	Groups int
-	// Start tells one start of the decode engine from another: its
+	// Incarnation tells one start of the decode engine from another: its
 	// process_start_time_seconds as the engine printed it. After a restart the blocks are gone.
-	Start string
+	Incarnation string
 	// EngineID is remote_engine_id, by which decode knows its own tickets.
 	EngineID string
 	// Prefill and PrefillStart name the instance to whose prefix cache the KV was handed back, and its start. A ticket that has
 	// them is a note: it names no blocks, and is never sent to an engine.
-	Prefill, PrefillStart string
-	// Common is how many tokens prefill found in its caches for the first turn of the conversation, as far as that is known: what
+	Prefill, PrefillIncarnation string
+	// SharedPrefixTokens is how many tokens prefill found in its caches for the first turn of the conversation, as far as that is known: what
 	// comes of others' prompts.
-	Common int
+	SharedPrefixTokens int
 	// Lineage says out of which prefix caches the KV of the blocks may have come. Stores share its Ancestors with the caller; they are
 	// never changed.
 	Lineage Lineage
@@ -75,40 +75,40 @@ type Ticket struct {
 
 // Branch is what a look-up tells of a ticket without taking it.
 type Branch struct {
-	ID        TicketID
-	History   Digest
-	Covers    int
-	HistoryOK bool
-	Tokens    int
-	Chain     Chain
-	Groups    int
-	Decode    string
-	Start     string
-	FreshAsOf time.Time
-	Deadline  time.Time
+	ID          TicketID
+	History     Digest
+	Covers      int
+	HistoryOK   bool
+	Tokens      int
+	Chain       Chain
+	Groups      int
+	Decode      string
+	Incarnation string
+	FreshAsOf   time.Time
+	Deadline    time.Time
 
-	Prefill, PrefillStart string // of a note
-	Common                int
-	Lineage               Lineage
-	Prefilled             []Prefilled
+	Prefill, PrefillIncarnation string // of a note
+	SharedPrefixTokens          int
+	Lineage                     Lineage
+	Prefilled                   []Prefilled
 }
 
 // Branch returns the part of the ticket that a look-up may tell.
 func (t Ticket) Branch() Branch {
 	return Branch{
-		ID:        t.ID,
-		History:   t.History,
-		Covers:    t.Covers,
-		HistoryOK: t.HistoryOK,
-		Tokens:    t.Tokens,
-		Chain:     t.Chain,
-		Groups:    t.Groups,
-		Decode:    t.Decode,
-		Start:     t.Start,
-		FreshAsOf: t.FreshAsOf,
-		Deadline:  t.Deadline,
+		ID:          t.ID,
+		History:     t.History,
+		Covers:      t.Covers,
+		HistoryOK:   t.HistoryOK,
+		Tokens:      t.Tokens,
+		Chain:       t.Chain,
+		Groups:      t.Groups,
+		Decode:      t.Decode,
+		Incarnation: t.Incarnation,
+		FreshAsOf:   t.FreshAsOf,
+		Deadline:    t.Deadline,
 
-		Prefill: t.Prefill, PrefillStart: t.PrefillStart,
-		Common: t.Common, Lineage: t.Lineage, Prefilled: t.Prefilled,
+		Prefill: t.Prefill, PrefillIncarnation: t.PrefillIncarnation,
+		SharedPrefixTokens: t.SharedPrefixTokens, Lineage: t.Lineage, Prefilled: t.Prefilled,
 	}
 }

@@ -84,7 +84,7 @@ func (t *turn) credit(prefill *fleet.Incarnation, own int) {
 // handedBackTo is how many tokens were handed back to a start of prefill.
 func (t *turn) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
 	for i := range t.notes {
-		if n := &t.notes[i]; n.Prefill == prefill.Engine().Name && n.PrefillStart == prefill.ID() {
+		if n := &t.notes[i]; n.Prefill == prefill.Engine().Name && n.PrefillIncarnation == prefill.ID() {
 			tokens = max(tokens, n.Tokens)
 		}
 	}

@@ -26,7 +26,7 @@ func (f *finder) listNotes(t *turn) (notes []NoteAhead) {
 		ahead := NoteAhead{Age: max(0, upstream.Elapsed(n.FreshAsOf, now).Seconds()), Tokens: n.Tokens, Prefill: n.Prefill}
 		if engine := f.deps.Fleet.Engine(upstream.RolePrefill, n.Prefill); engine != nil {
 			last := engine.Last()
-			ahead.Current = last.Known() && last.ID() == n.PrefillStart
+			ahead.Current = last.Known() && last.ID() == n.PrefillIncarnation
 		}
 		notes = append(notes, ahead)
 	}

@@ -88,7 +88,7 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared boo
 		}
 		if engine := f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine != nil {
 			last := engine.Last()
-			ticket.State, ticket.Current = engine.Live().State, last.Known() && last.ID() == b.Start
+			ticket.State, ticket.Current = engine.Live().State, last.Known() && last.ID() == b.Incarnation
 			if p != nil && p.prefill != nil {
 				ticket.Link = standing(p.prefill.StatusWith(last))
 			}

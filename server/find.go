@@ -246,7 +246,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *
 	if outcome != convcache.Taken {
 		return nil, outcome, ""
 	}
-	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Start != c.branch.Start {
+	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Incarnation != c.branch.Incarnation {
 		f.releaser.unuse(ticket, t.model) // it is not what was looked at
 		return nil, outcome, ""
 	}
@@ -284,7 +284,7 @@ func (f *finder) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet
 			incarnation = engine.Current(ctx)
 		}
 	}
-	if !engine.Reachable() || !incarnation.Known() || incarnation.ID() != b.Start || !f.still && !incarnation.Alive(ctx) {
+	if !engine.Reachable() || !incarnation.Known() || incarnation.ID() != b.Incarnation || !f.still && !incarnation.Alive(ctx) {
 		return nil
 	}
 	return incarnation

@@ -156,8 +156,8 @@ func (k *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 		return convcache.Ticket{}, kept, "ineligible_block_groups"
 	}
 	ticket := convcache.Ticket{
-		ID: convcache.NewTicketID(), Decode: decode.Name, Start: d.start.ID(), EngineID: kept.EngineID,
-		Params: kept.Params, Reading: keptReading(kept), Tokens: kept.Tokens, Groups: kept.Groups, FreshAsOf: a.freshAsOf, Common: t.common(),
+		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.start.ID(), EngineID: kept.EngineID,
+		Params: kept.Params, Reading: keptReading(kept), Tokens: kept.Tokens, Groups: kept.Groups, FreshAsOf: a.freshAsOf, SharedPrefixTokens: t.common(),
 		Deadline: deadline(k.cfg, decode, a.freshAsOf, kept.Expires), Lineage: k.lineages.leave(d.lineage, d.found),
 		Prefilled: d.prefilled,
 	}

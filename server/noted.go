@@ -36,7 +36,7 @@ func (t *turn) allHandedBack() bool {
 func (t *turn) noted() (notes []fleet.PrefixHint) {
 	for i := range t.notes {
 		n := &t.notes[i]
-		notes = append(notes, fleet.PrefixHint{Prefill: n.Prefill, Start: n.PrefillStart, Tokens: n.Tokens})
+		notes = append(notes, fleet.PrefixHint{Prefill: n.Prefill, Incarnation: n.PrefillIncarnation, Tokens: n.Tokens})
 	}
 	return notes
 }
@@ -45,7 +45,7 @@ func (t *turn) noted() (notes []fleet.PrefixHint) {
 func (t *turn) common() (tokens int) {
 	for _, known := range [...][]convcache.Branch{t.branches, t.notes} {
 		for i := range known {
-			tokens = max(tokens, known[i].Common)
+			tokens = max(tokens, known[i].SharedPrefixTokens)
 		}
 	}
 	if len(t.branches)+len(t.notes) == 0 && !t.length.Answered {
@@ -63,7 +63,7 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *held, sam
 	}
 	newest, here := &t.notes[0], false
 	for i := range t.notes {
-		here = here || same && t.notes[i].Prefill == prefill.Engine().Name && t.notes[i].PrefillStart == prefill.ID()
+		here = here || same && t.notes[i].Prefill == prefill.Engine().Name && t.notes[i].PrefillIncarnation == prefill.ID()
 	}
 	if beyond := r.Cached - t.common(); beyond > 0 {
 		r.Hit, r.Reason, r.Differs, r.Proof, r.Offered, r.FreshAsOf = true, "", "", proofEngine, beyond, newest.FreshAsOf

@@ -84,7 +84,7 @@ func (t *turn) heldBy(decode *fleet.Engine) (tokens int) {
 		return 0
 	}
 	for i := range t.branches {
-		if b := &t.branches[i]; b.Decode == decode.Name && b.Start == last.ID() {
+		if b := &t.branches[i]; b.Decode == decode.Name && b.Incarnation == last.ID() {
 			tokens = max(tokens, b.Tokens)
 		}
 	}

@@ -192,7 +192,7 @@ func (t *turn) hint() fleet.Hint {
 	t.holds = t.holds[:0]
 	for i := range t.branches {
 		b := &t.branches[i]
-		t.holds = append(t.holds, fleet.Holding{Decode: b.Decode, Start: b.Start, Tokens: b.Tokens})
+		t.holds = append(t.holds, fleet.Holding{Decode: b.Decode, Incarnation: b.Incarnation, Tokens: b.Tokens})
 	}
 	return fleet.Hint{Key: t.conversation.affinity, Holds: t.holds, PrefixHints: t.noted(), Model: t.model, Tokens: t.record.Path.Tokens, Chain: t.chain}
 }

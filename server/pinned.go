@@ -99,7 +99,7 @@ func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
 
 // put notes a ticket that is in the store from now on, or may be.
 func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
-	incarnation := l.fleet.Holder(t.Decode, t.Start)
+	incarnation := l.fleet.Holder(t.Decode, t.Incarnation)
 	if incarnation == nil || incarnation.Free(t.FreshAsOf) {
 		return // its blocks are gone
 	}

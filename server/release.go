@@ -51,7 +51,7 @@ func (r *releaser) read(ticket *convcache.Ticket) (*upstream.Kept, error) {
 // outdated reports whether the engine that holds a ticket's blocks has registered its memory again since.
 func (r *releaser) outdated(ticket *convcache.Ticket) bool {
 	kept, err := r.read(ticket)
-	return err == nil && r.generations.outdated(ticket.Decode, ticket.Start, kept)
+	return err == nil && r.generations.outdated(ticket.Decode, ticket.Incarnation, kept)
 }
 
 // keptReading is what a ticket brings of what was read of its params.
@@ -76,7 +76,7 @@ func (r *releaser) give(ticket convcache.Ticket, model string, reader *fleet.Inc
 	if err != nil {
 		return // of an older or a foreign version; no engine would understand it either
 	}
-	holder := r.deps.Fleet.Holder(ticket.Decode, ticket.Start) // blocks of another start are gone
+	holder := r.deps.Fleet.Holder(ticket.Decode, ticket.Incarnation) // blocks of another start are gone
 	u := fleet.Unused{
 		Params: ticket.Params, Reading: kept.Reading, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
 	}

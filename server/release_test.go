@@ -158,7 +158,7 @@ func TestRelease_WhatAPutBackDisplaces(t *testing.T) {
 		decode := d.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
 		d.Store = displacing{d.Store, engine, convcache.Ticket{
 			Params: []byte(strings.ReplaceAll(ticket(leg{}), "chatcmpl-", "chatcmpl-displaced")), Decode: "decode-0",
-			Start: decode.ID(), Tokens: 200, Deadline: time.Now().Add(time.Hour),
+			Incarnation: decode.ID(), Tokens: 200, Deadline: time.Now().Add(time.Hour),
 		}}
 	}})
 	r.wantOK(r.turn("c", 1, true), "miss;")

@@ -181,7 +181,7 @@ func giveBack(ctx context.Context, p *proxy, w *onlooker, model string) (left in
 			continue // it was used
 		}
 		engine := p.fleet.Engine(upstream.RoleDecode, ticket.Decode)
-		holder := engine.Start(ticket.Start)
+		holder := engine.Incarnation(ticket.Incarnation)
 		if holder == nil {
 			continue // its blocks went with it
 		}

@@ -153,16 +153,16 @@ func (m *mutant) Put(ctx context.Context, key convcache.Key, t convcache.Ticket,
 		t.Chain = convcache.Chain{}
 	}
 	if m.losesEngine {
-		t.Start, t.EngineID = "", ""
+		t.Incarnation, t.EngineID = "", ""
 	}
 	if m.losesGroups {
 		t.Groups = 0
 	}
 	if m.losesPrefill && t.HandedBack() {
-		t.Prefill, t.PrefillStart = "prefill", ""
+		t.Prefill, t.PrefillIncarnation = "prefill", ""
 	}
 	if m.losesCommon {
-		t.Common = 0
+		t.SharedPrefixTokens = 0
 	}
 	if !m.aliases {
 		t.Params = slices.Clone(t.Params)

@@ -34,11 +34,11 @@ func encodeBranch(t *convcache.Ticket, history convcache.Digest) []byte {
 		ok = 1
 	}
 	to = append(to, ok)
-	numbers := [...]int{t.Covers, t.Tokens, t.Groups, t.Common, t.Chain.BlockSize, t.Chain.Tokens, len(t.Chain.Blocks)}
+	numbers := [...]int{t.Covers, t.Tokens, t.Groups, t.SharedPrefixTokens, t.Chain.BlockSize, t.Chain.Tokens, len(t.Chain.Blocks)}
 	for _, n := range numbers {
 		to = binary.AppendUvarint(to, uint64(n))
 	}
-	for _, name := range [...]string{t.Decode, t.Start, t.Prefill, t.PrefillStart} {
+	for _, name := range [...]string{t.Decode, t.Incarnation, t.Prefill, t.PrefillIncarnation} {
 		to = appendText(to, name)
 	}
 	to = binary.BigEndian.AppendUint64(to, t.Chain.Whole)
@@ -57,10 +57,10 @@ func readBranch(payload []byte) (convcache.Ticket, error) {
 	t := convcache.Ticket{Deadline: r.time(), FreshAsOf: r.time()}
 	copy(t.History[:], r.bytes(len(t.History)))
 	t.HistoryOK = r.byte() == 1
-	t.Covers, t.Tokens, t.Groups, t.Common = r.number(), r.number(), r.number(), r.number()
+	t.Covers, t.Tokens, t.Groups, t.SharedPrefixTokens = r.number(), r.number(), r.number(), r.number()
 	t.Chain.BlockSize, t.Chain.Tokens = r.number(), r.number()
 	blocks := r.number()
-	t.Decode, t.Start, t.Prefill, t.PrefillStart = r.text(), r.text(), r.text(), r.text()
+	t.Decode, t.Incarnation, t.Prefill, t.PrefillIncarnation = r.text(), r.text(), r.text(), r.text()
 	t.Chain.Whole = r.uint64()
 	if chain := r.bytes(8 * blocks); !r.failed && blocks > 0 {
 		t.Chain.Blocks = make([]uint64, blocks)

@@ -13,9 +13,9 @@ import (
 
 func wireTicket() convcache.Ticket {
 	return convcache.Ticket{
-		ID: convcache.NewTicketID(), History: convcache.Digest{1, 2, 3}, Covers: 7, HistoryOK: true, Decode: "decode-1", Start: "1.7e+09", EngineID: "e-1",
+		ID: convcache.NewTicketID(), History: convcache.Digest{1, 2, 3}, Covers: 7, HistoryOK: true, Decode: "decode-1", Incarnation: "1.7e+09", EngineID: "e-1",
 		Params: []byte(`{"remote_block_ids":[[1, 2, 3, 4, 5, 6, 7, 8, 9, 1000]],"n":1.0,"s":"\u00e9"}`),
-		Tokens: 70, Groups: 1, Common: 48, Chain: convcache.Chain{BlockSize: 32, Blocks: []uint64{1 << 63, 5}, Whole: 9, Tokens: 70},
+		Tokens: 70, Groups: 1, SharedPrefixTokens: 48, Chain: convcache.Chain{BlockSize: 32, Blocks: []uint64{1 << 63, 5}, Whole: 9, Tokens: 70},
 		Lineage:   convcache.Lineage{Ancestors: []convcache.Ancestor{{Incarnation: 1, Space: 1 << 63, Until: 9}, {Incarnation: 2}}, Others: 3},
 		Prefilled: []convcache.Prefilled{{Incarnation: 1, Space: 1 << 63, Tokens: 64}, {Incarnation: 2}},
 		FreshAsOf: time.Unix(1_800_000_000, 123456789), Deadline: time.Unix(1_800_000_400, 987654321),
@@ -29,7 +29,7 @@ func TestCodec_RoundTrip(t *testing.T) {
 		"no times":     func(t *convcache.Ticket) { t.FreshAsOf, t.Deadline = time.Time{}, time.Time{} },
 		"no lineage":   func(t *convcache.Ticket) { t.Lineage = convcache.Lineage{} },
 		"no prefilled": func(t *convcache.Ticket) { t.Prefilled = nil },
-		"no names":     func(t *convcache.Ticket) { t.Decode, t.Start, t.EngineID = "", "", "" },
+		"no names":     func(t *convcache.Ticket) { t.Decode, t.Incarnation, t.EngineID = "", "", "" },
 		"long names":   func(t *convcache.Ticket) { t.Decode = strings.Repeat("d", 300) },
 		"note":         func(t *convcache.Ticket) { *t = t.Note("prefill-1", "1.8e+09", t.FreshAsOf.Add(time.Minute)) },
 		"long note": func(t *convcache.Ticket) {

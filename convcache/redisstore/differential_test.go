@@ -178,7 +178,7 @@ func (w *twins) next() convcache.Ticket {
 	if tk.Groups > 2 {
 		tk.Groups = 1
 	}
-	tk.FreshAsOf, tk.Common = w.clock.now(), w.rng.IntN(3)
+	tk.FreshAsOf, tk.SharedPrefixTokens = w.clock.now(), w.rng.IntN(3)
 	tk.Decode = fmt.Sprint("decode-", len(w.put))
 	tk.Chain = w.chain()
 	tk.Tokens = tk.Chain.Tokens
@@ -211,7 +211,7 @@ func describe[T any](all []T, text func(T) string) []string {
 
 func branchText(b convcache.Branch) string {
 	return fmt.Sprintf("%v %x %v %v %v %+v %v %v %v %v %v %v %v", b.ID, b.History[:2], b.Covers, b.HistoryOK, b.Tokens, b.Chain, b.Groups,
-		b.Decode, b.Start, b.Prefill, b.PrefillStart, b.Common, b.Deadline.Format(time.RFC3339Nano))
+		b.Decode, b.Incarnation, b.Prefill, b.PrefillIncarnation, b.SharedPrefixTokens, b.Deadline.Format(time.RFC3339Nano))
 }
 
 func ticketText(t convcache.Ticket) string {

@@ -81,7 +81,7 @@ func (j *journal) add(c call) {
 
 // examine compares what a ticket carries with its name. The caller holds mu.
 func (j *journal) examine(t convcache.Ticket) {
-	if name := string(t.Params) + t.PrefillStart; name != t.ID.String() || t.HandedBack() != (t.PrefillStart != "") {
+	if name := string(t.Params) + t.PrefillIncarnation; name != t.ID.String() || t.HandedBack() != (t.PrefillIncarnation != "") {
 		j.strange = append(j.strange, fmt.Sprintf("ticket %v carries %q", t.ID, name))
 	}
 }

@@ -47,7 +47,7 @@ func TestRedis_NotesAreShownAfterAFailover(t *testing.T) {
 	forward.Target(heir.Addr())
 	mustCheck(t, r)
 	branches := wantLook(t, r, key(1), convcache.Found)
-	if len(branches) != 1 || branches[0].Prefill != note.Prefill || branches[0].PrefillStart != note.PrefillStart || branches[0].Common != note.Common {
+	if len(branches) != 1 || branches[0].Prefill != note.Prefill || branches[0].PrefillIncarnation != note.PrefillIncarnation || branches[0].SharedPrefixTokens != note.SharedPrefixTokens {
 		t.Errorf("branches: got %+v, want the note %+v", branches, note)
 	}
 	wantTake(t, r, key(1), note.ID, convcache.Fenced)

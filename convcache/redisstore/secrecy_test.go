@@ -122,7 +122,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 	k := secret.Conversation(identity)
 	tk := convcache.Ticket{
 		ID: convcache.NewTicketID(), History: digest, Covers: covers, HistoryOK: true, Tokens: len(ids), Groups: 1,
-		Decode: "canary-decode", Start: "canary-start", EngineID: "canary-engine",
+		Decode: "canary-decode", Incarnation: "canary-start", EngineID: "canary-engine",
 		Params:    []byte(`{"remote_engine_id":"canary-engine","remote_host":"canary-host","remote_block_ids":[[90001,90002,90003]]}`),
 		FreshAsOf: (&clock{}).now(),
 	}

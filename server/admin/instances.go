@@ -64,7 +64,7 @@ func (a *admin) show(engine *fleet.Engine) instance {
 	live := engine.Live()
 	i := instance{
 		Role: engine.Role.String(), Name: engine.Name, URL: engine.BaseURL, Weight: max(engine.Instance().Weight, 1), State: live.State, Why: live.Why,
-		Start: live.Start, InFlight: live.InFlight, QueuedTokens: live.Queued, KVTokens: live.KVTokens, Models: live.Models,
+		Start: live.Incarnation, InFlight: live.InFlight, QueuedTokens: live.Queued, KVTokens: live.KVTokens, Models: live.Models,
 		TokenMicros: float64(live.PerToken) / float64(time.Microsecond),
 	}
 	if engine.Ranked {

@@ -115,7 +115,7 @@ func (f *Fleet) Holders() []*Engine {
 func (f *Fleet) Holder(name, start string) *Incarnation {
 	for _, e := range f.Holders() {
 		if e.Name == name {
-			if s := e.Start(start); s != nil {
+			if s := e.Incarnation(start); s != nil {
 				return s
 			}
 		}

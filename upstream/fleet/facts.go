@@ -16,10 +16,10 @@ import (
 // the others nothing but the choice of an instance does, and whether anything is handed back to it, so that what is missing or makes no
 // sense is zero.
 type facts struct {
-	start     string // process_start_time_seconds as it was written, "" if it is not told
-	blockSize int    // tokens of a KV block, 0 if it is not told or differs between engines
-	caching   Finding
-	use       use
+	incarnation string // process_start_time_seconds as it was written, "" if it is not told
+	blockSize   int    // tokens of a KV block, 0 if it is not told or differs between engines
+	caching     Finding
+	use         use
 }
 
 // Bounds of a Prometheus text. vLLM 0.32 writes 64 kB for one engine; the longest
@@ -108,7 +108,7 @@ func (m *metricFacts) line(line []byte) {
 func (m *metricFacts) facts() (f facts) {
 	seconds, err := strconv.ParseFloat(m.started, 64)
 	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && !m.manyStarts && len(m.started) <= 32 {
-		f.start = m.started
+		f.incarnation = m.started
 	}
 	size, err := strconv.Atoi(m.size)
 	if err == nil && size > 0 && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {

@@ -62,8 +62,8 @@ func TestReadFacts_TellsStartAndBlockSize(t *testing.T) {
 		{"bytes", "\x00\xff\n\n\n" + started, "1.79528076534e+09", 0},
 	} {
 		got, err := readFacts(iotest.HalfReader(strings.NewReader(row.text)), "")
-		if err != nil || got.start != row.start || got.blockSize != row.block {
-			t.Errorf("%s: got %q, block %d, error %v, want %q, block %d", row.name, got.start, got.blockSize, err, row.start, row.block)
+		if err != nil || got.incarnation != row.start || got.blockSize != row.block {
+			t.Errorf("%s: got %q, block %d, error %v, want %q, block %d", row.name, got.incarnation, got.blockSize, err, row.start, row.block)
 		}
 	}
 }
@@ -130,25 +130,25 @@ func FuzzReadFacts(f *testing.F) {
 			}
 			return
 		}
-		if got.start != "" {
-			seconds, err := strconv.ParseFloat(got.start, 64)
-			if err != nil || seconds <= 0 || !bytes.Contains(raw, []byte(got.start)) {
-				t.Fatalf("%q: start %q", raw, got.start)
+		if got.incarnation != "" {
+			seconds, err := strconv.ParseFloat(got.incarnation, 64)
+			if err != nil || seconds <= 0 || !bytes.Contains(raw, []byte(got.incarnation)) {
+				t.Fatalf("%q: start %q", raw, got.incarnation)
 			}
 		}
 		if got.blockSize != 0 && !bytes.Contains(raw, []byte(`"`+strconv.Itoa(got.blockSize)+`"`)) {
 			t.Fatalf("%q: block size %d", raw, got.blockSize)
 		}
 		alone, err := readFacts(bytes.NewReader(raw), "0")
-		if all := got.use; err != nil || alone.start != got.start || alone.blockSize != got.blockSize ||
+		if all := got.use; err != nil || alone.incarnation != got.incarnation || alone.blockSize != got.blockSize ||
 			alone.use.running > all.running || alone.use.waiting > all.waiting || alone.use.usage > all.usage || alone.use.kvTokens > all.kvTokens ||
 			alone.use.running < 0 || alone.use.waiting < 0 || alone.use.kvTokens < 0 || !(all.usage <= 1) || all.running > maxTold || all.kvTokens > maxTokens {
 			t.Fatalf("%q: all %+v, rank 0 alone %+v, %v", raw, got, alone, err)
 		}
 		for line := range bytes.SplitSeq(raw, []byte("\n")) {
 			found := start.FindSubmatch(bytes.TrimRight(line, "\r"))
-			if found != nil && got.start != "" && got.start != string(found[1]) {
-				t.Fatalf("%q: start %q beside %q", raw, got.start, found[1])
+			if found != nil && got.incarnation != "" && got.incarnation != string(found[1]) {
+				t.Fatalf("%q: start %q beside %q", raw, got.incarnation, found[1])
 			}
 		}
 	})

@@ -119,7 +119,7 @@ func (r *rig) named(role upstream.Role, names ...string) (engines []*Engine) {
 // tells makes an engine one of which a reading has just told this start.
 func tells(e *Engine, start string) *Incarnation {
 	e.mu.Lock()
-	e.become(facts{start: start, blockSize: 16})
+	e.become(facts{incarnation: start, blockSize: 16})
 	e.read, e.missed = e.fleet.now(), time.Time{}
 	e.show()
 	e.mu.Unlock()

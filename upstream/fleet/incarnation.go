@@ -101,9 +101,9 @@ func (s *Incarnation) Alive(ctx context.Context) bool {
 
 // judgment is what one start was found to be worth to the token proof.
 type judgment struct {
-	made  bool
-	start string
-	why   string
+	made        bool
+	incarnation string
+	why         string
 }
 
 // Judge records what the start was found to be worth to the token proof; why is "" for

@@ -6,10 +6,10 @@ import "time"
 type Live struct {
 	// State says whether the engine is picked: "up", or why only if no other is left ("down", "open", "half_open",
 	// "ejected", "paused", "quarantined", "draining").
-	State    string
-	Why      string // a sentence for operators, "" for "up"
-	Start    string // of the engine, "" if it is not known
-	InFlight int    // attempts of ours
+	State       string
+	Why         string // a sentence for operators, "" for "up"
+	Incarnation string // of the engine, "" if it is not known
+	InFlight    int    // attempts of ours
 	// Others is how many requests the engine had at the last reading of /metrics beyond those that were ours.
 	Others int
 	// Running, Waiting and KVUsage are those of the last reading of /metrics; KVTokens is how many tokens the KV cache holds,
@@ -56,7 +56,7 @@ func (e *Engine) Live() Live {
 	defer e.mu.Unlock()
 	l := &e.load
 	live := Live{
-		State: state, Why: why, Start: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
+		State: state, Why: why, Incarnation: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
 		Running: l.running, Waiting: l.waiting, Short: l.wanting(), KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
 		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: pinned, Open: open, Besides: last.otherPins(),
 		CachedBlocks: held,

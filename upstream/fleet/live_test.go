@@ -22,7 +22,7 @@ process_start_time_seconds 5
 	e := r.engine(upstream.RoleDecode, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 	told := seen{}
 	r.cfg.Decode = &told
-	if got := e.Live(); !got.Read.IsZero() || got.State != "up" || got.Start != "" {
+	if got := e.Live(); !got.Read.IsZero() || got.State != "up" || got.Incarnation != "" {
 		t.Errorf("before a reading: %+v", got)
 	}
 	for range 3 {
@@ -33,7 +33,7 @@ process_start_time_seconds 5
 	e.Refresh(t.Context())
 	got := e.Live()
 	got.Read = time.Time{}
-	want := Live{State: "up", Start: "5", InFlight: 3, Others: 4, Running: 5, Waiting: 2, KVUsage: 0.5, KVTokens: 1600}
+	want := Live{State: "up", Incarnation: "5", InFlight: 3, Others: 4, Running: 5, Waiting: 2, KVUsage: 0.5, KVTokens: 1600}
 	if got.Models = nil; !equalLive(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
@@ -68,7 +68,7 @@ process_start_time_seconds 5
 		t.Errorf("%d tokens pinned after one has ended, want 70", got)
 	}
 	e.Refused()
-	if got := e.Live(); got.State != "down" || got.Start != "" || got.Running != 0 || !got.Read.IsZero() {
+	if got := e.Live(); got.State != "down" || got.Incarnation != "" || got.Running != 0 || !got.Read.IsZero() {
 		t.Errorf("after a refusal: %+v", got)
 	}
 }
@@ -76,7 +76,7 @@ process_start_time_seconds 5
 func equalLive(a, b Live) bool {
 	models := slices.Equal(a.Models, b.Models)
 	a.Models, b.Models = nil, nil
-	return models && a.State == b.State && a.Start == b.Start && a.InFlight == b.InFlight && a.Others == b.Others &&
+	return models && a.State == b.State && a.Incarnation == b.Incarnation && a.InFlight == b.InFlight && a.Others == b.Others &&
 		a.Running == b.Running && a.Waiting == b.Waiting && a.KVUsage == b.KVUsage && a.KVTokens == b.KVTokens && a.Pinned == b.Pinned
 }
 

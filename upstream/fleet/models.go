@@ -25,11 +25,11 @@ const (
 // listing is what is known of the models of an engine. e.mu guards it. A list that was read outlives its start until the next
 // one is read: an engine that starts again mostly serves the same.
 type listing struct {
-	known  bool // how the list was read last; else the engine may serve any model
-	models []Model
-	start  string    // of the engine at that time, "" if it was not known
-	asked  time.Time // when the last reading began, zero if none did
-	under  *reading  // the reading under way, nil if none
+	known       bool // how the list was read last; else the engine may serve any model
+	models      []Model
+	incarnation string    // of the engine at that time, "" if it was not known
+	asked       time.Time // when the last reading began, zero if none did
+	under       *reading  // the reading under way, nil if none
 }
 
 // followModels begins to read the engine's list of models when that is due. Nothing waits for it.
@@ -37,7 +37,7 @@ func (e *Engine) followModels(ctx context.Context) {
 	start := e.Last().ID()
 	e.mu.Lock()
 	l := &e.listing
-	due := l.asked.IsZero() || start != "" && start != l.start || upstream.Elapsed(l.asked, e.fleet.now()) >= modelsEvery
+	due := l.asked.IsZero() || start != "" && start != l.incarnation || upstream.Elapsed(l.asked, e.fleet.now()) >= modelsEvery
 	e.mu.Unlock()
 	if due {
 		e.list(ctx)
@@ -72,10 +72,10 @@ func (e *Engine) runListing(ctx context.Context, r *reading) {
 	l.under = nil
 	switch {
 	case err == nil:
-		l.known, l.models, l.start = true, models, start
+		l.known, l.models, l.incarnation = true, models, start
 		e.seen.models.Store(set)
 	case errors.Is(err, errModelList):
-		l.known, l.models, l.start = false, nil, start
+		l.known, l.models, l.incarnation = false, nil, start
 		e.seen.models.Store(nil)
 	}
 	// An engine that does not answer has said nothing else than before.

@@ -22,15 +22,15 @@ type Hint struct {
 
 // Holding says that a start of a decode instance holds KV of the conversation.
 type Holding struct {
-	Decode, Start string // the instance's name, and the id of its start
-	Tokens        int
+	Decode, Incarnation string // the instance's name, and the id of its start
+	Tokens              int
 }
 
 // PrefixHint says that the KV of the conversation was handed back to a start of a prefill instance: so many tokens of its beginning are in
 // that instance's prefix cache, unless they have been evicted.
 type PrefixHint struct {
-	Prefill, Start string // the instance's name, and the id of its start
-	Tokens         int
+	Prefill, Incarnation string // the instance's name, and the id of its start
+	Tokens               int
 }
 
 // Pick picks an engine of the role and counts it in flight, with the tokens of the hint that it has to compute, until done is called; for prefill
@@ -169,7 +169,7 @@ func (f *Fleet) hold(hint *Hint) {
 		if e == nil || e.round != p.round {
 			continue
 		}
-		if last := e.seen.last.Load(); last.Known() && last.id == holding.Start {
+		if last := e.seen.last.Load(); last.Known() && last.id == holding.Incarnation {
 			c := &p.candidates[e.at]
 			c.Holds = max(c.Holds, holding.Tokens)
 		}

@@ -34,11 +34,11 @@ func large(tb testing.TB) (f *Fleet, hint Hint) {
 	}
 	for i := range 200 {
 		e := f.engines[upstream.RoleDecode][i*5]
-		hint.Holds = append(hint.Holds, Holding{Decode: e.Name, Start: e.Last().ID(), Tokens: 1000 + i})
+		hint.Holds = append(hint.Holds, Holding{Decode: e.Name, Incarnation: e.Last().ID(), Tokens: 1000 + i})
 	}
 	for i := range 4 {
 		e := f.engines[upstream.RolePrefill][i*200]
-		hint.PrefixHints = append(hint.PrefixHints, PrefixHint{Prefill: e.Name, Start: e.Last().ID(), Tokens: 1100 + i})
+		hint.PrefixHints = append(hint.PrefixHints, PrefixHint{Prefill: e.Name, Incarnation: e.Last().ID(), Tokens: 1100 + i})
 	}
 	hint.Key, hint.Model, hint.Tokens = "2f9ac1d3b4e5f60718293a4b5c6d7e8f", "model", 500
 	for i := range 64 {

@@ -41,7 +41,7 @@ func (f *Fleet) handedBack(hint *Hint) {
 // may go to it.
 func (n *PrefixHint) counts(e *Engine) bool {
 	last := e.seen.last.Load()
-	return n.Tokens > 0 && last.Known() && last.id == n.Start && !e.Quarantined()
+	return n.Tokens > 0 && last.Known() && last.id == n.Incarnation && !e.Quarantined()
 }
 
 // toCompute returns how many tokens of the turn the engine that was picked for it is expected to compute. One to which the

@@ -62,9 +62,9 @@ func (e *Engine) Last() *Incarnation {
 	return e.known
 }
 
-// Start returns the incarnation with that id if it was read last, whether or not that counts any more; nil if another start has
+// Incarnation returns the incarnation with that id if it was read last, whether or not that counts any more; nil if another start has
 // been read since.
-func (e *Engine) Start(id string) *Incarnation {
+func (e *Engine) Incarnation(id string) *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.known.Known() && e.known.id == id {
@@ -121,7 +121,7 @@ func (e *Engine) run(ctx context.Context, r *reading) {
 		e.load = load{use: told.use, others: max(0, told.use.running+told.use.waiting-ours), read: began}
 	}
 	switch {
-	case err == nil && told.start != "":
+	case err == nil && told.incarnation != "":
 		e.become(told)
 		e.read, e.missed, e.doubted = began, time.Time{}, false
 	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
@@ -159,9 +159,9 @@ func (e *Engine) readFacts(ctx context.Context) (told facts, err error) {
 func (e *Engine) become(told facts) {
 	e.blank = nil
 	old := e.known
-	if old == nil || old.id != told.start {
-		e.known = newIncarnation(e, told.start)
-		e.known.quarantined = told.start == e.quarantinedID
+	if old == nil || old.id != told.incarnation {
+		e.known = newIncarnation(e, told.incarnation)
+		e.known.quarantined = told.incarnation == e.quarantinedID
 		if old != nil {
 			old.end()
 			e.legSpeed, e.ejection = legSpeed{}, ejection{} // a restart is how slow engines are mended

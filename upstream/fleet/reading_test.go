@@ -288,7 +288,7 @@ func TestEngine_RefusedCountsForBothRoles(t *testing.T) {
 	if !d.Reachable() {
 		t.Error("the other role is down for a connection that was not its own")
 	}
-	if d.Start("1") != alive || d.Start("2") != nil {
+	if d.Incarnation("1") != alive || d.Incarnation("2") != nil {
 		t.Error("the start that was read last is not found by its id")
 	}
 }

@@ -47,7 +47,7 @@ func TestPick_ChangeOfInstancesMixesUpNoCandidates(t *testing.T) {
 		tells(e, "1")
 	}
 	pick := func(exclude func(*Engine) bool) {
-		_, done, err := r.Pick(upstream.RoleDecode, Hint{Holds: []Holding{{Decode: "three", Start: "1", Tokens: 16}}}, exclude)
+		_, done, err := r.Pick(upstream.RoleDecode, Hint{Holds: []Holding{{Decode: "three", Incarnation: "1", Tokens: 16}}}, exclude)
 		if err != nil {
 			t.Fatal(err)
 		}
