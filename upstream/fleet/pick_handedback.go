@@ -7,7 +7,7 @@ import (
 )
 
 // A conversation whose KV was handed back is in the prefix cache of one start of prefill, with what decode generated. A note tells of
-// it, and it weighs as a beginning of the prompt does that this start has computed (prefixes.go), also where the prompt is too short
+// it, and it weighs as a beginning of the prompt does that this start has computed (prefixindex.go), also where the prompt is too short
 // for a chain or none was made. It is a hint: engines evict what they like, and a favourite that is too busy gives way.
 
 // handedBack marks the candidates to whose start the conversation was handed back, and takes what they need not compute again out of
