@@ -30,7 +30,7 @@ func figures() []figure {
 		size("ARCHITECTURE.md", 16<<10),
 		rows("ARCHITECTURE.md", "## Words", 40),
 		paths("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"),
-		targets(".ci/run", ".github/workflows/ci.yml", "Makefile"),
+		targets(".ci/run", ".github/workflows/ci.yml"),
 		words(replaced()),
 	}
 }

@@ -74,7 +74,8 @@ func paths(pages ...string) figure {
 
 // targets holds the workflow to what continuous integration runs here: each make target of the script is one of the workflow's, and each
 // of either is one of the Makefile's.
-func targets(script, workflow, makefile string) figure {
+func targets(script, workflow string) figure {
+	const makefile = "Makefile"
 	called := regexp.MustCompile(`(?m)(?:^|run: )make ([a-z0-9-]+(?: [A-Z0-9_]+=[^ \n]+)*)$`)
 	return func(root string) (faults []string, err error) {
 		text := map[string]string{}
