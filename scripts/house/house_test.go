@@ -46,8 +46,8 @@ func TestFigures_EachCanFail(t *testing.T) {
 		"a glossary above its rows":     {rows("P.md", "## Words", 1), map[string]string{"P.md": glossary}, []string{"P.md: 2 rows below"}},
 		"a glossary that was moved":     {rows("P.md", "## Glossary", 2), map[string]string{"P.md": glossary}, []string{"no table below"}},
 		"a glossary without a table":    {rows("P.md", "## Words", 2), map[string]string{"P.md": "## Words\n\nNone.\n"}, []string{"no table below"}},
-		"paths that are there":          {paths("P.md"), map[string]string{"P.md": "`server/turn.go`, `server`, `go test`, [docs](docs/a.md#b), [web](https://x.y/z)", "server/turn.go": "", "docs/a.md": ""}, nil},
-		"paths that are not there":      {paths("P.md"), map[string]string{"P.md": "`server/turn.go`, [docs](docs/a.md#b)"}, []string{"server/turn.go does not exist", "docs/a.md does not exist"}},
+		"files that are there":          {comments(), map[string]string{"a/doc.go": "// Package a has b.go, and (c.go, d.lua) of go1.26.\n// See x/y.go and encoding.golang.\npackage a\n", "a/b.go": "", "a/c.go": "", "a/d.lua": "", "b/e.go": "// gone.go\npackage b\n"}, nil},
+		"files that are not there":      {comments(), map[string]string{"a/doc.go": "// Package a has b.go, and (c.go,\n// d.lua) below.\npackage a\n", "a/d.lua": ""}, []string{"a/doc.go: b.go does not exist", "a/doc.go: c.go does not exist"}},
 		"a workflow with all targets":   {targets("run", "ci.yml"), map[string]string{"run": "make check\nmake page\nmake clients\nmake pair VLLM=0.33.0\n", "ci.yml": workflow, "Makefile": makefile}, nil},
 		"a workflow that lacks targets": {targets("run", "ci.yml"), map[string]string{"run": "make check\nmake soak\nmake pair VLLM=0.32.0\n", "ci.yml": workflow, "Makefile": makefile + "soak:\n"}, []string{"runs make soak, which", "runs make pair VLLM=0.32.0, which"}},
 		"targets that don't exist":      {targets("run", "ci.yml"), map[string]string{"run": "make check\n", "ci.yml": workflow, "Makefile": "page:\n"}, []string{"run: make check, which", "ci.yml: make check, which"}},
@@ -90,7 +90,7 @@ func TestFigures_EachCanFail(t *testing.T) {
 // What can't be read is an error and not a figure that holds.
 func TestFigures_WhatCannotBeReadIsAnError(t *testing.T) {
 	for name, f := range map[string]figure{
-		"size": size("P.md", 1), "rows": rows("P.md", "## Words", 1), "paths": paths("P.md"), "targets": targets("run", "ci.yml"),
+		"size": size("P.md", 1), "rows": rows("P.md", "## Words", 1), "targets": targets("run", "ci.yml"),
 		"words": words(nil),
 	} {
 		if faults, err := check(tree(t, map[string]string{"server/broken.go": "package"}), []figure{f}); err == nil {

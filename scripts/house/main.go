@@ -1,5 +1,5 @@
 // Command house checks the figures that a stranger's way into the repository depends on: the sizes of the first pages, the rows of the
-// glossary, the words that the glossary has replaced, the paths that pages name, and what continuous integration runs. It prints every
+// glossary, the words that the glossary has replaced, the files that package comments name, and what continuous integration runs. It prints every
 // fault and exits 1 if there is one.
 package main
 
@@ -29,7 +29,7 @@ func figures() []figure {
 	return []figure{
 		size("ARCHITECTURE.md", 16<<10),
 		rows("ARCHITECTURE.md", "## Words", 40),
-		paths("ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"),
+		comments(),
 		targets(".ci/run", ".github/workflows/ci.yml"),
 		words(replaced()),
 	}

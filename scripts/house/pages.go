@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -48,28 +49,38 @@ func rows(page, heading string, most int) figure {
 	}
 }
 
-// paths looks for files and folders of the repository that pages name, in code spans and as links. Whatever begins with one of the
-// folders at the root, or ends like a file that stands there, is taken for one.
-func paths(pages ...string) figure {
-	span := regexp.MustCompile("`((?:cmd|convcache|docs|scripts|server|sse|testdata|upstream|\\.ci|\\.github)/[A-Za-z0-9_./-]*)`")
-	link := regexp.MustCompile(`\]\(([A-Za-z0-9_./-]+)(?:#[^)]*)?\)`)
+// comments holds the package comments in doc.go to the files that they name, which stand in their folder.
+func comments() figure {
+	named := regexp.MustCompile(`(?:^|[ (])([a-z0-9_]+\.(?:go|lua))\b`)
 	return func(root string) (faults []string, err error) {
-		for _, page := range pages {
-			text, err := os.ReadFile(filepath.Join(root, page))
-			if err != nil {
-				return nil, err
+		err = filepath.WalkDir(root, func(file string, entry fs.DirEntry, err error) error {
+			switch {
+			case err != nil:
+				return err
+			case entry.IsDir() && skipped(entry.Name()) && file != root:
+				return filepath.SkipDir
+			case entry.IsDir() || entry.Name() != "doc.go":
+				return nil
 			}
-			for _, pattern := range []*regexp.Regexp{span, link} {
-				for _, match := range pattern.FindAllSubmatch(text, -1) {
-					name := string(match[1])
-					if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-						faults = append(faults, fmt.Sprintf("%s: %s does not exist", page, name))
-					}
+			text, err := os.ReadFile(file)
+			if err != nil {
+				return err
+			}
+			for _, match := range named.FindAllSubmatch(text, -1) {
+				if _, err := os.Stat(filepath.Join(filepath.Dir(file), string(match[1]))); err != nil {
+					name, _ := filepath.Rel(root, file)
+					faults = append(faults, fmt.Sprintf("%s: %s does not exist", filepath.ToSlash(name), match[1]))
 				}
 			}
-		}
-		return faults, nil
+			return nil
+		})
+		return faults, err
 	}
+}
+
+// skipped reports whether a folder has no code of ours.
+func skipped(folder string) bool {
+	return strings.HasPrefix(folder, ".") || folder == "testdata" || folder == "node_modules"
 }
 
 // targets holds the workflow to what continuous integration runs here: each make target of the script is one of the workflow's, and each

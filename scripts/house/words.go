@@ -54,7 +54,7 @@ func words(table []word) figure {
 			switch {
 			case err != nil:
 				return err
-			case entry.IsDir() && file != root && (strings.HasPrefix(entry.Name(), ".") || entry.Name() == "testdata" || entry.Name() == "node_modules"):
+			case entry.IsDir() && skipped(entry.Name()) && file != root:
 				return filepath.SkipDir
 			case entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
 				return nil
