@@ -226,7 +226,7 @@ func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	id, model := t.record.Turn, t.model
 	ctx = context.WithoutCancel(ctx)
 	end, leave := s.detach(t), p.decodeRoom.detach()
-	s.beside.run("turn", id, func() {
+	s.background.run("turn", id, func() {
 		defer end()
 		defer leave()
 		defer closePlan(plan)

@@ -308,14 +308,14 @@ func (tellsVersion) Fetch(context.Context, *upstream.Instance, string, string, i
 func TestDialect_NothingSaysNothingOfTheStart(t *testing.T) {
 	_, incarnation := startPair(t)
 	var log strings.Builder
-	k := &keeper{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, releaser: &releaser{beside: &beside{}}}
+	k := &keeper{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, releaser: &releaser{background: &background{}}}
 	for range 5 {
 		for _, stream := range []bool{true, false} {
 			k.sentNothing(&turn{request: request{api: upstream.Messages, stream: stream}}, incarnation)
 			k.sentNothing(&turn{request: request{api: upstream.Responses, stream: stream}}, incarnation)
 		}
 	}
-	k.releaser.beside.wait()
+	k.releaser.background.wait()
 	if incarnation.Silent() || strings.Count(log.String(), "version 1.2 or newer of the plug-in") != 1 || strings.Count(log.String(), "\n") != 1 {
 		t.Errorf("silent: %t, logged %q; want one warning that names the plug-in", incarnation.Silent(), log.String())
 	}

@@ -13,13 +13,13 @@ import (
 
 // finder finds what of its conversation an attempt may use.
 type finder struct {
-	cfg      *Config
-	deps     *Deps
-	ledger   *ledger
-	releaser *releaser
-	beside   *beside
-	outlines *outline.Memory
-	lineages *lineages
+	cfg        *Config
+	deps       *Deps
+	ledger     *ledger
+	releaser   *releaser
+	background *background
+	outlines   *outline.Memory
+	lineages   *lineages
 
 	handBacks *handBacks
 	still     bool // it only says what it would find: nothing is asked of engines, taken or begun
@@ -69,7 +69,7 @@ func (f *finder) dropCleared(ctx context.Context, t *turn) {
 // is called as late as possible, so that every earlier failure leaves the ticket
 // where it is.
 func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) *held {
-	t.begin(ctx, p, f.beside)
+	t.begin(ctx, p, f.background)
 	h, reason := f.prove(ctx, t, p, looked)
 	r := &t.record.Reuse
 	r.Proof = t.way
@@ -85,7 +85,7 @@ func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 }
 
 // begin begins the attempt's proof.
-func (t *turn) begin(ctx context.Context, p *pair, work *beside) {
+func (t *turn) begin(ctx context.Context, p *pair, work *background) {
 	t.ids.Forward(false) // a leg of the attempt before may be on its way with them, so that their memory is no other prompt's
 	t.discard()
 	t.ids, t.lacks = nil, ""
@@ -96,7 +96,7 @@ func (t *turn) begin(ctx context.Context, p *pair, work *beside) {
 	default:
 		t.lacks = t.proof.Begin(ctx, proof.Attempt{
 			TurnID: t.record.Turn, Prefill: p.prefill, Decode: p.decode, Authorization: t.authorization,
-			Beside: func(f func()) { work.run("parity", t.record.Turn, f) },
+			Background: func(f func()) { work.run("parity", t.record.Turn, f) },
 		})
 		t.ids = t.proof.IDs()
 	}

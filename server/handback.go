@@ -20,16 +20,16 @@ import (
 // A ticket stays in the store, where turns find it, until its leg is about to be sent. It is taken by its id then, at most once as by
 // any taker, and by this replica alone: the ids of its tokens are in this process and nowhere else.
 type handBacks struct {
-	cfg      *Config
-	deps     *Deps
-	releaser *releaser
-	putter   *putter
-	ledger   *ledger
-	beside   *beside
-	counts   *counts
-	lineages *lineages
-	room     *proof.Room   // for the ids, nil if nothing is handed back
-	wake     chan struct{} // has room for one word: a lane may have something to do
+	cfg        *Config
+	deps       *Deps
+	releaser   *releaser
+	putter     *putter
+	ledger     *ledger
+	background *background
+	counts     *counts
+	lineages   *lineages
+	room       *proof.Room   // for the ids, nil if nothing is handed back
+	wake       chan struct{} // has room for one word: a lane may have something to do
 
 	mu    sync.Mutex // guards the rest
 	kept  map[convcache.TicketID]*kept
@@ -266,7 +266,7 @@ func (h *handBacks) hurry() {
 // round begins what can be begun.
 func (h *handBacks) round(ctx context.Context) {
 	for _, k := range h.begin(time.Now()) {
-		h.beside.run("hand-back", k.lane.decode.Engine().Name, func() {
+		h.background.run("hand-back", k.lane.decode.Engine().Name, func() {
 			defer h.done(k)
 			h.run(ctx, k)
 		})

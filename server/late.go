@@ -42,7 +42,7 @@ func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error
 	if wait == nil {
 		wait = plan.Ready
 	}
-	ending := s.beside.ctx.Err() != nil
+	ending := s.background.ctx.Err() != nil
 	if left := time.Until(h.until); left > 0 || ending {
 		if ending || left < detachedLimit {
 			left = detachedLimit
@@ -57,7 +57,7 @@ func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error
 		return upstream.ErrNotReady
 	}
 	defer s.late.end()
-	bounded, cancel := context.WithTimeoutCause(s.beside.ctx, lateKV, upstream.ErrNotReady)
+	bounded, cancel := context.WithTimeoutCause(s.background.ctx, lateKV, upstream.ErrNotReady)
 	defer cancel()
 	return wait(bounded)
 }

@@ -17,15 +17,15 @@ var errInDoubt = errors.New("the KV may come from a prefill instance that is und
 // quarantineWatch shares with other replicas which KV is in doubt, gives up what descends from it, and tells operators which engines have
 // it in their caches.
 type quarantineWatch struct {
-	cfg      *Config
-	fleet    *fleet.Fleet
-	shared   SharedQuarantines // nil without Redis
-	lineages *lineages
-	keeper   *keeper
-	beside   *beside
-	said     map[*fleet.Incarnation]struct{} // exposed ones that the log has told
-	sweeping atomic.Bool
-	swept    atomic.Int64 // the changes of what is in doubt up to which tickets were given up
+	cfg        *Config
+	fleet      *fleet.Fleet
+	shared     SharedQuarantines // nil without Redis
+	lineages   *lineages
+	keeper     *keeper
+	background *background
+	said       map[*fleet.Incarnation]struct{} // exposed ones that the log has told
+	sweeping   atomic.Bool
+	swept      atomic.Int64 // the changes of what is in doubt up to which tickets were given up
 }
 
 // compare is one round. What was found since the last one is told before anything else: other replicas go on meanwhile.
@@ -99,7 +99,7 @@ func (w *quarantineWatch) sweep(ctx context.Context) {
 	if changes == w.swept.Load() || !w.sweeping.CompareAndSwap(false, true) {
 		return
 	}
-	w.beside.run("task", "quarantine", func() {
+	w.background.run("task", "quarantine", func() {
 		defer w.sweeping.Store(false)
 		defer w.swept.Store(changes)
 		w.keeper.handBacks.giveUpInDoubt()

@@ -17,11 +17,11 @@ import (
 // releaser has decode free the blocks of tickets that no turn will use: they were removed from the store, or never got
 // there. Each is released once.
 type releaser struct {
-	cfg    *Config
-	deps   *Deps
-	beside *beside
-	blocks *blocks
-	counts *counts
+	cfg        *Config
+	deps       *Deps
+	background *background
+	blocks     *blocks
+	counts     *counts
 
 	generations *generations
 	refused     sync.Map // by the name of decode, its start of which it was last said that prefill refuses a ticket
@@ -196,7 +196,7 @@ const workEvery = time.Second
 // workOff releases by legs of our own what no turn has carried.
 func (r *releaser) workOff(ctx context.Context) {
 	for _, decode := range r.deps.Fleet.Due(r.cfg.ReleaseBacklog) {
-		r.beside.run("release", decode.Engine().Name, func() {
+		r.background.run("release", decode.Engine().Name, func() {
 			defer decode.Done()
 			for ctx.Err() == nil && r.releaseOne(ctx, decode.Engine()) {
 			}

@@ -29,9 +29,9 @@ func (s *defectiveStore) Take(_ context.Context, _ convcache.Key, id convcache.T
 // A defect must end neither the process nor the retiring of the branches behind it.
 func TestRelease_SurvivesADefect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, work := &defectiveStore{again: make(chan convcache.TicketID)}, newBeside(slog.New(slog.DiscardHandler))
+		store, work := &defectiveStore{again: make(chan convcache.TicketID)}, newBackground(slog.New(slog.DiscardHandler))
 		cfg := &Config{TimeConfig: TimeConfig{StoreTimeout: time.Second}}
-		r := &releaser{cfg: cfg, deps: &Deps{Fleet: fleet.New(fleet.Config{})}, beside: work}
+		r := &releaser{cfg: cfg, deps: &Deps{Fleet: fleet.New(fleet.Config{})}, background: work}
 		k := &keeper{cfg: cfg, deps: &Deps{Store: store}, releaser: r}
 		for i := range 2 {
 			k.branches.wait = append(k.branches.wait, retiring{id: convcache.TicketID{byte(i)}, due: time.Now()})

@@ -36,24 +36,24 @@ type Server struct {
 	routing atomic.Pointer[RoutingConfig]
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
 
-	streams  chan struct{} // one slot per turn
-	places   *queue.Queue  // for a slot
-	rooms    *queue.Queue  // for room on instances
-	beside   *beside
-	draining atomic.Bool
+	streams    chan struct{} // one slot per turn
+	places     *queue.Queue  // for a slot
+	rooms      *queue.Queue  // for room on instances
+	background *background
+	draining   atomic.Bool
 }
 
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
-	s := &Server{cfg: cfg, deps: deps, beside: newBeside(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
+	s := &Server{cfg: cfg, deps: deps, background: newBackground(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
 	s.places, s.rooms = queue.New(cfg.places()), queue.New(cfg.rooms())
 	blocks, ledger, ratios := newBlocks(cfg.TTL), newLedger(deps.Fleet, cfg.PinnedShare), newRatios()
 	outlines, lineages := outline.NewMemory(0), newLineages(deps.Secret)
-	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, beside: s.beside, blocks: blocks, counts: &s.counts, generations: newGenerations()}
+	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, background: s.background, blocks: blocks, counts: &s.counts, generations: newGenerations()}
 	handBacks := newHandBacks(&s.cfg, &s.deps)
 	putter := &putter{deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
 	handBacks.lineages = lineages
-	handBacks.releaser, handBacks.putter, handBacks.ledger, handBacks.beside, handBacks.counts = releaser, putter, ledger, s.beside, &s.counts
+	handBacks.releaser, handBacks.putter, handBacks.ledger, handBacks.background, handBacks.counts = releaser, putter, ledger, s.background, &s.counts
 	ledger.left = handBacks.left
 	s.pinned = &pinnedBudget{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
 	s.intake = &intake{
@@ -62,13 +62,13 @@ func New(cfg Config, deps Deps) *Server {
 		account: newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), place: s.place,
 	}
 	s.turns = &turns{
-		cfg: &s.cfg, deps: &s.deps, releaser: releaser, handBacks: handBacks, lineages: lineages, beside: s.beside,
+		cfg: &s.cfg, deps: &s.deps, releaser: releaser, handBacks: handBacks, lineages: lineages, background: s.background,
 		keeper: &keeper{
 			cfg: &s.cfg, deps: &s.deps, releaser: releaser, putter: putter, handBacks: handBacks, blocks: blocks, ledger: ledger, outlines: outlines,
 			lineages: lineages,
 		},
 		finder: &finder{
-			cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks, beside: s.beside, outlines: outlines,
+			cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks, background: s.background, outlines: outlines,
 			lineages: lineages,
 		},
 		picker: &picker{deps: &s.deps, rooms: s.rooms, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: &decodeOnlySlots{}},
@@ -79,7 +79,7 @@ func New(cfg Config, deps Deps) *Server {
 	deps.Fleet.OnFreed(s.rooms.Freed)
 	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
 	s.quarantines = &quarantineWatch{
-		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, keeper: s.turns.keeper, beside: s.beside,
+		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, keeper: s.turns.keeper, background: s.background,
 		said: map[*fleet.Incarnation]struct{}{},
 	}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
@@ -119,29 +119,29 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	served := make(chan error, 1) // one result, read once
 	if s.cfg.Release {
-		s.beside.run("release", "all", func() { s.beside.every(s.beside.ctx, workEvery, nil, "release", "all", s.turns.workOff) })
+		s.background.run("release", "all", func() { s.background.every(s.background.ctx, workEvery, nil, "release", "all", s.turns.workOff) })
 	}
 	if h := s.turns.handBacks; h.on() {
-		s.beside.run("task", "hand-back", func() { s.beside.every(s.beside.ctx, handBackEvery, h.wake, "task", "hand-back", h.round) })
+		s.background.run("task", "hand-back", func() { s.background.every(s.background.ctx, handBackEvery, h.wake, "task", "hand-back", h.round) })
 	}
-	s.beside.run("task", "pinned budget", func() {
-		s.beside.every(s.beside.ctx, budgetEvery, s.pinned.ledger.over, "task", "pinned budget", s.pinned.enforce)
+	s.background.run("task", "pinned budget", func() {
+		s.background.every(s.background.ctx, budgetEvery, s.pinned.ledger.over, "task", "pinned budget", s.pinned.enforce)
 	})
 	if s.cfg.Release { // without it nothing may be freed but by turns
 		v := &evacuation{
 			cfg: &s.cfg, deps: &s.deps, ledger: s.pinned.ledger, releaser: s.pinned.releaser, handBacks: s.pinned.handBacks,
 			began: map[*fleet.Incarnation]time.Time{},
 		}
-		s.beside.run("task", "evacuation", func() { s.beside.every(s.beside.ctx, evacuateEvery, nil, "task", "evacuation", v.round) })
+		s.background.run("task", "evacuation", func() { s.background.every(s.background.ctx, evacuateEvery, nil, "task", "evacuation", v.round) })
 	}
-	s.beside.run("task", "bars", func() { s.beside.every(s.beside.ctx, barEvery, nil, "task", "bars", s.bars.compare) })
-	s.beside.run("task", "quarantines", func() {
-		s.beside.every(s.beside.ctx, barEvery, s.turns.lineages.changed, "task", "quarantines", s.quarantines.compare)
+	s.background.run("task", "bars", func() { s.background.every(s.background.ctx, barEvery, nil, "task", "bars", s.bars.compare) })
+	s.background.run("task", "quarantines", func() {
+		s.background.every(s.background.ctx, barEvery, s.turns.lineages.changed, "task", "quarantines", s.quarantines.compare)
 	})
 	go func() { served <- srv.Serve(clients) }()
 	select {
 	case err := <-served:
-		s.beside.abandon(errShuttingDown)
+		s.background.abandon(errShuttingDown)
 		return fmt.Errorf("serve: %w", err)
 	case <-ctx.Done():
 	}
@@ -150,7 +150,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 
 // base is what the contexts of all requests are made of, so that turns end when the server gives them up, with errShuttingDown as the
 // cause. A context of the turn's own beside its request's costs nine allocations and the lock of one that all turns share.
-func (s *Server) base(net.Listener) context.Context { return s.beside.ctx }
+func (s *Server) base(net.Listener) context.Context { return s.background.ctx }
 
 func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	s.draining.Store(true)
@@ -164,15 +164,15 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	err := srv.Shutdown(grace)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.cfg.Logger.Warn("grace period over; open streams are told and aborted", "open", len(s.streams))
-		s.beside.abandon(errShuttingDown)
+		s.background.abandon(errShuttingDown)
 		last, cancel := context.WithTimeout(context.Background(), abandonDelay)
 		defer cancel()
 		if err = srv.Shutdown(last); err != nil {
 			err = srv.Close()
 		}
 	}
-	s.beside.abandon(errShuttingDown)
-	s.beside.wait()
+	s.background.abandon(errShuttingDown)
+	s.background.wait()
 	if serveErr := <-served; !errors.Is(serveErr, http.ErrServerClosed) {
 		err = errors.Join(err, serveErr)
 	}

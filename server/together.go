@@ -36,11 +36,11 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	var detached detachable
 	h.sent = true
 	began := time.Now()
-	s.beside.run("turn", t.record.Turn, func() {
+	s.background.run("turn", t.record.Turn, func() {
 		defer detached.end()
 		defer closePlan(plan)
 		defer end(nil)
-		defer context.AfterFunc(s.beside.ctx, func() { end(errShuttingDown) })()
+		defer context.AfterFunc(s.background.ctx, func() { end(errShuttingDown) })()
 		limited, stop := context.WithTimeoutCause(own, s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout)
 		defer stop()
 		answer, err := s.deps.Legs.Prefill(limited, sending(&leg))

@@ -51,15 +51,15 @@ type turns struct {
 	picker *picker
 	keeper *keeper
 
-	handBacks *handBacks
-	releaser  *releaser
-	lineages  *lineages
-	beside    *beside
-	budget    *retryBudget
-	ratios    *ratios
-	counts    *counts
-	streamed  sse.Memory // of relays
-	late      lateWaits
+	handBacks  *handBacks
+	releaser   *releaser
+	lineages   *lineages
+	background *background
+	budget     *retryBudget
+	ratios     *ratios
+	counts     *counts
+	streamed   sse.Memory // of relays
+	late       lateWaits
 
 	unseat func(client string) // gives a place of the server back
 }

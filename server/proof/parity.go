@@ -35,7 +35,7 @@ func (t *tokensTurn) askParity(ctx context.Context) *parity {
 		}
 	}}
 	req, authorization := t.req, t.attempt.Authorization
-	t.attempt.Beside(func() {
+	t.attempt.Background(func() {
 		ids, err := start.Tokenize(ctx, req, authorization)
 		if err != nil {
 			ids = nil

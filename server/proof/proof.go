@@ -47,8 +47,8 @@ type Attempt struct {
 	TurnID          string // for the log
 	Prefill, Decode *fleet.Incarnation
 	Authorization   string // the client's credential, if it is forwarded
-	// Beside runs work that the legs do not wait for.
-	Beside func(work func())
+	// Background runs work that the legs do not wait for.
+	Background func(work func())
 }
 
 // Ending is how an answer ended, and what decode says that it holds.
