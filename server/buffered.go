@@ -32,7 +32,7 @@ func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
 
 // respondBuffered brings a whole answer to a client that asked for a stream. Until
 // all of it is there, a failure is an ordinary status.
-func (s *turns) respondBuffered(ctx context.Context, out *outlet, t *turn, d *decoding) error {
+func (s *turns) respondBuffered(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
 	d.Spare()
 	body, err := upstream.ReadAll(d, maxAnswer)
 	if err != nil {

@@ -81,7 +81,7 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 	}
 	// It ends with the client, and when the server gives up its turns: see Server.base.
 	ctx := r.Context()
-	return s.turns.run(ctx, newOutlet(t, w, s.cfg.ClientWriteTimeout, s.toAPIError), t)
+	return s.turns.run(ctx, newCommitWriter(t, w, s.cfg.ClientWriteTimeout, s.toAPIError), t)
 }
 
 // recovered is deferred, and makes an error of a panic.

@@ -12,7 +12,7 @@ import (
 
 // legs runs the legs of an attempt as the connector has planned them, until decode's headers have arrived. Every exit says
 // what became of the ticket.
-func (s *turns) legs(ctx context.Context, out *outlet, t *turn, p *pair, h *held) (*decoding, error) {
+func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h *held) (*decoding, error) {
 	defer s.settle(ctx, t, h)
 	if p.prefill == nil {
 		return s.decode(ctx, t, p, handed{})
@@ -185,7 +185,7 @@ func noHandover(p *pair, sent bool, err error) *upstream.LegError {
 
 // between gives the client what a hand-over has for it before decode is asked, and waits for the KV where decode can't.
 // whole says that the client has its whole answer.
-func (s *turns) between(ctx context.Context, out *outlet, t *turn, p *pair, plan upstream.Plan, h handed) (whole bool, err error) {
+func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pair, plan upstream.Plan, h handed) (whole bool, err error) {
 	if h.Handover == nil || ctx.Err() != nil {
 		return false, nil
 	}

@@ -21,7 +21,7 @@ const paramsMember = "kv_transfer_params"
 // respond brings decode's answer to the client and keeps what it leaves behind.
 // Before the first byte is sent, a failure is an ordinary error; after it, the
 // answer has broken off and the connection must be aborted.
-func (s *turns) respond(ctx context.Context, out *outlet, t *turn, d *decoding) error {
+func (s *turns) respond(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
 	if d.Stream == nil { // the client has it all
 		return nil
 	}
@@ -47,7 +47,7 @@ func (d *decoding) over(t *turn, err error) {
 }
 
 // respondWhole relays a JSON answer as it is, without kv_transfer_params.
-func (s *turns) respondWhole(ctx context.Context, out *outlet, t *turn, d *decoding) error {
+func (s *turns) respondWhole(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
 	d.Spare()
 	body, err := upstream.ReadAll(d, maxAnswer)
 	if err != nil {
@@ -82,7 +82,7 @@ func (s *turns) respondWhole(ctx context.Context, out *outlet, t *turn, d *decod
 type streaming struct {
 	answer
 	turns     *turns
-	out       *outlet
+	out       *commitWriter
 	relay     *sse.Relay
 	substance [3]string // what makes an event worth sending; a list beside this would be one more allocation for each stream
 }
@@ -90,7 +90,7 @@ type streaming struct {
 // respondStream relays events. The observer sees each before the client does: it
 // holds decode's first chunk until the next event, and puts the ticket when it
 // sees the end.
-func (s *turns) respondStream(ctx context.Context, out *outlet, t *turn, d *decoding) error {
+func (s *turns) respondStream(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
 	r := s.streaming(ctx, out, t, d)
 	if r.dialect != nil {
 		return r.ended(ctx, r.relay.Run(&toTheEnd{Reader: d, over: &r.over}))
@@ -98,7 +98,7 @@ func (s *turns) respondStream(ctx context.Context, out *outlet, t *turn, d *deco
 	return r.ended(ctx, r.relay.Run(d))
 }
 
-func (s *turns) streaming(ctx context.Context, out *outlet, t *turn, d *decoding) *streaming {
+func (s *turns) streaming(ctx context.Context, out *commitWriter, t *turn, d *decoding) *streaming {
 	r := &streaming{turns: s, out: out, substance: [...]string{"choices", "usage", "error"}}
 	r.of(t, d)
 	r.atEnd = func() { r.keep(ctx) }

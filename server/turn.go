@@ -67,7 +67,7 @@ type turns struct {
 // run runs a turn to its end: the answer is with the client, or an error is returned and
 // nothing was sent, or the connection has to be aborted because the answer broke off
 // (*abortError).
-func (s *turns) run(ctx context.Context, out *outlet, t *turn) error {
+func (s *turns) run(ctx context.Context, out *commitWriter, t *turn) error {
 	s.budget.earn(t.share.client)
 	for {
 		err := s.attempt(ctx, out, t)
@@ -89,7 +89,7 @@ func (s *turns) retry(ctx context.Context, t *turn, err error) {
 }
 
 // attempt is one passage through the legs of a turn.
-func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
+func (s *turns) attempt(ctx context.Context, out *commitWriter, t *turn) error {
 	pair, answer, err := s.ask(ctx, out, t)
 	if err != nil {
 		return err
@@ -101,7 +101,7 @@ func (s *turns) attempt(ctx context.Context, out *outlet, t *turn) error {
 }
 
 // ask is an attempt up to decode's headers. Its frame is gone when the answer is relayed, for which see handleTurn.
-func (s *turns) ask(ctx context.Context, out *outlet, t *turn) (_ *pair, answer *decoding, _ error) {
+func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, answer *decoding, _ error) {
 	began, queued, lookup := time.Now(), t.record.Queued, t.record.step(StepLookup)
 	looked := s.finder.look(ctx, t)    // what the conversation holds, and where
 	pair, err := s.picker.pick(ctx, t) // which engines, in which start, and which path

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// outlet is the client's side of an answer. The first write commits.
-type outlet struct {
+// commitWriter is the client's side of an answer. The first write commits.
+type commitWriter struct {
 	turn    *turn
 	w       http.ResponseWriter
 	flusher interface{ FlushError() error } // w, found once: the controller looks for it with each call
@@ -18,9 +18,9 @@ type outlet struct {
 	early   bool                            // decode has yet to be asked, for which the request is needed
 }
 
-// newOutlet returns the outlet of a turn. The first deadline of its writes was set when the request came in (Server.exact).
-func newOutlet(t *turn, w http.ResponseWriter, limit time.Duration, errors func(err error) *apiError) *outlet {
-	o := &outlet{turn: t, w: w, limit: limit, bounded: t.record.Began, errors: errors}
+// newCommitWriter returns the outlet of a turn. The first deadline of its writes was set when the request came in (Server.exact).
+func newCommitWriter(t *turn, w http.ResponseWriter, limit time.Duration, errors func(err error) *apiError) *commitWriter {
+	o := &commitWriter{turn: t, w: w, limit: limit, bounded: t.record.Began, errors: errors}
 	if flusher, ok := w.(interface{ FlushError() error }); ok {
 		o.flusher = flusher
 	} else {
@@ -36,7 +36,7 @@ type controlled struct{ *http.ResponseController }
 func (c controlled) FlushError() error { return c.Flush() }
 
 // head sends the first of an answer before decode is asked.
-func (o *outlet) head(p []byte) error {
+func (o *commitWriter) head(p []byte) error {
 	o.early = true
 	defer func() { o.early = false }()
 	if _, err := o.Write(p); err != nil {
@@ -52,19 +52,19 @@ func (o *outlet) head(p []byte) error {
 const eventStream = "text/event-stream; charset=utf-8"
 
 // announce sets the headers of an answer that is sent whole.
-func (o *outlet) announce(mediaType string, length int) {
+func (o *commitWriter) announce(mediaType string, length int) {
 	o.w.Header().Set("Content-Type", mediaType)
 	o.w.Header().Set("Content-Length", strconv.Itoa(length))
 }
 
 // announceStream sets the headers of an event stream, unless they are sent.
-func (o *outlet) announceStream(contentType string) {
+func (o *commitWriter) announceStream(contentType string) {
 	header, values := o.w.Header(), []string{contentType, "no-cache", "no"} // one list for three
 	header["Content-Type"], header["Cache-Control"], header["X-Accel-Buffering"] = values[0:1:1], values[1:2:2], values[2:3:3]
 }
 
 // commit sends status and headers: from here on nothing can be tried again.
-func (o *outlet) commit() {
+func (o *commitWriter) commit() {
 	t := o.turn
 	t.committed = true
 	if !o.early {
@@ -78,7 +78,7 @@ func (o *outlet) commit() {
 
 // Write implements io.Writer. Each write is bounded: a client that does not read must not
 // hold an engine, and a stream may last for hours.
-func (o *outlet) Write(p []byte) (int, error) {
+func (o *commitWriter) Write(p []byte) (int, error) {
 	if !o.turn.committed {
 		o.commit()
 	}
@@ -94,7 +94,7 @@ const slack = 4
 // bound sets the deadline of the writes that follow: each may last as long as the limit, and
 // a quarter of it longer at most. That a deadline serves all writes within this quarter
 // saves a chunk the change of a timer, which is a twentieth of its cost.
-func (o *outlet) bound() error {
+func (o *commitWriter) bound() error {
 	now := time.Now()
 	if !o.bounded.IsZero() && now.Sub(o.bounded) < o.limit/slack {
 		return nil
@@ -107,11 +107,11 @@ func (o *outlet) bound() error {
 func writeLimit(limit time.Duration) time.Duration { return limit + limit/slack }
 
 // Flush sends what was written.
-func (o *outlet) Flush() error { return o.flusher.FlushError() }
+func (o *commitWriter) Flush() error { return o.flusher.FlushError() }
 
 // lastWords tells the client of a stream what broke it, behind so many events. No [DONE] follows, and the
 // connection is aborted, so that no client takes the answer for complete.
-func (o *outlet) lastWords(err error, events int64) {
+func (o *commitWriter) lastWords(err error, events int64) {
 	said := o.errors(err)
 	o.turn.record.Code = said.Code
 	if _, err := o.Write(said.event(o.turn.api, events)); err == nil {
@@ -119,4 +119,4 @@ func (o *outlet) lastWords(err error, events int64) {
 	}
 }
 
-var _ io.Writer = (*outlet)(nil)
+var _ io.Writer = (*commitWriter)(nil)

@@ -35,7 +35,7 @@ func TestOutlet_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
 		c := &clock{}
-		o := newOutlet(&turn{committed: true}, c, limit, nil)
+		o := newCommitWriter(&turn{committed: true}, c, limit, nil)
 		writes := 0
 		for _, pause := range []time.Duration{0, time.Second, 8 * time.Second, 999 * time.Millisecond, time.Millisecond, time.Hour, 9 * time.Second, 2 * time.Second} {
 			<-time.After(pause)
@@ -59,7 +59,7 @@ func TestOutlet_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 		const limit = 40 * time.Second
 		began := time.Now()
 		c := &clock{deadline: began.Add(writeLimit(limit))}
-		o := newOutlet(&turn{committed: true, record: Record{Times: Times{Began: began}}}, c, limit, nil)
+		o := newCommitWriter(&turn{committed: true, record: Record{Times: Times{Began: began}}}, c, limit, nil)
 		for i, want := range []int{0, 0, 1, 1} {
 			if _, err := o.Write([]byte("x")); err != nil {
 				t.Fatal(err)
@@ -128,9 +128,9 @@ func (*wireless) SetReadDeadline(time.Time) error  { return nil }
 func (*wireless) SetWriteDeadline(time.Time) error { return nil }
 
 // serveWireless has net/http's server run handle for a client with an outlet.
-func serveWireless(w *wireless, handle func(o *outlet)) {
+func serveWireless(w *wireless, handle func(o *commitWriter)) {
 	srv := &http.Server{Handler: http.HandlerFunc(func(rw http.ResponseWriter, _ *http.Request) {
-		handle(newOutlet(&turn{}, rw, time.Minute, nil))
+		handle(newCommitWriter(&turn{}, rw, time.Minute, nil))
 		_ = w.Close()
 	}), ReadHeaderTimeout: time.Minute}
 	_ = srv.Serve(w) // ends with the connection
@@ -141,7 +141,7 @@ func TestOutlet_ReadsOfTheRelayAreOneWriteEach(t *testing.T) {
 	event := func(size int) string { return "data: " + strings.Repeat("x", size-len("data: \n\n")) + "\n\n" }
 	reads := []string{event(20), event(300), event(300) + event(300), event(1000), strings.Repeat(event(16), 2000), event(300)}
 	w := newWireless(true)
-	serveWireless(w, func(o *outlet) {
+	serveWireless(w, func(o *commitWriter) {
 		o.commit()
 		if err := o.Flush(); err != nil {
 			t.Error(err)
@@ -176,12 +176,12 @@ type readFunc func(p []byte) (int, error)
 
 func (f readFunc) Read(p []byte) (int, error) { return f(p) }
 
-// BenchmarkOutlet is what a chunk costs from the relay to the connection.
-func BenchmarkOutlet(b *testing.B) {
+// BenchmarkCommitWriter is what a chunk costs from the relay to the connection.
+func BenchmarkCommitWriter(b *testing.B) {
 	p := []byte("data: " + chatChunk + "\n\n")
 	b.ReportAllocs()
 	w := newWireless(false)
-	serveWireless(w, func(o *outlet) {
+	serveWireless(w, func(o *commitWriter) {
 		o.commit()
 		b.ResetTimer()
 		for range b.N {
