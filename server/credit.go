@@ -41,7 +41,7 @@ func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefi
 }
 
 // worth notes how much prefill was spared, once it has answered.
-func (s *turns) worth(t *turn, prefill *fleet.Incarnation, found lineage.Space, h *held, handover *upstream.Handover) {
+func (s *turns) worth(t *turn, prefill *fleet.Incarnation, found lineage.Space, h *claim, handover *upstream.Handover) {
 	t.record.Reuse.Cached = handover.Cached
 	same := prefill.AnsweredAs(handover.EngineID)
 	s.finder.foundByEngine(t, prefill, h, same)
@@ -93,7 +93,7 @@ func (t *turn) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
 
 // leaves is what caches hold of the turn's prompt by themselves, once prefill has computed it or read it. What was handed back to others
 // is known as far as prefill has found it, which compares tokens.
-func (t *turn) leaves(prefill *fleet.Incarnation, found lineage.Space, h *held, prompt int) (has []convcache.Prefilled) {
+func (t *turn) leaves(prefill *fleet.Incarnation, found lineage.Space, h *claim, prompt int) (has []convcache.Prefilled) {
 	has = among(nil, h.had, func() int {
 		if t.allHandedBack() {
 			return t.record.Reuse.Cached

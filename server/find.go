@@ -68,7 +68,7 @@ func (f *finder) dropCleared(ctx context.Context, t *turn) {
 // find proves how much of what the conversation holds this request may use on this pair, and takes it. It
 // is called as late as possible, so that every earlier failure leaves the ticket
 // where it is.
-func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) *held {
+func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) *claim {
 	t.begin(ctx, p, f.background)
 	h, reason := f.prove(ctx, t, p, looked)
 	r := &t.record.Reuse
@@ -103,18 +103,18 @@ func (t *turn) begin(ctx context.Context, p *pair, work *background) {
 }
 
 // prove says how much may be used of what the conversation holds, and takes it.
-func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) (*held, Reason) {
+func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) (*claim, Reason) {
 	if reason := t.excludes(p); reason != "" {
-		return &held{}, reason
+		return &claim{}, reason
 	}
 	if looked != convcache.Found {
-		return &held{}, f.nothing(t, p, looked)
+		return &claim{}, f.nothing(t, p, looked)
 	}
 	if t.allHandedBack() {
-		return &held{had: t.had(false)}, ReasonHandedBackUntold // until prefill has told: see foundByEngine
+		return &claim{had: t.had(false)}, ReasonHandedBackUntold // until prefill has told: see foundByEngine
 	}
 	if miss := t.proof.Look(ctx); miss != "" {
-		return &held{}, Reason(miss)
+		return &claim{}, Reason(miss)
 	}
 	h, reason := f.take(ctx, t, p)
 	h.had = t.had(true)
@@ -147,7 +147,7 @@ type choice struct {
 // take takes the branch of which the request may use most. When another request
 // was faster, or Redis has failed over since it was put, the next-best branch of
 // the same look is tried, once.
-func (f *finder) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
+func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, Reason) {
 	choices, reason := t.choices()
 	takes := 0
 	for _, c := range choices {
@@ -173,7 +173,7 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*held, Reason) {
 	if reason.rewritten() {
 		t.record.Reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Place
 	}
-	return &held{}, reason
+	return &claim{}, reason
 }
 
 // choices lists the branches of which the request may use something, that of most tokens first; reason is why nothing is reused
@@ -207,31 +207,31 @@ func (f *finder) differs(t *turn, whole func(convcache.Branch) bool) (latest out
 }
 
 // usable says which start of decode holds a branch, and by which link it is read, or why it can't be used on this pair now.
-func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ held, why Reason) {
+func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why Reason) {
 	if c.offer.Tokens < f.cfg.ReuseMinTokens || float64(c.offer.Tokens) < f.cfg.ReuseMinShare*float64(c.branch.Tokens) {
-		return held{}, ReasonBelowThreshold
+		return claim{}, ReasonBelowThreshold
 	}
 	holder := f.holder(ctx, p, c.branch)
 	if holder == nil {
-		return held{}, ReasonInstanceGone
+		return claim{}, ReasonInstanceGone
 	}
 	if holder.Void(c.branch.FreshAsOf) { // since the look
-		return held{}, ReasonInstanceCleared
+		return claim{}, ReasonInstanceCleared
 	}
 	if f.lineages.inDoubt(c.branch.Lineage) { // since the look
-		return held{}, ReasonQuarantined
+		return claim{}, ReasonQuarantined
 	}
 	if f.still {
-		return held{}, denies(p.prefill.StatusWith(holder))
+		return claim{}, denies(p.prefill.StatusWith(holder))
 	}
 	link := p.prefill.PairWith(holder)
-	return held{holder: holder, reader: p.prefill, link: link, offer: c.offer}, denies(link.Begin())
+	return claim{holder: holder, reader: p.prefill, link: link, offer: c.offer}, denies(link.Begin())
 }
 
 // takeBranch completes h with one branch's ticket, which must be worth what the
 // branch promised. Where the outcome does not say why there is none, why does. Without a ticket the trial that usable may have begun is over,
 // even if the store panics: a link whose trial never ends is lost to reuse.
-func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h held) (_ *held, outcome convcache.Outcome, why Reason) {
+func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ *claim, outcome convcache.Outcome, why Reason) {
 	defer func() {
 		if h.ticket == nil {
 			h.link.End(fleet.Inconclusive)

@@ -164,7 +164,7 @@ func (h *handBacks) failed(ctx context.Context, k *kept, link *fleet.PairState, 
 		h.release(k)
 		return handBackKept
 	}
-	h.concluded(k, link, fateOf(leg))
+	h.concluded(k, link, outcomeOf(leg))
 	h.unanswered(k)
 	return handBackFailed
 }
@@ -193,9 +193,9 @@ func (h *handBacks) unanswered(k *kept) {
 }
 
 // concluded tells the link what became of the ticket.
-func (h *handBacks) concluded(k *kept, link *fleet.PairState, fate fleet.Outcome) {
+func (h *handBacks) concluded(k *kept, link *fleet.PairState, outcome fleet.Outcome) {
 	k.concluded = true
-	h.releaser.tell(link, fate, k.ticket, k.lane.prefill, k.lane.decode, "hand-back")
+	h.releaser.tell(link, outcome, k.ticket, k.lane.prefill, k.lane.decode, "hand-back")
 }
 
 // arrived ends the way of the ticket.

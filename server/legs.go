@@ -12,7 +12,7 @@ import (
 
 // legs runs the legs of an attempt as the connector has planned them, until decode's headers have arrived. Every exit says
 // what became of the ticket.
-func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h *held) (*decoding, error) {
+func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h *claim) (*decoding, error) {
 	defer s.settle(ctx, t, h)
 	if p.prefill == nil {
 		return s.decode(ctx, t, p, handed{})
@@ -79,7 +79,7 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 
 // plan asks the connector how this attempt's legs run, with the ticket as far as it was proven; or with none, and
 // then perhaps an unused one to be released.
-func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *held) (upstream.Plan, error) {
+func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.Plan, error) {
 	transfer, err := s.transfer(ctx, t, p)
 	switch {
 	case errors.Is(err, fleet.ErrNotComparable) && s.picker.needsPrefill():

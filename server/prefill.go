@@ -29,7 +29,7 @@ type handed struct {
 // hand-over, decode gets no kv_transfer_params at all and prefills by itself:
 // half an object would make it act as a prefill instance (vLLM
 // nixl/base_scheduler.py).
-func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *held) (handed, error) {
+func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *claim) (handed, error) {
 	engine := p.prefill.Engine()
 	found, ok := s.finds(p, h)
 	if !ok {
@@ -114,7 +114,7 @@ func (s *turns) receipt(t *turn, p *pair, found lineage.Space, computed []byte) 
 
 // learnSpeed tells the fleet how fast prefill was, for how many tokens it has computed. That is certain where it tells how many
 // it took from caches; for picks an estimate will do, and for what ejects an engine it will not.
-func (t *turn) learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, handover *upstream.Handover, h *held, took time.Duration) {
+func (t *turn) learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, handover *upstream.Handover, h *claim, took time.Duration) {
 	tokens, cached := answer.PromptTokens, handover.Cached
 	if h.ticket == nil && cached >= 0 {
 		prefill.Engine().Took(tokens-cached, took)
@@ -135,7 +135,7 @@ func receiptFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
 
 // finds is prefill's cache as the leg finds it, into which its ticket brings KV; false if that is in doubt by now. A leg with a salt that
 // no other has finds an empty one.
-func (s *turns) finds(p *pair, h *held) (found lineage.Space, ok bool) {
+func (s *turns) finds(p *pair, h *claim) (found lineage.Space, ok bool) {
 	switch {
 	case p.salt != "":
 		return found, true
@@ -167,7 +167,7 @@ func (t *turn) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pi
 // prefillLimit bounds the leg. One that carries a ticket gets less: an engine that
 // never answers tickets must not cost a client the whole time limit, and none may
 // read blocks that decode has freed.
-func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, size int, h *held) (context.Context, context.CancelFunc) {
+func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, size int, h *claim) (context.Context, context.CancelFunc) {
 	limit, cause := s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
 	if h.ticket != nil || h.rider != nil {
 		if trial := s.cfg.ReuseTrialTimeout + prefill.Expect(size); trial < limit {
@@ -190,7 +190,7 @@ func untilFreed(deadline time.Time) time.Duration {
 
 // prefillFailed records what a failure says about the ticket and the engine. A
 // good status with a body that is none is not passed on: decode can do without.
-func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *held, err error, began time.Time) error {
+func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *claim, err error, began time.Time) error {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
 		return err
@@ -201,7 +201,7 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *held, err error,
 		return nil
 	}
 	h.sent, h.paused = leg.Sent, leg.Paused()
-	s.conclude(t, h, fateOf(leg))
+	s.conclude(t, h, outcomeOf(leg))
 	if h.rider != nil {
 		s.counts.ridden.unsent(h.rider.failed(leg))
 		h.rider = nil

@@ -9,24 +9,24 @@ import (
 )
 
 // tell tells a link what became of a ticket, and the log what comes of that.
-func (r *releaser) tell(link *fleet.PairState, fate fleet.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
+func (r *releaser) tell(link *fleet.PairState, outcome fleet.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
 	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
-	if fate == fleet.Failed || fate == fleet.Unanswered {
+	if outcome == fleet.Failed || outcome == fleet.Unanswered {
 		attrs = append(attrs, aged(ticket, holder)...)
 	}
-	if fate == fleet.Failed {
+	if outcome == fleet.Failed {
 		if last, _ := r.refused.Swap(holder.Engine().Name, holder.ID()); last != holder.ID() {
 			r.cfg.Logger.Warn("prefill refuses a ticket of decode: its blocks may be gone, which decode frees after its decoder_kv_blocks_ttl; "+
 				"engines don't tell that, and decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
 		}
 	}
-	pause, resumed := link.End(fate)
+	pause, resumed := link.End(outcome)
 	switch {
 	case resumed:
 		r.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)
 	case pause > 0:
 		why := "prefill does not answer tickets of decode"
-		if fate == fleet.Failed {
+		if outcome == fleet.Failed {
 			why = "prefill answers 5xx to tickets of decode"
 		}
 		r.cfg.Logger.Warn("reuse is off for a pair", append(attrs, "why", why, "tried_again_in", pause.String())...)

@@ -155,7 +155,7 @@ func ours(t *tries, leg *upstream.LegError) bool {
 	case leg.Kind == upstream.Receipt:
 		return true
 	}
-	return (t.sentTicket || t.sentRider) && (fateOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
+	return (t.sentTicket || t.sentRider) && (outcomeOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
 }
 
 // unreadable reports whether prefill has answered what is no answer. Where its leg goes out together with decode's, decode can't do

@@ -21,7 +21,7 @@ type prefilled struct {
 // A client that leaves ends decode's leg and not prefill's: decode keeps the blocks that prefill may still write to until it has
 // (Mooncake: both are free within 2 s of prefill's answer, measured, and without it after 480 s). The plan is closed when the prefill leg
 // has ended.
-func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *held) (*decoding, error) {
+func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *claim) (*decoding, error) {
 	handover, err := plan.Handover(upstream.PrefillAnswer{})
 	if err != nil {
 		closePlan(plan)
@@ -29,7 +29,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	}
 	both, cancel := context.WithCancelCause(ctx)
 	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // of prefill's leg
-	found, _ := s.finds(p, &held{})                                 // no ticket goes together with decode's leg
+	found, _ := s.finds(p, &claim{})                                // no ticket goes together with decode's leg
 	leg := s.prefillLeg(t, p, plan, found)
 	sent := t.record.sent(&leg, p.prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once

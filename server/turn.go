@@ -116,10 +116,10 @@ func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, a
 	}()
 	t.tries.prefill = pair.prefill
 
-	held := s.finder.find(ctx, t, pair, looked) // a miss is a value, not an error
+	claimed := s.finder.find(ctx, t, pair, looked) // a miss is a value, not an error
 	t.record.Lookup = time.Since(began) - (t.record.Queued - queued)
 	lookup.ended(true)
-	d, err := s.legs(ctx, out, t, pair, held) // in the connector's order; every exit says what became of the ticket
+	d, err := s.legs(ctx, out, t, pair, claimed) // in the connector's order; every exit says what became of the ticket
 	if err != nil {
 		return nil, nil, err
 	}

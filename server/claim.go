@@ -10,8 +10,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// held is a ticket between its take and its fate.
-type held struct {
+// claim is a ticket between its take and its fate.
+type claim struct {
 	ticket *convcache.Ticket
 	holder *fleet.Incarnation // the start of decode whose blocks it names
 	reader *fleet.Incarnation // the start of prefill that is to read them
@@ -31,7 +31,7 @@ type held struct {
 }
 
 // ticketOffer is what the connector gets; the zero value without a ticket.
-func (h *held) ticketOffer(t *turn) upstream.TicketOffer {
+func (h *claim) ticketOffer(t *turn) upstream.TicketOffer {
 	if h.ticket == nil {
 		return upstream.TicketOffer{}
 	}
@@ -46,7 +46,7 @@ func (h *held) ticketOffer(t *turn) upstream.TicketOffer {
 }
 
 // abandon gives up a ticket that can't be used.
-func (s *turns) abandon(t *turn, h *held, why Reason) {
+func (s *turns) abandon(t *turn, h *claim, why Reason) {
 	s.conclude(t, h, fleet.Inconclusive)
 	h.arrived(true)
 	s.releaser.unuse(*h.ticket, t.model)
@@ -56,12 +56,12 @@ func (s *turns) abandon(t *turn, h *held, why Reason) {
 }
 
 // arrived ends the way of the ticket. freed says that decode has freed its blocks, or that they are counted elsewhere.
-func (h *held) arrived(freed bool) { h.holder.EndTransfer(h.pinned, h.ticket.FreshAsOf, freed) }
+func (h *claim) arrived(freed bool) { h.holder.EndTransfer(h.pinned, h.ticket.FreshAsOf, freed) }
 
 // settle says what became of a ticket, and of one that was to ride: nothing of it was sent, so it goes back
 // with what is left of its life; or it was sent, and is spent, or given up to be released where prefill has not answered. A second time
 // it does nothing.
-func (s *turns) settle(ctx context.Context, t *turn, h *held) {
+func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 	if rider := h.rider; rider != nil {
 		if h.sent {
 			rider.arrived(true)
@@ -99,12 +99,12 @@ func (s *turns) settle(ctx context.Context, t *turn, h *held) {
 // conclude tells the link what became of a ticket, once. It is called
 // when prefill has answered, not at the end of the turn: decode may go on for
 // minutes, and the link would be on trial for as long.
-func (s *turns) conclude(t *turn, h *held, fate fleet.Outcome) {
+func (s *turns) conclude(t *turn, h *claim, outcome fleet.Outcome) {
 	if h.ticket == nil || h.concluded {
 		return
 	}
-	h.concluded, h.answered = true, fate == fleet.Answered
-	s.releaser.tell(h.link, fate, h.ticket, h.reader, h.holder, t.record.Turn)
+	h.concluded, h.answered = true, outcome == fleet.Answered
+	s.releaser.tell(h.link, outcome, h.ticket, h.reader, h.holder, t.record.Turn)
 }
 
 // named is how the log names a start.
@@ -112,11 +112,11 @@ func named(incarnation *fleet.Incarnation) string {
 	return incarnation.Engine().Name + "@" + incarnation.ID()
 }
 
-// fateOf is what the failure of a prefill leg says about the ticket that it
+// outcomeOf is what the failure of a prefill leg says about the ticket that it
 // carried. A connection that breaks says nothing: a busy API server closes idle
 // ones while legs are written to them, several at a time, and where a ticket ends
 // the engine core vLLM still answers 500 (entrypoints/launcher.py).
-func fateOf(leg *upstream.LegError) fleet.Outcome {
+func outcomeOf(leg *upstream.LegError) fleet.Outcome {
 	switch {
 	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the time that it had may have been short
 		return fleet.Inconclusive
