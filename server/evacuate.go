@@ -113,7 +113,7 @@ func (h *handBacks) give(decode *fleet.Incarnation) {
 			continue
 		}
 		for l.out.Len() > 0 {
-			k := l.out.Front().Value.(*kept)
+			k := l.out.Front().Value.(*retainedTicket)
 			h.drop(k)
 			k.ids.Free()
 			h.release(k)

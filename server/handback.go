@@ -31,15 +31,15 @@ type handBacks struct {
 	room       *proof.Room   // for the ids, nil if nothing is handed back
 	wake       chan struct{} // has room for one word: a lane may have something to do
 
-	mu    sync.Mutex // guards the rest
-	kept  map[convcache.TicketID]*kept
-	lanes map[laneKey]*lane
-	under map[convcache.Key]*underWay   // hand-backs that are under way, by conversation
-	said  map[string]*fleet.Incarnation // starts of prefill of which the log says that they keep nothing, by instance
+	mu       sync.Mutex // guards the rest
+	retained map[convcache.TicketID]*retainedTicket
+	lanes    map[laneKey]*lane
+	under    map[convcache.Key]*underWay   // hand-backs that are under way, by conversation
+	said     map[string]*fleet.Incarnation // starts of prefill of which the log says that they keep nothing, by instance
 }
 
-// kept is a ticket whose ids are kept, in the store or out of it.
-type kept struct {
+// retainedTicket is a ticket whose ids are kept, in the store or out of it.
+type retainedTicket struct {
 	id     convcache.TicketID
 	key    convcache.Key     // of its conversation, where it has one
 	homed  bool              // it has one
@@ -58,7 +58,7 @@ type kept struct {
 
 	settled bool // since it was taken, it has gone somewhere
 	again   bool // it goes back to its lane
-	tries   int  // legs of which nothing was sent
+	unsent  int  // legs of which nothing was sent
 }
 
 // laneKey names the pair of a lane.
@@ -96,7 +96,7 @@ const (
 func newHandBacks(cfg *Config, deps *Deps) *handBacks {
 	h := &handBacks{
 		cfg: cfg, deps: deps, wake: make(chan struct{}, 1),
-		kept: map[convcache.TicketID]*kept{}, lanes: map[laneKey]*lane{}, under: map[convcache.Key]*underWay{},
+		retained: map[convcache.TicketID]*retainedTicket{}, lanes: map[laneKey]*lane{}, under: map[convcache.Key]*underWay{},
 		said: map[string]*fleet.Incarnation{},
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
@@ -153,7 +153,7 @@ func (h *handBacks) outside(t *turn, a *answer, ticket *convcache.Ticket) bool {
 // released: of another replica, or with no room for its ids.
 func (h *handBacks) displaced(ticket *convcache.Ticket) bool {
 	h.mu.Lock()
-	k := h.kept[ticket.ID]
+	k := h.retained[ticket.ID]
 	if k != nil {
 		h.drop(k)
 	}
@@ -162,7 +162,7 @@ func (h *handBacks) displaced(ticket *convcache.Ticket) bool {
 }
 
 // claim takes over the ids of an answer. It returns nil where they are not kept.
-func (h *handBacks) claim(t *turn, d *decoding, ticket *convcache.Ticket) *kept {
+func (h *handBacks) claim(t *turn, d *decoding, ticket *convcache.Ticket) *retainedTicket {
 	if most := d.from.Engine().ContextLength(t.model); most > 0 && ticket.Tokens >= most-1 {
 		// No turn can go on behind it, and the leg's first token would be its last, so that prefill keeps its blocks for its lease.
 		return nil
@@ -174,16 +174,16 @@ func (h *handBacks) claim(t *turn, d *decoding, ticket *convcache.Ticket) *kept 
 	if ids == nil {
 		return nil
 	}
-	return &kept{
+	return &retainedTicket{
 		id: ticket.ID, ids: ids, ends: ticket.Deadline, lane: h.lane(laneKey{d.from, d.start}),
 		model: t.model, salt: cmp.Or(t.salt, t.clientSalt), conversation: t.record.Conversation,
 	}
 }
 
 // take has a ticket wait that is in no store any more. It takes the ids, too, if it reports false.
-func (h *handBacks) take(k *kept, ticket *convcache.Ticket) bool {
-	held := *ticket
-	k.ticket, k.due = &held, time.Time{}
+func (h *handBacks) take(k *retainedTicket, ticket *convcache.Ticket) bool {
+	removed := *ticket
+	k.ticket, k.due = &removed, time.Time{}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if k.lane.out.Len() >= maxOut || !h.on() {
@@ -200,7 +200,7 @@ func (h *handBacks) take(k *kept, ticket *convcache.Ticket) bool {
 func (h *handBacks) left(id convcache.TicketID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if k := h.kept[id]; k != nil {
+	if k := h.retained[id]; k != nil {
 		h.drop(k)
 		k.ids.Free()
 	}
@@ -224,30 +224,30 @@ func (h *handBacks) laneOf(key laneKey) *lane {
 }
 
 // add puts a ticket into its lane. It needs h.mu.
-func (h *handBacks) add(k *kept) {
+func (h *handBacks) add(k *retainedTicket) {
 	k.lane = h.laneOf(k.lane.laneKey) // that of before may have been forgotten
 	if k.ticket != nil {
 		k.at = k.lane.out.PushBack(k)
 	} else {
-		h.kept[k.id], k.at = k, k.lane.stored.PushBack(k)
+		h.retained[k.id], k.at = k, k.lane.stored.PushBack(k)
 	}
 }
 
 // addAgain puts a ticket back to where it was taken from, and has the lane rest. It needs h.mu.
-func (h *handBacks) addAgain(k *kept) {
+func (h *handBacks) addAgain(k *retainedTicket) {
 	k.again, k.settled, k.concluded = false, false, false
 	k.lane = h.laneOf(k.lane.laneKey)
 	k.lane.rests = time.Now().Add(restsFor)
 	if k.ticket != nil {
 		k.at = k.lane.out.PushFront(k)
 	} else {
-		h.kept[k.id], k.at = k, k.lane.stored.PushFront(k)
+		h.retained[k.id], k.at = k, k.lane.stored.PushFront(k)
 	}
 }
 
 // drop takes a ticket out of its lane. It needs h.mu.
-func (h *handBacks) drop(k *kept) {
-	delete(h.kept, k.id)
+func (h *handBacks) drop(k *retainedTicket) {
+	delete(h.retained, k.id)
 	if k.ticket != nil {
 		k.lane.out.Remove(k.at)
 	} else {
@@ -274,7 +274,7 @@ func (h *handBacks) round(ctx context.Context) {
 }
 
 // done ends a hand-back, or has it wait again.
-func (h *handBacks) done(k *kept) {
+func (h *handBacks) done(k *retainedTicket) {
 	if !k.again {
 		k.ids.Free()
 	}
@@ -302,7 +302,7 @@ func (s *Server) HandBackWaiting() (tickets int) {
 	defer h.mu.Unlock()
 	for _, l := range h.lanes {
 		tickets += l.out.Len()
-		for at := l.stored.Front(); at != nil && upstream.Elapsed(at.Value.(*kept).due, now) >= 0; at = at.Next() {
+		for at := l.stored.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).due, now) >= 0; at = at.Next() {
 			tickets++
 		}
 	}

@@ -39,7 +39,7 @@ func (h *handBacks) await(ctx context.Context, key convcache.Key) {
 }
 
 // setsOut notes that a hand-back begins. It needs h.mu.
-func (h *handBacks) setsOut(k *kept) {
+func (h *handBacks) setsOut(k *retainedTicket) {
 	if !k.homed {
 		return
 	}

@@ -12,9 +12,9 @@ import (
 func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {
 	waited := func(t *testing.T, ctx context.Context, key convcache.Key, legs ...time.Duration) time.Duration {
 		t.Helper()
-		h := &handBacks{kept: map[convcache.TicketID]*kept{}, lanes: map[laneKey]*lane{}, under: map[convcache.Key]*underWay{}, wake: make(chan struct{}, 1)}
+		h := &handBacks{retained: map[convcache.TicketID]*retainedTicket{}, lanes: map[laneKey]*lane{}, under: map[convcache.Key]*underWay{}, wake: make(chan struct{}, 1)}
 		for _, lasts := range legs {
-			k := &kept{key: convcache.Key{1}, homed: true, lane: &lane{}, over: func() {}}
+			k := &retainedTicket{key: convcache.Key{1}, homed: true, lane: &lane{}, over: func() {}}
 			h.mu.Lock()
 			h.setsOut(k)
 			h.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // begin removes from each lane that may send a leg the ticket that is next, and marks the lane busy.
-func (h *handBacks) begin(now time.Time) (begun []*kept) {
+func (h *handBacks) begin(now time.Time) (begun []*retainedTicket) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for key, l := range h.lanes {
@@ -39,7 +39,7 @@ func (h *handBacks) begin(now time.Time) (begun []*kept) {
 func (h *handBacks) ready(l *lane, now time.Time) bool {
 	switch {
 	case l.decode.Over(): // the blocks are gone
-		h.empty(l, func(*kept) *lane { return nil }, false)
+		h.empty(l, func(*retainedTicket) *lane { return nil }, false)
 		return false
 	case !h.holds(l.decode): // an engine that refused a connection answers again within seconds, mostly as it was
 		l.rests = now.Add(restsFor)
@@ -84,12 +84,12 @@ func (h *handBacks) keeps(prefill *fleet.Incarnation, tokens int) bool {
 }
 
 // next is the ticket that is to be handed back next, nil if none is due: first what no turn can use.
-func (l *lane) next(now time.Time) *kept {
+func (l *lane) next(now time.Time) *retainedTicket {
 	if first := l.out.Front(); first != nil {
-		return first.Value.(*kept)
+		return first.Value.(*retainedTicket)
 	}
-	if first := l.stored.Front(); first != nil && upstream.Elapsed(first.Value.(*kept).due, now) >= 0 {
-		return first.Value.(*kept)
+	if first := l.stored.Front(); first != nil && upstream.Elapsed(first.Value.(*retainedTicket).due, now) >= 0 {
+		return first.Value.(*retainedTicket)
 	}
 	return nil
 }
@@ -112,7 +112,7 @@ func (h *handBacks) gone(incarnation *fleet.Incarnation) bool {
 
 // elsewhere is the lane by which a ticket goes whose own serves no more: to the instance that the next turn of its conversation
 // is sent to. Without a conversation none is known, and nil is returned.
-func (h *handBacks) elsewhere(k *kept) *lane {
+func (h *handBacks) elsewhere(k *retainedTicket) *lane {
 	if !k.homed {
 		return nil
 	}
@@ -129,10 +129,10 @@ func (h *handBacks) elsewhere(k *kept) *lane {
 
 // empty takes tickets out of a lane that does not serve them. Those for which to knows another go there. Of the others one that is in
 // no store is released, and one in the store stays in the lane, for as long as stays says that it may be handed back yet. It needs h.mu.
-func (h *handBacks) empty(l *lane, to func(*kept) *lane, stays bool) {
+func (h *handBacks) empty(l *lane, to func(*retainedTicket) *lane, stays bool) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
 		for at := tickets.Front(); at != nil; {
-			k := at.Value.(*kept)
+			k := at.Value.(*retainedTicket)
 			at = at.Next()
 			other := to(k)
 			switch {
@@ -156,8 +156,8 @@ func (h *handBacks) empty(l *lane, to func(*kept) *lane, stays bool) {
 // end drops what of a lane is past its time: no leg may name it any more. It needs h.mu.
 func (h *handBacks) end(l *lane, now time.Time) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
-		for at := tickets.Front(); at != nil && upstream.Elapsed(at.Value.(*kept).ends, now) >= 0; at = tickets.Front() {
-			k := at.Value.(*kept)
+		for at := tickets.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).ends, now) >= 0; at = tickets.Front() {
+			k := at.Value.(*retainedTicket)
 			h.drop(k)
 			k.ids.Free()
 			if k.ticket != nil {
@@ -168,7 +168,7 @@ func (h *handBacks) end(l *lane, now time.Time) {
 }
 
 // release gives up a ticket that is in no store.
-func (h *handBacks) release(k *kept) {
+func (h *handBacks) release(k *retainedTicket) {
 	h.arrived(k, true)
 	h.releaser.unuse(*k.ticket, k.model)
 }

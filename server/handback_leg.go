@@ -21,7 +21,7 @@ const (
 )
 
 // run hands one ticket back. One that was sent is never sent again.
-func (h *handBacks) run(ctx context.Context, k *kept) {
+func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
 	began := time.Now()
 	prefill, decode := k.lane.prefill, k.lane.decode
 	link := prefill.PairWith(decode)
@@ -72,7 +72,7 @@ func permits(standing fleet.PairStatus) bool {
 }
 
 // has takes the ticket out of the store, unless it is out of it already. One that a turn has used is not there.
-func (h *handBacks) has(ctx context.Context, k *kept) bool {
+func (h *handBacks) has(ctx context.Context, k *retainedTicket) bool {
 	if k.ticket != nil {
 		return true
 	}
@@ -90,7 +90,7 @@ func (h *handBacks) has(ctx context.Context, k *kept) bool {
 }
 
 // send sends the leg, and says what became of the ticket.
-func (h *handBacks) send(ctx context.Context, k *kept, link *fleet.PairState) (outcome string, err error) {
+func (h *handBacks) send(ctx context.Context, k *retainedTicket, link *fleet.PairState) (outcome string, err error) {
 	prefill, ticket := k.lane.prefill, k.ticket
 	found, ok := h.lineages.enter(prefill, ticket.Lineage)
 	if !ok {
@@ -133,7 +133,7 @@ func (h *handBacks) send(ctx context.Context, k *kept, link *fleet.PairState) (o
 }
 
 // offer is what the connector makes the leg of: all of the ticket, under exactly the ids that it covers.
-func (h *handBacks) offer(k *kept) upstream.TicketOffer {
+func (h *handBacks) offer(k *retainedTicket) upstream.TicketOffer {
 	ticket := k.ticket
 	o := upstream.TicketOffer{
 		Ticket: ticket.Params, Holder: k.lane.decode.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
@@ -146,12 +146,12 @@ func (h *handBacks) offer(k *kept) upstream.TicketOffer {
 }
 
 // repeats reports whether prefill says that it computed the ids that it was sent, and counts as many.
-func (k *kept) repeats(answer upstream.PrefillAnswer) bool {
+func (k *retainedTicket) repeats(answer upstream.PrefillAnswer) bool {
 	return (answer.PromptTokens == 0 || answer.PromptTokens == k.ids.Len()) && k.ids.Are(answer.PromptIDs)
 }
 
 // failed says what became of a ticket whose leg failed.
-func (h *handBacks) failed(ctx context.Context, k *kept, link *fleet.PairState, err error) (outcome string) {
+func (h *handBacks) failed(ctx context.Context, k *retainedTicket, link *fleet.PairState, err error) (outcome string) {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
 		leg = &upstream.LegError{Sent: true}
@@ -170,10 +170,10 @@ func (h *handBacks) failed(ctx context.Context, k *kept, link *fleet.PairState, 
 }
 
 // later has a ticket wait again of which no engine has read. One of a conversation goes back to the store, where turns find it.
-func (h *handBacks) later(ctx context.Context, k *kept) {
-	k.tries++
+func (h *handBacks) later(ctx context.Context, k *retainedTicket) {
+	k.unsent++
 	if !k.homed {
-		if k.tries >= maxUnsent {
+		if k.unsent >= maxUnsent {
 			h.release(k)
 			return
 		}
@@ -186,27 +186,27 @@ func (h *handBacks) later(ctx context.Context, k *kept) {
 }
 
 // unanswered gives up a ticket whose leg may have been seen by an engine, and has brought no answer.
-func (h *handBacks) unanswered(k *kept) {
+func (h *handBacks) unanswered(k *retainedTicket) {
 	k.settled = true
 	h.releaser.unanswered(*k.ticket, k.model, k.lane.prefill)
 	k.lane.decode.EndTransfer(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
 }
 
 // concluded tells the link what became of the ticket.
-func (h *handBacks) concluded(k *kept, link *fleet.PairState, outcome fleet.Outcome) {
+func (h *handBacks) concluded(k *retainedTicket, link *fleet.PairState, outcome fleet.Outcome) {
 	k.concluded = true
 	h.releaser.tell(link, outcome, k.ticket, k.lane.prefill, k.lane.decode, "hand-back")
 }
 
 // arrived ends the way of the ticket.
-func (h *handBacks) arrived(k *kept, freed bool) {
+func (h *handBacks) arrived(k *retainedTicket, freed bool) {
 	k.settled = true
 	k.lane.decode.EndTransfer(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
 }
 
 // keepAgain puts a ticket back of which nothing was sent, for what is left of its life, and reports whether it is in the store, or may
 // be. One without a conversation is released.
-func (h *handBacks) keepAgain(ctx context.Context, k *kept) bool {
+func (h *handBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
 	if !k.homed {
 		h.release(k)
 		return false
@@ -217,7 +217,7 @@ func (h *handBacks) keepAgain(ctx context.Context, k *kept) bool {
 }
 
 // note puts a note into the ticket's place. Of KV that is in doubt by now there is none.
-func (h *handBacks) note(ctx context.Context, k *kept, kv convcache.Lineage) {
+func (h *handBacks) note(ctx context.Context, k *retainedTicket, kv convcache.Lineage) {
 	if k.homed && !h.lineages.inDoubt(kv) {
 		note := k.ticket.Note(k.lane.prefill.Engine().Name, k.lane.prefill.ID(), time.Now())
 		note.Lineage = kv
@@ -226,7 +226,7 @@ func (h *handBacks) note(ctx context.Context, k *kept, kv convcache.Lineage) {
 }
 
 // put stores a ticket or a note.
-func (h *handBacks) put(ctx context.Context, k *kept, ticket convcache.Ticket) convcache.Outcome {
+func (h *handBacks) put(ctx context.Context, k *retainedTicket, ticket convcache.Ticket) convcache.Outcome {
 	bounded, cancel := storeContext(ctx, h.cfg)
 	defer cancel()
 	return h.putter.put(bounded, k.key, ticket, k.model)

@@ -132,7 +132,7 @@ func (h *handBacks) giveUpInDoubt() {
 	defer h.mu.Unlock()
 	for _, l := range h.lanes {
 		for at := l.out.Front(); at != nil; {
-			k := at.Value.(*kept)
+			k := at.Value.(*retainedTicket)
 			if at = at.Next(); h.lineages.inDoubt(k.ticket.Lineage) {
 				h.drop(k)
 				k.ids.Free()
