@@ -108,7 +108,7 @@ func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p
 func (h *handBacks) give(decode *fleet.Incarnation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for key, l := range h.lanes {
+	for key, l := range h.queues {
 		if key.decode != decode {
 			continue
 		}

@@ -33,7 +33,7 @@ type handBacks struct {
 
 	mu       sync.Mutex // guards the rest
 	retained map[convcache.TicketID]*retainedTicket
-	lanes    map[laneKey]*lane
+	queues   map[pairKey]*pairQueue
 	under    map[convcache.Key]*underWay   // hand-backs that are under way, by conversation
 	said     map[string]*fleet.Incarnation // starts of prefill of which the log says that they keep nothing, by instance
 }
@@ -45,7 +45,7 @@ type retainedTicket struct {
 	homed  bool              // it has one
 	ticket *convcache.Ticket // nil while it is in the store
 	ids    *proof.Retained
-	lane   *lane
+	queue  *pairQueue
 	at     *list.Element // its place in the lane
 	due    time.Time     // it is a turn's until then
 	ends   time.Time     // its deadline
@@ -61,12 +61,12 @@ type retainedTicket struct {
 	unsent  int  // legs of which nothing was sent
 }
 
-// laneKey names the pair of a lane.
-type laneKey struct{ prefill, decode *fleet.Incarnation }
+// pairKey names the pair of a lane.
+type pairKey struct{ prefill, decode *fleet.Incarnation }
 
-// lane is what is to be handed back from one start of decode to one start of prefill, one leg at a time.
-type lane struct {
-	laneKey
+// pairQueue is what is to be handed back from one start of decode to one start of prefill, one leg at a time.
+type pairQueue struct {
+	pairKey
 	out    list.List // tickets that are in no store, which no turn can use
 	stored list.List // those that turns may use, in the order in which they are due
 	busy   bool      // a leg is under way
@@ -96,7 +96,7 @@ const (
 func newHandBacks(cfg *Config, deps *Deps) *handBacks {
 	h := &handBacks{
 		cfg: cfg, deps: deps, wake: make(chan struct{}, 1),
-		retained: map[convcache.TicketID]*retainedTicket{}, lanes: map[laneKey]*lane{}, under: map[convcache.Key]*underWay{},
+		retained: map[convcache.TicketID]*retainedTicket{}, queues: map[pairKey]*pairQueue{}, under: map[convcache.Key]*underWay{},
 		said: map[string]*fleet.Incarnation{},
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
@@ -175,7 +175,7 @@ func (h *handBacks) claim(t *turn, d *decoding, ticket *convcache.Ticket) *retai
 		return nil
 	}
 	return &retainedTicket{
-		id: ticket.ID, ids: ids, ends: ticket.Deadline, lane: h.lane(laneKey{d.from, d.start}),
+		id: ticket.ID, ids: ids, ends: ticket.Deadline, queue: h.queue(pairKey{d.from, d.start}),
 		model: t.model, salt: cmp.Or(t.salt, t.clientSalt), conversation: t.record.Conversation,
 	}
 }
@@ -186,11 +186,11 @@ func (h *handBacks) take(k *retainedTicket, ticket *convcache.Ticket) bool {
 	k.ticket, k.due = &removed, time.Time{}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if k.lane.out.Len() >= maxOut || !h.on() {
+	if k.queue.out.Len() >= maxOut || !h.on() {
 		k.ids.Free()
 		return false
 	}
-	k.lane.decode.BeginTransfer(inBlocks(k.lane.decode, ticket.Tokens))
+	k.queue.decode.BeginTransfer(inBlocks(k.queue.decode, ticket.Tokens))
 	h.add(k)
 	h.hurry()
 	return true
@@ -206,42 +206,42 @@ func (h *handBacks) left(id convcache.TicketID) {
 	}
 }
 
-// lane returns the lane of a pair.
-func (h *handBacks) lane(key laneKey) *lane {
+// pairQueue returns the lane of a pair.
+func (h *handBacks) queue(key pairKey) *pairQueue {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.laneOf(key)
+	return h.queueOf(key)
 }
 
-// laneOf needs h.mu.
-func (h *handBacks) laneOf(key laneKey) *lane {
-	l := h.lanes[key]
+// queueOf needs h.mu.
+func (h *handBacks) queueOf(key pairKey) *pairQueue {
+	l := h.queues[key]
 	if l == nil {
-		l = &lane{laneKey: key}
-		h.lanes[key] = l
+		l = &pairQueue{pairKey: key}
+		h.queues[key] = l
 	}
 	return l
 }
 
 // add puts a ticket into its lane. It needs h.mu.
 func (h *handBacks) add(k *retainedTicket) {
-	k.lane = h.laneOf(k.lane.laneKey) // that of before may have been forgotten
+	k.queue = h.queueOf(k.queue.pairKey) // that of before may have been forgotten
 	if k.ticket != nil {
-		k.at = k.lane.out.PushBack(k)
+		k.at = k.queue.out.PushBack(k)
 	} else {
-		h.retained[k.id], k.at = k, k.lane.stored.PushBack(k)
+		h.retained[k.id], k.at = k, k.queue.stored.PushBack(k)
 	}
 }
 
 // addAgain puts a ticket back to where it was taken from, and has the lane rest. It needs h.mu.
 func (h *handBacks) addAgain(k *retainedTicket) {
 	k.again, k.settled, k.concluded = false, false, false
-	k.lane = h.laneOf(k.lane.laneKey)
-	k.lane.rests = time.Now().Add(restsFor)
+	k.queue = h.queueOf(k.queue.pairKey)
+	k.queue.rests = time.Now().Add(restsFor)
 	if k.ticket != nil {
-		k.at = k.lane.out.PushFront(k)
+		k.at = k.queue.out.PushFront(k)
 	} else {
-		h.retained[k.id], k.at = k, k.lane.stored.PushFront(k)
+		h.retained[k.id], k.at = k, k.queue.stored.PushFront(k)
 	}
 }
 
@@ -249,9 +249,9 @@ func (h *handBacks) addAgain(k *retainedTicket) {
 func (h *handBacks) drop(k *retainedTicket) {
 	delete(h.retained, k.id)
 	if k.ticket != nil {
-		k.lane.out.Remove(k.at)
+		k.queue.out.Remove(k.at)
 	} else {
-		k.lane.stored.Remove(k.at)
+		k.queue.stored.Remove(k.at)
 	}
 }
 
@@ -266,7 +266,7 @@ func (h *handBacks) hurry() {
 // round begins what can be begun.
 func (h *handBacks) round(ctx context.Context) {
 	for _, k := range h.begin(time.Now()) {
-		h.background.run("hand-back", k.lane.decode.Engine().Name, func() {
+		h.background.run("hand-back", k.queue.decode.Engine().Name, func() {
 			defer h.done(k)
 			h.run(ctx, k)
 		})
@@ -281,7 +281,7 @@ func (h *handBacks) done(k *retainedTicket) {
 	k.over()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	k.lane.busy = false
+	k.queue.busy = false
 	if k.homed {
 		under := h.under[k.key]
 		if under.legs--; under.legs == 0 {
@@ -300,7 +300,7 @@ func (s *Server) HandBackWaiting() (tickets int) {
 	h, now := s.turns.handBacks, time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, l := range h.lanes {
+	for _, l := range h.queues {
 		tickets += l.out.Len()
 		for at := l.stored.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).due, now) >= 0; at = at.Next() {
 			tickets++

@@ -12,9 +12,9 @@ import (
 func TestHandBack_TurnWaitsForThatOfItsConversation(t *testing.T) {
 	waited := func(t *testing.T, ctx context.Context, key convcache.Key, legs ...time.Duration) time.Duration {
 		t.Helper()
-		h := &handBacks{retained: map[convcache.TicketID]*retainedTicket{}, lanes: map[laneKey]*lane{}, under: map[convcache.Key]*underWay{}, wake: make(chan struct{}, 1)}
+		h := &handBacks{retained: map[convcache.TicketID]*retainedTicket{}, queues: map[pairKey]*pairQueue{}, under: map[convcache.Key]*underWay{}, wake: make(chan struct{}, 1)}
 		for _, lasts := range legs {
-			k := &retainedTicket{key: convcache.Key{1}, homed: true, lane: &lane{}, over: func() {}}
+			k := &retainedTicket{key: convcache.Key{1}, homed: true, queue: &pairQueue{}, over: func() {}}
 			h.mu.Lock()
 			h.setsOut(k)
 			h.mu.Unlock()
@@ -64,7 +64,7 @@ func TestHandBack_ClientThatLeavesEndsTheWait(t *testing.T) {
 	})
 }
 
-func TestHandBack_LanesAreLookedThroughWhenATicketIsDue(t *testing.T) {
+func TestHandBack_QueuesAreLookedThroughWhenATicketIsDue(t *testing.T) {
 	for mode, after := range map[HandBackMode]time.Duration{HandBackNow: 0, HandBackIdle: 5 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
 			h := &handBacks{cfg: &Config{HandBackConfig: HandBackConfig{HandBack: mode, HandBackAfter: 5 * time.Second}}, wake: make(chan struct{}, 1)}

@@ -23,7 +23,7 @@ const (
 // run hands one ticket back. One that was sent is never sent again.
 func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
 	began := time.Now()
-	prefill, decode := k.lane.prefill, k.lane.decode
+	prefill, decode := k.queue.prefill, k.queue.decode
 	link := prefill.PairWith(decode)
 	if !prefill.Alive(ctx) || !decode.Alive(ctx) || !permits(link.Begin()) {
 		k.again = true
@@ -85,13 +85,13 @@ func (h *handBacks) has(ctx context.Context, k *retainedTicket) bool {
 	}
 	_, _ = h.releaser.read(&ticket) // the connector says what is wrong with one that can't be read
 	k.ticket = &ticket
-	k.lane.decode.BeginTransfer(inBlocks(k.lane.decode, ticket.Tokens))
+	k.queue.decode.BeginTransfer(inBlocks(k.queue.decode, ticket.Tokens))
 	return true
 }
 
 // send sends the leg, and says what became of the ticket.
 func (h *handBacks) send(ctx context.Context, k *retainedTicket, link *fleet.PairState) (outcome string, err error) {
-	prefill, ticket := k.lane.prefill, k.ticket
+	prefill, ticket := k.queue.prefill, k.ticket
 	found, ok := h.lineages.enter(prefill, ticket.Lineage)
 	if !ok {
 		h.release(k)
@@ -136,7 +136,7 @@ func (h *handBacks) send(ctx context.Context, k *retainedTicket, link *fleet.Pai
 func (h *handBacks) offer(k *retainedTicket) upstream.TicketOffer {
 	ticket := k.ticket
 	o := upstream.TicketOffer{
-		Ticket: ticket.Params, Holder: k.lane.decode.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
+		Ticket: ticket.Params, Holder: k.queue.decode.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
 		PromptIDs: k.ids.AppendList(nil),
 	}
 	if kept, ok := ticket.Reading.(*upstream.Kept); ok {
@@ -188,20 +188,20 @@ func (h *handBacks) later(ctx context.Context, k *retainedTicket) {
 // unanswered gives up a ticket whose leg may have been seen by an engine, and has brought no answer.
 func (h *handBacks) unanswered(k *retainedTicket) {
 	k.settled = true
-	h.releaser.unanswered(*k.ticket, k.model, k.lane.prefill)
-	k.lane.decode.EndTransfer(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
+	h.releaser.unanswered(*k.ticket, k.model, k.queue.prefill)
+	k.queue.decode.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
 }
 
 // concluded tells the link what became of the ticket.
 func (h *handBacks) concluded(k *retainedTicket, link *fleet.PairState, outcome fleet.Outcome) {
 	k.concluded = true
-	h.releaser.tell(link, outcome, k.ticket, k.lane.prefill, k.lane.decode, "hand-back")
+	h.releaser.tell(link, outcome, k.ticket, k.queue.prefill, k.queue.decode, "hand-back")
 }
 
 // arrived ends the way of the ticket.
 func (h *handBacks) arrived(k *retainedTicket, freed bool) {
 	k.settled = true
-	k.lane.decode.EndTransfer(inBlocks(k.lane.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
+	k.queue.decode.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
 }
 
 // keepAgain puts a ticket back of which nothing was sent, for what is left of its life, and reports whether it is in the store, or may
@@ -219,7 +219,7 @@ func (h *handBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
 // note puts a note into the ticket's place. Of KV that is in doubt by now there is none.
 func (h *handBacks) note(ctx context.Context, k *retainedTicket, kv convcache.Lineage) {
 	if k.homed && !h.lineages.inDoubt(kv) {
-		note := k.ticket.Note(k.lane.prefill.Engine().Name, k.lane.prefill.ID(), time.Now())
+		note := k.ticket.Note(k.queue.prefill.Engine().Name, k.queue.prefill.ID(), time.Now())
 		note.Lineage = kv
 		h.put(ctx, k, note)
 	}

@@ -130,7 +130,7 @@ func (l *ledger) descendants(inDoubt func(convcache.Lineage) bool) (all []pin) {
 func (h *handBacks) giveUpInDoubt() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, l := range h.lanes {
+	for _, l := range h.queues {
 		for at := l.out.Front(); at != nil; {
 			k := at.Value.(*retainedTicket)
 			if at = at.Next(); h.lineages.inDoubt(k.ticket.Lineage) {

@@ -12,13 +12,13 @@ import (
 func (h *handBacks) begin(now time.Time) (begun []*retainedTicket) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for key, l := range h.lanes {
+	for key, l := range h.queues {
 		if l.busy {
 			continue
 		}
 		h.end(l, now)
 		if l.out.Len()+l.stored.Len() == 0 {
-			delete(h.lanes, key)
+			delete(h.queues, key)
 			continue
 		}
 		if now.Before(l.rests) || !h.ready(l, now) {
@@ -36,10 +36,10 @@ func (h *handBacks) begin(now time.Time) (begun []*retainedTicket) {
 
 // ready reports whether the pair of a lane may be sent a leg now. Where it will not be for long, the lane's tickets go elsewhere; else
 // they wait. It needs h.mu.
-func (h *handBacks) ready(l *lane, now time.Time) bool {
+func (h *handBacks) ready(l *pairQueue, now time.Time) bool {
 	switch {
 	case l.decode.Over(): // the blocks are gone
-		h.empty(l, func(*retainedTicket) *lane { return nil }, false)
+		h.empty(l, func(*retainedTicket) *pairQueue { return nil }, false)
 		return false
 	case !h.holds(l.decode): // an engine that refused a connection answers again within seconds, mostly as it was
 		l.rests = now.Add(restsFor)
@@ -84,7 +84,7 @@ func (h *handBacks) keeps(prefill *fleet.Incarnation, tokens int) bool {
 }
 
 // next is the ticket that is to be handed back next, nil if none is due: first what no turn can use.
-func (l *lane) next(now time.Time) *retainedTicket {
+func (l *pairQueue) next(now time.Time) *retainedTicket {
 	if first := l.out.Front(); first != nil {
 		return first.Value.(*retainedTicket)
 	}
@@ -112,7 +112,7 @@ func (h *handBacks) gone(incarnation *fleet.Incarnation) bool {
 
 // elsewhere is the lane by which a ticket goes whose own serves no more: to the instance that the next turn of its conversation
 // is sent to. Without a conversation none is known, and nil is returned.
-func (h *handBacks) elsewhere(k *retainedTicket) *lane {
+func (h *handBacks) elsewhere(k *retainedTicket) *pairQueue {
 	if !k.homed {
 		return nil
 	}
@@ -121,15 +121,15 @@ func (h *handBacks) elsewhere(k *retainedTicket) *lane {
 		return nil
 	}
 	last := engine.Last()
-	if !last.Known() || !h.reads(last) || last.StatusWith(k.lane.decode) == fleet.NoReuse || last.Forgets() != "" {
+	if !last.Known() || !h.reads(last) || last.StatusWith(k.queue.decode) == fleet.NoReuse || last.Forgets() != "" {
 		return nil
 	}
-	return h.laneOf(laneKey{last, k.lane.decode})
+	return h.queueOf(pairKey{last, k.queue.decode})
 }
 
 // empty takes tickets out of a lane that does not serve them. Those for which to knows another go there. Of the others one that is in
 // no store is released, and one in the store stays in the lane, for as long as stays says that it may be handed back yet. It needs h.mu.
-func (h *handBacks) empty(l *lane, to func(*retainedTicket) *lane, stays bool) {
+func (h *handBacks) empty(l *pairQueue, to func(*retainedTicket) *pairQueue, stays bool) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
 		for at := tickets.Front(); at != nil; {
 			k := at.Value.(*retainedTicket)
@@ -140,7 +140,7 @@ func (h *handBacks) empty(l *lane, to func(*retainedTicket) *lane, stays bool) {
 				continue
 			case other != nil:
 				h.drop(k)
-				k.lane = other
+				k.queue = other
 				h.add(k)
 				continue
 			}
@@ -154,7 +154,7 @@ func (h *handBacks) empty(l *lane, to func(*retainedTicket) *lane, stays bool) {
 }
 
 // end drops what of a lane is past its time: no leg may name it any more. It needs h.mu.
-func (h *handBacks) end(l *lane, now time.Time) {
+func (h *handBacks) end(l *pairQueue, now time.Time) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
 		for at := tickets.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).ends, now) >= 0; at = tickets.Front() {
 			k := at.Value.(*retainedTicket)
