@@ -16,7 +16,7 @@ func (t *turn) ended(engine *fleet.Engine, err error) {
 		return
 	}
 	var leg *upstream.LegError
-	blame(engine, err, errors.As(err, &leg) && ours(&t.tries, leg))
+	blame(engine, err, errors.As(err, &leg) && ours(&t.retry, leg))
 }
 
 // endedAfter is ended for a prefill leg that was begun then. An engine that has not answered a leg in all the time that prefill may

@@ -97,14 +97,14 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 			return d, err
 		}
 		refused = append(refused, incarnation.Engine())
-		t.tries.anotherDecode, t.tries.pathTied = h.Handover != nil && h.Bound, p.tied
-		if len(refused) == maxDials || t.tries.anotherDecode || t.tries.pathTied || h.Handover != nil && time.Now().After(h.until) {
+		t.retry.anotherDecode, t.retry.pathTied = h.Handover != nil && h.Bound, p.tied
+		if len(refused) == maxDials || t.retry.anotherDecode || t.retry.pathTied || h.Handover != nil && time.Now().After(h.until) {
 			return nil, err
 		}
 		next, done, noneErr := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), func(e *fleet.Engine) bool { return slices.Contains(refused, e) })
 		if noneErr != nil {
 			// Prefill's blocks do not wait for room. A fresh attempt may.
-			t.tries.anotherDecode = errors.Is(noneErr, upstream.ErrBusy)
+			t.retry.anotherDecode = errors.Is(noneErr, upstream.ErrBusy)
 			return nil, err
 		}
 		p.decodes(done)

@@ -93,7 +93,7 @@ type PathAhead struct {
 // explain foresees a turn. It asks no engine, and changes nothing but, in a store in memory, which conversation was used last.
 func (s *Server) explain(ctx context.Context, r *http.Request, api upstream.API, body []byte) *Explanation {
 	t := &turn{request: request{api: api}, routing: s.routing.Load()}
-	t.tries.refreshed = true // engines are not asked for their models
+	t.retry.refreshed = true // engines are not asked for their models
 	t.record = Record{Asked: Asked{API: api}, Times: Times{Began: time.Now()}, Reuse: Reuse{Cached: -1}}
 	x := &Explanation{Endpoint: api.Path(), Tickets: []TicketAhead{}}
 	toBegin, forRoom := s.Waiting()

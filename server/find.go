@@ -28,7 +28,7 @@ type finder struct {
 // look asks the store what the conversation holds, before a pair is picked, so that the policies know it. Turns that can use
 // nothing of it do not ask.
 func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
-	if t.proof == nil || !t.conversation.known || t.tries.withoutTicket != "" || t.proof.Opens() {
+	if t.proof == nil || !t.conversation.known || t.retry.withoutTicket != "" || t.proof.Opens() {
 		return convcache.Empty
 	}
 	if !f.still {

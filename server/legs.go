@@ -110,7 +110,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 		s.cfg.Logger.Error("ticket can't be used", "turn", t.record.Turn, "error", err)
 		s.abandon(t, h, ReasonRewritten)
 	}
-	if s.cfg.Release && !t.tries.withoutRelease {
+	if s.cfg.Release && !t.retry.withoutRelease {
 		h.rider = s.releaser.rider(p.prefill)
 	}
 	if h.rider != nil {
@@ -126,7 +126,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 	plan, err := s.deps.Connector.Plan(transfer)
 	if err == nil && plan.Order == upstream.AfterReady && !p.prefill.PairWith(p.decode).Announces() {
 		closePlan(plan)
-		t.tries.notAnnounced = true
+		t.retry.notAnnounced = true
 		return upstream.Plan{}, noHandover(p, false, errNotAnnounced)
 	}
 	return plan, err
@@ -145,7 +145,7 @@ func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstre
 			return transfer, err
 		}
 		if transfer.OfDecode, err = p.decode.Introduced(ctx); err != nil {
-			t.tries.anotherDecode = true
+			t.retry.anotherDecode = true
 			return transfer, err
 		}
 	}

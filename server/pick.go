@@ -72,9 +72,9 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 	decode, err := k.decode(ctx, t, p)
 	switch {
 	case errors.Is(err, upstream.ErrNoModel):
-		return nil, t.tries.lastOr(noModel(t.model))
+		return nil, t.retry.lastOr(noModel(t.model))
 	case err != nil:
-		return nil, t.tries.lastOr(err)
+		return nil, t.retry.lastOr(err)
 	}
 	held := t.heldBy(decode)
 	t.record.Path.Tokens = t.uncached(ratio, held)
@@ -109,8 +109,8 @@ func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, barred
 	hint, exclude := t.hint(), t.excluding(role)
 	hint.AllowQuarantined = barred
 	engine, err := k.room(ctx, t, role, hint, exclude, in)
-	if errors.Is(err, upstream.ErrNoModel) && !t.tries.refreshed {
-		t.tries.refreshed = true
+	if errors.Is(err, upstream.ErrNoModel) && !t.retry.refreshed {
+		t.retry.refreshed = true
 		k.deps.Fleet.RefreshModels(ctx)
 		engine, err = k.room(ctx, t, role, hint, exclude, in)
 	}
@@ -119,17 +119,17 @@ func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, barred
 
 // excluding says which engines must not be picked, nil for none: that is asked of each engine of the role.
 func (t *turn) excluding(role upstream.Role) func(*fleet.Engine) bool {
-	if len(t.tries.excluded) == 0 && (role == upstream.RoleDecode || t.prefiller == "") {
+	if len(t.retry.excluded) == 0 && (role == upstream.RoleDecode || t.prefiller == "") {
 		return nil
 	}
 	return func(e *fleet.Engine) bool {
-		return t.tries.excludes(e) || role == upstream.RolePrefill && !t.mayPrefill(e)
+		return t.retry.excludes(e) || role == upstream.RolePrefill && !t.mayPrefill(e)
 	}
 }
 
 // prefill adds a prefill instance to the pair, and returns nil if there is none that may be asked.
 func (k *picker) prefill(ctx context.Context, t *turn, p *pair, barred bool) (*fleet.Engine, error) {
-	if t.tries.noPrefill || t.tries.gaveUp(upstream.RolePrefill) >= maxDials {
+	if t.retry.noPrefill || t.retry.gaveUp(upstream.RolePrefill) >= maxDials {
 		return nil, nil
 	}
 	prefill, err := k.engine(ctx, t, upstream.RolePrefill, barred, &p.prefillRoom)
@@ -154,7 +154,7 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 	if t.routing.PrefillFailure != PrefillError && !k.needsPrefill() {
 		if leave, ok := k.decodeOnly.take(t.share.client); ok {
 			p.decodeOnly = leave
-			t.record.Path.alone(t.tries.whyAlone(p.barred))
+			t.record.Path.alone(t.retry.whyAlone(p.barred))
 			return nil, nil
 		}
 	}
@@ -166,7 +166,7 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 	}
 	err := unavailable("prefill_unavailable", "No prefill engine is available.")
 	if k.needsPrefill() {
-		return nil, t.tries.lastOr(err)
+		return nil, t.retry.lastOr(err)
 	}
 	return nil, err
 }

@@ -140,12 +140,12 @@ func (t *turn) roomClass(role upstream.Role, hint fleet.Hint) string {
 	// No list of models has a longer name, so that such names are served alike; and the copy is booked on no client.
 	model := hint.Model[:min(len(hint.Model), longestModel)]
 	class := role.String() + " " + model + " " + t.prefiller
-	if len(t.tries.excluded) == 0 {
+	if len(t.retry.excluded) == 0 {
 		return class
 	}
 	var b strings.Builder
 	b.WriteString(class)
-	for _, e := range t.tries.excluded {
+	for _, e := range t.retry.excluded {
 		b.WriteString(" -" + e.Name)
 	}
 	return b.String()

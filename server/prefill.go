@@ -41,7 +41,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	limited, cancel := s.prefillLimit(ctx, p.prefill, size, h)
 	defer cancel()
 
-	t.tries.sentTicket, t.tries.sentRider, h.sent = h.ticket != nil, h.rider != nil, true
+	t.retry.sentTicket, t.retry.sentRelease, h.sent = h.ticket != nil, h.rider != nil, true
 	sent := t.record.sent(&leg, p.prefill.ID())
 	t.ids.Learn(ctx)
 	began := time.Now()

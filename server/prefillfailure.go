@@ -17,21 +17,21 @@ import (
 //
 // A leg of decode's that follows is a fresh one.
 func (s *turns) afterPrefill(t *turn, leg *upstream.LegError) bool {
-	tries := &t.tries
+	retry := &t.retry
 	switch {
 	case t.routing.PrefillFailure == PrefillError:
 		return false
 	case !leg.Sent:
-		tries.noPrefill = t.routing.PrefillFailure == PrefillDecodeOnly
-		s.exclude(tries, leg)
+		retry.noPrefill = t.routing.PrefillFailure == PrefillDecodeOnly
+		s.exclude(retry, leg)
 		return true // with no prefill instance left, pick lets decode do it all
 	case !s.patient(t):
 		return false
 	}
-	tries.prefillFailed = true
-	tries.noPrefill = t.routing.PrefillFailure == PrefillDecodeOnly || slices.Contains(tries.again, upstream.RolePrefill) ||
+	retry.prefillFailed = true
+	retry.noPrefill = t.routing.PrefillFailure == PrefillDecodeOnly || slices.Contains(retry.again, upstream.RolePrefill) ||
 		!s.retriesPrefill(t, leg)
-	tries.again = append(tries.again, upstream.RolePrefill)
+	retry.again = append(retry.again, upstream.RolePrefill)
 	t.refresh()
 	return true
 }
@@ -39,14 +39,14 @@ func (s *turns) afterPrefill(t *turn, leg *upstream.LegError) bool {
 // retriesPrefill reports whether a prefill instance is asked once more, and excludes the one that failed if there is another.
 func (s *turns) retriesPrefill(t *turn, leg *upstream.LegError) bool {
 	another := slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
-		return e.Name != leg.Instance && t.mayPrefill(e) && !t.tries.excludes(e) && !e.Quarantined() && e.Reachable()
+		return e.Name != leg.Instance && t.mayPrefill(e) && !t.retry.excludes(e) && !e.Quarantined() && e.Reachable()
 	})
 	lastWord := leg.Kind == upstream.Status && leg.Status == http.StatusInternalServerError || leg.Paused()
 	if !another && lastWord || !s.budget.take(t.share.client) {
 		return false
 	}
 	if another {
-		s.exclude(&t.tries, leg)
+		s.exclude(&t.retry, leg)
 	}
 	return true
 }

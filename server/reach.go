@@ -30,7 +30,7 @@ func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, e
 		}
 		engine.Refused()
 		p.decodes(nil)
-		t.tries.excluded = append(t.tries.excluded, engine)
+		t.retry.excluded = append(t.retry.excluded, engine)
 		last = &upstream.LegError{Role: upstream.RoleDecode, Instance: engine.Name, Kind: upstream.Dial, Err: err}
 		if dials == maxDials {
 			return nil, last

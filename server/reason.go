@@ -60,8 +60,8 @@ func (t *turn) excludes(p *pair) Reason {
 		return Reason("ineligible_" + t.ineligible)
 	case p.prefill == nil && !p.barred:
 		return ReasonBypass
-	case t.tries.withoutTicket != "":
-		return t.tries.withoutTicket
+	case t.retry.withoutTicket != "":
+		return t.retry.withoutTicket
 	case t.lacks != "":
 		return Reason(proof.Unproven(t.lacks))
 	case t.proof.Opens():

@@ -14,8 +14,8 @@ import (
 // refused or time out.
 const maxDials = 3
 
-// tries is what the attempts of a turn have come to.
-type tries struct {
+// retryState is what the attempts of a turn have come to.
+type retryState struct {
 	failed         *upstream.LegError
 	again          []upstream.Role    // legs that were sent, failed, and tried again
 	excluded       []*fleet.Engine    // that are not picked any more
@@ -23,7 +23,7 @@ type tries struct {
 	pathTied       bool               // the path was chosen for what that engine held, so that it is to be chosen anew
 	withoutTicket  Reason             // why a further attempt must not use a ticket
 	sentTicket     bool               // the last prefill leg carried one
-	sentRider      bool               // the last prefill leg carried an unused one
+	sentRelease    bool               // the last prefill leg carried an unused one
 	withoutRelease bool               // a further attempt must not carry one
 	noPrefill      bool               // no further attempt asks prefill
 	refreshed      bool               // the engines have been asked for their models on this turn
@@ -33,7 +33,7 @@ type tries struct {
 }
 
 // whyAlone says why decode is to serve without prefill.
-func (t *tries) whyAlone(barred bool) string {
+func (t *retryState) whyAlone(barred bool) string {
 	switch {
 	case t.prefillFailed:
 		return whyFailed
@@ -46,10 +46,10 @@ func (t *tries) whyAlone(barred bool) string {
 }
 
 // excludes reports whether an engine is not to be picked any more.
-func (t *tries) excludes(e *fleet.Engine) bool { return slices.Contains(t.excluded, e) }
+func (t *retryState) excludes(e *fleet.Engine) bool { return slices.Contains(t.excluded, e) }
 
 // gaveUp is how many engines of a role are not picked any more.
-func (t *tries) gaveUp(role upstream.Role) (n int) {
+func (t *retryState) gaveUp(role upstream.Role) (n int) {
 	for _, e := range t.excluded {
 		if e.Role == role {
 			n++
@@ -59,7 +59,7 @@ func (t *tries) gaveUp(role upstream.Role) (n int) {
 }
 
 // exclude has no further attempt pick the engine of a leg.
-func (s *turns) exclude(t *tries, leg *upstream.LegError) {
+func (s *turns) exclude(t *retryState, leg *upstream.LegError) {
 	if e := s.deps.Fleet.Engine(leg.Role, leg.Instance); e != nil {
 		t.excluded = append(t.excluded, e)
 	}
@@ -67,7 +67,7 @@ func (s *turns) exclude(t *tries, leg *upstream.LegError) {
 
 // lastOr returns the failure that led to this attempt, which says more than that
 // no instance is left, or else err.
-func (t *tries) lastOr(err error) error {
+func (t *retryState) lastOr(err error) error {
 	if t.failed != nil {
 		return t.failed
 	}
@@ -83,25 +83,25 @@ func (t *tries) lastOr(err error) error {
 //   - bytes have reached the client, or the client has gone: never.
 func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	var leg *upstream.LegError
-	tries := &t.tries
-	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() && !ours(tries, leg) && !unreadable(leg) {
+	retry := &t.retry
+	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() && !ours(retry, leg) && !unreadable(leg) {
 		return false
 	}
-	if leg == tries.failed { // pick's own answer: no instance is left, or there is no room for decode alone
+	if leg == retry.failed { // pick's own answer: no instance is left, or there is no room for decode alone
 		return false
 	}
-	tries.failed = leg
-	if leg.Role == upstream.RolePrefill && !ours(tries, leg) {
+	retry.failed = leg
+	if leg.Role == upstream.RolePrefill && !ours(retry, leg) {
 		return s.afterPrefill(t, leg)
 	}
 	if !leg.Sent {
-		s.exclude(tries, leg)
+		s.exclude(retry, leg)
 		switch {
 		case leg.Role == upstream.RolePrefill: // it was barred since it was picked
 			return true
-		case tries.pathTied:
+		case retry.pathTied:
 			return true
-		case !tries.anotherDecode: // decode.go has already offered the hand-over to other decode engines
+		case !retry.anotherDecode: // decode.go has already offered the hand-over to other decode engines
 			return false
 		}
 	}
@@ -109,18 +109,18 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	case receipt && t.record.Retries >= maxDials:
 		return false
 	case receipt: // each of those bars a start
-	case !s.mayRestart(t, leg.Role) || !ours(tries, leg) && !s.budget.take(t.share.client):
+	case !s.mayRestart(t, leg.Role) || !ours(retry, leg) && !s.budget.take(t.share.client):
 		return false
 	default:
-		tries.again = append(tries.again, leg.Role)
+		retry.again = append(retry.again, leg.Role)
 	}
 	t.refresh()
 	unanswered := errors.Is(leg.Err, upstream.ErrReuseTimeout)
-	if unanswered && tries.sentTicket {
-		tries.withoutTicket = ReasonNotBidirectional
+	if unanswered && retry.sentTicket {
+		retry.withoutTicket = ReasonNotBidirectional
 	}
 	if unanswered && len(s.deps.Fleet.Engines(upstream.RolePrefill)) > 1 {
-		s.exclude(tries, leg)
+		s.exclude(retry, leg)
 	}
 	return true
 }
@@ -128,16 +128,16 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 // refresh gives the next attempt's legs a request id of their own, and no previous KV.
 func (t *turn) refresh() {
 	t.legID = newID()
-	t.tries.withoutTicket, t.tries.withoutRelease = ReasonRetried, true
-	if reason := t.record.Reuse.Reason; !t.tries.sentTicket && reason != "" {
-		t.tries.withoutTicket = reason // it had none to begin with
+	t.retry.withoutTicket, t.retry.withoutRelease = ReasonRetried, true
+	if reason := t.record.Reuse.Reason; !t.retry.sentTicket && reason != "" {
+		t.retry.withoutTicket = reason // it had none to begin with
 	}
 }
 
 // mayRestart reports whether a leg that was sent and failed may be followed by a
 // fresh one: once, and not when the client has already waited for long.
 func (s *turns) mayRestart(t *turn, role upstream.Role) bool {
-	return !slices.Contains(t.tries.again, role) && s.patient(t)
+	return !slices.Contains(t.retry.again, role) && s.patient(t)
 }
 
 // patient reports whether the client has not waited for long yet.
@@ -148,14 +148,14 @@ func (s *turns) patient(t *turn) bool { return time.Since(t.record.Began) < s.cf
 // The fresh leg goes without, whatever the status was, and at no cost to the
 // budget. That can't double the load for long: three such failures stop the link,
 // one of a release pauses releasing, and one of ids bars the instance.
-func ours(t *tries, leg *upstream.LegError) bool {
+func ours(t *retryState, leg *upstream.LegError) bool {
 	switch {
 	case leg.Role != upstream.RolePrefill, errors.Is(leg.Err, upstream.ErrPrefillTimeout): // all the time that the client has
 		return false
 	case leg.Kind == upstream.Receipt:
 		return true
 	}
-	return (t.sentTicket || t.sentRider) && (outcomeOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
+	return (t.sentTicket || t.sentRelease) && (outcomeOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
 }
 
 // unreadable reports whether prefill has answered what is no answer. Where its leg goes out together with decode's, decode can't do

@@ -103,12 +103,12 @@ func check(plan upstream.Plan, answer upstream.PrefillAnswer, instance *upstream
 // may have failed over what it was told of prefill, or a prefill leg broken off, because that is another start by now.
 func (s *turns) reread(ctx context.Context, t *turn, err error) {
 	var leg *upstream.LegError
-	if s.deps.Connector.Traits().Introduce == nil || t.tries.prefill == nil || !errors.As(err, &leg) {
+	if s.deps.Connector.Traits().Introduce == nil || t.retry.prefill == nil || !errors.As(err, &leg) {
 		return
 	}
 	decode := leg.Role == upstream.RoleDecode && (leg.Kind == upstream.KVLoad || leg.Status == http.StatusInternalServerError)
 	prefill := leg.Role == upstream.RolePrefill && leg.Kind == upstream.Broken
-	if engine := t.tries.prefill.Engine(); (decode || prefill) && !t.tries.excludes(engine) {
+	if engine := t.retry.prefill.Engine(); (decode || prefill) && !t.retry.excludes(engine) {
 		engine.Refresh(ctx)
 	}
 }

@@ -26,7 +26,7 @@ type turn struct {
 	dropped   Reason             // why what it held besides is given up, "" for nothing
 	chain     []uint64           // the beginning of the prompt, for the choice of prefill
 	outline   *outline.Outline   // its history without the content, nil where no ticket is used or left
-	tries     tries
+	retry     retryState
 	share     reservation // its part of the bytes in flight
 	placed    bool        // it has one of the server's places
 	committed bool        // status and headers have reached the client
@@ -114,7 +114,7 @@ func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, a
 			pair.done()
 		}
 	}()
-	t.tries.prefill = pair.prefill
+	t.retry.prefill = pair.prefill
 
 	claimed := s.finder.find(ctx, t, pair, looked) // a miss is a value, not an error
 	t.record.Lookup = time.Since(began) - (t.record.Queued - queued)
