@@ -26,8 +26,8 @@ type claim struct {
 	pinned    int  // tokens of decode's cache that the ticket keeps from others
 	// had is what prefix caches of prefill hold of the prompt by themselves, as far as that is known.
 	had []convcache.Prefilled
-	// rider is an unused ticket that rides on a leg without one.
-	rider *rider
+	// piggyback is an unused ticket that rides on a leg without one.
+	piggyback *piggyback
 }
 
 // ticketOffer is what the connector gets; the zero value without a ticket.
@@ -62,15 +62,15 @@ func (h *claim) arrived(freed bool) { h.holder.EndTransfer(h.pinned, h.ticket.Fr
 // with what is left of its life; or it was sent, and is spent, or given up to be released where prefill has not answered. A second time
 // it does nothing.
 func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
-	if rider := h.rider; rider != nil {
+	if unused := h.piggyback; unused != nil {
 		if h.sent {
-			rider.arrived(true)
+			unused.arrived(true)
 			s.counts.ridden.sent.Add(1)
 		} else {
-			rider.holder.Leave(rider.unused)
+			unused.holder.Leave(unused.unused)
 			s.counts.ridden.kept.Add(1)
 		}
-		h.rider = nil
+		h.piggyback = nil
 	}
 	ticket := h.ticket
 	if ticket == nil {

@@ -24,13 +24,13 @@ func TestAnswer_IsKeptOnce(t *testing.T) {
 		if n := len(puts.tickets()); n != 1 {
 			t.Errorf("got %d puts of one answer, want 1", n)
 		}
-		r.rider()
+		r.piggyback()
 		r.wantOK(turn(2), "hit;")
 	}, setup{cfg: releasing, deps: func(d *server.Deps) { d.Store = &putLog{Store: d.Store} }})
 }
 
-// rider gives a waiting release the chance to ride on a leg: two that name the same blocks are an error of every rig.
-func (r *rig) rider() {
+// piggyback gives a waiting release the chance to ride on a leg: two that name the same blocks are an error of every rig.
+func (r *rig) piggyback() {
 	r.t.Helper()
 	r.wantOK(r.sendTo(textPath, `{"model":"m","prompt":"x"}`), "miss;reason=no_conversation")
 }

@@ -111,16 +111,16 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 		s.abandon(t, h, ReasonRewritten)
 	}
 	if s.cfg.Release && !t.retry.withoutRelease {
-		h.rider = s.releaser.rider(p.prefill)
+		h.piggyback = s.releaser.piggyback(p.prefill)
 	}
-	if h.rider != nil {
-		transfer.Offer = h.rider.offer()
+	if h.piggyback != nil {
+		transfer.Offer = h.piggyback.offer()
 		if plan, err := s.deps.Connector.Plan(transfer); err == nil {
 			return plan, nil
 		}
-		h.rider.arrived(false) // a malformed one
+		h.piggyback.arrived(false) // a malformed one
 		s.counts.ridden.failed.Add(1)
-		h.rider = nil
+		h.piggyback = nil
 	}
 	transfer.Offer = upstream.TicketOffer{}
 	plan, err := s.deps.Connector.Plan(transfer)

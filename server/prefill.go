@@ -41,7 +41,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	limited, cancel := s.prefillLimit(ctx, p.prefill, size, h)
 	defer cancel()
 
-	t.retry.sentTicket, t.retry.sentRelease, h.sent = h.ticket != nil, h.rider != nil, true
+	t.retry.sentTicket, t.retry.sentRelease, h.sent = h.ticket != nil, h.piggyback != nil, true
 	sent := t.record.sent(&leg, p.prefill.ID())
 	t.ids.Learn(ctx)
 	began := time.Now()
@@ -169,7 +169,7 @@ func (t *turn) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pi
 // read blocks that decode has freed.
 func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, size int, h *claim) (context.Context, context.CancelFunc) {
 	limit, cause := s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
-	if h.ticket != nil || h.rider != nil {
+	if h.ticket != nil || h.piggyback != nil {
 		if trial := s.cfg.ReuseTrialTimeout + prefill.Expect(size); trial < limit {
 			limit, cause = trial, upstream.ErrReuseTimeout
 		}
@@ -202,9 +202,9 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *claim, err error
 	}
 	h.sent, h.paused = leg.Sent, leg.Paused()
 	s.conclude(t, h, outcomeOf(leg))
-	if h.rider != nil {
-		s.counts.ridden.unsent(h.rider.failed(leg))
-		h.rider = nil
+	if h.piggyback != nil {
+		s.counts.ridden.unsent(h.piggyback.failed(leg))
+		h.piggyback = nil
 	}
 	return err
 }

@@ -130,35 +130,35 @@ func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, kept upstrea
 	holder.Leave(u)
 }
 
-// rider is an unused ticket on a prefill leg that has none of its own. Prefill
+// piggyback is an unused ticket on a prefill leg that has none of its own. Prefill
 // reads nothing of it and tells decode to free the blocks (measured on vLLM 0.32:
 // within a second, at no cost to the request).
-type rider struct {
+type piggyback struct {
 	unused fleet.Unused
 	holder *fleet.Incarnation
 	link   *fleet.PairState
 }
 
-// rider takes an unused ticket that a leg to prefill may carry, nil if there is none. Starts are those that were last read.
-func (r *releaser) rider(prefill *fleet.Incarnation) *rider {
+// piggyback takes an unused ticket that a leg to prefill may carry, nil if there is none. Starts are those that were last read.
+func (r *releaser) piggyback(prefill *fleet.Incarnation) *piggyback {
 	for _, holder := range r.deps.Fleet.Waiting() {
 		link := prefill.Engine().Last().PairWith(holder)
 		if u, ok := link.TakeUnused(false); ok {
-			return &rider{u, holder, link}
+			return &piggyback{u, holder, link}
 		}
 	}
 	return nil
 }
 
 // offer is what the connector makes a leg of.
-func (r *rider) offer() upstream.TicketOffer {
+func (r *piggyback) offer() upstream.TicketOffer {
 	return upstream.TicketOffer{Ticket: r.unused.Params, Reading: r.unused.Reading, Holder: r.holder.Engine().Instance(), Release: true}
 }
 
 // failed deals with an unused ticket whose leg failed. Unsent it waits for a next leg. Else only a leg of our own may carry it again: it
 // may be what the engine fails by, or has refused the client's request for. Kept says that nothing of it has been seen by the engine's
 // scheduler.
-func (r *rider) failed(leg *upstream.LegError) (kept bool) {
+func (r *piggyback) failed(leg *upstream.LegError) (kept bool) {
 	switch {
 	case !leg.Sent, leg.Paused():
 		r.holder.Leave(r.unused)
@@ -178,7 +178,7 @@ func (r *rider) failed(leg *upstream.LegError) (kept bool) {
 
 // open deals with an unused ticket whose leg has ended so that decode may have been told, or not: another leg makes that certain, and
 // does no harm where the blocks are free (measured on vLLM 0.32). What two legs have not settled lasts.
-func (r *rider) open() {
+func (r *piggyback) open() {
 	if r.unused.Tried {
 		r.arrived(false)
 		return
@@ -188,7 +188,9 @@ func (r *rider) open() {
 }
 
 // arrived ends the way of an unused ticket; freed says that decode was told.
-func (r *rider) arrived(freed bool) { r.holder.EndTransfer(r.unused.Tokens, r.unused.FreshAsOf, freed) }
+func (r *piggyback) arrived(freed bool) {
+	r.holder.EndTransfer(r.unused.Tokens, r.unused.FreshAsOf, freed)
+}
 
 // workEvery is how often the unused tickets are looked through.
 const workEvery = time.Second
@@ -216,7 +218,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		if !ok {
 			continue
 		}
-		unused := &rider{u, holder, link}
+		unused := &piggyback{u, holder, link}
 		leg, err := r.deps.Connector.Release(unused.offer(), u.Model)
 		if err != nil {
 			unused.arrived(false)

@@ -178,7 +178,7 @@ func TestTraceLegs_OfABetweenTimeJoinTheTurn(t *testing.T) {
 
 func TestTraceLegs_AReleaseHasNone(t *testing.T) {
 	r := newRig(t, setup{deps: sampled, cfg: func(c *server.Config) { c.Release = true }})
-	r.rider()
+	r.piggyback()
 	if !r.server.ReleaseOne(t.Context(), r.engine(r.decode[0])) {
 		t.Fatal("nothing was released")
 	}

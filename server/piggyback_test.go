@@ -49,7 +49,7 @@ func TestRider_OfALegThatFails(t *testing.T) {
 			link := prefill.PairWith(decode)
 			link.ExchangedKV()
 			a := fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
-			r := &rider{unused: a, holder: decode, link: link}
+			r := &piggyback{unused: a, holder: decode, link: link}
 			r.failed(&tc.leg)
 			if n := decode.Unused(); n != 1 {
 				t.Errorf("%d tickets wait, want the one that is not certain to be released", n)
@@ -78,7 +78,7 @@ func TestRider_OpenTwiceLasts(t *testing.T) {
 		if !ok {
 			t.Fatal("nothing waits to be released")
 		}
-		r := &rider{unused: u, holder: decode, link: link}
+		r := &piggyback{unused: u, holder: decode, link: link}
 		r.failed(&upstream.LegError{Kind: upstream.Gone, Sent: true})
 		if n := decode.Unused(); n != want {
 			t.Errorf("%d tickets wait, want %d", n, want)
