@@ -26,7 +26,7 @@ type answer struct {
 	ending
 	progress
 	counted counted
-	said    said
+	traits  replyTraits
 
 	// atEnd is called when the end of the stream is seen, before the client can
 	// see it. mayRestart tells whether an immediate failure can still be retried.
@@ -162,7 +162,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	if first {
 		a.decoding.begun()
 	}
-	a.said.hear(ev.Data)
+	a.traits.look(ev.Data)
 	if !first {
 		if verdict, ok := a.plain(ev); ok {
 			return verdict
@@ -325,7 +325,7 @@ func (a *answer) whole(body []byte) []byte {
 		a.odd = unparsable
 		return rest
 	}
-	a.said.whole(a.read(&members))
+	a.traits.whole(a.read(&members))
 	if a.decoding.asks.ids {
 		plain, prompt, output := sse.NullTokenIDs(rest)
 		a.takes(a.turn.ids.Add(prompt, output))

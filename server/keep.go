@@ -104,7 +104,7 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 	}
 	t.record.Stored = "yes"
 	k.handBacks.stored(t, d, &ticket)
-	k.outlines.Keep(t.conversation.key, ticket.ID, t.outline, a.said.reply(a.finish))
+	k.outlines.Keep(t.conversation.key, ticket.ID, t.outline, a.traits.reply(a.finish))
 	k.watchBranches(t, ticket)
 }
 

@@ -29,7 +29,7 @@ func (messagesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 	}
 	switch typeOf(ev) {
 	case "content_block_start": // the first: thoughts come before all else
-		a.said.reasoning = a.said.reasoning || gjson.GetBytes(ev.Data, "content_block.type").String() == thinking
+		a.traits.reasoning = a.traits.reasoning || gjson.GetBytes(ev.Data, "content_block.type").String() == thinking
 	case "message_start":
 		return a.open(gjson.GetBytes(ev.Data, "message.id").String())
 	case "message_delta":
@@ -97,7 +97,7 @@ func (messagesDialect) whole(a *answer, body []byte) []byte {
 	if id := message.Get("id").String(); id != "" {
 		a.belongs(id)
 	}
-	a.said.reasoning = message.Get(`content.#(type=="` + thinking + `")`).Exists()
+	a.traits.reasoning = message.Get(`content.#(type=="` + thinking + `")`).Exists()
 	a.messageEnd(message, "")
 	if a.decoding.asks.exposed {
 		return body

@@ -72,7 +72,7 @@ func (responsesDialect) completed(a *answer, response gjson.Result) {
 	default:
 		a.finish = status
 	}
-	a.said.reasoning = response.Get(`output.#(type=="reasoning")`).Exists()
+	a.traits.reasoning = response.Get(`output.#(type=="reasoning")`).Exists()
 	if a.params == nil && a.finish == "stop" && a.decoding.asks.stops { // so an answer ends at a stop string (measured, 0.32)
 		a.stopReason = true
 	}

@@ -7,27 +7,27 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// said is what an answer has besides its text, as far as that shows at its beginning and its end: enough to tell whether a
+// replyTraits is what an answer has besides its text, as far as that shows at its beginning and its end: enough to tell whether a
 // client repeats all of it.
-type said struct {
+type replyTraits struct {
 	reasoning bool // reasoning came first
-	heard     int  // events that were looked at
+	looked    int  // events that were looked at
 }
 
-// mostHeard bounds the events that are looked at. Where ids are asked for, vLLM sends an empty event for each token that a parser
+// mostLooked bounds the events that are looked at. Where ids are asked for, vLLM sends an empty event for each token that a parser
 // keeps back, such as those of a tag; in all recordings the first event with text is the second or third.
-const mostHeard = 16
+const mostLooked = 16
 
-// hear looks for reasoning at the beginning of a stream of chat. It comes before all content, so that the first event with either tells, and
+// look looks for reasoning at the beginning of a stream of chat. It comes before all content, so that the first event with either tells, and
 // nothing behind it is looked at. It costs some 50 ns for each of these events.
-func (s *said) hear(data []byte) {
-	if s.heard >= mostHeard {
+func (s *replyTraits) look(data []byte) {
+	if s.looked >= mostLooked {
 		return
 	}
-	s.heard++
+	s.looked++
 	s.reasoning = says(data, "reasoning") || says(data, "reasoning_content")
 	if s.reasoning || says(data, "content") || rawjson.MayHave(data, "tool_calls", "[{") || rawjson.MayHave(data, "finish_reason", `"`) {
-		s.heard = mostHeard
+		s.looked = mostLooked
 	}
 }
 
@@ -37,12 +37,12 @@ func says(data []byte, name string) bool {
 }
 
 // whole looks at the choice of an answer that came whole.
-func (s *said) whole(choice gjson.Result) {
+func (s *replyTraits) whole(choice gjson.Result) {
 	message := choice.Get("message")
 	s.reasoning = message.Get("reasoning").String() != "" || message.Get("reasoning_content").String() != ""
 }
 
 // reply is what is remembered of the answer with the outline of its request.
-func (s *said) reply(finish string) outline.Reply {
+func (s *replyTraits) reply(finish string) outline.Reply {
 	return outline.Reply{Calls: finish == "tool_calls", Reasoning: s.reasoning}
 }
