@@ -25,8 +25,8 @@ type answer struct {
 	reply    *proof.Reply // what is said, nil where the proof does not need it
 	ending
 	progress
-	counted counted
-	traits  replyTraits
+	usageFilter usageFilter
+	traits      replyTraits
 
 	// atEnd is called when the end of the stream is seen, before the client can
 	// see it. mayRestart tells whether an immediate failure can still be retried.
@@ -195,9 +195,9 @@ func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 		return sse.Hold
 	case a.decoding.asks.hidden && onlyForIDs(choice):
 		return sse.Drop
-	case a.decoding.asks.usage && !choice.Exists() && found.counted(): // the event with the usage, which has no choice
-		return a.counted.resume(ev)
-	case a.decoding.asks.usage && a.counted.hold(ev.Data, found.choices, choice, a.decoding.asks.hidden):
+	case a.decoding.asks.usage && !choice.Exists() && found.hasUsage(): // the event with the usage, which has no choice
+		return a.usageFilter.resume(ev)
+	case a.decoding.asks.usage && a.usageFilter.hold(ev.Data, found.choices, choice, a.decoding.asks.hidden):
 		return sse.Hold
 	}
 	return sse.Forward
@@ -259,7 +259,7 @@ func roleOnly(choice gjson.Result) bool {
 
 // read takes in the members of one chunk, or of a whole answer, and returns the choice.
 func (a *answer) read(found *answerMembers) gjson.Result {
-	counted := found.counted() && a.usage.read(gjson.ParseBytes(found.usage))
+	both := found.hasUsage() && a.usage.read(gjson.ParseBytes(found.usage))
 	if found.failed() {
 		a.fails(gjson.ParseBytes(found.failure))
 	}
@@ -268,14 +268,14 @@ func (a *answer) read(found *answerMembers) gjson.Result {
 	}
 	choice, more := found.choice()
 	if !choice.Exists() {
-		a.totalled = a.totalled || counted
+		a.totalled = a.totalled || both
 		return choice
 	}
 	if more || choice.Get("index").Int() != 0 {
 		a.odd = "choices"
 	}
 	a.closes(choice)
-	a.totalled = a.totalled || counted && a.finish != "" // before the finish it counts what has come so far
+	a.totalled = a.totalled || both && a.finish != "" // before the finish it counts what has come so far
 	if a.done {
 		if odd := a.reply.Whole(choice, a.finish); a.odd == "" || odd != convcache.WhyToolArguments {
 			a.takes(odd)

@@ -43,7 +43,7 @@ func midway(tb testing.TB, incarnation *fleet.Incarnation, api upstream.API, ask
 func noted(a *answer) map[string]any {
 	return map[string]any{
 		"odd": a.odd, "foreign": a.foreign, "failed": a.failed, "ending": a.ending, "done": a.done, "fault": a.fault,
-		"counted": a.counted, "params": string(a.params), "ends": !a.freshAsOf.IsZero(),
+		"counted": a.usageFilter, "params": string(a.params), "ends": !a.freshAsOf.IsZero(),
 	}
 }
 

@@ -47,7 +47,7 @@ func (a *answer) completeness() completeness {
 	switch {
 	case a.failed || !end:
 		return incomplete
-	case a.decoding.asks.counted && !a.totalled:
+	case a.decoding.asks.usageDue && !a.totalled:
 		return uncounted
 	}
 	return complete

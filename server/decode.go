@@ -48,9 +48,9 @@ type asked struct {
 	usage  bool // the usage of a stream
 	whole  bool // a whole answer, the client for a stream
 
-	counted bool // the answer has a usage: we have asked for it, the client has, or its API has one in all answers
-	exposed bool // the client sees kv_transfer_params
-	stops   bool // the client has given stop strings
+	usageDue bool // the answer has a usage: we have asked for it, the client has, or its API has one in all answers
+	exposed  bool // the client sees kv_transfer_params
+	stops    bool // the client has given stop strings
 }
 
 // Close ends the leg.
@@ -127,7 +127,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 	d.asks.ids = t.ids.Wanted() && asksIDs(t.api, incarnation.PlugIn())
 	d.asks.hidden = d.asks.ids && !t.req.WantsTokenIDs()
 	d.asks.usage = t.ids.Wanted() && t.stream && !d.asks.whole && !t.req.WantsUsage() && !s.cfg.ExposeParams
-	d.asks.counted = !t.stream || d.asks.whole || d.asks.usage || t.req.WantsUsage()
+	d.asks.usageDue = !t.stream || d.asks.whole || d.asks.usage || t.req.WantsUsage()
 	d.asks.exposed, d.asks.stops = s.cfg.ExposeParams, t.req.Has("stop")
 	edit.Whole, edit.ReturnTokenIDs, edit.Usage = d.asks.whole, d.asks.ids, d.asks.usage
 	if d.handed {

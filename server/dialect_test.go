@@ -34,7 +34,7 @@ func agentAnswer(incarnation *fleet.Incarnation, api upstream.API, leg string, a
 
 // relayAgents relays a stream as respondStream does.
 func relayAgents(incarnation *fleet.Incarnation, api upstream.API, leg string, asks asked, restart bool, from io.Reader) (*agentStream, error) {
-	asks.counted = true // their answers all have a usage
+	asks.usageDue = true // their answers all have a usage
 	s := &agentStream{answer: agentAnswer(incarnation, api, leg, asks)}
 	s.atEnd = func() { s.ended, s.kept = append(s.ended, s.out.String()), true }
 	s.mayRestart = func() bool { return restart }

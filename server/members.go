@@ -77,8 +77,8 @@ func (f *answerMembers) has(id []byte) bool {
 	return len(id) > 0 && len(f.id) == len(id)+2 && f.id[0] == '"' && bytes.Equal(f.id[1:len(f.id)-1], id) && bytes.IndexByte(id, '\\') < 0
 }
 
-// counted reports whether the answer has a usage.
-func (f *answerMembers) counted() bool { return len(f.usage) > 0 && f.usage[0] == '{' }
+// hasUsage reports whether the answer has a usage.
+func (f *answerMembers) hasUsage() bool { return len(f.usage) > 0 && f.usage[0] == '{' }
 
 // failed reports whether the answer has an error.
 func (f *answerMembers) failed() bool { return !rawjson.IsNull(f.failure) }

@@ -53,8 +53,8 @@ func sameMembers(t *testing.T, data []byte) {
 	if (len(all) > 1) != more || len(all) > 0 != first.Exists() || len(all) > 0 && first.Raw != all[0].Raw {
 		t.Errorf("choice of %q: got %q and more %t of %d", data, first.Raw, more, len(all))
 	}
-	if found.counted() != gjson.Parse(want["usage"]).IsObject() || found.failed() != (gjson.Parse(want["error"]).Type != gjson.Null) {
-		t.Errorf("readMembers(%q): counted %t, failed %t", data, found.counted(), found.failed())
+	if found.hasUsage() != gjson.Parse(want["usage"]).IsObject() || found.failed() != (gjson.Parse(want["error"]).Type != gjson.Null) {
+		t.Errorf("readMembers(%q): counted %t, failed %t", data, found.hasUsage(), found.failed())
 	}
 	var id string
 	if found.has([]byte("x")) && (json.Unmarshal(found.id, &id) != nil || id != "x") {

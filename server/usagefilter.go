@@ -9,15 +9,15 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// counted gives back what a stock engine sends to a client that did not ask for the usage of its stream, where we did:
+// usageFilter gives back what a stock engine sends to a client that did not ask for the usage of its stream, where we did:
 // remote_num_tokens alone does not show that an output id was lost or came twice. With include_usage vLLM 0.32 sends one
 // more event behind the finish, which has the usage and, in the finish's place, the system_fingerprint
 // (chat_completion/serving.py, completion/serving.py). So the finish is held back, and that event goes out in its place
 // with the finish's choice and without the usage, which is the finish as it would have been.
-type counted struct{ finish []byte } // the choices of the finish that is held back
+type usageFilter struct{ finish []byte } // the choices of the finish that is held back
 
 // hold keeps an event with these choices back if it is the finish. plain says that the client is to see no ids in it.
-func (c *counted) hold(data, choices []byte, choice gjson.Result, plain bool) bool {
+func (c *usageFilter) hold(data, choices []byte, choice gjson.Result, plain bool) bool {
 	if choice.Get("finish_reason").Type != gjson.String || c.finish != nil {
 		return false
 	}
@@ -30,7 +30,7 @@ func (c *counted) hold(data, choices []byte, choice gjson.Result, plain bool) bo
 }
 
 // resume decides on the event with the usage, which takes the place of the finish that is held back. If the finish can't be made of it, that goes out as it is.
-func (c *counted) resume(ev sse.Event) sse.Verdict {
+func (c *usageFilter) resume(ev sse.Event) sse.Verdict {
 	rest, _, cut := rawjson.Cut(ev.Shown(), "usage")
 	choices := gjson.GetBytes(rest, "choices")
 	if c.finish == nil || !cut || !choices.IsArray() || !rawjson.IsEmpty([]byte(choices.Raw)) || !gjson.GetBytes(rest, "system_fingerprint").Exists() {
@@ -38,15 +38,15 @@ func (c *counted) resume(ev sse.Event) sse.Verdict {
 	}
 	at := choices.Index
 	whole := append(append(append([]byte{}, rest[:at]...), c.finish...), rest[at+len(choices.Raw):]...)
-	if !inPlaceOf(ev, whole) {
+	if !replaceData(ev, whole) {
 		return sse.Drop
 	}
 	return sse.Supersede
 }
 
-// inPlaceOf has the client see an object instead of an event's data, on one line. Line ends between several data lines mean nothing in JSON,
+// replaceData has the client see an object instead of an event's data, on one line. Line ends between several data lines mean nothing in JSON,
 // whose strings have none.
-func inPlaceOf(ev sse.Event, object []byte) bool {
+func replaceData(ev sse.Event, object []byte) bool {
 	object = bytes.ReplaceAll(object, []byte("\n"), nil)
 	if ev.Supplant(object) {
 		return true
