@@ -33,11 +33,11 @@ type answer struct {
 	atEnd      func()
 	mayRestart func() bool
 
-	odd       string    // why the answer leaves no ticket, "" for nothing
-	id        []byte    // of the last event that was seen to belong to the leg
-	params    []byte    // the last non-null kv_transfer_params
-	began     time.Time // nothing of an answer that comes whole had arrived then, or of an event that is split; zero for other events
-	freshAsOf time.Time // nothing had arrived then of the first event that shows decode's end
+	ineligible string    // why the answer leaves no ticket, "" for nothing
+	id         []byte    // of the last event that was seen to belong to the leg
+	params     []byte    // the last non-null kv_transfer_params
+	began      time.Time // nothing of an answer that comes whole had arrived then, or of an event that is split; zero for other events
+	freshAsOf  time.Time // nothing had arrived then of the first event that shows decode's end
 }
 
 // progress is how far an answer has come.
@@ -181,7 +181,7 @@ func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 	}
 	found, ok := readMembers(ev.Data)
 	if !ok {
-		a.odd = unparsable
+		a.ineligible = unparsable
 		return sse.Forward
 	}
 	choice := a.read(&found)
@@ -208,7 +208,7 @@ func (a *answer) belongs(id string) {
 	if rest, own := strings.CutSuffix(id, a.decoding.requestID); own && (strings.HasSuffix(rest, "-") || id == answerID(a.decoding.requestID)) {
 		a.id = append(a.id[:0], id...)
 	} else {
-		a.odd = "response_id"
+		a.ineligible = "response_id"
 	}
 	if a.decoding.start.Foreign(a.decoding.requestID, id) {
 		a.foreign = true
@@ -244,9 +244,9 @@ func (a *answer) takeIDs(ev sse.Event) {
 }
 
 // takes notes why the answer leaves no ticket, if there is something.
-func (a *answer) takes(odd string) {
-	if odd != "" {
-		a.odd = odd
+func (a *answer) takes(why string) {
+	if why != "" {
+		a.ineligible = why
 	}
 }
 
@@ -272,13 +272,13 @@ func (a *answer) read(found *answerMembers) gjson.Result {
 		return choice
 	}
 	if more || choice.Get("index").Int() != 0 {
-		a.odd = "choices"
+		a.ineligible = "choices"
 	}
 	a.closes(choice)
 	a.totalled = a.totalled || both && a.finish != "" // before the finish it counts what has come so far
 	if a.done {
-		if odd := a.reply.Whole(choice, a.finish); a.odd == "" || odd != convcache.WhyToolArguments {
-			a.takes(odd)
+		if why := a.reply.Whole(choice, a.finish); a.ineligible == "" || why != convcache.WhyToolArguments {
+			a.takes(why)
 		}
 	} else {
 		a.takes(a.reply.Add(choice, a.finish))
@@ -322,7 +322,7 @@ func (a *answer) whole(body []byte) []byte {
 	}
 	members, ok := readMembers(body)
 	if !ok {
-		a.odd = unparsable
+		a.ineligible = unparsable
 		return rest
 	}
 	a.traits.whole(a.read(&members))

@@ -26,11 +26,11 @@ func (a *answer) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	odd, ok := a.reply.AddText(chunk.text)
+	why, ok := a.reply.AddText(chunk.text)
 	if !ok {
 		return 0, false
 	}
-	a.takes(odd)
+	a.takes(why)
 	if a.id == nil || !bytes.Equal(chunk.id, a.id) {
 		a.belongs(string(chunk.id))
 	}

@@ -42,7 +42,7 @@ func midway(tb testing.TB, incarnation *fleet.Incarnation, api upstream.API, ask
 // noted is what an answer has learnt.
 func noted(a *answer) map[string]any {
 	return map[string]any{
-		"odd": a.odd, "foreign": a.foreign, "failed": a.failed, "ending": a.ending, "done": a.done, "fault": a.fault,
+		"odd": a.ineligible, "foreign": a.foreign, "failed": a.failed, "ending": a.ending, "done": a.done, "fault": a.fault,
 		"counted": a.usageFilter, "params": string(a.params), "ends": !a.freshAsOf.IsZero(),
 	}
 }

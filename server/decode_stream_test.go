@@ -105,19 +105,19 @@ func TestDecode_SilentStreamIsCut(t *testing.T) {
 	r.decode[0].awaitEnd(1)
 }
 
-func TestDecode_OddEventsAreRelayedAndLeaveNoTicket(t *testing.T) {
+func TestDecode_IneligibleEventsAreRelayedAndLeaveNoTicket(t *testing.T) {
 	r := newRig(t, setup{})
-	odd := func(l leg) string {
+	ineligible := func(l leg) string {
 		return ": comment\n\nretry: 3\n\nevent: x\nid: 7\ndata: not json\n\n" + "foo: bar\n\n" + frames(chatEvents(l)[1:3]...)
 	}
 	r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
 		sayHeaders(w)
-		_, _ = io.WriteString(w, odd(l))
+		_, _ = io.WriteString(w, ineligible(l))
 		say(w, chatEvents(l)[3:]...)
 	})
 	p := r.turn("c", 1, true)
 	r.wantOK(p, "miss;")
-	if want := odd(r.decode[0].seen()[0]); !strings.HasPrefix(p.body, want) || r.store.Len() != 0 {
+	if want := ineligible(r.decode[0].seen()[0]); !strings.HasPrefix(p.body, want) || r.store.Len() != 0 {
 		t.Errorf("got %q with %d conversations, want %q first and no ticket", p.body, r.store.Len(), want)
 	}
 }

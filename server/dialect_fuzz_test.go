@@ -55,8 +55,8 @@ func sameSplit(t *testing.T, api upstream.API, text string, restart bool) {
 		if first == nil {
 			first, failed = got, err
 		}
-		if got.out.String() != first.out.String() || got.ending != first.ending || got.odd != first.odd || got.failed != first.failed || (err == nil) != (failed == nil) {
-			t.Errorf("%s: %v, %+v, odd %q, relayed %q\nelsewhere %v, %+v, odd %q, relayed %q", split, err, got.ending, got.odd, got.out.String(), failed, first.ending, first.odd, first.out.String())
+		if got.out.String() != first.out.String() || got.ending != first.ending || got.ineligible != first.ineligible || got.failed != first.failed || (err == nil) != (failed == nil) {
+			t.Errorf("%s: %v, %+v, odd %q, relayed %q\nelsewhere %v, %+v, odd %q, relayed %q", split, err, got.ending, got.ineligible, got.out.String(), failed, first.ending, first.ineligible, first.out.String())
 		}
 	}
 }

@@ -111,8 +111,8 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 				if got.finish != tc.finish || got.usage != tc.usage || (got.params != nil) != tc.params || got.failed || got.completeness() != complete {
 					t.Errorf("%s, %s: learnt %+v %+v, params %.40q; want %q, %+v", tc.name, split, got.ending, got.progress, got.params, tc.finish, tc.usage)
 				}
-				if tc.leg != "" && !hidden && got.odd != "" {
-					t.Errorf("%s, %s: leaves no ticket: %s", tc.name, split, got.odd)
+				if tc.leg != "" && !hidden && got.ineligible != "" {
+					t.Errorf("%s, %s: leaves no ticket: %s", tc.name, split, got.ineligible)
 				}
 				if len(got.ended) == 0 || strings.Contains(got.ended[0], "event: message_delta") || strings.Contains(got.ended[0], "event: response.completed") {
 					t.Errorf("%s, %s: the ticket was put %d times, first behind %.300q", tc.name, split, len(got.ended), got.ended)
@@ -170,10 +170,10 @@ func TestDialect_Finishes(t *testing.T) {
 		return `data: {"type":"message_delta","delta":{"stop_reason":` + stop + `,"stop_sequence":null}` + more + "}\n\ndata: {\"type\":\"message_stop\"}\n\n"
 	}
 	for name, tc := range map[string]struct {
-		api    upstream.API
-		text   string
-		ending ending
-		odd    string
+		api        upstream.API
+		text       string
+		ending     ending
+		ineligible string
 	}{
 		"end_turn":      {upstream.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":30,"cache_creation_input_tokens":200,"output_tokens":7}`), ending{"stop", false, usage{235, 7, 30}}, ""},
 		"null counts":   {upstream.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":7}`), ending{"stop", false, usage{5, 7, -1}}, ""},
@@ -191,8 +191,8 @@ func TestDialect_Finishes(t *testing.T) {
 	} {
 		incarnation := blankStart() // one that echoes is held to it
 		got, err := relayAgents(incarnation, tc.api, "leg", asked{}, true, strings.NewReader(tc.text))
-		if err != nil || got.ending != tc.ending || got.odd != tc.odd || got.out.String() != tc.text {
-			t.Errorf("%s: got %v, %+v, odd %q, relayed %q; want %+v, odd %q", name, err, got.ending, got.odd, got.out.String(), tc.ending, tc.odd)
+		if err != nil || got.ending != tc.ending || got.ineligible != tc.ineligible || got.out.String() != tc.text {
+			t.Errorf("%s: got %v, %+v, odd %q, relayed %q; want %+v, odd %q", name, err, got.ending, got.ineligible, got.out.String(), tc.ending, tc.ineligible)
 		}
 	}
 }
@@ -201,15 +201,15 @@ func TestDialect_Finishes(t *testing.T) {
 func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
 	_, incarnation := startPair(t)
 	const params = `"status":"completed","kv_transfer_params":{"a":1},`
-	for name, tc := range map[string]struct{ members, odd string }{
+	for name, tc := range map[string]struct{ members, ineligible string }{
 		"null":                  {params + `"input_messages":null,"output_messages":null`, "prompt_ids"},
 		"two items":             {params + `"input_messages":[{"type":"raw_message_tokens","tokens":[1]},{"type":"raw_message_tokens","tokens":[2]}]`, "prompt_ids"},
 		"another type":          {params + `"input_messages":[{"type":"message","tokens":[1]}]`, "prompt_ids"},
 		"others than were sent": {params + `"input_messages":[{"type":"raw_message_tokens","tokens":[1]}]`, "prompt_ids"},
 	} {
 		got, err := relayAgents(incarnation, upstream.Responses, "leg", asked{ids: true, hidden: true}, true, strings.NewReader(completedWith(tc.members)))
-		if err != nil || got.odd != tc.odd {
-			t.Errorf("%s: got %v, odd %q; want %q", name, err, got.odd, tc.odd)
+		if err != nil || got.ineligible != tc.ineligible {
+			t.Errorf("%s: got %v, odd %q; want %q", name, err, got.ineligible, tc.ineligible)
 		}
 	}
 }

@@ -191,8 +191,8 @@ func (k *keeper) noTicket(t *turn, a *answer) (why string) {
 		return proof.Unproven(t.ids.Lacks())
 	case a.completeness() == incomplete:
 		return incomplete.lacks()
-	case a.odd != "":
-		return "ineligible_" + a.odd
+	case a.ineligible != "":
+		return "ineligible_" + a.ineligible
 	case a.id == nil: // nothing shows that it is the answer to this request
 		return "ineligible_response_id"
 	case a.finish != "stop" && a.finish != "length" && a.finish != "tool_calls":

@@ -166,11 +166,11 @@ func TestRequest_BadJSONIsRefused(t *testing.T) {
 
 func TestRequest_UntouchedMembersKeepTheirBytes(t *testing.T) {
 	r := newRig(t, setup{})
-	const odd = `"big":9007199254740993, "f" : 1.10e+05,"html":"<&>\u003c\/","nul":null,"temperature":0.70`
-	r.wantOK(r.send(with(odd)), "miss;")
+	const unusual = `"big":9007199254740993, "f" : 1.10e+05,"html":"<&>\u003c\/","nul":null,"temperature":0.70`
+	r.wantOK(r.send(with(unusual)), "miss;")
 	for _, l := range append(r.prefill[0].seen(), r.decode[0].seen()...) {
-		if !strings.Contains(l.body, odd) {
-			t.Errorf("an engine got %s, want %s as it was", l.body, odd)
+		if !strings.Contains(l.body, unusual) {
+			t.Errorf("an engine got %s, want %s as it was", l.body, unusual)
 		}
 	}
 }

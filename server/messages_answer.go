@@ -25,7 +25,7 @@ func (messagesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 		a.params = bytes.Clone(ev.Member)
 	}
 	if !rawjson.Valid(ev.Data) {
-		a.odd = unparsable
+		a.ineligible = unparsable
 	}
 	switch typeOf(ev) {
 	case "content_block_start": // the first: thoughts come before all else
@@ -86,7 +86,7 @@ func (messagesDialect) whole(a *answer, body []byte) []byte {
 		a.params = params
 	}
 	if !rawjson.Valid(body) {
-		a.odd = unparsable
+		a.ineligible = unparsable
 		return rest
 	}
 	message := gjson.ParseBytes(body)

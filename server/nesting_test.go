@@ -54,15 +54,15 @@ func TestNesting_DeepEventLeavesNoTicket(t *testing.T) {
 		"longer than is read": bottomless, "as long as is read": bottomless[:1<<20], "one level too many": levels(tooDeep),
 	} {
 		r := newRig(t, setup{})
-		odd := frames(event)
+		unusual := frames(event)
 		r.decode[0].next(func(w http.ResponseWriter, _ *http.Request, l leg) {
 			sayHeaders(w)
-			_, _ = io.WriteString(w, odd)
+			_, _ = io.WriteString(w, unusual)
 			say(w, chatEvents(l)...)
 		})
 		p := r.turn("c", 1, true)
 		r.wantOK(p, "miss;")
-		if !strings.HasPrefix(p.body, odd) {
+		if !strings.HasPrefix(p.body, unusual) {
 			t.Errorf("%s: got %.80q first, want the event as it was", name, p.body)
 		}
 		if kept := r.store.Len(); len(event) <= 1<<20 && kept != 0 {

@@ -60,7 +60,7 @@ func (s *turns) respondWhole(ctx context.Context, out *commitWriter, t *turn, d 
 	switch {
 	case a.foreign:
 		return s.brokenAnswer(ctx, d, errForeign)
-	case a.odd == unparsable:
+	case a.ineligible == unparsable:
 		return s.brokenAnswer(ctx, d, errNotJSON)
 	}
 	if s.cfg.ExposeParams && a.dialect == nil {

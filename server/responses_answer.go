@@ -29,7 +29,7 @@ func (d responsesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 		return sse.Stop
 	}
 	if !rawjson.Valid(ev.Data) {
-		a.odd = unparsable
+		a.ineligible = unparsable
 	}
 	switch event.Get("type").String() {
 	case "response.created", "response.in_progress":
@@ -89,7 +89,7 @@ func (responsesDialect) completed(a *answer, response gjson.Result) {
 	if a.decoding.asks.ids {
 		prompt := upstream.RawMessageIDs([]byte(response.Get("input_messages").Raw))
 		if prompt == nil { // more than one piece, or none: what was computed is not told
-			a.odd = "prompt_ids"
+			a.ineligible = "prompt_ids"
 		}
 		a.takes(a.turn.ids.Add(prompt, upstream.RawMessageIDs([]byte(response.Get("output_messages").Raw))))
 	}
@@ -135,7 +135,7 @@ func (responsesDialect) hidden(a *answer, data []byte, inEvent bool) (spans []ra
 // whole reads a response.
 func (d responsesDialect) whole(a *answer, body []byte) []byte {
 	if !rawjson.Valid(body) {
-		a.odd = unparsable
+		a.ineligible = unparsable
 		return body
 	}
 	response := gjson.ParseBytes(body)

@@ -40,8 +40,8 @@ func TestReceipt_TakesTheIDsThatWereSentAndNoOthers(t *testing.T) {
 			if err := k.Receipt([]byte(computed)); (err == nil) != ok {
 				t.Errorf("told %q, computed %q: %v, want accepted %t", told, computed, err, ok)
 			}
-			if odd := k.Add([]byte(computed), nil); (odd == "") != ok {
-				t.Errorf("told %q, decode computed %q: %q, want accepted %t", told, computed, odd, ok)
+			if ineligible := k.Add([]byte(computed), nil); (ineligible == "") != ok {
+				t.Errorf("told %q, decode computed %q: %q, want accepted %t", told, computed, ineligible, ok)
 			}
 		}
 		k := attemptOf(t)
@@ -67,8 +67,8 @@ func TestAdd_KnowsThePromptOfAResponseWhoseIDsAreGone(t *testing.T) {
 		if k.Len() > 0 {
 			t.Fatal("the ids are held")
 		}
-		if odd := k.Add([]byte(computed), []byte(`[4,5]`)); (odd == "") != ok {
-			t.Errorf("decode computed %q: %q, want accepted %t", computed, odd, ok)
+		if ineligible := k.Add([]byte(computed), []byte(`[4,5]`)); (ineligible == "") != ok {
+			t.Errorf("decode computed %q: %q, want accepted %t", computed, ineligible, ok)
 		}
 	}
 }

@@ -17,9 +17,9 @@ func TestReply_TextOfPlainChunksIsGatheredAsOfOthers(t *testing.T) {
 		quick, general := &Reply{api: api}, &Reply{api: api}
 		for i, raw := range []string{"", "Hello", ` \u00e9\n`, `\ud83d\ude00`, "\xff", strings.Repeat("x", minReply), strings.Repeat("y", maxReply), "z"} {
 			choice := gjson.Parse(`{"text":"` + raw + `","delta":{"content":"` + raw + `"}}`)
-			odd, ok := quick.AddText([]byte(raw))
-			if want := general.Add(choice, ""); odd != want || !ok || !reflect.DeepEqual(quick, general) {
-				t.Fatalf("piece %d: odd %q, %t, %d bytes; want %q, true, %d bytes", i, odd, ok, len(quick.content), want, len(general.content))
+			ineligible, ok := quick.AddText([]byte(raw))
+			if want := general.Add(choice, ""); ineligible != want || !ok || !reflect.DeepEqual(quick, general) {
+				t.Fatalf("piece %d: odd %q, %t, %d bytes; want %q, true, %d bytes", i, ineligible, ok, len(quick.content), want, len(general.content))
 			}
 		}
 		before := string(quick.content)
@@ -39,9 +39,9 @@ func TestIDs_OfPlainChunksAreChainedAsOfOthers(t *testing.T) {
 	for _, output := range []string{"[5]", "[ 5 , 6 ]", "[]", "[5", "[5,]", "[5]x", `["5"]`, "[-1]", "[4294967296]", "[" + many + "]", "[" + many + ",x]", "null", ""} {
 		t.Run(fmt.Sprintf("%.12s", output), func(t *testing.T) {
 			quick, general := &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}, &IDs{chain: key.Grow([]uint32{1, 2, 3}, 4)}
-			odd, want := quick.AddOutput([]byte(output)), general.Add(nil, []byte(output))
-			if odd != want {
-				t.Errorf("odd %q, want %q", odd, want)
+			ineligible, want := quick.AddOutput([]byte(output)), general.Add(nil, []byte(output))
+			if ineligible != want {
+				t.Errorf("odd %q, want %q", ineligible, want)
 			}
 			n := general.chain.Len()
 			got, _ := quick.chain.Chain(n)
@@ -51,8 +51,8 @@ func TestIDs_OfPlainChunksAreChainedAsOfOthers(t *testing.T) {
 		})
 	}
 	var none *IDs
-	if odd := none.AddOutput([]byte("[5]")); odd != "" {
-		t.Errorf("without ids: odd %q, want none", odd)
+	if ineligible := none.AddOutput([]byte("[5]")); ineligible != "" {
+		t.Errorf("without ids: odd %q, want none", ineligible)
 	}
 }
 

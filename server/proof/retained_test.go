@@ -62,8 +62,8 @@ func TestRetained_CoversWhatTheTicketCovers(t *testing.T) {
 			room := NewRoom(1 << 20)
 			k := answering(t, room, ids[:prompt])
 			for _, id := range ids[prompt:] {
-				if odd := k.AddOutput(list(id)); odd != "" {
-					t.Fatal(odd)
+				if ineligible := k.AddOutput(list(id)); ineligible != "" {
+					t.Fatal(ineligible)
 				}
 			}
 			sealed(t, k, tokens)
