@@ -59,7 +59,7 @@ func (t *turn) own(prefill *fleet.Incarnation, found lineage.Space, had []convca
 	if size := prefill.BlockSize(); size > 0 {
 		tokens -= tokens % size
 	}
-	return max(tokens, t.common())
+	return max(tokens, t.sharedPrefixTokens())
 }
 
 // credit notes what prefill did not compute because of what was reused: what it found beyond its own, at most what was offered of a

@@ -157,7 +157,7 @@ func (k *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 	}
 	ticket := convcache.Ticket{
 		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.start.ID(), EngineID: kept.EngineID,
-		Params: kept.Params, Reading: keptReading(kept), Tokens: kept.Tokens, Groups: kept.Groups, FreshAsOf: a.freshAsOf, SharedPrefixTokens: t.common(),
+		Params: kept.Params, Reading: keptReading(kept), Tokens: kept.Tokens, Groups: kept.Groups, FreshAsOf: a.freshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
 		Deadline: deadline(k.cfg, decode, a.freshAsOf, kept.Expires), Lineage: k.lineages.leave(d.lineage, d.found),
 		Prefilled: d.prefilled,
 	}

@@ -41,8 +41,8 @@ func (t *turn) noted() (notes []fleet.PrefixHint) {
 	return notes
 }
 
-// common is how many tokens prefill's caches have had for the first turn of the conversation, as far as that is known.
-func (t *turn) common() (tokens int) {
+// sharedPrefixTokens is how many tokens prefill's caches have had for the first turn of the conversation, as far as that is known.
+func (t *turn) sharedPrefixTokens() (tokens int) {
 	for _, known := range [...][]convcache.Branch{t.branches, t.notes} {
 		for i := range known {
 			tokens = max(tokens, known[i].SharedPrefixTokens)
@@ -65,7 +65,7 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, sa
 	for i := range t.notes {
 		here = here || same && t.notes[i].Prefill == prefill.Engine().Name && t.notes[i].PrefillIncarnation == prefill.ID()
 	}
-	if beyond := r.Cached - t.common(); beyond > 0 {
+	if beyond := r.Cached - t.sharedPrefixTokens(); beyond > 0 {
 		r.Hit, r.Reason, r.Differs, r.Proof, r.Offered, r.FreshAsOf = true, "", "", proofEngine, beyond, newest.FreshAsOf
 		if here {
 			prefill.HandedBackFound(true)
