@@ -156,7 +156,7 @@ func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstre
 			return transfer, err
 		}
 		transfer.PromptIDs, transfer.ContextLength = prompt.IDs, prompt.ContextLength
-		s.remember(t, p, prompt.IDs)
+		s.indexPrompt(t, p, prompt.IDs)
 	}
 	return transfer, nil
 }

@@ -194,5 +194,5 @@ func (t *turn) hint() fleet.Hint {
 		b := &t.branches[i]
 		t.holds = append(t.holds, fleet.Holding{Decode: b.Decode, Incarnation: b.Incarnation, Tokens: b.Tokens})
 	}
-	return fleet.Hint{Key: t.conversation.affinity, Holds: t.holds, PrefixHints: t.noted(), Model: t.model, Tokens: t.record.Path.Tokens, Chain: t.chain}
+	return fleet.Hint{Key: t.conversation.affinity, Holds: t.holds, PrefixHints: t.prefixHints(), Model: t.model, Tokens: t.record.Path.Tokens, Chain: t.chain}
 }

@@ -76,7 +76,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	if err := s.receipt(t, p, found, answer.PromptIDs); err != nil {
 		return handed{}, err
 	}
-	s.remember(t, p, t.ids.Prompt())
+	s.indexPrompt(t, p, t.ids.Prompt())
 	handover, err := plan.Handover(answer)
 	switch {
 	case err != nil && t.routing.PrefillFailure == PrefillError:

@@ -6,9 +6,9 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// remember tells the fleet which tokens the turn's prompt is for the attempt's start of prefill, so that the next one that begins like it is sent
+// indexPrompt tells the fleet which tokens the turn's prompt is for the attempt's start of prefill, so that the next one that begins like it is sent
 // where that is held.
-func (s *turns) remember(t *turn, p *pair, ids []uint32) {
+func (s *turns) indexPrompt(t *turn, p *pair, ids []uint32) {
 	if len(ids) == 0 || len(t.chain) == 0 {
 		return
 	}

@@ -32,8 +32,8 @@ func (t *turn) allHandedBack() bool {
 	return len(t.notes) > 0 && len(t.branches) == 0 && t.dropped == ""
 }
 
-// noted tells the policies to which prefix caches the conversation was handed back.
-func (t *turn) noted() (notes []fleet.PrefixHint) {
+// prefixHints tells the policies to which prefix caches the conversation was handed back.
+func (t *turn) prefixHints() (notes []fleet.PrefixHint) {
 	for i := range t.notes {
 		n := &t.notes[i]
 		notes = append(notes, fleet.PrefixHint{Prefill: n.Prefill, Incarnation: n.PrefillIncarnation, Tokens: n.Tokens})
