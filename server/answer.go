@@ -42,16 +42,16 @@ type answer struct {
 
 // progress is how far an answer has come.
 type progress struct {
-	first   bool   // an event has been seen
-	passed  bool   // an event has been forwarded; nothing can be taken back any more
-	done    bool   // decode has said its end: [DONE], or what stands for it, or the answer came whole
-	over    bool   // of a dialect, the last event has been seen
-	left    bool   // the client has left, or we end the turn, before decode said its end
-	kept    bool   // its ticket is dealt with
-	failed  bool   // the engine reported an error
-	fault   int    // with this status
-	why     string // and these words
-	foreign bool   // it is the answer to another request
+	first     bool   // an event has been seen
+	passed    bool   // an event has been forwarded; nothing can be taken back any more
+	done      bool   // decode has said its end: [DONE], or what stands for it, or the answer came whole
+	over      bool   // of a dialect, the last event has been seen
+	left      bool   // the client has left, or we end the turn, before decode said its end
+	concluded bool   // its ticket is dealt with
+	failed    bool   // the engine reported an error
+	fault     int    // with this status
+	why       string // and these words
+	foreign   bool   // it is the answer to another request
 
 	totalled   bool // a usage that counts the prompt and all of the answer has been seen
 	unwritable bool // the connector makes something of an event that is none
@@ -140,7 +140,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	}
 	first := !a.first
 	a.first = true
-	if a.kept { // behind the end there is nothing of the answer
+	if a.concluded { // behind the end there is nothing of the answer
 		return sse.Forward
 	}
 	if ev.Member != nil {

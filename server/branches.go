@@ -30,7 +30,7 @@ type branches struct {
 
 // watchBranches notes which of the branches that this turn saw its new ticket
 // diverges from. Those that it contains are gone with the put.
-func (k *keeper) watchBranches(t *turn, ticket convcache.Ticket) {
+func (k *ticketMaker) watchBranches(t *turn, ticket convcache.Ticket) {
 	if !k.cfg.Release {
 		return
 	}
@@ -46,7 +46,7 @@ func (k *keeper) watchBranches(t *turn, ticket convcache.Ticket) {
 
 // retireBranches takes the tickets of branches whose time is over, so that their
 // blocks can be released. A branch that was used meanwhile is not there any more.
-func (k *keeper) retireBranches(ctx context.Context) {
+func (k *ticketMaker) retireBranches(ctx context.Context) {
 	for {
 		b, ok := k.branches.next(time.Now())
 		if !ok {
@@ -59,7 +59,7 @@ func (k *keeper) retireBranches(ctx context.Context) {
 }
 
 // giveUpBranches takes all tickets that the last turn of a conversation saw. If it failed it is sent again, and may use them.
-func (k *keeper) giveUpBranches(ctx context.Context, t *turn) {
+func (k *ticketMaker) giveUpBranches(ctx context.Context, t *turn) {
 	bounded, cancel := storeContext(ctx, k.cfg)
 	defer cancel()
 	for _, b := range t.branches {
@@ -68,7 +68,7 @@ func (k *keeper) giveUpBranches(ctx context.Context, t *turn) {
 }
 
 // giveUp takes a ticket that no turn is to use, if it is still there, and has its blocks released.
-func (k *keeper) giveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
+func (k *ticketMaker) giveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
 	ticket, outcome := k.deps.Store.Take(ctx, key, id)
 	k.ledger.gone(id, outcome)
 	if outcome == convcache.Taken {

@@ -51,7 +51,7 @@ func (s *turns) respondBuffered(ctx context.Context, out *commitWriter, t *turn,
 	}
 	err = b.write(rest)
 	a.failed = a.failed || err != nil
-	s.keeper.keep(ctx, t, a)
+	s.tickets.keep(ctx, t, a)
 	if err != nil {
 		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.Garbage, Sent: true, Err: err}
 	}

@@ -93,7 +93,7 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 	t.record.Reuse.missed(ReasonRetried)
 	bounded, cancel := storeContext(ctx, s.cfg)
 	defer cancel()
-	s.keeper.put(bounded, t, *ticket)
+	s.tickets.put(bounded, t, *ticket)
 }
 
 // conclude tells the link what became of a ticket, once. It is called

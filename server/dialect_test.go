@@ -36,7 +36,7 @@ func agentAnswer(incarnation *fleet.Incarnation, api upstream.API, leg string, a
 func relayAgents(incarnation *fleet.Incarnation, api upstream.API, leg string, asks asked, restart bool, from io.Reader) (*agentStream, error) {
 	asks.usageDue = true // their answers all have a usage
 	s := &agentStream{answer: agentAnswer(incarnation, api, leg, asks)}
-	s.atEnd = func() { s.ended, s.kept = append(s.ended, s.out.String()), true }
+	s.atEnd = func() { s.ended, s.concluded = append(s.ended, s.out.String()), true }
 	s.mayRestart = func() bool { return restart }
 	cfg := sse.Config{Strip: paramsMember, Expose: asks.exposed, Begin: s.begin, Observe: s.observe}
 	if api == upstream.Responses {
@@ -308,7 +308,7 @@ func (tellsVersion) Fetch(context.Context, *upstream.Instance, string, string, i
 func TestDialect_NothingSaysNothingOfTheStart(t *testing.T) {
 	_, incarnation := startPair(t)
 	var log strings.Builder
-	k := &keeper{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, releaser: &releaser{background: &background{}}}
+	k := &ticketMaker{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, releaser: &releaser{background: &background{}}}
 	for range 5 {
 		for _, stream := range []bool{true, false} {
 			k.sentNothing(&turn{request: request{api: upstream.Messages, stream: stream}}, incarnation)

@@ -23,7 +23,7 @@ type handBacks struct {
 	cfg        *Config
 	deps       *Deps
 	releaser   *releaser
-	putter     *putter
+	writer     *ticketWriter
 	ledger     *ledger
 	background *background
 	counts     *counts

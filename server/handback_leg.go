@@ -229,7 +229,7 @@ func (h *handBacks) note(ctx context.Context, k *retainedTicket, kv convcache.Li
 func (h *handBacks) put(ctx context.Context, k *retainedTicket, ticket convcache.Ticket) convcache.Outcome {
 	bounded, cancel := storeContext(ctx, h.cfg)
 	defer cancel()
-	return h.putter.put(bounded, k.key, ticket, k.model)
+	return h.writer.put(bounded, k.key, ticket, k.model)
 }
 
 // count counts a hand-back.

@@ -21,7 +21,7 @@ func (messagesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 	if rawjson.Begins(ev.Data, `{"type":"content_block_`) && a.passed {
 		return sse.Forward
 	}
-	if ev.Member != nil && !a.kept {
+	if ev.Member != nil && !a.concluded {
 		a.params = bytes.Clone(ev.Member)
 	}
 	if !rawjson.Valid(ev.Data) {

@@ -21,7 +21,7 @@ type quarantineWatch struct {
 	fleet      *fleet.Fleet
 	shared     SharedQuarantines // nil without Redis
 	lineages   *lineages
-	keeper     *keeper
+	tickets    *ticketMaker
 	background *background
 	said       map[*fleet.Incarnation]struct{} // exposed ones that the log has told
 	sweeping   atomic.Bool
@@ -102,13 +102,13 @@ func (w *quarantineWatch) sweep(ctx context.Context) {
 	w.background.run("task", "quarantine", func() {
 		defer w.sweeping.Store(false)
 		defer w.swept.Store(changes)
-		w.keeper.handBacks.giveUpInDoubt()
-		for _, p := range w.keeper.ledger.descendants(w.lineages.inDoubt) {
+		w.tickets.handBacks.giveUpInDoubt()
+		for _, p := range w.tickets.ledger.descendants(w.lineages.inDoubt) {
 			if ctx.Err() != nil {
 				return
 			}
 			bounded, cancel := storeContext(ctx, w.cfg)
-			w.keeper.giveUp(bounded, p.key, p.id, p.model)
+			w.tickets.giveUp(bounded, p.key, p.id, p.model)
 			cancel()
 		}
 	})

@@ -254,6 +254,6 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 
 // workOff is a round of what has decode free blocks beside the turns.
 func (s *turns) workOff(ctx context.Context) {
-	s.keeper.retireBranches(ctx)
+	s.tickets.retireBranches(ctx)
 	s.releaser.workOff(ctx)
 }

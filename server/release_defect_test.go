@@ -32,12 +32,12 @@ func TestRelease_SurvivesADefect(t *testing.T) {
 		store, work := &defectiveStore{again: make(chan convcache.TicketID)}, newBackground(slog.New(slog.DiscardHandler))
 		cfg := &Config{TimeConfig: TimeConfig{StoreTimeout: time.Second}}
 		r := &releaser{cfg: cfg, deps: &Deps{Fleet: fleet.New(fleet.Config{})}, background: work}
-		k := &keeper{cfg: cfg, deps: &Deps{Store: store}, releaser: r}
+		k := &ticketMaker{cfg: cfg, deps: &Deps{Store: store}, releaser: r}
 		for i := range 2 {
 			k.branches.wait = append(k.branches.wait, retiring{id: convcache.TicketID{byte(i)}, due: time.Now()})
 		}
 		ctx, cancel := context.WithCancel(t.Context())
-		work.run("release", "all", func() { work.every(ctx, workEvery, nil, "release", "all", (&turns{keeper: k, releaser: r}).workOff) })
+		work.run("release", "all", func() { work.every(ctx, workEvery, nil, "release", "all", (&turns{tickets: k, releaser: r}).workOff) })
 		if id := <-store.again; id != (convcache.TicketID{1}) {
 			t.Errorf("took %v after the defect, want the branch that is left", id)
 		}

@@ -56,7 +56,7 @@ func (s *turns) respondWhole(ctx context.Context, out *commitWriter, t *turn, d 
 	a := newAnswer(t, d)
 	rest := a.whole(body)
 	t.record.Answer = a.record(sse.Stats{})
-	s.keeper.keep(ctx, t, a)
+	s.tickets.keep(ctx, t, a)
 	switch {
 	case a.foreign:
 		return s.brokenAnswer(ctx, d, errForeign)
@@ -130,7 +130,7 @@ func (r *streaming) keep(ctx context.Context) {
 	if r.relay.Stats().Oversize > 0 { // the observer has not seen all of the reply
 		r.takes("oversize")
 	}
-	r.turns.keeper.keep(ctx, r.turn, &r.answer)
+	r.turns.tickets.keep(ctx, r.turn, &r.answer)
 }
 
 // ended says how the relay's end looks to the turn.

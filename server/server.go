@@ -51,9 +51,9 @@ func New(cfg Config, deps Deps) *Server {
 	outlines, lineages := outline.NewMemory(0), newLineages(deps.Secret)
 	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, background: s.background, blocks: blocks, counts: &s.counts, generations: newGenerations()}
 	handBacks := newHandBacks(&s.cfg, &s.deps)
-	putter := &putter{deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
+	writer := &ticketWriter{deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
 	handBacks.lineages = lineages
-	handBacks.releaser, handBacks.putter, handBacks.ledger, handBacks.background, handBacks.counts = releaser, putter, ledger, s.background, &s.counts
+	handBacks.releaser, handBacks.writer, handBacks.ledger, handBacks.background, handBacks.counts = releaser, writer, ledger, s.background, &s.counts
 	ledger.left = handBacks.left
 	s.pinned = &pinnedBudget{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
 	s.intake = &intake{
@@ -63,8 +63,8 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, releaser: releaser, handBacks: handBacks, lineages: lineages, background: s.background,
-		keeper: &keeper{
-			cfg: &s.cfg, deps: &s.deps, releaser: releaser, putter: putter, handBacks: handBacks, blocks: blocks, ledger: ledger, outlines: outlines,
+		tickets: &ticketMaker{
+			cfg: &s.cfg, deps: &s.deps, releaser: releaser, writer: writer, handBacks: handBacks, blocks: blocks, ledger: ledger, outlines: outlines,
 			lineages: lineages,
 		},
 		finder: &finder{
@@ -79,7 +79,7 @@ func New(cfg Config, deps Deps) *Server {
 	deps.Fleet.OnFreed(s.rooms.Freed)
 	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
 	s.quarantines = &quarantineWatch{
-		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, keeper: s.turns.keeper, background: s.background,
+		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, tickets: s.turns.tickets, background: s.background,
 		said: map[*fleet.Incarnation]struct{}{},
 	}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)

@@ -45,11 +45,11 @@ type proving struct {
 
 // turns runs turns.
 type turns struct {
-	cfg    *Config
-	deps   *Deps
-	finder *finder
-	picker *picker
-	keeper *keeper
+	cfg     *Config
+	deps    *Deps
+	finder  *finder
+	picker  *picker
+	tickets *ticketMaker
 
 	handBacks  *handBacks
 	releaser   *releaser

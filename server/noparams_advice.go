@@ -18,7 +18,7 @@ const (
 
 // warnNoParams warns that answers like that of t bring no params, and says what helps: that depends on decode's version, which is asked
 // for now, beside the turn.
-func (k *keeper) warnNoParams(t *turn, decode *fleet.Incarnation) {
+func (k *ticketMaker) warnNoParams(t *turn, decode *fleet.Incarnation) {
 	engine, turn, api := decode.Engine(), t.record.Turn, t.api
 	stream := t.stream && (!k.cfg.BufferStreams || api.Rendered())
 	k.releaser.background.run("version", turn, func() {
@@ -29,7 +29,7 @@ func (k *keeper) warnNoParams(t *turn, decode *fleet.Incarnation) {
 }
 
 // version is what an engine says that it runs, "" if it does not say it in time.
-func (k *keeper) version(engine *fleet.Engine) string {
+func (k *ticketMaker) version(engine *fleet.Engine) string {
 	ctx, cancel := context.WithTimeout(context.Background(), versionLimit)
 	defer cancel()
 	status, body, err := k.deps.Legs.Fetch(ctx, engine.Instance(), "/version", "", maxVersionBody)

@@ -33,12 +33,12 @@ const (
 	MaxReuseTrial = MarginWithExpiry - TicketSlack
 )
 
-// keeper makes tickets of answers, and keeps them.
-type keeper struct {
+// ticketMaker makes tickets of answers, and keeps them.
+type ticketMaker struct {
 	cfg      *Config
 	deps     *Deps
 	releaser *releaser
-	putter   *putter
+	writer   *ticketWriter
 	blocks   *blocks
 	ledger   *ledger
 	outlines *outline.Memory
@@ -54,11 +54,11 @@ type keeper struct {
 // has its blocks released. It is called before the client can see the end of the
 // answer, so that a next turn that follows at once, on any replica, finds it; and
 // again on every exit, for answers that did not get so far. The first call counts.
-func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
-	if a.kept || a.foreign { // a foreign answer's blocks are another request's
+func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
+	if a.concluded || a.foreign { // a foreign answer's blocks are another request's
 		return
 	}
-	a.kept = true
+	a.concluded = true
 	d := a.decoding
 	if a.completeness() != incomplete {
 		d.link.ExchangedKV()
@@ -109,7 +109,7 @@ func (k *keeper) keep(ctx context.Context, t *turn, a *answer) {
 }
 
 // keepOutside has the ticket of a turn handed back that names no conversation, or released.
-func (k *keeper) keepOutside(t *turn, a *answer, ticket convcache.Ticket) {
+func (k *ticketMaker) keepOutside(t *turn, a *answer, ticket convcache.Ticket) {
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 	t.record.Stored = storedOutside
 	if !k.handBacks.outside(t, a, &ticket) {
@@ -122,16 +122,16 @@ func (k *keeper) keepOutside(t *turn, a *answer, ticket convcache.Ticket) {
 const storedOutside = "hand_back"
 
 // put stores a ticket.
-func (k *keeper) put(ctx context.Context, t *turn, ticket convcache.Ticket) convcache.Outcome {
+func (k *ticketMaker) put(ctx context.Context, t *turn, ticket convcache.Ticket) convcache.Outcome {
 	step := t.record.step(StepPut)
-	outcome := k.putter.put(ctx, t.conversation.key, ticket, t.model)
+	outcome := k.writer.put(ctx, t.conversation.key, ticket, t.model)
 	step.ended(outcome == convcache.Stored)
 	return outcome
 }
 
 // ticketOf makes the ticket of an answer, or returns the reason for which there is
 // none.
-func (k *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream.Kept, why string) {
+func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream.Kept, why string) {
 	d := a.decoding
 	if why = k.noTicket(t, a); why != "" {
 		return convcache.Ticket{}, kept, why
@@ -172,7 +172,7 @@ func (k *keeper) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream
 }
 
 // noTicket says why an answer leaves no ticket, whatever decode's params are.
-func (k *keeper) noTicket(t *turn, a *answer) (why string) {
+func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 	d := a.decoding
 	switch {
 	case !t.conversation.known && t.proof == nil:
@@ -221,7 +221,7 @@ func deadline(cfg *Config, decode *fleet.Engine, caughtUp time.Time, expires boo
 // sentNothing records that a finished answer to a hand-over brought no
 // params, which stock vLLM before 0.33 does in every stream (vLLM #40186). Where other APIs have none it says nothing of the start:
 // a stream of Messages has none without the plug-in, a response none behind a stop string.
-func (k *keeper) sentNothing(t *turn, decode *fleet.Incarnation) {
+func (k *ticketMaker) sentNothing(t *turn, decode *fleet.Incarnation) {
 	if t.api.Rendered() {
 		if t.api == upstream.Messages && t.stream {
 			k.lacksPlugIn(t, decode)
@@ -234,7 +234,7 @@ func (k *keeper) sentNothing(t *turn, decode *fleet.Incarnation) {
 }
 
 // lacksPlugIn says, once for each start, that its streams of Messages bring no params.
-func (k *keeper) lacksPlugIn(t *turn, decode *fleet.Incarnation) {
+func (k *ticketMaker) lacksPlugIn(t *turn, decode *fleet.Incarnation) {
 	name, start := decode.Engine().Name, decode.ID()
 	if last, _ := k.plugInless.Swap(name, start); last == start {
 		return

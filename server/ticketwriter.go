@@ -8,8 +8,8 @@ import (
 	"carryover/convcache"
 )
 
-// putter stores tickets and notes, and deals with what the store gives back.
-type putter struct {
+// ticketWriter stores tickets and notes, and deals with what the store gives back.
+type ticketWriter struct {
 	deps      *Deps
 	ledger    *ledger
 	releaser  *releaser
@@ -18,7 +18,7 @@ type putter struct {
 
 // put stores a ticket or a note for what is left of its life. What the store does not take, or gives back for it, is handed back or
 // released.
-func (p *putter) put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, model string) convcache.Outcome {
+func (p *ticketWriter) put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, model string) convcache.Outcome {
 	displaced, outcome := p.deps.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
 	if outcome == convcache.Stored || outcome == convcache.Unavailable {
 		p.ledger.put(key, &ticket, model)
@@ -35,7 +35,7 @@ func (p *putter) put(ctx context.Context, key convcache.Key, ticket convcache.Ti
 
 // displaced deals with a ticket that another has taken the place of. Where that contains it, prefill has just computed all that it
 // covers, so that there is nothing to hand back.
-func (p *putter) displaced(old, by *convcache.Ticket, model string) {
+func (p *ticketWriter) displaced(old, by *convcache.Ticket, model string) {
 	handedBack := !old.HandedBack() && old.Chain.Relation(by.Chain) != convcache.Contained && p.handBacks.displaced(old)
 	p.ledger.gone(old.ID, convcache.Taken)
 	if !handedBack && !old.HandedBack() {
