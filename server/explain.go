@@ -98,7 +98,7 @@ func (s *Server) explain(ctx context.Context, r *http.Request, api upstream.API,
 	x := &Explanation{Endpoint: api.Path(), Tickets: []TicketAhead{}}
 	toBegin, forRoom := s.Waiting()
 	x.Queue = QueueNow{Draining: s.draining.Load(), Full: len(s.streams) == cap(s.streams), ToBegin: toBegin, ForRoom: forRoom}
-	err := s.foresee(ctx, r, t, body, x)
+	err := s.predict(ctx, r, t, body, x)
 	x.Model, x.Stream, x.Proof.Name = t.model, t.stream, t.record.Reuse.Proof
 	x.Conversation = identified(t)
 	x.Proof.Ineligible = t.ineligible
@@ -133,8 +133,8 @@ func identified(t *turn) Identified {
 	return c
 }
 
-// foresee goes the way of a turn (intake.take, turns.attempt) up to its legs. What would fail it is its error.
-func (s *Server) foresee(ctx context.Context, r *http.Request, t *turn, body []byte, x *Explanation) error {
+// predict goes the way of a turn (intake.take, turns.attempt) up to its legs. What would fail it is its error.
+func (s *Server) predict(ctx context.Context, r *http.Request, t *turn, body []byte, x *Explanation) error {
 	i := s.intake
 	tenant, err := i.tenant(r)
 	if err != nil {
@@ -167,13 +167,13 @@ func (s *Server) foresee(ctx context.Context, r *http.Request, t *turn, body []b
 		x.Prefill = engineAhead(p.prefill)
 		x.Link = standing(p.prefill.StatusWith(p.decode))
 	}
-	foresight := t.foresee(p)
+	foresight := t.predict(p)
 	x.Proof.Lacks, x.Proof.Asks = t.lacks, foresight.Asks
 	x.Proof.Parity, x.Proof.Template = finding(foresight.Parity), finding(foresight.Template)
 	if t.allHandedBack() && x.Proof.Asks == proof.AsksTokens {
 		x.Proof.Asks, foresight.Asks = asksCache, ""
 	}
-	x.Verdict = finder.foresee(ctx, t, p, looked, foresight)
+	x.Verdict = finder.predict(ctx, t, p, looked, foresight)
 	x.HandedBack = finder.listNotes(t)
 	compared := t.proof != nil && p.prefill != nil && t.excludes(p) == "" && foresight.Miss == "" && foresight.Asks == ""
 	finder.listTickets(ctx, t, p, compared, x)
@@ -187,21 +187,21 @@ func (k *picker) stillOne() *picker {
 	return &still
 }
 
-// foresee is begin, and as much of the proof's look as nobody has to be asked for.
-func (t *turn) foresee(p *pair) (f proof.Foresight) {
+// predict is begin, and as much of the proof's look as nobody has to be asked for.
+func (t *turn) predict(p *pair) (f proof.Prediction) {
 	switch {
 	case t.proof == nil || p.prefill == nil && !p.barred:
 	case p.barred:
 		t.lacks = lacksQuarantined
 	default:
-		f = t.proof.Foresee(proof.Attempt{Prefill: p.prefill, Decode: p.decode})
+		f = t.proof.Predict(proof.Attempt{Prefill: p.prefill, Decode: p.decode})
 		t.lacks = f.Lacks
 	}
 	return f
 }
 
-// foresee is find without its take. The verdict is "" where the record's Reuse says it.
-func (f *finder) foresee(ctx context.Context, t *turn, p *pair, looked convcache.Outcome, foresight proof.Foresight) (verdict string) {
+// predict is find without its take. The verdict is "" where the record's Reuse says it.
+func (f *finder) predict(ctx context.Context, t *turn, p *pair, looked convcache.Outcome, foresight proof.Prediction) (verdict string) {
 	if foresight.Asks == proof.AsksStart || foresight.Asks == proof.AsksProbe { // which begin would do
 		return VerdictEngines
 	}
@@ -220,13 +220,13 @@ func (f *finder) foresee(ctx context.Context, t *turn, p *pair, looked convcache
 	case foresight.Asks != "":
 		return VerdictEngines
 	default:
-		f.foreseeTake(ctx, t, p)
+		f.predictTake(ctx, t, p)
 	}
 	return ""
 }
 
-// foreseeTake is take without taking: that no other turn is faster is assumed.
-func (f *finder) foreseeTake(ctx context.Context, t *turn, p *pair) {
+// predictTake is take without taking: that no other turn is faster is assumed.
+func (f *finder) predictTake(ctx context.Context, t *turn, p *pair) {
 	reuse := &t.record.Reuse
 	choices, reason := t.choices()
 	for _, c := range choices {

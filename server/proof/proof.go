@@ -23,8 +23,8 @@ type Turn interface {
 	// Begin begins a passage through the legs. lacks says what is missing for any proof on these engines, "" for
 	// nothing; see the constants Lacks….
 	Begin(ctx context.Context, a Attempt) (lacks string)
-	// Foresee says what Begin and Look would say, as far as that is known without asking an engine, in place of both.
-	Foresee(a Attempt) Foresight
+	// Predict says what Begin and Look would say, as far as that is known without asking an engine, in place of both.
+	Predict(a Attempt) Prediction
 	// Look gets ready for Offer; miss is the reason for which this request can use no branch at all, "" for none.
 	Look(ctx context.Context) (miss string)
 	// Offer says how much of a branch this request may use. It is called after Look.

@@ -5,9 +5,9 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Foresight is what Begin and Look of an attempt would say, as far as that is known without asking an engine. Where neither Lacks nor
+// Prediction is what Begin and Look of an attempt would say, as far as that is known without asking an engine. Where neither Lacks nor
 // Miss nor Asks says anything, Offer tells what each branch is worth.
-type Foresight struct {
+type Prediction struct {
 	Lacks string // what is missing for any proof on these engines
 	Miss  string // why the request can use no branch at all
 	Asks  string // what an engine has to be asked for first: the constants Asks…
@@ -24,8 +24,8 @@ const (
 	AsksTemplate = "template" // whether the chat template is append-only
 )
 
-// Foresee implements Turn.
-func (t *tokensTurn) Foresee(a Attempt) (f Foresight) {
+// Predict implements Turn.
+func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 	t.attempt, t.ids = a, newIDs(t)
 	f.Parity = a.Prefill.Parity(t.req.Model(), t.shape)
 	for _, start := range []*fleet.Incarnation{a.Prefill, a.Decode} {
@@ -44,7 +44,7 @@ func (t *tokensTurn) Foresee(a Attempt) (f Foresight) {
 	case f.Asks != "" || f.Lacks != "":
 		return f
 	case t.api.Rendered():
-		t.foreseeRender(&f)
+		t.predictRender(&f)
 		return f
 	}
 	ids, told := t.req.PromptIDs()
@@ -62,8 +62,8 @@ func (t *tokensTurn) Foresee(a Attempt) (f Foresight) {
 	return f
 }
 
-// foreseeRender foresees a turn whose prompt a render endpoint has to tell.
-func (t *tokensTurn) foreseeRender(f *Foresight) {
+// predictRender foresees a turn whose prompt a render endpoint has to tell.
+func (t *tokensTurn) predictRender(f *Prediction) {
 	switch {
 	case t.attempt.Prefill.Renders(t.api) != fleet.No:
 		f.Asks = AsksTokens
@@ -74,8 +74,8 @@ func (t *tokensTurn) foreseeRender(f *Foresight) {
 	}
 }
 
-// Foresee implements Turn.
-func (t *historyTurn) Foresee(a Attempt) (f Foresight) {
+// Predict implements Turn.
+func (t *historyTurn) Predict(a Attempt) (f Prediction) {
 	t.prefill, t.authorization = a.Prefill, a.Authorization
 	if !a.Prefill.Known() || !a.Decode.Known() {
 		f.Asks = AsksStart

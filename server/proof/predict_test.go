@@ -51,23 +51,23 @@ func TestForesee_OfAPromptThatIsRendered(t *testing.T) {
 		body         string
 		render       bool
 		lacks, miss  string // of Begin and Look
-		before, then Foresight
+		before, then Prediction
 	}{
 		{
 			upstream.Messages, `{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, true, "", "",
-			Foresight{Asks: AsksTokens}, Foresight{Asks: AsksTokens},
+			Prediction{Asks: AsksTokens}, Prediction{Asks: AsksTokens},
 		},
 		{
 			upstream.Messages, `{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, false, LacksRender, Unproven(LacksRender),
-			Foresight{Asks: AsksTokens}, Foresight{Lacks: LacksRender},
+			Prediction{Asks: AsksTokens}, Prediction{Lacks: LacksRender},
 		},
 		{
 			upstream.Responses, `{"model":"sim","input":"x"}`, true, "", "",
-			Foresight{Asks: AsksTokens}, Foresight{Asks: AsksTokens},
+			Prediction{Asks: AsksTokens}, Prediction{Asks: AsksTokens},
 		},
 		{
 			upstream.Responses, `{"model":"sim","input":"x"}`, false, "", Unproven(LacksRender),
-			Foresight{Asks: AsksTokens}, Foresight{Miss: Unproven(LacksRender)},
+			Prediction{Asks: AsksTokens}, Prediction{Miss: Unproven(LacksRender)},
 		},
 	} {
 		prefill, decode := startsOf(t, row.render)
@@ -80,14 +80,14 @@ func TestForesee_OfAPromptThatIsRendered(t *testing.T) {
 		if why != "" {
 			t.Fatalf("%s: %s", row.api.Path(), why)
 		}
-		if got, want := turn.Foresee(a), (Foresight{Asks: AsksProbe}); got != want {
+		if got, want := turn.Predict(a), (Prediction{Asks: AsksProbe}); got != want {
 			t.Errorf("%s, render %t, decode not probed: %+v, want %+v", row.api.Path(), row.render, got, want)
 		}
 		if got := decode.ProbeIDs(t.Context(), row.api, ""); got != fleet.Yes {
 			t.Fatalf("%s: decode's probe says %d", row.api.Path(), got)
 		}
 		// Prefill computes the ids as a text completion, and needs no probe.
-		if got := turn.Foresee(a); got != row.before {
+		if got := turn.Predict(a); got != row.before {
 			t.Errorf("%s, render %t, not asked: %+v, want %+v", row.api.Path(), row.render, got, row.before)
 		}
 		if lacks := turn.Begin(t.Context(), a); lacks != row.lacks {
@@ -96,7 +96,7 @@ func TestForesee_OfAPromptThatIsRendered(t *testing.T) {
 		if miss := turn.Look(t.Context()); miss != row.miss {
 			t.Errorf("%s, render %t: miss %q, want %q", row.api.Path(), row.render, miss, row.miss)
 		}
-		if got := turn.Foresee(a); got != row.then {
+		if got := turn.Predict(a); got != row.then {
 			t.Errorf("%s, render %t: %+v, want %+v", row.api.Path(), row.render, got, row.then)
 		}
 	}
