@@ -151,8 +151,8 @@ func (s *Server) predict(ctx context.Context, r *http.Request, t *turn, body []b
 	}
 	i.admit(t)
 
-	finder, picker := *s.turns.finder, s.turns.picker.stillOne()
-	finder.still = true
+	finder, picker := *s.turns.finder, s.turns.picker.dryRunPicker()
+	finder.dryRun = true
 	looked := finder.look(ctx, t)
 	if t.proof != nil && t.conversation.known {
 		x.Store = looked.String()
@@ -180,11 +180,11 @@ func (s *Server) predict(ctx context.Context, r *http.Request, t *turn, body []b
 	return nil
 }
 
-// stillOne returns a picker that only says what this one would pick. As many turns are decoded alone as with this one.
-func (k *picker) stillOne() *picker {
-	still := *k
-	still.still, still.decodeOnly = true, k.decodeOnly.copied()
-	return &still
+// dryRunPicker returns a picker that only says what this one would pick. As many turns are decoded alone as with this one.
+func (k *picker) dryRunPicker() *picker {
+	dry := *k
+	dry.dryRun, dry.decodeOnly = true, k.decodeOnly.copied()
+	return &dry
 }
 
 // predict is begin, and as much of the proof's look as nobody has to be asked for.

@@ -22,7 +22,7 @@ type finder struct {
 	lineages   *lineages
 
 	handBacks *handBacks
-	still     bool // it only says what it would find: nothing is asked of engines, taken or begun
+	dryRun    bool // it only says what it would find: nothing is asked of engines, taken or begun
 }
 
 // look asks the store what the conversation holds, before a pair is picked, so that the policies know it. Turns that can use
@@ -31,7 +31,7 @@ func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
 	if t.proof == nil || !t.conversation.known || t.retry.withoutTicket != "" || t.proof.Opens() {
 		return convcache.Empty
 	}
-	if !f.still {
+	if !f.dryRun {
 		f.handBacks.await(ctx, t.conversation.key)
 	}
 	bounded, cancel := storeContext(ctx, f.cfg)
@@ -53,7 +53,7 @@ func (f *finder) dropCleared(ctx context.Context, t *turn) {
 			return false
 		}
 		t.dropped = ReasonInstanceCleared
-		if f.still {
+		if f.dryRun {
 			return true
 		}
 		ticket, outcome := f.deps.Store.Take(ctx, t.conversation.key, b.ID)
@@ -221,7 +221,7 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why Re
 	if f.lineages.inDoubt(c.branch.Lineage) { // since the look
 		return claim{}, ReasonQuarantined
 	}
-	if f.still {
+	if f.dryRun {
 		return claim{}, denies(p.prefill.StatusWith(holder))
 	}
 	link := p.prefill.PairWith(holder)
@@ -280,11 +280,11 @@ func (f *finder) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet
 		if engine = f.deps.Fleet.Engine(upstream.RoleDecode, b.Decode); engine == nil {
 			return nil
 		}
-		if incarnation = engine.Last(); !f.still {
+		if incarnation = engine.Last(); !f.dryRun {
 			incarnation = engine.Current(ctx)
 		}
 	}
-	if !engine.Reachable() || !incarnation.Known() || incarnation.ID() != b.Incarnation || !f.still && !incarnation.Alive(ctx) {
+	if !engine.Reachable() || !incarnation.Known() || incarnation.ID() != b.Incarnation || !f.dryRun && !incarnation.Alive(ctx) {
 		return nil
 	}
 	return incarnation

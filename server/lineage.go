@@ -159,7 +159,7 @@ func (f *finder) withoutDoubt(ctx context.Context, t *turn, branches []convcache
 		switch {
 		case !f.lineages.inDoubt(b.Lineage):
 			kept = append(kept, b)
-		case !f.still:
+		case !f.dryRun:
 			f.giveUp(ctx, t, b.ID)
 		}
 	}

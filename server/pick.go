@@ -18,7 +18,7 @@ type picker struct {
 	ratios     *ratios
 	seed       maphash.Seed // of chains
 	decodeOnly *decodeOnlySlots
-	still      bool // it only says what it would pick: nothing is counted, waited for or asked of engines
+	dryRun     bool // it only says what it would pick: nothing is counted, waited for or asked of engines
 }
 
 // pair is the engines of one attempt, each in the start that the attempt was begun with. It is read once: an engine that is restarted
@@ -176,7 +176,7 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 // other takes what was last read: all that comes of it is a release, which engines bear in another start too (measured on
 // vLLM 0.32).
 func (k *picker) pin(ctx context.Context, t *turn, p *pair, prefill, decode *fleet.Engine) {
-	if t.proof == nil && k.deps.Connector.Traits().Introduce == nil || prefill == nil || k.still {
+	if t.proof == nil && k.deps.Connector.Traits().Introduce == nil || prefill == nil || k.dryRun {
 		p.decode = decode.Last()
 		if prefill != nil {
 			p.prefill = prefill.Last()

@@ -111,7 +111,7 @@ func (r *room) detach() (leave func()) {
 func (k *picker) room(
 	ctx context.Context, t *turn, role upstream.Role, hint fleet.Hint, exclude func(*fleet.Engine) bool, in *room,
 ) (engine *fleet.Engine, err error) {
-	if k.still {
+	if k.dryRun {
 		return k.deps.Fleet.Foresee(role, hint, exclude)
 	}
 	claim := queue.Claim{Tenant: t.share.client, Class: t.roomClass(role, hint)}
