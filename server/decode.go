@@ -210,11 +210,11 @@ func answerID(leg string) string {
 	return "resp_" + leg
 }
 
-// unstrand keeps prefill's blocks from being stranded when the client left between
+// drainHandover keeps prefill's blocks from being stranded when the client left between
 // the legs: decode reads them for an answer of one token, which is not shown, and
 // whose own blocks are released. It runs on its own, so that the handler can end.
 // It reports whether it will close the plan.
-func (s *turns) unstrand(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) bool {
+func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) bool {
 	if h.Handover == nil && plan.Late == nil {
 		return false
 	}

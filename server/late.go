@@ -65,7 +65,7 @@ func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error
 // takeLate has decode take KV that the client's leg has not been sent for, or that it has left: it had not arrived when the hand-over budget
 // was over, prefill's leg was given up while it was sent, or decode has failed the leg. It reports whether it will close the plan.
 func (s *turns) takeLate(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) bool {
-	return plan.Late != nil && s.unstrand(ctx, t, p, plan, h)
+	return plan.Late != nil && s.drainHandover(ctx, t, p, plan, h)
 }
 
 // unannounced reports whether KV is on its way of which the client's leg is to find nothing, because it has not arrived in time.

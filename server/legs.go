@@ -49,7 +49,7 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 	whole, err := s.between(ctx, out, t, p, plan, handed)
 	switch {
 	case ctx.Err() != nil, errors.Is(err, errClientGone):
-		left = s.unstrand(ctx, t, p, plan, handed)
+		left = s.drainHandover(ctx, t, p, plan, handed)
 		return nil, cmp.Or(context.Cause(ctx), err)
 	case err != nil: // KV that has not arrived is not asked for
 		if left = s.takeLate(ctx, t, p, plan, handed); !left {
@@ -59,7 +59,7 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 	case whole:
 		if handed.Take != nil {
 			plan.Late = nil // the leg for it is Take
-			left = s.unstrand(ctx, t, p, plan, handed)
+			left = s.drainHandover(ctx, t, p, plan, handed)
 		}
 		return &decoding{}, nil // no stream follows
 	}
