@@ -184,7 +184,7 @@ func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h h
 	default:
 		ok := false
 		if found, ok = s.lineages.enter(incarnation, h.lineage); !ok {
-			return upstream.DecodeEdit{}, upstream.LegPlan{}, found, receiptFailed(h.from.Engine(), true)
+			return upstream.DecodeEdit{}, upstream.LegPlan{}, found, idEchoFailed(h.from.Engine(), true)
 		}
 	}
 	ids := t.ids.ForDecode(incarnation)

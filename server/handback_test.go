@@ -208,7 +208,7 @@ func TestHandBack_NotWhilePrefillLetsRequestsWait(t *testing.T) {
 	r.handBack(overdue, 1)
 }
 
-func TestHandBack_OtherReceiptBarsPrefill(t *testing.T) {
+func TestHandBack_OtherIDEchoQuarantinesPrefill(t *testing.T) {
 	for name, spoil := range map[string]func(l leg, event string) string{
 		"other ids": func(_ leg, event string) string {
 			return strings.Replace(event, `"prompt_token_ids":[1,`, `"prompt_token_ids":[2,`, 1)

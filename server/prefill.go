@@ -34,7 +34,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	found, ok := s.finds(p, h)
 	if !ok {
 		s.abandon(t, h, ReasonQuarantined)
-		return handed{}, receiptFailed(engine, true)
+		return handed{}, idEchoFailed(engine, true)
 	}
 	leg := s.prefillLeg(t, p, plan, found)
 	size := leg.Body.Len()
@@ -73,7 +73,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	if h.ticket == nil {
 		p.prefill.LearnBodySpeed(size, took)
 	}
-	if err := s.receipt(t, p, found, answer.PromptIDs); err != nil {
+	if err := s.checkIDEcho(t, p, found, answer.PromptIDs); err != nil {
 		return handed{}, err
 	}
 	s.indexPrompt(t, p, t.ids.Prompt())
@@ -98,13 +98,13 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	}, nil
 }
 
-// receipt checks what prefill says that it computed. The error is of an engine that is barred from now on.
-func (s *turns) receipt(t *turn, p *pair, found lineage.Space, computed []byte) error {
-	if err := t.ids.Receipt(computed); err != nil {
+// checkIDEcho checks what prefill says that it computed. The error is of an engine that is barred from now on.
+func (s *turns) checkIDEcho(t *turn, p *pair, found lineage.Space, computed []byte) error {
+	if err := t.ids.CheckEcho(computed); err != nil {
 		s.lineages.records.Bad(found) // before others can see the bar, which does not say since when
 		bar(s.cfg.Logger, p.prefill, t.record.Turn)
 		s.counts.bars.Add(1)
-		return receiptFailed(p.prefill.Engine(), true)
+		return idEchoFailed(p.prefill.Engine(), true)
 	}
 	if t.ids.Wanted() && t.ids.ForPrefill() != nil {
 		s.lineages.records.Good(found)
@@ -128,8 +128,8 @@ func (t *turn) learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAns
 	prefill.LearnSpeed(tokens-cached, took)
 }
 
-// receiptFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
-func receiptFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
+// idEchoFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
+func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
 	return &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Receipt, Sent: sent, Err: proof.ErrIDs}
 }
 

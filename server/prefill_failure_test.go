@@ -140,7 +140,7 @@ func TestPrefillFailure_OfATicketIsMended(t *testing.T) {
 	}
 }
 
-func TestPrefillFailure_OfAReceiptIsMended(t *testing.T) {
+func TestPrefillFailure_OfAnIDEchoIsMended(t *testing.T) {
 	for _, policy := range []server.PrefillFailure{server.PrefillRetryOther, server.PrefillDecodeOnly, server.PrefillError} {
 		r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { byTokens(c); c.PrefillFailure = policy }})
 		r.inIDs(nil)

@@ -105,10 +105,10 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 			return false
 		}
 	}
-	switch receipt := leg.Kind == upstream.Receipt; {
-	case receipt && t.record.Retries >= maxDials:
+	switch echo := leg.Kind == upstream.Receipt; {
+	case echo && t.record.Retries >= maxDials:
 		return false
-	case receipt: // each of those bars a start
+	case echo: // each of those bars a start
 	case !s.mayRestart(t, leg.Role) || !ours(retry, leg) && !s.budget.take(t.share.client):
 		return false
 	default:

@@ -156,7 +156,7 @@ func (e *otherIDs) Prefill(ctx context.Context, l upstream.Leg) (upstream.Prefil
 	return e.Legs.Prefill(ctx, l)
 }
 
-func TestRetry_AfterAFailedReceiptCostsNoBudget(t *testing.T) {
+func TestRetry_AfterAFailedIDEchoCostsNoBudget(t *testing.T) {
 	engine := &otherIDs{}
 	r := newRig(t, setup{deps: func(d *server.Deps) { engine.Legs, d.Legs = d.Legs, engine }})
 	r.server.SpendRetries()

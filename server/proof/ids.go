@@ -178,9 +178,9 @@ func (k *IDs) Len() int {
 	return len(k.ids)
 }
 
-// Receipt checks what prefill says that it computed, the raw list of its answer. With ids sent, ours or the client's
+// CheckEcho checks what prefill says that it computed, the raw list of its answer. With ids sent, ours or the client's
 // prompt, it must repeat them; without, it tells what it rendered, which decode is to use. ErrIDs means that it computed others.
-func (k *IDs) Receipt(computed []byte) error {
+func (k *IDs) CheckEcho(computed []byte) error {
 	switch {
 	case !k.Wanted():
 		return nil

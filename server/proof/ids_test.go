@@ -37,7 +37,7 @@ func TestReceipt_TakesTheIDsThatWereSentAndNoOthers(t *testing.T) {
 			k := attemptOf(t)
 			k.compare(ids, []byte(told))
 			k.Forward(true)
-			if err := k.Receipt([]byte(computed)); (err == nil) != ok {
+			if err := k.CheckEcho([]byte(computed)); (err == nil) != ok {
 				t.Errorf("told %q, computed %q: %v, want accepted %t", told, computed, err, ok)
 			}
 			if ineligible := k.Add([]byte(computed), nil); (ineligible == "") != ok {
@@ -47,7 +47,7 @@ func TestReceipt_TakesTheIDsThatWereSentAndNoOthers(t *testing.T) {
 		k := attemptOf(t)
 		k.compare(ids, []byte(told))
 		k.Forward(true)
-		if k.Receipt(nil) == nil {
+		if k.CheckEcho(nil) == nil {
 			t.Error("an answer without ids is a receipt")
 		}
 	}
@@ -112,7 +112,7 @@ func TestIDs_GrowsAChainOfNothing(t *testing.T) {
 	k.Grow(16)
 }
 
-func BenchmarkReceipt(b *testing.B) {
+func BenchmarkCheckEcho(b *testing.B) {
 	ids := make([]uint32, 8000)
 	for i := range ids {
 		ids[i] = uint32(1000 + i*13%90000)
@@ -128,7 +128,7 @@ func BenchmarkReceipt(b *testing.B) {
 			b.SetBytes(int64(len(answer)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := k.Receipt(answer); err != nil {
+				if err := k.CheckEcho(answer); err != nil {
 					b.Fatal(err)
 				}
 			}
