@@ -76,7 +76,7 @@ func (o *watchedRig) operator(t *testing.T, path string, body []byte, into any) 
 // ofConversation is what operators see of one.
 type ofConversation struct {
 	Conversation string
-	Turns        []journal.Receipt
+	Turns        []journal.TurnRecord
 	Tickets      []struct {
 		Instance string
 		Tokens   int
@@ -89,7 +89,7 @@ func TestOperators_SeeAConversationAndNothingOfItsContent(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	o := startWatched(t, cfg, "--tokenize-timeout", "20s")
 	o.talkOfSecrets(t, cfg)
-	var last struct{ Turns []journal.Receipt }
+	var last struct{ Turns []journal.TurnRecord }
 	var all []string
 	settled := eventually(func() bool { // the last turn's receipt comes behind its last byte
 		status, text := o.operator(t, "/admin/turns?limit=50", nil, &last)

@@ -43,7 +43,7 @@ func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 		}
 		limit = n
 	}
-	answer(w, http.StatusOK, map[string][]journal.Receipt{"turns": a.Journal.Recent(limit)})
+	answer(w, http.StatusOK, map[string][]journal.TurnRecord{"turns": a.Journal.Recent(limit)})
 }
 
 // conversation answers GET /admin/conversations/{hash}: the receipts of its turns that are kept, newest first, and the tickets that
@@ -60,8 +60,8 @@ func (a *admin) conversation(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	answer(w, http.StatusOK, struct {
-		Conversation string            `json:"conversation"`
-		Turns        []journal.Receipt `json:"turns"`
-		Tickets      []Ticket          `json:"tickets"`
+		Conversation string               `json:"conversation"`
+		Turns        []journal.TurnRecord `json:"turns"`
+		Tickets      []Ticket             `json:"tickets"`
 	}{hash, turns, tickets})
 }

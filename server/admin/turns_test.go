@@ -17,7 +17,7 @@ import (
 // kept is what GET /admin/turns and /admin/conversations answer.
 type kept struct {
 	Conversation string
-	Turns        []journal.Receipt
+	Turns        []journal.TurnRecord
 	Tickets      []admin.Ticket
 }
 

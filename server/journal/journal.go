@@ -25,7 +25,7 @@ type Journal struct {
 // entry is the receipt of turn n. It is not changed, so that readers need no lock and no turn waits for them.
 type entry struct {
 	n uint64
-	Receipt
+	TurnRecord
 	counts [4]int // that the receipt points to
 }
 
@@ -40,36 +40,36 @@ func New(cfg Config) *Journal {
 // Observe takes in a turn that has ended. It is a server.Observer.
 func (j *Journal) Observe(r *server.Record) {
 	e := &entry{}
-	e.Receipt = receiptOf(r, &e.counts)
+	e.TurnRecord = turnRecordOf(r, &e.counts)
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	e.n = j.turns.Load()
 	j.ring[e.n%uint64(len(j.ring))].Store(e)
 	j.turns.Store(e.n + 1)
-	j.totals.add(&e.Receipt)
+	j.totals.add(&e.TurnRecord)
 }
 
 // Recent returns the newest receipts, at most so many, newest first.
-func (j *Journal) Recent(most int) []Receipt {
-	return j.pick(most, func(*Receipt) bool { return true })
+func (j *Journal) Recent(most int) []TurnRecord {
+	return j.pick(most, func(*TurnRecord) bool { return true })
 }
 
 // Conversation returns what is kept of a conversation, newest first. It is named as in the log.
-func (j *Journal) Conversation(hash string) []Receipt {
-	return j.pick(len(j.ring), func(r *Receipt) bool { return hash != "" && r.Conversation == hash })
+func (j *Journal) Conversation(hash string) []TurnRecord {
+	return j.pick(len(j.ring), func(r *TurnRecord) bool { return hash != "" && r.Conversation == hash })
 }
 
 // pick returns receipts that want accepts, newest first.
-func (j *Journal) pick(most int, want func(*Receipt) bool) []Receipt {
-	picked := []Receipt{}
+func (j *Journal) pick(most int, want func(*TurnRecord) bool) []TurnRecord {
+	picked := []TurnRecord{}
 	turns := j.turns.Load()
 	for back := uint64(1); back <= min(turns, uint64(len(j.ring))) && len(picked) < most; back++ {
 		e := j.ring[(turns-back)%uint64(len(j.ring))].Load()
 		if e.n != turns-back { // a newer one has taken its place, and all that are older have gone before it
 			break
 		}
-		if want(&e.Receipt) {
-			picked = append(picked, e.Receipt)
+		if want(&e.TurnRecord) {
+			picked = append(picked, e.TurnRecord)
 		}
 	}
 	return picked

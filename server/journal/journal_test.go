@@ -171,10 +171,10 @@ func TestJournal_ASlowReaderHoldsUpNoTurn(t *testing.T) {
 		j.Observe(turnOf(n))
 	}
 	reading, read := make(chan struct{}), make(chan struct{})
-	var picked []journal.Receipt
+	var picked []journal.TurnRecord
 	go func() {
 		defer close(read)
-		picked = j.Pick(100, func(r *journal.Receipt) bool {
+		picked = j.Pick(100, func(r *journal.TurnRecord) bool {
 			if r.Turn == "turn-7" {
 				close(reading)
 				for n := range 100 { // 100 turns end meanwhile

@@ -42,7 +42,7 @@ func newTotals(now time.Time) Totals {
 // maxReasons bounds the reasons that are told apart. They are a closed set of this program; the bound is a second line.
 const maxReasons = 256
 
-func (t *Totals) add(r *Receipt) {
+func (t *Totals) add(r *TurnRecord) {
 	t.Turns++
 	switch r.Outcome {
 	case Hit:
@@ -74,7 +74,7 @@ func (t *Totals) add(r *Receipt) {
 
 // failed reports whether a turn failed by no fault of its request: a client that asks for what can't be had, as often as it likes, says
 // nothing of the fleet.
-func (r *Receipt) failed() bool {
+func (r *TurnRecord) failed() bool {
 	switch r.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
 		return false

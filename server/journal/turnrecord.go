@@ -14,8 +14,8 @@ const (
 	Off  = "off"  // the client wanted none
 )
 
-// Receipt is what an operator sees of one turn that has ended. Times are in milliseconds.
-type Receipt struct {
+// TurnRecord is what an operator sees of one turn that has ended. Times are in milliseconds.
+type TurnRecord struct {
 	Turn         string    `json:"turn"`            // X-Request-Id
 	Trace        string    `json:"trace,omitempty"` // that the turn's spans are in
 	Began        time.Time `json:"began"`
@@ -56,31 +56,31 @@ type Receipt struct {
 	Saved    float64 `json:"saved_ms,omitempty"` // of prefill's time, by its learnt speed
 }
 
-// receiptOf reads a record. The receipt points to counts.
-func receiptOf(r *server.Record, counts *[4]int) Receipt {
-	receipt := Receipt{
+// turnRecordOf reads a record. The receipt points to counts.
+func turnRecordOf(r *server.Record, counts *[4]int) TurnRecord {
+	record := TurnRecord{
 		Turn: r.Turn, Trace: r.Trace.Shown(), Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.ModelShown(),
 		Path: r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
 		Differs: r.Reuse.Differs, Stored: r.Stored,
-		PromptTokens: counted(&counts[0], r.Answer.PromptTokens), CompletionTokens: counted(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
+		PromptTokens: countedTo(&counts[0], r.Answer.PromptTokens), CompletionTokens: countedTo(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
 		Status: r.Status, Code: r.Code,
 		Queued: server.Milliseconds(r.Queued), Lookup: server.Milliseconds(r.Lookup), PrefillT: server.Milliseconds(r.PrefillTook()),
 		TTFT: server.Milliseconds(r.TTFT), Took: server.Milliseconds(r.Took), Saved: server.Milliseconds(r.Reuse.Saved),
 	}
-	receipt.Outcome, receipt.Reason = r.Reuse.Outcome()
-	if receipt.Outcome == Hit {
-		receipt.Proof, receipt.Offered, receipt.Read, receipt.Confirmed = r.Reuse.Proof, r.Reuse.Offered, counted(&counts[3], r.Reuse.Read), counted(&counts[2], r.Reuse.Cached)
+	record.Outcome, record.Reason = r.Reuse.Outcome()
+	if record.Outcome == Hit {
+		record.Proof, record.Offered, record.Read, record.Confirmed = r.Reuse.Proof, r.Reuse.Offered, countedTo(&counts[3], r.Reuse.Read), countedTo(&counts[2], r.Reuse.Cached)
 	}
-	receipt.Blame, receipt.Kind = r.Blamed()
-	return receipt
+	record.Blame, record.Kind = r.Blamed()
+	return record
 }
 
-// counted is a number that -1 stands for the want of, kept in the place for it.
-func counted(place *int, n int) *int {
+// countedTo is a number that -1 stands for the want of, kept in the place for it.
+func countedTo(to *int, n int) *int {
 	if n < 0 {
 		return nil
 	}
-	*place = n
-	return place
+	*to = n
+	return to
 }
