@@ -165,7 +165,7 @@ func (s *Server) predict(ctx context.Context, r *http.Request, t *turn, body []b
 	x.Decode = engineAhead(p.decode)
 	if p.prefill != nil {
 		x.Prefill = engineAhead(p.prefill)
-		x.Link = standing(p.prefill.StatusWith(p.decode))
+		x.Link = pairStatus(p.prefill.StatusWith(p.decode))
 	}
 	foresight := t.predict(p)
 	x.Proof.Lacks, x.Proof.Asks = t.lacks, foresight.Asks
@@ -240,8 +240,8 @@ func (f *finder) predictTake(ctx context.Context, t *turn, p *pair) {
 	}
 }
 
-// standing is how an operator reads the standing of a link.
-func standing(of fleet.PairStatus) string {
+// pairStatus is how an operator reads the standing of a link.
+func pairStatus(of fleet.PairStatus) string {
 	switch of {
 	case fleet.Proven:
 		return "proven"

@@ -90,7 +90,7 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared boo
 			last := engine.Last()
 			ticket.State, ticket.Current = engine.Live().State, last.Known() && last.ID() == b.Incarnation
 			if p != nil && p.prefill != nil {
-				ticket.Link = standing(p.prefill.StatusWith(last))
+				ticket.Link = pairStatus(p.prefill.StatusWith(last))
 			}
 		}
 		ticket.Why = string(f.barrier(ctx, t, p, c))

@@ -260,8 +260,8 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 }
 
 // denies says why no ticket may be offered on a link, "" if one may.
-func denies(standing fleet.PairStatus) Reason {
-	switch standing {
+func denies(status fleet.PairStatus) Reason {
+	switch status {
 	case fleet.NoReuse:
 		return ReasonNotBidirectional
 	case fleet.Busy:

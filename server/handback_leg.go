@@ -67,8 +67,8 @@ func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
 }
 
 // permits reports whether a ticket may be offered on a link that stands so.
-func permits(standing fleet.PairStatus) bool {
-	return standing == fleet.Proven || standing == fleet.Trial
+func permits(status fleet.PairStatus) bool {
+	return status == fleet.Proven || status == fleet.Trial
 }
 
 // has takes the ticket out of the store, unless it is out of it already. One that a turn has used is not there.

@@ -55,13 +55,13 @@ func (h *handBacks) ready(l *pairQueue, now time.Time) bool {
 		return false
 	}
 	l.away = time.Time{}
-	standing := l.prefill.StatusWith(l.decode)
-	if standing == fleet.NoReuse || l.prefill.Forgets() != "" { // the pair is tried again some time
+	status := l.prefill.StatusWith(l.decode)
+	if status == fleet.NoReuse || l.prefill.Forgets() != "" { // the pair is tried again some time
 		h.empty(l, h.elsewhere, true)
 		l.rests = now.Add(restsFor)
 		return false
 	}
-	return standing != fleet.Busy
+	return status != fleet.Busy
 }
 
 // keeps reports whether a ticket that is handed back to a start of prefill can be found there by its turn, and says once of each start
