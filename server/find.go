@@ -111,7 +111,7 @@ func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.O
 		return &claim{}, f.nothing(t, p, looked)
 	}
 	if t.allHandedBack() {
-		return &claim{had: t.had(false)}, ReasonHandedBackUntold // until prefill has told: see foundByEngine
+		return &claim{had: t.had(false)}, ReasonHandBackUnreported // until prefill has told: see foundByEngine
 	}
 	if miss := t.proof.Look(ctx); miss != "" {
 		return &claim{}, Reason(miss)

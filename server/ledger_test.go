@@ -152,7 +152,7 @@ func TestLedger_IsBounded(t *testing.T) {
 func TestLedger_RemembersWhatWasGivenUp(t *testing.T) {
 	c := newCached(t, 1)
 	key := convcache.Key{1}
-	for waited, want := range map[bool]Reason{false: ReasonReleasedForRoom, true: ReasonReleasedForOthers} {
+	for waited, want := range map[bool]Reason{false: ReasonReleasedOverBudget, true: ReasonReleasedForOthers} {
 		c.givenUp(pin{key: key}, waited)
 		if c.freed(key) != want || c.freed(convcache.Key{2}) != "" {
 			t.Error("the conversation is not known for what it is")

@@ -232,7 +232,7 @@ func (l *ledger) freed(key convcache.Key) Reason {
 	defer l.mu.Unlock()
 	switch {
 	case l.gaveUp.has(key):
-		return ReasonReleasedForRoom
+		return ReasonReleasedOverBudget
 	case l.gave.has(key):
 		return ReasonReleasedForOthers
 	}

@@ -109,7 +109,7 @@ func (p *pinning) settle() {
 
 // Sixty conversations, where seven fill the share and fifteen the whole cache: none waits, the newest are reused, and of the oldest
 // the turn says why not.
-func TestPinned_OldestAreReleasedForRoom(t *testing.T) {
+func TestPinned_OldestAreReleasedOverBudget(t *testing.T) {
 	p := newPinning(t, nil)
 	const conversations = 60
 	most, one, began := 0, 0, time.Now()
