@@ -79,7 +79,7 @@ func (a *answer) of(t *turn, d *decoding) {
 		a.reply.Begin()
 	}
 	if d.link != nil {
-		t.ids.Retain(t.room)
+		t.ids.Retain(t.arena)
 	}
 	t.ids.Grow(d.blockSize)
 }

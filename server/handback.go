@@ -28,7 +28,7 @@ type handBacks struct {
 	background *background
 	counts     *counts
 	lineages   *lineages
-	room       *proof.Room   // for the ids, nil if nothing is handed back
+	arena      *proof.Arena  // for the ids, nil if nothing is handed back
 	wake       chan struct{} // has room for one word: a lane may have something to do
 
 	mu       sync.Mutex // guards the rest
@@ -100,7 +100,7 @@ func newHandBacks(cfg *Config, deps *Deps) *handBacks {
 		said: map[string]*fleet.Incarnation{},
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
-		h.room = proof.NewRoom(cfg.HandBackMemory)
+		h.arena = proof.NewArena(cfg.HandBackMemory)
 	}
 	return h
 }
@@ -111,7 +111,7 @@ func (c *HandBackConfig) handsBack() bool {
 }
 
 // on reports whether anything is handed back.
-func (h *handBacks) on() bool { return h.room != nil }
+func (h *handBacks) on() bool { return h.arena != nil }
 
 // stored notes a ticket that is in the store from now on, and keeps the ids that it covers, if there is room for them. It is due when
 // no turn has used it for a while.
@@ -310,4 +310,4 @@ func (s *Server) HandBackWaiting() (tickets int) {
 }
 
 // HandBackMemory is how many bytes the ids of tickets take, and how many they may; both are 0 where nothing is handed back.
-func (s *Server) HandBackMemory() (used, most int64) { return s.turns.handBacks.room.Use() }
+func (s *Server) HandBackMemory() (used, most int64) { return s.turns.handBacks.arena.Use() }

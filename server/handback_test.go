@@ -189,7 +189,7 @@ func TestHandBack_FinalAndOffAreReleased(t *testing.T) {
 	}
 }
 
-func TestHandBack_WithoutRoomForIDsTicketsStay(t *testing.T) {
+func TestHandBack_WithoutMemoryForIDsTicketsStay(t *testing.T) {
 	r, _ := handBackRig(t, nil, func(c *server.Config) { c.HandBackMemory = 8 })
 	prompt := count(1, 40)
 	r.sendIDs("c", true, prompt...)

@@ -29,9 +29,9 @@ type intake struct {
 	cfg             *Config
 	secret          convcache.Secret
 	tokens, history proof.Proof
-	reuses          bool        // the connector leaves something for a next turn
-	room            *proof.Room // for ids of what is to be handed back, nil for nothing
-	prefillers      Prefillers  // nil where requests name no prefill instance
+	reuses          bool         // the connector leaves something for a next turn
+	arena           *proof.Arena // for ids of what is to be handed back, nil for nothing
+	prefillers      Prefillers   // nil where requests name no prefill instance
 	outlines        outline.Key
 	account         *inflight
 	responseSources []string                           // conversation id sources of Responses
@@ -162,14 +162,14 @@ func (i *intake) admit(t *turn) {
 		t.outline = i.outlines.Of(t.req)
 	}
 	if !t.conversation.final {
-		t.room = i.room
+		t.arena = i.arena
 		t.clientSalt, _ = t.req.String("cache_salt")
 	}
 }
 
 // outside reports whether a turn that names no conversation has its answer handed back. Only ids prove what decode holds for it.
 func (i *intake) outside(t *turn) bool {
-	return i.room != nil && !t.conversation.off && i.cfg.proofFor(t.model) != ProofHistory
+	return i.arena != nil && !t.conversation.off && i.cfg.proofFor(t.model) != ProofHistory
 }
 
 // whyAPI: the API is none of those that the history proof, or the connector, knows.

@@ -58,7 +58,7 @@ func New(cfg Config, deps Deps) *Server {
 	s.pinned = &pinnedBudget{cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks}
 	s.intake = &intake{
 		cfg: &s.cfg, secret: deps.Secret, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
-		room: handBacks.room, prefillers: deps.Prefillers, outlines: outline.NewKey(), responseSources: responseSources(cfg.Sources),
+		arena: handBacks.arena, prefillers: deps.Prefillers, outlines: outline.NewKey(), responseSources: responseSources(cfg.Sources),
 		account: newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), place: s.place,
 	}
 	s.turns = &turns{

@@ -35,12 +35,12 @@ type turn struct {
 
 // proving is what shows how much of a ticket a turn may use, and whether it may leave one.
 type proving struct {
-	proof      proof.Turn  // nil where nothing may be reused or kept
-	ineligible string      // why that is so, where it is for the request's own sake
-	way        string      // the proof's name
-	room       *proof.Room // for the ids of the answer, so that it can be handed back; nil where it is not to be
-	ids        *proof.IDs  // of the attempt, nil where its legs compute none that were compared
-	lacks      string      // what the attempt lacks for a proof, "" for nothing
+	proof      proof.Turn   // nil where nothing may be reused or kept
+	ineligible string       // why that is so, where it is for the request's own sake
+	way        string       // the proof's name
+	arena      *proof.Arena // for the ids of the answer, so that it can be handed back; nil where it is not to be
+	ids        *proof.IDs   // of the attempt, nil where its legs compute none that were compared
+	lacks      string       // what the attempt lacks for a proof, "" for nothing
 }
 
 // turns runs turns.

@@ -24,28 +24,28 @@ func unpack(word uint64) (id uint32, size int) {
 	return uint32(word&0x7f | word>>1&(0x7f<<7) | word>>2&(0x7f<<14) | word>>3&(0x7f<<21) | word>>4&(0x7f<<28)), end / 8
 }
 
-// place is where bytes of a stream go to or come from: an offset into the memory of a room. Behind the last byte of a cell it is the offset at
+// position is where bytes of a stream go to or come from: an offset into the memory of a room. Behind the last byte of a cell it is the offset at
 // which the next cell in memory begins, whosever that is.
-type place int
+type position int
 
 // left is how many bytes the cell has from there on.
-func (p place) left() int { return int(-p & (cellBytes - 1)) }
+func (p position) left() int { return int(-p & (cellBytes - 1)) }
 
 // cell is the cell of the byte before, which is a link at least.
-func (p place) cell() uint32 { return uint32((p - 1) / cellBytes) }
+func (p position) cell() uint32 { return uint32((p - 1) / cellBytes) }
 
 // beginning is where the ids of a cell begin.
-func beginning(cell uint32) place { return place(cell)*cellBytes + linkBytes }
+func beginning(cell uint32) position { return position(cell)*cellBytes + linkBytes }
 
 // reader reads the ids of a stream, and no more than there are.
 type reader struct {
-	room *Room
-	at   place
+	arena *Arena
+	at    position
 }
 
 // read reads as many ids as there is room for.
 func (c *reader) read(ids []uint32) {
-	mem, at := c.room.mem, c.at
+	mem, at := c.arena.mem, c.at
 	for i := range ids {
 		if at.left() < 8 {
 			c.at = at
@@ -55,7 +55,7 @@ func (c *reader) read(ids []uint32) {
 		}
 		id, size := unpack(binary.LittleEndian.Uint64(mem[at:]))
 		ids[i] = id
-		at += place(size)
+		at += position(size)
 	}
 	c.at = at
 }
@@ -65,9 +65,9 @@ func (c *reader) across() uint32 {
 	var word uint64
 	for shift := 0; ; shift += 8 {
 		if c.at.left() == 0 {
-			c.at = beginning(c.room.next(c.at.cell()) - 1)
+			c.at = beginning(c.arena.next(c.at.cell()) - 1)
 		}
-		b := c.room.mem[c.at]
+		b := c.arena.mem[c.at]
 		c.at++
 		if word |= uint64(b) << shift; b < 0x80 {
 			id, _ := unpack(word)

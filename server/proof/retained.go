@@ -14,11 +14,11 @@ import (
 //
 // Whatever reads or writes that memory keeps the Retained alive, and with it the room, which is unmapped when it is dropped.
 type Retained struct {
-	room  *Room
+	arena *Arena
 	ids   int
 	cells int    // 0 for none
 	first uint32 // cell
-	end   place
+	end   position
 	full  bool // there was no room for all, and there are none
 }
 
@@ -32,7 +32,7 @@ const listPiece = 256
 func (r *Retained) AppendList(dst []byte) []byte {
 	var piece [listPiece]uint32
 	dst = slices.Grow(dst, 7*r.ids+16) // what rawjson expects of ids, and wants to have free
-	from := reader{r.room, beginning(r.first)}
+	from := reader{r.arena, beginning(r.first)}
 	for left := r.ids; ; {
 		n := min(left, listPiece)
 		from.read(piece[:n])
@@ -57,7 +57,7 @@ func (r *Retained) Are(list []byte) bool {
 	s.Space()
 	more, err := s.Open('[')
 	ok := err == nil
-	from, left := reader{r.room, beginning(r.first)}, r.ids
+	from, left := reader{r.arena, beginning(r.first)}, r.ids
 	for more && ok {
 		var n int
 		if n, more, ok = s.ReadIDs(told[:]); n > left {
@@ -78,7 +78,7 @@ func (r *Retained) Free() {
 	if r == nil || r.cells == 0 {
 		return
 	}
-	r.room.give(r.first, r.end.cell(), r.cells)
+	r.arena.give(r.first, r.end.cell(), r.cells)
 	r.ids, r.cells, r.first, r.end = 0, 0, 0, 0
 }
 
@@ -90,8 +90,8 @@ func (r *Retained) add(ids []uint32) {
 	for _, id := range ids {
 		word, size := pack(id)
 		if r.end.left() >= 8 {
-			binary.LittleEndian.PutUint64(r.room.mem[r.end:], word)
-			r.end += place(size)
+			binary.LittleEndian.PutUint64(r.arena.mem[r.end:], word)
+			r.end += position(size)
 		} else if !r.across(word, size) {
 			r.Free()
 			r.full = true
@@ -108,7 +108,7 @@ func (r *Retained) across(word uint64, size int) bool {
 		if r.end.left() == 0 && !r.grow() {
 			return false
 		}
-		r.room.mem[r.end] = byte(word)
+		r.arena.mem[r.end] = byte(word)
 		r.end++
 		word >>= 8
 	}
@@ -117,14 +117,14 @@ func (r *Retained) across(word uint64, size int) bool {
 
 // grow goes on in another cell.
 func (r *Retained) grow() bool {
-	cell, ok := r.room.take()
+	cell, ok := r.arena.take()
 	if !ok {
 		return false
 	}
 	if r.cells == 0 {
 		r.first = cell
 	} else {
-		r.room.link(r.end.cell(), cell+1)
+		r.arena.link(r.end.cell(), cell+1)
 	}
 	r.cells++
 	r.end = beginning(cell)
@@ -134,12 +134,12 @@ func (r *Retained) grow() bool {
 // Retain has the ids of the attempt kept from here on: those of the prompt now, whose memory serves other prompts when the turn drops them, and
 // those of the answer as they come. It is called before anything of the answer is added; else none are handed over, as with a nil room. What was
 // retained before is given back.
-func (k *IDs) Retain(room *Room) {
+func (k *IDs) Retain(arena *Arena) {
 	k.Discard()
-	if !k.Wanted() || room == nil {
+	if !k.Wanted() || arena == nil {
 		return
 	}
-	k.retained = &Retained{room: room}
+	k.retained = &Retained{arena: arena}
 	k.retained.add(k.ids)
 }
 

@@ -10,17 +10,17 @@ func BenchmarkRetained(b *testing.B) {
 	for _, n := range []int{100, 1000, 4000, 16000, 128000} {
 		ids := manyIDs(n)
 		told := list(ids...)
-		room := NewRoom(1 << 20)
-		held := retain(room, ids)
-		used, _ := room.Use()
-		dst := held.AppendList(nil)
+		arena := NewArena(1 << 20)
+		retained := retain(arena, ids)
+		used, _ := arena.Use()
+		dst := retained.AppendList(nil)
 		for _, does := range []struct {
 			name string
 			do   func()
 		}{
-			{"Retain", func() { retain(room, ids).Free() }},
-			{"AppendList", func() { dst = held.AppendList(dst[:0]) }},
-			{"Are", func() { held.Are(told) }},
+			{"Retain", func() { retain(arena, ids).Free() }},
+			{"AppendList", func() { dst = retained.AppendList(dst[:0]) }},
+			{"Are", func() { retained.Are(told) }},
 		} {
 			b.Run(fmt.Sprint(does.name, n), func(b *testing.B) {
 				b.ReportAllocs()
@@ -40,14 +40,14 @@ func BenchmarkAddOutput(b *testing.B) {
 	for _, id := range manyIDs(1000) {
 		outputs = append(outputs, list(id))
 	}
-	for name, room := range map[string]*Room{"retained": NewRoom(1 << 30), "not": nil} {
+	for name, arena := range map[string]*Arena{"retained": NewArena(1 << 30), "not": nil} {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			var k *IDs
 			for n := 0; b.Loop(); n++ {
 				if n%4000 == 0 { // an answer
 					k.Discard()
-					k = answering(b, room, []uint32{1})
+					k = answering(b, arena, []uint32{1})
 				}
 				k.AddOutput(outputs[n%len(outputs)])
 			}

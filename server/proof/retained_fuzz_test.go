@@ -16,16 +16,16 @@ func FuzzRetained(f *testing.F) {
 	f.Fuzz(func(t *testing.T, seed uint64, steps []byte) {
 		const streams, cells = 8, 24
 		random := rand.New(rand.NewPCG(seed, 4))
-		room := NewRoom(cells * cellBytes)
-		var kept [streams]*IDs
+		arena := NewArena(cells * cellBytes)
+		var retained [streams]*IDs
 		var want [streams][]uint32
 		for _, step := range steps {
-			stream, k := step>>3%streams, kept[step>>3%streams]
+			stream, k := step>>3%streams, retained[step>>3%streams]
 			switch step & 7 {
 			case 0: // another stream takes its place
 				k.Discard()
 				ids := anyIDs(random, 1+random.IntN(3*cellBytes))
-				kept[stream], want[stream] = answering(t, room, slices.Clone(ids)), ids
+				retained[stream], want[stream] = answering(t, arena, slices.Clone(ids)), ids
 			case 1: // it ends, and all or all but the last has KV
 				if k == nil {
 					continue
@@ -46,7 +46,7 @@ func FuzzRetained(f *testing.F) {
 				}
 				r.Free()
 				k.Discard()
-				kept[stream] = nil
+				retained[stream] = nil
 			default: // it goes on
 				if k == nil {
 					continue
@@ -55,14 +55,14 @@ func FuzzRetained(f *testing.F) {
 				k.AddOutput(list(ids...))
 				want[stream] = append(want[stream], ids...)
 			}
-			if used, most := room.Use(); used > most || used < 0 {
+			if used, most := arena.Use(); used > most || used < 0 {
 				t.Fatalf("%d of %d bytes are in use", used, most)
 			}
 		}
-		for _, k := range kept {
+		for _, k := range retained {
 			k.Discard()
 		}
-		wantUse(t, room, 0)
+		wantUse(t, arena, 0)
 	})
 }
 
@@ -80,17 +80,17 @@ func anyIDs(random *rand.Rand, n int) []uint32 {
 
 // Every length of an id stands at every place of a cell.
 func TestRetained_PacksIDsOfAllLengths(t *testing.T) {
-	room := NewRoom(1 << 20)
+	arena := NewArena(1 << 20)
 	for _, id := range []uint32{0, 127, 128, 1<<14 - 1, 1 << 14, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, math.MaxUint32} {
 		for shift := range 6 {
 			ids := make([]uint32, shift, shift+3*cellBytes)
 			for len(ids) < cap(ids) {
 				ids = append(ids, id, ^id, id>>7)
 			}
-			r := retain(room, ids)
+			r := retain(arena, ids)
 			wantIDs(t, r, ids)
 			r.Free()
 		}
 	}
-	wantUse(t, room, 0)
+	wantUse(t, arena, 0)
 }

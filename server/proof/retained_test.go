@@ -12,13 +12,13 @@ import (
 )
 
 // answering is an attempt whose prompt is known, before anything of decode's answer.
-func answering(tb testing.TB, room *Room, prompt []uint32) *IDs {
+func answering(tb testing.TB, arena *Arena, prompt []uint32) *IDs {
 	tb.Helper()
 	k := attemptOf(tb)
 	k.compare(prompt, rawjson.AppendIDs(nil, prompt))
 	k.Forward(true)
 	k.Grow(16)
-	k.Retain(room)
+	k.Retain(arena)
 	return k
 }
 
@@ -33,9 +33,9 @@ func sealed(tb testing.TB, k *IDs, tokens int) {
 // list is how engines spell ids.
 func list(ids ...uint32) []byte { return rawjson.AppendIDs(nil, ids) }
 
-func wantUse(tb testing.TB, room *Room, want int64) {
+func wantUse(tb testing.TB, arena *Arena, want int64) {
 	tb.Helper()
-	if used, _ := room.Use(); used != want {
+	if used, _ := arena.Use(); used != want {
 		tb.Errorf("%d bytes are in use, want %d", used, want)
 	}
 }
@@ -59,8 +59,8 @@ func TestRetained_CoversWhatTheTicketCovers(t *testing.T) {
 	ids := []uint32{0, 1, 127, 128, 16383, 16384, 1<<21 - 1, 1 << 21, 1<<28 - 1, 1 << 28, math.MaxUint32}
 	for prompt := 1; prompt < len(ids); prompt++ {
 		for _, tokens := range []int{len(ids), len(ids) - 1} {
-			room := NewRoom(1 << 20)
-			k := answering(t, room, ids[:prompt])
+			arena := NewArena(1 << 20)
+			k := answering(t, arena, ids[:prompt])
 			for _, id := range ids[prompt:] {
 				if ineligible := k.AddOutput(list(id)); ineligible != "" {
 					t.Fatal(ineligible)
@@ -76,7 +76,7 @@ func TestRetained_CoversWhatTheTicketCovers(t *testing.T) {
 			wantIDs(t, r, ids[:tokens])
 			r.Free()
 			r.Free()
-			wantUse(t, room, 0)
+			wantUse(t, arena, 0)
 		}
 	}
 }
@@ -85,41 +85,41 @@ func TestRetained_CoversWhatTheTicketCovers(t *testing.T) {
 func TestRetained_OfOtherIDsIsNothing(t *testing.T) {
 	for name, row := range map[string]struct {
 		tokens int
-		do     func(k *IDs, room *Room)
+		do     func(k *IDs, arena *Arena)
 	}{
-		"decode counts more than it has told": {6, func(k *IDs, _ *Room) { k.AddOutput(list(4, 5)) }},
-		"decode counts less":                  {3, func(k *IDs, _ *Room) { k.AddOutput(list(4, 5)) }},
-		"an id is in the chain alone":         {5, func(k *IDs, _ *Room) { k.chain.Add([]uint32{4}); k.AddOutput(list(5)) }},
-		"and the last one has no KV":          {4, func(k *IDs, _ *Room) { k.chain.Add([]uint32{4}); k.AddOutput(list(5)) }},
-		"an id is not in the chain":           {4, func(k *IDs, _ *Room) { k.AddOutput(list(4)); k.retained.add([]uint32{5}) }},
-		"no tokens":                           {0, func(*IDs, *Room) {}},
-		"an output that is no list":           {5, func(k *IDs, _ *Room) { k.AddOutput(list(4, 5)); k.AddOutput([]byte("[1.0]")) }},
-		"decode has computed another prompt":  {5, func(k *IDs, _ *Room) { k.Add(list(1, 2, 4), list(4, 5)) }},
-		"retained when the answer has begun":  {4, func(k *IDs, room *Room) { k.Discard(); k.AddOutput(list(4)); k.Retain(room) }},
-		"retained when its prompt is let go":  {5, func(k *IDs, room *Room) { k.Discard(); k.drop(); k.Retain(room); k.AddOutput(list(4, 5)) }},
-		"the prompt is another one now":       {3, func(k *IDs, _ *Room) { k.compare([]uint32{7, 8, 9}, list(7, 8, 9)); k.Grow(16) }},
-		"discarded":                           {5, func(k *IDs, _ *Room) { k.AddOutput(list(4, 5)); k.Discard(); k.Discard() }},
-		"no room was given":                   {5, func(k *IDs, _ *Room) { k.Discard(); k.Retain(nil); k.AddOutput(list(4, 5)) }},
-		"an engine tells no ids":              {5, func(k *IDs, room *Room) { k.Discard(); k.Lost(); k.Retain(room); k.AddOutput(list(4, 5)) }},
+		"decode counts more than it has told": {6, func(k *IDs, _ *Arena) { k.AddOutput(list(4, 5)) }},
+		"decode counts less":                  {3, func(k *IDs, _ *Arena) { k.AddOutput(list(4, 5)) }},
+		"an id is in the chain alone":         {5, func(k *IDs, _ *Arena) { k.chain.Add([]uint32{4}); k.AddOutput(list(5)) }},
+		"and the last one has no KV":          {4, func(k *IDs, _ *Arena) { k.chain.Add([]uint32{4}); k.AddOutput(list(5)) }},
+		"an id is not in the chain":           {4, func(k *IDs, _ *Arena) { k.AddOutput(list(4)); k.retained.add([]uint32{5}) }},
+		"no tokens":                           {0, func(*IDs, *Arena) {}},
+		"an output that is no list":           {5, func(k *IDs, _ *Arena) { k.AddOutput(list(4, 5)); k.AddOutput([]byte("[1.0]")) }},
+		"decode has computed another prompt":  {5, func(k *IDs, _ *Arena) { k.Add(list(1, 2, 4), list(4, 5)) }},
+		"retained when the answer has begun":  {4, func(k *IDs, arena *Arena) { k.Discard(); k.AddOutput(list(4)); k.Retain(arena) }},
+		"retained when its prompt is let go":  {5, func(k *IDs, arena *Arena) { k.Discard(); k.drop(); k.Retain(arena); k.AddOutput(list(4, 5)) }},
+		"the prompt is another one now":       {3, func(k *IDs, _ *Arena) { k.compare([]uint32{7, 8, 9}, list(7, 8, 9)); k.Grow(16) }},
+		"discarded":                           {5, func(k *IDs, _ *Arena) { k.AddOutput(list(4, 5)); k.Discard(); k.Discard() }},
+		"no room was given":                   {5, func(k *IDs, _ *Arena) { k.Discard(); k.Retain(nil); k.AddOutput(list(4, 5)) }},
+		"an engine tells no ids":              {5, func(k *IDs, arena *Arena) { k.Discard(); k.Lost(); k.Retain(arena); k.AddOutput(list(4, 5)) }},
 	} {
-		room := NewRoom(1 << 20)
-		k := answering(t, room, []uint32{1, 2, 3})
-		row.do(k, room)
+		arena := NewArena(1 << 20)
+		k := answering(t, arena, []uint32{1, 2, 3})
+		row.do(k, arena)
 		k.seal(row.tokens)
 		if r := k.Retained(row.tokens); r != nil {
 			t.Errorf("%s: got %s", name, r.AppendList(nil))
 		}
 		k.Discard()
-		wantUse(t, room, 0)
+		wantUse(t, arena, 0)
 	}
-	room := NewRoom(1 << 20)
-	k := answering(t, room, []uint32{1, 2, 3})
+	arena := NewArena(1 << 20)
+	k := answering(t, arena, []uint32{1, 2, 3})
 	if k.Retained(2) != nil {
 		t.Error("ids are handed over before the chain has ended")
 	}
 	k.Discard()
 	var none *IDs
-	none.Retain(NewRoom(1 << 20))
+	none.Retain(NewArena(1 << 20))
 	if none.Retained(1) != nil {
 		t.Error("ids of nothing are retained")
 	}
@@ -128,11 +128,11 @@ func TestRetained_OfOtherIDsIsNothing(t *testing.T) {
 
 // Whoever retains twice, or begins another attempt, has one set of ids.
 func TestRetain_LeavesNothingBehind(t *testing.T) {
-	room := NewRoom(1 << 20)
-	k := answering(t, room, []uint32{1, 2, 3})
-	once, _ := room.Use()
-	k.Retain(room)
-	wantUse(t, room, once)
+	arena := NewArena(1 << 20)
+	k := answering(t, arena, []uint32{1, 2, 3})
+	once, _ := arena.Use()
+	k.Retain(arena)
+	wantUse(t, arena, once)
 	instance, err := upstream.NewInstance(upstream.RolePrefill, "p", "http://127.0.0.1:1")
 	if err != nil {
 		t.Fatal(err)
@@ -142,16 +142,16 @@ func TestRetain_LeavesNothingBehind(t *testing.T) {
 	start := engines.Engine(upstream.RolePrefill, "p").Last()
 	k.turn.ids = k
 	k.turn.Begin(t.Context(), Attempt{Prefill: start, Decode: start})
-	wantUse(t, room, 0)
+	wantUse(t, arena, 0)
 }
 
 // The order of Retain and Grow is of no matter as long as the prompt stays what it is.
 func TestRetain_BeforeTheChainBegins(t *testing.T) {
-	room := NewRoom(1 << 20)
+	arena := NewArena(1 << 20)
 	k := attemptOf(t)
 	k.compare([]uint32{1, 2, 3}, list(1, 2, 3))
 	k.Forward(true)
-	k.Retain(room)
+	k.Retain(arena)
 	k.Grow(16)
 	k.drop()
 	k.AddOutput(list(4))
@@ -159,11 +159,11 @@ func TestRetain_BeforeTheChainBegins(t *testing.T) {
 	r := k.Retained(4)
 	wantIDs(t, r, []uint32{1, 2, 3, 4})
 	r.Free()
-	wantUse(t, room, 0)
+	wantUse(t, arena, 0)
 
 	k = attemptOf(t)
 	k.compare([]uint32{1, 2, 3}, list(1, 2, 3))
-	k.Retain(room)
+	k.Retain(arena)
 	k.compare([]uint32{4, 5, 6}, list(4, 5, 6))
 	k.Grow(16)
 	k.AddOutput(list(7))
@@ -171,15 +171,15 @@ func TestRetain_BeforeTheChainBegins(t *testing.T) {
 	if r := k.Retained(4); r != nil {
 		t.Errorf("the prompt has changed: got %s", r.AppendList(nil))
 	}
-	wantUse(t, room, 0)
+	wantUse(t, arena, 0)
 }
 
 // The memory of a prompt serves another one while its answer goes on.
 func TestRetain_KeepsNothingOfThePrompt(t *testing.T) {
 	prompt := manyIDs(3000)
 	lent := slices.Clone(prompt)
-	room := NewRoom(1 << 20)
-	k := answering(t, room, lent)
+	arena := NewArena(1 << 20)
+	k := answering(t, arena, lent)
 	k.drop()
 	clear(lent)
 	k.AddOutput(list(7))
@@ -191,8 +191,8 @@ func TestRetain_KeepsNothingOfThePrompt(t *testing.T) {
 
 // However an engine spells a list, it is the same; and nothing else is.
 func TestAre_TakesTheseIDsAndNoOthers(t *testing.T) {
-	room := NewRoom(1 << 20)
-	k := answering(t, room, []uint32{1, 20})
+	arena := NewArena(1 << 20)
+	k := answering(t, arena, []uint32{1, 20})
 	k.AddOutput(list(300))
 	sealed(t, k, 3)
 	r := k.Retained(3)
@@ -208,7 +208,7 @@ func TestAre_TakesTheseIDsAndNoOthers(t *testing.T) {
 	r.Free()
 
 	long := manyIDs(5000)
-	k = answering(t, room, long)
+	k = answering(t, arena, long)
 	sealed(t, k, 5000)
 	r = k.Retained(5000)
 	for _, at := range []int{0, 1, 255, 256, 257, 511, 512, 4095, 4999} {
@@ -223,18 +223,18 @@ func TestAre_TakesTheseIDsAndNoOthers(t *testing.T) {
 		t.Errorf("%v allocations, want 0", n)
 	}
 	r.Free()
-	wantUse(t, room, 0)
+	wantUse(t, arena, 0)
 }
 
 // Streams of the token proof add an id for each event.
 func TestAddOutput_WithRetainedAllocatesNothing(t *testing.T) {
-	room := NewRoom(16 << 20)
-	k := answering(t, room, manyIDs(100))
+	arena := NewArena(16 << 20)
+	k := answering(t, arena, manyIDs(100))
 	id := list(12345)
 	if n := testing.AllocsPerRun(10_000, func() { k.retained.add([]uint32{12345}) }); n != 0 {
 		t.Errorf("%v allocations for an id that is added, want 0", n)
 	}
-	k = answering(t, room, manyIDs(100))
+	k = answering(t, arena, manyIDs(100))
 	k.chain.Add(make([]uint32, 20_000)) // its own memory grows with the chain
 	if n := testing.AllocsPerRun(1000, func() { k.AddOutput(id) }); n != 0 {
 		t.Errorf("%v allocations for an event, want 0", n)

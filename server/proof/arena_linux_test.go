@@ -24,17 +24,17 @@ func mapped(tb testing.TB) (kib int) {
 
 // A server that is dropped gives its room's addresses back.
 func TestRoom_ThatIsDroppedIsUnmapped(t *testing.T) {
-	const rooms, each = 20, 1 << 30
+	const arenas, each = 20, 1 << 30
 	before := mapped(t)
-	first := NewRoom(each)
+	first := NewArena(each)
 	if grown := mapped(t) - before; grown < each>>11 { // rooms of other tests may go meanwhile
 		t.Fatalf("addresses grow by %d KiB with a room of %d", grown, each>>10)
 	}
 	runtime.KeepAlive(first)
-	for range rooms {
-		retain(NewRoom(each), []uint32{1, 2, 3}).Free()
+	for range arenas {
+		retain(NewArena(each), []uint32{1, 2, 3}).Free()
 	}
-	for mapped(t)-before > rooms/2*each>>10 { // not all: the runtime and the race detector reserve some too
+	for mapped(t)-before > arenas/2*each>>10 { // not all: the runtime and the race detector reserve some too
 		runtime.GC()
 	}
 }

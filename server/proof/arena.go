@@ -16,10 +16,10 @@ const (
 	linkBytes = 4
 )
 
-// Room is the memory of ids that are retained, and its bound. It is no part of Go's heap: the collector would let the heap grow to twice of
+// Arena is the memory of ids that are retained, and its bound. It is no part of Go's heap: the collector would let the heap grow to twice of
 // what is retained. Its addresses are reserved at once, and the system gives memory for what is used for the first time; that stays with the
 // process, as much as was ever in use at a time, until the room is dropped. It is safe for concurrent use.
-type Room struct {
+type Arena struct {
 	bytes int64
 	mem   []byte // the cells, each owned by whoever has taken it
 
@@ -29,29 +29,29 @@ type Room struct {
 	used  int        // cells
 }
 
-// NewRoom returns a room of so many bytes, in which nothing fits if the system refuses to reserve them. What it has reserved goes back to
+// NewArena returns a room of so many bytes, in which nothing fits if the system refuses to reserve them. What it has reserved goes back to
 // the system when nothing refers to the room and to what was retained in it.
-func NewRoom(bytes int64) *Room {
+func NewArena(bytes int64) *Arena {
 	cells := min(max(bytes, 0)/cellBytes, math.MaxUint32-1, math.MaxInt/cellBytes)
 	if cells == 0 {
-		return &Room{bytes: max(bytes, 0)}
+		return &Arena{bytes: max(bytes, 0)}
 	}
 	mem, err := reserve(int(cells) * cellBytes)
 	if err != nil {
-		return &Room{}
+		return &Arena{}
 	}
-	room := roomIn(mem)
-	room.bytes = bytes
-	runtime.AddCleanup(room, giveUp, mem)
-	return room
+	arena := arenaIn(mem)
+	arena.bytes = bytes
+	runtime.AddCleanup(arena, giveUp, mem)
+	return arena
 }
 
-// roomIn returns a room in memory that is there.
-func roomIn(mem []byte) *Room { return &Room{bytes: int64(len(mem)), mem: mem} }
+// arenaIn returns a room in memory that is there.
+func arenaIn(mem []byte) *Arena { return &Arena{bytes: int64(len(mem)), mem: mem} }
 
 // Use returns how many bytes are in use, whole cells, and how many there are: the bound, and 0 if they could not be reserved. Of nil both
 // are 0.
-func (r *Room) Use() (used, most int64) {
+func (r *Arena) Use() (used, most int64) {
 	if r == nil {
 		return 0, 0
 	}
@@ -61,7 +61,7 @@ func (r *Room) Use() (used, most int64) {
 }
 
 // take lends a cell. ok is false if all are lent.
-func (r *Room) take() (cell uint32, ok bool) {
+func (r *Arena) take() (cell uint32, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -79,7 +79,7 @@ func (r *Room) take() (cell uint32, ok bool) {
 }
 
 // give takes back so many cells, which link from the first to the last.
-func (r *Room) give(first, last uint32, cells int) {
+func (r *Arena) give(first, last uint32, cells int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.link(last, r.free)
@@ -88,10 +88,10 @@ func (r *Room) give(first, last uint32, cells int) {
 }
 
 // next is the link of a cell.
-func (r *Room) next(cell uint32) uint32 {
+func (r *Arena) next(cell uint32) uint32 {
 	return binary.LittleEndian.Uint32(r.mem[int(cell)*cellBytes:])
 }
 
-func (r *Room) link(cell, to uint32) {
+func (r *Arena) link(cell, to uint32) {
 	binary.LittleEndian.PutUint32(r.mem[int(cell)*cellBytes:], to)
 }

@@ -17,12 +17,12 @@ func TestRoom_IsNoPartOfTheHeap(t *testing.T) {
 	}
 	ids := manyIDs(1000)
 	before := heap()
-	room := NewRoom(64 << 20)
+	arena := NewArena(64 << 20)
 	var all []*Retained
 	for range 10_000 {
-		all = append(all, retain(room, ids))
+		all = append(all, retain(arena, ids))
 	}
-	if used, _ := room.Use(); used < 16<<20 {
+	if used, _ := arena.Use(); used < 16<<20 {
 		t.Fatalf("%d bytes are in use", used)
 	}
 	if grown := heap() - before; grown > 2<<20 {
@@ -31,5 +31,5 @@ func TestRoom_IsNoPartOfTheHeap(t *testing.T) {
 	for _, r := range all {
 		r.Free()
 	}
-	wantUse(t, room, 0)
+	wantUse(t, arena, 0)
 }

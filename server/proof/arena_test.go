@@ -9,8 +9,8 @@ import (
 )
 
 // retain keeps ids in a room, nil if there is no room for all.
-func retain(room *Room, ids []uint32) *Retained {
-	r := &Retained{room: room}
+func retain(arena *Arena, ids []uint32) *Retained {
+	r := &Retained{arena: arena}
 	for ids := range slices.Chunk(ids, 100) {
 		r.add(ids)
 	}
@@ -22,16 +22,16 @@ func retain(room *Room, ids []uint32) *Retained {
 
 func TestRoom_NeverHoldsMoreThanItsBound(t *testing.T) {
 	for _, bound := range []int64{-1, 0, 1, cellBytes - 1, cellBytes, cellBytes + 1, 10*cellBytes - 1, 10 * cellBytes} {
-		room := NewRoom(bound)
+		arena := NewArena(bound)
 		var all []*Retained
 		for {
-			r := retain(room, []uint32{1})
+			r := retain(arena, []uint32{1})
 			if r == nil {
 				break
 			}
 			all = append(all, r)
 		}
-		used, most := room.Use()
+		used, most := arena.Use()
 		if cells := max(bound, 0) / cellBytes; int64(len(all)) != cells || used != cells*cellBytes || most != max(bound, 0) {
 			t.Errorf("bound %d: %d fit and take %d of %d", bound, len(all), used, most)
 		}
@@ -39,55 +39,55 @@ func TestRoom_NeverHoldsMoreThanItsBound(t *testing.T) {
 			wantIDs(t, r, []uint32{1})
 			r.Free()
 		}
-		wantUse(t, room, 0)
+		wantUse(t, arena, 0)
 	}
-	if used, most := (*Room)(nil).Use(); used != 0 || most != 0 {
+	if used, most := (*Arena)(nil).Use(); used != 0 || most != 0 {
 		t.Errorf("no room has %d of %d bytes", used, most)
 	}
 }
 
 // What can't be kept whole is of no use, and takes no room from others.
-func TestRoom_WhatFindsNoRoomGivesBackAtOnce(t *testing.T) {
-	room := NewRoom(8 * cellBytes)
+func TestArena_WhatDoesNotFitGivesBackAtOnce(t *testing.T) {
+	arena := NewArena(8 * cellBytes)
 	small := slices.Repeat([]uint32{1 << 30}, cellBytes/5*2)
-	first := retain(room, small)
-	taken, _ := room.Use()
-	k := answering(t, room, slices.Repeat([]uint32{1 << 30}, cellBytes/5*4))
+	first := retain(arena, small)
+	taken, _ := arena.Use()
+	k := answering(t, arena, slices.Repeat([]uint32{1 << 30}, cellBytes/5*4))
 	k.AddOutput(list(1))
-	if grown, _ := room.Use(); grown <= taken {
+	if grown, _ := arena.Use(); grown <= taken {
 		t.Fatalf("%d bytes are in use, %d before the second", grown, taken)
 	}
 	added := 0
 	for ; !k.retained.full; added++ {
 		k.AddOutput(list(uint32(added)))
 	}
-	wantUse(t, room, taken)
+	wantUse(t, arena, taken)
 	first.Free()
 	k.AddOutput(list(2)) // there is room again, and it lacks one
-	wantUse(t, room, 0)
+	wantUse(t, arena, 0)
 	sealed(t, k, k.chain.Len())
 	if k.Retained(k.chain.Len()) != nil {
 		t.Error("ids are handed over of which some found no room")
 	}
 	k.Discard()
-	third := retain(room, small)
+	third := retain(arena, small)
 	wantIDs(t, third, small)
 	third.Free()
-	wantUse(t, room, 0)
+	wantUse(t, arena, 0)
 }
 
 // Streams begin, grow, end and are handed over at once. Each reads what it has written, in memory that the race detector does not watch
 // and in memory that it does.
 func TestRoom_IsSharedByManyStreams(t *testing.T) {
 	const streams, turns, cells = 8, 60, 200
-	type kept struct {
+	type retainedIDs struct {
 		*Retained
 		want []byte
 	}
-	for name, room := range map[string]*Room{"mapped": NewRoom(cells * cellBytes), "heap": roomIn(make([]byte, cells*cellBytes))} {
-		handed := make(chan kept, streams)
+	for name, arena := range map[string]*Arena{"mapped": NewArena(cells * cellBytes), "heap": arenaIn(make([]byte, cells*cellBytes))} {
+		handed := make(chan retainedIDs, streams)
 		var running, freeing sync.WaitGroup
-		end := func(k kept) {
+		end := func(k retainedIDs) {
 			if !k.Are(k.want) || !slices.Equal(k.AppendList(nil), k.want) {
 				t.Errorf("%s: a stream reads what another has written", name)
 			}
@@ -101,11 +101,11 @@ func TestRoom_IsSharedByManyStreams(t *testing.T) {
 					for i := range ids {
 						ids[i] = uint32(stream) + random.Uint32()>>random.UintN(32)
 					}
-					r := retain(room, ids)
-					if used, most := room.Use(); used > most || used < 0 {
+					r := retain(arena, ids)
+					if used, most := arena.Use(); used > most || used < 0 {
 						t.Errorf("%s: %d of %d bytes are in use", name, used, most)
 					}
-					switch k := (kept{r, list(ids...)}); {
+					switch k := (retainedIDs{r, list(ids...)}); {
 					case r == nil:
 					case random.IntN(2) == 0:
 						end(k)
@@ -123,8 +123,8 @@ func TestRoom_IsSharedByManyStreams(t *testing.T) {
 		running.Wait()
 		close(handed)
 		freeing.Wait()
-		wantUse(t, room, 0)
-		if r := retain(room, make([]uint32, cells*(cellBytes-linkBytes))); r == nil {
+		wantUse(t, arena, 0)
+		if r := retain(arena, make([]uint32, cells*(cellBytes-linkBytes))); r == nil {
 			t.Errorf("%s: some cells are lost", name)
 		}
 	}
@@ -147,10 +147,10 @@ func TestRoom_LastsAsLongAsWhatItLends(t *testing.T) {
 		}
 	})
 	for range 300 {
-		if got := string(retain(NewRoom(1<<20), ids).AppendList(nil)); got != want {
+		if got := string(retain(NewArena(1<<20), ids).AppendList(nil)); got != want {
 			t.Fatalf("got %.100s", got)
 		}
-		if !retain(NewRoom(1<<20), ids).Are([]byte(want)) {
+		if !retain(NewArena(1<<20), ids).Are([]byte(want)) {
 			t.Fatal("they are others")
 		}
 	}
