@@ -225,7 +225,7 @@ func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstre
 	}
 	id, model := t.record.Turn, t.model
 	ctx = context.WithoutCancel(ctx)
-	end, leave := s.detach(t), p.decodeRoom.detach()
+	end, leave := s.detach(t), p.decodeSlot.detach()
 	s.background.run("turn", id, func() {
 		defer end()
 		defer leave()

@@ -31,7 +31,7 @@ func (r *rig) wantNothingDetached() {
 	}
 }
 
-func TestDetached_ALegThatTakesPrefillsBlocksKeepsItsClientsPlace(t *testing.T) {
+func TestDetached_ALegThatTakesPrefillsBlocksKeepsItsClientsSlot(t *testing.T) {
 	l := newLeaver(t)
 	gate := make(chan struct{})
 	seam := &legsSeam{}

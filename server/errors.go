@@ -104,7 +104,7 @@ const maxRetryIn = 30 * time.Second
 // of late.
 func (s *Server) crowded(code, message string) *apiError {
 	e := unavailable(code, message)
-	delay := min(max(s.places.Delay(), s.rooms.Delay()), maxRetryIn)
+	delay := min(max(s.turnSlots.Delay(), s.engineSlots.Delay()), maxRetryIn)
 	e.RetryAfter = strconv.Itoa(max(1, int(math.Ceil(delay.Seconds()))))
 	return e
 }

@@ -75,11 +75,11 @@ type ProofInForce struct {
 
 // QueueNow says whether the turn would wait.
 type QueueNow struct {
-	Draining bool `json:"draining"` // the server ends, and refuses it
-	Full     bool `json:"full"`     // all places are taken
-	ToBegin  int  `json:"waiting_to_begin"`
-	ForRoom  int  `json:"waiting_for_instance"`
-	Busy     bool `json:"instances_busy"` // no instance of a role has room
+	Draining    bool `json:"draining"` // the server ends, and refuses it
+	Full        bool `json:"full"`     // all places are taken
+	ToBegin     int  `json:"waiting_to_begin"`
+	ForInstance int  `json:"waiting_for_instance"`
+	Busy        bool `json:"instances_busy"` // no instance of a role has room
 }
 
 // PathAhead is the way that the turn would go.
@@ -96,8 +96,8 @@ func (s *Server) explain(ctx context.Context, r *http.Request, api upstream.API,
 	t.retry.refreshed = true // engines are not asked for their models
 	t.record = Record{Asked: Asked{API: api}, Times: Times{Began: time.Now()}, Reuse: Reuse{Cached: -1}}
 	x := &Explanation{Endpoint: api.Path(), Tickets: []TicketAhead{}}
-	toBegin, forRoom := s.Waiting()
-	x.Queue = QueueNow{Draining: s.draining.Load(), Full: len(s.streams) == cap(s.streams), ToBegin: toBegin, ForRoom: forRoom}
+	toBegin, forInstance := s.Waiting()
+	x.Queue = QueueNow{Draining: s.draining.Load(), Full: len(s.streams) == cap(s.streams), ToBegin: toBegin, ForInstance: forInstance}
 	err := s.predict(ctx, r, t, body, x)
 	x.Model, x.Stream, x.Proof.Name = t.model, t.stream, t.record.Reuse.Proof
 	x.Conversation = identified(t)

@@ -51,9 +51,9 @@ func (s *Server) MakeRoom(ctx context.Context) { s.pinned.enforce(ctx) }
 // AtFault reports whether an engine is to blame for a failure.
 func AtFault(leg *upstream.LegError) bool { return atFault(leg) }
 
-// RoomClass is the line in which turns of a model wait for an instance.
-func RoomClass(role upstream.Role, model string) string {
-	return (&turn{}).roomClass(role, fleet.Hint{Model: model})
+// SlotClass is the line in which turns of a model wait for an instance.
+func SlotClass(role upstream.Role, model string) string {
+	return (&turn{}).slotClass(role, fleet.Hint{Model: model})
 }
 
 // PassOn is what a leg carries of a client's trace context where turns are not traced.

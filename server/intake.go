@@ -35,7 +35,7 @@ type intake struct {
 	outlines        outline.Key
 	account         *inflight
 	responseSources []string                           // conversation id sources of Responses
-	place           func(context.Context, *turn) error // gets a turn its place, and may wait for it
+	awaitSlot       func(context.Context, *turn) error // gets a turn its place, and may wait for it
 }
 
 // request is what a client asked for.
@@ -66,7 +66,7 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	t.share = reservation{account: i.account, client: clientOf(r, tenant)}
 	early := isEarly(r)
 	if !early {
-		if err := i.place(r.Context(), t); err != nil {
+		if err := i.awaitSlot(r.Context(), t); err != nil {
 			return err
 		}
 	}
@@ -75,7 +75,7 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 		return err
 	}
 	if early {
-		if err := i.place(r.Context(), t); err != nil {
+		if err := i.awaitSlot(r.Context(), t); err != nil {
 			return err
 		}
 	}

@@ -42,7 +42,7 @@ func BenchmarkIntake(b *testing.B) {
 			i := &intake{
 				cfg: cfg, secret: secret, tokens: proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)),
 				history: proof.History{Key: secret.HistoryKey()}, reuses: true, outlines: outline.NewKey(), account: newInflight(1<<30, cfg.MaxBodyBytes),
-				place: func(context.Context, *turn) error { return nil },
+				awaitSlot: func(context.Context, *turn) error { return nil },
 			}
 			b.Run(fmt.Sprintf("%s/%dKiB", mode, size>>10), func(b *testing.B) {
 				r := &http.Request{

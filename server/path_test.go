@@ -99,7 +99,7 @@ func TestPath_ShortFollowUpGoesToWhatHoldsTheHistory(t *testing.T) {
 }
 
 // Turns below the threshold are no failure of prefill: there may be any number of them.
-func TestPath_ThresholdNeedsNoPlaceAmongTheTurnsOfDecodeAlone(t *testing.T) {
+func TestPath_ThresholdNeedsNoSlotOfDecodeAlone(t *testing.T) {
 	r := newRig(t, setup{cfg: disagg(1000)})
 	gate := make(chan struct{})
 	r.decode[0].always(waits(gate, decodes))

@@ -13,12 +13,12 @@ import (
 
 // picker picks the engines of attempts, and decides the path.
 type picker struct {
-	deps       *Deps
-	rooms      *queue.Queue // for room on instances
-	ratios     *ratios
-	seed       maphash.Seed // of chains
-	decodeOnly *decodeOnlySlots
-	dryRun     bool // it only says what it would pick: nothing is counted, waited for or asked of engines
+	deps        *Deps
+	engineSlots *queue.Queue // for room on instances
+	ratios      *ratios
+	seed        maphash.Seed // of chains
+	decodeOnly  *decodeOnlySlots
+	dryRun      bool // it only says what it would pick: nothing is counted, waited for or asked of engines
 }
 
 // pair is the engines of one attempt, each in the start that the attempt was begun with. It is read once: an engine that is restarted
@@ -30,13 +30,13 @@ type pair struct {
 	salt            string // cache_salt of both legs that no other turn has, so that nothing is read of barred prefill's prefix cache; "" for none
 	tied            bool   // the path was chosen for what this decode instance holds
 
-	prefillRoom, decodeRoom room   // on the two
+	prefillSlot, decodeSlot slot   // on the two
 	decodeOnly              func() // gives back the slot that the attempt has of decode alone, nil if it has none
 }
 
 // done ends the attempt for the engines that were picked for it. It is called once.
 func (p *pair) done() {
-	p.decodeRoom.leave()
+	p.decodeSlot.leave()
 	p.prefilled()
 	if p.decodeOnly != nil {
 		p.decodeOnly()
@@ -44,13 +44,13 @@ func (p *pair) done() {
 }
 
 // prefilled gives the prefill instance back. It is safe for concurrent use, and once is enough.
-func (p *pair) prefilled() { p.prefillRoom.leave() }
+func (p *pair) prefilled() { p.prefillSlot.leave() }
 
 // decodes adds a decode instance, which done gives back, in place of one that has refused the connection: that may be back long
 // before the turn's stream ends.
 func (p *pair) decodes(done func()) {
-	p.decodeRoom.leave()
-	p.decodeRoom = room{free: done}
+	p.decodeSlot.leave()
+	p.decodeSlot = slot{free: done}
 }
 
 // pick chooses the engines of this attempt and the path: prefill and decode,
@@ -105,14 +105,14 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 
 // engine picks an engine that serves the turn's model. Before it says that there is none, which is upstream.ErrNoModel, the engines
 // are asked once more for what they serve: a model that has just been loaded is not known yet.
-func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, barred bool, in *room) (*fleet.Engine, error) {
+func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, barred bool, in *slot) (*fleet.Engine, error) {
 	hint, exclude := t.hint(), t.excluding(role)
 	hint.AllowQuarantined = barred
-	engine, err := k.room(ctx, t, role, hint, exclude, in)
+	engine, err := k.awaitSlot(ctx, t, role, hint, exclude, in)
 	if errors.Is(err, upstream.ErrNoModel) && !t.retry.refreshed {
 		t.retry.refreshed = true
 		k.deps.Fleet.RefreshModels(ctx)
-		engine, err = k.room(ctx, t, role, hint, exclude, in)
+		engine, err = k.awaitSlot(ctx, t, role, hint, exclude, in)
 	}
 	return engine, err
 }
@@ -132,7 +132,7 @@ func (k *picker) prefill(ctx context.Context, t *turn, p *pair, barred bool) (*f
 	if t.retry.noPrefill || t.retry.gaveUp(upstream.RolePrefill) >= maxDials {
 		return nil, nil
 	}
-	prefill, err := k.engine(ctx, t, upstream.RolePrefill, barred, &p.prefillRoom)
+	prefill, err := k.engine(ctx, t, upstream.RolePrefill, barred, &p.prefillSlot)
 	switch {
 	case errors.Is(err, upstream.ErrNoInstance), errors.Is(err, upstream.ErrNoModel):
 		return nil, nil

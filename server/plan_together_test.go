@@ -270,7 +270,7 @@ func TestTogether_ABoundDecodeThatRefuses(t *testing.T) {
 }
 
 // Prefill's leg that outlives its client keeps the client's place and bytes, and its instance's.
-func TestTogether_AClientThatLeavesKeepsItsPlaceUntilPrefillHasAnswered(t *testing.T) {
+func TestTogether_AClientThatLeavesKeepsItsSlotUntilPrefillHasAnswered(t *testing.T) {
 	r := togetherRig(t, setup{})
 	l := newLeaver(t)
 	gate := make(chan struct{})

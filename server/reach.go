@@ -15,7 +15,7 @@ import (
 func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
 	var last *upstream.LegError
 	for dials := 1; ; dials++ {
-		engine, err := k.engine(ctx, t, upstream.RoleDecode, false, &p.decodeRoom)
+		engine, err := k.engine(ctx, t, upstream.RoleDecode, false, &p.decodeSlot)
 		switch {
 		case last != nil && errors.Is(err, upstream.ErrNoInstance):
 			return nil, last

@@ -36,17 +36,17 @@ type Server struct {
 	routing atomic.Pointer[RoutingConfig]
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
 
-	streams    chan struct{} // one slot per turn
-	places     *queue.Queue  // for a slot
-	rooms      *queue.Queue  // for room on instances
-	background *background
-	draining   atomic.Bool
+	streams     chan struct{} // one slot per turn
+	turnSlots   *queue.Queue  // for a slot
+	engineSlots *queue.Queue  // for room on instances
+	background  *background
+	draining    atomic.Bool
 }
 
 // New returns a server that is ready to run.
 func New(cfg Config, deps Deps) *Server {
 	s := &Server{cfg: cfg, deps: deps, background: newBackground(cfg.Logger), streams: make(chan struct{}, cfg.MaxStreams)}
-	s.places, s.rooms = queue.New(cfg.places()), queue.New(cfg.rooms())
+	s.turnSlots, s.engineSlots = queue.New(cfg.turnSlots()), queue.New(cfg.engineSlots())
 	blocks, ledger, ratios := newBlocks(cfg.TTL), newLedger(deps.Fleet, cfg.PinnedShare), newRatios()
 	outlines, lineages := outline.NewMemory(0), newLineages(deps.Secret)
 	releaser := &releaser{cfg: &s.cfg, deps: &s.deps, background: s.background, blocks: blocks, counts: &s.counts, generations: newGenerations()}
@@ -59,7 +59,7 @@ func New(cfg Config, deps Deps) *Server {
 	s.intake = &intake{
 		cfg: &s.cfg, secret: deps.Secret, tokens: deps.Tokens, history: deps.History, reuses: deps.Connector.Traits().Reuses,
 		arena: handBacks.arena, prefillers: deps.Prefillers, outlines: outline.NewKey(), responseSources: responseSources(cfg.Sources),
-		account: newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), place: s.place,
+		account: newInflight(cfg.MaxInflightBytes, cfg.MaxBodyBytes), awaitSlot: s.awaitSlot,
 	}
 	s.turns = &turns{
 		cfg: &s.cfg, deps: &s.deps, releaser: releaser, handBacks: handBacks, lineages: lineages, background: s.background,
@@ -71,12 +71,12 @@ func New(cfg Config, deps Deps) *Server {
 			cfg: &s.cfg, deps: &s.deps, ledger: ledger, releaser: releaser, handBacks: handBacks, background: s.background, outlines: outlines,
 			lineages: lineages,
 		},
-		picker: &picker{deps: &s.deps, rooms: s.rooms, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: &decodeOnlySlots{}},
+		picker: &picker{deps: &s.deps, engineSlots: s.engineSlots, ratios: ratios, seed: maphash.MakeSeed(), decodeOnly: &decodeOnlySlots{}},
 		budget: newRetryBudget(&s.counts.retriesDenied), ratios: ratios, counts: &s.counts,
 		unseat: s.unseat,
 	}
 	s.SetRouting(cfg.RoutingConfig)
-	deps.Fleet.OnFreed(s.rooms.Freed)
+	deps.Fleet.OnFreed(s.engineSlots.Freed)
 	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
 	s.quarantines = &quarantineWatch{
 		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, tickets: s.turns.tickets, background: s.background,
@@ -156,8 +156,8 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	s.draining.Store(true)
 	toBegin, forInstance := s.Waiting()
 	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace, "open", len(s.streams), "waiting", toBegin+forInstance)
-	s.places.Close() // what waits is better off with a server that stays
-	s.rooms.Close()
+	s.turnSlots.Close() // what waits is better off with a server that stays
+	s.engineSlots.Close()
 	grace, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownGrace)
 	defer cancel()
 	s.awaitIdle(grace, min(drainDelay, s.cfg.ShutdownGrace/6))

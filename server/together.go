@@ -69,7 +69,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 				t.learnSpeed(p.prefill, prefill.answer, &told, h, prefill.took)
 			}
 		default:
-			detached.keeps(s.detach(t), p.prefillRoom.detach())
+			detached.keeps(s.detach(t), p.prefillSlot.detach())
 			sent.answered(time.Since(began), errUnanswered)
 		}
 	}

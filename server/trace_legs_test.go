@@ -212,7 +212,7 @@ func TestTraceLegs_WaitsAndFailuresAreNoted(t *testing.T) {
 }
 
 // A wait for a place, and one for room on an instance, are steps of their turn.
-func TestTraceLegs_WaitsForAPlaceAreNoted(t *testing.T) {
+func TestTraceLegs_WaitsForASlotAreNoted(t *testing.T) {
 	for name, busy := range map[string]setup{
 		"place": {cfg: queued},
 		"room": {

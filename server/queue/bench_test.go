@@ -11,7 +11,7 @@ import (
 // What a turn pays that need not wait.
 func BenchmarkQueue_Uncontended(b *testing.B) {
 	q := queue.New(roomy())
-	free := newPlaces(1)
+	free := newSlots(1)
 	ctx, c := context.Background(), claim("tenant")
 	b.ReportAllocs()
 	for b.Loop() {

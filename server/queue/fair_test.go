@@ -49,8 +49,8 @@ func TestFair_TiesGoByTime(t *testing.T) {
 // Three tenants keep their lines full; each gets a third of the places whatever its number of turns.
 func TestFair_SharesAreEqual(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const places, rounds = 6, 300
-		h := newHall(t, places, queue.Config{MaxWaiting: 10_000, Timeout: roomy().Timeout})
+		const slots, rounds = 6, 300
+		h := newHall(t, slots, queue.Config{MaxWaiting: 10_000, Timeout: roomy().Timeout})
 		for i, turns := range []int{rounds * 2, rounds + 20, rounds} {
 			for range turns {
 				h.comes(t.Context(), fmt.Sprint("tenant ", i))
@@ -65,8 +65,8 @@ func TestFair_SharesAreEqual(t *testing.T) {
 			count[tenant]++
 		}
 		for tenant, n := range count {
-			if n != places/3 {
-				t.Errorf("%s holds %d of %d places", tenant, n, places)
+			if n != slots/3 {
+				t.Errorf("%s holds %d of %d places", tenant, n, slots)
 			}
 		}
 		h.q.Close()
@@ -79,10 +79,10 @@ func TestFair_NewcomersStandInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 0, roomy())
 		a := h.comes(t.Context(), "a")
-		h.places.free.Add(1) // Freed is on its way
+		h.slots.free.Add(1) // Freed is on its way
 		b := h.comes(t.Context(), "b")
 		h.wantWaiting(2)
-		if _, err := h.q.Wait(t.Context(), queue.Claim{Tenant: "b", Class: "another"}, 0, newPlaces(1).take); err != nil {
+		if _, err := h.q.Wait(t.Context(), queue.Claim{Tenant: "b", Class: "another"}, 0, newSlots(1).take); err != nil {
 			t.Errorf("got %v, want a place of another class", err)
 		}
 		h.q.Freed()
@@ -94,7 +94,7 @@ func TestFair_NewcomersStandInLine(t *testing.T) {
 }
 
 // A class without room keeps no other from its places, and costs each round one try.
-func TestFair_ClassWithoutRoomIsTriedOnce(t *testing.T) {
+func TestFair_ClassWithoutAFreeSlotIsTriedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := queue.New(roomy())
 		tries := 0
@@ -105,7 +105,7 @@ func TestFair_ClassWithoutRoomIsTriedOnce(t *testing.T) {
 			synctest.Wait()
 		}
 		served := make(chan error, 1)
-		free := newPlaces(0)
+		free := newSlots(0)
 		go func() {
 			_, err := q.Wait(t.Context(), queue.Claim{Tenant: "a", Class: "other"}, 0, free.take)
 			served <- err

@@ -11,17 +11,17 @@ import (
 	"carryover/server/queue"
 )
 
-// places are a number of places of one class.
-type places struct{ free atomic.Int64 }
+// slots are a number of places of one class.
+type slots struct{ free atomic.Int64 }
 
-func newPlaces(n int) *places {
-	p := &places{}
+func newSlots(n int) *slots {
+	p := &slots{}
 	p.free.Store(int64(n))
 	return p
 }
 
 // take takes one if there is one.
-func (p *places) take() bool {
+func (p *slots) take() bool {
 	for {
 		n := p.free.Load()
 		if n <= 0 {
@@ -37,13 +37,13 @@ func (p *places) take() bool {
 type hall struct {
 	t      *testing.T
 	q      *queue.Queue
-	places *places
+	slots  *slots
 	served []string // tenants, in the order in which they got a place; for one goroutine at a time
 }
 
-func newHall(t *testing.T, places int, cfg queue.Config) *hall {
+func newHall(t *testing.T, slots int, cfg queue.Config) *hall {
 	t.Helper()
-	return &hall{t: t, q: queue.New(cfg), places: newPlaces(places)}
+	return &hall{t: t, q: queue.New(cfg), slots: newSlots(slots)}
 }
 
 func claim(tenant string) queue.Claim { return queue.Claim{Tenant: tenant, Class: "turn"} }
@@ -60,7 +60,7 @@ func (h *hall) comes(ctx context.Context, tenant string) <-chan got {
 	ended := make(chan got, 1)
 	go func() {
 		took, err := h.q.Wait(ctx, claim(tenant), 0, func() bool {
-			if !h.places.take() {
+			if !h.slots.take() {
 				return false
 			}
 			h.served = append(h.served, tenant)
@@ -75,7 +75,7 @@ func (h *hall) comes(ctx context.Context, tenant string) <-chan got {
 // goes gives a tenant's place back, and returns when that has had its effect.
 func (h *hall) goes(tenant string) {
 	h.q.Leave(claim(tenant))
-	h.places.free.Add(1)
+	h.slots.free.Add(1)
 	h.q.Freed()
 	synctest.Wait()
 }

@@ -24,10 +24,10 @@ type tenant struct {
 
 // waiter is a turn in a line.
 type waiter struct {
-	claim Claim
-	line  *line
-	came  uint64        // the smaller, the longer it waits
-	place *list.Element // in its tenant's turns, nil once it is in the line no more
+	claim   Claim
+	line    *line
+	came    uint64        // the smaller, the longer it waits
+	element *list.Element // in its tenant's turns, nil once it is in the line no more
 	// told has room for one word, since a turn is told nothing before it has said how its last try went: nil to try, or why it
 	// may wait no longer.
 	told chan error
@@ -96,18 +96,18 @@ func (l *line) add(w *waiter, held int) {
 	if t == nil {
 		t = &tenant{name: w.claim.Tenant, held: held, turns: list.New()}
 		l.named[t.name] = t
-		w.place = t.turns.PushBack(w)
+		w.element = t.turns.PushBack(w)
 		heap.Push(l, t)
 		return
 	}
-	w.place = t.turns.PushBack(w)
+	w.element = t.turns.PushBack(w)
 }
 
 // remove takes a turn out.
 func (l *line) remove(w *waiter) {
 	t := l.named[w.claim.Tenant]
-	t.turns.Remove(w.place)
-	w.place = nil
+	t.turns.Remove(w.element)
+	w.element = nil
 	if t.turns.Len() > 0 {
 		heap.Fix(l, t.at)
 		return
@@ -205,7 +205,7 @@ func (q *Queue) unserved(w *waiter) error {
 func (q *Queue) quit(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.place == nil {
+	if w.element == nil {
 		return
 	}
 	q.remove(w)

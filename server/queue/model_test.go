@@ -23,7 +23,7 @@ func TestModel_NoWakeUpIsLost(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1))
 			q := queue.New(queue.Config{MaxWaiting: 20 + random.IntN(200), Timeout: time.Hour, MaxPerTenant: random.IntN(2) * 60})
-			classes := map[string]*places{"p": newPlaces(1 + random.IntN(3)), "d": newPlaces(1 + random.IntN(3))}
+			classes := map[string]*slots{"p": newSlots(1 + random.IntN(3)), "d": newSlots(1 + random.IntN(3))}
 			whole := map[string]int64{"p": classes["p"].free.Load(), "d": classes["d"].free.Load()}
 			stuck, giveUp := context.WithTimeout(t.Context(), 10*time.Second)
 			defer giveUp()

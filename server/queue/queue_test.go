@@ -10,7 +10,7 @@ import (
 	"carryover/server/queue"
 )
 
-func TestWait_PlaceThatIsFreeIsHadAtOnce(t *testing.T) {
+func TestWait_SlotThatIsFreeIsHadAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1, queue.Config{})
 		h.want(h.comes(t.Context(), "a"), nil)
@@ -19,7 +19,7 @@ func TestWait_PlaceThatIsFreeIsHadAtOnce(t *testing.T) {
 	})
 }
 
-func TestWait_TurnIsServedWhenAPlaceIsFreed(t *testing.T) {
+func TestWait_TurnIsServedWhenASlotIsFreed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 1, roomy())
 		h.want(h.comes(t.Context(), "a"), nil)
@@ -38,21 +38,21 @@ func TestWait_TurnIsServedWhenAPlaceIsFreed(t *testing.T) {
 	})
 }
 
-func TestWait_SeveralPlacesFreedAtOnceServeSeveralTurns(t *testing.T) {
+func TestWait_SeveralSlotsFreedAtOnceServeSeveralTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 0, roomy())
 		var all []<-chan got
 		for range 5 {
 			all = append(all, h.comes(t.Context(), "a"))
 		}
-		h.places.free.Add(3)
+		h.slots.free.Add(3)
 		h.q.Freed()
 		synctest.Wait()
 		for _, ended := range all[:3] {
 			h.want(ended, nil)
 		}
 		h.wantWaiting(2)
-		h.places.free.Add(2)
+		h.slots.free.Add(2)
 		h.q.Freed()
 		synctest.Wait()
 		h.wantWaiting(0)
@@ -60,7 +60,7 @@ func TestWait_SeveralPlacesFreedAtOnceServeSeveralTurns(t *testing.T) {
 }
 
 // What is freed behind the back of a try is seen by another one, which nothing else would bring about.
-func TestWait_PlaceFreedDuringATryIsFound(t *testing.T) {
+func TestWait_SlotFreedDuringATryIsFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 0, roomy())
 		trying, gate := make(chan struct{}), make(chan struct{})
@@ -68,7 +68,7 @@ func TestWait_PlaceFreedDuringATryIsFound(t *testing.T) {
 		ended := make(chan error, 1)
 		go func() {
 			_, err := h.q.Wait(t.Context(), claim("a"), 0, func() bool {
-				took := h.places.take()
+				took := h.slots.take()
 				if tries++; tries == 2 {
 					close(trying)
 					<-gate
@@ -78,7 +78,7 @@ func TestWait_PlaceFreedDuringATryIsFound(t *testing.T) {
 			ended <- err
 		}()
 		<-trying
-		h.places.free.Add(1)
+		h.slots.free.Add(1)
 		h.q.Freed()
 		close(gate)
 		if err := <-ended; err != nil || tries != 3 {
@@ -91,14 +91,14 @@ func TestWait_EndsWithItsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 0, queue.Config{MaxWaiting: 10, Timeout: 10 * time.Second})
 		began := time.Now()
-		if _, err := h.q.Wait(t.Context(), claim("a"), 4*time.Second, h.places.take); !errors.Is(err, queue.ErrTimeout) || time.Since(began) != 6*time.Second {
+		if _, err := h.q.Wait(t.Context(), claim("a"), 4*time.Second, h.slots.take); !errors.Is(err, queue.ErrTimeout) || time.Since(began) != 6*time.Second {
 			t.Errorf("got %v after %s, want ErrTimeout after 6s: it had waited for 4", err, time.Since(began))
 		}
-		if took, err := h.q.Wait(t.Context(), claim("a"), 10*time.Second, h.places.take); !errors.Is(err, queue.ErrTimeout) || took != 0 {
+		if took, err := h.q.Wait(t.Context(), claim("a"), 10*time.Second, h.slots.take); !errors.Is(err, queue.ErrTimeout) || took != 0 {
 			t.Errorf("got %v after %s, want ErrTimeout at once", err, took)
 		}
-		h.places.free.Add(1)
-		if _, err := h.q.Wait(t.Context(), claim("a"), 10*time.Second, h.places.take); err != nil {
+		h.slots.free.Add(1)
+		if _, err := h.q.Wait(t.Context(), claim("a"), 10*time.Second, h.slots.take); err != nil {
 			t.Errorf("got %v, want the place that is free", err)
 		}
 		h.goes("a")
@@ -116,7 +116,7 @@ func TestWait_ClientThatLeavesGoesAtOnce(t *testing.T) {
 		synctest.Wait()
 		h.want(a, gone)
 		h.wantWaiting(1)
-		h.places.free.Add(1)
+		h.slots.free.Add(1)
 		h.q.Freed()
 		synctest.Wait()
 		h.want(b, nil)
@@ -133,7 +133,7 @@ func TestWait_TurnThatLeavesInsteadOfTryingHandsOn(t *testing.T) {
 			ctx, leave := context.WithCancel(t.Context())
 			a, b := h.comes(ctx, "a"), h.comes(t.Context(), "b")
 			leave()
-			h.places.free.Add(1)
+			h.slots.free.Add(1)
 			h.q.Freed() // while a is in the line still
 			synctest.Wait()
 			h.want(a, context.Canceled)
@@ -168,7 +168,7 @@ func TestWait_TryThatPanicsHoldsNothing(t *testing.T) {
 		c := h.comes(t.Context(), "c")
 		h.q.Freed()
 		synctest.Wait()
-		h.places.free.Add(2)
+		h.slots.free.Add(2)
 		h.q.Freed()
 		synctest.Wait()
 		<-went
@@ -177,7 +177,7 @@ func TestWait_TryThatPanicsHoldsNothing(t *testing.T) {
 	})
 }
 
-func TestWait_FullRoomRefusesAtOnce(t *testing.T) {
+func TestWait_FullQueueRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 0, queue.Config{MaxWaiting: 2, Timeout: time.Hour})
 		h.comes(t.Context(), "a")
@@ -195,7 +195,7 @@ func TestWait_FullRoomRefusesAtOnce(t *testing.T) {
 }
 
 // One tenant has the whole room while it is alone, and half of it beside another.
-func TestWait_TenantThatFillsTheRoomGivesWay(t *testing.T) {
+func TestWait_TenantThatFillsTheQueueGivesWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHall(t, 0, queue.Config{MaxWaiting: 10, Timeout: time.Hour})
 		var greedy []<-chan got

@@ -122,10 +122,10 @@ func TestRoom_ShutdownEndsWaits(t *testing.T) {
 
 // The name of a model is a client's, and may be as long as a body.
 func TestRoom_LineOfALongModelNameIsBounded(t *testing.T) {
-	if n := len(server.RoomClass(upstream.RoleDecode, strings.Repeat("m", 1<<20))); n > 2<<10 {
+	if n := len(server.SlotClass(upstream.RoleDecode, strings.Repeat("m", 1<<20))); n > 2<<10 {
 		t.Errorf("got %d bytes, want no copy of the name", n)
 	}
-	if server.RoomClass(upstream.RoleDecode, "a") == server.RoomClass(upstream.RoleDecode, "b") {
+	if server.SlotClass(upstream.RoleDecode, "a") == server.SlotClass(upstream.RoleDecode, "b") {
 		t.Error("two models have one line")
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // A place on an instance is given back once, whichever does it: the turn, or a prefill leg that goes on beside it.
 func TestRoom_IsLeftOnce(t *testing.T) {
-	(&room{}).leave() // none
+	(&slot{}).leave() // none
 	q := queue.New(queue.Config{MaxPerTenant: 1})
 	claim := queue.Claim{Tenant: "t", Class: "c"}
 	take := func() error {
@@ -21,7 +21,7 @@ func TestRoom_IsLeftOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	var freed atomic.Int64
-	r := room{of: q, claim: claim, free: func() { freed.Add(1) }}
+	r := slot{of: q, claim: claim, free: func() { freed.Add(1) }}
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(r.leave)

@@ -56,7 +56,7 @@ func (o *occupied) wantWaiting(want int) {
 	o.until(func() bool { n, _ := o.server.Waiting(); return n == want })
 }
 
-func TestQueue_TurnWaitsForItsPlace(t *testing.T) {
+func TestQueue_TurnWaitsForItsSlot(t *testing.T) {
 	o := occupy(newRig(t, setup{cfg: queued}))
 	second := o.comes(1)
 	o.free()
@@ -82,7 +82,7 @@ func TestQueue_WaitEndsWithItsTime(t *testing.T) {
 	o.free()
 }
 
-func TestQueue_RoomIsBounded(t *testing.T) {
+func TestQueue_WaitIsBounded(t *testing.T) {
 	o := occupy(newRig(t, setup{cfg: func(c *server.Config) { queued(c); c.MaxQueue = 1 }}))
 	second := o.comes(1)
 	p := o.turn("", 1, true)
@@ -145,7 +145,7 @@ func TestQueue_ClientThatLeavesFreesItsSpace(t *testing.T) {
 }
 
 // A large body is not read before its turn has a place, a small one is.
-func TestQueue_LargeBodyIsReadWhenItsTurnHasAPlace(t *testing.T) {
+func TestQueue_LargeBodyIsReadWhenItsTurnHasASlot(t *testing.T) {
 	for length, early := range map[int]bool{64 << 10: true, 64<<10 + 1: false} {
 		t.Run(fmt.Sprint(length), func(t *testing.T) {
 			r := newRig(t, setup{cfg: queued})
@@ -177,7 +177,7 @@ func TestQueue_ShutdownEndsWaits(t *testing.T) {
 	r.end()
 }
 
-func TestQueue_DefectKeepsNoPlace(t *testing.T) {
+func TestQueue_DefectKeepsNoSlot(t *testing.T) {
 	all := &seams{}
 	r := newRig(t, setup{deps: all.in, cfg: func(c *server.Config) { c.MaxStreams = 1 }})
 	r.wantOK(r.turn("c", 1, false), "miss;")

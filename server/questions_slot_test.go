@@ -42,7 +42,7 @@ func wantRefusal(t *testing.T, p reply, status int, code string) {
 }
 
 // Without a place nothing reaches an engine, and what waits for one is refused as a turn is.
-func TestQuestions_WaitForAPlaceAsTurnsDo(t *testing.T) {
+func TestQuestions_WaitForASlotAsTurnsDo(t *testing.T) {
 	for name, ask := range questions() {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{cfg: func(c *server.Config) { c.MaxStreams = 1; forwards(c) }, fleet: func(c *fleet.Config) { c.AskLimit = patience }})
@@ -114,7 +114,7 @@ func TestQuestions_AreTheirTenants(t *testing.T) {
 }
 
 // The list that is known is told without a place: no engine is asked.
-func TestQuestions_AKnownListNeedsNoPlace(t *testing.T) {
+func TestQuestions_AKnownListNeedsNoSlot(t *testing.T) {
 	r, _ := serving(t, setup{cfg: func(c *server.Config) { c.MaxStreams = 1 }})
 	held := make(chan struct{})
 	r.decode[0].next(waits(held, decodes))
