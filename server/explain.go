@@ -236,7 +236,7 @@ func (f *finder) predictTake(ctx context.Context, t *turn, p *pair) {
 		}
 	}
 	if reuse.Reason = reason; reason.rewritten() {
-		reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Place
+		reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Position
 	}
 }
 

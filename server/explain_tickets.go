@@ -97,7 +97,7 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared boo
 		ticket.Usable = ticket.Why == ""
 		if !compared || !c.offer.Whole {
 			if d := f.outlines.Compare(t.conversation.key, b.ID, t.outline); compared || !d.Assumed {
-				ticket.Differs, ticket.How = d.Place, d.How
+				ticket.Differs, ticket.How = d.Position, d.How
 			}
 		}
 		x.Tickets = append(x.Tickets, ticket)

@@ -171,7 +171,7 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, Reason) {
 		}
 	}
 	if reason.rewritten() {
-		t.record.Reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Place
+		t.record.Reuse.Differs = f.differs(t, func(b convcache.Branch) bool { return t.proof.Offer(b).Whole }).Position
 	}
 	return &claim{}, reason
 }
@@ -199,7 +199,7 @@ func (f *finder) differs(t *turn, whole func(convcache.Branch) bool) (latest out
 		if whole(b) {
 			continue
 		}
-		if d := f.outlines.Compare(t.conversation.key, b.ID, t.outline); d.Place != "" && d.Later(latest) {
+		if d := f.outlines.Compare(t.conversation.key, b.ID, t.outline); d.Position != "" && d.Later(latest) {
 			latest = d
 		}
 	}

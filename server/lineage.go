@@ -23,7 +23,7 @@ type lineages struct {
 
 func newLineages(secret convcache.Secret) *lineages {
 	l := &lineages{changed: make(chan struct{}, 1)}
-	l.records = lineage.New(func(p lineage.Place, start string) convcache.Incarnation {
+	l.records = lineage.New(func(p lineage.Address, start string) convcache.Incarnation {
 		return secret.Incarnation(incarnationName(p, start))
 	}, l.hurry)
 	return l
@@ -40,7 +40,7 @@ func (l *lineages) hurry() {
 
 // incarnationName names an incarnation as all replicas do, however they spell its host: by its start, its rank, and what of its address is
 // no name. Starts alone are told in hundredths of a second, in which two engines may begin.
-func incarnationName(p lineage.Place, start string) string {
+func incarnationName(p lineage.Address, start string) string {
 	name := start + " " + behindHost(p.URL)
 	if start == "" { // nothing else tells it from others
 		name = " " + p.URL
@@ -64,20 +64,20 @@ func behindHost(address string) string {
 	return ":" + port + strings.TrimRight(u.Path, "/")
 }
 
-// placeOf says where an incarnation is.
-func placeOf(incarnation *fleet.Incarnation) lineage.Place {
+// addressOf says where an incarnation is.
+func addressOf(incarnation *fleet.Incarnation) lineage.Address {
 	engine := incarnation.Engine()
-	return lineage.Place{URL: engine.BaseURL, Rank: engine.Rank, Ranked: engine.Ranked}
+	return lineage.Address{URL: engine.BaseURL, Rank: engine.Rank, Ranked: engine.Ranked}
 }
 
 // at is the cache of an incarnation as a leg finds it.
 func (l *lineages) at(incarnation *fleet.Incarnation) lineage.Space {
-	return l.records.At(placeOf(incarnation), incarnation.ID())
+	return l.records.At(addressOf(incarnation), incarnation.ID())
 }
 
 // enter is the cache of an incarnation as a leg finds it that brings KV; false, if that is in doubt.
 func (l *lineages) enter(incarnation *fleet.Incarnation, kv convcache.Lineage) (lineage.Space, bool) {
-	return l.records.Enter(placeOf(incarnation), incarnation.ID(), kv)
+	return l.records.Enter(addressOf(incarnation), incarnation.ID(), kv)
 }
 
 // leave is the lineage of what comes out of both caches of a turn, of which handed came out of prefill's.
@@ -93,7 +93,7 @@ func (l *lineages) inDoubt(kv convcache.Lineage) bool { return l.records.InDoubt
 
 // quarantined reports whether an incarnation of prefill is under quarantine. The fleet knows it from then on.
 func (l *lineages) quarantined(prefill *fleet.Incarnation) bool {
-	if !prefill.Known() || prefill.Quarantined() || !l.records.Quarantined(placeOf(prefill), prefill.ID()) {
+	if !prefill.Known() || prefill.Quarantined() || !l.records.Quarantined(addressOf(prefill), prefill.ID()) {
 		return prefill.Quarantined()
 	}
 	prefill.Quarantine()
@@ -107,7 +107,7 @@ func (s *Server) Exposed(engine *fleet.Engine) (since time.Time, exposed bool) {
 	if !last.Known() {
 		return since, false
 	}
-	return s.turns.lineages.records.Exposed(placeOf(last), last.ID())
+	return s.turns.lineages.records.Exposed(addressOf(last), last.ID())
 }
 
 // ownSalt is the cache_salt that the legs of a request have without a quarantine, "" for none.

@@ -77,8 +77,8 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, sa
 	}
 	for i := range t.notes {
 		// Of a text it does not show whether its last piece is another, or goes on.
-		if d := f.outlines.Compare(t.conversation.key, t.notes[i].ID, t.outline); d.Place != "" && !d.Assumed && t.api != upstream.Text {
-			r.Reason, r.Differs = ReasonRewritten, d.Place
+		if d := f.outlines.Compare(t.conversation.key, t.notes[i].ID, t.outline); d.Position != "" && !d.Assumed && t.api != upstream.Text {
+			r.Reason, r.Differs = ReasonRewritten, d.Position
 			return
 		}
 	}

@@ -35,7 +35,7 @@ func (w *quarantineWatch) compare(ctx context.Context) {
 	}
 	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
 		if last := engine.Last(); last.Known() && last.Quarantined() { // by what a replica of another version has found
-			w.lineages.records.Quarantine(placeOf(last), last.ID())
+			w.lineages.records.Quarantine(addressOf(last), last.ID())
 		}
 	}
 	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
@@ -74,7 +74,7 @@ func (w *quarantineWatch) say() {
 			if !last.Known() {
 				continue
 			}
-			if _, is := w.lineages.records.Exposed(placeOf(last), last.ID()); !is {
+			if _, is := w.lineages.records.Exposed(addressOf(last), last.ID()); !is {
 				continue
 			}
 			exposed[last] = struct{}{}

@@ -11,7 +11,7 @@ import (
 // Quarantine puts a start of prefill under quarantine, as a wrong answer of it does, and tells nobody else.
 func (s *Server) Quarantine(prefill *fleet.Incarnation) {
 	prefill.Quarantine()
-	s.turns.lineages.records.Quarantine(placeOf(prefill), prefill.ID())
+	s.turns.lineages.records.Quarantine(addressOf(prefill), prefill.ID())
 }
 
 // CompareQuarantines is one round of what runs beside the turns, with the tickets that it gives up.
@@ -24,5 +24,5 @@ func (s *Server) CompareQuarantines(ctx context.Context) {
 
 // IncarnationName is what replicas call an incarnation alike.
 func IncarnationName(url, start string) string {
-	return incarnationName(lineage.Place{URL: url}, start)
+	return incarnationName(lineage.Address{URL: url}, start)
 }

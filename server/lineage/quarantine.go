@@ -25,12 +25,12 @@ func (r *Records) Good(s Space) {
 // Bad puts the incarnation under quarantine to which a leg was sent that was answered with other ids than it was sent.
 func (r *Records) Bad(s Space) {
 	if s.cache != nil {
-		r.quarantine(s.since, s.cache.incarnation, r.name(s.place, ""))
+		r.quarantine(s.since, s.cache.incarnation, r.name(s.address, ""))
 	}
 }
 
 // Quarantine puts an incarnation under quarantine of which it is not known since when it computes other ids. start is known.
-func (r *Records) Quarantine(p Place, start string) {
+func (r *Records) Quarantine(p Address, start string) {
 	r.mu.Lock()
 	_, c := r.at(p, start)
 	_, known := r.known[doubt{incarnation: c.incarnation}]
@@ -51,7 +51,7 @@ func (r *Records) quarantine(since int64, incarnation, unknown convcache.Incarna
 }
 
 // Quarantined reports whether an incarnation is under quarantine, by what any replica has found. start is known.
-func (r *Records) Quarantined(p Place, start string) bool {
+func (r *Records) Quarantined(p Address, start string) bool {
 	if r.doubts.Load() == 0 {
 		return false
 	}
@@ -134,7 +134,7 @@ func (r *Records) spread() {
 	}
 	for more := true; more; {
 		more = false
-		for _, at := range r.places {
+		for _, at := range r.engines {
 			for _, c := range at.caches {
 				if r.spreadTo(c) {
 					more = true
@@ -199,7 +199,7 @@ func (r *Records) Adopt(all []convcache.Quarantine) (tell []convcache.Quarantine
 
 // exposeAll exposes the cache that another replica has found to be exposed, if it is in that space still. It needs r.mu.
 func (r *Records) exposeAll(d doubt) {
-	for _, at := range r.places {
+	for _, at := range r.engines {
 		for _, c := range at.caches {
 			if c.incarnation == d.incarnation && c.space == d.space {
 				r.expose(c)

@@ -11,8 +11,8 @@ import (
 	"carryover/convcache"
 )
 
-// Place is where an engine is. Data-parallel ranks share an address, and each has its own prefix cache.
-type Place struct {
+// Address is where an engine is. Data-parallel ranks share an address, and each has its own prefix cache.
+type Address struct {
 	URL    string
 	Rank   int
 	Ranked bool
@@ -20,14 +20,14 @@ type Place struct {
 
 // Records are what is known of the caches of all engines. They are safe for concurrent use.
 type Records struct {
-	name    func(p Place, start string) convcache.Incarnation
+	name    func(p Address, start string) convcache.Incarnation
 	changed func() // is told that something more is in doubt; it neither waits nor calls back
 	clock   clock
 
 	doubts atomic.Int64 // how many quarantines are known: with none nothing is in doubt
 
 	mu        sync.Mutex // guards the rest
-	places    map[Place]*place
+	engines   map[Address]*engine
 	forgotten int64 // the latest moment of what was known of places that are not kept any more
 	known     map[doubt]window
 	found     map[doubt]struct{} // those that were found here
@@ -48,8 +48,8 @@ type window struct {
 	until int64 // all replicas had heard of it by then, and used nothing any more that descends from it
 }
 
-// place is what is known of the engine at a place.
-type place struct {
+// engine is what is known of the engine at a place.
+type engine struct {
 	caches  map[string]*cache // by start
 	last    *cache            // the one that was used last
 	pending convcache.Lineage // what has entered a cache while the start was not known, for the start that is known next
@@ -68,17 +68,17 @@ type cache struct {
 
 // Bounds of what is kept.
 const (
-	maxPlaces = 4096
-	maxStarts = 4 // of a place
+	maxEngines = 4096
+	maxStarts  = 4 // of a place
 	// maxDoubts bounds the quarantines that are known; the oldest goes. Its tickets have ended long before there are as many.
 	maxDoubts = 1 << 13
 )
 
 // New returns records that name incarnations by name, and tell changed whenever more is in doubt than before.
-func New(name func(p Place, start string) convcache.Incarnation, changed func()) *Records {
+func New(name func(p Address, start string) convcache.Incarnation, changed func()) *Records {
 	return &Records{
 		name: name, changed: changed, clock: clock{born: time.Now(), now: time.Now},
-		places: map[Place]*place{}, known: map[doubt]window{}, found: map[doubt]struct{}{}, published: map[doubt]int64{},
+		engines: map[Address]*engine{}, known: map[doubt]window{}, found: map[doubt]struct{}{}, published: map[doubt]int64{},
 	}
 }
 
@@ -89,7 +89,7 @@ type Space struct {
 	incarnation convcache.Incarnation
 	space       uint64
 	salt        string
-	place       Place
+	address     Address
 	unknown     bool  // the start is not known
 	sent        int64 // when the leg is sent
 	since       int64 // from when on what came out is in doubt, if this leg shows that the incarnation computes other ids
@@ -108,7 +108,7 @@ func (s Space) Cache() (convcache.Incarnation, uint64) {
 
 // Enter returns the space of an incarnation to a leg that brings KV of that lineage into it, and false, and nothing is entered, if that
 // KV is in doubt. start is "" if it is not known.
-func (r *Records) Enter(p Place, start string, l convcache.Lineage) (Space, bool) {
+func (r *Records) Enter(p Address, start string, l convcache.Lineage) (Space, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, bad := r.inDoubt(&l); bad {
@@ -126,7 +126,7 @@ func (r *Records) Enter(p Place, start string, l convcache.Lineage) (Space, bool
 }
 
 // At returns the space of an incarnation to a leg that brings nothing into it but what it computes.
-func (r *Records) At(p Place, start string) Space {
+func (r *Records) At(p Address, start string) Space {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, c := r.at(p, start)
@@ -134,9 +134,9 @@ func (r *Records) At(p Place, start string) Space {
 }
 
 // enter needs r.mu.
-func (r *Records) enter(p Place, c *cache, start string) Space {
+func (r *Records) enter(p Address, c *cache, start string) Space {
 	return Space{
-		cache: c, incarnation: c.incarnation, space: c.space, salt: c.salt, place: p, unknown: start == "", sent: r.clock.earliest(), since: c.good,
+		cache: c, incarnation: c.incarnation, space: c.space, salt: c.salt, address: p, unknown: start == "", sent: r.clock.earliest(), since: c.good,
 	}
 }
 
@@ -153,18 +153,18 @@ func (r *Records) Leaves(s Space) (l convcache.Lineage) {
 	}
 	l.Add(convcache.Ancestor{Incarnation: s.cache.incarnation, Space: s.space, Until: now})
 	if s.unknown { // it may be another than the one that was used last
-		l.Add(convcache.Ancestor{Incarnation: r.name(s.place, ""), Until: now})
+		l.Add(convcache.Ancestor{Incarnation: r.name(s.address, ""), Until: now})
 	}
 	return l
 }
 
 // at returns what is known of an incarnation. Of one whose start is not known that is the one that was used last. It needs r.mu.
-func (r *Records) at(p Place, start string) (*place, *cache) {
-	at := r.places[p]
+func (r *Records) at(p Address, start string) (*engine, *cache) {
+	at := r.engines[p]
 	if at == nil {
-		r.makeRoom()
-		at = &place{caches: map[string]*cache{}}
-		r.places[p] = at
+		r.forgetOldest()
+		at = &engine{caches: map[string]*cache{}}
+		r.engines[p] = at
 	}
 	c := at.caches[start]
 	switch {
@@ -201,7 +201,7 @@ func (r *Records) judge(c *cache) {
 }
 
 // add makes room for one more start, in place of the one that was used longest ago.
-func (p *place) add(start string, c *cache) {
+func (p *engine) add(start string, c *cache) {
 	if len(p.caches) >= maxStarts {
 		oldest := ""
 		for name, other := range p.caches {
@@ -214,15 +214,15 @@ func (p *place) add(start string, c *cache) {
 	p.caches[start] = c
 }
 
-// makeRoom forgets the place that was used longest ago, if there are as many as may be; exposed ones last. What it knew may be of any
+// forgetOldest forgets the place that was used longest ago, if there are as many as may be; exposed ones last. What it knew may be of any
 // place that comes. It needs r.mu.
-func (r *Records) makeRoom() {
-	if len(r.places) < maxPlaces {
+func (r *Records) forgetOldest() {
+	if len(r.engines) < maxEngines {
 		return
 	}
-	var oldest Place
-	var of *place
-	for p, at := range r.places {
+	var oldest Address
+	var of *engine
+	for p, at := range r.engines {
 		if of == nil || at.before(of) {
 			oldest, of = p, at
 		}
@@ -230,10 +230,10 @@ func (r *Records) makeRoom() {
 	for _, c := range of.caches {
 		r.forgotten = max(r.forgotten, c.used)
 	}
-	delete(r.places, oldest)
+	delete(r.engines, oldest)
 }
 
-func (p *place) before(other *place) bool {
+func (p *engine) before(other *engine) bool {
 	if mine, others := p.last.exposed.IsZero(), other.last.exposed.IsZero(); mine != others {
 		return mine
 	}
@@ -241,13 +241,13 @@ func (p *place) before(other *place) bool {
 }
 
 // Exposed returns since when legs to an incarnation have a salt of a quarantine.
-func (r *Records) Exposed(p Place, start string) (since time.Time, exposed bool) {
+func (r *Records) Exposed(p Address, start string) (since time.Time, exposed bool) {
 	if r.doubts.Load() == 0 {
 		return since, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	at := r.places[p]
+	at := r.engines[p]
 	if at == nil || at.caches[start] == nil {
 		return since, false
 	}

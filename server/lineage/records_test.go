@@ -20,7 +20,7 @@ type rig struct {
 func newRig(t *testing.T, clock *time.Time) *rig {
 	t.Helper()
 	r := &rig{t: t, clock: clock}
-	r.Records = New(func(p Place, start string) convcache.Incarnation {
+	r.Records = New(func(p Address, start string) convcache.Incarnation {
 		h := fnv.New64a()
 		_, _ = h.Write([]byte(p.URL + " " + strconv.Itoa(p.Rank) + " " + start))
 		return convcache.Incarnation(h.Sum64())
@@ -41,7 +41,7 @@ func began() *time.Time {
 	return &at
 }
 
-func at(name string) Place { return Place{URL: name} }
+func at(name string) Address { return Address{URL: name} }
 
 // prefills has a leg without a ticket run on prefill, and returns its space.
 func (r *rig) prefills(name string) Space { return r.At(at(name), "1") }
@@ -265,13 +265,13 @@ func TestRecords_ReplicasTellEachOther(t *testing.T) {
 func TestRecords_AreBounded(t *testing.T) {
 	r := newRig(t, began())
 	early := r.hands(r.prefills("p1"), "early")
-	for i := range maxPlaces + 10 {
+	for i := range maxEngines + 10 {
 		r.At(at("d"+strconv.Itoa(i)), strconv.Itoa(i))
 	}
 	for i := range 3 * maxStarts {
 		r.At(at("d"), strconv.Itoa(i))
 	}
-	if n, m := len(r.places), len(r.places[at("d")].caches); n != maxPlaces || m != maxStarts {
+	if n, m := len(r.engines), len(r.engines[at("d")].caches); n != maxEngines || m != maxStarts {
 		t.Errorf("%d places and %d starts", n, m)
 	}
 	r.bad(func() {})

@@ -13,24 +13,24 @@ type Reply struct {
 
 // Difference is the first place at which a history differs from an earlier one. Neither of its texts has anything of a client.
 type Difference struct {
-	// Place names it, "" if none is known: "tools" and other members by their name; "messages[3].role", ".name", ".content",
+	// Position names it, "" if none is known: "tools" and other members by their name; "messages[3].role", ".name", ".content",
 	// ".tool_calls", ".reasoning", ".tool_call_id" or ".other" for a part of a message; "messages[3].tool_calls_missing" and
 	// ".reasoning_missing" for a part that is not there any more; "messages[3].removed" and ".inserted" for the message itself;
 	// "messages[512].later" for what is not told apart; "prompt.kib[2]" for a text, counted from 0; "endpoint" for another API. It
 	// has letters, digits, dots, brackets and underscores, and nothing else.
-	Place string
-	How   string // a sentence for operators
+	Position string
+	How      string // a sentence for operators
 	// Assumed says that everything which is known of both is equal, so that they differ here if they do.
 	Assumed bool
 	depth   int // how far the histories are equal; more is later
 }
 
 // Later reports whether the histories are equal for longer than those of another difference.
-func (d Difference) Later(than Difference) bool { return than.Place == "" || d.depth > than.depth }
+func (d Difference) Later(than Difference) bool { return than.Position == "" || d.depth > than.depth }
 
 // at is a place in the messages.
 func at(i int, part, how string) Difference {
-	return Difference{Place: fmt.Sprintf("messages[%d].%s", i, part), How: fmt.Sprintf("messages[%d]: ", i) + how, depth: 1 + i}
+	return Difference{Position: fmt.Sprintf("messages[%d].%s", i, part), How: fmt.Sprintf("messages[%d]: ", i) + how, depth: 1 + i}
 }
 
 // assumed is a place in the messages behind all that can be compared.
@@ -47,10 +47,10 @@ func Compare(before *Outline, reply Reply, now *Outline) Difference {
 	case before == nil || now == nil:
 		return Difference{}
 	case before.text != now.text:
-		return Difference{Place: "endpoint", How: "the turn before was one of the other endpoint"}
+		return Difference{Position: "endpoint", How: "the turn before was one of the other endpoint"}
 	}
 	if name := before.otherMember(now); name != "" {
-		return Difference{Place: name, How: name + " is not what it was; it is part of the prompt"}
+		return Difference{Position: name, How: name + " is not what it was; it is part of the prompt"}
 	}
 	if before.text {
 		return before.comparePieces(now)
@@ -81,7 +81,7 @@ func (o *Outline) comparePieces(now *Outline) Difference {
 		equal++
 	}
 	return Difference{
-		Place: fmt.Sprintf("prompt.kib[%d]", equal), depth: 1 + equal, Assumed: equal == len(o.pieces),
+		Position: fmt.Sprintf("prompt.kib[%d]", equal), depth: 1 + equal, Assumed: equal == len(o.pieces),
 		How: fmt.Sprintf("the prompt is the one before for its first %d KiB, as the client writes it, and differs behind that, or from what decode generated", equal),
 	}
 }

@@ -30,13 +30,13 @@ func FuzzOutline(f *testing.F) {
 				t.Fatalf("%d bytes", o.Bytes())
 			}
 			for _, reply := range []outline.Reply{{}, {Calls: true, Reasoning: true}} {
-				if d := outline.Compare(o, reply, p); !place.MatchString(d.Place) {
-					t.Fatalf("place %q", d.Place)
+				if d := outline.Compare(o, reply, p); !place.MatchString(d.Position) {
+					t.Fatalf("place %q", d.Position)
 				}
 			}
 			same, other := outline.Compare(o, outline.Reply{}, o), outline.Compare(o, outline.Reply{}, p)
 			if other.Later(same) {
-				t.Fatalf("%q is later than %q, where all is equal", other.Place, same.Place)
+				t.Fatalf("%q is later than %q, where all is equal", other.Position, same.Position)
 			}
 		}
 	})

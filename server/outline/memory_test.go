@@ -16,12 +16,12 @@ func TestMemory_KeepsFourOutlinesOfAConversation(t *testing.T) {
 		m.Keep([32]byte{1}, [16]byte{i}, key.Of(parse(t, upstream.Chat, chat("", asked))), outline.Reply{})
 	}
 	for i := range byte(6) {
-		got := m.Compare([32]byte{1}, [16]byte{i}, now).Place
+		got := m.Compare([32]byte{1}, [16]byte{i}, now).Position
 		if known := got == "messages[0].content"; known != (i >= 2) || !known && got != "" {
 			t.Errorf("ticket %d: got %q", i, got)
 		}
 	}
-	if got := m.Compare([32]byte{2}, [16]byte{5}, now).Place; got != "" {
+	if got := m.Compare([32]byte{2}, [16]byte{5}, now).Position; got != "" {
 		t.Errorf("another conversation: got %q", got)
 	}
 	before := m.Bytes()
@@ -42,10 +42,10 @@ func TestMemory_IsBounded(t *testing.T) {
 		}
 	}
 	now := key.Of(parse(t, upstream.Chat, chat("", next)))
-	if m.Compare([32]byte{999 & 0xff, 999 >> 8}, [16]byte{}, now).Place == "" {
+	if m.Compare([32]byte{999 & 0xff, 999 >> 8}, [16]byte{}, now).Position == "" {
 		t.Error("the conversation that was used last is forgotten")
 	}
-	if m.Compare([32]byte{0}, [16]byte{}, now).Place != "" {
+	if m.Compare([32]byte{0}, [16]byte{}, now).Position != "" {
 		t.Error("the conversation that was used first is not forgotten")
 	}
 	huge := key.Of(parse(t, upstream.Chat, body(2<<20)))
@@ -82,6 +82,6 @@ func ExampleCompare() {
 	key := outline.NewKey()
 	before, _ := upstream.ParseRequest(upstream.Chat, []byte(chat("", system, asked)))
 	now, _ := upstream.ParseRequest(upstream.Chat, []byte(chat("", system, question, reply, next)))
-	fmt.Println(outline.Compare(key.Of(before), outline.Reply{}, key.Of(now)).Place)
+	fmt.Println(outline.Compare(key.Of(before), outline.Reply{}, key.Of(now)).Position)
 	// Output: messages[1].name
 }

@@ -91,11 +91,11 @@ func TestCompare_NamesTheFirstPlaceThatDiffers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			key := outline.NewKey()
 			d := outline.Compare(key.Of(parse(t, upstream.Chat, before)), tc.reply, key.Of(parse(t, upstream.Chat, tc.now)))
-			if d.Place != tc.want || d.How == "" {
-				t.Errorf("got %q (%s), want %q", d.Place, d.How, tc.want)
+			if d.Position != tc.want || d.How == "" {
+				t.Errorf("got %q (%s), want %q", d.Position, d.How, tc.want)
 			}
-			if !place.MatchString(d.Place) {
-				t.Errorf("got %q, which is no place", d.Place)
+			if !place.MatchString(d.Position) {
+				t.Errorf("got %q, which is no place", d.Position)
 			}
 		})
 	}
@@ -106,8 +106,8 @@ func TestCompare_WhatTemplatesDoNotPrintIsNoDifference(t *testing.T) {
 	before := key.Of(parse(t, upstream.Chat, chat(`"tool_choice":null`, asked, reply, question)))
 	now := key.Of(parse(t, upstream.Chat, chat("",
 		`{"content":"first","role":"user"}`, `{"role":"assistant","content":"third","tool_calls":[],"refusal":null,"reasoning":""}`, question, reply, next)))
-	if d := outline.Compare(before, outline.Reply{}, now); d.Place != "messages[3].content" {
-		t.Errorf("got %q, want the reply, which is all that may differ", d.Place)
+	if d := outline.Compare(before, outline.Reply{}, now); d.Position != "messages[3].content" {
+		t.Errorf("got %q, want the reply, which is all that may differ", d.Position)
 	}
 }
 
@@ -123,20 +123,20 @@ func TestCompare_TextDiffersFromAKiBOn(t *testing.T) {
 		"cut":                      {long[:3000], "prompt.kib[2]"},
 		"behind all that was sent": {long + " and on", "prompt.kib[5]"},
 	} {
-		if d := outline.Compare(text(long), outline.Reply{}, text(tc.now)); d.Place != tc.want {
-			t.Errorf("%s: got %q, want %q", name, d.Place, tc.want)
+		if d := outline.Compare(text(long), outline.Reply{}, text(tc.now)); d.Position != tc.want {
+			t.Errorf("%s: got %q, want %q", name, d.Position, tc.want)
 		}
 	}
 	chats := key.Of(parse(t, upstream.Chat, chat("", asked)))
-	if d := outline.Compare(text(long), outline.Reply{}, chats); d.Place != "endpoint" {
-		t.Errorf("a chat after a text: got %q", d.Place)
+	if d := outline.Compare(text(long), outline.Reply{}, chats); d.Position != "endpoint" {
+		t.Errorf("a chat after a text: got %q", d.Position)
 	}
 }
 
 func TestCompare_HashesOfAnotherKeyAreOthers(t *testing.T) {
 	req := parse(t, upstream.Chat, chat("", asked, reply))
-	if d := outline.Compare(outline.NewKey().Of(req), outline.Reply{}, outline.NewKey().Of(req)); d.Place != "messages[0].role" {
-		t.Errorf("got %q: the key does not count", d.Place)
+	if d := outline.Compare(outline.NewKey().Of(req), outline.Reply{}, outline.NewKey().Of(req)); d.Position != "messages[0].role" {
+		t.Errorf("got %q: the key does not count", d.Position)
 	}
 }
 
@@ -151,8 +151,8 @@ func TestOf_IsBounded(t *testing.T) {
 		t.Errorf("3,000 messages take %d bytes", n)
 	}
 	messages[2500] = asked
-	if d := outline.Compare(before, outline.Reply{}, key.Of(parse(t, upstream.Chat, chat("", messages...)))); d.Place != "messages[512].later" {
-		t.Errorf("got %q", d.Place)
+	if d := outline.Compare(before, outline.Reply{}, key.Of(parse(t, upstream.Chat, chat("", messages...)))); d.Position != "messages[512].later" {
+		t.Errorf("got %q", d.Position)
 	}
 	text := key.Of(parse(t, upstream.Text, `{"prompt":"`+strings.Repeat("x", 8<<20)+`"}`))
 	if n := text.Bytes(); n > 40<<10 {
