@@ -25,18 +25,18 @@ type Memory struct {
 
 // conversation has its outlines newest first.
 type conversation struct {
-	key  [32]byte
-	kept []kept
+	key     [32]byte
+	entries []entry
 }
 
-// kept is the outline of the request whose answer left a ticket.
-type kept struct {
+// entry is the outline of the request whose answer left a ticket.
+type entry struct {
 	ticket  [16]byte
 	outline *Outline
 	reply   Reply
 }
 
-func (k *kept) bytes() int64 { return k.outline.Bytes() + overheadBytes }
+func (k *entry) bytes() int64 { return k.outline.Bytes() + overheadBytes }
 
 // NewMemory returns one that takes so many bytes at most, 32 MiB for 0.
 func NewMemory(most int64) *Memory {
@@ -60,17 +60,17 @@ func (m *Memory) Keep(key [32]byte, ticket [16]byte, o *Outline, reply Reply) {
 	}
 	m.order.MoveToFront(element)
 	c := element.Value.(*conversation)
-	all := make([]kept, 1, maxBranches)
-	all[0] = kept{ticket, o, reply}
+	all := make([]entry, 1, maxBranches)
+	all[0] = entry{ticket, o, reply}
 	m.bytes += all[0].bytes()
-	for _, old := range c.kept {
+	for _, old := range c.entries {
 		if old.ticket == ticket || len(all) == maxBranches {
 			m.bytes -= old.bytes()
 			continue
 		}
 		all = append(all, old)
 	}
-	c.kept = all
+	c.entries = all
 	for m.bytes > m.most {
 		m.forget(m.order.Back())
 	}
@@ -80,8 +80,8 @@ func (m *Memory) Keep(key [32]byte, ticket [16]byte, o *Outline, reply Reply) {
 func (m *Memory) forget(element *list.Element) {
 	c := m.order.Remove(element).(*conversation)
 	delete(m.conversations, c.key)
-	for i := range c.kept {
-		m.bytes -= c.kept[i].bytes()
+	for i := range c.entries {
+		m.bytes -= c.entries[i].bytes()
 	}
 }
 
@@ -89,9 +89,9 @@ func (m *Memory) forget(element *list.Element) {
 // ticket that another replica has made. It changes nothing.
 func (m *Memory) Compare(key [32]byte, ticket [16]byte, now *Outline) Difference {
 	m.mu.Lock()
-	var before kept
+	var before entry
 	if element := m.conversations[key]; element != nil {
-		for _, k := range element.Value.(*conversation).kept {
+		for _, k := range element.Value.(*conversation).entries {
 			if k.ticket == ticket {
 				before = k
 			}
