@@ -21,8 +21,8 @@ func turnHeaders(header http.Header, r *Record) {
 	b = appendTiming(b, r)
 	timing := len(b)
 	b = r.Path.appendHeader(b)
-	said := string(b)
-	values := [...]string{r.Turn, said[:reuse], said[reuse:timing], said[timing:]}
+	headers := string(b)
+	values := [...]string{r.Turn, headers[:reuse], headers[reuse:timing], headers[timing:]}
 	header["X-Request-Id"], header["X-KV-Reuse"], header["Server-Timing"] = values[0:1:1], values[1:2:2], values[2:3:3]
 	if r.API == upstream.Messages { // by which Anthropic's SDKs know it
 		header["Request-Id"] = values[0:1:1]
@@ -101,13 +101,13 @@ func logTurns(logger *slog.Logger, redis func() string) Observer {
 		}
 		b := r.Path.appendHeader(make([]byte, 0, 256))
 		path := len(b)
-		said := string(r.Reuse.appendHeader(b, now)) // both in one text
+		headers := string(r.Reuse.appendHeader(b, now)) // both in one text
 		attrs := append(make([]slog.Attr, 0, 40),
 			slog.String("turn", r.Turn), slog.String("trace", r.Trace.Shown()), slog.String("path", r.API.Path()), slog.String("model", r.ModelShown()),
 			slog.String("conversation", r.Conversation), slog.String("id_source", r.Source),
 			slog.String("prefill", r.Leg(upstream.RolePrefill).Instance), slog.String("decode", r.Leg(upstream.RoleDecode).Instance),
-			slog.String("kv_path", said[:path]), slog.Int("legs", len(r.Legs)), slog.Int("retries", r.Retries),
-			slog.String("reuse", said[path:]), slog.String("outcome", outcome), slog.String("reason", reason),
+			slog.String("kv_path", headers[:path]), slog.Int("legs", len(r.Legs)), slog.Int("retries", r.Retries),
+			slog.String("reuse", headers[path:]), slog.String("outcome", outcome), slog.String("reason", reason),
 			slog.String("differs", r.Reuse.Differs),
 			slog.String("proof", r.Reuse.Proof), slog.Int("tokens_offered", r.Reuse.Offered), slog.Int("tokens_read", r.Reuse.Read),
 			slog.Int("tokens_confirmed", r.Reuse.Cached),

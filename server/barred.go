@@ -33,21 +33,21 @@ type barWatch struct {
 	cfg    *Config
 	fleet  *fleet.Fleet
 	shared SharedBars                  // nil without Redis
-	said   map[*fleet.Engine]time.Time // when each barred engine was mentioned last; first, when it was barred
+	logged map[*fleet.Engine]time.Time // when each barred engine was mentioned last; first, when it was barred
 }
 
 // compare is one round.
 func (b *barWatch) compare(ctx context.Context) {
 	engines := b.fleet.Engines(upstream.RolePrefill)
-	maps.DeleteFunc(b.said, func(e *fleet.Engine, _ time.Time) bool { return !e.Quarantined() || !slices.Contains(engines, e) })
+	maps.DeleteFunc(b.logged, func(e *fleet.Engine, _ time.Time) bool { return !e.Quarantined() || !slices.Contains(engines, e) })
 	for _, engine := range engines {
-		last, found := b.said[engine]
+		last, found := b.logged[engine]
 		switch {
 		case !engine.Quarantined():
 		case !found:
-			b.said[engine] = time.Now()
+			b.logged[engine] = time.Now()
 		case time.Since(last) >= barAgain:
-			b.said[engine] = time.Now()
+			b.logged[engine] = time.Now()
 			b.cfg.Logger.Warn("prefill is quarantined; restart it, its prefix cache is in doubt", "prefill", engine.Name)
 		}
 	}

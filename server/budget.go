@@ -25,7 +25,7 @@ type rounds struct {
 	changed  time.Time // when a ticket was last given up for the budget, or something waited for its release
 	compared time.Time // when the tickets of all replicas were last compared with the budget
 	stood    time.Time // the reading since which the engine runs nothing and lets requests wait, zero if it does not
-	said     time.Time // when the log said last what was given up
+	logged   time.Time // when the log said last what was given up
 	waited   bool      // some of those were given up for requests that waited for room
 	tickets  int       // given up since
 	tokens   int
@@ -44,8 +44,8 @@ const (
 	// standsFor is how long an engine has to stand before tickets within their share are given up: readings are seconds apart, and
 	// a request that reads KV counts as one that waits.
 	standsFor = 3 * time.Second
-	// givenUpSaidEvery is how often the log says what was given up of one engine.
-	givenUpSaidEvery = time.Minute
+	// givenUpLogEvery is how often the log says what was given up of one engine.
+	givenUpLogEvery = time.Minute
 )
 
 // most is how many tokens of an engine's KV cache tickets may pin, 0 if that is not known or not limited.
@@ -161,7 +161,7 @@ func (b *pinnedBudget) releasable(decode *fleet.Incarnation) bool {
 // say tells the log now and then what was given up: a larger share may be better, or a larger cache.
 func (b *pinnedBudget) say(of *pinned) {
 	r := &of.rounds
-	if r.tickets == 0 || time.Since(r.said) < givenUpSaidEvery {
+	if r.tickets == 0 || time.Since(r.logged) < givenUpLogEvery {
 		return
 	}
 	why := "tickets pinned more than their share"
@@ -170,7 +170,7 @@ func (b *pinnedBudget) say(of *pinned) {
 	}
 	b.cfg.Logger.Info("released the oldest tickets, for room in the KV cache",
 		"decode", of.start.Engine().Name, "why", why, "tickets", r.tickets, "tokens", r.tokens, "share", b.cfg.PinnedShare)
-	r.said, r.tickets, r.tokens, r.waited = time.Now(), 0, 0, false
+	r.logged, r.tickets, r.tokens, r.waited = time.Now(), 0, 0, false
 }
 
 // PinnedBudget is how many tokens of a decode engine's KV cache tickets may pin, 0 if that is not known or not limited.

@@ -112,9 +112,9 @@ func (o *commitWriter) Flush() error { return o.flusher.FlushError() }
 // lastWords tells the client of a stream what broke it, behind so many events. No [DONE] follows, and the
 // connection is aborted, so that no client takes the answer for complete.
 func (o *commitWriter) lastWords(err error, events int64) {
-	said := o.errors(err)
-	o.turn.record.Code = said.Code
-	if _, err := o.Write(said.event(o.turn.api, events)); err == nil {
+	known := o.errors(err)
+	o.turn.record.Code = known.Code
+	if _, err := o.Write(known.event(o.turn.api, events)); err == nil {
 		_ = o.Flush()
 	}
 }

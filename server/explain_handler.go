@@ -45,14 +45,14 @@ func (s *Server) ExplainHandler() http.Handler {
 			writeError(w, unavailable("busy", "Other requests are being explained."))
 			return
 		}
-		said, err := s.explainRequest(w, r)
+		explanation, err := s.explainRequest(w, r)
 		if err != nil {
 			writeError(w, s.toAPIError(err))
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(said) // an operator that has gone needs no answer
+		_ = json.NewEncoder(w).Encode(explanation) // an operator that has gone needs no answer
 	})
 }
 

@@ -23,10 +23,10 @@ func (s *Server) CompareBars(ctx context.Context) { s.bars.compare(ctx) }
 
 // PassBarAgain lets the time pass after which a barred instance is mentioned again, and returns how many are.
 func (s *Server) PassBarAgain() int {
-	for engine, last := range s.bars.said {
-		s.bars.said[engine] = last.Add(-barAgain)
+	for engine, last := range s.bars.logged {
+		s.bars.logged[engine] = last.Add(-barAgain)
 	}
-	return len(s.bars.said)
+	return len(s.bars.logged)
 }
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.

@@ -35,7 +35,7 @@ type handBacks struct {
 	retained map[convcache.TicketID]*retainedTicket
 	queues   map[pairKey]*pairQueue
 	under    map[convcache.Key]*underWay   // hand-backs that are under way, by conversation
-	said     map[string]*fleet.Incarnation // starts of prefill of which the log says that they keep nothing, by instance
+	warned   map[string]*fleet.Incarnation // starts of prefill of which the log says that they keep nothing, by instance
 }
 
 // retainedTicket is a ticket whose ids are kept, in the store or out of it.
@@ -97,7 +97,7 @@ func newHandBacks(cfg *Config, deps *Deps) *handBacks {
 	h := &handBacks{
 		cfg: cfg, deps: deps, wake: make(chan struct{}, 1),
 		retained: map[convcache.TicketID]*retainedTicket{}, queues: map[pairKey]*pairQueue{}, under: map[convcache.Key]*underWay{},
-		said: map[string]*fleet.Incarnation{},
+		warned: map[string]*fleet.Incarnation{},
 	}
 	if cfg.handsBack() && deps.Connector.Traits().HandsBack {
 		h.arena = proof.NewArena(cfg.HandBackMemory)

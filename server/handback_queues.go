@@ -73,10 +73,10 @@ func (h *handBacks) keeps(prefill *fleet.Incarnation, tokens int) bool {
 	}
 	if why != "" {
 		h.mu.Lock()
-		said := h.said[prefill.Engine().Name] == prefill
-		h.said[prefill.Engine().Name] = prefill
+		warned := h.warned[prefill.Engine().Name] == prefill
+		h.warned[prefill.Engine().Name] = prefill
 		h.mu.Unlock()
-		if !said {
+		if !warned {
 			h.cfg.Logger.Warn("prefill does not keep what is handed back to it; tickets serve turns instead", "prefill", named(prefill), "why", why)
 		}
 	}

@@ -111,11 +111,11 @@ func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
 // answerFailed answers a request that is no turn. A client that has gone gets nothing, and one that has only closed its sending side no
 // empty 200.
 func (s *Server) answerFailed(w http.ResponseWriter, api upstream.API, err error) {
-	said := s.toAPIError(err)
-	if said.Status == statusClientGone {
+	known := s.toAPIError(err)
+	if known.Status == statusClientGone {
 		panic(http.ErrAbortHandler)
 	}
-	writeErrorFor(w, api, said)
+	writeErrorFor(w, api, known)
 }
 
 // writeError answers with an error in OpenAI's shape.

@@ -23,7 +23,7 @@ type quarantineWatch struct {
 	lineages   *lineages
 	tickets    *ticketMaker
 	background *background
-	said       map[*fleet.Incarnation]struct{} // exposed ones that the log has told
+	logged     map[*fleet.Incarnation]struct{} // exposed ones that the log has told
 	sweeping   atomic.Bool
 	swept      atomic.Int64 // the changes of what is in doubt up to which tickets were given up
 }
@@ -78,14 +78,14 @@ func (w *quarantineWatch) say() {
 				continue
 			}
 			exposed[last] = struct{}{}
-			if _, said := w.said[last]; !said {
-				w.said[last] = struct{}{}
+			if _, logged := w.logged[last]; !logged {
+				w.logged[last] = struct{}{}
 				w.cfg.Logger.Error("engine has KV of a prefill under quarantine in its cache; its legs have a cache_salt until it is restarted",
 					"role", role.String(), "instance", engine.Name, "start", last.ID())
 			}
 		}
 	}
-	maps.DeleteFunc(w.said, func(incarnation *fleet.Incarnation, _ struct{}) bool {
+	maps.DeleteFunc(w.logged, func(incarnation *fleet.Incarnation, _ struct{}) bool {
 		_, still := exposed[incarnation]
 		return !still && incarnation.Engine().Last().Known() // one that is not known now may be the same
 	})

@@ -77,10 +77,10 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s.SetRouting(cfg.RoutingConfig)
 	deps.Fleet.OnFreed(s.engineSlots.Freed)
-	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, said: map[*fleet.Engine]time.Time{}}
+	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, logged: map[*fleet.Engine]time.Time{}}
 	s.quarantines = &quarantineWatch{
 		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, tickets: s.turns.tickets, background: s.background,
-		said: map[*fleet.Incarnation]struct{}{},
+		logged: map[*fleet.Incarnation]struct{}{},
 	}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
 	s.handler = s.routes()

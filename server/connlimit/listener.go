@@ -44,7 +44,7 @@ type Listener struct {
 	idle      list // of all addresses
 	addresses map[netip.Prefix]*address
 	counts    Counts
-	said      time.Time // when the log said last that an address has its share
+	logged    time.Time // when the log said last that an address has its share
 }
 
 // address is what one address has.
@@ -145,8 +145,8 @@ func (l *Listener) bounds(remote netip.Addr) bool {
 // refuse counts a connection that is not admitted. l.mu is held.
 func (l *Listener) refuse(key netip.Prefix) {
 	l.counts.Refused++
-	if now := time.Now(); now.Sub(l.said) >= time.Minute {
-		l.said = now
+	if now := time.Now(); now.Sub(l.logged) >= time.Minute {
+		l.logged = now
 		l.cfg.Logger.Warn("a client's address has its share of the connections, and more are refused", "address", key.String(), "most", l.cfg.PerAddress,
 			"refused", l.counts.Refused)
 	}
