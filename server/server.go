@@ -28,10 +28,10 @@ type Server struct {
 	turns   *turns
 	bars    *barWatch
 
-	quarantines *quarantineWatch
-	pinned      *pinnedBudget
-	observers   []Observer
-	counts      counts
+	exposures *exposureWatch
+	pinned    *pinnedBudget
+	observers []Observer
+	counts    counts
 
 	routing atomic.Pointer[RoutingConfig]
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
@@ -78,7 +78,7 @@ func New(cfg Config, deps Deps) *Server {
 	s.SetRouting(cfg.RoutingConfig)
 	deps.Fleet.OnFreed(s.engineSlots.Freed)
 	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, logged: map[*fleet.Engine]time.Time{}}
-	s.quarantines = &quarantineWatch{
+	s.exposures = &exposureWatch{
 		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, tickets: s.turns.tickets, background: s.background,
 		logged: map[*fleet.Incarnation]struct{}{},
 	}
@@ -136,7 +136,7 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	}
 	s.background.run("task", "bars", func() { s.background.every(s.background.ctx, barEvery, nil, "task", "bars", s.bars.compare) })
 	s.background.run("task", "quarantines", func() {
-		s.background.every(s.background.ctx, barEvery, s.turns.lineages.changed, "task", "quarantines", s.quarantines.compare)
+		s.background.every(s.background.ctx, barEvery, s.turns.lineages.changed, "task", "quarantines", s.exposures.compare)
 	})
 	go func() { served <- srv.Serve(clients) }()
 	select {

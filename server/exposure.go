@@ -14,9 +14,9 @@ import (
 // errInDoubt is a ticket whose KV may come from an incarnation that is under quarantine.
 var errInDoubt = errors.New("the KV may come from a prefill instance that is under quarantine")
 
-// quarantineWatch shares with other replicas which KV is in doubt, gives up what descends from it, and tells operators which engines have
+// exposureWatch shares with other replicas which KV is in doubt, gives up what descends from it, and tells operators which engines have
 // it in their caches.
-type quarantineWatch struct {
+type exposureWatch struct {
 	cfg        *Config
 	fleet      *fleet.Fleet
 	shared     SharedQuarantines // nil without Redis
@@ -29,7 +29,7 @@ type quarantineWatch struct {
 }
 
 // compare is one round. What was found since the last one is told before anything else: other replicas go on meanwhile.
-func (w *quarantineWatch) compare(ctx context.Context) {
+func (w *exposureWatch) compare(ctx context.Context) {
 	if w.shared != nil {
 		w.exchange(ctx)
 	}
@@ -49,7 +49,7 @@ func (w *quarantineWatch) compare(ctx context.Context) {
 }
 
 // exchange takes over what other replicas have found, and tells them what they don't know.
-func (w *quarantineWatch) exchange(ctx context.Context) {
+func (w *exposureWatch) exchange(ctx context.Context) {
 	bounded, cancel := storeContext(ctx, w.cfg)
 	defer cancel()
 	all, err := w.shared.Quarantines(bounded)
@@ -66,7 +66,7 @@ func (w *quarantineWatch) exchange(ctx context.Context) {
 }
 
 // say tells the log, once for each, which incarnations are asked under a salt of a quarantine.
-func (w *quarantineWatch) say() {
+func (w *exposureWatch) say() {
 	exposed := map[*fleet.Incarnation]struct{}{}
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, engine := range w.fleet.Engines(role) {
@@ -94,7 +94,7 @@ func (w *quarantineWatch) say() {
 // sweep has given up what of this replica's tickets descends from an incarnation under quarantine: other replicas find by themselves
 // that they must not use it, but decode's blocks would stay pinned. A ticket that is put later is looked at when it is. It works beside
 // the rounds, since there may be many.
-func (w *quarantineWatch) sweep(ctx context.Context) {
+func (w *exposureWatch) sweep(ctx context.Context) {
 	changes := w.lineages.changes.Load()
 	if changes == w.swept.Load() || !w.sweeping.CompareAndSwap(false, true) {
 		return

@@ -16,8 +16,8 @@ func (s *Server) Quarantine(prefill *fleet.Incarnation) {
 
 // CompareQuarantines is one round of what runs beside the turns, with the tickets that it gives up.
 func (s *Server) CompareQuarantines(ctx context.Context) {
-	s.quarantines.compare(ctx)
-	for s.quarantines.sweeping.Load() {
+	s.exposures.compare(ctx)
+	for s.exposures.sweeping.Load() {
 		runtime.Gosched()
 	}
 }
