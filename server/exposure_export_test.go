@@ -14,8 +14,8 @@ func (s *Server) Quarantine(prefill *fleet.Incarnation) {
 	s.turns.lineages.records.Quarantine(addressOf(prefill), prefill.ID())
 }
 
-// CompareQuarantines is one round of what runs beside the turns, with the tickets that it gives up.
-func (s *Server) CompareQuarantines(ctx context.Context) {
+// CompareExposures is one round of what runs beside the turns, with the tickets that it gives up.
+func (s *Server) CompareExposures(ctx context.Context) {
 	s.exposures.compare(ctx)
 	for s.exposures.sweeping.Load() {
 		runtime.Gosched()

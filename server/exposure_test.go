@@ -13,8 +13,8 @@ import (
 	"carryover/upstream"
 )
 
-// quarantine puts the start of a prefill engine of the rig under quarantine.
-func (r *rig) quarantine(e *engine) { r.server.Quarantine(r.engine(e).Last()) }
+// quarantineBy puts the start of a prefill engine of the rig under quarantine.
+func (r *rig) quarantineBy(e *engine) { r.server.Quarantine(r.engine(e).Last()) }
 
 // quarantineRig is a rig of two prefill engines, of which the first takes the first turn.
 func quarantineRig(t *testing.T) (*rig, *storeSeam) {
@@ -43,12 +43,12 @@ func TestQuarantine_StoredTicketsAreGivenUp(t *testing.T) {
 	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
 	r.wantOK(r.sendIDs("d", true, count(1000, 200)...), "miss;")
 	r.bar(r.prefill[0])
-	r.server.CompareQuarantines(t.Context())
+	r.server.CompareExposures(t.Context())
 	r.wantReleasing(2)
 	if n := r.log.count("engine has KV of a prefill under quarantine", `"level":"ERROR"`, r.decode[0].name); n != 1 {
 		t.Errorf("decode is named %d times, want once", n)
 	}
-	r.server.CompareQuarantines(t.Context())
+	r.server.CompareExposures(t.Context())
 	if n := r.log.count("engine has KV of a prefill under quarantine"); n != 1 {
 		t.Errorf("decode is named %d times, want once", n)
 	}
@@ -57,11 +57,11 @@ func TestQuarantine_StoredTicketsAreGivenUp(t *testing.T) {
 func TestQuarantine_ATurnFindsNothingOfIt(t *testing.T) {
 	prompt := count(1, 200)
 	for name, at := range map[string]func(r *rig, seam *storeSeam){
-		"before the look": func(r *rig, _ *storeSeam) { r.quarantine(r.prefill[0]) },
+		"before the look": func(r *rig, _ *storeSeam) { r.quarantineBy(r.prefill[0]) },
 		"between look and take": func(r *rig, seam *storeSeam) {
 			seam.take = func(context.Context) (convcache.Outcome, bool) {
 				seam.take = nil
-				r.quarantine(r.prefill[0])
+				r.quarantineBy(r.prefill[0])
 				return convcache.Unavailable, false
 			}
 		},
@@ -93,7 +93,7 @@ func TestQuarantine_ATurnFindsNothingOfIt(t *testing.T) {
 func TestQuarantine_WhileTheTicketIsPut(t *testing.T) {
 	r, seam := quarantineRig(t)
 	seam.put = func(context.Context) (convcache.Outcome, bool) {
-		r.quarantine(r.prefill[0])
+		r.quarantineBy(r.prefill[0])
 		return convcache.Unavailable, false
 	}
 	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
@@ -110,9 +110,9 @@ func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
 			}
 			r.wantOK(r.sendIDs("c", true, count(1, 40)...), "miss;")
 			r.wantOK(r.sendIDs("", true, count(100, 40)...), "miss;") // which waits for its hand-back in no store
-			r.quarantine(r.prefill[0])
+			r.quarantineBy(r.prefill[0])
 			if swept {
-				r.server.CompareQuarantines(t.Context())
+				r.server.CompareExposures(t.Context())
 				r.wantReleasing(2)
 			}
 			r.handBack(overdue, 0) // which finds another way for what was to go to the start that is barred
@@ -133,7 +133,7 @@ func TestQuarantine_NotesAreIgnored(t *testing.T) {
 		t.Fatalf("X-KV-Reuse %q: nothing is shown", p.reuse())
 	}
 	r.handBack(overdue, 2)
-	r.quarantine(r.prefill[0])
+	r.quarantineBy(r.prefill[0])
 	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
 	r.engine(r.prefill[0]).Refresh(t.Context())
 	if p := r.sendIDs("c", true, continued(continued(prompt))...); p.reuse() != "miss;reason=quarantined" {
@@ -152,7 +152,7 @@ func saltIn(l leg) string {
 func TestQuarantine_TheSaltOfDecodeStays(t *testing.T) {
 	r, _ := quarantineRig(t)
 	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
-	r.quarantine(r.prefill[0])
+	r.quarantineBy(r.prefill[0])
 	prompt := count(1000, 200)
 	r.wantOK(r.sendIDs("d", true, prompt...), "miss;")
 	r.wantOK(r.sendIDs("d", true, continued(prompt)...), "hit;") // what decode made under the salt is of use
@@ -221,33 +221,33 @@ func TestQuarantine_TheSaltOfAnAttemptDoesNotStay(t *testing.T) {
 	}
 }
 
-// sharedQuarantines is what replicas tell each other.
-type sharedQuarantines struct {
+// sharedLineages is what replicas tell each other.
+type sharedLineages struct {
 	mu  sync.Mutex // guards all
 	all []convcache.Quarantine
 }
 
-func (s *sharedQuarantines) Quarantine(_ context.Context, q convcache.Quarantine) error {
+func (s *sharedLineages) Quarantine(_ context.Context, q convcache.Quarantine) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.all = append(s.all, q)
 	return nil
 }
 
-func (s *sharedQuarantines) Quarantines(context.Context) ([]convcache.Quarantine, error) {
+func (s *sharedLineages) Quarantines(context.Context) ([]convcache.Quarantine, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return append([]convcache.Quarantine{}, s.all...), nil
 }
 
 func TestQuarantine_IsToldOnce(t *testing.T) {
-	shared := &sharedQuarantines{}
+	shared := &sharedLineages{}
 	r := newRig(t, setup{prefills: 2, cfg: byTokens, deps: func(d *server.Deps) { d.SharedQuarantines = shared }})
 	r.inIDs(nil)
 	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
-	r.quarantine(r.prefill[0])
+	r.quarantineBy(r.prefill[0])
 	for range 3 {
-		r.server.CompareQuarantines(t.Context())
+		r.server.CompareExposures(t.Context())
 	}
 	exposed := 0
 	for _, q := range shared.all {
