@@ -41,10 +41,10 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 	}{
 		"tokens":                  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode}},
 		"tokens, decode alone":    {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{decode: decode}},
-		"tokens, prefill barred":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode, barred: true}},
+		"tokens, prefill barred":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode, quarantined: true}},
 		"history":                 {proof.History{Key: secret.HistoryKey()}, &pair{prefill: prefill, decode: decode}},
 		"history, decode alone":   {proof.History{Key: secret.HistoryKey()}, &pair{decode: decode}},
-		"history, prefill barred": {proof.History{Key: secret.HistoryKey()}, &pair{prefill: prefill, decode: decode, barred: true}},
+		"history, prefill barred": {proof.History{Key: secret.HistoryKey()}, &pair{prefill: prefill, decode: decode, quarantined: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			turn, held := turnOfLargeBody(t, row.way)

@@ -11,8 +11,8 @@ type Counts struct {
 	Stranded Stranded
 	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
 	GivenUp uint64
-	// Bars are starts of prefill that this replica has found to compute other ids than they were sent.
-	Bars uint64
+	// Quarantines are starts of prefill that this replica has found to compute other ids than they were sent.
+	Quarantines uint64
 	// RetriesDenied are attempts that were not made, because retries are limited to a share of the turns.
 	RetriesDenied uint64
 	// Connections are those of clients that were closed for the sake of others.
@@ -39,7 +39,7 @@ func (s *Server) Counts() Counts {
 	return Counts{
 		Ridden: c.ridden.read(), Own: c.own.read(), HandBacks: c.handBacks.read(),
 		Stranded: Stranded{Read: c.strandedRead.Load(), Lost: c.strandedLost.Load()},
-		GivenUp:  c.givenUp.Load(), Bars: c.bars.Load(), RetriesDenied: c.retriesDenied.Load(),
+		GivenUp:  c.givenUp.Load(), Quarantines: c.quarantines.Load(), RetriesDenied: c.retriesDenied.Load(),
 		Connections: s.connections(),
 	}
 }
@@ -50,7 +50,7 @@ type counts struct {
 	handBacks                  atomicHandBacks
 	strandedRead, strandedLost atomic.Uint64
 	givenUp                    atomic.Uint64
-	bars, retriesDenied        atomic.Uint64
+	quarantines, retriesDenied atomic.Uint64
 }
 
 type atomicReleases struct{ sent, failed, kept atomic.Uint64 }

@@ -21,21 +21,21 @@ const detachedLimit = 10 * time.Second
 // stream, and holds nothing of the prompt. Its Stream is nil where the client has its whole answer already.
 type decoding struct {
 	*upstream.Stream
-	start     *fleet.Incarnation // of decode that has the leg
-	sent      legNote
-	blockSize int                   // of it, when the leg began
-	requestID string                // of the leg
-	began     time.Time             // when the leg was sent
-	arrived   time.Time             // when the stream was caught up with the headers
-	handed    bool                  // decode got a hand-over
-	from      *fleet.Incarnation    // the start of prefill that gave it
-	barred    bool                  // of a prefill instance that is barred
-	lineage   convcache.Lineage     // of the KV that it got
-	prefilled []convcache.Prefilled // what prefill's caches hold of the prompt
-	found     lineage.Space         // decode's cache as the leg found it
-	link      *fleet.PairState      // of the starts that exchange KV by it, nil if one of them is not known
-	rewrite   upstream.Rewriter
-	asks      asked
+	start       *fleet.Incarnation // of decode that has the leg
+	sent        legNote
+	blockSize   int                   // of it, when the leg began
+	requestID   string                // of the leg
+	began       time.Time             // when the leg was sent
+	arrived     time.Time             // when the stream was caught up with the headers
+	handed      bool                  // decode got a hand-over
+	from        *fleet.Incarnation    // the start of prefill that gave it
+	quarantined bool                  // of a prefill instance that is barred
+	lineage     convcache.Lineage     // of the KV that it got
+	prefilled   []convcache.Prefilled // what prefill's caches hold of the prompt
+	found       lineage.Space         // decode's cache as the leg found it
+	link        *fleet.PairState      // of the starts that exchange KV by it, nil if one of them is not known
+	rewrite     upstream.Rewriter
+	asks        asked
 
 	both   context.Context //nolint:containedctx // of both legs where they run together: the failure of one ends the other
 	finish func()          // ends what is left of the other leg
@@ -120,7 +120,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 		return nil, err
 	}
 	d := &decoding{
-		start: incarnation, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, barred: p.barred, lineage: h.lineage, found: found,
+		start: incarnation, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, quarantined: p.quarantined, lineage: h.lineage, found: found,
 		prefilled: h.prefilled,
 	}
 	d.asks.whole = s.buffers(t, incarnation, d.handed) && (h.Handover == nil || h.Rewrite == nil)

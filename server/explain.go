@@ -190,8 +190,8 @@ func (k *picker) dryRunPicker() *picker {
 // predict is begin, and as much of the proof's look as nobody has to be asked for.
 func (t *turn) predict(p *pair) (f proof.Prediction) {
 	switch {
-	case t.proof == nil || p.prefill == nil && !p.barred:
-	case p.barred:
+	case t.proof == nil || p.prefill == nil && !p.quarantined:
+	case p.quarantined:
 		t.lacks = lacksQuarantined
 	default:
 		f = t.proof.Predict(proof.Attempt{Prefill: p.prefill, Decode: p.decode})

@@ -18,15 +18,15 @@ func (s *Server) SpendRetries() {
 	budget.tokens, budget.last = 0, time.Now().Add(time.Hour)
 }
 
-// CompareBars is one round of what runs beside the turns.
-func (s *Server) CompareBars(ctx context.Context) { s.bars.compare(ctx) }
+// CompareQuarantines is one round of what runs beside the turns.
+func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.compare(ctx) }
 
-// PassBarAgain lets the time pass after which a barred instance is mentioned again, and returns how many are.
-func (s *Server) PassBarAgain() int {
-	for engine, last := range s.bars.logged {
-		s.bars.logged[engine] = last.Add(-barAgain)
+// PassRemindEvery lets the time pass after which a barred instance is mentioned again, and returns how many are.
+func (s *Server) PassRemindEvery() int {
+	for engine, last := range s.quarantines.logged {
+		s.quarantines.logged[engine] = last.Add(-remindEvery)
 	}
-	return len(s.bars.logged)
+	return len(s.quarantines.logged)
 }
 
 // Inflight is the memory that request bodies take, and how many clients it is booked on.

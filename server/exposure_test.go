@@ -42,7 +42,7 @@ func TestQuarantine_StoredTicketsAreGivenUp(t *testing.T) {
 	r, _ := quarantineRig(t)
 	r.wantOK(r.sendIDs("c", true, count(1, 200)...), "miss;")
 	r.wantOK(r.sendIDs("d", true, count(1000, 200)...), "miss;")
-	r.bar(r.prefill[0])
+	r.quarantine(r.prefill[0])
 	r.server.CompareExposures(t.Context())
 	r.wantReleasing(2)
 	if n := r.log.count("engine has KV of a prefill under quarantine", `"level":"ERROR"`, r.decode[0].name); n != 1 {
@@ -190,7 +190,7 @@ func TestQuarantine_TheSaltOfAnAttemptDoesNotStay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			gate := make(chan struct{})
 			r := newRig(t, setup{})
-			r.bar(r.prefill[0])
+			r.quarantine(r.prefill[0])
 			r.decode[0].always(waits(gate, decodes))
 			const alone = 16 // turns that decode may prefill by itself
 			done := make(chan reply, alone+1)

@@ -90,8 +90,8 @@ func (t *turn) begin(ctx context.Context, p *pair, work *background) {
 	t.discard()
 	t.ids, t.lacks = nil, ""
 	switch {
-	case t.proof == nil || p.prefill == nil && !p.barred:
-	case p.barred:
+	case t.proof == nil || p.prefill == nil && !p.quarantined:
+	case p.quarantined:
 		t.lacks = lacksQuarantined
 	default:
 		t.lacks = t.proof.Begin(ctx, proof.Attempt{

@@ -123,8 +123,8 @@ func (h *handBacks) send(ctx context.Context, k *retainedTicket, link *fleet.Pai
 	h.releaser.spent(*ticket)
 	if !k.repeats(answer) {
 		h.lineages.records.Bad(found)
-		bar(h.cfg.Logger, prefill, "hand-back")
-		h.counts.bars.Add(1)
+		quarantine(h.cfg.Logger, prefill, "hand-back")
+		h.counts.quarantines.Add(1)
 		return handBackFailed, proof.ErrIDs
 	}
 	h.lineages.records.Good(found)

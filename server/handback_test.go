@@ -225,7 +225,7 @@ func TestHandBack_OtherIDEchoQuarantinesPrefill(t *testing.T) {
 			if !r.engine(r.prefill[0]).Quarantined() {
 				t.Error("prefill is not barred")
 			}
-			if c := r.server.Counts(); c.HandBacks.Failed != 1 || c.Bars != 1 {
+			if c := r.server.Counts(); c.HandBacks.Failed != 1 || c.Quarantines != 1 {
 				t.Errorf("counted %+v", c)
 			}
 			if n := r.store.Len(); n != 0 {

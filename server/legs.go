@@ -90,7 +90,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 		return upstream.Plan{}, err
 	}
 	transfer.Offer = h.ticketOffer(t)
-	if engine := p.prefill.Engine(); !p.barred && (engine.Quarantined() || s.lineages.quarantined(p.prefill)) { // since it was picked
+	if engine := p.prefill.Engine(); !p.quarantined && (engine.Quarantined() || s.lineages.quarantined(p.prefill)) { // since it was picked
 		return upstream.Plan{}, idEchoFailed(engine, false)
 	}
 	if h.ticket != nil && s.lineages.inDoubt(h.ticket.Lineage) { // since it was taken

@@ -20,7 +20,7 @@ const (
 	whyThreshold   = "disagg_threshold"    // too little is to be computed for a hand-over to pay
 	whyNoPrefiller = "no_prefiller"        // the request was to name its prefill instance, and names none
 	whyUnavailable = "prefill_unavailable" // no prefill instance can be reached
-	whyBarred      = "prefill_quarantined" // those that can be reached are barred
+	whyQuarantined = "prefill_quarantined" // those that can be reached are barred
 	whyFailed      = "prefill_failed"      // prefill failed, or gave nothing that decode could read
 
 	whyNotAnnounced = "not_announced" // prefill's KV has not been announced for this decode instance of late

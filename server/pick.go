@@ -26,7 +26,7 @@ type picker struct {
 // itself.
 type pair struct {
 	prefill, decode *fleet.Incarnation
-	barred          bool   // the attempt avoids a prefill instance that is barred, or its prefix cache
+	quarantined     bool   // the attempt avoids a prefill instance that is barred, or its prefix cache
 	salt            string // cache_salt of both legs that no other turn has, so that nothing is read of barred prefill's prefix cache; "" for none
 	tied            bool   // the path was chosen for what this decode instance holds
 
@@ -105,9 +105,9 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 
 // engine picks an engine that serves the turn's model. Before it says that there is none, which is upstream.ErrNoModel, the engines
 // are asked once more for what they serve: a model that has just been loaded is not known yet.
-func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, barred bool, in *slot) (*fleet.Engine, error) {
+func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, quarantined bool, in *slot) (*fleet.Engine, error) {
 	hint, exclude := t.hint(), t.excluding(role)
-	hint.AllowQuarantined = barred
+	hint.AllowQuarantined = quarantined
 	engine, err := k.awaitSlot(ctx, t, role, hint, exclude, in)
 	if errors.Is(err, upstream.ErrNoModel) && !t.retry.refreshed {
 		t.retry.refreshed = true
@@ -128,11 +128,11 @@ func (t *turn) excluding(role upstream.Role) func(*fleet.Engine) bool {
 }
 
 // prefill adds a prefill instance to the pair, and returns nil if there is none that may be asked.
-func (k *picker) prefill(ctx context.Context, t *turn, p *pair, barred bool) (*fleet.Engine, error) {
+func (k *picker) prefill(ctx context.Context, t *turn, p *pair, quarantined bool) (*fleet.Engine, error) {
 	if t.retry.noPrefill || t.retry.gaveUp(upstream.RolePrefill) >= maxDials {
 		return nil, nil
 	}
-	prefill, err := k.engine(ctx, t, upstream.RolePrefill, barred, &p.prefillSlot)
+	prefill, err := k.engine(ctx, t, upstream.RolePrefill, quarantined, &p.prefillSlot)
 	switch {
 	case errors.Is(err, upstream.ErrNoInstance), errors.Is(err, upstream.ErrNoModel):
 		return nil, nil
@@ -148,17 +148,17 @@ func (t *turn) mayPrefill(e *fleet.Engine) bool { return t.prefiller == "" || e.
 // withoutPrefill has decode serve a bounded number of turns alone, unless the operator wants errors. Beyond these, a barred
 // prefill serves with a cache_salt of the turn's own, so that nothing of its prefix cache is read; nil is decode alone.
 func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
-	p.barred = slices.ContainsFunc(k.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
+	p.quarantined = slices.ContainsFunc(k.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return t.mayPrefill(e) && e.Quarantined()
 	})
 	if t.routing.PrefillFailure != PrefillError && !k.needsPrefill() {
 		if leave, ok := k.decodeOnly.take(t.share.client); ok {
 			p.decodeOnly = leave
-			t.record.Path.alone(t.retry.whyAlone(p.barred))
+			t.record.Path.alone(t.retry.whyAlone(p.quarantined))
 			return nil, nil
 		}
 	}
-	if p.barred {
+	if p.quarantined {
 		if prefill, err := k.prefill(ctx, t, p, true); prefill != nil || err != nil {
 			p.salt = newID()
 			return prefill, err

@@ -102,8 +102,8 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 func (s *turns) checkIDEcho(t *turn, p *pair, found lineage.Space, computed []byte) error {
 	if err := t.ids.CheckEcho(computed); err != nil {
 		s.lineages.records.Bad(found) // before others can see the bar, which does not say since when
-		bar(s.cfg.Logger, p.prefill, t.record.Turn)
-		s.counts.bars.Add(1)
+		quarantine(s.cfg.Logger, p.prefill, t.record.Turn)
+		s.counts.quarantines.Add(1)
 		return idEchoFailed(p.prefill.Engine(), true)
 	}
 	if t.ids.Wanted() && t.ids.ForPrefill() != nil {

@@ -150,7 +150,7 @@ func TestPrefillFailure_OfAnIDEchoIsMended(t *testing.T) {
 		p := r.sendIDs("c", true, count(100, 200)...)
 		r.wantPath(p, "prefill_decode;tokens=200")
 		// With none left, decode serves, or prefill does with a salt of the turn's own.
-		r.bar(r.prefill[1])
+		r.quarantine(r.prefill[1])
 		p = r.sendIDs("d", true, count(100, 200)...)
 		if policy == server.PrefillError {
 			r.wantPath(p, "prefill_decode;tokens=200")

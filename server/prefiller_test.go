@@ -139,7 +139,7 @@ func TestPrefiller_ThatCannotServe(t *testing.T) {
 	r, _ := named(t, setup{prefills: 2})
 	r.prefill[0].always(status(500, "boom"))
 	r.wantPath(r.turn("c", 1, true, schedulerHeader, "p0:1"), failedAlone)
-	r.bar(r.prefill[1])
+	r.quarantine(r.prefill[1])
 	r.wantPath(r.turn("c", 1, true, schedulerHeader, "p1:1"), "decode_only;reason=prefill_quarantined;tokens=2")
 	r.wantLegs(2, 1, 0)
 }

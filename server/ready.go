@@ -34,14 +34,14 @@ func (s *Server) handleReady(c echo.Context) error {
 	case prefill == 0:
 		word, answer["why"] = wordDecodeOnly, why
 	}
-	barred := 0
+	quarantined := 0
 	for _, engine := range s.deps.Fleet.Engines(upstream.RolePrefill) {
 		if engine.Quarantined() {
-			barred++
+			quarantined++
 		}
 	}
-	if barred > 0 {
-		answer["quarantined"] = barred
+	if quarantined > 0 {
+		answer["quarantined"] = quarantined
 	}
 	if s.deps.RedisState != nil {
 		state := s.deps.RedisState()

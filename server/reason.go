@@ -58,7 +58,7 @@ func (t *turn) excludes(p *pair) Reason {
 		return ReasonNoConversation
 	case t.ineligible != "":
 		return Reason("ineligible_" + t.ineligible)
-	case p.prefill == nil && !p.barred:
+	case p.prefill == nil && !p.quarantined:
 		return ReasonBypass
 	case t.retry.withoutTicket != "":
 		return t.retry.withoutTicket

@@ -33,14 +33,14 @@ type retryState struct {
 }
 
 // whyAlone says why decode is to serve without prefill.
-func (t *retryState) whyAlone(barred bool) string {
+func (t *retryState) whyAlone(quarantined bool) string {
 	switch {
 	case t.prefillFailed:
 		return whyFailed
 	case t.notAnnounced:
 		return whyNotAnnounced
-	case barred:
-		return whyBarred
+	case quarantined:
+		return whyQuarantined
 	}
 	return whyUnavailable
 }

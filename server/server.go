@@ -21,12 +21,12 @@ import (
 // Server is the client side: it takes requests in, has their turns run, and ends in good order. Create it with New, serve
 // with Run.
 type Server struct {
-	cfg     Config
-	deps    Deps
-	handler http.Handler
-	intake  *intake
-	turns   *turns
-	bars    *barWatch
+	cfg         Config
+	deps        Deps
+	handler     http.Handler
+	intake      *intake
+	turns       *turns
+	quarantines *quarantineWatch
 
 	exposures *exposureWatch
 	pinned    *pinnedBudget
@@ -77,7 +77,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s.SetRouting(cfg.RoutingConfig)
 	deps.Fleet.OnFreed(s.engineSlots.Freed)
-	s.bars = &barWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, logged: map[*fleet.Engine]time.Time{}}
+	s.quarantines = &quarantineWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, logged: map[*fleet.Engine]time.Time{}}
 	s.exposures = &exposureWatch{
 		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, tickets: s.turns.tickets, background: s.background,
 		logged: map[*fleet.Incarnation]struct{}{},
@@ -134,9 +134,11 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		}
 		s.background.run("task", "evacuation", func() { s.background.every(s.background.ctx, evacuateEvery, nil, "task", "evacuation", v.round) })
 	}
-	s.background.run("task", "bars", func() { s.background.every(s.background.ctx, barEvery, nil, "task", "bars", s.bars.compare) })
+	s.background.run("task", "bars", func() {
+		s.background.every(s.background.ctx, quarantineEvery, nil, "task", "bars", s.quarantines.compare)
+	})
 	s.background.run("task", "quarantines", func() {
-		s.background.every(s.background.ctx, barEvery, s.turns.lineages.changed, "task", "quarantines", s.exposures.compare)
+		s.background.every(s.background.ctx, quarantineEvery, s.turns.lineages.changed, "task", "quarantines", s.exposures.compare)
 	})
 	go func() { served <- srv.Serve(clients) }()
 	select {

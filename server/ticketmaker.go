@@ -183,7 +183,7 @@ func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 		return "ineligible_" + t.ineligible
 	case !d.handed:
 		return "no_handover"
-	case d.barred:
+	case d.quarantined:
 		return proof.Unproven(lacksQuarantined)
 	case d.link == nil:
 		return proof.Unproven(proof.LacksStart)

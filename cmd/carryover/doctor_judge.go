@@ -69,7 +69,7 @@ func (v *verdict) holds(code, what string) { v.report.holds(v.at, code, what) }
 
 // legs judges whether turns get through at all, and by prefill and decode. It reports whether anything more can be judged.
 func (v *verdict) legs() bool {
-	if v.seen.barred {
+	if v.seen.quarantined {
 		v.found(codeOtherIDs, "prefill did not repeat the ids that it was sent")
 		return false
 	}

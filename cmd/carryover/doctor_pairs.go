@@ -67,7 +67,7 @@ func (d *doctor) pair(ctx context.Context, c couple) {
 		return // that has been said
 	}
 	model := d.compare(c)
-	if model == "" || d.options.noTurns || ctx.Err() != nil || d.report.has(c.prefill.where(), codeBarred) {
+	if model == "" || d.options.noTurns || ctx.Err() != nil || d.report.has(c.prefill.where(), codeQuarantined) {
 		return
 	}
 	if d.cfg.Connector.reusesKV() && (c.prefill.start == "" || c.decode.start == "") {

@@ -89,7 +89,7 @@ func TestDoctor_KnowsWhatReplicasHaveBarred(t *testing.T) {
 		t.Fatal(err)
 	}
 	told := w.examine(t)
-	if f := told.find(t, codeBarred); !strings.Contains(f.Fix, "restart") || told.Requests != 0 {
+	if f := told.find(t, codeQuarantined); !strings.Contains(f.Fix, "restart") || told.Requests != 0 {
 		t.Errorf("%+v, %d requests", f, told.Requests)
 	}
 }

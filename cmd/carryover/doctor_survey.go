@@ -21,8 +21,8 @@ const (
 	announcedAgain = 4 * time.Second
 	// lookEvery is how often it is looked whether something has come.
 	lookEvery = 20 * time.Millisecond
-	// barsWithin is how long a replica needs to hear of a bar, and something more.
-	barsWithin = 3 * time.Second
+	// quarantinesWithin is how long a replica needs to hear of a bar, and something more.
+	quarantinesWithin = 3 * time.Second
 	// askedAtOnce is how many instances are asked at the same time.
 	askedAtOnce = 16
 )
@@ -40,9 +40,9 @@ func (d *doctor) survey(ctx context.Context) error {
 		return err
 	}
 	p.alongside = nil // what turns need; the pairs have it
-	bars := &barsSeen{SharedBars: deps.SharedBars}
+	quarantines := &quarantinesSeen{SharedBars: deps.SharedBars}
 	if deps.SharedBars != nil {
-		deps.SharedBars = bars
+		deps.SharedBars = quarantines
 	}
 	p.server = server.New(newServerConfig(cfg, d.logger), deps)
 	return beside(ctx, p, func(_ string, failed <-chan error) {
@@ -54,7 +54,7 @@ func (d *doctor) survey(ctx context.Context) error {
 		d.prefill, d.decode = d.ask(ctx, p, upstream.RolePrefill), d.ask(ctx, p, upstream.RoleDecode)
 		d.agents(ctx, p)
 		if deps.SharedBars != nil {
-			bars.await(ctx)
+			quarantines.await(ctx)
 		}
 		for _, e := range d.prefill {
 			if !e.answers {
@@ -64,7 +64,7 @@ func (d *doctor) survey(ctx context.Context) error {
 			if engine := p.fleet.Engine(e.Role, e.Name); engine != nil && engine.Quarantined() {
 				what = "a replica has quarantined its start " + e.start
 			}
-			d.report.check(e.where(), codeBarred, what, "{name}", e.Name)
+			d.report.check(e.where(), codeQuarantined, what, "{name}", e.Name)
 		}
 	})
 }
@@ -135,8 +135,8 @@ func (d *doctor) ask(ctx context.Context, p *proxy, role upstream.Role) []*exami
 	return list
 }
 
-// barsSeen sees that bars of other replicas have been taken over.
-type barsSeen struct {
+// quarantinesSeen sees that bars of other replicas have been taken over.
+type quarantinesSeen struct {
 	server.SharedBars
 
 	mu     sync.Mutex // guards rounds
@@ -144,24 +144,24 @@ type barsSeen struct {
 }
 
 // Barred implements server.SharedBars.
-func (b *barsSeen) Barred(ctx context.Context, starts []string) ([]bool, error) {
-	barred, err := b.SharedBars.Barred(ctx, starts)
+func (b *quarantinesSeen) Barred(ctx context.Context, starts []string) ([]bool, error) {
+	quarantined, err := b.SharedBars.Barred(ctx, starts)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rounds++
-	return barred, err
+	return quarantined, err
 }
 
-func (b *barsSeen) ended() int {
+func (b *quarantinesSeen) ended() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rounds
 }
 
 // await returns when a round has ended that began after the call: the second that ends from now on.
-func (b *barsSeen) await(ctx context.Context) {
+func (b *quarantinesSeen) await(ctx context.Context) {
 	before := b.ended()
-	lookUntil(ctx, barsWithin, func() bool { return b.ended() >= before+2 })
+	lookUntil(ctx, quarantinesWithin, func() bool { return b.ended() >= before+2 })
 }
 
 // lookUntil looks until something is so, for a limited time.

@@ -30,7 +30,7 @@ const (
 	codeBlockSize    = "block_size_unknown"
 	codeIDsIgnored   = "ids_ignored"
 	codeIDsUnproven  = "ids_unproven"
-	codeBarred       = "quarantined"
+	codeQuarantined  = "quarantined"
 
 	codeRenderOff     = "render_off"
 	codeRenderFails   = "render_fails"

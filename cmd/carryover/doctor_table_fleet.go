@@ -67,7 +67,7 @@ func instanceDiagnoses() []diagnosis {
 		{codeIDsUnproven, severityError, "its probe was answered",
 			"an engine that has not shown that it uses forwarded ids takes no part in the token proof",
 			"look into its log for the request with prompt_token_ids [1, \"x\"]; carryover doctor --verbose"},
-		{codeBarred, severityError, "no replica has quarantined it",
+		{codeQuarantined, severityError, "no replica has quarantined it",
 			"it has computed other ids than it was sent, and its prefix cache serves them to everybody; no prefill leg goes there on any replica",
 			"restart {name}: nothing else empties its prefix cache for certain"},
 	}

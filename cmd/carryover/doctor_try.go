@@ -21,7 +21,7 @@ type tried struct {
 	turns           []probeTurn
 	prefill, decode kvPlace
 	plugIn          fleet.Finding // of decode
-	barred          bool          // prefill
+	quarantined     bool          // prefill
 	parity          fleet.Finding // of the shape of the turns, Unknown if it was not learnt
 	template        fleet.Finding // whether it is append-only, which the history proof needs
 	addressTaken    bool          // that notifications come to
@@ -88,7 +88,7 @@ func (d *doctor) try(ctx context.Context, c couple, model string) (*tried, error
 			seen.plugIn = decode.Last().PlugIn()
 		}
 		if prefill := p.fleet.Engine(upstream.RolePrefill, c.prefill.Name); prefill != nil {
-			seen.barred = prefill.Quarantined()
+			seen.quarantined = prefill.Quarantined()
 		}
 		seen.left = giveBack(ctx, p, w, model)
 	})

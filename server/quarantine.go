@@ -16,20 +16,20 @@ import (
 // barEvery is how often bars are compared with those of other replicas, barAgain how often a barred instance is
 // mentioned in the log.
 const (
-	barEvery = time.Second
-	barAgain = time.Minute
+	quarantineEvery = time.Second
+	remindEvery     = time.Minute
 )
 
-// bar records that a start of prefill computed other ids than it was sent. Replicas hear of it within a second, or when
+// quarantine records that a start of prefill computed other ids than it was sent. Replicas hear of it within a second, or when
 // Redis answers again.
-func bar(logger *slog.Logger, prefill *fleet.Incarnation, turn string) {
+func quarantine(logger *slog.Logger, prefill *fleet.Incarnation, turn string) {
 	prefill.Quarantine()
 	logger.Error("prefill is quarantined until it is restarted", "turn", turn, "prefill", prefill.Engine().Name,
 		"start", prefill.ID(), "error", proof.ErrIDs)
 }
 
-// barWatch shares bars with other replicas, and reminds of them.
-type barWatch struct {
+// quarantineWatch shares bars with other replicas, and reminds of them.
+type quarantineWatch struct {
 	cfg    *Config
 	fleet  *fleet.Fleet
 	shared SharedBars                  // nil without Redis
@@ -37,7 +37,7 @@ type barWatch struct {
 }
 
 // compare is one round.
-func (b *barWatch) compare(ctx context.Context) {
+func (b *quarantineWatch) compare(ctx context.Context) {
 	engines := b.fleet.Engines(upstream.RolePrefill)
 	maps.DeleteFunc(b.logged, func(e *fleet.Engine, _ time.Time) bool { return !e.Quarantined() || !slices.Contains(engines, e) })
 	for _, engine := range engines {
@@ -46,7 +46,7 @@ func (b *barWatch) compare(ctx context.Context) {
 		case !engine.Quarantined():
 		case !found:
 			b.logged[engine] = time.Now()
-		case time.Since(last) >= barAgain:
+		case time.Since(last) >= remindEvery:
 			b.logged[engine] = time.Now()
 			b.cfg.Logger.Warn("prefill is quarantined; restart it, its prefix cache is in doubt", "prefill", engine.Name)
 		}
@@ -58,12 +58,12 @@ func (b *barWatch) compare(ctx context.Context) {
 
 // exchange takes over what other replicas have found about the starts that are alive, and tells them what they don't
 // know.
-func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
+func (b *quarantineWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 	var alive []*fleet.Incarnation
 	var names []string
 	for _, engine := range engines {
 		if incarnation := engine.Fresh(); incarnation.Known() {
-			alive, names = append(alive, incarnation), append(names, barName(incarnation))
+			alive, names = append(alive, incarnation), append(names, sharedName(incarnation))
 		}
 	}
 	bounded, cancel := storeContext(ctx, b.cfg)
@@ -84,8 +84,8 @@ func (b *barWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 	}
 }
 
-// barName is what replicas call a start alike. Data-parallel ranks share an address and its start, and each has a prefix cache.
-func barName(incarnation *fleet.Incarnation) string {
+// sharedName is what replicas call a start alike. Data-parallel ranks share an address and its start, and each has a prefix cache.
+func sharedName(incarnation *fleet.Incarnation) string {
 	engine := incarnation.Engine()
 	if engine.Ranked {
 		return engine.BaseURL + "@" + strconv.Itoa(engine.Rank) + " " + incarnation.ID()
@@ -94,7 +94,7 @@ func barName(incarnation *fleet.Incarnation) string {
 }
 
 // share tells other replicas of a bar.
-func (b *barWatch) share(ctx context.Context, start string) {
+func (b *quarantineWatch) share(ctx context.Context, start string) {
 	bounded, cancel := storeContext(ctx, b.cfg)
 	defer cancel()
 	if err := b.shared.Bar(bounded, start); err != nil {

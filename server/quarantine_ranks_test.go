@@ -11,7 +11,7 @@ import (
 
 // Ranks share an address and its start. A bar of one is none of the others, on any replica.
 func TestBarred_OneRankIsSharedAlone(t *testing.T) {
-	shared := &sharedBars{}
+	shared := &sharedQuarantines{}
 	replicas := []*rig{
 		newRig(t, setup{still: true, deps: func(d *server.Deps) { d.SharedBars = shared }}),
 		newRig(t, setup{still: true, deps: func(d *server.Deps) { d.SharedBars = shared }}),
@@ -32,7 +32,7 @@ func TestBarred_OneRankIsSharedAlone(t *testing.T) {
 	}
 	ranks(replicas[0])[1].Last().Quarantine()
 	for i, r := range replicas {
-		r.server.CompareBars(t.Context())
+		r.server.CompareQuarantines(t.Context())
 		if zero, one := ranks(r)[0].Quarantined(), ranks(r)[1].Quarantined(); zero || !one {
 			t.Errorf("replica %d: barred are %t and %t, want the second rank alone", i, zero, one)
 		}

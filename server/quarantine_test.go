@@ -15,8 +15,8 @@ import (
 	"carryover/upstream"
 )
 
-// bar bars the start that a prefill engine of the rig tells.
-func (r *rig) bar(e *engine) { r.engine(e).Last().Quarantine() }
+// quarantine bars the start that a prefill engine of the rig tells.
+func (r *rig) quarantine(e *engine) { r.engine(e).Last().Quarantine() }
 
 // takesOtherIDs is a prefill engine that computes other ids than it is sent when it is sent any with a ticket.
 func takesOtherIDs(w http.ResponseWriter, r *http.Request, l leg) {
@@ -67,7 +67,7 @@ func TestBarred_NoLegOfAnyClientGoesThere(t *testing.T) {
 // A start that is not known may be the barred one.
 func TestBarred_HoldsWhileTheStartIsUnknown(t *testing.T) {
 	r := newRig(t, setup{prefills: 2})
-	r.bar(r.prefill[0])
+	r.quarantine(r.prefill[0])
 	r.tell(r.prefill[0], metricsOf("", rigBlock))
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	if n := len(r.prefill[0].seen()); n != 0 {
@@ -78,7 +78,7 @@ func TestBarred_HoldsWhileTheStartIsUnknown(t *testing.T) {
 func TestBarred_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *testing.T) {
 	gate := make(chan struct{})
 	r := newRig(t, setup{})
-	r.bar(r.prefill[0])
+	r.quarantine(r.prefill[0])
 	r.decode[0].always(waits(gate, decodes))
 	const alone = 16 // turns that decode may prefill by itself
 	done := make(chan reply, alone+2)
@@ -129,7 +129,7 @@ func TestBarred_BetweenPickAndLeg(t *testing.T) {
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.shot() // leaves an unused ticket, which would ride on the next leg
 	seam.take = func(context.Context) (convcache.Outcome, bool) {
-		r.bar(r.prefill[0])
+		r.quarantine(r.prefill[0])
 		return convcache.Consumed, true
 	}
 	r.wantOK(r.turn("c", 2, true), "miss;")
@@ -141,14 +141,14 @@ func TestBarred_BetweenPickAndLeg(t *testing.T) {
 	}
 }
 
-// sharedBars is what replicas tell each other.
-type sharedBars struct {
+// sharedQuarantines is what replicas tell each other.
+type sharedQuarantines struct {
 	mu   sync.Mutex // guards all
 	down bool
 	all  []string
 }
 
-func (s *sharedBars) Bar(_ context.Context, start string) error {
+func (s *sharedQuarantines) Bar(_ context.Context, start string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -158,20 +158,20 @@ func (s *sharedBars) Bar(_ context.Context, start string) error {
 	return nil
 }
 
-func (s *sharedBars) Barred(_ context.Context, starts []string) ([]bool, error) {
+func (s *sharedQuarantines) Barred(_ context.Context, starts []string) ([]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return nil, errors.New("down")
 	}
-	barred := make([]bool, len(starts))
+	quarantined := make([]bool, len(starts))
 	for i, start := range starts {
-		barred[i] = slices.Contains(s.all, start)
+		quarantined[i] = slices.Contains(s.all, start)
 	}
-	return barred, nil
+	return quarantined, nil
 }
 
-func (s *sharedBars) set(down bool, forget bool) {
+func (s *sharedQuarantines) set(down bool, forget bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.down = down
@@ -181,27 +181,27 @@ func (s *sharedBars) set(down bool, forget bool) {
 }
 
 func TestBarred_IsSharedByReplicas(t *testing.T) {
-	shared := &sharedBars{down: true}
+	shared := &sharedQuarantines{down: true}
 	replicas := make([]*rig, 2)
 	for i := range replicas {
 		replicas[i] = newRig(t, setup{prefills: 2, deps: func(d *server.Deps) { d.SharedBars = shared }})
 	}
 	// Both look at the same engines.
 	a, b := replicas[0], replicas[1]
-	a.bar(a.prefill[0])
+	a.quarantine(a.prefill[0])
 	ctx := t.Context()
-	a.server.CompareBars(ctx)
+	a.server.CompareQuarantines(ctx)
 	shared.set(false, false)
-	b.server.CompareBars(ctx)
+	b.server.CompareQuarantines(ctx)
 	if n := len(b.deps.Fleet.Engines(upstream.RolePrefill)); n != 2 || b.engine(b.prefill[0]).Quarantined() {
 		t.Fatal("barred before a replica could have told of it")
 	}
 	for range 2 { // told when it answers, and again when it has forgotten
-		a.server.CompareBars(ctx)
+		a.server.CompareQuarantines(ctx)
 		if len(shared.all) != 1 {
 			t.Fatalf("got %q shared, want one start", shared.all)
 		}
-		a.server.CompareBars(ctx)
+		a.server.CompareQuarantines(ctx)
 		if len(shared.all) != 1 {
 			t.Errorf("a bar that is known is told again: %q", shared.all)
 		}
@@ -209,7 +209,7 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 	}
 	url := b.engine(b.prefill[0]).BaseURL
 	shared.all = []string{url + " " + rigStart}
-	b.server.CompareBars(ctx)
+	b.server.CompareQuarantines(ctx)
 	if !b.engine(b.prefill[0]).Quarantined() {
 		t.Error("what another replica has found is not taken over")
 	}
@@ -246,8 +246,8 @@ func TestBarred_ByAPromptOfIDsWithoutATicket(t *testing.T) {
 	}
 	prompt := count(100, 200)
 	for name, tc := range map[string]struct {
-		request string
-		barred  bool
+		request     string
+		quarantined bool
 	}{
 		"ids":           {askIDs("c", true, prompt...), true},
 		"odd spellings": {strings.Replace(askIDs("c", true, prompt...), "[100,", "[100.0,", 1), false}, // which the engine reads as it likes
@@ -257,10 +257,10 @@ func TestBarred_ByAPromptOfIDsWithoutATicket(t *testing.T) {
 			r.inIDs(nil)
 			r.prefill[0].always(otherIDs)
 			r.wantOK(r.sendTo(textPath, tc.request), "miss;")
-			if barred := r.engine(r.prefill[0]).Quarantined(); barred != tc.barred {
-				t.Errorf("barred: %v, want %v", barred, tc.barred)
+			if quarantined := r.engine(r.prefill[0]).Quarantined(); quarantined != tc.quarantined {
+				t.Errorf("barred: %v, want %v", quarantined, tc.quarantined)
 			}
-			if first := answerOf(r.decode[0].seen()[0]).prompt[0]; tc.barred && first != prompt[0] {
+			if first := answerOf(r.decode[0].seen()[0]).prompt[0]; tc.quarantined && first != prompt[0] {
 				t.Errorf("decode got a prompt that begins with %d, want the client's %d", first, prompt[0])
 			}
 		})
@@ -289,18 +289,18 @@ func TestBarred_IsMentionedOnceAMinuteUntilItIsRestarted(t *testing.T) {
 	mentioned := func() int {
 		return r.log.count("prefill is quarantined; restart it", `"level":"WARN"`, r.prefill[0].name)
 	}
-	r.server.CompareBars(t.Context())
-	r.bar(r.prefill[0])
+	r.server.CompareQuarantines(t.Context())
+	r.quarantine(r.prefill[0])
 	for range 3 { // the bar itself has just been logged
-		r.server.CompareBars(t.Context())
+		r.server.CompareQuarantines(t.Context())
 	}
 	if n := mentioned(); n != 0 {
 		t.Errorf("mentioned %d times at once, want not before a minute has passed", n)
 	}
 	for n := 1; n <= 3; n++ {
-		r.server.PassBarAgain()
+		r.server.PassRemindEvery()
 		for range 3 {
-			r.server.CompareBars(t.Context())
+			r.server.CompareQuarantines(t.Context())
 		}
 		if got := mentioned(); got != n {
 			t.Errorf("after %d minutes: mentioned %d times", n, got)
@@ -308,9 +308,9 @@ func TestBarred_IsMentionedOnceAMinuteUntilItIsRestarted(t *testing.T) {
 	}
 	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
 	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
-	r.server.PassBarAgain()
-	r.server.CompareBars(t.Context())
-	if n, remembered := mentioned(), r.server.PassBarAgain(); n != 3 || remembered != 0 {
+	r.server.PassRemindEvery()
+	r.server.CompareQuarantines(t.Context())
+	if n, remembered := mentioned(), r.server.PassRemindEvery(); n != 3 || remembered != 0 {
 		t.Errorf("after the restart: mentioned %d times, %d remembered", n, remembered)
 	}
 }
@@ -321,7 +321,7 @@ func TestBarred_WhileThePromptIsTokenised(t *testing.T) {
 	tokenise := r.prefill[0].tokenize
 	r.prefill[1].tokenize = tokenise
 	r.prefill[0].tokenize = func(prompt string) string {
-		r.bar(r.prefill[0])
+		r.quarantine(r.prefill[0])
 		return tokenise(prompt)
 	}
 	r.prefill[1].always(r.prefill[0].fallback)
