@@ -68,8 +68,8 @@ type SharedBars interface {
 	Barred(ctx context.Context, starts []string) ([]bool, error)
 }
 
-// SharedQuarantines shares with other replicas which KV is in doubt. An error costs a delay: both are called again within a second.
-type SharedQuarantines interface {
+// SharedLineages shares with other replicas which KV is in doubt. An error costs a delay: both are called again within a second.
+type SharedLineages interface {
 	Quarantine(ctx context.Context, q convcache.Quarantine) error
 	// Quarantines returns what all replicas have found.
 	Quarantines(ctx context.Context) ([]convcache.Quarantine, error)
@@ -90,7 +90,7 @@ type Deps struct {
 	RedisState func() string
 	SharedBars SharedBars // nil without Redis
 
-	SharedQuarantines SharedQuarantines // nil without Redis
+	SharedLineages SharedLineages // nil without Redis
 
 	// Prefillers has prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
 	Prefillers Prefillers

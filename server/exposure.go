@@ -19,7 +19,7 @@ var errInDoubt = errors.New("the KV may come from a prefill instance that is und
 type exposureWatch struct {
 	cfg        *Config
 	fleet      *fleet.Fleet
-	shared     SharedQuarantines // nil without Redis
+	shared     SharedLineages // nil without Redis
 	lineages   *lineages
 	tickets    *ticketMaker
 	background *background

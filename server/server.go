@@ -79,7 +79,7 @@ func New(cfg Config, deps Deps) *Server {
 	deps.Fleet.OnFreed(s.engineSlots.Freed)
 	s.quarantines = &quarantineWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, logged: map[*fleet.Engine]time.Time{}}
 	s.exposures = &exposureWatch{
-		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, lineages: lineages, tickets: s.turns.tickets, background: s.background,
+		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedLineages, lineages: lineages, tickets: s.turns.tickets, background: s.background,
 		logged: map[*fleet.Incarnation]struct{}{},
 	}
 	s.observers = append([]Observer{logTurns(cfg.Logger, deps.RedisState)}, deps.Observers...)
