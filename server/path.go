@@ -93,11 +93,11 @@ func (t *turn) heldBy(decode *fleet.Engine) (tokens int) {
 
 // uncached estimates how many tokens of the prompt are to be computed where so many of the conversation are held. It is no proof:
 // how much of them the request has shows when ids are compared, which is later.
-func (t *turn) uncached(bytesPerToken float64, held int) int {
+func (t *turn) uncached(bytesPerToken float64, tokens int) int {
 	whole, tail := t.length.Whole.Tokens(bytesPerToken), t.length.Tail.Tokens(bytesPerToken)
-	rest, near := whole-held, 3*max(held+tail, whole) <= 4*min(held+tail, whole)
+	rest, near := whole-tokens, 3*max(tokens+tail, whole) <= 4*min(tokens+tail, whole)
 	switch {
-	case held == 0, held > 2*whole, rest < 0 && t.length.Whole.IDs > 0: // it begins otherwise
+	case tokens == 0, tokens > 2*whole, rest < 0 && t.length.Whole.IDs > 0: // it begins otherwise
 		return whole
 	case !t.length.Answered:
 		return max(rest, 0)

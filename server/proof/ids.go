@@ -220,22 +220,22 @@ func (k *IDs) Grow(blockSize int) {
 
 // Add notes what decode says that it computed; nil for what it does not tell. A prompt of other ids than prefill's makes the whole
 // answer worthless as a ticket: odd says so.
-func (k *IDs) Add(prompt, output []byte) (odd string) {
+func (k *IDs) Add(prompt, output []byte) (why string) {
 	if prompt != nil && (k == nil || !k.are(prompt)) {
-		odd = "prompt_ids"
+		why = "prompt_ids"
 	}
 	if output != nil && k != nil && k.chain != nil {
 		ids, ok := rawjson.ParseIDs(output)
 		if !ok {
-			odd = "output_ids"
+			why = "output_ids"
 		}
 		k.chain.Add(ids)
 		k.retained.add(ids)
 	}
-	if odd != "" { // no ticket comes of it
+	if why != "" { // no ticket comes of it
 		k.Discard()
 	}
-	return odd
+	return why
 }
 
 // Bytes is the memory that the end of the stream needs of the prompt. What is retained is not counted: its room bounds it.

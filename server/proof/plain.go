@@ -10,7 +10,7 @@ import (
 const fewIDs = 32
 
 // AddOutput is Add for an event that tells nothing of the prompt.
-func (k *IDs) AddOutput(output []byte) (odd string) {
+func (k *IDs) AddOutput(output []byte) (why string) {
 	if k == nil || k.chain == nil {
 		return ""
 	}
@@ -29,7 +29,7 @@ func (k *IDs) AddOutput(output []byte) (odd string) {
 
 // AddText is Add for a chunk before the end that has nothing but text: raw is what stands between its quotes. ok is false for
 // text that has no UTF-8 form, of which nothing is taken.
-func (r *Reply) AddText(raw []byte) (odd string, ok bool) {
+func (r *Reply) AddText(raw []byte) (why string, ok bool) {
 	if r == nil {
 		return "", true
 	}
@@ -43,9 +43,9 @@ func (r *Reply) AddText(raw []byte) (odd string, ok bool) {
 		return "", false
 	}
 	if r.content = content; len(content) > maxReply {
-		odd, r.content = convcache.WhyTooLarge, nil
+		why, r.content = convcache.WhyTooLarge, nil
 	}
-	return odd, true
+	return why, true
 }
 
 // minReply is the first room for a reply.

@@ -36,7 +36,7 @@ func (r *Reply) Begin() {
 
 // Add takes in the delta of a choice. finish is its finish_reason, "" before the end. odd says why nothing can be shown by
 // this answer, "" for nothing.
-func (r *Reply) Add(choice gjson.Result, finish string) (odd string) {
+func (r *Reply) Add(choice gjson.Result, finish string) (why string) {
 	if r == nil {
 		return ""
 	}
@@ -44,21 +44,21 @@ func (r *Reply) Add(choice gjson.Result, finish string) (odd string) {
 }
 
 // Whole takes in the choice of an answer that came whole.
-func (r *Reply) Whole(choice gjson.Result, finish string) (odd string) {
+func (r *Reply) Whole(choice gjson.Result, finish string) (why string) {
 	if r == nil {
 		return ""
 	}
-	odd = r.add(choice, "message", finish, true)
-	if len(r.tools) > 0 && odd == "" {
+	why = r.add(choice, "message", finish, true)
+	if len(r.tools) > 0 && why == "" {
 		// The arguments of a whole answer are what the tool parser printed after it
 		// had read them (vLLM hermes_tool_parser.py, json.dumps), canonical whatever
 		// decode generated. Only a stream shows them as they were.
-		odd = convcache.WhyToolArguments
+		why = convcache.WhyToolArguments
 	}
-	return odd
+	return why
 }
 
-func (r *Reply) add(choice gjson.Result, part, finish string, whole bool) (odd string) {
+func (r *Reply) add(choice gjson.Result, part, finish string, whole bool) (why string) {
 	text, delta := choice.Get("text").String(), gjson.Result{}
 	if r.api == upstream.Chat {
 		delta = choice.Get(part)
@@ -71,7 +71,7 @@ func (r *Reply) add(choice gjson.Result, part, finish string, whole bool) (odd s
 		// drops it at the end, so decode's blocks hold tokens that the reply lacks. A
 		// stream whose last token brought text shows that there are none; a whole
 		// answer does not tell.
-		odd = convcache.WhyUnicode
+		why = convcache.WhyUnicode
 	}
 	if r.api == upstream.Chat {
 		for _, name := range []string{"reasoning", "reasoning_content"} {
@@ -80,18 +80,18 @@ func (r *Reply) add(choice gjson.Result, part, finish string, whole bool) (odd s
 			}
 		}
 		if call := delta.Get("function_call"); call.Exists() && call.Type != gjson.Null {
-			odd = "function_call"
+			why = "function_call"
 		}
 		for i, call := range delta.Get("tool_calls").Array() {
 			if !r.tool(call, i) {
-				odd = "tool_calls"
+				why = "tool_calls"
 			}
 		}
 	}
 	if len(r.content) > maxReply {
-		odd, r.content = convcache.WhyTooLarge, nil
+		why, r.content = convcache.WhyTooLarge, nil
 	}
-	return odd
+	return why
 }
 
 // tool merges one element of tool_calls; in a stream its index says which call it continues.

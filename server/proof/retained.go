@@ -52,7 +52,7 @@ func (r *Retained) AppendList(dst []byte) []byte {
 
 // Are reports whether an engine's list has exactly these ids, however it spells them. It allocates nothing.
 func (r *Retained) Are(list []byte) bool {
-	var told, kept [listPiece]uint32
+	var told, first [listPiece]uint32
 	s := rawjson.Scanner{Data: list}
 	s.Space()
 	more, err := s.Open('[')
@@ -63,8 +63,8 @@ func (r *Retained) Are(list []byte) bool {
 		if n, more, ok = s.ReadIDs(told[:]); n > left {
 			return false
 		}
-		from.read(kept[:n])
-		if !slices.Equal(told[:n], kept[:n]) {
+		from.read(first[:n])
+		if !slices.Equal(told[:n], first[:n]) {
 			return false
 		}
 		left -= n

@@ -4,5 +4,5 @@ package queue
 func (q *Queue) Kept() (held, lines, waiting int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return len(q.held), len(q.lines), int(q.waiting.Load())
+	return len(q.slots), len(q.lines), int(q.waiting.Load())
 }

@@ -17,7 +17,7 @@ type line struct {
 // tenant is the turns of one tenant in a line.
 type tenant struct {
 	name  string
-	held  int        // places of the class
+	slots int        // places of the class
 	turns *list.List // of *waiter, the longest waiting first
 	at    int        // its place in line.tenants
 }
@@ -41,8 +41,8 @@ func (l *line) Len() int { return len(l.tenants) }
 // Less reports whether one tenant is served before another: it holds fewer places, or as many and has waited for longer.
 func (l *line) Less(i, j int) bool {
 	a, b := l.tenants[i], l.tenants[j]
-	if a.held != b.held {
-		return a.held < b.held
+	if a.slots != b.slots {
+		return a.slots < b.slots
 	}
 	return a.oldest().came < b.oldest().came
 }
@@ -91,10 +91,10 @@ func (l *line) all() (all []*waiter) {
 }
 
 // add puts a turn behind those of its tenant, which holds so many places.
-func (l *line) add(w *waiter, held int) {
+func (l *line) add(w *waiter, slots int) {
 	t := l.named[w.claim.Tenant]
 	if t == nil {
-		t = &tenant{name: w.claim.Tenant, held: held, turns: list.New()}
+		t = &tenant{name: w.claim.Tenant, slots: slots, turns: list.New()}
 		l.named[t.name] = t
 		w.element = t.turns.PushBack(w)
 		heap.Push(l, t)
@@ -131,18 +131,18 @@ func (l *line) wake() {
 
 // hold changes how many places a claim has. It needs q.mu, as all of the queue's methods below but those that take it.
 func (q *Queue) hold(c Claim, change int) {
-	held := q.held[c] + change
-	if held == 0 {
-		delete(q.held, c)
+	slots := q.slots[c] + change
+	if slots == 0 {
+		delete(q.slots, c)
 	} else {
-		q.held[c] = held
+		q.slots[c] = slots
 	}
 	l := q.lines[c.Class]
 	if l == nil {
 		return
 	}
 	if t := l.named[c.Tenant]; t != nil {
-		t.held = held
+		t.slots = slots
 		heap.Fix(l, t.at)
 	}
 }

@@ -37,7 +37,7 @@ type Queue struct {
 	mu     sync.Mutex // guards the rest. No try is called with it held
 	cfg    Config
 	closed bool
-	held   map[Claim]int    // places, of those that hold any
+	slots  map[Claim]int    // places, of those that hold any
 	lines  map[string]*line // by class, of those in which turns wait
 	came   uint64           // turns that have ever waited: the order in which they came
 	delay  time.Duration    // how long turns have waited of late
@@ -45,7 +45,7 @@ type Queue struct {
 
 // New returns an empty queue.
 func New(cfg Config) *Queue {
-	return &Queue{cfg: cfg, held: map[Claim]int{}, lines: map[string]*line{}}
+	return &Queue{cfg: cfg, slots: map[Claim]int{}, lines: map[string]*line{}}
 }
 
 // Configure changes the bounds. Turns that wait already go on waiting as they were let in.
@@ -98,7 +98,7 @@ func (q *Queue) begin(c Claim) (first bool, err error) {
 
 // limited reports whether the tenant has as many places, and turns that wait for one, as it may. It needs q.mu.
 func (q *Queue) limited(c Claim) bool {
-	return q.cfg.MaxPerTenant > 0 && q.held[c]+q.lines[c.Class].waitingOf(c.Tenant) >= q.cfg.MaxPerTenant
+	return q.cfg.MaxPerTenant > 0 && q.slots[c]+q.lines[c.Class].waitingOf(c.Tenant) >= q.cfg.MaxPerTenant
 }
 
 // attempt calls try for a claim that is counted already, and counts it no more if try panics.
@@ -139,7 +139,7 @@ func (q *Queue) enter(c Claim, waited time.Duration) (*waiter, time.Duration, er
 	}
 	q.came++
 	w := &waiter{claim: c, line: l, came: q.came, told: make(chan error, 1)}
-	l.add(w, q.held[c])
+	l.add(w, q.slots[c])
 	// Of what is freed after this, Freed tells the line. What was freed before, a try sees that begins after it: where the
 	// line is older, Freed has seen to that, and where it was opened just now the turn itself does.
 	q.waiting.Add(1)

@@ -149,7 +149,7 @@ func (m *Metrics) watchServer(state State) error {
 	active := kept[metric.Int64ObservableUpDownCounter](&o.maker)(m.meter.Int64ObservableUpDownCounter("http.server.active_requests",
 		metric.WithUnit(requestUnit), metric.WithDescription("Requests for answers of models that have a place or wait for one.")))
 	o.all = append(o.all, active)
-	held := o.gauge("carryover.tickets.held", ticketUnit, "Tickets of this replica's making in the store, as far as it knows.")
+	tickets := o.gauge("carryover.tickets.held", ticketUnit, "Tickets of this replica's making in the store, as far as it knows.")
 	label := func(name, value string) metric.ObserveOption {
 		return metric.WithAttributes(attribute.String(name, value))
 	}
@@ -176,7 +176,7 @@ func (m *Metrics) watchServer(state State) error {
 		to.ObserveInt64(queue, int64(forInstance), label("queue", "instance"))
 		to.ObserveInt64(open, int64(owner.Open()))
 		to.ObserveInt64(active, int64(owner.Open()+toBegin), metric.WithAttributes(attrMethod.String(methodPost), attrScheme.String(schemeHTTP)))
-		to.ObserveInt64(held, int64(owner.Tickets()))
+		to.ObserveInt64(tickets, int64(owner.Tickets()))
 		return nil
 	})
 }
