@@ -60,9 +60,9 @@ type Connector interface {
 	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
 }
 
-// SharedBars shares with other replicas which starts of prefill instances are barred. A start is named by URL, data-parallel rank
+// SharedQuarantines shares with other replicas which starts of prefill instances are barred. A start is named by URL, data-parallel rank
 // and process_start_time_seconds. An error costs a delay: both are called again within a second.
-type SharedBars interface {
+type SharedQuarantines interface {
 	Bar(ctx context.Context, start string) error
 	// Barred says of each start whether a replica has barred it.
 	Barred(ctx context.Context, starts []string) ([]bool, error)
@@ -87,8 +87,8 @@ type Deps struct {
 	Store Store
 	// RedisState says whether Redis answers: RedisUp, or another word. nil if tickets
 	// live in this process.
-	RedisState func() string
-	SharedBars SharedBars // nil without Redis
+	RedisState        func() string
+	SharedQuarantines SharedQuarantines // nil without Redis
 
 	SharedLineages SharedLineages // nil without Redis
 

@@ -32,7 +32,7 @@ func quarantine(logger *slog.Logger, prefill *fleet.Incarnation, turn string) {
 type quarantineWatch struct {
 	cfg    *Config
 	fleet  *fleet.Fleet
-	shared SharedBars                  // nil without Redis
+	shared SharedQuarantines           // nil without Redis
 	logged map[*fleet.Engine]time.Time // when each barred engine was mentioned last; first, when it was barred
 }
 

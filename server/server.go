@@ -77,7 +77,7 @@ func New(cfg Config, deps Deps) *Server {
 	}
 	s.SetRouting(cfg.RoutingConfig)
 	deps.Fleet.OnFreed(s.engineSlots.Freed)
-	s.quarantines = &quarantineWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedBars, logged: map[*fleet.Engine]time.Time{}}
+	s.quarantines = &quarantineWatch{cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedQuarantines, logged: map[*fleet.Engine]time.Time{}}
 	s.exposures = &exposureWatch{
 		cfg: &s.cfg, fleet: deps.Fleet, shared: deps.SharedLineages, lineages: lineages, tickets: s.turns.tickets, background: s.background,
 		logged: map[*fleet.Incarnation]struct{}{},

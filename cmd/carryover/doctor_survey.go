@@ -40,9 +40,9 @@ func (d *doctor) survey(ctx context.Context) error {
 		return err
 	}
 	p.alongside = nil // what turns need; the pairs have it
-	quarantines := &quarantinesSeen{SharedBars: deps.SharedBars}
-	if deps.SharedBars != nil {
-		deps.SharedBars = quarantines
+	quarantines := &quarantinesSeen{SharedQuarantines: deps.SharedQuarantines}
+	if deps.SharedQuarantines != nil {
+		deps.SharedQuarantines = quarantines
 	}
 	p.server = server.New(newServerConfig(cfg, d.logger), deps)
 	return beside(ctx, p, func(_ string, failed <-chan error) {
@@ -53,7 +53,7 @@ func (d *doctor) survey(ctx context.Context) error {
 		}
 		d.prefill, d.decode = d.ask(ctx, p, upstream.RolePrefill), d.ask(ctx, p, upstream.RoleDecode)
 		d.agents(ctx, p)
-		if deps.SharedBars != nil {
+		if deps.SharedQuarantines != nil {
 			quarantines.await(ctx)
 		}
 		for _, e := range d.prefill {
@@ -137,7 +137,7 @@ func (d *doctor) ask(ctx context.Context, p *proxy, role upstream.Role) []*exami
 
 // quarantinesSeen sees that bars of other replicas have been taken over.
 type quarantinesSeen struct {
-	server.SharedBars
+	server.SharedQuarantines
 
 	mu     sync.Mutex // guards rounds
 	rounds int        // that have ended
@@ -145,7 +145,7 @@ type quarantinesSeen struct {
 
 // Barred implements server.SharedBars.
 func (b *quarantinesSeen) Barred(ctx context.Context, starts []string) ([]bool, error) {
-	quarantined, err := b.SharedBars.Barred(ctx, starts)
+	quarantined, err := b.SharedQuarantines.Barred(ctx, starts)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rounds++

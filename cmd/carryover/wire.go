@@ -155,7 +155,7 @@ func newParts(all configured, logger *slog.Logger) (*proxy, server.Deps, error) 
 		return nil, server.Deps{}, err
 	}
 	if p.shared != nil {
-		deps.SharedBars, deps.SharedLineages = p.shared, p.shared
+		deps.SharedQuarantines, deps.SharedLineages = p.shared, p.shared
 	}
 	if p.named != nil {
 		deps.Prefillers = p.named
