@@ -10,7 +10,7 @@
 // use, and what its own answer is worth to the next request. The token proof also has both legs compute
 // the same ids, and checks that they did ([IDs]); that is the part of a proof that the legs see. The ids, and the list of them that the
 // legs carry, are in memory that the fleet lends; it goes back when decode has answered ([Turn].Drop). Ids that are wanted when the answer has
-// ended, because its KV may be handed back, are packed into a room beside Go's heap ([IDs].Retain; retained.go, pack.go, room.go).
+// ended, because its KV may be handed back, are packed into an arena beside Go's heap ([IDs].Retain; retained.go, pack.go, arena.go).
 //
 // Every doubt is a miss. An engine of which something is not known (its start, what it does with ids that it is
 // sent, what it renders) proves nothing until it is known, and a question to an engine that fails proves nothing
