@@ -22,4 +22,7 @@
 // source does not know of an instance (KVHost, KVTTL) it leaves empty, and cmd fills it in. cmd makes the sources and calls
 // Watch; nothing here calls back into the fleet but by set. Watch ends with its context and leaves no goroutine behind, except that
 // package net waits up to five seconds for an answer to a look-up that was cancelled.
+//
+// An engine that announces itself over ZeroMQ does so to one replica. Its address belongs to the first announcer for as
+// long as that one goes on (zmq_owners.go), so that no other peer changes what it said.
 package discovery
