@@ -7,9 +7,9 @@ const NoteTTL = time.Hour
 
 // Note returns what takes the ticket's place once the KV of its tokens is in the prefix cache of that start of prefill: the same
 // branch of the conversation, without any blocks of decode's.
-func (t Ticket) Note(prefill, start string, now time.Time) Ticket {
+func (t Ticket) Note(prefill, incarnation string, now time.Time) Ticket {
 	t.Decode, t.Incarnation, t.EngineID, t.Params, t.Reading = "", "", "", nil, nil
-	t.Prefill, t.PrefillIncarnation, t.Deadline = prefill, start, now.Add(NoteTTL)
+	t.Prefill, t.PrefillIncarnation, t.Deadline = prefill, incarnation, now.Add(NoteTTL)
 	return t
 }
 

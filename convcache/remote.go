@@ -10,7 +10,7 @@ import (
 // the store, unless it is a RemoteError and says otherwise. Its text repeats no credential.
 type Remote interface {
 	RemoteTickets
-	RemoteBars
+	RemoteIncarnations
 	RemoteQuarantines
 	// Test puts a ticket of no conversation and takes it, in the very way in which turns do.
 	// ErrRemoteForbids is in an error that waiting does not mend.
@@ -30,12 +30,12 @@ type RemoteTickets interface {
 	Count(ctx context.Context) (int, error)
 }
 
-// RemoteBars are the bars of a Remote: starts of instances that no replica sends a prefill leg to.
-type RemoteBars interface {
-	// Bar bars a start.
-	Bar(ctx context.Context, start string) error
-	// Barred says of each start, of which there is one at least, whether it is barred.
-	Barred(ctx context.Context, starts []string) ([]bool, error)
+// RemoteIncarnations are the bars of a Remote: starts of instances that no replica sends a prefill leg to.
+type RemoteIncarnations interface {
+	// QuarantineIncarnation bars a start.
+	QuarantineIncarnation(ctx context.Context, incarnation string) error
+	// QuarantinedIncarnations says of each start, of which there is one at least, whether it is barred.
+	QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error)
 }
 
 // RemoteQuarantines are what replicas tell each other of KV that is in doubt.

@@ -142,13 +142,13 @@ func (s *Shared) EvictStale() int { return s.home.EvictStale() }
 // errNotAsked says that the breaker is open.
 var errNotAsked = errors.New("redis does not do what is needed, and is not asked")
 
-// Bar publishes that a start of an instance is barred. start names instance and start, and nothing else does so. An
+// QuarantineIncarnation publishes that a start of an instance is barred. start names instance and start, and nothing else does so. An
 // error means that the bar may not be there, and repeats no credential; while the remote store is known not to do
 // what is needed it comes at once.
-func (s *Shared) Bar(ctx context.Context, start string) error {
+func (s *Shared) QuarantineIncarnation(ctx context.Context, incarnation string) error {
 	err := errNotAsked
 	if s.breaker.allows() {
-		err = s.remote.Bar(ctx, start)
+		err = s.remote.QuarantineIncarnation(ctx, incarnation)
 		s.note(err)
 	}
 	if err != nil {
@@ -157,21 +157,21 @@ func (s *Shared) Bar(ctx context.Context, start string) error {
 	return nil
 }
 
-// Barred says of each start whether it was barred, by any replica. An error means that nothing is known, and is as
+// QuarantinedIncarnations says of each start whether it was barred, by any replica. An error means that nothing is known, and is as
 // that of Bar.
-func (s *Shared) Barred(ctx context.Context, starts []string) ([]bool, error) {
-	if len(starts) == 0 {
+func (s *Shared) QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error) {
+	if len(incarnations) == 0 {
 		return nil, nil
 	}
 	if !s.breaker.allows() {
 		return nil, fmt.Errorf("look bars up: %w", errNotAsked)
 	}
-	barred, err := s.remote.Barred(ctx, starts)
+	quarantined, err := s.remote.QuarantinedIncarnations(ctx, incarnations)
 	s.note(err)
 	if err != nil {
 		return nil, fmt.Errorf("look bars up: %w", err)
 	}
-	return barred, nil
+	return quarantined, nil
 }
 
 // Quarantine publishes what KV is in doubt. An error is as that of Bar.

@@ -40,14 +40,14 @@ func (f *far) Put(context.Context, convcache.Key, convcache.Ticket) ([]convcache
 
 func (f *far) Count(context.Context) (int, error) { return 0, f.err() }
 
-func (f *far) Bar(context.Context, string) error { return f.err() }
+func (f *far) QuarantineIncarnation(context.Context, string) error { return f.err() }
 
 func (f *far) Quarantine(context.Context, convcache.Quarantine) error { return f.err() }
 
 func (f *far) Quarantines(context.Context) ([]convcache.Quarantine, error) { return nil, f.err() }
 
-func (f *far) Barred(_ context.Context, starts []string) ([]bool, error) {
-	return make([]bool, len(starts)), f.err()
+func (f *far) QuarantinedIncarnations(_ context.Context, incarnations []string) ([]bool, error) {
+	return make([]bool, len(incarnations)), f.err()
 }
 
 func (f *far) Test(context.Context) error { return f.test() }

@@ -63,9 +63,9 @@ type Connector interface {
 // SharedQuarantines shares with other replicas which starts of prefill instances are barred. A start is named by URL, data-parallel rank
 // and process_start_time_seconds. An error costs a delay: both are called again within a second.
 type SharedQuarantines interface {
-	Bar(ctx context.Context, start string) error
-	// Barred says of each start whether a replica has barred it.
-	Barred(ctx context.Context, starts []string) ([]bool, error)
+	QuarantineIncarnation(ctx context.Context, start string) error
+	// QuarantinedIncarnations says of each start whether a replica has barred it.
+	QuarantinedIncarnations(ctx context.Context, starts []string) ([]bool, error)
 }
 
 // SharedLineages shares with other replicas which KV is in doubt. An error costs a delay: both are called again within a second.

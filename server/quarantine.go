@@ -68,7 +68,7 @@ func (b *quarantineWatch) exchange(ctx context.Context, engines []*fleet.Engine)
 	}
 	bounded, cancel := storeContext(ctx, b.cfg)
 	defer cancel()
-	shared, err := b.shared.Barred(bounded, names)
+	shared, err := b.shared.QuarantinedIncarnations(bounded, names)
 	if err != nil || len(shared) != len(names) {
 		return // the next round comes soon
 	}
@@ -97,7 +97,7 @@ func sharedName(incarnation *fleet.Incarnation) string {
 func (b *quarantineWatch) share(ctx context.Context, start string) {
 	bounded, cancel := storeContext(ctx, b.cfg)
 	defer cancel()
-	if err := b.shared.Bar(bounded, start); err != nil {
+	if err := b.shared.QuarantineIncarnation(bounded, start); err != nil {
 		b.cfg.Logger.Debug("bar is not shared", "error", err)
 	}
 }

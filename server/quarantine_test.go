@@ -148,7 +148,7 @@ type sharedQuarantines struct {
 	all  []string
 }
 
-func (s *sharedQuarantines) Bar(_ context.Context, start string) error {
+func (s *sharedQuarantines) QuarantineIncarnation(_ context.Context, start string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
@@ -158,7 +158,7 @@ func (s *sharedQuarantines) Bar(_ context.Context, start string) error {
 	return nil
 }
 
-func (s *sharedQuarantines) Barred(_ context.Context, starts []string) ([]bool, error) {
+func (s *sharedQuarantines) QuarantinedIncarnations(_ context.Context, starts []string) ([]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {

@@ -85,7 +85,7 @@ func TestDoctor_KnowsWhatReplicasHaveBarred(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer another.close()
-	if err := another.shared.Bar(t.Context(), w.prefill.URL()+" "+startOf(t, w)); err != nil {
+	if err := another.shared.QuarantineIncarnation(t.Context(), w.prefill.URL()+" "+startOf(t, w)); err != nil {
 		t.Fatal(err)
 	}
 	told := w.examine(t)

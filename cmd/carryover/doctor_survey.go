@@ -143,9 +143,9 @@ type quarantinesSeen struct {
 	rounds int        // that have ended
 }
 
-// Barred implements server.SharedBars.
-func (b *quarantinesSeen) Barred(ctx context.Context, starts []string) ([]bool, error) {
-	quarantined, err := b.SharedQuarantines.Barred(ctx, starts)
+// QuarantinedIncarnations implements server.SharedBars.
+func (b *quarantinesSeen) QuarantinedIncarnations(ctx context.Context, starts []string) ([]bool, error) {
+	quarantined, err := b.SharedQuarantines.QuarantinedIncarnations(ctx, starts)
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rounds++

@@ -31,10 +31,10 @@ var errForged = errors.New("open value: not authentic")
 type field byte
 
 const (
-	fieldBranch  field = 'b' // what a look-up may tell
-	fieldParams  field = 'p'
-	fieldBar     field = 'x' // of no ticket: a bar (bars.go)
-	fieldMessage field = 'n' // of no ticket: a message (channel.go)
+	fieldBranch      field = 'b' // what a look-up may tell
+	fieldParams      field = 'p'
+	fieldIncarnation field = 'x' // of no ticket: a bar (bars.go)
+	fieldMessage     field = 'n' // of no ticket: a message (channel.go)
 
 	fieldQuarantine field = 'q' // of no ticket: a quarantine (quarantines.go)
 )
@@ -144,10 +144,10 @@ func place(key convcache.Key, id convcache.TicketID, f field) []byte {
 
 // The uses of an envelope's key beside values. They stand where a value has its field.
 const (
-	useMask field = 'm'
-	useTags field = 't'
-	useText field = 'h'
-	useBar  field = 's'
+	useMask        field = 'm'
+	useTags        field = 't'
+	useText        field = 'h'
+	useIncarnation field = 's'
 
 	useQuarantine field = 'i'
 )

@@ -15,7 +15,7 @@ func (s *Store) Client() redis.UniversalClient { return s.servers.client }
 func (s *Store) KeyName(key convcache.Key) string { return s.key(key) }
 
 // BarsName returns the name of the hash of all bars.
-func (s *Store) BarsName() string { return s.barsKey() }
+func (s *Store) BarsName() string { return s.incarnationsKey() }
 
 // QuarantinesName returns the name of the hash of all quarantines.
 func (s *Store) QuarantinesName() string { return s.quarantinesKey() }

@@ -28,7 +28,7 @@ func (s *Store) Quarantine(ctx context.Context, q convcache.Quarantine) error {
 	payload := encodeQuarantine(q)
 	id := s.envelope.quarantineOf(payload)
 	value := s.envelope.close(convcache.Key{}, id, fieldQuarantine, payload)
-	_, err := s.servers.run(ctx, s.scripts.quarantine, s.quarantinesKey(), id[:], value, barLife.Milliseconds(), maxQuarantines)
+	_, err := s.servers.run(ctx, s.scripts.quarantine, s.quarantinesKey(), id[:], value, quarantineLife.Milliseconds(), maxQuarantines)
 	return err
 }
 

@@ -17,19 +17,19 @@ var takeLua string
 var putLua string
 
 //go:embed bar.lua
-var barLua string
+var incarnationLua string
 
 //go:embed quarantine.lua
 var quarantineLua string
 
 // scripts are what Redis runs in one step each.
 type scripts struct {
-	take, put, bar, quarantine *redis.Script
+	take, put, incarnation, quarantine *redis.Script
 }
 
 func newScripts(shared, take, put string) scripts {
 	return scripts{
-		take: redis.NewScript(shared + take), put: redis.NewScript(shared + put), bar: redis.NewScript(barLua),
+		take: redis.NewScript(shared + take), put: redis.NewScript(shared + put), incarnation: redis.NewScript(incarnationLua),
 		quarantine: redis.NewScript(quarantineLua),
 	}
 }

@@ -167,8 +167,8 @@ func TestRedis_TellsNothing(t *testing.T) {
 				note := other.Note("canary-prefill", "canary-prefill-start", tk.FreshAsOf)
 				wantPut(t, r, k, note, convcache.Stored)
 				mustBar(t, r, start)
-				if barred, err := r.Barred(t.Context(), []string{start}); err != nil || !barred[0] {
-					t.Errorf("barred: got %v, error %v, want true", barred, err)
+				if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{start}); err != nil || !quarantined[0] {
+					t.Errorf("barred: got %v, error %v, want true", quarantined, err)
 				}
 				kept = dump(t, r)
 				wantTake(t, r, k, tk.ID, convcache.Taken)

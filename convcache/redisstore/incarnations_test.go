@@ -19,17 +19,17 @@ const (
 	startTwo = "http://10.1.2.3:8100 1.7920002e+09" // the same instance after a restart
 )
 
-func mustBar(t *testing.T, r *replica, start string) {
+func mustBar(t *testing.T, r *replica, incarnation string) {
 	t.Helper()
-	if err := r.Bar(t.Context(), start); err != nil {
-		t.Fatalf("bar %q: %v", start, err)
+	if err := r.QuarantineIncarnation(t.Context(), incarnation); err != nil {
+		t.Fatalf("bar %q: %v", incarnation, err)
 	}
 }
 
 // wantBarred asks for both starts, and one that is never barred.
 func wantBarred(t *testing.T, r *replica, one, two bool) {
 	t.Helper()
-	got, err := r.Barred(t.Context(), []string{startOne, "http://10.1.2.4:8100 1.79e+09", startTwo})
+	got, err := r.QuarantinedIncarnations(t.Context(), []string{startOne, "http://10.1.2.4:8100 1.79e+09", startTwo})
 	if want := []bool{one, false, two}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("barred: got %v, error %v, want %v", got, err, want)
 	}
@@ -49,7 +49,7 @@ func keepsBars(t *testing.T, cfg redisstore.Config) {
 	mustBar(t, other, startOne)
 	mustBar(t, other, startOne)
 	wantBarred(t, r, true, true)
-	if got, err := r.Barred(t.Context(), nil); err != nil || len(got) != 0 {
+	if got, err := r.QuarantinedIncarnations(t.Context(), nil); err != nil || len(got) != 0 {
 		t.Errorf("barred of nothing: got %v, error %v", got, err)
 	}
 	if got := r.Len(); got != 0 {
@@ -137,7 +137,7 @@ func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 				if err := r.Client().HSet(t.Context(), r.BarsName(), second, value).Err(); err != nil {
 					t.Fatalf("forge a bar: %v", err)
 				}
-				got, err := r.Barred(t.Context(), []string{startOne, startTwo})
+				got, err := r.QuarantinedIncarnations(t.Context(), []string{startOne, startTwo})
 				if err != nil || !slices.Equal(got, []bool{true, false}) {
 					t.Errorf("a value that is %s: got %v, error %v, want the first start barred alone", what, got, err)
 				}
@@ -171,8 +171,8 @@ func TestRedis_BarsEndAfterADay(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	const day = 24 * time.Hour
-	for _, start := range []string{startOne, startTwo, startOne} {
-		mustBar(t, r, start)
+	for _, incarnation := range []string{startOne, startTwo, startOne} {
+		mustBar(t, r, incarnation)
 		if got, err := r.Client().PTTL(t.Context(), r.BarsName()).Result(); err != nil || got > day || got < day-time.Minute {
 			t.Errorf("bars live for %v (error %v), want %v", got, err, day)
 		}
@@ -187,10 +187,10 @@ func TestRedis_BarsEndAfterADay(t *testing.T) {
 // wantNoBars checks that both fail with an error that says nothing of the start.
 func wantNoBars(t *testing.T, r *replica, say string) {
 	t.Helper()
-	err := r.Bar(t.Context(), startOne)
-	barred, errs := r.Barred(t.Context(), []string{startOne})
-	if err == nil || errs == nil || barred != nil {
-		t.Fatalf("bar: got %v; barred: got %v and %v; want errors", err, barred, errs)
+	err := r.QuarantineIncarnation(t.Context(), startOne)
+	quarantined, errs := r.QuarantinedIncarnations(t.Context(), []string{startOne})
+	if err == nil || errs == nil || quarantined != nil {
+		t.Fatalf("bar: got %v; barred: got %v and %v; want errors", err, quarantined, errs)
 	}
 	if text := fmt.Sprint(err, errs); !strings.Contains(text, say) || strings.Contains(text, "10.1.2.3") || strings.Contains(text, "the password") {
 		t.Errorf("got %q, want it to say %q and no name", text, say)
