@@ -64,7 +64,7 @@ func parseFile(data []byte) ([]upstream.Instance, error) {
 	if len(doc.Content) == 0 {
 		return nil, errors.New("want prefill and decode, each a list of instances; nothing is written")
 	}
-	p := &parsing{lines: map[place]int{}, names: map[[2]string]int{}}
+	p := &parsing{lines: map[location]int{}, names: map[[2]string]int{}}
 	for _, role := range p.members(doc.Content[0], "file", "prefill", "decode") {
 		p.instances(role)
 	}
@@ -81,7 +81,7 @@ func parseFile(data []byte) ([]upstream.Instance, error) {
 // parsing is a file that is being read.
 type parsing struct {
 	all    []upstream.Instance
-	lines  map[place]int
+	lines  map[location]int
 	names  map[[2]string]int // role and name
 	faults []string
 }
@@ -204,7 +204,7 @@ func (p *parsing) instance(role upstream.Role, key string, item *yaml.Node, keys
 
 // add adds an instance whose address and name no other one of its role has.
 func (p *parsing) add(i upstream.Instance, line int, key string) {
-	at, called := placeOf(i), [2]string{i.Role.String(), i.Name}
+	at, called := locationOf(i), [2]string{i.Role.String(), i.Name}
 	if first, taken := p.lines[at]; taken {
 		p.refuse(line, key+".url", fmt.Sprintf("each address once in a role, line %d has %s too", first, at.address()))
 		return

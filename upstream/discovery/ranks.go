@@ -35,18 +35,20 @@ func portBehind(endpoint string, more int) string {
 	return endpoint[:colon+1] + strconv.Itoa(port+more)
 }
 
-// place is where an instance answers. Two instances of one role at one place are the same engine.
-type place struct {
+// location is where an instance answers. Two instances of one role at one place are the same engine.
+type location struct {
 	role      upstream.Role
 	authority string
 	rank      int
 	ranked    bool
 }
 
-func placeOf(i upstream.Instance) place { return place{i.Role, i.Authority(), i.Rank, i.Ranked} }
+func locationOf(i upstream.Instance) location {
+	return location{i.Role, i.Authority(), i.Rank, i.Ranked}
+}
 
 // address is the place as a name: host:port, with the rank behind it where there is one.
-func (p place) address() string {
+func (p location) address() string {
 	if p.ranked {
 		return p.authority + "@" + strconv.Itoa(p.rank)
 	}

@@ -39,7 +39,7 @@ func (r *Registry) Add(instance upstream.Instance) error {
 	}
 	r.list.change(func(all []upstream.Instance) []upstream.Instance {
 		same := slices.IndexFunc(all, isNamed(instance.Role, instance.Name))
-		there := slices.IndexFunc(all, func(other upstream.Instance) bool { return placeOf(other) == placeOf(instance) })
+		there := slices.IndexFunc(all, func(other upstream.Instance) bool { return locationOf(other) == locationOf(instance) })
 		switch {
 		case there >= 0 && there != same:
 			err = fmt.Errorf("%s instance %s at %s: %w (%s)", instance.Role, instance.Name, instance.BaseURL, ErrTaken, all[there].Name)

@@ -23,12 +23,12 @@ func unite(lists [][]upstream.Instance) (union []upstream.Instance, clashes []cl
 		total += len(list)
 	}
 	union = make([]upstream.Instance, 0, total)
-	places, names := make(map[place]int, total), make(map[named]int, total) // the instance of the union
+	locations, names := make(map[location]int, total), make(map[named]int, total) // the instance of the union
 	for _, list := range lists {
 		for _, instance := range list {
-			at := placeOf(instance)
+			at := locationOf(instance)
 			c := clash{role: instance.Role, instance: described(instance), becomes: "nothing"}
-			first, taken := places[at]
+			first, taken := locations[at]
 			if !taken {
 				if first, taken = names[named{instance.Role, instance.Name}]; taken {
 					instance.Name = at.address()
@@ -44,11 +44,11 @@ func unite(lists [][]upstream.Instance) (union []upstream.Instance, clashes []cl
 					continue
 				}
 			}
-			places[at], names[named{instance.Role, instance.Name}] = len(union), len(union)
+			locations[at], names[named{instance.Role, instance.Name}] = len(union), len(union)
 			union = append(union, instance)
 		}
 	}
 	return union, clashes
 }
 
-func described(i upstream.Instance) string { return i.Name + " at " + placeOf(i).address() }
+func described(i upstream.Instance) string { return i.Name + " at " + locationOf(i).address() }
