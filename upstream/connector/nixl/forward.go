@@ -66,12 +66,12 @@ func (p *kvParams) forward(e edit) []byte {
 
 // replacement takes the place of a part of the params.
 type replacement struct {
-	of place
+	of span
 	by []byte
 }
 
 // strip takes parts out for good, none of which is the first member or one that is looked at later.
-func (p *kvParams) strip(parts []place) {
+func (p *kvParams) strip(parts []span) {
 	if len(parts) == 0 {
 		return
 	}
@@ -88,7 +88,7 @@ func (p *kvParams) strip(parts []place) {
 		}
 		return less
 	}
-	for _, moved := range [...]*place{&p.at.host, &p.at.tokens, &p.at.blocks} {
+	for _, moved := range [...]*span{&p.at.host, &p.at.tokens, &p.at.blocks} {
 		less := before(moved.from)
 		moved.from, moved.to = moved.from-less, moved.to-less
 	}

@@ -55,15 +55,15 @@ const maxStrange = 16
 // members is one reading of an object: where each member that is looked at has its value.
 type members struct {
 	raw     []byte
-	at      [unknown]place
+	at      [unknown]span
 	before  member // the last one that was found
 	strange [maxStrange][]byte
-	others  int      // in strange
-	odd     bool     // the names are for rawjson.ParseObject to judge
-	end     int      // of the last member so far
-	lists   [2]place // the lists of token ids, with what is between them and the members before
-	listed  int      // in lists
-	leads   bool     // such a list is the first member
+	others  int     // in strange
+	odd     bool    // the names are for rawjson.ParseObject to judge
+	end     int     // of the last member so far
+	lists   [2]span // the lists of token ids, with what is between them and the members before
+	listed  int     // in lists
+	leads   bool    // such a list is the first member
 }
 
 func (m *members) has(k member) bool { return m.at[k].to > 0 }
@@ -133,11 +133,11 @@ const maxStrangeName = 128
 func (m *members) add(k member, value, end int) {
 	if (k == outputTokenIDs || k == promptTokenIDs) && !m.has(k) {
 		m.leads = m.leads || m.end == 0
-		m.lists[m.listed] = place{uint32(m.end), uint32(end)}
+		m.lists[m.listed] = span{uint32(m.end), uint32(end)}
 		m.listed++
 	}
 	if k < unknown {
-		m.at[k] = place{uint32(value), uint32(end)}
+		m.at[k] = span{uint32(value), uint32(end)}
 	}
 	m.end = end
 }

@@ -55,18 +55,18 @@ type kvParams struct {
 	output     []byte // output_token_ids
 	ticket     bool   // decode's, and checked as such
 	expiry     bool
-	at         places
+	at         spans
 	cut        cut
 }
 
-// places are where in kvParams.raw the members' values stand that are replaced on the way. They are empty where a member is absent.
-type places struct {
-	host, tokens, blocks place
+// spans are where in kvParams.raw the members' values stand that are replaced on the way. They are empty where a member is absent.
+type spans struct {
+	host, tokens, blocks span
 	end                  uint32 // one past the last member
 }
 
-// place is a range of bytes. maxParams is below 4 GiB.
-type place struct{ from, to uint32 }
+// span is a range of bytes. maxParams is below 4 GiB.
+type span struct{ from, to uint32 }
 
 // parseHandover reads the params of prefill's answer, which decode is to get.
 // With no blocks, which is legal, nothing else is required. It shares raw. The
@@ -137,7 +137,7 @@ func (m *members) parse(raw []byte) (*kvParams, error) {
 		return nil, err
 	}
 	p.output = m.get(outputTokenIDs)
-	p.at = places{host: m.at[remoteHost], tokens: m.at[remoteNumTokens], blocks: m.at[blockIDs], end: uint32(m.end)}
+	p.at = spans{host: m.at[remoteHost], tokens: m.at[remoteNumTokens], blocks: m.at[blockIDs], end: uint32(m.end)}
 	p.strip(m.lists[:m.listed])
 	return p, nil
 }

@@ -8,7 +8,7 @@ import (
 
 // cut is what is left out of a ticket that is not used whole.
 type cut struct {
-	of      place  // what stands behind the last id that stays, up to the end of the list
+	of      span   // what stands behind the last id that stays, up to the end of the list
 	closing string // takes its place
 }
 
@@ -43,7 +43,7 @@ func (p *kvParams) shorten(tokens, blockSize int) (*kvParams, error) {
 }
 
 // cutBlocks cuts a list of ids that is flat or the only one inside another to the first n. The list has been read and has more.
-func cutBlocks(raw []byte, list place, n int) cut {
+func cutBlocks(raw []byte, list span, n int) cut {
 	ids := raw[list.from:list.to]
 	s := rawjson.Scanner{Data: ids}
 	closing := "]"
@@ -52,7 +52,7 @@ func cutBlocks(raw []byte, list place, n int) cut {
 		closing = "]]"
 	}
 	left := bytes.TrimRight(ids[:rawjson.AfterInts(ids, n)], " \t\r\n")
-	return cut{place{list.from + uint32(len(left)), list.to}, closing}
+	return cut{span{list.from + uint32(len(left)), list.to}, closing}
 }
 
 // outputIDs returns the ids of the tokens that decode sampled, which Carryover's
