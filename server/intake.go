@@ -82,7 +82,7 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	if err := i.understand(r, t, body, tenant); err != nil {
 		return err
 	}
-	if n := t.req.Noted(); n > firstStep { // less than that every turn takes
+	if n := t.req.IndexBytes(); n > firstStep { // less than that every turn takes
 		if err := t.share.grow(n); err != nil {
 			return err
 		}

@@ -42,7 +42,7 @@ func (r *Relay) aside(n int, meansNothing bool) {
 	if r.holds {
 		r.last += n
 	}
-	if !waits || r.buf.held() > r.cfg.MaxEvent {
+	if !waits || r.buf.heldBytes() > r.cfg.MaxEvent {
 		r.letGo()
 	}
 }
@@ -66,7 +66,7 @@ func (r *Relay) letGo() {
 // pass lets the first n of the rest go out, before what is held back.
 func (b *buffer) pass(n int) {
 	b.hold(n)
-	held := b.b[b.ready:b.kept]
+	held := b.b[b.ready:b.heldEnd]
 	slices.Reverse(held[:len(held)-n])
 	slices.Reverse(held[len(held)-n:])
 	slices.Reverse(held)

@@ -32,17 +32,17 @@ const (
 // are moved only behind a gap that a cut or a drop has left, and everything that may go out is one slice. An edit that
 // adds more than the gap can take moves the rest away first.
 type buffer struct {
-	b                      []byte
-	ready, kept, next, end int
-	calm                   int  // reads in a row that fitted into smallBuffer
-	full                   bool // the last read took all that it was offered
-	reads                  int  // so far
-	widened                bool // an edit has needed more than the gap
-	memory                 *Memory
+	b                         []byte
+	ready, heldEnd, next, end int
+	calm                      int  // reads in a row that fitted into smallBuffer
+	full                      bool // the last read took all that it was offered
+	reads                     int  // so far
+	widened                   bool // an edit has needed more than the gap
+	memory                    *Memory
 }
 
-// room returns the space for the next read. Call it after sent.
-func (b *buffer) room() []byte {
+// spare returns the space for the next read. Call it after sent.
+func (b *buffer) spare() []byte {
 	size := max(len(b.b), firstBuffer)
 	switch {
 	case size < smallBuffer && (b.full || !b.fits(size)):
@@ -97,10 +97,10 @@ func (b *buffer) rest() []byte { return b.b[b.next:b.end] }
 
 // hold holds back the first n of the rest.
 func (b *buffer) hold(n int) {
-	if b.kept != b.next {
-		copy(b.b[b.kept:], b.b[b.next:b.next+n])
+	if b.heldEnd != b.next {
+		copy(b.b[b.heldEnd:], b.b[b.next:b.next+n])
 	}
-	b.kept += n
+	b.heldEnd += n
 	b.next += n
 }
 
@@ -109,10 +109,10 @@ func (b *buffer) drop(n int) { b.next += n }
 
 // insert holds back bytes that are not in the stream.
 func (b *buffer) insert(p []byte) {
-	if missing := len(p) - (b.next - b.kept); missing > 0 {
+	if missing := len(p) - (b.next - b.heldEnd); missing > 0 {
 		b.widen(missing)
 	}
-	b.kept += copy(b.b[b.kept:], p)
+	b.heldEnd += copy(b.b[b.heldEnd:], p)
 }
 
 // widen makes the gap before the rest larger, by missing bytes at least. It makes it larger than that by a share of what
@@ -124,7 +124,7 @@ func (b *buffer) widen(missing int) {
 		copy(b.b[b.next+by:], b.rest())
 	} else {
 		grown := make([]byte, max(2*len(b.b), b.end+by))
-		copy(grown, b.b[:b.kept])
+		copy(grown, b.b[:b.heldEnd])
 		copy(grown[b.next+by:], b.rest())
 		b.memory.giveBack(b.b)
 		b.b = grown
@@ -134,20 +134,20 @@ func (b *buffer) widen(missing int) {
 }
 
 // takeBack forgets the last n bytes that are held back.
-func (b *buffer) takeBack(n int) { b.kept -= n }
+func (b *buffer) takeBack(n int) { b.heldEnd -= n }
 
 // letGo lets go out what is held back.
-func (b *buffer) letGo() { b.ready = b.kept }
+func (b *buffer) letGo() { b.ready = b.heldEnd }
 
-// held returns the number of bytes held back.
-func (b *buffer) held() int { return b.kept - b.ready }
+// heldBytes returns the number of bytes held back.
+func (b *buffer) heldBytes() int { return b.heldEnd - b.ready }
 
 // sent forgets what may go out and closes the gaps.
 func (b *buffer) sent() {
-	if b.ready == 0 && b.kept == b.next {
+	if b.ready == 0 && b.heldEnd == b.next {
 		return
 	}
-	kept := copy(b.b, b.b[b.ready:b.kept])
+	kept := copy(b.b, b.b[b.ready:b.heldEnd])
 	rest := copy(b.b[kept:], b.b[b.next:b.end])
-	b.ready, b.kept, b.next, b.end = 0, kept, kept, kept+rest
+	b.ready, b.heldEnd, b.next, b.end = 0, kept, kept, kept+rest
 }

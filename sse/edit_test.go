@@ -209,7 +209,7 @@ func TestBuffer_InsertsHoweverMuchRoomThereIs(t *testing.T) {
 			b.drop(1)
 			b.insert(bytes.Repeat([]byte("x"), n))
 			want := string(content[:10]) + strings.Repeat("x", n)
-			if got := string(b.b[:b.kept]); got != want || string(b.rest()) != string(content[11:size]) {
+			if got := string(b.b[:b.heldEnd]); got != want || string(b.rest()) != string(content[11:size]) {
 				t.Fatalf("%d bytes, %d inserted: held %.50q, rest %d bytes; want %.50q, %d bytes", size, n, got, len(b.rest()), want, size-11)
 			}
 		}
@@ -219,7 +219,7 @@ func TestBuffer_InsertsHoweverMuchRoomThereIs(t *testing.T) {
 func TestBuffer_OffersEnoughRoomAfterEdits(t *testing.T) {
 	for end := range smallBuffer {
 		b := buffer{b: make([]byte, 2*smallBuffer), end: end, calm: calmReads, widened: true}
-		if got := len(b.room()); got < minRead {
+		if got := len(b.spare()); got < minRead {
 			t.Fatalf("room behind %d bytes: got %d, want at least %d", end, got, minRead)
 		}
 	}
@@ -229,12 +229,12 @@ func TestBuffer_ManyInsertsMoveTheRestAFewTimes(t *testing.T) {
 	const size = 1 << 20
 	var b buffer
 	for b.end < size {
-		b.filled(min(len(b.room()), size-b.end))
+		b.filled(min(len(b.spare()), size-b.end))
 	}
 	moves := 0
 	for range size / 10 {
 		b.hold(9)
-		if b.next == b.kept {
+		if b.next == b.heldEnd {
 			moves++
 		}
 		b.drop(1)

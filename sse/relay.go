@@ -78,7 +78,7 @@ func (r *Relay) Run(src io.Reader) error {
 	defer r.buf.free()
 	empty := 0
 	for {
-		n, err := src.Read(r.buf.room())
+		n, err := src.Read(r.buf.spare())
 		r.buf.filled(n)
 		stop := r.scan()
 		clean := err == io.EOF
@@ -252,7 +252,7 @@ func (r *Relay) settle(verdict Verdict, n int) {
 	case Supersede:
 		r.buf.takeBack(r.last)
 	}
-	before := r.buf.held()
+	before := r.buf.heldBytes()
 	done := 0
 	for _, e := range r.edits.list {
 		r.buf.hold(e.From - done)
@@ -261,12 +261,12 @@ func (r *Relay) settle(verdict Verdict, n int) {
 		done = e.To
 	}
 	r.buf.hold(n - done)
-	if verdict == Hold && r.buf.held() <= r.cfg.MaxEvent {
+	if verdict == Hold && r.buf.heldBytes() <= r.cfg.MaxEvent {
 		r.holds = true
 		if !behind {
 			r.last = 0
 		}
-		r.last += r.buf.held() - before
+		r.last += r.buf.heldBytes() - before
 		return
 	}
 	r.verdict = Forward

@@ -39,7 +39,7 @@ func (c *Client) Post(ctx context.Context, instance *Instance, path string, body
 
 // PostInto is Post. The answer is in room if it fits there, and nothing refers to body or room when it has returned, but for the answer.
 func (c *Client) PostInto(
-	ctx context.Context, instance *Instance, path string, body []byte, authorization string, room []byte,
+	ctx context.Context, instance *Instance, path string, body []byte, authorization string, buffer []byte,
 ) (status int, answer []byte, err error) {
 	q := c.request(http.MethodPost, instance.BaseURL, path, authorization)
 	q.Body = [][]byte{body}
@@ -47,20 +47,20 @@ func (c *Client) PostInto(
 	if rank := instance.rank(); rank != "" {
 		q.add(rankHeader, rank)
 	}
-	if status, answer, err = c.ask(ctx, q, maxPrefillAnswer, room); err != nil {
+	if status, answer, err = c.ask(ctx, q, maxPrefillAnswer, buffer); err != nil {
 		return status, nil, fmt.Errorf("post %s: %w", path, err)
 	}
 	return status, answer, nil
 }
 
 // ask sends a request that is no leg, and reads its answer whole.
-func (c *Client) ask(ctx context.Context, q *outgoing, most int64, room []byte) (status int, body []byte, err error) {
+func (c *Client) ask(ctx context.Context, q *outgoing, most int64, buffer []byte) (status int, body []byte, err error) {
 	a, err := c.do(ctx, q)
 	if err != nil {
 		return 0, nil, err
 	}
 	defer a.body.Close()
-	if body, err = readAll(a.body, most, room); ctx.Err() == nil && broke(err) {
+	if body, err = readAll(a.body, most, buffer); ctx.Err() == nil && broke(err) {
 		c.broken.tell(q.base())
 	}
 	return a.status, body, err
@@ -76,12 +76,12 @@ const (
 func ReadAll(r io.Reader, limit int64) ([]byte, error) { return readAll(r, limit, nil) }
 
 // readAll is ReadAll. The body is in room if it fits there.
-func readAll(r io.Reader, limit int64, room []byte) ([]byte, error) {
+func readAll(r io.Reader, limit int64, buffer []byte) ([]byte, error) {
 	need := int64(usualAnswer)
 	if n := left(r); n >= 0 {
 		need = min(max(n, 1), mostAtOnce)
 	}
-	body := room[:0]
+	body := buffer[:0]
 	if need = min(need, limit+1); need > int64(cap(body)) {
 		body = make([]byte, 0, need)
 	}

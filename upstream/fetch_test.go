@@ -155,12 +155,12 @@ func TestClient_PostIntoUsesTheRoomThatSuffices(t *testing.T) {
 		_, _ = w.Write(raw)
 	})
 	client := newTestClient(t, "")
-	room := append(make([]byte, 0, 5<<10), "what was there"...)
+	buffer := append(make([]byte, 0, 5<<10), "what was there"...)
 	for _, n := range []int{10, 5 << 10, 5<<10 + 1, 100 << 10} {
 		want := bytes.Repeat([]byte("b"), n)
-		_, answer, err := client.PostInto(t.Context(), instance, "/", want, "", room)
-		if used := err == nil && &answer[0] == &room[0]; err != nil || !bytes.Equal(answer, want) || used && n > cap(room) || !used && n <= cap(room) && !onStd() {
-			t.Errorf("got %d bytes, in the room %t, %v, want %d in room for %d", len(answer), used, err, n, cap(room))
+		_, answer, err := client.PostInto(t.Context(), instance, "/", want, "", buffer)
+		if used := err == nil && &answer[0] == &buffer[0]; err != nil || !bytes.Equal(answer, want) || used && n > cap(buffer) || !used && n <= cap(buffer) && !onStd() {
+			t.Errorf("got %d bytes, in the room %t, %v, want %d in room for %d", len(answer), used, err, n, cap(buffer))
 		}
 	}
 }

@@ -199,5 +199,5 @@ func (r *Request) Remove(name string) {
 // scanned; no array if absent or none.
 func (r *Request) Messages() *rawjson.List { return &r.messages }
 
-// Noted is the memory in bytes that a request takes beside its body.
-func (r *Request) Noted() int64 { return int64(r.messages.Noted()) }
+// IndexBytes is the memory in bytes that a request takes beside its body.
+func (r *Request) IndexBytes() int64 { return int64(r.messages.IndexBytes()) }

@@ -23,7 +23,7 @@ func (r *Request) PromptIDs() (ids []uint32, ok bool) {
 // only, and three of the others have another place there. Values keep their
 // bytes. ok is false, with the reason, if the request is not comparable, see
 // [Request.FeatureSet]; prompts that are ids need no body. It is in room if it fits there.
-func (r *Request) TokenizeBody(room []byte) (body []byte, why string, ok bool) {
+func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool) {
 	f := r.shape
 	if !f.known {
 		f.features, f.why = r.features()
@@ -35,7 +35,7 @@ func (r *Request) TokenizeBody(room []byte) (body []byte, why string, ok bool) {
 	if !ok {
 		return nil, WhyMemberValue, false
 	}
-	body = append(slices.Grow(room[:0], r.Size()+128), '{')
+	body = append(slices.Grow(buffer[:0], r.Size()+128), '{')
 	put := func(name string, value []byte) {
 		if len(body) > 1 {
 			body = append(body, ',')

@@ -76,8 +76,8 @@ func (o *Object) Rewrite(e Edits) []byte {
 		size += len(`,"":`) + len(e[i].name) + len(e[i].value) + len(e[i].word)
 	}
 	out := make([]byte, 0, size)
-	var room [usualSteps]step
-	for _, s := range o.steps(e, room[:0]) {
+	var buffer [usualSteps]step
+	for _, s := range o.steps(e, buffer[:0]) {
 		if s.edit < 0 {
 			out = append(out, o.raw[s.from:s.to]...)
 			continue

@@ -24,10 +24,10 @@ func ParseIDs(raw []byte) (ids []uint32, ok bool) {
 // AppendIDs appends ids as vLLM writes them, a JSON array without spaces.
 func AppendIDs(dst []byte, ids []uint32) []byte {
 	// Vocabularies end below a million, so that an id and its comma take seven bytes.
-	dst = append(slices.Grow(dst, 7*len(ids)+idRoom+1), '[')
+	dst = append(slices.Grow(dst, 7*len(ids)+idSpace+1), '[')
 	for i, id := range ids {
-		if cap(dst)-len(dst) < idRoom {
-			dst = slices.Grow(dst, 7*(len(ids)-i)+idRoom)
+		if cap(dst)-len(dst) < idSpace {
+			dst = slices.Grow(dst, 7*(len(ids)-i)+idSpace)
 		}
 		if id < 1e8 {
 			digits, n := digitsOf(id)
@@ -45,8 +45,8 @@ func AppendIDs(dst []byte, ids []uint32) []byte {
 	return append(dst, ']')
 }
 
-// idRoom is what the longest id takes, with what stands behind it.
-const idRoom = len("4294967295,]")
+// idSpace is what the longest id takes, with what stands behind it.
+const idSpace = len("4294967295,]")
 
 // EqualIDs reports whether raw is a JSON array of exactly these ids. It allocates
 // nothing.
@@ -72,12 +72,12 @@ func (s *Scanner) IDs() (ids []uint32, ok bool) { return s.IDsInto(nil) }
 
 // IDsInto is IDs. The ids are in room if they fit there, whatever it holds. The commas before the next bracket tell how
 // many there are, which costs a hundredth of growing the list on the way.
-func (s *Scanner) IDsInto(room []uint32) (ids []uint32, ok bool) {
+func (s *Scanner) IDsInto(buffer []uint32) (ids []uint32, ok bool) {
 	rest := s.Data[s.Pos:]
 	end := max(bytes.IndexByte(rest, ']'), 0)
 	// Each id but the last takes two bytes, so that commas alone reserve no more.
 	n := min(bytes.Count(rest[:end], []byte(",")), end/2) + 1
-	if ids = room[:cap(room)]; n > len(ids) {
+	if ids = buffer[:cap(buffer)]; n > len(ids) {
 		ids = make([]uint32, n)
 	}
 	ids = ids[:n]

@@ -195,13 +195,13 @@ func checkParseIDs(t *testing.T, raw []byte) {
 	}
 	// What is in the room is of no concern, nor how much fits there.
 	for _, n := range []int{0, len(got), len(got) + 1, len(raw) + 9} {
-		room, s := slices.Repeat([]uint32{77}, n), rawjson.Scanner{Data: raw}
+		buffer, s := slices.Repeat([]uint32{77}, n), rawjson.Scanner{Data: raw}
 		s.Space()
-		again, ok := s.IDsInto(room[:n/2])
+		again, ok := s.IDsInto(buffer[:n/2])
 		if ok = ok && s.End(); ok != want || want && !slices.Equal(again, got) {
 			t.Fatalf("IDsInto(%q), room for %d: %v, ok %t, want %v, %t", raw, n, again, ok, got, want)
 		}
-		if ok && n > len(got) && len(got) > 0 && &again[0] != &room[0] {
+		if ok && n > len(got) && len(got) > 0 && &again[0] != &buffer[0] {
 			t.Fatalf("IDsInto(%q): %d ids do not use the room for %d", raw, len(got), n)
 		}
 	}

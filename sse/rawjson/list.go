@@ -134,8 +134,8 @@ func (s *Scanner) element(members []memberSpan, base int) ([]memberSpan, error) 
 	return members, err
 }
 
-// Noted is the memory in bytes that the notes of a list take beside its text.
-func (l *List) Noted() int {
+// IndexBytes is the memory in bytes that the notes of a list take beside its text.
+func (l *List) IndexBytes() int {
 	const span, member = 3 * 4, 5 * 4
 	return span*cap(l.spans) + member*cap(l.members)
 }

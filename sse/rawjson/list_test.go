@@ -84,8 +84,8 @@ func TestList_NotesTakeAtMostTwiceTheText(t *testing.T) {
 		n := size / (len(element) + 1)
 		text := "[" + strings.Repeat(element+",", n-1) + element + "]"
 		l := parseList(t, text)
-		if most := 5 * len(text) / 2; l.Noted() > most { // and what an append has to spare
-			t.Errorf("the notes of %d times %.30s take %d bytes, want at most %d for a text of %d", n, element, l.Noted(), most, len(text))
+		if most := 5 * len(text) / 2; l.IndexBytes() > most { // and what an append has to spare
+			t.Errorf("the notes of %d times %.30s take %d bytes, want at most %d for a text of %d", n, element, l.IndexBytes(), most, len(text))
 		}
 		got := 0
 		for e := range l.Elements() {

@@ -56,8 +56,8 @@ func (a *assembly) close() {
 func (o *Object) Splice(e Edits) Pieces {
 	a := &assembly{}
 	a.pieces, a.own = a.somePieces[:0], a.someBytes[:0]
-	var room [usualSteps]step
-	for _, s := range o.steps(e, room[:0]) {
+	var buffer [usualSteps]step
+	for _, s := range o.steps(e, buffer[:0]) {
 		switch {
 		case s.edit < 0:
 			a.add(o.raw[s.from:s.to])

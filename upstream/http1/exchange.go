@@ -13,12 +13,12 @@ const inline = 16 << 10
 // exchange writes the request and reads the header of its answer. A peer may answer and close before it has read all; its
 // answer is worth more than the error of the write.
 func (r *Response) exchange(q *Request) error {
-	room := r.client.requests.Get().(*requestBuffer)
-	left, failed := r.writeNow(room.fill(q))
+	buffer := r.client.requests.Get().(*requestBuffer)
+	left, failed := r.writeNow(buffer.fill(q))
 	if len(left) > 0 && failed == nil {
-		return r.exchangeSlowly(room, left)
+		return r.exchangeSlowly(buffer, left)
 	}
-	room.back(r.client)
+	buffer.back(r.client)
 	r.cut = failed != nil
 	if err := r.readHead(); err != nil && failed == nil {
 		return err
@@ -29,11 +29,11 @@ func (r *Response) exchange(q *Request) error {
 }
 
 // fill returns the request in pieces, which it takes the body's from: one, unless it is large.
-func (room *requestBuffer) fill(q *Request) [][]byte {
-	first := q.appendHead(room.bytes[:0])
-	pieces := append(room.pieces[:0], nil)
+func (buffer *requestBuffer) fill(q *Request) [][]byte {
+	first := q.appendHead(buffer.bytes[:0])
+	pieces := append(buffer.pieces[:0], nil)
 	for _, piece := range q.Body {
-		n := min(len(piece), max(0, len(room.bytes)-len(first)))
+		n := min(len(piece), max(0, len(buffer.bytes)-len(first)))
 		if first = append(first, piece[:n]...); n < len(piece) {
 			pieces = append(pieces, piece[n:])
 		}
@@ -43,9 +43,9 @@ func (room *requestBuffer) fill(q *Request) [][]byte {
 }
 
 // back gives a room back when all is written: an answer may be long in coming, and nothing holds the body meanwhile.
-func (room *requestBuffer) back(to *Client) {
-	clear(room.pieces[:])
-	to.requests.Put(room)
+func (buffer *requestBuffer) back(to *Client) {
+	clear(buffer.pieces[:])
+	to.requests.Put(buffer)
 }
 
 // writeNow writes what can be written without a wait, and returns the rest.
@@ -70,11 +70,11 @@ func (r *Response) writeNow(pieces [][]byte) (left [][]byte, err error) {
 
 // exchangeSlowly writes on a goroutine, which ends before this returns: a peer that refuses a large request may answer, and
 // read nothing more.
-func (r *Response) exchangeSlowly(room *requestBuffer, pieces [][]byte) error {
+func (r *Response) exchangeSlowly(buffer *requestBuffer, pieces [][]byte) error {
 	written := make(chan error, 1)
 	go func() {
 		err := r.write(pieces)
-		room.back(r.client)
+		buffer.back(r.client)
 		written <- err
 	}()
 	err := r.readHead()
@@ -103,14 +103,14 @@ func past() time.Time { return time.Unix(1, 0) }
 
 // readHead reads up to the body of the answer.
 func (r *Response) readHead() (err error) {
-	room := r.client.answers.Get().(*answerBuffer)
-	r.room = room
+	buffer := r.client.answers.Get().(*answerBuffer)
+	r.buffer = buffer
 	defer func() {
 		if err != nil {
 			r.release()
 		}
 	}()
-	b, parsed, filled := room[:], 0, 0
+	b, parsed, filled := buffer[:], 0, 0
 	var h head
 	for done := false; !done; {
 		if filled == len(b) {

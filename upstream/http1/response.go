@@ -30,7 +30,7 @@ type Response struct {
 	framing framing
 	left    int64 // of a fixed length
 	chunks  chunks
-	room    *answerBuffer // where rest is, nil if that is a buffer of its own
+	buffer  *answerBuffer // where rest is, nil if that is a buffer of its own
 	rest    []byte        // what came with the header and has not been read
 	err     error         // what the reads to come return
 }
@@ -205,10 +205,10 @@ func (r *Response) interrupt() {
 
 // release gives the room of what came with the header back.
 func (r *Response) release() {
-	if r.room != nil {
-		r.client.answers.Put(r.room)
+	if r.buffer != nil {
+		r.client.answers.Put(r.buffer)
 	}
-	r.room, r.rest = nil, nil
+	r.buffer, r.rest = nil, nil
 }
 
 // Close ends the answer. Its connection is closed unless all of it has been read.

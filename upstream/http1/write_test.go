@@ -122,13 +122,13 @@ func TestDo_ReadsAnAnswerBehindAFailureToWriteAtOnce(t *testing.T) {
 
 // A room that waits for its next request holds nothing of the last one's body.
 func TestRequestRoom_HoldsNoBody(t *testing.T) {
-	room := &requestBuffer{}
+	buffer := &requestBuffer{}
 	q := &Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/", Body: [][]byte{make([]byte, inline), make([]byte, 1), make([]byte, 2)}}
-	if pieces := room.fill(q); len(pieces) != 4 {
+	if pieces := buffer.fill(q); len(pieces) != 4 {
 		t.Errorf("got %d pieces, want 4", len(pieces))
 	}
-	room.back(New(Config{}))
-	for i, piece := range room.pieces {
+	buffer.back(New(Config{}))
+	for i, piece := range buffer.pieces {
 		if piece != nil {
 			t.Errorf("piece %d has %d bytes", i, len(piece))
 		}

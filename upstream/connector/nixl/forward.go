@@ -26,8 +26,8 @@ type edit struct {
 // flags are right already: the parsers accept nothing else. What it returns is not
 // to be changed: without an edit it is the text that was parsed.
 func (p *kvParams) forward(e edit) []byte {
-	var room [3]replacement
-	changes := room[:0]
+	var buffer [3]replacement
+	changes := buffer[:0]
 	at := p.at
 	var host []byte
 	if e.Host != "" && e.Host != p.host {
