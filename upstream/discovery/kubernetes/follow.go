@@ -32,7 +32,7 @@ type follower struct {
 	client   *client
 	resource resource
 	roster   *roster
-	pace     pace
+	backoff  backoff
 	version  string // a watch goes on from here; empty: list first
 }
 
@@ -55,7 +55,7 @@ func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error
 		if ctx.Err() != nil {
 			return nil
 		}
-		wait := f.pace.after(err)
+		wait := f.backoff.after(err)
 		if wait > 0 {
 			s.complain(err, namespace, wait)
 		}
@@ -84,12 +84,12 @@ func (f *follower) step(ctx context.Context) error {
 
 // watch follows the events since the version that is known, until the stream ends.
 func (f *follower) watch(ctx context.Context) error {
-	lasting := shortestWatch + rand.N(shortestWatch)
-	ctx, cancel := context.WithTimeout(ctx, lasting+watchGrace)
+	duration := shortestWatch + rand.N(shortestWatch)
+	ctx, cancel := context.WithTimeout(ctx, duration+watchGrace)
 	defer cancel()
 	query := url.Values{
 		"watch": {"1"}, "allowWatchBookmarks": {"true"}, "resourceVersion": {f.version},
-		"timeoutSeconds": {strconv.Itoa(int(lasting / time.Second))},
+		"timeoutSeconds": {strconv.Itoa(int(duration / time.Second))},
 	}
 	if selector := f.client.cfg.LabelSelector; selector != "" {
 		query.Set("labelSelector", selector)
@@ -112,7 +112,7 @@ func (f *follower) watch(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("watch: %w", err)
 		}
-		f.pace.progress()
+		f.backoff.progress()
 	}
 }
 

@@ -90,9 +90,9 @@ func TestSource_AsksForEventsOfASelectorWithBookmarksAndATime(t *testing.T) {
 				t.Errorf("watch: %s is %q, want %q", name, got, want)
 			}
 		}
-		lasting, err := time.ParseDuration(requests[1].Query["timeoutSeconds"][0] + "s")
-		if err != nil || lasting < 5*time.Minute || lasting >= 10*time.Minute {
-			t.Errorf("watch: timeoutSeconds is %v (%v), want five to ten minutes", lasting, err)
+		duration, err := time.ParseDuration(requests[1].Query["timeoutSeconds"][0] + "s")
+		if err != nil || duration < 5*time.Minute || duration >= 10*time.Minute {
+			t.Errorf("watch: timeoutSeconds is %v (%v), want five to ten minutes", duration, err)
 		}
 	})
 }

@@ -14,18 +14,18 @@ const (
 	longestAskFor = 2 * time.Minute
 )
 
-// pace counts failures in a row, until an event comes.
-type pace struct {
+// backoff counts failures in a row, until an event comes.
+type backoff struct {
 	failures int
 	relisted bool // a list has followed a forgotten version without a wait
 }
 
 // progress forgets them.
-func (p *pace) progress() { *p = pace{} }
+func (p *backoff) progress() { *p = backoff{} }
 
 // after says how long to wait after a request that ended with err: not at all if it went well, or if a version was forgotten
 // for the first time, since the list that follows is what heals that.
-func (p *pace) after(err error) time.Duration {
+func (p *backoff) after(err error) time.Duration {
 	if err == nil {
 		return 0
 	}
