@@ -22,14 +22,14 @@ func (x *Explanation) sentence(reuse *Reuse) string {
 		return "The client wants no reuse: nothing is looked up and nothing stored."
 	}
 	_, reason := reuse.Outcome()
-	sentence := "Nothing would be reused: " + meaning(reason) + "."
+	said := "Nothing would be reused: " + meaning(reason) + "."
 	if reason == string(ReasonRewritten) || reason == string(ReasonBelowThreshold) {
-		sentence += x.differing()
+		said += x.differing()
 	}
 	if x.Path != nil && x.Path.Way == WayDecodeOnly && reason == string(ReasonBypass) {
-		sentence += " The reason of the path says why decode serves alone: " + x.Path.Reason + "."
+		said += " The reason of the path says why decode serves alone: " + x.Path.Reason + "."
 	}
-	return sentence
+	return said
 }
 
 func usableTickets(all []TicketAhead) string {
@@ -70,42 +70,19 @@ var unasked = map[string]string{
 
 // meaning says what a reason means, as docs/reference.md does.
 func meaning(reason string) string {
-	if why, found := meanings[Reason(reason)]; found {
-		return why
+	for _, term := range missReasons {
+		if term.Name == reason {
+			return term.Means
+		}
 	}
 	if why, found := strings.CutPrefix(reason, "ineligible_unproven;why="); found {
 		return "an engine lacks what the proof needs (" + why + ")"
 	}
-	return "the request can't take part (" + strings.TrimPrefix(reason, "ineligible_") + ")"
-}
-
-//nolint:gochecknoglobals // immutable table
-var meanings = map[Reason]string{
-	ReasonFirstTurn:          "the request begins its conversation, and the store has nothing of it",
-	ReasonNoConversation:     "the request names no conversation",
-	ReasonExpired:            "the conversation's tickets have ended",
-	ReasonRewritten:          "the request does not begin with what the kept blocks hold",
-	ReasonBelowThreshold:     "so little could be reused that computing is cheaper (reuse_min_tokens, reuse_min_share)",
-	ReasonConsumed:           "another request has taken the ticket",
-	ReasonNothingStored:      "the store has nothing of the conversation",
-	ReasonReleasedForOthers:  "the ticket was released because requests waited for room in decode's KV cache and none ran",
-	ReasonReleasedOverBudget: "the ticket was released because tickets pinned too much of decode's KV cache",
-	ReasonInstanceGone:       "the decode instance that holds the blocks is gone, or was restarted",
-	ReasonQuarantined:        "its KV may come from a prefill instance that is under quarantine",
-	ReasonInstanceCleared:    "the decode instance has cleared its KV cache",
-	ReasonStoreUnavailable:   "the ticket store does not answer",
-	ReasonStoreFailedOver:    "Redis has failed over since the ticket was put",
-	ReasonNotBidirectional:   "the pair of instances does not answer tickets, and is left alone for a while",
-	ReasonPairOnTrial:        "another turn is trying whether the pair of instances answers tickets",
-	ReasonNoParams:           "decode's answers carry no kv_transfer_params",
-	ReasonBypass:             "decode would serve the turn alone",
-	ReasonHandingBack:        "the ticket is on its way to prefill's prefix cache",
-
-	ReasonHandedBackEvicted:   "prefill's prefix cache, to which the conversation was handed back, has nothing of it any more",
-	ReasonHandedBackElsewhere: "the conversation was handed back to another prefill instance",
-	ReasonHandBackUnreported:  "the conversation was handed back, and prefill does not tell what it takes from its cache",
-
-	"tokenize_failed":           "prefill does not say what the prompt's ids are",
-	"ineligible_not_comparable": "/tokenize can't be given such a request, so that its ids can't be compared",
-	"template_not_append_only":  "the chat template renders history otherwise than it was generated",
+	why := strings.TrimPrefix(reason, "ineligible_")
+	for _, term := range ineligibleReasons {
+		if term.Name == why {
+			return term.Means
+		}
+	}
+	return "the request can't take part (" + why + ")"
 }

@@ -1,0 +1,56 @@
+package server
+
+import "net/http"
+
+// ErrorCode is the member code of an error that clients get.
+type ErrorCode struct {
+	Code   string
+	Status int // of its answer; an engine's own status where it is 0
+	Means  string
+}
+
+// ErrorCodes returns all of them.
+func ErrorCodes() []ErrorCode { return errorCodes }
+
+//nolint:gochecknoglobals // immutable table
+var errorCodes = []ErrorCode{
+	{"bad_request", http.StatusBadRequest, "the body is no JSON object, or a member that Carryover reads is wrong"},
+	{"invalid_type", http.StatusBadRequest, "a member has another type than it must have"},
+	{"invalid_conversation_id", http.StatusBadRequest, "a conversation's name is neither a string of at most 512 bytes nor a whole number"},
+	{"invalid_tenant", http.StatusBadRequest, "the header of `--tenant-header` is there twice"},
+	{"invalid_credential", http.StatusBadRequest, "there are two `Authorization` or `x-api-key` lines"},
+	{"invalid_path", http.StatusBadRequest, "`POST /admin/explain`: the path is that of no turn"},
+	{"unsupported", http.StatusBadRequest, "responses are not stored: send the whole history"},
+	{"unsupported_parameter", http.StatusBadRequest, "a member that only the proxy may set (`kv_transfer_params`), or that needs stored responses"},
+	{"not_disaggregable", http.StatusBadRequest, "prefill and decode can't share this request, and with this connector decode serves none alone"},
+	{"invalid_request", 0, "the engine refused the request (400, 404, 413 or 422), with its message"},
+	{"invalid_api_key", 0, "engines refuse the key of the request, which `--forward-authorization` sends on (401 or 403)"},
+	{"prefiller_not_allowed", http.StatusForbidden, "`x-prefiller-host-port` names an address that `--prefiller-allow` does not"},
+	{"not_found", http.StatusNotFound, "the endpoint is unknown"},
+	{"model_not_found", http.StatusNotFound, "no instance serves the model"},
+	{"method_not_allowed", http.StatusMethodNotAllowed, "the endpoint is asked with another method; `Allow` names the right one"},
+	{"request_timeout", http.StatusRequestTimeout, "the body did not come in time"},
+	{"request_too_large", http.StatusRequestEntityTooLarge, "the body is larger than `--max-body-bytes`"},
+	{"unsupported_media_type", http.StatusUnsupportedMediaType, "the body is no `application/json`"},
+	{"unsupported_encoding", http.StatusUnsupportedMediaType, "the body is compressed"},
+	{"tenant_limit", http.StatusTooManyRequests, "the tenant has `--max-per-tenant` turns already"},
+	{"rate_limited", http.StatusTooManyRequests, "the engines answered 429"},
+	{"internal", http.StatusInternalServerError, "a fault of Carryover; the log has it"},
+	{"prefill_failed", http.StatusBadGateway, "the prefill leg failed"},
+	{"decode_failed", http.StatusBadGateway, "the decode leg failed"},
+	{"bad_prefill_answer", http.StatusBadGateway, "prefill answered what can't be read"},
+	{"bad_decode_answer", http.StatusBadGateway, "decode answered what can't be read"},
+	{"stream_limit", http.StatusBadGateway, "the answer is longer than Carryover takes"},
+	{"upstream_auth", http.StatusBadGateway, "engines refuse Carryover's key (`OPENAI_API_KEY`)"},
+	{"prefill_unavailable", http.StatusServiceUnavailable, "no prefill instance can be reached"},
+	{"decode_unavailable", http.StatusServiceUnavailable, "no decode instance can be reached"},
+	{"queue_full", http.StatusServiceUnavailable, "`--max-queue` turns wait already"},
+	{"queue_timeout", http.StatusServiceUnavailable, "the turn waited for `--queue-timeout`"},
+	{"overloaded", http.StatusServiceUnavailable, "bodies in flight take `--max-inflight-bytes`, or one client's share of it"},
+	{"busy", http.StatusServiceUnavailable, "`POST /admin/explain`: as many explanations are under way as may be"},
+	{"server_shutting_down", http.StatusServiceUnavailable, "the process ends"},
+	{"prefill_timeout", http.StatusGatewayTimeout, "prefill did not answer within `--prefill-timeout`"},
+	{"decode_timeout", http.StatusGatewayTimeout, "decode did not answer within `--first-byte-timeout`"},
+	{"stream_idle_timeout", http.StatusGatewayTimeout, "decode sent nothing for `--idle-timeout`"},
+	{"client_gone", statusClientGone, "the client closed the connection; only the log has it"},
+}

@@ -1,0 +1,157 @@
+package server_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"carryover/server"
+	"carryover/server/proof"
+)
+
+// parsed are the files of packages without their tests.
+func parsed(t *testing.T, folders ...string) (all []*ast.File) {
+	t.Helper()
+	for _, folder := range folders {
+		names, err := filepath.Glob(filepath.Join(folder, "*.go"))
+		if err != nil || len(names) == 0 {
+			t.Fatalf("%s: %v", folder, err)
+		}
+		for _, name := range names {
+			if strings.HasSuffix(name, "_test.go") {
+				continue
+			}
+			file, err := parser.ParseFile(token.NewFileSet(), name, nil, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, file)
+		}
+	}
+	return all
+}
+
+func literal(e ast.Expr) string {
+	if l, ok := e.(*ast.BasicLit); ok && l.Kind == token.STRING {
+		text, _ := strconv.Unquote(l.Value)
+		return text
+	}
+	return ""
+}
+
+// constants are the strings of constants whose names begin so.
+func constants(files []*ast.File, prefixes ...string) (all []string) {
+	for _, file := range files {
+		ast.Inspect(file, func(n ast.Node) bool {
+			spec, ok := n.(*ast.ValueSpec)
+			if !ok {
+				return true
+			}
+			for i, name := range spec.Names {
+				begins := slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name.Name, p) })
+				if begins && i < len(spec.Values) && literal(spec.Values[i]) != "" {
+					all = append(all, literal(spec.Values[i]))
+				}
+			}
+			return true
+		})
+	}
+	return all
+}
+
+func words(terms ...[]server.Term) (all []string) {
+	for _, term := range slices.Concat(terms...) {
+		all = append(all, term.Name)
+	}
+	return all
+}
+
+func wantTerms(t *testing.T, what string, written, declared []string) {
+	t.Helper()
+	for _, name := range declared {
+		if !slices.Contains(written, name) {
+			t.Errorf("%s: %s is in the code and not in its table", what, name)
+		}
+	}
+	if twice := slices.Sorted(slices.Values(written)); len(slices.Compact(slices.Clone(twice))) != len(twice) {
+		t.Errorf("%s: a word is there twice: %q", what, twice)
+	}
+}
+
+// The tables are what docs/reference.md is made of: nothing that the program says may be missing there.
+func TestTerms_EveryReasonIsThere(t *testing.T) {
+	miss := words(server.MissReasons())
+	wantTerms(t, "reasons of a miss", miss, constants(parsed(t, "."), "Reason"))
+	wantTerms(t, "reasons of a miss", miss, constants(parsed(t, "proof"), "Miss"))
+	var lacks []string
+	for _, why := range constants(slices.Concat(parsed(t, "proof"), parsed(t, ".")), "Lacks", "lacks") {
+		lacks = append(lacks, proof.Unproven(why))
+	}
+	wantTerms(t, "what the proof lacks", miss, lacks)
+	wantTerms(t, "ineligible", words(server.IneligibleReasons()), constants(parsed(t, "../upstream"), "Why"))
+	alone := constants(parsed(t, ".", "../upstream/connector/lmcache", "../upstream/connector/moriio", "../upstream/connector/p2pnccl"), "why")
+	wantTerms(t, "decode alone", words(server.AloneReasons()), alone)
+	var stored []string
+	for _, why := range constants(parsed(t, "../convcache"), "Why") {
+		stored = append(stored, "ineligible_"+why)
+	}
+	wantTerms(t, "stored", words(server.StoredResults()), stored)
+}
+
+// errorCode is the code that a call or a composite literal gives an error, "" if it gives none that is written out.
+func errorCode(n ast.Node) string {
+	switch n := n.(type) {
+	case *ast.CallExpr:
+		name := ""
+		switch f := n.Fun.(type) {
+		case *ast.Ident:
+			name = f.Name
+		case *ast.SelectorExpr:
+			name = f.Sel.Name
+		}
+		at, made := map[string]int{"badRequest": 1, "refused": 1, "unavailable": 0, "crowded": 0}[name]
+		if made && at < len(n.Args) {
+			return literal(n.Args[at])
+		}
+	case *ast.KeyValueExpr:
+		if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Code" {
+			return literal(n.Value)
+		}
+	case *ast.AssignStmt:
+		if to, ok := n.Lhs[0].(*ast.SelectorExpr); ok && to.Sel.Name == "Code" {
+			return literal(n.Rhs[0])
+		}
+	}
+	return ""
+}
+
+func TestTerms_EveryErrorCodeIsThere(t *testing.T) {
+	var written, made []string
+	for _, c := range server.ErrorCodes() {
+		written = append(written, c.Code)
+	}
+	for _, file := range parsed(t, ".", "../upstream") {
+		ast.Inspect(file, func(n ast.Node) bool {
+			if code := errorCode(n); code != "" && !slices.Contains(made, code) {
+				made = append(made, code)
+			}
+			return true
+		})
+	}
+	// These are made of the role of the leg that failed (Server.fromLeg).
+	for _, role := range []string{"prefill", "decode"} {
+		made = append(made, role+"_failed", "bad_"+role+"_answer", role+"_timeout")
+	}
+	made = append(made, "stream_idle_timeout")
+	wantTerms(t, "error codes", written, made)
+	for _, code := range written {
+		if !slices.Contains(made, code) {
+			t.Errorf("%s is in the table and nowhere in the code", code)
+		}
+	}
+}
