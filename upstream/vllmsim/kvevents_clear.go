@@ -38,7 +38,7 @@ func (e *engine) clearBlocks() {
 	defer e.mu.Unlock()
 	for id, p := range e.pins.held {
 		e.free(p.blocks)
-		e.pins.finish(id, fateExpired)
+		e.pins.finish(id, outcomeExpired)
 	}
 	e.pool.clear()
 	e.events.happen(kvEvent{kind: allBlocksCleared})

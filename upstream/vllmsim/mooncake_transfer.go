@@ -168,7 +168,7 @@ func (m *mooncake) send(req sideRequest) (reply sideReply, sent bool, finished <
 		reply.Content = append(reply.Content, e.pool.slots(id)...)
 	}
 	e.free(p.blocks)
-	e.pins.finish(req.RequestID, fateRead)
+	e.pins.finish(req.RequestID, outcomeRead)
 	if len(req.Blocks) == 0 {
 		e.stats.Releases++
 	} else {

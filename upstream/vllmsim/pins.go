@@ -18,38 +18,38 @@ type pin struct {
 	reads    int  // reads begun
 }
 
-// fate is how a pin ended.
-type fate int
+// outcome is how a pin ended.
+type outcome int
 
 const (
-	fateUnknown fate = iota
-	fateRead
-	fateReleased
-	fateExpired
+	outcomeUnknown outcome = iota
+	outcomeRead
+	outcomeReleased
+	outcomeExpired
 )
 
 // pins is the table of blocks that an engine holds for others. The engine's mutex guards it.
 type pins struct {
 	held  map[string]*pin // by remote_request_id
-	spent map[string]fate
+	spent map[string]outcome
 	order []string // keys of spent, oldest first
 
 	earliest time.Duration // no pin ends before this, so most calls of expire look at nothing
 }
 
 func newPins() pins {
-	return pins{held: make(map[string]*pin), spent: make(map[string]fate)}
+	return pins{held: make(map[string]*pin), spent: make(map[string]outcome)}
 }
 
-// finish forgets a pin and remembers its fate. The caller frees the blocks.
-func (p *pins) finish(requestID string, f fate) {
+// finish forgets a pin and remembers its outcome. The caller frees the blocks.
+func (p *pins) finish(requestID string, o outcome) {
 	delete(p.held, requestID)
 	if len(p.order) == spentKept {
 		delete(p.spent, p.order[0])
 		p.order = p.order[1:]
 	}
 	p.order = append(p.order, requestID)
-	p.spent[requestID] = f
+	p.spent[requestID] = o
 }
 
 func (p *pins) totals() (tokens, blocks int) {
@@ -82,7 +82,7 @@ func (e *engine) expire() {
 			continue
 		}
 		e.free(p.blocks)
-		e.pins.finish(id, fateExpired)
+		e.pins.finish(id, outcomeExpired)
 		if p.lease {
 			e.stats.LeasesExpired++
 		} else {
@@ -113,11 +113,11 @@ func (e *engine) beginRead(requestID string) {
 		return
 	}
 	switch e.pins.spent[requestID] {
-	case fateRead, fateReleased:
+	case outcomeRead, outcomeReleased:
 		e.stats.DoubleReads++
-	case fateExpired:
+	case outcomeExpired:
 		e.stats.ExpiredReads++
-	case fateUnknown:
+	case outcomeUnknown:
 		e.stats.UnknownReads++
 	}
 }
@@ -137,11 +137,11 @@ func (e *engine) notified(side sideRequest) (v verdict) {
 	e.free(p.blocks)
 	if p.reads > 0 {
 		e.stats.Reads++
-		e.pins.finish(requestID, fateRead)
+		e.pins.finish(requestID, outcomeRead)
 		return v
 	}
 	e.stats.Releases++
-	e.pins.finish(requestID, fateReleased)
+	e.pins.finish(requestID, outcomeReleased)
 	return v
 }
 
@@ -151,6 +151,6 @@ func (e *engine) unpin(requestID string) {
 	defer e.mu.Unlock()
 	if p, ok := e.pins.held[requestID]; ok {
 		e.free(p.blocks)
-		e.pins.finish(requestID, fateReleased)
+		e.pins.finish(requestID, outcomeReleased)
 	}
 }
