@@ -3,37 +3,61 @@ package main
 // replaced are the words that the glossary has replaced. Each row is what was renamed, and no more: held, kept, common, start, room,
 // place and bar are good English where they name something else.
 func replaced() []word {
-	fleet := []string{"upstream/fleet"}
+	server, fleet, ours := []string{"server"}, []string{"upstream/fleet"}, []string{"server", "upstream/fleet"}
 	product := []string{"server/...", "convcache/...", "upstream/...", "sse/...", "cmd/carryover/..."}
-	types, texts := []kind{ofType}, []kind{ofText}
+	types := []kind{ofType}
+	texts := []kind{ofText}
 	return []word{
 		// What is known of engines.
 		{old: "Start", use: "Incarnation", in: fleet, kinds: types, whole: true},
 		{old: "Link", use: "PairState", in: fleet, kinds: types, whole: true},
-		{old: "standing", use: "status", in: fleet},
-		{old: "fate", use: "outcome", in: fleet},
+		{old: "standing", use: "status", in: ours},
+		{old: "fate", use: "outcome", in: product},
 		{old: "mute", use: "unresponsive", in: product},
 		{old: "met", use: "introduced", in: product, whole: true},
 		{old: "stranger", use: "introduceErr", in: product},
 		{old: "lasting", use: "expiringPins", in: product},
 		{old: "Departs", use: "BeginTransfer", whole: true},
 		{old: "Arrives", use: "EndTransfer", whole: true},
-		{old: "Noted", use: "a hint of the prefix index", in: fleet, whole: true},
+		{old: "noted", use: "a hint of the prefix index", in: ours, whole: true},
+		{old: "turns.remember", use: "the prefix index"},
 		{old: "Fleet.Remember", use: "the prefix index"},
 		{old: "pace", use: "the estimate of prefill speed", in: fleet, kinds: types, whole: true},
 		{old: "tempo", use: "the estimate of prefill speed", in: fleet, kinds: types, whole: true},
-		{old: "bar", use: "quarantine", in: fleet},
-		{old: "bars", use: "quarantines", in: fleet},
-		{old: "barred", use: "quarantined", in: fleet},
+		{old: "bar", use: "quarantine", in: product},
+		{old: "bars", use: "quarantines", in: product},
+		{old: "barred", use: "quarantined", in: product},
 		// The turn.
+		{old: "held", use: "claim", in: server, kinds: types, whole: true},
 		{old: "held", use: "cachedBlocks", in: fleet, kinds: types, whole: true},
+		{old: "kept", use: "the kind of claim", in: server, kinds: types, whole: true},
+		{old: "tries", use: "retryState", in: server, kinds: types, whole: true},
+		{old: "turn.tries", use: "retry"},
+		{old: "said", use: "replyTraits", in: server, kinds: types, whole: true},
+		{old: "answer.said", use: "traits"},
+		{old: "counted", use: "usageFilter", in: server, kinds: types, whole: true},
+		{old: "keeper", use: "ticketWriter", in: product},
+		{old: "putter", use: "ticketWriter", in: product},
+		{old: "beside", use: "background", in: product, kinds: []kind{ofType, ofField}, whole: true},
+		{old: "outlet", use: "commitWriter", in: product},
+		{old: "rider", use: "piggyback", in: product},
+		{old: "odd", use: "ineligible", in: server, whole: true},
 		{old: "CaughtUp", use: "FreshAsOf"},
-		{old: "Common", use: "SharedPrefixTokens", in: []string{"convcache/..."}, whole: true},
+		{old: "unstrand", use: "drainHandover"},
+		{old: "lane", use: "queue", in: product},
+		{old: "lanes", use: "queues", in: product},
+		{old: "common", use: "sharedPrefixTokens", in: product, whole: true},
+		{old: "receipt", use: "idEcho, or turn record", in: []string{"server/..."}},
+		{old: "still", use: "dryRun", in: product, whole: true},
+		{old: "foresee", use: "predict", in: []string{"server/..."}},
 		// Slots and memory.
 		{old: "promptRoom", use: "promptBuffer", in: product},
+		{old: "room", use: "slot", in: server, kinds: types, whole: true},
+		{old: "place", use: "slot", in: server, whole: true},
+		{old: "Room", use: "arena", in: []string{"server/proof"}, kinds: types, whole: true},
 		// What operators read.
 		{old: "handed_back_untold", use: "hand_back_unreported", in: product, kinds: texts},
 		{old: "released_for_room", use: "released_over_budget", in: product, kinds: texts},
-		{old: "barred", use: "quarantined", in: []string{"server"}, kinds: texts},
+		{old: "barred", use: "quarantined", in: server, kinds: texts},
 	}
 }
