@@ -2,9 +2,9 @@ package fleet
 
 import "time"
 
-// A link on which the KV of so many turns in a row was not announced is left alone for restFirst, and for twice as long each time that
-// a turn has tried it in vain, up to restMax: each such turn waits for the whole hand-over budget. A turn that tries has tryFor before
-// another may.
+// After missesToRest turns in a row whose KV was not announced, turns do not wait for announcements on the pair for
+// restFirst, and for twice as long after each further turn that waited in vain, up to restMax: each such turn waits
+// for the whole hand-over budget. One turn at a time tries it, for at most tryFor.
 const (
 	missesToRest = 2
 	restFirst    = 30 * time.Second
@@ -12,21 +12,21 @@ const (
 	tryFor       = 30 * time.Second
 )
 
-// announcing is what is known of the notifications that KV has arrived (LMCache). The zero value is a link that misses none.
+// announcing is what is known of a pair's notifications that KV has arrived (LMCache). The zero value has missed none.
 //
-// An LMCache sender keeps its peers by address for its life: once a decode engine has been restarted, no prefill that had talked to it
-// notifies of its KV any more, although both answer (measured, 0.5.6). Nor does one that does not know where the notifications go, or
-// whose receiver is full.
+// An LMCache sender caches its peers' addresses for its life. Once a decode engine has restarted, no prefill engine
+// that had talked to it announces KV to it any more, although both answer (measured, 0.5.6). The same holds for a
+// sender that does not know where to announce, or whose receiver is full.
 type announcing struct {
 	misses int           // in a row
-	rest   time.Duration // how long the last one was
+	rest   time.Duration // length of the last rest
 	until  time.Time     // when it ends
-	tried  bool          // a turn has been let wait since
+	tried  bool          // a turn has been allowed to wait since
 
-	longest int // prompt that was announced, in tokens
+	longest int // tokens of the longest prompt that was announced
 }
 
-// Announces reports whether a turn may wait for KV that this start of prefill sends to this start of decode.
+// Announces reports whether a turn may wait for KV that this prefill incarnation sends to this decode incarnation.
 func (ps *PairState) Announces() bool {
 	if ps == nil {
 		return true
@@ -45,7 +45,7 @@ func (ps *PairState) Announces() bool {
 	return true
 }
 
-// Arrived records that the KV of a prompt of so many tokens was announced, 0 if that is not known.
+// Arrived records that the KV of a prompt of tokens tokens was announced, 0 if the number is not known.
 func (ps *PairState) Arrived(tokens int) {
 	if ps == nil {
 		return
@@ -55,9 +55,9 @@ func (ps *PairState) Arrived(tokens int) {
 	ps.announcing = announcing{longest: max(ps.announcing.longest, tokens)}
 }
 
-// NotAnnounced records that a turn has waited in vain, and returns for how long the link is left alone from now, 0 if that has not just
-// begun. Of a prompt longer than any that was announced it says nothing of the link: LMCache announces none that is longer than a step of
-// prefill, and clients choose how long prompts are.
+// NotAnnounced records that a turn waited in vain for a prompt of tokens tokens. It returns the length of the rest
+// that begins now, 0 if none begins. A prompt longer than any that was announced counts for nothing: LMCache announces
+// no prompt that is longer than a step of prefill, and clients choose the lengths.
 func (ps *PairState) NotAnnounced(tokens int) (rest time.Duration) {
 	if ps == nil {
 		return 0
@@ -73,7 +73,7 @@ func (ps *PairState) NotAnnounced(tokens int) (rest time.Duration) {
 		return 0
 	}
 	if a.rest > 0 && !a.tried {
-		return 0 // it began to wait before
+		return 0 // the turn began to wait before this rest
 	}
 	a.rest = min(max(restFirst, 2*a.rest), restMax)
 	a.misses, a.until, a.tried = missesToRest, ps.now().Add(a.rest), false

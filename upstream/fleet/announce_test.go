@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// A link that misses two announcements in a row is left alone, longer each time, and one turn at a time tries it then; what began to
+// A pair that misses two announcements in a row is left alone, longer each time, and one turn at a time tries it then; what began to
 // wait before changes nothing.
 func TestPairState_Announces(t *testing.T) {
 	now := time.Now()

@@ -37,7 +37,7 @@ func (f *Fleet) unasked() (all []*Engine) {
 
 // Up returns how many engines of a role turns get: those that have answered since a connection to them was refused last, are not held to be
 // down, with a circuit that is not open, neither ejected nor drained. Where there is none of these, turns get all that answer: requests of one
-// client that engines fail over may open every circuit, and must not make a replica unready for the others. A bar is another matter. An
+// client that engines fail over may open every circuit, and must not make a replica unready for the others. A quarantine is another matter. An
 // engine of which nothing was heard yet may be picked, and does not count here.
 func (f *Fleet) Up(role upstream.Role) int {
 	usable, answer := 0, 0

@@ -2,9 +2,9 @@ package fleet
 
 import "time"
 
-// LearnBodySpeed records a prefill leg that computed its prompt, so that a long prompt is not
-// mistaken for an engine that never answers. The mean moves by a fifth per leg, so it
-// follows load within a few turns. The next start begins with it.
+// LearnBodySpeed records a prefill leg that computed its prompt, so that a long prompt is not mistaken for an engine
+// that never answers. Each leg moves the mean by a fifth, so it follows load within a few turns. The engine keeps it
+// over restarts.
 func (s *Incarnation) LearnBodySpeed(bytes int, took time.Duration) {
 	if bytes == 0 {
 		return
@@ -19,8 +19,7 @@ func (s *Incarnation) LearnBodySpeed(bytes int, took time.Duration) {
 	h.bodySpeedKnown, h.nsPerByte = true, sample
 }
 
-// Expect returns how long a prefill of so many bytes of request body has taken of late, 0
-// before any.
+// Expect returns how long a prefill of a body of that size takes by the recent mean, 0 before the first leg.
 func (s *Incarnation) Expect(bytes int) time.Duration {
 	h := &s.engine.habits
 	h.mu.Lock()

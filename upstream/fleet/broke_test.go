@@ -9,7 +9,7 @@ import (
 	"carryover/upstream"
 )
 
-// A start counts only while no connection of its engine has been refused or ended since it was read: another process may be there.
+// An incarnation counts only while no connection of its engine has been refused or ended since it was read: another process may be there.
 func TestReading_CountsNoMoreBehindABreak(t *testing.T) {
 	for name, breaks := range map[string]func(e *Engine){
 		"of a leg":             func(e *Engine) { e.Broke() },

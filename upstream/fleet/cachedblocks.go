@@ -6,37 +6,38 @@ import (
 	"carryover/upstream"
 )
 
-// Blocks are blocks that an engine has filed in its prefix cache, one behind the other.
+// Blocks are consecutive blocks that an engine has added to its prefix cache.
 type Blocks struct {
-	Parent  uint64   // the engine's hash of the block before them
-	Root    bool     // there is none
-	Hashes  []uint64 // the engine's, of each
-	Tokens  []uint32 // of all of them, Size for each
+	Parent  uint64   // the engine's hash of the block before the first
+	Root    bool     // there is no block before the first
+	Hashes  []uint64 // the engine's hash of each block
+	Tokens  []uint32 // of all blocks, Size for each
 	Size    int
 	Adapter string   // the LoRA adapter that computed them, "" for none
-	Extra   []string // what else a block's hash depends on, "" for nothing; nil where that holds for all
+	Extra   []string // per block: what else its hash depends on, "" for nothing; nil if that is so for all
 }
 
-// maxCachedBlocks bounds the blocks that are known of one engine. An engine with more is one of which it is not known what it holds. So
-// many take some 45 MB, and one with a cache of a million tokens in blocks of 16 takes 3.
+// maxCachedBlocks bounds the blocks that are recorded of one engine; of an engine with more, none is. The full number
+// takes some 45 MB; a cache of a million tokens in blocks of 16 takes 3 MB.
 const maxCachedBlocks = 1 << 20
 
-// cachedBlocks is what an engine of prefill has in its prefix cache, as it publishes it: by the hash that it has given each block, which
-// prompt ends there. Hashes of engines have nothing in common: each seeds them at its start (PYTHONHASHSEED).
+// cachedBlocks is the content of a prefill engine's prefix cache, as its KV events tell it: for the engine's hash of
+// each block, which prompt ends with that block. Hashes of different engines can't be compared: each engine seeds them
+// when it starts (PYTHONHASHSEED).
 type cachedBlocks struct {
-	mu     sync.Mutex // guards the rest; taken after the lock of the Fleet and before that of its prefixes
-	known  bool       // all of it is known
+	mu     sync.Mutex // guards the rest. Lock order: Fleet, cachedBlocks, prefixIndex
+	known  bool       // the record is complete
 	blocks map[uint64]cachedBlock
 }
 
-// cachedBlock is where a block ends.
+// cachedBlock is the end of a block in a prompt.
 type cachedBlock struct {
-	prefix uint64 // of the prompt up to there (prefixHash)
-	end    uint32 // token
+	prefix uint64 // hash of the prompt up to the block's end (prefixHash)
+	end    uint32 // number of tokens up to there
 	size   uint32
 }
 
-// mark returns the prefix for which picks look, 0 for that of a block that they don't look for.
+// mark returns the hash under which picks find the block, 0 if they do not look for it.
 func (b cachedBlock) mark() uint64 {
 	if marks(int(b.end), int(b.size)) {
 		return b.prefix
@@ -44,7 +45,7 @@ func (b cachedBlock) mark() uint64 {
 	return 0
 }
 
-// count returns how many blocks are known, -1 if not all are.
+// count returns the number of recorded blocks, -1 if the record is not complete.
 func (h *cachedBlocks) count() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,14 +55,15 @@ func (h *cachedBlocks) count() int {
 	return len(h.blocks)
 }
 
-// EventsStarted says that the engine holds nothing, and that all that it files and evicts from here on will be told. An engine of
-// which that is so is picked by what it holds, others by what they were sent.
+// EventsStarted records that the engine's prefix cache is empty and that every change from now on will be reported.
+// Picks judge such an engine by its recorded blocks, and others by the prompts that were sent to them.
 func (e *Engine) EventsStarted() { e.forgetBlocks(true) }
 
-// EventsLost says that it is not known what the engine holds.
+// EventsLost records that the content of the engine's prefix cache is not known any more.
 func (e *Engine) EventsLost() { e.forgetBlocks(false) }
 
-// forgetBlocks forgets what is known of the engine's prefix cache, which is empty if it is known to be.
+// forgetBlocks drops the recorded blocks. known says that the engine's prefix cache is empty now, so that the empty
+// record is complete.
 func (e *Engine) forgetBlocks(known bool) {
 	if e.Role != upstream.RolePrefill {
 		return
@@ -73,7 +75,8 @@ func (e *Engine) forgetBlocks(known bool) {
 	e.cached.known, e.cached.blocks = known, nil
 }
 
-// BlocksStored says that the engine has filed blocks. Those that follow none that is known are not looked for.
+// BlocksStored records blocks that the engine has added to its prefix cache. Blocks whose parent is not recorded are
+// ignored.
 func (e *Engine) BlocksStored(b Blocks) {
 	h, p := &e.cached, &e.fleet.prefixes
 	h.mu.Lock()
@@ -116,7 +119,7 @@ func (e *Engine) BlocksStored(b Blocks) {
 	p.holds(e, added, removed)
 }
 
-// BlocksRemoved says that the engine has evicted blocks.
+// BlocksRemoved records that the engine has evicted blocks.
 func (e *Engine) BlocksRemoved(hashes []uint64) {
 	h := &e.cached
 	h.mu.Lock()

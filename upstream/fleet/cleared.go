@@ -7,21 +7,21 @@ import (
 	"carryover/upstream"
 )
 
-// clearedMargin is how much later than its event a cache may have been cleared in the eyes of a ticket. Tickets of other replicas
-// have times of other clocks, and those that disagree by more than two seconds are refused (package redisstore); what an
-// answer said before comes on another connection than the event, and may come after it.
+// clearedMargin is added to the time of a cleared cache before tickets are compared with it. The times of other
+// replicas' tickets come from other clocks, and package redisstore refuses those that differ by more than two seconds;
+// besides, an answer and the event come on different connections and may arrive in either order.
 const clearedMargin = 2 * time.Second
 
-// maxCleared bounds the engines that are gone of which it is remembered when they cleared their cache.
+// maxCleared bounds the engines that are gone whose last clearing is remembered.
 const maxCleared = 1024
 
-// BlocksCleared records that the engine has published AllBlocksCleared, then: nothing that it held for a next turn until then is there
-// any more, or it is about to be overwritten. vLLM 0.32 clears a cache only when no block is in use, so that none was pinned
-// then (v1/core/block_pool.py, reset_prefix_cache), and publishes the event with its next step. What was cleared is not a matter
-// of the start that was read last: the event may be the first that is heard of another.
+// BlocksCleared records that the engine published AllBlocksCleared at a time: what it held for a next turn is gone, or
+// about to be overwritten. vLLM 0.32 clears its cache only when no block is in use, so nothing was pinned then
+// (v1/core/block_pool.py, reset_prefix_cache), and publishes the event with its next step. The record belongs to the
+// engine and not to an incarnation, because the event may be the first sign of a new one.
 func (e *Engine) BlocksCleared(at time.Time) {
 	e.mu.Lock()
-	if last := e.cleared.Load(); last == nil || at.After(*last) { // a replay tells of several
+	if last := e.cleared.Load(); last == nil || at.After(*last) { // a replay of events reports several clearings
 		e.cleared.Store(&at)
 	}
 	known := e.known
@@ -32,15 +32,16 @@ func (e *Engine) BlocksCleared(at time.Time) {
 	}
 }
 
-// Void reports whether blocks that decode held at that time may be gone because the engine has cleared its cache since. A turn
-// that has asked before the event came is not told: against that there is the engine's own check, which fails the leg where the
-// request is not known to decode any more.
+// Void reports whether blocks that decode held at a time may be gone because the engine has cleared its cache since. A
+// turn that asks before the event arrives is told false; then the engine itself fails the leg, because decode does not
+// know the request any more.
 func (s *Incarnation) Void(held time.Time) bool { return s.engine.clearedSince(held, clearedMargin) }
 
-// Free reports whether the blocks that decode held at that time are pinned no more, because the engine has cleared its cache.
+// Free reports whether blocks that decode held at a time are certainly pinned no more because the engine has cleared
+// its cache.
 func (s *Incarnation) Free(held time.Time) bool { return s.engine.clearedSince(held, 0) }
 
-// clearedSince reports whether the cache was cleared later than that time and so much, by either clock.
+// clearedSince reports whether the cache was cleared later than held minus margin, by the monotonic or the wall clock.
 func (e *Engine) clearedSince(held time.Time, margin time.Duration) bool {
 	cleared := e.cleared.Load()
 	if cleared == nil {
@@ -50,7 +51,7 @@ func (e *Engine) clearedSince(held time.Time, margin time.Duration) bool {
 	return !held.After(until) || !held.Round(0).After(until.Round(0))
 }
 
-// dropUnused forgets the tickets that wait for their release, and what else was pinned, of those that decode had until then.
+// dropUnused drops the unused tickets and expiring pins whose blocks decode held at until or before.
 func (s *Incarnation) dropUnused(until time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +65,8 @@ func (s *Incarnation) dropUnused(until time.Time) {
 	}
 }
 
-// keepCleared remembers of an engine that is gone when its cache was cleared: another engine of its name may be the same process,
-// as after a reload that changes its weight, and has its tickets. It needs f.mu.
+// keepCleared remembers when an engine that is gone cleared its cache. The next engine of its name may be the same
+// process, as after a reload that changes its weight, and may hold its tickets. It needs f.mu.
 func (f *Fleet) keepCleared(e *Engine) {
 	cleared := e.cleared.Load()
 	if cleared == nil || e.Role != upstream.RoleDecode {
@@ -78,12 +79,12 @@ func (f *Fleet) keepCleared(e *Engine) {
 		if len(f.clearings) < maxCleared {
 			break
 		}
-		delete(f.clearings, name) // any: there are as many as no fleet loses within the life of a ticket
+		delete(f.clearings, name) // any of them: no fleet loses so many engines within the life of a ticket
 	}
 	f.clearings[e.Name] = *cleared
 }
 
-// restoreCleared does so for an engine that is new. It needs f.mu.
+// restoreCleared gives a new engine the clearing that was remembered for its name. It needs f.mu.
 func (f *Fleet) restoreCleared(e *Engine) {
 	if cleared, found := f.clearings[e.Name]; found && e.Role == upstream.RoleDecode && e.cleared.Load() == nil {
 		e.cleared.Store(&cleared)

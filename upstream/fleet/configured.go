@@ -6,8 +6,8 @@ import (
 	"carryover/upstream"
 )
 
-// identity is what stays the same of an engine, however it is configured. An instance of another name is another engine at the same
-// place: tickets name decode's.
+// identity is what never changes of an engine. An instance with another name is another engine, even at the same
+// address, because tickets name their decode engine.
 type identity struct {
 	Name    string
 	Role    upstream.Role
@@ -20,7 +20,7 @@ func identityOf(i *upstream.Instance) identity {
 	return identity{i.Name, i.Role, i.BaseURL, i.Rank, i.Ranked}
 }
 
-// newEngine returns the engine of an instance of which nothing is known.
+// newEngine returns the engine of an instance that is new to the fleet.
 func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
 	e := &Engine{identity: identityOf(&instance), fleet: f}
 	e.configured.Store(&instance)
@@ -30,9 +30,9 @@ func (f *Fleet) newEngine(instance upstream.Instance) *Engine {
 // Instance returns the engine's instance as it is configured now. It is not to be changed.
 func (e *Engine) Instance() *upstream.Instance { return e.configured.Load() }
 
-// configure gives the engine other settings. Its process is the one that it was, with all that this process holds, so that nothing
-// is forgotten but what the settings may have spoiled: what the connector was told, which may have come from a wrong port, and that
-// pairs were stopped, which a wrong kv_host does. It needs f.mu.
+// configure gives the engine other settings. Its process is still the same, so the fleet keeps what it knows, except
+// what the old settings may have spoiled: the connector's facts, which may come from a wrong port, and stopped pairs,
+// which a wrong kv_host causes. It needs f.mu.
 func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 	if *e.Instance() == instance {
 		return
@@ -49,14 +49,15 @@ func (f *Fleet) configure(e *Engine, instance upstream.Instance) {
 	}
 }
 
-// reintroduce has the connector ask the start again.
+// reintroduce makes the connector ask the incarnation for its facts again.
 func (s *Incarnation) reintroduce() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.connectorFacts, s.introduced, s.introduceErr = nil, false, nil
 }
 
-// retry has the links be tried again that were stopped: those with an engine that is configured anew, or all if it is this one.
+// retry ends the stops of this prefill engine's pairs with the changed engine; of all its pairs if it is the changed
+// engine itself.
 func (e *Engine) retry(changed *Engine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -72,7 +73,7 @@ func (e *Engine) retry(changed *Engine) {
 	}
 }
 
-// retry ends a stop of the link, and a pause of its releases.
+// retry ends the pair's stop and the pause of its releases.
 func (ps *PairState) retry() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()

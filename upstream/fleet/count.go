@@ -10,9 +10,10 @@ import (
 	"carryover/upstream"
 )
 
-// disablesThinking reports whether a request of the Messages API may be rendered otherwise than it is computed: for thinking that is
-// disabled, /v1/messages/render always renders with the effort "none", and /v1/messages with "low" where the template knows no "none"
-// (_probe_disabled_thinking_effort, anthropic/serving.py). What can't be read counts as such.
+// disablesThinking reports whether a Messages request may be rendered differently from how it is computed. With
+// thinking disabled, /v1/messages/render always uses the effort "none", but /v1/messages uses "low" where the chat
+// template has no "none" (_probe_disabled_thinking_effort, anthropic/serving.py). A value that can't be read counts as
+// disabled.
 func disablesThinking(req *upstream.Request) bool {
 	raw, found := req.Member("thinking")
 	if req.API() != upstream.Messages || !found || rawjson.IsNull(raw) {
@@ -26,8 +27,8 @@ func disablesThinking(req *upstream.Request) bool {
 	return !ok || kind == "disabled"
 }
 
-// agrees has the engine count the tokens of a prompt, as the completion endpoint would render it. Another number than that of the ids is
-// ErrNotComparable.
+// agrees compares the number of rendered ids with the engine's own count of the prompt's tokens. It returns
+// ErrNotComparable if they differ.
 func (s *Incarnation) agrees(ctx context.Context, req *upstream.Request, authorization string, ids int) error {
 	n, err := s.Count(ctx, req, authorization)
 	if err == nil && n != ids {
@@ -36,8 +37,8 @@ func (s *Incarnation) agrees(ctx context.Context, req *upstream.Request, authori
 	return err
 }
 
-// Count returns how many tokens the engine makes of the prompt of a Messages request, within the limit for a question. ErrNotComparable is
-// an engine that does not tell; other errors are *upstream.LegError.
+// Count returns how many tokens the prompt of a Messages request has, by the engine's count_tokens endpoint, within
+// AskLimit. It returns ErrNotComparable if the engine's answer has no count; other errors are *upstream.LegError.
 func (s *Incarnation) Count(ctx context.Context, req *upstream.Request, authorization string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
 	defer cancel()

@@ -7,20 +7,22 @@ import (
 	"carryover/upstream"
 )
 
-// maxDeparted bounds the decode engines that are kept after they were removed. Where there are more, the first that went is forgotten.
+// maxDeparted bounds the removed decode engines that are remembered. Beyond it the one that was removed first is
+// forgotten.
 const maxDeparted = 64
 
-// unsetKVTTL is vLLM's own decoder_kv_blocks_ttl.
+// unsetKVTTL is vLLM's default of decoder_kv_blocks_ttl.
 const unsetKVTTL = 8 * time.Minute
 
-// departed is a decode engine that was removed from the fleet. Its process may run on, and pins the blocks of our tickets until they
-// are read, released or past their time: what is known of it is needed for that, and it is the same engine if its instance comes back.
+// departed is a decode engine that was removed from the fleet. Its process may run on and keep the blocks of our
+// tickets pinned until they are read, released or expired. The fleet remembers it so that these blocks can be
+// released, and so that it is the same engine if its instance comes back.
 type departed struct {
 	engine *Engine
-	until  time.Time // none of its blocks lives longer
+	until  time.Time // all its blocks have expired by then
 }
 
-// depart keeps an engine that is gone, if blocks of ours may be on it, and reports whether it does. It needs f.mu.
+// depart remembers a removed engine if it may pin blocks of ours, and reports whether it does. It needs f.mu.
 func (f *Fleet) depart(e *Engine) bool {
 	e.mu.Lock()
 	known := e.known
@@ -32,7 +34,7 @@ func (f *Fleet) depart(e *Engine) bool {
 	return true
 }
 
-// lastBlock is until when blocks may be pinned on an engine that gets no turn from now on.
+// lastBlock returns until when an engine that gets no turn from now on may pin blocks.
 func (f *Fleet) lastBlock(e *Engine) time.Time {
 	ttl := e.Instance().KVTTL
 	if ttl <= 0 {
@@ -41,8 +43,8 @@ func (f *Fleet) lastBlock(e *Engine) time.Time {
 	return f.now().Add(ttl)
 }
 
-// forgetDeparted forgets the engines whose last block has ended, and those that are too many, and lists which engines may hold
-// blocks. It needs f.mu.
+// forgetDeparted forgets the departed engines whose last block has expired, and the oldest beyond maxDeparted. Then it
+// rebuilds the list of engines that may hold blocks. It needs f.mu.
 func (f *Fleet) forgetDeparted() {
 	now := f.now()
 	var over []*Engine
@@ -67,13 +69,13 @@ func (f *Fleet) forgetDeparted() {
 	}
 }
 
-// forget ends what is shared with engines that are gone. It needs f.mu.
+// forget drops what other engines and the prefix index know of engines that are gone. It needs f.mu.
 func (f *Fleet) forget(engines []*Engine) {
 	if len(engines) == 0 {
 		return
 	}
 	for _, e := range engines {
-		e.forgotten.Store(true) // before the links go: none is made to it from here on
+		e.forgotten.Store(true) // before the pairs go, so that no new pair is made with it
 		e.leave()
 	}
 	for _, e := range f.engines[upstream.RolePrefill] {
@@ -81,7 +83,8 @@ func (f *Fleet) forget(engines []*Engine) {
 	}
 }
 
-// rejoin returns the departed engine of an identity, which is none any more; nil if there is none. It needs f.mu.
+// rejoin removes the departed engine with that identity from the list and returns it; nil if there is none. It needs
+// f.mu.
 func (f *Fleet) rejoin(id identity) *Engine {
 	at := slices.IndexFunc(f.departed, func(d departed) bool { return d.engine.identity == id })
 	if at < 0 {
@@ -92,8 +95,8 @@ func (f *Fleet) rejoin(id identity) *Engine {
 	return e
 }
 
-// stays lengthens the time for which a departed engine is kept: an attempt of it has just ended, and may have left blocks. It needs
-// f.mu.
+// stays extends the time for which a departed engine is remembered: one of its attempts has just ended and may have
+// left pinned blocks. It needs f.mu.
 func (f *Fleet) stays(e *Engine) {
 	for i := range f.departed {
 		if f.departed[i].engine == e {
@@ -102,16 +105,16 @@ func (f *Fleet) stays(e *Engine) {
 	}
 }
 
-// Holders returns the decode engines that may hold blocks of tickets: those of the fleet, and those that were removed from it
-// within the time for which blocks live. The list is not to be changed.
+// Holders returns the decode engines that may hold blocks of tickets: those in the fleet, and those removed from it
+// within the lifetime of blocks. The list is not to be changed.
 func (f *Fleet) Holders() []*Engine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.holders
 }
 
-// Holder returns the start with that id of a decode engine of that name, nil if none of those that may hold blocks has it. Nothing
-// is asked of the engine.
+// Holder returns the incarnation with the id start of a decode engine called name, among the engines that may hold
+// blocks; nil if none matches. It sends nothing.
 func (f *Fleet) Holder(name, start string) *Incarnation {
 	for _, e := range f.Holders() {
 		if e.Name == name {
@@ -123,9 +126,9 @@ func (f *Fleet) Holder(name, start string) *Incarnation {
 	return nil
 }
 
-// Leaves reports whether the engine is to be out of service: an operator drains it, or it was removed.
+// Leaves reports whether the engine is going out of service: an operator drains it, or it was removed.
 func (e *Engine) Leaves() bool { return e.gone.Load() || e.drains() }
 
-// Over reports whether nothing can be had of the start any more: another start has taken its place, or the fleet has forgotten its
+// Over reports whether the incarnation has ended: the engine has restarted since, or the fleet has forgotten the
 // engine.
 func (s *Incarnation) Over() bool { return !s.current() }

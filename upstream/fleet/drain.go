@@ -60,7 +60,7 @@ func (f *Fleet) left(e *Engine) {
 
 // returning takes back an engine that drains, or that has departed, and whose instance comes back under its name, nil if there is none: a
 // source that loses an instance for a moment costs it neither what is known of it nor its tickets. What another
-// process at its address would be is told by its start, as ever. It needs f.mu.
+// process at its address would be is told by its incarnation, as ever. It needs f.mu.
 func (f *Fleet) returning(id identity) *Engine {
 	e := f.rejoin(id)
 	if at := slices.IndexFunc(f.draining, func(e *Engine) bool { return e.identity == id }); at >= 0 {

@@ -138,7 +138,7 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 	}
 }
 
-// A prefill engine that comes back has no links with engines that went while it was away.
+// A prefill engine that comes back has no pairs with engines that went while it was away.
 func TestDraining_ComesBackWithoutLinksToTheDead(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
@@ -153,7 +153,7 @@ func TestDraining_ComesBackWithoutLinksToTheDead(t *testing.T) {
 	}
 }
 
-// Bars outlive the absence of an engine that drains, too.
+// Quarantines outlive the absence of an engine that drains, too.
 func TestDraining_AQuarantineIsFoundAgain(t *testing.T) {
 	r := newRig(t)
 	p := tells(r.named(upstream.RolePrefill, "p")[0], "1")

@@ -9,27 +9,28 @@ import (
 	"carryover/upstream"
 )
 
-// An engine is ejected that takes more than slowFactor times as long for its work as the median of its role, at slowRounds
-// rounds of probing in a row: one long prompt in front of ten short ones makes an engine late once. A leg must have been
-// longer by slowExcess on average: what engines take without work differs by milliseconds, and matters to no client.
+// An engine is ejected when its time per work exceeds the median of its role by slowFactor, in slowRounds rounds of
+// probing in a row: one long prompt in front of ten short ones makes an engine late once. Its legs must also have been
+// slowExcess longer on average: the fixed cost of a leg differs by milliseconds between engines, which matters to no
+// client.
 const (
 	slowFactor  = 3
 	slowRounds  = 2
 	slowExcess  = 100 * time.Millisecond
-	slowSamples = 10 // legs of an engine before it is compared
-	slowEngines = 3  // engines that can be compared before one is ejected
+	slowSamples = 10 // legs that an engine must have served before it is compared
+	slowEngines = 3  // comparable engines that a role must have before one is ejected
 )
 
-// An ejection lasts ejectFor, times how often the engine was ejected in a row, up to ejectMax.
+// An ejection lasts ejectFor times the number of ejections in a row, at most ejectMax.
 const (
 	ejectFor = 30 * time.Second
 	ejectMax = 5 * time.Minute
 )
 
-// legSpeed is how long an engine takes of late. Sums keep legs with little work, which take what any leg takes, from deciding;
-// what is older counts less by a fifth with each leg.
+// legSpeed is the recent time per work of an engine's legs. It sums time and work, so that short legs, which mostly
+// have a fixed cost, do not decide. Each new leg weakens the older ones by a fifth.
 type legSpeed struct {
-	samples          int // legs since it began
+	samples          int // legs since the record began
 	legs, work, took float64
 }
 
@@ -39,19 +40,19 @@ func (t *legSpeed) learn(work int, took time.Duration) {
 	t.legs, t.work, t.took = t.legs*keeps+1, t.work*keeps+float64(work), t.took*keeps+float64(took)
 }
 
-// ejection is when the engine is, or was last, taken out for being slow.
+// ejection is the present or last ejection of the engine.
 type ejection struct {
-	times        int // in a row
+	times        int // ejections in a row
 	factor       float64
 	since, until time.Time
-	seen         int // samples that had come when it was last found to be slow
-	slow         int // rounds in a row in which it was
+	seen         int // samples there were when it was last found slow
+	slow         int // rounds in a row in which it was slow
 }
 
 func (j *ejection) lasts(now time.Time) bool { return now.Before(j.until) }
 
-// Took records how long a leg has taken that is like any other of its role but for the amount of work: tokens that prefill
-// computed; 1 for the first event of decode after a hand-over.
+// Took records the duration of a leg that differs from other legs of its role only by its work: the tokens that
+// prefill computed, or 1 for decode's first event after a hand-over.
 func (e *Engine) Took(work int, took time.Duration) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -60,22 +61,22 @@ func (e *Engine) Took(work int, took time.Duration) {
 	}
 }
 
-// compared is an engine that can be compared with others.
+// compared is an engine that has served enough legs to be compared.
 type compared struct {
 	engine  *Engine
 	speed   legSpeed
 	perWork float64
-	borne   float64 // the perWork that is expected of it
+	borne   float64 // the perWork that is tolerated
 }
 
-// slow reports whether the engine is slower than what is borne.
+// slow reports whether the engine is slower than tolerated.
 func (c *compared) slow() bool {
 	t := &c.speed
 	return c.perWork > slowFactor*c.borne && t.took-t.work*c.borne > t.legs*float64(slowExcess)
 }
 
-// eject takes out the engines of a role that are slower than the others, but never so that more than half of the role is out,
-// for whatever reason: then one at least is left.
+// eject ejects the engines of a role that are slower than the others. It stops where more than half of the role would
+// be out for any reason, so that at least one engine is left.
 func (f *Fleet) eject(role upstream.Role) {
 	engines := f.Engines(role)
 	out := 0
@@ -99,18 +100,18 @@ func (f *Fleet) eject(role upstream.Role) {
 	}
 }
 
-// currentLegSpeed returns how long the engine takes of late.
+// currentLegSpeed returns the engine's recent leg speed.
 func (e *Engine) currentLegSpeed() legSpeed {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.legSpeed
 }
 
-// bear says what is borne of each engine: the median of its role. An engine of less weight than another is allowed to be
-// slower by as much; one of more weight need not be faster, because weights are about load, too. Of an even number the slower
-// one is the median, so that two of four are not taken for outliers.
+// bear sets the tolerated time per work of each engine: the median of its role. An engine with less weight than
+// another may be slower in proportion; one with more weight need not be faster, because weights also express load. Of
+// an even number of engines the slower middle one is the median, so that two of four never look like outliers.
 func bear(all []compared) {
-	medians := map[int]float64{} // by weight: there are few
+	medians := map[int]float64{} // by weight, since there are few weights
 	for i := range all {
 		own := max(1, all[i].engine.Instance().Weight)
 		if medians[own] == 0 {
@@ -125,14 +126,14 @@ func bear(all []compared) {
 	}
 }
 
-// judgeSpeed records what a round has found, and reports whether the engine is ejected.
+// judgeSpeed records the result of a round, and reports whether the engine is ejected by it.
 func (e *Engine) judgeSpeed(c *compared, allowed bool) (ejected bool) {
 	e.mu.Lock()
 	j := &e.ejection
 	switch {
 	case !c.slow():
 		j.times, j.slow, j.seen = 0, 0, 0
-	case c.speed.samples != j.seen: // something has come since the last round
+	case c.speed.samples != j.seen: // there are new samples since the last round
 		j.seen = c.speed.samples
 		j.slow++
 	}

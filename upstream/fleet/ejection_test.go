@@ -113,7 +113,7 @@ func TestEjection_LastsLongerEachTimeAndIsForgotten(t *testing.T) {
 	}
 	r.paced(slowRounds, 2000, 200, 200)
 	tells(a, "1")
-	r.wantOut("a") // the first start that is read is the one that was slow
+	r.wantOut("a") // the first incarnation that is read is the one that was slow
 	tells(a, "2")
 	r.wantOut("")
 	if !a.up() {

@@ -8,29 +8,28 @@ import (
 	"carryover/upstream"
 )
 
-// downFor is how long an instance that refused a connection is avoided unless a
-// health probe succeeds before. It is short because avoiding is only a
-// preference: with no other instance left it is tried all the same.
+// downFor is how long an engine that refused a connection is avoided, unless a health probe succeeds before. It is
+// short because avoiding is only a preference: an engine that is avoided is still tried when no other is left.
 const downFor = 2 * time.Second
 
-// unhealthyAfter is how many probes in a row must fail: a busy API server may be
-// late once, and calling an instance down costs all its tickets.
+// unhealthyAfter is how many health probes in a row must fail before the engine counts as down. A busy API server may
+// be late once, and an engine that counts as down loses all its tickets.
 const unhealthyAfter = 2
 
-// Engine is one configured instance and everything known of it. Its name and its place do not change; what else
-// is configured of it may ([Engine.Instance]). It is safe for concurrent use.
+// Engine is one configured instance and everything known of it. Its identity (name, role, address, rank) does not
+// change; its other settings may ([Engine.Instance]). It is safe for concurrent use.
 type Engine struct {
-	// What picks read of each engine stands first, in two lines of the processor's cache.
+	// Picks read these fields of each engine. They stand first, within two cache lines.
 	seen                   view
-	inFlight               atomic.Int64  // attempts that have it
-	queued                 atomic.Int64  // prompt tokens of these
-	nsPerToken, typicalLeg atomic.Uint64 // the bits of a float64 each (speed.go)
-	spedUntil              atomic.Int64  // the speed counts until then, on the fleet's clock
+	inFlight               atomic.Int64  // attempts that use the engine
+	queued                 atomic.Int64  // prompt tokens of these attempts
+	nsPerToken, typicalLeg atomic.Uint64 // each the bits of a float64 (speed.go)
+	spedUntil              atomic.Int64  // until when the speed counts, on the fleet's clock
 	gone                   atomic.Bool   // Set has removed it
-	forgotten              atomic.Bool   // and it is not kept for what it holds (departed.go)
-	suspected              atomic.Bool   // a start of it has been barred
-	answered               atomic.Bool   // something was answered since a connection was refused last
-	// at and round are where the pick of that number has it among its candidates. The Fleet's lock guards them.
+	forgotten              atomic.Bool   // it is gone, and the fleet does not wait for its pinned blocks either (departed.go)
+	suspected              atomic.Bool   // one of its incarnations was quarantined
+	answered               atomic.Bool   // it has answered something since it last refused a connection
+	// In the pick with number round, the engine is the candidate at index at. The Fleet's lock guards both.
 	at    int32
 	round uint64
 
@@ -39,47 +38,46 @@ type Engine struct {
 
 	fleet   *Fleet
 	cached  cachedBlocks
-	cleared atomic.Pointer[time.Time] // when it told last that its KV cache was cleared, nil if it did not
-	// handBacks are those that are on their way to a prefill engine.
+	cleared atomic.Pointer[time.Time] // when it last reported that its KV cache was cleared, nil if it never did
+	// handBacks counts the hand-back legs that run to this prefill engine.
 	handBacks atomic.Int64
-	slot      int // among the engines of which it is known what they hold, from 1; 0 for none. The lock of the prefixes guards it.
+	slot      int // index, from 1, in prefixIndex.engines; 0 if its cached blocks are not known. The lock of the prefixIndex guards it.
 	habits    habits
 
-	// mu guards the rest. It is taken after the lock of the Fleet and before that of an
-	// Incarnation.
+	// mu guards the rest. Lock order: Fleet, Engine, Incarnation.
 	mu          sync.Mutex
 	attempts    attempts
 	load        load
 	listing     listing
-	downUntil   time.Time // passive: set by Refused, cleared by a good probe or leg
+	downUntil   time.Time // set by Refused; a good probe or leg clears it
 	pausedUntil time.Time // set by Paused
-	failed      int       // active: probes that failed in a row
-	downSince   time.Time // when either began
-	told        bool      // the log says that it is down, and it has answered nothing since
-	drain       bool      // the operator wants it to get nothing new
+	failed      int       // health probes that failed in a row
+	downSince   time.Time // when downUntil or failed was first set
+	told        bool      // the log has reported it as down, and it has answered nothing since
+	drain       bool      // the operator drains it
 	circuit     circuit
 	legSpeed    legSpeed
 	ejection    ejection
 
-	known   *Incarnation // the start that was read last, nil before the first
-	blank   *Incarnation // stands for a start that is not known, nil until asked for
-	read    time.Time    // when the reading began that told known, zero if it is forgotten
-	doubted bool         // a connection was refused or ended since
-	missed  time.Time    // when the last reading began that told no start
+	known   *Incarnation // the incarnation that was read last, nil before the first
+	blank   *Incarnation // stands for any incarnation whose id is not known; nil until asked for
+	read    time.Time    // when the reading that set known began, zero if it counts no more
+	doubted bool         // a connection was refused or has ended since known was read
+	missed  time.Time    // when the last reading that found no incarnation began
 	under   *reading     // the reading under way, nil if none
 
-	quarantinedID string   // the id of the start that was barred last, "" if none was
-	judged        judgment // the last one on a start
-	releases      bool     // a leg of our own releases blocks of this decode instance
+	quarantinedID string   // id of the incarnation that was last quarantined, "" if none was
+	judged        judgment // the last judgment of an incarnation
+	releases      bool     // a leg of our own is releasing blocks of this decode engine
 }
 
-// Refused records that a connection was refused: the engine is avoided for a moment, and
-// what was read is forgotten, because whatever answers there next is another start. A
-// reading under way counts no more. That holds for all data-parallel ranks of a server, which
-// share its address: to try each would use up what a turn may try. Two roles may name one address
-// too: then the other's reading counts no more either.
+// Refused records that the engine refused a connection. The engine is avoided for downFor, and its last reading counts
+// no more, because another incarnation may answer next; a reading under way is discarded too.
+//
+// All data-parallel ranks of a server share its address, so all of them are marked: to try each rank would use up the
+// attempts of a turn. An instance of the other role at the same address only loses its reading.
 func (e *Engine) Refused() {
-	e.refused() // the fleet may not have it any more
+	e.refused() // the fleet may have removed it already
 	for _, other := range e.fleet.at(e.BaseURL) {
 		switch {
 		case other == e:
@@ -91,8 +89,9 @@ func (e *Engine) Refused() {
 	}
 }
 
-// broke has no reading count that was made of the engines at an address, because one of their connections was refused or ended
-// since: another process may answer there by now. It may have the same engine id, so that the start alone tells it from the one before.
+// broke discards the readings of all engines at an address after one of their connections was refused or ended:
+// another process may answer there by now. It may have the same engine id, so only process_start_time_seconds tells
+// the two processes apart.
 func (f *Fleet) broke(url string) {
 	for _, e := range f.at(url) {
 		e.doubt()
@@ -104,18 +103,18 @@ func (f *Fleet) broke(url string) {
 	}
 }
 
-// doubt has what was read be read again before it is relied on. Picks go by it meanwhile: an API server that is busy ends connections
-// too.
+// doubt makes the next caller that relies on the incarnation read it again. Picks use the old reading meanwhile,
+// because busy API servers close connections too.
 func (e *Engine) doubt() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.doubted, e.under = true, nil
 }
 
-// Broke says that a connection of the engine has ended before its answer had.
+// Broke records that a connection of the engine ended before its answer was complete.
 func (e *Engine) Broke() { e.fleet.broke(e.BaseURL) }
 
-// forget has no reading count that has been made.
+// forget discards the last reading and any reading under way.
 func (e *Engine) forget() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -144,14 +143,14 @@ func (e *Engine) refused() {
 	}
 }
 
-// wentDown tells of an engine that is down. Connections to it that are idle will not serve
-// again, and the name of its host may be that of another address by now.
+// wentDown logs that the engine is down and closes the client's idle connections: they will not serve again, and the
+// host name may resolve to another address by now.
 func (e *Engine) wentDown(why string) {
 	e.fleet.cfg.Client.Close()
 	e.log().Warn("engine is down", "why", why)
 }
 
-// Answered records that a leg was answered, which brings an engine back.
+// Answered records that a leg was answered: the engine is not down any more.
 func (e *Engine) Answered() {
 	e.heard()
 	e.mu.Lock()
@@ -160,7 +159,7 @@ func (e *Engine) Answered() {
 	e.sayBack(was)
 }
 
-// back records that the engine answers connections.
+// back records that the engine answers connections, without a word about its circuit.
 func (e *Engine) back() {
 	e.heard()
 	e.mu.Lock()
@@ -169,8 +168,9 @@ func (e *Engine) back() {
 	e.sayBack(was)
 }
 
-// comeBack reports whether the log has to say that the engine is back. Most legs are answered by engines that were up: then
-// nothing changes, unless the caller has changed something. It needs e.mu.
+// comeBack clears the marks of a down engine, and reports whether the log has to say that it is back. Most answers
+// come from engines that were up and change nothing; changed says that the caller has changed something that picks
+// see. It needs e.mu.
 func (e *Engine) comeBack(changed bool) (was bool) {
 	if changed || e.failed > 0 || !e.downUntil.IsZero() {
 		e.downUntil, e.failed = time.Time{}, 0
@@ -187,19 +187,18 @@ func (e *Engine) sayBack(was bool) {
 	}
 }
 
-// Reachable reports whether the fleet still has the engine and does not hold it to be
-// down, so that its blocks can be read.
+// Reachable reports whether the engine is in the fleet and is not down, so that its blocks can be read.
 func (e *Engine) Reachable() bool { return !e.gone.Load() && e.answers() }
 
-// Unreached reports whether the engine has refused a connection or failed its probes, and has answered nothing since.
+// Unreached reports whether the log has reported the engine as down and it has answered nothing since.
 func (e *Engine) Unreached() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.told
 }
 
-// probed records what an active probe has found. A good one does not close a circuit: an
-// engine whose health is fine and whose completions fail is what a circuit is for.
+// probed records the result of a health probe. A good one does not close the circuit: the circuit is for engines whose
+// health is fine while their completions fail.
 func (e *Engine) probed(healthy bool) {
 	if healthy {
 		e.back()

@@ -2,19 +2,20 @@ package fleet
 
 import "time"
 
-// expiringPins are the blocks of a decode start that nothing is expected to free before decode's TTL ends: of tickets that nobody used in
-// time, and of answers that left no ticket where nothing is released, or where the release failed. How many tokens that are is known
-// by when decode had them, in as many steps of its TTL as are counted apart, so that the memory does not depend on how many they are.
+// expiringPins counts the pinned tokens of a decode incarnation that nothing will free before decode's TTL: those of
+// tickets that nobody used in time, and of answers that left no ticket where releases are off or failed. The tokens
+// are counted by the time at which decode held them, in expirySteps steps per TTL, so that memory does not grow with
+// the number of pins.
 type expiringPins struct {
 	tokens     map[int64]int // by step of the fleet's clock
-	width      time.Duration // of a step
+	width      time.Duration // length of a step
 	inTransfer int           // tokens of tickets, used or not, that are on a leg now
 }
 
-// expirySteps is how many steps a TTL has: what is counted stays for a hundredth of it longer than the blocks.
+// expirySteps is how many steps a TTL has: pins are counted for at most a hundredth of a TTL too long.
 const expirySteps = 100
 
-// AddExpiringPin counts tokens whose blocks decode had at that time, as far as is certain, and that nothing releases.
+// AddExpiringPin counts tokens whose blocks decode certainly held at that time and that nothing will release.
 func (s *Incarnation) AddExpiringPin(tokens int, held time.Time) {
 	if !s.Known() {
 		return
@@ -24,7 +25,7 @@ func (s *Incarnation) AddExpiringPin(tokens int, held time.Time) {
 	s.addExpiringPin(tokens, held)
 }
 
-// addExpiringPin needs s.mu, so that a cache which is cleared meanwhile is either seen here or followed by dropUnused.
+// addExpiringPin needs s.mu, so that a clearing of the cache is either seen here or followed by dropUnused.
 func (s *Incarnation) addExpiringPin(tokens int, held time.Time) {
 	ttl := s.engine.Instance().KVTTL
 	if ttl <= 0 || tokens <= 0 || !s.current() || s.Free(held) {
@@ -33,7 +34,7 @@ func (s *Incarnation) addExpiringPin(tokens int, held time.Time) {
 	s.dropExpired()
 	at := s.step(held)
 	if at < s.step(s.engine.fleet.now().Add(-ttl)) {
-		return // decode has freed them
+		return // decode has freed them by now
 	}
 	if s.expiring.tokens == nil {
 		s.expiring.tokens = map[int64]int{}
@@ -41,12 +42,13 @@ func (s *Incarnation) addExpiringPin(tokens int, held time.Time) {
 	s.expiring.tokens[at] += tokens
 }
 
-// step is the number of a time's step. It needs s.mu.
+// step returns the number of the step that a time belongs to. It needs s.mu.
 func (s *Incarnation) step(t time.Time) int64 {
 	return int64(t.Sub(s.engine.fleet.born) / s.expiring.width)
 }
 
-// fit makes the steps those of the TTL that is configured now. What was counted counts as of the end of its step of before.
+// fit adapts the length of the steps to the TTL that is configured now. Tokens move to the step of their old step's
+// end.
 func (l *expiringPins) fit(ttl time.Duration) {
 	width := max(1, ttl/expirySteps)
 	if width == l.width {
@@ -62,7 +64,7 @@ func (l *expiringPins) fit(ttl time.Duration) {
 	}
 }
 
-// dropExpired forgets what decode has freed by now. It needs s.mu.
+// dropExpired drops the steps whose blocks decode has freed by now. It needs s.mu.
 func (s *Incarnation) dropExpired() {
 	ttl := s.engine.Instance().KVTTL
 	s.expiring.fit(ttl)
@@ -74,15 +76,15 @@ func (s *Incarnation) dropExpired() {
 	}
 }
 
-// BeginTransfer counts a ticket of so many tokens among those on their way. Arrives ends that, once for each.
+// BeginTransfer counts a ticket's tokens as being on a leg. EndTransfer must follow, once.
 func (s *Incarnation) BeginTransfer(tokens int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.expiring.inTransfer += tokens
 }
 
-// EndTransfer ends what Departs or TakeUnused began. freed says that the leg had decode free the blocks, or that what comes of them is
-// counted elsewhere from now on; else they last.
+// EndTransfer ends what BeginTransfer or TakeUnused began. freed says that the leg made decode free the blocks, or
+// that they are counted elsewhere from now on; otherwise they become an expiring pin.
 func (s *Incarnation) EndTransfer(tokens int, held time.Time, freed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,7 +94,7 @@ func (s *Incarnation) EndTransfer(tokens int, held time.Time, freed bool) {
 	}
 }
 
-// otherPins returns how many tokens are pinned besides those of tickets that wait, in the store or for their release.
+// otherPins returns how many pinned tokens are neither in the store nor among the unused tickets.
 func (s *Incarnation) otherPins() int {
 	if !s.Known() {
 		return 0

@@ -8,14 +8,14 @@ import (
 // besides returns what is pinned besides of the one decode engine, as operators are told.
 func (r *rig) besides(decode *Incarnation) int { return decode.Engine().Live().Besides }
 
-// expiringRig returns two starts that have exchanged KV; decode frees blocks after so long.
+// expiringRig returns two incarnations that have exchanged KV; decode frees blocks after so long.
 func expiringRig(r *rig, ttl time.Duration) (prefill, decode *Incarnation) {
 	prefill, decode = r.met()
 	setTTL(decode, ttl)
 	return prefill, decode
 }
 
-// setTTL configures the engine of a start with that TTL.
+// setTTL configures the engine of an incarnation with that TTL.
 func setTTL(decode *Incarnation, ttl time.Duration) {
 	instance := *decode.engine.Instance()
 	instance.KVTTL = ttl
@@ -105,7 +105,7 @@ func TestExpiringPins_ATransferIsCountedOnce(t *testing.T) {
 	want("for which there is no room", 0, 79)
 }
 
-// Of a start that is over nothing is pinned.
+// Of an incarnation that is over nothing is pinned.
 func TestExpiringPins_EndWithTheIncarnation(t *testing.T) {
 	r := newRig(t)
 	_, d := expiringRig(r, time.Hour)

@@ -12,7 +12,7 @@ import (
 	"carryover/upstream"
 )
 
-// facts are what /metrics of an instance tells about one start of it, and about its load. Tickets depend on the first two; of
+// facts are what /metrics of an instance tells about one incarnation of it, and about its load. Tickets depend on the first two; of
 // the others nothing but the choice of an instance does, and whether anything is handed back to it, so that what is missing or makes no
 // sense is zero.
 type facts struct {

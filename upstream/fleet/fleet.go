@@ -11,28 +11,29 @@ import (
 
 // Config configures a Fleet. Client, the policies and the limits are required.
 type Config struct {
-	// Client asks the engines.
+	// Client sends the requests to the engines.
 	Client *upstream.Client
 	// Prefill and Decode pick the instances of their roles.
 	Prefill, Decode upstream.Policy
-	// ReadLimit bounds one reading of /metrics. Prometheus scrapes vLLM within
-	// milliseconds; the limit leaves room for an API server that is busy.
+	// ReadLimit bounds one reading of /metrics. vLLM answers Prometheus within milliseconds; the limit allows for a
+	// busy API server.
 	ReadLimit time.Duration
-	// AskLimit bounds the tokenising of one prompt, and one question about a template.
+	// AskLimit bounds the tokenising of one prompt, and one question about a chat template.
 	AskLimit time.Duration
-	// Render is the server that renders the prompts which render endpoints alone tell, for the whole fleet; nil for the prefill engines
-	// themselves.
+	// Render is the server that renders prompts for the whole fleet where only a render endpoint can tell a prompt's
+	// tokens. nil: the prefill engines render themselves.
 	Render *upstream.Instance
-	// ProbeIDs has Run probe each new start for whether it uses forwarded ids, so that
-	// turns rarely wait for that.
+	// ProbeIDs makes Run probe each new incarnation for whether it uses the token ids that it is sent, so that turns
+	// rarely wait for the probe.
 	ProbeIDs bool
-	// Introduce asks each start for what the connector has to know of it, nil if that is nothing.
+	// Introduce asks an incarnation for the facts that the connector needs of it; nil if the connector needs none.
 	Introduce upstream.Introduce
-	// MaxInFlight is how many attempts an engine may have at once; 0 is no limit.
+	// MaxInFlight is how many attempts an engine may run at once; 0 means no limit.
 	MaxInFlight int
 	// Now is the clock, time.Now if nil.
 	Now func() time.Time
-	// Logger is told when an engine goes down, opens its circuit or is ejected, and when it is back; nil tells no log.
+	// Logger is told when an engine goes down, opens its circuit or is ejected, and when it is back; nil discards
+	// these lines.
 	Logger *slog.Logger
 }
 
@@ -42,31 +43,30 @@ type Fleet struct {
 	cfg   Config
 	now   func() time.Time
 	born  time.Time
-	stops atomic.Int64 // links that are stopped (stops.go)
+	stops atomic.Int64 // how many pairs are stopped (stops.go)
 
-	answered   [upstream.RoleDecode + 1]atomic.Bool // by role: an engine has answered (answered.go)
-	came       chan struct{}                        // has something when there are engines that were never asked
-	every      time.Duration                        // from one round of probing to the next
+	answered   [upstream.RoleDecode + 1]atomic.Bool // by role: whether any engine has ever answered (answered.go)
+	came       chan struct{}                        // wakes Run: there are engines that were never asked
+	every      time.Duration                        // interval between rounds of probing
 	refreshing refreshing
 	onFreed    atomic.Pointer[func()] // see OnFreed
 	prefixes   prefixIndex
 	buffers    promptBuffers
 	renderer   *renderer // nil if prefill engines render
 
-	// mu guards the rest, and lets one pick at a time weigh what is in flight. It is
-	// taken before the lock of an Engine.
+	// mu guards the rest, and serialises picks. Lock order: Fleet, Engine.
 	mu      sync.Mutex
 	engines map[upstream.Role][]*Engine // the lists are replaced, never changed
 	named   map[upstream.Role]map[string]*Engine
 	placed  map[string][]*Engine // by address
-	away    []quarantine         // of engines that are gone, the oldest first
-	// clearings are when decode engines that are gone have cleared their KV cache, by name.
+	away    []quarantine         // quarantines of engines that are gone, the oldest first
+	// clearings holds, by name, when decode engines that are gone cleared their KV cache.
 	clearings map[string]time.Time
 	picking   picking
-	// draining are gone and have attempts in flight.
+	// draining are engines that were removed and still have attempts in flight.
 	draining []*Engine
-	departed []departed // the first that went first
-	holders  []*Engine  // the decode engines, and those that have departed; replaced, never changed
+	departed []departed // the one that was removed first comes first
+	holders  []*Engine  // the decode engines of the fleet, then the departed ones; replaced, never changed
 }
 
 // New returns an empty fleet.
@@ -87,10 +87,10 @@ func New(cfg Config) *Fleet {
 	return f
 }
 
-// Set replaces the set of instances. An instance of the same name at the same place (role, address, rank) keeps
-// its Engine, whatever else is configured. Others are gone with everything known of them, but for bars, as soon as the attempts
-// end that they have, and of decode engines as soon as none of their blocks can be pinned any more; one that comes back
-// before is the Engine that it was. Idle connections are closed when an instance goes.
+// Set replaces the set of instances. An instance with the same name, role, address and rank keeps its Engine, whatever
+// other settings change. An engine that is missing is removed: the fleet forgets it, except its quarantine, when its
+// last attempt has ended and, for decode, when none of its blocks can be pinned any more. An instance that comes back
+// before that gets the same Engine again. Set closes idle connections when it removes an engine.
 func (f *Fleet) Set(instances []upstream.Instance) {
 	if gone := f.replace(instances); gone {
 		f.cfg.Client.Close()
@@ -98,7 +98,7 @@ func (f *Fleet) Set(instances []upstream.Instance) {
 	f.freed()
 }
 
-// replace does what Set promises but for connections, and reports whether an engine has gone.
+// replace does the work of Set except closing connections, and reports whether it removed an engine.
 func (f *Fleet) replace(instances []upstream.Instance) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -128,7 +128,7 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 		}
 	}
 	f.engines, f.named, f.placed = next, named, placed
-	f.picking = picking{round: f.picking.round} // engines and lists of models remember rounds
+	f.picking = picking{round: f.picking.round} // the rounds go on, because engines and lists of models remember them
 	var forgotten []*Engine
 	for _, e := range gone {
 		e.gone.Store(true)
@@ -154,8 +154,8 @@ func (f *Fleet) replace(instances []upstream.Instance) bool {
 	return len(gone) > 0
 }
 
-// succeed returns the engine of an instance that the fleet does not have. old is the engine of its name, nil if there is
-// none. It needs f.mu.
+// succeed returns the engine for an instance that is new to the fleet. old is the engine that had its name, nil if
+// there was none. It needs f.mu.
 func (f *Fleet) succeed(old *Engine, instance upstream.Instance) *Engine {
 	e := f.returning(identityOf(&instance))
 	if e == nil {
@@ -187,14 +187,14 @@ func (f *Fleet) at(url string) []*Engine {
 	return f.placed[url]
 }
 
-// SetPolicies changes how the instances of the two roles are picked.
+// SetPolicies replaces the policies that pick the instances of the two roles.
 func (f *Fleet) SetPolicies(prefill, decode upstream.Policy) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cfg.Prefill, f.cfg.Decode = prefill, decode
 }
 
-// SetMaxInFlight changes how many attempts an engine may have at once; 0 is no limit.
+// SetMaxInFlight sets how many attempts an engine may run at once; 0 means no limit.
 func (f *Fleet) SetMaxInFlight(n int) {
 	f.mu.Lock()
 	f.cfg.MaxInFlight = n

@@ -2,10 +2,10 @@ package fleet
 
 import "strings"
 
-// Foreign reports whether an answer with this id can't be the one to leg. vLLM builds the
-// id of its answer from X-Request-Id, and a response has the one that it was asked to have; behind a gateway with ids of its own it is another,
-// and nothing can be told then. An engine that has echoed once is held to it, in its next
-// starts too.
+// Foreign reports whether an answer with this id can't belong to the leg with the id leg. vLLM makes the id of an
+// answer from the leg's X-Request-Id, and a Responses answer has the id that was asked for. A gateway may replace the
+// ids; then nothing can be said. An engine that has echoed an id once is expected to do so always, also after
+// restarts.
 func (s *Incarnation) Foreign(leg, id string) bool {
 	h := &s.engine.habits
 	h.mu.Lock()

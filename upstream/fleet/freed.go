@@ -1,8 +1,8 @@
 package fleet
 
-// OnFreed has freed called whenever an engine may have room that it had not: an attempt was given back, an engine answers again,
-// or the limit or the engines have changed. It is called without a lock, on any goroutine, and must not wait. What was set before
-// is called no more.
+// OnFreed sets the function that is called whenever an engine may have become free: an attempt ended, an engine
+// answers again, or the limit or the set of engines changed. freed is called on any goroutine, without a lock, and
+// must not block. It replaces the function that was set before.
 func (f *Fleet) OnFreed(freed func()) { f.onFreed.Store(&freed) }
 
 func (f *Fleet) freed() {

@@ -77,7 +77,7 @@ func (r *rig) engine(role upstream.Role, handler http.HandlerFunc) *Engine {
 	return r.add(role, "engine", srv.URL)
 }
 
-// startOf returns a start of a prefill engine that an HTTP server stands for.
+// startOf returns an incarnation of a prefill engine that an HTTP server stands for.
 func (r *rig) startOf(handler http.HandlerFunc) *Incarnation {
 	r.t.Helper()
 	return tells(r.engine(upstream.RolePrefill, handler), "1")
@@ -116,7 +116,7 @@ func (r *rig) named(role upstream.Role, names ...string) (engines []*Engine) {
 	return engines
 }
 
-// tells makes an engine one of which a reading has just told this start.
+// tells makes an engine one of which a reading has just told this incarnation.
 func tells(e *Engine, start string) *Incarnation {
 	e.mu.Lock()
 	e.become(facts{incarnation: start, blockSize: 16})
@@ -126,7 +126,7 @@ func tells(e *Engine, start string) *Incarnation {
 	return e.Fresh()
 }
 
-// starts returns a start of a prefill engine and one of a decode engine, of one fleet.
+// starts returns an incarnation of a prefill engine and one of a decode engine, of one fleet.
 func (r *rig) starts() (prefill, decode *Incarnation) {
 	r.t.Helper()
 	return tells(r.named(upstream.RolePrefill, "p")[0], "1"), tells(r.named(upstream.RoleDecode, "d")[0], "1")

@@ -11,22 +11,22 @@ import (
 	"carryover/upstream"
 )
 
-// Every engine is asked every four seconds, and given two: vLLM answers /health and
-// /metrics from its API server without queueing behind requests. What /metrics tells
-// counts for five seconds, so turns rarely wait for it.
+// Every engine is asked every four seconds and has two seconds to answer: vLLM answers /health and /metrics from its
+// API server, without queueing behind requests. A reading of /metrics counts for five seconds, so turns rarely wait
+// for one.
 const (
 	probeEvery = 4 * time.Second
 	probeLimit = 2 * time.Second
 )
 
-// Run keeps up to date which engines answer and which start of each is alive, and has each
-// new start probed: all engines at once and then every four seconds, and new ones when they come, until ctx ends. It
-// returns nil.
+// Run keeps the health and the incarnations of all engines up to date, and starts the probe of each new incarnation.
+// It asks all engines at once, every four seconds, and new engines as soon as they come, until ctx ends. It returns
+// nil.
 func (f *Fleet) Run(ctx context.Context) error {
 	tick := time.NewTicker(f.every)
 	defer tick.Stop()
 	select {
-	case <-f.came: // those of the first round
+	case <-f.came: // the engines of the first round have been asked
 	default:
 	}
 	f.probeAll(ctx)
@@ -42,7 +42,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	}
 }
 
-// probe asks engines for their health, and those that are well for all the rest.
+// probe asks engines for their health, and follows those that are healthy.
 func probe(ctx context.Context, engines []*Engine) {
 	var group sync.WaitGroup
 	for _, e := range engines {
@@ -68,8 +68,8 @@ func (f *Fleet) probeAll(ctx context.Context) {
 	f.eject(upstream.RoleDecode)
 }
 
-// follow reads which start is alive, and begins to find out what it can do. That
-// takes longer than an engine that is busy may keep the others waiting.
+// follow reads the engine's incarnation and starts to find out what it can do, without waiting for the result: a busy
+// engine must not delay the others.
 func (e *Engine) follow(ctx context.Context) {
 	e.Refresh(ctx)
 	if ctx.Err() == nil {
@@ -88,7 +88,7 @@ func (e *Engine) healthy(ctx context.Context) (healthy bool) {
 	}()
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
-	// What is said of health does not matter, nor how much.
+	// The body of the answer does not matter.
 	status, _, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/health", "", 4096)
 	return status == http.StatusOK && (err == nil || errors.Is(err, upstream.ErrAnswerTooLarge))
 }

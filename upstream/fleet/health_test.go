@@ -51,7 +51,7 @@ func chats(sim *vllmsim.Instance) (n int) {
 	return n
 }
 
-// A new start is probed once, and no probing waits for it.
+// A new incarnation is probed once, and no probing waits for it.
 func TestHealth_EachStartIsProbedForWhatItCanDo(t *testing.T) {
 	r := newRig(t)
 	r.cfg.ProbeIDs = true

@@ -9,7 +9,7 @@ import (
 	"carryover/upstream"
 )
 
-// Finding is what has been found out about something.
+// Finding is what is known about a yes-or-no question.
 type Finding int
 
 // The findings.
@@ -19,50 +19,49 @@ const (
 	No
 )
 
-// Incarnation is one start of an engine and everything known of it. An attempt that holds on to
-// one is not misled when the engine is restarted: the next start is another Incarnation. An
-// address behind which two processes tell their starts by turns is learnt anew at each turn,
-// but for its bars. It is safe for concurrent use.
+// Incarnation is one start of an engine and everything known of it. An attempt keeps the Incarnation that it began
+// with: after a restart the engine has another one. Where two processes answer behind one address by turns, each
+// change is a new Incarnation, about which everything is learnt anew, except quarantines. It is safe for concurrent
+// use.
 //
-// A start that is not known is equal to nothing, not even to itself: nothing is found out
-// or kept of it but what needs no comparison ([Incarnation.Foreign], the pace, [Incarnation.Silent]).
+// An incarnation whose id is not known equals nothing, not even itself. Nothing is recorded for it except what needs
+// no comparison ([Incarnation.Foreign], the body speed, [Incarnation.Silent]).
 type Incarnation struct {
 	engine *Engine
 	id     string
-	over   atomic.Bool // another start has taken its place
+	over   atomic.Bool // the engine has another incarnation by now
 
-	number uint32 // among those that have computed pieces of prompts, 0 if it has not; prefixes.mu guards it
+	number uint32 // its number in the prefix index, 0 if it has none; prefixIndex.mu guards it
 
-	stops atomic.Int32 // links of it that are stopped, or were when they were last heard of
+	stops atomic.Int32 // how many of its pairs were stopped and have not answered since
 
-	probes  *questions // for the use of ids
-	renders *questions // about templates
+	probes  *questions // whether it uses token ids that it is sent
+	renders *questions // about its chat templates
 
-	introductions *questions // for what the connector has to know
+	introductions *questions // for the facts that the connector needs
 
-	keeping keeping // whether a prefill start keeps what is handed back to it
+	keeping keeping // whether a prefill incarnation keeps what is handed back to it
 
-	// mu guards the rest. It is taken after the lock of an Engine and before that of a
-	// Link.
+	// mu guards the rest. Lock order: Engine, Incarnation, PairState.
 	mu          sync.Mutex
 	blockSize   int
 	quarantined bool
 	usesIDs     [upstream.APIs]Finding
-	refused     [upstream.APIs]bool // the last probe with our own key was not let in
+	refused     [upstream.APIs]bool // the last probe with our own key was refused
 	plugIn      Finding
-	rendering   [upstream.APIs]Finding // whether it has the API's render endpoint
+	rendering   [upstream.APIs]Finding // whether it has the render endpoint of the API
 	parity      map[[sha256.Size]byte]Finding
 	templates   map[[sha256.Size]byte]Finding
-	silence     int // answers in a row without params
+	silence     int // answers in a row that brought no kv_transfer_params
 
-	connectorFacts any                    // what the connector knows
-	introduced     bool                   // and whether it does
-	introduceErr   error                  // how the last question for it failed
-	pairs          map[*Engine]*PairState // of a prefill start, by decode engine
-	unused         []Unused               // of a decode start, those that wait for their release
-	soonest        soonest                // of their deadlines
-	hurried        bool                   // they wait for no turn to carry them
-	expiring       expiringPins           // what is pinned besides
+	connectorFacts any                    // the connector's facts about it, valid if introduced
+	introduced     bool                   // the connector has been told its facts
+	introduceErr   error                  // why the last introduction failed, nil if it did not
+	pairs          map[*Engine]*PairState // of a prefill incarnation: its pairs, by decode engine
+	unused         []Unused               // of a decode incarnation: tickets that wait for their release
+	soonest        soonest                // the first deadline among the unused tickets
+	hurried        bool                   // unused tickets are released without waiting for a turn's leg to carry them
+	expiring       expiringPins           // pinned blocks that only decode's TTL frees, and tickets in transfer
 }
 
 func newIncarnation(e *Engine, id string) *Incarnation {
@@ -75,40 +74,39 @@ func newIncarnation(e *Engine, id string) *Incarnation {
 	}
 }
 
-// Engine returns the engine that this is a start of.
+// Engine returns the engine that this is an incarnation of.
 func (s *Incarnation) Engine() *Engine { return s.engine }
 
-// ID returns process_start_time_seconds as it was written, "" if it is not known. It is
-// compared and never computed with.
+// ID returns process_start_time_seconds as the engine wrote it, "" if it is not known. It is only compared, never
+// parsed.
 func (s *Incarnation) ID() string { return s.id }
 
-// Known reports whether it is known which start this is. A nil Incarnation is not known either.
+// Known reports whether the incarnation's id is known. A nil Incarnation is not known.
 func (s *Incarnation) Known() bool { return s != nil && s.id != "" }
 
-// BlockSize returns how many tokens a KV block holds, 0 if that is not known or
-// differs between the engines of one instance. It may become known later than the start.
+// BlockSize returns how many tokens a KV block holds, 0 if that is not known or differs between the engines of one
+// instance. It may become known later than the incarnation's id.
 func (s *Incarnation) BlockSize() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.blockSize
 }
 
-// Alive reports whether the engine is still in this start, as read within the last five
-// seconds, or now ([Engine.Current]). One that is not known never is.
+// Alive reports whether the engine still runs this incarnation, by a reading of the last five seconds or a new one
+// ([Engine.Current]). It is false for an incarnation whose id is not known.
 func (s *Incarnation) Alive(ctx context.Context) bool {
 	return s.Known() && s.engine.Current(ctx) == s
 }
 
-// judgment is what one start was found to be worth to the token proof.
+// judgment says why an incarnation takes no part in the token proof.
 type judgment struct {
 	made        bool
 	incarnation string
 	why         string
 }
 
-// Judge records what the start was found to be worth to the token proof; why is "" for
-// one that takes part. It reports whether that is another judgment, or on another start,
-// than the last on this engine.
+// Judge records why the incarnation takes no part in the token proof, "" if it takes part. It reports whether that
+// differs from the engine's last judgment, or concerns another incarnation.
 func (s *Incarnation) Judge(why string) (changed bool) {
 	is := judgment{true, s.id, why}
 	s.engine.mu.Lock()
@@ -118,14 +116,14 @@ func (s *Incarnation) Judge(why string) (changed bool) {
 	return changed
 }
 
-// sized takes over what the last reading told of the block size.
+// sized records the block size of the last reading.
 func (s *Incarnation) sized(tokens int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.blockSize = tokens
 }
 
-// end drops what nothing can use any more once another start has taken this one's place.
+// end drops what is useless once the engine has another incarnation.
 func (s *Incarnation) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,6 +135,5 @@ func (s *Incarnation) end() {
 	s.engine.fleet.prefixes.drop(s)
 }
 
-// current reports whether the fleet still knows the engine, and the engine is in this start, as
-// far as has been read.
+// current reports whether the fleet still has the engine, and the engine ran this incarnation at its last reading.
 func (s *Incarnation) current() bool { return !s.over.Load() && !s.engine.forgotten.Load() }

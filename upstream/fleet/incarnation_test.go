@@ -7,7 +7,7 @@ import (
 	"carryover/upstream"
 )
 
-// The same id is the same start, whatever was forgotten in between; its block size may
+// The same id is the same incarnation, whatever was forgotten in between; its block size may
 // become known later.
 func TestStart_TheSameIDIsTheSameStart(t *testing.T) {
 	r := newRig(t)
@@ -53,7 +53,7 @@ func TestStart_OneThatIsNotKnownIsEqualToNothing(t *testing.T) {
 	}
 }
 
-// An engine that tells nothing has habits all the same, and the same start for as long.
+// An engine that tells nothing has habits all the same, and the same incarnation for as long.
 func TestStart_HabitsOfAnEngineThatTellsNothing(t *testing.T) {
 	e := newRig(t).named(upstream.RoleDecode, "d")[0]
 	for range silentAfter - 1 {

@@ -9,17 +9,18 @@ import (
 	"carryover/upstream"
 )
 
-// An engine whose side servers don't answer is asked again soon: no leg goes there meanwhile.
+// An engine whose side servers do not answer is asked again soon, because no leg goes to it until they do.
 const (
 	introduceLimit = 5 * time.Second
 	introduceRetry = time.Second
 )
 
-// errNotIntroduced is an engine of which the connector does not know what it needs.
+// errNotIntroduced says that the connector lacks its facts about the engine.
 var errNotIntroduced = errors.New("the engine has not told what its connector has to know")
 
-// Introduced returns what the connector knows of this start ([upstream.Introduce]), which is asked for once, and each time of a start
-// that is not known, because that may be another one each time; nil where the connector needs nothing. The error is a *[upstream.LegError] of which nothing was sent.
+// Introduced returns the connector's facts about this incarnation ([upstream.Introduce]), nil where the connector
+// needs none. A known incarnation is asked once. One whose id is not known is asked each time, because it may be
+// another process each time. The error is a *[upstream.LegError] with Sent false.
 func (s *Incarnation) Introduced(ctx context.Context) (known any, err error) {
 	introduce := s.engine.fleet.cfg.Introduce
 	if introduce == nil {
@@ -54,7 +55,7 @@ func (s *Incarnation) introduction() (known any, done bool, why error) {
 	return s.connectorFacts, s.introduced, s.introduceErr
 }
 
-// fetch gets a path of a server beside the engine.
+// fetch gets a path from a side server of the engine.
 func (s *Incarnation) fetch(ctx context.Context, baseURL, path string) (status int, body []byte, err error) {
 	return s.engine.fleet.cfg.Client.FetchOpen(ctx, baseURL+path, maxModelList)
 }

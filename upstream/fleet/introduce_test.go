@@ -78,7 +78,7 @@ func TestStart_NeedsNoIntroductionWhereTheConnectorNeedsNone(t *testing.T) {
 	}
 }
 
-// A start that is not known is equal to nothing, not even to itself: behind a reading that fails there may be another process each
+// An incarnation that is not known is equal to nothing, not even to itself: behind a reading that fails there may be another process each
 // time.
 func TestStart_ThatIsNotKnownIsIntroducedEachTime(t *testing.T) {
 	var asked atomic.Int32

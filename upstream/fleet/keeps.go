@@ -6,31 +6,32 @@ import (
 	"time"
 )
 
-// keeping is whether a start of prefill keeps what is handed back to it until its turn comes.
+// keeping says whether a prefill incarnation keeps what is handed back to it until the next turn comes.
 type keeping struct {
 	mu      sync.Mutex
-	caching Finding   // whether its prefix caching is on
-	evicted int       // turns in a row that have not found what was handed back
-	until   time.Time // nothing is handed back to it before
-	engines []string  // ids of engines that have answered in this start
+	caching Finding   // whether prefix caching is on
+	evicted int       // turns in a row that did not find what was handed back for them
+	until   time.Time // no hand-back before
+	engines []string  // ids of the engines that have answered as this incarnation
 }
 
-// Bounds of what teaches that a cache is too small.
+// When a prefix cache counts as too small for hand-backs.
 const (
-	// maxEvicted is how many turns in a row may find nothing of what was handed back. Each has computed what its ticket would have saved.
+	// maxEvicted is how many turns in a row may find nothing of what was handed back for them. Each of them has
+	// computed what its ticket would have saved.
 	maxEvicted = 8
-	// evictedRest is how long nothing is handed back after that. The first turn that finds nothing then renews it.
+	// evictedRest is how long nothing is handed back then. The first turn after it that finds nothing renews it.
 	evictedRest = 10 * time.Minute
 )
 
-// tell takes in what a reading told of prefix caching.
+// tell records what a reading said about prefix caching.
 func (k *keeping) tell(caching Finding) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.caching = caching
 }
 
-// CachesPrefixes says whether a start keeps the KV of prompts for others that begin alike (enable_prefix_caching).
+// CachesPrefixes says whether the incarnation has prefix caching on (enable_prefix_caching).
 func (s *Incarnation) CachesPrefixes() Finding {
 	k := &s.keeping
 	k.mu.Lock()
@@ -38,8 +39,9 @@ func (s *Incarnation) CachesPrefixes() Finding {
 	return k.caching
 }
 
-// Forgets says why a start of prefill does not keep what is handed back to it, "" if it does as far as is known: its prefix caching is
-// off (vllm:cache_config_info), or turns in a row have found nothing of it. A ticket is worth more to the next turn then.
+// Forgets says why a prefill incarnation does not keep what is handed back to it: its prefix caching is off
+// (vllm:cache_config_info), or turns in a row found nothing of it. It returns "" if nothing speaks against a
+// hand-back.
 func (s *Incarnation) Forgets() (why string) {
 	k := &s.keeping
 	k.mu.Lock()
@@ -53,7 +55,7 @@ func (s *Incarnation) Forgets() (why string) {
 	return ""
 }
 
-// HandedBackFound records whether a turn has found in the prefix cache what had been handed back to the start for it.
+// HandedBackFound records whether a turn found in the prefix cache what had been handed back for it.
 func (s *Incarnation) HandedBackFound(found bool) {
 	k := &s.keeping
 	k.mu.Lock()
@@ -68,12 +70,13 @@ func (s *Incarnation) HandedBackFound(found bool) {
 	}
 }
 
-// maxEngines bounds the ids of engines that are known of one start: of its data-parallel ranks, or of several processes behind an address.
+// maxEngines bounds the recorded engine ids of one incarnation: it may have several data-parallel ranks, or several
+// processes behind one address.
 const maxEngines = 16
 
-// AnsweredAs records that an engine of that id has answered, "" for one that tells none, and reports whether that was heard of this
-// start before, or nothing was. Another one is another process or rank: a restart that no reading has shown yet, whose prefix cache
-// has nothing of what was handed back.
+// AnsweredAs records that an engine with that id has answered, "" if the answer names none. It returns false if other
+// ids were recorded for this incarnation, and this one was not: then another process or rank answers, possibly after a
+// restart that no reading has shown yet, and its prefix cache has nothing of what was handed back.
 func (s *Incarnation) AnsweredAs(engineID string) (known bool) {
 	k := &s.keeping
 	k.mu.Lock()

@@ -2,44 +2,45 @@ package fleet
 
 import "time"
 
-// Live is the state of an engine at a moment.
+// Live is the state of an engine at one moment.
 type Live struct {
-	// State says whether the engine is picked: "up", or why only if no other is left ("down", "open", "half_open",
-	// "ejected", "paused", "quarantined", "draining").
+	// State is "up" for an engine that is picked. All other states mean that it is picked only when no other is left:
+	// "down", "open", "half_open", "ejected", "paused", "quarantined", "draining".
 	State       string
 	Why         string // a sentence for operators, "" for "up"
-	Incarnation string // of the engine, "" if it is not known
-	InFlight    int    // attempts of ours
-	// Others is how many requests the engine had at the last reading of /metrics beyond those that were ours.
+	Incarnation string // id of the engine's incarnation, "" if it is not known
+	InFlight    int    // our attempts
+	// Others is how many requests the engine had at its last reading of /metrics, besides ours.
 	Others int
-	// Running, Waiting and KVUsage are those of the last reading of /metrics; KVTokens is how many tokens the KV cache holds,
-	// 0 if that is not known. Read is when they were read, zero if they never were.
+	// Running, Waiting and KVUsage come from the last reading of /metrics; KVTokens is how many tokens the KV cache
+	// holds, 0 if that is not known. Read is the time of that reading, zero if there was none.
 	Running, Waiting int
-	// Short is how many of Waiting wait for room in the cache, as far as the engine tells: not those that wait for KV which they read.
+	// Short is how many of the Waiting requests wait for space in the cache, as far as the engine tells; the others
+	// wait for KV that they read.
 	Short    int
 	KVUsage  float64
 	KVTokens int
 	Read     time.Time
-	// PerToken is how long prefill takes for a token of a prompt, 0 while that is not known.
+	// PerToken is how long prefill takes per prompt token, 0 while that is not known.
 	PerToken time.Duration
-	// Queued is how many prompt tokens the attempts of ours have that prefill is expected to compute.
+	// Queued is how many prompt tokens prefill is expected to compute for our attempts.
 	Queued int
-	// Pinned is how many tokens of the cache unused tickets of ours hold that wait for their release.
+	// Pinned is how many tokens of the cache our unused tickets pin.
 	Pinned int
-	// Open is how many of these may be free already: a leg that named them had no answer, and their release makes it certain.
+	// Open is how many of the Pinned tokens may be free already: a leg that named them had no answer.
 	Open int
-	// Besides is how many more are pinned, by tickets that are on a leg now and by what nothing frees before decode's TTL does.
+	// Besides is how many further tokens are pinned: by tickets on a leg, and by blocks that only decode's TTL frees.
 	Besides int
-	// CachedBlocks is how many blocks are in the prefix cache of a prefill engine, -1 if that is not known (KV events).
+	// CachedBlocks is how many blocks a prefill engine's prefix cache holds, -1 if that is not known (KV events).
 	CachedBlocks int
-	// Models are those that it serves, nil while no list is known.
+	// Models are the models that it serves, nil while no list is known.
 	Models []string
 }
 
-// PerToken is what Live says of it, without the cost of the rest.
+// PerToken returns Live's PerToken without the cost of the rest.
 func (e *Engine) PerToken() time.Duration { return time.Duration(e.perToken(e.fleet.clock())) }
 
-// KVTokens is what Live says of it, without the cost of the rest.
+// KVTokens returns Live's KVTokens without the cost of the rest.
 func (e *Engine) KVTokens() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()

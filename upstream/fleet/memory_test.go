@@ -54,7 +54,7 @@ func reached(f *Fleet) int {
 // zero is the zero value of the type of a field that can't be read.
 func zero(v reflect.Value) reflect.Value { return reflect.Zero(v.Type()) }
 
-// learnAll has everything learnt that can be learnt of a prefill and a decode start,
+// learnAll has everything learnt that can be learnt of a prefill and a decode incarnation,
 // without asking.
 func (r *rig) learnAll(p, d *Incarnation) {
 	for _, s := range []*Incarnation{p, d} {
@@ -96,13 +96,13 @@ func TestFleet_NothingGrowsWithRestarts(t *testing.T) {
 	r := newRig(t)
 	prefill, decode := r.named(upstream.RolePrefill, "p", "q"), r.named(upstream.RoleDecode, "d", "e")
 	for _, e := range append(prefill, decode...) {
-		for range maxCompleted { // legs of all starts are remembered
+		for range maxCompleted { // legs of all incarnations are remembered
 			tells(e, "0").LearnSpeed(10, time.Second)
 		}
 	}
 	was := 0
 	for restart := range 10_000 {
-		// Prefill is restarted every seventh time, so that links see each side change alone.
+		// Prefill is restarted every seventh time, so that pairs see each side change alone.
 		id, rarely := fmt.Sprint(10_000+restart), fmt.Sprint(10_000+restart/7) // of equal length
 		for i := range prefill {
 			for j := range decode {
@@ -127,7 +127,7 @@ func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
 	kept := r.instances
-	r.prefixes.record(p, []uint64{1, 2, 3}) // the hashes stay, bounded; the starts that have computed them do not
+	r.prefixes.record(p, []uint64{1, 2, 3}) // the hashes stay, bounded; the incarnations that have computed them do not
 	was := reached(r.Fleet)
 	var gone []weak.Pointer[Engine]
 	var starts []weak.Pointer[Incarnation]

@@ -12,27 +12,27 @@ import (
 	"carryover/upstream"
 )
 
-// When lists of models are read: at each new start of an engine, then every half minute, so that an adapter which was loaded
-// meanwhile appears; and before a model is said to be served by none, at most every five seconds whatever clients ask for.
+// Lists of models are read at each new incarnation, then every half minute, so that adapters loaded meanwhile appear;
+// and before a turn is told that no engine serves its model, but at most every five seconds, whatever clients ask for.
 const (
 	modelsEvery   = 30 * time.Second
 	modelsAgain   = 5 * time.Second
-	modelsAtOnce  = 16 // lists that are read at the same time then
+	modelsAtOnce  = 16 // lists that a refresh reads at the same time
 	refreshLimit  = 5 * time.Second
 	modelListWait = 2 * time.Second // for one list; vLLM answers from its API server, without queueing behind requests
 )
 
-// listing is what is known of the models of an engine. e.mu guards it. A list that was read outlives its start until the next
-// one is read: an engine that starts again mostly serves the same.
+// listing is what is known of an engine's models. e.mu guards it. A list outlives its incarnation until the next one
+// is read, because a restarted engine mostly serves the same models.
 type listing struct {
-	known       bool // how the list was read last; else the engine may serve any model
+	known       bool // the last reading gave a list; else the engine may serve any model
 	models      []Model
-	incarnation string    // of the engine at that time, "" if it was not known
-	asked       time.Time // when the last reading began, zero if none did
+	incarnation string    // the engine's incarnation at that time, "" if it was not known
+	asked       time.Time // when the last reading began, zero if there was none
 	under       *reading  // the reading under way, nil if none
 }
 
-// followModels begins to read the engine's list of models when that is due. Nothing waits for it.
+// followModels starts to read the engine's list of models when that is due. It does not wait for the result.
 func (e *Engine) followModels(ctx context.Context) {
 	start := e.Last().ID()
 	e.mu.Lock()
@@ -44,14 +44,14 @@ func (e *Engine) followModels(ctx context.Context) {
 	}
 }
 
-// list begins to read the engine's list of models, unless it is being read, and returns what tells its end.
+// list starts to read the engine's list of models, unless a reading is under way, and returns the reading.
 func (e *Engine) list(ctx context.Context) *reading {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	l := &e.listing
 	if l.under == nil {
 		l.under, l.asked = &reading{done: make(chan struct{})}, e.fleet.now()
-		go e.runListing(context.WithoutCancel(ctx), l.under) // ends at the limit
+		go e.runListing(context.WithoutCancel(ctx), l.under) // ends within modelListWait
 	}
 	return l.under
 }
@@ -78,11 +78,11 @@ func (e *Engine) runListing(ctx context.Context, r *reading) {
 		l.known, l.models, l.incarnation = false, nil, start
 		e.seen.models.Store(nil)
 	}
-	// An engine that does not answer has said nothing else than before.
+	// No answer: what was known before stays.
 }
 
-// readModels asks for the list with our own key. The error is errModelList if the engine's answer is none, and another if it gave
-// no answer or one that will not last.
+// readModels fetches the list with our own key. The error is errModelList if the engine answers and has no usable
+// list, and another if it gave no answer or a temporary refusal.
 func (e *Engine) readModels(ctx context.Context) (models []Model, err error) {
 	defer func() {
 		if recover() != nil { // a defect in reading an answer must not end the process
@@ -103,7 +103,7 @@ func (e *Engine) readModels(ctx context.Context) (models []Model, err error) {
 	return nil, errModelList
 }
 
-// shared returns the set that another engine has of the same models, or else this one.
+// shared returns an equal set that another engine has, else set itself.
 func (f *Fleet) shared(set *modelSet) *modelSet {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,8 +117,8 @@ func (f *Fleet) shared(set *modelSet) *modelSet {
 	return set
 }
 
-// Models returns the models of the engines that answer, each once, decode first and in the order of the engines, as the first of
-// them describes it. Engines of which no list is known add nothing.
+// Models returns the models of the engines that answer, each once, as the first engine that lists it describes it:
+// decode engines first, in configured order. Engines without a known list add nothing.
 func (f *Fleet) Models() (all []Model) {
 	seen := map[string]bool{}
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
@@ -137,23 +137,23 @@ func (f *Fleet) Models() (all []Model) {
 	return all
 }
 
-// models returns what the engine serves as far as that is known. The list is not to be changed.
+// models returns the known list of models. It is not to be changed.
 func (e *Engine) models() []Model {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.listing.models
 }
 
-// refreshing is the reading of all lists that was begun last.
+// refreshing is the last refresh of all lists.
 type refreshing struct {
-	mu    sync.Mutex // guards the rest; no other lock is taken under it
+	mu    sync.Mutex // guards the rest; it is the innermost lock
 	begun time.Time
 	under *reading // nil if none is under way
 }
 
-// RefreshModels reads the lists of all engines that answer, unless that was begun less than five seconds ago, and returns when
-// it is done, after five seconds at the latest, or when ctx ends. It is called before a turn is told that its model is served
-// by none, as Pick says it with upstream.ErrNoModel: an adapter may have been loaded since.
+// RefreshModels reads the lists of all engines that answer, unless a refresh began less than five seconds ago. It
+// returns when the refresh is over, after five seconds, or when ctx ends. Callers call it when Pick returns
+// upstream.ErrNoModel, before they refuse the turn: an adapter may have been loaded since.
 func (f *Fleet) RefreshModels(ctx context.Context) {
 	s := &f.refreshing
 	s.mu.Lock()
@@ -161,7 +161,7 @@ func (f *Fleet) RefreshModels(ctx context.Context) {
 	if r == nil && (s.begun.IsZero() || upstream.Elapsed(s.begun, now) >= modelsAgain) {
 		r = &reading{done: make(chan struct{})}
 		s.under, s.begun = r, now
-		go f.refresh(context.WithoutCancel(ctx), r) // ends at the limit
+		go f.refresh(context.WithoutCancel(ctx), r) // ends within refreshLimit
 	}
 	s.mu.Unlock()
 	if r != nil {
@@ -200,13 +200,13 @@ func (f *Fleet) refresh(ctx context.Context, r *reading) {
 	close(r.done)
 }
 
-// Serves reports whether an engine is known to serve a model of that name. It takes no lock of an engine.
+// Serves reports whether an engine is known to serve a model of that name. It locks no engine.
 func (f *Fleet) Serves(model string) bool {
 	var same *modelSet
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
 		for _, e := range f.Engines(role) {
 			models := e.seen.models.Load()
-			if models == nil || models == same { // mostly that of the engine before
+			if models == nil || models == same { // the same list as the engine before, mostly
 				continue
 			}
 			same = models

@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// PairStatus is how a link stands to a ticket that a turn wants to offer on it.
+// PairStatus says whether a turn may offer a ticket on a pair.
 type PairStatus int
 
-// The standings that [PairState.Begin] returns.
+// The statuses that [PairState.Begin] returns.
 const (
-	// Proven: prefill has answered a ticket of this decode start.
+	// Proven: prefill has answered a ticket of this decode incarnation.
 	Proven PairStatus = iota + 1
-	// Trial: this turn is the link's trial; no other may offer it a ticket until
+	// Trial: this turn is the pair's trial; no other may offer it a ticket until
 	// the trial is over.
 	Trial
-	// Busy: another turn is the link's trial right now.
+	// Busy: another turn is the pair's trial now.
 	Busy
-	// NoReuse: the link has been stopped, and is not to be tried again yet.
+	// NoReuse: the pair is stopped, and its next trial is not due yet.
 	NoReuse
 )
 
-// Outcome is how a ticket on a link ended.
+// Outcome is how a ticket on a pair ended.
 type Outcome int
 
-// The fates of a ticket.
+// The outcomes of a ticket.
 const (
-	// Inconclusive: never sent, refused as the client's fault, connection broken,
-	// client gone.
+	// Inconclusive: the ticket was never sent, refused as the client's fault, or lost with the connection or the
+	// client.
 	Inconclusive Outcome = iota
 	Answered
 	// Unanswered: no answer within the time limit.
@@ -36,59 +36,54 @@ const (
 	Failed
 )
 
-// strikes is how many tickets in a row may go wrong: load can make one late and a
-// block that is gone makes one fail, three mean that it is the link.
+// strikes is how many tickets in a row may go wrong before the pair is stopped. Load can make one ticket late, and a
+// block that is gone makes one fail; three in a row show that the pair itself does not work.
 const strikes = 3
 
-// A link that was stopped is left alone for retrialAfter, and for twice as long
-// each time that it is stopped again, up to retrialMax: a trial that is not
-// answered costs one client the time limit.
+// A stopped pair gets no ticket for retrialAfter, and for twice as long after each further stop, up to retrialMax: a
+// trial that is not answered costs one client the time limit.
 const (
 	retrialAfter = time.Minute
 	retrialMax   = 30 * time.Minute
 )
 
-// PairState is what is known of a prefill start and a decode start together: whether prefill
-// answers decode's tickets, and whether it may bring releases to decode.
+// PairState is what is known of a prefill incarnation together with a decode incarnation: whether prefill answers
+// decode's tickets, and whether it may carry releases to decode.
 //
-// Some engines never answer a ticket: a prefill instance without bidirectional_kv_xfer
-// parks the request for ever (vLLM nixl/pull_scheduler.py), and so does
-// kv_load_failure_policy "recompute" on vLLM 0.32 when blocks cannot be loaded. The first
-// ticket on a link is therefore a trial with a time limit, one at a time. Others answer
-// 500, each time.
+// Some engines never answer a ticket: a prefill instance without bidirectional_kv_xfer parks the request for ever
+// (vLLM nixl/pull_scheduler.py), and so does kv_load_failure_policy "recompute" on vLLM 0.32 when blocks cannot be
+// loaded. The first ticket on a pair is therefore a trial with a time limit, one at a time. Other engines answer each
+// ticket with 500.
 //
-// It is safe for concurrent use. The methods of a nil Link do nothing, and it reuses
-// nothing.
+// It is safe for concurrent use. The methods of a nil PairState do nothing, and it allows no reuse.
 type PairState struct {
 	prefill, decode *Incarnation
 	now             func() time.Time
-	over            bool // made when one of the starts had ended, and shared by none
+	over            bool // one of the incarnations had ended when it was made; only its caller has it
 
 	mu          sync.Mutex // guards the rest; no other lock is taken under it
 	trials      trials
-	counted     bool      // among the stopped ones (stops.go)
-	dropped     bool      // it is shared no more
-	exchangedKV bool      // decode has read KV of prefill
-	paused      time.Time // until then it releases nothing
-	spares      time.Time // until then legs of turns carry nothing to be released
+	counted     bool      // it is among the stopped pairs (stops.go)
+	dropped     bool      // the incarnations do not share it any more
+	exchangedKV bool      // decode has read KV of this prefill incarnation
+	paused      time.Time // no release on this pair before
+	spares      time.Time // turns' legs on this pair carry no release before
 
 	announcing announcing
 }
 
-// trials is what is known of a link's tickets. The zero value is a link that has not been
-// tried.
+// trials is what is known of a pair's tickets. The zero value is a pair that was never tried.
 type trials struct {
 	proven  bool
-	trial   bool          // a turn is the link's trial
+	trial   bool          // a turn is the pair's trial now
 	strikes int           // tickets that went wrong since the last answer
-	pause   time.Duration // how long the last stop lasts, 0 if there was none since the last answer
-	until   time.Time     // when it ends
+	pause   time.Duration // length of the last stop, 0 if there was none since the last answer
+	until   time.Time     // when the last stop ends
 }
 
-// PairWith returns what is known of this prefill start and a start of decode; nil unless both
-// are known. A prefill start has one link for each decode engine: a new start of decode
-// takes the place of the one before. A link of a start that is over is kept by its caller
-// alone.
+// PairWith returns what is known of this prefill incarnation and a decode incarnation; nil unless both are known. A
+// prefill incarnation has one pair for each decode engine: the pair with a new decode incarnation replaces the one
+// before. If either incarnation has ended, the returned state is the caller's alone.
 func (s *Incarnation) PairWith(decode *Incarnation) *PairState {
 	if !s.Known() || !decode.Known() {
 		return nil
@@ -99,8 +94,8 @@ func (s *Incarnation) PairWith(decode *Incarnation) *PairState {
 		return ps
 	}
 	ps := &PairState{prefill: s, decode: decode, now: s.engine.fleet.now, over: true}
-	// Whether decode is still there is looked at under the lock that unlink needs. An engine is marked as
-	// forgotten before it is unlinked, so that no link is left behind.
+	// decode.current is asked under the lock that unpair takes. An engine is marked as forgotten before it is
+	// unpaired, so that no pair is left behind.
 	if decode.current() && s.current() {
 		if s.pairs == nil {
 			s.pairs = map[*Engine]*PairState{}
@@ -113,7 +108,7 @@ func (s *Incarnation) PairWith(decode *Incarnation) *PairState {
 	return ps
 }
 
-// unpair drops the links with engines that are gone.
+// unpair drops the pairs with engines that are gone.
 func (e *Engine) unpair(gone []*Engine) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -130,7 +125,7 @@ func (e *Engine) unpair(gone []*Engine) {
 	}
 }
 
-// leave drops what others know of an engine that is gone: its links, if it is of prefill, and which prompts it has computed.
+// leave drops a gone engine's pairs, if it is prefill, and its entries in the prefix index.
 func (e *Engine) leave() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -146,8 +141,8 @@ func (e *Engine) leave() {
 	e.fleet.prefixes.drop(e.known)
 }
 
-// Begin asks to offer a ticket of decode to prefill. A caller that gets Trial or Proven
-// must call End, or the link stays on trial.
+// Begin asks for permission to offer a ticket of decode to prefill. A caller that gets Trial or Proven must call End,
+// or the pair stays in its trial.
 func (ps *PairState) Begin() PairStatus {
 	if ps == nil {
 		return NoReuse
@@ -159,10 +154,10 @@ func (ps *PairState) Begin() PairStatus {
 	return status
 }
 
-// status needs l.mu.
+// status needs ps.mu.
 func (ps *PairState) status() PairStatus {
 	switch {
-	case ps.over: // one of the starts has ended; the trial of a link that is not shared would be one of many
+	case ps.over: // one of the incarnations has ended; a state that is not shared would allow one trial per caller
 		return Busy
 	case ps.trials.proven:
 		return Proven
@@ -174,7 +169,8 @@ func (ps *PairState) status() PairStatus {
 	return Trial
 }
 
-// StatusWith returns what Begin would return on the link of this prefill start with a start of decode, and begins nothing.
+// StatusWith returns what Begin would return for this prefill incarnation with a decode incarnation, and begins
+// nothing.
 func (s *Incarnation) StatusWith(decode *Incarnation) PairStatus {
 	if !s.Known() || !decode.Known() {
 		return NoReuse
@@ -190,17 +186,14 @@ func (s *Incarnation) StatusWith(decode *Incarnation) PairStatus {
 	return ps.status()
 }
 
-// End reports a ticket's fate, once per Begin and as soon as it is known.
+// End reports how a ticket ended, once per Begin and as soon as that is known.
 //
-// One that is unanswered on a link that has never answered stops the link, and so
-// do three in a row that are unanswered or failed, and one in the trial after a
-// stop. pause is how long the link is left alone, if it was stopped by this call.
-// An answer proves the link; resumed reports that it was a stopped one. An
-// inconclusive trial lets the next turn try.
+// The pair is stopped by an unanswered first ticket, by three tickets in a row that are unanswered or failed, and by
+// one such ticket in the trial after a stop. pause is the length of a stop that this call began, else 0. An answer
+// proves the pair; resumed reports that the pair had been stopped. After an inconclusive trial the next turn tries.
 //
-// The fate of a ticket that was under way when its link was stopped changes
-// nothing, unless it comes so late that the next trial has begun; then it ends the
-// trial like the trial's own.
+// A ticket that was under way when its pair was stopped changes nothing when it ends, unless the next trial has begun
+// by then: it ends that trial with its own outcome.
 func (ps *PairState) End(outcome Outcome) (pause time.Duration, resumed bool) {
 	if ps == nil {
 		return 0, false

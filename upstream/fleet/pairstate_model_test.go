@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// pairModel is a link as ARCHITECTURE.md tells of it: a phase, and how many tickets have gone wrong in a row (while it is
+// pairModel is a pair as ARCHITECTURE.md tells of it: a phase, and how many tickets have gone wrong in a row (while it is
 // new, on its first trial or proven) or how many stops there have been in a row (while it is stopped or tried again).
 type pairModel struct {
 	phase string
@@ -145,8 +145,8 @@ func follow(t *testing.T, state pairModel, path []string, depth int) {
 	}
 }
 
-// However a link came to where it is, there is a way back to reuse: a trial is over as soon as it ends inconclusively,
-// and an answer to a later one proves the link.
+// However a pair came to where it is, there is a way back to reuse: a trial is over as soon as it ends inconclusively,
+// and an answer to a later one proves the pair.
 func TestPairState_NoStopIsLost(t *testing.T) {
 	var visit func(path []string)
 	visit = func(path []string) {

@@ -25,7 +25,7 @@ func TestPairState_OneTrialAtATime(t *testing.T) {
 		t.Errorf("after an answer = %v, want Proven", got)
 	}
 	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
-	q.PairWith(d).End(Answered) // a link on which no ticket was begun
+	q.PairWith(d).End(Answered) // a pair on which no ticket was begun
 	if got := q.PairWith(d).Begin(); got != Trial {
 		t.Errorf("a link on which no ticket was begun, answered = %v, want Trial", got)
 	}
@@ -36,7 +36,7 @@ func TestPairState_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
 		r := newRig(t)
 		p, d := r.starts()
 		ps := p.PairWith(d)
-		for round := range 2 { // an answer forgets how often the link was stopped
+		for round := range 2 { // an answer forgets how often the pair was stopped
 			for range strikes - 1 {
 				ps.Begin()
 				ps.End(Failed)
@@ -66,7 +66,7 @@ func TestPairState_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
 	}
 }
 
-// prove returns a link that has answered.
+// prove returns a pair that has answered.
 func prove(p, d *Incarnation) *PairState {
 	ps := p.PairWith(d)
 	ps.Begin()
@@ -88,7 +88,7 @@ func TestPairState_IsThatOfTwoIncarnations(t *testing.T) {
 		t.Error("the next start of decode has the link of the one before")
 	}
 	of2.End(Answered)
-	// An attempt may hold on to the start that is over.
+	// An attempt may hold on to the incarnation that is over.
 	if old := p.PairWith(d); old == of2 || old.Begin() != Busy || p.PairWith(next) != of2 {
 		t.Error("a start of decode that is over takes the place of the one that is alive")
 	}
@@ -104,7 +104,7 @@ func TestPairState_IsThatOfTwoIncarnations(t *testing.T) {
 	}
 }
 
-// A link lasts as long as blocks may be pinned on an engine that was removed. A turn may hold on to a decode start for longer.
+// A pair lasts as long as blocks may be pinned on an engine that was removed. A turn may hold on to a decode incarnation for longer.
 func TestPairState_WithAForgottenEngineIsDropped(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()
@@ -141,7 +141,7 @@ func TestPairState_ANilOneDoesNothing(t *testing.T) {
 	}
 }
 
-// Turns that hold on to a start that has ended offer it no ticket: each would be a trial of its own.
+// Turns that hold on to an incarnation that has ended offer it no ticket: each would be a trial of its own.
 func TestPairState_OfAnIncarnationThatIsOverOffersNothing(t *testing.T) {
 	r := newRig(t)
 	p, d := r.starts()

@@ -2,24 +2,21 @@ package fleet
 
 import "crypto/sha256"
 
-// maxLearnt bounds what is remembered of one start for the sake of what clients send.
-// A deployment sees dozens of shapes and models; a client that invents more only makes
-// them be learnt anew.
+// maxLearnt bounds each map of what one incarnation has shown about clients' requests. A deployment sees dozens of
+// shapes and models; a client that invents more only makes them be learnt anew.
 const maxLearnt = 1024
 
-// Parity tells for which shapes of requests /tokenize gives the ids that the completion
-// endpoint of the same prefill start renders: Yes where it is trusted, No where it is
-// barred. Where it does not, a template or renderer sees something that /tokenize is not
-// told. features is [upstream.Request.FeatureSet].
+// Parity says whether, for requests with these features, /tokenize gives the same ids as the completion endpoint of
+// this prefill incarnation: Yes if that was seen, No if a difference was seen once. They differ where a template or
+// renderer sees something that /tokenize is not told. features is [upstream.Request.FeatureSet].
 func (s *Incarnation) Parity(model, features string) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.parity[digest(model, features)]
 }
 
-// LearnParity records a comparison with the ids that prefill rendered by itself. One
-// difference bars the feature set for good: equal ids before or after it were
-// luck. It returns what is known now.
+// LearnParity records a comparison of /tokenize's ids with those that prefill rendered itself, and returns what is
+// known now. One difference decides for good: equal ids before or after it were luck.
 func (s *Incarnation) LearnParity(model, features string, equal bool) Finding {
 	if !s.Known() {
 		return Unknown

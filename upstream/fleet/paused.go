@@ -2,8 +2,8 @@ package fleet
 
 import "time"
 
-// Paused says that the engine has refused a request because it is paused. It is avoided for a moment: its health is good, and what it
-// holds can be read and released meanwhile. Nothing tells when it goes on, but the next request.
+// Paused records that the engine refused a request because it is paused. Picks avoid it for downFor. Its health is
+// good meanwhile, and its blocks can be read and released; only the next request can show that it goes on.
 func (e *Engine) Paused() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -11,7 +11,7 @@ func (e *Engine) Paused() {
 	e.show()
 }
 
-// Pauses reports whether the engine has said so within the last two seconds.
+// Pauses reports whether the engine has refused a request as paused within the last two seconds.
 func (e *Engine) Pauses() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -7,41 +7,45 @@ import (
 	"carryover/upstream"
 )
 
-// Hint is what the policy is told of a turn.
+// Hint is what a pick knows of a turn.
 type Hint struct {
-	Key              string       // equal for the turns of a conversation, "" without one
-	Holds            []Holding    // where the conversation's KV is
-	PrefixHints      []PrefixHint // which prefix caches it was handed back to
-	Model            string       // only engines that may serve it are picked; "" is served by all
-	AllowQuarantined bool         // engines that are barred may be picked too
-	// Tokens is how many tokens of the prompt prefill is expected to compute, where nothing of it is in its prefix cache.
+	Key              string       // equal for all turns of a conversation, "" for none
+	Holds            []Holding    // decode engines that hold the conversation's KV
+	PrefixHints      []PrefixHint // prefill engines that the conversation was handed back to
+	Model            string       // only engines that may serve it are picked; "" allows all
+	AllowQuarantined bool         // quarantined engines may be picked too
+	// Tokens is how many prompt tokens prefill is expected to compute if none is in its prefix cache.
 	Tokens int
-	// Chain has one hash per piece of the beginning of the prompt, each over everything before it.
+	// Chain has one hash for each piece of the prompt's beginning, over all text up to the piece's end.
 	Chain []uint64
 }
 
-// Holding says that a start of a decode instance holds KV of the conversation.
+// Holding says that an incarnation of a decode engine holds KV of the conversation.
 type Holding struct {
-	Decode, Incarnation string // the instance's name, and the id of its start
+	Decode, Incarnation string // the instance's name, and the incarnation's id
 	Tokens              int
 }
 
-// PrefixHint says that the KV of the conversation was handed back to a start of a prefill instance: so many tokens of its beginning are in
-// that instance's prefix cache, unless they have been evicted.
+// PrefixHint says that the conversation's KV was handed back to an incarnation of a prefill engine: that many tokens
+// of its beginning are in the prefix cache there, unless they were evicted.
 type PrefixHint struct {
-	Prefill, Incarnation string // the instance's name, and the id of its start
+	Prefill, Incarnation string // the instance's name, and the incarnation's id
 	Tokens               int
 }
 
-// Pick picks an engine of the role and counts it in flight, with the tokens of the hint that it has to compute, until done is called; for prefill
-// that is when its leg has ended. Never picked are engines that exclude names, nil excluding none; those that have as many
-// attempts as they may; those that are known not to serve the model; and those that are barred, unless the hint allows them.
-// Ones that are to be avoided are picked only if no other is left, and ones that are down only after these, so that one wrongly
-// held to be down delays no turn. It returns upstream.ErrNoModel if all engines of the role, excluded or not, are known not to
-// serve the model; upstream.ErrBusy if all that could be picked have as many attempts as they may; and otherwise
-// upstream.ErrNoInstance if none is left. Exclude is asked without a lock.
+// Pick picks an engine of the role and counts the turn as in flight there, with the tokens that it has to compute,
+// until done is called; for prefill, done belongs to the end of its leg.
 //
-// A pick among a thousand engines takes less than 20 µs, and allocates done alone.
+// Pick never picks engines for which exclude returns true (nil excludes none), engines that have MaxInFlight attempts,
+// engines that are known not to serve the model, and quarantined ones unless the hint allows them. It picks engines to
+// be avoided only if no other is left, and engines that are down only after these, so that an engine which only seems
+// to be down delays no turn.
+//
+// Errors: upstream.ErrNoModel if all engines of the role, excluded or not, are known not to serve the model;
+// upstream.ErrBusy if all that are left have MaxInFlight attempts; upstream.ErrNoInstance if none is left otherwise.
+// exclude is called without a lock.
+//
+// A pick among a thousand engines takes less than 20 µs and allocates only done.
 func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) (_ *Engine, done func(), _ error) {
 	engines, list := f.admitted(role, exclude)
 	picked, number, err := f.pick(role, engines, list, &hint)
@@ -49,7 +53,8 @@ func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) 
 		return nil, nil, err
 	}
 	if role == upstream.RolePrefill && len(hint.Chain) > 0 {
-		// Before it is computed: of prompts that begin alike and arrive together one is computed, the others find it.
+		// Recorded before it is computed: of prompts that begin alike and arrive together, one is computed and the
+		// others find it.
 		if last := picked.seen.last.Load(); last.Known() {
 			f.prefixes.record(last, hint.Chain)
 		}
@@ -61,7 +66,8 @@ func (f *Fleet) Pick(role upstream.Role, hint Hint, exclude func(*Engine) bool) 
 	}, nil
 }
 
-// admitted returns the engines of a role that exclude leaves, and the list that they are in if it is a borrowed one.
+// admitted returns the engines of a role that exclude leaves. list is the borrowed list that they are in, nil if none
+// was borrowed.
 func (f *Fleet) admitted(role upstream.Role, exclude func(*Engine) bool) (engines, list []*Engine) {
 	f.mu.Lock()
 	engines = f.engines[role]
@@ -79,8 +85,8 @@ func (f *Fleet) admitted(role upstream.Role, exclude func(*Engine) bool) (engine
 	return list, list
 }
 
-// pick picks one of the engines, begins an attempt on it, and gives the list back. A defect in a policy costs one turn, and not
-// the lock.
+// pick picks one of the engines, begins an attempt on it, and gives the list back. If a policy panics, one turn fails
+// and the lock is still released.
 func (f *Fleet) pick(role upstream.Role, engines, list []*Engine, hint *Hint) (picked *Engine, number uint64, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -91,8 +97,8 @@ func (f *Fleet) pick(role upstream.Role, engines, list []*Engine, hint *Hint) (p
 	return picked, picked.begin(f.toCompute(picked, hint)), nil
 }
 
-// Foresee returns the engine that Pick would pick now, or its error. Nothing is counted, tried or remembered. Of a policy that
-// draws, it is one of those that may be drawn.
+// Foresee returns the engine that Pick would pick now, or its error, and changes nothing. Where a policy draws at
+// random, it returns one of the engines that might be drawn.
 func (f *Fleet) Foresee(role upstream.Role, hint Hint, exclude func(*Engine) bool) (*Engine, error) {
 	engines, list := f.admitted(role, exclude)
 	f.mu.Lock()
@@ -101,13 +107,13 @@ func (f *Fleet) Foresee(role upstream.Role, hint Hint, exclude func(*Engine) boo
 	return f.choose(role, engines, &hint, true)
 }
 
-// foreseer is a policy that can say what Pick would return now, and leaves whose turn it is as it is. Of one that is none, and keeps
-// nothing between its picks, Pick itself is asked.
+// foreseer is a policy that can say what its Pick would return without advancing its own state. A policy that is none
+// keeps no state, and its Pick is called instead.
 type foreseer interface {
 	Foresee(candidates []upstream.Candidate, key string) int
 }
 
-// choose picks one of the engines, or only says which it would be. It needs f.mu.
+// choose picks one of the engines; with foresee it leaves the policy's state as it is. It needs f.mu.
 func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, foresee bool) (*Engine, error) {
 	now := f.now()
 	p := &f.picking
@@ -148,7 +154,7 @@ func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, forese
 	return p.engines[policy.Pick(p.candidates, hint.Key)], nil
 }
 
-// none says why there is no candidate. It needs f.mu.
+// none returns the error for a role without a candidate. It needs f.mu.
 func (f *Fleet) none(role upstream.Role, model string) error {
 	if engines := f.engines[role]; model == "" || len(engines) == 0 || slices.ContainsFunc(engines, func(e *Engine) bool {
 		models := e.seen.models.Load()
@@ -159,8 +165,8 @@ func (f *Fleet) none(role upstream.Role, model string) error {
 	return upstream.ErrNoModel
 }
 
-// hold marks the candidates whose start holds KV of the conversation. Its branches share their beginning, so that of several
-// the longest counts. It needs f.mu.
+// hold marks the candidates whose incarnation holds KV of the conversation. Its branches share their beginning, so the
+// longest one counts. It needs f.mu.
 func (f *Fleet) hold(hint *Hint) {
 	named, p := f.named[upstream.RoleDecode], &f.picking
 	for i := range hint.Holds {
@@ -176,7 +182,7 @@ func (f *Fleet) hold(hint *Hint) {
 	}
 }
 
-// stop marks the candidates by way of which nothing can be reused now. It needs f.mu.
+// stop marks the candidates through which no ticket can be used now. It needs f.mu.
 func (f *Fleet) stop(role upstream.Role, hint *Hint, now time.Time) {
 	if role == upstream.RoleDecode {
 		f.stopDecode(now)

@@ -6,12 +6,13 @@ import (
 	"carryover/upstream"
 )
 
-// A conversation whose KV was handed back is in the prefix cache of one start of prefill, with what decode generated. A note tells of
-// it, and it weighs as a beginning of the prompt does that this start has computed (prefixindex.go), also where the prompt is too short
-// for a chain or none was made. It is a hint: engines evict what they like, and a favourite that is too busy gives way.
+// After a hand-back, the conversation's KV is in the prefix cache of one prefill incarnation, with the tokens that
+// decode generated. A prefix hint names that incarnation. It counts like a beginning of the prompt that the
+// incarnation has computed (prefixindex.go), even where the prompt is too short for a chain. It is only a hint:
+// engines evict what they like, and policies may pass over an engine that is too busy.
 
-// handedBack marks the candidates to whose start the conversation was handed back, and takes what they need not compute again out of
-// their delay. It needs f.mu.
+// handedBack marks the candidates that the conversation was handed back to, and subtracts what they need not compute
+// from their delay. It needs f.mu.
 func (f *Fleet) handedBack(hint *Hint) {
 	p, prompt := &f.picking, measure(hint)
 	for i := range hint.PrefixHints {
@@ -23,7 +24,7 @@ func (f *Fleet) handedBack(hint *Hint) {
 		c := &p.candidates[e.at]
 		c.Holds = max(c.Holds, note.Tokens)
 		pieces := prompt.pieces(note.Tokens)
-		if pieces <= c.Prefix { // all of it is in what the start has computed
+		if pieces <= c.Prefix { // the incarnation has computed all of it itself
 			continue
 		}
 		if c.Delay > 0 {
@@ -37,16 +38,16 @@ func (f *Fleet) handedBack(hint *Hint) {
 	}
 }
 
-// counts reports whether what the note tells may still be so: that start was read last, and legs that find what it has in its cache
+// counts reports whether the hint may still hold: the engine runs that incarnation, and legs that use its prefix cache
 // may go to it.
 func (n *PrefixHint) counts(e *Engine) bool {
 	last := e.seen.last.Load()
 	return n.Tokens > 0 && last.Known() && last.id == n.Incarnation && !e.Quarantined()
 }
 
-// toCompute returns how many tokens of the turn the engine that was picked for it is expected to compute. One to which the
-// conversation was handed back would else look busy with what it has, and the next turn of another conversation there would go
-// elsewhere. It needs f.mu.
+// toCompute returns how many tokens of the turn the picked engine is expected to compute. Tokens that were handed back
+// to it do not count; otherwise it would look busy with them, and another conversation's next turn would avoid it. It
+// needs f.mu.
 func (f *Fleet) toCompute(picked *Engine, hint *Hint) int {
 	if len(hint.PrefixHints) == 0 || picked.Role != upstream.RolePrefill {
 		return hint.Tokens
@@ -55,8 +56,8 @@ func (f *Fleet) toCompute(picked *Engine, hint *Hint) int {
 	return hint.Tokens - int(prompt.spares(f.picking.candidates[picked.at].Holds))
 }
 
-// pieces returns how many pieces so many tokens are. One that has begun counts: what was handed back goes on behind the last prompt,
-// of which others may have as many.
+// pieces returns how many pieces so many tokens fill. A piece that has only begun counts: what was handed back extends
+// beyond the last prompt, so it wins over an engine that has only that prompt.
 func (p *prompt) pieces(tokens int) int { return int(math.Ceil(float64(tokens) / p.perPiece)) }
 
 // within returns the pieces that end within so many tokens.
@@ -64,7 +65,7 @@ func (p *prompt) within(chain []uint64, tokens int) []uint64 {
 	return chain[:int(min(float64(tokens)/p.perPiece, float64(len(chain))))]
 }
 
-// lacks reports whether an engine that tells what it holds does not hold the last of the pieces of which the tokens are known.
+// lacks reports whether an engine whose cached blocks are known lacks the last of the pieces whose marks are known.
 func (p *prefixIndex) lacks(e *Engine, pieces []uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

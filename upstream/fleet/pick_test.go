@@ -20,7 +20,7 @@ func (s *seen) Pick(candidates []upstream.Candidate, key string) int {
 	return 0
 }
 
-// weighing is a fleet of two prefill and two decode engines of which all starts are known, and what its policy was
+// weighing is a fleet of two prefill and two decode engines of which all incarnations are known, and what its policy was
 // told last.
 type weighing struct {
 	*rig
@@ -41,7 +41,7 @@ func newWeighing(t *testing.T) *weighing {
 	return w
 }
 
-// stop stops the link of two starts.
+// stop stops the pair of two incarnations.
 func (w *weighing) stop(p, d int) {
 	ps := w.p[p].PairWith(w.d[d])
 	ps.Begin()

@@ -7,18 +7,18 @@ import (
 	"carryover/upstream"
 )
 
-// picking is what one pick after the other works with. The lists are kept between picks, and dropped when the engines change,
-// so that nothing of one that is gone stays.
+// picking is the scratch space of picks, which run one at a time. Its lists are kept between picks and dropped when
+// the engines change, so that they refer to no engine that is gone.
 type picking struct {
-	round      uint64 // of this pick
+	round      uint64 // number of the pick
 	candidates []upstream.Candidate
-	engines    []*Engine      // of the candidates, by their index
-	holders    []*Incarnation // of the conversation, where links are stopped
-	spare      [][]*Engine    // empty lists, for picks that exclude engines
+	engines    []*Engine      // the engine of each candidate, by index
+	holders    []*Incarnation // decode incarnations that hold the conversation, filled if pairs are stopped
+	spare      [][]*Engine    // empty lists for picks that exclude engines
 	speeds     speeds
 }
 
-// maxSpare bounds the spare lists: so many picks exclude engines at the same moment.
+// maxSpare bounds the spare lists: more picks than this rarely exclude engines at the same moment.
 const maxSpare = 16
 
 // borrow returns an empty list.
@@ -32,7 +32,7 @@ func (p *picking) borrow() []*Engine {
 	return list
 }
 
-// giveBack takes a list back.
+// giveBack returns a borrowed list.
 func (p *picking) giveBack(list []*Engine) {
 	if cap(list) > 0 && len(p.spare) < maxSpare {
 		clear(list)
@@ -40,22 +40,22 @@ func (p *picking) giveBack(list []*Engine) {
 	}
 }
 
-// level is how choosy a pick is.
+// level says which engines a pick considers.
 type level int
 
 const (
 	preferred level = iota // engines that are up
-	answering              // that answer connections
-	whatever               // all
+	answering              // engines that answer connections
+	whatever               // all engines
 )
 
-// admits reports whether an engine may be picked at a level.
+// admits reports whether an engine may be picked at this level.
 func (l level) admits(v *view, now time.Duration) bool {
 	return l == whatever || l == answering && v.answers(now) || v.up(now)
 }
 
-// gather makes candidates of the engines that the level admits, and reports whether it left out one because it
-// has as many attempts as it may.
+// gather makes the admitted engines candidates. It reports whether it left out an engine because that has as many
+// attempts as it may.
 func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choosy level) (busy bool) {
 	p.round++
 	if cap(p.candidates) < len(engines) {
@@ -70,7 +70,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 		if !choosy.admits(v, ask.now) || e.gone.Load() || ask.unbarred && e.Quarantined() {
 			continue
 		}
-		if models := v.models.Load(); models != same { // mostly that of the engine before
+		if models := v.models.Load(); models != same { // the same list as the engine before, mostly
 			same, serves = models, models == nil || ask.model == "" || models.has(ask.model, p.round)
 		}
 		if !serves {
@@ -83,7 +83,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 		}
 		e.at, e.round = int32(n), p.round
 		p.engines = append(p.engines, e)
-		// Field by field and in place: a candidate that is put together first takes four times as long to copy.
+		// The fields are set in place: to build a candidate and copy it takes four times as long.
 		c := &p.candidates[n]
 		c.Instance, c.InFlight = e.Instance(), inFlight
 		c.Others, c.Waiting, c.KVUsage = 0, 0, 0
@@ -101,25 +101,25 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 	return busy
 }
 
-// asked is what a pick asks of all candidates.
+// asked is what a pick requires of all candidates.
 type asked struct {
 	now      time.Duration
-	model    string  // "" is served by all
-	unbarred bool    // those that are barred are left out
-	most     int     // attempts at once
-	tokens   float64 // of this turn
+	model    string  // "" allows all
+	unbarred bool    // leave out quarantined engines
+	most     int     // maximum of attempts at once
+	tokens   float64 // prompt tokens of this turn
 }
 
-// speeds are those of the candidates of a pick.
+// speeds are the prefill speeds of a pick's candidates.
 type speeds struct {
 	now            time.Duration
 	sum            float64
 	known, unknown int
 }
 
-// delay returns how many nanoseconds prefill is expected to take for the tokens that are before this turn's, and for these. A
-// request of others counts as one like those that the engine has answered. Where the speed is not known, it returns the tokens,
-// as a negative number.
+// delay returns how many nanoseconds prefill is expected to take for the tokens queued before this turn and for this
+// turn's. A request of other clients counts like an ordinary leg of that engine. Where the speed is not known, delay
+// returns minus the number of tokens.
 func (s *speeds) delay(e *Engine, c *upstream.Candidate, tokens float64) float64 {
 	tokens += float64(e.queued.Load())
 	if c.Others > 0 {
@@ -134,7 +134,7 @@ func (s *speeds) delay(e *Engine, c *upstream.Candidate, tokens float64) float64
 	return speed * tokens
 }
 
-// complete takes an engine whose speed is not known for one like the others; where none is known, nothing is told.
+// complete gives engines without a known speed the mean of the others. If no speed is known, it clears all delays.
 func (s *speeds) complete(candidates []upstream.Candidate) {
 	if s.unknown == 0 {
 		return
@@ -146,7 +146,7 @@ func (s *speeds) complete(candidates []upstream.Candidate) {
 	}
 }
 
-// of returns the nanoseconds per token that a candidate was taken to need.
+// of returns the nanoseconds per token that were assumed for a candidate.
 func (s *speeds) of(e *Engine) float64 {
 	if speed := e.perToken(s.now); speed > 0 {
 		return speed

@@ -1,15 +1,15 @@
 package fleet
 
-// PlugIn tells whether the params of this decode start carry output_token_ids.
+// PlugIn says whether the params of this decode incarnation carry output_token_ids, which a plug-in in vLLM adds.
 func (s *Incarnation) PlugIn() Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.plugIn
 }
 
-// LearnPlugIn records an answer that could have left a ticket, and whether its
-// params had output ids. The first without them is the end of it: a plug-in that
-// speaks sometimes is none, because without its ids a turn leaves no ticket.
+// LearnPlugIn records whether the params of an answer that could leave a ticket had output ids. The first answer
+// without them withdraws the finding: without its ids a turn leaves no ticket, so a plug-in that adds them only
+// sometimes is of no use.
 func (s *Incarnation) LearnPlugIn(present bool) {
 	if !s.Known() {
 		return

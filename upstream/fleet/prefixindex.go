@@ -14,9 +14,9 @@ const (
 	maxComputers = 4
 )
 
-// prefixIndex is which starts of prefill have computed which pieces of prompts, by their hashes (upstream.Request.PromptChain), so that a
-// prompt goes where its beginning is in the prefix cache. It is a hint: engines evict what they like. Pieces name starts by
-// numbers, and a start that is over loses its number, so that nothing of it is found or kept alive.
+// prefixIndex is which prefill incarnations have computed which pieces of prompts, by their hashes (upstream.Request.PromptChain), so that a
+// prompt goes where its beginning is in the prefix cache. It is a hint: engines evict what they like. Pieces name incarnations by
+// numbers, and an incarnation that is over loses its number, so that nothing of it is found or kept alive.
 //
 // Of engines that publish KV events it is known what they hold, and that is what counts for prompts whose tokens were known before
 // (Fleet.Remember). What was sent to them counts for the others.
@@ -34,10 +34,10 @@ type piece struct {
 	mark uint64 // a place of the prompt at its end, or before it (holders.marks); 0 if that is not known
 }
 
-// computers are the numbers of starts, that which computed a piece last first; 0 is none.
+// computers are the numbers of incarnations, that which computed a piece last first; 0 is none.
 type computers [maxComputers]uint32
 
-// record remembers that a start of prefill computes a prompt: nothing of one that is over, or whose engine is gone.
+// record remembers that a prefill incarnation computes a prompt: nothing of one that is over, or whose engine is gone.
 func (p *prefixIndex) record(s *Incarnation, chain []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,9 +65,9 @@ func (p *prefixIndex) record(s *Incarnation, chain []uint64) {
 	}
 }
 
-// Computed remembers that the start of prefill has the prompt of a chain in its prefix cache other than by a turn that was sent to it
-// with this chain: by a hand-back of what another start has computed. The next prompt that begins so is sent to either.
-// Nothing is remembered of a start that is not known, or over.
+// Computed remembers that the prefill incarnation has the prompt of a chain in its prefix cache other than by a turn that was sent to it
+// with this chain: by a hand-back of what another incarnation has computed. The next prompt that begins so is sent to either.
+// Nothing is remembered of an incarnation that is not known, or over.
 func (s *Incarnation) Computed(chain []uint64) {
 	if s.Known() {
 		s.engine.fleet.prefixes.record(s, chain)
@@ -98,7 +98,7 @@ func (c computers) first(number uint32) computers {
 	return next
 }
 
-// drop forgets a start. One whose engine comes back gets another number.
+// drop forgets an incarnation. One whose engine comes back gets another number.
 func (p *prefixIndex) drop(s *Incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,7 +108,7 @@ func (p *prefixIndex) drop(s *Incarnation) {
 	}
 }
 
-// prefix marks the candidates whose start has computed a beginning of the prompt, and takes what they need not compute again out
+// prefix marks the candidates whose incarnation has computed a beginning of the prompt, and takes what they need not compute again out
 // of their delay. It needs f.mu.
 func (f *Fleet) prefix(hint *Hint) {
 	p, picking := &f.prefixes, &f.picking

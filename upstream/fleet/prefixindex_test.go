@@ -51,7 +51,7 @@ func TestPrefixes_TellWhoHasComputedTheBeginning(t *testing.T) {
 	w.wantPrefixes(chain(1, 5, 3, 3), [2]int{5, 0}, "p0")
 	w.p[0].Engine().Refused()
 	w.pass(downFor)
-	w.wantPrefixes(chain(1, 5, 3, 3), [2]int{}, "p0") // which start is there is not known
+	w.wantPrefixes(chain(1, 5, 3, 3), [2]int{}, "p0") // which incarnation is there is not known
 	tells(w.p[0].Engine(), "1")
 	w.wantPrefixes(chain(1, 5, 3, 3), [2]int{8, 0}, "p0")
 	w.Set(w.instances[1:])
@@ -182,7 +182,7 @@ func TestPrefixes_EngineThatComesBackIsRememberedAgain(t *testing.T) {
 	w.wantPrefixes(prompt, [2]int{5, 0}, "p0")
 }
 
-// What was handed back to another start than the one that computed it is found at either.
+// What was handed back to another incarnation than the one that computed it is found at either.
 func TestComputed_IsFoundByTheNextTurn(t *testing.T) {
 	w := newWeighing(t)
 	prompt := chain(1, 5, 0, 0)

@@ -37,14 +37,14 @@ func (s *Incarnation) UsesIDs(api upstream.API) Finding {
 
 // ProbeIDs finds that out with ids that are none: an engine that reads them answers
 // 400 and names them, one that ignores them answers 200, and then holds one block
-// for its lease. A start is probed until something is found, with our own key and
+// for its lease. An incarnation is probed until something is found, with our own key and
 // the model that it lists first, so that no client's request can make the probe
 // fail for others; callers that come meanwhile wait for the same probe, at the
 // longest until ctx ends. A probe takes 5 s at most. One that failed by the engine's
 // fault (time-out, broken connection, any answer that makes no sense) is repeated
 // after 30 s. One that was not let in (401, 403, 404, 429) proves nothing and is
 // repeated at once; where that befell our own key, authorization is tried, "" being
-// none. Of a start that is not known nothing is found.
+// none. Of an incarnation that is not known nothing is found.
 func (s *Incarnation) ProbeIDs(ctx context.Context, api upstream.API, authorization string) Finding {
 	if found := s.UsesIDs(api); found != Unknown || !s.Known() {
 		return found
@@ -60,7 +60,7 @@ func (s *Incarnation) ProbeIDs(ctx context.Context, api upstream.API, authorizat
 	return s.UsesIDs(api)
 }
 
-// beginProbe starts the probe of a start of which nothing is known, and does not wait
+// beginProbe starts the probe of an incarnation of which nothing is known, and does not wait
 // for it. One that does not let us in with our own key is left to the turns.
 func (s *Incarnation) beginProbe(ctx context.Context) {
 	s.mu.Lock()

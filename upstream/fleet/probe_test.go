@@ -39,7 +39,7 @@ func TestProbeIDs_OfSimulatedEngines(t *testing.T) {
 	}
 }
 
-// probed is a start that answers the probe as told, and what it was asked.
+// probed is an incarnation that answers the probe as told, and what it was asked.
 type probed struct {
 	*Incarnation
 	rig    *rig
@@ -52,7 +52,7 @@ type probed struct {
 	api    upstream.API // whose endpoint it has, of those that are probed
 }
 
-// newProbed returns a start of an engine that is asked with a key of ours.
+// newProbed returns an incarnation of an engine that is asked with a key of ours.
 func newProbed(t *testing.T, key, models string, answer http.HandlerFunc) *probed {
 	t.Helper()
 	p := &probed{rig: newRig(t), models: models, answer: answer}
@@ -247,7 +247,7 @@ func TestProbeIDs_AClientsKeyWhereOursIsRefused(t *testing.T) {
 	}
 }
 
-// What begins the probe of a start, every few seconds, is not to pester an engine that
+// What begins the probe of an incarnation, every few seconds, is not to pester an engine that
 // does not let us in.
 func TestProbeIDs_ThoseThatRefuseAreLeftToTheTurns(t *testing.T) {
 	p := newProbed(t, "", "", answers(401, `{}`))

@@ -6,14 +6,15 @@ import (
 	"carryover/upstream"
 )
 
-// quarantine is a barred start of an engine that is gone: discovery may lose an instance for a
-// moment and find the same start again.
+// quarantine is the quarantine of an engine that is gone: discovery may lose an instance for a moment and then find
+// the same incarnation again.
 type quarantine struct {
 	location
 	incarnation string
 }
 
-// location is where an engine is, whatever it is called. Data-parallel ranks share an address, and each has its own prefix cache.
+// location is where an engine answers, whatever its name is. Data-parallel ranks share an address, but each has its
+// own prefix cache.
 type location struct {
 	role   upstream.Role
 	url    string
@@ -23,14 +24,12 @@ type location struct {
 
 func locationOf(e *Engine) location { return location{e.Role, e.BaseURL, e.Rank, e.Ranked} }
 
-// maxAway bounds the bars of engines that are gone. Where there are more, the oldest
-// goes.
+// maxAway bounds the quarantines of engines that are gone. Beyond it the oldest is dropped.
 const maxAway = 64
 
-// Quarantine records that this prefill start has computed other ids than it was sent. Such a
-// start has filed KV of other tokens in its prefix cache, and serves it to every request
-// that begins with the right ones, until it is restarted. The bar outlives the engine's
-// absence from the fleet.
+// Quarantine records that this prefill incarnation has computed other token ids than it was sent. Its prefix cache
+// then holds KV of other tokens under the right hashes, and serves it to every request that begins with these tokens,
+// until the engine is restarted. The quarantine outlasts the engine's absence from the fleet.
 func (s *Incarnation) Quarantine() {
 	s.setQuarantined()
 	if !s.Known() {
@@ -38,12 +37,12 @@ func (s *Incarnation) Quarantine() {
 	}
 	e := s.engine
 	e.mu.Lock()
-	e.quarantinedID = s.id // two processes behind one address may tell their starts by turns
+	e.quarantinedID = s.id // two processes behind one address may answer by turns
 	e.mu.Unlock()
 	f := e.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if e.gone.Load() { // since the leg began that found it out
+	if e.gone.Load() { // it was removed after the leg that found this had begun
 		f.file(quarantine{locationOf(e), s.id})
 	}
 }
@@ -55,18 +54,17 @@ func (s *Incarnation) setQuarantined() {
 	s.quarantined = true
 }
 
-// Quarantined reports whether the start is barred.
+// Quarantined reports whether the incarnation is quarantined.
 func (s *Incarnation) Quarantined() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.quarantined
 }
 
-// Quarantined reports whether no prefill leg may go to the engine. While its start is not
-// known, it may be one that was barred, however many have been read since: two processes
-// may be behind one address.
+// Quarantined reports whether no prefill leg may go to the engine. While the engine's incarnation is not known, any
+// incarnation that was ever quarantined counts, because two processes may answer behind one address.
 func (e *Engine) Quarantined() bool {
-	if !e.suspected.Load() { // asked of each candidate
+	if !e.suspected.Load() { // the cheap test first: picks ask each candidate
 		return false
 	}
 	incarnation := e.Fresh()
@@ -78,7 +76,7 @@ func (e *Engine) Quarantined() bool {
 	return e.quarantinedID != "" || e.known != nil && e.known.Quarantined()
 }
 
-// keepQuarantine keeps the bar of an engine that goes. It needs f.mu.
+// keepQuarantine remembers the quarantine of an engine that is being removed. It needs f.mu.
 func (f *Fleet) keepQuarantine(e *Engine) {
 	e.mu.Lock()
 	last := e.known
@@ -88,8 +86,7 @@ func (f *Fleet) keepQuarantine(e *Engine) {
 	}
 }
 
-// file gives a bar to the engine that is at its place, or keeps it until there is one. It
-// needs f.mu.
+// file hands a quarantine to the engine at its location, or remembers it until there is one. It needs f.mu.
 func (f *Fleet) file(b quarantine) {
 	for _, e := range f.engines[b.role] {
 		if locationOf(e) == b.location {
@@ -104,8 +101,7 @@ func (f *Fleet) file(b quarantine) {
 	f.away = append(f.away, b)
 }
 
-// restoreQuarantine gives an engine that comes the bar of the one that was at its place. It needs
-// f.mu.
+// restoreQuarantine gives a new engine the quarantine that was remembered for its location. It needs f.mu.
 func (f *Fleet) restoreQuarantine(e *Engine) {
 	f.away = slices.DeleteFunc(f.away, func(b quarantine) bool {
 		if b.location != locationOf(e) {
@@ -116,8 +112,8 @@ func (f *Fleet) restoreQuarantine(e *Engine) {
 	})
 }
 
-// restore bars a start of the engine. Until a reading tells, it is the last one that is
-// known.
+// restore quarantines the incarnation with the id start. Until a reading says otherwise, it counts as the engine's
+// incarnation.
 func (e *Engine) restore(start string) {
 	e.suspected.Store(true)
 	e.mu.Lock()

@@ -46,7 +46,7 @@ func TestQuarantine_IsOfOneIncarnation(t *testing.T) {
 	}
 }
 
-// Two processes behind one address may tell their starts by turns.
+// Two processes behind one address may tell their incarnations by turns.
 func TestQuarantine_HoldsWhenTheIncarnationIsReadAgain(t *testing.T) {
 	a := newRig(t).named(upstream.RolePrefill, "a")[0]
 	tells(a, "1").Quarantine()
@@ -67,7 +67,7 @@ func TestQuarantine_OfAnUnknownIncarnationHoldsUntilOneIsKnown(t *testing.T) {
 	}
 }
 
-// Discovery may lose an instance for a moment; its start is the same when it comes back.
+// Discovery may lose an instance for a moment; its incarnation is the same when it comes back.
 func TestQuarantine_OutlivesItsEngine(t *testing.T) {
 	r := newRig(t)
 	engines := r.named(upstream.RolePrefill, "a", "b")
@@ -102,7 +102,7 @@ func TestQuarantine_OutlivesItsEngine(t *testing.T) {
 	}
 }
 
-// An instance that is configured differently is another engine in the same start.
+// An instance that is configured differently is another engine in the same incarnation.
 func TestQuarantine_OutlivesAChangeOfConfiguration(t *testing.T) {
 	r := newRig(t)
 	tells(r.named(upstream.RolePrefill, "a")[0], "1").Quarantine()
@@ -160,7 +160,7 @@ func TestQuarantine_OfEnginesThatAreGoneIsBounded(t *testing.T) {
 	}
 }
 
-// Two processes may be behind one address: while it is not known which answers, a bar of either holds.
+// Two processes may be behind one address: while it is not known which answers, a quarantine of either holds.
 func TestQuarantine_HoldsWhileNoIncarnationIsKnownAfterAnother(t *testing.T) {
 	r := newRig(t)
 	e := r.named(upstream.RolePrefill, "p")[0]
@@ -176,7 +176,7 @@ func TestQuarantine_HoldsWhileNoIncarnationIsKnownAfterAnother(t *testing.T) {
 	}
 }
 
-// A barred engine is picked by turns that may read nothing of its prefix cache, and by no others, even if no other is left.
+// A quarantined engine is picked by turns that may read nothing of its prefix cache, and by no others, even if no other is left.
 func TestPick_QuarantinedOnlyForThoseThatMay(t *testing.T) {
 	r := newRig(t)
 	e := r.named(upstream.RolePrefill, "a")[0]

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// questions bounds what is asked of one start on behalf of turns. Of each question one
+// questions bounds what is asked of one incarnation on behalf of turns. Of each question one
 // is under way at a time, on a context of its own: no client's departure ends it, and
 // all turns that need the answer wait for the same. One that failed is not asked
 // again for a while, so that an engine which does not answer costs one turn its

@@ -22,10 +22,10 @@ const readFor = 5 * time.Second
 // vLLM exports the start time with prometheus_client's process collector, from the API
 // server that also ends when its engine does. With several API servers in one instance
 // (--api-server-count, by default as many as data-parallel ranks) that collector
-// is left out (v1/metrics/prometheus.py) and the start is not known.
+// is left out (v1/metrics/prometheus.py) and the incarnation is not known.
 type reading struct{ done chan struct{} }
 
-// Current returns the start that was read within the last five seconds, or reads it now. What was read before the engine refused or
+// Current returns the incarnation that was read within the last five seconds, or reads it now. What was read before the engine refused or
 // ended a connection counts no more, so that one which was restarted since is not taken for itself: a connection that is kept is
 // looked at.
 // It is one that is not known if the engine could not be asked or does not tell; that
@@ -42,17 +42,17 @@ func (e *Engine) Current(ctx context.Context) *Incarnation {
 	return s
 }
 
-// Fresh returns the start that was read within the last five seconds, and asks nothing: one
+// Fresh returns the incarnation that was read within the last five seconds, and asks nothing: one
 // that is not known if there is no such reading, or none that told it. It is never nil.
 func (e *Engine) Fresh() *Incarnation {
 	s, _ := e.recent()
 	return s
 }
 
-// Last returns the start that was read last, however long ago, and asks nothing: for uses
+// Last returns the incarnation that was read last, however long ago, and asks nothing: for uses
 // that do no harm if the engine has been restarted meanwhile. It is one that is not known
 // if nothing was read since a connection was refused, or if the last answer did not tell
-// the start. It is never nil.
+// the incarnation. It is never nil.
 func (e *Engine) Last() *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,7 +62,7 @@ func (e *Engine) Last() *Incarnation {
 	return e.known
 }
 
-// Incarnation returns the incarnation with that id if it was read last, whether or not that counts any more; nil if another start has
+// Incarnation returns the incarnation with that id if it was read last, whether or not that counts any more; nil if another incarnation has
 // been read since.
 func (e *Engine) Incarnation(id string) *Incarnation {
 	e.mu.Lock()
@@ -90,7 +90,7 @@ func (e *Engine) Refresh(ctx context.Context) {
 	wait(ctx, r.done)
 }
 
-// recent returns the start of the last reading; counts is false if none counts.
+// recent returns the incarnation of the last reading; counts is false if none counts.
 func (e *Engine) recent() (s *Incarnation, counts bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -154,7 +154,7 @@ func (e *Engine) readFacts(ctx context.Context) (told facts, err error) {
 	return readFacts(bytes.NewReader(text), rank)
 }
 
-// become makes what a reading told the start that is known. The same id is the same
+// become makes what a reading told the incarnation that is known. The same id is the same
 // start, whatever was forgotten in between. It needs e.mu.
 func (e *Engine) become(told facts) {
 	e.blank = nil
@@ -172,7 +172,7 @@ func (e *Engine) become(told facts) {
 	e.known.keeping.tell(told.caching)
 }
 
-// unknown returns what stands for a start that is not known: the same one for as long as
+// unknown returns what stands for an incarnation that is not known: the same one for as long as
 // none is read. It needs e.mu.
 func (e *Engine) unknown() *Incarnation {
 	if e.blank == nil {

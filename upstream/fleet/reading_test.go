@@ -14,7 +14,7 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// tellsMetrics is an engine that tells a start, and how often it was asked.
+// tellsMetrics is an engine that tells an incarnation, and how often it was asked.
 func tellsMetrics(asked *int, text *string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		*asked++

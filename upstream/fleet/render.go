@@ -42,7 +42,7 @@ func (r *renderer) learn(api upstream.API, found Finding, now time.Time) {
 	r.found[api], r.until[api] = found, now.Add(renderRest)
 }
 
-// Renders tells whether prompts of an API, one of those that nothing else tells, can be rendered for this start: by the server that renders
+// Renders tells whether prompts of an API, one of those that nothing else tells, can be rendered for this incarnation: by the server that renders
 // for the whole fleet, or by the engine. Unknown is before either was asked. It asks nothing.
 func (s *Incarnation) Renders(api upstream.API) Finding {
 	if f := s.engine.fleet; f.renderer != nil {
@@ -51,7 +51,7 @@ func (s *Incarnation) Renders(api upstream.API) Finding {
 	return s.foundRender(api)
 }
 
-// foundRender tells whether the engine has an API's render endpoint. That does not change before its next start.
+// foundRender tells whether the engine has an API's render endpoint. That does not change before its next incarnation.
 func (s *Incarnation) foundRender(api upstream.API) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()

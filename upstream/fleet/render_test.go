@@ -20,7 +20,7 @@ const (
 	responsesBody = `{"model":"m","input":"hi"}`
 )
 
-// rendering is a start whose endpoints beside the legs answer as told, and what they were asked.
+// rendering is an incarnation whose endpoints beside the legs answer as told, and what they were asked.
 type rendering struct {
 	*Incarnation
 	rig *rig
@@ -30,7 +30,7 @@ type rendering struct {
 	asked   []string
 }
 
-// newRendering returns a start of a prefill engine, with the answers of its render and count endpoints by what their paths end with.
+// newRendering returns an incarnation of a prefill engine, with the answers of its render and count endpoints by what their paths end with.
 func newRendering(t *testing.T, answers map[string]http.HandlerFunc) *rendering {
 	t.Helper()
 	r := &rendering{rig: newRig(t), answers: answers}
@@ -214,7 +214,7 @@ func TestRender_IsBoundedInTime(t *testing.T) {
 	}
 }
 
-// Of a start that is not known nothing could be remembered.
+// Of an incarnation that is not known nothing could be remembered.
 func TestRender_OfAStartThatIsNotKnownNothingIsKept(t *testing.T) {
 	_, e := newRig(t).simulate(upstream.RolePrefill, nil)
 	s := e.Fresh()

@@ -5,36 +5,39 @@ import (
 	"time"
 )
 
-// How speed is learnt.
+// How the speed is learnt.
 const (
-	speedWeight  = 0.8 // of all earlier samples at each new one: a change shows after five legs
-	maxCompleted = 32  // legs that are remembered, so that later ones can tell what ran beside them
-	// speedFor is how long a speed counts after the last leg. An engine that is taken for a slow one gets few legs or none, and
-	// what made it slow, such as a first leg for which kernels were compiled, would be held against it for ever.
+	speedWeight  = 0.8 // weight of all earlier samples at each new one: a change shows after five legs
+	maxCompleted = 32  // legs that are remembered to tell what ran beside a later one
+	// speedFor is how long a speed counts after the last leg. Without this limit, an engine that seems slow would get
+	// few legs and could never show that it is fast again, although a first leg for which kernels were compiled may be
+	// all that made it slow.
 	speedFor = time.Minute
 )
 
-// completed is a prefill leg that has been answered.
+// completed is a prefill leg that was answered.
 type completed struct {
 	at     time.Duration // on the fleet's clock
-	tokens int           // of its prompt, those that prefill computed
+	tokens int           // prompt tokens that prefill computed
 }
 
 // speed is how fast an engine computes prompts. habits.mu guards it.
 type speed struct {
-	legs []completed // in the order of their answers, the oldest at next once there are maxCompleted
+	legs []completed // in the order of their answers; with maxCompleted of them, the oldest is at next
 	next int
-	// Time and tokens of the samples, earlier ones fading; and of an ordinary leg, its tokens.
+	// spent and computed are the fading sums of the samples' time and tokens; typical is the tokens of an ordinary
+	// leg.
 	spent, computed, typical float64
-	until                    time.Duration // they count
+	until                    time.Duration // when they stop to count
 }
 
-// LearnSpeed records a prefill leg that computed so many tokens of its prompt, and was answered just now. It is remembered over
-// restarts, because it is that of the machine, and for a minute after the last leg.
+// LearnSpeed records a prefill leg that computed so many tokens of its prompt and was answered just now. The speed
+// belongs to the machine, so it outlasts restarts; it counts for a minute after the last leg.
 //
-// An engine shares its speed among the prompts that it has, so that a leg behind others takes as long as all of them. The
-// sample is therefore the time that the leg took over the tokens of all legs that were answered meanwhile, its own included.
-// The mean is one of sums, not of quotients: a prompt of ten tokens takes a whole step of the engine, which says little.
+// An engine shares its speed among its prompts, so a leg behind others takes as long as all of them. The sample is
+// therefore the time of the leg over the tokens of all legs that were answered meanwhile, its own included. The mean
+// is a quotient of sums, not a mean of quotients: a prompt of ten tokens takes a whole step of the engine, which says
+// little.
 func (s *Incarnation) LearnSpeed(tokens int, took time.Duration) {
 	if tokens <= 0 || took <= 0 {
 		return
@@ -61,8 +64,8 @@ func (s *Incarnation) LearnSpeed(tokens int, took time.Duration) {
 	s.engine.typicalLeg.Store(math.Float64bits(sp.typical))
 }
 
-// since returns how many tokens were computed from the time on at which a leg of so many began, or from the oldest answer on
-// that is remembered, and when that was.
+// since returns how many tokens were computed since a leg of tokens tokens began. If more legs were answered meanwhile
+// than are remembered, it counts from the oldest one that is; from says since when.
 func (s *speed) since(began time.Duration, tokens int) (from time.Duration, work int) {
 	work = tokens
 	for _, leg := range s.legs {
@@ -87,7 +90,7 @@ func (s *speed) add(leg completed) {
 	s.next = (s.next + 1) % maxCompleted
 }
 
-// perToken returns how many nanoseconds a token of a prompt takes, 0 while that is not known.
+// perToken returns how many nanoseconds prefill takes per prompt token, 0 while that is not known.
 func (e *Engine) perToken(now time.Duration) float64 {
 	if int64(now) >= e.spedUntil.Load() {
 		return 0

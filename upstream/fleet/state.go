@@ -54,7 +54,7 @@ func (e *Engine) state() (state, why string) {
 	return state, why
 }
 
-// ownState is state but for bars.
+// ownState is state but for quarantines.
 func (e *Engine) ownState() (state, why string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

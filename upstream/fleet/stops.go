@@ -7,12 +7,12 @@ import (
 	"carryover/upstream"
 )
 
-// Whether all links of a start are stopped is asked of each candidate of each pick, and there may be a million links. So each
-// start counts how many of its links are stopped, and the fleet how many are in all: as long as none is, which is nearly always,
-// nothing is asked, and only where the number suffices the links are looked at. A link that is left alone no longer stays in the
-// numbers until it answers or goes: they are upper bounds.
+// Each pick asks of each candidate whether all pairs of an incarnation are stopped, and there may be a million pairs.
+// So each incarnation counts its stopped pairs, and the fleet counts all. While the fleet's count is 0, which is
+// nearly always, picks ask nothing; they look at the pairs of an incarnation only if its count is high enough. A pair
+// whose stop is over stays counted until it answers or is dropped, so the counts are upper bounds.
 
-// count has the link among the stopped ones or not. It needs l.mu.
+// count adds the pair to the stopped ones, or removes it. It needs ps.mu.
 func (ps *PairState) count(stopped bool) {
 	if stopped == ps.counted || ps.over || ps.dropped {
 		return
@@ -27,7 +27,7 @@ func (ps *PairState) count(stopped bool) {
 	ps.decode.engine.fleet.stops.Add(int64(change))
 }
 
-// drop takes the link out of the numbers when it goes.
+// drop removes the pair from the counts when an incarnation drops it.
 func (ps *PairState) drop() {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
@@ -35,15 +35,15 @@ func (ps *PairState) drop() {
 	ps.dropped = true
 }
 
-// stopped reports whether Begin would say NoReuse.
+// stopped reports whether Begin would return NoReuse.
 func (ps *PairState) stopped(now time.Time) bool {
 	ps.mu.Lock()
 	defer ps.mu.Unlock()
 	return !ps.trials.proven && !ps.trials.trial && now.Before(ps.trials.until)
 }
 
-// stoppedWith reports whether the link of this start of prefill and one of decode is stopped. Two that have no link have not
-// been tried.
+// stoppedWith reports whether the pair of this prefill incarnation and a decode incarnation is stopped. A pair without
+// a state was never tried, and is not stopped.
 func (s *Incarnation) stoppedWith(decode *Incarnation, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +51,8 @@ func (s *Incarnation) stoppedWith(decode *Incarnation, now time.Time) bool {
 	return ps != nil && ps.decode == decode && ps.stopped(now)
 }
 
-// stopDecode marks the candidates whose links with all prefill engines are stopped. No link at all is not a stopped one. It
-// needs f.mu.
+// stopDecode marks the candidates whose pairs with all prefill engines are stopped. A candidate without pairs is not
+// marked. It needs f.mu.
 func (f *Fleet) stopDecode(now time.Time) {
 	prefills := f.engines[upstream.RolePrefill]
 	p := &f.picking
@@ -66,7 +66,8 @@ func (f *Fleet) stopDecode(now time.Time) {
 	}
 }
 
-// stopPrefill marks the candidates whose links with all starts that hold KV of the conversation are stopped. It needs f.mu.
+// stopPrefill marks the candidates whose pairs with all incarnations that hold KV of the conversation are stopped. It
+// needs f.mu.
 func (f *Fleet) stopPrefill(hint *Hint, now time.Time) {
 	p := &f.picking
 	p.holders = p.holders[:0]

@@ -21,7 +21,7 @@ func allStopped(prefills, decodes []*Incarnation, now time.Time) bool {
 	return len(prefills) > 0 && len(decodes) > 0
 }
 
-// The numbers of stopped links spare the walk, and change nothing of what it finds.
+// The numbers of stopped pairs spare the walk, and change nothing of what it finds.
 func TestStops_TheNumbersHideNothing(t *testing.T) {
 	w := newWeighing(t)
 	random := rand.New(rand.NewPCG(1, 2))

@@ -18,7 +18,7 @@ const (
 )
 
 // TakesHandBack reports whether KV may be handed back to the engine now without a turn being slowed: picks prefer the engine, it has
-// shown by a leg that it serves if its circuit was open, its start is known and not barred, and at its last reading, which is no
+// shown by a leg that it serves if its circuit was open, its incarnation is known and not quarantined, and at its last reading, which is no
 // older than picks believe, it had room and no request waited for some. Requests that wait for KV which they read, as tickets have
 // them do and hand-backs themselves, are not among those, where the engine tells them apart.
 //

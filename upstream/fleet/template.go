@@ -27,7 +27,7 @@ const templateRetry = 5 * time.Second
 // raw JSON, nil if absent. The engine is asked to tokenise a one-message conversation and
 // its continuation, and the two are compared. One that has no /tokenize (404, 405) can't be
 // asked, and its templates are taken to be append-only. Unknown means that the question
-// failed, that ctx ended before it was answered, or that the start is not known; a
+// failed, that ctx ended before it was answered, or that the incarnation is not known; a
 // failure is remembered for five seconds, for the credential that met it.
 func (s *Incarnation) AppendOnly(ctx context.Context, model string, kwargs []byte, authorization string) Finding {
 	if !s.Known() {

@@ -179,7 +179,7 @@ func TestAppendOnly_ARefusedConnectionIsTriedAgain(t *testing.T) {
 	}
 }
 
-// What was found is of one start: the next may come up with another template.
+// What was found is of one incarnation: the next may come up with another template.
 func TestAppendOnly_ARestartIsAskedAgain(t *testing.T) {
 	asked, generation := 0, ""
 	s := newRig(t).startOf(tokenizer(&asked, func(roles, contents []string, generate bool) string {
@@ -205,7 +205,7 @@ func TestAppendOnly_ARestartIsAskedAgain(t *testing.T) {
 	want(next, No, 6)
 }
 
-// One that can't be asked, found out for one start, is asked when it is another.
+// One that can't be asked, found out for one incarnation, is asked when it is another.
 func TestAppendOnly_ARestartMayBringTokenize(t *testing.T) {
 	there := false
 	asked := 0

@@ -29,7 +29,7 @@ type Prompt struct {
 // Tokenize returns the ids of the request's prompt: the prompt itself if it is
 // ids, else what the engine makes of it within the limit for a question. A chat is
 // rendered by the endpoint that does nothing else (/v1/chat/completions/render, vLLM with
-// --enable-scale-out), where a start has it; all others have /tokenize. A start that is
+// --enable-scale-out), where an incarnation has it; all others have /tokenize. An incarnation that is
 // not known is not asked to render: that it offers none could not be remembered.
 // Requests that are not comparable are ErrNotComparable; other errors are *upstream.LegError.
 func (s *Incarnation) Tokenize(ctx context.Context, req *upstream.Request, authorization string) ([]uint32, error) {

@@ -7,33 +7,34 @@ import (
 	"carryover/upstream"
 )
 
-// Unused is a ticket that will not be used any more, while decode still holds its
-// blocks: it was removed from the store, or never got there. It is released once.
+// Unused is a ticket that no turn will use, while decode still pins its blocks: it was removed from the store, or
+// never stored. It is released once.
 type Unused struct {
 	Params    []byte
-	Reading   any // upstream.Kept.Reading of them, nil if that is not known
+	Reading   any // upstream.Kept.Reading of Params, nil if that is not known
 	Model     string
-	Since     time.Time // when it was left; Leave sets it if it is zero
-	Deadline  time.Time // decode has freed the blocks by itself from then on
-	Tokens    int       // that its blocks hold, 0 if that is not known
-	FreshAsOf time.Time // when decode had them, as far as is certain
-	Refused   bool      // a client's request that carried it was refused, or failed: only a leg of our own may
-	Tried     bool      // a leg that was to release it has failed: one more may, and no third
+	Since     time.Time // when it became unused; Leave sets it if it is zero
+	Deadline  time.Time // when decode frees the blocks by itself
+	Tokens    int       // how many tokens its blocks hold, 0 if that is not known
+	FreshAsOf time.Time // the last moment at which decode certainly held the blocks
+	Refused   bool      // a client's request that carried it was refused or failed: only a leg of our own may carry it
+	Tried     bool      // a release has failed: one more may be tried, and no third
 
-	// Reader is the start of prefill that was sent the ticket and has not answered, nil if there is none. Its leg may read the blocks
-	// yet, and a release has decode keep other KV in them. vLLM handles what it is sent in order, the abort of that leg before the
-	// release, and files nothing of a request that was aborted before its KV had come (v1/core/sched/scheduler.py,
-	// _update_from_kv_xfer_finished, 0.32). So that start alone releases the blocks, by a leg of our own, or any start once its
-	// process is over; and not before it has heard that the leg was dropped.
+	// Reader is the prefill incarnation that was sent the ticket and has not answered, nil if there is none. Its leg
+	// may still read the blocks, and a release lets decode put other KV into them. vLLM handles requests in order, so
+	// the abort of that leg comes before the release, and it keeps nothing of a request that was aborted before its KV
+	// arrived (v1/core/sched/scheduler.py, _update_from_kv_xfer_finished, 0.32). So the blocks are released on a leg
+	// of our own through that incarnation, or through any other once its process has ended; in both cases not before
+	// it knows that the leg was dropped.
 	Reader *Incarnation
-	after  time.Time // when it has
+	after  time.Time // when Reader knows that its leg was dropped
 }
 
-// readerHears is how long after Leave a start of prefill has heard of a leg that was dropped before. Legs with tickets end as much
-// earlier than decode frees the blocks by itself (server.TicketSlack).
+// readerHears is how long after Leave a prefill incarnation certainly knows that a leg was dropped before. Legs with
+// tickets end that much earlier than decode frees the blocks by itself (server.TicketSlack).
 const readerHears = 5 * time.Second
 
-// releasableBy reports whether a leg to that start of prefill may name the blocks now.
+// releasableBy reports whether a leg to that prefill incarnation may release the blocks now.
 func (u *Unused) releasableBy(prefill *Incarnation, own bool, now time.Time) bool {
 	switch {
 	case u.Reader == nil:
@@ -41,24 +42,23 @@ func (u *Unused) releasableBy(prefill *Incarnation, own bool, now time.Time) boo
 	case !own || upstream.Elapsed(u.after, now) < 0:
 		return false
 	}
-	return u.Reader == prefill || u.Reader.over.Load() // of one that is only not in the fleet any more the process may still read
+	return u.Reader == prefill || u.Reader.over.Load() // over, not merely removed from the fleet: a removed process may still read
 }
 
-// Bounds of what waits for its release.
+// Limits of the unused tickets.
 const (
-	// maxUnused is per start of decode. What does not fit is left to decode's TTL.
+	// maxUnused is per decode incarnation. Beyond it blocks are left to decode's TTL.
 	maxUnused = 1024
-	// releaseAfter is how long an unused ticket waits for a prefill leg that can
-	// carry it before a leg of our own does: an instance that holds pinned blocks
-	// keeps a core busy (measured on vLLM 0.32), however few they are.
+	// releaseAfter is how long an unused ticket waits for a turn's prefill leg that can carry it, before a leg of our
+	// own does. Any pinned block makes an instance keep a core busy (measured on vLLM 0.32).
 	releaseAfter = 5 * time.Second
-	// releasePause is how long a link releases nothing after a release went wrong.
+	// releasePause is how long a pair releases nothing after a release failed.
 	releasePause = 5 * time.Minute
 )
 
-// Leave keeps an unused ticket of this decode start until it can be released: nothing of a
-// start that is not known, and nothing of one that is over or whose engine is gone, whose
-// blocks are out of reach, or that has cleared its cache since.
+// Leave keeps an unused ticket of this decode incarnation until it can be released. It drops the ticket if the
+// incarnation is not known, has ended, lost its engine or has cleared its cache since: nobody can release these
+// blocks, or they are free.
 func (s *Incarnation) Leave(u Unused) {
 	if !s.Known() {
 		return
@@ -69,7 +69,7 @@ func (s *Incarnation) Leave(u Unused) {
 		u.Since = s.engine.fleet.now()
 		u.after = u.Since.Add(readerHears)
 	} else {
-		s.expiring.inTransfer -= u.Tokens // it was taken, and comes back
+		s.expiring.inTransfer -= u.Tokens // the ticket was taken, and comes back
 	}
 	switch s.live(); {
 	case s.Free(u.FreshAsOf), !s.current():
@@ -81,8 +81,8 @@ func (s *Incarnation) Leave(u Unused) {
 	}
 }
 
-// live drops what is past its deadline and returns how many are left. It needs s.mu. Turns call it, so that it looks at the tickets
-// only when the first of them may be past it.
+// live drops the tickets past their deadline and returns how many are left. Turns call it, so it looks at the tickets
+// only when the first deadline may have passed. It needs s.mu.
 func (s *Incarnation) live() int {
 	now := s.engine.fleet.now()
 	if !s.soonest.come(now) {
@@ -95,7 +95,7 @@ func (s *Incarnation) live() int {
 			s.soonest.add(u.Deadline)
 			kept = append(kept, u)
 		} else {
-			s.addExpiringPin(u.Tokens, u.FreshAsOf) // a ticket ends earlier than decode's TTL
+			s.addExpiringPin(u.Tokens, u.FreshAsOf) // decode's TTL ends later than a ticket's deadline
 		}
 	}
 	clear(s.unused[len(kept):])
@@ -105,8 +105,8 @@ func (s *Incarnation) live() int {
 	return len(kept)
 }
 
-// Waiting returns the decode starts with unused tickets, as far as is known which starts
-// are alive; those of engines that were removed are among them.
+// Waiting returns the decode incarnations that have unused tickets and are alive as far as is known. Those of removed
+// engines are among them.
 func (f *Fleet) Waiting() (all []*Incarnation) {
 	for _, e := range f.Holders() {
 		if last := e.Last(); last.waits() {
@@ -116,7 +116,8 @@ func (f *Fleet) Waiting() (all []*Incarnation) {
 	return all
 }
 
-// pinned returns how many tokens the unused tickets hold that wait for their release, and of these, how many may be free already.
+// pinned returns how many tokens the unused tickets pin, and how many of these may be free already because a leg that
+// named them had no answer.
 func (s *Incarnation) pinned() (tokens, open int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,9 +138,9 @@ func (s *Incarnation) waits() bool {
 	return s.live() > 0
 }
 
-// Due returns the decode starts with more unused tickets than the backlog, or with one
-// that has waited for too long. Their engines are left out until Done is called. It is
-// not known of each start that it is alive: the caller asks before it releases.
+// Due returns the decode incarnations that have more unused tickets than backlog, or one that has waited for
+// releaseAfter. It marks their engines, which are left out until Done. The caller must check that an incarnation is
+// alive before it releases.
 func (f *Fleet) Due(backlog int) (all []*Incarnation) {
 	for _, e := range f.Holders() {
 		if s := e.due(backlog); s != nil {
@@ -149,8 +150,7 @@ func (f *Fleet) Due(backlog int) (all []*Incarnation) {
 	return all
 }
 
-// due returns the start of which tickets are to be released, nil if there is none, and
-// marks the engine.
+// due returns the engine's incarnation if its tickets are to be released now, else nil, and marks the engine.
 func (e *Engine) due(backlog int) *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -172,14 +172,14 @@ func (e *Engine) due(backlog int) *Incarnation {
 	return s
 }
 
-// Hurry makes the start due until nothing waits any more, whatever the backlog.
+// Hurry makes the incarnation due, whatever the backlog, until no ticket waits any more.
 func (s *Incarnation) Hurry() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.hurried = s.live() > 0
 }
 
-// Unused returns how many unused tickets wait.
+// Unused returns the number of unused tickets.
 func (s *Incarnation) Unused() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,7 +193,7 @@ func (s *Incarnation) Done() {
 	s.engine.releases = false
 }
 
-// ExchangedKV records that decode has read KV of prefill, so that the two know each other.
+// ExchangedKV records that decode has read KV of prefill: from then on the pair may release.
 func (ps *PairState) ExchangedKV() {
 	if ps == nil {
 		return
@@ -203,8 +203,8 @@ func (ps *PairState) ExchangedKV() {
 	ps.exchangedKV = true
 }
 
-// ReleaseFailed stops the link from releasing for five minutes: by legs of turns, whose failure may have had another cause, and where a
-// leg of our own has failed altogether.
+// ReleaseFailed stops turns' legs on the pair from carrying releases for five minutes, and with own also legs of our
+// own: a turn's leg may have failed for another reason.
 func (ps *PairState) ReleaseFailed(own bool) {
 	if ps == nil {
 		return
@@ -217,9 +217,9 @@ func (ps *PairState) ReleaseFailed(own bool) {
 	}
 }
 
-// TakeUnused hands out the oldest unused ticket of the decode start for this prefill start
-// to bring, on a leg of our own or on a turn's; none if the two have not met, or if the
-// link is paused. It is on its way then, until Leave or Arrives.
+// TakeUnused returns the oldest unused ticket that this pair may release now, on a leg of our own or on a turn's leg.
+// There is none while the two have exchanged no KV or the pair pauses its releases. The ticket counts as in transfer
+// until Leave or EndTransfer.
 func (ps *PairState) TakeUnused(own bool) (Unused, bool) {
 	if ps == nil || !ps.mayRelease(own) {
 		return Unused{}, false
@@ -227,7 +227,7 @@ func (ps *PairState) TakeUnused(own bool) (Unused, bool) {
 	return ps.decode.takeUnused(ps.prefill, own)
 }
 
-// Releases reports whether the link may bring unused tickets now, by legs of our own.
+// Releases reports whether the pair may release now by legs of our own.
 func (ps *PairState) Releases() bool { return ps != nil && ps.mayRelease(true) }
 
 func (ps *PairState) mayRelease(own bool) bool {
@@ -254,7 +254,7 @@ func (s *Incarnation) takeUnused(prefill *Incarnation, own bool) (Unused, bool) 
 	}
 	u := s.unused[at]
 	if s.unused[at] = (Unused{}); at == 0 {
-		s.unused = s.unused[1:] // mostly, without moving the others
+		s.unused = s.unused[1:] // the usual case, which moves no others
 	} else {
 		s.unused = slices.Delete(s.unused, at, at+1)
 	}

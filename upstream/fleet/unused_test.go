@@ -15,7 +15,7 @@ func (r *rig) left(name string) Unused {
 	return Unused{Params: []byte(name), Deadline: r.now().Add(time.Hour)}
 }
 
-// met returns two starts that have exchanged KV.
+// met returns two incarnations that have exchanged KV.
 func (r *rig) met() (prefill, decode *Incarnation) {
 	r.t.Helper()
 	prefill, decode = r.starts()
@@ -226,7 +226,7 @@ func TestUnused_DueByNumberOrByAge(t *testing.T) {
 	for _, name := range []string{"f", "g", "h"} {
 		next.Leave(r.left(name))
 	}
-	due(0) // a leg to the start before is still under way
+	due(0) // a leg to the incarnation before is still under way
 	d.Done()
 	due(1)
 }
@@ -283,7 +283,7 @@ func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
 	}
 }
 
-// A ticket whose leg was not answered may be read yet by the start of prefill that was sent it.
+// A ticket whose leg was not answered may be read yet by the prefill incarnation that was sent it.
 func TestUnused_UnansweredWaitsForItsReader(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()

@@ -12,7 +12,7 @@ type view struct {
 	// Times of the fleet's clock: until the first the engine is picked only if no other is left; until the second it is held not to
 	// answer connections; from the third on what was read of its load counts no more.
 	avoid, down, stale atomic.Int64
-	last               atomic.Pointer[Incarnation] // the start that was read last, nil while it is not known
+	last               atomic.Pointer[Incarnation] // the incarnation that was read last, nil while it is not known
 	// Requests beyond those that were ours at the last reading, requests that waited, and the share of the KV cache in use (the
 	// bits of a float64).
 	others, waiting atomic.Int32
