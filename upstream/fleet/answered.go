@@ -2,20 +2,21 @@ package fleet
 
 import "carryover/upstream"
 
-// heard records that the engine has answered something: a probe, a reading or a leg.
+// heard records that the engine has answered a probe, a reading or a leg.
 func (e *Engine) heard() {
 	if !e.answered.Swap(true) {
 		e.fleet.answered[e.Role].Store(true)
 	}
 }
 
-// unheard records that a connection was refused, so that nothing is known of what answers there next.
+// unheard records that a connection was refused: whatever answers there next has not been heard yet.
 func (e *Engine) unheard() { e.answered.Store(false) }
 
 // Started reports whether any engine of a role has ever answered.
 func (f *Fleet) Started(role upstream.Role) bool { return f.answered[role].Load() }
 
-// askSoon has Run ask engines of which nothing was heard yet, without waiting for its next round: until they answer they make nothing ready.
+// askSoon makes Run ask engines that were never heard before its next round: until they answer they do not count as
+// ready.
 func (f *Fleet) askSoon() {
 	select {
 	case f.came <- struct{}{}:
@@ -23,7 +24,7 @@ func (f *Fleet) askSoon() {
 	}
 }
 
-// unasked are the engines of which nothing was heard.
+// unasked returns the engines that have not been heard since they came or last refused a connection.
 func (f *Fleet) unasked() (all []*Engine) {
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		for _, e := range f.Engines(role) {
@@ -35,10 +36,11 @@ func (f *Fleet) unasked() (all []*Engine) {
 	return all
 }
 
-// Up returns how many engines of a role turns get: those that have answered since a connection to them was refused last, are not held to be
-// down, with a circuit that is not open, neither ejected nor drained. Where there is none of these, turns get all that answer: requests of one
-// client that engines fail over may open every circuit, and must not make a replica unready for the others. A quarantine is another matter. An
-// engine of which nothing was heard yet may be picked, and does not count here.
+// Up returns how many engines of a role get turns. These are the engines that have answered since they last refused a
+// connection, are not down, and are neither open, ejected nor drained. If there is none of these, all engines that
+// answer count, because turns go to them then: one client whose requests fail engines may open every circuit, which
+// must not make the replica unready for other clients. Quarantines are not considered here. An engine that was never
+// heard may be picked, but does not count.
 func (f *Fleet) Up(role upstream.Role) int {
 	usable, answer := 0, 0
 	for _, e := range f.Engines(role) {

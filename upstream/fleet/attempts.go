@@ -1,7 +1,7 @@
 package fleet
 
-// attempts are those that have an engine: the prompt tokens of each by its number. With numbers the function that gives the
-// engine back may be called more than once, and is all that a pick allocates.
+// attempts are the attempts that use an engine: the prompt tokens of each by its number. Numbers allow done to be
+// called more than once, and make it all that a pick allocates.
 type attempts struct {
 	open map[uint64]int
 	next uint64
@@ -25,7 +25,7 @@ func (e *Engine) begin(tokens int) (number uint64) {
 	return a.next
 }
 
-// end counts it no more. It reports whether it was open. It needs no lock of the Fleet.
+// end stops counting the attempt, and reports whether it was counted. It needs no lock of the Fleet.
 func (e *Engine) end(number uint64) bool {
 	e.mu.Lock()
 	tokens, open := e.attempts.open[number]
@@ -39,7 +39,7 @@ func (e *Engine) end(number uint64) bool {
 		}
 	}
 	e.mu.Unlock()
-	// Set marks an engine as gone before it looks what is in flight, so that either side sees the other.
+	// Set marks an engine as gone before it reads inFlight, so one of the two sides sees the other.
 	if last && e.gone.Load() {
 		e.fleet.left(e)
 	}

@@ -7,32 +7,32 @@ import (
 	"carryover/upstream"
 )
 
-// A circuit opens after so many legs in a row that failed. It stays open for openFirst, and for twice as long each time
-// that a trial fails, up to openMax: a trial costs one client a failed leg.
+// A circuit opens after failuresToOpen legs in a row that failed. It stays open for openFirst, and for twice as long
+// after each trial that fails, up to openMax: a trial costs one client a failed leg.
 const (
 	failuresToOpen = 5
 	openFirst      = time.Second
 	openMax        = 30 * time.Second
 )
 
-// circuit is what legs have shown of an engine of late: closed; open, when the engine is avoided for a while; half-open,
-// when that is over and one attempt at a time may try. The zero value is closed. It is guarded by the lock of its Engine.
+// circuit is what recent legs have shown of an engine: closed; open, when picks avoid the engine for a while; or
+// half-open, when one attempt at a time may try it. The zero value is closed. The engine's lock guards it.
 //
-// While it is open nothing counts: what ends then began before, or had no other engine left.
+// While it is open, the ends of legs do not count: these legs began before, or no other engine was left.
 type circuit struct {
 	failures int       // in a row
-	heard    time.Time // when a leg was answered last
+	heard    time.Time // when a leg was last answered
 	since    time.Time
-	last     string        // how the last one failed
+	last     string        // how the last leg failed
 	pause    time.Duration // how long it was opened for, 0 if it is closed
-	until    time.Time     // when that ends
-	trial    uint64        // the number of the attempt that tries, 0 if none does
+	until    time.Time     // when it becomes half-open
+	trial    uint64        // number of the attempt that tries the engine, 0 if none does
 }
 
 func (c *circuit) open(now time.Time) bool     { return c.pause > 0 && now.Before(c.until) }
 func (c *circuit) halfOpen(now time.Time) bool { return c.pause > 0 && !now.Before(c.until) }
 
-// begin makes an attempt the trial, if there is to be one, and reports whether it is.
+// begin makes an attempt the trial if the circuit is half-open and has none, and reports whether it did.
 func (c *circuit) begin(number uint64, now time.Time) bool {
 	if !c.halfOpen(now) || c.trial != 0 {
 		return false
@@ -41,7 +41,7 @@ func (c *circuit) begin(number uint64, now time.Time) bool {
 	return true
 }
 
-// end ends an attempt, whatever it has shown, and reports whether it was the trial.
+// end ends an attempt, with any result, and reports whether it was the trial.
 func (c *circuit) end(number uint64) bool {
 	if c.trial != number {
 		return false
@@ -50,15 +50,15 @@ func (c *circuit) end(number uint64) bool {
 	return true
 }
 
-// answered lets another attempt try, and reports whether one was trying: a stream may run for minutes, and its first bytes
-// say enough to dare the next one.
+// answered lets another attempt try, and reports whether one was trying. A stream may run for minutes, and its first
+// bytes are reason enough for the next trial.
 func (c *circuit) answered(now time.Time) (tried bool) {
 	tried = c.trial != 0
 	c.trial, c.heard = 0, now
 	return tried
 }
 
-// served closes the circuit and reports whether it was half-open.
+// served closes the circuit, and reports whether it was half-open.
 func (c *circuit) served(now time.Time) (closed bool) {
 	if c.open(now) {
 		return false
@@ -68,7 +68,7 @@ func (c *circuit) served(now time.Time) (closed bool) {
 	return closed
 }
 
-// fail counts a leg that failed, and reports whether that has opened a circuit which was closed.
+// fail counts a failed leg, and reports whether that opened a closed circuit.
 func (c *circuit) fail(how string, now time.Time) (opened bool) {
 	if c.open(now) {
 		return false
@@ -87,10 +87,10 @@ func (c *circuit) fail(how string, now time.Time) (opened bool) {
 	return opened
 }
 
-// unresponsive reports whether no leg has been answered since then.
+// unresponsive reports whether no leg was answered since a time.
 func (c *circuit) unresponsive(since time.Time) bool { return c.heard.Before(since) }
 
-// Served records that a leg has ended as it should, a stream with its end.
+// Served records that a leg has ended properly, a stream with its last event.
 func (e *Engine) Served() {
 	e.mu.Lock()
 	closed := e.circuit.served(e.fleet.now())
@@ -103,8 +103,9 @@ func (e *Engine) Served() {
 	}
 }
 
-// Failed records that a leg which the engine had accepted failed by its fault: a 5xx, a connection or a stream that broke, no
-// answer in time, an answer that is none. What the request, the client, or a ticket of ours has caused is no such failure.
+// Failed records that a leg which the engine had accepted failed by the engine's fault: a 5xx, a broken connection or
+// stream, no answer in time, or an answer that makes no sense. Failures that the request, the client or one of our
+// tickets caused are not to be recorded here.
 func (e *Engine) Failed(leg *upstream.LegError) {
 	how := leg.Kind.String()
 	if leg.Kind == upstream.Status {
@@ -120,8 +121,9 @@ func (e *Engine) Failed(leg *upstream.LegError) {
 	}
 }
 
-// Unanswered records, after Failed, that a leg which was begun then got no answer in all the time that it had. If the engine has
-// answered no other since, its circuit opens without waiting for more of them: each would cost a client that time.
+// Unanswered is called after Failed for a leg that began at began and had no answer within its time limit. If the
+// engine has answered no other leg since, the circuit opens at once: each further failure would cost a client that
+// whole time.
 func (e *Engine) Unanswered(began time.Time) {
 	e.mu.Lock()
 	now := e.fleet.now()

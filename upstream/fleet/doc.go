@@ -1,48 +1,51 @@
-// Package fleet is what is known of the engines: which instances there are, which of
-// them answer, which incarnation of each is alive, what each incarnation can do, and what an incarnation
-// of prefill and a decode incarnation have shown together.
+// Package fleet knows the engines: which instances there are, which of them answer, which
+// incarnation each runs, what that incarnation can do, and what a prefill and a decode
+// incarnation have shown together.
 //
-// Everything known of an instance belongs to its [Engine], everything known of one
-// incarnation of it to an [Incarnation], and everything known of two incarnations together to a [PairState]. A
+// What is known of an instance belongs to its [Engine], what is known of one start of it to
+// an [Incarnation], and what is known of two incarnations together to a [PairState]. A
 // [Fleet] owns the engines. It promises that
 //
-//   - what discovery removes is picked no more, and gone with everything known of it when the last
-//     attempt ends that has it (fleet.go, drain.go), except that no prefill leg goes to its incarnation
-//     where that is quarantined (quarantine.go);
-//   - an engine that is down, whose legs fail, that is slower than its role or drained is picked
-//     only if no other is left, and one at least of a role is never taken for slow (state.go,
+//   - an engine that discovery removes is not picked any more, and is forgotten when its last
+//     attempt ends (fleet.go, drain.go); only its quarantine outlasts it (quarantine.go);
+//   - an engine that is down, drained, slower than its role or whose legs fail is picked only
+//     if no other is left, and at least one engine of a role is never ejected (state.go,
 //     circuit.go, ejection.go);
-//   - an incarnation that is not known is equal to nothing, not even to itself: it has no pairs
-//     and no unused tickets, and nothing is found out of it (incarnation.go, pairstate.go);
-//   - nothing grows with restarts: an engine has one incarnation that was read last and one
-//     that is not known, a prefill incarnation has one pair for each decode engine, and each
-//     memory of what clients send is bounded (engine.go, pairstate.go, question.go);
-//   - a reading of /metrics counts for five seconds on both clocks, and one that was under
-//     way when a connection was refused counts no more (reading.go);
-//   - no client's departure, credential or model spoils for others what is found out
-//     of an engine (question.go, probe.go, template.go, render.go);
-//   - a ticket is offered on a pair that has not answered one yet by one turn at a time,
-//     and on one that has been stopped not before its time (pairstate.go);
+//   - an incarnation that is not known equals nothing, not even itself: it has no pairs, no
+//     unused tickets and no findings (incarnation.go, pairstate.go);
+//   - nothing grows with restarts: an engine has the incarnation that was read last and one
+//     that stands for unknown ones, a prefill incarnation has one pair for each decode engine,
+//     and all memory of clients' requests is bounded (engine.go, pairstate.go, question.go);
+//   - a reading of /metrics counts for five seconds on both clocks, and is discarded when a
+//     connection is refused while it is under way (reading.go);
+//   - what is found out about an engine does not depend on one client's departure, credential
+//     or model (question.go, probe.go, template.go, render.go);
+//   - a pair that has never answered a ticket gets one at a time, and a stopped pair gets none
+//     before its next trial is due (pairstate.go);
 //   - an unused ticket is handed out once, before its deadline, to a pair whose incarnations
 //     have exchanged KV, for the decode incarnation that holds its blocks (unused.go);
-//   - what a decode incarnation pins is counted until it is read, released or expired, whoever gave it up, in a memory that does not
-//     grow with it (expiringpins.go);
-//   - a pick takes one lock, however many engines there are, and weighs one turn after the other (pick.go, view.go);
-//   - a render endpoint that an incarnation lacks is asked for once, and one that the server for the fleet lacks every 30 seconds (render.go);
-//   - no turn goes to an engine that is known not to serve its model, and no client has engines asked for their models more
-//     often than every five seconds (models.go);
-//   - memory of a prompt's ids serves another prompt only when the turn that asked for them has said that it is done (promptbuffer.go);
-//   - what is remembered of prompts is bounded and names no incarnation that is over (prefixindex.go);
-//   - of an engine that publishes KV events it is known what it holds, or known that that is not known, and what it has cleared is
-//     used no more, whatever has become of the engine since (cachedblocks.go, cleared.go);
+//   - what a decode incarnation pins is counted until it is read, released or expired, in
+//     memory that does not grow with the number of pins (expiringpins.go);
+//   - a pick takes one lock, however many engines there are, and picks are made one after
+//     another (pick.go, view.go);
+//   - a render endpoint that an incarnation lacks is asked for once, and one that the fleet's
+//     render server lacks every 30 seconds (render.go);
+//   - no turn goes to an engine that is known not to serve its model, and clients can make
+//     the fleet read the lists of models every five seconds at most (models.go);
+//   - the memory of a prompt's ids serves another prompt only after the turn that asked for
+//     them has given it back (promptbuffer.go);
+//   - the prefix index is bounded and refers to no incarnation that has ended (prefixindex.go);
+//   - of an engine that publishes KV events the cached blocks are known completely or not at
+//     all, and tickets from before a clearing of its cache are not used (cachedblocks.go,
+//     cleared.go);
 //   - nothing waits for an engine while it holds a lock.
 //
-// Locks nest in one order: Fleet before Engine before Incarnation before PairState. An incarnation that an
-// attempt holds on to stays as it is while its engine is restarted or removed; what is
-// learnt of it then goes with it, but for quarantines.
+// Lock order: Fleet, Engine, Incarnation, PairState. An Incarnation that an attempt holds does
+// not change identity when its engine is restarted or removed; what is learnt of it then goes
+// with it, except quarantines.
 //
-// Package server calls it. It asks engines through [upstream.Client], and is told which
-// instances there are by an [upstream.Source].
+// Package server calls this package. The fleet asks engines through [upstream.Client], and an
+// [upstream.Source] tells it which instances there are.
 //
 // # What ends with what
 //

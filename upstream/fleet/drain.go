@@ -6,9 +6,9 @@ import (
 	"carryover/upstream"
 )
 
-// Drain takes an engine out of service, or back into it: it stays known and probed, the tickets of its blocks are used, and
-// no new turn gets it unless no other engine of its role is left. It reports whether the fleet has the engine. The drain
-// outlasts a change of the instance's configuration, and ends when the instance is removed.
+// Drain takes an engine out of service, or back into it. A drained engine stays known and probed, tickets of its
+// blocks are still used, and it gets new turns only if no other engine of its role is left. Drain reports whether the
+// fleet has the engine. The drain outlasts a change of the instance's settings, and ends when the instance is removed.
 func (f *Fleet) Drain(role upstream.Role, name string, drain bool) bool {
 	e := f.Engine(role, name)
 	if e == nil {
@@ -33,22 +33,23 @@ func (e *Engine) drains() bool {
 	return e.drain
 }
 
-// Draining returns the engines that were removed and have attempts in flight, the first removed first. They are picked no
-// more and not probed; their tickets are not used. Each is listed until its last attempt ends.
+// Draining returns the engines that were removed and still have attempts in flight, the first removed first. They are
+// not picked or probed, and their tickets are not used. Each is listed until its last attempt ends.
 func (f *Fleet) Draining() []*Engine {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Clone(f.draining)
 }
 
-// leaves lists an engine that is gone and has attempts in flight. It needs f.mu.
+// leaves lists a removed engine that has attempts in flight. It needs f.mu.
 func (f *Fleet) leaves(e *Engine) {
 	if !slices.Contains(f.draining, e) {
 		f.draining = append(f.draining, e)
 	}
 }
 
-// left forgets an engine that is gone, unless an attempt has come that had picked it before, or the engine is back.
+// left forgets a removed engine when its last attempt has ended, unless a late attempt has come, or the engine is
+// back.
 func (f *Fleet) left(e *Engine) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,9 +59,9 @@ func (f *Fleet) left(e *Engine) {
 	}
 }
 
-// returning takes back an engine that drains, or that has departed, and whose instance comes back under its name, nil if there is none: a
-// source that loses an instance for a moment costs it neither what is known of it nor its tickets. What another
-// process at its address would be is told by its incarnation, as ever. It needs f.mu.
+// returning takes back an engine that drains or has departed when its instance returns under the same identity; nil if
+// there is none. So a source that loses an instance for a moment loses neither what is known of it nor its tickets. If
+// another process answers at the address by now, its incarnation shows that. It needs f.mu.
 func (f *Fleet) returning(id identity) *Engine {
 	e := f.rejoin(id)
 	if at := slices.IndexFunc(f.draining, func(e *Engine) bool { return e.identity == id }); at >= 0 {

@@ -12,38 +12,36 @@ import (
 	"carryover/upstream"
 )
 
-// facts are what /metrics of an instance tells about one incarnation of it, and about its load. Tickets depend on the first two; of
-// the others nothing but the choice of an instance does, and whether anything is handed back to it, so that what is missing or makes no
-// sense is zero.
+// facts are what /metrics of an instance tells about its incarnation and its load. Tickets depend on the incarnation
+// and the block size. The rest only guides picks and hand-backs, so a value that is missing or makes no sense is zero.
 type facts struct {
-	incarnation string // process_start_time_seconds as it was written, "" if it is not told
-	blockSize   int    // tokens of a KV block, 0 if it is not told or differs between engines
+	incarnation string // process_start_time_seconds as it was written, "" if it is missing
+	blockSize   int    // tokens of a KV block, 0 if it is missing or differs between engines
 	caching     Finding
 	use         use
 }
 
-// Bounds of a Prometheus text. vLLM 0.32 writes 64 kB for one engine; the longest
-// line that matters to us has 1.1 kB.
+// Bounds of a Prometheus text. vLLM 0.32 writes 64 kB for one engine; the longest line that is read here has 1.1 kB.
 const (
 	maxMetrics    = 16 << 20
 	maxMetricLine = 64 << 10
 )
 
-// maxBlockSize is above any block size that vLLM accepts.
+// maxBlockSize is more than any block size that vLLM accepts.
 const maxBlockSize = 1 << 16
 
-// metricFacts gathers facts from the lines of a Prometheus text. Several samples
-// of one metric, as of several engines or processes, must agree.
+// metricFacts collects facts from the lines of a Prometheus text. Several samples of a metric, as of several engines
+// or processes, must agree.
 type metricFacts struct {
 	started, size         string
 	manyStarts, manySizes bool
-	caching               Finding // No if an engine has its prefix caching off
+	caching               Finding // No if an engine has prefix caching off
 	use                   metricUse
 }
 
-// readFacts reads a Prometheus text (exposition format 0.0.4) to its end. Lines
-// that say nothing to us may be anything; a text that breaks off or is too long
-// is an error. With a rank, load and cache are those of that data-parallel rank alone, "" takes all together.
+// readFacts reads a Prometheus text (exposition format 0.0.4) to its end. It ignores lines that it does not know; a
+// text that breaks off or is too long is an error. With a rank, load and cache are those of that data-parallel rank;
+// "" sums over all.
 func readFacts(r io.Reader, rank string) (facts, error) {
 	m := metricFacts{use: metricUse{rank: rank}}
 	left := int64(maxMetrics)
@@ -64,7 +62,7 @@ func readFacts(r io.Reader, rank string) (facts, error) {
 		case err != nil && !errors.Is(err, io.EOF):
 			return facts{}, fmt.Errorf("read metrics: %w", err)
 		case err != nil && (len(line) > 0 || inside):
-			// The last line ends like all others, or the text has been cut.
+			// The last line must end with a line break, or the text was cut off.
 			return facts{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
 		case err != nil:
 			return m.facts(), nil
@@ -80,7 +78,7 @@ const (
 	cacheMetric = "vllm:cache_config_info"
 )
 
-// tooLong takes a sample whose labels do not fit for one that disagrees.
+// tooLong treats a sample whose labels do not fit the buffer as one that disagrees.
 func (m *metricFacts) tooLong(line []byte) {
 	m.manyStarts = m.manyStarts || bytes.HasPrefix(line, []byte(startMetric))
 	m.manySizes = m.manySizes || bytes.HasPrefix(line, []byte(cacheMetric))
@@ -118,7 +116,7 @@ func (m *metricFacts) facts() (f facts) {
 	return f
 }
 
-// caches takes in whether an engine keeps the prefixes of prompts (enable_prefix_caching of vLLM's CacheConfig).
+// caches records whether an engine has prefix caching on (enable_prefix_caching of vLLM's CacheConfig).
 func (m *metricFacts) caches(c cacheLabels) {
 	switch {
 	case !m.use.counts(c.engine):
@@ -129,14 +127,14 @@ func (m *metricFacts) caches(c cacheLabels) {
 	}
 }
 
-// cutMetric returns what follows the name of a metric in one of its samples.
+// cutMetric returns the rest of a sample line after the metric's name.
 func cutMetric(line []byte, name string) (rest []byte, found bool) {
 	rest, found = bytes.CutPrefix(line, []byte(name))
 	return rest, found && len(rest) > 0 && bytes.IndexByte([]byte(" \t{"), rest[0]) >= 0
 }
 
-// sample reads what follows a metric's name: labels in braces, the value, perhaps
-// a time stamp. set is told of each label.
+// sample parses the rest of a sample line: labels in braces, the value, an optional time stamp. It calls set for each
+// label.
 func sample(rest []byte, set func(name, text string)) (value string, ok bool) {
 	rest = bytes.TrimLeft(rest, " \t")
 	if bytes.HasPrefix(rest, []byte("{")) {
@@ -160,8 +158,8 @@ func sample(rest []byte, set func(name, text string)) (value string, ok bool) {
 
 func ignoreLabel(string, string) {}
 
-// nextLabel reads name="value" and the comma after it. Escapes in the value stay:
-// no value that is asked for has any.
+// nextLabel reads name="value" and the comma after it. It leaves escapes in the value as they are: none of the values
+// that are used has any.
 func nextLabel(rest []byte) (key, value string, tail []byte, ok bool) {
 	name, rest, found := bytes.Cut(rest, []byte("="))
 	rest = bytes.TrimLeft(rest, " \t")

@@ -7,30 +7,30 @@ import (
 	"carryover/upstream"
 )
 
-// Bounds of what is known of prefix caches together.
+// Bounds of what is known of all prefix caches together.
 const (
-	// maxMarks bounds the places of prompts that engines hold: some 200 MB with 1,000 engines. What is beyond is not looked for.
+	// maxMarks bounds the recorded marks: some 200 MB with 1,000 engines. Further ones are not recorded.
 	maxMarks = 1 << 20
 	// maxAdapters bounds the names of LoRA adapters.
 	maxAdapters = 1024
-	// marksAtOnce is how many places are noted or forgotten before picks get their turn.
+	// marksAtOnce is how many marks are changed before the lock is released, so that picks get their turn.
 	marksAtOnce = 512
-	// maxCredits is how many engines a pick looks at because they tell that they hold a beginning of its prompt: those that hold the
-	// most, and of as many as hold the same some others each time. A thousand would take half of a pick's time.
+	// maxCredits is how many engines a pick credits with cached blocks: those with the longest beginning of the prompt
+	// first, and among equals different ones in each pick. To credit a thousand would take half of a pick's time.
 	maxCredits = 256
 )
 
-// holders are the engines that hold prompts up to places of theirs. The lock of the prefixes that have it guards it.
+// holders says which engines hold prompts up to which marks. The lock of the prefixIndex guards it.
 type holders struct {
 	seed     uint64
-	engines  []*Engine           // of which it is known what they hold, by their slot; nil where one was
-	told     int                 // how many these are
-	marks    map[uint64][]uint64 // by the hash of a prompt up to a place, the slots of those that hold it, a bit each
-	credited []uint64            // in the pick that is under way
-	adapters map[string]bool     // that engines have computed blocks with
+	engines  []*Engine           // by slot, the engines whose cached blocks are known; nil for a free slot
+	told     int                 // how many engines that are
+	marks    map[uint64][]uint64 // by mark, a bit set of the slots whose engines hold the prompt up to there
+	credited []uint64            // a bit set of the slots that the current pick has credited
+	adapters map[string]bool     // LoRA adapters that engines have computed blocks with
 }
 
-// root is where the hashes of prompts begin.
+// root returns the hash with which prompts for an adapter begin.
 func (p *prefixIndex) root(adapter string) uint64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -51,7 +51,8 @@ func (p *prefixIndex) begin(adapter string) uint64 {
 	return mixText(p.seed, adapter)
 }
 
-// forget forgets the blocks of an engine. It has a slot from then on, or none. The caller holds the lock of what the engine holds.
+// forget drops the recorded blocks of an engine, and gives it a slot if known, or takes its slot away. The caller
+// holds the lock of the engine's cachedBlocks.
 func (p *prefixIndex) forget(e *Engine, blocks map[uint64]cachedBlock, known bool) {
 	var gone []uint64
 	for _, block := range blocks {
@@ -80,7 +81,7 @@ func (p *prefixIndex) forget(e *Engine, blocks map[uint64]cachedBlock, known boo
 	}
 }
 
-// holds notes the places up to which an engine does not hold prompts any more, and then those up to which it does from here on.
+// holds removes marks of an engine, and then adds others.
 func (p *prefixIndex) holds(e *Engine, added, removed []uint64) {
 	for marks := range slices.Chunk(removed, marksAtOnce) {
 		p.unmark(e, marks)
@@ -137,30 +138,32 @@ func (p *prefixIndex) mark(e *Engine, marks []uint64) {
 	}
 }
 
-// slotBit is the bit of an engine among those that hold a prompt. It has a slot, and the lock of the prefixes is held.
+// slotBit returns the engine's bit in the bit sets: its word, and the bit in it. The engine must have a slot. It needs
+// the lock of the prefixIndex.
 func (e *Engine) slotBit() (word int, bit uint64) {
 	return (e.slot - 1) / 64, uint64(1) << ((e.slot - 1) % 64)
 }
 
-// ComputedPrompt is a prompt of which the tokens are known.
+// ComputedPrompt is a prompt whose tokens are known.
 type ComputedPrompt struct {
-	Chain     []uint64 // as in Hint, of the text that they were made of
-	Bytes     int      // of that text
+	Chain     []uint64 // as in Hint, of the prompt's text
+	Bytes     int      // length of the text
 	IDs       []uint32
-	BlockSize int // of the engine that computes it, 0 if that is not known
+	BlockSize int // of the engine that computes the prompt, 0 if that is not known
 	Model     string
 	Salt      string // cache_salt, "" for none
 }
 
-// usualBlock is the size of blocks where it is not known: vLLM's default on GPUs.
+// usualBlock is the assumed block size where it is not known: vLLM's default on GPUs.
 const usualBlock = 16
 
-// IndexPrompt remembers where the pieces of a prompt's text end among its tokens, so that the next prompt that begins with them is
-// looked for in the prefix caches of the engines that tell what they hold: as they are then, with all that was evicted, and all
-// that other clients and replicas have had computed.
+// IndexPrompt records at which token each piece of a prompt's text ends. The next prompt that begins with these pieces
+// is then looked up in the recorded prefix caches as they are at that time, evictions and the prompts of other clients
+// and replicas included.
 //
-// Text is cut into tokens evenly, which is wrong where its parts are unlike each other, by some hundred tokens in long prompts: a
-// place that lies behind a piece is one of this prompt alone. What comes of that is that an engine is taken to hold a piece less.
+// It assumes that text has the same number of bytes per token everywhere. In long prompts with unlike parts that is
+// wrong by some hundred tokens. A mark that falls behind its piece occurs in this prompt only, so an engine then seems
+// to hold a piece less than it does.
 func (f *Fleet) IndexPrompt(prompt ComputedPrompt) {
 	p := &f.prefixes
 	p.mu.Lock()
@@ -195,7 +198,7 @@ func (f *Fleet) IndexPrompt(prompt ComputedPrompt) {
 	}
 }
 
-// blockMarks returns for each piece the hash of the prompt up to the last place within it, 0 if there is none.
+// blockMarks returns for each piece the hash of the prompt up to the last mark within it, 0 if there is none.
 func (p *ComputedPrompt) blockMarks(prefix uint64) []uint64 {
 	size := p.BlockSize
 	if size <= 0 {
@@ -219,7 +222,8 @@ func (p *ComputedPrompt) blockMarks(prefix uint64) []uint64 {
 	return places
 }
 
-// creditHolders credits the engines that hold a prompt up to a place, each once in a pick, until left is used up. It needs p.mu.
+// creditHolders credits the engines that hold a prompt up to a mark, each at most once in a pick, until left is 0. It
+// needs p.mu.
 func (p *prefixIndex) creditHolders(mark uint64, picking *picking, pieces int, spared float64, left *int) {
 	slots := p.marks[mark]
 	if len(slots) == 0 || *left == 0 {

@@ -22,21 +22,22 @@ type Model struct {
 	Card []byte // the entry of /v1/models, as an engine wrote it; not to be changed
 }
 
-// modelSet is the ids of a list. Engines that serve the same share one, so that a pick looks up its model once and not in each
-// list of a thousand.
+// modelSet is the set of model ids of a list. Engines with equal lists share one set, so that a pick looks its model
+// up once and not in a thousand lists.
 type modelSet struct {
 	ids    map[string]struct{}
 	digest [sha256.Size]byte
 
-	// What the pick of that number has found. The Fleet's lock guards them.
+	// The answer for the pick with number round. The Fleet's lock guards both.
 	round  uint64
 	serves bool
 }
 
 var errModelList = errors.New("not a list of models")
 
-// parseModels reads the answer of /v1/models: {"object": "list", "data": [{"id": …}, …]}. Of equal ids the first counts. What
-// is not that, or exceeds the bounds, is errModelList as a whole: with half of a list turns would be refused.
+// parseModels parses the answer of /v1/models: {"object": "list", "data": [{"id": …}, …]}. Of entries with equal ids
+// the first counts. Any other text, or one beyond the bounds, is errModelList as a whole: with half of a list, turns
+// would be refused.
 func parseModels(list []byte) ([]Model, error) {
 	answer, err := rawjson.ParseObject(list)
 	if err != nil {
@@ -74,7 +75,7 @@ func parseModels(list []byte) ([]Model, error) {
 	return models, nil
 }
 
-// newModelSet returns the ids of models. In what order they stand does not matter.
+// newModelSet returns the set of the models' ids. Their order does not matter.
 func newModelSet(models []Model) *modelSet {
 	s := &modelSet{ids: make(map[string]struct{}, len(models))}
 	ids := make([]string, len(models))

@@ -2,11 +2,11 @@ package fleet
 
 import "math/rand/v2"
 
-// markEvery is how far apart the places of a prompt are, in tokens, for which picks know the engines that hold it up to there: half of what a
-// piece of its text has. A place is the end of the first block that has so many tokens before its end or more.
+// markEvery is the distance of marks in tokens, half of what a piece of text has. A mark is the end of the first block
+// that reaches or passes a multiple of markEvery; picks know which engines hold a prompt up to its marks.
 const markEvery = tokensPerPiece / 2
 
-// marks reports whether a block of so many tokens that ends at a token is at such a place.
+// marks reports whether a block of size tokens that ends at token end is a mark.
 func marks(end, size int) bool { return size > 0 && end/markEvery > (end-size)/markEvery }
 
 // mix is splitmix64 (Steele et al., "Fast splittable pseudorandom number generators", OOPSLA 2014).
@@ -17,8 +17,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// prefixHash hashes tokens behind what is hashed already. It does not depend on where blocks end, so that engines with blocks of
-// other sizes are compared too. 0 stands for nothing, which a hash is once in 2^64.
+// prefixHash extends the hash before by tokens. It does not depend on where blocks end, so engines with different
+// block sizes can be compared. 0 means no hash; a real hash is 0 once in 2^64.
 func prefixHash(before uint64, tokens []uint32) uint64 {
 	for _, token := range tokens {
 		before = mix(before ^ uint64(token) + 1)
@@ -26,7 +26,7 @@ func prefixHash(before uint64, tokens []uint32) uint64 {
 	return before
 }
 
-// mixText hashes a text.
+// mixText extends the hash before by a text.
 func mixText(before uint64, text string) uint64 {
 	for i := range len(text) {
 		before = mix(before ^ uint64(text[i]) + 1)
@@ -34,5 +34,6 @@ func mixText(before uint64, text string) uint64 {
 	return mix(before ^ uint64(len(text)))
 }
 
-// newSeed returns the seed of a process: with that no client can make its prompts look like those of others.
+// newSeed returns the seed of this process, without which a client can't construct prompts whose hashes collide with
+// those of others.
 func newSeed() uint64 { return rand.Uint64() | 1 }

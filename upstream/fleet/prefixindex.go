@@ -6,38 +6,41 @@ import (
 	"carryover/upstream"
 )
 
-// Bounds of what is remembered of prompts. A generation that is full becomes the old one, and what it is not asked for is
-// forgotten with it: both take some 11 MB. Four starts per piece are enough for a beginning that is common to all
-// conversations: it spreads over more engines as those are busy, and each remembers the newest of them.
+// Bounds of the prefix index. It has two generations: when the young one is full, it becomes the old one, and pieces
+// of the old one that no prompt asked for meanwhile are dropped. Both together take some 11 MB. Four incarnations per
+// piece suffice for a beginning that all conversations share: as engines get busy it spreads over more of them, and
+// the newest four are kept.
 const (
 	maxPieces    = 1 << 16
 	maxComputers = 4
 )
 
-// prefixIndex is which prefill incarnations have computed which pieces of prompts, by their hashes (upstream.Request.PromptChain), so that a
-// prompt goes where its beginning is in the prefix cache. It is a hint: engines evict what they like. Pieces name incarnations by
-// numbers, and an incarnation that is over loses its number, so that nothing of it is found or kept alive.
+// prefixIndex says which prefill incarnations have computed which pieces of prompts, by the pieces' hashes
+// (upstream.Request.PromptChain), so that a prompt goes where its beginning is in the prefix cache. It is a hint:
+// engines evict what they like. Pieces refer to incarnations by numbers, and an incarnation that ends loses its
+// number, so that nothing of it is found or kept alive.
 //
-// Of engines that publish KV events it is known what they hold, and that is what counts for prompts whose tokens were known before
-// (Fleet.Remember). What was sent to them counts for the others.
+// Of engines that publish KV events the cached blocks are known, and count for prompts whose tokens were seen before
+// (Fleet.IndexPrompt). For all other engines and prompts, what was sent to an engine counts.
 type prefixIndex struct {
-	mu           sync.Mutex // guards the rest; no other lock is taken under it
+	mu           sync.Mutex // guards the rest; it is the innermost lock
 	young, old   map[uint64]piece
 	incarnations map[uint32]*Incarnation
-	last         uint32 // number that was given
+	last         uint32 // the number that was given last
 	holders
 }
 
-// piece is what is remembered of a piece of prompts.
+// piece is what the index has about a piece of a prompt.
 type piece struct {
 	by   computers
-	mark uint64 // a place of the prompt at its end, or before it (holders.marks); 0 if that is not known
+	mark uint64 // hash of the prompt up to the last block end within the piece (holders.marks); 0 if that is not known
 }
 
-// computers are the numbers of incarnations, that which computed a piece last first; 0 is none.
+// computers are numbers of incarnations, the latest to compute the piece first; 0 is none.
 type computers [maxComputers]uint32
 
-// record remembers that a prefill incarnation computes a prompt: nothing of one that is over, or whose engine is gone.
+// record records that a prefill incarnation computes a prompt. It does nothing for an incarnation that has ended or
+// whose engine is gone.
 func (p *prefixIndex) record(s *Incarnation, chain []uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,16 +68,16 @@ func (p *prefixIndex) record(s *Incarnation, chain []uint64) {
 	}
 }
 
-// Computed remembers that the prefill incarnation has the prompt of a chain in its prefix cache other than by a turn that was sent to it
-// with this chain: by a hand-back of what another incarnation has computed. The next prompt that begins so is sent to either.
-// Nothing is remembered of an incarnation that is not known, or over.
+// Computed records that the prefill incarnation has a prompt in its prefix cache without having been sent it: by a
+// hand-back of what another incarnation computed. The next prompt that begins so is sent to either of the two. It does
+// nothing for an incarnation that is not known or has ended.
 func (s *Incarnation) Computed(chain []uint64) {
 	if s.Known() {
 		s.engine.fleet.prefixes.record(s, chain)
 	}
 }
 
-// put remembers a piece. It needs p.mu.
+// put stores a piece in the young generation. It needs p.mu.
 func (p *prefixIndex) put(hash uint64, known piece, young bool) {
 	if !young && len(p.young) >= maxPieces {
 		p.young, p.old = p.old, p.young
@@ -86,7 +89,7 @@ func (p *prefixIndex) put(hash uint64, known piece, young bool) {
 	p.young[hash] = known
 }
 
-// first returns the numbers with one at their beginning. The last one goes if there is no room.
+// first returns the numbers with number in front; the last one is dropped if there are too many.
 func (c computers) first(number uint32) computers {
 	next, at := computers{number}, 1
 	for _, other := range c {
@@ -98,7 +101,7 @@ func (c computers) first(number uint32) computers {
 	return next
 }
 
-// drop forgets an incarnation. One whose engine comes back gets another number.
+// drop takes the number from an incarnation. If its engine comes back, it gets another one.
 func (p *prefixIndex) drop(s *Incarnation) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -108,8 +111,8 @@ func (p *prefixIndex) drop(s *Incarnation) {
 	}
 }
 
-// prefix marks the candidates whose incarnation has computed a beginning of the prompt, and takes what they need not compute again out
-// of their delay. It needs f.mu.
+// prefix marks the candidates whose incarnation has computed a beginning of the prompt, and subtracts what they need
+// not compute from their delay. It needs f.mu.
 func (f *Fleet) prefix(hint *Hint) {
 	p, picking := &f.prefixes, &f.picking
 	p.mu.Lock()
@@ -121,7 +124,7 @@ func (f *Fleet) prefix(hint *Hint) {
 	clear(p.credited)
 	left := maxCredits
 	var last piece
-	for i := len(hint.Chain) - 1; i >= 0; i-- { // the longest first
+	for i := len(hint.Chain) - 1; i >= 0; i-- { // the longest beginning first
 		known, found := p.young[hint.Chain[i]]
 		if !found {
 			known = p.old[hint.Chain[i]]
@@ -133,7 +136,7 @@ func (f *Fleet) prefix(hint *Hint) {
 		if known.mark != last.mark {
 			p.creditHolders(known.mark, picking, pieces, spared, &left)
 		}
-		same := known.by == last.by && (known.mark != 0 || last.mark == 0) // those that tell what they hold are left out in one case
+		same := known.by == last.by && (known.mark != 0 || last.mark == 0) // a known mark changes which incarnations are skipped
 		last = known
 		if same {
 			continue
@@ -148,7 +151,8 @@ func (f *Fleet) prefix(hint *Hint) {
 	}
 }
 
-// credit tells the policy that an engine, if it is a candidate, need not compute so many pieces, unless it is told of more.
+// credit tells the policy that an engine, if it is a candidate, need not compute so many pieces. The first call for an
+// engine counts, which is the one with the most pieces.
 func (p *picking) credit(e *Engine, pieces int, spared float64) {
 	if e.round != p.round {
 		return
@@ -161,13 +165,13 @@ func (p *picking) credit(e *Engine, pieces int, spared float64) {
 	}
 }
 
-// prompt is how much of a turn's prompt there is to compute, in tokens.
+// prompt is how much there is to compute of a turn's prompt, in tokens.
 type prompt struct {
-	ours, whole float64 // those that prefill computes, and these together with what it reads from decode
-	perPiece    float64 // of the chain
+	ours, whole float64 // what prefill computes; that plus what it reads from decode
+	perPiece    float64 // tokens per piece of the chain
 }
 
-// tokensPerPiece is how many tokens a piece has about.
+// tokensPerPiece is roughly how many tokens a piece has.
 const tokensPerPiece = upstream.ChainPiece / 4
 
 func measure(hint *Hint) (p prompt) {
@@ -180,7 +184,7 @@ func measure(hint *Hint) (p prompt) {
 	switch len(hint.Chain) {
 	case 0:
 		p.perPiece = tokensPerPiece
-	case upstream.MaxChain: // the prompt may go on for long
+	case upstream.MaxChain: // the prompt may be longer than the chain
 		p.perPiece = min(p.whole/upstream.MaxChain, tokensPerPiece)
 	default:
 		p.perPiece = p.whole / float64(len(hint.Chain))
@@ -188,10 +192,11 @@ func measure(hint *Hint) (p prompt) {
 	return p
 }
 
-// spared returns how many tokens less an engine computes that has so many pieces in its cache. One it computes in any case.
+// spared returns how many tokens fewer an engine computes that has so many pieces in its prefix cache. It always
+// computes at least one.
 func (p *prompt) spared(pieces int) float64 { return p.beyond(float64(pieces) * p.perPiece) }
 
-// spares is spared for so many tokens.
+// spares is spared for a number of tokens.
 func (p *prompt) spares(tokens int) float64 { return p.beyond(float64(tokens)) }
 
 func (p *prompt) beyond(cached float64) float64 { return max(p.ours-max(p.whole-cached, 1), 0) }

@@ -14,37 +14,35 @@ import (
 	"carryover/upstream"
 )
 
-// The probe for the use of ids is refused at once by engines that use them; others
-// run it as a request of one token. One that the engine failed to answer is not
-// repeated for a while.
+// Engines that use forwarded ids refuse the probe at once; others run it as a request of one token. A probe without an
+// answer is not repeated for a while.
 const (
 	idsLimit    = 5 * time.Second
 	idsRetry    = 30 * time.Second
-	modelsLimit = 2 * time.Second // of that, for the list of models
+	modelsLimit = 2 * time.Second // the part of it for the list of models
 )
 
-// idsMember is how vLLM names the member at fault when forwarded ids are
-// malformed (_reused_prompt_token_ids, renderers/online_renderer.py).
+// idsMember is the member that vLLM blames when forwarded ids are malformed (_reused_prompt_token_ids,
+// renderers/online_renderer.py).
 const idsMember = "kv_transfer_params.prompt_token_ids"
 
-// UsesIDs tells whether the endpoint of an API uses kv_transfer_params.prompt_token_ids
-// instead of rendering, and asks nothing.
+// UsesIDs says whether the endpoint of an API computes kv_transfer_params.prompt_token_ids instead of rendering the
+// prompt. It sends nothing.
 func (s *Incarnation) UsesIDs(api upstream.API) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usesIDs[api]
 }
 
-// ProbeIDs finds that out with ids that are none: an engine that reads them answers
-// 400 and names them, one that ignores them answers 200, and then holds one block
-// for its lease. An incarnation is probed until something is found, with our own key and
-// the model that it lists first, so that no client's request can make the probe
-// fail for others; callers that come meanwhile wait for the same probe, at the
-// longest until ctx ends. A probe takes 5 s at most. One that failed by the engine's
-// fault (time-out, broken connection, any answer that makes no sense) is repeated
-// after 30 s. One that was not let in (401, 403, 404, 429) proves nothing and is
-// repeated at once; where that befell our own key, authorization is tried, "" being
-// none. Of an incarnation that is not known nothing is found.
+// ProbeIDs finds out what UsesIDs returns, with a request whose ids are malformed: an engine that reads them answers
+// 400 and names them; one that ignores them answers 200, and then holds one block for its lease.
+//
+// An incarnation is probed until there is a finding. The probe uses our own key and the model that the engine lists
+// first, so that no client's request can make it fail for others. All callers wait for the same probe, until ctx ends
+// at the latest. A probe takes 5 s at most. After a failure of the engine (time-out, broken connection, an answer that
+// makes no sense) the next one is sent after 30 s. A refusal (401, 403, 404, 429) proves nothing, and the next probe
+// may follow at once; if our own key was refused, authorization is tried, where "" is none. For an incarnation that is
+// not known there is no finding.
 func (s *Incarnation) ProbeIDs(ctx context.Context, api upstream.API, authorization string) Finding {
 	if found := s.UsesIDs(api); found != Unknown || !s.Known() {
 		return found
@@ -60,8 +58,8 @@ func (s *Incarnation) ProbeIDs(ctx context.Context, api upstream.API, authorizat
 	return s.UsesIDs(api)
 }
 
-// beginProbe starts the probe of an incarnation of which nothing is known, and does not wait
-// for it. One that does not let us in with our own key is left to the turns.
+// beginProbe starts the probe of an incarnation without findings, and does not wait for it. If our own key is refused,
+// the probe is left to the turns.
 func (s *Incarnation) beginProbe(ctx context.Context) {
 	s.mu.Lock()
 	asked := s.usesIDs[upstream.Chat] != Unknown || s.refused[upstream.Chat]
@@ -71,17 +69,16 @@ func (s *Incarnation) beginProbe(ctx context.Context) {
 	}
 }
 
-// probe runs the probe with one credential. Failures of a client's own are
-// remembered for that client only.
+// probe runs the probe with one credential. A failure with a client's credential is remembered for that client only.
 func (s *Incarnation) probe(ctx context.Context, api upstream.API, authorization string) (over <-chan struct{}) {
 	return s.probes.ask(ctx, digest(api.Path(), authorization), func(ctx context.Context) error {
 		if s.UsesIDs(api) != Unknown {
-			return nil // since the caller looked
+			return nil // another probe has found it since the caller looked
 		}
 		found, refused, err := s.askIDs(ctx, api, authorization)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.usesIDs[api] = max(s.usesIDs[api], found) // No, of two that disagree
+		s.usesIDs[api] = max(s.usesIDs[api], found) // No wins over Yes if two probes disagree
 		if authorization == "" {
 			s.refused[api] = refused
 		}
@@ -89,9 +86,8 @@ func (s *Incarnation) probe(ctx context.Context, api upstream.API, authorization
 	})
 }
 
-// askIDs sends the probe. refused says that the engine refused the credential or the
-// model, and has answered nothing; the error, that it gave no answer that makes sense.
-// A model server need not have the endpoints of all APIs: one that it lacks uses no ids.
+// askIDs sends the probe. refused says that the engine refused the credential or the model, which shows nothing; err
+// is for no answer, or one that makes no sense. An engine without the endpoint of the API uses no ids.
 func (s *Incarnation) askIDs(ctx context.Context, api upstream.API, authorization string) (found Finding, refused bool, err error) {
 	fields := probeFields(api)
 	if model := s.firstModel(ctx, authorization); model != "" {
@@ -118,7 +114,7 @@ func (s *Incarnation) askIDs(ctx context.Context, api upstream.API, authorizatio
 	return Unknown, false, fmt.Errorf("probe: status %d", status)
 }
 
-// probeFields is a request of one token, with ids that are none.
+// probeFields returns a request of one token with malformed ids.
 func probeFields(api upstream.API) map[string]any {
 	fields := map[string]any{
 		"kv_transfer_params": json.RawMessage(`{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,"x"]}`),
@@ -131,14 +127,14 @@ func probeFields(api upstream.API) map[string]any {
 	return fields
 }
 
-// namesIDs reports whether a refusal is that of the ids. Errors of the Messages API have no param: vLLM ends their text with it
-// (testdata/exchanges/vllm-0.32-agents 13).
+// namesIDs reports whether a refusal blames the ids. Errors of the Messages API have no param; vLLM appends it to
+// their text (testdata/exchanges/vllm-0.32-agents 13).
 func namesIDs(api upstream.API, fault upstream.Fault) bool {
 	return fault.Param == idsMember || api == upstream.Messages && fault.Param == "" && strings.Contains(fault.Message, idsMember)
 }
 
-// firstModel returns the model that the engine lists first, "" if it lists none. An
-// engine takes a request that names none as one for it.
+// firstModel returns the model that the engine lists first, "" if it lists none; an engine accepts a request without a
+// model.
 func (s *Incarnation) firstModel(ctx context.Context, authorization string) string {
 	ctx, cancel := context.WithTimeout(ctx, modelsLimit)
 	defer cancel()

@@ -7,21 +7,22 @@ import (
 	"carryover/upstream"
 )
 
-// promptBuffer is memory for the answer to a question for a prompt. With that of the question it is most of what a short turn under the
-// token proof would allocate: 37 kB of 55, with prompts of 2,600 tokens.
+// promptBuffer is reusable memory for an engine's answer about a prompt. With that for the question, it is most of
+// what a short turn under the token proof would allocate: 37 of 55 kB, for prompts of 2,600 tokens.
 type promptBuffer struct {
 	of     *promptBuffers
 	answer []byte
 	ids    []uint32
 }
 
-// questionBuffer is memory for a question for a prompt. It is as large as the request, and is needed no longer than until the engine has answered.
+// questionBuffer is reusable memory for a question about a prompt. It is as large as the request, and is needed only
+// until the engine has answered.
 type questionBuffer struct{ body []byte }
 
-// maxPromptBuffer is the most that is kept of either, in bytes: an answer with some 60,000 tokens.
+// maxPromptBuffer is the largest buffer of either kind that is kept, in bytes: an answer with some 60,000 tokens.
 const maxPromptBuffer = 1 << 20
 
-// promptBuffers are those that serve no prompt.
+// promptBuffers are the buffers that are free.
 type promptBuffers struct{ pool, asked sync.Pool }
 
 func (p *promptBuffers) take() *promptBuffer {
@@ -31,7 +32,7 @@ func (p *promptBuffers) take() *promptBuffer {
 	return &promptBuffer{of: p}
 }
 
-// ask returns memory for a question.
+// ask returns a buffer for a question.
 func (p *promptBuffers) ask() *questionBuffer {
 	if a, ok := p.asked.Get().(*questionBuffer); ok {
 		return a
@@ -39,14 +40,15 @@ func (p *promptBuffers) ask() *questionBuffer {
 	return &questionBuffer{}
 }
 
-// done takes the memory of a question that has its answer: it is written, and net/http has a copy of what it may still write.
+// done takes back the buffer of a question that was answered: the question is written by then, and net/http has its
+// own copy of what it may still write.
 func (p *promptBuffers) done(a *questionBuffer) {
 	if cap(a.body) <= maxPromptBuffer {
 		p.asked.Put(a)
 	}
 }
 
-// post asks an instance, and takes its answer.
+// post sends a question to an instance and reads the answer into the buffer.
 func (r *promptBuffer) post(
 	ctx context.Context, client *upstream.Client, at *upstream.Instance, path string, body []byte, authorization string,
 ) (status int, err error) {
@@ -59,7 +61,7 @@ func (r *promptBuffer) post(
 	return status, err
 }
 
-// read reads the answer, see readPrompt.
+// read parses the answer, see readPrompt.
 func (r *promptBuffer) read(name string) (Prompt, error) {
 	prompt, err := readPrompt(r.answer, name, r.ids)
 	if err == nil {
@@ -68,8 +70,8 @@ func (r *promptBuffer) read(name string) (Prompt, error) {
 	return prompt, err
 }
 
-// Done gives the memory of the prompt back for another. Nothing may use IDs or List afterwards, nor a copy of the Prompt. Where that
-// is not certain, Done is not called, and the memory is the prompt's for good.
+// Done gives the prompt's buffer back for other prompts. Nothing may use IDs, List or a copy of the Prompt afterwards.
+// A caller that is not certain of that does not call Done, and the memory stays the prompt's.
 func (p *Prompt) Done() {
 	buffer := p.buffer
 	*p = Prompt{}

@@ -11,34 +11,33 @@ import (
 	"time"
 )
 
-// questions bounds what is asked of one incarnation on behalf of turns. Of each question one
-// is under way at a time, on a context of its own: no client's departure ends it, and
-// all turns that need the answer wait for the same. One that failed is not asked
-// again for a while, so that an engine which does not answer costs one turn its
-// time limit, not each; a refused connection costs nothing, and may be accepted the
-// next time. Answers are kept by the asker.
+// questions bounds what turns ask of one incarnation. Of each question at most one request is under way. It has a
+// context of its own, so that no client's departure ends it, and all turns that need the answer wait for it. A
+// question that failed is not asked again for a while, so that an engine which does not answer costs one turn its time
+// limit, and not each turn. A refused connection costs nothing, and such a question may be asked again at once. The
+// askers keep the answers.
 type questions struct {
 	limit time.Duration // of one question
-	rest  time.Duration // how long one that failed is not asked again
+	rest  time.Duration // how long a failed question is not asked again
 	now   func() time.Time
 
 	mu   sync.Mutex // guards open and what it holds
 	open map[[sha256.Size]byte]*question
 }
 
-// question is one that is under way, or that failed.
+// question is a question that is under way or has failed.
 type question struct {
-	over  chan struct{} // closed at its end
-	until time.Time     // the end of its rest; zero while it is under way
+	over  chan struct{} // closed when it is over
+	until time.Time     // when it may be asked again; zero while it is under way
 }
 
 func newQuestions(limit, rest time.Duration, now func() time.Time) *questions {
 	return &questions{limit: limit, rest: rest, now: now, open: map[[sha256.Size]byte]*question{}}
 }
 
-// ask has put run unless the question is under way or rests, and returns a channel
-// that is closed when it is over. What put keeps can be seen by all that wait for the
-// channel. It returns an error if the question failed; a panic is one too.
+// ask runs put, unless the question is under way or rests, and returns a channel that is closed when the question is
+// over. Whoever has waited for the channel sees what put has stored. put returns an error if the question failed; a
+// panic counts as one.
 func (q *questions) ask(ctx context.Context, key [sha256.Size]byte, put func(context.Context) error) <-chan struct{} {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -51,7 +50,7 @@ func (q *questions) ask(ctx context.Context, key [sha256.Size]byte, put func(con
 	}
 	asked := &question{over: make(chan struct{})}
 	q.open[key] = asked
-	go q.run(context.WithoutCancel(ctx), key, asked, put) // ends at the limit
+	go q.run(context.WithoutCancel(ctx), key, asked, put) // ends within the limit
 	return asked.over
 }
 
@@ -73,7 +72,7 @@ func (q *questions) run(ctx context.Context, key [sha256.Size]byte, asked *quest
 
 var errDefect = errors.New("panic")
 
-// wait returns when a question is over, or when the turn that waits for it has gone.
+// wait returns when a question is over or ctx ends.
 func wait(ctx context.Context, over <-chan struct{}) {
 	select {
 	case <-over:
@@ -81,9 +80,9 @@ func wait(ctx context.Context, over <-chan struct{}) {
 	}
 }
 
-// digest names a question by its parts.
+// digest returns the key of a question with these parts.
 func digest(parts ...string) (key [sha256.Size]byte) {
-	var room [512]byte // more than nearly all models and shapes take
+	var room [512]byte // enough for nearly all models and shapes
 	text := room[:0]
 	for _, part := range parts {
 		text = append(strconv.AppendInt(text, int64(len(part)), 10), ':')

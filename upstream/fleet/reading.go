@@ -13,24 +13,22 @@ import (
 	"carryover/upstream"
 )
 
-// readFor is how long a reading counts, on both clocks. A ticket is used only while its
-// engine is known to be alive; what was read longer ago is read again.
+// readFor is how long a reading counts, on both clocks. A ticket is used only while its engine is known to be alive;
+// an older reading is repeated first.
 const readFor = 5 * time.Second
 
 // reading is one request for /metrics. All callers that ask meanwhile wait for it.
 //
-// vLLM exports the start time with prometheus_client's process collector, from the API
-// server that also ends when its engine does. With several API servers in one instance
-// (--api-server-count, by default as many as data-parallel ranks) that collector
-// is left out (v1/metrics/prometheus.py) and the incarnation is not known.
+// prometheus_client's process collector exports the start time. It runs in vLLM's API server, which ends when its
+// engine does. With several API servers in one instance (--api-server-count, by default as many as data-parallel
+// ranks) vLLM leaves this collector out (v1/metrics/prometheus.py), and the incarnation is not known.
 type reading struct{ done chan struct{} }
 
-// Current returns the incarnation that was read within the last five seconds, or reads it now. What was read before the engine refused or
-// ended a connection counts no more, so that one which was restarted since is not taken for itself: a connection that is kept is
-// looked at.
-// It is one that is not known if the engine could not be asked or does not tell; that
-// holds for five seconds too, so that turns do not queue before an engine that does not
-// answer. It is never nil.
+// Current returns the engine's incarnation by a reading of the last five seconds, or by a new one. Readings from
+// before the engine last refused or ended a connection do not count, so that a restarted engine is not mistaken for
+// the one before; Current checks idle connections for that. It returns an incarnation that is not known if the engine
+// does not answer or does not tell one. That too counts for five seconds, so that turns do not queue before an engine
+// that does not answer. It is never nil.
 func (e *Engine) Current(ctx context.Context) *Incarnation {
 	e.fleet.cfg.Client.Check(e.BaseURL)
 	s, counts := e.recent()
@@ -42,17 +40,16 @@ func (e *Engine) Current(ctx context.Context) *Incarnation {
 	return s
 }
 
-// Fresh returns the incarnation that was read within the last five seconds, and asks nothing: one
-// that is not known if there is no such reading, or none that told it. It is never nil.
+// Fresh returns the engine's incarnation by a reading of the last five seconds, and sends nothing. Without such a
+// reading it returns an incarnation that is not known. It is never nil.
 func (e *Engine) Fresh() *Incarnation {
 	s, _ := e.recent()
 	return s
 }
 
-// Last returns the incarnation that was read last, however long ago, and asks nothing: for uses
-// that do no harm if the engine has been restarted meanwhile. It is one that is not known
-// if nothing was read since a connection was refused, or if the last answer did not tell
-// the incarnation. It is never nil.
+// Last returns the incarnation that was read last, however long ago, and sends nothing. It is for uses that do no harm
+// if the engine has restarted since. It returns an incarnation that is not known if nothing was read since a
+// connection was refused, or if the last answer told none. It is never nil.
 func (e *Engine) Last() *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -62,8 +59,8 @@ func (e *Engine) Last() *Incarnation {
 	return e.known
 }
 
-// Incarnation returns the incarnation with that id if it was read last, whether or not that counts any more; nil if another incarnation has
-// been read since.
+// Incarnation returns the incarnation with that id if it was read last, even if that reading counts no more; nil if
+// the engine has another one.
 func (e *Engine) Incarnation(id string) *Incarnation {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -73,24 +70,23 @@ func (e *Engine) Incarnation(id string) *Incarnation {
 	return nil
 }
 
-// Refresh reads the engine's /metrics, whatever is known. Called more often than every
-// five seconds it spares turns the wait in Current. It returns when the reading is over,
-// at the limit at the latest, or when ctx ends.
+// Refresh reads the engine's /metrics, whatever is known. Called more often than every five seconds, it spares turns
+// the wait in Current. It returns when the reading is over, at ReadLimit at the latest, or when ctx ends.
 func (e *Engine) Refresh(ctx context.Context) {
-	e.fleet.cfg.Client.Check(e.BaseURL) // else the reading itself might find that a connection has ended, and not count
+	e.fleet.cfg.Client.Check(e.BaseURL) // finds connections that have ended, which would else discard this reading
 	e.mu.Lock()
 	r := e.under
 	if r == nil {
 		r = &reading{done: make(chan struct{})}
 		e.under = r
-		// Others may wait for it when the first caller has gone.
+		// It goes on without the first caller, because others may wait for it.
 		go e.run(context.WithoutCancel(ctx), r)
 	}
 	e.mu.Unlock()
 	wait(ctx, r.done)
 }
 
-// recent returns the incarnation of the last reading; counts is false if none counts.
+// recent returns the incarnation of the last reading; counts says whether that reading still counts.
 func (e *Engine) recent() (s *Incarnation, counts bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -103,7 +99,7 @@ func (e *Engine) recent() (s *Incarnation, counts bool) {
 	return e.unknown(), false
 }
 
-// run runs a reading and files what it gave, unless a connection was refused in between.
+// run runs a reading and stores its result, unless a connection was refused meanwhile.
 func (e *Engine) run(ctx context.Context, r *reading) {
 	began, ours := e.fleet.now(), int(e.inFlight.Load()+e.handBacks.Load())
 	ctx, cancel := context.WithTimeout(ctx, e.fleet.cfg.ReadLimit)
@@ -115,7 +111,7 @@ func (e *Engine) run(ctx context.Context, r *reading) {
 	if e.under != r && (e.under != nil || err == nil) {
 		return
 	}
-	e.under = nil // or it is already, by the failure of this reading itself
+	e.under = nil // unless a failure of this very reading has reset it already
 	defer e.show()
 	if err == nil {
 		e.load = load{use: told.use, others: max(0, told.use.running+told.use.waiting-ours), read: began}
@@ -125,10 +121,10 @@ func (e *Engine) run(ctx context.Context, r *reading) {
 		e.become(told)
 		e.read, e.missed, e.doubted = began, time.Time{}, false
 	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
-		// No process is there, or another one.
+		// Nothing answers there, or another process.
 		e.read, e.missed = time.Time{}, began
 	default:
-		// A late answer makes nothing untrue that was read a moment ago.
+		// A late answer does not refute what was read a moment ago.
 		e.missed = began
 	}
 }
@@ -154,8 +150,8 @@ func (e *Engine) readFacts(ctx context.Context) (told facts, err error) {
 	return readFacts(bytes.NewReader(text), rank)
 }
 
-// become makes what a reading told the incarnation that is known. The same id is the same
-// start, whatever was forgotten in between. It needs e.mu.
+// become makes a reading's incarnation the engine's. The same id is the same Incarnation, whatever was forgotten in
+// between. It needs e.mu.
 func (e *Engine) become(told facts) {
 	e.blank = nil
 	old := e.known
@@ -172,8 +168,8 @@ func (e *Engine) become(told facts) {
 	e.known.keeping.tell(told.caching)
 }
 
-// unknown returns what stands for an incarnation that is not known: the same one for as long as
-// none is read. It needs e.mu.
+// unknown returns the Incarnation that stands for any whose id is not known: the same one until an id is read. It
+// needs e.mu.
 func (e *Engine) unknown() *Incarnation {
 	if e.blank == nil {
 		e.blank = newIncarnation(e, "")

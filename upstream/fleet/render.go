@@ -10,23 +10,24 @@ import (
 	"carryover/upstream"
 )
 
-// ErrNoRender is returned by [Incarnation.Prompt] for requests whose ids a render endpoint alone can tell, where there is none.
+// ErrNoRender is returned by [Incarnation.Prompt] if only a render endpoint can tell the request's ids and there is
+// none.
 var ErrNoRender = errors.New("no render endpoint")
 
-// renderer is a server that renders for the whole fleet. It may be another process at any time, so that what it does not serve is believed
-// for a while only.
+// renderer is a server that renders prompts for the whole fleet. Another process may take its place at any time, so
+// what it does not serve is remembered for renderRest only.
 type renderer struct {
 	at *upstream.Instance
 
 	mu    sync.Mutex // guards the rest
 	found [upstream.APIs]Finding
-	until [upstream.APIs]time.Time // No is believed
+	until [upstream.APIs]time.Time // until when a No counts
 }
 
-// renderRest is how long a server that renders for the fleet is not asked again for what it does not serve.
+// renderRest is how long the renderer is not asked again for an endpoint that it does not serve.
 const renderRest = 30 * time.Second
 
-// renders tells whether it serves an API's render endpoint, Unknown if that is to be asked.
+// renders says whether it serves the render endpoint of an API, Unknown if it is to be asked.
 func (r *renderer) renders(api upstream.API, now time.Time) Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -42,8 +43,8 @@ func (r *renderer) learn(api upstream.API, found Finding, now time.Time) {
 	r.found[api], r.until[api] = found, now.Add(renderRest)
 }
 
-// Renders tells whether prompts of an API, one of those that nothing else tells, can be rendered for this incarnation: by the server that renders
-// for the whole fleet, or by the engine. Unknown is before either was asked. It asks nothing.
+// Renders says whether prompts of an API with render endpoints can be rendered for this incarnation, by the fleet's
+// renderer or by the engine; Unknown before either was asked. It sends nothing.
 func (s *Incarnation) Renders(api upstream.API) Finding {
 	if f := s.engine.fleet; f.renderer != nil {
 		return f.renderer.renders(api, f.now())
@@ -51,14 +52,14 @@ func (s *Incarnation) Renders(api upstream.API) Finding {
 	return s.foundRender(api)
 }
 
-// foundRender tells whether the engine has an API's render endpoint. That does not change before its next incarnation.
+// foundRender says whether the engine has the render endpoint of an API. That can change only with a restart.
 func (s *Incarnation) foundRender(api upstream.API) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rendering[api]
 }
 
-// rendered returns the ids of a prompt that render endpoints alone tell.
+// rendered returns the ids of a prompt that only a render endpoint can tell.
 func (s *Incarnation) rendered(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
 	if s.Renders(req.API()) == No {
 		return Prompt{}, ErrNoRender
@@ -86,18 +87,19 @@ func (s *Incarnation) rendered(ctx context.Context, req *upstream.Request, autho
 	return prompt, nil
 }
 
-// askRender has the engine render a prompt.
+// askRender makes the engine render a prompt.
 func (s *Incarnation) askRender(ctx context.Context, req *upstream.Request, authorization string, buffer *promptBuffer) (Prompt, error) {
 	prompt, found, err := s.engine.fleet.render(ctx, s.engine.Instance(), req, authorization, buffer)
 	if s.Known() {
 		s.mu.Lock()
-		s.rendering[req.API()] = max(s.rendering[req.API()], found) // No, of two that disagree
+		s.rendering[req.API()] = max(s.rendering[req.API()], found) // No wins over Yes if two answers disagree
 		s.mu.Unlock()
 	}
 	return prompt, err
 }
 
-// render asks a render endpoint. found tells whether it is served: No comes with ErrNoRender. Other errors are *upstream.LegError.
+// render calls a render endpoint. found says whether the endpoint exists; No comes with ErrNoRender. Other errors are
+// *upstream.LegError.
 func (f *Fleet) render(
 	ctx context.Context, at *upstream.Instance, req *upstream.Request, authorization string, buffer *promptBuffer,
 ) (prompt Prompt, found Finding, err error) {
@@ -116,8 +118,8 @@ func (f *Fleet) render(
 	return Prompt{}, Unknown, askFailed(at, "render", status, buffer.answer, nil)
 }
 
-// unserved reports whether a server that answers so has no such endpoint. An unknown model is a 404 too (_check_model), and says so: by the
-// member at fault, or, in the shape of the Messages API, by the type of the error.
+// unserved reports whether an answer means that the endpoint does not exist. An unknown model is a 404 too
+// (_check_model), but its error names the model: as the member at fault or, in the Messages API, by the error's type.
 func unserved(status int, answer []byte) bool {
 	if status != http.StatusNotFound {
 		return status == http.StatusMethodNotAllowed
@@ -126,8 +128,8 @@ func unserved(status int, answer []byte) bool {
 	return fault.Param == "" && fault.Type != "NotFoundError"
 }
 
-// switchedOff reports whether vLLM was started without --enable-scale-out. A 403 of another kind may be what a gateway says of the
-// client's own credential, and tells nothing of the others.
+// switchedOff reports whether vLLM runs without --enable-scale-out. Another 403 may be a gateway's verdict on the
+// client's own credential, and says nothing of other clients.
 func switchedOff(status int, answer []byte, authorization string) bool {
 	return status == http.StatusForbidden && (authorization == "" || upstream.ReadFault(answer).Type == "PermissionDeniedError")
 }

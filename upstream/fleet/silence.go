@@ -1,12 +1,11 @@
 package fleet
 
-// silentAfter is how many finished answers in a row without params make a decode incarnation
-// one that sends none: vLLM leaves them out of single answers for reasons of its own.
+// silentAfter is how many finished answers in a row without params make a decode incarnation count as silent. vLLM may
+// leave params out of a single answer for its own reasons.
 const silentAfter = 3
 
-// SentNothing records a finished answer to a hand-over that brought no params, which stock
-// vLLM does in every stream (vLLM #40186). It reports whether the incarnation has just become
-// silent.
+// SentNothing records a finished answer to a hand-over that brought no params. Stock vLLM brings none in any stream
+// (vLLM #40186). It reports whether the incarnation has become silent by it.
 func (s *Incarnation) SentNothing() (silent bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// never is when an engine is not avoided any more that waits for something other than time.
+// never is the end of an avoidance that does not end with time.
 const never = math.MaxInt64
 
-// avoidUntil returns until which time of the fleet's clock the engine is avoided, and until when it is held to be down. It needs
+// avoidUntil returns until when the engine is avoided and until when it is down, both on the fleet's clock. It needs
 // e.mu.
 func (e *Engine) avoidUntil() (avoid, down int64) {
 	if e.failed >= unhealthyAfter {
@@ -36,7 +36,7 @@ func (e *Engine) down(now time.Time) bool {
 	return e.failed >= unhealthyAfter || now.Before(e.downUntil)
 }
 
-// usable reports whether the engine is up, or would be but for the attempt that tries it.
+// usable reports whether the engine is up, not counting that an attempt is trying it.
 func (e *Engine) usable() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -44,8 +44,8 @@ func (e *Engine) usable() bool {
 	return !e.down(now) && !e.circuit.open(now) && !e.ejection.lasts(now) && !e.drain && !e.pauses(now)
 }
 
-// state is what an operator is told of the engine: whether it is picked, and in a sentence why it is picked only if no other
-// is left; why is "" for one that is up.
+// state returns the engine's state for operators, and a sentence that says why it is picked only when no other is
+// left; why is "" for an engine that is up.
 func (e *Engine) state() (state, why string) {
 	state, why = e.ownState()
 	if state != "draining" && state != "down" && e.Quarantined() {
@@ -54,7 +54,7 @@ func (e *Engine) state() (state, why string) {
 	return state, why
 }
 
-// ownState is state but for quarantines.
+// ownState is state without quarantines.
 func (e *Engine) ownState() (state, why string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -82,15 +82,15 @@ func (e *Engine) ownState() (state, why string) {
 	return "up", ""
 }
 
-// failed says what a circuit that is not closed was opened for.
+// failed describes why the circuit was opened.
 func (c *circuit) failed() string {
 	return fmt.Sprintf("%d legs in a row have failed since %s, the last with %s", c.failures, moment(c.since), c.last)
 }
 
-// moment is how a sentence for operators tells a time.
+// moment formats a time for operators.
 func moment(t time.Time) string { return t.UTC().Format(time.RFC3339) }
 
-// log is the log with the engine's name.
+// log returns the logger with the engine's role and name.
 func (e *Engine) log() *slog.Logger {
 	return e.fleet.cfg.Logger.With("role", e.Role.String(), "instance", e.Name)
 }

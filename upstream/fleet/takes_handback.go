@@ -5,24 +5,26 @@ import (
 	"sync/atomic"
 )
 
-// What a prefill engine has at most while KV is handed back to it. A hand-back is for a turn that may come, and gives way to those that
-// are there.
+// Limits of a prefill engine's load for hand-backs. A hand-back serves a turn that may come, and gives way to turns
+// that are there.
 const (
-	// mostBeside is how many requests it has, hand-backs included. In a fleet of four prefill engines at 50 turns per second each
-	// has two to four legs in flight, which leaves as many places for hand-backs; one with twice as many has a queue, and a leg
-	// that reads thousands of tokens would make each turn in it wait.
+	// mostBeside is the number of requests, hand-backs included, from which on the engine gets no hand-back. In a
+	// fleet of four prefill engines at 50 turns per second each has two to four legs in flight, which leaves as many
+	// for hand-backs. An engine with twice as many requests has a queue, and a leg that reads thousands of tokens
+	// would delay each turn in it.
 	mostBeside = 8
-	// fullAt is the share of its KV cache in use: blocks that only the prefix cache has are not in use. In the last tenth a leg
-	// takes the room of a prompt that is being computed, which is preempted and computed again.
+	// fullAt is the share of the KV cache in use from which on the engine gets no hand-back. Blocks that only the
+	// prefix cache holds are not in use. Above it, a hand-back may take space from a prompt that is being computed,
+	// which vLLM then preempts and computes again.
 	fullAt = 0.9
 )
 
-// TakesHandBack reports whether KV may be handed back to the engine now without a turn being slowed: picks prefer the engine, it has
-// shown by a leg that it serves if its circuit was open, its incarnation is known and not quarantined, and at its last reading, which is no
-// older than picks believe, it had room and no request waited for some. Requests that wait for KV which they read, as tickets have
-// them do and hand-backs themselves, are not among those, where the engine tells them apart.
+// TakesHandBack reports whether a hand-back to the engine now would delay no turn. The engine must be one that picks
+// prefer, with a known incarnation that is not quarantined; if its circuit was open, a turn's leg must have closed it;
+// and its last reading must be recent and show space in the cache and no request that waits for space. Requests that
+// wait for KV which they read (tickets, hand-backs) do not count as waiting where the engine tells them apart.
 //
-// It promises nothing about the moment after. Nothing is asked of the engine.
+// The answer holds for this moment only. Nothing is sent to the engine.
 func (e *Engine) TakesHandBack() bool {
 	v, now := &e.seen, e.fleet.clock()
 	if e.gone.Load() || !v.up(now) || int64(now) >= v.stale.Load() || !v.last.Load().Known() || e.Quarantined() {
@@ -34,12 +36,13 @@ func (e *Engine) TakesHandBack() bool {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	// A circuit that is half-open waits for a turn to try the engine. A hand-back that failed would cost its ticket.
-	return e.circuit.pause == 0 && (e.load.short == 0 || has == 0) // what waited has gone
+	// While the circuit is half-open a turn is to try the engine: a hand-back that failed would lose its ticket.
+	return e.circuit.pause == 0 && (e.load.short == 0 || has == 0) // without requests, nothing waits any more
 }
 
-// BeginHandBack counts a hand-back to the engine until done is called; more calls do nothing. It is no attempt of a turn: it takes up no
-// place of one, and does not move picks. Without it, readings would take its request for one of others, which does.
+// BeginHandBack counts a hand-back to the engine until done is called; further calls do nothing. A hand-back is no
+// attempt: it does not count against MaxInFlight and does not influence picks. It must be counted, or the next reading
+// would take its request for one of other clients, which does influence picks.
 func (e *Engine) BeginHandBack() (done func()) {
 	e.handBacks.Add(1)
 	var ended atomic.Bool

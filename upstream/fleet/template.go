@@ -13,22 +13,20 @@ import (
 	"carryover/upstream"
 )
 
-// templateRetry is how long an engine that did not answer is not asked again.
+// templateRetry is how long a question about a template that failed is not asked again.
 const templateRetry = 5 * time.Second
 
-// AppendOnly finds out whether a model's chat template is append-only: whether a
-// finished turn, rendered as history, begins with the very tokens that were
-// rendered to generate it. Some are not: they drop earlier reasoning, or
-// end the generation prompt with tokens that history does not repeat
-// (Qwen3 with thinking off ends it with an empty think block). Then decode's
-// blocks are no prefix of the next prompt, however faithful the client.
+// AppendOnly finds out whether a model's chat template is append-only: whether the tokens of a finished turn, rendered
+// as history, begin with the tokens that were rendered to generate it. Some templates are not: they drop earlier
+// reasoning, or end the generation prompt with tokens that history does not repeat (Qwen3 with thinking off ends it
+// with an empty think block). Then decode's blocks are no prefix of the next prompt, even if the client repeats
+// everything.
 //
-// A template is named as a request does: by the model, and by chat_template_kwargs as
-// raw JSON, nil if absent. The engine is asked to tokenise a one-message conversation and
-// its continuation, and the two are compared. One that has no /tokenize (404, 405) can't be
-// asked, and its templates are taken to be append-only. Unknown means that the question
-// failed, that ctx ended before it was answered, or that the incarnation is not known; a
-// failure is remembered for five seconds, for the credential that met it.
+// The template is identified by the model and the raw JSON of chat_template_kwargs, nil if absent. AppendOnly makes
+// the engine tokenise a conversation of one message and its continuation, and compares the two. Templates of an engine
+// without /tokenize (404, 405) are taken to be append-only. Unknown means that the question failed, that ctx ended
+// first, or that the incarnation is not known. A failure is remembered for five seconds, for the credential that met
+// it.
 func (s *Incarnation) AppendOnly(ctx context.Context, model string, kwargs []byte, authorization string) Finding {
 	if !s.Known() {
 		return Unknown
@@ -47,7 +45,7 @@ func (s *Incarnation) AppendOnly(ctx context.Context, model string, kwargs []byt
 	return s.template(key)
 }
 
-// Template returns what AppendOnly has found out, and asks nothing.
+// Template returns what AppendOnly has found, and sends nothing.
 func (s *Incarnation) Template(model string, kwargs []byte) Finding {
 	return s.template(digest(model, string(kwargs)))
 }
@@ -67,14 +65,14 @@ func (s *Incarnation) learnTemplate(key [sha256.Size]byte, found Finding) {
 	s.templates[key] = found
 }
 
-// The sample has no white space at its ends: many templates trim content, which
-// changes nothing for replies that have none, and others are not eligible.
+// The sample has no white space at its ends, because many templates trim content. That changes nothing for answers
+// without such white space, and other answers are not eligible.
 const (
 	sampleQuestion = "What is kept between two turns?"
 	sampleAnswer   = "The blocks are kept."
 )
 
-// errNoTokenize is an engine without /tokenize.
+// errNoTokenize says that the engine has no /tokenize.
 var errNoTokenize = errors.New("tokenize: not offered")
 
 func (s *Incarnation) askTemplate(ctx context.Context, model string, kwargs []byte, authorization string) (Finding, error) {
@@ -134,7 +132,7 @@ func (s *Incarnation) tokenizeSample(ctx context.Context, body []byte, authoriza
 		}
 		return prompt.IDs, nil
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
-		// An unknown model is a 404 too (_check_model), and says so.
+		// An unknown model is a 404 too (_check_model), but its error names the model.
 		if fault := upstream.ReadFault(answer); fault.Param == "" && fault.Type != "NotFoundError" {
 			return nil, errNoTokenize
 		}

@@ -11,36 +11,34 @@ import (
 	"carryover/upstream"
 )
 
-// ErrNotComparable is returned by [Incarnation.Tokenize] for requests whose ids the completion
-// endpoint alone can tell.
+// ErrNotComparable is returned by [Incarnation.Tokenize] if only the completion endpoint can tell the request's ids.
 var ErrNotComparable = errors.New("not comparable")
 
-// Prompt is what an engine makes of a request's prompt.
+// Prompt is a request's prompt as the engine reads it.
 type Prompt struct {
 	IDs []uint32
-	// List is how IDs were told, a JSON list. It is not to be changed.
+	// List is the JSON list that IDs were read from. It is not to be changed.
 	List []byte
-	// ContextLength is how many tokens prompt and answer may have together, 0 if the engine has not told.
+	// ContextLength is how many tokens prompt and answer may have together, 0 if that is not known.
 	ContextLength int
 
-	buffer *promptBuffer // in which they are, nil if they are the request's
+	buffer *promptBuffer // the buffer that holds them, nil if the request does
 }
 
-// Tokenize returns the ids of the request's prompt: the prompt itself if it is
-// ids, else what the engine makes of it within the limit for a question. A chat is
-// rendered by the endpoint that does nothing else (/v1/chat/completions/render, vLLM with
-// --enable-scale-out), where an incarnation has it; all others have /tokenize. An incarnation that is
-// not known is not asked to render: that it offers none could not be remembered.
-// Requests that are not comparable are ErrNotComparable; other errors are *upstream.LegError.
+// Tokenize returns the ids of the request's prompt: the ids of the request itself if it has ids, else what the engine
+// makes of its text, within AskLimit. A chat is rendered by the endpoint that does nothing else
+// (/v1/chat/completions/render, vLLM with --enable-scale-out) if the incarnation has it, and else by /tokenize. An
+// incarnation that is not known is not asked to render, because a refusal could not be remembered. Errors are
+// ErrNotComparable or *upstream.LegError.
 func (s *Incarnation) Tokenize(ctx context.Context, req *upstream.Request, authorization string) ([]uint32, error) {
 	prompt, err := s.Prompt(ctx, req, authorization)
 	return prompt.IDs, err
 }
 
-// Prompt is Tokenize, and says how long prompt and answer may be together. Its memory may be lent until [Prompt.Done]. Prompts that
-// render endpoints alone tell ([upstream.API.Rendered]) are rendered, or fail: ErrNoRender where there is no such endpoint,
-// ErrNotComparable where the completion endpoint may render another prompt. An engine that refuses the request does so in the
-// *upstream.LegError.
+// Prompt is Tokenize, and also returns the context length. The prompt may use a shared buffer until [Prompt.Done].
+// Prompts whose ids only render endpoints can tell ([upstream.API.Rendered]) are rendered: the error is ErrNoRender
+// without such an endpoint, and ErrNotComparable if the completion endpoint may render another prompt. If the engine
+// refuses the request, the *upstream.LegError has its refusal.
 func (s *Incarnation) Prompt(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.PromptIDs(); ok {
 		_, list := req.Prompt()
@@ -59,11 +57,11 @@ func (s *Incarnation) Prompt(ctx context.Context, req *upstream.Request, authori
 	}
 	question.body = body
 	if req.API() == upstream.Chat && s.Known() && s.foundRender(upstream.Chat) != No {
-		// Every failure but that there is none is final: to fall back on it would let parity that was learnt with one endpoint speak for
-		// the other.
+		// Only a missing endpoint leads on to /tokenize. After another failure, /tokenize's ids would be trusted by
+		// the parity that was learnt with the render endpoint's.
 		if prompt, err := s.askRender(ctx, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
 			prompt.ContextLength = s.engine.ContextLength(req.Model())
-			buffers.done(question) // and was not asked
+			buffers.done(question) // the question was not sent
 			return prompt, err
 		}
 	}
@@ -80,7 +78,8 @@ func (s *Incarnation) Prompt(ctx context.Context, req *upstream.Request, authori
 	return prompt, nil
 }
 
-// ContextLength is max_model_len of a model's card, of the first card for a request that names no model; 0 if no list is known.
+// ContextLength returns max_model_len of a model's entry in /v1/models, of the first entry if model is ""; 0 if it is
+// not known.
 func (e *Engine) ContextLength(model string) int {
 	for _, m := range e.models() {
 		if m.ID == model || model == "" {
@@ -95,7 +94,7 @@ func (e *Engine) ContextLength(model string) int {
 	return 0
 }
 
-// askFailed is a question for a prompt that was not answered as it should have been.
+// askFailed returns the error of a question about a prompt that had no proper answer.
 func askFailed(at *upstream.Instance, what string, status int, answer []byte, err error) error {
 	failed := &upstream.LegError{Role: at.Role, Instance: at.Name, Kind: upstream.Garbage, Sent: true}
 	var op *net.OpError
@@ -113,8 +112,8 @@ func askFailed(at *upstream.Instance, what string, status int, answer []byte, er
 	return failed
 }
 
-// readPrompt reads an answer whose named member is the list of ids. A count beside it must agree. The list is read as it is found to be
-// valid, once; the ids are in room if they fit there.
+// readPrompt parses an answer whose member name is the list of ids. If the answer has a count, it must agree. The list
+// is validated and read in one pass; the ids are stored in into if they fit.
 func readPrompt(answer []byte, name string, into []uint32) (prompt Prompt, err error) {
 	found := false
 	o, err := rawjson.ParseObjectFunc(answer, func(s *rawjson.Scanner, member []byte) error {

@@ -6,17 +6,19 @@ import (
 	"strconv"
 )
 
-// use is what /metrics tells of an engine's load: the requests that it runs, and those that wait for a place; how many of these wait for
-// room, and not for KV which they read or the like, all where reasons are not told; the share of its
-// KV cache that is in use, 0 to 1, pinned blocks included; how many tokens the cache holds.
+// use is an engine's load by its /metrics. running and waiting count requests. short counts the waiting requests that
+// wait for cache space; the others wait for KV that they read, for example; without reasons, short is all of them.
+// usage is the share of the KV cache in use, 0 to 1, pinned blocks included. kvTokens is how many tokens the cache
+// holds.
 type use struct {
 	running, waiting, short int
 	usage                   float64
 	kvTokens                int
-	reasons                 bool // for which requests wait are told
+	reasons                 bool // the engine tells why requests wait
 }
 
-// wanting is how many requests wait for room. Where reasons are not told, none does that has half of the cache.
+// wanting returns how many requests wait for cache space. If the engine tells no reasons and half of its cache is
+// free, it returns 0.
 func (u use) wanting() int {
 	if !u.reasons && u.usage < 0.5 {
 		return 0
@@ -24,7 +26,7 @@ func (u use) wanting() int {
 	return u.short
 }
 
-// The gauges of vLLM that tell it (v1/metrics/loggers.py). The label engine is the data-parallel rank.
+// vLLM's gauges for the load (v1/metrics/loggers.py). The label engine is the data-parallel rank.
 const (
 	runningMetric = "vllm:num_requests_running"
 	waitingMetric = "vllm:num_requests_waiting"
@@ -32,23 +34,23 @@ const (
 	usageMetric   = "vllm:kv_cache_usage_perc"
 	engineLabel   = "engine"
 	reasonLabel   = "reason"
-	forRoom       = "capacity" // a reason; the other is "deferred"
+	forRoom       = "capacity" // the reason for cache space; the other one is "deferred"
 )
 
-// Bounds of what is believed: far above any engine, and far below what sums could overflow with.
+// Upper bounds of believable values: far above any engine, and far below an overflow of their sums.
 const (
 	maxTold   = 1 << 24
 	maxTokens = 1 << 40
 )
 
-// metricUse gathers it: requests and tokens of several engines are summed, of usage the highest counts.
+// metricUse collects the load: it sums requests and tokens of several engines, and keeps the highest usage.
 type metricUse struct {
-	rank    string // counts alone, "" counts all
+	rank    string // only this rank counts; "" counts all
 	total   use
-	reasons bool // are told
+	reasons bool // samples with reasons were seen
 }
 
-// told returns what was gathered.
+// told returns the collected load.
 func (m *metricUse) told() use {
 	told := m.total
 	told.reasons = m.reasons
@@ -76,10 +78,11 @@ func (m *metricUse) line(line []byte) {
 	}
 }
 
-// add adds a number of requests.
+// add adds a number of requests to sum.
 func add(sum *int, n float64) { *sum = min(*sum+int(min(n, maxTold)), maxTold) }
 
-// gauge reads a sample of a gauge that is not negative, and its reason, "" without one.
+// gauge parses a sample of a gauge. reason is its label, "" without one. found is false for other metrics, negative
+// values, and other ranks.
 func (m *metricUse) gauge(line []byte, name string) (n float64, reason string, found bool) {
 	rest, found := cutMetric(line, name)
 	if !found {
@@ -100,8 +103,8 @@ func (m *metricUse) gauge(line []byte, name string) (n float64, reason string, f
 
 func (m *metricUse) counts(engine string) bool { return m.rank == "" || m.rank == engine }
 
-// cacheLabels are those of vllm:cache_config_info that matter here. Numbers of tokens were added to it later than numbers of
-// blocks (both in 0.32).
+// cacheLabels are the labels of vllm:cache_config_info that are used here. Engines name the number of tokens or only
+// that of blocks; both are in vLLM 0.32.
 type cacheLabels struct{ engine, blockSize, blocks, tokens, prefixes string }
 
 func (c *cacheLabels) set(name, text string) {
@@ -135,7 +138,7 @@ func (m *metricUse) cache(c cacheLabels) {
 	m.total.kvTokens = min(m.total.kvTokens+tokens, maxTokens)
 }
 
-// count reads a number of things, at least one.
+// count parses a positive number.
 func count(text string) (n int, ok bool) {
 	n, err := strconv.Atoi(text)
 	return n, err == nil && n > 0 && n <= maxTokens
