@@ -143,6 +143,10 @@ house: ## check the sizes of pages, the words of identifiers, and what pages nam
 manifests: ## the Kubernetes manifests against the published API types, and their flags against the program
 	cd scripts/kubernetes/check && go vet ./... && go test -count 1 ./...
 
+.PHONY: reference
+reference: ## write docs/reference.md anew: settings, headers, reasons, error codes, metrics and endpoints, out of the code
+	go test ./cmd/carryover -run TestReference -count 1 -update
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME (30s)
 	scripts/fuzz.sh $(FUZZTIME)
