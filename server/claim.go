@@ -68,7 +68,7 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 			s.counts.ridden.sent.Add(1)
 		} else {
 			unused.holder.Leave(unused.unused)
-			s.counts.ridden.kept.Add(1)
+			s.counts.ridden.requeued.Add(1)
 		}
 		h.piggyback = nil
 	}

@@ -22,9 +22,9 @@ type Counts struct {
 // Releases says how releases ended. Each unused ticket that leaves the line ends here once: it is in Sent or Failed, or in Kept and
 // back in the line.
 type Releases struct {
-	Sent   uint64 // the leg was answered
-	Failed uint64 // the leg may have been seen by an engine, and failed; a leg of our own tries once more
-	Kept   uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
+	Sent     uint64 // the leg was answered
+	Failed   uint64 // the leg may have been seen by an engine, and failed; a leg of our own tries once more
+	Requeued uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
 }
 
 // Stranded says what became of hand-overs whose client left, or whose decode leg failed.
@@ -53,16 +53,16 @@ type counts struct {
 	quarantines, retriesDenied atomic.Uint64
 }
 
-type atomicReleases struct{ sent, failed, kept atomic.Uint64 }
+type atomicReleases struct{ sent, failed, requeued atomic.Uint64 }
 
 func (r *atomicReleases) read() Releases {
-	return Releases{Sent: r.sent.Load(), Failed: r.failed.Load(), Kept: r.kept.Load()}
+	return Releases{Sent: r.sent.Load(), Failed: r.failed.Load(), Requeued: r.requeued.Load()}
 }
 
 // unsent counts a release that did not come to its end; kept says that its ticket waits again.
-func (r *atomicReleases) unsent(kept bool) {
-	if kept {
-		r.kept.Add(1)
+func (r *atomicReleases) unsent(requeued bool) {
+	if requeued {
+		r.requeued.Add(1)
 	} else {
 		r.failed.Add(1)
 	}
@@ -79,14 +79,14 @@ func (c *counts) stranded(read bool) {
 
 // HandBacks says how hand-backs ended. One that was sent is a ticket's last.
 type HandBacks struct {
-	Done   uint64 // prefill has read the KV, and decode is free
-	Failed uint64 // the leg may have been seen by an engine, and failed; the blocks are released some seconds later
-	Kept   uint64 // nothing of the leg was sent, or the engine refused it; it is tried again, or released
-	Tokens uint64 // of those that are done
+	Done     uint64 // prefill has read the KV, and decode is free
+	Failed   uint64 // the leg may have been seen by an engine, and failed; the blocks are released some seconds later
+	Requeued uint64 // nothing of the leg was sent, or the engine refused it; it is tried again, or released
+	Tokens   uint64 // of those that are done
 }
 
-type atomicHandBacks struct{ done, failed, kept, tokens atomic.Uint64 }
+type atomicHandBacks struct{ done, failed, requeued, tokens atomic.Uint64 }
 
 func (h *atomicHandBacks) read() HandBacks {
-	return HandBacks{Done: h.done.Load(), Failed: h.failed.Load(), Kept: h.kept.Load(), Tokens: h.tokens.Load()}
+	return HandBacks{Done: h.done.Load(), Failed: h.failed.Load(), Requeued: h.requeued.Load(), Tokens: h.tokens.Load()}
 }

@@ -15,9 +15,9 @@ import (
 
 // The ends of a hand-back, as the log and the metrics have them.
 const (
-	handedBack     = "done"
-	handBackFailed = "failed" // the leg may have been seen by an engine; decode is to free the blocks once nothing reads them
-	handBackKept   = "kept"   // nothing of it was sent, or the engine refused it; it is tried again, or released
+	handedBack       = "done"
+	handBackFailed   = "failed" // the leg may have been seen by an engine; decode is to free the blocks once nothing reads them
+	handBackRequeued = "kept"   // nothing of it was sent, or the engine refused it; it is tried again, or released
 )
 
 // run hands one ticket back. One that was sent is never sent again.
@@ -95,12 +95,12 @@ func (h *handBacks) send(ctx context.Context, k *retainedTicket, link *fleet.Pai
 	found, ok := h.lineages.enter(prefill, ticket.Lineage)
 	if !ok {
 		h.release(k)
-		return handBackKept, errInDoubt
+		return handBackRequeued, errInDoubt
 	}
 	made, err := h.deps.Connector.HandBack(h.offer(k), k.model, found.Salt()+k.salt)
 	if err != nil { // of an older or a foreign version
 		h.release(k)
-		return handBackKept, err
+		return handBackRequeued, err
 	}
 	limit, cause := h.cfg.ReuseTrialTimeout+prefill.Expect(len(made.Body)), upstream.ErrReuseTimeout
 	if left := untilFreed(ticket.Deadline); left < limit {
@@ -159,10 +159,10 @@ func (h *handBacks) failed(ctx context.Context, k *retainedTicket, link *fleet.P
 	switch {
 	case !leg.Sent || leg.Kind == upstream.Status && leg.Status == http.StatusTooManyRequests:
 		h.later(ctx, k)
-		return handBackKept
+		return handBackRequeued
 	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError, leg.Paused(): // before it was scheduled
 		h.release(k)
-		return handBackKept
+		return handBackRequeued
 	}
 	h.concluded(k, link, outcomeOf(leg))
 	h.unanswered(k)
@@ -242,6 +242,6 @@ func (h *handBacks) count(outcome string, tokens int) {
 	case handBackFailed:
 		c.failed.Add(1)
 	default:
-		c.kept.Add(1)
+		c.requeued.Add(1)
 	}
 }

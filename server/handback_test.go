@@ -240,7 +240,7 @@ func TestHandBack_RefusedIsReleased(t *testing.T) {
 	r.sendIDs("c", true, count(1, 40)...)
 	r.prefill[0].next(refuses)
 	r.handBack(overdue, 1)
-	if c := r.server.Counts().HandBacks; c != (server.HandBacks{Kept: 1}) {
+	if c := r.server.Counts().HandBacks; c != (server.HandBacks{Requeued: 1}) {
 		t.Errorf("counted %+v", c)
 	}
 	r.refused = append(r.refused, r.prefill[0].seen()[1].ticket())

@@ -158,7 +158,7 @@ func (r *piggyback) offer() upstream.TicketOffer {
 // failed deals with an unused ticket whose leg failed. Unsent it waits for a next leg. Else only a leg of our own may carry it again: it
 // may be what the engine fails by, or has refused the client's request for. Kept says that nothing of it has been seen by the engine's
 // scheduler.
-func (r *piggyback) failed(leg *upstream.LegError) (kept bool) {
+func (r *piggyback) failed(leg *upstream.LegError) (requeued bool) {
 	switch {
 	case !leg.Sent, leg.Paused():
 		r.holder.Leave(r.unused)
@@ -240,7 +240,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			r.counts.own.sent.Add(1)
 		case errors.As(err, &failed) && (!failed.Sent || failed.Paused()):
 			holder.Leave(u)
-			r.counts.own.kept.Add(1)
+			r.counts.own.requeued.Add(1)
 		default:
 			unused.open()
 			r.counts.own.failed.Add(1)

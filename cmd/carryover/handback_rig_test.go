@@ -69,7 +69,7 @@ type ends struct{ done, failed, kept int }
 
 func (h *handing) ends() ends {
 	c := h.server.Counts().HandBacks
-	return ends{int(c.Done), int(c.Failed), int(c.Kept)}
+	return ends{int(c.Done), int(c.Failed), int(c.Requeued)}
 }
 
 // settle waits until nothing is left to hand back. What a turn leaves is known when its client has the end of the answer.

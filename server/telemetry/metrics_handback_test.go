@@ -38,11 +38,11 @@ func TestWatch_HandBacksAreCountedApart(t *testing.T) {
 	}
 	h := &handingBack{}
 	owner = h
-	for _, counts := range []server.HandBacks{{}, {Done: 5, Failed: 2, Kept: 1, Tokens: 1200}} {
+	for _, counts := range []server.HandBacks{{}, {Done: 5, Failed: 2, Requeued: 1, Tokens: 1200}} {
 		h.counts = counts
 		want := map[string]float64{
 			"carryover.hand_backs{outcome=done}": float64(counts.Done), "carryover.hand_backs{outcome=failed}": float64(counts.Failed),
-			"carryover.hand_backs{outcome=kept}": float64(counts.Kept), "carryover.hand_back.tokens{}": float64(counts.Tokens),
+			"carryover.hand_backs{outcome=kept}": float64(counts.Requeued), "carryover.hand_back.tokens{}": float64(counts.Tokens),
 			"carryover.hand_back.waiting{}": 7, "carryover.hand_back.memory{}": 4096, "carryover.hand_back.memory.limit{}": 1 << 20,
 		}
 		if got := of(read()); !maps.Equal(got, want) {

@@ -160,7 +160,7 @@ func (m *Metrics) watchServer(state State) error {
 		}
 		counts := owner.Counts()
 		for by, n := range map[string]server.Releases{"rider": counts.Ridden, "leg": counts.Own} {
-			for result, n := range map[string]uint64{"sent": n.Sent, "failed": n.Failed, "kept": n.Kept} {
+			for result, n := range map[string]uint64{"sent": n.Sent, "failed": n.Failed, "kept": n.Requeued} {
 				to.ObserveInt64(releases, int64(n), metric.WithAttributes(attribute.String("by", by), attribute.String("result", result)))
 			}
 		}
