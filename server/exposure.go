@@ -86,8 +86,8 @@ func (w *exposureWatch) say() {
 		}
 	}
 	maps.DeleteFunc(w.logged, func(incarnation *fleet.Incarnation, _ struct{}) bool {
-		_, still := exposed[incarnation]
-		return !still && incarnation.Engine().Last().Known() // one that is not known now may be the same
+		_, remains := exposed[incarnation]
+		return !remains && incarnation.Engine().Last().Known() // one that is not known now may be the same
 	})
 }
 

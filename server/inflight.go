@@ -30,9 +30,9 @@ func newInflight(most, largest int64) *inflight {
 // reservation is the part of an inflight account that one turn holds. It belongs to
 // the goroutine of its turn. The zero value holds nothing and can't grow.
 type reservation struct {
-	account *inflight
-	client  string
-	held    int64
+	account  *inflight
+	client   string
+	reserved int64
 }
 
 // grow adds n bytes, or returns the error that the client is to see and adds none.
@@ -48,20 +48,20 @@ func (r *reservation) grow(n int64) error {
 	}
 	a.total += n
 	a.clients[r.client] += n
-	r.held += n
+	r.reserved += n
 	return nil
 }
 
 // shrinkTo gives back all but n bytes; where no more than n are held it does nothing.
 func (r *reservation) shrinkTo(n int64) {
-	if r.held <= n {
+	if r.reserved <= n {
 		return
 	}
 	a := r.account
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	back := r.held - n
-	r.held = n
+	back := r.reserved - n
+	r.reserved = n
 	a.total -= back
 	if a.clients[r.client] -= back; a.clients[r.client] == 0 {
 		delete(a.clients, r.client)

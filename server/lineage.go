@@ -144,7 +144,7 @@ func (f *finder) dropInDoubt(ctx context.Context, t *turn) {
 	t.notes = f.withoutDoubt(ctx, t, t.notes)
 }
 
-func (f *finder) withoutDoubt(ctx context.Context, t *turn, branches []convcache.Branch) (kept []convcache.Branch) {
+func (f *finder) withoutDoubt(ctx context.Context, t *turn, branches []convcache.Branch) (usable []convcache.Branch) {
 	bad := 0
 	for i := range branches {
 		if f.lineages.inDoubt(branches[i].Lineage) {
@@ -158,12 +158,12 @@ func (f *finder) withoutDoubt(ctx context.Context, t *turn, branches []convcache
 	for _, b := range branches {
 		switch {
 		case !f.lineages.inDoubt(b.Lineage):
-			kept = append(kept, b)
+			usable = append(usable, b)
 		case !f.dryRun:
 			f.giveUp(ctx, t, b.ID)
 		}
 	}
-	return kept
+	return usable
 }
 
 // giveUp takes a branch that no turn is to use out of the store, and has the blocks of a ticket released.

@@ -76,9 +76,9 @@ func needsPrefill(why string) *apiError {
 	return refused(http.StatusBadRequest, "not_disaggregable", "The engines can't serve this request: decode needs prefill, and "+why+" rules that out.")
 }
 
-// heldBy is how many tokens of the conversation the picked decode instance has, as far as its start is known without asking: the
+// cachedOn is how many tokens of the conversation the picked decode instance has, as far as its start is known without asking: the
 // blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues nothing.
-func (t *turn) heldBy(decode *fleet.Engine) (tokens int) {
+func (t *turn) cachedOn(decode *fleet.Engine) (tokens int) {
 	last := decode.Last()
 	if !last.Known() || t.api != upstream.Text && !t.length.Answered {
 		return 0

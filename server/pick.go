@@ -76,14 +76,14 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 	case err != nil:
 		return nil, t.retry.lastOr(err)
 	}
-	held := t.heldBy(decode)
-	t.record.Path.Tokens = t.uncached(ratio, held)
+	most := t.cachedOn(decode)
+	t.record.Path.Tokens = t.uncached(ratio, most)
 	if why := k.alone(t); why != "" {
 		if k.needsPrefill() {
 			return nil, needsPrefill(why)
 		}
 		t.record.Path.alone(why)
-		p.tied = why == whyThreshold && held > 0
+		p.tied = why == whyThreshold && most > 0
 		k.pin(ctx, t, p, nil, decode)
 		picked = true
 		return p, nil

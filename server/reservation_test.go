@@ -15,15 +15,15 @@ func TestReservation_GrowsUpToItsBounds(t *testing.T) {
 	one, two := &reservation{account: a, client: "one"}, &reservation{account: a, client: "one"}
 	want := func(what string, r *reservation, n int64, refused string) {
 		t.Helper()
-		before := r.held
+		before := r.reserved
 		err := r.grow(n)
 		if got := ""; err != nil {
 			got = err.Error()
-			if got != refused || r.held != before {
-				t.Errorf("%s: got %q with %d held, want %q and the %d of before", what, got, r.held, refused, before)
+			if got != refused || r.reserved != before {
+				t.Errorf("%s: got %q with %d held, want %q and the %d of before", what, got, r.reserved, refused, before)
 			}
-		} else if refused != "" || r.held != before+n {
-			t.Errorf("%s: got %d held, want %d, refused %q", what, r.held, before+n, refused)
+		} else if refused != "" || r.reserved != before+n {
+			t.Errorf("%s: got %d held, want %d, refused %q", what, r.reserved, before+n, refused)
 		}
 	}
 	const ofClient, ofAll = "Too many request bytes of this client in flight.", "Too many request bytes in flight."
@@ -42,8 +42,8 @@ func TestReservation_GrowsUpToItsBounds(t *testing.T) {
 	one.shrinkTo(40)
 	want("what was given back", last, 160, "")
 	want("more than that", last, 1, ofAll)
-	if len(a.clients) != 5 || a.total != 1000 || one.held != 40 {
-		t.Errorf("got %d bytes of %v, %d of the first", a.total, a.clients, one.held)
+	if len(a.clients) != 5 || a.total != 1000 || one.reserved != 40 {
+		t.Errorf("got %d bytes of %v, %d of the first", a.total, a.clients, one.reserved)
 	}
 	for _, r := range append(others, one, two, last, &reservation{}) {
 		r.giveBack()
@@ -62,7 +62,7 @@ func TestReservation_AddsUpConcurrently(t *testing.T) {
 			r := &reservation{account: a, client: []string{"a", "b", "c"}[i%3]}
 			for n := range int64(500) {
 				if r.grow(n%60) == nil {
-					r.shrinkTo(r.held / 2)
+					r.shrinkTo(r.reserved / 2)
 				}
 			}
 			r.giveBack()
@@ -83,8 +83,8 @@ type heldReader struct {
 
 func (h *heldReader) Read(p []byte) (int, error) {
 	have, arrived := cap(h.body.bytes), len(h.body.bytes)
-	if h.body.share.held != int64(have) || have > max(firstStep, 2*arrived+1) {
-		h.t.Errorf("%d of %d bytes have arrived: memory for %d, reserved %d", arrived, h.body.size, have, h.body.share.held)
+	if h.body.share.reserved != int64(have) || have > max(firstStep, 2*arrived+1) {
+		h.t.Errorf("%d of %d bytes have arrived: memory for %d, reserved %d", arrived, h.body.size, have, h.body.share.reserved)
 	}
 	return h.from.Read(p)
 }
@@ -126,7 +126,7 @@ func TestBodyBuffer_StopsWhereTheAccountEnds(t *testing.T) {
 	if err := body.readFrom(bytes.NewReader(make([]byte, 1<<20)), 1<<20); !errors.As(err, &refused) || refused.Code != "overloaded" {
 		t.Errorf("got %v, want it refused", err)
 	}
-	if share.held != int64(cap(body.bytes)) || cap(body.bytes) != 1<<15 {
-		t.Errorf("got %d reserved for %d bytes, want 32 KiB", share.held, cap(body.bytes))
+	if share.reserved != int64(cap(body.bytes)) || cap(body.bytes) != 1<<15 {
+		t.Errorf("got %d reserved for %d bytes, want 32 KiB", share.reserved, cap(body.bytes))
 	}
 }

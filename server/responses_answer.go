@@ -143,14 +143,14 @@ func (d responsesDialect) whole(a *answer, body []byte) []byte {
 		a.fails(failure)
 	}
 	d.completed(a, response)
-	rest, kept := []byte(nil), 0
+	rest, size := []byte(nil), 0
 	for _, span := range d.hidden(a, body, false) {
-		rest, kept = append(append(rest, body[kept:span.From]...), "null"...), span.To
+		rest, size = append(append(rest, body[size:span.From]...), "null"...), span.To
 	}
-	if kept == 0 {
+	if size == 0 {
 		return body
 	}
-	return append(rest, body[kept:]...)
+	return append(rest, body[size:]...)
 }
 
 var _ dialect = responsesDialect{}

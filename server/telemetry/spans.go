@@ -29,16 +29,16 @@ func (s *spans) observe(r *server.Record) {
 	if !r.Trace.Recorded() {
 		return
 	}
-	common := commonAttributes(r)
+	shared := sharedAttributes(r)
 	ctx := preset(clientContext(&r.Trace), r.Trace.ID, r.Trace.Span)
 	_, turn := s.tracer.Start(ctx, methodPost+" "+r.API.Path(), trace.WithSpanKind(trace.SpanKindServer), trace.WithTimestamp(r.Began),
-		trace.WithAttributes(common...), trace.WithAttributes(turnAttributes(r)...))
+		trace.WithAttributes(shared...), trace.WithAttributes(turnAttributes(r)...))
 	under := trace.ContextWithSpan(context.Background(), turn)
 	for i := range r.Steps {
 		s.step(under, r, &r.Steps[i])
 	}
 	for i := range r.Legs {
-		s.leg(under, r, &r.Legs[i], common)
+		s.leg(under, r, &r.Legs[i], shared)
 	}
 	if kind, ours := failureOf(r); kind != "" {
 		turn.SetAttributes(attrErrorType.String(kind))
@@ -63,8 +63,8 @@ func clientContext(t *server.Trace) context.Context {
 	}))
 }
 
-// commonAttributes is what the turn and its legs are told apart by.
-func commonAttributes(r *server.Record) []attribute.KeyValue {
+// sharedAttributes is what the turn and its legs are told apart by.
+func sharedAttributes(r *server.Record) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{attrMethod.String(methodPost), attrOperation.String(operation(r.API)), attrProvider.String(providerVLLM)}
 	if r.Model != "" && !r.Unserved {
 		attrs = append(attrs, attrModel.String(r.Model))
@@ -152,10 +152,10 @@ func (s *spans) step(under context.Context, r *server.Record, step *server.Step)
 const firstEvent = "first event"
 
 // leg makes the span of a leg.
-func (s *spans) leg(under context.Context, r *server.Record, leg *server.LegRecord, common []attribute.KeyValue) {
+func (s *spans) leg(under context.Context, r *server.Record, leg *server.LegRecord, shared []attribute.KeyValue) {
 	role := leg.Role.String()
 	_, span := s.tracer.Start(preset(under, r.Trace.ID, leg.Span), role+" leg", trace.WithSpanKind(trace.SpanKindClient), trace.WithTimestamp(leg.Began),
-		trace.WithAttributes(common...), trace.WithAttributes(attrRole.String(role), attrInstance.String(leg.Instance), attrAttempt.Int(leg.Attempt)))
+		trace.WithAttributes(shared...), trace.WithAttributes(attrRole.String(role), attrInstance.String(leg.Instance), attrAttempt.Int(leg.Attempt)))
 	if leg.First > 0 {
 		span.SetAttributes(attrFirstChunk.Float64(leg.First.Seconds()))
 		span.AddEvent(firstEvent, trace.WithTimestamp(leg.Began.Add(leg.First)))
