@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// ProofMode names the proof that a model's turns have; see package proof.
+// ProofMode names the proof that a model's turns use; see package proof.
 type ProofMode string
 
 // The modes of proof.
 const (
-	// ProofAuto reuses only what is proven by tokens.
+	// ProofAuto reuses only KV whose token ids are proven equal.
 	ProofAuto ProofMode = "auto"
-	// ProofHistory reuses a ticket when the request's messages begin with exactly
-	// what it covers. It is the weaker proof: equal text may still tokenise
-	// differently.
+	// ProofHistory reuses a ticket when the request's messages begin with exactly the messages that the ticket covers. It is the weaker
+	// proof: equal text may tokenise differently.
 	ProofHistory ProofMode = "history"
 )
 
@@ -39,10 +38,10 @@ type Config struct {
 	Logger        *slog.Logger
 }
 
-// PrefillFailure says what becomes of a turn whose prefill leg failed.
+// PrefillFailure says how a turn goes on after its prefill leg has failed.
 type PrefillFailure string
 
-// What may become of it.
+// What happens after a prefill leg has failed.
 const (
 	// PrefillRetryOther tries another prefill instance, then decode alone, for a bounded number of turns at once.
 	PrefillRetryOther PrefillFailure = "retry_other"
@@ -52,7 +51,7 @@ const (
 	PrefillError PrefillFailure = "error"
 )
 
-// RoutingConfig says which way turns go. It can be changed while the server runs.
+// RoutingConfig decides between prefill with decode and decode alone. It can be changed while the server runs.
 type RoutingConfig struct {
 	// DisaggThreshold sends turns of fewer uncached prompt tokens to decode alone; 0 sends none.
 	DisaggThreshold int
@@ -61,8 +60,8 @@ type RoutingConfig struct {
 
 // ReuseConfig says which tickets are worth using.
 type ReuseConfig struct {
-	ReuseMinTokens    int           // fewer tokens are left alone
-	ReuseMinShare     float64       // and so is a smaller share of a ticket, 0 to 1
+	ReuseMinTokens    int           // a ticket is not used for fewer tokens
+	ReuseMinShare     float64       // nor for a smaller share of its tokens, 0 to 1
 	ReuseHybrid       bool          // use tickets of several block groups too, whole
 	ReuseTrialTimeout time.Duration // how long a leg with a ticket may take beyond a usual prefill
 	TTL               time.Duration // longest life of a ticket
@@ -70,10 +69,10 @@ type ReuseConfig struct {
 
 // ReleaseConfig says how the blocks of unused tickets are freed.
 type ReleaseConfig struct {
-	Release        bool          // free them before decode does
-	ReleaseBacklog int           // more of them per decode instance are worked off at once
+	Release        bool          // free the blocks before decode's own time limit does
+	ReleaseBacklog int           // how many unused tickets of a decode instance may wait for a leg to carry their release; more get legs of their own
 	BranchKeep     time.Duration // how long a branch lives after the conversation has left it
-	// PinnedShare is how much of a decode instance's KV cache tickets may pin, 0 to 1, before the oldest are released.
+	// PinnedShare is the share of a decode instance's KV cache that tickets may pin, 0 to 1, before the oldest are released.
 	PinnedShare float64
 }
 
@@ -96,14 +95,14 @@ type HandBackConfig struct {
 
 // IdentityConfig says how conversations and tenants are told apart.
 type IdentityConfig struct {
-	Sources      []string // conversation id sources, in order
-	TenantHeader string   // "" = tenant from the bearer token; a request that has it twice is refused
-	TenantSalt   bool     // add a cache_salt per tenant to both legs
+	Sources      []string // sources of conversation ids, in the order in which they are tried
+	TenantHeader string   // names the tenant; "" derives it from the bearer token. A request that has the header twice is refused
+	TenantSalt   bool     // both legs get a cache_salt of the tenant
 }
 
-// PassingConfig says what passes between clients and engines.
+// PassingConfig says what is passed between clients and engines.
 type PassingConfig struct {
-	BufferStreams        bool // ask decode for whole answers, and make streams of them, where that leaves a ticket
+	BufferStreams        bool // ask decode for whole answers and make streams of them, where that leaves a ticket
 	StripClientParams    bool // remove client-sent kv_transfer_params instead of refusing them
 	ExposeParams         bool // leave kv_transfer_params in what clients see
 	ForwardAuthorization bool // send the client's credential to the engines
@@ -114,16 +113,16 @@ type LimitConfig struct {
 	MaxBodyBytes     int64
 	MaxInflightBytes int64          // memory of bodies; one client gets a quarter, and at least one body of MaxBodyBytes
 	MaxStreams       int            // turns at once
-	MaxConnections   int            // client connections at once; more wait to be accepted, or take the place of idle ones
+	MaxConnections   int            // client connections at once; further ones wait to be accepted, or replace idle ones
 	MaxPerAddress    int            // connections of one client address at once, 0 is no limit
-	TrustedProxies   []netip.Prefix // addresses without that limit
+	TrustedProxies   []netip.Prefix // addresses to which MaxPerAddress does not apply
 	MaxHeaderBytes   int
 	QueueConfig
 }
 
-// QueueConfig bounds the turns that wait for a place. It can be changed while the server runs.
+// QueueConfig bounds the turns that wait for a slot. It can be changed while the server runs.
 type QueueConfig struct {
-	MaxQueue     int           // turns that wait to begin, and as many that wait for an instance; 0 refuses what has no place
+	MaxQueue     int           // turns that wait to begin, and as many that wait for an instance; 0 refuses a turn that has no slot at once
 	QueueTimeout time.Duration // how long one may wait, all its waits together
 	MaxPerTenant int           // turns of one tenant at once, waiting ones too; 0 is no limit
 }

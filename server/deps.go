@@ -10,89 +10,87 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Store keeps tickets between turns. Every method returns within the store's
-// time limit, and a failure is an outcome, never an error for the client.
+// Store keeps tickets between turns. Every method returns within the store's time limit. A failure is an outcome, which costs a miss;
+// clients never get an error for it.
 type Store interface {
-	// Peek lists what the conversation holds, newest first.
+	// Peek lists the conversation's tickets and notes, newest first, and removes nothing.
 	Peek(ctx context.Context, conversation convcache.Key) ([]convcache.Branch, convcache.Outcome)
-	// Take removes exactly that ticket; at most one caller ever gets it.
+	// Take removes the ticket with this id. At most one caller ever gets it.
 	Take(ctx context.Context, conversation convcache.Key, id convcache.TicketID) (convcache.Ticket, convcache.Outcome)
-	// Put keeps a ticket for ttl and hands back what it displaced.
+	// Put stores a ticket for ttl and returns the tickets that it displaced.
 	Put(ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration) ([]convcache.Ticket, convcache.Outcome)
-	// Len is the number of conversations held.
+	// Len is the number of conversations that have something in the store.
 	Len() int
-	// EvictStale drops what has expired and returns how many conversations that
-	// were.
+	// EvictStale drops expired tickets and returns how many conversations it removed.
 	EvictStale() int
 }
 
-// RedisUp is the state of a Redis that answers.
+// RedisUp is what Deps.RedisState returns while Redis answers.
 const RedisUp = "up"
 
 // Legs runs the legs of turns. Errors are *upstream.LegError.
 type Legs interface {
 	Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
-	// HandBack runs a leg that Connector.HandBack or Connector.Release has made, up to the first event of its answer.
+	// HandBack runs a leg made by Connector.HandBack or Connector.Release, up to the first event of its answer.
 	HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error)
-	// Decode returns when the headers of the answer have arrived. The leg outlives ctx as long as limits.Gone says.
+	// Decode returns when the headers of the answer have arrived. The leg outlives ctx for as long as limits.Gone says.
 	Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error)
-	// Reach returns an error if the instance takes no connection. Nothing is sent.
+	// Reach returns an error if the instance accepts no connection. It sends nothing.
 	Reach(ctx context.Context, instance *upstream.Instance) error
-	// Close drops the connections that no leg is using.
+	// Close closes the connections that no leg uses.
 	Close()
-	// Fetch returns the status of an answer, 0 if none has begun, and its body, of most bytes at most.
+	// Fetch sends a GET. It returns the answer's status, 0 if no answer has begun, and its body of at most so many bytes.
 	Fetch(ctx context.Context, instance *upstream.Instance, path, authorization string, most int64) (status int, body []byte, err error)
 }
 
-// Connector knows one KV connector of vLLM: what its legs carry, and in which order they run. It maps values to values, and its
-// errors mean that an object can't be used; nothing of it may be sent then.
+// Connector knows one KV connector of vLLM: what its legs carry, and in which order they run. Its methods only compute. An error means
+// that an object can't be used, and then nothing of it may be sent.
 type Connector interface {
 	Traits() upstream.Traits
-	// Plan says how an attempt runs.
+	// Plan says in which order the legs of an attempt run and what they carry.
 	Plan(transfer upstream.Transfer) (upstream.Plan, error)
-	// Keep says what decode's last kv_transfer_params are worth to a next turn. blockSize is decode's in tokens, 0 if it is not
-	// known. With upstream.ErrMisplaced they are worth nothing, and what they name is returned all the same.
+	// Keep reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if it is not known.
+	// With upstream.ErrMisplaced no turn can use the blocks, but Keep still returns them, so that they can be released.
 	Keep(final []byte, blockSize int) (upstream.Kept, error)
-	// Release makes the leg that has a ticket's holder free its blocks, for a model that the engines serve.
+	// Release makes the leg that has a ticket's decode engine free its blocks. model must be one that the engines serve.
 	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)
-	// HandBack makes the leg that has prefill read all of a ticket into its prefix cache, under the ids of the offer, a JSON list, and
-	// the salt, "" for none.
+	// HandBack makes the leg that has prefill read all of a ticket into its prefix cache, under the offer's token ids, which are a JSON
+	// list, and under the cache_salt, "" for none.
 	HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error)
 }
 
-// SharedQuarantines shares with other replicas which starts of prefill instances are barred. A start is named by URL, data-parallel rank
-// and process_start_time_seconds. An error costs a delay: both are called again within a second.
+// SharedQuarantines shares with other replicas which incarnations of prefill instances are quarantined. An incarnation is named by URL,
+// data-parallel rank and process_start_time_seconds. An error costs a delay: the caller tries again within a second.
 type SharedQuarantines interface {
 	QuarantineIncarnation(ctx context.Context, start string) error
-	// QuarantinedIncarnations says of each start whether a replica has barred it.
+	// QuarantinedIncarnations reports for each incarnation whether a replica has quarantined it.
 	QuarantinedIncarnations(ctx context.Context, starts []string) ([]bool, error)
 }
 
-// SharedLineages shares with other replicas which KV is in doubt. An error costs a delay: both are called again within a second.
+// SharedLineages shares with other replicas which KV is in doubt. An error costs a delay: the caller tries again within a second.
 type SharedLineages interface {
 	Quarantine(ctx context.Context, q convcache.Quarantine) error
-	// Quarantines returns what all replicas have found.
+	// Quarantines returns the quarantines of all replicas.
 	Quarantines(ctx context.Context) ([]convcache.Quarantine, error)
 }
 
 // Prefillers adds the prefill instance that a request names to the fleet.
 type Prefillers interface {
-	// Admit returns the name of the prefill instance at host:port, which the fleet has from then on. The error says why the
-	// instance is not permitted.
+	// Admit adds the prefill instance at host:port to the fleet and returns its name. The error says why the instance is not permitted.
 	Admit(hostPort string) (name string, err error)
 }
 
-// Deps is what a Server works with; all fields are required, but RedisState, SharedBars, SharedQuarantines, Observers and Sample.
+// Deps is what a Server works with. All fields are required, except RedisState, SharedQuarantines, SharedLineages, Prefillers, Observers
+// and Sample.
 type Deps struct {
 	Store Store
-	// RedisState says whether Redis answers: RedisUp, or another word. nil if tickets
-	// live in this process.
+	// RedisState returns RedisUp while Redis answers, and a word for the fault otherwise. It is nil if tickets live in this process.
 	RedisState        func() string
 	SharedQuarantines SharedQuarantines // nil without Redis
 
 	SharedLineages SharedLineages // nil without Redis
 
-	// Prefillers has prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
+	// Prefillers admits the prefill instances that requests name, in place of those of the fleet's source; nil where requests name none.
 	Prefillers Prefillers
 
 	Fleet     *fleet.Fleet
@@ -103,5 +101,5 @@ type Deps struct {
 	Tokens, History proof.Proof
 
 	Observers []Observer // of each turn's record, besides the log
-	Sample    Sample     // which turns spans are kept of; nil if turns are not traced
+	Sample    Sample     // decides which turns have spans; nil if turns are not traced
 }

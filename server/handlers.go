@@ -14,8 +14,8 @@ import (
 	"carryover/upstream"
 )
 
-// clientRequestID reports whether a client's X-Request-Id looks like one that may be used in our
-// answer and log; towards engines we always use an id of our own.
+// clientRequestID reports whether a client's X-Request-Id has a form that is safe in the answer and the log. Legs to engines always have
+// an id of our own.
 func clientRequestID(id string) bool {
 	for i := range len(id) {
 		switch c := id[i]; {
@@ -27,13 +27,13 @@ func clientRequestID(id string) bool {
 	return id != "" && len(id) <= 128
 }
 
-// handleTurn serves the endpoint of an API. Its frame, and those of what it calls up to the relay, stand for as long as a
-// stream. What is used of the stack while the relay waits has to stay below 3.2 KiB, or each stream holds 16 KiB and not 8: a stack
-// is halved if less than a quarter of it is used (runtime.shrinkstack). So what comes before and after is done by functions of their own.
+// handleTurn serves the endpoint of an API. Its stack frame, and the frames of the functions between it and the relay, exist for as long
+// as a stream. While the relay waits, these frames must stay below 3.2 KiB, or each stream holds a stack of 16 KiB instead of 8: the
+// runtime halves a stack if less than a quarter of it is used (runtime.shrinkstack). So the work before and after the relay is done in
+// functions of its own.
 func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 	return func(c echo.Context) error {
-		// The controller and the writes go to net/http's writer: echo's own Flush
-		// hides errors.
+		// The controller and the writes use net/http's writer, because echo's Flush hides errors.
 		w, r := c.Response().Writer, c.Request()
 		t := s.newTurn(api, r.Header)
 		s.ended(w, t, s.guarded(w, r, t))
@@ -41,7 +41,7 @@ func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 	}
 }
 
-// newTurn begins a turn.
+// newTurn makes the turn of a request, with an empty record.
 func (s *Server) newTurn(api upstream.API, header http.Header) *turn {
 	t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: newID()}
 	t.record = Record{
@@ -55,22 +55,21 @@ func (s *Server) newTurn(api upstream.API, header http.Header) *turn {
 	return t
 }
 
-// ended answers a turn that has failed, and accounts for each.
+// ended sends the error of a turn that failed before it was committed, and accounts for every turn.
 func (s *Server) ended(w http.ResponseWriter, t *turn, err error) {
 	if err != nil && !t.committed {
 		s.refuse(w, t, s.toAPIError(err))
 	}
 	s.account(t, err)
 	if t.record.Aborted() || t.record.Status == statusClientGone {
-		// An error returned here would end the chunked body cleanly, and the
-		// client would take a truncated answer for complete. One that has only
-		// closed its sending side would get an empty 200.
+		// A plain return would end the chunked body cleanly, and the client would take a truncated answer for a complete one. A client
+		// that has only closed its sending side would get an empty 200.
 		panic(http.ErrAbortHandler)
 	}
 }
 
-// guarded runs a turn within the limits of the server, and turns a panic into an
-// error, so that a defect costs one turn and its ticket is settled like any other.
+// guarded runs a turn within the limits of the server. It turns a panic into an error, so that a defect costs one turn only, and the
+// turn's ticket is settled as after any other failure.
 func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err error) {
 	defer s.recovered(t, &err)
 	defer s.leave(t)
@@ -79,12 +78,12 @@ func (s *Server) guarded(w http.ResponseWriter, r *http.Request, t *turn) (err e
 	if err := s.intake.take(w, r, t); err != nil {
 		return err
 	}
-	// It ends with the client, and when the server gives up its turns: see Server.base.
+	// The context ends when the client leaves, and when the server abandons its turns (Server.base).
 	ctx := r.Context()
 	return s.turns.run(ctx, newCommitWriter(t, w, s.cfg.ClientWriteTimeout, s.toAPIError), t)
 }
 
-// recovered is deferred, and makes an error of a panic.
+// recovered turns a panic into an error. It must be deferred.
 func (s *Server) recovered(t *turn, err *error) {
 	p := recover()
 	if p == nil {
@@ -97,7 +96,7 @@ func (s *Server) recovered(t *turn, err *error) {
 	}
 }
 
-// refuse answers with an error, when nothing has been sent yet.
+// refuse answers a turn with an error. Nothing may have been sent to the client before.
 func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
 	t.record.Status, t.record.Code = e.Status, e.Code
 	if e.Status == statusClientGone {
@@ -108,8 +107,8 @@ func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
 	writeErrorFor(w, t.api, e)
 }
 
-// answerFailed answers a request that is no turn. A client that has gone gets nothing, and one that has only closed its sending side no
-// empty 200.
+// answerFailed answers a failed request that is not a turn. If the client has left, the connection is aborted, because a client that has
+// only closed its sending side would otherwise get an empty 200.
 func (s *Server) answerFailed(w http.ResponseWriter, api upstream.API, err error) {
 	known := s.toAPIError(err)
 	if known.Status == statusClientGone {
@@ -129,11 +128,10 @@ func writeErrorFor(w http.ResponseWriter, api upstream.API, e *apiError) {
 		w.Header().Set("Retry-After", e.RetryAfter)
 	}
 	w.WriteHeader(e.Status)
-	_, _ = w.Write(e.bodyFor(api)) // a client that has gone needs no error
+	_, _ = w.Write(e.bodyFor(api)) // a failure means that the client has left
 }
 
-// handleHealth is what vLLM's multi-turn example answers at /health, its fields
-// included; asking evicts stale conversations, as it does there.
+// handleHealth answers /health with the fields of vLLM's multi-turn example. As in the example, each call evicts stale conversations.
 func (s *Server) handleHealth(c echo.Context) error {
 	evicted := s.deps.Store.EvictStale()
 	return c.JSON(http.StatusOK, map[string]any{
@@ -141,12 +139,12 @@ func (s *Server) handleHealth(c echo.Context) error {
 	})
 }
 
-// handleAlive says that the process serves.
+// handleAlive answers that the process serves.
 func (s *Server) handleAlive(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]any{"status": "ok"})
 }
 
-// handleVersion names the running version.
+// handleVersion answers with the program's version.
 func (s *Server) handleVersion(c echo.Context) error {
 	return c.JSON(http.StatusOK, map[string]any{"version": s.cfg.Version})
 }
@@ -158,7 +156,7 @@ func newID() string {
 	return hex.EncodeToString(b[:])
 }
 
-// onError answers what echo itself reports. Handlers answer for themselves.
+// onError answers errors that echo itself reports. Handlers write their own errors.
 func (s *Server) onError(err error, c echo.Context) {
 	if c.Response().Committed {
 		return

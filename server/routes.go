@@ -12,10 +12,8 @@ import (
 	"carryover/upstream"
 )
 
-// routes builds the table of everything that is served. Paths are matched exactly
-// and in their escaped form: engines have endpoints such as /sleep and
-// /reset_prefix_cache that no spelling of a path may reach, and vLLM's --api-key
-// does not guard them.
+// routes builds the table of all served paths. A path must match exactly, in its escaped form: engines have endpoints such as /sleep and
+// /reset_prefix_cache that no spelling of a path may reach, and vLLM's --api-key does not guard them.
 func (s *Server) routes() http.Handler {
 	e := echo.New()
 	e.HTTPErrorHandler = s.onError
@@ -38,7 +36,7 @@ func (s *Server) routes() http.Handler {
 	add(http.MethodGet, "/version", s.handleVersion)
 	welcome := s.welcome(served)
 	add(http.MethodGet, "/", welcome)
-	add(http.MethodHead, "/", welcome) // with which Claude Code asks whether there is anything
+	add(http.MethodHead, "/", welcome) // Claude Code sends it to see whether a server answers
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if s.exact(w, r, served) {
 			e.ServeHTTP(w, r)
@@ -46,12 +44,13 @@ func (s *Server) routes() http.Handler {
 	})
 }
 
-// health is what tells of the server's health, by path.
+// health returns the handlers that report the server's health, by path.
 func (s *Server) health() map[string]echo.HandlerFunc {
 	return map[string]echo.HandlerFunc{"/health": s.handleHealth, "/healthz": s.handleAlive, "/readyz": s.handleReady}
 }
 
-// HealthHandler answers GET /health, /healthz and /readyz as the server itself does. It is for a listener that clients can't fill.
+// HealthHandler answers GET /health, /healthz and /readyz as the server itself does. It is for a second listener, whose connections
+// clients can't exhaust.
 func (s *Server) HealthHandler() http.Handler {
 	e := echo.New()
 	for path, handler := range s.health() {
@@ -60,16 +59,16 @@ func (s *Server) HealthHandler() http.Handler {
 	return e
 }
 
-// exact bounds a request, and answers it unless it is one that is served. It stands before echo, whose middleware is put together anew
-// for each request.
+// exact sets time limits for a request, and reports whether its path and method are served; if not, it answers with the error. It runs
+// before echo, because echo composes its middleware anew for each request.
 func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints) bool {
-	// net/http flushes what is left of an answer after its handler has returned, and
-	// that must be bounded too. A turn's first writes are under this limit; it is set anew for later ones (outlet.bound).
+	// net/http flushes the rest of an answer after its handler has returned, and that write must have a limit too. A turn's first writes
+	// are under this limit; commitWriter.bound sets a new one for later writes.
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(time.Now().Add(writeLimit(s.cfg.ClientWriteTimeout)))
 	if r.ContentLength != 0 {
-		// net/http waits for the body of a request that is refused unread; a client
-		// that never sends it would hold its connection for ever.
+		// net/http waits for the body of a request that is refused unread. A client that never sends the body would hold its
+		// connection for ever.
 		_ = control.SetReadDeadline(time.Now().Add(s.cfg.ClientBodyTimeout))
 	}
 	if len(r.TransferEncoding) > 0 {
@@ -103,7 +102,7 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 	return true
 }
 
-// apiAt is the API whose clients ask for a path, or for one below it: what shape errors have there. All other paths are chat's.
+// apiAt returns the API whose error shape applies to a path: that of the API with this path or one above it, and chat's for all others.
 func apiAt(path string) upstream.API {
 	for _, api := range []upstream.API{upstream.Messages, upstream.Responses} {
 		if below, ok := strings.CutPrefix(path, api.Path()); ok && (below == "" || below[0] == '/') {

@@ -18,8 +18,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Server is the client side: it takes requests in, has their turns run, and ends in good order. Create it with New, serve
-// with Run.
+// Server is the client side of the proxy: it takes requests in, runs their turns, and drains when it is asked to stop. Create it with
+// New, serve with Run.
 type Server struct {
 	cfg         Config
 	deps        Deps
@@ -36,9 +36,9 @@ type Server struct {
 	routing atomic.Pointer[RoutingConfig]
 	clients atomic.Pointer[connlimit.Listener] // nil until the server runs
 
-	streams     chan struct{} // one slot per turn
-	turnSlots   *queue.Queue  // for a slot
-	engineSlots *queue.Queue  // for room on instances
+	streams     chan struct{} // has one element for each turn that has a slot
+	turnSlots   *queue.Queue  // turns that wait for a slot of the server
+	engineSlots *queue.Queue  // turns that wait for a slot of an instance
 	background  *background
 	draining    atomic.Bool
 }
@@ -87,21 +87,17 @@ func New(cfg Config, deps Deps) *Server {
 	return s
 }
 
-// SetRouting changes which way turns go that begin from now on.
+// SetRouting changes the routing of turns that begin from now on.
 func (s *Server) SetRouting(cfg RoutingConfig) { s.routing.Store(&cfg) }
 
-// drainDelay is how long a server that is asked to stop still accepts
-// connections, so that load balancers see /readyz fail first.
+// drainDelay is how long a draining server still accepts connections, so that load balancers see /readyz fail first.
 const drainDelay = 5 * time.Second
 
-// abandonDelay is how long turns that outlast the grace period get to send their
-// last words.
+// abandonDelay is how long a turn that outlasts the grace period gets to send its error event.
 const abandonDelay = 5 * time.Second
 
-// Run serves on the listener until ctx ends, then drains: /readyz fails at once,
-// the listener closes after a short delay, open turns go on for the grace period,
-// and what is left then gets an error event and an aborted connection. Run returns
-// nil after a drain.
+// Run serves on the listener until ctx ends, then drains: /readyz fails at once, the listener closes after a short delay, open turns go
+// on for the grace period, and the turns that are left then get an error event and an aborted connection. Run returns nil after a drain.
 func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	clients := s.limited(listener)
 	srv := &http.Server{
@@ -111,10 +107,9 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 		ReadHeaderTimeout: s.cfg.ClientHeaderTimeout,
 		IdleTimeout:       120 * time.Second,
 		MaxHeaderBytes:    s.cfg.MaxHeaderBytes,
-		// net/http answers "OPTIONS *" with 200 by itself; here it is a 404.
+		// Without this net/http would answer "OPTIONS *" with 200; the program answers 404.
 		DisableGeneralOptionsHandler: true,
-		// net/http logs what clients do wrong, with their addresses; a turn's own
-		// line says more.
+		// net/http would log clients' mistakes with their addresses. The line of each turn says more.
 		ErrorLog: log.New(io.Discard, "", 0),
 	}
 	served := make(chan error, 1) // one result, read once
@@ -127,18 +122,18 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	s.background.run("task", "pinned budget", func() {
 		s.background.every(s.background.ctx, budgetEvery, s.pinned.ledger.over, "task", "pinned budget", s.pinned.enforce)
 	})
-	if s.cfg.Release { // without it nothing may be freed but by turns
+	if s.cfg.Release { // without it only turns may free blocks
 		v := &evacuation{
 			cfg: &s.cfg, deps: &s.deps, ledger: s.pinned.ledger, releaser: s.pinned.releaser, handBacks: s.pinned.handBacks,
 			began: map[*fleet.Incarnation]time.Time{},
 		}
 		s.background.run("task", "evacuation", func() { s.background.every(s.background.ctx, evacuateEvery, nil, "task", "evacuation", v.round) })
 	}
-	s.background.run("task", "bars", func() {
-		s.background.every(s.background.ctx, quarantineEvery, nil, "task", "bars", s.quarantines.compare)
-	})
 	s.background.run("task", "quarantines", func() {
-		s.background.every(s.background.ctx, quarantineEvery, s.turns.lineages.changed, "task", "quarantines", s.exposures.compare)
+		s.background.every(s.background.ctx, quarantineEvery, nil, "task", "quarantines", s.quarantines.compare)
+	})
+	s.background.run("task", "exposures", func() {
+		s.background.every(s.background.ctx, quarantineEvery, s.turns.lineages.changed, "task", "exposures", s.exposures.compare)
 	})
 	go func() { served <- srv.Serve(clients) }()
 	select {
@@ -150,15 +145,15 @@ func (s *Server) Run(ctx context.Context, listener net.Listener) error {
 	return s.drain(srv, served)
 }
 
-// base is what the contexts of all requests are made of, so that turns end when the server gives them up, with errShuttingDown as the
-// cause. A context of the turn's own beside its request's costs nine allocations and the lock of one that all turns share.
+// base returns the parent of all requests' contexts. A turn therefore ends with the cause errShuttingDown when the server abandons its
+// turns. Giving each turn a second context would cost nine allocations and a lock that all turns share.
 func (s *Server) base(net.Listener) context.Context { return s.background.ctx }
 
 func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	s.draining.Store(true)
 	toBegin, forInstance := s.Waiting()
 	s.cfg.Logger.Info("draining", "grace", s.cfg.ShutdownGrace, "open", len(s.streams), "waiting", toBegin+forInstance)
-	s.turnSlots.Close() // what waits is better off with a server that stays
+	s.turnSlots.Close() // a turn that waits is better off with a server that stays
 	s.engineSlots.Close()
 	grace, cancel := context.WithTimeout(context.Background(), s.cfg.ShutdownGrace)
 	defer cancel()
@@ -181,8 +176,7 @@ func (s *Server) drain(srv *http.Server, served <-chan error) error {
 	return err
 }
 
-// awaitIdle gives load balancers their delay, which is not needed once no turn is
-// open.
+// awaitIdle waits for the delay that load balancers need, or until no turn is open.
 func (s *Server) awaitIdle(ctx context.Context, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, delay)
 	defer cancel()

@@ -11,39 +11,39 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// turn is one client request and its answer. It belongs to one goroutine.
+// turn is one client request and its answer. Only the turn's own goroutine uses it.
 type turn struct {
 	request
 	routing      *RoutingConfig // as it was when the turn began
 	legID        string         // X-Request-Id of the legs; a retry gets a new one
-	salt         string         // cache_salt of the tenant for all legs, "" leaves the client's
-	clientSalt   string         // the client's, where the answer may be handed back
+	salt         string         // the tenant's cache_salt on all legs; "" leaves the client's
+	clientSalt   string         // the client's cache_salt, kept where the answer may be handed back
 	conversation conversation
 	proving
-	branches  []convcache.Branch // what decode holds of the conversation, as the last look saw it
-	notes     []convcache.Branch // what of it was handed back to prefill
-	holds     []fleet.Holding    // the same as policies are told, remade for each pick
-	dropped   Reason             // why what it held besides is given up, "" for nothing
-	chain     []uint64           // the beginning of the prompt, for the choice of prefill
-	outline   *outline.Outline   // its history without the content, nil where no ticket is used or left
+	branches  []convcache.Branch // the conversation's tickets, as the last look at the store saw them
+	notes     []convcache.Branch // the parts of the conversation that were handed back to prefill
+	holds     []fleet.Holding    // branches in the form that policies read, made anew for each pick
+	dropped   Reason             // why the last look gave tickets up, "" where it gave up none
+	chain     []uint64           // hashes of the prompt's beginning, for the choice of prefill
+	outline   *outline.Outline   // the history without its content, nil where no ticket is used or left
 	retry     retryState
-	share     reservation // its part of the bytes in flight
-	placed    bool        // it has one of the server's places
+	share     reservation // the turn's part of the bytes in flight
+	placed    bool        // the turn has one of the server's slots
 	committed bool        // status and headers have reached the client
 	record    Record
 }
 
-// proving is what shows how much of a ticket a turn may use, and whether it may leave one.
+// proving decides how much of a ticket a turn may use, and whether the turn may leave one.
 type proving struct {
 	proof      proof.Turn   // nil where nothing may be reused or kept
-	ineligible string       // why that is so, where it is for the request's own sake
+	ineligible string       // why the request itself rules reuse out, "" where it does not
 	way        string       // the proof's name
-	arena      *proof.Arena // for the ids of the answer, so that it can be handed back; nil where it is not to be
-	ids        *proof.IDs   // of the attempt, nil where its legs compute none that were compared
-	lacks      string       // what the attempt lacks for a proof, "" for nothing
+	arena      *proof.Arena // keeps the answer's ids for a hand-back; nil where nothing is handed back
+	ids        *proof.IDs   // the attempt's token ids, nil where the proof compares none
+	lacks      string       // what the attempt lacks for a proof, "" where it lacks nothing
 }
 
-// turns runs turns.
+// turns runs turns. One value serves all of them.
 type turns struct {
 	cfg     *Config
 	deps    *Deps
@@ -58,15 +58,14 @@ type turns struct {
 	budget     *retryBudget
 	ratios     *ratios
 	counts     *counts
-	streamed   sse.Memory // of relays
+	streamed   sse.Memory // the memory of relays
 	late       lateWaits
 
-	unseat func(client string) // gives a place of the server back
+	unseat func(client string) // gives a client's slot of the server back
 }
 
-// run runs a turn to its end: the answer is with the client, or an error is returned and
-// nothing was sent, or the connection has to be aborted because the answer broke off
-// (*abortError).
+// run runs a turn to its end, with as many attempts as it takes. It returns nil when the client has its answer, an *abortError when the
+// answer broke off and the connection must be aborted, and any other error when the client has been sent nothing.
 func (s *turns) run(ctx context.Context, out *commitWriter, t *turn) error {
 	s.budget.earn(t.share.client)
 	for {
@@ -81,14 +80,14 @@ func (s *turns) run(ctx context.Context, out *commitWriter, t *turn) error {
 	}
 }
 
-// retry gets a turn ready for its next attempt.
+// retry prepares a turn for its next attempt.
 func (s *turns) retry(ctx context.Context, t *turn, err error) {
 	t.record.Retries++
 	s.cfg.Logger.Info("trying again", "turn", t.record.Turn, "error", err)
 	s.reread(ctx, t, err)
 }
 
-// attempt is one passage through the legs of a turn.
+// attempt runs the legs of a turn once: it asks the engines for an answer, and relays that.
 func (s *turns) attempt(ctx context.Context, out *commitWriter, t *turn) error {
 	pair, answer, err := s.ask(ctx, out, t)
 	if err != nil {
@@ -97,38 +96,38 @@ func (s *turns) attempt(ctx context.Context, out *commitWriter, t *turn) error {
 	defer pair.done()
 	defer answer.Close()
 
-	return s.respond(ctx, out, t, answer) // commit, relay, put, end
+	return s.respond(ctx, out, t, answer) // commit, relay, store the ticket, end
 }
 
-// ask is an attempt up to decode's headers. Its frame is gone when the answer is relayed, for which see handleTurn.
+// ask is the first half of an attempt: look the conversation up, pick engines, find and claim a ticket, run the legs until decode's headers
+// have arrived. It is a function of its own so that its stack frame is gone while the answer is relayed (see handleTurn).
 func (s *turns) ask(ctx context.Context, out *commitWriter, t *turn) (_ *pair, answer *decoding, _ error) {
 	began, queued, lookup := time.Now(), t.record.Queued, t.record.step(StepLookup)
-	looked := s.finder.look(ctx, t)    // what the conversation holds, and where
-	pair, err := s.picker.pick(ctx, t) // which engines, in which start, and which path
+	looked := s.finder.look(ctx, t)    // which tickets the conversation has, and on which engines
+	pair, err := s.picker.pick(ctx, t) // which incarnations of which engines serve, and by which path
 	if err != nil {
 		lookup.ended(false)
 		return nil, nil, err
 	}
 	defer func() {
-		if answer == nil { // failed, or panics
+		if answer == nil { // the attempt has failed, or panics
 			pair.done()
 		}
 	}()
 	t.retry.prefill = pair.prefill
 
-	claimed := s.finder.find(ctx, t, pair, looked) // a miss is a value, not an error
+	claimed := s.finder.find(ctx, t, pair, looked) // the ticket to use; a miss is a claim without one
 	t.record.Lookup = time.Since(began) - (t.record.Queued - queued)
 	lookup.ended(true)
-	d, err := s.legs(ctx, out, t, pair, claimed) // in the connector's order; every exit says what became of the ticket
+	d, err := s.legs(ctx, out, t, pair, claimed) // prefill and decode in the connector's order; every exit settles the claim
 	if err != nil {
 		return nil, nil, err
 	}
 	return pair, d, nil
 }
 
-// abortError says that the answer broke off after the client had seen part of it:
-// the connection must end abnormally, or the client would take what it has for
-// complete.
+// abortError says that the answer broke off after the client had seen part of it. The connection must then end abnormally, because the
+// client would take the truncated answer for a complete one.
 type abortError struct{ err error }
 
 // Error says what broke the answer.
