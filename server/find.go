@@ -11,7 +11,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// finder finds what of its conversation an attempt may use.
+// finder finds the tickets of a conversation, and claims the one that an attempt may use.
 type finder struct {
 	cfg        *Config
 	deps       *Deps
@@ -22,11 +22,11 @@ type finder struct {
 	lineages   *lineages
 
 	handBacks *handBacks
-	dryRun    bool // it only says what it would find: nothing is asked of engines, taken or begun
+	dryRun    bool // only predict: ask no engine, take no ticket, begin nothing
 }
 
-// look asks the store what the conversation holds, before a pair is picked, so that the policies know it. Turns that can use
-// nothing of it do not ask.
+// look asks the store for the conversation's tickets. It runs before a pair is picked, so that the routing policies know where the KV is.
+// A turn that can use no ticket does not ask.
 func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
 	if t.proof == nil || !t.conversation.known || t.retry.withoutTicket != "" || t.proof.Opens() {
 		return convcache.Empty
@@ -43,8 +43,8 @@ func (f *finder) look(ctx context.Context, t *turn) convcache.Outcome {
 	return outcome
 }
 
-// dropCleared gives up the branches whose blocks are gone because their engine has cleared its cache. Nothing is to be released of
-// them. Every replica hears of that by itself, so that it holds for tickets of other replicas too.
+// dropCleared gives up branches whose blocks are gone because their engine has cleared its cache. There is nothing left to release.
+// Every replica learns of a cleared cache by itself, so that this is right for tickets of other replicas too.
 func (f *finder) dropCleared(ctx context.Context, t *turn) {
 	t.dropped = ""
 	t.branches = slices.DeleteFunc(t.branches, func(b convcache.Branch) bool {
@@ -65,9 +65,8 @@ func (f *finder) dropCleared(ctx context.Context, t *turn) {
 	})
 }
 
-// find proves how much of what the conversation holds this request may use on this pair, and takes it. It
-// is called as late as possible, so that every earlier failure leaves the ticket
-// where it is.
+// find proves how much of the conversation's KV this request may use on this pair, and takes the ticket. It is called as late as possible,
+// so that every earlier failure leaves the ticket in the store.
 func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) *claim {
 	t.begin(ctx, p, f.background)
 	h, reason := f.prove(ctx, t, p, looked)
@@ -84,9 +83,9 @@ func (f *finder) find(ctx context.Context, t *turn, p *pair, looked convcache.Ou
 	return h
 }
 
-// begin begins the attempt's proof.
+// begin starts the attempt's proof, after it has discarded that of the attempt before.
 func (t *turn) begin(ctx context.Context, p *pair, work *background) {
-	t.ids.Forward(false) // a leg of the attempt before may be on its way with them, so that their memory is no other prompt's
+	t.ids.Forward(false) // a leg of the attempt before may still be sending the ids, so that their memory must not be reused
 	t.discard()
 	t.ids, t.lacks = nil, ""
 	switch {
@@ -102,7 +101,7 @@ func (t *turn) begin(ctx context.Context, p *pair, work *background) {
 	}
 }
 
-// prove says how much may be used of what the conversation holds, and takes it.
+// prove compares the conversation's tickets with the request, and claims the one of most use. The reason is "" for a hit.
 func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.Outcome) (*claim, Reason) {
 	if reason := t.excludes(p); reason != "" {
 		return &claim{}, reason
@@ -111,7 +110,7 @@ func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.O
 		return &claim{}, f.nothing(t, p, looked)
 	}
 	if t.allHandedBack() {
-		return &claim{had: t.had(false)}, ReasonHandBackUnreported // until prefill has told: see foundByEngine
+		return &claim{had: t.had(false)}, ReasonHandBackUnreported // until prefill reports what it found: see foundByEngine
 	}
 	if miss := t.proof.Look(ctx); miss != "" {
 		return &claim{}, Reason(miss)
@@ -121,7 +120,7 @@ func (f *finder) prove(ctx context.Context, t *turn, p *pair, looked convcache.O
 	return h, reason
 }
 
-// nothing is why nothing was found.
+// nothing returns the reason why the look-up found nothing.
 func (f *finder) nothing(t *turn, p *pair, looked convcache.Outcome) Reason {
 	reason := t.missed(p, looked)
 	switch {
@@ -138,15 +137,14 @@ func (f *finder) nothing(t *turn, p *pair, looked convcache.Outcome) Reason {
 	return reason
 }
 
-// choice is a branch with what may be used of it.
+// choice is a branch, and how much of it the request may use.
 type choice struct {
 	branch convcache.Branch
 	offer  convcache.Offer
 }
 
-// take takes the branch of which the request may use most. When another request
-// was faster, or Redis has failed over since it was put, the next-best branch of
-// the same look is tried, once.
+// take takes the branch of which the request may use the most tokens. If another request was faster, or Redis has failed over since the
+// ticket was put, it tries the next-best branch of the same look, once.
 func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, Reason) {
 	choices, reason := t.choices()
 	takes := 0
@@ -176,8 +174,8 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, Reason) {
 	return &claim{}, reason
 }
 
-// choices lists the branches of which the request may use something, that of most tokens first; reason is why nothing is reused
-// where that is none.
+// choices lists the branches that the request may use, the one with most usable tokens first. reason says why nothing is reused if the
+// list is empty.
 func (t *turn) choices() (choices []choice, reason Reason) {
 	for _, b := range t.branches {
 		if o := t.proof.Offer(b); o.Tokens > 0 {
@@ -191,9 +189,9 @@ func (t *turn) choices() (choices []choice, reason Reason) {
 	return choices, ReasonRewritten
 }
 
-// differs says where the history of a turn first differs from what the branches cover that its conversation holds, of several from
-// the one that it follows for longest; the zero Difference where none differs, or where that is not known: another replica has
-// made the ticket, or much was remembered since. whole says of a branch that the turn may use all of it.
+// differs returns the first position at which the turn's history differs from the histories of its conversation's branches; of several
+// branches, it takes the one that agrees for longest. It returns the zero Difference if no branch differs, or if the outline is not known:
+// another replica made the ticket, or the outline was displaced. whole reports whether the turn may use all of a branch.
 func (f *finder) differs(t *turn, whole func(convcache.Branch) bool) (latest outline.Difference) {
 	for _, b := range t.branches {
 		if whole(b) {
@@ -206,7 +204,8 @@ func (f *finder) differs(t *turn, whole func(convcache.Branch) bool) (latest out
 	return latest
 }
 
-// usable says which start of decode holds a branch, and by which link it is read, or why it can't be used on this pair now.
+// usable returns a claim with the incarnation of decode that holds a branch and the state of the pair that reads it, or the reason why
+// this pair can't use the branch now.
 func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why Reason) {
 	if c.offer.Tokens < f.cfg.ReuseMinTokens || float64(c.offer.Tokens) < f.cfg.ReuseMinShare*float64(c.branch.Tokens) {
 		return claim{}, ReasonBelowThreshold

@@ -17,25 +17,24 @@ import (
 	"carryover/upstream"
 )
 
-// A client must send its body at a rate of at least 1 KiB/s, measured over ten
-// seconds, or it holds memory for nothing.
+// A client must send its body at 1 KiB/s or faster, measured over ten seconds. A slower one would hold memory for nothing.
 const (
 	slowWindow = 10 * time.Second
 	slowBytes  = 10 << 10
 )
 
-// intake reads and understands requests: everything about one that needs neither an engine nor the store.
+// intake reads and parses requests. It does the part of a turn that needs neither an engine nor the store.
 type intake struct {
 	cfg             *Config
 	secret          convcache.Secret
 	tokens, history proof.Proof
-	reuses          bool         // the connector leaves something for a next turn
-	arena           *proof.Arena // for ids of what is to be handed back, nil for nothing
+	reuses          bool         // the connector leaves KV that a next turn can use
+	arena           *proof.Arena // keeps token ids for hand-backs, nil where nothing is handed back
 	prefillers      Prefillers   // nil where requests name no prefill instance
 	outlines        outline.Key
 	account         *inflight
 	responseSources []string                           // conversation id sources of Responses
-	awaitSlot       func(context.Context, *turn) error // gets a turn its place, and may wait for it
+	awaitSlot       func(context.Context, *turn) error // gets a turn its slot, and may wait for it
 }
 
 // request is what a client asked for.
@@ -49,15 +48,15 @@ type request struct {
 	stream        bool // the client asked for a stream
 }
 
-// maxEarlyBody bounds the bodies that are read before their turn has a place. net/http watches a connection for its client's
-// leave once the body has been read, and not before. A larger body would take more memory while its turn waits than the early
-// word is worth; its client's leave is noticed when the wait is over.
+// maxEarlyBody is the largest body that is read before its turn has a slot. net/http notices that a client has left only after the body
+// has been read. A larger body would take more memory during the wait than the early notice is worth; that its client has left is
+// noticed when the wait is over.
 const maxEarlyBody = 64 << 10
 
-// isEarly reports whether a body is read before there is a place for its request.
+// isEarly reports whether a body is read before its turn has a slot.
 func isEarly(r *http.Request) bool { return r.ContentLength >= 0 && r.ContentLength <= maxEarlyBody }
 
-// take reads a request into its turn, which gets its place meanwhile.
+// take reads a request into its turn, and gets the turn a slot.
 func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	tenant, err := i.tenant(r)
 	if err != nil {
@@ -82,7 +81,7 @@ func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
 	if err := i.understand(r, t, body, tenant); err != nil {
 		return err
 	}
-	if n := t.req.IndexBytes(); n > firstStep { // less than that every turn takes
+	if n := t.req.IndexBytes(); n > firstStep { // each turn has reserved firstStep
 		if err := t.share.grow(n); err != nil {
 			return err
 		}
@@ -103,8 +102,7 @@ func (i *intake) understand(r *http.Request, t *turn, body []byte, tenant string
 	if t.conversation, err = i.identify(r, t.req, tenant); err != nil {
 		return err
 	}
-	// conversation_id is ours; request_id would let a client choose the id by
-	// which engines name its blocks.
+	// Engines do not know conversation_id. request_id would let a client choose the id by which engines name its blocks.
 	t.req.Remove("conversation_id")
 	t.req.Remove("request_id")
 	t.model, t.stream, t.length = t.req.Model(), t.req.Stream(), t.req.PromptLength()
@@ -167,20 +165,20 @@ func (i *intake) admit(t *turn) {
 	}
 }
 
-// outside reports whether a turn that names no conversation has its answer handed back. Only ids prove what decode holds for it.
+// outside reports whether the answer of a turn without a conversation is handed back. The history proof can't serve such a turn, because
+// only token ids prove what decode holds for it.
 func (i *intake) outside(t *turn) bool {
 	return i.arena != nil && !t.conversation.off && i.cfg.proofFor(t.model) != ProofHistory
 }
 
-// whyAPI: the API is none of those that the history proof, or the connector, knows.
+// whyAPI: the history proof, or the connector, does not know the API.
 const whyAPI = "api"
 
-// whyConnector: the connector leaves nothing that a next turn could use.
+// whyConnector: the connector leaves no KV that a next turn could use.
 const whyConnector = "connector"
 
-// dropBody lets go of the request, of its ids and of its share of the bytes in
-// flight but for what the end of the stream needs. It is called when decode answers and nothing
-// can be tried again: a stream of minutes must not hold its prompt.
+// dropBody frees the request and its ids, and gives back the turn's reserved bytes except those that the end of the stream needs. It is
+// called when decode answers and no attempt can follow, so that a stream of minutes does not hold its prompt.
 func (t *turn) dropBody() {
 	t.req, t.chain = nil, nil
 	if t.proof != nil {
@@ -199,9 +197,8 @@ func (t *turn) rest() int64 {
 	return n
 }
 
-// clientOf names the holder of bytes in flight: the tenant, and where there is none,
-// the address that the connection comes from. Of a gateway that names no tenants that
-// is one for all of its clients.
+// clientOf names the client that bytes in flight are counted for: the tenant, or else the address of the connection. A gateway that names
+// no tenants is one client.
 func clientOf(r *http.Request, tenant string) string {
 	if tenant != "" {
 		return tenant
@@ -213,8 +210,7 @@ func clientOf(r *http.Request, tenant string) string {
 	return "address:" + host
 }
 
-// readBody checks the framing and reads the body within its bounds of size, time
-// and rate.
+// readBody checks the framing, and reads the body within its limits of size, time and rate.
 func (i *intake) readBody(w http.ResponseWriter, r *http.Request, share *reservation) ([]byte, error) {
 	if err := i.checkFraming(r); err != nil {
 		return nil, err
@@ -222,7 +218,7 @@ func (i *intake) readBody(w http.ResponseWriter, r *http.Request, share *reserva
 	return i.readPaced(w, r, share)
 }
 
-// checkFraming refuses what the headers show to be no body for us.
+// checkFraming refuses a body whose headers show that it can't be read: another media type, an encoding, or too many bytes.
 func (i *intake) checkFraming(r *http.Request) error {
 	if !isJSON(r.Header.Get("Content-Type")) {
 		return refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "Content-Type must be application/json.")
@@ -236,7 +232,7 @@ func (i *intake) checkFraming(r *http.Request) error {
 	return nil
 }
 
-// isJSON reports whether a Content-Type names JSON. Nearly all do so in one of two spellings.
+// isJSON reports whether a Content-Type names JSON. Nearly all clients use one of two spellings, which are compared without parsing.
 func isJSON(contentType string) bool {
 	if contentType == "application/json" || contentType == "application/json; charset=utf-8" {
 		return true

@@ -11,30 +11,30 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// picker picks the engines of attempts, and decides the path.
+// picker picks the engines of attempts, and decides between prefill with decode and decode alone.
 type picker struct {
 	deps        *Deps
-	engineSlots *queue.Queue // for room on instances
+	engineSlots *queue.Queue // turns that wait for a slot of an instance
 	ratios      *ratios
-	seed        maphash.Seed // of chains
+	seed        maphash.Seed // of the hashes in turn.chain
 	decodeOnly  *decodeOnlySlots
-	dryRun      bool // it only says what it would pick: nothing is counted, waited for or asked of engines
+	dryRun      bool // only predict the pick: count nothing, wait for nothing, ask no engine
 }
 
-// pair is the engines of one attempt, each in the start that the attempt was begun with. It is read once: an engine that is restarted
-// meanwhile is another start, and what the attempt learns is about this one. prefill is nil when decode prefills by
-// itself.
+// pair is the two engines of one attempt, each in the incarnation with which the attempt began. The incarnations are read once: an engine
+// that restarts meanwhile is another incarnation, and what the attempt learns is about the old one. prefill is nil when decode prefills
+// by itself.
 type pair struct {
 	prefill, decode *fleet.Incarnation
-	quarantined     bool   // the attempt avoids a prefill instance that is barred, or its prefix cache
-	salt            string // cache_salt of both legs that no other turn has, so that nothing is read of barred prefill's prefix cache; "" for none
-	tied            bool   // the path was chosen for what this decode instance holds
+	quarantined     bool   // a prefill instance is quarantined, so that the attempt avoids it or its prefix cache
+	salt            string // a cache_salt of this attempt alone, so that its legs read nothing from a quarantined prefix cache; "" for none
+	tied            bool   // the path was chosen because of the KV that this decode instance holds
 
-	prefillSlot, decodeSlot slot   // on the two
-	decodeOnly              func() // gives back the slot that the attempt has of decode alone, nil if it has none
+	prefillSlot, decodeSlot slot   // the turn's slots on the two engines
+	decodeOnly              func() // gives back the slot for decode alone, nil if the attempt has none
 }
 
-// done ends the attempt for the engines that were picked for it. It is called once.
+// done gives all slots of the attempt back. It is called once.
 func (p *pair) done() {
 	p.decodeSlot.leave()
 	p.prefilled()
@@ -43,28 +43,27 @@ func (p *pair) done() {
 	}
 }
 
-// prefilled gives the prefill instance back. It is safe for concurrent use, and once is enough.
+// prefilled gives the slot of the prefill instance back. It is safe for concurrent use; further calls do nothing.
 func (p *pair) prefilled() { p.prefillSlot.leave() }
 
-// decodes adds a decode instance, which done gives back, in place of one that has refused the connection: that may be back long
-// before the turn's stream ends.
+// decodes replaces the decode instance's slot, after the instance has refused the connection, by that of another. The first slot is given
+// back at once, because the instance may serve again long before the turn's stream ends.
 func (p *pair) decodes(done func()) {
 	p.decodeSlot.leave()
 	p.decodeSlot = slot{free: done}
 }
 
-// pick chooses the engines of this attempt and the path: prefill and decode,
-// or decode alone for requests that disaggregation can't serve (several choices
-// or prompts share one hand-over, vLLM #43509) or is not worth it, and while no prefill instance
-// can serve. Decode comes first, because what it holds of the conversation decides how much is to be computed.
+// pick chooses the engines of this attempt and the path. Decode serves alone while no prefill instance can serve, where a hand-over does
+// not pay, and for requests that disaggregation can't serve (several choices or prompts share one hand-over, vLLM #43509). Decode is
+// picked first, because the KV that it holds of the conversation decides how much is left to compute.
 func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 	p, picked := &pair{}, false
 	defer func() {
-		if !picked { // also by a panic
+		if !picked { // an error or a panic
 			p.done()
 		}
 	}()
-	if t.chain == nil && len(k.deps.Fleet.Engines(upstream.RolePrefill)) > 1 { // with one there is no choice
+	if t.chain == nil && len(k.deps.Fleet.Engines(upstream.RolePrefill)) > 1 { // a single instance leaves no choice
 		t.chain = t.req.PromptChain(k.seed)
 	}
 	ratio := k.ratios.get(t.model)
@@ -103,8 +102,8 @@ func (k *picker) pick(ctx context.Context, t *turn) (*pair, error) {
 	return p, nil
 }
 
-// engine picks an engine that serves the turn's model. Before it says that there is none, which is upstream.ErrNoModel, the engines
-// are asked once more for what they serve: a model that has just been loaded is not known yet.
+// engine picks an engine that serves the turn's model. If none does (upstream.ErrNoModel), it asks the engines for their models once more
+// before it gives up, because a model that has just been loaded is not known yet.
 func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, quarantined bool, in *slot) (*fleet.Engine, error) {
 	hint, exclude := t.hint(), t.excluding(role)
 	hint.AllowQuarantined = quarantined
@@ -117,7 +116,8 @@ func (k *picker) engine(ctx context.Context, t *turn, role upstream.Role, quaran
 	return engine, err
 }
 
-// excluding says which engines must not be picked, nil for none: that is asked of each engine of the role.
+// excluding returns a function that reports which engines must not be picked, nil if all may be. The pick calls it for each engine of
+// the role.
 func (t *turn) excluding(role upstream.Role) func(*fleet.Engine) bool {
 	if len(t.retry.excluded) == 0 && (role == upstream.RoleDecode || t.prefiller == "") {
 		return nil
@@ -127,7 +127,7 @@ func (t *turn) excluding(role upstream.Role) func(*fleet.Engine) bool {
 	}
 }
 
-// prefill adds a prefill instance to the pair, and returns nil if there is none that may be asked.
+// prefill picks a prefill instance for the pair, and returns nil if no instance may be asked.
 func (k *picker) prefill(ctx context.Context, t *turn, p *pair, quarantined bool) (*fleet.Engine, error) {
 	if t.retry.noPrefill || t.retry.gaveUp(upstream.RolePrefill) >= maxDials {
 		return nil, nil
@@ -142,11 +142,12 @@ func (k *picker) prefill(ctx context.Context, t *turn, p *pair, quarantined bool
 	return prefill, nil
 }
 
-// mayPrefill reports whether the request leaves it open that this instance prefills.
+// mayPrefill reports whether the request allows this instance to prefill: it names the instance, or names none.
 func (t *turn) mayPrefill(e *fleet.Engine) bool { return t.prefiller == "" || e.Name == t.prefiller }
 
-// withoutPrefill has decode serve a bounded number of turns alone, unless the operator wants errors. Beyond these, a barred
-// prefill serves with a cache_salt of the turn's own, so that nothing of its prefix cache is read; nil is decode alone.
+// withoutPrefill decides how a turn goes on that no prefill instance can serve. Decode serves a bounded number of turns alone, which is
+// the result nil, unless the operator wants errors. Further turns go to a quarantined prefill instance with a cache_salt of their own,
+// so that they read nothing from its prefix cache.
 func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
 	p.quarantined = slices.ContainsFunc(k.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return t.mayPrefill(e) && e.Quarantined()
@@ -171,10 +172,9 @@ func (k *picker) withoutPrefill(ctx context.Context, t *turn, p *pair) (*fleet.E
 	return nil, err
 }
 
-// pin finds out which starts the attempt talks to. Only a turn that can use or leave a ticket waits for /metrics, or one whose
-// connector has to know the starts. Every
-// other takes what was last read: all that comes of it is a release, which engines bear in another start too (measured on
-// vLLM 0.32).
+// pin finds out which incarnations the attempt talks to. A turn waits for /metrics only if it can use or leave a ticket, or if its
+// connector has to know the incarnations. Every other turn takes the incarnation that was read last: at worst a release reaches another
+// incarnation, which does no harm (measured on vLLM 0.32).
 func (k *picker) pin(ctx context.Context, t *turn, p *pair, prefill, decode *fleet.Engine) {
 	if t.proof == nil && k.deps.Connector.Traits().Introduce == nil || prefill == nil || k.dryRun {
 		p.decode = decode.Last()
@@ -186,8 +186,8 @@ func (k *picker) pin(ctx context.Context, t *turn, p *pair, prefill, decode *fle
 	p.prefill, p.decode = prefill.Current(ctx), decode.Current(ctx)
 }
 
-// hint tells the policies of the turn: its conversation, which starts of decode hold how much of it, and how much is to be
-// computed.
+// hint tells the routing policies about the turn: its conversation, how many tokens of it each incarnation of decode holds, and how many
+// are left to compute.
 func (t *turn) hint() fleet.Hint {
 	t.holds = t.holds[:0]
 	for i := range t.branches {

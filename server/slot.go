@@ -12,31 +12,32 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// turnSlots bounds the waits of turns that are to begin.
+// turnSlots returns the limits of the queue in which turns wait to begin.
 func (c *QueueConfig) turnSlots() queue.Config {
 	return queue.Config{MaxWaiting: c.MaxQueue, Timeout: c.QueueTimeout, MaxPerTenant: c.MaxPerTenant}
 }
 
-// engineSlots bounds the waits of turns for an instance. They have their place, so that their tenants are within their limits.
+// engineSlots returns the limits of the queue in which turns wait for an instance. These turns have a slot of the server, so that the
+// limit per tenant is observed already.
 func (c *QueueConfig) engineSlots() queue.Config {
 	return queue.Config{MaxWaiting: c.MaxQueue, Timeout: c.QueueTimeout}
 }
 
-// SetQueue changes the bounds of what waits, while the server runs.
+// SetQueue changes the limits of both queues while the server runs.
 func (s *Server) SetQueue(cfg QueueConfig) {
 	s.turnSlots.Configure(cfg.turnSlots())
 	s.engineSlots.Configure(cfg.engineSlots())
 }
 
-// Waiting is how many turns wait to begin, and how many for an instance.
+// Waiting returns how many turns wait to begin, and how many wait for an instance.
 func (s *Server) Waiting() (toBegin, forInstance int) {
 	return s.turnSlots.Waiting(), s.engineSlots.Waiting()
 }
 
-// Open is how many turns have their place now.
+// Open returns how many turns have a slot now.
 func (s *Server) Open() int { return len(s.streams) }
 
-// awaitSlot gets the turn one of the places of the server, and waits for it if need be.
+// awaitSlot gets the turn a slot of the server, and waits for one if all are taken.
 func (s *Server) awaitSlot(ctx context.Context, t *turn) error {
 	waited, err := s.seat(ctx, t.share.client)
 	t.record.queued(waited, err == nil)
@@ -44,7 +45,7 @@ func (s *Server) awaitSlot(ctx context.Context, t *turn) error {
 	return err
 }
 
-// seat gets a client one of the places of the server, and waits for it if need be. Whatever reaches engines on behalf of a client needs one.
+// seat gets a client a slot of the server, and waits for one if all are taken. Every request to engines on behalf of a client needs a slot.
 func (s *Server) seat(ctx context.Context, client string) (waited time.Duration, err error) {
 	return s.turnSlots.Wait(ctx, queue.Claim{Tenant: client}, 0, func() bool {
 		select {
@@ -56,14 +57,14 @@ func (s *Server) seat(ctx context.Context, client string) (waited time.Duration,
 	})
 }
 
-// unseat gives a place back.
+// unseat gives a slot back.
 func (s *Server) unseat(client string) {
 	s.turnSlots.Leave(queue.Claim{Tenant: client})
 	<-s.streams
 	s.turnSlots.Freed()
 }
 
-// leave gives the turn's place back, if it has one.
+// leave gives the turn's slot back, if it has one.
 func (s *Server) leave(t *turn) {
 	if t.placed {
 		t.placed = false
@@ -71,33 +72,32 @@ func (s *Server) leave(t *turn) {
 	}
 }
 
-// slot is a turn's place on an instance. The zero value is none.
+// slot is a turn's slot on an instance. The zero value is no slot.
 type slot struct {
-	of    *queue.Queue // nil if no turn could wait for it
+	of    *queue.Queue // the queue to tell when the slot is free, nil if no turn can wait for it
 	claim queue.Claim
 	free  func() // gives the instance back
 	left  atomic.Bool
 }
 
-// leave gives the place back, if there is one and it was not given back before. It is safe for concurrent use.
+// leave gives the slot back, once. It is safe for concurrent use.
 func (r *slot) leave() {
 	if r.taken() {
 		giveBack(r.of, r.claim, r.free)
 	}
 }
 
-// taken reports whether there is a place that was not given back, and says from then on that it was.
+// taken marks the slot as given back, and reports whether it was held until then.
 func (r *slot) taken() bool { return r.free != nil && !r.left.Swap(true) }
 
 func giveBack(of *queue.Queue, claim queue.Claim, free func()) {
 	if of != nil {
 		of.Leave(claim)
 	}
-	free() // and the fleet says so, see OnFreed
+	free() // the fleet then tells the queue (OnFreed)
 }
 
-// detach has the place outlive its pair, until the returned function is called. Where there is none, or it was given back before, that
-// does nothing.
+// detach lets the slot outlive its pair: only the returned function gives it back. If no slot is held, that function does nothing.
 func (r *slot) detach() (leave func()) {
 	if !r.taken() {
 		return func() {}
@@ -106,8 +106,8 @@ func (r *slot) detach() (leave func()) {
 	return func() { giveBack(of, claim, free) }
 }
 
-// awaitSlot picks an engine as [fleet.Fleet.Pick] does, and waits while all that could be picked have as much to do as they may. in is
-// the turn's place on it from then on.
+// awaitSlot picks an engine as [fleet.Fleet.Pick] does, and waits while all engines that could be picked are full. It stores the turn's
+// slot on the engine in in.
 func (k *picker) awaitSlot(
 	ctx context.Context, t *turn, role upstream.Role, hint fleet.Hint, exclude func(*fleet.Engine) bool, in *slot,
 ) (engine *fleet.Engine, err error) {
@@ -132,12 +132,12 @@ func (k *picker) awaitSlot(
 	return engine, nil
 }
 
-// longestModel is more than the longest name that an engine's list of models may have (maxModelID of package fleet).
+// longestModel is longer than any model name that an engine may list (maxModelID of package fleet).
 const longestModel = 1 << 10
 
-// slotClass is equal for turns that could be given the same instances.
+// slotClass names a turn's class in the queue. Turns of one class could be given the same instances.
 func (t *turn) slotClass(role upstream.Role, hint fleet.Hint) string {
-	// No list of models has a longer name, so that such names are served alike; and the copy is booked on no client.
+	// The name is cut because no engine serves a longer one, and because the copy is not counted for any client.
 	model := hint.Model[:min(len(hint.Model), longestModel)]
 	class := role.String() + " " + model + " " + t.prefiller
 	if len(t.retry.excluded) == 0 {

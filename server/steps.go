@@ -2,18 +2,18 @@ package server
 
 import "time"
 
-// The steps of a turn that are no legs.
+// The steps of a turn besides its legs.
 const (
-	StepQueue    = "queue"    // a wait for a place, or for room on an instance; that one lies within the look-up
-	StepLookup   = "lookup"   // from the look at the store until it is known what is reused, waits for room and questions to engines included
+	StepQueue    = "queue"    // a wait for a slot of the server, or of an instance; the latter is a part of the look-up
+	StepLookup   = "lookup"   // from the look at the store until the reuse is decided, with waits for instances and questions to engines
 	StepHandover = "handover" // from prefill's answer until decode may be asked
 	StepPut      = "put"      // the store takes the new ticket
 )
 
-// maxSteps bounds what is kept of one turn: four attempts' worth, which is more than retries allow.
+// maxSteps is how many steps of one turn are kept: those of four attempts, which is more than retries allow.
 const maxSteps = 16
 
-// Step is one step of an attempt. Steps are noted of turns that are traced, for their spans.
+// Step is one step of an attempt. Only traced turns record steps, for their spans.
 type Step struct {
 	Name    string
 	Attempt int // 0 for the first
@@ -22,7 +22,7 @@ type Step struct {
 	Failed  bool
 }
 
-// stepNote is a step that goes on. The zero value notes nothing.
+// stepNote is a step that has begun. The zero value records nothing.
 type stepNote struct {
 	of    *Record
 	name  string
@@ -37,14 +37,14 @@ func (r *Record) step(name string) stepNote {
 	return stepNote{r, name, time.Now()}
 }
 
-// ended notes how a step went.
+// ended records the step, and whether it succeeded.
 func (n stepNote) ended(ok bool) {
 	if n.of != nil {
 		n.of.noteStep(Step{Name: n.name, Attempt: n.of.Retries, Began: n.began, Took: time.Since(n.began), Failed: !ok})
 	}
 }
 
-// queued notes a wait that has just ended.
+// queued records a wait that has just ended.
 func (r *Record) queued(waited time.Duration, ok bool) {
 	r.Queued += waited
 	if waited > 0 && r.Trace.Recorded() {
