@@ -70,7 +70,7 @@ type ReuseConfig struct {
 // ReleaseConfig says how the blocks of unused tickets are freed.
 type ReleaseConfig struct {
 	Release        bool          // free the blocks before decode's own time limit does
-	ReleaseBacklog int           // how many unused tickets of a decode instance may wait for a leg to carry their release; more get legs of their own
+	ReleaseBacklog int           // how many unused tickets of a decode instance may wait for a turn's leg; where more wait, all are released at once
 	BranchKeep     time.Duration // how long a branch lives after the conversation has left it
 	// PinnedShare is the share of a decode instance's KV cache that tickets may pin, 0 to 1, before the oldest are released.
 	PinnedShare float64

@@ -227,9 +227,9 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why Re
 	return claim{holder: holder, reader: p.prefill, link: link, offer: c.offer}, denies(link.Begin())
 }
 
-// takeBranch completes h with one branch's ticket, which must be worth what the
-// branch promised. Where the outcome does not say why there is none, why does. Without a ticket the trial that usable may have begun is over,
-// even if the store panics: a link whose trial never ends is lost to reuse.
+// takeBranch takes the ticket of one branch and completes the claim h with it. The ticket must offer what the branch promised. If there is
+// no ticket, outcome or why gives the reason, and the trial that usable may have begun ends, even if the store panics: a pair whose trial
+// never ends would never reuse anything again.
 func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ *claim, outcome convcache.Outcome, why Reason) {
 	defer func() {
 		if h.ticket == nil {
@@ -246,10 +246,10 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 		return nil, outcome, ""
 	}
 	if got := ticket.Branch(); t.proof.Offer(got) != c.offer || got.Decode != c.branch.Decode || got.Incarnation != c.branch.Incarnation {
-		f.releaser.unuse(ticket, t.model) // it is not what was looked at
+		f.releaser.unuse(ticket, t.model) // the ticket is another than the look showed
 		return nil, outcome, ""
 	}
-	if f.releaser.outdated(&ticket) { // Plan says what is wrong with one that can't be read
+	if f.releaser.outdated(&ticket) { // a ticket that can't be read passes: Plan reports what is wrong with it
 		f.releaser.unuse(ticket, t.model)
 		return nil, outcome, ReasonInstanceCleared
 	}
@@ -258,7 +258,7 @@ func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ 
 	return &h, outcome, ""
 }
 
-// denies says why no ticket may be offered on a link, "" if one may.
+// denies returns the reason why a pair with this status may be offered no ticket, "" if it may.
 func denies(status fleet.PairStatus) Reason {
 	switch status {
 	case fleet.NoReuse:
@@ -269,9 +269,9 @@ func denies(status fleet.PairStatus) Reason {
 	return ""
 }
 
-// holder returns the start of decode that holds a branch, if its engine is still there and in that start: after a
-// restart the blocks are gone. Since the pair was picked its engines may have been probed and asked for ids, for seconds,
-// so that a start which was read longer ago has to be seen alive again.
+// holder returns the incarnation of decode that holds a branch, nil if the engine has left or runs as another incarnation: after a restart
+// the blocks are gone. Probes and questions for ids may have taken seconds since the pair was picked, so that the incarnation must be
+// seen alive again.
 func (f *finder) holder(ctx context.Context, p *pair, b convcache.Branch) *fleet.Incarnation {
 	incarnation := p.decode
 	engine := incarnation.Engine()

@@ -10,8 +10,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// legs runs the legs of an attempt as the connector has planned them, until decode's headers have arrived. Every exit says
-// what became of the ticket.
+// legs runs the legs of an attempt in the order that the connector has planned, until decode's headers have arrived. Every exit settles
+// the claimed ticket.
 func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h *claim) (*decoding, error) {
 	defer s.settle(ctx, t, h)
 	if p.prefill == nil {
@@ -21,7 +21,7 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 	if err != nil {
 		return nil, err
 	}
-	left := false // to what goes on without the turn, which closes the plan
+	left := false // background work goes on with the plan and will close it
 	defer func() {
 		if !left {
 			closePlan(plan)
@@ -51,20 +51,20 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 	case ctx.Err() != nil, errors.Is(err, errClientGone):
 		left = s.drainHandover(ctx, t, p, plan, handed)
 		return nil, cmp.Or(context.Cause(ctx), err)
-	case err != nil: // KV that has not arrived is not asked for
+	case err != nil: // the KV has not arrived, so that decode must not ask for it
 		if left = s.takeLate(ctx, t, p, plan, handed); !left {
 			s.counts.stranded(false)
 		}
 		return nil, err
 	case whole:
 		if handed.Take != nil {
-			plan.Late = nil // the leg for it is Take
+			plan.Late = nil // the leg Take serves instead
 			left = s.drainHandover(ctx, t, p, plan, handed)
 		}
-		return &decoding{}, nil // no stream follows
+		return &decoding{}, nil // the client has its whole answer
 	}
 	if unannounced(plan) {
-		left = s.takeLate(ctx, t, p, plan, handed) // beside the client's leg
+		left = s.takeLate(ctx, t, p, plan, handed) // at the same time as the client's leg
 	} else {
 		s.take(ctx, t, p, handed)
 	}
@@ -77,23 +77,23 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 	return d, err
 }
 
-// plan asks the connector how this attempt's legs run, with the ticket as far as it was proven; or with none, and
-// then perhaps an unused one to be released.
+// plan asks the connector how this attempt's legs run. It offers the claimed ticket as far as it was proven. Without a claimed ticket it
+// may add an unused ticket, whose blocks the leg then releases.
 func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.Plan, error) {
 	transfer, err := s.transfer(ctx, t, p)
 	switch {
 	case errors.Is(err, fleet.ErrNotComparable) && s.picker.needsPrefill():
 		return upstream.Plan{}, needsPrefill("no_ids")
-	case errors.Is(err, fleet.ErrNotComparable): // prefill can't be given the prompt as ids
+	case errors.Is(err, fleet.ErrNotComparable): // the prompt can't be sent to prefill as ids
 		return upstream.Plan{Order: upstream.DecodeAlone}, nil
 	case err != nil:
 		return upstream.Plan{}, err
 	}
 	transfer.Offer = h.ticketOffer(t)
-	if engine := p.prefill.Engine(); !p.quarantined && (engine.Quarantined() || s.lineages.quarantined(p.prefill)) { // since it was picked
+	if engine := p.prefill.Engine(); !p.quarantined && (engine.Quarantined() || s.lineages.quarantined(p.prefill)) { // after it had been picked
 		return upstream.Plan{}, idEchoFailed(engine, false)
 	}
-	if h.ticket != nil && s.lineages.inDoubt(h.ticket.Lineage) { // since it was taken
+	if h.ticket != nil && s.lineages.inDoubt(h.ticket.Lineage) { // after it had been taken
 		s.abandon(t, h, ReasonQuarantined)
 		transfer.Offer = upstream.TicketOffer{}
 	}
@@ -106,7 +106,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 		if err == nil {
 			return plan, nil
 		}
-		// Of an older or a foreign version; it is given up.
+		// An older or a foreign version has made the ticket. It is given up.
 		s.cfg.Logger.Error("ticket can't be used", "turn", t.record.Turn, "error", err)
 		s.abandon(t, h, ReasonRewritten)
 	}
@@ -118,7 +118,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 		if plan, err := s.deps.Connector.Plan(transfer); err == nil {
 			return plan, nil
 		}
-		h.piggyback.arrived(false) // a malformed one
+		h.piggyback.arrived(false) // its params are malformed
 		s.counts.ridden.failed.Add(1)
 		h.piggyback = nil
 	}
@@ -132,8 +132,8 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 	return plan, err
 }
 
-// transfer is what the connector is told of the attempt: what it has to know of both engines, and the ids of the prompt,
-// where it wants that.
+// transfer collects what the connector needs to plan an attempt: facts about both engines, and the prompt's ids if the connector wants
+// them.
 func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstream.Transfer, err error) {
 	transfer = upstream.Transfer{
 		Request: t.req, RequestID: t.legID, Prefill: p.prefill.Engine().Instance(), Decode: p.decode.Engine().Instance(),
@@ -161,20 +161,20 @@ func (s *turns) transfer(ctx context.Context, t *turn, p *pair) (transfer upstre
 	return transfer, nil
 }
 
-// closePlan gives back what a plan has reserved.
+// closePlan gives back the resources that a plan has reserved.
 func closePlan(plan upstream.Plan) {
 	if plan.Close != nil {
 		plan.Close()
 	}
 }
 
-// errNotAnnounced is a prefill instance whose KV is not announced for the decode instance of the turn.
+// errNotAnnounced says that prefill's KV has not been announced for the turn's decode instance.
 var errNotAnnounced = errors.New("prefill's KV has not been announced for this decode instance of late")
 
-// errNoHandover is a turn whose prefill has answered nothing for a decode that serves none alone.
+// errNoHandover says that prefill's answer has no hand-over, and that decode serves no turn alone.
 var errNoHandover = errors.New("prefill's answer has nothing for decode")
 
-// noHandover fails a turn that decode can't serve alone: another prefill instance may.
+// noHandover returns the error of an attempt that has no hand-over where decode can't serve alone. Another prefill instance may be tried.
 func noHandover(p *pair, sent bool, err error) *upstream.LegError {
 	kind := upstream.Garbage
 	if !sent {
@@ -183,8 +183,8 @@ func noHandover(p *pair, sent bool, err error) *upstream.LegError {
 	return &upstream.LegError{Role: upstream.RolePrefill, Instance: p.prefill.Engine().Name, Kind: kind, Sent: sent, Err: err}
 }
 
-// between gives the client what a hand-over has for it before decode is asked, and waits for the KV where decode can't.
-// whole says that the client has its whole answer.
+// between runs before decode is asked. It sends the client what the hand-over already has of the answer, and waits for the KV where decode
+// can't wait itself. whole says that the client has its whole answer.
 func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pair, plan upstream.Plan, h handed) (whole bool, err error) {
 	if h.Handover == nil || ctx.Err() != nil {
 		return false, nil
@@ -213,8 +213,8 @@ func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pair
 	return false, err
 }
 
-// ready waits until the KV has arrived at decode, for as long as the hand-over budget lasts. What fails is the decode leg: it
-// can't be sent.
+// ready waits until the KV has arrived at decode, at most until the hand-over budget ends. An error counts as a failure of the decode leg,
+// which can't be sent.
 func (s *turns) ready(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) error {
 	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
 	defer cancel()
@@ -234,12 +234,12 @@ func (s *turns) ready(ctx context.Context, t *turn, p *pair, plan upstream.Plan,
 	}
 	leg = &upstream.LegError{Role: upstream.RoleDecode, Instance: p.decode.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
 	if cause := context.Cause(bounded); cause != nil && upstream.IsTimeout(cause) {
-		leg.Kind, leg.Err = upstream.Timeout, errors.Join(cause, err) // the connector may say what to look at
+		leg.Kind, leg.Err = upstream.Timeout, errors.Join(cause, err) // the connector's error may say what to look at
 	}
 	return leg
 }
 
-// refusedBy records whether an engine has refused the connection of a question that is no leg.
+// refusedBy tells the fleet if an engine has refused the connection of a request that is not a leg.
 func refusedBy(engine *fleet.Engine, err error) {
 	var question *upstream.LegError
 	if errors.As(err, &question) && question.Kind == upstream.Dial {

@@ -16,19 +16,17 @@ import (
 // handed is what prefill hands to decode.
 type handed struct {
 	*upstream.Handover                    // nil if decode prefills by itself
-	from               *fleet.Incarnation // the start of prefill
+	from               *fleet.Incarnation // the incarnation of prefill that has the KV
 	until              time.Time          // end of the hand-over budget
-	together           bool               // prefill's leg is on its way at the same time
-	tokens             int                // of the prompt that prefill has computed, 0 if it does not tell
+	together           bool               // prefill's leg runs at the same time as decode's
+	tokens             int                // tokens of the prompt that prefill computed, 0 if it does not report them
 
-	lineage   convcache.Lineage     // of the KV
-	prefilled []convcache.Prefilled // what caches hold of the prompt
+	lineage   convcache.Lineage     // the incarnations out of whose caches the KV may have come
+	prefilled []convcache.Prefilled // how many tokens of the prompt prefix caches hold now
 }
 
-// prefill runs the prefill leg. Without one, and when prefill answers no usable
-// hand-over, decode gets no kv_transfer_params at all and prefills by itself:
-// half an object would make it act as a prefill instance (vLLM
-// nixl/base_scheduler.py).
+// prefill runs the prefill leg. If prefill answers no usable hand-over, decode gets no kv_transfer_params at all and prefills by itself:
+// an incomplete object would make it act as a prefill instance (vLLM nixl/base_scheduler.py).
 func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *claim) (handed, error) {
 	engine := p.prefill.Engine()
 	found, ok := s.finds(p, h)
@@ -50,7 +48,7 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	sent.answered(took, err)
 	foreign := err == nil && p.prefill.Foreign(leg.RequestID, answer.ID)
 	if foreign {
-		answer.PromptIDs = nil // of another prompt
+		answer.PromptIDs = nil // they belong to another prompt
 	}
 	t.ids.Rendered(answer.PromptIDs)
 	if err != nil {
@@ -98,10 +96,11 @@ func (s *turns) prefill(ctx context.Context, t *turn, p *pair, plan upstream.Pla
 	}, nil
 }
 
-// checkIDEcho checks what prefill says that it computed. The error is of an engine that is barred from now on.
+// checkIDEcho compares the ids that prefill reports to have computed with those that it was sent. If they differ, the incarnation is
+// quarantined, and the error says so.
 func (s *turns) checkIDEcho(t *turn, p *pair, found lineage.Space, computed []byte) error {
 	if err := t.ids.CheckEcho(computed); err != nil {
-		s.lineages.records.Bad(found) // before others can see the bar, which does not say since when
+		s.lineages.records.Bad(found) // before others can see the quarantine, which does not say when the fault began
 		quarantine(s.cfg.Logger, p.prefill, t.record.Turn)
 		s.counts.quarantines.Add(1)
 		return idEchoFailed(p.prefill.Engine(), true)
@@ -112,8 +111,8 @@ func (s *turns) checkIDEcho(t *turn, p *pair, found lineage.Space, computed []by
 	return nil
 }
 
-// learnSpeed tells the fleet how fast prefill was, for how many tokens it has computed. That is certain where it tells how many
-// it took from caches; for picks an estimate will do, and for what ejects an engine it will not.
+// learnSpeed tells the fleet how fast prefill computed. The number of computed tokens is certain only if prefill reports how many it took
+// from caches. Ejecting a slow engine needs that certainty; for picks an estimate is enough.
 func (t *turn) learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAnswer, handover *upstream.Handover, h *claim, took time.Duration) {
 	tokens, cached := answer.PromptTokens, handover.Cached
 	if h.ticket == nil && cached >= 0 {
@@ -133,8 +132,8 @@ func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
 	return &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Receipt, Sent: sent, Err: proof.ErrIDs}
 }
 
-// finds is prefill's cache as the leg finds it, into which its ticket brings KV; false if that is in doubt by now. A leg with a salt that
-// no other has finds an empty one.
+// finds returns the state of prefill's cache that the leg will find, and records that the ticket brings KV into it. ok is false if the
+// ticket's KV is in doubt by now. A leg with a salt of its own finds an empty cache.
 func (s *turns) finds(p *pair, h *claim) (found lineage.Space, ok bool) {
 	switch {
 	case p.salt != "":
@@ -145,7 +144,7 @@ func (s *turns) finds(p *pair, h *claim) (found lineage.Space, ok bool) {
 	return s.lineages.enter(p.prefill, h.ticket.Lineage)
 }
 
-// prefillLeg puts together what the prefill leg carries.
+// prefillLeg makes the prefill leg.
 func (s *turns) prefillLeg(t *turn, p *pair, plan upstream.Plan, found lineage.Space) upstream.Leg {
 	return t.leg(p.prefill, plan.Prefill, t.req.PrefillBody(upstream.PrefillEdit{
 		Members: plan.Prefill.Members, CacheSalt: t.cacheSalt(p, found), ReturnTokenIDs: t.ids.Wanted(), PromptIDs: t.ids.ForPrefill(),
@@ -153,7 +152,7 @@ func (s *turns) prefillLeg(t *turn, p *pair, plan upstream.Plan, found lineage.S
 	}))
 }
 
-// leg addresses a body to an engine.
+// leg makes a leg that sends a body to an engine.
 func (t *turn) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pieces) upstream.Leg {
 	id := plan.RequestID
 	if id == "" {
@@ -164,9 +163,8 @@ func (t *turn) leg(to *fleet.Incarnation, plan upstream.LegPlan, body rawjson.Pi
 	}
 }
 
-// prefillLimit bounds the leg. One that carries a ticket gets less: an engine that
-// never answers tickets must not cost a client the whole time limit, and none may
-// read blocks that decode has freed.
+// prefillLimit sets the time limit of the leg. A leg that carries a ticket gets less time: an engine that never answers tickets must not
+// cost a client the whole limit, and no engine may read blocks that decode has freed.
 func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, size int, h *claim) (context.Context, context.CancelFunc) {
 	limit, cause := s.cfg.PrefillTimeout, upstream.ErrPrefillTimeout
 	if h.ticket != nil || h.piggyback != nil {
@@ -182,14 +180,14 @@ func (s *turns) prefillLimit(ctx context.Context, prefill *fleet.Incarnation, si
 	return context.WithTimeoutCause(ctx, limit, cause)
 }
 
-// untilFreed returns how long a leg may read a ticket's blocks. Its deadline is earlier
-// than decode's by a margin that is for the leg.
+// untilFreed returns how long a leg may still read a ticket's blocks. A ticket's deadline is earlier than decode's by a margin, which is
+// the leg's time.
 func untilFreed(deadline time.Time) time.Duration {
 	return MarginWithExpiry - TicketSlack - upstream.Elapsed(deadline, time.Now())
 }
 
-// prefillFailed records what a failure says about the ticket and the engine. A
-// good status with a body that is none is not passed on: decode can do without.
+// prefillFailed records what a failure says about the ticket and the engine. It returns nil if prefill answered with a good status and an
+// unreadable body: the turn then goes on with decode alone.
 func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *claim, err error, began time.Time) error {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {

@@ -5,12 +5,12 @@ import (
 	"strings"
 )
 
-// prefillerHeader names the prefill instance of a request as host:port. llm-d's endpoint picker sets it, and clears it where decode is to
-// serve alone (llm-d-router, pkg/common/routing). It is read here and never forwarded.
+// prefillerHeader names the prefill instance of a request as host:port. llm-d's endpoint picker sets it, and removes it if decode is to
+// serve alone (llm-d-router, pkg/common/routing). The header is read here and never forwarded.
 const prefillerHeader = "X-Prefiller-Host-Port"
 
-// namePrefiller reads which prefill instance is to serve the request, where requests name theirs. Of several, on one line or on more,
-// the first counts, as for llm-d's sidecar (pkg/sidecar/proxy/chat_completions.go).
+// namePrefiller reads which prefill instance is to serve the request, if requests may name one. Of several names the first counts, as in
+// llm-d's sidecar (pkg/sidecar/proxy/chat_completions.go).
 func (i *intake) namePrefiller(r *http.Request, t *turn) error {
 	if i.prefillers == nil {
 		return nil
@@ -28,7 +28,7 @@ func (i *intake) namePrefiller(r *http.Request, t *turn) error {
 	return nil
 }
 
-// namedPrefiller is the prefill instance that a request names, "" for none.
+// namedPrefiller returns the prefill instance that a request names, "" if it names none.
 func namedPrefiller(r *http.Request) string {
 	first, _, _ := strings.Cut(r.Header.Get(prefillerHeader), ",")
 	return strings.TrimSpace(first)

@@ -8,14 +8,15 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// afterPrefill decides what follows a prefill leg that failed over nothing that we had put into it, as the operator has chosen:
+// afterPrefill decides, as the operator has chosen, what follows a prefill leg that failed for a reason of its own, not because of a
+// ticket, a release or ids that were added to it:
 //
-//   - another prefill instance: for as long as connections are refused, and once if the leg was sent, within the retry budget.
-//     The same instance is asked again if there is no other, but not after a 500, which is its last word on a request, nor if it is paused;
-//   - decode alone at once, which costs no budget: it is bounded by itself (maxDecodeOnly);
+//   - another prefill instance: any number of times while connections are refused, and once, within the retry budget, if the leg was sent.
+//     The same instance is asked again if there is no other, except after a 500, which another try would repeat, and while it is paused;
+//   - decode alone at once, which costs no retry budget because it has a limit of its own (maxDecodeOnly);
 //   - the error.
 //
-// A leg of decode's that follows is a fresh one.
+// The decode leg that follows has a new request id.
 func (s *turns) afterPrefill(t *turn, leg *upstream.LegError) bool {
 	retry := &t.retry
 	switch {
@@ -24,7 +25,7 @@ func (s *turns) afterPrefill(t *turn, leg *upstream.LegError) bool {
 	case !leg.Sent:
 		retry.noPrefill = t.routing.PrefillFailure == PrefillDecodeOnly
 		s.exclude(retry, leg)
-		return true // with no prefill instance left, pick lets decode do it all
+		return true // if no prefill instance is left, pick chooses decode alone
 	case !s.patient(t):
 		return false
 	}
@@ -36,7 +37,7 @@ func (s *turns) afterPrefill(t *turn, leg *upstream.LegError) bool {
 	return true
 }
 
-// retriesPrefill reports whether a prefill instance is asked once more, and excludes the one that failed if there is another.
+// retriesPrefill reports whether a prefill instance is asked once more. If there is another instance, it excludes the one that failed.
 func (s *turns) retriesPrefill(t *turn, leg *upstream.LegError) bool {
 	another := slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
 		return e.Name != leg.Instance && t.mayPrefill(e) && !t.retry.excludes(e) && !e.Quarantined() && e.Reachable()

@@ -10,29 +10,28 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// maxDials is how many instances of a role are tried when connections are
-// refused or time out.
+// maxDials is how many instances of a role are tried while connections are refused or time out.
 const maxDials = 3
 
-// retryState is what the attempts of a turn have come to.
+// retryState is what a turn's attempts so far mean for the next one.
 type retryState struct {
 	failed         *upstream.LegError
-	again          []upstream.Role    // legs that were sent, failed, and tried again
-	excluded       []*fleet.Engine    // that are not picked any more
-	anotherDecode  bool               // the attempt was tied to its decode engine, so that no other has been tried
-	pathTied       bool               // the path was chosen for what that engine held, so that it is to be chosen anew
-	withoutTicket  Reason             // why a further attempt must not use a ticket
-	sentTicket     bool               // the last prefill leg carried one
-	sentRelease    bool               // the last prefill leg carried an unused one
-	withoutRelease bool               // a further attempt must not carry one
-	noPrefill      bool               // no further attempt asks prefill
-	refreshed      bool               // the engines have been asked for their models on this turn
+	again          []upstream.Role    // roles whose leg was sent, failed, and was tried again
+	excluded       []*fleet.Engine    // engines that are not picked any more
+	anotherDecode  bool               // the hand-over was bound to its decode engine, so that no other engine has been tried
+	pathTied       bool               // the path was chosen because of the KV that the decode engine held, so that it must be chosen anew
+	withoutTicket  Reason             // why further attempts must not use a ticket, "" if they may
+	sentTicket     bool               // the last prefill leg carried a ticket
+	sentRelease    bool               // the last prefill leg carried a piggybacked release
+	withoutRelease bool               // further attempts must carry no release
+	noPrefill      bool               // further attempts do not ask prefill
+	refreshed      bool               // the engines have been asked for their models during this turn
 	prefillFailed  bool               // a prefill leg was sent and failed
-	prefill        *fleet.Incarnation // of the last attempt, nil if it had none
+	prefill        *fleet.Incarnation // the last attempt's prefill, nil if it had none
 	notAnnounced   bool               // a prefill instance was left because its KV is not announced for the decode instance
 }
 
-// whyAlone says why decode is to serve without prefill.
+// whyAlone returns the reason why decode serves without prefill.
 func (t *retryState) whyAlone(quarantined bool) string {
 	switch {
 	case t.prefillFailed:
@@ -45,10 +44,10 @@ func (t *retryState) whyAlone(quarantined bool) string {
 	return whyUnavailable
 }
 
-// excludes reports whether an engine is not to be picked any more.
+// excludes reports whether an engine must not be picked any more.
 func (t *retryState) excludes(e *fleet.Engine) bool { return slices.Contains(t.excluded, e) }
 
-// gaveUp is how many engines of a role are not picked any more.
+// gaveUp returns how many engines of a role are not picked any more.
 func (t *retryState) gaveUp(role upstream.Role) (n int) {
 	for _, e := range t.excluded {
 		if e.Role == role {
@@ -58,15 +57,15 @@ func (t *retryState) gaveUp(role upstream.Role) (n int) {
 	return n
 }
 
-// exclude has no further attempt pick the engine of a leg.
+// exclude keeps further attempts from picking the engine of a leg.
 func (s *turns) exclude(t *retryState, leg *upstream.LegError) {
 	if e := s.deps.Fleet.Engine(leg.Role, leg.Instance); e != nil {
 		t.excluded = append(t.excluded, e)
 	}
 }
 
-// lastOr returns the failure that led to this attempt, which says more than that
-// no instance is left, or else err.
+// lastOr returns the failure that led to this attempt, if there was one, because it says more than err, which says that no instance is
+// left. Otherwise it returns err.
 func (t *retryState) lastOr(err error) error {
 	if t.failed != nil {
 		return t.failed
@@ -79,7 +78,7 @@ func (t *retryState) lastOr(err error) error {
 //   - nothing of the leg was sent: another instance;
 //   - something may have been sent: at most once per leg, with a new request id
 //     and no previous KV, which may be spent;
-//   - prefill failed, and not over what we have put into its leg: as the operator has chosen;
+//   - prefill failed, but not because of what was added to its leg: as the operator has chosen (afterPrefill);
 //   - bytes have reached the client, or the client has gone: never.
 func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	var leg *upstream.LegError
@@ -87,7 +86,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	if ctx.Err() != nil || t.committed || !errors.As(err, &leg) || !leg.Retryable() && !ours(retry, leg) && !unreadable(leg) {
 		return false
 	}
-	if leg == retry.failed { // pick's own answer: no instance is left, or there is no room for decode alone
+	if leg == retry.failed { // pick returned it again: no instance is left, or no slot for decode alone
 		return false
 	}
 	retry.failed = leg
@@ -97,7 +96,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	if !leg.Sent {
 		s.exclude(retry, leg)
 		switch {
-		case leg.Role == upstream.RolePrefill: // it was barred since it was picked
+		case leg.Role == upstream.RolePrefill: // the instance was quarantined after it had been picked
 			return true
 		case retry.pathTied:
 			return true
@@ -108,7 +107,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	switch echo := leg.Kind == upstream.Receipt; {
 	case echo && t.record.Retries >= maxDials:
 		return false
-	case echo: // each of those bars a start
+	case echo: // each such failure quarantines an incarnation, so that they end
 	case !s.mayRestart(t, leg.Role) || !ours(retry, leg) && !s.budget.take(t.share.client):
 		return false
 	default:
@@ -125,32 +124,30 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 	return true
 }
 
-// refresh gives the next attempt's legs a request id of their own, and no previous KV.
+// refresh gives the next attempt's legs a new request id, and forbids them a ticket.
 func (t *turn) refresh() {
 	t.legID = newID()
 	t.retry.withoutTicket, t.retry.withoutRelease = ReasonRetried, true
 	if reason := t.record.Reuse.Reason; !t.retry.sentTicket && reason != "" {
-		t.retry.withoutTicket = reason // it had none to begin with
+		t.retry.withoutTicket = reason // the failed attempt had no ticket either, for this reason
 	}
 }
 
-// mayRestart reports whether a leg that was sent and failed may be followed by a
-// fresh one: once, and not when the client has already waited for long.
+// mayRestart reports whether a leg that was sent and failed may be followed by a new one: once for each role, and only if the client has
+// not waited for long.
 func (s *turns) mayRestart(t *turn, role upstream.Role) bool {
 	return !slices.Contains(t.retry.again, role) && s.patient(t)
 }
 
-// patient reports whether the client has not waited for long yet.
+// patient reports whether the client has waited for less than half of the time limit for the first byte.
 func (s *turns) patient(t *turn) bool { return time.Since(t.record.Began) < s.cfg.FirstByteTimeout/2 }
 
-// ours reports whether a prefill leg failed over what it carried besides the
-// client's request: a ticket, an unused one, or ids that prefill did not compute.
-// The fresh leg goes without, whatever the status was, and at no cost to the
-// budget. That can't double the load for long: three such failures stop the link,
-// one of a release pauses releasing, and one of ids bars the instance.
+// ours reports whether a prefill leg failed because of what was added to the client's request: a ticket, a release, or ids that prefill did
+// not compute. The next leg then goes without, whatever the status was, and costs no retry budget. That can't double the load for long:
+// three such failures of a ticket stop reuse for the pair, one of a release pauses releases, and one of ids quarantines the instance.
 func ours(t *retryState, leg *upstream.LegError) bool {
 	switch {
-	case leg.Role != upstream.RolePrefill, errors.Is(leg.Err, upstream.ErrPrefillTimeout): // all the time that the client has
+	case leg.Role != upstream.RolePrefill, errors.Is(leg.Err, upstream.ErrPrefillTimeout): // the client's time is used up
 		return false
 	case leg.Kind == upstream.Receipt:
 		return true
@@ -158,8 +155,8 @@ func ours(t *retryState, leg *upstream.LegError) bool {
 	return (t.sentTicket || t.sentRelease) && (outcomeOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))
 }
 
-// unreadable reports whether prefill has answered what is no answer. Where its leg goes out together with decode's, decode can't do
-// without it any more, and the turn begins anew.
+// unreadable reports whether prefill's answer could not be read. If both legs were sent together, decode can't go on without it, and the
+// turn begins anew.
 func unreadable(leg *upstream.LegError) bool {
 	return leg.Role == upstream.RolePrefill && leg.Kind == upstream.Garbage
 }

@@ -9,18 +9,17 @@ import (
 	"carryover/upstream"
 )
 
-// prefilled is how a prefill leg ended that runs beside the decode leg.
+// prefilled is the result of a prefill leg that ran at the same time as the decode leg.
 type prefilled struct {
 	answer upstream.PrefillAnswer
 	took   time.Duration
 	err    error
 }
 
-// together sends both legs at once. If the prefill leg fails, or leaves nothing for decode, the decode leg ends: it would wait for
-// KV that never comes, for minutes on some engines. Decode does not wait for prefill's answer, which is looked at when the turn ends.
-// A client that leaves ends decode's leg and not prefill's: decode keeps the blocks that prefill may still write to until it has
-// (Mooncake: both are free within 2 s of prefill's answer, measured, and without it after 480 s). The plan is closed when the prefill leg
-// has ended.
+// together sends both legs at once. If the prefill leg fails, or leaves nothing for decode, the decode leg is ended, because it would wait
+// for KV that never comes, for minutes on some engines. Decode does not wait for prefill's answer, which is read when the turn ends. A
+// client that leaves ends decode's leg but not prefill's, because decode keeps the blocks until prefill has written them (Mooncake: both
+// are free within 2 s of prefill's answer, measured, and without an answer after 480 s). The plan is closed when the prefill leg has ended.
 func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h *claim) (*decoding, error) {
 	handover, err := plan.Handover(upstream.PrefillAnswer{})
 	if err != nil {
@@ -28,8 +27,8 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 		return nil, err
 	}
 	both, cancel := context.WithCancelCause(ctx)
-	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // of prefill's leg
-	found, _ := s.finds(p, &claim{})                                // no ticket goes together with decode's leg
+	own, end := context.WithCancelCause(context.WithoutCancel(ctx)) // the context of prefill's leg
+	found, _ := s.finds(p, &claim{})                                // legs that are sent together carry no ticket
 	leg := s.prefillLeg(t, p, plan, found)
 	sent := t.record.sent(&leg, p.prefill.ID())
 	answered := make(chan prefilled, 1) // one result, read once
@@ -53,8 +52,8 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 			cancel(err)
 		}
 	})
-	told := upstream.Handover{Cached: handover.Cached} // without the ids of its leg, which need not last as long as the stream
-	// finish ends what is left of the prefill leg, on the turn's goroutine. accepted says that decode has its leg.
+	told := upstream.Handover{Cached: handover.Cached} // without the leg's ids, which must not live as long as the stream
+	// finish ends the prefill leg if it still runs. It is called on the turn's goroutine. accepted says that decode has got its leg.
 	finish := func(accepted bool) {
 		cancel(nil)
 		if ctx.Err() == nil || !accepted {
@@ -78,7 +77,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	})
 	if err != nil {
 		if cause := legErrorOf(both); cause != nil {
-			err = cause // decode's leg ended because of prefill's
+			err = cause // decode's leg ended because prefill's failed
 		}
 		var failed *upstream.LegError
 		finish(errors.As(err, &failed) && failed.Role == upstream.RoleDecode && failed.Sent)
@@ -88,7 +87,7 @@ func (s *turns) together(ctx context.Context, t *turn, p *pair, plan upstream.Pl
 	return d, nil
 }
 
-// check is why decode waits in vain for a prefill instance that has answered, nil if it does not.
+// check returns an error if prefill has answered but leaves decode nothing to read.
 func check(plan upstream.Plan, answer upstream.PrefillAnswer, instance *upstream.Instance) error {
 	if plan.Check == nil {
 		return nil
@@ -99,8 +98,8 @@ func check(plan upstream.Plan, answer upstream.PrefillAnswer, instance *upstream
 	return nil
 }
 
-// reread reads which start of prefill is alive before a turn is tried again, where its connector has to know the engine: a decode engine
-// may have failed over what it was told of prefill, or a prefill leg broken off, because that is another start by now.
+// reread asks the prefill engine for its current incarnation before the turn is tried again, where the connector has to know the engines.
+// The failure may mean that prefill has restarted: decode failed because of what it was told about prefill, or the prefill leg broke off.
 func (s *turns) reread(ctx context.Context, t *turn, err error) {
 	var leg *upstream.LegError
 	if s.deps.Connector.Traits().Introduce == nil || t.retry.prefill == nil || !errors.As(err, &leg) {
@@ -113,13 +112,13 @@ func (s *turns) reread(ctx context.Context, t *turn, err error) {
 	}
 }
 
-// errTogether is a ticket that a connector would send together with the decode leg.
+// errTogether says that a connector has planned to send a ticket together with the decode leg.
 var errTogether = errors.New("no ticket goes with legs that are sent together")
 
-// errUnanswered is the record of a prefill leg that had not answered when its turn ended.
+// errUnanswered is recorded for a prefill leg that had not answered when its turn ended.
 var errUnanswered = errors.New("not answered when the turn ended")
 
-// legErrorOf is the failure of the other leg with which a context was ended, nil if it was not.
+// legErrorOf returns the failure of the other leg that ended the context, nil if no failure did.
 func legErrorOf(ctx context.Context) error {
 	var leg *upstream.LegError
 	if errors.As(context.Cause(ctx), &leg) {
