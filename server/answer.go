@@ -14,30 +14,30 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// unparsable is why an answer that is not JSON leaves no ticket.
+// unparsable is the reason why an answer that is not JSON leaves no ticket.
 const unparsable = "unparsable"
 
-// answer is what the observer learns of decode's answer while it is relayed.
+// answer is what is learnt from decode's answer while it is relayed.
 type answer struct {
 	turn     *turn
 	decoding *decoding
-	dialect  dialect      // of an API that is none of the completion endpoints
-	reply    *proof.Reply // what is said, nil where the proof does not need it
+	dialect  dialect      // reads the events of Messages and Responses, nil for the completion endpoints
+	reply    *proof.Reply // the text of the answer, nil where the proof does not need it
 	ending
 	progress
 	usageFilter usageFilter
 	traits      replyTraits
 
-	// atEnd is called when the end of the stream is seen, before the client can
-	// see it. mayRestart tells whether an immediate failure can still be retried.
+	// atEnd is called when decode's end of the stream has been read, before the client can see it. mayRestart reports whether the turn can
+	// be tried again if decode fails at once.
 	atEnd      func()
 	mayRestart func() bool
 
 	ineligible string    // why the answer leaves no ticket, "" for nothing
-	id         []byte    // of the last event that was seen to belong to the leg
-	params     []byte    // the last non-null kv_transfer_params
-	began      time.Time // nothing of an answer that comes whole had arrived then, or of an event that is split; zero for other events
-	freshAsOf  time.Time // nothing had arrived then of the first event that shows decode's end
+	id         []byte    // the id of the last event that was found to belong to the leg
+	params     []byte    // the last kv_transfer_params that are not null
+	began      time.Time // a moment before a whole answer, or an event that is split, began to arrive; zero for other events
+	freshAsOf  time.Time // a moment before the first event arrived that shows decode's end
 }
 
 // progress is how far an answer has come.
@@ -54,10 +54,10 @@ type progress struct {
 	foreign   bool   // it is the answer to another request
 
 	totalled   bool // a usage that counts the prompt and all of the answer has been seen
-	unwritable bool // the connector makes something of an event that is none
+	unwritable bool // the connector has rewritten an event into something that can't be sent
 }
 
-// ending is how decode says that the answer ended.
+// ending is how decode ended the answer.
 type ending struct {
 	finish     string // finish_reason
 	stopReason bool   // a stop string or stop token ended it
@@ -70,7 +70,7 @@ func newAnswer(t *turn, d *decoding) *answer {
 	return a
 }
 
-// of begins an answer, which is empty yet.
+// of prepares an answer that has no event yet.
 func (a *answer) of(t *turn, d *decoding) {
 	a.turn, a.decoding, a.usage, a.began = t, d, usage{-1, -1, -1}, d.arrived
 	a.dialect = dialectOf(t.api)
@@ -84,7 +84,7 @@ func (a *answer) of(t *turn, d *decoding) {
 	t.ids.Grow(d.blockSize)
 }
 
-// record is what is known of the answer when it has ended.
+// record returns the answer's part of the turn's record. It is called when the answer has ended.
 func (a *answer) record(relayed sse.Stats) AnswerRecord {
 	return AnswerRecord{
 		Events: relayed.Events, Bytes: relayed.Bytes, Fault: a.fault, Finish: a.finish, PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
@@ -92,16 +92,14 @@ func (a *answer) record(relayed sse.Stats) AnswerRecord {
 	}
 }
 
-// begin notes the age of an event that is split with its first byte. Its last may come
-// much later, when decode has long finished.
+// begin notes the time at which the first byte of a split event arrives. The last byte may come much later, when decode has long finished.
 func (a *answer) begin() { a.began = a.decoding.FreshAsOf() }
 
-// ends notes that the event shows decode to have finished. Its TTL runs since, so no
-// later event changes the age.
+// ends notes that the event shows that decode has finished. Decode's TTL runs from the first such event, so that later ones change nothing.
 func (a *answer) ends() {
 	switch {
 	case !a.freshAsOf.IsZero():
-	case a.began.IsZero(): // nothing has been read since its first byte came
+	case a.began.IsZero(): // the event is not split: the last read brought all of it
 		a.freshAsOf = a.decoding.FreshAsOf()
 	default:
 		a.freshAsOf = a.began
@@ -114,7 +112,7 @@ func (a *answer) observe(ev sse.Event) sse.Verdict {
 		a.began = time.Time{}
 	}
 	verdict := a.judge(ev)
-	if t := a.turn; t.committed && t.req != nil { // by what came before decode's answer
+	if t := a.turn; t.committed && t.req != nil { // prefill's first token was sent before decode's answer
 		t.dropBody()
 	}
 	if r := a.decoding.rewrite; r != nil && verdict != sse.Drop && verdict != sse.Stop && string(ev.Data) != "[DONE]" {
@@ -132,15 +130,15 @@ func (a *answer) observe(ev sse.Event) sse.Verdict {
 	return verdict
 }
 
-// judge parses no more than it must: every event if the reply is needed or ids are
-// told, else only the first and those that may matter.
+// judge decides on one event, and parses no more than it must: every event if the reply or the ids are needed, else only the first and
+// those that may matter.
 func (a *answer) judge(ev sse.Event) sse.Verdict {
 	if a.dialect != nil {
 		return a.dialect.judge(a, ev)
 	}
 	first := !a.first
 	a.first = true
-	if a.concluded { // behind the end there is nothing of the answer
+	if a.concluded { // events behind the end have no part of the answer
 		return sse.Forward
 	}
 	if ev.Member != nil {
@@ -171,7 +169,7 @@ func (a *answer) judge(ev sse.Event) sse.Verdict {
 	return a.weigh(ev, first)
 }
 
-// weigh is the rest of judge, for an event of any shape.
+// weigh decides on an event that judge has found no faster way for.
 func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 	if a.decoding.asks.ids {
 		a.takeIDs(ev)
@@ -186,7 +184,7 @@ func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 	}
 	choice := a.read(&found)
 	if first && choice.Exists() && a.usage.prompt >= 0 {
-		a.decoding.asks.usage = false // the engine tells its usage to every client (--enable-force-include-usage)
+		a.decoding.asks.usage = false // the engine sends its usage to every client (--enable-force-include-usage)
 	}
 	switch {
 	case a.foreign && !a.passed:
@@ -195,7 +193,7 @@ func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 		return sse.Hold
 	case a.decoding.asks.hidden && onlyForIDs(choice):
 		return sse.Drop
-	case a.decoding.asks.usage && !choice.Exists() && found.hasUsage(): // the event with the usage, which has no choice
+	case a.decoding.asks.usage && !choice.Exists() && found.hasUsage(): // the event with the usage has no choice
 		return a.usageFilter.resume(ev)
 	case a.decoding.asks.usage && a.usageFilter.hold(ev.Data, found.choices, choice, a.decoding.asks.hidden):
 		return sse.Hold
@@ -203,7 +201,7 @@ func (a *answer) weigh(ev sse.Event, first bool) sse.Verdict {
 	return sse.Forward
 }
 
-// belongs checks that an event with this id is one of the leg's answer.
+// belongs checks that an event with this id belongs to the leg's answer.
 func (a *answer) belongs(id string) {
 	if rest, own := strings.CutSuffix(id, a.decoding.requestID); own && (strings.HasSuffix(rest, "-") || id == answerID(a.decoding.requestID)) {
 		a.id = append(a.id[:0], id...)
@@ -215,23 +213,21 @@ func (a *answer) belongs(id string) {
 	}
 }
 
-// tells reports whether an event can matter to the token proof besides its ids:
-// it ends the choice, follows the end, has a usage, or exists only because ids
-// were asked for.
+// tells reports whether an event can matter to the token proof for more than its ids: it ends the choice, follows the end, has a usage, or
+// exists only because ids were asked for.
 func (a *answer) tells(data []byte) bool {
 	return a.turn.ids.Wanted() && (a.finish != "" || rawjson.MayHave(data, "finish_reason", `"`) || rawjson.MayHave(data, "usage", "{") ||
 		a.decoding.asks.hidden && rawjson.MayHave(data, "delta", "{}"))
 }
 
-// onlyForIDs recognises an event that vLLM sends only because ids were asked for,
-// when a tool or reasoning parser keeps the text back (chat_completion/serving.py).
+// onlyForIDs reports whether vLLM sent an event only because ids were asked for, while a tool or reasoning parser holds the text back
+// (chat_completion/serving.py).
 func onlyForIDs(choice gjson.Result) bool {
 	delta := choice.Get("delta")
 	return delta.IsObject() && len(delta.Map()) == 0 && choice.Get("finish_reason").Type == gjson.Null && choice.Get("logprobs").Type == gjson.Null
 }
 
-// takeIDs collects the ids of an event, and puts back what a stock engine would
-// have sent unless the client asked for them itself.
+// takeIDs collects the ids of an event. Unless the client asked for ids itself, it replaces them by the nulls that an engine would have sent.
 func (a *answer) takeIDs(ev sse.Event) {
 	found, ok := sse.FindTokenIDs(ev.Data)
 	if !ok {
@@ -243,27 +239,26 @@ func (a *answer) takeIDs(ev sse.Event) {
 	}
 }
 
-// takes notes why the answer leaves no ticket, if there is something.
+// takes notes the reason why the answer leaves no ticket, unless it is "".
 func (a *answer) takes(why string) {
 	if why != "" {
 		a.ineligible = why
 	}
 }
 
-// roleOnly recognises vLLM's first chat chunk, which it sends even when loading
-// the KV cache has failed; the next event is the error then.
+// roleOnly recognises vLLM's first chat chunk. vLLM sends it even if loading the KV has failed; the next event is then the error.
 func roleOnly(choice gjson.Result) bool {
 	delta := choice.Get("delta")
 	return delta.Get("role").Exists() && delta.Get("content").String() == "" && choice.Get("finish_reason").Type == gjson.Null
 }
 
-// read takes in the members of one chunk, or of a whole answer, and returns the choice.
+// read reads the members of one chunk, or of a whole answer, and returns the choice.
 func (a *answer) read(found *answerMembers) gjson.Result {
 	both := found.hasUsage() && a.usage.read(gjson.ParseBytes(found.usage))
 	if found.failed() {
 		a.fails(gjson.ParseBytes(found.failure))
 	}
-	if found.id != nil && !found.has(a.id) { // else it was seen to belong to the leg
+	if found.id != nil && !found.has(a.id) { // an id equal to the last has been checked
 		a.belongs(gjson.ParseBytes(found.id).String())
 	}
 	choice, more := found.choice()
@@ -275,7 +270,7 @@ func (a *answer) read(found *answerMembers) gjson.Result {
 		a.ineligible = "choices"
 	}
 	a.closes(choice)
-	a.totalled = a.totalled || both && a.finish != "" // before the finish it counts what has come so far
+	a.totalled = a.totalled || both && a.finish != "" // a usage before the finish counts only the tokens so far
 	if a.done {
 		if why := a.reply.Whole(choice, a.finish); a.ineligible == "" || why != convcache.WhyToolArguments {
 			a.takes(why)
@@ -286,10 +281,10 @@ func (a *answer) read(found *answerMembers) gjson.Result {
 	return choice
 }
 
-// maxWhy bounds what is kept of an engine's words for an error.
+// maxWhy is how many bytes of an engine's error message are kept.
 const maxWhy = 256
 
-// fails notes that the engine reports an error, and of which status.
+// fails notes the error that the engine reports, and its status.
 func (a *answer) fails(failure gjson.Result) {
 	why := failure.Get("message").String()
 	a.failed, a.fault, a.why = true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
@@ -309,7 +304,7 @@ func (a *answer) closes(choice gjson.Result) {
 	}
 }
 
-// whole takes in a non-stream answer and returns it without kv_transfer_params.
+// whole reads a whole answer and returns it without kv_transfer_params.
 func (a *answer) whole(body []byte) []byte {
 	a.first, a.done = true, true
 	a.ends()

@@ -10,27 +10,26 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// claim is a ticket between its take and its fate.
+// claim is the ticket of an attempt, from its take until its outcome is known. A claim without a ticket is a miss.
 type claim struct {
 	ticket *convcache.Ticket
-	holder *fleet.Incarnation // the start of decode whose blocks it names
-	reader *fleet.Incarnation // the start of prefill that is to read them
-	link   *fleet.PairState   // of the two; the ticket's fate tells about it
-	offer  convcache.Offer    // how much of it this request may use
-	// sent is true once a byte of it may have reached an engine; it is spent then,
-	// whatever the engine says.
+	holder *fleet.Incarnation // the incarnation of decode that holds the blocks
+	reader *fleet.Incarnation // the incarnation of prefill that will read them
+	link   *fleet.PairState   // the state of the two, which learns from the ticket's outcome
+	offer  convcache.Offer    // how much of the ticket this request may use
+	// sent is true once a byte of the ticket may have reached an engine. The ticket can't be used again then, whatever the engine answers.
 	sent      bool
-	concluded bool // the link knows the ticket's fate
+	concluded bool // the pair's state has been told the outcome
 	answered  bool // prefill has answered, so that decode has freed the blocks
 	paused    bool // prefill has refused the leg because it is paused, so that nobody reads the blocks
-	pinned    int  // tokens of decode's cache that the ticket keeps from others
-	// had is what prefix caches of prefill hold of the prompt by themselves, as far as that is known.
+	pinned    int  // tokens of decode's cache that the ticket pins
+	// had is how many tokens of the prompt the prefix caches of prefill hold without the ticket, as far as that is known.
 	had []convcache.Prefilled
-	// piggyback is an unused ticket that rides on a leg without one.
+	// piggyback is the release of an unused ticket, on a leg that carries no ticket of its own.
 	piggyback *piggyback
 }
 
-// ticketOffer is what the connector gets; the zero value without a ticket.
+// ticketOffer returns the offer that the connector gets, the zero value for a claim without a ticket.
 func (h *claim) ticketOffer(t *turn) upstream.TicketOffer {
 	if h.ticket == nil {
 		return upstream.TicketOffer{}
@@ -45,7 +44,7 @@ func (h *claim) ticketOffer(t *turn) upstream.TicketOffer {
 	}
 }
 
-// abandon gives up a ticket that can't be used.
+// abandon gives up a claimed ticket that can't be used. The turn goes on with a miss.
 func (s *turns) abandon(t *turn, h *claim, why Reason) {
 	s.conclude(t, h, fleet.Inconclusive)
 	h.arrived(true)
@@ -55,12 +54,13 @@ func (s *turns) abandon(t *turn, h *claim, why Reason) {
 	t.ids.Forward(false)
 }
 
-// arrived ends the way of the ticket. freed says that decode has freed its blocks, or that they are counted elsewhere.
+// arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks, or that they are counted
+// elsewhere.
 func (h *claim) arrived(freed bool) { h.holder.EndTransfer(h.pinned, h.ticket.FreshAsOf, freed) }
 
-// settle says what became of a ticket, and of one that was to ride: nothing of it was sent, so it goes back
-// with what is left of its life; or it was sent, and is spent, or given up to be released where prefill has not answered. A second time
-// it does nothing.
+// settle ends the claim. If nothing of the ticket was sent, the ticket goes back into the store for the rest of its life. If it was sent
+// and prefill answered, it is spent. If prefill did not answer, it is given up and will be released. A piggybacked release is settled in
+// the same way. Further calls do nothing.
 func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 	if unused := h.piggyback; unused != nil {
 		if h.sent {
@@ -77,11 +77,11 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 		return
 	}
 	s.conclude(t, h, fleet.Inconclusive)
-	defer h.holder.EndTransfer(h.pinned, ticket.FreshAsOf, true) // decode is free, or its blocks are counted elsewhere by then
-	h.ticket = nil                                               // a stream of minutes must not hold it
+	defer h.holder.EndTransfer(h.pinned, ticket.FreshAsOf, true) // decode has freed the blocks by then, or they are counted elsewhere
+	h.ticket = nil                                               // a stream of minutes must not keep it in memory
 	switch {
 	case h.paused:
-		s.releaser.unuse(*ticket, t.model) // what was sent is not used again, whatever an engine says of it
+		s.releaser.unuse(*ticket, t.model) // a ticket that was sent is not used again, whatever the engine answered
 		return
 	case h.sent && h.answered:
 		s.releaser.spent(*ticket)
@@ -96,9 +96,8 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 	s.tickets.put(bounded, t, *ticket)
 }
 
-// conclude tells the link what became of a ticket, once. It is called
-// when prefill has answered, not at the end of the turn: decode may go on for
-// minutes, and the link would be on trial for as long.
+// conclude tells the pair's state the outcome of the ticket, once. It is called when prefill has answered and not at the end of the turn,
+// because decode may go on for minutes, and a trial of the pair would last as long.
 func (s *turns) conclude(t *turn, h *claim, outcome fleet.Outcome) {
 	if h.ticket == nil || h.concluded {
 		return
@@ -107,7 +106,7 @@ func (s *turns) conclude(t *turn, h *claim, outcome fleet.Outcome) {
 	s.releaser.tell(h.link, outcome, h.ticket, h.reader, h.holder, t.record.Turn)
 }
 
-// named is how the log names a start.
+// named returns an incarnation's name in the log.
 func named(incarnation *fleet.Incarnation) string {
 	return incarnation.Engine().Name + "@" + incarnation.ID()
 }
@@ -118,7 +117,7 @@ func named(incarnation *fleet.Incarnation) string {
 // the engine core vLLM still answers 500 (entrypoints/launcher.py).
 func outcomeOf(leg *upstream.LegError) fleet.Outcome {
 	switch {
-	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the time that it had may have been short
+	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the leg may have had too little time
 		return fleet.Inconclusive
 	case leg.Paused():
 		return fleet.Inconclusive

@@ -14,41 +14,41 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// detachedLimit bounds the work that is done for a client that has gone.
+// detachedLimit is the time limit of work that goes on after its client has left.
 const detachedLimit = 10 * time.Second
 
-// decoding is a decode leg whose headers have arrived. It lives as long as the
-// stream, and holds nothing of the prompt. Its Stream is nil where the client has its whole answer already.
+// decoding is a decode leg whose headers have arrived. It lives as long as the stream, so that it holds nothing of the prompt. Its Stream
+// is nil if the client has its whole answer already.
 type decoding struct {
 	*upstream.Stream
-	start       *fleet.Incarnation // of decode that has the leg
+	start       *fleet.Incarnation // the incarnation of decode that has the leg
 	sent        legNote
-	blockSize   int                   // of it, when the leg began
-	requestID   string                // of the leg
+	blockSize   int                   // decode's block size when the leg began
+	requestID   string                // the leg's X-Request-Id
 	began       time.Time             // when the leg was sent
-	arrived     time.Time             // when the stream was caught up with the headers
+	arrived     time.Time             // no byte behind the headers had arrived at this moment
 	handed      bool                  // decode got a hand-over
-	from        *fleet.Incarnation    // the start of prefill that gave it
-	quarantined bool                  // of a prefill instance that is barred
-	lineage     convcache.Lineage     // of the KV that it got
-	prefilled   []convcache.Prefilled // what prefill's caches hold of the prompt
+	from        *fleet.Incarnation    // the incarnation of prefill that gave the hand-over
+	quarantined bool                  // the hand-over comes from a quarantined prefill instance
+	lineage     convcache.Lineage     // the lineage of the handed-over KV
+	prefilled   []convcache.Prefilled // how many tokens of the prompt prefill's caches hold
 	found       lineage.Space         // decode's cache as the leg found it
-	link        *fleet.PairState      // of the starts that exchange KV by it, nil if one of them is not known
+	link        *fleet.PairState      // of the two incarnations that exchange the KV, nil if one of them is not known
 	rewrite     upstream.Rewriter
 	asks        asked
 
-	both   context.Context //nolint:containedctx // of both legs where they run together: the failure of one ends the other
-	finish func()          // ends what is left of the other leg
+	both   context.Context //nolint:containedctx // of both legs if they run at once: the failure of one ends the other
+	finish func()          // ends the other leg if it still runs
 }
 
-// asked is what decode was asked for beyond what the client asked for.
+// asked is what decode was asked for in addition to the client's request.
 type asked struct {
-	ids    bool // token ids: there is no plug-in to bring them
-	hidden bool // and the client is not to see them
+	ids    bool // token ids, because no plug-in adds them
+	hidden bool // the client did not ask for the ids and must not see them
 	usage  bool // the usage of a stream
-	whole  bool // a whole answer, the client for a stream
+	whole  bool // a whole answer, where the client asked for a stream
 
-	usageDue bool // the answer has a usage: we have asked for it, the client has, or its API has one in all answers
+	usageDue bool // the answer must have a usage: the client or we have asked for it, or all answers of the API have one
 	exposed  bool // the client sees kv_transfer_params
 	stops    bool // the client has given stop strings
 }
@@ -63,8 +63,8 @@ func (d *decoding) Close() {
 	}
 }
 
-// begun tells the fleet how long decode took to the first event after a hand-over: the wait for its turn, reading the KV, and a
-// step of the engine. Without a hand-over that depends on the prompt. The record has it either way.
+// begun tells the fleet how long decode took from a hand-over to the first event: waiting in its queue, reading the KV, and one step of
+// the engine. Without a hand-over the time depends on the prompt, so that only the record gets it.
 func (d *decoding) begun() {
 	d.sent.began()
 	if d.handed {
@@ -72,7 +72,7 @@ func (d *decoding) begun() {
 	}
 }
 
-// context is what the answer is read under.
+// context returns the context under which the answer is read.
 func (d *decoding) context(ctx context.Context) context.Context {
 	if d.both != nil {
 		return d.both
@@ -80,10 +80,9 @@ func (d *decoding) context(ctx context.Context) context.Context {
 	return ctx
 }
 
-// decode sends the hand-over to exactly one decode instance and returns when its
-// headers have arrived. While connections are refused, nothing was sent, and the
-// same hand-over may go to another instance within the hand-over budget, unless it is bound: in pull
-// mode prefill's blocks are bound to no particular reader.
+// decode sends the hand-over to exactly one decode instance, and returns when the headers of its answer have arrived. If an instance refuses
+// the connection, nothing was sent, and the same hand-over may go to another instance within the hand-over budget, unless it is bound to
+// the first: in pull mode any decode instance can read prefill's blocks.
 func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decoding, error) {
 	if h.Handover == nil && s.picker.needsPrefill() {
 		return nil, noHandover(p, true, errNoHandover)
@@ -103,7 +102,7 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 		}
 		next, done, noneErr := s.deps.Fleet.Pick(upstream.RoleDecode, t.hint(), func(e *fleet.Engine) bool { return slices.Contains(refused, e) })
 		if noneErr != nil {
-			// Prefill's blocks do not wait for room. A fresh attempt may.
+			// Prefill's blocks can't wait until an instance has a free slot. A new attempt can.
 			t.retry.anotherDecode = errors.Is(noneErr, upstream.ErrBusy)
 			return nil, err
 		}
@@ -112,8 +111,8 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 	}
 }
 
-// decodeOn runs the decode leg on one engine. The client's departure does not end it at once: once decode has the hand-over
-// it must reach its first event (upstream.Client.Decode).
+// decodeOn runs the decode leg on one engine. The leg does not end at once if the client leaves: when decode has got the hand-over, the leg
+// must reach its first event (upstream.Client.Decode).
 func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fleet.Incarnation, h handed) (*decoding, error) {
 	edit, plan, found, err := s.decodeEdit(t, p, incarnation, h)
 	if err != nil {
@@ -137,7 +136,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 	d.requestID = leg.RequestID
 	limits := upstream.Limits{FirstByte: s.cfg.FirstByteTimeout, Idle: s.cfg.IdleTimeout, Gone: gone}
 	if h.together {
-		limits.Gone = nil // prefill's leg ends with the client, and the KV that decode waits for never comes
+		limits.Gone = nil // end at once: prefill's leg may fail, and decode would wait for KV that never comes
 	}
 	d.sent = t.record.sent(&leg, incarnation.ID())
 	began := time.Now()
@@ -153,8 +152,8 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 	return d, nil
 }
 
-// asksIDs reports whether decode is asked for the ids of its answer: where no plug-in brings them. It brings those of Messages, which can't
-// be asked for, and not those of Responses, of which it knows nothing.
+// asksIDs reports whether decode is asked for the ids of its answer, which is so if no plug-in adds them. Of Messages the plug-in adds the
+// ids, and no request can ask for them; Responses the plug-in does not know.
 func asksIDs(api upstream.API, plugIn fleet.Finding) bool {
 	switch api {
 	case upstream.Messages:
@@ -165,17 +164,16 @@ func asksIDs(api upstream.API, plugIn fleet.Finding) bool {
 	return plugIn != fleet.Yes
 }
 
-// gone is how long decode may take to begin its answer after the turn has ended for a cause.
+// gone returns how long decode may take to begin its answer after the turn has ended for this cause.
 func gone(cause error) time.Duration {
 	if errors.Is(cause, errShuttingDown) {
-		return abandonDelay / 2 // the client is still there and wants to be told
+		return abandonDelay / 2 // the client is still there, and must get its error event in time
 	}
 	return detachedLimit
 }
 
-// decodeEdit is what the decode leg adds to the client's request: the hand-over,
-// and the ids that prefill computed, so that decode can't render anything else and
-// need not tokenise again. A hand-over of KV that is in doubt by now is an error, as prefill's wrong answer is.
+// decodeEdit returns what the decode leg adds to the client's request: the hand-over, and the ids that prefill computed, so that decode
+// can't render another prompt and need not tokenise again. It is an error if the hand-over's KV is in doubt by now.
 func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h handed) (_ upstream.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
 	switch {
 	case p.salt != "":
@@ -197,7 +195,7 @@ func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h h
 	return edit, plan, found, nil
 }
 
-// answerID is the id that the answer to a leg is to have, where a header tells engines none.
+// answerID returns the id that the answer to a leg must have, "" for APIs whose engines take it from X-Request-Id.
 func (t *turn) answerID(plan upstream.LegPlan) string {
 	if t.api != upstream.Responses {
 		return ""
@@ -205,7 +203,7 @@ func (t *turn) answerID(plan upstream.LegPlan) string {
 	return answerID(cmp.Or(plan.RequestID, t.legID))
 }
 
-// answerID is the id of a response to a leg, as clients know such ids.
+// answerID returns the id of the response to a leg, in the form that clients know.
 func answerID(leg string) string {
 	return "resp_" + leg
 }
@@ -246,12 +244,12 @@ func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstre
 		}
 		p.prefill.PairWith(p.decode).ExchangedKV()
 		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, freshAsOf: began})
-		s.counts.stranded(true) // what it has left is counted as pinned by now
+		s.counts.stranded(true) // the answer's own blocks have been counted as pinned by now
 	})
 	return true
 }
 
-// takingLeg is a decode leg of one token, for nothing but what decode reads for it.
+// takingLeg makes a decode leg of one token, which has decode read the KV and serves nothing else.
 func (s *turns) takingLeg(t *turn, p *pair, plan upstream.Plan, h handed) (upstream.Leg, error) {
 	switch {
 	case plan.Late != nil:
@@ -269,7 +267,8 @@ func (s *turns) takingLeg(t *turn, p *pair, plan upstream.Plan, h handed) (upstr
 	return leg, nil
 }
 
-// take has decode take the KV that its leg would leave. If that fails the KV stays, and the leg is sent all the same.
+// take has decode read the KV that the client's leg would leave unread. If that fails, the KV stays, and the client's leg is sent all the
+// same.
 func (s *turns) take(ctx context.Context, t *turn, p *pair, h handed) {
 	if h.Handover == nil || h.Take == nil {
 		return
@@ -278,7 +277,7 @@ func (s *turns) take(ctx context.Context, t *turn, p *pair, h handed) {
 	defer cancel()
 	leg, err := s.takingLeg(t, p, upstream.Plan{}, h)
 	if err != nil {
-		return // nor will its leg be sent
+		return // the client's leg will fail for the same reason
 	}
 	if _, err := s.readWhole(ctx, leg); err != nil {
 		blame(p.decode.Engine(), err, false)
@@ -286,8 +285,7 @@ func (s *turns) take(ctx context.Context, t *turn, p *pair, h handed) {
 	}
 }
 
-// readWhole runs a decode leg whose answer no client waits for, and returns its
-// kv_transfer_params.
+// readWhole runs a decode leg for which no client waits, and returns its kv_transfer_params.
 func (s *turns) readWhole(ctx context.Context, leg upstream.Leg) ([]byte, error) {
 	stream, err := s.deps.Legs.Decode(ctx, leg, upstream.Limits{FirstByte: detachedLimit, Idle: detachedLimit})
 	if err != nil {

@@ -5,22 +5,23 @@ import (
 	"sync"
 )
 
-// Bounds of the turns that decode prefills by itself because no prefill instance can: a decode instance that does all the work serves its
+// Limits of the turns that decode serves alone because no prefill instance can serve them. A decode instance that also prefills serves its
 // open streams more slowly.
 const (
 	maxDecodeOnly = 16
-	// spareDecodeOnly are for tenants that have none of these: turns of one tenant may last for minutes, and deny no other tenant all of them.
+	// spareDecodeOnly more slots are for tenants that have none, so that one tenant's turns, which may last for minutes, do not shut the
+	// others out.
 	spareDecodeOnly = 4
 )
 
-// decodeOnlySlots are the slots of these turns.
+// decodeOnlySlots are the slots of turns that decode serves alone.
 type decodeOnlySlots struct {
 	mu      sync.Mutex // guards the rest
 	taken   int
-	tenants map[string]int // only of those that have one
+	tenants map[string]int // slots of each tenant that has any
 }
 
-// take gives a turn of the tenant a slot, if there is one; leave gives it back, and is called once.
+// take gives a turn of the tenant a slot, if one is free. leave gives it back, and is called once.
 func (s *decodeOnlySlots) take(tenant string) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +45,7 @@ func (s *decodeOnlySlots) leave(tenant string) {
 	}
 }
 
-// copied are slots of their own, of which as many are taken.
+// copied returns separate slots, with as many taken.
 func (s *decodeOnlySlots) copied() *decodeOnlySlots {
 	s.mu.Lock()
 	defer s.mu.Unlock()

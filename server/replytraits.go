@@ -7,8 +7,8 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// replyTraits is what an answer has besides its text, as far as that shows at its beginning and its end: enough to tell whether a
-// client repeats all of it.
+// replyTraits says whether an answer has reasoning and tool calls, as far as its beginning and end show. With them outlines can tell whether
+// a client's next request repeats all of the answer.
 type replyTraits struct {
 	reasoning bool // reasoning came first
 	looked    int  // events that were looked at

@@ -9,14 +9,14 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// usageFilter gives back what a stock engine sends to a client that did not ask for the usage of its stream, where we did:
-// remote_num_tokens alone does not show that an output id was lost or came twice. With include_usage vLLM 0.32 sends one
-// more event behind the finish, which has the usage and, in the finish's place, the system_fingerprint
-// (chat_completion/serving.py, completion/serving.py). So the finish is held back, and that event goes out in its place
-// with the finish's choice and without the usage, which is the finish as it would have been.
+// usageFilter hides from the client that we asked for the usage of its stream. We need the usage because remote_num_tokens alone does not
+// show that an output id was lost or came twice. With include_usage vLLM 0.32 sends one more event behind the finish, which has the usage
+// and also the system_fingerprint that the finish would otherwise have (chat_completion/serving.py, completion/serving.py). So the filter
+// holds the finish back and sends that event in its place, with the finish's choice and without the usage. The client then sees the finish
+// that a stock engine would have sent.
 type usageFilter struct{ finish []byte } // the choices of the finish that is held back
 
-// hold keeps an event with these choices back if it is the finish. plain says that the client is to see no ids in it.
+// hold reports whether an event with these choices is the finish, which is then held back. plain says that the client must see no ids in it.
 func (c *usageFilter) hold(data, choices []byte, choice gjson.Result, plain bool) bool {
 	if choice.Get("finish_reason").Type != gjson.String || c.finish != nil {
 		return false
@@ -29,7 +29,7 @@ func (c *usageFilter) hold(data, choices []byte, choice gjson.Result, plain bool
 	return true
 }
 
-// resume decides on the event with the usage, which takes the place of the finish that is held back. If the finish can't be made of it, that goes out as it is.
+// resume turns the event with the usage into the finish that is held back. If that can't be done, the finish goes out as it came.
 func (c *usageFilter) resume(ev sse.Event) sse.Verdict {
 	rest, _, cut := rawjson.Cut(ev.Shown(), "usage")
 	choices := gjson.GetBytes(rest, "choices")
