@@ -70,7 +70,7 @@ func (s *Server) countOn(ctx context.Context, req *upstream.Request, authorizati
 	var asked []*fleet.Engine
 	var last error
 	for range maxDials {
-		engine, err := s.deps.Fleet.Foresee(upstream.RolePrefill, fleet.Hint{Model: req.Model()}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
+		engine, err := s.deps.Fleet.Predict(upstream.RolePrefill, fleet.Hint{Model: req.Model()}, func(e *fleet.Engine) bool { return slices.Contains(asked, e) })
 		switch {
 		case err != nil && last != nil:
 			return 0, last

@@ -90,7 +90,7 @@ type PathAhead struct {
 	Header string `json:"header"` // X-KV-Path
 }
 
-// explain foresees a turn. It asks no engine, and changes nothing but, in a store in memory, which conversation was used last.
+// explain predicts a turn. It asks no engine, and changes nothing but, in a store in memory, which conversation was used last.
 func (s *Server) explain(ctx context.Context, r *http.Request, api upstream.API, body []byte) *Explanation {
 	t := &turn{request: request{api: api}, routing: s.routing.Load()}
 	t.retry.refreshed = true // engines are not asked for their models

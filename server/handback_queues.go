@@ -116,7 +116,7 @@ func (h *handBacks) elsewhere(k *retainedTicket) *pairQueue {
 	if !k.homed {
 		return nil
 	}
-	engine, err := h.deps.Fleet.Foresee(upstream.RolePrefill, fleet.Hint{Key: k.affinity, Model: k.model, Tokens: k.ids.Len()}, nil)
+	engine, err := h.deps.Fleet.Predict(upstream.RolePrefill, fleet.Hint{Key: k.affinity, Model: k.model, Tokens: k.ids.Len()}, nil)
 	if err != nil {
 		return nil
 	}

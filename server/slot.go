@@ -112,7 +112,7 @@ func (k *picker) awaitSlot(
 	ctx context.Context, t *turn, role upstream.Role, hint fleet.Hint, exclude func(*fleet.Engine) bool, in *slot,
 ) (engine *fleet.Engine, err error) {
 	if k.dryRun {
-		return k.deps.Fleet.Foresee(role, hint, exclude)
+		return k.deps.Fleet.Predict(role, hint, exclude)
 	}
 	claim := queue.Claim{Tenant: t.share.client, Class: t.slotClass(role, hint)}
 	var free func()

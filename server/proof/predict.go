@@ -62,7 +62,7 @@ func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 	return f
 }
 
-// predictRender foresees a turn whose prompt a render endpoint has to tell.
+// predictRender predicts a turn whose prompt a render endpoint has to tell.
 func (t *tokensTurn) predictRender(f *Prediction) {
 	switch {
 	case t.attempt.Prefill.Renders(t.api) != fleet.No:

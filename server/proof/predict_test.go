@@ -39,8 +39,8 @@ func startsOf(t *testing.T, render bool) (prefill, decode *fleet.Incarnation) {
 	return engines.Engine(upstream.RolePrefill, "sim").Current(t.Context()), engines.Engine(upstream.RoleDecode, "sim").Current(t.Context())
 }
 
-// What is foreseen of a prompt that has to be rendered is what Begin and Look find.
-func TestForesee_OfAPromptThatIsRendered(t *testing.T) {
+// What is predicted of a prompt that has to be rendered is what Begin and Look find.
+func TestPredict_OfAPromptThatIsRendered(t *testing.T) {
 	secret, err := convcache.NewSecret([]byte("0123456789abcdef"))
 	if err != nil {
 		t.Fatal(err)

@@ -97,9 +97,9 @@ func (f *Fleet) pick(role upstream.Role, engines, list []*Engine, hint *Hint) (p
 	return picked, picked.begin(f.toCompute(picked, hint)), nil
 }
 
-// Foresee returns the engine that Pick would pick now, or its error, and changes nothing. Where a policy draws at
+// Predict returns the engine that Pick would pick now, or its error, and changes nothing. Where a policy draws at
 // random, it returns one of the engines that might be drawn.
-func (f *Fleet) Foresee(role upstream.Role, hint Hint, exclude func(*Engine) bool) (*Engine, error) {
+func (f *Fleet) Predict(role upstream.Role, hint Hint, exclude func(*Engine) bool) (*Engine, error) {
 	engines, list := f.admitted(role, exclude)
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,14 +107,14 @@ func (f *Fleet) Foresee(role upstream.Role, hint Hint, exclude func(*Engine) boo
 	return f.choose(role, engines, &hint, true)
 }
 
-// foreseer is a policy that can say what its Pick would return without advancing its own state. A policy that is none
+// predictor is a policy that can say what its Pick would return without advancing its own state. A policy that is none
 // keeps no state, and its Pick is called instead.
-type foreseer interface {
-	Foresee(candidates []upstream.Candidate, key string) int
+type predictor interface {
+	Predict(candidates []upstream.Candidate, key string) int
 }
 
-// choose picks one of the engines; with foresee it leaves the policy's state as it is. It needs f.mu.
-func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, foresee bool) (*Engine, error) {
+// choose picks one of the engines; with predict it leaves the policy's state as it is. It needs f.mu.
+func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, predict bool) (*Engine, error) {
 	now := f.now()
 	p := &f.picking
 	ask := asked{
@@ -148,8 +148,8 @@ func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, forese
 	if f.stops.Load() > 0 {
 		f.stop(role, hint, now)
 	}
-	if ahead, can := policy.(foreseer); foresee && can {
-		return p.engines[ahead.Foresee(p.candidates, hint.Key)], nil
+	if ahead, can := policy.(predictor); predict && can {
+		return p.engines[ahead.Predict(p.candidates, hint.Key)], nil
 	}
 	return p.engines[policy.Pick(p.candidates, hint.Key)], nil
 }

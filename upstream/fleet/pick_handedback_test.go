@@ -212,7 +212,7 @@ func TestPick_PoliciesFollowHandBacks(t *testing.T) {
 			w.cfg.Prefill = row.policy
 			for range 2 { // also where equals are taken in turn
 				hint := Hint{Key: row.key, Tokens: 1000, PrefixHints: []PrefixHint{{name, "1", 900}}}
-				ahead, err := w.Foresee(upstream.RolePrefill, hint, nil)
+				ahead, err := w.Predict(upstream.RolePrefill, hint, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -222,7 +222,7 @@ func TestPick_PoliciesFollowHandBacks(t *testing.T) {
 				}
 				done()
 				if _, draws := row.policy.(*routing.PowerOfTwo); ahead != e && !draws {
-					t.Errorf("%s: foresees %s, picks %s", row.name, ahead.Name, e.Name)
+					t.Errorf("%s: predicts %s, picks %s", row.name, ahead.Name, e.Name)
 				}
 				followed = followed && e.Name == name
 			}

@@ -12,10 +12,10 @@ type Affinity struct {
 	Otherwise upstream.Policy
 }
 
-// foreseer is a policy that can say what Pick would return now, and leaves whose turn it is as it is. A fleet asks it.
-type foreseer interface {
+// predictor is a policy that can say what Pick would return now, and leaves whose turn it is as it is. A fleet asks it.
+type predictor interface {
 	upstream.Policy
-	Foresee(candidates []upstream.Candidate, key string) int
+	Predict(candidates []upstream.Candidate, key string) int
 }
 
 // Pick implements upstream.Policy.
@@ -26,13 +26,13 @@ func (a *Affinity) Pick(candidates []upstream.Candidate, key string) int {
 	return newHome(key).best(candidates)
 }
 
-// Foresee is what Pick would return now.
-func (a *Affinity) Foresee(candidates []upstream.Candidate, key string) int {
+// Predict is what Pick would return now.
+func (a *Affinity) Predict(candidates []upstream.Candidate, key string) int {
 	if key != "" {
 		return newHome(key).best(candidates)
 	}
-	if otherwise, can := a.Otherwise.(foreseer); can {
-		return otherwise.Foresee(candidates, key)
+	if otherwise, can := a.Otherwise.(predictor); can {
+		return otherwise.Predict(candidates, key)
 	}
 	return a.Otherwise.Pick(candidates, key)
 }
@@ -61,4 +61,4 @@ func better(a *upstream.Candidate, aScore uint64, b *upstream.Candidate, bScore 
 	return aScore > bScore
 }
 
-var _ foreseer = (*Affinity)(nil)
+var _ predictor = (*Affinity)(nil)

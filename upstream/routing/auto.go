@@ -23,10 +23,10 @@ func (a *Auto) Pick(candidates []upstream.Candidate, key string) int {
 	return a.decode.least(candidates, &s, a.decode.next.Add(1)-1)
 }
 
-// Foresee is what Pick would return now.
-func (a *Auto) Foresee(candidates []upstream.Candidate, key string) int {
+// Predict is what Pick would return now.
+func (a *Auto) Predict(candidates []upstream.Candidate, key string) int {
 	if candidates[0].Role != upstream.RoleDecode {
-		return a.prefill.Foresee(candidates, key)
+		return a.prefill.Predict(candidates, key)
 	}
 	s := look(candidates)
 	if i := s.mostHeld(candidates); i >= 0 {
@@ -43,4 +43,4 @@ func (s *survey) mostHeld(candidates []upstream.Candidate) int {
 	return s.holder(candidates)
 }
 
-var _ foreseer = (*Auto)(nil)
+var _ predictor = (*Auto)(nil)

@@ -18,8 +18,8 @@ func (l *LeastLoaded) Pick(candidates []upstream.Candidate, _ string) int {
 	return l.least(candidates, &s, l.next.Add(1)-1)
 }
 
-// Foresee is what Pick would return now.
-func (l *LeastLoaded) Foresee(candidates []upstream.Candidate, _ string) int {
+// Predict is what Pick would return now.
+func (l *LeastLoaded) Predict(candidates []upstream.Candidate, _ string) int {
 	s := look(candidates)
 	return l.least(candidates, &s, l.next.Load())
 }
@@ -40,4 +40,4 @@ func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey, n uint64
 	return 0
 }
 
-var _ foreseer = (*LeastLoaded)(nil)
+var _ predictor = (*LeastLoaded)(nil)

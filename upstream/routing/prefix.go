@@ -19,8 +19,8 @@ func (p *Prefix) Pick(candidates []upstream.Candidate, key string) int {
 	return p.otherwise.least(candidates, &s, p.otherwise.next.Add(1)-1)
 }
 
-// Foresee is what Pick would return now.
-func (p *Prefix) Foresee(candidates []upstream.Candidate, key string) int {
+// Predict is what Pick would return now.
+func (p *Prefix) Predict(candidates []upstream.Candidate, key string) int {
 	s := look(candidates)
 	if i := s.favourite(candidates, key); i >= 0 {
 		return i
@@ -45,4 +45,4 @@ func (s *survey) favourite(candidates []upstream.Candidate, key string) int {
 	return -1
 }
 
-var _ foreseer = (*Prefix)(nil)
+var _ predictor = (*Prefix)(nil)

@@ -163,51 +163,51 @@ func TestPolicies_AFavouriteGivesWayWhenItIsBusier(t *testing.T) {
 	}
 }
 
-// foreseer is what a fleet asks instead of Pick.
-type foreseer interface {
+// predictor is what a fleet asks instead of Pick.
+type predictor interface {
 	upstream.Policy
-	Foresee(candidates []upstream.Candidate, key string) int
+	Predict(candidates []upstream.Candidate, key string) int
 }
 
-// What a policy foresees is what it picks next, however often it is asked before.
-func TestPolicies_ForeseeTheirNextPick(t *testing.T) {
+// What a policy predicts is what it picks next, however often it is asked before.
+func TestPolicies_PredictTheirNextPick(t *testing.T) {
 	for name, policy := range policies() {
-		ahead, can := policy().(foreseer)
+		ahead, can := policy().(predictor)
 		if !can {
 			if name != "power_of_two" {
-				t.Errorf("%s foresees nothing", name)
+				t.Errorf("%s predicts nothing", name)
 			}
 			continue
 		}
 		eachScene(t, func(t *testing.T, _ upstream.Role, all []upstream.Candidate, key string) {
 			t.Helper()
-			want := ahead.Foresee(all, key)
-			if again := ahead.Foresee(all, key); again != want {
-				t.Fatalf("%s foresees %d, then %d", name, want, again)
+			want := ahead.Predict(all, key)
+			if again := ahead.Predict(all, key); again != want {
+				t.Fatalf("%s predicts %d, then %d", name, want, again)
 			}
 			if got := ahead.Pick(all, key); got != want {
-				t.Fatalf("%s foresees %d, and picks %d of %+v", name, want, got, all)
+				t.Fatalf("%s predicts %d, and picks %d of %+v", name, want, got, all)
 			}
 		})
 	}
-	for name, ahead := range map[string]foreseer{"round_robin": &routing.RoundRobin{}, "affinity": &routing.Affinity{Otherwise: &routing.RoundRobin{}}} {
+	for name, ahead := range map[string]predictor{"round_robin": &routing.RoundRobin{}, "affinity": &routing.Affinity{Otherwise: &routing.RoundRobin{}}} {
 		all := candidates("a", "b", "c")
 		for n := range 7 {
-			if want := ahead.Foresee(all, ""); ahead.Pick(all, "") != want {
-				t.Errorf("%s, pick %d: another than it has foreseen", name, n)
+			if want := ahead.Predict(all, ""); ahead.Pick(all, "") != want {
+				t.Errorf("%s, pick %d: another than it has predicted", name, n)
 			}
 		}
 	}
 }
 
-// last is a policy that keeps nothing, and foresees nothing.
+// last is a policy that keeps nothing, and predicts nothing.
 type last struct{}
 
 // Pick implements upstream.Policy.
 func (last) Pick(candidates []upstream.Candidate, _ string) int { return len(candidates) - 1 }
 
-func TestAffinity_AsksAPolicyThatForeseesNothing(t *testing.T) {
-	if got := (&routing.Affinity{Otherwise: last{}}).Foresee(candidates("a", "b", "c", "d"), ""); got != 3 {
-		t.Errorf("foresees %d without a conversation, want 3 as it picks", got)
+func TestAffinity_AsksAPolicyThatPredictsNothing(t *testing.T) {
+	if got := (&routing.Affinity{Otherwise: last{}}).Predict(candidates("a", "b", "c", "d"), ""); got != 3 {
+		t.Errorf("predicts %d without a conversation, want 3 as it picks", got)
 	}
 }

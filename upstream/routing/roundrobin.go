@@ -16,8 +16,8 @@ func (r *RoundRobin) Pick(candidates []upstream.Candidate, _ string) int {
 	return r.nth(candidates, r.next.Add(1)-1)
 }
 
-// Foresee is what Pick would return now.
-func (r *RoundRobin) Foresee(candidates []upstream.Candidate, _ string) int {
+// Predict is what Pick would return now.
+func (r *RoundRobin) Predict(candidates []upstream.Candidate, _ string) int {
 	return r.nth(candidates, r.next.Load())
 }
 
@@ -36,4 +36,4 @@ func (r *RoundRobin) nth(candidates []upstream.Candidate, n uint64) int {
 	return 0
 }
 
-var _ foreseer = (*RoundRobin)(nil)
+var _ predictor = (*RoundRobin)(nil)
