@@ -129,7 +129,7 @@ func (t *turn) learnSpeed(prefill *fleet.Incarnation, answer upstream.PrefillAns
 
 // idEchoFailed is the failure of a leg to an engine that does not compute the ids that it is sent.
 func idEchoFailed(engine *fleet.Engine, sent bool) *upstream.LegError {
-	return &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.Receipt, Sent: sent, Err: proof.ErrIDs}
+	return &upstream.LegError{Role: upstream.RolePrefill, Instance: engine.Name, Kind: upstream.IDEcho, Sent: sent, Err: proof.ErrIDs}
 }
 
 // finds returns the state of prefill's cache that the leg will find, and records that the ticket brings KV into it. ok is false if the

@@ -104,7 +104,7 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 			return false
 		}
 	}
-	switch echo := leg.Kind == upstream.Receipt; {
+	switch echo := leg.Kind == upstream.IDEcho; {
 	case echo && t.record.Retries >= maxDials:
 		return false
 	case echo: // each such failure quarantines an incarnation, so that they end
@@ -149,7 +149,7 @@ func ours(t *retryState, leg *upstream.LegError) bool {
 	switch {
 	case leg.Role != upstream.RolePrefill, errors.Is(leg.Err, upstream.ErrPrefillTimeout): // the client's time is used up
 		return false
-	case leg.Kind == upstream.Receipt:
+	case leg.Kind == upstream.IDEcho:
 		return true
 	}
 	return (t.sentTicket || t.sentRelease) && (outcomeOf(leg) != fleet.Inconclusive || errors.Is(leg.Err, upstream.ErrTicketEnded))

@@ -150,7 +150,7 @@ type otherIDs struct {
 func (e *otherIDs) Prefill(ctx context.Context, l upstream.Leg) (upstream.PrefillAnswer, error) {
 	if e.once.CompareAndSwap(true, false) {
 		return upstream.PrefillAnswer{}, &upstream.LegError{
-			Role: upstream.RolePrefill, Instance: l.Instance.Name, Kind: upstream.Receipt, Sent: true, Err: errors.New("other ids"),
+			Role: upstream.RolePrefill, Instance: l.Instance.Name, Kind: upstream.IDEcho, Sent: true, Err: errors.New("other ids"),
 		}
 	}
 	return e.Legs.Prefill(ctx, l)

@@ -48,8 +48,8 @@ const (
 	KVLoad
 	// Gone: the client left, or this process is shutting down.
 	Gone
-	// Receipt: prefill did not compute the ids that it was sent.
-	Receipt
+	// IDEcho: prefill did not compute the ids that it was sent.
+	IDEcho
 )
 
 // String returns a lower-case word for logs.
@@ -98,7 +98,7 @@ func (e *LegError) Unwrap() error { return e.Err }
 // to both a stale ticket and a failed KV load (kv_load_failure_policy "fail").
 func (e *LegError) Retryable() bool {
 	switch e.Kind {
-	case Dial, Broken, KVLoad, Receipt:
+	case Dial, Broken, KVLoad, IDEcho:
 		return true
 	case Timeout:
 		return errors.Is(e.Err, ErrReuseTimeout) || errors.Is(e.Err, ErrTicketEnded)

@@ -33,7 +33,7 @@ func TestHandBack_FaultsOfTheLeg(t *testing.T) {
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultTruncatedJSON}, want: ends{failed: 1}},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultWrongContentType}, want: ends{failed: 1}, pins: 1, upTo: true},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultOtherIDs}, want: ends{failed: 1}, bars: true},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultNoReceipt}, want: ends{failed: 1}, bars: true},
+		{fault: vllmsim.Fault{Kind: vllmsim.FaultNoIDEcho}, want: ends{failed: 1}, bars: true},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultOtherUsage}, want: ends{failed: 1}, bars: true},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultNoUsage}, want: ends{done: 1}},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 50 * time.Millisecond}, want: ends{done: 1}},

@@ -27,7 +27,7 @@ func handBackDoubts() []doubt {
 		prefill("hand-backs die", vllmsim.Fault{Kind: vllmsim.FaultDieMidEvent, Probability: 0.5}),
 		prefill("hand-backs end with an error", vllmsim.Fault{Kind: vllmsim.FaultErrorEvent, Probability: 0.5}),
 		prefill("hand-backs take long", vllmsim.Fault{Kind: vllmsim.FaultSlow, Factor: 20}),
-		barring("hand-backs without a receipt", vllmsim.FaultNoReceipt),
+		barring("hand-backs without a receipt", vllmsim.FaultNoIDEcho),
 	}
 }
 

@@ -277,7 +277,7 @@ func (c *completion) chatAnswer(params []byte) chatAnswer {
 		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.instance.config().answered(c.request.Model),
 		SystemFingerprint: c.instance.config().fingerprint(), Usage: c.usage(), KVTransferParams: params,
 	}
-	if c.receipt() {
+	if c.idEcho() {
 		a.PromptTokenIDs = c.prompts[0]
 	}
 	for _, ch := range c.choices {
@@ -324,7 +324,7 @@ func (c *completion) textAnswer(params []byte) textAnswer {
 			StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
 			WeightVersions: c.instance.config().nullSince033(),
 		}
-		if c.receipt() {
+		if c.idEcho() {
 			tc.PromptTokenIDs = ch.prompt
 		}
 		a.Choices = append(a.Choices, tc)
@@ -332,8 +332,8 @@ func (c *completion) textAnswer(params []byte) textAnswer {
 	return a
 }
 
-// receipt reports whether the ids of the prompt are told.
-func (c *completion) receipt() bool { return c.request.ReturnTokenIDs && !c.fault.is(FaultNoReceipt) }
+// idEcho reports whether the ids of the prompt are told.
+func (c *completion) idEcho() bool { return c.request.ReturnTokenIDs && !c.fault.is(FaultNoIDEcho) }
 
 func (c *completion) idsIfAsked(ids []int32) []int32 {
 	if !c.request.ReturnTokenIDs {

@@ -67,8 +67,8 @@ const (
 	// says so in prompt_token_ids. What it computed is filed in the prefix cache as that of the ids that were sent. Of a hand-back
 	// that is what it has read, too, from there on.
 	FaultOtherIDs = "other_ids"
-	// FaultNoReceipt leaves prompt_token_ids null, as engines do that do not know return_token_ids.
-	FaultNoReceipt = "no_receipt"
+	// FaultNoIDEcho leaves prompt_token_ids null, as engines do that do not know return_token_ids.
+	FaultNoIDEcho = "no_id_echo"
 	// FaultNoUsage leaves usage out of a stream.
 	FaultNoUsage = "no_usage"
 	// FaultOtherUsage counts one prompt token too many in usage.
@@ -98,7 +98,7 @@ func faultKinds() []string {
 		FaultGarbageJSON, FaultTruncatedJSON, FaultWrongContentType, FaultNullParams, FaultBadParams,
 		FaultDieBeforeFirstEvent, FaultDieMidEvent, FaultEndWithoutDone, FaultNeverEnd,
 		FaultDoubleDone, FaultEventAfterDone, FaultLostID, FaultDoubledID, FaultOtherIDs,
-		FaultNoReceipt, FaultNoUsage, FaultOtherUsage, FaultErrorEvent, FaultHiddenStart,
+		FaultNoIDEcho, FaultNoUsage, FaultOtherUsage, FaultErrorEvent, FaultHiddenStart,
 		FaultSlow, FaultTransferStuck, FaultTransferFails, FaultNoticeLost, FaultNoticeTwice, FaultNoticeGarbage,
 	}
 }

@@ -28,7 +28,7 @@ func TestFault_OnlyHandBacks(t *testing.T) {
 		{Fault{Kind: FaultGarbageJSON}, http.StatusOK, false, "garbage", true},
 		{Fault{Kind: FaultEndWithoutDone}, http.StatusOK, false, `"finish_reason":"length"`, true},
 		{Fault{Kind: FaultWrongContentType}, http.StatusOK, false, "[DONE]", true},
-		{Fault{Kind: FaultNoReceipt}, http.StatusOK, false, `"prompt_token_ids":null,"token_ids":[`, true},
+		{Fault{Kind: FaultNoIDEcho}, http.StatusOK, false, `"prompt_token_ids":null,"token_ids":[`, true},
 		{Fault{Kind: FaultNoUsage}, http.StatusOK, false, `"token_ids":[`, true},
 	} {
 		t.Run(c.fault.Kind, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestFault_OnlyHandBacks(t *testing.T) {
 			if status != c.status || (err != nil) != c.broken || !strings.Contains(text, c.holds) {
 				t.Errorf("status %d, error %v, body %q", status, err, text)
 			}
-			if c.fault.Kind == FaultNoUsage && strings.Contains(text, `"usage"`) || c.fault.Kind == FaultNoReceipt && strings.Contains(text, `"prompt_token_ids":[`) {
+			if c.fault.Kind == FaultNoUsage && strings.Contains(text, `"usage"`) || c.fault.Kind == FaultNoIDEcho && strings.Contains(text, `"prompt_token_ids":[`) {
 				t.Errorf("%s tells it: %q", c.fault.Kind, text)
 			}
 			if c.read {

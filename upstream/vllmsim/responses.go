@@ -184,7 +184,7 @@ func (t *responseTurn) completed(items []any) (responseObject, error) {
 		if !t.given {
 			text = t.instance.tok.decode(ch.prompt)
 		}
-		if !t.fault.is(FaultNoReceipt) {
+		if !t.fault.is(FaultNoIDEcho) {
 			o.InputMessages = []rawMessage{{Message: text, Tokens: ch.prompt, Type: rawMessageType}}
 		}
 		o.OutputMessages = []rawMessage{{Message: ch.out.text, Tokens: append([]int32{}, ch.told...), Type: rawMessageType}}

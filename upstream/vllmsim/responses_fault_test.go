@@ -89,7 +89,7 @@ func TestResponses_Faults(t *testing.T) {
 		{Fault{Kind: FaultNoUsage}, false, func(b string) bool { return strings.Contains(b, end) && !strings.Contains(b, `"usage":{`) }},
 		{Fault{Kind: FaultNullParams}, false, func(b string) bool { return strings.Contains(b, end) && !strings.Contains(b, `"kv_transfer_params":{`) }},
 		{Fault{Kind: FaultBadParams}, false, func(b string) bool { return strings.Contains(b, `"remote_engine_id":"bad"`) }},
-		{Fault{Kind: FaultNoReceipt}, false, func(b string) bool {
+		{Fault{Kind: FaultNoIDEcho}, false, func(b string) bool {
 			return strings.Contains(b, end) && !strings.Contains(b, `"input_messages":[`) && strings.Contains(b, `"output_messages":[`)
 		}},
 		{Fault{Kind: FaultSlowStream, Delay: time.Millisecond}, false, func(b string) bool { return strings.Contains(b, end) }},

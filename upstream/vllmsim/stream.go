@@ -76,7 +76,7 @@ func (s *eventStream) roles() error {
 		if e.Usage != nil {
 			e.Usage.CompletionTokens, e.Usage.TotalTokens = 0, e.Usage.PromptTokens
 		}
-		if c.receipt() {
+		if c.idEcho() {
 			e.PromptTokenIDs = rawIDs(ch.prompt)
 		}
 		if err := s.send(e); err != nil {
@@ -151,7 +151,7 @@ func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textC
 		choice.Text = *p.content
 	}
 	if len(ch.ids) == 1 {
-		if c.receipt() {
+		if c.idEcho() {
 			choice.PromptTokenIDs = ch.prompt
 		}
 		if c.request.Echo {
