@@ -47,9 +47,10 @@ func replaced() []word {
 		{old: "lane", use: "queue", in: product},
 		{old: "lanes", use: "queues", in: product},
 		{old: "common", use: "sharedPrefixTokens", in: product, whole: true},
-		{old: "receipt", use: "idEcho, or turn record", in: []string{"server/..."}},
+		{old: "receipt", use: "idEcho, or turn record", in: product},
 		{old: "still", use: "dryRun", in: product, whole: true},
-		{old: "foresee", use: "predict", in: []string{"server/..."}},
+		{old: "foresee", use: "predict"},
+		{old: "foreseer", use: "predictor"},
 		// Slots and memory.
 		{old: "promptRoom", use: "promptBuffer", in: product},
 		{old: "room", use: "slot", in: server, kinds: types, whole: true},
