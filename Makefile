@@ -96,6 +96,11 @@ page: build ## the page for operators in headless Chromium, in front of bin/carr
 	@scripts/need-chromium.sh
 	cd scripts/page-test && go vet ./... && go test -count 1 ./...
 
+.PHONY: page-picture
+page-picture: build ## write docs/page.png anew, the picture in the README
+	@scripts/need-chromium.sh
+	cd scripts/page-test && go test -count 1 -run Pictured -update .
+
 .PHONY: clients
 clients: build ## the SDKs of OpenAI and Anthropic, the AI SDK, Claude Code and Codex against simulated engines (python3-venv, npm and their registries needed)
 	scripts/clients/run

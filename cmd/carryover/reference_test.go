@@ -23,7 +23,6 @@ import (
 
 const referenceFile = "../../docs/reference.md"
 
-//nolint:gochecknoglobals // a flag of go test
 var update = flag.Bool("update", false, "write docs/reference.md anew")
 
 // TestReference_IsThatOfTheCode makes docs/reference.md out of the settings, the words that the server says, the endpoints that a

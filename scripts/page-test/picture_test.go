@@ -1,0 +1,51 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"image/png"
+	"os"
+	"testing"
+)
+
+const (
+	documented    = "../../docs/page.png" // the README shows it
+	pictureWidth  = 1200
+	pictureHeight = 1180
+	pictureLimit  = 200 << 10 // bytes
+)
+
+var update = flag.Bool("update", false, "write docs/page.png anew")
+
+// TestPage_IsPicturedInTheDocuments takes the picture that the README shows: the demo, after its conversation. With -update it is written.
+func TestPage_IsPicturedInTheDocuments(t *testing.T) {
+	demo := startDemo(t, "127.0.0.1:0").talked()
+	b := startChromium(t).open(t, demo.page)
+	b.prefer(t, "prefers-color-scheme", "light")
+	b.size(t, pictureWidth, pictureHeight)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	var shot struct{ Data []byte }
+	if err := json.Unmarshal(b.do(t, "Page.captureScreenshot", nil), &shot); err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := png.DecodeConfig(bytes.NewReader(shot.Data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if drawn.Width != pictureWidth || drawn.Height != pictureHeight || len(shot.Data) > pictureLimit {
+		t.Errorf("%d by %d pixels in %d bytes, want %d by %d in %d at most", drawn.Width, drawn.Height, len(shot.Data), pictureWidth, pictureHeight, pictureLimit)
+	}
+	if *update {
+		if err := os.WriteFile(documented, shot.Data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	kept, err := os.ReadFile(documented)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if old, err := png.DecodeConfig(bytes.NewReader(kept)); err != nil || old.Width != pictureWidth || len(kept) > pictureLimit {
+		t.Errorf("%s has %d pixels across and %d bytes (%v): make page-picture writes it anew", documented, old.Width, len(kept), err)
+	}
+}
