@@ -9,7 +9,7 @@ import (
 // incarnationVersion opens the input of every incarnation's name.
 const incarnationVersion byte = 7
 
-// Incarnation names one start of an engine: a keyed hash, so that Redis tells no addresses. Replicas of one secret name alike.
+// Incarnation names one incarnation of an engine: a keyed hash, so that Redis tells no addresses. Replicas of one secret name alike.
 type Incarnation uint64
 
 // Incarnation returns the name of an incarnation. name tells it from every other.

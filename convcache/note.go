@@ -5,7 +5,7 @@ import "time"
 // NoteTTL is how long a note lives. What it speaks of lives as long as prefill's cache has room for it, which no one tells.
 const NoteTTL = time.Hour
 
-// Note returns what takes the ticket's place once the KV of its tokens is in the prefix cache of that start of prefill: the same
+// Note returns what takes the ticket's place once the KV of its tokens is in the prefix cache of that prefill incarnation: the same
 // branch of the conversation, without any blocks of decode's.
 func (t Ticket) Note(prefill, incarnation string, now time.Time) Ticket {
 	t.Decode, t.Incarnation, t.EngineID, t.Params, t.Reading = "", "", "", nil, nil

@@ -30,11 +30,11 @@ type RemoteTickets interface {
 	Count(ctx context.Context) (int, error)
 }
 
-// RemoteIncarnations are the bars of a Remote: starts of instances that no replica sends a prefill leg to.
+// RemoteIncarnations are the quarantines of a Remote: incarnations of prefill instances that no replica sends a prefill leg to.
 type RemoteIncarnations interface {
-	// QuarantineIncarnation bars a start.
+	// QuarantineIncarnation quarantines an incarnation.
 	QuarantineIncarnation(ctx context.Context, incarnation string) error
-	// QuarantinedIncarnations says of each start, of which there is one at least, whether it is barred.
+	// QuarantinedIncarnations says of each incarnation, of which there is one at least, whether it is quarantined.
 	QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error)
 }
 

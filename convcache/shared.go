@@ -142,8 +142,8 @@ func (s *Shared) EvictStale() int { return s.home.EvictStale() }
 // errNotAsked says that the breaker is open.
 var errNotAsked = errors.New("redis does not do what is needed, and is not asked")
 
-// QuarantineIncarnation publishes that a start of an instance is barred. start names instance and start, and nothing else does so. An
-// error means that the bar may not be there, and repeats no credential; while the remote store is known not to do
+// QuarantineIncarnation publishes that an incarnation of an instance is quarantined. start names instance and start, and nothing else does so. An
+// error means that the quarantine may not be there, and repeats no credential; while the remote store is known not to do
 // what is needed it comes at once.
 func (s *Shared) QuarantineIncarnation(ctx context.Context, incarnation string) error {
 	err := errNotAsked
@@ -157,7 +157,7 @@ func (s *Shared) QuarantineIncarnation(ctx context.Context, incarnation string) 
 	return nil
 }
 
-// QuarantinedIncarnations says of each start whether it was barred, by any replica. An error means that nothing is known, and is as
+// QuarantinedIncarnations says of each incarnation whether it was quarantined, by any replica. An error means that nothing is known, and is as
 // that of Bar.
 func (s *Shared) QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error) {
 	if len(incarnations) == 0 {
@@ -187,7 +187,7 @@ func (s *Shared) Quarantine(ctx context.Context, q Quarantine) error {
 	return nil
 }
 
-// Quarantines returns what any replica has published of KV that is in doubt. An error is as that of Barred.
+// Quarantines returns what any replica has published of KV that is in doubt. An error is as that of Quarantined.
 func (s *Shared) Quarantines(ctx context.Context) ([]Quarantine, error) {
 	if !s.breaker.allows() {
 		return nil, fmt.Errorf("look quarantines up: %w", errNotAsked)

@@ -48,12 +48,12 @@ type Ticket struct {
 	// Groups is how many block groups Params has, 0 if unknown. Only a ticket of one group can be
 	// shortened.
 	Groups int
-	// Incarnation tells one start of the decode engine from another: its
+	// Incarnation tells one incarnation of the decode engine from another: its
 	// process_start_time_seconds as the engine printed it. After a restart the blocks are gone.
 	Incarnation string
 	// EngineID is remote_engine_id, by which decode knows its own tickets.
 	EngineID string
-	// Prefill and PrefillStart name the instance to whose prefix cache the KV was handed back, and its start. A ticket that has
+	// Prefill and PrefillStart name the instance to whose prefix cache the KV was handed back, and its incarnation. A ticket that has
 	// them is a note: it names no blocks, and is never sent to an engine.
 	Prefill, PrefillIncarnation string
 	// SharedPrefixTokens is how many tokens prefill found in its caches for the first turn of the conversation, as far as that is known: what

@@ -35,7 +35,7 @@ type Kept struct {
 	Tokens, Groups int
 	// Expires says that prefill can see for itself when the blocks are gone.
 	Expires bool
-	// EngineID is the owner of the blocks, new on each start, and RequestID the owner's
+	// EngineID is the owner of the blocks, new at each start, and RequestID the owner's
 	// name for them.
 	EngineID, RequestID string
 	// Generation is how often that owner had registered its KV memory, 0 if it does not tell. Blocks of an older one than its last are gone.

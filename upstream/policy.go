@@ -17,10 +17,10 @@ type Candidate struct {
 	// Holds is how many tokens of the conversation the current start of the instance holds: of decode by tickets, of prefill in its
 	// prefix cache by what was handed back to it. It is 0 if none is known of.
 	Holds int
-	// Prefix is how many pieces of the beginning of the prompt the current start of a prefill instance has computed before, or has
+	// Prefix is how many pieces of the beginning of the prompt the current incarnation of a prefill instance has computed before, or has
 	// had handed back to it.
 	Prefix int
-	// Stopped says that nothing can be reused by way of this instance now: the links
+	// Stopped says that nothing can be reused by way of this instance now: the pairs
 	// on which it would be have been stopped, and are not to be tried again yet.
 	Stopped bool
 }

@@ -119,7 +119,7 @@ func (s *Stream) left() int64 { return left(s.body) }
 // returned, or of the headers if nothing has been read; without a pause, of this
 // process or of the reader, the last such moment to within a second. What shows that
 // decode has finished therefore came later, and a ticket's life counts from here:
-// decode starts its TTL when it finishes, which we may notice minutes later.
+// decode incarnations its TTL when it finishes, which we may notice minutes later.
 func (s *Stream) FreshAsOf() time.Time { return s.arrival.last() }
 
 // Spare has the answer read to its end although the client may go, or has gone, for

@@ -41,7 +41,7 @@ type mutant struct {
 	anyGroups        bool // tickets that cannot be shortened supersede what they contain
 	emptyIsContained bool // a ticket without chain is contained in every other
 	losesChain       bool // the chain is not kept
-	losesEngine      bool // the start and the engine's id are not kept
+	losesEngine      bool // the incarnation and the engine's id are not kept
 	losesGroups      bool // the number of block groups is not kept
 	losesPrefill     bool // a note's instance and start are not kept
 	losesCommon      bool // what is common with others is not kept

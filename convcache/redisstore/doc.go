@@ -1,4 +1,4 @@
-// Package redisstore keeps tickets and bars on one Redis or Valkey that replicas share: a single server, one behind
+// Package redisstore keeps tickets and quarantines on one Redis or Valkey that replicas share: a single server, one behind
 // Sentinels, or a Cluster. It is the convcache.Remote of convcache.Shared, which knows what to do when Redis does not
 // answer; here an operation is sent once, and says what happened.
 //
@@ -20,7 +20,7 @@
 //     before, and Fenced when it is taken. It displaces notes only, and is not stored where a branch outdates it or four
 //     tickets leave no room; since only holders of the secret can tell the former, a put asks and is sent again (put.lua,
 //     put.go). Whether a branch is a note's, the index shows to readers of Redis; of which instance, only its value does.
-//   - That a start of an instance is barred can be said by none without the secret (incarnations.go).
+//   - That an incarnation of an instance is quarantined can be said by none without the secret (incarnations.go).
 //   - Of what replicas publish to each other each message reaches each of them at most once (channel.go).
 //
 // It refuses what it cannot read: a value of another version, secret or seal key is a miss, and a warning once a minute

@@ -33,7 +33,7 @@ type field byte
 const (
 	fieldBranch      field = 'b' // what a look-up may tell
 	fieldParams      field = 'p'
-	fieldIncarnation field = 'x' // of no ticket: a bar (incarnations.go)
+	fieldIncarnation field = 'x' // of no ticket: a quarantine (incarnations.go)
 	fieldMessage     field = 'n' // of no ticket: a message (channel.go)
 
 	fieldQuarantine field = 'q' // of no ticket: a quarantine (quarantines.go)

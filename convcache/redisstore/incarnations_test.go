@@ -26,7 +26,7 @@ func mustBar(t *testing.T, r *replica, incarnation string) {
 	}
 }
 
-// wantBarred asks for both starts, and one that is never barred.
+// wantBarred asks for both starts, and one that is never quarantined.
 func wantBarred(t *testing.T, r *replica, one, two bool) {
 	t.Helper()
 	got, err := r.QuarantinedIncarnations(t.Context(), []string{startOne, "http://10.1.2.4:8100 1.79e+09", startTwo})
@@ -35,7 +35,7 @@ func wantBarred(t *testing.T, r *replica, one, two bool) {
 	}
 }
 
-// keepsBars checks what holds of bars wherever they are.
+// keepsBars checks what holds of quarantines wherever they are.
 func keepsBars(t *testing.T, cfg redisstore.Config) {
 	t.Helper()
 	cfg.Prefix = freshPrefix()
@@ -91,7 +91,7 @@ func TestRedis_BarsAreSharedBehindSentinel(t *testing.T) {
 	keepsBars(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
 }
 
-// barsOf returns the hash of all bars.
+// barsOf returns the hash of all quarantines.
 func barsOf(t *testing.T, r *replica) map[string]string {
 	t.Helper()
 	bars, err := r.Client().HGetAll(t.Context(), r.BarsName()).Result()
@@ -112,7 +112,7 @@ func TestRedis_BarsOfAnotherSecretBarNothing(t *testing.T) {
 	wantBarred(t, r, false, true)
 }
 
-// What a writer without the secret can make of bars.
+// What a writer without the secret can make of quarantines.
 func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 	s := redistest.Start(t)
 	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
@@ -145,13 +145,13 @@ func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 			if got := log.count("not authentic"); got != 1 {
 				t.Errorf("warnings: got %d, want 1 a minute", got)
 			}
-			mustBar(t, r, startTwo) // and a replica that knows of it bars it again
+			mustBar(t, r, startTwo) // and a replica that knows of it quarantines it again
 			wantBarred(t, r, true, true)
 		})
 	}
 }
 
-// A ticket's value bars nothing, whatever place it is moved to.
+// A ticket's value quarantines nothing, whatever place it is moved to.
 func TestRedis_TicketsMovedToBarsBarNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
@@ -184,7 +184,7 @@ func TestRedis_BarsEndAfterADay(t *testing.T) {
 	wantBarred(t, r, false, false)
 }
 
-// wantNoBars checks that both fail with an error that says nothing of the start.
+// wantNoBars checks that both fail with an error that says nothing of the incarnation.
 func wantNoBars(t *testing.T, r *replica, say string) {
 	t.Helper()
 	err := r.QuarantineIncarnation(t.Context(), startOne)

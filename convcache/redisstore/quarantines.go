@@ -7,7 +7,7 @@ import (
 	"carryover/convcache"
 )
 
-// Quarantines are one hash, as bars are: a field is a keyed hash of what is in doubt, its value is authentic for that field. The ids of
+// Quarantines are one hash, as quarantines are: a field is a keyed hash of what is in doubt, its value is authentic for that field. The ids of
 // the fields stand in a field of their own, because what a ticket descends from need not be alive any more, so that no replica would
 // ask for it by its name. That list is not authentic: a writer without the secret can only remove from it what he could delete as well.
 

@@ -5,7 +5,7 @@
 // Decode takes blocks by position and compares nothing: a shorter prompt than prefill's gives a silently wrong answer (measured). Both
 // legs therefore compute the same ids (connector.go), which prefill's answer has to repeat (check.go).
 //
-// Decode names the engine that it wants KV of by an id that each start of prefill draws anew, and that a server beside it tells
+// Decode names the engine that it wants KV of by an id that each prefill incarnation draws anew, and that a server beside it tells
 // (query.go). It waits for KV that never comes for VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, 480 s by default, and answers 500 then. So
 // the KV of each prefill leg must be of use: an engine that ends a request by a stop token drops it, and check.go says so.
 package mooncake

@@ -18,7 +18,7 @@ import (
 // maxEngineID bounds an engine id: vLLM's is a UUID, with the rank behind it where there are several.
 const maxEngineID = 256
 
-// engines are what one start of a prefill instance runs, by data-parallel rank.
+// engines are what one incarnation of a prefill instance runs, by data-parallel rank.
 type engines struct {
 	list []engine // by rising rank, not empty
 	next atomic.Uint32
