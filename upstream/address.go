@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// ParseBaseURL reads the address of an instance: http or https, a host, perhaps a port, and nothing else. The legs append
-// /v1/..., so a path would be lost or doubled. Host and scheme are returned in lower case.
+// ParseBaseURL parses the address of an instance: http or https, a host, an optional port, and nothing else. Legs
+// append /v1/..., so a path would be lost or doubled. Host and scheme are returned in lower case.
 func ParseBaseURL(raw string) (*url.URL, error) {
 	refused := fmt.Errorf("address %q: want http://host[:port] or https://host[:port], without path, query and user", raw)
 	u, err := url.Parse(raw)

@@ -9,14 +9,14 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// What is read of the requests of agents, which speak Messages (vllm/entrypoints/anthropic/protocol.py) and Responses
-// (vllm/entrypoints/openai/responses/protocol.py), as vLLM 0.32 reads them.
+// What Carryover reads of requests of the Messages API (vllm/entrypoints/anthropic/protocol.py) and the Responses API
+// (vllm/entrypoints/openai/responses/protocol.py), in the way that vLLM 0.32 reads them.
 
-// responseMessages is the member that has a response tell the ids of its prompt and of its output.
+// responseMessages is the member that makes a response carry the ids of its prompt and its output.
 const responseMessages = "enable_response_messages"
 
-// stateless refuses what needs a store of earlier answers. vLLM's is in the memory of one API server, so that prefill has none, and it
-// ignores a conversation silently. The error is a *BadRequestError.
+// stateless refuses requests that need a store of earlier answers. vLLM's store is in the memory of one API server, so
+// prefill does not have decode's answers; and vLLM silently ignores a conversation. The error is a *BadRequestError.
 func (r *Request) stateless() error {
 	if r.api != Responses {
 		return nil
@@ -38,8 +38,8 @@ func (r *Request) stateless() error {
 	return nil
 }
 
-// truncates rules out requests of which each leg would cut another part off: "auto" cuts to the model's length less the limit of the
-// answer (build_tok_params), which differs between the legs.
+// truncates rules out requests whose legs would be truncated differently: "auto" cuts to the model's length less the
+// limit of the answer (build_tok_params), which differs between the legs.
 func (r *Request) truncates() (why string, ok bool) {
 	if raw := r.body.Get("truncation"); r.api == Responses && !rawjson.IsNull(raw) && string(raw) != `"disabled"` {
 		return WhyTruncate, false
@@ -47,7 +47,7 @@ func (r *Request) truncates() (why string, ok bool) {
 	return "", true
 }
 
-// shapes lists what else shapes the prompts of these APIs.
+// shapes lists further members that shape the prompts of these APIs.
 func (a API) shapes(name string) bool {
 	switch name {
 	case "system", "thinking", "output_config":
@@ -58,10 +58,11 @@ func (a API) shapes(name string) bool {
 	return false
 }
 
-// attribution begins the system block in which Claude Code tells of itself. It has a new hash in each request, and vLLM drops it.
+// attribution begins the system block in which Claude Code describes itself. The block has a new hash in each request,
+// and vLLM drops it.
 const attribution = "x-anthropic-billing-header"
 
-// preamble is what stands before the history, as the client wrote it, but for the attribution of Claude Code.
+// preamble returns what stands before the history, as the client wrote it, without the attribution of Claude Code.
 func (r *Request) preamble() []byte {
 	if r.api == Responses {
 		return r.body.Get("instructions")
@@ -77,7 +78,7 @@ func (r *Request) preamble() []byte {
 	return system
 }
 
-// preambleText is the text of it.
+// preambleText returns the text of the preamble.
 func (r *Request) preambleText() string {
 	raw := r.preamble()
 	if len(raw) == 0 || raw[0] == '"' {
@@ -94,7 +95,8 @@ func (r *Request) preambleText() string {
 	return b.String()
 }
 
-// plainHistory reports whether a history is text, tool calls and their results alone. Of what is not known it says no.
+// plainHistory reports whether a history consists of text, tool calls and tool results only. It is false for anything
+// that it does not know.
 func (r *Request) plainHistory() bool {
 	if raw := r.body.Get(r.api.subject()); !r.messages.IsArray() {
 		return r.api == Responses && len(raw) > 0 && raw[0] == '"'
@@ -107,7 +109,7 @@ func (r *Request) plainHistory() bool {
 	return true
 }
 
-// plainItem reports whether a message, or an input item, is plain. Of equal names all count.
+// plainItem reports whether a message or an input item is plain. Where a name occurs twice, both values must be.
 func plainItem(item rawjson.Element) bool {
 	for at := range item.Members() {
 		switch string(at.Name()) {
@@ -126,7 +128,7 @@ func plainItem(item rawjson.Element) bool {
 	return true
 }
 
-// plainContent reports whether a content is a text, or a list of blocks that are.
+// plainContent reports whether a content is a text, or a list of text blocks.
 func plainContent(raw []byte) bool {
 	switch raw[0] {
 	case '"', 'n': // null
@@ -146,7 +148,7 @@ func plainContent(raw []byte) bool {
 	return err == nil
 }
 
-// plainMember reads a member of a block; the error is of one that shows the block not to be text.
+// plainMember reads a member of a block. It returns an error if the member shows that the block is not text.
 func plainMember(s *rawjson.Scanner, m rawjson.Member) error {
 	if err := s.Skip(); err != nil {
 		return err
@@ -168,8 +170,8 @@ func plainMember(s *rawjson.Scanner, m rawjson.Member) error {
 	return nil
 }
 
-// RawMessageIDs is the raw list of ids in input_messages or output_messages of a response, nil if there is none: they tell the ids of
-// one piece of text only, in an item of their own (type raw_message_tokens, re/serving.py).
+// RawMessageIDs returns the raw list of ids in input_messages or output_messages of a response, nil if there is none.
+// These lists have one item with ids (type raw_message_tokens, re/serving.py) for one piece of text.
 func RawMessageIDs(messages []byte) []byte {
 	list := gjson.ParseBytes(messages)
 	if !list.IsArray() {

@@ -6,24 +6,24 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// agentPrefillBody returns the body of a prefill leg of Messages or Responses. With ids it is a text completion, into which nothing of the
-// request goes but its model, its salt and its priority: one path and one receipt serve both. The render endpoint has refused by then
-// what the request's own endpoint would.
+// agentPrefillBody returns the body of a prefill leg for Messages or Responses. With ids the leg is a text completion
+// that takes only model, salt and priority from the request, so that one path and one id echo serve both APIs. The
+// render endpoint has by then refused what the request's own endpoint would refuse.
 func (r *Request) agentPrefillBody(e PrefillEdit) rawjson.Pieces {
 	if e.PromptIDs != nil {
 		return r.textBody(e)
 	}
 	changes := make(rawjson.Edits, 0, 8)
 	r.agentOneToken(&changes)
-	// Stops shape the discarded answer only. A budget of thinking stays, which shapes the prompt; vLLM does not hold it against the limit of a
-	// prefill leg.
+	// Stops shape only the discarded answer. A thinking budget stays: it shapes the prompt, and vLLM does not compare
+	// it with the limit of a prefill leg.
 	changes.Remove("stop", "stop_sequences", "stop_token_ids")
 	r.ownResponse(&changes, e.AnswerID, e.ReturnTokenIDs)
 	owned(&changes, e.Members, e.CacheSalt)
 	return r.body.Splice(changes)
 }
 
-// textBody is a text completion of one token for the ids of a prompt.
+// textBody returns a text completion of one token with the ids of a prompt.
 func (r *Request) textBody(e PrefillEdit) rawjson.Pieces {
 	body, err := rawjson.ParseObject([]byte(`{"max_tokens":1,"stream":false}`))
 	if err != nil { // never
@@ -43,7 +43,8 @@ func (r *Request) textBody(e PrefillEdit) rawjson.Pieces {
 	return body.Splice(changes)
 }
 
-// agentDecodeBody returns the body of a decode leg of Messages or Responses. Its ids are among the Members.
+// agentDecodeBody returns the body of a decode leg for Messages or Responses. The ids of its prompt are among
+// e.Members.
 func (r *Request) agentDecodeBody(e DecodeEdit) rawjson.Pieces {
 	changes := make(rawjson.Edits, 0, 8)
 	members := e.Members
@@ -70,8 +71,8 @@ func (r *Request) agentOneToken(e *rawjson.Edits) {
 	}
 }
 
-// ownResponse sets what a leg of Responses has whatever the client asked for: its id, by which the answer is known; an engine stores nothing
-// of it, and tells ids where they are asked for.
+// ownResponse sets the members of a Responses leg that are ours whatever the client asked for: the id, which
+// identifies the answer; store, so that the engine stores nothing; and with ids the request for token ids.
 func (r *Request) ownResponse(e *rawjson.Edits, id string, ids bool) {
 	if r.api != Responses {
 		return

@@ -5,49 +5,46 @@ import (
 	"time"
 )
 
-// heldBack is how long a connection may go without being found empty until that
-// says less. The process or its machine may have stood still, or a slow client may
-// have kept the relay from reading; what the engine could not send meanwhile comes
-// later, and TCP's retransmission timer doubles (RFC 6298, 5.5). So an empty
-// connection proves nothing until as much time again has passed. Below this bound
-// the error stays below ticketSlack of package server.
+// heldBack is the longest gap between two looks at a connection that leaves the looks reliable. In a longer gap the
+// process or the machine may have stood still, or a slow client may have kept the relay from reading. What the engine
+// could not send meanwhile arrives later, because TCP's retransmission timer doubles (RFC 6298, 5.5). So an empty
+// connection proves nothing until the same time has passed again. Up to this bound the error stays below ticketSlack
+// of package server.
 const heldBack = 2 * time.Second
 
-// arrival knows a moment at which nothing had arrived yet of what was last read of
-// an answer. The evidence is that its connection was found empty then: time may
-// pass between any two steps of a process, but what comes out of an empty
-// connection later has come in later. How long the bytes were on their way does not
-// show; the margins by which tickets end before their blocks cover that.
+// arrival keeps a moment at which nothing had arrived yet of what was last read of an answer. The evidence is a look
+// that found the connection empty: however long the process pauses between two steps, bytes that leave an empty
+// connection later have arrived later. The time that bytes spent on the way does not show; the margins by which
+// tickets end before their blocks cover it.
 //
 // It is safe for concurrent use: the connection reports to it while the stream asks.
 type arrival struct {
 	mu      sync.Mutex // guards the rest
-	after   time.Time  // nothing had arrived of what was last read
-	looked  time.Time  // the connection was last found empty
-	doubted time.Time  // what it was found before then proves nothing
-	fixed   bool       // bytes of what is being read have been seen
+	after   time.Time  // nothing of what was last read had arrived then
+	looked  time.Time  // when the connection was last found empty
+	doubted time.Time  // looks from before then prove nothing
+	fixed   bool       // bytes of the current read have been seen
 }
 
-// begin starts with a leg of which nothing has been sent.
+// begin starts with a leg before anything of it is sent.
 func (a *arrival) begin(now time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.after, a.looked, a.doubted, a.fixed = now, now, time.Time{}, false
 }
 
-// next announces a read. drained says that it can return nothing that was taken
-// from the connection before.
+// next announces a read. drained says that the read can return nothing that was taken from the connection before.
 func (a *arrival) next(drained bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.fixed = !drained
 }
 
-// empty reports that the connection was found empty, not before at.
+// empty reports that the connection was found empty at a moment that is not before at.
 func (a *arrival) empty(at time.Time) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if !at.After(a.looked) { // a look that began before the leg
+	if !at.After(a.looked) { // the look began before the leg
 		return
 	}
 	if gap := Elapsed(a.looked, at); gap > heldBack {
@@ -59,15 +56,15 @@ func (a *arrival) empty(at time.Time) {
 	}
 }
 
-// seen reports that bytes were taken from the connection. The rest of what is being
-// read has the age of these, the oldest.
+// seen reports that bytes were taken from the connection. They are the oldest of the current read and give the whole
+// read its age.
 func (a *arrival) seen() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.fixed = true
 }
 
-// last returns the moment.
+// last returns a moment at which nothing of the last read had arrived.
 func (a *arrival) last() time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// breaks tells of connections that engines refuse or end. A process that is restarted does both, so that what was known of it may be
-// that of another from then on, under the same address and engine id.
+// breaks reports connections that engines refuse or end. A process that is restarted does both, and afterwards another
+// process may answer under the same address and engine id.
 type breaks struct {
 	told atomic.Pointer[func(base string)]
 }
@@ -20,13 +20,14 @@ func (b *breaks) tell(base string) {
 	}
 }
 
-// OnBreak has told called with the base URL of an instance whenever it has refused a connection or ended one: as a request was sent, before
-// its answer had come whole, or while the connection was kept for the next. What has ended a Stream is told to its reader alone. It is
-// called without a lock, on any goroutine. What was set before is called no more.
+// OnBreak sets the function that is called with the base URL of an instance whenever the instance has refused a
+// connection, or ended one while a request was sent, before its answer was complete, or while the connection was idle.
+// The end of a Stream is only reported to its reader. told is called without a lock, on any goroutine. It replaces the
+// function that was set before.
 func (c *Client) OnBreak(told func(base string)) { c.broken.told.Store(&told) }
 
-// Check looks whether the instance at a base URL has ended the connection that is kept to it, if one is, and tells of that as OnBreak
-// says. It does not wait, and takes a microsecond.
+// Check looks whether the instance at a base URL has ended its idle connection, if there is one, and reports that as
+// OnBreak describes. It does not wait, and takes a microsecond.
 func (c *Client) Check(base string) { c.transport.check(base) }
 
 // do sends a request by the transport.
@@ -38,10 +39,10 @@ func (c *Client) do(ctx context.Context, q *outgoing) (answer, error) {
 	return a, err
 }
 
-// base is where the request goes.
+// base returns the base URL that the request goes to.
 func (q *outgoing) base() string { return q.Scheme + "://" + q.Authority }
 
-// broke reports whether an error is that of a peer which refuses a connection, or has ended it.
+// broke reports whether an error means that the peer refused or ended the connection.
 func broke(err error) bool {
 	for _, end := range []error{syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.EPIPE, io.EOF, io.ErrUnexpectedEOF} {
 		if errors.Is(err, end) {

@@ -2,19 +2,21 @@ package upstream
 
 import "hash/maphash"
 
-// A chain has a hash for each KiB of the beginning of a prompt, up to MaxChain: 128 KiB are some 32,000 tokens, and hash in 15 µs.
+// A chain has a hash for each KiB of the beginning of a prompt, up to MaxChain: 128 KiB are some 32,000 tokens, and
+// take 15 µs to hash.
 const (
 	MaxChain   = 128
 	ChainPiece = 1 << 10
 )
 
-// PromptChain returns one hash per full piece of the beginning of what the client wrote as its prompt, each over everything
-// before it too: two requests with equal hashes at a place begin alike up to there, and an engine that has computed one has
-// the other's beginning in its prefix cache. The model, the cache salt and the tools, which templates print before the
-// messages, belong to the beginning. What is compared are bytes, so that a client which writes the same JSON otherwise is
-// not recognised; the hashes serve to pick an instance and prove nothing. It is nil for prompts of less than a piece.
+// PromptChain returns one hash per full piece of the beginning of the client's prompt, each over everything up to the
+// piece's end: two requests with an equal hash begin alike up to there, and an engine that has computed one has the
+// other's beginning in its prefix cache. The model, the cache salt and the tools, which templates print before the
+// messages, belong to the beginning. The bytes of the request are hashed, so a client that writes the same JSON
+// differently is not recognised; the hashes help to pick an instance and prove nothing. The chain is nil for prompts
+// of less than a piece.
 //
-// With a seed of this process no client can make its prompts look like those of others.
+// The seed is random per process, so no client can make its prompts look like those of others.
 func (r *Request) PromptChain(seed maphash.Seed) []uint64 {
 	parts := r.promptParts()
 	n := min(r.PromptBytes()/ChainPiece, MaxChain)
@@ -43,7 +45,7 @@ func (r *Request) PromptChain(seed maphash.Seed) []uint64 {
 	return chain
 }
 
-// PromptBytes returns how many bytes PromptChain has to hash where there is no bound.
+// PromptBytes returns how many bytes PromptChain would hash without its bound.
 func (r *Request) PromptBytes() (n int) {
 	for _, part := range r.promptParts() {
 		n += len(part)
@@ -51,7 +53,8 @@ func (r *Request) PromptBytes() (n int) {
 	return n
 }
 
-// promptParts are tools, what stands before the history, and the history as the client wrote them; or nothing and the prompt.
+// promptParts returns the tools, what stands before the history, and the history as the client wrote them; for a text
+// completion only the prompt.
 func (r *Request) promptParts() (parts [3][]byte) {
 	parts[2] = r.body.Get(r.api.subject())
 	if r.api != Text {
@@ -61,10 +64,10 @@ func (r *Request) promptParts() (parts [3][]byte) {
 		parts[1] = r.preamble()
 	}
 	if last := parts[2]; len(last) > 0 {
-		parts[2] = last[:len(last)-1] // the end of a list or text, where a longer prompt goes on
+		parts[2] = last[:len(last)-1] // without the end of the list or text, where a longer prompt goes on
 	}
 	return parts
 }
 
-// apart keeps the parts of a chain apart: it occurs in no UTF-8.
+// apart separates the parts of a chain: the byte occurs in no UTF-8.
 const apart = 0xff

@@ -15,10 +15,9 @@ import (
 type ClientConfig struct {
 	// DialTimeout bounds the connection set-up of each leg.
 	DialTimeout time.Duration
-	// Key is sent to every engine as a bearer token, unless the leg brings its
-	// own authorization. Empty sends none.
+	// Key is sent to every engine as a bearer token, unless the leg has an authorization of its own. Empty sends none.
 	Key string
-	// Std has net/http carry what is sent, in place of package http1.
+	// Std uses net/http to carry requests, in place of package http1.
 	Std bool
 }
 
@@ -26,7 +25,7 @@ type ClientConfig struct {
 type Client struct {
 	transport transport
 	dial      func(ctx context.Context, network, address string) (net.Conn, error)
-	bearer    string // what authorizes where the leg does not, "" for nothing
+	bearer    string // the Authorization field of legs without one of their own, "" for none
 	broken    breaks
 }
 
@@ -51,15 +50,15 @@ func (c *Client) Close() { c.transport.closeAll() }
 type outgoing struct {
 	http1.Request
 	fields    [maxFields]http1.Field
-	stream    *Stream     // is told of its connection, nil for none
+	stream    *Stream     // is told which connection serves the request, nil for none
 	connected atomic.Bool // something may have been sent
 }
 
-// maxFields is how many header fields a leg has at most.
+// maxFields is the most header fields that a leg has.
 const maxFields = 8
 
-// request begins a request to where base points, with the allow-list of header fields that every request to an engine
-// carries. Nothing is copied from a client's request.
+// request begins a request to base with the header fields that every request to an engine carries. The list is fixed:
+// nothing is copied from a client's request.
 func (c *Client) request(method, base, path, authorization string) *outgoing {
 	q := &outgoing{Request: http1.Request{Method: method, Path: path}}
 	q.Header = q.fields[:0]
@@ -79,7 +78,7 @@ func (q *outgoing) add(name, value string) {
 	q.Header = append(q.Header, http1.Field{Name: name, Value: value})
 }
 
-// isConnected notes the connection of the request, before anything is written on it.
+// isConnected records the connection of the request before anything is written to it.
 func (q *outgoing) isConnected(serving net.Conn) {
 	q.connected.Store(true)
 	if q.stream != nil {
@@ -87,11 +86,11 @@ func (q *outgoing) isConnected(serving net.Conn) {
 	}
 }
 
-// rankHeader names the data-parallel rank that is to compute a request (vLLM #24945). Without it vLLM's own balancer picks
-// one, and KV that one rank holds is unknown to the others.
+// rankHeader names the data-parallel rank that is to compute a request (vLLM #24945). Without it vLLM's balancer picks
+// any rank, and the other ranks do not know its KV.
 const rankHeader = "X-data-parallel-rank"
 
-// rank is the data-parallel rank that every request to the instance names, "" for none.
+// rank returns the data-parallel rank that every request to the instance names, "" for none.
 func (i *Instance) rank() string {
 	if !i.Ranked {
 		return ""

@@ -11,39 +11,37 @@ import (
 	"time"
 )
 
-// slice is how often a wait for a leg's answer looks whether the connection is still
-// empty, and so how much older than its first byte an answer can seem.
+// slice is how often a wait for a leg's answer checks that the connection is still empty. An answer can seem older
+// than its first byte by that much.
 const slice = time.Second
 
-// conn is a connection that tells the leg it serves when it was found empty. It
-// takes the time and only then tries to read, so that however long the process
-// stands still, and wherever, the time is not too late.
+// conn is a connection that reports to the leg it serves when it was found empty. It takes the time first and then
+// tries to read, so that the reported time is never too late, however long the process stands still.
 //
-// The slices are read deadlines. net/http sets none on the connections of its
-// Transport, nor does crypto/tls, and package http1 only to end what waits; one that is
-// set all the same holds.
+// Slices are made by read deadlines. net/http's Transport and crypto/tls set no read deadlines, and package http1 sets
+// one only to end a wait; a deadline that a caller sets is kept.
 type conn struct {
 	net.Conn
 	raw    syscall.RawConn
-	look   func(fd uintptr) bool // try, made once: a method value costs an allocation
-	glance func(fd uintptr)      // peek, likewise
+	look   func(fd uintptr) bool // the method value of try; to make one costs an allocation
+	glance func(fd uintptr)      // the method value of peek
 	now    func() time.Time
 
-	leg atomic.Pointer[arrival] // whose answer is read, nil if its age is of no interest
+	leg atomic.Pointer[arrival] // the leg whose answer is read, nil if its age does not matter
 
 	deadline sync.Mutex // guards limit, and the deadline of Conn
 	limit    time.Time  // the caller's read deadline
 
-	reading sync.Mutex // guards the rest, which one read and try share
+	reading sync.Mutex // guards the rest; held during one read or try
 	p       []byte
 	n       int
 	err     error
-	framed  *records // of TLS, nil without; set before the first read
+	framed  *records // the TLS records that were read, nil without TLS; set before the first read
 	quiet   bool
 }
 
-// watch wraps a connection. One that has no file descriptor to read from is
-// returned as it is: its answers are as old as their legs.
+// watch wraps a connection. It returns one without a file descriptor as it is: the answers on it count as being as old
+// as their legs.
 func watch(inner net.Conn) net.Conn {
 	has, ok := inner.(syscall.Conn)
 	if !ok {
@@ -58,7 +56,7 @@ func watch(inner net.Conn) net.Conn {
 	return c
 }
 
-// watched returns the connection below TLS, if any, nil if it is not watched.
+// watched returns the conn below outer, also through TLS; nil if there is none.
 func watched(outer net.Conn) *conn {
 	if s, ok := outer.(*secured); ok {
 		return s.below
@@ -67,16 +65,16 @@ func watched(outer net.Conn) *conn {
 	return c
 }
 
-// serve reports to a leg from now on. A read may be waiting already: net/http's
-// Transport watches its idle connections.
+// serve makes the connection report to a leg from now on. A read may be waiting already, because net/http's Transport
+// watches its idle connections.
 func (c *conn) serve(leg *arrival) {
 	c.deadline.Lock()
 	defer c.deadline.Unlock()
 	c.leg.Store(leg)
-	_ = c.setDeadline() // fails on a closed connection only, which the leg will find out
+	_ = c.setDeadline() // fails on a closed connection only, and the leg will notice that
 }
 
-// leave ends what serve began, unless another leg has come.
+// leave ends what serve began, unless another leg is served already.
 func (c *conn) leave(leg *arrival) { c.leg.CompareAndSwap(leg, nil) }
 
 // Read implements net.Conn, with the errors of package net.
@@ -104,15 +102,14 @@ func (c *conn) Read(p []byte) (int, error) {
 	}
 }
 
-// try reads what is there and reports whether that was anything, an end or an
-// error included.
+// try reads what is there. It reports whether there was anything, an end or an error included.
 func (c *conn) try(fd uintptr) bool {
 	at := c.now()
 	n, err := syscall.Read(int(fd), c.p)
 	for errors.Is(err, syscall.EINTR) {
 		n, err = syscall.Read(int(fd), c.p)
 	}
-	leg := c.leg.Load() // only now: bytes that were read belong to the leg that is here
+	leg := c.leg.Load() // loaded only now: bytes that were read belong to the leg that is served now
 	switch {
 	case errors.Is(err, syscall.EAGAIN):
 		if leg != nil && !c.framed.inside() {
@@ -132,7 +129,7 @@ func (c *conn) try(fd uintptr) bool {
 	return true
 }
 
-// Quiet implements http1.Conn. It looks past deadlines, which a slice may have left.
+// Quiet implements http1.Conn. It ignores deadlines, which an earlier slice may have left.
 func (c *conn) Quiet() bool {
 	c.reading.Lock()
 	defer c.reading.Unlock()
@@ -141,14 +138,14 @@ func (c *conn) Quiet() bool {
 	return err == nil && c.quiet
 }
 
-// peek sees whether there is nothing to read, not even an end.
+// peek checks whether there is nothing to read, not even an end.
 func (c *conn) peek(fd uintptr) {
 	var first [1]byte
 	_, _, err := syscall.Recvfrom(int(fd), first[:], syscall.MSG_PEEK|syscall.MSG_DONTWAIT)
 	c.quiet = errors.Is(err, syscall.EAGAIN)
 }
 
-// failure gives an error the form in which package net returns those of a read.
+// failure returns an error in the form in which package net returns errors of a read.
 func (c *conn) failure(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -184,8 +181,8 @@ func (c *conn) SetDeadline(t time.Time) error {
 	return errors.Join(c.SetReadDeadline(t), c.SetWriteDeadline(t))
 }
 
-// setDeadline wakes the read at the end of a slice, where there is a leg, or at the
-// caller's limit. It needs c.deadline.
+// setDeadline sets the next wake-up of a read: at the end of a slice if there is a leg, at the caller's deadline
+// otherwise. It needs c.deadline.
 func (c *conn) setDeadline() error {
 	until := c.limit
 	if c.leg.Load() != nil {

@@ -12,25 +12,21 @@ type Limits struct {
 	FirstByte time.Duration
 	// Idle bounds each later read, while it waits for the engine.
 	Idle time.Duration
-	// Gone tells how long decode may still take to begin its answer after the leg's
-	// context has ended for that cause. It is called at most once, on a goroutine of
-	// its own. nil ends the leg with its context.
+	// Gone returns how long decode may still take to begin its answer after the leg's context has ended with that
+	// cause. It is called at most once, on its own goroutine. nil ends the leg with its context.
 	Gone func(cause error) time.Duration
 }
 
-// Decode runs a decode leg and returns when its headers have arrived; the caller
-// closes the stream. Only answers with status 200, of JSON or events and without a
-// content coding are returned. Errors are *LegError; its cause tells which limit
-// ended the leg, if one did.
+// Decode runs a decode leg and returns when its headers have arrived; the caller closes the stream. It returns only
+// answers with status 200, of JSON or events and without a content coding. Errors are *LegError; if a limit ended the
+// leg, the error's cause is that limit.
 //
-// ctx is the client's, and its end does not end the leg at once: once decode has the
-// hand-over it must reach its first event, because a request that is aborted before
-// it was scheduled leaves prefill's blocks stranded until their lease ends, and
-// breaks some connectors (vLLM #50425). The leg ends then with the first byte of the
-// answer, or after limits.Gone.
+// ctx is the client's, and its end does not end the leg at once. Once decode has the hand-over it must reach its first
+// event: if a request is aborted before it was scheduled, prefill's blocks stay pinned until their lease ends, and
+// some connectors break (vLLM #50425). The leg ends then with the first byte of the answer, or after limits.Gone.
 func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, error) {
 	if ctx.Err() != nil && limits.Gone == nil {
-		// AfterFunc in guard would find that out too late to send nothing.
+		// AfterFunc in guard would notice it too late to send nothing.
 		return nil, leg.failure(ctx, Dial, ctx.Err())
 	}
 	guarded, stream := guard(ctx, limits)
@@ -43,18 +39,17 @@ func (c *Client) Decode(ctx context.Context, leg Leg, limits Limits) (*Stream, e
 	return stream, nil
 }
 
-// guard arms the limits of a decode leg before it is sent. The returned context is
-// that of the leg: it has the values of the client's, and ends with the limit or the
-// client's cause as its cause.
+// guard starts the limits of a decode leg before it is sent. The returned context is the leg's: it has the values of
+// the client's context, and its cause is the limit that passed or the client's cause.
 func guard(client context.Context, limits Limits) (context.Context, *Stream) {
 	ctx, cancel := context.WithCancelCause(context.WithoutCancel(client))
 	s := &Stream{cancel: cancel, idle: limits.Idle, began: time.Now()}
 	s.arrival.begin(s.began)
 	s.cause = func() error { return context.Cause(ctx) }
-	s.arming.Lock() // until there is the timer, which may be due at once
+	s.arming.Lock() // until the timer is set, which may fire at once
 	s.timer = time.AfterFunc(limits.FirstByte, s.due)
 	s.arming.Unlock()
-	// The function holds nothing of the leg: its body would stay for as long as the stream.
+	// The function must not refer to the leg, whose body would then live as long as the stream.
 	s.unwatch = context.AfterFunc(client, func() {
 		cause := context.Cause(client)
 		if limits.Gone == nil {

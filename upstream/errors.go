@@ -6,18 +6,16 @@ import (
 	"net/http"
 )
 
-// ErrNoInstance is returned when a turn needs an instance of a role, and every one is excluded or
-// none is configured.
+// ErrNoInstance is returned when a turn needs an instance of a role and none is left, or none is configured.
 var ErrNoInstance = errors.New("no instance")
 
 // ErrNoModel is returned when no instance of a role serves the model of a turn.
 var ErrNoModel = errors.New("no instance serves the model")
 
-// ErrBusy is returned when every instance that could be picked has as many attempts in flight as it may.
+// ErrBusy is returned when all instances that could be picked have as many attempts in flight as they may.
 var ErrBusy = errors.New("every instance is busy")
 
-// Limits are the causes with which this package ends a leg or an answer; errors.Is
-// finds them in a [LegError].
+// The limits with which this package ends a leg or an answer; errors.Is finds them in a [LegError].
 var (
 	ErrPrefillTimeout   = errors.New("prefill time limit")
 	ErrFirstByteTimeout = errors.New("no first byte within the time limit")
@@ -44,7 +42,7 @@ const (
 	Status
 	// Garbage: status 200 with a body that is not what the API promises.
 	Garbage
-	// KVLoad: decode accepted the request and could not load the KV cache.
+	// KVLoad: decode accepted the request and could not load the KV.
 	KVLoad
 	// Gone: the client left, or this process is shutting down.
 	Gone
@@ -66,11 +64,11 @@ type LegError struct {
 	Role     Role
 	Instance string // for logs only; never shown to a client
 	Kind     Kind
-	// Sent is false only if no byte of the request can have reached an engine.
+	// Sent is false only if certainly no byte of the request has reached an engine.
 	Sent bool
-	// Forwarded is true if the client's own credential was sent instead of ours.
+	// Forwarded says that the client's own credential was sent, not ours.
 	Forwarded bool
-	// Status, what the engine's error body said, and its Retry-After, for Kind Status.
+	// Status, the engine's error body and its Retry-After, for Kind Status.
 	Status int
 	Fault
 	RetryAfter string
@@ -92,10 +90,9 @@ func (e *LegError) Error() string {
 // Unwrap returns the underlying error.
 func (e *LegError) Unwrap() error { return e.Err }
 
-// Retryable reports whether a fresh leg, with a new request id and without
-// previous KV, may succeed where this one failed: the connection broke, the
-// engine was overloaded or restarting, or it could not load KV. vLLM answers 500
-// to both a stale ticket and a failed KV load (kv_load_failure_policy "fail").
+// Retryable reports whether a new leg, with a new request id and without earlier KV, may succeed where this one
+// failed: the connection broke, the engine was overloaded or restarting, or it could not load KV. vLLM answers 500
+// both to a stale ticket and to a failed KV load (kv_load_failure_policy "fail").
 func (e *LegError) Retryable() bool {
 	switch e.Kind {
 	case Dial, Broken, KVLoad, IDEcho:
@@ -108,7 +105,7 @@ func (e *LegError) Retryable() bool {
 	return false
 }
 
-// Refused reports whether the engine did not accept the credential that it got.
+// Refused reports whether the engine refused the credential.
 func (e *LegError) Refused() bool {
 	return e.Status == http.StatusUnauthorized || e.Status == http.StatusForbidden
 }

@@ -6,14 +6,15 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// Length is how long a part of a prompt is, as far as a request shows it without a tokenizer.
+// Length is the length of a part of a prompt, as far as a request shows it without a tokenizer.
 type Length struct {
-	IDs   int // tokens that are given as ids, counted
-	Bytes int // of text, as UTF-8
+	IDs   int // tokens given as ids
+	Bytes int // bytes of text, as UTF-8
 	Media int // tokens that images, audio and video are expected to take
 }
 
-// Tokens estimates how many tokens that is, given how many bytes of text make one. A prompt of 4 n bytes has n tokens at 4.
+// Tokens estimates the number of tokens, given how many bytes of text make one. At 4, a prompt of 4 n bytes has n
+// tokens.
 func (l Length) Tokens(bytesPerToken float64) int {
 	return l.IDs + l.Media + int(float64(l.Bytes)/bytesPerToken)
 }
@@ -22,18 +23,19 @@ func (l *Length) add(o Length) {
 	l.IDs, l.Bytes, l.Media = l.IDs+o.IDs, l.Bytes+o.Bytes, l.Media+o.Media
 }
 
-// PromptLength is how long a request's prompt is.
+// PromptLength is the length of a request's prompt.
 type PromptLength struct {
 	Whole    Length
-	Tail     Length // what stands behind the assistant's last message; all of a prompt without one, but for tools and documents
-	Answered bool   // there is a message of the assistant
-	// Plain says that the prompt is text of users, assistants and the system and nothing else, which chat templates render as it
-	// is: its bytes and the engine's count of tokens tell how many bytes a token has.
+	Tail     Length // what stands behind the assistant's last message; without one the whole prompt, less tools and documents
+	Answered bool   // the assistant has answered before
+	// Plain says that the prompt is only text of users, assistants and the system, which chat templates render as it
+	// is. Then its bytes and the engine's count of tokens show how many bytes a token has.
 	Plain bool
 }
 
-// PromptLength measures the prompt by what the body's scan has noted: text that templates render (content, reasoning, names and arguments
-// of tool calls, tools, documents), and no JSON around it. What no engine takes counts as nothing.
+// PromptLength measures the prompt from the index of the body's scan: the text that templates render (content,
+// reasoning, names and arguments of tool calls, tools, documents), without the JSON around it. What no engine accepts
+// counts as 0.
 func (r *Request) PromptLength() (l PromptLength) {
 	l.Plain = rawjson.IsNull(r.body.Get(WhyTruncate)) && rawjson.IsNull(r.body.Get("chat_template"))
 	if r.api == Text {
@@ -69,7 +71,7 @@ func (r *Request) PromptLength() (l PromptLength) {
 	return l
 }
 
-// promptLength measures the prompt of a text completion. Lists are judged by their first element, as Prompt does.
+// promptLength measures the prompt of a text completion. It judges a list by its first element, as Prompt does.
 func (r *Request) promptLength() (l Length) {
 	kind, raw := r.Prompt()
 	switch kind {
@@ -91,11 +93,11 @@ func (r *Request) promptLength() (l Length) {
 	return l
 }
 
-// messageLength is how long one message is.
+// messageLength is the length of one message.
 type messageLength struct {
 	Length
 	assistant bool
-	odd       bool // it has more than text, or text that not every template renders
+	odd       bool // it has more than text, or text that some templates do not render
 }
 
 func (m *messageLength) read(message rawjson.Element) {
@@ -129,7 +131,7 @@ func (m *messageLength) read(message rawjson.Element) {
 	}
 }
 
-// readCalls measures names and arguments of tool calls. Clients that leave the rules send arguments as an object.
+// readCalls measures names and arguments of tool calls. Some clients send arguments as an object, against the API.
 func (m *messageLength) readCalls(raw []byte) {
 	s := rawjson.Scanner{Data: raw}
 	if raw[0] != '[' {
@@ -162,7 +164,7 @@ func (m *messageLength) readCall(s *rawjson.Scanner, outer bool) error {
 	})
 }
 
-// readParts measures a list of content parts, which has been read.
+// readParts measures a list of content parts that was parsed before.
 func (m *messageLength) readParts(raw []byte) {
 	s := rawjson.Scanner{Data: raw}
 	for more := begins(&s); more; more, _ = s.Separator(']') {

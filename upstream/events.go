@@ -5,24 +5,24 @@ import (
 	"io"
 )
 
-// maxEmptyReads is the number of reads in a row that may return nothing before a source counts as broken, as in bufio.
+// maxEmptyReads is how many reads in a row may return nothing before a source counts as broken, as in bufio.
 const maxEmptyReads = 100
 
-// eventReader reads server-sent events (WHATWG HTML 9.2.6) one after another, however they are split. An event is there as soon
-// as the line has come that ends it. It keeps all that it has read, so that it is for the beginning of a stream; package sse
-// relays streams.
+// eventReader reads server-sent events (WHATWG HTML 9.2.6) one by one, however their bytes are split. It returns an
+// event as soon as the line that ends it has arrived. It keeps all that it has read, so it suits only the beginning of
+// a stream; package sse relays streams.
 type eventReader struct {
 	from io.Reader
-	most int    // bytes of the stream that are read
-	read []byte // the stream so far, of which nothing is changed any more
-	at   int    // where the next line begins
-	seen int    // up to where that line has no end
-	cr   bool   // the last line has ended with a CR, to which an LF may belong
-	err  error  // with which the stream has ended
+	most int    // limit of bytes that are read
+	read []byte // the stream so far; its bytes are never changed
+	at   int    // beginning of the next line
+	seen int    // the next line does not end before here
+	cr   bool   // the last line has ended with a CR, which an LF may follow
+	err  error  // why the stream has ended
 }
 
-// next returns the data of the next event that has some. It is not to be changed. At the end of the stream an event that is not
-// complete is none, and the error is that of the source; beyond the bound it is ErrAnswerTooLarge.
+// next returns the data of the next event that has data. It is not to be changed. At the end of the stream an
+// incomplete event is dropped, and the error is that of the source; beyond the limit it is ErrAnswerTooLarge.
 func (r *eventReader) next() (data []byte, err error) {
 	for lines := 0; ; {
 		begins := r.at == 0
@@ -47,7 +47,7 @@ func (r *eventReader) next() (data []byte, err error) {
 		value = bytes.TrimPrefix(value, []byte(" "))
 		switch lines++; lines {
 		case 1:
-			data = value // is part of what was read
+			data = value // a part of read, not a copy
 		case 2:
 			data = bytes.Join([][]byte{data, value}, []byte("\n"))
 		default:
@@ -56,7 +56,7 @@ func (r *eventReader) next() (data []byte, err error) {
 	}
 }
 
-// line returns the next line, without its end: LF, CRLF or CR. A CR ends its line at once.
+// line returns the next line without its end: LF, CRLF or CR. A CR ends its line at once.
 func (r *eventReader) line() ([]byte, error) {
 	for {
 		if r.cr && r.at < len(r.read) {
@@ -77,7 +77,7 @@ func (r *eventReader) line() ([]byte, error) {
 	}
 }
 
-// more reads something.
+// more reads more of the source.
 func (r *eventReader) more() error {
 	if r.err != nil {
 		return r.err
@@ -86,7 +86,7 @@ func (r *eventReader) more() error {
 		return ErrAnswerTooLarge
 	}
 	if len(r.read) == cap(r.read) {
-		// Data that was found before stays where it is.
+		// Data that was returned before must not move.
 		r.read = append(make([]byte, 0, min(max(usualAnswer, 2*cap(r.read)), r.most)), r.read...)
 	}
 	for range maxEmptyReads {

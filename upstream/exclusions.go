@@ -14,8 +14,7 @@ const (
 	WhyBeamSearch  = "beam_search"
 )
 
-// Why a request takes no part in reuse, whatever the proof. WhyTruncate is a
-// reason of both kinds.
+// Why a request takes no part in reuse, whatever the proof. WhyTruncate also keeps a request from prefill.
 const (
 	WhyEcho           = "echo"
 	WhyPromptLogprobs = "prompt_logprobs"
@@ -23,20 +22,18 @@ const (
 	WhyRemoteMedia    = "remote_media"
 )
 
-// Disaggregable reports whether the request can run as a prefill and a decode
-// leg, and if not, why.
+// Disaggregable reports whether the request can run as a prefill and a decode leg; why says why not.
 func (r *Request) Disaggregable() (why string, ok bool) {
 	if r.api.Rendered() {
 		return r.truncates()
 	}
-	// vLLM describes one sequence only: the last finished child of n, the first of
-	// several prompts (vllm#19902, vllm#43509); the others would stay pinned.
+	// vLLM returns params for one sequence only: the last finished child of n, the first of several prompts
+	// (vllm#19902, vllm#43509). The blocks of the others would stay pinned.
 	if best := r.body.Get("best_of"); r.n != 1 || !rawjson.IsNull(best) && string(best) != "1" {
 		return WhyN, false
 	}
 	if r.api == Text {
-		// Embeddings come beside the prompt, as a prompt of their own, and have no
-		// token ids (completion/protocol.py).
+		// Embeddings replace the prompt or come beside it, and have no token ids (completion/protocol.py).
 		kind, _ := r.Prompt()
 		if kind == promptTextBatch || kind == promptTokensBatch || !rawjson.IsNull(r.body.Get("prompt_embeds")) {
 			return WhyBatchPrompt, false
@@ -56,21 +53,21 @@ func (r *Request) Disaggregable() (why string, ok bool) {
 	return "", true
 }
 
-// Reusable reports whether the request may use a ticket or leave one, and if
-// not, why. It names only what rules out every proof.
+// Reusable reports whether the request may use or leave a ticket; why says why not. It checks only what rules out
+// every proof.
 func (r *Request) Reusable() (why string, ok bool) {
-	if r.api.Rendered() { // nothing of this is known there, and ids prove plain text alone
+	if r.api.Rendered() { // these members do not exist there, and ids prove plain text only
 		return "", true
 	}
-	// Engines ignore ids that are forwarded with echo, and render anew.
+	// With echo, engines ignore forwarded ids and render anew.
 	if !off(r.body.Get("echo")) {
 		return WhyEcho, false
 	}
-	// They need the prompt computed, not read.
+	// Prompt logprobs need a prompt that is computed, not read.
 	if !rawjson.IsNull(r.body.Get(WhyPromptLogprobs)) {
 		return WhyPromptLogprobs, false
 	}
-	// Truncated from the left, a longer history is no longer a continuation.
+	// A longer history that is truncated from the left does not continue the shorter one.
 	if !rawjson.IsNull(r.body.Get(WhyTruncate)) {
 		return WhyTruncate, false
 	}
@@ -80,15 +77,14 @@ func (r *Request) Reusable() (why string, ok bool) {
 	return "", true
 }
 
-// off reports whether a flag is certainly not set. pydantic reads "yes", "on"
-// and 1 as true, so anything but absent, null and false counts as set.
+// off reports whether a flag is certainly not set. pydantic reads "yes", "on" and 1 as true, so every value but null
+// and false counts as set.
 func off(raw []byte) bool { return rawjson.IsNull(raw) || string(raw) == "false" }
 
-// remoteMedia reports whether content parts refer to media by something other
-// than its bytes: what a URL gives can change between two turns while the text
-// stays equal, and a uuid makes the engine take media from its own cache. Only
-// data: URLs hold their bytes. It looks at every key of the messages rather than
-// at content parts alone; that can only refuse too much.
+// remoteMedia reports whether content parts refer to media other than by their bytes. What a URL returns can change
+// between two turns while the text stays equal, and a uuid makes the engine take media from its own cache. Only data:
+// URLs contain the bytes. It looks at every key of the messages, not only at content parts; that can only refuse too
+// much.
 func (r *Request) remoteMedia() bool {
 	for message := range r.messages.Elements() {
 		if !message.IsObject() {
@@ -106,7 +102,7 @@ func (r *Request) remoteMedia() bool {
 	return false
 }
 
-// holdsMedia reports whether a key inside of a value refers to media.
+// holdsMedia reports whether a key within a value refers to media.
 func holdsMedia(value []byte) (remote bool) {
 	if value[0] != '[' && value[0] != '{' {
 		return false
@@ -118,13 +114,13 @@ func holdsMedia(value []byte) (remote bool) {
 	return remote
 }
 
-// refersToMedia reports whether a member refers to media by something other than its bytes; rest begins with its value.
+// refersToMedia reports whether a member refers to media other than by their bytes. rest begins with its value.
 func refersToMedia(name, rest []byte) bool {
 	switch {
 	case string(name) == "uuid":
 		return !bytes.HasPrefix(rest, []byte("null"))
 	case string(name) == "url" || bytes.HasSuffix(name, []byte("_url")):
-		// An object holds its address in a url member, which comes by later.
+		// An object has its address in a url member, which is looked at in turn.
 		return rest[0] != '{' && !dataURL(rest)
 	}
 	return false
