@@ -14,7 +14,8 @@ const (
 // APIs is the number of APIs.
 const APIs = 4
 
-// paths are the paths of the APIs, both on engines and towards clients. ⏎
+// paths are the paths of the APIs, both on engines and towards clients.
+//
 //nolint:gochecknoglobals // immutable table
 var paths = [APIs]string{"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses"}
 

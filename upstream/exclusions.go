@@ -33,7 +33,7 @@ func (r *Request) Disaggregable() (why string, ok bool) {
 		return WhyN, false
 	}
 	if r.api == Text {
-		// Embeddings replace the prompt or come beside it, and have no token ids (completion/protocol.py).
+		// Embeddings come beside the prompt, as a prompt of their own, and have no token ids (completion/protocol.py).
 		kind, _ := r.Prompt()
 		if kind == promptTextBatch || kind == promptTokensBatch || !rawjson.IsNull(r.body.Get("prompt_embeds")) {
 			return WhyBatchPrompt, false

@@ -12,24 +12,23 @@ import (
 // completion endpoint renders, so that nothing proves a ticket. WhyTruncate and
 // WhyEcho are reasons here too.
 const (
-	// WhyUnknownMember: a member is not known to leave the prompt as it is.
+	// WhyUnknownMember: it is not known whether a member shapes the prompt.
 	WhyUnknownMember = "unknown_member"
-	// WhyMemberValue: a member that shapes the prompt has a value that is not
-	// known to leave the comparison as it is.
+	// WhyMemberValue: a member that shapes the prompt has a value that may be read differently by /tokenize.
 	WhyMemberValue = "member_value"
-	// WhyReasoningEffort: "none" renders differently again.
+	// WhyReasoningEffort: the effort "none" renders differently.
 	WhyReasoningEffort = "reasoning_effort"
 	// WhyContent: engines ignore forwarded ids for messages that hold more than
 	// text (has_non_text_content in renderers/chat_utils.py).
 	WhyContent = "non_text_content"
 	// WhyMessages: messages, or a prompt, of a shape that engines refuse.
 	WhyMessages = "messages"
-	// WhyTooComplex: more features than a record of them may have.
+	// WhyTooComplex: more features than maxFeatures allows.
 	WhyTooComplex = "too_complex"
 )
 
-// maxFeatures bounds a feature set. Names of template arguments and of roles are
-// the client's, and feature sets are remembered.
+// maxFeatures bounds the length of a feature set: clients choose the names of template arguments and roles, and
+// feature sets are remembered.
 const maxFeatures = 1 << 10
 
 // FeatureSet names the shape of the request, as far as it can decide whether
@@ -55,13 +54,13 @@ func (r *Request) FeatureSet() (key string, comparable bool) {
 	return key, why == ""
 }
 
-// PlainText reports whether the token ids of the prompt say all of it. Images, audio,
-// video and files are placeholders among the ids, the same ones for every image of a
-// size, and a text can spell them. Messages that can't be read count as such.
+// PlainText reports whether the token ids of the prompt determine all of it. Images, audio, video and files are
+// placeholders among the ids: all images of one size have the same ones, and a text can spell them. Messages that
+// can't be read are not plain text either.
 func (r *Request) PlainText() bool {
 	switch r.api {
 	case Text:
-		return true // the other prompts are not disaggregated
+		return true // other prompts are not disaggregated
 	case Messages, Responses:
 		return r.plainHistory()
 	}
@@ -69,13 +68,14 @@ func (r *Request) PlainText() bool {
 	return rawjson.IsNull(r.body.Get("mm_payload")) && messageFeatures(&f, &r.messages) == ""
 }
 
-// features is what one pass over a request finds.
+// features is what one pass over a request collects.
 type features struct {
 	key     []byte
 	renamed bool // a message has reasoning_content
 }
 
-// shape is what FeatureSet has found. [Request.TokenizeBody] uses it and notes nothing itself, because it may run beside the turn.
+// shape is the result of FeatureSet. [Request.TokenizeBody] uses it and stores nothing itself, because it may run
+// beside the turn.
 type shape struct {
 	features
 	why   string
@@ -103,7 +103,7 @@ func (r *Request) features() (f features, why string) {
 	return f, ""
 }
 
-// memberFeatures adds what the top-level members but messages and prompt say.
+// memberFeatures adds the features of the top-level members except messages and prompt.
 func (r *Request) memberFeatures(f *features) (why string) {
 	var found []string
 	for raw, value := range r.body.Members() {
@@ -133,7 +133,7 @@ func (r *Request) memberFeatures(f *features) (why string) {
 	return ""
 }
 
-// subject is the member that holds what is to be continued.
+// subject returns the member that holds the text to be continued.
 func (a API) subject() string {
 	switch a {
 	case Text:
@@ -144,13 +144,13 @@ func (a API) subject() string {
 	return "messages"
 }
 
-// memberFeature returns what a member that shapes the prompt adds to a feature
-// set: its name, and its value where the value selects a branch.
+// memberFeature returns what a member that shapes the prompt adds to a feature set: its name, and its value where the
+// value selects a branch in a template or renderer.
 func memberFeature(name string, value []byte) (feature, why string) {
 	feature = strconv.Quote(name)
 	switch name {
 	case "functions", "function_call", "suffix":
-		// No vLLM renders them and /tokenize has no place for them.
+		// vLLM does not render these for any model, and /tokenize does not take them.
 		return "", WhyUnknownMember
 	case "tool_choice":
 		if value[0] == '{' {
@@ -185,8 +185,8 @@ func memberFeature(name string, value []byte) (feature, why string) {
 	return feature, ""
 }
 
-// oneOf refuses values that are not spelled as one of the list: engines that
-// accept other spellings are not asked how they read them.
+// oneOf refuses values that are not spelled as in the list. Engines may accept other spellings, but how they read them
+// is not known.
 func oneOf(feature string, value []byte, list ...string) (string, string) {
 	if slices.Contains(list, string(value)) {
 		return feature + "=" + string(value), ""

@@ -9,18 +9,17 @@ import (
 	"net/url"
 )
 
-// Fetch gets a path of an instance, for health, models and metrics, and reads the
-// answer whole. status is 0 if no answer has begun. An answer of more than most bytes
-// is ErrAnswerTooLarge; a connection that was refused is syscall.ECONNREFUSED. An
-// authorization that is not empty replaces the client's configured key.
+// Fetch gets a path of an instance (health, models, metrics) and reads the answer whole. status is 0 if no answer has
+// begun. An answer of more than most bytes is ErrAnswerTooLarge; a refused connection is syscall.ECONNREFUSED. A
+// non-empty authorization replaces the client's configured key.
 func (c *Client) Fetch(ctx context.Context, instance *Instance, path, authorization string, most int64) (status int, body []byte, err error) {
 	return c.ask(ctx, c.request(http.MethodGet, instance.BaseURL, path, authorization), most, nil)
 }
 
 var errURL = errors.New("get: want http://host[:port] with a path, without user and fragment")
 
-// FetchOpen gets what a server beside an engine tells everyone, at a URL. No key goes there: such servers ask for none, and
-// speak no TLS. Otherwise it is Fetch.
+// FetchOpen is Fetch for an absolute URL of a side server of an engine. It sends no key: such servers ask for none and
+// use no TLS.
 func (c *Client) FetchOpen(ctx context.Context, rawURL string, most int64) (status int, body []byte, err error) {
 	u, err := url.Parse(rawURL)
 	if err != nil || u.User != nil || u.Host == "" || u.Fragment != "" {
@@ -30,14 +29,14 @@ func (c *Client) FetchOpen(ctx context.Context, rawURL string, most int64) (stat
 	return open.ask(ctx, open.request(http.MethodGet, u.Scheme+"://"+u.Host, u.RequestURI(), ""), most, nil)
 }
 
-// Post sends a small JSON body to a path of an instance and reads the answer whole.
-// status is 0 if no answer has begun. Answers are bounded as those of prefill legs
-// are; errors and authorization are those of Fetch.
+// Post sends a small JSON body to a path of an instance and reads the answer whole. status is 0 if no answer has
+// begun. The answer may be as long as a prefill answer; errors and authorization are as in Fetch.
 func (c *Client) Post(ctx context.Context, instance *Instance, path string, body []byte, authorization string) (status int, answer []byte, err error) {
 	return c.PostInto(ctx, instance, path, body, authorization, nil)
 }
 
-// PostInto is Post. The answer is in room if it fits there, and nothing refers to body or room when it has returned, but for the answer.
+// PostInto is Post with a buffer for the answer, which is used if the answer fits. After it has returned, only the
+// answer refers to buffer, and nothing to body.
 func (c *Client) PostInto(
 	ctx context.Context, instance *Instance, path string, body []byte, authorization string, buffer []byte,
 ) (status int, answer []byte, err error) {
@@ -53,7 +52,7 @@ func (c *Client) PostInto(
 	return status, answer, nil
 }
 
-// ask sends a request that is no leg, and reads its answer whole.
+// ask sends a request that belongs to no leg, and reads its answer whole.
 func (c *Client) ask(ctx context.Context, q *outgoing, most int64, buffer []byte) (status int, body []byte, err error) {
 	a, err := c.do(ctx, q)
 	if err != nil {
@@ -66,16 +65,16 @@ func (c *Client) ask(ctx context.Context, q *outgoing, most int64, buffer []byte
 	return a.status, body, err
 }
 
-// Bounds of the room that ReadAll begins with.
+// Bounds of the buffer that ReadAll begins with.
 const (
 	usualAnswer = 4 << 10
-	mostAtOnce  = 1 << 20 // though more is announced
+	mostAtOnce  = 1 << 20 // even if more is announced
 )
 
 // ReadAll reads r to its end; more than limit bytes are ErrAnswerTooLarge.
 func ReadAll(r io.Reader, limit int64) ([]byte, error) { return readAll(r, limit, nil) }
 
-// readAll is ReadAll. The body is in room if it fits there.
+// readAll is ReadAll with a buffer, which is used if the body fits.
 func readAll(r io.Reader, limit int64, buffer []byte) ([]byte, error) {
 	need := int64(usualAnswer)
 	if n := left(r); n >= 0 {
@@ -102,7 +101,7 @@ func readAll(r io.Reader, limit int64, buffer []byte) ([]byte, error) {
 	}
 }
 
-// left returns how much an answer has left, -1 if it does not tell.
+// left returns how many bytes an answer has left, -1 if that is not known.
 func left(r io.Reader) int64 {
 	switch r := r.(type) {
 	case interface{ Left() int64 }:

@@ -8,25 +8,25 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// Why an answer of 200 hands nothing back.
+// Why an answer with status 200 hands nothing back.
 var (
 	errNoStream = errors.New("the answer to a hand-back is no event stream")
 	errNoChoice = errors.New("the stream has ended before a choice")
 )
 
-// HandBack runs a leg that a connector's HandBack or Release has made: it reads the stream up to the first event that has a choice, and
-// drops the connection then, whatever becomes of ctx. That event comes when prefill has read the KV and computed the first
-// token; what was asked for beyond it only keeps the request alive until it is dropped, because prefill keeps the blocks of a
-// request that ends by itself for its lease of 30 s, and frees those of one that is aborted in 0.05 to 0.5 s (measured on vLLM
-// 0.32). An answer that is over by then is read to its end, and leaves nothing to drop.
+// HandBack runs a leg that a connector's HandBack or Release has made. It reads the stream up to the first event that
+// has a choice, and then drops the connection, whatever becomes of ctx. That event comes when prefill has read the KV
+// and computed the first token. More tokens are asked for only to keep the request alive until it is dropped: prefill
+// keeps the blocks of a request that ends by itself for its lease of 30 s, and frees those of an aborted one within
+// 0.05 to 0.5 s (measured on vLLM 0.32). An answer that is over by then is read to its end; nothing is left to drop.
 //
-// The answer has what that event tells, which is its Body: id, ids and number of the prompt's tokens, what was cached. Errors
-// are *LegError. An error event is a status of 500, whatever code it names: a ticket that is gone is told like this. Until the
-// first event has come, which with all before it has 16 MiB at most, the leg ends with ctx; the context's cause tells which time
-// limit that was.
+// The returned answer is that event: id, ids and number of the prompt's tokens, and how many of these were cached.
+// Errors are *LegError. An error event counts as status 500, whatever code it names: that is how vLLM reports a ticket
+// that is gone. Until the first event is complete, which may take 16 MiB at most, the leg ends with ctx; the context's
+// cause tells which time limit that was.
 func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	if ctx.Err() != nil {
-		// The transport would find that out too late to send nothing.
+		// The transport would notice it too late to send nothing.
 		return PrefillAnswer{}, leg.failure(ctx, Dial, ctx.Err())
 	}
 	resp, err := c.send(ctx, &leg, nil)
@@ -47,8 +47,8 @@ func (c *Client) HandBack(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	return PrefillAnswer{}, leg.failure(ctx, Broken, wireError(Broken, err))
 }
 
-// firstChoice reads a stream up to the first event that has a choice, and what is wanted of that. What the stream itself says is
-// a *LegError; other errors are those of reading it.
+// firstChoice reads a stream up to the first event that has a choice and returns its content. A *LegError is a fault
+// that the stream itself reports; other errors are those of reading it.
 func (l Leg) firstChoice(stream io.Reader) (PrefillAnswer, error) {
 	events := eventReader{from: stream, most: maxPrefillAnswer}
 	for {
@@ -71,14 +71,15 @@ func (l Leg) firstChoice(stream io.Reader) (PrefillAnswer, error) {
 	}
 }
 
-// hasChoice reports whether an event that has been read has a choice. Of choices that occur twice the last count.
+// hasChoice reports whether an event that was parsed before has a choice. Where choices occurs twice, the last one
+// counts.
 func hasChoice(event []byte) (has bool) {
 	s := rawjson.Scanner{Data: event}
 	s.Space()
 	_ = s.Members(func(m rawjson.Member) error {
 		if m.Named("choices") {
 			ahead := s
-			has, _ = ahead.Open('[') // of what is no list there is none
+			has, _ = ahead.Open('[') // a value that is no list has none
 		}
 		return s.Skip()
 	})

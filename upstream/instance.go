@@ -27,8 +27,8 @@ func (r Role) String() string {
 	return fmt.Sprintf("role(%d)", int(r))
 }
 
-// Instance is one vLLM server as it was configured. What is known of it as it
-// lives (in flight, up or down) belongs to fleet.Engine, so that an Instance can be compared and kept.
+// Instance is one vLLM server as it is configured. What is known of the live engine (in flight, up or down) belongs to
+// fleet.Engine, so that Instances can be compared and kept.
 type Instance struct {
 	// Name is unique within a role; it appears in logs and never reaches a
 	// client.
@@ -40,55 +40,54 @@ type Instance struct {
 	// KVHost is the policy for remote_host in this instance's
 	// kv_transfer_params: "auto", "pin" or a fixed host (package nixl).
 	KVHost string
-	// KVTTL is decoder_kv_blocks_ttl of a decode instance: how long it keeps the
-	// blocks of a finished request (480 s in vLLM unless configured). Zero for
-	// prefill instances.
+	// KVTTL is decoder_kv_blocks_ttl of a decode instance: how long it pins the blocks of a finished request (480 s in
+	// vLLM unless configured). Zero for prefill instances.
 	KVTTL time.Duration
-	// Weight is how much of the load the instance is to get, compared with others of its role; 0 counts as 1.
+	// Weight is the instance's share of the load, relative to others of its role; 0 counts as 1.
 	Weight int
-	// Rank is the data-parallel rank that this instance stands for, if Ranked: its legs name it in X-data-parallel-rank, and
-	// several instances share one BaseURL.
+	// Rank is the data-parallel rank that this instance stands for, if Ranked. Its legs name the rank in
+	// X-data-parallel-rank, and several instances share one BaseURL.
 	Rank   int
 	Ranked bool
-	// KVPort is the port of the server beside a prefill instance that its connector asks (Mooncake's bootstrap server); 0 is the
-	// connector's usual one.
+	// KVPort is the port of a prefill instance's side server (Mooncake's bootstrap server); 0 is the connector's
+	// default.
 	KVPort int
-	// Notices is how many notifications say that the KV of a prompt has arrived (LMCache sends one per tensor-parallel rank, or
-	// one in all for models with MLA); 0 leaves that to the connector.
+	// Notices is how many notifications announce the KV of one prompt (LMCache sends one per tensor-parallel rank, or
+	// a single one for models with MLA); 0 leaves that to the connector.
 	Notices int
-	// KVEvents is where the instance publishes its KV events, tcp://host:port, "" if it does not.
+	// KVEvents is the address at which the instance publishes its KV events, tcp://host:port, "" if it does not.
 	KVEvents string
-	// Announced is what the engine has told of itself over ZMQ.
+	// Announcement is what the engine has announced of itself over ZMQ.
 	Announced Announcement
 }
 
-// Announcement is what engines of connectors that register over ZMQ tell of themselves (vLLM moriio_connector.py,
-// p2p_nccl_engine.py). The zero value is none.
+// Announcement is what engines announce of themselves with connectors that register over ZMQ (vLLM
+// moriio_connector.py, p2p_nccl_engine.py). The zero value is no announcement.
 type Announcement struct {
-	// Address is where other engines reach it: zmq_address, as it was sent. It becomes part of request ids.
+	// Address is the address for other engines: zmq_address, as it was sent. It becomes part of request ids.
 	Address string
-	// DPSize and TPSize are data-parallel and tensor-parallel sizes, 0 where they are not told.
+	// DPSize and TPSize are the data-parallel and tensor-parallel sizes, 0 if they were not announced.
 	DPSize, TPSize int
-	// Mode is transfer_mode, READ or WRITE; "" where it is not told.
+	// Mode is transfer_mode, READ or WRITE; "" if it was not announced.
 	Mode string
 }
 
-// NewInstance returns the instance at rawURL, which ParseBaseURL has to accept. The name defaults to the authority.
+// NewInstance returns the instance at rawURL, which must satisfy ParseBaseURL. The name defaults to the authority.
 func NewInstance(role Role, name, rawURL string) (Instance, error) {
 	u, err := ParseBaseURL(rawURL)
 	if err != nil {
 		return Instance{}, fmt.Errorf("%s instance: %w", role, err)
 	}
 	if name == "" {
-		name = u.Host // as long as host names are
+		name = u.Host // at most as long as host names
 	} else if !IsName(name) {
 		return Instance{}, fmt.Errorf("%s instance: name %q: want at most 128 printable ASCII characters without spaces", role, name)
 	}
 	return Instance{Name: name, BaseURL: u.String(), Role: role, KVHost: "auto"}, nil
 }
 
-// Host returns the host of the instance without port and without the brackets of
-// an IPv6 literal, which is how vLLM spells remote_host.
+// Host returns the host of the instance without port and without the brackets of an IPv6 literal, as vLLM spells
+// remote_host.
 func (i Instance) Host() string {
 	host, _, _ := net.SplitHostPort(i.Authority())
 	return host
@@ -104,8 +103,8 @@ func (i Instance) PeerHost() string {
 	return strings.TrimSuffix(strings.TrimPrefix(i.KVHost, "["), "]")
 }
 
-// Authority returns host and port of the instance, the port of the scheme where BaseURL has none: http://a and http://a:80
-// are one address.
+// Authority returns host and port of the instance, with the scheme's port if BaseURL has none: http://a and
+// http://a:80 are one address.
 func (i Instance) Authority() string {
 	scheme, authority, _ := strings.Cut(i.BaseURL, "://")
 	if _, _, err := net.SplitHostPort(authority); err == nil {

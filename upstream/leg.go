@@ -13,29 +13,29 @@ import (
 	"carryover/upstream/http1"
 )
 
-// maxErrorBody bounds what is read of an answer with another status than 200.
+// maxErrorBody bounds how much of an answer with another status than 200 is read.
 const maxErrorBody = 64 << 10
 
 // Leg is one upstream call of a turn.
 type Leg struct {
 	Instance *Instance
 	API      API
-	// Body is the complete JSON body. It is released as soon as it is written, and no text that it is made of may change before
-	// the leg has ended.
+	// Body is the complete JSON body. The leg drops it as soon as it is written. The texts that it refers to must not
+	// change before the leg has ended.
 	Body rawjson.Pieces
 	// RequestID becomes X-Request-Id; vLLM builds the response id and
 	// remote_request_id from it.
 	RequestID string
-	// Rank is the data-parallel rank that the leg names; "" leaves that to the instance.
+	// Rank is the data-parallel rank that the leg names; "" uses the instance's.
 	Rank string
 	// Authorization replaces the client's configured key when not empty.
 	Authorization string
-	// Traceparent and Tracestate are the leg's place in a trace (W3C Trace Context); "" sends none.
+	// Traceparent and Tracestate are the leg's trace context (W3C Trace Context); "" sends none.
 	Traceparent, Tracestate string
 }
 
-// send sends a leg and returns its answer if it is usable. The leg has no body from then on. stream is told which connection serves it,
-// nil if nobody asks.
+// send sends a leg and returns its answer if it is usable. Afterwards the leg has no body any more. stream is told
+// which connection serves the leg; it may be nil.
 func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (answer, error) {
 	q := c.request(http.MethodPost, leg.Instance.BaseURL, leg.API.Path(), leg.Authorization)
 	q.add("Content-Type", "application/json")
@@ -62,8 +62,8 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (answer, er
 		if !q.connected.Load() {
 			kind = Dial
 		} else if ctx.Err() == nil {
-			// An engine that restarts breaks all its connections. The leg that follows
-			// must not be given another one whose end has not been noticed yet.
+			// An engine that restarts breaks all its connections. The next leg must not get another one whose end was
+			// not noticed yet.
 			c.transport.closeIdle(leg.Instance.BaseURL)
 		}
 		return answer{}, leg.failure(ctx, kind, wireError(kind, err))
@@ -77,8 +77,8 @@ func (c *Client) send(ctx context.Context, leg *Leg, stream *Stream) (answer, er
 
 var errNotHTTP = errors.New("the answer breaks HTTP")
 
-// wireError keeps what says how a connection failed, and what package http1 says of an answer. Everything that net/http has
-// to say of one quotes it, and answers don't belong in logs.
+// wireError returns an error that names only how the connection failed, or what package http1 says of the answer.
+// net/http's other errors quote the answer, and answers don't belong in logs.
 func wireError(kind Kind, err error) error {
 	if kind == Dial || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return err
@@ -92,7 +92,7 @@ func wireError(kind Kind, err error) error {
 	return errNotHTTP
 }
 
-// usable turns every answer that is not a plain 200 into an error.
+// usable returns an error for every answer that is not a plain 200.
 func (l Leg) usable(ctx context.Context, a *answer) error {
 	if a.status != http.StatusOK {
 		e := l.failure(ctx, Status, nil)
@@ -107,14 +107,15 @@ func (l Leg) usable(ctx context.Context, a *answer) error {
 	if media := mediaType(a.contentType); media != "application/json" && media != "text/event-stream" {
 		return l.failure(ctx, Garbage, errors.New("content type is neither JSON nor an event stream"))
 	}
-	// Nothing here inflates, and the client was not promised a coding.
+	// Nothing here decompresses, and the client was promised no coding.
 	if coding := a.contentEncoding; coding != "" && coding != "identity" {
 		return l.failure(ctx, Garbage, errors.New("content is coded"))
 	}
 	return nil
 }
 
-// mediaType reads a Content-Type, "" if it can't be read. Nearly all engines write one of three.
+// mediaType parses a Content-Type; it returns "" if that can't be parsed. Nearly all engines write one of three, which
+// are compared first.
 func mediaType(contentType string) string {
 	switch contentType {
 	case "application/json", "text/event-stream":
@@ -129,8 +130,8 @@ func mediaType(contentType string) string {
 	return media
 }
 
-// failure builds the error of a leg; a leg that our own time limit or the client
-// ended says so instead of blaming the connection.
+// failure returns the error of a leg. If one of our time limits or the client ended the leg, it says so instead of
+// blaming the connection.
 func (l Leg) failure(ctx context.Context, kind Kind, err error) *LegError {
 	if ctx.Err() == nil {
 		return l.failed(kind, err)
@@ -144,7 +145,7 @@ func (l Leg) failure(ctx context.Context, kind Kind, err error) *LegError {
 	return e
 }
 
-// failed builds the error of a leg whose context is of no interest.
+// failed returns the error of a leg whose context does not matter.
 func (l Leg) failed(kind Kind, err error) *LegError {
 	return &LegError{Role: l.Instance.Role, Instance: l.Instance.Name, Kind: kind, Sent: kind != Dial, Forwarded: l.Authorization != "", Err: err}
 }

@@ -2,14 +2,14 @@ package upstream
 
 import "time"
 
-// Only a read that waits can be idle: a client that is slow to take what was read has a limit of its own. To reset a timer
-// and stop it again costs 0.15 µs per read, to note a time 0.04; so the timer of a stream is left to fire, and goes on for
-// as long as the read that is under way may still wait.
+// Only a read that waits for the engine can be idle; a client that takes its bytes slowly has a limit of its own. To
+// reset and stop a timer costs 0.15 µs per read, to store a time 0.04. So the timer of a stream is left to fire, and
+// is then set again for as long as the current read may still wait.
 
-// waits notes that a read begins; that it has returned is noted by 0.
+// waits records that a read begins; 0 is stored when it has returned.
 func (s *Stream) waits() { s.waiting.Store(max(1, int64(time.Since(s.began)))) }
 
-// begins ends the limit of the first byte.
+// begins ends the limit for the first byte.
 func (s *Stream) begins() {
 	s.arming.Lock()
 	defer s.arming.Unlock()
@@ -18,14 +18,14 @@ func (s *Stream) begins() {
 	}
 }
 
-// due ends the leg if a limit has passed, and else comes again when one can have.
+// due ends the leg if a limit has passed, and else sets the timer for the time when one may.
 func (s *Stream) due() {
 	s.arming.Lock()
 	defer s.arming.Unlock()
 	switch cause := s.abandoned.Load(); {
 	case s.closed:
 	case cause != nil:
-		if left := time.Until(s.until); left > 0 { // it was abandoned as this began
+		if left := time.Until(s.until); left > 0 { // the client left at this moment
 			s.timer.Reset(left)
 			return
 		}
@@ -45,9 +45,8 @@ func (s *Stream) due() {
 	}
 }
 
-// abandon ends the leg with a cause because its client has gone: at once if
-// decode has begun to answer, else when it does, or after limit. An answer that is
-// spared gets all of the limit.
+// abandon ends the leg with a cause because its client has gone: at once if decode has begun to answer, else when
+// decode begins, or after limit. An answer that is spared gets all of limit.
 func (s *Stream) abandon(cause error, limit time.Duration) {
 	s.arming.Lock()
 	s.abandoned.Store(&cause)

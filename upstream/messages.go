@@ -9,10 +9,10 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// maxRoles bounds the roles of a request: vLLM knows five and accepts any.
+// maxRoles bounds the different roles of a request: vLLM knows five and accepts any.
 const maxRoles = 16
 
-// roleFeatures is what the messages of one role have.
+// roleFeatures are the features of the messages of one role.
 type roleFeatures struct {
 	role string
 	has  [len(messageMarks)]bool
@@ -31,7 +31,7 @@ const (
 	hasName
 )
 
-// messageFeatures adds what the messages have to a feature set.
+// messageFeatures adds the features of the messages to a feature set.
 func messageFeatures(f *features, messages *rawjson.List) (why string) {
 	if !messages.IsArray() {
 		return WhyMessages
@@ -70,8 +70,8 @@ func messageFeatures(f *features, messages *rawjson.List) (why string) {
 	return ""
 }
 
-// readMessage reads one message. Of equal keys Python's json.loads keeps the last;
-// here all of them count, except for role.
+// readMessage reads one message. Of equal keys Python's json.loads keeps the last; here all of them count, except
+// role.
 func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 	said := false
 	for member := range message.Members() {
@@ -94,7 +94,7 @@ func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 				return m, WhyContent
 			}
 		case "reasoning_content":
-			m.has[hasReasoningContent] = true // null too: it has to go from the /tokenize body
+			m.has[hasReasoningContent] = true // also for null: the /tokenize body must not have it
 		case "tool_calls":
 			m.has[hasToolCalls] = m.has[hasToolCalls] || !rawjson.IsNull(value)
 		case "reasoning":
@@ -109,7 +109,7 @@ func readMessage(message rawjson.Element) (m roleFeatures, why string) {
 	return m, why
 }
 
-// roleOf decodes a role. Nearly all are one of four, whose names need no memory of their own.
+// roleOf decodes a role. Nearly all roles are one of four, whose names are not allocated.
 func roleOf(value []byte) (role string, ok bool) {
 	switch string(value) {
 	case `"user"`:
@@ -124,7 +124,7 @@ func roleOf(value []byte) (role string, ok bool) {
 	return rawjson.Text(value)
 }
 
-// readParts reads a content list and refuses what is not text to vLLM.
+// readParts reads a list of content parts and refuses what vLLM does not take for text.
 func readParts(s *rawjson.Scanner) (why string) {
 	more, err := s.Open('[')
 	for more && err == nil {
@@ -170,8 +170,8 @@ func readPartMember(s *rawjson.Scanner, name string) (why string) {
 	return ""
 }
 
-// eachMember reads an object and calls read at each value, with the unescaped
-// key, until read returns a reason. A key without a UTF-8 form is "".
+// eachMember parses an object and calls read for each value, with the decoded key, until read returns a reason. A key
+// without a UTF-8 form is "".
 func eachMember(s *rawjson.Scanner, read func(name string) string) (why string) {
 	err := s.Members(func(m rawjson.Member) error {
 		name, _ := rawjson.Unescape(m.Key)
@@ -186,13 +186,12 @@ func eachMember(s *rawjson.Scanner, read func(name string) string) (why string) 
 	return why
 }
 
-// errRefused ends a walk that has its reason.
+// errRefused ends a walk that has found its reason.
 var errRefused = errors.New("refused")
 
-// renameReasoning returns the messages with reasoning_content under its new name,
-// as the chat endpoint does and /tokenize does not
-// (_normalize_messages_before, chat_completion/protocol.py): it becomes reasoning
-// unless that is there, and goes otherwise. Messages without it keep their bytes.
+// renameReasoning returns the messages as the chat endpoint reads them, and /tokenize does not
+// (_normalize_messages_before, chat_completion/protocol.py): reasoning_content becomes reasoning, or is dropped where
+// reasoning is present. Messages without it keep their bytes.
 func renameReasoning(messages []byte) (renamed []byte, ok bool) {
 	s := rawjson.Scanner{Data: messages}
 	more, err := s.Open('[')

@@ -8,19 +8,18 @@ import (
 	"time"
 )
 
-// maxPrefillAnswer holds params of 1 MiB and the ids of a prompt of a million tokens.
+// maxPrefillAnswer allows for params of 1 MiB and the ids of a prompt of a million tokens.
 const maxPrefillAnswer = 16 << 20
 
 // answerLimit bounds the reading of a prefill answer whose headers have arrived.
 const answerLimit = 10 * time.Second
 
-// Prefill runs a prefill leg and reads its answer whole. Errors are *LegError;
-// the context's cause tells which time limit ended the leg. Once headers have
-// arrived the end of ctx stops nothing any more: prefill holds blocks for decode
-// by then, and with its answer they can be read.
+// Prefill runs a prefill leg and reads its answer whole. Errors are *LegError; the context's cause tells which time
+// limit ended the leg. Once headers have arrived, the end of ctx does not end the leg any more: prefill then holds
+// blocks for decode, and only its answer says how to read them.
 func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	if ctx.Err() != nil {
-		// The transport would find that out too late to send nothing.
+		// The transport would notice it too late to send nothing.
 		return PrefillAnswer{}, leg.failure(ctx, Dial, ctx.Err())
 	}
 	resp, err := c.send(ctx, &leg, nil)
@@ -45,7 +44,7 @@ func (c *Client) Prefill(ctx context.Context, leg Leg) (PrefillAnswer, error) {
 	return leg.readAnswer(body)
 }
 
-// readInTime reads the body of an answer within a limit. Mostly all of it has come with its header.
+// readInTime reads the body of an answer within a limit. Mostly all of it has arrived with the header.
 func readInTime(body io.ReadCloser, within time.Duration) ([]byte, error) {
 	if come, ok := body.(interface{ Here() bool }); ok && come.Here() {
 		return ReadAll(body, maxPrefillAnswer)

@@ -9,30 +9,30 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// PrefillAnswer is what a prefill leg gave. Its slices are parts of Body, and not to be changed.
+// PrefillAnswer is the answer of a prefill leg. Its slices are parts of Body and must not be changed.
 type PrefillAnswer struct {
 	// ID is the answer's id, "" if it has none.
 	ID string
 	// Params is the raw value of kv_transfer_params, nil if absent or null.
 	Params []byte
-	// PromptIDs is the raw id list of the prompt that prefill computed
-	// (prompt_token_ids of the answer for chat, of its first choice for text, the
-	// tokens of input_messages for a response), nil if the answer has no list there.
+	// PromptIDs is the raw list of the ids of the prompt that prefill computed, nil if the answer has no list:
+	// prompt_token_ids of the answer for chat, of its first choice for text, the tokens of input_messages for a
+	// response.
 	PromptIDs []byte
-	// PromptTokens is how many tokens the prompt has (usage.prompt_tokens), 0 if the answer does not tell.
+	// PromptTokens is the number of the prompt's tokens (usage.prompt_tokens), 0 if the answer does not tell.
 	PromptTokens int
-	// Cached is how many of them prefill did not compute (usage.prompt_tokens_details.cached_tokens), -1 if the answer does not tell.
-	// vLLM tells it with --enable-prompt-tokens-details only, and of a stream only at its end.
+	// Cached is how many of them prefill took from caches (usage.prompt_tokens_details.cached_tokens), -1 if the
+	// answer does not tell. vLLM tells it only with --enable-prompt-tokens-details, and in a stream only at the end.
 	Cached int
-	// Body is the whole answer, one JSON object; of HandBack it is that of the event.
+	// Body is the whole answer, one JSON object; for HandBack it is that of the event.
 	Body []byte
 }
 
-// errNoObject is a prefill answer that can't be read.
+// errNoObject says that a prefill answer is not a JSON object.
 var errNoObject = errors.New("answer is not a JSON object")
 
-// readAnswer reads what is wanted of a prefill answer, in one pass that finds out whether it is valid at the same time: with the ids of a
-// prompt of 8,000 tokens an answer has 50 kB. Of members that occur twice at its top level the last counts.
+// readAnswer parses a prefill answer and validates it in the same pass: with the ids of a prompt of 8,000 tokens an
+// answer has 50 kB. Of members that occur twice at the top level, the last counts.
 func (l Leg) readAnswer(body []byte) (PrefillAnswer, error) {
 	answer, failed := PrefillAnswer{Body: body, Cached: -1}, []byte(nil)
 	s := rawjson.Scanner{Data: body}
@@ -83,8 +83,8 @@ func (l Leg) readAnswer(body []byte) (PrefillAnswer, error) {
 	return answer, nil
 }
 
-// usage reads of a usage how many tokens the prompt has, 0 if it does not tell, and how many of them were cached, -1 if it does not. On
-// Messages the prompt is the sum of three counts (an/serving.py, vLLM 0.32).
+// usage returns how many tokens the prompt has by a usage object, 0 if it does not tell, and how many of them were
+// cached, -1 if it does not tell. On Messages the prompt is the sum of three counts (an/serving.py, vLLM 0.32).
 func (a API) usage(raw []byte) (prompt, cached int) {
 	count := func(name string) int {
 		if n := gjson.GetBytes(raw, name); n.Type == gjson.Number && n.Int() >= 0 {
@@ -102,7 +102,7 @@ func (a API) usage(raw []byte) (prompt, cached int) {
 	return max(0, int(gjson.GetBytes(raw, "prompt_tokens").Int())), count("prompt_tokens_details.cached_tokens")
 }
 
-// firstPromptIDs reads choices and returns the list of ids of the prompt in the first of them, nil if there is none.
+// firstPromptIDs parses choices and returns the list of prompt ids of the first one, nil if there is none.
 func firstPromptIDs(s *rawjson.Scanner) (ids []byte, err error) {
 	if s.Peek() != '[' {
 		return nil, s.Skip()
@@ -121,7 +121,7 @@ func firstPromptIDs(s *rawjson.Scanner) (ids []byte, err error) {
 	return ids, err
 }
 
-// promptIDs reads a choice and returns its list of ids of the prompt, nil if there is none. Of two the first counts.
+// promptIDs parses a choice and returns its list of prompt ids, nil if there is none. Of two the first counts.
 func promptIDs(s *rawjson.Scanner) (ids []byte, err error) {
 	found := false
 	err = s.Members(func(m rawjson.Member) error {

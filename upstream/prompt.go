@@ -10,8 +10,7 @@ import (
 // promptKind is the shape of a text completion's prompt.
 type promptKind int
 
-// The kinds of prompt. promptNone is also what vLLM will refuse: a prompt of
-// another type, an empty list.
+// The kinds of prompt. promptNone also stands for what vLLM will refuse: a prompt of another type, an empty list.
 const (
 	promptNone promptKind = iota
 	promptText
@@ -20,8 +19,8 @@ const (
 	promptTokensBatch
 )
 
-// Prompt returns the raw prompt and its kind. A list is judged by its first
-// element; vLLM refuses lists of several kinds.
+// Prompt returns the raw prompt and its kind. A list is judged by its first element; vLLM refuses lists of mixed
+// kinds.
 func (r *Request) Prompt() (promptKind, []byte) {
 	raw := r.body.Get("prompt")
 	if rawjson.IsNull(raw) {
@@ -57,15 +56,13 @@ func (r *Request) PromptScope() []Member {
 	return scope
 }
 
-// shapesPrompt lists what vLLM passes to the renderer: build_chat_params and
-// build_tok_params in chat_completion/protocol.py and completion/protocol.py.
+// shapesPrompt lists the members that vLLM passes to the renderer: build_chat_params and build_tok_params in
+// chat_completion/protocol.py and completion/protocol.py.
 //
-// Three it does not pass today are in the list, because a change of them in the
-// middle of a conversation is rare and a miss is cheap: structured_outputs and
-// guided_*, the other spellings of response_format, which is passed; functions
-// and function_call, the old names of tools and tool_choice; suffix, which a
-// model with a fill-in template would render. include_reasoning is not: it acts
-// on the answer alone, see HidesReasoning.
+// The list also has members that vLLM does not pass today, because they rarely change in the middle of a conversation
+// and a miss is cheap: structured_outputs and guided_*, other spellings of response_format, which is passed; functions
+// and function_call, the old names of tools and tool_choice; suffix, which a model with a fill-in template would
+// render. include_reasoning is not in the list: it acts on the answer alone, see HidesReasoning.
 func shapesPrompt(name string) bool {
 	switch name {
 	case "tools", "tool_choice", "response_format", "chat_template", "chat_template_kwargs", "documents",
@@ -77,9 +74,8 @@ func shapesPrompt(name string) bool {
 	return strings.HasPrefix(name, "guided_")
 }
 
-// HidesReasoning reports whether the client asked vLLM to leave reasoning out of
-// the answer (include_reasoning). Decode's blocks then hold tokens that are
-// never shown, so equal history proves nothing.
+// HidesReasoning reports whether the client asked vLLM to leave reasoning out of the answer (include_reasoning).
+// Decode's blocks then contain tokens that are never shown, so an equal history proves nothing.
 func (r *Request) HidesReasoning() bool {
 	raw := r.body.Get("include_reasoning")
 	return raw != nil && string(raw) != "true"

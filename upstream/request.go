@@ -7,9 +7,8 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// BadRequestError is a request that Carryover refuses itself, in the terms of an
-// OpenAI error body with status 400. It repeats nothing of the body but the name
-// of a member.
+// BadRequestError is a request that Carryover refuses itself, in the form of an OpenAI error body with status 400. It
+// repeats nothing of the body except the name of a member.
 type BadRequestError struct {
 	Message string
 	Param   string // the member at fault, "" for null
@@ -19,8 +18,8 @@ type BadRequestError struct {
 // Error returns the message.
 func (e *BadRequestError) Error() string { return e.Message }
 
-// Request is a client's body, scanned once. It aliases the body, which must not
-// change any more. Members are raw JSON; what is not asked for is not decoded.
+// Request is a client's body, scanned once. It aliases the body, which must not change any more. Members are raw JSON
+// and are decoded only on demand.
 type Request struct {
 	api      API
 	body     rawjson.Object
@@ -31,13 +30,11 @@ type Request struct {
 	shape    shape
 }
 
-// ParseRequest scans a body and refuses what Carryover itself must refuse: text
-// that two JSON parsers could read differently, stream, n and model of a type
-// that it cannot read, and a client's own kv_transfer_params (in disagg_prefill_resp
-// too, of which some backends take them), with which it could make an engine connect
-// to any host or read another tenant's blocks. Everything else is left to vLLM, whose
-// own 400 reaches the client through the prefill leg.
-// The error is a *BadRequestError.
+// ParseRequest scans a body and refuses what Carryover itself must refuse: text that two JSON parsers could read
+// differently; stream, n and model of a wrong type; and the client's own kv_transfer_params (also in
+// disagg_prefill_resp, which some backends accept), with which a client could make an engine connect to any host or
+// read another tenant's blocks. Everything else is left to vLLM, whose own 400 reaches the client through the prefill
+// leg. The error is a *BadRequestError.
 func ParseRequest(api API, body []byte) (*Request, error) {
 	r, err := parse(api, body)
 	if err != nil {
@@ -49,9 +46,8 @@ func ParseRequest(api API, body []byte) (*Request, error) {
 	return r, nil
 }
 
-// ParseRequestStripped is ParseRequest for deployments that remove a client's
-// kv_transfer_params instead of refusing the request. vllm_xargs that hold such a
-// member anywhere are removed whole: no engine option needs them there.
+// ParseRequestStripped is ParseRequest for deployments that remove a client's kv_transfer_params instead of refusing
+// the request. vllm_xargs that contain such a member at any depth are removed whole: no engine option needs one there.
 func ParseRequestStripped(api API, body []byte) (*Request, error) {
 	r, err := parse(api, body)
 	if err != nil {
@@ -85,7 +81,7 @@ func parse(api API, body []byte) (*Request, error) {
 	case !rawjson.IsNull(raw) && string(raw) != "false":
 		return nil, wrongType("stream", "a boolean")
 	}
-	if raw := r.body.Get("n"); !rawjson.IsNull(raw) && !api.Rendered() { // which engines ignore there
+	if raw := r.body.Get("n"); !rawjson.IsNull(raw) && !api.Rendered() { // engines of the other APIs ignore n
 		n, ok := rawjson.Integer(raw)
 		if !ok {
 			return nil, wrongType("n", "an integer")
@@ -106,10 +102,9 @@ func wrongType(name, want string) error {
 	return &BadRequestError{Message: name + " must be " + want, Param: name, Code: "invalid_type"}
 }
 
-// takeTransferParams removes the transfer params that a client sent and returns
-// the name of the first that says anything. vLLM merges vllm_xargs and
-// kv_transfer_params into one dict (to_sampling_params), so that the names count
-// in there too.
+// takeTransferParams removes the transfer params that a client sent, and returns the name of the first one that is not
+// empty. vLLM merges vllm_xargs and kv_transfer_params into one dict (to_sampling_params), so the names count there
+// too.
 func (r *Request) takeTransferParams() (name string, found bool) {
 	for _, owned := range []string{"kv_transfer_params", "ec_transfer_params", "disagg_prefill_resp"} {
 		if raw := r.body.Get(owned); !found && !rawjson.IsNull(raw) && !emptyObject(raw) {
@@ -133,7 +128,7 @@ func (r *Request) takeTransferParams() (name string, found bool) {
 
 func emptyObject(raw []byte) bool { return raw[0] == '{' && rawjson.IsEmpty(raw) }
 
-// API returns the endpoint that the request came in by.
+// API returns the API of the request.
 func (r *Request) API() API { return r.api }
 
 // Size returns the length of the client's body.
@@ -145,7 +140,7 @@ func (r *Request) Stream() bool { return r.stream }
 // Model returns the model's name, "" if absent.
 func (r *Request) Model() string { return r.model }
 
-// WantsTokenIDs reports whether the client asked for token ids itself. On Messages there is no way to.
+// WantsTokenIDs reports whether the client itself asked for token ids. Messages has no way to ask.
 func (r *Request) WantsTokenIDs() bool {
 	switch r.api {
 	case Messages:
@@ -156,7 +151,7 @@ func (r *Request) WantsTokenIDs() bool {
 	return string(r.body.Get("return_token_ids")) == "true"
 }
 
-// WantsUsage reports whether the client asked for the usage of a stream itself, or gets it without.
+// WantsUsage reports whether the client itself asked for the usage of a stream, or the API always sends it.
 func (r *Request) WantsUsage() bool {
 	if r.api.Rendered() {
 		return true
@@ -189,15 +184,15 @@ func (r *Request) Members() iter.Seq2[string, []byte] {
 	}
 }
 
-// Remove takes a member out of the request, for readers and for both legs.
+// Remove removes a member from the request, for readers and for both legs.
 func (r *Request) Remove(name string) {
 	r.body.Remove(name)
 	r.shape = shape{}
 }
 
-// Messages returns the messages of a chat or of Messages, or the input items of a response, which were told apart when the body was
-// scanned; no array if absent or none.
+// Messages returns the messages of a chat or of Messages, or the input items of a response, as they were split when
+// the body was scanned; an empty list if there are none.
 func (r *Request) Messages() *rawjson.List { return &r.messages }
 
-// IndexBytes is the memory in bytes that a request takes beside its body.
+// IndexBytes is the memory in bytes that a request uses besides its body.
 func (r *Request) IndexBytes() int64 { return int64(r.messages.IndexBytes()) }

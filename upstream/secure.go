@@ -9,10 +9,9 @@ import (
 	"time"
 )
 
-// secured is TLS over a watched connection. crypto/tls keeps what it has read of the
-// connection and not handed over yet, up to a record of 16 kB, so that an empty
-// connection shows nothing of what is handed over later. It goes to the connection
-// again only when all complete records are handed over.
+// secured is TLS over a watched connection. crypto/tls buffers what it has read of the connection and not returned
+// yet, up to a record of 16 kB, so an empty connection says nothing about bytes that are returned later. crypto/tls
+// reads from the connection again only when it has returned all complete records.
 type secured struct {
 	*tls.Conn
 	below *conn
@@ -27,8 +26,8 @@ func (s *secured) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Quiet implements http1.Conn. What crypto/tls holds is handed over without going to the connection, where the deadline
-// has passed.
+// Quiet implements http1.Conn. With an expired deadline, crypto/tls returns what it has buffered without reading from
+// the connection.
 func (s *secured) Quiet() bool {
 	if s.below.framed.inside() || !s.below.Quiet() || s.SetReadDeadline(time.Unix(1, 0)) != nil {
 		return false
@@ -38,7 +37,7 @@ func (s *secured) Quiet() bool {
 	return n == 0 && errors.Is(err, os.ErrDeadlineExceeded) && s.SetReadDeadline(time.Time{}) == nil
 }
 
-// secure makes TLS connections of watched ones. A handshake may take limit.
+// secure makes TLS connections over watched ones. limit bounds a handshake.
 func secure(ctx context.Context, inner net.Conn, address string, config *tls.Config, limit time.Duration) (net.Conn, error) {
 	if config = config.Clone(); config == nil {
 		config = &tls.Config{}
@@ -67,15 +66,15 @@ func secure(ctx context.Context, inner net.Conn, address string, config *tls.Con
 	return &secured{outer, below}, nil
 }
 
-// records follows the records of a TLS connection (RFC 8446, 5.1): five bytes, of
-// which the last two are the length of what follows.
+// records follows the record boundaries of a TLS connection (RFC 8446, 5.1): a header of five bytes, whose last two
+// are the length of the record.
 type records struct {
 	head [5]byte
-	had  int // bytes of head
-	left int // bytes that are missing behind it
+	had  int // bytes of the header that were read
+	left int // bytes of the record that are still to come
 }
 
-// read takes in what was read of the connection.
+// read takes note of bytes that were read from the connection.
 func (r *records) read(p []byte) {
 	for len(p) > 0 {
 		if r.left == 0 {
@@ -91,6 +90,6 @@ func (r *records) read(p []byte) {
 	}
 }
 
-// inside reports whether part of a record has been read, of which nothing can be
-// handed over until the rest has come.
+// inside reports whether a part of a record was read, of which crypto/tls can return nothing until the rest has
+// arrived.
 func (r *records) inside() bool { return r != nil && (r.had > 0 || r.left > 0) }

@@ -6,8 +6,8 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// PromptIDs returns the ids of a text completion whose prompt is a list of ids.
-// They are what the engine computes: it neither renders nor adds to them.
+// PromptIDs returns the ids of a text completion whose prompt is a list of ids. Engines compute exactly these: they
+// neither render nor add to them.
 func (r *Request) PromptIDs() (ids []uint32, ok bool) {
 	kind, raw := r.Prompt()
 	if r.api != Text || kind != promptTokens {
@@ -17,12 +17,11 @@ func (r *Request) PromptIDs() (ids []uint32, ok bool) {
 	return ids, ok && len(ids) > 0
 }
 
-// TokenizeBody returns the body with which /tokenize renders what the completion
-// endpoint would, as far as a body can do that: TokenizeChatRequest and
-// TokenizeCompletionRequest (serve/tokenize/protocol.py) know some of the members
-// only, and three of the others have another place there. Values keep their
-// bytes. ok is false, with the reason, if the request is not comparable, see
-// [Request.FeatureSet]; prompts that are ids need no body. It is in room if it fits there.
+// TokenizeBody returns a body with which /tokenize renders what the completion endpoint would, as far as a body can
+// express that: TokenizeChatRequest and TokenizeCompletionRequest (serve/tokenize/protocol.py) have only some of the
+// members, and take three others under another name. Values keep their bytes. If the request is not comparable, ok is
+// false and why says why, see [Request.FeatureSet]. Prompts that are ids need no body. buffer is used if the body
+// fits.
 func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool) {
 	f := r.shape
 	if !f.known {
@@ -60,7 +59,7 @@ func (r *Request) TokenizeBody(buffer []byte) (body []byte, why string, ok bool)
 	return append(body, '}'), "", true
 }
 
-// tokenizes lists the members that /tokenize takes as the API has them.
+// tokenizes lists the members that /tokenize takes in the API's own form.
 func (a API) tokenizes(name string) bool {
 	switch name {
 	case "model", "add_special_tokens":
@@ -74,11 +73,9 @@ func (a API) tokenizes(name string) bool {
 	return false
 }
 
-// templateKwargs returns the template arguments that the chat endpoint makes of
-// chat_template_kwargs, documents and reasoning_effort (build_chat_params,
-// chat_completion/protocol.py): the latter two win over arguments of their names,
-// and an effort turns thinking on unless the arguments speak of it. nil means
-// none.
+// templateKwargs returns the template arguments that the chat endpoint makes of chat_template_kwargs, documents and
+// reasoning_effort (build_chat_params, chat_completion/protocol.py): the latter two replace arguments of the same
+// name, and an effort turns thinking on unless the arguments set it. nil means none.
 func (r *Request) templateKwargs() (kwargs []byte, ok bool) {
 	kwargs = r.body.Get("chat_template_kwargs")
 	documents, effort := r.body.Get("documents"), r.body.Get("reasoning_effort")
@@ -108,7 +105,8 @@ func (r *Request) templateKwargs() (kwargs []byte, ok bool) {
 	return o.Rewrite(changes), true
 }
 
-// RenderBody returns the body of the request for the render endpoint of its API, which takes what the API's endpoint takes.
+// RenderBody returns the body for the render endpoint of the request's API, which takes what the API's own endpoint
+// takes.
 func (r *Request) RenderBody() []byte {
 	var changes rawjson.Edits
 	changes.Remove("stream", "stream_options")

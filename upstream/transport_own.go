@@ -10,7 +10,7 @@ import (
 	"carryover/upstream/http1"
 )
 
-// ownTransport is the transport by package http1.
+// ownTransport is the transport that uses package http1.
 type ownTransport struct {
 	client *http1.Client
 	tls    *tls.Config // nil for the system's certificates
@@ -40,7 +40,7 @@ func newOwnTransport(limit time.Duration, broke func(base string)) *ownTransport
 	return t
 }
 
-// unknown is a connection of which can't be seen whether its peer is silent; it serves one request.
+// unknown is a connection that can't tell whether its peer is silent; it serves one request.
 type unknown struct{ net.Conn }
 
 // Quiet implements http1.Conn.

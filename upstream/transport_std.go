@@ -14,7 +14,7 @@ import (
 	"carryover/upstream/http1"
 )
 
-// stdTransport is the transport by net/http.
+// stdTransport is the transport that uses net/http.
 type stdTransport struct{ http *http.Client }
 
 func newStdTransport(limit time.Duration) *stdTransport {
@@ -42,7 +42,8 @@ func newStdTransport(limit time.Duration) *stdTransport {
 }
 
 func (t *stdTransport) do(ctx context.Context, q *http1.Request) (answer, error) {
-	// The end of a request's context ends the reading of its answer too, so that what can be detached has one of its own.
+	// The end of a request's context also ends the reading of its answer. So a request whose body may be detached gets
+	// a context of its own.
 	if ctx.Err() != nil {
 		return answer{}, context.Cause(ctx)
 	}
@@ -61,11 +62,11 @@ func (t *stdTransport) do(ctx context.Context, q *http1.Request) (answer, error)
 	}, nil
 }
 
-// stdBody is the body of an answer by net/http.
+// stdBody is the body of a net/http answer.
 type stdBody struct {
 	io.ReadCloser
 	ctx    context.Context //nolint:containedctx // of the request
-	stop   func() bool     // ends the watch on it
+	stop   func() bool     // stops watching ctx
 	cancel context.CancelCauseFunc
 }
 
@@ -84,7 +85,7 @@ func (b *stdBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// send sends a request, whose answer ends with ctx.
+// send sends a request whose answer ends with ctx.
 func (t *stdTransport) send(ctx context.Context, q *http1.Request) (*http.Response, error) {
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(info httptrace.GotConnInfo) {
@@ -92,8 +93,8 @@ func (t *stdTransport) send(ctx context.Context, q *http1.Request) (*http.Respon
 				q.Connected(info.Conn)
 			}
 		},
-		// It is called at the end of the answer, before anything else is read from the connection (net/http
-		// persistConn.readLoop).
+		// net/http calls it at the end of the answer, before it reads anything else from the connection
+		// (persistConn.readLoop).
 		PutIdleConn: func(error) {
 			if q.Done != nil {
 				q.Done()
@@ -111,7 +112,7 @@ func (t *stdTransport) send(ctx context.Context, q *http1.Request) (*http.Respon
 	if err != nil {
 		return nil, err
 	}
-	// No GetBody: net/http must not be able to repeat what may have been sent.
+	// No GetBody: net/http must not be able to repeat a request that may have been sent.
 	req.ContentLength = size
 	q.Body = nil
 	for _, f := range q.Header {
@@ -120,7 +121,7 @@ func (t *stdTransport) send(ctx context.Context, q *http1.Request) (*http.Respon
 	return t.http.Do(req)
 }
 
-// closeIdle closes more than it has to: net/http has nothing for one host.
+// closeIdle closes all idle connections: net/http can't close those of one host.
 func (t *stdTransport) closeIdle(string) { t.closeAll() }
 
 // check does nothing: net/http watches its idle connections, and tells nobody.
@@ -128,12 +129,12 @@ func (t *stdTransport) check(string) {}
 
 func (t *stdTransport) closeAll() { t.http.CloseIdleConnections() }
 
-// sentBody is a request body that lets go of its bytes when net/http closes it. Without that a stream of minutes keeps its
-// prompt in memory: net/http holds the request until the response body ends.
+// sentBody is a request body that drops its bytes when net/http closes it. net/http holds the request until the
+// response body ends, so without this a stream of minutes would keep its prompt in memory.
 type sentBody struct {
 	mu   sync.Mutex // guards the rest: net/http may close while it still reads
 	rest rawjson.Pieces
-	read int // bytes of the first piece
+	read int // bytes of the first piece that were read
 }
 
 // Read implements io.Reader.
@@ -153,8 +154,8 @@ func (b *sentBody) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// keep keeps a copy of what is left: net/http may still read it for a peer that answers before it has read all, and the texts that it
-// is made of may change when the request has returned.
+// keep copies what is left: net/http may still read it if the peer answers before it has read all, and the texts that
+// the body refers to may change once the request has returned.
 func (b *sentBody) keep() {
 	b.mu.Lock()
 	if len(b.rest) > 0 {

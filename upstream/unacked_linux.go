@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unackedFor is how long sent bytes may stay unacknowledged before a connection counts as broken. Without a limit Linux goes on
-// for about 15 minutes (net.ipv4.tcp_retries2) with a host that has vanished, and keep-alive probes are sent on idle
-// connections alone. The far kernel acknowledges, so that an engine which computes for long is not cut off; one that reads
-// nothing of a request for as long is.
+// unackedFor is how long sent bytes may stay unacknowledged before a connection counts as broken. Without a limit,
+// Linux tries a host that has vanished for about 15 minutes (net.ipv4.tcp_retries2), and keep-alive probes are sent on
+// idle connections only. The far kernel acknowledges, so an engine that computes for long is not cut off; one that
+// does not read a request for that long is.
 const unackedFor = 30 * time.Second
 
 // boundUnacked sets TCP_USER_TIMEOUT (RFC 5482) on a connection before it is dialled; it is a net.Dialer's Control.

@@ -6,36 +6,37 @@ import (
 	"strings"
 )
 
-// ReleaseFacts is what a release of vLLM asks of the pairs that it runs in.
+// ReleaseFacts is what a release of vLLM requires of a pair of its engines.
 type ReleaseFacts struct {
-	// Release is its first two numbers. What is said of it holds until the next release in the list.
+	// Release is the first two numbers of the version. The facts hold until the next release in the list.
 	Release string
-	// Connector is NIXL_CONNECTOR_VERSION (nixl/metadata.py), a part of the hash by which engines refuse each other's hand-overs.
+	// Connector is NIXL_CONNECTOR_VERSION (nixl/metadata.py). It is part of the hash by which engines refuse each
+	// other's hand-overs.
 	Connector int
-	// NIXL is the oldest version of the nixl package with which an engine starts, "" where none is asked for.
+	// NIXL is the oldest version of the nixl package with which an engine starts, "" if any will do.
 	NIXL string
 }
 
-// Releases are the releases that something is known of, the oldest first.
+// Releases returns the known releases, the oldest first.
 func Releases() []ReleaseFacts {
 	return []ReleaseFacts{{"0.28", 7, ""}, {"0.30", 11, ""}, {"0.31", 13, ""}, {"0.32", 14, ""}, {"0.33", 15, "1.5.0"}}
 }
 
-// AnswerFacts is what answers of a decode instance bring that reuse needs, in one API and one form, by release. It was measured on real
-// pairs (nixl 1.5.1, CPU) of each release.
+// AnswerFacts is what reuse gets from a decode instance's answers, for one release, API and form. It was measured on
+// real pairs (nixl 1.5.1, CPU) of each release.
 type AnswerFacts struct {
 	Release string
 	API     API
 	Stream  bool
 	// Params says that a stock engine's answers have kv_transfer_params.
 	Params bool
-	// IDs is the member of a request at which a stock engine tells the ids of the output, "" where none does.
+	// IDs is the request member that makes a stock engine tell the ids of the output, "" if there is none.
 	IDs string
-	// PlugIn is the first version of our plug-in that adds what a stock engine lacks, "" where nothing lacks.
+	// PlugIn is the first version of our plug-in that adds what a stock engine lacks, "" if it lacks nothing.
 	PlugIn string
 }
 
-// AnswerTable has a row for each release, API and form.
+// AnswerTable returns a row for each release, API and form.
 func AnswerTable() (rows []AnswerFacts) {
 	const returned, enabled = "return_token_ids", "enable_response_messages"
 	for _, release := range Releases() {
@@ -64,8 +65,8 @@ func AnswerTable() (rows []AnswerFacts) {
 	return rows
 }
 
-// ReleaseOf finds what is known of a version as /version tells it. A newer one is taken for the newest that is known. ok is false for one
-// that is older than all, or no version.
+// ReleaseOf returns the facts of a version as /version tells it. A newer version counts as the newest known release.
+// ok is false for a version older than all releases, or no version.
 func ReleaseOf(version string) (facts ReleaseFacts, ok bool) {
 	have, ok := releaseNumbers(version)
 	if !ok {
@@ -79,7 +80,7 @@ func ReleaseOf(version string) (facts ReleaseFacts, ok bool) {
 	return facts, false
 }
 
-// AnswersOf is the row of a version, ok as of [ReleaseOf].
+// AnswersOf returns the row of a version; ok as in [ReleaseOf].
 func AnswersOf(version string, api API, stream bool) (row AnswerFacts, ok bool) {
 	release, ok := ReleaseOf(version)
 	if !ok {
@@ -93,7 +94,7 @@ func AnswersOf(version string, api API, stream bool) (row AnswerFacts, ok bool) 
 	return row, false
 }
 
-// releaseNumbers are the first two numbers of a version.
+// releaseNumbers returns the first two numbers of a version.
 func releaseNumbers(version string) (numbers [2]int, ok bool) {
 	parts := strings.SplitN(strings.TrimPrefix(version, "v"), ".", 3)
 	if len(parts) < len(numbers) {

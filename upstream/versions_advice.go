@@ -2,8 +2,9 @@ package upstream
 
 import "fmt"
 
-// WhyNoParams says why answers of that API and form have no kv_transfer_params, and what changes that, for a decode instance of a version,
-// "" if it is not known. bare says that whole answers of the same instance were seen to have them.
+// WhyNoParams says why answers of that API and form have no kv_transfer_params, and how to change that, for a decode
+// instance of a version; "" if that is not known. bare says that whole answers of the same instance were seen to have
+// params.
 func WhyNoParams(version string, api API, stream, bare bool) (why, fix string) {
 	const (
 		plugIn   = "install version %s or newer of the plug-in in the engine (pip install ./scripts/vllm; VLLM_PLUGINS, where it is set, has to name carryover)"
@@ -35,7 +36,7 @@ func WhyNoParams(version string, api API, stream, bare bool) (why, fix string) {
 	return name + " has them in whole answers by itself, and no plug-in adds any", "start it with " + keeps
 }
 
-// newestPlugIn is the version of the plug-in that adds what streams of an API lack on every release.
+// newestPlugIn returns the version of the plug-in that adds what streams of an API lack, on every release.
 func newestPlugIn(api API) (version string) {
 	for _, row := range AnswerTable() {
 		if row.API == api && row.Stream {

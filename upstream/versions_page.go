@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// VersionTable is [AnswerTable] as a table of Markdown, a line for each API and form. Releases with equal columns share one.
+// VersionTable returns [AnswerTable] as a Markdown table, a line for each API and form. Releases with equal columns
+// share one.
 func VersionTable() string {
 	columns := map[string][]string{} // by release, the cells of a column
 	names := []string{}              // of columns, each the releases that share it
@@ -42,7 +43,7 @@ func VersionTable() string {
 	return b.String()
 }
 
-// cell says what a row says.
+// cell returns the text of a row's cell.
 func (r AnswerFacts) cell() string {
 	var says []string
 	switch {

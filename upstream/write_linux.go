@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WriteNow implements http1.Ready. A leg of 256 KiB goes out in one call of the system without a copy of it, and without a
-// goroutine, where the kernel has room for it.
+// WriteNow implements http1.Ready. A leg of 256 KiB goes out in one system call, without a copy and without a
+// goroutine, if the kernel has room for it.
 func (c *conn) WriteNow(pieces [][]byte) (n int, err error) {
 	var failed error
 	err = c.raw.Write(func(fd uintptr) bool {
@@ -32,5 +32,5 @@ func (c *conn) WriteNow(pieces [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// mostPieces is how many Linux takes at once (IOV_MAX).
+// mostPieces is how many pieces Linux takes at once (IOV_MAX).
 const mostPieces = 1024
