@@ -43,15 +43,15 @@ type answer struct {
 // progress is how far an answer has come.
 type progress struct {
 	first     bool   // an event has been seen
-	passed    bool   // an event has been forwarded; nothing can be taken back any more
-	done      bool   // decode has said its end: [DONE], or what stands for it, or the answer came whole
-	over      bool   // of a dialect, the last event has been seen
-	left      bool   // the client has left, or we end the turn, before decode said its end
-	concluded bool   // its ticket is dealt with
+	passed    bool   // an event has been forwarded to the client, so that no attempt can follow
+	done      bool   // decode has ended the answer: [DONE], the event that a dialect has for it, or a whole answer
+	over      bool   // the last event of a dialect has been seen
+	left      bool   // the client has left, or the server ends the turn, before decode ended the answer
+	concluded bool   // the answer's ticket has been stored or given up
 	failed    bool   // the engine reported an error
-	fault     int    // with this status
-	why       string // and these words
-	foreign   bool   // it is the answer to another request
+	fault     int    // the status in that error
+	why       string // the message in that error
+	foreign   bool   // the answer belongs to another request
 
 	totalled   bool // a usage that counts the prompt and all of the answer has been seen
 	unwritable bool // the connector has rewritten an event into something that can't be sent

@@ -30,8 +30,8 @@ func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
 	return t.proof != nil && t.conversation.known && t.lacks == "" && t.ids.Lacks() == ""
 }
 
-// respondBuffered brings a whole answer to a client that asked for a stream. Until
-// all of it is there, a failure is an ordinary status.
+// respondBuffered sends a whole answer as a stream to a client that asked for one. Until all of the answer has arrived, a failure is an
+// ordinary error with a status.
 func (s *turns) respondBuffered(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
 	d.Spare()
 	body, err := upstream.ReadAll(d, maxAnswer)

@@ -111,10 +111,9 @@ func named(incarnation *fleet.Incarnation) string {
 	return incarnation.Engine().Name + "@" + incarnation.ID()
 }
 
-// outcomeOf is what the failure of a prefill leg says about the ticket that it
-// carried. A connection that breaks says nothing: a busy API server closes idle
-// ones while legs are written to them, several at a time, and where a ticket ends
-// the engine core vLLM still answers 500 (entrypoints/launcher.py).
+// outcomeOf returns what the failure of a prefill leg says about the ticket that it carried. A broken connection says nothing: a busy API
+// server closes idle connections while legs are written to them, several at a time; and if a ticket crashes the engine core, vLLM still
+// answers 500 (entrypoints/launcher.py).
 func outcomeOf(leg *upstream.LegError) fleet.Outcome {
 	switch {
 	case errors.Is(leg.Err, upstream.ErrTicketEnded): // the leg may have had too little time

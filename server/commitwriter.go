@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// commitWriter is the client's side of an answer. The first write commits.
+// commitWriter writes an answer to the client. The first write commits the turn: status and headers are sent.
 type commitWriter struct {
 	turn    *turn
 	w       http.ResponseWriter
 	flusher interface{ FlushError() error } // w, found once: the controller looks for it with each call
 	limit   time.Duration                   // of one write
 	bounded time.Time                       // when the limit was last set
-	errors  func(err error) *apiError       // how an error looks to a client
-	early   bool                            // decode has yet to be asked, for which the request is needed
+	errors  func(err error) *apiError       // turns an error into the one that clients see
+	early   bool                            // decode has not been asked yet, so that the turn still needs its request
 }
 
-// newCommitWriter returns the outlet of a turn. The first deadline of its writes was set when the request came in (Server.exact).
+// newCommitWriter returns the commitWriter of a turn. Server.exact has set the first deadline of its writes when the request came in.
 func newCommitWriter(t *turn, w http.ResponseWriter, limit time.Duration, errors func(err error) *apiError) *commitWriter {
 	o := &commitWriter{turn: t, w: w, limit: limit, bounded: t.record.Began, errors: errors}
 	if flusher, ok := w.(interface{ FlushError() error }); ok {
@@ -29,13 +29,13 @@ func newCommitWriter(t *turn, w http.ResponseWriter, limit time.Duration, errors
 	return o
 }
 
-// controlled is a writer whose Flush is found by the controller.
+// controlled is a writer without FlushError. The ResponseController finds its Flush.
 type controlled struct{ *http.ResponseController }
 
 // FlushError does what Flush does.
 func (c controlled) FlushError() error { return c.Flush() }
 
-// head sends the first of an answer before decode is asked.
+// head sends the beginning of an answer before decode is asked.
 func (o *commitWriter) head(p []byte) error {
 	o.early = true
 	defer func() { o.early = false }()
@@ -48,7 +48,7 @@ func (o *commitWriter) head(p []byte) error {
 	return nil
 }
 
-// eventStream is the media type of the streams that are made here.
+// eventStream is the media type of streams that this package writes itself.
 const eventStream = "text/event-stream; charset=utf-8"
 
 // announce sets the headers of an answer that is sent whole.
@@ -63,7 +63,7 @@ func (o *commitWriter) announceStream(contentType string) {
 	header["Content-Type"], header["Cache-Control"], header["X-Accel-Buffering"] = values[0:1:1], values[1:2:2], values[2:3:3]
 }
 
-// commit sends status and headers: from here on nothing can be tried again.
+// commit sends status and headers. From now on the turn can't be tried again.
 func (o *commitWriter) commit() {
 	t := o.turn
 	t.committed = true
@@ -76,8 +76,8 @@ func (o *commitWriter) commit() {
 	o.w.WriteHeader(http.StatusOK)
 }
 
-// Write implements io.Writer. Each write is bounded: a client that does not read must not
-// hold an engine, and a stream may last for hours.
+// Write implements io.Writer. Each write has a time limit, because a client that does not read must not hold an engine. The stream as a whole
+// has none: it may last for hours.
 func (o *commitWriter) Write(p []byte) (int, error) {
 	if !o.turn.committed {
 		o.commit()
@@ -88,12 +88,11 @@ func (o *commitWriter) Write(p []byte) (int, error) {
 	return o.w.Write(p)
 }
 
-// slack is the part of the limit, one in so many, by which a write may last longer.
+// slack is the divisor of the limit that gives the time by which a write may exceed it.
 const slack = 4
 
-// bound sets the deadline of the writes that follow: each may last as long as the limit, and
-// a quarter of it longer at most. That a deadline serves all writes within this quarter
-// saves a chunk the change of a timer, which is a twentieth of its cost.
+// bound sets the deadline of the writes that follow. Each may last as long as the limit, and at most a quarter longer. All writes within
+// this quarter share a deadline, because changing the timer costs a twentieth of the work for a chunk.
 func (o *commitWriter) bound() error {
 	now := time.Now()
 	if !o.bounded.IsZero() && now.Sub(o.bounded) < o.limit/slack {
@@ -103,14 +102,14 @@ func (o *commitWriter) bound() error {
 	return http.NewResponseController(o.w).SetWriteDeadline(now.Add(writeLimit(o.limit)))
 }
 
-// writeLimit is how far ahead deadlines of writes are set.
+// writeLimit returns how far ahead the deadlines of writes are set.
 func writeLimit(limit time.Duration) time.Duration { return limit + limit/slack }
 
 // Flush sends what was written.
 func (o *commitWriter) Flush() error { return o.flusher.FlushError() }
 
-// lastWords tells the client of a stream what broke it, behind so many events. No [DONE] follows, and the
-// connection is aborted, so that no client takes the answer for complete.
+// lastWords sends the client of a stream an error event that says what broke the stream, behind so many events. No [DONE] follows, and the
+// connection is aborted, so that no client takes the answer for a complete one.
 func (o *commitWriter) lastWords(err error, events int64) {
 	known := o.errors(err)
 	o.turn.record.Code = known.Code

@@ -107,7 +107,7 @@ func (s *turns) decode(ctx context.Context, t *turn, p *pair, h handed) (*decodi
 			return nil, err
 		}
 		p.decodes(done)
-		incarnation = next.Fresh() // without asking: prefill's blocks are leased
+		incarnation = next.Fresh() // the engine is not asked, because the lease of prefill's blocks runs
 	}
 }
 
@@ -146,7 +146,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 		t.ended(incarnation.Engine(), err)
 		return nil, err
 	}
-	incarnation.Engine().Answered() // its end may be minutes away
+	incarnation.Engine().Answered() // told now, because the stream may last for minutes
 	d.Stream, d.began = stream, began
 	d.arrived = stream.FreshAsOf()
 	return d, nil
@@ -208,10 +208,9 @@ func answerID(leg string) string {
 	return "resp_" + leg
 }
 
-// drainHandover keeps prefill's blocks from being stranded when the client left between
-// the legs: decode reads them for an answer of one token, which is not shown, and
-// whose own blocks are released. It runs on its own, so that the handler can end.
-// It reports whether it will close the plan.
+// drainHandover frees prefill's blocks when the client has left between the legs. Decode reads them for an answer of one token, which
+// nobody sees and whose own blocks are then released. Otherwise they would be pinned until their lease ends. It works in the background,
+// so that the handler can end, and reports whether it will close the plan.
 func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) bool {
 	if h.Handover == nil && plan.Late == nil {
 		return false

@@ -6,9 +6,8 @@ import (
 	"carryover/upstream"
 )
 
-// detach has what a turn was admitted with outlive it, until end is called: its place and its bytes in flight, both on its tenant's
-// account. Legs that go on when their client has left keep them, or a client that asks and leaves at once could have more done
-// than its share.
+// detach lets a turn's slot and its reserved bytes outlive the turn, until end is called. Legs that go on after their client has left keep
+// both, counted for the client's tenant. Otherwise a client that asks and leaves at once could get more than its share.
 func (s *turns) detach(t *turn) (end func()) {
 	placed, share := t.placed, t.share
 	t.placed, t.share = false, reservation{client: share.client}
@@ -20,14 +19,14 @@ func (s *turns) detach(t *turn) (end func()) {
 	}
 }
 
-// detachable is a leg that may outlive its turn. It is safe for concurrent use.
+// detachable holds the resources of a leg that may outlive its turn. It is safe for concurrent use.
 type detachable struct {
 	mu    sync.Mutex // guards the rest
 	ended bool
 	free  []func()
 }
 
-// keeps has the leg give these back when it ends, which may have happened.
+// keeps has the leg call these functions when it ends, or at once if it has ended.
 func (d *detachable) keeps(free ...func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -37,7 +36,7 @@ func (d *detachable) keeps(free ...func()) {
 	}
 }
 
-// end ends the leg.
+// end notes that the leg has ended, and gives back its resources.
 func (d *detachable) end() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -53,7 +52,8 @@ func (d *detachable) giveBack() {
 	d.free = nil
 }
 
-// sending is a leg that is sent now: its body is the callee's, which lets go of it as soon as it is written.
+// sending returns the leg for the call that sends it, and removes the body from the original, so that the body can be freed as soon as it
+// is written.
 func sending(leg *upstream.Leg) upstream.Leg {
 	sent := *leg
 	leg.Body = nil

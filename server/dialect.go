@@ -10,16 +10,16 @@ import (
 	"carryover/upstream"
 )
 
-// dialect reads decode's answers of an API that is not one of the completion endpoints, whose answers answer.go reads itself. Its events
-// have names, and a type that says the same; no [DONE] ends them.
+// dialect reads decode's answers of Messages and Responses; answer.go itself reads those of the completion endpoints. Events of a dialect
+// have names, which their type repeats, and no [DONE] ends the stream.
 type dialect interface {
-	// judge looks at one event of a stream before it is forwarded.
+	// judge decides on one event of a stream before it is forwarded.
 	judge(a *answer, ev sse.Event) sse.Verdict
-	// whole takes in an answer that came in one piece, and returns it as a stock engine would have sent it.
+	// whole reads a whole answer, and returns it as an engine without additions would have sent it.
 	whole(a *answer, body []byte) []byte
 }
 
-// dialectOf returns that of an API, nil for the completion endpoints.
+// dialectOf returns the dialect of an API, nil for the completion endpoints.
 func dialectOf(api upstream.API) dialect {
 	switch api {
 	case upstream.Messages:
@@ -30,11 +30,11 @@ func dialectOf(api upstream.API) dialect {
 	return nil
 }
 
-// typeOf is what an event says that it is.
+// typeOf returns an event's type.
 func typeOf(ev sse.Event) string { return gjson.GetBytes(ev.Data, "type").String() }
 
-// open decides on an event that comes before the KV is loaded: it is held until the next one, so that a load that fails can still be
-// tried again, and nothing is taken back from a client.
+// open decides on an event that comes before the KV is loaded. The event is held back until the next one, so that the turn can still be
+// tried again if the load fails.
 func (a *answer) open(id string) sse.Verdict {
 	if id != "" && id != string(a.id) {
 		a.belongs(id)
@@ -48,7 +48,7 @@ func (a *answer) open(id string) sse.Verdict {
 	return sse.Hold
 }
 
-// goOn notes the first event behind those that open the answer: decode has the KV.
+// goOn notes the first event behind those that open the answer. It shows that decode has the KV.
 func (a *answer) goOn() sse.Verdict {
 	if !a.first {
 		a.first = true
@@ -57,7 +57,7 @@ func (a *answer) goOn() sse.Verdict {
 	return sse.Forward
 }
 
-// breaks decides on an error event of the engine, which is the last of its stream.
+// breaks decides on an error event of the engine. It is the stream's last event.
 func (a *answer) breaks(failure gjson.Result) sse.Verdict {
 	a.fails(failure)
 	if !a.passed && a.mayRestart() {
@@ -67,24 +67,24 @@ func (a *answer) breaks(failure gjson.Result) sse.Verdict {
 	return sse.Forward
 }
 
-// finishes notes decode's end, before the client can see it.
+// finishes notes that decode has ended the answer, before the client can see it.
 func (a *answer) finishes() {
 	a.first, a.done = true, true
 	a.ends()
 	a.atEnd()
 }
 
-// errNoEnd is a stream that ends in order without its last event.
+// errNoEnd says that a stream has ended without an error but also without its last event.
 var errNoEnd = errors.New("the stream ends without its last event")
 
-// toTheEnd reads a stream whose clean end is one only behind the last event, which over tells.
+// toTheEnd reads a stream, and turns its clean end into errNoEnd unless over says that the last event was seen.
 type toTheEnd struct {
 	io.Reader
 	over *bool
 	end  bool
 }
 
-// Read implements io.Reader. The end comes in a read of its own, when all before it was looked at.
+// Read implements io.Reader. It returns the end in a read of its own, when the observer has seen everything before it.
 func (r *toTheEnd) Read(p []byte) (int, error) {
 	if !r.end {
 		n, err := r.Reader.Read(p)

@@ -23,11 +23,10 @@ var (
 	errShuttingDown = errors.New("server shutting down")
 )
 
-// statusClientGone is nginx's status for a client that closed the connection
-// before the answer; it appears in logs only.
+// statusClientGone is nginx's status for a client that closed the connection before it had an answer. It appears only in logs.
 const statusClientGone = 499
 
-// apiError is an error as a client sees it: OpenAI's error object and a status.
+// apiError is an error in the form that clients see: OpenAI's error object and a status.
 type apiError struct {
 	Status     int    `json:"-"`
 	RetryAfter string `json:"-"`
@@ -40,10 +39,10 @@ type apiError struct {
 // Error returns the message.
 func (e *apiError) Error() string { return e.Message }
 
-// body is the JSON that clients get, {"error":{…}}.
+// body returns the JSON that clients get, {"error":{…}}.
 func (e *apiError) body() []byte {
 	b, err := json.Marshal(map[string]*apiError{"error": e})
-	if err != nil { // only strings in there
+	if err != nil { // can't happen: there are only strings in it
 		return []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)
 	}
 	return b
@@ -65,8 +64,7 @@ func unavailable(code, message string) *apiError {
 	return &apiError{Status: http.StatusServiceUnavailable, RetryAfter: "1", Message: message, Type: "server_error", Code: code}
 }
 
-// toAPIError is the one place that decides what a client learns of a failure.
-// Upstream hosts, addresses and Go error strings never leave it.
+// toAPIError alone decides what a client learns of a failure. Its result has no upstream hosts, addresses or Go error strings.
 func (s *Server) toAPIError(err error) *apiError {
 	var api *apiError
 	var leg *upstream.LegError
@@ -97,11 +95,10 @@ func (s *Server) toAPIError(err error) *apiError {
 	return &apiError{Status: http.StatusInternalServerError, Message: "Internal error.", Type: "server_error", Code: "internal"}
 }
 
-// maxRetryIn bounds how long a client is asked to stay away: a queue is empty long before.
+// maxRetryIn is the longest time for which a client is asked to stay away. A queue is empty long before.
 const maxRetryIn = 30 * time.Second
 
-// crowded refuses what finds no place, and asks it to come again when it may expect one: after about as long as turns have waited
-// of late.
+// crowded refuses a request that gets no slot. Retry-After is about as long as turns have waited recently.
 func (s *Server) crowded(code, message string) *apiError {
 	e := unavailable(code, message)
 	delay := min(max(s.turnSlots.Delay(), s.engineSlots.Delay()), maxRetryIn)
@@ -133,8 +130,8 @@ func (s *Server) fromLeg(leg *upstream.LegError) *apiError {
 	return failed
 }
 
-// fromStatus maps an engine's status. What the client can mend is passed on with
-// the engine's message; everything else is a failure of the deployment.
+// fromStatus maps an engine's status. An error that the client can mend is passed on with the engine's message. Every other status is a
+// failure of the deployment.
 func (s *Server) fromStatus(leg *upstream.LegError, failed *apiError) *apiError {
 	switch leg.Status {
 	case http.StatusBadRequest, http.StatusNotFound, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
@@ -150,7 +147,7 @@ func (s *Server) fromStatus(leg *upstream.LegError, failed *apiError) *apiError 
 		}
 		return e
 	case http.StatusUnauthorized, http.StatusForbidden:
-		if leg.Forwarded { // the client can mend that, and is told as by OpenAI's API; a 502 would be tried again
+		if leg.Forwarded { // the client sent the key and can mend it, so that it gets OpenAI's error; clients would retry a 502
 			return refused(leg.Status, "invalid_api_key", "The engines do not accept the API key of the request.")
 		}
 		failed.Code = "upstream_auth"
@@ -162,7 +159,7 @@ func (s *Server) fromStatus(leg *upstream.LegError, failed *apiError) *apiError 
 	return failed
 }
 
-// retryAfter passes on seconds up to 300 and nothing else.
+// retryAfter returns an engine's Retry-After if it is between 0 and 300 seconds, else "1".
 func retryAfter(value string) string {
 	if n, err := strconv.Atoi(value); err == nil && n >= 0 && n <= 300 {
 		return value
@@ -170,8 +167,7 @@ func retryAfter(value string) string {
 	return "1"
 }
 
-// redact removes control characters and the names of our instances from a text of
-// an engine.
+// redact removes control characters and the names of our instances from an engine's message.
 func (s *Server) redact(message string) string {
 	message = strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) && r != '\n' {
@@ -185,7 +181,7 @@ func (s *Server) redact(message string) string {
 		_, authority, _ := strings.Cut(engine.BaseURL, "://")
 		names = append(names, engine.BaseURL, authority, engine.Instance().Host())
 	}
-	// The longest first: a host is the beginning of its authorities.
+	// The longest name is replaced first, because a host is the beginning of its authorities.
 	slices.SortFunc(names, func(a, b string) int { return len(b) - len(a) })
 	for _, name := range names {
 		message = strings.ReplaceAll(message, name, "upstream")

@@ -13,10 +13,9 @@ import (
 	"carryover/upstream"
 )
 
-// eventBuffer is the event stream that vLLM 0.32 would send for an answer if all of
-// its tokens came at once. Key order and nulls are those of chat_completion/serving.py
-// and completion/serving.py in entrypoints/openai; values are spelled as in the
-// answer. What it does not know of the answer it leaves out.
+// eventBuffer writes the event stream that vLLM 0.32 would send for an answer if all of its tokens came at once. The order of keys and the
+// nulls are those of chat_completion/serving.py and completion/serving.py in entrypoints/openai; values are copied from the answer. Members
+// that it does not know are left out.
 type eventBuffer struct {
 	api          upstream.API
 	includeUsage bool
@@ -30,9 +29,9 @@ type eventBuffer struct {
 
 var errNoChoice = errors.New("answer is not one finished choice")
 
-// write makes the events of a whole answer.
+// write writes the events of a whole answer.
 func (b *eventBuffer) write(answer []byte) error {
-	if !rawjson.Valid(answer) { // withoutNulls recurses
+	if !rawjson.Valid(answer) { // withoutNulls recurses, and Valid bounds the depth
 		return errNotJSON
 	}
 	var line bytes.Buffer // an event's data must not have line ends
@@ -128,8 +127,7 @@ func (b *eventBuffer) text(text gjson.Result) {
 		"prompt_token_ids", prompt, "token_ids", ids))
 }
 
-// tokens returns logprobs and token_ids of a chunk that carries all tokens or none.
-// A client that asked for ids gets a list either way.
+// tokens returns logprobs and token_ids of a chunk that carries all tokens or none. A client that asked for ids gets a list in both cases.
 func (b *eventBuffer) tokens(carries bool) (logprobs, ids string) {
 	given := b.choice.Get("token_ids")
 	switch {
@@ -141,8 +139,8 @@ func (b *eventBuffer) tokens(carries bool) (logprobs, ids string) {
 	return "null", given.Raw
 }
 
-// usageSoFar is what a chunk says under continuous_usage_stats: the tokens before
-// it, or all. vLLM tells reasoning tokens in chat only.
+// usageSoFar returns a chunk's usage under continuous_usage_stats: before the text none of the answer's tokens are counted, with it all of
+// them. vLLM reports reasoning tokens in chat only.
 func (b *eventBuffer) usageSoFar(begun bool) string {
 	if !b.continuous || !b.usage.IsObject() {
 		return ""
@@ -162,8 +160,8 @@ func (b *eventBuffer) usageSoFar(begun bool) string {
 	return object("prompt_tokens", prompt, "total_tokens", total, "completion_tokens", completion, "completion_tokens_details", told)
 }
 
-// finish writes the chunk that ends the choice. The fingerprint is on the last chunk
-// of a stream; params are where vLLM #40186 puts them.
+// finish writes the chunk that ends the choice. The fingerprint belongs on the stream's last chunk; kv_transfer_params are where vLLM #40186
+// puts them.
 func (b *eventBuffer) finish(choice string) {
 	fingerprint := unlessNull(b.answer.Get("system_fingerprint"))
 	if b.includeUsage {
@@ -172,7 +170,7 @@ func (b *eventBuffer) finish(choice string) {
 	b.chunk(choice, "usage", b.usageSoFar(true), "system_fingerprint", fingerprint, "kv_transfer_params", b.params)
 }
 
-// chunk writes one chunk with one choice, or with none.
+// chunk writes one chunk with one choice, or without one.
 func (b *eventBuffer) chunk(choice string, more ...string) {
 	kind := `"text_completion"`
 	if b.api == upstream.Chat {
@@ -191,8 +189,7 @@ func (b *eventBuffer) event(data string) {
 	b.events++
 }
 
-// object prints an object of names and JSON values in turn. Members whose value is
-// "" are left out.
+// object writes a JSON object. members alternate between names and JSON values; a member with the value "" is left out.
 func object(members ...string) string {
 	out := []byte{'{'}
 	for i := 0; i+1 < len(members); i += 2 {
@@ -208,7 +205,7 @@ func object(members ...string) string {
 	return string(append(out, '}'))
 }
 
-// orNull is the JSON of a value that may be absent.
+// orNull returns the JSON of a value, null if it is absent.
 func orNull(v gjson.Result) string {
 	if v.Exists() {
 		return v.Raw
@@ -216,7 +213,7 @@ func orNull(v gjson.Result) string {
 	return "null"
 }
 
-// unlessNull is the JSON of a value, "" if it is null or absent.
+// unlessNull returns the JSON of a value, "" if it is null or absent.
 func unlessNull(v gjson.Result) string {
 	if v.Type == gjson.Null {
 		return ""
@@ -224,7 +221,7 @@ func unlessNull(v gjson.Result) string {
 	return v.Raw
 }
 
-// unlessEmpty is the JSON of a string, "" if it is an empty one or no string.
+// unlessEmpty returns the JSON of a string, "" if it is empty or not a string.
 func unlessEmpty(v gjson.Result) string {
 	if v.Type != gjson.String || v.Raw == `""` {
 		return ""
@@ -232,8 +229,8 @@ func unlessEmpty(v gjson.Result) string {
 	return v.Raw
 }
 
-// withoutNulls is the JSON of a value without the members that are null, as vLLM
-// prints the chunk of the usage (exclude_none); "" if it is null or absent.
+// withoutNulls returns the JSON of a value without members that are null, "" if the value is null or absent. vLLM writes the chunk of the
+// usage in this way (exclude_none).
 func withoutNulls(v gjson.Result) string {
 	if !v.IsObject() {
 		return unlessNull(v)

@@ -9,19 +9,20 @@ import (
 	"carryover/upstream"
 )
 
-// Bounds of the wait for KV for which no client waits any more.
+// Limits of waiting for KV after its client has left.
 const (
-	// lateKV is how long it may take. KV that comes when nobody takes it stays at its receiver for ever, whose room ends with it (LMCache
-	// 0.5.6, measured); what has not come in a minute is not announced at all, as that of a prompt beyond prefill's batch.
+	// lateKV is how long a wait may last. KV that arrives and is never read stays in its receiver's buffer for ever, until the buffer is
+	// full (LMCache 0.5.6, measured). KV that has not come within a minute is never announced, such as that of a prompt beyond prefill's
+	// batch.
 	lateKV = time.Minute
-	// mostLate is how many such waits there may be behind the hand-over budget. Each keeps the request of its turn.
+	// mostLate is how many such waits may go on after the hand-over budget has ended. Each keeps its turn's request in memory.
 	mostLate = 256
 )
 
-// lateWaits counts them.
+// lateWaits counts the waits that go on after the hand-over budget has ended.
 type lateWaits struct{ n atomic.Int32 }
 
-// begin counts a wait, and reports whether there may be one more. end ends it.
+// begin counts a wait, and reports false if there are too many already. end ends a wait that has begun.
 func (l *lateWaits) begin() bool {
 	if l.n.Add(1) <= mostLate {
 		return true
@@ -32,8 +33,8 @@ func (l *lateWaits) begin() bool {
 
 func (l *lateWaits) end() { l.n.Add(-1) }
 
-// arrived waits for KV that nobody waits for any more: decode must not look for it before it has arrived. That is for as long as a client
-// would wait, even if the program ends meanwhile, and then until it ends, for a minute at most.
+// arrived waits for KV after the client has left, because decode must not look for it before it has arrived. It first waits for as long as
+// a client would wait, even if the program ends meanwhile. Then it waits for another minute, or until the program ends.
 func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error {
 	if plan.Order != upstream.AfterReady {
 		return nil
@@ -62,13 +63,13 @@ func (s *turns) arrived(ctx context.Context, plan upstream.Plan, h handed) error
 	return wait(bounded)
 }
 
-// takeLate has decode take KV that the client's leg has not been sent for, or that it has left: it had not arrived when the hand-over budget
-// was over, prefill's leg was given up while it was sent, or decode has failed the leg. It reports whether it will close the plan.
+// takeLate has decode read KV that the client's leg does not read: the KV had not arrived when the hand-over budget ended, prefill's leg was
+// abandoned while it was sent, or decode has failed the client's leg. It reports whether it will close the plan.
 func (s *turns) takeLate(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) bool {
 	return plan.Late != nil && s.drainHandover(ctx, t, p, plan, h)
 }
 
-// unannounced reports whether KV is on its way of which the client's leg is to find nothing, because it has not arrived in time.
+// unannounced reports whether the KV is still on its way, so that the client's leg will not find it.
 func unannounced(plan upstream.Plan) bool {
 	if plan.Order != upstream.AfterReady || plan.Arrived == nil {
 		return false
@@ -78,7 +79,8 @@ func unannounced(plan upstream.Plan) bool {
 	return plan.Arrived(over) != nil
 }
 
-// mayArrive reports whether an engine whose leg has failed so may have begun to send KV: it was given up, and has not refused the leg.
+// mayArrive reports whether an engine may have begun to send KV although its leg failed with this error: the leg was sent, and the engine has
+// not refused it.
 func mayArrive(err error) bool {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
@@ -87,7 +89,7 @@ func mayArrive(err error) bool {
 	return leg.Sent && (leg.Kind == upstream.Gone || leg.Kind == upstream.Timeout || leg.Kind == upstream.Broken)
 }
 
-// failedSent reports whether decode has failed a leg that it may have got: it answers, and its receiver may hold what the leg was to read.
+// failedSent reports whether a failed leg may have reached decode, whose receiver may then hold the KV that the leg would have read.
 func failedSent(err error) bool {
 	var leg *upstream.LegError
 	return errors.As(err, &leg) && leg.Sent

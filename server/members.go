@@ -8,11 +8,11 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// answerMembers are the members that are looked for at the top level of a chunk, or of a whole answer: their values as they
-// stand there, nil for what is absent. Of equal names the last counts.
+// answerMembers are those top-level members of a chunk, or of a whole answer, that are needed: the bytes of their values, nil for an absent
+// one. If a name occurs twice, the last counts.
 type answerMembers struct{ id, choices, failure, usage []byte }
 
-// readMembers goes over an answer once, without an allocation. ok is false for what is not valid JSON; what is valid and no
+// readMembers reads a chunk or an answer once, without an allocation. ok is false if it is not valid JSON. A valid value that is not an
 // object has no members.
 func readMembers(data []byte) (_ answerMembers, ok bool) {
 	var found answerMembers
@@ -33,7 +33,7 @@ func readMembers(data []byte) (_ answerMembers, ok bool) {
 	return found, err == nil && s.End()
 }
 
-// named returns where the value of a member belongs, nil for none. The name is as it stands between its quotes.
+// named returns where the value of a member with this key belongs, nil if the member is not needed. The key may have escapes.
 func (f *answerMembers) named(key []byte) *[]byte {
 	if bytes.IndexByte(key, '\\') >= 0 {
 		key, _ = rawjson.Unescape(key)
@@ -51,14 +51,14 @@ func (f *answerMembers) named(key []byte) *[]byte {
 	return nil
 }
 
-// choice returns the first choice, none if there is none, and whether there are more.
+// choice returns the first choice, a Result that does not exist if there is none, and whether more choices follow.
 func (f *answerMembers) choice() (first gjson.Result, more bool) {
 	s := rawjson.Scanner{Data: f.choices}
 	if s.Peek() != '[' {
 		if rawjson.IsNull(f.choices) {
 			return gjson.Result{}, false
 		}
-		return gjson.ParseBytes(f.choices), false // no engine's
+		return gjson.ParseBytes(f.choices), false // no engine sends this
 	}
 	if any, err := s.Open('['); !any || err != nil {
 		return gjson.Result{}, false

@@ -9,14 +9,15 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// messagesDialect is that of the Messages API (vllm/entrypoints/anthropic/serving.py, 0.32): message_start, blocks, message_delta, which has
-// how the answer ended, usage and, with the plug-in, kv_transfer_params; message_stop. message_start comes before the KV is loaded.
+// messagesDialect reads answers of the Messages API (vllm/entrypoints/anthropic/serving.py, 0.32). A stream has message_start, which comes
+// before the KV is loaded; blocks; message_delta with the stop reason, the usage and, if the plug-in is there, kv_transfer_params; and
+// message_stop.
 type messagesDialect struct{}
 
 // thinking is the type of blocks of reasoning.
 const thinking = "thinking"
 
-// judge parses the events at both ends; of those between it looks at the beginning.
+// judge parses the first events and the last. Of those between it looks only at the beginning.
 func (messagesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 	if rawjson.Begins(ev.Data, `{"type":"content_block_`) && a.passed {
 		return sse.Forward
@@ -28,7 +29,7 @@ func (messagesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 		a.ineligible = unparsable
 	}
 	switch typeOf(ev) {
-	case "content_block_start": // the first: thoughts come before all else
+	case "content_block_start": // the first block: reasoning comes before all else
 		a.traits.reasoning = a.traits.reasoning || gjson.GetBytes(ev.Data, "content_block.type").String() == thinking
 	case "message_start":
 		return a.open(gjson.GetBytes(ev.Data, "message.id").String())
@@ -48,7 +49,7 @@ func (messagesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 	return a.goOn()
 }
 
-// messageEnd reads how a message ended: of an event in its delta, of a whole answer at the top.
+// messageEnd reads the stop reason and the usage. in is the path of the stop reason: "delta." in an event, "" in a whole answer.
 func (a *answer) messageEnd(message gjson.Result, in string) {
 	switch reason := message.Get(in + "stop_reason").String(); reason {
 	case "end_turn":
@@ -79,7 +80,7 @@ func (a *answer) messageEnd(message gjson.Result, in string) {
 	}
 }
 
-// whole reads a message. Stock engines have no kv_transfer_params where they have none to tell.
+// whole reads a whole message, and returns it without kv_transfer_params unless the client may see them.
 func (messagesDialect) whole(a *answer, body []byte) []byte {
 	rest, params, found := rawjson.Cut(body, paramsMember)
 	if found && string(params) != "null" {

@@ -36,13 +36,13 @@ func says(data []byte, name string) bool {
 	return rawjson.MayHave(data, `"`+name, `"`) && !rawjson.MayHave(data, `"`+name, `""`)
 }
 
-// whole looks at the choice of an answer that came whole.
+// whole reads the traits of a whole answer from its choice.
 func (s *replyTraits) whole(choice gjson.Result) {
 	message := choice.Get("message")
 	s.reasoning = message.Get("reasoning").String() != "" || message.Get("reasoning_content").String() != ""
 }
 
-// reply is what is remembered of the answer with the outline of its request.
+// reply returns what is kept of the answer together with its request's outline.
 func (s *replyTraits) reply(finish string) outline.Reply {
 	return outline.Reply{Calls: finish == "tool_calls", Reasoning: s.reasoning}
 }

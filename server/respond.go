@@ -9,20 +9,18 @@ import (
 	"carryover/upstream"
 )
 
-// maxAnswer bounds a non-stream answer.
+// maxAnswer is the most bytes of a whole answer.
 const maxAnswer = 64 << 20
 
-// idBytes is the most that an id of the first chunk takes, its comma included; ids
-// of real vocabularies have six digits at most.
+// idBytes is the most bytes that an id takes in the first chunk, with its comma. Ids of real vocabularies have six digits at most.
 const idBytes = 8
 
 const paramsMember = "kv_transfer_params"
 
-// respond brings decode's answer to the client and keeps what it leaves behind.
-// Before the first byte is sent, a failure is an ordinary error; after it, the
-// answer has broken off and the connection must be aborted.
+// respond sends decode's answer to the client and stores the ticket that the answer leaves. A failure before the first byte is an ordinary
+// error. After the first byte the answer has broken off, and the connection must be aborted.
 func (s *turns) respond(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
-	if d.Stream == nil { // the client has it all
+	if d.Stream == nil { // the client has its whole answer already
 		return nil
 	}
 	ctx = d.context(ctx)
@@ -39,7 +37,7 @@ func (s *turns) respond(ctx context.Context, out *commitWriter, t *turn, d *deco
 	return err
 }
 
-// over notes how the answer ended.
+// over tells the fleet and the record how the answer ended.
 func (d *decoding) over(t *turn, err error) {
 	told := d.told(t.record.Answer.Fault, err)
 	t.ended(d.start.Engine(), told)
@@ -78,18 +76,17 @@ func (s *turns) respondWhole(ctx context.Context, out *commitWriter, t *turn, d 
 	return nil
 }
 
-// streaming is an answer that is relayed as a stream.
+// streaming is an answer while it is relayed as a stream.
 type streaming struct {
 	answer
 	turns     *turns
 	out       *commitWriter
 	relay     *sse.Relay
-	substance [3]string // what makes an event worth sending; a list beside this would be one more allocation for each stream
+	substance [3]string // members of which an event must have one to be sent; an array here saves each stream an allocation
 }
 
-// respondStream relays events. The observer sees each before the client does: it
-// holds decode's first chunk until the next event, and puts the ticket when it
-// sees the end.
+// respondStream relays events. The observer sees each event before the client does. It holds decode's first chunk back until the next event,
+// and stores the ticket when it sees the end.
 func (s *turns) respondStream(ctx context.Context, out *commitWriter, t *turn, d *decoding) error {
 	r := s.streaming(ctx, out, t, d)
 	if r.dialect != nil {
@@ -109,13 +106,13 @@ func (s *turns) streaming(ctx context.Context, out *commitWriter, t *turn, d *de
 		Expose:    s.cfg.ExposeParams,
 		Substance: r.substance[:],
 		MaxEvent:  sse.DefaultMaxEvent + idBytes*t.ids.Len(),
-		// While a load that fails can still be tried again, nothing is sent that decode says before its first event.
+		// Comments before decode's first event are held back too, as long as the turn can be tried again after a failed load.
 		EventFirst: !t.committed,
 		Memory:     &s.streamed,
 		Begin:      r.begin,
 		Observe:    r.observe,
 	}
-	if r.dialect != nil { // whose events all have something to say
+	if r.dialect != nil { // every event of a dialect matters
 		cfg.Substance = nil
 	}
 	if t.api == upstream.Responses {
@@ -125,7 +122,7 @@ func (s *turns) streaming(ctx context.Context, out *commitWriter, t *turn, d *de
 	return r
 }
 
-// keep keeps what the answer leaves behind.
+// keep stores the ticket that the answer leaves, if it leaves one.
 func (r *streaming) keep(ctx context.Context) {
 	if r.relay.Stats().Oversize > 0 { // the observer has not seen all of the reply
 		r.takes("oversize")
@@ -133,14 +130,14 @@ func (r *streaming) keep(ctx context.Context) {
 	r.turns.tickets.keep(ctx, r.turn, &r.answer)
 }
 
-// ended says how the relay's end looks to the turn.
+// ended returns the turn's error for the way in which the relay ended, nil for a complete answer.
 func (r *streaming) ended(ctx context.Context, err error) error {
 	s, t, d := r.turns, r.turn, r.decoding
 	t.record.Answer = r.record(r.relay.Stats())
 	var write *sse.WriteError
 	gone := clientLeft(ctx, err)
 	r.left = leftEarly(ctx, err)
-	r.keep(ctx) // unless the end was seen, and that was done
+	r.keep(ctx) // does nothing if the end was seen, because the ticket was stored then
 	switch {
 	case err == nil:
 		if !t.committed { // an empty stream
@@ -150,7 +147,7 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 	case r.foreign && !t.committed:
 		return s.brokenAnswer(ctx, d, errForeign)
 	case errors.Is(err, sse.ErrStopped) && !r.unwritable && r.fault == http.StatusServiceUnavailable:
-		// A stream is refused by its first event where a whole answer would have that status.
+		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
 		return &upstream.LegError{
 			Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.Status, Status: r.fault, Sent: true,
 			Fault: upstream.Fault{Message: r.why}, Err: errKVLoad,
@@ -158,7 +155,7 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 	case errors.Is(err, sse.ErrStopped) && !r.unwritable:
 		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.KVLoad, Sent: true, Err: errKVLoad}
 	case r.done && !errors.As(err, &write) && (r.over || r.dialect == nil):
-		return nil // clients close behind [DONE], the OpenAI SDKs among them
+		return nil // some clients close behind [DONE], such as the OpenAI SDKs
 	case gone:
 		return errClientGone
 	}
@@ -172,18 +169,18 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 	return broken
 }
 
-// What an answer is that can't be given to a client.
+// Why an answer can't be given to a client.
 var (
 	errKVLoad  = errors.New("decode's first event is an error")
 	errNotJSON = errors.New("the answer is not JSON")
-	// errUnwritable is an event that the connector makes of decode's, and that is none.
+	// errUnwritable says that the connector has rewritten an event into something that can't be sent.
 	errUnwritable = errors.New("an event can't be written")
-	// errForeign is an answer that belongs to another request. It comes of a connection
-	// that is out of step, and must reach no client.
+	// errForeign says that an answer belongs to another request. A connection that is out of step brings such answers, and they must reach
+	// no client.
 	errForeign = errors.New("the answer is that of another request")
 )
 
-// brokenAnswer says how reading an answer failed.
+// brokenAnswer returns the error of an answer that could not be read to its end.
 func (s *turns) brokenAnswer(ctx context.Context, d *decoding, err error) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx)

@@ -10,15 +10,16 @@ import (
 	"carryover/upstream"
 )
 
-// responsesDialect is that of the Responses API (vllm/entrypoints/openai/responses/serving.py, 0.32): response.created and
-// response.in_progress, which come before the KV is loaded; items; response.completed, which has the whole response, for one that is
-// incomplete too. Where loading fails the engine cuts the connection behind the first two.
+// responsesDialect reads answers of the Responses API (vllm/entrypoints/openai/responses/serving.py, 0.32). A stream has response.created and
+// response.in_progress, which come before the KV is loaded; then items; then response.completed with the whole response, even if the
+// response is incomplete. If loading fails, the engine cuts the connection behind the first two events.
 type responsesDialect struct{}
 
-// maxResponseEvent bounds an event of a response: the last has the ids and the text of the whole prompt where they were asked for.
+// maxResponseEvent is the most bytes of an event of a response. The last event has the ids and the text of the whole prompt if ids were
+// asked for.
 const maxResponseEvent = 8 << 20
 
-// judge parses the events at both ends, and looks at the type of the others.
+// judge parses the first events and the last. Of the others it checks only that they have no response and no error.
 func (d responsesDialect) judge(a *answer, ev sse.Event) sse.Verdict {
 	if !bytes.Contains(ev.Data, []byte(`"response"`)) && !bytes.Contains(ev.Data, []byte(`\u`)) && a.passed && !bytes.Contains(ev.Data, []byte(`"error"`)) {
 		return sse.Forward // a piece of an item
@@ -73,7 +74,7 @@ func (responsesDialect) completed(a *answer, response gjson.Result) {
 		a.finish = status
 	}
 	a.traits.reasoning = response.Get(`output.#(type=="reasoning")`).Exists()
-	if a.params == nil && a.finish == "stop" && a.decoding.asks.stops { // so an answer ends at a stop string (measured, 0.32)
+	if a.params == nil && a.finish == "stop" && a.decoding.asks.stops { // an answer that ends at a stop string looks like this (measured, 0.32)
 		a.stopReason = true
 	}
 	counts := response.Get("usage")
@@ -88,14 +89,14 @@ func (responsesDialect) completed(a *answer, response gjson.Result) {
 	a.totalled = a.usage.prompt >= 0 && a.usage.completion >= 0
 	if a.decoding.asks.ids {
 		prompt := upstream.RawMessageIDs([]byte(response.Get("input_messages").Raw))
-		if prompt == nil { // more than one piece, or none: what was computed is not told
+		if prompt == nil { // several messages, or none, do not tell which prompt was computed
 			a.ineligible = "prompt_ids"
 		}
 		a.takes(a.turn.ids.Add(prompt, upstream.RawMessageIDs([]byte(response.Get("output_messages").Raw))))
 	}
 }
 
-// hide has the client see null where a stock engine that was asked for nothing says null.
+// hide replaces by null what the client did not ask for.
 func (d responsesDialect) hide(a *answer, ev sse.Event) (ok bool) {
 	for _, span := range d.hidden(a, ev.Data, true) {
 		if !ev.Replace(span.From, span.To, []byte("null")) {
@@ -105,7 +106,7 @@ func (d responsesDialect) hide(a *answer, ev sse.Event) (ok bool) {
 	return true
 }
 
-// hidden finds what a client is not to see: in the response of an event, or in a whole response.
+// hidden finds the values that the client must not see, in the response of an event or in a whole response.
 func (responsesDialect) hidden(a *answer, data []byte, inEvent bool) (spans []rawjson.Span) {
 	s := rawjson.Scanner{Data: data}
 	var walk func(inside bool) error
@@ -114,7 +115,7 @@ func (responsesDialect) hidden(a *answer, data []byte, inEvent bool) (spans []ra
 			if !inside && m.Named("response") && s.Peek() == '{' {
 				return walk(true)
 			}
-			if err := s.Pass(); err != nil { // beside what is too deep to be read, too
+			if err := s.Pass(); err != nil { // Pass also skips values that are nested too deeply to be read
 				return err
 			}
 			params := m.Named(paramsMember) && !a.decoding.asks.exposed
@@ -127,7 +128,7 @@ func (responsesDialect) hidden(a *answer, data []byte, inEvent bool) (spans []ra
 	}
 	s.Space()
 	if walk(!inEvent) != nil {
-		return nil // no JSON, of which nothing is known
+		return nil // it is not JSON
 	}
 	return spans
 }

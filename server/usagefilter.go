@@ -44,8 +44,8 @@ func (c *usageFilter) resume(ev sse.Event) sse.Verdict {
 	return sse.Supersede
 }
 
-// replaceData has the client see an object instead of an event's data, on one line. Line ends between several data lines mean nothing in JSON,
-// whose strings have none.
+// replaceData replaces an event's data by an object on one line. JSON strings contain no line ends, so that those between several data lines
+// can be dropped.
 func replaceData(ev sse.Event, object []byte) bool {
 	object = bytes.ReplaceAll(object, []byte("\n"), nil)
 	if ev.Supplant(object) {
