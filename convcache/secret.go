@@ -83,7 +83,7 @@ func (s Secret) IsZero() bool { return len(s.key) == 0 }
 // Derive returns 32 bytes that only holders of the secret can make: HMAC-SHA256 over a version byte and a text. Every
 // use has a version of its own, so that nothing that leaves the process for one is a key of another: 1 for
 // conversations, 2 for salts, 3 for chains, 4 and 5 in package redisstore, 6 for histories, 7 for
-// incarnations.
+// incarnations, 8 for clients in logs.
 func (s Secret) Derive(version byte, text []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte{version})

@@ -36,6 +36,7 @@ type Config struct {
 	RedisRequired bool   // /readyz fails while Redis does not answer
 	Version       string // shown at /version
 	Logger        *slog.Logger
+	LogClients    ClientsMode
 }
 
 // PrefillFailure says how a turn goes on after its prefill leg has failed.

@@ -58,10 +58,13 @@ func isEarly(r *http.Request) bool { return r.ContentLength >= 0 && r.ContentLen
 
 // take reads a request into its turn, and gets the turn a slot.
 func (i *intake) take(w http.ResponseWriter, r *http.Request, t *turn) error {
+	names := clientNames{i.cfg.LogClients, i.secret}
+	t.record.Client = names.address(r)
 	tenant, err := i.tenant(r)
 	if err != nil {
 		return err
 	}
+	t.record.Tenant = names.tenant(tenant)
 	t.share = reservation{account: i.account, client: clientOf(r, tenant)}
 	early := isEarly(r)
 	if !early {

@@ -2,10 +2,14 @@ package server_test
 
 import (
 	"encoding/json"
+	"log/slog"
 	"net/http"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/server"
 )
 
 // line is the last turn's line in the log: its keys in order, and their values.
@@ -31,9 +35,9 @@ func (r *rig) line() (keys []string, values map[string]any) {
 
 // lineKeys are those of the receipt in the log, as its comment lists them.
 func lineKeys() []string {
-	return append([]string{"time", "level", "msg"}, strings.Fields(`turn trace path model conversation id_source prefill decode kv_path legs retries
-		reuse outcome reason differs proof tokens_offered tokens_read tokens_confirmed stored prompt_tokens completion_tokens finish events bytes
-		status code blame kind error queue_ms lookup_ms prefill_ms ttft_ms duration_ms saved_ms`)...)
+	return append([]string{"time", "level", "msg"}, strings.Fields(`outcome reason differs tokens_offered tokens_read tokens_confirmed prompt_tokens
+		completion_tokens ttft_ms duration_ms prefill decode status code blame kind error stored finish reuse kv_path proof legs retries events bytes
+		queue_ms lookup_ms prefill_ms saved_ms turn trace path model conversation id_source client tenant`)...)
 }
 
 func TestLine_HasTheSameKeysWhateverHappened(t *testing.T) {
@@ -46,6 +50,7 @@ func TestLine_HasTheSameKeysWhateverHappened(t *testing.T) {
 			map[string]any{
 				"outcome": "miss", "reason": "first_turn", "status": 200.0, "code": "", "blame": "", "kind": "", "error": "", "prefill": "prefill-0",
 				"decode": "decode-0", "trace": "", "id_source": "conversation_id", "stored": "yes", "finish": "stop", "model": "other",
+				"client": "127.0.0.1", "tenant": "",
 			},
 		},
 		"a hit": {
@@ -134,5 +139,136 @@ func TestLine_ShowsAModelOnlyIfItIsServed(t *testing.T) {
 	r.until(func() bool { return r.lines() == 2 })
 	if _, values := r.line(); values["model"] != "other" || values["code"] != "model_not_found" {
 		t.Errorf("a model that is made up is shown as %.80v, code %v", values["model"], values["code"])
+	}
+}
+
+// forPeople is a handler that wants no members that say nothing.
+type forPeople struct{ slog.Handler }
+
+func (forPeople) OmitsEmpty() bool { return true }
+
+// In a line for people, what they look for comes first, and what says nothing is not there.
+func TestLine_ForPeopleLeavesOutWhatSaysNothing(t *testing.T) {
+	for name, row := range map[string]struct {
+		send func(r *rig) reply
+		want string // keys behind msg, up to the tokens and engines
+		not  []string
+	}{
+		"a miss": {
+			func(r *rig) reply { return r.turn("c", 1, true) },
+			`outcome reason ttft_ms duration_ms prefill decode status`,
+			[]string{"code", "error", "tokens_offered", "tokens_read", "retries", "trace", "tenant", "prompt_tokens"}, // engines of this rig tell no usage
+		},
+		"a hit": {
+			func(r *rig) reply {
+				r.turn("c", 1, true)
+				r.until(func() bool { return r.lines() == 1 })
+				return r.turn("c", 2, true)
+			},
+			`outcome tokens_offered tokens_read ttft_ms duration_ms prefill decode status`,
+			[]string{"reason", "code", "differs"},
+		},
+		"a bad request": {
+			func(r *rig) reply { return r.send(`{`) },
+			`outcome reason`,
+			[]string{"prefill", "decode", "prompt_tokens", "tokens_confirmed", "ttft_ms", "legs", "conversation"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{cfg: func(c *server.Config) { c.Logger = slog.New(forPeople{c.Logger.Handler()}) }})
+			row.send(r)
+			want := strings.Fields(row.want)
+			var keys []string
+			r.until(func() bool {
+				keys, _ = r.line()
+				return len(keys) > 0 && (name != "a hit" || r.lines() == 2)
+			})
+			keys, _ = r.line()
+			if got := keys[3:min(len(keys), 3+len(want))]; !slices.Equal(got, want) {
+				t.Errorf("it begins with %q, want %q", got, want)
+			}
+			for _, key := range row.not {
+				if slices.Contains(keys, key) {
+					t.Errorf("it has %s: %q", key, keys)
+				}
+			}
+		})
+	}
+}
+
+// A client is named as the setting says, its tenant never in clear.
+func TestLine_NamesTheClientAsConfigured(t *testing.T) {
+	const key = "sk-of-nobody-else"
+	hash := regexp.MustCompile(`^[0-9a-f]{12}$`)
+	for mode, row := range map[server.ClientsMode]struct{ client, tenant *regexp.Regexp }{
+		server.ClientsClear: {regexp.MustCompile(`^127\.0\.0\.1$`), hash},
+		server.ClientsHash:  {hash, hash},
+		server.ClientsOff:   {regexp.MustCompile(`^$`), regexp.MustCompile(`^$`)},
+	} {
+		t.Run(string(mode), func(t *testing.T) {
+			r := newRig(t, setup{cfg: func(c *server.Config) { c.LogClients = mode }})
+			seen := map[string]int{}
+			for n, credential := range []string{key, key, "sk-another"} {
+				r.turn("c", 1, false, "Authorization", "Bearer "+credential)
+				r.until(func() bool { return r.lines() == n+1 })
+				_, values := r.line()
+				client, tenant := values["client"].(string), values["tenant"].(string)
+				if !row.client.MatchString(client) || !row.tenant.MatchString(tenant) {
+					t.Errorf("client is %q, tenant %q", client, tenant)
+				}
+				seen[tenant]++
+			}
+			if mode != server.ClientsOff && len(seen) != 2 {
+				t.Errorf("two tenants of three turns are called %v", seen)
+			}
+			if strings.Contains(r.log.text(), key) || mode == server.ClientsHash && strings.Contains(r.log.text(), `"client":"127`) {
+				t.Error("the log has what it must not")
+			}
+		})
+	}
+}
+
+// What is no turn has a line at debug, with nothing in it that a client has made up.
+func TestRequestLine_OfWhatIsNoTurn(t *testing.T) {
+	for name, row := range map[string]struct {
+		method, path string
+		status       float64
+		shown        string
+	}{
+		"an unknown path":    {"GET", "/v1/embeddings?key=secret", 404, "/v1/embeddings"},
+		"a method":           {"DELETE", "/v1/models", 405, "/v1/models"},
+		"a stored response":  {"GET", "/v1/responses/resp_1", 400, "/v1/responses/…"},
+		"models":             {"GET", "/v1/models", 200, "/v1/models"},
+		"health":             {"GET", "/healthz", 200, "/healthz"},
+		"a doubled prefix":   {"POST", "/v1/v1/chat/completions", 404, "/v1/v1/chat/completions"},
+		"made up":            {"GET", "/secret/v1/%73ecret//models/", 404, "/…/v1/…//models/"},
+		"a path without end": {"GET", strings.Repeat("/v1", 3000), 404, strings.Repeat("/v1", 8) + "/…"},
+		"a made-up method":   {"SECRET", "/v1/models", 405, "/v1/models"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, setup{})
+			req, err := http.NewRequestWithContext(t.Context(), row.method, r.front.URL+row.path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			r.until(func() bool { return r.log.count(`"msg":"request"`) == 1 })
+			for line := range strings.Lines(r.log.text()) {
+				var values map[string]any
+				if json.Unmarshal([]byte(line), &values) != nil || values["msg"] != "request" {
+					continue
+				}
+				if values["level"] != "DEBUG" || values["status"] != row.status || values["method"] != map[bool]string{true: "other", false: row.method}[row.method == "SECRET"] || values["path"] != row.shown || values["client"] != "127.0.0.1" {
+					t.Errorf("got %s", line)
+				}
+			}
+			if strings.Contains(strings.ToLower(r.log.text()), "secret") {
+				t.Error("the log has what the client made up")
+			}
+		})
 	}
 }

@@ -36,6 +36,8 @@ type Asked struct {
 	Unserved     bool   // no engine is known to serve a model of that name; it is not to be shown then
 	Conversation string // the first characters of its keyed hash, "" without one
 	Source       string // where the conversation's id was found, "" without one
+	Client       string // the address that the request came from, as logs may name it
+	Tenant       string // keyed hash of who is kept apart from others, "" for nobody
 }
 
 // Times are those of a turn as a whole.

@@ -19,15 +19,17 @@ func (s *Server) routes() http.Handler {
 	e.HTTPErrorHandler = s.onError
 	e.IPExtractor = echo.ExtractIPDirect()
 	served := &endpoints{methods: map[string][]string{}}
-	add := func(method, path string, handler echo.HandlerFunc) {
+	lines := &requestLines{s.cfg.Logger, clientNames{s.cfg.LogClients, s.deps.Secret}}
+	serve := func(method, path string, handler echo.HandlerFunc) { // a turn writes its own line
 		e.Add(method, path, handler)
 		served.add(method, path)
 	}
-	add(http.MethodPost, "/v1/chat/completions", s.handleTurn(upstream.Chat))
-	add(http.MethodPost, "/v1/completions", s.handleTurn(upstream.Text))
-	add(http.MethodPost, upstream.Messages.Path(), s.handleTurn(upstream.Messages))
+	add := func(method, path string, handler echo.HandlerFunc) { serve(method, path, lines.around(handler)) }
+	serve(http.MethodPost, "/v1/chat/completions", s.handleTurn(upstream.Chat))
+	serve(http.MethodPost, "/v1/completions", s.handleTurn(upstream.Text))
+	serve(http.MethodPost, upstream.Messages.Path(), s.handleTurn(upstream.Messages))
 	add(http.MethodPost, upstream.Messages.Path()+"/count_tokens", s.handleCountTokens)
-	add(http.MethodPost, upstream.Responses.Path(), s.handleTurn(upstream.Responses))
+	serve(http.MethodPost, upstream.Responses.Path(), s.handleTurn(upstream.Responses))
 	add(http.MethodGet, "/v1/models", s.handleModels)
 	health := s.health()
 	for _, path := range slices.Sorted(maps.Keys(health)) {
@@ -38,9 +40,11 @@ func (s *Server) routes() http.Handler {
 	add(http.MethodGet, "/", welcome)
 	add(http.MethodHead, "/", welcome) // Claude Code sends it to see whether a server answers
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if s.exact(w, r, served) {
-			e.ServeHTTP(w, r)
+		if status := s.exact(w, r, served); status != 0 {
+			lines.write(r, status, 0)
+			return
 		}
+		e.ServeHTTP(w, r)
 	})
 }
 
@@ -59,9 +63,9 @@ func (s *Server) HealthHandler() http.Handler {
 	return e
 }
 
-// exact sets time limits for a request, and reports whether its path and method are served; if not, it answers with the error. It runs
-// before echo, because echo composes its middleware anew for each request.
-func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints) bool {
+// exact sets time limits for a request, and answers it with an error unless its path and method are served; it returns the status of
+// that error, 0 for a request that is served. It runs before echo, because echo composes its middleware anew for each request.
+func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints) (refusal int) {
 	// net/http flushes the rest of an answer after its handler has returned, and that write must have a limit too. A turn's first writes
 	// are under this limit; commitWriter.bound sets a new one for later writes.
 	control := http.NewResponseController(w)
@@ -87,19 +91,20 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 		w.Header().Set("X-Request-Id", id)
 	}
 	api := apiAt(r.URL.EscapedPath())
+	var e *apiError
 	switch {
 	case !known && api == upstream.Responses:
-		writeError(w, badRequest("", "unsupported", "Responses are not stored. Send the whole history as input to POST "+api.Path()+"."))
-		return false
+		api, e = upstream.Chat, badRequest("", "unsupported", "Responses are not stored. Send the whole history as input to POST "+api.Path()+".")
 	case !known:
-		writeErrorFor(w, api, served.unknown(r.URL.EscapedPath()))
-		return false
+		e = served.unknown(r.URL.EscapedPath())
 	case !allowed:
 		w.Header().Set("Allow", strings.Join(methods, ", "))
-		writeErrorFor(w, api, refused(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed."))
-		return false
+		e = refused(http.StatusMethodNotAllowed, "method_not_allowed", "Method not allowed.")
+	default:
+		return 0
 	}
-	return true
+	writeErrorFor(w, api, e)
+	return e.Status
 }
 
 // apiAt returns the API whose error shape applies to a path: that of the API with this path or one above it, and chat's for all others.

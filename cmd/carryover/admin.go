@@ -61,7 +61,7 @@ func (p *proxy) serveAdmin(ctx context.Context, listener net.Listener, token Sec
 	deps := admin.Deps{
 		Token: string(token), Fleet: p.fleet, Reload: reload, Pinned: p.server.Pinned, Budget: p.server.PinnedBudget, Exposed: p.server.Exposed,
 		Waiting: p.server.Waiting, Open: p.server.Open, Journal: p.journal, Metrics: p.meters.scraped,
-		Explain: p.server.ExplainHandler(), Health: p.server.HealthHandler(), Own: p.own.has, Tickets: p.tickets, Logger: logger,
+		Explain: p.server.ExplainHandler(), Health: p.server.HealthHandler(), Own: p.own.has, Tickets: p.tickets, Logger: logger, LogLevel: p.level,
 	}
 	if p.registry != nil {
 		deps.Registry = p.registry

@@ -220,8 +220,9 @@ type AuthConfig struct {
 
 // LogConfig is the shape of the log on standard error.
 type LogConfig struct {
-	Format string
-	Level  string // debug, info, warn or error, as slog.Level reads it
+	Format  string // logAuto or another
+	Level   string // debug, info, warn or error, as slog.Level reads it
+	Clients string // a server.ClientsMode
 }
 
 func defaultConfig() Config {
@@ -268,7 +269,7 @@ func defaultConfig() Config {
 			ClientBody:     60 * time.Second,
 		},
 		Upstream: UpstreamConfig{Client: "own"},
-		Log:      LogConfig{Format: "text", Level: "info"},
+		Log:      LogConfig{Format: logAuto, Level: "info", Clients: string(server.ClientsClear)},
 	}
 }
 

@@ -193,7 +193,8 @@ func clientSettings(c *Config) []setting {
 		{key: "auth.forward_authorization", flag: "forward-authorization", to: &c.Auth.ForwardAuthorization, help: "send the client's credential on to the engines"},
 		{key: "upstream.client", flag: "upstream-client", to: &c.Upstream.Client, oneOf: []string{"own", clientStd}, help: "HTTP client for the engines; std is that of Go's library"},
 		{key: "auth.upstream_key", env: "OPENAI_API_KEY", to: &c.Auth.UpstreamKey, help: "bearer token for the engines"},
-		{key: "log.format", flag: "log-format", to: &c.Log.Format, oneOf: []string{"text", "json"}, help: "log format"},
+		{key: "log.format", flag: "log-format", to: &c.Log.Format, oneOf: []string{logAuto, logText, logJSON, logConsole}, help: "log format; auto is console on a terminal, else text"},
+		{key: "log.clients", flag: "log-clients", to: &c.Log.Clients, oneOf: []string{string(server.ClientsClear), string(server.ClientsHash), string(server.ClientsOff)}, help: "how a line names the client: clear has its address and a keyed hash of its tenant, hash hashes of both"},
 		{key: "log.level", flag: "log-level", to: &c.Log.Level, live: true, oneOf: []string{"debug", "info", "warn", "error"}, help: "least severe record that is logged"},
 	}
 }

@@ -173,11 +173,12 @@ func runDemo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error
 // present runs the proxy in front of the instances and holds the conversation.
 func (d *deployment) present(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error {
 	records := newRecords()
-	logger, _ := newLogger(LogConfig{Format: "text", Level: "warn"}, stderr)
+	logger, level := newLogger(LogConfig{Format: logAuto, Level: "warn"}, stderr)
 	proxy, err := newProxy(configured{Config: d.settings}, logger, records.observe)
 	if err != nil {
 		return err
 	}
+	proxy.level = level
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(o.host, fmt.Sprint(o.port)))
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)

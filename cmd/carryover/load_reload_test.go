@@ -194,7 +194,7 @@ func TestReload_ThresholdCountsFromTheNextTurn(t *testing.T) {
 		if got := a.header.Get("X-KV-Path"); got != want {
 			t.Errorf("threshold %d: X-KV-Path %q, want %q", threshold, got, want)
 		}
-		line := regexp.MustCompile(`msg=turn turn=` + id + ` .*kv_path="?` + regexp.QuoteMeta(want) + `"? `)
+		line := regexp.MustCompile(`msg=turn .* kv_path="?` + regexp.QuoteMeta(want) + `"? .* turn=` + id + ` `)
 		if !eventually(func() bool { return line.MatchString(r.log.String()) }) {
 			t.Errorf("threshold %d: no line like %s in\n%s", threshold, line, r.log)
 		}

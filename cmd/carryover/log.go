@@ -3,6 +3,17 @@ package main
 import (
 	"io"
 	"log/slog"
+	"os"
+
+	"github.com/mattn/go-isatty"
+)
+
+// The formats of the log.
+const (
+	logAuto    = "auto" // console on a terminal, else text
+	logText    = "text"
+	logJSON    = "json"
+	logConsole = "console"
 )
 
 // newLogger returns the log, and the level that can be changed.
@@ -10,10 +21,30 @@ func newLogger(cfg LogConfig, w io.Writer) (*slog.Logger, *slog.LevelVar) {
 	level := &slog.LevelVar{}
 	level.Set(logLevel(cfg))
 	options := &slog.HandlerOptions{Level: level}
-	if cfg.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, options)), level
+	switch logFormat(cfg.Format, w) {
+	case logJSON:
+		return slog.New(&shapedHandler{Handler: slog.NewJSONHandler(w, options), shape: inMilliseconds}), level
+	case logConsole:
+		return slog.New(newConsole(w, level, coloured(os.Getenv))), level
+	default:
+		return slog.New(&shapedHandler{Handler: slog.NewTextHandler(w, options), shape: withoutEmpty, short: true}), level
 	}
-	return slog.New(slog.NewTextHandler(w, options)), level
+}
+
+// logFormat chooses the format where none is set.
+func logFormat(format string, w io.Writer) string {
+	if format != logAuto {
+		return format
+	}
+	if f, ok := w.(*os.File); ok && isatty.IsTerminal(f.Fd()) {
+		return logConsole
+	}
+	return logText
+}
+
+// coloured reports whether a terminal is to be shown colours (no-color.org).
+func coloured(getenv func(string) string) bool {
+	return getenv("NO_COLOR") == "" && getenv("TERM") != "dumb"
 }
 
 func logLevel(cfg LogConfig) (level slog.Level) {

@@ -49,7 +49,7 @@ func newServerConfig(cfg Config, logger *slog.Logger) server.Config {
 			StoreTimeout: cfg.Timeouts.Store, ShutdownGrace: cfg.Timeouts.ShutdownGrace,
 			ClientWriteTimeout: cfg.Timeouts.ClientWrite, ClientHeaderTimeout: cfg.Timeouts.ClientHeader, ClientBodyTimeout: cfg.Timeouts.ClientBody,
 		},
-		RedisRequired: cfg.Redis.Required, Version: version, Logger: logger,
+		RedisRequired: cfg.Redis.Required, Version: version, Logger: logger, LogClients: server.ClientsMode(cfg.Log.Clients),
 	}
 }
 

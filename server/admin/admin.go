@@ -47,6 +47,8 @@ type Deps struct {
 	// Tickets lists the tickets of a conversation that this replica has put into the store; nil where that is not known.
 	Tickets func(conversation string) []Ticket
 	Logger  *slog.Logger
+	// LogLevel is the level of the log, which operators change; nil where they may not.
+	LogLevel *slog.LevelVar
 	// LiveEvery is the time between two events of the live data, 1 s by default.
 	LiveEvery time.Duration
 }
@@ -70,6 +72,10 @@ func New(deps Deps) http.Handler {
 	mux.handle("POST /admin/instances/{role}/{name}/drain", a.drain(true))
 	mux.handle("POST /admin/instances/{role}/{name}/undrain", a.drain(false))
 	mux.handle("POST /admin/reload", a.reload)
+	if deps.LogLevel != nil {
+		mux.handle("GET /admin/log-level", a.logLevel)
+		mux.handle("PUT /admin/log-level", a.setLogLevel)
+	}
 	if deps.Metrics != nil {
 		mux.handle("GET /metrics", deps.Metrics.ServeHTTP)
 	}

@@ -1,0 +1,63 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+
+	"carryover/sse/rawjson"
+)
+
+// levelAnswer is the log's level as operators read and write it.
+type levelAnswer struct {
+	Level string `json:"level"`
+}
+
+// levels are the words for it, as the setting has them.
+func levels() []string { return []string{"debug", "info", "warn", "error"} }
+
+// logLevel answers with the log's level.
+func (a *admin) logLevel(w http.ResponseWriter, _ *http.Request) {
+	answer(w, http.StatusOK, levelAnswer{strings.ToLower(a.LogLevel.Level().String())})
+}
+
+// setLogLevel changes it until the next reload, which puts that of the configuration in force.
+func (a *admin) setLogLevel(w http.ResponseWriter, r *http.Request) {
+	level, err := readLevel(r.Body)
+	if err != nil {
+		refuseParam(w, http.StatusBadRequest, "level", "invalid_level", err.Error())
+		return
+	}
+	before := a.LogLevel.Level()
+	a.LogLevel.Set(min(before, level)) // so that the line is written under the more talkative of the two
+	a.Logger.Info("log level changed", "from", before.String(), "to", level.String())
+	a.LogLevel.Set(level)
+	a.logLevel(w, r)
+}
+
+// readLevel reads {"level": "debug"}, each member once.
+func readLevel(body io.Reader) (level slog.Level, err error) {
+	malformed := fmt.Errorf("the body must be {\"level\": \"…\"} with one of %s", strings.Join(levels(), ", "))
+	text, err := io.ReadAll(body)
+	if err != nil {
+		return 0, malformed
+	}
+	if _, err := rawjson.ParseObjectFunc(text, func(s *rawjson.Scanner, name []byte) error {
+		if string(name) != "level" {
+			return errors.New("unknown member")
+		}
+		return s.Skip()
+	}); err != nil {
+		return 0, malformed
+	}
+	var wanted levelAnswer
+	if err := json.Unmarshal(text, &wanted); err != nil || !slices.Contains(levels(), wanted.Level) {
+		return 0, malformed
+	}
+	return level, level.UnmarshalText([]byte(wanted.Level))
+}

@@ -1,0 +1,131 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"carryover/upstream"
+)
+
+// EmptyOmitter is a handler of logs for people: a turn's line has there no members that say nothing.
+type EmptyOmitter interface{ OmitsEmpty() bool }
+
+// logTurns writes each turn's line, which is its receipt. Its keys are in this order; times are in milliseconds:
+//
+//   - what became of it: outcome (of reuse: hit, miss, off), reason (of a miss), differs (where a rewritten history does),
+//     tokens_offered, tokens_read (that prefill did not compute because of it), tokens_confirmed (that it took from caches, its own
+//     included, -1 if it does not tell), prompt_tokens, completion_tokens (by decode's usage, -1 if it was not read);
+//   - how long it took: ttft_ms, duration_ms;
+//   - which way: prefill, decode (the instances that had the last leg of each role);
+//   - how it went: status, code (of the error that the client got), blame (the instance whose leg failed the turn), kind (how), error;
+//   - the rest of the answer and of the way: stored (yes, or why no ticket is left), finish, reuse (X-KV-Reuse), kv_path (X-KV-Path),
+//     proof, legs (that were sent), retries, events, bytes, queue_ms, lookup_ms, prefill_ms, and saved_ms, which prefill was spared;
+//   - whose: turn (X-Request-Id), trace (that the turn's spans are in), path (of the API), model ("other" for one that no engine is known
+//     to serve), conversation (the first characters of its keyed hash), id_source (where its id was found), client and tenant
+//     ([ClientsMode]).
+//
+// Two come only where there is something to say: redis (up, or what is wrong with it; with it a ticket that replicas share is told from one
+// that is kept here) and stream (buffered). A handler that is an [EmptyOmitter] gets those members alone that say something. A line holds
+// neither prompts nor answers, and no name that a client has made up.
+func logTurns(logger *slog.Logger, redis func() string) Observer {
+	handler := logger.Handler()
+	omitter, _ := handler.(EmptyOmitter)
+	short := omitter != nil && omitter.OmitsEmpty()
+	return func(r *Record) {
+		now, level := time.Now(), slog.LevelInfo
+		if r.Err != nil && (r.Status >= 500 || r.Aborted()) {
+			level = slog.LevelWarn
+		}
+		if !handler.Enabled(context.Background(), level) {
+			return
+		}
+		outcome, reason := r.Reuse.Outcome()
+		hit := outcome == "hit"
+		blamed, kind := r.Blamed()
+		failure := ""
+		if r.Err != nil {
+			failure = r.Err.Error()
+		}
+		b := r.Path.appendHeader(make([]byte, 0, 256))
+		path := len(b)
+		headers := string(r.Reuse.appendHeader(b, now)) // both in one text
+
+		l, attrs := line{short}, make([]slog.Attr, 0, 44) // stays on the stack
+		attrs = l.text(attrs, "outcome", outcome)
+		attrs = l.text(attrs, "reason", reason)
+		attrs = l.text(attrs, "differs", r.Reuse.Differs)
+		attrs = l.number(attrs, "tokens_offered", r.Reuse.Offered, hit)
+		attrs = l.number(attrs, "tokens_read", r.Reuse.Read, hit)
+		attrs = l.number(attrs, "tokens_confirmed", r.Reuse.Cached, false)
+		attrs = l.number(attrs, "prompt_tokens", r.Answer.PromptTokens, false)
+		attrs = l.number(attrs, "completion_tokens", r.Answer.CompletionTokens, false)
+		attrs = l.milliseconds(attrs, "ttft_ms", r.TTFT)
+		attrs = l.milliseconds(attrs, "duration_ms", r.Took)
+		attrs = l.text(attrs, "prefill", r.Leg(upstream.RolePrefill).Instance)
+		attrs = l.text(attrs, "decode", r.Leg(upstream.RoleDecode).Instance)
+		attrs = l.number(attrs, "status", r.Status, true)
+		attrs = l.text(attrs, "code", r.Code)
+		attrs = l.text(attrs, "blame", blamed)
+		attrs = l.text(attrs, "kind", kind)
+		attrs = l.text(attrs, "error", failure)
+		attrs = l.text(attrs, "stored", r.Stored)
+		attrs = l.text(attrs, "finish", r.Answer.Finish)
+		attrs = l.text(attrs, "reuse", headers[path:])
+		attrs = l.text(attrs, "kv_path", headers[:path])
+		attrs = l.text(attrs, "proof", r.Reuse.Proof)
+		attrs = l.number(attrs, "legs", len(r.Legs), false)
+		attrs = l.number(attrs, "retries", r.Retries, false)
+		attrs = l.number(attrs, "events", int(r.Answer.Events), false)
+		attrs = l.number(attrs, "bytes", int(r.Answer.Bytes), false)
+		attrs = l.milliseconds(attrs, "queue_ms", r.Queued)
+		attrs = l.milliseconds(attrs, "lookup_ms", r.Lookup)
+		attrs = l.milliseconds(attrs, "prefill_ms", r.PrefillTook())
+		attrs = l.milliseconds(attrs, "saved_ms", r.Reuse.Saved)
+		attrs = l.text(attrs, "turn", r.Turn)
+		attrs = l.text(attrs, "trace", r.Trace.Shown())
+		attrs = l.text(attrs, "path", r.API.Path())
+		attrs = l.text(attrs, "model", r.ModelShown())
+		attrs = l.text(attrs, "conversation", r.Conversation)
+		attrs = l.text(attrs, "id_source", r.Source)
+		attrs = l.text(attrs, "client", r.Client)
+		attrs = l.text(attrs, "tenant", r.Tenant)
+		if redis != nil {
+			attrs = l.text(attrs, "redis", redis())
+		}
+		if r.Answer.Buffered {
+			attrs = l.text(attrs, "stream", "buffered")
+		}
+		// Without the place in the source, which no line shows: to find it costs as much as a tenth of the line.
+		record := slog.NewRecord(now, level, "turn", 0)
+		record.AddAttrs(attrs...)
+		_ = handler.Handle(context.Background(), record) // as a Logger does
+	}
+}
+
+// line appends the members of a turn's line. A short one has none that say nothing.
+type line struct{ short bool }
+
+func (l line) text(attrs []slog.Attr, key, value string) []slog.Attr {
+	if value == "" && l.short {
+		return attrs
+	}
+	return append(attrs, slog.String(key, value))
+}
+
+// number has 0, and -1 for what is not known, say nothing unless told says otherwise.
+func (l line) number(attrs []slog.Attr, key string, n int, told bool) []slog.Attr {
+	if n <= 0 && !told && l.short {
+		return attrs
+	}
+	return append(attrs, slog.Int(key, n))
+}
+
+func (l line) milliseconds(attrs []slog.Attr, key string, d time.Duration) []slog.Attr {
+	if d < 50*time.Microsecond && l.short { // which is shown as 0
+		return attrs
+	}
+	return append(attrs, milliseconds(key, d))
+}
+
+func milliseconds(key string, d time.Duration) slog.Attr { return slog.Float64(key, Milliseconds(d)) }
