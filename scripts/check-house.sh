@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
 # Checks the figures of words and papers: sizes of the first pages, rows of the glossary, identifiers that the
-# glossary has replaced, files that package comments name, and that the workflow runs what .ci/run runs
-# (scripts/house).
+# glossary has replaced, files that package comments name, that the workflow runs what .ci/run runs
+# (scripts/house), and that docs/reference.md is what make reference would write.
 # Prints every fault and exits 1 if there is one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 go run ./scripts/house
+output=$(go test ./cmd/carryover -run '^TestReference_' -count 1 -v 2>&1) && grep -q -e '--- PASS: TestReference_' <<<"$output" || {
+	printf '%s\n' "$output" "docs/reference.md is not what the code says"
+	exit 1
+}
