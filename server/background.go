@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// background is the work that runs beside the turns or outlives its client, and the end of it all.
+// background runs the work that outlives a client or belongs to no turn, and can end all of it.
 type background struct {
 	logger  *slog.Logger
 	group   sync.WaitGroup
@@ -23,7 +23,7 @@ func newBackground(logger *slog.Logger) *background {
 	return b
 }
 
-// run begins work that has a bound of its own. what and id name it in the log, should it panic.
+// run starts work that has a time limit of its own. what and id name the work in the log if it panics.
 func (b *background) run(what, id string, work func()) {
 	b.group.Go(func() {
 		defer b.survive(what, id)
@@ -31,8 +31,8 @@ func (b *background) run(what, id string, work func()) {
 	})
 }
 
-// every does work again and again until ctx ends, and at once when there is a word in early, which may be nil. A defect ends one
-// round, and not those that follow.
+// every calls round once per period until ctx ends, and also whenever early, which may be nil, receives a value. A panic ends one round
+// only.
 func (b *background) every(
 	ctx context.Context, period time.Duration, early <-chan struct{}, what, id string, round func(context.Context),
 ) {
@@ -52,11 +52,10 @@ func (b *background) every(
 	}
 }
 
-// wait returns when all of it has ended.
+// wait returns when all of the work has ended.
 func (b *background) wait() { b.group.Wait() }
 
-// survive keeps a defect in work that outlives its turn from ending the process.
-// It is deferred.
+// survive keeps a panic in background work from ending the process. It must be deferred.
 func (b *background) survive(what, id string) {
 	if p := recover(); p != nil {
 		b.logger.Error("panic after a turn", what, id, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))

@@ -13,12 +13,12 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// handBacks has prefill read what decode holds for a ticket into its own prefix cache, and so has decode free the blocks: of tickets
-// that no turn has used for a while, and of answers that leave none because their request names no conversation. It works beside
-// the turns. Whatever makes a ticket must hold, because the leg writes into a cache that others read.
+// handBacks hands KV back from decode to prefill: prefill reads a ticket's blocks into its own prefix cache, and decode then frees them. It
+// does so in the background for tickets that no turn has used for a while, and for answers whose request names no conversation. The
+// conditions are those of a ticket, because the leg writes into a cache that other requests read.
 //
-// A ticket stays in the store, where turns find it, until its leg is about to be sent. It is taken by its id then, at most once as by
-// any taker, and by this replica alone: the ids of its tokens are in this process and nowhere else.
+// A ticket stays in the store, where turns find it, until its leg is about to be sent. It is then taken by its id, as by a turn. Only this
+// replica can hand it back, because only this process has the ids of its tokens.
 type handBacks struct {
 	cfg        *Config
 	deps       *Deps
@@ -74,7 +74,7 @@ type pairQueue struct {
 	away   time.Time // since when prefill can't be sent legs, zero while it can
 }
 
-// Bounds of what waits.
+// Limits of what waits for a hand-back.
 const (
 	// maxOut is how many tickets of a lane may wait outside of the store. What is beyond is released: a lane that is so far behind
 	// would pin decode's blocks for longer than the reuse is worth.
@@ -105,16 +105,16 @@ func newHandBacks(cfg *Config, deps *Deps) *handBacks {
 	return h
 }
 
-// handsBack reports whether tickets are to be handed back.
+// handsBack reports whether hand-backs are configured.
 func (c *HandBackConfig) handsBack() bool {
 	return c.HandBack == HandBackIdle || c.HandBack == HandBackNow
 }
 
-// on reports whether anything is handed back.
+// on reports whether tickets are handed back: hand-backs are configured, and the connector supports them.
 func (h *handBacks) on() bool { return h.arena != nil }
 
-// stored notes a ticket that is in the store from now on, and keeps the ids that it covers, if there is room for them. It is due when
-// no turn has used it for a while.
+// stored notes a ticket that is now in the store, and keeps its ids if they fit into memory. The ticket is due when no turn has used it for
+// HandBackAfter.
 func (h *handBacks) stored(t *turn, d *decoding, ticket *convcache.Ticket) {
 	k := h.claim(t, d, ticket)
 	if k == nil {
@@ -130,8 +130,8 @@ func (h *handBacks) stored(t *turn, d *decoding, ticket *convcache.Ticket) {
 	h.remind()
 }
 
-// remind has the lanes looked through when a ticket that is stored now is due. By the ticker alone the legs of all pairs would begin at
-// once, four times a second, and turns that come then would wait for them.
+// remind wakes the queues at the moment when a ticket that is stored now becomes due. With the ticker alone the legs of all pairs would begin
+// together, four times a second, and turns that come at these moments would wait for them.
 func (h *handBacks) remind() {
 	if h.cfg.HandBack == HandBackNow {
 		h.hurry()
@@ -140,17 +140,17 @@ func (h *handBacks) remind() {
 	time.AfterFunc(h.cfg.HandBackAfter, h.hurry)
 }
 
-// outside hands back a ticket that goes into no store. It reports false for one that it does not take, which is to be released.
+// outside hands back a ticket that is not stored. It reports false if it does not take the ticket, which the caller must then release.
 func (h *handBacks) outside(t *turn, a *answer, ticket *convcache.Ticket) bool {
 	if size := max(1, ticket.Chain.BlockSize); ticket.Tokens/size <= a.usage.prompt/size {
-		return false // prefill has all of its blocks that are whole, and caches no others
+		return false // prefill has all whole blocks of the ticket already, and vLLM caches only whole blocks
 	}
 	k := h.claim(t, a.decoding, ticket)
 	return k != nil && h.take(k, ticket)
 }
 
-// displaced hands back a ticket that was removed from the store. It reports false for one that it does not take, which is to be
-// released: of another replica, or with no room for its ids.
+// displaced hands back a ticket that was removed from the store. It reports false if it does not take the ticket, which the caller must then
+// release: another replica has made it, or its ids did not fit into memory.
 func (h *handBacks) displaced(ticket *convcache.Ticket) bool {
 	h.mu.Lock()
 	k := h.retained[ticket.ID]
@@ -161,10 +161,11 @@ func (h *handBacks) displaced(ticket *convcache.Ticket) bool {
 	return k != nil && h.take(k, ticket)
 }
 
-// claim takes over the ids of an answer. It returns nil where they are not kept.
+// claim takes over the ids of an answer, and returns nil if it does not keep them.
 func (h *handBacks) claim(t *turn, d *decoding, ticket *convcache.Ticket) *retainedTicket {
 	if most := d.from.Engine().ContextLength(t.model); most > 0 && ticket.Tokens >= most-1 {
-		// No turn can go on behind it, and the leg's first token would be its last, so that prefill keeps its blocks for its lease.
+		// The context is full, so that no turn can follow. And the leg's first token would be its last, so that prefill would keep the
+		// blocks until their lease ends.
 		return nil
 	}
 	if ticket.Groups != 1 || !h.on() || !h.keeps(d.from, ticket.Tokens) { // several groups no connector hands back; turns may use it
@@ -180,7 +181,7 @@ func (h *handBacks) claim(t *turn, d *decoding, ticket *convcache.Ticket) *retai
 	}
 }
 
-// take has a ticket wait that is in no store any more. It takes the ids, too, if it reports false.
+// take queues a ticket that is not in the store. It reports false, and frees the ids, if too many wait.
 func (h *handBacks) take(k *retainedTicket, ticket *convcache.Ticket) bool {
 	removed := *ticket
 	k.ticket, k.due = &removed, time.Time{}
@@ -196,7 +197,7 @@ func (h *handBacks) take(k *retainedTicket, ticket *convcache.Ticket) bool {
 	return true
 }
 
-// left notes that a ticket is in the store no more, whoever has it: its ids are of no use.
+// left notes that a ticket is no longer in the store, whoever took it, and frees its ids.
 func (h *handBacks) left(id convcache.TicketID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,7 +224,7 @@ func (h *handBacks) queueOf(key pairKey) *pairQueue {
 	return l
 }
 
-// add puts a ticket into its lane. It needs h.mu.
+// add puts a ticket into its queue. The caller holds h.mu.
 func (h *handBacks) add(k *retainedTicket) {
 	k.queue = h.queueOf(k.queue.pairKey) // that of before may have been forgotten
 	if k.ticket != nil {
@@ -233,7 +234,7 @@ func (h *handBacks) add(k *retainedTicket) {
 	}
 }
 
-// addAgain puts a ticket back to where it was taken from, and has the lane rest. It needs h.mu.
+// addAgain puts a ticket back to the front of its queue, and lets the queue rest. The caller holds h.mu.
 func (h *handBacks) addAgain(k *retainedTicket) {
 	k.again, k.settled, k.concluded = false, false, false
 	k.queue = h.queueOf(k.queue.pairKey)
@@ -245,7 +246,7 @@ func (h *handBacks) addAgain(k *retainedTicket) {
 	}
 }
 
-// drop takes a ticket out of its lane. It needs h.mu.
+// drop takes a ticket out of its queue. The caller holds h.mu.
 func (h *handBacks) drop(k *retainedTicket) {
 	delete(h.retained, k.id)
 	if k.ticket != nil {
@@ -255,15 +256,15 @@ func (h *handBacks) drop(k *retainedTicket) {
 	}
 }
 
-// hurry has the lanes looked through at once.
+// hurry wakes the queues now.
 func (h *handBacks) hurry() {
 	select {
 	case h.wake <- struct{}{}:
-	default: // it is known already
+	default: // they will be woken already
 	}
 }
 
-// round begins what can be begun.
+// round starts the hand-backs that can start now.
 func (h *handBacks) round(ctx context.Context) {
 	for _, k := range h.begin(time.Now()) {
 		h.background.run("hand-back", k.queue.decode.Engine().Name, func() {
@@ -273,7 +274,7 @@ func (h *handBacks) round(ctx context.Context) {
 	}
 }
 
-// done ends a hand-back, or has it wait again.
+// done ends a hand-back, or puts its ticket back into the queue.
 func (h *handBacks) done(k *retainedTicket) {
 	if !k.again {
 		k.ids.Free()
@@ -295,7 +296,7 @@ func (h *handBacks) done(k *retainedTicket) {
 	h.hurry()
 }
 
-// HandBackWaiting is how many tickets wait to be handed back: those that are due, and those of no store.
+// HandBackWaiting returns how many tickets wait to be handed back: stored tickets that are due, and tickets that are not in the store.
 func (s *Server) HandBackWaiting() (tickets int) {
 	h, now := s.turns.handBacks, time.Now()
 	h.mu.Lock()
@@ -309,5 +310,5 @@ func (s *Server) HandBackWaiting() (tickets int) {
 	return tickets
 }
 
-// HandBackMemory is how many bytes the ids of tickets take, and how many they may; both are 0 where nothing is handed back.
+// HandBackMemory returns how many bytes the ids of tickets use, and how many they may use. Both are 0 if nothing is handed back.
 func (s *Server) HandBackMemory() (used, most int64) { return s.turns.handBacks.arena.Use() }

@@ -7,21 +7,22 @@ import (
 	"carryover/convcache"
 )
 
-// underWay is what of one conversation is on its way to prefill now.
+// underWay counts the hand-backs of one conversation that run now.
 type underWay struct {
 	legs  int
 	ended chan struct{} // closed with the last of them
 }
 
-// underWay reports whether a ticket of the conversation is on its way to prefill now.
+// underWay reports whether a ticket of the conversation is being handed back now.
 func (h *handBacks) underWay(key convcache.Key) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.under[key] != nil
 }
 
-// await has a turn wait for what of its conversation is on its way, for a while: mostly a tenth of a second, after which prefill need not
-// compute it. Nor does the turn read then what prefill has filed under other ids than it was sent, and is about to be barred for.
+// await waits for the hand-backs of a conversation that run now, mostly a tenth of a second and at most patienceForLeg. Afterwards prefill
+// need not compute what was handed back. And if prefill cached it under other ids than it was sent, it is quarantined before the turn could
+// read that.
 func (h *handBacks) await(ctx context.Context, key convcache.Key) {
 	h.mu.Lock()
 	under := h.under[key]
@@ -38,7 +39,7 @@ func (h *handBacks) await(ctx context.Context, key convcache.Key) {
 	}
 }
 
-// setsOut notes that a hand-back begins. It needs h.mu.
+// setsOut counts a hand-back that begins. The caller holds h.mu.
 func (h *handBacks) setsOut(k *retainedTicket) {
 	if !k.homed {
 		return

@@ -10,14 +10,14 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Bounds of what is asked of an engine about its version.
+// Limits of asking an engine for its version.
 const (
 	versionLimit   = 5 * time.Second
 	maxVersionBody = 512
 )
 
-// warnNoParams warns that answers like that of t bring no params, and says what helps: that depends on decode's version, which is asked
-// for now, beside the turn.
+// warnNoParams warns that answers like that of t bring no params, and says what helps. That depends on decode's version, for which it asks in
+// the background.
 func (k *ticketMaker) warnNoParams(t *turn, decode *fleet.Incarnation) {
 	engine, turn, api := decode.Engine(), t.record.Turn, t.api
 	stream := t.stream && (!k.cfg.BufferStreams || api.Rendered())
@@ -28,7 +28,7 @@ func (k *ticketMaker) warnNoParams(t *turn, decode *fleet.Incarnation) {
 	})
 }
 
-// version is what an engine says that it runs, "" if it does not say it in time.
+// version returns the version that an engine reports, "" if it reports none in time.
 func (k *ticketMaker) version(engine *fleet.Engine) string {
 	ctx, cancel := context.WithTimeout(context.Background(), versionLimit)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// releaser has decode free the blocks of tickets that no turn will use: they were removed from the store, or never got
-// there. Each is released once.
+// releaser has decode free the blocks of tickets that no turn will use, because they were removed from the store or were never stored. Each
+// ticket is released once.
 type releaser struct {
 	cfg        *Config
 	deps       *Deps
@@ -24,18 +24,18 @@ type releaser struct {
 	counts     *counts
 
 	generations *generations
-	refused     sync.Map // by the name of decode, its start of which it was last said that prefill refuses a ticket
+	refused     sync.Map // decode's name -> the incarnation for which the log last said that prefill refuses its ticket
 }
 
-// leftover says where an answer's blocks are.
+// leftover says where the blocks of an answer without a ticket are.
 type leftover struct {
 	decode    *fleet.Incarnation
 	model     string
 	freshAsOf time.Time
 }
 
-// read returns what the connector reads of a ticket's params. A ticket that was made in this process brings it; one that comes from
-// another replica is read here, once, and brings it from then on.
+// read returns what the connector reads in a ticket's params. A ticket that was made in this process has the result with it; one from
+// another replica is read here, once, and has it from then on.
 func (r *releaser) read(ticket *convcache.Ticket) (*upstream.Kept, error) {
 	if known, ok := ticket.Reading.(*upstream.Kept); ok {
 		return known, nil
@@ -54,29 +54,29 @@ func (r *releaser) outdated(ticket *convcache.Ticket) bool {
 	return err == nil && r.generations.outdated(ticket.Decode, ticket.Incarnation, kept)
 }
 
-// keptReading is what a ticket brings of what was read of its params.
+// keptReading returns the part of a reading that a ticket keeps.
 func keptReading(kept upstream.Kept) *upstream.Kept {
 	kept.Params, kept.OutputIDs = nil, nil // the ticket has these, and hashes of those in its chain
 	return &kept
 }
 
-// spent notes that a ticket was sent: whatever names its blocks from now on is not to be believed.
+// spent notes that a ticket was sent. Anything that names its blocks from now on is wrong.
 func (r *releaser) spent(ticket convcache.Ticket) {
 	if kept, err := r.read(&ticket); err == nil {
 		r.blocks.unuse(ticket.Decode, *kept)
 	}
 }
 
-// unuse gives up a ticket that was removed from the store, or never got there.
+// unuse gives up a ticket that was removed from the store or was never stored. Its blocks will be released.
 func (r *releaser) unuse(ticket convcache.Ticket, model string) { r.give(ticket, model, nil) }
 
-// give gives up a ticket. reader may read its blocks yet, if it is not nil.
+// give gives up a ticket. If reader is not nil, it may still be reading the blocks.
 func (r *releaser) give(ticket convcache.Ticket, model string, reader *fleet.Incarnation) {
 	kept, err := r.read(&ticket)
 	if err != nil {
-		return // of an older or a foreign version; no engine would understand it either
+		return // an older or a foreign version has made it, and no engine would understand it either
 	}
-	holder := r.deps.Fleet.Holder(ticket.Decode, ticket.Incarnation) // blocks of another start are gone
+	holder := r.deps.Fleet.Holder(ticket.Decode, ticket.Incarnation) // nil after a restart, which has freed the blocks
 	u := fleet.Unused{
 		Params: ticket.Params, Reading: kept.Reading, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
 	}
@@ -84,13 +84,14 @@ func (r *releaser) give(ticket convcache.Ticket, model string, reader *fleet.Inc
 	r.giveUp(ticket.Decode, holder, *kept, u)
 }
 
-// unanswered gives up a ticket that was sent to a start of prefill and was not answered: decode may have freed its blocks, or not, or
-// prefill reads them yet. The release that follows settles it: of blocks that are freed it changes nothing (measured on vLLM 0.32).
+// unanswered gives up a ticket that was sent to an incarnation of prefill, which has not answered. Decode may have freed the blocks, or prefill
+// may still be reading them. The release that follows makes it certain; for blocks that are free already it changes nothing (measured on
+// vLLM 0.32).
 func (r *releaser) unanswered(ticket convcache.Ticket, model string, reader *fleet.Incarnation) {
 	r.give(ticket, model, reader)
 }
 
-// unuseParams gives up decode's answer, if it is one that holds blocks.
+// unuseParams gives up the blocks that decode's params name, if they name any.
 func (r *releaser) unuseParams(params []byte, left leftover) {
 	if params == nil {
 		return
@@ -100,10 +101,10 @@ func (r *releaser) unuseParams(params []byte, left leftover) {
 	}
 }
 
-// unuseKept gives up the blocks of decode's answer, unless there is a ticket for them.
+// unuseKept gives up the blocks of an answer, unless a ticket names them.
 func (r *releaser) unuseKept(kept upstream.Kept, left leftover) {
 	decode := left.decode.Engine()
-	r.generations.outdated(decode.Name, left.decode.ID(), &kept) // to be known of the tickets that there are
+	r.generations.outdated(decode.Name, left.decode.ID(), &kept) // notes the generation, so that older tickets are known to be void
 	if !r.blocks.fresh(decode.Name, kept) {
 		return
 	}
@@ -113,7 +114,7 @@ func (r *releaser) unuseKept(kept upstream.Kept, left leftover) {
 	})
 }
 
-// giveUp has blocks released that no ticket names any more, once.
+// giveUp queues the release of blocks that no ticket names any more. Blocks are released once.
 func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, kept upstream.Kept, u fleet.Unused) {
 	if !r.blocks.unuse(decode, kept) {
 		r.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", decode)
@@ -130,16 +131,16 @@ func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, kept upstrea
 	holder.Leave(u)
 }
 
-// piggyback is an unused ticket on a prefill leg that has none of its own. Prefill
-// reads nothing of it and tells decode to free the blocks (measured on vLLM 0.32:
-// within a second, at no cost to the request).
+// piggyback is the release of an unused ticket, on a prefill leg that carries no ticket of its own. Prefill reads none of its blocks and tells
+// decode to free them (measured on vLLM 0.32: within a second, at no cost to the request).
 type piggyback struct {
 	unused fleet.Unused
 	holder *fleet.Incarnation
 	link   *fleet.PairState
 }
 
-// piggyback takes an unused ticket that a leg to prefill may carry, nil if there is none. Starts are those that were last read.
+// piggyback takes an unused ticket whose release a leg to prefill may carry, nil if there is none. It does not ask engines for their
+// incarnations.
 func (r *releaser) piggyback(prefill *fleet.Incarnation) *piggyback {
 	for _, holder := range r.deps.Fleet.Waiting() {
 		link := prefill.Engine().Last().PairWith(holder)
@@ -150,22 +151,22 @@ func (r *releaser) piggyback(prefill *fleet.Incarnation) *piggyback {
 	return nil
 }
 
-// offer is what the connector makes a leg of.
+// offer returns the offer from which the connector makes a leg.
 func (r *piggyback) offer() upstream.TicketOffer {
 	return upstream.TicketOffer{Ticket: r.unused.Params, Reading: r.unused.Reading, Holder: r.holder.Engine().Instance(), Release: true}
 }
 
-// failed deals with an unused ticket whose leg failed. Unsent it waits for a next leg. Else only a leg of our own may carry it again: it
-// may be what the engine fails by, or has refused the client's request for. Kept says that nothing of it has been seen by the engine's
-// scheduler.
+// failed decides what follows for an unused ticket whose leg failed. If nothing was sent, the ticket waits for another leg. Otherwise only a
+// leg of our own may carry it again, because the release may be what made the engine fail or refuse the client's request. requeued says
+// that the engine's scheduler has not seen the release.
 func (r *piggyback) failed(leg *upstream.LegError) (requeued bool) {
 	switch {
 	case !leg.Sent, leg.Paused():
 		r.holder.Leave(r.unused)
 		return true
 	case leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
-		// The engine refused the request before it was scheduled, most likely for what the
-		// client sent. Were it for the release, that would fail every turn that carries it.
+		// The engine refused the request before it was scheduled, most likely because of what the client sent. If the release were the
+		// reason, every turn that carries it would fail.
 		r.unused.Refused = true
 		r.holder.Leave(r.unused)
 		return true
@@ -176,8 +177,8 @@ func (r *piggyback) failed(leg *upstream.LegError) (requeued bool) {
 	return false
 }
 
-// open deals with an unused ticket whose leg has ended so that decode may have been told, or not: another leg makes that certain, and
-// does no harm where the blocks are free (measured on vLLM 0.32). What two legs have not settled lasts.
+// open queues an unused ticket again whose leg may or may not have reached decode. A second leg makes it certain, and does no harm if the
+// blocks are free (measured on vLLM 0.32). If the second leg fails too, the blocks stay pinned until decode's TTL ends.
 func (r *piggyback) open() {
 	if r.unused.Tried {
 		r.arrived(false)
@@ -187,15 +188,15 @@ func (r *piggyback) open() {
 	r.holder.Leave(r.unused)
 }
 
-// arrived ends the way of an unused ticket; freed says that decode was told.
+// arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.
 func (r *piggyback) arrived(freed bool) {
 	r.holder.EndTransfer(r.unused.Tokens, r.unused.FreshAsOf, freed)
 }
 
-// workEvery is how often the unused tickets are looked through.
+// workEvery is how often the releaser looks for unused tickets that wait.
 const workEvery = time.Second
 
-// workOff releases by legs of our own what no turn has carried.
+// workOff sends legs of our own for unused tickets whose release no turn has carried.
 func (r *releaser) workOff(ctx context.Context) {
 	for _, decode := range r.deps.Fleet.Due(r.cfg.ReleaseBacklog) {
 		r.background.run("release", decode.Engine().Name, func() {
@@ -206,7 +207,7 @@ func (r *releaser) workOff(ctx context.Context) {
 	}
 }
 
-// releaseOne releases one ticket by a prefill leg that is dropped at its first event, and reports whether it is worth going on.
+// releaseOne releases one ticket by a prefill leg that is dropped at its first event, and reports whether to go on with the next.
 func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 	for _, prefill := range r.deps.Fleet.Engines(upstream.RolePrefill) {
 		if prefill.Quarantined() || prefill.Pauses() {
@@ -223,7 +224,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 		if err != nil {
 			unused.arrived(false)
 			r.counts.own.failed.Add(1)
-			return true // a malformed one; the next may be better
+			return true // its params are malformed; those of the next may not be
 		}
 		limited, cancel := context.WithTimeoutCause(ctx, r.cfg.ReuseTrialTimeout, upstream.ErrReuseTimeout)
 		run := r.deps.Legs.HandBack
@@ -252,7 +253,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 	return false
 }
 
-// workOff is a round of what has decode free blocks beside the turns.
+// workOff is one round of releases in the background.
 func (s *turns) workOff(ctx context.Context) {
 	s.tickets.retireBranches(ctx)
 	s.releaser.workOff(ctx)

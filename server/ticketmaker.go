@@ -14,26 +14,24 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// How much earlier than decode a ticket ends. Prefill still has to queue and to
-// shake hands before it reads; with remote_blocks_expiry_time it declines blocks
-// that are about to expire by itself (vLLM #47021), without it no engine does.
+// How much earlier a ticket ends than decode frees its blocks. Before prefill reads, it has to queue the request and to shake hands with
+// decode. If it is told remote_blocks_expiry_time, it declines blocks that are about to expire (vLLM #47021); otherwise no engine does.
 const (
-	// MarginWithExpiry holds for engines that tell when the blocks expire. A decode
-	// instance that keeps blocks for no longer leaves no ticket.
+	// MarginWithExpiry is the margin for engines that report when blocks expire. A decode instance whose TTL is not longer leaves no
+	// ticket.
 	MarginWithExpiry    = 30 * time.Second
 	marginWithoutExpiry = 60 * time.Second
 
-	// TicketSlack is what must be left of the margin when a leg that carries a ticket
-	// ends: prefill may still be reading until it has heard of a cancelled leg. It
-	// covers what an age may be wrong by (heldBack of package upstream).
+	// TicketSlack is how much of the margin must be left when a leg that carries a ticket ends, because prefill may go on reading until it
+	// notices that the leg was cancelled. It covers the error of a ticket's age (heldBack of package upstream).
 	TicketSlack = 5 * time.Second
 
-	// MaxReuseTrial is the most that such a leg may take: it has to end before decode
-	// may free the blocks and keep other KV in them.
+	// MaxReuseTrial is the longest time for a leg that carries a ticket: it must end before decode may free the blocks and store other KV
+	// in them.
 	MaxReuseTrial = MarginWithExpiry - TicketSlack
 )
 
-// ticketMaker makes tickets of answers, and keeps them.
+// ticketMaker makes the tickets of answers, and stores them.
 type ticketMaker struct {
 	cfg      *Config
 	deps     *Deps
@@ -47,15 +45,14 @@ type ticketMaker struct {
 
 	handBacks *handBacks
 
-	plugInless sync.Map // by the name of an engine, its start of which it was last said that streams of Messages bring no params
+	plugInless sync.Map // engine name -> the incarnation for which the log last said that streams of Messages bring no params
 }
 
-// keep puts the ticket that an answer leaves behind, or says why there is none and
-// has its blocks released. It is called before the client can see the end of the
-// answer, so that a next turn that follows at once, on any replica, finds it; and
-// again on every exit, for answers that did not get so far. The first call counts.
+// keep stores the ticket that an answer leaves. If there is none, it records the reason and has the answer's blocks released. It is called
+// before the client can see the end of the answer, so that a turn that follows at once, on any replica, finds the ticket. It is called
+// again on every exit, for answers that did not get that far. Only the first call has an effect.
 func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
-	if a.concluded || a.foreign { // a foreign answer's blocks are another request's
+	if a.concluded || a.foreign { // the blocks of a foreign answer belong to another request
 		return
 	}
 	a.concluded = true
@@ -97,7 +94,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 		t.record.Stored = outcome.String()
 		return
 	}
-	if k.lineages.inDoubt(ticket.Lineage) { // since it was made
+	if k.lineages.inDoubt(ticket.Lineage) { // after the ticket had been made
 		t.record.Stored = proof.Unproven(lacksQuarantined)
 		k.giveUp(bounded, t.conversation.key, ticket.ID, t.model)
 		return
@@ -108,7 +105,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 	k.watchBranches(t, ticket)
 }
 
-// keepOutside has the ticket of a turn handed back that names no conversation, or released.
+// keepOutside hands back the ticket of a turn that names no conversation, or else releases it.
 func (k *ticketMaker) keepOutside(t *turn, a *answer, ticket convcache.Ticket) {
 	ticket.Params = bytes.Clone(ticket.Params) // they are a part of the answer, which would be kept with them
 	t.record.Stored = storedOutside
@@ -118,7 +115,7 @@ func (k *ticketMaker) keepOutside(t *turn, a *answer, ticket convcache.Ticket) {
 	}
 }
 
-// storedOutside is said of an answer that leaves no ticket in the store, because its request names no conversation, and is handed back.
+// storedOutside is recorded for an answer that is handed back without being stored, because its request names no conversation.
 const storedOutside = "hand_back"
 
 // put stores a ticket.
@@ -129,8 +126,7 @@ func (k *ticketMaker) put(ctx context.Context, t *turn, ticket convcache.Ticket)
 	return outcome
 }
 
-// ticketOf makes the ticket of an answer, or returns the reason for which there is
-// none.
+// ticketOf makes the ticket of an answer, or returns the reason why there is none.
 func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream.Kept, why string) {
 	d := a.decoding
 	if why = k.noTicket(t, a); why != "" {
@@ -146,13 +142,12 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept ups
 	if a.dialect == nil { // of the others nothing is counted, see sentNothing
 		d.start.SentParams()
 	}
-	k.releaser.generations.outdated(decode.Name, d.start.ID(), &kept) // to be known of the tickets that there are
+	k.releaser.generations.outdated(decode.Name, d.start.ID(), &kept) // notes the generation, so that older tickets are known to be void
 	switch {
 	case misplaced:
 		return convcache.Ticket{}, kept, "ineligible_block_count"
 	case kept.Groups != 1 && !k.cfg.ReuseHybrid:
-		// Where several groups of blocks are read, vLLM 0.32 takes a load that failed for one
-		// that succeeded.
+		// With several groups of blocks vLLM 0.32 can take a failed load for one that succeeded.
 		return convcache.Ticket{}, kept, "ineligible_block_groups"
 	}
 	ticket := convcache.Ticket{
@@ -171,7 +166,7 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept ups
 	return ticket, kept, why
 }
 
-// noTicket says why an answer leaves no ticket, whatever decode's params are.
+// noTicket returns the reason why an answer leaves no ticket, "" if nothing but decode's params can rule it out.
 func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 	d := a.decoding
 	switch {
@@ -193,7 +188,7 @@ func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 		return incomplete.lacks()
 	case a.ineligible != "":
 		return "ineligible_" + a.ineligible
-	case a.id == nil: // nothing shows that it is the answer to this request
+	case a.id == nil: // nothing shows that the answer belongs to this request
 		return "ineligible_response_id"
 	case a.finish != "stop" && a.finish != "length" && a.finish != "tool_calls":
 		return "ineligible_" + convcache.WhyFinish
@@ -206,10 +201,8 @@ func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 	return a.completeness().lacks()
 }
 
-// deadline is until when a ticket may be used. It counts from a moment at which decode
-// had not finished, since decode's own clock has been running from the moment it did.
-// It is a moment and no duration, so that a pause before it is applied costs the ticket
-// that time.
+// deadline returns the time until which a ticket may be used. It counts from a moment before decode finished, because decode's own clock runs
+// from the moment at which it finished. It is a time and not a duration, so that a delay before the put shortens the ticket's life.
 func deadline(cfg *Config, decode *fleet.Engine, caughtUp time.Time, expires bool) time.Time {
 	margin := marginWithoutExpiry
 	if expires {
@@ -218,9 +211,9 @@ func deadline(cfg *Config, decode *fleet.Engine, caughtUp time.Time, expires boo
 	return caughtUp.Add(min(decode.Instance().KVTTL-margin, cfg.TTL))
 }
 
-// sentNothing records that a finished answer to a hand-over brought no
-// params, which stock vLLM before 0.33 does in every stream (vLLM #40186). Where other APIs have none it says nothing of the start:
-// a stream of Messages has none without the plug-in, a response none behind a stop string.
+// sentNothing records that a finished answer to a hand-over brought no params. Every stream of stock vLLM before 0.33 is such an answer
+// (vLLM #40186). Answers of other APIs say nothing about the incarnation: a stream of Messages has no params without the plug-in, and a
+// response has none behind a stop string.
 func (k *ticketMaker) sentNothing(t *turn, decode *fleet.Incarnation) {
 	if t.api.Rendered() {
 		if t.api == upstream.Messages && t.stream {
@@ -233,7 +226,7 @@ func (k *ticketMaker) sentNothing(t *turn, decode *fleet.Incarnation) {
 	}
 }
 
-// lacksPlugIn says, once for each start, that its streams of Messages bring no params.
+// lacksPlugIn warns, once for each incarnation, that its streams of Messages bring no params.
 func (k *ticketMaker) lacksPlugIn(t *turn, decode *fleet.Incarnation) {
 	name, start := decode.Engine().Name, decode.ID()
 	if last, _ := k.plugInless.Swap(name, start); last == start {

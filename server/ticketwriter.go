@@ -8,7 +8,7 @@ import (
 	"carryover/convcache"
 )
 
-// ticketWriter stores tickets and notes, and deals with what the store gives back.
+// ticketWriter stores tickets and notes, and hands back or releases the tickets that they displace.
 type ticketWriter struct {
 	deps      *Deps
 	ledger    *ledger
@@ -16,8 +16,8 @@ type ticketWriter struct {
 	handBacks *handBacks
 }
 
-// put stores a ticket or a note for what is left of its life. What the store does not take, or gives back for it, is handed back or
-// released.
+// put stores a ticket or a note for the rest of its life. Tickets that it displaces are handed back or released, and the ticket itself is
+// released if the store does not take it.
 func (p *ticketWriter) put(ctx context.Context, key convcache.Key, ticket convcache.Ticket, model string) convcache.Outcome {
 	displaced, outcome := p.deps.Store.Put(ctx, key, ticket, time.Until(ticket.Deadline))
 	if outcome == convcache.Stored || outcome == convcache.Unavailable {
@@ -33,8 +33,8 @@ func (p *ticketWriter) put(ctx context.Context, key convcache.Key, ticket convca
 	return outcome
 }
 
-// displaced deals with a ticket that another has taken the place of. Where that contains it, prefill has just computed all that it
-// covers, so that there is nothing to hand back.
+// displaced hands back or releases a ticket that a new one has replaced. If the new one contains the old one, prefill has just computed all
+// that the old one covers, so that there is nothing to hand back.
 func (p *ticketWriter) displaced(old, by *convcache.Ticket, model string) {
 	handedBack := !old.HandedBack() && old.Chain.Relation(by.Chain) != convcache.Contained && p.handBacks.displaced(old)
 	p.ledger.gone(old.ID, convcache.Taken)
