@@ -8,13 +8,12 @@ import (
 	"carryover/upstream"
 )
 
-// blocks remembers whose blocks tickets name. An answer leaves one ticket, which is stored, on its way or waiting for its
-// release; a second one for the same blocks would be used or released after the first, when decode has given the blocks
-// to another request. What goes wrong for that to happen is an answer that is kept twice, or an engine that names two
-// requests alike: one of the two is dropped, whichever it is.
+// blocks remembers which requests' blocks have a ticket. An answer leaves one ticket, which is stored, on a leg, or waits for its release. A
+// second ticket for the same blocks would be used or released after the first, when decode has given the blocks to another request. This
+// can only happen if an answer is stored twice, or if an engine gives two requests one name. Whichever of the two comes second is dropped.
 //
-// It remembers for as long as a ticket may live, or the last maxBlocks answers, in two generations of which the older one
-// is forgotten as a whole. Names are kept as 64-bit hashes: two that collide cost a ticket.
+// It remembers for as long as a ticket may live, or the last maxBlocks answers, in two generations. The older generation is forgotten as a
+// whole. Names are kept as 64-bit hashes; a collision costs a ticket.
 type blocks struct {
 	seed maphash.Seed
 	life time.Duration // of a generation
@@ -34,7 +33,7 @@ func newBlocks(ttl time.Duration) *blocks {
 	return &blocks{seed: maphash.MakeSeed(), life: ttl + marginWithoutExpiry, now: time.Now, young: map[uint64]bool{}}
 }
 
-// fresh notes the blocks of an answer for which there is a ticket from now on, and reports false if there was one before.
+// fresh notes that the blocks of an answer have a ticket from now on, and reports false if they had one before.
 func (b *blocks) fresh(decode string, kept upstream.Kept) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -46,7 +45,7 @@ func (b *blocks) fresh(decode string, kept upstream.Kept) bool {
 	return true
 }
 
-// unuse notes that blocks are about to be released, or that their ticket was sent, and reports false if that was known.
+// unuse notes that blocks are about to be released, or that their ticket was sent. It reports false if that was noted before.
 func (b *blocks) unuse(decode string, kept upstream.Kept) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

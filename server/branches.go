@@ -8,13 +8,11 @@ import (
 	"carryover/convcache"
 )
 
-// maxRetiring bounds the branches that wait to be retired; what does not fit ends
-// with its TTL.
+// maxRetiring is how many branches may wait to be retired. Further ones end with their TTL.
 const maxRetiring = 10_000
 
-// retiring is a branch from which the conversation has turned away: the turn was
-// regenerated, or an earlier message edited. Its user may still come back to it, so
-// it keeps its ticket for a while.
+// retiring is a branch that the conversation has left, because a turn was regenerated or an earlier message edited. The user may still come
+// back to it, so that it keeps its ticket for a while.
 type retiring struct {
 	key   convcache.Key
 	id    convcache.TicketID
@@ -22,14 +20,13 @@ type retiring struct {
 	due   time.Time
 }
 
-// branches are the ones that wait, oldest first.
+// branches are the branches that wait to be retired, oldest first.
 type branches struct {
 	mu   sync.Mutex // guards wait
 	wait []retiring
 }
 
-// watchBranches notes which of the branches that this turn saw its new ticket
-// diverges from. Those that it contains are gone with the put.
+// watchBranches notes the branches from which the turn's new ticket diverges. The put has displaced branches that the ticket contains.
 func (k *ticketMaker) watchBranches(t *turn, ticket convcache.Ticket) {
 	if !k.cfg.Release {
 		return
@@ -44,8 +41,8 @@ func (k *ticketMaker) watchBranches(t *turn, ticket convcache.Ticket) {
 	}
 }
 
-// retireBranches takes the tickets of branches whose time is over, so that their
-// blocks can be released. A branch that was used meanwhile is not there any more.
+// retireBranches takes the tickets of branches that have waited long enough, so that their blocks can be released. A branch that a turn has
+// used meanwhile is no longer in the store.
 func (k *ticketMaker) retireBranches(ctx context.Context) {
 	for {
 		b, ok := k.branches.next(time.Now())
@@ -58,7 +55,8 @@ func (k *ticketMaker) retireBranches(ctx context.Context) {
 	}
 }
 
-// giveUpBranches takes all tickets that the last turn of a conversation saw. If it failed it is sent again, and may use them.
+// giveUpBranches takes all tickets that the last turn of a conversation saw. It is called only if that turn succeeded, because a failed one is
+// sent again and may use them.
 func (k *ticketMaker) giveUpBranches(ctx context.Context, t *turn) {
 	bounded, cancel := storeContext(ctx, k.cfg)
 	defer cancel()
@@ -67,7 +65,7 @@ func (k *ticketMaker) giveUpBranches(ctx context.Context, t *turn) {
 	}
 }
 
-// giveUp takes a ticket that no turn is to use, if it is still there, and has its blocks released.
+// giveUp takes a ticket that no turn may use, if it is still in the store, and has its blocks released.
 func (k *ticketMaker) giveUp(ctx context.Context, key convcache.Key, id convcache.TicketID, model string) {
 	ticket, outcome := k.deps.Store.Take(ctx, key, id)
 	k.ledger.gone(id, outcome)

@@ -9,8 +9,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// pinnedBudget keeps tickets from pinning more than their share of a decode engine's KV cache. It works beside the turns, on one
-// goroutine.
+// pinnedBudget keeps tickets from pinning more than their share of a decode engine's KV cache. It works in the background, on one goroutine.
 type pinnedBudget struct {
 	cfg      *Config
 	deps     *Deps
@@ -20,39 +19,38 @@ type pinnedBudget struct {
 	handBacks *handBacks
 }
 
-// rounds is what the budget keeps of a start from one round to the next.
+// rounds is what the budget remembers about an incarnation from one round to the next.
 type rounds struct {
-	changed  time.Time // when a ticket was last given up for the budget, or something waited for its release
+	changed  time.Time // when a ticket was last given up for the budget, or blocks last waited for their release
 	compared time.Time // when the tickets of all replicas were last compared with the budget
-	stood    time.Time // the reading since which the engine runs nothing and lets requests wait, zero if it does not
-	logged   time.Time // when the log said last what was given up
-	waited   bool      // some of those were given up for requests that waited for room
-	tickets  int       // given up since
-	tokens   int
+	stood    time.Time // since which reading the engine runs nothing and lets requests wait, zero if it does not
+	logged   time.Time // when the log last reported tickets that were given up
+	waited   bool      // some tickets were given up since because requests waited for memory
+	tickets  int       // tickets given up since
+	tokens   int       // their tokens
 }
 
-// Bounds of what is given up for the budget.
+// Limits of giving tickets up for the budget.
 const (
-	// maxLeaving is how many unused tickets may wait while tickets are given up: more are not released within a second, and
-	// what the fleet has no room for would be pinned until decode's TTL.
+	// maxLeaving is how many unused tickets may wait for their release while more are given up. More are not released within a second, and
+	// the blocks of those for which the fleet's list is full would stay pinned until decode's TTL ends.
 	maxLeaving = 256
-	// compareEvery is how often the tickets of all replicas are compared with the budget: what was given up has been released by
-	// then (releaseAfter of package fleet), and the engine was read since.
+	// compareEvery is how often the tickets of all replicas are compared with the budget. In this time tickets that were given up are released
+	// (releaseAfter of package fleet), and the engine is read again.
 	compareEvery = 15 * time.Second
-	// budgetEvery is how often a round is made, besides whenever a ticket exceeds the budget.
+	// budgetEvery is how often the budget is checked, besides whenever a ticket exceeds it.
 	budgetEvery = 2 * time.Second
-	// standsFor is how long an engine has to stand before tickets within their share are given up: readings are seconds apart, and
-	// a request that reads KV counts as one that waits.
+	// standsFor is how long an engine must run nothing before tickets within their share are given up. Readings are seconds apart, and a
+	// request that reads KV counts as waiting.
 	standsFor = 3 * time.Second
-	// givenUpLogEvery is how often the log says what was given up of one engine.
+	// givenUpLogEvery is how often the log reports tickets that were given up, for each engine.
 	givenUpLogEvery = time.Minute
 )
 
-// most is how many tokens of an engine's KV cache tickets may pin, 0 if that is not known or not limited.
+// most returns how many tokens of an engine's KV cache tickets may pin, 0 if there is no limit or the size is not known.
 func (l *ledger) most(kvTokens int) int { return int(l.share * float64(kvTokens)) }
 
-// enforce is a round of what keeps tickets from pinning more than their share of a decode engine's KV cache: the oldest are given
-// up, so that their blocks are released. It runs beside the turns.
+// enforce is one round of the budget: it gives up the oldest tickets of each engine on which tickets pin more than their share.
 func (b *pinnedBudget) enforce(ctx context.Context) {
 	hurry := false
 	for _, of := range b.ledger.all(time.Now()) {
@@ -79,9 +77,9 @@ func (b *pinnedBudget) enforce(ctx context.Context) {
 	}
 }
 
-// keep is how many tokens the tickets of this replica may pin on a start. Replicas do not know of each other's tickets. But of an
-// engine that runs nothing all that is in use is pinned by tickets, or waits for its release: where that is more than the budget,
-// each replica keeps the same part of its own. An engine that stands is given half of them, for the requests that have waited.
+// keep returns how many tokens this replica's tickets may pin on an incarnation. Replicas do not know of each other's tickets. But while an
+// engine runs nothing, all of its used KV is pinned by tickets or waits for its release; if that exceeds the budget, each replica keeps the
+// same part of its own tickets. For an engine that stands, each replica gives up half of its tickets, for the requests that wait.
 func (l *ledger) keep(of *pinned, live fleet.Live, most int) (tokens int, waited bool) {
 	own, r, now := l.tokens(of.start), &of.rounds, time.Now()
 	if r.stands(live) {
@@ -96,10 +94,9 @@ func (l *ledger) keep(of *pinned, live fleet.Live, most int) (tokens int, waited
 	return int(float64(most) * float64(own) / float64(inUse)), false
 }
 
-// stands reports whether the engine lets requests wait for room and runs none, for long. Those that wait for KV of others free nothing by
-// getting room. vLLM lets none in before the first that waits: where
-// that is one that was preempted, the others keep the blocks that they have, nothing runs that would free any, and only what
-// tickets pin can (v1/core/sched/scheduler.py).
+// stands reports whether the engine has run nothing for standsFor while requests wait for memory. Requests that wait for KV from elsewhere
+// do not count, because memory does not help them. vLLM admits requests in order: if the first is one that was preempted, the others keep
+// their blocks, nothing runs that would free any, and only the blocks that tickets pin can be freed (v1/core/sched/scheduler.py).
 func (r *rounds) stands(live fleet.Live) bool {
 	switch {
 	case live.Running > 0 || live.Short == 0:
@@ -113,8 +110,8 @@ func (r *rounds) stands(live fleet.Live) bool {
 	return false
 }
 
-// giveUp takes the oldest tickets of a start out of the store until the rest pins no more than keep. Of a ticket that was used
-// meanwhile, or that is being used, there is nothing to be had: the store gives it to one taker.
+// giveUp takes the oldest tickets of an incarnation out of the store until the rest pins no more than keep. It does not get a ticket that a
+// turn uses, because the store gives each ticket to one taker.
 func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) {
 	for ctx.Err() == nil && of.start.Unused() < maxLeaving {
 		p, more := b.ledger.next(of, keep)
@@ -139,7 +136,7 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited 
 		case convcache.Unavailable:
 			b.handBacks.left(p.id)
 			of.start.AddExpiringPin(p.tokens, p.held)
-			return // the ticket is lost; the next ones wait for a store that answers
+			return // this ticket is lost; the next ones wait until the store answers
 		default:
 			b.handBacks.left(p.id)
 			of.start.AddExpiringPin(p.tokens, p.held)
@@ -147,8 +144,7 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited 
 	}
 }
 
-// releasable reports whether a prefill instance could release tickets of this start now. Where none can, giving them up frees
-// nothing.
+// releasable reports whether a prefill instance could release tickets of this incarnation now. If none can, giving tickets up frees nothing.
 func (b *pinnedBudget) releasable(decode *fleet.Incarnation) bool {
 	for _, prefill := range b.deps.Fleet.Engines(upstream.RolePrefill) {
 		if !prefill.Quarantined() && prefill.Last().PairWith(decode).Releases() {
@@ -158,7 +154,7 @@ func (b *pinnedBudget) releasable(decode *fleet.Incarnation) bool {
 	return false
 }
 
-// say tells the log now and then what was given up: a larger share may be better, or a larger cache.
+// say logs from time to time how many tickets were given up. A larger share, or a larger cache, may be better.
 func (b *pinnedBudget) say(of *pinned) {
 	r := &of.rounds
 	if r.tickets == 0 || time.Since(r.logged) < givenUpLogEvery {

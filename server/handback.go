@@ -28,66 +28,66 @@ type handBacks struct {
 	background *background
 	counts     *counts
 	lineages   *lineages
-	arena      *proof.Arena  // for the ids, nil if nothing is handed back
-	wake       chan struct{} // has room for one word: a lane may have something to do
+	arena      *proof.Arena  // keeps the ids, nil if nothing is handed back
+	wake       chan struct{} // holds at most one value, which says that a queue may have something to do
 
 	mu       sync.Mutex // guards the rest
 	retained map[convcache.TicketID]*retainedTicket
 	queues   map[pairKey]*pairQueue
-	under    map[convcache.Key]*underWay   // hand-backs that are under way, by conversation
-	warned   map[string]*fleet.Incarnation // starts of prefill of which the log says that they keep nothing, by instance
+	under    map[convcache.Key]*underWay   // hand-backs that run now, by conversation
+	warned   map[string]*fleet.Incarnation // instance -> the incarnation of prefill for which the log has warned that it keeps nothing
 }
 
-// retainedTicket is a ticket whose ids are kept, in the store or out of it.
+// retainedTicket is a ticket that waits for its hand-back, with its ids. It may be in the store or not.
 type retainedTicket struct {
 	id     convcache.TicketID
-	key    convcache.Key     // of its conversation, where it has one
-	homed  bool              // it has one
+	key    convcache.Key     // its conversation's key, if it has a conversation
+	homed  bool              // it has a conversation
 	ticket *convcache.Ticket // nil while it is in the store
 	ids    *proof.Retained
 	queue  *pairQueue
-	at     *list.Element // its place in the lane
-	due    time.Time     // it is a turn's until then
+	at     *list.Element // its element in the queue
+	due    time.Time     // until then it is left for turns to use
 	ends   time.Time     // its deadline
 
 	model, salt  string
-	affinity     string // of its conversation, as picks have it
-	conversation string // as the log names it
-	concluded    bool   // the link knows the ticket's fate
-	over         func() // ends what the fleet counts of its leg
+	affinity     string // its conversation's routing key
+	conversation string // its conversation's name in the log
+	concluded    bool   // the pair's state has been told the outcome
+	over         func() // tells the fleet that the leg has ended
 
-	settled bool // since it was taken, it has gone somewhere
-	again   bool // it goes back to its lane
-	unsent  int  // legs of which nothing was sent
+	settled bool // it was read, given up or put back since it was taken
+	again   bool // it goes back to its queue
+	unsent  int  // how many of its legs failed before anything was sent
 }
 
-// pairKey names the pair of a lane.
+// pairKey names the pair of a queue.
 type pairKey struct{ prefill, decode *fleet.Incarnation }
 
-// pairQueue is what is to be handed back from one start of decode to one start of prefill, one leg at a time.
+// pairQueue is the tickets to be handed back from one incarnation of decode to one incarnation of prefill, one leg at a time.
 type pairQueue struct {
 	pairKey
-	out    list.List // tickets that are in no store, which no turn can use
-	stored list.List // those that turns may use, in the order in which they are due
+	out    list.List // tickets that are not in the store, so that no turn can use them
+	stored list.List // tickets in the store, in the order in which they are due
 	busy   bool      // a leg is under way
-	rests  time.Time // no leg is begun before
+	rests  time.Time // no leg begins before this time
 	away   time.Time // since when prefill can't be sent legs, zero while it can
 }
 
 // Limits of what waits for a hand-back.
 const (
-	// maxOut is how many tickets of a lane may wait outside of the store. What is beyond is released: a lane that is so far behind
+	// maxOut is how many tickets of a queue may wait outside of the store. Further ones are released, because a queue that is so far behind
 	// would pin decode's blocks for longer than the reuse is worth.
 	maxOut = 256
-	// handBackEvery is how often the lanes are looked through, besides whenever something is due at once or a leg has ended: what
-	// keeps an instance from taking hand-backs is read of it every few seconds.
+	// handBackEvery is how often the queues are examined, besides whenever a ticket becomes due or a leg has ended. Whether an instance
+	// takes hand-backs changes only when the engines are read, every few seconds.
 	handBackEvery = 250 * time.Millisecond
-	// restsFor is how long a lane waits that could not send a leg: engines are read every few seconds.
+	// restsFor is how long a queue waits after it could not send a leg. Engines are read every few seconds.
 	restsFor = time.Second
-	// awayFor is how long tickets wait for a start of prefill that does not answer before they go elsewhere. A restart of vLLM takes
-	// longer; what it has of their prompts is lost then.
+	// awayFor is how long tickets wait for an incarnation of prefill that does not answer, before they go to another instance. A restart of
+	// vLLM takes longer, and loses the prompts in its cache.
 	awayFor = 10 * time.Second
-	// maxUnsent is how many legs may fail unsent with a ticket of no conversation, until it is released: nothing else ends it.
+	// maxUnsent is how many legs of a ticket without a conversation may fail unsent before it is released. Nothing else would end it.
 	maxUnsent = 3
 	// patienceForLeg is how long a turn waits for the hand-back of its conversation. Legs took 0.04 to 0.3 s (measured on vLLM 0.32).
 	patienceForLeg = 2 * time.Second

@@ -13,14 +13,14 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// The ends of a hand-back, as the log and the metrics have them.
+// The outcomes of a hand-back in the log and the metrics.
 const (
 	handedBack       = "done"
-	handBackFailed   = "failed" // the leg may have been seen by an engine; decode is to free the blocks once nothing reads them
-	handBackRequeued = "kept"   // nothing of it was sent, or the engine refused it; it is tried again, or released
+	handBackFailed   = "failed" // an engine may have seen the leg; the blocks are released once nothing can be reading them
+	handBackRequeued = "kept"   // nothing was sent, or the engine refused the leg; the ticket is tried again, or released
 )
 
-// run hands one ticket back. One that was sent is never sent again.
+// run hands one ticket back. A ticket that was sent is never sent again.
 func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
 	began := time.Now()
 	prefill, decode := k.queue.prefill, k.queue.decode
@@ -29,7 +29,7 @@ func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
 		k.again = true
 		return
 	}
-	defer func() { // also by a panic
+	defer func() { // runs after a panic too
 		if !k.concluded {
 			link.End(fleet.Inconclusive)
 		}
@@ -66,12 +66,12 @@ func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
 	h.cfg.Logger.Info("hand-back", attrs...)
 }
 
-// permits reports whether a ticket may be offered on a link that stands so.
+// permits reports whether a pair with this status may be sent a ticket.
 func permits(status fleet.PairStatus) bool {
 	return status == fleet.Proven || status == fleet.Trial
 }
 
-// has takes the ticket out of the store, unless it is out of it already. One that a turn has used is not there.
+// has takes the ticket out of the store, unless that was done before. It reports false if a turn has used the ticket.
 func (h *handBacks) has(ctx context.Context, k *retainedTicket) bool {
 	if k.ticket != nil {
 		return true
@@ -83,13 +83,13 @@ func (h *handBacks) has(ctx context.Context, k *retainedTicket) bool {
 	if outcome != convcache.Taken {
 		return false
 	}
-	_, _ = h.releaser.read(&ticket) // the connector says what is wrong with one that can't be read
+	_, _ = h.releaser.read(&ticket) // a ticket that can't be read fails in Connector.HandBack, with the reason
 	k.ticket = &ticket
 	k.queue.decode.BeginTransfer(inBlocks(k.queue.decode, ticket.Tokens))
 	return true
 }
 
-// send sends the leg, and says what became of the ticket.
+// send sends the leg, and returns the outcome.
 func (h *handBacks) send(ctx context.Context, k *retainedTicket, link *fleet.PairState) (outcome string, err error) {
 	prefill, ticket := k.queue.prefill, k.ticket
 	found, ok := h.lineages.enter(prefill, ticket.Lineage)
@@ -98,7 +98,7 @@ func (h *handBacks) send(ctx context.Context, k *retainedTicket, link *fleet.Pai
 		return handBackRequeued, errInDoubt
 	}
 	made, err := h.deps.Connector.HandBack(h.offer(k), k.model, found.Salt()+k.salt)
-	if err != nil { // of an older or a foreign version
+	if err != nil { // an older or a foreign version has made the ticket
 		h.release(k)
 		return handBackRequeued, err
 	}
@@ -132,7 +132,7 @@ func (h *handBacks) send(ctx context.Context, k *retainedTicket, link *fleet.Pai
 	return handedBack, nil
 }
 
-// offer is what the connector makes the leg of: all of the ticket, under exactly the ids that it covers.
+// offer returns the offer from which the connector makes the leg: all of the ticket, with exactly the ids that it covers.
 func (h *handBacks) offer(k *retainedTicket) upstream.TicketOffer {
 	ticket := k.ticket
 	o := upstream.TicketOffer{
@@ -145,12 +145,12 @@ func (h *handBacks) offer(k *retainedTicket) upstream.TicketOffer {
 	return o
 }
 
-// repeats reports whether prefill says that it computed the ids that it was sent, and counts as many.
+// repeats reports whether prefill's answer repeats the ids that it was sent, and counts as many.
 func (k *retainedTicket) repeats(answer upstream.PrefillAnswer) bool {
 	return (answer.PromptTokens == 0 || answer.PromptTokens == k.ids.Len()) && k.ids.Are(answer.PromptIDs)
 }
 
-// failed says what became of a ticket whose leg failed.
+// failed settles a ticket whose leg failed, and returns the outcome.
 func (h *handBacks) failed(ctx context.Context, k *retainedTicket, link *fleet.PairState, err error) (outcome string) {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
@@ -169,7 +169,7 @@ func (h *handBacks) failed(ctx context.Context, k *retainedTicket, link *fleet.P
 	return handBackFailed
 }
 
-// later has a ticket wait again of which no engine has read. One of a conversation goes back to the store, where turns find it.
+// later queues a ticket again that no engine has read. If it has a conversation, it also goes back to the store, where turns find it.
 func (h *handBacks) later(ctx context.Context, k *retainedTicket) {
 	k.unsent++
 	if !k.homed {
@@ -185,38 +185,38 @@ func (h *handBacks) later(ctx context.Context, k *retainedTicket) {
 	}
 }
 
-// unanswered gives up a ticket whose leg may have been seen by an engine, and has brought no answer.
+// unanswered gives up a ticket whose leg an engine may have seen but has not answered.
 func (h *handBacks) unanswered(k *retainedTicket) {
 	k.settled = true
 	h.releaser.unanswered(*k.ticket, k.model, k.queue.prefill)
 	k.queue.decode.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, true)
 }
 
-// concluded tells the link what became of the ticket.
+// concluded tells the pair's state the outcome of the ticket.
 func (h *handBacks) concluded(k *retainedTicket, link *fleet.PairState, outcome fleet.Outcome) {
 	k.concluded = true
 	h.releaser.tell(link, outcome, k.ticket, k.queue.prefill, k.queue.decode, "hand-back")
 }
 
-// arrived ends the way of the ticket.
+// arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.
 func (h *handBacks) arrived(k *retainedTicket, freed bool) {
 	k.settled = true
 	k.queue.decode.EndTransfer(inBlocks(k.queue.decode, k.ticket.Tokens), k.ticket.FreshAsOf, freed)
 }
 
-// keepAgain puts a ticket back of which nothing was sent, for what is left of its life, and reports whether it is in the store, or may
-// be. One without a conversation is released.
+// keepAgain puts an unsent ticket back into the store for the rest of its life, and reports whether it is, or may be, in the store. A ticket
+// without a conversation is released instead.
 func (h *handBacks) keepAgain(ctx context.Context, k *retainedTicket) bool {
 	if !k.homed {
 		h.release(k)
 		return false
 	}
-	h.arrived(k, true) // it is counted with those in the store again
+	h.arrived(k, true) // the ledger counts it again
 	outcome := h.put(ctx, k, *k.ticket)
 	return outcome == convcache.Stored || outcome == convcache.Unavailable
 }
 
-// note puts a note into the ticket's place. Of KV that is in doubt by now there is none.
+// note stores a note in place of the ticket, unless the KV is in doubt by now.
 func (h *handBacks) note(ctx context.Context, k *retainedTicket, kv convcache.Lineage) {
 	if k.homed && !h.lineages.inDoubt(kv) {
 		note := k.ticket.Note(k.queue.prefill.Engine().Name, k.queue.prefill.ID(), time.Now())

@@ -8,7 +8,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// begin removes from each lane that may send a leg the ticket that is next, and marks the lane busy.
+// begin removes the next ticket from each queue that may send a leg, and marks the queue busy.
 func (h *handBacks) begin(now time.Time) (begun []*retainedTicket) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -34,14 +34,14 @@ func (h *handBacks) begin(now time.Time) (begun []*retainedTicket) {
 	return begun
 }
 
-// ready reports whether the pair of a lane may be sent a leg now. Where it will not be for long, the lane's tickets go elsewhere; else
-// they wait. It needs h.mu.
+// ready reports whether the pair of a queue may be sent a leg now. If the pair will be unable for long, the queue's tickets go to other
+// queues; otherwise they wait. The caller holds h.mu.
 func (h *handBacks) ready(l *pairQueue, now time.Time) bool {
 	switch {
 	case l.decode.Over(): // the blocks are gone
 		h.empty(l, func(*retainedTicket) *pairQueue { return nil }, false)
 		return false
-	case !h.holds(l.decode): // an engine that refused a connection answers again within seconds, mostly as it was
+	case !h.holds(l.decode): // an engine that refused a connection mostly answers again within seconds, in the same incarnation
 		l.rests = now.Add(restsFor)
 		return false
 	case !h.reads(l.prefill):
@@ -64,8 +64,7 @@ func (h *handBacks) ready(l *pairQueue, now time.Time) bool {
 	return status != fleet.Busy
 }
 
-// keeps reports whether a ticket that is handed back to a start of prefill can be found there by its turn, and says once of each start
-// that it can't.
+// keeps reports whether a turn will find what is handed back to an incarnation of prefill. If not, it warns once for each incarnation.
 func (h *handBacks) keeps(prefill *fleet.Incarnation, tokens int) bool {
 	why := prefill.Forgets()
 	if most := prefill.Engine().KVTokens(); why == "" && (most == 0 || tokens <= most) {
@@ -83,7 +82,7 @@ func (h *handBacks) keeps(prefill *fleet.Incarnation, tokens int) bool {
 	return false
 }
 
-// next is the ticket that is to be handed back next, nil if none is due: first what no turn can use.
+// next returns the ticket that is handed back next, nil if none is due. Tickets that no turn can use come first.
 func (l *pairQueue) next(now time.Time) *retainedTicket {
 	if first := l.out.Front(); first != nil {
 		return first.Value.(*retainedTicket)
@@ -94,24 +93,24 @@ func (l *pairQueue) next(now time.Time) *retainedTicket {
 	return nil
 }
 
-// holds reports whether a start of decode is the one that its engine was in last. One that was removed has its blocks still.
+// holds reports whether an incarnation of decode is its engine's last known one. An engine that was removed still has its blocks.
 func (h *handBacks) holds(incarnation *fleet.Incarnation) bool {
 	return !incarnation.Over() && incarnation.Engine().Last() == incarnation
 }
 
-// reads reports whether a start of prefill may be sent legs.
+// reads reports whether an incarnation of prefill may be sent legs.
 func (h *handBacks) reads(incarnation *fleet.Incarnation) bool {
 	return !h.gone(incarnation) && incarnation.Engine().Last() == incarnation
 }
 
-// gone reports whether a start of prefill is never sent a leg again, as far as is known.
+// gone reports whether an incarnation of prefill will never be sent a leg again, as far as is known.
 func (h *handBacks) gone(incarnation *fleet.Incarnation) bool {
 	engine := incarnation.Engine()
 	return incarnation.Over() || engine.Quarantined() || h.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
 }
 
-// elsewhere is the lane by which a ticket goes whose own serves no more: to the instance that the next turn of its conversation
-// is sent to. Without a conversation none is known, and nil is returned.
+// elsewhere returns another queue for a ticket whose own queue can't serve it: that of the instance to which the conversation's next turn will
+// be sent. It returns nil if there is none, or if the ticket has no conversation.
 func (h *handBacks) elsewhere(k *retainedTicket) *pairQueue {
 	if !k.homed {
 		return nil
@@ -127,8 +126,9 @@ func (h *handBacks) elsewhere(k *retainedTicket) *pairQueue {
 	return h.queueOf(pairKey{last, k.queue.decode})
 }
 
-// empty takes tickets out of a lane that does not serve them. Those for which to knows another go there. Of the others one that is in
-// no store is released, and one in the store stays in the lane, for as long as stays says that it may be handed back yet. It needs h.mu.
+// empty takes tickets out of a queue that can't serve them. A ticket for which to returns another queue moves there. Of the others, a ticket
+// that is not in the store is released, and a stored one stays in the queue if stays says so, because it may still be handed back. The
+// caller holds h.mu.
 func (h *handBacks) empty(l *pairQueue, to func(*retainedTicket) *pairQueue, stays bool) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
 		for at := tickets.Front(); at != nil; {
@@ -153,7 +153,7 @@ func (h *handBacks) empty(l *pairQueue, to func(*retainedTicket) *pairQueue, sta
 	}
 }
 
-// end drops what of a lane is past its time: no leg may name it any more. It needs h.mu.
+// end drops the tickets of a queue that are past their deadline, so that no leg names them any more. The caller holds h.mu.
 func (h *handBacks) end(l *pairQueue, now time.Time) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
 		for at := tickets.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).ends, now) >= 0; at = tickets.Front() {
@@ -167,7 +167,7 @@ func (h *handBacks) end(l *pairQueue, now time.Time) {
 	}
 }
 
-// release gives up a ticket that is in no store.
+// release gives up a ticket that is not in the store.
 func (h *handBacks) release(k *retainedTicket) {
 	h.arrived(k, true)
 	h.releaser.unuse(*k.ticket, k.model)

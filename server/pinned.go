@@ -88,7 +88,7 @@ func (p *pinned) Pop() any {
 	return x
 }
 
-// inBlocks is how many tokens of the KV cache the blocks of so many tokens take.
+// inBlocks returns how many tokens of the KV cache the blocks of so many tokens occupy.
 func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
 	size := incarnation.BlockSize()
 	if size <= 1 {
@@ -97,7 +97,7 @@ func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
 	return (tokens + size - 1) / size * size
 }
 
-// put notes a ticket that is in the store from now on, or may be.
+// put notes a ticket that is, or may be, in the store from now on.
 func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	incarnation := l.fleet.Holder(t.Decode, t.Incarnation)
 	if incarnation == nil || incarnation.Free(t.FreshAsOf) {
@@ -124,12 +124,12 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	if most > 0 && of.tokens > most {
 		select {
 		case l.over <- struct{}{}:
-		default: // it is known already
+		default: // the budget will be checked already
 		}
 	}
 }
 
-// gone notes that a ticket is in the store no more, as taking it has shown. One that nobody got pins its blocks until decode's TTL.
+// gone notes that a ticket is no longer in the store, as a take has shown. If nobody got it, it pins its blocks until decode's TTL ends.
 func (l *ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
 	l.left(id)
 	l.mu.Lock()
@@ -141,7 +141,7 @@ func (l *ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
 	l.remove(p)
 }
 
-// remove needs l.mu. Of nil it removes nothing.
+// remove removes a pin, if it is not nil. The caller holds l.mu.
 func (l *ledger) remove(p *pin) {
 	if p == nil {
 		return
@@ -151,8 +151,8 @@ func (l *ledger) remove(p *pin) {
 	p.of.tokens -= p.tokens
 }
 
-// all lists what is pinned on each decode instance, and forgets what is over: tickets by their time, or because their
-// engine has cleared its cache, and starts by another one.
+// all lists the pins of each decode instance. It forgets tickets that have expired or whose engine has cleared its cache, and incarnations that
+// another one has replaced.
 func (l *ledger) all(now time.Time) (all []*pinned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,7 +178,7 @@ func (l *ledger) all(now time.Time) (all []*pinned) {
 	return all
 }
 
-// of returns what is pinned on a start. It needs l.mu.
+// of returns the pins on an incarnation. The caller holds l.mu.
 func (l *ledger) of(incarnation *fleet.Incarnation) *pinned {
 	of := l.starts[incarnation]
 	if of == nil {
@@ -188,7 +188,7 @@ func (l *ledger) of(incarnation *fleet.Incarnation) *pinned {
 	return of
 }
 
-// next removes the oldest ticket of a start from the ledger, if its tickets pin more than so many tokens.
+// next removes the oldest ticket of an incarnation from the ledger, if its tickets pin more than most tokens.
 func (l *ledger) next(of *pinned, most int) (pin, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -200,7 +200,7 @@ func (l *ledger) next(of *pinned, most int) (pin, bool) {
 	return *p, true
 }
 
-// givenUp notes that a conversation's ticket was given up, and whether that was for requests that waited.
+// givenUp notes that a conversation's ticket was given up. waited says that it was given up for requests that waited.
 func (l *ledger) givenUp(p pin, waited bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -219,14 +219,14 @@ func (l *ledger) evacuated(p pin) {
 	l.evacuees.add(p.key)
 }
 
-// evacuee reports whether a ticket of the conversation was given up because its engine leaves, and none was kept since.
+// evacuee reports whether a ticket of the conversation was given up because its engine leaves, and none was stored since.
 func (l *ledger) evacuee(key convcache.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.evacuees.has(key)
 }
 
-// freed is why a ticket of the conversation was given up, "" if none was or another was kept since.
+// freed returns why a ticket of the conversation was given up, "" if none was, or if another was stored since.
 func (l *ledger) freed(key convcache.Key) Reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -239,7 +239,7 @@ func (l *ledger) freed(key convcache.Key) Reason {
 	return ""
 }
 
-// tokens is how much of a start's KV cache the tickets of this replica in the store pin.
+// tokens returns how many tokens of an incarnation's KV cache this replica's stored tickets pin.
 func (l *ledger) tokens(incarnation *fleet.Incarnation) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -249,15 +249,15 @@ func (l *ledger) tokens(incarnation *fleet.Incarnation) int {
 	return 0
 }
 
-// Pinned returns how many tokens of a decode engine's KV cache are pinned by what this replica knows of: tickets in the store and on
-// legs, what waits for its release, and what nothing releases, until decode's TTL ends. It knows nothing of answers whose params an
-// engine does not send.
+// Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on legs, by
+// blocks that wait for their release, and by blocks that nothing will release before decode's TTL ends. Answers for which the engine sends
+// no params are not counted.
 func (s *Server) Pinned(decode *fleet.Engine) int {
 	live := decode.Live()
 	return s.pinned.ledger.tokens(decode.Last()) + live.Pinned + live.Besides
 }
 
-// recent is a set of conversations in two generations, of which the older one is forgotten as a whole.
+// recent is a set of conversations in two generations. The older generation is forgotten as a whole.
 type recent struct{ young, old map[convcache.Key]struct{} }
 
 // maxRecent bounds a generation: 1 MB.
@@ -288,8 +288,8 @@ type TicketOut struct {
 	Deadline time.Time
 }
 
-// TicketsOut lists the tickets of a conversation that this replica has put into the store, the oldest first. The conversation is
-// named as in the log. All that the ledger knows are looked at, which takes some milliseconds where it is full, and an operator to ask.
+// TicketsOut lists the tickets of a conversation that this replica has stored, the oldest first. The conversation is named as in the log. It
+// examines all pins, which takes some milliseconds if the ledger is full, so that only operators' requests call it.
 func (s *Server) TicketsOut(conversation string) (out []TicketOut) {
 	l := s.pinned.ledger
 	l.mu.Lock()
@@ -303,7 +303,7 @@ func (s *Server) TicketsOut(conversation string) (out []TicketOut) {
 	return out
 }
 
-// Tickets is how many tickets of this replica's making are in the store, as far as it knows.
+// Tickets returns how many of the tickets that this replica has made are in the store, as far as it knows.
 func (s *Server) Tickets() int {
 	l := s.pinned.ledger
 	l.mu.Lock()
