@@ -8,15 +8,14 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// canonicalArguments says whether s is a JSON object exactly as Python's json.dumps prints what its
-// json.loads reads from it, with ensure_ascii true and false alike. vLLM parses the arguments of an
-// echoed tool call with json.loads (entrypoints/chat_utils.py) and templates print them with
-// json.dumps, so only such arguments come out as decode generated them.
+// canonicalArguments reports whether s is a JSON object exactly as Python's json.dumps prints what its json.loads
+// reads from it, both with and without ensure_ascii. vLLM parses the arguments of an echoed tool call with json.loads
+// (entrypoints/chat_utils.py) and templates print them with json.dumps, so only such arguments are rendered as decode
+// generated them.
 //
-// The form: separators ", " and ": ", no other white space, printable ASCII only, no escape that is
-// not needed, integers of 64 bits, floats in the digits of Python's repr without exponent, no
-// duplicate names, at most 64 levels. What Python would print but is rare (exponents, longer
-// integers) is refused.
+// The form: separators ", " and ": ", no other white space, printable ASCII only, no escape that is not needed,
+// integers of 64 bits, floats in the digits of Python's repr without exponent, no duplicate names, at most 64 levels.
+// Rare forms that Python would print too (exponents, longer integers) are refused.
 func canonicalArguments(s string) bool {
 	p := pythonForm{rest: s}
 	return p.has('{') && p.object(1) && p.rest == ""
@@ -99,8 +98,8 @@ func (p *pythonForm) array(depth int) bool {
 	}
 }
 
-// text checks a string. DEL is refused in both spellings: ensure_ascii escapes it, its absence does
-// not.
+// text checks a string. DEL is refused in both spellings, because ensure_ascii escapes it and json.dumps without it
+// does not.
 func (p *pythonForm) text() bool {
 	p.rest = p.rest[1:]
 	for p.rest != "" {
@@ -166,6 +165,6 @@ func (p *pythonForm) number() bool {
 	return shortest == literal
 }
 
-// maxNumber is more than any number in this form takes: sign, 17 digits, point and leading zeros. A
-// longer one is cut, and what is left of it is no separator.
+// maxNumber is more than any number in this form needs: sign, 17 digits, point and leading zeros. A longer number is
+// cut there, and what follows is no separator, so it is refused.
 const maxNumber = 32

@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// When a breaker opens: so many failures one after another, or half of at least so many operations within
-// a window.
+// A breaker opens after so many failures in a row, or when half of at least so many operations within a window fail.
 const (
 	breakerInRow  = 5
 	breakerSample = 20
 	breakerWindow = time.Second
 )
 
-// breaker keeps turns from waiting for a server that does not answer. It opens by what operations report,
-// and is closed from outside, by a test of the server that no turn waits for.
+// breaker keeps turns from waiting for a server that does not answer. The results of operations open it; a test of the
+// server, for which no turn waits, closes it.
 type breaker struct {
 	now    func() time.Time
 	opened chan struct{} // has one element after it opened
@@ -38,7 +37,7 @@ func (b *breaker) allows() bool {
 	return !b.open
 }
 
-// record counts an operation that was sent. What is reported after the breaker opened changes nothing.
+// record counts the result of an operation. Results that come after the breaker has opened change nothing.
 func (b *breaker) record(ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,7 +64,7 @@ func (b *breaker) trip() {
 	b.open = true
 	select {
 	case b.opened <- struct{}{}:
-	default: // the last opening has not been looked at yet
+	default: // the last opening was not handled yet
 	}
 }
 
@@ -80,7 +79,7 @@ func (b *breaker) set(open bool) {
 	}
 	b.open = false
 	select {
-	case <-b.opened: // the opening was not looked at, and needs nothing any more
+	case <-b.opened: // the opening was not handled yet, and needs no handling any more
 	default:
 	}
 }

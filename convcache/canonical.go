@@ -8,9 +8,9 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// The tags that open an encoded value. Names, strings and number literals follow their tag and their
-// length (8 bytes, big endian), and of a long string its keyed tag does; array and object hold encoded values up to their end tag, which no
-// value begins with. So no encoding is a prefix of another and two values never encode alike.
+// The tags that begin an encoded value. Names, strings and number literals have their length (8 bytes, big endian) and
+// their bytes after the tag, long strings their keyed tag instead; arrays and objects have encoded values up to an end
+// tag, which begins no value. So no encoding is a prefix of another, and two values never have the same encoding.
 const (
 	tagNull      byte = 'n'
 	tagTrue      byte = 't'
@@ -24,23 +24,23 @@ const (
 	tagObjectEnd byte = '}'
 )
 
-// reading says how the objects inside a value reach the prompt, which decides whether the order of
-// their members counts.
+// reading says how the objects inside a value reach the prompt, which decides whether the order of their members
+// matters.
 type reading int
 
 const (
-	// inOrder: a template may serialise the value. Python's json.dumps keeps insertion order, so
-	// another order is another prompt. So are read tools and every other scope member, arguments that
-	// are an object, and members of a message that are not known here.
+	// inOrder: a template may serialise the value. Python's json.dumps keeps insertion order, so another order is
+	// another prompt. This holds for tools and every other scope member, for arguments that are an object, and for
+	// unknown members of a message.
 	inOrder reading = iota
-	// byName: engines read the members by name. So are read the parts of a content.
+	// byName: engines read the members by name, as in the parts of a content.
 	byName
 	// asToolCall: byName, with a function inside and without the streaming index.
 	asToolCall
-	// asFunction: byName, but what the members hold is inOrder: arguments that come as an object go
-	// through json.dumps.
+	// asFunction: byName, but the values of the members are inOrder: arguments that come as an object go through
+	// json.dumps.
 	asFunction
-	// asMessage: byName. message.go folds what differs without a meaning.
+	// asMessage: byName. message.go treats different spellings of the same message alike.
 	asMessage
 )
 
@@ -57,16 +57,16 @@ func (r reading) member(name []byte) reading {
 	return inOrder
 }
 
-// canonical re-encodes JSON so that values are equal exactly if their encodings are: spelling of
-// strings and white space are gone, the literal text of numbers stays (Python prints 1 and 1.0
-// differently). It refuses whatever two readers could take for two
-// values: duplicate names, lone surrogates, invalid UTF-8 (which the caller has checked).
+// canonical re-encodes JSON so that two values are equal exactly if their encodings are. The spelling of strings and
+// white space are dropped; the literal text of numbers stays, because Python prints 1 and 1.0 differently. It refuses
+// text that two readers could read as two values: duplicate names, lone surrogates, invalid UTF-8 (which the caller
+// has checked).
 type canonical struct {
 	key   HistoryKey
 	in    rawjson.Scanner
 	out   []byte
 	spans []span // of the objects being read, innermost last
-	spare []byte // what arrange copies from, and where a long string is decoded
+	spare []byte // scratch for arrange, and for decoding a long string
 }
 
 // stringHead is the length of what precedes the bytes of an encoded string: tag and length.
@@ -117,7 +117,7 @@ func (c *canonical) text() error {
 // long appends what the text between the quotes of a string stands for, behind tag and length, or its keyed tag.
 func (c *canonical) long(raw []byte) error {
 	switch {
-	case !c.key.tagging(len(raw)): // escapes are longer than what they stand for
+	case !c.key.tagging(len(raw)): // escapes are longer than the characters that they spell
 		return c.decoded(raw)
 	case bytes.IndexByte(raw, '\\') < 0:
 		c.out = c.key.appendTag(c.out, raw)
@@ -134,7 +134,7 @@ func (c *canonical) long(raw []byte) error {
 
 const unpaired = "unpaired surrogate in a string"
 
-// decoded appends what the text between the quotes of a string stands for, behind tag and length.
+// decoded appends the decoded text between the quotes of a string, after tag and length.
 func (c *canonical) decoded(raw []byte) (err error) {
 	start := len(c.out)
 	c.out = append(c.out, tagString, 0, 0, 0, 0, 0, 0, 0, 0)

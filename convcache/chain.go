@@ -2,12 +2,12 @@ package convcache
 
 import "encoding/binary"
 
-// chainVersion opens the input from which the chain key is made. It differs from
-// conversationVersion and saltVersion, so that the key is never something that leaves the process.
+// chainVersion begins the input from which the chain key is derived. It differs from all other versions, so that the
+// key is never equal to something that leaves the process.
 const chainVersion byte = 3
 
-// stride is how many ids are hashed at a time where the block size is unknown. It keeps nothing but
-// lets the branches of one look-up share the work.
+// stride is how many ids are hashed at a time where the block size is not known. It only serves to share work between
+// the branches of one look-up.
 const stride = 64
 
 // ChainKey keys the hashes of a chain, so that no client can search for ids that collide with those
@@ -34,20 +34,19 @@ func NewTagKey(text []byte) ChainKey {
 	return ChainKey{k0: binary.BigEndian.Uint64(text), k1: binary.BigEndian.Uint64(text[8:])}
 }
 
-// Tag returns what stands for a hash of a chain where the hash itself would tell which chains are equal: a keyed hash
-// of it, another one for Chain.Whole than for a block.
+// Tag returns a keyed hash of a hash of a chain, for places where the hash itself would show which chains are equal.
+// Chain.Whole and a block with equal hashes have different tags.
 func (k ChainKey) Tag(hash uint64, whole bool) uint64 { return sipHash(k, hash, nil, whole) }
 
-// Chain says by hashes which tokens a ticket's blocks hold, in order. Equal hashes mean equal ids at
-// equal positions from the very first on, because every hash covers the one before it; by chance that
-// fails once in 2^64.
+// Chain identifies, by hashes, the tokens that a ticket's blocks hold, in order. Equal hashes mean equal ids at equal
+// positions from the first on, because every hash covers the one before it; by chance that fails once in 2^64.
 //
-// A Chain is not changed after it is made: tickets, branches and stores share its Blocks. The zero
-// Chain proves nothing.
+// A Chain is not changed after it is made: tickets, branches and stores share its Blocks. The zero Chain proves
+// nothing.
 type Chain struct {
-	// BlockSize is decode's, in tokens. 0 means unknown, and then only the whole can be compared.
+	// BlockSize is decode's block size in tokens. 0 means unknown; then only whole chains can be compared.
 	BlockSize int
-	// Blocks has one hash per full block: that of the hash before it, or 0, and the block's ids.
+	// Blocks has one hash per full block: over the hash of the block before it, or 0, and the block's ids.
 	Blocks []uint64
 	// Whole covers exactly Tokens ids: the last of Blocks, or 0, the ids after it, of which there may
 	// be none, and one byte more, so that it equals no hash of a full block. Without a block size the

@@ -6,12 +6,12 @@ import (
 	"encoding/hex"
 )
 
-// conversationVersion opens the input of every conversation key. A change of the fields or of their
-// order takes another version, so that old keys are not found rather than misread.
+// conversationVersion begins the input of every conversation key. A change of the fields or their order needs another
+// version, so that old keys are not found instead of being misread.
 const conversationVersion byte = 1
 
-// Identity is everything that tells one conversation from another. The id is the client's word; the
-// other fields keep equal ids apart where their KV must never meet.
+// Identity is everything that distinguishes one conversation from another. The client chooses the id; the other fields
+// keep equal ids apart where their KV must never meet.
 type Identity struct {
 	Tenant    string
 	Model     string
@@ -20,7 +20,7 @@ type Identity struct {
 	ID        string
 }
 
-// Key names a conversation in a store. It tells nothing about the identity it was made from.
+// Key names a conversation in a store. It reveals nothing of the identity that it was made from.
 type Key [sha256.Size]byte
 
 // Conversation returns the key of the identity.
@@ -31,14 +31,16 @@ func (s Secret) Conversation(id Identity) Key {
 // String returns the first 16 bytes in 22 characters of unpadded base64url, for store keys.
 func (k Key) String() string { return base64.RawURLEncoding.EncodeToString(k[:16]) }
 
-// shortBytes is how much of a key names a conversation to operators: 48 bits. With 32, two of 65,536 conversations share a name
-// twice in five times, and a page would show their turns as one conversation's; with 48, once in 130,000 times.
+// shortBytes is how much of a key names a conversation to operators: 48 bits. With 32, the probability that two of
+// 65,536 conversations share a name is 0.4, and a page would show their turns as one conversation's; with 48 it is 1
+// in 130,000.
 const shortBytes = 6
 
 // Short returns the first 12 hex characters, for logs and operators: enough to follow a conversation, too few to look it up.
 func (k Key) Short() string { return hex.EncodeToString(k[:shortBytes]) }
 
-// Named reports whether Short returns that. It allocates nothing: an operator's question is held against every ticket.
+// Named reports whether Short returns short. It does not allocate, because an operator's question is compared with
+// every ticket.
 func (k Key) Named(short string) bool {
 	var name [2 * shortBytes]byte
 	hex.Encode(name[:], k[:shortBytes])

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// How long a count of the remote conversations is good for, how long one is waited for, and how long it may take: a
-// million keys of Redis take about 0.3 s.
+// How long a count of the remote conversations is used, how long a caller waits for a new one, and how long counting
+// may take: Redis needs about 0.3 s for a million keys.
 const (
 	countEvery   = 10 * time.Second
 	countWait    = 100 * time.Millisecond
@@ -22,8 +22,9 @@ type remoteCount struct {
 	under chan struct{} // closed when the count under way has ended; nil if there is none
 }
 
-// Len returns the number of conversations that the replicas share, counted at most every 10 s, and those that
-// only this process has. One of which there is only a note is a conversation. While the remote store does not answer, or takes its time, it is the last count.
+// Len returns the number of conversations that the replicas share, counted at most every 10 s, plus those of this
+// process alone. Conversations with only a note are included. If the remote store does not answer in time, the last
+// count is used.
 func (s *Shared) Len() int {
 	if under := s.recount(); under != nil {
 		select {
@@ -36,8 +37,8 @@ func (s *Shared) Len() int {
 	return s.count.value + s.home.Len()
 }
 
-// recount returns the count that is under way, and begins one where it is time. A count ends after countTimeout, or
-// when the remote store is closed.
+// recount returns the count that is under way, after starting one if the last is too old. A count ends after
+// countTimeout, or when the remote store is closed.
 func (s *Shared) recount() <-chan struct{} {
 	c := &s.count
 	c.mu.Lock()

@@ -21,21 +21,21 @@ const (
 	WhyTooLarge = "too_large"
 	// WhyEmpty: neither text nor tool calls.
 	WhyEmpty = "empty"
-	// WhyToolArguments: the template would print the arguments of a tool call otherwise than decode
-	// generated them.
+	// WhyToolArguments: the template would print the arguments of a tool call differently from how decode generated
+	// them.
 	WhyToolArguments = "tool_arguments"
-	// WhyUnicode: U+FFFD or invalid UTF-8, the mark of a character that generation left incomplete.
-	// It is tokenised as another character.
+	// WhyUnicode: U+FFFD or invalid UTF-8, the sign of a character that generation left incomplete. When it is echoed
+	// it is tokenised differently.
 	WhyUnicode = "unicode"
 	// WhyWhitespace: the content of a chat reply begins or ends with white space. Templates trim it
 	// (Llama 3, Gemma and Mistral print content | trim).
 	WhyWhitespace = "whitespace"
 )
 
-// maxReply bounds the reply whose history is kept.
+// maxReply bounds a reply whose history can be used.
 const maxReply = 8 << 20
 
-// ReplyFacts is what is known of a reply beside its text.
+// ReplyFacts is what is known of a reply besides its text.
 type ReplyFacts struct {
 	// FinishReason is the finish_reason of the choice.
 	FinishReason string
@@ -45,10 +45,9 @@ type ReplyFacts struct {
 	Reasoning bool
 }
 
-// Eligible says whether the history rules hold for a reply: whether a client that echoes it
-// faithfully should make the engine render the tokens that decode holds. If not, why is the first
-// reason that applies, in the order of the constants. It judges the reply only; the request is
-// judged by ChatHistory and by the caller.
+// Eligible reports whether the history rules hold for a reply: whether a client that echoes it unchanged makes the
+// engine render the tokens that decode holds. If not, why is the first reason that applies, in the order of the
+// constants. It judges the reply only; ChatHistory and the caller judge the request.
 func Eligible(reply Reply, facts ReplyFacts) (why string, ok bool) {
 	switch {
 	case facts.FinishReason != "stop" && facts.FinishReason != "length" && facts.FinishReason != "tool_calls":
@@ -71,9 +70,8 @@ func Eligible(reply Reply, facts ReplyFacts) (why string, ok bool) {
 	return "", true
 }
 
-// holdsThinking finds the thinking of a model whose engine runs without a reasoning parser: it then
-// stands in the content, and templates cut it out there (Qwen3's and DeepSeek R1's split at
-// "</think>", Magistral marks it "[THINK]").
+// holdsThinking finds thinking within the content, which happens where the engine runs without a reasoning parser.
+// Templates cut it out of history (Qwen3's and DeepSeek R1's split at "</think>", Magistral marks it "[THINK]").
 func holdsThinking(content string) bool {
 	return strings.Contains(content, "think>") || strings.Contains(content, "THINK]")
 }
@@ -88,8 +86,8 @@ func canonicalCalls(calls []ToolCall) bool {
 	return true
 }
 
-// trimmed says whether Python's str.strip or Rust's str::trim takes the rune off; Python counts the
-// four separators from U+001C on as white space, Unicode does not.
+// trimmed reports whether Python's str.strip or Rust's str::trim removes the rune. Python counts the four separators
+// from U+001C on as white space, Unicode does not.
 func trimmed(r rune) bool { return unicode.IsSpace(r) || '\x1c' <= r && r <= '\x1f' }
 
 // size is the length of all text in the reply.

@@ -6,24 +6,25 @@ import (
 )
 
 const (
-	// sweepEvery is how often Run removes what has expired. Correctness does not need it, since no
-	// expired ticket is handed out; memory does. Removed conversations answer Empty where they
-	// answered Expired, so a short interval would hide from operators that clients come too late.
+	// sweepEvery is how often Run removes expired tickets. Expired tickets are never handed out, so this serves memory
+	// only. A conversation that was removed answers Empty instead of Expired, so a short interval would hide from
+	// operators that clients come too late.
 	sweepEvery = time.Minute
 	// sweepBatch is how many tickets are removed under one hold of the lock: 0.13 ms among 100,000
 	// (BenchmarkMemory_Sweep), well below the 5 ms that a turn grants a store.
 	sweepBatch = 128
 )
 
-// left is how far a deadline is ahead of now by the clock that is closer to it, monotonic or wall, so that neither
-// makes a ticket look younger than it is: the monotonic one stands still while the machine is suspended
-// (clock_gettime(2), CLOCK_MONOTONIC), and the wall clock may be set back. Set forward, it costs tickets. A deadline
-// that was decoded has a wall reading only.
+// left returns how far a deadline is ahead of now, by the clock that is closer to it, monotonic or wall. So neither
+// clock makes a ticket look younger than it is: the monotonic one stands still while the machine is suspended
+// (clock_gettime(2), CLOCK_MONOTONIC), and the wall clock may be set back. A wall clock that is set forward costs
+// tickets. A deadline that was decoded has a wall reading only.
 func left(deadline, now time.Time) time.Duration {
 	return min(deadline.Sub(now), deadline.Round(0).Sub(now.Round(0)))
 }
 
-// deadlineOf is that of a ticket that is put: ttl from now, and by neither clock later than what it carries already.
+// deadlineOf returns the deadline of a ticket that is put: ttl from now, but by neither clock later than the ticket's
+// own.
 func deadlineOf(t *Ticket, now time.Time, ttl time.Duration) time.Time {
 	if !t.Deadline.IsZero() {
 		ttl = min(ttl, left(t.Deadline, now))
@@ -74,9 +75,9 @@ func (m *Memory) Run(ctx context.Context) error {
 	}
 }
 
-// expiryHeap orders tickets by deadline, soonest first, and keeps stored.heapAt right, so that any
-// ticket leaves in logarithmic time and the janitor touches only what has expired. Where the clocks have come apart, a
-// ticket that has expired by one of them may wait there behind one that has not.
+// expiryHeap orders tickets by deadline, soonest first, and keeps stored.heapAt right, so that any ticket can be
+// removed in logarithmic time and the janitor touches only expired ones. Where the clocks have diverged, a ticket that
+// has expired by one of them may be behind one that has not.
 type expiryHeap []*stored
 
 func (h expiryHeap) Len() int           { return len(h) }

@@ -1,8 +1,8 @@
 package convcache
 
-// Growing is the chain of a turn while its output is still being sampled: hashes of what is complete, and less than two
-// blocks of ids. A prompt of 16,000 tokens takes 8 kB, its ids as JSON take 100. It belongs to one turn and is not safe
-// for concurrent use.
+// Growing is the chain of a turn while its output is being sampled: hashes of the complete blocks, and less than two
+// blocks of ids. For a prompt of 16,000 tokens it takes 8 kB, where the ids as JSON take 100. It belongs to one turn
+// and is not safe for concurrent use.
 type Growing struct {
 	key    ChainKey
 	size   int // of a block as decode has it, 0 if unknown
@@ -10,19 +10,19 @@ type Growing struct {
 	blocks []uint64
 	last   uint64 // hash of all that is not in tail
 	hashed int    // ids that last covers
-	// tail is what follows: at most a block. A full one is hashed when a further id comes, because remote_num_tokens
-	// may leave the last id out.
+	// tail holds the ids after that, at most a block. A full block is hashed only when a further id comes, because
+	// remote_num_tokens may leave the last id out.
 	tail []uint32
 }
 
-// outputBlocks is for how many blocks of output there is room from the beginning.
+// outputBlocks is for how many blocks of output memory is allocated at first.
 const outputBlocks = 16
 
-// Grow returns the chain of a prompt, to which the output is added as it comes. A blockSize of 0 says that it is unknown.
+// Grow returns the chain of a prompt, to which output is added as it comes. A blockSize of 0 means unknown.
 func (k ChainKey) Grow(prompt []uint32, blockSize int) *Growing { return k.IDs(prompt).Grow(blockSize) }
 
-// Grow returns the chain of these ids, to which the output is added as it comes. What was hashed for an offer is not hashed again. A
-// blockSize of 0 says that it is unknown.
+// Grow returns the chain of these ids, to which output is added as it comes. It reuses the hashes that an offer has
+// computed. A blockSize of 0 means unknown.
 func (p *IDs) Grow(blockSize int) *Growing {
 	step := blockStep(max(blockSize, 0))
 	g := &Growing{key: p.key, size: blockSize, step: step, tail: make([]uint32, 0, step)}
@@ -81,8 +81,8 @@ func (g *Growing) Len() int { return g.hashed + len(g.tail) }
 func (g *Growing) Bytes() int { return 8*cap(g.blocks) + 4*cap(g.tail) }
 
 // Chain ends the growth and returns the chain of what decode holds. It reports false unless tokens, decode's
-// remote_num_tokens, is the number of all these ids or one less: the token sampled last has KV only if a further step
-// was under way when the request ended (vLLM's NixlConnector reports num_computed_tokens). Any other number means that
+// remote_num_tokens, is the number of all ids or one less: the last sampled token has KV only if a further step was
+// under way when the request ended (vLLM's NixlConnector reports num_computed_tokens). Any other number means that
 // decode counted something that the caller has not seen.
 func (g *Growing) Chain(tokens int) (Chain, bool) {
 	all := g.Len()

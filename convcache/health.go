@@ -11,11 +11,11 @@ type RemoteState int32
 
 // The states. The zero value is that of a store that has not been checked.
 const (
-	// RemoteUp: it answers, as far as is known.
+	// RemoteUp: the remote store answers, as far as is known.
 	RemoteUp RemoteState = iota
 	// RemoteDown: it does not answer. Tickets stay in this process.
 	RemoteDown
-	// RemoteRefused: it answers, and forbids or lacks what is needed. Tickets stay in this process.
+	// RemoteRefused: it answers, but forbids or lacks what is needed. Tickets stay in this process.
 	RemoteRefused
 )
 
@@ -32,16 +32,16 @@ func (s RemoteState) String() string {
 	return "unknown"
 }
 
-// When a server is tested beside the turns: one that answers, so that it is known to have stopped also where
-// there are few turns, and one that does not.
+// How often the server is tested apart from turns: while it answers, so that a failure is noticed even if there are
+// few turns; and while it does not.
 const (
 	testEvery  = 5 * time.Second
 	firstRetry = time.Second
 	lastRetry  = 30 * time.Second
 )
 
-// testsFailed is after how many failed tests in a row a server is not used any more, though look-ups may succeed:
-// one that is full, or that refuses a script, answers every HMGET.
+// testsFailed is after how many failed tests in a row a server is not used any more even if look-ups succeed: a server
+// that is full, or that refuses a script, still answers every HMGET.
 const testsFailed = 2
 
 // State returns what is known of the server.
@@ -57,8 +57,9 @@ func stateAfter(err error) RemoteState {
 	return RemoteDown
 }
 
-// Check tests the remote store. ErrRemoteForbids is an error of the set-up; any other means that the store does not
-// answer properly now. Tickets are shared from the first Check that succeeds, or, if none is made, from the beginning.
+// Check tests the remote store. ErrRemoteForbids is a fault of the set-up; any other error means that the store does
+// not work at the moment. Tickets are shared from the first Check that succeeds, or from the beginning if none is
+// made.
 func (s *Shared) Check(ctx context.Context) error {
 	err := s.remote.Test(ctx)
 	if err != nil {
@@ -69,8 +70,8 @@ func (s *Shared) Check(ctx context.Context) error {
 	return err
 }
 
-// Run tests the remote store every 5 s, and one that has stopped to do what is needed after 1 s, 2 s, … 30 s, until it
-// does. It also removes what expires in this process. It returns the cause of ctx' end.
+// Run tests the remote store every 5 s while it works, and after 1 s, 2 s, … 30 s while it does not. It also removes
+// expired tickets from this process. It returns the cause of ctx' end.
 func (s *Shared) Run(ctx context.Context) error {
 	sweep, look := time.NewTicker(sweepEvery), time.NewTicker(testEvery)
 	defer sweep.Stop()
@@ -108,8 +109,8 @@ func (s *Shared) Run(ctx context.Context) error {
 	}
 }
 
-// judge takes note of a test of a server that is in use, which so many tests before it failed, and returns how
-// many have now. One that forbids what is needed is not used any more, and neither is one that fails twice.
+// judge handles the result of a test of a server in use. failed is the number of failed tests in a row before it;
+// judge returns the new number. A server that forbids what is needed, or that fails twice, is not used any more.
 func (s *Shared) judge(err error, failed int) int {
 	if err == nil {
 		return 0
@@ -134,7 +135,7 @@ func (s *Shared) lastFailure() string {
 	return ""
 }
 
-// settled takes note of a test of a server that did not answer, and reports whether it does now.
+// settled handles the result of a test of a server that did not work, and reports whether it works now.
 func (s *Shared) settled(err error) bool {
 	state := stateAfter(err)
 	before := RemoteState(s.state.Swap(int32(state)))

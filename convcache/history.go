@@ -10,8 +10,8 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// History is what a request says happened so far, as digests: of its scope and, for chat, of each
-// prefix that a ticket may cover. The zero History extends nothing.
+// History is what a request says happened so far, as digests: of its scope and, for chat, of each prefix that a ticket
+// may cover. The zero History extends nothing.
 type History struct {
 	key   HistoryKey
 	route route
@@ -31,12 +31,12 @@ type prefix struct {
 	digest Digest
 }
 
-// ChatHistory digests a chat request. scope holds the members that shape the prompt beside the
-// messages, in any order.
+// ChatHistory digests a chat request. scope holds the members besides the messages that shape the prompt, in any
+// order.
 //
-// The digest is a chain, d0 = H(version, route, scope) and d(i+1) = H(d(i), message(i)), so one pass
-// serves tickets of every length. What cannot be read one way only is an error, and so is a request
-// whose reply does not become a message of its own: such a request proves nothing by its history.
+// The digest is a chain, d0 = H(version, route, scope) and d(i+1) = H(d(i), message(i)), so one pass serves tickets of
+// every length. Text that can be read in two ways is an error, and so is a request whose reply does not become a
+// message of its own: such a request proves nothing by its history.
 func (k HistoryKey) ChatHistory(scope []Member, messages *rawjson.List) (History, error) {
 	c := borrowCanonical(k)
 	defer c.giveBack()
@@ -93,12 +93,11 @@ func (c *canonical) giveBack() {
 	}
 }
 
-// Extends says whether this request begins with exactly what the branch covers and continues it. It
-// is false for branches made where the history rules did not hold.
+// Extends reports whether this request begins with exactly what the branch covers, and continues it. It is false for
+// branches made where the history rules did not hold.
 //
-// Chat: the messages covered end with an assistant message, at least one follows, and the digests
-// agree. The special tokens of the template are the border that no token crosses. Text: see
-// extendsText.
+// Chat: the covered messages end with an assistant message, at least one message follows, and the digests agree. The
+// template's special tokens are the border that no token crosses. Text: see extendsText.
 func (h History) Extends(b Branch) bool {
 	if !b.HistoryOK || b.Covers < 1 {
 		return false
@@ -138,8 +137,8 @@ func (h History) After(reply Reply) (Digest, int) {
 	return Digest{}, 0
 }
 
-// HasAssistant says whether a look-up can find anything: a chat request without an assistant message
-// opens its conversation. A text prompt does not tell, so any may hold an earlier completion.
+// HasAssistant reports whether a look-up can find anything: a chat request without an assistant message is the first
+// of its conversation. Any text prompt may contain an earlier completion.
 func (h History) HasAssistant() bool {
 	return h.route == routeText || len(h.replies) > 0
 }

@@ -6,45 +6,47 @@ import (
 	"slices"
 )
 
-// incarnationVersion opens the input of every incarnation's name.
+// incarnationVersion begins the input of every incarnation's name.
 const incarnationVersion byte = 7
 
-// Incarnation names one incarnation of an engine: a keyed hash, so that Redis tells no addresses. Replicas of one secret name alike.
+// Incarnation names one start of an engine by a keyed hash, so that Redis reveals no addresses. Replicas with the same
+// secret use the same names.
 type Incarnation uint64
 
-// Incarnation returns the name of an incarnation. name tells it from every other.
+// Incarnation returns the name of an incarnation. name must differ from that of every other incarnation.
 func (s Secret) Incarnation(name string) Incarnation {
 	sum := s.hashed(incarnationVersion, name)
 	return Incarnation(binary.BigEndian.Uint64(sum[:8]))
 }
 
-// Ancestor is a prefix cache out of which KV has come.
+// Ancestor is a prefix cache that KV has come from.
 type Ancestor struct {
 	Incarnation Incarnation
-	// Space tells the cache that an incarnation uses under one salt of a quarantine from the one that it uses under another; 0 is
-	// the one without such a salt.
+	// Space distinguishes the parts of an incarnation's cache that were used under different salts of a quarantine; 0
+	// is the part without such a salt.
 	Space uint64
-	// Until is the last moment at which KV may have been read there, in nanoseconds since 1970.
+	// Until is the last moment at which KV may have been read from it, in nanoseconds since 1970.
 	Until int64
 }
 
-// MaxAncestors is how many ancestors the lineage of a ticket names. In Redis each takes 24 bytes.
+// MaxAncestors is how many ancestors a ticket's lineage names. Each takes 24 bytes in Redis.
 const MaxAncestors = 32
 
 // maxNamed is how many ancestors a lineage names at all.
 const maxNamed = 1024
 
-// Lineage says out of which prefix caches the KV of some blocks may have come: of the incarnation of prefill that computed or read it, of
-// the incarnation of decode, and of all those that these have had KV of before. The zero Lineage says that this is not known.
+// Lineage says which prefix caches the KV of some blocks may have come from: that of the prefill incarnation that
+// computed or read it, that of the decode incarnation, and all caches whose KV had reached these two before. The zero
+// Lineage means that this is not known.
 type Lineage struct {
-	// Ancestors are in the order of their names. A slice that others have is never changed.
+	// Ancestors are sorted by name. A shared slice is never changed.
 	Ancestors []Ancestor
-	// Others is the last moment at which KV may have come out of a cache that is not named, because there were too many; 0 if there
-	// is none.
+	// Others is the last moment at which KV may have come from a cache that is not named because there were too many;
+	// 0 if there is none.
 	Others int64
 }
 
-// Unknown reports whether it is not known where the KV has come from.
+// Unknown reports whether it is not known where the KV came from.
 func (l *Lineage) Unknown() bool { return len(l.Ancestors) == 0 && l.Others == 0 }
 
 // Clone returns a copy that shares nothing with l, with room for one ancestor more.
@@ -60,8 +62,8 @@ func (l *Lineage) Join(other Lineage) {
 	}
 }
 
-// Bound leaves as many ancestors named as a ticket may name. Those of which KV was read longest ago are named no more, and count among
-// Others.
+// Bound keeps as many named ancestors as a ticket may name. It drops those that were read longest ago, and counts them
+// in Others.
 func (l *Lineage) Bound() {
 	for len(l.Ancestors) > MaxAncestors {
 		l.forgetOldest()
@@ -95,13 +97,14 @@ func compareAncestors(a, b Ancestor) int {
 	return cmp.Or(cmp.Compare(a.Incarnation, b.Incarnation), cmp.Compare(a.Space, b.Space))
 }
 
-// Quarantine says which KV is in doubt, because an incarnation of prefill computed other ids than it was sent.
+// Quarantine says which KV is in doubt because a prefill incarnation has computed other ids than it was sent.
 type Quarantine struct {
 	Incarnation Incarnation
-	// Exposed says that the incarnation did nothing wrong, and has had KV that is in doubt: what comes out of its cache under Space
-	// is in doubt, too. Of others everything is.
+	// Exposed says that the incarnation itself made no mistake but has had KV that is in doubt: only what comes from
+	// its cache under Space is in doubt. Otherwise everything of the incarnation is.
 	Exposed bool
 	Space   uint64
-	// Since is the moment from which what came out of the cache is in doubt, in nanoseconds since 1970; 0 is from the beginning.
+	// Since is the moment from which on KV from the cache is in doubt, in nanoseconds since 1970; 0 means from the
+	// beginning.
 	Since int64
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/hashicorp/golang-lru/v2/simplelru"
 )
 
-// maxBranches is how many tickets one conversation keeps. Clients branch by regenerating and by
-// sub-agents under one id; each branch pins blocks on a decode instance, so few are kept.
+// maxBranches is how many tickets one conversation keeps. Clients branch by regenerating answers and by sub-agents
+// under one id; each branch pins blocks on a decode instance, so few are kept.
 const maxBranches = 4
 
 // The bounds of a Memory whose config leaves them out.
@@ -26,12 +26,12 @@ const (
 type MemoryConfig struct {
 	// MaxEntries is the most tickets kept, notes included, over all conversations. 0 or less means 100,000.
 	MaxEntries int
-	// MaxBytes is the most memory that tickets may take: for each, the length of its params, 8 per
-	// block of its chain, 24 per ancestor of its KV, the length of its five names, 448 for what was read of its params, plus 640 for
-	// everything else. 0 or less means 256 MiB.
+	// MaxBytes is the most memory that tickets may take. A ticket counts the length of its params, 8 per block of its
+	// chain, 24 per ancestor, the length of its five names, 448 for a Reading, and 640 for everything else. 0 or less
+	// means 256 MiB.
 	MaxBytes int64
-	// Now is the clock. nil means time.Now, which has two readings, monotonic and wall: a ticket
-	// ends when either has come to its deadline.
+	// Now is the clock. nil means time.Now, which has a monotonic and a wall reading: a ticket ends when either
+	// reaches its deadline.
 	Now func() time.Time
 }
 
@@ -61,13 +61,13 @@ type stored struct {
 	heapAt int // its place in Memory.expiry
 }
 
-// ticketOverhead is what a ticket takes beside its params, its chain's blocks and its names, where it
-// is the only one of its conversation: ticket, list, LRU element, map entry, heap slot. Measured
-// (BenchmarkMemory_Footprint): 560 bytes among 100,000; the rest is for size classes.
+// ticketOverhead is what a ticket takes besides its params, its chain's blocks and its names, if it is the only one of
+// its conversation: ticket, list, LRU element, map entry, heap slot. Measured (BenchmarkMemory_Footprint): 560 bytes
+// among 100,000; the rest is for size classes.
 const ticketOverhead = 640
 
-// readingOverhead is what a ticket's Reading takes with what its connector has read (package nixl): structs of 128 and 208 bytes, the
-// name of a request and a host.
+// readingOverhead is what a ticket's Reading takes (package nixl): structs of 128 and 208 bytes, the name of a request
+// and a host.
 const readingOverhead = 448
 
 // weight is what the ticket counts against MaxBytes.
@@ -81,7 +81,7 @@ func (s *stored) weight() int64 {
 	return weight
 }
 
-// usable says whether the ticket may still be handed out. The deadline itself is too late.
+// usable reports whether the ticket may still be handed out. At the deadline itself it may not.
 func (s *stored) usable(now time.Time) bool { return left(s.ticket.Deadline, now) > 0 }
 
 // NewMemory returns an empty store. Run removes what expires.
@@ -96,14 +96,14 @@ func NewMemory(cfg MemoryConfig) *Memory {
 		cfg.Now = time.Now
 	}
 	m := &Memory{now: cfg.Now, maxEntries: cfg.MaxEntries, maxBytes: cfg.MaxBytes}
-	// The LRU only orders; shrink evicts, so that the accounts hold. Its size is not allocated, and
-	// one below 1 is its only error.
+	// The LRU only orders conversations; shrink evicts, so that the accounts are right. Its size is not allocated, and
+	// a size below 1 is its only error.
 	m.conversations, _ = simplelru.NewLRU[Key, *conversation](math.MaxInt, nil)
 	return m
 }
 
-// Peek returns the usable branches of a conversation, newest first, and Found; Expired when all that
-// is there has passed its deadline; Empty when nothing is there; Unavailable when ctx has ended.
+// Peek returns the usable branches of a conversation, newest first, and Found; Expired if all its tickets are past
+// their deadline; Empty if it has none; Unavailable if ctx has ended.
 func (m *Memory) Peek(ctx context.Context, key Key) ([]Branch, Outcome) {
 	if ctx.Err() != nil {
 		return nil, Unavailable
@@ -127,12 +127,12 @@ func (m *Memory) Peek(ctx context.Context, key Key) ([]Branch, Outcome) {
 	return branches, Found
 }
 
-// Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not
-// there any more, Expired that its deadline had passed and that it is gone now, Unavailable that ctx
-// has ended and nothing was done.
+// Take removes exactly the named ticket and returns it with Taken. Otherwise it returns Consumed if the ticket is not
+// there any more, Expired if its deadline had passed (it is removed then), or Unavailable if ctx has ended and nothing
+// was done.
 //
-// Looking and removing are one critical section. As two, this happens: (1) turn A finds the ticket,
-// (2) turn B finds it, (3) A removes it, (4) B removes nothing and both send it to prefill.
+// Looking and removing are one critical section. As two, this could happen: (1) turn A finds the ticket, (2) turn B
+// finds it, (3) A removes it, (4) B removes nothing and both send it to prefill.
 func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome) {
 	if ctx.Err() != nil {
 		return Ticket{}, Unavailable
@@ -192,8 +192,8 @@ func (m *Memory) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) 
 	return append(displaced, m.shrink(s.home, now)...), Stored
 }
 
-// makeRoom removes from the conversation what t replaces, and returns what of it is still usable. It says no, and removes
-// nothing, if t is a note that is not to be stored.
+// makeRoom removes from the conversation what t replaces, and returns the removed tickets that are still usable. It
+// returns false and removes nothing if t is a note that is not to be stored.
 func (m *Memory) makeRoom(key Key, t *Ticket, now time.Time) (displaced []Ticket, ok bool) {
 	c, ok := m.conversations.Peek(key)
 	if !ok {
@@ -228,7 +228,7 @@ func (m *Memory) makeRoom(key Key, t *Ticket, now time.Time) (displaced []Ticket
 	return displaced, true
 }
 
-// oldestFor returns the oldest of the branches, newest first, that t may take the place of: of tickets a note takes none.
+// oldestFor returns the oldest branch that t may replace; branches are newest first. A note replaces no ticket.
 func oldestFor(t *Ticket, branches []*stored) *stored {
 	for _, old := range slices.Backward(branches) {
 		if !t.HandedBack() || old.ticket.HandedBack() {
@@ -238,8 +238,8 @@ func oldestFor(t *Ticket, branches []*stored) *stored {
 	return nil
 }
 
-// shrink brings the store within its bounds and returns what it removed that is still usable. It
-// never removes the newest branch of latest, the conversation just added to: that ticket fits alone.
+// shrink brings the store within its bounds and returns the removed tickets that are still usable. It never removes
+// the newest branch of latest, the conversation that was just added to: that ticket fits alone.
 func (m *Memory) shrink(latest *conversation, now time.Time) []Ticket {
 	var displaced []Ticket
 	for len(m.expiry) > m.maxEntries || m.bytes > m.maxBytes {
@@ -288,8 +288,8 @@ func (m *Memory) remove(s *stored) (emptied bool) {
 	return true
 }
 
-// Len returns the number of conversations, those included of which there are only notes, and those whose tickets have
-// expired but are not removed yet.
+// Len returns the number of conversations, including those with only notes, and those whose tickets have expired but
+// were not removed yet.
 func (m *Memory) Len() int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// The members of a message that are told apart by name.
+// The members of a message that are treated by name.
 const (
 	memberRole      = "role"
 	memberContent   = "content"
@@ -17,7 +17,7 @@ const (
 
 const roleAssistant = "assistant"
 
-// Reply is what decode generated, put together from a stream or taken from an answer.
+// Reply is what decode generated, assembled from a stream or taken from an answer.
 type Reply struct {
 	// Content is the content of the assistant message. Absent, null and "" are one.
 	Content string
@@ -112,13 +112,13 @@ func (c *canonical) find(spans []span, name string) []byte {
 	return nil
 }
 
-// isIndex says whether a member of a tool call is its place in the stream.
+// isIndex reports whether a member of a tool call is its position in the stream.
 func (c *canonical) isIndex(s span) bool {
 	return string(c.name(s)) == "index" && c.out[s.value] == tagNumber
 }
 
-// appendMessage appends the encoding that message gives a faithful echo of the reply: members sorted
-// by name, an empty content left out where there are tool calls.
+// appendMessage appends the encoding that message gives to a faithful echo of the reply: members sorted by name, an
+// empty content left out if there are tool calls.
 func (k HistoryKey) appendMessage(out []byte, r Reply) []byte {
 	out = append(out, tagObject)
 	if r.Content != "" || len(r.ToolCalls) == 0 {

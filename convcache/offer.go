@@ -2,19 +2,19 @@ package convcache
 
 // Offer is how much of a ticket a request may use. The zero Offer is nothing.
 type Offer struct {
-	// Tokens is what remote_num_tokens may say: all that the ticket has, or whole blocks.
+	// Tokens is the remote_num_tokens that may be sent: all of the ticket's, or whole blocks.
 	Tokens int
-	// Whole says that the ticket may be sent as it is, a last partial block included.
+	// Whole says that the ticket may be sent unchanged, with its last partial block.
 	Whole bool
 }
 
-// IDs are the token ids of one prompt, against which the branches of its conversation are held. Each
-// id is hashed at most once per block size, and only as far as some branch agrees. An IDs belongs to
-// one turn and is not safe for concurrent use.
+// IDs are the token ids of one prompt, with which the branches of its conversation are compared. Each id is hashed at
+// most once per block size, and only as far as some branch agrees. An IDs belongs to one turn and is not safe for
+// concurrent use.
 type IDs struct {
 	key    ChainKey
 	ids    []uint32
-	hashed []hashedIDs // as far as was needed; branches of one conversation nearly always have one block size
+	hashed []hashedIDs // hashed as far as was needed; the branches of one conversation nearly always have one block size
 }
 
 // hashedIDs are the hashes of the beginning of a prompt.
@@ -61,8 +61,8 @@ func (p *IDs) Offer(b Branch) Offer {
 	return o
 }
 
-// offer compares hashes and stops at the first block that differs. A chain that contradicts itself,
-// as one from a store might, is offered no further than its hashes agree.
+// offer compares hashes and stops at the first block that differs. A chain that contradicts itself, which a store
+// might return, is offered no further than its hashes agree.
 func (p *IDs) offer(c Chain) Offer {
 	if c.Tokens <= 0 || c.BlockSize < 0 {
 		return Offer{}
@@ -94,7 +94,7 @@ func (p *IDs) matching(want []uint64, step int) int {
 	return len(want)
 }
 
-// whole returns what Chain.Whole is for the first tokens ids.
+// whole returns Chain.Whole for the first tokens ids.
 func (p *IDs) whole(tokens, step int) uint64 {
 	full := tokens / step
 	known := p.by(step)
@@ -104,13 +104,13 @@ func (p *IDs) whole(tokens, step int) uint64 {
 	return sipHash(p.key, lastOf(known.hashes[:full]), p.ids[full*step:tokens], true)
 }
 
-// extend hashes the block that follows those hashed.
+// extend hashes the next block.
 func (p *IDs) extend(known *hashedIDs) {
 	at := len(known.hashes) * known.step
 	known.hashes = append(known.hashes, sipHash(p.key, lastOf(known.hashes), p.ids[at:at+known.step], false))
 }
 
-// lastOf returns the last hash, or 0, with which every chain begins.
+// lastOf returns the last hash; 0 for none, with which every chain begins.
 func lastOf(hashes []uint64) uint64 {
 	if len(hashes) == 0 {
 		return 0

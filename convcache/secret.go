@@ -14,23 +14,25 @@ import (
 // minSecret is the shortest secret accepted: 128 bits, below which guessing offline is conceivable.
 const minSecret = 16
 
-// Secret keys everything that leaves the process or names a conversation. Make it with NewSecret or
-// RandomSecret; the zero Secret keys nothing. It prints as "[secret]".
+// Secret keys everything that leaves the process or names a conversation. Make it with NewSecret or RandomSecret; the
+// zero Secret keys nothing. It prints as "[secret]".
 type Secret struct {
 	key  []byte
 	macs *sync.Pool // of *mac
 }
 
-// mac is a keyed hash that has been used before: keying one costs as much as the hash of what names a conversation, and six allocations.
+// mac is a keyed hash for reuse: keying a new one costs as much as hashing the identity of a conversation, and six
+// allocations.
 type mac struct {
 	hash.Hash
 	in []byte // what is hashed, or was
 }
 
-// maxMAC bounds what is kept for the next use: names of models and tenants are the client's.
+// maxMAC bounds the buffer that is kept for reuse: clients choose the names of models and tenants.
 const maxMAC = 4 << 10
 
-// hashed returns HMAC-SHA256 over a version byte and the fields, each after its length, so that no two lists of fields give the same input.
+// hashed returns HMAC-SHA256 over a version byte and the fields, each preceded by its length, so that no two lists of
+// fields have the same input.
 func (s Secret) hashed(version byte, fields ...string) (sum [sha256.Size]byte) {
 	var m *mac
 	if s.macs != nil {
@@ -61,8 +63,8 @@ func NewSecret(key []byte) (Secret, error) {
 	return Secret{key: bytes.Clone(key), macs: &sync.Pool{}}, nil
 }
 
-// RandomSecret returns a fresh 256-bit secret, good for one process: conversations keyed by it are
-// unknown to other replicas and after a restart.
+// RandomSecret returns a new 256-bit secret for one process: other replicas, and this one after a restart, do not know
+// the conversations keyed by it.
 func RandomSecret() (Secret, error) {
 	key := make([]byte, 32)
 	if _, err := rand.Read(key); err != nil {
@@ -80,10 +82,10 @@ func (Secret) GoString() string { return "[secret]" }
 // IsZero says whether it is the zero Secret.
 func (s Secret) IsZero() bool { return len(s.key) == 0 }
 
-// Derive returns 32 bytes that only holders of the secret can make: HMAC-SHA256 over a version byte and a text. Every
-// use has a version of its own, so that nothing that leaves the process for one is a key of another: 1 for
-// conversations, 2 for salts, 3 for chains, 4 and 5 in package redisstore, 6 for histories, 7 for
-// incarnations, 8 for clients in logs.
+// Derive returns 32 bytes that only holders of the secret can compute: HMAC-SHA256 over a version byte and a text.
+// Every use has its own version, so that what leaves the process for one use is never a key of another: 1 for
+// conversations, 2 for salts, 3 for chains, 4 and 5 in package redisstore, 6 for histories, 7 for incarnations,
+// 8 for clients in logs.
 func (s Secret) Derive(version byte, text []byte) []byte {
 	mac := hmac.New(sha256.New, s.key)
 	mac.Write([]byte{version})

@@ -29,17 +29,17 @@ type Shared struct {
 	failure atomic.Pointer[error] // of the last operation or test that failed
 }
 
-// SharedConfig says how a Shared works.
+// SharedConfig configures a Shared.
 type SharedConfig struct {
-	// Local bounds what is kept in this process, and has the clock of all.
+	// Local bounds the tickets in this process, and has the clock for all of Shared.
 	Local MemoryConfig
-	// Logger is told when the remote store stops or begins to do what is needed. nil discards. Its lines call the
-	// store redis, which is what operators run.
+	// Logger is told when the remote store stops or starts to work; nil discards. Its lines call the store redis,
+	// which is what operators run.
 	Logger *slog.Logger
 }
 
-// NewShared returns a store that shares tickets through remote. Check tells whether remote does what is needed, and
-// Run must run beside it.
+// NewShared returns a store that shares tickets through remote. Check says whether remote works; Run must run
+// meanwhile.
 func NewShared(remote Remote, cfg SharedConfig) *Shared {
 	if cfg.Local.Now == nil {
 		cfg.Local.Now = time.Now
@@ -51,9 +51,9 @@ func NewShared(remote Remote, cfg SharedConfig) *Shared {
 	return &Shared{remote: remote, home: NewMemory(cfg.Local), breaker: newBreaker(now), now: now, logger: cfg.Logger}
 }
 
-// Peek returns the usable branches of a conversation, newest first of each home, those of this process before the
-// others, and Found; Expired when all that is there has passed its deadline; Empty when nothing is there; Unavailable
-// when that is not known. What it shows may turn out Fenced.
+// Peek returns the usable branches of a conversation, those of this process first, newest first of each home, and
+// Found; Expired if all its tickets are past their deadline; Empty if it has none; Unavailable if that is not known. A
+// branch that it returns may turn out to be Fenced.
 func (s *Shared) Peek(ctx context.Context, key Key) ([]Branch, Outcome) {
 	branches, local := s.home.Peek(ctx, key)
 	if local == Unavailable || !s.breaker.allows() {
@@ -71,7 +71,7 @@ func (s *Shared) Peek(ctx context.Context, key Key) ([]Branch, Outcome) {
 	return branches, found(branches, outcome)
 }
 
-// found is Found where there is a branch, whatever else was not there.
+// found returns Found if there is a branch, else otherwise.
 func found(branches []Branch, otherwise Outcome) Outcome {
 	if len(branches) > 0 {
 		return Found
@@ -79,9 +79,9 @@ func found(branches []Branch, otherwise Outcome) Outcome {
 	return otherwise
 }
 
-// Take removes exactly the named ticket and returns it with Taken. Consumed means that it is not there any
-// more, or was not authentic, Expired that its deadline had passed, Fenced that another master may have
-// given it away; it is gone then. After Unavailable it may be gone as well, and is lost then.
+// Take removes exactly the named ticket and returns it with Taken. Otherwise the ticket is gone: Consumed if it was
+// not there any more or not authentic, Expired if its deadline had passed, Fenced if another master may have given it
+// away. After Unavailable it may be gone as well, and counts as lost.
 func (s *Shared) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcome) {
 	if t, outcome := s.home.Take(ctx, key, id); outcome != Consumed {
 		return t, outcome
@@ -129,22 +129,21 @@ func (s *Shared) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) 
 	return displaced, outcome
 }
 
-// putHome keeps a ticket in this process, of which nothing was sent, or nothing applied, though the time that ctx
-// granted may be used up.
+// putHome keeps in this process a ticket that was certainly not stored remotely, even if ctx has ended meanwhile.
 func (s *Shared) putHome(ctx context.Context, key Key, t Ticket, ttl time.Duration) ([]Ticket, Outcome) {
 	return s.home.Put(context.WithoutCancel(ctx), key, t, ttl)
 }
 
-// EvictStale removes what has expired in this process and returns how many conversations went with it. The remote
-// store does so by itself.
+// EvictStale removes expired tickets from this process and returns how many conversations went with them. The remote
+// store removes its own.
 func (s *Shared) EvictStale() int { return s.home.EvictStale() }
 
 // errNotAsked says that the breaker is open.
 var errNotAsked = errors.New("redis does not do what is needed, and is not asked")
 
-// QuarantineIncarnation publishes that an incarnation of an instance is quarantined. start names instance and start, and nothing else does so. An
-// error means that the quarantine may not be there, and repeats no credential; while the remote store is known not to do
-// what is needed it comes at once.
+// QuarantineIncarnation publishes that a prefill incarnation is quarantined. incarnation is its unique name, of
+// instance and start. After an error the quarantine may not be stored; the error contains no credential. While the
+// remote store is known not to work, the error comes at once.
 func (s *Shared) QuarantineIncarnation(ctx context.Context, incarnation string) error {
 	err := errNotAsked
 	if s.breaker.allows() {
@@ -157,8 +156,8 @@ func (s *Shared) QuarantineIncarnation(ctx context.Context, incarnation string) 
 	return nil
 }
 
-// QuarantinedIncarnations says of each incarnation whether it was quarantined, by any replica. An error means that nothing is known, and is as
-// that of Bar.
+// QuarantinedIncarnations returns for each incarnation whether any replica has quarantined it. An error means that
+// nothing is known; errors are as in QuarantineIncarnation.
 func (s *Shared) QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error) {
 	if len(incarnations) == 0 {
 		return nil, nil
@@ -174,7 +173,7 @@ func (s *Shared) QuarantinedIncarnations(ctx context.Context, incarnations []str
 	return quarantined, nil
 }
 
-// Quarantine publishes what KV is in doubt. An error is as that of Bar.
+// Quarantine publishes which KV is in doubt. Errors are as in QuarantineIncarnation.
 func (s *Shared) Quarantine(ctx context.Context, q Quarantine) error {
 	err := errNotAsked
 	if s.breaker.allows() {
@@ -187,7 +186,7 @@ func (s *Shared) Quarantine(ctx context.Context, q Quarantine) error {
 	return nil
 }
 
-// Quarantines returns what any replica has published of KV that is in doubt. An error is as that of Quarantined.
+// Quarantines returns what all replicas have published of KV that is in doubt. Errors are as in QuarantineIncarnation.
 func (s *Shared) Quarantines(ctx context.Context) ([]Quarantine, error) {
 	if !s.breaker.allows() {
 		return nil, fmt.Errorf("look quarantines up: %w", errNotAsked)
@@ -200,7 +199,7 @@ func (s *Shared) Quarantines(ctx context.Context) ([]Quarantine, error) {
 	return all, nil
 }
 
-// note tells the breaker how an operation went that was sent.
+// note reports the result of an operation to the breaker.
 func (s *Shared) note(err error) {
 	switch shownBy(err) {
 	case ShowsNothing:
@@ -212,7 +211,7 @@ func (s *Shared) note(err error) {
 	}
 }
 
-// failed keeps what went wrong last, for the line that says so if it goes on.
+// failed remembers the last failure, for the log line if it persists.
 func (s *Shared) failed(err error) {
 	s.failure.Store(&err)
 	s.logger.Debug("redis operation failed", "error", err)

@@ -21,10 +21,10 @@ func (k HistoryKey) TextHistory(scope []Member, prompt string) (History, error) 
 	return History{key: k, route: routeText, last: d, prompt: prompt}, nil
 }
 
-// extendsText compares the digest of the covered bytes, then the border: a byte-pair merge across it
-// would make other tokens of equal text. The border is safe when nothing was appended, or when white
-// space follows a letter or digit. The pre-tokenisers of GPT-2, Llama 3 and Qwen have no pattern in
-// which white space follows \p{L} or \p{N}, and SentencePiece begins a piece at each space.
+// extendsText compares the digest of the covered bytes, and then checks the border: a byte-pair merge across it would
+// make other tokens of the same text. The border is safe if nothing was appended, or if white space follows a letter
+// or digit. The pre-tokenisers of GPT-2, Llama 3 and Qwen have no pattern in which white space follows \p{L} or \p{N},
+// and SentencePiece begins a piece at each space.
 func (h History) extendsText(b Branch) bool {
 	if b.Covers > len(h.prompt) || h.last.next([]byte(h.prompt[:b.Covers])) != b.History {
 		return false

@@ -19,61 +19,58 @@ func NewTicketID() TicketID {
 // String returns the id as 32 hex characters.
 func (id TicketID) String() string { return hex.EncodeToString(id[:]) }
 
-// Ticket is the right to read, once, the KV blocks that a decode instance holds for the end of a
-// turn.
+// Ticket is the right to read, once, the KV blocks that a decode instance holds at the end of a turn.
 type Ticket struct {
-	// ID is made with NewTicketID when the ticket is, and kept when it is put back.
+	// ID is made with NewTicketID, and stays when the ticket is put back.
 	ID TicketID
-	// History digests what the blocks cover: scope, prompt and reply. The zero Digest means that the
-	// request could not be read for its history; it equals no other.
+	// History digests what the blocks cover: scope, prompt and reply. The zero Digest means that the request's history
+	// could not be read; it equals no other.
 	History Digest
 	// Covers is the number of messages that History covers, the reply included, or for a text
 	// completion the bytes of prompt and completion.
 	Covers int
-	// HistoryOK says that the history rules held when the ticket was made. History look-ups see no
-	// other tickets.
+	// HistoryOK says that the history rules held when the ticket was made. Look-ups by history ignore other tickets.
 	HistoryOK bool
 	// Decode names the instance that holds the blocks.
 	Decode string
 	// Params is decode's kv_transfer_params, raw JSON. Stores copy it on the way in.
 	Params []byte
-	// Reading is what was read of Params when the ticket was made, nil if that is not known. It is never changed, and holds no memory
-	// of Params. Only a store in this process keeps it.
+	// Reading is what the connector parsed of Params when the ticket was made, nil if that is not known. It is never
+	// changed, and does not refer to Params. Only a store in this process keeps it.
 	Reading any
 	// Tokens is remote_num_tokens, the tokens whose KV the blocks hold.
 	Tokens int
-	// Chain says which tokens those are. The zero Chain means that nothing proves them: token look-ups
-	// offer nothing of such a ticket. Stores share its Blocks with the caller; they are never changed.
+	// Chain identifies those tokens. The zero Chain means that nothing proves them: look-ups by tokens offer nothing
+	// of such a ticket. Stores share its Blocks with the caller; they are never changed.
 	Chain Chain
 	// Groups is how many block groups Params has, 0 if unknown. Only a ticket of one group can be
 	// shortened.
 	Groups int
-	// Incarnation tells one incarnation of the decode engine from another: its
-	// process_start_time_seconds as the engine printed it. After a restart the blocks are gone.
+	// Incarnation is the process_start_time_seconds of the decode engine as it printed it. After a restart the blocks
+	// are gone.
 	Incarnation string
-	// EngineID is remote_engine_id, by which decode knows its own tickets.
+	// EngineID is remote_engine_id, by which decode recognises its own tickets.
 	EngineID string
-	// Prefill and PrefillStart name the instance to whose prefix cache the KV was handed back, and its incarnation. A ticket that has
-	// them is a note: it names no blocks, and is never sent to an engine.
+	// Prefill and PrefillIncarnation name the instance that the KV was handed back to, and its incarnation. A ticket
+	// that has them is a note: it names no blocks, and is never sent to an engine.
 	Prefill, PrefillIncarnation string
-	// SharedPrefixTokens is how many tokens prefill found in its caches for the first turn of the conversation, as far as that is known: what
-	// comes of others' prompts.
+	// SharedPrefixTokens is how many tokens prefill found in its caches for the first turn of the conversation, as far
+	// as that is known: the beginning that it shares with other prompts.
 	SharedPrefixTokens int
-	// Lineage says out of which prefix caches the KV of the blocks may have come. Stores share its Ancestors with the caller; they are
-	// never changed.
+	// Lineage says which prefix caches the KV of the blocks may have come from. Stores share its Ancestors with the
+	// caller; they are never changed.
 	Lineage Lineage
-	// Prefilled is what prefix caches of prefill hold of the tokens by themselves, as far as that is known. Stores share it with the caller;
-	// it is never changed.
+	// Prefilled says which of the tokens prefill's own prefix caches hold, as far as that is known. Stores share it
+	// with the caller; it is never changed.
 	Prefilled []Prefilled
-	// FreshAsOf is the last moment at which the reader was caught up with decode. The age of a hit
-	// counts from here.
+	// FreshAsOf is the last moment at which the reader had certainly received everything that decode had sent. The age
+	// of a hit counts from here.
 	FreshAsOf time.Time
-	// Deadline is the moment from which the ticket must not be used. Put sets it, and never to later
-	// than it already was.
+	// Deadline is the moment from which on the ticket must not be used. Put sets it, and never later than it was.
 	Deadline time.Time
 }
 
-// Branch is what a look-up tells of a ticket without taking it.
+// Branch is what a look-up returns of a ticket without taking it.
 type Branch struct {
 	ID          TicketID
 	History     Digest
@@ -93,7 +90,7 @@ type Branch struct {
 	Prefilled                   []Prefilled
 }
 
-// Branch returns the part of the ticket that a look-up may tell.
+// Branch returns what a look-up may return of the ticket.
 func (t Ticket) Branch() Branch {
 	return Branch{
 		ID:          t.ID,

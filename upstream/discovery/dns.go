@@ -28,12 +28,12 @@ import (
 //     come in when DNS has none of the lower any more (RFC 2782 says to try them when the lower ones are not reachable;
 //     which instances are reachable is for the fleet to find out, not for DNS).
 type DNS struct {
-	// Interval is the time from one look-up to the next, 10 s if it is 0. A look-up ends after 5 s, so that a new address is
-	// used within 15 s, unless a cache on the way keeps the old answer.
+	// Interval is the time between two look-ups; 0 means 10 s. A look-up ends after 5 s, so a new address is used
+	// within 15 s unless a cache on the way keeps the old answer.
 	Interval time.Duration
-	// Resolver looks up, by the system's configuration if it is nil.
+	// Resolver does the look-ups; nil means the system's configuration.
 	Resolver *net.Resolver
-	// Logger is told when look-ups begin to go wrong, when they are right again, and when nothing is left.
+	// Logger is told when look-ups begin to fail, when they succeed again, and when no instance is left.
 	Logger *slog.Logger
 
 	role   upstream.Role
@@ -77,8 +77,8 @@ func ParseDNS(role upstream.Role, raw string) (*DNS, error) {
 	return d, nil
 }
 
-// Watch looks up and sets the list, again when it has changed, until ctx ends. It returns nil. What cannot be looked up is
-// no change: see question. The first list is empty if the first look-up fails, so that the program can start.
+// Watch looks up and sets the list, again when it has changed, until ctx ends. It returns nil. A failed look-up
+// changes nothing, see question. The first list is empty if the first look-up fails, so that the program can start.
 func (d *DNS) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	d.follow(ctx, d.questions(), set)
 	return nil
@@ -108,8 +108,8 @@ func (d *DNS) follow(ctx context.Context, questions []*question, set func([]upst
 	}
 }
 
-// ask puts the questions at the same time and returns the instances of all answers, each once, sorted by name: resolvers
-// rotate their answers.
+// ask puts all questions at the same time and returns the instances of all answers, each once, sorted by name, because
+// resolvers rotate their answers.
 func (d *DNS) ask(ctx context.Context, questions []*question) (all []upstream.Instance) {
 	ctx, cancel := context.WithTimeout(ctx, lookUpLimit)
 	defer cancel()
@@ -127,8 +127,8 @@ func (d *DNS) ask(ctx context.Context, questions []*question) (all []upstream.In
 	return slices.CompactFunc(all, func(a, b upstream.Instance) bool { return a.Name == b.Name })
 }
 
-// questions are one for SRV records, and else one for each family of addresses: a resolver that answers A and fails AAAA,
-// as broken ones do, must not be taken for a name that has lost its addresses, nor for one that cannot be looked up.
+// questions returns one question for SRV records, or one for each family of addresses. A broken resolver may answer A
+// and fail AAAA; that must not look like a name that has lost its addresses, nor like one that can't be looked up.
 func (d *DNS) questions() []*question {
 	if d.srv {
 		return []*question{{kind: "SRV", ask: d.services}}

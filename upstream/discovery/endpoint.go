@@ -11,9 +11,9 @@ import (
 	"carryover/upstream"
 )
 
-// endpoint is host and port as a request names them, in the one form that they have here: a name in lower case, or an
-// address as netip writes it. The form matters: whatever of a request's bytes is not host or port must not reach a URL, and
-// no endpoint may pass under a second spelling.
+// endpoint is host and port as a request names them, in one canonical form: a name in lower case, or an address as
+// netip writes it. Bytes of a request that are not host or port must not reach a URL, and no endpoint may pass under a
+// second spelling.
 type endpoint struct {
 	host string
 	addr netip.Addr // valid if host is an address
@@ -25,8 +25,8 @@ func (e endpoint) String() string { return net.JoinHostPort(e.host, strconv.Itoa
 
 var errNoEndpoint = errors.New("want host:port, the host a name or an IP address, an IPv6 address in brackets")
 
-// parseEndpoint reads host:port. It refuses every other spelling than the usual one, because what reads the host later, a
-// resolver or a dialer, may take more for an address than we do: getaddrinfo reads 0x7f.1 and 017700000001 as 127.0.0.1.
+// parseEndpoint parses host:port. It accepts only the usual spelling, because a resolver or dialer that reads the host
+// later may read more as an address than we do: getaddrinfo reads 0x7f.1 and 017700000001 as 127.0.0.1.
 func parseEndpoint(text string) (endpoint, error) {
 	i := strings.LastIndexByte(text, ':')
 	if i < 0 {
@@ -62,8 +62,9 @@ func parseHost(text string) (endpoint, error) {
 	return endpoint{}, errNoEndpoint
 }
 
-// check refuses addresses that name no instance, or name one in a second way. The dialer takes 0.0.0.0 and :: for this
-// machine, and ::ffff:10.0.0.1 for 10.0.0.1. Link-local addresses are where clouds keep their metadata (169.254.169.254).
+// check refuses addresses that name no instance, or that are a second spelling of another one. The dialer takes
+// 0.0.0.0 and :: for this machine, and ::ffff:10.0.0.1 for 10.0.0.1. Clouds serve their metadata at link-local
+// addresses (169.254.169.254).
 func (e endpoint) check() error {
 	switch {
 	case !e.addr.IsValid():
@@ -78,7 +79,7 @@ func (e endpoint) check() error {
 	return nil
 }
 
-// isDomain accepts host names in lower case, without a dot at the end, of which nothing is taken for an IPv4 address: the
+// isDomain accepts host names in lower case, without a dot at the end, that nothing takes for an IPv4 address: the
 // last label is neither decimal nor hexadecimal (WHATWG URL, "ends in a number").
 func isDomain(host string) bool {
 	if _, err := netip.ParseAddr(host); err == nil || !upstream.IsHost(host) || host != lower(host) || strings.HasSuffix(host, ".") {
@@ -89,7 +90,7 @@ func isDomain(host string) bool {
 	return !hex || strings.Trim(digits, "0123456789abcdef") != ""
 }
 
-// lower lowers ASCII letters only: strings.ToLower makes a k of the Kelvin sign.
+// lower lowers ASCII letters only: strings.ToLower turns the Kelvin sign into a k.
 func lower(text string) string {
 	return strings.Map(func(r rune) rune {
 		if 'A' <= r && r <= 'Z' {

@@ -15,9 +15,9 @@ import (
 
 // File has the instances of a watched file, in YAML or JSON (parse.go).
 //
-// The file is read every two seconds and compared by content. Notifications of the system would say less: a ConfigMap is a
-// symlink to a folder that is replaced as a whole, editors write a new file and rename it, and network file systems notify
-// of nothing, so that a watch on the file would be of one that does not change any more.
+// The file is read every two seconds and compared by content. File system notifications would miss changes: a
+// ConfigMap is a symlink to a folder that is replaced as a whole, editors write a new file and rename it, and network
+// file systems send no notifications.
 type File struct {
 	Path   string
 	Logger *slog.Logger // is told why a file is not used, once for each content
@@ -25,10 +25,10 @@ type File struct {
 
 const (
 	fileInterval = 2 * time.Second
-	// settle is the time for which a new content must stay as it is. A file that is being written may well be whole YAML
-	// with the half of its instances.
+	// settle is how long a new content must stay unchanged before it is used. A file that is being written may be
+	// valid YAML with half of its instances.
 	settle = 100 * time.Millisecond
-	// maxFile is as much as a ConfigMap can hold.
+	// maxFile is the largest size of a ConfigMap.
 	maxFile = 1 << 20
 )
 
@@ -62,8 +62,8 @@ func (f File) load() ([]byte, error) {
 	return data, err
 }
 
-// Watch reads the file and sets its list, again when that has changed, until ctx ends. It fails if the file is missing or
-// wrong at first. Later the last good list stays, and the log says why.
+// Watch reads the file and sets its list, again when it has changed, until ctx ends. It fails if the file is missing
+// or wrong at first. Later the last good list stays, and the log says why.
 func (f File) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	used, err := f.load()
 	if err != nil {

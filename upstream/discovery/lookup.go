@@ -13,29 +13,29 @@ import (
 	"carryover/upstream"
 )
 
-// question is one look-up of a name with what is left of its answers.
+// question is one look-up of a name, with its last answers.
 //
 // Names flap: a headless service has no records for a moment while its pods are replaced, and a resolver that restarts
-// answers NXDOMAIN or SERVFAIL. Engines that are dropped are forgotten with all that is known of them, so doubt keeps them:
-// an answer without records counts when it is the third in a row, and no answer (SERVFAIL, REFUSED, a time-out) is none.
-// Engines that are really gone do not answer their probes meanwhile.
+// answers NXDOMAIN or SERVFAIL. The fleet forgets all that it knows of engines that are dropped, so in doubt they are
+// kept: an answer without records counts when it is the third in a row, and a failure (SERVFAIL, REFUSED, a time-out)
+// never counts. Engines that are really gone do not answer their probes meanwhile.
 type question struct {
 	kind    string // of the records
 	ask     func(context.Context, *net.Resolver) ([]upstream.Instance, error)
-	answer  []upstream.Instance // the last that counts
-	none    int                 // answers without records, in a row
-	failed  bool                // the last time
-	several bool                // addresses of one instance, the last time
+	answer  []upstream.Instance // the last one that counted
+	none    int                 // answers without records in a row
+	failed  bool                // the last look-up failed
+	several bool                // the last answer had several addresses of one instance
 }
 
-// emptyAnswers is how many answers without records in a row are believed.
+// emptyAnswers is how many answers without records in a row count as such.
 const emptyAnswers = 3
 
-// put asks once. The loggers are told when asking begins to fail, and when it succeeds again.
+// put asks once. It logs when asking begins to fail, and when it succeeds again.
 func (q *question) put(ctx context.Context, resolver *net.Resolver, logger *slog.Logger) {
 	answer, err := q.insist(ctx, resolver)
 	if err != nil && errors.Is(ctx.Err(), context.Canceled) {
-		return // the end of the watch says nothing of the name
+		return // ctx has ended, which says nothing of the name
 	}
 	if err != nil {
 		q.none = 0
@@ -63,9 +63,9 @@ func (q *question) put(ctx context.Context, resolver *net.Resolver, logger *slog
 	}
 }
 
-// insist asks a resolver that takes no failure for an answer. Go's resolver by itself goes on along the system's search
-// list after a failure, and may come back with "no such host" of another name. If one name of the list fails for good, the
-// others would never be asked then; so after a failure it is asked once more as it is, and believed where it has records.
+// insist asks a resolver whose failures must not be hidden. After a failure, Go's resolver goes on along the system's
+// search list and may return "no such host" for another name. If one name of the list always fails, the others would
+// never be asked. So after a failure the name is asked once more as it is, and the answer counts if it has records.
 func (q *question) insist(ctx context.Context, resolver *net.Resolver) ([]upstream.Instance, error) {
 	if resolver == nil {
 		resolver = net.DefaultResolver
@@ -81,8 +81,8 @@ func (q *question) insist(ctx context.Context, resolver *net.Resolver) ([]upstre
 	return nil, err
 }
 
-// isNotFound says whether the name has no such records: NXDOMAIN, an answer without records, or addresses of the other
-// family only.
+// isNotFound reports whether the name has no such records: NXDOMAIN, an answer without records, or addresses of the
+// other family only.
 func isNotFound(err error) bool {
 	var answered *net.DNSError
 	var family *net.AddrError
@@ -102,7 +102,7 @@ func (d *DNS) addresses(ctx context.Context, resolver *net.Resolver, family stri
 	host := d.name
 	for _, addr := range slices.Compact(found) {
 		if addr.IsUnspecified() || addr.IsMulticast() || addr.Zone() != "" {
-			continue // 0.0.0.0 says that there is no host, and would be dialled as this one
+			continue // 0.0.0.0 means no host, and would be dialled as this machine
 		}
 		if d.scheme == "http" {
 			host = addr.String()
@@ -118,8 +118,8 @@ func (d *DNS) services(ctx context.Context, resolver *net.Resolver) (all []upstr
 	if err != nil && len(records) == 0 {
 		return nil, err
 	}
-	// Records come sorted by priority. Those with a target that is no host name have been left out with an error, and a
-	// target of "." says that there is no such service (RFC 2782).
+	// Records come sorted by priority. Go has left out records whose target is no host name, and returned an error for
+	// them; the target "." means that there is no such service (RFC 2782).
 	equal := true
 	for _, record := range records {
 		host := lower(strings.TrimSuffix(record.Target, "."))
@@ -133,15 +133,15 @@ func (d *DNS) services(ctx context.Context, resolver *net.Resolver) (all []upstr
 	}
 	for i := range all {
 		if equal {
-			// Weights that are equal say nothing. CoreDNS gives each of n pods 100/n, which must not make other instances of
-			// all of them whenever one comes or goes.
+			// Equal weights are dropped. CoreDNS gives each of n pods the weight 100/n, which would change all
+			// instances whenever one pod comes or goes.
 			all[i].Weight = 1
 		}
 	}
 	return all, nil
 }
 
-// instance is the one at host and port. What else there is to know of it, cmd fills in.
+// instance returns the instance at host and port. cmd adds the other settings.
 func (d *DNS) instance(host, port string) upstream.Instance {
 	authority := net.JoinHostPort(host, port)
 	return upstream.Instance{Name: authority, BaseURL: d.scheme + "://" + authority, Role: d.role}

@@ -12,22 +12,22 @@ import (
 	"carryover/upstream"
 )
 
-// MaxNamed is how many prefill instances Named keeps: each is probed, and requests that name others all the time must not
-// make more of them than a fleet has.
+// MaxNamed is how many prefill instances Named keeps. Each is probed, so requests that always name new ones must not
+// create more than a fleet has.
 const MaxNamed = 256
 
 // Named has the prefill instances that requests name by host and port, as llm-d's endpoint picker does in
-// x-prefiller-host-port, as far as a pattern permits them. Create it with NewNamed. It is safe for concurrent use.
+// x-prefiller-host-port, if a pattern permits them. Create it with NewNamed. It is safe for concurrent use.
 //
-// It has to be the only source of prefill instances, or the first one of Together: the names that it gives out are
-// addresses, and must stay those of its instances.
+// It must be the only source of prefill instances, or the first one of Together: its instances are named by their
+// addresses, and must keep these names.
 type Named struct {
 	allow []Pattern
 	idle  time.Duration
 	list  list
 
 	mu   sync.Mutex           // taken before that of the list
-	used map[string]time.Time // when an instance of the list was named last
+	used map[string]time.Time // when an instance of the list was last named
 }
 
 // NewNamed returns a source that is empty at first. It drops an instance that no request has named for idle, ten minutes if
@@ -36,10 +36,9 @@ func NewNamed(allow []Pattern, idle time.Duration) *Named {
 	return &Named{allow: slices.Clone(allow), idle: cmp.Or(idle, 10*time.Minute), used: map[string]time.Time{}}
 }
 
-// Admit returns the name of the prefill instance at host:port, which is host and port in their usual form. An instance that
-// is new is added, and set of each Watch has been called when Admit returns; where there are too many, the one that is
-// unused for longest goes. One that is known costs a look-up. The error says why the instance is not permitted, and repeats
-// nothing of the patterns.
+// Admit returns the name of the prefill instance at hostPort, its canonical host:port. A new instance is added, and
+// every Watch has called set when Admit returns; if there are too many, the one unused for longest is dropped. A known
+// instance costs one map look-up. The error says why the instance is not permitted, and does not repeat the patterns.
 func (n *Named) Admit(hostPort string) (name string, err error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -57,7 +56,7 @@ func (n *Named) Admit(hostPort string) (name string, err error) {
 	}
 	_, known := n.used[name]
 	n.used[name] = time.Now()
-	if known { // in another spelling
+	if known { // it was named in another spelling
 		return name, nil
 	}
 	if len(n.used) > MaxNamed {
@@ -78,7 +77,7 @@ func (n *Named) unusedForLongest() (name string) {
 	return name
 }
 
-// publish makes the list that of the names in use, with added at its end. n.mu is held.
+// publish makes the list of the names in use, with added at its end. n.mu is held.
 func (n *Named) publish(added ...string) {
 	n.list.change(func(all []upstream.Instance) []upstream.Instance {
 		all = slices.DeleteFunc(slices.Clone(all), func(i upstream.Instance) bool {
@@ -92,7 +91,8 @@ func (n *Named) publish(added ...string) {
 	})
 }
 
-// Watch sets the list, again after each change, and drops what no request names any more, until ctx ends. It returns nil.
+// Watch sets the list, again after each change, and drops instances that no request has named for idle, until ctx
+// ends. It returns nil.
 func (n *Named) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	var dropping sync.WaitGroup
 	dropping.Go(func() { n.dropUnused(ctx) })
@@ -101,7 +101,7 @@ func (n *Named) Watch(ctx context.Context, set func([]upstream.Instance)) error 
 	return nil
 }
 
-// dropUnused looks ten times in each idle time, so that an instance stays at most a tenth longer.
+// dropUnused looks ten times per idle time, so an instance stays at most a tenth longer.
 func (n *Named) dropUnused(ctx context.Context) {
 	ticker := time.NewTicker(max(n.idle/10, time.Millisecond))
 	defer ticker.Stop()

@@ -7,10 +7,10 @@ import (
 	"carryover/upstream"
 )
 
-// Ranks returns the n data-parallel ranks behind one address, each an instance of its own: name@0 to name@(n-1). vLLM's API
-// server sends a request to the rank that X-data-parallel-rank names, and each rank has a KV cache of its own. With n of 0
-// the instance stays one. Where it publishes its KV events, that is rank 0, and the others have the ports behind that one
-// (vllm/distributed/kv_events.py, offset_endpoint_port).
+// Ranks returns the n data-parallel ranks behind one address as instances: name@0 to name@(n-1). vLLM's API server
+// sends a request to the rank that X-data-parallel-rank names, and each rank has its own KV cache. With n of 0 the
+// instance stays one. If the instance publishes KV events, its address is rank 0's, and the next ports are those of
+// the other ranks (vllm/distributed/kv_events.py, offset_endpoint_port).
 func Ranks(instance upstream.Instance, n int) []upstream.Instance {
 	if n <= 0 {
 		return []upstream.Instance{instance}
@@ -25,7 +25,7 @@ func Ranks(instance upstream.Instance, n int) []upstream.Instance {
 	return all
 }
 
-// portBehind adds to the port of an endpoint. What ends in no number stays as it is.
+// portBehind adds more to the port of an endpoint. Text that does not end in a number is returned as it is.
 func portBehind(endpoint string, more int) string {
 	colon := strings.LastIndexByte(endpoint, ':')
 	port, err := strconv.Atoi(endpoint[colon+1:])
@@ -35,7 +35,7 @@ func portBehind(endpoint string, more int) string {
 	return endpoint[:colon+1] + strconv.Itoa(port+more)
 }
 
-// location is where an instance answers. Two instances of one role at one place are the same engine.
+// location is where an instance answers. Two instances of one role at one location are the same engine.
 type location struct {
 	role      upstream.Role
 	authority string
@@ -47,7 +47,7 @@ func locationOf(i upstream.Instance) location {
 	return location{i.Role, i.Authority(), i.Rank, i.Ranked}
 }
 
-// address is the place as a name: host:port, with the rank behind it where there is one.
+// address returns the location as a name: host:port, followed by the rank if there is one.
 func (p location) address() string {
 	if p.ranked {
 		return p.authority + "@" + strconv.Itoa(p.rank)

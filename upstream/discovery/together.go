@@ -12,16 +12,16 @@ import (
 	"carryover/upstream"
 )
 
-// Together is several sources as one. Where two of them give the same name or the same address, the first of Sources
+// Together combines several sources. If two of them give the same name or the same address, the first of Sources
 // counts (union.go). All fields are required.
 type Together struct {
 	Sources []upstream.Source
-	Logger  *slog.Logger // is told what does not count
+	Logger  *slog.Logger // is told which instances do not count
 }
 
-// Watch waits for the first list of each source, and then sets the union, again when that changes, until ctx ends. It fails
-// when a source fails or ends without having given a list; the others are ended then. set is called by one goroutine at a
-// time, and not after Watch has returned.
+// Watch waits for the first list of each source, and then sets the union, again when that changes, until ctx ends. It
+// fails if a source fails or ends without having given a list, and ends the others then. set is called by one
+// goroutine at a time, and not after Watch has returned.
 func (t Together) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	j := &joining{lists: make([][]upstream.Instance, len(t.Sources)), logger: t.Logger, set: set}
@@ -30,7 +30,7 @@ func (t Together) Watch(ctx context.Context, set func([]upstream.Instance)) erro
 			err := source.Watch(ctx, func(all []upstream.Instance) { j.take(i, all) })
 			switch {
 			case ctx.Err() != nil:
-				return nil // what a source says at its end is of no use any more
+				return nil // what a source returns at its end does not matter any more
 			case err == nil && !j.has(i):
 				return fmt.Errorf("source %d of %d ended before it gave a list of instances", i+1, len(t.Sources))
 			}

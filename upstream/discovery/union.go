@@ -2,16 +2,16 @@ package discovery
 
 import "carryover/upstream"
 
-// clash is an instance that does not count as its source gives it, because one of the same role came before it with the
-// same name or address.
+// clash is an instance that is not used as its source gives it, because an earlier one of the same role has its name
+// or address.
 type clash struct {
 	role            upstream.Role
 	instance, first string // name and address
 	becomes         string // the name that the instance gets, "nothing" if it does not count
 }
 
-// unite returns the instances of all lists in their order, each address and each name once within a role. An address that
-// comes again does not count. A name that comes again for another address gives way to that address as a name. The union is
+// unite returns the instances of all lists in order, each address and each name once within a role. Of equal addresses
+// the first counts. An instance whose name is taken by another address gets its address as its name. The union is
 // never nil.
 func unite(lists [][]upstream.Instance) (union []upstream.Instance, clashes []clash) {
 	type named struct {

@@ -13,30 +13,32 @@ import (
 	"carryover/upstream/zmtp"
 )
 
-// ZMQ has the instances that announce themselves over ZeroMQ, as engines with P2P-NCCL and MoRI-IO do: rank 0 of each has a
-// DEALER that says every three seconds who it is (vLLM p2p_nccl_engine.py and moriio_connector.py, ping). Nothing is answered.
+// ZMQ has the instances that announce themselves over ZeroMQ, as engines with P2P-NCCL and MoRI-IO do: rank 0 of each
+// sends an announcement from a DEALER socket every three seconds (vLLM p2p_nccl_engine.py and moriio_connector.py,
+// ping). Nothing is answered.
 //
-// A peer that reaches the port decides where turns go, their prompts included: it belongs on the loopback address or on a network that only
-// engines are in, and Allow says where these are. What one peer announces no other peer can change as long as the first goes on.
+// A peer that reaches the port decides where turns and their prompts go. So the port belongs on the loopback address
+// or on a network of engines only, and Allow says where engines may be. No other peer can change what a peer
+// announces, as long as that one goes on.
 type ZMQ struct {
-	// Listen is host:port of the ROUTER, an empty host for every address of this machine. Listener is one that listens
-	// already, in place of it; Watch closes it.
+	// Listen is the host:port of the ROUTER socket; an empty host means every address of this machine. Listener is an
+	// open listener in place of Listen; Watch closes it.
 	Listen   string
 	Listener net.Listener
-	// TTL is how long an instance stays that does not announce itself any more; 10 s if zero. Three announcements may be
-	// lost then. The 5 s of vLLM's example lose an engine with the first.
+	// TTL is how long an instance stays without a new announcement; 0 means 10 s, so that three announcements may be
+	// lost. With the 5 s of vLLM's example, one lost announcement loses an engine.
 	TTL time.Duration
 	// Allow is where engines may be: host and port of the HTTP address that they announce, and the host of their KV address. Empty
 	// permits all.
 	Allow []Pattern
-	// Own reports whether host:port is the program itself, which is no engine; nil says of nothing that it is.
+	// Own reports whether host:port is this program, which is no engine; nil means that no address is.
 	Own    func(authority string) bool
 	Logger *slog.Logger // nil discards
 
 	refused refusals
 }
 
-// Refused is what was not taken for an engine since the start. It is safe for concurrent use.
+// Refused returns how many announcements were refused since the start. It is safe for concurrent use.
 func (z *ZMQ) Refused() Refusals { return z.refused.read() }
 
 const (
@@ -49,7 +51,7 @@ const (
 	maxAnnouncers = MaxRegistered + 256
 )
 
-// Watch listens, and sets the list of instances that have announced themselves, which is empty at first, again whenever that changes, until ctx
+// Watch listens and sets the list of announced instances, at first an empty one, again whenever it changes, until ctx
 // ends. It fails if it can't listen.
 func (z *ZMQ) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	listener := z.Listener

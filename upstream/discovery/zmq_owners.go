@@ -11,8 +11,8 @@ import (
 	"carryover/upstream"
 )
 
-// heard is what is known of an instance that announces itself. Its owner is the connection that has announced it first: what else of the
-// network names the same address may repeat what the owner says, and change nothing as long as the owner goes on.
+// heard is what is known of an instance that announces itself. Its owner is the connection that announced it first:
+// other peers may repeat what the owner says, but change nothing as long as the owner goes on.
 type heard struct {
 	instance upstream.Instance
 	kv       []endpoint // where other engines reach it
@@ -79,8 +79,8 @@ func (r *registrations) enter(instance upstream.Instance, peer string, now time.
 	return nil
 }
 
-// holds reports whether an instance is another peer's, which still announces it. A connection that has ended holds its instance as long: an
-// engine that is restarted, or whose connection breaks, is not to be overtaken in between.
+// holds reports whether another peer owns an instance and still announces it. A connection that has ended holds its
+// instance for just as long, so that no peer takes over an engine while it restarts or reconnects.
 func (r *registrations) holds(known *heard, peer string, now time.Time) bool {
 	return known != nil && known.owner != peer && now.Sub(known.owned) <= r.ttl
 }
@@ -124,7 +124,8 @@ func kvEndpoints(address string) (all []endpoint) {
 	return all
 }
 
-// refuse counts what is refused and says so, once a minute for each reason: a peer repeats itself every three seconds. r.mu is held.
+// refuse counts a refusal and logs it, once a minute for each reason, because a peer repeats itself every three
+// seconds. r.mu is held.
 func (r *registrations) refuse(instance upstream.Instance, peer string, why error, now time.Time) {
 	count := r.refused.of(why)
 	n := count.Add(1)

@@ -25,7 +25,7 @@ type registrations struct {
 
 	mu    sync.Mutex                   // guards the rest; taken before that of the list
 	heard map[string]*heard            // by name
-	said  map[*atomic.Uint64]time.Time // when a line has said of a reason that it was counted
+	said  map[*atomic.Uint64]time.Time // when a refusal for a reason was last logged
 }
 
 func newRegistrations(z *ZMQ, refused *refusals) *registrations {
@@ -38,7 +38,7 @@ func newRegistrations(z *ZMQ, refused *refusals) *registrations {
 	}
 }
 
-// take hears a message of a peer. What is no announcement, or may not be one, is dropped.
+// take handles a message of a peer. It drops messages that are no announcement or are not allowed.
 func (r *registrations) take(message zmtp.Message) {
 	instance, err := parseAnnouncement(message.Frames)
 	r.mu.Lock()
@@ -57,8 +57,8 @@ func (r *registrations) take(message zmtp.Message) {
 	r.list.change(func(all []upstream.Instance) []upstream.Instance { return r.announced(all, instance) })
 }
 
-// announced is the list with an instance as it announces itself now. One address is one engine: what it said in another role is
-// not true any more.
+// announced returns the list with an instance as it announces itself now. An address is one engine, so its entry in
+// another role is removed.
 func (r *registrations) announced(all []upstream.Instance, instance upstream.Instance) []upstream.Instance {
 	at := slices.IndexFunc(all, func(i upstream.Instance) bool { return i.Name == instance.Name })
 	about := []any{
@@ -93,8 +93,8 @@ func (r *registrations) sweepUntil(ctx context.Context) error {
 	}
 }
 
-// sweep removes instances that have gone silent. since is the time since the last sweep: where that is much longer than it should be, this
-// process or its machine has stood still, and has heard none.
+// sweep removes instances that have gone silent. since is the time since the last sweep: if that is much longer than
+// sweepInterval, this process or its machine has stood still and heard no announcements, so that time does not count.
 func (r *registrations) sweep(now time.Time, since time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
