@@ -21,6 +21,7 @@ func TestAgents_HandedBack(t *testing.T) {
 	}, 790)
 	s.stop() // in place of which there is one that hands back
 	s.rig = startAgents(t, func(c *vllmsim.Config) { *c = s.cfg }, "--hand-back", "now", "--release", "on")
+	s.pins = nil
 	var found atomic.Int64
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(soakAtOne)

@@ -60,6 +60,7 @@ func (s *soak) runAgents(t *testing.T, conversations int) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	s.pins.end()
 	s.verifyCounters(t)
 	s.verifyReads(t, 0)
 	k := s.tally
@@ -146,6 +147,7 @@ func trueMiss(reuse string, tickets, worth int) error {
 
 // agentTurn sends a request through the program.
 func (s *soak) agentTurn(ctx context.Context, k *agentTalk, header http.Header, body map[string]any) (*agentAnswer, server.Record, error) {
+	defer s.pins.begin()()
 	a, err := s.askAgent(ctx, k.path, header, body)
 	if err != nil {
 		return a, server.Record{}, err

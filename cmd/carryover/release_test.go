@@ -25,6 +25,7 @@ type blockUses struct {
 	named    map[string]int
 	reads    map[string]int // those of which prefill was to read something
 	released int
+	books    *pinBooks
 }
 
 // Prefill implements server.Legs.
@@ -67,7 +68,7 @@ func (c *blockUses) twice() (ids []string) {
 // startReleasing runs the program with releases, and counts how often blocks are named.
 func startReleasing(t *testing.T, prefills, decodes int, change func(*vllmsim.Config), flags ...string) (*rig, *blockUses) {
 	t.Helper()
-	seen := &blockUses{named: map[string]int{}}
+	seen := &blockUses{named: map[string]int{}, books: newPinBooks()}
 	cfg := vllmsim.DefaultConfig()
 	cfg.Lease = time.Hour // what our own legs leave on prefill is counted at the end, which a busy machine reaches behind the usual 30 s
 	change(&cfg)
@@ -75,7 +76,10 @@ func startReleasing(t *testing.T, prefills, decodes int, change func(*vllmsim.Co
 		flags: append([]string{
 			"--routing-prefill", "round_robin", "--routing-decode", "round_robin", "--tokenize-timeout", "20s", "--release", "on",
 		}, flags...),
-		replace: func(deps *server.Deps) { seen.Legs, deps.Legs = deps.Legs, seen },
+		replace: func(deps *server.Deps) {
+			seen.books.watch(deps)
+			seen.Legs, deps.Legs = deps.Legs, seen
+		},
 	}
 	for range prefills {
 		c.prefill = append(c.prefill, cfg)

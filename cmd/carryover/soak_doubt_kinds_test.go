@@ -84,7 +84,8 @@ type storm struct {
 	kinds     []doubt
 	instances map[string][]*vllmsim.Instance
 	deps      *server.Deps
-	calmAfter int // turns
+	calmAfter int                     // turns
+	restarted func(*vllmsim.Instance) // is told before an instance starts anew, if not nil
 
 	mu     sync.Mutex // guards what follows
 	draw   *rand.Rand
@@ -92,6 +93,7 @@ type storm struct {
 	next   int // the turn that begins with a change
 	clock  int
 	spells []*spell
+	began  map[int]int // how many turns under way have begun at each time
 }
 
 // Turns from one change to the next, and changes that a doubt outlives.
@@ -114,7 +116,41 @@ func (s *storm) begin(ctx context.Context) (now int, h habit, err error) {
 			h.images, h.leaves, h.slow = h.images || p.habit.images, h.leaves || p.habit.leaves, h.slow || p.habit.slow
 		}
 	}
+	if s.began == nil {
+		s.began = map[int]int{}
+	}
+	s.began[s.clock]++
 	return s.clock, h, err
+}
+
+// ended is called when a turn is over that began at that time.
+func (s *storm) ended(from int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.began[from]--; s.began[from] == 0 {
+		delete(s.began, from)
+	}
+}
+
+// unsure reports whether decode has hidden its start at some moment since the first of the turns under way began.
+func (s *storm) unsure() bool {
+	s.mu.Lock()
+	from := s.clock
+	for at := range s.began {
+		from = min(from, at)
+	}
+	s.mu.Unlock()
+	atTimes, _ := s.hidden(from)
+	return atTimes
+}
+
+// hides reports whether an instance hides its start now.
+func (s *storm) hides(instance *vllmsim.Instance) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.spells, func(p *spell) bool {
+		return !p.over && p.fault.Kind == vllmsim.FaultHiddenStart && slices.Contains(p.at, instance)
+	})
 }
 
 // change ends what is to end, begins what is to begin, and restarts what is to be restarted. The caller holds s.mu.
@@ -127,7 +163,7 @@ func (s *storm) change(ctx context.Context) error {
 		case s.clock >= p.to || s.turns >= s.calmAfter:
 			errs = append(errs, s.end(ctx, p))
 		case p.restarts == inTheMiddle && s.clock == p.from+1:
-			p.restart()
+			s.restart(p)
 			s.look(ctx, p)
 		}
 	}
@@ -175,7 +211,7 @@ func (s *storm) end(ctx context.Context, p *spell) error {
 		errs = append(errs, instance.ClearFaults())
 	}
 	if p.restarts == atTheEnd {
-		p.restart()
+		s.restart(p)
 	}
 	if p.restarts != atNoTime {
 		p.to++
@@ -184,8 +220,11 @@ func (s *storm) end(ctx context.Context, p *spell) error {
 	return errors.Join(errs...)
 }
 
-func (p *spell) restart() {
+func (s *storm) restart(p *spell) {
 	for _, instance := range p.at {
+		if s.restarted != nil {
+			s.restarted(instance)
+		}
 		instance.Restart()
 	}
 }

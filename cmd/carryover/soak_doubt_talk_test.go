@@ -81,6 +81,7 @@ func (d *doubting) converse(ctx context.Context, k *talk) error {
 			ever = append(ever, kept{ids: slices.Concat(prompt, output)})
 		}
 		hidden, always := d.storm.hidden(from)
+		d.storm.ended(from)
 		if always && offered > 0 && !found {
 			d.blame("%s: %s, while it is not known in which start decode is", t.name, t.answer.reuse())
 		}
@@ -112,6 +113,7 @@ func (d *doubting) send(ctx context.Context, t *doubted) error {
 	asking, leave := context.WithCancel(ctx)
 	defer leave()
 	var err error
+	defer d.pins.begin()()
 	t.answer, err = d.post(asking, t.path, http.Header{"X-Request-Id": {t.name}}, encode(t.body), func(event int, data []byte) {
 		t.events = append(t.events, bytes.Clone(data))
 		if t.habit.slow {

@@ -103,7 +103,7 @@ func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64, convers
 	cfg.OutputTokenIDs, cfg.EmptyDeltas = seed%2 == 0, seed%4 < 2
 	doubtProofs()[proof](&cfg)
 	d := &doubting{
-		soak:    &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}}},
+		soak:    &soak{cfg: cfg, seed: seed, reasons: map[string]int{}, uses: &blockUses{named: map[string]int{}, books: newPinBooks()}},
 		history: proof == string(server.ProofHistory),
 		storm:   &storm{kinds: kinds, draw: rand.New(rand.NewPCG(seed, 1))},
 		legs:    &witness{},
@@ -120,6 +120,7 @@ func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64, convers
 		}, flags...),
 		wire: func(_ Config, p *proxy) { d.server = p.server },
 		replace: func(deps *server.Deps) {
+			d.uses.books.watch(deps)
 			d.uses.Legs, d.stored.Store = deps.Legs, deps.Store
 			d.legs.Legs = d.uses
 			deps.Legs, deps.Store = d.legs, d.stored
@@ -128,6 +129,10 @@ func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64, convers
 	})
 	d.storm.instances = map[string][]*vllmsim.Instance{rolePrefill: d.prefill, roleDecode: d.decode}
 	d.lone = &rig{base: startInstance(t, cfg, "").URL(), client: d.client}
+	d.uses.books.unsure, d.storm.restarted = d.storm.unsure, d.uses.books.restarts
+	d.pins = samplePins(t, d.rig, d.uses.books, cfg.BlockSize)
+	d.pins.untold, d.pins.hides = d.untold, d.storm.hides
+	d.pins.lossy = func() bool { return d.storm.restarts(rolePrefill) > 0 }
 	return d
 }
 
@@ -136,10 +141,6 @@ func (d *doubting) run(t *testing.T, conversations int) {
 	began := time.Now()
 	turns := conversations * soakTurns
 	d.storm.calmAfter = turns - turns/doubtCalm
-	if !slices.ContainsFunc(d.storm.kinds, func(kind doubt) bool { return kind.restarts != atNoTime || kind.seen }) {
-		samples := samplePins(t, d.rig, d.cfg.BlockSize, soakAtOne, d.cut, d.open)
-		defer samples.end(t)
-	}
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(soakAtOne)
 	for i := range conversations {
@@ -152,6 +153,7 @@ func (d *doubting) run(t *testing.T, conversations int) {
 		t.Error(err)
 	}
 	d.verifyPins(t)
+	d.pins.end()
 	d.stop()
 	d.verifyDoubts(t)
 	t.Logf("seed %d: %d turns in %s, %d spells, %d of %d later turns hit, misses %v, ends %v, %d answers of unknown starts, %d tickets spent in vain, %d releases",
@@ -159,19 +161,11 @@ func (d *doubting) run(t *testing.T, conversations int) {
 		d.unknown, d.legs.vain.Load(), d.uses.released)
 }
 
-// cut is how many answers may have been cut so that the program does not know of their blocks.
-func (d *doubting) cut() int {
+// untold is how many answers may have been cut so that the program does not know of their blocks.
+func (d *doubting) untold() int {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.stranded + d.unknown
-}
-
-// open is how many tokens of tickets the program has released that may have been free before.
-func (d *doubting) open() (tokens int) {
-	for _, engine := range d.storm.deps.Fleet.Engines(upstream.RoleDecode) {
-		tokens += engine.Live().Open
-	}
-	return tokens
 }
 
 // blame notes something that must not be.

@@ -59,6 +59,7 @@ type soak struct {
 	cfg    vllmsim.Config
 	lone   *rig
 	uses   *blockUses
+	pins   *pinSamples // nil takes none
 	seed   uint64
 
 	mu      sync.Mutex // guards the rest
@@ -93,6 +94,7 @@ func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
 	change(&cfg)
 	s := &soak{cfg: cfg, seed: seed, reasons: map[string]int{}}
 	s.rig, s.uses = startReleasing(t, 2, 2, func(c *vllmsim.Config) { *c = cfg }, "--reuse-trial-timeout", "25s")
+	s.pins = samplePins(t, s.rig, s.uses.books, cfg.BlockSize)
 	s.lone = &rig{base: startInstance(t, cfg, "").URL(), client: s.client}
 	return s
 }
@@ -100,8 +102,6 @@ func newSoak(t *testing.T, change func(*vllmsim.Config), seed uint64) *soak {
 func (s *soak) run(t *testing.T, conversations int) {
 	t.Helper()
 	began := time.Now()
-	samples := samplePins(t, s.rig, s.cfg.BlockSize, soakAtOne, nil, nil)
-	defer samples.end(t)
 	group, ctx := errgroup.WithContext(t.Context())
 	group.SetLimit(soakAtOne)
 	for i := range conversations {
@@ -110,6 +110,7 @@ func (s *soak) run(t *testing.T, conversations int) {
 	if err := group.Wait(); err != nil {
 		t.Fatal(err)
 	}
+	s.pins.end()
 	s.verifyCounters(t)
 	s.verifyReads(t, 0)
 	k := s.tally
@@ -243,6 +244,7 @@ func (s *soak) turn(ctx context.Context, k *talk, members map[string]any, turn i
 			return nil, server.Record{}, err
 		}
 	}
+	defer s.pins.begin()()
 	front := s.rig
 	if len(s.fronts) > 0 {
 		front = s.fronts[k.draw.IntN(len(s.fronts))]

@@ -154,3 +154,32 @@ func (e *engine) unpin(requestID string) {
 		e.pins.finish(requestID, outcomeReleased)
 	}
 }
+
+// Pinned is a finished request whose blocks wait for a reader.
+type Pinned struct {
+	EngineID  string
+	RequestID string
+	Blocks    int
+	Leased    bool // a pin of prefill; the others are decode's
+}
+
+// Pinned lists what the instance pins now.
+func (i *Instance) Pinned() (all []Pinned) {
+	for _, e := range i.engines() {
+		e.mu.Lock()
+		e.expire()
+		for id, p := range e.pins.held {
+			all = append(all, Pinned{EngineID: e.id, RequestID: id, Blocks: len(p.blocks), Leased: p.lease})
+		}
+		e.mu.Unlock()
+	}
+	return all
+}
+
+// EngineIDs are the ids of the engines now, one for each rank.
+func (i *Instance) EngineIDs() (ids []string) {
+	for _, e := range i.engines() {
+		ids = append(ids, e.id)
+	}
+	return ids
+}
