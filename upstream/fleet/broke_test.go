@@ -42,6 +42,30 @@ func TestReading_CountsNoMoreBehindABreak(t *testing.T) {
 	}
 }
 
+// A reading that is overtaken by a break counts for nothing. It is made again, so that the turn that asks is not without a start.
+func TestReading_IsMadeAgainWhenABreakOvertakesIt(t *testing.T) {
+	r := newRig(t)
+	var overtaken atomic.Int32
+	var e *Engine
+	e = r.engine(upstream.RoleDecode, func(w http.ResponseWriter, _ *http.Request) {
+		if overtaken.Add(1) <= 2 {
+			e.Broke()
+		}
+		_, _ = w.Write([]byte("process_start_time_seconds 1\n"))
+	})
+	if s := e.Current(t.Context()); s.ID() != "1" || !s.Alive(t.Context()) {
+		t.Errorf("the start is %q after %d readings, want 1", s.ID(), overtaken.Load())
+	}
+	var asked atomic.Int32
+	e = r.engine(upstream.RoleDecode, func(http.ResponseWriter, *http.Request) {
+		asked.Add(1)
+		e.Broke()
+	})
+	if s := e.Current(t.Context()); s.Known() || asked.Load() != maxReadings {
+		t.Errorf("the start is %q after %d readings, want none after %d", s.ID(), asked.Load(), maxReadings)
+	}
+}
+
 // The end of a connection that is kept is seen when a ticket is about to be used, though no leg has told of it.
 func TestReading_CountsNoMoreWhenAKeptConnectionHasEnded(t *testing.T) {
 	r := newRig(t)

@@ -32,12 +32,22 @@ type reading struct{ done chan struct{} }
 func (e *Engine) Current(ctx context.Context) *Incarnation {
 	e.fleet.cfg.Client.Check(e.BaseURL)
 	s, counts := e.recent()
-	if counts {
-		return s
+	for n := 0; !counts && (n == 0 || n < maxReadings && e.doubtful()); n++ {
+		e.Refresh(ctx)
+		s, counts = e.recent()
 	}
-	e.Refresh(ctx)
-	s, _ = e.recent()
 	return s
+}
+
+// maxReadings is how many readings Current makes at most. Another follows where the connection of a leg ended during one, which counts for
+// nothing then: the answer of a turn whose incarnation is not known leaves no ticket, and nobody can release its blocks.
+const maxReadings = 3
+
+// doubtful reports whether a connection of the engine has ended since it was read.
+func (e *Engine) doubtful() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.doubted
 }
 
 // Fresh returns the engine's incarnation by a reading of the last five seconds, and sends nothing. Without such a
