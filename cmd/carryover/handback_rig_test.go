@@ -189,8 +189,11 @@ func (c *listed) ask(t *testing.T, right bool) *answered {
 
 // HandBack implements server.Legs.
 func (c *blockUses) HandBack(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	c.names(gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params"))
-	return c.Legs.HandBack(ctx, leg)
+	params := gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params")
+	c.names(params)
+	answer, err := c.Legs.HandBack(ctx, leg)
+	c.refused(params, err)
+	return answer, err
 }
 
 // HandBack implements server.Legs.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -30,8 +31,22 @@ type blockUses struct {
 
 // Prefill implements server.Legs.
 func (c *blockUses) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
-	c.names(gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params"))
-	return c.Legs.Prefill(ctx, leg)
+	params := gjson.GetBytes(leg.Body.Bytes(), "kv_transfer_params")
+	c.names(params)
+	answer, err := c.Legs.Prefill(ctx, leg)
+	c.refused(params, err)
+	return answer, err
+}
+
+// refused takes back that a leg has named blocks, if an engine has refused it that is paused: it has not looked at the params.
+func (c *blockUses) refused(params gjson.Result, err error) {
+	var leg *upstream.LegError
+	if !params.Get("remote_block_ids").IsArray() || !errors.As(err, &leg) || !leg.Paused() {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.named[params.Get("remote_request_id").String()]--
 }
 
 // names notes the params of a prefill leg.
@@ -59,7 +74,7 @@ func (c *blockUses) twice() (ids []string) {
 	defer c.mu.Unlock()
 	for id, n := range c.named {
 		if c.reads[id] > 1 || n > 3 {
-			ids = append(ids, id)
+			ids = append(ids, fmt.Sprintf("%s by %d, read by %d", id, n, c.reads[id]))
 		}
 	}
 	return ids

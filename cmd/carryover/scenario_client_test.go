@@ -105,6 +105,7 @@ func (a *answered) readWhole(body io.Reader) {
 
 func (a *answered) readStream(body io.Reader, watch func(int, []byte)) {
 	lines, done := bufio.NewReader(body), false
+	var begun []byte // of an event on several lines
 	for event := 0; ; {
 		line, err := lines.ReadBytes('\n')
 		a.raw = append(a.raw, line...)
@@ -123,8 +124,12 @@ func (a *answered) readStream(body io.Reader, watch func(int, []byte)) {
 		if !ok {
 			continue
 		}
-		if string(data) == "[DONE]" {
+		data = append(begun, data...)
+		if begun = nil; string(data) == "[DONE]" {
 			done = true
+		} else if bytes.HasSuffix(data, []byte(",")) {
+			begun = append(data, '\n')
+			continue
 		} else {
 			a.take(data, "delta")
 		}

@@ -25,6 +25,7 @@ type doubt struct {
 	lasts    int      // changes beyond those that every doubt outlives
 	times    int      // conversations of the doubt alone, as a multiple of the others'; 0 is once
 	all      bool     // it befalls every instance of the role at once
+	pauses   bool     // the instances are paused while it lasts: they refuse what comes
 	seen     bool     // the proxy reads the instance's start whenever the doubt begins, in the middle, and when it ends
 	ends     []string // how answers may end because of it, beside well
 }
@@ -38,7 +39,10 @@ const (
 )
 
 // habit is what clients do while it is in force.
-type habit struct{ images, leaves, slow bool }
+type habit struct {
+	images, leaves, slow bool
+	leavesAtFinish       bool // behind finish_reason, before usage
+}
 
 // failed is the end of an answer whose status is 500 or more.
 const failed = "failed"
@@ -65,6 +69,14 @@ func doubts() []doubt {
 			draw: func(f *vllmsim.Fault, draw *rand.Rand) { f.Events = draw.IntN(30) }, ends: []string{endsBroken, failed}},
 		{name: "no end", role: roleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultEndWithoutDone, Probability: 0.5}, ends: []string{endsClean}},
 		{name: "slow events", role: roleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultSlowStream, Probability: 0.3, Delay: slowness}},
+		{name: "comments", role: roleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultComments}},
+		{name: "comments before an error", role: roleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultErrorEvent, Comments: true, Probability: 0.3}, ends: []string{failed}},
+		{name: "comments and no end", role: roleDecode, fault: vllmsim.Fault{Kind: vllmsim.FaultEndWithoutDone, Comments: true, Probability: 0.5}, ends: []string{endsClean}},
+		{name: "usage on two lines", role: roleDecode, all: true, fault: vllmsim.Fault{Kind: vllmsim.FaultSplitUsage}},
+		{name: "decode is paused", role: roleDecode, pauses: true, ends: []string{failed}},
+		{name: "prefill is paused", role: rolePrefill, pauses: true, ends: []string{failed}},
+		{name: "clients leave at the finish", role: roleDecode, all: true, fault: vllmsim.Fault{Kind: vllmsim.FaultSlowStream, Delay: slowness},
+			habit: habit{leavesAtFinish: true}, ends: []string{endsLeft}},
 		{name: "clients leave", habit: habit{leaves: true}, ends: []string{endsLeft}},
 		{name: "slow clients", habit: habit{slow: true}},
 		{name: "images", habit: habit{images: true}, lasts: 5, times: 2},
@@ -114,6 +126,7 @@ func (s *storm) begin(ctx context.Context) (now int, h habit, err error) {
 	for _, p := range s.spells {
 		if !p.over {
 			h.images, h.leaves, h.slow = h.images || p.habit.images, h.leaves || p.habit.leaves, h.slow || p.habit.slow
+			h.leavesAtFinish = h.leavesAtFinish || p.habit.leavesAtFinish
 		}
 	}
 	if s.began == nil {
@@ -193,6 +206,10 @@ func (s *storm) start(ctx context.Context) error {
 			kind.draw(&p.fault, s.draw)
 		}
 		for _, instance := range p.at {
+			if p.pauses {
+				instance.Pause()
+				continue
+			}
 			if err := instance.SetFault(p.fault); err != nil {
 				return err
 			}
@@ -208,6 +225,7 @@ func (s *storm) end(ctx context.Context, p *spell) error {
 	p.over, p.to = true, s.clock
 	var errs []error
 	for _, instance := range p.at {
+		instance.Resume()
 		errs = append(errs, instance.ClearFaults())
 	}
 	if p.restarts == atTheEnd {

@@ -27,6 +27,7 @@ type doubted struct {
 	path   string
 	body   map[string]any
 	habit  habit
+	leaves bool      // at the finish
 	leave  int       // events after which the client goes, 0 if it stays
 	answer *answered // up to the first [DONE], as clients read
 	record server.Record
@@ -64,6 +65,7 @@ func (d *doubting) converse(ctx context.Context, k *talk) error {
 		if habit.leaves && members["stream"] == true && k.odds(2) {
 			t.leave = 1 + k.draw.IntN(30)
 		}
+		t.leaves = habit.leavesAtFinish && members["stream"] == true && k.odds(2)
 		if err := d.send(ctx, t); err != nil {
 			return fmt.Errorf("%s: %w", t.name, err)
 		}
@@ -119,7 +121,7 @@ func (d *doubting) send(ctx context.Context, t *doubted) error {
 		if t.habit.slow {
 			<-time.After(slowness)
 		}
-		if event == t.leave {
+		if event == t.leave || t.leaves && gjson.GetBytes(data, "choices.0.finish_reason").String() != "" {
 			leave()
 		}
 	})
@@ -135,6 +137,9 @@ func (d *doubting) send(ctx context.Context, t *doubted) error {
 	}
 	select {
 	case t.record = <-d.turns.turn(t.name):
+		if d.uses.books != nil && t.record.Leg(upstream.RoleDecode).Start == "" {
+			d.uses.books.nameless(idOf(t.answer))
+		}
 		return nil
 	case <-time.After(10 * time.Second):
 		return errors.New("no record after 10 s")
@@ -204,4 +209,13 @@ func (k *talk) image(text string) json.RawMessage {
 		map[string]string{"type": "text", "text": text},
 		map[string]any{"type": "image_url", "image_url": map[string]string{"url": url}},
 	}})
+}
+
+// idOf is the id that an answer says it has.
+func idOf(a *answered) string {
+	at := bytes.IndexByte(a.raw, '{')
+	if at < 0 {
+		return ""
+	}
+	return gjson.GetBytes(a.raw[at:], "id").String()
 }

@@ -63,7 +63,11 @@ func TestSoakOfDoubts(t *testing.T) {
 		own := seed
 		t.Run(strings.Join(append([]string{proof, name}, flags...), "/"), func(t *testing.T) {
 			t.Parallel()
-			newDoubting(t, proof, kinds, own, conversations, flags...).run(t, conversations)
+			version := vllmsim.VLLM033
+			if strings.HasSuffix(name, " of 0.32") || own%4 == 0 && len(kinds) == 1 {
+				version = vllmsim.VLLM032
+			}
+			newDoubting(t, version, proof, kinds, own, conversations, flags...).run(t, conversations)
 		})
 	}
 	for _, proof := range []string{string(server.ProofAuto), string(server.ProofHistory)} {
@@ -71,6 +75,7 @@ func TestSoakOfDoubts(t *testing.T) {
 			soak(kind.name, proof, []doubt{kind}, alone*max(1, kind.times))
 		}
 		soak("mixture", proof, doubts(), mixture)
+		soak("mixture of 0.32", proof, doubts(), mixture)
 	}
 	soak("mixture", string(server.ProofAuto), doubts(), mixture, "--connector", connectorMulti)
 }
@@ -95,9 +100,10 @@ type doubting struct {
 	unknown  int // answers of a start of decode that is not known: their blocks can't be released
 }
 
-func newDoubting(t *testing.T, proof string, kinds []doubt, seed uint64, conversations int, flags ...string) *doubting {
+func newDoubting(t *testing.T, version, proof string, kinds []doubt, seed uint64, conversations int, flags ...string) *doubting {
 	t.Helper()
 	cfg := vllmsim.DefaultConfig()
+	cfg.Version = version
 	// No answer waits for memory, and an engine that starts does not fill more of it than that takes.
 	cfg.Blocks, cfg.Seed = min(1<<16, 512*conversations), seed
 	cfg.OutputTokenIDs, cfg.EmptyDeltas = seed%2 == 0, seed%4 < 2

@@ -113,6 +113,18 @@ type pinBalance struct {
 
 func (b pinBalance) right() bool { return b.from <= b.told && b.told <= b.to }
 
+// nameless notes that the program did not know which incarnation of decode has given an answer with this id.
+func (b *pinBooks) nameless(answer string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for id, pin := range b.told {
+		if answer != "" && strings.HasPrefix(id, answer+"-") {
+			pin.unsure = true
+			b.told[id] = pin
+		}
+	}
+}
+
 // balance compares an instance with what is told of it. What a lost notification of prefill has left pinned may be told or not.
 func (b *pinBooks) balance(told int, decode *vllmsim.Instance, blockSize int, lossy bool) pinBalance {
 	of := pinBalance{decode: decode.URL(), told: told}

@@ -73,6 +73,11 @@ const (
 	FaultNoUsage = "no_usage"
 	// FaultOtherUsage counts one prompt token too many in usage.
 	FaultOtherUsage = "other_usage"
+	// FaultComments writes comments and blank lines before the first event of a stream, behind it, and before the last, as engines and gateways
+	// do that keep a connection alive. Comments of Fault adds them to another fault.
+	FaultComments = "comments"
+	// FaultSplitUsage writes each event that has usage on two data lines, which are one event all the same (WHATWG HTML 9.2.6).
+	FaultSplitUsage = "split_usage"
 	// FaultErrorEvent ends a stream with an error event where the first token is due: all of the prompt's work is done. On the Responses
 	// API that event is OpenAI's, since vLLM has none there.
 	FaultErrorEvent = "error_event"
@@ -98,7 +103,7 @@ func faultKinds() []string {
 		FaultGarbageJSON, FaultTruncatedJSON, FaultWrongContentType, FaultNullParams, FaultBadParams,
 		FaultDieBeforeFirstEvent, FaultDieMidEvent, FaultEndWithoutDone, FaultNeverEnd,
 		FaultDoubleDone, FaultEventAfterDone, FaultLostID, FaultDoubledID, FaultOtherIDs,
-		FaultNoIDEcho, FaultNoUsage, FaultOtherUsage, FaultErrorEvent, FaultHiddenStart,
+		FaultNoIDEcho, FaultNoUsage, FaultOtherUsage, FaultComments, FaultSplitUsage, FaultErrorEvent, FaultHiddenStart,
 		FaultSlow, FaultTransferStuck, FaultTransferFails, FaultNoticeLost, FaultNoticeTwice, FaultNoticeGarbage,
 	}
 }
@@ -123,6 +128,7 @@ type Fault struct {
 	Delay      time.Duration   `json:"delay,omitempty"`
 	Factor     float64         `json:"factor,omitempty"`
 	Events     int             `json:"events,omitempty"`
+	Comments   bool            `json:"comments,omitempty"`
 	Params     json.RawMessage `json:"params,omitempty"`
 }
 

@@ -55,6 +55,10 @@ func TestFault_Streams(t *testing.T) {
 		{Fault{Kind: FaultGarbageJSON, Events: 1}, false, func(b string) bool { return strings.Contains(b, "garbage") && strings.HasSuffix(b, "[DONE]\n\n") }},
 		{Fault{Kind: FaultTruncatedJSON, Events: 1}, false, func(b string) bool { return !json.Valid([]byte(strings.Split(b, "\n\n")[1][6:])) }},
 		{Fault{Kind: FaultErrorBody200}, false, func(b string) bool { return strings.HasPrefix(b, `data: {"error":{`) }},
+		{Fault{Kind: FaultComments}, false, func(b string) bool {
+			return strings.HasPrefix(b, ": ping\n\n\n: ping\r\n\r\nretry: 3000\n\ndata: {") && strings.HasSuffix(b, "\n\n\n: ping\ndata: [DONE]\n\n")
+		}},
+		{Fault{Kind: FaultEndWithoutDone, Comments: true}, false, func(b string) bool { return strings.HasPrefix(b, ": ping\n") && !strings.Contains(b, "[DONE]") }},
 		{Fault{Kind: FaultSlowStream, Delay: time.Millisecond}, false, func(b string) bool { return strings.HasSuffix(b, "[DONE]\n\n") }},
 	} {
 		t.Run(c.fault.Kind, func(t *testing.T) {
@@ -70,6 +74,19 @@ func TestFault_Streams(t *testing.T) {
 			}
 			eventually(t, "nothing runs", func() bool { return i.Stats().Running == 0 })
 		})
+	}
+}
+
+func TestFault_SplitUsage(t *testing.T) {
+	i := startInstance(t, nil)
+	setFault(t, i, Fault{Kind: FaultSplitUsage, Count: 1})
+	request := object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 4, "stream": true, "stream_options": object{"include_usage": true}}
+	_, _, body, err := attemptAt(t, i, pathChat, request)
+	if err != nil || strings.Count(body, ",\ndata: \"usage\":{") != 1 || !strings.HasSuffix(body, "[DONE]\n\n") {
+		t.Errorf("error %v, body %q; want usage on two lines", err, body)
+	}
+	if _, _, body, err := attemptAt(t, i, pathChat, request); err != nil || strings.Contains(body, ",\ndata: ") {
+		t.Errorf("the next request: error %v, body %q; want it unharmed", err, body)
 	}
 }
 

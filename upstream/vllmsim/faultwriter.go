@@ -28,12 +28,16 @@ func (w *faultWriter) WriteHeader(status int) {
 }
 
 // Write writes one event of a stream, or a body that mangle has seen.
-func (w *faultWriter) Write(event []byte) (int, error) {
+func (w *faultWriter) Write(event []byte) (n int, err error) {
 	if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
 		return w.ResponseWriter.Write(event)
 	}
+	first, last := w.events == 0, endsStream(event)
 	defer func() { w.events++ }()
-	last := endsStream(event)
+	if w.fault.Comments || w.fault.is(FaultComments) {
+		defer func(written []byte) { n = min(n, len(written)) }(event)
+		event = commented(event, first, last)
+	}
 	switch w.fault.Kind {
 	case FaultDoubleDone:
 		if last {
@@ -46,6 +50,8 @@ func (w *faultWriter) Write(event []byte) (int, error) {
 		if last {
 			event = slices.Concat(event, w.params, event)
 		}
+	case FaultSplitUsage:
+		event = bytes.Replace(event, []byte(`,"usage":{`), []byte(",\ndata: \"usage\":{"), 1)
 	case FaultSlowStream:
 		if w.fault.clock.wait(w.req.Context(), w.fault.Delay) != nil {
 			return 0, errConnectionGone
@@ -74,6 +80,18 @@ func (w *faultWriter) Write(event []byte) (int, error) {
 		}
 	}
 	return w.ResponseWriter.Write(event)
+}
+
+// commented is an event with comments and blank lines around it.
+func commented(event []byte, first, last bool) []byte {
+	switch {
+	case first:
+		return slices.Concat([]byte(": ping\n\n\n: ping\r\n\r\nretry: 3000\n\n"), event, []byte(": ping\n\n"))
+	case last:
+		return slices.Concat([]byte("\n: ping\n"), event)
+	default:
+		return event
+	}
 }
 
 // endsStream reports whether an event is the last of a stream: chat's [DONE], or that of an API with named events.

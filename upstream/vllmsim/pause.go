@@ -57,6 +57,12 @@ func (i *Instance) pauses(w http.ResponseWriter, req *http.Request) (done bool, 
 	return false, nil
 }
 
+// Pause is POST /pause by abort without the wait for what is under way, and Resume POST /resume.
+func (i *Instance) Pause() { i.pausing.begin(true, false) }
+
+// Resume ends what Pause began.
+func (i *Instance) Resume() { i.pausing.end() }
+
 func (p *pausing) begin(refuses, sleeps bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
