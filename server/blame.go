@@ -9,7 +9,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// ended tells the fleet how a leg to an engine has ended, once per leg; nil is the end that it should have.
+// ended tells the fleet how a leg to an engine has ended, once per leg. err is nil for a good end.
 func (t *turn) ended(engine *fleet.Engine, err error) {
 	if err == nil {
 		blame(engine, nil, false)
@@ -19,9 +19,9 @@ func (t *turn) ended(engine *fleet.Engine, err error) {
 	blame(engine, err, errors.As(err, &leg) && ours(&t.retry, leg))
 }
 
-// endedAfter is ended for a prefill leg that was begun then. An engine that has not answered a leg in all the time that prefill may
-// take, nor any other since, is out of rotation at once, whatever its health says: an LMCache sender whose receiver does not listen
-// answers no leg any more, and its /health stays 200 (measured, 0.5.6).
+// endedAfter is ended for a prefill leg that began at the given time. An engine that has let a leg reach its time limit, and has answered no
+// other leg since, leaves the rotation at once, whatever its health check says: an LMCache sender whose receiver does not listen answers no
+// leg any more, and its /health stays 200 (measured, 0.5.6).
 func (t *turn) endedAfter(engine *fleet.Engine, err error, began time.Time) {
 	t.ended(engine, err)
 	if errors.Is(err, upstream.ErrPrefillTimeout) {
@@ -39,7 +39,7 @@ func blame(engine *fleet.Engine, err error, own bool) {
 	}
 	var leg *upstream.LegError
 	switch {
-	case !errors.As(err, &leg) || leg.Role != engine.Role: // the client's doing, ours, or that of the other leg
+	case !errors.As(err, &leg) || leg.Role != engine.Role: // the client, the server or the other leg caused it
 	case leg.Kind == upstream.Dial:
 		engine.Refused()
 	default:
@@ -60,7 +60,7 @@ func blame(engine *fleet.Engine, err error, own bool) {
 func atFault(leg *upstream.LegError) bool {
 	var other *upstream.LegError
 	if leg.Paused() {
-		return false // an operator has paused it, and it says so
+		return false // an operator has paused the engine
 	}
 	if errors.Is(leg.Err, upstream.ErrStreamTooLong) || leg.Role == upstream.RoleDecode && errors.Is(leg.Err, upstream.ErrAnswerTooLarge) {
 		return false

@@ -9,15 +9,15 @@ import (
 	"carryover/upstream"
 )
 
-// plainChunk is a chunk that says no more than a piece of text: nearly all of a stream.
+// plainChunk is a chunk that has nothing but a piece of text. Nearly all chunks of a stream are plain.
 type plainChunk struct {
-	id   []byte       // of the answer, between the quotes
-	text []byte       // between the quotes, escapes as they are
+	id   []byte       // the answer's id, without the quotes
+	text []byte       // the text without the quotes, with its escapes
 	ids  rawjson.Span // token_ids, the zero Span if they are null or absent
 }
 
-// plain takes in an event that is a piece of text and nothing else; nothing has come of another, for which ok is false. What
-// weigh does comes to the same, at several times the cost; only the id of an answer that is not gathered is looked at here alone.
+// plain handles an event that is a piece of text and nothing else. For any other event ok is false, and nothing has changed. weigh has the same
+// effect at several times the cost, except that plain also checks the id of answers whose text is not gathered.
 func (a *answer) plain(ev sse.Event) (_ sse.Verdict, ok bool) {
 	if a.reply == nil && !a.decoding.asks.ids || ev.Member != nil || a.finish != "" {
 		return 0, false
@@ -57,7 +57,7 @@ type chunkReader struct {
 	seen  plainMember
 }
 
-// plainMember are the members that a plain chunk has at most once, as bits. Of two equal names parsers may take either.
+// plainMember is a set of members that a plain chunk has at most once. If a name occurs twice, parsers may take either.
 type plainMember uint
 
 const (
@@ -128,7 +128,7 @@ func (r *chunkReader) choice(m rawjson.Member) error {
 		return r.null()
 	case "token_ids":
 		return r.tokenIDs()
-	case "weight_versions": // says nothing of the text (vLLM 0.33)
+	case "weight_versions": // does not concern the text (vLLM 0.33)
 		return r.scan.Skip()
 	}
 	return r.pass(m)
@@ -145,7 +145,7 @@ func (r *chunkReader) delta(m rawjson.Member) error {
 	return r.pass(m)
 }
 
-// once notes a member.
+// once notes a member, and fails if the chunk has had it before.
 func (r *chunkReader) once(which plainMember) error {
 	if r.seen&which != 0 {
 		return errUnusual
@@ -154,9 +154,9 @@ func (r *chunkReader) once(which plainMember) error {
 	return nil
 }
 
-// pass reads the value of a member that says nothing.
+// pass skips the value of a member that does not matter.
 func (r *chunkReader) pass(m rawjson.Member) error {
-	if bytes.IndexByte(m.Key, '\\') >= 0 { // it may be any of the others
+	if bytes.IndexByte(m.Key, '\\') >= 0 { // an escaped name may be one of the members that matter
 		return errUnusual
 	}
 	return r.scan.Skip()

@@ -2,16 +2,16 @@ package server
 
 import "sync/atomic"
 
-// Counts are what has happened since the start and no turn's record tells.
+// Counts are events since the program started that no turn's record has.
 type Counts struct {
-	// Ridden are releases that were to ride on legs of turns, Own those that had legs of their own.
+	// Ridden are releases on legs of turns, Own those on legs of their own.
 	Ridden, Own Releases
 	HandBacks   HandBacks
-	// Stranded are hand-overs of prefill whose decode leg did not come to its answer.
+	// Stranded are hand-overs whose decode leg got no answer.
 	Stranded Stranded
 	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
 	GivenUp uint64
-	// Quarantines are starts of prefill that this replica has found to compute other ids than they were sent.
+	// Quarantines are incarnations of prefill that this replica has found to compute other ids than they were sent.
 	Quarantines uint64
 	// RetriesDenied are attempts that were not made, because retries are limited to a share of the turns.
 	RetriesDenied uint64
@@ -19,18 +19,18 @@ type Counts struct {
 	Connections Connections
 }
 
-// Releases says how releases ended. Each unused ticket that leaves the line ends here once: it is in Sent or Failed, or in Kept and
-// back in the line.
+// Releases counts how releases ended. Each attempt to release a ticket is counted once: in Sent, in Failed, or in Requeued if the ticket
+// waits again.
 type Releases struct {
 	Sent     uint64 // the leg was answered
 	Failed   uint64 // the leg may have been seen by an engine, and failed; a leg of our own tries once more
 	Requeued uint64 // nothing of the leg was sent, or the engine refused it; the ticket waits again
 }
 
-// Stranded says what became of hand-overs whose client left, or whose decode leg failed.
+// Stranded counts what became of hand-overs whose client left or whose decode leg failed.
 type Stranded struct {
 	Read uint64 // decode read prefill's blocks after all, for an answer that nobody gets
-	Lost uint64 // they wait for their lease to end
+	Lost uint64 // prefill's blocks stay pinned until their lease ends
 }
 
 // Counts returns what was counted until now. Its parts need not be of one moment.
@@ -44,7 +44,7 @@ func (s *Server) Counts() Counts {
 	}
 }
 
-// counts is Counts while it grows.
+// counts holds the counters of Counts.
 type counts struct {
 	ridden, own                atomicReleases
 	handBacks                  atomicHandBacks
@@ -59,7 +59,7 @@ func (r *atomicReleases) read() Releases {
 	return Releases{Sent: r.sent.Load(), Failed: r.failed.Load(), Requeued: r.requeued.Load()}
 }
 
-// unsent counts a release that did not come to its end; kept says that its ticket waits again.
+// unsent counts a release that was not answered. requeued says that its ticket waits again.
 func (r *atomicReleases) unsent(requeued bool) {
 	if requeued {
 		r.requeued.Add(1)
@@ -77,7 +77,7 @@ func (c *counts) stranded(read bool) {
 	}
 }
 
-// HandBacks says how hand-backs ended. One that was sent is a ticket's last.
+// HandBacks counts how hand-backs ended. A ticket that was sent is never handed back again.
 type HandBacks struct {
 	Done     uint64 // prefill has read the KV, and decode is free
 	Failed   uint64 // the leg may have been seen by an engine, and failed; the blocks are released some seconds later

@@ -41,7 +41,7 @@ func (r *ratios) learn(t *turn, tokens int) {
 	}
 	sample := float64(t.length.Whole.Bytes) / float64(tokens)
 	if sample < leastRatio*templateShare || sample > mostRatio {
-		return // not this text, or not all of it, was counted
+		return // the engine counted another text, or only a part of this one
 	}
 	sample = max(sample, leastRatio) // of a tokenizer that knows bytes only, with the template's own tokens
 	r.mu.Lock()
@@ -53,7 +53,7 @@ func (r *ratios) learn(t *turn, tokens int) {
 			if len(r.of) < maxRatios {
 				break
 			}
-			delete(r.of, other) // any: a model that is in use is learnt again within a few turns
+			delete(r.of, other) // whichever comes first: the ratio of a model in use is learnt again within a few turns
 		}
 	}
 	r.of[t.model] = old + (sample-old)/ratioStep

@@ -8,9 +8,9 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// evacuation has decode engines that leave free what tickets of this replica pin on them: an operator drains them, or a source has removed
-// them. Until the last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits (measured on
-// vLLM 0.33): for minutes, if that was left to the tickets' time. What can be handed back soon is, and the rest is released.
+// evacuation frees the blocks that this replica's tickets pin on decode engines that leave, because an operator drains them or a source has
+// removed them. Until the last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits
+// (measured on vLLM 0.33), for minutes if the tickets had to expire. Tickets are handed back if that is soon possible; the rest is released.
 type evacuation struct {
 	cfg       *Config
 	deps      *Deps
@@ -18,7 +18,7 @@ type evacuation struct {
 	releaser  *releaser
 	handBacks *handBacks
 
-	began map[*fleet.Incarnation]time.Time // of those that leave; it belongs to one goroutine
+	began map[*fleet.Incarnation]time.Time // since when each engine leaves; only one goroutine uses it
 }
 
 const (
@@ -29,7 +29,7 @@ const (
 	handBackWithin = 3 * time.Second
 )
 
-// round takes what tickets pin on the engines that leave.
+// round gives up the tickets on the engines that leave.
 func (v *evacuation) round(ctx context.Context) {
 	leaving := map[*fleet.Incarnation]bool{}
 	for _, engine := range v.deps.Fleet.Holders() {
@@ -53,7 +53,7 @@ func (v *evacuation) round(ctx context.Context) {
 	v.releaser.workOff(ctx)
 }
 
-// empty takes the tickets of a start out of the store, which gives each to one taker, and has what is left of them released at once.
+// empty takes the tickets of an incarnation out of the store, which gives each to one taker, and hands them back or has them released at once.
 func (v *evacuation) empty(ctx context.Context, of *pinned) {
 	since, known := v.began[of.start]
 	if !known {
@@ -68,7 +68,7 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 			break
 		}
 		if !v.give(ctx, of.start, p, late) {
-			break // the next ones wait for a store that answers
+			break // the next ones wait until the store answers
 		}
 		tickets++
 	}
@@ -81,7 +81,7 @@ func (v *evacuation) empty(ctx context.Context, of *pinned) {
 	}
 }
 
-// give gives one ticket up, and reports whether the store has answered.
+// give gives up one ticket, and reports whether the store has answered.
 func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p pin, late bool) bool {
 	bounded, cancel := storeContext(ctx, v.cfg)
 	defer cancel()
@@ -104,7 +104,7 @@ func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p
 	return outcome != convcache.Unavailable
 }
 
-// give gives up what waits to be handed back of a start of decode and is in no store: it is released.
+// give releases the tickets of an incarnation of decode that wait for a hand-back and are not in the store.
 func (h *handBacks) give(decode *fleet.Incarnation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -13,8 +13,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Explanation is what would become of a request now, and why, by what is known without asking an engine. It repeats nothing of the
-// request but the model's name and what an error would tell the client. Names of members are stable.
+// Explanation predicts what would become of a request now, and why, from what is known without asking an engine. Of the request it repeats only
+// the model's name and what an error would tell the client. Names of members are stable.
 type Explanation struct {
 	// Verdict is the X-KV-Reuse that the turn would show, up to what no one can know before (confirmed). "tokens decide" means that
 	// only the ids of the prompt can tell, for which prefill's /tokenize is asked; "engines decide", that one has to be asked for
@@ -53,7 +53,7 @@ type Refusal struct {
 	Param   any    `json:"param"`
 }
 
-// Identified says whose turn it would be.
+// Identified says to which conversation and tenant the turn would belong.
 type Identified struct {
 	Known  bool   `json:"known"`            // an id was found
 	Off    bool   `json:"off"`              // the client wants no reuse
@@ -76,10 +76,10 @@ type ProofInForce struct {
 // QueueNow says whether the turn would wait.
 type QueueNow struct {
 	Draining    bool `json:"draining"` // the server ends, and refuses it
-	Full        bool `json:"full"`     // all places are taken
+	Full        bool `json:"full"`     // all slots are taken
 	ToBegin     int  `json:"waiting_to_begin"`
 	ForInstance int  `json:"waiting_for_instance"`
-	Busy        bool `json:"instances_busy"` // no instance of a role has room
+	Busy        bool `json:"instances_busy"` // all instances of a role are full
 }
 
 // PathAhead is the way that the turn would go.
@@ -180,14 +180,14 @@ func (s *Server) predict(ctx context.Context, r *http.Request, t *turn, body []b
 	return nil
 }
 
-// dryRunPicker returns a picker that only says what this one would pick. As many turns are decoded alone as with this one.
+// dryRunPicker returns a picker that predicts what this one would pick, with as many slots for decode alone taken.
 func (k *picker) dryRunPicker() *picker {
 	dry := *k
 	dry.dryRun, dry.decodeOnly = true, k.decodeOnly.copied()
 	return &dry
 }
 
-// predict is begin, and as much of the proof's look as nobody has to be asked for.
+// predict is begin, and that part of the proof's look that needs no question to an engine.
 func (t *turn) predict(p *pair) (f proof.Prediction) {
 	switch {
 	case t.proof == nil || p.prefill == nil && !p.quarantined:
@@ -225,7 +225,7 @@ func (f *finder) predict(ctx context.Context, t *turn, p *pair, looked convcache
 	return ""
 }
 
-// predictTake is take without taking: that no other turn is faster is assumed.
+// predictTake predicts take, and assumes that no other turn is faster.
 func (f *finder) predictTake(ctx context.Context, t *turn, p *pair) {
 	reuse := &t.record.Reuse
 	choices, reason := t.choices()
@@ -240,7 +240,7 @@ func (f *finder) predictTake(ctx context.Context, t *turn, p *pair) {
 	}
 }
 
-// pairStatus is how an operator reads the standing of a link.
+// pairStatus returns the word that operators see for the status of a pair.
 func pairStatus(of fleet.PairStatus) string {
 	switch of {
 	case fleet.Proven:

@@ -11,11 +11,11 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// errInDoubt is a ticket whose KV may come from an incarnation that is under quarantine.
+// errInDoubt says that a ticket's KV may come from an incarnation that is under quarantine.
 var errInDoubt = errors.New("the KV may come from a prefill instance that is under quarantine")
 
-// exposureWatch shares with other replicas which KV is in doubt, gives up what descends from it, and tells operators which engines have
-// it in their caches.
+// exposureWatch shares with other replicas which KV is in doubt, gives up the tickets that descend from it, and tells operators which engines
+// have such KV in their caches.
 type exposureWatch struct {
 	cfg        *Config
 	fleet      *fleet.Fleet
@@ -23,18 +23,18 @@ type exposureWatch struct {
 	lineages   *lineages
 	tickets    *ticketMaker
 	background *background
-	logged     map[*fleet.Incarnation]struct{} // exposed ones that the log has told
+	logged     map[*fleet.Incarnation]struct{} // exposed incarnations that the log has mentioned
 	sweeping   atomic.Bool
-	swept      atomic.Int64 // the changes of what is in doubt up to which tickets were given up
+	swept      atomic.Int64 // lineages.changes at the last sweep
 }
 
-// compare is one round. What was found since the last one is told before anything else: other replicas go on meanwhile.
+// compare is one round. It first tells the other replicas what was found since the last round, because they go on using such KV meanwhile.
 func (w *exposureWatch) compare(ctx context.Context) {
 	if w.shared != nil {
 		w.exchange(ctx)
 	}
 	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
-		if last := engine.Last(); last.Known() && last.Quarantined() { // by what a replica of another version has found
+		if last := engine.Last(); last.Known() && last.Quarantined() { // a replica of an older version shares only this
 			w.lineages.records.Quarantine(addressOf(last), last.ID())
 		}
 	}
@@ -48,7 +48,7 @@ func (w *exposureWatch) compare(ctx context.Context) {
 	w.sweep(ctx)
 }
 
-// exchange takes over what other replicas have found, and tells them what they don't know.
+// exchange takes over the findings of other replicas, and tells them those that they don't know.
 func (w *exposureWatch) exchange(ctx context.Context) {
 	bounded, cancel := storeContext(ctx, w.cfg)
 	defer cancel()
@@ -65,7 +65,7 @@ func (w *exposureWatch) exchange(ctx context.Context) {
 	}
 }
 
-// say tells the log, once for each, which incarnations are asked under a salt of a quarantine.
+// say logs, once for each, the incarnations whose legs carry a quarantine's cache_salt.
 func (w *exposureWatch) say() {
 	exposed := map[*fleet.Incarnation]struct{}{}
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
@@ -87,13 +87,12 @@ func (w *exposureWatch) say() {
 	}
 	maps.DeleteFunc(w.logged, func(incarnation *fleet.Incarnation, _ struct{}) bool {
 		_, remains := exposed[incarnation]
-		return !remains && incarnation.Engine().Last().Known() // one that is not known now may be the same
+		return !remains && incarnation.Engine().Last().Known() // an incarnation that is not known yet may be the same
 	})
 }
 
-// sweep has given up what of this replica's tickets descends from an incarnation under quarantine: other replicas find by themselves
-// that they must not use it, but decode's blocks would stay pinned. A ticket that is put later is looked at when it is. It works beside
-// the rounds, since there may be many.
+// sweep gives up this replica's tickets that descend from a quarantined incarnation. No replica would use them, but decode's blocks would stay
+// pinned. Tickets that are put later are checked at the put. It works in the background, because there may be many tickets.
 func (w *exposureWatch) sweep(ctx context.Context) {
 	changes := w.lineages.changes.Load()
 	if changes == w.swept.Load() || !w.sweeping.CompareAndSwap(false, true) {
@@ -126,7 +125,7 @@ func (l *ledger) descendants(inDoubt func(convcache.Lineage) bool) (all []pin) {
 	return all
 }
 
-// giveUpInDoubt releases what waits to be handed back, is in no store, and descends from an incarnation under quarantine.
+// giveUpInDoubt releases the tickets that wait for a hand-back, are not in the store, and descend from a quarantined incarnation.
 func (h *handBacks) giveUpInDoubt() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

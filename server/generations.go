@@ -14,17 +14,17 @@ type generations struct {
 	highest map[generationOwner]int
 }
 
-// generationOwner is an engine of one start of decode: each data-parallel rank is one.
+// generationOwner is an engine id of one incarnation of decode. Each data-parallel rank has one.
 type generationOwner struct{ decode, start, engineID string }
 
-// maxGenerations bounds what is remembered, of which each restart leaves some behind. No fleet has as many in the life of a ticket, so that
-// what is beyond is forgotten as a whole.
+// maxGenerations bounds the memory. Each restart leaves entries behind, but no fleet has as many within the life of a ticket. When there are
+// more, all are forgotten.
 const maxGenerations = 1 << 14
 
 func newGenerations() *generations { return &generations{highest: map[generationOwner]int{}} }
 
-// outdated notes the generation of params of a start of decode, and reports whether the engine has had a higher one: the blocks that the
-// params name are gone. Params without a generation are older than any that has one.
+// outdated notes the generation in params of an incarnation of decode, and reports whether the engine has had a higher one, so that the blocks
+// are gone. Params without a generation are older than any with one.
 func (g *generations) outdated(decode, start string, kept *upstream.Kept) bool {
 	owner := generationOwner{decode, start, kept.EngineID}
 	g.mu.Lock()

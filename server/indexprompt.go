@@ -6,8 +6,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// indexPrompt tells the fleet which tokens the turn's prompt is for the attempt's start of prefill, so that the next one that begins like it is sent
-// where that is held.
+// indexPrompt tells the fleet the token ids of the prompt that the attempt's prefill has computed, so that the next prompt with the same
+// beginning is sent to the instance that holds its KV.
 func (s *turns) indexPrompt(t *turn, p *pair, ids []uint32) {
 	if len(ids) == 0 || len(t.chain) == 0 {
 		return

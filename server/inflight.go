@@ -6,17 +6,16 @@ import (
 	"sync"
 )
 
-// inflight is the account of the memory that request bodies take, of all clients
-// together and of each.
+// inflight counts the memory of request bodies, for all clients together and for each.
 type inflight struct {
-	most      int64 // of all clients
-	perClient int64 // of one
+	most      int64 // the limit of all clients together
+	perClient int64 // the limit of each client
 
 	outgrown outgrown
 
 	mu      sync.Mutex // guards what follows
 	total   int64
-	clients map[string]int64 // only of those that hold something
+	clients map[string]int64 // bytes of each client that holds any
 }
 
 // newInflight allows all clients most bytes and each of them a quarter of that, so
@@ -35,7 +34,7 @@ type reservation struct {
 	reserved int64
 }
 
-// grow adds n bytes, or returns the error that the client is to see and adds none.
+// grow adds n bytes. If they exceed a limit, it adds none and returns the error for the client.
 func (r *reservation) grow(n int64) error {
 	a := r.account
 	a.mu.Lock()
@@ -52,7 +51,7 @@ func (r *reservation) grow(n int64) error {
 	return nil
 }
 
-// shrinkTo gives back all but n bytes; where no more than n are held it does nothing.
+// shrinkTo gives back all but n bytes. It does nothing if no more than n are held.
 func (r *reservation) shrinkTo(n int64) {
 	if r.reserved <= n {
 		return
@@ -68,7 +67,7 @@ func (r *reservation) shrinkTo(n int64) {
 	}
 }
 
-// giveBack gives back everything. A second time it does nothing.
+// giveBack gives back all bytes. Further calls do nothing.
 func (r *reservation) giveBack() { r.shrinkTo(0) }
 
 // firstStep is the most memory that a body gets for its first byte.
@@ -78,10 +77,10 @@ const firstStep = 8 << 10
 // exactly size, so that it never has more than firstStep or twice what has arrived;
 // for the moment of a step it has half of the new memory besides.
 type bodyBuffer struct {
-	size  int64 // nothing is read beyond
+	size  int64 // the most bytes that are read
 	share *reservation
 	bytes []byte
-	whole *[]byte // the memory of bytes, where it is lent
+	whole *[]byte // the memory of bytes, if outgrown has lent it
 }
 
 // readFrom reads n bytes or some more. It returns io.EOF at the end of the body or of
@@ -120,7 +119,7 @@ func (b *bodyBuffer) step() error {
 		lent = b.share.account.outgrown.lend(next)
 		larger = (*lent)[:len(b.bytes):next]
 	} else {
-		larger = make([]byte, len(b.bytes), next) // the request keeps it
+		larger = make([]byte, len(b.bytes), next) // the last memory is not lent, because the request keeps it
 	}
 	copy(larger, b.bytes)
 	if b.whole != nil {
@@ -131,14 +130,14 @@ func (b *bodyBuffer) step() error {
 	return nil
 }
 
-// outgrown lends the memories that bodies outgrow while they arrive: all but the last of a body, of which nothing is kept. Without it a
-// body of 256 KiB leaves as much behind to be collected. A lent memory is up to a quarter larger than what is booked for it.
+// outgrown lends the buffers that bodies outgrow while they arrive, which are all but a body's last. Without it a body of 256 KiB would leave
+// as much garbage. A lent buffer is up to a quarter larger than the bytes that are counted for it.
 type outgrown [4 * outgrownClasses]sync.Pool
 
 // outgrownClasses is how many powers of two there are: up to 4 MiB, which bodies of 8 outgrow.
 const outgrownClasses = 22
 
-// lend returns a memory of n bytes or some more.
+// lend returns a buffer of n bytes or some more.
 func (o *outgrown) lend(n int64) *[]byte {
 	class, size := classOf(n)
 	if class < len(o) {
@@ -150,14 +149,14 @@ func (o *outgrown) lend(n int64) *[]byte {
 	return &memory
 }
 
-// take takes a memory back of which nothing is used any more.
+// take takes a buffer back that is not used any more.
 func (o *outgrown) take(memory *[]byte) {
 	if class, size := classOf(int64(len(*memory))); class < len(o) && size == int64(len(*memory)) {
 		o[class].Put(memory)
 	}
 }
 
-// classOf rounds a size up to a quarter of the power of two below it, so that bodies of like sizes share their memories.
+// classOf rounds a size up to a quarter of the power of two below it, so that bodies of similar sizes share buffers.
 func classOf(n int64) (class int, size int64) {
 	power := max(bits.Len64(uint64(n-1)), 3) - 1 // 2^power < n <= 2^(power+1)
 	quarter := int64(1) << (power - 2)

@@ -14,11 +14,11 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// lineages knows out of which prefix caches KV has come, by the incarnations of engines as the fleet knows them.
+// lineages records out of which incarnations' prefix caches KV may have come. It translates between the fleet and package lineage.
 type lineages struct {
 	records *lineage.Records
-	changed chan struct{} // has room for one word: more is in doubt than before
-	changes atomic.Int64  // how often that was so
+	changed chan struct{} // holds at most one value, which says that more KV is in doubt than before
+	changes atomic.Int64  // how often more KV came into doubt
 }
 
 func newLineages(secret convcache.Secret) *lineages {
@@ -29,12 +29,12 @@ func newLineages(secret convcache.Secret) *lineages {
 	return l
 }
 
-// hurry has what is in doubt given up at once, and the other replicas told.
+// hurry wakes the exposure watch, which gives up the KV in doubt and tells the other replicas.
 func (l *lineages) hurry() {
 	l.changes.Add(1)
 	select {
 	case l.changed <- struct{}{}:
-	default: // it is known already
+	default: // it will be woken already
 	}
 }
 
@@ -42,7 +42,7 @@ func (l *lineages) hurry() {
 // no name. Starts alone are told in hundredths of a second, in which two engines may begin.
 func incarnationName(p lineage.Address, start string) string {
 	name := start + " " + behindHost(p.URL)
-	if start == "" { // nothing else tells it from others
+	if start == "" { // nothing else distinguishes it from other incarnations
 		name = " " + p.URL
 	}
 	if p.Ranked {
@@ -51,7 +51,7 @@ func incarnationName(p lineage.Address, start string) string {
 	return name
 }
 
-// behindHost is the port and the path of a URL.
+// behindHost returns the port and the path of a URL.
 func behindHost(address string) string {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -64,18 +64,18 @@ func behindHost(address string) string {
 	return ":" + port + strings.TrimRight(u.Path, "/")
 }
 
-// addressOf says where an incarnation is.
+// addressOf returns the address of an incarnation's engine.
 func addressOf(incarnation *fleet.Incarnation) lineage.Address {
 	engine := incarnation.Engine()
 	return lineage.Address{URL: engine.BaseURL, Rank: engine.Rank, Ranked: engine.Ranked}
 }
 
-// at is the cache of an incarnation as a leg finds it.
+// at returns the state of an incarnation's cache that a leg will find.
 func (l *lineages) at(incarnation *fleet.Incarnation) lineage.Space {
 	return l.records.At(addressOf(incarnation), incarnation.ID())
 }
 
-// enter is the cache of an incarnation as a leg finds it that brings KV; false, if that is in doubt.
+// enter is at for a leg that brings KV into the cache, which it records. It returns false if that KV is in doubt.
 func (l *lineages) enter(incarnation *fleet.Incarnation, kv convcache.Lineage) (lineage.Space, bool) {
 	return l.records.Enter(addressOf(incarnation), incarnation.ID(), kv)
 }
@@ -91,7 +91,7 @@ func (l *lineages) leave(handed convcache.Lineage, decode lineage.Space) convcac
 // inDoubt reports whether KV descends from an incarnation that is under quarantine.
 func (l *lineages) inDoubt(kv convcache.Lineage) bool { return l.records.InDoubt(kv) }
 
-// quarantined reports whether an incarnation of prefill is under quarantine. The fleet knows it from then on.
+// quarantined reports whether an incarnation of prefill is under quarantine, and tells the fleet if it is.
 func (l *lineages) quarantined(prefill *fleet.Incarnation) bool {
 	if !prefill.Known() || prefill.Quarantined() || !l.records.Quarantined(addressOf(prefill), prefill.ID()) {
 		return prefill.Quarantined()
@@ -100,8 +100,8 @@ func (l *lineages) quarantined(prefill *fleet.Incarnation) bool {
 	return true
 }
 
-// Exposed returns since when legs to an engine carry a cache_salt of a quarantine, because its prefix cache has had KV that is in doubt;
-// false if they carry none.
+// Exposed returns since when legs to an engine carry a quarantine's cache_salt, because its prefix cache has had KV that is in doubt. It
+// returns false if they carry none.
 func (s *Server) Exposed(engine *fleet.Engine) (since time.Time, exposed bool) {
 	last := engine.Last()
 	if !last.Known() {
@@ -110,7 +110,7 @@ func (s *Server) Exposed(engine *fleet.Engine) (since time.Time, exposed bool) {
 	return s.turns.lineages.records.Exposed(addressOf(last), last.ID())
 }
 
-// ownSalt is the cache_salt that the legs of a request have without a quarantine, "" for none.
+// ownSalt returns the cache_salt that the legs of a request have without a quarantine, "" for none.
 func (t *turn) ownSalt() string {
 	if t.salt != "" {
 		return t.salt
@@ -137,8 +137,7 @@ func (t *turn) cacheSalt(p *pair, found lineage.Space) string {
 	return found.Salt() + t.ownSalt()
 }
 
-// dropInDoubt gives up the branches that descend from an incarnation under quarantine. Decode frees the blocks; what is known of prefill's
-// caches is forgotten.
+// dropInDoubt gives up the branches that descend from a quarantined incarnation. Decode frees the blocks of tickets, and notes are forgotten.
 func (f *finder) dropInDoubt(ctx context.Context, t *turn) {
 	t.branches = f.withoutDoubt(ctx, t, t.branches)
 	t.notes = f.withoutDoubt(ctx, t, t.notes)
@@ -166,7 +165,7 @@ func (f *finder) withoutDoubt(ctx context.Context, t *turn, branches []convcache
 	return usable
 }
 
-// giveUp takes a branch that no turn is to use out of the store, and has the blocks of a ticket released.
+// giveUp takes a branch that no turn may use out of the store, and has its blocks released if it is a ticket.
 func (f *finder) giveUp(ctx context.Context, t *turn, id convcache.TicketID) {
 	ticket, outcome := f.deps.Store.Take(ctx, t.conversation.key, id)
 	f.ledger.gone(id, outcome)

@@ -14,26 +14,26 @@ const (
 	WayDecodeOnly    = "decode_only"
 )
 
-// Why decode serves a turn alone, beside what package upstream says of requests that share one hand-over, and whyConnector. The
-// set is closed.
+// Why decode serves a turn alone. Besides these there are whyConnector and the reasons of package upstream for requests that share one
+// hand-over. The set is closed.
 const (
-	whyThreshold   = "disagg_threshold"    // too little is to be computed for a hand-over to pay
-	whyNoPrefiller = "no_prefiller"        // the request was to name its prefill instance, and names none
+	whyThreshold   = "disagg_threshold"    // so little is left to compute that a hand-over does not pay
+	whyNoPrefiller = "no_prefiller"        // requests name their prefill instance, and this one names none
 	whyUnavailable = "prefill_unavailable" // no prefill instance can be reached
-	whyQuarantined = "prefill_quarantined" // those that can be reached are barred
+	whyQuarantined = "prefill_quarantined" // the prefill instances that can be reached are quarantined
 	whyFailed      = "prefill_failed"      // prefill failed, or gave nothing that decode could read
 
-	whyNotAnnounced = "not_announced" // prefill's KV has not been announced for this decode instance of late
+	whyNotAnnounced = "not_announced" // prefill's KV has recently not been announced for this decode instance
 )
 
-// Path is the way that a turn has gone.
+// Path is the way that a turn went: prefill and decode, or decode alone.
 type Path struct {
-	Way    string // "" if the turn got to none
-	Reason string // why decode serves alone
-	Tokens int    // how many tokens of the prompt are expected to be in no cache, an estimate
+	Way    string // "" if the turn ended before a way was chosen
+	Reason string // why decode serves alone, "" if it does not
+	Tokens int    // estimate of the prompt's tokens that are in no cache
 }
 
-// Header is the value of X-KV-Path, "" if the turn got to no way.
+// Header returns the value of X-KV-Path, "" if no way was chosen.
 func (p *Path) Header() string { return string(p.appendHeader(make([]byte, 0, 96))) }
 
 func (p *Path) appendHeader(b []byte) []byte {
@@ -51,8 +51,8 @@ func (p *Path) disaggregate() { p.Way, p.Reason = WayPrefillDecode, "" }
 
 func (p *Path) alone(why string) { p.Way, p.Reason = WayDecodeOnly, why }
 
-// alone says why decode serves the attempt alone whatever prefill instances there are, "" if it does not. None of these ways takes
-// a place among the turns that decode prefills for want of prefill.
+// alone returns the reason why decode serves the attempt alone even if prefill instances are available, "" if it does not. These turns take
+// none of the slots for turns that decode prefills because no prefill instance can (decodeOnlySlots).
 func (k *picker) alone(t *turn) string {
 	if why, ok := t.req.Disaggregable(); !ok {
 		return why
@@ -71,13 +71,13 @@ func (k *picker) alone(t *turn) string {
 // needsPrefill reports whether decode serves no turn alone.
 func (k *picker) needsPrefill() bool { return k.deps.Connector.Traits().NeedsPrefill }
 
-// needsPrefill refuses a request that prefill can't share with decode, where decode serves none alone.
+// needsPrefill returns the error for a request that can't be disaggregated, where decode can't serve alone.
 func needsPrefill(why string) *apiError {
 	return refused(http.StatusBadRequest, "not_disaggregable", "The engines can't serve this request: decode needs prefill, and "+why+" rules that out.")
 }
 
-// cachedOn is how many tokens of the conversation the picked decode instance has, as far as its start is known without asking: the
-// blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues nothing.
+// cachedOn returns how many tokens of the conversation the picked decode instance has, as far as its incarnation is known without asking. The
+// blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues no turn.
 func (t *turn) cachedOn(decode *fleet.Engine) (tokens int) {
 	last := decode.Last()
 	if !last.Known() || t.api != upstream.Text && !t.length.Answered {
@@ -97,7 +97,7 @@ func (t *turn) uncached(bytesPerToken float64, tokens int) int {
 	whole, tail := t.length.Whole.Tokens(bytesPerToken), t.length.Tail.Tokens(bytesPerToken)
 	rest, near := whole-tokens, 3*max(tokens+tail, whole) <= 4*min(tokens+tail, whole)
 	switch {
-	case tokens == 0, tokens > 2*whole, rest < 0 && t.length.Whole.IDs > 0: // it begins otherwise
+	case tokens == 0, tokens > 2*whole, rest < 0 && t.length.Whole.IDs > 0: // the request has another beginning
 		return whole
 	case !t.length.Answered:
 		return max(rest, 0)

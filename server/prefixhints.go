@@ -6,10 +6,10 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// proofEngine is the proof of a turn that sends no ticket: prefill's own prefix cache compares tokens.
+// proofEngine names the proof of a turn that reuses handed-back KV without a ticket: prefill's own prefix cache compares the tokens.
 const proofEngine = "engine"
 
-// sort tells the tickets of a conversation from its notes.
+// sort divides what the store has of a conversation into tickets and notes.
 func (t *turn) sort(all []convcache.Branch) {
 	t.branches, t.notes = all, nil
 	for i := range all {
@@ -27,12 +27,12 @@ func (t *turn) sort(all []convcache.Branch) {
 	}
 }
 
-// allHandedBack reports whether all that is known of the conversation is prefill's.
+// allHandedBack reports whether everything that the store has of the conversation was handed back to prefill.
 func (t *turn) allHandedBack() bool {
 	return len(t.notes) > 0 && len(t.branches) == 0 && t.dropped == ""
 }
 
-// prefixHints tells the policies to which prefix caches the conversation was handed back.
+// prefixHints tells the routing policies to which prefix caches the conversation was handed back.
 func (t *turn) prefixHints() (notes []fleet.PrefixHint) {
 	for i := range t.notes {
 		n := &t.notes[i]
@@ -41,7 +41,8 @@ func (t *turn) prefixHints() (notes []fleet.PrefixHint) {
 	return notes
 }
 
-// sharedPrefixTokens is how many tokens prefill's caches have had for the first turn of the conversation, as far as that is known.
+// sharedPrefixTokens returns how many tokens prefill's caches had of the conversation's first turn, as far as that is known. They are the
+// prefix that conversations share, such as a system prompt.
 func (t *turn) sharedPrefixTokens() (tokens int) {
 	for _, known := range [...][]convcache.Branch{t.branches, t.notes} {
 		for i := range known {
@@ -76,7 +77,7 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, sa
 		return
 	}
 	for i := range t.notes {
-		// Of a text it does not show whether its last piece is another, or goes on.
+		// In a text it can't be seen whether the last piece differs or goes on.
 		if d := f.outlines.Compare(t.conversation.key, t.notes[i].ID, t.outline); d.Position != "" && !d.Assumed && t.api != upstream.Text {
 			r.Reason, r.Differs = ReasonRewritten, d.Position
 			return
@@ -89,5 +90,5 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, sa
 	}
 }
 
-// discard gives back the memory of ids that the attempt has kept for a hand-back which does not come.
+// discard frees the ids that the attempt has kept for a hand-back that will not happen.
 func (t *turn) discard() { t.ids.Discard() }

@@ -13,14 +13,13 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// barEvery is how often bars are compared with those of other replicas, barAgain how often a barred instance is
-// mentioned in the log.
+// quarantineEvery is how often quarantines are exchanged with other replicas, remindEvery how often the log mentions a quarantined instance.
 const (
 	quarantineEvery = time.Second
 	remindEvery     = time.Minute
 )
 
-// quarantine records that a start of prefill computed other ids than it was sent. Replicas hear of it within a second, or when
+// quarantine records that an incarnation of prefill computed other ids than it was sent. Other replicas learn of it within a second, or when
 // Redis answers again.
 func quarantine(logger *slog.Logger, prefill *fleet.Incarnation, turn string) {
 	prefill.Quarantine()
@@ -28,12 +27,12 @@ func quarantine(logger *slog.Logger, prefill *fleet.Incarnation, turn string) {
 		"start", prefill.ID(), "error", proof.ErrIDs)
 }
 
-// quarantineWatch shares bars with other replicas, and reminds of them.
+// quarantineWatch shares quarantines of prefill with other replicas, and mentions them in the log again and again.
 type quarantineWatch struct {
 	cfg    *Config
 	fleet  *fleet.Fleet
 	shared SharedQuarantines           // nil without Redis
-	logged map[*fleet.Engine]time.Time // when each barred engine was mentioned last; first, when it was barred
+	logged map[*fleet.Engine]time.Time // when the log last mentioned each quarantined engine; at first, when it was quarantined
 }
 
 // compare is one round.
@@ -56,8 +55,7 @@ func (b *quarantineWatch) compare(ctx context.Context) {
 	}
 }
 
-// exchange takes over what other replicas have found about the starts that are alive, and tells them what they don't
-// know.
+// exchange takes over the quarantines of other replicas for the incarnations that are alive, and tells the replicas those that they don't know.
 func (b *quarantineWatch) exchange(ctx context.Context, engines []*fleet.Engine) {
 	var alive []*fleet.Incarnation
 	var names []string
@@ -84,7 +82,8 @@ func (b *quarantineWatch) exchange(ctx context.Context, engines []*fleet.Engine)
 	}
 }
 
-// sharedName is what replicas call a start alike. Data-parallel ranks share an address and its start, and each has a prefix cache.
+// sharedName returns an incarnation's name among replicas. It has the data-parallel rank, because ranks share an address and a start time but
+// each has its own prefix cache.
 func sharedName(incarnation *fleet.Incarnation) string {
 	engine := incarnation.Engine()
 	if engine.Ranked {
@@ -93,7 +92,7 @@ func sharedName(incarnation *fleet.Incarnation) string {
 	return engine.BaseURL + " " + incarnation.ID()
 }
 
-// share tells other replicas of a bar.
+// share tells other replicas of a quarantine.
 func (b *quarantineWatch) share(ctx context.Context, start string) {
 	bounded, cancel := storeContext(ctx, b.cfg)
 	defer cancel()

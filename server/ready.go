@@ -14,10 +14,9 @@ const (
 	wordDecodeOnly = "decode_only"
 )
 
-// handleReady says whether turns can be served: at least one instance of each
-// role has answered, or decode, which may serve alone, and the server is not draining. Barred prefill instances are told, and
-// make nothing unready: decode serves without them. Turns are served without Redis too,
-// so that a replica without it is unready only where the operator asks for that.
+// handleReady answers whether turns can be served: the server is not draining, and at least one instance of each role has answered, or only
+// decode if it may serve alone. Quarantined prefill instances are reported, but do not make the server unready, because decode serves
+// without them. Turns are also served without Redis, so that a replica without it is unready only if the operator asks for that.
 func (s *Server) handleReady(c echo.Context) error {
 	prefill, decode := s.deps.Fleet.Up(upstream.RolePrefill), s.deps.Fleet.Up(upstream.RoleDecode)
 	answer := map[string]any{"prefill": prefill, "decode": decode, "store": "memory"}

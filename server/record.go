@@ -9,7 +9,7 @@ import (
 	"carryover/upstream"
 )
 
-// Record is everything that is known of a turn when it has ended. It has neither prompts nor ids in clear.
+// Record is everything that is known about a turn when it has ended. It has no prompt and no conversation id in clear.
 type Record struct {
 	Turn string // X-Request-Id
 	Asked
@@ -17,13 +17,13 @@ type Record struct {
 
 	Path    Path
 	Reuse   Reuse
-	Stored  string // "yes", or why the answer left no ticket; "" if none was asked for
+	Stored  string // "yes", or why the answer left no ticket; "" if the turn got no answer
 	Legs    []LegRecord
-	Steps   []Step // in the order of their ends, noted of turns that are traced
+	Steps   []Step // in the order in which they ended; only traced turns have them
 	Retries int
 	Answer  AnswerRecord
 	Status  int    // what the client got; 499 if it had gone before it got any
-	Code    string // of the error that the client got, "" for none
+	Code    string // code of the error that the client got, "" for none
 
 	Times
 	Err error // how the turn failed, nil if it did not
@@ -33,30 +33,30 @@ type Record struct {
 type Asked struct {
 	API          upstream.API
 	Model        string // as the client named it
-	Unserved     bool   // no engine is known to serve a model of that name; it is not to be shown then
+	Unserved     bool   // no engine is known to serve a model of that name, which must then not be shown
 	Conversation string // the first characters of its keyed hash, "" without one
 	Source       string // where the conversation's id was found, "" without one
 	Client       string // the address that the request came from, as logs may name it
 	Tenant       string // keyed hash of who is kept apart from others, "" for nobody
 }
 
-// Times are those of a turn as a whole.
+// Times are the times of a turn as a whole.
 type Times struct {
 	Began  time.Time
-	Queued time.Duration // in all waits for a place together
-	Lookup time.Duration // of the last attempt, until it was known what is reused, without waits for a place
+	Queued time.Duration // all waits for slots together
+	Lookup time.Duration // in the last attempt, until the reuse was decided, without waits for slots
 	TTFT   time.Duration // from Began to the first byte for the client, 0 if there was none
 	Took   time.Duration
 }
 
-// Reuse is what a turn reused, and why nothing.
+// Reuse is what a turn reused, or why it reused nothing.
 type Reuse struct {
-	Off     bool   // the client wanted none
+	Off     bool   // the client wanted no reuse
 	Hit     bool   // a ticket was used
-	Reason  Reason // why none was
-	Proof   string // what showed how much of it could be used
-	Offered int    // how many of its tokens that was
-	Cached  int    // prompt tokens that prefill took from caches, its own included, -1 if it does not tell
+	Reason  Reason // why no ticket was used, "" for a hit
+	Proof   string // the proof that decided how much could be used
+	Offered int    // how many tokens of the ticket could be used
+	Cached  int    // prompt tokens that prefill took from caches, its own included, -1 if it does not report them
 	// Read is how many prompt tokens prefill did not compute because of what was reused: what it found beyond what it had of the prompt by
 	// itself. Where it does not tell what it found, it is taken to be all that was offered.
 	Read      int
@@ -72,7 +72,7 @@ type Reuse struct {
 type LegRecord struct {
 	Role     upstream.Role
 	Instance string
-	Start    string // of the engine, as far as it was known
+	Start    string // the engine's incarnation, as far as it was known
 	Attempt  int    // 0 for the first
 	Span     [8]byte
 	Began    time.Time
@@ -82,7 +82,7 @@ type LegRecord struct {
 	Err      error
 }
 
-// AnswerRecord is what decode said, and what the client got of it.
+// AnswerRecord is what is recorded of decode's answer and of what the client got.
 type AnswerRecord struct {
 	Events, Bytes int64
 	Buffered      bool   // the stream was made of a whole answer
@@ -100,7 +100,7 @@ type legNote struct {
 	at int
 }
 
-// sent notes that a leg is about to be sent, and gives it its place in the turn's trace.
+// sent notes that a leg is about to be sent, and gives the leg its span in the turn's trace.
 func (r *Record) sent(leg *upstream.Leg, start string) legNote {
 	at := len(r.Legs)
 	if r.Legs == nil {
@@ -112,7 +112,7 @@ func (r *Record) sent(leg *upstream.Leg, start string) legNote {
 	return legNote{r, at}
 }
 
-// answered notes how the leg was answered.
+// answered records how long the leg took to be answered, and its failure if it has one.
 func (n legNote) answered(took time.Duration, err error) {
 	leg := &n.of.Legs[n.at]
 	leg.Took, leg.Whole, leg.Err = took, took, err
@@ -148,7 +148,7 @@ func (r *Record) Leg(role upstream.Role) LegRecord {
 	return LegRecord{}
 }
 
-// PrefillTook is how long the client has waited for prefill, all attempts together.
+// PrefillTook returns how long the client has waited for prefill, in all attempts together.
 func (r *Record) PrefillTook() (took time.Duration) {
 	for i := range r.Legs {
 		if r.Legs[i].Role == upstream.RolePrefill {
@@ -158,7 +158,7 @@ func (r *Record) PrefillTook() (took time.Duration) {
 	return took
 }
 
-// Header is the value of X-KV-Reuse at a moment, which the age of a ticket counts to.
+// Header returns the value of X-KV-Reuse. The age of a ticket in it counts to now.
 func (r *Reuse) Header(now time.Time) string { return string(r.appendHeader(make([]byte, 0, 96), now)) }
 
 func (r *Reuse) appendHeader(b []byte, now time.Time) []byte {
@@ -187,7 +187,7 @@ func (r *Reuse) appendHeader(b []byte, now time.Time) []byte {
 	return b
 }
 
-// Outcome is "hit", "miss" or "off", and the reason of a miss.
+// Outcome returns "hit", "miss" or "off", and the reason of a miss.
 func (r *Reuse) Outcome() (outcome, reason string) {
 	switch {
 	case r.Off:
@@ -200,7 +200,7 @@ func (r *Reuse) Outcome() (outcome, reason string) {
 	return "miss", string(r.Reason)
 }
 
-// missed says that nothing is reused after all.
+// missed records that nothing is reused after all.
 func (r *Reuse) missed(why Reason) { r.Hit, r.Reason, r.Read, r.Saved = false, why, 0, 0 }
 
 // Aborted reports whether the answer broke off after the client had seen part of it.

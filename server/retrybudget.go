@@ -10,18 +10,18 @@ import (
 // retryBudget keeps retries from doubling the load of a deployment that is
 // failing: a fifth of the turns, plus ten per second.
 //
-// Half of it is kept for fair shares: below that a retry also needs a share of its tenant's own, so that one tenant whose requests
-// break engines denies no other tenant its retry.
+// Half of the budget is kept for fair shares. When less than that is left, a retry also needs a share of its own tenant, so that a tenant
+// whose requests break engines can't use up the retries of others.
 type retryBudget struct {
-	denied *atomic.Uint64 // counts the retries that it does not allow
+	denied *atomic.Uint64 // counts refused retries
 
 	mu     sync.Mutex // guards the rest
 	tokens float64
 	last   time.Time
-	shares map[string]retryShare // of the tenants that have less than a whole one: the budget bounds how many
+	shares map[string]retryShare // of tenants that have less than a full share; the budget bounds how many there are
 }
 
-// retryShare is what a tenant had left of its own at that time.
+// retryShare is how much of its share a tenant had left at a time.
 type retryShare struct {
 	tokens float64
 	at     time.Time
@@ -53,7 +53,7 @@ func (b *retryBudget) earn(tenant string) {
 	}
 }
 
-// take reports whether a retry of the tenant may happen now.
+// take reports whether a retry of the tenant may happen now, and takes it from the budget.
 func (b *retryBudget) take(tenant string) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +73,7 @@ func (b *retryBudget) take(tenant string) bool {
 	return true
 }
 
-// add needs b.mu.
+// add adds to the budget. The caller holds b.mu.
 func (b *retryBudget) add(now time.Time, n float64) {
 	b.tokens = min(budgetMax, b.tokens+n+now.Sub(b.last).Seconds()*budgetPerSecond)
 	b.last = now
@@ -88,7 +88,7 @@ func (b *retryBudget) keep(tenant string, share retryShare) {
 	b.shares[tenant] = share
 }
 
-// left is what the tenant has now.
+// left returns how much of its share the tenant has now.
 func (s retryShare) left(now time.Time) float64 {
 	return min(shareMax, s.tokens+now.Sub(s.at).Seconds()*sharePerSecond)
 }
