@@ -46,6 +46,10 @@ install: build ## install the program as $(DESTDIR)$(PREFIX)/bin/carryover; PREF
 run: build ## serve: make run ARGS="--prefill http://prefill:8100 --decode http://decode:8200"
 	bin/carryover serve $(ARGS)
 
+.PHONY: man
+man: build ## manual pages of all commands, in bin/man
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 0) bin/carryover man bin/man
+
 # Neither a whole program nor a redis-server: most of what is left waits, so more tests run at once than there are cores.
 # What is not there is not installed: its tests skip themselves under SKIP_MISSING.
 .PHONY: quick

@@ -16,6 +16,7 @@ func environment(env []string) map[string]string {
 // applyEnv reads the variable of every setting. An empty variable counts as unset: that is what `${TTL:-}` in a compose
 // file leaves behind.
 func (l *loader) applyEnv(env map[string]string) {
+	l.refuseUnknown(env)
 	for _, s := range l.rows {
 		name := s.variable()
 		if value := env[name]; name != "" && value != "" && !isServiceLink(name, value) {

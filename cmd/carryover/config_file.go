@@ -60,7 +60,8 @@ func (f configFile) mapping(n *yaml.Node, prefix string, rows []setting) {
 		}
 		section := slices.DeleteFunc(slices.Clone(rows), func(s setting) bool { return !strings.HasPrefix(s.key, key+".") })
 		if len(section) == 0 {
-			f.refuse(key, p.line, "a known key: "+strings.Join(memberNames(prefix, rows), ", "))
+			names := memberNames(prefix, rows)
+			f.refuse(key, p.line, "a known key: "+strings.Join(names, ", ")+f.meantKey(p.name, names))
 			continue
 		}
 		f.mapping(p.value, key+".", section)

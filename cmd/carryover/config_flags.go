@@ -53,6 +53,7 @@ func addConfigFlags(cmd *cobra.Command) *configFlags {
 		settings: map[string]*flagText{},
 		lists:    map[string]*flagText{},
 	}
+	addHelpAll(cmd)
 	cmd.Flags().Var(&flags.file, configFlag, "configuration file, YAML (or "+configVariable+")")
 	cfg := defaultConfig()
 	for _, s := range settings(&cfg) {
@@ -65,6 +66,7 @@ func addConfigFlags(cmd *cobra.Command) *configFlags {
 		if text.kind == "bool" {
 			f.NoOptDefVal = "true"
 		}
+		completeValues(cmd, s.flag, s.oneOf)
 	}
 	for _, r := range exampleRoles() {
 		addExampleFlags(cmd, flags, r)

@@ -90,7 +90,7 @@ func (l *loader) validateDuration(key string, d time.Duration) {
 
 func (l *loader) validateChoice(key, value string, oneOf []string) {
 	if oneOf != nil && !slices.Contains(oneOf, value) {
-		l.fault(key, value, choice(oneOf))
+		l.fault(key, value, choice(oneOf)+meant(value, oneOf))
 	}
 }
 

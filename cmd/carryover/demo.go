@@ -42,7 +42,7 @@ func newDemoCommand() *cobra.Command {
 				return &usageError{errors.New("demo needs --turns of at least 2 and at least one instance of each role")}
 			}
 			if _, ok := demoSetups()[o.connector]; !ok {
-				return &usageError{fmt.Errorf("demo --connector %s: want %s", o.connector, choice(demoConnectors()))}
+				return &usageError{fmt.Errorf("demo --connector %s: want %s%s", o.connector, choice(demoConnectors()), meant(o.connector, demoConnectors()))}
 			}
 			o.adminAsked = cmd.Flags().Changed("admin-listen")
 			if err := o.checkAdmin(); err != nil {
@@ -60,6 +60,7 @@ func newDemoCommand() *cobra.Command {
 	flags.IntVar(&o.decodes, "decodes", 2, "simulated decode instances")
 	flags.StringVar(&o.connector, "connector", connectorNIXL, "KV connector of the instances: "+strings.Join(demoConnectors(), ", "))
 	flags.StringVar(&o.adminListen, "admin-listen", adminDefault, "address of the listener for operators and their page, a free port if this one is taken; off for none")
+	completeValues(cmd, "connector", demoConnectors())
 	return cmd
 }
 

@@ -58,7 +58,7 @@ func launch(t *testing.T, binary, prefillURL, decodeURL string, flags ...string)
 	}, flags...)
 	// Not t.Context(), which ends before the cleanup that stops the process and looks at how it ended.
 	cmd := exec.CommandContext(context.Background(), binary, args...)
-	cmd.Env = append(os.Environ(), "CARRYOVER_SECRET=") // a setting of the caller's must not change the runs
+	cmd.Env = append(withoutTestNames(os.Environ()), "CARRYOVER_SECRET=", unprovenVariable+"="+os.Getenv(unprovenVariable)) // a setting of the caller's must not change the runs
 	// Standard error, because the log goes there.
 	stderr, err := cmd.StderrPipe()
 	if err != nil {

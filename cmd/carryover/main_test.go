@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -32,10 +34,17 @@ func TestMain(m *testing.M) {
 	}
 	if os.Getenv(unprovenVariable) != "" {
 		os.Exit(untilSignal(func(ctx context.Context) int {
-			return runUnproven(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
+			return runUnproven(ctx, os.Args[1:], withoutTestNames(os.Environ()), os.Stdout, os.Stderr)
 		}))
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// withoutTestNames leaves out the variables of tests and of scripts/vllm-cpu, which the program refuses as unknown.
+func withoutTestNames(env []string) []string {
+	return slices.DeleteFunc(slices.Clone(env), func(variable string) bool {
+		return strings.HasPrefix(variable, "CARRYOVER_TEST_") || strings.HasPrefix(variable, "CARRYOVER_VLLM_")
+	})
 }
 
 func hang(ctx context.Context) int {

@@ -38,6 +38,7 @@ func runWithServe(ctx context.Context, args, env []string, stdout, stderr io.Wri
 	root.SetArgs(expandLists(args))
 	root.SetOut(stdout)
 	root.SetErr(stderr)
+	addCompletion(root) // which takes the output of now
 	err := root.ExecuteContext(ctx)
 	if err == nil {
 		return exitOK
@@ -61,14 +62,17 @@ It carries decode's KV cache of one turn over to the prefill of the next.
 Without a command it serves. A setting is a flag, an environment variable and a
 key of the configuration file: --max-streams, CARRYOVER_MAX_STREAMS and
 max_streams in section limits. Flags win over the environment, which wins over
-the file. "carryover check-config --print" shows all of them.
+the file. --help-all names all of them, and "carryover check-config --print"
+shows their values.
 
 Traces go to the collector that OTEL_EXPORTER_OTLP_ENDPOINT names, as all of
 OpenTelemetry's standard variables say.`
 	root.SilenceUsage = true
 	root.SilenceErrors = true
-	root.CompletionOptions.DisableDefaultCmd = true
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return &usageError{err} })
+	root.Version = versionText()
+	root.SetVersionTemplate("{{.Version}}")
+	root.Flags().BoolP(versionFlag, "v", false, "print the version")
+	root.SetFlagErrorFunc(flagError)
 	root.SetUsageFunc(printUsage)
 	root.AddCommand(
 		newServeCommand("serve", env, serve),
@@ -79,6 +83,7 @@ OpenTelemetry's standard variables say.`
 		newDemoCommand(),
 		newSimCommand(),
 		newMigrateCommand(),
+		newManCommand(),
 	)
 	return root
 }
@@ -107,5 +112,5 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return &usageError{fmt.Errorf("unknown command or argument %q; see %s --help", args[0], cmd.CommandPath())}
+	return unknownCommand(cmd, args[0])
 }

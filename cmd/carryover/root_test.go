@@ -172,7 +172,7 @@ func TestRun_ExitCodesAndStreams(t *testing.T) {
 }
 
 func TestHelp_ShowsEverySettingWithItsDefault(t *testing.T) {
-	_, help, _ := runCommand(t, "check-config", "--help")
+	_, help, _ := runCommand(t, "check-config", "--help-all")
 	cfg := defaultConfig()
 	for _, s := range settings(&cfg) {
 		if s.flag == "" {

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // printUsage lists the settings of a command by section, in the order of the settings table; a command that takes no
@@ -29,11 +30,19 @@ func printUsage(cmd *cobra.Command) error {
 		}
 		return nil
 	}
-	for _, group := range flagGroups() {
+	groups := flagGroups()
+	all := cmd.Flags().Changed(helpAllFlag)
+	if !all {
+		groups = fewGroups(groups)
+	}
+	for _, group := range groups {
 		fmt.Fprintf(out, "\n%s:\n", group.title)
 		if err := printFlags(out, cmd, group.flags); err != nil {
 			return fmt.Errorf("print usage: %w", err)
 		}
+	}
+	if !all {
+		fmt.Fprint(out, "\nThese are the settings that most people need; --help-all shows all.\n")
 	}
 	return nil
 }
@@ -46,7 +55,7 @@ type flagGroup struct {
 // flagGroups gives the flags in the order in which they are shown. The plural spellings of the example's flags are left
 // out: they are synonyms.
 func flagGroups() []flagGroup {
-	groups := []flagGroup{{title: "general", flags: append([]string{configFlag, printFlag, "help"}, doctorFlags()...)}}
+	groups := []flagGroup{{title: "general", flags: append([]string{configFlag, printFlag, "help", helpAllFlag, versionFlag}, doctorFlags()...)}}
 	cfg := defaultConfig()
 	for _, s := range settings(&cfg) {
 		if s.flag == "" {
@@ -86,4 +95,49 @@ func printFlags(out io.Writer, cmd *cobra.Command, names []string) error {
 		fmt.Fprintf(w, "  %s\t%s\n", left, right)
 	}
 	return w.Flush()
+}
+
+// helpAllFlag is --help with every setting.
+const helpAllFlag = "help-all"
+
+// helpAll asks for help when it is set. It implements pflag.Value.
+type helpAll struct{ flags *pflag.FlagSet }
+
+// String is the default, none.
+func (h helpAll) String() string { return "" }
+
+// Type is that of a flag without a value.
+func (h helpAll) Type() string { return "bool" }
+
+// Set asks for help, whatever else is on the command line.
+func (h helpAll) Set(value string) error {
+	if err := h.flags.Set("help", value); err != nil {
+		return fmt.Errorf("--%s: %w", helpAllFlag, err)
+	}
+	return nil
+}
+
+func addHelpAll(cmd *cobra.Command) {
+	cmd.Flags().VarPF(helpAll{cmd.Flags()}, helpAllFlag, "", "help with every setting").NoOptDefVal = "true"
+}
+
+// commonFlags are the settings that most people need.
+func commonFlags() []string {
+	return []string{
+		"host", "port", "admin-listen", "admin-token-file", "prefill", "decode", "connector", "routing-prefill", "routing-decode", "discovery-file",
+		"k8s-label-selector", "conversation-sources", "tenant-header", "secret-file", "hand-back", "decoder-kv-ttl", "redis-url", "max-streams",
+		"log-format", "log-level",
+	}
+}
+
+// fewGroups leaves of all settings those that most people need; the flags of the command itself stay.
+func fewGroups(groups []flagGroup) []flagGroup {
+	few := groups[:1]
+	for _, group := range groups[1:] {
+		group.flags = slices.DeleteFunc(slices.Clone(group.flags), func(flag string) bool { return !slices.Contains(commonFlags(), flag) })
+		if len(group.flags) > 0 {
+			few = append(few, group)
+		}
+	}
+	return few
 }

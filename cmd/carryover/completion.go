@@ -1,0 +1,65 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
+)
+
+// versionFlag prints the version, at the root alone.
+const versionFlag = "version"
+
+// addCompletion adds cobra's command that prints completion scripts, with our errors for arguments.
+func addCompletion(root *cobra.Command) {
+	root.InitDefaultCompletionCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() != "completion" {
+			continue
+		}
+		cmd.Args, cmd.RunE = noArgs, func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+		for _, shell := range cmd.Commands() {
+			shell.Args = noArgs
+		}
+	}
+}
+
+// completeValues has shells complete the values of a flag.
+func completeValues(cmd *cobra.Command, flag string, values []string) {
+	if values == nil {
+		return
+	}
+	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
+		panic(err) // there is no such flag
+	}
+}
+
+// newManCommand writes manual pages, for `make man` and packages.
+func newManCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:    "man FOLDER",
+		Short:  "Write the manual pages of all commands into a folder",
+		Hidden: true,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return &usageError{errors.New("man takes a folder, into which it writes")}
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := os.MkdirAll(args[0], 0o755); err != nil {
+				return fmt.Errorf("man: %w", err)
+			}
+			root := cmd.Root()
+			root.DisableAutoGenTag = true
+			// The date is that of SOURCE_DATE_EPOCH, or today.
+			header := &doc.GenManHeader{Title: "CARRYOVER", Section: "1", Source: "carryover " + version, Manual: "Carryover"}
+			if err := doc.GenManTree(root, header, args[0]); err != nil {
+				return fmt.Errorf("man: %w", err)
+			}
+			return nil
+		},
+	}
+}
