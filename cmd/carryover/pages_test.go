@@ -100,3 +100,16 @@ func TestPages_NameTheMetricsThatThereAre(t *testing.T) {
 		}
 	}
 }
+
+// TestPages_AreOneClickFromTheReadme: whoever looks for something begins there.
+func TestPages_AreOneClickFromTheReadme(t *testing.T) {
+	all := pages(t)
+	for name := range all {
+		if strings.HasPrefix(name, "docs/") && !strings.Contains(all["README.md"], "]("+name) {
+			t.Errorf("README.md has no link to %s", name)
+		}
+	}
+	if size := len(all["README.md"]); size > 9<<10 {
+		t.Errorf("README.md has %d bytes, want 9 KB at most", size)
+	}
+}
