@@ -28,13 +28,13 @@ type Deps struct {
 	Own func(ctx context.Context, authority string) bool
 	// Reload reads the configuration anew and puts it in force, or changes nothing and says why.
 	Reload func() error
-	// Pinned is how many tokens of a decode instance's KV cache the tickets of this replica hold, Budget how many they may, 0 for
-	// no bound.
+	// Pinned returns how many tokens of a decode instance's KV cache the tickets of this replica pin, Budget how many they may pin, 0 for
+	// no limit.
 	Pinned, Budget func(*fleet.Engine) int
-	// Exposed says since when an instance has had KV of a quarantined prefill instance in its prefix cache, and is asked under a cache_salt;
-	// false if it has had none.
+	// Exposed returns since when an instance has had KV of a quarantined prefill instance in its prefix cache, so that its legs carry a
+	// cache_salt; false if it has had none.
 	Exposed func(*fleet.Engine) (since time.Time, exposed bool)
-	// Waiting is how many turns wait to begin, and how many for an instance; Open is how many have begun.
+	// Waiting returns how many turns wait to begin and how many wait for an instance; Open returns how many have begun.
 	Waiting func() (toBegin, forInstance int)
 	Open    func() int
 	// Journal has the last turns, Metrics answers with what Prometheus scrapes, Explain with what would become of a request.
@@ -56,7 +56,7 @@ type Deps struct {
 // admin answers operators.
 type admin struct {
 	Deps
-	viewers chan struct{} // a place for each
+	viewers chan struct{} // has one element for each viewer
 }
 
 // New returns the handler of the listener.
@@ -92,7 +92,7 @@ func New(deps Deps) http.Handler {
 		mux.handle("GET /admin/conversations/{hash}", a.conversation)
 	}
 	addProfiles(mux)
-	page := http.Handler(mux) // which answers 404
+	page := http.Handler(mux) // answers 404 for the page
 	if deps.Journal != nil {
 		mux.handle("GET /admin/live", a.live)
 		page = newPage()

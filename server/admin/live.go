@@ -11,7 +11,8 @@ import (
 // Bounds of the live data.
 const (
 	maxViewers = 16 // who look at once
-	// maxReceipts is how many receipts an event has: what a page shows. Of more turns a second only these are told; totals count all.
+	// maxReceipts is how many turn records an event has, which is as many as the page shows. If more turns end within a second, only the newest
+	// are sent; totals count all.
 	maxReceipts = 200
 	// viewerLimit is how long a viewer may take for an event.
 	viewerLimit = 5 * time.Second
@@ -25,7 +26,7 @@ type snapshot struct {
 	Queue     waiting            `json:"queue"`
 	Totals    journal.Totals     `json:"totals"`
 	Bounds    []float64          `json:"bounds_ms"` // of the buckets of times in Totals
-	Receipts  []journal.Numbered `json:"receipts"`  // of turns that have ended since, oldest first; at first the last ones
+	Receipts  []journal.Numbered `json:"receipts"`  // records of turns that have ended since, oldest first; in the first event the last turns
 }
 
 // waiting is the queue.
@@ -65,7 +66,7 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// snapshot is of now, with the receipts of turns after the one of that number.
+// snapshot returns the state of now, with the records of the turns after the one with this number.
 func (a *admin) snapshot(after uint64) snapshot {
 	s := snapshot{Now: time.Now(), Instances: a.instances(), Open: a.Open(), Bounds: journal.Bounds()}
 	s.Queue.ToBegin, s.Queue.ForInstance = a.Waiting()

@@ -29,10 +29,10 @@ type Ticket struct {
 	Deadline time.Time `json:"deadline"` // from which it is not used
 }
 
-// usualTurns is how many turns are told unless a number is asked for.
+// usualTurns is how many turns are listed if the request gives no number.
 const usualTurns = 100
 
-// turns answers GET /admin/turns?limit=N: the receipts of the last turns, newest first.
+// turns answers GET /admin/turns?limit=N with the records of the last turns, newest first.
 func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 	limit := usualTurns
 	if asked := r.URL.Query().Get("limit"); asked != "" {
@@ -46,8 +46,8 @@ func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string][]journal.TurnRecord{"turns": a.Journal.Recent(limit)})
 }
 
-// conversation answers GET /admin/conversations/{hash}: the receipts of its turns that are kept, newest first, and the tickets that
-// this replica has put into the store for it. It is named as in the log.
+// conversation answers GET /admin/conversations/{hash} with the records of the conversation's turns that are kept, newest first, and with the
+// tickets that this replica has stored for it. The conversation is named as in the log.
 func (a *admin) conversation(w http.ResponseWriter, r *http.Request) {
 	hash := r.PathValue("hash")
 	turns := a.Journal.Conversation(hash)

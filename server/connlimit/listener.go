@@ -44,7 +44,7 @@ type Listener struct {
 	idle      list // of all addresses
 	addresses map[netip.Prefix]*address
 	counts    Counts
-	logged    time.Time // when the log said last that an address has its share
+	logged    time.Time // when the log last said that an address has its share
 }
 
 // address is what one address has.
@@ -62,7 +62,7 @@ func Listen(inner net.Listener, cfg Config) *Listener {
 	}
 }
 
-// Accept returns the next connection that there is room for.
+// Accept returns the next connection within the limits.
 func (l *Listener) Accept() (net.Conn, error) {
 	for {
 		inner, err := l.Listener.Accept()
@@ -76,7 +76,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the listener and a wait for room.
+// Close ends the listener, and a wait in Accept.
 func (l *Listener) Close() error {
 	l.close.Do(func() { close(l.closed) })
 	return l.Listener.Close()
@@ -89,7 +89,7 @@ func (l *Listener) Counts() Counts {
 	return l.counts
 }
 
-// admit makes a connection one of the open ones, and waits for room; nil says that there is none for it.
+// admit adds a connection to the open ones, and waits if there are too many. nil says that the connection was refused.
 func (l *Listener) admit(inner net.Conn) *conn {
 	remote := remoteOf(inner)
 	key := keyOf(remote)

@@ -10,23 +10,23 @@ import (
 
 // Config bounds a journal. The zero value gets the defaults.
 type Config struct {
-	Turns int // receipts that are kept, 4,096: 2.5 MB, and 5.7 with names at their longest
+	Turns int // how many turn records are kept; 4,096 by default: 2.5 MB, and 5.7 MB with names at their longest
 }
 
 // Journal keeps the last turns. It is safe for concurrent use.
 type Journal struct {
-	ring  []atomic.Pointer[entry] // the receipt of turn n is at n modulo its length
-	turns atomic.Uint64           // that were observed; their receipts are in the ring
+	ring  []atomic.Pointer[entry] // the record of turn n is at n modulo its length
+	turns atomic.Uint64           // how many turns were observed; their records are in the ring
 
 	mu     sync.Mutex // guards totals, and orders what is put into the ring
 	totals Totals
 }
 
-// entry is the receipt of turn n. It is not changed, so that readers need no lock and no turn waits for them.
+// entry is the record of turn n. It is never changed, so that readers need no lock and no turn waits for them.
 type entry struct {
 	n uint64
 	TurnRecord
-	counts [4]int // that the receipt points to
+	counts [4]int // the numbers that the record points to
 }
 
 // New returns an empty journal.
@@ -49,23 +49,23 @@ func (j *Journal) Observe(r *server.Record) {
 	j.totals.add(&e.TurnRecord)
 }
 
-// Recent returns the newest receipts, at most so many, newest first.
+// Recent returns the newest records, at most so many, newest first.
 func (j *Journal) Recent(most int) []TurnRecord {
 	return j.pick(most, func(*TurnRecord) bool { return true })
 }
 
-// Conversation returns what is kept of a conversation, newest first. It is named as in the log.
+// Conversation returns the records of a conversation, newest first. The conversation is named as in the log.
 func (j *Journal) Conversation(hash string) []TurnRecord {
 	return j.pick(len(j.ring), func(r *TurnRecord) bool { return hash != "" && r.Conversation == hash })
 }
 
-// pick returns receipts that want accepts, newest first.
+// pick returns the records that want accepts, newest first.
 func (j *Journal) pick(most int, want func(*TurnRecord) bool) []TurnRecord {
 	picked := []TurnRecord{}
 	turns := j.turns.Load()
 	for back := uint64(1); back <= min(turns, uint64(len(j.ring))) && len(picked) < most; back++ {
 		e := j.ring[(turns-back)%uint64(len(j.ring))].Load()
-		if e.n != turns-back { // a newer one has taken its place, and all that are older have gone before it
+		if e.n != turns-back { // a newer record has replaced it, and all older ones were replaced before
 			break
 		}
 		if want(&e.TurnRecord) {
@@ -75,7 +75,7 @@ func (j *Journal) pick(most int, want func(*TurnRecord) bool) []TurnRecord {
 	return picked
 }
 
-// Totals returns what all turns since the start come to.
+// Totals returns the sums over all turns since the start.
 func (j *Journal) Totals() Totals {
 	j.mu.Lock()
 	defer j.mu.Unlock()

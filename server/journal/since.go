@@ -1,13 +1,14 @@
 package journal
 
-// Numbered is a receipt with its place in the order in which turns have ended, which begins at 1.
+// Numbered is a turn record with its number in the order in which turns have ended, from 1.
 type Numbered struct {
 	Number uint64 `json:"n"`
 	TurnRecord
 }
 
-// Since returns the receipts of the turns after the one of that number, of which at most so many, the newest, oldest first; and what
-// all turns came to at the same moment. The newest turn's number is that of all turns. It copies under the lock, and no more than it returns.
+// Since returns the records of the turns after the one with this number, oldest first. If there are more than so many, it returns the newest.
+// It also returns the totals of the same moment. The newest turn's number is the number of all turns. It copies under the lock, and only what
+// it returns.
 func (j *Journal) Since(number uint64, most int) ([]Numbered, Totals) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

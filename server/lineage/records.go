@@ -11,28 +11,28 @@ import (
 	"carryover/convcache"
 )
 
-// Address is where an engine is. Data-parallel ranks share an address, and each has its own prefix cache.
+// Address names an engine by its URL and its data-parallel rank. Ranks share a URL, and each has its own prefix cache.
 type Address struct {
 	URL    string
 	Rank   int
 	Ranked bool
 }
 
-// Records are what is known of the caches of all engines. They are safe for concurrent use.
+// Records hold what is known about the prefix caches of all engines. They are safe for concurrent use.
 type Records struct {
 	name    func(p Address, start string) convcache.Incarnation
-	changed func() // is told that something more is in doubt; it neither waits nor calls back
+	changed func() // is called when more KV is in doubt; it must neither wait nor call back
 	clock   clock
 
 	doubts atomic.Int64 // how many quarantines are known: with none nothing is in doubt
 
 	mu        sync.Mutex // guards the rest
 	engines   map[Address]*engine
-	forgotten int64 // the latest moment of what was known of places that are not kept any more
+	forgotten int64 // the latest moment up to which engines were known that have been forgotten
 	known     map[doubt]window
-	found     map[doubt]struct{} // those that were found here
-	published map[doubt]int64    // since when, as the replicas were told
-	order     []doubt            // known, in the order in which it became so
+	found     map[doubt]struct{} // doubts that this replica found
+	published map[doubt]int64    // since when each doubt exists, as the other replicas were told
+	order     []doubt            // the keys of known, oldest first
 }
 
 // doubt names what is in doubt: an incarnation, or one space of an exposed one.
@@ -42,17 +42,17 @@ type doubt struct {
 	space       uint64
 }
 
-// window is when KV that is in doubt may have come out of a cache that a lineage does not name.
+// window is the time in which KV in doubt may have come out of a cache that a lineage does not name.
 type window struct {
 	since int64
 	until int64 // all replicas had heard of it by then, and used nothing any more that descends from it
 }
 
-// engine is what is known of the engine at a place.
+// engine is what is known about the engine at an address.
 type engine struct {
 	caches  map[string]*cache // by start
-	last    *cache            // the one that was used last
-	pending convcache.Lineage // what has entered a cache while the start was not known, for the start that is known next
+	last    *cache            // the cache that was used last
+	pending convcache.Lineage // KV that entered the cache while the incarnation was not known; it counts for the next known one
 }
 
 // cache is the prefix cache of one incarnation, in the space that legs use now.
@@ -66,10 +66,10 @@ type cache struct {
 	used        int64
 }
 
-// Bounds of what is kept.
+// Limits of what is kept.
 const (
 	maxEngines = 4096
-	maxStarts  = 4 // of a place
+	maxStarts  = 4 // incarnations of one engine
 	// maxDoubts bounds the quarantines that are known; the oldest goes. Its tickets have ended long before there are as many.
 	maxDoubts = 1 << 13
 )
@@ -200,7 +200,7 @@ func (r *Records) judge(c *cache) {
 	}
 }
 
-// add makes room for one more start, in place of the one that was used longest ago.
+// add adds an incarnation, in place of the one that was used longest ago if there are too many.
 func (p *engine) add(start string, c *cache) {
 	if len(p.caches) >= maxStarts {
 		oldest := ""
@@ -214,8 +214,8 @@ func (p *engine) add(start string, c *cache) {
 	p.caches[start] = c
 }
 
-// forgetOldest forgets the place that was used longest ago, if there are as many as may be; exposed ones last. What it knew may be of any
-// place that comes. It needs r.mu.
+// forgetOldest forgets the engine that was used longest ago, if there are too many; exposed engines are forgotten last. Any engine that comes
+// later may be the forgotten one. The caller holds r.mu.
 func (r *Records) forgetOldest() {
 	if len(r.engines) < maxEngines {
 		return

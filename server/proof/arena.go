@@ -7,30 +7,31 @@ import (
 	"sync"
 )
 
-// A room is lent in cells. A cell begins with a link: one more than the cell that follows it. That of a stream's last cell says nothing.
+// An arena is lent in cells. A cell begins with a link, which is one more than the index of the cell that follows. The link of a stream's last
+// cell has no meaning.
 //
-// Half of the last cell of a stream is empty, as a mean, and each cell has a link. With ids of 2.2 bytes, cells of 512 bytes cost 13 % on top of
+// On average half of a stream's last cell is empty, and each cell has a link. With ids of 2.2 bytes, cells of 512 bytes cost 13 % on top of
 // 1,000 ids and 1.5 % on top of 16,000; cells of 4 KiB would cost 93 and 6 %, and are no faster.
 const (
 	cellBytes = 512
 	linkBytes = 4
 )
 
-// Arena is the memory of ids that are retained, and its bound. It is no part of Go's heap: the collector would let the heap grow to twice of
-// what is retained. Its addresses are reserved at once, and the system gives memory for what is used for the first time; that stays with the
-// process, as much as was ever in use at a time, until the room is dropped. It is safe for concurrent use.
+// Arena is the bounded memory for retained ids. It is outside of Go's heap, because the collector would let the heap grow to twice the retained
+// bytes. All of its addresses are reserved at once, and the system provides memory at the first use of each page. The process keeps these
+// pages, as many as were ever in use at one time, until the arena is dropped. It is safe for concurrent use.
 type Arena struct {
 	bytes int64
 	mem   []byte // the cells, each owned by whoever has taken it
 
 	mu    sync.Mutex // guards what follows, and the links of cells that were given back
-	free  uint32     // one more than the cell that was given back last, which links to the one before it; 0 for none
-	fresh uint32     // this and all behind it were never in use
+	free  uint32     // one more than the cell that was given back last, which links to the one given back before it; 0 for none
+	fresh uint32     // this cell and all behind it were never in use
 	used  int        // cells
 }
 
-// NewArena returns a room of so many bytes, in which nothing fits if the system refuses to reserve them. What it has reserved goes back to
-// the system when nothing refers to the room and to what was retained in it.
+// NewArena returns an arena of so many bytes. If the system refuses to reserve them, nothing fits into it. The memory goes back to the system
+// when nothing refers to the arena or to ids retained in it.
 func NewArena(bytes int64) *Arena {
 	cells := min(max(bytes, 0)/cellBytes, math.MaxUint32-1, math.MaxInt/cellBytes)
 	if cells == 0 {
@@ -46,7 +47,7 @@ func NewArena(bytes int64) *Arena {
 	return arena
 }
 
-// arenaIn returns a room in memory that is there.
+// arenaIn returns an arena in existing memory.
 func arenaIn(mem []byte) *Arena { return &Arena{bytes: int64(len(mem)), mem: mem} }
 
 // Use returns how many bytes are in use, whole cells, and how many there are: the bound, and 0 if they could not be reserved. Of nil both
@@ -87,7 +88,7 @@ func (r *Arena) give(first, last uint32, cells int) {
 	r.used -= cells
 }
 
-// next is the link of a cell.
+// next returns the link of a cell.
 func (r *Arena) next(cell uint32) uint32 {
 	return binary.LittleEndian.Uint32(r.mem[int(cell)*cellBytes:])
 }

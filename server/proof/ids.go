@@ -13,28 +13,28 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// ErrIDs is a prefill answer that does not repeat the ids that it was sent.
+// ErrIDs says that a prefill answer does not repeat the ids that prefill was sent.
 var ErrIDs = errors.New("prefill did not compute the ids that it was sent; restart it, its prefix cache is in doubt")
 
-// IDs are the prompt of one attempt as token ids, and the ids of its answer. The methods of a nil IDs say that legs
-// carry none and that none were told.
+// IDs are the prompt of one attempt as token ids, and the ids of its answer. A nil IDs behaves as one whose legs carry no ids and whose engines
+// reported none.
 type IDs struct {
 	turn   *tokensTurn
 	wanted bool   // a ticket of this attempt can be proven: both engines use forwarded ids
-	lacks  string // else what is missing
+	lacks  string // what is missing for a proof, "" if wanted is true
 
 	prompt convcache.IDs // the ids below, hashed as far as they were compared with branches
 	ids    []uint32      // the ids that prefill computed; before it answered, those that it must compute
 	list   []byte        // the same as JSON, as an engine or the client has spelled them
 	told   fleet.Prompt  // an engine's answer, of which they are; zero if they are of another text
 	sent   bool          // the prefill leg carried them
-	fixed  bool          // both legs do, whether there is a ticket or not
-	parity *parity       // what is being learnt of /tokenize, nil for nothing
+	fixed  bool          // both legs carry them, with or without a ticket
+	parity *parity       // the comparison with /tokenize that is under way, nil for none
 	gone   digest        // of the ids, where they are let go of before decode says which it computed
 
 	chain     *convcache.Growing // prompt and output, as far as it was told
-	promptLen int                // how many of its ids are the prompt's
-	retained  *Retained          // the same ids, nil where they are not kept
+	promptLen int                // how many ids of the chain belong to the prompt
+	retained  *Retained          // the same ids packed, nil where they are not kept
 }
 
 // newIDs returns those of an attempt of which nothing is known yet.
@@ -47,7 +47,7 @@ func newIDs(t *tokensTurn) *IDs {
 // Wanted reports whether legs are asked for ids.
 func (k *IDs) Wanted() bool { return k != nil && k.wanted }
 
-// Lacks is what is missing for a ticket of this attempt, "" for nothing.
+// Lacks returns what is missing for a ticket of this attempt, "" for nothing.
 func (k *IDs) Lacks() string {
 	if k == nil {
 		return ""
@@ -58,7 +58,7 @@ func (k *IDs) Lacks() string {
 // lose ends the attempt's part in the proof.
 func (k *IDs) lose(lacks string) { k.wanted, k.lacks = false, lacks }
 
-// Lost ends the attempt's part in the proof because an engine told no ids.
+// Lost ends the attempt's part in the proof because an engine reported no ids.
 func (k *IDs) Lost() {
 	if k != nil {
 		k.lose(LacksIDs)
@@ -139,7 +139,7 @@ func (k *IDs) Forward(withTicket bool) {
 	}
 }
 
-// ForPrefill is the JSON list of ids that the prefill leg has to compute, nil to let it render.
+// ForPrefill returns the JSON list of ids that the prefill leg has to compute, nil to let it render.
 func (k *IDs) ForPrefill() []byte {
 	if k == nil || !k.sent {
 		return nil
@@ -162,7 +162,7 @@ func (k *IDs) ForDecode(start *fleet.Incarnation) []byte {
 	return k.list
 }
 
-// Prompt are the ids that prefill computes, nil if they are not known. They are not to be changed.
+// Prompt returns the ids that prefill computes, nil if they are not known. The caller must not change them.
 func (k *IDs) Prompt() []uint32 {
 	if k == nil {
 		return nil
@@ -170,7 +170,7 @@ func (k *IDs) Prompt() []uint32 {
 	return k.ids
 }
 
-// Len is how many ids the prompt has, 0 if they are not known.
+// Len returns how many ids the prompt has, 0 if they are not known.
 func (k *IDs) Len() int {
 	if k == nil {
 		return 0

@@ -5,8 +5,8 @@ import (
 	"math/bits"
 )
 
-// Ids are kept as unsigned varints, seven bits to a byte, the lowest first: those of real vocabularies take 2.2 bytes. They stand one behind
-// the other in the cells of a room, whose borders they cross.
+// Ids are kept as unsigned varints, seven bits to a byte, the lowest first. Ids of real vocabularies take 2.2 bytes on average. They follow each
+// other in the cells of an arena, and may cross the border between two cells.
 
 // pack returns an id's bytes, the first one lowest, and how many they are. It has no branch: the length of an id is as good as random.
 func pack(id uint32) (word uint64, size int) {
@@ -24,8 +24,8 @@ func unpack(word uint64) (id uint32, size int) {
 	return uint32(word&0x7f | word>>1&(0x7f<<7) | word>>2&(0x7f<<14) | word>>3&(0x7f<<21) | word>>4&(0x7f<<28)), end / 8
 }
 
-// position is where bytes of a stream go to or come from: an offset into the memory of a room. Behind the last byte of a cell it is the offset at
-// which the next cell in memory begins, whosever that is.
+// position is an offset into an arena's memory, at which a stream is written or read. Behind the last byte of a cell it is the offset at which
+// the next cell in memory begins, whichever stream that belongs to.
 type position int
 
 // left is how many bytes the cell has from there on.

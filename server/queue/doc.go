@@ -1,18 +1,18 @@
-// Package queue lets turns wait their turn for a place, in fair shares among tenants.
+// Package queue lets turns wait for a slot, in fair shares among tenants.
 //
-// A place is whatever a turn has to have before it goes on: one of the turns that the server runs at once, or room on an
-// instance. The queue knows no places. A turn brings a function that takes one, and says so; the queue says when that is worth
-// trying. Turns that wait for the same kind of place, their class, form a line; what one of a line can't get, no other of it can.
+// A slot is what a turn needs before it goes on: one of the turns that the server runs at once, or one of the requests that an instance
+// takes. The queue does not have the slots. A turn brings a function that tries to take one and reports whether it did; the queue decides
+// when to call it. Turns that wait for the same kind of slot, their class, form a line: if one of them can't get a slot, no other can.
 //
 // It promises:
 //
-//   - No place stays free while a turn of its class waits: see [Queue.Freed].
-//   - The tenant with the fewest places of the class is served next, of several such the one that has waited for longest. A tenant
-//     with one turn does not wait behind the hundred of another.
-//   - The waiting room is bounded, and no tenant can keep another out of it: where it is full, the newest turn of the tenant with
-//     the most gives way.
+//   - No slot stays free while a turn of its class waits: see [Queue.Freed].
+//   - The tenant with the fewest slots of the class is served next; of several such tenants, the one that has waited for longest. A tenant
+//     with one turn does not wait behind a hundred turns of another.
+//   - The number of waiting turns is bounded, and no tenant can keep another out: if the queue is full, the newest turn of the tenant with
+//     the most turns gives way.
 //   - A turn leaves when its context ends, when its time is over, or when the queue is closed.
-//   - Nothing is kept of a tenant that holds and waits for nothing: tenants are what clients call themselves.
+//   - A tenant that holds and waits for nothing takes no memory, because clients choose their tenants' names.
 //
 // The caller is package server. queue.go is what it calls, line.go the order in which turns are served.
 package queue

@@ -6,30 +6,30 @@ import (
 	"time"
 )
 
-// line is the turns that wait for places of one class. The queue's lock guards it.
+// line is the turns that wait for slots of one class. The queue's lock guards it.
 type line struct {
 	tenants []*tenant          // a heap, the one to be served next first
 	named   map[string]*tenant // the same by name
-	told    *waiter            // the turn that was told to try and has not said how that went, nil if none was
-	again   bool               // something was freed since
+	told    *waiter            // the turn that was told to try and has not reported the result yet, nil if there is none
+	again   bool               // a slot was freed since then
 }
 
 // tenant is the turns of one tenant in a line.
 type tenant struct {
 	name  string
-	slots int        // places of the class
+	slots int        // slots of the class that the tenant holds
 	turns *list.List // of *waiter, the longest waiting first
-	at    int        // its place in line.tenants
+	at    int        // its index in line.tenants
 }
 
 // waiter is a turn in a line.
 type waiter struct {
 	claim   Claim
 	line    *line
-	came    uint64        // the smaller, the longer it waits
-	element *list.Element // in its tenant's turns, nil once it is in the line no more
-	// told has room for one word, since a turn is told nothing before it has said how its last try went: nil to try, or why it
-	// may wait no longer.
+	came    uint64        // the smaller, the longer it has waited
+	element *list.Element // in its tenant's turns, nil once it has left the line
+	// told receives nil when the turn may try, or the reason why it may not wait longer. It holds one value, because a turn is told nothing
+	// before it has reported its last try.
 	told chan error
 }
 
@@ -38,7 +38,7 @@ func newLine() *line { return &line{named: map[string]*tenant{}} }
 // Len, Less, Swap, Push and Pop make a heap of the tenants.
 func (l *line) Len() int { return len(l.tenants) }
 
-// Less reports whether one tenant is served before another: it holds fewer places, or as many and has waited for longer.
+// Less reports whether one tenant is served before another: it holds fewer slots, or as many and has waited for longer.
 func (l *line) Less(i, j int) bool {
 	a, b := l.tenants[i], l.tenants[j]
 	if a.slots != b.slots {
@@ -47,7 +47,7 @@ func (l *line) Less(i, j int) bool {
 	return a.oldest().came < b.oldest().came
 }
 
-// Swap keeps each tenant's place.
+// Swap keeps each tenant's index.
 func (l *line) Swap(i, j int) {
 	l.tenants[i], l.tenants[j] = l.tenants[j], l.tenants[i]
 	l.tenants[i].at, l.tenants[j].at = i, j
@@ -90,7 +90,7 @@ func (l *line) all() (all []*waiter) {
 	return all
 }
 
-// add puts a turn behind those of its tenant, which holds so many places.
+// add puts a turn behind those of its tenant, which holds so many slots.
 func (l *line) add(w *waiter, slots int) {
 	t := l.named[w.claim.Tenant]
 	if t == nil {
@@ -129,7 +129,7 @@ func (l *line) wake() {
 	}
 }
 
-// hold changes how many places a claim has. It needs q.mu, as all of the queue's methods below but those that take it.
+// hold changes how many slots a claim has. Its caller holds q.mu, and so do the callers of the methods below that do not lock it.
 func (q *Queue) hold(c Claim, change int) {
 	slots := q.slots[c] + change
 	if slots == 0 {
@@ -156,8 +156,8 @@ func (q *Queue) remove(w *waiter) {
 	}
 }
 
-// displace makes room for a turn of this claim by turning away the newest one of the tenant with the most turns in a line. It
-// reports false if the claim's tenant has as many in its line, or hardly fewer.
+// displace makes a turn of this claim fit by turning away the newest turn of the tenant with the most turns in a line. It reports false if
+// the claim's tenant has as many turns in its line, or one fewer.
 func (q *Queue) displace(c Claim) bool {
 	var most *tenant
 	for _, l := range q.lines {
@@ -176,7 +176,7 @@ func (q *Queue) displace(c Claim) bool {
 	return true
 }
 
-// served counts a place that a turn of the line has taken, and has the next turn try: more may be free than one.
+// served counts the slot that a turn of the line has taken, and lets the next turn try, because more than one slot may be free.
 func (q *Queue) served(w *waiter, took time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -187,7 +187,7 @@ func (q *Queue) served(w *waiter, took time.Duration) {
 	w.line.wake()
 }
 
-// unserved has the line wait on after a turn's try has failed, or try again if something was freed meanwhile.
+// unserved lets the line go on waiting after a failed try, or tells the turn to try again if a slot was freed meanwhile.
 func (q *Queue) unserved(w *waiter) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -201,7 +201,7 @@ func (q *Queue) unserved(w *waiter) error {
 	return nil
 }
 
-// quit takes a turn out that has no place. If it was told to try and has not, the next one is.
+// quit removes a turn that has no slot. If the turn was told to try and has not, the next one is told.
 func (q *Queue) quit(w *waiter) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Why a turn gets no place.
+// Why a turn gets no slot.
 var (
-	// ErrFull: as many turns wait as may.
+	// ErrFull: no more turns may wait.
 	ErrFull = errors.New("queue is full")
-	// ErrTimeout: the turn has waited for as long as it may.
+	// ErrTimeout: the turn may not wait any longer.
 	ErrTimeout = errors.New("no place in time")
-	// ErrTenant: the tenant has as many turns as it may.
+	// ErrTenant: the tenant may not have more turns.
 	ErrTenant = errors.New("tenant is at its limit")
-	// ErrClosed: nothing waits any more.
+	// ErrClosed: the queue is closed.
 	ErrClosed = errors.New("queue is closed")
 )
 
@@ -24,23 +24,23 @@ var (
 type Config struct {
 	MaxWaiting   int           // turns that wait at once
 	Timeout      time.Duration // how long one may wait, all its waits together
-	MaxPerTenant int           // places of one class that a tenant may hold and wait for; 0 is no limit
+	MaxPerTenant int           // slots of one class that a tenant may hold and wait for; 0 is no limit
 }
 
-// Claim is one tenant's claim to a place of a class.
+// Claim is one tenant's claim to a slot of a class.
 type Claim struct{ Tenant, Class string }
 
 // Queue is where turns wait. Create it with New. It is safe for concurrent use.
 type Queue struct {
 	waiting atomic.Int64 // turns in lines; it is written with mu held
 
-	mu     sync.Mutex // guards the rest. No try is called with it held
+	mu     sync.Mutex // guards the rest. It is not held while try is called
 	cfg    Config
 	closed bool
-	slots  map[Claim]int    // places, of those that hold any
-	lines  map[string]*line // by class, of those in which turns wait
-	came   uint64           // turns that have ever waited: the order in which they came
-	delay  time.Duration    // how long turns have waited of late
+	slots  map[Claim]int    // slots of each claim that has any
+	lines  map[string]*line // class -> its line, if turns wait in it
+	came   uint64           // how many turns have ever waited; it numbers them in the order in which they came
+	delay  time.Duration    // how long turns have waited recently
 }
 
 // New returns an empty queue.
@@ -55,9 +55,9 @@ func (q *Queue) Configure(cfg Config) {
 	q.cfg = cfg
 }
 
-// Wait returns nil when try has taken a place, which is the claim's from then on until Leave. try is called on this goroutine, and
-// reports whether it took what it is to take; it may take locks and must not wait. waited is how long the turn has waited for
-// other places before; took is how long it waited for this one.
+// Wait returns nil when try has taken a slot, which the claim then holds until Leave. try is called on this goroutine and reports whether it
+// took a slot; it may lock and must not wait. waited is how long the turn has waited for other slots before; took is how long it waited for
+// this one.
 //
 // The error is ErrTenant, ErrFull, ErrTimeout or ErrClosed, or the cause of ctx. Where no turn of the class waits, try decides
 // before any of the last three.
@@ -81,7 +81,7 @@ func (q *Queue) Wait(ctx context.Context, c Claim, waited time.Duration, try fun
 	return time.Since(began), err
 }
 
-// begin looks whether the tenant may have another place, and counts it as held if no turn of the class waits for one.
+// begin checks whether the tenant may have another slot, and counts the slot as held if no turn of the class waits.
 func (q *Queue) begin(c Claim) (first bool, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -96,12 +96,12 @@ func (q *Queue) begin(c Claim) (first bool, err error) {
 	return true, nil
 }
 
-// limited reports whether the tenant has as many places, and turns that wait for one, as it may. It needs q.mu.
+// limited reports whether the tenant's slots and waiting turns together have reached its limit. The caller holds q.mu.
 func (q *Queue) limited(c Claim) bool {
 	return q.cfg.MaxPerTenant > 0 && q.slots[c]+q.lines[c.Class].waitingOf(c.Tenant) >= q.cfg.MaxPerTenant
 }
 
-// attempt calls try for a claim that is counted already, and counts it no more if try panics.
+// attempt calls try for a claim that is counted already, and uncounts it if try panics.
 func (q *Queue) attempt(c Claim, try func() bool) bool {
 	returned := false
 	defer func() {
@@ -149,12 +149,12 @@ func (q *Queue) enter(c Claim, waited time.Duration) (*waiter, time.Duration, er
 	return w, left, nil
 }
 
-// await waits until the turn has a place, or may not wait any longer.
+// await waits until the turn has a slot, or may not wait any longer.
 func (q *Queue) await(ctx context.Context, w *waiter, left time.Duration, try func() bool) error {
 	began := time.Now()
 	timer := time.NewTimer(left)
 	defer timer.Stop()
-	defer q.quit(w) // does nothing to a turn that has its place
+	defer q.quit(w) // does nothing if the turn has its slot
 	for {
 		select {
 		case err := <-w.told:
@@ -181,8 +181,7 @@ func (q *Queue) await(ctx context.Context, w *waiter, left time.Duration, try fu
 	}
 }
 
-// Leave counts a claim's place as held no more. It is called before what was taken is given back, so that the shares are right
-// when Freed is called.
+// Leave stops counting a claim's slot. It is called before the slot itself is given back, so that the shares are right when Freed is called.
 func (q *Queue) Leave(c Claim) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -206,7 +205,7 @@ func (q *Queue) Freed() {
 	}
 }
 
-// Close has all that wait return ErrClosed, and lets nothing wait any more. Places that are free can still be had.
+// Close makes all waits return ErrClosed, and lets no turn wait any more. Free slots can still be taken.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -221,16 +220,16 @@ func (q *Queue) Close() {
 	}
 }
 
-// Waiting is how many turns wait.
+// Waiting returns how many turns wait.
 func (q *Queue) Waiting() int { return int(q.waiting.Load()) }
 
-// Delay is how long turns have waited of late, until they had their place or their time was over: what a client may expect that
-// comes again. It says nothing while no turn waits.
+// Delay returns how long turns have recently waited until they got a slot or their time was over. A client that tries again may expect as
+// much. It is meaningless while no turn waits.
 func (q *Queue) Delay() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.delay
 }
 
-// waitedFor needs q.mu.
+// waitedFor adds a wait to the recent ones. The caller holds q.mu.
 func (q *Queue) waitedFor(d time.Duration) { q.delay += (d - q.delay) / 8 }

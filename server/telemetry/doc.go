@@ -1,6 +1,5 @@
-// Package telemetry tells OpenTelemetry of turns and of the state of the program, in metrics and in traces. What it knows of turns it
-// has as an observer of turns that have ended (server.Observer); it knows OpenTelemetry's API, and the program brings the SDK and what
-// exports. It promises that
+// Package telemetry reports turns and the state of the program to OpenTelemetry, in metrics and in traces. It learns of turns as an observer of
+// turns that have ended (server.Observer). It uses OpenTelemetry's API; the program brings the SDK and the exporters. It promises that
 //
 //   - a turn waits for nothing of it: observers run at the end of a turn, call nothing that waits, and need a few microseconds; what
 //     can't be exported is dropped by the SDK;
