@@ -16,7 +16,7 @@ func newMigrateCommand() *cobra.Command {
 		Short: "Translate the flags of production-stack's router, or of an example proxy, into Carryover's",
 		Long: "Print the carryover command line that does what another proxy does with these flags, ready to paste, with comments for\n" +
 			"what has no equivalent. It knows the router of vLLM's production-stack, its open pull requests for thresholds and for LMCache\n" +
-			"included, and the proxies that vLLM and LMCache ship as examples. Exit 1 for flags that it does not know.",
+			"included, and the proxies that vLLM and LMCache ship as examples. Comments list the flags that it does not know.",
 		DisableFlagParsing: true,
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -33,11 +33,14 @@ func newMigrateCommand() *cobra.Command {
 
 // migrate prints the command line that stands for args, or returns why there is none.
 func migrate(args []string, out io.Writer) error {
-	from, given, err := parseTheirs(args)
+	from, given, unknown, err := parseTheirs(args)
 	if err != nil {
 		return err
 	}
 	m := &migration{}
+	for _, words := range unknown {
+		m.notes = append(m.notes, "NOT TRANSLATED: "+words)
+	}
 	for _, f := range from.flags {
 		if given.has(f.name) && f.ours == "" {
 			m.note(f.name, f.remark)

@@ -65,7 +65,7 @@ func (g theirFlags) words(name, otherwise string) []string {
 }
 
 // parseTheirs finds the proxy that knows most of the flags, and reads them as argparse does.
-func parseTheirs(args []string) (foreignProxy, theirFlags, error) {
+func parseTheirs(args []string) (from foreignProxy, given theirFlags, unknown []string, err error) {
 	var names []string
 	for _, arg := range args {
 		if name, flag := strings.CutPrefix(arg, "--"); flag && looksLikeFlag(arg) {
@@ -73,7 +73,6 @@ func parseTheirs(args []string) (foreignProxy, theirFlags, error) {
 			names = append(names, name)
 		}
 	}
-	var from foreignProxy
 	most := -1
 	for _, p := range foreignProxies() {
 		known := 0
@@ -86,22 +85,26 @@ func parseTheirs(args []string) (foreignProxy, theirFlags, error) {
 			from, most = p, known
 		}
 	}
-	given, err := from.parse(args)
-	return from, given, err
+	if most == 0 && len(names) > 0 {
+		return from, nil, nil, errors.New("none of these is a flag of a proxy that is known")
+	}
+	given, unknown, err = from.parse(args)
+	return from, given, unknown, err
 }
 
-func (p foreignProxy) parse(args []string) (theirFlags, error) {
-	given := theirFlags{}
+// parse also lists the words that are no flags of the proxy.
+func (p foreignProxy) parse(args []string) (given theirFlags, unknown []string, err error) {
+	given = theirFlags{}
 	var faults []error
 	for i := 0; i < len(args); i++ {
 		name, value, inline := strings.Cut(strings.TrimPrefix(args[i], "--"), "=")
 		f, known := p.flag(name)
 		switch {
 		case !strings.HasPrefix(args[i], "--"):
-			faults = append(faults, fmt.Errorf("%q: not a flag", args[i]))
+			unknown = append(unknown, fmt.Sprintf("%q is not a flag", args[i]))
 			continue
 		case !known:
-			faults = append(faults, fmt.Errorf("--%s: not a flag of %s", name, p.title))
+			unknown = append(unknown, fmt.Sprintf("--%s is not a flag of %s", name, p.title))
 			for i+1 < len(args) && !looksLikeFlag(args[i+1]) {
 				i++
 			}
@@ -123,5 +126,5 @@ func (p foreignProxy) parse(args []string) (theirFlags, error) {
 		}
 		given[name] = append(given[name], values)
 	}
-	return given, errors.Join(faults...)
+	return given, unknown, errors.Join(faults...)
 }
