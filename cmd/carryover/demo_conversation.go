@@ -24,6 +24,7 @@ type conversationDemo struct {
 	prefills int
 	engines  *deployment
 	reuses   bool // the connector hands KV from decode to prefill
+	saved    savings
 }
 
 type chatMessage struct {
@@ -77,6 +78,7 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 		}
 	}
 	d.records.end()
+	d.summary(turns - 1)
 	return missed, nil
 }
 
@@ -207,9 +209,12 @@ func (a *chatAnswer) read(body io.Reader, began time.Time) error {
 }
 
 // hitTokens reads tokens=… of a hit, 0 for a miss.
-func hitTokens(reuse string) int {
+func hitTokens(reuse string) int { return reuseCount(reuse, "tokens=") }
+
+// reuseCount reads a member of X-KV-Reuse, 0 where it is not there.
+func reuseCount(reuse, member string) int {
 	for part := range strings.SplitSeq(reuse, ";") {
-		if value, ok := strings.CutPrefix(part, "tokens="); ok {
+		if value, ok := strings.CutPrefix(part, member); ok {
 			n, _ := strconv.Atoi(value)
 			return n
 		}

@@ -28,6 +28,10 @@ func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []c
 	prefill, decode := d.records.instances(ctx, warm.requestID)
 	d.printf("%4d  %13d  %13d  %6.0f ms  %9.0f ms  %-10s %-9s %s\n", turn, warm.promptTokens, tokens,
 		warm.ttft.Seconds()*1000, cold.ttft.Seconds()*1000, prefill, decode, warm.reuse)
+	if turn > 1 {
+		d.saved.prompt += warm.promptTokens
+		d.saved.read += reuseCount(warm.reuse, "read=")
+	}
 	return warm, warm.disaggregated() && (turn == 1 || tokens > 0), nil
 }
 
@@ -57,4 +61,16 @@ func (d *deployment) decoded() (sum vllmsim.Stats) {
 		sum.ComputedTokens += stats.ComputedTokens
 	}
 	return sum
+}
+
+// savings is what the turns after the first sent, and what of it prefill read from decode and did not have by itself.
+type savings struct{ prompt, read int }
+
+// summary ends the table of a connector that reuses KV with one sentence.
+func (d *conversationDemo) summary(later int) {
+	if !d.reuses || d.saved.prompt == 0 {
+		return
+	}
+	d.printf("\nIn %d later turns prefill read %d of %d prompt tokens (%d %%) from decode, which it would have computed, on %d prefill and %d decode engines; these are simulated, and so are the times.\n",
+		later, d.saved.read, d.saved.prompt, 100*d.saved.read/d.saved.prompt, d.prefills, len(d.engines.decode))
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io"
 	"strconv"
 	"strings"
@@ -86,5 +87,28 @@ func TestDemo_FailsIfTurnsGoAnotherWay(t *testing.T) {
 				t.Errorf("got %v, want %s", err, want)
 			}
 		})
+	}
+}
+
+// The table ends with one sentence: what was saved, on which engines, and that these are simulated.
+func TestDemo_EndsItsTableWithWhatWasSaved(t *testing.T) {
+	code, stdout, stderr := runCommand(t, "demo", "--once", "--port", "0", "--admin-listen", "off", "--turns", "3")
+	if code != 0 {
+		t.Fatalf("exit code %d, %s", code, stderr)
+	}
+	read, prompt := 0, 0
+	for line := range strings.Lines(stdout) {
+		if fields := strings.Fields(line); len(fields) > 7 && (fields[0] == "2" || fields[0] == "3") {
+			n, err := strconv.Atoi(fields[1])
+			if err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			prompt, read = prompt+n, read+reuseCount(fields[len(fields)-1], "read=")
+		}
+	}
+	want := fmt.Sprintf("In 2 later turns prefill read %d of %d prompt tokens (%d %%) from decode, which it would have computed, on 2 prefill and 2 decode engines; these are simulated, and so are the times.",
+		read, prompt, 100*read/max(prompt, 1))
+	if read == 0 || strings.Count(stdout, want) != 1 {
+		t.Errorf("want %q once in\n%s", want, stdout)
 	}
 }
