@@ -1,24 +1,25 @@
 package sse
 
 const (
-	// firstBuffer is what a stream holds whose every read has fitted into it: a vLLM chunk has 200 to 400 bytes.
+	// firstBuffer is the buffer of a stream while every read fits into it: a vLLM chunk has 200 to 400 bytes.
 	firstBuffer = 1 << 10
-	// smallBuffer is what an idle stream holds that has got more at once. It leaves room for the head and the end of a chunk
-	// (RFC 9112, 7.1) in the 4 KiB that net/http's server writes at once: a read of 4 KiB takes one write then, and not two.
+	// smallBuffer is the buffer of an idle stream that once had a larger read. With the head and the end of a chunk
+	// (RFC 9112, 7.1) it fits the 4 KiB that net/http's server writes at once: such a read takes one write instead of
+	// two.
 	smallBuffer = 4<<10 - 16
-	// minRead is the least room that is offered to a read.
+	// minRead is the least space that a read is offered.
 	minRead = 512
-	// calmReads is the number of reads in a row that must have fitted into smallBuffer before a buffer that has grown is
-	// given back: streams whose every event is larger (log probabilities) keep theirs.
+	// calmReads is how many reads in a row must have fitted into smallBuffer before a larger buffer is given back.
+	// Streams whose every event is larger (log probabilities) keep theirs.
 	calmReads = 4
 	// keepBuffer is the size above which a buffer is given back at once. Only prompt ids (first chunk) and transfer
-	// parameters (last chunk) make such events, so that growing again is rare: 20 log probabilities of a token take 2 kB.
-	// A stream that falls silent behind its first chunk would hold all of it otherwise, 64 kB for 13,000 ids.
+	// parameters (last chunk) make such events, so it rarely has to grow again: 20 log probabilities of a token take 2
+	// kB. Otherwise a stream that falls silent after its first chunk would keep all of it, 64 kB for 13,000 ids.
 	keepBuffer = 32 << 10
-	// youngReads is the number of reads within which any buffer that has grown, and was not filled, is given back: the prompt's ids come with the
-	// first chunk alone, and a stream that is silent behind it would hold their room.
+	// youngReads is how many of the first reads give back any larger buffer that they do not fill: the prompt's ids
+	// come with the first chunk only, and a stream that falls silent after it would keep their space.
 	youngReads = 8
-	// widening is the part of the rest, one in so many bytes, by which a gap is made larger than it has to be.
+	// widening: a gap is made larger than needed by one byte for every widening bytes that move.
 	widening = 8
 )
 
@@ -36,7 +37,7 @@ type buffer struct {
 	ready, heldEnd, next, end int
 	calm                      int  // reads in a row that fitted into smallBuffer
 	full                      bool // the last read took all that it was offered
-	reads                     int  // so far
+	reads                     int  // reads so far
 	widened                   bool // an edit has needed more than the gap
 	memory                    *Memory
 }
@@ -63,7 +64,7 @@ func (b *buffer) spare() []byte {
 	return b.b[b.end:b.offered(size)]
 }
 
-// free gives the array back, at the end of the stream. Nothing of it may be used any more.
+// free gives the array back at the end of the stream. Nothing may use the buffer's slices afterwards.
 func (b *buffer) free() {
 	b.memory.giveBack(b.b)
 	*b = buffer{memory: b.memory}
@@ -72,8 +73,8 @@ func (b *buffer) free() {
 // fits reports whether a buffer of this size has room for a read.
 func (b *buffer) fits(size int) bool { return b.offered(size)-b.end >= minRead }
 
-// offered returns how far a buffer of this size is filled by reads. Reads that fill all of it would leave the edits of a
-// fast stream no room but in an ever larger one.
+// offered returns up to where reads fill a buffer of this size. If reads filled all of it, the edits of a fast stream
+// would need an ever larger buffer.
 func (b *buffer) offered(size int) int {
 	if b.widened {
 		size -= size / widening
@@ -81,7 +82,7 @@ func (b *buffer) offered(size int) int {
 	return size
 }
 
-// filled takes over n bytes that were read into room.
+// filled adds n bytes that were read into spare.
 func (b *buffer) filled(n int) {
 	b.end += n
 	b.reads++
@@ -95,7 +96,7 @@ func (b *buffer) filled(n int) {
 // rest returns the bytes that are not decided.
 func (b *buffer) rest() []byte { return b.b[b.next:b.end] }
 
-// hold holds back the first n of the rest.
+// hold holds back the first n bytes of the rest.
 func (b *buffer) hold(n int) {
 	if b.heldEnd != b.next {
 		copy(b.b[b.heldEnd:], b.b[b.next:b.next+n])
@@ -104,10 +105,10 @@ func (b *buffer) hold(n int) {
 	b.next += n
 }
 
-// drop forgets the first n of the rest.
+// drop removes the first n bytes of the rest.
 func (b *buffer) drop(n int) { b.next += n }
 
-// insert holds back bytes that are not in the stream.
+// insert holds back bytes that the stream does not contain.
 func (b *buffer) insert(p []byte) {
 	if missing := len(p) - (b.next - b.heldEnd); missing > 0 {
 		b.widen(missing)
@@ -115,8 +116,8 @@ func (b *buffer) insert(p []byte) {
 	b.heldEnd += copy(b.b[b.heldEnd:], p)
 }
 
-// widen makes the gap before the rest larger, by missing bytes at least. It makes it larger than that by a share of what
-// it moves, so that many small edits in one long read cost no more than a few moves.
+// widen enlarges the gap before the rest by at least missing bytes, and by a share of the bytes that it moves, so that
+// many small edits in one long read cost only a few moves.
 func (b *buffer) widen(missing int) {
 	b.widened = true
 	by := missing + len(b.rest())/widening
@@ -133,16 +134,16 @@ func (b *buffer) widen(missing int) {
 	b.end += by
 }
 
-// takeBack forgets the last n bytes that are held back.
+// takeBack removes the last n bytes that are held back.
 func (b *buffer) takeBack(n int) { b.heldEnd -= n }
 
-// letGo lets go out what is held back.
+// letGo releases the bytes that are held back.
 func (b *buffer) letGo() { b.ready = b.heldEnd }
 
 // heldBytes returns the number of bytes held back.
 func (b *buffer) heldBytes() int { return b.heldEnd - b.ready }
 
-// sent forgets what may go out and closes the gaps.
+// sent removes the bytes that have gone out, and closes the gaps.
 func (b *buffer) sent() {
 	if b.ready == 0 && b.heldEnd == b.next {
 		return

@@ -5,10 +5,11 @@ import (
 	"sort"
 )
 
-// dataLine is the value of one data line: where it begins in the event's bytes and in the data buffer.
+// dataLine is the value of one data line: its position in the event's bytes and in the data buffer.
 type dataLine struct{ raw, joined int }
 
-// dataBuffer is the data of one event and the way back from it to the event's bytes. It is reused from event to event.
+// dataBuffer is the data of one event, and maps positions in it back to the event's bytes. It is reused from event to
+// event.
 type dataBuffer struct {
 	lines  []dataLine
 	joined []byte
@@ -57,7 +58,7 @@ func (d *dataBuffer) raw(i int) int {
 	return line.raw + i - line.joined
 }
 
-// trim gives back what a big event left behind.
+// trim releases the memory of a big event.
 func (d *dataBuffer) trim() {
 	if cap(d.joined) > smallBuffer || cap(d.lines) > smallBuffer/16 {
 		*d = dataBuffer{}

@@ -8,21 +8,21 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// edit is a range of an event's bytes and what stands there instead.
+// edit replaces a range of an event's bytes.
 type edit struct {
 	rawjson.Span
 	with rawjson.Span // in edits.text, empty for a cut
 }
 
-// edits is what is to be changed in one event: cuts, and what its observer replaces. It is reused from event to event.
+// edits are the changes of one event: cuts, and what its observer replaces. It is reused from event to event.
 type edits struct {
 	list []edit // ascending, never overlapping
 	text []byte
-	cuts []rawjson.Span // where the member stands that is to be cut, ascending
+	cuts []rawjson.Span // positions of the members to be cut, ascending
 	data []byte         // of the event that is being observed, nil between events
 }
 
-// takeCuts makes edits of the cuts, before anything is replaced.
+// takeCuts turns the cuts into edits before anything is replaced.
 func (e *edits) takeCuts() {
 	for _, c := range e.cuts {
 		e.list = append(e.list, edit{Span: c})
@@ -34,7 +34,7 @@ func (e *edits) open(data []byte) { e.data = data }
 
 func (e *edits) close() { e.data = nil }
 
-// replace does what Event.Replace says.
+// replace implements Event.Replace.
 func (e *edits) replace(r rawjson.Span, with []byte) bool {
 	if r.From < 0 || r.From >= r.To || r.To > len(e.data) || e.data[r.From] == '\n' || e.data[r.To-1] == '\n' ||
 		bytes.ContainsAny(with, "\r\n") {
@@ -61,7 +61,7 @@ func (e *edits) shown(data []byte) []byte {
 	return append(out, data[done:]...)
 }
 
-// supplant does what Event.Supplant says.
+// supplant implements Event.Supplant.
 func (e *edits) supplant(with []byte) bool {
 	if len(e.data) == 0 || e.data[0] == '\n' || e.data[len(e.data)-1] == '\n' || bytes.ContainsAny(with, "\r\n") {
 		return false
@@ -71,7 +71,7 @@ func (e *edits) supplant(with []byte) bool {
 	return true
 }
 
-// reset forgets everything, and gives back what a big event left behind.
+// reset removes all edits, and releases the memory of a big event.
 func (e *edits) reset() {
 	if cap(e.list) > smallBuffer/64 || cap(e.cuts) > smallBuffer/64 || cap(e.text) > smallBuffer {
 		*e = edits{}

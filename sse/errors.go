@@ -5,8 +5,8 @@ import "errors"
 // ErrStopped is what Run returns after a verdict of Stop.
 var ErrStopped = errors.New("relay stopped by its observer")
 
-// ErrOversize is what Run returns where Config.Bounded is set and an event is longer than Config.MaxEvent. Neither it nor what is
-// held back has been written.
+// ErrOversize is returned by Run if Config.Bounded is set and an event is longer than Config.MaxEvent. Neither the
+// event nor what is held back has been written.
 var ErrOversize = errors.New("event is longer than the bound")
 
 // ReadError is a failure to read from the engine. Complete events that came before it have been written; the unfinished

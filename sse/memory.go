@@ -2,12 +2,12 @@ package sse
 
 import "sync"
 
-// Memory is what streams that have ended leave for others: arrays of the two sizes that nearly all of them have. What is not
-// used is given to the garbage collector within two of its cycles; larger arrays are never kept. It is safe for concurrent
-// use, its zero value is ready, and nil keeps nothing.
+// Memory keeps arrays of streams that have ended for other streams, in the two sizes that nearly all of them use.
+// Unused ones go to the garbage collector within two of its cycles; larger arrays are never kept. It is safe for
+// concurrent use; its zero value is ready, and nil keeps nothing.
 type Memory struct{ first, small sync.Pool }
 
-// take returns an array of this size, with whatever in it.
+// take returns an array of this size with arbitrary content.
 func (m *Memory) take(size int) []byte {
 	if m != nil {
 		switch size {
@@ -24,7 +24,7 @@ func (m *Memory) take(size int) []byte {
 	return make([]byte, size)
 }
 
-// giveBack takes an array of any size, of which nothing is used any more.
+// giveBack takes an array of any size. Nothing may use it afterwards.
 func (m *Memory) giveBack(array []byte) {
 	if m == nil {
 		return

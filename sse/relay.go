@@ -19,33 +19,33 @@ type Relay struct {
 	dst    io.Writer
 	flush  func() error
 	cfg    Config
-	needle []byte // an event without needle and without escape does not have the member
+	needle []byte // an event without needle and without escape does not contain the member
 	escape []byte
-	null   []byte // the end of a chunk whose last member is the member, and null; needle is part of it
+	null   []byte // the end of a chunk whose last member is the member with the value null; needle is part of it
 
-	searched [32]byte // where null is, unless it is longer
-	escapes  [4]byte  // where escape is
+	searched [32]byte // holds null, unless that is longer
+	escapes  [4]byte  // holds escape
 
 	buf     buffer
 	frame   framer
 	data    dataBuffer
 	edits   edits
 	stats   Stats
-	seen    int     // bytes of rest that the framer has seen
-	begun   bool    // the byte order mark, if any, is dealt with
+	seen    int     // bytes of the rest that the framer has scanned
+	begun   bool    // the byte order mark, if any, was handled
 	gone    int     // bytes that cutNull has left behind the event
 	split   bool    // the event at the beginning of rest has come in several reads
 	opened  bool    // an oversize event is passing through
 	refused bool    // an oversize event has ended the relay
 	holds   bool    // an observed event is held back
-	last    int     // bytes of the one that was held back last, with what is behind it
-	behind  bool    // what is settled belongs to the event before: the LF of a CRLF
-	verdict Verdict // what became of the last event, for the LF that may follow it
-	out     bool    // something has been let go
+	last    int     // length of the last held event, with what follows it
+	behind  bool    // what is settled is the LF of the CRLF of the event before
+	verdict Verdict // verdict on the last event, for the LF that may follow it
+	out     bool    // something has been released to the client
 
-	inComment    bool // the rest begins with a comment whose line has not ended
-	lone         bool // what was decided on last had no data
-	meansNothing bool // and nothing else that concerns an event
+	inComment    bool // the rest begins with an unfinished comment line
+	lone         bool // the last thing that was decided on had no data
+	meansNothing bool // and it does not affect any event
 }
 
 // New returns a Relay that writes to dst and calls flush, unless nil, after each write.
@@ -55,11 +55,11 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	}
 	r := &Relay{dst: dst, flush: flush, cfg: cfg, buf: buffer{memory: cfg.Memory}}
 	if cfg.Strip != "" {
-		// The closing quote rules out the name inside of a JSON string, where it is followed by a backslash. The opening
-		// quote is left out because the search begins with its rarest byte only then; chunks are full of quotes.
+		// The closing quote rules out the name within a JSON string, where a backslash follows the name. The opening
+		// quote is left out so that the search begins with its rarest byte; chunks are full of quotes.
 		r.null = append(append(append(r.searched[:0], `}],"`...), cfg.Strip...), `":null}`...)
 		r.needle = r.null[len(`}],"`) : len(r.null)-len(`:null}`)]
-		// An escape that spells a character of ASCII begins so; those of other text, emoji and most scripts, do not.
+		// Escapes of ASCII characters begin so; those of other text, emoji and most scripts, do not.
 		r.escape = append(r.escapes[:0], `\u00`...)
 		if strings.ContainsFunc(cfg.Strip, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"\/`, c) }) {
 			r.escape = r.escape[:1]
@@ -68,7 +68,7 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	return r
 }
 
-// Stats returns what has been done so far. It may be called by Observe and after Run.
+// Stats returns the counts so far. Observe may call it, and callers after Run.
 func (r *Relay) Stats() Stats { return r.stats }
 
 // Run relays src until its end, an error, or a verdict of Stop. The end of src is clean only if it says io.EOF itself: an
@@ -165,7 +165,7 @@ func (r *Relay) scan() (stop bool) {
 	}
 }
 
-// unfinished notes that the read has ended within an event.
+// unfinished records that the read has ended within an event.
 func (r *Relay) unfinished() {
 	if !r.split && r.cfg.Begin != nil {
 		r.cfg.Begin()
@@ -173,8 +173,8 @@ func (r *Relay) unfinished() {
 	r.split = true
 }
 
-// begin deals with the byte order mark and reports whether enough bytes have come to do so. The mark goes out with
-// whatever goes out first.
+// begin handles the byte order mark, and reports whether enough bytes have come to do so. The mark goes out with the
+// first bytes that go out.
 func (r *Relay) begin() bool {
 	head := r.buf.rest()
 	if len(head) < len(byteOrderMark) && strings.HasPrefix(byteOrderMark, string(head)) {
@@ -187,7 +187,7 @@ func (r *Relay) begin() bool {
 	return true
 }
 
-// passThrough lets go out what has been seen of an oversize event, and what was held back before it.
+// passThrough releases what was held back, and then what has been read of an oversize event.
 func (r *Relay) passThrough(done bool) {
 	if !r.opened {
 		r.stats.Oversize++
@@ -198,7 +198,7 @@ func (r *Relay) passThrough(done bool) {
 	r.stats.MidEvent = !done
 }
 
-// decide finds out what becomes of a complete event with this data. r.edits has what is to be changed in its bytes.
+// decide returns the verdict on a complete event with this data. The changes of its bytes are in r.edits.
 func (r *Relay) decide(event, data []byte) Verdict {
 	r.stats.Events++
 	if r.needle != nil && !r.cfg.Expose {
@@ -231,12 +231,12 @@ func (r *Relay) decide(event, data []byte) Verdict {
 	return verdict
 }
 
-// substantial reports whether an event with this data is worth sending without the member that is stripped.
+// substantial reports whether an event is worth sending without the member that is stripped.
 func (r *Relay) substantial(data []byte) bool {
 	return len(r.cfg.Substance) == 0 || hasSubstance(data, r.cfg.Substance, r.cfg.Strip)
 }
 
-// settle carries out what was decided on the first n bytes of the rest.
+// settle carries out a verdict on the first n bytes of the rest.
 func (r *Relay) settle(verdict Verdict, n int) {
 	behind := r.behind
 	r.behind, r.lone = false, false
@@ -273,7 +273,7 @@ func (r *Relay) settle(verdict Verdict, n int) {
 	r.letGo()
 }
 
-// finish lets go out all that is left at a clean end of the stream.
+// finish releases everything that is left at a clean end of the stream.
 func (r *Relay) finish() {
 	if n := len(r.buf.rest()); n > 0 {
 		r.stats.MidEvent = true

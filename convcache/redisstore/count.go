@@ -33,7 +33,7 @@ func (s *Store) Count(ctx context.Context) (int, error) {
 	return total, nil
 }
 
-// scan counts the conversations of one server: keys with a hash tag, which that of the quarantines has not.
+// scan counts the conversations of one server: the keys with a hash tag, which the hashes of quarantines do not have.
 func (s *Store) scan(ctx context.Context, server redis.UniversalClient) (int, error) {
 	prefix := s.cfg.Prefix + ":" + version + ":{"
 	n, cursor := 0, uint64(0)

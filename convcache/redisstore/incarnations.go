@@ -7,20 +7,22 @@ import (
 	"carryover/convcache"
 )
 
-// Quarantines are prefill incarnations that computed other ids than they were sent. The replica that caught one
-// publishes it, and no replica sends a prefill leg to that incarnation any more.
+// This file shares which prefill incarnations are quarantined because they have computed other ids than they were
+// sent. The replica that finds one publishes it, and then no replica sends a prefill leg to that incarnation.
 //
-// They are one hash: one slot of a Cluster, and one HMGET for all incarnations that are alive. A field is a keyed hash of
-// the incarnation, so that readers of Redis learn no names, and its value is authentic for that field, so that only holders
-// of the secret can quarantine an instance. There is no fence: a quarantine that is put back after its time quarantines an incarnation that was
-// quarantined, and one that a failover has lost is published again by the replica that knows of it.
+// They are one hash: one slot of a Cluster, and one HMGET for all incarnations that are alive. A field is a keyed hash
+// of the incarnation's name, so that readers of Redis learn no names. Its value is authentic for that field, so that
+// only holders of the secret can quarantine an instance. There is no fence: a field that is put back after its time
+// concerns an incarnation that was quarantined anyway, and the replica that knows of a quarantine publishes it again
+// if a failover has lost it.
 
-// quarantineLife is how long quarantines are kept after the last one was published. An incarnation that lives longer has to be quarantined
-// again. A quarantine takes some 100 bytes, and there are as many as incarnations that failed.
+// quarantineLife is how long quarantines are kept after the last one was published. An incarnation that lives longer
+// must be quarantined again. A quarantine takes some 100 bytes, and there are as many as incarnations that failed.
 const quarantineLife = 24 * time.Hour
 
-// QuarantineIncarnation publishes that an incarnation of an instance is quarantined, for 24 h from the last time that any replica published. start
-// names instance and start, and nothing else does so. An error means that the quarantine may not be there.
+// QuarantineIncarnation publishes that a prefill incarnation is quarantined, for 24 h from the last time that any
+// replica published one. incarnation is its unique name, of instance and start. After an error the quarantine may not
+// be stored.
 func (s *Store) QuarantineIncarnation(ctx context.Context, incarnation string) error {
 	id := s.envelope.incarnationOf(incarnation)
 	value := s.envelope.close(convcache.Key{}, id, fieldIncarnation, nil)
@@ -28,8 +30,9 @@ func (s *Store) QuarantineIncarnation(ctx context.Context, incarnation string) e
 	return err
 }
 
-// QuarantinedIncarnations says of each incarnation, of which there is one at least, whether it was quarantined, by any replica with the same secret. Of an incarnation that was quarantined
-// more than 24 h before the last one it may not be known any more. An error means that nothing is known.
+// QuarantinedIncarnations returns for each of at least one incarnations whether any replica with the same secret has
+// quarantined it. Quarantines from more than 24 h before the last one may be lost. An error means that nothing is
+// known.
 func (s *Store) QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error) {
 	fields := make([]string, len(incarnations))
 	for i, incarnation := range incarnations {
@@ -58,10 +61,12 @@ func (s *Store) QuarantinedIncarnations(ctx context.Context, incarnations []stri
 	return quarantined, nil
 }
 
-// incarnationsKey is the name of the hash of all quarantines. Conversations have a hash tag where it has none.
+// incarnationsKey returns the name of the hash of quarantined incarnations. Keys of conversations have a hash tag, and
+// this one has none.
 func (s *Store) incarnationsKey() string { return s.cfg.Prefix + ":" + version + ":bars" }
 
-// incarnationOf is the id under which an incarnation is quarantined: in the place of a ticket's, of no conversation.
+// incarnationOf returns the field of a quarantined incarnation. It is derived like a ticket's id, but for no
+// conversation.
 func (e envelope) incarnationOf(incarnation string) convcache.TicketID {
 	return convcache.TicketID(e.derive(place(convcache.Key{}, convcache.TicketID{}, useIncarnation), []byte(incarnation))[:len(convcache.TicketID{})])
 }

@@ -7,11 +7,12 @@ import (
 	"carryover/convcache"
 )
 
-// Quarantines are one hash, as quarantines are: a field is a keyed hash of what is in doubt, its value is authentic for that field. The ids of
-// the fields stand in a field of their own, because what a ticket descends from need not be alive any more, so that no replica would
-// ask for it by its name. That list is not authentic: a writer without the secret can only remove from it what he could delete as well.
+// Quarantines of KV are one hash, like quarantined incarnations (incarnations.go): a field is a keyed hash of what is
+// in doubt, and its value is authentic for that field. The ids of all fields are listed in a field of their own: what
+// a ticket descends from may have ended, and then no replica would ask for it by name. That list is not authentic: a
+// writer without the secret can only remove entries that it could delete as well.
 
-// maxQuarantines is how many are kept: as many engines as a fleet has, and more.
+// maxQuarantines is how many are kept, more than a fleet has engines.
 const maxQuarantines = 1024
 
 // quarantineSize is the size of a payload: a kind, incarnation, space and moment.
@@ -23,7 +24,8 @@ const (
 	kindExposed     byte = 'e'
 )
 
-// Quarantine publishes what KV is in doubt, for 24 h from the last that any replica published. An error means that it may not be there.
+// Quarantine publishes which KV is in doubt, for 24 h from the last time that any replica published a quarantine.
+// After an error it may not be stored.
 func (s *Store) Quarantine(ctx context.Context, q convcache.Quarantine) error {
 	payload := encodeQuarantine(q)
 	id := s.envelope.quarantineOf(payload)
@@ -32,7 +34,8 @@ func (s *Store) Quarantine(ctx context.Context, q convcache.Quarantine) error {
 	return err
 }
 
-// Quarantines returns what any replica with the same secret has published. An error means that nothing is known.
+// Quarantines returns all quarantines that replicas with the same secret have published. An error means that nothing
+// is known.
 func (s *Store) Quarantines(ctx context.Context) ([]convcache.Quarantine, error) {
 	listed, err := s.servers.hmget(ctx, s.quarantinesKey(), "all")
 	if err != nil {
@@ -97,10 +100,10 @@ func readQuarantine(payload []byte) (q convcache.Quarantine, ok bool) {
 	}, true
 }
 
-// quarantinesKey is the name of the hash of all quarantines.
+// quarantinesKey returns the name of the hash of all quarantines of KV.
 func (s *Store) quarantinesKey() string { return s.cfg.Prefix + ":" + version + ":quarantines" }
 
-// quarantineOf is the id of a quarantine, which is that of everything in its payload but the moment.
+// quarantineOf returns the id of a quarantine, derived from its payload without the moment.
 func (e envelope) quarantineOf(payload []byte) convcache.TicketID {
 	return convcache.TicketID(e.derive(place(convcache.Key{}, convcache.TicketID{}, useQuarantine), payload[:quarantineSize-8])[:len(convcache.TicketID{})])
 }

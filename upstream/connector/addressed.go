@@ -9,9 +9,9 @@ import (
 	"carryover/upstream"
 )
 
-// AddressedID is the X-Request-Id by which engines of P2P-NCCL and MoRI-IO find each other, of both legs: what the two instances
-// have announced as their addresses, and 32 hexadecimal digits, which are those of the attempt's id if that is as long (vLLM
-// p2p_nccl_connector.py, parse_request_id; moriio_common.py, get_peer_zmq_from_request_id).
+// AddressedID returns the X-Request-Id of both legs by which engines of P2P-NCCL and MoRI-IO find each other: the
+// addresses that the two instances have announced, and 32 hexadecimal digits, which are the attempt's id if that has
+// this form (vLLM p2p_nccl_connector.py, parse_request_id; moriio_common.py, get_peer_zmq_from_request_id).
 func AddressedID(t upstream.Transfer) string {
 	return "___prefill_addr_" + t.Prefill.Announced.Address + "___decode_addr_" + t.Decode.Announced.Address + "_" + digits32(t.RequestID)
 }
@@ -24,14 +24,15 @@ func digits32(id string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Renamed makes an answer's id one without the addresses of engines: each engine makes the id of an answer of its request's.
-// The request id has been made by AddressedID, so that it needs no escapes in JSON and stands for nothing else.
+// Renamed replaces the id of an answer by one without the addresses of engines: each engine derives the id of an
+// answer from its request's. AddressedID has made the request id, so it needs no escapes in JSON, and no other text
+// contains it.
 type Renamed struct{ Request, Shown string }
 
-// Event returns the event with the other id.
+// Event returns the event with the id replaced.
 func (r Renamed) Event(data []byte) []byte {
 	return bytes.ReplaceAll(data, []byte(r.Request), []byte(r.Shown))
 }
 
-// Body returns the answer with the other id.
+// Body returns the answer with the id replaced.
 func (r Renamed) Body(body []byte) ([]byte, error) { return r.Event(body), nil }

@@ -7,15 +7,15 @@ import (
 	"carryover/upstream"
 )
 
-// Why there is no KV for decode although prefill has answered 200.
+// Why decode gets no KV although prefill has answered 200.
 var (
 	ErrNotCapped = errors.New("prefill did not end by its length, so that it has thrown the KV away")
 	ErrOtherIDs  = errors.New("prefill did not compute the ids that it was sent")
 )
 
-// Capped are the members of a prefill leg that have it end by its length and by nothing else: engines of Mooncake and MoRI-IO keep the
-// KV of requests that are FINISHED_LENGTH_CAPPED only (mooncake_connector.py and moriio_connector.py, request_finished). The ids that
-// it computed are for CheckIDs.
+// Capped returns the members that make a prefill leg end by its length only: engines of Mooncake and MoRI-IO keep only
+// the KV of requests that end as FINISHED_LENGTH_CAPPED (mooncake_connector.py and moriio_connector.py,
+// request_finished). They also ask for the computed ids, for CheckIDs.
 func Capped() []upstream.Member {
 	return []upstream.Member{
 		{Name: "stop_token_ids"}, {Name: "stop"},
@@ -24,8 +24,8 @@ func Capped() []upstream.Member {
 	}
 }
 
-// CheckIDs returns ErrOtherIDs if prefill's answer repeats other ids than it was sent: decode takes blocks by position and would have
-// those of another prompt. Engines that repeat none are too old to be told any.
+// CheckIDs returns ErrOtherIDs if prefill's answer has other ids than it was sent: decode takes blocks by position and
+// would get those of another prompt. Engines whose answers have no ids are too old to be sent any.
 func CheckIDs(answer upstream.PrefillAnswer, ids []uint32) error {
 	if answer.PromptIDs != nil && !rawjson.EqualIDs(answer.PromptIDs, ids) {
 		return ErrOtherIDs

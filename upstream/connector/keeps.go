@@ -6,8 +6,8 @@ import (
 	"carryover/upstream"
 )
 
-// KeepsNothing is embedded by connectors with which prefill reads nothing of what decode holds, so that an answer leaves no ticket. Their
-// Traits have no Reuses.
+// KeepsNothing is embedded by connectors whose prefill can't read what decode holds, so that no answer leaves a
+// ticket. Their Traits do not set Reuses.
 type KeepsNothing struct{}
 
 var errKeepsNothing = errors.New("the connector keeps nothing for a next turn")

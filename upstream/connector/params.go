@@ -8,14 +8,14 @@ import (
 	"carryover/upstream"
 )
 
-// MaxParams bounds a kv_transfer_params object of an engine, in bytes: decode's request repeats it. 100 kB is normal for a long
-// context.
+// MaxParams bounds an engine's kv_transfer_params in bytes, because decode's request repeats them. 100 kB is normal
+// for a long context.
 const MaxParams = 1 << 20
 
 var errTooLarge = errors.New("kv_transfer_params: larger than 1 MiB")
 
-// ParseParams reads the kv_transfer_params of an engine's answer, any JSON object of at most MaxParams. It shares raw. Errors repeat
-// nothing of raw.
+// ParseParams parses the kv_transfer_params of an engine's answer: any JSON object of at most MaxParams bytes. The
+// result shares raw. Errors quote nothing of raw.
 func ParseParams(raw []byte) (rawjson.Object, error) {
 	if len(raw) > MaxParams {
 		return rawjson.Object{}, errTooLarge
@@ -27,19 +27,19 @@ func ParseParams(raw []byte) (rawjson.Object, error) {
 	return params, nil
 }
 
-// AppendMember adds a member to the text of a JSON object that has one already and is not ended. The name needs no escapes, and value
-// is JSON.
+// AppendMember appends a member to the text of a JSON object that has a member already and is not closed. The name
+// needs no escapes, and value is JSON.
 func AppendMember(object []byte, name string, value []byte) []byte {
 	object = append(append(append(object, `,"`...), name...), `":`...)
 	return append(object, value...)
 }
 
-// IDsMember is where a chat leg has the ids to compute: in its kv_transfer_params (vLLM 0.28). An older engine ignores them there and
-// renders the messages, as the other leg's does.
+// IDsMember is the member of kv_transfer_params in which a chat leg carries the ids to compute (vLLM 0.28). An older
+// engine ignores it and renders the messages, as the engine of the other leg does.
 const IDsMember = "prompt_token_ids"
 
-// Carry is a leg's kv_transfer_params, whose text is not ended, with the ids to compute, a JSON list: within the params of a chat
-// (IDsMember), and as the prompt of a text completion.
+// Carry returns the members of a leg with the ids to compute, a JSON list. params is the text of its
+// kv_transfer_params, not closed. A chat carries the ids in its params (IDsMember), a text completion as its prompt.
 func Carry(api upstream.API, params, ids []byte) []upstream.Member {
 	if api == upstream.Text {
 		return []upstream.Member{{Name: "kv_transfer_params", Value: append(params, '}')}, {Name: "prompt", Value: ids}}

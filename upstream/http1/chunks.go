@@ -33,7 +33,7 @@ const (
 	chunkOver // nothing
 )
 
-// inside reports whether part of a chunk has come, of which the rest existed then.
+// inside reports whether part of a chunk has arrived; the rest of that chunk existed when it was sent.
 func (c *chunks) inside() bool {
 	return c.state != chunkSize && c.state < chunkDataCR || c.digits > 0
 }
@@ -41,8 +41,8 @@ func (c *chunks) inside() bool {
 // over reports whether the body is complete.
 func (c *chunks) over() bool { return c.state == chunkOver }
 
-// decode moves the data among the bytes of p to its beginning and returns their number. rest is what is behind the end of
-// the body. After an error the data before it is there, and nothing else may be decoded.
+// decode moves the data within p to its beginning and returns its length. rest is what follows the end of the body.
+// After an error the data before it is there, and decode must not be called again.
 func (c *chunks) decode(p []byte) (n int, rest []byte, err error) {
 	for i := 0; i < len(p); {
 		switch c.state {

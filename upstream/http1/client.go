@@ -9,13 +9,13 @@ import (
 
 // Config configures a Client.
 type Config struct {
-	// Dial makes a connection to host:port, with TLS where the scheme is https. It must end when ctx does.
+	// Dial connects to host:port, with TLS if the scheme is https. It must end when ctx does.
 	Dial func(ctx context.Context, scheme, address string) (Conn, error)
-	// IdlePerHost is how many connections are kept for a scheme and an authority.
+	// IdlePerHost is how many idle connections are kept per scheme and authority.
 	IdlePerHost int
-	// IdleFor is how long one is kept.
+	// IdleFor is how long an idle connection is kept.
 	IdleFor time.Duration
-	// Lost is told of each connection that its peer has ended while it was kept, nil tells nobody. It is called without a lock.
+	// Lost is called for each idle connection that its peer has ended; nil is not called. It is called without a lock.
 	Lost func(scheme, authority string)
 }
 
@@ -24,12 +24,12 @@ type Client struct {
 	dial func(ctx context.Context, scheme, address string) (Conn, error)
 	pool pool
 
-	requests sync.Pool // of *requestRoom
-	answers  sync.Pool // of *answerRoom
+	requests sync.Pool // of *requestBuffer
+	answers  sync.Pool // of *answerBuffer
 }
 
-// Rooms are borrowed: the first while a request is written, the second until what came with the header of an answer has
-// been read.
+// Buffers are borrowed: the first while a request is written, the second until what came with the header of an answer
+// has been read.
 type (
 	requestBuffer struct {
 		bytes  [inline]byte
@@ -50,15 +50,15 @@ func New(cfg Config) *Client {
 // Close closes idle connections. The client can still be used.
 func (c *Client) Close() { c.pool.dropAll() }
 
-// CloseIdle closes those to a scheme and an authority.
+// CloseIdle closes the idle connections to a scheme and an authority.
 func (c *Client) CloseIdle(scheme, authority string) { c.pool.drop(peer{scheme, authority}) }
 
-// Check looks whether a peer has ended the connection that was used last of those that are kept to it, and tells Lost if so.
-// It does not wait.
+// Check looks whether the peer has ended the idle connection that was used last, and calls Lost if so. It does not
+// wait.
 func (c *Client) Check(scheme, authority string) { c.pool.check(peer{scheme, authority}) }
 
-// Do sends a request and returns when the header of its answer has come; the caller closes the Response. The end of ctx
-// ends the request, and the reading of the Response unless that is detached; context.Cause is the error then.
+// Do sends a request and returns when the header of its answer has arrived; the caller closes the Response. The end of
+// ctx ends the request, and the reading of the Response unless it is detached; the error is then context.Cause.
 func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (c *Client) Do(ctx context.Context, q *Request) (*Response, error) {
 	return r, nil
 }
 
-// connect returns a connection that is idle, or else a new one.
+// connect returns an idle connection, or a new one.
 func (c *Client) connect(ctx context.Context, q *Request) (conn Conn, err error) {
 	if ctx.Err() == nil {
 		if conn = c.pool.take(q.peer()); conn == nil {

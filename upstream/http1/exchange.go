@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// inline is the size up to which a request is written before anything is read. It fits into what kernels take though the
-// peer reads nothing, so that the write does not wait for one that answers without reading.
+// inline is the size up to which a request is written before anything is read. It fits into the kernel's buffers even
+// if the peer reads nothing, so the write does not wait for a peer that answers without reading.
 const inline = 16 << 10
 
-// exchange writes the request and reads the header of its answer. A peer may answer and close before it has read all; its
-// answer is worth more than the error of the write.
+// exchange writes the request and reads the header of its answer. If a peer answers and closes before it has read
+// everything, its answer counts, and not the error of the write.
 func (r *Response) exchange(q *Request) error {
 	buffer := r.client.requests.Get().(*requestBuffer)
 	left, failed := r.writeNow(buffer.fill(q))
@@ -28,7 +28,7 @@ func (r *Response) exchange(q *Request) error {
 	return nil
 }
 
-// fill returns the request in pieces, which it takes the body's from: one, unless it is large.
+// fill returns the request in pieces that include those of its body; one piece unless the request is large.
 func (buffer *requestBuffer) fill(q *Request) [][]byte {
 	first := q.appendHead(buffer.bytes[:0])
 	pieces := append(buffer.pieces[:0], nil)
@@ -42,13 +42,13 @@ func (buffer *requestBuffer) fill(q *Request) [][]byte {
 	return pieces
 }
 
-// back gives a room back when all is written: an answer may be long in coming, and nothing holds the body meanwhile.
+// back gives the buffer back when everything is written, so that nothing holds the body while the answer takes long.
 func (buffer *requestBuffer) back(to *Client) {
 	clear(buffer.pieces[:])
 	to.requests.Put(buffer)
 }
 
-// writeNow writes what can be written without a wait, and returns the rest.
+// writeNow writes what can be written without waiting, and returns the rest.
 func (r *Response) writeNow(pieces [][]byte) (left [][]byte, err error) {
 	if len(pieces) == 1 && len(pieces[0]) <= inline {
 		_, err = r.conn.Write(pieces[0])
@@ -68,8 +68,8 @@ func (r *Response) writeNow(pieces [][]byte) (left [][]byte, err error) {
 	return pieces, err
 }
 
-// exchangeSlowly writes on a goroutine, which ends before this returns: a peer that refuses a large request may answer, and
-// read nothing more.
+// exchangeSlowly writes on a goroutine, which ends before it returns: a peer that refuses a large request may answer
+// and read nothing more.
 func (r *Response) exchangeSlowly(buffer *requestBuffer, pieces [][]byte) error {
 	written := make(chan error, 1)
 	go func() {
@@ -135,7 +135,7 @@ func (r *Response) readHead() (err error) {
 	return nil
 }
 
-// early is the error of a connection that has said nothing more, or has ended, before the end of an answer.
+// early returns the error for a connection that ended, or sent nothing more, before the end of an answer.
 func early(err error) error {
 	if err == nil {
 		return io.ErrNoProgress

@@ -9,23 +9,22 @@ import (
 // Conn is a connection that may serve one request after another.
 type Conn interface {
 	net.Conn
-	// Quiet reports whether the peer has neither sent anything that has not been read nor closed the connection. It must
-	// not wait, and is asked while nothing reads.
+	// Quiet reports whether the peer has neither sent unread bytes nor closed the connection. It must not wait, and is
+	// called while nothing reads.
 	Quiet() bool
 }
 
-// Ready is a connection that can tell what it takes without a wait.
+// Ready is a connection that can write without waiting.
 type Ready interface {
-	// WriteNow writes of pieces what the connection takes at once, with one call of the system, and returns how many bytes
-	// that are. Less than all is no error.
+	// WriteNow writes as much of pieces as the connection takes at once, with one system call, and returns the number
+	// of bytes. Less than all is no error.
 	WriteNow(pieces [][]byte) (int, error)
 }
 
 // peer is where connections go.
 type peer struct{ scheme, authority string }
 
-// pool keeps connections between requests. The one that was used last is used next, so that those which are not needed
-// any more grow old.
+// pool keeps idle connections. The one that was used last is used next, so that surplus ones grow old.
 type pool struct {
 	most int
 	keep time.Duration
@@ -36,14 +35,14 @@ type pool struct {
 	timer *time.Timer // nil while nothing is kept
 }
 
-// resting is a connection without a request.
+// resting is an idle connection.
 type resting struct {
 	conn  Conn
 	since time.Time
 }
 
-// expired reports whether a connection has been idle for too long by either clock: the monotonic one stands still while a
-// machine is suspended.
+// expired reports whether a connection has been idle for too long, by either clock: the monotonic one stands still
+// while a machine is suspended.
 func (p *pool) expired(r resting, now time.Time) bool {
 	return now.Sub(r.since) >= p.keep || now.Round(0).Sub(r.since.Round(0)) >= p.keep
 }
@@ -55,7 +54,7 @@ func (p *pool) put(to peer, conn Conn) {
 	}
 }
 
-// keeps is put where there is room.
+// keeps is put's work under the lock; it reports whether the connection was kept.
 func (p *pool) keeps(to peer, conn Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -72,7 +71,7 @@ func (p *pool) keeps(to peer, conn Conn) bool {
 	return true
 }
 
-// take returns a connection that can be used as far as can be seen, nil if there is none.
+// take returns an idle connection that seems usable, nil if there is none.
 func (p *pool) take(to peer) Conn {
 	for {
 		r, ok := p.pop(to)
@@ -90,7 +89,7 @@ func (p *pool) take(to peer) Conn {
 	}
 }
 
-// check tells if the peer has ended the connection that was used last.
+// check calls Lost if the peer has ended the connection that was used last.
 func (p *pool) check(to peer) {
 	p.mu.Lock()
 	all := p.idle[to]
@@ -121,7 +120,7 @@ func (p *pool) pop(to peer) (last resting, ok bool) {
 	return last, true
 }
 
-// sweep closes what has been idle for too long, and comes again when the next will have been.
+// sweep closes connections that were idle for too long, and sets the timer for the next one.
 func (p *pool) sweep() { closeAll(p.outdated()) }
 
 // outdated takes out what has been idle for too long.

@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// Response is an answer whose header has come. Its body is read from it, by one goroutine at a time; Close may be called
-// at any time.
+// Response is an answer whose header has arrived. One goroutine at a time reads its body; Close may be called at any
+// time.
 type Response struct {
 	Status int // 200 to 599
 	// ContentType and RetryAfter are the first fields of these names, and ContentEncoding all of them; "" where there are
@@ -20,19 +20,19 @@ type Response struct {
 	conn   Conn
 	to     peer
 	done   func()
-	ctx    context.Context //nolint:containedctx // of the request, whose end ends the reading too; nil when it is detached
-	stop   func() bool     // ends the watch on it
-	cut    bool            // the request was not written whole
+	ctx    context.Context //nolint:containedctx // //nolint:containedctx // of the request; its end ends the reading too. nil when detached
+	stop   func() bool     // stops watching ctx
+	cut    bool            // the request was not written completely
 	last   bool            // the connection ends with this answer
-	ended  atomic.Bool     // the connection belongs to us no more
+	ended  atomic.Bool     // the connection is not ours any more
 
 	reading sync.Mutex // guards the rest
 	framing framing
 	left    int64 // of a fixed length
 	chunks  chunks
-	buffer  *answerBuffer // where rest is, nil if that is a buffer of its own
-	rest    []byte        // what came with the header and has not been read
-	err     error         // what the reads to come return
+	buffer  *answerBuffer // holds rest; nil if rest has its own memory
+	rest    []byte        // what came with the header and was not read yet
+	err     error         // what further reads return
 }
 
 // framing is how the end of a body is found (RFC 9112, 6.3).
@@ -69,8 +69,8 @@ func (r *Response) begin(h *head) {
 // empty reports whether there is no body.
 func (r *Response) empty() bool { return r.framing == fixed && r.left == 0 }
 
-// Detach has the end of the request's context end nothing any more. The error is its cause if it has ended before. It is
-// called before anything else.
+// Detach makes the answer survive the end of the request's context. If the context has ended already, it returns the
+// cause. It is called before anything else.
 func (r *Response) Detach() error {
 	if !r.ended.Load() && !r.stop() {
 		return context.Cause(r.ctx)
@@ -94,9 +94,9 @@ func (r *Response) Left() int64 {
 	return r.left
 }
 
-// Read implements io.Reader. It returns what is there, and waits only while that is nothing; what it does not return of
-// the answer has not been taken from the connection, but for what does not fit into p. The error is io.EOF only at the
-// end that the framing gives, and io.ErrUnexpectedEOF where the connection ends before.
+// Read implements io.Reader. It returns what is there, and waits only if that is nothing. Unless p is filled, it
+// leaves no byte of the answer in a buffer. The error is io.EOF only at the end that the framing gives, and
+// io.ErrUnexpectedEOF if the connection ends before.
 func (r *Response) Read(p []byte) (n int, err error) {
 	r.reading.Lock()
 	defer r.reading.Unlock()
@@ -125,7 +125,7 @@ func (r *Response) Read(p []byte) (n int, err error) {
 	return n, r.err
 }
 
-// unframe leaves of bytes of the answer those of its body, at their beginning, and returns how many they are.
+// unframe moves the body's bytes within p to its beginning and returns their number.
 func (r *Response) unframe(p []byte) int {
 	switch r.framing {
 	case fixed:
@@ -155,13 +155,13 @@ func (r *Response) broken(err error) {
 	r.finish(r.why(early(err)))
 }
 
-// finish notes how the answer has ended and lets go of its connection.
+// finish records how the answer has ended and releases its connection.
 func (r *Response) finish(err error) {
 	r.err = err
 	r.end(err == io.EOF) //nolint:errorlint // it is set here
 }
 
-// why says for what reason the connection failed.
+// why returns the reason for which the connection failed.
 func (r *Response) why(err error) error {
 	if r.ctx != nil && r.ctx.Err() != nil {
 		return context.Cause(r.ctx)
@@ -172,15 +172,15 @@ func (r *Response) why(err error) error {
 	return err
 }
 
-// Ahead reports whether part of what the next Read returns existed when the last one returned: it has been read from
-// the connection, or it is of a chunk that has begun, whose size says that its sender had all of it.
+// Ahead reports whether part of what the next Read returns existed when the last one returned: it was read from the
+// connection already, or belongs to a chunk that has begun, whose sender had all of it when it wrote the size.
 func (r *Response) Ahead() bool {
 	r.reading.Lock()
 	defer r.reading.Unlock()
 	return len(r.rest) > 0 || r.framing == chunked && r.chunks.inside()
 }
 
-// end lets go of the connection, once. One that is complete serves other requests.
+// end releases the connection, once. If the answer is complete, it serves other requests.
 func (r *Response) end(complete bool) {
 	if !r.ended.CompareAndSwap(false, true) {
 		return
@@ -196,14 +196,14 @@ func (r *Response) end(complete bool) {
 	r.interrupt()
 }
 
-// interrupt ends whatever waits for the connection, and closes that. The deadline comes first because TLS says farewell
-// when it is closed, which may take a while.
+// interrupt ends every wait on the connection, and closes it. The deadline comes first because TLS sends a close
+// message, which may take a while.
 func (r *Response) interrupt() {
 	_ = r.conn.SetDeadline(past())
 	_ = r.conn.Close()
 }
 
-// release gives the room of what came with the header back.
+// release gives back the buffer of what came with the header.
 func (r *Response) release() {
 	if r.buffer != nil {
 		r.client.answers.Put(r.buffer)

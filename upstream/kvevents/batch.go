@@ -18,10 +18,10 @@ const (
 	nameCleared = "AllBlocksCleared"
 )
 
-// errBatch is a batch that is none.
+// errBatch is returned for a batch that can't be parsed.
 var errBatch = errors.New("malformed batch of KV events")
 
-// member is a member of an event that is read. Others are skipped.
+// member is a member of an event that is parsed. Others are skipped.
 type member int
 
 const (
@@ -38,7 +38,7 @@ const (
 	nameMember
 )
 
-// named returns the member of that name.
+// named returns the member with that name.
 func named(key string) member {
 	switch key {
 	case "type":
@@ -65,7 +65,7 @@ func named(key string) member {
 	return ignored
 }
 
-// placed returns member i of an event that is an array, behind its name.
+// placed returns member i, after the name, of an event that is an array.
 func placed(name string, i int) member {
 	var members []member
 	switch name {
@@ -82,7 +82,7 @@ func placed(name string, i int) member {
 	return ignored
 }
 
-// event is one event. Its lists are used again for the next one.
+// event is one event. Its lists are reused for the next one.
 type event struct {
 	name     string
 	blocks   Blocks
@@ -96,14 +96,14 @@ func (e *event) reset() {
 	*e = event{blocks: Blocks{Root: true, Hashes: b.Hashes[:0], Tokens: b.Tokens[:0]}}
 }
 
-// decoder reads batches. Its lists are used again for the next one.
+// decoder decodes batches. Its lists are reused for the next one.
 type decoder struct {
 	r     *msgpack.Reader
 	event event
 }
 
-// batch hands the events of a batch to a sink. After an error it may have some. happened says when they were, of the time at which the
-// batch says that it was published; that is zero if it does not say so.
+// batch hands the events of a batch to a sink. After an error the sink may have some of them. happened returns when
+// the events happened, given when the batch says that it was published, zero if it does not say.
 func (d *decoder) batch(payload []byte, sink Sink, happened func(published time.Time) time.Time) error {
 	d.r = msgpack.NewReader(payload)
 	events := false
@@ -136,8 +136,8 @@ func (d *decoder) batch(payload []byte, sink Sink, happened func(published time.
 	return nil
 }
 
-// time reads when a batch was published, in seconds since 1970 (vllm/v1/core/sched/scheduler.py, KVEventBatch); zero where that is no time
-// of this age.
+// time returns when a batch was published, in seconds since 1970 (vllm/v1/core/sched/scheduler.py, KVEventBatch); zero
+// if the value is implausible.
 func (d *decoder) time() time.Time {
 	switch d.r.Kind() {
 	case msgpack.Float, msgpack.Int:
@@ -165,7 +165,7 @@ func (d *decoder) read() error {
 	})
 }
 
-// member reads one member. One that is nil is as good as none.
+// member parses one member. nil counts as absent.
 func (d *decoder) member(m member) (err error) {
 	e, b := &d.event, &d.event.blocks
 	if m == ignored || d.r.Nil() {
@@ -228,7 +228,8 @@ func (d *decoder) hash() (hash uint64, err error) {
 	return hash, nil
 }
 
-// extra reads the texts among extra_keys: for each block a list, or nil. Lists within are images, with their place.
+// extra collects the texts among extra_keys: for each block a list, or nil. Inner lists are images, with their
+// position.
 func (d *decoder) extra() error {
 	var all []string
 	some := false

@@ -2,15 +2,15 @@ package kvevents
 
 import "time"
 
-// mediumGPU is where the blocks are that requests compute with, whatever the device (measured on a CPU, vLLM 0.32). Other media are
-// those that blocks are offloaded to.
+// mediumGPU is the medium of the blocks that requests compute with, whatever the device (measured on a CPU, vLLM
+// 0.32). Blocks on other media are offloaded.
 const mediumGPU = "GPU"
 
-// localityRemote is that of blocks which another engine stores.
+// localityRemote is the locality of blocks that another engine stores.
 const localityRemote = "REMOTE"
 
-// tell hands the event to a sink, if it is one that says something about the engine's own cache. Of a model with several groups of
-// layers the first group stands for all: each group has blocks and events of its own.
+// tell hands the event to a sink if it concerns the engine's own cache. Of a model with several groups of layers the
+// first group stands for all: each group has its own blocks and events.
 func (e *event) tell(sink Sink, at time.Time) {
 	if e.name == nameCleared {
 		sink.Cleared(at)
@@ -30,8 +30,8 @@ func (e *event) tell(sink Sink, at time.Time) {
 	}
 }
 
-// whole reports whether it is known which tokens belong to which block. Groups of layers that look at the last tokens only leave
-// blocks out.
+// whole reports whether it is known which tokens belong to which block. Groups of sliding-window layers leave blocks
+// out.
 func (b *Blocks) whole() bool {
 	return b.Size > 0 && len(b.Tokens)%b.Size == 0 && len(b.Tokens)/b.Size == len(b.Hashes) &&
 		(b.Extra == nil || len(b.Extra) == len(b.Hashes))

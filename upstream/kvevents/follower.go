@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// replay asks for the batches from a number on and hands each to a function, whose error ends it.
+// replay asks for the batches from a number on and calls each for every one; an error of each ends it.
 type replay func(from uint64, each func(seq uint64, payload []byte) error) error
 
-// retryReplay is how long a replay endpoint that has failed is left alone, unless the connection breaks before.
+// retryReplay is how long a replay endpoint that failed is not asked again, unless the connection breaks before.
 const retryReplay = 30 * time.Second
 
 var (
@@ -27,20 +27,21 @@ type follower struct {
 
 	decoder decoder
 	seed    maphash.Seed
-	follows bool   // it is known which batch comes next
-	next    uint64 // that one
-	last    uint64 // what the batch before was, hashed
+	follows bool   // next is known
+	next    uint64 // number of the next batch
+	last    uint64 // hash of the batch before
 
 	heard      bool      // the connection has brought a batch
-	latest     uint64    // the number of the last one that it has
+	latest     uint64    // number of the last batch on the connection
 	failed     time.Time // when a replay failed, zero if the last one did not
-	unreadable bool      // the log says that a batch can't be read
+	unreadable bool      // the log has reported an unreadable batch
 
-	// present is when the last batch came as it was published: what is replayed behind it was later. Zero if a replay began anew since.
+	// present is when the last live batch arrived: batches that are replayed after it are later. Zero if a replay has
+	// begun from the start since.
 	present time.Time
 }
 
-// up begins a connection. What was published before the publisher has read the subscription does not come on it.
+// up begins a connection. It does not bring what was published before the publisher had read the subscription.
 func (f *follower) up() {
 	f.heard, f.failed = false, time.Time{}
 	switch {
@@ -57,7 +58,7 @@ func (f *follower) up() {
 	}
 }
 
-// resume goes on behind the batch that was heard last, if the publisher has published the same one.
+// resume continues after the last batch, if the publisher's batch of that number is the same.
 func (f *follower) resume() error {
 	shown, want := false, f.last
 	err := f.ask(f.next-1, func(seq uint64, payload []byte) error {
@@ -76,7 +77,7 @@ func (f *follower) resume() error {
 	return err
 }
 
-// begin goes back to the beginning, if that can be had.
+// begin replays from the first batch, if that is possible.
 func (f *follower) begin() {
 	f.follows, f.present = false, time.Time{}
 	err := f.ask(0, func(seq uint64, payload []byte) error {
@@ -113,8 +114,9 @@ func (f *follower) follow(seq uint64, payload []byte) error {
 	return nil
 }
 
-// replayed is when something was of which a replay tells: then when the engine says, as far as we know no better. Taken for what has just
-// been it would end the tickets of all conversations whenever a replica begins to listen.
+// replayed returns when a replayed event happened: when the engine says that it was published, for lack of better
+// knowledge. If it counted as happening now, the tickets of all conversations would end whenever a replica begins to
+// listen.
 func (f *follower) replayed(published time.Time) time.Time {
 	now := f.now()
 	switch {
@@ -126,13 +128,13 @@ func (f *follower) replayed(published time.Time) time.Time {
 	return published
 }
 
-// heardNow is when something was that is heard as it is published: no later than now, whatever the engine's clock says.
+// heardNow returns when a live event happened: now, whatever the engine's clock says.
 func (f *follower) heardNow(time.Time) time.Time {
 	f.present = f.now()
 	return f.present
 }
 
-// batch takes a batch as it is published.
+// batch handles a live batch.
 func (f *follower) batch(seq uint64, payload []byte) {
 	if f.heard && seq <= f.latest {
 		f.lose("the publisher counts anew")
@@ -142,7 +144,7 @@ func (f *follower) batch(seq uint64, payload []byte) {
 	switch {
 	case !f.follows && seq == 0:
 		f.join(seq)
-	case (!f.follows || !f.failed.IsZero()) && f.mayAsk(): // also to make good for what could not be replayed before
+	case (!f.follows || !f.failed.IsZero()) && f.mayAsk(): // also to repair what could not be replayed before
 		f.begin()
 	case f.follows && seq > f.next:
 		f.fill(seq)
@@ -151,7 +153,7 @@ func (f *follower) batch(seq uint64, payload []byte) {
 		f.join(seq)
 	}
 	switch {
-	case seq < f.next: // a replay has had it
+	case seq < f.next: // a replay has delivered it
 	case seq > f.next:
 		f.lose(errGap.Error())
 		f.next = seq
@@ -161,7 +163,7 @@ func (f *follower) batch(seq uint64, payload []byte) {
 	}
 }
 
-// fill has the batches replayed that are missing before a number.
+// fill replays the batches that are missing before a number.
 func (f *follower) fill(seq uint64) {
 	if !f.mayAsk() {
 		return

@@ -2,30 +2,30 @@ package kvevents
 
 import "time"
 
-// Sink is told what becomes of the KV cache of one engine, by one goroutine. What it is given is valid during the call.
+// Sink receives the events of one engine's KV cache, from one goroutine. Its arguments are valid during the call only.
 type Sink interface {
 	// Started says that the cache is empty and that all events follow.
 	Started()
-	// Stored says that blocks have been filed in the prefix cache.
+	// Stored says that blocks were added to the prefix cache.
 	Stored(Blocks)
-	// Removed says that blocks are not in it any more.
+	// Removed says that blocks were removed from it.
 	Removed(hashes []uint64)
-	// Cleared says that at that time all blocks were gone, those too that requests had pinned, and that all events follow. It is the time
-	// when we heard of it; of what was replayed, because we were not there to hear it, it is the engine's own.
+	// Cleared says that the cache was cleared at that time, blocks that requests had pinned included, and that all
+	// events follow. The time is ours when the event is live, and the engine's when it is replayed.
 	Cleared(at time.Time)
-	// Lost says that events are missing: what is in the cache is not known.
+	// Lost says that events are missing: the content of the cache is not known.
 	Lost()
 }
 
-// Blocks are blocks of the prefix cache that follow one another in a prompt or its answer.
+// Blocks are consecutive blocks of a prompt or its answer in the prefix cache.
 type Blocks struct {
-	Parent  uint64   // hash of the block before them
-	Root    bool     // there is none: they begin a prompt
-	Hashes  []uint64 // of each
-	Tokens  []uint32 // of all of them, Size for each
+	Parent  uint64   // hash of the block before the first
+	Root    bool     // there is no block before: they begin a prompt
+	Hashes  []uint64 // one per block
+	Tokens  []uint32 // of all blocks, Size for each
 	Size    int
 	Adapter string // the LoRA adapter that computed them, "" for none
-	// Extra is what else the hash of each block depends on, as text: the cache salt of a prompt's first block, images. nil if there
-	// is nothing of the kind.
+	// Extra is what else the hash of each block depends on, as text: the cache salt of a prompt's first block, images.
+	// nil if nothing else.
 	Extra []string
 }
