@@ -20,7 +20,7 @@ type Response struct {
 	conn   Conn
 	to     peer
 	done   func()
-	ctx    context.Context //nolint:containedctx // //nolint:containedctx // of the request; its end ends the reading too. nil when detached
+	ctx    context.Context //nolint:containedctx // of the request; its end ends the reading too. nil when detached
 	stop   func() bool     // stops watching ctx
 	cut    bool            // the request was not written completely
 	last   bool            // the connection ends with this answer
