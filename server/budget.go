@@ -135,11 +135,11 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited 
 			b.handBacks.left(p.id)
 		case convcache.Unavailable:
 			b.handBacks.left(p.id)
-			of.start.AddExpiringPin(p.tokens, p.held)
+			of.start.AddExpiringPin(p.tokens, p.freshAsOf)
 			return // this ticket is lost; the next ones wait until the store answers
 		default:
 			b.handBacks.left(p.id)
-			of.start.AddExpiringPin(p.tokens, p.held)
+			of.start.AddExpiringPin(p.tokens, p.freshAsOf)
 		}
 	}
 }

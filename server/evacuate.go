@@ -99,7 +99,7 @@ func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p
 		v.handBacks.left(p.id)
 	default:
 		v.handBacks.left(p.id)
-		incarnation.AddExpiringPin(p.tokens, p.held)
+		incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
 	}
 	return outcome != convcache.Unavailable
 }

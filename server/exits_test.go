@@ -171,12 +171,12 @@ func TestAnswer_SpacesInJSONAreJSON(t *testing.T) {
 // One silent decode instance says nothing of another.
 func TestSilence_IsThatOfOneStart(t *testing.T) {
 	r := newRig(t, setup{decodes: 2})
-	mute := func(w http.ResponseWriter, _ *http.Request, l leg) {
+	unresponsive := func(w http.ResponseWriter, _ *http.Request, l leg) {
 		events := chatEvents(l)
 		events[3] = chunk(l, `{}`, `"stop"`)
 		say(w, events...)
 	}
-	r.decode[0].always(mute)
+	r.decode[0].always(unresponsive)
 	for n := 1; n <= 4; n++ {
 		r.turn("c", n, true)
 	}

@@ -22,14 +22,14 @@ func (x *Explanation) sentence(reuse *Reuse) string {
 		return "The client wants no reuse: nothing is looked up and nothing stored."
 	}
 	_, reason := reuse.Outcome()
-	said := "Nothing would be reused: " + meaning(reason) + "."
+	sentence := "Nothing would be reused: " + meaning(reason) + "."
 	if reason == string(ReasonRewritten) || reason == string(ReasonBelowThreshold) {
-		said += x.differing()
+		sentence += x.differing()
 	}
 	if x.Path != nil && x.Path.Way == WayDecodeOnly && reason == string(ReasonBypass) {
-		said += " The reason of the path says why decode serves alone: " + x.Path.Reason + "."
+		sentence += " The reason of the path says why decode serves alone: " + x.Path.Reason + "."
 	}
-	return said
+	return sentence
 }
 
 func usableTickets(all []TicketAhead) string {

@@ -99,12 +99,12 @@ func connectionFaults() (faults []fault) {
 		return w
 	}
 	for _, f := range []struct {
-		name string
-		fate func(*passage)
+		name    string
+		outcome func(*passage)
 	}{{"ends", fin}, {"is reset", reset}} {
 		faults = append(faults,
-			fault{row: "B-53", phase: idle, name: "prefill's " + f.name, modes: true, needs: withDoors, begin: func(c *cell) { c.prefill[0].door.meets(f.fate) }, want: lost},
-			fault{row: "B-53", phase: idle, name: "decode's " + f.name, needs: withDoors, begin: func(c *cell) { c.decode[0].door.meets(f.fate) }, want: lostDecode},
+			fault{row: "B-53", phase: idle, name: "prefill's " + f.name, modes: true, needs: withDoors, begin: func(c *cell) { c.prefill[0].door.meets(f.outcome) }, want: lost},
+			fault{row: "B-53", phase: idle, name: "decode's " + f.name, needs: withDoors, begin: func(c *cell) { c.decode[0].door.meets(f.outcome) }, want: lostDecode},
 		)
 	}
 	// unasked sends an answer on connections that no leg is using, and waits until the proxy has dropped these.

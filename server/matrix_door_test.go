@@ -24,12 +24,12 @@ type door struct {
 	name    string         // that resolves to its address, "" for none
 	handler sync.WaitGroup // one for each goroutine, which end with their connections
 
-	mu       sync.Mutex // guards the rest
-	listener *net.TCPListener
-	to       string
-	mute     bool // connections are accepted and nothing is read of them
-	passages map[*passage]struct{}
-	mutes    []net.Conn
+	mu           sync.Mutex // guards the rest
+	listener     *net.TCPListener
+	to           string
+	unresponsive bool // connections are accepted and nothing is read of them
+	passages     map[*passage]struct{}
+	mutes        []net.Conn
 }
 
 // passage is a connection that a door has let through.
@@ -37,7 +37,7 @@ type passage struct {
 	door        *door
 	proxy, side net.Conn // to the proxy and to the engine
 	mu          sync.Mutex
-	fate        func(*passage) // of the next bytes of the proxy, nil lets them through
+	outcome     func(*passage) // of the next bytes of the proxy, nil lets them through
 	frozen      bool           // nothing gets through any more, and neither side is told
 }
 
@@ -93,7 +93,7 @@ func (d *door) open() {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.address, d.listener, d.mute = listener.Addr().String(), listener.(*net.TCPListener), false
+	d.address, d.listener, d.unresponsive = listener.Addr().String(), listener.(*net.TCPListener), false
 	d.handler.Go(func() { d.accept(listener) })
 }
 
@@ -114,7 +114,7 @@ func (d *door) admit(conn net.Conn) {
 	case d.listener == nil: // shut meanwhile
 		_ = conn.Close()
 		return
-	case d.mute:
+	case d.unresponsive:
 		d.mutes = append(d.mutes, conn)
 		return
 	}
@@ -136,10 +136,10 @@ func (p *passage) pump(to, from net.Conn, ofProxy bool) {
 	for {
 		n, err := from.Read(buf)
 		p.mu.Lock()
-		fate, frozen := p.fate, p.frozen
+		outcome, frozen := p.outcome, p.frozen
 		p.mu.Unlock()
-		if n > 0 && fate != nil && ofProxy {
-			fate(p)
+		if n > 0 && outcome != nil && ofProxy {
+			outcome(p)
 			return
 		}
 		if n > 0 && !frozen {
@@ -225,7 +225,7 @@ func (d *door) hole() {
 // silence accepts connections and never reads of them; those that are open freeze.
 func (d *door) silence() {
 	d.mu.Lock()
-	d.mute = true
+	d.unresponsive = true
 	d.mu.Unlock()
 	d.freeze()
 }
@@ -236,8 +236,8 @@ func (d *door) freeze() {
 }
 
 // meets has something happen when the proxy uses a connection again that it has kept.
-func (d *door) meets(fate func(*passage)) {
-	d.each(func(p *passage) { p.fate = fate })
+func (d *door) meets(outcome func(*passage)) {
+	d.each(func(p *passage) { p.outcome = outcome })
 }
 
 // empty reports whether no connection is open.

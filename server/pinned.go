@@ -42,15 +42,15 @@ type pinned struct {
 
 // pin is one ticket in the store.
 type pin struct {
-	key      convcache.Key
-	id       convcache.TicketID
-	model    string
-	tokens   int // in whole blocks
-	held     time.Time
-	deadline time.Time
-	of       *pinned
-	at       int // its place in of.oldest
-	lineage  convcache.Lineage
+	key       convcache.Key
+	id        convcache.TicketID
+	model     string
+	tokens    int // in whole blocks
+	freshAsOf time.Time
+	deadline  time.Time
+	of        *pinned
+	at        int // its place in of.oldest
+	lineage   convcache.Lineage
 }
 
 func newLedger(f *fleet.Fleet, share float64) *ledger {
@@ -117,7 +117,7 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 		}
 		l.remove(of.oldest[0])
 	}
-	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), held: t.FreshAsOf, deadline: t.Deadline, of: of, lineage: t.Lineage}
+	p := &pin{key: key, id: t.ID, model: model, tokens: inBlocks(incarnation, t.Tokens), freshAsOf: t.FreshAsOf, deadline: t.Deadline, of: of, lineage: t.Lineage}
 	l.pins[p.id] = p
 	heap.Push(of, p)
 	of.tokens += p.tokens
@@ -136,7 +136,7 @@ func (l *ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
 	defer l.mu.Unlock()
 	p := l.pins[id]
 	if p != nil && outcome != convcache.Taken && outcome != convcache.Consumed {
-		p.of.start.AddExpiringPin(p.tokens, p.held)
+		p.of.start.AddExpiringPin(p.tokens, p.freshAsOf)
 	}
 	l.remove(p)
 }
@@ -167,8 +167,8 @@ func (l *ledger) all(now time.Time) (all []*pinned) {
 	}
 	for incarnation, of := range l.starts {
 		over := !current[incarnation] && incarnation.Over()
-		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Free(of.oldest[0].held)) {
-			incarnation.AddExpiringPin(of.oldest[0].tokens, of.oldest[0].held) // a ticket that nobody took ends earlier than decode's TTL
+		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Free(of.oldest[0].freshAsOf)) {
+			incarnation.AddExpiringPin(of.oldest[0].tokens, of.oldest[0].freshAsOf) // a ticket that nobody took ends earlier than decode's TTL
 			l.remove(of.oldest[0])
 		}
 		if over {

@@ -61,8 +61,8 @@ func goesOn(w http.ResponseWriter, r *http.Request, l leg) {
 	answerJSON(w, `{"id":"cmpl-`+l.id()+`","created":6,"model":"m","choices":[{"index":0,"text":"yz","finish_reason":"length"}],"usage":{"prompt_tokens":4,"completion_tokens":2,"total_tokens":6}}`)
 }
 
-// said is the text of an answer of either API, in events or in one piece.
-func said(t *testing.T, body string) (all string) {
+// textOf is the text of an answer of either API, in events or in one piece.
+func textOf(t *testing.T, body string) (all string) {
 	t.Helper()
 	for part := range strings.SplitSeq(body, "\n\n") {
 		data := strings.TrimPrefix(part, "data: ")
@@ -96,7 +96,7 @@ func TestLMCache_OneAnswerOfTwoEngines(t *testing.T) {
 		} {
 			p := r.sendTo(path, body)
 			r.wantOK(p, "miss;reason=no_conversation")
-			if got := said(t, p.body); got != "xyz" || stream != strings.HasSuffix(p.body, "data: [DONE]\n\n") {
+			if got := textOf(t, p.body); got != "xyz" || stream != strings.HasSuffix(p.body, "data: [DONE]\n\n") {
 				t.Errorf("%s: got %q of %s, want xyz", path, got, p.body)
 			}
 		}
@@ -121,7 +121,7 @@ func TestLMCache_TheFirstTokenComesBeforeTheKV(t *testing.T) {
 		t.Fatal(err)
 	}
 	var head string
-	for said(t, head) != "x" {
+	for textOf(t, head) != "x" {
 		b := make([]byte, 1<<10)
 		n, err := resp.Body.Read(b)
 		if head += string(b[:n]); err != nil {
@@ -132,7 +132,7 @@ func TestLMCache_TheFirstTokenComesBeforeTheKV(t *testing.T) {
 		t.Errorf("decode was asked %d times before the KV had arrived", n)
 	}
 	close(gate)
-	if p := r.rest(resp); p.err != nil || said(t, p.body) != "yz" {
+	if p := r.rest(resp); p.err != nil || textOf(t, p.body) != "yz" {
 		t.Errorf("then comes %q (%v), want decode's part", p.body, p.err)
 	}
 }
@@ -149,7 +149,7 @@ func TestLMCache_AllKVIsTaken(t *testing.T) {
 			r := lmcacheRig(t, row.text, row.finish, arrived, nil, setup{})
 			p := r.send(ask("", stream, "q"))
 			r.wantOK(p, "miss;reason=no_conversation")
-			if got := said(t, p.body); got != row.want {
+			if got := textOf(t, p.body); got != row.want {
 				t.Errorf("%s: got %q, want %q", name, got, row.want)
 			}
 			legs := r.decode[0].await(row.legs)
@@ -175,7 +175,7 @@ func TestLMCache_KVThatIsNeverAnnounced(t *testing.T) {
 	}
 	r := lmcacheRig(t, "x", "length", never, nil, short)
 	r.wantError(r.send(ask("", false, "q")), http.StatusGatewayTimeout, "decode_timeout")
-	if p := r.send(ask("", true, "q")); said(t, strings.Split(p.body, "data: {\"error\"")[0]) != "x" || p.err == nil || strings.Contains(p.body, "[DONE]") {
+	if p := r.send(ask("", true, "q")); textOf(t, strings.Split(p.body, "data: {\"error\"")[0]) != "x" || p.err == nil || strings.Contains(p.body, "[DONE]") {
 		t.Errorf("got %q (%v), want the first token, an error, and an end that shows the break", p.body, p.err)
 	}
 	if n := len(r.decode[0].seen()); n != 0 {
@@ -183,7 +183,7 @@ func TestLMCache_KVThatIsNeverAnnounced(t *testing.T) {
 	}
 	r = lmcacheRig(t, "x", "length", never, func(c *lmcache.Connector) { c.DecodeUnready = true }, short)
 	p := r.send(ask("", false, "q"))
-	if r.wantOK(p, "miss;reason=no_conversation"); said(t, p.body) != "xyz" {
+	if r.wantOK(p, "miss;reason=no_conversation"); textOf(t, p.body) != "xyz" {
 		t.Errorf("got %q, want the answer of a decode instance that computes", p.body)
 	}
 }
@@ -192,7 +192,7 @@ func TestLMCache_KVThatIsNeverAnnounced(t *testing.T) {
 func TestLMCache_ADecodeInstanceThatRefuses(t *testing.T) {
 	r := lmcacheRig(t, "x", "length", arrived, nil, setup{deadDecodes: 1})
 	p := r.send(ask("", false, "q"))
-	if r.wantOK(p, "miss;reason=no_conversation"); said(t, p.body) != "xyz" {
+	if r.wantOK(p, "miss;reason=no_conversation"); textOf(t, p.body) != "xyz" {
 		t.Errorf("got %q", p.body)
 	}
 	legs := r.prefill[0].seen() // each attempt has an id and a salt
@@ -209,7 +209,7 @@ func TestLMCache_WhatGoesToDecodeAloneSaysWhy(t *testing.T) {
 	} {
 		r := lmcacheRig(t, "x", "length", arrived, change, setup{})
 		p := r.send(ask("", false, "q"))
-		if got := p.header.Get("X-KV-Path"); !strings.Contains(got, "reason="+why) || said(t, p.body) != "Hello world" || len(r.prefill[0].seen()) != 0 {
+		if got := p.header.Get("X-KV-Path"); !strings.Contains(got, "reason="+why) || textOf(t, p.body) != "Hello world" || len(r.prefill[0].seen()) != 0 {
 			t.Errorf("got %q and %q, want decode alone because of %s", got, p.body, why)
 		}
 	}
@@ -220,7 +220,7 @@ func TestLMCacheStorage_BothLegsAreTheClientsOwn(t *testing.T) {
 		r := newRig(t, setup{deadPrefills: dead, deps: func(d *server.Deps) { d.Connector = storage.Connector{} }})
 		body := ask("", true, "q")
 		p := r.send(body)
-		if p.status != http.StatusOK || said(t, p.body) != "Hello world" {
+		if p.status != http.StatusOK || textOf(t, p.body) != "Hello world" {
 			t.Errorf("got %d %q, want decode's answer", p.status, p.body)
 		}
 		if legs := r.decode[0].seen(); len(legs) != 1 || legs[0].body != body {

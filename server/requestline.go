@@ -81,13 +81,13 @@ func (l *requestLines) around(handler echo.HandlerFunc) echo.HandlerFunc {
 		}
 		began, status := time.Now(), statusClientGone // if it ends in a panic
 		defer func() { l.write(c.Request(), status, time.Since(began)) }()
-		noted := &statusWriter{ResponseWriter: c.Response().Writer, status: http.StatusOK}
-		c.Response().Writer = noted // some handlers write to it directly
+		writer := &statusWriter{ResponseWriter: c.Response().Writer, status: http.StatusOK}
+		c.Response().Writer = writer // some handlers write to it directly
 		if err = handler(c); err != nil && !c.Response().Committed {
 			status = http.StatusInternalServerError
 			return err
 		}
-		status = noted.status
+		status = writer.status
 		return err
 	}
 }

@@ -62,7 +62,7 @@ func TestHandover_WaitsForNothing(t *testing.T) {
 }
 
 // What /tokenize makes of a prompt is compared when it is there; decode does not wait for it.
-func TestParity_IsLearntBeside(t *testing.T) {
+func TestParity_IsLearntInTheBackground(t *testing.T) {
 	r, sims := stock(t, func(c *server.Config) { c.Proof, c.StoreTimeout = server.ProofAuto, 50*time.Millisecond },
 		func(c *vllmsim.Config) { c.Params = vllmsim.ParamsFinish })
 	if err := sims[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSilent, Route: "/tokenize"}); err != nil {

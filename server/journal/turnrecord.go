@@ -63,21 +63,21 @@ func turnRecordOf(r *server.Record, counts *[4]int) TurnRecord {
 		Path: r.Path.Way, PathReason: r.Path.Reason, Retries: r.Retries,
 		Prefill: r.Leg(upstream.RolePrefill).Instance, Decode: r.Leg(upstream.RoleDecode).Instance,
 		Differs: r.Reuse.Differs, Stored: r.Stored,
-		PromptTokens: countedTo(&counts[0], r.Answer.PromptTokens), CompletionTokens: countedTo(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
+		PromptTokens: optional(&counts[0], r.Answer.PromptTokens), CompletionTokens: optional(&counts[1], r.Answer.CompletionTokens), Finish: r.Answer.Finish,
 		Status: r.Status, Code: r.Code,
 		Queued: server.Milliseconds(r.Queued), Lookup: server.Milliseconds(r.Lookup), PrefillT: server.Milliseconds(r.PrefillTook()),
 		TTFT: server.Milliseconds(r.TTFT), Took: server.Milliseconds(r.Took), Saved: server.Milliseconds(r.Reuse.Saved),
 	}
 	record.Outcome, record.Reason = r.Reuse.Outcome()
 	if record.Outcome == Hit {
-		record.Proof, record.Offered, record.Read, record.Confirmed = r.Reuse.Proof, r.Reuse.Offered, countedTo(&counts[3], r.Reuse.Read), countedTo(&counts[2], r.Reuse.Cached)
+		record.Proof, record.Offered, record.Read, record.Confirmed = r.Reuse.Proof, r.Reuse.Offered, optional(&counts[3], r.Reuse.Read), optional(&counts[2], r.Reuse.Cached)
 	}
 	record.Blame, record.Kind = r.Blamed()
 	return record
 }
 
-// countedTo is a number that -1 stands for the want of, kept in the place for it.
-func countedTo(to *int, n int) *int {
+// optional is a number that -1 stands for the want of, kept in the place for it.
+func optional(to *int, n int) *int {
 	if n < 0 {
 		return nil
 	}

@@ -41,7 +41,7 @@ func chat(members string, messages ...string) string {
 	return `{"model":"m",` + members + `"messages":[` + strings.Join(messages, ",") + `]}`
 }
 
-func TestCompare_NamesTheFirstPlaceThatDiffers(t *testing.T) {
+func TestCompare_NamesTheFirstPositionThatDiffers(t *testing.T) {
 	before := chat(toolsList, system, asked, called, answered, question)
 	faithful := []string{system, asked, called, answered, question, reply, next}
 	with := func(at int, message string) string {
