@@ -39,12 +39,12 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 		way  proof.Proof
 		pair *pair
 	}{
-		"tokens":                  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode}},
-		"tokens, decode alone":    {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{decode: decode}},
-		"tokens, prefill barred":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode, quarantined: true}},
-		"history":                 {proof.History{Key: secret.HistoryKey()}, &pair{prefill: prefill, decode: decode}},
-		"history, decode alone":   {proof.History{Key: secret.HistoryKey()}, &pair{decode: decode}},
-		"history, prefill barred": {proof.History{Key: secret.HistoryKey()}, &pair{prefill: prefill, decode: decode, quarantined: true}},
+		"tokens":                       {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode}},
+		"tokens, decode alone":         {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{decode: decode}},
+		"tokens, prefill quarantined":  {proof.NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler)), &pair{prefill: prefill, decode: decode, quarantined: true}},
+		"history":                      {proof.History{Key: secret.HistoryKey()}, &pair{prefill: prefill, decode: decode}},
+		"history, decode alone":        {proof.History{Key: secret.HistoryKey()}, &pair{decode: decode}},
+		"history, prefill quarantined": {proof.History{Key: secret.HistoryKey()}, &pair{prefill: prefill, decode: decode, quarantined: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			turn, held := turnOfLargeBody(t, row.way)

@@ -21,7 +21,7 @@ func (s *Server) SpendRetries() {
 // CompareQuarantines is one round of what runs beside the turns.
 func (s *Server) CompareQuarantines(ctx context.Context) { s.quarantines.compare(ctx) }
 
-// PassRemindEvery lets the time pass after which a barred instance is mentioned again, and returns how many are.
+// PassRemindEvery lets the time pass after which a quarantined instance is mentioned again, and returns how many are.
 func (s *Server) PassRemindEvery() int {
 	for engine, last := range s.quarantines.logged {
 		s.quarantines.logged[engine] = last.Add(-remindEvery)

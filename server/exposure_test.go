@@ -115,7 +115,7 @@ func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
 				r.server.CompareExposures(t.Context())
 				r.wantReleasing(2)
 			}
-			r.handBack(overdue, 0) // which finds another way for what was to go to the start that is barred
+			r.handBack(overdue, 0) // which finds another way for what was to go to the start that is quarantined
 			r.handBack(overdue, 0)
 			r.wantReleasing(2)
 		})
@@ -177,8 +177,8 @@ func TestQuarantine_TheSaltOfDecodeStays(t *testing.T) {
 	}
 }
 
-// The salt with which a barred prefill serves is that of the attempt: the next one, after the restart, has none, nor has its hand-back. Behind
-// a connection that was reset it is in doubt which start is there, so that the bar may hold until that is read, with another salt.
+// The salt with which a quarantined prefill serves is that of the attempt: the next one, after the restart, has none, nor has its hand-back. Behind
+// a connection that was reset it is in doubt which start is there, so that the quarantine may hold until that is read, with another salt.
 func TestQuarantine_TheSaltOfAnAttemptDoesNotStay(t *testing.T) {
 	for name, c := range map[string]struct {
 		fails behaviour

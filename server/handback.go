@@ -207,7 +207,7 @@ func (h *handBacks) left(id convcache.TicketID) {
 	}
 }
 
-// pairQueue returns the lane of a pair.
+// pairQueue returns the queue of a pair.
 func (h *handBacks) queue(key pairKey) *pairQueue {
 	h.mu.Lock()
 	defer h.mu.Unlock()

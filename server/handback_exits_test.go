@@ -325,7 +325,7 @@ func TestHandBack_GoesElsewhere(t *testing.T) {
 			r.engine(r.prefill[0]).Refused() // turns go to the other one, too
 			r.prefill[0].tells(metricsOf("1.6e+09", rigBlock))
 		}, []time.Duration{0, awayLong}},
-		"barred": {func(r *exits) { r.engine(r.prefill[0]).Last().Quarantine() }, []time.Duration{0}},
+		"quarantined": {func(r *exits) { r.engine(r.prefill[0]).Last().Quarantine() }, []time.Duration{0}},
 		"the pair is stopped": {func(r *exits) {
 			link := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
 			link.Begin()
@@ -341,7 +341,7 @@ func TestHandBack_GoesElsewhere(t *testing.T) {
 			for _, after := range tc.after {
 				r.server.HandBack(t.Context(), overdue+after)
 			}
-			r.server.HandBack(t.Context(), overdue+2*awayLong) // of a lane that has just been made
+			r.server.HandBack(t.Context(), overdue+2*awayLong) // of a queue that has just been made
 			if n := len(r.prefill[1].seen()); n != 1 || r.server.Counts().HandBacks.Done != 1 {
 				t.Errorf("the other instance has got %d legs, want the hand-back: %+v", n, r.server.Counts().HandBacks)
 			}

@@ -223,7 +223,7 @@ func TestHandBack_OtherIDEchoQuarantinesPrefill(t *testing.T) {
 			r.sendIDs("c", true, count(1, 40)...)
 			r.handBack(overdue, 1)
 			if !r.engine(r.prefill[0]).Quarantined() {
-				t.Error("prefill is not barred")
+				t.Error("prefill is not quarantined")
 			}
 			if c := r.server.Counts(); c.HandBacks.Failed != 1 || c.Quarantines != 1 {
 				t.Errorf("counted %+v", c)

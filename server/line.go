@@ -11,7 +11,7 @@ import (
 // EmptyOmitter is a handler of logs for people: a turn's line has there no members that say nothing.
 type EmptyOmitter interface{ OmitsEmpty() bool }
 
-// logTurns writes each turn's line, which is its receipt. Its keys are in this order; times are in milliseconds:
+// logTurns writes each turn's line, which is its record in the log. Its keys are in this order; times are in milliseconds:
 //
 //   - what became of it: outcome (of reuse: hit, miss, off), reason (of a miss), differs (where a rewritten history does),
 //     tokens_offered, tokens_read (that prefill did not compute because of it), tokens_confirmed (that it took from caches, its own

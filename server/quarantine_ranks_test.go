@@ -9,7 +9,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Ranks share an address and its start. A bar of one is none of the others, on any replica.
+// Ranks share an address and its start. A quarantine of one is none of the others, on any replica.
 func TestBarred_OneRankIsSharedAlone(t *testing.T) {
 	shared := &sharedQuarantines{}
 	replicas := []*rig{
@@ -34,7 +34,7 @@ func TestBarred_OneRankIsSharedAlone(t *testing.T) {
 	for i, r := range replicas {
 		r.server.CompareQuarantines(t.Context())
 		if zero, one := ranks(r)[0].Quarantined(), ranks(r)[1].Quarantined(); zero || !one {
-			t.Errorf("replica %d: barred are %t and %t, want the second rank alone", i, zero, one)
+			t.Errorf("replica %d: quarantined are %t and %t, want the second rank alone", i, zero, one)
 		}
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"carryover/upstream"
 )
 
-// quarantine bars the start that a prefill engine of the rig tells.
+// quarantine quarantines the start that a prefill engine of the rig tells.
 func (r *rig) quarantine(e *engine) { r.engine(e).Last().Quarantine() }
 
 // takesOtherIDs is a prefill engine that computes other ids than it is sent when it is sent any with a ticket.
@@ -46,12 +46,12 @@ func TestBarred_NoLegOfAnyClientGoesThere(t *testing.T) {
 		r.wantOK(r.send(ask("", true, "plain")), "miss;")
 	}
 	if n := len(r.prefill[0].seen()); n != before {
-		t.Errorf("got %d legs on the barred instance, want none", n-before)
+		t.Errorf("got %d legs on the quarantined instance, want none", n-before)
 	}
 	if p := r.get("/readyz"); p.status != http.StatusOK || !strings.Contains(p.body, `"quarantined":1`) {
-		t.Errorf("got %d %s, want it to tell of the bar", p.status, p.body)
+		t.Errorf("got %d %s, want it to tell of the quarantine", p.status, p.body)
 	}
-	// The bar is that of one start.
+	// The quarantine is that of one start.
 	r.prefill[0].always(prefillsIDs)
 	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
 	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())
@@ -64,14 +64,14 @@ func TestBarred_NoLegOfAnyClientGoesThere(t *testing.T) {
 	}
 }
 
-// A start that is not known may be the barred one.
+// A start that is not known may be the quarantined one.
 func TestBarred_HoldsWhileTheStartIsUnknown(t *testing.T) {
 	r := newRig(t, setup{prefills: 2})
 	r.quarantine(r.prefill[0])
 	r.tell(r.prefill[0], metricsOf("", rigBlock))
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	if n := len(r.prefill[0].seen()); n != 0 {
-		t.Errorf("got %d legs on the barred instance, want none", n)
+		t.Errorf("got %d legs on the quarantined instance, want none", n)
 	}
 }
 
@@ -90,7 +90,7 @@ func TestBarred_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *testing
 		turn(n)
 	}
 	if n := len(r.prefill[0].seen()); n != 0 {
-		t.Fatalf("got %d legs on the barred instance, want none", n)
+		t.Fatalf("got %d legs on the quarantined instance, want none", n)
 	}
 	for _, l := range r.decode[0].seen() {
 		if l.params() != nil {
@@ -118,11 +118,11 @@ func TestBarred_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *testing
 		t.Errorf("got salts %q, want one for both legs of each turn", salts)
 	}
 	if r.store.Len() != 0 {
-		t.Error("a barred prefill left a ticket")
+		t.Error("a quarantined prefill left a ticket")
 	}
 }
 
-// A turn that was on its way when the bar came is not sent there any more.
+// A turn that was on its way when the quarantine came is not sent there any more.
 func TestBarred_BetweenPickAndLeg(t *testing.T) {
 	seam := &storeSeam{}
 	r := newRig(t, setup{prefills: 2, cfg: releasing, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
@@ -134,7 +134,7 @@ func TestBarred_BetweenPickAndLeg(t *testing.T) {
 	}
 	r.wantOK(r.turn("c", 2, true), "miss;")
 	if n := len(r.prefill[0].seen()); n != 2 {
-		t.Errorf("got %d legs on the barred instance, want the two before the bar", n)
+		t.Errorf("got %d legs on the quarantined instance, want the two before the quarantine", n)
 	}
 	if waiting := r.deps.Fleet.Waiting(); len(waiting) != 1 || waiting[0].Engine() != r.engine(r.decode[0]) {
 		t.Errorf("%d starts wait for a release, want decode's", len(waiting))
@@ -194,7 +194,7 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 	shared.set(false, false)
 	b.server.CompareQuarantines(ctx)
 	if n := len(b.deps.Fleet.Engines(upstream.RolePrefill)); n != 2 || b.engine(b.prefill[0]).Quarantined() {
-		t.Fatal("barred before a replica could have told of it")
+		t.Fatal("quarantined before a replica could have told of it")
 	}
 	for range 2 { // told when it answers, and again when it has forgotten
 		a.server.CompareQuarantines(ctx)
@@ -203,7 +203,7 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 		}
 		a.server.CompareQuarantines(ctx)
 		if len(shared.all) != 1 {
-			t.Errorf("a bar that is known is told again: %q", shared.all)
+			t.Errorf("a quarantine that is known is told again: %q", shared.all)
 		}
 		shared.set(false, true)
 	}
@@ -258,7 +258,7 @@ func TestBarred_ByAPromptOfIDsWithoutATicket(t *testing.T) {
 			r.prefill[0].always(otherIDs)
 			r.wantOK(r.sendTo(textPath, tc.request), "miss;")
 			if quarantined := r.engine(r.prefill[0]).Quarantined(); quarantined != tc.quarantined {
-				t.Errorf("barred: %v, want %v", quarantined, tc.quarantined)
+				t.Errorf("quarantined: %v, want %v", quarantined, tc.quarantined)
 			}
 			if first := answerOf(r.decode[0].seen()[0]).prompt[0]; tc.quarantined && first != prompt[0] {
 				t.Errorf("decode got a prompt that begins with %d, want the client's %d", first, prompt[0])
@@ -291,7 +291,7 @@ func TestBarred_IsMentionedOnceAMinuteUntilItIsRestarted(t *testing.T) {
 	}
 	r.server.CompareQuarantines(t.Context())
 	r.quarantine(r.prefill[0])
-	for range 3 { // the bar itself has just been logged
+	for range 3 { // the quarantine itself has just been logged
 		r.server.CompareQuarantines(t.Context())
 	}
 	if n := mentioned(); n != 0 {
@@ -315,7 +315,7 @@ func TestBarred_IsMentionedOnceAMinuteUntilItIsRestarted(t *testing.T) {
 	}
 }
 
-// A connector that sends both legs at once keeps off a barred instance too, when the bar comes while the prompt is tokenised.
+// A connector that sends both legs at once keeps off a quarantined instance too, when the quarantine comes while the prompt is tokenised.
 func TestBarred_WhileThePromptIsTokenised(t *testing.T) {
 	r := togetherRig(t, setup{prefills: 2})
 	tokenise := r.prefill[0].tokenize
@@ -327,6 +327,6 @@ func TestBarred_WhileThePromptIsTokenised(t *testing.T) {
 	r.prefill[1].always(r.prefill[0].fallback)
 	r.wantOK(r.sendTo(textPath, asking(true)), "miss;")
 	if n := len(r.prefill[0].seen()); n != 0 {
-		t.Errorf("got %d legs on the barred instance", n)
+		t.Errorf("got %d legs on the quarantined instance", n)
 	}
 }

@@ -56,7 +56,7 @@ type TurnRecord struct {
 	Saved    float64 `json:"saved_ms,omitempty"` // of prefill's time, by its learnt speed
 }
 
-// turnRecordOf reads a record. The receipt points to counts.
+// turnRecordOf makes the turn record of a record. The result points to counts.
 func turnRecordOf(r *server.Record, counts *[4]int) TurnRecord {
 	record := TurnRecord{
 		Turn: r.Turn, Trace: r.Trace.Shown(), Began: r.Began, Conversation: r.Conversation, Source: r.Source, Endpoint: r.API.Path(), Model: r.ModelShown(),
