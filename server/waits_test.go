@@ -93,6 +93,6 @@ func TestParity_IsNotLearntFromAForeignAnswer(t *testing.T) {
 		r.wantOK(r.sendTo(textPath, request), "miss;")
 	}
 	if n := r.log.count("tokenize differs"); n != 0 {
-		t.Errorf("the shape is quarantined by a foreign answer; log ends with\n%s", r.log.end())
+		t.Errorf("the shape is ruled out by a foreign answer; log ends with\n%s", r.log.end())
 	}
 }
