@@ -125,7 +125,7 @@ func (a *answer) observe(ev sse.Event) sse.Verdict {
 		}
 	}
 	if verdict == sse.Forward || verdict == sse.Supersede {
-		a.passed = true
+		a.passed, a.decoding.unread = true, nil
 	}
 	return verdict
 }
@@ -290,6 +290,9 @@ func (a *answer) fails(failure gjson.Result) {
 	a.failed, a.fault, a.why = true, http.StatusInternalServerError, why[:min(len(why), maxWhy)]
 	if code := failure.Get("code"); code.Type == gjson.Number {
 		a.fault = int(code.Int())
+	}
+	if !a.passed {
+		a.decoding.leavesUnread()
 	}
 }
 

@@ -36,6 +36,7 @@ type decoding struct {
 	link        *fleet.PairState      // of the two incarnations that exchange the KV, nil if one of them is not known
 	rewrite     upstream.Rewriter
 	asks        asked
+	unread      func() // has decode take the KV of the hand-over if decode has not read it; nil once an event has reached the client
 
 	both   context.Context //nolint:containedctx // of both legs if they run at once: the failure of one ends the other
 	finish func()          // ends the other leg if it still runs
@@ -60,6 +61,14 @@ func (d *decoding) Close() {
 	}
 	if d.Stream != nil {
 		_ = d.Stream.Close()
+	}
+}
+
+// leavesUnread notes that the engine has failed the leg, which it may not have begun: its receiver may hold what was to be read.
+func (d *decoding) leavesUnread() {
+	if take := d.unread; take != nil {
+		d.unread = nil
+		take()
 	}
 }
 

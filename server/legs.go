@@ -74,6 +74,9 @@ func (s *turns) legs(ctx context.Context, out *commitWriter, t *turn, p *pair, h
 			s.counts.stranded(false)
 		}
 	}
+	if err == nil && !left && plan.Late != nil {
+		d.unread = func() { s.takeLate(ctx, t, p, upstream.Plan{Late: plan.Late}, handed) } // it has arrived: nothing is waited for
+	}
 	return d, err
 }
 

@@ -137,6 +137,9 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 	var write *sse.WriteError
 	gone := clientLeft(ctx, err)
 	r.left = leftEarly(ctx, err)
+	if !r.first {
+		d.leavesUnread()
+	}
 	r.keep(ctx) // does nothing if the end was seen, because the ticket was stored then
 	switch {
 	case err == nil:

@@ -21,12 +21,14 @@ func TestLMCache_NothingStaysThatIsAnnounced(t *testing.T) {
 		leaves bool // the client, as soon as KV is on its way
 		fault  *vllmsim.Fault
 	}{
-		"behind the budget":                 {change: late, flags: budget},
-		"behind the budget, decode goes on": {change: late, flags: append([]string{"--lmcache-unready", "decode"}, budget...)},
-		"behind the budget, at decode":      {change: late, flags: append([]string{"--lmcache-chat", "chat"}, budget...)},
-		"its client has left":               {change: late, leaves: true},
-		"its client has left, budget over":  {change: late, flags: budget, leaves: true},
-		"decode fails the leg":              {fault: &vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusInternalServerError, Route: "/v1/completions", Count: 1}},
+		"behind the budget":                             {change: late, flags: budget},
+		"behind the budget, decode goes on":             {change: late, flags: append([]string{"--lmcache-unready", "decode"}, budget...)},
+		"behind the budget, at decode":                  {change: late, flags: append([]string{"--lmcache-chat", "chat"}, budget...)},
+		"its client has left":                           {change: late, leaves: true},
+		"its client has left, budget over":              {change: late, flags: budget, leaves: true},
+		"decode fails the leg":                          {fault: &vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: http.StatusInternalServerError, Route: "/v1/completions", Count: 1}},
+		"decode's answer begins with an error":          {fault: &vllmsim.Fault{Kind: vllmsim.FaultErrorBody200, Route: "/v1/completions", Count: 1}},
+		"decode's answer begins with an error, at chat": {flags: []string{"--lmcache-chat", "chat"}, fault: &vllmsim.Fault{Kind: vllmsim.FaultErrorBody200, Route: "/v1/chat/completions", Count: 1}},
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(name+"/stream "+strconv.FormatBool(stream), func(t *testing.T) {
