@@ -104,6 +104,9 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 			return false
 		}
 	}
+	if leg.Role == upstream.RoleDecode && leg.Paused() && !s.decodesElsewhere(t, leg) {
+		return false // prefill would compute the prompt again for the same refusal
+	}
 	switch echo := leg.Kind == upstream.IDEcho; {
 	case echo && t.record.Retries >= maxDials:
 		return false
@@ -122,6 +125,13 @@ func (s *turns) again(ctx context.Context, t *turn, err error) bool {
 		s.exclude(retry, leg)
 	}
 	return true
+}
+
+// decodesElsewhere reports whether another decode instance than that of a leg may take the turn.
+func (s *turns) decodesElsewhere(t *turn, leg *upstream.LegError) bool {
+	return slices.ContainsFunc(s.deps.Fleet.Engines(upstream.RoleDecode), func(e *fleet.Engine) bool {
+		return e.Name != leg.Instance && !t.retry.excludes(e) && e.Reachable() && !e.Pauses() && e.MayServe(t.model)
+	})
 }
 
 // refresh gives the next attempt's legs a new request id, and forbids them a ticket.

@@ -160,6 +160,7 @@ func TestPause_NoOtherInstance(t *testing.T) {
 		t.Fatal("an instance on which nothing is under way is not paused")
 	}
 	for _, stream := range []bool{false, true} {
+		before := len(legs(g.prefill[0]))
 		body := encode(map[string]any{"model": "sim", "max_tokens": 10, "stream": stream, "messages": []any{map[string]string{"role": "user", "content": longText(7)}}})
 		a, err := g.post(t.Context(), "/v1/chat/completions", http.Header{}, body, unwatched)
 		if err != nil {
@@ -168,6 +169,9 @@ func TestPause_NoOtherInstance(t *testing.T) {
 		told := a.status == http.StatusServiceUnavailable && a.header.Get("Retry-After") != "" || stream && strings.Contains(string(a.raw), `"code":503`)
 		if !told || strings.Contains(string(a.raw), `"role"`) {
 			t.Errorf("stream %t: status %d, %.300s; want 503", stream, a.status, a.raw)
+		}
+		if n := len(legs(g.prefill[0])) - before; n > 1 { // there is nothing to prefill for
+			t.Errorf("stream %t: prefill has got %d legs, want one at most", stream, n)
 		}
 	}
 	g.pauses(t, g.decode[0], "/resume")

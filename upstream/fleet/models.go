@@ -200,6 +200,16 @@ func (f *Fleet) refresh(ctx context.Context, r *reading) {
 	close(r.done)
 }
 
+// MayServe reports whether the engine serves a model of that name, or has not told which it serves.
+func (e *Engine) MayServe(model string) bool {
+	models := e.seen.models.Load()
+	if models == nil || model == "" {
+		return true
+	}
+	_, serves := models.ids[model]
+	return serves
+}
+
 // Serves reports whether an engine is known to serve a model of that name. It locks no engine.
 func (f *Fleet) Serves(model string) bool {
 	var same *modelSet
