@@ -93,7 +93,7 @@ func (v *verdict) missed(turn *probeTurn) (code, what string) {
 // loaded judges by what prefill tells of its caches whether it has read decode's KV. It has computed the first turn's prompt itself;
 // the answer it can have from decode only.
 func (v *verdict) loaded(first, second *probeTurn) bool {
-	offered, cached := second.record.Reuse.Offered, second.record.Reuse.Cached
+	offered, cached, read := second.record.Reuse.Offered, second.record.Reuse.Cached, second.record.Reuse.Read
 	lacking := offered - cached
 	block := max(v.couple.decode.blockSize, 1)
 	switch {
@@ -103,9 +103,11 @@ func (v *verdict) loaded(first, second *probeTurn) bool {
 		v.found(codeNothingLoaded, fmt.Sprintf("of %d tokens that were offered prefill had %d, and its own prompt before had %d", offered, cached, first.record.Answer.PromptTokens))
 		v.host(codeDecodeHost, v.seen.decode, v.couple.decode, false)
 		return false
+	case read == 0:
+		v.holds(codeNothingLoaded, fmt.Sprintf("prefill had all of the %d offered tokens by itself, so that nothing shows whether it reads decode's KV", offered))
 	default:
-		v.holds(codeNothingLoaded, fmt.Sprintf("prefill took %d of %d offered tokens", min(cached, offered), offered))
+		v.holds(codeNothingLoaded, fmt.Sprintf("prefill read %d of %d offered tokens, and had the others by itself", read, offered))
 	}
-	v.host(codeDecodeHost, v.seen.decode, v.couple.decode, true)
+	v.host(codeDecodeHost, v.seen.decode, v.couple.decode, cached >= 0 && read > 0)
 	return true
 }

@@ -272,7 +272,7 @@ func TestJudge_WordsOfRecords(t *testing.T) {
 			for _, again := range []bool{false, true} {
 				r := server.Record{Status: 200, Stored: "yes", Path: server.Path{Way: server.WayPrefillDecode}}
 				if again {
-					r.Reuse = server.Reuse{Hit: true, Offered: 300, Cached: 300}
+					r.Reuse = server.Reuse{Hit: true, Offered: 300, Cached: 300, Read: 120}
 					second(&r)
 				} else {
 					first(&r)
@@ -315,6 +315,22 @@ func TestJudge_WordsOfRecords(t *testing.T) {
 	d.judge(couple{&examined{Instance: upstream.Instance{Name: "p"}}, &examined{Instance: upstream.Instance{Name: "q"}}}, "m", seen)
 	if !d.report.has("p -> q", codeExpiry) {
 		t.Errorf("%+v", d.report.findings)
+	}
+}
+
+// What prefill had by itself is not loaded: a cache that had all that was offered says nothing of the address at which decode's KV is.
+func TestJudge_LoadedIsWhatWasRead(t *testing.T) {
+	for read, want := range map[int]bool{120: false, 0: true} { // whether the address is complained of
+		v := verdict{report: newDoctorReport(), at: "p -> q"}
+		v.seen = &tried{decode: kvPlace{told: true, host: "127.0.0.1"}}
+		v.couple = couple{&examined{Instance: upstream.Instance{Name: "p"}}, &examined{Instance: upstream.Instance{Name: "q", BaseURL: "http://10.0.0.3"}, blockSize: 16}}
+		second := probeTurn{record: server.Record{Reuse: server.Reuse{Hit: true, Offered: 300, Cached: 300, Read: read}}}
+		if !v.loaded(&probeTurn{}, &second) {
+			t.Errorf("read %d: %+v", read, v.report.findings)
+		}
+		if got := v.report.has("p -> q", codeDecodeHost); got != want {
+			t.Errorf("read %d: the address is complained of: %t, want %t", read, got, want)
+		}
 	}
 }
 

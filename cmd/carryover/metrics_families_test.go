@@ -80,3 +80,16 @@ func wantFamilies(t *testing.T, s scraped, appears ...string) {
 		t.Error(fmt.Sprint(g), "is not in the list")
 	}
 }
+
+// The dashboard shows each figure of what reuse is worth.
+func TestMetrics_TheDashboardShowsReuse(t *testing.T) {
+	board, err := os.ReadFile("../../scripts/observability/grafana/dashboards/reuse.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range listedFamilies(t) {
+		if strings.HasPrefix(f.name, "carryover_reuse_") && !strings.Contains(string(board), f.name) {
+			t.Errorf("%s is on no panel", f.name)
+		}
+	}
+}
