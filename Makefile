@@ -63,7 +63,7 @@ quick: vet ## vet, lint and unit tests, in less than a minute; installs nothing,
 test: redis zmq ## all tests with the race detector, the plug-in's tests, and the coverage floors
 	scripts/vllm/fetch-packages
 	python3 -m unittest discover -s scripts/vllm/tests
-	go test -race -timeout 15m ./...
+	go test -race -timeout 30m ./...
 	$(MAKE) cover
 
 # Coverage has a pass of its own: counted under the race detector, where each count is an atomic operation that is
