@@ -151,7 +151,9 @@ func (f *finder) take(ctx context.Context, t *turn, p *pair) (*claim, Reason) {
 	for _, c := range choices {
 		usable, why := f.usable(ctx, p, c)
 		if why != "" {
-			reason = why
+			if reason.rewritten() { // else a better branch has said it
+				reason = why
+			}
 			continue
 		}
 		h, outcome, why := f.takeBranch(ctx, t, c, usable)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 
 	"carryover/server"
@@ -170,4 +171,25 @@ func TestTurn_ProofAutoReusesNothing(t *testing.T) {
 	}
 	r.wantOK(trusted(`{"role":"user","content":"q"}`), "miss;reason=first_turn")
 	r.wantOK(trusted(`{"role":"user","content":"q"},{"role":"assistant","content":"Hello world"},{"role":"user","content":"r"}`), "hit;")
+}
+
+// A conversation that has two tickets is told why the better one is not used, not that the other is not worth its reading.
+func TestTurn_TheTicketOfMostTokensSaysWhyNothingIsReused(t *testing.T) {
+	r := newRig(t, setup{cfg: func(c *server.Config) { byTokens(c); c.ReuseMinTokens = 2 * rigBlock }})
+	r.inIDs(nil)
+	r.sendIDs("teacher", true, count(1, 100)...) // the incarnations are known then
+	prompt := count(1000, 5*rigBlock)
+	r.wantOK(r.sendIDs("d", true, prompt...), "miss;reason=first_turn")
+	r.wantOK(r.sendIDs("d", true, append(prompt[:rigBlock+5:rigBlock+5], count(8000, 200)...)...), "miss;reason=below_threshold")
+	first := count(20000, 5*rigBlock)
+	r.wantOK(r.sendIDs("c", true, first...), "miss;reason=first_turn")
+	gate := make(chan struct{})
+	legs := len(r.prefill[0].seen())
+	r.prefill[0].next(waits(gate, prefills))
+	trial := make(chan reply, 1)
+	go func() { trial <- r.sendIDs("c", true, slices.Concat(first, outputIDs(), count(30000, 30))...) }()
+	r.prefill[0].await(legs + 1)
+	r.wantOK(r.sendIDs("d", true, slices.Concat(prompt, outputIDs(), count(5000, 30))...), "miss;reason=pair_on_trial")
+	close(gate)
+	<-trial
 }
