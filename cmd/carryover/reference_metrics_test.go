@@ -27,7 +27,9 @@ type instruments struct {
 	of *recording
 }
 
-func (r *instruments) keep(name, unit, means string) { r.of.units[name], r.of.means[name] = unit, means }
+func (r *instruments) keep(name, unit, means string) {
+	r.of.units[name], r.of.means[name] = unit, means
+}
 
 func (r *instruments) Int64Counter(name string, options ...metric.Int64CounterOption) (metric.Int64Counter, error) {
 	c := metric.NewInt64CounterConfig(options...)

@@ -20,7 +20,7 @@ enabled = false
 name = "Carryover"
 base_url = "${url}/v1"
 wire_api = "responses"
-env_key = "CARRYOVER_KEY"
+env_key = "PROXY_KEY"
 env_http_headers = { "X-Conversation-Final" = "CARRYOVER_FINAL" }
 request_max_retries = 0
 `
@@ -29,7 +29,7 @@ const final = { CARRYOVER_FINAL: 'true' }
 
 // codex is a workplace where Codex asks at url.
 async function codex(t, url) {
-  const place = await workplace(t, ({ home }) => ({ CODEX_HOME: home, CARRYOVER_KEY: "a client's key" }))
+  const place = await workplace(t, ({ home }) => ({ CODEX_HOME: home, PROXY_KEY: "a client's key" }))
   await writeFile(`${place.home}/config.toml`, config(url))
   return place
 }
