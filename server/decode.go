@@ -251,7 +251,7 @@ func (s *turns) drainHandover(ctx context.Context, t *turn, p *pair, plan upstre
 			return
 		}
 		p.prefill.PairWith(p.decode).ExchangedKV()
-		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, freshAsOf: began})
+		s.releaser.unuseParams(params, leftover{decode: p.decode, model: model, began: began, freshAsOf: began})
 		s.counts.stranded(true) // the answer's own blocks have been counted as pinned by now
 	})
 	return true

@@ -31,6 +31,7 @@ type releaser struct {
 type leftover struct {
 	decode    *fleet.Incarnation
 	model     string
+	began     time.Time // when the leg of the answer was sent
 	freshAsOf time.Time
 }
 
@@ -51,7 +52,7 @@ func (r *releaser) read(ticket *convcache.Ticket) (*upstream.Kept, error) {
 // outdated reports whether the engine that holds a ticket's blocks has registered its memory again since.
 func (r *releaser) outdated(ticket *convcache.Ticket) bool {
 	kept, err := r.read(ticket)
-	return err == nil && r.generations.outdated(ticket.Decode, ticket.Incarnation, kept)
+	return err == nil && r.generations.outdated(ticket.Decode, kept)
 }
 
 // keptReading returns the part of a reading that a ticket keeps.
@@ -101,10 +102,17 @@ func (r *releaser) unuseParams(params []byte, left leftover) {
 	}
 }
 
+// noteGeneration notes the generation of decode's memory in params of an answer to a leg that was sent at a time, so that what was held before
+// a sleep is known to be gone.
+func (r *releaser) noteGeneration(decode *fleet.Incarnation, kept *upstream.Kept, sent time.Time) {
+	r.generations.outdated(decode.Engine().Name, kept)
+	decode.RegisteredMemory(kept.Generation, sent)
+}
+
 // unuseKept gives up the blocks of an answer, unless a ticket names them.
 func (r *releaser) unuseKept(kept upstream.Kept, left leftover) {
 	decode := left.decode.Engine()
-	r.generations.outdated(decode.Name, left.decode.ID(), &kept) // notes the generation, so that older tickets are known to be void
+	r.noteGeneration(left.decode, &kept, left.began)
 	if !r.blocks.fresh(decode.Name, kept) {
 		return
 	}

@@ -63,7 +63,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 	ticket, kept, why := k.ticketOf(t, a)
 	if why != "" {
 		t.record.Stored = why
-		left := leftover{decode: d.start, model: t.model, freshAsOf: a.freshAsOf}
+		left := leftover{decode: d.start, model: t.model, began: d.began, freshAsOf: a.freshAsOf}
 		if kept.Params != nil {
 			k.releaser.unuseKept(kept, left)
 		} else {
@@ -142,7 +142,7 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept ups
 	if a.dialect == nil { // of the others nothing is counted, see sentNothing
 		d.start.SentParams()
 	}
-	k.releaser.generations.outdated(decode.Name, d.start.ID(), &kept) // notes the generation, so that older tickets are known to be void
+	k.releaser.noteGeneration(d.start, &kept, d.began)
 	switch {
 	case misplaced:
 		return convcache.Ticket{}, kept, "ineligible_block_count"

@@ -49,6 +49,37 @@ func TestGeneration_TicketsFromBeforeASleepAreNotUsed(t *testing.T) {
 	r.verify(t, pins{})
 }
 
+// Blocks from before a sleep are gone: they count as pinned no more, whether a ticket names them or a release waits for them. Those from after
+// it do.
+func TestGeneration_WhatIsGoneIsNotPinned(t *testing.T) {
+	t.Parallel()
+	cfg := vllmsim.DefaultConfig()
+	r := startWaking(t, nil, "--hand-back", "off", "--release", "on", "--release-backlog", "64")
+	for _, name := range []string{"a", "b"} {
+		h := r.thread(name)
+		h.turn(t, "first_turn")
+		h.turn(t, hit)
+	}
+	if err := r.oneShot(t.Context(), 1); err != nil { // which leaves a release
+		t.Fatal(err)
+	}
+	if told, held := r.pinnedTokens(t, cfg.BlockSize); told != held || held == 0 {
+		t.Fatalf("%d tokens are told before the sleep, %d held", told, held)
+	}
+	r.decode[0].SleepAndWake()
+	c := r.thread("c")
+	c.turn(t, "first_turn") // tells the generation
+	var told, held int
+	if !eventually(func() bool {
+		told, held = r.pinnedTokens(t, cfg.BlockSize)
+		return told == held && held > 0
+	}) {
+		t.Errorf("%d tokens are told after the sleep, %d held", told, held)
+	}
+	c.turn(t, hit)
+	r.nothingStale(t)
+}
+
 // An answer tells the generation that leaves no ticket itself.
 func TestGeneration_ToldByAnAnswerWithoutATicket(t *testing.T) {
 	t.Parallel()
@@ -68,6 +99,32 @@ func TestGeneration_ToldByAnAnswerWithoutATicket(t *testing.T) {
 	a.turn(t, "instance_cleared")
 	r.nothingStale(t)
 	r.verify(t, pins{unused: 1})
+}
+
+// A decode engine with a configured id that has slept counts from one again when it is restarted. Prefill has a higher number of that id and
+// reads by the registration that ended with the process: no ticket of such an engine is offered.
+func TestGeneration_RestartedUnderTheSameIDAfterASleep(t *testing.T) {
+	t.Parallel()
+	cfg := vllmsim.DefaultConfig()
+	decode := cfg
+	decode.EngineID = "decode-0"
+	r := startRig(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{decode}, flags: []string{"--proof", "history", "--hand-back", "off"}})
+	a := r.thread("a")
+	a.turn(t, "first_turn")
+	a.turn(t, hit)
+	r.decode[0].SleepAndWake()
+	r.thread("b").turn(t, "first_turn") // tells the generation
+	a.turn(t, "instance_cleared")
+	a.turn(t, hit) // tells it to prefill
+	r.decode[0].Restart()
+	a.turn(t, "instance_gone")
+	for range 2 {
+		a.turn(t, "instance_cleared")
+	}
+	r.nothingStale(t)
+	if n := r.wrong(t); n != 0 {
+		t.Errorf("%d reads are wrong", n)
+	}
 }
 
 // Prefill's generation reaches decode with each hand-over.

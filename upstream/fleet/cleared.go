@@ -37,9 +37,11 @@ func (e *Engine) BlocksCleared(at time.Time) {
 // know the request any more.
 func (s *Incarnation) Void(held time.Time) bool { return s.engine.clearedSince(held, clearedMargin) }
 
-// Free reports whether blocks that decode held at a time are certainly pinned no more because the engine has cleared
-// its cache.
-func (s *Incarnation) Free(held time.Time) bool { return s.engine.clearedSince(held, 0) }
+// Free reports whether blocks that decode held at a time are certainly pinned no more, because the engine has cleared
+// its cache or has slept.
+func (s *Incarnation) Free(held time.Time) bool {
+	return s.engine.clearedSince(held, 0) || s.registeredSince(held)
+}
 
 // clearedSince reports whether the cache was cleared later than held minus margin, by the monotonic or the wall clock.
 func (e *Engine) clearedSince(held time.Time, margin time.Duration) bool {

@@ -42,6 +42,8 @@ type Incarnation struct {
 
 	keeping keeping // whether a prefill incarnation keeps what is handed back to it
 
+	memory atomic.Pointer[registration] // of a decode incarnation, nil as long as no answer has told one
+
 	// mu guards the rest. Lock order: Engine, Incarnation, PairState.
 	mu          sync.Mutex
 	blockSize   int

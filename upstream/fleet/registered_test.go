@@ -1,0 +1,48 @@
+package fleet
+
+import (
+	"testing"
+	"time"
+)
+
+func TestRegistered_BlocksFromBeforeAreFree(t *testing.T) {
+	r := newRig(t)
+	_, decode := r.starts()
+	at := func(seconds int) time.Time { return r.now().Add(time.Duration(seconds) * time.Second) }
+	for _, step := range []struct {
+		generation, sent int
+		free             int // blocks held then or before are free, those of a second later are not; -1: none are
+	}{
+		{0, 1, -1}, // before 0.33
+		{1, 2, -1}, // the first that is known
+		{1, 3, -1},
+		{2, 10, 9},
+		{2, 20, 9}, // another answer, or another rank of the engine
+		{1, 30, 9}, // an answer from before that comes late
+		{4, 40, 39},
+	} {
+		decode.RegisteredMemory(step.generation, at(step.sent))
+		if step.free >= 0 && !decode.Free(at(step.free)) {
+			t.Errorf("%+v: blocks of %d s are not free", step, step.free)
+		}
+		if decode.Free(at(step.free + 1)) {
+			t.Errorf("%+v: blocks of %d s are free", step, step.free+1)
+		}
+	}
+}
+
+func TestRegistered_NothingIsLeftToRelease(t *testing.T) {
+	r := newRig(t)
+	_, decode := r.starts()
+	decode.RegisteredMemory(1, r.now())
+	decode.Leave(Unused{Params: []byte("{}"), Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()})
+	decode.AddExpiringPin(160, r.now())
+	r.pass(time.Minute)
+	decode.RegisteredMemory(2, r.now())
+	if n := decode.Unused(); n != 0 {
+		t.Errorf("%d tickets wait after the sleep", n)
+	}
+	if n, _ := decode.pinned(); n != 0 {
+		t.Errorf("%d tokens are pinned after the sleep", n)
+	}
+}
