@@ -120,22 +120,23 @@ func moveTurns(t *testing.T, m *moves) {
 	}) {
 		t.Error("turns that have left still wait")
 	}
+	if err := s.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
+		t.Fatal(err)
+	}
+	talk.turn(t)
+	if see().sum("carryover_quarantines_total") != 1 {
+		t.Error("the engine that computes other ids was not quarantined")
+	}
+	if !eventually(func() bool { return see().sum("carryover_instance_exposed", `role="decode"`) == 1 }) || see().sum("carryover_instance_exposed") != 1 {
+		t.Error("decode, which has had its KV, is not said to be exposed")
+	}
+	// Last, because an instance that leaves has its tickets given up at once.
 	name := s.proxy.fleet.Engines(upstream.RoleDecode)[0].Name
 	if status, body := s.operate(t, http.MethodPost, "/admin/instances/decode/"+url.PathEscape(name)+"/drain"); status != http.StatusOK {
 		t.Fatalf("drain: %d %s", status, body)
 	}
 	if see().sum("carryover_instance_state", `role="decode"`, `state="draining"`) != 1 {
 		t.Error("the instance that is drained is not said to be")
-	}
-	if err := s.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultOtherIDs, Tickets: true, Count: 1}); err != nil {
-		t.Fatal(err)
-	}
-	talk.turn(t)
-	if see().sum("carryover_quarantines_total") != 1 {
-		t.Error("the engine that computes other ids was not barred")
-	}
-	if !eventually(func() bool { return see().sum("carryover_instance_exposed", `role="decode"`) == 1 }) || see().sum("carryover_instance_exposed") != 1 {
-		t.Error("decode, which has had its KV, is not said to be exposed")
 	}
 }
 
