@@ -25,6 +25,7 @@ type doubt struct {
 	lasts    int      // changes beyond those that every doubt outlives
 	times    int      // conversations of the doubt alone, as a multiple of the others'; 0 is once
 	all      bool     // it befalls every instance of the role at once
+	sleeps   bool     // the instances sleep and wake in the middle, while no turn is under way
 	pauses   bool     // the instances are paused while it lasts: they refuse what comes
 	seen     bool     // the proxy reads the instance's start whenever the doubt begins, in the middle, and when it ends
 	ends     []string // how answers may end because of it, beside well
@@ -37,6 +38,9 @@ const (
 	inTheMiddle
 	atTheEnd
 )
+
+// sleeping has decode sleep and wake, so that its memory is registered anew. No answer suffers, and no ticket from before is offered.
+func sleeping() []doubt { return []doubt{{name: "decode sleeps", role: roleDecode, sleeps: true}} }
 
 // habit is what clients do while it is in force.
 type habit struct {
@@ -105,6 +109,7 @@ type storm struct {
 	next   int // the turn that begins with a change
 	clock  int
 	spells []*spell
+	quiet  []*spell    // which are to take effect as soon as no turn is under way
 	began  map[int]int // how many turns under way have begun at each time
 }
 
@@ -145,6 +150,15 @@ func (s *storm) ended(from int) {
 	}
 }
 
+// takeQuiet hands out what is to take effect while no turn is under way.
+func (s *storm) takeQuiet() []*spell {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	list := s.quiet
+	s.quiet = nil
+	return list
+}
+
 // unsure reports whether decode has hidden its start at some moment since the first of the turns under way began.
 func (s *storm) unsure() bool {
 	s.mu.Lock()
@@ -175,6 +189,8 @@ func (s *storm) change(ctx context.Context) error {
 		case p.over:
 		case s.clock >= p.to || s.turns >= s.calmAfter:
 			errs = append(errs, s.end(ctx, p))
+		case p.sleeps && s.clock == p.from+1:
+			s.quiet = append(s.quiet, p)
 		case p.restarts == inTheMiddle && s.clock == p.from+1:
 			s.restart(p)
 			s.look(ctx, p)
@@ -208,6 +224,8 @@ func (s *storm) start(ctx context.Context) error {
 		for _, instance := range p.at {
 			if p.pauses {
 				instance.Pause()
+			}
+			if p.fault.Kind == "" {
 				continue
 			}
 			if err := instance.SetFault(p.fault); err != nil {

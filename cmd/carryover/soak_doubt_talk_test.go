@@ -46,6 +46,9 @@ func (d *doubting) converse(ctx context.Context, k *talk) error {
 		if err != nil {
 			return err
 		}
+		if err := d.befall(ctx, d.storm.takeQuiet()); err != nil {
+			return err
+		}
 		members := k.next(n)
 		if k.api == talkChat && habit.images {
 			k.show()
