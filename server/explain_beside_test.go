@@ -39,8 +39,10 @@ func TestExplain_BesideTurns(t *testing.T) {
 		turns.Go(func() {
 			for n := range 12 {
 				p := r.turn(fmt.Sprint("c", c), n+1, n%2 == 0)
-				if want := "hit;"; n > 2 && !strings.HasPrefix(p.reuse(), want) { // three turns learn what is known of a pair at first
-					t.Errorf("conversation %d, turn %d: %q, want %s", c, n+1, p.reuse(), want)
+				// Three turns learn what is known of a pair at first. There are four pairs, and another conversation may have the first
+				// ticket of one.
+				if reuse := p.reuse(); n > 2 && !strings.HasPrefix(reuse, "hit;") && reuse != "miss;reason=pair_on_trial" {
+					t.Errorf("conversation %d, turn %d: %q, want a hit", c, n+1, reuse)
 				}
 			}
 		})

@@ -137,10 +137,18 @@ func TestServe_StartsWithoutRedis(t *testing.T) {
 	at := " --redis-url redis://" + redis.Addr()
 	lenient, strict := startServing(t, at), startServing(t, at+" --redis-required")
 	const down = `{"decode":1,"prefill":1,"redis":"down","status":"ready","store":"redis"}`
-	if status, body := lenient.get(t, lenient.base+"/readyz"); status != http.StatusOK || strings.TrimSpace(body) != down {
+	var status int
+	var body string
+	if !eventually(func() bool { // it is starting until its engines have answered
+		status, body = lenient.get(t, lenient.base+"/readyz")
+		return status == http.StatusOK && strings.TrimSpace(body) == down
+	}) {
 		t.Errorf("/readyz: got %d %s, want 200 %s", status, body, down)
 	}
-	if status, body := strict.get(t, strict.base+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, `"store_down"`) {
+	if !eventually(func() bool {
+		status, body = strict.get(t, strict.base+"/readyz")
+		return status == http.StatusServiceUnavailable && strings.Contains(body, `"store_down"`)
+	}) {
 		t.Errorf("/readyz with --redis-required: got %d %s, want 503 store_down", status, body)
 	}
 	if lenient.said("starting without Redis") == "" {
@@ -148,8 +156,6 @@ func TestServe_StartsWithoutRedis(t *testing.T) {
 	}
 	redis.Restart()
 	for _, p := range []*startedProgram{lenient, strict} {
-		var status int
-		var body string
 		if !eventually(func() bool { // Redis is asked again after 1 s, 2 s, 4 s
 			status, body = p.get(t, p.base+"/readyz")
 			return status == http.StatusOK && strings.Contains(body, `"redis":"up"`)
