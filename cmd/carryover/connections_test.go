@@ -79,7 +79,12 @@ func TestConnections_HealthOnTheAdminListener(t *testing.T) {
 	cfg := vllmsim.DefaultConfig()
 	o := startOperated(t, rigConfig{prefill: []vllmsim.Config{cfg}, decode: []vllmsim.Config{cfg}}, "")
 	for path, want := range map[string]string{"/healthz": `{"status":"ok"}`, "/readyz": `"status":"ready"`, "/health": `"cached_conversations":0`} {
-		if status, body := o.operate(t, http.MethodGet, path); status != http.StatusOK || !strings.Contains(string(body), want) {
+		var status int
+		var body []byte
+		if !eventually(func() bool { // it is not ready until its engines have answered
+			status, body = o.operate(t, http.MethodGet, path)
+			return status == http.StatusOK && strings.Contains(string(body), want)
+		}) {
 			t.Errorf("%s: %d %s, want %s", path, status, body, want)
 		}
 	}
