@@ -32,7 +32,10 @@ func enterCarryover(name string, more ...string) func(context.Context, *site, wo
 
 // knows reports whether the program has a flag.
 func (s *site) knows(ctx context.Context, flag string) bool {
-	help, err := exec.CommandContext(ctx, s.carryover, "--help").CombinedOutput()
+	help, err := exec.CommandContext(ctx, s.carryover, "--help-all").CombinedOutput()
+	if err != nil { // versions before --help-all show every flag
+		help, err = exec.CommandContext(ctx, s.carryover, "--help").CombinedOutput()
+	}
 	return err == nil && strings.Contains(string(help), flag+" ")
 }
 

@@ -74,10 +74,10 @@ func TestCarryoverAcceptsItsCommands(t *testing.T) {
 	}
 }
 
-// TestCarryoverKnowsItsVariables: a variable that the program does not read does nothing, without a word. Those of settings are made of
+// TestCarryoverKnowsItsVariables: the program refuses a variable with its prefix that it does not read. Those of settings are made of
 // the flags; the others are secrets, the OpenTelemetry specification's and Go's.
 func TestCarryoverKnowsItsVariables(t *testing.T) {
-	help, err := exec.Command(program(t), "serve", "--help").Output()
+	help, err := exec.Command(program(t), "serve", "--help-all").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
