@@ -10,10 +10,10 @@ import (
 	"carryover/upstream"
 )
 
-// turnHeaders sets the headers by which a client or an operator sees what a turn
-// reused.
+// turnHeaders sets the headers that tell a client or an operator what a turn reused.
 func turnHeaders(header http.Header, r *Record) {
-	// In one text and one array, and under names as net/http would spell them but for X-KV-…, of which it would make X-Kv-….
+	// All values share one string and one array, which saves allocations. The names are spelled as net/http spells them, except X-KV-…,
+	// which net/http would change to X-Kv-….
 	b := r.Reuse.appendHeader(make([]byte, 0, 256), time.Now())
 	reuse := len(b)
 	b = appendTiming(b, r)
@@ -22,7 +22,7 @@ func turnHeaders(header http.Header, r *Record) {
 	headers := string(b)
 	values := [...]string{r.Turn, headers[:reuse], headers[reuse:timing], headers[timing:]}
 	header["X-Request-Id"], header["X-KV-Reuse"], header["Server-Timing"] = values[0:1:1], values[1:2:2], values[2:3:3]
-	if r.API == upstream.Messages { // by which Anthropic's SDKs know it
+	if r.API == upstream.Messages { // the header that Anthropic's SDKs read
 		header["Request-Id"] = values[0:1:1]
 	}
 	if values[3] != "" {
@@ -30,7 +30,7 @@ func turnHeaders(header http.Header, r *Record) {
 	}
 }
 
-// appendTiming says how long the turn took so far (W3C Server Timing).
+// appendTiming appends how long the turn took so far (W3C Server Timing).
 func appendTiming(b []byte, r *Record) []byte {
 	begin := len(b)
 	add := func(name string, d time.Duration) {
@@ -52,11 +52,11 @@ func appendTiming(b []byte, r *Record) []byte {
 	return b
 }
 
-// account learns from a turn that has ended, and hands the record of a turn to its observers.
+// account learns from a turn that has ended, and passes its record to the observers.
 func (s *Server) account(t *turn, err error) {
 	t.record.Took, t.record.Err = time.Since(t.record.Began), err
 	if t.record.Path.Way == WayDecodeOnly && t.record.Status == http.StatusOK {
-		s.turns.ratios.learn(t, t.record.Answer.PromptTokens) // else prefill's answer has told
+		s.turns.ratios.learn(t, t.record.Answer.PromptTokens) // on the other ways prefill's answer has given the number
 	}
 	t.record.Unserved = t.record.Model != "" && !s.deps.Fleet.Serves(t.record.Model)
 	t.record.Answer.Finish = clip(t.record.Answer.Finish)
@@ -65,7 +65,8 @@ func (s *Server) account(t *turn, err error) {
 	}
 }
 
-// Blamed is the instance whose leg has failed the turn, and how, as [upstream.Kind] has it; "" where no leg has.
+// Blamed returns the instance whose leg failed the turn, and the kind of failure as [upstream.Kind] names it; both are "" if no leg failed
+// it.
 func (r *Record) Blamed() (instance, kind string) {
 	if r.Err == nil {
 		return "", ""
@@ -77,8 +78,8 @@ func (r *Record) Blamed() (instance, kind string) {
 	return "", ""
 }
 
-// ModelShown is the model as operators are shown it: "other" for a name that no engine is known to serve, which is the client's own
-// text, as long as a body may be.
+// ModelShown returns the model's name as operators see it: "other" for a name that no engine is known to serve. Such a name is the client's
+// own text, and may be as long as a body.
 func (a *Asked) ModelShown() string {
 	if a.Unserved {
 		return "other"
@@ -86,10 +87,10 @@ func (a *Asked) ModelShown() string {
 	return a.Model
 }
 
-// maxFinish bounds a finish_reason, which is an engine's text. vLLM's have fourteen bytes at most.
+// maxFinish bounds a finish_reason, which is text from an engine. Those of vLLM have at most fourteen bytes.
 const maxFinish = 64
 
-// clip returns a copy: what it is given is a part of the answer's text, which observers would keep in memory as a whole.
+// clip returns a copy. The text that it is given is part of the whole answer, which observers would otherwise keep in memory.
 func clip(finish string) string {
 	if len(finish) > maxFinish {
 		finish = strings.ToValidUTF8(finish[:maxFinish], "")
@@ -97,7 +98,7 @@ func clip(finish string) string {
 	return strings.Clone(finish)
 }
 
-// Milliseconds is a time as operators read it, in tenths of a millisecond.
+// Milliseconds returns a time as operators read it, rounded to tenths of a millisecond.
 func Milliseconds(d time.Duration) float64 {
 	return float64(d.Round(100*time.Microsecond)) / float64(time.Millisecond)
 }

@@ -7,12 +7,14 @@ import (
 	"carryover/sse"
 )
 
-// completeness is how much of decode's answer is known when it has been read as far as it will be. It decides, for every API and every
-// way on which the reading ends, whether a ticket or a hand-back may come of the answer. Where none may, the blocks that decode has
-// named are released.
+// completeness says how much of decode's answer was seen by the time the reading of it ended. It decides, for every API and every way in
+// which the reading can end, whether the answer may leave a ticket or be handed back. Where it may not, the blocks that decode named are
+// released.
 //
-// An answer is complete when its end was seen, and the usage that counts its tokens where one is due: an id that is lost on the way, or
-// comes twice, shows in the usage alone, because remote_num_tokens may be one less than there are tokens.
+// An answer is complete when its end was seen and, if a usage is due, the usage too. The usage is needed because it alone shows that an id
+// was lost or came twice: remote_num_tokens may be one less than the number of tokens.
+//
+// The columns of the table say what was seen last, the rows how the reading ended.
 //
 //	what was seen last                  the finish, no params   finish and params   the usage too   the end
 //	the end: [DONE], message_delta,
@@ -24,25 +26,24 @@ import (
 //	an error event                      incomplete              incomplete          incomplete      complete *
 //	the other leg fails                 incomplete              incomplete          incomplete      complete *
 //
-// Before the finish every answer is incomplete. An answer whose usage is not due is complete where the table says uncounted; one whose
-// usage is due and did not come is uncounted where the table says "complete *". A usage is due of all answers but those streams of the
-// completion endpoints of which neither the client nor we have asked for it (asked.counted). A stream that breaks in front of a
-// client that waits for it is incomplete although all was seen that matters: the client may not take its text for the answer, and sends
-// the turn again.
+// Before the finish every answer is incomplete. Where the table says "uncounted *", an answer for which no usage is due is complete. Where
+// it says "complete *", an answer whose usage is due but did not come is uncounted. A usage is due for every answer except streams of the
+// completion endpoints for which neither the client nor this program asked for it (asks.usageDue). A stream that breaks while its client
+// waits is incomplete even if everything that matters was seen: the client can't take the text for the answer, and sends the turn again.
 type completeness int
 
 const (
-	// incomplete is an answer whose end was not seen.
+	// incomplete: the end of the answer was not seen.
 	incomplete completeness = iota
-	// uncounted is one whose end was seen, and not the usage that was to count its tokens.
+	// uncounted: the end was seen, but the usage that is due was not.
 	uncounted
-	// complete is one of which all was seen.
+	// complete: the end was seen, and the usage if it is due.
 	complete
 )
 
-// completeness is that of the answer so far.
+// completeness returns the completeness of the answer as read so far.
 func (a *answer) completeness() completeness {
-	// Behind the finish with the params vLLM sends nothing that matters but the usage.
+	// After the finish with the params vLLM sends nothing that matters except the usage.
 	end := a.done || a.left && a.finish != "" && a.params != nil
 	switch {
 	case a.failed || !end:
@@ -53,7 +54,7 @@ func (a *answer) completeness() completeness {
 	return complete
 }
 
-// lacks is why an answer of this completeness leaves no ticket, "" for nothing.
+// lacks returns why an answer of this completeness leaves no ticket, "" if nothing is missing.
 func (c completeness) lacks() string {
 	switch c {
 	case incomplete:
@@ -64,14 +65,14 @@ func (c completeness) lacks() string {
 	return ""
 }
 
-// clientLeft reports whether the reading of a stream ended, with err, because the client has gone.
+// clientLeft reports whether the reading of a stream ended with err because the client has gone.
 func clientLeft(ctx context.Context, err error) bool {
 	var write *sse.WriteError
 	return errors.As(err, &write) || ctx.Err() != nil && !errors.Is(context.Cause(ctx), errShuttingDown) && legErrorOf(ctx) == nil
 }
 
-// leftEarly reports whether the reading of a stream ended, with err, although decode's answer may have gone on: the client has gone, or
-// the program ends.
+// leftEarly reports whether the reading of a stream ended with err although decode may have had more to send: the client has gone, or the
+// program is shutting down.
 func leftEarly(ctx context.Context, err error) bool {
 	return err != nil && (clientLeft(ctx, err) || errors.Is(context.Cause(ctx), errShuttingDown))
 }

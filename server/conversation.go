@@ -14,11 +14,10 @@ import (
 	"carryover/upstream"
 )
 
-// maxConversationID is the longest id in bytes. The id is only ever hashed; the
-// bound keeps headers and logs sane.
+// maxConversationID is the length in bytes of the longest id. The id is only ever hashed; the bound keeps headers and logs short.
 const maxConversationID = 512
 
-// conversation is the scope in which tickets are found.
+// conversation says under which conversation tickets of a turn are stored and looked up.
 type conversation struct {
 	known  bool // an id was given
 	off    bool // the client wants no look-up and nothing stored
@@ -40,7 +39,7 @@ var clientHeaders = spelled(
 	"X-Grok-Conv-Id", "X-Amp-Thread-Id", "Thread-Id",
 )
 
-// spelled returns the names as net/http spells them: of any other spelling it makes this one with each look-up.
+// spelled returns the names in the spelling of net/http. A look-up by any other spelling would convert the name each time.
 func spelled(names ...string) []string {
 	for i := range names {
 		names[i] = http.CanonicalHeaderKey(names[i])
@@ -48,30 +47,29 @@ func spelled(names ...string) []string {
 	return names
 }
 
-// subAgentHeader separates an agent's children, which send their parent's
-// conversation id with prompts of their own.
+// subAgentHeader names a child of an agent. Children send their parent's conversation id with prompts of their own.
 const subAgentHeader = "X-Claude-Code-Agent-Id"
 
-// What a client says of a turn beside its conversation.
+// Headers by which a client describes a turn, apart from its conversation.
 const (
-	// taskHeader names what a front end asks for itself under the id of a conversation: a title, tags, a search query. Such a
-	// prompt is no turn of it.
+	// taskHeader names a task that a front end runs for itself under the id of a conversation: a title, tags, a search query. Such a prompt
+	// is not a turn of the conversation.
 	taskHeader = "X-Conversation-Task"
-	// finalHeader says "true" with the last turn, whose blocks are of no use to anybody.
+	// finalHeader is "true" on the last turn of a conversation, whose blocks no later turn will use.
 	finalHeader = "X-Conversation-Final"
-	// reuseHeader says "off" with a turn that is to reuse nothing and leave nothing: X-KV-Reuse, as net/http spells it.
+	// reuseHeader is "off" on a turn that must reuse nothing and leave nothing: X-KV-Reuse, in the spelling of net/http.
 	reuseHeader = "X-Kv-Reuse"
 )
 
-// off reports whether a client wants no look-up and nothing stored. Where a front end fills the task in, an empty value is none.
-// Open WebUI before 0.9.7 sends the template as it stands, with every turn.
+// off reports whether a client wants no look-up and nothing stored. An empty task counts as no task, because some front ends fill the
+// header from a template. Open WebUI before 0.9.7 sends the unfilled template ({{…}}) with every turn; that counts as no task too.
 func off(header http.Header) bool {
 	task := strings.TrimSpace(header.Get(taskHeader))
 	return task != "" && !strings.Contains(task, "{{") || strings.EqualFold(strings.TrimSpace(header.Get(reuseHeader)), "off")
 }
 
-// identify finds the conversation of a request. Only conversation_id, which is
-// ours, is an error when malformed; any other bad source is skipped.
+// identify finds the conversation of a request. A malformed conversation_id is an error, because that member is this program's own; any
+// other malformed source is skipped.
 func (i *intake) identify(r *http.Request, req *upstream.Request, tenant string) (conversation, error) {
 	c := conversation{tenant: tenant, final: strings.EqualFold(strings.TrimSpace(r.Header.Get(finalHeader)), "true")}
 	raw, present := req.Member("conversation_id")
@@ -98,7 +96,7 @@ func (i *intake) identify(r *http.Request, req *upstream.Request, tenant string)
 	return c, nil
 }
 
-// conversationID reads one source; "" means that it names none.
+// conversationID reads the id from one source, "" if the source has none.
 func conversationID(source string, header http.Header, req *upstream.Request) string {
 	switch source {
 	case "conversation_id":
@@ -135,7 +133,7 @@ func conversationID(source string, header http.Header, req *upstream.Request) st
 	return ""
 }
 
-// ownID reads conversation_id: a string, or a whole number, which is the text that spells it.
+// ownID reads the member conversation_id: a string, or a whole number, whose digits are then the id.
 func ownID(req *upstream.Request) (id string, ok bool) {
 	raw, _ := req.Member("conversation_id")
 	if digits := bytes.TrimPrefix(raw, []byte("-")); len(digits) > 0 && len(bytes.Trim(digits, "0123456789")) == 0 {
@@ -144,12 +142,12 @@ func ownID(req *upstream.Request) (id string, ok bool) {
 	return req.String("conversation_id")
 }
 
-// memberID reads an id one level inside a top-level object.
+// memberID reads an id from a member of a top-level object.
 func memberID(req *upstream.Request, member, name string) string {
 	return validID(memberText(req, member, name))
 }
 
-// memberText reads a string one level inside a top-level object.
+// memberText reads a string from a member of a top-level object.
 func memberText(req *upstream.Request, member, name string) string {
 	raw, ok := req.Member(member)
 	if !ok {
@@ -172,9 +170,8 @@ func validID(id string) string {
 	return id
 }
 
-// tenant derives the tenant from the credential, or from the configured header,
-// which a trusted gateway in front must set. It is "" without either. The credential
-// itself is not kept.
+// tenant derives the tenant from the credential, or from the configured header, which a trusted gateway in front must set. It returns "" if
+// there is neither. The credential itself is not kept.
 func (i *intake) tenant(r *http.Request) (string, error) {
 	credential, err := credential(r.Header)
 	if err != nil {
@@ -183,8 +180,7 @@ func (i *intake) tenant(r *http.Request) (string, error) {
 	if name := i.cfg.TenantHeader; name != "" {
 		values := r.Header.Values(name)
 		if len(values) > 1 {
-			// A gateway that adds its line to the client's: which of them is to be
-			// believed can't be told.
+			// A gateway may have added its line to the client's own, and nothing tells which of them to believe.
 			return "", badRequest("", "invalid_tenant", "The header "+name+" must be sent once.")
 		}
 		if len(values) == 0 || values[0] == "" {

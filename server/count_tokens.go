@@ -13,7 +13,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// handleCountTokens serves /v1/messages/count_tokens: how many tokens a prefill instance makes of a prompt. It is no turn.
+// handleCountTokens serves /v1/messages/count_tokens: how many tokens a prefill instance counts in a prompt. Such a request is not a turn.
 func (s *Server) handleCountTokens(c echo.Context) error {
 	w, r := c.Response().Writer, c.Request()
 	n, err := s.countTokens(w, r)
@@ -22,13 +22,13 @@ func (s *Server) handleCountTokens(c echo.Context) error {
 		return nil
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(strconv.AppendInt([]byte(`{"input_tokens":`), int64(n), 10)) // a client that has gone needs no answer
+	_, _ = w.Write(strconv.AppendInt([]byte(`{"input_tokens":`), int64(n), 10)) // an error means that the client has gone
 	_, _ = w.Write([]byte("}"))
 	return nil
 }
 
-// countTokens reads a request as a turn's is read, and has an instance count. It has a place as a turn has, and its body is booked on the
-// client meanwhile.
+// countTokens reads the request in the same way as a turn, and has a prefill instance count. Like a turn it occupies a slot, and its body
+// counts against the client's share while it is read.
 func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error) {
 	w.Header().Set("X-Request-Id", requestID(r))
 	tenant, err := s.intake.tenant(r)
@@ -65,7 +65,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error
 	return s.countOn(r.Context(), req, authorization)
 }
 
-// countOn asks prefill instances one after the other until one answers.
+// countOn asks prefill instances one after another until one answers.
 func (s *Server) countOn(ctx context.Context, req *upstream.Request, authorization string) (int, error) {
 	var asked []*fleet.Engine
 	var last error
@@ -88,7 +88,7 @@ func (s *Server) countOn(ctx context.Context, req *upstream.Request, authorizati
 		case errors.Is(err, fleet.ErrNotComparable):
 			last = refused(http.StatusNotFound, "not_found", "The engines do not count tokens.")
 		case ctx.Err() != nil, errors.As(err, &leg) && leg.Kind == upstream.Status && leg.Status < http.StatusInternalServerError:
-			return 0, err // another would say the same
+			return 0, err // another instance would answer the same
 		default:
 			last = err
 		}
@@ -96,7 +96,7 @@ func (s *Server) countOn(ctx context.Context, req *upstream.Request, authorizati
 	return 0, last
 }
 
-// requestID is that of an answer which is no turn's.
+// requestID returns the request id for an answer that belongs to no turn.
 func requestID(r *http.Request) string {
 	if id := r.Header.Get("X-Request-Id"); clientRequestID(id) {
 		return id

@@ -9,9 +9,9 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// had is what prefix caches of prefill hold of the turn's prompt by themselves, because prompts of its conversation were sent there before.
-// compared says that the proof has looked, and tells how far the prompt begins like a branch. A conversation that was handed back is not
-// compared: prefill finds no more of it than is the same.
+// had returns what the prefix caches of prefill instances hold of the turn's prompt without any ticket, because earlier prompts of its
+// conversation were sent there. compared says that the proof has run and can tell how many tokens the prompt shares with a branch. A
+// conversation that was handed back is not compared here: prefill compares tokens itself, and finds only those that are equal.
 func (t *turn) had(compared bool) (had []convcache.Prefilled) {
 	for _, known := range [...][]convcache.Branch{t.branches, t.notes} {
 		for i := range known {
@@ -26,7 +26,8 @@ func (t *turn) had(compared bool) (had []convcache.Prefilled) {
 	return had
 }
 
-// among adds to had what a branch tells of caches. Only so many tokens of the branch are those of the prompt as same says.
+// among adds to had what a branch knows of caches. same returns how many of the branch's tokens the prompt begins with; no more are
+// counted.
 func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefilled {
 	if len(others) == 0 {
 		return had
@@ -40,19 +41,19 @@ func among(had, others []convcache.Prefilled, same func() int) []convcache.Prefi
 	return had
 }
 
-// worth notes how much prefill was spared, once it has answered.
+// worth records how much work was saved, once prefill has answered.
 func (s *turns) worth(t *turn, prefill *fleet.Incarnation, found lineage.Space, h *claim, handover *upstream.Handover) {
 	t.record.Reuse.Cached = handover.Cached
 	same := prefill.AnsweredAs(handover.EngineID)
 	s.finder.foundByEngine(t, prefill, h, same)
-	if !same { // it was restarted, and has nothing of before
+	if !same { // prefill was restarted, and its cache is new
 		h.had = nil
 	}
 	t.credit(prefill, t.own(prefill, found, h.had))
 }
 
-// own is how many tokens of the prompt a cache has had without what was reused: those of the conversation's prompts before that went
-// there, or what all prompts have in common. vLLM keeps whole blocks.
+// own returns how many tokens of the prompt prefill's cache held apart from what was reused: tokens of the conversation's earlier prompts
+// that went to this instance, or the tokens that all prompts share. vLLM caches whole blocks only.
 func (t *turn) own(prefill *fleet.Incarnation, found lineage.Space, had []convcache.Prefilled) int {
 	in, space := found.Cache()
 	tokens := convcache.PrefilledIn(had, in, space)
@@ -62,9 +63,9 @@ func (t *turn) own(prefill *fleet.Incarnation, found lineage.Space, had []convca
 	return max(tokens, t.sharedPrefixTokens())
 }
 
-// credit notes what prefill did not compute because of what was reused: what it found beyond its own, at most what was offered of a
-// ticket, or what was handed back to it. What it tells of caches counts both. Where it tells nothing, what was offered beyond its own
-// is taken for it.
+// credit records how many tokens prefill did not compute because of reuse: the tokens that it found beyond its own, at most as many as a
+// ticket offered or as were handed back to it. The number of cached tokens that prefill reports includes both kinds. If prefill reports
+// none, all offered tokens beyond its own are counted.
 func (t *turn) credit(prefill *fleet.Incarnation, own int) {
 	r := &t.record.Reuse
 	if !r.Hit {
@@ -81,7 +82,7 @@ func (t *turn) credit(prefill *fleet.Incarnation, own int) {
 	r.Saved = prefill.Engine().PerToken() * time.Duration(r.Read)
 }
 
-// handedBackTo is how many tokens were handed back to a start of prefill.
+// handedBackTo returns how many tokens of the conversation were handed back to an incarnation of prefill.
 func (t *turn) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
 	for i := range t.notes {
 		if n := &t.notes[i]; n.Prefill == prefill.Engine().Name && n.PrefillIncarnation == prefill.ID() {
@@ -91,8 +92,9 @@ func (t *turn) handedBackTo(prefill *fleet.Incarnation) (tokens int) {
 	return tokens
 }
 
-// leaves is what caches hold of the turn's prompt by themselves, once prefill has computed it or read it. What was handed back to others
-// is known as far as prefill has found it, which compares tokens.
+// leaves returns what caches hold of the turn's prompt without any ticket, after prefill has computed or read it. If the conversation was
+// handed back, other caches are counted only up to the number of tokens that this prefill found, because prefill compares tokens and
+// nothing else did.
 func (t *turn) leaves(prefill *fleet.Incarnation, found lineage.Space, h *claim, prompt int) (has []convcache.Prefilled) {
 	has = among(nil, h.had, func() int {
 		if t.allHandedBack() {

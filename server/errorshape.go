@@ -8,8 +8,8 @@ import (
 	"carryover/upstream"
 )
 
-// bodyFor is the JSON of an error as clients of an API know it: OpenAI's error object, or on Messages Anthropic's
-// {"type":"error","error":{"type","message"}}, of whose types there is a small set (docs.anthropic.com, errors).
+// bodyFor returns the JSON of an error in the form that clients of an API know: OpenAI's error object, or on Messages Anthropic's
+// {"type":"error","error":{"type","message"}}, whose types are a small closed set (docs.anthropic.com, errors).
 func (e *apiError) bodyFor(api upstream.API) []byte {
 	if api != upstream.Messages {
 		return e.body()
@@ -28,7 +28,7 @@ func (e *apiError) bodyFor(api upstream.API) []byte {
 	return b
 }
 
-// event is an error as the last event of a stream of an API, of which so many have come before it.
+// event returns an error as the last event of an API's stream. before is the number of events sent before it.
 func (e *apiError) event(api upstream.API, before int64) []byte {
 	switch api {
 	case upstream.Messages:
@@ -48,7 +48,7 @@ func (e *apiError) event(api upstream.API, before int64) []byte {
 	return sse.AppendError(nil, e.body())
 }
 
-// anthropicType names an error of a status.
+// anthropicType returns Anthropic's error type for a status.
 func anthropicType(status int) string {
 	switch status {
 	case http.StatusUnauthorized:

@@ -10,7 +10,8 @@ import (
 
 // evacuation frees the blocks that this replica's tickets pin on decode engines that leave, because an operator drains them or a source has
 // removed them. Until the last ticket is read or released, POST /pause and /sleep of such an engine do not answer, and its shutdown waits
-// (measured on vLLM 0.33), for minutes if the tickets had to expire. Tickets are handed back if that is soon possible; the rest is released.
+// (measured on vLLM 0.33); if the tickets had to expire, that would take minutes. Tickets are handed back if that is possible within
+// handBackWithin; the others are released.
 type evacuation struct {
 	cfg       *Config
 	deps      *Deps
@@ -18,14 +19,14 @@ type evacuation struct {
 	releaser  *releaser
 	handBacks *handBacks
 
-	began map[*fleet.Incarnation]time.Time // since when each engine leaves; only one goroutine uses it
+	began map[*fleet.Incarnation]time.Time // when each engine was first seen leaving; only one goroutine uses it
 }
 
 const (
-	// evacuateEvery is how often it is looked which engines leave. A round where none does takes some microseconds.
+	// evacuateEvery is how often the engines are checked for ones that leave. A round that finds none takes some microseconds.
 	evacuateEvery = 250 * time.Millisecond
-	// handBackWithin is how long an engine that leaves waits for hand-backs. A leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and one goes
-	// at a time for each pair.
+	// handBackWithin is how long an engine that leaves waits for hand-backs. One leg takes 0.04 to 0.3 s (measured on vLLM 0.32), and each
+	// pair runs one at a time.
 	handBackWithin = 3 * time.Second
 )
 
@@ -95,7 +96,7 @@ func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p
 			v.releaser.unuse(ticket, p.model)
 			v.ledger.evacuated(p)
 		}
-	case convcache.Consumed: // its taker has it
+	case convcache.Consumed: // another taker has the ticket
 		v.handBacks.left(p.id)
 	default:
 		v.handBacks.left(p.id)
@@ -104,7 +105,7 @@ func (v *evacuation) give(ctx context.Context, incarnation *fleet.Incarnation, p
 	return outcome != convcache.Unavailable
 }
 
-// give releases the tickets of an incarnation of decode that wait for a hand-back and are not in the store.
+// give releases those tickets of a decode incarnation that wait for a hand-back and are not in the store.
 func (h *handBacks) give(decode *fleet.Incarnation) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

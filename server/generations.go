@@ -6,29 +6,31 @@ import (
 	"carryover/upstream"
 )
 
-// generations remembers, of each engine id of a decode instance, the highest remote_registration_generation that its params had. vLLM 0.33
-// raises it when KV memory is registered again after a sleep (nixl/base_scheduler.py): the blocks from before are gone, and prefill, which
-// compares nothing, would read whatever lies there now. Every replica sees the answers that it relays and the tickets that it takes.
+// generations remembers, for each engine id of a decode instance, the highest remote_registration_generation that its params carried. vLLM
+// 0.33 raises this number when KV memory is registered again after a sleep (nixl/base_scheduler.py). The blocks from before the sleep are
+// gone, and prefill, which compares nothing, would read whatever lies in their place. Every replica sees the generations in the answers
+// that it relays and the tickets that it takes.
 //
-// An engine whose id is configured keeps it over a restart and counts from one again. Prefill shakes hands anew for a higher generation
-// only (nixl/pull_worker.py), so that it reads by the registration of the process that has ended until the number is reached again.
+// An engine whose id is configured keeps the id over a restart, but counts from one again. Prefill makes a new handshake only for a higher
+// generation (nixl/pull_worker.py), so it goes on reading by the registration of the process that has ended until the number is reached
+// again.
 type generations struct {
 	mu      sync.Mutex
 	highest map[generationOwner]int
 }
 
-// generationOwner is an engine id of a decode instance. Each data-parallel rank has one, and vLLM makes a new one at each start unless the
-// id is configured.
+// generationOwner is one engine id of a decode instance. Each data-parallel rank has its own, and vLLM makes a new one at each start unless
+// the id is configured.
 type generationOwner struct{ decode, engineID string }
 
-// maxGenerations bounds the memory. Each restart leaves entries behind, but no fleet has as many within the life of a ticket. When there are
-// more, all are forgotten.
+// maxGenerations bounds the memory. Each restart leaves entries behind, but no fleet restarts that often within the life of a ticket. When
+// the bound is reached, all entries are forgotten.
 const maxGenerations = 1 << 14
 
 func newGenerations() *generations { return &generations{highest: map[generationOwner]int{}} }
 
-// outdated notes the generation in params of a decode instance, and reports whether the engine id has had a higher one: the blocks are gone, or
-// prefill would not find them. Params without a generation are older than any with one.
+// outdated records the generation in params of a decode instance, and reports whether the engine id has already had a higher one. If so,
+// the blocks are gone, or prefill would not find them. Params without a generation count as older than any params with one.
 func (g *generations) outdated(decode string, kept *upstream.Kept) bool {
 	owner := generationOwner{decode, kept.EngineID}
 	g.mu.Lock()

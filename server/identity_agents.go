@@ -10,11 +10,11 @@ import (
 	"carryover/upstream"
 )
 
-// How agents say who they are, and which conversation is theirs.
+// This file reads how agents authenticate, and how they name their conversation.
 
-// credential is what a request brings to show whose it is, in the form of Authorization, "" for nothing. Clients of the Messages API may
-// send their key as x-api-key; vLLM reads Authorization alone. One key is one tenant by either way. A header that stands there twice is
-// refused: of a gateway that adds its line to the client's own, each hop may believe another one.
+// credential returns the credential of a request in the form of an Authorization header, "" if it has none. Clients of the Messages API may
+// send their key as x-api-key; vLLM reads only Authorization. The same key is the same tenant in either header. A header that occurs twice
+// is refused: a gateway may have added its line to the client's own, and the next hop might believe the other line.
 func credential(header http.Header) (string, error) {
 	for _, name := range [...]string{"Authorization", "X-Api-Key"} {
 		if len(header[name]) > 1 {
@@ -30,7 +30,7 @@ func credential(header http.Header) (string, error) {
 	return "", nil
 }
 
-// forwarded is the credential that goes to the engines in place of our own key, "" for none.
+// forwarded returns the client's credential if it goes to the engines in place of this program's own key, "" otherwise.
 func (c *Config) forwarded(header http.Header) (string, error) {
 	credential, err := credential(header)
 	if !c.ForwardAuthorization {
@@ -39,12 +39,12 @@ func (c *Config) forwarded(header http.Header) (string, error) {
 	return credential, err
 }
 
-// promptCacheKey names a conversation on Responses, whose agents send one for each; on the completion endpoints only where the operator
-// says so.
+// promptCacheKey names a conversation on the Responses API, whose agents send one key for each conversation. On the completion endpoints it
+// does so only if the operator configures it.
 const promptCacheKey = "prompt_cache_key"
 
-// sources are the places in which requests of an API name their conversation, the one that counts first in front. A member conversation is
-// no id on Responses: it refers to what is stored.
+// sources returns the places in which requests of an API name their conversation, in the order in which they are tried. On Responses the
+// member "conversation" is no id here: it refers to a conversation that the server stores.
 func (i *intake) sources(api upstream.API) []string {
 	if api == upstream.Responses {
 		return i.responseSources
@@ -52,7 +52,8 @@ func (i *intake) sources(api upstream.API) []string {
 	return i.cfg.Sources
 }
 
-// responseSources are those of Responses: with those of known clients prompt_cache_key too, behind all others.
+// responseSources returns the sources for Responses: the configured ones, and if client_headers is among them, prompt_cache_key as the
+// last.
 func responseSources(sources []string) []string {
 	if !slices.Contains(sources, "client_headers") || slices.Contains(sources, promptCacheKey) {
 		return sources
@@ -60,8 +61,8 @@ func responseSources(sources []string) []string {
 	return append(slices.Clone(sources), promptCacheKey)
 }
 
-// sessionOf reads the session of metadata.user_id, as Claude Code writes it: user_…_session_ID, or the JSON of an object with session_id
-// (from 2.1.78). It is "" for any other text, which names a user.
+// sessionOf reads the session from metadata.user_id as Claude Code writes it: user_…_session_ID, or a JSON object with session_id (from
+// 2.1.78). It returns "" for any other text, which names only a user.
 func sessionOf(user string) string {
 	if strings.HasPrefix(user, "{") {
 		if session := gjson.Get(user, "session_id"); gjson.Valid(user) && session.Type == gjson.String {

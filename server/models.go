@@ -14,12 +14,12 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// maxModels bounds what is relayed of an engine's model list.
+// maxModels bounds how many bytes of an engine's model list are relayed.
 const maxModels = 4 << 20
 
-// handleModels lists the models of all instances that answer, each as an engine describes it: that carries max_model_len and adapters
-// that clients read. A client whose credential the engines judge gets the list once one of them has let it in. While no list is known
-// the one of the first instance that answers is relayed.
+// handleModels lists the models of all instances that answer. Each entry is the engine's own, because clients read its max_model_len and
+// adapters. If engines judge the client's credential, the client gets the list once one engine has accepted the credential. While no list
+// is known, the list of the first instance that answers is relayed.
 func (s *Server) handleModels(c echo.Context) error {
 	list, err := s.listModels(c.Request())
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *Server) handleModels(c echo.Context) error {
 	return c.Blob(http.StatusOK, "application/json", list)
 }
 
-// listModels has a place as a turn has, where an engine has to be asked.
+// listModels returns the list of models. If it has to ask an engine, it occupies a slot as a turn does.
 func (s *Server) listModels(r *http.Request) ([]byte, error) {
 	authorization, err := s.cfg.forwarded(r.Header)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *Server) listModels(r *http.Request) ([]byte, error) {
 	return body, err
 }
 
-// modelList is an answer of /v1/models.
+// modelList returns the body of an answer to /v1/models.
 func modelList(models []fleet.Model) []byte {
 	list := []byte(`{"object":"list","data":[`)
 	for i, model := range models {
@@ -67,7 +67,7 @@ func modelList(models []fleet.Model) []byte {
 	return append(list, "]}"...)
 }
 
-// fetchModels returns the list of the first instance that answers, decode before prefill, of a few that are asked.
+// fetchModels asks a few instances, decode before prefill, and returns the list of the first one that answers.
 func (s *Server) fetchModels(ctx context.Context, authorization string) ([]byte, error) {
 	var last error = unavailable("decode_unavailable", "No engine is available.")
 	for _, role := range []upstream.Role{upstream.RoleDecode, upstream.RolePrefill} {
@@ -88,14 +88,15 @@ func (s *Server) fetchModels(ctx context.Context, authorization string) ([]byte,
 			}
 			last = err
 			if s.cfg.ForwardAuthorization && refusesCredential(err) {
-				return nil, err // the others would too
+				return nil, err // the other engines would refuse the credential too
 			}
 		}
 	}
 	return nil, last
 }
 
-// refusesCredential reports whether an engine does not let a request in, be the credential the client's or, where it has none, ours.
+// refusesCredential reports whether an engine refused the credential of a request: the client's, or this program's own if the client's is
+// not forwarded.
 func refusesCredential(err error) bool {
 	var leg *upstream.LegError
 	return errors.As(err, &leg) && leg.Refused()
@@ -119,10 +120,10 @@ func (s *Server) models(ctx context.Context, engine *fleet.Engine, authorization
 	return body, nil
 }
 
-// maxModelName bounds what an error repeats of a client's text.
+// maxModelName bounds how many bytes of a client's model name an error repeats.
 const maxModelName = 256
 
-// noModel is the error of a turn whose model no instance serves, in vLLM's words (entrypoints/openai/models/serving.py).
+// noModel returns the error of a turn whose model no instance serves, in vLLM's words (entrypoints/openai/models/serving.py).
 func noModel(model string) *apiError {
 	model = strings.ToValidUTF8(model[:min(len(model), maxModelName)], "")
 	return &apiError{

@@ -8,10 +8,10 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// decode picks the decode instance of an attempt, before prefill works for it. One that has refused a connection or failed its probes,
-// and has answered nothing since, must take a connection first: prefill's blocks would stay occupied for their lease (30 s, vLLM 0.33)
-// if no decode instance read them, and clients that try again while decode restarts would fill prefill's cache. It gives up after
-// maxDials instances; the error is that of the last one then.
+// decode picks the decode instance of an attempt, before prefill works for it. An instance that has refused a connection or failed its
+// probes, and has answered nothing since, must first accept a connection. Otherwise prefill's blocks would stay occupied for their lease
+// (30 s, vLLM 0.33) when no decode instance reads them, and clients that try again while decode restarts would fill prefill's cache. decode
+// gives up after maxDials instances, and then returns the error of the last one.
 func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, error) {
 	var last *upstream.LegError
 	for dials := 1; ; dials++ {
@@ -25,7 +25,7 @@ func (k *picker) decode(ctx context.Context, t *turn, p *pair) (*fleet.Engine, e
 		if err = k.deps.Legs.Reach(ctx, engine.Instance()); err == nil {
 			return engine, nil
 		}
-		if ctx.Err() != nil { // which tells nothing of the engine
+		if ctx.Err() != nil { // the turn was cancelled, which says nothing about the engine
 			return nil, context.Cause(ctx)
 		}
 		engine.Refused()

@@ -6,9 +6,8 @@ import (
 	"carryover/upstream"
 )
 
-// Reason says why a turn reused nothing. The set is closed; ineligible_<why> is
-// the only open end, and its words are those of this package, proof, upstream and
-// convcache.
+// Reason says why a turn reused nothing. The set is closed except for ineligible_<why>, whose words come from this package, proof, upstream
+// and convcache.
 type Reason string
 
 // The reasons of a miss.
@@ -34,22 +33,23 @@ const (
 	ReasonNoParams           Reason = "engine_sends_no_params"
 	ReasonBypass             Reason = "bypass"
 
-	// Of a conversation that was handed back, or is: its ticket is on its way to prefill; the instance's prefix cache has nothing of it
-	// any more; the turn went to another instance, which has nothing of it; prefill does not tell what was cached.
+	// Reasons for a conversation that was handed back, or is being handed back. In this order: its ticket is on its way to prefill; the
+	// instance's prefix cache no longer has any of it; the turn went to another instance, which has none of it; prefill does not report how
+	// many tokens were cached.
 	ReasonHandingBack         Reason = "handing_back"
 	ReasonHandedBackEvicted   Reason = "handed_back_evicted"
 	ReasonHandedBackElsewhere Reason = "handed_back_elsewhere"
 	ReasonHandBackUnreported  Reason = "hand_back_unreported"
 
-	// The reasons that a proof gives are those of package proof: tokenize_failed, template_not_append_only,
-	// ineligible_not_comparable, and ineligible_unproven with the cause.
+	// The reasons that a proof gives are in package proof: tokenize_failed, template_not_append_only, ineligible_not_comparable, and
+	// ineligible_unproven with the cause.
 )
 
-// lacksQuarantined is the cause of [proof.Unproven] where prefill computed other ids than it was sent, or where KV of the answer may
-// come from an incarnation of prefill that did.
+// lacksQuarantined is the cause in [proof.Unproven] if prefill computed other ids than it was sent, or if KV of the answer may come from an
+// incarnation of prefill that did.
 const lacksQuarantined = "quarantined"
 
-// excludes names the reason for which this turn uses no ticket, whatever the store has.
+// excludes returns why this turn uses no ticket, whatever the store has; "" if it may use one.
 func (t *turn) excludes(p *pair) Reason {
 	switch {
 	case t.conversation.off:
@@ -70,10 +70,10 @@ func (t *turn) excludes(p *pair) Reason {
 	return ""
 }
 
-// rewritten reports whether a turn reuses nothing because its history is not, or not far enough, that of a ticket.
+// rewritten reports whether a turn reuses nothing because its history differs from a ticket's, or agrees with it for too few tokens.
 func (r Reason) rewritten() bool { return r == ReasonRewritten || r == ReasonBelowThreshold }
 
-// missed translates a store's outcome.
+// missed translates the outcome of a store into the reason of a miss.
 func (t *turn) missed(p *pair, outcome convcache.Outcome) Reason {
 	switch outcome {
 	case convcache.Empty:
@@ -91,14 +91,14 @@ func (t *turn) missed(p *pair, outcome convcache.Outcome) Reason {
 	case convcache.Fenced:
 		return ReasonStoreFailedOver
 	case convcache.Taken:
-		// What was taken is not what was looked at: it is given up.
+		// The ticket that was taken is not the one that was looked at, and is given up.
 		return ReasonRewritten
 	}
 	return ReasonStoreUnavailable
 }
 
-// opens reports whether the request looks like the first of its conversation. A
-// text prompt does not tell.
+// opens reports whether the request looks like the first of its conversation. A text prompt does not show that, so it always counts as the
+// first.
 func (t *turn) opens() bool {
 	return t.api == upstream.Text || !t.length.Answered
 }

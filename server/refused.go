@@ -8,7 +8,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// tell tells a link what became of a ticket, and the log what comes of that.
+// tell reports the outcome of a ticket to the state of its pair, and logs what follows from it.
 func (r *releaser) tell(link *fleet.PairState, outcome fleet.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
 	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
 	if outcome == fleet.Failed || outcome == fleet.Unanswered {
@@ -33,7 +33,7 @@ func (r *releaser) tell(link *fleet.PairState, outcome fleet.Outcome, ticket *co
 	}
 }
 
-// aged says how old a ticket is, and for how long its blocks are believed to last.
+// aged returns log attributes: how old a ticket is, and how long decode is believed to keep its blocks.
 func aged(ticket *convcache.Ticket, holder *fleet.Incarnation) []any {
 	age := max(0, upstream.Elapsed(ticket.FreshAsOf, time.Now()))
 	return []any{"ticket_age", age.Round(100 * time.Millisecond).String(), "decoder_kv_ttl", holder.Engine().Instance().KVTTL.String()}
