@@ -7,11 +7,11 @@ import (
 	"carryover/server/connlimit"
 )
 
-// idleWhenCrowded is how long a client's connection may be idle while three quarters of the connections are in use. Clients that have just
-// been served ask again within seconds, or not for a while.
+// idleWhenCrowded is how long a client's connection may be idle while three quarters of the connections are in use. Clients that were just
+// served ask again within seconds, or not for a long time.
 const idleWhenCrowded = 10 * time.Second
 
-// limited bounds the connections of clients.
+// limited returns a listener that bounds the connections of clients.
 func (s *Server) limited(listener net.Listener) *connlimit.Listener {
 	clients := connlimit.Listen(listener, connlimit.Config{
 		Most: s.cfg.MaxConnections, PerAddress: s.cfg.MaxPerAddress, Trusted: s.cfg.TrustedProxies, IdleWhenCrowded: idleWhenCrowded, Logger: s.cfg.Logger,
@@ -20,10 +20,10 @@ func (s *Server) limited(listener net.Listener) *connlimit.Listener {
 	return clients
 }
 
-// Connections are connections of clients that were closed for the sake of others.
+// Connections counts the connections of clients that were closed to leave room for other clients.
 type Connections struct {
-	Refused uint64 // new ones of an address that had its share
-	Idle    uint64 // idle ones, earlier than they would have been
+	Refused uint64 // new connections of an address that already had its share
+	Idle    uint64 // idle connections that were closed earlier than usual
 }
 
 func (s *Server) connections() Connections {

@@ -14,8 +14,8 @@ import (
 )
 
 // eventBuffer writes the event stream that vLLM 0.32 would send for an answer if all of its tokens came at once. The order of keys and the
-// nulls are those of chat_completion/serving.py and completion/serving.py in entrypoints/openai; values are copied from the answer. Members
-// that it does not know are left out.
+// nulls follow chat_completion/serving.py and completion/serving.py in entrypoints/openai; values are copied from the answer. Members that
+// eventBuffer does not know are left out.
 type eventBuffer struct {
 	api          upstream.API
 	includeUsage bool
@@ -31,7 +31,7 @@ var errNoChoice = errors.New("answer is not one finished choice")
 
 // write writes the events of a whole answer.
 func (b *eventBuffer) write(answer []byte) error {
-	if !rawjson.Valid(answer) { // withoutNulls recurses, and Valid bounds the depth
+	if !rawjson.Valid(answer) { // withoutNulls recurses; Valid bounds the depth
 		return errNotJSON
 	}
 	var line bytes.Buffer // an event's data must not have line ends
@@ -62,14 +62,14 @@ func (b *eventBuffer) write(answer []byte) error {
 	return nil
 }
 
-// chat writes the role, one chunk for each kind of content, and the end. The tokens
-// of the answer go with its text, or with the end if there is none.
+// chat writes the role, one chunk for each kind of content, and the end. The chunk with the text carries the tokens of the answer; if there
+// is no text, the last chunk does.
 func (b *eventBuffer) chat(message gjson.Result) {
 	role := object("index", "0", "delta", object("role", message.Get("role").Raw, "content", `""`), "logprobs", "null", "finish_reason", "null")
 	b.chunk(role, "usage", b.usageSoFar(false),
 		"prompt_token_ids", b.answer.Get("prompt_token_ids").Raw, "prompt_text", b.answer.Get("prompt_text").Raw)
 
-	// A stream says reasoning_content where a whole answer does (before vLLM #33402).
+	// A stream uses reasoning_content where a whole answer does (before vLLM #33402).
 	reasoning := object("reasoning", unlessEmpty(message.Get("reasoning")), "reasoning_content", unlessEmpty(message.Get("reasoning_content")))
 	if reasoning != "{}" {
 		b.chatChunk(reasoning, false, false)
@@ -85,8 +85,7 @@ func (b *eventBuffer) chat(message gjson.Result) {
 			b.toolChunk(object("index", index, "function", object("arguments", arguments)))
 		}
 	}
-	// The last delta of a stream without a parser has text, be it empty; a parser
-	// that has nothing left gives none.
+	// Without a parser the last delta of a stream has text, which may be empty. A parser that has nothing left sends an empty delta.
 	end := object("content", `""`)
 	if reasoning != "{}" || len(calls) > 0 {
 		end = "{}"
@@ -139,8 +138,8 @@ func (b *eventBuffer) tokens(carries bool) (logprobs, ids string) {
 	return "null", given.Raw
 }
 
-// usageSoFar returns a chunk's usage under continuous_usage_stats: before the text none of the answer's tokens are counted, with it all of
-// them. vLLM reports reasoning tokens in chat only.
+// usageSoFar returns the usage of a chunk under continuous_usage_stats. Chunks before the text count none of the answer's tokens, later
+// chunks count all of them. vLLM reports reasoning tokens in chat only.
 func (b *eventBuffer) usageSoFar(begun bool) string {
 	if !b.continuous || !b.usage.IsObject() {
 		return ""
@@ -160,8 +159,8 @@ func (b *eventBuffer) usageSoFar(begun bool) string {
 	return object("prompt_tokens", prompt, "total_tokens", total, "completion_tokens", completion, "completion_tokens_details", told)
 }
 
-// finish writes the chunk that ends the choice. The fingerprint belongs on the stream's last chunk; kv_transfer_params are where vLLM #40186
-// puts them.
+// finish writes the chunk that ends the choice. The fingerprint belongs on the stream's last chunk, which is another one if the usage
+// follows. kv_transfer_params are where vLLM #40186 puts them.
 func (b *eventBuffer) finish(choice string) {
 	fingerprint := unlessNull(b.answer.Get("system_fingerprint"))
 	if b.includeUsage {
@@ -189,7 +188,7 @@ func (b *eventBuffer) event(data string) {
 	b.events++
 }
 
-// object writes a JSON object. members alternate between names and JSON values; a member with the value "" is left out.
+// object returns a JSON object. members alternate between names and JSON values; a member with the value "" is left out.
 func object(members ...string) string {
 	out := []byte{'{'}
 	for i := 0; i+1 < len(members); i += 2 {
@@ -229,8 +228,8 @@ func unlessEmpty(v gjson.Result) string {
 	return v.Raw
 }
 
-// withoutNulls returns the JSON of a value without members that are null, "" if the value is null or absent. vLLM writes the chunk of the
-// usage in this way (exclude_none).
+// withoutNulls returns the JSON of a value without members that are null. It returns "" if the value itself is null or absent. vLLM writes
+// the usage chunk in this way (exclude_none).
 func withoutNulls(v gjson.Result) string {
 	if !v.IsObject() {
 		return unlessNull(v)

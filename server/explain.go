@@ -13,12 +13,12 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Explanation predicts what would become of a request now, and why, from what is known without asking an engine. Of the request it repeats only
-// the model's name and what an error would tell the client. Names of members are stable.
+// Explanation predicts what would become of a request now, and why, from what is known without asking an engine. It repeats nothing of the
+// request except the model's name and what an error would tell the client. The JSON names of its members are stable.
 type Explanation struct {
-	// Verdict is the X-KV-Reuse that the turn would show, up to what no one can know before (confirmed). "tokens decide" means that
-	// only the ids of the prompt can tell, for which prefill's /tokenize is asked; "engines decide", that one has to be asked for
-	// something else, or that the turn would wait for one; "refused", that the client would get Error.
+	// Verdict is the X-KV-Reuse that the turn would show, except what only the turn itself can show (confirmed). It has three other values.
+	// "tokens decide": only the ids of the prompt can tell, and prefill's /tokenize would be asked for them. "engines decide": an engine has
+	// to be asked for something else, or the turn would wait for one. "refused": the client would get Error.
 	Verdict  string `json:"verdict"`
 	Sentence string `json:"sentence"`
 
@@ -32,13 +32,13 @@ type Explanation struct {
 	Path         *PathAhead    `json:"path,omitempty"`
 	Prefill      *EngineAhead  `json:"prefill,omitempty"`
 	Decode       *EngineAhead  `json:"decode,omitempty"`
-	Link         string        `json:"link,omitempty"`  // of the two, as a ticket's: "proven", "trial", "busy" or "stopped"
-	Store        string        `json:"store,omitempty"` // what the look-up found, if it is made
-	Tickets      []TicketAhead `json:"tickets"`         // of the conversation, as the store has them
+	Link         string        `json:"link,omitempty"`  // state of the pair of these two, as for tickets: "proven", "trial", "busy" or "stopped"
+	Store        string        `json:"store,omitempty"` // what the look-up found, if one is made
+	Tickets      []TicketAhead `json:"tickets"`         // tickets of the conversation in the store
 	HandedBack   []NoteAhead   `json:"handed_back,omitempty"`
 }
 
-// The verdicts that are no value of X-KV-Reuse.
+// Verdicts that are not a value of X-KV-Reuse.
 const (
 	VerdictTokens  = "tokens decide"
 	VerdictEngines = "engines decide"
@@ -59,13 +59,13 @@ type Identified struct {
 	Off    bool   `json:"off"`              // the client wants no reuse
 	Hash   string `json:"hash,omitempty"`   // as in the log
 	Source string `json:"source,omitempty"` // where the id was found
-	Tenant string `json:"tenant"`           // what keeps it apart from those of others: "credential", "header" or "none"
+	Tenant string `json:"tenant"`           // what separates it from other tenants: "credential", "header" or "none"
 }
 
-// ProofInForce says how it would be shown what may be reused.
+// ProofInForce says how the turn would prove which tokens it may reuse.
 type ProofInForce struct {
 	Name string `json:"name"` // "tokens" or "history"
-	// Ineligible says why the request takes no part in reuse, for its own sake; "" if it may.
+	// Ineligible says why the request itself takes no part in reuse; "" if it may.
 	Ineligible string `json:"ineligible,omitempty"`
 	Lacks      string `json:"lacks,omitempty"` // what the engines lack for a proof
 	Asks       string `json:"asks,omitempty"`  // what an engine would be asked for: "start", "probe", "tokens", "template" or "cache"
@@ -75,7 +75,7 @@ type ProofInForce struct {
 
 // QueueNow says whether the turn would wait.
 type QueueNow struct {
-	Draining    bool `json:"draining"` // the server ends, and refuses it
+	Draining    bool `json:"draining"` // the server is shutting down and refuses the turn
 	Full        bool `json:"full"`     // all slots are taken
 	ToBegin     int  `json:"waiting_to_begin"`
 	ForInstance int  `json:"waiting_for_instance"`
@@ -86,11 +86,11 @@ type QueueNow struct {
 type PathAhead struct {
 	Way    string `json:"way"`
 	Reason string `json:"reason,omitempty"`
-	Tokens int    `json:"tokens"` // expected in no cache
+	Tokens int    `json:"tokens"` // tokens of the prompt that are expected in no cache
 	Header string `json:"header"` // X-KV-Path
 }
 
-// explain predicts a turn. It asks no engine, and changes nothing but, in a store in memory, which conversation was used last.
+// explain predicts a turn. It asks no engine and changes nothing, except that a store in memory records that the conversation was used.
 func (s *Server) explain(ctx context.Context, r *http.Request, api upstream.API, body []byte) *Explanation {
 	t := &turn{request: request{api: api}, routing: s.routing.Load()}
 	t.retry.refreshed = true // engines are not asked for their models
@@ -133,7 +133,7 @@ func identified(t *turn) Identified {
 	return c
 }
 
-// predict goes the way of a turn (intake.take, turns.attempt) up to its legs. What would fail it is its error.
+// predict follows the steps of a turn (intake.take, turns.attempt) up to its legs. It returns the error that would fail the turn.
 func (s *Server) predict(ctx context.Context, r *http.Request, t *turn, body []byte, x *Explanation) error {
 	i := s.intake
 	tenant, err := i.tenant(r)
@@ -147,7 +147,7 @@ func (s *Server) predict(ctx context.Context, r *http.Request, t *turn, body []b
 		return err
 	}
 	if i.prefillers != nil {
-		t.prefiller = namedPrefiller(r) // it would be added to the fleet, or refused
+		t.prefiller = namedPrefiller(r) // in a turn it would be added to the fleet, or refused
 	}
 	i.admit(t)
 
@@ -180,14 +180,14 @@ func (s *Server) predict(ctx context.Context, r *http.Request, t *turn, body []b
 	return nil
 }
 
-// dryRunPicker returns a picker that predicts what this one would pick, with as many slots for decode alone taken.
+// dryRunPicker returns a picker that predicts what this one would pick. It starts with the same number of occupied decode-only slots.
 func (k *picker) dryRunPicker() *picker {
 	dry := *k
 	dry.dryRun, dry.decodeOnly = true, k.decodeOnly.copied()
 	return &dry
 }
 
-// predict is begin, and that part of the proof's look that needs no question to an engine.
+// predict stands for begin, and for the part of the proof's look that asks no engine.
 func (t *turn) predict(p *pair) (f proof.Prediction) {
 	switch {
 	case t.proof == nil || p.prefill == nil && !p.quarantined:
@@ -200,9 +200,9 @@ func (t *turn) predict(p *pair) (f proof.Prediction) {
 	return f
 }
 
-// predict is find without its take. The verdict is "" where the record's Reuse says it.
+// predict stands for find, but takes no ticket. The verdict is "" if the record's Reuse contains it.
 func (f *finder) predict(ctx context.Context, t *turn, p *pair, looked convcache.Outcome, foresight proof.Prediction) (verdict string) {
-	if foresight.Asks == proof.AsksStart || foresight.Asks == proof.AsksProbe { // which begin would do
+	if foresight.Asks == proof.AsksStart || foresight.Asks == proof.AsksProbe { // begin would ask it
 		return VerdictEngines
 	}
 	reuse := &t.record.Reuse
@@ -225,7 +225,7 @@ func (f *finder) predict(ctx context.Context, t *turn, p *pair, looked convcache
 	return ""
 }
 
-// predictTake predicts take, and assumes that no other turn is faster.
+// predictTake predicts take. It assumes that no other turn takes the ticket first.
 func (f *finder) predictTake(ctx context.Context, t *turn, p *pair) {
 	reuse := &t.record.Reuse
 	choices, reason := t.choices()
@@ -246,7 +246,7 @@ func pairStatus(of fleet.PairStatus) string {
 	case fleet.Proven:
 		return "proven"
 	case fleet.Trial:
-		return "trial" // the turn would be it
+		return "trial" // the turn would be the trial
 	case fleet.Busy:
 		return "busy"
 	}

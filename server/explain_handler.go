@@ -8,11 +8,10 @@ import (
 	"carryover/upstream"
 )
 
-// maxExplaining bounds the requests that are explained at once: each holds its body, which is booked on no client.
+// maxExplaining bounds the requests that are explained at the same time: each holds its body, which counts against no client's share.
 const maxExplaining = 2
 
-// explained is a request to be explained. Body is the JSON that would be sent, or a string with the bytes that would, for what is
-// not JSON.
+// explained is a request to be explained. Body is the JSON that would be sent; a body that is not JSON is given as a string with its bytes.
 type explained struct {
 	Path    string                  `json:"path"`
 	Headers map[string]headerValues `json:"headers"`
@@ -31,10 +30,10 @@ func (v *headerValues) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, &(*v)[0])
 }
 
-// ExplainHandler answers what would become of a request: {"path":"/v1/chat/completions","headers":{…},"body":{…}}, answered by an
-// [Explanation]. It is for operators only: who may ask about a request may see how the conversation of any client fares whose id
-// and credential he sends. A conversation belongs to the credential in headers, as in a turn, so that without a tenant's own
-// credential nothing of his conversations is found.
+// ExplainHandler answers what would become of a request. The body is {"path":"/v1/chat/completions","headers":{…},"body":{…}}, the answer
+// an [Explanation]. It is for operators only: it shows the state of any client's conversation to a caller who sends that conversation's id
+// and the client's credential. As in a turn, a conversation belongs to the credential in headers, so without a tenant's credential none of
+// the tenant's conversations is found.
 func (s *Server) ExplainHandler() http.Handler {
 	slots := make(chan struct{}, maxExplaining)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -52,11 +51,11 @@ func (s *Server) ExplainHandler() http.Handler {
 		}
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")
-		_ = json.NewEncoder(w).Encode(explanation) // an operator that has gone needs no answer
+		_ = json.NewEncoder(w).Encode(explanation) // an error means that the operator has gone
 	})
 }
 
-// apiOf is the API of a path, chat without one.
+// apiOf returns the API of a path, chat if the path is empty.
 func apiOf(path string) (_ upstream.API, ok bool) {
 	if path == "" {
 		return upstream.Chat, true
@@ -71,7 +70,7 @@ func apiOf(path string) (_ upstream.API, ok bool) {
 
 func (s *Server) explainRequest(w http.ResponseWriter, r *http.Request) (*Explanation, error) {
 	var request explained
-	// What is around the body is little, and a body that is a string may have an escape for each of its bytes.
+	// Everything besides the body is small. A body that is a string may need an escape for each of its bytes.
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, 2*s.cfg.MaxBodyBytes+int64(s.cfg.MaxHeaderBytes)))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&request); err != nil {

@@ -6,19 +6,20 @@ import (
 	"carryover/upstream"
 )
 
-// asksCache: what prefill's cache still has of a conversation that was handed back.
+// asksCache means that prefill has to show what its cache still holds of a conversation that was handed back.
 const asksCache = "cache"
 
-// NoteAhead says that the conversation was handed back.
+// NoteAhead is one hand-back of the conversation.
 type NoteAhead struct {
-	Age    float64 `json:"age_s"` // of the answer
+	Age    float64 `json:"age_s"` // age of the answer
 	Tokens int     `json:"tokens"`
-	// Prefill is the instance that has read them; Current, whether it is still in the start that did, as far as was read last.
+	// Prefill is the instance that has read the tokens. Current says whether the instance, when it was last probed, was still the
+	// incarnation that read them.
 	Prefill string `json:"prefill"`
 	Current bool   `json:"prefill_start_current"`
 }
 
-// listNotes describes what of the conversation was handed back, the newest first.
+// listNotes describes the hand-backs of the conversation, the newest first.
 func (f *finder) listNotes(t *turn) (notes []NoteAhead) {
 	now := time.Now()
 	for i := range t.notes {

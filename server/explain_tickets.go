@@ -9,24 +9,25 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// TicketAhead is one ticket of the conversation, as the store has it.
+// TicketAhead is one ticket of the conversation in the store.
 type TicketAhead struct {
 	Age      float64 `json:"age_s"`
-	Deadline float64 `json:"deadline_s"` // until it may not be used any more
+	Deadline float64 `json:"deadline_s"` // seconds until it expires
 	Tokens   int     `json:"tokens"`
-	// Decode is the instance that holds the blocks; State, its state; Current, whether it is still in the start that made them, as
-	// far as was read last.
+	// Decode is the instance that holds the blocks, and State is its state. Current says whether the instance, when it was last probed, was
+	// still the incarnation that made them.
 	Decode  string `json:"decode"`
 	State   string `json:"decode_state"`
 	Current bool   `json:"decode_start_current"`
-	Link    string `json:"link,omitempty"` // of the prefill instance that would be picked with that one
-	// Offered is how many of its tokens the request may use, absent where only the ids of the prompt can tell. Usable says whether
-	// it could be used, of one whose Offered is absent: if all its tokens were the prompt's; Why, the reason of the miss if not.
+	Link    string `json:"link,omitempty"` // state of the pair of the prefill instance that would be picked and this decode instance
+	// Offered is how many tokens of the ticket the request may use; it is absent if only the ids of the prompt can tell. Usable says whether
+	// the ticket could be used. If Offered is absent, Usable assumes that the prompt begins with all tokens of the ticket. Why is the reason
+	// of the miss if the ticket is not usable.
 	Offered *int   `json:"tokens_offered,omitempty"`
 	Usable  bool   `json:"usable"`
 	Why     string `json:"why,omitempty"`
-	// Differs and How say where the history differs from that of the ticket, empty where it need not: the whole ticket is offered, or
-	// another replica has made it. Where Offered is absent they are of the parts before the reply.
+	// Differs and How say where the request's history differs from the ticket's. They are empty if the whole ticket is offered, or if
+	// another replica has made it. If Offered is absent, they cover only the parts before the reply.
 	Differs string `json:"differs,omitempty"`
 	How     string `json:"how,omitempty"`
 }
@@ -39,9 +40,9 @@ type EngineAhead struct {
 	Start     string `json:"start,omitempty"`
 	InFlight  int    `json:"in_flight"`
 	BlockSize int    `json:"block_size,omitempty"`
-	UsesIDs   string `json:"uses_ids"`        // whether it computes the ids that it is sent: "yes", "no" or "unknown"
+	UsesIDs   string `json:"uses_ids"`        // whether it computes the ids that it was sent: "yes", "no" or "unknown"
 	PlugIn    string `json:"plug_in"`         // whether its params carry the ids of its answers
-	Silent    bool   `json:"sends_no_params"` // of decode: its answers bring no kv_transfer_params, so that nothing can be reused
+	Silent    bool   `json:"sends_no_params"` // decode only: its answers carry no kv_transfer_params, so nothing can be reused
 }
 
 func engineAhead(incarnation *fleet.Incarnation) *EngineAhead {
@@ -53,7 +54,7 @@ func engineAhead(incarnation *fleet.Incarnation) *EngineAhead {
 	}
 }
 
-// found is how an operator reads a finding.
+// found returns a finding in words for operators.
 func found(f fleet.Finding) string {
 	switch f {
 	case fleet.Yes:
@@ -64,7 +65,7 @@ func found(f fleet.Finding) string {
 	return "unknown"
 }
 
-// finding is found, and "" for what is not known or not needed.
+// finding returns the same as found, but "" for a finding that is not known or not needed.
 func finding(f fleet.Finding) string {
 	if f == fleet.Unknown {
 		return ""
@@ -72,8 +73,8 @@ func finding(f fleet.Finding) string {
 	return found(f)
 }
 
-// listTickets describes the tickets of the conversation, for a pair or for none. compared says that it is known how much of each the
-// request may use.
+// listTickets describes the tickets of the conversation, for a pair or, if p is nil, without one. compared says that it is known how much
+// of each ticket the request may use.
 func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared bool, x *Explanation) {
 	for _, b := range t.branches {
 		now := time.Now()
@@ -104,7 +105,7 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared boo
 	}
 }
 
-// barrier says why a turn on this pair could not use a ticket, "" if it could.
+// barrier returns why a turn on this pair could not use a ticket, "" if it could.
 func (f *finder) barrier(ctx context.Context, t *turn, p *pair, c choice) Reason {
 	if p == nil {
 		return ReasonBypass

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// sentence says for humans what the verdict means.
+// sentence explains the verdict to a person.
 func (x *Explanation) sentence(reuse *Reuse) string {
 	switch {
 	case x.Error != nil:
@@ -48,7 +48,7 @@ func usableTickets(all []TicketAhead) string {
 	return fmt.Sprintf("one of %d tickets could be", n)
 }
 
-// differing says where the history differs from that of the newest ticket of which this is known.
+// differing returns where the history differs from that of the newest ticket whose difference is known.
 func (x *Explanation) differing() string {
 	for i := range x.Tickets {
 		if how := x.Tickets[i].How; how != "" {
@@ -58,7 +58,7 @@ func (x *Explanation) differing() string {
 	return ""
 }
 
-// unasked says what engines have to be asked for.
+// unasked explains each question that an engine has to be asked.
 //
 //nolint:gochecknoglobals // immutable table
 var unasked = map[string]string{
@@ -68,7 +68,7 @@ var unasked = map[string]string{
 	asksCache:  "the conversation was handed back to prefill, whose answer tells what of it is still in its prefix cache",
 }
 
-// meaning says what a reason means, as docs/reference.md does.
+// meaning returns the explanation of a reason that docs/reference.md gives.
 func meaning(reason string) string {
 	for _, term := range missReasons {
 		if term.Name == reason {

@@ -41,7 +41,7 @@ func (h *handBacks) ready(l *pairQueue, now time.Time) bool {
 	case l.decode.Over(): // the blocks are gone
 		h.empty(l, func(*retainedTicket) *pairQueue { return nil }, false)
 		return false
-	case !h.holds(l.decode): // an engine that refused a connection mostly answers again within seconds, in the same incarnation
+	case !h.holds(l.decode): // an engine that refused a connection usually answers again within seconds, in the same incarnation
 		l.rests = now.Add(restsFor)
 		return false
 	case !h.reads(l.prefill):
@@ -56,7 +56,7 @@ func (h *handBacks) ready(l *pairQueue, now time.Time) bool {
 	}
 	l.away = time.Time{}
 	status := l.prefill.StatusWith(l.decode)
-	if status == fleet.NoReuse || l.prefill.Forgets() != "" { // the pair is tried again some time
+	if status == fleet.NoReuse || l.prefill.Forgets() != "" { // the pair will be tried again later
 		h.empty(l, h.elsewhere, true)
 		l.rests = now.Add(restsFor)
 		return false
@@ -64,7 +64,8 @@ func (h *handBacks) ready(l *pairQueue, now time.Time) bool {
 	return status != fleet.Busy
 }
 
-// keeps reports whether a turn will find what is handed back to an incarnation of prefill. If not, it warns once for each incarnation.
+// keeps reports whether prefill will still have what is handed back to this incarnation when a turn needs it. If not, it warns once for
+// each incarnation.
 func (h *handBacks) keeps(prefill *fleet.Incarnation, tokens int) bool {
 	why := prefill.Forgets()
 	if most := prefill.Engine().KVTokens(); why == "" && (most == 0 || tokens <= most) {
@@ -82,7 +83,7 @@ func (h *handBacks) keeps(prefill *fleet.Incarnation, tokens int) bool {
 	return false
 }
 
-// next returns the ticket that is handed back next, nil if none is due. Tickets that no turn can use come first.
+// next returns the ticket to hand back next, nil if none is due. Tickets that no turn can use come first.
 func (l *pairQueue) next(now time.Time) *retainedTicket {
 	if first := l.out.Front(); first != nil {
 		return first.Value.(*retainedTicket)
@@ -98,19 +99,19 @@ func (h *handBacks) holds(incarnation *fleet.Incarnation) bool {
 	return !incarnation.Over() && incarnation.Engine().Last() == incarnation
 }
 
-// reads reports whether an incarnation of prefill may be sent legs.
+// reads reports whether legs may be sent to an incarnation of prefill.
 func (h *handBacks) reads(incarnation *fleet.Incarnation) bool {
 	return !h.gone(incarnation) && incarnation.Engine().Last() == incarnation
 }
 
-// gone reports whether an incarnation of prefill will never be sent a leg again, as far as is known.
+// gone reports whether, as far as is known, no leg will ever be sent to an incarnation of prefill again.
 func (h *handBacks) gone(incarnation *fleet.Incarnation) bool {
 	engine := incarnation.Engine()
 	return incarnation.Over() || engine.Quarantined() || h.deps.Fleet.Engine(upstream.RolePrefill, engine.Name) != engine
 }
 
-// elsewhere returns another queue for a ticket whose own queue can't serve it: that of the instance to which the conversation's next turn will
-// be sent. It returns nil if there is none, or if the ticket has no conversation.
+// elsewhere returns another queue for a ticket whose own queue can't serve it: the queue of the instance to which the conversation's next
+// turn will be sent. It returns nil if there is none, or if the ticket has no conversation.
 func (h *handBacks) elsewhere(k *retainedTicket) *pairQueue {
 	if !k.homed {
 		return nil
@@ -126,9 +127,9 @@ func (h *handBacks) elsewhere(k *retainedTicket) *pairQueue {
 	return h.queueOf(pairKey{last, k.queue.decode})
 }
 
-// empty takes tickets out of a queue that can't serve them. A ticket for which to returns another queue moves there. Of the others, a ticket
-// that is not in the store is released, and a stored one stays in the queue if stays says so, because it may still be handed back. The
-// caller holds h.mu.
+// empty takes tickets out of a queue that can't serve them. If to returns another queue for a ticket, the ticket moves there. Otherwise a
+// ticket that is not in the store is released, and a stored ticket leaves the queue. If stays is set, a stored ticket stays in the queue,
+// because it may still be handed back. The caller holds h.mu.
 func (h *handBacks) empty(l *pairQueue, to func(*retainedTicket) *pairQueue, stays bool) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
 		for at := tickets.Front(); at != nil; {
@@ -153,7 +154,7 @@ func (h *handBacks) empty(l *pairQueue, to func(*retainedTicket) *pairQueue, sta
 	}
 }
 
-// end drops the tickets of a queue that are past their deadline, so that no leg names them any more. The caller holds h.mu.
+// end drops the tickets of a queue that are past their deadline, so that no later leg names them. The caller holds h.mu.
 func (h *handBacks) end(l *pairQueue, now time.Time) {
 	for _, tickets := range []*list.List{&l.out, &l.stored} {
 		for at := tickets.Front(); at != nil && upstream.Elapsed(at.Value.(*retainedTicket).ends, now) >= 0; at = tickets.Front() {

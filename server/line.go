@@ -8,26 +8,27 @@ import (
 	"carryover/upstream"
 )
 
-// EmptyOmitter is a handler of logs for people: a turn's line has there no members that say nothing.
+// EmptyOmitter is a log handler for people: a turn's line has no empty members there.
 type EmptyOmitter interface{ OmitsEmpty() bool }
 
-// logTurns writes each turn's line, which is its record in the log. Its keys are in this order; times are in milliseconds:
+// logTurns writes one line in the log for each turn: the turn's record. The keys have this order; times are in milliseconds:
 //
-//   - what became of it: outcome (of reuse: hit, miss, off), reason (of a miss), differs (where a rewritten history does),
-//     tokens_offered, tokens_read (that prefill did not compute because of it), tokens_confirmed (that it took from caches, its own
-//     included, -1 if it does not tell), prompt_tokens, completion_tokens (by decode's usage, -1 if it was not read);
-//   - how long it took: ttft_ms, duration_ms;
-//   - which way: prefill, decode (the instances that had the last leg of each role);
-//   - how it went: status, code (of the error that the client got), blame (the instance whose leg failed the turn), kind (how), error;
-//   - the rest of the answer and of the way: stored (yes, or why no ticket is left), finish, reuse (X-KV-Reuse), kv_path (X-KV-Path),
-//     proof, legs (that were sent), retries, events, bytes, queue_ms, lookup_ms, prefill_ms, and saved_ms, which prefill was spared;
-//   - whose: turn (X-Request-Id), trace (that the turn's spans are in), path (of the API), model ("other" for one that no engine is known
-//     to serve), conversation (the first characters of its keyed hash), id_source (where its id was found), client and tenant
-//     ([ClientsMode]).
+//   - result: outcome (of reuse: hit, miss, off), reason (of a miss), differs (where a rewritten history differs), tokens_offered,
+//     tokens_read (tokens that reuse spared prefill), tokens_confirmed (tokens that prefill took from caches, its own included; -1 if it
+//     does not report them), prompt_tokens, completion_tokens (from decode's usage, -1 if no usage was read);
+//   - time: ttft_ms, duration_ms;
+//   - instances: prefill, decode (the instance that had the last leg of each role);
+//   - errors: status, code (of the error that the client got), blame (the instance whose leg failed the turn), kind (of that failure),
+//     error;
+//   - more about the answer and its path: stored (yes, or why no ticket is left), finish, reuse (X-KV-Reuse), kv_path (X-KV-Path), proof,
+//     legs (how many were sent), retries, events, bytes, queue_ms, lookup_ms, prefill_ms, and saved_ms (prefill time saved);
+//   - identity: turn (X-Request-Id), trace (the id of the trace with the turn's spans), path (of the API), model ("other" for one that no
+//     engine is known to serve), conversation (the first characters of its keyed hash), id_source (where its id was found), client and
+//     tenant ([ClientsMode]).
 //
-// Two come only where there is something to say: redis (up, or what is wrong with it; with it a ticket that replicas share is told from one
-// that is kept here) and stream (buffered). A handler that is an [EmptyOmitter] gets those members alone that say something. A line holds
-// neither prompts nor answers, and no name that a client has made up.
+// Two keys appear only if they apply: redis (up, or what is wrong with it; it tells tickets that replicas share from tickets that are kept
+// here) and stream (buffered). A handler that is an [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no
+// name that a client has made up.
 func logTurns(logger *slog.Logger, redis func() string) Observer {
 	handler := logger.Handler()
 	omitter, _ := handler.(EmptyOmitter)
@@ -49,9 +50,9 @@ func logTurns(logger *slog.Logger, redis func() string) Observer {
 		}
 		b := r.Path.appendHeader(make([]byte, 0, 256))
 		path := len(b)
-		headers := string(r.Reuse.appendHeader(b, now)) // both in one text
+		headers := string(r.Reuse.appendHeader(b, now)) // both headers in one string
 
-		l, attrs := line{short}, make([]slog.Attr, 0, 44) // stays on the stack
+		l, attrs := line{short}, make([]slog.Attr, 0, 44) // attrs stays on the stack
 		attrs = l.text(attrs, "outcome", outcome)
 		attrs = l.text(attrs, "reason", reason)
 		attrs = l.text(attrs, "differs", r.Reuse.Differs)
@@ -96,14 +97,14 @@ func logTurns(logger *slog.Logger, redis func() string) Observer {
 		if r.Answer.Buffered {
 			attrs = l.text(attrs, "stream", "buffered")
 		}
-		// Without the place in the source, which no line shows: to find it costs as much as a tenth of the line.
+		// The record has no source position, which no line shows: finding it costs as much as a tenth of the line.
 		record := slog.NewRecord(now, level, "turn", 0)
 		record.AddAttrs(attrs...)
-		_ = handler.Handle(context.Background(), record) // as a Logger does
+		_ = handler.Handle(context.Background(), record) // slog.Logger ignores the error too
 	}
 }
 
-// line appends the members of a turn's line. A short one has none that say nothing.
+// line appends the members of a turn's line. A short line leaves out empty members.
 type line struct{ short bool }
 
 func (l line) text(attrs []slog.Attr, key, value string) []slog.Attr {
@@ -113,7 +114,7 @@ func (l line) text(attrs []slog.Attr, key, value string) []slog.Attr {
 	return append(attrs, slog.String(key, value))
 }
 
-// number has 0, and -1 for what is not known, say nothing unless told says otherwise.
+// number treats 0, and -1 for an unknown number, as empty unless told is set.
 func (l line) number(attrs []slog.Attr, key string, n int, told bool) []slog.Attr {
 	if n <= 0 && !told && l.short {
 		return attrs
@@ -122,7 +123,7 @@ func (l line) number(attrs []slog.Attr, key string, n int, told bool) []slog.Att
 }
 
 func (l line) milliseconds(attrs []slog.Attr, key string, d time.Duration) []slog.Attr {
-	if d < 50*time.Microsecond && l.short { // which is shown as 0
+	if d < 50*time.Microsecond && l.short { // it would be shown as 0
 		return attrs
 	}
 	return append(attrs, milliseconds(key, d))

@@ -11,33 +11,33 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// maxPins bounds the tickets that a ledger knows, to as many as a store in memory keeps unless it is told otherwise: 25 MB. Of
-// one that it does not know the budget releases nothing.
+// maxPins bounds the tickets that a ledger knows: 25 MB. A store in memory keeps as many by default. The budget can't release a ticket that
+// the ledger does not know.
 const maxPins = 100_000
 
-// ledger knows which tickets of this replica are in the store, and how much of whose KV cache they pin. It may be wrong about a
-// ticket that another replica has taken, until that ticket's time is over; the store decides.
+// ledger knows which tickets of this replica are in the store, and how much of each decode instance's KV cache they pin. It may be wrong
+// about a ticket that another replica has taken, until that ticket's deadline; the store decides.
 type ledger struct {
 	fleet *fleet.Fleet
-	share float64       // of a KV cache, see ReleaseConfig.PinnedShare
-	over  chan struct{} // has room for one word: some start's budget is exceeded
+	share float64       // share of a KV cache that tickets may pin, see ReleaseConfig.PinnedShare
+	over  chan struct{} // signals that the budget of some incarnation is exceeded; buffers one signal
 
 	mu       sync.Mutex // guards the rest
 	pins     map[convcache.TicketID]*pin
-	starts   map[*fleet.Incarnation]*pinned // of decode instances, until another start has taken their place
-	gaveUp   recent                         // conversations of which a ticket was given up because tickets pinned more than their share
-	gave     recent                         // those of which one was given up for requests that waited for room
-	evacuees recent                         // those of which one was given up because its engine leaves
+	starts   map[*fleet.Incarnation]*pinned // incarnations of decode, each until another has replaced it
+	gaveUp   recent                         // conversations whose ticket was given up because tickets pinned more than their share
+	gave     recent                         // conversations whose ticket was given up for requests that waited for free blocks
+	evacuees recent                         // conversations whose ticket was given up because its engine leaves
 
-	left func(convcache.TicketID) // is told of each ticket that is in the store no more
+	left func(convcache.TicketID) // called for each ticket that is no longer in the store
 }
 
-// pinned is what tickets pin on one start of decode.
+// pinned is what tickets pin on one incarnation of decode.
 type pinned struct {
 	start  *fleet.Incarnation
-	oldest []*pin // a heap by deadline, which is as far from a ticket's making for all tickets of an engine
+	oldest []*pin // a heap by deadline; all tickets of an engine live equally long, so the earliest deadline is the oldest ticket
 	tokens int
-	rounds rounds // of the budget (budget.go)
+	rounds rounds // rounds of the budget (budget.go)
 }
 
 // pin is one ticket in the store.
@@ -49,7 +49,7 @@ type pin struct {
 	freshAsOf time.Time
 	deadline  time.Time
 	of        *pinned
-	at        int // its place in of.oldest
+	at        int // its index in of.oldest
 	lineage   convcache.Lineage
 }
 
@@ -60,26 +60,26 @@ func newLedger(f *fleet.Fleet, share float64) *ledger {
 	}
 }
 
-// Len, Less, Swap, Push and Pop make a heap of a start's tickets.
+// Len, Less, Swap, Push and Pop implement heap.Interface for the tickets of an incarnation.
 func (p *pinned) Len() int { return len(p.oldest) }
 
 // Less reports whether one ticket is older than another.
 func (p *pinned) Less(i, j int) bool { return p.oldest[i].deadline.Before(p.oldest[j].deadline) }
 
-// Swap keeps each ticket's place.
+// Swap also updates the index of each ticket.
 func (p *pinned) Swap(i, j int) {
 	p.oldest[i], p.oldest[j] = p.oldest[j], p.oldest[i]
 	p.oldest[i].at, p.oldest[j].at = i, j
 }
 
-// Push is for package heap.
+// Push adds a ticket for package heap.
 func (p *pinned) Push(x any) {
 	added := x.(*pin)
 	added.at = len(p.oldest)
 	p.oldest = append(p.oldest, added)
 }
 
-// Pop is for package heap.
+// Pop removes the last ticket for package heap.
 func (p *pinned) Pop() any {
 	last := len(p.oldest) - 1
 	x := p.oldest[last]
@@ -88,7 +88,7 @@ func (p *pinned) Pop() any {
 	return x
 }
 
-// inBlocks returns how many tokens of the KV cache the blocks of so many tokens occupy.
+// inBlocks rounds a number of tokens up to whole blocks of the incarnation's KV cache.
 func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
 	size := incarnation.BlockSize()
 	if size <= 1 {
@@ -97,7 +97,7 @@ func inBlocks(incarnation *fleet.Incarnation, tokens int) int {
 	return (tokens + size - 1) / size * size
 }
 
-// put notes a ticket that is, or may be, in the store from now on.
+// put records a ticket that is, or may be, in the store from now on.
 func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	incarnation := l.fleet.Holder(t.Decode, t.Incarnation)
 	if incarnation == nil || incarnation.Free(t.FreshAsOf) {
@@ -129,7 +129,8 @@ func (l *ledger) put(key convcache.Key, t *convcache.Ticket, model string) {
 	}
 }
 
-// gone notes that a ticket is no longer in the store, as a take has shown. If nobody got it, it pins its blocks until decode's TTL ends.
+// gone records that a ticket is no longer in the store, as the outcome of a take has shown. If nobody got the ticket, its blocks stay
+// pinned until decode's TTL ends.
 func (l *ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
 	l.left(id)
 	l.mu.Lock()
@@ -151,8 +152,8 @@ func (l *ledger) remove(p *pin) {
 	p.of.tokens -= p.tokens
 }
 
-// all lists the pins of each decode instance. It forgets tickets that have expired or whose engine has cleared its cache, and incarnations that
-// another one has replaced.
+// all lists the pins of each decode instance. It also drops tickets that have expired or whose engine has cleared its cache, and
+// incarnations that another one has replaced.
 func (l *ledger) all(now time.Time) (all []*pinned) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,7 +169,7 @@ func (l *ledger) all(now time.Time) (all []*pinned) {
 	for incarnation, of := range l.starts {
 		over := !current[incarnation] && incarnation.Over()
 		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Free(of.oldest[0].freshAsOf)) {
-			incarnation.AddExpiringPin(of.oldest[0].tokens, of.oldest[0].freshAsOf) // a ticket that nobody took ends earlier than decode's TTL
+			incarnation.AddExpiringPin(of.oldest[0].tokens, of.oldest[0].freshAsOf) // the ticket expires before decode's TTL, so its blocks stay pinned for a while
 			l.remove(of.oldest[0])
 		}
 		if over {
@@ -200,7 +201,7 @@ func (l *ledger) next(of *pinned, most int) (pin, bool) {
 	return *p, true
 }
 
-// givenUp notes that a conversation's ticket was given up. waited says that it was given up for requests that waited.
+// givenUp records that a conversation's ticket was given up. waited says that it was given up for requests that waited.
 func (l *ledger) givenUp(p pin, waited bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -212,21 +213,21 @@ func (l *ledger) givenUp(p pin, waited bool) {
 	other.forget(p.key)
 }
 
-// evacuated notes that a conversation's ticket was given up because its engine leaves.
+// evacuated records that a conversation's ticket was given up because its engine leaves.
 func (l *ledger) evacuated(p pin) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.evacuees.add(p.key)
 }
 
-// evacuee reports whether a ticket of the conversation was given up because its engine leaves, and none was stored since.
+// evacuee reports whether a ticket of the conversation was given up because its engine leaves, and no other ticket was stored since.
 func (l *ledger) evacuee(key convcache.Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.evacuees.has(key)
 }
 
-// freed returns why a ticket of the conversation was given up, "" if none was, or if another was stored since.
+// freed returns why a ticket of the conversation was given up. It returns "" if none was, or if another ticket was stored since.
 func (l *ledger) freed(key convcache.Key) Reason {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -249,9 +250,9 @@ func (l *ledger) tokens(incarnation *fleet.Incarnation) int {
 	return 0
 }
 
-// Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on legs, by
-// blocks that wait for their release, and by blocks that nothing will release before decode's TTL ends. Answers for which the engine sends
-// no params are not counted.
+// Pinned returns how many tokens of a decode engine's KV cache are pinned, as far as this replica knows: by tickets in the store and on
+// legs, by blocks that wait for their release, and by blocks that only decode's TTL will free. Answers for which the engine sends no params
+// are not counted.
 func (s *Server) Pinned(decode *fleet.Engine) int {
 	live := decode.Live()
 	return s.pinned.ledger.tokens(decode.Last()) + live.Pinned + live.Besides

@@ -10,8 +10,8 @@ import (
 	"github.com/labstack/echo/v4"
 )
 
-// segments are the words of paths that clients of OpenAI's, Anthropic's, vLLM's and Ollama's APIs ask for. Others may be anything: an id, a
-// credential in the wrong place.
+// segments are the words in paths that clients of OpenAI's, Anthropic's, vLLM's and Ollama's APIs request. Any other segment may be
+// private: an id, or a credential in the wrong place.
 //
 //nolint:gochecknoglobals // immutable
 var segments = wordSet(`api assistants audio batches chat classify complete completions conversations count_tokens detokenize edits embed
@@ -27,10 +27,10 @@ func wordSet(text string) map[string]bool {
 	return set
 }
 
-// maxSegments bounds the path that a line shows.
+// maxSegments bounds how many segments of a path a line shows.
 const maxSegments = 8
 
-// shownPath is a path without what a client may have made up.
+// shownPath returns a path without segments that a client may have made up.
 func shownPath(path string) string {
 	var b strings.Builder
 	rest, more := strings.TrimPrefix(path, "/"), true
@@ -49,7 +49,7 @@ func shownPath(path string) string {
 	return b.String()
 }
 
-// shownMethod is the method, if HTTP knows it.
+// shownMethod returns the method if it is one of HTTP's, and "other" if not.
 func shownMethod(method string) string {
 	switch method {
 	case http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodConnect, http.MethodOptions, http.MethodTrace:
@@ -58,8 +58,8 @@ func shownMethod(method string) string {
 	return "other"
 }
 
-// requestLines writes a line at debug for each request that is no turn: for a path that is not served, a method that is not allowed, a
-// question for models or health. Of a path it shows the words that APIs have, and no query.
+// requestLines writes a line at debug level for each request that is not a turn: a request for a path that is not served, with a method
+// that is not allowed, or for models or health. It shows the known words of the path, and no query.
 type requestLines struct {
 	logger *slog.Logger
 	names  clientNames
@@ -73,13 +73,13 @@ func (l *requestLines) write(r *http.Request, status int, took time.Duration) {
 		"client", l.names.address(r), "duration_ms", Milliseconds(took))
 }
 
-// around has a handler write the line of each request.
+// around wraps a handler so that the line of each request is written.
 func (l *requestLines) around(handler echo.HandlerFunc) echo.HandlerFunc {
 	return func(c echo.Context) (err error) {
 		if !l.logger.Enabled(c.Request().Context(), slog.LevelDebug) {
 			return handler(c)
 		}
-		began, status := time.Now(), statusClientGone // if it ends in a panic
+		began, status := time.Now(), statusClientGone // the status if the handler panics
 		defer func() { l.write(c.Request(), status, time.Since(began)) }()
 		writer := &statusWriter{ResponseWriter: c.Response().Writer, status: http.StatusOK}
 		c.Response().Writer = writer // some handlers write to it directly
@@ -92,7 +92,7 @@ func (l *requestLines) around(handler echo.HandlerFunc) echo.HandlerFunc {
 	}
 }
 
-// statusWriter notes the status of an answer.
+// statusWriter remembers the status of an answer.
 type statusWriter struct {
 	http.ResponseWriter
 	status int
@@ -104,5 +104,5 @@ func (w *statusWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer for http.ResponseController.
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -12,10 +12,10 @@ import (
 	"carryover/server/suggest"
 )
 
-// endpoints are the paths that are served.
+// endpoints lists the paths that the server serves.
 type endpoints struct {
-	methods map[string][]string // by path
-	listed  []string            // METHOD path, for people, in the order in which they were added
+	methods map[string][]string // HTTP methods by path
+	listed  []string            // "METHOD path" for people, in the order in which they were added
 }
 
 func (e *endpoints) add(method, path string) {
@@ -27,11 +27,12 @@ func (e *endpoints) add(method, path string) {
 
 const (
 	whatThisIs = "Multi-turn proxy for disaggregated (prefill and decode) vLLM"
-	// forOperators does not say where the listener is: clients need not know.
+	// forOperators does not give the address of the listener: clients need not know it.
 	forOperators = "The page for operators, metrics and recent turns are at the admin listener (--admin-listen)."
 )
 
-// welcome answers GET and HEAD / with what this is and where to look: in JSON, or in text for browsers and whoever asks for text.
+// welcome answers GET and HEAD / with the program's name and its endpoints: in JSON, or in text for browsers and other clients that ask for
+// text.
 func (s *Server) welcome(served *endpoints) echo.HandlerFunc {
 	type answer struct {
 		Name        string   `json:"name"`
@@ -54,8 +55,8 @@ func (s *Server) welcome(served *endpoints) echo.HandlerFunc {
 	}
 }
 
-// wantsText reports whether an Accept header names a kind of text before JSON. Weights are looked at only where they forbid
-// (RFC 9110, 12.5.1): browsers put text/html first.
+// wantsText reports whether an Accept header names a kind of text before JSON. A weight is respected only if it is zero, which forbids the
+// type (RFC 9110, 12.5.1): browsers put text/html first.
 func wantsText(accept []string) bool {
 	for _, header := range accept {
 		for item := range strings.SplitSeq(header, ",") {
@@ -74,7 +75,7 @@ func wantsText(accept []string) bool {
 	return false
 }
 
-// unknown is the error of a path that is not served: it names those that are, and the one that may be meant.
+// unknown returns the error for a path that is not served. It lists the served endpoints, and the one that the client may have meant.
 func (e *endpoints) unknown(path string) *apiError {
 	message := "Unknown endpoint."
 	if meant := e.meant(path); meant != "" {
@@ -87,7 +88,8 @@ func (e *endpoints) unknown(path string) *apiError {
 	return refused(http.StatusNotFound, "not_found", message)
 }
 
-// meant is the endpoint of which a path has the end, as where a base URL has lost its /v1 or has it twice, or to which it is near.
+// meant returns the endpoint that a wrong path may stand for. The path has the endpoint's end, for example because a base URL lacks its /v1
+// or has it twice, or it is spelled nearly the same.
 func (e *endpoints) meant(path string) string {
 	parts := slices.DeleteFunc(strings.Split(path, "/"), func(part string) bool { return part == "" })
 	path = "/" + strings.Join(parts, "/")

@@ -7,23 +7,23 @@ import (
 	"time"
 )
 
-// storeContext bounds a store operation. It is detached: a client that leaves must
-// not cut a take in half.
+// storeContext returns a context that bounds a store operation. It is not cancelled with the client's: a client that leaves must not
+// interrupt a take halfway.
 func storeContext(ctx context.Context, cfg *Config) (context.Context, context.CancelFunc) {
 	s := &storeTime{client: ctx, until: time.Now().Add(cfg.StoreTimeout)}
 	return s, s.end
 }
 
-// storeTime is the context of one store operation. A store in memory answers at once and never asks for the end of its time: the timer
-// and all that belongs to it, nine allocations, are made for those that do.
+// storeTime is the context of one store operation. A store in memory answers at once and never waits for the deadline. The timer and
+// everything that belongs to it, nine allocations, are therefore made only when Done is called.
 type storeTime struct {
-	client context.Context //nolint:containedctx // its values count, and its end does not
+	client context.Context //nolint:containedctx // only its values are used, not its cancellation
 	until  time.Time
 
 	mu    sync.Mutex      // guards what follows
-	timed context.Context //nolint:containedctx // does the work once Done was asked for, nil before
+	timed context.Context //nolint:containedctx // the real context, made by the first call of Done; nil before
 	stop  context.CancelFunc
-	err   error // how its time has ended before that
+	err   error // why the context ended, if it ended before timed was made
 }
 
 // Deadline implements context.Context.
@@ -58,7 +58,7 @@ func (s *storeTime) Err() error {
 	return s.err
 }
 
-// Value implements context.Context. It asks timed, so that contexts that are made of this one are told of its end without a goroutine.
+// Value implements context.Context. It asks timed first, because contexts derived from this one then learn of its end without a goroutine.
 func (s *storeTime) Value(key any) any {
 	s.mu.Lock()
 	from := s.timed
@@ -69,7 +69,7 @@ func (s *storeTime) Value(key any) any {
 	return from.Value(key)
 }
 
-// end ends the operation's time.
+// end cancels the context.
 func (s *storeTime) end() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,25 +9,24 @@ import (
 	"carryover/upstream"
 )
 
-// Trace is a turn's place in a trace (W3C Trace Context). The zero value is none. Of what a client sends only this is read, and
-// only what was parsed is written again towards engines: baggage, which is free text, is not forwarded, nor is any other header.
+// Trace is a turn's place in a trace (W3C Trace Context). The zero value means that there is none. From the client's headers only
+// traceparent and tracestate are read, and engines get only what was parsed from them. Baggage, which is free text, is not forwarded.
 type Trace struct {
 	ID      [16]byte
 	Parent  [8]byte // the client's span, zero if it has sent no context
-	Span    [8]byte // the turn's own, zero where turns are not traced: the client's context is passed on then as it came
+	Span    [8]byte // the turn's own span; zero if turns are not traced, and the client's context is then passed on unchanged
 	Sampled bool    // spans of the trace are kept
 	Random  bool    // the client says that its trace id is random (level 2)
 	State   string  // the client's tracestate, "" for none
 }
 
-// Sample decides whether spans of a turn are kept. It is given the context that the client has sent, or one with a new id and no
-// parent.
+// Sample decides whether spans of a turn are kept. Its argument is the context that the client sent, or one with a new id and no parent.
 type Sample func(client Trace) bool
 
-// Recorded reports whether spans are made of the turn.
+// Recorded reports whether spans of the turn are made and kept.
 func (t *Trace) Recorded() bool { return t.Sampled && t.Span != [8]byte{} }
 
-// Shown is the trace's id in hexadecimal, "" where no spans are made of the turn, so that there is nothing to find under it.
+// Shown returns the trace's id in hexadecimal, "" if no spans are kept, because nothing could be found under the id.
 func (t *Trace) Shown() string {
 	if !t.Recorded() {
 		return ""
@@ -35,7 +34,7 @@ func (t *Trace) Shown() string {
 	return hex.EncodeToString(t.ID[:])
 }
 
-// newTrace reads a client's context, and has the turn take part in the trace if turns are traced; sample is nil if they are not.
+// newTrace reads a client's context. If turns are traced, the turn gets a span in the trace; sample is nil if they are not.
 func newTrace(header http.Header, sample Sample) Trace {
 	t := parseTrace(header)
 	if sample == nil {
@@ -44,7 +43,7 @@ func newTrace(header http.Header, sample Sample) Trace {
 	return t.takePart(sample)
 }
 
-// takePart gives the turn a span in the client's trace, or in one of its own.
+// takePart gives the turn a span in the client's trace, or in a new trace if the client has sent none.
 func (t Trace) takePart(sample Sample) Trace {
 	if t.ID == [16]byte{} {
 		_, _ = rand.Read(t.ID[:]) // never fails since Go 1.24
@@ -59,7 +58,7 @@ func newSpanID() (id [8]byte) {
 	return id
 }
 
-// traced gives a leg its place in the trace and returns its span, zero where it has none.
+// traced gives a leg its place in the trace and returns the leg's span, zero if turns are not traced.
 func (t *Trace) traced(leg *upstream.Leg) (span [8]byte) {
 	if t.Span != span {
 		span = newSpanID()
@@ -68,10 +67,10 @@ func (t *Trace) traced(leg *upstream.Leg) (span [8]byte) {
 	return span
 }
 
-// joins has a leg that no span is made of take part in the trace under the turn's own.
+// joins puts a leg that gets no span of its own under the turn's span.
 func (t *Trace) joins(leg *upstream.Leg) { t.under(leg, t.Span) }
 
-// under writes the context that a leg carries. Where turns are not traced it is the client's.
+// under writes the context that a leg carries. If turns are not traced, that is the client's context.
 func (t *Trace) under(leg *upstream.Leg, parent [8]byte) {
 	if t.ID == [16]byte{} {
 		return
@@ -88,10 +87,10 @@ const (
 	flagRandom  = 1 << 1
 )
 
-// traceparentLength is that of version 00; other versions may have more behind it.
+// traceparentLength is the length of version 00; later versions may append more.
 const traceparentLength = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-00")
 
-// traceparent writes the context with a parent, as version 00.
+// traceparent returns the context with this parent, as version 00.
 func (t *Trace) traceparent(parent [8]byte) string {
 	var flags [1]byte
 	if t.Sampled {
@@ -106,10 +105,11 @@ func (t *Trace) traceparent(parent [8]byte) string {
 	return string(hex.AppendEncode(b, flags[:]))
 }
 
-// parseTrace reads a client's context. One that is not valid is as good as none; a tracestate that is not valid is dropped alone.
+// parseTrace reads a client's context. An invalid traceparent is treated as if there were none; an invalid tracestate is dropped without
+// the rest.
 func parseTrace(header http.Header) (t Trace) {
 	values := header["Traceparent"]
-	if len(values) != 1 { // several can't be told apart from what a hop has added
+	if len(values) != 1 { // with several, nothing tells which of them a hop has added
 		return Trace{}
 	}
 	if !t.parse(values[0]) {
@@ -119,8 +119,8 @@ func parseTrace(header http.Header) (t Trace) {
 	return t
 }
 
-// parse reads a traceparent. Versions above 00 are read as far as version 00 goes, which is what they promise to begin with; ff is
-// none.
+// parse reads a traceparent. In versions above 00 it reads only the part that version 00 defines, because every version promises to begin
+// with it. Version ff is invalid.
 func (t *Trace) parse(s string) bool {
 	var version, flags [1]byte
 	switch {
@@ -137,7 +137,7 @@ func (t *Trace) parse(s string) bool {
 	return true
 }
 
-// unhex reads lower-case hexadecimal digits, which are all that the grammar has.
+// unhex reads hexadecimal digits, in lower case only, as the grammar requires.
 func unhex(to []byte, s string) bool {
 	if strings.ContainsAny(s, "ABCDEF") {
 		return false
@@ -146,14 +146,15 @@ func unhex(to []byte, s string) bool {
 	return err == nil
 }
 
-// Bounds of a tracestate. Level 1 asks that 512 bytes be passed on at least, and has 32 members at most; what is longer is dropped.
+// Bounds of a tracestate. Level 1 requires that at least 512 bytes are passed on, and allows at most 32 members. A longer tracestate is
+// dropped.
 const (
 	maxTracestate        = 512
 	maxTracestateMembers = 32
 )
 
-// parseTracestate returns the members of a tracestate in their order, with nothing between them but commas, and "" for one that
-// breaks the grammar or a bound.
+// parseTracestate returns the members of a tracestate in their order, separated by commas only. It returns "" if the tracestate breaks the
+// grammar or a bound.
 func parseTracestate(values []string) string {
 	var length int
 	for _, v := range values {
@@ -166,7 +167,7 @@ func parseTracestate(values []string) string {
 	for _, v := range values {
 		for member := range strings.SplitSeq(v, ",") {
 			member = strings.Trim(member, " \t")
-			if member == "" { // the grammar allows empty members, and nothing is lost with them
+			if member == "" { // the grammar allows empty members, which carry nothing
 				continue
 			}
 			key, value, ok := strings.Cut(member, "=")
@@ -189,7 +190,7 @@ func isStateKey(key string) bool {
 	return len(tenant) <= 241 && isStateName(tenant, true) && len(system) <= 14 && isStateName(system, false)
 }
 
-// isStateName checks the characters of a name, which begins with a letter, or a tenant's with a digit too.
+// isStateName checks the characters of a name. It begins with a letter, or, if digit is set, with a letter or a digit.
 func isStateName(name string, digit bool) bool {
 	for i := range len(name) {
 		switch c := name[i]; {
@@ -203,7 +204,7 @@ func isStateName(name string, digit bool) bool {
 	return name != ""
 }
 
-// isStateValue checks a value: up to 256 printable characters of ASCII without comma and equals sign, the last no space.
+// isStateValue checks a value: up to 256 printable ASCII characters without comma and equals sign, and no space at the end.
 func isStateValue(value string) bool {
 	for i := range len(value) {
 		if c := value[i]; c < ' ' || c > '~' || c == ',' || c == '=' {

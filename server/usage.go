@@ -2,10 +2,10 @@ package server
 
 import "github.com/tidwall/gjson"
 
-// usage is what decode has counted, -1 where it does not tell.
+// usage is the token counts that decode reported, -1 for each that it did not report.
 type usage struct{ prompt, completion, cached int }
 
-// read takes in a usage, and reports whether it counts prompt and answer.
+// read reads a usage, and reports whether it counts both prompt and answer.
 func (u *usage) read(counts gjson.Result) (both bool) {
 	prompt, completion := counts.Get("prompt_tokens"), counts.Get("completion_tokens")
 	if prompt.Type == gjson.Number {

@@ -9,14 +9,15 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// usageFilter hides from the client that we asked for the usage of its stream. We need the usage because remote_num_tokens alone does not
-// show that an output id was lost or came twice. With include_usage vLLM 0.32 sends one more event behind the finish, which has the usage
-// and also the system_fingerprint that the finish would otherwise have (chat_completion/serving.py, completion/serving.py). So the filter
-// holds the finish back and sends that event in its place, with the finish's choice and without the usage. The client then sees the finish
-// that a stock engine would have sent.
+// usageFilter hides from the client that this program asked for the usage of its stream. The usage is needed because remote_num_tokens
+// alone does not show that an output id was lost or came twice. With include_usage, vLLM 0.32 sends one more event after the finish. That
+// event has the usage, and also the system_fingerprint that the finish would otherwise have (chat_completion/serving.py,
+// completion/serving.py). So the filter holds the finish back and sends the later event in its place, with the choice of the finish and
+// without the usage. The client then sees the finish that a stock engine would have sent.
 type usageFilter struct{ finish []byte } // the choices of the finish that is held back
 
-// hold reports whether an event with these choices is the finish, which is then held back. plain says that the client must see no ids in it.
+// hold reports whether an event with these choices is the finish; if it is, hold keeps it back. plain says that the client must see no ids
+// in it.
 func (c *usageFilter) hold(data, choices []byte, choice gjson.Result, plain bool) bool {
 	if choice.Get("finish_reason").Type != gjson.String || c.finish != nil {
 		return false
@@ -29,7 +30,8 @@ func (c *usageFilter) hold(data, choices []byte, choice gjson.Result, plain bool
 	return true
 }
 
-// resume turns the event with the usage into the finish that is held back. If that can't be done, the finish goes out as it came.
+// resume turns the event with the usage into the finish that was held back. If that can't be done, resume drops the event, and the held
+// finish goes out as it came.
 func (c *usageFilter) resume(ev sse.Event) sse.Verdict {
 	rest, _, cut := rawjson.Cut(ev.Shown(), "usage")
 	choices := gjson.GetBytes(rest, "choices")
@@ -44,8 +46,8 @@ func (c *usageFilter) resume(ev sse.Event) sse.Verdict {
 	return sse.Supersede
 }
 
-// replaceData replaces an event's data by an object on one line. JSON strings contain no line ends, so that those between several data lines
-// can be dropped.
+// replaceData replaces an event's data by an object on one line. JSON strings contain no line ends, so the line ends between several data
+// lines can be removed.
 func replaceData(ev sse.Event, object []byte) bool {
 	object = bytes.ReplaceAll(object, []byte("\n"), nil)
 	if ev.Supplant(object) {
