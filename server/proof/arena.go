@@ -7,31 +7,31 @@ import (
 	"sync"
 )
 
-// An arena is lent in cells. A cell begins with a link, which is one more than the index of the cell that follows. The link of a stream's last
-// cell has no meaning.
+// An arena is lent out in cells. A cell begins with a link: one more than the index of the stream's next cell. The link in the last cell of
+// a stream has no meaning.
 //
-// On average half of a stream's last cell is empty, and each cell has a link. With ids of 2.2 bytes, cells of 512 bytes cost 13 % on top of
-// 1,000 ids and 1.5 % on top of 16,000; cells of 4 KiB would cost 93 and 6 %, and are no faster.
+// On average half of a stream's last cell is empty, and each cell spends bytes on its link. With ids of 2.2 bytes, cells of 512 bytes cost
+// 13 % on top of 1,000 ids and 1.5 % on top of 16,000; cells of 4 KiB would cost 93 and 6 %, and are no faster.
 const (
 	cellBytes = 512
 	linkBytes = 4
 )
 
-// Arena is the bounded memory for retained ids. It is outside of Go's heap, because the collector would let the heap grow to twice the retained
-// bytes. All of its addresses are reserved at once, and the system provides memory at the first use of each page. The process keeps these
-// pages, as many as were ever in use at one time, until the arena is dropped. It is safe for concurrent use.
+// Arena is the bounded memory for retained ids. It lies outside of Go's heap, because the collector would let the heap grow to twice the
+// retained bytes. All of its addresses are reserved at once, and the system provides memory at the first use of each page. The process
+// keeps every page that was ever used until the arena is dropped. It is safe for concurrent use.
 type Arena struct {
 	bytes int64
-	mem   []byte // the cells, each owned by whoever has taken it
+	mem   []byte // the cells; each belongs to the stream that has taken it
 
-	mu    sync.Mutex // guards what follows, and the links of cells that were given back
+	mu    sync.Mutex // guards the fields below, and the links of cells that were given back
 	free  uint32     // one more than the cell that was given back last, which links to the one given back before it; 0 for none
-	fresh uint32     // this cell and all behind it were never in use
+	fresh uint32     // this cell and all later ones were never in use
 	used  int        // cells
 }
 
-// NewArena returns an arena of so many bytes. If the system refuses to reserve them, nothing fits into it. The memory goes back to the system
-// when nothing refers to the arena or to ids retained in it.
+// NewArena returns an arena of this many bytes. If the system refuses to reserve them, nothing fits into it. The memory goes back to the
+// system when nothing refers to the arena or to ids retained in it.
 func NewArena(bytes int64) *Arena {
 	cells := min(max(bytes, 0)/cellBytes, math.MaxUint32-1, math.MaxInt/cellBytes)
 	if cells == 0 {
@@ -50,8 +50,8 @@ func NewArena(bytes int64) *Arena {
 // arenaIn returns an arena in existing memory.
 func arenaIn(mem []byte) *Arena { return &Arena{bytes: int64(len(mem)), mem: mem} }
 
-// Use returns how many bytes are in use, whole cells, and how many there are: the bound, and 0 if they could not be reserved. Of nil both
-// are 0.
+// Use returns how many bytes are in use, in whole cells, and how many there are at most; the latter is 0 if they could not be reserved. For
+// a nil Arena both are 0.
 func (r *Arena) Use() (used, most int64) {
 	if r == nil {
 		return 0, 0
@@ -79,7 +79,7 @@ func (r *Arena) take() (cell uint32, ok bool) {
 	return cell, true
 }
 
-// give takes back so many cells, which link from the first to the last.
+// give takes back a number of cells, which are linked from first to last.
 func (r *Arena) give(first, last uint32, cells int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

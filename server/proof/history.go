@@ -8,23 +8,22 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// History is the proof by messages, for engines without token support: a ticket is used whole, by a request whose
-// messages begin with exactly what it covers. It is the weaker proof, because equal text may still tokenise
-// differently.
+// History is the proof by messages, for engines without token support. A ticket is used whole, by a request whose messages begin with
+// exactly what the ticket covers. It is the weaker proof, because equal text may still tokenise differently.
 type History struct {
-	Key convcache.HistoryKey // of the digests
+	Key convcache.HistoryKey // key of the digests
 }
 
 // Name returns "history".
 func (History) Name() string { return "history" }
 
-// Admit digests the request's messages, or refuses it where equal history is known to prove nothing.
+// Admit digests the request's messages. It refuses a request for which equal history is known to prove nothing.
 func (p History) Admit(req *upstream.Request) (Turn, string) {
 	if req.HidesReasoning() {
 		return nil, "hidden_reasoning"
 	}
 	if raw, found := req.Member("chat_template"); found && string(raw) != "null" {
-		return nil, "chat_template" // whether it is append-only is not asked
+		return nil, "chat_template" // Look does not check whether the client's own template is append-only
 	}
 	scope := make([]convcache.Member, 0, 8)
 	for _, m := range req.PromptScope() {
@@ -32,7 +31,7 @@ func (p History) Admit(req *upstream.Request) (Turn, string) {
 	}
 	t := &historyTurn{api: req.API(), model: req.Model(), reply: Reply{api: req.API()}}
 	if kwargs, found := req.Member("chat_template_kwargs"); found {
-		t.kwargs = kwargs // until Drop
+		t.kwargs = kwargs // refers to the request's memory, until Drop
 	}
 	var err error
 	if req.API() == upstream.Text {
@@ -54,7 +53,7 @@ func (p History) Admit(req *upstream.Request) (Turn, string) {
 type historyTurn struct {
 	api     upstream.API
 	model   string
-	kwargs  []byte // of the chat template, raw JSON, nil if absent
+	kwargs  []byte // arguments of the chat template, raw JSON, nil if absent
 	history convcache.History
 	reply   Reply
 
@@ -65,7 +64,7 @@ type historyTurn struct {
 // Opens reports whether no message is a reply.
 func (t *historyTurn) Opens() bool { return !t.history.HasAssistant() }
 
-// Begin implements Turn. Without known starts it can't be told whether the blocks of a ticket are still there.
+// Begin implements Turn. Without known incarnations nothing tells whether the blocks of a ticket are still there.
 func (t *historyTurn) Begin(_ context.Context, a Attempt) (lacks string) {
 	t.prefill, t.authorization = a.Prefill, a.Authorization
 	if !a.Prefill.Known() || !a.Decode.Known() {
@@ -74,8 +73,8 @@ func (t *historyTurn) Begin(_ context.Context, a Attempt) (lacks string) {
 	return ""
 }
 
-// Look asks once per start of prefill, model and template arguments whether history can be a prefix at all. A question that
-// failed shows nothing.
+// Look asks once for each incarnation of prefill, model and set of template arguments whether the chat template is append-only, so that a
+// history can be a prefix at all. A question that failed proves nothing.
 func (t *historyTurn) Look(ctx context.Context) (miss string) {
 	if t.api != upstream.Chat {
 		return ""
@@ -97,7 +96,7 @@ func (t *historyTurn) Offer(b convcache.Branch) convcache.Offer {
 	return convcache.Offer{}
 }
 
-// Seal adds the digest of what a later request has to repeat.
+// Seal adds the digest of the history that a later request has to repeat.
 func (t *historyTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 	reply := t.reply.reply()
 	facts := convcache.ReplyFacts{FinishReason: e.Finish, StopReason: e.StopReason, Reasoning: t.reply.reasoning}
@@ -115,7 +114,7 @@ func (t *historyTurn) Drop() { t.kwargs = nil }
 // IDs returns nil: no ids were compared.
 func (t *historyTurn) IDs() *IDs { return nil }
 
-// Reply gathers the answer for its digest.
+// Reply returns the collector of the answer, for its digest.
 func (t *historyTurn) Reply() *Reply { return &t.reply }
 
 var (

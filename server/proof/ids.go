@@ -13,31 +13,31 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// ErrIDs says that a prefill answer does not repeat the ids that prefill was sent.
+// ErrIDs means that prefill's answer does not repeat the ids that prefill was sent.
 var ErrIDs = errors.New("prefill did not compute the ids that it was sent; restart it, its prefix cache is in doubt")
 
-// IDs are the prompt of one attempt as token ids, and the ids of its answer. A nil IDs behaves as one whose legs carry no ids and whose engines
-// reported none.
+// IDs are the token ids of one attempt's prompt and of its answer. A nil IDs stands for an attempt whose legs carry no ids and whose
+// engines reported none.
 type IDs struct {
 	turn   *tokensTurn
 	wanted bool   // a ticket of this attempt can be proven: both engines use forwarded ids
-	lacks  string // what is missing for a proof, "" if wanted is true
+	lacks  string // what is missing for a proof, "" for nothing
 
-	prompt convcache.IDs // the ids below, hashed as far as they were compared with branches
+	prompt convcache.IDs // the ids of the field ids, hashed as far as they were compared with branches
 	ids    []uint32      // the ids that prefill computed; before it answered, those that it must compute
 	list   []byte        // the same as JSON, as an engine or the client has spelled them
-	told   fleet.Prompt  // an engine's answer, of which they are; zero if they are of another text
-	sent   bool          // the prefill leg carried them
-	fixed  bool          // both legs carry them, with or without a ticket
+	told   fleet.Prompt  // the engine's answer that contains ids and list; zero if they come from elsewhere
+	sent   bool          // the prefill leg carried the ids
+	fixed  bool          // both legs carry the ids, with or without a ticket
 	parity *parity       // the comparison with /tokenize that is under way, nil for none
-	gone   digest        // of the ids, where they are let go of before decode says which it computed
+	gone   digest        // digest of the ids, if they are dropped before decode says which ids it computed
 
-	chain     *convcache.Growing // prompt and output, as far as it was told
+	chain     *convcache.Growing // prompt and output, as far as engines reported it
 	promptLen int                // how many ids of the chain belong to the prompt
-	retained  *Retained          // the same ids packed, nil where they are not kept
+	retained  *Retained          // the same ids packed, nil if they are not kept
 }
 
-// newIDs returns those of an attempt of which nothing is known yet.
+// newIDs returns the IDs of an attempt whose ids are not known yet.
 func newIDs(t *tokensTurn) *IDs {
 	k := &IDs{turn: t, wanted: true}
 	k.set(nil, nil)
@@ -47,7 +47,7 @@ func newIDs(t *tokensTurn) *IDs {
 // Wanted reports whether legs are asked for ids.
 func (k *IDs) Wanted() bool { return k != nil && k.wanted }
 
-// Lacks returns what is missing for a ticket of this attempt, "" for nothing.
+// Lacks returns what is missing for a ticket of this attempt, "" if nothing is.
 func (k *IDs) Lacks() string {
 	if k == nil {
 		return ""
@@ -65,25 +65,26 @@ func (k *IDs) Lost() {
 	}
 }
 
-// maxSpelling is how many bytes of a list an id may take, ten digits and ", ", for both legs to get the list as it was told.
+// maxSpelling is how many bytes per id a list may have, ten digits and ", ". Both legs carry a list that is not longer exactly as the
+// engine spelled it.
 const maxSpelling = 12
 
-// compare takes the ids of the new prompt, and the list that they were read of.
+// compare stores the ids of the new prompt, and the list from which they were read.
 func (k *IDs) compare(ids []uint32, list []byte) {
-	if len(list) > maxSpelling*len(ids)+2 { // white space
+	if len(list) > maxSpelling*len(ids)+2 { // the list has much white space
 		list = rawjson.AppendIDs(nil, ids)
 	}
 	k.set(ids, list)
 }
 
-// fix takes the ids of a prompt that was rendered before the first leg, for both legs.
+// fix stores the ids of a prompt that was rendered before the first leg. Both legs will carry them.
 func (k *IDs) fix(prompt fleet.Prompt) {
 	k.compare(prompt.IDs, prompt.List)
 	k.told, k.fixed = prompt, true
 }
 
-// set takes the ids of the prompt, and a list that has them. What is retained is of the prompt that the chain has begun with; before it
-// has, of another one.
+// set stores the ids of the prompt, and a list of them. Once the chain has begun, the retained ids belong to its prompt and stay; before
+// that they belong to another prompt and are discarded.
 func (k *IDs) set(ids []uint32, list []byte) {
 	if k.chain == nil {
 		k.Discard()
@@ -91,9 +92,9 @@ func (k *IDs) set(ids []uint32, list []byte) {
 	k.ids, k.list, k.prompt, k.told = ids, list, *k.turn.proof.chains.IDs(ids), fleet.Prompt{}
 }
 
-// drop lets go of the ids, so that their memory serves another prompt: both legs are written, and no more are sent. Of an attempt that
-// ends otherwise a leg may be on its way, so that its memory is left to the garbage collector. A stream of the Responses API tells the
-// prompt in its last event, where that of the others tells it in the first.
+// drop releases the ids, so that their memory can serve another prompt: both legs are written, and no further leg will be sent. If an
+// attempt ends otherwise, a leg may still be on its way, and the memory is left to the garbage collector. A stream of the Responses API
+// reports the prompt in its last event, and other streams in the first, so for Responses a digest remains.
 func (k *IDs) drop() {
 	if k.turn.api == upstream.Responses && len(k.ids) > 0 {
 		k.gone = digestOf(k.ids)
@@ -103,8 +104,8 @@ func (k *IDs) drop() {
 	told.Done()
 }
 
-// are reports whether an engine's list has the ids that prefill computed, or must compute. Engines spell a list as they got it, or as
-// they told it before, and equal bytes are equal ids: they are read of another spelling only.
+// are reports whether an engine's list has the ids that prefill computed, or must compute. Engines spell a list as they got it, or as they
+// sent it before, so equal bytes are equal ids. The ids of a list are read only if it is spelled differently.
 func (k *IDs) are(list []byte) bool {
 	if k.gone != (digest{}) {
 		ids, ok := rawjson.ParseIDs(list)
@@ -113,7 +114,7 @@ func (k *IDs) are(list []byte) bool {
 	return len(list) > 0 && bytes.Equal(list, k.list) || rawjson.EqualIDs(list, k.ids)
 }
 
-// digest is what remains of ids that are let go of.
+// digest remains of ids after drop.
 type digest [sha256.Size]byte
 
 func digestOf(ids []uint32) (d digest) {
@@ -127,9 +128,9 @@ func digestOf(ids []uint32) (d digest) {
 	return d
 }
 
-// Forward decides whether the prefill leg carries ids: with a ticket always, so that what was proven is what is
-// computed; else prefill renders by itself, and parity can be learnt from what it says it rendered. Ids that are fixed are forwarded
-// either way.
+// Forward decides whether the prefill leg carries ids. With a ticket it always does, so that prefill computes exactly the ids that were
+// proven. Without one, prefill renders by itself, and parity can be learnt from the ids that it reports. Fixed ids are forwarded either
+// way.
 func (k *IDs) Forward(withTicket bool) {
 	if k == nil {
 		return
@@ -139,7 +140,7 @@ func (k *IDs) Forward(withTicket bool) {
 	}
 }
 
-// ForPrefill returns the JSON list of ids that the prefill leg has to compute, nil to let it render.
+// ForPrefill returns the JSON list of ids that the prefill leg has to compute, nil if prefill renders by itself.
 func (k *IDs) ForPrefill() []byte {
 	if k == nil || !k.sent {
 		return nil
@@ -147,8 +148,8 @@ func (k *IDs) ForPrefill() []byte {
 	return k.list
 }
 
-// ForDecode is the JSON list of ids that the decode leg has to compute, nil to let it render. Ids of a chat prompt
-// go only to a start that uses them; another than the one that the attempt began with may not.
+// ForDecode returns the JSON list of ids that the decode leg has to compute, nil if decode renders by itself. Ids of a chat prompt go only
+// to an incarnation that uses them; a different incarnation than the one with which the attempt began may not use them.
 func (k *IDs) ForDecode(start *fleet.Incarnation) []byte {
 	if k == nil {
 		return nil
@@ -178,8 +179,9 @@ func (k *IDs) Len() int {
 	return len(k.ids)
 }
 
-// CheckEcho checks what prefill says that it computed, the raw list of its answer. With ids sent, ours or the client's
-// prompt, it must repeat them; without, it tells what it rendered, which decode is to use. ErrIDs means that it computed others.
+// CheckEcho checks the ids that prefill says it computed, a raw list from its answer. If ids were sent, ours or the client's prompt, the
+// list must repeat them. If none were sent, the list shows what prefill rendered, and decode will be sent these ids. ErrIDs means that
+// prefill computed other ids.
 func (k *IDs) CheckEcho(computed []byte) error {
 	switch {
 	case !k.Wanted():
@@ -191,7 +193,7 @@ func (k *IDs) CheckEcho(computed []byte) error {
 	}
 	a, p := &k.turn.attempt, k.turn.proof
 	ids, ok := rawjson.ParseIDs(computed)
-	if !ok { // an engine that does not tell; nothing can be proven later
+	if !ok { // the engine reports no ids, so nothing can be proven later
 		k.lose(LacksIDs)
 		p.note(a.Prefill, LacksIDs)
 		return nil
@@ -200,26 +202,26 @@ func (k *IDs) CheckEcho(computed []byte) error {
 		return ErrIDs
 	}
 	k.set(ids, computed)
-	if k.turn.api == upstream.Chat { // of the engines of other APIs something else is asked
+	if k.turn.api == upstream.Chat { // engines of the other APIs have to show something else
 		p.note(a.Prefill, "")
 		p.note(a.Decode, "")
 	}
 	return nil
 }
 
-// Grow begins the chain of what decode will hold, whose blocks have that size (0 if it is not known).
+// Grow begins the chain of what decode will hold. blockSize is the size of its blocks, 0 if it is not known.
 func (k *IDs) Grow(blockSize int) {
 	if !k.Wanted() {
 		return
 	}
-	if k.chain != nil { // of which what is retained is
+	if k.chain != nil { // the retained ids belong to the old chain
 		k.Discard()
 	}
 	k.chain, k.promptLen = k.prompt.Grow(blockSize), len(k.ids)
 }
 
-// Add notes what decode says that it computed; nil for what it does not tell. A prompt of other ids than prefill's makes the whole
-// answer worthless as a ticket: odd says so.
+// Add records the ids that decode says it computed; a list that it does not report is nil. If decode computed another prompt than prefill,
+// the whole answer can't become a ticket, and why says so.
 func (k *IDs) Add(prompt, output []byte) (why string) {
 	if prompt != nil && (k == nil || !k.are(prompt)) {
 		why = "prompt_ids"
@@ -232,13 +234,13 @@ func (k *IDs) Add(prompt, output []byte) (why string) {
 		k.chain.Add(ids)
 		k.retained.add(ids)
 	}
-	if why != "" { // no ticket comes of it
+	if why != "" { // the answer leaves no ticket
 		k.Discard()
 	}
 	return why
 }
 
-// Bytes is the memory that the end of the stream needs of the prompt. What is retained is not counted: its room bounds it.
+// Bytes returns the memory that the chain occupies until the end of the stream. Retained ids are not counted: their arena bounds them.
 func (k *IDs) Bytes() int64 {
 	if k == nil || k.chain == nil {
 		return 0
@@ -246,24 +248,24 @@ func (k *IDs) Bytes() int64 {
 	return int64(k.chain.Bytes())
 }
 
-// Learn has the prompt tokenised while prefill computes it, for a shape whose parity is not known yet.
+// Learn has the prompt tokenised while prefill computes it, if the parity of its shape is not known yet.
 func (k *IDs) Learn(ctx context.Context) {
 	if k.Wanted() && !k.sent {
 		k.parity = k.turn.askParity(ctx)
 	}
 }
 
-// Rendered brings what prefill says that it rendered to what /tokenize says, nil if that is not known.
+// Rendered gives the ids that prefill says it rendered to the comparison with /tokenize; nil means that they are not known.
 func (k *IDs) Rendered(computed []byte) {
 	if k != nil {
 		k.parity.meet(computed, nil)
 	}
 }
 
-// Learning reports whether something is being learnt of /tokenize.
+// Learning reports whether a comparison with /tokenize is under way.
 func (k *IDs) Learning() bool { return k != nil && k.parity != nil }
 
-// Learnt gives /tokenize until ctx ends, so that a next turn that follows at once finds what was learnt.
+// Learnt waits for the answer of /tokenize, at most until ctx ends, so that a turn that follows at once finds the result.
 func (k *IDs) Learnt(ctx context.Context) {
 	if k != nil {
 		k.parity.await(ctx)

@@ -8,11 +8,11 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// parity is where two answers about one prompt meet: the ids that /tokenize makes of it, and those that prefill rendered
-// by itself. The one that comes second is compared with the first, so that a turn waits for neither.
+// parity compares two answers about one prompt: the ids that /tokenize returns for it, and the ids that prefill itself rendered. The
+// comparison runs when the second of them arrives, so the turn waits for neither.
 type parity struct {
 	compare func(rendered []byte, tokenised []uint32)
-	learnt  chan struct{} // closed when that is done, or can't be
+	learnt  chan struct{} // closed when the comparison is done, or has become impossible
 
 	mu        sync.Mutex // guards the rest
 	rendered  []byte
@@ -20,7 +20,7 @@ type parity struct {
 	ended     bool // learnt is closed
 }
 
-// askParity has the prompt tokenised beside the prefill leg, if nothing is known of its shape. It returns nil otherwise.
+// askParity has the prompt tokenised in parallel with the prefill leg if nothing is known about its shape. It returns nil otherwise.
 func (t *tokensTurn) askParity(ctx context.Context) *parity {
 	start, model, shape := t.attempt.Prefill, t.req.Model(), t.shape
 	if shape == "" || start.Parity(model, shape) != fleet.Unknown {
@@ -45,7 +45,7 @@ func (t *tokensTurn) askParity(ctx context.Context) *parity {
 	return asked
 }
 
-// meet brings what prefill rendered, or what /tokenize made of the prompt; both nil says that one of them failed.
+// meet takes the ids that prefill rendered, or the ids that /tokenize returned. If both are nil, one of the two failed.
 func (p *parity) meet(rendered []byte, tokenised []uint32) {
 	if p == nil {
 		return
@@ -72,7 +72,7 @@ func (p *parity) meet(rendered []byte, tokenised []uint32) {
 	}
 }
 
-// await gives /tokenize until ctx ends to be there, so that a next turn that follows at once finds what was learnt.
+// await waits for the comparison, at most until ctx ends, so that a turn that follows at once finds the result.
 func (p *parity) await(ctx context.Context) {
 	if p == nil {
 		return

@@ -5,11 +5,10 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// fewIDs is how many output ids are read without an allocation. An event has one, or as many as speculative decoding
-// has accepted.
+// fewIDs is how many output ids are read without an allocation. An event has one id, or as many as speculative decoding has accepted.
 const fewIDs = 32
 
-// AddOutput is Add for an event that tells nothing of the prompt.
+// AddOutput is Add for an event that does not report the prompt.
 func (k *IDs) AddOutput(output []byte) (why string) {
 	if k == nil || k.chain == nil {
 		return ""
@@ -27,15 +26,15 @@ func (k *IDs) AddOutput(output []byte) (why string) {
 	return k.Add(nil, output)
 }
 
-// AddText is Add for a chunk before the end that has nothing but text: raw is what stands between its quotes. ok is false for
-// text that has no UTF-8 form, of which nothing is taken.
+// AddText is Add for a chunk before the end that has only text. raw is the JSON string between its quotes. ok is false for text that has no
+// UTF-8 form; nothing of it is added.
 func (r *Reply) AddText(raw []byte) (why string, ok bool) {
 	if r == nil {
 		return "", true
 	}
 	content := r.content
 	if need := len(content) + len(raw); need > cap(content) {
-		// append grows a slice of this size by a quarter, and copies it as often.
+		// append would grow a slice of this size by only a quarter, and copy it more often.
 		content = append(make([]byte, 0, max(minReply, 2*need)), content...)
 	}
 	content, ok = rawjson.AppendUnescaped(content, raw)
@@ -48,5 +47,5 @@ func (r *Reply) AddText(raw []byte) (why string, ok bool) {
 	return why, true
 }
 
-// minReply is the first room for a reply.
+// minReply is the initial capacity for a reply.
 const minReply = 256

@@ -5,20 +5,20 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Prediction is what Begin and Look of an attempt would say, as far as that is known without asking an engine. Where neither Lacks nor
-// Miss nor Asks says anything, Offer tells what each branch is worth.
+// Prediction is what Begin and Look of an attempt would return, as far as that is known without asking an engine. If Lacks, Miss and Asks
+// are all empty, Offer returns how much of each branch may be used.
 type Prediction struct {
 	Lacks string // what is missing for any proof on these engines
 	Miss  string // why the request can use no branch at all
-	Asks  string // what an engine has to be asked for first: the constants Asks…
-	// Parity is that of /tokenize for requests of this shape, on the prefill start; Template, whether the chat template is
-	// append-only. Unknown where the proof has no use for it.
+	Asks  string // what an engine has to be asked first; see the constants Asks…
+	// Parity says whether /tokenize agrees with the prefill incarnation for requests of this shape. Template says whether the chat template
+	// is append-only. Each is Unknown if the proof does not use it.
 	Parity, Template fleet.Finding
 }
 
-// What an engine has to be asked for before a turn is proven.
+// What an engine has to be asked before a turn is proven.
 const (
-	AsksStart    = "start"    // its start: /metrics
+	AsksStart    = "start"    // its incarnation: /metrics
 	AsksProbe    = "probe"    // whether it uses the ids that it is sent
 	AsksTokens   = "tokens"   // the ids of the prompt: /tokenize, or a render endpoint
 	AsksTemplate = "template" // whether the chat template is append-only
@@ -62,12 +62,12 @@ func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 	return f
 }
 
-// predictRender predicts a turn whose prompt a render endpoint has to tell.
+// predictRender predicts a turn whose prompt ids come from a render endpoint.
 func (t *tokensTurn) predictRender(f *Prediction) {
 	switch {
 	case t.attempt.Prefill.Renders(t.api) != fleet.No:
 		f.Asks = AsksTokens
-	case t.api == upstream.Responses: // whose answer tells the ids, so that it leaves a ticket
+	case t.api == upstream.Responses: // its answer reports the ids, so it can still leave a ticket
 		f.Miss = Unproven(LacksRender)
 	default:
 		f.Lacks = LacksRender

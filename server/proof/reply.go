@@ -9,11 +9,11 @@ import (
 	"carryover/upstream"
 )
 
-// maxReply is the longest reply that is gathered; a longer one is not kept.
+// maxReply is the length of the longest reply that is collected; a longer one is not kept.
 const maxReply = 8 << 20
 
-// Reply gathers what decode's answer says, as a client will repeat it. It belongs to one answer. The methods of a nil
-// Reply do nothing.
+// Reply collects the content of decode's answer in the form in which a client will repeat it. It belongs to one answer. The methods of a
+// nil Reply do nothing.
 type Reply struct {
 	api       upstream.API
 	content   []byte
@@ -21,21 +21,21 @@ type Reply struct {
 	reasoning bool
 }
 
-// toolCall is a tool call as it grows from deltas.
+// toolCall is a tool call, assembled from deltas.
 type toolCall struct {
 	id, kind, name string
 	arguments      strings.Builder
 }
 
-// Begin forgets what another attempt has gathered.
+// Begin discards what an earlier attempt has collected.
 func (r *Reply) Begin() {
 	if r != nil {
 		*r = Reply{api: r.api}
 	}
 }
 
-// Add takes in the delta of a choice. finish is its finish_reason, "" before the end. odd says why nothing can be shown by
-// this answer, "" for nothing.
+// Add adds the delta of a choice. finish is its finish_reason, "" before the end. why says why this answer can't be part of a proof, "" if
+// it can.
 func (r *Reply) Add(choice gjson.Result, finish string) (why string) {
 	if r == nil {
 		return ""
@@ -43,16 +43,15 @@ func (r *Reply) Add(choice gjson.Result, finish string) (why string) {
 	return r.add(choice, "delta", finish, false)
 }
 
-// Whole takes in the choice of an answer that came whole.
+// Whole adds the choice of an answer that was not streamed.
 func (r *Reply) Whole(choice gjson.Result, finish string) (why string) {
 	if r == nil {
 		return ""
 	}
 	why = r.add(choice, "message", finish, true)
 	if len(r.tools) > 0 && why == "" {
-		// The arguments of a whole answer are what the tool parser printed after it
-		// had read them (vLLM hermes_tool_parser.py, json.dumps), canonical whatever
-		// decode generated. Only a stream shows them as they were.
+		// The arguments of a whole answer are what the tool parser printed after it had read them (vLLM hermes_tool_parser.py, json.dumps).
+		// They are canonical whatever decode generated. Only a stream shows them as decode generated them.
 		why = convcache.WhyToolArguments
 	}
 	return why
@@ -66,11 +65,9 @@ func (r *Reply) add(choice gjson.Result, part, finish string, whole bool) (why s
 	}
 	r.content = append(r.content, text...)
 	if finish == "length" && (text == "" || whole) {
-		// The limit may have fallen into a character of several tokens. vLLM keeps
-		// their text back until the character is whole (tokenizers' DecodeStream) and
-		// drops it at the end, so decode's blocks hold tokens that the reply lacks. A
-		// stream whose last token brought text shows that there are none; a whole
-		// answer does not tell.
+		// The limit may have cut a character of several tokens. vLLM holds their text back until the character is complete (tokenizers'
+		// DecodeStream) and drops it at the end, so decode's blocks hold tokens that the reply lacks. If the last token of a stream brought
+		// text, there are no such tokens; a whole answer does not show it.
 		why = convcache.WhyUnicode
 	}
 	if r.api == upstream.Chat {
@@ -94,7 +91,7 @@ func (r *Reply) add(choice gjson.Result, part, finish string, whole bool) (why s
 	return why
 }
 
-// tool merges one element of tool_calls; in a stream its index says which call it continues.
+// tool merges one element of tool_calls. In a stream the element's index says which call it continues.
 func (r *Reply) tool(call gjson.Result, position int) (ok bool) {
 	if index := call.Get("index"); index.Exists() {
 		position = int(index.Int())
@@ -113,7 +110,7 @@ func (r *Reply) tool(call gjson.Result, position int) (ok bool) {
 	return true
 }
 
-// reply is what the history digest covers beyond the request.
+// reply returns the part of the history digest that the answer adds to the request.
 func (r *Reply) reply() convcache.Reply {
 	if r.api == upstream.Text {
 		return convcache.Reply{Text: string(r.content)}

@@ -9,20 +9,21 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// Retained are the ids that a ticket covers, kept so that its KV can be handed back. They are in the memory of a room, packed, until Free.
-// It belongs to one goroutine at a time.
+// Retained are the ids that a ticket covers, kept so that its KV can be handed back. They are packed in the memory of an arena until Free.
+// A Retained belongs to one goroutine at a time.
 //
-// Whatever reads or writes that memory keeps the Retained alive, and with it the room, which is unmapped when it is dropped.
+// Every function that reads or writes that memory keeps the Retained alive, and with it the arena, whose memory is unmapped when nothing
+// refers to it.
 type Retained struct {
 	arena *Arena
 	ids   int
-	cells int    // 0 for none
+	cells int    // 0 if nothing is retained
 	first uint32 // cell
 	end   position
-	full  bool // there was no room for all, and there are none
+	full  bool // the arena had no room for all ids, and none are kept
 }
 
-// Len is how many ids there are.
+// Len returns the number of ids.
 func (r *Retained) Len() int { return r.ids }
 
 // listPiece is how many ids are unpacked at once.
@@ -31,14 +32,14 @@ const listPiece = 256
 // AppendList appends the ids as a JSON list, as vLLM writes it.
 func (r *Retained) AppendList(dst []byte) []byte {
 	var piece [listPiece]uint32
-	dst = slices.Grow(dst, 7*r.ids+16) // what rawjson expects of ids, and wants to have free
+	dst = slices.Grow(dst, 7*r.ids+16) // the capacity that rawjson expects to need for ids
 	from := reader{r.arena, beginning(r.first)}
 	for left := r.ids; ; {
 		n := min(left, listPiece)
 		from.read(piece[:n])
 		if left == r.ids {
 			dst = rawjson.AppendIDs(dst, piece[:n])
-		} else { // a list behind a list: "]" makes room for the next "[", and that is the comma
+		} else { // a further piece: "]" makes room for the next "[", and that is the comma
 			joint := len(dst) - 1
 			dst = rawjson.AppendIDs(dst[:joint], piece[:n])
 			dst[joint] = ','
@@ -73,7 +74,7 @@ func (r *Retained) Are(list []byte) bool {
 	return ok && left == 0 && s.End()
 }
 
-// Free gives the memory back. Nothing but Free, which does nothing then, may be called afterwards.
+// Free gives the memory back. Afterwards only Free may be called, and does nothing.
 func (r *Retained) Free() {
 	if r == nil || r.cells == 0 {
 		return
@@ -82,7 +83,7 @@ func (r *Retained) Free() {
 	r.ids, r.cells, r.first, r.end = 0, 0, 0, 0
 }
 
-// add adds ids, of which it keeps a copy. If there is no room for all of them, those before go too: what lacks one is of no use.
+// add adds copies of ids. If the arena has no room for all of them, the ids added earlier are freed too: an incomplete list is useless.
 func (r *Retained) add(ids []uint32) {
 	if r == nil || r.full {
 		return
@@ -102,7 +103,7 @@ func (r *Retained) add(ids []uint32) {
 	runtime.KeepAlive(r)
 }
 
-// across adds an id of which the end may have to go to another cell.
+// across adds an id that may end in another cell.
 func (r *Retained) across(word uint64, size int) bool {
 	for ; size > 0; size-- {
 		if r.end.left() == 0 && !r.grow() {
@@ -115,7 +116,7 @@ func (r *Retained) across(word uint64, size int) bool {
 	return true
 }
 
-// grow goes on in another cell.
+// grow adds a cell.
 func (r *Retained) grow() bool {
 	cell, ok := r.arena.take()
 	if !ok {
@@ -131,9 +132,9 @@ func (r *Retained) grow() bool {
 	return true
 }
 
-// Retain has the ids of the attempt kept from here on: those of the prompt now, whose memory serves other prompts when the turn drops them, and
-// those of the answer as they come. It is called before anything of the answer is added; else none are handed over, as with a nil room. What was
-// retained before is given back.
+// Retain keeps the ids of the attempt from here on: those of the prompt now, because the turn will drop their memory, and those of the
+// answer as they arrive. It must be called before anything of the answer is added; otherwise Retained hands nothing over, as with a nil
+// arena. Ids retained earlier are given back.
 func (k *IDs) Retain(arena *Arena) {
 	k.Discard()
 	if !k.Wanted() || arena == nil {
@@ -143,8 +144,8 @@ func (k *IDs) Retain(arena *Arena) {
 	k.retained.add(k.ids)
 }
 
-// seal ends the chain with what a ticket of so many tokens covers. What is retained must be all that the chain is of, before the last id
-// may be taken off it: retained too late, or let go of too early, it is fewer.
+// seal ends the chain after the given number of tokens. At this point the retained ids must be all ids of the chain, because later only the
+// last one may be left out. If Retain was called too late, or the ids were freed too early, there are fewer, and they are discarded.
 func (k *IDs) seal(tokens int) (convcache.Chain, bool) {
 	if k.retained != nil && k.retained.ids != k.chain.Len() {
 		k.Discard()
@@ -152,9 +153,9 @@ func (k *IDs) seal(tokens int) (convcache.Chain, bool) {
 	return k.chain.Chain(tokens)
 }
 
-// Retained hands over the ids of exactly what a ticket of so many tokens covers: all of them, or all but the last. It is nil if they were not
-// kept, there was no room for all, or the turn's Seal has not ended the chain with so many. It is called after Seal, once; what is not
-// handed over is given back by Discard, and what is by its Free.
+// Retained hands over the ids that a ticket of this many tokens covers: all of them, or all but the last. It returns nil if they were not
+// kept, if the arena had no room for all, or if Seal has not ended the chain with this many tokens. It is called once, after Seal. Discard
+// gives back ids that were not handed over, and Free of the returned value those that were.
 func (k *IDs) Retained(tokens int) *Retained {
 	if k == nil || k.retained == nil || k.chain == nil {
 		return nil
@@ -168,7 +169,7 @@ func (k *IDs) Retained(tokens int) *Retained {
 	return r
 }
 
-// Discard gives back the memory of what was retained and not handed over.
+// Discard gives back the memory of retained ids that were not handed over.
 func (k *IDs) Discard() {
 	if k != nil {
 		k.retained.Free()

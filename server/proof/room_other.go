@@ -2,8 +2,8 @@
 
 package proof
 
-// reserve returns zeroed memory: of the heap, which may grow to twice of it.
+// reserve returns zeroed memory from the heap, which may grow to twice this size.
 func reserve(bytes int) ([]byte, error) { return make([]byte, bytes), nil }
 
-// giveUp leaves what reserve has returned to the collector.
+// giveUp leaves the memory of reserve to the garbage collector.
 func giveUp([]byte) {}

@@ -11,8 +11,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Tokens is the proof by token ids: a ticket is used as far as the ids of the new prompt are those whose KV decode
-// holds, and both legs then compute these very ids.
+// Tokens is the proof by token ids. A ticket is used as far as the ids of the new prompt are the ids whose KV decode holds, and both legs
+// then compute these very ids.
 type Tokens struct {
 	chains convcache.ChainKey
 	logger *slog.Logger
@@ -26,8 +26,8 @@ func NewTokens(chains convcache.ChainKey, logger *slog.Logger) *Tokens {
 // Name returns "tokens".
 func (*Tokens) Name() string { return "tokens" }
 
-// Admit names the shape of the request, for which parity is learnt. Ids say nothing of the images, audio and files for
-// which they stand, so that a request with such takes no part.
+// Admit names the shape of the request; parity is learnt for each shape. Ids do not show which images, audio and files they stand for, so a
+// request with such content takes no part.
 func (p *Tokens) Admit(req *upstream.Request) (Turn, string) {
 	t := &tokensTurn{proof: p, req: req, api: req.API()}
 	comparable := false
@@ -47,22 +47,22 @@ type tokensTurn struct {
 	proof   *Tokens
 	req     *upstream.Request // nil once the answer has begun
 	api     upstream.API
-	shape   string // for which parity is learnt, "" if not comparable
+	shape   string // the shape for which parity is learnt, "" if not comparable
 	attempt Attempt
 	ids     *IDs
 
-	unrendered string // why a prompt that has to be rendered is not, "" if it is
+	unrendered string // why a prompt that has to be rendered could not be, "" if it could
 }
 
-// Opens returns false: ids do not tell.
+// Opens returns false: ids do not show it.
 func (*tokensTurn) Opens() bool { return false }
 
-// Begin finds out whether both engines use forwarded ids where legs have them in their params; for text completions the ids are the
-// prompt, which every engine takes. Each start of an engine is asked once. Of an API that is rendered, the ids are asked for here: they
-// are those of both legs.
+// Begin finds out whether both engines use forwarded ids, if legs carry ids in their params. In text completions the ids are the prompt,
+// which every engine accepts. Each incarnation is asked once. For an API with a render endpoint the ids are requested here, and both legs
+// carry them.
 func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {
 	t.attempt = a
-	t.ids.Discard() // of an attempt that has come to nothing
+	t.ids.Discard() // left from an attempt that failed
 	t.ids, t.unrendered = newIDs(t), ""
 	lacks = t.worth(ctx, a.Prefill)
 	switch {
@@ -79,7 +79,7 @@ func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {
 	return lacks
 }
 
-// worth says what one engine of a pair lacks, "" for nothing.
+// worth returns what one engine of a pair lacks, "" for nothing.
 func (t *tokensTurn) worth(ctx context.Context, start *fleet.Incarnation) (lacks string) {
 	switch {
 	case !start.Known():
@@ -89,20 +89,20 @@ func (t *tokensTurn) worth(ctx context.Context, start *fleet.Incarnation) (lacks
 	default:
 		return ""
 	}
-	if lacks == LacksStart || !t.api.Rendered() { // an endpoint that takes no part leaves the engine its others
+	if lacks == LacksStart || !t.api.Rendered() { // one endpoint without support does not rule out the engine's other endpoints
 		t.proof.note(start, lacks)
 	}
 	return lacks
 }
 
-// forwardsTo reports whether a leg to the start of an engine has ids in its params. Prefill computes those of a rendered prompt as a text
-// completion.
+// forwardsTo reports whether a leg to this incarnation carries ids in its params. Prefill computes a rendered prompt as a text completion,
+// so its params have none.
 func (t *tokensTurn) forwardsTo(start *fleet.Incarnation) bool {
 	return t.api.ForwardsIDs() && (!t.api.Rendered() || start != t.attempt.Prefill)
 }
 
-// render has the prompt rendered. An answer of Responses tells the ids of its prompt too, so that one without render can be handed back,
-// and uses nothing itself.
+// render has the prompt rendered. An answer of the Responses API reports the ids of its prompt too. So without a render endpoint such a
+// turn reuses nothing, but its own answer can be handed back.
 func (t *tokensTurn) render(ctx context.Context) (lacks string) {
 	prefill := t.attempt.Prefill
 	prompt, err := prefill.Prompt(ctx, t.req, t.attempt.Authorization)
@@ -124,7 +124,7 @@ func (t *tokensTurn) render(ctx context.Context) (lacks string) {
 	return lacks
 }
 
-// note takes down what the start of an engine is worth to the token proof, and logs it if that has changed.
+// note records whether an incarnation takes part in the token proof, and logs a change.
 func (p *Tokens) note(start *fleet.Incarnation, lacks string) {
 	if !start.Judge(lacks) {
 		return
@@ -138,10 +138,10 @@ func (p *Tokens) note(start *fleet.Incarnation, lacks string) {
 	p.logger.Warn("engine takes no part in the token proof, nothing of it is reused", append(attrs, "why", lacks)...)
 }
 
-// Look gets the ids of the new prompt from the chosen prefill instance. Its /tokenize is believed only for shapes of
-// requests for which it has given what the same start of prefill renders.
+// Look gets the ids of the new prompt from the chosen prefill instance. Its /tokenize is believed only for shapes of requests for which it
+// returned what the same incarnation of prefill rendered.
 func (t *tokensTurn) Look(ctx context.Context) (miss string) {
-	if t.api.Rendered() { // Begin has the ids
+	if t.api.Rendered() { // Begin has fetched the ids
 		if t.unrendered != "" {
 			return Unproven(t.unrendered)
 		}
@@ -169,7 +169,7 @@ func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 	return ""
 }
 
-// Offer offers what tokens prove. Part of a ticket is whole blocks of prefill's too.
+// Offer offers the tokens that the ids prove. Part of a ticket is offered only if prefill's blocks have the same size.
 func (t *tokensTurn) Offer(b convcache.Branch) convcache.Offer {
 	o := t.ids.prompt.Offer(b)
 	if !o.Whole && t.attempt.Prefill.BlockSize() != b.Chain.BlockSize {
@@ -178,13 +178,12 @@ func (t *tokensTurn) Offer(b convcache.Branch) convcache.Offer {
 	return o
 }
 
-// Seal adds the chain of the tokens whose KV decode holds: the prompt as prefill computed it, and the output as
-// decode sampled it.
+// Seal adds the chain of the tokens whose KV decode holds: the prompt as prefill computed it, and the output as decode sampled it.
 func (t *tokensTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 	const count = "token_count"
 	k := t.ids
 	plugIn := e.Kept.OutputIDs != nil
-	if !t.api.Rendered() { // of the others an answer may have no params where these have
+	if !t.api.Rendered() { // for the other APIs an answer may lack params although the plug-in is there
 		e.Decode.LearnPlugIn(plugIn)
 	}
 	output := k.chain.Len() - k.promptLen
@@ -194,12 +193,12 @@ func (t *tokensTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 		k.retained.add(e.Kept.OutputIDs)
 		output = len(e.Kept.OutputIDs)
 	case plugIn && output != len(e.Kept.OutputIDs):
-		return ineligible(count) // decode has told both ways
+		return ineligible(count) // decode reported the ids twice, in different numbers
 	case output == 0:
 		return Unproven(LacksIDs)
 	}
-	// remote_num_tokens may be all ids or one less, so that an id that was lost on the way, or came twice, shows
-	// in the usage alone.
+	// remote_num_tokens may equal the number of ids or be one less. So an id that was lost on the way, or came twice, shows in the usage
+	// alone.
 	if e.PromptTokens >= 0 && e.PromptTokens != k.promptLen || e.CompletionTokens >= 0 && e.CompletionTokens != output {
 		return ineligible(count)
 	}
@@ -211,13 +210,13 @@ func (t *tokensTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 	return ""
 }
 
-// IDs are those of the attempt.
+// IDs returns the ids of the attempt.
 func (t *tokensTurn) IDs() *IDs { return t.ids }
 
-// Reply returns nil: what was said is not compared.
+// Reply returns nil: the text of the answer is not compared.
 func (t *tokensTurn) Reply() *Reply { return nil }
 
-// Drop lets go of the request, and of the ids of its prompt.
+// Drop releases the request, and the ids of its prompt.
 func (t *tokensTurn) Drop() {
 	t.req = nil
 	if k := t.ids; k != nil {
@@ -225,8 +224,8 @@ func (t *tokensTurn) Drop() {
 	}
 }
 
-// differs reports whether the client's prompt is a list of ids, and not this one. Of a list that only engines can
-// read, as one with 1.0 in it, nothing is said.
+// differs reports whether the client's prompt is a list of ids other than these. It returns false for a list that only engines can read,
+// for example one with 1.0 in it.
 func (t *tokensTurn) differs(ids []uint32) bool {
 	if _, raw := t.req.Prompt(); rawjson.EqualIDs(raw, ids) {
 		return false
