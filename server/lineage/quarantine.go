@@ -6,13 +6,13 @@ import (
 	"carryover/convcache"
 )
 
-// heard is how long it takes until all replicas that share tickets have heard of a quarantine: they ask every second.
+// heard is how long it takes until all replicas that share tickets know of a quarantine: each asks every second.
 const heard = int64(10e9)
 
-// skew is how far the clocks of replicas may be apart; tickets of clocks that are further apart are refused (package redisstore).
+// skew is how far the clocks of replicas may differ; tickets of clocks that differ more are refused (package redisstore).
 const skew = int64(2e9)
 
-// Good notes that a leg was answered with the ids that it was sent.
+// Good records that the answer to a leg repeated the ids that the leg sent.
 func (r *Records) Good(s Space) {
 	if s.cache == nil {
 		return
@@ -22,14 +22,14 @@ func (r *Records) Good(s Space) {
 	s.cache.good = max(s.cache.good, s.sent)
 }
 
-// Bad puts the incarnation under quarantine to which a leg was sent that was answered with other ids than it was sent.
+// Bad quarantines the incarnation that answered a leg with other ids than the leg sent.
 func (r *Records) Bad(s Space) {
 	if s.cache != nil {
 		r.quarantine(s.since, s.cache.incarnation, r.name(s.address, ""))
 	}
 }
 
-// Quarantine puts an incarnation under quarantine of which it is not known since when it computes other ids. start is known.
+// Quarantine quarantines an incarnation that computes other ids since an unknown moment. start is its id, and must be known.
 func (r *Records) Quarantine(p Address, start string) {
 	r.mu.Lock()
 	_, c := r.at(p, start)
@@ -40,7 +40,8 @@ func (r *Records) Quarantine(p Address, start string) {
 	}
 }
 
-// quarantine puts an incarnation under quarantine, and the engine at its place as far as its start was not known.
+// quarantine quarantines an incarnation, and also the unknown incarnation at its address, which stands for legs that were sent before the
+// incarnation was known.
 func (r *Records) quarantine(since int64, incarnation, unknown convcache.Incarnation) {
 	r.mu.Lock()
 	r.doubt(doubt{incarnation: incarnation}, since, true)
@@ -50,7 +51,7 @@ func (r *Records) quarantine(since int64, incarnation, unknown convcache.Incarna
 	r.changed()
 }
 
-// Quarantined reports whether an incarnation is under quarantine, by what any replica has found. start is known.
+// Quarantined reports whether an incarnation is quarantined by any replica. start is its id, and must be known.
 func (r *Records) Quarantined(p Address, start string) bool {
 	if r.doubts.Load() == 0 {
 		return false
@@ -62,7 +63,7 @@ func (r *Records) Quarantined(p Address, start string) bool {
 	return known
 }
 
-// InDoubt reports whether KV of that lineage is in doubt. KV of which nothing is known is, as soon as any is.
+// InDoubt reports whether KV with this lineage is in doubt. As soon as there is any doubt, KV with an unknown lineage is in doubt.
 func (r *Records) InDoubt(l convcache.Lineage) bool {
 	if r.doubts.Load() == 0 {
 		return false
@@ -73,7 +74,8 @@ func (r *Records) InDoubt(l convcache.Lineage) bool {
 	return bad
 }
 
-// inDoubt returns since when what has come out of a cache into which such KV came is in doubt, too. It needs r.mu.
+// inDoubt reports whether KV with this lineage is in doubt. since is the moment from which KV that left a cache with such KV in it is in
+// doubt, too. The caller holds r.mu.
 func (r *Records) inDoubt(l *convcache.Lineage) (since int64, bad bool) {
 	if len(r.known) == 0 {
 		return 0, false
@@ -84,7 +86,7 @@ func (r *Records) inDoubt(l *convcache.Lineage) (since int64, bad bool) {
 	since = math.MaxInt64
 	for i := len(r.order) - 1; i >= 0 && l.Others > 0; i-- {
 		w := r.known[r.order[i]]
-		if w.until < l.Others { // nor have those before lasted longer
+		if w.until < l.Others { // earlier doubts ended no later
 			break
 		}
 		if w.since <= l.Others {
@@ -101,7 +103,7 @@ func (r *Records) inDoubt(l *convcache.Lineage) (since int64, bad bool) {
 	return since, bad
 }
 
-// doubt notes what is in doubt, and reports whether that is more than was known. It needs r.mu.
+// doubt records a doubt, and reports whether it adds to what was known. here says that this replica found it. The caller holds r.mu.
 func (r *Records) doubt(d doubt, since int64, here bool) (more bool) {
 	w, known := r.known[d]
 	if known && w.since <= since {
@@ -127,7 +129,8 @@ func (r *Records) doubt(d doubt, since int64, here bool) (more bool) {
 	return true
 }
 
-// spread exposes each cache that KV in doubt has entered, until what comes out of these has entered no other. It needs r.mu.
+// spread exposes each cache that KV in doubt has entered, and repeats this for the KV that left those caches until no other cache is
+// affected. The caller holds r.mu.
 func (r *Records) spread() {
 	if len(r.known) == 0 {
 		return
@@ -144,7 +147,8 @@ func (r *Records) spread() {
 	}
 }
 
-// spreadTo reports whether a cache was exposed. One that has had nothing is not in doubt. It needs r.mu.
+// spreadTo exposes a cache if KV in doubt has entered it, and reports whether it did. A cache that nothing has entered is not in doubt. The
+// caller holds r.mu.
 func (r *Records) spreadTo(c *cache) bool {
 	since, bad := r.inDoubt(&c.line)
 	if !bad || c.line.Unknown() {
@@ -159,7 +163,7 @@ func (r *Records) spreadTo(c *cache) bool {
 	return true
 }
 
-// Adopt takes over what replicas have found, and returns what they are to be told of what was found here.
+// Adopt takes over the quarantines that replicas have found. It returns those found here of which the other replicas must be told.
 func (r *Records) Adopt(all []convcache.Quarantine) (tell []convcache.Quarantine) {
 	r.mu.Lock()
 	more := false
@@ -197,7 +201,7 @@ func (r *Records) Adopt(all []convcache.Quarantine) (tell []convcache.Quarantine
 	return tell
 }
 
-// exposeAll exposes the cache that another replica has found to be exposed, if it is in that space still. It needs r.mu.
+// exposeAll exposes the cache that another replica has found to be exposed, if the cache still uses that space. The caller holds r.mu.
 func (r *Records) exposeAll(d doubt) {
 	for _, at := range r.engines {
 		for _, c := range at.caches {

@@ -24,14 +24,14 @@ type Records struct {
 	changed func() // is called when more KV is in doubt; it must neither wait nor call back
 	clock   clock
 
-	doubts atomic.Int64 // how many quarantines are known: with none nothing is in doubt
+	doubts atomic.Int64 // how many doubts are known; if there are none, no KV is in doubt
 
 	mu        sync.Mutex // guards the rest
 	engines   map[Address]*engine
-	forgotten int64 // the latest moment up to which engines were known that have been forgotten
+	forgotten int64 // the latest use of any engine that has been forgotten
 	known     map[doubt]window
 	found     map[doubt]struct{} // doubts that this replica found
-	published map[doubt]int64    // since when each doubt exists, as the other replicas were told
+	published map[doubt]int64    // since when each doubt exists, as it was published to the other replicas
 	order     []doubt            // the keys of known, oldest first
 }
 
@@ -42,15 +42,15 @@ type doubt struct {
 	space       uint64
 }
 
-// window is the time in which KV in doubt may have come out of a cache that a lineage does not name.
+// window is the time in which KV in doubt may have left a cache that a lineage does not name.
 type window struct {
 	since int64
-	until int64 // all replicas had heard of it by then, and used nothing any more that descends from it
+	until int64 // by then all replicas had heard of the doubt, and no longer used KV that descends from it
 }
 
 // engine is what is known about the engine at an address.
 type engine struct {
-	caches  map[string]*cache // by start
+	caches  map[string]*cache // by the id of the incarnation
 	last    *cache            // the cache that was used last
 	pending convcache.Lineage // KV that entered the cache while the incarnation was not known; it counts for the next known one
 }
@@ -60,9 +60,9 @@ type cache struct {
 	incarnation convcache.Incarnation
 	space       uint64
 	salt        string
-	line        convcache.Lineage // of what has entered the space
-	good        int64             // when the last leg was sent that was answered with the ids that it was sent
-	exposed     time.Time         // since when it has a salt, zero if it has none
+	line        convcache.Lineage // lineage of the KV that has entered the space
+	good        int64             // when the last leg with a good id echo was sent
+	exposed     time.Time         // since when the cache has a salt, zero if it has none
 	used        int64
 }
 
@@ -70,11 +70,12 @@ type cache struct {
 const (
 	maxEngines = 4096
 	maxStarts  = 4 // incarnations of one engine
-	// maxDoubts bounds the quarantines that are known; the oldest goes. Its tickets have ended long before there are as many.
+	// maxDoubts bounds the doubts that are known; beyond it the oldest is forgotten. Its tickets have expired long before that many are
+	// found.
 	maxDoubts = 1 << 13
 )
 
-// New returns records that name incarnations by name, and tell changed whenever more is in doubt than before.
+// New returns Records that name incarnations with the function name, and call changed whenever more KV is in doubt than before.
 func New(name func(p Address, start string) convcache.Incarnation, changed func()) *Records {
 	return &Records{
 		name: name, changed: changed, clock: clock{born: time.Now(), now: time.Now},
@@ -82,23 +83,23 @@ func New(name func(p Address, start string) convcache.Incarnation, changed func(
 	}
 }
 
-// Space is the cache of an incarnation as a leg finds it: what the leg computes is filed in it, and what it finds comes out of it. The
-// zero Space is that of a leg whose salt no other leg has.
+// Space is the prefix cache of an incarnation as one leg uses it: the KV that the leg computes is stored in it, and the KV that the leg
+// finds comes from it. The zero Space is for a leg whose salt no other leg has.
 type Space struct {
 	cache       *cache
 	incarnation convcache.Incarnation
 	space       uint64
 	salt        string
 	address     Address
-	unknown     bool  // the start is not known
+	unknown     bool  // the incarnation is not known
 	sent        int64 // when the leg is sent
-	since       int64 // from when on what came out is in doubt, if this leg shows that the incarnation computes other ids
+	since       int64 // if this leg shows that the incarnation computes other ids, KV that left the cache from this moment on is in doubt
 }
 
-// Salt is what is to stand before the request's own cache_salt, "" for nothing.
+// Salt returns the text to put in front of the request's own cache_salt, "" for none.
 func (s Space) Salt() string { return s.salt }
 
-// Cache names the prefix cache of the space, with zeros for one that no other leg finds.
+// Cache names the prefix cache of the space; both results are zero for the zero Space, which no other leg finds.
 func (s Space) Cache() (convcache.Incarnation, uint64) {
 	if s.cache == nil {
 		return 0, 0
@@ -106,8 +107,8 @@ func (s Space) Cache() (convcache.Incarnation, uint64) {
 	return s.incarnation, s.space
 }
 
-// Enter returns the space of an incarnation to a leg that brings KV of that lineage into it, and false, and nothing is entered, if that
-// KV is in doubt. start is "" if it is not known.
+// Enter returns the space of an incarnation for a leg that brings KV with this lineage into it. If that KV is in doubt, Enter returns false
+// and records nothing. start is "" if the incarnation is not known.
 func (r *Records) Enter(p Address, start string, l convcache.Lineage) (Space, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -125,7 +126,7 @@ func (r *Records) Enter(p Address, start string, l convcache.Lineage) (Space, bo
 	return r.enter(p, c, start), true
 }
 
-// At returns the space of an incarnation to a leg that brings nothing into it but what it computes.
+// At returns the space of an incarnation for a leg that brings no KV into it except what it computes.
 func (r *Records) At(p Address, start string) Space {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -133,14 +134,14 @@ func (r *Records) At(p Address, start string) Space {
 	return r.enter(p, c, start)
 }
 
-// enter needs r.mu.
+// enter makes the Space of a cache. The caller holds r.mu.
 func (r *Records) enter(p Address, c *cache, start string) Space {
 	return Space{
 		cache: c, incarnation: c.incarnation, space: c.space, salt: c.salt, address: p, unknown: start == "", sent: r.clock.earliest(), since: c.good,
 	}
 }
 
-// Leaves returns the lineage of KV that comes out of a space now.
+// Leaves returns the lineage of KV that leaves a space now.
 func (r *Records) Leaves(s Space) (l convcache.Lineage) {
 	if s.cache == nil {
 		return l
@@ -148,17 +149,17 @@ func (r *Records) Leaves(s Space) (l convcache.Lineage) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.clock.latest()
-	if s.cache.space == s.space { // of one that was left all is in doubt
+	if s.cache.space == s.space { // all KV of an earlier space is in doubt anyway
 		l = s.cache.line.Clone()
 	}
 	l.Add(convcache.Ancestor{Incarnation: s.cache.incarnation, Space: s.space, Until: now})
-	if s.unknown { // it may be another than the one that was used last
+	if s.unknown { // it may be another incarnation than the one that was used last
 		l.Add(convcache.Ancestor{Incarnation: r.name(s.address, ""), Until: now})
 	}
 	return l
 }
 
-// at returns what is known of an incarnation. Of one whose start is not known that is the one that was used last. It needs r.mu.
+// at returns what is known about an incarnation. If start is "", that is the incarnation that was used last. The caller holds r.mu.
 func (r *Records) at(p Address, start string) (*engine, *cache) {
 	at := r.engines[p]
 	if at == nil {
@@ -171,7 +172,7 @@ func (r *Records) at(p Address, start string) (*engine, *cache) {
 	case c != nil:
 	case start == "" && at.last != nil:
 		c = at.last
-	case at.caches[""] != nil: // its start is known now
+	case at.caches[""] != nil: // the unknown incarnation is known now
 		c = at.caches[""]
 		delete(at.caches, "")
 		c.incarnation = r.name(p, start)
@@ -187,20 +188,20 @@ func (r *Records) at(p Address, start string) (*engine, *cache) {
 		c.line.Join(at.pending)
 		at.pending = convcache.Lineage{}
 	}
-	if r.spreadTo(c) { // by what was pending, or forgotten
+	if r.spreadTo(c) { // KV in doubt may be in what was pending or forgotten
 		r.spread()
 	}
 	return at, c
 }
 
-// judge exposes a cache that replicas have found to be exposed. It needs r.mu.
+// judge exposes a cache that any replica has found to be exposed. The caller holds r.mu.
 func (r *Records) judge(c *cache) {
 	if _, exposed := r.known[doubt{c.incarnation, true, c.space}]; exposed {
 		r.expose(c)
 	}
 }
 
-// add adds an incarnation, in place of the one that was used longest ago if there are too many.
+// add adds an incarnation. If there are too many, it replaces the one that was used longest ago.
 func (p *engine) add(start string, c *cache) {
 	if len(p.caches) >= maxStarts {
 		oldest := ""
@@ -240,7 +241,7 @@ func (p *engine) before(other *engine) bool {
 	return p.last.used < other.last.used
 }
 
-// Exposed returns since when legs to an incarnation have a salt of a quarantine.
+// Exposed returns since when legs to an incarnation carry the salt of a quarantine; false if they carry none.
 func (r *Records) Exposed(p Address, start string) (since time.Time, exposed bool) {
 	if r.doubts.Load() == 0 {
 		return since, false
@@ -255,7 +256,7 @@ func (r *Records) Exposed(p Address, start string) (since time.Time, exposed boo
 	return since, !since.IsZero()
 }
 
-// expose gives a cache another space, which is empty. It needs r.mu.
+// expose gives a cache a new space, which is empty. The caller holds r.mu.
 func (r *Records) expose(c *cache) {
 	var random [24]byte
 	rand.Read(random[:]) // since Go 1.24 it fills the slice or ends the process
@@ -267,8 +268,8 @@ func (r *Records) expose(c *cache) {
 	}
 }
 
-// clock tells moments that may be compared with those of other replicas. Within a process the wall clock may be set, and the monotonic
-// one stands still while a machine is suspended: of what came out the later one counts, and of what is in doubt the earlier one.
+// clock returns moments that can be compared with those of other replicas. The wall clock may be set while the process runs, and the
+// monotonic clock stands still while a machine is suspended. So KV that leaves a cache gets the later reading, and a doubt the earlier one.
 type clock struct {
 	born time.Time
 	now  func() time.Time

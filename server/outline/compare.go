@@ -5,43 +5,44 @@ import (
 	"slices"
 )
 
-// Reply is what is known of the answer to a request besides its outline.
+// Reply is what is known about the answer to a request, besides the request's outline.
 type Reply struct {
 	Calls     bool // it had tool calls
 	Reasoning bool // reasoning came before it
 }
 
-// Difference is the first place at which a history differs from an earlier one. Neither of its texts has anything of a client.
+// Difference is the first place at which a history differs from an earlier one. Its texts contain nothing from a client.
 type Difference struct {
-	// Position names it, "" if none is known: "tools" and other members by their name; "messages[3].role", ".name", ".content",
-	// ".tool_calls", ".reasoning", ".tool_call_id" or ".other" for a part of a message; "messages[3].tool_calls_missing" and
-	// ".reasoning_missing" for a part that is not there any more; "messages[3].removed" and ".inserted" for the message itself;
-	// "messages[512].later" for what is not told apart; "prompt.kib[2]" for a text, counted from 0; "endpoint" for another API. It
-	// has letters, digits, dots, brackets and underscores, and nothing else.
+	// Position names the place, "" if none is known. "tools" and other members go by their name. A part of a message is "messages[3].role",
+	// ".name", ".content", ".tool_calls", ".reasoning", ".tool_call_id" or ".other"; a part that is no longer there is
+	// "messages[3].tool_calls_missing" or ".reasoning_missing". A whole message is "messages[3].removed" or ".inserted", and
+	// "messages[512].later" stands for all messages beyond the bound. "prompt.kib[2]" is a part of a text, counted from 0, and "endpoint"
+	// means another API. Position consists of letters, digits, dots, brackets and underscores only.
 	Position string
 	How      string // a sentence for operators
-	// Assumed says that everything which is known of both is equal, so that they differ here if they do.
+	// Assumed says that everything known about both histories is equal, so that this is only the place at which they can still differ.
 	Assumed bool
-	depth   int // how far the histories are equal; more is later
+	depth   int // how far the histories are equal; a larger number is later
 }
 
-// Later reports whether the histories are equal for longer than those of another difference.
+// Later reports whether the histories of this difference are equal for longer than those of another one.
 func (d Difference) Later(than Difference) bool { return than.Position == "" || d.depth > than.depth }
 
-// at is a place in the messages.
+// at returns a difference at a place in the messages.
 func at(i int, part, how string) Difference {
 	return Difference{Position: fmt.Sprintf("messages[%d].%s", i, part), How: fmt.Sprintf("messages[%d]: ", i) + how, depth: 1 + i}
 }
 
-// assumed is a place in the messages behind all that can be compared.
+// assumed returns a difference at a place in the messages after everything that can be compared.
 func assumed(i int, part, how string) Difference {
 	d := at(i, part, how)
 	d.Assumed = true
 	return d
 }
 
-// Compare says where a request's history first differs from that of an earlier request and the reply to it. It is called where
-// the two are known to differ, and of the reply only what Reply has is kept: if all before it is equal, it is the reply.
+// Compare returns where a request's history first differs from an earlier request and the reply to it. It is called when the two are known
+// to differ. Of the reply, only the fields of Reply are kept. So if everything before the reply is equal, the difference must be in the
+// reply.
 func Compare(before *Outline, reply Reply, now *Outline) Difference {
 	switch {
 	case before == nil || now == nil:
@@ -58,7 +59,7 @@ func Compare(before *Outline, reply Reply, now *Outline) Difference {
 	return before.compareMessages(reply, now)
 }
 
-// otherMember names the first member that only one of two requests has, or that differs; "" for none.
+// otherMember returns the name of the first member that differs or that only one of two requests has, "" if there is none.
 func (o *Outline) otherMember(now *Outline) string {
 	for i := range max(len(o.members), len(now.members)) {
 		switch {
@@ -73,8 +74,8 @@ func (o *Outline) otherMember(now *Outline) string {
 	return ""
 }
 
-// comparePieces finds the KiB of a text in which it begins to differ: the first that is not the same in both, or the one behind
-// the last that is, where the text before ended or the reply began.
+// comparePieces finds the KiB in which a text begins to differ: the first KiB that differs, or, if all that both have are equal, the next
+// one. There the earlier text ended or the reply began.
 func (o *Outline) comparePieces(now *Outline) Difference {
 	equal := 0
 	for equal < min(len(o.pieces), len(now.pieces)) && o.pieces[equal] == now.pieces[equal] {
@@ -118,7 +119,7 @@ func (o *Outline) compareMessages(reply Reply, now *Outline) Difference {
 		"the client has changed it, or the template renders it in another way")
 }
 
-// differing says how the message i, the first that is not as before, differs.
+// differing returns how the message i differs, which is the first message that is not equal.
 func (o *Outline) differing(i int, now *Outline) Difference {
 	if left, n := o.messages[i+1:], now.messages[i:]; !o.rest && !slices.Contains(n, o.messages[i]) {
 		for removed := 1; len(left) > 0; removed++ {
@@ -141,7 +142,7 @@ func begins(all, with []message) bool {
 	return len(all) >= len(with) && slices.Equal(all[:len(with)], with)
 }
 
-// differs names the first part that differs, in the order in which a reader looks.
+// differs returns the first part of the message that differs, in the order in which a reader looks.
 func (m message) differs(i int, now message) Difference {
 	const changed = "it is not what it was"
 	for _, part := range [...]struct {

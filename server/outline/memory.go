@@ -9,17 +9,17 @@ import (
 const (
 	maxBranches   = 4 // as many tickets as a conversation keeps
 	defaultBytes  = 32 << 20
-	overheadBytes = 320 // of an outline that is kept: map entry, list element and slot, where it is alone
+	overheadBytes = 320 // per outline: map entry, list element and slot, if it is the only one of its conversation
 )
 
-// Memory keeps the outlines of requests whose answers have left a ticket, by conversation and ticket: those of the last four of a
-// conversation, and of the conversations that were used last. It is safe for concurrent use.
+// Memory keeps the outlines of requests whose answers have left a ticket, by conversation and ticket. It keeps the last four of each
+// conversation, and drops the conversations that were used longest ago. It is safe for concurrent use.
 type Memory struct {
 	most int64
 
 	mu            sync.Mutex // guards the rest
 	conversations map[[32]byte]*list.Element
-	order         *list.List // of *conversation, the one used last in front
+	order         *list.List // list of *conversation, the last used one in front
 	bytes         int64
 }
 
@@ -38,7 +38,7 @@ type entry struct {
 
 func (k *entry) bytes() int64 { return k.outline.Bytes() + overheadBytes }
 
-// NewMemory returns one that takes so many bytes at most, 32 MiB for 0.
+// NewMemory returns a Memory that takes at most this many bytes, 32 MiB for 0.
 func NewMemory(most int64) *Memory {
 	if most <= 0 {
 		most = defaultBytes
@@ -46,7 +46,7 @@ func NewMemory(most int64) *Memory {
 	return &Memory{most: most, conversations: map[[32]byte]*list.Element{}, order: list.New()}
 }
 
-// Keep remembers what the history of a ticket looks like. An outline that is nil is nothing to remember.
+// Keep stores the outline of a ticket's history. It ignores a nil outline.
 func (m *Memory) Keep(key [32]byte, ticket [16]byte, o *Outline, reply Reply) {
 	if o == nil {
 		return
@@ -76,7 +76,7 @@ func (m *Memory) Keep(key [32]byte, ticket [16]byte, o *Outline, reply Reply) {
 	}
 }
 
-// forget needs m.mu.
+// forget drops a conversation. The caller holds m.mu.
 func (m *Memory) forget(element *list.Element) {
 	c := m.order.Remove(element).(*conversation)
 	delete(m.conversations, c.key)
@@ -85,8 +85,8 @@ func (m *Memory) forget(element *list.Element) {
 	}
 }
 
-// Compare says where a request's history differs from what a ticket covers; the zero Difference if that is not known, as of a
-// ticket that another replica has made. It changes nothing.
+// Compare returns where a request's history differs from what a ticket covers. It returns the zero Difference if that is not known, for
+// example because another replica has made the ticket. It changes nothing.
 func (m *Memory) Compare(key [32]byte, ticket [16]byte, now *Outline) Difference {
 	m.mu.Lock()
 	var before entry
@@ -101,7 +101,7 @@ func (m *Memory) Compare(key [32]byte, ticket [16]byte, now *Outline) Difference
 	return Compare(before.outline, before.reply, now)
 }
 
-// Bytes is the memory that is taken.
+// Bytes returns the memory that is in use.
 func (m *Memory) Bytes() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

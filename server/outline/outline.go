@@ -9,14 +9,14 @@ import (
 	"carryover/upstream"
 )
 
-// Bounds of one outline. Beyond them the first that is left out stands for all the rest.
+// Bounds of one outline. What exceeds them is not told apart.
 const (
 	maxMessages = 512     // 28 KiB
 	maxPieces   = 4 << 10 // 32 KiB
 	pieceBytes  = 1 << 10
 )
 
-// Key keys the hashes of a process, so that nobody can guess what was hashed, or make two texts look alike.
+// Key is the key of a process's hashes. Without it nobody can guess what was hashed, or make two texts look alike.
 type Key struct{ seed maphash.Seed }
 
 // NewKey returns a random key.
@@ -28,21 +28,21 @@ type Outline struct {
 	members  []member
 	messages []message
 	rest     bool     // there are more messages
-	pieces   []uint64 // of the prompt of a text completion, one per full KiB
+	pieces   []uint64 // hashes of the prompt of a text completion, one per full KiB
 	answered uint64   // the hash of the role that replies have
 }
 
-// member is a top-level member that shapes the prompt beside messages and prompt.
+// member is a top-level member that shapes the prompt, other than messages and prompt.
 type member struct {
-	name string // one that vLLM has given a meaning
+	name string // a name that vLLM has given a meaning
 	hash uint64
 }
 
-// message has a hash of each part of one, 0 where it is absent, null or empty.
+// message has a hash of each part of a message, 0 if the part is absent, null or empty.
 type message struct{ role, name, content, calls, reasoning, callID, other uint64 }
 
-// Of returns the outline of a request; nil of Messages and Responses, whose clients move marks in what they repeat, and give an answer
-// back in several items, so that equal prompts need not look alike.
+// Of returns the outline of a request. It returns nil for Messages and Responses: their clients move marks in the history that they repeat,
+// and repeat an answer in several items, so equal prompts need not look alike.
 func (k Key) Of(req *upstream.Request) *Outline {
 	if req.API().Rendered() {
 		return nil
@@ -63,7 +63,7 @@ func (k Key) Of(req *upstream.Request) *Outline {
 	return o
 }
 
-// guided stands for all members whose names begin with it: what follows is the client's word.
+// guided stands for all members whose names begin with it, because the client may choose the rest of the name.
 const guided = "guided_"
 
 func (o *Outline) add(name string, hash uint64) {
@@ -79,7 +79,7 @@ func (o *Outline) add(name string, hash uint64) {
 	o.members = append(o.members, member{name, hash})
 }
 
-// hash is never that of what is absent.
+// hash returns a keyed hash. It is never 0, which stands for an absent part.
 func (k Key) hash(raw []byte) uint64 { return max(maphash.Bytes(k.seed, raw), 1) }
 
 // piecesOf hashes each full KiB between the quotes or brackets of a prompt.
@@ -95,7 +95,7 @@ func (k Key) piecesOf(prompt []byte) []uint64 {
 	return pieces
 }
 
-// readMessages reads as many messages as can be told apart. What is no list of messages has none; engines refuse it.
+// readMessages reads as many messages as can be told apart. A value that is not a list of messages has none; engines refuse it.
 func (o *Outline) readMessages(k Key, messages *rawjson.List) {
 	if n := messages.Len(); n > 0 {
 		o.messages = make([]message, 0, min(n, maxMessages))
@@ -109,7 +109,7 @@ func (o *Outline) readMessages(k Key, messages *rawjson.List) {
 	}
 }
 
-// messageOf reads one message. What is no object counts as an unknown part.
+// messageOf reads one message. An element that is not an object counts as an unknown part.
 func (k Key) messageOf(element rawjson.Element) (m message) {
 	if !element.IsObject() {
 		m.other = k.hash(element.Raw)
@@ -117,11 +117,11 @@ func (k Key) messageOf(element rawjson.Element) (m message) {
 	}
 	for at := range element.Members() {
 		if raw := at.Value; string(raw) == "null" || string(raw) == "[]" || string(raw) == `""` {
-			continue // as good as absent
+			continue // counts as absent
 		}
 		switch part := m.part(at.Key); part {
 		case nil:
-			m.other ^= k.hash(at.Whole) // in any order
+			m.other ^= k.hash(at.Whole) // the order of members does not matter
 		default:
 			*part = k.hash(at.Value)
 		}
@@ -129,8 +129,8 @@ func (k Key) messageOf(element rawjson.Element) (m message) {
 	return m
 }
 
-// part is where the hash of a member belongs, nil for a member without a place of its own. A name that is spelled with escapes
-// has none.
+// part returns the field for the hash of a member, nil for a member without a field of its own. A name that is spelled with escapes has
+// none.
 func (m *message) part(name []byte) *uint64 {
 	switch string(name) {
 	case "role":
@@ -149,14 +149,14 @@ func (m *message) part(name []byte) *uint64 {
 	return nil
 }
 
-// What the parts of an outline take beside each other.
+// How many bytes each part of an outline takes.
 const (
 	ownBytes     = 160
 	messageBytes = 7 * 8
 	memberBytes  = 32
 )
 
-// Bytes is the memory that an outline takes. That of nil is none.
+// Bytes returns the memory that an outline takes, 0 for nil.
 func (o *Outline) Bytes() int64 {
 	if o == nil {
 		return 0

@@ -65,8 +65,8 @@ func (k *IDs) Lost() {
 	}
 }
 
-// maxSpelling is how many bytes per id a list may have, ten digits and ", ". Both legs carry a list that is not longer exactly as the
-// engine spelled it.
+// maxSpelling bounds the bytes per id of a list, ten digits and ", ". A list within this bound is carried by both legs as the engine
+// spelled it; a longer one is written anew.
 const maxSpelling = 12
 
 // compare stores the ids of the new prompt, and the list from which they were read.
