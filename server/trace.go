@@ -9,8 +9,8 @@ import (
 	"carryover/upstream"
 )
 
-// Trace is a turn's place in a trace (W3C Trace Context). The zero value means that there is none. From the client's headers only
-// traceparent and tracestate are read, and engines get only what was parsed from them. Baggage, which is free text, is not forwarded.
+// Trace is a turn's place in a trace (W3C Trace Context). The zero value means that there is none. It is read from the client's traceparent
+// and tracestate alone, and engines get only what was parsed from them. Baggage, which is free text, is not forwarded.
 type Trace struct {
 	ID      [16]byte
 	Parent  [8]byte // the client's span, zero if it has sent no context

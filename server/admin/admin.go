@@ -11,49 +11,49 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Registry has the instances that are added at run time.
+// Registry manages the instances that are added at run time.
 type Registry interface {
-	// Add adds an instance, and returns when the fleet has it. It replaces one of the same role and name.
+	// Add adds an instance, and returns when the fleet has it. It replaces an instance of the same role and name.
 	Add(instance upstream.Instance) error
-	// Remove reports whether there was such an instance. It gets no new turns.
+	// Remove removes an instance, which then gets no new turns. It reports whether there was such an instance.
 	Remove(role upstream.Role, name string) bool
 }
 
 // Deps is what the listener works with. Registry may be nil; then instances can't be added.
 type Deps struct {
-	Token    string // "" demands none
+	Token    string // "": no token is required
 	Fleet    *fleet.Fleet
 	Registry Registry
-	// Own reports whether host:port is where this program itself listens, so that it is no instance. nil says of nothing that it is.
+	// Own reports whether this program itself listens at host:port, so that it can't be an instance. If Own is nil, this is not checked.
 	Own func(ctx context.Context, authority string) bool
-	// Reload reads the configuration anew and puts it in force, or changes nothing and says why.
+	// Reload reads the configuration again and applies it. If that fails, it changes nothing and returns why.
 	Reload func() error
-	// Pinned returns how many tokens of a decode instance's KV cache the tickets of this replica pin, Budget how many they may pin, 0 for
-	// no limit.
+	// Pinned returns how many tokens of a decode instance's KV cache the tickets of this replica pin. Budget returns how many they may pin,
+	// 0 for no limit.
 	Pinned, Budget func(*fleet.Engine) int
 	// Exposed returns since when an instance has had KV of a quarantined prefill instance in its prefix cache, so that its legs carry a
-	// cache_salt; false if it has had none.
+	// cache_salt. It returns false if the instance has had none.
 	Exposed func(*fleet.Engine) (since time.Time, exposed bool)
 	// Waiting returns how many turns wait to begin and how many wait for an instance; Open returns how many have begun.
 	Waiting func() (toBegin, forInstance int)
 	Open    func() int
-	// Journal has the last turns, Metrics answers with what Prometheus scrapes, Explain with what would become of a request.
-	// What is nil is not served; the page needs the journal.
+	// Journal has the last turns. Metrics answers scrapes of Prometheus. Explain answers what would become of a request. A nil member is not
+	// served; the page needs the journal.
 	Journal *journal.Journal
 	Metrics http.Handler
 	Explain http.Handler
-	// Health answers /healthz, /readyz and /health, without a token: what watches over a process has none.
+	// Health answers /healthz, /readyz and /health without a token, because programs that watch the process have none.
 	Health http.Handler
-	// Tickets lists the tickets of a conversation that this replica has put into the store; nil where that is not known.
+	// Tickets lists the tickets of a conversation that this replica has stored. It is nil if that is not known.
 	Tickets func(conversation string) []Ticket
 	Logger  *slog.Logger
-	// LogLevel is the level of the log, which operators change; nil where they may not.
+	// LogLevel is the level of the log, which operators may change. It is nil if they may not.
 	LogLevel *slog.LevelVar
 	// LiveEvery is the time between two events of the live data, 1 s by default.
 	LiveEvery time.Duration
 }
 
-// admin answers operators.
+// admin serves the requests of operators.
 type admin struct {
 	Deps
 	viewers chan struct{} // has one element for each viewer
@@ -92,7 +92,7 @@ func New(deps Deps) http.Handler {
 		mux.handle("GET /admin/conversations/{hash}", a.conversation)
 	}
 	addProfiles(mux)
-	page := http.Handler(mux) // answers 404 for the page
+	page := http.Handler(mux) // without the page, mux answers 404
 	if deps.Journal != nil {
 		mux.handle("GET /admin/live", a.live)
 		page = newPage()
@@ -100,7 +100,7 @@ func New(deps Deps) http.Handler {
 	return guard(deps.Token, page, mux)
 }
 
-// reload answers 200, or 422 with the reason in whose lines each fault of the configuration is named.
+// reload answers 200, or 422 with a reason that names each fault of the configuration on its own line.
 func (a *admin) reload(w http.ResponseWriter, _ *http.Request) {
 	if err := a.Reload(); err != nil {
 		refuse(w, http.StatusUnprocessableEntity, "config_refused", err.Error())

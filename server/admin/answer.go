@@ -5,7 +5,7 @@ import (
 	"net/http"
 )
 
-// problem is the error object of an answer, in the shape that the API for clients has.
+// problem is the error object of an answer, in the same shape as in the API for clients.
 type problem struct {
 	Message string `json:"message"`
 	Type    string `json:"type"`
@@ -27,11 +27,11 @@ func refuseParam(w http.ResponseWriter, status int, param any, code, message str
 
 func answer(w http.ResponseWriter, status int, value any) {
 	body, err := json.Marshal(value)
-	if err != nil { // NaN, which no engine's state has
+	if err != nil { // only NaN can't be written, and no engine's state has it
 		status, body = http.StatusInternalServerError, []byte(`{"error":{"message":"internal error","type":"server_error","param":null,"code":"internal"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // an operator that has gone needs no answer
+	_, _ = w.Write(append(body, '\n')) // an error means that the operator has gone
 }

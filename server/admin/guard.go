@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// maxBody bounds what a request may send.
+// maxBody bounds the body of a request.
 const maxBody = 64 << 10
 
-// guard passes on the requests of operators, and answers all others. The files of the page need no token: they hold no data, and a
-// browser that is to ask for the token has to have them. Neither does the question for the process' health.
+// guard passes on the requests of operators, and refuses all others. The files of the page need no token: they hold no data, and the
+// browser needs them to ask for the token. Health checks need no token either.
 func guard(token string, page, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		file := isPageFile(r)
@@ -38,22 +38,22 @@ func guard(token string, page, next http.Handler) http.Handler {
 	})
 }
 
-// isPageFile reports whether the request can be answered by the files of the page alone.
+// isPageFile reports whether the files of the page alone answer the request.
 func isPageFile(r *http.Request) bool {
 	return r.Method == http.MethodGet && (r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/page/"))
 }
 
 func healthPaths() []string { return []string{"/health", "/healthz", "/readyz"} }
 
-// isHealth reports whether the request asks for the process' health alone.
+// isHealth reports whether the request asks only for the health of the process.
 func isHealth(r *http.Request) bool {
 	return r.Method == http.MethodGet && slices.Contains(healthPaths(), r.URL.Path)
 }
 
-// isOwn reports whether the request comes from no web page, or from that of this listener. Every browser of today says
-// Sec-Fetch-Site, which a page can't change; same-site is another port or another name of the machine. Origin comes with what
-// changes something, also from older ones. A page of a name that was made to resolve to this address has the same origin to a
-// browser; it is stopped by its host, or by not knowing the token.
+// isOwn reports whether the request comes from no web page, or from this listener's own page. Every current browser sends Sec-Fetch-Site,
+// which a page can't change; same-site is another port or another name of the machine. Browsers, older ones too, send Origin with requests
+// that change something. To a browser, a page whose name was made to resolve to this address has the same origin. Its host name stops it,
+// or its lack of the token.
 func isOwn(r *http.Request) bool {
 	for _, origin := range r.Header.Values("Origin") {
 		if origin != "http://"+r.Host && origin != "https://"+r.Host { // TLS ends in front of this listener
@@ -68,7 +68,8 @@ func isOwn(r *http.Request) bool {
 	return true
 }
 
-// bears compares digests, so that the time it takes says nothing of the token or its length.
+// bears reports whether the request carries the token. It compares digests, so that the time it takes reveals nothing about the token or
+// its length.
 func bears(r *http.Request, token string) bool {
 	sent, found := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	a, b := sha256.Sum256([]byte(sent)), sha256.Sum256([]byte(token))

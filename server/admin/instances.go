@@ -14,7 +14,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// instance is what an operator sees of one.
+// instance is one instance as operators see it.
 type instance struct {
 	Role   string `json:"role"`
 	Name   string `json:"name"`
@@ -28,8 +28,8 @@ type instance struct {
 	ExposedSince *time.Time `json:"exposed_since,omitempty"`
 
 	InFlight     int `json:"in_flight"`               // attempts of this replica
-	QueuedTokens int `json:"queued_tokens,omitempty"` // of their prompts, those that prefill is expected to compute
-	// As the engine told last; absent if it never did. Others are its requests beyond those of this replica.
+	QueuedTokens int `json:"queued_tokens,omitempty"` // tokens of their prompts that prefill is expected to compute
+	// As the engine reported last; absent if it never did. Others counts its requests that are not from this replica.
 	Others       *int     `json:"others,omitempty"`
 	Running      *int     `json:"running,omitempty"`
 	Waiting      *int     `json:"waiting,omitempty"`
@@ -37,12 +37,12 @@ type instance struct {
 	KVTokens     int      `json:"kv_tokens,omitempty"`
 	PinnedTokens int      `json:"pinned_tokens"`
 	BudgetTokens int      `json:"budget_tokens,omitempty"` // what tickets may pin, absent without a bound
-	// TokenMicros is how many microseconds prefill takes for a token of a prompt.
+	// TokenMicros is how many microseconds prefill takes for one token of a prompt.
 	TokenMicros float64  `json:"us_per_prompt_token,omitempty"`
 	Models      []string `json:"models,omitempty"`
 }
 
-// list answers with all instances, and with those that were removed and still have turns.
+// list answers with all instances, and with removed instances that still have turns.
 func (a *admin) list(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, map[string]any{"instances": a.instances()})
 }
@@ -95,7 +95,7 @@ type registration struct {
 	Weight int    `json:"weight"`
 }
 
-// add adds an instance, or replaces the one of that role and name that was added before.
+// add adds an instance. It replaces an instance of that role and name that was added before.
 func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 	if a.Registry == nil {
 		refuse(w, http.StatusForbidden, "registration_off", "Instances can't be added; discovery.registration is off.")
@@ -118,14 +118,14 @@ func (a *admin) add(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]string{"role": wanted.Role.String(), "name": wanted.Name, "status": "added"})
 }
 
-// Bounds of what an instance may say of itself.
+// Bounds of the values in a registration.
 const (
 	maxWeight = 1000
 	maxKVTTL  = 24 * time.Hour
 )
 
-// parseRegistration reads one object whose members are named as here, each once. encoding/json takes the last of several, and names in any
-// case.
+// parseRegistration reads one object with exactly these member names, each at most once. encoding/json would accept names in any case, and
+// take the last of several.
 func parseRegistration(body io.Reader) (told registration, err error) {
 	text, err := io.ReadAll(body)
 	if err != nil {
@@ -147,7 +147,7 @@ func registrationMembers() []string {
 	return []string{"role", "url", "name", "kv_host", "kv_ttl", "weight"}
 }
 
-// readRegistration reads and checks a registration. param is the member at fault, nil if it is the text as a whole.
+// readRegistration reads and checks a registration. param is the member at fault, nil if the whole text is.
 func readRegistration(body io.Reader) (wanted upstream.Instance, param any, err error) {
 	told, err := parseRegistration(body)
 	if err != nil {
@@ -187,7 +187,7 @@ func roleOf(word string) (upstream.Role, bool) {
 	return 0, false
 }
 
-// remove takes an instance that was added at run time out again. Turns that it has go on.
+// remove removes an instance that was added at run time. Its running turns go on.
 func (a *admin) remove(w http.ResponseWriter, r *http.Request) {
 	role, ok := roleOf(r.PathValue("role"))
 	if !ok || a.Registry == nil || !a.Registry.Remove(role, r.PathValue("name")) {
@@ -198,7 +198,7 @@ func (a *admin) remove(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string]string{"role": role.String(), "name": r.PathValue("name"), "status": "removed"})
 }
 
-// drain has an instance get no new turns, or get them again.
+// drain stops new turns for an instance, or allows them again.
 func (a *admin) drain(begin bool) http.HandlerFunc {
 	status := map[bool]string{true: "draining", false: "undrained"}[begin]
 	return func(w http.ResponseWriter, r *http.Request) {

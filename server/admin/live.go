@@ -10,33 +10,33 @@ import (
 
 // Bounds of the live data.
 const (
-	maxViewers = 16 // who look at once
-	// maxReceipts is how many turn records an event has, which is as many as the page shows. If more turns end within a second, only the newest
-	// are sent; totals count all.
+	maxViewers = 16 // viewers at the same time
+	// maxReceipts is how many turn records an event has at most: as many as the page shows. If more turns end between two events, only the
+	// newest are sent; totals count all.
 	maxReceipts = 200
-	// viewerLimit is how long a viewer may take for an event.
+	// viewerLimit is how long a viewer may take to receive one event.
 	viewerLimit = 5 * time.Second
 )
 
-// snapshot is an event of the live data: what the program is at a moment, and what it did since the one before.
+// snapshot is one event of the live data: the current state of the program, and what has happened since the previous event.
 type snapshot struct {
 	Now       time.Time          `json:"now"`
 	Instances []instance         `json:"instances"`
 	Open      int                `json:"open_turns"`
 	Queue     waiting            `json:"queue"`
 	Totals    journal.Totals     `json:"totals"`
-	Bounds    []float64          `json:"bounds_ms"` // of the buckets of times in Totals
+	Bounds    []float64          `json:"bounds_ms"` // bounds of the buckets of times in Totals
 	Receipts  []journal.Numbered `json:"receipts"`  // records of turns that have ended since, oldest first; in the first event the last turns
 }
 
-// waiting is the queue.
+// waiting is the length of the queue.
 type waiting struct {
 	ToBegin     int `json:"to_begin"`
 	ForInstance int `json:"for_instance"`
 }
 
-// live sends an event a second (server-sent events) until the viewer leaves, or has not taken one in time. It costs the work of a
-// GET of the instances, and nothing where nobody looks.
+// live sends an event a second (server-sent events) until the viewer leaves, or fails to receive one in time. Each event costs as much as a
+// GET of the instances; without viewers there is no cost.
 func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 	select {
 	case a.viewers <- struct{}{}:
@@ -66,7 +66,7 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// snapshot returns the state of now, with the records of the turns after the one with this number.
+// snapshot returns the current state, with the records of the turns after the one with this number.
 func (a *admin) snapshot(after uint64) snapshot {
 	s := snapshot{Now: time.Now(), Instances: a.instances(), Open: a.Open(), Bounds: journal.Bounds()}
 	s.Queue.ToBegin, s.Queue.ForInstance = a.Waiting()
@@ -74,7 +74,7 @@ func (a *admin) snapshot(after uint64) snapshot {
 	return s
 }
 
-// send sends an event at once, or fails. The listener's own limit is one of short answers, so each event gets a limit.
+// send sends an event at once, or fails. The listener's own time limit is meant for short answers, so each event gets its own limit.
 func send(w http.ResponseWriter, control *http.ResponseController, event snapshot) error {
 	text, err := json.Marshal(event) // on one line
 	if err != nil {

@@ -13,12 +13,12 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// levelAnswer is the log's level as operators read and write it.
+// levelAnswer is the log's level in the form in which operators read and write it.
 type levelAnswer struct {
 	Level string `json:"level"`
 }
 
-// levels are the words for it, as the setting has them.
+// levels are the words for the level, the same as in the configuration.
 func levels() []string { return []string{"debug", "info", "warn", "error"} }
 
 // logLevel answers with the log's level.
@@ -26,7 +26,7 @@ func (a *admin) logLevel(w http.ResponseWriter, _ *http.Request) {
 	answer(w, http.StatusOK, levelAnswer{strings.ToLower(a.LogLevel.Level().String())})
 }
 
-// setLogLevel changes it until the next reload, which puts that of the configuration in force.
+// setLogLevel changes the level until the next reload, which applies the configured level again.
 func (a *admin) setLogLevel(w http.ResponseWriter, r *http.Request) {
 	level, err := readLevel(r.Body)
 	if err != nil {
@@ -34,7 +34,7 @@ func (a *admin) setLogLevel(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	before := a.LogLevel.Level()
-	a.LogLevel.Set(min(before, level)) // so that the line is written under the more talkative of the two
+	a.LogLevel.Set(min(before, level)) // the more verbose of the two levels, so that the next line is written
 	a.Logger.Info("log level changed", "from", before.String(), "to", level.String())
 	a.LogLevel.Set(level)
 	a.logLevel(w, r)

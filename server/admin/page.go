@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// pageFiles are the page for operators: what a browser gets is what stands here.
+// pageFiles are the files of the page for operators, sent to browsers as they are.
 //
 //go:embed page
 var pageFiles embed.FS
 
-// contentPolicy lets the page load its own files, ask this listener, and nothing else; no text can become markup or script of it,
-// since that would need a policy of trusted types, which it may not make.
+// contentPolicy lets the page load its own files and send requests to this listener, and nothing else. Text can't become markup or script:
+// that would need a policy of trusted types, which the page may not create.
 const contentPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; " +
 	"base-uri 'none'; frame-ancestors 'none'; form-action 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
@@ -27,12 +27,12 @@ type pageFile struct {
 	text            []byte
 }
 
-// newPage returns a handler that has the files of the page, and 404 for everything else.
+// newPage returns a handler that serves the files of the page, and 404 for everything else.
 func newPage() http.Handler {
 	files := map[string]pageFile{}
 	entries, err := pageFiles.ReadDir("page")
 	if err != nil {
-		panic(err) // the folder is part of the program
+		panic(err) // can't happen: the folder is embedded in the program
 	}
 	for _, entry := range entries {
 		text, err := pageFiles.ReadFile(path.Join("page", entry.Name()))
@@ -54,13 +54,13 @@ func newPage() http.Handler {
 		header.Set("Content-Security-Policy", contentPolicy)
 		header.Set("X-Content-Type-Options", "nosniff")
 		header.Set("Referrer-Policy", "no-referrer")
-		header.Set("Cache-Control", "no-cache") // the next program may have another page
+		header.Set("Cache-Control", "no-cache") // the next version of the program may have another page
 		header.Set("ETag", file.tag)
 		http.ServeContent(w, r, file.name, time.Time{}, bytes.NewReader(file.text))
 	})
 }
 
-// kindOf is the media type of a file. What the machine's own tables say of .js is not always one that browsers run.
+// kindOf returns the media type of a file. The machine's own tables may give .js a type that browsers do not run.
 func kindOf(name string) string {
 	switch {
 	case strings.HasSuffix(name, ".js"):

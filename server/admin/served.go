@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// endpoints is what a listener serves, as METHOD path, in the order in which it was added.
+// endpoints is what a listener serves, as "METHOD path", in the order in which it was added.
 type endpoints struct {
 	*http.ServeMux
 	listed []string
@@ -18,7 +18,7 @@ func (e *endpoints) handle(endpoint string, handler http.HandlerFunc) {
 	e.listed = append(e.listed, endpoint)
 }
 
-// ServeHTTP answers what is not served in the shape of the API's errors, where the multiplexer answers in plain text.
+// ServeHTTP answers requests that match no endpoint in the shape of the API's errors; the multiplexer would answer in plain text.
 func (e *endpoints) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	unserved, pattern := e.Handler(r)
 	if pattern != "" {

@@ -8,13 +8,13 @@ import (
 	"carryover/server/journal"
 )
 
-// explainPath takes a request of a client, which may be as large as the server takes.
+// explainPath accepts a client's request, which may be as large as the server allows.
 const explainPath = "/admin/explain"
 
-// maxExplained bounds the body of a request to explainPath before the server's own limits do.
+// maxExplained bounds the body of a request to explainPath, before the server applies its own limits.
 const maxExplained = 512 << 20
 
-// mostOf is how large the body of a request may be.
+// mostOf returns how large the body of a request may be.
 func mostOf(r *http.Request) int64 {
 	if r.Method == http.MethodPost && r.URL.Path == explainPath {
 		return maxExplained
@@ -22,11 +22,11 @@ func mostOf(r *http.Request) int64 {
 	return maxBody
 }
 
-// Ticket is one that the store has, as far as this replica knows.
+// Ticket is a ticket that is in the store, as far as this replica knows.
 type Ticket struct {
-	Instance string    `json:"instance"` // of decode, which holds its blocks
+	Instance string    `json:"instance"` // the decode instance that holds its blocks
 	Tokens   int       `json:"tokens"`   // in whole blocks
-	Deadline time.Time `json:"deadline"` // from which it is not used
+	Deadline time.Time `json:"deadline"` // after which it is not used
 }
 
 // usualTurns is how many turns are listed if the request gives no number.
@@ -46,8 +46,8 @@ func (a *admin) turns(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, map[string][]journal.TurnRecord{"turns": a.Journal.Recent(limit)})
 }
 
-// conversation answers GET /admin/conversations/{hash} with the records of the conversation's turns that are kept, newest first, and with the
-// tickets that this replica has stored for it. The conversation is named as in the log.
+// conversation answers GET /admin/conversations/{hash}. The answer has the records that are kept of the conversation's turns, newest first,
+// and the tickets that this replica has stored for it. The conversation is named as in the log.
 func (a *admin) conversation(w http.ResponseWriter, r *http.Request) {
 	hash := r.PathValue("hash")
 	turns := a.Journal.Conversation(hash)

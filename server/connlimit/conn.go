@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// conn is one of the open connections. What is beside net.Conn is guarded by its listener.
+// conn is one of the open connections. The listener's mutex guards every field except net.Conn.
 type conn struct {
 	net.Conn
 	listener *Listener
 	from     *address
-	left     bool // it is not one of the open ones any more
+	left     bool // it is no longer one of the open connections
 	resting  bool // it is idle, or has sent nothing yet
 	since    time.Time
-	links    [2]struct{ before, behind *conn } // in the lists of idle ones
+	links    [2]struct{ before, behind *conn } // links in the lists of idle connections
 }
 
-// Close ends the connection, and makes room for another one.
+// Close closes the connection, and makes room for another one.
 func (c *conn) Close() error {
 	c.listener.mu.Lock()
 	c.listener.leaves(c)
@@ -31,8 +31,8 @@ const (
 	ofAddress
 )
 
-// list has idle connections, the one that has been idle for longest first. Its links are the connections' own: they become idle, and busy,
-// once for each request.
+// list is a list of idle connections; the one that has been idle for longest is first. The links are fields of the connections, because
+// connections become idle and busy once for each request.
 type list struct {
 	of          int
 	first, last *conn
@@ -63,7 +63,7 @@ func (l *list) remove(c *conn) {
 	link.before, link.behind = nil, nil
 }
 
-// remoteOf is the address that a connection comes from, which is not valid where that is none of the network.
+// remoteOf returns the address that a connection comes from. The address is invalid if the connection has no network address.
 func remoteOf(c net.Conn) netip.Addr {
 	tcp, ok := c.RemoteAddr().(*net.TCPAddr)
 	if !ok {
@@ -72,12 +72,12 @@ func remoteOf(c net.Conn) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// keyOf is what an address counts as: an IPv6 one as its /64.
+// keyOf returns the prefix under which an address is counted: an IPv6 address counts as its /64.
 func keyOf(remote netip.Addr) netip.Prefix {
 	bits := remote.BitLen()
 	if remote.Is6() {
 		bits = 64
 	}
-	prefix, _ := remote.Prefix(bits) // that of an address which is not valid is not, either
+	prefix, _ := remote.Prefix(bits) // an invalid address has an invalid prefix
 	return prefix
 }

@@ -10,51 +10,51 @@ import (
 	"time"
 )
 
-// Config says how many connections a listener has.
+// Config holds the limits of a listener.
 type Config struct {
-	Most       int            // at once
-	PerAddress int            // of one address at once, 0 for no bound
-	Trusted    []netip.Prefix // the addresses that PerAddress does not bind
+	Most       int            // open connections
+	PerAddress int            // open connections of one address, 0 for no bound
+	Trusted    []netip.Prefix // addresses to which PerAddress does not apply
 	// IdleWhenCrowded is how long a connection may be idle while three quarters of Most are in use.
 	IdleWhenCrowded time.Duration
 	Logger          *slog.Logger
 }
 
-// leastIdle is how long a connection has been idle before it makes room for another one. A client that has just connected, or has just been
-// served, may be about to ask.
+// leastIdle is how long a connection must have been idle before it makes room for another one. A client that has just connected, or has
+// just been served, may be about to send a request.
 const leastIdle = time.Second
 
-// Counts are connections that were closed for the sake of others since the start.
+// Counts are the connections that were closed since the program started, to leave room for others.
 type Counts struct {
-	Refused uint64 // new ones of an address that had its share, none of them idle
-	Idle    uint64 // idle ones, in whose place another was accepted, or while few were left
+	Refused uint64 // new connections of an address that had its share, none of them idle
+	Idle    uint64 // idle connections, closed for a new one or while few were left
 }
 
-// Listener is a net.Listener whose connections are bounded. ConnState has to be that of the http.Server that serves them.
+// Listener is a net.Listener whose connections are bounded. The http.Server that serves them must have ConnState as its hook.
 type Listener struct {
 	net.Listener
 	cfg Config
 
-	freed  chan struct{} // has something when a connection was closed or became idle
+	freed  chan struct{} // signals that a connection was closed or became idle
 	closed chan struct{}
 	close  sync.Once
 
 	mu        sync.Mutex // guards the rest, and the lists that connections are in
 	open      int
-	idle      list // of all addresses
+	idle      list // idle connections of all addresses
 	addresses map[netip.Prefix]*address
 	counts    Counts
-	logged    time.Time // when the log last said that an address has its share
+	logged    time.Time // when the log last reported that an address has its share
 }
 
-// address is what one address has.
+// address holds the connections of one address.
 type address struct {
 	key  netip.Prefix
 	open int
 	idle list
 }
 
-// Listen bounds the connections of a listener.
+// Listen returns a listener that bounds the connections of inner.
 func Listen(inner net.Listener, cfg Config) *Listener {
 	return &Listener{
 		Listener: inner, cfg: cfg, freed: make(chan struct{}, 1), closed: make(chan struct{}), addresses: map[netip.Prefix]*address{},
@@ -76,20 +76,21 @@ func (l *Listener) Accept() (net.Conn, error) {
 	}
 }
 
-// Close ends the listener, and a wait in Accept.
+// Close closes the listener, and ends a wait in Accept.
 func (l *Listener) Close() error {
 	l.close.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
 
-// Counts returns what was counted until now.
+// Counts returns the counts so far.
 func (l *Listener) Counts() Counts {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts
 }
 
-// admit adds a connection to the open ones, and waits if there are too many. nil says that the connection was refused.
+// admit adds a connection to the open ones, and waits if there are too many. It returns nil if the connection is refused or the listener
+// was closed.
 func (l *Listener) admit(inner net.Conn) *conn {
 	remote := remoteOf(inner)
 	key := keyOf(remote)
@@ -117,8 +118,8 @@ func (l *Listener) admit(inner net.Conn) *conn {
 	return c
 }
 
-// wait returns when a connection may have ended, or may be closed now; false says that the listener was closed. l.mu is held, but not
-// meanwhile.
+// wait waits until a connection may have ended, or may be closed. It returns false if the listener was closed. The caller holds l.mu, which
+// is unlocked during the wait.
 func (l *Listener) wait() bool {
 	var due <-chan time.Time
 	if first := l.idle.first; first != nil {
@@ -137,12 +138,12 @@ func (l *Listener) wait() bool {
 	return true
 }
 
-// bounds reports whether an address has no more than its share. What is no address, as the peer of a unix socket, has none.
+// bounds reports whether PerAddress applies to an address. It does not apply to a peer without a network address, as on a unix socket.
 func (l *Listener) bounds(remote netip.Addr) bool {
 	return l.cfg.PerAddress > 0 && remote.IsValid() && !slices.ContainsFunc(l.cfg.Trusted, func(p netip.Prefix) bool { return p.Contains(remote) })
 }
 
-// refuse counts a connection that is not admitted. l.mu is held.
+// refuse counts a connection that is not admitted. The caller holds l.mu.
 func (l *Listener) refuse(key netip.Prefix) {
 	l.counts.Refused++
 	if now := time.Now(); now.Sub(l.logged) >= time.Minute {
@@ -152,7 +153,7 @@ func (l *Listener) refuse(key netip.Prefix) {
 	}
 }
 
-// shed closes a connection if it has been idle for that long. c may be nil. l.mu is held.
+// shed closes a connection if it has been idle for at least this long, and reports whether it did. c may be nil. The caller holds l.mu.
 func (l *Listener) shed(c *conn, idle time.Duration) bool {
 	if c == nil || time.Since(c.since) < idle {
 		return false
@@ -163,7 +164,7 @@ func (l *Listener) shed(c *conn, idle time.Duration) bool {
 	return true
 }
 
-// rests makes an open connection an idle one. l.mu is held.
+// rests marks an open connection as idle. The caller holds l.mu.
 func (l *Listener) rests(c *conn) {
 	if c.left || c.resting {
 		return
@@ -174,7 +175,7 @@ func (l *Listener) rests(c *conn) {
 	l.wake()
 }
 
-// works ends that a connection is idle. l.mu is held.
+// works marks a connection as busy. The caller holds l.mu.
 func (l *Listener) works(c *conn) {
 	if c.resting {
 		c.resting = false
@@ -183,7 +184,7 @@ func (l *Listener) works(c *conn) {
 	}
 }
 
-// leaves ends a connection, once. l.mu is held.
+// leaves removes a connection from the open ones, once. The caller holds l.mu.
 func (l *Listener) leaves(c *conn) {
 	if c.left {
 		return
@@ -204,7 +205,7 @@ func (l *Listener) wake() {
 	}
 }
 
-// ConnState is told what a connection does; it is a hook of http.Server.
+// ConnState is the hook of http.Server that reports what a connection does.
 func (l *Listener) ConnState(serving net.Conn, state http.ConnState) {
 	c, ok := serving.(*conn)
 	if !ok {

@@ -8,24 +8,24 @@ import (
 	"carryover/upstream"
 )
 
-// Failures that have no word elsewhere.
+// Failures for which no other package has a word.
 const (
 	clientGone  = "client_gone"
 	engineError = "engine_error" // an error that decode put into its stream
-	errorOther  = "_OTHER"       // the convention's own
+	errorOther  = "_OTHER"       // the word of the conventions for any other error
 )
 
-// statusClientGone is what a record has for a client that had gone before it got a status.
+// statusClientGone is the status in the record of a client that left before it got a status.
 const statusClientGone = 499
 
-// failureOf is how a turn failed, "" if it did not, and whether that is the deployment's doing and not the client's. Spans and metrics
-// call it the same: by the code of the error that the client got.
+// failureOf returns how a turn failed, "" if it did not, and whether the deployment is at fault and not the client. Spans and metrics use
+// the same word: the code of the error that the client got.
 func failureOf(r *server.Record) (kind string, ours bool) {
 	switch {
 	case r.ClientLeft():
 		return clientGone, false
 	case r.Code != "":
-		return r.Code, r.Status >= http.StatusInternalServerError || r.Status == http.StatusOK // of a stream that broke off
+		return r.Code, r.Status >= http.StatusInternalServerError || r.Status == http.StatusOK // status 200: the stream broke off
 	case r.Err != nil:
 		return failureOfLeg(r.Err), true
 	case r.Answer.Fault != 0:
@@ -34,7 +34,7 @@ func failureOf(r *server.Record) (kind string, ours bool) {
 	return "", false
 }
 
-// failureOfLeg is how a leg failed, in a word of package upstream, "" if it did not.
+// failureOfLeg returns how a leg failed, in a word of package upstream, "" if it did not fail.
 func failureOfLeg(err error) string {
 	var leg *upstream.LegError
 	switch {

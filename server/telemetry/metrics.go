@@ -12,7 +12,7 @@ import (
 	"carryover/upstream"
 )
 
-// meterName is the instrumentation scope of all that is measured here.
+// meterName is the instrumentation scope of all metrics of this package.
 const meterName = "carryover/server/telemetry"
 
 // Metrics are the metrics of turns and of store operations. Create them with NewMetrics. They are safe for concurrent use.
@@ -31,7 +31,7 @@ type Metrics struct {
 	store   *labels[storeLabels]
 }
 
-// What measurements are told apart by.
+// Labels that distinguish measurements.
 type (
 	turnLabels struct{ outcome, reason, path string }
 	legLabels  struct{ role, instance, failure string }
@@ -44,7 +44,7 @@ type (
 	storeLabels struct{ operation, outcome string }
 )
 
-// The values of labels that stand for the want of something.
+// The label value for something that is absent.
 const none = "none"
 
 // NewMetrics returns metrics that are written to a meter of this provider.
@@ -86,7 +86,7 @@ func NewMetrics(provider metric.MeterProvider) (*Metrics, error) {
 	return m, nil
 }
 
-// withError adds what failed, if something did.
+// withError adds the failure to the attributes, if there is one.
 func withError(failure string, all ...attribute.KeyValue) []attribute.KeyValue {
 	if failure == "" {
 		return all
@@ -94,7 +94,7 @@ func withError(failure string, all ...attribute.KeyValue) []attribute.KeyValue {
 	return append(all, attrErrorType.String(failure))
 }
 
-// begin has counters of what is known to come show zero from the start, so that their first event is an increase.
+// begin writes zero to the counters of label values that are known beforehand, so that their first event shows as an increase.
 func (m *Metrics) begin() {
 	ctx := context.Background()
 	for _, path := range []string{server.WayPrefillDecode, server.WayDecodeOnly} {
@@ -115,7 +115,7 @@ func (m *Metrics) begin() {
 	m.to.saved.Add(ctx, 0)
 }
 
-// Observe takes in a turn that has ended. It is a server.Observer.
+// Observe records a turn that has ended. It is a server.Observer.
 func (m *Metrics) Observe(r *server.Record) {
 	ctx := context.Background()
 	outcome, reason := r.Reuse.Outcome()
@@ -149,7 +149,7 @@ func (m *Metrics) Observe(r *server.Record) {
 	m.request(ctx, r)
 }
 
-// reuse counts what was reused.
+// reuse counts the tokens that the turn reused, and the time saved.
 func (m *Metrics) reuse(ctx context.Context, r *server.Record, outcome string) {
 	if cached := r.Answer.CachedTokens; cached > 0 {
 		m.to.confirmed.Add(ctx, int64(cached), m.roles.get(upstream.RoleDecode.String()).add...)
@@ -167,7 +167,8 @@ func (m *Metrics) reuse(ctx context.Context, r *server.Record, outcome string) {
 	m.to.saved.Add(ctx, r.Reuse.Saved.Seconds())
 }
 
-// request measures the turn as the request that it is, by the semantic conventions of HTTP, and of generative AI if it got to a way.
+// request measures the turn as a request by the semantic conventions of HTTP, and also by those of generative AI if a way was chosen for
+// it.
 func (m *Metrics) request(ctx context.Context, r *server.Record) {
 	failure, ours := failureOf(r)
 	if !ours && failure != clientGone { // a request that there is no answer to

@@ -7,7 +7,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// watchHandBacks has hand-backs read: they are legs of no turn, and counted with none.
+// watchHandBacks registers the metrics of hand-backs. Their legs belong to no turn, so no turn counts them.
 func (m *Metrics) watchHandBacks(state State) error {
 	o := &observables{maker: maker{meter: m.meter}}
 	ended := o.counter("carryover.hand_backs", ticketUnit, "Tickets that were taken in order to hand their KV back to prefill, by what came of it.")

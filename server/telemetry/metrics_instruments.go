@@ -6,7 +6,7 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// Buckets of times, in seconds. Turns may wait for minutes, so that all of them go to five.
+// Buckets of times, in seconds. Turns may wait for minutes, so all of them reach five minutes.
 func longTimes() []float64 {
 	return []float64{0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 20, 40, 80, 160, 300}
 }
@@ -15,7 +15,7 @@ func shortTimes() []float64 {
 	return []float64{0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300}
 }
 
-// Those of the semantic conventions of gen_ai, continued to five minutes where they end before.
+// Buckets from the semantic conventions of gen_ai, continued to five minutes if they end earlier.
 func genAITimes() []float64 {
 	return []float64{0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20.48, 40.96, 81.92, 163.84, 300}
 }
@@ -32,7 +32,7 @@ func genAITokens() []float64 {
 	return []float64{1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576, 4194304, 16777216, 67108864}
 }
 
-// Units, as UCUM has them. What is in braces is no part of a name that Prometheus sees.
+// Units in the notation of UCUM. Text in braces is no part of the name that Prometheus sees.
 const (
 	seconds       = "s"
 	turnUnit      = "{turn}"
@@ -45,9 +45,8 @@ const (
 	dimensionless = "{1}"
 )
 
-// instruments are what an observer of turns writes to. The identity of the counters: the sum of turns over all its labels is how
-// many turns have ended, the sum of those with outcome "hit" is the sum of hits, and that of tickets with the result "yes" is how many
-// answers left one.
+// instruments are the instruments for ended turns. Three sums hold: turns over all labels is the number of turns that have ended; turns
+// with outcome "hit" equals hits; tickets with the result "yes" is the number of answers that left a ticket.
 type instruments struct {
 	turns, hits, offered, read, confirmed, tickets, retries metric.Int64Counter
 	saved                                                   metric.Float64Counter
@@ -59,7 +58,7 @@ type instruments struct {
 	genAIUsage                                  metric.Int64Histogram
 }
 
-// maker makes instruments, and keeps what went wrong.
+// maker makes instruments, and collects the errors.
 type maker struct {
 	meter metric.Meter
 	errs  []error

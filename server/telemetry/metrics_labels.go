@@ -7,14 +7,14 @@ import (
 	"go.opentelemetry.io/otel/metric"
 )
 
-// other stands for what is in no bounded set, and for what does not fit into one.
+// other stands for a value outside of a bounded set, and for values beyond the bound of a set.
 const other = "other"
 
-// maxLabels bounds the combinations of label values of one kind. A fleet of a thousand instances has as many for each way in which
-// its legs end; names that come and go with pods stay until the process ends.
+// maxLabels bounds the combinations of label values of one kind. A fleet of a thousand instances has a thousand for each way in which its
+// legs end. Names of pods that come and go stay until the process ends.
 const maxLabels = 4096
 
-// options are what is said with a measurement.
+// options are the options of a measurement: its labels.
 type options struct {
 	add    []metric.AddOption
 	record []metric.RecordOption
@@ -25,10 +25,10 @@ func newOptions(labels ...attribute.KeyValue) options {
 	return options{[]metric.AddOption{set}, []metric.RecordOption{set}}
 }
 
-// labels makes the options of each combination of label values once.
+// labels makes the options of each combination of label values once, and keeps them.
 type labels[K comparable] struct {
 	of   func(K) []attribute.KeyValue
-	rest K // what counts for all combinations beyond the bound
+	rest K // stands for all combinations beyond the bound
 	most int
 
 	mu   sync.RWMutex // guards made

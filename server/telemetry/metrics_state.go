@@ -14,7 +14,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Server is what is read of a [server.Server].
+// Server is the part of a [server.Server] that metrics read.
 type Server interface {
 	Counts() server.Counts
 	Waiting() (toBegin, forInstance int)
@@ -27,21 +27,21 @@ type Server interface {
 	HandBackMemory() (used, most int64)
 }
 
-// State is what is read whenever metrics are collected.
+// State is the state that is read whenever metrics are collected.
 type State struct {
 	Fleet *fleet.Fleet
 	Store *Store
 	// Server returns the server, nil while there is none yet.
 	Server func() Server
-	// Redis says whether Redis answers: server.RedisUp, or another word. nil if tickets live in this process.
+	// Redis returns server.RedisUp if Redis answers, or another word. It is nil if tickets are stored in this process.
 	Redis func() string
-	// Registrations are those over ZeroMQ that were refused, by reason; nil where no engine registers so.
+	// Registrations returns how many registrations over ZeroMQ were refused, by reason. It is nil if engines can't register in this way.
 	Registrations func() map[string]uint64
 	Version       string
 	Started       time.Time
 }
 
-// Watch has the state read whenever metrics are collected. Of instances that were removed nothing is reported any more.
+// Watch registers the state to be read whenever metrics are collected. Nothing is reported about instances that were removed.
 func (m *Metrics) Watch(state State) error {
 	if err := errors.Join(m.watchFleet(state), m.watchServer(state), m.watchHandBacks(state), m.watchProgram(state), m.watchRegistrations(state)); err != nil {
 		return fmt.Errorf("watch state: %w", err)
@@ -49,7 +49,7 @@ func (m *Metrics) Watch(state State) error {
 	return nil
 }
 
-// observables makes instruments that are read, and keeps what went wrong.
+// observables makes instruments that are read on collection, and collects the errors.
 type observables struct {
 	maker
 	all []metric.Observable
@@ -73,7 +73,7 @@ func (o *observables) counter(name, unit, what string) metric.Int64ObservableCou
 	return c
 }
 
-// read has them read by this function.
+// read registers the function that reads these instruments.
 func (o *observables) read(f metric.Callback) error {
 	if err := errors.Join(o.errs...); err != nil {
 		return err

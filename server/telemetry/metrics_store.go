@@ -13,13 +13,13 @@ import (
 type Store struct {
 	server.Store
 	metrics   *Metrics
-	displaced atomic.Int64 // tickets that a put has handed back
+	displaced atomic.Int64 // tickets that a put has displaced
 }
 
 // Store returns the store with its operations measured.
 func (m *Metrics) Store(store server.Store) *Store { return &Store{Store: store, metrics: m} }
 
-// Peek lists what the conversation holds.
+// Peek lists the tickets of a conversation.
 func (s *Store) Peek(ctx context.Context, conversation convcache.Key) ([]convcache.Branch, convcache.Outcome) {
 	began := time.Now()
 	branches, outcome := s.Store.Peek(ctx, conversation)
@@ -35,7 +35,7 @@ func (s *Store) Take(ctx context.Context, conversation convcache.Key, id convcac
 	return ticket, outcome
 }
 
-// Put keeps a ticket.
+// Put stores a ticket.
 func (s *Store) Put(
 	ctx context.Context, conversation convcache.Key, ticket convcache.Ticket, ttl time.Duration,
 ) ([]convcache.Ticket, convcache.Outcome) {

@@ -6,7 +6,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// presetKey finds the ids of the span that is to be started.
+// presetKey is the context key of the ids for the next span.
 type presetKey struct{}
 
 type presetIDs struct {
@@ -14,13 +14,13 @@ type presetIDs struct {
 	span  trace.SpanID
 }
 
-// preset has the next span that is started under the context get these ids.
+// preset returns a context under which the next span gets these ids.
 func preset(ctx context.Context, id [16]byte, span [8]byte) context.Context {
 	return context.WithValue(ctx, presetKey{}, presetIDs{id, span})
 }
 
-// Preset returns the ids that a span gets which is started under ctx, zero for any. It is for the SDK's generator of ids: OpenTelemetry's
-// API gives a span its id when it is started, and ours were sent to engines by then.
+// Preset returns the ids for a span that is started under ctx, zeros if any ids will do. The SDK's generator of ids calls it:
+// OpenTelemetry's API gives a span its id when it is started, and by then our ids have already been sent to engines.
 func Preset(ctx context.Context) (trace.TraceID, trace.SpanID) {
 	ids, _ := ctx.Value(presetKey{}).(presetIDs)
 	return ids.trace, ids.span

@@ -31,10 +31,10 @@ const (
 const (
 	methodPost   = "POST"
 	schemeHTTP   = "http" // TLS ends before the program
-	providerVLLM = "vllm" // one of our own; the conventions name no provider for vLLM
+	providerVLLM = "vllm" // our own word; the conventions name no provider for vLLM
 )
 
-// operation is what an endpoint does, as the conventions have it.
+// operation returns what an endpoint does, in the words of the conventions.
 func operation(api upstream.API) string {
 	if api == upstream.Text {
 		return "text_completion"
@@ -57,9 +57,9 @@ const (
 	attrReason     = attribute.Key("carryover.reuse.reason")
 	attrProof      = attribute.Key("carryover.reuse.proof")
 	attrOffered    = attribute.Key("carryover.reuse.tokens_offered")
-	attrRead       = attribute.Key("carryover.reuse.tokens_read")      // that prefill did not compute because of it
+	attrRead       = attribute.Key("carryover.reuse.tokens_read")      // tokens that reuse spared prefill
 	attrConfirmed  = attribute.Key("carryover.reuse.tokens_confirmed") // prompt tokens that prefill took from caches
-	attrSaved      = attribute.Key("carryover.reuse.saved")            // of prefill's time, in seconds
+	attrSaved      = attribute.Key("carryover.reuse.saved")            // prefill time, in seconds
 	attrStored     = attribute.Key("carryover.stored")                 // yes, or why the answer left no ticket
 	attrTimeQueued = attribute.Key("carryover.queue.time")             // in seconds
 	attrTTFT       = attribute.Key("carryover.ttft")                   // until the client's first byte, in seconds

@@ -15,9 +15,9 @@ import (
 	"carryover/upstream"
 )
 
-// Spans makes the spans of a turn: one of the server's, and under it one of each step and of each leg of each attempt, with the ids
-// that the legs were sent with. Turns whose trace is not recorded have none. The tracer's provider keeps every span, and gives those the
-// ids that Preset tells of.
+// Spans returns an observer that makes the spans of a turn: one for the server, and under it one for each step and for each leg of each
+// attempt, with the ids that the legs were sent with. A turn whose trace is not recorded has no spans. The tracer's provider must keep
+// every span, and give spans the ids that Preset returns.
 func Spans(tracer trace.Tracer) server.Observer {
 	s := &spans{tracer}
 	return s.observe
@@ -49,13 +49,13 @@ func (s *spans) observe(r *server.Record) {
 	turn.End(trace.WithTimestamp(r.Began.Add(r.Took)))
 }
 
-// clientContext has the client's span as the parent, if it has sent one.
+// clientContext returns a context with the client's span as the parent, if the client has sent one.
 func clientContext(t *server.Trace) context.Context {
 	if t.Parent == [8]byte{} {
 		return context.Background()
 	}
 	state, err := trace.ParseTraceState(t.State)
-	if err != nil { // OpenTelemetry's own reading of the grammar
+	if err != nil { // OpenTelemetry reads the grammar in its own way, and may refuse it
 		state = trace.TraceState{}
 	}
 	return trace.ContextWithRemoteSpanContext(context.Background(), trace.NewSpanContext(trace.SpanContextConfig{
@@ -63,7 +63,7 @@ func clientContext(t *server.Trace) context.Context {
 	}))
 }
 
-// sharedAttributes is what the turn and its legs are told apart by.
+// sharedAttributes returns the attributes that the turn and its legs share.
 func sharedAttributes(r *server.Record) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{attrMethod.String(methodPost), attrOperation.String(operation(r.API)), attrProvider.String(providerVLLM)}
 	if r.Model != "" && !r.Unserved {
@@ -72,7 +72,7 @@ func sharedAttributes(r *server.Record) []attribute.KeyValue {
 	return attrs
 }
 
-// turnAttributes is what a turn came to.
+// turnAttributes returns the attributes of the turn's result.
 func turnAttributes(r *server.Record) []attribute.KeyValue {
 	attrs := []attribute.KeyValue{
 		attrRoute.String(r.API.Path()), attrPath.String(r.API.Path()), attrScheme.String(schemeHTTP), attrRetries.Int(r.Retries),
@@ -83,7 +83,7 @@ func turnAttributes(r *server.Record) []attribute.KeyValue {
 			attrs = append(attrs, key.String(value))
 		}
 	}
-	if r.Status != 0 && r.Status != statusClientGone { // which no client has got
+	if r.Status != 0 && r.Status != statusClientGone { // no client has received that status
 		attrs = append(attrs, attrStatusCode.Int(r.Status))
 	}
 	if r.TTFT > 0 {
@@ -110,7 +110,7 @@ func turnAttributes(r *server.Record) []attribute.KeyValue {
 	return append(attrs, reuseAttributes(&r.Reuse)...)
 }
 
-// reuseAttributes is what was reused, or why nothing was.
+// reuseAttributes returns what was reused, or why nothing was.
 func reuseAttributes(u *server.Reuse) []attribute.KeyValue {
 	outcome, reason := u.Outcome()
 	attrs := []attribute.KeyValue{attrOutcome.String(outcome)}
@@ -134,7 +134,7 @@ func (s *spans) step(under context.Context, r *server.Record, step *server.Step)
 	switch {
 	case name == server.StepHandover:
 		name = "handover wait"
-	case name == server.StepLookup && step.Attempt == r.Retries: // the record has the last attempt's reuse
+	case name == server.StepLookup && step.Attempt == r.Retries: // the record describes only the last attempt's reuse
 		attrs = append(attrs, reuseAttributes(&r.Reuse)...)
 	case name == server.StepPut:
 		attrs = append(attrs, attrStored.String(r.Stored))
@@ -148,7 +148,7 @@ func (s *spans) step(under context.Context, r *server.Record, step *server.Step)
 	span.End(trace.WithTimestamp(step.Began.Add(step.Took)))
 }
 
-// firstEvent is the event of a decode leg at which its answer begins.
+// firstEvent names the span event at which the answer of a decode leg begins.
 const firstEvent = "first event"
 
 // leg makes the span of a leg.
