@@ -26,9 +26,9 @@ type EmptyOmitter interface{ OmitsEmpty() bool }
 //     engine is known to serve), conversation (the first characters of its keyed hash), id_source (where its id was found), client and
 //     tenant ([ClientsMode]).
 //
-// Two keys appear only if they apply: redis (up, or what is wrong with it; it tells tickets that replicas share from tickets that are kept
-// here) and stream (buffered). A handler that is an [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no
-// name that a client has made up.
+// Two keys appear only if they apply: redis (up, or what is wrong with it; it shows whether replicas share a ticket or it is kept here) and
+// stream (buffered). A handler that is an [EmptyOmitter] gets no empty members. A line contains no prompts, no answers, and no name that a
+// client has made up.
 func logTurns(logger *slog.Logger, redis func() string) Observer {
 	handler := logger.Handler()
 	omitter, _ := handler.(EmptyOmitter)

@@ -163,7 +163,7 @@ func (r *Records) spreadTo(c *cache) bool {
 	return true
 }
 
-// Adopt takes over the quarantines that replicas have found. It returns those found here of which the other replicas must be told.
+// Adopt takes over the quarantines that replicas have found. It returns those found here that the other replicas must be told about.
 func (r *Records) Adopt(all []convcache.Quarantine) (tell []convcache.Quarantine) {
 	r.mu.Lock()
 	more := false
