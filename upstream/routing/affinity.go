@@ -3,16 +3,17 @@ package routing
 import "carryover/upstream"
 
 // Affinity keeps the turns of a conversation on one instance, whose own prefix
-// cache then holds most of its history. It is rendezvous hashing: with the
-// instance gone its conversations spread over the others, and nothing else
-// moves. Two things weigh more than that: instances by way of which nothing can be
-// reused are left to the end, and among the others the one that holds most of the
-// conversation's KV comes first. Turns without a conversation go to Otherwise.
+// cache then holds most of the conversation's history. It uses rendezvous hashing:
+// when an instance goes, its conversations spread over the other instances, and no
+// other conversation moves. Two rules come before the hash: stopped candidates come
+// last, and among the others the one that holds most of the conversation's KV comes
+// first. Turns without a conversation go to Otherwise.
 type Affinity struct {
 	Otherwise upstream.Policy
 }
 
-// predictor is a policy that can say what Pick would return now, and leaves whose turn it is as it is. A fleet asks it.
+// predictor is a policy that can tell which candidate Pick would return now, without advancing the policy's rotation. The fleet
+// calls Predict.
 type predictor interface {
 	upstream.Policy
 	Predict(candidates []upstream.Candidate, key string) int
@@ -26,7 +27,7 @@ func (a *Affinity) Pick(candidates []upstream.Candidate, key string) int {
 	return newHome(key).best(candidates)
 }
 
-// Predict is what Pick would return now.
+// Predict returns the index that Pick would return now.
 func (a *Affinity) Predict(candidates []upstream.Candidate, key string) int {
 	if key != "" {
 		return newHome(key).best(candidates)
@@ -37,7 +38,7 @@ func (a *Affinity) Predict(candidates []upstream.Candidate, key string) int {
 	return a.Otherwise.Pick(candidates, key)
 }
 
-// best returns the candidate that comes first for a conversation.
+// best returns the index of the candidate that comes first for the conversation.
 func (home home) best(candidates []upstream.Candidate) int {
 	best, bestScore := 0, uint64(0)
 	for i := range candidates {
@@ -50,7 +51,7 @@ func (home home) best(candidates []upstream.Candidate) int {
 	return best
 }
 
-// better reports whether a is to be picked before b.
+// better reports whether a comes before b.
 func better(a *upstream.Candidate, aScore uint64, b *upstream.Candidate, bScore uint64) bool {
 	switch {
 	case a.Stopped != b.Stopped:

@@ -2,10 +2,10 @@ package routing
 
 import "carryover/upstream"
 
-// Auto is the default: what can be reused first, the least load otherwise. Decode instances that hold KV of the conversation come
-// first, the one that holds most before the others; one whose load is above twice the mean, and above one request, gives
-// way. Of prefill instances it picks as [Prefix] does; of decode instances that hold nothing the least loaded. Instances by way
-// of which nothing can be reused are left to the end. The zero value is ready.
+// Auto is the default policy: it looks for KV that can be reused first, and for the least load otherwise. For prefill it picks as
+// [Prefix] does. For decode it picks the instance that holds most KV of the conversation; a holder gives way if its load is above
+// twice the mean and above one request. If no holder is left, it picks the least loaded decode instance. Stopped candidates come
+// last. The zero value is ready.
 type Auto struct {
 	prefill Prefix
 	decode  LeastLoaded
@@ -23,7 +23,7 @@ func (a *Auto) Pick(candidates []upstream.Candidate, key string) int {
 	return a.decode.least(candidates, &s, a.decode.next.Add(1)-1)
 }
 
-// Predict is what Pick would return now.
+// Predict returns the index that Pick would return now.
 func (a *Auto) Predict(candidates []upstream.Candidate, key string) int {
 	if candidates[0].Role != upstream.RoleDecode {
 		return a.prefill.Predict(candidates, key)
@@ -35,7 +35,7 @@ func (a *Auto) Predict(candidates []upstream.Candidate, key string) int {
 	return a.decode.least(candidates, &s, a.decode.next.Load())
 }
 
-// mostHeld returns the holder that is picked, -1 if none is.
+// mostHeld returns the index of the holder to pick, or -1 if no candidate holds KV of the conversation or all holders are too busy.
 func (s *survey) mostHeld(candidates []upstream.Candidate) int {
 	if !s.holds {
 		return -1

@@ -2,17 +2,18 @@ package routing
 
 import "carryover/upstream"
 
-// A favourite gives way when it is busier than so many times the mean of all candidates.
+// A favourite gives way when its load is above this many times the mean load of the candidates.
 const (
-	// prefixBound is that of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016): waiting costs what
-	// a prefix in the cache saves.
+	// prefixBound is the bound of consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam 2016). Beyond it the
+	// wait costs what a cached prefix saves.
 	prefixBound = 1.25
-	// holderBound is higher, because a turn loses its ticket with the holder. Of two instances one has at most twice the mean,
-	// so that there a holder never gives way. One whose load is not above one request never does.
+	// holderBound is higher, because a turn that leaves its holder loses its ticket. With two candidates no load is above twice
+	// the mean, so a holder never gives way there. A holder also keeps the turn while its load is at most one request.
 	holderBound = 2
 )
 
-// holder returns the candidate that holds most of the conversation, among those that are not too busy; -1 if there is none.
+// holder returns the index of the candidate that holds most of the conversation, among the holders that are not too busy. Of several
+// it takes the least busy. It returns -1 if there is none.
 func (s *survey) holder(candidates []upstream.Candidate) int {
 	best, least := -1, 0.0
 	for i := range candidates {
@@ -31,8 +32,8 @@ func (s *survey) holder(candidates []upstream.Candidate) int {
 	return best
 }
 
-// longest returns the candidate that has most of the prompt in its prefix cache, among those that are not too busy: of several
-// the least busy, and then the one that is nearest to the conversation's home. It returns -1 if there is none.
+// longest returns the index of the candidate that has most of the prompt in its prefix cache, among the candidates that are not too
+// busy. Of several it takes the least busy, and then the one with the highest home score. It returns -1 if there is none.
 func (s *survey) longest(candidates []upstream.Candidate, home home) int {
 	best, least, nearest := -1, 0.0, uint64(0)
 	for i := range candidates {
@@ -52,11 +53,11 @@ func (s *survey) longest(candidates []upstream.Candidate, home home) int {
 	return best
 }
 
-// affords reports whether a load is not too high for a favourite.
+// affords reports whether a favourite with this load keeps the turn.
 func (s *survey) affords(load float64) bool { return load <= prefixBound*s.mean }
 
-// home returns the candidate at which a conversation is at home, -1 if that is too busy. Nothing is known to be in its cache:
-// one without requests is too busy too if it is expected to take longer than others for the prompt.
+// home returns the index of the conversation's home, or -1 if the home is too busy. An idle home can be too busy as well, if it is
+// expected to take longer for the prompt than others: its cache is not known to hold any of the prompt, so nothing makes up for that.
 func (s *survey) home(candidates []upstream.Candidate, home home) int {
 	at := home.find(candidates, s)
 	if c := &candidates[at]; !s.affords(Load(c)) && (c.Delay > 0 || !idle(c)) {

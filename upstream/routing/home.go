@@ -6,12 +6,12 @@ import (
 	"carryover/upstream"
 )
 
-// home is the hash of a conversation's key, by which each of its instances gets a score: the conversation is at home where
-// that is highest (rendezvous hashing). With that instance gone it moves, and no other conversation does. The
-// scores are the same on every replica, so that a seeded hash will not do.
+// home is the hash of a conversation's key. With it each instance gets a score, and the instance with the highest score is the
+// conversation's home (rendezvous hashing). When an instance goes, only the conversations at home there move. Every replica
+// must compute the same scores, so the hash has no random seed.
 type home uint64
 
-// Odd constants of SplitMix64 and of the golden ratio.
+// Odd constants: mixA and mixB are from SplitMix64, mixC is the golden ratio.
 const (
 	mixA = 0xbf58476d1ce4e5b9
 	mixB = 0x94d049bb133111eb
@@ -20,14 +20,15 @@ const (
 
 func newHome(key string) home { return home(fold(mixC, key)) }
 
-// score is asked of each candidate of each pick: eight bytes at a time it takes 4 ns for a name of 20 bytes, FNV took 20.
+// score returns the score of an instance's name. It runs for every candidate of every pick: for a name of 20 bytes it takes 4 ns,
+// because it reads eight bytes at a time, and FNV takes 20 ns.
 func (h home) score(name string) uint64 {
 	x := fold(uint64(h), name)
 	x = (x ^ x>>30) * mixA
 	return x ^ x>>31
 }
 
-// fold mixes a text into a hash, eight bytes at a time; the last eight overlap with those before.
+// fold mixes a text into a hash, eight bytes at a time. The last eight bytes may overlap with the eight before them.
 func fold(hash uint64, text string) uint64 {
 	hash ^= uint64(len(text)) * mixC
 	if len(text) >= 8 {
@@ -49,13 +50,13 @@ func word(text string) uint64 {
 		uint64(text[4])<<32 | uint64(text[5])<<40 | uint64(text[6])<<48 | uint64(text[7])<<56
 }
 
-// mix adds the halves of a product, in which each bit of both has a say.
+// mix multiplies the hash and the word and combines both halves of the product, so that each bit of the inputs affects the result.
 func mix(hash, word uint64) uint64 {
 	high, low := bits.Mul64(hash^mixA, word^mixB)
 	return high ^ low ^ hash
 }
 
-// find returns the candidate at which a conversation is at home.
+// find returns the index of the conversation's home among the candidates that the survey counts.
 func (h home) find(candidates []upstream.Candidate, s *survey) int {
 	best, most := -1, uint64(0)
 	for i := range candidates {

@@ -6,8 +6,8 @@ import (
 	"carryover/upstream"
 )
 
-// LeastLoaded picks the candidate of the least [Load]; several of the same load in turn. Instances by way of which nothing can
-// be reused are left to the end. The zero value is ready.
+// LeastLoaded picks the candidate with the least [Load], and takes candidates of equal load in turn. Stopped candidates come last.
+// The zero value is ready.
 type LeastLoaded struct {
 	next atomic.Uint64
 }
@@ -18,13 +18,13 @@ func (l *LeastLoaded) Pick(candidates []upstream.Candidate, _ string) int {
 	return l.least(candidates, &s, l.next.Add(1)-1)
 }
 
-// Predict is what Pick would return now.
+// Predict returns the index that Pick would return now.
 func (l *LeastLoaded) Predict(candidates []upstream.Candidate, _ string) int {
 	s := look(candidates)
 	return l.least(candidates, &s, l.next.Load())
 }
 
-// least returns the candidate of the least load, of several the nth.
+// least returns the index of the candidate with the least load. If several have it, n selects one in turn.
 func (l *LeastLoaded) least(candidates []upstream.Candidate, s *survey, n uint64) int {
 	skip := n % uint64(s.equal)
 	for i := range candidates {

@@ -2,17 +2,17 @@ package routing
 
 import "carryover/upstream"
 
-// crowded is the share of a KV cache above which an engine is about to preempt or to let requests wait: vLLM hands out blocks
-// until none is left.
+// crowded is the share of a KV cache in use above which an engine will soon preempt requests or let them wait: vLLM hands out
+// blocks until none is left.
 const crowded = 0.9
 
-// Load returns how busy a candidate is. It is compared with that of candidates of the same pick only: of these all have an
-// expected delay or none has.
+// Load returns how busy a candidate is. Only loads of the same pick may be compared: there all candidates have an expected delay,
+// or none has.
 //
-// With an expected delay it is that: requests are no measure of prefill, where one of 100,000 tokens outweighs a hundred
-// others. Without one it is the number of requests, ours and those of others; one that waits counts twice, because an engine
-// lets requests wait when it has no room. A KV cache that is nearly full weighs up to one request more, or as much as the
-// delay again. All of it is divided by the instance's weight.
+// With an expected delay, the load is this delay: the number of requests says little about prefill, where one request of 100,000
+// tokens outweighs a hundred others. Without a delay, the load is the number of requests, of this replica and of others. A waiting
+// request counts twice, because an engine lets requests wait only when it is full. A KV cache that is nearly full adds up to one
+// request, or up to the delay once more. The sum is divided by the instance's weight.
 func Load(c *upstream.Candidate) float64 {
 	load := c.Delay
 	if load == 0 {
@@ -29,20 +29,20 @@ func Load(c *upstream.Candidate) float64 {
 	return load
 }
 
-// idle reports whether a candidate has no requests.
+// idle reports whether a candidate has no requests, of this replica or of others.
 func idle(c *upstream.Candidate) bool { return c.InFlight+c.Others == 0 }
 
-// survey is what a policy has to know of all candidates before it weighs one of them.
+// survey sums up all candidates of a pick. A policy needs it before it weighs one of them.
 type survey struct {
-	stopped bool    // all of them are; else those that are stopped are not looked at
-	mean    float64 // of their loads
+	stopped bool    // all candidates are stopped; if false, stopped candidates do not count
+	mean    float64 // mean load of the candidates that count
 	least   float64
-	equal   int  // candidates of the least load
-	holds   bool // one of them holds KV of the conversation
-	prefix  bool // one of them has computed a beginning of the prompt
+	equal   int  // how many candidates have the least load
+	holds   bool // a candidate holds KV of the conversation
+	prefix  bool // a candidate has computed a beginning of the prompt
 }
 
-// look surveys the candidates.
+// look returns the survey of the candidates.
 func look(candidates []upstream.Candidate) (s survey) {
 	s.stopped = true
 	for i := range candidates {
@@ -72,5 +72,5 @@ func look(candidates []upstream.Candidate) (s survey) {
 	return s
 }
 
-// counts reports whether a candidate is looked at.
+// counts reports whether a candidate may be picked: it is not stopped, or all candidates are.
 func (s *survey) counts(c *upstream.Candidate) bool { return c.Stopped == s.stopped }

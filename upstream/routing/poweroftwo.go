@@ -6,11 +6,11 @@ import (
 	"carryover/upstream"
 )
 
-// PowerOfTwo draws two candidates and picks the one of the lower [Load], the first drawn if both are equal. It comes close to
-// the least loaded, and where the loads are a few seconds old, as those that several replicas cause, it does not send
-// all of them to the same instance. Instances by way of which nothing can be reused are drawn only if there are no others.
+// PowerOfTwo draws two candidates and picks the one with the lower [Load], or the first drawn if both loads are equal. The result
+// comes close to [LeastLoaded]. The load that other replicas cause is known a few seconds late; with PowerOfTwo the replicas do not
+// all pick the same instance meanwhile. Stopped candidates are drawn only if all candidates are stopped.
 type PowerOfTwo struct {
-	// Draw returns a number from 0 to n-1, math/rand/v2's IntN if nil.
+	// Draw returns a random number from 0 to n-1. If it is nil, PowerOfTwo uses IntN of math/rand/v2.
 	Draw func(n int) int
 }
 
@@ -47,7 +47,7 @@ func (p *PowerOfTwo) Pick(candidates []upstream.Candidate, _ string) int {
 	return a
 }
 
-// nth returns the index of the nth candidate that is looked at.
+// nth returns the index of the nth candidate that counts.
 func (s *survey) nth(candidates []upstream.Candidate, n int) int {
 	for i := range candidates {
 		if s.counts(&candidates[i]) {

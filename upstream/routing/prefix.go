@@ -2,10 +2,10 @@ package routing
 
 import "carryover/upstream"
 
-// Prefix picks the candidate that has computed the longest beginning of the prompt before, or had it handed back, and so has it in its
-// prefix cache; a prompt that none has seen goes to its conversation's home, and one without a conversation to the least loaded. A favourite
-// that is busier than 1.25 times the mean gives way to the next, in that order; one without requests never does. Instances by
-// way of which nothing can be reused are left to the end. The zero value is ready.
+// Prefix picks the candidate that has the longest beginning of the prompt in its prefix cache, because it has computed it before or has
+// received it by a hand-back. If no candidate has any, it picks the conversation's home, and without a conversation the least loaded
+// candidate. A favourite whose load is above 1.25 times the mean gives way to the next in this order. An idle favourite keeps the turn,
+// except a home that is expected to take longer for the prompt. Stopped candidates come last. The zero value is ready.
 type Prefix struct {
 	otherwise LeastLoaded
 }
@@ -19,7 +19,7 @@ func (p *Prefix) Pick(candidates []upstream.Candidate, key string) int {
 	return p.otherwise.least(candidates, &s, p.otherwise.next.Add(1)-1)
 }
 
-// Predict is what Pick would return now.
+// Predict returns the index that Pick would return now.
 func (p *Prefix) Predict(candidates []upstream.Candidate, key string) int {
 	s := look(candidates)
 	if i := s.favourite(candidates, key); i >= 0 {
@@ -28,8 +28,8 @@ func (p *Prefix) Predict(candidates []upstream.Candidate, key string) int {
 	return p.otherwise.least(candidates, &s, p.otherwise.next.Load())
 }
 
-// favourite returns the candidate that speaks for itself, by what it has computed before or as the home of the conversation; -1 if
-// none does.
+// favourite returns the index of the candidate with the longest cached beginning of the prompt, else of the conversation's home. It
+// returns -1 if there is neither, or if they are too busy.
 func (s *survey) favourite(candidates []upstream.Candidate, key string) int {
 	home := newHome(key)
 	if s.prefix {

@@ -6,7 +6,8 @@ import (
 	"carryover/upstream"
 )
 
-// RoundRobin picks the candidates in turn, one of weight n n times in a row. It weighs nothing else. The zero value is ready.
+// RoundRobin picks the candidates in turn. A candidate of weight n is picked n times in a row. Nothing else matters to it. The zero
+// value is ready.
 type RoundRobin struct {
 	next atomic.Uint64
 }
@@ -16,12 +17,12 @@ func (r *RoundRobin) Pick(candidates []upstream.Candidate, _ string) int {
 	return r.nth(candidates, r.next.Add(1)-1)
 }
 
-// Predict is what Pick would return now.
+// Predict returns the index that Pick would return now.
 func (r *RoundRobin) Predict(candidates []upstream.Candidate, _ string) int {
 	return r.nth(candidates, r.next.Load())
 }
 
-// nth returns the candidate whose turn is the nth.
+// nth returns the index of the candidate that has the nth turn.
 func (r *RoundRobin) nth(candidates []upstream.Candidate, n uint64) int {
 	sum := 0
 	for i := range candidates {
