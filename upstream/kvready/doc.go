@@ -1,20 +1,20 @@
-// Package kvready has the waits for "the KV has arrived", which the prefill workers of LMCache say over ZeroMQ: it is
-// the listener at pd_proxy_host:pd_proxy_port of their configuration.
+// Package kvready waits for the notifications that KV has arrived at decode. The prefill workers of LMCache send them over
+// ZeroMQ to pd_proxy_host:pd_proxy_port of their configuration; this package is the listener there.
 //
 // It promises that
 //
-//   - a notification is a hint that ends a wait and nothing else. It creates no state: an id that is not expected is dropped
-//     (waits.go), because a wait begins before its prefill leg is sent. Such an id is stale, as after a restart of ours, when
-//     libzmq delivers what it has kept; or of another replica; or foreign. Memory is bounded by the waits, whatever is sent;
-//   - a wait is over when as many notifications have come as were expected, one of each prefill worker, which can't be
-//     told apart (LMCache 0.5.6, pd_backend.py: the type and the request id are all they say). They may come before Ready is
-//     asked or after (measured: 182 ms before prefill's answer to 1,000 ms behind it);
-//   - nothing that peers send panics or blocks, and no peer disturbs another (note.go, package zmtp);
-//   - what is not expected here is handed to a Relay, where replicas share one, at most once (relay.go).
+//   - a notification is a hint: it can end a wait, and it does nothing else. It creates no state. A wait begins before its
+//     prefill leg is sent, so a notification whose id is not expected is dropped (waits.go): its id is stale (after a restart of
+//     Carryover libzmq delivers what it has kept), or belongs to another replica, or is foreign. The number of waits bounds the
+//     memory, whatever peers send;
+//   - a wait is over when the expected number of notifications has come, one from each prefill worker. The workers can't be
+//     told apart (LMCache 0.5.6, pd_backend.py: a notification has only the type and the request id). Notifications may come
+//     before the call of Ready or after it (measured: from 182 ms before prefill's answer to 1,000 ms after it);
+//   - no message of a peer causes a panic or blocks, and no peer disturbs another (note.go, package zmtp);
+//   - a notification that is not expected here is handed at most once to a Relay, where replicas share one (relay.go).
 //
-// It refuses whatever isn't a notification: of LMCache's other messages CancelNotif too has a request id, and says the
-// opposite.
+// It ignores any message that is not a notification: LMCache's CancelNotif has a request id too, and says the opposite.
 //
-// An engine that fails to move the KV says nothing, so that each wait needs a time limit, which is that of the context.
-// Connectors call Expect, cmd runs Serve and Run.
+// An engine that fails to move the KV sends nothing, so each wait needs a time limit: the context of Ready has it. Connectors
+// call Expect; cmd runs Serve and Run.
 package kvready

@@ -4,21 +4,21 @@ import (
 	"carryover/upstream/msgpack"
 )
 
-// maxID is how long the id of a request may be. Ours have 36 bytes.
+// maxID is the greatest length of a request id in bytes. Carryover's ids have 36 bytes.
 const maxID = 256
 
-// meaning is what a frame says.
+// meaning is the kind of message that a frame contains.
 type meaning int
 
 const (
 	malformed meaning = iota // not a message of LMCache
 	ignored                  // a message that is not for the proxy
 	arrived                  // one worker has handed over the KV of the request
-	ranked                   // the worker of a rank has
+	ranked                   // as arrived, and the note names the worker's rank
 	failed                   // the KV of the request will not arrive
 )
 
-// note is what one frame says of one request.
+// note is the content of one frame, which is about one request.
 type note struct {
 	meaning meaning
 	id      string
@@ -26,13 +26,13 @@ type note struct {
 	state   string // of failed: FAILED or CANCELLED
 }
 
-// read reads a frame, a map with the name of its class as type:
+// read reads a frame. A frame is a map, and its member type names the class of the message:
 //
-//   - ProxyNotif (LMCache since September 2025, pd_backend.py), NixlProxyNotif before (nixl_connector_v3.py), and none: arrived;
-//   - StoragePDStatus, which no release up to 0.5.6 has: ranked or failed by its state;
-//   - any other type: ignored, CancelNotif above all, which decode gets for what it waits for in vain.
+//   - ProxyNotif (LMCache since September 2025, pd_backend.py), NixlProxyNotif (before, nixl_connector_v3.py) and no type: arrived;
+//   - StoragePDStatus, which no release up to 0.5.6 has: ranked or failed, by its state;
+//   - any other type: ignored. One of these is CancelNotif, which tells decode that the KV it waits for will not come.
 //
-// Members that it does not know are skipped.
+// Members with other names are skipped.
 func read(frame []byte) note {
 	var n note
 	class, state := "", ""
@@ -73,7 +73,7 @@ func read(frame []byte) note {
 	return n
 }
 
-// textOr reads a string, and returns none for a value of another kind, which stays to be skipped.
+// textOr reads a string. For a value of another kind it returns "" and leaves the value to be skipped.
 func textOr(r *msgpack.Reader) (string, error) {
 	if r.Kind() != msgpack.String {
 		return "", nil
@@ -81,7 +81,7 @@ func textOr(r *msgpack.Reader) (string, error) {
 	return r.Text()
 }
 
-// message is the note as replicas send it to each other: the id, or a map where there is more to say.
+// message returns the note in the form that replicas send to each other: the id alone for arrived, else a map.
 func (n note) message() string {
 	switch n.meaning {
 	case ranked:
@@ -93,7 +93,7 @@ func (n note) message() string {
 	return n.id
 }
 
-// statusOf is the beginning of a StoragePDStatus.
+// statusOf returns the beginning of a StoragePDStatus with that number of members.
 func statusOf(members int, id, state string) []byte {
 	b := msgpack.AppendMapHeader(nil, members)
 	for _, text := range [...]string{"type", "StoragePDStatus", "req_id", id, "state", state} {
@@ -102,7 +102,8 @@ func statusOf(members int, id, state string) []byte {
 	return b
 }
 
-// readMessage reads what message has made. An id is a text, and no text in UTF-8 begins with the byte of a short map.
+// readMessage reads the result of message. The first byte tells the two forms apart: no text in UTF-8 begins with the byte of a
+// short map.
 func readMessage(message string) note {
 	switch {
 	case message == "":

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// unpublishedAtMost is how many messages wait to be published. Redis takes 10,000 a second from one connection, so they are
-// those of 0.1 s; what comes beyond is dropped, since replicas that need it wait in vain no longer than their limit.
+// unpublishedAtMost is how many messages may wait to be published. Redis takes 10,000 a second from one connection, so a full queue
+// takes 0.1 s. Further messages are dropped; a replica that needs one of them waits until its own time limit.
 const unpublishedAtMost = 1024
 
-// publishTimeout is how long one message may take. What takes longer is of no use to a wait.
+// publishTimeout is how long publishing one message may take. A later message is of no use to a wait.
 const publishTimeout = time.Second
 
-// Relay tells the replicas that share it of notifications that are not expected here: LMCache knows one address
-// (pd_proxy_host), and behind a name of several replicas a worker is connected to any of them.
+// Relay passes notifications that are not expected here to the replicas that share it. LMCache knows one address (pd_proxy_host);
+// if that is a name for several replicas, a worker is connected to any one of them.
 type Relay interface {
-	// Publish hands a message to Waits.Relayed of the other replicas; whether this one gets it too doesn't matter. It is
-	// called by one goroutine, the one of Waits.Run. A message that is delivered twice counts twice, as if another worker
-	// had spoken, and decode may begin too early: so nothing that may have been sent is to be sent again.
+	// Publish hands a message to Waits.Relayed of the other replicas; this replica may get it too. Only the goroutine of Waits.Run
+	// calls Publish. Publish must not repeat a message that may have been sent: a message that is delivered twice counts as the
+	// notifications of two workers, and decode may begin too early.
 	Publish(ctx context.Context, message string) error
 }
 
@@ -33,7 +33,7 @@ func (w *Waits) publish(n note) {
 	}
 }
 
-// lost counts a message that no other replica gets.
+// lost counts a message that is not published.
 func (w *Waits) lost() {
 	w.counts.unpublished.Add(1)
 	if w.unpublished.due() {
@@ -41,7 +41,7 @@ func (w *Waits) lost() {
 	}
 }
 
-// Run publishes what is not expected here, until ctx ends, and returns the cause then.
+// Run publishes the notifications that are not expected here. It runs until ctx ends, and returns the cause.
 func (w *Waits) Run(ctx context.Context) error {
 	for {
 		select {

@@ -7,8 +7,9 @@ import (
 	"carryover/upstream/zmtp"
 )
 
-// Serve listens to prefill workers on l until ctx ends, and returns the cause then, or until l is closed. It closes l. A
-// worker is a PUSH socket that connects at its start and says one frame for each request; further frames are read like it.
+// Serve listens to prefill workers on l until ctx ends or l is closed. When ctx ends it returns the cause. It closes l. A worker
+// is a PUSH socket that connects when it starts and sends a message of one frame for each request. If a message has more frames,
+// each is read as a notification.
 func (w *Waits) Serve(ctx context.Context, l net.Listener) error {
 	server := zmtp.Server{
 		Kind: zmtp.Pull, Limits: zmtp.Limits{MaxPeers: w.cfg.MaxPeers}, Logger: w.cfg.Logger,

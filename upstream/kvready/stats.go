@@ -5,34 +5,34 @@ import (
 	"time"
 )
 
-// Stats are what has come since the start.
+// Stats counts the notifications since the process started.
 //
 //	Received = Counted + Failed + Surplus + Unknown + Ignored + Malformed
 //
-// Of Unknown those that came from a worker are Published or Unpublished, where there is a Relay, or still in the queue.
+// With a Relay, each Unknown notification of a worker is also Published or Unpublished, or still in the queue.
 type Stats struct {
 	Received  uint64 // frames of workers and messages of replicas
 	Counted   uint64 // were waited for
-	Failed    uint64 // have ended a wait in failure
-	Surplus   uint64 // came for a wait that was over, but not closed, or again from a rank
-	Unknown   uint64 // are not expected here
-	Ignored   uint64 // are for others than the proxy
-	Malformed uint64 // are no messages of LMCache
+	Failed    uint64 // ended a wait in failure
+	Surplus   uint64 // came for a wait that was over but not closed, or came again from the same rank
+	Unknown   uint64 // have an id that is not expected here
+	Ignored   uint64 // LMCache messages that are not for the proxy
+	Malformed uint64 // not messages of LMCache
 
-	Relayed     uint64 // of Received: messages of replicas
+	Relayed     uint64 // the part of Received that came from replicas
 	Published   uint64 // handed to the Relay
-	Unpublished uint64 // should have been: the queue was full, or the Relay failed
+	Unpublished uint64 // not handed to the Relay, because the queue was full or the Relay failed
 
-	Waiting int // arrivals that are not closed, now
+	Waiting int // arrivals that are open now
 }
 
-// counts are the Stats as they grow.
+// counts has the running counters behind Stats.
 type counts struct {
 	received, counted, failed, surplus, unknown, ignored, malformed atomic.Uint64
 	relayed, published, unpublished                                 atomic.Uint64
 }
 
-// Stats returns the counts. While notes come they may differ from each other by those.
+// Stats returns the counts. They are read one by one, so the equation may be off by the notes that come meanwhile.
 func (w *Waits) Stats() Stats {
 	w.mu.Lock()
 	waiting := len(w.byID)
@@ -46,7 +46,7 @@ func (w *Waits) Stats() Stats {
 	}
 }
 
-// limited lets a line through once a minute: peers can bring about as many as they like.
+// limited permits one log line a minute, because peers can cause any number of them.
 type limited struct{ last atomic.Int64 } // Unix seconds
 
 func (l *limited) due() bool {

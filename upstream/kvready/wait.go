@@ -6,7 +6,7 @@ import (
 	"slices"
 )
 
-// Why an arrival fails of which no engine says so.
+// Why an arrival fails, apart from a failure that prefill reports (FailedError).
 var (
 	errBadID  = errors.New("wait for KV: no id, or one that is too long")
 	errTwice  = errors.New("wait for KV: the id is waited for already")
@@ -16,33 +16,33 @@ var (
 
 // FailedError says that prefill has given up: the KV will not arrive.
 type FailedError struct {
-	State string // FAILED or CANCELLED, as prefill says it
+	State string // FAILED or CANCELLED, as in prefill's message
 }
 
-// Error says it.
+// Error returns the message, with the state.
 func (e *FailedError) Error() string { return "prefill says that the KV will not arrive: " + e.State }
 
-// effect is what a note has done to a wait.
+// effect is the effect of a note on a wait.
 type effect int
 
 const (
-	effectNone    effect = iota // there is no wait
-	effectCounted               // it was one of those that were expected
-	effectFailed                // it has ended the wait
-	effectSurplus               // it came after the end of the wait, or again from the same rank
+	effectNone    effect = iota // there is no wait for the id
+	effectCounted               // the note was expected
+	effectFailed                // the note has ended the wait in failure
+	effectSurplus               // the note came after the end of the wait, or again from the same rank
 )
 
-// wait is one arrival that is expected. All but done is guarded by Waits.mu; err is written before done is closed.
+// wait is one expected arrival. Waits.mu guards all fields but done; err is written before done is closed.
 type wait struct {
 	waits *Waits
 	id    string
 	left  int     // notifications that are still to come
-	ranks []int64 // that have been counted, of notes that say theirs
+	ranks []int64 // counted so far, from notes that name a rank
 	err   error
-	done  chan struct{} // closed when nothing is expected any more
+	done  chan struct{} // closed when the wait is over
 }
 
-// apply applies a note. Waits.mu is held.
+// apply applies a note. The caller holds Waits.mu.
 func (a *wait) apply(n note) effect {
 	if a.over() || n.meaning == ranked && slices.Contains(a.ranks, n.rank) {
 		return effectSurplus
@@ -52,7 +52,7 @@ func (a *wait) apply(n note) effect {
 		a.end(&FailedError{State: n.state})
 		return effectFailed
 	case ranked:
-		a.ranks = append(a.ranks, n.rank) // as many as are expected at most
+		a.ranks = append(a.ranks, n.rank) // at most as many as the expected notifications
 	}
 	if a.left--; a.left == 0 {
 		a.end(nil)
@@ -60,7 +60,7 @@ func (a *wait) apply(n note) effect {
 	return effectCounted
 }
 
-// over says whether nothing is expected any more.
+// over reports whether the wait has ended.
 func (a *wait) over() bool {
 	select {
 	case <-a.done:
@@ -70,14 +70,14 @@ func (a *wait) over() bool {
 	}
 }
 
-// end ends the wait. Waits.mu is held.
+// end ends the wait. The caller holds Waits.mu.
 func (a *wait) end(err error) {
 	a.err = err
 	close(a.done)
 }
 
-// Ready returns nil when all notifications have come, a *FailedError when prefill gives up, the cause of ctx when that ends
-// before, and an error after Close. It may be called again, and by several.
+// Ready returns nil when all notifications have come, a *FailedError when prefill gives up, the cause of ctx when ctx ends
+// first, and an error after Close. It may be called again, and by several goroutines at once.
 func (a *wait) Ready(ctx context.Context) error {
 	select {
 	case <-a.done:
@@ -104,10 +104,10 @@ func (a *wait) Close() {
 	}
 }
 
-// refusal is an arrival that fails.
+// refusal is an arrival that fails at once.
 type refusal struct{ err error }
 
-// Ready returns why.
+// Ready returns the reason.
 func (r refusal) Ready(context.Context) error { return r.err }
 
 // Close does nothing.

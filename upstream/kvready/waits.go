@@ -7,33 +7,33 @@ import (
 	"carryover/upstream"
 )
 
-// The bounds of a Config that leaves them out.
+// The defaults of Config's bounds.
 const (
 	defaultWaits = 1 << 16
 	defaultPeers = 1 << 10
 )
 
-// Config is what Waits need. The zero value is a replica alone.
+// Config configures Waits. The zero value is for a single replica.
 type Config struct {
-	Relay    Relay        // nil where no replicas share one
-	MaxWaits int          // at once; 0 means 65,536, and what is expected beyond fails
+	Relay    Relay        // nil if replicas share none
+	MaxWaits int          // open arrivals at once; 0 means 65,536. Arrivals beyond it fail
 	MaxPeers int          // connections of prefill workers; 0 means 1,024
 	Logger   *slog.Logger // nil discards
 }
 
-// Waits are the arrivals that are expected. All methods are safe for concurrent use.
+// Waits has the expected arrivals. All methods are safe for concurrent use.
 type Waits struct {
 	cfg    Config
 	counts counts
-	queue  chan string // what is to be published; relay.go
+	queue  chan string // messages to publish; relay.go
 
 	mu   sync.Mutex // guards byID and the waits in it
 	byID map[string]*wait
 
-	garbled, surplus, unpublished limited // lines about these
+	garbled, surplus, unpublished limited // limit the log lines about these
 }
 
-// New returns Waits for nothing.
+// New returns Waits without any expected arrival.
 func New(cfg Config) *Waits {
 	if cfg.MaxWaits <= 0 {
 		cfg.MaxWaits = defaultWaits
@@ -47,10 +47,9 @@ func New(cfg Config) *Waits {
 	return &Waits{cfg: cfg, queue: make(chan string, unpublishedAtMost), byID: map[string]*wait{}}
 }
 
-// Expect begins to wait for count notifications of id, and for one if count is less. It is called before the prefill leg is
-// sent that has the id, which is used once: no notification comes too early then, and none of an id that isn't waited for is
-// worth keeping. The arrival of an id that is waited for already, has none or more than 256 bytes, or is beyond
-// Config.MaxWaits, fails at once.
+// Expect begins to wait for count notifications of id, or for one if count is less. Each id is used once. The caller calls Expect
+// before it sends the prefill leg with the id: so no notification can come too early, and notifications of other ids can be dropped.
+// The arrival fails at once if the id is empty, has more than 256 bytes or is waited for already, or if Config.MaxWaits are open.
 func (w *Waits) Expect(id string, count int) upstream.Arrival {
 	if id == "" || len(id) > maxID {
 		return refusal{errBadID}
@@ -68,18 +67,18 @@ func (w *Waits) Expect(id string, count int) upstream.Arrival {
 	return arrival
 }
 
-// Notify takes one frame of a prefill worker, of any bytes.
+// Notify takes one frame of a prefill worker. The frame may contain any bytes.
 func (w *Waits) Notify(frame []byte) {
 	w.take(read(frame), true)
 }
 
-// Relayed takes what a replica has published. It is never published again.
+// Relayed takes a message that a replica has published. It is never published again.
 func (w *Waits) Relayed(message string) {
 	w.counts.relayed.Add(1)
 	w.take(readMessage(message), false)
 }
 
-// take has a note take effect, or hands it to the other replicas if it may.
+// take applies a note to its wait. If there is none and mayPublish is true, it queues the note for the other replicas.
 func (w *Waits) take(n note, mayPublish bool) {
 	w.counts.received.Add(1)
 	switch n.meaning {
@@ -111,7 +110,7 @@ func (w *Waits) take(n note, mayPublish bool) {
 	}
 }
 
-// apply applies a note to the wait for it.
+// apply applies a note to the wait for its id.
 func (w *Waits) apply(n note) effect {
 	w.mu.Lock()
 	defer w.mu.Unlock()
