@@ -9,9 +9,9 @@ import (
 	"carryover/upstream"
 )
 
-// AddressedID returns the X-Request-Id of both legs by which engines of P2P-NCCL and MoRI-IO find each other: the
-// addresses that the two instances have announced, and 32 hexadecimal digits, which are the attempt's id if that has
-// this form (vLLM p2p_nccl_connector.py, parse_request_id; moriio_common.py, get_peer_zmq_from_request_id).
+// AddressedID returns the X-Request-Id that both legs carry for P2P-NCCL and MoRI-IO, whose engines find each other by it. It
+// consists of the addresses that the two instances have announced and of 32 hexadecimal digits: the attempt's id if it has this
+// form, else digits of its hash (vLLM p2p_nccl_connector.py, parse_request_id; moriio_common.py, get_peer_zmq_from_request_id).
 func AddressedID(t upstream.Transfer) string {
 	return "___prefill_addr_" + t.Prefill.Announced.Address + "___decode_addr_" + t.Decode.Announced.Address + "_" + digits32(t.RequestID)
 }
@@ -24,9 +24,8 @@ func digits32(id string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Renamed replaces the id of an answer by one without the addresses of engines: each engine derives the id of an
-// answer from its request's. AddressedID has made the request id, so it needs no escapes in JSON, and no other text
-// contains it.
+// Renamed replaces the request id in an answer by an id that does not show the addresses of engines: an engine derives the id of
+// its answer from the request id. Request is a result of AddressedID, so it needs no escapes in JSON, and no other text contains it.
 type Renamed struct{ Request, Shown string }
 
 // Event returns the event with the id replaced.

@@ -7,7 +7,7 @@ import (
 	"carryover/upstream"
 )
 
-// Why decode gets no KV although prefill has answered 200.
+// Why decode gets no KV, or the wrong KV, although prefill has answered 200.
 var (
 	ErrNotCapped = errors.New("prefill did not end by its length, so that it has thrown the KV away")
 	ErrOtherIDs  = errors.New("prefill did not compute the ids that it was sent")
@@ -24,8 +24,9 @@ func Capped() []upstream.Member {
 	}
 }
 
-// CheckIDs returns ErrOtherIDs if prefill's answer has other ids than it was sent: decode takes blocks by position and
-// would get those of another prompt. Engines whose answers have no ids are too old to be sent any.
+// CheckIDs returns ErrOtherIDs if the ids in prefill's answer differ from the ids that prefill was sent: decode takes blocks by
+// position and would get the blocks of another prompt. An engine that answers without ids is too old to take ids, and renders the
+// prompt as decode's engine does.
 func CheckIDs(answer upstream.PrefillAnswer, ids []uint32) error {
 	if answer.PromptIDs != nil && !rawjson.EqualIDs(answer.PromptIDs, ids) {
 		return ErrOtherIDs

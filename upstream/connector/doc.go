@@ -1,5 +1,5 @@
-// Package connector is the folder of the vLLM KV connectors, and what several of them share: a package each knows which
-// kv_transfer_params each leg carries and what to keep for the next turn.
+// Package connector has the code that several vLLM KV connectors share, and one sub-package for each connector. The sub-package
+// knows which kv_transfer_params each leg carries and what to keep for the next turn.
 //
 //	connector     prefill leg                   decode leg                             kept for the next turn
 //	nixl          null template, or the ticket  prefill's answer                       decode's answer
@@ -10,14 +10,14 @@
 //	moriio        transfer id, ids              nulls, or prefill's answer; ids        nothing
 //	p2pnccl       nothing                       nothing                                nothing
 //
-// A connector maps values to values (upstream.TicketOffer, upstream.Kept; the interface is the caller's, server.Connector).
-// It sends nothing, reads no clock and never sees an http.ResponseWriter; what it has to ask of an engine the runner asks for it
-// (upstream.Introduce).
+// A connector maps values to values (upstream.TicketOffer, upstream.Kept; the caller declares the interface, server.Connector).
+// It sends nothing, reads no clock and never sees an http.ResponseWriter. If it needs an answer of an engine, the runner asks the
+// engine (upstream.Introduce).
 //
-// Shared are: connectors that leave no ticket (keeps.go); legs with ids and params (params.go); prefill legs of engines that keep the KV
-// of some requests only (capped.go); request ids that name both engines (addressed.go).
+// Shared code: connectors that leave no ticket (keeps.go); legs with ids and params (params.go); prefill legs of engines that keep
+// the KV of some requests only (capped.go); request ids that name both engines (addressed.go).
 //
-// # What makes decode's KV the right one
+// # What makes sure that decode uses the right KV
 //
 //	connector         legs run          what ties decode's KV to the prompt                       decode waits for
 //	nixl, multi       prefill first     blocks by position: both legs carry the proven ids        prefill's answer
@@ -31,16 +31,15 @@
 //	                  WRITE: together
 //	p2pnccl           prefill first     the request id, which names both engines                  prefill's answer
 //
-// Only with NIXL does prefill read what decode holds. The others keep a conversation on its decode instance, whose own
-// prefix cache has it.
+// Only with NIXL does prefill read KV that decode holds. With the other connectors a conversation stays on its decode instance,
+// whose own prefix cache has it.
 //
-// A plan (upstream.Plan) says which legs run in which order, each leg's endpoint, request id, rank and members, how
-// prefill's answer becomes a hand-over, and where the engine needs it a wait between the legs, a first piece of the
-// answer from prefill, and a rewriting of decode's events. One runner in package server executes plans and knows no
-// connector. A plan may reserve something, and is closed once when nothing of it is called any more.
+// A plan (upstream.Plan) says which legs run in which order, each leg's endpoint, request id, rank and members, and how
+// prefill's answer becomes a hand-over. Where the engine needs it, the plan also has a wait between the legs, a first piece of
+// the answer from prefill, and a rewriting of decode's events. One runner in package server executes all plans and knows no
+// connector. A plan may reserve something; it is closed once, after the last call of its functions.
 //
-// Decode engines of P2P-NCCL and MoRI-IO count on KV of others for each request: without it they wait for ever, end, or
-// answer from memory that was never written. Their connectors say so (Traits.NeedsPrefill), and whatever fails or is
-// configured, decode gets nothing without a hand-over: a request that can't be disaggregated is refused with 400
-// not_disaggregable.
+// Decode engines of P2P-NCCL and MoRI-IO rely on KV of a prefill engine for each request: without it they wait for ever, end, or
+// answer from memory that was never written. Their connectors say so (Traits.NeedsPrefill). Decode then gets no request without
+// a hand-over, whatever fails or is configured: a request that can't be disaggregated is refused with 400 not_disaggregable.
 package connector

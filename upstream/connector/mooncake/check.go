@@ -7,8 +7,9 @@ import (
 	"carryover/upstream/connector"
 )
 
-// check says why decode must not, or need not, wait for the KV of a prefill that has answered: it is of another prompt if the answer
-// repeats other ids, and it is thrown away unless the request ended by its length, whatever the status (recordings 05 and 06).
+// check returns an error if decode must not use, or will not get, the KV of a prefill engine that has answered. If the answer repeats
+// other ids, the KV belongs to another prompt. If the request did not end by its length, prefill has thrown the KV away, whatever the
+// status of the answer (recordings 05 and 06).
 func check(answer upstream.PrefillAnswer, ids []uint32) error {
 	if err := connector.CheckIDs(answer, ids); err != nil {
 		return err

@@ -12,7 +12,7 @@ import (
 // Connector is vLLM's MooncakeConnector.
 type Connector struct {
 	connector.KeepsNothing
-	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of prefill instances that don't say theirs (upstream.Instance.KVPort).
+	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of prefill instances without a port of their own (upstream.Instance.KVPort).
 	BootstrapPort int
 }
 
@@ -21,8 +21,8 @@ func (c Connector) Traits() upstream.Traits {
 	return upstream.Traits{IDs: true, Introduce: c.introduce}
 }
 
-// Plan sends both legs at once, with a transfer id that no other attempt has: a second decode leg of one transfer waits for the whole
-// limit and fails (measured, 0.32). The error says that prefill has not told which engine it is, or that there are no ids.
+// Plan sends both legs at once, with a transfer id that no other attempt has: a second decode leg with the same id would wait until
+// its time limit and fail (measured, 0.32). It returns an error if prefill's engine id is not known, or if the prompt has no ids.
 func (c Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	found, ok := t.OfPrefill.(*engines)
 	if !ok {
@@ -36,7 +36,7 @@ func (c Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 		return upstream.Plan{}, err
 	}
 	transfer := rawjson.Quote("xfer-" + rand.Text())
-	prompt := t.PromptIDs // what is kept until prefill has answered needs nothing else of the request
+	prompt := t.PromptIDs // so that Check holds only the ids until prefill has answered, and not the request
 	api, ids := t.Request.API(), rawjson.AppendIDs(nil, prompt)
 
 	prefill := newParams(true, transfer)
@@ -54,7 +54,8 @@ func (c Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	}, nil
 }
 
-// newParams begins kv_transfer_params. Without one of its keys decode never answers, and it dies when the client leaves (measured, 0.32).
+// newParams returns the beginning of kv_transfer_params. If one of these keys is missing, decode never answers, and it dies when the
+// client leaves (measured, 0.32).
 func newParams(prefill bool, transfer []byte) []byte {
 	flags := `{"do_remote_decode":false,"do_remote_prefill":true`
 	if prefill {

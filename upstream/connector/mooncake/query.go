@@ -15,23 +15,23 @@ import (
 	"carryover/upstream"
 )
 
-// maxEngineID bounds an engine id: vLLM's is a UUID, with the rank behind it where there are several.
+// maxEngineID is the greatest length of an engine id. vLLM's id is a UUID, followed by the rank if there are several.
 const maxEngineID = 256
 
-// engines are what one incarnation of a prefill instance runs, by data-parallel rank.
+// engines are the engines of one incarnation of a prefill instance, one for each data-parallel rank.
 type engines struct {
 	list []engine // by rising rank, not empty
 	next atomic.Uint32
 }
 
-// engine is one data-parallel rank.
+// engine is the engine of one data-parallel rank.
 type engine struct {
 	rank int
 	id   string // remote_engine_id of decode legs
 }
 
-// pick returns the engine that a leg to the instance is for: the one of its rank, or each in turn where the instance stands for all
-// of them. rank is what the leg has to say of it, "" where that is the instance's business.
+// pick returns the id of the engine for a leg to the instance. If the instance stands for one rank, it is the engine of this rank, else
+// each engine in turn. rank is the rank that the leg has to name, "" if the leg need not name one.
 func (e *engines) pick(instance *upstream.Instance) (id, rank string, err error) {
 	switch {
 	case instance.Ranked:
@@ -47,8 +47,8 @@ func (e *engines) pick(instance *upstream.Instance) (id, rank string, err error)
 	return one.id, strconv.Itoa(one.rank), nil
 }
 
-// introduce asks the bootstrap server of a prefill instance for the ids of its engines. It is up before /health is 200 (measured,
-// 0.32). Of a decode instance nothing has to be known.
+// introduce asks the bootstrap server of a prefill instance for the ids of its engines. The server is up before /health answers 200
+// (measured, 0.32). A decode instance is not asked.
 func (c Connector) introduce(ctx context.Context, instance *upstream.Instance, fetch upstream.Fetch) (any, error) {
 	if instance.Role != upstream.RolePrefill {
 		return nil, nil
@@ -70,7 +70,7 @@ func (c Connector) introduce(ctx context.Context, instance *upstream.Instance, f
 	return found, nil
 }
 
-// bootstrap is the base URL of the bootstrap server of a prefill instance at a host. vLLM serves it without TLS.
+// bootstrap returns the base URL of a prefill instance's bootstrap server at a host. vLLM serves it without TLS.
 func (c Connector) bootstrap(instance *upstream.Instance, host string) string {
 	port := instance.KVPort
 	if port == 0 {
@@ -85,8 +85,8 @@ var (
 	errEngine    = errors.New("an engine must be an object with an engine_id of at most 256 printable ASCII characters without spaces, and with worker_addr")
 )
 
-// parseQuery reads an answer of /query: an object of rank to engine_id and worker_addr (mooncake_utils.py, EngineEntry). Members
-// that are not named here may be there, because engines add their own. Errors repeat nothing of the body.
+// parseQuery parses an answer of /query: an object that maps each rank to an object with engine_id and worker_addr
+// (mooncake_utils.py, EngineEntry). Other members are allowed, because engines add their own. Errors repeat nothing of the body.
 func parseQuery(body []byte) (*engines, error) {
 	found := &engines{}
 	all, err := rawjson.ParseObject(body)
@@ -117,7 +117,7 @@ func parseEngine(raw []byte) (id string, ok bool) {
 		return "", false
 	}
 	id, ok = rawjson.Text(entry.Get("engine_id"))
-	workers := entry.Get("worker_addr") // until its workers have registered an engine sends nothing
+	workers := entry.Get("worker_addr") // an engine sends no KV until its workers have registered
 	return id, ok && id != "" && len(id) <= maxEngineID && printable(id) && workers != nil && workers[0] == '{' && !rawjson.IsEmpty(workers)
 }
 

@@ -7,14 +7,14 @@ import (
 	"carryover/upstream"
 )
 
-// address is where an engine is reached: host:HOST,handshake:PORT,notify:PORT (moriio_common.py, parse_moriio_zmq_address). Ports
-// are those of its first rank.
+// address is the address of an engine, in text host:HOST,handshake:PORT,notify:PORT (moriio_common.py, parse_moriio_zmq_address). The
+// ports are the ports of the engine's first rank.
 type address struct {
 	host              string
 	handshake, notify int
 }
 
-// addressOf reads what an instance has announced.
+// addressOf parses the address that an instance has announced.
 func addressOf(i *upstream.Instance) (a address, ok bool) {
 	parts := strings.Split(i.Announced.Address, ",")
 	if len(parts) != 3 {

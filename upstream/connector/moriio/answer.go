@@ -11,8 +11,8 @@ import (
 	"carryover/upstream/connector"
 )
 
-// check says why decode must not, or need not, wait for the KV of a prefill that has answered. It names the transfer exactly if it
-// keeps the KV.
+// check returns an error if decode must not use, or will not get, the KV of a prefill engine that has answered. An engine that keeps the
+// KV answers with kv_transfer_params; an engine that has thrown it away does not.
 func (a *attempt) check(answer upstream.PrefillAnswer) error {
 	if err := connector.CheckIDs(answer, a.PromptIDs); err != nil {
 		return err
@@ -23,7 +23,7 @@ func (a *attempt) check(answer upstream.PrefillAnswer) error {
 	return nil
 }
 
-// answered makes decode's leg of prefill's answer, in READ mode.
+// answered makes decode's leg from prefill's answer, in READ mode.
 func (a *attempt) answered(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 	if err := a.check(answer); err != nil {
 		return nil, err
@@ -35,8 +35,8 @@ func (a *attempt) answered(answer upstream.PrefillAnswer) (*upstream.Handover, e
 	return a.handover(params), nil
 }
 
-// forward makes decode's kv_transfer_params of prefill's. What engines add of their own stays as it is; the error names what is wrong
-// without repeating it.
+// forward makes decode's kv_transfer_params from prefill's. Members that engines add of their own stay as they are. The error names the
+// wrong member without its value.
 func (a *attempt) forward(answered []byte) ([]byte, error) {
 	body, err := connector.ParseParams(bytes.Clone(answered))
 	if err != nil {
@@ -82,13 +82,13 @@ func (a *attempt) forward(answered []byte) ([]byte, error) {
 	return body.Rewrite(changes), nil
 }
 
-// isText accepts what is a host or the name of an engine.
+// isText accepts a text that can be a host or the name of an engine.
 func isText(raw []byte) bool {
 	text, ok := rawjson.Text(raw)
 	return ok && text != "" && len(text) <= 256 && !strings.ContainsFunc(text, func(r rune) bool { return r < '!' || r > '~' })
 }
 
-// isPort accepts ports as numbers and as texts, which they are where an engine has its own defaults (MoRIIOConstants), and none.
+// isPort accepts null or no value, and a port as a number or as a text: the defaults of an engine are texts (MoRIIOConstants).
 func isPort(raw []byte) bool {
 	if rawjson.IsNull(raw) {
 		return true
@@ -100,13 +100,13 @@ func isPort(raw []byte) bool {
 	return ok && n >= 1 && n <= 65535
 }
 
-// isSmall accepts sizes and ranks, and none.
+// isSmall accepts a size or a rank, and null or no value.
 func isSmall(raw []byte) bool {
 	n, ok := rawjson.Integer(raw)
 	return rawjson.IsNull(raw) || ok && n >= 0 && n <= 1024
 }
 
-// isBlocks accepts a list with something in it: of ids, or of lists of ids for models with several kinds of memory. Without blocks
+// isBlocks accepts a list with at least one id: a flat list, or lists of ids for models with several KV cache groups. Without blocks
 // decode would answer from memory that was never written.
 func isBlocks(raw []byte) bool {
 	ids, ok := rawjson.ParseIDs(raw)

@@ -14,8 +14,8 @@ import (
 
 // Why no hand-over is possible between two instances.
 const (
-	whyNotRegistered = "not_registered" // one has not announced itself as this connector's do
-	whyTransferMode  = "transfer_mode"  // one writes KV where the other reads it
+	whyNotRegistered = "not_registered" // an instance has not announced an address of this connector's form
+	whyTransferMode  = "transfer_mode"  // one instance is in WRITE mode, the other in READ mode
 )
 
 // The values of Announcement.Mode.
@@ -32,7 +32,7 @@ type Connector struct{ connector.KeepsNothing }
 // Traits says that legs carry ids, and that decode engines serve nothing without a prefill engine.
 func (Connector) Traits() upstream.Traits { return upstream.Traits{IDs: true, NeedsPrefill: true} }
 
-// Plan sends both legs in the order of the engines' mode. The error says that there are no ids.
+// Plan sends both legs in the order that the engines' mode needs. It returns an error if the prompt has no ids.
 func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	p, ok := addressOf(t.Prefill)
 	d, also := addressOf(t.Decode)
@@ -70,7 +70,7 @@ func modeOf(i *upstream.Instance) string {
 	return i.Announced.Mode
 }
 
-// newTransferID returns an id that no other attempt has: engines file what they wait for under it.
+// newTransferID returns an id that no other attempt has: engines file the transfers that they wait for under it.
 func newTransferID() string {
 	var b [16]byte
 	_, _ = rand.Read(b[:]) // never fails since Go 1.24
@@ -78,8 +78,9 @@ func newTransferID() string {
 	return fmt.Sprintf("tx-%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }
 
-// rankOf spreads attempts over the data-parallel ranks behind a prefill instance by their ids, -1 where there is nothing to choose. Each has KV
-// of its own, and decode has to be told of which one. An instance that is one rank by itself has been chosen already.
+// rankOf returns the data-parallel rank of prefill for an attempt, or -1 if the instance has only one. The attempt's id decides, which
+// spreads attempts over the ranks. Each rank has its own KV, and decode has to know whose KV to take. If an instance stands for one
+// rank, its rank is returned.
 func rankOf(t upstream.Transfer) int {
 	size := t.Prefill.Announced.DPSize
 	if size <= 1 {
@@ -93,15 +94,15 @@ func rankOf(t upstream.Transfer) int {
 	return int(hash.Sum32() % uint32(size))
 }
 
-// attempt is what the two legs of an attempt have in common.
+// attempt has the values that both legs of an attempt use.
 type attempt struct {
 	upstream.Transfer
 	id, transfer string
-	rank         int    // of prefill
-	ids          []byte // of the prompt, a JSON list
+	rank         int    // prefill's data-parallel rank, or -1
+	ids          []byte // the ids of the prompt, a JSON list
 }
 
-// prefillRank is the rank that prefill's leg names.
+// prefillRank returns the rank that prefill's leg names, "" if it names none.
 func (a *attempt) prefillRank() string {
 	if a.rank < 0 {
 		return ""
@@ -109,7 +110,7 @@ func (a *attempt) prefillRank() string {
 	return strconv.Itoa(a.rank)
 }
 
-// decodeRank is the rank that decode's leg names: prefill's, as vLLM's example proxy has it, where decode has that many.
+// decodeRank returns the rank that decode's leg names: prefill's rank, as in vLLM's example proxy, or "" if decode has no such rank.
 func (a *attempt) decodeRank() string {
 	if a.rank >= max(a.Decode.Announced.DPSize, 1) {
 		return ""
@@ -117,7 +118,7 @@ func (a *attempt) decodeRank() string {
 	return a.prefillRank()
 }
 
-// leg is a leg with params, and with the ids to compute. A chat leg has these in its params (connector.IDsMember).
+// leg returns a leg with params and with the ids to compute. A chat leg has the ids in its params (connector.IDsMember).
 func (a *attempt) leg(rank string, params []byte, more ...upstream.Member) upstream.LegPlan {
 	api := a.Request.API()
 	members := append(more, upstream.Member{Name: "kv_transfer_params", Value: params})
@@ -127,12 +128,12 @@ func (a *attempt) leg(rank string, params []byte, more ...upstream.Member) upstr
 	return upstream.LegPlan{API: api, RequestID: a.id, Rank: rank, Members: members}
 }
 
-// handover is decode's leg with params. Its limits of tokens are the client's: vLLM's example proxy takes one off, as if prefill's
-// token were part of the answer, and drops it; decode computes it anew.
+// handover returns the hand-over with decode's params. Decode's token limits are the client's limits. vLLM's example proxy subtracts one,
+// as if prefill's token were part of the answer, but it drops that token, and decode computes it again.
 func (a *attempt) handover(params []byte) *upstream.Handover {
 	leg := a.leg(a.decodeRank(), params)
 	return &upstream.Handover{
-		Cached: -1, Bound: true, // the id and prefill's connection are of one decode instance
+		Cached: -1, Bound: true, // the id and prefill's connection belong to one decode instance
 		Leg:     func([]byte) upstream.LegPlan { return leg },
 		Rewrite: connector.Renamed{Request: a.id, Shown: a.RequestID},
 	}

@@ -7,10 +7,10 @@
 //	READ   prefill, decode    decode reads the blocks that prefill's         what prefill has answered (answer.go)
 //	                          answer names
 //
-// KV is moved by position, and nothing compares the tokens that it is of. So both legs compute the same ids, which prefill's answer
-// has to repeat (answer.go). Prefill keeps KV only of a request that ends by its length; its leg asks for nothing else to end it.
+// KV is moved by position, and no engine compares the tokens. So both legs compute the same ids, and prefill's answer has to
+// repeat them (answer.go). Prefill keeps the KV only of a request that ends by its length; its leg has no other way to end.
 //
-// A decode engine of it can't compute a prompt: it counts on KV of others for each request that it gets. Without
+// A decode engine of this connector can't compute a prompt: it relies on KV of a prefill engine for each request. Without
 // kv_transfer_params it waits for ever in WRITE mode, and in READ mode it answers from memory that was never written
-// (get_num_new_matched_tokens, update_state_after_alloc). So it gets nothing without a prefill leg ([upstream.Traits]).
+// (get_num_new_matched_tokens, update_state_after_alloc). So it gets no request without a prefill leg ([upstream.Traits]).
 package moriio

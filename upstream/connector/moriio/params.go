@@ -8,10 +8,11 @@ import (
 	"carryover/upstream/connector"
 )
 
-// params are kv_transfer_params without blocks: of prefill's leg in both modes, and of decode's in WRITE mode. peer is the other engine.
+// params returns kv_transfer_params without blocks: for prefill's leg in both modes, and for decode's leg in WRITE mode. peer is the
+// address of the other engine, of its instance.
 //
-// The host and the ports of the peer are in the request id too. Engines of 2026-01 to 2026-04 read them here and nowhere else, and
-// newer ones look at both places (moriio_common.py, add_new_req). The port called remote_port is another name of the first.
+// The host and the ports of the peer are in the request id too. Engines of 2026-01 to 2026-04 read them only here, and newer engines
+// read both places (moriio_common.py, add_new_req). remote_port is another name of remote_handshake_port.
 func (a *attempt) params(prefill bool, peer address, of *upstream.Instance) []byte {
 	b := []byte(`{"do_remote_decode":` + strconv.FormatBool(prefill) + `,"do_remote_prefill":` + strconv.FormatBool(!prefill) +
 		`,"remote_engine_id":null,"remote_block_ids":null`)

@@ -7,27 +7,27 @@ import (
 	"carryover/upstream"
 )
 
-// Connector is vLLM's NixlConnector in pull mode: prefill answers with its blocks,
-// decode reads them; with bidirectional_kv_xfer decode answers with its own, and
-// the next turn's prefill reads those (vLLM nixl/pull_scheduler.py).
+// Connector is vLLM's NixlConnector in pull mode: prefill's answer names its blocks,
+// and decode reads them. With bidirectional_kv_xfer decode's answer names its blocks
+// too, and the next turn's prefill reads them (vLLM nixl/pull_scheduler.py).
 type Connector struct {
-	// Among says that engines run other connectors beside it, within MultiConnector. Tickets are not handed back then: what
-	// that leaves in prefill's cache was measured with NixlConnector alone, and others read it.
+	// Among says that the engines run NixlConnector among other connectors, within MultiConnector. Tickets are not handed back
+	// then: what a hand-back leaves in prefill's cache, which other requests read, was measured with NixlConnector alone.
 	Among bool
 }
 
-// Traits says that tickets are worth making, that they can be handed back unless there are other connectors beside, that engines
-// tokenise by themselves, and that turns of every API are moved: vLLM 0.32 takes kv_transfer_params on each of them.
+// Traits says that tickets are worth keeping, that they can be handed back unless Among is set, that engines tokenise by
+// themselves, and that turns of every API are moved: vLLM 0.32 takes kv_transfer_params in requests of every API.
 func (c Connector) Traits() upstream.Traits {
 	return upstream.Traits{Reuses: true, HandsBack: !c.Among, Agents: true}
 }
 
-// Plan has prefill compute first, and decode read what prefill holds. The error says why a ticket is
+// Plan has prefill compute first, and decode read the blocks that prefill holds. The error says why the ticket is
 // malformed or can't be cut; nothing may be sent then.
 func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	api := t.Request.API()
 	if !t.PrefillAPI().ForwardsIDs() {
-		t.Offer.PromptIDs = nil // they are the prompt there
+		t.Offer.PromptIDs = nil // with this API the leg's prompt is the ids
 	}
 	params, err := prefillParams(t.Offer)
 	if err != nil {
@@ -42,7 +42,7 @@ func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	}, nil
 }
 
-// handOver reads prefill's kv_transfer_params. None are no hand-over: the engine has nothing to read.
+// handOver reads prefill's kv_transfer_params. Without params there is no hand-over: decode has nothing to read.
 func handOver(api upstream.API, answered []byte, from *upstream.Instance) (*upstream.Handover, error) {
 	if answered == nil {
 		return nil, nil
@@ -55,24 +55,26 @@ func handOver(api upstream.API, answered []byte, from *upstream.Instance) (*upst
 		Cached: params.prefillCached(), EngineID: params.engineID,
 		Leg: func(ids []byte) upstream.LegPlan {
 			if !api.ForwardsIDs() {
-				ids = nil // they are the prompt there
+				ids = nil // with this API the leg's prompt is the ids
 			}
 			return leg(api, params.forward(edit{Host: host(params, from), PromptIDs: ids}))
 		},
 	}, nil
 }
 
-// releaseMembers are what each release leg asks for: a stream that its caller drops at the first event, with more tokens than prefill
-// computes until it has heard of that. A request that ends by itself keeps prefill's blocks for its lease, dropped or not, and a core of
-// prefill busy for as long: 25 to 37 s of CPU in the 35 s after a leg of one token, 1.3 s after one of these (measured on vLLM 0.32; of 16
-// or 64 tokens none of eight left a lease). Of a text completion the abort comes sooner than of a chat.
+// releaseMembers are members of each release leg. They ask for a stream, which the caller drops at the first event, and for more tokens
+// than prefill computes before it notices the abort. A request that ends by itself keeps prefill's blocks for their lease even if the
+// caller dropped it, and keeps a core of prefill busy as long: prefill used 25 to 37 s of CPU in the 35 s after a leg of one token, and
+// 1.3 s after a leg with these members (measured on vLLM 0.32; none of eight legs of 16 or 64 tokens left a lease). The abort of a text
+// completion comes sooner than the abort of a chat.
 const releaseMembers = `,"prompt":"x","stream":true,"max_tokens":64,"ignore_eos":true,"temperature":0`
 
-// wholeRelease is the release leg for engines that run other connectors beside: it ends by itself. Requests that are aborted between two
-// transfers have ended the engine core there (vLLM #43226).
+// wholeRelease are the members instead of releaseMembers for engines that run NixlConnector among others: this leg ends by itself.
+// There, requests that were aborted between two transfers have ended the engine core (vLLM #43226).
 const wholeRelease = `,"prompt":"x","max_tokens":1`
 
-// Release is a text completion, which any model serves, with a ticket of which prefill reads nothing.
+// Release returns the leg that frees the holder's blocks of a ticket. It is a text completion, which any model serves, and prefill reads
+// nothing of the ticket.
 func (c Connector) Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error) {
 	params, err := prefillParams(offer)
 	if err != nil {
@@ -89,14 +91,14 @@ func (c Connector) Release(offer upstream.TicketOffer, model string) (upstream.R
 	return upstream.ReleaseLeg{API: upstream.Text, Body: append(append(body, params...), '}'), Whole: c.Among}, nil
 }
 
-// leg is a leg that carries params and nothing else that is not the client's.
+// leg returns a leg that adds nothing but params to the client's request.
 func leg(api upstream.API, params []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: api, Members: []upstream.Member{{Name: "kv_transfer_params", Value: params}}}
 }
 
-// prefillParams returns the kv_transfer_params of a prefill leg: the null
-// template without a ticket, else decode's answer of an earlier turn, cut to what
-// may be read.
+// prefillParams returns the kv_transfer_params of a prefill leg. Without a ticket
+// they are the null template, else decode's answer of an earlier turn, cut to the
+// tokens that prefill may read.
 func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil {
 		return templateParams(), nil
@@ -113,8 +115,8 @@ func prefillParams(offer upstream.TicketOffer) ([]byte, error) {
 	return params.forward(edit{Host: host(params, offer.Holder), Release: offer.Release, PromptIDs: offer.PromptIDs}), nil
 }
 
-// readTicket returns what this process has read of a ticket when it kept it. A ticket that comes without, as of another replica and
-// perhaps another version, is read here.
+// readTicket returns the parsed ticket. If this process has kept the ticket, it has parsed it then, and the offer has the result. A ticket
+// without a result, for example from another replica and perhaps another version, is parsed here.
 func readTicket(offer upstream.TicketOffer) (*kvParams, error) {
 	if known, ok := offer.Reading.(*kvParams); ok {
 		if p := known.of(offer.Ticket); p != nil {
@@ -124,8 +126,8 @@ func readTicket(offer upstream.TicketOffer) (*kvParams, error) {
 	return parseTicket(offer.Ticket)
 }
 
-// Keep checks decode's final kv_transfer_params, whose blocks have that size in tokens, 0 if it is not known. The error
-// says why they can't be a ticket; with upstream.ErrMisplaced they name blocks all the same.
+// Keep makes a ticket of decode's final kv_transfer_params. blockSize is the size of its blocks in tokens, 0 if it is not known. The
+// error says why the params can't be a ticket; with upstream.ErrMisplaced they still name blocks.
 func (Connector) Keep(final []byte, blockSize int) (upstream.Kept, error) {
 	params, err := parseTicket(final)
 	if err != nil {
@@ -142,11 +144,11 @@ func (Connector) Keep(final []byte, blockSize int) (upstream.Kept, error) {
 	return kept, err
 }
 
-// fits reports whether the blocks are as many as the tokens fill. Prefill takes the last blocks of the list for the last tokens (vLLM
-// nixl/base_worker.py): one block more and all are misplaced, one less and the engine dies.
+// fits reports whether the params name exactly as many blocks as the tokens fill. Prefill takes the last blocks of the list for the last
+// tokens (vLLM nixl/base_worker.py): with one block more all blocks are misplaced, with one less the engine dies.
 func (p *kvParams) fits(blockSize int) bool { return p.blocks == (p.tokens+blockSize-1)/blockSize }
 
-// misplaced is the error of params that do not fit.
+// misplaced returns the error for params that do not fit.
 func (p *kvParams) misplaced(blockSize int) error {
 	return fmt.Errorf("ticket: %w: %d for %d tokens in blocks of %d", upstream.ErrMisplaced, p.blocks, p.tokens, blockSize)
 }

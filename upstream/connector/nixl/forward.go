@@ -7,24 +7,24 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// edit says what changes in params on their way from one engine to the next.
+// edit says how params change on their way from one engine to the next.
 type edit struct {
 	// Host replaces remote_host; "" keeps the engine's.
 	Host string
-	// Release offers no token of a ticket: with remote_num_tokens 0 prefill reads
-	// nothing and its notification makes decode free the blocks (pull_scheduler.py).
+	// Release sets remote_num_tokens to 0: then prefill reads nothing of the ticket,
+	// and its notification makes decode free the blocks (pull_scheduler.py).
 	Release bool
-	// PromptIDs is the id list that a chat leg uses instead of rendering its
-	// messages (prompt_token_ids, vLLM 0.28); nil lets it render.
+	// PromptIDs is the id list that the engine computes instead of rendering the
+	// messages of a chat leg (prompt_token_ids, vLLM 0.28). With nil it renders them.
 	PromptIDs []byte
 }
 
-// forward returns the params for the leg that gets them, bit for bit but for the
-// edit and for token ids. output_token_ids come from our own plug-in and are for
-// the proxy; prompt_token_ids of another turn, which no engine sends back today,
-// would make the next leg compute that turn's prompt instead of its own. The
-// flags are right already: the parsers accept nothing else. What it returns is not
-// to be changed: without an edit it is the text that was parsed.
+// forward returns the params for the leg that gets them, bit for bit except for the
+// edit and for two lists of token ids, which the parser has removed: output_token_ids
+// come from Carryover's plug-in and are for the proxy; prompt_token_ids of another
+// turn, which no engine sends back today, would make the next leg compute that turn's
+// prompt. The flags need no edit: the parsers accept only the right ones. The caller
+// must not change the result: without an edit it is the text that was parsed.
 func (p *kvParams) forward(e edit) []byte {
 	var buffer [3]replacement
 	changes := buffer[:0]
@@ -64,13 +64,13 @@ func (p *kvParams) forward(e edit) []byte {
 	return append(out, p.raw[at.end:]...)
 }
 
-// replacement takes the place of a part of the params.
+// replacement is new text for a part of the params.
 type replacement struct {
 	of span
 	by []byte
 }
 
-// strip takes parts out for good, none of which is the first member or one that is looked at later.
+// strip removes parts from the params for good. A part must not be the first member, nor a member that is read or edited later.
 func (p *kvParams) strip(parts []span) {
 	if len(parts) == 0 {
 		return
@@ -96,7 +96,7 @@ func (p *kvParams) strip(parts []span) {
 }
 
 // templateParams returns the params of a prefill leg without a ticket, as vLLM's
-// example proxies send them: the two flags decide, the rest is null.
+// example proxies send them: the two flags have values, the rest is null.
 func templateParams() []byte {
 	return []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`)
 }

@@ -17,21 +17,21 @@ var (
 	errIDs      = errors.New("ids: must be a list of one for each token of the ticket")
 )
 
-// handBackMembers are what each hand-back leg asks for, as it was measured on vLLM 0.32. Its caller drops the connection at the first
-// event, and prefill aborts it then. With one token, or a stop that comes early, the request would have ended by itself: such a one
-// keeps prefill's blocks for its lease of 30 s, dropped or not. The first event has the ids of the prompt and its usage.
+// handBackMembers are members of each hand-back leg, as measured on vLLM 0.32. The caller drops the connection at the first event, and
+// prefill aborts the request then. A request with one token or with an early stop would end by itself, and would keep prefill's blocks
+// for their lease of 30 s even if the caller dropped it. The first event has the ids of the prompt and its usage.
 const handBackMembers = `,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},"max_tokens":64,"ignore_eos":true,` +
 	`"temperature":0,"return_token_ids":true`
 
-// HandBack is a text completion of exactly the ids that a ticket covers, with all of the ticket: prefill reads what it lacks of them
-// from the holder and files it in its prefix cache, and the holder frees its blocks. It is for upstream.Client.HandBack. Measured on vLLM
-// 0.32: the blocks are free 0.02 to 0.15 s after the first event, and also where prefill lacks less than kv_recompute_threshold and
-// computes that instead.
+// HandBack returns a text completion of exactly the ids that the ticket covers, with the whole ticket. Prefill reads the blocks that it
+// lacks from the holder and files them in its prefix cache, and the holder frees its blocks. upstream.Client.HandBack sends the leg.
+// Measured on vLLM 0.32: the blocks are free 0.02 to 0.15 s after the first event, also where prefill lacks less than
+// kv_recompute_threshold and computes the rest instead.
 //
-// What is filed is read by others, so that nothing is cut or repaired. The error says why there is no leg: a ticket that can't be read,
-// is not offered whole or is to be released; one of several block groups, or of other blocks than its tokens fill, if the offer says
-// how large blocks are; ids that are not exactly one for each of its tokens; or a connector among others. A prompt that leaves no room
-// for an answer is refused by prefill, with 400.
+// Other requests read what prefill has filed, so HandBack cuts and repairs nothing. It returns an error if the ticket can't be parsed,
+// is not offered whole or is to be released; if it has several block groups, or another number of blocks than its tokens fill (checked
+// if the offer has the block size); if there is not exactly one id for each of its tokens; or if Among is set. Prefill refuses a prompt
+// that leaves no space for an answer with 400.
 func (c Connector) HandBack(offer upstream.TicketOffer, model, salt string) (upstream.ReleaseLeg, error) {
 	if c.Among {
 		return upstream.ReleaseLeg{}, fmt.Errorf("hand-back: %w", errAmong)
@@ -53,7 +53,8 @@ func (c Connector) HandBack(offer upstream.TicketOffer, model, salt string) (ups
 	return upstream.ReleaseLeg{API: upstream.Text, Body: append(body, '}')}, nil
 }
 
-// wholeParams are the kv_transfer_params with which prefill reads all of a ticket. Its ids are the prompt of the leg.
+// wholeParams returns the kv_transfer_params with which prefill reads all of the ticket. They have no ids, because the leg's prompt is
+// the ids.
 func wholeParams(offer upstream.TicketOffer) ([]byte, error) {
 	if offer.Ticket == nil || offer.Release {
 		return nil, errNoTicket
@@ -75,7 +76,7 @@ func wholeParams(offer upstream.TicketOffer) ([]byte, error) {
 	return prefillParams(offer)
 }
 
-// countIDs returns how many ids a list has, 0 if it is none.
+// countIDs returns how many ids a JSON list has, or 0 if raw is not a list of ids.
 func countIDs(raw []byte) int {
 	s := rawjson.Scanner{Data: raw}
 	s.Space()

@@ -8,12 +8,12 @@ const (
 	hostPin  = "pin"
 )
 
-// resolveHost returns the remote_host to forward. hostAuto, also the meaning of
-// "", keeps what the engine says unless that is a name that only the engine's own
-// machine understands: nothing, localhost (vLLM's default,
-// VLLM_NIXL_SIDE_CHANNEL_HOST) or a wildcard address. hostPin always gives the
-// instance's host. IPv6 addresses come back without brackets, which vLLM's
-// make_zmq_path adds itself.
+// resolveHost returns the remote_host to forward. hostAuto, which "" also means,
+// keeps the engine's host, unless it is valid on the engine's own machine only: an
+// empty name, localhost (vLLM's default, VLLM_NIXL_SIDE_CHANNEL_HOST) or a wildcard
+// address. Then, and with hostPin always, the result is the instance's host. IPv6
+// addresses of instances and policies come back without brackets, because vLLM's
+// make_zmq_path adds brackets.
 func resolveHost(policy, engineHost, instanceHost string) string {
 	switch policy {
 	case hostAuto, "":

@@ -7,7 +7,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// member is a member of kv_transfer_params that is looked at.
+// member is a member of kv_transfer_params that this package reads or removes.
 type member int
 
 // The members, in the order in which vLLM sends them.
@@ -39,7 +39,7 @@ var names = [unknown]string{ //nolint:gochecknoglobals // a table that nothing c
 	"output_token_ids", "prompt_token_ids",
 }
 
-// memberOf returns which member has a name. It begins where that is most likely, behind the member before.
+// memberOf returns the member with a name. It starts the comparison after the member before, where a match is most likely.
 func memberOf(name []byte, before member) member {
 	for i := range unknown {
 		if m := (before + 1 + i) % unknown; names[m] == string(name) {
@@ -49,21 +49,21 @@ func memberOf(name []byte, before member) member {
 	return unknown
 }
 
-// maxStrange is how many members that are not looked at have their names compared here. No engine sends as many.
+// maxStrange is how many unknown names are compared with each other here. No engine sends as many unknown members.
 const maxStrange = 16
 
-// members is one reading of an object: where each member that is looked at has its value.
+// members is one reading of an object. It has the place of the value of each known member.
 type members struct {
 	raw     []byte
 	at      [unknown]span
-	before  member // the last one that was found
-	strange [maxStrange][]byte
-	others  int     // in strange
-	odd     bool    // the names are for rawjson.ParseObject to judge
-	end     int     // of the last member so far
-	lists   [2]span // the lists of token ids, with what is between them and the members before
-	listed  int     // in lists
-	leads   bool    // such a list is the first member
+	before  member             // the known member that was found last
+	strange [maxStrange][]byte // unknown names
+	others  int                // how many names strange has
+	odd     bool               // rawjson.ParseObject has to check the names
+	end     int                // end of the last member so far
+	lists   [2]span            // the lists of token ids, each from the end of the member before it
+	listed  int                // how many spans lists has
+	leads   bool               // such a list is the first member
 }
 
 func (m *members) has(k member) bool { return m.at[k].to > 0 }
@@ -76,8 +76,8 @@ func (m *members) get(k member) []byte {
 	return m.raw[m.at[k].from:m.at[k].to]
 }
 
-// read reads an object in one pass, and how many blocks it names. It takes what rawjson.ParseObject takes, which it asks about whatever
-// is not as engines send it; but the list of blocks, which is most of the object, is looked at once.
+// read reads an object in one pass, and counts the blocks that it names. It accepts the same objects as rawjson.ParseObject, and asks it
+// about each object that is not in the form that engines send. So the list of blocks, which is most of the object, is usually read once.
 func (m *members) read(p *kvParams) error {
 	s := rawjson.Scanner{Data: m.raw}
 	s.Space()
@@ -96,14 +96,14 @@ func (m *members) read(p *kvParams) error {
 	if err != nil {
 		return err
 	}
-	blocks := m.at[blockIDs] // are ASCII
+	blocks := m.at[blockIDs] // the list is ASCII
 	if m.odd || !s.End() || !utf8.Valid(m.raw[:blocks.from]) || !utf8.Valid(m.raw[blocks.to:]) {
 		_, err = rawjson.ParseObject(m.raw)
 	}
 	return err
 }
 
-// name returns which member has a name, escapes as they are, and compares it with those before.
+// name returns the member with a name, which may have escapes in key. It sets odd if the name may repeat an earlier name.
 func (m *members) name(key []byte) member {
 	name := key
 	if bytes.IndexByte(key, '\\') >= 0 {
@@ -126,10 +126,11 @@ func (m *members) name(key []byte) member {
 	return unknown
 }
 
-// maxStrangeName is shorter than what rawjson.ParseObject takes.
+// maxStrangeName is the longest unknown name in bytes that is compared here, less than rawjson.ParseObject accepts.
 const maxStrangeName = 128
 
-// add notes a member whose value has been read, up to end. Of two lists of the same name there is room for one; ParseObject refuses both.
+// add records a member whose value has been read and ends at end. If a list of token ids comes twice, the second is not recorded in
+// lists; ParseObject refuses the object then.
 func (m *members) add(k member, value, end int) {
 	if (k == outputTokenIDs || k == promptTokenIDs) && !m.has(k) {
 		m.leads = m.leads || m.end == 0

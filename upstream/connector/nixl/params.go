@@ -10,15 +10,15 @@ import (
 	"carryover/upstream/connector"
 )
 
-// maxParams bounds a kv_transfer_params object. A block id takes two bytes at
-// least, so the bound also keeps the number of ids below 2^19.
+// maxParams is the greatest size of a kv_transfer_params object in bytes. A block id
+// takes two bytes at least, so the bound also keeps the number of ids below 2^19.
 const maxParams = connector.MaxParams
 
-// maxTokens is above any model's context; more is a fault of the engine.
+// maxTokens is above any model's context. A greater number is a fault of the engine.
 const maxTokens = 16 << 20
 
-// paramsError says which member of an engine's kv_transfer_params is not what it
-// must be. It never repeats a value.
+// paramsError says which member of an engine's kv_transfer_params is wrong, and why.
+// It never repeats a value.
 type paramsError struct {
 	Member string // "" for the object as a whole
 	Reason string
@@ -37,10 +37,10 @@ func (e *paramsError) Error() string {
 // vLLM's kv_connector/v1/nixl/base_scheduler.py and pull_scheduler.py; members
 // not named here are forwarded whatever they hold, because engines add their own.
 //
-// It is made once, of what an engine has answered, and is never changed. Beside a ticket, as upstream.Kept.Reading, it is without the
-// text.
+// It is made once from an engine's answer, and never changes. As upstream.Kept.Reading, beside the text of a ticket, it has no text
+// of its own.
 type kvParams struct {
-	raw       []byte // without the two lists of token ids; else it is what was parsed, not a copy
+	raw       []byte // without the two lists of token ids; if there were none, the parsed text itself, not a copy
 	engineID  string
 	requestID string
 	host      string
@@ -48,18 +48,19 @@ type kvParams struct {
 	tokens    int
 	groups    int
 	blocks    int
-	size      int // of raw
-	cached    int // remote_prefill_cached_tokens, -1 if it does not tell
-	// generation is remote_registration_generation, 0 before vLLM 0.33. The engine compares it as a number: another type would end it.
+	size      int // length of raw, where raw is left out
+	cached    int // remote_prefill_cached_tokens, -1 if the engine does not tell
+	// generation is remote_registration_generation, 0 before vLLM 0.33. The engine compares it as a number; a value of another type
+	// would end the engine.
 	generation int
 	output     []byte // output_token_ids
-	ticket     bool   // decode's, and checked as such
+	ticket     bool   // the params are decode's, and were checked as a ticket
 	expiry     bool
 	at         spans
 	cut        cut
 }
 
-// spans are where in kvParams.raw the members' values stand that are replaced on the way. They are empty where a member is absent.
+// spans are the places in kvParams.raw of the values that forward may replace. The span of an absent member is empty.
 type spans struct {
 	host, tokens, blocks span
 	end                  uint32 // one past the last member
@@ -68,9 +69,9 @@ type spans struct {
 // span is a range of bytes. maxParams is below 4 GiB.
 type span struct{ from, to uint32 }
 
-// parseHandover reads the params of prefill's answer, which decode is to get.
-// With no blocks, which is legal, nothing else is required. It shares raw. The
-// error is a *paramsError.
+// parseHandover parses the params of prefill's answer, which go to decode. Params
+// without blocks are legal, and need no other members then. The result shares raw.
+// The error is a *paramsError.
 func parseHandover(raw []byte) (*kvParams, error) {
 	var m members
 	p, err := m.parse(raw)
@@ -86,8 +87,8 @@ func parseHandover(raw []byte) (*kvParams, error) {
 	return p, nil
 }
 
-// parseTicket reads the params of decode's answer, which the next turn's prefill
-// may get. It shares raw. The error is a *paramsError.
+// parseTicket parses the params of decode's answer, which the next turn's prefill
+// may get. The result shares raw. The error is a *paramsError.
 func parseTicket(raw []byte) (*kvParams, error) {
 	var m members
 	p, err := m.parse(raw)
@@ -111,7 +112,7 @@ func parseTicket(raw []byte) (*kvParams, error) {
 	return p, nil
 }
 
-// parse reads what holds in both directions.
+// parse does what parseHandover and parseTicket have in common.
 func (m *members) parse(raw []byte) (*kvParams, error) {
 	if len(raw) > maxParams {
 		return nil, &paramsError{"", "larger than 1 MiB"}
@@ -142,7 +143,8 @@ func (m *members) parse(raw []byte) (*kvParams, error) {
 	return p, nil
 }
 
-// parseFollowing parses what has a list of token ids in front, which no engine sends: what follows it.
+// parseFollowing parses an object that begins with a list of token ids: it removes the lists and parses the rest. No engine sends such
+// an object.
 func (m *members) parseFollowing() (*kvParams, error) {
 	output := m.get(outputTokenIDs)
 	o, _ := rawjson.ParseObject(m.raw) // it has been read
@@ -155,9 +157,9 @@ func (m *members) parseFollowing() (*kvParams, error) {
 	return p, err
 }
 
-// direction checks the two flags. They are already turned round for the leg that
-// gets the params next: prefill's answer says do_remote_prefill, decode's
-// do_remote_decode. forward relies on it.
+// direction checks the two flags. The engine has set them for the leg that gets the
+// params next: prefill's answer has do_remote_prefill, decode's do_remote_decode.
+// forward relies on it.
 func (m *members) direction(on, off member) error {
 	if string(m.get(on)) != "true" {
 		return &paramsError{names[on], "must be true"}
@@ -168,9 +170,9 @@ func (m *members) direction(on, off member) error {
 	return nil
 }
 
-// complete checks that the four members are there without which vLLM logs a
-// warning and skips the read. The host may be an empty string: resolveHost knows
-// what to do.
+// complete checks that four members are there: if one is missing, vLLM logs a
+// warning and skips the read. The host may be an empty string, because resolveHost
+// replaces it.
 func (m *members) complete() error {
 	for _, needed := range [...]member{remoteEngineID, remoteRequestID, remoteHost, remotePort} {
 		if rawjson.IsNull(m.get(needed)) {
@@ -240,8 +242,8 @@ func (p *kvParams) readNumbers(m *members) error {
 	if n, ok := rawjson.Integer(m.get(prefillCachedTokens)); ok && n >= 0 {
 		p.cached = n
 	}
-	// The owner's perf_counter() deadline: the proxy can't interpret it, and
-	// prefill declines expired reads only if it arrives as it was.
+	// A deadline on the owner's perf_counter(), which the proxy can't interpret.
+	// It is forwarded unchanged, because prefill declines expired reads by it.
 	raw := m.get(blocksExpiryTime)
 	p.expiry = !rawjson.IsNull(raw)
 	if p.expiry && raw[0] != '-' && (raw[0] < '0' || raw[0] > '9') {
@@ -254,20 +256,20 @@ func (p *kvParams) readNumbers(m *members) error {
 // declines them by itself when it is too late (vllm#47021).
 func (p *kvParams) expires() bool { return p.expiry }
 
-// prefillCached returns how many prompt tokens prefill did not compute, from its
-// own cache and from remote blocks together (remote_prefill_cached_tokens, vLLM
-// 0.31), or -1 if it does not tell.
+// prefillCached returns how many prompt tokens prefill took from its own cache and
+// from remote blocks instead of computing them (remote_prefill_cached_tokens, vLLM
+// 0.31), or -1 if the engine does not tell.
 func (p *kvParams) prefillCached() int { return p.cached }
 
-// withoutText is what was read, for a text that is kept elsewhere.
+// withoutText returns the parsed params without their text, which the ticket keeps. of adds the text again.
 func (p *kvParams) withoutText() *kvParams {
 	bare := *p
 	bare.raw, bare.output, bare.size = nil, nil, len(p.raw)
 	return &bare
 }
 
-// of is what was read together with its text, nil if the text is another one. Both travel in one ticket; what is compared here is what
-// would show first that two tickets were mixed up, and that the places are within the text.
+// of returns the parsed params with their text, or nil if raw is another text. A ticket carries both, so of only checks for two mixed-up
+// tickets: it compares the length and the number of tokens, and checks that the list of blocks is where the spans say.
 func (p *kvParams) of(raw []byte) *kvParams {
 	if len(raw) != p.size {
 		return nil

@@ -6,21 +6,20 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// cut is what is left out of a ticket that is not used whole.
+// cut is the part of the block list that is left out of a shortened ticket.
 type cut struct {
-	of      span   // what stands behind the last id that stays, up to the end of the list
-	closing string // takes its place
+	of      span   // from behind the last id that stays to the end of the list
+	closing string // replaces the part
 }
 
 // shorten returns the params of a ticket for its first tokens only, rounded down
-// to whole blocks: remote_num_tokens is their number and remote_block_ids is cut
-// to as many blocks. All other bytes stay. With tokens equal to all it returns
-// p itself, partial last block included.
+// to whole blocks: remote_num_tokens becomes their number, and remote_block_ids is
+// cut to as many blocks. All other bytes stay. If tokens is the ticket's number of
+// tokens, it returns p itself, with the partial last block.
 //
-// Blocks are matched by position, so the cut is right only where position in the
-// list is position in the sequence: with exactly one KV cache group, whose blocks
-// are as many as the tokens fill. Anything else is a *paramsError; such a ticket
-// is used whole or not at all.
+// Blocks are matched by position, so a cut needs a list in the order of the
+// sequence: exactly one KV cache group, with as many blocks as the tokens fill.
+// Else the error is a *paramsError, and the ticket is used whole or not at all.
 func (p *kvParams) shorten(tokens, blockSize int) (*kvParams, error) {
 	if tokens == p.tokens {
 		return p, nil
@@ -36,13 +35,14 @@ func (p *kvParams) shorten(tokens, blockSize int) (*kvParams, error) {
 		return nil, &paramsError{"remote_num_tokens", "cannot be cut to nothing or to more than there is"}
 	}
 	short := *p
-	short.blocks = tokens / blockSize // fewer than there are, because the tokens fill those
+	short.blocks = tokens / blockSize // fewer than p.blocks, because p.tokens fill p.blocks
 	short.tokens = short.blocks * blockSize
 	short.cut = cutBlocks(p.raw, p.at.blocks, short.blocks)
 	return &short, nil
 }
 
-// cutBlocks cuts a list of ids that is flat or the only one inside another to the first n. The list has been read and has more.
+// cutBlocks returns the cut that keeps the first n ids of a list. The list is flat, or the only list inside another list. It has been
+// parsed and has more than n ids.
 func cutBlocks(raw []byte, list span, n int) cut {
 	ids := raw[list.from:list.to]
 	s := rawjson.Scanner{Data: ids}
@@ -55,8 +55,8 @@ func cutBlocks(raw []byte, list span, n int) cut {
 	return cut{span{list.from + uint32(len(left)), list.to}, closing}
 }
 
-// outputIDs returns the ids of the tokens that decode sampled, which Carryover's
-// vLLM plug-in adds to the params (output_token_ids). ok is false without it.
+// outputIDs returns the ids of the tokens that decode sampled. Carryover's vLLM
+// plug-in adds them to the params (output_token_ids); without it ok is false.
 func (p *kvParams) outputIDs() (ids []uint32, ok bool) {
 	return rawjson.ParseIDs(p.output)
 }

@@ -5,8 +5,8 @@ import (
 	"carryover/upstream/connector"
 )
 
-// withHost returns an engine's params, any JSON object, with another remote_host. All other bytes stay. Errors repeat nothing of raw,
-// which is not changed and not held.
+// withHost returns an engine's params, any JSON object, with remote_host set to host. All other bytes stay. It neither changes nor keeps
+// raw, and errors repeat nothing of it.
 func withHost(raw []byte, host string) ([]byte, error) {
 	params, err := connector.ParseParams(raw)
 	if err != nil {

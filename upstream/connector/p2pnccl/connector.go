@@ -7,7 +7,7 @@ import (
 	"carryover/upstream/connector"
 )
 
-// whyNotRegistered is why no hand-over is possible with an instance that has not announced itself as this connector's do.
+// whyNotRegistered says that an instance has not announced an address of this connector's form, so that no hand-over is possible.
 const whyNotRegistered = "not_registered"
 
 // Connector is vLLM's P2pNcclConnector, with send_type PUT or PUT_ASYNC.
@@ -16,7 +16,7 @@ type Connector struct{ connector.KeepsNothing }
 // Traits says that decode engines serve nothing without a prefill engine.
 func (Connector) Traits() upstream.Traits { return upstream.Traits{NeedsPrefill: true} }
 
-// Plan has prefill compute and push first. Nothing but the request id is the connector's, so that decode gets the client's body.
+// Plan has prefill compute and push the KV first. The connector sets only the request id, so decode gets the client's body.
 func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	if !registered(t.Prefill) || !registered(t.Decode) {
 		return upstream.Plan{Order: upstream.DecodeAlone, Why: whyNotRegistered}, nil
