@@ -5,23 +5,23 @@ import (
 	"carryover/upstream"
 )
 
-// textBudget is max_tokens of a text completion that names none, or null (normalize_null_max_tokens, completion/protocol.py, vLLM
-// 0.32). A chat may use up the context.
+// textBudget is the max_tokens of a text completion without max_tokens, or with null (normalize_null_max_tokens,
+// completion/protocol.py, vLLM 0.32). A chat without a limit may use up the context.
 const textBudget = 16
 
 // Why decode serves a turn alone.
 const (
-	whyReceiver = "no_receiver"      // nothing says where the decode instance takes KV
-	whyLong     = "prompt_too_long"  // for one step of prefill, so that its KV is never announced
-	whyShort    = "prompt_too_short" // decode would compute all that it does not ask for by a whole chunk
-	whyContext  = "context_unknown"  // a chat may use up the context, whose length is not known
+	whyReceiver = "no_receiver"      // the address at which the decode instance takes KV is not known
+	whyLong     = "prompt_too_long"  // prefill needs several steps, so its KV is never announced
+	whyShort    = "prompt_too_short" // the prompt has no whole chunk that decode could take
+	whyContext  = "context_unknown"  // a chat may use up the context, and the context length is not known
 )
 
-// budget is how many tokens an answer may and must have: max_tokens and min_tokens.
+// budget has the most and the least tokens of an answer: max_tokens and min_tokens.
 type budget struct{ most, least int }
 
-// budgetOf reads the budget of a request, as get_max_tokens does (serve/utils/api_utils.py, vLLM 0.32). ok is false, perhaps with a
-// word why, where it can't be split between the engines: it is not known, or decode is to refuse it in its own words.
+// budgetOf reads the budget of a request, as get_max_tokens does (serve/utils/api_utils.py, vLLM 0.32). ok is false if the budget
+// can't be split between the engines: the budget is not known (why says so then), or decode has to refuse it with its own error.
 func budgetOf(t *upstream.Transfer) (b budget, why string, ok bool) {
 	limit, _ := t.Request.Member("max_tokens")
 	if t.Request.API() == upstream.Chat {

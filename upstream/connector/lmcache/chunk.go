@@ -8,21 +8,21 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// continuation makes the client's answer of decode's, which goes on behind the first token. It belongs to one answer.
+// continuation makes the client's answer from decode's answer, which continues after the first token. It belongs to one answer.
 type continuation struct {
 	*shape
 	first  first
 	stream bool
 }
 
-// errStreamed is an answer in another form than it was asked for, in which the first token has no place.
+// errStreamed is for a whole answer where a stream was asked for: the first token, which the client has already, does not fit in.
 var errStreamed = errors.New("decode's answer to a stream is none")
 
-// unreadable is what the client gets for an event that is no chunk of a text completion, in the form of vLLM's own errors inside of
-// a stream (serve/exception_handling). As it came, it would be text that is missing.
+// unreadable replaces an event that is no chunk of a text completion. It has the form of vLLM's own errors inside of a stream
+// (serve/exception_handling). If the event were passed on as it is, the client would miss text without notice.
 const unreadable = `{"error":{"message":"an event of the engine can't be read","type":"InternalServerError","param":null,"code":500}}`
 
-// Event returns decode's chunk as one behind the first token. What has no choices, as errors have none, is left as it is.
+// Event rewrites decode's chunk as a chunk after the first token. An event without choices, such as an error, keeps its content.
 func (c *continuation) Event(data []byte) []byte {
 	chunk, err := rawjson.ParseObject(data)
 	switch {
@@ -38,7 +38,7 @@ func (c *continuation) Event(data []byte) []byte {
 	return out
 }
 
-// Body returns decode's answer with the first token before it.
+// Body returns decode's answer with the first token put before it.
 func (c *continuation) Body(body []byte) ([]byte, error) {
 	answer, err := rawjson.ParseObject(body)
 	switch {
@@ -56,7 +56,8 @@ func (c *continuation) Body(body []byte) ([]byte, error) {
 	return out, nil
 }
 
-// chunk makes the client's chunk of one of a text completion, which comes behind a first token; nil if it has that itself.
+// chunk makes the client's chunk from a chunk of a text completion. behind is the first token that comes before the chunk, nil if the
+// chunk itself has the first token.
 func (s *shape) chunk(chunk *rawjson.Object, behind *first) (out []byte, ok bool) {
 	var o object
 	for name, value := range chunk.Members() {
@@ -83,7 +84,7 @@ func (s *shape) chunk(chunk *rawjson.Object, behind *first) (out []byte, ok bool
 	return oneLine(o.end()), true
 }
 
-// choices makes the client's choices of those of a chunk: none, or the only one.
+// choices makes the client's choices from the choices of a chunk, which has none or one.
 func (s *shape) choices(raw []byte, behind *first) (out []byte, ok bool) {
 	if isList(raw) && rawjson.IsEmpty(raw) {
 		return raw, true
@@ -106,16 +107,16 @@ func (s *shape) choices(raw []byte, behind *first) (out []byte, ok bool) {
 		case known == "logprobs":
 			value = shifted(value, behind)
 		case known == "prompt_token_ids" && s.chat, known == "stop_reason" && s.chat && !ended:
-			continue // the role's chunk has the ids; a chat's stop_reason comes with its end
+			continue // the chunk with the role has the ids; a chat's stop_reason comes with the end of the answer
 		case known == "prompt_token_ids" && behind != nil:
-			value = nil // the head has them
+			value = nil // the head has the ids
 		}
 		o.add(known, value)
 	}
 	return list(o.end()), true
 }
 
-// usage corrects the counts of decode, to which the first token is one of the prompt.
+// usage corrects decode's counts: decode counts the first token as a token of the prompt.
 func usage(raw []byte, behind *first) []byte {
 	o, err := rawjson.ParseObject(raw)
 	if err != nil || behind == nil {

@@ -9,34 +9,35 @@ import (
 	"carryover/upstream"
 )
 
-// Connector is LMCache's P/D mode, with the decode instances' receivers. All fields are read only.
+// Connector is LMCache's P/D mode, with the receivers of the decode instances. No field may change after the first use.
 type Connector struct {
-	// Expect waits for so many notifications that name the id. It is called before the prefill leg is sent.
+	// Expect begins to wait for count notifications that name the id. It is called before the prefill leg is sent.
 	Expect func(id string, count int) upstream.Arrival
-	// NewID returns an id that no other attempt has, of this process or another.
+	// NewID returns an id that no other attempt has, neither of this process nor of another.
 	NewID func() string
-	// Receivers are those of decode instances, by upstream.Instance.Authority; Otherwise is that of the others, the zero value for none.
+	// Receivers has the receivers of decode instances by upstream.Instance.Authority. Otherwise is the receiver of all other decode
+	// instances; its zero value means that they have none.
 	Receivers map[string]Receiver
 	Otherwise Receiver
-	// Notifications is how many say that the KV of a prompt has arrived, unless the prefill instance has a number of its own
-	// (upstream.Instance.Notices); 0 is one for each rank, which the init ports count. Models with MLA send one.
+	// Notifications is how many notifications the KV of one prompt has, for prefill instances without a number of their own
+	// (upstream.Instance.Notices). 0 means one for each rank, as many as there are init ports. With MLA models there is one.
 	Notifications int
-	// DecodeUnready sends the decode leg although no notification has come in time. Decode computes all of the prompt then.
+	// DecodeUnready sends the decode leg even if the notifications have not come in time. Decode then computes the whole prompt.
 	DecodeUnready bool
 	// MaxPromptTokens is max_num_batched_tokens of the prefill instances: LMCache 0.5.6 never announces the KV of a longer prompt
-	// (measured). 0 is no bound.
+	// (measured). 0 means no bound.
 	MaxPromptTokens int
 	// ChunkTokens is chunk_size of the engines' LMCache, or a multiple of it; 0 means 256, its default.
 	ChunkTokens int
-	// ChatAtDecode has decode answer all chats by its own chat endpoint, with its parsers of tool calls and reasoning.
+	// ChatAtDecode sends all chats to decode's chat endpoint, which has the parsers of tool calls and reasoning.
 	ChatAtDecode bool
 }
 
-// Traits says that legs carry token ids. Prefill reads nothing of decode.
+// Traits says that legs carry token ids. Prefill reads no KV of decode, so there are no tickets.
 func (*Connector) Traits() upstream.Traits { return upstream.Traits{IDs: true} }
 
-// Plan has prefill compute first, waits until its KV has arrived, and has decode go on behind the first token. What can't
-// run so goes to decode alone.
+// Plan has prefill compute first, waits until the KV has arrived at decode, and has decode continue after the first token. A turn that
+// can't run so goes to decode alone.
 func (c *Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	a := &attempt{Transfer: t, sent: t.PromptIDs}
 	to, why, ok := c.admit(a)
@@ -57,16 +58,17 @@ func (c *Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	}, nil
 }
 
-// admit says where the KV of an attempt goes and of how many tokens. ok is false where decode serves it alone, why perhaps a word for it.
+// admit returns the receiver of an attempt's KV, and decides which tokens prefill computes. ok is false if decode serves the turn alone;
+// why may then name the reason.
 func (c *Connector) admit(a *attempt) (to Receiver, why string, ok bool) {
 	for _, name := range []string{upstream.WhyTruncate, upstream.WhyPromptLogprobs} {
-		// The legs' prompts would be cut differently; all of the prompt is to be computed.
+		// With truncation each leg would cut its prompt differently. Logprobs of the prompt need decode to compute all of it.
 		if raw, _ := a.Request.Member(name); !rawjson.IsNull(raw) {
 			return to, name, false
 		}
 	}
 	if raw, _ := a.Request.Member("suffix"); a.Request.API() == upstream.Text && !rawjson.IsNull(raw) {
-		return to, "", false // the answer's place is not behind the ids
+		return to, "", false // the answer does not follow the ids, but stands between prompt and suffix
 	}
 	if to, ok = c.receiver(a.Decode); !ok {
 		return to, whyReceiver, false
@@ -75,7 +77,7 @@ func (c *Connector) admit(a *attempt) (to Receiver, why string, ok bool) {
 		return to, why, false
 	}
 	if a.begins = beginsAtDecode(a.Request, c.ChatAtDecode); a.begins {
-		// Decode looks for all ids of its prompt but the last, so that it takes whole chunks and leaves one that is not.
+		// Decode looks for all ids of its prompt except the last, and takes only whole chunks of them. So prefill sends only these.
 		chunk := c.chunk()
 		a.sent = a.sent[:max(0, len(a.sent)-1)/chunk*chunk]
 	}
@@ -96,7 +98,7 @@ func (c *Connector) chunk() int {
 	return usual
 }
 
-// notices is how many notifications the KV of one prompt has.
+// notices returns how many notifications the KV of one prompt has.
 func (c *Connector) notices(prefill *upstream.Instance, to Receiver) int {
 	switch {
 	case prefill.Notices > 0:
@@ -107,7 +109,7 @@ func (c *Connector) notices(prefill *upstream.Instance, to Receiver) int {
 	return len(to.InitPorts)
 }
 
-// ready waits for the KV.
+// ready waits until the KV has arrived.
 func (c *Connector) ready(ctx context.Context, arrival upstream.Arrival, a *attempt) error {
 	err := arrival.Ready(ctx)
 	late := ctx.Err() != nil && errors.Is(context.Cause(ctx), upstream.ErrNotReady)
@@ -115,7 +117,7 @@ func (c *Connector) ready(ctx context.Context, arrival upstream.Arrival, a *atte
 	case err == nil:
 		return nil
 	case c.DecodeUnready && (late || ctx.Err() == nil):
-		a.unready = true // decode finds no chunk, whose bytes may still be on their way, and computes them
+		a.unready = true // decode's leg must find no chunk, because bytes may still be on their way: decode computes the prompt
 		return nil
 	case late:
 		return &upstream.LegError{
@@ -129,7 +131,7 @@ func (c *Connector) ready(ctx context.Context, arrival upstream.Arrival, a *atte
 
 var errKeepsNothing = errors.New("LMCache leaves nothing for a next turn")
 
-// Keep keeps nothing: prefill has its own prefix cache, and reads none of decode's KV.
+// Keep keeps nothing: prefill has its own prefix cache, and reads no KV of decode.
 func (*Connector) Keep([]byte, int) (upstream.Kept, error) { return upstream.Kept{}, errKeepsNothing }
 
 // Release has nothing to release.

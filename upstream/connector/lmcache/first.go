@@ -12,16 +12,16 @@ import (
 	"carryover/upstream"
 )
 
-// first is prefill's answer: the first token of the turn's. Values are raw JSON.
+// first is prefill's answer, which has the first token of the turn's answer. Values are raw JSON.
 type first struct {
 	token  uint32
 	body   rawjson.Object
-	choice rawjson.Object // the only one
-	text   string         // of the token, decoded
-	finish string         // why the answer ended with it, "" if it only had no room for more
+	choice rawjson.Object // the only choice
+	text   string         // text of the token, decoded
+	finish string         // why the answer ended with the token, "" if only the limit of one token ended it
 }
 
-// readFirst reads prefill's answer to a leg of so many ids. The error says why decode can't be given what it has.
+// readFirst parses prefill's answer to a leg of prompt ids. The error says why decode can't continue the answer.
 func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 	if answer.PromptTokens != 0 && answer.PromptTokens != prompt {
 		return f, fmt.Errorf("prefill has computed %d tokens, of a prompt of %d", answer.PromptTokens, prompt)
@@ -48,8 +48,8 @@ func readFirst(answer upstream.PrefillAnswer, prompt int) (f first, err error) {
 	return f, nil
 }
 
-// tokenOf is the id of the first token: that of the choice, which was asked for by return_token_ids, or the one that LMCache names in its
-// params, which nobody asks for (params in receiver.go says why).
+// tokenOf returns the id of the first token. The choice has it, because the leg asks for return_token_ids; else LMCache's params may have
+// it, although no leg asks for it there (params in receiver.go says why).
 func tokenOf(params []byte, choice *rawjson.Object) (token uint32, ok bool) {
 	if raw := choice.Get("token_ids"); !rawjson.IsNull(raw) {
 		ids, ok := rawjson.ParseIDs(raw)
@@ -66,7 +66,7 @@ func tokenOf(params []byte, choice *rawjson.Object) (token uint32, ok bool) {
 	return uint32(n), ok && 0 <= n && n <= math.MaxUint32
 }
 
-// onlyChoice returns the choice of a list of one, with a text.
+// onlyChoice returns the choice of a list with one choice. ok is false if there is another number, or if the choice has no text.
 func onlyChoice(choices []byte) (choice rawjson.Object, ok bool) {
 	if !isList(choices) {
 		return choice, false
@@ -79,7 +79,7 @@ func onlyChoice(choices []byte) (choice rawjson.Object, ok bool) {
 	return choice, err == nil && isText(choice.Get("text"))
 }
 
-// cached is how many tokens of the prompt prefill did not compute, -1 if it does not tell.
+// cached returns how many tokens of the prompt prefill found in its cache, or -1 if the answer does not tell.
 func (f *first) cached() int {
 	n := gjson.ParseBytes(f.body.Get("usage")).Get("prompt_tokens_details.cached_tokens")
 	if n.Type != gjson.Number || n.Int() < 0 {
@@ -88,7 +88,7 @@ func (f *first) cached() int {
 	return int(n.Int())
 }
 
-// end is where the first token ends in the text that logprobs speak of, in characters.
+// end returns the offset in characters at which the first token ends, in the text that the logprobs refer to.
 func (f *first) end() int {
 	logprobs := gjson.ParseBytes(f.choice.Get("logprobs"))
 	tokens, offsets := logprobs.Get("tokens").Array(), logprobs.Get("text_offset").Array()

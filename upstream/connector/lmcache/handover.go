@@ -9,7 +9,7 @@ import (
 	"carryover/upstream"
 )
 
-// handOver reads prefill's answer and decides how the answer goes on.
+// handOver reads prefill's answer and decides how decode continues it.
 func (a *attempt) handOver(answer upstream.PrefillAnswer) (*upstream.Handover, error) {
 	f, err := readFirst(answer, len(a.sent))
 	if err != nil {
@@ -41,7 +41,7 @@ func (a *attempt) handOver(answer upstream.PrefillAnswer) (*upstream.Handover, e
 	return h, nil
 }
 
-// whole is the answer of which prefill has all, as the client wants it.
+// whole returns prefill's answer in the client's form, where prefill has all of it.
 func (a *attempt) whole(s *shape, f *first) ([]byte, error) {
 	if !a.Request.Stream() {
 		body, ok := s.answer(&f.body, nil)
@@ -59,18 +59,18 @@ func (a *attempt) whole(s *shape, f *first) ([]byte, error) {
 
 var errUnreadable = errors.New("the answer is not that of a text completion")
 
-// shape is what the parts of an answer have in common, and what the client wants of it.
+// shape has the values that all parts of an answer share, and the options that the client has asked for.
 type shape struct {
 	chat            bool
 	id              []byte // JSON, as are created, model and ids
 	created, model  []byte
-	ids             []byte // of the prompt, nil unless the client wants ids
-	counts, running bool   // the stream tells its usage at the end, with each event
-	prompt          int    // how many tokens it has
-	top             int    // how many of the likeliest tokens a chat shows beside each, -1 for all that come
+	ids             []byte // ids of the prompt, nil unless the client wants ids
+	counts, running bool   // the stream has its usage at the end (counts), and in each event too (running)
+	prompt          int    // tokens of the prompt
+	top             int    // how many of the likeliest tokens a chat shows for each token, -1 for all
 }
 
-// shape is that of the answer that prefill has begun.
+// shape returns the shape of the answer that prefill has begun.
 func (a *attempt) shape(id string, f *first) *shape {
 	s := &shape{
 		chat: a.Request.API() == upstream.Chat, created: f.body.Get("created"), model: f.body.Get("model"), top: a.top(),
@@ -80,7 +80,7 @@ func (a *attempt) shape(id string, f *first) *shape {
 		id = "cmpl-" + a.RequestID
 	}
 	if s.chat {
-		id = "chatcmpl-" + strings.TrimPrefix(id, "cmpl-") // of one request id, in both APIs
+		id = "chatcmpl-" + strings.TrimPrefix(id, "cmpl-") // both APIs put their prefix before the request id
 	}
 	s.id = rawjson.Quote(id)
 	if _, ok := rawjson.Integer(s.created); !ok {

@@ -9,8 +9,8 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// head is what a stream begins with: the first token, behind the role in chats, as vLLM 0.32 writes them. whole says that the
-// answer ends there.
+// head returns the beginning of a stream, as vLLM 0.32 writes it: in a chat the role, then the first token. whole says that the answer
+// ends with this token.
 func (s *shape) head(f *first, whole bool) ([]byte, error) {
 	var choice, chunk object
 	choice.add("index", []byte("0"))
@@ -45,7 +45,7 @@ func (s *shape) head(f *first, whole bool) ([]byte, error) {
 	return append(event(s.role()), event(data)...), nil
 }
 
-// role is the chunk that a chat begins with.
+// role returns the first chunk of a chat, which has the role.
 func (s *shape) role() []byte {
 	var chunk object
 	s.begin(&chunk, "chat.completion.chunk", []byte(`[{"index":0,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]`))
@@ -55,7 +55,7 @@ func (s *shape) role() []byte {
 	return chunk.end()
 }
 
-// tail is what a stream ends with of which prefill has all.
+// tail returns the end of a stream, where prefill has the whole answer.
 func (s *shape) tail(f *first) (events []byte) {
 	if s.counts {
 		kind := "text_completion"
@@ -73,7 +73,7 @@ func (s *shape) tail(f *first) (events []byte) {
 	return append(events, event([]byte("[DONE]"))...)
 }
 
-// begin writes what all chunks have.
+// begin writes the members that all chunks have.
 func (s *shape) begin(chunk *object, kind string, choices []byte) {
 	chunk.add("id", s.id)
 	chunk.add("object", rawjson.Quote(kind))
@@ -82,7 +82,7 @@ func (s *shape) begin(chunk *object, kind string, choices []byte) {
 	chunk.add("choices", choices)
 }
 
-// count writes the usage so far where each chunk tells it.
+// count writes the usage so far, if each chunk has it.
 func (s *shape) count(chunk *object, completion int) {
 	if !s.running {
 		return
@@ -94,7 +94,7 @@ func (s *shape) count(chunk *object, completion int) {
 	chunk.add("usage", usage.end())
 }
 
-// tokenIDs is the list of the first token's id where the client wants ids.
+// tokenIDs returns a list with the id of the first token, or nil if the client wants no ids.
 func (s *shape) tokenIDs(f *first) []byte {
 	if s.ids == nil {
 		return nil
@@ -102,10 +102,11 @@ func (s *shape) tokenIDs(f *first) []byte {
 	return rawjson.AppendIDs(nil, []uint32{f.token})
 }
 
-// event frames the data of an event.
+// event returns the data as an event of a stream.
 func event(data []byte) []byte { return append(append([]byte("data: "), oneLine(data)...), "\n\n"...) }
 
-// withoutNulls leaves members out that are null, as vLLM does in the usage of a stream; nil for what is no object.
+// withoutNulls returns an object without its members that are null, as vLLM writes the usage of a stream. It returns nil if raw is no
+// object.
 func withoutNulls(raw []byte) []byte {
 	if len(raw) == 0 || raw[0] != '{' {
 		return nil

@@ -7,39 +7,39 @@ import (
 	"carryover/upstream"
 )
 
-// attempt is one attempt with what its plan has decided.
+// attempt is one attempt with the decisions of its plan.
 type attempt struct {
 	upstream.Transfer
 	budget
-	begins bool     // decode gives the answer from its first token
+	begins bool     // decode gives the answer from its beginning
 	sent   []uint32 // the ids that prefill computes and whose KV it sends
-	// salt is decode's cache_salt, JSON. With one of its own no leg finds a chunk in vLLM's prefix cache, of which LMCache is not asked
-	// then: the receiver frees a chunk when it is read and never else, and one that is full stalls prefill (measured, 0.5.6: two chunks
-	// stay of the second turn of a conversation). Prefill sends the whole prompt at each turn, so that nothing is computed twice. LMCache's
-	// keys do not know the salt.
+	// salt is decode's cache_salt, JSON, and no other attempt has it. A chunk that vLLM finds in its own prefix cache is not read from
+	// LMCache. The receiver frees a chunk only when it is read, and a full receiver stalls prefill (measured, 0.5.6: without the salt two
+	// chunks of the second turn of a conversation stay). With a fresh salt vLLM's prefix cache has nothing, so every chunk is read.
+	// Nothing is computed twice, because prefill sends the whole prompt at each turn. LMCache's keys do not contain the salt.
 	salt   []byte
 	params []byte // kv_transfer_params of decode's legs
-	// unready says that the client's leg is to find nothing.
+	// unready says that the client's leg must find no chunk.
 	unready bool
 }
 
-// prefillLeg is a text completion of the ids, for chats too: a chat would be rendered, and LMCache's keys are of ids.
+// prefillLeg returns a text completion of the ids, also for chats: prefill would render a chat, and LMCache's keys are hashes of ids.
 func (a *attempt) prefillLeg(params []byte) upstream.LegPlan {
 	var m members
 	a.asText(&m, a.sent)
 	if !a.begins {
-		// They belong to the first token, which is part of the answer. With min_tokens no engine takes the end for it.
+		// The first token is part of the answer, so it needs the client's logprobs, and min_tokens keeps it from ending the answer.
 		if a.least > 0 {
 			m.set("min_tokens", []byte("1"))
 		}
 		a.logprobs(&m)
 	}
-	m.set("return_token_ids", []byte("true")) // the first token's, without which there is no leg for decode
+	m.set("return_token_ids", []byte("true")) // decode's leg needs the id of the first token
 	m.set("kv_transfer_params", params)
 	return upstream.LegPlan{API: upstream.Text, Members: m}
 }
 
-// tag are the params of the client's leg, nil if it is to find nothing.
+// tag returns the params of decode's leg for the client, nil if the leg must find no chunk.
 func (a *attempt) tag() []byte {
 	if a.unready {
 		return nil
@@ -47,7 +47,7 @@ func (a *attempt) tag() []byte {
 	return a.params
 }
 
-// onwardLeg is decode's text completion of the ids and the first token, so that it finds the KV of all of them but that.
+// onwardLeg returns decode's text completion of the ids and the first token. Decode looks for the KV of all ids before the first token.
 func (a *attempt) onwardLeg(first uint32, params []byte) upstream.LegPlan {
 	var m members
 	a.asText(&m, append(append(make([]uint32, 0, len(a.sent)+1), a.sent...), first))
@@ -63,8 +63,9 @@ func (a *attempt) onwardLeg(first uint32, params []byte) upstream.LegPlan {
 	return upstream.LegPlan{API: upstream.Text, Members: m}
 }
 
-// takeLeg is decode's leg for nothing but the KV. LMCache's receiver frees a chunk when it is read, and has no other end for it
-// (remove_after_retrieve, cache_engine.py; pd_backend_async.py); the last chunk is of all ids, which only a prompt with one more asks for.
+// takeLeg makes a leg to decode whose only purpose is to read the KV. LMCache's receiver frees a chunk only when it is read
+// (remove_after_retrieve, cache_engine.py; pd_backend_async.py). The last chunk reaches up to the last id, so only a prompt with one more
+// id asks for it.
 func (a *attempt) takeLeg(first uint32) func([]byte) upstream.LegPlan {
 	return func([]byte) upstream.LegPlan {
 		plan := a.onwardLeg(first, a.params)
@@ -73,8 +74,9 @@ func (a *attempt) takeLeg(first uint32) func([]byte) upstream.LegPlan {
 	}
 }
 
-// lateLeg is takeLeg for KV that the client's leg does not read. Any token may stand behind the ids, which only the look for the last chunk
-// needs. The salt is its own: decode may have computed the prompt under the other, and a chunk that its own cache has is not read.
+// lateLeg is takeLeg for KV that the client's leg does not read. The id after the prompt may be any id: the leg needs it only to ask for
+// the last chunk. The leg has a salt of its own, because decode may have computed the prompt under the attempt's salt, and would then not
+// read chunks that its own cache has.
 func (a *attempt) lateLeg(salt []byte) upstream.LegPlan {
 	late := *a
 	late.salt = salt
@@ -83,7 +85,7 @@ func (a *attempt) lateLeg(salt []byte) upstream.LegPlan {
 	return plan
 }
 
-// ownLeg is the client's own request, but for the salt and the tag.
+// ownLeg returns the client's own request with the salt and the tag.
 func (a *attempt) ownLeg() upstream.LegPlan {
 	var m members
 	m.set("cache_salt", a.salt)
@@ -91,7 +93,7 @@ func (a *attempt) ownLeg() upstream.LegPlan {
 	return upstream.LegPlan{API: a.Request.API(), Members: m}
 }
 
-// asText makes a text completion of ids of the client's request.
+// asText turns the client's request into a text completion of ids.
 func (a *attempt) asText(m *members, ids []uint32) {
 	if a.Request.API() == upstream.Chat {
 		m.remove(notOfTexts()...)
@@ -99,9 +101,9 @@ func (a *attempt) asText(m *members, ids []uint32) {
 	m.set("prompt", rawjson.AppendIDs(nil, ids))
 }
 
-// notOfTexts are the members of a chat request that no text completion has, or that mean something else there: what
-// ChatCompletionRequest has and CompletionRequest has not, the reverse, which chats ignore, and logprobs (vLLM 0.32,
-// chat_completion/protocol.py and completion/protocol.py); functions and function_call are the old names of tools and tool_choice.
+// notOfTexts returns the members that are removed when a chat becomes a text completion: members that only ChatCompletionRequest has,
+// members that only CompletionRequest has (a chat ignores them), and logprobs, which has another meaning there (vLLM 0.32,
+// chat_completion/protocol.py and completion/protocol.py). functions and function_call are the old names of tools and tool_choice.
 func notOfTexts() []string {
 	return []string{
 		"messages", "tools", "tool_choice", "functions", "function_call", "parallel_tool_calls", "max_completion_tokens",
@@ -114,7 +116,7 @@ func notOfTexts() []string {
 // logprobs asks a text completion for the logprobs that the client wants.
 func (a *attempt) logprobs(m *members) {
 	if ids, there := a.Request.Member("logprob_token_ids"); there {
-		m.set("logprob_token_ids", ids) // without logprobs a 400, which is the client's
+		m.set("logprob_token_ids", ids) // without logprobs the engine answers 400, and the client gets this error
 	}
 	raw, _ := a.Request.Member("logprobs")
 	if a.Request.API() == upstream.Chat {
@@ -128,14 +130,14 @@ func (a *attempt) logprobs(m *members) {
 	}
 }
 
-// top is how many of the likeliest tokens a chat wants to see beside each token.
+// top returns how many of the likeliest tokens a chat wants to see for each token.
 func (a *attempt) top() int {
 	raw, _ := a.Request.Member("top_logprobs")
 	n, _ := rawjson.Integer(raw)
 	return n
 }
 
-// members are those of a leg.
+// members are the members that a leg sets in the client's request, or removes from it.
 type members []upstream.Member
 
 func (m *members) set(name string, value []byte) {

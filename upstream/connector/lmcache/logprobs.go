@@ -8,7 +8,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// The lists of a text completion's logprobs (CompletionLogProbs, completion/protocol.py): one element a token.
+// The lists of a text completion's logprobs (CompletionLogProbs, completion/protocol.py). Each has one element for each token.
 const (
 	offsetsMember = "text_offset"
 	tokensMember  = "tokens"
@@ -19,7 +19,7 @@ const (
 // unlikely is what vLLM writes for a logprob that it does not have (ChatCompletionLogProb, chat_completion/protocol.py).
 const unlikely = "-9999.0"
 
-// logprobs are those of a whole answer: of the first token, and of the text completion behind it.
+// logprobs returns the logprobs of a whole answer: those of the first token, followed by raw, those of the text completion after it.
 func (s *shape) logprobs(raw []byte, behind *first) []byte {
 	var before []byte
 	if behind != nil {
@@ -48,8 +48,8 @@ func (s *shape) logprobs(raw []byte, behind *first) []byte {
 	return o.end()
 }
 
-// shifted moves the offsets of a text completion's logprobs behind the first token. They count the characters of tokens from
-// the beginning of the answer (_create_completion_logprobs, completion/serving.py).
+// shifted adds the length of the first token to the offsets in a text completion's logprobs. Offsets count characters from the
+// beginning of the answer (_create_completion_logprobs, completion/serving.py).
 func shifted(raw []byte, behind *first) []byte {
 	o, err := rawjson.ParseObject(raw)
 	if err != nil || behind == nil || !isList(o.Get(offsetsMember)) {
@@ -72,7 +72,7 @@ func shifted(raw []byte, behind *first) []byte {
 	return o.Rewrite(edits)
 }
 
-// chatLogprobs are a text completion's in the form of chats.
+// chatLogprobs returns a text completion's logprobs in the form of chats.
 func (s *shape) chatLogprobs(raw []byte) []byte { return contents(s.content(raw)) }
 
 func contents(content []byte) []byte {
@@ -84,8 +84,8 @@ func contents(content []byte) []byte {
 	return o.end()
 }
 
-// content is a list with each token, nil if there are no logprobs. Text completions show one token more than they were asked for, the
-// sampled one first; chats show as many as that, of the same list.
+// content returns the list of tokens with their logprobs, nil if there are no logprobs. A text completion lists one token more than it was
+// asked for, with the sampled token first. A chat takes its number of tokens from the beginning of the same list.
 func (s *shape) content(raw []byte) []byte {
 	logprobs := gjson.ParseBytes(raw)
 	if !logprobs.IsObject() {
@@ -111,7 +111,7 @@ func (s *shape) content(raw []byte) []byte {
 	return append(content, ']')
 }
 
-// likeliest is the list of the tokens that were likeliest in one place.
+// likeliest returns the list of the likeliest tokens at one position.
 func (s *shape) likeliest(top gjson.Result) []byte {
 	out, n := []byte{'['}, 0
 	if !top.IsObject() {
@@ -131,7 +131,7 @@ func (s *shape) likeliest(top gjson.Result) []byte {
 	return append(out, ']')
 }
 
-// entry is a token with its logprob and the bytes of its text.
+// entry returns a token with its logprob and the bytes of its text.
 func entry(token string, value gjson.Result) (o object) {
 	if !isText([]byte(token)) {
 		token = `""`
@@ -146,7 +146,7 @@ func entry(token string, value gjson.Result) (o object) {
 	return o
 }
 
-// textBytes is the list of the bytes of a JSON string, nil if that has no UTF-8 form.
+// textBytes returns the list of the bytes of a JSON string, nil if the string has no UTF-8 form.
 func textBytes(raw []byte) []byte {
 	text, ok := rawjson.Text(raw)
 	if !ok {

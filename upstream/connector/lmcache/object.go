@@ -35,7 +35,8 @@ func (o *object) end() []byte {
 // list returns the JSON list of one element.
 func list(element []byte) []byte { return append(append([]byte{'['}, element...), ']') }
 
-// joined returns the JSON list that has the elements of both, of which either may be no list and has none then; null if neither is one.
+// joined returns the JSON list with the elements of a and b. A value that is no list counts as empty; if neither is a list, the result is
+// null.
 func joined(a, b []byte) []byte {
 	switch {
 	case !isList(a) && !isList(b):
@@ -51,7 +52,7 @@ func joined(a, b []byte) []byte {
 	return append(append(bytes.Clone(a[:len(a)-1]), ','), b[1:]...)
 }
 
-// joinedText returns the JSON string of two one behind the other.
+// joinedText returns two JSON strings joined into one.
 func joinedText(a, b []byte) []byte {
 	return append(bytes.Clone(a[:len(a)-1]), b[1:]...)
 }
@@ -59,7 +60,7 @@ func joinedText(a, b []byte) []byte {
 func isList(raw []byte) bool { return len(raw) > 0 && raw[0] == '[' }
 func isText(raw []byte) bool { return len(raw) > 0 && raw[0] == '"' }
 
-// oneLine returns JSON without line ends. None stands inside of strings.
+// oneLine replaces line ends in JSON with spaces, in place. JSON strings contain no raw line ends.
 func oneLine(text []byte) []byte {
 	for i, c := range text {
 		if c == '\n' || c == '\r' {

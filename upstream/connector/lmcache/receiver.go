@@ -8,22 +8,22 @@ import (
 	"carryover/upstream"
 )
 
-// Receiver is where the LMCache of a decode instance takes KV: pd_peer_host, pd_peer_init_port, pd_peer_alloc_port and
+// Receiver is the address at which the LMCache of a decode instance takes KV: pd_peer_host, pd_peer_init_port, pd_peer_alloc_port and
 // pd_peer_query_port of its configuration. Prefill's worker of tensor-parallel rank r uses the r-th port of each list.
 type Receiver struct {
-	Host       string // "" is the host of the decode instance
+	Host       string // "" means the host of the decode instance
 	InitPorts  []int
 	AllocPorts []int
 	QueryPorts []int // with pd_bidirectional only, else nil
 }
 
-// complete reports whether it has all that LMCache looks up: a member or port that is missing is a KeyError or IndexError in the
-// engine (vllm_v1_adapter.py, update_state_after_alloc).
+// complete reports whether the receiver has all values that LMCache looks up: a missing member or port would raise KeyError or
+// IndexError in the engine (vllm_v1_adapter.py, update_state_after_alloc).
 func (r Receiver) complete() bool {
 	return len(r.InitPorts) > 0 && len(r.AllocPorts) == len(r.InitPorts)
 }
 
-// receiver is that of a decode instance; ok is false if none is known.
+// receiver returns the receiver of a decode instance. ok is false if no complete receiver is known.
 func (c *Connector) receiver(decode *upstream.Instance) (r Receiver, ok bool) {
 	r, ok = c.Receivers[decode.Authority()]
 	if !ok {
@@ -35,10 +35,10 @@ func (c *Connector) receiver(decode *upstream.Instance) (r Receiver, ok bool) {
 	return r, r.complete()
 }
 
-// params are the kv_transfer_params of a prefill leg whose KV goes to the receiver. They never have ret_first_tok, with which LMCache
-// names the first token's id in the answer's params: a request with it that is aborted before its first token ends the engine (an IndexError
-// in request_finished, vllm_v1_adapter.py; measured on 0.5.6, sync and async: without it six such requests do no harm). Clients that
-// leave and time limits abort requests at any time. return_token_ids tells the same id.
+// params returns the kv_transfer_params of a prefill leg whose KV goes to the receiver. They never have ret_first_tok, which would make
+// LMCache name the first token's id in the answer's params: if a request with it is aborted before its first token, the engine ends (an
+// IndexError in request_finished, vllm_v1_adapter.py; measured on 0.5.6, sync and async: without it six such requests do no harm).
+// Requests can be aborted at any time, by clients that leave and by time limits. return_token_ids gives the same id.
 func (r Receiver) params(id string) []byte {
 	var spec, params object
 	spec.add("req_id", rawjson.Quote(id))
@@ -54,12 +54,12 @@ func (r Receiver) params(id string) []byte {
 }
 
 // tag is the member of kv_transfer_params that becomes part of the keys of an attempt's chunks (CacheEngineKey.tags in utils.py; measured
-// on LMCache 0.5.6: with it decode loads 600 of 601 ids, with another or none no id; older versions ignore it). Only the legs of the attempt
-// have it, so that no other request finds its chunks: LMCache registers them before their bytes have come, and those of a prefill engine
-// that ends meanwhile stay for ever. Nor does a request of another tenant find them, whose cache_salt LMCache does not know.
+// on LMCache 0.5.6: with it decode loads 600 of 601 ids, with another tag or none it loads no id; older versions ignore it). Only the legs
+// of the attempt have the tag, so no other request finds its chunks. This matters because LMCache registers chunks before their bytes have
+// come, and if the prefill engine ends meanwhile, such chunks stay for ever. It also keeps tenants apart, because LMCache ignores cache_salt.
 const tag = "lmcache.tag.attempt"
 
-// tagged are kv_transfer_params that have a leg find the chunks of an attempt.
+// tagged returns the kv_transfer_params with which a leg finds the chunks of an attempt.
 func tagged(id string) []byte {
 	var params object
 	params.add(tag, rawjson.Quote(id))

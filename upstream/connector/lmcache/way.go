@@ -10,36 +10,36 @@ import (
 	"carryover/upstream"
 )
 
-// way is how the answer comes about behind prefill's first token.
+// way is how the answer is completed after prefill's first token.
 type way int
 
 const (
-	// onward: decode goes on behind the token, which the client has already.
+	// onward: decode continues after the first token, which the client gets from prefill.
 	onward way = iota + 1
 	// complete: prefill has the whole answer.
 	complete
-	// again: decode gives the answer from its first token.
+	// again: decode gives the answer from its beginning.
 	again
 )
 
-// wayOn decides how an answer comes about whose first token has this text and ended it, if it did.
+// wayOn decides how the answer is completed. text is the text of the first token; ended says that this token ended the answer.
 func wayOn(r *upstream.Request, b budget, text string, ended bool) way {
 	switch {
 	case ended || b.most == 1:
 		return complete
 	case text == "", strings.HasSuffix(text, "\uFFFD"):
-		// The token ends inside of a character, or is not shown. Each engine makes text of its own tokens, so that the character's rest
-		// would be lost with decode (measured: 1 of 6 answers).
+		// The token ends inside of a character, or has no text. Each engine makes text of its own tokens only, so decode would lose the
+		// rest of the character (measured: in 1 of 6 answers).
 		return again
 	case endsInStop(text, stops(r)):
-		return again // the stop string would begin with what decode takes for the prompt
+		return again // the stop string would begin in the first token, which decode takes for a part of the prompt
 	}
 	return onward
 }
 
-// beginsAtDecode reports whether decode has to give the answer from its first token whatever that is: what a member asks for counts from
-// the beginning of the answer, and with the first token in the prompt it would begin one token late; or it makes more of an answer than
-// text, for which chats have parsers. chatAtDecode says that chats have these parsers at any time.
+// beginsAtDecode reports whether decode has to give the answer from its beginning, whatever the first token is. There are two reasons: a
+// member of the request counts from the beginning of the answer, and would count one token late if the first token were in the prompt; or
+// a chat needs parsers that text completions do not have. chatAtDecode says that all chats need them.
 func beginsAtDecode(r *upstream.Request, chatAtDecode bool) bool {
 	chat := r.API() == upstream.Chat
 	for name, value := range r.Members() {
@@ -54,10 +54,11 @@ func beginsAtDecode(r *upstream.Request, chatAtDecode bool) bool {
 func fromTheStart(name string, value []byte) bool {
 	switch name {
 	case "presence_penalty", "frequency_penalty":
-		// Of the output's tokens; repetition_penalty counts those of the prompt too (apply_penalties, model_executor/layers/utils.py).
+		// These count the tokens of the output. repetition_penalty counts the tokens of the prompt too, so it may stay (apply_penalties,
+		// model_executor/layers/utils.py).
 		return !off(value)
 	case "seed":
-		// The second token would be drawn with the first's random numbers: a generator of the request draws in order
+		// The request's generator draws in order, so decode would draw the second token with the random numbers of the first
 		// (random_sample, v1/sample/ops/topk_topp_sampler.py).
 		return !rawjson.IsNull(value)
 	case "response_format":
@@ -71,19 +72,19 @@ func fromTheStart(name string, value []byte) bool {
 	return strings.HasPrefix(name, "guided_") && !off(value) // structured_outputs of older engines
 }
 
-// ofChatsOnly reports whether a member asks for what a text completion does not give.
+// ofChatsOnly reports whether a member asks for something that a text completion can't give.
 func ofChatsOnly(r *upstream.Request, name string, value []byte) bool {
 	switch name {
 	case "tools":
 		choice, _ := r.Member("tool_choice")
 		return !off(value) && string(choice) != `"none"`
 	case "include_reasoning", "add_generation_prompt":
-		// Reasoning is to be hidden; the answer's role is that of the last message (get_chat_request_role).
+		// Reasoning has to be hidden; or the answer has the role of the last message (get_chat_request_role).
 		return string(value) != "true"
 	case "continue_final_message", "return_prompt_text":
 		return !off(value)
 	case "return_tokens_as_token_ids":
-		return !off(value) // logprobs have the bytes of the token's text then
+		return !off(value) // a chat's logprobs then still have the bytes of the token's text
 	case "logprobs":
 		return !off(value) && string(value) != "true"
 	case "top_logprobs":
@@ -93,7 +94,7 @@ func ofChatsOnly(r *upstream.Request, name string, value []byte) bool {
 	return false
 }
 
-// off reports whether a member says nothing: null, false, zero, or empty.
+// off reports whether a member asks for nothing: it is null, false, zero, or empty.
 func off(value []byte) bool {
 	if rawjson.IsNull(value) || string(value) == "false" || string(value) == `""` {
 		return true
@@ -104,7 +105,7 @@ func off(value []byte) bool {
 	return (value[0] == '[' || value[0] == '{') && rawjson.IsEmpty(value)
 }
 
-// stops are the strings that end the answer.
+// stops returns the stop strings, which end the answer.
 func stops(r *upstream.Request) (all []string) {
 	raw, _ := r.Member("stop")
 	stop := gjson.ParseBytes(raw)
@@ -117,7 +118,8 @@ func stops(r *upstream.Request) (all []string) {
 	return all
 }
 
-// endsInStop reports whether a text ends with a beginning of a stop string that is not all of it. With all of it, prefill has ended the answer.
+// endsInStop reports whether a text ends with a part of a stop string, from its beginning. After a whole stop string prefill has ended
+// the answer itself.
 func endsInStop(text string, stops []string) bool {
 	for _, stop := range stops {
 		for n := 1; n < len(stop) && n <= len(text); n++ {

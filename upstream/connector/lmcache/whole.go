@@ -4,7 +4,8 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// answer makes the client's whole answer of one of a text completion, which comes behind a first token; nil if it has that itself.
+// answer makes the client's whole answer from the answer of a text completion. behind is the first token that comes before this answer,
+// nil if the answer itself has the first token.
 func (s *shape) answer(answer *rawjson.Object, behind *first) (out []byte, ok bool) {
 	choice, ok := onlyChoice(answer.Get("choices"))
 	if !ok {
@@ -27,7 +28,7 @@ func (s *shape) answer(answer *rawjson.Object, behind *first) (out []byte, ok bo
 			value = list(s.choice(&choice, behind))
 		case "usage":
 			o.add("usage", usage(value, behind))
-			if s.chat { // which text completions have in the choice
+			if s.chat { // a text completion has these in the choice
 				o.add("prompt_logprobs", nil)
 				o.add("prompt_token_ids", s.ids)
 				o.add("prompt_text", nil)
@@ -35,7 +36,7 @@ func (s *shape) answer(answer *rawjson.Object, behind *first) (out []byte, ok bo
 			continue
 		case "kv_transfer_params":
 			if behind == nil {
-				continue // prefill's, for us
+				continue // prefill's params, for Carryover only
 			}
 		}
 		o.add(string(name), value)
@@ -43,7 +44,7 @@ func (s *shape) answer(answer *rawjson.Object, behind *first) (out []byte, ok bo
 	return o.end(), true
 }
 
-// choice makes the client's choice.
+// choice makes the client's choice from the choice of a text completion.
 func (s *shape) choice(choice *rawjson.Object, behind *first) []byte {
 	var o object
 	for name, value := range choice.Members() {
@@ -61,7 +62,7 @@ func (s *shape) choice(choice *rawjson.Object, behind *first) []byte {
 		case "token_ids":
 			switch {
 			case behind == nil && s.ids == nil:
-				value = nil // asked for by us
+				value = nil // Carryover asked for the ids, the client did not
 			case behind != nil && isList(value):
 				value = joined(s.tokenIDs(behind), value)
 			}
@@ -79,7 +80,7 @@ func (s *shape) choice(choice *rawjson.Object, behind *first) []byte {
 	return o.end()
 }
 
-// message is that of a chat whose content no parser has looked at (ChatMessage, chat_completion/protocol.py, vLLM 0.32).
+// message returns the message of a chat whose content no parser has read (ChatMessage, chat_completion/protocol.py, vLLM 0.32).
 func message(content []byte) []byte {
 	var o object
 	o.add("role", []byte(`"assistant"`))
