@@ -102,8 +102,8 @@ type decoder struct {
 	event event
 }
 
-// batch hands the events of a batch to a sink. After an error the sink may have some of them. happened returns when
-// the events happened, given when the batch says that it was published, zero if it does not say.
+// batch hands the events of a batch to a sink. After an error the sink may have some of them. happened returns when the
+// events happened; its argument is the time of publication in the batch, zero if the batch has none.
 func (d *decoder) batch(payload []byte, sink Sink, happened func(published time.Time) time.Time) error {
 	d.r = msgpack.NewReader(payload)
 	events := false

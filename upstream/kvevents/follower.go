@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// replay asks for the batches from a number on and calls each for every one; an error of each ends it.
+// replay asks for the batches from a number on and calls each for every batch. An error of each ends the replay.
 type replay func(from uint64, each func(seq uint64, payload []byte) error) error
 
 // retryReplay is how long a replay endpoint that failed is not asked again, unless the connection breaks before.
@@ -36,12 +36,12 @@ type follower struct {
 	failed     time.Time // when a replay failed, zero if the last one did not
 	unreadable bool      // the log has reported an unreadable batch
 
-	// present is when the last live batch arrived: batches that are replayed after it are later. Zero if a replay has
-	// begun from the start since.
+	// present is when the last live batch arrived: batches that are replayed after it are later. It is zero if a replay
+	// from the first batch has begun since.
 	present time.Time
 }
 
-// up begins a connection. It does not bring what was published before the publisher had read the subscription.
+// up begins a connection. Batches that were published before the publisher had read the subscription do not come on it.
 func (f *follower) up() {
 	f.heard, f.failed = false, time.Time{}
 	switch {
@@ -114,9 +114,8 @@ func (f *follower) follow(seq uint64, payload []byte) error {
 	return nil
 }
 
-// replayed returns when a replayed event happened: when the engine says that it was published, for lack of better
-// knowledge. If it counted as happening now, the tickets of all conversations would end whenever a replica begins to
-// listen.
+// replayed returns when a replayed event happened. The best known time is the engine's time of publication. If the event
+// counted as happening now, the tickets of all conversations would end whenever a replica begins to listen.
 func (f *follower) replayed(published time.Time) time.Time {
 	now := f.now()
 	switch {
@@ -187,7 +186,7 @@ func (f *follower) take(seq uint64, payload []byte, happened func(time.Time) tim
 
 func (f *follower) hash(payload []byte) uint64 { return maphash.Bytes(f.seed, payload) }
 
-// mayAsk reports whether there is a replay endpoint that answers, as far as is known.
+// mayAsk reports whether there is a replay endpoint that has not failed within the last 30 s.
 func (f *follower) mayAsk() bool {
 	return f.replay != nil && (f.failed.IsZero() || f.now().Sub(f.failed) >= retryReplay)
 }

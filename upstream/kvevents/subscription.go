@@ -13,26 +13,27 @@ import (
 	"carryover/upstream/zmtp"
 )
 
-// maxFrame bounds a batch. A block of 16 tokens takes some 60 bytes, so that it has the blocks of four million tokens.
+// maxFrame is the greatest size of a batch in bytes. A block of 16 tokens takes some 60 bytes, so a batch may have the blocks of four
+// million tokens.
 const maxFrame = 16 << 20
 
-// replayLimit bounds a replay: 10,000 batches, unless the engine keeps more (buffer_steps).
+// replayLimit is how long a replay may take. It has up to 10,000 batches, unless the engine keeps more (buffer_steps).
 const replayLimit = 30 * time.Second
 
 // endOfReplay is the number behind the last batch of a replay: -1.
 const endOfReplay = math.MaxUint64
 
-// Subscription follows the events of one engine: of a server with several data-parallel ranks, of one of them.
+// Subscription follows the events of one engine. Of a server with several data-parallel ranks, it follows one rank.
 type Subscription struct {
-	Endpoint string       // tcp://host:port where it publishes them
-	Replay   string       // tcp://host:port where it answers questions for old ones, "" for nowhere
-	Topic    string       // of its messages
-	Sink     Sink         // is told of them
+	Endpoint string       // tcp://host:port where the engine publishes events
+	Replay   string       // tcp://host:port where the engine sends old batches again, "" for none
+	Topic    string       // topic of the messages
+	Sink     Sink         // receives the events
 	Logger   *slog.Logger // nil discards
 }
 
-// Run follows the events until ctx ends, and returns the cause then. An engine that is away is dialled until it is there. The error
-// of an endpoint that is none is returned at once. At the end all is Lost.
+// Run follows the events until ctx ends, and returns the cause then. It dials until the engine answers. For an invalid endpoint it
+// returns an error at once. Before it returns, it tells the sink Lost.
 func (s *Subscription) Run(ctx context.Context) error {
 	f := s.follower(ctx)
 	defer s.Sink.Lost()
@@ -58,7 +59,7 @@ func (s *Subscription) follower(ctx context.Context) *follower {
 	return f
 }
 
-// ask asks the engine for the batches from a number on. Each answer is one of them, with the topic before it since vLLM #45177.
+// ask asks the engine for the batches from a number on. Each answer has one batch; since vLLM #45177 the topic comes before it.
 func (s *Subscription) ask(ctx context.Context, from uint64, each func(seq uint64, payload []byte) error) error {
 	ctx, cancel := context.WithTimeout(ctx, replayLimit)
 	defer cancel()
