@@ -24,9 +24,10 @@ const (
 	maxPort      = 65535
 	maxNotices   = 1024
 	maxFaults    = 10 // that are told at once
-	// minKVTTL is server.MarginWithExpiry, by which a ticket ends before decode frees its blocks: with less no ticket lives.
+	// minKVTTL is server.MarginWithExpiry: a ticket ends this long before decode frees its blocks, so with a shorter TTL every
+	// ticket would end at once.
 	minKVTTL = 30 * time.Second
-	maxKVTTL = 8760 * time.Hour // as good as no limit; a duration of centuries overflows
+	maxKVTTL = 8760 * time.Hour // as good as no limit; a duration of centuries would overflow
 )
 
 // parseFile reads the instances of a file:
@@ -44,13 +45,13 @@ const (
 //	  - url: http://10.0.0.2:8000
 //	    kv_ttl: 480s     # of decode only; the setting store.decoder_kv_ttl unless given
 //
-// It is strict, because what is mistyped in a list of instances would be missed under load only: unknown and repeated keys
-// are faults, as are names and addresses that two instances of a role have. A file that says nothing of either role is one
-// that is being written, and no empty list. JSON is read as the YAML that it is. The nodes are read by hand, so that all
-// faults are found with their lines, and an alias is followed once and never expanded.
+// It is strict, because a typing error in a list of instances would show under load only: unknown and repeated keys are
+// faults, and so are names and addresses that two instances of one role share. A file without any role is taken for a file
+// that is being written, not for an empty list. JSON is read as YAML. The nodes are read by hand, so that all faults are
+// found with their lines, and so that an alias is followed once and never expanded.
 func parseFile(data []byte) ([]upstream.Instance, error) {
 	if json.Valid(data) {
-		// The one escape of JSON's that YAML 1.1 does not have.
+		// YAML 1.1 has all escapes of JSON but this one.
 		data = []byte(strings.NewReplacer(`\\`, `\\`, `\/`, `/`).Replace(string(data)))
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -97,7 +98,7 @@ type member struct {
 	value *yaml.Node
 }
 
-// members returns what stands in a mapping that may have these keys.
+// members returns the keys and values of a mapping. Any other key than these is a fault.
 func (p *parsing) members(n *yaml.Node, what string, keys ...string) (list []member) {
 	n = followed(n)
 	if n.Kind != yaml.MappingNode || len(n.Content) == 0 {
@@ -118,7 +119,7 @@ func (p *parsing) members(n *yaml.Node, what string, keys ...string) (list []mem
 	return list
 }
 
-// followed returns what an alias stands for. No alias stands for another one.
+// followed returns the node that an alias stands for. An alias never stands for another alias.
 func followed(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias
@@ -142,7 +143,7 @@ func (p *parsing) instances(list member) {
 	}
 }
 
-// instance adds what one item of a list stands for.
+// instance adds the instances that one item of a list stands for: one, or one for each rank.
 func (p *parsing) instance(role upstream.Role, key string, item *yaml.Node, keys []string) {
 	faults := len(p.faults)
 	instance, ranks, line := upstream.Instance{}, 0, item.Line
@@ -202,7 +203,7 @@ func (p *parsing) instance(role upstream.Role, key string, item *yaml.Node, keys
 	}
 }
 
-// add adds an instance whose address and name no other one of its role has.
+// add adds an instance. It is a fault if another instance of the role has the same address or name.
 func (p *parsing) add(i upstream.Instance, line int, key string) {
 	at, called := locationOf(i), [2]string{i.Role.String(), i.Name}
 	if first, taken := p.lines[at]; taken {

@@ -8,13 +8,13 @@ import (
 )
 
 // Pattern permits endpoints: addresses by network, or names as text, both at a range of ports. A name is never resolved to
-// match a network, and an address never matches a name, so that what a pattern permits does not depend on DNS. What a
-// permitted name leads to does: a pattern by name trusts DNS, and those that may change the zone, to name engines only.
+// match a network, and an address never matches a name, so DNS does not change which endpoints a pattern permits. But DNS
+// decides where a permitted name leads: a pattern by name trusts the DNS zone, and everybody who may change it.
 type Pattern struct {
 	text     string
-	network  netip.Prefix // valid if the pattern is of addresses
-	name     string       // or this one name
-	suffix   string       // or names that end so, with at least one label before; it begins with a dot
+	network  netip.Prefix // valid if the pattern is for addresses
+	name     string       // or the one permitted name
+	suffix   string       // or the end of the permitted names, which have at least one label before; it begins with a dot
 	from, to uint16
 }
 
@@ -46,7 +46,7 @@ func ParsePattern(text string) (Pattern, error) {
 	address, bits, network := strings.Cut(host, "/")
 	e, err := parseHost(address)
 	if err == nil && !network {
-		err = e.check() // a network may begin with an address that is none of a machine
+		err = e.check() // skipped for a network, because its first address may be no address of a machine
 	}
 	if err != nil {
 		return refused(err)

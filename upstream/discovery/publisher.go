@@ -7,7 +7,8 @@ import (
 	"carryover/upstream"
 )
 
-// IsPublisher accepts where an instance may publish its KV events: tcp://host:port, of a host that others can connect to.
+// IsPublisher reports whether text is an endpoint at which an instance may publish its KV events: tcp://host:port, with a host that
+// others can connect to.
 func IsPublisher(text string) bool {
 	rest, tcp := strings.CutPrefix(text, "tcp://")
 	host, port, err := net.SplitHostPort(rest)

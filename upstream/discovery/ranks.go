@@ -8,9 +8,9 @@ import (
 )
 
 // Ranks returns the n data-parallel ranks behind one address as instances: name@0 to name@(n-1). vLLM's API server
-// sends a request to the rank that X-data-parallel-rank names, and each rank has its own KV cache. With n of 0 the
-// instance stays one. If the instance publishes KV events, its address is rank 0's, and the next ports are those of
-// the other ranks (vllm/distributed/kv_events.py, offset_endpoint_port).
+// sends a request to the rank that X-data-parallel-rank names, and each rank has its own KV cache. If n is 0, the result
+// is the instance itself. If the instance publishes KV events, its endpoint is rank 0's, and the other ranks have the next
+// ports (vllm/distributed/kv_events.py, offset_endpoint_port).
 func Ranks(instance upstream.Instance, n int) []upstream.Instance {
 	if n <= 0 {
 		return []upstream.Instance{instance}
@@ -25,7 +25,7 @@ func Ranks(instance upstream.Instance, n int) []upstream.Instance {
 	return all
 }
 
-// portBehind adds more to the port of an endpoint. Text that does not end in a number is returned as it is.
+// portBehind returns the endpoint with more added to its port. Text that does not end in a number is returned unchanged.
 func portBehind(endpoint string, more int) string {
 	colon := strings.LastIndexByte(endpoint, ':')
 	port, err := strconv.Atoi(endpoint[colon+1:])

@@ -9,10 +9,10 @@ import (
 	"carryover/upstream"
 )
 
-// MaxRegistered is how many instances a Registry holds. It bounds what a caller in a loop can make the fleet probe.
+// MaxRegistered is how many instances a Registry holds at most. It bounds the probes of the fleet if a caller registers in a loop.
 const MaxRegistered = 1024
 
-// Reasons for which Add refuses an instance, besides an instance that is none.
+// Reasons for which Add refuses a valid instance.
 var (
 	ErrFull  = fmt.Errorf("%d instances are registered, which is the most", MaxRegistered)
 	ErrTaken = errors.New("the address is registered under another name")
@@ -57,8 +57,8 @@ func (r *Registry) Add(instance upstream.Instance) error {
 	return err
 }
 
-// Remove ends the registration of an instance and says whether there was one. When it returns, set of each Watch has been
-// called.
+// Remove ends the registration of an instance and reports whether there was one. When it returns, set of each Watch has
+// been called.
 func (r *Registry) Remove(role upstream.Role, name string) (found bool) {
 	r.list.change(func(all []upstream.Instance) []upstream.Instance {
 		i := slices.IndexFunc(all, isNamed(role, name))
@@ -70,7 +70,7 @@ func (r *Registry) Remove(role upstream.Role, name string) (found bool) {
 	return found
 }
 
-// List returns what is registered, in the order of registration.
+// List returns the registered instances, in the order of registration.
 func (r *Registry) List() []upstream.Instance { return r.list.now() }
 
 // Watch sets the list, again after each change, until ctx ends. It returns nil.

@@ -16,12 +16,12 @@ import (
 // counts (union.go). All fields are required.
 type Together struct {
 	Sources []upstream.Source
-	Logger  *slog.Logger // is told which instances do not count
+	Logger  *slog.Logger // for instances that do not count
 }
 
-// Watch waits for the first list of each source, and then sets the union, again when that changes, until ctx ends. It
-// fails if a source fails or ends without having given a list, and ends the others then. set is called by one
-// goroutine at a time, and not after Watch has returned.
+// Watch waits for the first list of each source, and then sets the union, again whenever it changes, until ctx ends. If a
+// source fails, or ends before it has given a list, Watch ends the other sources and fails. set is called by one goroutine
+// at a time, and not after Watch has returned.
 func (t Together) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	j := &joining{lists: make([][]upstream.Instance, len(t.Sources)), logger: t.Logger, set: set}
@@ -30,7 +30,7 @@ func (t Together) Watch(ctx context.Context, set func([]upstream.Instance)) erro
 			err := source.Watch(ctx, func(all []upstream.Instance) { j.take(i, all) })
 			switch {
 			case ctx.Err() != nil:
-				return nil // what a source returns at its end does not matter any more
+				return nil // ctx has ended, so the source's result does not matter
 			case err == nil && !j.has(i):
 				return fmt.Errorf("source %d of %d ended before it gave a list of instances", i+1, len(t.Sources))
 			}

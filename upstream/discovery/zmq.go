@@ -18,8 +18,8 @@ import (
 // ping). Nothing is answered.
 //
 // A peer that reaches the port decides where turns and their prompts go. So the port belongs on the loopback address
-// or on a network of engines only, and Allow says where engines may be. No other peer can change what a peer
-// announces, as long as that one goes on.
+// or on a network of engines only, and Allow says where engines may be. As long as a peer keeps announcing an instance,
+// no other peer can change it.
 type ZMQ struct {
 	// Listen is the host:port of the ROUTER socket; an empty host means every address of this machine. Listener is an
 	// open listener in place of Listen; Watch closes it.
@@ -28,10 +28,10 @@ type ZMQ struct {
 	// TTL is how long an instance stays without a new announcement; 0 means 10 s, so that three announcements may be
 	// lost. With the 5 s of vLLM's example, one lost announcement loses an engine.
 	TTL time.Duration
-	// Allow is where engines may be: host and port of the HTTP address that they announce, and the host of their KV address. Empty
-	// permits all.
+	// Allow says where engines may be. It applies to host and port of the HTTP address that they announce, and to the host of their
+	// KV address. If it is empty, all are permitted.
 	Allow []Pattern
-	// Own reports whether host:port is this program, which is no engine; nil means that no address is.
+	// Own reports whether host:port is an address of this program, which is no engine. nil means that no address is.
 	Own    func(authority string) bool
 	Logger *slog.Logger // nil discards
 
@@ -47,7 +47,7 @@ const (
 	sweepInterval = time.Second
 	// maxAnnouncement is several times as large as the longest announcement that is accepted.
 	maxAnnouncement = 8 << 10
-	// maxAnnouncers leaves room for the old connections of engines that have been restarted.
+	// maxAnnouncers includes the old connections of engines that have been restarted.
 	maxAnnouncers = MaxRegistered + 256
 )
 

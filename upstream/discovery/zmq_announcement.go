@@ -11,16 +11,16 @@ import (
 	"carryover/upstream/msgpack"
 )
 
-// errHello is the first message of some engines of MoRI-IO, which says nothing.
+// errHello is for the first message of some engines of MoRI-IO, which announces nothing.
 var errHello = errors.New("hello")
 
-// Bounds of what an engine may say of itself.
+// Bounds of the values in an announcement.
 const (
-	maxText = 512  // bytes: two host names and what stands between them
-	maxSize = 1024 // of a parallel group; vLLM 0.32 has none that is larger
+	maxText = 512  // bytes: two host names and the text around them
+	maxSize = 1024 // ranks of a parallel group; vLLM 0.32 has no larger group
 )
 
-// announcement is what an engine says of itself, in one of three forms:
+// announcement is the message by which an engine announces itself, in one of three forms:
 //
 //	P2P-NCCL                {"type":"P"|"D","http_address","zmq_address":"ip:port"}
 //	MoRI-IO, 2026-04-23 on  {"type":"P"|"D","http_address","zmq_address":"host:IP,handshake:PORT,notify:PORT","dp_size","tp_size","transfer_mode"}
@@ -33,8 +33,8 @@ type announcement struct {
 	handshake, notify, dpSize, tpSize    int64
 }
 
-// parseAnnouncement reads the message of an engine. It is strict: the addresses become parts of URLs and of request ids, and
-// what is read with other eyes there must not be taken for something else.
+// parseAnnouncement parses the announcement of an engine. It is strict: the addresses become parts of URLs and of request ids, and
+// every reader there must understand them in the same way.
 func parseAnnouncement(frames [][]byte) (upstream.Instance, error) {
 	if len(frames) != 1 {
 		return upstream.Instance{}, fmt.Errorf("%d frames, want one", len(frames))
@@ -64,12 +64,12 @@ func parseAnnouncement(frames [][]byte) (upstream.Instance, error) {
 	if instance.Role == 0 {
 		return upstream.Instance{}, errors.New("type: want P or D")
 	}
-	instance.KVHost = "" // the setting's
+	instance.KVHost = "" // the setting kv.host applies
 	instance.Announced, err = a.announced()
 	return instance, err
 }
 
-// readAnnouncement reads the members that are known, whatever else there is.
+// readAnnouncement reads the known members of an announcement and ignores all others.
 func readAnnouncement(message []byte) (a announcement, err error) {
 	texts := map[string]*string{
 		"type": &a.kind, "role": &a.role, "http_address": &a.http, "zmq_address": &a.zmq, "request_address": &a.request, "transfer_mode": &a.mode,
@@ -114,7 +114,7 @@ func (a *announcement) modernise() error {
 	return nil
 }
 
-// announced checks what the other engines are told.
+// announced checks and returns the values that other engines will get.
 func (a *announcement) announced() (upstream.Announcement, error) {
 	fail := func(format string, arguments ...any) (upstream.Announcement, error) {
 		return upstream.Announcement{}, fmt.Errorf(format, arguments...)
@@ -134,8 +134,8 @@ func (a *announcement) announced() (upstream.Announcement, error) {
 	return upstream.Announcement{Address: a.zmq, DPSize: int(a.dpSize), TPSize: int(a.tpSize), Mode: mode}, nil
 }
 
-// checkAddress accepts host:port, and host:HOST,handshake:PORT,notify:PORT as MoRI-IO has it. It stays as it was sent, because
-// engines compare it as text, and so it may be spelled in one way only.
+// checkAddress accepts host:port, and MoRI-IO's host:HOST,handshake:PORT,notify:PORT. Engines compare addresses as text, so an
+// address is forwarded as it was sent, and only one spelling of it is accepted.
 func checkAddress(text string) error {
 	long, ok := strings.CutPrefix(text, "host:")
 	if !ok {
@@ -159,8 +159,8 @@ func checkAddress(text string) error {
 	return unambiguous(e, text, fmt.Sprintf("host:%s,handshake:%d,notify:%d", e.host, first, second))
 }
 
-// unambiguous refuses a second spelling, and what would end an address inside of a request id: three underscores, and one before
-// the id's last part. vLLM names engines by address, so that names with underscores are rare.
+// unambiguous refuses a second spelling of an address, and a name with an underscore: in a request id three underscores end an
+// address, and so does one before the id's last part. vLLM names engines by IP address, so such names are rare.
 func unambiguous(e endpoint, text, want string) error {
 	if text != want || !e.addr.IsValid() && strings.Contains(e.host, "_") {
 		return fmt.Errorf("want %s, with a host that has no underscores", want)

@@ -11,34 +11,35 @@ import (
 	"carryover/upstream"
 )
 
-// heard is what is known of an instance that announces itself. Its owner is the connection that announced it first:
-// other peers may repeat what the owner says, but change nothing as long as the owner goes on.
+// heard is an instance that announces itself. Its owner is the connection that announced it first: as long as the owner
+// keeps announcing it, other peers may repeat the announcement, but not change it.
 type heard struct {
 	instance upstream.Instance
 	kv       []endpoint // where other engines reach it
-	last     time.Time  // when it was announced last, by whichever peer
-	owner    string     // the peer
-	owned    time.Time  // when the owner has announced it last
+	last     time.Time  // the last announcement, by any peer
+	owner    string     // the owner's connection
+	owned    time.Time  // the owner's last announcement
 }
 
 var errTaken = errors.New("an engine that still announces itself has the address")
 
-// Refusals are announcements that were refused since the start. Each comes every three seconds as long as its sender goes on.
+// Refusals counts the announcements that were refused since the process started. A sender repeats its announcement every three
+// seconds, and each counts.
 type Refusals struct {
-	Malformed  uint64 // not what engines send
-	NotAllowed uint64 // at an address that no pattern permits
+	Malformed  uint64 // not in a form that engines send
+	NotAllowed uint64 // with an address that no pattern permits
 	Taken      uint64 // with the address of another engine, in another role or with other properties
-	Full       uint64 // one engine too many
+	Full       uint64 // beyond the greatest number of engines
 }
 
-// refusals is Refusals while they grow.
+// refusals has the running counters behind Refusals.
 type refusals struct{ malformed, notAllowed, taken, full atomic.Uint64 }
 
 func (r *refusals) read() Refusals {
 	return Refusals{Malformed: r.malformed.Load(), NotAllowed: r.notAllowed.Load(), Taken: r.taken.Load(), Full: r.full.Load()}
 }
 
-// of is the counter for a reason.
+// of returns the counter for a reason.
 func (r *refusals) of(why error) *atomic.Uint64 {
 	switch {
 	case errors.Is(why, errTaken):
@@ -51,7 +52,7 @@ func (r *refusals) of(why error) *atomic.Uint64 {
 	return &r.malformed
 }
 
-// enter keeps what a peer announces, or says why it may not. r.mu is held.
+// enter keeps an instance that a peer announces, or returns why the peer may not announce it. The caller holds r.mu.
 func (r *registrations) enter(instance upstream.Instance, peer string, now time.Time) error {
 	known, kv := r.heard[instance.Name], kvEndpoints(instance.Announced.Address)
 	same := known != nil && known.instance == instance
@@ -85,7 +86,8 @@ func (r *registrations) holds(known *heard, peer string, now time.Time) bool {
 	return known != nil && known.owner != peer && now.Sub(known.owned) <= r.ttl
 }
 
-// permits applies the allow-list: to host and port of the HTTP address, and to the host of the KV address, whose ports are no one's choice.
+// permits applies the allow-list to host and port of the HTTP address, and to the host of the KV address, whose ports operators do not
+// choose.
 func (r *registrations) permits(instance upstream.Instance, kv []endpoint) error {
 	if r.own != nil && r.own(instance.Authority()) {
 		return fmt.Errorf("http_address %s is this program's own: %w", instance.Authority(), errNotPermitted)
@@ -108,7 +110,7 @@ func (r *registrations) permits(instance upstream.Instance, kv []endpoint) error
 	return nil
 }
 
-// kvEndpoints are the endpoints of an address that checkAddress has accepted.
+// kvEndpoints returns the endpoints of an address that checkAddress has accepted.
 func kvEndpoints(address string) (all []endpoint) {
 	long, ok := strings.CutPrefix(address, "host:")
 	if !ok {

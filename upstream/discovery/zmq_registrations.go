@@ -18,7 +18,7 @@ import (
 type registrations struct {
 	list    list
 	ttl     time.Duration
-	allow   []Pattern // at which addresses engines may be, empty for all
+	allow   []Pattern // permitted addresses of engines, empty for all
 	own     func(authority string) bool
 	log     *slog.Logger
 	refused *refusals
@@ -38,7 +38,7 @@ func newRegistrations(z *ZMQ, refused *refusals) *registrations {
 	}
 }
 
-// take handles a message of a peer. It drops messages that are no announcement or are not allowed.
+// take handles a message of a peer. It drops a message that is not an announcement or is not allowed.
 func (r *registrations) take(message zmtp.Message) {
 	instance, err := parseAnnouncement(message.Frames)
 	r.mu.Lock()

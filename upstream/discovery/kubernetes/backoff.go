@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// The waits between requests that fail: 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half, so that replicas come
-// apart. What the API server asks for (Retry-After) is kept up to two minutes.
+// The waits between requests that fail: 1 s, 2 s, 4 s … 30 s, each shortened at random by up to a half, so that replicas do not
+// retry together. A wait that the API server asks for (Retry-After) is kept up to two minutes.
 const (
 	firstWait     = time.Second
 	longestWait   = 30 * time.Second
@@ -20,11 +20,11 @@ type backoff struct {
 	relisted bool // a list has followed a forgotten version without a wait
 }
 
-// progress forgets them.
+// progress forgets the failures.
 func (p *backoff) progress() { *p = backoff{} }
 
-// after says how long to wait after a request that ended with err: not at all if it went well, or if a version was forgotten
-// for the first time, since the list that follows is what heals that.
+// after returns how long to wait after a request that ended with err. There is no wait if err is nil, or if a version was
+// forgotten for the first time, because the list that follows repairs that.
 func (p *backoff) after(err error) time.Duration {
 	if err == nil {
 		return 0

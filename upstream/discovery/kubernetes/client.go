@@ -133,10 +133,11 @@ func (s status) refusal(verb string) *refusal {
 	}
 }
 
-// readRefusal takes what it can from an answer that is not 200, which may come from something in front of the API server.
+// readRefusal makes a refusal from an answer that is not 200. The answer may come from a proxy in front of the API server, so missing
+// fields are tolerated.
 func readRefusal(verb string, res *http.Response) *refusal {
 	var told status
-	text, _ := io.ReadAll(io.LimitReader(res.Body, maxStatus)) // what came is better than nothing
+	text, _ := io.ReadAll(io.LimitReader(res.Body, maxStatus)) // a part of the text is better than nothing
 	if json.Unmarshal(text, &told) != nil {
 		told = status{Message: "the answer is no Status object"}
 	}
@@ -150,7 +151,7 @@ func readRefusal(verb string, res *http.Response) *refusal {
 	return told.refusal(verb)
 }
 
-// readSmall reads a file that has something in it, and no more than most bytes.
+// readSmall reads a file, which must have between one and most bytes.
 func readSmall(path string, most int64) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {

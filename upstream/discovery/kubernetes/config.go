@@ -13,7 +13,7 @@ import (
 	"carryover/upstream"
 )
 
-// Where the kubelet mounts what a service account has.
+// Where the kubelet mounts the files of a service account.
 const (
 	defaultTokenFile     = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 	defaultCAFile        = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
@@ -32,7 +32,7 @@ type Config struct {
 	// KUBERNETES_SERVICE_PORT.
 	APIHost string
 	APIPort string
-	// TokenFile, CAFile and NamespaceFile are what the kubelet mounts for the service account; empty: where it mounts them.
+	// TokenFile, CAFile and NamespaceFile are the files that the kubelet mounts for the service account; empty: its default paths.
 	TokenFile     string
 	CAFile        string
 	NamespaceFile string
@@ -49,7 +49,7 @@ type Config struct {
 	// PrefillLabels and DecodeLabels are the values of ModelLabel for each role. A value may be in both.
 	PrefillLabels []string
 	DecodeLabels  []string
-	// Logger is told what goes wrong, and of objects that should be instances and cannot be. nil for none.
+	// Logger gets errors, and objects that should be instances and cannot be. nil for none.
 	Logger *slog.Logger
 	// Dial connects to the API server; nil: over TCP. TLS comes on top of it.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -63,7 +63,7 @@ type Source struct {
 
 var _ upstream.Source = (*Source)(nil)
 
-// New returns a source, or all that is wrong with cfg. It reads no file and connects to nothing.
+// New returns a source, or an error with all faults of cfg. It reads no file and connects to nothing.
 func New(cfg Config) (*Source, error) {
 	fill := func(to *string, value string) {
 		if *to == "" {
@@ -108,7 +108,7 @@ func (c Config) validate() error {
 	return errors.Join(faults...)
 }
 
-// namespace is the configured one or that of the pod.
+// namespace returns the configured namespace, else the pod's namespace.
 func (c Config) namespace() (string, error) {
 	if c.Namespace != "" {
 		return c.Namespace, nil
@@ -124,7 +124,7 @@ func (c Config) namespace() (string, error) {
 	return name, nil
 }
 
-// portNumber is the port that text gives in digits, else 0.
+// portNumber returns the port that text gives in digits, else 0.
 func portNumber(text string) int {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {

@@ -11,9 +11,9 @@ var (
 	errNameless  = errors.New("an object has no name")
 	errTooMany   = errors.New("more than 10,000 match; narrow the label selector")
 	errPageLarge = errors.New("a page of the list has more than 16 MiB")
-	// errBrief is a watch that ended at once and told nothing, as behind a proxy that does not pass streams on.
+	// errBrief is for a watch that ended at once without an event, as behind a proxy that does not pass streams on.
 	errBrief = errors.New("the watch ended at once")
-	// errUnreadable is an event that came whole and cannot be read; watching from the same version would bring it again.
+	// errUnreadable is for an event that came whole and cannot be parsed. A watch from the same version would bring it again.
 	errUnreadable = errors.New("an event cannot be read")
 )
 
@@ -44,12 +44,12 @@ func refused(err error, codes ...int) bool {
 	return false
 }
 
-// forgotten says whether the API server no longer has what lies behind the version or the page that it was asked for.
+// forgotten reports whether the API server no longer has the requested version, or the requested page of a list.
 func forgotten(err error) bool { return refused(err, http.StatusGone) }
 
-// resumable says whether a watch may go on from its version after err: the network broke, or the API server was busy or did not
-// know us. After anything else the version itself may be at fault, and a list is needed. A watch that is forbidden thus lists
-// again and again, which keeps instances up to date where a role has list only.
+// resumable reports whether a watch may go on from its version after err: the network broke, or the API server was busy or did
+// not accept the token. After any other error the version itself may be at fault, and a list is needed. If a watch is forbidden,
+// this means list after list, which keeps instances up to date where the account may only list.
 func resumable(err error) bool {
 	var r *refusal
 	if errors.As(err, &r) {

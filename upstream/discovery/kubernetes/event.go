@@ -7,7 +7,8 @@ import (
 	"io"
 )
 
-// maxEvent bounds one event of a watch. An object of the API server's store has 1.5 MiB at most (etcd's --max-request-bytes).
+// maxEvent is the greatest size of a watch event. An object in the API server's store has 1.5 MiB at most (etcd's
+// --max-request-bytes).
 const maxEvent = 2 << 20
 
 // Kinds of events (metav1.WatchEvent). An object that no longer matches the selector comes as deleted.
@@ -19,7 +20,7 @@ const (
 	failed   = "ERROR"
 )
 
-// event is one of a watch: an object in its new state, or its last one, or just a version.
+// event is an event of a watch: an object in its new state, a deleted object in its last state, or just a version.
 type event struct {
 	Type   string          `json:"type"`
 	Object json.RawMessage `json:"object"`
@@ -38,7 +39,7 @@ func newEvents(source io.Reader) *events {
 	return e
 }
 
-// Read hands the decoder no more than the event that it is at may have.
+// Read hands the decoder at most as many bytes as the current event may still have.
 func (e *events) Read(p []byte) (int, error) {
 	left := e.decoder.InputOffset() + maxEvent - e.read
 	if left <= 0 {
@@ -50,7 +51,7 @@ func (e *events) Read(p []byte) (int, error) {
 }
 
 // next returns the next event. The error is io.EOF at the end of the stream, io.ErrUnexpectedEOF or the connection's if the stream
-// breaks, and wraps errUnreadable if there is an event that is none.
+// breaks, and wraps errUnreadable if the event can't be parsed.
 func (e *events) next() (event, error) {
 	var next event
 	err := e.decoder.Decode(&next)
@@ -62,7 +63,7 @@ func (e *events) next() (event, error) {
 	return next, err
 }
 
-// version is that of a bookmark.
+// version returns the version in a bookmark.
 func (e event) version() (string, error) {
 	var mark struct {
 		Metadata metadata `json:"metadata"`
@@ -73,7 +74,7 @@ func (e event) version() (string, error) {
 	return mark.Metadata.ResourceVersion, nil
 }
 
-// refusal is what an ERROR event tells.
+// refusal returns the refusal in an ERROR event.
 func (e event) refusal() *refusal {
 	told := status{Message: "the event is no Status object"}
 	if err := json.Unmarshal(e.Object, &told); err != nil {

@@ -14,20 +14,20 @@ import (
 	"carryover/upstream"
 )
 
-// A watch is asked to last five to ten minutes, as client-go asks, so that replicas do not come back together; one that is not
-// ended by then is left. One that ends within a second without a word is a failure.
+// A watch is requested for five to ten minutes at random, as client-go does, so that replicas do not return together. If the API
+// server does not end it then, this side does. A watch that ends within a second without an event is a failure.
 const (
 	shortestWatch = 5 * time.Minute
 	watchGrace    = 30 * time.Second
 	brief         = time.Second
 )
 
-// silence is how long a watch may tell nothing before its version is doubted. The API server sends a bookmark every minute if
-// anything of the resource has changed, except where the version lies ahead of its own (its store was restored from a backup):
-// such a watch is accepted and tells nothing until the store has come so far.
+// silence is how long a watch may bring no event before its version is doubted. The API server sends a bookmark every minute if
+// anything of the resource has changed. But if the version is ahead of the server's own (its store was restored from a backup), the
+// server accepts the watch and sends nothing until its store has reached that version.
 const silence = 2 * time.Minute
 
-// follower keeps a roster as the API server says.
+// follower keeps a roster up to date with the API server.
 type follower struct {
 	client   *client
 	resource resource
@@ -37,8 +37,8 @@ type follower struct {
 }
 
 // Watch calls set with the instances of the cluster, with the first list and then whenever they change, until ctx ends, and
-// returns nil then. It fails at once if the namespace is neither configured nor that of a pod. All else that goes wrong is
-// logged and tried again.
+// returns nil then. It fails at once if the namespace is neither configured nor in the pod's namespace file. All other errors are
+// logged, and the request is repeated.
 func (s *Source) Watch(ctx context.Context, set func([]upstream.Instance)) error {
 	namespace, err := s.cfg.namespace()
 	if err != nil {
@@ -128,7 +128,7 @@ func (f *follower) ended(said bool, lasted time.Duration) error {
 	return nil
 }
 
-// apply takes an event into the roster, and its version for the next watch.
+// apply applies an event to the roster, and keeps its version for the next watch.
 func (f *follower) apply(e event) error {
 	switch e.Type {
 	case added, modified, deleted:
@@ -158,7 +158,7 @@ func (f *follower) advance(version string) {
 	}
 }
 
-// complain says what went wrong, and what a role must grant where that is the reason.
+// complain logs an error. If permissions are missing, the line names those that the role must grant.
 func (s *Source) complain(err error, namespace string, wait time.Duration) {
 	log := s.cfg.Logger.With("namespace", namespace, "resource", s.resource.name(), "error", err, "again_in", wait.Round(time.Millisecond))
 	var r *refusal

@@ -27,8 +27,8 @@ type page struct {
 	Items []json.RawMessage `json:"items"`
 }
 
-// list returns all objects by name, page by page, and the version of the API server that they are of, which a watch goes on
-// from. All pages are of one version.
+// list reads all objects, page by page, and returns them by name, with their version. All pages have the same version, and a watch
+// goes on from there.
 func list(ctx context.Context, c *client, r resource) (_ map[string]object, version string, _ error) {
 	objects := map[string]object{}
 	instances := 0

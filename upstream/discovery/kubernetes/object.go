@@ -7,20 +7,20 @@ import (
 	"carryover/upstream"
 )
 
-// resource is a kind of object that the API server lists and watches, with what makes instances of one.
+// resource is a kind of object that the API server lists and watches. It makes instances from objects.
 type resource interface {
-	// group and version are those of the API; the core group is empty.
+	// group returns the API's group and version; the core group is empty.
 	group() (group, version string)
-	// name is that of the resource, in the plural.
+	// name returns the name of the resource, in the plural.
 	name() string
-	// read makes the instances of one object. It fails if data is not one.
+	// read makes the instances of one object. It fails if data is not such an object.
 	read(data []byte) (object, error)
 }
 
-// object is what matters of a pod or slice.
+// object has the parts of a pod or slice that matter here.
 type object struct {
 	name      string
-	version   string // opaque; that of the event in which the object came
+	version   string // opaque; version of the event in which the object came
 	instances []upstream.Instance
 	problem   string // why it has no instances although its labels ask for some; empty if all is well
 }

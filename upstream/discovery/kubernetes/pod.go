@@ -73,8 +73,8 @@ func (r podReader) read(data []byte) (object, error) {
 	return found, nil
 }
 
-// serves says whether the pod takes requests, as a service would see it. A pod that is being deleted is ready until its
-// containers have ended.
+// serves reports whether the pod takes requests, as a service would decide. A pod that is being deleted stays ready until its
+// containers have ended, so the deletion is checked too.
 func (p pod) serves() bool {
 	if p.Metadata.DeletionTimestamp != nil || p.Status.Phase != "Running" || p.Status.PodIP == "" {
 		return false
@@ -87,8 +87,8 @@ func (p pod) serves() bool {
 	return false
 }
 
-// port is the number of the port that is given by number or name; 0 if no container has it by that name. As for services, init
-// containers that stay (sidecars) count.
+// port returns the number of a port that is given by number or name; 0 if no container has a port of that name. As for services,
+// init containers that keep running (sidecars) count.
 func (p pod) port(given string) int {
 	if number := portNumber(given); number > 0 {
 		return number

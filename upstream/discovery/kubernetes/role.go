@@ -31,8 +31,8 @@ func (r roles) of(labels map[string]string) []upstream.Role {
 	return found
 }
 
-// at returns the instances of name at ip and port, one for each role. What they have beside is for the receiver to fill in. ok
-// is false if ip is none.
+// at returns the instances of name at ip and port, one for each role. Their other fields are empty. ok is false if ip is not an IP
+// address.
 func at(found []upstream.Role, name, ip string, port int) (_ []upstream.Instance, ok bool) {
 	address, err := netip.ParseAddr(ip)
 	if err != nil || address.Zone() != "" {

@@ -10,14 +10,14 @@ import (
 	"carryover/upstream"
 )
 
-// The most objects that a list may have, and the most instances that are told. A fleet has some thousand at most; a selector
-// that takes in a whole cluster is a mistake.
+// The most objects that a list may have, and the most instances that are reported. A fleet has some thousand at most; a selector
+// that matches a whole cluster is a mistake.
 const (
 	maxObjects   = 10_000
 	maxInstances = 10_000
 )
 
-// roster holds what the API server has told of objects, and tells the instances whenever they change.
+// roster holds the objects that the API server has sent, and reports the instances whenever they change.
 type roster struct {
 	set     func([]upstream.Instance)
 	logger  *slog.Logger
@@ -26,7 +26,7 @@ type roster struct {
 	ever    bool // a list was told
 }
 
-// replace takes a complete list in place of everything. An object whose problem was known is not complained of again.
+// replace replaces all objects by a complete list. A problem that was known already is not logged again.
 func (r *roster) replace(objects map[string]object) error {
 	former := r.objects
 	r.objects = make(map[string]object, len(objects))
@@ -73,8 +73,8 @@ func (r *roster) tell() error {
 	return nil
 }
 
-// instances are in the order of roles and names. An endpoint may be in two slices at once, while it moves or because a service
-// has two address families: the slice whose name comes first counts.
+// instances returns the instances in the order of roles and names. An endpoint may be in two slices at once, while it moves or
+// because a service has two address families: the slice whose name comes first counts.
 func (r *roster) instances() []upstream.Instance {
 	var all []upstream.Instance
 	for _, name := range slices.Sorted(maps.Keys(r.objects)) {

@@ -67,15 +67,15 @@ func (r sliceReader) read(data []byte) (object, error) {
 	return found, nil
 }
 
-// serves says whether the endpoint takes requests. A condition that is not told is a good one; of a service with
-// publishNotReadyAddresses all are ready.
+// serves reports whether the endpoint takes requests. A missing condition counts as good. With publishNotReadyAddresses, all
+// endpoints of a service are ready.
 func (e endpoint) serves() bool {
 	ready, terminating := e.Conditions.Ready, e.Conditions.Terminating
 	return (ready == nil || *ready) && (terminating == nil || !*terminating)
 }
 
-// instances are named by the endpoint's pod, or by their address. Of several addresses the first counts: the API gives no
-// meaning to the others.
+// instances returns the instances of the endpoint. They are named after the endpoint's pod, or after their address. If there are
+// several addresses, the first counts: the API gives no meaning to the others.
 func (e endpoint) instances(found []upstream.Role, port int) (_ []upstream.Instance, ok bool) {
 	if len(e.Addresses) == 0 {
 		return nil, false
@@ -87,7 +87,7 @@ func (e endpoint) instances(found []upstream.Role, port int) (_ []upstream.Insta
 	return at(found, name, e.Addresses[0], port)
 }
 
-// port is the number of the port that is given by number or name; 0 if the slice has none of that name.
+// port returns the number of a port that is given by number or name; 0 if the slice has no port of that name.
 func (s slice) port(given string) int {
 	if number := portNumber(given); number > 0 {
 		return number
