@@ -5,7 +5,8 @@ import (
 	"time"
 )
 
-// A breaker opens after so many failures in a row, or when half of at least so many operations within a window fail.
+// A breaker opens after a number of failures in a row, or when half of the operations within a window fail and the window has a least
+// number of operations.
 const (
 	breakerInRow  = 5
 	breakerSample = 20
@@ -30,7 +31,7 @@ func newBreaker(now func() time.Time) *breaker {
 	return &breaker{now: now, opened: make(chan struct{}, 1)}
 }
 
-// allows says whether an operation may be sent.
+// allows reports whether an operation may be sent.
 func (b *breaker) allows() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -68,7 +69,7 @@ func (b *breaker) trip() {
 	}
 }
 
-// set opens or closes the breaker, and forgets what was counted.
+// set opens or closes the breaker, and resets its counts.
 func (b *breaker) set(open bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -72,7 +72,7 @@ type canonical struct {
 // stringHead is the length of what precedes the bytes of an encoded string: tag and length.
 const stringHead = 9
 
-// span is where a member of an object stands in canonical.out.
+// span is the place of an object's member in canonical.out.
 type span struct {
 	start, value, end int
 }
@@ -105,7 +105,7 @@ func (c *canonical) value(r reading) error {
 	return c.number()
 }
 
-// text reads a string and appends what it stands for.
+// text reads a string and appends its encoding.
 func (c *canonical) text() error {
 	from := c.in.Pos + 1
 	if err := c.in.SkipString(); err != nil {
@@ -114,7 +114,7 @@ func (c *canonical) text() error {
 	return c.long(c.in.Data[from : c.in.Pos-1])
 }
 
-// long appends what the text between the quotes of a string stands for, behind tag and length, or its keyed tag.
+// long appends the encoding of the text between the quotes of a string: tag, length and decoded text, or its keyed tag.
 func (c *canonical) long(raw []byte) error {
 	switch {
 	case !c.key.tagging(len(raw)): // escapes are longer than the characters that they spell

@@ -9,34 +9,34 @@
 //   - No ticket is handed out at or after its deadline, by the monotonic clock or by the wall clock, and
 //     putting one back never moves that deadline to later (expiry.go, which also removes what has passed
 //     it).
-//   - Two conversations never share a key unless tenant, model, cache salt, sub-agent and id are all
-//     equal, and no key tells any of them (conversation.go).
-//   - History.Extends says yes only for a request that begins with exactly what a ticket covers, in
-//     the same scope, and goes on after a border that a tokeniser keeps (history.go, text.go).
-//     What counts as the same JSON is in canonical.go, what counts as the same message in
-//     message.go.
-//   - IDs.Offer offers of a ticket only tokens that the new prompt has too, at the same positions from
+//   - Two conversations share a key only if tenant, model, cache salt, sub-agent and id are all
+//     equal, and a key reveals none of them (conversation.go).
+//   - History.Extends is true only for a request that begins with exactly the text that a ticket
+//     covers, in the same scope, and continues after a border that a tokeniser keeps (history.go,
+//     text.go). canonical.go defines which JSON counts as the same, message.go which messages do.
+//   - IDs.Offer offers only tokens of a ticket that the new prompt has too, at the same positions from
 //     the first on, as far as keyed 64-bit hashes can tell (chain.go, offer.go, siphash.go).
-//   - What a later ticket makes superfluous is handed back by Put, so that decode can be told to free
-//     it (supersede.go).
+//   - Put returns the tickets that a later ticket makes superfluous, so that decode can be told to free
+//     their blocks (supersede.go).
 //   - A note, by which the next turn finds its KV in a prefill instance's own cache, is kept, displaced, bounded and
-//     counted like a ticket. It never takes a ticket's place, and where a turn has come between it is not stored
-//     (note.go, memory.go).
-//   - No operation waits for a shared store that does not answer longer than its context grants, nor at all
-//     once the breaker is open (shared.go, breaker.go, health.go); what is certainly not there is kept here.
+//     counted like a ticket. It never replaces a ticket, and it is not stored if a later turn has stored a ticket
+//     meanwhile (note.go, memory.go).
+//   - An operation waits for a shared store at most as long as its context grants, and does not wait at all once
+//     the breaker is open (shared.go, breaker.go, health.go). A ticket that is certainly not in the shared store is
+//     kept in this process.
 //   - Eligible says yes only for a reply that an honest echo should render to the tokens decode
 //     holds (eligible.go, arguments.go).
 //
-// It refuses to judge what it cannot read: invalid UTF-8, duplicate member names, nesting deeper
-// than 64 and anything that is not JSON are errors, which the caller answers with "no history
-// proof". Equal text is necessary for equal tokens and not sufficient: the history proof is the
-// weaker one, for engines that cannot show tokens. Likewise there is no chain where the tokens do not
-// add up, and a ticket without chain is never offered by tokens.
+// It refuses input that it cannot read: invalid UTF-8, duplicate member names, nesting deeper
+// than 64 and anything that is not JSON are errors, and the caller then has no history proof. Equal
+// text is necessary for equal tokens but not sufficient: the history proof is the weaker one, for
+// engines that cannot show tokens. There is no chain if the numbers of tokens do not agree, and a
+// ticket without a chain is never offered by tokens.
 //
 // The caller is server, once before a turn's prefill leg (Peek, Take) and once before the client
-// sees the end of the stream (Put). Store operations return an Outcome and never an error: whatever
-// is not Found, Taken or Stored is a miss, and a miss costs time only. Losing every ticket, as a
-// restart does, costs one recomputation per conversation. The contract that every store keeps is
-// executable: package convcachetest. What replicas share is behind an interface (remote.go); package redisstore has
-// the protocol on Redis.
+// sees the end of the stream (Put). Store operations return an Outcome and never an error: every
+// outcome but Found, Taken and Stored is a miss, and a miss costs time only. Losing every ticket, as
+// after a restart, costs one recomputation per conversation. Package convcachetest tests the contract
+// that every store keeps. The store that replicas share is behind an interface (remote.go); package
+// redisstore implements it on Redis.
 package convcache

@@ -9,8 +9,8 @@ import (
 // incarnationVersion begins the input of every incarnation's name.
 const incarnationVersion byte = 7
 
-// Incarnation names one start of an engine by a keyed hash, so that Redis reveals no addresses. Replicas with the same
-// secret use the same names.
+// Incarnation names one incarnation of an engine by a keyed hash, so that Redis reveals no addresses. Replicas with the
+// same secret use the same names.
 type Incarnation uint64
 
 // Incarnation returns the name of an incarnation. name must differ from that of every other incarnation.
@@ -35,14 +35,14 @@ const MaxAncestors = 32
 // maxNamed is how many ancestors a lineage names at all.
 const maxNamed = 1024
 
-// Lineage says which prefix caches the KV of some blocks may have come from: that of the prefill incarnation that
-// computed or read it, that of the decode incarnation, and all caches whose KV had reached these two before. The zero
-// Lineage means that this is not known.
+// Lineage says which prefix caches the KV of some blocks may have come from: the cache of the prefill incarnation that
+// computed or read it, the cache of the decode incarnation, and all caches whose KV had reached these two before. The
+// zero Lineage means that this is not known.
 type Lineage struct {
 	// Ancestors are sorted by name. A shared slice is never changed.
 	Ancestors []Ancestor
-	// Others is the last moment at which KV may have come from a cache that is not named because there were too many;
-	// 0 if there is none.
+	// Others is the last moment at which KV may have come from a cache that Ancestors does not name, because there were
+	// too many; 0 if there is none.
 	Others int64
 }
 
@@ -100,8 +100,8 @@ func compareAncestors(a, b Ancestor) int {
 // Quarantine says which KV is in doubt because a prefill incarnation has computed other ids than it was sent.
 type Quarantine struct {
 	Incarnation Incarnation
-	// Exposed says that the incarnation itself made no mistake but has had KV that is in doubt: only what comes from
-	// its cache under Space is in doubt. Otherwise everything of the incarnation is.
+	// Exposed says that the incarnation itself made no mistake but has held KV that is in doubt: then only KV from its
+	// cache under Space is in doubt. Otherwise all KV of the incarnation is.
 	Exposed bool
 	Space   uint64
 	// Since is the moment from which on KV from the cache is in doubt, in nanoseconds since 1970; 0 means from the

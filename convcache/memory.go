@@ -159,12 +159,12 @@ func (m *Memory) Take(ctx context.Context, key Key, id TicketID) (Ticket, Outcom
 // the newest branch of the conversation, and returns Stored. It copies Params and shares
 // Chain.Blocks, which is never changed. A ticket that is there under the same id is replaced.
 //
-// What it removed is the caller's, as if taken: the branch with the same history, branches whose
-// chain is contained in the ticket's, the oldest of five, and conversations beyond the bounds.
-// Tickets past their deadline are dropped instead: their blocks are about to be freed without us.
+// The tickets that it removed belong to the caller, as if taken: the branch with the same history,
+// branches whose chain is contained in the ticket's, the oldest of five, and conversations beyond
+// the bounds. Tickets past their deadline are dropped instead: decode is about to free their blocks.
 //
-// A note displaces no tickets but what goes beyond the bounds: it is Superseded if it is OutdatedBy a branch, or four
-// tickets leave it no room.
+// A note displaces tickets only if the bounds are exceeded. It is Superseded if it is OutdatedBy a branch, or if the
+// conversation has four tickets already.
 //
 // Nothing is stored or removed when it returns Expired (no time left), Refused (the ticket alone
 // exceeds MaxBytes), Superseded or NotStored (ctx has ended).
@@ -192,8 +192,8 @@ func (m *Memory) Put(ctx context.Context, key Key, t Ticket, ttl time.Duration) 
 	return append(displaced, m.shrink(s.home, now)...), Stored
 }
 
-// makeRoom removes from the conversation what t replaces, and returns the removed tickets that are still usable. It
-// returns false and removes nothing if t is a note that is not to be stored.
+// makeRoom removes from the conversation the branches that t replaces, and returns the removed tickets that are still
+// usable. It returns false and removes nothing if t is a note that must not be stored.
 func (m *Memory) makeRoom(key Key, t *Ticket, now time.Time) (displaced []Ticket, ok bool) {
 	c, ok := m.conversations.Peek(key)
 	if !ok {
@@ -275,7 +275,7 @@ func (m *Memory) add(key Key, s *stored) {
 	m.bytes += s.weight()
 }
 
-// remove takes s out of the store and says whether its conversation is gone with it.
+// remove takes s out of the store and reports whether its conversation is gone with it.
 func (m *Memory) remove(s *stored) (emptied bool) {
 	heap.Remove(&m.expiry, s.heapAt)
 	m.bytes -= s.weight()

@@ -14,9 +14,9 @@ func (t Ticket) Note(prefill, incarnation string, now time.Time) Ticket {
 	return t
 }
 
-// OutdatedBy reports whether a note is useless next to a branch of its conversation that covers the same text or all
-// its tokens, and is a ticket or covers more. Then a turn has come between, whose ticket says more than the note of
-// the turn before. Of two notes for the same text, the later one is useful.
+// OutdatedBy reports whether a branch of the conversation makes the note useless: the branch covers the same text or all
+// tokens of the note, and it is a ticket or covers more. Then a later turn has stored the branch, and its ticket is worth
+// more than the note of the turn before. Of two notes for the same text, the later one is useful.
 func (t *Ticket) OutdatedBy(there *Ticket) bool {
 	if there.HandedBack() && t.displaces(there) {
 		return false

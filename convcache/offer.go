@@ -1,6 +1,6 @@
 package convcache
 
-// Offer is how much of a ticket a request may use. The zero Offer is nothing.
+// Offer says how much of a ticket a request may use. The zero Offer means nothing.
 type Offer struct {
 	// Tokens is the remote_num_tokens that may be sent: all of the ticket's, or whole blocks.
 	Tokens int
@@ -26,7 +26,7 @@ type hashedIDs struct {
 // IDs returns a prompt's ids for comparison. They must not change while it is in use.
 func (k ChainKey) IDs(ids []uint32) *IDs { return &IDs{key: k, ids: ids} }
 
-// by returns the hashes of so many ids each.
+// by returns the hashes that cover step ids each.
 func (p *IDs) by(step int) *hashedIDs {
 	for i := range p.hashed {
 		if p.hashed[i].step == step {
@@ -80,7 +80,7 @@ func (p *IDs) offer(c Chain) Offer {
 	return Offer{Tokens: matched * c.BlockSize}
 }
 
-// matching returns how many of the hashes, from the first on, are those of the prompt.
+// matching returns how many of the hashes, from the first on, equal the prompt's hashes.
 func (p *IDs) matching(want []uint64, step int) int {
 	known := p.by(step)
 	for n := range want {
@@ -110,7 +110,7 @@ func (p *IDs) extend(known *hashedIDs) {
 	known.hashes = append(known.hashes, sipHash(p.key, lastOf(known.hashes), p.ids[at:at+known.step], false))
 }
 
-// lastOf returns the last hash; 0 for none, with which every chain begins.
+// lastOf returns the last hash, or 0 if there is none: every chain begins with 0.
 func lastOf(hashes []uint64) uint64 {
 	if len(hashes) == 0 {
 		return 0

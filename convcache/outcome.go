@@ -5,9 +5,9 @@ type Outcome int
 
 // The outcomes. The zero value is a miss, so that an outcome that was not set grants nothing.
 const (
-	// Unavailable: the store did not answer within ctx, or (Peek, Take) ctx had ended before. From every method;
-	// after it the caller must take a ticket to take for spent, and a ticket to put for another caller's: it
-	// may have been stored.
+	// Unavailable: the store did not answer within ctx, or (Peek, Take) ctx had ended before. From every method.
+	// After a Take the caller must treat the ticket as spent. After a Put it must treat the ticket as another
+	// caller's, because it may have been stored.
 	Unavailable Outcome = iota
 	// Found: at least one usable branch. From Peek.
 	Found
@@ -17,18 +17,18 @@ const (
 	Stored
 	// Empty: nothing is kept for the conversation. From Peek.
 	Empty
-	// Expired: everything there has passed its deadline (Peek), the ticket has, and is gone (Take),
-	// or it would have from the start, and is not stored (Put).
+	// Expired: all tickets have passed their deadline (Peek); the ticket has passed its deadline, and is
+	// gone (Take); or the ticket has no time left, and is not stored (Put).
 	Expired
 	// Consumed: the ticket is not there any more. From Take.
 	Consumed
-	// Fenced: the ticket was put while another server, or another start of it, was master, and is gone.
-	// It may have been taken there. From Take.
+	// Fenced: the ticket was put while another server, or another incarnation of this server, was master,
+	// and is gone. It may have been taken there. From Take.
 	Fenced
 	// Refused: the ticket alone is larger than the store may grow, and is not stored. From Put.
 	Refused
-	// Superseded: the note is not stored. What is there serves every prompt that it would, or tickets leave it no room. From
-	// Put, of notes only.
+	// Superseded: the note is not stored. Another branch serves every prompt that the note would serve, or the conversation
+	// has four tickets already. From Put, for notes only.
 	Superseded
 	// NotStored: ctx had ended before anything was done, so that the ticket is certainly not stored. From Put.
 	NotStored

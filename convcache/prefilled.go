@@ -1,17 +1,17 @@
 package convcache
 
-// Prefilled is how much of a ticket's tokens a prefix cache of prefill holds by itself: those of the last prompt of the conversation
-// that was sent to it.
+// Prefilled says how many of a ticket's tokens a prefill instance's own prefix cache holds: the tokens of the conversation's last prompt
+// that was sent to this instance.
 type Prefilled struct {
 	Incarnation Incarnation
 	Space       uint64 // as in Ancestor
 	Tokens      int
 }
 
-// MaxPrefilled is how many prefix caches a ticket tells that of. In Redis each takes 20 bytes or less.
+// MaxPrefilled is how many prefix caches a ticket lists in Prefilled. In Redis each takes 20 bytes or less.
 const MaxPrefilled = 8
 
-// PrefilledIn returns how many tokens a prefix cache holds by itself, 0 if that is not known.
+// PrefilledIn returns how many tokens the prefix cache of an incarnation holds, 0 if that is not known.
 func PrefilledIn(known []Prefilled, in Incarnation, space uint64) int {
 	for i := range known {
 		if known[i].Incarnation == in && known[i].Space == space {
@@ -21,8 +21,8 @@ func PrefilledIn(known []Prefilled, in Incarnation, space uint64) int {
 	return 0
 }
 
-// AddPrefilled returns what is known together with one more, of which at most MaxPrefilled stay: those that hold the most. Of one cache
-// that of more tokens stays. known is the caller's own.
+// AddPrefilled returns known with one more entry. For each cache it keeps the entry with more tokens, and at most MaxPrefilled entries
+// stay: those with the most tokens. known belongs to the caller alone and may be changed.
 func AddPrefilled(known []Prefilled, more Prefilled) []Prefilled {
 	least := 0
 	for i := range known {

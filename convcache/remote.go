@@ -51,16 +51,16 @@ type RemoteQuarantines interface {
 // ErrRemoteForbids is in the error of a Test if the store answers but may not, or can't, do what is needed.
 var ErrRemoteForbids = errors.New("redis forbids what is needed")
 
-// RemoteError says what a failed operation has done, and what its failure says of the store.
+// RemoteError says what a failed operation has changed, and what its failure shows about the store.
 type RemoteError struct {
 	Err error
 	// Unapplied says that the operation has certainly changed nothing, and never will.
 	Unapplied bool
-	// Shows is what the error says of the store.
+	// Shows is what the error shows about the store.
 	Shows Shown
 }
 
-// Shown is what the error of an operation says of a Remote.
+// Shown is what the error of an operation shows about a Remote.
 type Shown int
 
 // What an error shows.
@@ -73,7 +73,7 @@ const (
 	ShowsNothing
 )
 
-// Error is that of the cause.
+// Error returns the text of the cause.
 func (e *RemoteError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
@@ -85,7 +85,7 @@ func unapplied(err error) bool {
 	return errors.As(err, &e) && e.Unapplied
 }
 
-// shownBy returns what the result of an operation says of the store.
+// shownBy returns what the result of an operation shows about the store.
 func shownBy(err error) Shown {
 	var e *RemoteError
 	switch {

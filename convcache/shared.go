@@ -10,14 +10,14 @@ import (
 )
 
 // Shared gives every ticket one home: the store that replicas share, or this process' memory if that store certainly
-// has not got it. All methods are safe for concurrent use.
+// does not have the ticket. All methods are safe for concurrent use.
 //
-//   - A ticket is in the remote store, or, if it is too large for that or while the store is known not to do what is
-//     needed, in this process: never in both, because then it could be taken in both. What one home has is displaced
-//     by no put to the other, and outdates no note there; it ends with its time.
+//   - A ticket is in the remote store. If it is too large, or while the store is known not to work, it is in this
+//     process. It is never in both, because then it could be taken in both. A put to one home displaces nothing in the
+//     other, and a branch in one home outdates no note in the other; such branches end at their deadlines.
 //   - An operation without an answer is not repeated, here or elsewhere: the ticket is lost.
-//   - No operation is sent while the breaker is open (breaker.go). It opens by what operations and tests report, and
-//     is closed by a test of the store, which no turn waits for (health.go).
+//   - No operation is sent while the breaker is open (breaker.go). Results of operations and tests open it. A test of
+//     the store, for which no turn waits, closes it (health.go).
 type Shared struct {
 	remote  Remote
 	home    *Memory // of tickets that the remote store certainly has not
@@ -141,9 +141,9 @@ func (s *Shared) EvictStale() int { return s.home.EvictStale() }
 // errNotAsked says that the breaker is open.
 var errNotAsked = errors.New("redis does not do what is needed, and is not asked")
 
-// QuarantineIncarnation publishes that a prefill incarnation is quarantined. incarnation is its unique name, of
-// instance and start. After an error the quarantine may not be stored; the error contains no credential. While the
-// remote store is known not to work, the error comes at once.
+// QuarantineIncarnation publishes that a prefill incarnation is quarantined. incarnation is its unique name, made of
+// the instance and its start time. After an error the quarantine may not be stored; the error contains no credential.
+// While the remote store is known not to work, the error comes at once.
 func (s *Shared) QuarantineIncarnation(ctx context.Context, incarnation string) error {
 	err := errNotAsked
 	if s.breaker.allows() {
