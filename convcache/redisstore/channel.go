@@ -13,10 +13,10 @@ import (
 	"carryover/convcache"
 )
 
-// The channel is where replicas tell each other what is of use now or never: Redis keeps nothing of it. It needs more
-// than tickets do: +publish, +subscribe and the channels &PREFIX:* in the ACL (check.go).
+// Replicas use the channel for messages that are of use only at once: Redis does not keep them. The channel needs more
+// permissions than tickets do: +publish, +subscribe and the channels &PREFIX:* in the ACL (check.go).
 //
-// Messages are authentic, and sealed with a seal key, as values are. A program that may publish can repeat one, though.
+// Messages are authentic, and encrypted if there is a seal key, as values are. But a program that may publish can repeat one.
 
 // The times of a subscription.
 const (
@@ -42,9 +42,9 @@ func (s *Store) Publish(ctx context.Context, message string) error {
 	return nil
 }
 
-// Subscribe hands what replicas publish to handle, one message at a time, until ctx ends, and returns the cause then.
-// When the connection or the server is lost it subscribes anew, for ever; what is published meanwhile is lost. A server that
-// keeps silent, as behind a broken network, is noticed within 6 s.
+// Subscribe hands the messages of replicas to handle, one at a time, until ctx ends, and returns the cause then. When the
+// connection or the server is lost, it subscribes again, for ever; messages that are published meanwhile are lost. It notices
+// within 6 s if a server is silent, as behind a broken network.
 func (s *Store) Subscribe(ctx context.Context, handle func(message string)) error {
 	var lines limited
 	pause := firstResubscribe
@@ -123,7 +123,7 @@ func (s *Store) listen(ctx context.Context, up func(), handle func(message strin
 	}
 }
 
-// hear hands a message over that is authentic.
+// hear hands a message over if it is authentic.
 func (s *Store) hear(value string, handle func(message string)) {
 	message, err := s.envelope.open(convcache.Key{}, convcache.TicketID{}, fieldMessage, []byte(value))
 	if err != nil {

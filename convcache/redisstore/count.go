@@ -12,7 +12,7 @@ import (
 // countBatch is how many keys a server looks at in one step of a count. A million keys take about 0.3 s.
 const countBatch = 1000
 
-// Count returns the number of conversations in Redis, those included of which there are only notes.
+// Count returns the number of conversations in Redis, including those with only notes.
 func (s *Store) Count(ctx context.Context) (int, error) {
 	cluster, ok := s.servers.client.(*redis.ClusterClient)
 	if !ok {

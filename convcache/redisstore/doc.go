@@ -20,13 +20,13 @@
 //     before, and Fenced when it is taken. It displaces notes only, and is not stored where a branch outdates it or four
 //     tickets leave no room; since only holders of the secret can tell the former, a put asks and is sent again (put.lua,
 //     put.go). Whether a branch is a note's, the index shows to readers of Redis; of which instance, only its value does.
-//   - That an incarnation of an instance is quarantined can be said by none without the secret (incarnations.go).
-//   - Of what replicas publish to each other each message reaches each of them at most once (channel.go).
+//   - Only holders of the secret can quarantine an incarnation of an instance (incarnations.go).
+//   - Each message that a replica publishes reaches each replica at most once (channel.go).
 //
-// It refuses what it cannot read: a value of another version, secret or seal key is a miss, and a warning once a minute
-// says so (lines.go). Of payloads it reads version 3, which has what notes need: what version 2 wrote is a miss (codec.go).
-// Test tells operators what the server lacks (check.go), and Look what it is set to (look.go). What it cannot do: keep a
-// program that may write to Redis from putting back a value that was taken.
+// It refuses values that it cannot read: a value of another version, secret or seal key is a miss, and a warning once a
+// minute says so (lines.go). It reads payloads of its own version only (codec.go). Test tells operators what the server
+// lacks (check.go), and Look how it is configured (look.go). It has one limit: a program that may write to Redis can put
+// back a value that was taken.
 //
 // # The protocol
 //

@@ -9,7 +9,7 @@ import (
 // ancestorSize is what an ancestor takes in a payload.
 const ancestorSize = 24
 
-// appendLineage writes a lineage: the moment of what is not named, and each ancestor behind their number.
+// appendLineage writes a lineage: Others, the number of ancestors, and each ancestor.
 func appendLineage(to []byte, l *convcache.Lineage) []byte {
 	to = binary.BigEndian.AppendUint64(to, uint64(l.Others))
 	to = binary.AppendUvarint(to, uint64(len(l.Ancestors)))

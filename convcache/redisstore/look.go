@@ -8,11 +8,11 @@ import (
 	"carryover/convcache"
 )
 
-// Sight is what a server tells of itself, beside what Test finds out.
+// Sight is the configuration of a server, besides what Test finds out.
 type Sight struct {
 	// MaxMemory is how many bytes the server may use, 0 for no bound.
 	MaxMemory int64
-	// Eviction is what it does when they are used up (maxmemory-policy).
+	// Eviction is its policy when MaxMemory is used up (maxmemory-policy).
 	Eviction string
 	// Appends says that it writes an append-only file.
 	Appends bool
@@ -20,8 +20,7 @@ type Sight struct {
 	Apart time.Duration
 }
 
-// Look asks one server for what it tells of itself, with the commands that Test needs too, and changes nothing. An error is as that
-// of Test.
+// Look asks one server for its configuration, with commands that Test needs too, and changes nothing. Errors are as in Test.
 func (s *Store) Look(ctx context.Context) (Sight, error) {
 	seen, err := s.look(ctx)
 	if err != nil {

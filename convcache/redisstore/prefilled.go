@@ -6,7 +6,7 @@ import (
 	"carryover/convcache"
 )
 
-// appendPrefilled writes what prefix caches hold by themselves, behind the number of them.
+// appendPrefilled writes the number of entries, and then each entry.
 func appendPrefilled(to []byte, all []convcache.Prefilled) []byte {
 	to = binary.AppendUvarint(to, uint64(len(all)))
 	for _, p := range all {

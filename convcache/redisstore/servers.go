@@ -110,8 +110,8 @@ func (s *servers) judged(err error) error {
 	return failure(err)
 }
 
-// excused takes note of a time-out that says nothing of the server, because of the size of what it was to send or to
-// receive. Should the server not answer anything, what is smaller and tests show that.
+// excused returns the error of a time-out that shows nothing about the server, because the size of the request or of the
+// answer may explain it. If the server answers nothing at all, smaller operations and tests show that.
 func (s *servers) excused(err error, attrs ...any) error {
 	s.logger.Debug("redis needed too long for what is large", append(attrs, "error", loggable(err))...)
 	return excuse(err)
