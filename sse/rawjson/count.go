@@ -6,9 +6,9 @@ import (
 	"math/bits"
 )
 
-// CountInts reads what follows of an array of integers from 0 to 2^31-1 that Open has opened and that is not empty, to its end, and
-// returns how many they are. It takes what ReadIDs takes, up to that bound, and looks at no value that can't be above it: a list of
-// blocks of a long prompt has 25 kB, and all that is wanted of it is its length.
+// CountInts counts the integers from 0 to 2^31-1 of an array that Open has opened and that is not empty, and reads the array to its end.
+// It accepts what ReadIDs accepts, up to that bound. It computes a value only if the value could exceed the bound: the block list of a
+// long prompt has 25 kB, and the caller wants only its length.
 func (s *Scanner) CountInts() (n int, ok bool) {
 	for {
 		n += s.countPlain()
@@ -26,14 +26,14 @@ func (s *Scanner) CountInts() (n int, ok bool) {
 	}
 }
 
-// countPlain goes over integers of one to nine digits, none of them beginning with a zero, as long as nothing but single commas is
-// between them, and returns how many they are. The first one begins at Pos. It leaves Pos behind a comma, or where it was. Words of eight
-// digits end it too: no engine has so many blocks.
+// countPlain counts integers of one to nine digits that do not begin with a zero and have nothing but single commas between them. The
+// first one begins at Pos. It leaves Pos behind a comma, or where it was. Eight bytes without a comma end it too: no engine numbers its
+// blocks that high.
 func (s *Scanner) countPlain() int {
 	const mostDigits = 9 // 2^31-1 has ten
 	data, i := s.Data, s.Pos
-	begins := uint64(0x80) // as in integers
-	open := 0              // digits so far of the integer that is open between two words
+	begins := uint64(0x80) // as in Scanner.integers
+	open := 0              // digits so far of an integer that began in an earlier word
 	for ; i+8 <= len(data); i += 8 {
 		word := load(data, i)
 		digits := word ^ everyByte*'0'
@@ -50,8 +50,8 @@ func (s *Scanner) countPlain() int {
 	return bytes.Count(plain, []byte{','})
 }
 
-// AfterInts returns where the first n integers of an array end, the last one's comma not included, raw being what CountInts has read and
-// more than n integers long.
+// AfterInts returns the index where the first n integers of raw end, before the last one's comma. CountInts must have read raw, and raw
+// must hold more than n integers.
 func AfterInts(raw []byte, n int) int {
 	const piece = 256
 	at := 0

@@ -22,7 +22,7 @@ func Cut(object []byte, member string) (rest, value []byte, found bool) {
 }
 
 // FindMember appends to cuts the ranges that Cut removes, in ascending order, and returns the member's last value. A
-// range takes the comma before the member, or the one behind it when no member that stays stands before it.
+// range includes the comma before the member, or the comma behind it if all members before it are removed too.
 func FindMember(object []byte, member string, cuts []Span) (value []byte, _ []Span) {
 	s := Scanner{Data: object}
 	s.Space()
@@ -52,9 +52,9 @@ func FindMember(object []byte, member string, cuts []Span) (value []byte, _ []Sp
 	return value, found
 }
 
-// Pass reads a value of any kind and depth. What is nested deeper than MaxDepth is not checked any more: its brackets are
-// counted, outside of strings, whatever kind they are of, which takes no stack. So a member that must not be seen can be
-// cut next to a value that is too deep to be read.
+// Pass reads a value of any kind and depth. It does not check what is nested deeper than MaxDepth: there it only counts brackets of
+// all kinds outside of strings, which takes no stack. So a caller can cut a secret member even if its neighbour is nested too deep to
+// be read.
 func (s *Scanner) Pass() error {
 	s.deep = true
 	err := s.Skip()
@@ -62,7 +62,7 @@ func (s *Scanner) Pass() error {
 	return err
 }
 
-// balance goes over the array or object at Pos without looking at what it holds.
+// balance skips the array or object at Pos without checking its content.
 func (s *Scanner) balance() error {
 	for open := 0; ; {
 		switch s.Peek() {

@@ -12,13 +12,13 @@ const (
 type memberEdit struct {
 	name   string
 	value  []byte
-	word   string // in place of value
+	word   string // the value as a string; value is unused then
 	change change
 	done   bool
 }
 
-// Edits is one rewrite of an object. Of two edits of one member the last counts. It is used once. Names are written as they are and
-// must not need escapes; values must be JSON. A few names are searched for each member; a map would cost more than it finds.
+// Edits is one rewrite of an object. If two edits concern the same member, the last one counts. An Edits is used once. Names are written
+// unchanged and must not need escapes; values must be JSON. The search for a member is linear: for a few names a map would cost more.
 type Edits []memberEdit
 
 // Set puts the value in place of the member's, and the member at the end if it is absent.
@@ -26,29 +26,29 @@ func (e *Edits) Set(name string, value []byte) {
 	*e = append(*e, memberEdit{name: name, change: setMember, value: value})
 }
 
-// Replace puts the value in place of the member's if that is present and not null.
+// Replace puts the value in place of the member's if the member is present and not null.
 func (e *Edits) Replace(name string, value []byte) {
 	*e = append(*e, memberEdit{name: name, change: replaceMember, value: value})
 }
 
-// SetWord is Set with a value that is known beforehand.
+// SetWord is Set with a value that is given as a string.
 func (e *Edits) SetWord(name, value string) {
 	*e = append(*e, memberEdit{name: name, change: setMember, word: value})
 }
 
-// ReplaceWord is Replace with a value that is known beforehand.
+// ReplaceWord is Replace with a value that is given as a string.
 func (e *Edits) ReplaceWord(name, value string) {
 	*e = append(*e, memberEdit{name: name, change: replaceMember, word: value})
 }
 
-// Remove takes members out.
+// Remove removes members.
 func (e *Edits) Remove(names ...string) {
 	for _, name := range names {
 		*e = append(*e, memberEdit{name: name, change: removeMember})
 	}
 }
 
-// find returns which edit counts for a member, -1 if none does.
+// find returns the index of the edit that counts for a member, -1 if there is none.
 func (e Edits) find(name []byte) int {
 	for i := len(e) - 1; i >= 0; i-- {
 		if e[i].name == string(name) {
@@ -58,7 +58,7 @@ func (e Edits) find(name []byte) int {
 	return -1
 }
 
-// counts reports whether no later edit is of the same member.
+// counts reports whether the edit at this index is the last one of its member.
 func (e Edits) counts(at int) bool {
 	for i := at + 1; i < len(e); i++ {
 		if e[i].name == e[at].name {
@@ -68,8 +68,8 @@ func (e Edits) counts(at int) bool {
 	return true
 }
 
-// Rewrite returns the object's text with the edits applied, in one allocation. Members keep their order, new ones go to the
-// end in the order of the edits, and all bytes that no edit concerns stay as they are, white space included.
+// Rewrite returns the object's text with the edits applied, in one allocation. Members keep their order, new ones go to the end in
+// the order of the edits, and all bytes outside of an edit stay as they are, white space included.
 func (o *Object) Rewrite(e Edits) []byte {
 	size := len(o.raw)
 	for i := range e {
@@ -90,7 +90,7 @@ func (o *Object) Rewrite(e Edits) []byte {
 	return out
 }
 
-// appendName appends the name of a new member and what is around it.
+// appendName appends the name of a new member with its quotes and colon, and the comma before it unless it is the first.
 func (e *memberEdit) appendName(to []byte, first bool) []byte {
 	if !first {
 		to = append(to, ',')
@@ -102,17 +102,17 @@ func (e *memberEdit) appendName(to []byte, first bool) []byte {
 
 // step is a part of a rewritten object: bytes of its text, or the value of an edit.
 type step struct {
-	from, to int   // of the text
-	edit     int32 // whose value it is; less than 0 for bytes of the text
-	absent   bool  // there is no such member, so that its name comes with it
-	first    bool  // there is no member before it
+	from, to int   // offsets in the object's text
+	edit     int32 // index of the edit that has the value; negative for bytes of the text
+	absent   bool  // the object has no such member, so the step writes its name too
+	first    bool  // no member stands before it
 }
 
-// usualSteps is how many there are at most in nearly all legs.
+// usualSteps is the most steps that a rewrite takes in nearly all legs.
 const usualSteps = 24
 
-// steps appends the parts of the object with the edits applied. It says where they are and holds none of them, so that the values of
-// edits need not live longer than a Rewrite.
+// steps appends the parts of the object with the edits applied. A step holds offsets instead of slices, so that the values of edits need
+// not live longer than a Rewrite.
 func (o *Object) steps(e Edits, to []step) []step {
 	keep := func(from, until int) {
 		if n := len(to); n > 0 && to[n-1].edit < 0 && to[n-1].to == from {

@@ -2,7 +2,7 @@ package rawjson
 
 import "fmt"
 
-// Codes of what is refused.
+// The codes of errors.
 const (
 	CodeInvalidJSON  = "invalid_json"
 	CodeInvalidUTF8  = "invalid_utf8"

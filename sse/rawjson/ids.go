@@ -23,7 +23,7 @@ func ParseIDs(raw []byte) (ids []uint32, ok bool) {
 
 // AppendIDs appends ids as vLLM writes them, a JSON array without spaces.
 func AppendIDs(dst []byte, ids []uint32) []byte {
-	// Vocabularies end below a million, so that an id and its comma take seven bytes.
+	// Token ids are below a million, so an id and its comma take at most seven bytes.
 	dst = append(slices.Grow(dst, 7*len(ids)+idSpace+1), '[')
 	for i, id := range ids {
 		if cap(dst)-len(dst) < idSpace {
@@ -45,7 +45,7 @@ func AppendIDs(dst []byte, ids []uint32) []byte {
 	return append(dst, ']')
 }
 
-// idSpace is what the longest id takes, with what stands behind it.
+// idSpace is the space that the longest id takes, with the character behind it and the closing bracket.
 const idSpace = len("4294967295,]")
 
 // EqualIDs reports whether raw is a JSON array of exactly these ids. It allocates
@@ -70,12 +70,12 @@ func EqualIDs(raw []byte, ids []uint32) bool {
 // IDs reads an array of ids, as ParseIDs does.
 func (s *Scanner) IDs() (ids []uint32, ok bool) { return s.IDsInto(nil) }
 
-// IDsInto is IDs. The ids are in room if they fit there, whatever it holds. The commas before the next bracket tell how
-// many there are, which costs a hundredth of growing the list on the way.
+// IDsInto is IDs with a buffer. The ids are in the buffer if they fit, whatever it holds before. It counts the commas before the next
+// bracket to know their number; growing the list on the way would cost a hundred times as much.
 func (s *Scanner) IDsInto(buffer []uint32) (ids []uint32, ok bool) {
 	rest := s.Data[s.Pos:]
 	end := max(bytes.IndexByte(rest, ']'), 0)
-	// Each id but the last takes two bytes, so that commas alone reserve no more.
+	// Each id but the last takes at least two bytes, so a text of commas alone can't reserve more than that.
 	n := min(bytes.Count(rest[:end], []byte(",")), end/2) + 1
 	if ids = buffer[:cap(buffer)]; n > len(ids) {
 		ids = make([]uint32, n)
@@ -93,9 +93,9 @@ func (s *Scanner) IDsInto(buffer []uint32) (ids []uint32, ok bool) {
 	return ids[:n+last], ok && !more
 }
 
-// halves reads most of an array that Open has opened and that ends at end, both halves of it side by side: where an id begins is not
-// known before the one in front of it has been looked at, and so a processor that could do two at a time waits. It leaves Pos at the id
-// that follows the n that were read.
+// halves reads most of an array that Open has opened and that ends at end. It reads both halves side by side: the beginning of an id is
+// known only after the id before it, so reading one list alone makes the processor wait. It leaves Pos at the id behind the n ids that
+// were read.
 func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
 	const worth = 256 // bytes
 	data, i := s.Data, s.Pos
@@ -104,11 +104,11 @@ func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
 	}
 	middle := i + (end-i)/2
 	comma := bytes.IndexByte(data[middle:end], ',')
-	if comma < 0 { // one id, or part of one, and white space
+	if comma < 0 { // a single id or part of one, and white space
 		return 0, true
 	}
 	middle += comma + 1
-	first := bytes.Count(data[i:middle], []byte(",")) // ids in front of the middle; there is room for as many, were it all commas
+	first := bytes.Count(data[i:middle], []byte(",")) // ids in front of the middle, at most: ids has an element for each comma
 	pairs := min(first, len(ids)-first)
 	front, back := ids[:pairs], ids[first:first+pairs]
 	n, j := 0, middle
@@ -133,8 +133,8 @@ func (s *Scanner) halves(ids []uint32, end int) (n int, ok bool) {
 	return first + n, true
 }
 
-// ReadIDs reads ids of an array that Open has opened until buf is full or the array
-// ends. more says that another id is to follow; Pos is at it then.
+// ReadIDs reads ids of an array that Open has opened, until buf is full or the array
+// ends. more says that another id follows; Pos is at that id then.
 func (s *Scanner) ReadIDs(buf []uint32) (n int, more, ok bool) {
 	for n < len(buf) {
 		plain := s.plainIDs(buf[n:])
@@ -156,7 +156,7 @@ func (s *Scanner) ReadIDs(buf []uint32) (n int, more, ok bool) {
 	return n, true, true
 }
 
-// plainIDs reads plain ids (isPlain) until buf is full or another id comes. It leaves Pos behind a comma, or where it was.
+// plainIDs reads plain ids (see isPlain) until buf is full or another kind of id comes. It leaves Pos behind a comma, or where it was.
 func (s *Scanner) plainIDs(buf []uint32) (n int) {
 	data, i := s.Data, s.Pos
 	for n < len(buf) && i+8 <= len(data) {

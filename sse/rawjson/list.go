@@ -6,19 +6,19 @@ import (
 	"unicode/utf8"
 )
 
-// List is the elements of a JSON array and the members of those that are objects, as they were seen when the text was read for the first
-// time: its readers need not scan it again. It aliases the text, which must not change any more.
+// List is an index of a JSON array: its elements, and the members of those that are objects. The first reading of the text makes it, so
+// that later readers need not scan the text again. It aliases the text, which must not change any more.
 type List struct {
-	raw     []byte // nil for none, and for a value that is no array
+	raw     []byte // nil for no list, and for a value that is not an array
 	spans   []elementSpan
 	members []memberSpan // of the elements in spans, in their order
-	rest    int          // where the elements begin that are not in spans, 0 if there are none
+	rest    int          // where the elements begin that are not in spans, 0 if all are there
 }
 
-// elementSpan is an element as offsets into the list's text.
-type elementSpan struct{ start, end, members uint32 } // members are up to there in List.members
+// elementSpan is the position of an element, as offsets into the list's text.
+type elementSpan struct{ start, end, members uint32 } // members is the end of its members in List.members
 
-// memberSpan is a member of an element as offsets into the list's text.
+// memberSpan is the position of a member of an element, as offsets into the list's text.
 type memberSpan struct{ start, keyEnd, value, end, text uint32 }
 
 // Element is one element of a List.
@@ -30,23 +30,23 @@ type Element struct {
 
 // ElementMember is one member of an element that is an object.
 type ElementMember struct {
-	Key   []byte // between the quotes of the name, escapes as they are
+	Key   []byte // the text between the quotes of the name, escapes as they are
 	Value []byte
 	Whole []byte // name and value
-	Text  int    // how many bytes of UTF-8 the value stands for if it is a string
+	Text  int    // length of the value as UTF-8, escapes decoded, if it is a string
 }
 
-// Bounds of what is noted of a list: as many elements, and as many members, as it has times sixteen bytes, and some. A list of elements
-// that are smaller than any message must not take many times the memory of its text. What is beyond is scanned again by each reader. An
-// element has as many members as an Object at most.
+// Bounds of a list's index: it has at most one element and one member for each sixteen bytes of text, plus leastNotes. So the index of a
+// list of tiny elements can't take many times the memory of the text. Each reader scans the elements beyond the bound again. An element
+// has at most as many members as an Object.
 const (
 	bytesPerNote = 16
 	leastNotes   = 64
 
-	bytesExpected, leastExpected, mostExpected = 1 << 10, 16, 240 // members that there is room for from the beginning
+	bytesExpected, leastExpected, mostExpected = 1 << 10, 16, 240 // members that the index has space for from the beginning
 )
 
-// ParseList reads raw as exactly one JSON array. It is as strict as ParseObject with what is inside; the error is an *Error.
+// ParseList reads raw as exactly one JSON array. It is as strict as ParseObject; the error is an *Error.
 func ParseList(raw []byte) (List, error) {
 	if !utf8.Valid(raw) {
 		return List{}, &Error{Code: CodeInvalidUTF8, What: "invalid UTF-8"}
@@ -68,7 +68,7 @@ func (s *Scanner) List() (List, error) {
 	if s.Peek() != '[' {
 		return List{}, s.Skip()
 	}
-	if len(s.Data) > math.MaxUint32 { // which the spans can't say
+	if len(s.Data) > math.MaxUint32 { // the spans have 32 bits
 		return List{}, &Error{Code: CodeTooComplex, What: "text larger than 4 GiB", At: s.Pos}
 	}
 	base := s.Pos
@@ -80,11 +80,11 @@ func (s *Scanner) List() (List, error) {
 	return l, nil
 }
 
-// read reads the array at base, and notes its elements up to the bounds.
+// read reads the array at base and indexes its elements up to the bounds.
 func (l *List) read(s *Scanner, base int) error {
 	more, err := s.Open('[')
 	if more {
-		// A long message has a KiB and more for each member, so that this is mostly enough and little of any text.
+		// A long message has at least one KiB of text for each member, so this is mostly enough, and small compared with the text.
 		expected := leastExpected + min((len(s.Data)-base)/bytesExpected, mostExpected)
 		l.members, l.spans = make([]memberSpan, 0, expected), make([]elementSpan, 0, expected/2)
 	}
@@ -106,7 +106,7 @@ func (l *List) read(s *Scanner, base int) error {
 	return err
 }
 
-// element reads an element and appends the spans of its members, counted from base.
+// element reads an element and appends the spans of its members, as offsets from base.
 func (s *Scanner) element(members []memberSpan, base int) ([]memberSpan, error) {
 	if s.Peek() != '{' {
 		return members, s.Skip()
@@ -134,7 +134,7 @@ func (s *Scanner) element(members []memberSpan, base int) ([]memberSpan, error) 
 	return members, err
 }
 
-// IndexBytes is the memory in bytes that the notes of a list take beside its text.
+// IndexBytes returns how many bytes of memory the index of a list takes, without the text.
 func (l *List) IndexBytes() int {
 	const span, member = 3 * 4, 5 * 4
 	return span*cap(l.spans) + member*cap(l.members)
@@ -143,7 +143,7 @@ func (l *List) IndexBytes() int {
 // IsArray reports whether the value is an array.
 func (l *List) IsArray() bool { return l.raw != nil }
 
-// Len returns how many elements have been noted, which is all of them in all but lists of a great many small ones.
+// Len returns the number of elements in the index: all elements, except in lists of very many small ones.
 func (l *List) Len() int { return len(l.spans) }
 
 // Elements yields the elements in their order. An element is valid until the next one comes.
@@ -174,7 +174,7 @@ func (l *List) Elements() iter.Seq[Element] {
 // IsObject reports whether the element is an object. All others have no members.
 func (e Element) IsObject() bool { return e.Raw[0] == '{' }
 
-// Members yields the members of an element in their order; those of equal names come as they stand.
+// Members yields the members of an element in their order, members with equal names included.
 func (e Element) Members() iter.Seq[ElementMember] {
 	return func(yield func(ElementMember) bool) {
 		for _, m := range e.members {
@@ -196,7 +196,7 @@ func (m *ElementMember) Name() []byte {
 // IsText reports whether the value is a string.
 func (m *ElementMember) IsText() bool { return m.Value[0] == '"' }
 
-// Plain returns what the value stands for if that is between its quotes as it is: it is a string without escapes.
+// Plain returns the text of a string value that has no escapes, without its quotes. ok is false for all other values.
 func (m *ElementMember) Plain() (text []byte, ok bool) {
 	if !m.IsText() || m.Text != len(m.Value)-len(`""`) {
 		return nil, false

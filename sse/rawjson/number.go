@@ -41,8 +41,8 @@ func (s *Scanner) digits() bool {
 	return s.Pos > start
 }
 
-// Integer reads a value that is an integer literal: no fraction, no exponent, no quotes, no -0, which is a float to some
-// parsers. Values that an int cannot hold come back as its largest or smallest, which every bound refuses.
+// Integer reads a value that is an integer literal: no fraction, no exponent, no quotes, and not -0, which is a float to some
+// parsers. A value that an int cannot hold becomes the largest or smallest int, which every bound refuses.
 func Integer(raw []byte) (n int, ok bool) {
 	digits := bytes.TrimPrefix(raw, []byte("-"))
 	for _, c := range digits {

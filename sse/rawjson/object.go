@@ -6,22 +6,22 @@ import (
 	"unicode/utf8"
 )
 
-// Bounds on Objects. They stop bombs of breadth far above what any client or engine sends.
+// Bounds of Objects. They stop texts with masses of members or huge names, and are far above what any client or engine sends.
 const (
 	maxMembers = 256
 	maxKey     = 256
 )
 
-// Member is where a member of an object stands in Scanner.Data: its name, and the beginning of its value.
+// Member is the position of an object's member in Scanner.Data: its name, and the beginning of its value.
 type Member struct {
-	Comma int    // the comma before it, meaningless at the first one
+	Comma int    // the comma before it; meaningless for the first member
 	Start int    // opening quote of the name
 	Value int    // first byte of the value
-	Key   []byte // between the quotes of the name, escapes as they are
+	Key   []byte // the text between the quotes of the name, escapes as they are
 }
 
-// Named reports whether the member has this name, escapes decoded: clients decode them too, so that a member spelled
-// "kv_tran\u0073fer_params" is the same member to them.
+// Named reports whether the member has this name once its escapes are decoded. Clients decode them too: "kv_tran\u0073fer_params"
+// is the same member to them.
 func (m Member) Named(name string) bool {
 	if bytes.IndexByte(m.Key, '\\') < 0 {
 		return string(m.Key) == name
@@ -34,8 +34,8 @@ func tooManyMembers(at int) *Error {
 	return &Error{Code: CodeTooComplex, What: "more than 256 members", At: at}
 }
 
-// Members reads an object. At each value it calls read, which must read the value and may return an error that ends the
-// walk. Members of equal names come as they stand. Before Members has returned nil, the object may yet be invalid.
+// Members reads an object. At each value it calls read, which must read the value and may return an error that ends the walk.
+// It passes on members with equal names, each in its place. Until Members has returned nil, the object may turn out to be invalid.
 func (s *Scanner) Members(read func(m Member) error) error {
 	var m Member
 	more, err := s.Open('{')
@@ -61,7 +61,7 @@ type objectMember struct {
 	start int    // opening quote of the name
 	value int    // first byte of the value
 	end   int    // one past the last byte of the value
-	gone  bool   // taken out: invisible to readers and absent from every rewrite
+	gone  bool   // removed: invisible to readers and absent from every rewrite
 }
 
 // Object is the text of a JSON object with the spans of its members. It aliases the text, which must not change any more.
@@ -73,15 +73,15 @@ type Object struct {
 
 // ParseObject reads raw as exactly one JSON object and records its members, 256 at most with names of at most 256 bytes.
 //
-// It is stricter than encoding/json in what two parsers could see differently: Go replaces invalid UTF-8 and takes the
-// last of two equal keys, gjson the first, Python's json.loads accepts NaN and other encodings. Smuggling
-// past the proxy needs such a difference, so each is refused. Keys count as equal after unescaping. The error is an *Error.
+// It refuses what two parsers could understand differently, because that is how a client could smuggle something past the proxy.
+// encoding/json accepts more: it replaces invalid UTF-8 and takes the last of two equal keys (gjson takes the first), and Python's
+// json.loads accepts NaN and other encodings. Keys are compared after unescaping. The error is an *Error.
 func ParseObject(raw []byte) (Object, error) {
 	return ParseObjectFunc(raw, func(s *Scanner, _ []byte) error { return s.Skip() })
 }
 
-// ParseObjectFunc is ParseObject with each value read by read, called with the member's unescaped name. What read returns
-// as an error is returned as it is.
+// ParseObjectFunc is ParseObject, except that the function read reads each value. It gets the member's unescaped name, and
+// ParseObjectFunc returns its error unchanged.
 func ParseObjectFunc(raw []byte, read func(s *Scanner, name []byte) error) (Object, error) {
 	if !utf8.Valid(raw) {
 		return Object{}, &Error{Code: CodeInvalidUTF8, What: "invalid UTF-8"}
@@ -121,8 +121,8 @@ func newMember(at Member) (objectMember, error) {
 	return objectMember{name: name, start: at.Start, value: at.Value}, nil
 }
 
-// add appends m unless there are too many members or one of the same name. The search is linear: 256 keys of 256 bytes
-// that differ in their last bytes cost 0.6 ms, parsing included; a map would cost every ordinary body more.
+// add appends m unless there are too many members or one of the same name. The search is linear: 256 keys of 256 bytes that differ
+// only in their last bytes cost 0.6 ms, parsing included; a map would make every ordinary body slower.
 func (o *Object) add(m objectMember) error {
 	if len(o.members) == maxMembers {
 		return tooManyMembers(m.start)
@@ -159,14 +159,14 @@ func (o *Object) Get(name string) []byte {
 	return nil
 }
 
-// Remove takes a member out, for readers and from every rewrite.
+// Remove removes a member: readers don't see it, and no rewrite contains it.
 func (o *Object) Remove(name string) {
 	if m := o.find(name); m != nil {
 		m.gone = true
 	}
 }
 
-// Members yields the unescaped names and raw values in their order. They alias the text where a name has no escapes.
+// Members yields the unescaped names and raw values in their order. Values, and names without escapes, alias the text.
 func (o *Object) Members() iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		for i := range o.members {

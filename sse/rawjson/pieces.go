@@ -1,7 +1,7 @@
 package rawjson
 
-// Pieces is a text in pieces that are read one behind the other. Long ones are parts of the texts that it was made of, none of
-// which may change while it is in use: to put a prompt of 256 KiB together costs more than to write it.
+// Pieces is a text in several pieces, in their order. Long pieces are slices of the texts that it was made from, and those texts must
+// not change while it is in use. Joining a prompt of 256 KiB would cost more than writing it.
 type Pieces [][]byte
 
 // Len returns the length of the text.
@@ -12,7 +12,7 @@ func (p Pieces) Len() (n int) {
 	return n
 }
 
-// Bytes returns the text in one piece, which is a copy.
+// Bytes returns a copy of the text in one piece.
 func (p Pieces) Bytes() []byte {
 	text := make([]byte, 0, p.Len())
 	for _, piece := range p {
@@ -21,14 +21,14 @@ func (p Pieces) Bytes() []byte {
 	return text
 }
 
-// ownPiece is the length from which a part is a piece of its own: to write another piece costs more than to copy a shorter part.
+// ownPiece is the length from which a part becomes a piece of its own. For a shorter part a copy is cheaper than another write.
 const ownPiece = 256
 
-// assembly makes pieces. Its arrays hold what a leg needs mostly, 800 bytes in one allocation.
+// assembly builds Pieces. Its arrays are large enough for most legs: 800 bytes in one allocation.
 type assembly struct {
 	pieces Pieces
-	own    []byte // short parts, of which pieces are made
-	cut    int    // up to where of own they have been
+	own    []byte // the short parts, copied; pieces point into it
+	cut    int    // end of the part of own that already belongs to pieces
 
 	somePieces [6][]byte
 	someBytes  [576]byte
@@ -44,7 +44,7 @@ func (a *assembly) add(part []byte) {
 	a.pieces = append(a.pieces, part)
 }
 
-// close makes a piece of the short parts that came last.
+// close makes a piece of the short parts that were added last.
 func (a *assembly) close() {
 	if end := len(a.own); end > a.cut {
 		a.pieces = append(a.pieces, a.own[a.cut:end:end])
@@ -52,7 +52,7 @@ func (a *assembly) close() {
 	}
 }
 
-// Splice returns what Rewrite does, without a copy of what is long.
+// Splice returns the text that Rewrite returns, but does not copy long parts.
 func (o *Object) Splice(e Edits) Pieces {
 	a := &assembly{}
 	a.pieces, a.own = a.somePieces[:0], a.someBytes[:0]

@@ -2,29 +2,29 @@ package rawjson
 
 import "bytes"
 
-// MaxDepth is how many arrays and objects may stand inside of each other. It stops bombs far above what any client or
-// engine sends (no engine nests its answers deeper than a dozen) and keeps the recursion within one small stack. Readers
-// without a bound (gjson.ValidBytes) overflow the stack at a few million levels, and a Go process does not survive that.
+// MaxDepth is how deep arrays and objects may nest. It is far above what clients and engines send (no engine's answer has more than a
+// dozen levels), and it keeps the recursion within one small stack. Readers without a bound (gjson.ValidBytes) overflow the stack at
+// a few million levels, and a Go process does not survive that.
 const MaxDepth = 64
 
-// Scanner walks over a text once. Its methods expect Pos at the thing that they are named for and leave it one past that
-// thing, at the fault if there is one. It counts the arrays and objects that Open has opened and Separator has not seen
-// closed, so that every walk with it is bounded by MaxDepth.
+// Scanner walks over a text once. Each method expects Pos at the thing that the method is named after and leaves Pos behind that
+// thing, or at the fault if there is one. It counts the arrays and objects that Open has opened and Separator has not yet closed, so
+// MaxDepth bounds every walk.
 type Scanner struct {
 	Data []byte
 	Pos  int
 
 	depth int
-	deep  bool // what is nested too deep is balanced
-	over  int  // how much longer the string read last is than what it stands for
+	deep  bool // Pass is running: arrays and objects that are nested too deep are only balanced
+	over  int  // by how many bytes the last string is longer than its decoded text
 }
 
-// Fault returns the error that the text is not what it must be at Pos.
+// Fault returns the error for invalid JSON at Pos.
 func (s *Scanner) Fault(what string) error {
 	return &Error{Code: CodeInvalidJSON, What: what, At: s.Pos}
 }
 
-// Peek returns the byte at Pos, or NUL at the end: NUL is legal nowhere in JSON, so no caller can mistake it.
+// Peek returns the byte at Pos, or NUL at the end. NUL is legal nowhere in JSON, so the two can't be confused.
 func (s *Scanner) Peek() byte {
 	if s.Pos < len(s.Data) {
 		return s.Data[s.Pos]
@@ -32,7 +32,7 @@ func (s *Scanner) Peek() byte {
 	return 0
 }
 
-// Space skips white space. Nearly always there is none, and this half of it is small enough to be inlined.
+// Space skips white space. There is rarely any, so this first check is small enough to be inlined.
 func (s *Scanner) Space() {
 	if s.Pos < len(s.Data) && s.Data[s.Pos] <= ' ' {
 		s.spaces()
@@ -56,8 +56,8 @@ func (s *Scanner) End() bool {
 	return s.Pos == len(s.Data)
 }
 
-// Open reads the beginning of an array or object, opening being its bracket, up to the first element (more), and all of an
-// empty one.
+// Open reads the opening bracket of an array or object and moves to the first element (more). Of an empty one it reads the closing
+// bracket too.
 func (s *Scanner) Open(opening byte) (more bool, err error) {
 	if s.Peek() != opening {
 		if opening == '{' {
@@ -78,10 +78,10 @@ func (s *Scanner) Open(opening byte) (more bool, err error) {
 	return true, nil
 }
 
-// closing returns the bracket that closes opening: '[' and ']', '{' and '}' are two apart in ASCII.
+// closing returns the closing bracket: '[' and ']', and '{' and '}', are two apart in ASCII.
 func closing(opening byte) byte { return opening + 2 }
 
-// Separator reads what follows an element: a comma and the white space up to the next element (more), or the closing
+// Separator reads what follows an element: either a comma and the white space before the next element (more), or the closing
 // bracket.
 func (s *Scanner) Separator(closing byte) (more bool, err error) {
 	s.Space()
@@ -98,7 +98,7 @@ func (s *Scanner) Separator(closing byte) (more bool, err error) {
 	return false, s.Fault("expected a comma or the end of an object or array")
 }
 
-// key reads a name with its colon, up to the value, and returns the text between the quotes, escapes as they are.
+// key reads a name with its colon, up to the value, and returns the text between the quotes with its escapes.
 func (s *Scanner) key() (raw []byte, err error) {
 	start := s.Pos
 	if s.Peek() != '"' {
@@ -165,8 +165,7 @@ func (s *Scanner) SkipWord(word string) error {
 	return nil
 }
 
-// Valid reports whether data is one JSON value of any kind, nested MaxDepth levels deep at most, with white space around
-// it or none.
+// Valid reports whether data is one JSON value of any kind, at most MaxDepth levels deep. White space around it is allowed.
 func Valid(data []byte) bool {
 	s := Scanner{Data: data}
 	s.Space()
@@ -176,7 +175,7 @@ func Valid(data []byte) bool {
 // IsNull reports whether a value is absent or null.
 func IsNull(raw []byte) bool { return raw == nil || string(raw) == "null" }
 
-// IsEmpty reports whether a value that has been read is null, [] or {}.
+// IsEmpty reports whether a value that a Scanner has read is null, [] or {}.
 func IsEmpty(raw []byte) bool {
 	switch raw[0] {
 	case 'n':

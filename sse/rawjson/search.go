@@ -2,9 +2,9 @@ package rawjson
 
 import "bytes"
 
-// EachKey calls visit for every key of every object inside of value, at any depth, with the unescaped key and the text
-// from its value on, until visit returns false. value has been read; a string is a key exactly if a colon follows it. A
-// key without a UTF-8 form is left out.
+// EachKey calls visit for every key of every object inside of value, at any depth, until visit returns false. visit gets the unescaped
+// key and the text that begins at its value. A Scanner must have read value before; a string is a key if a colon follows it. EachKey
+// leaves out keys without a UTF-8 form.
 func EachKey(value []byte, visit func(name, rest []byte) bool) {
 	s := Scanner{Data: value}
 	for {
@@ -30,8 +30,8 @@ func EachKey(value []byte, visit func(name, rest []byte) bool) {
 	}
 }
 
-// MayHave reports whether data has a member called name whose value begins with these characters, white space between
-// them not counted. It looks at bytes only: text may look like a member, and a name in escapes is not found.
+// MayHave reports whether data has a member called name whose value begins with these characters, ignoring white space between
+// them. It only compares bytes: a text can look like a member, and a name with escapes is not found.
 func MayHave(data []byte, name, begin string) bool {
 	for {
 		at := bytes.Index(data, []byte(name))
@@ -45,13 +45,13 @@ func MayHave(data []byte, name, begin string) bool {
 	}
 }
 
-// Begins reports whether data begins with these characters, white space before each of them not counted.
+// Begins reports whether data begins with these characters, ignoring white space before each of them.
 func Begins(data []byte, begin string) bool {
 	_, ok := after(data, begin)
 	return ok
 }
 
-// after returns what follows these characters at the beginning of data, white space before each of them not counted.
+// after returns the rest of data behind these characters, ignoring white space before each of them.
 func after(data []byte, begin string) (rest []byte, ok bool) {
 	s := Scanner{Data: data}
 	for i := range len(begin) {

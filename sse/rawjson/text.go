@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// SkipString reads a string. Nearly all of a body is inside of strings, so it looks at many bytes at a time, and notes on the way how
-// much longer the escapes are than what they stand for.
+// SkipString reads a string. Bodies consist mostly of strings, so it looks at many bytes at a time. It also notes by how many bytes
+// the escapes are longer than the characters that they stand for.
 func (s *Scanner) SkipString() error {
 	data, i, over := s.Data, s.Pos+1, 0
 	for {
@@ -40,9 +40,9 @@ func (s *Scanner) SkipString() error {
 	}
 }
 
-// plainTo returns where a run of plain string bytes that begins at i ends, or less than eight bytes before the end of data. Names
-// and what is between two escapes often end within eight bytes; of longer runs it looks at 32 bytes at once, at 6 GB/s where
-// eight at once make 3.5.
+// plainTo returns where the run of plain string bytes that begins at i ends, or an index less than eight bytes before the end of data.
+// Names and the text between two escapes often end within eight bytes. In longer runs it looks at 32 bytes at once, at 6 GB/s; eight at
+// once reach 3.5.
 func plainTo(data []byte, i int) int {
 	if i+8 <= len(data) {
 		if m := specials(binary.LittleEndian.Uint64(data[i:])); m != 0 {
@@ -74,15 +74,15 @@ func plainTo(data []byte, i int) int {
 	return i
 }
 
-// specials marks the high bit of each byte of w that ends a run of plain string bytes: a quote, a backslash, a control
-// character. A borrow can mark bytes above a true mark wrongly, never below, and only the lowest mark is used.
+// specials marks the high bit of each byte of w that ends a run of plain string bytes: a quote, a backslash or a control
+// character. A borrow can wrongly mark bytes above a true mark, never below it, and the caller uses only the lowest mark.
 func specials(w uint64) uint64 {
 	const ones, high = 0x0101010101010101, 0x8080808080808080
 	quote, slash := w^ones*'"', w^ones*'\\'
 	return ((quote-ones)&^quote | (slash-ones)&^slash | (w-ones*0x20)&^w) & high
 }
 
-// standsFor returns how many bytes of UTF-8 an escape stands for, two of a surrogate: a pair has four.
+// standsFor returns the length in UTF-8 of an escape's character. A surrogate counts two: a pair stands for four bytes.
 func standsFor(escape []byte) int {
 	switch {
 	case escape[1] != 'u', escape[2] == '0' && escape[3] == '0' && escape[4] < '8':
@@ -95,7 +95,7 @@ func standsFor(escape []byte) int {
 	return 3
 }
 
-// escapeLen returns the length of the escape sequence that b begins with, 0 if it is none.
+// escapeLen returns the length of the escape sequence at the beginning of b, 0 if there is none.
 func escapeLen(b []byte) int {
 	if len(b) < 2 {
 		return 0
@@ -111,9 +111,9 @@ func escapeLen(b []byte) int {
 	return 0
 }
 
-// Unescape decodes what stands between the quotes of a string that has been read. Without a backslash it returns raw
-// itself. ok is false for an unpaired surrogate: it has no UTF-8 form (RFC 8259, 8.2), and what decoders replace it with
-// would make different strings equal.
+// Unescape decodes the text between the quotes of a string that a Scanner has read. Without a backslash it returns raw itself. ok is
+// false for an unpaired surrogate: it has no UTF-8 form (RFC 8259, 8.2), and decoders replace it, which would make different
+// strings equal.
 func Unescape(raw []byte) (text []byte, ok bool) {
 	if bytes.IndexByte(raw, '\\') < 0 {
 		return raw, true
@@ -188,8 +188,8 @@ func hex4(b []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// Text decodes a value that has been read and is a string. ok is false for any other value, and for a string with an
-// unpaired surrogate, which has no UTF-8 form.
+// Text decodes a string value that a Scanner has read. ok is false for any other value, and for a string with an unpaired
+// surrogate, which has no UTF-8 form.
 func Text(raw []byte) (text string, ok bool) {
 	if len(raw) == 0 || raw[0] != '"' {
 		return "", false
@@ -198,7 +198,7 @@ func Text(raw []byte) (text string, ok bool) {
 	return string(decoded), ok
 }
 
-// TextLen returns how many bytes of UTF-8 a value stands for that has been read and is a string, 0 for any other.
+// TextLen returns the length in UTF-8 of a string value that a Scanner has read, escapes decoded; 0 for any other value.
 func TextLen(raw []byte) int {
 	if raw[0] != '"' {
 		return 0
@@ -208,7 +208,7 @@ func TextLen(raw []byte) int {
 	return s.textLen(0)
 }
 
-// textLen returns how many bytes of UTF-8 the string stands for that has just been read and began there.
+// textLen returns the length in UTF-8 of the string that began at start and was read last.
 func (s *Scanner) textLen(start int) int { return s.Pos - start - len(`""`) - s.over }
 
 // Quote returns s as a JSON string.
