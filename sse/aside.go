@@ -2,12 +2,12 @@ package sse
 
 import "slices"
 
-// Parts of a stream without data are no events, and clients dispatch nothing for them (WHATWG HTML 9.2.6): comments,
-// which engines and gateways send to keep a connection alive, blank lines, and events with other fields only. Comments
-// before an event are decided line by line: one that came minutes before the event neither waits for it nor makes it
-// look older.
+// Some parts of a stream have no data and are not events, so clients dispatch nothing for them (WHATWG HTML 9.2.6): comments,
+// which engines and gateways send to keep a connection alive, blank lines, and events that have only other fields. The relay
+// decides on comments before an event line by line. A comment that came minutes before the event does not wait for it and does
+// not make it look older.
 
-// besides reports whether a piece without data begins with rest, where an event may begin: a comment line, or a blank one.
+// besides reports whether rest, where an event may begin, begins with a comment line or a blank line instead.
 func (r *Relay) besides(rest []byte) bool {
 	return r.inComment || r.seen == 0 && !r.opened && (rest[0] == ':' || rest[0] == '\n' || rest[0] == '\r')
 }
@@ -30,9 +30,9 @@ func (r *Relay) beside(rest []byte) (done bool) {
 	return true
 }
 
-// aside decides on the first n bytes of the rest, which have no data. While nothing has gone out, they wait with the
-// event that is held back, or for the first event if Config.EventFirst is set. Later, bytes that do not affect the
-// held events go out before these.
+// aside decides on the first n bytes of the rest, which have no data. While nothing has gone out, they wait behind the held event,
+// or for the first event if Config.EventFirst is set. Once something has gone out, bytes that do not affect the held events go out
+// before these.
 func (r *Relay) aside(n int, meansNothing bool) {
 	r.lone, r.meansNothing = true, meansNothing
 	waits := r.holds && !meansNothing || !r.out && (r.holds || r.cfg.EventFirst)
@@ -49,7 +49,7 @@ func (r *Relay) aside(n int, meansNothing bool) {
 	}
 }
 
-// tail decides on the LF of a CRLF whose CR was decided on before.
+// tail decides on the LF of a CRLF when the CR has been decided on before.
 func (r *Relay) tail() {
 	if r.lone {
 		r.aside(1, r.meansNothing)

@@ -3,42 +3,42 @@ package sse
 const (
 	// firstBuffer is the buffer of a stream while every read fits into it: a vLLM chunk has 200 to 400 bytes.
 	firstBuffer = 1 << 10
-	// smallBuffer is the buffer of an idle stream that once had a larger read. With the head and the end of a chunk
-	// (RFC 9112, 7.1) it fits the 4 KiB that net/http's server writes at once: such a read takes one write instead of
+	// smallBuffer is the buffer of an idle stream that has had a larger read before. Together with the head and the end of a chunk
+	// (RFC 9112, 7.1) it fits into the 4 KiB that net/http's server writes at once, so such a read takes one write instead of
 	// two.
 	smallBuffer = 4<<10 - 16
 	// minRead is the least space that a read is offered.
 	minRead = 512
-	// calmReads is how many reads in a row must have fitted into smallBuffer before a larger buffer is given back.
+	// calmReads is how many reads in a row must have fitted into smallBuffer before the stream gives a larger buffer back.
 	// Streams whose every event is larger (log probabilities) keep theirs.
 	calmReads = 4
-	// keepBuffer is the size above which a buffer is given back at once. Only prompt ids (first chunk) and transfer
-	// parameters (last chunk) make such events, so it rarely has to grow again: 20 log probabilities of a token take 2
-	// kB. Otherwise a stream that falls silent after its first chunk would keep all of it, 64 kB for 13,000 ids.
+	// keepBuffer is the size above which a stream gives its buffer back at once. Only prompt ids (first chunk) and transfer
+	// parameters (last chunk) make such large events, so the buffer rarely has to grow again: 20 log probabilities of a token
+	// take 2 kB. A stream that falls silent after its first chunk would otherwise keep the whole buffer, 64 kB for 13,000 ids.
 	keepBuffer = 32 << 10
-	// youngReads is how many of the first reads give back any larger buffer that they do not fill: the prompt's ids
-	// come with the first chunk only, and a stream that falls silent after it would keep their space.
+	// youngReads is the number of first reads after which a stream gives back any larger buffer that the read did not fill. Only
+	// the first chunk has the prompt's ids, and a stream that falls silent after it would keep their space.
 	youngReads = 8
-	// widening: a gap is made larger than needed by one byte for every widening bytes that move.
+	// widening: a gap grows by one extra byte for every widening bytes that move.
 	widening = 8
 )
 
-// buffer holds, in the order of the stream, what may go out, what is held back and what is not decided yet:
+// buffer holds bytes of the stream in their order: those that may go out, those that are held back, and those that are not decided:
 //
-//	b[:ready]      may go out with the next write
-//	b[ready:kept]  held back
-//	b[next:end]    not decided
+//	b[:ready]         may go out with the next write
+//	b[ready:heldEnd]  held back
+//	b[next:end]       not decided
 //
-// ready <= kept <= next <= end, because deciding mostly removes bytes. So one array serves for all, bytes that stay
-// are moved only behind a gap that a cut or a drop has left, and everything that may go out is one slice. An edit that
-// adds more than the gap can take moves the rest away first.
+// ready <= heldEnd <= next <= end, because most decisions remove bytes. So one array serves for all three, and everything that may
+// go out is one slice. Held bytes move only if a cut or a drop has left a gap before them. An edit that adds more bytes than the gap
+// has moves the undecided bytes away first.
 type buffer struct {
 	b                         []byte
 	ready, heldEnd, next, end int
 	calm                      int  // reads in a row that fitted into smallBuffer
-	full                      bool // the last read took all that it was offered
+	full                      bool // the last read filled all the space that it was offered
 	reads                     int  // reads so far
-	widened                   bool // an edit has needed more than the gap
+	widened                   bool // an edit has needed more space than the gap has
 	memory                    *Memory
 }
 
@@ -73,8 +73,8 @@ func (b *buffer) free() {
 // fits reports whether a buffer of this size has room for a read.
 func (b *buffer) fits(size int) bool { return b.offered(size)-b.end >= minRead }
 
-// offered returns up to where reads fill a buffer of this size. If reads filled all of it, the edits of a fast stream
-// would need an ever larger buffer.
+// offered returns the end of the space for reads in a buffer of this size. Once an edit has needed more than the gap, reads leave
+// a share free; otherwise the edits of a fast stream would need an ever larger buffer.
 func (b *buffer) offered(size int) int {
 	if b.widened {
 		size -= size / widening
@@ -116,8 +116,8 @@ func (b *buffer) insert(p []byte) {
 	b.heldEnd += copy(b.b[b.heldEnd:], p)
 }
 
-// widen enlarges the gap before the rest by at least missing bytes, and by a share of the bytes that it moves, so that
-// many small edits in one long read cost only a few moves.
+// widen enlarges the gap before the rest by missing bytes plus a share of the bytes that it moves. So many small edits in one
+// long read cost only a few moves.
 func (b *buffer) widen(missing int) {
 	b.widened = true
 	by := missing + len(b.rest())/widening

@@ -8,12 +8,12 @@ import (
 // dataLine is the value of one data line: its position in the event's bytes and in the data buffer.
 type dataLine struct{ raw, joined int }
 
-// dataBuffer is the data of one event, and maps positions in it back to the event's bytes. It is reused from event to
+// dataBuffer is the data of one event. It maps positions in the data back to the event's bytes, and is reused from event to
 // event.
 type dataBuffer struct {
 	lines  []dataLine
 	joined []byte
-	one    [1]dataLine // where lines is while events have one line
+	one    [1]dataLine // the array behind lines while events have one line
 }
 
 // parse returns the data buffer of a complete event: the values of its data lines joined with LF. Field names are case
@@ -43,7 +43,7 @@ func (d *dataBuffer) parse(event []byte) (data []byte, ok bool) {
 	return data, len(d.lines) > 0
 }
 
-// oneLine is parse for an event that oneLine has found.
+// oneLine is parse for an event that the function oneLine has recognised.
 func (d *dataBuffer) oneLine() {
 	if d.lines == nil {
 		d.lines = d.one[:0]

@@ -11,25 +11,25 @@ import (
 // edit replaces a range of an event's bytes.
 type edit struct {
 	rawjson.Span
-	with rawjson.Span // in edits.text, empty for a cut
+	with rawjson.Span // range of edits.text, empty for a cut
 }
 
-// edits are the changes of one event: cuts, and what its observer replaces. It is reused from event to event.
+// edits are the changes of one event: cuts, and the observer's replacements. They are reused from event to event.
 type edits struct {
 	list []edit // ascending, never overlapping
 	text []byte
 	cuts []rawjson.Span // positions of the members to be cut, ascending
-	data []byte         // of the event that is being observed, nil between events
+	data []byte         // the data of the event that is being observed, nil between events
 }
 
-// takeCuts turns the cuts into edits before anything is replaced.
+// takeCuts turns the cuts into edits. It runs before the observer replaces anything.
 func (e *edits) takeCuts() {
 	for _, c := range e.cuts {
 		e.list = append(e.list, edit{Span: c})
 	}
 }
 
-// open lets the observer of an event with this data replace ranges of it, until close.
+// open lets the observer of an event with this data replace ranges until close is called.
 func (e *edits) open(data []byte) { e.data = data }
 
 func (e *edits) close() { e.data = nil }

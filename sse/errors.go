@@ -5,12 +5,12 @@ import "errors"
 // ErrStopped is what Run returns after a verdict of Stop.
 var ErrStopped = errors.New("relay stopped by its observer")
 
-// ErrOversize is returned by Run if Config.Bounded is set and an event is longer than Config.MaxEvent. Neither the
-// event nor what is held back has been written.
+// ErrOversize is returned by Run if Config.Bounded is set and an event is longer than Config.MaxEvent. The relay has written
+// neither the event nor the bytes that it held back.
 var ErrOversize = errors.New("event is longer than the bound")
 
-// ReadError is a failure to read from the engine. Complete events that came before it have been written; the unfinished
-// event and what was held back have not, except as Stats.MidEvent says.
+// ReadError is a failure to read from the engine. Complete events that came before it have been written. The unfinished event
+// and the held bytes have not; Stats.MidEvent tells the exception.
 type ReadError struct{ Err error }
 
 // Error says that reading failed, and how.
@@ -29,7 +29,7 @@ func (e *WriteError) Error() string { return "write stream: " + e.Err.Error() }
 func (e *WriteError) Unwrap() error { return e.Err }
 
 // AppendError appends one event whose data is errorJSON, in the shape of vLLM's own mid-stream errors
-// (`data: {"error": ...}`), and returns the extended slice. JSON that spans lines becomes as many data lines.
+// (`data: {"error": ...}`), and returns the extended slice. Each line of errorJSON becomes a data line.
 func AppendError(dst, errorJSON []byte) []byte {
 	for {
 		end := lineEnd(errorJSON)

@@ -4,8 +4,8 @@ import "carryover/sse/rawjson"
 
 // Event is one dispatched event, valid only during the call to Observe.
 type Event struct {
-	// Data is the data buffer: the values of the data lines joined with LF (WHATWG HTML 9.2.6), as the engine sent them. A member
-	// that is to be stripped and is null may be gone from it already.
+	// Data is the data buffer: the values of the data lines joined with LF (WHATWG HTML 9.2.6), as the engine sent them. If the
+	// stripped member is null, it may be missing from Data already.
 	Data []byte
 	// Member is the raw JSON value of Config.Strip at the top level of Data, nil if it is absent or null.
 	Member []byte
@@ -15,16 +15,15 @@ type Event struct {
 	edits *edits
 }
 
-// Replace has the client see with where the engine sent Data[from:to], and reports whether it will. It holds for Forward
-// and Hold; with is copied. Ranges may come in any order and may lie next to each other. Refused, without effect, is what
-// could not be done or would not be seen as meant:
+// Replace makes the client see with instead of Data[from:to], and reports whether it will. It has an effect with the verdicts
+// Forward and Hold. with is copied. Ranges may come in any order and may lie next to each other. Replace refuses, without effect:
 //   - a range that is empty, leaves Data, or begins or ends with an LF (which joins two data lines)
-//   - a range that overlaps the member that is cut, with its comma, or one that was replaced before: the first counts
+//   - a range that overlaps the member that is cut, with its comma, or an earlier replacement: the first one counts
 //   - bytes with a CR or LF, which would end the line
 //   - any call after Observe has returned
 //
-// One thing can't be seen: where no space stands after the colon, a client takes a space that begins the line for it
-// (WHATWG HTML 9.2.6). In JSON that space means nothing.
+// It does not refuse with for one harmless flaw: if no space follows the colon and with begins the line with a space, the client
+// removes that space (WHATWG HTML 9.2.6). In JSON the space means nothing.
 func (e Event) Replace(from, to int, with []byte) bool {
 	return e.edits != nil && e.edits.replace(rawjson.Span{From: from, To: to}, with)
 }
@@ -37,33 +36,33 @@ func (e Event) Shown() []byte {
 	return e.edits.shown(e.Data)
 }
 
-// Supplant replaces all of Data for the client, whatever was cut or replaced in it before, and reports whether it did.
+// Supplant replaces all of Data for the client, including earlier cuts and replacements, and reports whether it did.
 // with is copied. It refuses bytes with a CR or LF, Data that is empty or begins or ends with an LF, and any call
 // after Observe has returned.
 func (e Event) Supplant(with []byte) bool {
 	return e.edits != nil && e.edits.supplant(with)
 }
 
-// Verdict says what becomes of an observed event.
+// Verdict says what the relay does with an observed event.
 type Verdict int
 
 const (
 	// Forward relays the event, without the member that is stripped.
 	Forward Verdict = iota
-	// Hold keeps the event's bytes back; they go out before the next forwarded event, or at a clean end of the stream.
-	// Comments that follow wait with it while nothing has gone out; later they go out at once, before it. If more than
-	// Config.MaxEvent bytes are held, all of them are released.
+	// Hold keeps the event's bytes back until the next event is forwarded, or until a clean end of the stream. Comments that
+	// follow wait with it while nothing has gone out; later they go out at once, before it. If more than Config.MaxEvent bytes
+	// are held, the relay releases all of them.
 	Hold
 	// Drop removes the event; the client never sees it.
 	Drop
-	// Supersede forwards the event in place of the last held event, which the client then never sees, nor comments
-	// after it. Without a held event it is Drop.
+	// Supersede forwards the event in place of the last held event. The client sees neither that event nor the comments
+	// after it. If no event is held, Supersede means Drop.
 	Supersede
 	// Stop ends the relay: neither the event nor what is held back is written, and Run returns ErrStopped.
 	Stop
 )
 
-// DefaultMaxEvent is the default of Config.MaxEvent: the 1 MiB that transfer parameters may have, and 64 KiB for the
+// DefaultMaxEvent is the default of Config.MaxEvent: the 1 MiB that transfer parameters may have, plus 64 KiB for the
 // rest of their chunk.
 const DefaultMaxEvent = 1<<20 + 64<<10
 
@@ -77,18 +76,18 @@ type Config struct {
 	// otherwise the event is dropped, because OpenAI clients index choices[0] of any chunk without usage. An empty
 	// list drops nothing. Changes by Event.Replace do not count.
 	Substance []string
-	// MaxEvent is the length in bytes above which an event passes unheld, unobserved and uncut; 0 means
+	// MaxEvent is the length in bytes above which an event passes without being held, observed or cut; 0 means
 	// DefaultMaxEvent. A longer comment is passed on as it arrives.
 	MaxEvent int
-	// Bounded ends the relay with ErrOversize at a longer event. It is for streams whose events contain what clients
-	// must not see and what only the observer can remove.
+	// Bounded makes a longer event end the relay with ErrOversize. It is for streams in which only the observer can remove
+	// what clients must not see.
 	Bounded bool
-	// EventFirst makes comments, blank lines and events without data wait for the first event that goes out, so that
-	// Stop can still take back everything before that.
+	// EventFirst makes comments, blank lines and events without data wait until the first event goes out, so that Stop can
+	// still take back everything before that event.
 	EventFirst bool
-	// Begin is called when a read ends within an event that it began, before the next read. What the source knows of
-	// its last read then concerns the beginning of that event; for an event that is not Split it concerns the whole
-	// event when it is observed. So the age of an event is asked for only where it matters. nil is not called.
+	// Begin is called when a read ends in the middle of an event that began in it, before the next read. What the source knows of its
+	// last read then concerns the beginning of that event. For an event that is not Split, it concerns the whole event when the event
+	// is observed. So the caller asks for the age of an event only where it matters. Begin may be nil.
 	Begin func()
 	// Memory provides the stream's buffer, and takes it back when Run returns; nil for none.
 	Memory *Memory

@@ -36,9 +36,9 @@ func afterLine(b []byte, end int) []byte {
 // oneLineName begins the one line of an event as vLLM writes it.
 const oneLineName = "data: "
 
-// oneLine returns the data and the length of the event that b begins with, if that is one data line as vLLM writes it and
-// ends in LF. ok is false for any other event, for one that is not complete, and for one of more than scanWindow bytes:
-// those are the framer's, which finds the same. A chunk costs it two searches less.
+// oneLine returns the data and the length of the event at the beginning of b, if the event is one data line as vLLM writes it and
+// ends in LF. ok is false for any other event, for an incomplete one, and for one of more than scanWindow bytes; framer handles
+// those, with the same result. For a chunk oneLine saves two searches.
 func oneLine(b []byte) (data []byte, n int, ok bool) {
 	w := b[:min(len(b), scanWindow)]
 	if !bytes.HasPrefix(w, []byte(oneLineName)) {
@@ -51,11 +51,11 @@ func oneLine(b []byte) (data []byte, n int, ok bool) {
 	return w[len(oneLineName):end], end + 2, true
 }
 
-// framer finds where events end: at a blank line, lines ending in LF, CRLF or CR (WHATWG HTML 9.2.6). It sees every
-// byte once, so that its work is linear however the stream is cut into reads.
+// framer finds the ends of events: blank lines, where a line ends in LF, CRLF or CR (WHATWG HTML 9.2.6). It sees every byte once,
+// so its work is linear however many reads the stream takes.
 //
-// A CR ends its line at once, even as the last byte of a read: waiting for a possible LF would delay the event until the
-// next one. That LF belongs to the line all the same; see tail.
+// A CR ends its line at once, even as the last byte of a read, because waiting for a possible LF would delay the event until the
+// next read. An LF that then follows still belongs to that line; see tail.
 type framer struct {
 	inLine bool // a byte of the current line has been seen
 	cr     bool // the byte before was the CR of a line end
@@ -68,8 +68,8 @@ func (f *framer) tail(b []byte) bool {
 	return lf
 }
 
-// next scans b, which continues what was scanned before, up to the first blank line, and returns the number of bytes
-// scanned; done says that they end with that blank line.
+// next scans b, which continues the bytes scanned before, up to the first blank line, and returns the number of bytes
+// scanned. done says that they end with that blank line.
 func (f *framer) next(b []byte) (n int, done bool) {
 	for n < len(b) {
 		if f.tail(b[n:]) {

@@ -2,9 +2,9 @@ package sse
 
 import "sync"
 
-// Memory keeps arrays of streams that have ended for other streams, in the two sizes that nearly all of them use.
-// Unused ones go to the garbage collector within two of its cycles; larger arrays are never kept. It is safe for
-// concurrent use; its zero value is ready, and nil keeps nothing.
+// Memory keeps arrays of streams that have ended and gives them to other streams, in the two sizes that nearly all of them use.
+// The garbage collector takes unused arrays within two of its cycles; larger arrays are never kept. Memory is safe for
+// concurrent use. Its zero value is ready for use, and a nil Memory keeps nothing.
 type Memory struct{ first, small sync.Pool }
 
 // take returns an array of this size with arbitrary content.

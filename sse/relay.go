@@ -8,7 +8,7 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// maxEmptyReads is the number of reads in a row that may return nothing before the reader counts as broken, as in bufio.
+// maxEmptyReads is how many reads in a row may return nothing before Run counts the reader as broken, as in bufio.
 const maxEmptyReads = 100
 
 // byteOrderMark may begin a stream; it is not part of the first line (WHATWG HTML 9.2.6).
@@ -19,12 +19,12 @@ type Relay struct {
 	dst    io.Writer
 	flush  func() error
 	cfg    Config
-	needle []byte // an event without needle and without escape does not contain the member
+	needle []byte // an event that contains neither needle nor escape does not contain the member
 	escape []byte
 	null   []byte // the end of a chunk whose last member is the member with the value null; needle is part of it
 
-	searched [32]byte // holds null, unless that is longer
-	escapes  [4]byte  // holds escape
+	searched [32]byte // array of null, unless null is longer
+	escapes  [4]byte  // array of escape
 
 	buf     buffer
 	frame   framer
@@ -39,8 +39,8 @@ type Relay struct {
 	refused bool    // an oversize event has ended the relay
 	holds   bool    // an observed event is held back
 	last    int     // length of the last held event, with what follows it
-	behind  bool    // what is settled is the LF of the CRLF of the event before
-	verdict Verdict // verdict on the last event, for the LF that may follow it
+	behind  bool    // the bytes to settle are the LF of the previous event's CRLF
+	verdict Verdict // verdict on the last event; it also holds for an LF that follows
 	out     bool    // something has been released to the client
 
 	inComment    bool // the rest begins with an unfinished comment line
@@ -55,11 +55,11 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	}
 	r := &Relay{dst: dst, flush: flush, cfg: cfg, buf: buffer{memory: cfg.Memory}}
 	if cfg.Strip != "" {
-		// The closing quote rules out the name within a JSON string, where a backslash follows the name. The opening
-		// quote is left out so that the search begins with its rarest byte; chunks are full of quotes.
+		// The closing quote excludes the name within a JSON string, where a backslash follows the name. The search leaves the opening
+		// quote out and so begins with a rarer byte; chunks are full of quotes.
 		r.null = append(append(append(r.searched[:0], `}],"`...), cfg.Strip...), `":null}`...)
 		r.needle = r.null[len(`}],"`) : len(r.null)-len(`:null}`)]
-		// Escapes of ASCII characters begin so; those of other text, emoji and most scripts, do not.
+		// Escapes of ASCII characters begin with \u00; escapes of emoji and most scripts do not.
 		r.escape = append(r.escapes[:0], `\u00`...)
 		if strings.ContainsFunc(cfg.Strip, func(c rune) bool { return c <= ' ' || c >= 0x7f || strings.ContainsRune(`"\/`, c) }) {
 			r.escape = r.escape[:1]
@@ -68,12 +68,12 @@ func New(dst io.Writer, flush func() error, cfg Config) *Relay {
 	return r
 }
 
-// Stats returns the counts so far. Observe may call it, and callers after Run.
+// Stats returns the counts so far. Observe may call it during Run, and anyone after Run.
 func (r *Relay) Stats() Stats { return r.stats }
 
-// Run relays src until its end, an error, or a verdict of Stop. The end of src is clean only if it says io.EOF itself: an
-// error that wraps io.EOF is a stream that broke off. At a clean end everything that is left goes out, an unfinished
-// event included, which a client discards (WHATWG HTML 9.2.6) and which is therefore not observed.
+// Run relays src until its end, an error, or the verdict Stop. The end of src is clean only if the error is io.EOF itself; an
+// error that wraps io.EOF is a stream that broke off. At a clean end everything that is left goes out. That includes an unfinished
+// event, which Run does not observe, because clients discard it (WHATWG HTML 9.2.6).
 func (r *Relay) Run(src io.Reader) error {
 	defer r.buf.free()
 	empty := 0
@@ -108,7 +108,7 @@ func (r *Relay) Run(src io.Reader) error {
 	}
 }
 
-// scan decides on what has been read, event by event, and reports whether the relay is to stop.
+// scan decides on the bytes that have been read, event by event, and reports whether the relay has to stop.
 func (r *Relay) scan() (stop bool) {
 	if !r.begun && !r.begin() {
 		return false
@@ -173,8 +173,8 @@ func (r *Relay) unfinished() {
 	r.split = true
 }
 
-// begin handles the byte order mark, and reports whether enough bytes have come to do so. The mark goes out with the
-// first bytes that go out.
+// begin handles the byte order mark, and reports whether enough bytes have come to do so. The mark goes out together with the
+// first other bytes.
 func (r *Relay) begin() bool {
 	head := r.buf.rest()
 	if len(head) < len(byteOrderMark) && strings.HasPrefix(byteOrderMark, string(head)) {
@@ -187,7 +187,7 @@ func (r *Relay) begin() bool {
 	return true
 }
 
-// passThrough releases what was held back, and then what has been read of an oversize event.
+// passThrough releases the held bytes, and then the bytes read so far of an oversize event.
 func (r *Relay) passThrough(done bool) {
 	if !r.opened {
 		r.stats.Oversize++
@@ -198,7 +198,7 @@ func (r *Relay) passThrough(done bool) {
 	r.stats.MidEvent = !done
 }
 
-// decide returns the verdict on a complete event with this data. The changes of its bytes are in r.edits.
+// decide returns the verdict on a complete event with this data. Afterwards r.edits has the changes of the event's bytes.
 func (r *Relay) decide(event, data []byte) Verdict {
 	r.stats.Events++
 	if r.needle != nil && !r.cfg.Expose {
@@ -231,7 +231,7 @@ func (r *Relay) decide(event, data []byte) Verdict {
 	return verdict
 }
 
-// substantial reports whether an event is worth sending without the member that is stripped.
+// substantial reports whether an event is worth sending without the stripped member.
 func (r *Relay) substantial(data []byte) bool {
 	return len(r.cfg.Substance) == 0 || hasSubstance(data, r.cfg.Substance, r.cfg.Strip)
 }

@@ -7,8 +7,8 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// hasSubstance reports whether an object, without the member that is cut from it, has at least one of the named members
-// with a value that is not null, [] or {}. The object has been passed over.
+// hasSubstance reports whether an object has, apart from the member cut, at least one of the named members with a value that
+// is not null, [] or {}. Scanner.Pass must have accepted the object before.
 func hasSubstance(object []byte, names []string, cut string) bool {
 	s := rawjson.Scanner{Data: object}
 	s.Space()
@@ -24,5 +24,5 @@ func hasSubstance(object []byte, names []string, cut string) bool {
 	}), errSubstance)
 }
 
-// errSubstance ends the walk that has found some.
+// errSubstance ends the walk over the members once one has substance.
 var errSubstance = errors.New("member with substance")

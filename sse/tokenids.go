@@ -6,17 +6,17 @@ import (
 	"carryover/sse/rawjson"
 )
 
-// TokenIDs is where the token ids stand that vLLM adds to an answer for `return_token_ids` (vLLM 0.32,
-// entrypoints/openai: chat_completion/serving.py and completion/serving.py): the prompt's at the top level of the first
-// chat chunk or in the choice of a text completion, the output's in each choice. Only arrays count; without
-// `return_token_ids` vLLM sends null in the same places. Of members that occur twice the last counts.
+// TokenIDs says where an answer has the token ids that vLLM adds for `return_token_ids` (vLLM 0.32, entrypoints/openai:
+// chat_completion/serving.py and completion/serving.py). The prompt's ids are at the top level of the first chat chunk, or in the
+// choice of a text completion; the output's ids are in each choice. Only arrays count: without `return_token_ids` vLLM sends null
+// in the same places. If a member occurs twice, the last one counts.
 type TokenIDs struct {
-	// Ranges of the arrays at the top level prompt_token_ids, choices[0].prompt_token_ids, choices[0].token_ids; the zero
-	// Span for what is not there.
+	// Ranges are the positions of the arrays prompt_token_ids (top level), choices[0].prompt_token_ids and choices[0].token_ids;
+	// the zero Span for an array that is missing.
 	Ranges [3]rawjson.Span
-	// Prompt is the array of the prompt's ids, the one at the top level if there are two; nil without one.
+	// Prompt is the array of the prompt's ids; nil if there is none. If there are two, it is the one at the top level.
 	Prompt []byte
-	// Output is the array of the output's ids, nil without one.
+	// Output is the array of the output's ids; nil if there is none.
 	Output []byte
 }
 
@@ -27,26 +27,26 @@ const (
 	choiceOutput
 )
 
-// FindTokenIDs finds the arrays of token ids in one JSON object, however their names are spelled; text that merely looks
-// like them, in strings or in other objects, never counts. ok is false if there is none, and for anything but one valid
-// JSON object. It goes over data once and does not allocate, unless names are spelled in escapes.
+// FindTokenIDs finds the arrays of token ids in one JSON object, however their names are spelled. Text that looks like them,
+// in strings or in other objects, never counts. ok is false if there is no array, and for anything but one valid JSON object. It
+// reads data once and allocates only if names contain escapes.
 func FindTokenIDs(data []byte) (ids TokenIDs, ok bool) {
 	w := idWalk{b: data}
 	ok = w.find()
 	return w.ids, ok
 }
 
-// Null has the client see null in place of the arrays that were found in the event's Data, as an engine that was not
-// asked for ids sends it.
+// Null makes the client see null in place of the arrays that were found in the event's Data, as if the engine had not been asked
+// for ids.
 func (ids TokenIDs) Null(e Event) {
 	for _, r := range ids.Ranges {
 		e.Replace(r.From, r.To, []byte("null"))
 	}
 }
 
-// NullTokenIDs puts null in place of the arrays of token ids in a whole answer, in all of its choices, and leaves every
-// other byte as it is. prompt and output are the arrays that FindTokenIDs finds, slices of object. If there is nothing to
-// replace, and for anything but one valid JSON object, rest is object itself.
+// NullTokenIDs puts null in place of the arrays of token ids in all choices of a whole answer, and leaves every other byte as it
+// is. prompt and output are the arrays that FindTokenIDs finds, slices of object. If there is nothing to replace, and for anything
+// but one valid JSON object, rest is object itself.
 func NullTokenIDs(object []byte) (rest, prompt, output []byte) {
 	w := idWalk{b: object, every: true}
 	w.find()
@@ -61,17 +61,17 @@ func NullTokenIDs(object []byte) (rest, prompt, output []byte) {
 	return append(rest, object[kept:]...), w.ids.Prompt, w.ids.Output
 }
 
-// idWalk is one pass over an answer. What it gathers means nothing before the end: the object must be valid.
+// idWalk is one pass over an answer. Its results count only after the end, when the object has turned out to be valid.
 type idWalk struct {
 	b     []byte
 	ids   TokenIDs
-	every bool           // gather all
+	every bool           // gather the arrays of all choices
 	all   []rawjson.Span // arrays of ids in all choices, repeated members included, ascending
 }
 
-// find walks over all of the answer and reports whether ids has an array; it forgets all if the answer is not valid.
+// find walks over the whole answer and reports whether ids has an array. If the answer is not valid, it forgets what it found.
 func (w *idWalk) find() bool {
-	// The closing quote rules out most text, as in New.
+	// The closing quote excludes most text, as in New.
 	if !bytes.Contains(w.b, []byte(`token_ids"`)) && !bytes.Contains(w.b, []byte(`\u00`)) {
 		return false
 	}
@@ -101,7 +101,7 @@ func (w *idWalk) find() bool {
 	return w.ids.Prompt != nil || w.ids.Output != nil
 }
 
-// choices reads the value at s.Pos, an array of objects if it comes from vLLM.
+// choices reads the value at s.Pos. From vLLM it is an array of objects.
 func (w *idWalk) choices(s *rawjson.Scanner) error {
 	w.ids.Ranges[choicePrompt], w.ids.Ranges[choiceOutput] = rawjson.Span{}, rawjson.Span{}
 	if s.Peek() != '[' {
@@ -137,7 +137,7 @@ func (w *idWalk) choice(s *rawjson.Scanner, first bool) error {
 	})
 }
 
-// note takes down the value from..to; counts says that it is one of those which ids is about.
+// note records the value from..to; counts says that the value belongs into ids.
 func (w *idWalk) note(which, from, to int, counts bool) {
 	var r rawjson.Span
 	if w.b[from] == '[' {
