@@ -48,7 +48,7 @@ func AppendUint(b []byte, v uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 0xcf), v)
 }
 
-// AppendFloat appends a number of 64 bits.
+// AppendFloat appends a floating-point number of 64 bits.
 func AppendFloat(b []byte, v float64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 0xcb), math.Float64bits(v))
 }
@@ -92,8 +92,8 @@ func AppendMapHeader(b []byte, n int) []byte {
 	return appendCount(b, 0xde, n)
 }
 
-// appendCount appends a type that has a count of two bytes, or the next type with its count of four. The format has no
-// larger ones.
+// appendCount appends a type byte with a count of two bytes, or the next type byte with a count of four. The format has no
+// larger counts.
 func appendCount(b []byte, kind byte, n int) []byte {
 	if n <= math.MaxUint16 {
 		return binary.BigEndian.AppendUint16(append(b, kind), uint16(n))

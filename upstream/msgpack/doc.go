@@ -3,12 +3,12 @@
 //
 // It promises that
 //
-//   - reading allocates by what is there and never by a length that a message announces: a header that announces more
-//     than the message has bytes for is malformed (general libraries allocate gigabytes for five bytes);
-//   - nesting is bounded by [MaxDepth];
-//   - unknown types (extensions, timestamps) and keys that are no strings are skipped, and so is what a caller leaves
-//     unread of a map or an array, so that fields of newer engines do no harm;
+//   - reading allocates for the bytes that are present and never for a length that a message announces. A header that
+//     announces more than the message has bytes for is malformed (general libraries allocate gigabytes for five bytes);
+//   - [MaxDepth] bounds nesting;
+//   - fields of newer engines do no harm: it skips unknown types (extensions, timestamps), keys that are not strings, and
+//     whatever a caller does not read of a map or an array;
 //   - no input makes it panic.
 //
-// It knows the whole format (github.com/msgpack/msgpack, spec.md) and no schema. It is a leaf: it imports nothing of ours.
+// It knows the whole format (github.com/msgpack/msgpack, spec.md) and no schema. It imports no other package of this module.
 package msgpack

@@ -2,16 +2,16 @@ package msgpack
 
 import "encoding/binary"
 
-// head is what the first bytes of a value say of it.
+// head is what the first bytes of a value say about it.
 type head struct {
 	kind Kind
-	// size is how many bytes the head takes. What follows is n bytes (of an extension the type is one of them), or for
-	// an array n values and for a map 2n.
+	// size is the number of bytes of the head itself. n bytes follow it (the first byte of an extension is its type), or n
+	// values of an array, or 2n values of a map.
 	size int
 	n    uint64
 }
 
-// least is how many bytes follow the head at least: a value has one or more.
+// least returns the least number of bytes that follow the head: each value takes at least one.
 func (h head) least() uint64 {
 	if h.kind == Map {
 		return 2 * h.n
@@ -19,7 +19,7 @@ func (h head) least() uint64 {
 	return h.n
 }
 
-// headOf reads the head of a value, and returns one of kind Invalid if there is none. It reads no more than the head.
+// headOf reads the head of a value. Its kind is Invalid if b does not begin with a head. It reads no more than the head.
 func headOf(b []byte) head {
 	if len(b) == 0 {
 		return head{}
@@ -62,7 +62,7 @@ func headOf(b []byte) head {
 	}
 }
 
-// counted is the head of a value whose count stands in the width bytes behind the first one.
+// counted returns the head of a value whose count is in the width bytes behind the first byte.
 func counted(b []byte, kind Kind, width int) head {
 	if len(b) <= width {
 		return head{}
@@ -70,7 +70,7 @@ func counted(b []byte, kind Kind, width int) head {
 	return head{kind, 1 + width, unsigned(b[1 : 1+width])}
 }
 
-// unsigned returns the number that 0, 1, 2, 4 or 8 bytes are.
+// unsigned returns the big-endian number in 0, 1, 2, 4 or 8 bytes.
 func unsigned(b []byte) uint64 {
 	switch len(b) {
 	case 1:

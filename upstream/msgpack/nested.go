@@ -1,7 +1,7 @@
 package msgpack
 
-// Map reads a map. each must read or skip the value of its key; what it leaves unread is skipped. Keys that are no strings
-// are skipped with their values. Of a key that is there twice each hears twice. An error of each ends the reading.
+// Map reads a map and calls each for every key. each must read or skip the value; what it leaves unread is skipped. Map skips keys
+// that are not strings, with their values. If a key occurs twice, each is called twice. An error of each ends the reading.
 func (r *Reader) Map(each func(key string) error) error {
 	return r.nested(Map, func(int) error {
 		if r.Kind() != String {
@@ -18,8 +18,8 @@ func (r *Reader) Map(each func(key string) error) error {
 	})
 }
 
-// Array reads an array. each must read or skip element i; what it leaves unread is skipped. An error of each ends the
-// reading.
+// Array reads an array and calls each for every element. each must read or skip element i; what it leaves unread is skipped. An
+// error of each ends the reading.
 func (r *Reader) Array(each func(i int) error) error {
 	return r.nested(Array, func(i int) error {
 		return r.one(func() error { return each(i) })
@@ -37,7 +37,7 @@ func (r *Reader) nested(kind Kind, entry func(i int) error) error {
 	}
 	r.depth++
 	r.b = r.b[h.size:]
-	for i := range int(h.n) { // each takes a byte or ends the loop
+	for i := range int(h.n) { // each entry takes a byte or ends the loop
 		if err := entry(i); err != nil {
 			return r.end(err)
 		}
@@ -46,13 +46,13 @@ func (r *Reader) nested(kind Kind, entry func(i int) error) error {
 	return nil
 }
 
-// one has a value read, or skips it.
+// one lets read read a value, and skips the value if read does not.
 func (r *Reader) one(read func() error) error {
 	left := len(r.b)
 	if err := read(); err != nil {
 		return err
 	}
-	if r.ended { // by an error that read has kept for itself
+	if r.ended { // by an error that read did not return
 		return ErrMalformed
 	}
 	if len(r.b) < left {

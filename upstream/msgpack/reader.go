@@ -2,14 +2,14 @@ package msgpack
 
 import "errors"
 
-// MaxDepth is how deep maps and arrays may nest. What engines send has four levels at most: the payload of a KV event, its
-// list of events, an event, its lists.
+// MaxDepth is how deep maps and arrays may nest. Engines send four levels at most: the payload of a KV event, its list of
+// events, an event, and its lists.
 const MaxDepth = 16
 
 // Kind says what a value is.
 type Kind int
 
-// The kinds. Invalid is that of no value: the end of the message, or a malformed one.
+// The kinds. Invalid means that there is no value: the message has ended or is malformed.
 const (
 	Invalid Kind = iota
 	Nil
@@ -23,8 +23,8 @@ const (
 	Ext
 )
 
-// The errors of a Reader. After ErrMalformed, and after an error that the function given to Map or Array returned, nothing
-// more can be read. After ErrKind the value is still there, to be read as what it is, or skipped.
+// The errors of a Reader. After ErrMalformed, and after an error of the function given to Map or Array, nothing more can be
+// read. After ErrKind the value is still unread: it can be read as another kind, or skipped.
 var (
 	ErrMalformed = errors.New("malformed msgpack")
 	ErrKind      = errors.New("msgpack value of another kind")
@@ -32,9 +32,9 @@ var (
 
 // Reader reads one message, value by value. It isn't safe for concurrent use.
 type Reader struct {
-	b     []byte // what is left
-	depth int    // of the map or array that is being read
-	ended bool   // by an error
+	b     []byte // bytes that are left
+	depth int    // depth of the map or array that is being read
+	ended bool   // an error has ended the reading
 }
 
 // NewReader returns a reader of b, which it aliases.
@@ -52,8 +52,8 @@ func (r *Reader) Kind() Kind {
 	return h.kind
 }
 
-// head returns the head of the next value, all of whose bytes are there; of a map or an array as many as its values have
-// at least.
+// head returns the head of the next value. All bytes of the value are present; for a map or an array, at least one byte for
+// each value in it.
 func (r *Reader) head() (head, error) {
 	if r.ended {
 		return head{}, ErrMalformed
@@ -65,7 +65,7 @@ func (r *Reader) head() (head, error) {
 	return h, nil
 }
 
-// want is head for a value of one kind, or of another.
+// want is head for a value of one of two kinds.
 func (r *Reader) want(kind, other Kind) (head, error) {
 	h, err := r.head()
 	if err != nil {
@@ -78,9 +78,9 @@ func (r *Reader) want(kind, other Kind) (head, error) {
 	return h, nil
 }
 
-// take removes a value that is neither a map nor an array, and returns what follows its head.
+// take removes a value that is neither a map nor an array, and returns the bytes behind its head.
 func (r *Reader) take(h head) []byte {
-	end := h.size + int(h.n) // head has seen that they are there
+	end := h.size + int(h.n) // head has checked that these bytes are present
 	payload := r.b[h.size:end:end]
 	r.b = r.b[end:]
 	return payload

@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Text reads a string of valid UTF-8; another one is of another kind.
+// Text reads a string. For a string that is not valid UTF-8 it returns ErrKind.
 func (r *Reader) Text() (string, error) {
 	h, err := r.want(String, String)
 	if err != nil {
@@ -17,7 +17,7 @@ func (r *Reader) Text() (string, error) {
 	return string(r.take(h)), nil
 }
 
-// Bytes reads binary data or a string, and aliases the message. Writers of the format's first version know strings only.
+// Bytes reads binary data or a string; the result aliases the message. Writers of the format's first version have only strings.
 func (r *Reader) Bytes() ([]byte, error) {
 	h, err := r.want(Bytes, String)
 	if err != nil {
@@ -26,7 +26,7 @@ func (r *Reader) Bytes() ([]byte, error) {
 	return r.take(h), nil
 }
 
-// Int reads an integer that fits.
+// Int reads an integer. If the integer does not fit an int64, it returns ErrKind.
 func (r *Reader) Int() (int64, error) {
 	h, err := r.want(Int, Int)
 	if err != nil {
@@ -54,7 +54,7 @@ func (r *Reader) Uint() (uint64, error) {
 	return v, nil
 }
 
-// integer returns the integer that is next, as two's complement, and its sign.
+// integer returns the next integer in two's complement, and whether it is negative.
 func (r *Reader) integer(h head) (v uint64, negative bool) {
 	c := r.b[0]
 	if h.n == 0 {
@@ -70,7 +70,7 @@ func (r *Reader) integer(h head) (v uint64, negative bool) {
 	return uint64(signed), signed < 0
 }
 
-// Float reads a number, of an integer the nearest one.
+// Float reads a number. An integer becomes the nearest float.
 func (r *Reader) Float() (float64, error) {
 	h, err := r.want(Float, Int)
 	if err != nil {
@@ -102,7 +102,7 @@ func (r *Reader) Bool() (bool, error) {
 	return v, nil
 }
 
-// Nil reads nil, if that is next.
+// Nil reads the next value if it is nil, and reports whether it was.
 func (r *Reader) Nil() bool {
 	h, err := r.head()
 	if err != nil || h.kind != Nil {

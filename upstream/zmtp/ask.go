@@ -5,12 +5,12 @@ import (
 	"errors"
 )
 
-// errNoDelimiter is the error of an answer that is none.
+// errNoDelimiter is the error for an answer whose first frame is not empty.
 var errNoDelimiter = errors.New("zeromq answer without an empty first frame")
 
-// Ask puts a question to a ROUTER as a REQ socket does, and hands over the answers, of which there may be several, until
-// answer wants no more. As REQ does, it puts an empty frame before the question, and takes it off the answers. It returns
-// the error of answer, that of the connection, or the cause of ctx when that ends before.
+// Ask sends a question to a ROUTER socket as a REQ socket does, and passes each message that comes back to answer, until answer returns
+// more == false. One question may have several answers. Like REQ, it puts an empty frame before the question and takes it off the answers.
+// It returns the error of answer, the error of the connection, or the cause of ctx if ctx ends before.
 func Ask(ctx context.Context, endpoint string, limits Limits, question [][]byte, answer func(Message) (more bool, err error)) error {
 	return with(ctx, endpoint, Dealer, limits, func(p *peer) error {
 		if err := p.send(append([][]byte{{}}, question...)...); err != nil {

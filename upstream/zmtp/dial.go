@@ -5,8 +5,8 @@ import (
 	"net"
 )
 
-// with connects to an endpoint and runs talk with the peer until that returns or ctx ends. The error is the cause of ctx when
-// that has ended.
+// with connects to an endpoint and runs talk with the peer until talk returns or ctx ends. If ctx has ended, the error is the
+// cause of ctx.
 func with(ctx context.Context, endpoint string, kind Kind, limits Limits, talk func(*peer) error) error {
 	err := dialled(ctx, endpoint, kind, limits.withDefaults(), talk)
 	if err != nil && ctx.Err() != nil {
@@ -15,7 +15,7 @@ func with(ctx context.Context, endpoint string, kind Kind, limits Limits, talk f
 	return err
 }
 
-// dialled is with, whose error may be that of the connection that the end of ctx has closed.
+// dialled is with, except that after the end of ctx its error may be that of the connection that was closed for it.
 func dialled(ctx context.Context, endpoint string, kind Kind, limits Limits, talk func(*peer) error) error {
 	address, err := dialable(endpoint)
 	if err != nil {

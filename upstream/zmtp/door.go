@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// door counts the connections of a Server. Those that have introduced themselves have places of their own, so that
-// silent ones can't take them, and of the silent ones the oldest gives way.
+// door counts the connections of a Server. Peers that have introduced themselves have places of their own, so that silent
+// connections can't take them. If there are too many silent connections, the oldest is closed.
 type door struct {
 	most int
 
@@ -16,18 +16,18 @@ type door struct {
 	peers  int
 }
 
-// enter lets a connection in that has not introduced itself yet.
+// enter records a connection that has not introduced itself yet.
 func (d *door) enter(conn net.Conn) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.silent = append(d.silent, conn)
 	if len(d.silent) > d.most {
-		d.silent[0].Close() // its goroutine sees that
+		d.silent[0].Close() // its goroutine notices
 		d.silent = slices.Delete(d.silent, 0, 1)
 	}
 }
 
-// admit gives a connection that has introduced itself a place, to be given back by leave. Without one it returns false.
+// admit gives a place to a connection that has introduced itself, until leave. If no place is free, it returns false.
 func (d *door) admit(conn net.Conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -52,7 +52,7 @@ func (d *door) leave() {
 	d.peers--
 }
 
-// remove says whether a connection was among the silent ones, and takes it out. d.mu is held.
+// remove takes a connection out of the silent ones and reports whether it was among them. d.mu is held.
 func (d *door) remove(conn net.Conn) bool {
 	i := slices.Index(d.silent, conn)
 	if i >= 0 {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// ParseEndpoint returns host:port of tcp://host:port, for net.Listen or a [Subscriber]. A host of *, to listen on all
-// addresses of this machine, is empty then. Port 0 is any free one.
+// ParseEndpoint returns the host:port of tcp://host:port, for net.Listen or a [Subscriber]. The host * (listen on all addresses
+// of this machine) becomes empty. Port 0 means any free port.
 func ParseEndpoint(text string) (hostPort string, err error) {
 	rest, tcp := strings.CutPrefix(text, "tcp://")
 	if !tcp {
@@ -27,7 +27,7 @@ func ParseEndpoint(text string) (hostPort string, err error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// dialable is ParseEndpoint of an endpoint to connect to.
+// dialable is ParseEndpoint for an endpoint to connect to.
 func dialable(text string) (string, error) {
 	hostPort, err := ParseEndpoint(text)
 	if err != nil {

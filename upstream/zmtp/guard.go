@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The sizes of the wire.
+// Sizes on the wire.
 const (
 	greetingSize = 64
 	shortHeader  = 2
@@ -25,35 +25,35 @@ const (
 	flagCommand = 1 << 2
 )
 
-// The faults of a peer that the guard finds.
+// Errors of a peer that the guard detects.
 var (
 	errFlags   = errors.New("frame with flags that the protocol doesn't have")
 	errCommand = errors.New("command in the midst of a message, or with more frames")
 )
 
-// guard is a connection whose peer can't announce more than the limits allow: it follows the frames of what is read, and
-// returns an error in the place of a header that breaks them. zmq4 sees no byte of such a header: it would allocate its size
-// at once (8 GiB for nine bytes), and panic where that is too much (2^49).
+// guard is a connection whose peer can't announce more than the limits allow. It follows the frames in the bytes that are read. In
+// place of a header that breaks the limits it returns an error, and zmq4 sees no byte of that header: zmq4 would allocate the announced
+// size at once (8 GiB for nine bytes), and panic if it is too much (2^49).
 //
-// It is read by one goroutine.
+// Only one goroutine may read it.
 type guard struct {
 	net.Conn
 	buffered *bufio.Reader
 	limits   Limits
 
-	greeting int              // bytes of it that are still to come
-	header   [longHeader]byte // of the next frame
-	have     int              // bytes of it that have been read
-	body     uint64           // bytes of the frame that are still to come
-	parts    int              // frames of the message that have been read
-	err      error            // the first one
+	greeting int              // bytes of the greeting that are still to come
+	header   [longHeader]byte // header of the next frame
+	have     int              // bytes of the header that have been read
+	body     uint64           // bytes of the frame's body that are still to come
+	parts    int              // frames of the current message that have been read
+	err      error            // the first error
 }
 
 func newGuard(conn net.Conn, limits Limits) *guard {
 	return &guard{Conn: conn, buffered: bufio.NewReaderSize(conn, readBuffer), limits: limits, greeting: greetingSize}
 }
 
-// Read reads from the connection. zmq4 reads headers and bodies one by one, which the buffer makes into fewer calls.
+// Read reads from the connection. zmq4 reads headers and bodies one by one; the buffer turns that into fewer system calls.
 func (g *guard) Read(p []byte) (int, error) {
 	if g.err != nil {
 		return 0, g.err
@@ -66,7 +66,7 @@ func (g *guard) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes to the connection. A peer that doesn't read is given up.
+// Write writes to the connection, with a time limit for a peer that doesn't read.
 func (g *guard) Write(p []byte) (int, error) {
 	if err := g.SetWriteDeadline(time.Now().Add(g.limits.Handshake)); err != nil {
 		return 0, err
@@ -74,7 +74,7 @@ func (g *guard) Write(p []byte) (int, error) {
 	return g.Conn.Write(p)
 }
 
-// follow goes through bytes that have been read.
+// follow checks bytes that have been read.
 func (g *guard) follow(p []byte) error {
 	for len(p) > 0 {
 		switch {
@@ -98,7 +98,7 @@ func (g *guard) follow(p []byte) error {
 	return nil
 }
 
-// frame looks at what there is of a header, and begins the frame when that is whole.
+// frame checks the bytes read so far of a header, and begins the frame once the header is complete.
 func (g *guard) frame() error {
 	flags := g.header[0]
 	if flags&^(flagMore|flagLong|flagCommand) != 0 {

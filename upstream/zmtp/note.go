@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// limited lets a line through once a minute: peers can bring about as many as they like.
+// limited lets one log line through per minute, because peers can cause any number of them.
 type limited struct{ last atomic.Int64 } // Unix seconds
 
 func (l *limited) due() bool {
@@ -19,13 +19,13 @@ func (l *limited) due() bool {
 	return now-last >= 60 && l.last.CompareAndSwap(last, now)
 }
 
-// hungUp says whether a connection ended because the other side or the network ended it.
+// hungUp reports whether a connection ended because the other side or the network ended it.
 func hungUp(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, net.ErrClosed) ||
 		errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ETIMEDOUT)
 }
 
-// orDiscard returns a logger that is none where there is none.
+// orDiscard returns logger, or one that discards everything if logger is nil.
 func orDiscard(logger *slog.Logger) *slog.Logger {
 	if logger == nil {
 		return slog.New(slog.DiscardHandler)
@@ -33,7 +33,7 @@ func orDiscard(logger *slog.Logger) *slog.Logger {
 	return logger
 }
 
-// wait returns after a time, or when ctx ends.
+// wait returns after d, or earlier if ctx ends.
 func wait(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

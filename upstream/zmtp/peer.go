@@ -10,15 +10,15 @@ import (
 	"github.com/go-zeromq/zmq4/security/null"
 )
 
-// peer is a connection whose other side has introduced itself. All of it is used by one goroutine: zmq4 writes the PONG
-// to a heartbeat in the midst of reading, and in two pieces.
+// peer is a connection whose other side has introduced itself. A single goroutine must use all of it: zmq4 writes the PONG to a
+// heartbeat while it reads, and in two pieces.
 type peer struct {
 	conn     *zmq4.Conn
 	address  string
 	identity []byte
 }
 
-// introduce exchanges greetings and introductions, within the time limit. The greeting goes out first: libzmq sends 10
+// introduce exchanges greetings and introductions, within the time limit. Our greeting goes out first: libzmq sends 10
 // bytes of its own and waits for ours.
 func introduce(conn net.Conn, kind Kind, limits Limits) (p *peer, err error) {
 	defer recovered(&err)
@@ -39,7 +39,7 @@ func introduce(conn net.Conn, kind Kind, limits Limits) (p *peer, err error) {
 	return p, conn.SetReadDeadline(time.Time{})
 }
 
-// receive returns the next message. Commands end in zmq4, which answers heartbeats.
+// receive returns the next message. It skips commands; zmq4 has already answered heartbeats.
 func (p *peer) receive() (m Message, err error) {
 	defer recovered(&err)
 	for {
@@ -58,8 +58,8 @@ func (p *peer) send(frames ...[]byte) error {
 	return p.conn.SendMsg(zmq4.NewMsgFrom(frames...))
 }
 
-// recovered makes an error of a panic. zmq4 has some for what peers may send: an unknown type of socket, and metadata that
-// end before their lengths (v0.17.0, IsCompatible in socket_types.go, Property.Write in protocol.go).
+// recovered turns a panic into an error. zmq4 panics at some bytes that peers may send: an unknown type of socket, and metadata that
+// are shorter than their announced lengths (v0.17.0, IsCompatible in socket_types.go, Property.Write in protocol.go).
 func recovered(err *error) {
 	if reason := recover(); reason != nil {
 		*err = fmt.Errorf("zmq4: %v", reason)
@@ -71,7 +71,7 @@ func (p *peer) subscribe(topic string) error {
 	return p.send(append([]byte{1}, topic...))
 }
 
-// hasTopic says whether a message was subscribed to. A publisher need not filter.
+// hasTopic reports whether a message begins with the topic. It must be checked because a publisher need not filter.
 func hasTopic(m Message, topic string) bool {
 	return len(m.Frames) > 0 && bytes.HasPrefix(m.Frames[0], []byte(topic))
 }

@@ -11,18 +11,18 @@ import (
 	"time"
 )
 
-// The pauses after an accept that has failed, as it does without file descriptors. Connections wait in the kernel meanwhile.
+// The pauses after a failed accept, for example when file descriptors run out. Connections wait in the kernel meanwhile.
 const (
 	firstPause = 5 * time.Millisecond
 	mostPause  = 500 * time.Millisecond
 )
 
-// Server takes messages of peers that connect to it.
+// Server receives messages from peers that connect to it.
 type Server struct {
 	Kind   Kind // Pull or Router
 	Limits Limits
-	// Handle gets each message: of one peer in order, of several at once. What it takes of time, its peer waits. A panic of
-	// it costs the peer its connection.
+	// Handle gets each message: those of one peer in order, those of several peers at the same time. While it runs, its peer
+	// waits. If it panics, the peer loses its connection.
 	Handle func(Message)
 	Logger *slog.Logger // nil discards
 }
@@ -33,13 +33,13 @@ type serving struct {
 	limits  Limits
 	log     *slog.Logger
 	door    door
-	full    limited // lines about peers without a place
-	refused limited // lines about accepts that have failed
-	broken  limited // lines about peers that break the protocol
+	full    limited // log lines about peers for which no place was free
+	refused limited // log lines about failed accepts
+	broken  limited // log lines about peers that break the protocol
 }
 
-// Serve accepts peers on l until ctx ends, and returns the cause then, or until l is closed. It closes l. All goroutines that
-// it has started have ended when it returns.
+// Serve accepts peers on l until ctx ends (it then returns the cause of ctx) or until l is closed. It closes l. When it returns, all
+// goroutines that it has started have ended.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	v := &serving{Server: s, limits: s.Limits.withDefaults(), log: orDiscard(s.Logger)}
 	v.door.most = v.limits.MaxPeers
@@ -71,7 +71,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	}
 }
 
-// serve takes the messages of one connection.
+// serve handles one connection.
 func (v *serving) serve(ctx context.Context, conn net.Conn) {
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
@@ -89,11 +89,11 @@ func (v *serving) serve(ctx context.Context, conn net.Conn) {
 	}
 	v.log.Debug("a zeromq peer has come", "peer", conn.RemoteAddr().String())
 	err = v.receive(p)
-	v.door.leave() // before the log says so
+	v.door.leave() // leave the place before the log line appears
 	v.left(ctx, conn, err)
 }
 
-// receive hands over the messages of a peer until its connection ends.
+// receive passes the messages of a peer to Handle until the connection ends.
 func (v *serving) receive(p *peer) error {
 	for {
 		m, err := p.receive()
@@ -106,7 +106,7 @@ func (v *serving) receive(p *peer) error {
 	}
 }
 
-// left reports why a connection has ended.
+// left logs why a connection has ended.
 func (v *serving) left(ctx context.Context, conn net.Conn, err error) {
 	if ctx.Err() != nil {
 		return
@@ -123,16 +123,16 @@ func (v *serving) left(ctx context.Context, conn net.Conn, err error) {
 	}
 }
 
-// panicError is the panic of a handler.
+// panicError is the panic of a Handle function.
 type panicError struct {
 	reason any
 	stack  []byte
 }
 
-// Error says what the handler panicked with.
+// Error returns the value that the handler panicked with.
 func (e *panicError) Error() string { return fmt.Sprintf("handler panics: %v", e.reason) }
 
-// handled hands a message over.
+// handled passes a message to handle and turns a panic into an error.
 func handled(handle func(Message), m Message) (err error) {
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -13,21 +13,21 @@ const (
 	mostRedial  = 3 * time.Second
 )
 
-// Subscriber takes the messages of one publisher that it connects to.
+// Subscriber receives messages from one publisher to which it connects.
 type Subscriber struct {
 	Endpoint string // tcp://host:port
-	Topic    string // how messages begin that are wanted, empty for all
+	Topic    string // prefix of the wanted messages, empty for all
 	Limits   Limits
-	// Handle and Up are called by one goroutine, the one of Run.
+	// Handle gets each message. The goroutine of Run calls Handle and Up.
 	Handle func(Message)
-	// Up follows each subscription; nil for nothing. Of what the publisher sends before it has read the subscription
-	// nothing comes, so the first messages may come later than Up and be none that follow what was heard before.
+	// Up is called after each subscription; it may be nil. Messages that the publisher sends before it has read the subscription
+	// are lost, so the first message may come later than Up, and messages may be missing before it.
 	Up     func()
 	Logger *slog.Logger // nil discards
 }
 
-// Run subscribes until ctx ends, and returns the cause then. Whatever ends a connection, the publisher is dialled again, after
-// 200 ms and, as long as it can't be reached, up to 3 s. The error of an endpoint that is none is returned at once.
+// Run subscribes until ctx ends, and returns the cause of ctx. Whatever ends a connection, Run dials the publisher again: after 200 ms,
+// and after growing pauses of up to 3 s as long as it can't be reached. If Endpoint is malformed, Run returns the error at once.
 func (s *Subscriber) Run(ctx context.Context) error {
 	if _, err := dialable(s.Endpoint); err != nil {
 		return err
@@ -55,7 +55,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	}
 }
 
-// receive hands over messages until the connection ends.
+// receive passes messages to Handle until the connection ends.
 func (s *Subscriber) receive(p *peer) error {
 	if s.Up != nil {
 		s.Up()

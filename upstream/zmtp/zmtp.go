@@ -9,15 +9,15 @@ import (
 // Kind is the type of a socket.
 type Kind int
 
-// The kinds.
+// The kinds, with the sockets that they connect to.
 const (
-	Pull   Kind = iota + 1 // of peers that are PUSH
-	Router                 // of DEALER, REQ and ROUTER
-	Sub                    // of PUB and XPUB
-	Dealer                 // of ROUTER, REP and DEALER
+	Pull   Kind = iota + 1 // PUSH
+	Router                 // DEALER, REQ and ROUTER
+	Sub                    // PUB and XPUB
+	Dealer                 // ROUTER, REP and DEALER
 )
 
-// socket returns the name that the kind has on the wire, empty for none.
+// socket returns the name of the kind on the wire, empty for an unknown kind.
 func (k Kind) socket() zmq4.SocketType {
 	switch k {
 	case Pull:
@@ -32,13 +32,13 @@ func (k Kind) socket() zmq4.SocketType {
 	return ""
 }
 
-// Limits bound what one peer and all of them may take. Zero values get the defaults.
+// Limits bounds what one peer, and all peers together, may use. Zero values mean the defaults.
 type Limits struct {
 	MaxFrame int // bytes; 64 KiB
 	MaxParts int // frames of a message; 8
-	MaxPeers int // peers of a Server that have introduced themselves, and as many that have not; 64
-	// Handshake is until a peer has introduced itself, also for dialling it; 10 s. A peer that sends once it has our introduction loses
-	// what it has sent if its own is given up after that, so that the limit is far above what a machine under load stands still.
+	MaxPeers int // peers of a Server that have introduced themselves, and the same number that have not; 64
+	// Handshake is the time limit for dialling a peer and until it has introduced itself; 10 s. A peer sends as soon as it has our
+	// introduction, and loses those messages if we then give up waiting for its own. So the limit is far above a pause of a loaded machine.
 	Handshake time.Duration
 }
 
@@ -59,9 +59,9 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
-// Message is one message of a peer. It is valid during the call.
+// Message is one message of a peer. It is valid only during the call that gets it.
 type Message struct {
-	Peer     string // host:port that the peer is connected from, of one connection at a time
-	Identity []byte // what the peer calls itself, nil for nothing
+	Peer     string // host:port from which the peer is connected; unique among open connections
+	Identity []byte // the name that the peer gives itself, nil for none
 	Frames   [][]byte
 }
