@@ -8,19 +8,19 @@ import (
 	"sync"
 )
 
-// What engines of P2P-NCCL and MoRI-IO have in common: each is one that computes prompts for others or one that never does, and
-// they find each other by addresses in the request id.
+// Engines of P2P-NCCL and MoRI-IO have in common that each either computes prompts for others or never does, and that they find each
+// other by addresses in the request id.
 
-// errRaised is an exception in an engine step: the request fails, and the engine with it.
+// errRaised stands for an exception in an engine step: the request fails, and the engine dies.
 var errRaised = errEngineDead
 
 // producer reports whether the engine is kv_producer; all others are kv_consumer.
 func (e *engine) producer() bool { return e.cfg.Role == "prefill" }
 
-// external is the id of a request without the digits that vLLM adds, as it is with VLLM_DISABLE_REQUEST_ID_RANDOMIZATION.
+// external returns the id of a request without the digits that vLLM adds, as with VLLM_DISABLE_REQUEST_ID_RANDOMIZATION.
 func (r *request) external() string { return r.id[:len(r.id)-9] }
 
-// named returns what an expression finds in the id of a request.
+// named returns the matches of a regular expression in the id of a request.
 func (r *request) named(expression string) (found []string, ok bool) {
 	found = regexp.MustCompile(expression).FindStringSubmatch(r.external())
 	return found, found != nil
@@ -29,28 +29,28 @@ func (r *request) named(expression string) (found []string, ok bool) {
 // Operations of the side channel between these engines.
 const (
 	opPush   sideOp = 100 + iota // KV for a decode engine
-	opBlocks                     // decode has room for the KV of a transfer
+	opBlocks                     // decode has blocks for the KV of a transfer
 )
 
-// kvMessage is what they carry.
+// kvMessage is the content of these operations.
 type kvMessage struct {
-	Key     string   // of P2P-NCCL the request id, of MoRI-IO the transfer id
-	Rank    int      // of the sender
-	Content []uint64 // of all tokens of a prompt
+	Key     string   // the request id of P2P-NCCL, the transfer id of MoRI-IO
+	Rank    int      // rank of the sender
+	Content []uint64 // KV of all tokens of a prompt
 }
 
-// mailbox has KV that was pushed to a decode engine, until its request takes it.
+// mailbox keeps KV that was pushed to a decode engine until its request takes it.
 type mailbox struct {
 	mu    sync.Mutex // guards the rest
 	held  map[string][]uint64
-	wants map[string]chan struct{} // requests that wait, each closed when its KV comes
+	wants map[string]chan struct{} // requests that wait; each channel is closed when the KV comes
 }
 
 func newMailbox() *mailbox {
 	return &mailbox{held: map[string][]uint64{}, wants: map[string]chan struct{}{}}
 }
 
-// put calls the request that waits for KV, and says whether one does. What no request waits for is kept if early says so.
+// put wakes the request that waits for this KV, and reports whether one does. If none waits, put keeps the KV only if early is true.
 func (m *mailbox) put(key string, content []uint64, early bool) (wanted bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -78,7 +78,7 @@ func (m *mailbox) expect(key string) (arrived <-chan struct{}) {
 	return called
 }
 
-// take returns KV that has come, and forgets it with the request that wanted it.
+// take removes and returns KV that has come, and forgets that its request waits.
 func (m *mailbox) take(key string) []uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,8 +94,8 @@ func (m *mailbox) size() int {
 	return len(m.held)
 }
 
-// awaitKV waits for pushed KV as these engines do, without any time limit, and puts it into the blocks of the request: count tokens
-// behind those of the own prefix cache, by position, whatever came. tell is called once the KV may come.
+// awaitKV waits for pushed KV without any time limit, as these engines do, and puts it into the blocks of the request: count tokens behind
+// those of the own prefix cache. It copies by position and checks nothing. It calls tell once the request is ready for the KV.
 func (r *run) awaitKV(ctx context.Context, m *mailbox, key string, count int, tell func()) error {
 	arrived := m.expect(key)
 	tell()
@@ -114,7 +114,7 @@ func (r *run) awaitKV(ctx context.Context, m *mailbox, key string, count int, te
 	return err
 }
 
-// fill copies KV into the blocks of the request, and counts on count tokens of it.
+// fill copies KV into the blocks of the request, and counts count tokens as external.
 func (r *run) fill(content []uint64, count int) {
 	e := r.engine
 	e.mu.Lock()
@@ -126,7 +126,7 @@ func (r *run) fill(content []uint64, count int) {
 	}
 }
 
-// content is the KV of the prompt. The caller holds e.mu.
+// content returns the KV of the prompt. The caller holds e.mu.
 func (r *run) content() []uint64 {
 	content := make([]uint64, len(r.req.prompt))
 	for at := range content {
@@ -135,7 +135,7 @@ func (r *run) content() []uint64 {
 	return content
 }
 
-// push brings KV to a decode engine.
+// push sends KV to a decode engine.
 func (e *engine) push(ctx context.Context, to string, message kvMessage) error {
 	_, err := e.peers.call(ctx, to, sideRequest{Op: opPush, KV: &message})
 	if err == nil {
@@ -144,13 +144,13 @@ func (e *engine) push(ctx context.Context, to string, message kvMessage) error {
 	return err
 }
 
-// stopped reports whether a request ended by a token, which vLLM looks at before the length (check_stop).
+// stopped reports whether a token ended the request. vLLM checks that before the length (check_stop).
 func (r *run) stopped() bool {
 	last := r.output[len(r.output)-1]
 	return last == tokenImEnd && !r.req.ignoreEOS || len(r.output) > r.req.minTokens && slices.Contains(r.req.stopIDs, last)
 }
 
-// raise is an exception in an engine step.
+// raise stands for an exception in an engine step.
 func (r *run) raise() error {
 	r.engine.die()
 	return errRaised

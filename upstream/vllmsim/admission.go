@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// request is what the engine core is asked for, free of HTTP.
+// request is what the HTTP side asks of the engine core, without any HTTP.
 type request struct {
 	id        string // with vLLM's random suffix; becomes remote_request_id
 	prompt    []int32
-	computed  []int32  // the ids that are computed in place of prompt, which are the same unless FaultOtherIDs befalls them
-	media     []uint64 // by position, what a token stands for beyond its id; nil for text alone
+	computed  []int32  // the ids that the engine computes; they equal prompt unless FaultOtherIDs changes them
+	media     []uint64 // by position: a hash of the media at a token, see media.go; nil for text alone
 	salt      string
 	adapter   string // "" for none
 	params    *paramsIn
@@ -20,20 +20,20 @@ type request struct {
 	stopIDs   []int32
 	ignoreEOS bool
 	variant   int    // index among the children of n > 1
-	sibling   bool   // a later sequence of its HTTP request: one goroutine runs them, so it may wait for none of the first one's place
-	seed      uint64 // of the weights, which an adapter changes
+	sibling   bool   // a later sequence of its HTTP request; one goroutine runs them all, so it must not wait for the first one's place
+	seed      uint64 // stands for the weights; an adapter changes it
 	fault     *activeFault
 	handsBack bool
 	releases  bool
-	holds     *holds  // where a hand-back stops
-	slowness  float64 // how many times as long the engine takes
+	holds     *holds  // points at which hand-backs stop
+	slowness  float64 // factor of the time that the engine takes
 }
 
-// tenant is the cache_salt that the request came with.
+// tenant returns the cache_salt of the request.
 func (r *request) tenant() string { return strings.TrimPrefix(r.salt, r.adapter+"\x00") }
 
-// owner is what of the cache_salt tells one tenant's KV from another's: what stands behind the first ~. A proxy may put a salt of its own
-// before the tenant's, to keep requests from what an engine has cached before.
+// owner returns the part of the cache_salt that tells one tenant's KV from another's: the text behind the first ~. A proxy may put
+// a salt of its own before the tenant's, to keep requests away from KV that an engine cached earlier.
 func (r *request) owner() string {
 	salt := r.tenant()
 	if _, own, found := strings.Cut(salt, "~"); found {
@@ -45,7 +45,7 @@ func (r *request) owner() string {
 // start runs a request up to the point where its first token can be sampled: blocks, remote KV, prompt.
 // The error is a cause of ctx, errLoadFailed or errEngineDead.
 func (e *engine) start(ctx context.Context, req *request) (*run, error) {
-	// ctx follows the engine's with some delay, which a request to an engine that is dead already must not use.
+	// ctx ends some time after the engine's ctx. A request must not use that delay on an engine that is already dead.
 	if err := errors.Join(context.Cause(e.ctx), context.Cause(ctx)); err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (e *engine) start(ctx context.Context, req *request) (*run, error) {
 	return r, nil
 }
 
-// admit fills r with the KV of the prompt.
+// admit gets blocks for r and fills them with the KV of the prompt.
 func (r *run) admit(ctx context.Context) error {
 	e, req := r.engine, r.req
 	if err := e.connector.arrive(r); err != nil {

@@ -2,8 +2,8 @@ package vllmsim
 
 import "encoding/json"
 
-// The bodies of answers, in the key order of vLLM 0.32 and 0.33. Members that both always write are null here, members that one of them
-// leaves out have omitempty; both are checked against testdata/exchanges.
+// The bodies of answers, in the key order of vLLM 0.32 and 0.33. A member that both versions always write is null here if it has no value;
+// a member that one version leaves out has omitempty. testdata/exchanges checks both.
 
 var jsonNull = json.RawMessage("null")
 
@@ -32,7 +32,7 @@ type chatChoice struct {
 	StopReason    any             `json:"stop_reason"`
 	TokenIDs      []int32         `json:"token_ids"`
 	RoutedExperts *struct{}       `json:"routed_experts"`
-	// WeightVersions is null without return_weight_versions, which nothing here asks for.
+	// WeightVersions is null without return_weight_versions, which no request here sets.
 	WeightVersions json.RawMessage `json:"weight_versions,omitempty"`
 }
 
@@ -74,7 +74,7 @@ type textChoice struct {
 	WeightVersions json.RawMessage `json:"weight_versions,omitempty"`
 }
 
-// chunk is one event of a stream, of chat and text alike; only the choices differ.
+// chunk is one event of a stream, for chat and text completions alike; only the choices differ.
 type chunk struct {
 	ID                string          `json:"id"`
 	Object            string          `json:"object"`
@@ -130,7 +130,7 @@ type promptDetails struct {
 	MultimodalTokens   *struct{} `json:"multimodal_tokens"`
 }
 
-// usageDelta is usage in a stream, which leaves nulls out.
+// usageDelta is the usage in a stream; it omits members that are null.
 type usageDelta struct {
 	PromptTokens     int                 `json:"prompt_tokens"`
 	TotalTokens      int                 `json:"total_tokens"`

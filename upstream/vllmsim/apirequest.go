@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// apiRequest is the body of a chat or text completion; what the simulator does not model is ignored, as vLLM ignores
-// unknown members.
+// apiRequest is the body of a chat or text completion. It ignores members that the simulator does not model, as vLLM ignores
+// unknown ones.
 type apiRequest struct {
 	Model               string                     `json:"model"`
 	Messages            *[]message                 `json:"messages"`
@@ -43,16 +43,16 @@ type apiRequest struct {
 	BeamSearch          bool                       `json:"use_beam_search"`
 	ReturnTokenStrs     bool                       `json:"return_token_strs"`
 	KVTransferParams    json.RawMessage            `json:"kv_transfer_params"`
-	// PrefillResponse is prefill's whole answer, as some backends take its params (production-stack's disagg_prefill_resp).
+	// PrefillResponse is prefill's whole answer. Some backends take the params from it (production-stack's disagg_prefill_resp).
 	PrefillResponse struct {
 		KVTransferParams json.RawMessage `json:"kv_transfer_params"`
 	} `json:"disagg_prefill_resp"`
 
 	params *paramsIn
 	stops  []string
-	// logprobs is how many alternatives each token lists; -1: none asked for.
+	// logprobs is the number of alternatives that each token lists; -1 means none.
 	logprobs int
-	// limitName is what this API calls its limit of the output, empty for max_tokens.
+	// limitName is this API's name for the limit of the output; empty means max_tokens.
 	limitName string
 }
 
@@ -91,7 +91,7 @@ func parseBody(raw []byte) (*apiRequest, error) {
 	return r, err
 }
 
-// textLimit is max_tokens of a text completion that does not have it, or null (normalize_null_max_tokens, completion/protocol.py, 0.32).
+// textLimit is the max_tokens of a text completion without max_tokens or with null (normalize_null_max_tokens, completion/protocol.py, 0.32).
 const textLimit = 16
 
 func (r *apiRequest) limitText() {
@@ -125,7 +125,7 @@ func nonEmpty(list []string) []string {
 	return out
 }
 
-// parseLogprobs reads chat's boolean with top_logprobs and the number of text completions.
+// parseLogprobs reads logprobs: a boolean beside top_logprobs in chat, a number in text completions.
 func (r *apiRequest) parseLogprobs() error {
 	var asked *bool
 	var count *int
@@ -143,7 +143,7 @@ func (r *apiRequest) parseLogprobs() error {
 	return nil
 }
 
-// children is n.
+// children returns n, the number of sequences.
 func (r *apiRequest) children() int {
 	if r.N == nil {
 		return 1
@@ -151,7 +151,7 @@ func (r *apiRequest) children() int {
 	return *r.N
 }
 
-// limit is the number of tokens to generate at most, or 0 when the request has none.
+// limit returns the greatest number of tokens to generate, 0 if the request sets none, and the name of the member that sets it.
 func (r *apiRequest) limit() (value int, name string) {
 	switch {
 	case r.MaxCompletionTokens != nil:
@@ -163,7 +163,7 @@ func (r *apiRequest) limit() (value int, name string) {
 	}
 }
 
-// validate checks what vLLM's request models check; it runs before the model name is looked up.
+// validate checks what vLLM's request models check. It runs before the model name is looked up.
 func (r *apiRequest) validate(chat bool) error {
 	if chat && r.Messages == nil {
 		return invalidBody("body.messages", "{'type': 'missing', 'loc': 'body.messages', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
@@ -191,8 +191,8 @@ func (r *apiRequest) validate(chat bool) error {
 	return nil
 }
 
-// conversation is what the chat template gets, for completions and for /tokenize alike. The chat endpoint moves
-// documents and reasoning_effort into the template's arguments; /tokenize does not know them.
+// conversation returns the input of the chat template, for completions and for /tokenize. The chat endpoint moves documents and
+// reasoning_effort into the template's arguments; /tokenize does not know them.
 func (r *apiRequest) conversation(chatEndpoint bool) *conversation {
 	c := &conversation{
 		messages:      *r.Messages,

@@ -1,21 +1,21 @@
 package vllmsim
 
 // pool is the KV memory of one engine: numbered blocks, a queue of free ones, and the prefix cache over them.
-// A freed block keeps its content and its place in the cache until its next owner writes over it, which is why a late
-// read can still look right and why it cannot be trusted (vllm/v1/core/block_pool.py, 0.32).
+// A freed block keeps its content and its place in the cache until its next owner overwrites it. That is why a late read can
+// look right and still cannot be trusted (vllm/v1/core/block_pool.py, 0.32).
 // The engine's mutex guards it.
 type pool struct {
 	size   int // tokens in a block
 	blocks []block
-	kv     []uint64         // content, size slots a block
-	cached map[uint64]int32 // block hash to the block filed under it
+	kv     []uint64         // KV content, size slots for each block
+	cached map[uint64]int32 // block hash to the block that the cache has for it
 	free   int
-	plain  bool // keeps no prefix cache
-	// evicted is told of each block that leaves the cache for a new owner, nil tells none.
+	plain  bool // there is no prefix cache
+	// evicted is called for each block that leaves the cache for a new owner; it may be nil.
 	evicted func(hash uint64)
 }
 
-// block 0 is vLLM's null block. It is never handed out, and here it is also the head of the free queue.
+// block 0 is vLLM's null block: it is never handed out, and here it is also the head of the free queue.
 type block struct {
 	refs       int
 	hash       uint64 // 0: not in the prefix cache
@@ -52,7 +52,7 @@ func (p *pool) dequeue(id int32) {
 	p.free--
 }
 
-// lookup returns the blocks filed under the longest run of hashes and takes a reference to each.
+// lookup returns the cached blocks of the longest prefix of hashes, and takes a reference to each.
 func (p *pool) lookup(hashes []uint64) []int32 {
 	var hits []int32
 	for _, hash := range hashes {
@@ -69,7 +69,7 @@ func (p *pool) lookup(hashes []uint64) []int32 {
 	return hits
 }
 
-// alloc takes n blocks that were free the longest, or none when there are fewer than n.
+// alloc takes the n blocks that have been free longest, or none if fewer than n are free.
 func (p *pool) alloc(n int) ([]int32, bool) {
 	if n > p.free {
 		return nil, false
@@ -92,7 +92,7 @@ func (p *pool) alloc(n int) ([]int32, bool) {
 	return ids, true
 }
 
-// release drops one reference to each block; the last blocks become free first, so that a shared prefix stays longest.
+// release drops one reference to each block. The last blocks become free first, so that a shared prefix stays longest.
 func (p *pool) release(ids []int32) {
 	for i := len(ids) - 1; i >= 0; i-- {
 		b := &p.blocks[ids[i]]
@@ -102,8 +102,8 @@ func (p *pool) release(ids []int32) {
 	}
 }
 
-// file enters full blocks into the prefix cache under the hashes of what they should hold. Nothing compares the
-// content: wrong KV is filed like right KV. It returns which are new in the cache, by their place.
+// file enters full blocks into the prefix cache under the hashes of the tokens that they should hold. Nothing compares the content:
+// wrong KV is filed like right KV. It returns the indexes of the blocks that are new in the cache.
 func (p *pool) file(ids []int32, hashes []uint64) (fresh []int) {
 	if p.plain {
 		return nil

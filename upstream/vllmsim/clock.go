@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// clockOrigin keeps perf_counter-like readings well above zero, as on a machine that has been up for a while: an
-// expiry time of 1.0 is then always in the past.
+// clockOrigin keeps readings well above zero, like perf_counter on a machine that has been up for a while. So an expiry time of
+// 1.0 is always in the past.
 const clockOrigin = time.Hour
 
 // clock is the engine's perf_counter: monotonic, scaled, unrelated to wall time and to the clocks of other instances.
@@ -32,7 +32,7 @@ func (c *clock) real(d time.Duration) time.Duration { return time.Duration(float
 // scaled converts wall time to engine time.
 func (c *clock) scaled(d time.Duration) time.Duration { return time.Duration(float64(d) * c.scale) }
 
-// wait blocks for d of engine time or until ctx ends, and returns the cause then.
+// wait blocks for d of engine time. If ctx ends before, it returns the cause of ctx.
 func (c *clock) wait(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return context.Cause(ctx)

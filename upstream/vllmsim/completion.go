@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// completion is one request on its way through an engine.
+// completion is one HTTP request for an answer on its way through an engine.
 type completion struct {
 	instance *Instance
 	engine   *engine
 	request  *apiRequest
 	chat     bool
-	id       string // as the client sees it
-	inside   string // what the engine knows behind the id
+	id       string // the id that the client sees
+	inside   string // suffix that the engine's ids have behind the id
 	created  int64
 	prompts  [][]int32
 	choices  []*choice
@@ -23,7 +23,7 @@ type completion struct {
 	given    bool // the ids of the prompt came with the request
 }
 
-// choice is one sequence: a child of n, or of a list of prompts.
+// choice is one sequence: one of n for a prompt, or one prompt of a list.
 type choice struct {
 	index      int
 	prompt     []int32
@@ -31,10 +31,10 @@ type choice struct {
 	run        *run
 	out        *output
 	ids        []int32
-	said       []int32 // what is told of the last of ids
-	told       []int32 // what is told of all of them
+	said       []int32 // ids that the answer reports for the last of ids
+	told       []int32 // ids that the answer reports for all of ids
 	logprobs   []tokenLogprob
-	finish     string // empty while it goes on
+	finish     string // empty while the sequence is not finished
 	stopReason any
 	params     *paramsOut
 }
@@ -55,7 +55,7 @@ func (i *Instance) serveCompletion(w http.ResponseWriter, req *http.Request, f *
 	return c.serve(w, req, c.respond, c.stream)
 }
 
-// serve takes a request through an engine. What comes out is answered by whole, in one piece, or by stream, in events.
+// serve takes a request through an engine. whole answers it in one piece, stream in events.
 func (c *completion) serve(w http.ResponseWriter, req *http.Request, whole, stream func(context.Context, http.ResponseWriter) error) error {
 	e, err := c.instance.engineFor(req)
 	if err != nil {
@@ -123,7 +123,7 @@ func (c *completion) prepare() error {
 	return nil
 }
 
-// advance samples one token of ch, starting its run if need be.
+// advance samples one token of ch, and first starts its run if that has not begun.
 func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	if ch.run == nil {
 		run, err := c.engine.start(ctx, ch.engineReq)
@@ -144,7 +144,7 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	p := ch.out.push(s.id, s.finish != "", hidden)
 	switch {
 	case p.stop != nil:
-		// The detokenizer ends the answer. An engine that is not at its end itself is told to abort.
+		// The detokenizer ends the answer here. If the engine has not finished the sequence itself, it gets an abort.
 		ch.finish, ch.stopReason = "stop", *p.stop
 		if s.finish == "" {
 			ch.run.abort()
@@ -158,7 +158,7 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	return p, nil
 }
 
-// abandon ends the runs that an error or a vanished client has left behind.
+// abandon ends the runs that are still under way after an error or after the client has gone.
 func (c *completion) abandon(ctx context.Context) {
 	cause := context.Cause(ctx)
 	if cause == nil {
@@ -171,8 +171,8 @@ func (c *completion) abandon(ctx context.Context) {
 	}
 }
 
-// kvParams is what the answer as a whole carries: the last child of n > 1 to finish, or the first prompt of a list.
-// The blocks of the others stay pinned until their time is up (vllm#43509).
+// kvParams returns the params of the answer as a whole: those of the last child of n > 1, or of the first prompt of a list.
+// The blocks of the others stay pinned until their deadline (vllm#43509).
 func (c *completion) kvParams() *paramsOut {
 	if len(c.prompts) > 1 {
 		return c.choices[0].params
@@ -180,8 +180,8 @@ func (c *completion) kvParams() *paramsOut {
 	return c.choices[len(c.choices)-1].params
 }
 
-// answeredParams are the params as the client gets them, with the ids of the output
-// where a plug-in adds them.
+// answeredParams returns the params that the client gets, with the ids of the output
+// if an engine plug-in adds them.
 func (c *completion) answeredParams() *paramsOut {
 	p := c.kvParams()
 	if p == nil || p.other != nil || !c.instance.config().OutputTokenIDs {
@@ -207,12 +207,12 @@ func (c *completion) usage() usage {
 	return u
 }
 
-// continuous is the usage of one choice so far, which says nothing of cached tokens (chat_completion and completion/serving.py, 0.32).
+// continuous returns the usage of one choice so far, without cached tokens (chat_completion and completion/serving.py, 0.32).
 func (c *completion) continuous(ch *choice) usage {
 	return c.counted(usage{PromptTokens: len(ch.prompt), CompletionTokens: len(ch.ids)})
 }
 
-// counted adds the total.
+// counted returns u with its total.
 func (c *completion) counted(u usage) usage {
 	if c.fault.is(FaultOtherUsage) {
 		u.PromptTokens++
@@ -221,8 +221,8 @@ func (c *completion) counted(u usage) usage {
 	return u
 }
 
-// promptDetails reports cached tokens as 0.32 does: what prefill said about itself, where a leg forwards that, and
-// otherwise what this engine found locally and read. Text completions leave created_cache_tokens null.
+// promptDetails reports cached tokens as 0.32 does: prefill's own number if a leg forwards it, otherwise what this engine found in
+// its prefix cache and read from others. Text completions leave created_cache_tokens null.
 func (c *completion) promptDetails() *promptDetails {
 	d := &promptDetails{}
 	created := 0
@@ -244,7 +244,7 @@ func (c *completion) promptDetails() *promptDetails {
 	return d
 }
 
-// respond runs all choices and answers at the end.
+// respond runs all choices to their end and answers in one piece.
 func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 	for _, ch := range c.choices {
 		for ch.finish == "" {
@@ -263,8 +263,8 @@ func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 	return writeJSON(w, http.StatusOK, c.textAnswer(params))
 }
 
-// failure says what the client of a failed run gets: a 500 when the engine has answered so, and nothing when the
-// request was taken back or the process is gone.
+// failure returns the error that the client of a failed run gets: a 500 if the engine has reported one, and errConnectionGone if the
+// request was cancelled or the process is gone.
 func failure(err error) error {
 	if errors.Is(err, errLoadFailed) || errors.Is(err, errEngineDead) {
 		return internalError()
@@ -290,7 +290,7 @@ func (c *completion) chatAnswer(params []byte) chatAnswer {
 	return a
 }
 
-// message is the whole answer of a choice.
+// message returns the whole message of a choice.
 func (ch *choice) message(r *apiRequest) chatMessage {
 	m := chatMessage{Role: "assistant", ToolCalls: ch.out.calls}
 	content := ch.out.content.String()
@@ -332,7 +332,7 @@ func (c *completion) textAnswer(params []byte) textAnswer {
 	return a
 }
 
-// idEcho reports whether the ids of the prompt are told.
+// idEcho reports whether the answer contains the ids of the prompt.
 func (c *completion) idEcho() bool { return c.request.ReturnTokenIDs && !c.fault.is(FaultNoIDEcho) }
 
 func (c *completion) idsIfAsked(ids []int32) []int32 {

@@ -35,25 +35,25 @@ const (
 	TemplateTrim           = "trim"
 )
 
-// Config describes one simulated vLLM instance. Start from DefaultConfig; numbers, strings and durations left at zero
-// get their defaults from Start, but booleans do not, because false means something.
+// Config describes one simulated vLLM instance. Begin with DefaultConfig. Start replaces zero numbers, strings and durations by
+// their defaults; it can't do so for booleans, because false has a meaning.
 type Config struct {
 	// Role is "prefill", "decode" or "both". It is a label for /_sim/stats only: as in vLLM, the request decides.
 	Role string `json:"role"`
 	// Connector is the KV connector, "nixl" by default.
 	Connector string `json:"connector"`
-	// Model is the served model name, "sim" by default, or the first of Models: the one that answers say.
+	// Model is the served model name, "sim" by default, or the first of Models. Answers contain this name.
 	Model string `json:"model"`
-	// Models are the served names of the one model, if there are several (--served-model-name).
+	// Models are the served names of the one model if it has several (--served-model-name).
 	Models []string `json:"models"`
-	// Adapters are the names of LoRA modules. Each answers under its own name and has KV of its own.
+	// Adapters are the names of LoRA modules. Each answers under its own name and has its own KV.
 	Adapters []string `json:"adapters"`
-	// ModelPath is what the engine was started with, root in the list of models; "model" by default.
+	// ModelPath is the model that the engine was started with, root in the list of models; "model" by default.
 	ModelPath string `json:"model_path"`
-	// Version is that of vLLM, VLLM033 by default. What differs between that and VLLM032 depends on it (release.go), what the instance
-	// says of itself, and the handshake.
+	// Version is the version of vLLM, VLLM033 by default. The differences between VLLM033 and VLLM032 follow from it (release.go), and so
+	// do the version that the instance reports and the handshake.
 	Version string `json:"version"`
-	// EngineID is engine_id of --kv-transfer-config, which every start has then; by default each draws one.
+	// EngineID is engine_id of --kv-transfer-config; every incarnation then has it. By default each incarnation draws a random one.
 	EngineID string `json:"engine_id"`
 	// BlockSize is the number of tokens in a block, 16 by default.
 	BlockSize int `json:"block_size"`
@@ -61,40 +61,40 @@ type Config struct {
 	Blocks int `json:"blocks"`
 	// MaxModelLen is 131072 by default and never more than the blocks can hold.
 	MaxModelLen int `json:"max_model_len"`
-	// MaxNumSeqs is --max-num-seqs, how many requests run at once; the others wait. 256 by default, vLLM's for a server on
+	// MaxNumSeqs is --max-num-seqs: how many requests run at once; the others wait. 256 by default, as vLLM's server has on
 	// most GPUs (EngineArgs.get_batch_defaults, vllm/engine/arg_utils.py; 1024 with 70 GiB of memory or more).
 	MaxNumSeqs int `json:"max_num_seqs"`
 	// NoPrefixCaching is --no-enable-prefix-caching.
 	NoPrefixCaching bool `json:"no_prefix_caching"`
 	// Bidirectional is bidirectional_kv_xfer: decode answers with params, prefill reads decode's blocks.
 	Bidirectional bool `json:"bidirectional"`
-	// RecomputeThreshold is kv_recompute_threshold, 64 by default: prefill computes fewer missing tokens itself.
+	// RecomputeThreshold is kv_recompute_threshold, 64 by default: if fewer tokens are missing, prefill computes them itself.
 	RecomputeThreshold int `json:"recompute_threshold"`
-	// LoadFailurePolicy is kv_load_failure_policy; with "recompute" a failed load is never answered, as in 0.32.
+	// LoadFailurePolicy is kv_load_failure_policy. With "recompute" a request whose load fails never gets an answer, as in 0.32.
 	LoadFailurePolicy string `json:"load_failure_policy"`
-	// Lease is kv_lease_duration of prefill's blocks, 30 s by default.
+	// Lease is kv_lease_duration, the lease of prefill's blocks, 30 s by default.
 	Lease time.Duration `json:"lease"`
 	// KVTTL is decoder_kv_blocks_ttl, 480 s by default.
 	KVTTL time.Duration `json:"kv_ttl"`
-	// TimeScale makes every engine clock run this much faster than the wall clock, 1 by default.
+	// TimeScale is how much faster than the wall clock every engine clock runs, 1 by default.
 	TimeScale float64 `json:"time_scale"`
-	// Params says which event of a stream carries the params. "usage" falls back to the finish chunk of a
-	// stream without include_usage. The default is "finish", which is stock vLLM since 0.33. Stock 0.32 is "never": the other
-	// places are an engine plug-in's.
+	// Params says which event of a stream carries the params. "usage" means the finish chunk in a stream without include_usage.
+	// The default is "finish", as in stock vLLM since 0.33. Stock 0.32 is "never". The other places are those of an engine
+	// plug-in.
 	Params string `json:"params"`
 	// OutputTokenIDs adds output_token_ids to the params of an answer, as an engine plug-in can.
 	OutputTokenIDs bool `json:"output_token_ids"`
-	// MessageParams adds the params to the message_delta of a stream of the Messages API, as an engine plug-in can. Stock vLLM has them in
-	// whole answers only, and Params means nothing for this API.
+	// MessageParams adds the params to the message_delta of a stream of the Messages API, as an engine plug-in can. Stock vLLM has them only
+	// in whole answers. Params has no effect on this API.
 	MessageParams bool `json:"message_params"`
-	// MergeSystem is a template that takes a system message in the first place only: vLLM merges those among the messages of a request of
-	// the Messages API into that one.
+	// MergeSystem stands for a template that takes a system message only at the beginning. In requests of the Messages API, vLLM then moves
+	// all system messages into that first one.
 	MergeSystem bool `json:"merge_system"`
 	// Sampling is "canonical" (output re-tokenises to the sampled ids) or "noncanonical" (it never does).
 	Sampling string `json:"sampling"`
 	// Template is the chat template; see template.go.
 	Template string `json:"template"`
-	// PromptTokenIDs is support for kv_transfer_params.prompt_token_ids; false is an engine that ignores it.
+	// PromptTokenIDs says whether the engine supports kv_transfer_params.prompt_token_ids; otherwise it ignores them.
 	PromptTokenIDs bool `json:"prompt_token_ids"`
 	// PromptTokensDetails is --enable-prompt-tokens-details.
 	PromptTokensDetails bool `json:"prompt_tokens_details"`
@@ -102,11 +102,11 @@ type Config struct {
 	RequestIDHeaders bool `json:"request_id_headers"`
 	// Render is --enable-scale-out.
 	Render bool `json:"render"`
-	// EmptyDeltas withholds the text of some tokens until the next, as a tool or reasoning parser does. With
-	// return_token_ids each of them is an event with an empty delta; without it there is no event.
+	// EmptyDeltas withholds the text of some tokens until the next token, as a tool or reasoning parser does. With
+	// return_token_ids each such token is an event with an empty delta; without it there is no event.
 	EmptyDeltas bool `json:"empty_deltas"`
-	// StepAhead is an engine that has a step under way when a request ends (async scheduling): the token sampled last has
-	// its KV too, where a block has room for it, and remote_num_tokens counts it.
+	// StepAhead simulates async scheduling: the engine has a step under way when a request ends. The token sampled last then
+	// has KV too, if a block has space for it, and remote_num_tokens counts it.
 	StepAhead bool `json:"step_ahead"`
 	// HideStart leaves process_start_time_seconds out of /metrics, as --api-server-count above 1 does.
 	HideStart bool `json:"hide_start"`
@@ -114,21 +114,21 @@ type Config struct {
 	APIKey string `json:"api_key"`
 	// Timing is how long the engine takes; zero is as fast as possible.
 	Timing Timing `json:"timing"`
-	// Slowness is how many times as long as Timing says the engine takes, 1 by default.
+	// Slowness multiplies the times of Timing, 1 by default.
 	Slowness float64 `json:"slowness"`
 	// Host is the host of the side channel, 127.0.0.1 by default.
 	Host string `json:"host"`
 	// DPRanks is the number of data-parallel engines behind the one HTTP port, 1 by default.
 	DPRanks int `json:"dp_ranks"`
-	// LMCache is what ConnectorLMCache needs.
+	// LMCache is the configuration of ConnectorLMCache.
 	LMCache LMCacheConfig `json:"lmcache"`
-	// Storage is what ConnectorLMCacheStorage needs.
+	// Storage is the configuration of ConnectorLMCacheStorage.
 	Storage StorageConfig `json:"storage"`
-	// Mooncake is for the connector of that name.
+	// Mooncake is the configuration of ConnectorMooncake.
 	Mooncake MooncakeConfig `json:"mooncake"`
 	// Registration is where instances of ConnectorMoRIIO and ConnectorP2PNCCL announce themselves.
 	Registration RegistrationConfig `json:"registration"`
-	// MoRIIO is what ConnectorMoRIIO needs.
+	// MoRIIO is the configuration of ConnectorMoRIIO.
 	MoRIIO MoRIIOConfig `json:"moriio"`
 	// KVEvents is --kv-events-config.
 	KVEvents KVEventsConfig `json:"kv_events"`
@@ -136,16 +136,16 @@ type Config struct {
 	Seed uint64 `json:"seed"`
 }
 
-// Timing is the modelled cost of work, in engine time.
+// Timing is the duration of work, in engine time.
 type Timing struct {
-	// PrefillPerToken is the speed of the engine, which all prompts that it computes share.
+	// PrefillPerToken is the engine's time to compute a token of a prompt; all prompts share the engine.
 	PrefillPerToken  time.Duration `json:"prefill_per_token"`
 	TransferPerBlock time.Duration `json:"transfer_per_block"`
 	InterToken       time.Duration `json:"inter_token"`
 	Overhead         time.Duration `json:"overhead"`
 }
 
-// DefaultConfig is vLLM 0.33 with bidirectional transfer, which puts params on the finish chunk.
+// DefaultConfig returns the configuration of vLLM 0.33 with bidirectional transfer, which puts params on the finish chunk.
 func DefaultConfig() Config {
 	c := Config{Bidirectional: true, PromptTokenIDs: true}
 	c.setDefaults()
@@ -229,7 +229,7 @@ func (c *Config) validateConnector() error {
 	}
 }
 
-// validatePhase wants to know of engines that serve one phase only which one that is.
+// validatePhase requires that the role is "prefill" or "decode" if engines of the connector serve only one phase.
 func (c *Config) validatePhase() error {
 	if c.Connector != ConnectorMoRIIO && c.Connector != ConnectorP2PNCCL {
 		return nil

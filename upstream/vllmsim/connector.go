@@ -16,32 +16,32 @@ func connectorNames() []string {
 	return []string{ConnectorNIXL, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake, ConnectorMoRIIO, ConnectorP2PNCCL}
 }
 
-// connector is the engine side of a KV connector: where the KV of a prompt comes from besides the engine's own prefix cache, and
-// what a finished request leaves for other engines. It belongs to one engine.
+// connector is the engine side of a KV connector. It brings the KV of a prompt that the engine's own prefix cache lacks, and decides what a
+// finished request leaves for other engines. It belongs to one engine.
 type connector interface {
-	// arrive looks at a request before it waits for anything. An error ends the request.
+	// arrive sees a request before the request waits for anything. An error ends the request.
 	arrive(r *run) error
 	// beat is called every sixth of a lease while the request waits.
 	beat(ctx context.Context, r *run)
-	// fetch brings the KV that others hold into r.blocks, behind the r.local tokens of the own prefix cache, and says how many tokens
-	// that were in r.external.
+	// fetch brings KV that others hold into r.blocks, behind the r.local tokens of the own prefix cache, and records the number of tokens
+	// in r.external.
 	fetch(ctx context.Context, r *run) error
 	// prompted is called when the KV of the prompt is complete, before the first token is sampled.
 	prompted(ctx context.Context, r *run) error
 	// finish pins or frees r.blocks at the end of a request, whose last token is sampled, and returns the answer's
 	// kv_transfer_params, nil for null. The caller holds e.mu.
 	finish(r *run) *paramsOut
-	// drop is told of a request that ends without an answer, before its blocks are freed. The caller holds e.mu.
+	// drop is called for a request that ends without an answer, before its blocks are freed. The caller holds e.mu.
 	drop(r *run, cause error)
-	// rejected is told of a request that was refused before it reached the engine.
+	// rejected is called for a request that was refused before it reached the engine.
 	rejected(p *paramsIn)
-	// answer performs a side-channel request that is not NIXL's, of which ok is false for one that it does not know.
+	// answer performs a side-channel request of another kind than NIXL's. ok is false if the connector does not know the request.
 	answer(req sideRequest) (reply sideReply, ok bool)
 	// stop ends everything that the connector has started. The engine's ctx has ended.
 	stop()
 }
 
-// newConnector makes the connector that is configured.
+// newConnector returns the connector that is configured.
 func newConnector(e *engine) connector {
 	switch e.cfg.Connector {
 	case ConnectorLMCache:
@@ -59,7 +59,7 @@ func newConnector(e *engine) connector {
 	}
 }
 
-// idle is a connector that does nothing: the part of others that they need not say.
+// idle is a connector that does nothing. Other connectors embed it for the methods that they do not need.
 type idle struct{ engine *engine }
 
 func (idle) arrive(*run) error                    { return nil }

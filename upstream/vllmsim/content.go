@@ -1,9 +1,8 @@
 package vllmsim
 
-// KV content is one number per token slot. It depends, as in a transformer, on the token, or on the part of an image that
-// stands in its place, and on the KV of everything before it that is actually present: not on what ought to be there.
-// Reading it back in order gives the state from which the model samples, so one wrong slot changes every later slot and
-// the answer.
+// KV content is one number per token slot. As in a transformer, it depends on the token (or on the part of an image that stands in
+// its place) and on the KV of everything before it. That means the KV that is actually present, right or wrong. Reading the
+// slots in order gives the state from which the model samples, so one wrong slot changes every later slot and the answer.
 
 // splitmix64 constants, Steele et al., "Fast splittable pseudorandom number generators", OOPSLA 2014.
 const (
@@ -19,18 +18,18 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// initialState is the state before the first token; the seed stands for the weights.
+// initialState returns the state before the first token; the seed stands for the weights.
 func initialState(seed uint64) uint64 { return mix(seed ^ mixB) }
 
-// slotContent is the KV that the model computes for token after reading state. media is 0 for text.
+// slotContent returns the KV that the model computes for token in this state. media is 0 for text.
 func slotContent(state uint64, token int32, media uint64) uint64 {
 	return mix(state ^ uint64(uint32(token)+1)*mixA ^ media)
 }
 
-// readSlot is the state after the model has also attended to a slot.
+// readSlot returns the state after the model has also attended to a slot.
 func readSlot(state, content uint64) uint64 { return mix(state + content*mixGamma) }
 
-// expectedContent is the KV of tokens when nothing went wrong: the yardstick for every read.
+// expectedContent returns the KV of tokens if nothing went wrong. Every read is compared with it.
 func expectedContent(seed uint64, tokens []int32, media []uint64) []uint64 {
 	content := make([]uint64, len(tokens))
 	state := initialState(seed)
@@ -41,9 +40,9 @@ func expectedContent(seed uint64, tokens []int32, media []uint64) []uint64 {
 	return content
 }
 
-// blockHashes are the prefix-cache keys of the full blocks of tokens: a chain over the ids, seeded with cache_salt, and
-// over the hashes of media (generate_block_hash_extra_keys in vllm/v1/core/kv_cache_utils.py mixes in mm_hash). Unlike
-// the content, they say what a block should hold.
+// blockHashes returns the prefix-cache keys of the full blocks of tokens: a hash chain over the ids and the hashes of media, beginning
+// with cache_salt (generate_block_hash_extra_keys in vllm/v1/core/kv_cache_utils.py mixes in mm_hash). The keys say what a block
+// should hold; its content says what it holds.
 func blockHashes(salt string, tokens []int32, media []uint64, blockSize int) []uint64 {
 	hashes := make([]uint64, 0, len(tokens)/blockSize)
 	hash := uint64(mixB)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// Switches are the settings that may change while an instance runs; nil leaves one as it is.
+// Switches are the settings that may change while an instance runs; a nil member leaves its setting as it is.
 type Switches struct {
 	Bidirectional     *bool   `json:"bidirectional,omitempty"`
 	LoadFailurePolicy *string `json:"load_failure_policy,omitempty"`
@@ -19,16 +19,16 @@ type Switches struct {
 	PromptTokenIDs    *bool   `json:"prompt_token_ids,omitempty"`
 	EmptyDeltas       *bool   `json:"empty_deltas,omitempty"`
 	Render            *bool   `json:"render,omitempty"`
-	// Adapters are the LoRA modules that are loaded from now on, as after /v1/load_lora_adapter.
+	// Adapters are the LoRA modules that are loaded from then on, as after /v1/load_lora_adapter.
 	Adapters *[]string `json:"adapters,omitempty"`
-	// Timing replaces all of it: what it does not name takes no time.
+	// Timing replaces all times; those that it does not name become zero.
 	Timing   *Timing  `json:"timing,omitempty"`
 	Slowness *float64 `json:"slowness,omitempty"`
-	// ProxyPort is where the notifications of an LMCache sender go from its next connection on.
+	// ProxyPort is the port to which an LMCache sender sends notifications from its next connection on.
 	ProxyPort *int `json:"proxy_port,omitempty"`
 }
 
-// Switch changes settings; on an error nothing has changed.
+// Switch changes settings. If it returns an error, it has changed none.
 func (i *Instance) Switch(s Switches) error {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -61,7 +61,7 @@ func set[T any](to, from *T) {
 	}
 }
 
-// serveControl answers /_sim/, which tests and demos use on instances in other processes.
+// serveControl answers /_sim/. Tests and demos use it for instances in other processes.
 func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error {
 	switch req.Method + " " + req.URL.Path {
 	case "GET /_sim/stats":

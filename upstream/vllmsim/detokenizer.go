@@ -5,15 +5,15 @@ import (
 	"unicode/utf8"
 )
 
-// detokenizer turns sampled ids into text piece by piece. As Hugging Face's DecodeStream does, it holds text back while
-// that ends in U+FFFD, because the next id may complete a character; what is never completed is never shown
+// detokenizer turns sampled ids into text piece by piece. Like Hugging Face's DecodeStream, it holds back text that ends in
+// U+FFFD, because the next id may complete a character. A character that is never completed is never shown
 // (testdata/exchanges 04 and 05).
 type detokenizer struct {
 	tok  *tokenizer
 	held []byte
 }
 
-// push returns the text that id makes certain. Special tokens have no text (skip_special_tokens).
+// push returns the text that is final once id has come. Special tokens have no text (skip_special_tokens).
 func (d *detokenizer) push(id int32) string {
 	if isSpecial(id) {
 		return ""
@@ -47,7 +47,7 @@ func replaceInvalid(b []byte) string {
 	return out.String()
 }
 
-// maximalSubpart returns how many bytes of the ill-formed b begin a character.
+// maximalSubpart returns how many bytes at the beginning of the ill-formed b form the beginning of a character.
 func maximalSubpart(b []byte) int {
 	second := [2]byte{0x80, 0xbf}
 	length := 1

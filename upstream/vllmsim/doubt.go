@@ -2,11 +2,11 @@ package vllmsim
 
 import "slices"
 
-// What an engine tells and what it has computed can differ. These are the faults that make them differ without any
-// answer looking broken.
+// An engine may report other ids than it has computed. The faults here cause that without making any answer look
+// broken.
 
-// tells is what an engine tells of the id at position n of an answer: the id, unless the fault loses or doubles it. An
-// answer that ends before the place of the fault has it at its end.
+// tells returns what an engine reports of the id at position n of an answer: the id itself, unless the fault loses or doubles it. In an
+// answer that ends before the place of the fault, the fault affects the last id.
 func (f *activeFault) tells(n int, id int32, last bool) []int32 {
 	lost, doubled := f.is(FaultLostID), f.is(FaultDoubledID)
 	switch here := (lost || doubled) && (n == f.place || last && n < f.place); {
@@ -18,7 +18,7 @@ func (f *activeFault) tells(n int, id int32, last bool) []int32 {
 	return []int32{id}
 }
 
-// same is how many ids two prompts begin with alike.
+// same returns the length of the common prefix of two prompts.
 func same(a, b []int32) (n int) {
 	for n < min(len(a), len(b)) && a[n] == b[n] {
 		n++
@@ -26,7 +26,7 @@ func same(a, b []int32) (n int) {
 	return n
 }
 
-// otherIDs are ids of which one is another.
+// otherIDs returns the ids with one of them replaced.
 func otherIDs(sent []int32) []int32 {
 	const behind, other = 20, 700
 	ids := slices.Clone(sent)

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// engine is one start of one vLLM engine core: its identity, its KV memory, and what it holds for others.
+// engine is one incarnation of one vLLM engine core: its identity, its KV memory, and the blocks that it pins for others.
 // Requests run in the goroutine of their HTTP handler.
 type engine struct {
 	id        string
 	rank      int
 	sidePort  int
-	cfg       Config                  // as started
-	live      *atomic.Pointer[Config] // with what has been switched since: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
+	cfg       Config                  // as the engine was started
+	live      *atomic.Pointer[Config] // with later switches: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
 	clock     *clock
 	tok       *tokenizer
 	peers     *peers
@@ -26,17 +26,17 @@ type engine struct {
 	// ctx ends when the engine restarts, dies or is closed; its cause says which.
 	ctx    context.Context //nolint:containedctx // the engine is what ends, and its requests must see why
 	cancel context.CancelCauseFunc
-	async  gate // notifications that are not waited for
+	async  gate // notifications that no request waits for
 
 	mu       sync.Mutex // guards what follows
 	pool     *pool
 	pins     pins
 	stats    Stats
-	waiting  line      // requests that are to be let in
-	running  int       // requests that are in, but for those that read KV of another instance
-	prompts  line      // prompts to be computed; the first is
-	computed time.Time // when the last one was done
-	// registered counts how often the KV memory was registered with the transfer library: at the start, and after each sleep.
+	waiting  line      // requests that wait to be let in
+	running  int       // requests that were let in, without those that read KV of another instance
+	prompts  line      // prompts that wait to be computed; the first one is being computed
+	computed time.Time // when the last prompt was done
+	// registered counts how often the KV memory was registered with the transfer library: once at the beginning, and after each sleep.
 	registered int
 	peersKnown map[string]peerRegistration // by engine id
 }
@@ -82,7 +82,7 @@ func (e *engine) stop(cause error) {
 	e.peers.close()
 }
 
-// die is what a failed assertion inside an engine step does: every request fails, /health says 503, nothing recovers.
+// die does what a failed assertion inside an engine step does: every request fails, /health answers 503, nothing recovers.
 func (e *engine) die() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -104,7 +104,7 @@ func (e *engine) count(change func(*Stats)) {
 	change(&e.stats)
 }
 
-// free gives blocks back and calls the request that waits for some. The caller holds e.mu.
+// free gives blocks back and wakes the first request that waits for blocks. The caller holds e.mu.
 func (e *engine) free(blocks []int32) {
 	if len(blocks) == 0 {
 		return
@@ -113,7 +113,7 @@ func (e *engine) free(blocks []int32) {
 	e.waiting.call()
 }
 
-// snapshot returns the counters and what is held at this moment.
+// snapshot returns the counters and the current state.
 func (e *engine) snapshot() Stats {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -136,7 +136,7 @@ func (e *engine) snapshot() Stats {
 	return s
 }
 
-// wait passes engine time for a request and sends a heartbeat to the owner of its remote blocks every lease/6.
+// wait passes engine time for a request and calls beat, a heartbeat to the owner of its remote blocks, every lease/6.
 func (e *engine) wait(ctx context.Context, d time.Duration, beat func()) error {
 	for step := e.cfg.Lease / 6; d > step; d -= step {
 		if err := e.clock.wait(ctx, step); err != nil {

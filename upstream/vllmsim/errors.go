@@ -7,7 +7,7 @@ import (
 	"net/http"
 )
 
-// apiError is an error as vLLM's HTTP server answers it.
+// apiError is an error that vLLM's HTTP server answers.
 type apiError struct {
 	status  int
 	message string
@@ -36,16 +36,16 @@ func (e *apiError) body() errorBody {
 	return b
 }
 
-// badRequest is a VLLMValidationError: its message repeats the parameter.
+// badRequest returns a VLLMValidationError; its message repeats the parameter.
 func badRequest(param, format string, args ...any) *apiError {
 	message := fmt.Sprintf(format, args...)
 	return &apiError{status: http.StatusBadRequest, kind: "BadRequestError", param: param, message: message}
 }
 
-// kindInvalidBody is the type of an error that body validation answers.
+// kindInvalidBody is the type of an error of body validation.
 const kindInvalidBody = "Bad Request"
 
-// invalidBody is what body validation answers; detail is pydantic's error as 0.32 prints it.
+// invalidBody returns an error of body validation; detail is pydantic's error as 0.32 prints it.
 func invalidBody(param, detail string) *apiError {
 	return &apiError{status: http.StatusBadRequest, kind: kindInvalidBody, param: param,
 		message: "1 validation error:\n  " + detail}
@@ -55,7 +55,7 @@ func internalError() *apiError {
 	return &apiError{status: http.StatusInternalServerError, kind: "InternalServerError", message: "Internal server error"}
 }
 
-// asAPIError maps what the engine reports to what the HTTP server says about it.
+// asAPIError maps an error of the engine to the HTTP server's answer.
 func asAPIError(err error) *apiError {
 	var api *apiError
 	if errors.As(err, &api) {
@@ -64,7 +64,7 @@ func asAPIError(err error) *apiError {
 	return internalError()
 }
 
-// errorEvent is an error inside a stream of chat or text. 0.32 writes it with json.dumps, hence the spaces; 0.33 is compact.
+// errorEvent returns an error in a stream of chat or text. 0.32 writes it with json.dumps, hence the spaces; 0.33 is compact.
 func (i *Instance) errorEvent(e *apiError) []byte {
 	raw, err := json.Marshal(e.body())
 	if err != nil || i.config().since033() {

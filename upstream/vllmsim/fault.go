@@ -14,14 +14,14 @@ import (
 
 // The kinds of Fault.
 const (
-	// FaultRefuse stops listening, so that a dial is refused, and drops idle connections. Until cleared; the other
-	// members of Fault mean nothing.
+	// FaultRefuse stops listening, so that a dial is refused, and drops idle connections. It lasts until it is cleared; the other
+	// members of Fault have no effect.
 	FaultRefuse = "refuse"
 	// FaultReset closes the connection when the request has been read.
 	FaultReset = "reset"
-	// FaultLostAnswer does the work of a request that is answered in one piece, and closes the connection in place of the answer.
+	// FaultLostAnswer does the work of a request that is answered in one piece, and then closes the connection instead of answering.
 	FaultLostAnswer = "lost_answer"
-	// FaultLostStatus does that work, too, and answers Status (500 by default) with an error body.
+	// FaultLostStatus does that work too, and then answers Status (500 by default) with an error body.
 	FaultLostStatus = "lost_status"
 	// FaultSilent reads the request and never answers.
 	FaultSilent = "silent"
@@ -29,9 +29,9 @@ const (
 	FaultRestart = "restart"
 	// FaultStatus answers Status (500 by default) with an error body, and Retry-After if RetryAfter is set.
 	FaultStatus = "status"
-	// FaultErrorBody200 answers 200 with an error body; a stream gets it as its only event, chat's with [DONE] behind it.
+	// FaultErrorBody200 answers 200 with an error body. In a stream it is the only event; in chat's, [DONE] follows.
 	FaultErrorBody200 = "error_body_200"
-	// FaultSlowHeaders waits Delay of engine time before anything is done.
+	// FaultSlowHeaders waits Delay of engine time before it does anything.
 	FaultSlowHeaders = "slow_headers"
 	// FaultSlowStream waits Delay of engine time before each event.
 	FaultSlowStream = "slow_stream"
@@ -39,18 +39,18 @@ const (
 	FaultGarbageJSON = "garbage_json"
 	// FaultTruncatedJSON cuts the body, or the event after Events events, in the middle.
 	FaultTruncatedJSON = "truncated_json"
-	// FaultWrongContentType says text/html.
+	// FaultWrongContentType answers with the content type text/html.
 	FaultWrongContentType = "wrong_content_type"
-	// FaultNullParams answers kv_transfer_params null and frees the blocks.
+	// FaultNullParams answers with kv_transfer_params null and frees the blocks.
 	FaultNullParams = "null_params"
-	// FaultBadParams answers Params instead of the engine's, by default an object with flattened block ids, a port of
+	// FaultBadParams answers with Params in place of the engine's. The default is an object with flattened block ids, a port of
 	// the wrong type and no request id. The blocks stay pinned.
 	FaultBadParams = "bad_params"
 	// FaultDieBeforeFirstEvent closes the connection after the headers of a stream.
 	FaultDieBeforeFirstEvent = "die_before_first_event"
 	// FaultDieMidEvent closes the connection in the middle of the event after Events events.
 	FaultDieMidEvent = "die_mid_event"
-	// FaultEndWithoutDone ends a stream in order but without [DONE].
+	// FaultEndWithoutDone ends a stream normally but without [DONE].
 	FaultEndWithoutDone = "end_without_done"
 	// FaultNeverEnd sends everything but [DONE] and keeps the connection open.
 	FaultNeverEnd = "never_end"
@@ -58,42 +58,42 @@ const (
 	FaultDoubleDone = "double_done"
 	// FaultEventAfterDone sends the event with kv_transfer_params once more behind [DONE], and another [DONE].
 	FaultEventAfterDone = "event_after_done"
-	// FaultLostID leaves one id of the output out of what the engine tells of it. Which, is drawn as Probability is;
-	// the KV, remote_num_tokens and usage stay as they are.
+	// FaultLostID leaves one id of the output out of the ids that the engine reports. The id is drawn as Probability is; the KV,
+	// remote_num_tokens and usage do not change.
 	FaultLostID = "lost_id"
-	// FaultDoubledID tells one id of the output twice.
+	// FaultDoubledID makes the engine report one id of the output twice.
 	FaultDoubledID = "doubled_id"
-	// FaultOtherIDs computes another id in place of the twentieth from the end of forwarded ones, or of those of a hand-back, and
-	// says so in prompt_token_ids. What it computed is filed in the prefix cache as that of the ids that were sent. Of a hand-back
-	// that is what it has read, too, from there on.
+	// FaultOtherIDs changes the twentieth id from the end of forwarded ids or of a hand-back's ids: the engine computes another id there and
+	// reports it in prompt_token_ids. It files the result in the prefix cache under the ids that were sent. For a hand-back it also computes
+	// all tokens from there on, although it has read them.
 	FaultOtherIDs = "other_ids"
-	// FaultNoIDEcho leaves prompt_token_ids null, as engines do that do not know return_token_ids.
+	// FaultNoIDEcho leaves prompt_token_ids null, like engines that do not know return_token_ids.
 	FaultNoIDEcho = "no_id_echo"
-	// FaultNoUsage leaves usage out of a stream.
+	// FaultNoUsage omits usage from a stream.
 	FaultNoUsage = "no_usage"
 	// FaultOtherUsage counts one prompt token too many in usage.
 	FaultOtherUsage = "other_usage"
-	// FaultComments writes comments and blank lines before the first event of a stream, behind it, and before the last, as engines and gateways
-	// do that keep a connection alive. Comments of Fault adds them to another fault.
+	// FaultComments writes comments and blank lines before and behind the first event of a stream, and before the last one, as engines and
+	// gateways do to keep a connection alive. Comments of Fault adds them to another fault.
 	FaultComments = "comments"
-	// FaultSplitUsage writes each event that has usage on two data lines, which are one event all the same (WHATWG HTML 9.2.6).
+	// FaultSplitUsage writes each event that has usage on two data lines. By WHATWG HTML 9.2.6 they are still one event.
 	FaultSplitUsage = "split_usage"
-	// FaultErrorEvent ends a stream with an error event where the first token is due: all of the prompt's work is done. On the Responses
-	// API that event is OpenAI's, since vLLM has none there.
+	// FaultErrorEvent ends a stream with an error event in place of the first token, after all work on the prompt. On the Responses API the
+	// event is OpenAI's, since vLLM has none there.
 	FaultErrorEvent = "error_event"
-	// FaultHiddenStart leaves process_start_time_seconds out of /metrics, which is its Route if it has none.
+	// FaultHiddenStart omits process_start_time_seconds from /metrics. /metrics is also the default of its Route.
 	FaultHiddenStart = "hidden_start"
-	// FaultSlow makes the engine take Factor times as long for the request, 10 by default; those behind it wait longer too.
+	// FaultSlow makes the engine take Factor times as long for the request, 10 by default; requests behind it wait longer too.
 	FaultSlow = "slow"
-	// FaultTransferStuck has a sender of LMCache allocate at the receiver and push nothing. Nobody is told.
+	// FaultTransferStuck makes an LMCache sender allocate at the receiver and push nothing. It notifies nobody.
 	FaultTransferStuck = "transfer_stuck"
-	// FaultTransferFails has it take back what it has allocated. Nobody is told, but by StoragePDStatus, which says FAILED.
+	// FaultTransferFails makes the sender take back its allocation. Only StoragePDStatus reports that, as FAILED.
 	FaultTransferFails = "transfer_fails"
-	// FaultNoticeLost has it push without a notification.
+	// FaultNoticeLost makes the sender push without a notification.
 	FaultNoticeLost = "notice_lost"
-	// FaultNoticeTwice has it send each notification twice.
+	// FaultNoticeTwice makes the sender send each notification twice.
 	FaultNoticeTwice = "notice_twice"
-	// FaultNoticeGarbage has it send frames that are no notification before each.
+	// FaultNoticeGarbage makes the sender send frames that are not notifications before each notification.
 	FaultNoticeGarbage = "notice_garbage"
 )
 
@@ -108,19 +108,19 @@ func faultKinds() []string {
 	}
 }
 
-// Fault makes an instance misbehave. Several may be set; a request meets the first that applies to it.
+// Fault makes an instance misbehave. Several may be set; a request gets the first that applies to it.
 type Fault struct {
 	// Kind is one of the Fault constants.
 	Kind string `json:"kind"`
-	// Route is a prefix of the paths concerned. Empty: chat and text completions, messages and responses.
+	// Route is a prefix of the affected paths. If it is empty, they are chat and text completions, messages and responses.
 	Route string `json:"route,omitempty"`
-	// Tickets concerns only prefill legs that carry a ticket to be read: remote_block_ids, and remote_num_tokens above 0.
+	// Tickets limits the fault to prefill legs with a ticket to be read: remote_block_ids, and remote_num_tokens above 0.
 	Tickets bool `json:"tickets,omitempty"`
-	// HandBacks concerns only hand-backs, as Stats counts them.
+	// HandBacks limits the fault to hand-backs, as Stats counts them.
 	HandBacks bool `json:"hand_backs,omitempty"`
-	// Count is how many requests are concerned, 0 all until cleared.
+	// Count is the number of affected requests; 0 means all until the fault is cleared.
 	Count int `json:"count,omitempty"`
-	// Probability is the share of requests concerned, 0 all of them. The draw depends on Config.Seed only.
+	// Probability is the share of affected requests; 0 means all. The draw depends only on Config.Seed.
 	Probability float64 `json:"probability,omitempty"`
 
 	Status     int             `json:"status,omitempty"`
@@ -213,7 +213,7 @@ func (f *Fault) concerns(path string, body []byte) bool {
 	return (!f.Tickets || carriesTicket(body)) && (!f.HandBacks || handsBack(path, body))
 }
 
-// carriesTicket reports whether a request is a prefill leg that names blocks to be read.
+// carriesTicket reports whether a request is a prefill leg with blocks to be read.
 func carriesTicket(body []byte) bool {
 	r, err := parseBody(body)
 	if err != nil {
@@ -223,16 +223,16 @@ func carriesTicket(body []byte) bool {
 	return r.params.prefills() && r.params.truthy("remote_block_ids") && tokens > 0
 }
 
-// activeFault is a fault that befalls one request. The methods of a nil one do nothing.
+// activeFault is a fault of one request. The methods of a nil activeFault do nothing.
 type activeFault struct {
 	Fault
 	clock *clock
-	place int // of the id that FaultLostID and FaultDoubledID concern
+	place int // position of the id that FaultLostID and FaultDoubledID change
 }
 
 func (f *activeFault) is(kind string) bool { return f != nil && f.Kind == kind }
 
-// slowness is how many times as long the engine takes for the request.
+// slowness returns the factor of the time that the engine takes for the request.
 func (f *activeFault) slowness() float64 {
 	if f.is(FaultSlow) {
 		return f.Factor
@@ -240,7 +240,7 @@ func (f *activeFault) slowness() float64 {
 	return 1
 }
 
-// params are the kv_transfer_params to answer.
+// params returns the kv_transfer_params of the answer.
 func (f *activeFault) params(e *engine, p *paramsOut) (json.RawMessage, error) {
 	switch {
 	case f.is(FaultBadParams) && f.Params != nil:
@@ -250,14 +250,14 @@ func (f *activeFault) params(e *engine, p *paramsOut) (json.RawMessage, error) {
 	case p == nil:
 		return jsonNull, nil
 	case f.is(FaultNullParams):
-		e.unpin(p.RemoteRequestID) // nothing, of a connector that pins otherwise
+		e.unpin(p.RemoteRequestID) // does nothing for a connector that pins under another id
 		return jsonNull, nil
 	default:
 		return marshal(p.object())
 	}
 }
 
-// before acts on a request that has been read; done says that there is nothing more to do for it.
+// before acts on a request once it has been read. done says that the request needs no further work.
 func (f *activeFault) before(i *Instance, w http.ResponseWriter, req *http.Request, body []byte) (done bool, err error) {
 	if f == nil {
 		return false, nil

@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// faultWriter spoils what is written to a client. Each Write to a stream is one event.
+// faultWriter applies a fault to the bytes written to a client. Each Write to a stream is one event.
 type faultWriter struct {
 	http.ResponseWriter
 	fault  *activeFault
 	req    *http.Request
 	events int
-	params []byte // the event that had kv_transfer_params
+	params []byte // the event that contained kv_transfer_params
 }
 
 // Unwrap lets http.ResponseController flush and hijack.
 func (w *faultWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// WriteHeader writes the headers, with a wrong content type if that is the fault.
+// WriteHeader writes the headers; one fault makes the content type wrong.
 func (w *faultWriter) WriteHeader(status int) {
 	if w.fault.is(FaultWrongContentType) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -27,7 +27,7 @@ func (w *faultWriter) WriteHeader(status int) {
 	w.ResponseWriter.WriteHeader(status)
 }
 
-// Write writes one event of a stream, or a body that mangle has seen.
+// Write writes one event of a stream, or a body that mangle has already changed.
 func (w *faultWriter) Write(event []byte) (n int, err error) {
 	if !strings.HasPrefix(w.Header().Get("Content-Type"), "text/event-stream") {
 		return w.ResponseWriter.Write(event)
@@ -60,7 +60,7 @@ func (w *faultWriter) Write(event []byte) (n int, err error) {
 		return 0, errConnectionGone
 	case FaultDieMidEvent:
 		if w.events == w.fault.Events {
-			// Errors do not matter: the connection is about to go anyway.
+			// Errors do not matter: the connection is about to be closed anyway.
 			_, _ = w.ResponseWriter.Write(event[:len(event)/2])
 			_ = http.NewResponseController(w.ResponseWriter).Flush()
 			return 0, errConnectionGone
@@ -82,7 +82,7 @@ func (w *faultWriter) Write(event []byte) (n int, err error) {
 	return w.ResponseWriter.Write(event)
 }
 
-// commented is an event with comments and blank lines around it.
+// commented returns an event with comments and blank lines around it.
 func commented(event []byte, first, last bool) []byte {
 	switch {
 	case first:
@@ -94,7 +94,7 @@ func commented(event []byte, first, last bool) []byte {
 	}
 }
 
-// endsStream reports whether an event is the last of a stream: chat's [DONE], or that of an API with named events.
+// endsStream reports whether an event is the last one of a stream: chat's [DONE], or the last event of an API with named events.
 func endsStream(event []byte) bool {
 	for _, start := range [...]string{"data: [DONE]", "event: message_stop\n", "event: response.completed\n", "event: response.incomplete\n"} {
 		if bytes.HasPrefix(event, []byte(start)) {
@@ -104,7 +104,7 @@ func endsStream(event []byte) bool {
 	return false
 }
 
-// mangle spoils a body or the data of an event, which keeps its name if it has one.
+// mangle damages a body or the data of an event; an event keeps its name.
 func (w *faultWriter) mangle(data []byte) []byte {
 	begin := 0
 	if at := bytes.Index(data, []byte("data: ")); at == 0 || at > 0 && bytes.HasPrefix(data, []byte("event: ")) {

@@ -2,8 +2,8 @@ package vllmsim
 
 import "sync"
 
-// gate counts what is under way and lets its owner end it: after close nothing new comes in, and everything that was
-// inside has left. A WaitGroup does not allow an Add that races with Wait, which is what a late request does.
+// gate counts what is under way and lets its owner end it: after close nothing new may enter, and everything that was inside has
+// left. A WaitGroup would not do, because it does not allow an Add that races with Wait, and a late request causes that.
 type gate struct {
 	mu     sync.Mutex // guards what follows
 	inside int
@@ -11,7 +11,7 @@ type gate struct {
 	empty  chan struct{} // made by the first close, closed when inside is 0
 }
 
-// enter reports false when the gate is closed; otherwise the caller must leave.
+// enter returns false if the gate is closed; otherwise the caller must call leave later.
 func (g *gate) enter() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -30,7 +30,7 @@ func (g *gate) leave() {
 	}
 }
 
-// spawn runs f in a goroutine that close waits for, or not at all.
+// spawn runs f in a goroutine that close waits for. After close it does nothing.
 func (g *gate) spawn(f func()) {
 	if !g.enter() {
 		return
@@ -41,7 +41,7 @@ func (g *gate) spawn(f func()) {
 	}()
 }
 
-// close may be called more than once and returns when no goroutine is inside.
+// close closes the gate and returns when no goroutine is inside. It may be called more than once.
 func (g *gate) close() {
 	g.mu.Lock()
 	if !g.closed {
