@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// A hand-back is a prefill leg that no turn waits for: prefill reads what decode holds of a turn into its own prefix cache, and decode
-// is free. vLLM knows no such thing. Measured on 0.32 with a text completion of the ids that a ticket covers, which streams and whose
-// client goes at the first event: decode's blocks are free after 0.02 to 0.15 s, prefill's after 0.05 to 0.5 s. What ends by itself, as
-// with max_tokens 1, keeps prefill's blocks for its lease, whether its client has gone or not.
+// A hand-back is a prefill leg that no turn waits for: prefill reads the KV that decode holds of a turn into its own prefix cache, and
+// decode's blocks become free. vLLM has no such concept. Measured on 0.32 with a text completion of the ids that a ticket covers, which
+// streams and whose client disconnects at the first event: decode's blocks are free after 0.02 to 0.15 s, prefill's after 0.05 to 0.5 s. A
+// request that ends by itself, as with max_tokens 1, keeps prefill's blocks for its lease, even if its client has gone.
 
-// handBackPace is the least wall time between two tokens of a hand-back, or of a release that streams. That its client has gone reaches
-// the engine in wall time; an engine whose tokens take none would have ended the request before.
+// handBackPace is the least wall time between two tokens of a hand-back, or of a release that streams. The engine learns in wall time
+// that the client has gone; an engine whose tokens take no time would have ended the request by itself before.
 const handBackPace = 20 * time.Millisecond
 
-// handsBack reports whether a request is a hand-back. No engine says so; the rule is that of what no turn sends: a text completion of one
-// list of ids, with blocks to be read in a prefill leg (remote_num_tokens above 0), that streams, or has exactly as many ids as
-// remote_num_tokens. A turn's prefill leg answers in one piece, and its prompt has more than its ticket.
+// handsBack reports whether a request is a hand-back. vLLM marks none, so the rule describes requests that no turn sends: a text completion
+// of one list of ids, with blocks to be read in a prefill leg (remote_num_tokens above 0), that streams or has exactly remote_num_tokens
+// ids. A turn's prefill leg answers in one piece, and its prompt is longer than its ticket.
 func (r *apiRequest) handsBack(path string) bool {
 	tokens, _ := r.params.integer("remote_num_tokens")
 	if path != pathCompletions || tokens <= 0 || !r.params.prefills() || !r.params.truthy("remote_block_ids") {
@@ -32,21 +32,21 @@ func (r *apiRequest) handsBack(path string) bool {
 	return r.Stream || len(ids) == tokens
 }
 
-// releases reports whether a request is a leg whose client goes at the first event, and which has decode free blocks of which nothing is
-// read.
+// releases reports whether a request only makes decode free blocks: nothing of them is read, and its client disconnects at the first
+// event.
 func (r *apiRequest) releases(path string) bool {
 	tokens, ok := r.params.integer("remote_num_tokens")
 	return path == pathCompletions && r.Stream && ok && tokens == 0 && r.params.prefills() && r.params.truthy("remote_block_ids")
 }
 
-// handsBack is that of the body of a request, which need not be valid.
+// handsBack applies apiRequest.handsBack to a body, which need not be valid.
 func handsBack(path string, body []byte) bool {
 	r, err := parseBody(body)
 	return err == nil && r.handsBack(path)
 }
 
-// introduce has a request to the owner of blocks say who reads them, so that the simulator may compare; vLLM tells and compares none of
-// it. These are flat members, because gob learns every struct anew with each connection, which a busy test has many of.
+// introduce adds to a request to the owner of blocks who reads them, so that the simulator can compare; vLLM sends and compares none of
+// it. The members are flat, because gob learns every struct anew with each connection, and a busy test has many connections.
 func (r *run) introduce(side *sideRequest, remote ticket) {
 	side.Known, side.Salt = true, r.req.owner()
 	if r.req.handsBack {
@@ -54,7 +54,7 @@ func (r *run) introduce(side *sideRequest, remote ticket) {
 	}
 }
 
-// verdict is what the owner of blocks finds wrong with their reader.
+// verdict is what the owner of blocks finds wrong with a reader.
 type verdict uint8
 
 const (
@@ -62,7 +62,7 @@ const (
 	verdictOtherSalt
 )
 
-// judge compares a reader with the pin that it reads, if that is held. The caller holds e.mu.
+// judge compares a reader with the pin that it reads, if the pin still exists. The caller holds e.mu.
 func (e *engine) judge(side sideRequest) (v verdict) {
 	p, ok := e.pins.held[side.RequestID]
 	if !side.Known || !ok {
@@ -77,7 +77,7 @@ func (e *engine) judge(side sideRequest) (v verdict) {
 	return v
 }
 
-// heed counts what the owner of the blocks has said.
+// heed counts the verdict of the blocks' owner.
 func (e *engine) heed(v verdict) {
 	if v == 0 {
 		return
@@ -92,22 +92,22 @@ func (e *engine) heed(v verdict) {
 	})
 }
 
-// HandBackPoint is a point on the way of a hand-back at which HoldHandBacks stops it.
+// HandBackPoint is a point in the course of a hand-back at which HoldHandBacks stops it.
 type HandBackPoint string
 
 // The points, in their order.
 const (
-	// HandBackQueued is before the request has any blocks. If its client goes, decode is not told and keeps its pin.
+	// HandBackQueued is before the request has blocks. If its client disconnects, decode is not told and keeps its pin.
 	HandBackQueued HandBackPoint = "queued"
-	// HandBackRead is when the KV was copied and decode, whose pin lasts, has not been told. The client's going changes nothing here.
+	// HandBackRead is after the KV was copied and before decode, whose pin lasts, is told. It makes no difference if the client disconnects.
 	HandBackRead HandBackPoint = "read"
-	// HandBackComputed is when decode has been told, and the prompt is in prefill's prefix cache; no token was sampled and no event
-	// sent. If its client goes, prefill's blocks are free.
+	// HandBackComputed is after decode was told and the prompt is in prefill's prefix cache, before a token is sampled or an event
+	// sent. If the client disconnects, prefill's blocks become free.
 	HandBackComputed HandBackPoint = "computed"
 )
 
-// HoldHandBacks stops each hand-back that comes to the point until release is called, which may be called more than once. Stats counts
-// those that are stopped in HeldHandBacks. A restart ends them, and Close does.
+// HoldHandBacks stops each hand-back that reaches the point until release is called, which may be called more than once. Stats counts
+// the stopped ones in HeldHandBacks. Restart and Close end them.
 func (i *Instance) HoldHandBacks(at HandBackPoint) (release func()) { return i.holds.add(at) }
 
 // holds are the points at which hand-backs stop.
@@ -132,7 +132,7 @@ func (h *holds) add(at HandBackPoint) (release func()) {
 	})
 }
 
-// first is what opens the point, as far as it is closed; nil when it is open.
+// first returns the channel that opens the point first, nil if the point is open.
 func (h *holds) first(at HandBackPoint) <-chan struct{} {
 	h.mu.Lock()
 	defer h.mu.Unlock()

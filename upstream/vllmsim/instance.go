@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// keepAlive is uvicorn's keep-alive time-out, in wall time: clients must drop idle connections earlier.
+// keepAlive is uvicorn's keep-alive time-out, in wall time: clients must drop idle connections before it ends.
 const keepAlive = 5 * time.Second
 
 // Instance is one simulated vLLM server: an HTTP port, and one engine with a side channel for each data-parallel rank.
@@ -23,39 +23,39 @@ type Instance struct {
 	server   *http.Server
 	address  string // HTTP host:port
 	ranks    []*rank
-	doors    doors // of a receiver of LMCache
+	doors    doors // listeners of an LMCache receiver
 	handlers gate
 	serving  gate // accept loops and side-channel connections
 	faults   faults
 	holds    holds
 	record   record
 	pausing  pausing
-	// bootstrap is the server beside Mooncake's prefill engines, nil for others.
+	// bootstrap is the server beside Mooncake's prefill engines, nil for other instances.
 	bootstrap *bootstrap
 	requests  atomic.Int64
-	turn      atomic.Int64 // next rank for requests that name none
+	turn      atomic.Int64 // counts requests that name no rank; they go to each rank in turn
 
 	ctx    context.Context //nolint:containedctx // parent of every request; ends with Close
 	cancel context.CancelFunc
 
 	mu        sync.Mutex // guards what follows
 	http      net.Listener
-	accepting chan struct{}         // closed when http takes no connection any more
+	accepting chan struct{}         // closed when http accepts no more connections
 	conns     map[net.Conn]struct{} // HTTP and side-channel connections that are open
 	closed    bool
 }
 
-// rank is what survives the restarts of one engine.
+// rank is the part of an engine that survives its restarts.
 type rank struct {
 	index    int
 	side     net.Listener
 	sidePort int
 	engine   atomic.Pointer[engine]
-	events   net.Listener // of KV events, nil for none
+	events   net.Listener // listener for KV events, nil for none
 	replays  net.Listener
 
 	mu   sync.Mutex // guards past
-	past Stats      // counted by the engines before this one
+	past Stats      // counts of earlier incarnations
 }
 
 // Start runs an instance on free ports of 127.0.0.1. Close ends it.
@@ -98,7 +98,7 @@ func StartAt(cfg Config, httpAddr, sideAddr string) (*Instance, error) {
 	for _, r := range i.ranks {
 		i.serving.spawn(func() {
 			i.acceptSide(r.side, func(conn net.Conn) {
-				_ = serveSide(conn, r.engine.Load) // a peer that goes away is no news
+				_ = serveSide(conn, r.engine.Load) // it does not matter if a peer goes away
 			})
 		})
 		if r.events != nil {
@@ -161,16 +161,16 @@ func (i *Instance) engines() []*engine {
 // URL is the base URL of the HTTP server.
 func (i *Instance) URL() string { return "http://" + i.address }
 
-// Advance moves the engine clock forward: leases and TTLs end without a wait. What is being waited
-// for at this moment, as a token or a transfer, still takes its time.
+// Advance moves the engine clock forward, so leases and TTLs end without a wait. A wait that is under way, for example for a token
+// or a transfer, still takes its time.
 func (i *Instance) Advance(d time.Duration) {
 	i.clock.advance(d)
 	for _, e := range i.engines() {
-		e.snapshot() // ends what is out of time, which wakes requests that wait for blocks
+		e.snapshot() // ends pins whose time is over, which wakes requests that wait for blocks
 	}
 }
 
-// Restart replaces the engine process at the same addresses: another engine id and start time, no KV, no metrics.
+// Restart replaces the engine process at the same addresses: another engine id and start time, no KV, metrics at zero.
 // Requests under way lose their connection.
 func (i *Instance) Restart() {
 	for _, r := range i.ranks {
@@ -190,7 +190,7 @@ func (i *Instance) Restart() {
 	i.dropConnections()
 }
 
-// Stats returns what the instance has counted since Start and what it holds now.
+// Stats returns the counts since Start and the current state.
 func (i *Instance) Stats() Stats {
 	var s Stats
 	for _, r := range i.ranks {
@@ -203,7 +203,7 @@ func (i *Instance) Stats() Stats {
 	return s
 }
 
-// SetFault adds a fault. FaultRefuse takes effect at once, the others with the requests that they concern.
+// SetFault adds a fault. FaultRefuse takes effect at once, all others with the next requests that they affect.
 func (i *Instance) SetFault(f Fault) error {
 	if err := i.faults.add(f); err != nil {
 		return err
@@ -213,7 +213,7 @@ func (i *Instance) SetFault(f Fault) error {
 		_ = i.http.Close() // closing twice does no harm
 		accepting := i.accepting
 		i.mu.Unlock()
-		<-accepting // the kernel takes connections until the call of Accept has returned
+		<-accepting // the kernel accepts connections until the call of Accept has returned
 		i.dropConnections()
 	}
 	return nil
@@ -281,7 +281,7 @@ func (i *Instance) acceptHTTP(l net.Listener) {
 	})
 }
 
-// acceptSide has peers served until the listener is closed.
+// acceptSide accepts peers and serves them until the listener is closed.
 func (i *Instance) acceptSide(l net.Listener, serve func(net.Conn)) {
 	for {
 		conn, err := l.Accept()
@@ -324,10 +324,10 @@ func (i *Instance) untrack(conn net.Conn) {
 	i.mu.Lock()
 	delete(i.conns, conn)
 	i.mu.Unlock()
-	_ = conn.Close() // the peer has gone or is to go
+	_ = conn.Close() // the peer has gone or has to go
 }
 
-// dropConnections closes what a process that ends would close.
+// dropConnections closes all connections, as the end of a process would.
 func (i *Instance) dropConnections() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -12,15 +12,15 @@ const (
 
 // KVEventsConfig is --kv-events-config with the publisher "zmq".
 type KVEventsConfig struct {
-	// Port is where events are published, that of the first rank; the others have those behind it. -1 is a free one for each, 0 for
+	// Port is the port at which the first rank publishes events; the other ranks have the ports behind it. -1 means a free port for each, 0
 	// no events.
 	Port int `json:"port"`
-	// ReplayPort is where old ones are replayed; as Port.
+	// ReplayPort is the port at which old events are replayed, with the same values as Port.
 	ReplayPort int `json:"replay_port"`
-	// Encoding is how an event is written, EncodingMap by default.
+	// Encoding is the form of an event, EncodingMap by default.
 	Encoding string `json:"encoding"`
 	Topic    string `json:"topic"`
-	// BufferSteps is how many batches are replayed, 10,000 by default.
+	// BufferSteps is how many batches can be replayed, 10,000 by default.
 	BufferSteps int `json:"buffer_steps"`
 }
 
@@ -35,8 +35,8 @@ type publishedBatch struct {
 	payload []byte
 }
 
-// publisher is what one start of an engine publishes of its KV cache (vllm/distributed/kv_events.py, ZmqEventPublisher): events are
-// gathered, and published with the step that follows, as one batch. A nil publisher publishes nothing.
+// publisher publishes the KV events of one incarnation of an engine (vllm/distributed/kv_events.py, ZmqEventPublisher). It gathers events and
+// publishes them as one batch with the next step. A nil publisher publishes nothing.
 type publisher struct {
 	cfg  KVEventsConfig
 	rank int
@@ -45,7 +45,7 @@ type publisher struct {
 	pending     []kvEvent
 	next        uint64 // number of the next batch
 	buffer      []publishedBatch
-	drops       int // batches that do not reach subscribers
+	drops       int // number of coming batches that subscribers do not get
 	subscribers map[*eventSubscriber]struct{}
 }
 
@@ -66,7 +66,7 @@ func (p *publisher) happen(e kvEvent) {
 	p.pending = append(p.pending, e)
 }
 
-// step publishes what was gathered.
+// step publishes the gathered events.
 func (p *publisher) step() {
 	if p == nil {
 		return
@@ -90,7 +90,7 @@ func (p *publisher) step() {
 	}
 }
 
-// from returns the batches that are replayed from a number on.
+// from returns the batches that can still be replayed, beginning with a number.
 func (p *publisher) from(seq uint64) (batches []publishedBatch) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,7 +102,7 @@ func (p *publisher) from(seq uint64) (batches []publishedBatch) {
 	return batches
 }
 
-// DropEvents keeps the next n batches of every rank from subscribers, as a high-water mark does. They are replayed.
+// DropEvents withholds the next n batches of every rank from subscribers, as a full queue does. They can still be replayed.
 func (i *Instance) DropEvents(n int) {
 	for _, e := range i.engines() {
 		if p := e.events; p != nil {
@@ -113,7 +113,7 @@ func (i *Instance) DropEvents(n int) {
 	}
 }
 
-// filed gathers what has been filed of a run: blocks that follow one another are one event. The caller holds e.mu.
+// filed gathers events for the newly filed blocks of a run; adjacent blocks become one event. The caller holds e.mu.
 func (r *run) filed(tokens []int32, hashes []uint64, fresh []int) {
 	if r.engine.events == nil {
 		return
@@ -138,7 +138,7 @@ func (r *run) filed(tokens []int32, hashes []uint64, fresh []int) {
 	r.engine.events.step()
 }
 
-// extraKeys is what the hash of a block depends on beside its tokens, nil for nothing (generate_block_hash_extra_keys in
+// extraKeys returns the inputs of a block's hash besides its tokens, nil for none (generate_block_hash_extra_keys in
 // vllm/v1/core/kv_cache_utils.py).
 func (r *run) extraKeys(block int) (keys []string) {
 	if r.req.adapter != "" {

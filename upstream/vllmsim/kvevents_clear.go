@@ -2,8 +2,8 @@ package vllmsim
 
 import "net/http"
 
-// serveReset is POST /reset_prefix_cache, which vLLM has with VLLM_SERVER_DEV_MODE: it fails while blocks are in use, and pinned ones
-// are (v1/core/block_pool.py, reset_prefix_cache). AllBlocksCleared is published with the next step (measured on 0.32).
+// serveReset is POST /reset_prefix_cache, which vLLM has with VLLM_SERVER_DEV_MODE. It fails while blocks are in use, pinned blocks included
+// (v1/core/block_pool.py, reset_prefix_cache). AllBlocksCleared is published with the next step (measured on 0.32).
 func (i *Instance) serveReset(w http.ResponseWriter) error {
 	success := true
 	for _, e := range i.engines() {
@@ -24,8 +24,8 @@ func (e *engine) reset() bool {
 	return true
 }
 
-// ClearBlocks is a reset that asks no request, which vLLM does not have: pins end, what they held and the prefix cache is written over,
-// and AllBlocksCleared is published at once. Whoever believes in a ticket from before reads garbage. Blocks of requests under way
+// ClearBlocks is a reset that succeeds although blocks are in use, which vLLM does not have. Pins end, their blocks and the prefix cache are
+// overwritten, and AllBlocksCleared is published at once. A reader with a ticket from before reads garbage. Blocks of requests under way
 // stay as they are.
 func (i *Instance) ClearBlocks() {
 	for _, e := range i.engines() {
@@ -45,7 +45,7 @@ func (e *engine) clearBlocks() {
 	e.events.step()
 }
 
-// clear forgets what is in the prefix cache, and writes over the blocks that no request has.
+// clear forgets the prefix cache, and overwrites the blocks that no request uses.
 func (p *pool) clear() {
 	clear(p.cached)
 	for id := range p.blocks {

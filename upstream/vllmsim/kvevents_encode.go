@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// kvEventKind is what an event says.
+// kvEventKind is the kind of an event.
 type kvEventKind int
 
 const (
@@ -27,7 +27,7 @@ type kvEvent struct {
 	extra   [][]string // for each block, nil for none
 }
 
-// encodeBatch writes events as msgspec does, as maps with the members in the order of the recordings, or as arrays.
+// encodeBatch encodes events as msgspec does: as maps with the members in the order of the recordings, or as arrays.
 func encodeBatch(events []kvEvent, rank int, encoding string) []byte {
 	b := arrayHead(nil, 3)
 	b = append(b, 0xcb)
@@ -67,7 +67,7 @@ func (e *kvEvent) appendArray(b []byte) []byte {
 	return appendPacked(arrayHead(b, 1), "AllBlocksCleared")
 }
 
-// textOrNil is nil for "".
+// textOrNil returns nil for "", and s otherwise.
 func textOrNil(s string) any {
 	if s == "" {
 		return nil
@@ -128,7 +128,7 @@ func arrayHead(b []byte, n int) []byte { return head(b, n, 15, 0x90, 0, 0xdc) }
 
 func mapHead(b []byte, n int) []byte { return head(b, n, 15, 0x80, 0, 0xde) }
 
-// head writes the head of a value of n parts: its short form up to a limit, or a form with 8 bits if there is one, 16 or 32.
+// head writes the head of a value with n parts. It uses the short form up to a limit, then the form with 8 bits if there is one, then 16 or 32.
 func head(b []byte, n, short int, fix, form8, form16 byte) []byte {
 	switch {
 	case n <= short:
@@ -155,5 +155,5 @@ func appendNumber(b []byte, n uint64) []byte {
 	return binary.BigEndian.AppendUint64(append(b, 0xcf), n)
 }
 
-// mediaKey names what stands for an image.
+// mediaKey returns the key of an image.
 func mediaKey(media uint64) string { return fmt.Sprintf("%016x", media) }

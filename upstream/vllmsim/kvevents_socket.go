@@ -13,16 +13,16 @@ import (
 	"sync"
 )
 
-// The sockets of a publisher speak ZMTP 3.0 (rfc.zeromq.org/spec/23) with the mechanism NULL, each as the end that is connected to:
-// a PUB, which sends three frames (topic, number, batch), and a ROUTER, which is asked for old batches.
+// The sockets of a publisher speak ZMTP 3.0 (rfc.zeromq.org/spec/23) with the mechanism NULL. Peers connect to both: a PUB, which sends
+// three frames (topic, number, batch), and a ROUTER, which answers questions for old batches.
 
 const (
 	eventFrameMore    = 0x01
 	eventFrameLong    = 0x02
 	eventFrameCommand = 0x04
-	// maxEventFrame bounds what a peer sends: subscriptions, questions and commands.
+	// maxEventFrame bounds frames of a peer: subscriptions, questions and commands.
 	maxEventFrame = 1 << 16
-	// eventHighWater is how many batches wait for a subscriber that does not read; vLLM's is 100,000.
+	// eventHighWater is how many batches wait for a subscriber that does not read; in vLLM 100,000.
 	eventHighWater = 1000
 )
 
@@ -34,7 +34,7 @@ type eventPeer struct {
 	in   *bufio.Reader
 }
 
-// newEventPeer exchanges greetings and READY. kind is our socket's.
+// newEventPeer exchanges greetings and READY. kind is the kind of our socket.
 func newEventPeer(conn net.Conn, kind string) (*eventPeer, error) {
 	p := &eventPeer{conn, bufio.NewReader(conn)}
 	greeting := make([]byte, 64)
@@ -80,7 +80,7 @@ func (p *eventPeer) frame() (flags byte, body []byte, err error) {
 	return head[0], body, err
 }
 
-// message reads the frames of a message, and leaves commands out.
+// message reads the frames of a message and skips commands.
 func (p *eventPeer) message() (frames [][]byte, err error) {
 	for {
 		flags, body, err := p.frame()
@@ -123,7 +123,7 @@ func (p *eventPeer) send(frames ...[]byte) error {
 
 // eventSubscriber is one connection of the PUB.
 type eventSubscriber struct {
-	queue chan publishedBatch // eventHighWater; what does not fit is dropped, as by libzmq
+	queue chan publishedBatch // holds eventHighWater batches; more are dropped, as libzmq does
 
 	mu     sync.Mutex // guards topics
 	topics []string
@@ -177,7 +177,7 @@ func (p *publisher) publish(conn net.Conn) error {
 		p.mu.Lock()
 		delete(p.subscribers, s)
 		p.mu.Unlock()
-		_ = conn.Close() // nothing is left to send on it
+		_ = conn.Close() // nothing is left to send
 		<-gone
 	}()
 	for {
@@ -251,10 +251,10 @@ func (r *rank) listenEvents(host string, cfg KVEventsConfig) (err error) {
 	return err
 }
 
-// KVEvents is where the events of a rank are published, tcp://host:port, "" for nowhere.
+// KVEvents returns the endpoint at which a rank publishes events, tcp://host:port, or "" if it publishes none.
 func (i *Instance) KVEvents(rank int) string { return eventEndpoint(i.ranks[rank].events) }
 
-// KVReplays is where old events of a rank are replayed.
+// KVReplays returns the endpoint at which a rank replays old events.
 func (i *Instance) KVReplays(rank int) string { return eventEndpoint(i.ranks[rank].replays) }
 
 func eventEndpoint(l net.Listener) string {
@@ -277,7 +277,7 @@ func (i *Instance) acceptEvents(l net.Listener, serve func(conn net.Conn) error)
 		}
 		i.serving.spawn(func() {
 			defer i.untrack(conn)
-			_ = serve(conn) // a peer that goes away is no news
+			_ = serve(conn) // it does not matter if a peer goes away
 		})
 	}
 }

@@ -6,24 +6,24 @@ import (
 	"sync"
 )
 
-// lmcache is LMCacheConnectorV1 with enable_pd (LMCache 0.5.6, vllm_v1_adapter.py, pd_backend.py, pd_backend_async.py): a sender
-// pushes the KV of each prompt to a receiver that the request names, chunk by chunk under a hash of the tokens, and announces it to a
+// lmcache is LMCacheConnectorV1 with enable_pd (LMCache 0.5.6, vllm_v1_adapter.py, pd_backend.py, pd_backend_async.py). A sender
+// pushes the KV of each prompt to the receiver that the request names, chunk by chunk under a hash of the tokens, and announces it to a
 // proxy over ZeroMQ. The receiver looks up each prompt by these hashes, without any params.
 type lmcache struct {
 	idle
 	cfg   *LMCacheConfig
-	found *chunks // of a receiver
+	found *chunks // chunks of a receiver
 
-	// Of a sender.
+	// The members of a sender.
 	links     *peers
-	notifiers []*notifier // of each rank that saves
+	notifiers []*notifier // one for each rank that saves
 
 	mu        sync.Mutex        // guards what follows; behind e.mu where both are held
-	receivers map[string]string // engine ids by the address of the init port, learnt once
-	stuck     bool              // nothing is answered any more
+	receivers map[string]string // engine ids by the address of the init port; each is learnt once
+	stuck     bool              // the engine answers nothing any more
 }
 
-// lmcacheRun is what a sender knows of a request.
+// lmcacheRun is a sender's knowledge of a request.
 type lmcacheRun struct{ spec disaggSpec }
 
 func newLMCache(e *engine) *lmcache {
@@ -43,8 +43,8 @@ func (l *lmcache) sends() bool { return l.engine.cfg.Role == "prefill" }
 
 func (l *lmcache) stop() { l.links.close() }
 
-// arrive ends a sender in mode "async" that gets a request without a spec; in "sync" that is answered (both measured). That a spec which
-// lacks a member ends both is derived.
+// arrive ends a sender in mode "async" if a request has no spec; in "sync" the request is answered (both measured). A spec that
+// lacks a member ends the sender in both modes (derived).
 func (l *lmcache) arrive(r *run) error {
 	if !l.sends() {
 		return nil
@@ -61,7 +61,7 @@ func (l *lmcache) arrive(r *run) error {
 	return nil
 }
 
-// fetch has a receiver look up a prompt but for its last token (skip_last_n_tokens 1). What its own prefix cache holds is not read.
+// fetch makes a receiver look up a prompt except its last token (skip_last_n_tokens 1). It does not read what its own prefix cache holds.
 func (l *lmcache) fetch(ctx context.Context, r *run) error {
 	e, prompt := r.engine, r.req.prompt
 	if l.sends() {
@@ -84,9 +84,9 @@ func (l *lmcache) fetch(ctx context.Context, r *run) error {
 	return nil
 }
 
-// prompted has a sender push the KV of the prompt. Its ranks connect to a receiver within the engine's step, when they hear of it for the
-// first time: where nobody listens, the engine answers nothing any more, while /health stays 200 (measured). In mode "sync" the transfer
-// too is part of the step, and a receiver that was killed stops the engine (measured); in "async" the answer comes, and nothing else.
+// prompted makes a sender push the KV of the prompt. Its ranks connect to a receiver within the engine's step, when they first meet its
+// address. If nobody listens there, the engine answers nothing any more, while /health stays 200 (measured). In mode "sync" the transfer
+// is part of the step too, and a receiver that was killed stops the engine (measured); in "async" the answer comes, and nothing else.
 func (l *lmcache) prompted(ctx context.Context, r *run) error {
 	known, ok := r.remote.(*lmcacheRun)
 	if !ok {
@@ -94,7 +94,7 @@ func (l *lmcache) prompted(ctx context.Context, r *run) error {
 	}
 	missing := len(r.req.prompt) - min(r.local+r.external, len(r.req.prompt)-1)
 	if most := l.cfg.MaxBatchedTokens; l.cfg.Mode == LMCacheAsync && most > 0 && missing > most {
-		return nil // computed in parts: the receiver refuses what the first announces ("protocol violation", measured)
+		return nil // computed in parts: the receiver refuses what the first part announces ("protocol violation", measured)
 	}
 	if err := l.parkIfStuck(ctx, r); err != nil {
 		return err
@@ -105,7 +105,7 @@ func (l *lmcache) prompted(ctx context.Context, r *run) error {
 			return l.stickAndPark(ctx, r)
 		}
 	}
-	l.engine.count(func(s *Stats) { s.Pushing++ }) // before the answer, which in "async" does not wait
+	l.engine.count(func(s *Stats) { s.Pushing++ }) // before the answer: in "async" the answer does not wait
 	if l.cfg.Mode == LMCacheAsync {
 		l.engine.async.spawn(func() { l.deliver(h) })
 		return nil
@@ -116,7 +116,7 @@ func (l *lmcache) prompted(ctx context.Context, r *run) error {
 	return context.Cause(ctx)
 }
 
-// finish answers the first token where it is asked for; no blocks stay pinned. The caller holds e.mu.
+// finish answers with the first token if the request asks for it. No blocks stay pinned. The caller holds e.mu.
 func (l *lmcache) finish(r *run) *paramsOut {
 	l.engine.free(r.blocks)
 	if known, ok := r.remote.(*lmcacheRun); ok && known.spec.FirstToken {
@@ -125,8 +125,8 @@ func (l *lmcache) finish(r *run) *paramsOut {
 	return nil
 }
 
-// drop ends a sender one of whose requests is aborted before its first token and has asked for that: request_finished
-// (vllm_v1_adapter.py) looks it up without a check. A sender that is stuck takes no aborts. Both are measured. The caller holds e.mu.
+// drop ends a sender if a request that asked for its first token is aborted before that token: request_finished
+// (vllm_v1_adapter.py) looks the token up without a check. A stuck sender takes no aborts. Both are measured. The caller holds e.mu.
 func (l *lmcache) drop(r *run, _ error) {
 	known, ok := r.remote.(*lmcacheRun)
 	if !ok || !known.spec.FirstToken || len(r.output) > 0 || l.engine.ctx.Err() != nil {
@@ -139,14 +139,14 @@ func (l *lmcache) drop(r *run, _ error) {
 	}
 }
 
-// answer performs what a sender asks of a receiver.
+// answer performs a sender's request to a receiver.
 func (l *lmcache) answer(req sideRequest) (sideReply, bool) {
 	if req.Push == nil {
 		return sideReply{}, false
 	}
 	reply := sideReply{EngineID: l.engine.id}
 	if req.Push.Op != pushInit && req.EngineID != l.engine.id {
-		reply.Err = errEngineMismatch.Error() // memory of a process that is gone
+		reply.Err = errEngineMismatch.Error() // the sender asks for memory of a process that is gone
 		return reply, true
 	}
 	switch p := req.Push; p.Op {

@@ -2,14 +2,14 @@ package vllmsim
 
 import "sync"
 
-// chunkKey names the KV of a part of a prompt by all tokens up to its end, as LMCache does, and by the request's tags: cache_salt is not
-// part of it (measured on 0.5.6). The weights are, because an adapter's KV under the name of another model's would be nobody's fault but the simulator's.
+// chunkKey identifies the KV of a part of a prompt by all tokens up to its end, as LMCache does, and by the request's tags. cache_salt is not
+// part of it (measured on 0.5.6). The weights are: otherwise the simulator itself would confuse an adapter's KV with another model's.
 type chunkKey struct {
 	hash uint64
 	end  int // tokens up to the end of the chunk
 }
 
-// chunkKeys cuts tokens into chunks of size tokens; partial keeps the last one that is shorter.
+// chunkKeys cuts tokens into chunks of size tokens. With partial, it keeps a shorter last chunk.
 func chunkKeys(seed uint64, tokens []int32, size int, partial bool) []chunkKey {
 	var keys []chunkKey
 	hash := mix(seed ^ mixA)
@@ -22,15 +22,15 @@ func chunkKeys(seed uint64, tokens []int32, size int, partial bool) []chunkKey {
 	return keys
 }
 
-// kvChunk is KV that a sender pushes. It is found from its allocation on, before its bytes are there (pd_backend.py: "the request will not
-// be seen until the proxy receives the ack").
+// kvChunk is KV that a sender pushes. A lookup finds it from its allocation on, before its bytes are there (pd_backend.py: "the request will
+// not be seen until the proxy receives the ack").
 type kvChunk struct {
 	content []uint64 // nil until all shares have landed
-	landed  uint64   // ranks of the sender whose share has, as bits
-	offers  int      // hand-overs that brought it and were not taken
+	landed  uint64   // bits of the sender's ranks whose share has landed
+	offers  int      // hand-overs that offered the chunk and were not taken yet
 }
 
-// chunks are those of a receiver.
+// chunks are the chunks of a receiver.
 type chunks struct {
 	mu   sync.Mutex // guards held
 	held map[uint64]*kvChunk
@@ -44,8 +44,8 @@ func (c *chunks) count() int {
 	return len(c.held)
 }
 
-// allocate makes room for what a rank is going to push, and is false if there is none; most is 0 for no bound. The first rank of a
-// hand-over makes it an offer. A chunk that is still held is one that was offered once more (already_sent_indexes).
+// allocate makes space for the shares that a rank is going to push. It returns false if there is none; most == 0 means no bound. The first
+// rank of a hand-over adds an offer. A chunk that is still held is offered once more (already_sent_indexes).
 func (c *chunks) allocate(keys []uint64, rank, most int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -69,7 +69,7 @@ func (c *chunks) allocate(keys []uint64, rank, most int) bool {
 	return true
 }
 
-// land stores the share of a rank, of which there are ranks.
+// land stores the share of a rank; ranks is the number of ranks.
 func (c *chunks) land(keys []uint64, content [][]uint64, rank, ranks int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,7 +84,7 @@ func (c *chunks) land(keys []uint64, content [][]uint64, rank, ranks int) {
 	}
 }
 
-// forget takes offers back, as CancelNotif does.
+// forget withdraws offers, as CancelNotif does.
 func (c *chunks) forget(keys []uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,9 +102,9 @@ func (c *chunks) drop(key uint64) {
 	}
 }
 
-// take returns the content of the longest run of keys that are held, and whether all of it had landed; what had not is whatever
-// the memory held before. Chunks that end beyond the first local tokens are read, and gone then, but for those that were offered more
-// often (remove_after_retrieve). The others stay: nothing else ends them (measured).
+// take returns the content of the longest prefix of keys that is held, and whether all of it had landed. For a chunk that had not, the content
+// is what the memory held before. Chunks that end beyond the first local tokens are read and then removed, unless they were offered more than
+// once (remove_after_retrieve). All other chunks stay: nothing else ends them (measured).
 func (c *chunks) take(keys []chunkKey, local int) (content []uint64, landed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,31 +19,31 @@ const (
 	TagStoragePDStatus = "StoragePDStatus" // of P/D over storage
 )
 
-// LMCacheConfig is what an instance of ConnectorLMCache has to know, LMCacheConnectorV1 with enable_pd (LMCache 0.5.6). Role
-// "prefill" is pd_role sender, "decode" is receiver.
+// LMCacheConfig is the configuration of ConnectorLMCache: LMCacheConnectorV1 with enable_pd (LMCache 0.5.6). The role "prefill" is
+// pd_role sender, "decode" is receiver.
 type LMCacheConfig struct {
-	// Mode is pd_backend_mode of a sender: "async" (the default) answers HTTP before the KV is on its way, "sync" when it has
+	// Mode is pd_backend_mode of a sender: "async" (the default) answers HTTP before it sends the KV, "sync" when the KV has
 	// arrived and is announced.
 	Mode string `json:"mode"`
 	// TP is the tensor parallelism of a sender and the number of port pairs of a receiver, 1 by default. Each rank of a sender
-	// pushes its share of the KV and announces it. A receiver has the KV when all shares have landed.
+	// pushes and announces its share of the KV. A receiver has the KV once all shares have landed.
 	TP int `json:"tp"`
-	// MLA is a model whose KV is equal on all ranks: the first rank of a sender stores for all (save_only_first_rank).
+	// MLA is a model whose KV is equal on all ranks: the first rank of a sender stores it for all (save_only_first_rank).
 	MLA bool `json:"mla"`
-	// ChunkSize is chunk_size, 256 tokens by default. Sender and receiver need the same.
+	// ChunkSize is chunk_size, 256 tokens by default. It must be the same for sender and receiver.
 	ChunkSize int `json:"chunk_size"`
-	// MaxBatchedTokens is --max-num-batched-tokens of a sender. A prompt of which more has to be computed is never sent in mode
-	// "async", and nobody is told. 0 means no bound.
+	// MaxBatchedTokens is --max-num-batched-tokens of a sender. If more tokens of a prompt have to be computed, mode "async" never sends the
+	// prompt and tells nobody. 0 means no bound.
 	MaxBatchedTokens int `json:"max_batched_tokens"`
-	// InitPorts and AllocPorts are pd_peer_init_port and pd_peer_alloc_port of a receiver, one of each for each rank; 0 and missing
-	// ones mean free ports, which Instance.LMCachePorts tells.
+	// InitPorts and AllocPorts are pd_peer_init_port and pd_peer_alloc_port of a receiver, one of each for each rank. 0 and missing
+	// ones mean free ports; Instance.LMCachePorts returns them.
 	InitPorts  []int `json:"init_ports"`
 	AllocPorts []int `json:"alloc_ports"`
-	// BufferChunks is how many chunks a receiver has room for (pd_buffer_size), 0 for no bound. While it is full, prefill's KV is neither
-	// sent nor announced.
+	// BufferChunks is how many chunks fit into a receiver (pd_buffer_size), 0 for no bound. While it is full, prefill neither sends nor
+	// announces KV.
 	BufferChunks int `json:"buffer_chunks"`
-	// ProxyHost and ProxyPort are pd_proxy_host, 127.0.0.1 by default, and pd_proxy_port of a sender, to which each rank keeps a PUSH
-	// socket connected. Nothing is sent while the port is 0; Switch may set it later.
+	// ProxyHost and ProxyPort are pd_proxy_host, 127.0.0.1 by default, and pd_proxy_port of a sender. Each rank keeps a PUSH socket connected
+	// to them. While the port is 0, nothing is sent; Switch may set it later.
 	ProxyHost string `json:"proxy_host"`
 	ProxyPort int    `json:"proxy_port"`
 	// NotifyDelay is the engine time between the landing of a rank's KV and its notification.
@@ -77,7 +77,7 @@ func (c *LMCacheConfig) validate(role string, ranks int) error {
 	)...)
 }
 
-// savers is how many ranks of a sender push and announce.
+// savers returns how many ranks of a sender push and announce.
 func (c *LMCacheConfig) savers() int {
 	if c.MLA {
 		return 1
@@ -85,7 +85,7 @@ func (c *LMCacheConfig) savers() int {
 	return c.TP
 }
 
-// port is that of a rank, 0 for one that is not given.
+// port returns the port of a rank, 0 if none is configured.
 func port(list []int, rank int) int {
 	if rank < len(list) {
 		return list[rank]

@@ -7,10 +7,10 @@ import (
 	"net"
 )
 
-// doors are the listeners of a receiver. As the HTTP port, they keep their addresses over a restart of the engine.
+// doors are the listeners of a receiver. Like the HTTP port, they keep their addresses when the engine restarts.
 type doors struct{ init, alloc []net.Listener }
 
-// openDoors listens for senders if cfg is that of a receiver.
+// openDoors opens the listeners if cfg is a receiver's.
 func openDoors(cfg *Config) (doors, error) {
 	var d doors
 	if cfg.Connector != ConnectorLMCache || cfg.Role != "decode" {
@@ -36,7 +36,7 @@ func (d *doors) close() error {
 	return errors.Join(errs...)
 }
 
-// LMCachePorts are the ports of a receiver, by rank.
+// LMCachePorts returns the ports of a receiver, by rank.
 func (i *Instance) LMCachePorts() (initPorts, allocPorts []int) {
 	number := func(list []net.Listener) (ports []int) {
 		for _, l := range list {
@@ -57,7 +57,7 @@ func (i *Instance) openToSenders() {
 	}
 }
 
-// serveSender answers one rank of a sender until the connection ends or it asks at the wrong port.
+// serveSender answers one rank of a sender until the connection ends or the rank uses the wrong port.
 func (i *Instance) serveSender(conn net.Conn, begins bool) {
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
 	for {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// packed is a MessagePack document in the making, as msgspec writes structs with a tag: a map whose first key is "type".
+// packed is an unfinished MessagePack document, in the form in which msgspec writes tagged structs: a map whose first key is "type".
 type packed []byte
 
 func (p packed) text(s string) packed {
@@ -24,8 +24,8 @@ func (p packed) small(key string, n int) packed { return append(p.text(key), byt
 
 func (p packed) none(key string) packed { return append(p.text(key), 0xc0) }
 
-// notification is the one frame by which a rank announces that the KV of a request has arrived. Those of one rank and those of another
-// are equal but for StoragePDStatus, which is known by its shape only: no release that was looked at sends it.
+// notification returns the one frame by which a rank announces that the KV of a request has arrived. All ranks send the same frame, except
+// with StoragePDStatus. Only the shape of that one is known: no release that was examined sends it.
 func (l *lmcache) notification(id string, rank int, state string) []byte {
 	if l.cfg.Tag != TagStoragePDStatus {
 		return packed{0x82}.pair("type", l.cfg.Tag).pair("req_id", id)
@@ -36,7 +36,7 @@ func (l *lmcache) notification(id string, rank int, state string) []byte {
 		none("error_stage").none("error_text").none("ack_endpoint")
 }
 
-// noNotifications are frames that reach a proxy's port and announce nothing, though some of them name the request.
+// noNotifications returns frames that reach a proxy's port and announce nothing, although some of them name the request.
 func noNotifications(id string) [][]byte {
 	return [][]byte{
 		{},
@@ -53,7 +53,7 @@ func noNotifications(id string) [][]byte {
 	}
 }
 
-// proxyAddress is where the notifications go at this moment, "" for nowhere.
+// proxyAddress returns the current address for notifications, "" for none.
 func (e *engine) proxyAddress() string {
 	c := &e.live.Load().LMCache
 	if c.ProxyPort == 0 {

@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// disaggSpec is kv_transfer_params.disagg_spec: where a sender pushes the KV of a request, and under which id it announces it.
+// disaggSpec is kv_transfer_params.disagg_spec: where a sender pushes the KV of a request, and the id under which it announces it.
 type disaggSpec struct {
 	ReqID      string
 	Host       string
 	InitPorts  []int
 	AllocPorts []int
-	FirstToken bool // ret_first_tok is there, whatever its value (vllm_v1_adapter.py, request_finished)
+	FirstToken bool // ret_first_tok is present, whatever its value (vllm_v1_adapter.py, request_finished)
 }
 
 var (
@@ -20,8 +20,8 @@ var (
 	errBadSpec = errors.New("disagg_spec lacks a member, or one has another type")
 )
 
-// disagg reads what a sender takes from params. Members are looked up in the scheduler without a check (update_state_after_alloc):
-// a missing one ends the engine. That one of another type does so too is derived, not measured.
+// disagg reads the members that a sender takes from params. The scheduler looks members up without a check (update_state_after_alloc), so a
+// missing one ends the engine. One of another type does so too (derived, not measured).
 func (p *paramsIn) disagg() (disaggSpec, error) {
 	var s disaggSpec
 	if p == nil || len(p.members["disagg_spec"]) == 0 {
@@ -42,7 +42,7 @@ func (p *paramsIn) disagg() (disaggSpec, error) {
 	return s, nil
 }
 
-// tags are the members that become part of the keys of a request's chunks, in an order that does not matter (CacheEngineKey, utils.py).
+// tags hashes the members that become part of the keys of a request's chunks; their order does not matter (CacheEngineKey, utils.py).
 func (p *paramsIn) tags() (hash uint64) {
 	if p == nil {
 		return 0
@@ -60,7 +60,7 @@ func (p *paramsIn) tags() (hash uint64) {
 	return hash
 }
 
-// firstToken is kv_transfer_params as a sender answers it.
+// firstToken is a sender's kv_transfer_params in an answer.
 type firstToken struct {
 	FirstTok int32 `json:"first_tok"`
 }

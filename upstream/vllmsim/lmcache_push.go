@@ -15,32 +15,32 @@ const (
 	pushCancel
 )
 
-// pushRequest is what a rank of a sender asks of a receiver. It stands for LMCache's NIXL handshake at the init port, and at the alloc
+// pushRequest is a request from a rank of a sender to a receiver. At the init port it stands for LMCache's NIXL handshake, at the alloc
 // port for AllocRequest, the one-sided write, and CancelNotif.
 type pushRequest struct {
 	Op      pushOp
 	Rank    int
-	Ranks   int // of the sender, those that save
+	Ranks   int // number of the sender's ranks that save
 	Keys    []uint64
-	Content [][]uint64 // of each key, with pushLand
+	Content [][]uint64 // KV of each key, with pushLand
 }
 
-// handover is the KV of one prompt on its way.
+// handover is the KV of one prompt under way.
 type handover struct {
 	spec    disaggSpec
-	ranks   int // those that save and that the spec has ports for
+	ranks   int // ranks that save and have ports in the spec
 	keys    []uint64
 	content [][]uint64
-	takes   time.Duration // all shares together, in engine time
+	takes   time.Duration // time for all shares together, in engine time
 	fault   *activeFault
 }
 
-// newHandover copies the KV of a prompt. The whole prompt is sent, whatever the receiver holds of it, the last chunk too if it is not
-// full (save_unfull_chunk).
+// newHandover copies the KV of a prompt. It sends the whole prompt, even what the receiver already has, and the last chunk even if it is
+// not full (save_unfull_chunk).
 func (l *lmcache) newHandover(r *run, spec disaggSpec) *handover {
 	e, prompt := l.engine, r.req.prompt
 	h := &handover{spec: spec, fault: r.req.fault}
-	// A rank without a port fails by itself: the answer comes, and what it was to store and to announce does not.
+	// A rank without a port fails alone: the answer comes, but this rank stores and announces nothing.
 	h.ranks = min(l.cfg.savers(), len(h.spec.InitPorts), len(h.spec.AllocPorts))
 	h.takes = time.Duration(ceilDiv(len(prompt), e.cfg.BlockSize)) * r.timing().TransferPerBlock
 	e.mu.Lock()
@@ -56,8 +56,8 @@ func (l *lmcache) newHandover(r *run, spec disaggSpec) *handover {
 	return h
 }
 
-// introduce learns once which process a receiver is. One that was started again at the same address is another, and is never learnt
-// (measured: the sender keeps its peers by the spelling of host and init port for its life).
+// introduce learns once which process a receiver is. A process that is restarted at the same address is another one, and the sender never
+// learns it (measured: the sender keeps its peers by the spelling of host and init port for its life).
 func (l *lmcache) introduce(h *handover, rank int) error {
 	at := peerAddress(h.spec.Host, h.spec.InitPorts[rank])
 	l.mu.Lock()
@@ -84,11 +84,11 @@ func (l *lmcache) ask(h *handover, p pushRequest) error {
 	return err
 }
 
-// noRoomDelay is how often a rank asks again while a receiver has no room (the async backend waits for it without a limit by default);
-// wall time.
+// noRoomDelay is how often a rank asks again while a receiver has no space, in wall time (the async backend waits without a limit by
+// default).
 const noRoomDelay = 10 * time.Millisecond
 
-// allocate has the receiver make room for the shares of all ranks, however long that takes.
+// allocate makes the receiver allocate space for the shares of all ranks, however long that takes.
 func (l *lmcache) allocate(h *handover) bool {
 	for rank := range h.ranks {
 		p := pushRequest{Op: pushAllocate, Rank: rank, Ranks: l.cfg.savers(), Keys: h.keys}
@@ -102,7 +102,7 @@ func (l *lmcache) allocate(h *handover) bool {
 	return true
 }
 
-// deliver writes the share of each rank of a hand-over that is counted as under way, and announces it. It is false when the receiver has gone
+// deliver writes and announces the share of each rank of a hand-over that is counted in Pushing. It returns false if the receiver has gone
 // or the engine ends.
 func (l *lmcache) deliver(h *handover) bool {
 	e := l.engine
@@ -135,7 +135,7 @@ func (l *lmcache) deliver(h *handover) bool {
 	return true
 }
 
-// announce tells the proxy of a share that has landed, as the fault of the request has it.
+// announce tells the proxy about a share that has landed, or does what the fault of the request says.
 func (l *lmcache) announce(ctx context.Context, h *handover, rank int) {
 	var frames [][]byte
 	frame := l.notification(h.spec.ReqID, rank, "READY")

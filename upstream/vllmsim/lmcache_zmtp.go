@@ -13,20 +13,20 @@ import (
 )
 
 const (
-	// highWater is libzmq's SNDHWM: how many messages wait while nobody is connected, before push blocks.
+	// highWater is libzmq's SNDHWM: how many messages wait while no peer is connected, before push blocks.
 	highWater = 1000
 	// redial is libzmq's RECONNECT_IVL, in wall time.
 	redial = 100 * time.Millisecond
-	// handshakeTimeout bounds a handshake with something that is no ZeroMQ socket, in wall time (HANDSHAKE_IVL is 30 s).
+	// handshakeTimeout bounds a handshake with a peer that is not a ZeroMQ socket, in wall time (HANDSHAKE_IVL is 30 s).
 	handshakeTimeout = 5 * time.Second
-	// longestFrame bounds what a PULL socket may send, which is commands only.
+	// longestFrame bounds the frames of a PULL socket, which sends only commands.
 	longestFrame = 1 << 16
 )
 
-// notifier is a PUSH socket that connects (ZMTP 3.0, rfc.zeromq.org/spec/23, mechanism NULL): it keeps what it cannot send and
-// delivers it to whoever listens later.
+// notifier is a PUSH socket that connects (ZMTP 3.0, rfc.zeromq.org/spec/23, mechanism NULL). It keeps messages that it cannot send and
+// delivers them to the next peer that listens.
 type notifier struct {
-	address func() string // "" while nobody is to be told
+	address func() string // "" while there is nobody to notify
 	queue   chan []byte
 }
 
@@ -34,7 +34,7 @@ func newNotifier(address func() string) *notifier {
 	return &notifier{address: address, queue: make(chan []byte, highWater)}
 }
 
-// push queues a message of one frame. It blocks while the queue is full and is false when ctx ends.
+// push queues a message of one frame. It blocks while the queue is full, and returns false if ctx ends.
 func (n *notifier) push(ctx context.Context, message []byte) bool {
 	select {
 	case n.queue <- message:
@@ -46,7 +46,7 @@ func (n *notifier) push(ctx context.Context, message []byte) bool {
 
 // run delivers until ctx ends.
 func (n *notifier) run(ctx context.Context) {
-	var unsent []byte // taken from the queue and not written
+	var unsent []byte // taken from the queue but not written
 	for ctx.Err() == nil {
 		if conn, err := n.connect(ctx); err == nil {
 			unsent = n.deliver(ctx, conn, unsent)
@@ -68,7 +68,7 @@ func (n *notifier) connect(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dial: %w", err)
 	}
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })() // the handshake ends with the engine
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Now()) })() // the handshake ends if the engine ends
 	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, errors.Join(err, conn.Close())
 	}
@@ -78,7 +78,7 @@ func (n *notifier) connect(ctx context.Context) (net.Conn, error) {
 	return conn, conn.SetDeadline(time.Time{})
 }
 
-// deliver writes messages until the connection or ctx ends, and returns the one that may not have arrived.
+// deliver writes messages until the connection or ctx ends, and returns a message that may not have arrived.
 func (n *notifier) deliver(ctx context.Context, conn net.Conn, unsent []byte) []byte {
 	gone := make(chan struct{})
 	go func() {
@@ -86,7 +86,7 @@ func (n *notifier) deliver(ctx context.Context, conn net.Conn, unsent []byte) []
 		listen(conn) // ends with the connection
 	}()
 	defer func() {
-		_ = conn.Close() // nothing is left to send on it
+		_ = conn.Close() // nothing is left to send
 		<-gone
 	}()
 	for {
@@ -169,8 +169,8 @@ func shakeHands(conn io.ReadWriter) error {
 	return nil
 }
 
-// listen reads until the connection ends. Heartbeats are not answered: this socket has set none (LMCache does not), and libzmq's end
-// that sets them gets a PONG.
+// listen reads until the connection ends and answers PING with PONG: libzmq's end may send heartbeats. This socket sends none itself, as
+// LMCache does not.
 func listen(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	for {

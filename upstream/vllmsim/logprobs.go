@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// tokenLogprob is the made-up probability of a sampled token, in the shape of chat logprobs.
+// tokenLogprob is the invented probability of a sampled token, in the shape of chat logprobs.
 type tokenLogprob struct {
 	Token       string       `json:"token"`
 	Logprob     float64      `json:"logprob"`

@@ -9,8 +9,8 @@ import (
 	"net/http"
 )
 
-// Lone returns the body that an instance with cfg answers when the request is the only one it ever gets: no transfer
-// and no cache can have touched it. What a client gets through a proxy must say the same.
+// Lone returns the body that an instance with cfg answers if the request is the only one it ever gets, so that no transfer
+// and no cache can have affected it. An answer through a proxy must say the same.
 func Lone(ctx context.Context, cfg Config, path string, body []byte) (answer []byte, err error) {
 	i, err := Start(cfg)
 	if err != nil {
@@ -30,7 +30,7 @@ func Lone(ctx context.Context, cfg Config, path string, body []byte) (answer []b
 	if err != nil {
 		return nil, fmt.Errorf("lone request: %w", err)
 	}
-	defer func() { _ = resp.Body.Close() }() // read whole below
+	defer func() { _ = resp.Body.Close() }() // the body is read completely below
 	answer, err = io.ReadAll(resp.Body)
 	if err != nil {
 		return nil, fmt.Errorf("read lone answer: %w", err)

@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// Media are the parts of a message that are not text. vLLM's multimodal processor puts a run of placeholder ids in the
-// place of each, whose number follows from the size of the image and not from what it shows; the model reads what the
-// image shows instead. All media have one size here.
+// Media are the parts of a message that are not text. vLLM's multimodal processor replaces each by a run of placeholder ids. Their
+// number follows from the size of the image, not from its content; the model reads the content instead of the placeholders.
+// All media have one size here.
 
 const (
-	// imageText is how the placeholder is spelled. A text may spell it too, and is then encoded to the same id.
+	// imageText is the spelling of the placeholder. A text that spells it is encoded to the same id.
 	imageText = "<|image|>"
-	// mediaMark stands for a media part in rendered text. No text has it: it is not UTF-8, and JSON strings are.
+	// mediaMark stands for a media part in rendered text. No text contains it: it is not UTF-8, and JSON strings are.
 	mediaMark = "\xff"
-	// mediaTokens is how many ids stand for one of the media. It is no multiple of a block's.
+	// mediaTokens is how many ids stand for one media part. It is deliberately not a multiple of a block's size.
 	mediaTokens = 24
 )
 
-// mediaAt is what the token at position i stands for beyond its id, 0 for text.
+// mediaAt returns the hash of the media at position i, 0 for text.
 func mediaAt(media []uint64, i int) uint64 {
 	if i < len(media) {
 		return media[i]
@@ -67,8 +67,8 @@ func mediaHash(part []byte) (uint64, error) {
 	return sum.Sum64(), nil
 }
 
-// encodeMedia is encode for rendered text with marks, of which there are as many as items. A run of placeholders splits
-// the text as any special token does.
+// encodeMedia is encode for rendered text with one mark for each item. A run of placeholders splits the text as any special token
+// does.
 func (t *tokenizer) encodeMedia(text string, items []uint64) (ids []int32, media []uint64) {
 	if len(items) == 0 {
 		return t.encode(text), nil
