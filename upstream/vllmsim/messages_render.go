@@ -27,7 +27,7 @@ type renderedMessage struct {
 	ECTransferParams *struct{}       `json:"ec_transfer_params"`
 }
 
-// samplingParams are those that msgspec writes: not what is the default itself, as small integers and null are.
+// samplingParams are the members that msgspec writes. It omits values that are the default itself, such as small integers and null.
 type samplingParams struct {
 	PresencePenalty   json.RawMessage `json:"presence_penalty"`
 	FrequencyPenalty  json.RawMessage `json:"frequency_penalty"`
@@ -55,10 +55,10 @@ type renderedKwargs struct {
 	ContinueFinal       bool   `json:"continue_final_message"`
 }
 
-// defaultMaxTokens is that of SamplingParams.
+// defaultMaxTokens is the max_tokens of SamplingParams.
 const defaultMaxTokens = 16
 
-// scaledOut refuses what is served with --enable-scale-out alone.
+// scaledOut refuses endpoints that exist only with --enable-scale-out.
 func (i *Instance) scaledOut() error {
 	if i.config().Render {
 		return nil
@@ -87,7 +87,7 @@ func (i *Instance) serveMessagesRender(w http.ResponseWriter, req *http.Request)
 	return writeJSON(w, http.StatusOK, a)
 }
 
-// rendered is a request as the token endpoint takes it.
+// rendered returns a request in the form that the token endpoint takes.
 func (i *Instance) rendered(r *apiRequest, id string) (renderedMessage, error) {
 	if err := i.checkModel(r.Model); err != nil {
 		return renderedMessage{}, err

@@ -29,7 +29,7 @@ type messagesRequest struct {
 	members map[string]json.RawMessage
 }
 
-// messagesTool is a tool of the client's; a tool of the server's has no schema and is refused for that.
+// messagesTool is a tool of the client; a tool of the server has no schema and is refused for that reason.
 type messagesTool struct {
 	Name        string          `json:"name"`
 	Description *string         `json:"description"`
@@ -112,7 +112,7 @@ func (m *messagesRequest) validateChoices() error {
 			return invalidMember("value_error", "tool_choice", "Value error, tool_choice.name is required when type is 'tool'", "<dict>")
 		}
 	}
-	// A prefill leg has a limit of its own, which says nothing of the thoughts of the answer: its budget is not checked.
+	// A prefill leg has a token limit of its own that does not concern the answer's thoughts, so the budget is not checked against it.
 	params, err := parseParams(m.KVTransferParams)
 	if err != nil || m.Thinking == nil || m.Thinking.BudgetTokens == nil || m.MaxTokens == nil || params.truthy("do_remote_decode") {
 		return err
@@ -123,12 +123,12 @@ func (m *messagesRequest) validateChoices() error {
 	return nil
 }
 
-// invalidMember is what body validation answers.
+// invalidMember returns an error of body validation.
 func invalidMember(kind, at, message, input string) error {
 	return invalidBody("body."+at, fmt.Sprintf("{'type': '%s', 'loc': 'body.%s', 'msg': '%s', 'input': '%s'}", kind, at, strings.ReplaceAll(message, "'", `\'`), input))
 }
 
-// bodyError is the answer to a body that is no JSON, or has a member of a wrong type.
+// bodyError returns the error for a body that is not JSON, or that has a member of a wrong type.
 func bodyError(err error) error {
 	var syntax *json.SyntaxError
 	var kind *json.UnmarshalTypeError
@@ -138,7 +138,7 @@ func bodyError(err error) error {
 	}
 	at := "body"
 	if errors.As(err, &syntax) {
-		// Python counts to the wrong character, or to the end where one is missing; Go counts that character too.
+		// Python's position is that of the wrong character, or the end if one is missing; Go's is one behind the wrong character.
 		end := syntax.Offset
 		if !strings.Contains(syntax.Error(), "unexpected end") {
 			end--
@@ -183,7 +183,7 @@ type chatFunction struct {
 	Parameters  json.RawMessage `json:"parameters"`
 }
 
-// schema is the input schema, an object's if it does not say so.
+// schema returns the input schema; a schema without a type becomes an object's.
 func (t *messagesTool) schema() json.RawMessage {
 	var members map[string]json.RawMessage
 	if json.Unmarshal(t.InputSchema, &members) != nil || members["type"] != nil {

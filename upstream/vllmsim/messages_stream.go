@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// streamMessage answers with the events of this API, which are those of a chat stream translated one by one
-// (message_stream_converter, anthropic/serving.py). As there, the first comes with the first output of the engine, be it an error.
+// streamMessage answers with the events of this API. As in vLLM, each is the translation of an event of a chat stream
+// (message_stream_converter, anthropic/serving.py), and the first comes with the engine's first output, even if that is an error.
 func (c *completion) streamMessage(ctx context.Context, w http.ResponseWriter) error {
 	s := newMessageStream(w, func() string { return randomHex(16) })
 	if err := s.open(); err != nil {
@@ -18,7 +18,7 @@ func (c *completion) streamMessage(ctx context.Context, w http.ResponseWriter) e
 	for first := true; ch.finish == ""; first = false {
 		p, err := c.advance(ctx, ch)
 		if err == nil && c.fault.is(FaultErrorEvent) {
-			err = errLoadFailed // any that the client is told of
+			err = errLoadFailed // stands for any error that the client sees
 		}
 		if err != nil && errors.Is(failure(err), errConnectionGone) {
 			return errConnectionGone
@@ -50,7 +50,7 @@ func (c *completion) streamMessage(ctx context.Context, w http.ResponseWriter) e
 	return s.end(end)
 }
 
-// opening is the message of message_start, whose input_tokens are the whole prompt.
+// opening returns the message of message_start; its input_tokens count the whole prompt.
 func (c *completion) opening() openingMessage {
 	m := openingMessage{ID: c.id, Type: "message", Role: "assistant", Content: []contentBlock{}, Model: c.instance.config().answered(c.request.Model)}
 	if !c.fault.is(FaultNoUsage) {
@@ -59,7 +59,7 @@ func (c *completion) opening() openingMessage {
 	return m
 }
 
-// openingMessage has the members that are null until the end.
+// openingMessage includes the members that are null until the end.
 type openingMessage struct {
 	ID           string         `json:"id"`
 	Type         string         `json:"type"`
@@ -82,7 +82,7 @@ type messageEvent struct {
 	Index            *int            `json:"index,omitempty"`
 }
 
-// contentDelta is what is new of a block.
+// contentDelta is an addition to a block.
 type contentDelta struct {
 	Type        string  `json:"type"`
 	Text        *string `json:"text,omitempty"`
@@ -91,7 +91,7 @@ type contentDelta struct {
 	Signature   *string `json:"signature,omitempty"`
 }
 
-// messageEnd is what message_delta says.
+// messageEnd is the content of message_delta.
 type messageEnd struct {
 	delta   stopDelta
 	usage   messageUsage
@@ -104,7 +104,7 @@ type stopDelta struct {
 	StopSequence *string `json:"stop_sequence"`
 }
 
-// messageStream writes events. At most one block is open, the one that the last text, thought or call belongs to.
+// messageStream writes events. At most one block is open: that of the last text, thought or call.
 type messageStream struct {
 	namedEvents
 
@@ -121,7 +121,7 @@ func (s *messageStream) start(m openingMessage) error {
 	return s.send(messageEvent{Type: "message_start", Message: &m})
 }
 
-// piece writes what one token adds; text and thoughts that are empty are no events.
+// piece writes the events of one token; empty texts and thoughts have no event.
 func (s *messageStream) piece(p piece) error {
 	empty := ""
 	if p.reasoning != nil && *p.reasoning != "" {
@@ -169,7 +169,7 @@ func (s *messageStream) enter(b contentBlock) error {
 	return s.send(messageEvent{Type: "content_block_start", ContentBlock: &b, Index: &s.index})
 }
 
-// leave ends the open block; thoughts are signed at their end.
+// leave ends the open block. A thought gets its signature at the end.
 func (s *messageStream) leave() error {
 	if s.block == "" {
 		return nil
@@ -206,8 +206,8 @@ func (s *messageStream) end(m messageEnd) error {
 // fail ends a stream with an error event; no message_stop follows.
 func (s *messageStream) fail(e messageError) error { return s.write("error", e) }
 
-// streamError is what vLLM makes of an error in a chat stream. 0.32 takes it for a chunk; 0.33 says what it says (message_stream_converter,
-// read).
+// streamError returns vLLM's event for an error in a chat stream. 0.32 takes the error for a chunk; 0.33 passes its message on
+// (message_stream_converter, read).
 func (i *Instance) streamError() messageError {
 	if i.config().since033() {
 		return messageError{Type: "error", Error: messageErrorDetail{Type: "api_error", Message: internalError().message}}
@@ -215,7 +215,7 @@ func (i *Instance) streamError() messageError {
 	return noChunkError()
 }
 
-// noChunkError is 0.32's (testdata/exchanges/vllm-0.32-agents 07).
+// noChunkError is 0.32's error event (testdata/exchanges/vllm-0.32-agents 07).
 func noChunkError() messageError {
 	const detail = "\n  Field required [type=missing, input_value={'error': {'message': 'In...am': None, 'code': 500}}, input_type=dict]\n" +
 		"    For further information visit https://errors.pydantic.dev/2.14/v/missing"

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// family is one metric: its samples are made from the counters of one engine.
+// family is one metric. Its samples come from the counters of one engine.
 type family struct {
 	name, kind, help string
 	samples          func(m *measured) []sample
@@ -18,7 +18,7 @@ type sample struct {
 	value  float64
 }
 
-// measured is what the metrics of one engine are made of: they start again with the engine.
+// measured is the source of one engine's metrics; they begin at zero with the engine.
 type measured struct {
 	Stats
 	cfg *Config
@@ -43,8 +43,8 @@ type labelValue struct {
 	value int
 }
 
-// serveMetrics writes the Prometheus text of testdata/exchanges 19, and what else routers read. The set is the KV part
-// of what 0.32 exposes.
+// serveMetrics writes the Prometheus text of testdata/exchanges 19 and further metrics that routers read. Of 0.32's metrics it has
+// those about KV.
 func (i *Instance) serveMetrics(w http.ResponseWriter, f *activeFault) error {
 	var b strings.Builder
 	engines := i.engines()
@@ -78,7 +78,7 @@ func (i *Instance) serveMetrics(w http.ResponseWriter, f *activeFault) error {
 	return nil
 }
 
-// writeSample writes a value. Of a histogram only the count is modelled: each observation adds one to the sum too.
+// writeSample writes a value. For a histogram it models only the count: each observation adds one to the sum too.
 func writeSample(b *strings.Builder, f family, labels string, value float64) {
 	if f.kind != "histogram" {
 		fmt.Fprintf(b, "%s{%s} %s\n", f.name, labels, pythonFloat(value))
@@ -189,8 +189,8 @@ func families() []family {
 	}
 }
 
-// cacheConfigLabels are the labels of vllm:cache_config_info: the configuration that recording 19 shows, with the
-// sizes of this one.
+// cacheConfigLabels returns the labels of vllm:cache_config_info: the configuration that recording 19 shows, with the
+// sizes of this engine.
 func cacheConfigLabels(cfg *Config, rank int) string {
 	size, tokens := strconv.Itoa(cfg.BlockSize), cfg.Blocks*cfg.BlockSize
 	pairs := [...][2]string{

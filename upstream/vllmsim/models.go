@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// served are the names of the base model.
+// served returns the names of the base model.
 func (c *Config) served() []string {
 	if len(c.Models) > 0 {
 		return c.Models
@@ -29,7 +29,7 @@ func (c *Config) validateModels() error {
 	return errors.Join(errs...)
 }
 
-// answered is the name that answers say: an adapter's own, and the first served name whatever alias was asked
+// answered returns the model name in answers: an adapter's own name, and otherwise the first served name, whatever alias the request used
 // (OpenAIServingModels.model_name, vllm/entrypoints/openai/models/serving.py).
 func (c *Config) answered(model string) string {
 	if slices.Contains(c.Adapters, model) {
@@ -38,7 +38,7 @@ func (c *Config) answered(model string) string {
 	return c.Model
 }
 
-// weights is the seed of the base model, which an adapter changes: their KV differs for equal tokens.
+// weights returns the seed of a model's weights. An adapter changes it, so its KV differs for equal tokens.
 func (c *Config) weights(model string) uint64 {
 	if !slices.Contains(c.Adapters, model) {
 		return c.Seed
@@ -48,7 +48,7 @@ func (c *Config) weights(model string) uint64 {
 	return mix(c.Seed ^ h.Sum64())
 }
 
-// cacheSalt is what blocks are filed under beside their tokens: an adapter's name too (_gen_lora_extra_hash_keys in
+// cacheSalt returns what blocks are filed under besides their tokens; it includes an adapter's name (_gen_lora_extra_hash_keys in
 // vllm/v1/core/kv_cache_utils.py).
 func (c *Config) cacheSalt(r *apiRequest) string {
 	if adapter := c.adapter(r); adapter != "" {
@@ -57,7 +57,7 @@ func (c *Config) cacheSalt(r *apiRequest) string {
 	return r.CacheSalt
 }
 
-// adapter is the LoRA module that a request is for, "" for none.
+// adapter returns the LoRA module that a request names, "" for none.
 func (c *Config) adapter(r *apiRequest) string {
 	if !slices.Contains(c.Adapters, r.Model) {
 		return ""
@@ -65,7 +65,7 @@ func (c *Config) adapter(r *apiRequest) string {
 	return r.Model
 }
 
-// checkModel refuses models that are not served. The message is that of recording 15; how it joins several names was not seen.
+// checkModel refuses models that are not served. The message follows recording 15; no recording shows how it joins several names.
 func (i *Instance) checkModel(model string) error {
 	cfg := i.config()
 	if model == "" || slices.Contains(cfg.served(), model) || slices.Contains(cfg.Adapters, model) {

@@ -7,29 +7,29 @@ import (
 	"time"
 )
 
-// MooncakeConfig is what MooncakeConnector has besides.
+// MooncakeConfig is the configuration of ConnectorMooncake.
 type MooncakeConfig struct {
 	// AbortTimeout is VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, 480 s by default: how long decode waits for KV, and how long prefill keeps
 	// it for decode.
 	AbortTimeout time.Duration `json:"abort_timeout"`
-	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of instances that are not decode's; 0 takes a free port.
+	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of all instances except decode's; 0 takes a free port.
 	BootstrapPort int `json:"bootstrap_port"`
 }
 
-// mooncake is MooncakeConnector (mooncake_connector.py, 0.32; times and cases were measured over TCP). Its KV is named by the
-// transfer_id that both legs carry, and its answers have no kv_transfer_params.
+// mooncake is MooncakeConnector (mooncake_connector.py, 0.32; times and cases were measured over TCP). The transfer_id that both legs
+// carry identifies its KV. Its answers have no kv_transfer_params.
 type mooncake struct {
 	idle
 	// The engine's mutex guards what follows.
-	finished chan struct{}     // closed and made anew when a prefill has left KV
-	known    map[string]string // worker addresses of other engines by their ids, which are never forgotten
+	finished chan struct{}     // closed and replaced when a prefill has left KV
+	known    map[string]string // worker addresses of other engines by engine id; they are never forgotten
 }
 
 func newMooncake(e *engine) *mooncake {
 	return &mooncake{idle: idle{e}, finished: make(chan struct{}), known: make(map[string]string)}
 }
 
-// pulls reports whether a decode leg has the keys without which nothing is transferred; as in vLLM their values don't matter.
+// pulls reports whether a decode leg has the keys that a transfer needs. As in vLLM, their values don't matter.
 func (p *paramsIn) pulls() bool {
 	return p.has("remote_engine_id") && p.has("remote_bootstrap_addr") && p.has("transfer_id")
 }
@@ -39,7 +39,7 @@ func (p *paramsIn) has(key string) bool {
 	return ok
 }
 
-// text is a member that is a string, "" for all others.
+// text returns a member that is a string, and "" for any other.
 func (p *paramsIn) text(key string) (value string) {
 	if p != nil {
 		p.read(key, &value)
@@ -47,13 +47,13 @@ func (p *paramsIn) text(key string) (value string) {
 	return value
 }
 
-// fetch has prefill push the KV of all tokens that the own prefix cache lacks, and waits for it.
+// fetch makes prefill push the KV of all tokens that the own prefix cache lacks, and waits for it.
 func (m *mooncake) fetch(ctx context.Context, r *run) error {
 	e, p := m.engine, r.req.params
 	if !p.decodes() {
 		return nil
 	}
-	r.remote = m // it is prefill's turn now, whatever becomes of the request
+	r.remote = m // from here on drop does not notify prefill, whatever happens to the request
 	if !p.pulls() {
 		return m.never(ctx, r)
 	}
@@ -69,7 +69,7 @@ func (m *mooncake) fetch(ctx context.Context, r *run) error {
 	select {
 	case <-t.ended:
 	default:
-		// The scheduler frees no blocks that are still being written to, not for a client that has gone either.
+		// The scheduler never frees blocks that are still being written to, even if the client has gone.
 		t.orphans, r.blocks = r.blocks, nil
 	}
 	e.mu.Unlock()
@@ -86,8 +86,8 @@ func (m *mooncake) fetch(ctx context.Context, r *run) error {
 	return err
 }
 
-// never is a decode leg that lacks one of the keys: no transfer is started and it waits for one. When its client leaves, and it has a
-// transfer_id, the engine dies of a KeyError (measured without remote_engine_id; remote_bootstrap_addr is read beside it).
+// never handles a decode leg that lacks one of the keys: no transfer begins, and the leg waits for one. If its client then disconnects and
+// it has a transfer_id, the engine dies of a KeyError (measured without remote_engine_id; remote_bootstrap_addr is read beside it).
 func (m *mooncake) never(ctx context.Context, r *run) error {
 	err := r.park(ctx)
 	if r.req.params.truthy("transfer_id") && m.engine.ctx.Err() == nil {
@@ -96,7 +96,7 @@ func (m *mooncake) never(ctx context.Context, r *run) error {
 	return err
 }
 
-// finish keeps the KV of a prefill leg that has ended by its length (request_finished: FINISHED_LENGTH_CAPPED). The caller holds e.mu.
+// finish keeps the KV of a prefill leg that its length has ended (request_finished: FINISHED_LENGTH_CAPPED). The caller holds e.mu.
 func (m *mooncake) finish(r *run) *paramsOut {
 	e, id := m.engine, r.req.params.text("transfer_id")
 	if !r.req.params.prefills() || id == "" || !r.capped {
@@ -113,14 +113,14 @@ func (m *mooncake) finish(r *run) *paramsOut {
 	return nil
 }
 
-// drop has a decode leg that ends before it was scheduled tell prefill that it wants nothing (request_finished). The caller holds e.mu.
+// drop makes a decode leg that ends before it was scheduled tell prefill that it wants no KV (request_finished). The caller holds e.mu.
 func (m *mooncake) drop(r *run, cause error) {
 	if r.remote == nil && !errors.Is(cause, errEngineDead) {
 		m.rejected(r.req.params)
 	}
 }
 
-// rejected does so for a decode leg that was refused before it reached the engine.
+// rejected tells prefill the same for a decode leg that was refused before it reached the engine.
 func (m *mooncake) rejected(p *paramsIn) {
 	if p.decodes() && p.pulls() {
 		m.engine.async.spawn(func() { m.load(p, &mooncakeTransfer{ended: make(chan struct{})}) })

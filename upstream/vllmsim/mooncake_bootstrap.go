@@ -14,14 +14,14 @@ type mooncakeEntry struct {
 	WorkerAddr map[int]map[int]string `json:"worker_addr"` // by tensor-parallel and pipeline-parallel rank
 }
 
-// bootstrap is the server beside a prefill instance that says which engines run there. The worker of rank 0 has it in vLLM; here the
-// instance does, so that its port outlives restarts.
+// bootstrap is the server beside a prefill instance that lists its engines. In vLLM the worker of rank 0 runs it; here the instance does,
+// so that its port outlives restarts.
 type bootstrap struct {
 	server   *http.Server
 	listener net.Listener
 }
 
-// openBootstrap listens where the HTTP server does.
+// openBootstrap listens on the HTTP server's host.
 func (i *Instance) openBootstrap() error {
 	cfg := i.config()
 	if cfg.Connector != ConnectorMooncake || cfg.Role == "decode" {
@@ -54,7 +54,7 @@ func (i *Instance) closeBootstrap() {
 	}
 }
 
-// BootstrapPort is the port of the bootstrap server of Mooncake's prefill instances, 0 if there is none.
+// BootstrapPort returns the port of the bootstrap server of Mooncake's prefill instances, 0 if there is none.
 func (i *Instance) BootstrapPort() int {
 	if i.bootstrap == nil {
 		return 0
@@ -62,7 +62,7 @@ func (i *Instance) BootstrapPort() int {
 	return i.bootstrap.listener.Addr().(*net.TCPAddr).Port
 }
 
-// BootstrapURL is its base URL.
+// BootstrapURL returns the base URL of the bootstrap server.
 func (i *Instance) BootstrapURL() string {
 	host, _, _ := net.SplitHostPort(i.address)
 	return "http://" + net.JoinHostPort(host, strconv.Itoa(i.BootstrapPort()))
@@ -73,5 +73,5 @@ func (i *Instance) serveQuery(w http.ResponseWriter, _ *http.Request) {
 	for n, e := range i.engines() {
 		all[n] = mooncakeEntry{e.id, map[int]map[int]string{0: {0: "tcp://" + i.ranks[n].side.Addr().String()}}}
 	}
-	_ = writeJSON(w, http.StatusOK, all) // a reader that has gone is no news
+	_ = writeJSON(w, http.StatusOK, all) // it does not matter if the reader has gone
 }

@@ -12,26 +12,26 @@ import (
 	"time"
 )
 
-// opMooncake asks prefill to push the KV of the transfer that RequestID names into Blocks, as soon as it is there.
+// opMooncake asks prefill to push the KV of the transfer RequestID into Blocks as soon as the KV is complete.
 const opMooncake sideOp = 32
 
-// Times that were measured on 0.32; engine time.
+// Times measured on 0.32, in engine time.
 const (
-	mooncakeUnknown     = 300 * time.Millisecond // until a request fails whose engine id the bootstrap server does not know
-	mooncakeUnreachable = 600 * time.Millisecond // or whose bootstrap server does not answer
-	mooncakeDead        = time.Minute            // or, beyond the time limit, whose engine was known and is gone
+	mooncakeUnknown     = 300 * time.Millisecond // until a request fails if the bootstrap server does not know its engine id
+	mooncakeUnreachable = 600 * time.Millisecond // until it fails if its bootstrap server does not answer
+	mooncakeDead        = time.Minute            // until it fails, beyond the time limit, if its engine was known and is gone
 )
 
-// mooncakeTransfer is KV on its way to a decode leg.
+// mooncakeTransfer is KV under way to a decode leg.
 type mooncakeTransfer struct {
-	blocks   []int32 // to be filled; none only frees prefill's
+	blocks   []int32 // blocks to be filled; without any, the transfer only frees prefill's
 	perBlock time.Duration
 	ended    chan struct{}
 	err      error   // read after ended
-	orphans  []int32 // of a request that has ended before; the engine's mutex guards them
+	orphans  []int32 // blocks of a request that has ended before; the engine's mutex guards them
 }
 
-// load runs a transfer to its end, which is that of the engine at the latest.
+// load runs a transfer to its end. The end of the engine ends it too.
 func (m *mooncake) load(p *paramsIn, t *mooncakeTransfer) {
 	e := m.engine
 	content, err := m.pull(e.ctx, p, t)
@@ -46,7 +46,7 @@ func (m *mooncake) load(p *paramsIn, t *mooncakeTransfer) {
 	e.free(t.orphans)
 }
 
-// pull asks prefill for the KV and waits for it. The bootstrap server is asked for engine ids that are not known.
+// pull asks prefill for the KV and waits for it. It asks the bootstrap server about unknown engine ids.
 func (m *mooncake) pull(ctx context.Context, p *paramsIn, t *mooncakeTransfer) ([]uint64, error) {
 	e, id := m.engine, p.text("remote_engine_id")
 	began := e.clock.now()
@@ -60,7 +60,7 @@ func (m *mooncake) pull(ctx context.Context, p *paramsIn, t *mooncakeTransfer) (
 		}
 	}
 	reply, err := m.ask(ctx, addr, sideRequest{Op: opMooncake, EngineID: id, RequestID: p.text("transfer_id"), Blocks: t.blocks})
-	if err != nil { // the address is that of a process which is gone
+	if err != nil { // a process that is gone had this address
 		return nil, errors.Join(err, e.clock.wait(ctx, e.cfg.Mooncake.AbortTimeout+mooncakeDead-(e.clock.now()-began)))
 	}
 	if reply.Err != "" {
@@ -69,14 +69,14 @@ func (m *mooncake) pull(ctx context.Context, p *paramsIn, t *mooncakeTransfer) (
 	return reply.Content, e.clock.wait(ctx, time.Duration(len(t.blocks))*t.perBlock)
 }
 
-// worker is the address of an engine, "" if it is not known.
+// worker returns the address of an engine, "" if it is unknown.
 func (m *mooncake) worker(engineID string) string {
 	m.engine.mu.Lock()
 	defer m.engine.mu.Unlock()
 	return m.known[engineID]
 }
 
-// query learns the engines behind a bootstrap server.
+// query asks a bootstrap server for its engines.
 func (m *mooncake) query(ctx context.Context, bootstrap string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, bootstrap+"/query", nil)
 	if err != nil {
@@ -87,7 +87,7 @@ func (m *mooncake) query(ctx context.Context, bootstrap string) error {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = resp.Body.Close() }() // read as far as it is of use
+	defer func() { _ = resp.Body.Close() }() // the useful part has been read
 	var all map[int]mooncakeEntry
 	if err := json.NewDecoder(resp.Body).Decode(&all); err != nil || resp.StatusCode != http.StatusOK {
 		return errors.Join(err, fmt.Errorf("bootstrap server: status %d", resp.StatusCode))
@@ -100,7 +100,7 @@ func (m *mooncake) query(ctx context.Context, bootstrap string) error {
 	return nil
 }
 
-// ask sends one request to a worker and waits for the answer, which comes when KV does.
+// ask sends one request to a worker and waits for the answer, which comes together with the KV.
 func (m *mooncake) ask(ctx context.Context, addr string, req sideRequest) (reply sideReply, err error) {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "tcp", addr)
@@ -121,8 +121,8 @@ func (m *mooncake) ask(ctx context.Context, addr string, req sideRequest) (reply
 	return reply, nil
 }
 
-// answer waits until there is KV of a transfer, for as long as the time limit. What a decode leg has got, another of the same
-// transfer waits for in vain.
+// answer waits for the KV of a transfer, up to the time limit. Once a decode leg has got it, another leg of the same transfer waits in
+// vain.
 func (m *mooncake) answer(req sideRequest) (sideReply, bool) {
 	if req.Op != opMooncake {
 		return sideReply{}, false
@@ -149,8 +149,8 @@ func (m *mooncake) answer(req sideRequest) (sideReply, bool) {
 	}
 }
 
-// send gives the last of the blocks of a transfer away, as many as decode has room for, and compares nothing else
-// (_build_transfer_params). sent is false as long as there are none; finished is closed when there may be.
+// send gives away the last blocks of a transfer, as many as decode has blocks for, and compares nothing else (_build_transfer_params).
+// sent is false while the transfer has no KV; the channel finished is closed when there may be some.
 func (m *mooncake) send(req sideRequest) (reply sideReply, sent bool, finished <-chan struct{}) {
 	e := m.engine
 	e.mu.Lock()
@@ -162,7 +162,7 @@ func (m *mooncake) send(req sideRequest) (reply sideReply, sent bool, finished <
 	}
 	more := len(p.blocks) - len(req.Blocks)
 	if more < 0 {
-		return sideReply{Err: "P num blocks less than D"}, true, nil // and they stay where they are until the time limit
+		return sideReply{Err: "P num blocks less than D"}, true, nil // they stay in place until the time limit
 	}
 	for _, id := range p.blocks[more:] {
 		reply.Content = append(reply.Content, e.pool.slots(id)...)

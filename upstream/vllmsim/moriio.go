@@ -9,38 +9,38 @@ import (
 	"time"
 )
 
-// MoRIIOConfig is what ConnectorMoRIIO needs.
+// MoRIIOConfig is the configuration of ConnectorMoRIIO.
 type MoRIIOConfig struct {
 	// Read is read_mode.
 	Read bool `json:"read"`
-	// DeferTimeout is defer_timeout, 60 s by default: how long prefill keeps KV that is not taken.
+	// DeferTimeout is defer_timeout, 60 s by default: how long prefill keeps KV that nobody takes.
 	DeferTimeout time.Duration `json:"defer_timeout"`
 }
 
-// moriio is MoRIIOConnector as vLLM has it since 2026-04 (moriio_connector.py, read and not run).
+// moriio is MoRIIOConnector in its form since 2026-04 (moriio_connector.py, read and not run).
 //
-// In READ mode decode reads the blocks that prefill's answer names, the last ones of the list for its own, and releases them. In WRITE
-// mode it tells prefill that it has room, and waits for what prefill writes there when it has computed the prompt. It counts on KV of
-// others for each request, also for one without params: that waits for ever or has KV that was never written.
+// In READ mode decode reads the blocks that prefill's answer names, the last ones of that list, and then releases them. In WRITE mode
+// decode tells prefill that its blocks are ready, and waits until prefill has computed the prompt and written the KV there. Decode expects
+// KV of others for every request. A request without params therefore waits for ever, or uses KV that was never written.
 //
-// What real engines do with a read that fails is not known; here it fails the request.
+// It is not known what real engines do if a read fails; here it fails the request.
 type moriio struct {
 	idle
-	mail *mailbox // WRITE, of decode
+	mail *mailbox // WRITE mode, decode
 
-	mu    sync.Mutex              // guards the rest; may be taken with that of the engine held, not the other way round
-	ready map[string]string       // WRITE, of prefill: transfers for which decode has room, and where
-	done  map[string]func(string) // and those whose KV waits for that
+	mu    sync.Mutex              // guards the rest; may be taken while the engine's mutex is held, but not the other way round
+	ready map[string]string       // WRITE mode, prefill: transfers for which decode has blocks, and where
+	done  map[string]func(string) // transfers whose KV waits for such blocks
 }
 
-// moriioRun is what it knows of a request.
+// moriioRun is the connector's knowledge of a request.
 type moriioRun struct {
 	peer     moriioPeer
 	transfer string
 	told     bool // decode has told prefill of the transfer, or has read
 }
 
-// moriioPeer is where the other engine of a request is.
+// moriioPeer is the address of the other engine of a request.
 type moriioPeer struct {
 	host string
 	port int
@@ -55,7 +55,7 @@ func (r *run) moriio() *moriioRun {
 	return known
 }
 
-// arrive reads what the scheduler reads. A missing transfer id is a KeyError there, and an id that names no engine a ValueError.
+// arrive reads what the scheduler reads. There a missing transfer id is a KeyError, and an id that names no engine a ValueError.
 func (m *moriio) arrive(r *run) error {
 	p := r.req.params
 	if p == nil {
@@ -74,8 +74,8 @@ func (m *moriio) arrive(r *run) error {
 	return nil
 }
 
-// moriioPeer finds the other engine in the request id, and in params where the id names none (add_new_req). Params that name another
-// one than the id can only be a proxy's mistake.
+// moriioPeer finds the other engine in the request id, or in params if the id names none (add_new_req). If params name another engine
+// than the id, only a proxy can have made that mistake.
 func (r *run) moriioPeer() (peer moriioPeer, ok bool) {
 	expression := `___prefill_addr_(.+?)___decode_addr_`
 	if r.engine.producer() {
@@ -84,7 +84,7 @@ func (r *run) moriioPeer() (peer moriioPeer, ok bool) {
 	var host string
 	r.req.params.read("remote_host", &host)
 	told, ok := r.req.params.integer("remote_notify_port")
-	if !ok { // the engine takes int() of it
+	if !ok { // the engine applies int() to it
 		var text string
 		r.req.params.read("remote_notify_port", &text)
 		told, _ = strconv.Atoi(text)
@@ -107,7 +107,7 @@ func moriioAddress(text string) (moriioPeer, bool) {
 	return moriioPeer{found[1], port}, err == nil
 }
 
-// fetch has decode take its KV.
+// fetch makes decode take its KV.
 func (m *moriio) fetch(ctx context.Context, r *run) error {
 	if m.engine.producer() {
 		return nil
@@ -118,7 +118,7 @@ func (m *moriio) fetch(ctx context.Context, r *run) error {
 	case m.engine.cfg.MoRIIO.Read && fetches && r.req.params.truthy("remote_block_ids"):
 		return m.read(ctx, r, known)
 	case m.engine.cfg.MoRIIO.Read:
-		r.fill(nil, max(prompt-1-r.local, 0)) // what the blocks held before
+		r.fill(nil, max(prompt-1-r.local, 0)) // the KV is what the blocks held before
 		return nil
 	case !fetches:
 		return r.park(ctx)
@@ -155,7 +155,7 @@ func (m *moriio) read(ctx context.Context, r *run, known *moriioRun) error {
 			err = e.clock.wait(e.ctx, time.Duration(len(blocks))*r.timing().TransferPerBlock)
 		}
 		side.Op = opDone
-		_, _ = e.peers.call(context.WithoutCancel(ctx), at, side) // a release that gets lost costs prefill its time limit
+		_, _ = e.peers.call(context.WithoutCancel(ctx), at, side) // if the release gets lost, prefill keeps the blocks until its time limit
 	})
 	known.told = true
 	if err != nil {
@@ -167,7 +167,7 @@ func (m *moriio) read(ctx context.Context, r *run, known *moriioRun) error {
 	return err
 }
 
-// finish keeps the KV of a prompt that ended by its length (request_finished). The caller holds e.mu.
+// finish keeps the KV of a prompt whose request ended by its length (request_finished). The caller holds e.mu.
 func (m *moriio) finish(r *run) *paramsOut {
 	e, known := m.engine, r.moriio()
 	capped := len(r.output) >= r.req.maxTokens && !r.stopped()
@@ -182,12 +182,12 @@ func (m *moriio) finish(r *run) *paramsOut {
 	return &paramsOut{RemoteRequestID: known.transfer, other: m.answered(r, known)}
 }
 
-// write pushes KV when decode has room for it, which may be before or behind the end of the request. The caller holds e.mu.
+// write pushes KV once decode has blocks for it, which may be before or after the end of the request. The caller holds e.mu.
 func (m *moriio) write(known *moriioRun, content []uint64) {
 	e := m.engine
 	push := func(to string) {
 		e.async.spawn(func() {
-			// Whether it is still wanted or not, the blocks are free then.
+			// Afterwards the blocks are free, whether decode still wants the KV or not.
 			_ = e.push(e.ctx, to, kvMessage{Key: known.transfer, Content: content})
 			e.unpin(known.transfer)
 		})
@@ -203,13 +203,13 @@ func (m *moriio) write(known *moriioRun, content []uint64) {
 	push(known.peer.at(rank))
 }
 
-// at is the address of a rank of the peer, which it has told as text.
+// at returns the address of a rank of the peer; the rank is a text.
 func (p moriioPeer) at(rank string) string {
-	n, _ := strconv.Atoi(rank) // it is one
+	n, _ := strconv.Atoi(rank) // it is a number
 	return peerAddress(p.host, p.port+n)
 }
 
-// drop has a decode request that was never let in release prefill's blocks (_release_write_prefill_blocks, _reqs_need_recv).
+// drop makes a decode request that was never let in release prefill's blocks (_release_write_prefill_blocks, _reqs_need_recv).
 func (m *moriio) drop(r *run, _ error) {
 	known := r.moriio()
 	if known == nil || known.told || m.engine.producer() || !r.req.params.decodes() || known.peer.port == 0 {
@@ -221,14 +221,14 @@ func (m *moriio) drop(r *run, _ error) {
 	})
 }
 
-// answer is what other engines ask.
+// answer performs requests of other engines.
 func (m *moriio) answer(req sideRequest) (sideReply, bool) {
 	e := m.engine
 	reply := sideReply{EngineID: e.id, BlockSize: e.cfg.BlockSize}
 	switch req.Op {
 	case opPush:
 		if !m.mail.put(req.KV.Key, req.KV.Content, false) {
-			reply.Err = errNotWanted.Error() // its request has left; the blocks may have another one
+			reply.Err = errNotWanted.Error() // its request has ended; the blocks may belong to another request
 		}
 	case opBlocks:
 		m.mu.Lock()

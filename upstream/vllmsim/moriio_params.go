@@ -2,14 +2,14 @@ package vllmsim
 
 import "strconv"
 
-// moriioParams is kv_transfer_params as a prefill engine answers it (request_finished), in vLLM's key order.
+// moriioParams is a prefill engine's kv_transfer_params in an answer (request_finished), in vLLM's key order.
 type moriioParams struct {
 	DoRemotePrefill     bool    `json:"do_remote_prefill"`
 	DoRemoteDecode      bool    `json:"do_remote_decode"`
 	RemoteBlockIDs      []int32 `json:"remote_block_ids"`
 	RemoteEngineID      string  `json:"remote_engine_id"`
 	RemoteHost          string  `json:"remote_host"`
-	RemoteHandshakePort string  `json:"remote_handshake_port"` // as the configuration has it, which is text by default
+	RemoteHandshakePort string  `json:"remote_handshake_port"` // as in the configuration, where it is text by default
 	RemoteNotifyPort    string  `json:"remote_notify_port"`
 	RemoteDPRank        int     `json:"remote_dp_rank"`
 	RemoteDPSize        int     `json:"remote_dp_size"`
@@ -18,7 +18,7 @@ type moriioParams struct {
 	TransferID          string  `json:"transfer_id"`
 }
 
-// answered is what prefill says of the KV that it keeps. Ports are those of rank 0.
+// answered returns prefill's params for KV that it keeps. The ports are those of rank 0.
 func (m *moriio) answered(r *run, known *moriioRun) moriioParams {
 	e := m.engine
 	port := strconv.Itoa(e.sidePort - e.rank)

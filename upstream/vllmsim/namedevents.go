@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// namedEvents writes a stream whose events have names, as those of the Messages and the Responses API.
+// namedEvents writes a stream whose events have names, as in the Messages and the Responses API.
 type namedEvents struct {
 	w     http.ResponseWriter
 	flush *http.ResponseController

@@ -8,10 +8,10 @@ import (
 // nixl is NixlConnector in pull mode.
 type nixl struct{ idle }
 
-// nixlRun is what it knows of a request.
+// nixlRun is the connector's knowledge of a request.
 type nixlRun struct {
 	ticket ticket // blocks of another engine, the zero value for none
-	unread bool   // it was to read them and has not
+	unread bool   // the request should have read the blocks and has not
 }
 
 func (r *run) nixl() *nixlRun {
@@ -39,13 +39,13 @@ func (n *nixl) beat(ctx context.Context, r *run) {
 	}
 }
 
-// fetch decides as get_num_new_matched_tokens does (nixl/pull_scheduler.py, 0.32) and reads remote blocks if any.
+// fetch decides as get_num_new_matched_tokens does (nixl/pull_scheduler.py, 0.32), and reads remote blocks if there are any.
 func (n *nixl) fetch(ctx context.Context, r *run) error {
 	e, p, prompt, remote := r.engine, r.req.params, len(r.req.prompt), r.nixl().ticket
 	switch {
 	case p.decodes():
 		if !p.complete() {
-			// No transfer is started and the request waits for one.
+			// No transfer begins, and the request waits for one.
 			return r.park(ctx)
 		}
 		return r.load(ctx, remote, prompt-r.local)
@@ -61,7 +61,7 @@ func (n *nixl) fetch(ctx context.Context, r *run) error {
 		return nil
 	case count <= 0 || count < e.cfg.RecomputeThreshold:
 		side := done(remote)
-		if r.req.handsBack { // its ids and its salt count for what is computed, too
+		if r.req.handsBack { // its ids and its salt also matter for KV that is computed instead
 			r.introduce(&side, remote)
 		}
 		e.notifyLater(side, remote)
@@ -111,7 +111,7 @@ func (n *nixl) finish(r *run) *paramsOut {
 	return out
 }
 
-// drop has a decode leg that never read its remote blocks tell their owner, which frees them.
+// drop tells the owner of remote blocks if a decode leg never read them; the owner then frees them.
 func (n *nixl) drop(r *run, cause error) {
 	if known := r.nixl(); known != nil && known.unread && !errors.Is(cause, errLoadFailed) {
 		n.engine.notifyLater(done(known.ticket), known.ticket)

@@ -10,16 +10,16 @@ import (
 type output struct {
 	detok       detokenizer
 	stops       []string
-	hold        int // bytes that stay back because a stop string may begin in them
+	hold        int // bytes that are held back because a stop string may begin in them
 	includeStop bool
 	tools       bool // a tool parser is on
 	withhold    bool // Config.EmptyDeltas
 
 	tokens  int
 	mode    outputMode
-	text    string // all text so far, stop strings are looked for in it
+	text    string // all text so far; stop strings are searched in it
 	shown   int    // how much of text has been given out
-	pending string // withheld until the next piece
+	pending string // text withheld until the next piece
 
 	content   strings.Builder
 	reasoning strings.Builder
@@ -35,7 +35,7 @@ const (
 	modeToolCall
 )
 
-// piece is what one token adds. Silent pieces are events only for clients that asked for token ids.
+// piece is the output of one token. Silent pieces are events only for clients that asked for token ids.
 type piece struct {
 	content, reasoning *string
 	call               *toolCallDelta
@@ -57,7 +57,7 @@ func newOutput(tok *tokenizer, r *apiRequest, withhold bool) *output {
 	return o
 }
 
-// push adds a token. last says that the engine has finished with it; hidden that its text is not shown, as with
+// push adds a token. last says that the engine ends with this token; hidden says that its text is not shown, as with
 // stop_token_ids.
 func (o *output) push(id int32, last, hidden bool) piece {
 	o.tokens++
@@ -96,7 +96,7 @@ func (o *output) findStop(from int) (string, bool) {
 	return found, true
 }
 
-// visible takes the text that may be shown now.
+// visible removes and returns the text that may be shown now.
 func (o *output) visible(all bool) string {
 	end := len(o.text)
 	if !all && o.hold > 0 {
@@ -113,7 +113,7 @@ func (o *output) visible(all bool) string {
 	return text
 }
 
-// give files text under the current mode.
+// give adds text to the part of the answer that belongs to the current mode.
 func (o *output) give(text string, last bool) piece {
 	text = o.pending + text
 	o.pending = ""
@@ -133,14 +133,14 @@ func (o *output) give(text string, last bool) piece {
 	}
 }
 
-// heard makes a piece with a tool call delta an event of its own right.
+// heard makes a piece with a tool call delta an event for every client.
 func (p piece) heard() piece {
 	p.silent = p.silent && p.call == nil
 	return p
 }
 
-// wholeText is the text of an answer in one piece. A call whose end the limit cut off is none for the tool parser: what was sampled of it
-// stays text.
+// wholeText returns the text of an answer in one piece. If the limit cut a call off, the tool parser finds no call, and what was sampled of
+// it stays text.
 func (o *output) wholeText() string {
 	text := o.content.String()
 	if o.mode == modeToolCall {
@@ -171,7 +171,7 @@ func (o *output) marker(id int32) piece {
 	return p
 }
 
-// finishReason is the wire value for how the engine ended; a call turns "stop" into "tool_calls" unless the client
+// finishReason returns the finish reason in the answer. A call turns the engine's "stop" into "tool_calls" unless the client
 // named the tool.
 func (o *output) finishReason(engine string, named bool) string {
 	if engine == "stop" && len(o.calls) > 0 && !named {

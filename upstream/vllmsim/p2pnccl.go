@@ -5,9 +5,9 @@ import "context"
 // p2pnccl is P2pNcclConnector with send_type PUT_ASYNC, as it was before #44854, with request ids that engines don't change
 // (VLLM_DISABLE_REQUEST_ID_RANDOMIZATION).
 //
-// A prefill engine pushes the KV of each prompt to the engine that the request id names before it answers (wait_for_sent), and a decode
-// engine takes that of each from what was pushed under its id; one that does not name the other raises in the worker, which ends the
-// engine (parse_request_id). In the engine all requests wait while one is waited for; here that one alone does.
+// A prefill engine pushes the KV of each prompt to the engine that the request id names, before it answers (wait_for_sent). A decode engine
+// uses for each request the KV that was pushed under its id. A request id that does not name the other engine raises in the worker, which
+// ends the engine (parse_request_id). In the real engine all requests wait while one waits for KV; here only that one waits.
 type p2pnccl struct {
 	idle
 	mail *mailbox
@@ -15,7 +15,7 @@ type p2pnccl struct {
 
 func newP2PNCCL(e *engine) *p2pnccl { return &p2pnccl{idle{e}, newMailbox()} }
 
-// prompted pushes (save_kv_layer). To an engine that is gone it never gets done.
+// prompted pushes the KV (save_kv_layer). If the other engine is gone, the push never ends.
 func (p *p2pnccl) prompted(ctx context.Context, r *run) error {
 	if !p.engine.producer() {
 		return nil
@@ -33,7 +33,7 @@ func (p *p2pnccl) prompted(ctx context.Context, r *run) error {
 	return nil
 }
 
-// fetch counts on all tokens but the last (get_num_new_matched_tokens), for each request, and waits for them (start_load_kv).
+// fetch expects the KV of all tokens but the last, for each request (get_num_new_matched_tokens), and waits for it (start_load_kv).
 func (p *p2pnccl) fetch(ctx context.Context, r *run) error {
 	count := len(r.req.prompt) - 1 - r.local
 	if p.engine.producer() || count <= 0 {
@@ -45,7 +45,7 @@ func (p *p2pnccl) fetch(ctx context.Context, r *run) error {
 	return r.awaitKV(ctx, p.mail, r.req.external(), count, func() {})
 }
 
-// finish forgets what came for a request that has not taken it (get_finished). The caller holds e.mu.
+// finish forgets KV that came for a request and that the request has not taken (get_finished). The caller holds e.mu.
 func (p *p2pnccl) finish(r *run) *paramsOut {
 	p.mail.take(r.req.external())
 	return p.idle.finish(r)

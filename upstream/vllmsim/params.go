@@ -8,26 +8,26 @@ import (
 	"time"
 )
 
-// paramsIn is kv_transfer_params as a request brings it. As in vLLM the members are looked at one by one, late, and
-// with Python's idea of truth; unknown members are ignored.
+// paramsIn is the kv_transfer_params of a request. As in vLLM, members are checked late, one by one, and with Python's truth values;
+// unknown members are ignored.
 type paramsIn struct {
 	members map[string]json.RawMessage
 }
 
-// ticket is what is needed to read blocks of another engine.
+// ticket is everything that a read of another engine's blocks needs.
 type ticket struct {
 	engineID, requestID string
 	host                string
 	port                int
 	tokens              int
-	expiry              time.Duration // owner's clock; 0: not given
+	expiry              time.Duration // on the owner's clock; 0: not given
 	generation          int           // 0: not given
 	blocks              []int32
 }
 
 var errBlockGroups = errors.New("remote_block_ids: one list per KV cache group is expected, and there is one group")
 
-// parseParams returns nil for absent, null and empty params: all of them mean none.
+// parseParams returns nil for absent, null and empty params: all three mean that there are none.
 func parseParams(raw json.RawMessage) (*paramsIn, error) {
 	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
 		return nil, nil
@@ -43,7 +43,7 @@ func parseParams(raw json.RawMessage) (*paramsIn, error) {
 	return p, nil
 }
 
-// truthy is Python's bool() of a member. Block lists are long, so containers are judged without decoding them.
+// truthy returns Python's bool() of a member. It does not decode arrays and objects, because block lists are long.
 func (p *paramsIn) truthy(key string) bool {
 	if p == nil {
 		return false
@@ -70,7 +70,7 @@ func (p *paramsIn) truthy(key string) bool {
 func (p *paramsIn) decodes() bool  { return p.truthy("do_remote_prefill") }
 func (p *paramsIn) prefills() bool { return !p.decodes() && p.truthy("do_remote_decode") }
 
-// complete reports whether the four members that a pull needs are there; vLLM does not look at their values.
+// complete reports whether the four members that a pull needs are present; vLLM does not look at their values.
 func (p *paramsIn) complete() bool {
 	for _, key := range [...]string{"remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
 		if _, ok := p.members[key]; !ok {
@@ -89,8 +89,8 @@ func (p *paramsIn) integer(key string) (int, bool) {
 	return *v, true
 }
 
-// ticket reads the members. A wrong block list is an error that kills the engine; other wrong values make the
-// handshake fail later, as a host of "" does.
+// ticket reads the members. A wrong block list is an error that kills the engine. Other wrong values, such as an empty host, make the
+// handshake fail later.
 func (p *paramsIn) ticket() (ticket, error) {
 	var t ticket
 	p.read("remote_engine_id", &t.engineID)
@@ -102,7 +102,7 @@ func (p *paramsIn) ticket() (ticket, error) {
 	var expiry *float64
 	p.read("remote_blocks_expiry_time", &expiry)
 	if expiry != nil {
-		// At least 1 ns, so that an expiry of 0 differs from none.
+		// At least 1 ns, so that a given expiry of 0 differs from a missing one.
 		t.expiry = max(1, time.Duration(*expiry*float64(time.Second)))
 	}
 	var groups [][]int32
@@ -113,7 +113,7 @@ func (p *paramsIn) ticket() (ticket, error) {
 	return t, nil
 }
 
-// read decodes a member into v and leaves v as it was when the member has another type.
+// read decodes a member into v. If the member has another type, v stays as it was.
 func (p *paramsIn) read(key string, v any) {
 	if raw, ok := p.members[key]; ok {
 		_ = json.Unmarshal(raw, v) // a wrong type shows when the value is used
@@ -161,11 +161,11 @@ type paramsOut struct {
 	PrefillCachedTokens *int      `json:"remote_prefill_cached_tokens,omitempty"`
 	OutputTokenIDs      []int32   `json:"output_token_ids,omitempty"`
 
-	// other is the object of a connector that answers something else; the members above mean nothing then.
+	// other replaces the whole object for connectors whose answers have other members.
 	other any
 }
 
-// object is what is answered.
+// object returns the object to put into the answer.
 func (p *paramsOut) object() any {
 	if p.other != nil {
 		return p.other

@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// pausing is what POST /pause and /sleep have made of an instance (vLLM's development endpoints, VLLM_SERVER_DEV_MODE). Both take effect at
-// once and answer when nothing is under way any more, for which blocks that wait to be read count (measured on a real pair of 0.33).
+// pausing is the state of an instance after POST /pause and /sleep (vLLM's development endpoints, VLLM_SERVER_DEV_MODE). Both take effect at
+// once and answer when nothing is under way any more. Blocks that wait for a reader count as under way (measured on a real pair of 0.33).
 type pausing struct {
 	mu       sync.Mutex    // guards the rest
-	refuses  bool          // new requests get 503: /pause by abort or wait
-	holds    bool          // new requests wait: /pause by keep, and /sleep
-	sleeps   bool          // /is_sleeping
-	released chan struct{} // closed by /resume and /wake_up, nil while it runs
+	refuses  bool          // new requests get 503: /pause with mode abort or wait
+	holds    bool          // new requests wait: /pause with mode keep, and /sleep
+	sleeps   bool          // the answer of /is_sleeping
+	released chan struct{} // closed by /resume and /wake_up, nil while the instance is not paused
 }
 
 const (
@@ -57,7 +57,7 @@ func (i *Instance) pauses(w http.ResponseWriter, req *http.Request) (done bool, 
 	return false, nil
 }
 
-// Pause is POST /pause by abort without the wait for what is under way, and Resume POST /resume.
+// Pause is POST /pause with mode abort, without waiting for requests under way. Resume is POST /resume.
 func (i *Instance) Pause() { i.pausing.begin(true, false) }
 
 // Resume ends what Pause began.
@@ -81,7 +81,7 @@ func (p *pausing) end() {
 	p.refuses, p.holds, p.sleeps, p.released = false, false, false, nil
 }
 
-// state returns whether new requests are refused, and what they wait for, nil for nothing.
+// state returns whether new requests are refused, and the channel that they wait for, nil for none.
 func (p *pausing) state() (refuses bool, waits <-chan struct{}) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -91,7 +91,7 @@ func (p *pausing) state() (refuses bool, waits <-chan struct{}) {
 	return p.refuses, waits
 }
 
-// drained waits until no block is pinned and no request runs, or the pause is over.
+// drained waits until no block is pinned and no request runs, or until the pause is over.
 func (i *Instance) drained(ctx context.Context) error {
 	i.pausing.mu.Lock()
 	over := i.pausing.released
@@ -114,14 +114,14 @@ func (i *Instance) drained(ctx context.Context) error {
 	}
 }
 
-// errPaused is how vLLM 0.33 refuses requests while it is paused (v1/engine/core.py).
+// errPaused is the error with which vLLM 0.33 refuses requests while it is paused (v1/engine/core.py).
 func errPaused() *apiError {
 	return &apiError{status: http.StatusServiceUnavailable, kind: "ServiceUnavailableError", message: "Generation is paused. Please retry after it resumes."}
 }
 
-// paused deals with a request for an answer that comes while the instance is paused or sleeps: it waits, or is refused, in a stream by its
-// first event. answered says that it was. A hand-over that it brings is spent: the blocks are freed where they are. Those of a ticket,
-// which decode holds, stay.
+// paused handles a request for an answer while the instance is paused or sleeps: the request waits or is refused, a stream by its first
+// event. answered says that it was refused. The refusal spends a hand-over that the request brings: its blocks are freed at their owner.
+// The blocks of a ticket, which decode holds, stay pinned.
 func (i *Instance) paused(w http.ResponseWriter, req *http.Request, body []byte) (answered bool, err error) {
 	switch req.URL.Path {
 	case pathChat, pathCompletions, pathMessages, pathResponses:
@@ -145,7 +145,7 @@ func (i *Instance) paused(w http.ResponseWriter, req *http.Request, body []byte)
 		Stream bool            `json:"stream"`
 		Params json.RawMessage `json:"kv_transfer_params"`
 	}
-	_ = json.Unmarshal(body, &told) // what is no request is refused all the same
+	_ = json.Unmarshal(body, &told) // even a body that is not a request is refused
 	if p, err := parseParams(told.Params); err == nil && p.decodes() {
 		i.engines()[0].connector.rejected(p)
 	}

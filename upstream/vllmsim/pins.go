@@ -5,17 +5,17 @@ import "time"
 // expiryMargin: prefill declines a read when less of the owner's deadline is left (nixl/pull_worker.py, #47021).
 const expiryMargin = 5 * time.Second
 
-// spentKept bounds how many finished pins an engine remembers, to tell a second read from one of a stranger.
+// spentKept is how many finished pins an engine remembers, to tell a second read from a read of blocks that it never pinned.
 const spentKept = 65536
 
-// pin holds the blocks of a finished request until they are read, released or out of time.
+// pin holds the blocks of a finished request until they are read or released or their deadline has passed.
 type pin struct {
 	blocks   []int32
 	tokens   int
 	salt     string // the cache_salt of its request
 	deadline time.Duration
-	lease    bool // prefill's lease, which heartbeats prolong; otherwise decode's fixed TTL
-	reads    int  // reads begun
+	lease    bool // prefill's lease, which heartbeats prolong; false for decode's fixed TTL
+	reads    int  // reads that have begun
 }
 
 // outcome is how a pin ended.
@@ -34,7 +34,7 @@ type pins struct {
 	spent map[string]outcome
 	order []string // keys of spent, oldest first
 
-	earliest time.Duration // no pin ends before this, so most calls of expire look at nothing
+	earliest time.Duration // no pin ends before this time, so most calls of expire need not look at the pins
 }
 
 func newPins() pins {
@@ -68,8 +68,8 @@ func (e *engine) pin(requestID string, p *pin) {
 	e.pins.held[requestID] = p
 }
 
-// expire frees what is out of time. Every operation of the engine begins with it, so that time passing needs no
-// goroutine of its own. The caller holds e.mu.
+// expire frees blocks whose deadline has passed. Every operation of the engine begins with it, so the passing of time needs no
+// goroutine. The caller holds e.mu.
 func (e *engine) expire() {
 	now := e.clock.now()
 	if len(e.pins.held) == 0 || now < e.pins.earliest {
@@ -91,7 +91,7 @@ func (e *engine) expire() {
 	}
 }
 
-// heartbeat prolongs a lease by two thirds, counted from now (docs/design/nixl_kv_cache_lease.md, #41383).
+// heartbeat prolongs a lease to two thirds of its duration from now (docs/design/nixl_kv_cache_lease.md, #41383).
 func (e *engine) heartbeat(requestID string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -102,8 +102,8 @@ func (e *engine) heartbeat(requestID string) {
 	}
 }
 
-// beginRead accounts for a reader that is about to copy the blocks of requestID. It never refuses: a one-sided read
-// reaches the memory whether or not the owner still holds it for a reader.
+// beginRead counts a reader that is about to copy the blocks of requestID. It never refuses: a one-sided read reaches the
+// memory whether or not the owner still holds it for a reader.
 func (e *engine) beginRead(requestID string) {
 	e.expire()
 	if p, ok := e.pins.held[requestID]; ok {
@@ -160,7 +160,7 @@ type Pinned struct {
 	EngineID  string
 	RequestID string
 	Blocks    int
-	Leased    bool // a pin of prefill; the others are decode's
+	Leased    bool // true for prefill's pins, false for decode's
 }
 
 // Pinned lists what the instance pins now.
@@ -176,7 +176,7 @@ func (i *Instance) Pinned() (all []Pinned) {
 	return all
 }
 
-// EngineIDs are the ids of the engines now, one for each rank.
+// EngineIDs returns the current engine ids, one for each rank.
 func (i *Instance) EngineIDs() (ids []string) {
 	for _, e := range i.engines() {
 		ids = append(ids, e.id)
