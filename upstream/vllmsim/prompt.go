@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// input is what the model is given.
+// input is the prompt of the model.
 type input struct {
 	ids       []int32
 	media     []uint64 // by position, see media.go; nil for text alone
 	forwarded bool     // the ids came with the request
 }
 
-// chatPrompt returns the prompt of a chat request: ids that were forwarded, or what template and tokenizer make of it.
+// chatPrompt returns the prompt of a chat request: the forwarded ids, or the result of template and tokenizer.
 func (i *Instance) chatPrompt(r *apiRequest) (input, error) {
 	c := r.conversation(true)
 	if i.config().PromptTokenIDs && !r.Echo && c.onlyText() {
@@ -86,7 +86,7 @@ func (i *Instance) checkVocabulary(ids []int32) error {
 	return nil
 }
 
-// outputLimit is how many tokens may be generated for prompt; a prompt that leaves no room is refused.
+// outputLimit returns how many tokens may be generated for prompt. It refuses a prompt that leaves no space for output.
 func (i *Instance) outputLimit(r *apiRequest, prompt []int32) (int, error) {
 	asked, name := r.limit()
 	if most := i.config().MaxModelLen; asked > most { // TokenizeParams, renderers/params.py
@@ -146,7 +146,7 @@ func (i *Instance) serveTokenize(w http.ResponseWriter, req *http.Request) error
 	return writeJSON(w, http.StatusOK, answer)
 }
 
-// generateRequest is what the render endpoints answer: the request with its prompt as ids.
+// generateRequest is the answer of the render endpoints: the request with its prompt as ids.
 type generateRequest struct {
 	RequestID        string          `json:"request_id"`
 	TokenIDs         []int32         `json:"token_ids"`
@@ -158,7 +158,7 @@ type generateRequest struct {
 	KVTransferParams json.RawMessage `json:"kv_transfer_params"`
 }
 
-// serveRender answers /v1/chat/completions/render and /v1/completions/render; the latter with a list.
+// serveRender answers /v1/chat/completions/render with an object, and /v1/completions/render with a list.
 func (i *Instance) serveRender(w http.ResponseWriter, req *http.Request) error {
 	if err := i.scaledOut(); err != nil {
 		return err

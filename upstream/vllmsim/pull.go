@@ -9,9 +9,9 @@ import (
 
 // load reads the KV of count tokens behind the locally cached ones.
 //
-// As _apply_prefix_caching does, it takes the last n of the remote blocks, n being the local blocks to fill. These are
-// the right ones only if the remote list ends where the local one does. Fewer remote than local blocks fail an
-// assertion and end the engine.
+// As _apply_prefix_caching does, it takes the last n remote blocks, n being the number of local blocks to fill. These are the right
+// ones only if the remote list ends where the local one does. If there are fewer remote than local blocks, an assertion fails and the
+// engine ends.
 func (r *run) load(ctx context.Context, remote ticket, count int) error {
 	e, size := r.engine, r.engine.cfg.BlockSize
 	first, end := r.local/size, ceilDiv(r.local+count, size)
@@ -20,7 +20,7 @@ func (r *run) load(ctx context.Context, remote ticket, count int) error {
 		return errEngineDead
 	}
 	wanted := remote.blocks[len(remote.blocks)-(end-first):]
-	// The transfer is not interrupted when the client goes: vLLM keeps the blocks until it has been reported.
+	// A client that disconnects does not interrupt the transfer: vLLM keeps the blocks until the transfer is reported.
 	var content []uint64
 	var err error
 	r.deferred(func(s *Stats) *int { return &s.Loading }, func() {
@@ -28,7 +28,7 @@ func (r *run) load(ctx context.Context, remote ticket, count int) error {
 	})
 	if err != nil {
 		e.count(func(s *Stats) { s.LoadFailures++ })
-		// ctx follows the engine's with some delay.
+		// ctx ends some time after the engine's ctx.
 		for _, ended := range []context.Context{ctx, e.ctx} {
 			if cause := context.Cause(ended); cause != nil {
 				return cause
@@ -50,7 +50,7 @@ func (r *run) load(ctx context.Context, remote ticket, count int) error {
 	return err
 }
 
-// pull copies remote blocks and tells their owner. It ends early only with the engine.
+// pull copies remote blocks and tells their owner. Only the end of the engine ends it early.
 func (r *run) pull(ctx context.Context, remote ticket, blocks []int32) ([]uint64, error) {
 	e, perBlock := r.engine, r.timing().TransferPerBlock
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -94,17 +94,17 @@ func (r *run) pull(ctx context.Context, remote ticket, blocks []int32) ([]uint64
 }
 
 func (e *engine) beat(ctx context.Context, remote ticket) {
-	// A heartbeat that gets lost shortens the lease and nothing else.
+	// A lost heartbeat only means that the lease ends earlier.
 	_, _ = e.peers.call(ctx, peerAddress(remote.host, remote.port),
 		sideRequest{Op: opHeartbeat, EngineID: remote.engineID, RequestID: remote.requestID})
 }
 
-// done is the notification that the blocks of t are not needed any more.
+// done returns the notification that the blocks of t are not needed any more.
 func done(t ticket) sideRequest {
 	return sideRequest{Op: opDone, EngineID: t.engineID, RequestID: t.requestID}
 }
 
-// notify sends that to the owner of t. A failure is counted and has no other effect.
+// notify sends the notification side to the owner of t. It counts a failure and ignores it otherwise.
 func (e *engine) notify(ctx context.Context, side sideRequest, t ticket) {
 	reply, err := e.peers.call(ctx, peerAddress(t.host, t.port), side)
 	if err != nil {
@@ -113,8 +113,8 @@ func (e *engine) notify(ctx context.Context, side sideRequest, t ticket) {
 	e.heed(reply.Verdict)
 }
 
-// notifyLater is notify for requests that do not wait for it: a release costs the leg with the rider no time even when the owner
-// is gone (measured on 0.32).
+// notifyLater is notify without waiting: a piggybacked release costs its leg no time even if the owner is gone (measured on
+// 0.32).
 func (e *engine) notifyLater(side sideRequest, t ticket) {
 	e.async.spawn(func() { e.notify(e.ctx, side, t) })
 }

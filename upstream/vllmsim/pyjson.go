@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// pythonJSON writes a JSON document as Python's json.dumps(ensure_ascii=False) would after json.loads: members in
-// their order, ", " and ": " between them, floats in repr form. Chat templates serialise tools and arguments so.
+// pythonJSON writes a JSON document as Python's json.dumps(ensure_ascii=False) writes it after json.loads: members in their
+// order, ", " and ": " as separators, floats as repr writes them. Chat templates write tools and arguments in this form.
 func pythonJSON(raw []byte) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Bounds of what an instance remembers of its requests.
+// Bounds of the requests that an instance remembers.
 const (
 	recordedRequests = 512
 	recordedBytes    = 32 << 20

@@ -1,11 +1,11 @@
 package vllmsim
 
-// KV memory is registered with the transfer library at the start of an engine, and again when it wakes from sleep. Since 0.33 params number
-// the registration (remote_registration_generation): a reader shakes hands anew when it sees a higher number, and else reads by what it
-// learnt at its last handshake with the engine (nixl/pull_worker.py, read).
+// The transfer library registers KV memory when an engine starts, and again when it wakes from sleep. Since 0.33 params carry the number of
+// the registration (remote_registration_generation). A reader that sees a higher number repeats the handshake; otherwise it reads with what
+// its last handshake with the engine told it (nixl/pull_worker.py, read).
 
-// SleepAndWake is /sleep and /wake_up of vLLM without the wait for what is pinned: pins end, the prefix cache is empty, what lay in memory
-// is written over, and the memory is registered again. Whoever reads by an older registration, or what was pinned before, reads garbage.
+// SleepAndWake is vLLM's /sleep and /wake_up without waiting for pinned blocks: pins end, the prefix cache becomes empty, the memory is
+// overwritten and registered again. A reader with an older registration, or of blocks that were pinned before, reads garbage.
 func (i *Instance) SleepAndWake() {
 	for _, e := range i.engines() {
 		e.clearBlocks()
@@ -15,7 +15,7 @@ func (i *Instance) SleepAndWake() {
 	}
 }
 
-// generation is the number of the registration, 0 where answers do not have it. The caller holds e.mu.
+// generation returns the number of the registration, 0 if answers of this version do not have it. The caller holds e.mu.
 func (e *engine) generation() int {
 	if !e.cfg.since033() {
 		return 0
@@ -23,20 +23,20 @@ func (e *engine) generation() int {
 	return e.registered
 }
 
-// registration is the number of the registration, whatever answers have.
+// registration returns the number of the registration, whatever answers contain.
 func (e *engine) registration() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.registered
 }
 
-// peerRegistration is what a reader knows of the memory of another engine.
+// peerRegistration is a reader's knowledge of the memory of another engine.
 type peerRegistration struct {
-	asked  int // the highest generation that a ticket had
-	loaded int // the registration that the last handshake told
+	asked  int // the highest generation in a ticket so far
+	loaded int // the registration that the last handshake reported
 }
 
-// registrationOf is the registration by which e reads what t names, told being that of now.
+// registrationOf returns the registration with which e reads the blocks of t. told is the owner's current one.
 func (e *engine) registrationOf(t ticket, told int) int {
 	if !e.cfg.since033() {
 		return told
@@ -51,8 +51,8 @@ func (e *engine) registrationOf(t ticket, told int) int {
 	return known.loaded
 }
 
-// astray counts a reader that reads by another registration than that of now, and spoils what it gets. Requests without a number are
-// those of connectors that have none. The caller holds e.mu.
+// astray counts a reader that uses another registration than the current one, and spoils what it reads. Requests without a number come
+// from connectors that have no registrations. The caller holds e.mu.
 func (e *engine) astray(req sideRequest, content []uint64) {
 	if req.Registration == 0 || req.Registration == e.registered {
 		return

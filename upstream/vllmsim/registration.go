@@ -13,27 +13,27 @@ import (
 
 // RegistrationConfig says how an instance of P2P-NCCL or MoRI-IO announces itself.
 type RegistrationConfig struct {
-	// Proxy is host:port of the proxy's ROUTER (proxy_ip and proxy_port, or proxy_ping_port); "" announces nothing.
+	// Proxy is host:port of the proxy's ROUTER (proxy_ip and proxy_port, or proxy_ping_port); "" means no announcements.
 	Proxy string `json:"proxy"`
-	// Before is MoRI-IO's form up to 2026-04-22.
+	// Before selects MoRI-IO's form up to 2026-04-22.
 	Before bool `json:"before"`
 }
 
 const (
 	pingInterval = 3 * time.Second // in engine time (p2p_nccl_engine.py, ping; MoRIIOConstants.PING_INTERVAL)
-	// pingRedial is libzmq's RECONNECT_IVL, and pingGreeting what a handshake may take, both in wall time.
+	// pingRedial is libzmq's RECONNECT_IVL, and pingGreeting the time limit of a handshake, both in wall time.
 	pingRedial   = 100 * time.Millisecond
 	pingGreeting = 5 * time.Second
-	// pingLongest bounds a frame of the proxy's, which sends nothing but its READY.
+	// pingLongest bounds a frame of the proxy, which sends only its READY.
 	pingLongest = 1 << 16
 )
 
-// register announces the instance until ctx ends: at once, every three seconds, and after a proxy that was gone. An instance whose
-// port is closed is a process that has ended, and announces nothing.
+// register announces the instance until ctx ends: at once, every three seconds, and again when a proxy that was gone is back. An instance
+// with a closed port stands for a process that has ended, and announces nothing.
 func (i *Instance) register(ctx context.Context) {
 	for ctx.Err() == nil {
 		if !i.faults.refuses() {
-			_ = i.pingUntil(ctx) // whatever ended it, it is tried again
+			_ = i.pingUntil(ctx) // whatever ended it, register tries again
 		}
 		select {
 		case <-time.After(pingRedial):
@@ -42,14 +42,14 @@ func (i *Instance) register(ctx context.Context) {
 	}
 }
 
-// pingUntil announces the instance over one connection, until that ends.
+// pingUntil announces the instance over one connection until the connection ends.
 func (i *Instance) pingUntil(ctx context.Context) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", i.config().Registration.Proxy)
 	if err != nil {
 		return fmt.Errorf("dial the proxy: %w", err)
 	}
-	if !i.track(conn) { // what ends with the process ends this connection
+	if !i.track(conn) { // the end of the process closes this connection too
 		return conn.Close()
 	}
 	defer i.untrack(conn)
@@ -61,7 +61,7 @@ func (i *Instance) pingUntil(ctx context.Context) error {
 	}
 	i.serving.spawn(func() {
 		defer gone()
-		_, _ = io.Copy(io.Discard, conn) // a ROUTER that takes registrations says nothing; this ends with the connection
+		_, _ = io.Copy(io.Discard, conn) // a ROUTER that takes registrations sends nothing; the copy ends with the connection
 	})
 	for {
 		message := i.announcement()
@@ -74,7 +74,7 @@ func (i *Instance) pingUntil(ctx context.Context) error {
 	}
 }
 
-// dealerReady does a DEALER's part of a handshake (ZMTP 3.0, rfc.zeromq.org/spec/23, mechanism NULL).
+// dealerReady does the DEALER's part of a handshake (ZMTP 3.0, rfc.zeromq.org/spec/23, mechanism NULL).
 func dealerReady(conn net.Conn, identity string) error {
 	greeting := make([]byte, 64)
 	copy(greeting, "\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL")
@@ -105,13 +105,13 @@ func dealerReady(conn net.Conn, identity string) error {
 
 var errNoRouter = errors.New("the proxy has no ROUTER there")
 
-// registers reports whether the connector of the instance announces it.
+// registers reports whether the instance announces itself.
 func (i *Instance) registers() bool {
 	c := i.config()
 	return c.Registration.Proxy != "" && (c.Connector == ConnectorMoRIIO || c.Connector == ConnectorP2PNCCL)
 }
 
-// KVAddress is zmq_address, what the instance says of where other engines reach it. Rank r of a data-parallel group is at port r after that of rank 0.
+// KVAddress returns zmq_address, where other engines reach the instance. Rank r of a data-parallel group has the port r above rank 0's.
 func (i *Instance) KVAddress() string {
 	c, port := i.config(), i.ranks[0].sidePort
 	if c.Connector == ConnectorP2PNCCL {
@@ -120,7 +120,7 @@ func (i *Instance) KVAddress() string {
 	return fmt.Sprintf("host:%s,handshake:%d,notify:%d", c.Host, port, port)
 }
 
-// pingIdentity is the identity of the DEALER, which P2P-NCCL alone sets.
+// pingIdentity returns the identity of the DEALER, which only P2P-NCCL sets.
 func (i *Instance) pingIdentity() string {
 	if i.config().Connector == ConnectorP2PNCCL {
 		return i.KVAddress()
@@ -128,7 +128,7 @@ func (i *Instance) pingIdentity() string {
 	return ""
 }
 
-// announcement is the message of a ping.
+// announcement returns the message of a ping.
 func (i *Instance) announcement() []byte {
 	c := i.config()
 	role := "D"
@@ -154,7 +154,7 @@ func (i *Instance) announcement() []byte {
 	}
 }
 
-// pingMap is a map of texts below 256 bytes and numbers below 65536 in MessagePack.
+// pingMap encodes a map in MessagePack. Its values are texts below 256 bytes and numbers below 65536.
 func pingMap(members ...any) []byte {
 	b := []byte{0x80 | byte(len(members)/2)}
 	for _, m := range members {

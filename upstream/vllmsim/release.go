@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// The releases whose answers are modelled, as values of Config.Version. Another version answers as the nearest of them below it, or as
-// 0.32, and refuses the handshake with both.
+// The modelled releases, as values of Config.Version. Any other version answers like the nearest modelled one below it, or like 0.32 if
+// there is none, and refuses the handshake with both.
 const (
 	VLLM032 = "0.32.0"
 	VLLM033 = "0.33.0"
 )
 
-// Release is the version of a release that is named by its first two numbers.
+// Release returns the version of a release, given its first two numbers.
 func Release(name string) (string, error) {
 	for _, version := range [...]string{VLLM032, VLLM033} {
 		if version == name+".0" {
@@ -23,8 +23,8 @@ func Release(name string) (string, error) {
 	return "", fmt.Errorf("vLLM %q: must be 0.32 or 0.33", name)
 }
 
-// since033 reports whether answers are those of vLLM 0.33 or later. testdata/exchanges/vllm-0.33 shows what differs from 0.32; what is
-// said to be read was not measured, and follows the files of the 0.33.0 wheel.
+// since033 reports whether answers are those of vLLM 0.33 or later. testdata/exchanges/vllm-0.33 shows the differences from 0.32.
+// Differences that comments call read were not measured; they follow the files of the 0.33.0 wheel.
 func (c *Config) since033() bool {
 	major, rest, _ := strings.Cut(c.Version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
@@ -32,7 +32,7 @@ func (c *Config) since033() bool {
 	return err == nil && (major != "0" || n >= 33)
 }
 
-// fingerprint is system_fingerprint, which has the version and a hash of settings.
+// fingerprint returns system_fingerprint, which contains the version and a hash of settings.
 func (c *Config) fingerprint() string {
 	if c.since033() {
 		return "vllm-0.33.0-f13ca5ba"
@@ -40,7 +40,7 @@ func (c *Config) fingerprint() string {
 	return "vllm-0.32.0-f265d66e"
 }
 
-// nullSince033 is a member that 0.33 writes as null and 0.32 leaves out.
+// nullSince033 returns a member that 0.33 writes as null and 0.32 omits.
 func (c *Config) nullSince033() []byte {
 	if c.since033() {
 		return jsonNull

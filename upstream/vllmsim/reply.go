@@ -8,25 +8,25 @@ import (
 	"unicode/utf8"
 )
 
-// A reply is what the model samples. It is a function of the state after reading the KV that is present: sentences
-// drawn from that state or, when the KV is right, what the last user message asks for:
+// A reply is what the model samples. It is a function of the state after reading the KV that is present. It consists of sentences
+// drawn from that state or, if the KV is right, of what the last user message asks for:
 //
 //	SAY <text>            exactly that text
 //	CALL <name> <object>  a tool call with these arguments, unless a tool has answered since
 //	THINK                 reasoning first; may stand in front of the other two
 //	HUSH                  nothing: the end token is the first
 //
-// A prompt that ends with the first token of the answer to what stands before it is answered with the rest of that answer: connectors
-// that hand over the first token ask decode so (resume).
+// Connectors that hand over the first token send decode a prompt that ends with that token. If the last token of a prompt is the first
+// token of the answer to the tokens before it, the reply is the rest of that answer (resume).
 //
 // With wrong KV the model cannot read the message and talks about something else.
 type reply struct {
 	tok      *tokenizer
-	split    bool // sample sequences that no encoding gives
+	split    bool // sample sequences that the tokenizer would never produce
 	queue    []int32
 	drawn    uint64 // state of the generator
 	sampled  int
-	target   int // end at the first sentence end after so many tokens; 0: end when the queue is empty
+	target   int // end at the first sentence end after this many tokens; 0: end when the queue is empty
 	midwords bool
 }
 
@@ -35,7 +35,7 @@ const (
 	shortestTarget = 30
 	targetSpread   = 11
 	thoughtTarget  = 12
-	longestOpening = 16 // tokens of a generation prompt, its marker included
+	longestOpening = 16 // tokens of a generation prompt, including its marker
 )
 
 func newReply(e *engine, req *request, state uint64, wrong bool) *reply {
@@ -69,8 +69,8 @@ func newReply(e *engine, req *request, state uint64, wrong bool) *reply {
 	return r
 }
 
-// resume returns the reply that the last token of the prompt begins, nil if that is not how the answer to the tokens before it begins.
-// before is the state after reading these.
+// resume returns the rest of the reply whose first token is the last token of the prompt. It returns nil if the answer to the tokens before
+// that token begins with another one. before is the state after reading those tokens.
 func resume(e *engine, req *request, before uint64, wrong bool) *reply {
 	last := len(req.computed) - 1
 	if last < 1 || req.computed[last] == tokenImEnd || !e.tok.awaitsAnswer(req.computed[:last]) {
@@ -81,7 +81,7 @@ func resume(e *engine, req *request, before uint64, wrong bool) *reply {
 	r := newReply(e, &asked, before, wrong)
 	id := r.next()
 	if id == tokenImEnd {
-		id = r.goOn() // as min_tokens and ignore_eos make of it
+		id = r.goOn() // min_tokens and ignore_eos ask for another token than the end
 	}
 	if id != req.computed[last] {
 		return nil
@@ -89,7 +89,7 @@ func resume(e *engine, req *request, before uint64, wrong bool) *reply {
 	return r
 }
 
-// awaitsAnswer reports whether a prompt ends with a generation prompt (template.go) or has no ChatML at all.
+// awaitsAnswer reports whether a prompt ends with a generation prompt (template.go) or contains no ChatML at all.
 func (t *tokenizer) awaitsAnswer(prompt []int32) bool {
 	at := lastIndex(prompt, tokenImStart)
 	if at < 0 {
@@ -113,7 +113,7 @@ func (r *reply) next() int32 {
 	return r.take()
 }
 
-// goOn is asked for another token when the end token may not be sampled yet.
+// goOn returns another token if the end token must not be sampled yet.
 func (r *reply) goOn() int32 {
 	r.midwords = true
 	r.sentence()
@@ -127,8 +127,8 @@ func (r *reply) take() int32 {
 	return id
 }
 
-// sentence queues one more sentence. Its pre-tokens begin with a space, except at the opening of a text, so that they
-// never merge with what stands before them.
+// sentence queues one more sentence. Its pre-tokens begin with a space, except at the beginning of a text, so that they never merge
+// with the text before them.
 func (r *reply) sentence() {
 	var text strings.Builder
 	if r.midwords {
@@ -155,8 +155,8 @@ func (r *reply) draw(n int) int {
 	return int(r.drawn % uint64(n))
 }
 
-// splitAll replaces the first token that it can, and a third of the others, by the two that they were merged from: the same text,
-// but ids that its encoding never has.
+// splitAll replaces some tokens by the two tokens that they were merged from: the first one possible, and a third of the others. The text
+// is the same, but the tokenizer never produces these ids.
 func (r *reply) splitAll(ids []int32) []int32 {
 	if !r.split {
 		return ids
@@ -174,8 +174,8 @@ func (r *reply) splitAll(ids []int32) []int32 {
 	return out
 }
 
-// opensText reports whether a reply may begin with a letter: behind a special token or a single line break, where no
-// encoding of the whole conversation would merge across the border.
+// opensText reports whether a reply may begin with a letter: behind a special token or a single line break, where encoding the whole
+// conversation would not merge across the border.
 func opensText(tok *tokenizer, prompt []int32) bool {
 	last := prompt[len(prompt)-1]
 	if isSpecial(last) {
@@ -189,10 +189,10 @@ func opensText(tok *tokenizer, prompt []int32) bool {
 type instruction struct {
 	think  bool
 	hush   bool
-	script string // what to say, tool call markers included
+	script string // the text to say, including tool call markers
 }
 
-// lastInstruction reads the last user message from the prompt's ids; a prompt without ChatML is a message as a whole.
+// lastInstruction reads the last user message from the prompt's ids. A prompt without ChatML counts as one message.
 func (t *tokenizer) lastInstruction(prompt []int32) instruction {
 	answered := false
 	for end := len(prompt); end > 0; {
@@ -240,7 +240,7 @@ func parseInstruction(message string, toolAnswered bool) instruction {
 	return order
 }
 
-// toolCallText is a call in the Hermes format, which Qwen and others sample.
+// toolCallText returns a call in the Hermes format, which Qwen and others sample.
 func toolCallText(name, arguments string) string {
 	return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}\n</tool_call>"
 }

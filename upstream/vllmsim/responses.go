@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// The Responses API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/openai/responses) without its store: a request becomes messages of chat
-// (responses_request.go, responses_history.go), takes chat's way through the engine, and what comes out is items, in one piece (here) or
-// in events (responses_stream.go). What recordings show is theirs to the byte (testdata/exchanges/vllm-0.32-agents 08 to 13). None has a
-// message in a stream, a thought before one, or an empty answer: those follow vLLM's source.
+// The Responses API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/openai/responses), without its store. A request becomes chat messages
+// (responses_request.go, responses_history.go) and takes chat's way through the engine. The output becomes items, in one piece (here) or
+// in events (responses_stream.go). Recorded cases match byte for byte (testdata/exchanges/vllm-0.32-agents 08 to 13). No recording has a
+// message in a stream, a thought before a message, or an empty answer: these follow vLLM's source.
 
 const (
 	pathResponses       = "/v1/responses"
@@ -23,12 +23,12 @@ const (
 	statusIncomplete = "incomplete"
 )
 
-// responseTurn is one request on its way.
+// responseTurn is one request of this API on its way through the engine.
 type responseTurn struct {
 	*completion
 
 	asked    *responsesRequest
-	thoughts int // tokens with text in a thought
+	thoughts int // tokens that belong to a thought and have text
 }
 
 func (i *Instance) serveResponses(w http.ResponseWriter, req *http.Request, f *activeFault) error {
@@ -36,13 +36,13 @@ func (i *Instance) serveResponses(w http.ResponseWriter, req *http.Request, f *a
 	if err != nil {
 		return err
 	}
-	// A request is one turn of a conversation inside the engine, and its first.
+	// Inside the engine a request is one turn of a conversation, the first.
 	c := &completion{instance: i, request: r, chat: true, fault: f, id: asked.RequestID, inside: "_0"}
 	t := &responseTurn{completion: c, asked: asked}
 	return c.serve(w, req, t.respond, t.stream)
 }
 
-// readTurn reads a request of this API, and refuses what needs the store.
+// readTurn reads a request of this API, and refuses requests that need the store.
 func (i *Instance) readTurn(req *http.Request) (*responsesRequest, *apiRequest, error) {
 	asked, err := readResponses(req)
 	if err != nil {
@@ -58,14 +58,14 @@ func (i *Instance) readTurn(req *http.Request) (*responsesRequest, *apiRequest, 
 	return asked, r, err
 }
 
-// storedPath takes the path of a stored response apart, or that which cancels one.
+// storedPath takes apart the path of a stored response, or the path that cancels one.
 func storedPath(path string) (id string, cancels, ok bool) {
 	id, ok = strings.CutPrefix(path, pathResponses+"/")
 	id, cancels = strings.CutSuffix(id, "/cancel")
 	return id, cancels, ok && id != "" && !strings.Contains(id, "/")
 }
 
-// storedResponse reports whether a request reads or cancels a stored response, of which there are none, and which.
+// storedResponse reports whether a request reads or cancels a stored response, and returns its id. No response is ever stored.
 func storedResponse(req *http.Request) (id string, ok bool) {
 	id, cancels, ok := storedPath(req.URL.Path)
 	method := http.MethodGet
@@ -87,7 +87,7 @@ func (t *responseTurn) next(ctx context.Context) (piece, error) {
 	return p, err
 }
 
-// shows reports whether thoughts are answered.
+// shows reports whether answers contain thoughts.
 func (t *responseTurn) shows() bool {
 	return t.asked.IncludeReasoning == nil || *t.asked.IncludeReasoning
 }
@@ -106,8 +106,8 @@ func (t *responseTurn) respond(ctx context.Context, w http.ResponseWriter) error
 	return writeJSON(w, http.StatusOK, o)
 }
 
-// items are the output of a whole answer (build_response_output_items, responses/utils.py). An answer without text has none. The limit has
-// cut the last of them, if it has cut any, but for a thought, which has no status.
+// items returns the output of a whole answer (build_response_output_items, responses/utils.py). An answer without text has no items. If the
+// limit has cut the answer, the last item is incomplete, except a thought, which has no status.
 func (t *responseTurn) items() []any {
 	items, out := []any{}, t.choices[0].out
 	if thought := out.reasoning.String(); thought != "" && t.shows() {
@@ -132,7 +132,7 @@ func (t *responseTurn) items() []any {
 
 func itemID(kind string) string { return kind + "_" + randomHex(8) }
 
-// started is the response as the first two events have it. What is known at the end only is null.
+// started returns the response as in the first two events. Members that are known only at the end are null.
 func (t *responseTurn) started() responseObject {
 	a := t.asked
 	o := responseObject{
@@ -156,7 +156,7 @@ func orNull(raw json.RawMessage) json.RawMessage {
 	return raw
 }
 
-// endStatus is the status of an item with which an answer ends. One that the limit has cut was complete to 0.32.
+// endStatus returns the status of the last item of an answer. Up to 0.32, an item that the limit has cut counts as complete.
 func (t *responseTurn) endStatus() string {
 	if t.choices[0].finish == "length" && t.instance.config().since033() {
 		return statusIncomplete
@@ -164,7 +164,7 @@ func (t *responseTurn) endStatus() string {
 	return statusCompleted
 }
 
-// completed is the response at the end: of an answer that its limit has cut, too.
+// completed returns the response at the end, also if the limit has cut the answer.
 func (t *responseTurn) completed(items []any) (responseObject, error) {
 	o, ch := t.started(), t.choices[0]
 	o.Output, o.Status = items, statusCompleted
@@ -179,7 +179,7 @@ func (t *responseTurn) completed(items []any) (responseObject, error) {
 		return o, err
 	}
 	if t.asked.ResponseMessages {
-		// The text of a prompt that came as ids is not told.
+		// If the prompt came as ids, the answer does not contain its text.
 		text := ""
 		if !t.given {
 			text = t.instance.tok.decode(ch.prompt)
@@ -199,7 +199,7 @@ func (t *responseTurn) responseUsage() *responseUsage {
 	return &r
 }
 
-// floatOr is a number as Python writes a float, or what it is when absent.
+// floatOr returns a number as Python writes a float; if f is nil, the number is absent.
 func floatOr(f *float64, absent float64) json.RawMessage {
 	if f != nil {
 		absent = *f

@@ -2,7 +2,7 @@ package vllmsim
 
 import "encoding/json"
 
-// responseObject is a response, in an answer and in the events that have one, in the key order of testdata/exchanges/vllm-0.32-agents 08
+// responseObject is a response, in an answer and in events, in the key order of testdata/exchanges/vllm-0.32-agents 08
 // and vllm-0.33.
 type responseObject struct {
 	ID                 string             `json:"id"`
@@ -23,7 +23,7 @@ type responseObject struct {
 	MaxToolCalls       *int               `json:"max_tool_calls"`
 	PreviousResponseID *string            `json:"previous_response_id"`
 	Prompt             *struct{}          `json:"prompt"`
-	PromptCacheOptions json.RawMessage    `json:"prompt_cache_options,omitempty"` // this and the two others that follow: since 0.33
+	PromptCacheOptions json.RawMessage    `json:"prompt_cache_options,omitempty"` // this member and the next two: since 0.33
 	PromptCacheKey     json.RawMessage    `json:"prompt_cache_key,omitempty"`
 	PromptCacheKept    json.RawMessage    `json:"prompt_cache_retention,omitempty"`
 	Reasoning          json.RawMessage    `json:"reasoning"`
@@ -49,7 +49,7 @@ type incompleteDetails struct {
 
 const rawMessageType = "raw_message_tokens"
 
-// rawMessage is what enable_response_messages tells of the prompt, and of the answer.
+// rawMessage is what enable_response_messages adds about the prompt and about the answer.
 type rawMessage struct {
 	Message string  `json:"message"`
 	Tokens  []int32 `json:"tokens"`
@@ -143,7 +143,7 @@ type responseOutputDetails struct {
 	ToolOutputTokensPerTurn []int `json:"tool_output_tokens_per_turn"`
 }
 
-// newResponseUsage has zeros where chat leaves the details out, without --enable-prompt-tokens-details.
+// newResponseUsage fills details with zeros where chat omits them because --enable-prompt-tokens-details is off.
 func newResponseUsage(u usage) responseUsage {
 	r := responseUsage{
 		InputTokens: u.PromptTokens, OutputTokens: u.CompletionTokens, TotalTokens: u.TotalTokens,

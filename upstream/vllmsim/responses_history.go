@@ -20,7 +20,7 @@ func (l *inputList) UnmarshalJSON(raw []byte) error {
 	return json.Unmarshal(raw, &l.text)
 }
 
-// inputItem is an item of an input: a message, a call, what a tool has answered, or a thought.
+// inputItem is an item of an input: a message, a call, the result of a tool, or a thought.
 type inputItem struct {
 	Type             string      `json:"type"`
 	Role             string      `json:"role"`
@@ -33,7 +33,7 @@ type inputItem struct {
 	Output           partList    `json:"output"`
 }
 
-// kind is the type, which messages need not say.
+// kind returns the type, which messages may omit.
 func (m *inputItem) kind() string {
 	if m.Type == "" && m.Role != "" {
 		return "message"
@@ -62,8 +62,8 @@ type inputPart struct {
 	ImageURL string `json:"image_url"`
 }
 
-// validate refuses items that vLLM has no message for. item_reference and encrypted_content were measured to be refused; the texts, and
-// that it refuses other unknown types, follow body validation.
+// validate refuses items for which vLLM has no chat message. Refusals of item_reference and encrypted_content were measured. The error texts,
+// and the refusal of other unknown types, follow body validation.
 func (l *inputList) validate() error {
 	for n, item := range l.items {
 		at := fmt.Sprintf("input.%d", n)
@@ -84,7 +84,7 @@ func (l *inputList) validate() error {
 	return nil
 }
 
-// goesOn reports whether the last item is an answer that was cut, which the engine is to go on with (should_continue_final_message,
+// goesOn reports whether the last item is an unfinished answer that the engine has to continue (should_continue_final_message,
 // responses/utils.py).
 func (l *inputList) goesOn() bool {
 	if len(l.items) == 0 {
@@ -94,8 +94,8 @@ func (l *inputList) goesOn() bool {
 	return (last.kind() == "message" || last.kind() == "reasoning") && (last.Status == "in_progress" || last.Status == "incomplete")
 }
 
-// history is what the chat template gets to see (construct_input_messages, responses/utils.py). The real template also tells a call of
-// this API from one of chat by the order of its keys; those of the simulator write the keys themselves.
+// history returns the messages for the chat template (construct_input_messages, responses/utils.py). A real template can distinguish a call
+// of this API from chat's by the order of its keys; the simulator's templates write the keys themselves.
 func (r *responsesRequest) history() []message {
 	var h chatHistory
 	if r.Instructions != nil && *r.Instructions != "" {
@@ -110,7 +110,7 @@ func (r *responsesRequest) history() []message {
 	return h.messages
 }
 
-// item adds an item. Those of an assistant join the message before, as long as that has none of their kind.
+// item adds an item. An assistant's item joins the message before as long as that message has no item of this kind.
 func (h *chatHistory) item(item inputItem) {
 	switch {
 	case item.kind() == "function_call":
@@ -129,7 +129,7 @@ func (h *chatHistory) item(item inputItem) {
 	}
 }
 
-// assistant is the last message if it is an assistant's with room, and otherwise a new one.
+// assistant returns the last message if it is an assistant's and room accepts it, and otherwise a new one.
 func (h *chatHistory) assistant(room func(*message) bool) *message {
 	n := len(h.messages)
 	if n == 0 || h.messages[n-1].Role != "assistant" || !room(&h.messages[n-1]) {
@@ -138,7 +138,7 @@ func (h *chatHistory) assistant(room func(*message) bool) *message {
 	return &h.messages[len(h.messages)-1]
 }
 
-// thought is the text of a reasoning item, or of its summary if there is none.
+// thought returns the text of a reasoning item; if there is none, the text of its summary.
 func (m *inputItem) thought() string {
 	if text := m.Content.first(); text != "" || len(m.Summary) == 0 {
 		return text
@@ -146,7 +146,7 @@ func (m *inputItem) thought() string {
 	return m.Summary[0].Text
 }
 
-// first is the text of the first part, the only one that vLLM reads of what an assistant has said.
+// first returns the text of the first part. vLLM reads only this part of an assistant's message.
 func (l *partList) first() string {
 	switch {
 	case l.text != nil:
@@ -158,7 +158,7 @@ func (l *partList) first() string {
 	}
 }
 
-// chat is the content as chat has it.
+// chat returns the content in chat's form.
 func (l *partList) chat() json.RawMessage {
 	if l.text != nil {
 		return rawJSON(*l.text)

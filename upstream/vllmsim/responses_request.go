@@ -42,7 +42,7 @@ type responsesRequest struct {
 	TemplateKwargs     map[string]json.RawMessage `json:"chat_template_kwargs"`
 	RequestID          string                     `json:"request_id"`
 	CacheSalt          string                     `json:"cache_salt"`
-	// These four are repeated in answers, since 0.33.
+	// Answers repeat these four members, since 0.33.
 	PromptCacheOptions   json.RawMessage `json:"prompt_cache_options"`
 	PromptCacheKey       json.RawMessage `json:"prompt_cache_key"`
 	PromptCacheRetention json.RawMessage `json:"prompt_cache_retention"`
@@ -53,7 +53,7 @@ type responsesRequest struct {
 	input inputList
 }
 
-// responseTool is a tool as the answer repeats it. Of the tools that are no function, vLLM has the type and no more here.
+// responseTool is a tool as the answer repeats it. For tools that are not functions, vLLM keeps only the type here.
 type responseTool struct {
 	Name           string          `json:"name"`
 	Parameters     json.RawMessage `json:"parameters"`
@@ -65,10 +65,10 @@ type responseTool struct {
 	Description    *string         `json:"description"`
 	OutputSchema   json.RawMessage `json:"output_schema"`
 
-	format json.RawMessage // of a custom tool
+	format json.RawMessage // format of a custom tool
 }
 
-// UnmarshalJSON reads the format beside the members that answers repeat.
+// UnmarshalJSON reads format in addition to the members that answers repeat.
 func (t *responseTool) UnmarshalJSON(raw []byte) error {
 	type plain responseTool
 	var format struct {
@@ -115,8 +115,8 @@ func parseResponses(raw []byte) (*responsesRequest, error) {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// validate refuses what was measured to be refused with 400. The texts were not recorded: those of the store and of prompts are those of
-// vLLM's source (ResponsesRequest.validate_background, validate_prompt), the others follow body validation's.
+// validate refuses requests that a real server was measured to refuse with 400. The texts were not recorded: those about the store and about
+// prompts follow vLLM's source (ResponsesRequest.validate_background, validate_prompt), the others body validation.
 func (r *responsesRequest) validate() error {
 	if r.Background && r.Store != nil && !*r.Store {
 		return invalidBody("body", "{'type': 'value_error', 'loc': 'body', 'msg': 'Value error, background can only be used when `store` is true', 'input': '<dict>'}")
@@ -166,8 +166,8 @@ func (r *responsesRequest) setDefaults() {
 	}
 }
 
-// checkStore refuses what needs the store, which is off unless VLLM_ENABLE_RESPONSES_API_STORE is set. The first message is that of
-// testdata/exchanges/vllm-0.32-agents 13, the second vLLM's source's.
+// checkStore refuses requests that need the store, which is off unless VLLM_ENABLE_RESPONSES_API_STORE is set. The first message is that of
+// testdata/exchanges/vllm-0.32-agents 13, the second that of vLLM's source.
 func (r *responsesRequest) checkStore() error {
 	if r.PreviousResponseID != nil {
 		return unknownResponse(*r.PreviousResponseID)
@@ -184,7 +184,7 @@ func unknownResponse(id string) error {
 	return &apiError{status: http.StatusNotFound, kind: "invalid_request_error", param: "response_id", message: "Response with id '" + id + "' not found."}
 }
 
-// chatRequest is what the chat template and the engine get of the request.
+// chatRequest returns the request for the chat template and the engine.
 func (r *responsesRequest) chatRequest() (*apiRequest, error) {
 	stops, err := parseStops(r.Stop)
 	if err != nil {

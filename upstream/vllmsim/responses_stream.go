@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// stream answers with the events of this API. Two of them come before the engine has done anything. What fails behind them has no event:
-// vLLM cannot serialise its own error there, and the connection is cut (testdata/exchanges/vllm-0.32-agents 11).
+// stream answers with the events of this API. Two of them come before the engine has done anything. A failure after them has no event: vLLM
+// cannot serialise its own error there, and the connection is cut (testdata/exchanges/vllm-0.32-agents 11).
 func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error {
 	s := newResponseStream(w, itemID)
 	if err := errors.Join(s.open(), s.begin(t.started())); err != nil {
@@ -57,19 +57,19 @@ type responseEvent struct {
 	Name         string          `json:"name,omitempty"`
 }
 
-// responseStream writes events. At most one item is open, the one that the last text, thought or call belongs to.
+// responseStream writes events. At most one item is open: that of the last text, thought or call.
 type responseStream struct {
 	namedEvents
 
 	newID    func(kind string) string
 	sequence int
-	items    []any // that are complete
+	items    []any // items that are complete
 	item     *openItem
 }
 
 // openItem is an item that is being written.
 type openItem struct {
-	kind string // rs, msg or fc, as its id begins
+	kind string // rs, msg or fc, the prefix of its id
 	id   string
 	text strings.Builder
 	call callItem // with kind fc
@@ -79,7 +79,7 @@ func newResponseStream(w http.ResponseWriter, newID func(kind string) string) *r
 	return &responseStream{namedEvents: newNamedEvents(w), newID: newID, items: []any{}}
 }
 
-// begin writes the events that come before any work.
+// begin writes the events that precede all work.
 func (s *responseStream) begin(o responseObject) error {
 	if err := s.send(responseEvent{Type: "response.created", Response: &o}); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (s *responseStream) begin(o responseObject) error {
 	return s.send(responseEvent{Type: "response.in_progress", Response: &o})
 }
 
-// piece writes what one token adds; text and thoughts that are empty are no events.
+// piece writes the events of one token; empty texts and thoughts have no event.
 func (s *responseStream) piece(p piece) error {
 	if p.reasoning != nil && *p.reasoning != "" {
 		if err := s.add(kindReasoning, *p.reasoning, responseEvent{Type: "response.reasoning_text.delta"}); err != nil {
@@ -114,14 +114,14 @@ func (s *responseStream) piece(p piece) error {
 	return s.sendOf(responseEvent{Type: "response.function_call_arguments.delta", Delta: p.call.Function.Arguments})
 }
 
-// The kinds of items, as ids begin.
+// The kinds of items, as prefixes of their ids.
 const (
 	kindReasoning = "rs"
 	kindMessage   = "msg"
 	kindCall      = "fc"
 )
 
-// add writes text to an item of a kind, which it begins unless one is open.
+// add writes text to the open item. If none of this kind is open, it begins one.
 func (s *responseStream) add(kind, text string, delta responseEvent) error {
 	if s.item == nil || s.item.kind != kind {
 		if err := s.start(kind); err != nil {
@@ -164,7 +164,7 @@ func (s *responseStream) startCall(call *toolCallDelta) error {
 	return s.sendItem("response.output_item.added", s.item.call)
 }
 
-// leave ends the open item, behind which another comes.
+// leave ends the open item because another one follows.
 func (s *responseStream) leave() error { return s.end(statusCompleted) }
 
 // end ends the open item with a status.
@@ -207,7 +207,7 @@ func (s *responseStream) endText(e responseEvent, part any) error {
 	return s.sendOf(responseEvent{Type: "response.content_part.done", ContentIndex: new(int), Part: part})
 }
 
-// fail writes OpenAI's error event, which vLLM 0.32 does not get to send; an engine that does was not seen.
+// fail writes OpenAI's error event. vLLM 0.32 does not manage to send it, and no engine that does was observed.
 func (s *responseStream) fail(e *apiError) error {
 	body := e.body().Error
 	defer func() { s.sequence++ }()

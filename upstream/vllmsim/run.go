@@ -6,30 +6,30 @@ import (
 	"slices"
 )
 
-// run is a request inside the engine, from its blocks to its last token. One goroutine uses it.
+// run is a request inside the engine, from its first block to its last token. Only one goroutine uses it.
 type run struct {
 	engine *engine
 	req    *request
 	hashes []uint64 // of the prompt's full blocks
 	blocks []int32
-	remote any // what the connector knows of the request
+	remote any // the connector's knowledge of the request
 
 	local, external int // prompt tokens from the own prefix cache, and from another instance
 	output          []int32
-	computed        int    // tokens whose KV lies in blocks
-	state           uint64 // after reading all of that
+	computed        int    // tokens whose KV is in blocks
+	state           uint64 // state after reading the KV of the computed tokens
 	reply           *reply
 	capped          bool // ended by its length
 	running         bool // has a place among the running requests of the engine
 	ended           bool
 }
 
-// step is one sampled token and, with the last, how it ended.
+// step is one sampled token. The last step also says how the run ended.
 type step struct {
 	id         int32
 	finish     string     // "stop" or "length"; empty while the run goes on
 	stopReason any        // token id of stop_token_ids
-	params     *paramsOut // with finish, if the connector has any
+	params     *paramsOut // set together with finish, if the connector has params
 }
 
 func (r *run) token(i int) int32 {
@@ -39,8 +39,8 @@ func (r *run) token(i int) int32 {
 	return r.output[i-len(r.req.prompt)]
 }
 
-// computePrompt computes what is missing of the prompt on top of the KV that is there, right or wrong, files the full
-// blocks, and judges what was there.
+// computePrompt computes the missing part of the prompt, using the KV that is present, right or wrong. It then files the full blocks.
+// It also counts it if the KV that was present is wrong.
 func (r *run) computePrompt() {
 	e, prompt := r.engine, r.req.prompt
 	expected := expectedContent(r.req.seed, prompt, r.req.media)
@@ -60,7 +60,7 @@ func (r *run) computePrompt() {
 	if corrupt {
 		e.stats.CorruptReads++
 	}
-	if r.req.handsBack { // what is another by FaultOtherIDs is computed, in blocks of its own
+	if r.req.handsBack { // a token that FaultOtherIDs changes is computed, in blocks of its own
 		known = min(known, max(r.local, same(prompt, r.req.computed)))
 	}
 	r.state = initialState(r.req.seed)
@@ -86,7 +86,7 @@ func (r *run) computePrompt() {
 	}
 }
 
-// computeUpTo writes the KV of the tokens before end. The caller holds e.mu and r.blocks has room.
+// computeUpTo writes the KV of the tokens before end. The caller holds e.mu, and r.blocks is large enough.
 func (r *run) computeUpTo(end int) {
 	for ; r.computed < end; r.computed++ {
 		content := slotContent(r.state, r.token(r.computed), mediaAt(r.req.media, r.computed))
@@ -95,7 +95,7 @@ func (r *run) computeUpTo(end int) {
 	}
 }
 
-// next samples one token. The error is the cause of ctx; the run is over then.
+// next samples one token. If it fails, the error is the cause of ctx and the run is over.
 func (r *run) next(ctx context.Context) (step, error) {
 	e := r.engine
 	if err := r.advance(ctx); err != nil {
@@ -129,7 +129,7 @@ func (r *run) next(ctx context.Context) (step, error) {
 	return s, nil
 }
 
-// advance makes the KV of the last sampled token, which the next one needs.
+// advance computes the KV of the last sampled token, which the next token needs.
 func (r *run) advance(ctx context.Context) error {
 	if len(r.output) == 0 {
 		return context.Cause(ctx)
@@ -157,7 +157,7 @@ func (r *run) advance(ctx context.Context) error {
 	return nil
 }
 
-// preempt gives all blocks back, waits for enough, and computes everything again, as vLLM does when memory runs out.
+// preempt gives all blocks back, waits for enough blocks, and computes everything again, as vLLM does when memory runs out.
 func (r *run) preempt(ctx context.Context) error {
 	e, total := r.engine, len(r.req.prompt)+len(r.output)
 	e.mu.Lock()
@@ -176,7 +176,7 @@ func (r *run) preempt(ctx context.Context) error {
 	return nil
 }
 
-// finish ends the run; what becomes of its blocks is the connector's business. The caller holds e.mu.
+// finish ends the run; the connector decides what happens to its blocks. The caller holds e.mu.
 func (r *run) finish() *paramsOut {
 	r.end(func(s *Stats) { s.Finished++ })
 	if r.engine.cfg.StepAhead {
@@ -187,20 +187,20 @@ func (r *run) finish() *paramsOut {
 }
 
 // file enters the full blocks of prompt and answer into the prefix cache. vLLM does so as they fill (kv_cache_manager.py,
-// allocate_slots), so that those of a request that is aborted are in it, too. The caller holds e.mu.
+// allocate_slots), so the cache also has the blocks of an aborted request. The caller holds e.mu.
 func (r *run) file() {
 	all := slices.Concat(r.req.prompt, r.output)
 	hashes := blockHashes(r.req.salt, all[:r.computed], r.req.media, r.engine.cfg.BlockSize)
 	r.filed(all, hashes, r.engine.pool.file(r.blocks, hashes))
 }
 
-// cachedTokens are the prompt tokens that needed no computing here.
+// cachedTokens returns how many prompt tokens this engine did not have to compute.
 func (r *run) cachedTokens() int { return min(r.local+r.external, len(r.req.prompt)) }
 
-// abort ends a run whose answer is complete without the engine having finished it, as a stop string does.
+// abort ends a run whose answer is complete although the engine has not finished it, for example after a stop string.
 func (r *run) abort() { r.drop(errAborted) }
 
-// drop ends a run without an answer: its blocks are free at once, nothing is pinned.
+// drop ends a run without an answer: its blocks are free at once, and nothing is pinned.
 func (r *run) drop(cause error) {
 	e := r.engine
 	e.mu.Lock()

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// What waits, and what shares the engine, follows Scheduler.schedule of vllm/v1/core/sched/scheduler.py: a request that no
-// place is free for (max_num_seqs) or no blocks holds up all behind it; one that reads KV of another instance holds blocks
-// and no place, and comes back before the others; a preempted one does so too.
+// The rules for waiting and sharing the engine follow Scheduler.schedule of vllm/v1/core/sched/scheduler.py. A request for which no
+// place (max_num_seqs) or no block is free holds up all requests behind it. A request that reads KV of another instance holds
+// blocks but no place, and comes back before the others; so does a preempted one.
 
-// need describes what a request wants to be let in: how many blocks, and for which prefix of the prompt cached ones would do.
+// need is what a request needs to be let in: the number of blocks, and the prompt hashes for which cached blocks will do.
 type need struct {
 	total  int
 	hashes []uint64
-	ahead  bool // the request was in already
+	ahead  bool // the request was let in before
 }
 
-// letIn waits until the engine has a place among the running requests and the blocks of n, and gives both to r. hits is how
-// many of the blocks came from the prefix cache. beat is called now and then while waiting.
+// letIn waits until the engine has a free place among the running requests and the blocks of n, and gives both to r. hits is the number
+// of blocks from the prefix cache. It calls beat now and then while it waits.
 func (r *run) letIn(ctx context.Context, n need, beat func()) (hits int, err error) {
 	e := r.engine
 	e.mu.Lock()
@@ -46,7 +46,7 @@ func (r *run) letIn(ctx context.Context, n need, beat func()) (hits int, err err
 			patience = max(0, min(patience, e.pins.earliest-e.clock.now()))
 		}
 		e.mu.Unlock()
-		// The extra microsecond keeps rounding from waking before the deadline.
+		// The extra microsecond keeps rounding from ending the wait before the deadline.
 		late, err := w.wait(ctx, e.clock.real(patience)+time.Microsecond)
 		if late && err == nil {
 			beat()
@@ -58,7 +58,7 @@ func (r *run) letIn(ctx context.Context, n need, beat func()) (hits int, err err
 	}
 }
 
-// stepOut gives the place among the running requests back and keeps the blocks. The caller holds e.mu.
+// stepOut gives up the place among the running requests and keeps the blocks. The caller holds e.mu.
 func (r *run) stepOut() {
 	if r.running {
 		r.running = false
@@ -67,7 +67,7 @@ func (r *run) stepOut() {
 	}
 }
 
-// deferred runs do, during which the request waits for KV from elsewhere; count points at where the statistics count it.
+// deferred runs do while the request waits for KV from elsewhere; count points to the counter of such requests.
 func (r *run) deferred(count func(*Stats) *int, do func()) {
 	e := r.engine
 	e.mu.Lock()
@@ -78,16 +78,16 @@ func (r *run) deferred(count func(*Stats) *int, do func()) {
 	e.count(func(s *Stats) { *count(s)-- })
 }
 
-// park never answers: the request stays deferred until its client goes.
+// park never answers: the request stays deferred until its client disconnects.
 func (r *run) park(ctx context.Context) error {
 	r.deferred(func(s *Stats) *int { return &s.Parked }, func() { <-ctx.Done() })
 	return context.Cause(ctx)
 }
 
-// compute passes the time that the engine takes for tokens of a prompt, which all prompts share. A step's token budget goes
-// to the running requests in the order in which they were let in, and a prompt takes all that those before it leave; so
-// prompts are computed one after the other. That each decode takes a token of the budget, and that prompts which end within
-// one step end together, is left out: 256 of 8192 tokens at most, and less than a step.
+// compute waits for the time that the engine takes for tokens of a prompt; all prompts share the engine. A step's token budget goes to
+// the running requests in the order in which they were let in, and a prompt takes all that is left, so prompts are computed one after
+// the other. The model omits two effects: each decode takes a token of the budget (256 of 8192 at most), and prompts that end within
+// one step end together (less than a step).
 func (r *run) compute(ctx context.Context, tokens int, beat func()) error {
 	e := r.engine
 	cost := e.clock.real(time.Duration(tokens) * r.timing().PrefillPerToken)
@@ -102,8 +102,8 @@ func (r *run) compute(ctx context.Context, tokens int, beat func()) error {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		if e.prompts.isFirst(w) {
-			// Counted from where it should have ended, so that the delay of a timer does not add up along the line. A prompt
-			// that was taken back ends now.
+			// Counted from where it should have ended, so that the delays of timers do not add up along the line. A cancelled prompt ends
+			// now.
 			if now := time.Now(); ends.After(now) {
 				e.computed = now
 			} else if !ends.IsZero() {
@@ -133,7 +133,7 @@ func (r *run) compute(ctx context.Context, tokens int, beat func()) error {
 	}
 }
 
-// timing is what work of the request costs now.
+// timing returns the current durations of work for the request.
 func (r *run) timing() Timing {
 	live := r.engine.live.Load()
 	factor := live.Slowness * r.req.slowness

@@ -22,10 +22,10 @@ const (
 	pathMetrics     = "/metrics"
 )
 
-// maxBody bounds what a request may send.
+// maxBody bounds the body of a request.
 const maxBody = 64 << 20
 
-// errConnectionGone ends a request whose connection is closed or has to be.
+// errConnectionGone ends a request whose connection is closed or has to be closed.
 var errConnectionGone = errors.New("connection gone")
 
 // ServeHTTP answers as vLLM's API server does.
@@ -43,7 +43,7 @@ func (i *Instance) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		kill(w)
 	default:
 		api := asAPIError(err)
-		// The status line is out only if the connection failed in the middle, and then this is not read.
+		// The status line is already out only if the connection failed in the middle, and then nobody reads this.
 		_ = writeJSON(w, api.status, i.errorBody(api, req.URL.Path))
 	}
 }
@@ -135,7 +135,7 @@ func (i *Instance) knownPath(path string) bool {
 	}
 }
 
-// unauthorized checks the bearer token, which guards /v1 only.
+// unauthorized checks the bearer token, which protects only /v1.
 func (i *Instance) unauthorized(req *http.Request) bool {
 	key := i.config().APIKey
 	return key != "" && strings.HasPrefix(req.URL.Path, "/v1") && req.Header.Get("Authorization") != "Bearer "+key
@@ -153,7 +153,7 @@ func (i *Instance) serveHealth(w http.ResponseWriter) error {
 	return nil
 }
 
-// engineFor picks the data-parallel rank: the one asked for, or each in turn. A rank that is not a number is ignored.
+// engineFor picks the data-parallel rank: the one that the request names, or each in turn. A rank that is not a number is ignored.
 func (i *Instance) engineFor(req *http.Request) (*engine, error) {
 	engines := i.engines()
 	rank, err := strconv.Atoi(req.Header.Get("X-Data-Parallel-Rank"))
@@ -175,7 +175,7 @@ func readRequest(req *http.Request) (*apiRequest, error) {
 	return parseBody(body)
 }
 
-// jsonBody reads a body that says it is JSON.
+// jsonBody reads a body with the content type application/json.
 func jsonBody(req *http.Request) ([]byte, error) {
 	kind, _, err := mime.ParseMediaType(req.Header.Get("Content-Type"))
 	if err != nil || kind != "application/json" {
@@ -188,7 +188,7 @@ func jsonBody(req *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// wantsStream looks at a body that need not be valid.
+// wantsStream reports whether a body asks for a stream; the body need not be valid.
 func wantsStream(body []byte) bool {
 	var r struct {
 		Stream bool `json:"stream"`
@@ -196,7 +196,7 @@ func wantsStream(body []byte) bool {
 	return json.Unmarshal(body, &r) == nil && r.Stream
 }
 
-// requestID is the client's id for a completion: header, body member, or a random one.
+// requestID returns the id of a completion for the client: from the header, from the body, or a random one.
 func requestID(req *http.Request, r *apiRequest) string {
 	if id := req.Header.Get("X-Request-Id"); id != "" {
 		return id
@@ -207,7 +207,7 @@ func requestID(req *http.Request, r *apiRequest) string {
 	return randomHex(16)
 }
 
-// engineID is the id of one child inside the engine; it ends in random digits, so that equal request ids cannot clash
+// engineID returns the id of one child inside the engine. It ends in random digits, so that equal request ids cannot collide
 // (#27987).
 func (c *completion) engineID(prompt, child int) string {
 	id := c.id

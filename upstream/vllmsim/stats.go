@@ -1,13 +1,13 @@
 package vllmsim
 
-// Stats is what an instance has counted since Start, restarts included; the first group is what it holds now.
+// Stats are the counts of an instance since Start, restarts included. The first group is the current state.
 // A suite that drives the proxy ends by asserting that CorruptReads, Poisoned, DoubleReads, ExpiredReads, UnknownReads,
-// Deaths, UnevenHandBacks, LeasedHandBacks and OtherSalts are zero and that Pins is what the scenario explains.
+// Deaths, UnevenHandBacks, LeasedHandBacks and OtherSalts are zero and that the scenario explains Pins.
 type Stats struct {
-	Running       int `json:"running"` // requests in the engine, whether they are executed or wait
-	Waiting       int `json:"waiting"` // of these, those that wait for a place or for blocks
-	Loading       int `json:"loading"` // of these, those that read KV of another instance
-	Parked        int `json:"parked"`  // of these, those that will never be answered
+	Running       int `json:"running"` // requests in the engine, executed or waiting
+	Waiting       int `json:"waiting"` // of these, requests that wait for a place or for blocks
+	Loading       int `json:"loading"` // of these, requests that read KV of another instance
+	Parked        int `json:"parked"`  // of these, requests that will never be answered
 	Pins          int `json:"pins"`    // finished requests whose blocks wait for a reader
 	PinnedTokens  int `json:"pinned_tokens"`
 	PinnedBlocks  int `json:"pinned_blocks"`
@@ -22,7 +22,7 @@ type Stats struct {
 	DoubleReads       int `json:"double_reads"`       // as owner: a read of blocks that had been read or released, or were being read
 	ExpiredReads      int `json:"expired_reads"`      // as owner: a read of blocks whose lease or TTL had ended
 	UnknownReads      int `json:"unknown_reads"`      // as owner: a read for a request this engine never pinned
-	StaleReads        int `json:"stale_reads"`        // as owner: a handshake for an engine id of another start, refused; or a read by an older registration, which is garbage
+	StaleReads        int `json:"stale_reads"`        // as owner: a refused handshake for an engine id of another incarnation, or a read by an older registration (garbage)
 	DeclinedReads     int `json:"declined_reads"`     // as reader: remote_blocks_expiry_time was too close
 	LoadFailures      int `json:"load_failures"`      // as reader: loads that failed, the declined ones included
 	Loads             int `json:"loads"`              // as reader: loads that succeeded
@@ -47,26 +47,26 @@ type Stats struct {
 	ExternalTokens    int `json:"external_tokens"`  // prompt tokens read from another instance
 	GeneratedTokens   int `json:"generated_tokens"`
 
-	HandBacks       int `json:"hand_backs"`        // as reader: engine requests that are hand-backs (handsBack says which), whatever became of them
-	LeasedHandBacks int `json:"leased_hand_backs"` // of these, those that ended by themselves, and have pinned their blocks for a lease
-	UnevenHandBacks int `json:"uneven_hand_backs"` // of these, those whose ids, tokens or blocks are not as many as their owner's pin has
-	OtherSalts      int `json:"other_salts"`       // as reader: reads of the KV of a request with another cache_salt, and hand-backs of such
+	HandBacks       int `json:"hand_backs"`        // as reader: engine requests that are hand-backs (see handsBack), however they ended
+	LeasedHandBacks int `json:"leased_hand_backs"` // of these, hand-backs that ended by themselves and have pinned their blocks for a lease
+	UnevenHandBacks int `json:"uneven_hand_backs"` // of these, hand-backs with other numbers of ids, tokens or blocks than their owner's pin
+	OtherSalts      int `json:"other_salts"`       // as reader: reads, hand-backs included, of the KV of a request with another cache_salt
 
-	// HandBackTokens and HandBackComputedTokens are what hand-backs have of PromptTokens and ComputedTokens.
+	// HandBackTokens and HandBackComputedTokens are the hand-backs' shares of PromptTokens and ComputedTokens.
 	HandBackTokens         int `json:"hand_back_tokens"`
 	HandBackComputedTokens int `json:"hand_back_computed_tokens"`
 
-	Pushing      int `json:"pushing"`       // as sender of LMCache: prompts whose KV is on its way now
-	Pushes       int `json:"pushes"`        // as sender: prompts that a receiver has made room for
-	ChunksPushed int `json:"chunks_pushed"` // as sender: chunks that have landed, those of each rank
+	Pushing      int `json:"pushing"`       // as sender of LMCache: prompts whose KV is under way now
+	Pushes       int `json:"pushes"`        // as sender: prompts for which a receiver has allocated space
+	ChunksPushed int `json:"chunks_pushed"` // as sender: chunks that have landed, counted for each rank
 	Notices      int `json:"notices"`       // as sender: messages to the proxy, sent or queued
-	ChunksHeld   int `json:"chunks_held"`   // as receiver: chunks that wait to be read now; nothing else ends them
+	ChunksHeld   int `json:"chunks_held"`   // as receiver: chunks that wait for a reader now; nothing else ends them
 	EarlyReads   int `json:"early_reads"`   // as receiver: loads of KV that had not landed; CorruptReads counts them too
-	KVPushed     int `json:"kv_pushed"`     // as prefill of P2P-NCCL or MoRI-IO: prompts whose KV a decode engine has taken in
+	KVPushed     int `json:"kv_pushed"`     // as prefill of P2P-NCCL or MoRI-IO: prompts whose KV a decode engine has received
 	KVHeld       int `json:"kv_held"`       // as decode of P2P-NCCL: pushed KV whose request has not come; nothing else ends it
 }
 
-// add sums counters; what an instance holds now is added too, for instances with several engines.
+// add adds the counters of o, and its current state too, for instances with several engines.
 func (s *Stats) add(o Stats) {
 	for _, sum := range [...]struct {
 		to   *int
@@ -96,7 +96,7 @@ func (s *Stats) add(o Stats) {
 	}
 }
 
-// forgetHoldings clears what a restarted engine no longer holds and keeps what it has counted.
+// forgetHoldings clears the state that a restarted engine has lost, and keeps the counts.
 func (s *Stats) forgetHoldings() {
 	s.Running, s.Waiting, s.Loading, s.Parked, s.Dead = 0, 0, 0, 0, 0
 	s.Pushing, s.ChunksHeld, s.HeldHandBacks = 0, 0, 0

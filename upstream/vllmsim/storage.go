@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 )
 
-// StorageConfig is what an instance of ConnectorLMCacheStorage has to know: LMCacheConnectorV1 with a remote_url of fs:// and
+// StorageConfig is the configuration of ConnectorLMCacheStorage: LMCacheConnectorV1 with a remote_url of fs:// and
 // save_unfull_chunk false (LMCache 0.5.6).
 type StorageConfig struct {
 	// Folder is shared by all instances of a deployment.
@@ -28,8 +28,8 @@ func (c *StorageConfig) validate() error {
 	return positive("storage.chunk_size", float64(c.ChunkSize))
 }
 
-// storage loads the whole chunks of each prompt that the folder has and saves those that it has not. Requests carry no params, and
-// instances of both roles do the same. What cannot be read is computed.
+// storage loads the whole chunks of each prompt that are in the folder and saves those that are missing. Requests carry no params, and
+// both roles do the same. The engine computes chunks that cannot be read.
 type storage struct{ idle }
 
 func (s *storage) keys(r *run) []chunkKey {
@@ -40,7 +40,7 @@ func (s *storage) path(key chunkKey) string {
 	return filepath.Join(s.engine.cfg.Storage.Folder, fmt.Sprintf("%016x", key.hash))
 }
 
-// fetch loads the chunks behind the own prefix cache. The last token is computed in any case.
+// fetch loads the chunks behind the own prefix cache. The last token is always computed.
 func (s *storage) fetch(_ context.Context, r *run) error {
 	var content []uint64
 	for _, key := range s.keys(r) {
@@ -68,7 +68,7 @@ func (s *storage) fetch(_ context.Context, r *run) error {
 	return nil
 }
 
-// prompted saves what the folder has not.
+// prompted saves the chunks that the folder lacks.
 func (s *storage) prompted(ctx context.Context, r *run) error {
 	from := 0
 	for _, key := range s.keys(r) {
@@ -82,14 +82,14 @@ func (s *storage) prompted(ctx context.Context, r *run) error {
 			part = append(part, *s.engine.pool.slot(r.blocks, from))
 		}
 		s.engine.mu.Unlock()
-		if s.save(key, part) == nil { // a chunk that is not saved is computed by others, too
+		if s.save(key, part) == nil { // others compute a chunk that is not saved
 			s.engine.count(func(n *Stats) { n.ChunksPushed++ })
 		}
 	}
 	return context.Cause(ctx)
 }
 
-// save writes a chunk in a way that no reader sees a part of it.
+// save writes a chunk so that no reader sees a part of it.
 func (s *storage) save(key chunkKey, part []uint64) error {
 	var raw bytes.Buffer
 	if err := gob.NewEncoder(&raw).Encode(part); err != nil {

@@ -7,8 +7,8 @@ import (
 	"net/http"
 )
 
-// stream answers with server-sent events. The status goes out before the engine has done anything, so what fails from
-// here on is an error event.
+// stream answers with server-sent events. It sends the status before the engine has done anything, so any later failure is an
+// error event.
 func (c *completion) stream(ctx context.Context, w http.ResponseWriter) error {
 	w.Header().Set("Content-Type", "text/event-stream; charset=utf-8")
 	s := &eventStream{completion: c, w: w, flush: http.NewResponseController(w)}
@@ -42,13 +42,13 @@ func (s *eventStream) events(ctx context.Context) error {
 			going = true
 			p, err := c.advance(ctx, ch)
 			if err == nil && c.fault.is(FaultErrorEvent) {
-				err = errLoadFailed // any that the client is told of
+				err = errLoadFailed // stands for any error that the client sees
 			}
 			if err != nil && errors.Is(failure(err), errConnectionGone) {
 				return errConnectionGone
 			}
 			if round == 0 && at == 0 && c.chat {
-				// The role comes with the first output of the engine, be it an error.
+				// The role comes with the engine's first output, even if that is an error.
 				if err := s.roles(); err != nil {
 					return err
 				}
@@ -168,7 +168,7 @@ func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textC
 	return choice
 }
 
-// tail writes what follows the last finish chunk: usage, and params that have a chunk of their own.
+// tail writes the events behind the last finish chunk: usage, and params that have a chunk of their own.
 func (s *eventStream) tail() error {
 	c := s.completion
 	params, err := c.streamParams()
@@ -197,7 +197,7 @@ func (c *completion) includeUsage() bool {
 	return c.request.StreamOptions != nil && c.request.StreamOptions.IncludeUsage
 }
 
-// paramsPlace is where this stream carries its params.
+// paramsPlace returns the event of this stream that carries its params.
 func (c *completion) paramsPlace() string {
 	place := c.instance.config().Params
 	if place == ParamsUsage && !c.includeUsage() {
@@ -215,7 +215,7 @@ func (c *completion) streamParams() (json.RawMessage, error) {
 	return c.fault.params(c.engine, p)
 }
 
-// chunk is an event of ch, whose part of it is choices; both are nil for an event of all.
+// chunk returns an event of ch with its choices; both are nil for an event about all choices.
 func (c *completion) chunk(ch *choice, choices ...any) *chunk {
 	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.instance.config().answered(c.request.Model), Choices: choices}
 	if !c.chat {

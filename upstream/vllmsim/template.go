@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// The chat templates. All of them write ChatML; they differ in what makes reuse hard:
+// The chat templates. All of them write ChatML; they differ in what makes reuse difficult:
 //
 //	chatml           append-only: what was sampled is what the next turn renders, reasoning and tool calls included
 //	strip_reasoning  history is rendered without the reasoning that was sampled
@@ -77,7 +77,7 @@ func (c *conversation) render(template string) (string, error) {
 	return b.String(), nil
 }
 
-// preamble is what tools, documents and reasoning_effort add to the system message.
+// preamble returns the text that tools, documents and reasoning_effort add to the system message.
 func (c *conversation) preamble() (string, error) {
 	var b strings.Builder
 	if len(c.tools) > 0 {
@@ -129,7 +129,7 @@ func (m *message) body(template string) (string, error) {
 	return b.String(), nil
 }
 
-// text joins the parts of a content as vLLM's string format does; media parts become a mark.
+// text joins the parts of a content as vLLM's string format does; a media part becomes a mark.
 func (m *message) text() (string, error) {
 	if len(m.Content) == 0 || string(m.Content) == "null" {
 		return "", nil
@@ -169,7 +169,7 @@ func (m *message) parts() ([]contentPart, error) {
 	return parts, err
 }
 
-// onlyText reports whether no message has a media part; engines ignore forwarded ids otherwise.
+// onlyText reports whether no message has a media part; with media, engines ignore forwarded ids.
 func (c *conversation) onlyText() bool {
 	for _, m := range c.messages {
 		parts, err := m.parts()

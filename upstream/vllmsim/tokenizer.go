@@ -35,7 +35,7 @@ const wordCacheSize = 8192
 var vocabulary string
 
 // tokenizer is a byte-level BPE: every text has ids, and ids that no encoding would choose still have a text.
-// Encode(Decode(ids)) therefore may differ from ids, as with real models.
+// As with real models, Encode(Decode(ids)) may therefore differ from ids.
 type tokenizer struct {
 	bytes   []string         // id to the bytes it stands for
 	halves  [][2]int32       // id to the pair it was merged from; zero for bytes and special tokens
@@ -74,8 +74,8 @@ func newTokenizer(merges string) (*tokenizer, error) {
 	return t, nil
 }
 
-// readMerge reads a line of two ids. Every instance reads thousands of them when it starts, and fmt.Sscanf took a third of
-// the time of short tests.
+// readMerge reads a line of two ids. Every instance reads thousands of lines when it starts; with fmt.Sscanf that took a third
+// of the time of short tests.
 func readMerge(line string) (left, right int32, err error) {
 	first, second, _ := strings.Cut(strings.TrimSpace(line), " ")
 	a, err := strconv.ParseInt(first, 10, 32)
@@ -116,7 +116,7 @@ func (t *tokenizer) encode(s string) []int32 {
 	return ids
 }
 
-// nextSpecial finds the first special token in s; id is -1 and at the length of s when there is none.
+// nextSpecial finds the first special token in s. If there is none, id is -1 and at is the length of s.
 func (t *tokenizer) nextSpecial(s string) (at int, id int32) {
 	for at = 0; at < len(s); at++ {
 		skip := strings.IndexByte(s[at:], '<')
@@ -159,7 +159,7 @@ func (t *tokenizer) encodeWord(word string) []int32 {
 	return ids
 }
 
-// mergeAll applies the earliest learned merge that is possible, everywhere, until none is.
+// mergeAll repeats the merge that was learned earliest among the possible ones, everywhere, until none is possible.
 func (t *tokenizer) mergeAll(word string) []int32 {
 	ids := make([]int32, len(word))
 	for i := range len(word) {

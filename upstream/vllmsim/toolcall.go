@@ -17,7 +17,7 @@ type toolFunction struct {
 	Arguments string `json:"arguments"`
 }
 
-// toolCallDelta is a part of a call in a stream: the name comes with the first, the arguments in slices after it.
+// toolCallDelta is a part of a call in a stream: the first has the name, the others have slices of the arguments.
 type toolCallDelta struct {
 	ID       string            `json:"id,omitempty"`
 	Type     string            `json:"type,omitempty"`
@@ -43,7 +43,7 @@ const (
 	callArgumentsMark = `"arguments": `
 )
 
-// push adds text and returns what is new for a stream, at most one delta.
+// push adds text and returns the new part for a stream, at most one delta.
 func (c *callParser) push(text string) *toolCallDelta {
 	c.text += text
 	name, arguments, _ := c.split()
@@ -80,7 +80,7 @@ func (c *callParser) split() (name, arguments string, done bool) {
 	return name, rest[:end], done
 }
 
-// finish returns the call when it is a well-formed one.
+// finish returns the call if it is well-formed.
 func (c *callParser) finish() (toolCall, bool) {
 	name, arguments, done := c.split()
 	text, err := pythonJSON([]byte(arguments))

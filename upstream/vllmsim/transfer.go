@@ -13,13 +13,13 @@ import (
 )
 
 // The side channel stands for NIXL: a handshake that compares the engine id, one-sided reads of block memory,
-// notifications and heartbeats, as gob values over TCP. The owner answers reads without judging them.
+// notifications and heartbeats, as gob values over TCP. The owner answers reads without checking them.
 
 const (
-	// peerTimeout is how long a reader waits for a side channel where nothing listens (ZMQ receive time-out, measured
+	// peerTimeout is how long a reader waits for a side channel if nothing listens there (ZMQ receive time-out, measured
 	// on 0.32); engine time.
 	peerTimeout = 5 * time.Second
-	// mismatchDelay is what a handshake with another engine costs (measured on 0.32); engine time.
+	// mismatchDelay is the duration of a handshake with the wrong engine (measured on 0.32); engine time.
 	mismatchDelay = time.Second
 )
 
@@ -37,11 +37,11 @@ type sideRequest struct {
 	EngineID  string
 	RequestID string
 	Blocks    []int32
-	// Registration of the owner's memory by which a reader reads, 0 if it does not say.
+	// Registration is the registration of the owner's memory with which a reader reads, 0 if the reader does not say.
 	Registration int
 
-	Known bool         // of a reader: what follows is said of it
-	Salt  string       // its cache_salt
+	Known bool         // the members that follow describe the reader
+	Salt  string       // the reader's cache_salt
 	Sizes []int32      // of a hand-back: ids of the prompt, remote_num_tokens, blocks of remote_block_ids
 	Push  *pushRequest // of LMCache
 	KV    *kvMessage   // of engines that push
@@ -54,7 +54,7 @@ type sideReply struct {
 	BlockSize    int
 	Kind         string // what NIXL hashes of engine and model (compatibility_hash)
 	Content      []uint64
-	Registration int // of the owner's memory
+	Registration int // registration of the owner's memory
 	Verdict      verdict
 }
 
@@ -64,7 +64,7 @@ var (
 	errDeclined       = errors.New("remote blocks are about to expire")
 )
 
-// kind is what the engines of a transfer must have in common: vLLM's version and the path of the model, among others
+// kind returns what the engines of a transfer must have in common: vLLM's version and the path of the model, among others
 // (compute_nixl_compatibility_hash, nixl/metadata.py).
 func (e *engine) kind() string { return e.cfg.Version + " " + e.cfg.ModelPath }
 
@@ -116,8 +116,8 @@ func (e *engine) readBlocks(req sideRequest) (content []uint64, v verdict, err e
 	return content, e.judge(req), nil
 }
 
-// serveSide answers one peer until the connection ends. current is asked for each request, because an instance keeps
-// its address over a restart.
+// serveSide answers one peer until the connection ends. It calls current for each request, because an instance keeps its
+// address over a restart.
 func serveSide(conn io.ReadWriter, current func() *engine) error {
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
 	for {
@@ -131,10 +131,10 @@ func serveSide(conn io.ReadWriter, current func() *engine) error {
 	}
 }
 
-// peers keeps idle side-channel connections by address, because a dial per transfer would run a busy test out of ports.
+// peers keeps idle side-channel connections by address. With a dial for each transfer a busy test would run out of ports.
 type peers struct {
 	clock    *clock
-	patience time.Duration // what a call costs where nothing listens; engine time
+	patience time.Duration // duration of a call if nothing listens at the address; engine time
 
 	mu     sync.Mutex // guards what follows
 	idle   map[string][]*sideConn
@@ -151,8 +151,8 @@ func newPeers(c *clock) *peers {
 	return &peers{clock: c, patience: peerTimeout, idle: make(map[string][]*sideConn)}
 }
 
-// call sends one request to the side channel at addr. A connection that its owner has closed in the meantime is
-// replaced once; where nothing listens a call costs p.patience.
+// call sends one request to the side channel at addr. If the owner has closed the connection in the meantime, call replaces it
+// once. If nothing listens at addr, the call takes p.patience.
 func (p *peers) call(ctx context.Context, addr string, req sideRequest) (sideReply, error) {
 	for {
 		conn, reused, err := p.get(ctx, addr)
@@ -174,7 +174,7 @@ func (p *peers) call(ctx context.Context, addr string, req sideRequest) (sideRep
 			return reply, nil
 		}
 		_ = conn.Close() // already broken
-		// A request that timed out has arrived, and a read that is repeated is a second one.
+		// A request that timed out has arrived, and repeating a read makes a second one.
 		if timeout, ok := errors.AsType[net.Error](err); !reused || ok && timeout.Timeout() {
 			return sideReply{}, fmt.Errorf("peer %s: %w", addr, err)
 		}
@@ -183,7 +183,7 @@ func (p *peers) call(ctx context.Context, addr string, req sideRequest) (sideRep
 
 func (c *sideConn) roundTrip(req sideRequest, limit time.Duration) (sideReply, error) {
 	var reply sideReply
-	// Below a second the scaled limit would measure the machine instead of the peer.
+	// Below a second the scaled limit would measure the machine and not the peer.
 	if err := c.SetDeadline(time.Now().Add(max(limit, time.Second))); err != nil {
 		return reply, err
 	}
