@@ -22,7 +22,7 @@ const (
 	adminHeaderBytes = 16 << 10
 )
 
-// openAdmin listens for operators, nil without a listener.
+// openAdmin opens the listener for operators. It returns nil if the configuration has none.
 func openAdmin(ctx context.Context, cfg AdminConfig) (net.Listener, error) {
 	if cfg.Listen == adminOff {
 		return nil, nil
@@ -34,7 +34,7 @@ func openAdmin(ctx context.Context, cfg AdminConfig) (net.Listener, error) {
 	return listener, nil
 }
 
-// listenAt listens on an address. Where it is taken, the error says which flag chooses another one.
+// listenAt listens on an address. If the address is taken, the error names the flag that chooses another one.
 func listenAt(ctx context.Context, address, choose string) (net.Listener, error) {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", address)
 	if errors.Is(err, syscall.EADDRINUSE) {
@@ -43,7 +43,7 @@ func listenAt(ctx context.Context, address, choose string) (net.Listener, error)
 	return listener, err
 }
 
-// tickets lists those of a conversation that this replica knows to be in the store.
+// tickets lists the tickets of a conversation that this replica knows to be in the store.
 func (p *proxy) tickets(conversation string) []admin.Ticket {
 	out := []admin.Ticket{}
 	for _, t := range p.server.TicketsOut(conversation) {
@@ -52,7 +52,7 @@ func (p *proxy) tickets(conversation string) []admin.Ticket {
 	return out
 }
 
-// pageAt is the address of the page for operators.
+// pageAt returns the URL of the page for operators.
 func pageAt(listener net.Listener) string { return "http://" + listener.Addr().String() + "/" }
 
 // serveAdmin answers operators until ctx ends.

@@ -6,11 +6,11 @@ import (
 )
 
 // expandLists rewrites the list flags of vLLM's example, which argparse declares with nargs='+', for a parser that knows
-// only one value per flag: "--prefiller-host A B" becomes "--prefiller-host=A B", one argument. All else stays as it is.
+// only one value per flag: "--prefiller-host A B" becomes "--prefiller-host=A B", one argument. It leaves other arguments unchanged.
 //
-// As in argparse, a list ends before the next flag and "--flag=A" has exactly the value A. Unlike argparse, the
-// command line may also name a command behind a list: a word that is one ends the list, unless a command came
-// before or it would be the list's only value, so that a host may be called "serve".
+// As in argparse, a list ends before the next flag, and "--flag=A" has exactly the value A. Unlike argparse, a command may follow a
+// list: a word that names a command ends the list. It does not if a command came before, or if the word would be the list's only
+// value, so that a host may be called "serve".
 func expandLists(args []string) []string {
 	out := make([]string, 0, len(args))
 	commandSeen := false
@@ -44,7 +44,7 @@ func isListFlag(arg string) bool {
 	})
 }
 
-// takesConfig says whether a word is a command that takes the list flags.
+// takesConfig reports whether a word is a command that takes the list flags.
 func takesConfig(word string) bool { return word == "serve" || word == "check-config" }
 
 // looksLikeFlag follows argparse, for which "-1" is a negative number and "-" a value.

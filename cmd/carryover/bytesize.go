@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// ByteSize is a number of bytes that people write with a binary unit: 32MiB.
+// ByteSize is a number of bytes, written with a binary unit: 32MiB.
 type ByteSize int64
 
 const (
@@ -15,7 +15,7 @@ const (
 	gibibyte ByteSize = 1 << 30
 )
 
-// String uses the largest unit that leaves a whole number.
+// String uses the largest unit that gives a whole number.
 func (b ByteSize) String() string {
 	n, unit := b, ""
 	switch {
@@ -30,7 +30,7 @@ func (b ByteSize) String() string {
 	return strconv.FormatInt(int64(n), 10) + unit
 }
 
-// parseByteSize refuses MB and GB: half of the world reads them as powers of ten.
+// parseByteSize refuses MB and GB, because many readers take them for powers of ten.
 func parseByteSize(text string) (ByteSize, bool) {
 	unit := ByteSize(1)
 	digits := text

@@ -9,10 +9,10 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// versionFlag prints the version, at the root alone.
+// versionFlag prints the version; only the root command has it.
 const versionFlag = "version"
 
-// addCompletion adds cobra's command that prints completion scripts, with our errors for arguments.
+// addCompletion adds cobra's command that prints completion scripts, with our own errors for wrong arguments.
 func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, cmd := range root.Commands() {
@@ -26,7 +26,7 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
-// completeValues has shells complete the values of a flag.
+// completeValues makes shells complete the values of a flag.
 func completeValues(cmd *cobra.Command, flag string, values []string) {
 	if values == nil {
 		return

@@ -46,37 +46,37 @@ type AdminConfig struct {
 	Token     Secret // content of TokenFile; empty demands none
 }
 
-// adminDefault is reached from this machine alone. 9090 would be the port of Prometheus.
+// adminDefault is reachable only from this machine. Its port is not 9090, because Prometheus uses that one.
 const adminDefault = "127.0.0.1:9480"
 
-// adminOff is the value of AdminConfig.Listen without the listener.
+// adminOff is the value of AdminConfig.Listen for no listener.
 const adminOff = "off"
 
-// InstanceConfig is one vLLM instance. After loadConfig every field is filled, except KVTTL of a prefill instance and what only some
-// connectors need, which the instances of all sources inherit alike (wire_discovery.go).
+// InstanceConfig is one vLLM instance. loadConfig fills every field, except KVTTL of a prefill instance and the fields that only some
+// connectors need. Instances of all sources inherit those in wire_discovery.go.
 type InstanceConfig struct {
 	URL    string        // scheme://host[:port], no slash at the end
 	Name   string        // shown in logs and metrics; host[:port] of the URL unless given
 	KVHost string        // kvHostAuto, kvHostPin or a host; kv.host unless given
 	KVTTL  time.Duration // how long a decode instance keeps blocks; store.decoder_kv_ttl unless given
-	Weight int           // how much of the load it gets, compared with others of its role
-	Ranks  int           // data-parallel ranks behind the address that are picked one by one; 0 leaves that to the engine
+	Weight int           // its share of the load, relative to others of its role
+	Ranks  int           // data-parallel ranks behind the address that the proxy picks one by one; 0 lets the engine pick
 
 	BootstrapPort int    // of a prefill instance with Mooncake; mooncake.bootstrap_port unless given
 	Notifications int    // of a prefill instance with LMCache, per prompt; lmcache.notifications unless given
 	KVEvents      string // where it publishes KV events, tcp://host:port; its host and kv_events.port unless given
 }
 
-// RoutingConfig says which way turns go.
+// RoutingConfig says how turns are routed.
 type RoutingConfig struct {
 	Prefill         string // the policy that picks an instance, per role
 	Decode          string
 	DisaggThreshold int
 	PrefillFailure  string
-	PrefillerAllow  []string // not empty: requests name their prefill instance, out of these
+	PrefillerAllow  []string // if not empty, requests name their prefill instance, and it must be one of these
 }
 
-// DiscoveryConfig says where instances come from besides the configuration.
+// DiscoveryConfig says where the proxy finds instances in addition to those of the configuration.
 type DiscoveryConfig struct {
 	Registration       bool // instances can be added at the admin listener
 	File               string
@@ -91,7 +91,7 @@ type DiscoveryConfig struct {
 	PrefillModelLabels []string
 	DecodeModelLabels  []string
 	ZMQListen          string   // host:port where engines register over ZMQ; empty for none
-	ZMQAllow           []string // the addresses that they may be at; empty for all
+	ZMQAllow           []string // addresses that those engines may have; empty for all
 }
 
 // ConversationConfig says how a request names its conversation and what keeps conversations apart.
@@ -103,7 +103,7 @@ type ConversationConfig struct {
 	Secret       Secret // content of SecretFile where that is given; empty asks for a random one
 }
 
-// ProofConfig says what a ticket must show before a request may use it.
+// ProofConfig says what must be proved about a ticket before a request may use it.
 type ProofConfig struct {
 	Mode              string
 	Models            map[string]string // mode by served model name, before Mode
@@ -114,20 +114,20 @@ type ProofConfig struct {
 	Render            string // address of a server that renders prompts for the fleet; empty: the prefill instances do
 }
 
-// ReleaseConfig is what happens to tickets that no turn will use.
+// ReleaseConfig says what happens to tickets that no turn will use.
 type ReleaseConfig struct {
 	Mode       string // on or off
 	Backlog    int
 	BranchKeep time.Duration
-	// PinnedShare of a decode instance's KV cache may be held by tickets, 0 to 1; 0 sets no bound.
+	// PinnedShare is the share of a decode instance's KV cache that tickets may hold, 0 to 1; 0 sets no bound.
 	PinnedShare float64
 }
 
-// HandBackConfig is when the KV of tickets goes back to prefill.
+// HandBackConfig says when the KV of tickets goes back to prefill.
 type HandBackConfig struct {
 	Mode   string        // idle, now or off
-	After  time.Duration // how long a ticket waits for a turn before that, with idle
-	Memory ByteSize      // for the ids of what may be handed back
+	After  time.Duration // how long a ticket waits for a turn before its hand-back, with idle
+	Memory ByteSize      // for the token ids of answers that may be handed back
 }
 
 // StoreConfig bounds the ticket store.
@@ -138,7 +138,7 @@ type StoreConfig struct {
 	MaxBytes     ByteSize
 }
 
-// RedisConfig is the Redis or Valkey through which replicas share tickets. Without a URL they live in this process.
+// RedisConfig is the Redis or Valkey through which replicas share tickets. Without a URL, tickets live in this process.
 type RedisConfig struct {
 	URL                  RedisURL
 	PasswordFile         string
@@ -155,7 +155,7 @@ type RedisConfig struct {
 	Required             bool
 }
 
-// fencingOff is the value of RedisConfig.Fencing that gives up the fence.
+// fencingOff is the value of RedisConfig.Fencing that turns the fence off.
 const fencingOff = "off"
 
 // KVConfig is the handling of kv_transfer_params.
@@ -166,7 +166,7 @@ type KVConfig struct {
 	DecodeStream string // stream or buffered
 }
 
-// decodeBuffered is the value of KVConfig.DecodeStream with which streams are made of whole answers.
+// decodeBuffered is the value of KVConfig.DecodeStream that makes streams out of whole answers.
 const decodeBuffered = "buffered"
 
 // The values of KVConfig.Host and InstanceConfig.KVHost that are not host names.
@@ -175,7 +175,7 @@ const (
 	kvHostPin  = "pin"
 )
 
-// LimitsConfig bounds what clients can make the proxy hold.
+// LimitsConfig bounds what clients can make the proxy keep in memory.
 type LimitsConfig struct {
 	MaxBodyBytes     ByteSize
 	MaxInflightBytes ByteSize
@@ -185,8 +185,8 @@ type LimitsConfig struct {
 	MaxPerTenant     int // turns at once, 0 for no limit
 	MaxQueue         int // turns that wait for a place
 	QueueTimeout     time.Duration
-	AddressShare     float64  // of the clients' connections for one address, 0 to 1
-	TrustedProxies   []string // addresses and networks without that share
+	AddressShare     float64  // share of the clients' connections that one address may have, 0 to 1
+	TrustedProxies   []string // addresses and networks to which that share does not apply
 }
 
 // TimeoutsConfig bounds every wait of a turn. All are positive.
@@ -204,15 +204,15 @@ type TimeoutsConfig struct {
 	ClientBody     time.Duration
 }
 
-// UpstreamConfig is how engines are spoken to.
+// UpstreamConfig says how the proxy talks to engines.
 type UpstreamConfig struct {
 	Client string // own or clientStd
 }
 
-// clientStd is the value of UpstreamConfig.Client that has net/http carry the legs.
+// clientStd is the value of UpstreamConfig.Client that sends the legs with net/http.
 const clientStd = "std"
 
-// AuthConfig is how the proxy names itself to the engines.
+// AuthConfig says how the proxy authenticates to the engines.
 type AuthConfig struct {
 	ForwardAuthorization bool
 	UpstreamKey          Secret // bearer token for the engines; empty sends none
@@ -273,11 +273,11 @@ func defaultConfig() Config {
 	}
 }
 
-// conversationSources are all places where a request can name its conversation.
+// conversationSources returns all places where a request can name its conversation.
 func conversationSources() []string { return append(usualSources(), "prompt_cache_key") }
 
-// usualSources are the places that are looked at by default, the most explicit first. prompt_cache_key is not among them:
-// it stands for a prefix that requests share, and applications send one for all of their users.
+// usualSources returns the places that the proxy looks at by default, the most explicit first. It leaves out prompt_cache_key, which
+// stands for a prefix that requests share: applications send one value for all of their users.
 func usualSources() []string {
 	return []string{
 		"conversation_id", "conversation", "header:X-Conversation-Id", "session_id", "header:X-Session-Id",

@@ -6,8 +6,8 @@ import (
 	"net/netip"
 )
 
-// validateAdmin demands a token where other machines can reach the listener: it moves turns, and can name instances that get
-// every prompt.
+// validateAdmin demands a token if other machines can reach the listener, because the listener can move turns and add instances that
+// then get every prompt.
 func (l *loader) validateAdmin() {
 	a := &l.cfg.Admin
 	if l.given("admin.token") && (len(a.Token) < minSecretBytes || !isVisible(string(a.Token))) {
@@ -26,7 +26,7 @@ func (l *loader) validateAdmin() {
 	}
 }
 
-// isLoopback reports whether only this machine reaches a host.
+// isLoopback reports whether a host is reachable only from this machine.
 func isLoopback(host string) bool {
 	addr, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && addr.IsLoopback()

@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// loadAgain reads the configuration of a program that serves. It is refused as a whole where it says less than the one that the program was
-// started with: a file that is empty, as one that is just being written, and roles without instances, in whose place those that are there by
-// default would get the turns.
+// loadAgain reads the configuration again while the program serves. It refuses the whole configuration if it says less than the one at the
+// program's start: if the file is empty, as while it is being written, or if a role has lost its instances. The default instances would
+// then get that role's turns.
 func loadAgain(started *loader, env map[string]string, flags *configFlags) (Config, error) {
 	l := newLoader()
 	cfg, err := l.load(env, flags)
@@ -29,7 +29,7 @@ func loadAgain(started *loader, env map[string]string, flags *configFlags) (Conf
 	return cfg, nil
 }
 
-// byDefault reports whether the instances of a role are those that are there by default.
+// byDefault reports whether the instances of a role are the default ones.
 func (l *loader) byDefault(role string) bool { return !l.given(role) && !l.cfg.finds(role) }
 
 // saidBy reports whether a file has set anything.
@@ -42,7 +42,7 @@ func (l *loader) saidBy(file string) bool {
 	return false
 }
 
-// filePath is the configuration file, "" for none.
+// filePath returns the path of the configuration file, "" for none.
 func filePath(env map[string]string, flags *configFlags) string {
 	if flags.file.given {
 		return flags.file.text

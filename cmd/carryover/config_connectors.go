@@ -12,7 +12,7 @@ const (
 	connectorP2PNCCL        = "p2pnccl"
 )
 
-// connectors are the KV connectors, the default first.
+// connectors returns the KV connectors, the default first.
 func connectors() []string {
 	return []string{
 		connectorNIXL, connectorMulti, connectorOrchestrated, connectorLMCache, connectorLMCacheStorage, connectorMooncake,
@@ -35,35 +35,35 @@ const (
 // ConnectorConfig says which KV connector the instances run.
 type ConnectorConfig struct {
 	Name             string
-	OrchestratedForm string // what decode gets of prefill's answer
+	OrchestratedForm string // the part of prefill's answer that decode gets
 }
 
-// MooncakeConfig is what the Mooncake connector has to know of prefill instances.
+// MooncakeConfig is what the Mooncake connector has to know about prefill instances.
 type MooncakeConfig struct {
-	BootstrapPort int // of those that name none
+	BootstrapPort int // port of instances that name none
 }
 
 // LMCacheConfig is what the LMCache connector has to know.
 type LMCacheConfig struct {
-	// DecoderRegistry says by the URL of a decode instance where its LMCache receives: JSON, as disagg_spec without req_id.
+	// DecoderRegistry says where the LMCache of each decode instance receives, by the instance's URL: JSON like disagg_spec without req_id.
 	DecoderRegistry string
-	// DecoderHost, InitPorts and AllocPorts say so of the decode instances that the registry does not name; without
-	// a host it is that of the instance. Ports are those of the tensor-parallel ranks of prefill, in their order.
+	// DecoderHost, InitPorts and AllocPorts say the same for decode instances that the registry does not name. Without a host, the
+	// instance's own host is used. The ports belong to the tensor-parallel ranks of prefill, in their order.
 	DecoderHost     string
 	InitPorts       []string
 	AllocPorts      []string
 	Listen          string // host:port where prefill instances send their notifications (pd_proxy_host, pd_proxy_port)
-	Notifications   int    // of each prompt; 0 is one for each init port
-	Unready         string // what becomes of a turn whose KV is not announced within the hand-over budget
-	MaxPromptTokens int    // longer prompts go to decode alone; 0 for no bound
+	Notifications   int    // notifications for each prompt; 0 means one for each init port
+	Unready         string // what happens to a turn if its KV is not announced within the hand-over budget
+	MaxPromptTokens int    // longer prompts go only to decode; 0 for no bound
 	ChunkTokens     int    // chunk_size of the engines' LMCache, or a multiple of it
-	Chat            string // which endpoint decode answers chats by
+	Chat            string // the endpoint with which decode answers chats
 }
 
 // KVEventsConfig says where instances publish KV events.
 type KVEventsConfig struct {
-	Port       int // of each instance that names no address; 0 for none
-	ReplayPort int // of the replay endpoint; 0 for none
+	Port       int // port of each instance that names no address; 0 for none
+	ReplayPort int // port of the replay endpoint; 0 for none
 	Topic      string
 }
 

@@ -12,20 +12,20 @@ import (
 	"carryover/upstream/discovery"
 )
 
-// reusesKV says whether prefill can read what decode holds with this connector, so that there are tickets. With others the
-// instances' own prefix caches are all that a next turn finds.
+// reusesKV reports whether prefill can read with this connector the KV that decode holds, so that there are tickets. With other
+// connectors the next turn finds only the instances' own prefix caches.
 func (c ConnectorConfig) reusesKV() bool { return c.Name == connectorNIXL || c.Name == connectorMulti }
 
-// handsBack says whether prefill can read all of what decode holds into its prefix cache by a leg of our own. A MultiConnector was
-// never measured: whether its other children see the leg as a request of their own is not known.
+// handsBack reports whether prefill can read all KV that decode holds into its prefix cache by a leg of the proxy's own. MultiConnector was
+// never measured: its other children may take that leg for a request of their own.
 func (c ConnectorConfig) handsBack() bool { return c.Name == connectorNIXL }
 
-// registers says whether engines with this connector tell over ZMQ where they are reached.
+// registers reports whether engines with this connector announce their address over ZMQ.
 func (c ConnectorConfig) registers() bool {
 	return c.Name == connectorMoRIIO || c.Name == connectorP2PNCCL
 }
 
-// readBy are the connectors that read a setting, nil for all.
+// readBy returns the connectors that read a setting, nil for all.
 func readBy(key string) []string {
 	section, _, _ := strings.Cut(key, ".")
 	switch {
@@ -48,7 +48,7 @@ func readBy(key string) []string {
 func (l *loader) validateConnector() {
 	c := &l.cfg
 	if !slices.Contains(connectors(), c.Connector.Name) {
-		return // validateRow has said so
+		return // validateRow has reported it
 	}
 	l.refuseOfOthers()
 	if c.Connector.Name == connectorLMCache {
@@ -62,8 +62,8 @@ func (l *loader) validateConnector() {
 	l.validateKVEvents()
 }
 
-// refuseOfOthers finds settings of connectors that are not chosen, of which nothing would come, and what instances say that no
-// connector can read.
+// refuseOfOthers reports settings of connectors that are not chosen, because they would have no effect, and instance settings that no
+// chosen connector reads.
 func (l *loader) refuseOfOthers() {
 	defaults := defaultConfig()
 	usual := settings(&defaults)
@@ -135,8 +135,8 @@ func (l *loader) validatePorts(key string, ports []string) {
 	}
 }
 
-// validateReceivers keeps two decode instances from sharing a receiver: the KV of a turn would go to the one that the turn does not
-// go to, and be announced all the same.
+// validateReceivers keeps two decode instances from sharing a receiver: the KV of a turn could go to the instance that does not get the
+// turn, and would still be announced.
 func (l *loader) validateReceivers() {
 	named, _ := l.cfg.LMCache.receivers()
 	usual, ok := l.cfg.LMCache.otherwise()
@@ -171,7 +171,7 @@ func (l *loader) validateReceivers() {
 
 func (l *loader) validateKVEvents() {
 	c := &l.cfg
-	named := c.Discovery.File != "" // whose instances may name their own
+	named := c.Discovery.File != "" // instances of the file may name their own
 	for _, role := range []string{rolePrefill, roleDecode} {
 		for i, inst := range *c.instances(role) {
 			if inst.KVEvents == "" {
@@ -196,7 +196,7 @@ func (l *loader) validateKVEvents() {
 
 const wantListenAddress = "host:port, with a port from 1 to 65535 that engines are told"
 
-// isListenAddress accepts what a listener that others are told of may be given: an empty host, as in ":7500", is all addresses.
+// isListenAddress accepts the address of a listener that others are told about. An empty host, as in ":7500", means all addresses.
 func isListenAddress(text string) bool {
 	host, port, err := net.SplitHostPort(text)
 	return err == nil && (host == "" || isHost(host)) && isPort(port)

@@ -7,10 +7,10 @@ import (
 	"carryover/upstream/discovery"
 )
 
-// k8sPods is the value of DiscoveryConfig.K8sResource with which pods are instances.
+// k8sPods is the value of DiscoveryConfig.K8sResource that makes each pod an instance.
 const k8sPods = "pods"
 
-// names are the DNS names of the instances of a role.
+// names returns the DNS names of the instances of a role.
 func (d *DiscoveryConfig) names(role string) []string {
 	if role == rolePrefill {
 		return d.PrefillDNS
@@ -18,14 +18,14 @@ func (d *DiscoveryConfig) names(role string) []string {
 	return d.DecodeDNS
 }
 
-// finds reports whether instances of a role come from anywhere but the lists of the configuration.
+// finds reports whether instances of a role can come from a source besides the lists of the configuration.
 func (c *Config) finds(role string) bool {
 	d := &c.Discovery
 	return d.Registration || d.File != "" || d.ZMQListen != "" || len(d.names(role)) > 0 || d.K8sLabelSelector != "" ||
 		role == rolePrefill && len(c.Routing.PrefillerAllow) > 0
 }
 
-// completeRole drops the instances that are there by default where others are found.
+// completeRole removes the default instances of a role if other sources can supply instances.
 func (l *loader) completeRole(role string) {
 	if l.cfg.finds(role) && !l.given(role) {
 		*l.cfg.instances(role) = nil
@@ -61,7 +61,7 @@ func (l *loader) validatePatterns(key string, patterns []string) {
 	}
 }
 
-// refuseWithoutSelector finds settings of Kubernetes that nothing comes of.
+// refuseWithoutSelector reports Kubernetes settings that have no effect without a label selector.
 func (l *loader) refuseWithoutSelector() {
 	defaults := defaultConfig()
 	usual := discoverySettings(&defaults)

@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// environment turns the form of os.Environ into a map. Of two entries with the same name the last wins, as in os/exec.
+// environment turns the result of os.Environ into a map. If a name occurs twice, the last entry wins, as in os/exec.
 func environment(env []string) map[string]string {
 	m := make(map[string]string, len(env))
 	for _, entry := range env {
@@ -13,8 +13,7 @@ func environment(env []string) map[string]string {
 	return m
 }
 
-// applyEnv reads the variable of every setting. An empty variable counts as unset: that is what `${TTL:-}` in a compose
-// file leaves behind.
+// applyEnv reads the variable of every setting. An empty variable counts as unset, because `${TTL:-}` in a compose file makes one.
 func (l *loader) applyEnv(env map[string]string) {
 	l.refuseUnknown(env)
 	for _, s := range l.rows {

@@ -8,10 +8,10 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// exampleRole names the flags with which vLLM's example disagg_proxy_multiturn.py takes the instances of one role. Each
-// flag has a plural spelling that means the same.
+// exampleRole names the flags that vLLM's example disagg_proxy_multiturn.py has for the instances of one role. Each
+// flag also has a plural spelling with the same meaning.
 type exampleRole struct {
-	key          string // of the setting that the flags fill
+	key          string // key of the setting that the flags fill
 	hosts, ports string // flags
 	defaultPort  string
 }
@@ -23,7 +23,7 @@ func exampleRoles() []exampleRole {
 	}
 }
 
-// addExampleFlags gives both spellings of a flag the same value, so that the later one replaces the earlier, as with one
+// addExampleFlags gives both spellings of a flag one value, so that the later one replaces the earlier, as with one
 // dest in argparse.
 func addExampleFlags(cmd *cobra.Command, flags *configFlags, r exampleRole) {
 	hosts := &flagText{kind: "hosts", nargs: true}
@@ -35,7 +35,7 @@ func addExampleFlags(cmd *cobra.Command, flags *configFlags, r exampleRole) {
 	}
 }
 
-// applyExample turns the host and port lists into instances. A list that is not given has its default of one value.
+// applyExample turns the host and port lists into instances. A missing list has its default of one value.
 func (l *loader) applyExample(r exampleRole, flags *configFlags) {
 	hosts, ports := flags.lists[r.hosts], flags.lists[r.ports]
 	if !hosts.given && !ports.given {
@@ -77,7 +77,7 @@ func (l *loader) applyExample(r exampleRole, flags *configFlags) {
 	}
 	instances := make([]InstanceConfig, len(hostList))
 	for i, host := range hostList {
-		// JoinHostPort puts brackets around an IPv6 address, which the example forgets.
+		// JoinHostPort puts brackets around an IPv6 address; the example does not.
 		instances[i].URL = "http://" + net.JoinHostPort(unbracket(host), portList[i])
 	}
 	*l.cfg.instances(r.key) = instances

@@ -13,8 +13,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// configFile walks a YAML document along the settings table. The nodes are read by hand and not decoded into Config, so that
-// all faults of a file are found, with their lines, and values read the same as in flags and variables.
+// configFile walks a YAML document along the settings table. It reads the nodes itself instead of decoding them into Config. So it finds
+// all faults of a file, with their lines, and reads values as flags and variables are read.
 type configFile struct {
 	*loader
 	path string
@@ -45,7 +45,7 @@ func (l *loader) applyFile(path, origin string) {
 	f.mapping(doc.Content[0], "", l.rows)
 }
 
-// mapping reads the members of a section. prefix is empty for the whole document, else it ends in a dot.
+// mapping reads the members of a section. prefix is empty for the whole document; otherwise it ends in a dot.
 func (f configFile) mapping(n *yaml.Node, prefix string, rows []setting) {
 	pairs, ok := f.pairs(n, prefix)
 	if !ok {
@@ -68,7 +68,7 @@ func (f configFile) mapping(n *yaml.Node, prefix string, rows []setting) {
 	}
 }
 
-// memberNames lists what may stand behind prefix.
+// memberNames lists the names that may follow prefix.
 func memberNames(prefix string, rows []setting) []string {
 	var names []string
 	for _, s := range rows {
@@ -155,8 +155,8 @@ type pair struct {
 	value *yaml.Node
 }
 
-// pairs returns the members of a mapping, false if n is something else. A section without members, all of them commented
-// out, is empty. A key that occurs twice is refused: YAML 1.2 section 3.2.1.1 forbids it, and one value would be lost.
+// pairs returns the members of a mapping, or false if n is something else. A section whose members are all commented out is empty. A key
+// that occurs twice is refused: YAML 1.2 section 3.2.1.1 forbids it, and one of the values would be lost.
 func (f configFile) pairs(n *yaml.Node, prefix string) ([]pair, bool) {
 	n = resolve(n)
 	if n.Kind == yaml.ScalarNode && n.Tag == "!!null" {
@@ -177,8 +177,8 @@ func (f configFile) pairs(n *yaml.Node, prefix string) ([]pair, bool) {
 	return list, true
 }
 
-// resolve follows an alias to its anchor. An alias to an alias does not exist in YAML, and the walk is never deeper than
-// the settings table, so that a cycle cannot hold it.
+// resolve follows an alias to its anchor. YAML has no alias to an alias, and the walk is never deeper than the settings table, so a
+// cycle cannot trap it.
 func resolve(n *yaml.Node) *yaml.Node {
 	if n.Kind == yaml.AliasNode {
 		return n.Alias

@@ -12,23 +12,23 @@ const (
 	configVariable = "CARRYOVER_CONFIG"
 )
 
-// flagText is what the command line says about one setting, not yet parsed: a bad value must not end the search for
-// further faults, as an error from Set would. It implements pflag.Value.
+// flagText is the text that the command line has for one setting, not yet parsed. An error from Set would end the search for further
+// faults at the first bad value. It implements pflag.Value.
 type flagText struct {
 	kind  string
 	text  string
 	list  bool // a repeated flag adds to the list; otherwise the last one wins
-	nargs bool // a list flag of the example, which has at least one value, even if a later one replaces it
+	nargs bool // a list flag of the example; it has at least one value, even if a later flag replaces it
 	given bool
 }
 
-// String is the default in help texts, and what was given after parsing.
+// String returns the default in help texts and, after parsing, the given text.
 func (f *flagText) String() string { return f.text }
 
-// Type is the word that stands for the value in help texts; pflag knows "bool".
+// Type returns the word that stands for the value in help texts; pflag knows "bool".
 func (f *flagText) Type() string { return f.kind }
 
-// Set takes any text, but not an empty list.
+// Set accepts any text, except an empty list.
 func (f *flagText) Set(text string) error {
 	if f.nargs && strings.TrimSpace(text) == "" {
 		return errors.New("want at least one value")
@@ -40,7 +40,7 @@ func (f *flagText) Set(text string) error {
 	return nil
 }
 
-// configFlags are the flags of one command that takes a configuration.
+// configFlags are the flags of a command that takes a configuration.
 type configFlags struct {
 	file     flagText
 	settings map[string]*flagText // by flag

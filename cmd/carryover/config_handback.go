@@ -6,17 +6,17 @@ import (
 	"carryover/server"
 )
 
-// leastHandBackMemory is room for 262,144 ids, so that a conversation of the longest context of usual models finds some.
+// leastHandBackMemory holds 262,144 ids, enough for a conversation of the longest context of usual models.
 const leastHandBackMemory = mebibyte
 
-// completeHandBack has tickets that live for no longer than the usual wait handed back halfway.
+// completeHandBack halves the lifetime of tickets for the wait if the usual wait is not shorter than that lifetime.
 func (l *loader) completeHandBack() {
 	if ttl := l.cfg.Store.TTL; !l.given("hand_back.after") && ttl > 0 && l.cfg.HandBack.After >= ttl {
 		l.cfg.HandBack.After = ttl / 2
 	}
 }
 
-// validateHandBack refuses a wait that no ticket would survive, and room that no long conversation would find.
+// validateHandBack refuses a wait that no ticket survives, and memory that is too small for a long conversation.
 func (l *loader) validateHandBack() {
 	h := &l.cfg.HandBack
 	if ttl := l.cfg.Store.TTL; h.Mode == string(server.HandBackIdle) && ttl > 0 && h.After >= ttl {
@@ -27,13 +27,13 @@ func (l *loader) validateHandBack() {
 	}
 }
 
-// handBackOff is why nothing is handed back with a configuration. The zero value says that tickets are.
+// handBackOff is the reason why a configuration hands nothing back. The zero value means that tickets are handed back.
 type handBackOff struct {
 	why    string
-	change string // what has tickets handed back, "" where nothing does
+	change string // the change that would enable hand-backs, "" if no change does
 }
 
-// handBackOff tells what the configuration alone decides. Of a model whose own proof is history nothing is handed back either way.
+// handBackOff returns what the configuration alone decides. In addition, tickets of a model whose own proof is history are never handed back.
 func (c *Config) handBackOff() handBackOff {
 	switch {
 	case !c.Connector.reusesKV():
@@ -48,7 +48,7 @@ func (c *Config) handBackOff() handBackOff {
 	return handBackOff{}
 }
 
-// handBackWhen says in words when tickets are handed back.
+// handBackWhen returns a phrase that says when tickets are handed back.
 func (c *Config) handBackWhen() string {
 	if c.HandBack.Mode == string(server.HandBackNow) {
 		return "at the end of each turn"

@@ -21,7 +21,7 @@ func (c *Config) instances(role string) *[]InstanceConfig {
 	return &c.Decode
 }
 
-// Bounds of what an instance may say of itself.
+// Bounds of the values of an instance.
 const (
 	maxWeight = 1000
 	maxRanks  = 64
@@ -30,7 +30,7 @@ const (
 // instanceKey is the prefix of the keys of one instance.
 func instanceKey(role string, i int) string { return role + "[" + strconv.Itoa(i) + "]." }
 
-// complete fills what an instance inherits and puts URLs into one form. What cannot be read stays as it is, for validate.
+// complete fills in inherited values of instances and normalises URLs. It leaves unreadable values unchanged, for validate.
 func (l *loader) complete() {
 	for _, role := range []string{rolePrefill, roleDecode} {
 		l.completeRole(role)
@@ -60,7 +60,7 @@ func (l *loader) complete() {
 	l.completeSecret("admin.token", &c.Admin.Token, c.Admin.TokenFile)
 }
 
-// completeSecret reads a secret from the file that is named for it, which goes with no secret from elsewhere.
+// completeSecret reads a secret from its file. A secret from another source besides the file is a fault.
 func (l *loader) completeSecret(key string, secret *Secret, path string) {
 	if path == "" {
 		return
@@ -78,7 +78,7 @@ func (l *loader) completeSecret(key string, secret *Secret, path string) {
 	l.origins[key] = path
 }
 
-// validateRole checks the instances of one role. Two roles may name the same instance: vLLM's kv_both serves either.
+// validateRole checks the instances of one role. Both roles may name the same instance: vLLM's kv_both serves either.
 func (l *loader) validateRole(role string) {
 	list := *l.cfg.instances(role)
 	if len(list) == 0 && !l.cfg.finds(role) {
@@ -109,7 +109,7 @@ func (l *loader) validateRole(role string) {
 	}
 }
 
-// validateInstance checks what an instance says of itself besides its address and its name.
+// validateInstance checks the settings of an instance besides its address and its name.
 func (l *loader) validateInstance(key string, inst *InstanceConfig) {
 	if inst.Weight < 1 || inst.Weight > maxWeight {
 		l.fault(key+"weight", strconv.Itoa(inst.Weight), fmt.Sprintf("a whole number from 1 to %d", maxWeight))
@@ -137,7 +137,7 @@ func parseInstanceURL(raw string) (*url.URL, bool) {
 	return u, err == nil
 }
 
-// address tells instances apart: http://a and http://a:80 are one.
+// address returns the key by which instances are compared: http://a and http://a:80 are the same.
 func address(u *url.URL) string {
 	port := u.Port()
 	if port == "" {
@@ -160,7 +160,7 @@ const (
 
 func isName(text string) bool { return upstream.IsName(text) }
 
-// isVisible says whether text is not empty and all of it is printable ASCII without spaces.
+// isVisible reports whether text is not empty and consists of printable ASCII without spaces.
 func isVisible(text string) bool {
 	for _, b := range []byte(text) {
 		if b <= ' ' || b > '~' {

@@ -7,8 +7,8 @@ import (
 	"carryover/upstream/connector/lmcache"
 )
 
-// receivers are those of the decode instances that the registry names, by upstream.Instance.Authority; nil without a registry. The
-// error has all faults; loadConfig has found them, so that there is none in a configuration that it returns.
+// receivers returns the receivers of the decode instances in the registry, by upstream.Instance.Authority; nil without a registry. The
+// error joins all faults. loadConfig checks them, so a configuration that it returned has no such error.
 func (c *LMCacheConfig) receivers() (map[string]lmcache.Receiver, error) {
 	if c.DecoderRegistry == "" {
 		return nil, nil
@@ -18,7 +18,7 @@ func (c *LMCacheConfig) receivers() (map[string]lmcache.Receiver, error) {
 	return r.receivers, errors.Join(r.errors()...)
 }
 
-// otherwise is the receiver of decode instances that the registry does not name; ok is false if they have none.
+// otherwise returns the receiver of decode instances that the registry does not name; ok is false if they have none.
 func (c *LMCacheConfig) otherwise() (r lmcache.Receiver, ok bool) {
 	r = lmcache.Receiver{Host: c.DecoderHost, InitPorts: portNumbers(c.InitPorts), AllocPorts: portNumbers(c.AllocPorts)}
 	return r, len(r.InitPorts) > 0 && len(r.AllocPorts) > 0

@@ -12,7 +12,7 @@ type fault struct {
 	key    string // section.key, whatever the source
 	value  string // as written, quoted; empty if the key itself is wrong
 	origin string // flag, variable, file and line, or "default"
-	want   string // what would be accepted
+	want   string // the values that would be accepted
 }
 
 func (f fault) Error() string {
@@ -65,8 +65,8 @@ func (l *loader) merge(env map[string]string, flags *configFlags) {
 	l.applyFlags(flags)
 }
 
-// set stores one value as text, or notes a fault and leaves the value of the source below. Every text is a Secret, so that
-// no secret is in these faults.
+// set stores one value as text. On a fault it records the fault and keeps the value of the earlier source. Secrets accept every text,
+// so these faults never contain a secret.
 func (l *loader) set(s setting, text, origin string) {
 	if want, ok := parseValue(s, text); !ok {
 		l.faults = append(l.faults, fault{key: s.key, value: quoted(text), origin: origin, want: want})
@@ -75,24 +75,25 @@ func (l *loader) set(s setting, text, origin string) {
 	l.own(s.key, origin)
 }
 
-// own records where a value came from. A list replaces the one of the source below with all that it said about its items.
+// own records where a value came from. A list replaces the earlier source's list and everything recorded about its items.
 func (l *loader) own(key, origin string) {
 	maps.DeleteFunc(l.origins, func(k, _ string) bool { return strings.HasPrefix(k, key+"[") })
 	l.origins[key] = origin
 }
 
-// given says whether any source set the value, be it to the default.
+// given reports whether any source set the value, even to its default.
 func (l *loader) given(key string) bool {
 	_, ok := l.origins[key]
 	return ok
 }
 
-// fault notes that an effective value cannot be used. value is quoted as it stands.
+// fault records that an effective value cannot be used. value is quoted as it stands.
 func (l *loader) fault(key, value, want string) {
 	l.faults = append(l.faults, fault{key: key, value: quoted(value), origin: l.origin(key), want: want})
 }
 
-// origin falls back from a field of an instance, "decode[1].url", to the list, which flags and variables set as a whole.
+// origin returns the source of a value. For a field of an instance, "decode[1].url", it falls back to the list, which flags and
+// variables set as a whole.
 func (l *loader) origin(key string) string {
 	list, _, _ := strings.Cut(key, "[")
 	for _, k := range []string{key, list} {
@@ -103,7 +104,7 @@ func (l *loader) origin(key string) string {
 	return "default"
 }
 
-// quoted hides the user part of a URL, which may be a password.
+// quoted hides the user part of a URL, because it may contain a password.
 func quoted(text string) string {
 	if i := strings.LastIndexByte(text, '@'); i >= 0 {
 		scheme, _, ok := strings.Cut(text[:i], "://")

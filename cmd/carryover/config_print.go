@@ -10,7 +10,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// marshalConfig writes the configuration as a file that loads again, each value under a comment with its help text, flag
+// marshalConfig writes the configuration as a file that can be loaded again, each value under a comment with its help text, flag
 // and variable. Secrets are redacted, which makes them too short to load.
 func marshalConfig(cfg Config) ([]byte, error) {
 	if cfg.Conversation.SecretFile != "" {
@@ -102,7 +102,7 @@ func instanceNode(role string, i int, c *InstanceConfig) *yaml.Node {
 	return n
 }
 
-// text is a scalar that the encoder quotes where it would read as something else.
+// text returns a scalar that the encoder quotes if it would otherwise read as another type.
 func text(s string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: s}
 }

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// parseNetwork reads an address or a network. Bits behind the prefix of a network are a mistake.
+// parseNetwork reads an address or a network. It refuses a network with bits set behind its prefix.
 func parseNetwork(text string) (_ netip.Prefix, ok bool) {
 	if !strings.Contains(text, "/") {
 		addr, err := netip.ParseAddr(text)
@@ -18,7 +18,7 @@ func parseNetwork(text string) (_ netip.Prefix, ok bool) {
 	return network, err == nil && network == network.Masked() && !network.Addr().Is4In6()
 }
 
-// trusted are the networks of proxies, as far as they can be read.
+// trusted returns the networks of the trusted proxies, leaving out unreadable ones.
 func (c *LimitsConfig) trusted() (all []netip.Prefix) {
 	for _, text := range c.TrustedProxies {
 		if network, ok := parseNetwork(text); ok {
@@ -28,7 +28,7 @@ func (c *LimitsConfig) trusted() (all []netip.Prefix) {
 	return all
 }
 
-// perAddress is how many of the connections one address may have, 0 for all.
+// perAddress returns how many of the connections one address may have, 0 for all.
 func (c *LimitsConfig) perAddress(connections int) int {
 	if c.AddressShare >= 1 {
 		return 0

@@ -12,19 +12,19 @@ import (
 	"carryover/convcache/redisstore"
 )
 
-// minSealKeyBytes is the length of a random 128-bit key, as redisstore demands it.
+// minSealKeyBytes is the length of a random 128-bit key; redisstore demands it.
 const minSealKeyBytes = 16
 
-// maxRedisPrefix bounds what is sent with every command.
+// maxRedisPrefix bounds the prefix, which is sent with every command.
 const maxRedisPrefix = 64
 
-// maxRedisValue is the largest redis.max_value_bytes, as redisstore demands it.
+// maxRedisValue is the largest redis.max_value_bytes; redisstore demands it.
 const maxRedisValue = mebibyte
 
-// redisFaults is told what is wrong: the key of a setting, its value, and what would be accepted.
+// redisFaults is called for each fault: the key of a setting, its value, and the accepted values.
 type redisFaults func(key, value, want string)
 
-// validateRedis checks the section and what replicas must have in common.
+// validateRedis checks the section and the settings that must be equal on all replicas.
 func (l *loader) validateRedis() {
 	c := &l.cfg.Redis
 	if c.URL == "" {
@@ -37,7 +37,7 @@ func (l *loader) validateRedis() {
 	}
 }
 
-// refuseWithoutRedis finds settings of a Redis that is not there: an operator that demands one would else run without.
+// refuseWithoutRedis reports Redis settings without a URL: an operator who demands Redis would otherwise run without it.
 func (l *loader) refuseWithoutRedis() {
 	defaults := defaultConfig()
 	usual := redisSettings(&defaults)
@@ -48,7 +48,7 @@ func (l *loader) refuseWithoutRedis() {
 	}
 }
 
-// connection says how to reach Redis: everything of redisstore.Config that this section holds. It reads the files that
+// connection returns how to reach Redis: all members of redisstore.Config that this section sets. It reads the files that
 // the section names.
 func (c *RedisConfig) connection(refuse redisFaults) redisstore.Config {
 	servers, wants := c.URL.parse()
@@ -83,13 +83,13 @@ func (c *RedisConfig) connection(refuse redisFaults) redisstore.Config {
 	return conn
 }
 
-// exposed says whether others on the network could read or write tickets.
+// exposed reports whether others on the network could read or write tickets.
 func exposed(conn redisstore.Config) bool {
 	return (conn.TLS == nil || conn.Password == "") && !onThisMachine(conn)
 }
 
-// onThisMachine says whether all that is spoken to is here. Of a Sentinel or a Cluster that is not known before they have
-// named their servers.
+// onThisMachine reports whether all servers are on this machine. For a Sentinel or a Cluster it returns false, because they name their
+// servers only later.
 func onThisMachine(conn redisstore.Config) bool {
 	address := conn.Addresses[0]
 	if conn.Topology != redisstore.Single {
@@ -128,7 +128,7 @@ func (c *RedisConfig) readPasswords(conn *redisstore.Config, refuse redisFaults)
 	}
 }
 
-// readTLS returns nil where the URL asks for none.
+// readTLS returns nil if the URL asks for no TLS.
 func (c *RedisConfig) readTLS(wanted bool, refuse redisFaults) *tls.Config {
 	if !wanted {
 		for _, f := range []struct{ name, value string }{{"ca", c.CAFile}, {"cert", c.CertFile}, {"key", c.KeyFile}} {
@@ -163,7 +163,7 @@ func (c *RedisConfig) readTLS(wanted bool, refuse redisFaults) *tls.Config {
 	return config
 }
 
-// readKey reads what a file keeps secret, without the line end.
+// readKey reads the secret in a file, without the line end.
 func readKey(key, path string, least int, refuse redisFaults) Secret {
 	secret, want := readSecret(path)
 	if want != "" {

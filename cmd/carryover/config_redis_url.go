@@ -10,11 +10,11 @@ import (
 	"carryover/convcache/redisstore"
 )
 
-// RedisURL is where Redis is. fmt, slog, encoding/json and yaml show it without user and password; a conversion to string
-// gives the text.
+// RedisURL is the address of Redis. fmt, slog, encoding/json and yaml show it without user and password; a conversion to string
+// returns the full text.
 type RedisURL string
 
-// String hides all before the last @ but the scheme. Only of a URL that parse accepts is that all there is to hide.
+// String hides everything between the scheme and the last @. For a URL that parse accepts, that covers user and password.
 func (u RedisURL) String() string {
 	at := strings.LastIndexByte(string(u), '@')
 	if at < 0 {
@@ -33,7 +33,7 @@ func (u RedisURL) GoString() string { return strconv.Quote(u.String()) }
 // MarshalText hides user and password from encoders, slog's JSON handler among them.
 func (u RedisURL) MarshalText() ([]byte, error) { return []byte(u.String()), nil } //nolint:unparam // encoding.TextMarshaler
 
-// redisServers is what a RedisURL says.
+// redisServers is the content of a RedisURL.
 type redisServers struct {
 	topology           redisstore.Topology
 	tls, socket        bool
@@ -43,7 +43,7 @@ type redisServers struct {
 	db                 int
 }
 
-// redisSchemes gives what the scheme says. All else that a URL may hold depends on it.
+// redisSchemes returns what each scheme means. The other parts of a URL depend on it.
 func redisSchemes() map[string]redisServers {
 	return map[string]redisServers{
 		"redis":           {},
@@ -56,14 +56,14 @@ func redisSchemes() map[string]redisServers {
 	}
 }
 
-// The ports of Redis and of Sentinel where the URL names none.
+// The ports of Redis and of Sentinel if the URL names none.
 const (
 	redisPort    = "6379"
 	sentinelPort = "26379"
 )
 
-// parse reads the URL, by hand because net/url knows one host only, and says about each part that it can't use what would be
-// accepted. It never repeats a part: in redis://:hunter2 a password stands where the port should.
+// parse reads the URL itself, because net/url allows only one host. For each part that it cannot use, it returns what would be
+// accepted. It never repeats a part: in redis://:hunter2 a password stands in the port's place.
 func (u RedisURL) parse() (redisServers, []string) {
 	scheme, rest, _ := strings.Cut(string(u), "://")
 	s, known := redisSchemes()[strings.ToLower(scheme)]
@@ -158,7 +158,7 @@ func redisAddress(text, port string) (string, bool) {
 	return net.JoinHostPort(host, port), true
 }
 
-// readPath reads what follows the hosts: /db, /master-name[/db], or nothing.
+// readPath reads the part behind the hosts: /db, /master-name[/db], or nothing.
 func (s *redisServers) readPath(path string) []string {
 	number := path
 	switch s.topology {

@@ -44,7 +44,7 @@ func (r *registryReader) errors() (all []error) {
 	return all
 }
 
-// refuse notes a fault. Long values are cut.
+// refuse records a fault. It shortens long values.
 func (r *registryReader) refuse(key, value, want string) {
 	if len(value) > 80 {
 		value = value[:80] + "…"
@@ -80,7 +80,7 @@ func (r *registryReader) known(authority string) bool {
 	return ok
 }
 
-// receiver reads one entry, as far as it can be read.
+// receiver reads one entry; unreadable members stay zero.
 func (r *registryReader) receiver(key string, value []byte) (to lmcache.Receiver) {
 	members, err := jsonMembers(value)
 	if err != nil {
@@ -120,7 +120,7 @@ func (r *registryReader) receiver(key string, value []byte) (to lmcache.Receiver
 	return to
 }
 
-// sameLength compares lists that both have been read.
+// sameLength compares the lengths of two lists if both were readable.
 func (r *registryReader) sameLength(key, other string, as, list []int) {
 	if len(as) > 0 && len(list) > 0 && len(as) != len(list) {
 		r.refuse(key, fmt.Sprint(list), fmt.Sprintf("as many ports as %s, %d", other, len(as)))
@@ -154,8 +154,8 @@ type jsonMember struct {
 	value json.RawMessage
 }
 
-// jsonMembers reads one JSON object with all its members: a map would hide those that are there twice, and names that differ from
-// those of a struct in case.
+// jsonMembers reads one JSON object with all its members. A map would hide members that occur twice, and a struct would accept names
+// in another case.
 func jsonMembers(data []byte) (members []jsonMember, err error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	if open, err := d.Token(); err != nil || open != json.Delim('{') {

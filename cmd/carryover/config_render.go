@@ -2,7 +2,7 @@ package main
 
 import "carryover/upstream"
 
-// renderName is how logs and findings name the server that renders for the fleet.
+// renderName is the name of the fleet's render server in logs and findings.
 const renderName = "render"
 
 // validateRender checks the address of the server that renders for the fleet.
@@ -14,7 +14,7 @@ func (l *loader) validateRender() {
 	}
 }
 
-// renderServer is that server, nil if prefill instances render. What it does is prefill's work.
+// renderServer returns that server, nil if prefill instances render. Its work counts as prefill's.
 func renderServer(cfg ProofConfig) *upstream.Instance {
 	if cfg.Render == "" {
 		return nil

@@ -8,12 +8,12 @@ import (
 	"carryover/server"
 )
 
-// setting is one row of the table that describes Config: the only place that knows the names and the help text of a
-// value. The flag and the file key are written out, the environment variable follows from the flag.
+// setting is one row of the table that describes Config. The table is the only place with the names and the help text of a value. It
+// lists the flag and the file key; the environment variable follows from the flag.
 type setting struct {
 	key   string   // section.key of the file
-	flag  string   // without dashes; empty for secrets, which a process list would show, and for what no flag can express
-	env   string   // only where there is no flag to derive it from
+	flag  string   // without dashes; empty for secrets, which a process list would show, and for values that a flag cannot express
+	env   string   // only if there is no flag to derive it from
 	to    any      // pointer to the field of Config
 	oneOf []string // closed set for a text, for each item of a list, for each value of a map; nil if open
 	min   int      // bounds of a whole number; max 0 means none
@@ -22,7 +22,7 @@ type setting struct {
 	help  string
 }
 
-// variable is the environment variable of the setting, empty if it has none.
+// variable returns the environment variable of the setting, empty if it has none.
 func (s setting) variable() string {
 	if s.flag == "" {
 		return s.env
@@ -35,10 +35,10 @@ func (s setting) section() string {
 	return section
 }
 
-// name is the last part of the key.
+// name returns the last part of the key.
 func (s setting) name() string { return s.key[strings.LastIndexByte(s.key, '.')+1:] }
 
-// usage is the help text with the closed set, if any.
+// usage returns the help text, with the allowed values if they are a closed set.
 func (s setting) usage() string {
 	if s.oneOf == nil {
 		return s.help
@@ -46,7 +46,7 @@ func (s setting) usage() string {
 	return s.help + ": " + strings.Join(s.oneOf, ", ")
 }
 
-// bounds says which whole numbers are accepted.
+// bounds returns a phrase for the accepted whole numbers.
 func (s setting) bounds() string {
 	if s.max > 0 {
 		return fmt.Sprintf("a whole number from %d to %d", s.min, s.max)
@@ -54,7 +54,7 @@ func (s setting) bounds() string {
 	return fmt.Sprintf("a whole number, at least %d", s.min)
 }
 
-// settings is the table, in the order in which it is shown, with pointers into c.
+// settings returns the table, in the order in which it is shown, with pointers into c.
 func settings(c *Config) []setting {
 	return slices.Concat(engineSettings(c), connectorSettings(c), routingSettings(c), discoverySettings(c), reuseSettings(c), redisSettings(c), boundSettings(c), clientSettings(c))
 }
@@ -75,7 +75,7 @@ func engineSettings(c *Config) []setting {
 	}
 }
 
-// policies are the ways to pick an instance, the default first.
+// policies returns the policies that pick an instance, the default first.
 func policies() []string {
 	return []string{"auto", "affinity", "prefix", "least_loaded", "power_of_two", "round_robin"}
 }
@@ -199,7 +199,7 @@ func clientSettings(c *Config) []setting {
 	}
 }
 
-// instanceSettings describes instance number i of a role, which only the file can set field by field.
+// instanceSettings describes instance number i of a role. Only the file can set its fields one by one.
 func instanceSettings(role string, i int, c *InstanceConfig) []setting {
 	at := instanceKey(role, i)
 	rows := []setting{

@@ -21,7 +21,7 @@ const (
 	engineLease = 30 * time.Second
 )
 
-// validate checks the effective configuration and notes every fault.
+// validate checks the effective configuration and records every fault.
 func (l *loader) validate() {
 	for _, s := range l.rows {
 		l.validateRow(s)
@@ -48,7 +48,7 @@ func (l *loader) validate() {
 	}
 }
 
-// validateRow checks what the table and the type say about one value.
+// validateRow checks one value against the table and its type.
 func (l *loader) validateRow(s setting) {
 	value := formatValue(s.to)
 	switch v := s.to.(type) {
@@ -75,8 +75,8 @@ func (l *loader) validateRow(s setting) {
 	}
 }
 
-// maxDuration is as good as no limit. Deadlines are a time of day and a duration, and some a part of it more: one of centuries overflows, and
-// ends what it is to bound at once.
+// maxDuration is as good as no limit. Some deadlines add a duration, and a part of it, to a time of day. A duration of centuries overflows
+// there, and the deadline passes at once.
 const maxDuration = 8760 * time.Hour
 
 func (l *loader) validateDuration(key string, d time.Duration) {
@@ -124,10 +124,10 @@ func isFieldName(text string) bool {
 	return text != "" && strings.Trim(text, letters+digits+"!#$%&'*+-.^_`|~") == ""
 }
 
-// validateTTL keeps tickets from outliving the blocks they name: a read after that finds blocks of another request. The
+// validateTTL keeps tickets from outliving the blocks that they name: a later read would find blocks of another request. The
 // decode instance with the shortest time decides.
 func (l *loader) validateTTL() {
-	if kept := l.cfg.Store.DecoderKVTTL; kept > 0 && kept <= maxDuration { // else validateRow has refused it
+	if kept := l.cfg.Store.DecoderKVTTL; kept > 0 && kept <= maxDuration { // otherwise validateRow has refused it
 		l.validateKVTTL("store.decoder_kv_ttl", kept)
 	}
 	ttl := l.cfg.Store.TTL
@@ -143,7 +143,7 @@ func (l *loader) validateTTL() {
 	}
 }
 
-// validateKVTTL refuses a time of decode that no ticket would survive.
+// validateKVTTL refuses a block lifetime of decode that is too short for any ticket.
 func (l *loader) validateKVTTL(key string, ttl time.Duration) {
 	if ttl > maxDuration {
 		l.fault(key, formatDuration(ttl), "at most 8760h")
@@ -153,7 +153,7 @@ func (l *loader) validateKVTTL(key string, ttl time.Duration) {
 	}
 }
 
-// validateLegTimes keeps the legs of a turn within the time for which engines keep blocks for each other.
+// validateLegTimes keeps the legs of a turn shorter than the time for which engines keep blocks for each other.
 func (l *loader) validateLegTimes() {
 	if trial := l.cfg.Proof.ReuseTrialTimeout; trial > server.MaxReuseTrial {
 		l.fault("proof.reuse_trial_timeout", formatDuration(trial),
@@ -168,7 +168,7 @@ func (l *loader) validateLegTimes() {
 	}
 }
 
-// validateUpstreamKey refuses what net/http would refuse to send with every single request.
+// validateUpstreamKey refuses keys that net/http would refuse to send with every request.
 func (l *loader) validateUpstreamKey() {
 	if key := string(l.cfg.Auth.UpstreamKey); key != "" && !isVisible(key) {
 		l.fault("auth.upstream_key", redacted, "printable ASCII without spaces")

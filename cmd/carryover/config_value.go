@@ -9,8 +9,8 @@ import (
 
 const wantShare = "a number from 0 to 1"
 
-// parseValue stores text in the field of the setting. On false the field is unchanged and the answer says what would be
-// accepted. Flags, environment and scalars of the file all come through here.
+// parseValue stores text in the field of the setting. If it returns false, the field is unchanged and want says what would be
+// accepted. Flags, environment variables and scalars of the file all use it.
 func parseValue(s setting, text string) (want string, ok bool) {
 	switch v := s.to.(type) {
 	case *string:
@@ -62,7 +62,7 @@ func parseValue(s setting, text string) (want string, ok bool) {
 	return "", true
 }
 
-// formatValue is the inverse of parseValue, except that secrets stay hidden.
+// formatValue is the inverse of parseValue, except that it hides secrets.
 func formatValue(from any) string {
 	switch v := from.(type) {
 	case *string:
@@ -94,7 +94,7 @@ func formatValue(from any) string {
 	}
 }
 
-// valueKind is the word that stands for the value in help texts.
+// valueKind returns the word that stands for the value in help texts.
 func valueKind(to any) string {
 	switch to.(type) {
 	case *bool:
@@ -114,7 +114,7 @@ func valueKind(to any) string {
 	}
 }
 
-// formatDuration writes 450s, as vLLM's documentation and ours do, where time.Duration writes 7m30s.
+// formatDuration writes 450s, as vLLM's documentation and ours do; time.Duration would write 7m30s.
 func formatDuration(d time.Duration) string {
 	if d%time.Second == 0 {
 		return strconv.FormatInt(int64(d/time.Second), 10) + "s"
@@ -122,7 +122,7 @@ func formatDuration(d time.Duration) string {
 	return d.String()
 }
 
-// splitList reads "a, b,c"; a blank text is an empty list. Neither URLs of instances nor names of sources contain a comma.
+// splitList reads "a, b,c"; a blank text is an empty list. URLs of instances and names of sources contain no comma.
 func splitList(text string) []string {
 	if strings.TrimSpace(text) == "" {
 		return nil
