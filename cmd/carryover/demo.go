@@ -65,20 +65,20 @@ func newDemoCommand() *cobra.Command {
 }
 
 // The modelled engine computes 5,000 prompt tokens and makes 125 tokens a second,
-// so that what reuse saves can be seen with prompts that fit on a screen.
+// so that prompts that fit on a screen show what reuse saves.
 const (
 	demoPrefillPerToken  = 200 * time.Microsecond
 	demoTransferPerBlock = 50 * time.Microsecond
 	demoInterToken       = 8 * time.Millisecond
 )
 
-// deployment is a set of simulated instances, and what the proxy in front of them is told.
+// deployment is a set of simulated instances, and the settings of the proxy in front of them.
 type deployment struct {
 	prefill, decode []*vllmsim.Instance
 	settings        Config
-	port            int      // of the proxy, to which instances send what their connector says
-	folder          string   // that instances share
-	undo            []func() // in close
+	port            int      // port of the proxy to which instances send what their connector announces
+	folder          string   // folder that the instances share
+	undo            []func() // functions that close calls
 }
 
 func startDeployment(o demoOptions) (*deployment, error) {
@@ -90,12 +90,12 @@ func startDeployment(o demoOptions) (*deployment, error) {
 	return d, nil
 }
 
-// start starts the instances and completes the settings. Prefill is picked in turn: with affinity its own prefix cache would hide
-// what comes from decode.
+// start starts the instances and completes the settings. Prefill instances are picked in turn: with affinity, prefill's own prefix cache
+// would hide the KV that comes from decode.
 func (d *deployment) start(o demoOptions) error {
 	c := &d.settings
 	c.Prefill, c.Decode, c.Connector.Name, c.Routing.Prefill = nil, nil, o.connector, "round_robin"
-	c.HandBack.Mode = string(server.HandBackOff) // in rotation the next turn is seldom where one was handed back
+	c.HandBack.Mode = string(server.HandBackOff) // in rotation the next turn rarely goes to the instance that got a hand-back
 	setup := demoSetups()[o.connector]
 	if setup.begin != nil {
 		if err := setup.begin(d); err != nil {
@@ -152,7 +152,7 @@ func (d *deployment) close() {
 	}
 }
 
-// misread reports how often an instance read KV that was not what it asked for.
+// misread returns how often an instance read KV that was not the KV of its prompt.
 func (d *deployment) misread() int {
 	n := 0
 	for _, instance := range append(d.prefill, d.decode...) {
@@ -171,7 +171,7 @@ func runDemo(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error
 	return engines.present(ctx, o, stdout, stderr)
 }
 
-// present runs the proxy in front of the instances and holds the conversation.
+// present runs the proxy in front of the instances and the conversation through it.
 func (d *deployment) present(ctx context.Context, o demoOptions, stdout, stderr io.Writer) error {
 	records := newRecords()
 	logger, level := newLogger(LogConfig{Format: logAuto, Level: "warn"}, stderr)

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// checkAdmin refuses an address that other machines reach: a demo has no token.
+// checkAdmin refuses an address that other machines can reach, because a demo has no token.
 func (o *demoOptions) checkAdmin() error {
 	if o.adminListen == adminOff {
 		return nil
@@ -20,7 +20,7 @@ func (o *demoOptions) checkAdmin() error {
 	return nil
 }
 
-// openAdmin listens for operators, nil if nobody is to. Where nobody has asked for the address, any free port will do.
+// openAdmin opens the listener for operators, nil if it is off. If the user did not ask for the address, any free port will do.
 func (o *demoOptions) openAdmin(ctx context.Context) (net.Listener, error) {
 	listener, err := openAdmin(ctx, AdminConfig{Listen: o.adminListen})
 	if errors.Is(err, syscall.EADDRINUSE) && !o.adminAsked {
@@ -29,7 +29,7 @@ func (o *demoOptions) openAdmin(ctx context.Context) (net.Listener, error) {
 	return listener, err
 }
 
-// tellOperators has the proxy answer operators while it runs.
+// tellOperators makes the proxy answer operators while it runs.
 func tellOperators(p *proxy, listener net.Listener, logger *slog.Logger) {
 	reload := func() error { return errors.New("a demo has no configuration that could be read again") }
 	p.alongside = append(p.alongside, func(ctx context.Context) error { return p.serveAdmin(ctx, listener, "", reload, logger) })

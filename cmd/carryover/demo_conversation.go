@@ -32,7 +32,7 @@ type chatMessage struct {
 	Content string `json:"content"`
 }
 
-// chatAnswer is what one streamed turn showed.
+// chatAnswer is the result of one streamed turn.
 type chatAnswer struct {
 	text         string
 	ttft         time.Duration
@@ -45,8 +45,8 @@ type chatAnswer struct {
 const demoSystem = "You are the voice of a small cluster. You explain how a prefill instance computes the KV cache of a prompt, how a decode " +
 	"instance continues from it token by token, and why it would be a pity to compute the same history again on every turn of a conversation."
 
-// run holds the conversation and returns how many turns did not go by prefill and decode or, where the connector reuses KV, reused
-// nothing although they were not the first.
+// run holds the conversation and returns how many turns failed to show what they should: they did not go by prefill and decode, or, if the
+// connector reuses KV and they were not the first, they reused nothing.
 func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err error) {
 	questions := []string{
 		"What does decode keep when an answer is finished?", "And who may read it?", "What if my history has changed?",
@@ -82,7 +82,7 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 	return missed, nil
 }
 
-// ready waits until an instance of each role is known to answer: some tell of themselves only after they have started.
+// ready waits until the proxy has found an answering instance of each role: some announce themselves only after their start.
 func (d *conversationDemo) ready(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 	defer stop()
@@ -108,9 +108,9 @@ func (d *conversationDemo) ready(ctx context.Context) error {
 	}
 }
 
-// warmUp shows each prefill instance, which are picked in turn, one request of the
-// shape of a later turn: its tokenizer is believed for that shape once it has
-// agreed with what the instance rendered.
+// warmUp sends each prefill instance one request with the shape of a later turn;
+// prefill instances are picked in turn. The proxy trusts its tokenizer for that
+// shape once it has agreed with the instance's rendering.
 func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) error {
 	later := append(slices.Clone(messages), chatMessage{"user", "Hello?"}, chatMessage{"assistant", "Hello."}, chatMessage{"user", "Ready?"})
 	for range d.prefills {
@@ -122,8 +122,8 @@ func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) e
 	return nil
 }
 
-// compare asks the same with and without reuse. Changing which goes first
-// lets prefill, which is picked round robin, change from turn to turn.
+// compare asks the same with and without reuse. Prefill is picked round robin;
+// alternating the order lets the prefill instance change from turn to turn.
 func (d *conversationDemo) compare(ctx context.Context, messages []chatMessage, conversation string, warmFirst bool) (warm, cold chatAnswer, err error) {
 	for _, isWarm := range []bool{warmFirst, !warmFirst} {
 		if isWarm {
@@ -211,7 +211,7 @@ func (a *chatAnswer) read(body io.Reader, began time.Time) error {
 // hitTokens reads tokens=… of a hit, 0 for a miss.
 func hitTokens(reuse string) int { return reuseCount(reuse, "tokens=") }
 
-// reuseCount reads a member of X-KV-Reuse, 0 where it is not there.
+// reuseCount reads a number in X-KV-Reuse, 0 if the header does not have it.
 func reuseCount(reuse, member string) int {
 	for part := range strings.SplitSeq(reuse, ";") {
 		if value, ok := strings.CutPrefix(part, member); ok {
@@ -222,8 +222,8 @@ func reuseCount(reuse, member string) int {
 	return 0
 }
 
-// invite prints requests that can be sent to the demo while it serves. The second
-// one continues the first and reuses its KV, where the connector can.
+// invite prints requests that can be sent to the demo while it serves. If the connector
+// reuses KV, the second request continues the first and reuses its KV.
 func (d *conversationDemo) invite(o demoOptions) {
 	const said = "Carryover keeps the handle of the blocks that decode holds at the end of a turn, for less time than decode keeps the blocks, " +
 		"and hands it to prefill when the next turn provably continues the same conversation. Then prefill reads what it would otherwise compute " +

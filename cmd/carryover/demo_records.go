@@ -8,7 +8,7 @@ import (
 	"carryover/upstream"
 )
 
-// records remembers which instances served a turn, which clients are never told.
+// records remembers which instances served a turn; clients never learn that.
 type records struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]chan server.Record
@@ -23,8 +23,8 @@ func (r *records) observe(record *server.Record) {
 	}
 }
 
-// turn returns the channel of a turn; it holds the one record that a turn has. After
-// end it is nil, so that a demo that keeps serving remembers nothing.
+// turn returns the channel of a turn. It holds the turn's only record. After end it
+// is nil, so that a demo that keeps serving remembers nothing.
 func (r *records) turn(id string) chan server.Record {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -37,7 +37,7 @@ func (r *records) turn(id string) chan server.Record {
 	return r.seen[id]
 }
 
-// forget drops the records of turns that are not asked for.
+// forget drops the records of turns that nobody asks for.
 func (r *records) forget() {
 	r.mu.Lock()
 	clear(r.seen)
@@ -50,7 +50,7 @@ func (r *records) end() {
 	r.mu.Unlock()
 }
 
-// instances waits for a turn's record, which comes about when its last byte does.
+// instances waits for the record of a turn. It comes at about the same time as the turn's last byte.
 func (r *records) instances(ctx context.Context, id string) (prefill, decode string) {
 	select {
 	case record := <-r.turn(id):

@@ -12,23 +12,23 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// demoSetup is how simulated instances run a connector, and what the proxy is told of them. What is nil has nothing to do.
+// demoSetup is how simulated instances run a connector, and how the proxy is configured for them. A nil function does nothing.
 type demoSetup struct {
 	begin   func(*deployment) error                               // before the first instance
 	engine  func(*deployment, *vllmsim.Config)                    // completes the configuration of an instance
-	started func(*deployment, *vllmsim.Instance, *InstanceConfig) // completes what the proxy is told of it
+	started func(*deployment, *vllmsim.Instance, *InstanceConfig) // completes the proxy's configuration of an instance
 	end     func(*deployment) error                               // completes the proxy's settings
 }
 
 // demoChunk is LMCache's chunk_size in a demo, whose prompts are shorter than the usual chunk of 256 tokens.
 const demoChunk = 16
 
-// demoSetups are the connectors that can be shown.
+// demoSetups returns the connectors that the demo can show.
 func demoSetups() map[string]demoSetup {
 	return map[string]demoSetup{
 		connectorNIXL:  {},
-		connectorMulti: {}, // the simulated engines have NIXL alone; its params are all that passes the proxy
-		// Params of a backend's own, as of one whose decode leaves nothing behind.
+		connectorMulti: {}, // the simulated engines have only NIXL; the proxy sees nothing but its params
+		// A backend with params of its own, whose decode leaves no blocks behind.
 		connectorOrchestrated: {engine: func(_ *deployment, c *vllmsim.Config) { c.Bidirectional = false }},
 		connectorMooncake: {
 			engine:  func(_ *deployment, c *vllmsim.Config) { c.Connector = vllmsim.ConnectorMooncake },
@@ -46,7 +46,7 @@ func demoSetups() map[string]demoSetup {
 	}
 }
 
-// demoConnectors are their names, in the order of the setting.
+// demoConnectors returns the names of these connectors, in the order of the setting.
 func demoConnectors() []string {
 	setups := demoSetups()
 	return slices.DeleteFunc(connectors(), func(name string) bool { _, ok := setups[name]; return !ok })
@@ -60,11 +60,11 @@ func (d *deployment) beginStorage() (err error) {
 	return err
 }
 
-// Ports that reservePort chooses from: below those that systems give to connections and to listeners that ask for any (Linux: from 32768),
-// so that nobody is given the port before the proxy listens there.
+// The ports that reservePort chooses from. They are below those that systems give to connections and to listeners without a port (Linux:
+// from 32768), so nobody gets the port before the proxy listens there.
 const firstReserved, reservable = 20_000, 12_000
 
-// reservePort finds a port that the proxy is to listen at and instances have to know before: one that is free now.
+// reservePort finds a free port for the proxy's listener, because instances have to know the port before.
 func (d *deployment) reservePort() (err error) {
 	for range 100 {
 		d.port = firstReserved + rand.IntN(reservable)
@@ -76,7 +76,7 @@ func (d *deployment) reservePort() (err error) {
 	return err
 }
 
-// listen is where the proxy listens at that port.
+// listen returns the proxy's address at that port.
 func (d *deployment) listen() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(d.port)) }
 
 func (d *deployment) beginLMCache() error {
@@ -110,7 +110,7 @@ func (d *deployment) beginRegistration() error {
 	return err
 }
 
-// registeringEngine is an instance that tells the proxy of itself.
+// registeringEngine configures an instance that announces itself to the proxy.
 func registeringEngine(connector string) func(*deployment, *vllmsim.Config) {
 	return func(d *deployment, c *vllmsim.Config) { c.Connector, c.Registration.Proxy = connector, d.listen() }
 }

@@ -18,7 +18,7 @@ func (d *conversationDemo) head() {
 	d.printf("%4s  %13s  %9s  %8s  %8s  %8s  %-15s %-15s %s\n", "turn", "prompt tokens", "TTFT", "had", "loaded", "computed", "prefill", "decode", "X-KV-Path")
 }
 
-// showReuse asks a turn with and without reuse and prints both. It is good if it reused KV, which the first cannot.
+// showReuse asks a turn with and without reuse and prints both. good says that it reused KV; the first turn cannot.
 func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []chatMessage, conversation string) (warm chatAnswer, good bool, err error) {
 	warm, cold, err := d.compare(ctx, messages, conversation, turn%2 == 0)
 	if err != nil {
@@ -35,7 +35,7 @@ func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []c
 	return warm, warm.disaggregated() && (turn == 1 || tokens > 0), nil
 }
 
-// showLoads asks a turn and prints where decode had the prompt's KV from, as the simulated engines count it.
+// showLoads asks a turn and prints where decode got the prompt's KV from, by the counts of the simulated engines.
 func (d *conversationDemo) showLoads(ctx context.Context, turn int, messages []chatMessage, conversation string) (answer chatAnswer, good bool, err error) {
 	before := d.engines.decoded()
 	answer, err = d.ask(ctx, messages, map[string]any{"conversation_id": conversation}, http.Header{})
@@ -52,7 +52,7 @@ func (d *conversationDemo) showLoads(ctx context.Context, turn int, messages []c
 
 func (a *chatAnswer) disaggregated() bool { return strings.HasPrefix(a.path, "prefill_decode") }
 
-// decoded is what decode instances have counted together.
+// decoded returns the summed counts of the decode instances.
 func (d *deployment) decoded() (sum vllmsim.Stats) {
 	for _, instance := range d.decode {
 		stats := instance.Stats()
@@ -63,7 +63,7 @@ func (d *deployment) decoded() (sum vllmsim.Stats) {
 	return sum
 }
 
-// savings is what the turns after the first sent, and what of it prefill read from decode and did not have by itself.
+// savings are the prompt tokens of the turns after the first, and those among them that prefill read from decode because it lacked them.
 type savings struct{ prompt, read int }
 
 // summary ends the table of a connector that reuses KV with one sentence.

@@ -24,7 +24,7 @@ type doctorOptions struct {
 	timeout time.Duration
 }
 
-// doctorFlags are their names, in the order in which they are shown.
+// doctorFlags returns the names of these flags, in the order in which they are shown.
 func doctorFlags() []string {
 	return []string{"through", "no-turns", "timeout", "all", "json", "strict", "verbose"}
 }
@@ -72,7 +72,7 @@ func newDoctorCommand(env map[string]string) *cobra.Command {
 	return cmd
 }
 
-// runDoctor examines a deployment and prints the report. The error says how many findings there are that fail the command.
+// runDoctor examines a deployment and prints the report. The error counts the findings that make the command fail.
 func runDoctor(ctx context.Context, cfg Config, o doctorOptions, stdout, stderr io.Writer) error {
 	logger := slog.New(slog.DiscardHandler)
 	if o.verbose {
@@ -110,11 +110,11 @@ type doctor struct {
 	logger  *slog.Logger
 	report  *doctorReport
 
-	prefill, decode []*examined // what instances have told of themselves
-	pace            pace        // of the slowest stream of a pair
+	prefill, decode []*examined // facts that instances report about themselves
+	pace            pace        // pace of the slowest stream of a pair
 }
 
-// examine runs all examinations, as long as there is time. The error is a fault of the set-up of this process.
+// examine runs all examinations for which there is time. The error is a fault in the set-up of this process.
 func (d *doctor) examine(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.options.timeout)
 	defer cancel()
@@ -133,5 +133,5 @@ func (d *doctor) examine(ctx context.Context) error {
 	return nil
 }
 
-// asksTokens reports whether the token proof is in force for any model.
+// asksTokens reports whether the token proof applies to any model.
 func (d *doctor) asksTokens() bool { return provesTokens(d.cfg.Proof) && d.cfg.Connector.reusesKV() }

@@ -13,8 +13,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// agents examines what turns of the Messages and Responses APIs need. Where no prompt of theirs can be rendered nothing of them is reused,
-// and nothing else is worth a warning: deployments without agents are healthy so.
+// agents examines what turns of the Messages and Responses APIs need. Without rendering such turns reuse nothing; that is the only
+// warning about them, because deployments without agents are healthy without it.
 func (d *doctor) agents(ctx context.Context, p *proxy) {
 	if !d.asksTokens() || d.options.noTurns {
 		return
@@ -25,7 +25,7 @@ func (d *doctor) agents(ctx context.Context, p *proxy) {
 	for i, e := range d.prefill {
 		engine := p.fleet.Engine(e.Role, e.Name)
 		if engine == nil || !e.answers || len(e.models) == 0 || !engine.Last().Known() {
-			continue // that has been said
+			continue // already reported
 		}
 		group.Go(func() error {
 			renders[i] = d.renders(ctx, engine.Last(), e)
@@ -41,10 +41,10 @@ func (d *doctor) agents(ctx context.Context, p *proxy) {
 	}
 }
 
-// sampleWords is how many words the user says in the sample: more tokens than any template puts behind them.
+// sampleWords is how many words the user says in the sample: more tokens than any template adds behind them.
 const sampleWords = 200
 
-// sample is a request of an agent, of a user's message and perhaps a system message at the end, as agents add them.
+// sample returns an agent's request: a user's message and, with inline, a system message at the end, as agents add them.
 func sample(model string, inline bool) ([]byte, error) {
 	messages := []map[string]string{{"role": "user", "content": strings.TrimSpace(strings.Repeat("again ", sampleWords))}}
 	if inline {
@@ -53,7 +53,7 @@ func sample(model string, inline bool) ([]byte, error) {
 	return json.Marshal(map[string]any{"model": model, "max_tokens": 1, "system": "Be brief.", "messages": messages})
 }
 
-// render has a sample rendered for a prefill instance.
+// render renders a sample for a prefill instance.
 func render(ctx context.Context, incarnation *fleet.Incarnation, model string, inline bool) ([]uint32, *upstream.Request, error) {
 	body, err := sample(model, inline)
 	if err != nil {
@@ -67,7 +67,7 @@ func render(ctx context.Context, incarnation *fleet.Incarnation, model string, i
 	return prompt.IDs, req, err
 }
 
-// renders examines whether and how prompts are rendered for a prefill instance, and reports whether they are.
+// renders examines whether and how prompts can be rendered for a prefill instance, and reports whether they can.
 func (d *doctor) renders(ctx context.Context, incarnation *fleet.Incarnation, e *examined) bool {
 	by := "it"
 	if d.cfg.Proof.Render != "" {
@@ -89,7 +89,7 @@ func (d *doctor) renders(ctx context.Context, incarnation *fleet.Incarnation, e 
 	d.report.holds(e.where(), codeRenderOff, "")
 	d.report.holds(e.where(), codeRenderFails, "")
 	what := ""
-	// One that does not tell is not judged.
+	// An instance that reports no count is not judged.
 	if n, err := incarnation.Count(ctx, req, ""); err == nil && n != len(ids) {
 		what = fmt.Sprintf("%s makes %d tokens of a prompt, and %s counts %d", by, len(ids), e.Name, n)
 	}
@@ -98,8 +98,8 @@ func (d *doctor) renders(ctx context.Context, incarnation *fleet.Incarnation, e 
 	return true
 }
 
-// inlineSystem says so if a system message at the end of a conversation changes its beginning. Template and generation prompt are not known:
-// where the two renderings part in front of half of what the user has said, it does.
+// inlineSystem reports whether a system message at the end of a conversation changes its beginning. Template and generation prompt are
+// unknown, so it compares two renderings: the beginning changes if they differ before half of the user's text.
 func (d *doctor) inlineSystem(ctx context.Context, incarnation *fleet.Incarnation, e *examined, ids []uint32) {
 	later, _, err := render(ctx, incarnation, e.models[0], true)
 	what, same := "", 0
@@ -117,7 +117,7 @@ func (d *doctor) inlineSystem(ctx context.Context, incarnation *fleet.Incarnatio
 	d.report.check(e.where(), codeSystemMerged, what)
 }
 
-// renderFault is why a render endpoint gave no ids, in its own words where it has any.
+// renderFault returns why a render endpoint gave no ids, in the endpoint's own words if it has any.
 func renderFault(err error) string {
 	if leg, ok := errors.AsType[*upstream.LegError](err); ok && leg.Message != "" {
 		return fmt.Sprintf("status %d, %s", leg.Status, leg.Message)
@@ -125,7 +125,7 @@ func renderFault(err error) string {
 	return err.Error()
 }
 
-// names examines the names that decode serves its model by. An adapter has another path.
+// names examines the names under which decode serves its model. An adapter has another path.
 func (d *doctor) names() {
 	for _, e := range d.decode {
 		if len(e.models) == 0 {

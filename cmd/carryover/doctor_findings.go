@@ -18,31 +18,31 @@ const (
 	severityOK    severity = "ok"    // the check holds
 )
 
-// finding is one thing that was looked at.
+// finding is the result of one check.
 type finding struct {
 	Severity severity `json:"severity"`
-	Code     string   `json:"code"`  // of the table in doctor_table.go, stable
+	Code     string   `json:"code"`  // a stable code of the table in doctor_table.go
 	Where    string   `json:"where"` // "configuration", "redis", "prefill NAME", "decode NAME", "NAME -> NAME", "front URL"
-	What     string   `json:"what"`  // was found, or holds
+	What     string   `json:"what"`  // what was found, or what holds
 	Why      string   `json:"why,omitempty"`
 	Fix      string   `json:"fix,omitempty"`
 }
 
-// Where findings are that belong to no instance.
+// Places of findings that belong to no instance.
 const (
 	whereSettings = "configuration"
 	whereRedis    = "redis"
 	whereDoctor   = "doctor"
 )
 
-// doctorReport gathers what is found. It is safe for concurrent use.
+// doctorReport collects findings. It is safe for concurrent use.
 type doctorReport struct {
 	mu       sync.Mutex // guards the rest
 	findings []finding
 	notes    []string
 	places   []string // the order in which places are shown
-	pairs    int      // of the fleet
-	probed   int      // of them
+	pairs    int      // pairs of the fleet
+	probed   int      // pairs that were probed
 	requests int      // completions of the pairs, as clients count them
 }
 
@@ -50,20 +50,20 @@ func newDoctorReport() *doctorReport {
 	return &doctorReport{findings: []finding{}, notes: []string{}, places: []string{whereSettings, whereRedis}}
 }
 
-// place has findings at a place shown behind those of the places before.
+// place adds a place; its findings are shown after those of earlier places.
 func (r *doctorReport) place(where string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.places = append(r.places, where)
 }
 
-// found adds what is wrong. details are pairs of a name in braces, as reason and fix of the code have it, and what stands for it.
+// found adds a problem. details are pairs: a name in braces, as in the code's reason and fix, and the text that replaces it.
 func (r *doctorReport) found(where, code, what string, details ...string) {
 	d, named := diagnoses()[code], strings.NewReplacer(details...)
 	r.add(finding{Severity: d.severity, Code: code, Where: where, What: what, Why: named.Replace(d.why), Fix: named.Replace(d.fix)})
 }
 
-// holds adds that nothing is wrong; what may be "" for what the code says.
+// holds records that a check found no problem; if what is "", the text of the code is used.
 func (r *doctorReport) holds(where, code, what string) {
 	if what == "" {
 		what = diagnoses()[code].holds
@@ -71,7 +71,7 @@ func (r *doctorReport) holds(where, code, what string) {
 	r.add(finding{Severity: severityOK, Code: code, Where: where, What: what})
 }
 
-// check adds what is wrong, or that nothing is if what is "". It reports whether it holds.
+// check adds the problem what or, if what is "", records that there is none. It reports whether there is none.
 func (r *doctorReport) check(where, code, what string, details ...string) bool {
 	if what == "" {
 		r.holds(where, code, "")
@@ -81,7 +81,7 @@ func (r *doctorReport) check(where, code, what string, details ...string) bool {
 	return false
 }
 
-// add adds a finding. What holds is said once of a code at a place, and not beside what is wrong.
+// add adds a finding. A check that holds appears once for a code and place, and not beside a problem.
 func (r *doctorReport) add(f finding) {
 	f.What = printable(f.What)
 	r.mu.Lock()
@@ -111,7 +111,7 @@ func (r *doctorReport) sent(requests int) {
 	r.requests += requests
 }
 
-// printable shows what a terminal would obey, or not show: engines choose what they say of themselves.
+// printable escapes characters that a terminal would obey or not show, because engines choose their own texts.
 func printable(text string) string {
 	if !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		return text
@@ -127,11 +127,11 @@ func printable(text string) string {
 	return b.String()
 }
 
-// harmless are the characters that a shell takes as they stand.
+// harmless are the characters that have no meaning to a shell.
 const harmless = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@%+=,"
 
-// shellWord is what stands for a name in braces in a fix, which is copied into a shell: a text of an engine, or the name itself for a
-// text that would be more than a word there, or an option.
+// shellWord returns the replacement for a name in braces in a fix, which users copy into a shell: the engine's text, or the name itself if
+// the shell would read the text as more than a word, or as an option.
 func shellWord(name, text string) string {
 	if strings.Trim(text, harmless) != "" || strings.HasPrefix(text, "-") {
 		return name
@@ -139,7 +139,7 @@ func shellWord(name, text string) string {
 	return text
 }
 
-// count returns how many findings there are of a severity.
+// count returns the number of findings of a severity.
 func (r *doctorReport) count(of severity) (n int) {
 	for _, f := range r.findings {
 		if f.Severity == of {
@@ -149,7 +149,7 @@ func (r *doctorReport) count(of severity) (n int) {
 	return n
 }
 
-// has reports whether there is a finding of that code at a place which does not hold.
+// has reports whether a problem with that code was found at a place.
 func (r *doctorReport) has(where, code string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +158,7 @@ func (r *doctorReport) has(where, code string) bool {
 	})
 }
 
-// sort puts findings in the order of places, the worst first, and of the table.
+// sort sorts findings by place, then severity (the worst first), then the order of the table.
 func (r *doctorReport) sort() {
 	at := func(f finding) int {
 		if i := slices.Index(r.places, f.Where); i >= 0 {
