@@ -99,7 +99,7 @@ func (d *doctor) frontBody(model string, tokens int, stream bool) []byte {
 	return body
 }
 
-// refusedThrough says why a turn did not get through.
+// refusedThrough returns why a turn did not get through, "" if it did.
 func refusedThrough(answer probeAnswered, err error) string {
 	switch {
 	case err != nil:
@@ -110,7 +110,7 @@ func refusedThrough(answer probeAnswered, err error) string {
 	return ""
 }
 
-// missingHeaders are those of Carryover that an answer has not.
+// missingHeaders returns the headers of Carryover that an answer lacks.
 func missingHeaders(h http.Header) (lost []string) {
 	for _, name := range []string{"X-KV-Reuse", "X-KV-Path", "X-Request-Id"} {
 		if h.Get(name) == "" {
@@ -125,7 +125,7 @@ func known(answer probeAnswered) bool {
 	return !strings.Contains(answer.header.Get("X-KV-Reuse"), string(server.ReasonNoConversation))
 }
 
-// buffers compares how events come through with how they come past the proxy.
+// buffers compares the pace of events through the proxy with their pace past it.
 func (d *doctor) buffers(at string, through pace) {
 	r, past := d.report, d.pace
 	past.spread = past.spread * frontTokens / probeAnswer

@@ -2,7 +2,7 @@ package main
 
 import "fmt"
 
-// handBack says whether the configuration has tickets handed back. What no setting changes is no fault.
+// handBack reports whether the configuration has tickets handed back. If no setting can change that, it is no fault.
 func (d *doctor) handBack() {
 	off := d.cfg.handBackOff()
 	switch {

@@ -16,19 +16,19 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// examined is what an instance has told of itself.
+// examined is what an instance has reported about itself.
 type examined struct {
 	upstream.Instance
 	answers   bool // its health is good
 	version   string
-	models    []string          // the names that it serves
+	models    []string          // the names under which it serves its model
 	roots     map[string]string // by name, the path that it was started with
-	start     string            // "" if it does not tell
+	start     string            // "" if it does not report it
 	blockSize int
 	forgets   string // why it does not keep what is handed back to it, "" if it does
 }
 
-// Bounds of what is asked of an instance.
+// Bounds of requests to an instance.
 const (
 	askLimit = 5 * time.Second
 	// readings of /metrics, each on a connection of its own: API servers that share a port take turns.
@@ -36,7 +36,7 @@ const (
 	mostOfLists = 4 << 20
 )
 
-// instance has one instance tell of itself, with the program's own client and fleet.
+// instance asks one instance about itself, with the program's own client and fleet.
 func (d *doctor) instance(ctx context.Context, p *proxy, engine *fleet.Engine, e *examined) {
 	if e.answers = d.health(ctx, p, e); !e.answers {
 		return
@@ -80,7 +80,7 @@ func (d *doctor) health(ctx context.Context, p *proxy, e *examined) bool {
 // oldestForTokens is the first vLLM that takes the ids of a chat (kv_transfer_params.prompt_token_ids).
 const oldestForTokens = "0.28"
 
-// version reads which vLLM it is. One that does not tell is not judged.
+// version reads the version of vLLM. An instance that does not report it is not judged.
 func (d *doctor) version(ctx context.Context, p *proxy, e *examined) {
 	_, body, err := e.fetch(ctx, p, "/version")
 	var told struct{ Version string }

@@ -16,7 +16,7 @@ import (
 // nixlConfig is what engines are started with (--kv-transfer-config).
 const nixlConfig = `'{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_connector_extra_config":{"bidirectional_kv_xfer":true}}'`
 
-// verdict judges what turns on a pair have shown.
+// verdict judges the observations of turns on a pair.
 type verdict struct {
 	report  *doctorReport
 	cfg     Config

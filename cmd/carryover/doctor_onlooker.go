@@ -12,22 +12,22 @@ import (
 	"carryover/upstream"
 )
 
-// onlooker sees what passes between the parts of the program while turns run, and changes nothing of it.
+// onlooker observes what passes between the parts of the program while turns run, and changes nothing.
 type onlooker struct {
 	mu sync.Mutex // guards the rest
 	prefill,
 	decode kvPlace
 	stored []storedTicket
-	legs   atomic.Int64 // prefill legs on their way, releases among them, and decode legs until they answer
+	legs   atomic.Int64 // prefill legs under way, releases included, and decode legs until they answer
 
 	records chan server.Record
 }
 
-// kvPlace is where an engine says that others find its KV, and where we say so.
+// kvPlace is the address at which an engine says that others find its KV, and the address that the proxy passes on.
 type kvPlace struct {
 	told    bool
-	host    string // as the engine has said
-	passed  string // as the other one was told, "" if it was not
+	host    string // as the engine reported it
+	passed  string // as the other engine was told, "" if it was not told
 	expires bool
 }
 
@@ -47,7 +47,7 @@ func (w *onlooker) watch(deps *server.Deps) {
 	deps.Observers = append(deps.Observers, func(record *server.Record) { w.records <- *record })
 }
 
-// places returns where the engines have said that their KV is.
+// places returns the addresses that the engines have reported for their KV.
 func (w *onlooker) places() (prefill, decode kvPlace) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -61,13 +61,13 @@ func (w *onlooker) left() []storedTicket {
 	return w.stored
 }
 
-// kvMembers are the members of params that are looked at.
+// kvMembers are the members of params that the onlooker reads.
 type kvMembers struct {
 	Host    *string          `json:"remote_host"`
 	Expires *json.RawMessage `json:"remote_blocks_expiry_time"`
 }
 
-// told notes what an engine says of itself.
+// told records what an engine reports about itself.
 func (w *onlooker) told(at *kvPlace, params []byte) {
 	var m kvMembers
 	if params == nil || json.Unmarshal(params, &m) != nil || m.Host == nil {
@@ -78,7 +78,7 @@ func (w *onlooker) told(at *kvPlace, params []byte) {
 	at.told, at.host, at.expires = true, *m.Host, m.Expires != nil
 }
 
-// passed notes what another one is told of it.
+// passed records what the other engine is told about it.
 func (w *onlooker) passed(at *kvPlace, leg upstream.LegPlan) {
 	for _, member := range leg.Members {
 		var m kvMembers
@@ -145,7 +145,7 @@ func (s watchedStore) Put(ctx context.Context, key convcache.Key, ticket convcac
 	return s.Store.Put(ctx, key, ticket, ttl)
 }
 
-// watchedLegs sees which legs are on their way.
+// watchedLegs counts the legs that are under way.
 type watchedLegs struct {
 	server.Legs
 

@@ -21,7 +21,7 @@ type couple struct{ prefill, decode *examined }
 
 func (c couple) name() string { return pairName(&c.prefill.Instance, &c.decode.Instance) }
 
-// couples are pairs of both lists, most at the utmost: along the diagonals, so that each instance is in one of the first.
+// couples returns at most most pairs of both lists, along the diagonals, so that each instance is in one of the first pairs.
 func couples(prefill, decode []*examined, most int) (all []couple) {
 	for round := range min(len(prefill), len(decode)) {
 		for i := range max(len(prefill), len(decode)) {
@@ -61,10 +61,10 @@ func (d *doctor) pairs(ctx context.Context) {
 	_ = group.Wait() // nothing returns an error
 }
 
-// pair examines what both have told, and then has turns run on them.
+// pair compares what both instances have reported, and then runs turns on them.
 func (d *doctor) pair(ctx context.Context, c couple) {
 	if !c.prefill.answers || !c.decode.answers || c.prefill.models == nil || c.decode.models == nil {
-		return // that has been said
+		return // already reported
 	}
 	model := d.compare(c)
 	if model == "" || d.options.noTurns || ctx.Err() != nil || d.report.has(c.prefill.where(), codeQuarantined) {

@@ -9,8 +9,8 @@ import (
 	"carryover/upstream"
 )
 
-// text prints the report for people: what is wrong, by place, and below it how to change that; and what is not, but could be had. What holds
-// is counted, unless all is to be shown. A clean result is followed by what it says nothing of.
+// text prints the report for people: by place, the problems and below each its fix, and possible improvements. It only counts checks that
+// hold, unless all is set. A clean result is followed by a list of what the doctor cannot see.
 func (r *doctorReport) text(out io.Writer, all bool) error {
 	var b strings.Builder
 	place := ""
@@ -43,7 +43,7 @@ func (r *doctorReport) text(out io.Writer, all bool) error {
 	return err
 }
 
-// unseen is what no examination shows.
+// unseen returns what no examination shows.
 func unseen() []string {
 	return []string{
 		"whether engines reach each other at their KV addresses shows in hand-overs only",
@@ -89,7 +89,7 @@ func (r *doctorReport) summary() string {
 	return fmt.Sprintf("%s, %s, %d checks hold%s", counted(errs, "error"), counted(warnings, "warning"), holds, pairs)
 }
 
-// counted is a count with its noun.
+// counted returns a count with its noun.
 func counted(n int, noun string) string {
 	if n == 1 {
 		return "1 " + noun

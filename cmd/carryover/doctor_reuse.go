@@ -13,10 +13,10 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// leastLoad is how many tokens prefill must lack before it reads them (kv_recompute_threshold of vLLM 0.32, unless it is set).
+// leastLoad is how many tokens prefill must lack before it reads them (kv_recompute_threshold of vLLM 0.32, unless it is configured).
 const leastLoad = 64
 
-// reuse judges what second turns have made of the tickets of first ones.
+// reuse judges how second turns have used the tickets of first ones.
 func (v *verdict) reuse() {
 	for _, stream := range []bool{true, false} {
 		first, second := v.seen.turn(stream, false), v.seen.turn(stream, true)
@@ -24,7 +24,7 @@ func (v *verdict) reuse() {
 			continue
 		}
 		if !v.second(first, second) {
-			return // the other conversation would say it again
+			return // the other conversation would only repeat it
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (v *verdict) refused(r *server.Record) (code, what string) {
 	return "", ""
 }
 
-// missed says why a turn reused nothing, in the words of its record.
+// missed returns why a turn reused nothing, in the words of its record.
 func (v *verdict) missed(turn *probeTurn) (code, what string) {
 	reason := string(turn.record.Reuse.Reason)
 	switch reason {

@@ -15,8 +15,8 @@ import (
 // fewFiles is the limit of open files below which it is worth mentioning: shells begin with 1024.
 const fewFiles = 1024
 
-// settings examines what loadConfig accepts and is seldom meant. What it refuses, such as an admin listener that others reach
-// without a token, or Redis without a secret, has ended the command.
+// settings examines values that loadConfig accepts although they are seldom intended. Values that it refuses, such as an admin listener
+// that others reach without a token, or Redis without a secret, have ended the command before.
 func (d *doctor) settings(files int) {
 	cfg, r := d.cfg, d.report
 	capacity := max(16, (files-reservedFiles)/filesPerTurn)
@@ -100,7 +100,7 @@ func sameServer(ctx context.Context, a, b *examined) bool {
 	return err == nil && otherErr == nil && slices.ContainsFunc(here, func(address string) bool { return slices.Contains(there, address) })
 }
 
-// clockApart says that the start of an engine lies ahead of this clock, "" if it does not. How far one lies behind is not known.
+// clockApart returns a problem if the start of an engine lies ahead of this clock, "" otherwise. It cannot see a clock that is behind.
 func clockApart(start string, now time.Time) string {
 	seconds, err := strconv.ParseFloat(start, 64) // 1.79e+09 among others
 	if err != nil {
@@ -112,7 +112,7 @@ func clockApart(start string, now time.Time) string {
 	return ""
 }
 
-// clockSlack is how far clocks may differ: replicas bear two seconds.
+// clockSlack is how far clocks may differ: replicas tolerate two seconds.
 const clockSlack = 2 * time.Second
 
 // provesHistory reports whether turns of a model have the history proof.

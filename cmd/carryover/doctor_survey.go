@@ -19,16 +19,16 @@ const (
 	// announce themselves again: they do so every three seconds (upstream/discovery/zmq.go).
 	namedWithin    = 12 * time.Second
 	announcedAgain = 4 * time.Second
-	// lookEvery is how often it is looked whether something has come.
+	// lookEvery is the interval between looks for a change.
 	lookEvery = 20 * time.Millisecond
-	// quarantinesWithin is how long a replica needs to hear of a bar, and something more.
+	// quarantinesWithin is longer than a replica needs to hear of a quarantine.
 	quarantinesWithin = 3 * time.Second
 	// askedAtOnce is how many instances are asked at the same time.
 	askedAtOnce = 16
 )
 
-// survey runs the program on the whole fleet as serve does, with nobody at its door, and has each instance, and Redis, tell of
-// itself. The error is a fault of the set-up of this process.
+// survey runs the program on the whole fleet as serve does, but without clients, and asks each instance, and Redis, about itself. The
+// error is a fault in the set-up of this process.
 func (d *doctor) survey(ctx context.Context) error {
 	cfg := d.cfg
 	cfg.HandBack.Mode = string(server.HandBackOff)
@@ -117,7 +117,7 @@ func awaitInstances(ctx context.Context, p *proxy, failed <-chan error) error {
 	}
 }
 
-// ask has the instances of a role tell of themselves.
+// ask asks the instances of a role about themselves.
 func (d *doctor) ask(ctx context.Context, p *proxy, role upstream.Role) []*examined {
 	engines := p.fleet.Engines(role)
 	list := make([]*examined, len(engines))
@@ -135,7 +135,7 @@ func (d *doctor) ask(ctx context.Context, p *proxy, role upstream.Role) []*exami
 	return list
 }
 
-// quarantinesSeen sees that bars of other replicas have been taken over.
+// quarantinesSeen notices when this program has read the quarantines of other replicas.
 type quarantinesSeen struct {
 	server.SharedQuarantines
 
@@ -158,13 +158,13 @@ func (b *quarantinesSeen) ended() int {
 	return b.rounds
 }
 
-// await returns when a round has ended that began after the call: the second that ends from now on.
+// await returns when a round has ended that began after the call: the second one that ends from now on.
 func (b *quarantinesSeen) await(ctx context.Context) {
 	before := b.ended()
 	lookUntil(ctx, quarantinesWithin, func() bool { return b.ended() >= before+2 })
 }
 
-// lookUntil looks until something is so, for a limited time.
+// lookUntil waits, for a limited time, until holds returns true.
 func lookUntil(ctx context.Context, limit time.Duration, holds func() bool) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

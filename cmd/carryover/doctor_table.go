@@ -1,7 +1,7 @@
 package main
 
-// diagnosis is what is said of a code: how bad it is, what holds where it is not found, why it matters, and what changes it. Names in
-// braces stand for what the finding brings.
+// diagnosis holds the texts of a code: its severity, what holds if there is no problem, why it matters, and how to fix it. Details of the
+// finding replace names in braces.
 type diagnosis struct {
 	code            string
 	severity        severity
@@ -82,7 +82,7 @@ const (
 	codeFrontBuffers     = "front_buffers"
 )
 
-// doctorCodes are all codes, in the order of the tables.
+// doctorCodes returns all codes, in the order of the tables.
 func doctorCodes() (codes []string) {
 	for _, d := range diagnosisTable() {
 		codes = append(codes, d.code)
@@ -90,7 +90,7 @@ func doctorCodes() (codes []string) {
 	return codes
 }
 
-// diagnoses are the tables by code.
+// diagnoses returns the rows of the tables by code.
 func diagnoses() map[string]diagnosis {
 	all := map[string]diagnosis{}
 	for _, d := range diagnosisTable() {

@@ -15,7 +15,7 @@ import (
 	"carryover/server"
 )
 
-// maxProbeTurns is how many turns a pair gets.
+// maxProbeTurns is how many turns each pair runs.
 const maxProbeTurns = 4
 
 // Sizes of probes. Prefill reads only what it lacks, and only if that is 64 tokens or more (kv_recompute_threshold): so the first
@@ -75,7 +75,7 @@ func (t *probeTalk) body(second bool) []byte {
 	return body
 }
 
-// probeTurn is one turn and what it has shown.
+// probeTurn is one turn and its observations.
 type probeTurn struct {
 	stream, second bool
 	failure        string // why there is no record
@@ -104,7 +104,7 @@ func (t *probeTalk) turn(ctx context.Context, w *onlooker, second bool) probeTur
 	return turn
 }
 
-// probeAnswered is what a client sees of a turn.
+// probeAnswered is the client's view of a turn.
 type probeAnswered struct {
 	status int
 	header http.Header
@@ -112,7 +112,7 @@ type probeAnswered struct {
 	pace   pace
 }
 
-// pace is how the events of a stream have come.
+// pace is the timing of a stream's events.
 type pace struct {
 	events int
 	first  time.Duration // until the first that has text

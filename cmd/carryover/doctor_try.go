@@ -16,7 +16,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// tried is what turns on a pair have shown.
+// tried holds the observations of turns on a pair.
 type tried struct {
 	turns           []probeTurn
 	prefill, decode kvPlace
@@ -47,7 +47,7 @@ const (
 	restingLooks  = 5
 )
 
-// pairConfig is the configuration for one pair: what belongs to turns stays as it is, and nothing else can join, be asked or shared.
+// pairConfig returns the configuration for one pair: it keeps the settings of turns, and nothing else can join, be asked or be shared.
 func pairConfig(cfg Config) Config {
 	usual := defaultConfig()
 	if cfg.Connector.Name != connectorLMCache { // notifications may come by way of it, and there are no tickets
@@ -62,7 +62,7 @@ func pairConfig(cfg Config) Config {
 	return cfg
 }
 
-// try runs a program in front of exactly this pair, and turns through it. The error is a fault of the set-up of this process.
+// try runs a program in front of exactly this pair, and turns through it. The error is a fault in the set-up of this process.
 func (d *doctor) try(ctx context.Context, c couple, model string) (*tried, error) {
 	if d.cfg.Connector.Name == connectorLMCache && isTaken(ctx, d.cfg.LMCache.Listen) {
 		return &tried{addressTaken: true}, nil
@@ -127,8 +127,8 @@ func started(ctx context.Context, p *proxy, c couple, failed <-chan error) error
 	return nil
 }
 
-// hold holds two conversations of two turns, one of them streaming. What fails is not followed, and a turn that has begun goes to its
-// end: the ticket of a leg that is cut can be neither used nor released any more.
+// hold holds two conversations of two turns; one of them streams. After a failure it does not continue a conversation. A turn that has
+// begun runs to its end: the ticket of a leg that is cut can neither be used nor released.
 func (d *doctor) hold(ctx context.Context, p *proxy, w *onlooker, base, model string, c couple, seen *tried) {
 	if prefill := p.fleet.Engine(upstream.RolePrefill, c.prefill.Name); prefill != nil && provesHistory(d.cfg, model) {
 		if seen.template = prefill.Last().AppendOnly(ctx, model, nil, ""); seen.template == fleet.No {
@@ -171,7 +171,7 @@ func (d *doctor) learnt(ctx context.Context, p *proxy, c couple, talk *probeTalk
 	return found
 }
 
-// giveBack has the tickets that are left released, and returns how many could not be.
+// giveBack releases the tickets that are left, and returns how many could not be released.
 func giveBack(ctx context.Context, p *proxy, w *onlooker, model string) (left int) {
 	ctx = context.WithoutCancel(ctx) // it is bounded by itself, and what is pinned stays pinned for minutes
 	var holders []*fleet.Incarnation

@@ -18,14 +18,14 @@ const (
 	floorShare = 8
 )
 
-// heapPacer has garbage collected when the heap has doubled, as Go does by itself, but not before it has come to a floor.
+// heapPacer makes Go collect garbage when the heap has doubled, as Go does by default, but not before the heap has reached a floor.
 type heapPacer struct {
 	floor   uint64 // bytes
 	percent int    // as it was set last
 	samples []metrics.Sample
 }
 
-// pace sets the pace, and sets it anew after each collection. Where GOGC is set, that is the operator's pace, and nothing is done.
+// pace sets the pace now and after each collection. If GOGC is set, the operator has chosen the pace, and it does nothing.
 func (p *heapPacer) pace() {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -59,8 +59,8 @@ func (p *heapPacer) adjust() {
 	debug.SetGCPercent(percent)
 }
 
-// gcPercent is the GOGC with which the heap's goal is floor, 100 at least. The goal is live + (live + roots) * GOGC / 100 (Go's GC
-// guide), and 4 MiB * GOGC / 100 at least (runtime/mgcpacer.go, heapMinimum).
+// gcPercent returns the GOGC for which the heap's goal is floor, at least 100. The goal is live + (live + roots) * GOGC / 100 (Go's GC
+// guide), and at least 4 MiB * GOGC / 100 (runtime/mgcpacer.go, heapMinimum).
 func gcPercent(live, roots, floor uint64) int {
 	if floor <= live {
 		return 100
@@ -74,7 +74,7 @@ const leastHeap = 4 << 20
 // heapFloor is the floor under a memory limit in bytes.
 func heapFloor(limit uint64) uint64 { return min(mostHeapFloor, limit/floorShare) }
 
-// memoryLimit is the least of Go's own limit (GOMEMLIMIT) and the container's, of cgroup v2 or v1.
+// memoryLimit returns the smaller of Go's own limit (GOMEMLIMIT) and the limit of the container, cgroup v2 or v1.
 func memoryLimit(own int64, read func(name string) []byte) uint64 {
 	limit := uint64(max(0, own))
 	for _, name := range []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"} {

@@ -12,7 +12,7 @@ import (
 // ownLookup bounds the look-up of a name that may be this program's.
 const ownLookup = 2 * time.Second
 
-// ownAddresses are where this program listens. An instance there would be the program itself, whose turns would run in a circle.
+// ownAddresses are the addresses of this program's listeners. An instance there would be the program itself, and turns would run in a circle.
 type ownAddresses struct {
 	mu  sync.Mutex // guards all
 	all []netip.AddrPort
@@ -29,7 +29,7 @@ func (o *ownAddresses) add(listener net.Addr) {
 	o.all = append(o.all, tcp.AddrPort())
 }
 
-// has reports whether host:port is one of them. A name is looked up; one that is not found is none.
+// has reports whether host:port is one of them. It looks names up; a name that is not found is none of them.
 func (o *ownAddresses) has(ctx context.Context, authority string) bool {
 	host, port, err := net.SplitHostPort(authority)
 	if err != nil {
@@ -55,7 +55,7 @@ func (o *ownAddresses) has(ctx context.Context, authority string) bool {
 	return false
 }
 
-// isIP is has for addresses alone: a name is looked up by nobody.
+// isIP is has for IP addresses only: it looks no name up.
 func (o *ownAddresses) isIP(authority string) bool {
 	at, err := netip.ParseAddrPort(authority)
 	return err == nil && o.listens(at.Addr().Unmap(), at.Port())

@@ -12,14 +12,14 @@ import (
 	"syscall"
 )
 
-// configured is a configuration, and how to read it anew.
+// configured is a configuration, and a function that reads it again.
 type configured struct {
 	Config
 	telemetry telemetryConfig
 	again     func() (Config, error)
 }
 
-// reloader puts configurations in force while the program serves.
+// reloader applies new configurations while the program serves.
 type reloader struct {
 	again  func() (Config, error)
 	proxy  *proxy
@@ -29,8 +29,8 @@ type reloader struct {
 	cfg Config     // in force
 }
 
-// reload reads flags, environment and file anew and puts in force what can change. A fault, or a change of anything
-// else, changes nothing; the error names each.
+// reload reads flags, environment and file again and applies the settings that can change. If there is a fault, or if any other setting
+// has changed, it applies nothing; the error names each.
 func (r *reloader) reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -62,7 +62,7 @@ func fixed(old, next *Config) error {
 	return errors.Join(faults...)
 }
 
-// apply puts in force what can change while the program serves. A turn keeps the way that it began.
+// apply applies the settings that can change while the program serves. A turn keeps the routing that it began with.
 func (p *proxy) apply(cfg Config) error {
 	instances, err := newInstances(cfg)
 	if err != nil {

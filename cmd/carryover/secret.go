@@ -27,8 +27,8 @@ func (s Secret) GoString() string { return `"` + s.String() + `"` }
 // MarshalText hides the text from encoders, slog's JSON handler among them.
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil } //nolint:unparam // encoding.TextMarshaler
 
-// readSecret reads a file without the line end at its end, so that replicas agree however the secret reached them. On a file
-// that can't be used it says what would be accepted. One that others can write is refused: they would choose the secret.
+// readSecret reads a file without the line end at its end, so that replicas agree however they got the secret. If the file can't be used,
+// want says what would be accepted. It refuses a file that others can write, because they could choose the secret.
 func readSecret(path string) (_ Secret, want string) {
 	file, err := os.Open(path)
 	if err != nil {

@@ -73,7 +73,7 @@ func newProxy(cfg configured, logger *slog.Logger, observers ...server.Observer)
 	return p, nil
 }
 
-// trace has turns traced, if traces are exported.
+// trace traces turns if traces are exported.
 func (p *proxy) trace(cfg telemetryConfig, deps *server.Deps, logger *slog.Logger) (err error) {
 	if cfg.traces == nil {
 		return nil
@@ -116,7 +116,7 @@ func (p *proxy) serve(ctx context.Context, cfg configured, logger *slog.Logger) 
 	return p.run(ctx, listener)
 }
 
-// newParts makes everything but the server, and what the server is to work with.
+// newParts makes everything except the server, and the dependencies of the server.
 func newParts(all configured, logger *slog.Logger) (*proxy, server.Deps, error) {
 	cfg := all.Config
 	secret, err := newSecret(cfg.Conversation.Secret)
@@ -202,7 +202,7 @@ func (p *proxy) run(ctx context.Context, listener net.Listener) error {
 	for _, work := range p.alongside {
 		group.Go(func() error { return work(beside) })
 	}
-	// Without what runs beside it the server would believe what it knew last for ever.
+	// Without these the server would use its last knowledge for ever.
 	serving, end := context.WithCancel(ctx)
 	defer end()
 	context.AfterFunc(beside, end)
@@ -220,8 +220,8 @@ func newSecret(configured Secret) (convcache.Secret, error) {
 	return convcache.NewSecret([]byte(configured))
 }
 
-// newDecodePolicy has a conversation stay with its home where no ticket says which decode instance holds it: that one's own prefix
-// cache has the most of the next prompt.
+// newDecodePolicy keeps a conversation at its home if no ticket says which decode instance holds it: the prefix cache of that instance has
+// the most of the next prompt.
 func newDecodePolicy(cfg Config) upstream.Policy {
 	if cfg.Routing.Decode == "auto" && !cfg.Connector.reusesKV() {
 		return &routing.Prefix{}

@@ -18,8 +18,8 @@ import (
 // namedIdle is how long a prefill instance that a request has named stays in the fleet without being named again.
 const namedIdle = 10 * time.Minute
 
-// openSources makes all that says which instances there are. Where two sources name one, the first counts: what announces itself
-// before the configuration's list, that before what is found, and that before what is added at run time.
+// openSources makes all sources of instances. If two sources name the same instance, the first one counts. The order is: instances that
+// announce themselves, the configuration's lists, found instances, instances added at run time.
 func (p *proxy) openSources(cfg Config, logger *slog.Logger) error {
 	instances, err := newInstances(cfg)
 	if err != nil {
@@ -132,7 +132,7 @@ func newKubernetes(d DiscoveryConfig, logger *slog.Logger) kubernetes.Config {
 	}
 }
 
-// inherited is what an instance gets for what its source left empty.
+// inherited are the values that an instance gets where its source left them empty.
 type inherited struct {
 	kvHost    string
 	kvTTL     time.Duration // of decode

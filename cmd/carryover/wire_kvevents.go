@@ -14,8 +14,8 @@ import (
 	"carryover/upstream/zmtp"
 )
 
-// events are the subscriptions to what the instances publish of their KV caches, one for each engine that does, as instances come and
-// go.
+// events are the subscriptions to the KV events of instances, one for each engine that publishes them. They follow the fleet as instances
+// come and go.
 type events struct {
 	cfg     KVEventsConfig
 	fleet   *fleet.Fleet
@@ -27,7 +27,7 @@ func newEvents(cfg KVEventsConfig, f *fleet.Fleet, logger *slog.Logger) *events 
 	return &events{cfg: cfg, fleet: f, logger: logger, changed: make(chan struct{}, 1)}
 }
 
-// follow has run look which instances the fleet has.
+// follow makes run look which instances the fleet has.
 func (e *events) follow() {
 	select {
 	case e.changed <- struct{}{}:

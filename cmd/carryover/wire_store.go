@@ -93,8 +93,8 @@ func late(err error) bool {
 	return ok && timeout.Timeout()
 }
 
-// checkStore finds out whether Redis can share tickets. One that says no would go on to say no, and every replica would keep
-// its tickets unnoticed; one that does not answer may do so later.
+// checkStore finds out whether Redis can share tickets. If Redis refuses, it would refuse always, and every replica would keep its tickets
+// to itself unnoticed. If it does not answer, it may do so later.
 func (p *proxy) checkStore(ctx context.Context, logger *slog.Logger) error {
 	if p.shared == nil {
 		return nil
