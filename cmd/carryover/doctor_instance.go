@@ -130,7 +130,7 @@ func (d *doctor) models(ctx context.Context, p *proxy, e *examined) bool {
 	return true
 }
 
-// start reads which start of the engine is alive, more than once.
+// start reads more than once which incarnation of the engine is alive.
 func (d *doctor) start(ctx context.Context, p *proxy, engine *fleet.Engine, e *examined) {
 	var told []string
 	for range readings {

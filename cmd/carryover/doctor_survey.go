@@ -143,7 +143,7 @@ type quarantinesSeen struct {
 	rounds int        // that have ended
 }
 
-// QuarantinedIncarnations implements server.SharedBars.
+// QuarantinedIncarnations implements server.SharedQuarantines.
 func (b *quarantinesSeen) QuarantinedIncarnations(ctx context.Context, starts []string) ([]bool, error) {
 	quarantined, err := b.SharedQuarantines.QuarantinedIncarnations(ctx, starts)
 	b.mu.Lock()

@@ -18,8 +18,8 @@ const (
 	consoleTime, consoleMessageSize = "15:04:05.000", 6
 )
 
-// console writes records for people at a terminal: the time of day, the level, the message, and the members that say something. Text
-// that holds control characters is quoted, so that it can't steer the terminal.
+// console writes records for people at a terminal: the time of day, the level, the message, and the members that are not empty. It quotes
+// text with control characters, so that the text can't control the terminal.
 type console struct {
 	w      io.Writer
 	level  slog.Leveler
@@ -140,7 +140,7 @@ func valueColour(key, value string) string {
 	}
 }
 
-// unsteered is a text that a terminal shows and does not obey.
+// unsteered returns a text that a terminal shows and does not obey.
 func unsteered(text string) string {
 	if obeyed(text) {
 		return strconv.Quote(text)
@@ -157,7 +157,7 @@ func obeyed(text string) bool {
 	return false
 }
 
-// quotedIfNeeded is a value that ends where the next member begins.
+// quotedIfNeeded returns a value in a form whose end is unambiguous.
 func quotedIfNeeded(text string) string {
 	for i := range len(text) {
 		if c := text[i]; c <= ' ' || c == '"' || c == '=' {

@@ -57,7 +57,7 @@ func migrate(args []string, out io.Writer) error {
 	return err
 }
 
-// migration is a command line of ours that is being made.
+// migration is a command line of Carryover under construction.
 type migration struct {
 	flags  [][2]string // name and value
 	notes  []string
@@ -73,7 +73,7 @@ func (m *migration) fail(theirs, want string) {
 	m.faults = append(m.faults, fmt.Errorf("--%s: want %s", theirs, want))
 }
 
-// check has the command line read as serve would, without an environment.
+// check reads the command line as serve would, without an environment.
 func (m *migration) check() error {
 	cmd := &cobra.Command{}
 	flags := addConfigFlags(cmd)

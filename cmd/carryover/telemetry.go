@@ -15,8 +15,8 @@ import (
 	"go.opentelemetry.io/otel/sdk/resource"
 )
 
-// telemetryConfig is what OpenTelemetry's standard variables come to. The zero value exports nothing. They are read here and given to
-// the SDK's exporters as options: those read the process's own environment by themselves, without a word on what they can't read.
+// telemetryConfig is the content of OpenTelemetry's standard variables. The zero value exports nothing. The variables are read here and
+// passed to the SDK's exporters as options: the exporters would read the environment themselves and report no unreadable value.
 type telemetryConfig struct {
 	traces   *tracesConfig  // nil if none are exported
 	metrics  *metricsConfig // nil if none are sent
@@ -37,7 +37,7 @@ func loadTelemetry(env map[string]string) (telemetryConfig, error) {
 	return cfg, nil
 }
 
-// load is the configuration of the program and of its telemetry. Its error names the faults of both.
+// load returns the configuration of the program and of its telemetry. Its error names the faults of both.
 func load(l *loader, env map[string]string, flags *configFlags) (Config, telemetryConfig, error) {
 	cfg, err := l.load(env, flags)
 	telemetry, also := loadTelemetry(env)
@@ -62,10 +62,10 @@ func (r *otelReader) resource() *resource.Resource {
 	return made
 }
 
-// exportErrorEvery is how often the failures of exporters are logged.
+// exportErrorEvery is the least time between two log lines about failures of exporters.
 const exportErrorEvery = time.Minute
 
-// maxExportError bounds what is logged of a failure: it may have what the collector says.
+// maxExportError bounds the logged text of a failure, because it may contain the collector's answer.
 const maxExportError = 300
 
 // exportErrors logs failures of the SDK and of its exporters, which go on for as long as a collector is away.
@@ -90,5 +90,5 @@ func (e *exportErrors) Handle(err error) {
 	e.unsaid++
 }
 
-// handleExportErrors has the SDK report to the log. It is a setting of the process: the SDK has no other.
+// handleExportErrors makes the SDK report errors to the log. The setting is global, because the SDK has no other.
 func handleExportErrors(logger *slog.Logger) { otel.SetErrorHandler(&exportErrors{logger: logger}) }

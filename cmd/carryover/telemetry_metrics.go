@@ -23,7 +23,7 @@ import (
 	"carryover/server/telemetry"
 )
 
-// meters are where metrics go: always to who scrapes /metrics, and over OTLP to who the environment names.
+// meters are the destinations of metrics: always scrapers of /metrics, and over OTLP the collector that the environment names.
 type meters struct {
 	*telemetry.Metrics
 	provider *sdkmetric.MeterProvider
@@ -32,7 +32,7 @@ type meters struct {
 	end      func()
 }
 
-// metricsEndLimit is how long the last export may hold up the end of the program.
+// metricsEndLimit is how long the last export may delay the end of the program.
 const metricsEndLimit = time.Second
 
 // maxScrapes bounds the scrapes at a time; each has the metrics once in memory.
@@ -117,7 +117,7 @@ func (c *exporterConfig) metrics(client *http.Client) (sdkmetric.Exporter, error
 		otlpmetrichttp.WithTimeout(c.timeout), otlpmetrichttp.WithCompression(compression), otlpmetrichttp.WithHTTPClient(client))
 }
 
-// measure has turns, operations of the store and the state of the program measured.
+// measure measures turns, operations of the store and the state of the program.
 func (p *proxy) measure(cfg telemetryConfig, deps *server.Deps, logger *slog.Logger) (err error) {
 	if c := cfg.metrics; c != nil {
 		handleExportErrors(logger)

@@ -29,7 +29,7 @@ type tracesConfig struct {
 	batch    batching
 }
 
-// batching bounds the spans that wait for the collector. What finds no room is dropped.
+// batching bounds the spans that wait for the collector. More spans are dropped.
 type batching struct {
 	queue, most    int
 	delay, timeout time.Duration
@@ -54,7 +54,7 @@ func (r *otelReader) traces() *tracesConfig {
 	return cfg
 }
 
-// sampling decides which turns are traced. It is on the path of every turn, so that it is no sampler of the SDK.
+// sampling decides which turns are traced. It is not a sampler of the SDK, because every turn runs it.
 type sampling struct {
 	heedsClient bool   // the flag of a client that has sent a context decides
 	below       uint64 // else a trace whose last 63 bits are below this
@@ -98,7 +98,7 @@ type tracing struct {
 	logger   *slog.Logger
 }
 
-// openTracing makes what exports spans. No collector is spoken to before there are any.
+// openTracing makes the exporter of spans. It connects to no collector before there are spans.
 func openTracing(cfg telemetryConfig, logger *slog.Logger) (*tracing, error) {
 	c := cfg.traces
 	t := &tracing{sample: c.sampling.sample, client: c.export.client(), logger: logger}
@@ -118,7 +118,7 @@ func openTracing(cfg telemetryConfig, logger *slog.Logger) (*tracing, error) {
 	return t, nil
 }
 
-// flushLimit bounds what the end of the program waits for the collector.
+// flushLimit bounds how long the end of the program waits for the collector.
 const flushLimit = 5 * time.Second
 
 // close sends the spans that wait, within its limit.

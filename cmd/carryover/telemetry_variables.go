@@ -51,7 +51,7 @@ func (r *otelReader) word(name string, oneOf ...string) string {
 	return value
 }
 
-// number reads a positive number, which fallback stands for.
+// number reads a positive number; without the variable it returns fallback.
 func (r *otelReader) number(name string, fallback int) int {
 	value := r.get(name)
 	if value == "" {
@@ -101,8 +101,8 @@ type exporterConfig struct {
 	tls      *tls.Config   // nil without https, or for what the system trusts
 }
 
-// exports reports whether a signal is exported by OTLP: if that exporter is named, or a collector is and no exporter. Others are words
-// that the variable may have besides.
+// exports reports whether a signal is exported by OTLP: if that exporter is named, or if a collector is named and no exporter. others are
+// further words that the variable may have.
 func (r *otelReader) exports(signal string, others ...string) bool {
 	name, oneOf := "OTEL_"+signal+"_EXPORTER", append([]string{"otlp", "none"}, others...)
 	named := strings.FieldsFunc(r.get(name), func(c rune) bool { return c == ',' || c == ' ' })
@@ -118,7 +118,7 @@ func (r *otelReader) exports(signal string, others ...string) bool {
 	return endpoint != ""
 }
 
-// otlp returns the variable of an exporter's setting, that of the signal before that of all signals, and its value.
+// otlp returns the variable of an exporter's setting, and its value. The signal's variable precedes that of all signals.
 func (r *otelReader) otlp(signal, setting string) (name, value string) {
 	name = "OTEL_EXPORTER_OTLP_" + signal + "_" + setting
 	if value = r.get(name); value == "" {
@@ -145,8 +145,8 @@ func (r *otelReader) exporter(signal, signalPath string) exporterConfig {
 	return cfg
 }
 
-// endpoint reads where the collector is. The URL for all signals gets the path of each behind its own; that of one signal is as it
-// stands.
+// endpoint reads the URL of the collector. The URL for all signals gets each signal's path behind its own path; the URL of one signal is
+// used unchanged.
 func (r *otelReader) endpoint(signal, signalPath string, grpc bool) *url.URL {
 	name, value := r.otlp(signal, "ENDPOINT")
 	if value == "" {

@@ -13,7 +13,7 @@ import (
 	"carryover/server/suggest"
 )
 
-// flagError adds to an unknown flag the one that may be meant.
+// flagError adds a suggestion to the error of an unknown flag.
 func flagError(cmd *cobra.Command, err error) error {
 	unknown, ok := errors.AsType[*pflag.NotExistError](err)
 	if !ok {
@@ -28,7 +28,7 @@ func flagError(cmd *cobra.Command, err error) error {
 	return &usageError{fmt.Errorf("%w%s", err, suggest.DidYouMean(word, names, func(name string) string { return "--" + name }))}
 }
 
-// meant is a question that ends a message about a word, "" if no candidate is near.
+// meant returns a question that ends a message about a word, "" if no candidate is similar.
 func meant(word string, candidates []string) string {
 	return suggest.DidYouMean(word, candidates, func(name string) string { return name })
 }

@@ -130,7 +130,7 @@ func commonFlags() []string {
 	}
 }
 
-// fewGroups leaves of all settings those that most people need; the flags of the command itself stay.
+// fewGroups keeps of all settings only those that most people need, and all flags of the command itself.
 func fewGroups(groups []flagGroup) []flagGroup {
 	few := groups[:1]
 	for _, group := range groups[1:] {
