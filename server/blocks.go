@@ -34,10 +34,10 @@ func newBlocks(ttl time.Duration) *blocks {
 }
 
 // fresh notes that the blocks of an answer have a ticket from now on, and reports false if they had one before.
-func (b *blocks) fresh(decode string, kept upstream.Kept) bool {
+func (b *blocks) fresh(decode string, parsed upstream.TicketParams) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	key := b.key(decode, kept)
+	key := b.key(decode, parsed)
 	if _, known := b.find(key); known {
 		return false
 	}
@@ -46,10 +46,10 @@ func (b *blocks) fresh(decode string, kept upstream.Kept) bool {
 }
 
 // unuse notes that blocks are about to be released, or that their ticket was sent. It reports false if that was noted before.
-func (b *blocks) unuse(decode string, kept upstream.Kept) bool {
+func (b *blocks) unuse(decode string, parsed upstream.TicketParams) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	key := b.key(decode, kept)
+	key := b.key(decode, parsed)
 	if unused, _ := b.find(key); unused {
 		return false
 	}
@@ -73,10 +73,10 @@ func (b *blocks) put(key uint64, unused bool) {
 	b.young[key] = unused
 }
 
-func (b *blocks) key(decode string, kept upstream.Kept) uint64 {
+func (b *blocks) key(decode string, parsed upstream.TicketParams) uint64 {
 	var h maphash.Hash
 	h.SetSeed(b.seed)
-	for _, name := range []string{decode, kept.EngineID, kept.RequestID} {
+	for _, name := range []string{decode, parsed.EngineID, parsed.RequestID} {
 		_, _ = h.WriteString(name) // never fails
 		_ = h.WriteByte(0)         // in none of them
 	}

@@ -12,25 +12,25 @@ import (
 
 func TestBlocks_AreNamedOnce(t *testing.T) {
 	b := newBlocks(time.Hour)
-	kept := upstream.Kept{EngineID: "e", RequestID: "r"}
-	if b.fresh("d", kept); b.fresh("d", kept) {
+	parsed := upstream.TicketParams{EngineID: "e", RequestID: "r"}
+	if b.fresh("d", parsed); b.fresh("d", parsed) {
 		t.Error("a second ticket of the same blocks passes for the first")
 	}
-	for name, other := range map[string]upstream.Kept{"engine": {EngineID: "x", RequestID: "r"}, "request": {EngineID: "e", RequestID: "x"}, "border": {EngineID: "er", RequestID: ""}} {
+	for name, other := range map[string]upstream.TicketParams{"engine": {EngineID: "x", RequestID: "r"}, "request": {EngineID: "e", RequestID: "x"}, "border": {EngineID: "er", RequestID: ""}} {
 		if !b.fresh("d", other) {
 			t.Errorf("another %s passes for the same", name)
 		}
 	}
-	if !b.fresh("x", kept) {
+	if !b.fresh("x", parsed) {
 		t.Error("another decode instance passes for the same")
 	}
-	if !b.unuse("d", kept) || b.unuse("d", kept) {
+	if !b.unuse("d", parsed) || b.unuse("d", parsed) {
 		t.Error("want one release")
 	}
-	if b.fresh("d", kept) {
+	if b.fresh("d", parsed) {
 		t.Error("blocks that are released pass for fresh ones")
 	}
-	foreign := upstream.Kept{EngineID: "e", RequestID: "of another replica"}
+	foreign := upstream.TicketParams{EngineID: "e", RequestID: "of another replica"}
 	if !b.unuse("d", foreign) || b.unuse("d", foreign) || b.fresh("d", foreign) {
 		t.Error("a ticket that another replica made is released once, and is not fresh")
 	}
@@ -41,19 +41,19 @@ func TestBlocks_ForgetInGenerations(t *testing.T) {
 	now := time.Now()
 	b := newBlocks(time.Hour)
 	b.now = func() time.Time { return now }
-	first := upstream.Kept{RequestID: "first"}
+	first := upstream.TicketParams{RequestID: "first"}
 	b.fresh("d", first)
 	for n := range 10 {
 		now = now.Add(b.life / 10)
 		if b.fresh("d", first) {
 			t.Fatalf("forgotten after %d tenths of the time", n+1)
 		}
-		b.fresh("d", upstream.Kept{RequestID: fmt.Sprint(n)})
+		b.fresh("d", upstream.TicketParams{RequestID: fmt.Sprint(n)})
 	}
 	now = now.Add(b.life)
-	b.fresh("d", upstream.Kept{RequestID: "later"})
+	b.fresh("d", upstream.TicketParams{RequestID: "later"})
 	now = now.Add(b.life)
-	b.fresh("d", upstream.Kept{RequestID: "much later"})
+	b.fresh("d", upstream.TicketParams{RequestID: "much later"})
 	if !b.fresh("d", first) {
 		t.Error("remembered for ever")
 	}
@@ -62,12 +62,12 @@ func TestBlocks_ForgetInGenerations(t *testing.T) {
 func TestBlocks_AreBounded(t *testing.T) {
 	b := newBlocks(time.Hour)
 	for n := range 3 * maxBlocks {
-		b.fresh("d", upstream.Kept{RequestID: fmt.Sprint(n)})
+		b.fresh("d", upstream.TicketParams{RequestID: fmt.Sprint(n)})
 	}
 	if n := len(b.young) + len(b.old); n > 2*maxBlocks {
 		t.Errorf("remembers %d, want %d at most", n, 2*maxBlocks)
 	}
-	if b.fresh("d", upstream.Kept{RequestID: fmt.Sprint(3*maxBlocks - 1)}) || b.fresh("d", upstream.Kept{RequestID: fmt.Sprint(2*maxBlocks + 1)}) {
+	if b.fresh("d", upstream.TicketParams{RequestID: fmt.Sprint(3*maxBlocks - 1)}) || b.fresh("d", upstream.TicketParams{RequestID: fmt.Sprint(2*maxBlocks + 1)}) {
 		t.Error("the last ones are forgotten")
 	}
 }
@@ -79,10 +79,10 @@ func TestBlocks_OfATicketThatWasSentAreNotReleased(t *testing.T) {
 		r := &releaser{blocks: newBlocks(time.Hour), generations: newGenerations(), deps: &Deps{Connector: nixl.Connector{}}}
 		ticket := convcache.Ticket{Decode: "d", Params: []byte(raw)}
 		if known {
-			ticket.Reading = &upstream.Kept{EngineID: "e", RequestID: "r"}
+			ticket.Reading = &upstream.TicketParams{EngineID: "e", RequestID: "r"}
 		}
 		r.spent(ticket)
-		if r.blocks.unuse("d", upstream.Kept{EngineID: "e", RequestID: "r"}) {
+		if r.blocks.unuse("d", upstream.TicketParams{EngineID: "e", RequestID: "r"}) {
 			t.Errorf("read before %t: its blocks are released after it was sent", known)
 		}
 	}

@@ -35,8 +35,8 @@ func (h *claim) ticketOffer(t *turn) upstream.TicketOffer {
 		return upstream.TicketOffer{}
 	}
 	var reading any
-	if kept, ok := h.ticket.Reading.(*upstream.Kept); ok {
-		reading = kept.Reading
+	if parsed, ok := h.ticket.Reading.(*upstream.TicketParams); ok {
+		reading = parsed.Reading
 	}
 	return upstream.TicketOffer{
 		Ticket: h.ticket.Params, Reading: reading, Holder: h.holder.Engine().Instance(), Tokens: h.offer.Tokens, BlockSize: h.ticket.Chain.BlockSize,

@@ -31,16 +31,16 @@ func newGenerations() *generations { return &generations{highest: map[generation
 
 // outdated records the generation in params of a decode instance, and reports whether the engine id has already had a higher one. If so,
 // the blocks are gone, or prefill would not find them. Params without a generation count as older than any params with one.
-func (g *generations) outdated(decode string, kept *upstream.Kept) bool {
-	owner := generationOwner{decode, kept.EngineID}
+func (g *generations) outdated(decode string, parsed *upstream.TicketParams) bool {
+	owner := generationOwner{decode, parsed.EngineID}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	highest := g.highest[owner]
-	if kept.Generation > highest {
+	if parsed.Generation > highest {
 		if len(g.highest) >= maxGenerations {
 			clear(g.highest)
 		}
-		g.highest[owner] = kept.Generation
+		g.highest[owner] = parsed.Generation
 	}
-	return kept.Generation < highest
+	return parsed.Generation < highest
 }

@@ -25,8 +25,8 @@ func TestGenerations_OlderThanTheHighestOfTheirEngine(t *testing.T) {
 		{"d", "e", 1, true},      // a configured engine id outlives a restart, and so does what prefill knows of it
 		{"d2", "e", 1, false},
 	} {
-		kept := &upstream.Kept{EngineID: step.engine, Generation: step.generation}
-		if got := g.outdated(step.decode, kept); got != step.outdated {
+		parsed := &upstream.TicketParams{EngineID: step.engine, Generation: step.generation}
+		if got := g.outdated(step.decode, parsed); got != step.outdated {
 			t.Errorf("%+v: outdated %v", step, got)
 		}
 	}
@@ -35,7 +35,7 @@ func TestGenerations_OlderThanTheHighestOfTheirEngine(t *testing.T) {
 func TestGenerations_AreBounded(t *testing.T) {
 	g := newGenerations()
 	for n := range 3 * maxGenerations {
-		g.outdated("d", &upstream.Kept{EngineID: fmt.Sprint(n), Generation: 1})
+		g.outdated("d", &upstream.TicketParams{EngineID: fmt.Sprint(n), Generation: 1})
 	}
 	if len(g.highest) > maxGenerations {
 		t.Errorf("%d engines are remembered, want %d at most", len(g.highest), maxGenerations)

@@ -139,8 +139,8 @@ func (h *handBacks) offer(k *retainedTicket) upstream.TicketOffer {
 		Ticket: ticket.Params, Holder: k.queue.decode.Engine().Instance(), Tokens: ticket.Tokens, BlockSize: ticket.Chain.BlockSize,
 		PromptIDs: k.ids.AppendList(nil),
 	}
-	if kept, ok := ticket.Reading.(*upstream.Kept); ok {
-		o.Reading = kept.Reading
+	if parsed, ok := ticket.Reading.(*upstream.TicketParams); ok {
+		o.Reading = parsed.Reading
 	}
 	return o
 }

@@ -58,8 +58,8 @@ func (together) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	}, nil
 }
 
-func (together) Keep([]byte, int) (upstream.Kept, error) {
-	return upstream.Kept{}, errors.New("nothing is kept")
+func (together) Keep([]byte, int) (upstream.TicketParams, error) {
+	return upstream.TicketParams{}, errors.New("nothing is kept")
 }
 
 func (together) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, error) {

@@ -28,7 +28,7 @@ func (c *reads) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	return c.Connector.Plan(t)
 }
 
-func (c *reads) Keep(final []byte, blockSize int) (upstream.Kept, error) {
+func (c *reads) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
 	c.kept.Add(1)
 	return c.Connector.Keep(final, blockSize)
 }

@@ -37,34 +37,34 @@ type leftover struct {
 
 // read returns what the connector reads in a ticket's params. A ticket that was made in this process has the result with it; one from
 // another replica is read here, once, and has it from then on.
-func (r *releaser) read(ticket *convcache.Ticket) (*upstream.Kept, error) {
-	if known, ok := ticket.Reading.(*upstream.Kept); ok {
+func (r *releaser) read(ticket *convcache.Ticket) (*upstream.TicketParams, error) {
+	if known, ok := ticket.Reading.(*upstream.TicketParams); ok {
 		return known, nil
 	}
-	kept, err := r.deps.Connector.Keep(ticket.Params, 0)
+	parsed, err := r.deps.Connector.Keep(ticket.Params, 0)
 	if err != nil {
 		return nil, err
 	}
-	ticket.Params, ticket.Reading = kept.Params, keptReading(kept)
-	return &kept, nil
+	ticket.Params, ticket.Reading = parsed.Params, ticketReading(parsed)
+	return &parsed, nil
 }
 
 // outdated reports whether the engine that holds a ticket's blocks has registered its memory again since.
 func (r *releaser) outdated(ticket *convcache.Ticket) bool {
-	kept, err := r.read(ticket)
-	return err == nil && r.generations.outdated(ticket.Decode, kept)
+	parsed, err := r.read(ticket)
+	return err == nil && r.generations.outdated(ticket.Decode, parsed)
 }
 
-// keptReading returns the part of a reading that a ticket keeps.
-func keptReading(kept upstream.Kept) *upstream.Kept {
-	kept.Params, kept.OutputIDs = nil, nil // the ticket has these, and hashes of those in its chain
-	return &kept
+// ticketReading returns the part of a reading that a ticket keeps.
+func ticketReading(parsed upstream.TicketParams) *upstream.TicketParams {
+	parsed.Params, parsed.OutputIDs = nil, nil // the ticket has these, and hashes of those in its chain
+	return &parsed
 }
 
 // spent notes that a ticket was sent. Anything that names its blocks from now on is wrong.
 func (r *releaser) spent(ticket convcache.Ticket) {
-	if kept, err := r.read(&ticket); err == nil {
-		r.blocks.unuse(ticket.Decode, *kept)
+	if parsed, err := r.read(&ticket); err == nil {
+		r.blocks.unuse(ticket.Decode, *parsed)
 	}
 }
 
@@ -73,16 +73,16 @@ func (r *releaser) unuse(ticket convcache.Ticket, model string) { r.give(ticket,
 
 // give gives up a ticket. If reader is not nil, it may still be reading the blocks.
 func (r *releaser) give(ticket convcache.Ticket, model string, reader *fleet.Incarnation) {
-	kept, err := r.read(&ticket)
+	parsed, err := r.read(&ticket)
 	if err != nil {
 		return // an older or a foreign version has made it, and no engine would understand it either
 	}
 	holder := r.deps.Fleet.Holder(ticket.Decode, ticket.Incarnation) // nil after a restart, which has freed the blocks
 	u := fleet.Unused{
-		Params: ticket.Params, Reading: kept.Reading, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
+		Params: ticket.Params, Reading: parsed.Reading, Model: model, FreshAsOf: ticket.FreshAsOf, Deadline: ticket.Deadline, Tokens: ticket.Tokens,
 	}
 	u.Reader = reader
-	r.giveUp(ticket.Decode, holder, *kept, u)
+	r.giveUp(ticket.Decode, holder, *parsed, u)
 }
 
 // unanswered gives up a ticket that was sent to an incarnation of prefill, which has not answered. Decode may have freed the blocks, or prefill
@@ -97,34 +97,34 @@ func (r *releaser) unuseParams(params []byte, left leftover) {
 	if params == nil {
 		return
 	}
-	if kept, err := r.deps.Connector.Keep(params, 0); err == nil {
-		r.unuseKept(kept, left)
+	if parsed, err := r.deps.Connector.Keep(params, 0); err == nil {
+		r.unuseParsed(parsed, left)
 	}
 }
 
 // noteGeneration notes the generation of decode's memory in params of an answer to a leg that was sent at a time, so that what was held before
 // a sleep is known to be gone.
-func (r *releaser) noteGeneration(decode *fleet.Incarnation, kept *upstream.Kept, sent time.Time) {
-	r.generations.outdated(decode.Engine().Name, kept)
-	decode.RegisteredMemory(kept.Generation, sent)
+func (r *releaser) noteGeneration(decode *fleet.Incarnation, parsed *upstream.TicketParams, sent time.Time) {
+	r.generations.outdated(decode.Engine().Name, parsed)
+	decode.RegisteredMemory(parsed.Generation, sent)
 }
 
-// unuseKept gives up the blocks of an answer, unless a ticket names them.
-func (r *releaser) unuseKept(kept upstream.Kept, left leftover) {
+// unuseParsed gives up the blocks of an answer, unless a ticket names them.
+func (r *releaser) unuseParsed(parsed upstream.TicketParams, left leftover) {
 	decode := left.decode.Engine()
-	r.noteGeneration(left.decode, &kept, left.began)
-	if !r.blocks.fresh(decode.Name, kept) {
+	r.noteGeneration(left.decode, &parsed, left.began)
+	if !r.blocks.fresh(decode.Name, parsed) {
 		return
 	}
-	r.giveUp(decode.Name, left.decode, kept, fleet.Unused{
-		Params: bytes.Clone(kept.Params), Reading: kept.Reading, Model: left.model, FreshAsOf: left.freshAsOf,
-		Deadline: deadline(r.cfg, decode, left.freshAsOf, kept.Expires), Tokens: kept.Tokens,
+	r.giveUp(decode.Name, left.decode, parsed, fleet.Unused{
+		Params: bytes.Clone(parsed.Params), Reading: parsed.Reading, Model: left.model, FreshAsOf: left.freshAsOf,
+		Deadline: deadline(r.cfg, decode, left.freshAsOf, parsed.Expires), Tokens: parsed.Tokens,
 	})
 }
 
 // giveUp queues the release of blocks that no ticket names any more. Blocks are released once.
-func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, kept upstream.Kept, u fleet.Unused) {
-	if !r.blocks.unuse(decode, kept) {
+func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, parsed upstream.TicketParams, u fleet.Unused) {
+	if !r.blocks.unuse(decode, parsed) {
 		r.cfg.Logger.Error("two tickets name the same blocks; one is dropped", "decode", decode)
 		return
 	}

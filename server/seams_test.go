@@ -115,10 +115,10 @@ func (c *connectorSeam) Plan(transfer upstream.Transfer) (upstream.Plan, error) 
 	return plan, err
 }
 
-func (c *connectorSeam) Keep(final []byte, blockSize int) (upstream.Kept, error) {
+func (c *connectorSeam) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
 	if c.keep != nil {
 		if err := c.keep(); err != nil {
-			return upstream.Kept{}, err
+			return upstream.TicketParams{}, err
 		}
 	}
 	return c.Connector.Keep(final, blockSize)

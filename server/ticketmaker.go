@@ -60,12 +60,12 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 	if a.completeness() != incomplete {
 		d.link.ExchangedKV()
 	}
-	ticket, kept, why := k.ticketOf(t, a)
+	ticket, parsed, why := k.ticketOf(t, a)
 	if why != "" {
 		t.record.Stored = why
 		left := leftover{decode: d.start, model: t.model, began: d.began, freshAsOf: a.freshAsOf}
-		if kept.Params != nil {
-			k.releaser.unuseKept(kept, left)
+		if parsed.Params != nil {
+			k.releaser.unuseParsed(parsed, left)
 		} else {
 			k.releaser.unuseParams(a.params, left)
 		}
@@ -74,7 +74,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 		}
 		return
 	}
-	if !k.blocks.fresh(ticket.Decode, kept) {
+	if !k.blocks.fresh(ticket.Decode, parsed) {
 		t.record.Stored = "duplicate"
 		k.cfg.Logger.Error("two answers name the same blocks; the ticket of one is dropped", "turn", t.record.Turn, "decode", ticket.Decode)
 		return
@@ -127,43 +127,43 @@ func (k *ticketMaker) put(ctx context.Context, t *turn, ticket convcache.Ticket)
 }
 
 // ticketOf makes the ticket of an answer, or returns the reason why there is none.
-func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, kept upstream.Kept, why string) {
+func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed upstream.TicketParams, why string) {
 	d := a.decoding
 	if why = k.noTicket(t, a); why != "" {
-		return convcache.Ticket{}, kept, why
+		return convcache.Ticket{}, parsed, why
 	}
 	decode := d.start.Engine()
-	kept, err := k.deps.Connector.Keep(a.params, d.blockSize)
+	parsed, err := k.deps.Connector.Keep(a.params, d.blockSize)
 	misplaced := errors.Is(err, upstream.ErrMisplaced)
 	if err != nil && !misplaced {
 		k.cfg.Logger.Warn("decode's params can't be a ticket", "turn", t.record.Turn, "decode", decode.Name, "error", err)
-		return convcache.Ticket{}, kept, "ineligible_bad_params"
+		return convcache.Ticket{}, parsed, "ineligible_bad_params"
 	}
 	if a.dialect == nil { // of the others nothing is counted, see sentNothing
 		d.start.SentParams()
 	}
-	k.releaser.noteGeneration(d.start, &kept, d.began)
+	k.releaser.noteGeneration(d.start, &parsed, d.began)
 	switch {
 	case misplaced:
-		return convcache.Ticket{}, kept, "ineligible_block_count"
-	case kept.Groups != 1 && !k.cfg.ReuseHybrid:
+		return convcache.Ticket{}, parsed, "ineligible_block_count"
+	case parsed.Groups != 1 && !k.cfg.ReuseHybrid:
 		// With several groups of blocks vLLM 0.32 can take a failed load for one that succeeded.
-		return convcache.Ticket{}, kept, "ineligible_block_groups"
+		return convcache.Ticket{}, parsed, "ineligible_block_groups"
 	}
 	ticket := convcache.Ticket{
-		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.start.ID(), EngineID: kept.EngineID,
-		Params: kept.Params, Reading: keptReading(kept), Tokens: kept.Tokens, Groups: kept.Groups, FreshAsOf: a.freshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
-		Deadline: deadline(k.cfg, decode, a.freshAsOf, kept.Expires), Lineage: k.lineages.leave(d.lineage, d.found),
+		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.start.ID(), EngineID: parsed.EngineID,
+		Params: parsed.Params, Reading: ticketReading(parsed), Tokens: parsed.Tokens, Groups: parsed.Groups, FreshAsOf: a.freshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
+		Deadline: deadline(k.cfg, decode, a.freshAsOf, parsed.Expires), Lineage: k.lineages.leave(d.lineage, d.found),
 		Prefilled: d.prefilled,
 	}
 	if k.lineages.inDoubt(ticket.Lineage) {
-		return ticket, kept, proof.Unproven(lacksQuarantined)
+		return ticket, parsed, proof.Unproven(lacksQuarantined)
 	}
 	why = t.proof.Seal(proof.Ending{
-		Decode: d.start, Kept: kept, Finish: a.finish, StopReason: a.stopReason,
+		Decode: d.start, Params: parsed, Finish: a.finish, StopReason: a.stopReason,
 		PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
 	}, &ticket)
-	return ticket, kept, why
+	return ticket, parsed, why
 }
 
 // noTicket returns the reason why an answer leaves no ticket, "" if nothing but decode's params can rule it out.

@@ -22,8 +22,8 @@ type TicketOffer struct {
 	PromptIDs []byte
 }
 
-// Kept is what a connector keeps of decode's final kv_transfer_params.
-type Kept struct {
+// TicketParams is what a connector keeps of decode's final kv_transfer_params.
+type TicketParams struct {
 	// Params are the params without what was meant for this turn only. They may share memory with the answer, and are
 	// not to be changed.
 	Params []byte

@@ -125,7 +125,7 @@ func (c watchedConnector) Plan(transfer upstream.Transfer) (upstream.Plan, error
 }
 
 // Keep implements server.Connector.
-func (c watchedConnector) Keep(final []byte, blockSize int) (upstream.Kept, error) {
+func (c watchedConnector) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
 	c.onlooker.told(&c.onlooker.decode, final)
 	return c.Connector.Keep(final, blockSize)
 }

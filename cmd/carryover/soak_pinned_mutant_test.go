@@ -23,11 +23,11 @@ type forgetfulKeeping struct {
 }
 
 // Keep implements server.Connector.
-func (f *forgetfulKeeping) Keep(final []byte, blockSize int) (upstream.Kept, error) {
+func (f *forgetfulKeeping) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
 	id := gjson.GetBytes(final, "remote_request_id").String()
 	f.once.Do(func() { f.forgotten = id })
 	if id == f.forgotten {
-		return upstream.Kept{}, errors.New("forgotten")
+		return upstream.TicketParams{}, errors.New("forgotten")
 	}
 	return f.Connector.Keep(final, blockSize)
 }

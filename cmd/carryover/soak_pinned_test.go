@@ -50,7 +50,7 @@ type bookedConnector struct {
 }
 
 // Keep implements server.Connector.
-func (c bookedConnector) Keep(final []byte, blockSize int) (upstream.Kept, error) {
+func (c bookedConnector) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
 	params := gjson.ParseBytes(final)
 	id := params.Get("remote_request_id").String()
 	pin := toldPin{engine: params.Get("remote_engine_id").String(), unsure: c.books.unsure != nil && c.books.unsure()}

@@ -53,7 +53,7 @@ type Attempt struct {
 // Ending says how an answer ended, and what decode says that it holds.
 type Ending struct {
 	Decode     *fleet.Incarnation
-	Kept       upstream.Kept
+	Params     upstream.TicketParams
 	Finish     string // finish_reason
 	StopReason bool   // a stop string or stop token ended it
 	// The token counts in decode's usage, -1 for each that it does not report.

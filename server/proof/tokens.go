@@ -182,17 +182,17 @@ func (t *tokensTurn) Offer(b convcache.Branch) convcache.Offer {
 func (t *tokensTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 	const count = "token_count"
 	k := t.ids
-	plugIn := e.Kept.OutputIDs != nil
+	plugIn := e.Params.OutputIDs != nil
 	if !t.api.Rendered() { // for the other APIs an answer may lack params although the plug-in is there
 		e.Decode.LearnPlugIn(plugIn)
 	}
 	output := k.chain.Len() - k.promptLen
 	switch {
 	case plugIn && output == 0:
-		k.chain.Add(e.Kept.OutputIDs)
-		k.retained.add(e.Kept.OutputIDs)
-		output = len(e.Kept.OutputIDs)
-	case plugIn && output != len(e.Kept.OutputIDs):
+		k.chain.Add(e.Params.OutputIDs)
+		k.retained.add(e.Params.OutputIDs)
+		output = len(e.Params.OutputIDs)
+	case plugIn && output != len(e.Params.OutputIDs):
 		return ineligible(count) // decode reported the ids twice, in different numbers
 	case output == 0:
 		return Unproven(LacksIDs)
@@ -202,7 +202,7 @@ func (t *tokensTurn) Seal(e Ending, ticket *convcache.Ticket) (why string) {
 	if e.PromptTokens >= 0 && e.PromptTokens != k.promptLen || e.CompletionTokens >= 0 && e.CompletionTokens != output {
 		return ineligible(count)
 	}
-	chain, ok := k.seal(e.Kept.Tokens)
+	chain, ok := k.seal(e.Params.Tokens)
 	if !ok {
 		return ineligible(count)
 	}

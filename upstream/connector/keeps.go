@@ -13,7 +13,9 @@ type KeepsNothing struct{}
 var errKeepsNothing = errors.New("the connector keeps nothing for a next turn")
 
 // Keep keeps nothing: it always returns an error.
-func (KeepsNothing) Keep([]byte, int) (upstream.Kept, error) { return upstream.Kept{}, errKeepsNothing }
+func (KeepsNothing) Keep([]byte, int) (upstream.TicketParams, error) {
+	return upstream.TicketParams{}, errKeepsNothing
+}
 
 // Release has nothing to release: it always returns an error.
 func (KeepsNothing) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, error) {

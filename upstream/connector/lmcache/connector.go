@@ -132,7 +132,9 @@ func (c *Connector) ready(ctx context.Context, arrival upstream.Arrival, a *atte
 var errKeepsNothing = errors.New("LMCache leaves nothing for a next turn")
 
 // Keep keeps nothing: prefill has its own prefix cache, and reads no KV of decode.
-func (*Connector) Keep([]byte, int) (upstream.Kept, error) { return upstream.Kept{}, errKeepsNothing }
+func (*Connector) Keep([]byte, int) (upstream.TicketParams, error) {
+	return upstream.TicketParams{}, errKeepsNothing
+}
 
 // Release has nothing to release.
 func (*Connector) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, error) {

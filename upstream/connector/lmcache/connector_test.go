@@ -173,8 +173,8 @@ func TestReady_KVThatIsNotAnnounced(t *testing.T) {
 
 func TestConnector_KeepsNothing(t *testing.T) {
 	c := newBench(nil)
-	if kept, err := c.Keep([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(kept, upstream.Kept{}) {
-		t.Errorf("Keep = %+v, %v, want an error", kept, err)
+	if parsed, err := c.Keep([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(parsed, upstream.TicketParams{}) {
+		t.Errorf("Keep = %+v, %v, want an error", parsed, err)
 	}
 	if _, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
 		t.Error("Release has something to release")

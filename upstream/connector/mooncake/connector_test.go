@@ -298,8 +298,8 @@ func TestConnector_NothingIsKept(t *testing.T) {
 	if c.Traits().Reuses || !c.Traits().IDs {
 		t.Errorf("got %+v, want ids and no reuse", c.Traits())
 	}
-	if kept, err := c.Keep([]byte(`{}`), 16); err == nil {
-		t.Errorf("kept %+v", kept)
+	if parsed, err := c.Keep([]byte(`{}`), 16); err == nil {
+		t.Errorf("kept %+v", parsed)
 	}
 	if leg, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
 		t.Errorf("got the release %+v", leg)

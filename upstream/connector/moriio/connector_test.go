@@ -286,8 +286,8 @@ func TestConnector_EachAttemptHasATransferOfItsOwn(t *testing.T) {
 }
 
 func TestConnector_KeepsNothing(t *testing.T) {
-	if kept, err := (Connector{}).Keep([]byte(`{}`), 16); err == nil {
-		t.Errorf("got %+v", kept)
+	if parsed, err := (Connector{}).Keep([]byte(`{}`), 16); err == nil {
+		t.Errorf("got %+v", parsed)
 	}
 	if leg, err := (Connector{}).Release(upstream.TicketOffer{}, "m"); err == nil {
 		t.Errorf("got %+v", leg)

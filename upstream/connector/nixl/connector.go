@@ -128,20 +128,20 @@ func readTicket(offer upstream.TicketOffer) (*kvParams, error) {
 
 // Keep makes a ticket of decode's final kv_transfer_params. blockSize is the size of its blocks in tokens, 0 if it is not known. The
 // error says why the params can't be a ticket; with upstream.ErrMisplaced they still name blocks.
-func (Connector) Keep(final []byte, blockSize int) (upstream.Kept, error) {
+func (Connector) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
 	params, err := parseTicket(final)
 	if err != nil {
-		return upstream.Kept{}, fmt.Errorf("ticket: %w", err)
+		return upstream.TicketParams{}, fmt.Errorf("ticket: %w", err)
 	}
 	ids, _ := params.outputIDs()
-	kept := upstream.Kept{
+	parsed := upstream.TicketParams{
 		Params: params.raw, Reading: params.withoutText(), Tokens: params.tokens, Groups: params.groups,
 		Expires: params.expires(), EngineID: params.engineID, RequestID: params.requestID, Generation: params.generation, OutputIDs: ids,
 	}
 	if params.groups == 1 && blockSize > 0 && !params.fits(blockSize) {
 		err = params.misplaced(blockSize)
 	}
-	return kept, err
+	return parsed, err
 }
 
 // fits reports whether the params name exactly as many blocks as the tokens fill. Prefill takes the last blocks of the list for the last

@@ -119,13 +119,13 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 		t.Errorf("Handover of no params = %+v, %v, want none", none, err)
 	}
 
-	kept, err := connector.Keep(decodeAnswer, 32)
-	if err != nil || kept.Tokens != 109 || kept.Groups != 1 || !kept.Expires || kept.EngineID == "" || kept.OutputIDs != nil {
-		t.Errorf("Keep = %+v, %v, want 109 tokens of one group that expire", kept, err)
+	parsed, err := connector.Keep(decodeAnswer, 32)
+	if err != nil || parsed.Tokens != 109 || parsed.Groups != 1 || !parsed.Expires || parsed.EngineID == "" || parsed.OutputIDs != nil {
+		t.Errorf("Keep = %+v, %v, want 109 tokens of one group that expire", parsed, err)
 	}
 	for _, size := range []int{31, 16, 64} { // 4 blocks of 32 hold 109 tokens
-		if kept, err := connector.Keep(decodeAnswer, size); (size == 31) != (err == nil) || !errors.Is(err, upstream.ErrMisplaced) && err != nil || kept.RequestID == "" {
-			t.Errorf("Keep with blocks of %d = %+v, %v", size, kept, err)
+		if parsed, err := connector.Keep(decodeAnswer, size); (size == 31) != (err == nil) || !errors.Is(err, upstream.ErrMisplaced) && err != nil || parsed.RequestID == "" {
+			t.Errorf("Keep with blocks of %d = %+v, %v", size, parsed, err)
 		}
 	}
 	secondTurn, err := prefillParams(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Tokens: 109, BlockSize: 32})

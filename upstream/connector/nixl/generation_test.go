@@ -13,9 +13,9 @@ func TestParams_GenerationIsReadAndNeverDropped(t *testing.T) {
 	held := with(t, ticket, "remote_registration_generation", "3")
 	instance := &upstream.Instance{BaseURL: "http://h:1", KVHost: "another"}
 	var connector Connector
-	kept, err := connector.Keep([]byte(held), 0)
-	if err != nil || kept.Generation != 3 || !strings.Contains(string(kept.Params), generation) {
-		t.Fatalf("Keep = %+v, %v, want generation 3", kept, err)
+	parsed, err := connector.Keep([]byte(held), 0)
+	if err != nil || parsed.Generation != 3 || !strings.Contains(string(parsed.Params), generation) {
+		t.Fatalf("Keep = %+v, %v, want generation 3", parsed, err)
 	}
 	if old, err := connector.Keep([]byte(ticket), 0); err != nil || old.Generation != 0 {
 		t.Errorf("Keep = %+v, %v, want no generation before 0.33", old, err)
@@ -26,8 +26,8 @@ func TestParams_GenerationIsReadAndNeverDropped(t *testing.T) {
 		"with ids": {Tokens: 109, PromptIDs: []byte("[1,2]")},
 		"release":  {Release: true},
 	} {
-		for read, reading := range map[string]any{"read": kept.Reading, "unread": nil} {
-			offer.Ticket, offer.Reading, offer.Holder = kept.Params, reading, instance
+		for read, reading := range map[string]any{"read": parsed.Reading, "unread": nil} {
+			offer.Ticket, offer.Reading, offer.Holder = parsed.Params, reading, instance
 			if params, err := prefillParams(offer); err != nil || !strings.Contains(string(params), generation) {
 				t.Errorf("%s, %s: %s, %v, want the generation in it", name, read, params, err)
 			}

@@ -72,8 +72,8 @@ func TestHandBack_ReadsTheTicketAsATurnDoes(t *testing.T) {
 		ticket, with(t, ticket, "remote_block_ids", "[1,2,3,4]"), with(t, ticket, "new", ` {"a":[1.50]}`),
 		ticket[:len(ticket)-1] + `,"output_token_ids":[1,2],"prompt_token_ids":[3]}`, `{"output_token_ids":[1,2],"prompt_token_ids":[3],` + ticket[1:],
 	} {
-		kept, params := keptOf(t, raw)
-		for _, offer := range []upstream.TicketOffer{{Ticket: params, Reading: kept.Reading}, {Ticket: params}, {Ticket: []byte(raw)}} {
+		parsed, params := keptOf(t, raw)
+		for _, offer := range []upstream.TicketOffer{{Ticket: params, Reading: parsed.Reading}, {Ticket: params}, {Ticket: []byte(raw)}} {
 			offer.Holder, offer.Tokens, offer.BlockSize = whole().Holder, 109, 32
 			want, err := prefillParams(offer)
 			if err != nil {
@@ -154,11 +154,11 @@ func TestHandBack_IsForLoneConnectors(t *testing.T) {
 
 func BenchmarkHandBack(b *testing.B) {
 	offer := whole()
-	kept, err := Connector{}.Keep(offer.Ticket, 32)
+	parsed, err := Connector{}.Keep(offer.Ticket, 32)
 	if err != nil {
 		b.Fatal(err)
 	}
-	offer.Reading = kept.Reading
+	offer.Reading = parsed.Reading
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := (Connector{}).HandBack(offer, "m", "s"); err != nil {

@@ -9,17 +9,17 @@ import (
 )
 
 // keptOf keeps decode's params, and loses the buffer in which they came.
-func keptOf(t *testing.T, raw string) (kept upstream.Kept, copied []byte) {
+func keptOf(t *testing.T, raw string) (parsed upstream.TicketParams, copied []byte) {
 	t.Helper()
 	final := []byte(raw)
-	kept, err := Connector{}.Keep(final, 0)
+	parsed, err := Connector{}.Keep(final, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	copied = bytes.Clone(kept.Params)
+	copied = bytes.Clone(parsed.Params)
 	clear(final)
 	clear(final[:cap(final)])
-	return kept, copied
+	return parsed, copied
 }
 
 // What was read of a ticket serves every leg as well as the ticket alone, whatever has become of the answer that it came in.
@@ -31,7 +31,7 @@ func TestReading_ServesAsTheTicketDoes(t *testing.T) {
 		`{"prompt_token_ids":[3] , "output_token_ids" : [1,2],` + ticket[1:],
 		strings.Replace(ticket, `"remote_host"`, ` "output_token_ids" : null, "remote_host" `, 1),
 	} {
-		kept, params := keptOf(t, raw)
+		parsed, params := keptOf(t, raw)
 		for _, offer := range []upstream.TicketOffer{
 			{Tokens: 109, BlockSize: 32}, {Tokens: 64, BlockSize: 32}, {Tokens: 109, PromptIDs: []byte("[5,6]")},
 			{Tokens: 65, BlockSize: 32, PromptIDs: []byte("[5]")}, {Release: true},
@@ -41,20 +41,20 @@ func TestReading_ServesAsTheTicketDoes(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			offer.Reading = kept.Reading
+			offer.Reading = parsed.Reading
 			got, err := prefillParams(offer)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%+v of %.60s: got %s, %v, want %s", offer, raw, got, err, want)
 			}
 		}
-		if p := kept.Reading.(*kvParams); p.raw != nil || p.output != nil {
+		if p := parsed.Reading.(*kvParams); p.raw != nil || p.output != nil {
 			t.Error("what was read holds the memory of the answer")
 		}
 	}
 }
 
 func TestReading_IsOfNoOtherTicket(t *testing.T) {
-	kept, _ := keptOf(t, ticket)
+	parsed, _ := keptOf(t, ticket)
 	for name, raw := range map[string]string{
 		"longer":             with(t, ticket, "pad", "1"),
 		"more tokens":        with(t, ticket, "remote_num_tokens", "128"),
@@ -63,7 +63,7 @@ func TestReading_IsOfNoOtherTicket(t *testing.T) {
 		"no ticket":          strings.Repeat("x", len(ticket)),
 		"no ticket, shorter": "x",
 	} {
-		if p := kept.Reading.(*kvParams).of([]byte(raw)); p != nil {
+		if p := parsed.Reading.(*kvParams).of([]byte(raw)); p != nil {
 			t.Errorf("%s: got it taken for the ticket", name)
 		}
 	}

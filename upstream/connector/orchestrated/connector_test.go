@@ -134,8 +134,8 @@ func TestConnector_NothingIsKept(t *testing.T) {
 	if traits := c.Traits(); traits.Reuses || traits.IDs || traits.Introduce != nil {
 		t.Errorf("got %+v, want none", traits)
 	}
-	if kept, err := c.Keep([]byte(`{}`), 16); err == nil {
-		t.Errorf("kept %+v", kept)
+	if parsed, err := c.Keep([]byte(`{}`), 16); err == nil {
+		t.Errorf("kept %+v", parsed)
 	}
 	if leg, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
 		t.Errorf("got the release %+v", leg)

@@ -66,8 +66,8 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 }
 
 func TestConnector_KeepsNothing(t *testing.T) {
-	if kept, err := (Connector{}).Keep([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(kept, upstream.Kept{}) {
-		t.Errorf("Keep = %+v, %v, want an error", kept, err)
+	if parsed, err := (Connector{}).Keep([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(parsed, upstream.TicketParams{}) {
+		t.Errorf("Keep = %+v, %v, want an error", parsed, err)
 	}
 	if _, err := (Connector{}).Release(upstream.TicketOffer{}, "m"); err == nil {
 		t.Error("Release has something to release")
