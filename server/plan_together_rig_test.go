@@ -58,7 +58,7 @@ func (together) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	}, nil
 }
 
-func (together) Keep([]byte, int) (upstream.TicketParams, error) {
+func (together) ParseTicket([]byte, int) (upstream.TicketParams, error) {
 	return upstream.TicketParams{}, errors.New("nothing is kept")
 }
 

@@ -28,9 +28,9 @@ func (c *reads) Plan(t upstream.Transfer) (upstream.Plan, error) {
 	return c.Connector.Plan(t)
 }
 
-func (c *reads) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
+func (c *reads) ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error) {
 	c.kept.Add(1)
-	return c.Connector.Keep(final, blockSize)
+	return c.Connector.ParseTicket(final, blockSize)
 }
 
 // remoteStore gives tickets as another replica would get them.

@@ -41,7 +41,7 @@ func (r *releaser) read(ticket *convcache.Ticket) (*upstream.TicketParams, error
 	if known, ok := ticket.Reading.(*upstream.TicketParams); ok {
 		return known, nil
 	}
-	parsed, err := r.deps.Connector.Keep(ticket.Params, 0)
+	parsed, err := r.deps.Connector.ParseTicket(ticket.Params, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (r *releaser) unuseParams(params []byte, left leftover) {
 	if params == nil {
 		return
 	}
-	if parsed, err := r.deps.Connector.Keep(params, 0); err == nil {
+	if parsed, err := r.deps.Connector.ParseTicket(params, 0); err == nil {
 		r.unuseParsed(parsed, left)
 	}
 }

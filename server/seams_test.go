@@ -115,13 +115,13 @@ func (c *connectorSeam) Plan(transfer upstream.Transfer) (upstream.Plan, error) 
 	return plan, err
 }
 
-func (c *connectorSeam) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
+func (c *connectorSeam) ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error) {
 	if c.keep != nil {
 		if err := c.keep(); err != nil {
 			return upstream.TicketParams{}, err
 		}
 	}
-	return c.Connector.Keep(final, blockSize)
+	return c.Connector.ParseTicket(final, blockSize)
 }
 
 // bodyReads says when the server begins to read a request's body.

@@ -133,7 +133,7 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed u
 		return convcache.Ticket{}, parsed, why
 	}
 	decode := d.start.Engine()
-	parsed, err := k.deps.Connector.Keep(a.params, d.blockSize)
+	parsed, err := k.deps.Connector.ParseTicket(a.params, d.blockSize)
 	misplaced := errors.Is(err, upstream.ErrMisplaced)
 	if err != nil && !misplaced {
 		k.cfg.Logger.Warn("decode's params can't be a ticket", "turn", t.record.Turn, "decode", decode.Name, "error", err)

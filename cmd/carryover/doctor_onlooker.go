@@ -124,10 +124,10 @@ func (c watchedConnector) Plan(transfer upstream.Transfer) (upstream.Plan, error
 	return plan, err
 }
 
-// Keep implements server.Connector.
-func (c watchedConnector) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
+// ParseTicket implements server.Connector.
+func (c watchedConnector) ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error) {
 	c.onlooker.told(&c.onlooker.decode, final)
-	return c.Connector.Keep(final, blockSize)
+	return c.Connector.ParseTicket(final, blockSize)
 }
 
 // watchedStore sees the tickets that turns leave.

@@ -22,14 +22,14 @@ type forgetfulKeeping struct {
 	forgotten string
 }
 
-// Keep implements server.Connector.
-func (f *forgetfulKeeping) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
+// ParseTicket implements server.Connector.
+func (f *forgetfulKeeping) ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error) {
 	id := gjson.GetBytes(final, "remote_request_id").String()
 	f.once.Do(func() { f.forgotten = id })
 	if id == f.forgotten {
 		return upstream.TicketParams{}, errors.New("forgotten")
 	}
-	return f.Connector.Keep(final, blockSize)
+	return f.Connector.ParseTicket(final, blockSize)
 }
 
 // lazyReleases says of one release that it was sent.

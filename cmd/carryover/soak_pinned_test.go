@@ -49,8 +49,8 @@ type bookedConnector struct {
 	books *pinBooks
 }
 
-// Keep implements server.Connector.
-func (c bookedConnector) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
+// ParseTicket implements server.Connector.
+func (c bookedConnector) ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error) {
 	params := gjson.ParseBytes(final)
 	id := params.Get("remote_request_id").String()
 	pin := toldPin{engine: params.Get("remote_engine_id").String(), unsure: c.books.unsure != nil && c.books.unsure()}
@@ -63,7 +63,7 @@ func (c bookedConnector) Keep(final []byte, blockSize int) (upstream.TicketParam
 		c.books.told[id] = pin
 	}
 	c.books.mu.Unlock()
-	return c.Connector.Keep(final, blockSize)
+	return c.Connector.ParseTicket(final, blockSize)
 }
 
 type bookedLegs struct {

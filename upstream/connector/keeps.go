@@ -12,8 +12,8 @@ type KeepsNothing struct{}
 
 var errKeepsNothing = errors.New("the connector keeps nothing for a next turn")
 
-// Keep keeps nothing: it always returns an error.
-func (KeepsNothing) Keep([]byte, int) (upstream.TicketParams, error) {
+// ParseTicket keeps nothing: it always returns an error.
+func (KeepsNothing) ParseTicket([]byte, int) (upstream.TicketParams, error) {
 	return upstream.TicketParams{}, errKeepsNothing
 }
 

@@ -131,8 +131,8 @@ func (c *Connector) ready(ctx context.Context, arrival upstream.Arrival, a *atte
 
 var errKeepsNothing = errors.New("LMCache leaves nothing for a next turn")
 
-// Keep keeps nothing: prefill has its own prefix cache, and reads no KV of decode.
-func (*Connector) Keep([]byte, int) (upstream.TicketParams, error) {
+// ParseTicket keeps nothing: prefill has its own prefix cache, and reads no KV of decode.
+func (*Connector) ParseTicket([]byte, int) (upstream.TicketParams, error) {
 	return upstream.TicketParams{}, errKeepsNothing
 }
 

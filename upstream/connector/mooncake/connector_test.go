@@ -298,7 +298,7 @@ func TestConnector_NothingIsKept(t *testing.T) {
 	if c.Traits().Reuses || !c.Traits().IDs {
 		t.Errorf("got %+v, want ids and no reuse", c.Traits())
 	}
-	if parsed, err := c.Keep([]byte(`{}`), 16); err == nil {
+	if parsed, err := c.ParseTicket([]byte(`{}`), 16); err == nil {
 		t.Errorf("kept %+v", parsed)
 	}
 	if leg, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {

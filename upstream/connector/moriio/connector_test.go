@@ -286,7 +286,7 @@ func TestConnector_EachAttemptHasATransferOfItsOwn(t *testing.T) {
 }
 
 func TestConnector_KeepsNothing(t *testing.T) {
-	if parsed, err := (Connector{}).Keep([]byte(`{}`), 16); err == nil {
+	if parsed, err := (Connector{}).ParseTicket([]byte(`{}`), 16); err == nil {
 		t.Errorf("got %+v", parsed)
 	}
 	if leg, err := (Connector{}).Release(upstream.TicketOffer{}, "m"); err == nil {

@@ -126,9 +126,9 @@ func readTicket(offer upstream.TicketOffer) (*kvParams, error) {
 	return parseTicket(offer.Ticket)
 }
 
-// Keep makes a ticket of decode's final kv_transfer_params. blockSize is the size of its blocks in tokens, 0 if it is not known. The
+// ParseTicket makes a ticket of decode's final kv_transfer_params. blockSize is the size of its blocks in tokens, 0 if it is not known. The
 // error says why the params can't be a ticket; with upstream.ErrMisplaced they still name blocks.
-func (Connector) Keep(final []byte, blockSize int) (upstream.TicketParams, error) {
+func (Connector) ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error) {
 	params, err := parseTicket(final)
 	if err != nil {
 		return upstream.TicketParams{}, fmt.Errorf("ticket: %w", err)

@@ -119,12 +119,12 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 		t.Errorf("Handover of no params = %+v, %v, want none", none, err)
 	}
 
-	parsed, err := connector.Keep(decodeAnswer, 32)
+	parsed, err := connector.ParseTicket(decodeAnswer, 32)
 	if err != nil || parsed.Tokens != 109 || parsed.Groups != 1 || !parsed.Expires || parsed.EngineID == "" || parsed.OutputIDs != nil {
 		t.Errorf("Keep = %+v, %v, want 109 tokens of one group that expire", parsed, err)
 	}
 	for _, size := range []int{31, 16, 64} { // 4 blocks of 32 hold 109 tokens
-		if parsed, err := connector.Keep(decodeAnswer, size); (size == 31) != (err == nil) || !errors.Is(err, upstream.ErrMisplaced) && err != nil || parsed.RequestID == "" {
+		if parsed, err := connector.ParseTicket(decodeAnswer, size); (size == 31) != (err == nil) || !errors.Is(err, upstream.ErrMisplaced) && err != nil || parsed.RequestID == "" {
 			t.Errorf("Keep with blocks of %d = %+v, %v", size, parsed, err)
 		}
 	}
@@ -185,7 +185,7 @@ func TestConnector_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
 		t.Error("decode's answer is accepted as a hand-over")
 	}
 	for _, raw := range []string{"null", `"x"`, "[]", "{}", ""} {
-		if _, err := connector.Keep([]byte(raw), 0); err == nil {
+		if _, err := connector.ParseTicket([]byte(raw), 0); err == nil {
 			t.Errorf("Keep(%s) = nil error", raw)
 		}
 	}

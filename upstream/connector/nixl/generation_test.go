@@ -13,11 +13,11 @@ func TestParams_GenerationIsReadAndNeverDropped(t *testing.T) {
 	held := with(t, ticket, "remote_registration_generation", "3")
 	instance := &upstream.Instance{BaseURL: "http://h:1", KVHost: "another"}
 	var connector Connector
-	parsed, err := connector.Keep([]byte(held), 0)
+	parsed, err := connector.ParseTicket([]byte(held), 0)
 	if err != nil || parsed.Generation != 3 || !strings.Contains(string(parsed.Params), generation) {
 		t.Fatalf("Keep = %+v, %v, want generation 3", parsed, err)
 	}
-	if old, err := connector.Keep([]byte(ticket), 0); err != nil || old.Generation != 0 {
+	if old, err := connector.ParseTicket([]byte(ticket), 0); err != nil || old.Generation != 0 {
 		t.Errorf("Keep = %+v, %v, want no generation before 0.33", old, err)
 	}
 	for name, offer := range map[string]upstream.TicketOffer{
@@ -38,7 +38,7 @@ func TestParams_GenerationIsReadAndNeverDropped(t *testing.T) {
 		t.Errorf("hand-over: %v, want the generation in it", err)
 	}
 	for _, value := range []string{`"3"`, "null", "-1", "1.5", "true", "99999999999"} {
-		if _, err := connector.Keep([]byte(with(t, ticket, "remote_registration_generation", value)), 0); err == nil || !strings.Contains(err.Error(), "remote_registration_generation") {
+		if _, err := connector.ParseTicket([]byte(with(t, ticket, "remote_registration_generation", value)), 0); err == nil || !strings.Contains(err.Error(), "remote_registration_generation") {
 			t.Errorf("generation %s: error %v, want one: the engine compares numbers", value, err)
 		}
 	}

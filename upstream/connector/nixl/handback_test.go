@@ -154,7 +154,7 @@ func TestHandBack_IsForLoneConnectors(t *testing.T) {
 
 func BenchmarkHandBack(b *testing.B) {
 	offer := whole()
-	parsed, err := Connector{}.Keep(offer.Ticket, 32)
+	parsed, err := Connector{}.ParseTicket(offer.Ticket, 32)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -12,7 +12,7 @@ import (
 func keptOf(t *testing.T, raw string) (parsed upstream.TicketParams, copied []byte) {
 	t.Helper()
 	final := []byte(raw)
-	parsed, err := Connector{}.Keep(final, 0)
+	parsed, err := Connector{}.ParseTicket(final, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -134,7 +134,7 @@ func TestConnector_NothingIsKept(t *testing.T) {
 	if traits := c.Traits(); traits.Reuses || traits.IDs || traits.Introduce != nil {
 		t.Errorf("got %+v, want none", traits)
 	}
-	if parsed, err := c.Keep([]byte(`{}`), 16); err == nil {
+	if parsed, err := c.ParseTicket([]byte(`{}`), 16); err == nil {
 		t.Errorf("kept %+v", parsed)
 	}
 	if leg, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
