@@ -129,19 +129,19 @@ func (c *Connector) ready(ctx context.Context, arrival upstream.Arrival, a *atte
 	return err
 }
 
-var errKeepsNothing = errors.New("LMCache leaves nothing for a next turn")
+var errNoTickets = errors.New("LMCache leaves nothing for a next turn")
 
 // ParseTicket keeps nothing: prefill has its own prefix cache, and reads no KV of decode.
 func (*Connector) ParseTicket([]byte, int) (upstream.TicketParams, error) {
-	return upstream.TicketParams{}, errKeepsNothing
+	return upstream.TicketParams{}, errNoTickets
 }
 
 // Release has nothing to release.
 func (*Connector) Release(upstream.TicketOffer, string) (upstream.ReleaseLeg, error) {
-	return upstream.ReleaseLeg{}, errKeepsNothing
+	return upstream.ReleaseLeg{}, errNoTickets
 }
 
 // HandBack has nothing to hand back.
 func (*Connector) HandBack(upstream.TicketOffer, string, string) (upstream.ReleaseLeg, error) {
-	return upstream.ReleaseLeg{}, errKeepsNothing
+	return upstream.ReleaseLeg{}, errNoTickets
 }

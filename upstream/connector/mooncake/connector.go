@@ -11,7 +11,7 @@ import (
 
 // Connector is vLLM's MooncakeConnector.
 type Connector struct {
-	connector.KeepsNothing
+	connector.NoTickets
 	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of prefill instances without a port of their own (upstream.Instance.KVPort).
 	BootstrapPort int
 }

@@ -27,7 +27,7 @@ const (
 var errNoIDs = errors.New("moriio: the prompt has no ids")
 
 // Connector is vLLM's MoRIIOConnector.
-type Connector struct{ connector.KeepsNothing }
+type Connector struct{ connector.NoTickets }
 
 // Traits says that legs carry ids, and that decode engines serve nothing without a prefill engine.
 func (Connector) Traits() upstream.Traits { return upstream.Traits{IDs: true, NeedsPrefill: true} }

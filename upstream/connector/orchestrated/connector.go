@@ -9,7 +9,7 @@ import (
 
 // Connector stands for any connector with which prefill's answer has kv_transfer_params and decode takes them.
 type Connector struct {
-	connector.KeepsNothing
+	connector.NoTickets
 	// Response sends decode prefill's whole answer as disagg_prefill_resp, instead of the answer's kv_transfer_params.
 	Response bool
 }

@@ -11,7 +11,7 @@ import (
 const whyNotRegistered = "not_registered"
 
 // Connector is vLLM's P2pNcclConnector, with send_type PUT or PUT_ASYNC.
-type Connector struct{ connector.KeepsNothing }
+type Connector struct{ connector.NoTickets }
 
 // Traits says that decode engines serve nothing without a prefill engine.
 func (Connector) Traits() upstream.Traits { return upstream.Traits{NeedsPrefill: true} }

@@ -6,7 +6,7 @@ import (
 )
 
 // Connector is LMCache with storage that prefill and decode share.
-type Connector struct{ connector.KeepsNothing }
+type Connector struct{ connector.NoTickets }
 
 // Traits says that engines tokenise by themselves, that there are no tickets, and that requests of any API will do: nothing is added to
 // them.
