@@ -50,7 +50,7 @@ type Connector interface {
 	// Plan says in which order the legs of an attempt run and what they carry.
 	Plan(transfer upstream.Transfer) (upstream.Plan, error)
 	// ParseTicket reads decode's last kv_transfer_params for the next turn. blockSize is decode's block size in tokens, 0 if it is not known.
-	// With upstream.ErrMisplaced no turn can use the blocks, but Keep still returns them, so that they can be released.
+	// With upstream.ErrMisplaced no turn can use the blocks, but ParseTicket still returns them, so that they can be released.
 	ParseTicket(final []byte, blockSize int) (upstream.TicketParams, error)
 	// Release makes the leg that has a ticket's decode engine free its blocks. model must be one that the engines serve.
 	Release(offer upstream.TicketOffer, model string) (upstream.ReleaseLeg, error)

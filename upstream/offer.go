@@ -10,7 +10,7 @@ var ErrMisplaced = errors.New("blocks do not fit their tokens")
 type TicketOffer struct {
 	// Ticket is decode's kv_transfer_params of an earlier turn, nil for none.
 	Ticket []byte
-	// Reading is Kept.Reading of the ticket, nil if that is not known.
+	// Reading is TicketParams.Reading of the ticket, nil if that is not known.
 	Reading any
 	// Holder is the decode instance whose blocks it names.
 	Holder *Instance
@@ -22,7 +22,7 @@ type TicketOffer struct {
 	PromptIDs []byte
 }
 
-// TicketParams is what a connector keeps of decode's final kv_transfer_params.
+// TicketParams is what a connector has read in decode's final kv_transfer_params.
 type TicketParams struct {
 	// Params are the params without what was meant for this turn only. They may share memory with the answer, and are
 	// not to be changed.

@@ -10,7 +10,7 @@
 //	moriio        transfer id, ids              nulls, or prefill's answer; ids        nothing
 //	p2pnccl       nothing                       nothing                                nothing
 //
-// A connector maps values to values (upstream.TicketOffer, upstream.Kept; the caller declares the interface, server.Connector).
+// A connector maps values to values (upstream.TicketOffer, upstream.TicketParams; the caller declares the interface, server.Connector).
 // It sends nothing, reads no clock and never sees an http.ResponseWriter. If it needs an answer of an engine, the runner asks the
 // engine (upstream.Introduce).
 //

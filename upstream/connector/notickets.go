@@ -10,9 +10,9 @@ import (
 // ticket. Their Traits do not set Reuses.
 type NoTickets struct{}
 
-var errNoTickets = errors.New("the connector keeps nothing for a next turn")
+var errNoTickets = errors.New("the connector makes no tickets")
 
-// ParseTicket keeps nothing: it always returns an error.
+// ParseTicket always returns an error.
 func (NoTickets) ParseTicket([]byte, int) (upstream.TicketParams, error) {
 	return upstream.TicketParams{}, errNoTickets
 }

@@ -11,7 +11,7 @@ import (
 // never stored. It is released once.
 type Unused struct {
 	Params    []byte
-	Reading   any // upstream.Kept.Reading of Params, nil if that is not known
+	Reading   any // upstream.TicketParams.Reading of Params, nil if that is not known
 	Model     string
 	Since     time.Time // when it became unused; Leave sets it if it is zero
 	Deadline  time.Time // when decode frees the blocks by itself

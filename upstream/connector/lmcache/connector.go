@@ -131,7 +131,7 @@ func (c *Connector) ready(ctx context.Context, arrival upstream.Arrival, a *atte
 
 var errNoTickets = errors.New("LMCache leaves nothing for a next turn")
 
-// ParseTicket keeps nothing: prefill has its own prefix cache, and reads no KV of decode.
+// ParseTicket always returns an error: prefill has its own prefix cache, and reads no KV of decode.
 func (*Connector) ParseTicket([]byte, int) (upstream.TicketParams, error) {
 	return upstream.TicketParams{}, errNoTickets
 }

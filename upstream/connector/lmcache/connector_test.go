@@ -174,7 +174,7 @@ func TestReady_KVThatIsNotAnnounced(t *testing.T) {
 func TestConnector_KeepsNothing(t *testing.T) {
 	c := newBench(nil)
 	if parsed, err := c.ParseTicket([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(parsed, upstream.TicketParams{}) {
-		t.Errorf("Keep = %+v, %v, want an error", parsed, err)
+		t.Errorf("ParseTicket = %+v, %v, want an error", parsed, err)
 	}
 	if _, err := c.Release(upstream.TicketOffer{}, "m"); err == nil {
 		t.Error("Release has something to release")

@@ -121,11 +121,11 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 
 	parsed, err := connector.ParseTicket(decodeAnswer, 32)
 	if err != nil || parsed.Tokens != 109 || parsed.Groups != 1 || !parsed.Expires || parsed.EngineID == "" || parsed.OutputIDs != nil {
-		t.Errorf("Keep = %+v, %v, want 109 tokens of one group that expire", parsed, err)
+		t.Errorf("ParseTicket = %+v, %v, want 109 tokens of one group that expire", parsed, err)
 	}
 	for _, size := range []int{31, 16, 64} { // 4 blocks of 32 hold 109 tokens
 		if parsed, err := connector.ParseTicket(decodeAnswer, size); (size == 31) != (err == nil) || !errors.Is(err, upstream.ErrMisplaced) && err != nil || parsed.RequestID == "" {
-			t.Errorf("Keep with blocks of %d = %+v, %v", size, parsed, err)
+			t.Errorf("ParseTicket with blocks of %d = %+v, %v", size, parsed, err)
 		}
 	}
 	secondTurn, err := prefillParams(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Tokens: 109, BlockSize: 32})
@@ -186,7 +186,7 @@ func TestConnector_RefusesWhatIsNoHandOverOrTicket(t *testing.T) {
 	}
 	for _, raw := range []string{"null", `"x"`, "[]", "{}", ""} {
 		if _, err := connector.ParseTicket([]byte(raw), 0); err == nil {
-			t.Errorf("Keep(%s) = nil error", raw)
+			t.Errorf("ParseTicket(%s) = nil error", raw)
 		}
 	}
 }

@@ -15,10 +15,10 @@ func TestParams_GenerationIsReadAndNeverDropped(t *testing.T) {
 	var connector Connector
 	parsed, err := connector.ParseTicket([]byte(held), 0)
 	if err != nil || parsed.Generation != 3 || !strings.Contains(string(parsed.Params), generation) {
-		t.Fatalf("Keep = %+v, %v, want generation 3", parsed, err)
+		t.Fatalf("ParseTicket = %+v, %v, want generation 3", parsed, err)
 	}
 	if old, err := connector.ParseTicket([]byte(ticket), 0); err != nil || old.Generation != 0 {
-		t.Errorf("Keep = %+v, %v, want no generation before 0.33", old, err)
+		t.Errorf("ParseTicket = %+v, %v, want no generation before 0.33", old, err)
 	}
 	for name, offer := range map[string]upstream.TicketOffer{
 		"whole":    {Tokens: 109},

@@ -37,7 +37,7 @@ func (e *paramsError) Error() string {
 // vLLM's kv_connector/v1/nixl/base_scheduler.py and pull_scheduler.py; members
 // not named here are forwarded whatever they hold, because engines add their own.
 //
-// It is made once from an engine's answer, and never changes. As upstream.Kept.Reading, beside the text of a ticket, it has no text
+// It is made once from an engine's answer, and never changes. As upstream.TicketParams.Reading, beside the text of a ticket, it has no text
 // of its own.
 type kvParams struct {
 	raw       []byte // without the two lists of token ids; if there were none, the parsed text itself, not a copy

@@ -67,7 +67,7 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 
 func TestConnector_KeepsNothing(t *testing.T) {
 	if parsed, err := (Connector{}).ParseTicket([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(parsed, upstream.TicketParams{}) {
-		t.Errorf("Keep = %+v, %v, want an error", parsed, err)
+		t.Errorf("ParseTicket = %+v, %v, want an error", parsed, err)
 	}
 	if _, err := (Connector{}).Release(upstream.TicketOffer{}, "m"); err == nil {
 		t.Error("Release has something to release")
