@@ -14,7 +14,7 @@
 // It sends nothing, reads no clock and never sees an http.ResponseWriter. If it needs an answer of an engine, the runner asks the
 // engine (upstream.Introduce).
 //
-// Shared code: connectors that leave no ticket (keeps.go); legs with ids and params (params.go); prefill legs of engines that keep
+// Shared code: connectors that leave no ticket (notickets.go); legs with ids and params (params.go); prefill legs of engines that keep
 // the KV of some requests only (capped.go); request ids that name both engines (addressed.go).
 //
 // # What makes sure that decode uses the right KV

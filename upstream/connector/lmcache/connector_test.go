@@ -171,7 +171,7 @@ func TestReady_KVThatIsNotAnnounced(t *testing.T) {
 	}
 }
 
-func TestConnector_KeepsNothing(t *testing.T) {
+func TestConnector_MakesNoTickets(t *testing.T) {
 	c := newBench(nil)
 	if parsed, err := c.ParseTicket([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(parsed, upstream.TicketParams{}) {
 		t.Errorf("ParseTicket = %+v, %v, want an error", parsed, err)

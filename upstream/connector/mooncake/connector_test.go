@@ -293,7 +293,7 @@ func TestConnector_ChecksWhatPrefillComputed(t *testing.T) {
 	}
 }
 
-func TestConnector_NothingIsKept(t *testing.T) {
+func TestConnector_MakesNoTickets(t *testing.T) {
 	var c Connector
 	if c.Traits().Reuses || !c.Traits().IDs {
 		t.Errorf("got %+v, want ids and no reuse", c.Traits())

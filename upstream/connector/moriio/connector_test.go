@@ -285,7 +285,7 @@ func TestConnector_EachAttemptHasATransferOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestConnector_KeepsNothing(t *testing.T) {
+func TestConnector_MakesNoTickets(t *testing.T) {
 	if parsed, err := (Connector{}).ParseTicket([]byte(`{}`), 16); err == nil {
 		t.Errorf("got %+v", parsed)
 	}

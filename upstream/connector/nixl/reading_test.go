@@ -69,7 +69,7 @@ func TestReading_IsOfNoOtherTicket(t *testing.T) {
 	}
 }
 
-func TestKeep_ReadsInFewAllocations(t *testing.T) {
+func TestParseTicket_ReadsInFewAllocations(t *testing.T) {
 	raw := []byte(ticket)
 	if n := testing.AllocsPerRun(100, func() { _, _ = parseTicket(raw) }); n > 4 { // the params, and three texts
 		t.Errorf("a ticket is read in %v allocations, want 4", n)

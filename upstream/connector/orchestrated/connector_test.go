@@ -129,7 +129,7 @@ func TestConnector_DecodeIsToldTheHostOfPrefill(t *testing.T) {
 	}
 }
 
-func TestConnector_NothingIsKept(t *testing.T) {
+func TestConnector_MakesNoTickets(t *testing.T) {
 	var c Connector
 	if traits := c.Traits(); traits.Reuses || traits.IDs || traits.Introduce != nil {
 		t.Errorf("got %+v, want none", traits)

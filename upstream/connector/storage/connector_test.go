@@ -65,7 +65,7 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	}
 }
 
-func TestConnector_KeepsNothing(t *testing.T) {
+func TestConnector_MakesNoTickets(t *testing.T) {
 	if parsed, err := (Connector{}).ParseTicket([]byte(`{}`), 16); err == nil || !reflect.DeepEqual(parsed, upstream.TicketParams{}) {
 		t.Errorf("ParseTicket = %+v, %v, want an error", parsed, err)
 	}
