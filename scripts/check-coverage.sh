@@ -21,8 +21,8 @@ END {
 		if (block in covered) { hit[package] += statements[block]; allhit += statements[block] }
 	}
 	floor[root "/sse"] = 95; floor[root "/convcache"] = 95; floor[root "/convcache/redisstore"] = 95
-	floor[root "/upstream/connector"] = 95; floor[root "/upstream/zmtp"] = 95; floor[root "/upstream/msgpack"] = 95
-	floor[root "/upstream/kvready"] = 95; floor[root "/upstream/kvevents"] = 95; floor[root "/upstream/http1"] = 95
+	floor[root "/upstream/connector"] = 95; floor[root "/upstream/zmq/zmtp"] = 95; floor[root "/upstream/msgpack"] = 95
+	floor[root "/upstream/zmq/kvready"] = 95; floor[root "/upstream/zmq/kvevents"] = 95; floor[root "/upstream/http1"] = 95
 	for (package in total) if (package ~ "^" root "/upstream/connector/") floor[package] = 95
 	floor[root "/upstream/fleet"] = 95; floor[root "/server/queue"] = 95; floor[root "/upstream/discovery"] = 95
 	for (package in total) {

@@ -21,9 +21,9 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (package !~ /^carryover\/(server|convcache|upstream|sse)/) bad("raw JSON is read by server, convcache, upstream and sse")
 			} else if (package ~ /^carryover\/(cmd|scripts)\//) {
 				if (name ~ /^carryover\/cmd\//) bad("a main package is imported by none")
-			} else if (package ~ /^carryover\/upstream\/(msgpack|zmtp)(\/|$)/) {
+			} else if (package ~ /^carryover\/upstream\/(msgpack|zmq\/zmtp)(\/|$)/) {
 				bad("the leaf imports nothing of ours")
-			} else if (name ~ /^carryover\/upstream\/(msgpack|zmtp)$/) {
+			} else if (name ~ /^carryover\/upstream\/(msgpack|zmq\/zmtp)$/) {
 				if (package !~ /^carryover\/(upstream\/|cmd\/)/) bad("MessagePack and ZeroMQ are read by sub-packages of upstream and by cmd")
 				if (package ~ /^carryover\/upstream\/connector/) bad("a connector sends nothing")
 			} else if (package == "carryover/upstream/http1") {
@@ -51,7 +51,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (package ~ /^carryover\/convcache\//) {
 				if (name != "carryover/convcache") bad("a sub-package of convcache imports convcache and sse/rawjson only")
 			} else if (package ~ /^carryover\/upstream\//) {
-				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream, sse/rawjson, upstream/msgpack and upstream/zmtp only, and a connector what connectors share")
+				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream, sse/rawjson, upstream/msgpack and upstream/zmq/zmtp only, and a connector what connectors share")
 			} else bad("convcache, upstream and sse import sse/rawjson only")
 		}
 		# Theirs.
@@ -60,7 +60,7 @@ function bad(why) { print package " imports " name ": " why; n++ }
 		if (name ~ /redis\/go-redis/ && package != "carryover/convcache/redisstore") bad("Redis is spoken to in convcache/redisstore")
 		if (name ~ /spf13\/cobra/ && package !~ /^carryover\/cmd\//) bad("the command line lives in cmd")
 		if (name ~ /go.yaml.in\/yaml/ && package !~ /^carryover\/cmd\// && package != "carryover/upstream/discovery") bad("YAML is read in cmd and upstream/discovery")
-		if (name ~ /go-zeromq/ && package !~ /^carryover\/upstream\/(zmtp|vllmsim)$/) bad("zmq4 lives in upstream/zmtp and upstream/vllmsim")
+		if (name ~ /go-zeromq/ && package !~ /^carryover\/upstream\/(zmq\/zmtp|vllmsim)$/) bad("zmq4 lives in upstream/zmq/zmtp and upstream/vllmsim")
 		if (name ~ /go.opentelemetry.io\/otel\/(sdk|exporters)/ && package !~ /^carryover\/cmd\//) bad("the OTel SDK lives in cmd")
 	}
 	if (package ~ /\/(utils?|common|helpers?|types|models|constants|interfaces)$/) { print package ": not a name for a package"; n++ }

@@ -9,7 +9,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/fleet"
 	"carryover/upstream/vllmsim"
-	"carryover/upstream/zmtp/zmqtest"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // refusedRegistrations is how many announcements the program says that it has refused.

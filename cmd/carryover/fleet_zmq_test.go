@@ -12,7 +12,7 @@ import (
 	"carryover/server"
 	"carryover/upstream"
 	"carryover/upstream/vllmsim"
-	"carryover/upstream/zmtp/zmqtest"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // speaking is how the engines of a rig that register hand KV over.

@@ -10,8 +10,8 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/fleet"
-	"carryover/upstream/kvevents"
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/kvevents"
+	"carryover/upstream/zmq/zmtp"
 )
 
 // events are the subscriptions to the KV events of instances, one for each engine that publishes them. They follow the fleet as instances

@@ -9,7 +9,7 @@ import (
 
 	"carryover/server"
 	"carryover/upstream/connector/lmcache"
-	"carryover/upstream/kvready"
+	"carryover/upstream/zmq/kvready"
 )
 
 // openLMCache makes the connector of LMCache's P/D mode, and has the notifications of prefill instances read beside the server.

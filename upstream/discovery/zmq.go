@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"carryover/upstream"
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/zmtp"
 )
 
 // ZMQ has the instances that announce themselves over ZeroMQ, as engines with P2P-NCCL and MoRI-IO do: rank 0 of each

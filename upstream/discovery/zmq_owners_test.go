@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/zmtp"
 )
 
 // by is a message of a peer.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/zmtp"
 )
 
 // registrations are the instances that announce themselves.

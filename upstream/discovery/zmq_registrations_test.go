@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/zmtp"
 )
 
 // clocked runs body with registrations whose silence is looked at on a clock of its own, and with functions that say how

@@ -9,7 +9,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/discovery"
-	"carryover/upstream/zmtp/zmqtest"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // announcer is an engine's ping thread in all three forms, as vLLM has it, with libzmq: a DEALER, with an identity for P2P-NCCL, that

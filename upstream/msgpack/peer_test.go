@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"carryover/upstream/msgpack"
-	"carryover/upstream/zmtp/zmqtest"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // codec is Python's msgpack: it packs what shown spells, and spells what it is sent.

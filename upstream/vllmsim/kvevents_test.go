@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/upstream/kvevents"
+	"carryover/upstream/zmq/kvevents"
 )
 
 // recordedEvent is one event of testdata/exchanges/kv-events, decoded.

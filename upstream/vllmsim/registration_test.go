@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/upstream/zmtp/zmqtest"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // router is a proxy's end of registrations with libzmq: it prints the identity and the message of each ping.

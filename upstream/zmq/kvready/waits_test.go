@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"carryover/upstream"
-	"carryover/upstream/kvready"
 	"carryover/upstream/msgpack"
+	"carryover/upstream/zmq/kvready"
 )
 
 // What LMCache 0.5.6 has sent itself (testdata/lmcache-notification.json), and the bytes of msgspec's rules for its classes.

@@ -15,7 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/zmtp"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

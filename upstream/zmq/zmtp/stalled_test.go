@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/zmtp"
 )
 
 // oneConn is a listener with one connection.

@@ -10,8 +10,8 @@ import (
 	"testing"
 	"time"
 
-	"carryover/upstream/zmtp"
-	"carryover/upstream/zmtp/zmqtest"
+	"carryover/upstream/zmq/zmtp"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // push sends messages "<name> <i>" and ends when all are on the wire.

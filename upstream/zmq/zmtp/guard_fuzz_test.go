@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/zmtp"
 )
 
 // stream is a connection whose peer has said everything already. It hands out few bytes at a time.

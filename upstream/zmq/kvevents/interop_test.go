@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/upstream/zmtp/zmqtest"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // publisher does what vLLM's ZmqEventPublisher does, with libzmq: a thread that answers replays and publishes what it is told on

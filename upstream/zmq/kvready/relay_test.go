@@ -9,7 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"carryover/upstream/kvready"
+	"carryover/upstream/zmq/kvready"
 )
 
 // relayTo is a relay that a function is.

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/zmtp"
 )
 
 // heapGrowth returns by how much the bytes that were ever allocated grow while f runs.

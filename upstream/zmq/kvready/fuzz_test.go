@@ -3,7 +3,7 @@ package kvready_test
 import (
 	"testing"
 
-	"carryover/upstream/kvready"
+	"carryover/upstream/zmq/kvready"
 )
 
 // FuzzNotify takes any bytes, as a frame and as a message of a replica: nothing panics, each counts as one thing, and what

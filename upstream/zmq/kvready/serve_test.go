@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"carryover/upstream"
-	"carryover/upstream/kvready"
-	"carryover/upstream/zmtp/zmqtest"
+	"carryover/upstream/zmq/kvready"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // serve runs waits on a free loopback port.

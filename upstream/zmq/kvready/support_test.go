@@ -12,8 +12,8 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
-	"carryover/upstream/kvready"
 	"carryover/upstream/msgpack"
+	"carryover/upstream/zmq/kvready"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -13,7 +13,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
-	"carryover/upstream/kvready"
+	"carryover/upstream/zmq/kvready"
 )
 
 // modelWait is what a wait is, in the simplest words.

@@ -10,7 +10,7 @@ import (
 	"math"
 	"time"
 
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/zmtp"
 )
 
 // maxFrame is the greatest size of a batch in bytes. A block of 16 tokens takes some 60 bytes, so a batch may have the blocks of four

@@ -115,7 +115,7 @@ type step struct {
 // recorded returns the files in their order.
 func recorded(tb testing.TB) (steps []step) {
 	tb.Helper()
-	files, err := filepath.Glob("../../testdata/exchanges/kv-events/*.json")
+	files, err := filepath.Glob("../../../testdata/exchanges/kv-events/*.json")
 	if err != nil || len(files) != 12 {
 		tb.Fatalf("%d recordings, %v; want 12", len(files), err)
 	}

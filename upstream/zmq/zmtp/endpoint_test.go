@@ -3,7 +3,7 @@ package zmtp_test
 import (
 	"testing"
 
-	"carryover/upstream/zmtp"
+	"carryover/upstream/zmq/zmtp"
 )
 
 func TestParseEndpoint(t *testing.T) {

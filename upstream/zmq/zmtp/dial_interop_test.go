@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"carryover/upstream/zmtp"
-	"carryover/upstream/zmtp/zmqtest"
+	"carryover/upstream/zmq/zmtp"
+	"carryover/upstream/zmq/zmtp/zmqtest"
 )
 
 // sendsAs has libzmq send one message.
