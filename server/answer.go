@@ -78,7 +78,7 @@ func (a *answer) of(t *turn, d *decoding) {
 		a.reply = t.proof.Reply()
 		a.reply.Begin()
 	}
-	if d.link != nil {
+	if d.pair != nil {
 		t.ids.Retain(t.arena)
 	}
 	t.ids.Grow(d.blockSize)
@@ -208,7 +208,7 @@ func (a *answer) belongs(id string) {
 	} else {
 		a.ineligible = "response_id"
 	}
-	if a.decoding.start.Foreign(a.decoding.requestID, id) {
+	if a.decoding.incarnation.Foreign(a.decoding.requestID, id) {
 		a.foreign = true
 	}
 }

@@ -81,5 +81,5 @@ func (d *decoding) told(fault int, err error) error {
 	if err != nil || fault == 0 {
 		return err
 	}
-	return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.Status, Sent: true, Status: fault}
+	return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Status, Sent: true, Status: fault}
 }

@@ -34,7 +34,7 @@ func TestDropBody_NothingHoldsTheBody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	prefill, decode := startPair(t)
+	prefill, decode := newPair(t)
 	for name, row := range map[string]struct {
 		way  proof.Proof
 		pair *pair

@@ -54,7 +54,7 @@ func (l *ledger) most(kvTokens int) int { return int(l.share * float64(kvTokens)
 func (b *pinnedBudget) enforce(ctx context.Context) {
 	hurry := false
 	for _, of := range b.ledger.all(time.Now()) {
-		live := of.start.Engine().Live()
+		live := of.incarnation.Engine().Live()
 		most := b.ledger.most(live.KVTokens)
 		if most == 0 || !b.cfg.Release {
 			continue
@@ -63,11 +63,11 @@ func (b *pinnedBudget) enforce(ctx context.Context) {
 			of.rounds.changed = time.Now()
 		}
 		keep, waited := b.ledger.keep(of, live, most)
-		if b.releasable(of.start) {
+		if b.releasable(of.incarnation) {
 			b.giveUp(ctx, of, keep, waited)
 		}
-		if b.ledger.tokens(of.start)+of.start.Engine().Live().Pinned > keep {
-			of.start.Hurry()
+		if b.ledger.tokens(of.incarnation)+of.incarnation.Engine().Live().Pinned > keep {
+			of.incarnation.Hurry()
 			hurry = true
 		}
 		b.say(of)
@@ -81,7 +81,7 @@ func (b *pinnedBudget) enforce(ctx context.Context) {
 // engine runs nothing, all of its used KV is pinned by tickets or waits for its release; if that exceeds the budget, each replica keeps the
 // same part of its own tickets. For an engine that stands, each replica gives up half of its tickets, for the requests that wait.
 func (l *ledger) keep(of *pinned, live fleet.Live, most int) (tokens int, waited bool) {
-	own, r, now := l.tokens(of.start), &of.rounds, time.Now()
+	own, r, now := l.tokens(of.incarnation), &of.rounds, time.Now()
 	if r.stands(live) {
 		return min(most, own/2), own/2 < most
 	}
@@ -113,7 +113,7 @@ func (r *rounds) stands(live fleet.Live) bool {
 // giveUp takes the oldest tickets of an incarnation out of the store until the rest pins no more than keep. It does not get a ticket that a
 // turn uses, because the store gives each ticket to one taker.
 func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited bool) {
-	for ctx.Err() == nil && of.start.Unused() < maxLeaving {
+	for ctx.Err() == nil && of.incarnation.Unused() < maxLeaving {
 		p, more := b.ledger.next(of, keep)
 		if !more {
 			return
@@ -135,11 +135,11 @@ func (b *pinnedBudget) giveUp(ctx context.Context, of *pinned, keep int, waited 
 			b.handBacks.left(p.id)
 		case convcache.Unavailable:
 			b.handBacks.left(p.id)
-			of.start.AddExpiringPin(p.tokens, p.freshAsOf)
+			of.incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
 			return // this ticket is lost; the next ones wait until the store answers
 		default:
 			b.handBacks.left(p.id)
-			of.start.AddExpiringPin(p.tokens, p.freshAsOf)
+			of.incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
 		}
 	}
 }
@@ -165,7 +165,7 @@ func (b *pinnedBudget) say(of *pinned) {
 		why = "requests waited for room, and none ran"
 	}
 	b.cfg.Logger.Info("released the oldest tickets, for room in the KV cache",
-		"decode", of.start.Engine().Name, "why", why, "tickets", r.tickets, "tokens", r.tokens, "share", b.cfg.PinnedShare)
+		"decode", of.incarnation.Engine().Name, "why", why, "tickets", r.tickets, "tokens", r.tokens, "share", b.cfg.PinnedShare)
 	r.logged, r.tickets, r.tokens, r.waited = time.Now(), 0, 0, false
 }
 

@@ -37,7 +37,7 @@ func TestBudget_GivesUpMoreWhereAnEngineStands(t *testing.T) {
 			reads := func(told string) {
 				clock.ahead.Add(int64(4 * time.Second))
 				r.decode[0].tells(func(w http.ResponseWriter, _ *http.Request, _ leg) {
-					_, _ = fmt.Fprintf(w, "process_start_time_seconds %s\nvllm:cache_config_info{block_size=\"%d\",num_gpu_blocks=\"1000\"} 1\n%s", rigStart, rigBlock, told)
+					_, _ = fmt.Fprintf(w, "process_start_time_seconds %s\nvllm:cache_config_info{block_size=\"%d\",num_gpu_blocks=\"1000\"} 1\n%s", rigIncarnation, rigBlock, told)
 				})
 				r.engine(r.decode[0]).Refresh(t.Context())
 				r.engine(r.prefill[0]).Refresh(t.Context())

@@ -15,7 +15,7 @@ func crowded(t *testing.T, deps func(*server.Deps)) *rig {
 	t.Helper()
 	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.PinnedShare = 0.5 }, deps: deps})
 	r.tell(r.decode[0], func(w http.ResponseWriter, _ *http.Request, _ leg) {
-		_, _ = fmt.Fprintf(w, "process_start_time_seconds %s\nvllm:cache_config_info{block_size=\"%d\",num_gpu_blocks=\"2\"} 1\n", rigStart, rigBlock)
+		_, _ = fmt.Fprintf(w, "process_start_time_seconds %s\nvllm:cache_config_info{block_size=\"%d\",num_gpu_blocks=\"2\"} 1\n", rigIncarnation, rigBlock)
 	})
 	r.engine(r.decode[0]).Refresh(t.Context())
 	return r

@@ -53,7 +53,7 @@ func (s *turns) respondBuffered(ctx context.Context, out *commitWriter, t *turn,
 	a.failed = a.failed || err != nil
 	s.tickets.keep(ctx, t, a)
 	if err != nil {
-		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.Garbage, Sent: true, Err: err}
+		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Garbage, Sent: true, Err: err}
 	}
 	out.announceStream(eventStream)
 	t.record.Answer = a.record(sse.Stats{Events: b.events, Bytes: int64(len(b.out))})

@@ -79,7 +79,7 @@ func (c versionedChunk) event(version int, mode chunkMode) []byte {
 }
 
 func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
-	_, incarnation := startPair(t)
+	_, incarnation := newPair(t)
 	for _, mode := range chunkModes() {
 		for _, c := range versionedChunks() {
 			for version, name := range versions {
@@ -102,7 +102,7 @@ func TestChunk_RelayedCostsNoAllocation(t *testing.T) {
 }
 
 func BenchmarkChunk(b *testing.B) {
-	_, incarnation := startPair(b)
+	_, incarnation := newPair(b)
 	for _, mode := range chunkModes() {
 		for _, c := range versionedChunks() {
 			for version, name := range versions {
@@ -120,7 +120,7 @@ func BenchmarkChunk(b *testing.B) {
 // BenchmarkChunkVersions holds the chunks of two versions against each other. They take turns, and the median of the turns counts, so that
 // the ratio means something on a machine that does other work besides. It must be 1.15 at most.
 func BenchmarkChunkVersions(b *testing.B) {
-	_, incarnation := startPair(b)
+	_, incarnation := newPair(b)
 	const chunks = 1000 // of a turn
 	for _, mode := range chunkModes() {
 		for _, c := range versionedChunks() {

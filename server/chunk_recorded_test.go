@@ -74,7 +74,7 @@ func (rec recording) watch(t *testing.T, incarnation *fleet.Incarnation, mode ch
 // Of a stream of vLLM 0.33 a client gets what the engine sent, without the params, and the turn learns what it would of vLLM 0.32, which
 // sends no params that are null: however the stream is cut into reads, and whatever it is watched for.
 func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
-	_, incarnation := startPair(t)
+	_, incarnation := newPair(t)
 	step := 1
 	if testing.Short() {
 		step = 7
@@ -112,7 +112,7 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 
 // Params that are null are none: neither is the turn told of some, nor does the answer end with them.
 func TestChunk_NullIsNoParams(t *testing.T) {
-	_, incarnation := startPair(t)
+	_, incarnation := newPair(t)
 	for _, rec := range recordings() {
 		a, _, _ := rec.watch(t, incarnation, chunkModes()[1], strings.NewReader(rec.stream(t)))
 		if has := rec.file != "chat-null"; (a.params != nil) != has || has && !strings.HasPrefix(string(a.params), `{"do_remote_prefill":false,`) {

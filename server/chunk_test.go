@@ -34,7 +34,7 @@ func midway(tb testing.TB, incarnation *fleet.Incarnation, api upstream.API, ask
 		}
 		tn.proof = history
 	}
-	a := newAnswer(tn, &decoding{start: incarnation, requestID: plainLeg, asks: asks})
+	a := newAnswer(tn, &decoding{incarnation: incarnation, requestID: plainLeg, asks: asks})
 	a.first, a.passed = true, passed
 	return a
 }
@@ -105,7 +105,7 @@ const (
 )
 
 func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
-	_, incarnation := startPair(t)
+	_, incarnation := newPair(t)
 	change := func(from, to string) string { return strings.Replace(chatChunk, from, to, 1) }
 	newer := func(from, to string) string { return strings.Replace(nullChatChunk, from, to, 1) }
 	for _, tc := range []struct {
@@ -195,7 +195,7 @@ func FuzzChunk(f *testing.F) {
 	f.Add(nullChatChunk, false, byte(15))
 	f.Add(strings.Replace(nullTextChunk, `"token_ids":null`, `"token_ids":[5,6]`, 1), true, byte(7))
 	f.Add(`{"id":"cmpl-leg-7","choices":[{"index":0,"text":"\ud83d\ude00 a","finish_reason":null,"stop_reason":null,"token_ids":[1]}],"usage":null}`, true, byte(3))
-	_, incarnation := startPair(f)
+	_, incarnation := newPair(f)
 	f.Fuzz(func(t *testing.T, data string, text bool, how byte) {
 		api := upstream.Chat
 		if text {

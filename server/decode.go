@@ -21,7 +21,7 @@ const detachedLimit = 10 * time.Second
 // is nil if the client has its whole answer already.
 type decoding struct {
 	*upstream.Stream
-	start       *fleet.Incarnation // the incarnation of decode that has the leg
+	incarnation *fleet.Incarnation // the incarnation of decode that has the leg
 	sent        legNote
 	blockSize   int                   // decode's block size when the leg began
 	requestID   string                // the leg's X-Request-Id
@@ -33,7 +33,7 @@ type decoding struct {
 	lineage     convcache.Lineage     // the lineage of the handed-over KV
 	prefilled   []convcache.Prefilled // how many tokens of the prompt prefill's caches hold
 	found       lineage.Space         // decode's cache as the leg found it
-	link        *fleet.PairState      // of the two incarnations that exchange the KV, nil if one of them is not known
+	pair        *fleet.PairState      // of the two incarnations that exchange the KV, nil if one of them is not known
 	rewrite     upstream.Rewriter
 	asks        asked
 	unread      func() // has decode take the KV of the hand-over if decode has not read it; nil once an event has reached the client
@@ -77,7 +77,7 @@ func (d *decoding) leavesUnread() {
 func (d *decoding) begun() {
 	d.sent.began()
 	if d.handed {
-		d.start.Engine().Took(1, time.Since(d.began))
+		d.incarnation.Engine().Took(1, time.Since(d.began))
 	}
 }
 
@@ -128,7 +128,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 		return nil, err
 	}
 	d := &decoding{
-		start: incarnation, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, quarantined: p.quarantined, lineage: h.lineage, found: found,
+		incarnation: incarnation, blockSize: incarnation.BlockSize(), handed: h.Handover != nil, quarantined: p.quarantined, lineage: h.lineage, found: found,
 		prefilled: h.prefilled,
 	}
 	d.asks.whole = s.buffers(t, incarnation, d.handed) && (h.Handover == nil || h.Rewrite == nil)
@@ -139,7 +139,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 	d.asks.exposed, d.asks.stops = s.cfg.ExposeParams, t.req.Has("stop")
 	edit.Whole, edit.ReturnTokenIDs, edit.Usage = d.asks.whole, d.asks.ids, d.asks.usage
 	if d.handed {
-		d.from, d.link, d.rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
+		d.from, d.pair, d.rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
 	}
 	leg := t.leg(incarnation, plan, t.req.DecodeBody(edit))
 	d.requestID = leg.RequestID

@@ -62,9 +62,9 @@ type Connector interface {
 // SharedQuarantines shares with other replicas which incarnations of prefill instances are quarantined. An incarnation is named by URL,
 // data-parallel rank and process_start_time_seconds. An error costs a delay: the caller tries again within a second.
 type SharedQuarantines interface {
-	QuarantineIncarnation(ctx context.Context, start string) error
+	QuarantineIncarnation(ctx context.Context, incarnation string) error
 	// QuarantinedIncarnations reports for each incarnation whether a replica has quarantined it.
-	QuarantinedIncarnations(ctx context.Context, starts []string) ([]bool, error)
+	QuarantinedIncarnations(ctx context.Context, incarnations []string) ([]bool, error)
 }
 
 // SharedLineages shares with other replicas which KV is in doubt. An error costs a delay: the caller tries again within a second.

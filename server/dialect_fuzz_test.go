@@ -11,8 +11,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// blankStart is that of a decode engine of which nothing is known.
-func blankStart() *fleet.Incarnation {
+// blankIncarnation is that of a decode engine of which nothing is known.
+func blankIncarnation() *fleet.Incarnation {
 	f := fleet.New(fleet.Config{})
 	f.Set([]upstream.Instance{{Name: "d", Role: upstream.RoleDecode, BaseURL: "http://127.0.0.1:1"}})
 	return f.Engines(upstream.RoleDecode)[0].Last()
@@ -47,7 +47,7 @@ func sameSplit(t *testing.T, api upstream.API, text string, restart bool) {
 	var first *agentStream
 	var failed error
 	for split, from := range agentSplits(text) {
-		incarnation := blankStart()
+		incarnation := blankIncarnation()
 		got, err := relayAgents(incarnation, api, "leg", asked{ids: true, hidden: true}, restart, from)
 		if secret := secretIn(api, got.out.String()); secret != "" {
 			t.Errorf("%s: the client sees %q", split, secret)

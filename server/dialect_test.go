@@ -29,7 +29,7 @@ type agentStream struct {
 // agentAnswer is an answer of an API to a leg, of which nothing has come.
 func agentAnswer(incarnation *fleet.Incarnation, api upstream.API, leg string, asks asked) *answer {
 	sent := legNote{&Record{Legs: make([]LegRecord, 1)}, 0}
-	return newAnswer(&turn{request: request{api: api}}, &decoding{start: incarnation, requestID: leg, asks: asks, sent: sent, Stream: &upstream.Stream{}, arrived: time.Now()})
+	return newAnswer(&turn{request: request{api: api}}, &decoding{incarnation: incarnation, requestID: leg, asks: asks, sent: sent, Stream: &upstream.Stream{}, arrived: time.Now()})
 }
 
 // relayAgents relays a stream as respondStream does.
@@ -76,7 +76,7 @@ var (
 )
 
 func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
-	_, incarnation := startPair(t)
+	_, incarnation := newPair(t)
 	for _, tc := range []struct {
 		name, leg string
 		api       upstream.API
@@ -127,7 +127,7 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 
 // What opens a stream reaches nobody when the KV can't be read, so that the leg can be sent again.
 func TestDialect_FailedLoadsReachNobody(t *testing.T) {
-	_, incarnation := startPair(t)
+	_, incarnation := newPair(t)
 	for name, tc := range map[string]struct {
 		api  upstream.API
 		text string
@@ -189,7 +189,7 @@ func TestDialect_Finishes(t *testing.T) {
 		"filter":        {upstream.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, usage{-1, -1, -1}}, ""},
 		"another's":     {upstream.Responses, strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, usage{-1, -1, -1}}, "response_id"},
 	} {
-		incarnation := blankStart() // one that echoes is held to it
+		incarnation := blankIncarnation() // one that echoes is held to it
 		got, err := relayAgents(incarnation, tc.api, "leg", asked{}, true, strings.NewReader(tc.text))
 		if err != nil || got.ending != tc.ending || got.ineligible != tc.ineligible || got.out.String() != tc.text {
 			t.Errorf("%s: got %v, %+v, odd %q, relayed %q; want %+v, odd %q", name, err, got.ending, got.ineligible, got.out.String(), tc.ending, tc.ineligible)
@@ -199,7 +199,7 @@ func TestDialect_Finishes(t *testing.T) {
 
 // Ids that we have asked for show what was computed only as one piece of text; without them there is no ticket.
 func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
-	_, incarnation := startPair(t)
+	_, incarnation := newPair(t)
 	const params = `"status":"completed","kv_transfer_params":{"a":1},`
 	for name, tc := range map[string]struct{ members, ineligible string }{
 		"null":                  {params + `"input_messages":null,"output_messages":null`, "prompt_ids"},
@@ -216,7 +216,7 @@ func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
 
 // However an engine spells what is to be hidden, wherever in the stream it says it, and whatever is beside it.
 func TestDialect_HidesWhateverTheShape(t *testing.T) {
-	_, incarnation := startPair(t)
+	_, incarnation := newPair(t)
 	const secret = `{"remote_host":"10.0.0.1"}`
 	started := "data: {\"type\":\"response.output_text.delta\",\"delta\":\"a\"}\n\n"
 	end := completedWith(`"status":"completed"`)
@@ -244,7 +244,7 @@ func TestDialect_HidesWhateverTheShape(t *testing.T) {
 
 // A stream says how its events are, and most say a piece of text.
 func TestDialect_RelayedCostsNoAllocation(t *testing.T) {
-	_, incarnation := startPair(t)
+	_, incarnation := newPair(t)
 	for name, tc := range map[string]struct {
 		api   upstream.API
 		event string
@@ -272,7 +272,7 @@ func TestDialect_AnothersAnswerReachesNobody(t *testing.T) {
 		upstream.Messages:  "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"chatcmpl-ID\"}}\n\n",
 		upstream.Responses: "event: response.created\ndata: {\"response\":{\"id\":\"resp_ID\"},\"type\":\"response.created\"}\n\n",
 	} {
-		_, incarnation := startPair(t)
+		_, incarnation := newPair(t)
 		if own, _ := relayAgents(incarnation, api, "leg", asked{}, true, strings.NewReader(strings.ReplaceAll(opening, "ID", "leg"))); own.foreign {
 			t.Errorf("%v: its own answer is foreign", api)
 		}
@@ -306,7 +306,7 @@ func (tellsVersion) Fetch(context.Context, *upstream.Instance, string, string, i
 
 // What stock engines do on these APIs is held against none of their starts.
 func TestDialect_NothingSaysNothingOfTheStart(t *testing.T) {
-	_, incarnation := startPair(t)
+	_, incarnation := newPair(t)
 	var log strings.Builder
 	k := &ticketMaker{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, releaser: &releaser{background: &background{}}}
 	for range 5 {

@@ -98,7 +98,7 @@ func newEngine(t *testing.T, role upstream.Role, name string) *engine {
 	if role == upstream.RoleDecode {
 		e.fallback = decodes
 	}
-	e.metrics = metricsOf(rigStart, rigBlock)
+	e.metrics = metricsOf(rigIncarnation, rigBlock)
 	e.server = httptest.NewUnstartedServer(http.HandlerFunc(e.serve))
 	e.server.Config.ErrorLog = log.New(io.Discard, "", 0) // broken connections are the point of many tests
 	e.server.Start()
@@ -253,15 +253,15 @@ func (e *engine) until(what string, true func() bool) {
 
 // rigStart is the start that engines tell, rigBlock their block size: the three blocks of their params are right for it.
 const (
-	rigStart = "1.5e+09"
-	rigBlock = 80
+	rigIncarnation = "1.5e+09"
+	rigBlock       = 80
 )
 
 // metricsOf tells a start, "" for none, and a block size, 0 for none.
-func metricsOf(start string, block int) behaviour {
+func metricsOf(incarnation string, block int) behaviour {
 	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
-		if start != "" {
-			_, _ = fmt.Fprintf(w, "process_start_time_seconds %s\n", start)
+		if incarnation != "" {
+			_, _ = fmt.Fprintf(w, "process_start_time_seconds %s\n", incarnation)
 		}
 		if block != 0 {
 			_, _ = fmt.Fprintf(w, "vllm:cache_config_info{block_size=\"%d\"} 1\n", block)

@@ -47,7 +47,7 @@ func (v *evacuation) round(ctx context.Context) {
 		return
 	}
 	for _, of := range v.ledger.all(time.Now()) {
-		if leaving[of.start] {
+		if leaving[of.incarnation] {
 			v.empty(ctx, of)
 		}
 	}
@@ -56,29 +56,29 @@ func (v *evacuation) round(ctx context.Context) {
 
 // empty takes the tickets of an incarnation out of the store, which gives each to one taker, and hands them back or has them released at once.
 func (v *evacuation) empty(ctx context.Context, of *pinned) {
-	since, known := v.began[of.start]
+	since, known := v.began[of.incarnation]
 	if !known {
 		since = time.Now()
-		v.began[of.start] = since
+		v.began[of.incarnation] = since
 	}
 	late := time.Since(since) >= handBackWithin
 	tickets := 0
-	for ctx.Err() == nil && of.start.Unused() < maxLeaving {
+	for ctx.Err() == nil && of.incarnation.Unused() < maxLeaving {
 		p, more := v.ledger.next(of, 0)
 		if !more {
 			break
 		}
-		if !v.give(ctx, of.start, p, late) {
+		if !v.give(ctx, of.incarnation, p, late) {
 			break // the next ones wait until the store answers
 		}
 		tickets++
 	}
 	if late {
-		v.handBacks.give(of.start)
+		v.handBacks.give(of.incarnation)
 	}
-	of.start.Hurry()
+	of.incarnation.Hurry()
 	if tickets > 0 {
-		v.cfg.Logger.Info("gave up the tickets of a decode instance that leaves", "decode", of.start.Engine().Name, "tickets", tickets)
+		v.cfg.Logger.Info("gave up the tickets of a decode instance that leaves", "decode", of.incarnation.Engine().Name, "tickets", tickets)
 	}
 }
 

@@ -32,7 +32,7 @@ type Explanation struct {
 	Path         *PathAhead    `json:"path,omitempty"`
 	Prefill      *EngineAhead  `json:"prefill,omitempty"`
 	Decode       *EngineAhead  `json:"decode,omitempty"`
-	Link         string        `json:"link,omitempty"`  // state of the pair of these two, as for tickets: "proven", "trial", "busy" or "stopped"
+	Pair         string        `json:"link,omitempty"`  // state of the pair of these two, as for tickets: "proven", "trial", "busy" or "stopped"
 	Store        string        `json:"store,omitempty"` // what the look-up found, if one is made
 	Tickets      []TicketAhead `json:"tickets"`         // tickets of the conversation in the store
 	HandedBack   []NoteAhead   `json:"handed_back,omitempty"`
@@ -165,7 +165,7 @@ func (s *Server) predict(ctx context.Context, r *http.Request, t *turn, body []b
 	x.Decode = engineAhead(p.decode)
 	if p.prefill != nil {
 		x.Prefill = engineAhead(p.prefill)
-		x.Link = pairStatus(p.prefill.StatusWith(p.decode))
+		x.Pair = pairStatus(p.prefill.StatusWith(p.decode))
 	}
 	foresight := t.predict(p)
 	x.Proof.Lacks, x.Proof.Asks = t.lacks, foresight.Asks
@@ -202,7 +202,7 @@ func (t *turn) predict(p *pair) (f proof.Prediction) {
 
 // predict stands for find, but takes no ticket. The verdict is "" if the record's Reuse contains it.
 func (f *finder) predict(ctx context.Context, t *turn, p *pair, looked convcache.Outcome, foresight proof.Prediction) (verdict string) {
-	if foresight.Asks == proof.AsksStart || foresight.Asks == proof.AsksProbe { // begin would ask it
+	if foresight.Asks == proof.AsksIncarnation || foresight.Asks == proof.AsksProbe { // begin would ask it
 		return VerdictEngines
 	}
 	reuse := &t.record.Reuse

@@ -90,7 +90,7 @@ func TestExplain_AgreesWithWhatHappens(t *testing.T) {
 		r.agree(chatPath, ask("c", stream, history(1)...), "miss;reason=first_turn")
 		said := r.agree(chatPath, ask("c", stream, history(2)...), "hit;tokens=200;proof=history")
 		if len(said.Tickets) != 1 || !said.Tickets[0].Usable || *said.Tickets[0].Offered != 200 || said.Tickets[0].Decode != "decode-0" ||
-			!said.Tickets[0].Current || said.Tickets[0].Deadline <= 0 || said.Prefill.Instance != "prefill-0" || said.Link != "proven" {
+			!said.Tickets[0].Current || said.Tickets[0].Deadline <= 0 || said.Prefill.Instance != "prefill-0" || said.Pair != "proven" {
 			t.Errorf("a hit is explained as %+v", said)
 		}
 		said = r.agree(chatPath, ask("c", stream, "question 1", "Hello world", "other", "Hello world", "next"),

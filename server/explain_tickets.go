@@ -19,7 +19,7 @@ type TicketAhead struct {
 	Decode  string `json:"decode"`
 	State   string `json:"decode_state"`
 	Current bool   `json:"decode_start_current"`
-	Link    string `json:"link,omitempty"` // state of the pair of the prefill instance that would be picked and this decode instance
+	Pair    string `json:"link,omitempty"` // state of the pair of the prefill instance that would be picked and this decode instance
 	// Offered is how many tokens of the ticket the request may use; it is absent if only the ids of the prompt can tell. Usable says whether
 	// the ticket could be used. If Offered is absent, Usable assumes that the prompt begins with all tokens of the ticket. Why is the reason
 	// of the miss if the ticket is not usable.
@@ -34,22 +34,22 @@ type TicketAhead struct {
 
 // EngineAhead is an instance that would be picked.
 type EngineAhead struct {
-	Instance  string `json:"instance"`
-	State     string `json:"state"`
-	Why       string `json:"why,omitempty"` // a sentence about the state
-	Start     string `json:"start,omitempty"`
-	InFlight  int    `json:"in_flight"`
-	BlockSize int    `json:"block_size,omitempty"`
-	UsesIDs   string `json:"uses_ids"`        // whether it computes the ids that it was sent: "yes", "no" or "unknown"
-	PlugIn    string `json:"plug_in"`         // whether its params carry the ids of its answers
-	Silent    bool   `json:"sends_no_params"` // decode only: its answers carry no kv_transfer_params, so nothing can be reused
+	Instance    string `json:"instance"`
+	State       string `json:"state"`
+	Why         string `json:"why,omitempty"` // a sentence about the state
+	Incarnation string `json:"start,omitempty"`
+	InFlight    int    `json:"in_flight"`
+	BlockSize   int    `json:"block_size,omitempty"`
+	UsesIDs     string `json:"uses_ids"`        // whether it computes the ids that it was sent: "yes", "no" or "unknown"
+	PlugIn      string `json:"plug_in"`         // whether its params carry the ids of its answers
+	Silent      bool   `json:"sends_no_params"` // decode only: its answers carry no kv_transfer_params, so nothing can be reused
 }
 
 func engineAhead(incarnation *fleet.Incarnation) *EngineAhead {
 	engine := incarnation.Engine()
 	live := engine.Live()
 	return &EngineAhead{
-		Instance: engine.Name, State: live.State, Why: live.Why, Start: incarnation.ID(), InFlight: live.InFlight,
+		Instance: engine.Name, State: live.State, Why: live.Why, Incarnation: incarnation.ID(), InFlight: live.InFlight,
 		BlockSize: incarnation.BlockSize(), UsesIDs: found(incarnation.UsesIDs(upstream.Chat)), PlugIn: found(incarnation.PlugIn()), Silent: incarnation.Silent(),
 	}
 }
@@ -91,7 +91,7 @@ func (f *finder) listTickets(ctx context.Context, t *turn, p *pair, compared boo
 			last := engine.Last()
 			ticket.State, ticket.Current = engine.Live().State, last.Known() && last.ID() == b.Incarnation
 			if p != nil && p.prefill != nil {
-				ticket.Link = pairStatus(p.prefill.StatusWith(last))
+				ticket.Pair = pairStatus(p.prefill.StatusWith(last))
 			}
 		}
 		ticket.Why = string(f.barrier(ctx, t, p, c))

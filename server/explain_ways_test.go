@@ -44,18 +44,18 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 		fresh := r.engine(r.prefill[1])
 		fresh.Refresh(t.Context())
 		r.without(r.prefill[0])
-		link := fresh.Last().PairWith(r.engine(r.decode[0]).Last())
-		if link.Begin() != fleet.Trial {
+		pair := fresh.Last().PairWith(r.engine(r.decode[0]).Last())
+		if pair.Begin() != fleet.Trial {
 			t.Fatal("the second prefill instance is not new to decode")
 		}
 		r.turn("teacher", 1, true)
 		r.turn("teacher", 2, true) // its template is known then
 		said := r.agree(chatPath, ask("c", true, history(4)...), "miss;reason=pair_on_trial")
-		if said.Link != "busy" || said.Tickets[0].Link != "busy" || said.Tickets[0].Usable {
+		if said.Pair != "busy" || said.Tickets[0].Pair != "busy" || said.Tickets[0].Usable {
 			t.Errorf("explained as %+v", said)
 		}
-		link.End(fleet.Inconclusive)
-		if said := r.explain(chatPath, ask("d", true, history(4)...)); said.Link != "trial" {
+		pair.End(fleet.Inconclusive)
+		if said := r.explain(chatPath, ask("d", true, history(4)...)); said.Pair != "trial" {
 			t.Errorf("explained as %+v", said)
 		}
 	})

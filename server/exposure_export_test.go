@@ -23,6 +23,6 @@ func (s *Server) CompareExposures(ctx context.Context) {
 }
 
 // IncarnationName is what replicas call an incarnation alike.
-func IncarnationName(url, start string) string {
-	return incarnationName(lineage.Address{URL: url}, start)
+func IncarnationName(url, incarnation string) string {
+	return incarnationName(lineage.Address{URL: url}, incarnation)
 }

@@ -261,17 +261,17 @@ func TestQuarantine_IsToldOnce(t *testing.T) {
 }
 
 func TestQuarantine_NamesDoNotDependOnTheSpellingOfTheHost(t *testing.T) {
-	const start = "1.7920001e+09"
-	name := server.IncarnationName("http://10.1.2.3:8100", start)
+	const incarnation = "1.7920001e+09"
+	name := server.IncarnationName("http://10.1.2.3:8100", incarnation)
 	for url, same := range map[string]bool{
 		"http://prefill-1.svc:8100": true, "https://10.1.2.3:8100": true, "http://10.1.2.3:8100/": true, "http://[::1]:8100": true,
 		"http://10.1.2.3:8101": false, "http://10.1.2.3:8100/other": false, "http://10.1.2.3": false,
 	} {
-		if got := server.IncarnationName(url, start) == name; got != same {
+		if got := server.IncarnationName(url, incarnation) == name; got != same {
 			t.Errorf("%s is the same: %t, want %t", url, got, same)
 		}
 	}
-	if server.IncarnationName("http://a", start) != server.IncarnationName("http://b:80", start) || server.IncarnationName("http://10.1.2.3:8100", "1") == name {
+	if server.IncarnationName("http://a", incarnation) != server.IncarnationName("http://b:80", incarnation) || server.IncarnationName("http://10.1.2.3:8100", "1") == name {
 		t.Error("a default port, or another start")
 	}
 	if server.IncarnationName("http://a:8100", "") == server.IncarnationName("http://b:8100", "") {

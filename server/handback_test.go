@@ -264,7 +264,7 @@ func TestHandBack_ErrorsAreStrikesAndNeverTriedAgain(t *testing.T) {
 // waiting is an engine that lets so many requests wait.
 func waiting(n int) behaviour {
 	return func(w http.ResponseWriter, r *http.Request, l leg) {
-		metricsOf(rigStart, rigBlock)(w, r, l)
+		metricsOf(rigIncarnation, rigBlock)(w, r, l)
 		_, _ = fmt.Fprintf(w, "vllm:num_requests_waiting{engine=\"0\"} %d\n", n)
 	}
 }

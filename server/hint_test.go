@@ -43,7 +43,7 @@ func TestHit_ReadsTheStartOfEachEngineOnce(t *testing.T) {
 	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, still: true})
 	var reads [2]atomic.Int32
 	for i, e := range []*engine{r.prefill[0], r.decode[0]} {
-		tells := metricsOf(rigStart, rigBlock)
+		tells := metricsOf(rigIncarnation, rigBlock)
 		e.tells(func(w http.ResponseWriter, q *http.Request, l leg) {
 			reads[i].Add(1)
 			tells(w, q, l)

@@ -91,8 +91,8 @@ func TestLedger_ForgetsWhatIsOver(t *testing.T) {
 	c.want(20)
 	c.start.Store(2)
 	c.engine.Refresh(t.Context())
-	if all := c.all(time.Now()); len(all) != 1 || len(c.pins) != 0 || len(c.starts) != 1 {
-		t.Errorf("%d pins of %d starts are kept of an engine in another start", len(c.pins), len(c.starts))
+	if all := c.all(time.Now()); len(all) != 1 || len(c.pins) != 0 || len(c.pinned) != 1 {
+		t.Errorf("%d pins of %d starts are kept of an engine in another start", len(c.pins), len(c.pinned))
 	}
 	c.start.Store(3)
 	c.engine.Refresh(t.Context())

@@ -23,8 +23,8 @@ type lineages struct {
 
 func newLineages(secret convcache.Secret) *lineages {
 	l := &lineages{changed: make(chan struct{}, 1)}
-	l.records = lineage.New(func(p lineage.Address, start string) convcache.Incarnation {
-		return secret.Incarnation(incarnationName(p, start))
+	l.records = lineage.New(func(p lineage.Address, incarnation string) convcache.Incarnation {
+		return secret.Incarnation(incarnationName(p, incarnation))
 	}, l.hurry)
 	return l
 }
@@ -40,9 +40,9 @@ func (l *lineages) hurry() {
 
 // incarnationName names an incarnation as all replicas do, however they spell its host: by its start, its rank, and what of its address is
 // no name. Starts alone are told in hundredths of a second, in which two engines may begin.
-func incarnationName(p lineage.Address, start string) string {
-	name := start + " " + behindHost(p.URL)
-	if start == "" { // nothing else distinguishes it from other incarnations
+func incarnationName(p lineage.Address, incarnation string) string {
+	name := incarnation + " " + behindHost(p.URL)
+	if incarnation == "" { // nothing else distinguishes it from other incarnations
 		name = " " + p.URL
 	}
 	if p.Ranked {

@@ -35,7 +35,7 @@ type want struct {
 	kept   bool   // the store has a ticket of the conversation
 	unused bool   // decode has named blocks that no ticket in the store names; they wait for their release
 	next   string // X-KV-Reuse of the conversation's next turn, "" if it follows from kept
-	link   string // X-KV-Reuse of the first ticket of another conversation, "" for a hit
+	pair   string // X-KV-Reuse of the first ticket of another conversation, "" for a hit
 	logged string // a word of the log
 }
 
@@ -328,11 +328,11 @@ func (c *cell) checkAfter(w want) {
 	if n := c.busy.Load(); n != 0 {
 		c.t.Errorf("%d attempts are counted in flight on an engine that has none", n)
 	}
-	link := "hit;"
-	if w.link != "" {
-		link = w.link
+	pair := "hit;"
+	if w.pair != "" {
+		pair = w.pair
 	}
-	c.wantOK(c.turn("another", 2, c.stream), link)
+	c.wantOK(c.turn("another", 2, c.stream), pair)
 	next := w.next
 	switch {
 	case next != "":

@@ -32,8 +32,8 @@ func restartFaults() []fault {
 		}
 		return w
 	}
-	tells := func(start string) func(c *cell) {
-		return func(c *cell) { c.tell(c.decode[0], metricsOf(start, rigBlock)) }
+	tells := func(incarnation string) func(c *cell) {
+		return func(c *cell) { c.tell(c.decode[0], metricsOf(incarnation, rigBlock)) }
 	}
 	second := func(c *cell) []upstream.Instance {
 		return []upstream.Instance{*c.engine(c.prefill[0]).Instance(), *c.engine(c.decode[1]).Instance()}

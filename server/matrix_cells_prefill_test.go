@@ -303,7 +303,7 @@ func prefillTimeouts() (faults []fault) {
 			fault{row: f.row, phase: phase, name: f.name, needs: both(withDoors, limited(shortPrefill)), begin: f.begin, want: func(v variant) want {
 				w := failed(http.StatusGatewayTimeout, "prefill_timeout", strings.TrimSpace(first))
 				if w.next = "miss;reason=" + over; v.ticket { // the engine did not answer a ticket
-					w.link = "miss;reason=prefill_not_bidirectional"
+					w.pair = "miss;reason=prefill_not_bidirectional"
 				}
 				return w
 			}},
@@ -314,7 +314,7 @@ func prefillTimeouts() (faults []fault) {
 		faults = append(faults,
 			fault{row: f.row, phase: phase, name: f.name + " to a ticket", needs: both(withDoors, limited(shortTrial)), begin: f.begin, except: onlyTickets, want: func(variant) want {
 				const off = "miss;reason=prefill_not_bidirectional"
-				return want{path: pathBoth, reuse: off, prefill: first + "plain", decode: "handed", stored: "yes", kept: true, next: off, link: off}
+				return want{path: pathBoth, reuse: off, prefill: first + "plain", decode: "handed", stored: "yes", kept: true, next: off, pair: off}
 			}},
 		)
 	}
@@ -326,7 +326,7 @@ func slowFaults() []fault {
 	const phase = "prefill's answer is read"
 	unfinished := func(variant) want {
 		w := failed(http.StatusGatewayTimeout, "prefill_timeout", "first")
-		w.link = "miss;reason=prefill_not_bidirectional"
+		w.pair = "miss;reason=prefill_not_bidirectional"
 		return w
 	}
 	return []fault{

@@ -49,7 +49,7 @@ func TestNullParams_RecordedStreams(t *testing.T) {
 			for _, n := range []int{7, 250, len(stream)} {
 				t.Run(fmt.Sprintf("%s, exposed %t, pieces of %d", rec.file, exposed, n), func(t *testing.T) {
 					r := newRig(t, setup{cfg: func(c *server.Config) { c.ExposeParams, c.ReuseMinTokens = exposed, 1 }})
-					r.tell(r.decode[0], metricsOf(rigStart, 32))
+					r.tell(r.decode[0], metricsOf(rigIncarnation, 32))
 					r.decode[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
 						inPieces(strings.ReplaceAll(stream, rec.id, l.id()), n)(w, q, l)
 					})

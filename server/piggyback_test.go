@@ -12,8 +12,8 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// startPair returns a start of prefill and one of decode, of engines that answer /metrics and nothing else.
-func startPair(tb testing.TB) (prefill, decode *fleet.Incarnation) {
+// newPair returns a start of prefill and one of decode, of engines that answer /metrics and nothing else.
+func newPair(tb testing.TB) (prefill, decode *fleet.Incarnation) {
 	tb.Helper()
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "process_start_time_seconds 1.5e+09\n")
@@ -45,22 +45,22 @@ func TestRider_OfALegThatFails(t *testing.T) {
 		"unreadable good status": {upstream.LegError{Kind: upstream.Garbage, Sent: true}, true, false, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			prefill, decode := startPair(t)
-			link := prefill.PairWith(decode)
-			link.ExchangedKV()
+			prefill, decode := newPair(t)
+			pair := prefill.PairWith(decode)
+			pair.ExchangedKV()
 			a := fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
-			r := &piggyback{unused: a, holder: decode, link: link}
+			r := &piggyback{unused: a, holder: decode, pair: pair}
 			r.failed(&tc.leg)
 			if n := decode.Unused(); n != 1 {
 				t.Errorf("%d tickets wait, want the one that is not certain to be released", n)
 			}
-			_, turns := link.TakeUnused(false)
-			_, own := link.TakeUnused(true)
+			_, turns := pair.TakeUnused(false)
+			_, own := pair.TakeUnused(true)
 			if waits := turns || own; waits != tc.waits || turns != tc.turns {
 				t.Errorf("waiting: %v, for turns too: %v, want %v, %v", waits, turns, tc.waits, tc.turns)
 			}
 			decode.Leave(a)
-			if _, ok := link.TakeUnused(false); ok == tc.spares {
+			if _, ok := pair.TakeUnused(false); ok == tc.spares {
 				t.Errorf("turns carry releases: %v, want none %v", ok, tc.spares)
 			}
 		})
@@ -69,16 +69,16 @@ func TestRider_OfALegThatFails(t *testing.T) {
 
 // Whether decode was told is open twice: the blocks count until decode's TTL ends, and no third leg names them.
 func TestRider_OpenTwiceLasts(t *testing.T) {
-	prefill, decode := startPair(t)
-	link := prefill.PairWith(decode)
-	link.ExchangedKV()
+	prefill, decode := newPair(t)
+	pair := prefill.PairWith(decode)
+	pair.ExchangedKV()
 	decode.Leave(fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour), FreshAsOf: time.Now(), Tokens: 10})
 	for want := 1; want >= 0; want-- {
-		u, ok := link.TakeUnused(true)
+		u, ok := pair.TakeUnused(true)
 		if !ok {
 			t.Fatal("nothing waits to be released")
 		}
-		r := &piggyback{unused: u, holder: decode, link: link}
+		r := &piggyback{unused: u, holder: decode, pair: pair}
 		r.failed(&upstream.LegError{Kind: upstream.Gone, Sent: true})
 		if n := decode.Unused(); n != want {
 			t.Errorf("%d tickets wait, want %d", n, want)

@@ -24,7 +24,7 @@ type ledger struct {
 
 	mu       sync.Mutex // guards the rest
 	pins     map[convcache.TicketID]*pin
-	starts   map[*fleet.Incarnation]*pinned // incarnations of decode, each until another has replaced it
+	pinned   map[*fleet.Incarnation]*pinned // incarnations of decode, each until another has replaced it
 	gaveUp   recent                         // conversations whose ticket was given up because tickets pinned more than their share
 	gave     recent                         // conversations whose ticket was given up for requests that waited for free blocks
 	evacuees recent                         // conversations whose ticket was given up because its engine leaves
@@ -34,10 +34,10 @@ type ledger struct {
 
 // pinned is what tickets pin on one incarnation of decode.
 type pinned struct {
-	start  *fleet.Incarnation
-	oldest []*pin // a heap by deadline; all tickets of an engine live equally long, so the earliest deadline is the oldest ticket
-	tokens int
-	rounds rounds // rounds of the budget (budget.go)
+	incarnation *fleet.Incarnation
+	oldest      []*pin // a heap by deadline; all tickets of an engine live equally long, so the earliest deadline is the oldest ticket
+	tokens      int
+	rounds      rounds // rounds of the budget (budget.go)
 }
 
 // pin is one ticket in the store.
@@ -56,7 +56,7 @@ type pin struct {
 func newLedger(f *fleet.Fleet, share float64) *ledger {
 	return &ledger{
 		fleet: f, share: share, over: make(chan struct{}, 1),
-		pins: map[convcache.TicketID]*pin{}, starts: map[*fleet.Incarnation]*pinned{}, left: func(convcache.TicketID) {},
+		pins: map[convcache.TicketID]*pin{}, pinned: map[*fleet.Incarnation]*pinned{}, left: func(convcache.TicketID) {},
 	}
 }
 
@@ -137,7 +137,7 @@ func (l *ledger) gone(id convcache.TicketID, outcome convcache.Outcome) {
 	defer l.mu.Unlock()
 	p := l.pins[id]
 	if p != nil && outcome != convcache.Taken && outcome != convcache.Consumed {
-		p.of.start.AddExpiringPin(p.tokens, p.freshAsOf)
+		p.of.incarnation.AddExpiringPin(p.tokens, p.freshAsOf)
 	}
 	l.remove(p)
 }
@@ -166,14 +166,14 @@ func (l *ledger) all(now time.Time) (all []*pinned) {
 		current[incarnation] = true
 		all = append(all, l.of(incarnation))
 	}
-	for incarnation, of := range l.starts {
+	for incarnation, of := range l.pinned {
 		over := !current[incarnation] && incarnation.Over()
 		for len(of.oldest) > 0 && (over || upstream.Elapsed(of.oldest[0].deadline, now) >= 0 || incarnation.Free(of.oldest[0].freshAsOf)) {
 			incarnation.AddExpiringPin(of.oldest[0].tokens, of.oldest[0].freshAsOf) // the ticket expires before decode's TTL, so its blocks stay pinned for a while
 			l.remove(of.oldest[0])
 		}
 		if over {
-			delete(l.starts, incarnation)
+			delete(l.pinned, incarnation)
 		}
 	}
 	return all
@@ -181,10 +181,10 @@ func (l *ledger) all(now time.Time) (all []*pinned) {
 
 // of returns the pins on an incarnation. The caller holds l.mu.
 func (l *ledger) of(incarnation *fleet.Incarnation) *pinned {
-	of := l.starts[incarnation]
+	of := l.pinned[incarnation]
 	if of == nil {
-		of = &pinned{start: incarnation}
-		l.starts[incarnation] = of
+		of = &pinned{incarnation: incarnation}
+		l.pinned[incarnation] = of
 	}
 	return of
 }
@@ -244,7 +244,7 @@ func (l *ledger) freed(key convcache.Key) Reason {
 func (l *ledger) tokens(incarnation *fleet.Incarnation) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if of := l.starts[incarnation]; of != nil {
+	if of := l.pinned[incarnation]; of != nil {
 		return of.tokens
 	}
 	return 0
@@ -297,7 +297,7 @@ func (s *Server) TicketsOut(conversation string) (out []TicketOut) {
 	defer l.mu.Unlock()
 	for _, p := range l.pins {
 		if p.key.Named(conversation) && time.Now().Before(p.deadline) {
-			out = append(out, TicketOut{Decode: p.of.start.Engine().Name, Tokens: p.tokens, Deadline: p.deadline})
+			out = append(out, TicketOut{Decode: p.of.incarnation.Engine().Name, Tokens: p.tokens, Deadline: p.deadline})
 		}
 	}
 	slices.SortFunc(out, func(a, b TicketOut) int { return a.Deadline.Compare(b.Deadline) })

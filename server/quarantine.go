@@ -93,10 +93,10 @@ func sharedName(incarnation *fleet.Incarnation) string {
 }
 
 // share tells other replicas of a quarantine.
-func (b *quarantineWatch) share(ctx context.Context, start string) {
+func (b *quarantineWatch) share(ctx context.Context, incarnation string) {
 	bounded, cancel := storeContext(ctx, b.cfg)
 	defer cancel()
-	if err := b.shared.QuarantineIncarnation(bounded, start); err != nil {
+	if err := b.shared.QuarantineIncarnation(bounded, incarnation); err != nil {
 		b.cfg.Logger.Debug("bar is not shared", "error", err)
 	}
 }

@@ -148,25 +148,25 @@ type sharedQuarantines struct {
 	all  []string
 }
 
-func (s *sharedQuarantines) QuarantineIncarnation(_ context.Context, start string) error {
+func (s *sharedQuarantines) QuarantineIncarnation(_ context.Context, incarnation string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return errors.New("down")
 	}
-	s.all = append(s.all, start)
+	s.all = append(s.all, incarnation)
 	return nil
 }
 
-func (s *sharedQuarantines) QuarantinedIncarnations(_ context.Context, starts []string) ([]bool, error) {
+func (s *sharedQuarantines) QuarantinedIncarnations(_ context.Context, incarnations []string) ([]bool, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.down {
 		return nil, errors.New("down")
 	}
-	quarantined := make([]bool, len(starts))
-	for i, start := range starts {
-		quarantined[i] = slices.Contains(s.all, start)
+	quarantined := make([]bool, len(incarnations))
+	for i, incarnation := range incarnations {
+		quarantined[i] = slices.Contains(s.all, incarnation)
 	}
 	return quarantined, nil
 }
@@ -208,7 +208,7 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 		shared.set(false, true)
 	}
 	url := b.engine(b.prefill[0]).BaseURL
-	shared.all = []string{url + " " + rigStart}
+	shared.all = []string{url + " " + rigIncarnation}
 	b.server.CompareQuarantines(ctx)
 	if !b.engine(b.prefill[0]).Quarantined() {
 		t.Error("what another replica has found is not taken over")

@@ -70,16 +70,16 @@ type Reuse struct {
 
 // LegRecord is one leg that was sent.
 type LegRecord struct {
-	Role     upstream.Role
-	Instance string
-	Start    string // the engine's incarnation, as far as it was known
-	Attempt  int    // 0 for the first
-	Span     [8]byte
-	Began    time.Time
-	Took     time.Duration // until its answer, of a decode leg until its headers
-	First    time.Duration // of a decode leg until the first of its answer, 0 if there was none
-	Whole    time.Duration // until its end, of a decode leg with the stream
-	Err      error
+	Role        upstream.Role
+	Instance    string
+	Incarnation string // the engine's incarnation, as far as it was known
+	Attempt     int    // 0 for the first
+	Span        [8]byte
+	Began       time.Time
+	Took        time.Duration // until its answer, of a decode leg until its headers
+	First       time.Duration // of a decode leg until the first of its answer, 0 if there was none
+	Whole       time.Duration // until its end, of a decode leg with the stream
+	Err         error
 }
 
 // AnswerRecord is what is recorded of decode's answer and of what the client got.
@@ -101,13 +101,13 @@ type legNote struct {
 }
 
 // sent notes that a leg is about to be sent, and gives the leg its span in the turn's trace.
-func (r *Record) sent(leg *upstream.Leg, start string) legNote {
+func (r *Record) sent(leg *upstream.Leg, incarnation string) legNote {
 	at := len(r.Legs)
 	if r.Legs == nil {
 		r.Legs = make([]LegRecord, 0, 2) // most turns have as many
 	}
 	r.Legs = append(r.Legs, LegRecord{
-		Role: leg.Instance.Role, Instance: leg.Instance.Name, Start: start, Attempt: r.Retries, Span: r.Trace.traced(leg), Began: time.Now(),
+		Role: leg.Instance.Role, Instance: leg.Instance.Name, Incarnation: incarnation, Attempt: r.Retries, Span: r.Trace.traced(leg), Began: time.Now(),
 	})
 	return legNote{r, at}
 }

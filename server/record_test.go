@@ -61,7 +61,7 @@ func TestRecord_TellsWhatATurnCameTo(t *testing.T) {
 		t.Fatalf("hit: %+v", hit)
 	}
 	for i, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
-		if l := hit.Legs[i]; l.Role != role || l.Instance != role.String()+"-0" || l.Start != rigStart || l.Began.Before(hit.Began) || l.Took <= 0 || l.Err != nil {
+		if l := hit.Legs[i]; l.Role != role || l.Instance != role.String()+"-0" || l.Incarnation != rigIncarnation || l.Began.Before(hit.Began) || l.Took <= 0 || l.Err != nil {
 			t.Errorf("leg of the hit: %+v", l)
 		}
 	}

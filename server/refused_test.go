@@ -13,27 +13,27 @@ import (
 // A ticket that prefill refuses is warned of at once, with its age and the time for which decode is believed to keep blocks; once for each
 // start of decode, though links stop after several.
 func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
-	_, holder := startPair(t)
-	reader, _ := startPair(t)
+	_, holder := newPair(t)
+	reader, _ := newPair(t)
 	var log strings.Builder
 	r := &releaser{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-	link := reader.PairWith(holder)
+	pair := reader.PairWith(holder)
 	ticket := &convcache.Ticket{FreshAsOf: time.Now().Add(-3 * time.Hour)}
-	r.tell(link, fleet.Answered, ticket, reader, holder, "a")
+	r.tell(pair, fleet.Answered, ticket, reader, holder, "a")
 	if log.Len() > 0 {
 		t.Errorf("an answered ticket is logged: %s", log.String())
 	}
 	for range 2 {
-		link.Begin()
-		r.tell(link, fleet.Failed, ticket, reader, holder, "b")
+		pair.Begin()
+		r.tell(pair, fleet.Failed, ticket, reader, holder, "b")
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "ticket_age=3h0m") ||
 		!strings.Contains(got, "decoder_kv_ttl="+holder.Engine().Instance().KVTTL.String()) || !strings.Contains(got, "decoder_kv_blocks_ttl") || !strings.Contains(got, "--decoder-kv-ttl") {
 		t.Errorf("logged %q, want one warning with the age of the ticket, and the settings", got)
 	}
 	for range 3 {
-		link.Begin()
-		r.tell(link, fleet.Failed, ticket, reader, holder, "c")
+		pair.Begin()
+		r.tell(pair, fleet.Failed, ticket, reader, holder, "c")
 	}
 	if got := log.String(); !strings.Contains(got, "reuse is off for a pair") || strings.Count(got, "ticket_age=3h0m") != 2 {
 		t.Errorf("logged %q, want a second warning with the age when the link stops", got)

@@ -144,7 +144,7 @@ func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, parsed upstr
 type piggyback struct {
 	unused fleet.Unused
 	holder *fleet.Incarnation
-	link   *fleet.PairState
+	pair   *fleet.PairState
 }
 
 // piggyback takes an unused ticket whose release a leg to prefill may carry, nil if there is none. It does not ask engines for their
@@ -179,7 +179,7 @@ func (r *piggyback) failed(leg *upstream.LegError) (requeued bool) {
 		r.holder.Leave(r.unused)
 		return true
 	case leg.Kind != upstream.Gone:
-		r.link.ReleaseFailed(false)
+		r.pair.ReleaseFailed(false)
 	}
 	r.open()
 	return false

@@ -40,7 +40,7 @@ func (s *turns) respond(ctx context.Context, out *commitWriter, t *turn, d *deco
 // over tells the fleet and the record how the answer ended.
 func (d *decoding) over(t *turn, err error) {
 	told := d.told(t.record.Answer.Fault, err)
-	t.ended(d.start.Engine(), told)
+	t.ended(d.incarnation.Engine(), told)
 	d.sent.over(told)
 }
 
@@ -152,11 +152,11 @@ func (r *streaming) ended(ctx context.Context, err error) error {
 	case errors.Is(err, sse.ErrStopped) && !r.unwritable && r.fault == http.StatusServiceUnavailable:
 		// An engine refuses a stream in its first event, where it would refuse a whole answer by its status.
 		return &upstream.LegError{
-			Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.Status, Status: r.fault, Sent: true,
+			Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Status, Status: r.fault, Sent: true,
 			Fault: upstream.Fault{Message: r.why}, Err: errKVLoad,
 		}
 	case errors.Is(err, sse.ErrStopped) && !r.unwritable:
-		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.KVLoad, Sent: true, Err: errKVLoad}
+		return &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.KVLoad, Sent: true, Err: errKVLoad}
 	case r.done && !errors.As(err, &write) && (r.over || r.dialect == nil):
 		return nil // some clients close behind [DONE], such as the OpenAI SDKs
 	case gone:
@@ -188,7 +188,7 @@ func (s *turns) brokenAnswer(ctx context.Context, d *decoding, err error) error 
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	leg := &upstream.LegError{Role: upstream.RoleDecode, Instance: d.start.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
+	leg := &upstream.LegError{Role: upstream.RoleDecode, Instance: d.incarnation.Engine().Name, Kind: upstream.Broken, Sent: true, Err: err}
 	switch {
 	case errors.Is(err, errForeign):
 		s.deps.Legs.Close() // the connection that is out of step is among them

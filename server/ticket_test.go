@@ -13,7 +13,7 @@ func TestTicket_BlockCountIsThatOfTheTokens(t *testing.T) {
 	for blocks, want := range map[int]string{2: "ineligible_block_count", 3: "yes", 4: "ineligible_block_count"} {
 		t.Run(fmt.Sprint(blocks), func(t *testing.T) {
 			r := newRig(t, setup{})
-			r.tell(r.decode[0], metricsOf(rigStart, rigBlock*3/blocks)) // 200 tokens are in three blocks
+			r.tell(r.decode[0], metricsOf(rigIncarnation, rigBlock*3/blocks)) // 200 tokens are in three blocks
 			r.wantOK(r.turn("c", 1, true), "miss;")
 			r.wantStored(1, want)
 		})
@@ -60,7 +60,7 @@ func TestTicket_IsCutOnlyForAPrefillOfTheSameBlockSize(t *testing.T) {
 		t.Run(fmt.Sprint(tc.block), func(t *testing.T) {
 			r := newRig(t, setup{cfg: byTokens})
 			r.inIDs(nil)
-			r.tell(r.prefill[0], metricsOf(rigStart, tc.block))
+			r.tell(r.prefill[0], metricsOf(rigIncarnation, tc.block))
 			prompt := count(100, 200)
 			r.wantOK(r.sendIDs("cut", true, prompt...), "miss;")
 			edited := append([]int{}, prompt...)

@@ -58,12 +58,12 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 	a.concluded = true
 	d := a.decoding
 	if a.completeness() != incomplete {
-		d.link.ExchangedKV()
+		d.pair.ExchangedKV()
 	}
 	ticket, parsed, why := k.ticketOf(t, a)
 	if why != "" {
 		t.record.Stored = why
-		left := leftover{decode: d.start, model: t.model, began: d.began, freshAsOf: a.freshAsOf}
+		left := leftover{decode: d.incarnation, model: t.model, began: d.began, freshAsOf: a.freshAsOf}
 		if parsed.Params != nil {
 			k.releaser.unuseParsed(parsed, left)
 		} else {
@@ -132,7 +132,7 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed u
 	if why = k.noTicket(t, a); why != "" {
 		return convcache.Ticket{}, parsed, why
 	}
-	decode := d.start.Engine()
+	decode := d.incarnation.Engine()
 	parsed, err := k.deps.Connector.ParseTicket(a.params, d.blockSize)
 	misplaced := errors.Is(err, upstream.ErrMisplaced)
 	if err != nil && !misplaced {
@@ -140,9 +140,9 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed u
 		return convcache.Ticket{}, parsed, "ineligible_bad_params"
 	}
 	if a.dialect == nil { // of the others nothing is counted, see sentNothing
-		d.start.SentParams()
+		d.incarnation.SentParams()
 	}
-	k.releaser.noteGeneration(d.start, &parsed, d.began)
+	k.releaser.noteGeneration(d.incarnation, &parsed, d.began)
 	switch {
 	case misplaced:
 		return convcache.Ticket{}, parsed, "ineligible_block_count"
@@ -151,7 +151,7 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed u
 		return convcache.Ticket{}, parsed, "ineligible_block_groups"
 	}
 	ticket := convcache.Ticket{
-		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.start.ID(), EngineID: parsed.EngineID,
+		ID: convcache.NewTicketID(), Decode: decode.Name, Incarnation: d.incarnation.ID(), EngineID: parsed.EngineID,
 		Params: parsed.Params, Reading: ticketReading(parsed), Tokens: parsed.Tokens, Groups: parsed.Groups, FreshAsOf: a.freshAsOf, SharedPrefixTokens: t.sharedPrefixTokens(),
 		Deadline: deadline(k.cfg, decode, a.freshAsOf, parsed.Expires), Lineage: k.lineages.leave(d.lineage, d.found),
 		Prefilled: d.prefilled,
@@ -160,7 +160,7 @@ func (k *ticketMaker) ticketOf(t *turn, a *answer) (_ convcache.Ticket, parsed u
 		return ticket, parsed, proof.Unproven(lacksQuarantined)
 	}
 	why = t.proof.Seal(proof.Ending{
-		Decode: d.start, Params: parsed, Finish: a.finish, StopReason: a.stopReason,
+		Decode: d.incarnation, Params: parsed, Finish: a.finish, StopReason: a.stopReason,
 		PromptTokens: a.usage.prompt, CompletionTokens: a.usage.completion,
 	}, &ticket)
 	return ticket, parsed, why
@@ -180,8 +180,8 @@ func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 		return "no_handover"
 	case d.quarantined:
 		return proof.Unproven(lacksQuarantined)
-	case d.link == nil:
-		return proof.Unproven(proof.LacksStart)
+	case d.pair == nil:
+		return proof.Unproven(proof.LacksIncarnation)
 	case t.ids.Lacks() != "":
 		return proof.Unproven(t.ids.Lacks())
 	case a.completeness() == incomplete:
@@ -195,7 +195,7 @@ func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 	case a.params == nil && a.stopReason:
 		return "ineligible_" + convcache.WhyStopString
 	case a.params == nil:
-		k.sentNothing(t, d.start)
+		k.sentNothing(t, d.incarnation)
 		return string(ReasonNoParams)
 	}
 	return a.completeness().lacks()
@@ -228,8 +228,8 @@ func (k *ticketMaker) sentNothing(t *turn, decode *fleet.Incarnation) {
 
 // lacksPlugIn warns, once for each incarnation, that its streams of Messages bring no params.
 func (k *ticketMaker) lacksPlugIn(t *turn, decode *fleet.Incarnation) {
-	name, start := decode.Engine().Name, decode.ID()
-	if last, _ := k.plugInless.Swap(name, start); last == start {
+	name, incarnation := decode.Engine().Name, decode.ID()
+	if last, _ := k.plugInless.Swap(name, incarnation); last == incarnation {
 		return
 	}
 	k.warnNoParams(t, decode)

@@ -202,7 +202,7 @@ func (v *verdict) tickets() bool {
 		case why == "yes":
 			v.holds(codeNoTicket, "")
 			return true
-		case why == proof.Unproven(proof.LacksStart), why == proof.Unproven(proof.LacksProbe):
+		case why == proof.Unproven(proof.LacksIncarnation), why == proof.Unproven(proof.LacksProbe):
 			return false // an instance has been told of
 		case why == proof.Unproven(proof.LacksIDs):
 			v.found(codeNoIDs, "neither its params nor its answers have the ids of the output")

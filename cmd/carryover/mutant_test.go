@@ -172,9 +172,9 @@ func TestMutant_WithTakeInTwoStepsTheOracleSeesIt(t *testing.T) {
 	// Both pairs are proven, or one of the turns would wait for the other's trial.
 	decode := known.Fleet.Engines(upstream.RoleDecode)[0].Current(t.Context())
 	for _, prefill := range known.Fleet.Engines(upstream.RolePrefill) {
-		link := prefill.Current(t.Context()).PairWith(decode)
-		link.Begin()
-		link.End(fleet.Answered)
+		pair := prefill.Current(t.Context()).PairWith(decode)
+		pair.Begin()
+		pair.End(fleet.Answered)
 	}
 	store.both.Add(2)
 	var group sync.WaitGroup

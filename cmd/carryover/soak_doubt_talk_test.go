@@ -140,7 +140,7 @@ func (d *doubting) send(ctx context.Context, t *doubted) error {
 	}
 	select {
 	case t.record = <-d.turns.turn(t.name):
-		if d.uses.books != nil && t.record.Leg(upstream.RoleDecode).Start == "" {
+		if d.uses.books != nil && t.record.Leg(upstream.RoleDecode).Incarnation == "" {
 			d.uses.books.nameless(idOf(t.answer))
 		}
 		return nil

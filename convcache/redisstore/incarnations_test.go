@@ -15,8 +15,8 @@ import (
 
 // Starts as a server names them.
 const (
-	startOne = "http://10.1.2.3:8100 1.7920001e+09"
-	startTwo = "http://10.1.2.3:8100 1.7920002e+09" // the same instance after a restart
+	incarnationOne = "http://10.1.2.3:8100 1.7920001e+09"
+	incarnationTwo = "http://10.1.2.3:8100 1.7920002e+09" // the same instance after a restart
 )
 
 func mustBar(t *testing.T, r *replica, incarnation string) {
@@ -29,7 +29,7 @@ func mustBar(t *testing.T, r *replica, incarnation string) {
 // wantBarred asks for both starts, and one that is never quarantined.
 func wantBarred(t *testing.T, r *replica, one, two bool) {
 	t.Helper()
-	got, err := r.QuarantinedIncarnations(t.Context(), []string{startOne, "http://10.1.2.4:8100 1.79e+09", startTwo})
+	got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, "http://10.1.2.4:8100 1.79e+09", incarnationTwo})
 	if want := []bool{one, false, two}; err != nil || !slices.Equal(got, want) {
 		t.Errorf("barred: got %v, error %v, want %v", got, err, want)
 	}
@@ -43,11 +43,11 @@ func keepsBars(t *testing.T, cfg redisstore.Config) {
 	mustCheck(t, r)
 	mustCheck(t, other)
 	wantBarred(t, r, false, false)
-	mustBar(t, r, startTwo)
+	mustBar(t, r, incarnationTwo)
 	wantBarred(t, r, false, true)
 	wantBarred(t, other, false, true)
-	mustBar(t, other, startOne)
-	mustBar(t, other, startOne)
+	mustBar(t, other, incarnationOne)
+	mustBar(t, other, incarnationOne)
 	wantBarred(t, r, true, true)
 	if got, err := r.QuarantinedIncarnations(t.Context(), nil); err != nil || len(got) != 0 {
 		t.Errorf("barred of nothing: got %v, error %v", got, err)
@@ -105,9 +105,9 @@ func TestRedis_BarsOfAnotherSecretBarNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	stranger := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else")})
-	mustBar(t, stranger, startOne)
+	mustBar(t, stranger, incarnationOne)
 	wantBarred(t, r, false, false)
-	mustBar(t, r, startTwo)
+	mustBar(t, r, incarnationTwo)
 	wantBarred(t, stranger, true, false)
 	wantBarred(t, r, false, true)
 }
@@ -119,9 +119,9 @@ func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log storeLog
 			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix(), Logger: log.logger()})
-			mustBar(t, r, startOne)
+			mustBar(t, r, incarnationOne)
 			one := barsOf(t, r)
-			mustBar(t, r, startTwo)
+			mustBar(t, r, incarnationTwo)
 			both := barsOf(t, r)
 			if len(one) != 1 || len(both) != 2 {
 				t.Fatalf("got %d and %d fields, want 1 and 2", len(one), len(both))
@@ -137,7 +137,7 @@ func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 				if err := r.Client().HSet(t.Context(), r.BarsName(), second, value).Err(); err != nil {
 					t.Fatalf("forge a bar: %v", err)
 				}
-				got, err := r.QuarantinedIncarnations(t.Context(), []string{startOne, startTwo})
+				got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, incarnationTwo})
 				if err != nil || !slices.Equal(got, []bool{true, false}) {
 					t.Errorf("a value that is %s: got %v, error %v, want the first start barred alone", what, got, err)
 				}
@@ -145,7 +145,7 @@ func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 			if got := log.count("not authentic"); got != 1 {
 				t.Errorf("warnings: got %d, want 1 a minute", got)
 			}
-			mustBar(t, r, startTwo) // and a replica that knows of it quarantines it again
+			mustBar(t, r, incarnationTwo) // and a replica that knows of it quarantines it again
 			wantBarred(t, r, true, true)
 		})
 	}
@@ -155,7 +155,7 @@ func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 func TestRedis_TicketsMovedToBarsBarNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
-	mustBar(t, r, startOne)
+	mustBar(t, r, incarnationOne)
 	wantPut(t, r, convcache.Key{}, fullTicket(1), convcache.Stored)
 	for _, value := range readHash(t, r, convcache.Key{}) {
 		for bar := range barsOf(t, r) {
@@ -171,7 +171,7 @@ func TestRedis_BarsEndAfterADay(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	const day = 24 * time.Hour
-	for _, incarnation := range []string{startOne, startTwo, startOne} {
+	for _, incarnation := range []string{incarnationOne, incarnationTwo, incarnationOne} {
 		mustBar(t, r, incarnation)
 		if got, err := r.Client().PTTL(t.Context(), r.BarsName()).Result(); err != nil || got > day || got < day-time.Minute {
 			t.Errorf("bars live for %v (error %v), want %v", got, err, day)
@@ -187,8 +187,8 @@ func TestRedis_BarsEndAfterADay(t *testing.T) {
 // wantNoBars checks that both fail with an error that says nothing of the incarnation.
 func wantNoBars(t *testing.T, r *replica, say string) {
 	t.Helper()
-	err := r.QuarantineIncarnation(t.Context(), startOne)
-	quarantined, errs := r.QuarantinedIncarnations(t.Context(), []string{startOne})
+	err := r.QuarantineIncarnation(t.Context(), incarnationOne)
+	quarantined, errs := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne})
 	if err == nil || errs == nil || quarantined != nil {
 		t.Fatalf("bar: got %v; barred: got %v and %v; want errors", err, quarantined, errs)
 	}
@@ -202,7 +202,7 @@ func TestRedis_BarsAreNotAskedForWhileTheBreakerIsOpen(t *testing.T) {
 	setLeast(s, leastCommands())
 	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"})
 	mustCheck(t, r)
-	mustBar(t, r, startOne)
+	mustBar(t, r, incarnationOne)
 
 	r.OpenBreaker()
 	said := monitor(t, s, func() { wantNoBars(t, r, "not asked") })

@@ -106,8 +106,8 @@ func TestRedis_TellsNothing(t *testing.T) {
 		Tenant: "canary-tenant", Model: "canary-model", CacheSalt: "canary-salt", SubAgent: "canary-agent", ID: "canary-conversation",
 	}
 	const (
-		prompt = "canary-prompt, which nobody but the engines may read"
-		start  = "http://barred-canary:8100 1.7923456789e+09"
+		prompt      = "canary-prompt, which nobody but the engines may read"
+		incarnation = "http://barred-canary:8100 1.7923456789e+09"
 	)
 	ids := make([]uint32, 100)
 	for i := range ids {
@@ -139,7 +139,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 		"history digest":   append(append(encodings(digest[:]), digest[:8]), other.History[:8]),
 		"secret":           {[]byte("the secret of all replicas")},
 		"whole key":        append(encodings(k[:]), k[16:]),
-		"barred start":     append(encodings([]byte(start)), []byte("barred-canary"), []byte("canary:8100"), []byte("1.7923456789")),
+		"barred start":     append(encodings([]byte(incarnation)), []byte("barred-canary"), []byte("canary:8100"), []byte("1.7923456789")),
 	}
 	for i := range len(ids) - 1 {
 		little := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, ids[i]), ids[i+1])
@@ -166,8 +166,8 @@ func TestRedis_TellsNothing(t *testing.T) {
 				wantLook(t, r, k, convcache.Found)
 				note := other.Note("canary-prefill", "canary-prefill-start", tk.FreshAsOf)
 				wantPut(t, r, k, note, convcache.Stored)
-				mustBar(t, r, start)
-				if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{start}); err != nil || !quarantined[0] {
+				mustBar(t, r, incarnation)
+				if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{incarnation}); err != nil || !quarantined[0] {
 					t.Errorf("barred: got %v, error %v, want true", quarantined, err)
 				}
 				kept = dump(t, r)

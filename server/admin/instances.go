@@ -16,14 +16,14 @@ import (
 
 // instance is one instance as operators see it.
 type instance struct {
-	Role   string `json:"role"`
-	Name   string `json:"name"`
-	URL    string `json:"url"`
-	Rank   *int   `json:"rank,omitempty"`
-	Weight int    `json:"weight"`
-	State  string `json:"state"`
-	Why    string `json:"why,omitempty"`
-	Start  string `json:"start,omitempty"`
+	Role        string `json:"role"`
+	Name        string `json:"name"`
+	URL         string `json:"url"`
+	Rank        *int   `json:"rank,omitempty"`
+	Weight      int    `json:"weight"`
+	State       string `json:"state"`
+	Why         string `json:"why,omitempty"`
+	Incarnation string `json:"start,omitempty"`
 	// ExposedSince is when the instance was found to have KV of a quarantined prefill instance in its prefix cache.
 	ExposedSince *time.Time `json:"exposed_since,omitempty"`
 
@@ -64,7 +64,7 @@ func (a *admin) show(engine *fleet.Engine) instance {
 	live := engine.Live()
 	i := instance{
 		Role: engine.Role.String(), Name: engine.Name, URL: engine.BaseURL, Weight: max(engine.Instance().Weight, 1), State: live.State, Why: live.Why,
-		Start: live.Incarnation, InFlight: live.InFlight, QueuedTokens: live.Queued, KVTokens: live.KVTokens, Models: live.Models,
+		Incarnation: live.Incarnation, InFlight: live.InFlight, QueuedTokens: live.Queued, KVTokens: live.KVTokens, Models: live.Models,
 		TokenMicros: float64(live.PerToken) / float64(time.Microsecond),
 	}
 	if engine.Ranked {

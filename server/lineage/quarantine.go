@@ -30,9 +30,9 @@ func (r *Records) Bad(s Space) {
 }
 
 // Quarantine quarantines an incarnation that computes other ids since an unknown moment. start is its id, and must be known.
-func (r *Records) Quarantine(p Address, start string) {
+func (r *Records) Quarantine(p Address, incarnation string) {
 	r.mu.Lock()
-	_, c := r.at(p, start)
+	_, c := r.at(p, incarnation)
 	_, known := r.known[doubt{incarnation: c.incarnation}]
 	r.mu.Unlock()
 	if !known {
@@ -52,11 +52,11 @@ func (r *Records) quarantine(since int64, incarnation, unknown convcache.Incarna
 }
 
 // Quarantined reports whether an incarnation is quarantined by any replica. start is its id, and must be known.
-func (r *Records) Quarantined(p Address, start string) bool {
+func (r *Records) Quarantined(p Address, incarnation string) bool {
 	if r.doubts.Load() == 0 {
 		return false
 	}
-	name := r.name(p, start)
+	name := r.name(p, incarnation)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	_, known := r.known[doubt{incarnation: name}]

@@ -20,7 +20,7 @@ type Address struct {
 
 // Records hold what is known about the prefix caches of all engines. They are safe for concurrent use.
 type Records struct {
-	name    func(p Address, start string) convcache.Incarnation
+	name    func(p Address, incarnation string) convcache.Incarnation
 	changed func() // is called when more KV is in doubt; it must neither wait nor call back
 	clock   clock
 
@@ -68,15 +68,15 @@ type cache struct {
 
 // Limits of what is kept.
 const (
-	maxEngines = 4096
-	maxStarts  = 4 // incarnations of one engine
+	maxEngines      = 4096
+	maxIncarnations = 4 // incarnations of one engine
 	// maxDoubts bounds the doubts that are known; beyond it the oldest is forgotten. Its tickets have expired long before that many are
 	// found.
 	maxDoubts = 1 << 13
 )
 
 // New returns Records that name incarnations with the function name, and call changed whenever more KV is in doubt than before.
-func New(name func(p Address, start string) convcache.Incarnation, changed func()) *Records {
+func New(name func(p Address, incarnation string) convcache.Incarnation, changed func()) *Records {
 	return &Records{
 		name: name, changed: changed, clock: clock{born: time.Now(), now: time.Now},
 		engines: map[Address]*engine{}, known: map[doubt]window{}, found: map[doubt]struct{}{}, published: map[doubt]int64{},
@@ -109,7 +109,7 @@ func (s Space) Cache() (convcache.Incarnation, uint64) {
 
 // Enter returns the space of an incarnation for a leg that brings KV with this lineage into it. If that KV is in doubt, Enter returns false
 // and records nothing. start is "" if the incarnation is not known.
-func (r *Records) Enter(p Address, start string, l convcache.Lineage) (Space, bool) {
+func (r *Records) Enter(p Address, incarnation string, l convcache.Lineage) (Space, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, bad := r.inDoubt(&l); bad {
@@ -118,26 +118,26 @@ func (r *Records) Enter(p Address, start string, l convcache.Lineage) (Space, bo
 	if l.Unknown() {
 		l.Others = r.clock.latest()
 	}
-	at, c := r.at(p, start)
+	at, c := r.at(p, incarnation)
 	c.line.Join(l)
-	if start == "" {
+	if incarnation == "" {
 		at.pending.Join(l)
 	}
-	return r.enter(p, c, start), true
+	return r.enter(p, c, incarnation), true
 }
 
 // At returns the space of an incarnation for a leg that brings no KV into it except what it computes.
-func (r *Records) At(p Address, start string) Space {
+func (r *Records) At(p Address, incarnation string) Space {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, c := r.at(p, start)
-	return r.enter(p, c, start)
+	_, c := r.at(p, incarnation)
+	return r.enter(p, c, incarnation)
 }
 
 // enter makes the Space of a cache. The caller holds r.mu.
-func (r *Records) enter(p Address, c *cache, start string) Space {
+func (r *Records) enter(p Address, c *cache, incarnation string) Space {
 	return Space{
-		cache: c, incarnation: c.incarnation, space: c.space, salt: c.salt, address: p, unknown: start == "", sent: r.clock.earliest(), since: c.good,
+		cache: c, incarnation: c.incarnation, space: c.space, salt: c.salt, address: p, unknown: incarnation == "", sent: r.clock.earliest(), since: c.good,
 	}
 }
 
@@ -160,31 +160,31 @@ func (r *Records) Leaves(s Space) (l convcache.Lineage) {
 }
 
 // at returns what is known about an incarnation. If start is "", that is the incarnation that was used last. The caller holds r.mu.
-func (r *Records) at(p Address, start string) (*engine, *cache) {
+func (r *Records) at(p Address, incarnation string) (*engine, *cache) {
 	at := r.engines[p]
 	if at == nil {
 		r.forgetOldest()
 		at = &engine{caches: map[string]*cache{}}
 		r.engines[p] = at
 	}
-	c := at.caches[start]
+	c := at.caches[incarnation]
 	switch {
 	case c != nil:
-	case start == "" && at.last != nil:
+	case incarnation == "" && at.last != nil:
 		c = at.last
 	case at.caches[""] != nil: // the unknown incarnation is known now
 		c = at.caches[""]
 		delete(at.caches, "")
-		c.incarnation = r.name(p, start)
-		at.caches[start] = c
+		c.incarnation = r.name(p, incarnation)
+		at.caches[incarnation] = c
 		r.judge(c)
 	default:
-		c = &cache{incarnation: r.name(p, start), line: convcache.Lineage{Others: r.forgotten}}
-		at.add(start, c)
+		c = &cache{incarnation: r.name(p, incarnation), line: convcache.Lineage{Others: r.forgotten}}
+		at.add(incarnation, c)
 		r.judge(c)
 	}
 	c.used = r.clock.latest()
-	if at.last = c; start != "" && !at.pending.Unknown() {
+	if at.last = c; incarnation != "" && !at.pending.Unknown() {
 		c.line.Join(at.pending)
 		at.pending = convcache.Lineage{}
 	}
@@ -202,8 +202,8 @@ func (r *Records) judge(c *cache) {
 }
 
 // add adds an incarnation. If there are too many, it replaces the one that was used longest ago.
-func (p *engine) add(start string, c *cache) {
-	if len(p.caches) >= maxStarts {
+func (p *engine) add(incarnation string, c *cache) {
+	if len(p.caches) >= maxIncarnations {
 		oldest := ""
 		for name, other := range p.caches {
 			if old := p.caches[oldest]; old == nil || other.used < old.used {
@@ -212,7 +212,7 @@ func (p *engine) add(start string, c *cache) {
 		}
 		delete(p.caches, oldest)
 	}
-	p.caches[start] = c
+	p.caches[incarnation] = c
 }
 
 // forgetOldest forgets the engine that was used longest ago, if there are too many; exposed engines are forgotten last. Any engine that comes
@@ -242,17 +242,17 @@ func (p *engine) before(other *engine) bool {
 }
 
 // Exposed returns since when legs to an incarnation carry the salt of a quarantine; false if they carry none.
-func (r *Records) Exposed(p Address, start string) (since time.Time, exposed bool) {
+func (r *Records) Exposed(p Address, incarnation string) (since time.Time, exposed bool) {
 	if r.doubts.Load() == 0 {
 		return since, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	at := r.engines[p]
-	if at == nil || at.caches[start] == nil {
+	if at == nil || at.caches[incarnation] == nil {
 		return since, false
 	}
-	since = at.caches[start].exposed
+	since = at.caches[incarnation].exposed
 	return since, !since.IsZero()
 }
 

@@ -20,9 +20,9 @@ type rig struct {
 func newRig(t *testing.T, clock *time.Time) *rig {
 	t.Helper()
 	r := &rig{t: t, clock: clock}
-	r.Records = New(func(p Address, start string) convcache.Incarnation {
+	r.Records = New(func(p Address, incarnation string) convcache.Incarnation {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(p.URL + " " + strconv.Itoa(p.Rank) + " " + start))
+		_, _ = h.Write([]byte(p.URL + " " + strconv.Itoa(p.Rank) + " " + incarnation))
 		return convcache.Incarnation(h.Sum64())
 	}, func() { r.changes++ })
 	r.Records.clock = newClock(clock)
@@ -268,10 +268,10 @@ func TestRecords_AreBounded(t *testing.T) {
 	for i := range maxEngines + 10 {
 		r.At(at("d"+strconv.Itoa(i)), strconv.Itoa(i))
 	}
-	for i := range 3 * maxStarts {
+	for i := range 3 * maxIncarnations {
 		r.At(at("d"), strconv.Itoa(i))
 	}
-	if n, m := len(r.engines), len(r.engines[at("d")].caches); n != maxEngines || m != maxStarts {
+	if n, m := len(r.engines), len(r.engines[at("d")].caches); n != maxEngines || m != maxIncarnations {
 		t.Errorf("%d places and %d starts", n, m)
 	}
 	r.bad(func() {})

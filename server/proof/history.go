@@ -68,7 +68,7 @@ func (t *historyTurn) Opens() bool { return !t.history.HasAssistant() }
 func (t *historyTurn) Begin(_ context.Context, a Attempt) (lacks string) {
 	t.prefill, t.authorization = a.Prefill, a.Authorization
 	if !a.Prefill.Known() || !a.Decode.Known() {
-		return LacksStart
+		return LacksIncarnation
 	}
 	return ""
 }

@@ -150,11 +150,11 @@ func (k *IDs) ForPrefill() []byte {
 
 // ForDecode returns the JSON list of ids that the decode leg has to compute, nil if decode renders by itself. Ids of a chat prompt go only
 // to an incarnation that uses them; a different incarnation than the one with which the attempt began may not use them.
-func (k *IDs) ForDecode(start *fleet.Incarnation) []byte {
+func (k *IDs) ForDecode(incarnation *fleet.Incarnation) []byte {
 	if k == nil {
 		return nil
 	}
-	if k.wanted && start != k.turn.attempt.Decode && k.turn.api.ForwardsIDs() && start.UsesIDs(k.turn.api) != fleet.Yes {
+	if k.wanted && incarnation != k.turn.attempt.Decode && k.turn.api.ForwardsIDs() && incarnation.UsesIDs(k.turn.api) != fleet.Yes {
 		k.lose(LacksProbe)
 	}
 	if !k.wanted && !k.sent {

@@ -27,14 +27,14 @@ func TestIDs_OnlyAnAnswerGivesTheirMemoryAway(t *testing.T) {
 	}
 	engines := fleet.New(fleet.Config{Client: client, AskLimit: 10 * time.Second})
 	engines.Set([]upstream.Instance{instance})
-	start := engines.Engine(upstream.RolePrefill, "p").Fresh()
+	incarnation := engines.Engine(upstream.RolePrefill, "p").Fresh()
 	req, err := upstream.ParseRequest(upstream.Text, []byte(`{"prompt":"x"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	asked := func() fleet.Prompt {
 		t.Helper()
-		prompt, err := start.Prompt(t.Context(), req, "")
+		prompt, err := incarnation.Prompt(t.Context(), req, "")
 		if err != nil {
 			t.Fatal(err)
 		}

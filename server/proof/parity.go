@@ -22,21 +22,21 @@ type parity struct {
 
 // askParity has the prompt tokenised in parallel with the prefill leg if nothing is known about its shape. It returns nil otherwise.
 func (t *tokensTurn) askParity(ctx context.Context) *parity {
-	start, model, shape := t.attempt.Prefill, t.req.Model(), t.shape
-	if shape == "" || start.Parity(model, shape) != fleet.Unknown {
+	incarnation, model, shape := t.attempt.Prefill, t.req.Model(), t.shape
+	if shape == "" || incarnation.Parity(model, shape) != fleet.Unknown {
 		return nil
 	}
 	id, logger := t.attempt.TurnID, t.proof.logger
 	asked := &parity{learnt: make(chan struct{}), compare: func(rendered []byte, tokenised []uint32) {
 		equal := rawjson.EqualIDs(rendered, tokenised)
-		if start.LearnParity(model, shape, equal) == fleet.No && !equal {
+		if incarnation.LearnParity(model, shape, equal) == fleet.No && !equal {
 			logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
-				"turn", id, "prefill", start.Engine().Name, "shape", shape)
+				"turn", id, "prefill", incarnation.Engine().Name, "shape", shape)
 		}
 	}}
 	req, authorization := t.req, t.attempt.Authorization
 	t.attempt.Background(func() {
-		ids, err := start.Tokenize(ctx, req, authorization)
+		ids, err := incarnation.Tokenize(ctx, req, authorization)
 		if err != nil {
 			ids = nil
 		}

@@ -18,23 +18,23 @@ type Prediction struct {
 
 // What an engine has to be asked before a turn is proven.
 const (
-	AsksStart    = "start"    // its incarnation: /metrics
-	AsksProbe    = "probe"    // whether it uses the ids that it is sent
-	AsksTokens   = "tokens"   // the ids of the prompt: /tokenize, or a render endpoint
-	AsksTemplate = "template" // whether the chat template is append-only
+	AsksIncarnation = "start"    // its incarnation: /metrics
+	AsksProbe       = "probe"    // whether it uses the ids that it is sent
+	AsksTokens      = "tokens"   // the ids of the prompt: /tokenize, or a render endpoint
+	AsksTemplate    = "template" // whether the chat template is append-only
 )
 
 // Predict implements Turn.
 func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 	t.attempt, t.ids = a, newIDs(t)
 	f.Parity = a.Prefill.Parity(t.req.Model(), t.shape)
-	for _, start := range []*fleet.Incarnation{a.Prefill, a.Decode} {
+	for _, incarnation := range []*fleet.Incarnation{a.Prefill, a.Decode} {
 		switch {
 		case f.Asks != "" || f.Lacks != "":
-		case !start.Known():
-			f.Asks = AsksStart
-		case !t.forwardsTo(start) || start.UsesIDs(t.api) == fleet.Yes:
-		case start.UsesIDs(t.api) == fleet.No:
+		case !incarnation.Known():
+			f.Asks = AsksIncarnation
+		case !t.forwardsTo(incarnation) || incarnation.UsesIDs(t.api) == fleet.Yes:
+		case incarnation.UsesIDs(t.api) == fleet.No:
 			f.Lacks = LacksProbe
 		default:
 			f.Asks = AsksProbe
@@ -78,7 +78,7 @@ func (t *tokensTurn) predictRender(f *Prediction) {
 func (t *historyTurn) Predict(a Attempt) (f Prediction) {
 	t.prefill, t.authorization = a.Prefill, a.Authorization
 	if !a.Prefill.Known() || !a.Decode.Known() {
-		f.Asks = AsksStart
+		f.Asks = AsksIncarnation
 		return f
 	}
 	if t.api != upstream.Chat {

@@ -12,8 +12,8 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// startsOf returns the starts of a simulated prefill and decode instance.
-func startsOf(t *testing.T, render bool) (prefill, decode *fleet.Incarnation) {
+// incarnationsOf returns the starts of a simulated prefill and decode instance.
+func incarnationsOf(t *testing.T, render bool) (prefill, decode *fleet.Incarnation) {
 	t.Helper()
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second})
 	t.Cleanup(client.Close)
@@ -70,7 +70,7 @@ func TestPredict_OfAPromptThatIsRendered(t *testing.T) {
 			Prediction{Asks: AsksTokens}, Prediction{Miss: Unproven(LacksRender)},
 		},
 	} {
-		prefill, decode := startsOf(t, row.render)
+		prefill, decode := incarnationsOf(t, row.render)
 		a := Attempt{Prefill: prefill, Decode: decode}
 		req, err := upstream.ParseRequest(row.api, []byte(row.body))
 		if err != nil {

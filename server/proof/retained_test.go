@@ -139,9 +139,9 @@ func TestRetain_LeavesNothingBehind(t *testing.T) {
 	}
 	engines := fleet.New(fleet.Config{})
 	engines.Set([]upstream.Instance{instance})
-	start := engines.Engine(upstream.RolePrefill, "p").Last()
+	incarnation := engines.Engine(upstream.RolePrefill, "p").Last()
 	k.turn.ids = k
-	k.turn.Begin(t.Context(), Attempt{Prefill: start, Decode: start})
+	k.turn.Begin(t.Context(), Attempt{Prefill: incarnation, Decode: incarnation})
 	wantUse(t, arena, 0)
 }
 

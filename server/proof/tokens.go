@@ -71,7 +71,7 @@ func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {
 			lacks = t.render(ctx)
 		}
 	case !a.Decode.Known():
-		lacks = LacksStart
+		lacks = LacksIncarnation
 	}
 	if lacks != "" {
 		t.ids.lose(lacks)
@@ -80,25 +80,25 @@ func (t *tokensTurn) Begin(ctx context.Context, a Attempt) (lacks string) {
 }
 
 // worth returns what one engine of a pair lacks, "" for nothing.
-func (t *tokensTurn) worth(ctx context.Context, start *fleet.Incarnation) (lacks string) {
+func (t *tokensTurn) worth(ctx context.Context, incarnation *fleet.Incarnation) (lacks string) {
 	switch {
-	case !start.Known():
-		lacks = LacksStart
-	case t.forwardsTo(start) && start.ProbeIDs(ctx, t.api, t.attempt.Authorization) != fleet.Yes:
+	case !incarnation.Known():
+		lacks = LacksIncarnation
+	case t.forwardsTo(incarnation) && incarnation.ProbeIDs(ctx, t.api, t.attempt.Authorization) != fleet.Yes:
 		lacks = LacksProbe
 	default:
 		return ""
 	}
-	if lacks == LacksStart || !t.api.Rendered() { // one endpoint without support does not rule out the engine's other endpoints
-		t.proof.note(start, lacks)
+	if lacks == LacksIncarnation || !t.api.Rendered() { // one endpoint without support does not rule out the engine's other endpoints
+		t.proof.note(incarnation, lacks)
 	}
 	return lacks
 }
 
 // forwardsTo reports whether a leg to this incarnation carries ids in its params. Prefill computes a rendered prompt as a text completion,
 // so its params have none.
-func (t *tokensTurn) forwardsTo(start *fleet.Incarnation) bool {
-	return t.api.ForwardsIDs() && (!t.api.Rendered() || start != t.attempt.Prefill)
+func (t *tokensTurn) forwardsTo(incarnation *fleet.Incarnation) bool {
+	return t.api.ForwardsIDs() && (!t.api.Rendered() || incarnation != t.attempt.Prefill)
 }
 
 // render has the prompt rendered. An answer of the Responses API reports the ids of its prompt too. So without a render endpoint such a
@@ -125,12 +125,12 @@ func (t *tokensTurn) render(ctx context.Context) (lacks string) {
 }
 
 // note records whether an incarnation takes part in the token proof, and logs a change.
-func (p *Tokens) note(start *fleet.Incarnation, lacks string) {
-	if !start.Judge(lacks) {
+func (p *Tokens) note(incarnation *fleet.Incarnation, lacks string) {
+	if !incarnation.Judge(lacks) {
 		return
 	}
-	engine := start.Engine()
-	attrs := []any{"role", engine.Role.String(), "instance", engine.Name, "start", start.ID()}
+	engine := incarnation.Engine()
+	attrs := []any{"role", engine.Role.String(), "instance", engine.Name, "start", incarnation.ID()}
 	if lacks == "" {
 		p.logger.Info("engine takes part in the token proof", attrs...)
 		return

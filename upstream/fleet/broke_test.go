@@ -94,7 +94,7 @@ func TestReading_CountsNoMoreWhenAKeptConnectionHasEnded(t *testing.T) {
 // What was read goes on to serve picks: API servers that are busy end connections too.
 func TestReading_ServesPicksBehindABreak(t *testing.T) {
 	r := newRig(t)
-	_, d := r.starts()
+	_, d := r.incarnations()
 	d.Engine().Broke()
 	if d.Engine().Last() != d || d.Engine().seen.last.Load() != d || d.Engine().Fresh().Known() {
 		t.Error("want the start that was read last for picks, and none that counts")

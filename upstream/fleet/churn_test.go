@@ -18,7 +18,7 @@ import (
 // Instances come and go: what a fleet holds on to, what the heap has and which goroutines run is as at the start.
 func TestFleet_NothingGrowsWithInstances(t *testing.T) {
 	r := newRig(t)
-	p, d := r.starts()
+	p, d := r.incarnations()
 	kept := r.instances
 	churn := func(i int) (e weak.Pointer[Engine]) {
 		id := fmt.Sprintf("%05d", i)

@@ -10,7 +10,7 @@ import (
 
 func TestCleared_BlocksFromBeforeAreVoid(t *testing.T) {
 	r := newRig(t)
-	_, decode := r.starts()
+	_, decode := r.incarnations()
 	before := r.now()
 	if decode.Void(before) || decode.Free(before) {
 		t.Error("blocks are void before anything was cleared")
@@ -37,7 +37,7 @@ func TestCleared_BlocksFromBeforeAreVoid(t *testing.T) {
 // The monotonic clock stands still while a machine is suspended, and the other one may be set back.
 func TestCleared_EitherClockDecides(t *testing.T) {
 	r := newRig(t)
-	_, decode := r.starts()
+	_, decode := r.incarnations()
 	decode.Engine().BlocksCleared(r.now())
 	ahead := r.now().Add(time.Hour)
 	if decode.Void(ahead) {
@@ -51,7 +51,7 @@ func TestCleared_EitherClockDecides(t *testing.T) {
 
 func TestCleared_NothingIsLeftToRelease(t *testing.T) {
 	r := newRig(t)
-	_, decode := r.starts()
+	_, decode := r.incarnations()
 	unused := Unused{Params: []byte("{}"), Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()}
 	decode.Leave(unused)
 	r.pass(time.Second)
@@ -73,7 +73,7 @@ func TestCleared_NothingIsLeftToRelease(t *testing.T) {
 // An instance that is elsewhere under the same name may have tickets of before.
 func TestCleared_OutlastsTheEngine(t *testing.T) {
 	r := newRig(t)
-	_, decode := r.starts()
+	_, decode := r.incarnations()
 	held := r.now()
 	r.pass(time.Second)
 	decode.Engine().BlocksCleared(r.now())

@@ -90,7 +90,7 @@ func TestConfigured_TheConnectorAsksAgain(t *testing.T) {
 		ports = append(ports, at.KVPort)
 		return at.KVPort, nil
 	}
-	p, _ := r.starts()
+	p, _ := r.incarnations()
 	for _, port := range []int{0, 7000} {
 		r.reconfigure(func(i *upstream.Instance) { i.KVPort = port })
 		for range 2 {

@@ -115,10 +115,10 @@ func (f *Fleet) Holders() []*Engine {
 
 // Holder returns the incarnation with the id start of a decode engine called name, among the engines that may hold
 // blocks; nil if none matches. It sends nothing.
-func (f *Fleet) Holder(name, start string) *Incarnation {
+func (f *Fleet) Holder(name, incarnation string) *Incarnation {
 	for _, e := range f.Holders() {
 		if e.Name == name {
-			if s := e.Incarnation(start); s != nil {
+			if s := e.Incarnation(incarnation); s != nil {
 				return s
 			}
 		}

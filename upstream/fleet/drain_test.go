@@ -141,7 +141,7 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 // A prefill engine that comes back has no pairs with engines that went while it was away.
 func TestDraining_ComesBackWithoutLinksToTheDead(t *testing.T) {
 	r := newRig(t)
-	p, d := r.starts()
+	p, d := r.incarnations()
 	p.PairWith(d).ExchangedKV()
 	_, done := r.attempt()
 	defer done()

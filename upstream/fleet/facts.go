@@ -33,10 +33,10 @@ const maxBlockSize = 1 << 16
 // metricFacts collects facts from the lines of a Prometheus text. Several samples of a metric, as of several engines
 // or processes, must agree.
 type metricFacts struct {
-	started, size         string
-	manyStarts, manySizes bool
-	caching               Finding // No if an engine has prefix caching off
-	use                   metricUse
+	started, size               string
+	manyIncarnations, manySizes bool
+	caching                     Finding // No if an engine has prefix caching off
+	use                         metricUse
 }
 
 // readFacts reads a Prometheus text (exposition format 0.0.4) to its end. It ignores lines that it does not know; a
@@ -80,14 +80,14 @@ const (
 
 // tooLong treats a sample whose labels do not fit the buffer as one that disagrees.
 func (m *metricFacts) tooLong(line []byte) {
-	m.manyStarts = m.manyStarts || bytes.HasPrefix(line, []byte(startMetric))
+	m.manyIncarnations = m.manyIncarnations || bytes.HasPrefix(line, []byte(startMetric))
 	m.manySizes = m.manySizes || bytes.HasPrefix(line, []byte(cacheMetric))
 }
 
 func (m *metricFacts) line(line []byte) {
 	if rest, found := cutMetric(line, startMetric); found {
 		value, ok := sample(rest, ignoreLabel)
-		m.manyStarts = m.manyStarts || !ok || m.started != "" && m.started != value
+		m.manyIncarnations = m.manyIncarnations || !ok || m.started != "" && m.started != value
 		m.started = value
 	}
 	if rest, found := cutMetric(line, cacheMetric); found {
@@ -105,7 +105,7 @@ func (m *metricFacts) line(line []byte) {
 
 func (m *metricFacts) facts() (f facts) {
 	seconds, err := strconv.ParseFloat(m.started, 64)
-	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && !m.manyStarts && len(m.started) <= 32 {
+	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && !m.manyIncarnations && len(m.started) <= 32 {
 		f.incarnation = m.started
 	}
 	size, err := strconv.Atoi(m.size)

@@ -17,8 +17,8 @@ func TestReadFacts_TellsStartAndBlockSize(t *testing.T) {
 	const started = "process_start_time_seconds 1.79528076534e+09\n"
 	cache := func(labels string) string { return "vllm:cache_config_info{" + labels + "} 1.0\n" }
 	for _, row := range []struct {
-		name, text, start string
-		block             int
+		name, text, incarnation string
+		block                   int
 	}{
 		{"recorded, with the start", string(recordedText(t, "19-metrics-prefill.txt")) + started, "1.79528076534e+09", 32},
 		{"recorded KV lines have no start", string(recordedText(t, "19-metrics-prefill.txt")), "", 32},
@@ -62,8 +62,8 @@ func TestReadFacts_TellsStartAndBlockSize(t *testing.T) {
 		{"bytes", "\x00\xff\n\n\n" + started, "1.79528076534e+09", 0},
 	} {
 		got, err := readFacts(iotest.HalfReader(strings.NewReader(row.text)), "")
-		if err != nil || got.incarnation != row.start || got.blockSize != row.block {
-			t.Errorf("%s: got %q, block %d, error %v, want %q, block %d", row.name, got.incarnation, got.blockSize, err, row.start, row.block)
+		if err != nil || got.incarnation != row.incarnation || got.blockSize != row.block {
+			t.Errorf("%s: got %q, block %d, error %v, want %q, block %d", row.name, got.incarnation, got.blockSize, err, row.incarnation, row.block)
 		}
 	}
 }

@@ -77,8 +77,8 @@ func (r *rig) engine(role upstream.Role, handler http.HandlerFunc) *Engine {
 	return r.add(role, "engine", srv.URL)
 }
 
-// startOf returns an incarnation of a prefill engine that an HTTP server stands for.
-func (r *rig) startOf(handler http.HandlerFunc) *Incarnation {
+// incarnationOf returns an incarnation of a prefill engine that an HTTP server stands for.
+func (r *rig) incarnationOf(handler http.HandlerFunc) *Incarnation {
 	r.t.Helper()
 	return tells(r.engine(upstream.RolePrefill, handler), "1")
 }
@@ -117,17 +117,17 @@ func (r *rig) named(role upstream.Role, names ...string) (engines []*Engine) {
 }
 
 // tells makes an engine one of which a reading has just told this incarnation.
-func tells(e *Engine, start string) *Incarnation {
+func tells(e *Engine, incarnation string) *Incarnation {
 	e.mu.Lock()
-	e.become(facts{incarnation: start, blockSize: 16})
+	e.become(facts{incarnation: incarnation, blockSize: 16})
 	e.read, e.missed = e.fleet.now(), time.Time{}
 	e.show()
 	e.mu.Unlock()
 	return e.Fresh()
 }
 
-// starts returns an incarnation of a prefill engine and one of a decode engine, of one fleet.
-func (r *rig) starts() (prefill, decode *Incarnation) {
+// incarnations returns an incarnation of a prefill engine and one of a decode engine, of one fleet.
+func (r *rig) incarnations() (prefill, decode *Incarnation) {
 	r.t.Helper()
 	return tells(r.named(upstream.RolePrefill, "p")[0], "1"), tells(r.named(upstream.RoleDecode, "d")[0], "1")
 }

@@ -36,7 +36,7 @@ func TestStart_TheSameIDIsTheSameStart(t *testing.T) {
 // Nothing of one that is not known could be told from another one's.
 func TestStart_OneThatIsNotKnownIsEqualToNothing(t *testing.T) {
 	r := newRig(t)
-	_, decode := r.starts()
+	_, decode := r.incarnations()
 	blank := r.named(upstream.RolePrefill, "blank")[0].Fresh()
 	if blank.Known() || blank.ID() != "" || blank.Alive(t.Context()) {
 		t.Error("want one that is not known")
@@ -77,7 +77,7 @@ func TestStart_HabitsOfAnEngineThatTellsNothing(t *testing.T) {
 }
 
 func TestStart_SilenceIsBrokenByParams(t *testing.T) {
-	_, s := newRig(t).starts()
+	_, s := newRig(t).incarnations()
 	for range 2 * silentAfter {
 		s.SentNothing()
 	}
@@ -90,7 +90,7 @@ func TestStart_SilenceIsBrokenByParams(t *testing.T) {
 }
 
 func TestStart_AnAnswerIsForeignIfAnEngineEchoesAndThisOneDoesNot(t *testing.T) {
-	_, s := newRig(t).starts()
+	_, s := newRig(t).incarnations()
 	for n, row := range []struct {
 		leg, id string
 		want    bool
@@ -106,7 +106,7 @@ func TestStart_AnAnswerIsForeignIfAnEngineEchoesAndThisOneDoesNot(t *testing.T) 
 }
 
 func TestIncarnation_BodySpeedFollowsTheLastLegs(t *testing.T) {
-	s, _ := newRig(t).starts()
+	s, _ := newRig(t).incarnations()
 	if got := s.Expect(1000); got != 0 {
 		t.Errorf("before any leg = %v, want 0", got)
 	}
@@ -127,14 +127,14 @@ func TestStart_AJudgmentIsOfAStart(t *testing.T) {
 	one, blank := tells(e, "1"), newIncarnation(e, "")
 	two := newIncarnation(e, "2")
 	for n, row := range []struct {
-		start *Incarnation
-		why   string
-		want  bool
+		incarnation *Incarnation
+		why         string
+		want        bool
 	}{
 		{one, "", true}, {one, "", false}, {one, "probe", true}, {one, "probe", false}, {one, "", true},
 		{two, "", true}, {blank, "start", true}, {blank, "start", false}, {two, "", true},
 	} {
-		if got := row.start.Judge(row.why); got != row.want {
+		if got := row.incarnation.Judge(row.why); got != row.want {
 			t.Errorf("judgment %d: got %t, want %t", n, got, row.want)
 		}
 	}

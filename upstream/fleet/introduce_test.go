@@ -34,15 +34,15 @@ func TestStart_IsIntroducedOnce(t *testing.T) {
 		return string(body), err
 	}
 	e := r.named(upstream.RolePrefill, "p")[0]
-	for start, n := range map[string]int32{"1": 1, "2": 2} {
-		s := tells(e, start)
+	for incarnation, n := range map[string]int32{"1": 1, "2": 2} {
+		s := tells(e, incarnation)
 		for range 3 {
 			if got, err := s.Introduced(t.Context()); got != "engine-7" || err != nil {
-				t.Errorf("start %s: got %v, %v", start, got, err)
+				t.Errorf("start %s: got %v, %v", incarnation, got, err)
 			}
 		}
-		if start == "2" && asked.Load() > 2 || asked.Load() < 1 {
-			t.Errorf("asked %d times after start %s, want once per start (%d)", asked.Load(), start, n)
+		if incarnation == "2" && asked.Load() > 2 || asked.Load() < 1 {
+			t.Errorf("asked %d times after start %s, want once per start (%d)", asked.Load(), incarnation, n)
 		}
 	}
 }

@@ -4,7 +4,7 @@ import "testing"
 
 func TestForgets_TurnsInARowThatFindNothing(t *testing.T) {
 	r := newRig(t)
-	p, _ := r.starts()
+	p, _ := r.incarnations()
 	miss := func(n int) {
 		for range n {
 			p.HandedBackFound(false)
@@ -41,7 +41,7 @@ func TestForgets_TurnsInARowThatFindNothing(t *testing.T) {
 
 func TestAnsweredAs_OtherEnginesThanBefore(t *testing.T) {
 	r := newRig(t)
-	p, _ := r.starts()
+	p, _ := r.incarnations()
 	for i, row := range []struct {
 		id   string
 		want bool

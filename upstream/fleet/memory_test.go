@@ -125,19 +125,19 @@ func TestFleet_NothingGrowsWithRestarts(t *testing.T) {
 // What discovery removes is gone, with everything known of it, once no block of it can be pinned.
 func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	r := newRig(t)
-	p, d := r.starts()
+	p, d := r.incarnations()
 	kept := r.instances
 	r.prefixes.record(p, []uint64{1, 2, 3}) // the hashes stay, bounded; the incarnations that have computed them do not
 	was := reached(r.Fleet)
 	var gone []weak.Pointer[Engine]
-	var starts []weak.Pointer[Incarnation]
+	var incarnations []weak.Pointer[Incarnation]
 	func() {
 		q, e := r.named(upstream.RolePrefill, "q")[0], r.named(upstream.RoleDecode, "e")[0]
 		for _, id := range []string{"1", "2"} {
 			r.learnAll(tells(q, id), tells(e, id))
 			p.PairWith(e.known).Begin()
 			q.known.PairWith(d).Begin()
-			starts = append(starts, weak.Make(q.known), weak.Make(e.known))
+			incarnations = append(incarnations, weak.Make(q.known), weak.Make(e.known))
 		}
 		gone = append(gone, weak.Make(q), weak.Make(e))
 	}()
@@ -159,8 +159,8 @@ func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 			t.Errorf("engine %d is held on to", i)
 		}
 	}
-	for i := range starts {
-		if starts[i].Value() != nil {
+	for i := range incarnations {
+		if incarnations[i].Value() != nil {
 			t.Errorf("start %d is held on to", i)
 		}
 	}

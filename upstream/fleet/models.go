@@ -34,10 +34,10 @@ type listing struct {
 
 // followModels starts to read the engine's list of models when that is due. It does not wait for the result.
 func (e *Engine) followModels(ctx context.Context) {
-	start := e.Last().ID()
+	incarnation := e.Last().ID()
 	e.mu.Lock()
 	l := &e.listing
-	due := l.asked.IsZero() || start != "" && start != l.incarnation || upstream.Elapsed(l.asked, e.fleet.now()) >= modelsEvery
+	due := l.asked.IsZero() || incarnation != "" && incarnation != l.incarnation || upstream.Elapsed(l.asked, e.fleet.now()) >= modelsEvery
 	e.mu.Unlock()
 	if due {
 		e.list(ctx)
@@ -59,7 +59,7 @@ func (e *Engine) list(ctx context.Context) *reading {
 func (e *Engine) runListing(ctx context.Context, r *reading) {
 	ctx, cancel := context.WithTimeout(ctx, modelListWait)
 	defer cancel()
-	start := e.Last().ID()
+	incarnation := e.Last().ID()
 	models, err := e.readModels(ctx)
 	set := newModelSet(models)
 	if err == nil {
@@ -72,10 +72,10 @@ func (e *Engine) runListing(ctx context.Context, r *reading) {
 	l.under = nil
 	switch {
 	case err == nil:
-		l.known, l.models, l.incarnation = true, models, start
+		l.known, l.models, l.incarnation = true, models, incarnation
 		e.seen.models.Store(set)
 	case errors.Is(err, errModelList):
-		l.known, l.models, l.incarnation = false, nil, start
+		l.known, l.models, l.incarnation = false, nil, incarnation
 		e.seen.models.Store(nil)
 	}
 	// No answer: what was known before stays.

@@ -9,7 +9,7 @@ import (
 
 func TestPairState_OneTrialAtATime(t *testing.T) {
 	r := newRig(t)
-	p, d := r.starts()
+	p, d := r.incarnations()
 	if got := p.PairWith(d).Begin(); got != Trial {
 		t.Fatalf("first ticket = %v, want Trial", got)
 	}
@@ -34,7 +34,7 @@ func TestPairState_OneTrialAtATime(t *testing.T) {
 func TestPairState_AStoppedOneIsTriedAgainEverMoreRarely(t *testing.T) {
 	for _, outcome := range []Outcome{Unanswered, Failed} {
 		r := newRig(t)
-		p, d := r.starts()
+		p, d := r.incarnations()
 		ps := p.PairWith(d)
 		for round := range 2 { // an answer forgets how often the pair was stopped
 			for range strikes - 1 {
@@ -76,7 +76,7 @@ func prove(p, d *Incarnation) *PairState {
 
 func TestPairState_IsThatOfTwoIncarnations(t *testing.T) {
 	r := newRig(t)
-	p, d := r.starts()
+	p, d := r.incarnations()
 	ps := prove(p, d)
 	d.Engine().Refused()
 	if p.PairWith(tells(d.Engine(), "1")) != ps {
@@ -107,7 +107,7 @@ func TestPairState_IsThatOfTwoIncarnations(t *testing.T) {
 // A pair lasts as long as blocks may be pinned on an engine that was removed. A turn may hold on to a decode incarnation for longer.
 func TestPairState_WithAForgottenEngineIsDropped(t *testing.T) {
 	r := newRig(t)
-	p, d := r.starts()
+	p, d := r.incarnations()
 	prove(p, d)
 	r.Set([]upstream.Instance{*p.Engine().Instance()})
 	r.Set(r.instances)
@@ -144,7 +144,7 @@ func TestPairState_ANilOneDoesNothing(t *testing.T) {
 // Turns that hold on to an incarnation that has ended offer it no ticket: each would be a trial of its own.
 func TestPairState_OfAnIncarnationThatIsOverOffersNothing(t *testing.T) {
 	r := newRig(t)
-	p, d := r.starts()
+	p, d := r.incarnations()
 	tells(r.Engine(upstream.RolePrefill, "p"), "2")
 	for range 3 {
 		if got := p.PairWith(d).Begin(); got != Busy {

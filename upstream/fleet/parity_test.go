@@ -17,10 +17,10 @@ func TestParity_IsLearntPerStartModelAndFeatures(t *testing.T) {
 		t.Errorf("equal ids: got %d, want Yes", got)
 	}
 	for _, other := range []struct {
-		start       *Incarnation
+		incarnation *Incarnation
 		model, name string
 	}{{b, "m", "f"}, {tells(engines[0], "2"), "m", "f"}, {a, "n", "f"}, {a, "m", "g"}, {a, "mf", ""}, {a, "", "mf"}} {
-		if got := other.start.Parity(other.model, other.name); got != Unknown {
+		if got := other.incarnation.Parity(other.model, other.name); got != Unknown {
 			t.Errorf("%v: got %d, want Unknown", other, got)
 		}
 	}
@@ -28,7 +28,7 @@ func TestParity_IsLearntPerStartModelAndFeatures(t *testing.T) {
 
 func TestParity_OneDifferenceDecidesForGood(t *testing.T) {
 	for _, before := range []bool{true, false} {
-		s, _ := newRig(t).starts()
+		s, _ := newRig(t).incarnations()
 		s.LearnParity("m", "f", before)
 		if got := s.LearnParity("m", "f", false); got != No {
 			t.Errorf("after a difference: got %d, want No", got)
@@ -40,7 +40,7 @@ func TestParity_OneDifferenceDecidesForGood(t *testing.T) {
 }
 
 func TestParity_MemoryIsBounded(t *testing.T) {
-	s, _ := newRig(t).starts()
+	s, _ := newRig(t).incarnations()
 	for i := range maxLearnt {
 		s.LearnParity("m", strconv.Itoa(i), true)
 	}

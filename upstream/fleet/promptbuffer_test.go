@@ -14,7 +14,7 @@ import (
 
 // tellsPrompts is an engine that answers with the ids of a prompt of n ids, all k, where the prompt is "n of k".
 func tellsPrompts(r *rig) *Incarnation {
-	return r.startOf(func(w http.ResponseWriter, r *http.Request) {
+	return r.incarnationOf(func(w http.ResponseWriter, r *http.Request) {
 		raw, _ := io.ReadAll(r.Body)
 		var n, k int
 		body := string(raw)

@@ -114,15 +114,15 @@ func (f *Fleet) restoreQuarantine(e *Engine) {
 
 // restore quarantines the incarnation with the id start. Until a reading says otherwise, it counts as the engine's
 // incarnation.
-func (e *Engine) restore(start string) {
+func (e *Engine) restore(incarnation string) {
 	e.suspected.Store(true)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.quarantinedID = start
+	e.quarantinedID = incarnation
 	if e.known == nil {
-		e.known = newIncarnation(e, start)
+		e.known = newIncarnation(e, incarnation)
 	}
-	if e.known.id == start {
+	if e.known.id == incarnation {
 		e.known.setQuarantined()
 	}
 }

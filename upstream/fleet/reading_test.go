@@ -160,8 +160,8 @@ func gated(r *rig) (e *Engine, entered chan chan<- string) {
 			return
 		}
 		select {
-		case start := <-leave:
-			_, _ = io.WriteString(w, "process_start_time_seconds "+start+"\n")
+		case incarnation := <-leave:
+			_, _ = io.WriteString(w, "process_start_time_seconds "+incarnation+"\n")
 		case <-r.Context().Done():
 		}
 	})
@@ -236,15 +236,15 @@ func TestReading_AnEngineThatDoesNotAnswerIsLeftAfterTheLimit(t *testing.T) {
 
 // An engine may have been started anew while this machine was suspended.
 func TestReading_CountsTheTimeThatAMachineWasSuspended(t *testing.T) {
-	for start, answer := range map[string]string{"5": "process_start_time_seconds 5\n", "": "x 1\n"} {
+	for incarnation, answer := range map[string]string{"5": "process_start_time_seconds 5\n", "": "x 1\n"} {
 		r := newRig(t)
 		asked := 0
 		e := r.engine(upstream.RoleDecode, tellsMetrics(&asked, &answer))
 		awake := r.now()
 		e.Refresh(t.Context())
 		r.now = func() time.Time { return clocktest.Apart(t, awake, readFor) }
-		if s := e.Current(t.Context()); s.ID() != start || asked != 2 {
-			t.Errorf("got %q after %d questions, want start %q after 2", s.ID(), asked, start)
+		if s := e.Current(t.Context()); s.ID() != incarnation || asked != 2 {
+			t.Errorf("got %q after %d questions, want start %q after 2", s.ID(), asked, incarnation)
 		}
 	}
 }

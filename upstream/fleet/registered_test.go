@@ -7,7 +7,7 @@ import (
 
 func TestRegistered_BlocksFromBeforeAreFree(t *testing.T) {
 	r := newRig(t)
-	_, decode := r.starts()
+	_, decode := r.incarnations()
 	at := func(seconds int) time.Time { return r.now().Add(time.Duration(seconds) * time.Second) }
 	for _, step := range []struct {
 		generation, sent int
@@ -33,7 +33,7 @@ func TestRegistered_BlocksFromBeforeAreFree(t *testing.T) {
 
 func TestRegistered_NothingIsLeftToRelease(t *testing.T) {
 	r := newRig(t)
-	_, decode := r.starts()
+	_, decode := r.incarnations()
 	decode.RegisteredMemory(1, r.now())
 	decode.Leave(Unused{Params: []byte("{}"), Deadline: r.now().Add(time.Hour), FreshAsOf: r.now()})
 	decode.AddExpiringPin(160, r.now())

@@ -13,7 +13,7 @@ func learnt(e *Engine) float64 { return math.Round(e.perToken(e.fleet.clock())) 
 
 func TestSpeed_OfOneLegAfterTheOther(t *testing.T) {
 	r := newRig(t)
-	s, _ := r.starts()
+	s, _ := r.incarnations()
 	s.LearnSpeed(0, time.Second) // says nothing
 	s.LearnSpeed(10, 0)
 	if got := s.Engine().Live().PerToken; got != 0 {
@@ -43,7 +43,7 @@ func TestSpeed_OfOneLegAfterTheOther(t *testing.T) {
 func TestSpeed_QueueingIsNoSlowness(t *testing.T) {
 	for _, legs := range []int{10, 3 * maxCompleted} {
 		r := newRig(t)
-		s, _ := r.starts()
+		s, _ := r.incarnations()
 		for i := range legs {
 			r.pass(time.Second)
 			s.LearnSpeed(1000, time.Duration(i+1)*time.Second)
@@ -90,7 +90,7 @@ func TestSpeed_IsForgotten(t *testing.T) {
 
 func TestSpeed_ATinyPromptSaysLittle(t *testing.T) {
 	r := newRig(t)
-	s, _ := r.starts()
+	s, _ := r.incarnations()
 	for range 5 {
 		r.pass(time.Second)
 		s.LearnSpeed(10_000, time.Second)

@@ -83,7 +83,7 @@ func TestAppendOnly_TellAppendOnlyFromTheRest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
-			s := newRig(t).startOf(tokenizer(&asked, tc.render))
+			s := newRig(t).incarnationOf(tokenizer(&asked, tc.render))
 			for range 2 {
 				if got := s.AppendOnly(t.Context(), "m", nil, ""); got != tc.want {
 					t.Errorf("got %d, want %d", got, tc.want)
@@ -126,7 +126,7 @@ func TestAppendOnly_WhatIsNoAnswerIsNotKnown(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			var asked atomic.Int32
 			r := newRig(t)
-			s := r.startOf(func(w http.ResponseWriter, r *http.Request) {
+			s := r.incarnationOf(func(w http.ResponseWriter, r *http.Request) {
 				asked.Add(1)
 				_, _ = io.Copy(io.Discard, r.Body)
 				row.act(w, r)
@@ -182,7 +182,7 @@ func TestAppendOnly_ARefusedConnectionIsTriedAgain(t *testing.T) {
 // What was found is of one incarnation: the next may come up with another template.
 func TestAppendOnly_ARestartIsAskedAgain(t *testing.T) {
 	asked, generation := 0, ""
-	s := newRig(t).startOf(tokenizer(&asked, func(roles, contents []string, generate bool) string {
+	s := newRig(t).incarnationOf(tokenizer(&asked, func(roles, contents []string, generate bool) string {
 		text := strings.Join(contents, "|") + "|"
 		if generate {
 			text += generation
@@ -210,7 +210,7 @@ func TestAppendOnly_ARestartMayBringTokenize(t *testing.T) {
 	there := false
 	asked := 0
 	answer := tokenizer(&asked, func([]string, []string, bool) string { return "other" })
-	s := newRig(t).startOf(func(w http.ResponseWriter, r *http.Request) {
+	s := newRig(t).incarnationOf(func(w http.ResponseWriter, r *http.Request) {
 		if !there {
 			http.NotFound(w, r)
 			return
@@ -218,13 +218,13 @@ func TestAppendOnly_ARestartMayBringTokenize(t *testing.T) {
 		answer(w, r)
 	})
 	for _, row := range []struct {
-		start string
-		there bool
-		want  Finding
+		incarnation string
+		there       bool
+		want        Finding
 	}{{"1", false, Yes}, {"1", true, Yes}, {"2", true, No}} {
 		there = row.there
-		if got := tells(s.engine, row.start).AppendOnly(t.Context(), "m", nil, ""); got != row.want {
-			t.Errorf("start %s: got %d, want %d", row.start, got, row.want)
+		if got := tells(s.engine, row.incarnation).AppendOnly(t.Context(), "m", nil, ""); got != row.want {
+			t.Errorf("start %s: got %d, want %d", row.incarnation, got, row.want)
 		}
 	}
 }
@@ -235,7 +235,7 @@ func TestAppendOnly_OneQuestionAtATime(t *testing.T) {
 	entered, leave := make(chan struct{}), make(chan struct{})
 	asked := 0
 	answer := tokenizer(&asked, func([]string, []string, bool) string { return "x" })
-	s := newRig(t).startOf(func(w http.ResponseWriter, r *http.Request) {
+	s := newRig(t).incarnationOf(func(w http.ResponseWriter, r *http.Request) {
 		if asked == 0 {
 			close(entered)
 			<-leave
@@ -270,7 +270,7 @@ func TestAppendOnly_ARefusedKeyIsItsOwners(t *testing.T) {
 	asked := 0
 	answer := tokenizer(&asked, func(_, contents []string, _ bool) string { return strings.Join(contents, "|") + "|" })
 	refused := 0
-	s := newRig(t).startOf(func(w http.ResponseWriter, r *http.Request) {
+	s := newRig(t).incarnationOf(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Authorization") != "Bearer good" {
 			refused++
 			http.Error(w, "{}", http.StatusUnauthorized)
@@ -293,7 +293,7 @@ func TestAppendOnly_ARefusedKeyIsItsOwners(t *testing.T) {
 
 func TestAppendOnly_MemoryIsBounded(t *testing.T) {
 	asked := 0
-	s := newRig(t).startOf(tokenizer(&asked, func([]string, []string, bool) string { return "x" }))
+	s := newRig(t).incarnationOf(tokenizer(&asked, func([]string, []string, bool) string { return "x" }))
 	s.templates = map[[32]byte]Finding{}
 	for i := range maxLearnt {
 		s.templates[[32]byte{byte(i), byte(i >> 8)}] = Yes

@@ -90,7 +90,7 @@ func TestTokenize_LearnsOncePerStartThatNothingIsRendered(t *testing.T) {
 
 func TestTokenize_RendersTheClientsRequestUnstreamed(t *testing.T) {
 	var got map[string]any
-	s := newRig(t).startOf(func(w http.ResponseWriter, r *http.Request) {
+	s := newRig(t).incarnationOf(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/metrics" {
 			_, _ = io.WriteString(w, "process_start_time_seconds 5\n")
 			return
@@ -126,7 +126,7 @@ func TestTokenize_AFailureToRenderIsFinal(t *testing.T) {
 		{`[]`, 200, false},
 	} {
 		var asked []string
-		s := newRig(t).startOf(func(w http.ResponseWriter, r *http.Request) {
+		s := newRig(t).incarnationOf(func(w http.ResponseWriter, r *http.Request) {
 			asked = append(asked, r.URL.Path)
 			switch {
 			case r.URL.Path == "/metrics":
@@ -150,13 +150,13 @@ func TestTokenize_RefusesBadAnswers(t *testing.T) {
 		`{"tokens":[1,2],"count":3}`, `{"tokens":[]}`, `{"tokens":null}`, `{"tokens":[1.5]}`, `{"tokens":[-1]}`, `{"tokens":"1"}`,
 		`{"tokens":[1]`, `{"tokens":[1]}x`, `{"tokens":[1],"tokens":[2]}`, `{}`, `[]`, `not JSON`,
 	} {
-		s := newRig(t).startOf(answerJSON(answer))
+		s := newRig(t).incarnationOf(answerJSON(answer))
 		ids, err := s.Tokenize(t.Context(), mustParse(t, upstream.Text, `{"prompt":"x"}`), "")
 		if err == nil {
 			t.Errorf("%s: got %v", answer, ids)
 		}
 	}
-	s := newRig(t).startOf(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
+	s := newRig(t).incarnationOf(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
 	if _, err := s.Tokenize(t.Context(), mustParse(t, upstream.Text, `{"prompt":"x"}`), ""); err == nil {
 		t.Error("a status 500 is an answer")
 	}
@@ -177,7 +177,7 @@ func TestTokenize_AsksNothingOfWhatIsNotComparable(t *testing.T) {
 func TestTokenize_IsBoundedInTime(t *testing.T) {
 	leave := make(chan struct{})
 	defer close(leave)
-	s := newRig(t).startOf(func(_ http.ResponseWriter, r *http.Request) {
+	s := newRig(t).incarnationOf(func(_ http.ResponseWriter, r *http.Request) {
 		select {
 		case <-leave:
 		case <-r.Context().Done():

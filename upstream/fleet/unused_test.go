@@ -18,7 +18,7 @@ func (r *rig) left(name string) Unused {
 // met returns two incarnations that have exchanged KV.
 func (r *rig) met() (prefill, decode *Incarnation) {
 	r.t.Helper()
-	prefill, decode = r.starts()
+	prefill, decode = r.incarnations()
 	prefill.PairWith(decode).ExchangedKV()
 	return prefill, decode
 }
