@@ -78,7 +78,7 @@ func (a *answer) of(t *turn, d *decoding) {
 		a.reply = t.proof.Reply()
 		a.reply.Begin()
 	}
-	if d.pair != nil {
+	if d.pairState != nil {
 		t.ids.Retain(t.arena)
 	}
 	t.ids.Grow(d.blockSize)

@@ -12,11 +12,11 @@ import (
 
 // claim is the ticket of an attempt, from its take until its outcome is known. A claim without a ticket is a miss.
 type claim struct {
-	ticket *convcache.Ticket
-	holder *fleet.Incarnation // the incarnation of decode that holds the blocks
-	reader *fleet.Incarnation // the incarnation of prefill that will read them
-	pair   *fleet.PairState   // the state of the two, which learns from the ticket's outcome
-	offer  convcache.Offer    // how much of the ticket this request may use
+	ticket    *convcache.Ticket
+	holder    *fleet.Incarnation // the incarnation of decode that holds the blocks
+	reader    *fleet.Incarnation // the incarnation of prefill that will read them
+	pairState *fleet.PairState   // the state of the two, which learns from the ticket's outcome
+	offer     convcache.Offer    // how much of the ticket this request may use
 	// sent is true once a byte of the ticket may have reached an engine. The ticket can't be used again then, whatever the engine answers.
 	sent      bool
 	concluded bool // the pair's state has been told the outcome
@@ -103,7 +103,7 @@ func (s *turns) conclude(t *turn, h *claim, outcome fleet.Outcome) {
 		return
 	}
 	h.concluded, h.answered = true, outcome == fleet.Answered
-	s.releaser.tell(h.pair, outcome, h.ticket, h.reader, h.holder, t.record.Turn)
+	s.releaser.tell(h.pairState, outcome, h.ticket, h.reader, h.holder, t.record.Turn)
 }
 
 // named returns an incarnation's name in the log.

@@ -33,7 +33,7 @@ type decoding struct {
 	lineage     convcache.Lineage     // the lineage of the handed-over KV
 	prefilled   []convcache.Prefilled // how many tokens of the prompt prefill's caches hold
 	found       lineage.Space         // decode's cache as the leg found it
-	pair        *fleet.PairState      // of the two incarnations that exchange the KV, nil if one of them is not known
+	pairState   *fleet.PairState      // of the two incarnations that exchange the KV, nil if one of them is not known
 	rewrite     upstream.Rewriter
 	asks        asked
 	unread      func() // has decode take the KV of the hand-over if decode has not read it; nil once an event has reached the client
@@ -139,7 +139,7 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 	d.asks.exposed, d.asks.stops = s.cfg.ExposeParams, t.req.Has("stop")
 	edit.Whole, edit.ReturnTokenIDs, edit.Usage = d.asks.whole, d.asks.ids, d.asks.usage
 	if d.handed {
-		d.from, d.pair, d.rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
+		d.from, d.pairState, d.rewrite = h.from, h.from.PairWith(incarnation), h.Rewrite
 	}
 	leg := t.leg(incarnation, plan, t.req.DecodeBody(edit))
 	d.requestID = leg.RequestID

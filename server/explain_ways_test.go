@@ -44,8 +44,8 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 		fresh := r.engine(r.prefill[1])
 		fresh.Refresh(t.Context())
 		r.without(r.prefill[0])
-		pair := fresh.Last().PairWith(r.engine(r.decode[0]).Last())
-		if pair.Begin() != fleet.Trial {
+		pairState := fresh.Last().PairWith(r.engine(r.decode[0]).Last())
+		if pairState.Begin() != fleet.Trial {
 			t.Fatal("the second prefill instance is not new to decode")
 		}
 		r.turn("teacher", 1, true)
@@ -54,7 +54,7 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 		if said.Pair != "busy" || said.Tickets[0].Pair != "busy" || said.Tickets[0].Usable {
 			t.Errorf("explained as %+v", said)
 		}
-		pair.End(fleet.Inconclusive)
+		pairState.End(fleet.Inconclusive)
 		if said := r.explain(chatPath, ask("d", true, history(4)...)); said.Pair != "trial" {
 			t.Errorf("explained as %+v", said)
 		}

@@ -225,8 +225,8 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why Re
 	if f.dryRun {
 		return claim{}, denies(p.prefill.StatusWith(holder))
 	}
-	link := p.prefill.PairWith(holder)
-	return claim{holder: holder, reader: p.prefill, pair: link, offer: c.offer}, denies(link.Begin())
+	pairState := p.prefill.PairWith(holder)
+	return claim{holder: holder, reader: p.prefill, pairState: pairState, offer: c.offer}, denies(pairState.Begin())
 }
 
 // takeBranch takes the ticket of one branch and completes the claim h with it. The ticket must offer what the branch promised. If there is
@@ -235,7 +235,7 @@ func (f *finder) usable(ctx context.Context, p *pair, c choice) (_ claim, why Re
 func (f *finder) takeBranch(ctx context.Context, t *turn, c choice, h claim) (_ *claim, outcome convcache.Outcome, why Reason) {
 	defer func() {
 		if h.ticket == nil {
-			h.pair.End(fleet.Inconclusive)
+			h.pairState.End(fleet.Inconclusive)
 		}
 	}()
 	bounded, cancel := storeContext(ctx, f.cfg)

@@ -137,15 +137,15 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 			return func() { r.prefill[0].tells(metricsOf(rigIncarnation, rigBlock)) }
 		}, want: handedBack, both: true},
 		"the pair is stopped": {exit: func(r *exits, _ *exitLegs) func() {
-			pair := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
-			pair.Begin()
-			pair.End(fleet.Unanswered)
+			pairState := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
+			pairState.Begin()
+			pairState.End(fleet.Unanswered)
 			return func() { r.passes(2 * time.Minute) }
 		}, want: handedBack, homed: true},
 		"the pair is stopped, no conversation": {exit: func(r *exits, _ *exitLegs) func() {
-			pair := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
-			pair.Begin()
-			pair.End(fleet.Unanswered)
+			pairState := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
+			pairState.Begin()
+			pairState.End(fleet.Unanswered)
 			return func() {}
 		}, want: released},
 		"not sent":   {exit: failing(upstream.LegError{Role: upstream.RolePrefill, Kind: upstream.Broken, Err: errors.New("x")}), want: handedBack, both: true},
@@ -327,9 +327,9 @@ func TestHandBack_GoesElsewhere(t *testing.T) {
 		}, []time.Duration{0, awayLong}},
 		"quarantined": {func(r *exits) { r.engine(r.prefill[0]).Last().Quarantine() }, []time.Duration{0}},
 		"the pair is stopped": {func(r *exits) {
-			pair := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
-			pair.Begin()
-			pair.End(fleet.Unanswered)
+			pairState := r.engine(r.prefill[0]).Last().PairWith(r.engine(r.decode[0]).Last())
+			pairState.Begin()
+			pairState.End(fleet.Unanswered)
 			r.engine(r.prefill[0]).Unanswered(time.Now()) // turns go to the other one, too
 		}, []time.Duration{0, 2 * time.Second}},
 	} {

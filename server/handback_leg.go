@@ -24,14 +24,14 @@ const (
 func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
 	began := time.Now()
 	prefill, decode := k.queue.prefill, k.queue.decode
-	link := prefill.PairWith(decode)
-	if !prefill.Alive(ctx) || !decode.Alive(ctx) || !permits(link.Begin()) {
+	pairState := prefill.PairWith(decode)
+	if !prefill.Alive(ctx) || !decode.Alive(ctx) || !permits(pairState.Begin()) {
 		k.again = true
 		return
 	}
 	defer func() { // runs after a panic too
 		if !k.concluded {
-			link.End(fleet.Inconclusive)
+			pairState.End(fleet.Inconclusive)
 		}
 		if k.ticket != nil && !k.settled {
 			h.unanswered(k)
@@ -53,7 +53,7 @@ func (h *handBacks) run(ctx context.Context, k *retainedTicket) {
 		h.release(k)
 		return
 	}
-	outcome, err := h.send(ctx, k, link)
+	outcome, err := h.send(ctx, k, pairState)
 	h.count(outcome, ticket.Tokens)
 	attrs := []any{
 		"conversation", k.conversation, "model", k.model, "prefill", prefill.Engine().Name, "decode", decode.Engine().Name,
@@ -90,7 +90,7 @@ func (h *handBacks) has(ctx context.Context, k *retainedTicket) bool {
 }
 
 // send sends the leg, and returns the outcome.
-func (h *handBacks) send(ctx context.Context, k *retainedTicket, link *fleet.PairState) (outcome string, err error) {
+func (h *handBacks) send(ctx context.Context, k *retainedTicket, pairState *fleet.PairState) (outcome string, err error) {
 	prefill, ticket := k.queue.prefill, k.ticket
 	found, ok := h.lineages.enter(prefill, ticket.Lineage)
 	if !ok {
@@ -116,9 +116,9 @@ func (h *handBacks) send(ctx context.Context, k *retainedTicket, link *fleet.Pai
 	}
 	blame(prefill.Engine(), err, true)
 	if err != nil {
-		return h.failed(ctx, k, link, err), err
+		return h.failed(ctx, k, pairState, err), err
 	}
-	h.concluded(k, link, fleet.Answered)
+	h.concluded(k, pairState, fleet.Answered)
 	h.arrived(k, true)
 	h.releaser.spent(*ticket)
 	if !k.repeats(answer) {
@@ -151,7 +151,7 @@ func (k *retainedTicket) repeats(answer upstream.PrefillAnswer) bool {
 }
 
 // failed settles a ticket whose leg failed, and returns the outcome.
-func (h *handBacks) failed(ctx context.Context, k *retainedTicket, link *fleet.PairState, err error) (outcome string) {
+func (h *handBacks) failed(ctx context.Context, k *retainedTicket, pairState *fleet.PairState, err error) (outcome string) {
 	var leg *upstream.LegError
 	if !errors.As(err, &leg) {
 		leg = &upstream.LegError{Sent: true}
@@ -164,7 +164,7 @@ func (h *handBacks) failed(ctx context.Context, k *retainedTicket, link *fleet.P
 		h.release(k)
 		return handBackRequeued
 	}
-	h.concluded(k, link, outcomeOf(leg))
+	h.concluded(k, pairState, outcomeOf(leg))
 	h.unanswered(k)
 	return handBackFailed
 }
@@ -193,9 +193,9 @@ func (h *handBacks) unanswered(k *retainedTicket) {
 }
 
 // concluded tells the pair's state the outcome of the ticket.
-func (h *handBacks) concluded(k *retainedTicket, link *fleet.PairState, outcome fleet.Outcome) {
+func (h *handBacks) concluded(k *retainedTicket, pairState *fleet.PairState, outcome fleet.Outcome) {
 	k.concluded = true
-	h.releaser.tell(link, outcome, k.ticket, k.queue.prefill, k.queue.decode, "hand-back")
+	h.releaser.tell(pairState, outcome, k.ticket, k.queue.prefill, k.queue.decode, "hand-back")
 }
 
 // arrived ends the ticket's transfer in the count of pinned tokens. freed says that decode has freed the blocks.

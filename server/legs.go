@@ -221,15 +221,15 @@ func (s *turns) between(ctx context.Context, out *commitWriter, t *turn, p *pair
 func (s *turns) ready(ctx context.Context, t *turn, p *pair, plan upstream.Plan, h handed) error {
 	bounded, cancel := context.WithDeadlineCause(ctx, h.until, upstream.ErrNotReady)
 	defer cancel()
-	err, link := plan.Ready(bounded), h.from.PairWith(p.decode)
+	err, pairState := plan.Ready(bounded), h.from.PairWith(p.decode)
 	switch {
 	case errors.Is(context.Cause(bounded), upstream.ErrNotReady):
-		if rest := link.NotAnnounced(h.tokens); rest > 0 {
+		if rest := pairState.NotAnnounced(h.tokens); rest > 0 {
 			s.cfg.Logger.Warn("prefill does not announce its KV for this decode instance; its turns go to another prefill instance or to decode alone",
 				"turn", t.record.Turn, "prefill", h.from.Engine().Name, "decode", p.decode.Engine().Name, "tried_again_in", rest.String())
 		}
 	case err == nil:
-		link.Arrived(h.tokens)
+		pairState.Arrived(h.tokens)
 	}
 	var leg *upstream.LegError
 	if err == nil || errors.As(err, &leg) {

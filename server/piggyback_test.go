@@ -46,21 +46,21 @@ func TestRider_OfALegThatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			prefill, decode := newPair(t)
-			pair := prefill.PairWith(decode)
-			pair.ExchangedKV()
+			pairState := prefill.PairWith(decode)
+			pairState.ExchangedKV()
 			a := fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour)}
-			r := &piggyback{unused: a, holder: decode, pair: pair}
+			r := &piggyback{unused: a, holder: decode, pairState: pairState}
 			r.failed(&tc.leg)
 			if n := decode.Unused(); n != 1 {
 				t.Errorf("%d tickets wait, want the one that is not certain to be released", n)
 			}
-			_, turns := pair.TakeUnused(false)
-			_, own := pair.TakeUnused(true)
+			_, turns := pairState.TakeUnused(false)
+			_, own := pairState.TakeUnused(true)
 			if waits := turns || own; waits != tc.waits || turns != tc.turns {
 				t.Errorf("waiting: %v, for turns too: %v, want %v, %v", waits, turns, tc.waits, tc.turns)
 			}
 			decode.Leave(a)
-			if _, ok := pair.TakeUnused(false); ok == tc.spares {
+			if _, ok := pairState.TakeUnused(false); ok == tc.spares {
 				t.Errorf("turns carry releases: %v, want none %v", ok, tc.spares)
 			}
 		})
@@ -70,15 +70,15 @@ func TestRider_OfALegThatFails(t *testing.T) {
 // Whether decode was told is open twice: the blocks count until decode's TTL ends, and no third leg names them.
 func TestRider_OpenTwiceLasts(t *testing.T) {
 	prefill, decode := newPair(t)
-	pair := prefill.PairWith(decode)
-	pair.ExchangedKV()
+	pairState := prefill.PairWith(decode)
+	pairState.ExchangedKV()
 	decode.Leave(fleet.Unused{Params: []byte("a"), Deadline: time.Now().Add(time.Hour), FreshAsOf: time.Now(), Tokens: 10})
 	for want := 1; want >= 0; want-- {
-		u, ok := pair.TakeUnused(true)
+		u, ok := pairState.TakeUnused(true)
 		if !ok {
 			t.Fatal("nothing waits to be released")
 		}
-		r := &piggyback{unused: u, holder: decode, pair: pair}
+		r := &piggyback{unused: u, holder: decode, pairState: pairState}
 		r.failed(&upstream.LegError{Kind: upstream.Gone, Sent: true})
 		if n := decode.Unused(); n != want {
 			t.Errorf("%d tickets wait, want %d", n, want)

@@ -9,7 +9,7 @@ import (
 )
 
 // tell reports the outcome of a ticket to the state of its pair, and logs what follows from it.
-func (r *releaser) tell(link *fleet.PairState, outcome fleet.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
+func (r *releaser) tell(pairState *fleet.PairState, outcome fleet.Outcome, ticket *convcache.Ticket, reader, holder *fleet.Incarnation, turn string) {
 	attrs := []any{"prefill", named(reader), "decode", named(holder), "turn", turn}
 	if outcome == fleet.Failed || outcome == fleet.Unanswered {
 		attrs = append(attrs, aged(ticket, holder)...)
@@ -20,7 +20,7 @@ func (r *releaser) tell(link *fleet.PairState, outcome fleet.Outcome, ticket *co
 				"engines don't tell that, and decoder_kv_ttl (--decoder-kv-ttl) has to be the same", attrs...)
 		}
 	}
-	pause, resumed := link.End(outcome)
+	pause, resumed := pairState.End(outcome)
 	switch {
 	case resumed:
 		r.cfg.Logger.Info("prefill answers tickets of decode again; reuse is on for this pair", attrs...)

@@ -17,23 +17,23 @@ func TestRefused_SaysTheAgeAndAsksForTheTTL(t *testing.T) {
 	reader, _ := newPair(t)
 	var log strings.Builder
 	r := &releaser{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}}
-	pair := reader.PairWith(holder)
+	pairState := reader.PairWith(holder)
 	ticket := &convcache.Ticket{FreshAsOf: time.Now().Add(-3 * time.Hour)}
-	r.tell(pair, fleet.Answered, ticket, reader, holder, "a")
+	r.tell(pairState, fleet.Answered, ticket, reader, holder, "a")
 	if log.Len() > 0 {
 		t.Errorf("an answered ticket is logged: %s", log.String())
 	}
 	for range 2 {
-		pair.Begin()
-		r.tell(pair, fleet.Failed, ticket, reader, holder, "b")
+		pairState.Begin()
+		r.tell(pairState, fleet.Failed, ticket, reader, holder, "b")
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=WARN") || !strings.Contains(got, "ticket_age=3h0m") ||
 		!strings.Contains(got, "decoder_kv_ttl="+holder.Engine().Instance().KVTTL.String()) || !strings.Contains(got, "decoder_kv_blocks_ttl") || !strings.Contains(got, "--decoder-kv-ttl") {
 		t.Errorf("logged %q, want one warning with the age of the ticket, and the settings", got)
 	}
 	for range 3 {
-		pair.Begin()
-		r.tell(pair, fleet.Failed, ticket, reader, holder, "c")
+		pairState.Begin()
+		r.tell(pairState, fleet.Failed, ticket, reader, holder, "c")
 	}
 	if got := log.String(); !strings.Contains(got, "reuse is off for a pair") || strings.Count(got, "ticket_age=3h0m") != 2 {
 		t.Errorf("logged %q, want a second warning with the age when the link stops", got)

@@ -142,18 +142,18 @@ func (r *releaser) giveUp(decode string, holder *fleet.Incarnation, parsed upstr
 // piggyback is the release of an unused ticket, on a prefill leg that carries no ticket of its own. Prefill reads none of its blocks and tells
 // decode to free them (measured on vLLM 0.32: within a second, at no cost to the request).
 type piggyback struct {
-	unused fleet.Unused
-	holder *fleet.Incarnation
-	pair   *fleet.PairState
+	unused    fleet.Unused
+	holder    *fleet.Incarnation
+	pairState *fleet.PairState
 }
 
 // piggyback takes an unused ticket whose release a leg to prefill may carry, nil if there is none. It does not ask engines for their
 // incarnations.
 func (r *releaser) piggyback(prefill *fleet.Incarnation) *piggyback {
 	for _, holder := range r.deps.Fleet.Waiting() {
-		link := prefill.Engine().Last().PairWith(holder)
-		if u, ok := link.TakeUnused(false); ok {
-			return &piggyback{u, holder, link}
+		pairState := prefill.Engine().Last().PairWith(holder)
+		if u, ok := pairState.TakeUnused(false); ok {
+			return &piggyback{u, holder, pairState}
 		}
 	}
 	return nil
@@ -179,7 +179,7 @@ func (r *piggyback) failed(leg *upstream.LegError) (requeued bool) {
 		r.holder.Leave(r.unused)
 		return true
 	case leg.Kind != upstream.Gone:
-		r.pair.ReleaseFailed(false)
+		r.pairState.ReleaseFailed(false)
 	}
 	r.open()
 	return false
@@ -222,12 +222,12 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			continue
 		}
 		holder := decode.Current(ctx)
-		link := prefill.Current(ctx).PairWith(holder)
-		u, ok := link.TakeUnused(true)
+		pairState := prefill.Current(ctx).PairWith(holder)
+		u, ok := pairState.TakeUnused(true)
 		if !ok {
 			continue
 		}
-		unused := &piggyback{u, holder, link}
+		unused := &piggyback{u, holder, pairState}
 		leg, err := r.deps.Connector.Release(unused.offer(), u.Model)
 		if err != nil {
 			unused.arrived(false)
@@ -254,7 +254,7 @@ func (r *releaser) releaseOne(ctx context.Context, decode *fleet.Engine) bool {
 			unused.open()
 			r.counts.own.failed.Add(1)
 			r.cfg.Logger.Warn("release failed; this pair releases nothing for a while", "prefill", prefill.Name, "decode", decode.Name, "error", err)
-			link.ReleaseFailed(true)
+			pairState.ReleaseFailed(true)
 		}
 		return err == nil
 	}

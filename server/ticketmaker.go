@@ -58,7 +58,7 @@ func (k *ticketMaker) keep(ctx context.Context, t *turn, a *answer) {
 	a.concluded = true
 	d := a.decoding
 	if a.completeness() != incomplete {
-		d.pair.ExchangedKV()
+		d.pairState.ExchangedKV()
 	}
 	ticket, parsed, why := k.ticketOf(t, a)
 	if why != "" {
@@ -180,7 +180,7 @@ func (k *ticketMaker) noTicket(t *turn, a *answer) (why string) {
 		return "no_handover"
 	case d.quarantined:
 		return proof.Unproven(lacksQuarantined)
-	case d.pair == nil:
+	case d.pairState == nil:
 		return proof.Unproven(proof.LacksIncarnation)
 	case t.ids.Lacks() != "":
 		return proof.Unproven(t.ids.Lacks())
