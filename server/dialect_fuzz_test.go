@@ -11,7 +11,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// blankIncarnation is that of a decode engine of which nothing is known.
+// blankIncarnation is a decode engine about which nothing is known.
 func blankIncarnation() *fleet.Incarnation {
 	f := fleet.New(fleet.Config{})
 	f.Set([]upstream.Instance{{Name: "d", Role: upstream.RoleDecode, BaseURL: "http://127.0.0.1:1"}})

@@ -257,7 +257,7 @@ const (
 	rigBlock       = 80
 )
 
-// metricsOf tells a start, "" for none, and a block size, 0 for none.
+// metricsOf tells a start time, "" for none, and a block size, 0 for none.
 func metricsOf(incarnation string, block int) behaviour {
 	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
 		if incarnation != "" {

@@ -32,7 +32,7 @@ type Explanation struct {
 	Path         *PathAhead    `json:"path,omitempty"`
 	Prefill      *EngineAhead  `json:"prefill,omitempty"`
 	Decode       *EngineAhead  `json:"decode,omitempty"`
-	Pair         string        `json:"link,omitempty"`  // state of the pair of these two, as for tickets: "proven", "trial", "busy" or "stopped"
+	Pair         string        `json:"pair,omitempty"`  // state of the pair of these two, as for tickets: "proven", "trial", "busy" or "stopped"
 	Store        string        `json:"store,omitempty"` // what the look-up found, if one is made
 	Tickets      []TicketAhead `json:"tickets"`         // tickets of the conversation in the store
 	HandedBack   []NoteAhead   `json:"handed_back,omitempty"`
@@ -68,7 +68,7 @@ type ProofInForce struct {
 	// Ineligible says why the request itself takes no part in reuse; "" if it may.
 	Ineligible string `json:"ineligible,omitempty"`
 	Lacks      string `json:"lacks,omitempty"` // what the engines lack for a proof
-	Asks       string `json:"asks,omitempty"`  // what an engine would be asked for: "start", "probe", "tokens", "template" or "cache"
+	Asks       string `json:"asks,omitempty"`  // what an engine would be asked for: "incarnation", "probe", "tokens", "template" or "cache"
 	Parity     string `json:"parity,omitempty"`
 	Template   string `json:"template,omitempty"` // whether the chat template is append-only: "yes", "no" or "unknown"
 }

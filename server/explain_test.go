@@ -112,7 +112,7 @@ func TestExplain_AgreesWithWhatHappens(t *testing.T) {
 func TestExplain_ByTokensAgreesWhereThePromptHasIDs(t *testing.T) {
 	r := newRig(t, setup{still: true, cfg: func(c *server.Config) { byTokens(c); c.ReuseMinTokens = 2 * rigBlock }})
 	r.inIDs(nil)
-	r.sendIDs("teacher", true, count(1, 100)...) // the starts are known then
+	r.sendIDs("teacher", true, count(1, 100)...) // the incarnations are known then
 	prompt := count(1000, 5*rigBlock)
 	r.agree(textPath, askIDs("c", true, prompt...), "miss;reason=first_turn")
 	prompt = append(append(prompt, outputIDs()...), count(5000, 30)...)
@@ -133,7 +133,7 @@ func TestExplain_ByTokensAgreesWhereThePromptHasIDs(t *testing.T) {
 
 func TestExplain_WhatOnlyEnginesKnow(t *testing.T) {
 	r := newRig(t, setup{still: true})
-	if got := r.explain(chatPath, ask("c", true, history(1)...)); got.Verdict != server.VerdictEngines || got.Proof.Asks != "start" {
+	if got := r.explain(chatPath, ask("c", true, history(1)...)); got.Verdict != server.VerdictEngines || got.Proof.Asks != "incarnation" {
 		t.Errorf("nothing was read of the engines, and explain says %+v", got)
 	}
 	r.turn("c", 1, true)

@@ -18,8 +18,8 @@ type TicketAhead struct {
 	// still the incarnation that made them.
 	Decode  string `json:"decode"`
 	State   string `json:"decode_state"`
-	Current bool   `json:"decode_start_current"`
-	Pair    string `json:"link,omitempty"` // state of the pair of the prefill instance that would be picked and this decode instance
+	Current bool   `json:"decode_incarnation_current"`
+	Pair    string `json:"pair,omitempty"` // state of the pair of the prefill instance that would be picked and this decode instance
 	// Offered is how many tokens of the ticket the request may use; it is absent if only the ids of the prompt can tell. Usable says whether
 	// the ticket could be used. If Offered is absent, Usable assumes that the prompt begins with all tokens of the ticket. Why is the reason
 	// of the miss if the ticket is not usable.
@@ -37,7 +37,7 @@ type EngineAhead struct {
 	Instance    string `json:"instance"`
 	State       string `json:"state"`
 	Why         string `json:"why,omitempty"` // a sentence about the state
-	Incarnation string `json:"start,omitempty"`
+	Incarnation string `json:"incarnation,omitempty"`
 	InFlight    int    `json:"in_flight"`
 	BlockSize   int    `json:"block_size,omitempty"`
 	UsesIDs     string `json:"uses_ids"`        // whether it computes the ids that it was sent: "yes", "no" or "unknown"

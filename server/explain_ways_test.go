@@ -12,7 +12,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// taught is a rig of which the starts and the template are known, and a conversation of three turns.
+// taught is a rig with known incarnations and template, and a conversation of three turns.
 func taught(t *testing.T, s setup) *rig {
 	t.Helper()
 	s.still = true

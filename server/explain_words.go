@@ -62,10 +62,10 @@ func (x *Explanation) differing() string {
 //
 //nolint:gochecknoglobals // immutable table
 var unasked = map[string]string{
-	"start":    "which start of it is running is not known yet",
-	"probe":    "whether it uses the ids that it is sent is not known yet",
-	"template": "whether its chat template is append-only is not known yet",
-	asksCache:  "the conversation was handed back to prefill, whose answer tells what of it is still in its prefix cache",
+	"incarnation": "which incarnation of it is running is not known yet",
+	"probe":       "whether it uses the ids that it is sent is not known yet",
+	"template":    "whether its chat template is append-only is not known yet",
+	asksCache:     "the conversation was handed back to prefill, whose answer tells what of it is still in its prefix cache",
 }
 
 // meaning returns the explanation of a reason that docs/reference.md gives.

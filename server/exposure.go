@@ -41,7 +41,7 @@ func (w *exposureWatch) compare(ctx context.Context) {
 	for _, engine := range w.fleet.Engines(upstream.RolePrefill) {
 		if last := engine.Last(); !last.Quarantined() && w.lineages.quarantined(last) {
 			w.cfg.Logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
-				"prefill", engine.Name, "start", last.ID())
+				"prefill", engine.Name, "incarnation", last.ID())
 		}
 	}
 	w.say()
@@ -81,7 +81,7 @@ func (w *exposureWatch) say() {
 			if _, logged := w.logged[last]; !logged {
 				w.logged[last] = struct{}{}
 				w.cfg.Logger.Error("engine has KV of a prefill under quarantine in its cache; its legs have a cache_salt until it is restarted",
-					"role", role.String(), "instance", engine.Name, "start", last.ID())
+					"role", role.String(), "instance", engine.Name, "incarnation", last.ID())
 			}
 		}
 	}

@@ -115,7 +115,7 @@ func TestQuarantine_NothingOfItIsHandedBack(t *testing.T) {
 				r.server.CompareExposures(t.Context())
 				r.wantReleasing(2)
 			}
-			r.handBack(overdue, 0) // which finds another way for what was to go to the start that is quarantined
+			r.handBack(overdue, 0) // which finds another way for what was to go to the quarantined incarnation
 			r.handBack(overdue, 0)
 			r.wantReleasing(2)
 		})

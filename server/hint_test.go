@@ -62,8 +62,8 @@ func TestHit_ReadsTheStartOfEachEngineOnce(t *testing.T) {
 	}
 }
 
-// An attempt stays with the starts that it was begun with: the ticket of an answer that another start may have given names
-// the start that was picked, and is not used.
+// An attempt stays with the incarnations that it was begun with: the ticket of an answer that another incarnation may have given names
+// the incarnation that was picked, and is not used.
 func TestAttempt_KeepsTheStartItWasBegunWith(t *testing.T) {
 	r := newRig(t, setup{})
 	r.prefill[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {

@@ -38,7 +38,7 @@ func (l *lineages) hurry() {
 	}
 }
 
-// incarnationName names an incarnation as all replicas do, however they spell its host: by its start, its rank, and what of its address is
+// incarnationName names an incarnation as all replicas do, however they spell its host: by its start time, its rank, and what of its address is
 // no name. Starts alone are told in hundredths of a second, in which two engines may begin.
 func incarnationName(p lineage.Address, incarnation string) string {
 	name := incarnation + " " + behindHost(p.URL)

@@ -25,9 +25,9 @@ func restartFaults() []fault {
 		}
 	}
 	hidden := func(v variant) want {
-		const why = "ineligible_unproven;why=start"
+		const why = "ineligible_unproven;why=incarnation"
 		w := want{path: pathBoth, reuse: "miss;reason=" + why, prefill: "plain", decode: "handed", stored: why, kept: v.ticket}
-		if v.ticket { // it names the start before
+		if v.ticket { // it names the incarnation before
 			w.next = "miss;reason=instance_gone"
 		}
 		return w
@@ -66,7 +66,7 @@ func restartFaults() []fault {
 			c.deps.Fleet.Set(second(c))
 			c.deps.Fleet.Set(all)
 			c.engine(c.decode[0]).Refresh(c.t.Context())
-		}, want: func(v variant) want { // the order has changed; the ticket is good, because it is the same start
+		}, want: func(v variant) want { // the order has changed; the ticket is good, because it is the same incarnation
 			w := served(v)
 			w.decode = "handed@1"
 			return w

@@ -88,7 +88,7 @@ func TestPath_ShortFollowUpGoesToWhatHoldsTheHistory(t *testing.T) {
 		p = r.send(ask("c", stream, long, "Hello world", strings.Repeat("x", 700)))
 		r.wantOK(p, "hit;tokens=200")
 		r.wantPath(p, "prefill_decode;tokens=175")
-		// A question of its own under the conversation's id has none of the history, and neither has what another start holds.
+		// A question of its own under the conversation's id has none of the history, and neither has the cache of another incarnation.
 		r.wantPath(r.send(ask("c", stream, strings.Repeat("y", 640))), "prefill_decode;tokens=160")
 		r.wantPath(r.send(ask("d", stream, long, "Hello world", "x")), "prefill_decode;tokens=203")
 		r.tell(r.decode[0], metricsOf("1.6e+09", rigBlock))

@@ -12,7 +12,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// newPair returns a start of prefill and one of decode, of engines that answer /metrics and nothing else.
+// newPair returns an incarnation of prefill and one of decode, of engines that answer /metrics and nothing else.
 func newPair(tb testing.TB) (prefill, decode *fleet.Incarnation) {
 	tb.Helper()
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -24,7 +24,7 @@ const (
 func quarantine(logger *slog.Logger, prefill *fleet.Incarnation, turn string) {
 	prefill.Quarantine()
 	logger.Error("prefill is quarantined until it is restarted", "turn", turn, "prefill", prefill.Engine().Name,
-		"start", prefill.ID(), "error", proof.ErrIDs)
+		"incarnation", prefill.ID(), "error", proof.ErrIDs)
 }
 
 // quarantineWatch shares quarantines of prefill with other replicas, and mentions them in the log again and again.
@@ -75,7 +75,7 @@ func (b *quarantineWatch) exchange(ctx context.Context, engines []*fleet.Engine)
 		case shared[i] && !local:
 			incarnation.Quarantine()
 			b.cfg.Logger.Error("prefill is quarantined until it is restarted: another replica has found that it does not compute the ids that it is sent",
-				"prefill", incarnation.Engine().Name, "start", incarnation.ID())
+				"prefill", incarnation.Engine().Name, "incarnation", incarnation.ID())
 		case local && !shared[i]:
 			b.share(ctx, names[i])
 		}

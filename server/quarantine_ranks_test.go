@@ -9,7 +9,7 @@ import (
 	"carryover/upstream/fleet"
 )
 
-// Ranks share an address and its start. A quarantine of one is none of the others, on any replica.
+// Ranks share an address and its start time. A quarantine of one rank does not concern the others, on any replica.
 func TestBarred_OneRankIsSharedAlone(t *testing.T) {
 	shared := &sharedQuarantines{}
 	replicas := []*rig{

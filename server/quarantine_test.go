@@ -15,7 +15,7 @@ import (
 	"carryover/upstream"
 )
 
-// quarantine quarantines the start that a prefill engine of the rig tells.
+// quarantine quarantines the incarnation of a prefill engine of the rig.
 func (r *rig) quarantine(e *engine) { r.engine(e).Last().Quarantine() }
 
 // takesOtherIDs is a prefill engine that computes other ids than it is sent when it is sent any with a ticket.
@@ -51,7 +51,7 @@ func TestBarred_NoLegOfAnyClientGoesThere(t *testing.T) {
 	if p := r.get("/readyz"); p.status != http.StatusOK || !strings.Contains(p.body, `"quarantined":1`) {
 		t.Errorf("got %d %s, want it to tell of the quarantine", p.status, p.body)
 	}
-	// The quarantine is that of one start.
+	// The quarantine ends with the incarnation.
 	r.prefill[0].always(prefillsIDs)
 	r.tell(r.prefill[0], metricsOf("1.6e+09", rigBlock))
 	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context())

@@ -131,7 +131,7 @@ func TestRelease_UnsentLegLeavesItWaiting(t *testing.T) {
 	engine.now.Store(true)
 	r.shot()
 	engine.now.Store(false)
-	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context()) // what refused may be another start
+	r.deps.Fleet.Engines(upstream.RolePrefill)[0].Refresh(t.Context()) // another incarnation may have refused
 	r.shot()
 	r.wantCarried(1, left(r.decode[0].seen()[0]))
 }
@@ -220,7 +220,7 @@ func TestRelease_WhileDecodesStartIsForgotten(t *testing.T) {
 		return convcache.Expired, true
 	}
 	r.wantOK(r.turn("d", 1, true), "miss;")
-	decode.Refresh(t.Context()) // the same start
+	decode.Refresh(t.Context()) // the same incarnation
 	if n := len(r.deps.Fleet.Waiting()); n != 1 {
 		t.Errorf("%d starts wait for a release, want decode's", n)
 	}

@@ -35,7 +35,7 @@ func (r *rig) conversations() []string {
 	return ids
 }
 
-// All tickets of a decode instance are lost with its start; not one is sent to prefill.
+// All tickets of a decode instance are lost with its incarnation; not one is sent to prefill.
 func TestRemoved_ARestartedDecodeInstanceLosesAllItsTickets(t *testing.T) {
 	r := newRig(t, setup{})
 	ids := r.conversations()

@@ -45,7 +45,7 @@ var missReasons = []Term{
 	{proof.MissTokenizeFailed, "prefill does not say what the prompt's ids are", "`/tokenize` of prefill"},
 	{proof.MissNotComparable, "/tokenize can't be given such a request, so that its ids can't be compared", ""},
 	{proof.MissNotAppendOnly, "the chat template renders history otherwise than it was generated", "a template that only appends"},
-	{proof.Unproven(proof.LacksIncarnation), "an engine does not tell its start (process_start_time_seconds), or was not asked in time", "one API server per engine"},
+	{proof.Unproven(proof.LacksIncarnation), "an engine does not tell its start time (process_start_time_seconds), or was not asked in time", "one API server per engine"},
 	{proof.Unproven(proof.LacksProbe), "an engine has not shown that it uses the ids that it is sent", "vLLM 0.28 or newer, and a key that it takes"},
 	{proof.Unproven(proof.LacksIDs), "an engine does not tell token ids", "`carryover doctor`"},
 	{proof.Unproven(lacksQuarantined), "prefill computed other ids than it was sent and is under quarantine, or the KV may come from such a prefill", "restart it"},

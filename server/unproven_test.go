@@ -43,7 +43,7 @@ func TestUnproven_EnginesThatTellNoIDs(t *testing.T) {
 	})
 }
 
-// One line for each change of what a start is worth, however many turns notice.
+// One line for each change of what the token proof can use of an incarnation, however many turns notice.
 func TestUnproven_AChangeOfAStartsJudgmentIsOneLine(t *testing.T) {
 	r := newRig(t, setup{cfg: byTokens})
 	r.inIDs(nil)
@@ -57,9 +57,9 @@ func TestUnproven_AChangeOfAStartsJudgmentIsOneLine(t *testing.T) {
 	for round := 1; round <= 2; round++ {
 		r.tell(r.decode[0], metricsOf("", rigBlock))
 		for range 3 {
-			r.wantOK(r.sendIDs("c", true, count(100, 200)...), "miss;reason=ineligible_unproven;why=start")
+			r.wantOK(r.sendIDs("c", true, count(100, 200)...), "miss;reason=ineligible_unproven;why=incarnation")
 		}
-		if n := lines(`"level":"WARN"`, `"why":"start"`); n != 1 {
+		if n := lines(`"level":"WARN"`, `"why":"incarnation"`); n != 1 {
 			t.Errorf("round %d: got %d warnings, want one: nothing else was found out in between", round, n)
 		}
 	}

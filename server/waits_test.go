@@ -57,7 +57,7 @@ func TestHandover_WaitsForNothing(t *testing.T) {
 		var p reply
 		soon(t, "decode is not dispatched while /metrics hangs", func() { p = r.sendIDs("c", stream, count(100, 200)...) })
 		r.wantOK(p, "miss;reason=first_turn")
-		r.wantStored(1, "yes") // the start that the leg was sent to is known
+		r.wantStored(1, "yes") // the incarnation that the leg was sent to is known
 	})
 }
 

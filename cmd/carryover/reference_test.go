@@ -168,7 +168,7 @@ func described() (clients, operators [][2]string) {
 			{"GET /readyz", "200 once an instance of each role has answered, or decode alone, which says `decode_only`; else 503 `starting` or `draining`. With the state of Redis and the number of prefill instances under quarantine"},
 			{"GET /version", "the version"},
 		}, [][2]string{
-			{"GET /admin/instances", "each instance: state and why, load, speed, models, start, pinned tokens and their budget"},
+			{"GET /admin/instances", "each instance: state and why, load, speed, models, incarnation, pinned tokens and their budget"},
 			{"POST /admin/instances", "adds an instance, with `--discovery-registration`"},
 			{"DELETE /admin/instances/{role}/{name}", "removes one that was added so"},
 			{"POST /admin/instances/{role}/{name}/drain", "nothing new goes there; its turns go on to their end, and what tickets of this replica pin on a decode instance is handed back or released within seconds"},

@@ -23,7 +23,7 @@ type instance struct {
 	Weight      int    `json:"weight"`
 	State       string `json:"state"`
 	Why         string `json:"why,omitempty"`
-	Incarnation string `json:"start,omitempty"`
+	Incarnation string `json:"incarnation,omitempty"`
 	// ExposedSince is when the instance was found to have KV of a quarantined prefill instance in its prefix cache.
 	ExposedSince *time.Time `json:"exposed_since,omitempty"`
 

@@ -29,7 +29,7 @@ func (r *Records) Bad(s Space) {
 	}
 }
 
-// Quarantine quarantines an incarnation that computes other ids since an unknown moment. start is its id, and must be known.
+// Quarantine quarantines an incarnation that computes other ids since an unknown moment. incarnation is its id, which must be known.
 func (r *Records) Quarantine(p Address, incarnation string) {
 	r.mu.Lock()
 	_, c := r.at(p, incarnation)
@@ -51,7 +51,7 @@ func (r *Records) quarantine(since int64, incarnation, unknown convcache.Incarna
 	r.changed()
 }
 
-// Quarantined reports whether an incarnation is quarantined by any replica. start is its id, and must be known.
+// Quarantined reports whether an incarnation is quarantined by any replica. incarnation is its id, which must be known.
 func (r *Records) Quarantined(p Address, incarnation string) bool {
 	if r.doubts.Load() == 0 {
 		return false

@@ -108,7 +108,7 @@ func (s Space) Cache() (convcache.Incarnation, uint64) {
 }
 
 // Enter returns the space of an incarnation for a leg that brings KV with this lineage into it. If that KV is in doubt, Enter returns false
-// and records nothing. start is "" if the incarnation is not known.
+// and records nothing. incarnation is "" if it is not known.
 func (r *Records) Enter(p Address, incarnation string, l convcache.Lineage) (Space, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (r *Records) Leaves(s Space) (l convcache.Lineage) {
 	return l
 }
 
-// at returns what is known about an incarnation. If start is "", that is the incarnation that was used last. The caller holds r.mu.
+// at returns what is known about an incarnation. If incarnation is "", that is the incarnation that was used last. The caller holds r.mu.
 func (r *Records) at(p Address, incarnation string) (*engine, *cache) {
 	at := r.engines[p]
 	if at == nil {

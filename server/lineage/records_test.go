@@ -199,7 +199,7 @@ func TestRecords_UnknownStarts(t *testing.T) {
 	r := newRig(t, began())
 	r.prefills("p1")
 	here, elsewhere := r.hands(r.At(at("p1"), ""), "d1"), r.hands(r.At(at("p9"), ""), "d9")
-	r.Quarantine(at("p1"), "7") // another start than the one that was known before
+	r.Quarantine(at("p1"), "7") // another incarnation than the one that was known before
 	if !r.InDoubt(here) || r.InDoubt(elsewhere) {
 		t.Errorf("KV of an engine whose start was not known: in doubt %t, and that of another %t", r.InDoubt(here), r.InDoubt(elsewhere))
 	}

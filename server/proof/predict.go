@@ -18,10 +18,10 @@ type Prediction struct {
 
 // What an engine has to be asked before a turn is proven.
 const (
-	AsksIncarnation = "start"    // its incarnation: /metrics
-	AsksProbe       = "probe"    // whether it uses the ids that it is sent
-	AsksTokens      = "tokens"   // the ids of the prompt: /tokenize, or a render endpoint
-	AsksTemplate    = "template" // whether the chat template is append-only
+	AsksIncarnation = "incarnation" // its incarnation: /metrics
+	AsksProbe       = "probe"       // whether it uses the ids that it is sent
+	AsksTokens      = "tokens"      // the ids of the prompt: /tokenize, or a render endpoint
+	AsksTemplate    = "template"    // whether the chat template is append-only
 )
 
 // Predict implements Turn.

@@ -12,7 +12,7 @@ import (
 	"carryover/upstream/vllmsim"
 )
 
-// incarnationsOf returns the starts of a simulated prefill and decode instance.
+// incarnationsOf returns the incarnations of a simulated prefill and decode instance.
 func incarnationsOf(t *testing.T, render bool) (prefill, decode *fleet.Incarnation) {
 	t.Helper()
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: 2 * time.Second})

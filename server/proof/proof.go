@@ -62,9 +62,9 @@ type Ending struct {
 
 // What an attempt lacks for a proof.
 const (
-	LacksIncarnation = "start" // the incarnation of an engine is not known
-	LacksProbe       = "probe" // an engine has not shown that it uses the ids that it is sent
-	LacksIDs         = "ids"   // an engine does not report ids
+	LacksIncarnation = "incarnation" // the incarnation of an engine is not known
+	LacksProbe       = "probe"       // an engine has not shown that it uses the ids that it is sent
+	LacksIDs         = "ids"         // an engine does not report ids
 	// For a prompt whose ids only a render endpoint returns (vLLM --enable-scale-out, or --render):
 	LacksRender   = "render"        // there is no such endpoint
 	LacksRendered = "render_failed" // the endpoint has not answered

@@ -130,7 +130,7 @@ func (p *Tokens) note(incarnation *fleet.Incarnation, lacks string) {
 		return
 	}
 	engine := incarnation.Engine()
-	attrs := []any{"role", engine.Role.String(), "instance", engine.Name, "start", incarnation.ID()}
+	attrs := []any{"role", engine.Role.String(), "instance", engine.Name, "incarnation", incarnation.ID()}
 	if lacks == "" {
 		p.logger.Info("engine takes part in the token proof", attrs...)
 		return

@@ -29,15 +29,15 @@ const fleetColumns = [
     make: (i) => (i.kv_usage === undefined ? none : shared(i.kv_usage, "")),
   },
   { head: "µs per token", class: "number", text: (i) => (i.us_per_prompt_token ? i.us_per_prompt_token.toFixed(0) : none) },
-  { head: "Start", class: "code", text: (i) => started(i.start) },
+  { head: "Started", class: "code", text: (i) => started(i.incarnation) },
   { head: "Models", class: "wide", text: (i) => i.models?.join(", ") ?? none },
 ];
 
-// started is when an engine was started, which its start names in seconds. It is the engine's word: not every number is a date.
-function started(start) {
-  const date = new Date(Number(start) * 1000);
-  if (!start || Number.isNaN(date.getTime())) {
-    return start || "not known";
+// started is when an engine was started, which its incarnation names in seconds. It is the engine's word: not every number is a date.
+function started(incarnation) {
+  const date = new Date(Number(incarnation) * 1000);
+  if (!incarnation || Number.isNaN(date.getTime())) {
+    return incarnation || "not known";
   }
   return date.toISOString().slice(0, 19).replace("T", " ");
 }

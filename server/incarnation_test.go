@@ -40,25 +40,25 @@ func TestStart_UnknownLeavesNoTicket(t *testing.T) {
 				}
 				r.tell(engines[0], metricsOf("", rigBlock))
 				for n := 1; n <= 2; n++ {
-					r.wantOK(turn(n), "miss;reason=ineligible_unproven;why=start")
-					r.wantStored(n, "ineligible_unproven;why=start")
+					r.wantOK(turn(n), "miss;reason=ineligible_unproven;why=incarnation")
+					r.wantStored(n, "ineligible_unproven;why=incarnation")
 				}
 			}, setup{})
 		})
 	}
 }
 
-// A decode instance that restarts and does not tell its start any more can't be told from itself.
+// A decode instance that restarts and does not tell its start time any more can't be told from itself.
 func TestStart_UnknownUsesNoTicket(t *testing.T) {
 	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
 		r.wantOK(turn(1), "miss;")
 		r.wantStored(1, "yes")
 		r.tell(r.decode[0], metricsOf("", rigBlock))
-		r.wantOK(turn(2), "miss;reason=ineligible_unproven;why=start")
+		r.wantOK(turn(2), "miss;reason=ineligible_unproven;why=incarnation")
 	}, setup{})
 }
 
-// Known starts are what tickets name; another start is another instance.
+// A ticket names an incarnation; another incarnation is another instance.
 func TestStart_KnownIsUsedUntilItEnds(t *testing.T) {
 	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
 		r.wantOK(turn(1), "miss;")
