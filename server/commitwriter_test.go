@@ -31,7 +31,7 @@ func (c *clock) SetWriteDeadline(t time.Time) error {
 	return nil
 }
 
-func TestOutlet_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {
+func TestCommitWriter_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
 		c := &clock{}
@@ -54,7 +54,7 @@ func TestOutlet_EachWriteMayLastAsLongAsTheLimit(t *testing.T) {
 }
 
 // The request has set a deadline when the turn began, which serves the first writes like one of the outlet's own.
-func TestOutlet_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
+func TestCommitWriter_FirstWritesHaveTheLimitOfTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 40 * time.Second
 		began := time.Now()
@@ -137,7 +137,7 @@ func serveWireless(w *wireless, handle func(o *commitWriter)) {
 	_ = srv.Close()
 }
 
-func TestOutlet_ReadsOfTheRelayAreOneWriteEach(t *testing.T) {
+func TestCommitWriter_ReadsOfTheRelayAreOneWriteEach(t *testing.T) {
 	event := func(size int) string { return "data: " + strings.Repeat("x", size-len("data: \n\n")) + "\n\n" }
 	reads := []string{event(20), event(300), event(300) + event(300), event(1000), strings.Repeat(event(16), 2000), event(300)}
 	w := newWireless(true)

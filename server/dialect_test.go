@@ -305,7 +305,7 @@ func (tellsVersion) Fetch(context.Context, *upstream.Instance, string, string, i
 }
 
 // What stock engines do on these APIs is held against none of their starts.
-func TestDialect_NothingSaysNothingOfTheStart(t *testing.T) {
+func TestDialect_AnEmptyAnswerSaysNothingOfTheIncarnation(t *testing.T) {
 	_, incarnation := newPair(t)
 	var log strings.Builder
 	k := &ticketMaker{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, releaser: &releaser{background: &background{}}}

@@ -169,7 +169,7 @@ func TestAnswer_SpacesInJSONAreJSON(t *testing.T) {
 }
 
 // One silent decode instance says nothing of another.
-func TestSilence_IsThatOfOneStart(t *testing.T) {
+func TestSilence_IsOfOneIncarnation(t *testing.T) {
 	r := newRig(t, setup{decodes: 2})
 	unresponsive := func(w http.ResponseWriter, _ *http.Request, l leg) {
 		events := chatEvents(l)

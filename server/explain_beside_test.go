@@ -10,7 +10,7 @@ import (
 )
 
 // Operators ask while turns run: under the race detector, and with the hits that there would be without them.
-func TestExplain_BesideTurns(t *testing.T) {
+func TestExplain_WhileTurnsRun(t *testing.T) {
 	r := newRig(t, setup{prefills: 2, decodes: 2, cfg: releasing})
 	done := make(chan struct{})
 	h := r.server.ExplainHandler()

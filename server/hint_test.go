@@ -38,7 +38,7 @@ func TestPick_AConversationLeavesAPairThatCannotReuse(t *testing.T) {
 }
 
 // What an attempt knows of an engine's start it knows from one reading, however much depends on it.
-func TestHit_ReadsTheStartOfEachEngineOnce(t *testing.T) {
+func TestHit_ReadsTheIncarnationOfEachEngineOnce(t *testing.T) {
 	clock := &clock{}
 	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, still: true})
 	var reads [2]atomic.Int32
@@ -64,7 +64,7 @@ func TestHit_ReadsTheStartOfEachEngineOnce(t *testing.T) {
 
 // An attempt stays with the incarnations that it was begun with: the ticket of an answer that another incarnation may have given names
 // the incarnation that was picked, and is not used.
-func TestAttempt_KeepsTheStartItWasBegunWith(t *testing.T) {
+func TestAttempt_KeepsTheIncarnationItWasBegunWith(t *testing.T) {
 	r := newRig(t, setup{})
 	r.prefill[0].next(func(w http.ResponseWriter, q *http.Request, l leg) {
 		r.tell(r.decode[0], metricsOf("1.6e+09", rigBlock))

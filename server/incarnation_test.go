@@ -30,7 +30,7 @@ func proofs(t *testing.T, test func(t *testing.T, r *rig, turn func(n int) reply
 	})
 }
 
-func TestStart_UnknownLeavesNoTicket(t *testing.T) {
+func TestIncarnation_UnknownLeavesNoTicket(t *testing.T) {
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		t.Run(role.String(), func(t *testing.T) {
 			proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
@@ -49,7 +49,7 @@ func TestStart_UnknownLeavesNoTicket(t *testing.T) {
 }
 
 // A decode instance that restarts and does not tell its start time any more can't be told from itself.
-func TestStart_UnknownUsesNoTicket(t *testing.T) {
+func TestIncarnation_UnknownUsesNoTicket(t *testing.T) {
 	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
 		r.wantOK(turn(1), "miss;")
 		r.wantStored(1, "yes")
@@ -59,7 +59,7 @@ func TestStart_UnknownUsesNoTicket(t *testing.T) {
 }
 
 // A ticket names an incarnation; another incarnation is another instance.
-func TestStart_KnownIsUsedUntilItEnds(t *testing.T) {
+func TestIncarnation_KnownIsUsedUntilItEnds(t *testing.T) {
 	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
 		r.wantOK(turn(1), "miss;")
 		r.wantOK(turn(2), "hit;")
@@ -70,7 +70,7 @@ func TestStart_KnownIsUsedUntilItEnds(t *testing.T) {
 }
 
 // Between the pick of an instance and the take of a ticket its engine may be asked for seconds.
-func TestStart_EndsWhileTheTicketIsLookedFor(t *testing.T) {
+func TestIncarnation_EndsWhileTheTicketIsLookedFor(t *testing.T) {
 	seam := &storeSeam{}
 	proofs(t, func(t *testing.T, r *rig, turn func(n int) reply) {
 		seam.peek = nil

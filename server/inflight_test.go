@@ -202,7 +202,7 @@ func TestInflight_AStreamHoldsHashesOfItsPrompt(t *testing.T) {
 	r.until(func() bool { held, clients := r.server.Inflight(); return held == 0 && clients == 0 })
 }
 
-func TestInflight_WhatIsNotedOfMessagesIsBooked(t *testing.T) {
+func TestInflight_IndexOfMessagesIsBooked(t *testing.T) {
 	gate := make(chan struct{})
 	r := newRig(t, setup{})
 	r.prefill[0].always(waits(gate, prefills))

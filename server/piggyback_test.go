@@ -29,7 +29,7 @@ func newPair(tb testing.TB) (prefill, decode *fleet.Incarnation) {
 	return f.Engines(upstream.RolePrefill)[0].Current(tb.Context()), f.Engines(upstream.RoleDecode)[0].Current(tb.Context())
 }
 
-func TestRider_OfALegThatFails(t *testing.T) {
+func TestPiggyback_OfALegThatFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		leg    upstream.LegError
 		waits  bool // it goes back to the list
@@ -68,7 +68,7 @@ func TestRider_OfALegThatFails(t *testing.T) {
 }
 
 // Whether decode was told is open twice: the blocks count until decode's TTL ends, and no third leg names them.
-func TestRider_OpenTwiceLasts(t *testing.T) {
+func TestPiggyback_OpenTwiceLasts(t *testing.T) {
 	prefill, decode := newPair(t)
 	pairState := prefill.PairWith(decode)
 	pairState.ExchangedKV()

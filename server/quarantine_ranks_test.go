@@ -10,7 +10,7 @@ import (
 )
 
 // Ranks share an address and its start time. A quarantine of one rank does not concern the others, on any replica.
-func TestBarred_OneRankIsSharedAlone(t *testing.T) {
+func TestQuarantine_OneRankIsSharedAlone(t *testing.T) {
 	shared := &sharedQuarantines{}
 	replicas := []*rig{
 		newRig(t, setup{still: true, deps: func(d *server.Deps) { d.SharedQuarantines = shared }}),

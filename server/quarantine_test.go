@@ -29,7 +29,7 @@ func takesOtherIDs(w http.ResponseWriter, r *http.Request, l leg) {
 	answerJSON(w, `{"id":"cmpl-`+l.id()+`","choices":[{"index":0,"text":"w","finish_reason":"length","prompt_token_ids":`+list(ids)+`}],"kv_transfer_params":`+handover(l)+`}`)
 }
 
-func TestBarred_NoLegOfAnyClientGoesThere(t *testing.T) {
+func TestQuarantine_NoLegOfAnyClientGoesThere(t *testing.T) {
 	r := newRig(t, setup{prefills: 2, cfg: byTokens})
 	r.inIDs(nil)
 	r.prefill[0].always(takesOtherIDs)
@@ -64,8 +64,8 @@ func TestBarred_NoLegOfAnyClientGoesThere(t *testing.T) {
 	}
 }
 
-// A start that is not known may be the quarantined one.
-func TestBarred_HoldsWhileTheStartIsUnknown(t *testing.T) {
+// An unknown incarnation may be the quarantined one.
+func TestQuarantine_HoldsWhileTheIncarnationIsUnknown(t *testing.T) {
 	r := newRig(t, setup{prefills: 2})
 	r.quarantine(r.prefill[0])
 	r.tell(r.prefill[0], metricsOf("", rigBlock))
@@ -75,7 +75,7 @@ func TestBarred_HoldsWhileTheStartIsUnknown(t *testing.T) {
 	}
 }
 
-func TestBarred_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *testing.T) {
+func TestQuarantine_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *testing.T) {
 	gate := make(chan struct{})
 	r := newRig(t, setup{})
 	r.quarantine(r.prefill[0])
@@ -123,11 +123,11 @@ func TestBarred_TheOnlyPrefill_DecodeServesAloneThenWithASaltOfItsOwn(t *testing
 }
 
 // A turn that was on its way when the quarantine came is not sent there any more.
-func TestBarred_BetweenPickAndLeg(t *testing.T) {
+func TestQuarantine_BetweenPickAndLeg(t *testing.T) {
 	seam := &storeSeam{}
 	r := newRig(t, setup{prefills: 2, cfg: releasing, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
-	r.shot() // leaves an unused ticket, which would ride on the next leg
+	r.shot() // leaves an unused ticket, whose release would be piggybacked on the next leg
 	seam.take = func(context.Context) (convcache.Outcome, bool) {
 		r.quarantine(r.prefill[0])
 		return convcache.Consumed, true
@@ -137,11 +137,11 @@ func TestBarred_BetweenPickAndLeg(t *testing.T) {
 		t.Errorf("got %d legs on the quarantined instance, want the two before the quarantine", n)
 	}
 	if waiting := r.deps.Fleet.Waiting(); len(waiting) != 1 || waiting[0].Engine() != r.engine(r.decode[0]) {
-		t.Errorf("%d starts wait for a release, want decode's", len(waiting))
+		t.Errorf("%d incarnations wait for a release, want decode's", len(waiting))
 	}
 }
 
-// sharedQuarantines is what replicas tell each other.
+// sharedQuarantines are the quarantines that replicas share.
 type sharedQuarantines struct {
 	mu   sync.Mutex // guards all
 	down bool
@@ -180,7 +180,7 @@ func (s *sharedQuarantines) set(down bool, forget bool) {
 	}
 }
 
-func TestBarred_IsSharedByReplicas(t *testing.T) {
+func TestQuarantine_IsSharedByReplicas(t *testing.T) {
 	shared := &sharedQuarantines{down: true}
 	replicas := make([]*rig, 2)
 	for i := range replicas {
@@ -199,7 +199,7 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 	for range 2 { // told when it answers, and again when it has forgotten
 		a.server.CompareQuarantines(ctx)
 		if len(shared.all) != 1 {
-			t.Fatalf("got %q shared, want one start", shared.all)
+			t.Fatalf("got %q shared, want one incarnation", shared.all)
 		}
 		a.server.CompareQuarantines(ctx)
 		if len(shared.all) != 1 {
@@ -218,8 +218,8 @@ func TestBarred_IsSharedByReplicas(t *testing.T) {
 	}
 }
 
-// A turn whose receipt was wrong, and for which no instance is left, ends with that failure.
-func TestBarred_AndNoInstanceIsLeft(t *testing.T) {
+// A turn whose id echo was wrong ends with that failure if no other instance is left.
+func TestQuarantine_AndNoInstanceIsLeft(t *testing.T) {
 	r := newRig(t, setup{cfg: byTokens})
 	r.inIDs(nil)
 	prompt := count(100, 200)
@@ -237,8 +237,8 @@ func TestBarred_AndNoInstanceIsLeft(t *testing.T) {
 	}
 }
 
-// A prompt of ids is known without a ticket too. Of other ids than the client's neither leg computes an answer.
-func TestBarred_ByAPromptOfIDsWithoutATicket(t *testing.T) {
+// The ids of such a prompt are known without a ticket too. Neither leg may answer for other ids than the client's.
+func TestQuarantine_ByAPromptOfIDsWithoutATicket(t *testing.T) {
 	otherIDs := func(w http.ResponseWriter, _ *http.Request, l leg) {
 		ids := answerOf(l).prompt
 		ids[0]++
@@ -250,7 +250,7 @@ func TestBarred_ByAPromptOfIDsWithoutATicket(t *testing.T) {
 		quarantined bool
 	}{
 		"ids":           {askIDs("c", true, prompt...), true},
-		"odd spellings": {strings.Replace(askIDs("c", true, prompt...), "[100,", "[100.0,", 1), false}, // which the engine reads as it likes
+		"unusual spellings": {strings.Replace(askIDs("c", true, prompt...), "[100,", "[100.0,", 1), false}, // which the engine reads as it likes
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{prefills: 2, cfg: byTokens})
@@ -267,8 +267,8 @@ func TestBarred_ByAPromptOfIDsWithoutATicket(t *testing.T) {
 	}
 }
 
-// An address behind which starts come and go costs a turn a few attempts.
-func TestBarred_ReceiptsAreNotAskedForWithoutEnd(t *testing.T) {
+// An address whose incarnations come and go costs a turn a few attempts.
+func TestQuarantine_IDEchoesAreNotAskedForWithoutEnd(t *testing.T) {
 	r := newRig(t, setup{cfg: byTokens})
 	r.inIDs(nil)
 	starts := 0
@@ -284,7 +284,7 @@ func TestBarred_ReceiptsAreNotAskedForWithoutEnd(t *testing.T) {
 	}
 }
 
-func TestBarred_IsMentionedOnceAMinuteUntilItIsRestarted(t *testing.T) {
+func TestQuarantine_IsLoggedOnceAMinuteUntilTheRestart(t *testing.T) {
 	r := newRig(t, setup{prefills: 2})
 	mentioned := func() int {
 		return r.log.count("prefill is quarantined; restart it", `"level":"WARN"`, r.prefill[0].name)
@@ -316,7 +316,7 @@ func TestBarred_IsMentionedOnceAMinuteUntilItIsRestarted(t *testing.T) {
 }
 
 // A connector that sends both legs at once keeps off a quarantined instance too, when the quarantine comes while the prompt is tokenised.
-func TestBarred_WhileThePromptIsTokenised(t *testing.T) {
+func TestQuarantine_WhileThePromptIsTokenised(t *testing.T) {
 	r := togetherRig(t, setup{prefills: 2})
 	tokenise := r.prefill[0].tokenize
 	r.prefill[1].tokenize = tokenise

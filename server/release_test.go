@@ -31,7 +31,7 @@ func (r *rig) wantCarried(at int, id string) {
 	}
 }
 
-func TestRelease_RidesOnTheNextLegWithACountOfZero(t *testing.T) {
+func TestRelease_IsPiggybackedOnTheNextLegWithACountOfZero(t *testing.T) {
 	r := newRig(t, setup{cfg: releasing})
 	for range 4 {
 		r.shot()
@@ -67,7 +67,7 @@ func TestRelease_OffCarriesNone(t *testing.T) {
 	}
 }
 
-func TestRelease_FailedLegIsRunAgainWithoutAndTheLinkPauses(t *testing.T) {
+func TestRelease_FailedLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
 	for name, failure := range map[string]behaviour{"500": status(500, "x"), "503": status(503, "x"), "hang up": hangUp} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{cfg: releasing})
@@ -88,7 +88,7 @@ func TestRelease_FailedLegIsRunAgainWithoutAndTheLinkPauses(t *testing.T) {
 	}
 }
 
-func TestRelease_UnansweredLegIsRunAgainWithoutAndTheLinkPauses(t *testing.T) {
+func TestRelease_UnansweredLegIsRunAgainWithoutAndThePairPauses(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.ReuseTrialTimeout = soonOver }})
 	r.shot()
 	r.prefill[0].next(silent)
@@ -209,7 +209,7 @@ func TestRelease_RefusedRequestLosesNoRelease(t *testing.T) {
 }
 
 // While decode's start is not known for a moment, what waits for its release goes on waiting.
-func TestRelease_WhileDecodesStartIsForgotten(t *testing.T) {
+func TestRelease_WhileDecodesIncarnationIsForgotten(t *testing.T) {
 	seam := &storeSeam{}
 	r := newRig(t, setup{still: true, cfg: releasing, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
 	r.wantOK(r.turn("c", 1, true), "miss;")

@@ -47,7 +47,7 @@ func stoppedRig(t *testing.T, s setup) (*rig, *clock) {
 	return r, c
 }
 
-func TestTurn_StoppedLinkIsTriedAgain(t *testing.T) {
+func TestTurn_StoppedPairIsTriedAgain(t *testing.T) {
 	for name, row := range map[string]struct {
 		fails behaviour
 		again string

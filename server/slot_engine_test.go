@@ -35,7 +35,7 @@ func (o *occupied) wantInLine(want int) {
 	o.until(func() bool { _, n := o.server.Waiting(); return n == want })
 }
 
-func TestRoom_TurnWaitsForAnInstance(t *testing.T) {
+func TestSlot_TurnWaitsForAnInstance(t *testing.T) {
 	o := fill(newRig(t, setup{cfg: roomy}))
 	second := o.waits(1)
 	if p, d := len(o.prefill[0].seen()), len(o.decode[0].seen()); p != 1 || d != 1 {
@@ -49,7 +49,7 @@ func TestRoom_TurnWaitsForAnInstance(t *testing.T) {
 	}
 }
 
-func TestRoom_RefusesWhenNoneMayWait(t *testing.T) {
+func TestSlot_RefusesWhenNoneMayWait(t *testing.T) {
 	o := fill(newRig(t, setup{}))
 	p := o.turn("", 1, true)
 	o.wantError(p, 503, "queue_full")
@@ -59,7 +59,7 @@ func TestRoom_RefusesWhenNoneMayWait(t *testing.T) {
 }
 
 // An instance that comes, and a limit that is raised, are room too.
-func TestRoom_IsFoundWhereItComesFrom(t *testing.T) {
+func TestSlot_IsFoundWhereItComesFrom(t *testing.T) {
 	for name, more := range map[string]func(o *occupied){
 		"limit": func(o *occupied) { o.deps.Fleet.SetMaxInFlight(2) },
 		"instance": func(o *occupied) {
@@ -79,7 +79,7 @@ func TestRoom_IsFoundWhereItComesFrom(t *testing.T) {
 	}
 }
 
-func TestRoom_ClientThatLeavesWhileItWaits(t *testing.T) {
+func TestSlot_ClientThatLeavesWhileItWaits(t *testing.T) {
 	o := fill(newRig(t, setup{cfg: roomy}))
 	l := newLeaver(t)
 	go func() { _ = o.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("", true, "q"))) }()
@@ -91,7 +91,7 @@ func TestRoom_ClientThatLeavesWhileItWaits(t *testing.T) {
 	o.wantOK(o.turn("", 1, true), "miss;")
 }
 
-func TestRoom_TenantsHaveEqualShares(t *testing.T) {
+func TestSlot_TenantsHaveEqualShares(t *testing.T) {
 	o := fill(newRig(t, setup{cfg: roomy}), "Authorization", "a")
 	var greedy []<-chan reply
 	for i := range 10 {
@@ -109,7 +109,7 @@ func TestRoom_TenantsHaveEqualShares(t *testing.T) {
 	}
 }
 
-func TestRoom_ShutdownEndsWaits(t *testing.T) {
+func TestSlot_ShutdownEndsWaits(t *testing.T) {
 	r := run(t, setup{cfg: roomy})
 	o := fill(r.rig)
 	second := o.waits(1)
@@ -121,7 +121,7 @@ func TestRoom_ShutdownEndsWaits(t *testing.T) {
 }
 
 // The name of a model is a client's, and may be as long as a body.
-func TestRoom_LineOfALongModelNameIsBounded(t *testing.T) {
+func TestSlot_LineOfALongModelNameIsBounded(t *testing.T) {
 	if n := len(server.SlotClass(upstream.RoleDecode, strings.Repeat("m", 1<<20))); n > 2<<10 {
 		t.Errorf("got %d bytes, want no copy of the name", n)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // A place on an instance is given back once, whichever does it: the turn, or a prefill leg that goes on beside it.
-func TestRoom_IsLeftOnce(t *testing.T) {
+func TestSlot_IsLeftOnce(t *testing.T) {
 	(&slot{}).leave() // none
 	q := queue.New(queue.Config{MaxPerTenant: 1})
 	claim := queue.Claim{Tenant: "t", Class: "c"}

@@ -40,7 +40,7 @@ func (r *rig) wantTickets(n int) {
 	}
 }
 
-func TestTurn_ThreeRefusedTicketsStopTheLink(t *testing.T) {
+func TestTurn_ThreeRefusedTicketsStopThePair(t *testing.T) {
 	for name, fails := range map[string]behaviour{
 		"500": status(500, "KV load failed"), "501": status(501, ""), "503": status(503, ""), "599": status(599, ""),
 		"200 with error": body("application/json", `{"error":{"message":"x"}}`),
@@ -99,7 +99,7 @@ func TestTurn_AnAnswerCountsBeforeTheTurnEnds(t *testing.T) {
 }
 
 // Idle connections that prefill closes under legs cost these their tickets, and the link nothing.
-func TestTurn_BrokenConnectionsDoNotStopTheLink(t *testing.T) {
+func TestTurn_BrokenConnectionsDoNotStopThePair(t *testing.T) {
 	r := newRig(t, setup{})
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 	for n := 2; n <= 6; n++ {

@@ -19,7 +19,7 @@ func answersNoTickets(w http.ResponseWriter, r *http.Request, l leg) {
 	prefills(w, r, l)
 }
 
-func TestTurn_UnansweredTrialStopsTheLink(t *testing.T) {
+func TestTurn_UnansweredTrialStopsThePair(t *testing.T) {
 	r := newRig(t, setup{prefills: 2, cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 	r.prefill[0].always(answersNoTickets)
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
@@ -47,7 +47,7 @@ func TestTurn_UnansweredTrialIsRunAgainOnTheOnlyPrefill(t *testing.T) {
 	r.wantOK(r.turn("c", 2, false), "miss;reason=prefill_not_bidirectional")
 }
 
-func TestTurn_ProvenLinkIsStoppedAfterThreeUnanswered(t *testing.T) {
+func TestTurn_ProvenPairIsStoppedAfterThreeUnanswered(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { c.ReuseTrialTimeout = soonOver }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	r.wantOK(r.turn("c", 2, true), "hit;")

@@ -44,7 +44,7 @@ func TestUnproven_EnginesThatTellNoIDs(t *testing.T) {
 }
 
 // One line for each change of what the token proof can use of an incarnation, however many turns notice.
-func TestUnproven_AChangeOfAStartsJudgmentIsOneLine(t *testing.T) {
+func TestUnproven_AChangeOfTheJudgmentIsOneLine(t *testing.T) {
 	r := newRig(t, setup{cfg: byTokens})
 	r.inIDs(nil)
 	lines := func(words ...string) int { return r.log.count(append(words, "token proof", `"role":"decode"`)...) }

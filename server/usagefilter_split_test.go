@@ -22,7 +22,7 @@ func splits() map[string]func(event string) string {
 }
 
 // The usage that we have asked for brings the finish its fingerprint, on however many lines it comes.
-func TestCounted_UsageOverSeveralLinesCostsTheClientNothing(t *testing.T) {
+func TestUsageFilter_UsageOverSeveralLinesCostsTheClientNothing(t *testing.T) {
 	for name, split := range splits() {
 		for what, splitFinish := range map[string]bool{"usage": false, "usage and finish": true} {
 			t.Run(name+" "+what, func(t *testing.T) {

@@ -40,7 +40,7 @@ func direct(t *testing.T, sim *vllmsim.Instance, path, request string) string {
 
 // The token proof asks decode for ids and for its usage; a client sees what it would have got without that, but for kv_transfer_params: vLLM
 // 0.33 has that member in every chunk, null or not, and no client ever gets it.
-func TestCounted_ClientSeesWhatAStockEngineSends(t *testing.T) {
+func TestUsageFilter_ClientSeesWhatAStockEngineSends(t *testing.T) {
 	text := `{"model":"m","prompt":"SAY some words of text.","conversation_id":"c","stream":true}`
 	chat := func(say, members string) string {
 		return fmt.Sprintf(`{"model":"m","conversation_id":"c","stream":true,"messages":[{"role":"user","content":%s}]%s}`, jsonOf(say), members)
@@ -94,7 +94,7 @@ func TestCounted_ClientSeesWhatAStockEngineSends(t *testing.T) {
 }
 
 // A finish that was held back is never lost, and never told twice.
-func TestCounted_FinishGoesOutOnce(t *testing.T) {
+func TestUsageFilter_FinishGoesOutOnce(t *testing.T) {
 	end := func(events ...string) func(a *idAnswer) []string {
 		return func(a *idAnswer) []string {
 			all := a.events()
@@ -144,7 +144,7 @@ func TestCounted_FinishGoesOutOnce(t *testing.T) {
 }
 
 // An engine, or a gateway before it, may send the usage before the finish.
-func TestCounted_UsageBeforeTheFinish(t *testing.T) {
+func TestUsageFilter_UsageBeforeTheFinish(t *testing.T) {
 	for counts, want := range map[int]string{10: "yes", 11: "ineligible_token_count"} {
 		r := newRig(t, setup{cfg: byTokens})
 		r.prefill[0].always(prefillsIDs)
@@ -165,7 +165,7 @@ func TestCounted_UsageBeforeTheFinish(t *testing.T) {
 }
 
 // What stands in the place of the finish is as little to be taken back as the finish.
-func TestCounted_ErrorBehindTheUsageReachesTheClient(t *testing.T) {
+func TestUsageFilter_ErrorBehindTheUsageReachesTheClient(t *testing.T) {
 	r := newRig(t, setup{cfg: byTokens})
 	r.prefill[0].always(prefillsIDs)
 	r.decode[0].always(func(w http.ResponseWriter, _ *http.Request, l leg) {
@@ -186,7 +186,7 @@ func TestCounted_ErrorBehindTheUsageReachesTheClient(t *testing.T) {
 }
 
 // What the client exposes for debugging is what decode said.
-func TestCounted_ExposedParamsAreLeftAlone(t *testing.T) {
+func TestUsageFilter_ExposedParamsAreLeftAlone(t *testing.T) {
 	r := newRig(t, setup{cfg: func(c *server.Config) { byTokens(c); c.ExposeParams = true }})
 	r.inIDs(nil)
 	p := r.sendIDs("c", true, count(100, 200)...)
@@ -197,7 +197,7 @@ func TestCounted_ExposedParamsAreLeftAlone(t *testing.T) {
 }
 
 // An engine that tells its usage to every client (--enable-force-include-usage) goes on to.
-func TestCounted_ForcedUsageReachesTheClient(t *testing.T) {
+func TestUsageFilter_ForcedUsageReachesTheClient(t *testing.T) {
 	r := newRig(t, setup{cfg: byTokens})
 	r.prefill[0].always(prefillsIDs)
 	usage := func(n int) string {

@@ -31,7 +31,7 @@ func soon(t *testing.T, what string, run func()) {
 }
 
 // A release rides along where that costs nothing: a turn does not wait for what it does not need.
-func TestRider_AsksNoEngine(t *testing.T) {
+func TestPiggyback_AsksNoEngine(t *testing.T) {
 	gate := make(chan struct{})
 	defer close(gate)
 	r := newRig(t, setup{cfg: func(c *server.Config) { releasing(c); c.Proof = server.ProofAuto }, decodes: 2})

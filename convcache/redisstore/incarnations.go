@@ -44,7 +44,7 @@ func (s *Store) QuarantinedIncarnations(ctx context.Context, incarnations []stri
 		return nil, err
 	}
 	if len(values) != len(incarnations) {
-		return nil, odd("%d values for %d starts", len(values), len(incarnations))
+		return nil, odd("%d values for %d incarnations", len(values), len(incarnations))
 	}
 	quarantined := make([]bool, len(incarnations))
 	for i, value := range values {
@@ -62,7 +62,8 @@ func (s *Store) QuarantinedIncarnations(ctx context.Context, incarnations []stri
 }
 
 // incarnationsKey returns the name of the hash of quarantined incarnations. Keys of conversations have a hash tag, and
-// this one has none.
+// this one has none. Its last part stays "bars": under another name replicas of two releases would miss each other's
+// quarantines while a deployment is upgraded.
 func (s *Store) incarnationsKey() string { return s.cfg.Prefix + ":" + version + ":bars" }
 
 // incarnationOf returns the field of a quarantined incarnation. It is derived like a ticket's id, but for no

@@ -13,7 +13,7 @@ import (
 	"carryover/convcache/redistest"
 )
 
-// Starts as a server names them.
+// Incarnations as a server names them.
 const (
 	incarnationOne = "http://10.1.2.3:8100 1.7920001e+09"
 	incarnationTwo = "http://10.1.2.3:8100 1.7920002e+09" // the same instance after a restart
@@ -22,20 +22,20 @@ const (
 func mustBar(t *testing.T, r *replica, incarnation string) {
 	t.Helper()
 	if err := r.QuarantineIncarnation(t.Context(), incarnation); err != nil {
-		t.Fatalf("bar %q: %v", incarnation, err)
+		t.Fatalf("quarantine %q: %v", incarnation, err)
 	}
 }
 
-// wantBarred asks for both starts, and one that is never quarantined.
+// wantBarred asks for both incarnations, and for one that is never quarantined.
 func wantBarred(t *testing.T, r *replica, one, two bool) {
 	t.Helper()
 	got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, "http://10.1.2.4:8100 1.79e+09", incarnationTwo})
 	if want := []bool{one, false, two}; err != nil || !slices.Equal(got, want) {
-		t.Errorf("barred: got %v, error %v, want %v", got, err, want)
+		t.Errorf("quarantined: got %v, error %v, want %v", got, err, want)
 	}
 }
 
-// keepsBars checks what holds of quarantines wherever they are.
+// keepsBars checks the rules that hold for quarantines on each kind of server.
 func keepsBars(t *testing.T, cfg redisstore.Config) {
 	t.Helper()
 	cfg.Prefix = freshPrefix()
@@ -50,20 +50,20 @@ func keepsBars(t *testing.T, cfg redisstore.Config) {
 	mustBar(t, other, incarnationOne)
 	wantBarred(t, r, true, true)
 	if got, err := r.QuarantinedIncarnations(t.Context(), nil); err != nil || len(got) != 0 {
-		t.Errorf("barred of nothing: got %v, error %v", got, err)
+		t.Errorf("quarantined of none: got %v, error %v", got, err)
 	}
 	if got := r.Len(); got != 0 {
-		t.Errorf("conversations: got %d, want 0: bars are none", got)
+		t.Errorf("conversations: got %d, want 0: quarantines are none", got)
 	}
 	tk := ticket(1, 10)
 	wantPut(t, r, key(1), tk, convcache.Stored)
 	if got := other.Len(); got != 1 {
-		t.Errorf("conversations: got %d, want 1 beside the bars", got)
+		t.Errorf("conversations: got %d, want 1 besides the quarantines", got)
 	}
 	wantTake(t, other, key(1), tk.ID, convcache.Taken)
 }
 
-func TestRedis_BarsAreShared(t *testing.T) {
+func TestRedis_QuarantinedIncarnationsAreShared(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
 	for name, cfg := range map[string]redisstore.Config{
@@ -77,7 +77,7 @@ func TestRedis_BarsAreShared(t *testing.T) {
 	}
 }
 
-func TestRedis_BarsAreSharedInACluster(t *testing.T) {
+func TestRedis_QuarantinedIncarnationsAreSharedInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	for range 4 { // each has another prefix, and with it a slot of its own
@@ -85,7 +85,7 @@ func TestRedis_BarsAreSharedInACluster(t *testing.T) {
 	}
 }
 
-func TestRedis_BarsAreSharedBehindSentinel(t *testing.T) {
+func TestRedis_QuarantinedIncarnationsAreSharedBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
 	keepsBars(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
@@ -96,12 +96,12 @@ func barsOf(t *testing.T, r *replica) map[string]string {
 	t.Helper()
 	bars, err := r.Client().HGetAll(t.Context(), r.BarsName()).Result()
 	if err != nil {
-		t.Fatalf("read bars: %v", err)
+		t.Fatalf("read quarantines: %v", err)
 	}
 	return bars
 }
 
-func TestRedis_BarsOfAnotherSecretBarNothing(t *testing.T) {
+func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	stranger := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else")})
@@ -112,8 +112,8 @@ func TestRedis_BarsOfAnotherSecretBarNothing(t *testing.T) {
 	wantBarred(t, r, false, true)
 }
 
-// What a writer without the secret can make of quarantines.
-func TestRedis_ForgedBarsBarNothing(t *testing.T) {
+// Values that a writer without the secret can write in place of quarantines.
+func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 	s := redistest.Start(t)
 	for name, seal := range map[string][]byte{"authentic": nil, "sealed": []byte("a key to seal with")} {
 		t.Run(name, func(t *testing.T) {
@@ -132,14 +132,14 @@ func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 			flipped[len(flipped)-1] ^= 1
 			for what, value := range map[string]string{
 				"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
-				"another bit": string(flipped), "that of another start": both[first], "its field": second,
+				"another bit": string(flipped), "the value of another incarnation": both[first], "its field": second,
 			} {
 				if err := r.Client().HSet(t.Context(), r.BarsName(), second, value).Err(); err != nil {
-					t.Fatalf("forge a bar: %v", err)
+					t.Fatalf("forge a quarantine: %v", err)
 				}
 				got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, incarnationTwo})
 				if err != nil || !slices.Equal(got, []bool{true, false}) {
-					t.Errorf("a value that is %s: got %v, error %v, want the first start barred alone", what, got, err)
+					t.Errorf("a value that is %s: got %v, error %v, want the first incarnation quarantined alone", what, got, err)
 				}
 			}
 			if got := log.count("not authentic"); got != 1 {
@@ -152,7 +152,7 @@ func TestRedis_ForgedBarsBarNothing(t *testing.T) {
 }
 
 // A ticket's value quarantines nothing, whatever place it is moved to.
-func TestRedis_TicketsMovedToBarsBarNothing(t *testing.T) {
+func TestRedis_TicketsMovedToTheirKeyQuarantineNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	mustBar(t, r, incarnationOne)
@@ -167,14 +167,14 @@ func TestRedis_TicketsMovedToBarsBarNothing(t *testing.T) {
 	}
 }
 
-func TestRedis_BarsEndAfterADay(t *testing.T) {
+func TestRedis_QuarantinedIncarnationsEndAfterADay(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	const day = 24 * time.Hour
 	for _, incarnation := range []string{incarnationOne, incarnationTwo, incarnationOne} {
 		mustBar(t, r, incarnation)
 		if got, err := r.Client().PTTL(t.Context(), r.BarsName()).Result(); err != nil || got > day || got < day-time.Minute {
-			t.Errorf("bars live for %v (error %v), want %v", got, err, day)
+			t.Errorf("quarantines live for %v (error %v), want %v", got, err, day)
 		}
 		if err := r.Client().PExpire(t.Context(), r.BarsName(), time.Hour).Err(); err != nil {
 			t.Fatalf("shorten: %v", err)
@@ -184,20 +184,20 @@ func TestRedis_BarsEndAfterADay(t *testing.T) {
 	wantBarred(t, r, false, false)
 }
 
-// wantNoBars checks that both fail with an error that says nothing of the incarnation.
+// wantNoBars checks that both calls fail with an error that does not name the incarnation.
 func wantNoBars(t *testing.T, r *replica, say string) {
 	t.Helper()
 	err := r.QuarantineIncarnation(t.Context(), incarnationOne)
 	quarantined, errs := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne})
 	if err == nil || errs == nil || quarantined != nil {
-		t.Fatalf("bar: got %v; barred: got %v and %v; want errors", err, quarantined, errs)
+		t.Fatalf("quarantine: got %v; quarantined: got %v and %v; want errors", err, quarantined, errs)
 	}
 	if text := fmt.Sprint(err, errs); !strings.Contains(text, say) || strings.Contains(text, "10.1.2.3") || strings.Contains(text, "the password") {
 		t.Errorf("got %q, want it to say %q and no name", text, say)
 	}
 }
 
-func TestRedis_BarsAreNotAskedForWhileTheBreakerIsOpen(t *testing.T) {
+func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *testing.T) {
 	s := redistest.Start(t)
 	setLeast(s, leastCommands())
 	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"})
@@ -217,7 +217,7 @@ func TestRedis_BarsAreNotAskedForWhileTheBreakerIsOpen(t *testing.T) {
 		wantNoBars(t, r, "WRONGTYPE")
 	}
 	if !r.Shares() {
-		t.Error("the key of the bars keeps tickets from being shared")
+		t.Error("the key of the quarantines keeps tickets from being shared")
 	}
 	s.Kill()
 	for r.Shares() {

@@ -1,10 +1,10 @@
 -- Puts one ticket, or note, into a conversation as its newest, and takes out those that it makes superfluous.
 -- ARGV: ticket id and kin (the index from byte 64 on); branch; params; life in ms; fence, or '' to read it; tags of
 -- the first, the first two, … all blocks, or '' to be asked for them; ids of branches that don't outdate the note.
--- Answers: {'stored', then index, branch and params of each ticket taken out, newest first}, {'unfenced'}. Nothing was
--- done: {'tags'} if they are needed (they are as long as a branch, and mostly there is nothing to compare); {'others',
--- then index and branch of each that may outdate the note}, which only who can read branches can tell; {'superseded'}
--- if tickets leave the note no room.
+-- Answers: {'stored', then index, branch and params of each ticket taken out, newest first}, {'unfenced'}.
+-- With the other answers nothing was done: {'tags'} if the tags are needed (they are as long as a branch, and mostly
+-- there is nothing to compare); {'others', then index and branch of each that may outdate the note}, because only the
+-- client can read branches; {'superseded'} if tickets fill all slots.
 local current, none = fence(ARGV[5])
 if not current then return none end
 local present = now()
@@ -17,7 +17,7 @@ local function kin(index)
   return k
 end
 
--- Numbers that another program wrote must not be what no number of ours can be: tonumber reads nan, inf and 0x.
+-- tonumber also reads nan, inf and 0x, which another program may have written and ours never does.
 local function digits(index, from, to)
   return tonumber(string.match(string.sub(index, from, to), '^%d+$') or 0)
 end
@@ -43,7 +43,7 @@ local function superfluous(old, new)
   return old.last == string.sub(ARGV[6], old.blocks * 8 - 7, old.blocks * 8)
 end
 
--- Usable tickets that are there, newest first, and slots of which nothing is kept. Mostly there is nothing.
+-- Usable tickets in the hash, newest first, and slots with nothing worth keeping. Mostly there is nothing.
 local function sort(found)
   local new, usable, free = kin(string.rep(' ', 63) .. ARGV[1]), {}, {}
   for n, index in ipairs(found) do
@@ -60,7 +60,8 @@ local function sort(found)
   return new, usable, free
 end
 
--- What is asked about before a note is stored: an index has the tag of all its blocks, not of as many as the note has.
+-- The branches that the client is asked about before a note is stored. An index has the tag of all blocks of its ticket,
+-- so the script can't compare it with a note of fewer blocks.
 local function others(usable, new)
   local asked = {'others'}
   for _, old in ipairs(usable) do
@@ -74,7 +75,7 @@ local function others(usable, new)
   return asked
 end
 
--- The oldest of those that stay, whose place is needed: a note takes none of a ticket.
+-- The oldest of those that stay, whose slot is needed. A note does not displace a ticket.
 local function oldest(staying, new)
   for at = #staying, 1, -1 do
     if staying[at].note or not new.note then return at end

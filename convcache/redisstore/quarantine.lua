@@ -1,6 +1,7 @@
--- Keeps one quarantine, and all others with it for as long. The field 'all' lists the fields of the last ones, 16 bytes each.
+-- Stores one quarantine, and prolongs the life of all others with it. The field 'all' lists the names of the fields that
+-- were added last, 16 bytes each.
 -- ARGV: field; value; life of the hash in ms; how many are listed at most.
--- Answers: {'kept'}.
+-- Answers: {'stored'}.
 local all = redis.call('HMGET', KEYS[1], 'all')[1] or ''
 local listed = false
 for at = 1, #all, 16 do
@@ -15,4 +16,4 @@ if not listed then
 end
 redis.call('HSET', KEYS[1], 'all', all, ARGV[1], ARGV[2])
 redis.call('PEXPIRE', KEYS[1], ARGV[3])
-return {'kept'}
+return {'stored'}

@@ -16,7 +16,7 @@ var takeLua string
 //go:embed put.lua
 var putLua string
 
-//go:embed bar.lua
+//go:embed incarnation.lua
 var incarnationLua string
 
 //go:embed quarantine.lua

@@ -107,7 +107,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 	}
 	const (
 		prompt      = "canary-prompt, which nobody but the engines may read"
-		incarnation = "http://barred-canary:8100 1.7923456789e+09"
+		incarnation = "http://quarantined-canary:8100 1.7923456789e+09"
 	)
 	ids := make([]uint32, 100)
 	for i := range ids {
@@ -122,7 +122,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 	k := secret.Conversation(identity)
 	tk := convcache.Ticket{
 		ID: convcache.NewTicketID(), History: digest, Covers: covers, HistoryOK: true, Tokens: len(ids), Groups: 1,
-		Decode: "canary-decode", Incarnation: "canary-start", EngineID: "canary-engine",
+		Decode: "canary-decode", Incarnation: "canary-incarnation", EngineID: "canary-engine",
 		Params:    []byte(`{"remote_engine_id":"canary-engine","remote_host":"canary-host","remote_block_ids":[[90001,90002,90003]]}`),
 		FreshAsOf: (&clock{}).now(),
 	}
@@ -139,7 +139,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 		"history digest":   append(append(encodings(digest[:]), digest[:8]), other.History[:8]),
 		"secret":           {[]byte("the secret of all replicas")},
 		"whole key":        append(encodings(k[:]), k[16:]),
-		"barred start":     append(encodings([]byte(incarnation)), []byte("barred-canary"), []byte("canary:8100"), []byte("1.7923456789")),
+		"quarantined incarnation": append(encodings([]byte(incarnation)), []byte("quarantined-canary"), []byte("canary:8100"), []byte("1.7923456789")),
 	}
 	for i := range len(ids) - 1 {
 		little := binary.LittleEndian.AppendUint32(binary.LittleEndian.AppendUint32(nil, ids[i]), ids[i+1])
@@ -164,11 +164,11 @@ func TestRedis_TellsNothing(t *testing.T) {
 				wantPut(t, r, k, first, convcache.Stored)
 				wantPut(t, r, k, tk, convcache.Stored) // displaces
 				wantLook(t, r, k, convcache.Found)
-				note := other.Note("canary-prefill", "canary-prefill-start", tk.FreshAsOf)
+				note := other.Note("canary-prefill", "canary-prefill-incarnation", tk.FreshAsOf)
 				wantPut(t, r, k, note, convcache.Stored)
 				mustBar(t, r, incarnation)
 				if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{incarnation}); err != nil || !quarantined[0] {
-					t.Errorf("barred: got %v, error %v, want true", quarantined, err)
+					t.Errorf("quarantined: got %v, error %v, want true", quarantined, err)
 				}
 				kept = dump(t, r)
 				wantTake(t, r, k, tk.ID, convcache.Taken)

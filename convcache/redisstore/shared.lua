@@ -1,10 +1,10 @@
--- What both scripts begin with. A conversation is a hash with room for four tickets, in slots 0 to 3. A ticket
--- in slot 0 has the fields 0i, its index, which is all that scripts read; 0b, what a look-up may see; and 0p,
--- its params. Scripts see the last two only as bytes.
+-- Both scripts begin with this text. A conversation is a hash with slots 0 to 3, one for each of four tickets. A ticket
+-- in slot 0 has the fields 0i, its index, which scripts read; 0b, which look-ups read; and 0p, its params. Scripts
+-- handle the last two only as bytes.
 --
 -- Index, in bytes: 40 master_replid at the put, 13 end of life by this server's clock in decimal milliseconds,
--- 10 order of putting in decimal, 16 ticket id, and what tells superfluous tickets (kin.go): 16 history tag,
--- 1 of flags: 1 for one block group, 2 for a note; 4 block size, 4 blocks, 4 tokens, 8 tag of all blocks, 8 of the whole.
+-- 10 order of putting in decimal, 16 ticket id, and what superfluous tickets are recognised by (kin.go): 16 history
+-- tag, 1 of flags: 1 for one block group, 2 for a note; 4 block size, 4 blocks, 4 tokens, 8 tag of all blocks, 8 of the whole.
 local indexSize = 124
 
 local function now()
@@ -13,10 +13,10 @@ local function now()
 end
 
 -- The fence changes whenever this server may know less, or more, than another master does: at every promotion,
--- resynchronisation and restart. run_id does not: after failover and failback it is the same, and what was
--- taken meanwhile is there again. A replica has its master's, so that one which takes writes has no fence of its
--- own. Where there is none, the second value is what a script answers: of a replica READONLY, by which a client
--- knows that its connection leads to the wrong server.
+-- resynchronisation and restart. run_id does not: after failover and failback it is the same, and tickets that
+-- were taken meanwhile are there again. A replica has the fence of its master, so a replica that takes writes has no
+-- fence of its own. If there is no fence, the script answers with the second value. On a replica that is READONLY,
+-- by which a client knows that its connection leads to the wrong server.
 local function fence(given)
   if given ~= '' then return given end
   local info = redis.call('INFO', 'replication')

@@ -224,7 +224,7 @@ func TestJournal_IsBounded(t *testing.T) {
 }
 
 // A receipt has what an operator needs of a failed turn, and its JSON nothing that is not in it.
-func TestReceipt_SaysWhoIsToBlame(t *testing.T) {
+func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 	j := journal.New(journal.Config{})
 	r := turnOf(1)
 	r.Status, r.Code = 504, "prefill_timeout"

@@ -182,7 +182,7 @@ func TestRecords_InDoubtDoesNotEnter(t *testing.T) {
 }
 
 // KV that came while the start of decode was not known is that of the start that is known next.
-func TestRecords_UnknownStarts(t *testing.T) {
+func TestRecords_UnknownIncarnations(t *testing.T) {
 	for name, first := range map[string]string{"never known": "", "known before": "0"} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, began())

@@ -23,7 +23,7 @@ func mapped(tb testing.TB) (kib int) {
 }
 
 // A server that is dropped gives its room's addresses back.
-func TestRoom_ThatIsDroppedIsUnmapped(t *testing.T) {
+func TestArena_ThatIsDroppedIsUnmapped(t *testing.T) {
 	const arenas, each = 20, 1 << 30
 	before := mapped(t)
 	first := NewArena(each)

@@ -20,7 +20,7 @@ func retain(arena *Arena, ids []uint32) *Retained {
 	return r
 }
 
-func TestRoom_NeverHoldsMoreThanItsBound(t *testing.T) {
+func TestArena_NeverHoldsMoreThanItsBound(t *testing.T) {
 	for _, bound := range []int64{-1, 0, 1, cellBytes - 1, cellBytes, cellBytes + 1, 10*cellBytes - 1, 10 * cellBytes} {
 		arena := NewArena(bound)
 		var all []*Retained
@@ -78,7 +78,7 @@ func TestArena_WhatDoesNotFitGivesBackAtOnce(t *testing.T) {
 
 // Streams begin, grow, end and are handed over at once. Each reads what it has written, in memory that the race detector does not watch
 // and in memory that it does.
-func TestRoom_IsSharedByManyStreams(t *testing.T) {
+func TestArena_IsSharedByManyStreams(t *testing.T) {
 	const streams, turns, cells = 8, 60, 200
 	type retainedIDs struct {
 		*Retained
@@ -131,7 +131,7 @@ func TestRoom_IsSharedByManyStreams(t *testing.T) {
 }
 
 // Rooms come and go while what they lend is in use.
-func TestRoom_LastsAsLongAsWhatItLends(t *testing.T) {
+func TestArena_LastsAsLongAsWhatItLends(t *testing.T) {
 	ids := manyIDs(2000)
 	want := string(list(ids...))
 	done := make(chan struct{})

@@ -8,7 +8,7 @@ import (
 )
 
 // The collector lets the heap grow to twice what is live. What a room lends is none of it.
-func TestRoom_IsNoPartOfTheHeap(t *testing.T) {
+func TestArena_IsNoPartOfTheHeap(t *testing.T) {
 	heap := func() int64 {
 		var stats runtime.MemStats
 		runtime.GC()

@@ -26,7 +26,7 @@ func attemptOf(tb testing.TB) *IDs {
 }
 
 // However prefill spells the ids that it was sent, they are the same; and nothing else is.
-func TestReceipt_TakesTheIDsThatWereSentAndNoOthers(t *testing.T) {
+func TestIDEcho_AcceptsTheIDsThatWereSentAndNoOthers(t *testing.T) {
 	ids := []uint32{1, 20, 300}
 	for _, told := range []string{`[1,20,300]`, `[1, 20 ,300]`, "[\n1,20,300]"} {
 		for computed, ok := range map[string]bool{
@@ -74,7 +74,7 @@ func TestAdd_KnowsThePromptOfAResponseWhoseIDsAreGone(t *testing.T) {
 }
 
 // Without ids on the leg, those of the look prove nothing of what prefill computes.
-func TestReceipt_OfIDsThatWereNotSentIsWhatPrefillTells(t *testing.T) {
+func TestIDEcho_OfIDsThatWereNotSentIsReturned(t *testing.T) {
 	k := attemptOf(t)
 	k.compare([]uint32{1, 2, 3}, []byte(`[1,2,3]`))
 	k.Forward(false)

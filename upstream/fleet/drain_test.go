@@ -139,7 +139,7 @@ func TestDraining_AnInstanceThatComesBackIsTheEngineThatItWas(t *testing.T) {
 }
 
 // A prefill engine that comes back has no pairs with engines that went while it was away.
-func TestDraining_ComesBackWithoutLinksToTheDead(t *testing.T) {
+func TestDraining_ComesBackWithoutPairsOfTheDead(t *testing.T) {
 	r := newRig(t)
 	p, d := r.incarnations()
 	p.PairWith(d).ExchangedKV()
@@ -163,7 +163,7 @@ func TestDraining_AQuarantineIsFoundAgain(t *testing.T) {
 	p.Quarantine() // by the turn that is in flight
 	r.Set(r.instances)
 	if !r.Engine(upstream.RolePrefill, "p").Quarantined() || len(r.away) != 0 {
-		t.Errorf("barred %t, %d bars kept for others", r.Engine(upstream.RolePrefill, "p").Quarantined(), len(r.away))
+		t.Errorf("quarantined %t, %d quarantines kept for others", r.Engine(upstream.RolePrefill, "p").Quarantined(), len(r.away))
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 
 // The same id is the same incarnation, whatever was forgotten in between; its block size may
 // become known later.
-func TestStart_TheSameIDIsTheSameStart(t *testing.T) {
+func TestIncarnation_TheSameIDIsTheSameIncarnation(t *testing.T) {
 	r := newRig(t)
 	asked, text := 0, "process_start_time_seconds 5\n"
 	e := r.engine(upstream.RoleDecode, tellsMetrics(&asked, &text))
@@ -34,7 +34,7 @@ func TestStart_TheSameIDIsTheSameStart(t *testing.T) {
 }
 
 // Nothing of one that is not known could be told from another one's.
-func TestStart_OneThatIsNotKnownIsEqualToNothing(t *testing.T) {
+func TestIncarnation_UnknownIsEqualToNothing(t *testing.T) {
 	r := newRig(t)
 	_, decode := r.incarnations()
 	blank := r.named(upstream.RolePrefill, "blank")[0].Fresh()
@@ -54,7 +54,7 @@ func TestStart_OneThatIsNotKnownIsEqualToNothing(t *testing.T) {
 }
 
 // An engine that tells nothing has habits all the same, and the same incarnation for as long.
-func TestStart_HabitsOfAnEngineThatTellsNothing(t *testing.T) {
+func TestIncarnation_HabitsOfAnEngineThatTellsNothing(t *testing.T) {
 	e := newRig(t).named(upstream.RoleDecode, "d")[0]
 	for range silentAfter - 1 {
 		if e.Fresh().SentNothing() {
@@ -76,7 +76,7 @@ func TestStart_HabitsOfAnEngineThatTellsNothing(t *testing.T) {
 	}
 }
 
-func TestStart_SilenceIsBrokenByParams(t *testing.T) {
+func TestIncarnation_SilenceIsBrokenByParams(t *testing.T) {
 	_, s := newRig(t).incarnations()
 	for range 2 * silentAfter {
 		s.SentNothing()
@@ -89,7 +89,7 @@ func TestStart_SilenceIsBrokenByParams(t *testing.T) {
 	}
 }
 
-func TestStart_AnAnswerIsForeignIfAnEngineEchoesAndThisOneDoesNot(t *testing.T) {
+func TestIncarnation_AnAnswerIsForeignIfAnEngineEchoesAndThisOneDoesNot(t *testing.T) {
 	_, s := newRig(t).incarnations()
 	for n, row := range []struct {
 		leg, id string
@@ -122,7 +122,7 @@ func TestIncarnation_BodySpeedFollowsTheLastLegs(t *testing.T) {
 }
 
 // Each change of what an engine's start is worth is told once.
-func TestStart_AJudgmentIsOfAStart(t *testing.T) {
+func TestIncarnation_AJudgmentIsOfOneIncarnation(t *testing.T) {
 	e := newRig(t).named(upstream.RoleDecode, "d")[0]
 	one, blank := tells(e, "1"), newIncarnation(e, "")
 	two := newIncarnation(e, "2")
@@ -140,7 +140,7 @@ func TestStart_AJudgmentIsOfAStart(t *testing.T) {
 	}
 }
 
-func TestStart_PlugInIsWithdrawnByTheFirstAnswerWithout(t *testing.T) {
+func TestIncarnation_PlugInIsWithdrawnByTheFirstAnswerWithout(t *testing.T) {
 	e := newRig(t).named(upstream.RoleDecode, "d")[0]
 	s := tells(e, "1")
 	for n, row := range []struct {

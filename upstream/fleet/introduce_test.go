@@ -13,7 +13,7 @@ import (
 )
 
 // What a connector has to know of an engine is asked for once per start, of a server beside it too.
-func TestStart_IsIntroducedOnce(t *testing.T) {
+func TestIncarnation_IsIntroducedOnce(t *testing.T) {
 	var asked atomic.Int32
 	bootstrap := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if key := r.Header.Get("Authorization"); key != "" {
@@ -48,7 +48,7 @@ func TestStart_IsIntroducedOnce(t *testing.T) {
 }
 
 // An engine that can't be got to know gets no leg; it is asked again after a while.
-func TestStart_ThatIsNotIntroduced(t *testing.T) {
+func TestIncarnation_ThatIsNotIntroduced(t *testing.T) {
 	broken := errors.New("no bootstrap server")
 	var asked atomic.Int32
 	r := newRig(t)
@@ -72,7 +72,7 @@ func TestStart_ThatIsNotIntroduced(t *testing.T) {
 	}
 }
 
-func TestStart_NeedsNoIntroductionWhereTheConnectorNeedsNone(t *testing.T) {
+func TestIncarnation_NeedsNoIntroductionWhereTheConnectorNeedsNone(t *testing.T) {
 	if got, err := tells(newRig(t).named(upstream.RolePrefill, "p")[0], "1").Introduced(t.Context()); got != nil || err != nil {
 		t.Errorf("got %v, %v", got, err)
 	}
@@ -80,7 +80,7 @@ func TestStart_NeedsNoIntroductionWhereTheConnectorNeedsNone(t *testing.T) {
 
 // An incarnation that is not known is equal to nothing, not even to itself: behind a reading that fails there may be another process each
 // time.
-func TestStart_ThatIsNotKnownIsIntroducedEachTime(t *testing.T) {
+func TestIncarnation_UnknownIsIntroducedEachTime(t *testing.T) {
 	var asked atomic.Int32
 	r := newRig(t)
 	r.cfg.Introduce = func(context.Context, *upstream.Instance, upstream.Fetch) (any, error) { return asked.Add(1), nil }

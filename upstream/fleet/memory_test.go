@@ -147,7 +147,7 @@ func TestFleet_SetDropsEverythingOfAnEngine(t *testing.T) {
 	r.instances = kept
 	r.Set(kept)
 	if len(r.away) != 1 {
-		t.Errorf("%d bars are kept, want the one", len(r.away))
+		t.Errorf("%d quarantines are kept, want the one", len(r.away))
 	}
 	r.forgetGone()
 	if is := reached(r.Fleet); is != was {

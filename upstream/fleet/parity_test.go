@@ -7,7 +7,7 @@ import (
 	"carryover/upstream"
 )
 
-func TestParity_IsLearntPerStartModelAndFeatures(t *testing.T) {
+func TestParity_IsLearntPerIncarnationModelAndFeatures(t *testing.T) {
 	engines := newRig(t).named(upstream.RolePrefill, "a", "b")
 	a, b := tells(engines[0], "1"), tells(engines[1], "1")
 	if got := a.Parity("m", "f"); got != Unknown {

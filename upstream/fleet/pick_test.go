@@ -77,7 +77,7 @@ func TestPick_TellsThePolicyOfTheConversation(t *testing.T) {
 	release()
 }
 
-func TestPick_HoldsAreThoseOfTheStartThatIsAlive(t *testing.T) {
+func TestPick_CachedBlocksAreOfTheLiveIncarnation(t *testing.T) {
 	w := newWeighing(t)
 	hint := Hint{Holds: []Holding{{"d0", "1", 100}, {"d0", "1", 300}, {"d1", "0", 900}, {"gone", "1", 900}, {"p0", "1", 900}}}
 	none := [2]bool{}

@@ -60,7 +60,7 @@ func TestPrefixes_TellWhoHasComputedTheBeginning(t *testing.T) {
 	w.wantPrefixes(chain(1, 5, 3, 3), [2]int{}, "p0")
 }
 
-func TestPrefixes_FourNewestAreRemembered(t *testing.T) {
+func TestPrefixes_FourNewestAreIndexed(t *testing.T) {
 	r := newRig(t)
 	var told seen
 	r.cfg.Prefill = &told
@@ -154,7 +154,7 @@ func BenchmarkPrefixes_Record(b *testing.B) {
 }
 
 // A pick may come to its end after its engine was restarted or removed.
-func TestPrefixes_NothingIsKeptOfAStartThatIsOver(t *testing.T) {
+func TestPrefixes_NothingIsKeptOfAnIncarnationThatIsOver(t *testing.T) {
 	w := newWeighing(t)
 	old, gone := w.p[0], w.p[1]
 	tells(old.Engine(), "2")
@@ -167,7 +167,7 @@ func TestPrefixes_NothingIsKeptOfAStartThatIsOver(t *testing.T) {
 }
 
 // An engine that was away for a moment, and had a turn all the while, is the engine that it was. What it has computed is told anew.
-func TestPrefixes_EngineThatComesBackIsRememberedAgain(t *testing.T) {
+func TestPrefixes_EngineThatComesBackIsIndexedAgain(t *testing.T) {
 	w := newWeighing(t)
 	prompt := chain(1, 5, 0, 0)
 	w.wantPrefixes(prompt, [2]int{}, "p0")

@@ -15,34 +15,34 @@ func TestQuarantine_IsOfOneIncarnation(t *testing.T) {
 	a, b := engines[0], engines[1]
 	one := tells(a, "1")
 	if a.Quarantined() || one.Quarantined() {
-		t.Error("barred before anything happened")
+		t.Error("quarantined before anything happened")
 	}
 	one.Quarantine()
 	if !a.Quarantined() || !one.Quarantined() {
-		t.Error("not barred")
+		t.Error("not quarantined")
 	}
 	r.pass(readFor)
 	if !a.Quarantined() {
-		t.Error("while the start is not known, the bar of the last one does not hold")
+		t.Error("while the incarnation is not known, the quarantine of the last one does not hold")
 	}
 	a.Refused()
 	if !a.Quarantined() {
-		t.Error("while nothing is read after a refusal, the bar of the last one does not hold")
+		t.Error("while nothing is read after a refusal, the quarantine of the last incarnation does not hold")
 	}
 	if b.Quarantined() || tells(b, "1").Quarantined() || b.Quarantined() {
-		t.Error("another engine is barred")
+		t.Error("another engine is quarantined")
 	}
 	two := tells(a, "2")
 	if a.Quarantined() || two.Quarantined() {
-		t.Error("the next start is barred")
+		t.Error("the next incarnation is quarantined")
 	}
 	r.pass(readFor)
 	if !a.Quarantined() {
-		t.Error("while the start is not known, the bar of an earlier one than the last does not hold")
+		t.Error("while the incarnation is not known, the quarantine of an earlier one than the last does not hold")
 	}
 	tells(a, "2").Quarantine() // it was restarted, and is no better
 	if !a.Quarantined() || !two.Quarantined() {
-		t.Error("the second start is not barred")
+		t.Error("the second incarnation is not quarantined")
 	}
 }
 
@@ -51,7 +51,7 @@ func TestQuarantine_HoldsWhenTheIncarnationIsReadAgain(t *testing.T) {
 	a := newRig(t).named(upstream.RolePrefill, "a")[0]
 	tells(a, "1").Quarantine()
 	if tells(a, "2").Quarantined() || !tells(a, "1").Quarantined() || !a.Quarantined() {
-		t.Error("want the start barred whenever it is read")
+		t.Error("want the incarnation quarantined whenever it is read")
 	}
 }
 
@@ -59,11 +59,11 @@ func TestQuarantine_OfAnUnknownIncarnationHoldsUntilOneIsKnown(t *testing.T) {
 	a := newRig(t).named(upstream.RolePrefill, "a")[0]
 	a.Fresh().Quarantine()
 	if !a.Quarantined() {
-		t.Error("not barred")
+		t.Error("not quarantined")
 	}
 	tells(a, "1")
 	if a.Quarantined() {
-		t.Error("a start that is known is barred for one that was not")
+		t.Error("a known incarnation is quarantined for one that was not known")
 	}
 }
 
@@ -79,26 +79,26 @@ func TestQuarantine_OutlivesItsEngine(t *testing.T) {
 		r.Set(nil)
 		r.Set([]upstream.Instance{{Name: "a", BaseURL: "http://a", Role: upstream.RoleDecode}, {Name: "a", BaseURL: "http://other", Role: upstream.RolePrefill}})
 		if r.Engine(upstream.RoleDecode, "a").Quarantined() || r.Engine(upstream.RolePrefill, "a").Quarantined() {
-			t.Error("an engine of another role or URL is barred")
+			t.Error("an engine of another role or URL is quarantined")
 		}
 		r.Set(all)
 		a, b := r.Engine(upstream.RolePrefill, "a"), r.Engine(upstream.RolePrefill, "b")
 		if a == engines[0] || !a.Quarantined() {
-			t.Error("before anything was read the bar does not hold")
+			t.Error("before anything was read the quarantine does not hold")
 		}
 		if b.Quarantined() {
-			t.Error("the bar of a start that was over holds")
+			t.Error("the quarantine of an incarnation that was over holds")
 		}
 	}
 	a := r.Engine(upstream.RolePrefill, "a")
 	if !tells(a, "1").Quarantined() || !a.Quarantined() {
-		t.Error("a bar is forgotten with its engine")
+		t.Error("a quarantine is forgotten with its engine")
 	}
 	if tells(a, "2").Quarantined() || a.Quarantined() {
-		t.Error("the next start is barred")
+		t.Error("the next incarnation is quarantined")
 	}
 	if len(r.away) != 0 {
-		t.Errorf("%d bars are kept for engines that are there", len(r.away))
+		t.Errorf("%d quarantines are kept for engines that are there", len(r.away))
 	}
 }
 
@@ -108,7 +108,7 @@ func TestQuarantine_OutlivesAChangeOfConfiguration(t *testing.T) {
 	tells(r.named(upstream.RolePrefill, "a")[0], "1").Quarantine()
 	r.Set([]upstream.Instance{{Name: "b", BaseURL: "http://a", Role: upstream.RolePrefill}})
 	if b := r.Engine(upstream.RolePrefill, "b"); !b.Quarantined() || !tells(b, "1").Quarantined() {
-		t.Error("a bar is forgotten when the instance is named anew")
+		t.Error("a quarantine is forgotten when the instance is named anew")
 	}
 }
 
@@ -121,7 +121,7 @@ func TestQuarantine_ThatComesLate(t *testing.T) {
 	s.Quarantine()
 	r.Set(r.instances)
 	if !r.Engine(upstream.RolePrefill, "a").Quarantined() {
-		t.Error("a bar of an engine that was gone is forgotten")
+		t.Error("the quarantine of an engine that was gone is forgotten")
 	}
 	for _, read := range []string{"", "1"} {
 		r = newRig(t)
@@ -134,7 +134,7 @@ func TestQuarantine_ThatComesLate(t *testing.T) {
 		}
 		s.Quarantine()
 		if !e.Quarantined() || !tells(e, "1").Quarantined() {
-			t.Errorf("start %q is read: a bar of an engine that has come back is forgotten", read)
+			t.Errorf("incarnation %q is read: the quarantine of an engine that has come back is forgotten", read)
 		}
 	}
 }
@@ -150,12 +150,12 @@ func TestQuarantine_OfEnginesThatAreGoneIsBounded(t *testing.T) {
 	}
 	r.Set(nil)
 	if len(r.away) != maxAway {
-		t.Errorf("%d bars are kept, want %d", len(r.away), maxAway)
+		t.Errorf("%d quarantines are kept, want %d", len(r.away), maxAway)
 	}
 	r.Set(instances)
 	for i, instance := range instances {
 		if got, want := r.Engine(upstream.RolePrefill, instance.Name).Quarantined(), i > 0; got != want {
-			t.Errorf("%s: barred %t, want %t: the oldest goes", instance.Name, got, want)
+			t.Errorf("%s: quarantined %t, want %t: the oldest goes", instance.Name, got, want)
 		}
 	}
 }
@@ -168,11 +168,11 @@ func TestQuarantine_HoldsWhileNoIncarnationIsKnownAfterAnother(t *testing.T) {
 	tells(e, "2")
 	barred.Quarantine()
 	if e.Quarantined() {
-		t.Error("barred for another start")
+		t.Error("quarantined for another incarnation")
 	}
 	r.pass(time.Minute) // nothing counts any more
 	if !e.Quarantined() {
-		t.Error("not barred, though the start that answers may be the barred one")
+		t.Error("not quarantined, though the incarnation that answers may be the quarantined one")
 	}
 }
 
@@ -186,7 +186,7 @@ func TestPick_QuarantinedOnlyForThoseThatMay(t *testing.T) {
 	}
 	picked, done, err := r.Pick(upstream.RolePrefill, Hint{AllowQuarantined: true}, nil)
 	if err != nil || picked != e {
-		t.Fatalf("picked %v (%v), want the barred one", picked, err)
+		t.Fatalf("picked %v (%v), want the quarantined one", picked, err)
 	}
 	done()
 }

@@ -45,7 +45,7 @@ func TestRanks_AQuarantineIsOfOneRank(t *testing.T) {
 	tells(zero, "1")
 	tells(one, "1").Quarantine()
 	if zero.Quarantined() || !one.Quarantined() {
-		t.Fatal("want rank 1 barred alone")
+		t.Fatal("want rank 1 quarantined alone")
 	}
 	all := r.instances
 	r.Set(nil)
@@ -54,7 +54,7 @@ func TestRanks_AQuarantineIsOfOneRank(t *testing.T) {
 	tells(zero, "1")
 	tells(one, "1")
 	if zero.Quarantined() || !one.Quarantined() {
-		t.Errorf("found again: rank 0 barred %t, rank 1 %t, want rank 1 alone", zero.Quarantined(), one.Quarantined())
+		t.Errorf("found again: rank 0 quarantined %t, rank 1 %t, want rank 1 alone", zero.Quarantined(), one.Quarantined())
 	}
 }
 

@@ -103,7 +103,7 @@ func TestRender_GivesWhatResponsesComputes(t *testing.T) {
 	}
 }
 
-func TestRender_LearnsOncePerStartThatThereIsNone(t *testing.T) {
+func TestRender_LearnsOncePerIncarnationThatThereIsNone(t *testing.T) {
 	const render = "/v1/messages/render"
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
 	req := mustParse(t, upstream.Messages, messagesBody)
@@ -215,7 +215,7 @@ func TestRender_IsBoundedInTime(t *testing.T) {
 }
 
 // Of an incarnation that is not known nothing could be remembered.
-func TestRender_OfAStartThatIsNotKnownNothingIsKept(t *testing.T) {
+func TestRender_OfAnUnknownIncarnationNothingIsKept(t *testing.T) {
 	_, e := newRig(t).simulate(upstream.RolePrefill, nil)
 	s := e.Fresh()
 	if _, err := s.Prompt(t.Context(), mustParse(t, upstream.Messages, messagesBody), ""); !errors.Is(err, ErrNoRender) || s.Renders(upstream.Messages) != Unknown {

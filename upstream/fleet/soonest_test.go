@@ -33,9 +33,9 @@ func TestSoonest(t *testing.T) {
 	}
 }
 
-// BenchmarkStart_Unused is what a turn without a conversation does among 1,000 unused tickets: one comes, one goes, and turns look
+// BenchmarkIncarnation_Unused is what a turn without a conversation does among 1,000 unused tickets: one comes, one goes, and turns look
 // whether any waits.
-func BenchmarkStart_Unused(b *testing.B) {
+func BenchmarkIncarnation_Unused(b *testing.B) {
 	s := &Incarnation{engine: &Engine{fleet: &Fleet{now: time.Now}}}
 	u := Unused{Deadline: time.Now().Add(time.Hour), Since: time.Now()}
 	add := func() {

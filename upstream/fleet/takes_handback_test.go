@@ -67,7 +67,7 @@ func TestTakesHandBack(t *testing.T) {
 		{"not read for long", []func(*weighing, *Engine){func(w *weighing, _ *Engine) { w.pass(loadFor) }}, false},
 		{"never read", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.reads(load{}) }}, false},
 		{"start not known", []func(*weighing, *Engine){func(w *weighing, e *Engine) { e.forget(); read(use{}, 0)(w, e) }}, false},
-		{"barred", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Last().Quarantine() }}, false},
+		{"quarantined", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Last().Quarantine() }}, false},
 		{"drained", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.setDrain(true) }}, false},
 		{"gone", []func(*weighing, *Engine){func(w *weighing, _ *Engine) { w.Set(nil) }}, false},
 		{"refuses connections", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Refused() }}, false},
@@ -106,7 +106,7 @@ func (w *weighing) begin(e *Engine) {
 }
 
 // What goes back to an engine is no attempt of a turn, and no request of others either.
-func TestBeginHandBack_IsNoTurnAndNoStranger(t *testing.T) {
+func TestBeginHandBack_IsNoTurnAndIntroducesNothing(t *testing.T) {
 	r := newRig(t)
 	e := r.engine(upstream.RolePrefill, answers(200, "process_start_time_seconds 1\nvllm:num_requests_running 3\n"))
 	r.SetMaxInFlight(1)

@@ -58,7 +58,7 @@ func TestTokenize_GivesWhatPrefillRenders(t *testing.T) {
 	}
 }
 
-func TestTokenize_LearnsOncePerStartThatNothingIsRendered(t *testing.T) {
+func TestTokenize_LearnsOncePerIncarnationThatNothingIsRendered(t *testing.T) {
 	const render = "/v1/chat/completions/render"
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
 	chat, prompt := mustParse(t, upstream.Chat, `{`+oneMessage+`}`), mustParse(t, upstream.Text, `{"prompt":"x"}`)
@@ -194,7 +194,7 @@ func TestTokenize_IsBoundedInTime(t *testing.T) {
 }
 
 // That it offers none could not be remembered of one that is not known.
-func TestTokenize_AsksAStartThatIsNotKnownForNoRendering(t *testing.T) {
+func TestTokenize_AsksAnUnknownIncarnationForNoRendering(t *testing.T) {
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
 	ids, err := e.Fresh().Tokenize(t.Context(), mustParse(t, upstream.Chat, `{`+oneMessage+`}`), "")
 	if got, want := paths(sim), []string{"/tokenize"}; err != nil || len(ids) == 0 || !slices.Equal(got, want) {

@@ -44,7 +44,7 @@ func TestUnused_OldestFirstAndOnce(t *testing.T) {
 
 // A reading of the engine that came too late says nothing about its blocks, and neither
 // does a refused connection before the next reading.
-func TestUnused_WaitWhileTheStartIsNotKnown(t *testing.T) {
+func TestUnused_WaitWhileTheIncarnationIsUnknown(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	d.Leave(r.left("a"))
@@ -64,7 +64,7 @@ func TestUnused_WaitWhileTheStartIsNotKnown(t *testing.T) {
 	wantTake(t, p, d, "a")
 }
 
-func TestUnused_NothingOfAStartThatIsNotKnown(t *testing.T) {
+func TestUnused_NothingOfAnUnknownIncarnation(t *testing.T) {
 	r := newRig(t)
 	d := r.named(upstream.RoleDecode, "d")[0]
 	d.Fresh().Leave(r.left("a"))
@@ -179,7 +179,7 @@ func TestUnused_DroppedAtTheDeadlineOfASuspendedMachine(t *testing.T) {
 	wantTake(t, p, d, "")
 }
 
-func TestUnused_LinkPausesAfterAFailure(t *testing.T) {
+func TestUnused_PairPausesAfterAFailure(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
@@ -318,7 +318,7 @@ func TestUnused_UnansweredWaitsForItsReader(t *testing.T) {
 }
 
 // A turn's leg that fails with a release may fail for another cause: a leg of our own settles it.
-func TestUnused_FailedRiderLeavesLegsOfOurOwn(t *testing.T) {
+func TestUnused_FailedPiggybackLeavesLegsOfOurOwn(t *testing.T) {
 	r := newRig(t)
 	p, d := r.met()
 	d.Leave(r.left("a"))

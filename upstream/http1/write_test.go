@@ -121,7 +121,7 @@ func TestDo_ReadsAnAnswerBehindAFailureToWriteAtOnce(t *testing.T) {
 }
 
 // A room that waits for its next request holds nothing of the last one's body.
-func TestRequestRoom_HoldsNoBody(t *testing.T) {
+func TestRequestBuffer_HoldsNoBody(t *testing.T) {
 	buffer := &requestBuffer{}
 	q := &Request{Method: "POST", Scheme: "http", Authority: "a", Path: "/", Body: [][]byte{make([]byte, inline), make([]byte, 1), make([]byte, 2)}}
 	if pieces := buffer.fill(q); len(pieces) != 4 {

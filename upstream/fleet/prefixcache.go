@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// keeping says whether a prefill incarnation keeps what is handed back to it until the next turn comes.
+// prefixCache says whether the prefix cache of a prefill incarnation keeps what is handed back to it until the next turn comes.
 type keeping struct {
 	mu      sync.Mutex
 	caching Finding   // whether prefix caching is on

@@ -1,0 +1,6 @@
+-- Stores that one incarnation is quarantined, and prolongs the life of all others with it.
+-- ARGV: field; value; life of the hash in ms.
+-- Answers: {'stored'}.
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return {'stored'}
