@@ -82,7 +82,7 @@ func carries(t *testing.T, cfg redisstore.Config) {
 	one, two := openStore(t, cfg), openStore(t, cfg)
 	other := cfg
 	other.Prefix = freshPrefix()
-	stranger := listens(t, openStore(t, other))
+	foreign := listens(t, openStore(t, other))
 	first, second := listens(t, one), listens(t, two)
 	wantHeard(t, one, "begin", first, second)
 	wantHeard(t, two, "begin two", first, second)
@@ -104,7 +104,7 @@ func carries(t *testing.T, cfg redisstore.Config) {
 			}
 		}
 	}
-	if heard := stranger.all(); len(heard) > 0 {
+	if heard := foreign.all(); len(heard) > 0 {
 		t.Errorf("under another prefix %d messages were heard", len(heard))
 	}
 }
@@ -217,10 +217,10 @@ func TestChannel_ForgedMessagesAreNotHeard(t *testing.T) {
 	cfg := redisstore.Config{Addresses: []string{s.Addr()}, Prefix: freshPrefix(), Logger: log.logger()}
 	r := openStore(t, cfg)
 	cfg.Secret = mustSecret(t, "the secret of somebody else")
-	stranger := openStore(t, cfg)
+	foreign := openStore(t, cfg)
 	e := listens(t, r)
 	wantHeard(t, r, "ours", e)
-	_ = stranger.Publish(t.Context(), "theirs")
+	_ = foreign.Publish(t.Context(), "theirs")
 	for _, value := range []string{"", "theirs", "\x01theirs", "\x01" + strings.Repeat("x", 40)} {
 		if err := r.Client().Publish(t.Context(), r.ChannelName(), value).Err(); err != nil {
 			t.Fatalf("publish: %v", err)

@@ -14,8 +14,8 @@ func (s *Store) Client() redis.UniversalClient { return s.servers.client }
 // KeyName returns the name of a conversation's hash.
 func (s *Store) KeyName(key convcache.Key) string { return s.key(key) }
 
-// BarsName returns the name of the hash of all quarantines.
-func (s *Store) BarsName() string { return s.incarnationsKey() }
+// IncarnationsName returns the name of the hash of all quarantines.
+func (s *Store) IncarnationsName() string { return s.incarnationsKey() }
 
 // QuarantinesName returns the name of the hash of all quarantines.
 func (s *Store) QuarantinesName() string { return s.quarantinesKey() }

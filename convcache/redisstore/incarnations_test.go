@@ -26,8 +26,8 @@ func mustBar(t *testing.T, r *replica, incarnation string) {
 	}
 }
 
-// wantBarred asks for both incarnations, and for one that is never quarantined.
-func wantBarred(t *testing.T, r *replica, one, two bool) {
+// wantQuarantined asks for both incarnations, and for one that is never quarantined.
+func wantQuarantined(t *testing.T, r *replica, one, two bool) {
 	t.Helper()
 	got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, "http://10.1.2.4:8100 1.79e+09", incarnationTwo})
 	if want := []bool{one, false, two}; err != nil || !slices.Equal(got, want) {
@@ -35,20 +35,20 @@ func wantBarred(t *testing.T, r *replica, one, two bool) {
 	}
 }
 
-// keepsBars checks the rules that hold for quarantines on each kind of server.
-func keepsBars(t *testing.T, cfg redisstore.Config) {
+// checkQuarantined checks the rules that hold for quarantines on each kind of server.
+func checkQuarantined(t *testing.T, cfg redisstore.Config) {
 	t.Helper()
 	cfg.Prefix = freshPrefix()
 	r, other := openRedis(t, cfg), openRedis(t, cfg)
 	mustCheck(t, r)
 	mustCheck(t, other)
-	wantBarred(t, r, false, false)
+	wantQuarantined(t, r, false, false)
 	mustBar(t, r, incarnationTwo)
-	wantBarred(t, r, false, true)
-	wantBarred(t, other, false, true)
+	wantQuarantined(t, r, false, true)
+	wantQuarantined(t, other, false, true)
 	mustBar(t, other, incarnationOne)
 	mustBar(t, other, incarnationOne)
-	wantBarred(t, r, true, true)
+	wantQuarantined(t, r, true, true)
 	if got, err := r.QuarantinedIncarnations(t.Context(), nil); err != nil || len(got) != 0 {
 		t.Errorf("quarantined of none: got %v, error %v", got, err)
 	}
@@ -73,7 +73,7 @@ func TestRedis_QuarantinedIncarnationsAreShared(t *testing.T) {
 		"unfenced":      {Unfenced: true},
 	} {
 		cfg.Addresses = []string{s.Addr()}
-		t.Run(name, func(t *testing.T) { keepsBars(t, cfg) })
+		t.Run(name, func(t *testing.T) { checkQuarantined(t, cfg) })
 	}
 }
 
@@ -81,35 +81,35 @@ func TestRedis_QuarantinedIncarnationsAreSharedInACluster(t *testing.T) {
 	t.Parallel()
 	nodes := redistest.StartCluster(t, 3)
 	for range 4 { // each has another prefix, and with it a slot of its own
-		keepsBars(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
+		checkQuarantined(t, redisstore.Config{Topology: redisstore.Cluster, Addresses: nodes.Addrs()})
 	}
 }
 
 func TestRedis_QuarantinedIncarnationsAreSharedBehindSentinel(t *testing.T) {
 	t.Parallel()
 	pair := redistest.StartSentinel(t)
-	keepsBars(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
+	checkQuarantined(t, redisstore.Config{Topology: redisstore.Sentinel, Addresses: pair.Addrs(), Master: pair.Name})
 }
 
-// barsOf returns the hash of all quarantines.
-func barsOf(t *testing.T, r *replica) map[string]string {
+// quarantinedFields returns the hash of all quarantines.
+func quarantinedFields(t *testing.T, r *replica) map[string]string {
 	t.Helper()
-	bars, err := r.Client().HGetAll(t.Context(), r.BarsName()).Result()
+	fields, err := r.Client().HGetAll(t.Context(), r.IncarnationsName()).Result()
 	if err != nil {
 		t.Fatalf("read quarantines: %v", err)
 	}
-	return bars
+	return fields
 }
 
 func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
-	stranger := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else")})
-	mustBar(t, stranger, incarnationOne)
-	wantBarred(t, r, false, false)
+	foreign := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else")})
+	mustBar(t, foreign, incarnationOne)
+	wantQuarantined(t, r, false, false)
 	mustBar(t, r, incarnationTwo)
-	wantBarred(t, stranger, true, false)
-	wantBarred(t, r, false, true)
+	wantQuarantined(t, foreign, true, false)
+	wantQuarantined(t, r, false, true)
 }
 
 // Values that a writer without the secret can write in place of quarantines.
@@ -120,9 +120,9 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 			var log storeLog
 			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix(), Logger: log.logger()})
 			mustBar(t, r, incarnationOne)
-			one := barsOf(t, r)
+			one := quarantinedFields(t, r)
 			mustBar(t, r, incarnationTwo)
-			both := barsOf(t, r)
+			both := quarantinedFields(t, r)
 			if len(one) != 1 || len(both) != 2 {
 				t.Fatalf("got %d and %d fields, want 1 and 2", len(one), len(both))
 			}
@@ -134,7 +134,7 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 				"nothing": "", "one": "1", "one byte less": both[second][:len(both[second])-1], "one more": both[second] + "x",
 				"another bit": string(flipped), "the value of another incarnation": both[first], "its field": second,
 			} {
-				if err := r.Client().HSet(t.Context(), r.BarsName(), second, value).Err(); err != nil {
+				if err := r.Client().HSet(t.Context(), r.IncarnationsName(), second, value).Err(); err != nil {
 					t.Fatalf("forge a quarantine: %v", err)
 				}
 				got, err := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne, incarnationTwo})
@@ -146,7 +146,7 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 				t.Errorf("warnings: got %d, want 1 a minute", got)
 			}
 			mustBar(t, r, incarnationTwo) // and a replica that knows of it quarantines it again
-			wantBarred(t, r, true, true)
+			wantQuarantined(t, r, true, true)
 		})
 	}
 }
@@ -158,11 +158,11 @@ func TestRedis_TicketsMovedToTheirKeyQuarantineNothing(t *testing.T) {
 	mustBar(t, r, incarnationOne)
 	wantPut(t, r, convcache.Key{}, fullTicket(1), convcache.Stored)
 	for _, value := range readHash(t, r, convcache.Key{}) {
-		for bar := range barsOf(t, r) {
-			if err := r.Client().HSet(t.Context(), r.BarsName(), bar, value).Err(); err != nil {
+		for field := range quarantinedFields(t, r) {
+			if err := r.Client().HSet(t.Context(), r.IncarnationsName(), field, value).Err(); err != nil {
 				t.Fatalf("move a value: %v", err)
 			}
-			wantBarred(t, r, false, false)
+			wantQuarantined(t, r, false, false)
 		}
 	}
 }
@@ -173,19 +173,19 @@ func TestRedis_QuarantinedIncarnationsEndAfterADay(t *testing.T) {
 	const day = 24 * time.Hour
 	for _, incarnation := range []string{incarnationOne, incarnationTwo, incarnationOne} {
 		mustBar(t, r, incarnation)
-		if got, err := r.Client().PTTL(t.Context(), r.BarsName()).Result(); err != nil || got > day || got < day-time.Minute {
+		if got, err := r.Client().PTTL(t.Context(), r.IncarnationsName()).Result(); err != nil || got > day || got < day-time.Minute {
 			t.Errorf("quarantines live for %v (error %v), want %v", got, err, day)
 		}
-		if err := r.Client().PExpire(t.Context(), r.BarsName(), time.Hour).Err(); err != nil {
+		if err := r.Client().PExpire(t.Context(), r.IncarnationsName(), time.Hour).Err(); err != nil {
 			t.Fatalf("shorten: %v", err)
 		}
 	}
-	s.CLI("DEL", r.BarsName())
-	wantBarred(t, r, false, false)
+	s.CLI("DEL", r.IncarnationsName())
+	wantQuarantined(t, r, false, false)
 }
 
-// wantNoBars checks that both calls fail with an error that does not name the incarnation.
-func wantNoBars(t *testing.T, r *replica, say string) {
+// wantNoAnswer checks that both calls fail with an error that does not name the incarnation.
+func wantNoAnswer(t *testing.T, r *replica, say string) {
 	t.Helper()
 	err := r.QuarantineIncarnation(t.Context(), incarnationOne)
 	quarantined, errs := r.QuarantinedIncarnations(t.Context(), []string{incarnationOne})
@@ -205,23 +205,23 @@ func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *tes
 	mustBar(t, r, incarnationOne)
 
 	r.OpenBreaker()
-	said := monitor(t, s, func() { wantNoBars(t, r, "not asked") })
+	said := monitor(t, s, func() { wantNoAnswer(t, r, "not asked") })
 	if said != "" {
 		t.Errorf("while the breaker was open the server was told %q", said)
 	}
 	r.CloseBreaker()
-	wantBarred(t, r, true, false)
+	wantQuarantined(t, r, true, false)
 
-	s.CLI("SET", r.BarsName(), "somebody's")
+	s.CLI("SET", r.IncarnationsName(), "somebody's")
 	for range 5 {
-		wantNoBars(t, r, "WRONGTYPE")
+		wantNoAnswer(t, r, "WRONGTYPE")
 	}
 	if !r.Shares() {
 		t.Error("the key of the quarantines keeps tickets from being shared")
 	}
 	s.Kill()
 	for r.Shares() {
-		wantNoBars(t, r, "")
+		wantNoAnswer(t, r, "")
 	}
-	wantNoBars(t, r, "not asked")
+	wantNoAnswer(t, r, "not asked")
 }

@@ -119,8 +119,8 @@ func TestRedis_ForgedQuarantinesAreNone(t *testing.T) {
 					t.Errorf("a list of %q: %+v, error %v", list, all, err)
 				}
 			}
-			stranger := openRedis(t, redisstore.Config{Addresses: cfg.Addresses, Prefix: cfg.Prefix, Secret: mustSecret(t, "the secret of somebody else")})
-			mustQuarantine(t, stranger, two)
+			foreign := openRedis(t, redisstore.Config{Addresses: cfg.Addresses, Prefix: cfg.Prefix, Secret: mustSecret(t, "the secret of somebody else")})
+			mustQuarantine(t, foreign, two)
 			if all, err := r.Quarantines(t.Context()); err != nil || slices.Contains(all, two) {
 				t.Errorf("that of another secret: %+v, error %v", all, err)
 			}

@@ -199,11 +199,11 @@ func TestRedis_CheckComparesWhatComesBack(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	for _, reply := range []string{`{'taken', 'x', values[2]}`, `{'taken', values[1], 'x'}`, `{'consumed'}`} {
-		odd, changed := r.Mutant(`{'taken', values[1], values[2]}`, reply)
+		unusual, changed := r.Mutant(`{'taken', values[1], values[2]}`, reply)
 		if !changed {
 			t.Fatal("the scripts answer otherwise now")
 		}
-		if err := odd.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
+		if err := unusual.Check(t.Context()); err == nil || errors.Is(err, convcache.ErrRemoteForbids) {
 			t.Errorf("check of a server that answers %s: got %v, want an error", reply, err)
 		}
 	}

@@ -164,9 +164,9 @@ func TestQuarantine_OfEnginesThatAreGoneIsBounded(t *testing.T) {
 func TestQuarantine_HoldsWhileNoIncarnationIsKnownAfterAnother(t *testing.T) {
 	r := newRig(t)
 	e := r.named(upstream.RolePrefill, "p")[0]
-	barred := tells(e, "1")
+	quarantined := tells(e, "1")
 	tells(e, "2")
-	barred.Quarantine()
+	quarantined.Quarantine()
 	if e.Quarantined() {
 		t.Error("quarantined for another incarnation")
 	}
