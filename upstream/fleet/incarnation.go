@@ -40,7 +40,7 @@ type Incarnation struct {
 
 	introductions *questions // for the facts that the connector needs
 
-	keeping keeping // whether a prefill incarnation keeps what is handed back to it
+	prefixCache prefixCache // whether a prefill incarnation keeps what is handed back to it
 
 	memory atomic.Pointer[registration] // of a decode incarnation, nil as long as no answer has told one
 

@@ -7,7 +7,7 @@ import (
 )
 
 // prefixCache says whether the prefix cache of a prefill incarnation keeps what is handed back to it until the next turn comes.
-type keeping struct {
+type prefixCache struct {
 	mu      sync.Mutex
 	caching Finding   // whether prefix caching is on
 	evicted int       // turns in a row that did not find what was handed back for them
@@ -25,7 +25,7 @@ const (
 )
 
 // tell records what a reading said about prefix caching.
-func (k *keeping) tell(caching Finding) {
+func (k *prefixCache) tell(caching Finding) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.caching = caching
@@ -33,7 +33,7 @@ func (k *keeping) tell(caching Finding) {
 
 // CachesPrefixes says whether the incarnation has prefix caching on (enable_prefix_caching).
 func (s *Incarnation) CachesPrefixes() Finding {
-	k := &s.keeping
+	k := &s.prefixCache
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.caching
@@ -43,7 +43,7 @@ func (s *Incarnation) CachesPrefixes() Finding {
 // (vllm:cache_config_info), or turns in a row found nothing of it. It returns "" if nothing speaks against a
 // hand-back.
 func (s *Incarnation) Forgets() (why string) {
-	k := &s.keeping
+	k := &s.prefixCache
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
@@ -57,7 +57,7 @@ func (s *Incarnation) Forgets() (why string) {
 
 // HandedBackFound records whether a turn found in the prefix cache what had been handed back for it.
 func (s *Incarnation) HandedBackFound(found bool) {
-	k := &s.keeping
+	k := &s.prefixCache
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if found {
@@ -78,7 +78,7 @@ const maxEngines = 16
 // ids were recorded for this incarnation, and this one was not: then another process or rank answers, possibly after a
 // restart that no reading has shown yet, and its prefix cache has nothing of what was handed back.
 func (s *Incarnation) AnsweredAs(engineID string) (known bool) {
-	k := &s.keeping
+	k := &s.prefixCache
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if engineID == "" || slices.Contains(k.engines, engineID) {

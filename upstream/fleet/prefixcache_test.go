@@ -33,7 +33,7 @@ func TestForgets_TurnsInARowThatFindNothing(t *testing.T) {
 	if why := p.Forgets(); why != "" {
 		t.Errorf("%q after a turn that has found it", why)
 	}
-	p.keeping.tell(No)
+	p.prefixCache.tell(No)
 	if p.Forgets() == "" {
 		t.Error("handed back to an engine without prefix caching")
 	}
@@ -53,7 +53,7 @@ func TestAnsweredAs_OtherEnginesThanBefore(t *testing.T) {
 	for i := range 2 * maxEngines {
 		p.AnsweredAs(string(rune('A' + i)))
 	}
-	if n := len(p.keeping.engines); n != maxEngines {
+	if n := len(p.prefixCache.engines); n != maxEngines {
 		t.Errorf("%d ids are kept, want %d at most", n, maxEngines)
 	}
 }

@@ -175,7 +175,7 @@ func (e *Engine) become(told facts) {
 		}
 	}
 	e.known.sized(told.blockSize)
-	e.known.keeping.tell(told.caching)
+	e.known.prefixCache.tell(told.caching)
 }
 
 // unknown returns the Incarnation that stands for any whose id is not known: the same one until an id is read. It
