@@ -249,7 +249,7 @@ func TestQuarantine_ByAPromptOfIDsWithoutATicket(t *testing.T) {
 		request     string
 		quarantined bool
 	}{
-		"ids":           {askIDs("c", true, prompt...), true},
+		"ids":               {askIDs("c", true, prompt...), true},
 		"unusual spellings": {strings.Replace(askIDs("c", true, prompt...), "[100,", "[100.0,", 1), false}, // which the engine reads as it likes
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ const (
 	incarnationTwo = "http://10.1.2.3:8100 1.7920002e+09" // the same instance after a restart
 )
 
-func mustBar(t *testing.T, r *replica, incarnation string) {
+func mustQuarantineIncarnation(t *testing.T, r *replica, incarnation string) {
 	t.Helper()
 	if err := r.QuarantineIncarnation(t.Context(), incarnation); err != nil {
 		t.Fatalf("quarantine %q: %v", incarnation, err)
@@ -43,11 +43,11 @@ func checkQuarantined(t *testing.T, cfg redisstore.Config) {
 	mustCheck(t, r)
 	mustCheck(t, other)
 	wantQuarantined(t, r, false, false)
-	mustBar(t, r, incarnationTwo)
+	mustQuarantineIncarnation(t, r, incarnationTwo)
 	wantQuarantined(t, r, false, true)
 	wantQuarantined(t, other, false, true)
-	mustBar(t, other, incarnationOne)
-	mustBar(t, other, incarnationOne)
+	mustQuarantineIncarnation(t, other, incarnationOne)
+	mustQuarantineIncarnation(t, other, incarnationOne)
 	wantQuarantined(t, r, true, true)
 	if got, err := r.QuarantinedIncarnations(t.Context(), nil); err != nil || len(got) != 0 {
 		t.Errorf("quarantined of none: got %v, error %v", got, err)
@@ -105,9 +105,9 @@ func TestRedis_AnotherSecretQuarantinesNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
 	foreign := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else")})
-	mustBar(t, foreign, incarnationOne)
+	mustQuarantineIncarnation(t, foreign, incarnationOne)
 	wantQuarantined(t, r, false, false)
-	mustBar(t, r, incarnationTwo)
+	mustQuarantineIncarnation(t, r, incarnationTwo)
 	wantQuarantined(t, foreign, true, false)
 	wantQuarantined(t, r, false, true)
 }
@@ -119,9 +119,9 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var log storeLog
 			r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, SealKey: seal, Prefix: freshPrefix(), Logger: log.logger()})
-			mustBar(t, r, incarnationOne)
+			mustQuarantineIncarnation(t, r, incarnationOne)
 			one := quarantinedFields(t, r)
-			mustBar(t, r, incarnationTwo)
+			mustQuarantineIncarnation(t, r, incarnationTwo)
 			both := quarantinedFields(t, r)
 			if len(one) != 1 || len(both) != 2 {
 				t.Fatalf("got %d and %d fields, want 1 and 2", len(one), len(both))
@@ -145,7 +145,7 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 			if got := log.count("not authentic"); got != 1 {
 				t.Errorf("warnings: got %d, want 1 a minute", got)
 			}
-			mustBar(t, r, incarnationTwo) // and a replica that knows of it quarantines it again
+			mustQuarantineIncarnation(t, r, incarnationTwo) // and a replica that knows of it quarantines it again
 			wantQuarantined(t, r, true, true)
 		})
 	}
@@ -155,7 +155,7 @@ func TestRedis_ForgedValuesQuarantineNothing(t *testing.T) {
 func TestRedis_TicketsMovedToTheirKeyQuarantineNothing(t *testing.T) {
 	s := redistest.Start(t)
 	r := openAt(t, s.Addr())
-	mustBar(t, r, incarnationOne)
+	mustQuarantineIncarnation(t, r, incarnationOne)
 	wantPut(t, r, convcache.Key{}, fullTicket(1), convcache.Stored)
 	for _, value := range readHash(t, r, convcache.Key{}) {
 		for field := range quarantinedFields(t, r) {
@@ -172,7 +172,7 @@ func TestRedis_QuarantinedIncarnationsEndAfterADay(t *testing.T) {
 	r := openAt(t, s.Addr())
 	const day = 24 * time.Hour
 	for _, incarnation := range []string{incarnationOne, incarnationTwo, incarnationOne} {
-		mustBar(t, r, incarnation)
+		mustQuarantineIncarnation(t, r, incarnation)
 		if got, err := r.Client().PTTL(t.Context(), r.IncarnationsName()).Result(); err != nil || got > day || got < day-time.Minute {
 			t.Errorf("quarantines live for %v (error %v), want %v", got, err, day)
 		}
@@ -202,7 +202,7 @@ func TestRedis_QuarantinedIncarnationsAreNotAskedForWhileTheBreakerIsOpen(t *tes
 	setLeast(s, leastCommands())
 	r := openRedis(t, redisstore.Config{Addresses: []string{s.Addr()}, Username: "carryover", Password: "the password"})
 	mustCheck(t, r)
-	mustBar(t, r, incarnationOne)
+	mustQuarantineIncarnation(t, r, incarnationOne)
 
 	r.OpenBreaker()
 	said := monitor(t, s, func() { wantNoAnswer(t, r, "not asked") })

@@ -135,10 +135,10 @@ func TestRedis_TellsNothing(t *testing.T) {
 
 	// What no value may tell, and what no sealed one may.
 	never := map[string][][]byte{
-		"identity or text": {[]byte(identity.Tenant), []byte(identity.Model), []byte(identity.CacheSalt), []byte(identity.SubAgent), []byte(identity.ID), []byte("canary-prompt"), []byte("canary-reply")},
-		"history digest":   append(append(encodings(digest[:]), digest[:8]), other.History[:8]),
-		"secret":           {[]byte("the secret of all replicas")},
-		"whole key":        append(encodings(k[:]), k[16:]),
+		"identity or text":        {[]byte(identity.Tenant), []byte(identity.Model), []byte(identity.CacheSalt), []byte(identity.SubAgent), []byte(identity.ID), []byte("canary-prompt"), []byte("canary-reply")},
+		"history digest":          append(append(encodings(digest[:]), digest[:8]), other.History[:8]),
+		"secret":                  {[]byte("the secret of all replicas")},
+		"whole key":               append(encodings(k[:]), k[16:]),
 		"quarantined incarnation": append(encodings([]byte(incarnation)), []byte("quarantined-canary"), []byte("canary:8100"), []byte("1.7923456789")),
 	}
 	for i := range len(ids) - 1 {
@@ -166,7 +166,7 @@ func TestRedis_TellsNothing(t *testing.T) {
 				wantLook(t, r, k, convcache.Found)
 				note := other.Note("canary-prefill", "canary-prefill-incarnation", tk.FreshAsOf)
 				wantPut(t, r, k, note, convcache.Stored)
-				mustBar(t, r, incarnation)
+				mustQuarantineIncarnation(t, r, incarnation)
 				if quarantined, err := r.QuarantinedIncarnations(t.Context(), []string{incarnation}); err != nil || !quarantined[0] {
 					t.Errorf("quarantined: got %v, error %v, want true", quarantined, err)
 				}

@@ -230,11 +230,11 @@ func TestRedis_MovedValuesAreNotHandedOut(t *testing.T) {
 			wantLook(t, r, key(1), convcache.Empty)
 			wantTake(t, r, key(1), second.ID, convcache.Consumed)
 
-			foreign := openRedis(t, redisstore.Config{
+			other := openRedis(t, redisstore.Config{
 				Addresses: []string{s.Addr()}, Secret: mustSecret(t, "the secret of somebody else"), SealKey: seal, Prefix: "stranger",
 			})
-			wantPut(t, foreign, key(1), first, convcache.Stored)
-			foreign, err := r.Client().HGetAll(t.Context(), foreign.KeyName(key(1))).Result()
+			wantPut(t, other, key(1), first, convcache.Stored)
+			foreign, err := r.Client().HGetAll(t.Context(), other.KeyName(key(1))).Result()
 			if err != nil {
 				t.Fatalf("read a conversation: %v", err)
 			}

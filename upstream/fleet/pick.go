@@ -119,7 +119,7 @@ func (f *Fleet) choose(role upstream.Role, engines []*Engine, hint *Hint, predic
 	p := &f.picking
 	ask := asked{
 		now: now.Sub(f.born), model: hint.Model, most: f.cfg.MaxInFlight, tokens: float64(max(hint.Tokens, 1)),
-		unquarantined: role == upstream.RolePrefill && !hint.AllowQuarantined,
+		avoidQuarantined: role == upstream.RolePrefill && !hint.AllowQuarantined,
 	}
 	p.engines = p.engines[:0]
 	busy := false

@@ -67,7 +67,7 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 	serves := true
 	for _, e := range engines {
 		v := &e.seen
-		if !choosy.admits(v, ask.now) || e.gone.Load() || ask.unquarantined && e.Quarantined() {
+		if !choosy.admits(v, ask.now) || e.gone.Load() || ask.avoidQuarantined && e.Quarantined() {
 			continue
 		}
 		if models := v.models.Load(); models != same { // the same list as the engine before, mostly
@@ -103,11 +103,11 @@ func (p *picking) gather(engines []*Engine, role upstream.Role, ask asked, choos
 
 // asked is what a pick requires of all candidates.
 type asked struct {
-	now           time.Duration
-	model         string  // "" allows all
-	unquarantined bool    // leave out quarantined engines
-	most          int     // maximum of attempts at once
-	tokens        float64 // prompt tokens of this turn
+	now              time.Duration
+	model            string  // "" allows all
+	avoidQuarantined bool    // leave out quarantined engines
+	most             int     // maximum of attempts at once
+	tokens           float64 // prompt tokens of this turn
 }
 
 // speeds are the prefill speeds of a pick's candidates.
