@@ -15,6 +15,12 @@ function bad(why) { print package " imports " name ": " why; n++ }
 		if (name ~ /^carryover\//) {
 			if (package ~ /^carryover\/upstream\/vllmsim/) {
 				if (name !~ /^carryover\/upstream\/vllmsim/) bad("the simulator must not share our mistakes")
+				room = package; sub(/^carryover\/upstream\/vllmsim\/?/, "", room)
+				used = name; sub(/^carryover\/upstream\/vllmsim\/?/, "", used)
+				if (used == "") bad("the simulator is put together at its root, which its rooms do not know")
+				else if (room ~ /^(config|bpe|kv|fault)$/) bad("a leaf of the simulator imports nothing of ours")
+				else if (room == "kvevents" && used != "config") bad("the events of the simulator read their configuration only")
+				else if (room == "template" && used !~ /^(config|bpe|kv)$/) bad("templates of the simulator import its configuration, tokenizer and memory only")
 			} else if (package ~ /^carryover\/sse\/rawjson/) {
 				bad("the leaf imports nothing of ours")
 			} else if (name == "carryover/sse/rawjson") {

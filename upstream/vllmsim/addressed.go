@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/bpe"
 	"context"
 	"errors"
 	"regexp"
@@ -122,7 +123,7 @@ func (r *run) fill(content []uint64, count int) {
 	r.external = count
 	e.stats.Loads++
 	for at := r.local; at < min(len(content), r.local+count); at++ {
-		*e.pool.slot(r.blocks, at) = content[at]
+		*e.pool.Slot(r.blocks, at) = content[at]
 	}
 }
 
@@ -130,7 +131,7 @@ func (r *run) fill(content []uint64, count int) {
 func (r *run) content() []uint64 {
 	content := make([]uint64, len(r.req.prompt))
 	for at := range content {
-		content[at] = *r.engine.pool.slot(r.blocks, at)
+		content[at] = *r.engine.pool.Slot(r.blocks, at)
 	}
 	return content
 }
@@ -147,7 +148,7 @@ func (e *engine) push(ctx context.Context, to string, message kvMessage) error {
 // stopped reports whether a token ended the request. vLLM checks that before the length (check_stop).
 func (r *run) stopped() bool {
 	last := r.output[len(r.output)-1]
-	return last == tokenImEnd && !r.req.ignoreEOS || len(r.output) > r.req.minTokens && slices.Contains(r.req.stopIDs, last)
+	return last == bpe.ImEnd && !r.req.ignoreEOS || len(r.output) > r.req.minTokens && slices.Contains(r.req.stopIDs, last)
 }
 
 // raise stands for an exception in an engine step.

@@ -1,6 +1,8 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/kv"
 	"context"
 	"errors"
 	"strings"
@@ -22,7 +24,7 @@ type request struct {
 	variant   int    // index among the children of n > 1
 	sibling   bool   // a later sequence of its HTTP request; one goroutine runs them all, so it must not wait for the first one's place
 	seed      uint64 // stands for the weights; an adapter changes it
-	fault     *activeFault
+	fault     *fault.Active
 	handsBack bool
 	releases  bool
 	holds     *holds  // points at which hand-backs stop
@@ -56,7 +58,7 @@ func (e *engine) start(ctx context.Context, req *request) (*run, error) {
 			s.HandBacks++
 		}
 	})
-	r := &run{engine: e, req: req, hashes: blockHashes(req.salt, req.prompt, req.media, e.cfg.BlockSize)}
+	r := &run{engine: e, req: req, hashes: kv.BlockHashes(req.salt, req.prompt, req.media, e.cfg.BlockSize)}
 	if err := r.admit(ctx); err != nil {
 		r.drop(err)
 		return nil, err

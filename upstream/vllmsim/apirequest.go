@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bytes"
+	"carryover/upstream/vllmsim/template"
 	"cmp"
 	"encoding/json"
 	"errors"
@@ -13,7 +14,7 @@ import (
 // unknown ones.
 type apiRequest struct {
 	Model               string                     `json:"model"`
-	Messages            *[]message                 `json:"messages"`
+	Messages            *[]template.Message        `json:"messages"`
 	Prompt              json.RawMessage            `json:"prompt"`
 	Stream              bool                       `json:"stream"`
 	StreamOptions       *streamOptions             `json:"stream_options"`
@@ -193,23 +194,23 @@ func (r *apiRequest) validate(chat bool) error {
 
 // conversation returns the input of the chat template, for completions and for /tokenize. The chat endpoint moves documents and
 // reasoning_effort into the template's arguments; /tokenize does not know them.
-func (r *apiRequest) conversation(chatEndpoint bool) *conversation {
-	c := &conversation{
-		messages:      *r.Messages,
-		tools:         r.Tools,
-		kwargs:        map[string]json.RawMessage{},
-		generate:      r.AddGenerationPrompt == nil || *r.AddGenerationPrompt,
-		continueFinal: r.ContinueFinal,
+func (r *apiRequest) conversation(chatEndpoint bool) *template.Conversation {
+	c := &template.Conversation{
+		Messages:      *r.Messages,
+		Tools:         r.Tools,
+		Kwargs:        map[string]json.RawMessage{},
+		Generate:      r.AddGenerationPrompt == nil || *r.AddGenerationPrompt,
+		ContinueFinal: r.ContinueFinal,
 	}
 	for key, value := range r.TemplateKwargs {
-		c.kwargs[key] = value
+		c.Kwargs[key] = value
 	}
 	if chatEndpoint {
 		if len(r.Documents) > 0 {
-			c.kwargs["documents"] = r.Documents
+			c.Kwargs["documents"] = r.Documents
 		}
 		if len(r.ReasoningEffort) > 0 {
-			c.kwargs["reasoning_effort"] = r.ReasoningEffort
+			c.Kwargs["reasoning_effort"] = r.ReasoningEffort
 		}
 	}
 	return c

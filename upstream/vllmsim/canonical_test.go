@@ -188,7 +188,7 @@ func TestSampling_TextCompletionsContinueTheirPromptCanonically(t *testing.T) {
 		prompt = prompt[:len(prompt)-draw.IntN(4)] + []string{"", " ", "\n", " \n", "\n\n", "."}[draw.IntN(6)]
 		got := post(t, i, pathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 25, "return_token_ids": true})
 		held := slices.Concat(ids(got.choice()["prompt_token_ids"]), ids(got.choice()["token_ids"]))
-		if again := i.tok.encode(prompt + got.text()); !slices.Equal(again, held) {
+		if again := i.tok.Encode(prompt + got.text()); !slices.Equal(again, held) {
 			t.Errorf("prompt %d %q + %q has ids %v, held are %v", n, prompt, got.text(), again, held)
 		}
 	}

@@ -1,6 +1,8 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/template"
 	"context"
 	"errors"
 	"net/http"
@@ -19,7 +21,7 @@ type completion struct {
 	created  int64
 	prompts  [][]int32
 	choices  []*choice
-	fault    *activeFault
+	fault    *fault.Active
 	given    bool // the ids of the prompt came with the request
 }
 
@@ -39,7 +41,7 @@ type choice struct {
 	params     *paramsOut
 }
 
-func (i *Instance) serveCompletion(w http.ResponseWriter, req *http.Request, f *activeFault) error {
+func (i *Instance) serveCompletion(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
 	r, err := readRequest(req)
 	if err != nil {
 		return err
@@ -99,8 +101,8 @@ func (c *completion) prepare() error {
 	}
 	c.given = chat.forwarded
 	computed, handsBack := c.prompts, !c.chat && r.handsBack(pathCompletions)
-	if (chat.forwarded || handsBack) && c.fault.is(FaultOtherIDs) {
-		computed = [][]int32{otherIDs(c.prompts[0])}
+	if (chat.forwarded || handsBack) && c.fault.Is(fault.OtherIDs) {
+		computed = [][]int32{fault.ReplaceID(c.prompts[0])}
 	}
 	for p, prompt := range c.prompts {
 		limit, err := i.outputLimit(r, prompt)
@@ -111,9 +113,9 @@ func (c *completion) prepare() error {
 			ch := &choice{index: len(c.choices), prompt: computed[p], out: newOutput(i.tok, r, i.config().EmptyDeltas)}
 			ch.engineReq = &request{
 				id: c.engineID(p, n), prompt: prompt, computed: computed[p], media: chat.media, params: params,
-				salt: i.config().cacheSalt(r), adapter: i.config().adapter(r), seed: i.config().weights(r.Model),
+				salt: r.cacheSalt(i.config()), adapter: r.adapter(i.config()), seed: weights(i.config(), r.Model),
 				handsBack: handsBack, releases: !c.chat && r.releases(pathCompletions), holds: &i.holds,
-				fault: c.fault, slowness: c.fault.slowness(), sibling: len(c.choices) > 0,
+				fault: c.fault, slowness: c.fault.Slowness(), sibling: len(c.choices) > 0,
 				maxTokens: limit, minTokens: r.MinTokens, stopIDs: r.StopTokenIDs, ignoreEOS: r.IgnoreEOS, variant: n,
 			}
 			c.choices = append(c.choices, ch)
@@ -138,7 +140,7 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	}
 	ch.ids = append(ch.ids, s.id)
 	if c.request.logprobs >= 0 {
-		ch.logprobs = append(ch.logprobs, c.instance.tok.logprob(s.id, c.request.logprobs))
+		ch.logprobs = append(ch.logprobs, logprob(c.instance.tok, s.id, c.request.logprobs))
 	}
 	hidden := s.stopReason != nil && !c.request.IncludeStop
 	p := ch.out.push(s.id, s.finish != "", hidden)
@@ -152,7 +154,7 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	case s.finish != "":
 		ch.finish, ch.stopReason = ch.out.finishReason(s.finish, namedTool(c.request.ToolChoice)), s.stopReason
 	}
-	ch.said = c.fault.tells(len(ch.ids)-1, s.id, ch.finish != "")
+	ch.said = c.fault.Tells(len(ch.ids)-1, s.id, ch.finish != "")
 	ch.told = append(ch.told, ch.said...)
 	ch.params = s.params
 	return p, nil
@@ -214,7 +216,7 @@ func (c *completion) continuous(ch *choice) usage {
 
 // counted returns u with its total.
 func (c *completion) counted(u usage) usage {
-	if c.fault.is(FaultOtherUsage) {
+	if c.fault.Is(fault.OtherUsage) {
 		u.PromptTokens++
 	}
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
@@ -253,7 +255,7 @@ func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 			}
 		}
 	}
-	params, err := c.fault.params(c.engine, c.answeredParams())
+	params, err := faultParams(c.fault, c.engine, c.answeredParams())
 	if err != nil {
 		return err
 	}
@@ -274,8 +276,8 @@ func failure(err error) error {
 
 func (c *completion) chatAnswer(params []byte) chatAnswer {
 	a := chatAnswer{
-		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.instance.config().answered(c.request.Model),
-		SystemFingerprint: c.instance.config().fingerprint(), Usage: c.usage(), KVTransferParams: params,
+		ID: c.id, Object: "chat.completion", Created: c.created, Model: c.instance.config().Answered(c.request.Model),
+		SystemFingerprint: c.instance.config().Fingerprint(), Usage: c.usage(), KVTransferParams: params,
 	}
 	if c.idEcho() {
 		a.PromptTokenIDs = c.prompts[0]
@@ -284,7 +286,7 @@ func (c *completion) chatAnswer(params []byte) chatAnswer {
 		a.Choices = append(a.Choices, chatChoice{
 			Index: ch.index, Message: ch.message(c.request), Logprobs: c.chatLogprobs(ch.logprobs),
 			FinishReason: ch.finish, StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
-			WeightVersions: c.instance.config().nullSince033(),
+			WeightVersions: c.instance.config().NullSince033(),
 		})
 	}
 	return a
@@ -295,8 +297,8 @@ func (ch *choice) message(r *apiRequest) chatMessage {
 	m := chatMessage{Role: "assistant", ToolCalls: ch.out.calls}
 	content := ch.out.content.String()
 	if r.Echo && r.ContinueFinal && len(*r.Messages) > 0 {
-		if final, err := (*r.Messages)[len(*r.Messages)-1].text(); err == nil {
-			content = strings.ReplaceAll(final, mediaMark, imageText) + content
+		if final, err := (*r.Messages)[len(*r.Messages)-1].Text(); err == nil {
+			content = strings.ReplaceAll(final, template.MediaMark, template.ImageText) + content
 		}
 	}
 	reasoning := ch.out.reasoning.String()
@@ -311,18 +313,18 @@ func (ch *choice) message(r *apiRequest) chatMessage {
 
 func (c *completion) textAnswer(params []byte) textAnswer {
 	a := textAnswer{
-		ID: c.id, Object: "text_completion", Created: c.created, Model: c.instance.config().answered(c.request.Model),
-		SystemFingerprint: c.instance.config().fingerprint(), Usage: c.usage(), KVTransferParams: params,
+		ID: c.id, Object: "text_completion", Created: c.created, Model: c.instance.config().Answered(c.request.Model),
+		SystemFingerprint: c.instance.config().Fingerprint(), Usage: c.usage(), KVTransferParams: params,
 	}
 	for _, ch := range c.choices {
 		text := ch.out.content.String()
 		if c.request.Echo {
-			text = c.instance.tok.decode(ch.prompt) + text
+			text = c.instance.tok.Decode(ch.prompt) + text
 		}
 		tc := textChoice{
 			Index: ch.index, Text: text, Logprobs: c.textLogprobs(ch.logprobs, 0), FinishReason: ch.finish,
 			StopReason: ch.stopReason, TokenIDs: c.idsIfAsked(ch.told),
-			WeightVersions: c.instance.config().nullSince033(),
+			WeightVersions: c.instance.config().NullSince033(),
 		}
 		if c.idEcho() {
 			tc.PromptTokenIDs = ch.prompt
@@ -333,7 +335,7 @@ func (c *completion) textAnswer(params []byte) textAnswer {
 }
 
 // idEcho reports whether the answer contains the ids of the prompt.
-func (c *completion) idEcho() bool { return c.request.ReturnTokenIDs && !c.fault.is(FaultNoIDEcho) }
+func (c *completion) idEcho() bool { return c.request.ReturnTokenIDs && !c.fault.Is(fault.NoIDEcho) }
 
 func (c *completion) idsIfAsked(ids []int32) []int32 {
 	if !c.request.ReturnTokenIDs {

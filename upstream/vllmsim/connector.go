@@ -1,20 +1,9 @@
 package vllmsim
 
-import "context"
-
-// Values of Config.Connector.
-const (
-	ConnectorNIXL           = "nixl"
-	ConnectorLMCache        = "lmcache"
-	ConnectorLMCacheStorage = "lmcache-storage"
-	ConnectorMooncake       = "mooncake"
-	ConnectorMoRIIO         = "moriio"
-	ConnectorP2PNCCL        = "p2pnccl"
+import (
+	"carryover/upstream/vllmsim/config"
+	"context"
 )
-
-func connectorNames() []string {
-	return []string{ConnectorNIXL, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake, ConnectorMoRIIO, ConnectorP2PNCCL}
-}
 
 // connector is the engine side of a KV connector. It brings the KV of a prompt that the engine's own prefix cache lacks, and decides what a
 // finished request leaves for other engines. It belongs to one engine.
@@ -44,15 +33,15 @@ type connector interface {
 // newConnector returns the connector that is configured.
 func newConnector(e *engine) connector {
 	switch e.cfg.Connector {
-	case ConnectorLMCache:
+	case config.ConnectorLMCache:
 		return newLMCache(e)
-	case ConnectorLMCacheStorage:
+	case config.ConnectorLMCacheStorage:
 		return &storage{idle{e}}
-	case ConnectorMooncake:
+	case config.ConnectorMooncake:
 		return newMooncake(e)
-	case ConnectorMoRIIO:
+	case config.ConnectorMoRIIO:
 		return newMoRIIO(e)
-	case ConnectorP2PNCCL:
+	case config.ConnectorP2PNCCL:
 		return newP2PNCCL(e)
 	default:
 		return &nixl{idle{e}}

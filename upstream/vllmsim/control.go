@@ -1,6 +1,8 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/fault"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -22,8 +24,8 @@ type Switches struct {
 	// Adapters are the LoRA modules that are loaded from then on, as after /v1/load_lora_adapter.
 	Adapters *[]string `json:"adapters,omitempty"`
 	// Timing replaces all times; those that it does not name become zero.
-	Timing   *Timing  `json:"timing,omitempty"`
-	Slowness *float64 `json:"slowness,omitempty"`
+	Timing   *config.Timing `json:"timing,omitempty"`
+	Slowness *float64       `json:"slowness,omitempty"`
 	// ProxyPort is the port to which an LMCache sender sends notifications from its next connection on.
 	ProxyPort *int `json:"proxy_port,omitempty"`
 }
@@ -48,7 +50,7 @@ func (i *Instance) Switch(s Switches) error {
 	set(&cfg.Timing, s.Timing)
 	set(&cfg.Slowness, s.Slowness)
 	set(&cfg.LMCache.ProxyPort, s.ProxyPort)
-	if err := cfg.validate(); err != nil {
+	if err := cfg.Validate(); err != nil {
 		return err
 	}
 	i.live.Store(&cfg)
@@ -70,21 +72,21 @@ func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error 
 			Stats
 		}{i.config().Role, i.Stats()})
 	case "GET /_sim/faults":
-		return writeJSON(w, http.StatusOK, i.faults.all())
+		return writeJSON(w, http.StatusOK, i.faults.All())
 	case "POST /_sim/faults":
-		var f Fault
+		var f fault.Fault
 		if err := readControl(req, &f); err != nil {
 			return err
 		}
 		if err := i.SetFault(f); err != nil {
 			return badRequest("kind", "%s", err)
 		}
-		return writeJSON(w, http.StatusOK, i.faults.all())
+		return writeJSON(w, http.StatusOK, i.faults.All())
 	case "DELETE /_sim/faults":
 		if err := i.ClearFaults(); err != nil {
 			return err
 		}
-		return writeJSON(w, http.StatusOK, i.faults.all())
+		return writeJSON(w, http.StatusOK, i.faults.All())
 	case "POST /_sim/restart":
 		// The answer goes first: a restart closes this connection too.
 		err := writeJSON(w, http.StatusOK, map[string]bool{"success": true})

@@ -1,11 +1,11 @@
 // Package vllmsim simulates vLLM instances well enough to catch a proxy that hands KV over wrongly. It is a test oracle
-// and the engine of demos: it talks HTTP like vLLM 0.32 or 0.33 with NixlConnector (release.go), answers byte for byte like
+// and the engine of demos: it talks HTTP like vLLM 0.32 or 0.33 with NixlConnector (config/release.go), answers byte for byte like
 // the exchanges in testdata/exchanges except for what differs by nature, and knows what the KV in every block is.
 //
 // # Model
 //
 // KV is modelled as one number per token slot, a function of the token and of the KV before it that is actually
-// present (content.go). Blocks have ids; freed ids are handed out again and their content lasts until then (blocks.go).
+// present (kv/content.go). Blocks have ids; freed ids are handed out again and their content lasts until then (kv/blocks.go).
 // A finished request that came with kv_transfer_params leaves its blocks pinned, prefill's under a lease that
 // heartbeats prolong, decode's under a fixed TTL (pins.go). Another instance reads them over a real loopback
 // connection (transfer.go), by position, the last blocks of the list, comparing nothing but the engine id and the
@@ -24,12 +24,12 @@
 // request that made the KV (OtherSalts); if the reader's salt has a ~, only the part behind it counts. Wrong ids give wrong KV, as always.
 // Fault.HandBacks limits a fault to these legs, and HoldHandBacks stops them.
 //
-// Text and tokens can disagree, as with real models. The tokenizer is a byte-level BPE (tokenizer.go), and Config chooses
+// Text and tokens can disagree, as with real models. The tokenizer is a byte-level BPE (package bpe), and Config chooses
 // whether the model samples the ids that the tokenizer would have written, and whether the chat template repeats what was
-// sampled (template.go). The last user message can order an answer: SAY, CALL, THINK (reply.go).
+// sampled (package template). The last user message can order an answer: SAY, CALL, THINK (reply.go).
 //
 // An image in a prompt is a run of equal placeholder ids, equally many for every image, and its KV depends on its bytes
-// (media.go). A text that spells the placeholders has the same ids but other KV, so a reader with equal ids still detects
+// (template/media.go). A text that spells the placeholders has the same ids but other KV, so a reader with equal ids still detects
 // the difference. Block hashes differ too, and with them the prefix cache; vLLM uses mm_hash for that.
 //
 // Other connectors (Config.Connector) move KV in other ways. With LMCache a prefill instance pushes the KV of each prompt to a decode
@@ -54,7 +54,7 @@
 // one after the other at the engine's speed (schedule.go). /metrics reports it for each data-parallel rank (metrics.go).
 //
 // Each engine publishes the changes of its prefix cache as KV events, byte for byte as the recordings in
-// testdata/exchanges/kv-events, or in the encoding of older engines, and replays them (kvevents.go). ClearBlocks clears the cache
+// testdata/exchanges/kv-events, or in the encoding of older engines, and replays them (package kvevents). ClearBlocks clears the cache
 // although tickets exist, which vLLM does not do (kvevents_clear.go).
 //
 // # Using it

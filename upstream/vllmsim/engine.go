@@ -1,6 +1,10 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/kv"
+	"carryover/upstream/vllmsim/kvevents"
 	"context"
 	"errors"
 	"sync"
@@ -14,13 +18,13 @@ type engine struct {
 	id        string
 	rank      int
 	sidePort  int
-	cfg       Config                  // as the engine was started
-	live      *atomic.Pointer[Config] // with later switches: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
+	cfg       config.Config                  // as the engine was started
+	live      *atomic.Pointer[config.Config] // with later switches: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
 	clock     *clock
-	tok       *tokenizer
+	tok       *bpe.Tokenizer
 	peers     *peers
 	connector connector
-	events    *publisher
+	events    *kvevents.Publisher
 	started   time.Time // process_start_time_seconds
 
 	// ctx ends when the engine restarts, dies or is closed; its cause says which.
@@ -29,7 +33,7 @@ type engine struct {
 	async  gate // notifications that no request waits for
 
 	mu       sync.Mutex // guards what follows
-	pool     *pool
+	pool     *kv.Pool
 	pins     pins
 	stats    Stats
 	waiting  line      // requests that wait to be let in
@@ -48,7 +52,7 @@ var (
 	errAborted    = errors.New("request aborted")
 )
 
-func newEngine(live *atomic.Pointer[Config], rank, sidePort int, tok *tokenizer, c *clock) *engine {
+func newEngine(live *atomic.Pointer[config.Config], rank, sidePort int, tok *bpe.Tokenizer, c *clock) *engine {
 	cfg := *live.Load()
 	e := &engine{
 		id:         newEngineID(cfg.EngineID, cfg.DPRanks, rank),
@@ -60,14 +64,14 @@ func newEngine(live *atomic.Pointer[Config], rank, sidePort int, tok *tokenizer,
 		tok:        tok,
 		peers:      newPeers(c),
 		started:    time.Now(),
-		pool:       newPool(cfg.Blocks, cfg.BlockSize),
+		pool:       kv.NewPool(cfg.Blocks, cfg.BlockSize),
 		pins:       newPins(),
 		registered: 1,
 		peersKnown: map[string]peerRegistration{},
 	}
-	e.pool.plain = cfg.NoPrefixCaching
-	if e.events = newPublisher(cfg.KVEvents, rank); e.events != nil {
-		e.pool.evicted = func(hash uint64) { e.events.happen(kvEvent{kind: blockRemoved, hashes: []uint64{hash}}) }
+	e.pool.Plain = cfg.NoPrefixCaching
+	if e.events = kvevents.New(cfg.KVEvents, rank); e.events != nil {
+		e.pool.Evicted = func(hash uint64) { e.events.Happen(kvevents.Event{Kind: kvevents.Removed, Hashes: []uint64{hash}}) }
 	}
 	e.ctx, e.cancel = context.WithCancelCause(context.Background())
 	e.connector = newConnector(e)
@@ -109,7 +113,7 @@ func (e *engine) free(blocks []int32) {
 	if len(blocks) == 0 {
 		return
 	}
-	e.pool.release(blocks)
+	e.pool.Release(blocks)
 	e.waiting.call()
 }
 
@@ -121,7 +125,7 @@ func (e *engine) snapshot() Stats {
 	s := e.stats
 	s.Pins = len(e.pins.held)
 	s.PinnedTokens, s.PinnedBlocks = e.pins.totals()
-	s.FreeBlocks = e.pool.free
+	s.FreeBlocks = e.pool.Free
 	if l, ok := e.connector.(*lmcache); ok {
 		s.ChunksHeld = l.found.count()
 	}

@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/template"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,10 +68,10 @@ func asAPIError(err error) *apiError {
 // errorEvent returns an error in a stream of chat or text. 0.32 writes it with json.dumps, hence the spaces; 0.33 is compact.
 func (i *Instance) errorEvent(e *apiError) []byte {
 	raw, err := json.Marshal(e.body())
-	if err != nil || i.config().since033() {
+	if err != nil || i.config().Since033() {
 		return raw
 	}
-	text, err := pythonJSON(raw)
+	text, err := template.PythonJSON(raw)
 	if err != nil {
 		return nil
 	}

@@ -148,7 +148,7 @@ func TestFault_SilentAndNeverEndLastUntilTheClientGoes(t *testing.T) {
 		i := startInstance(t, nil)
 		setFault(t, i, Fault{Kind: kind, Count: 1})
 		takeBack := begin(t, i, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "max_tokens": 2, "stream": true})
-		eventually(t, kind+" has the request", func() bool { return i.Stats().RequestsTotal == 1 && len(i.faults.all()) == 0 })
+		eventually(t, kind+" has the request", func() bool { return i.Stats().RequestsTotal == 1 && len(i.faults.All()) == 0 })
 		if err := takeBack(); err == nil {
 			t.Errorf("%s: the answer ended in order", kind)
 		}

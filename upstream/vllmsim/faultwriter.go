@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bytes"
+	"carryover/upstream/vllmsim/fault"
 	"net/http"
 	"slices"
 	"strings"
@@ -10,7 +11,8 @@ import (
 // faultWriter applies a fault to the bytes written to a client. Each Write to a stream is one event.
 type faultWriter struct {
 	http.ResponseWriter
-	fault  *activeFault
+	fault  *fault.Active
+	clock  *clock
 	req    *http.Request
 	events int
 	params []byte // the event that contained kv_transfer_params
@@ -21,7 +23,7 @@ func (w *faultWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // WriteHeader writes the headers; one fault makes the content type wrong.
 func (w *faultWriter) WriteHeader(status int) {
-	if w.fault.is(FaultWrongContentType) {
+	if w.fault.Is(fault.WrongContentType) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	}
 	w.ResponseWriter.WriteHeader(status)
@@ -34,47 +36,47 @@ func (w *faultWriter) Write(event []byte) (n int, err error) {
 	}
 	first, last := w.events == 0, endsStream(event)
 	defer func() { w.events++ }()
-	if w.fault.Comments || w.fault.is(FaultComments) {
+	if w.fault.Comments || w.fault.Is(fault.Comments) {
 		defer func(written []byte) { n = min(n, len(written)) }(event)
 		event = commented(event, first, last)
 	}
 	switch w.fault.Kind {
-	case FaultDoubleDone:
+	case fault.DoubleDone:
 		if last {
 			event = slices.Concat(event, event)
 		}
-	case FaultEventAfterDone:
+	case fault.EventAfterDone:
 		if bytes.Contains(event, []byte(`"kv_transfer_params":{`)) {
 			w.params = bytes.Clone(event)
 		}
 		if last {
 			event = slices.Concat(event, w.params, event)
 		}
-	case FaultSplitUsage:
+	case fault.SplitUsage:
 		event = bytes.Replace(event, []byte(`,"usage":{`), []byte(",\ndata: \"usage\":{"), 1)
-	case FaultSlowStream:
-		if w.fault.clock.wait(w.req.Context(), w.fault.Delay) != nil {
+	case fault.SlowStream:
+		if w.clock.wait(w.req.Context(), w.fault.Delay) != nil {
 			return 0, errConnectionGone
 		}
-	case FaultDieBeforeFirstEvent:
+	case fault.DieBeforeFirstEvent:
 		return 0, errConnectionGone
-	case FaultDieMidEvent:
+	case fault.DieMidEvent:
 		if w.events == w.fault.Events {
 			// Errors do not matter: the connection is about to be closed anyway.
 			_, _ = w.ResponseWriter.Write(event[:len(event)/2])
 			_ = http.NewResponseController(w.ResponseWriter).Flush()
 			return 0, errConnectionGone
 		}
-	case FaultEndWithoutDone:
+	case fault.EndWithoutDone:
 		if last {
 			return len(event), nil
 		}
-	case FaultNeverEnd:
+	case fault.NeverEnd:
 		if last {
 			<-w.req.Context().Done()
 			return 0, errConnectionGone
 		}
-	case FaultGarbageJSON, FaultTruncatedJSON:
+	case fault.GarbageJSON, fault.TruncatedJSON:
 		if w.events == w.fault.Events && !last {
 			event = slices.Concat(w.mangle(bytes.TrimRight(event, "\n")), []byte("\n\n"))
 		}
@@ -111,9 +113,9 @@ func (w *faultWriter) mangle(data []byte) []byte {
 		begin = at + len("data: ")
 	}
 	switch w.fault.Kind {
-	case FaultTruncatedJSON:
+	case fault.TruncatedJSON:
 		return data[:begin+(len(data)-begin)/2]
-	case FaultGarbageJSON:
+	case fault.GarbageJSON:
 		return slices.Concat(data[:begin], []byte("{\"id\":}}garbage"))
 	default:
 		return data

@@ -36,7 +36,7 @@ func TestFault_OnlyHandBacks(t *testing.T) {
 			c.fault.HandBacks, c.fault.Count = true, 1
 			setFault(t, p, c.fault)
 			k := keptTurn(t, p, d, nil) // unharmed: the fault would be used up
-			if n := len(p.faults.all()); n != 1 {
+			if n := len(p.faults.All()); n != 1 {
 				t.Fatal("the fault has hit the turn")
 			}
 			status, _, text, err := attemptAt(t, p, pathCompletions, handBackBody(k.ids, k.ticket, object{"max_tokens": 2}))

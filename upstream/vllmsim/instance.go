@@ -1,6 +1,9 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/fault"
 	"context"
 	"errors"
 	"fmt"
@@ -17,8 +20,8 @@ const keepAlive = 5 * time.Second
 
 // Instance is one simulated vLLM server: an HTTP port, and one engine with a side channel for each data-parallel rank.
 type Instance struct {
-	live     atomic.Pointer[Config]
-	tok      *tokenizer
+	live     atomic.Pointer[config.Config]
+	tok      *bpe.Tokenizer
 	clock    *clock
 	server   *http.Server
 	address  string // HTTP host:port
@@ -26,7 +29,7 @@ type Instance struct {
 	doors    doors // listeners of an LMCache receiver
 	handlers gate
 	serving  gate // accept loops and side-channel connections
-	faults   faults
+	faults   fault.Set
 	holds    holds
 	record   record
 	pausing  pausing
@@ -59,24 +62,25 @@ type rank struct {
 }
 
 // Start runs an instance on free ports of 127.0.0.1. Close ends it.
-func Start(cfg Config) (*Instance, error) {
+func Start(cfg config.Config) (*Instance, error) {
 	return StartAt(cfg, "127.0.0.1:0", "127.0.0.1:0")
 }
 
 // StartAt runs an instance with HTTP and side channel at the given addresses. With several data-parallel ranks the side
 // channels take consecutive ports, or free ones when the port is 0.
-func StartAt(cfg Config, httpAddr, sideAddr string) (*Instance, error) {
-	cfg.setDefaults()
-	if err := cfg.validate(); err != nil {
+func StartAt(cfg config.Config, httpAddr, sideAddr string) (*Instance, error) {
+	cfg.SetDefaults()
+	if err := cfg.Validate(); err != nil {
 		return nil, fmt.Errorf("simulator config: %w", err)
 	}
-	tok, err := newTokenizer(vocabulary)
+	tok, err := bpe.New()
 	if err != nil {
 		return nil, err
 	}
 	i := &Instance{tok: tok, clock: newClock(cfg.TimeScale), conns: make(map[net.Conn]struct{})}
 	i.live.Store(&cfg)
-	i.faults.draw = rand.New(rand.NewPCG(cfg.Seed, uint64(len(cfg.Role))))
+	i.faults.Places = shortestTarget
+	i.faults.Draw = rand.New(rand.NewPCG(cfg.Seed, uint64(len(cfg.Role))))
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	if err := i.listen(httpAddr, sideAddr); err != nil {
 		return nil, errors.Join(err, i.Close())
@@ -103,12 +107,12 @@ func StartAt(cfg Config, httpAddr, sideAddr string) (*Instance, error) {
 		})
 		if r.events != nil {
 			i.serving.spawn(func() {
-				i.acceptEvents(r.events, func(conn net.Conn) error { return r.engine.Load().events.publish(conn) })
+				i.acceptEvents(r.events, func(conn net.Conn) error { return r.engine.Load().events.Publish(conn) })
 			})
 		}
 		if r.replays != nil {
 			i.serving.spawn(func() {
-				i.acceptEvents(r.replays, func(conn net.Conn) error { return r.engine.Load().events.replay(conn) })
+				i.acceptEvents(r.replays, func(conn net.Conn) error { return r.engine.Load().events.Replay(conn) })
 			})
 		}
 	}
@@ -148,7 +152,7 @@ func (i *Instance) listen(httpAddr, sideAddr string) error {
 	return nil
 }
 
-func (i *Instance) config() *Config { return i.live.Load() }
+func (i *Instance) config() *config.Config { return i.live.Load() }
 
 func (i *Instance) engines() []*engine {
 	list := make([]*engine, len(i.ranks))
@@ -204,11 +208,11 @@ func (i *Instance) Stats() Stats {
 }
 
 // SetFault adds a fault. FaultRefuse takes effect at once, all others with the next requests that they affect.
-func (i *Instance) SetFault(f Fault) error {
-	if err := i.faults.add(f); err != nil {
+func (i *Instance) SetFault(f fault.Fault) error {
+	if err := i.faults.Add(f); err != nil {
 		return err
 	}
-	if f.Kind == FaultRefuse {
+	if f.Kind == fault.Refuse {
 		i.mu.Lock()
 		_ = i.http.Close() // closing twice does no harm
 		accepting := i.accepting
@@ -222,10 +226,10 @@ func (i *Instance) SetFault(f Fault) error {
 // ClearFaults removes all faults; an instance that refused connections listens again.
 func (i *Instance) ClearFaults() error {
 	refused := false
-	for _, f := range i.faults.all() {
-		refused = refused || f.Kind == FaultRefuse
+	for _, f := range i.faults.All() {
+		refused = refused || f.Kind == fault.Refuse
 	}
-	i.faults.clear()
+	i.faults.Clear()
 	if !refused {
 		return nil
 	}

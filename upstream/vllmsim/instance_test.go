@@ -230,7 +230,7 @@ func FuzzRequest_ParsesOrRefuses(f *testing.F) {
 			return
 		}
 		for _, template := range []string{TemplateChatML, TemplateStripReasoning, TemplateThinkingPrompt, TemplateTrim} {
-			_, _ = r.conversation(true).render(template)
+			_, _ = r.conversation(true).Render(template)
 		}
 	})
 }

@@ -1,6 +1,9 @@
 package vllmsim
 
-import "net/http"
+import (
+	"carryover/upstream/vllmsim/kvevents"
+	"net/http"
+)
 
 // serveReset is POST /reset_prefix_cache, which vLLM has with VLLM_SERVER_DEV_MODE. It fails while blocks are in use, pinned blocks included
 // (v1/core/block_pool.py, reset_prefix_cache). AllBlocksCleared is published with the next step (measured on 0.32).
@@ -16,11 +19,11 @@ func (e *engine) reset() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.expire()
-	if e.pool.free < e.pool.capacity() {
+	if e.pool.Free < e.pool.Capacity() {
 		return false
 	}
-	e.pool.clear()
-	e.events.happen(kvEvent{kind: allBlocksCleared})
+	e.pool.Clear()
+	e.events.Happen(kvevents.Event{Kind: kvevents.Cleared})
 	return true
 }
 
@@ -40,23 +43,7 @@ func (e *engine) clearBlocks() {
 		e.free(p.blocks)
 		e.pins.finish(id, outcomeExpired)
 	}
-	e.pool.clear()
-	e.events.happen(kvEvent{kind: allBlocksCleared})
-	e.events.step()
-}
-
-// clear forgets the prefix cache, and overwrites the blocks that no request uses.
-func (p *pool) clear() {
-	clear(p.cached)
-	for id := range p.blocks {
-		b := &p.blocks[id]
-		b.hash = 0
-		if b.refs > 0 {
-			continue
-		}
-		slots := p.slots(int32(id))
-		for n := range slots {
-			slots[n] = mix(slots[n] ^ mixGamma)
-		}
-	}
+	e.pool.Clear()
+	e.events.Happen(kvevents.Event{Kind: kvevents.Cleared})
+	e.events.Step()
 }

@@ -1,14 +1,9 @@
 package vllmsim
 
 import (
-	"bytes"
 	"context"
-	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -16,59 +11,6 @@ import (
 
 	"carryover/upstream/zmq/kvevents"
 )
-
-// recordedEvent is one event of testdata/exchanges/kv-events, decoded.
-type recordedEvent struct {
-	Type      string     `json:"type"`
-	Hashes    []uint64   `json:"block_hashes"`
-	Parent    *uint64    `json:"parent_block_hash"`
-	Tokens    []int32    `json:"token_ids"`
-	Size      int        `json:"block_size"`
-	ExtraKeys [][]string `json:"extra_keys"`
-}
-
-// Batches are written byte for byte as vLLM 0.32 writes them, but for their time.
-func TestKVEvents_EncodedAsRecorded(t *testing.T) {
-	files, err := filepath.Glob("../../testdata/exchanges/kv-events/0*.json")
-	if err != nil || len(files) != 9 {
-		t.Fatalf("%d recordings, %v", len(files), err)
-	}
-	kinds := map[string]kvEventKind{"BlockStored": blockStored, "BlockRemoved": blockRemoved, "AllBlocksCleared": allBlocksCleared}
-	for _, file := range files {
-		raw, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		var step struct {
-			Batches []struct {
-				FramesHex []string          `json:"frames_hex"`
-				Decoded   []json.RawMessage `json:"decoded"`
-			} `json:"batches"`
-		}
-		if err := json.Unmarshal(raw, &step); err != nil {
-			t.Fatal(err)
-		}
-		for _, batch := range step.Batches {
-			var recorded []recordedEvent
-			if err := json.Unmarshal(batch.Decoded[1], &recorded); err != nil {
-				t.Fatal(err)
-			}
-			var events []kvEvent
-			for _, e := range recorded {
-				events = append(events, kvEvent{kind: kinds[e.Type], hashes: e.Hashes, parent: e.Parent, tokens: e.Tokens, size: e.Size, extra: e.ExtraKeys})
-			}
-			want, err := hex.DecodeString(batch.FramesHex[2])
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := encodeBatch(events, 0, EncodingMap)
-			const head = 1 + 1 + 8 // of the batch, and its time
-			if !bytes.Equal(got[head:], want[head:]) || !bytes.Equal(got[:2], want[:2]) {
-				t.Errorf("%s: got\n%x\nwant\n%x", filepath.Base(file), got, want)
-			}
-		}
-	}
-}
 
 // mirror is what a subscriber knows of an engine's prefix cache.
 type mirror struct {
@@ -119,10 +61,10 @@ func (m *mirror) equals(e *engine) bool {
 	defer e.mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.held == nil || len(m.held) != len(e.pool.cached) {
+	if m.held == nil || len(m.held) != len(e.pool.Cached) {
 		return false
 	}
-	for hash := range e.pool.cached {
+	for hash := range e.pool.Cached {
 		if _, held := m.held[hash]; !held {
 			return false
 		}

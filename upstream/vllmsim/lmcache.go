@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/config"
 	"context"
 	"errors"
 	"sync"
@@ -11,7 +12,7 @@ import (
 // proxy over ZeroMQ. The receiver looks up each prompt by these hashes, without any params.
 type lmcache struct {
 	idle
-	cfg   *LMCacheConfig
+	cfg   *config.LMCache
 	found *chunks // chunks of a receiver
 
 	// The members of a sender.
@@ -30,7 +31,7 @@ func newLMCache(e *engine) *lmcache {
 	l := &lmcache{idle: idle{e}, cfg: &e.cfg.LMCache, found: newChunks(), links: newPeers(e.clock), receivers: make(map[string]string)}
 	l.links.patience = 0
 	if l.sends() {
-		for range l.cfg.savers() {
+		for range l.cfg.Savers() {
 			n := newNotifier(e.proxyAddress)
 			l.notifiers = append(l.notifiers, n)
 			e.async.spawn(func() { n.run(e.ctx) })
@@ -51,7 +52,7 @@ func (l *lmcache) arrive(r *run) error {
 	}
 	spec, err := r.req.params.disagg()
 	switch {
-	case errors.Is(err, errNoSpec) && l.cfg.Mode == LMCacheSync:
+	case errors.Is(err, errNoSpec) && l.cfg.Mode == config.LMCacheSync:
 		return nil
 	case err != nil:
 		l.engine.die()
@@ -74,7 +75,7 @@ func (l *lmcache) fetch(ctx context.Context, r *run) error {
 		return nil
 	}
 	for i := r.local; i < len(content); i++ {
-		*e.pool.slot(r.blocks, i) = content[i]
+		*e.pool.Slot(r.blocks, i) = content[i]
 	}
 	r.external = len(content) - r.local
 	e.stats.Loads++
@@ -93,7 +94,7 @@ func (l *lmcache) prompted(ctx context.Context, r *run) error {
 		return nil
 	}
 	missing := len(r.req.prompt) - min(r.local+r.external, len(r.req.prompt)-1)
-	if most := l.cfg.MaxBatchedTokens; l.cfg.Mode == LMCacheAsync && most > 0 && missing > most {
+	if most := l.cfg.MaxBatchedTokens; l.cfg.Mode == config.LMCacheAsync && most > 0 && missing > most {
 		return nil // computed in parts: the receiver refuses what the first part announces ("protocol violation", measured)
 	}
 	if err := l.parkIfStuck(ctx, r); err != nil {
@@ -106,7 +107,7 @@ func (l *lmcache) prompted(ctx context.Context, r *run) error {
 		}
 	}
 	l.engine.count(func(s *Stats) { s.Pushing++ }) // before the answer: in "async" the answer does not wait
-	if l.cfg.Mode == LMCacheAsync {
+	if l.cfg.Mode == config.LMCacheAsync {
 		l.engine.async.spawn(func() { l.deliver(h) })
 		return nil
 	}

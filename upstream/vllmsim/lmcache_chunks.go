@@ -1,6 +1,9 @@
 package vllmsim
 
-import "sync"
+import (
+	"carryover/upstream/vllmsim/kv"
+	"sync"
+)
 
 // chunkKey identifies the KV of a part of a prompt by all tokens up to its end, as LMCache does, and by the request's tags. cache_salt is not
 // part of it (measured on 0.5.6). The weights are: otherwise the simulator itself would confuse an adapter's KV with another model's.
@@ -12,9 +15,9 @@ type chunkKey struct {
 // chunkKeys cuts tokens into chunks of size tokens. With partial, it keeps a shorter last chunk.
 func chunkKeys(seed uint64, tokens []int32, size int, partial bool) []chunkKey {
 	var keys []chunkKey
-	hash := mix(seed ^ mixA)
+	hash := kv.Mix(seed ^ kv.MixA)
 	for i, token := range tokens {
-		hash = mix(hash ^ uint64(uint32(token)+1))
+		hash = kv.Mix(hash ^ uint64(uint32(token)+1))
 		if (i+1)%size == 0 || partial && i+1 == len(tokens) {
 			keys = append(keys, chunkKey{hash, i + 1})
 		}
@@ -120,7 +123,7 @@ func (c *chunks) take(keys []chunkKey, local int) (content []uint64, landed bool
 		default:
 			landed = landed && key.end <= local
 			for at := len(content); at < key.end; at++ {
-				content = append(content, mix(key.hash+uint64(at)))
+				content = append(content, kv.Mix(key.hash+uint64(at)))
 			}
 		}
 		if key.end > local {

@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/config"
 	"encoding/gob"
 	"errors"
 	"fmt"
@@ -11,14 +12,14 @@ import (
 type doors struct{ init, alloc []net.Listener }
 
 // openDoors opens the listeners if cfg is a receiver's.
-func openDoors(cfg *Config) (doors, error) {
+func openDoors(cfg *config.Config) (doors, error) {
 	var d doors
-	if cfg.Connector != ConnectorLMCache || cfg.Role != "decode" {
+	if cfg.Connector != config.ConnectorLMCache || cfg.Role != "decode" {
 		return d, nil
 	}
 	for rank := range cfg.LMCache.TP {
 		for list, ports := range map[*[]net.Listener][]int{&d.init: cfg.LMCache.InitPorts, &d.alloc: cfg.LMCache.AllocPorts} {
-			l, err := net.Listen("tcp", peerAddress(cfg.Host, port(ports, rank)))
+			l, err := net.Listen("tcp", peerAddress(cfg.Host, config.Port(ports, rank)))
 			if err != nil {
 				return d, errors.Join(fmt.Errorf("listen for LMCache: %w", err), d.close())
 			}

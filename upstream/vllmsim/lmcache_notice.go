@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/config"
 	"encoding/binary"
 	"strconv"
 )
@@ -27,7 +28,7 @@ func (p packed) none(key string) packed { return append(p.text(key), 0xc0) }
 // notification returns the one frame by which a rank announces that the KV of a request has arrived. All ranks send the same frame, except
 // with StoragePDStatus. Only the shape of that one is known: no release that was examined sends it.
 func (l *lmcache) notification(id string, rank int, state string) []byte {
-	if l.cfg.Tag != TagStoragePDStatus {
+	if l.cfg.Tag != config.TagStoragePDStatus {
 		return packed{0x82}.pair("type", l.cfg.Tag).pair("req_id", id)
 	}
 	return packed{0x8e}.pair("type", l.cfg.Tag).pair("req_id", id).small("tp_rank", rank).pair("state", state).
@@ -46,9 +47,9 @@ func noNotifications(id string) [][]byte {
 		{0xdf, 0xff, 0xff, 0xff, 0xff},
 		packed{0x82}.pair("type", "CancelNotif").pair("req_id", id),
 		packed{0x82}.pair("type", "AllocRequest").pair("req_id", id),
-		packed{0x82}.pair("type", TagProxyNotif).pair("req_id", id+"x"),
-		packed{0x82}.pair("type", TagProxyNotif).pair("id", id),
-		packed{0x82}.pair("type", TagProxyNotif).small("req_id", 1),
+		packed{0x82}.pair("type", config.TagProxyNotif).pair("req_id", id+"x"),
+		packed{0x82}.pair("type", config.TagProxyNotif).pair("id", id),
+		packed{0x82}.pair("type", config.TagProxyNotif).small("req_id", 1),
 		[]byte(id),
 	}
 }

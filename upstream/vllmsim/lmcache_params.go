@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/kv"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -51,9 +52,9 @@ func (p *paramsIn) tags() (hash uint64) {
 		if !strings.HasPrefix(name, "lmcache.tag.") {
 			continue
 		}
-		one := uint64(mixA)
+		one := uint64(kv.MixA)
 		for _, b := range []byte(name + "=" + string(value)) {
-			one = mix(one ^ uint64(b))
+			one = kv.Mix(one ^ uint64(b))
 		}
 		hash += one
 	}

@@ -1,6 +1,8 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/fault"
 	"context"
 	"errors"
 	"time"
@@ -32,7 +34,7 @@ type handover struct {
 	keys    []uint64
 	content [][]uint64
 	takes   time.Duration // time for all shares together, in engine time
-	fault   *activeFault
+	fault   *fault.Active
 }
 
 // newHandover copies the KV of a prompt. It sends the whole prompt, even what the receiver already has, and the last chunk even if it is
@@ -41,7 +43,7 @@ func (l *lmcache) newHandover(r *run, spec disaggSpec) *handover {
 	e, prompt := l.engine, r.req.prompt
 	h := &handover{spec: spec, fault: r.req.fault}
 	// A rank without a port fails alone: the answer comes, but this rank stores and announces nothing.
-	h.ranks = min(l.cfg.savers(), len(h.spec.InitPorts), len(h.spec.AllocPorts))
+	h.ranks = min(l.cfg.Savers(), len(h.spec.InitPorts), len(h.spec.AllocPorts))
 	h.takes = time.Duration(ceilDiv(len(prompt), e.cfg.BlockSize)) * r.timing().TransferPerBlock
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -49,7 +51,7 @@ func (l *lmcache) newHandover(r *run, spec disaggSpec) *handover {
 	for _, key := range chunkKeys(r.req.seed^r.req.params.tags(), prompt, l.cfg.ChunkSize, true) {
 		content := make([]uint64, 0, key.end-from)
 		for i := from; i < key.end; i++ {
-			content = append(content, *e.pool.slot(r.blocks, i))
+			content = append(content, *e.pool.Slot(r.blocks, i))
 		}
 		h.keys, h.content, from = append(h.keys, key.hash), append(h.content, content), key.end
 	}
@@ -91,7 +93,7 @@ const noRoomDelay = 10 * time.Millisecond
 // allocate makes the receiver allocate space for the shares of all ranks, however long that takes.
 func (l *lmcache) allocate(h *handover) bool {
 	for rank := range h.ranks {
-		p := pushRequest{Op: pushAllocate, Rank: rank, Ranks: l.cfg.savers(), Keys: h.keys}
+		p := pushRequest{Op: pushAllocate, Rank: rank, Ranks: l.cfg.Savers(), Keys: h.keys}
 		for err := l.ask(h, p); err != nil; err = l.ask(h, p) {
 			if !errors.Is(err, errNoRoom) || l.engine.clock.wait(l.engine.ctx, l.engine.clock.scaled(noRoomDelay)) != nil {
 				return false
@@ -114,11 +116,11 @@ func (l *lmcache) deliver(h *handover) bool {
 		if e.clock.wait(e.ctx, h.takes/time.Duration(h.ranks)) != nil {
 			return false
 		}
-		p := pushRequest{Op: pushLand, Rank: rank, Ranks: l.cfg.savers(), Keys: h.keys, Content: h.content}
+		p := pushRequest{Op: pushLand, Rank: rank, Ranks: l.cfg.Savers(), Keys: h.keys, Content: h.content}
 		switch {
-		case h.fault.is(FaultTransferStuck):
+		case h.fault.Is(fault.TransferStuck):
 			return true
-		case h.fault.is(FaultTransferFails):
+		case h.fault.Is(fault.TransferFails):
 			p.Op, p.Content = pushCancel, nil
 		}
 		if l.ask(h, p) != nil || e.clock.wait(e.ctx, l.cfg.NotifyDelay) != nil {
@@ -140,14 +142,14 @@ func (l *lmcache) announce(ctx context.Context, h *handover, rank int) {
 	var frames [][]byte
 	frame := l.notification(h.spec.ReqID, rank, "READY")
 	switch {
-	case h.fault.is(FaultNoticeLost):
-	case h.fault.is(FaultTransferFails):
-		if l.cfg.Tag == TagStoragePDStatus {
+	case h.fault.Is(fault.NoticeLost):
+	case h.fault.Is(fault.TransferFails):
+		if l.cfg.Tag == config.TagStoragePDStatus {
 			frames = [][]byte{l.notification(h.spec.ReqID, rank, "FAILED")}
 		}
-	case h.fault.is(FaultNoticeTwice):
+	case h.fault.Is(fault.NoticeTwice):
 		frames = [][]byte{frame, frame}
-	case h.fault.is(FaultNoticeGarbage):
+	case h.fault.Is(fault.NoticeGarbage):
 		frames = append(noNotifications(h.spec.ReqID), frame)
 	default:
 		frames = [][]byte{frame}

@@ -18,7 +18,7 @@ func TestLMCache_Recordings(t *testing.T) {
 			t.Fatal(err)
 		}
 		// The fingerprint is a hash of the engine's settings.
-		raw = []byte(strings.ReplaceAll(string(raw), "vllm-0.32.0-f3ca4dee", (&Config{Version: VLLM032}).fingerprint()))
+		raw = []byte(strings.ReplaceAll(string(raw), "vllm-0.32.0-f3ca4dee", (&Config{Version: VLLM032}).Fingerprint()))
 		if err := json.Unmarshal(raw, &r); err != nil {
 			t.Fatal(err)
 		}

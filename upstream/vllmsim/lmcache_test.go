@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/bpe"
 )
 
 // startLMCache runs a sender and a receiver, and a proxy that listens.
@@ -86,7 +88,7 @@ func TestLMCache_TurnsAnswerAsALoneEngine(t *testing.T) {
 			for n, id := range []string{"a", "b"} {
 				alone := post(t, lone, pathCompletions, object{"model": "sim", "prompt": prompt, "max_tokens": 4001, "return_token_ids": true})
 				tok := first(t, push(t, p, prompt, spec(d, id), nil))
-				for range p.config().LMCache.savers() {
+				for range p.config().LMCache.Savers() {
 					proxy.await(t, notice(id))
 				}
 				var salt any
@@ -195,7 +197,7 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 func TestLMCache_EndTokenFirst(t *testing.T) {
 	p, d, proxy := startLMCache(t, nil)
 	got := push(t, p, tokens(t, p, "<|im_start|>user\nHUSH<|im_end|>\n<|im_start|>assistant\n"), spec(d, "a"), nil)
-	if first(t, got) != tokenImEnd || got.choice()["finish_reason"] != "stop" {
+	if first(t, got) != bpe.ImEnd || got.choice()["finish_reason"] != "stop" {
 		t.Errorf("answered %s, want the end token and stop", got.raw)
 	}
 	proxy.await(t, notice("a"))

@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/bpe"
 	"encoding/json"
 	"strings"
 )
@@ -31,22 +32,22 @@ type textLogprobList struct {
 }
 
 // logprob invents numbers for id and its alternatives: the sampled token is the likeliest.
-func (t *tokenizer) logprob(id int32, alternatives int) tokenLogprob {
+func logprob(t *bpe.Tokenizer, id int32, alternatives int) tokenLogprob {
 	l := tokenLogprob{TopLogprobs: []topLogprob{}, Logprob: -float64(id%97+1) / 128}
-	l.Token, l.Bytes = t.tokenText(id)
+	l.Token, l.Bytes = tokenText(t, id)
 	for n := range alternatives {
-		other := (int(id) + n*31) % t.size()
-		text, bytes := t.tokenText(int32(other))
+		other := (int(id) + n*31) % t.Size()
+		text, bytes := tokenText(t, int32(other))
 		l.TopLogprobs = append(l.TopLogprobs, topLogprob{Token: text, Logprob: l.Logprob - float64(n), Bytes: bytes})
 	}
 	return l
 }
 
-func (t *tokenizer) tokenText(id int32) (text string, bytes []int) {
-	for _, b := range []byte(t.bytes[id]) {
+func tokenText(t *bpe.Tokenizer, id int32) (text string, bytes []int) {
+	for _, b := range []byte(t.Bytes[id]) {
 		bytes = append(bytes, int(b))
 	}
-	return strings.ToValidUTF8(t.bytes[id], "\uFFFD"), bytes
+	return strings.ToValidUTF8(t.Bytes[id], "\uFFFD"), bytes
 }
 
 func (c *completion) chatLogprobs(list []tokenLogprob) json.RawMessage {

@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bytes"
+	"carryover/upstream/vllmsim/config"
 	"context"
 	"errors"
 	"fmt"
@@ -11,7 +12,7 @@ import (
 
 // Lone returns the body that an instance with cfg answers if the request is the only one it ever gets, so that no transfer
 // and no cache can have affected it. An answer through a proxy must say the same.
-func Lone(ctx context.Context, cfg Config, path string, body []byte) (answer []byte, err error) {
+func Lone(ctx context.Context, cfg config.Config, path string, body []byte) (answer []byte, err error) {
 	i, err := Start(cfg)
 	if err != nil {
 		return nil, err

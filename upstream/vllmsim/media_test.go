@@ -5,6 +5,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/template"
 )
 
 func image(bytes string) object {
@@ -22,7 +25,7 @@ func parts(list ...object) object {
 func textPart(text string) object { return object{"type": "text", "text": text} }
 
 // spelled is text that has the ids of one of the media.
-var spelled = textPart(strings.Repeat(imageText, mediaTokens))
+var spelled = textPart(strings.Repeat(template.ImageText, template.MediaTokens))
 
 func TestMedia_EqualIDsForEveryImageAndForTextThatSpellsThem(t *testing.T) {
 	i := startInstance(t, nil)
@@ -46,12 +49,12 @@ func TestMedia_EqualIDsForEveryImageAndForTextThatSpellsThem(t *testing.T) {
 	}
 	run := 0
 	for _, id := range first {
-		if id == tokenImage {
+		if id == bpe.Image {
 			run++
 		}
 	}
-	if run != mediaTokens {
-		t.Errorf("%d placeholder ids, want %d", run, mediaTokens)
+	if run != template.MediaTokens {
+		t.Errorf("%d placeholder ids, want %d", run, template.MediaTokens)
 	}
 	if len(said) != len(media) {
 		t.Errorf("%d different answers to %d different prompts of equal ids", len(said), len(media))

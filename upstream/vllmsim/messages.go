@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/fault"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -48,7 +49,7 @@ type messageUsage struct {
 	CacheRead     *int `json:"cache_read_input_tokens,omitempty"`
 }
 
-func (i *Instance) serveMessages(w http.ResponseWriter, req *http.Request, f *activeFault) error {
+func (i *Instance) serveMessages(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
 	m, err := readMessages(req)
 	if err != nil {
 		return err
@@ -69,7 +70,7 @@ func (c *completion) respondMessage(ctx context.Context, w http.ResponseWriter) 
 			return failure(err)
 		}
 	}
-	params, err := c.fault.params(c.engine, c.answeredParams())
+	params, err := faultParams(c.fault, c.engine, c.answeredParams())
 	if err != nil {
 		return err
 	}
@@ -77,7 +78,7 @@ func (c *completion) respondMessage(ctx context.Context, w http.ResponseWriter) 
 		params = nil // left out, as every null
 	}
 	a := messageAnswer{
-		ID: c.id, Type: "message", Role: "assistant", Content: ch.blocks(), Model: c.instance.config().answered(c.request.Model),
+		ID: c.id, Type: "message", Role: "assistant", Content: ch.blocks(), Model: c.instance.config().Answered(c.request.Model),
 		Usage: c.messageUsage(), KVTransferParams: params,
 	}
 	a.StopReason, a.StopSequence = c.messageStop(ch)
@@ -104,7 +105,7 @@ func (ch *choice) blocks() []contentBlock {
 // before a stop sequence (_to_anthropic_stop_reason, read).
 func (c *completion) messageStop(ch *choice) (reason string, sequence *string) {
 	if stop, ok := ch.stopReason.(string); ok {
-		if len(ch.out.calls) > 0 && c.instance.config().since033() {
+		if len(ch.out.calls) > 0 && c.instance.config().Since033() {
 			return "tool_use", nil
 		}
 		return "stop_sequence", &stop
@@ -179,7 +180,7 @@ func (i *Instance) errorBody(e *apiError, path string) any {
 		return e.body()
 	}
 	kind := e.kind
-	if i.config().since033() {
+	if i.config().Since033() {
 		kind = messageErrorType(e.status)
 	}
 	return messageError{Type: "error", Error: messageErrorDetail{Type: kind, Message: e.message}}

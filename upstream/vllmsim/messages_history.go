@@ -1,7 +1,10 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/template"
+	"cmp"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
@@ -53,7 +56,7 @@ type blockSource struct {
 }
 
 func (b *historyBlock) known() bool {
-	return oneOf("", b.Type, "text", "image", "tool_use", "tool_result", "tool_reference", "thinking", "redacted_thinking") == nil
+	return slices.Contains([]string{"text", "image", "tool_use", "tool_result", "tool_reference", "thinking", "redacted_thinking"}, b.Type)
 }
 
 // attribution begins the block in which Claude Code tells of itself. It has a new hash in every request, so vLLM drops it.
@@ -76,7 +79,7 @@ func (l *blockList) systemText() string {
 // history is what the chat template gets to see. With merge, system messages among the others join the system prompt in front of all, as
 // vLLM does for templates that want it there (_detect_merge_inline_system, anthropic/serving.py): what was rendered on the turn before
 // is no beginning of this turn then.
-func (m *messagesRequest) history(merge bool) ([]message, error) {
+func (m *messagesRequest) history(merge bool) ([]template.Message, error) {
 	system := m.System.systemText()
 	if merge {
 		for _, in := range m.Messages {
@@ -87,16 +90,16 @@ func (m *messagesRequest) history(merge bool) ([]message, error) {
 	}
 	var h chatHistory
 	if system != "" {
-		h.add(message{Role: "system", Content: rawJSON(system)})
+		h.add(template.Message{Role: "system", Content: rawJSON(system)})
 	}
 	for _, in := range m.Messages {
 		switch text := in.Content.text; {
 		case in.role() == "system":
 			if inline := in.Content.systemText(); inline != "" && !merge {
-				h.add(message{Role: "system", Content: rawJSON(inline)})
+				h.add(template.Message{Role: "system", Content: rawJSON(inline)})
 			}
 		case text != nil:
-			h.add(message{Role: in.role(), Content: rawJSON(*text)})
+			h.add(template.Message{Role: in.role(), Content: rawJSON(*text)})
 		default:
 			if err := h.convert(in); err != nil {
 				return nil, err
@@ -108,10 +111,10 @@ func (m *messagesRequest) history(merge bool) ([]message, error) {
 
 // chatHistory collects the messages of chat.
 type chatHistory struct {
-	messages []message
+	messages []template.Message
 }
 
-func (h *chatHistory) add(m message) { h.messages = append(h.messages, m) }
+func (h *chatHistory) add(m template.Message) { h.messages = append(h.messages, m) }
 
 // chatPart is a part of a content of chat.
 type chatPart struct {
@@ -126,7 +129,7 @@ type chatImageURL struct {
 
 // convert adds a message of blocks. The results of tools are messages of their own, in front of what the user says beside them.
 func (h *chatHistory) convert(in historyMessage) error {
-	out := message{Role: in.role()}
+	out := template.Message{Role: in.role()}
 	var parts []chatPart
 	for _, block := range in.Content.blocks {
 		switch {
@@ -161,13 +164,13 @@ func (h *chatHistory) convert(in historyMessage) error {
 }
 
 // call is a tool call whose arguments are json.dumps of the input.
-func (b *historyBlock) call() (toolCallIn, error) {
-	var call toolCallIn
+func (b *historyBlock) call() (template.ToolCall, error) {
+	var call template.ToolCall
 	call.Function.Name, call.Function.Arguments = b.Name, "{}"
 	if len(b.Input) == 0 || string(b.Input) == "null" {
 		return call, nil
 	}
-	arguments, err := pythonJSON(b.Input)
+	arguments, err := template.PythonJSON(b.Input)
 	if err != nil {
 		return call, badRequest("", "%s", err)
 	}
@@ -197,9 +200,9 @@ func (h *chatHistory) result(b historyBlock) error {
 			images = append(images, part.Source.part())
 		}
 	}
-	h.add(message{Role: "tool", Content: rawJSON(text + strings.Join(texts, "\n"))})
+	h.add(template.Message{Role: "tool", Content: rawJSON(text + strings.Join(texts, "\n"))})
 	if len(images) > 0 {
-		h.add(message{Role: "user", Content: rawJSON(images)})
+		h.add(template.Message{Role: "user", Content: rawJSON(images)})
 	}
 	return nil
 }
@@ -208,9 +211,7 @@ func (h *chatHistory) result(b historyBlock) error {
 func (s *blockSource) part() chatPart {
 	url := s.URL
 	if s.Type != "url" {
-		kind := s.MediaType
-		orDefault(&kind, "image/jpeg")
-		url = "data:" + kind + ";base64," + s.Data
+		url = "data:" + cmp.Or(s.MediaType, "image/jpeg") + ";base64," + s.Data
 	}
 	return chatPart{Type: "image_url", ImageURL: &chatImageURL{URL: url}}
 }

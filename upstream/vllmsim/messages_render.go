@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/template"
 	"encoding/json"
 	"net/http"
 )
@@ -101,7 +102,7 @@ func (i *Instance) rendered(r *apiRequest, id string) (renderedMessage, error) {
 		return renderedMessage{}, err
 	}
 	a := renderedMessage{
-		RequestID: id, TokenIDs: p.ids, SamplingParams: r.sampling(limit), Model: i.config().answered(r.Model),
+		RequestID: id, TokenIDs: p.ids, SamplingParams: r.sampling(limit), Model: i.config().Answered(r.Model),
 		ParserKwargs: parserKwargs{renderedKwargs{CohereFormat: "cmd4", AddGenerationPrompt: !r.ContinueFinal, ContinueFinal: r.ContinueFinal}},
 		OutputMode:   "tokens", Stream: r.Stream, KVTransferParams: r.KVTransferParams,
 	}
@@ -124,7 +125,7 @@ func (r *apiRequest) sampling(limit int) samplingParams {
 		s.MaxTokens = limit
 	}
 	if r.Temperature != nil {
-		s.Temperature = json.RawMessage(pythonNumber(json.Number(rawJSON(*r.Temperature))))
+		s.Temperature = json.RawMessage(template.PythonNumber(json.Number(rawJSON(*r.Temperature))))
 	}
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 )
 
@@ -105,7 +106,7 @@ func (m *messagesRequest) validate() error {
 
 func (m *messagesRequest) validateChoices() error {
 	if c := m.ToolChoice; c != nil {
-		if oneOf("", c.Type, "auto", "any", "tool", "none") != nil {
+		if !slices.Contains([]string{"auto", "any", "tool", "none"}, c.Type) {
 			return invalidMember("literal_error", "tool_choice.type", "Input should be 'auto', 'any', 'tool' or 'none'", "'"+c.Type+"'")
 		}
 		if c.Type == "tool" && c.Name == "" {

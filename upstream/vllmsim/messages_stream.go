@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/fault"
 	"context"
 	"encoding/json"
 	"errors"
@@ -17,7 +18,7 @@ func (c *completion) streamMessage(ctx context.Context, w http.ResponseWriter) e
 	ch := c.choices[0]
 	for first := true; ch.finish == ""; first = false {
 		p, err := c.advance(ctx, ch)
-		if err == nil && c.fault.is(FaultErrorEvent) {
+		if err == nil && c.fault.Is(fault.ErrorEvent) {
 			err = errLoadFailed // stands for any error that the client sees
 		}
 		if err != nil && errors.Is(failure(err), errConnectionGone) {
@@ -46,14 +47,14 @@ func (c *completion) streamMessage(ctx context.Context, w http.ResponseWriter) e
 			end.params = params
 		}
 	}
-	end.noUsage = c.fault.is(FaultNoUsage)
+	end.noUsage = c.fault.Is(fault.NoUsage)
 	return s.end(end)
 }
 
 // opening returns the message of message_start; its input_tokens count the whole prompt.
 func (c *completion) opening() openingMessage {
-	m := openingMessage{ID: c.id, Type: "message", Role: "assistant", Content: []contentBlock{}, Model: c.instance.config().answered(c.request.Model)}
-	if !c.fault.is(FaultNoUsage) {
+	m := openingMessage{ID: c.id, Type: "message", Role: "assistant", Content: []contentBlock{}, Model: c.instance.config().Answered(c.request.Model)}
+	if !c.fault.Is(fault.NoUsage) {
 		m.Usage.InputTokens = c.continuous(c.choices[0]).PromptTokens
 	}
 	return m
@@ -209,7 +210,7 @@ func (s *messageStream) fail(e messageError) error { return s.write("error", e) 
 // streamError returns vLLM's event for an error in a chat stream. 0.32 takes the error for a chunk; 0.33 passes its message on
 // (message_stream_converter, read).
 func (i *Instance) streamError() messageError {
-	if i.config().since033() {
+	if i.config().Since033() {
 		return messageError{Type: "error", Error: messageErrorDetail{Type: "api_error", Message: internalError().message}}
 	}
 	return noChunkError()

@@ -117,7 +117,7 @@ func TestMessages_RendersAsItsChatTranslation(t *testing.T) {
 		i := startInstance(t, func(c *Config) { c.Render = true })
 		got, want := renderedIDs(t, i, pathMessages, c.message), renderedIDs(t, i, pathChat, with(c.chat, object{"model": "sim"}))
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: rendered\n%q, chat\n%q", name, i.tok.decode(got), i.tok.decode(want))
+			t.Errorf("%s: rendered\n%q, chat\n%q", name, i.tok.Decode(got), i.tok.Decode(want))
 		}
 		delete(c.message, "max_tokens")
 		count := post(t, i, pathMessagesCount, c.message)
@@ -227,7 +227,7 @@ func TestMessages_MergeSystemEndsReuse(t *testing.T) {
 	got := renderedIDs(t, i, pathMessages, messageBody(object{"system": "S."}, user("hi"), object{"role": "system", "content": "late"}))
 	want := renderedIDs(t, i, pathChat, object{"model": "sim", "messages": []any{object{"role": "system", "content": "S.late"}, user("hi")}})
 	if !slices.Equal(got, want) {
-		t.Errorf("merged to %q", i.tok.decode(got))
+		t.Errorf("merged to %q", i.tok.Decode(got))
 	}
 }
 

@@ -1,6 +1,8 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/fault"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -21,7 +23,7 @@ type sample struct {
 // measured is the source of one engine's metrics; they begin at zero with the engine.
 type measured struct {
 	Stats
-	cfg *Config
+	cfg *config.Config
 }
 
 func one(value func(*measured) int) func(*measured) []sample {
@@ -45,7 +47,7 @@ type labelValue struct {
 
 // serveMetrics writes the Prometheus text of testdata/exchanges 19 and further metrics that routers read. Of 0.32's metrics it has
 // those about KV.
-func (i *Instance) serveMetrics(w http.ResponseWriter, f *activeFault) error {
+func (i *Instance) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 	var b strings.Builder
 	engines := i.engines()
 	for _, f := range families() {
@@ -64,7 +66,7 @@ func (i *Instance) serveMetrics(w http.ResponseWriter, f *activeFault) error {
 		}
 		fmt.Fprintf(&b, "vllm:cache_config_info{%s} 1.0\n", cacheConfigLabels(&e.cfg, rank))
 	}
-	if !i.config().HideStart && !f.is(FaultHiddenStart) {
+	if !i.config().HideStart && !f.Is(fault.HiddenStart) {
 		started := engines[0].started
 		fmt.Fprintf(&b, "# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.\n"+
 			"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %s\n",
@@ -191,7 +193,7 @@ func families() []family {
 
 // cacheConfigLabels returns the labels of vllm:cache_config_info: the configuration that recording 19 shows, with the
 // sizes of this engine.
-func cacheConfigLabels(cfg *Config, rank int) string {
+func cacheConfigLabels(cfg *config.Config, rank int) string {
 	size, tokens := strconv.Itoa(cfg.BlockSize), cfg.Blocks*cfg.BlockSize
 	pairs := [...][2]string{
 		{"_block_size_resolved", "True"}, {"block_size", size}, {"cache_dtype", "auto"}, {"cache_hit_alignment_tokens", "None"},

@@ -1,64 +1,35 @@
 package vllmsim
 
 import (
-	"errors"
-	"fmt"
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/kv"
 	"hash/fnv"
 	"net/http"
 	"slices"
 	"strings"
 )
 
-// served returns the names of the base model.
-func (c *Config) served() []string {
-	if len(c.Models) > 0 {
-		return c.Models
-	}
-	return []string{c.Model}
-}
-
-func (c *Config) validateModels() error {
-	var errs []error
-	seen := map[string]bool{}
-	for _, name := range slices.Concat(c.served(), c.Adapters) {
-		if name == "" || seen[name] {
-			errs = append(errs, fmt.Errorf("models and adapters %q: must be names that differ", name))
-		}
-		seen[name] = true
-	}
-	return errors.Join(errs...)
-}
-
-// answered returns the model name in answers: an adapter's own name, and otherwise the first served name, whatever alias the request used
-// (OpenAIServingModels.model_name, vllm/entrypoints/openai/models/serving.py).
-func (c *Config) answered(model string) string {
-	if slices.Contains(c.Adapters, model) {
-		return model
-	}
-	return c.Model
-}
-
 // weights returns the seed of a model's weights. An adapter changes it, so its KV differs for equal tokens.
-func (c *Config) weights(model string) uint64 {
+func weights(c *config.Config, model string) uint64 {
 	if !slices.Contains(c.Adapters, model) {
 		return c.Seed
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(model)) // never fails
-	return mix(c.Seed ^ h.Sum64())
+	return kv.Mix(c.Seed ^ h.Sum64())
 }
 
 // cacheSalt returns what blocks are filed under besides their tokens; it includes an adapter's name (_gen_lora_extra_hash_keys in
 // vllm/v1/core/kv_cache_utils.py).
-func (c *Config) cacheSalt(r *apiRequest) string {
-	if adapter := c.adapter(r); adapter != "" {
+func (r *apiRequest) cacheSalt(c *config.Config) string {
+	if adapter := r.adapter(c); adapter != "" {
 		return adapter + "\x00" + r.CacheSalt
 	}
 	return r.CacheSalt
 }
 
 // adapter returns the LoRA module that a request names, "" for none.
-func (c *Config) adapter(r *apiRequest) string {
+func (r *apiRequest) adapter(c *config.Config) string {
 	if !slices.Contains(c.Adapters, r.Model) {
 		return ""
 	}
@@ -68,11 +39,11 @@ func (c *Config) adapter(r *apiRequest) string {
 // checkModel refuses models that are not served. The message follows recording 15; no recording shows how it joins several names.
 func (i *Instance) checkModel(model string) error {
 	cfg := i.config()
-	if model == "" || slices.Contains(cfg.served(), model) || slices.Contains(cfg.Adapters, model) {
+	if model == "" || slices.Contains(cfg.Served(), model) || slices.Contains(cfg.Adapters, model) {
 		return nil
 	}
 	return &apiError{status: http.StatusNotFound, kind: "NotFoundError", param: "model",
-		message: "The model `" + model + "` does not exist. Valid aliases: " + strings.Join(cfg.served(), ", ") + "."}
+		message: "The model `" + model + "` does not exist. Valid aliases: " + strings.Join(cfg.Served(), ", ") + "."}
 }
 
 type modelList struct {
@@ -116,7 +87,7 @@ func (i *Instance) models() modelList {
 		}}}
 	}
 	list := modelList{Object: "list"}
-	for _, name := range cfg.served() {
+	for _, name := range cfg.Served() {
 		c := card(name, cfg.ModelPath)
 		c.MaxModelLen = &cfg.MaxModelLen
 		list.Data = append(list.Data, c)

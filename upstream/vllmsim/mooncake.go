@@ -4,17 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"time"
 )
-
-// MooncakeConfig is the configuration of ConnectorMooncake.
-type MooncakeConfig struct {
-	// AbortTimeout is VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, 480 s by default: how long decode waits for KV, and how long prefill keeps
-	// it for decode.
-	AbortTimeout time.Duration `json:"abort_timeout"`
-	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of all instances except decode's; 0 takes a free port.
-	BootstrapPort int `json:"bootstrap_port"`
-}
 
 // mooncake is MooncakeConnector (mooncake_connector.py, 0.32; times and cases were measured over TCP). The transfer_id that both legs
 // carry identifies its KV. Its answers have no kv_transfer_params.

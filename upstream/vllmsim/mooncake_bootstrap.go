@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/config"
 	"fmt"
 	"net"
 	"net/http"
@@ -24,7 +25,7 @@ type bootstrap struct {
 // openBootstrap listens on the HTTP server's host.
 func (i *Instance) openBootstrap() error {
 	cfg := i.config()
-	if cfg.Connector != ConnectorMooncake || cfg.Role == "decode" {
+	if cfg.Connector != config.ConnectorMooncake || cfg.Role == "decode" {
 		return nil
 	}
 	host, _, err := net.SplitHostPort(i.address)

@@ -24,7 +24,7 @@ func readExchange(t *testing.T, connector, name string) (rec recording) {
 		t.Fatal(err)
 	}
 	// The fingerprint is that of the engine's configuration.
-	raw = regexp.MustCompile(`vllm-0\.32\.0-[0-9a-f]{8}`).ReplaceAll(raw, []byte((&Config{Version: VLLM032}).fingerprint()))
+	raw = regexp.MustCompile(`vllm-0\.32\.0-[0-9a-f]{8}`).ReplaceAll(raw, []byte((&Config{Version: VLLM032}).Fingerprint()))
 	if err := json.Unmarshal(raw, &rec); err != nil {
 		t.Fatalf("recording %s: %v", name, err)
 	}

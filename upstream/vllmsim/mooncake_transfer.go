@@ -39,7 +39,7 @@ func (m *mooncake) load(p *paramsIn, t *mooncakeTransfer) {
 	defer e.mu.Unlock()
 	size := e.cfg.BlockSize
 	for i := range len(content) / size {
-		copy(e.pool.slots(t.blocks[i]), content[i*size:(i+1)*size])
+		copy(e.pool.Slots(t.blocks[i]), content[i*size:(i+1)*size])
 	}
 	t.err = err
 	close(t.ended)
@@ -165,7 +165,7 @@ func (m *mooncake) send(req sideRequest) (reply sideReply, sent bool, finished <
 		return sideReply{Err: "P num blocks less than D"}, true, nil // they stay in place until the time limit
 	}
 	for _, id := range p.blocks[more:] {
-		reply.Content = append(reply.Content, e.pool.slots(id)...)
+		reply.Content = append(reply.Content, e.pool.Slots(id)...)
 	}
 	e.free(p.blocks)
 	e.pins.finish(req.RequestID, outcomeRead)

@@ -9,14 +9,6 @@ import (
 	"time"
 )
 
-// MoRIIOConfig is the configuration of ConnectorMoRIIO.
-type MoRIIOConfig struct {
-	// Read is read_mode.
-	Read bool `json:"read"`
-	// DeferTimeout is defer_timeout, 60 s by default: how long prefill keeps KV that nobody takes.
-	DeferTimeout time.Duration `json:"defer_timeout"`
-}
-
 // moriio is MoRIIOConnector in its form since 2026-04 (moriio_connector.py, read and not run).
 //
 // In READ mode decode reads the blocks that prefill's answer names, the last ones of that list, and then releases them. In WRITE mode

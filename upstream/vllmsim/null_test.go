@@ -3,6 +3,8 @@ package vllmsim
 import (
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/bpe"
 )
 
 func TestParams_NullAndNot(t *testing.T) {
@@ -61,7 +63,7 @@ func TestParams_NullAndNot(t *testing.T) {
 
 func allWordTokens() []int32 {
 	var list []int32
-	for id := int32(firstMerge); id < vocabularySize; id++ {
+	for id := int32(bpe.FirstMerge); id < bpe.VocabularySize; id++ {
 		list = append(list, id)
 	}
 	return list

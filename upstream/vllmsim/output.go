@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/bpe"
 	"strings"
 	"unicode/utf8"
 )
@@ -8,7 +9,7 @@ import (
 // output turns the sampled tokens of one choice into what the client sees: text up to a stop string, reasoning, tool
 // calls. It does the work of vLLM's detokenizer, reasoning parser and tool parser.
 type output struct {
-	detok       detokenizer
+	detok       bpe.Detokenizer
 	stops       []string
 	hold        int // bytes that are held back because a stop string may begin in them
 	includeStop bool
@@ -43,9 +44,9 @@ type piece struct {
 	stop               *string // the stop string that ended the text
 }
 
-func newOutput(tok *tokenizer, r *apiRequest, withhold bool) *output {
+func newOutput(tok *bpe.Tokenizer, r *apiRequest, withhold bool) *output {
 	o := &output{
-		detok:       detokenizer{tok: tok},
+		detok:       bpe.Detokenizer{Tok: tok},
 		stops:       r.stops,
 		includeStop: r.IncludeStop,
 		tools:       len(r.Tools) > 0 && string(r.ToolChoice) != `"none"`,
@@ -62,13 +63,13 @@ func newOutput(tok *tokenizer, r *apiRequest, withhold bool) *output {
 func (o *output) push(id int32, last, hidden bool) piece {
 	o.tokens++
 	switch {
-	case id == tokenThink || id == tokenThinkEnd || o.tools && (id == tokenToolCall || id == tokenToolCallEnd):
+	case id == bpe.Think || id == bpe.ThinkEnd || o.tools && (id == bpe.ToolCall || id == bpe.ToolCallEnd):
 		return o.marker(id)
 	case hidden:
 		return o.give(o.visible(true), last)
 	}
 	before := len(o.text)
-	o.text += o.detok.push(id)
+	o.text += o.detok.Push(id)
 	if stop, ok := o.findStop(before); ok {
 		p := o.give(o.visible(true), true)
 		p.stop = &stop
@@ -144,7 +145,7 @@ func (p piece) heard() piece {
 func (o *output) wholeText() string {
 	text := o.content.String()
 	if o.mode == modeToolCall {
-		text += o.detok.tok.special[tokenToolCall] + o.call.text
+		text += o.detok.Tok.Special[bpe.ToolCall] + o.call.text
 	}
 	return text
 }
@@ -156,11 +157,11 @@ func (o *output) marker(id int32) piece {
 		p.content, p.silent = nil, true
 	}
 	switch id {
-	case tokenThink:
+	case bpe.Think:
 		o.mode = modeReasoning
-	case tokenToolCall:
+	case bpe.ToolCall:
 		o.mode, o.call = modeToolCall, callParser{index: len(o.calls)}
-	case tokenToolCallEnd:
+	case bpe.ToolCallEnd:
 		if call, ok := o.call.finish(); ok {
 			o.calls = append(o.calls, call)
 		}

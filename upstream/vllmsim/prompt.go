@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/template"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -16,7 +17,7 @@ type input struct {
 // chatPrompt returns the prompt of a chat request: the forwarded ids, or the result of template and tokenizer.
 func (i *Instance) chatPrompt(r *apiRequest) (input, error) {
 	c := r.conversation(true)
-	if i.config().PromptTokenIDs && !r.Echo && c.onlyText() {
+	if i.config().PromptTokenIDs && !r.Echo && c.OnlyText() {
 		ids, ok, err := r.params.promptTokenIDs()
 		if err != nil {
 			return input{}, err
@@ -28,17 +29,17 @@ func (i *Instance) chatPrompt(r *apiRequest) (input, error) {
 	return i.renderPrompt(c)
 }
 
-func (i *Instance) renderPrompt(c *conversation) (input, error) {
-	text, err := c.render(i.config().Template)
+func (i *Instance) renderPrompt(c *template.Conversation) (input, error) {
+	text, err := c.Render(i.config().Template)
 	if err != nil {
 		return input{}, badRequest("", "%s", err)
 	}
-	items, err := c.media()
+	items, err := c.Media()
 	if err != nil {
 		return input{}, badRequest("", "%s", err)
 	}
 	p := input{}
-	p.ids, p.media = i.tok.encodeMedia(text, items)
+	p.ids, p.media = template.Encode(i.tok, text, items)
 	return p, nil
 }
 
@@ -50,10 +51,10 @@ func (i *Instance) textPrompts(raw json.RawMessage) ([][]int32, error) {
 	var lists [][]int32
 	switch {
 	case json.Unmarshal(raw, &one) == nil:
-		lists = [][]int32{i.tok.encode(one)}
+		lists = [][]int32{i.tok.Encode(one)}
 	case json.Unmarshal(raw, &texts) == nil:
 		for _, text := range texts {
-			lists = append(lists, i.tok.encode(text))
+			lists = append(lists, i.tok.Encode(text))
 		}
 	case json.Unmarshal(raw, &ids) == nil:
 		lists = [][]int32{ids}
@@ -79,7 +80,7 @@ func (i *Instance) textPrompts(raw json.RawMessage) ([][]int32, error) {
 
 func (i *Instance) checkVocabulary(ids []int32) error {
 	for _, id := range ids {
-		if !i.tok.valid(id) {
+		if !i.tok.Valid(id) {
 			return badRequest("", "Token id %d is out of vocabulary", id)
 		}
 	}
@@ -132,7 +133,7 @@ func (i *Instance) serveTokenize(w http.ResponseWriter, req *http.Request) error
 		if json.Unmarshal(r.Prompt, &text) != nil {
 			return invalidBody("body.prompt", "{'type': 'missing', 'loc': 'body.prompt', 'msg': 'Field required', 'input': '<dict of 1 items>'}")
 		}
-		ids = i.tok.encode(text)
+		ids = i.tok.Encode(text)
 	}
 	if err != nil {
 		return err
@@ -140,7 +141,7 @@ func (i *Instance) serveTokenize(w http.ResponseWriter, req *http.Request) error
 	answer := tokenizeAnswer{Count: len(ids), MaxModelLen: i.config().MaxModelLen, Tokens: ids}
 	if r.ReturnTokenStrs {
 		for _, id := range ids {
-			answer.TokenStrs = append(answer.TokenStrs, strings.ToValidUTF8(i.tok.bytes[id], "\uFFFD"))
+			answer.TokenStrs = append(answer.TokenStrs, strings.ToValidUTF8(i.tok.Bytes[id], "\uFFFD"))
 		}
 	}
 	return writeJSON(w, http.StatusOK, answer)
@@ -191,7 +192,7 @@ func (i *Instance) serveRender(w http.ResponseWriter, req *http.Request) error {
 			return err
 		}
 		answers = append(answers, generateRequest{
-			RequestID: "chatcmpl-" + requestID(req, r), TokenIDs: ids, Model: i.config().answered(r.Model), Stream: r.Stream,
+			RequestID: "chatcmpl-" + requestID(req, r), TokenIDs: ids, Model: i.config().Answered(r.Model), Stream: r.Stream,
 			SamplingParams: map[string]any{"max_tokens": limit}, KVTransferParams: r.KVTransferParams,
 		})
 	}

@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/config"
 	"context"
 	"errors"
 	"fmt"
@@ -34,7 +35,7 @@ func (r *run) load(ctx context.Context, remote ticket, count int) error {
 				return cause
 			}
 		}
-		if e.live.Load().LoadFailurePolicy == PolicyRecompute {
+		if e.live.Load().LoadFailurePolicy == config.PolicyRecompute {
 			return r.park(ctx)
 		}
 		return errors.Join(errLoadFailed, err)
@@ -43,7 +44,7 @@ func (r *run) load(ctx context.Context, remote ticket, count int) error {
 	e.mu.Lock()
 	e.stats.Loads++
 	for i, id := range r.blocks[first:end] {
-		copy(e.pool.slots(id), content[i*size:(i+1)*size])
+		copy(e.pool.Slots(id), content[i*size:(i+1)*size])
 	}
 	e.mu.Unlock()
 	_, err = r.letIn(ctx, need{ahead: true}, func() {})

@@ -222,7 +222,7 @@ func TestRecordings033_LoadFailure(t *testing.T) {
 // Older and newer releases than those that are known answer like their neighbours.
 func TestRelease_Versions(t *testing.T) {
 	for version, since := range map[string]bool{"0.26.1": false, "0.32.0": false, "0.32.1+cpu": false, "0.33.0": true, "0.33": true, "0.40.2": true, "1.0.0": true, "dev": false} {
-		if got := (&Config{Version: version}).since033(); got != since {
+		if got := (&Config{Version: version}).Since033(); got != since {
 			t.Errorf("%s answers like 0.33: %v, want %v", version, got, since)
 		}
 	}

@@ -1,5 +1,7 @@
 package vllmsim
 
+import "carryover/upstream/vllmsim/kv"
+
 // The transfer library registers KV memory when an engine starts, and again when it wakes from sleep. Since 0.33 params carry the number of
 // the registration (remote_registration_generation). A reader that sees a higher number repeats the handshake; otherwise it reads with what
 // its last handshake with the engine told it (nixl/pull_worker.py, read).
@@ -17,7 +19,7 @@ func (i *Instance) SleepAndWake() {
 
 // generation returns the number of the registration, 0 if answers of this version do not have it. The caller holds e.mu.
 func (e *engine) generation() int {
-	if !e.cfg.since033() {
+	if !e.cfg.Since033() {
 		return 0
 	}
 	return e.registered
@@ -38,7 +40,7 @@ type peerRegistration struct {
 
 // registrationOf returns the registration with which e reads the blocks of t. told is the owner's current one.
 func (e *engine) registrationOf(t ticket, told int) int {
-	if !e.cfg.since033() {
+	if !e.cfg.Since033() {
 		return told
 	}
 	e.mu.Lock()
@@ -59,6 +61,6 @@ func (e *engine) astray(req sideRequest, content []uint64) {
 	}
 	e.stats.StaleReads++
 	for n := range content {
-		content[n] = mix(content[n] ^ mixB)
+		content[n] = kv.Mix(content[n] ^ kv.MixB)
 	}
 }

@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bufio"
+	"carryover/upstream/vllmsim/config"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -10,14 +11,6 @@ import (
 	"net"
 	"time"
 )
-
-// RegistrationConfig says how an instance of P2P-NCCL or MoRI-IO announces itself.
-type RegistrationConfig struct {
-	// Proxy is host:port of the proxy's ROUTER (proxy_ip and proxy_port, or proxy_ping_port); "" means no announcements.
-	Proxy string `json:"proxy"`
-	// Before selects MoRI-IO's form up to 2026-04-22.
-	Before bool `json:"before"`
-}
 
 const (
 	pingInterval = 3 * time.Second // in engine time (p2p_nccl_engine.py, ping; MoRIIOConstants.PING_INTERVAL)
@@ -32,7 +25,7 @@ const (
 // with a closed port stands for a process that has ended, and announces nothing.
 func (i *Instance) register(ctx context.Context) {
 	for ctx.Err() == nil {
-		if !i.faults.refuses() {
+		if !i.faults.Refuses() {
 			_ = i.pingUntil(ctx) // whatever ended it, register tries again
 		}
 		select {
@@ -108,13 +101,13 @@ var errNoRouter = errors.New("the proxy has no ROUTER there")
 // registers reports whether the instance announces itself.
 func (i *Instance) registers() bool {
 	c := i.config()
-	return c.Registration.Proxy != "" && (c.Connector == ConnectorMoRIIO || c.Connector == ConnectorP2PNCCL)
+	return c.Registration.Proxy != "" && (c.Connector == config.ConnectorMoRIIO || c.Connector == config.ConnectorP2PNCCL)
 }
 
 // KVAddress returns zmq_address, where other engines reach the instance. Rank r of a data-parallel group has the port r above rank 0's.
 func (i *Instance) KVAddress() string {
 	c, port := i.config(), i.ranks[0].sidePort
-	if c.Connector == ConnectorP2PNCCL {
+	if c.Connector == config.ConnectorP2PNCCL {
 		return peerAddress(c.Host, port)
 	}
 	return fmt.Sprintf("host:%s,handshake:%d,notify:%d", c.Host, port, port)
@@ -122,7 +115,7 @@ func (i *Instance) KVAddress() string {
 
 // pingIdentity returns the identity of the DEALER, which only P2P-NCCL sets.
 func (i *Instance) pingIdentity() string {
-	if i.config().Connector == ConnectorP2PNCCL {
+	if i.config().Connector == config.ConnectorP2PNCCL {
 		return i.KVAddress()
 	}
 	return ""
@@ -142,7 +135,7 @@ func (i *Instance) announcement() []byte {
 	sizes := []any{"dp_size", c.DPRanks, "tp_size", 1, "transfer_mode", mode}
 	port := i.ranks[0].sidePort
 	switch {
-	case c.Connector == ConnectorP2PNCCL:
+	case c.Connector == config.ConnectorP2PNCCL:
 		return pingMap("type", role, "http_address", i.address, "zmq_address", i.KVAddress())
 	case c.Registration.Before:
 		return pingMap(append([]any{

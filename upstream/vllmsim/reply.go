@@ -1,6 +1,9 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/kv"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -21,7 +24,7 @@ import (
 //
 // With wrong KV the model cannot read the message and talks about something else.
 type reply struct {
-	tok      *tokenizer
+	tok      *bpe.Tokenizer
 	split    bool // sample sequences that the tokenizer would never produce
 	queue    []int32
 	drawn    uint64 // state of the generator
@@ -41,29 +44,29 @@ const (
 func newReply(e *engine, req *request, state uint64, wrong bool) *reply {
 	r := &reply{
 		tok:      e.tok,
-		split:    e.live.Load().Sampling == SamplingNoncanonical,
-		drawn:    mix(state + uint64(req.variant)),
+		split:    e.live.Load().Sampling == config.SamplingNoncanonical,
+		drawn:    kv.Mix(state + uint64(req.variant)),
 		midwords: !opensText(e.tok, req.computed),
 	}
 	r.target = shortestTarget + r.draw(targetSpread)
 	if wrong {
 		return r
 	}
-	order := e.tok.lastInstruction(req.computed)
+	order := lastInstruction(e.tok, req.computed)
 	if order.hush {
 		r.target = 0
 	}
 	if order.think {
-		r.queue = append(r.queue, tokenThink)
+		r.queue = append(r.queue, bpe.Think)
 		r.midwords = false
 		for n := len(r.queue); len(r.queue)-n < thoughtTarget; {
 			r.sentence()
 		}
-		r.queue = append(r.queue, tokenThinkEnd)
+		r.queue = append(r.queue, bpe.ThinkEnd)
 		r.midwords = false
 	}
 	if order.script != "" {
-		r.queue = append(r.queue, r.splitAll(e.tok.encode(order.script))...)
+		r.queue = append(r.queue, r.splitAll(e.tok.Encode(order.script))...)
 		r.target = 0
 	}
 	return r
@@ -73,14 +76,14 @@ func newReply(e *engine, req *request, state uint64, wrong bool) *reply {
 // that token begins with another one. before is the state after reading those tokens.
 func resume(e *engine, req *request, before uint64, wrong bool) *reply {
 	last := len(req.computed) - 1
-	if last < 1 || req.computed[last] == tokenImEnd || !e.tok.awaitsAnswer(req.computed[:last]) {
+	if last < 1 || req.computed[last] == bpe.ImEnd || !awaitsAnswer(e.tok, req.computed[:last]) {
 		return nil
 	}
 	asked := *req
 	asked.computed = req.computed[:last]
 	r := newReply(e, &asked, before, wrong)
 	id := r.next()
-	if id == tokenImEnd {
+	if id == bpe.ImEnd {
 		id = r.goOn() // min_tokens and ignore_eos ask for another token than the end
 	}
 	if id != req.computed[last] {
@@ -90,15 +93,15 @@ func resume(e *engine, req *request, before uint64, wrong bool) *reply {
 }
 
 // awaitsAnswer reports whether a prompt ends with a generation prompt (template.go) or contains no ChatML at all.
-func (t *tokenizer) awaitsAnswer(prompt []int32) bool {
-	at := lastIndex(prompt, tokenImStart)
+func awaitsAnswer(t *bpe.Tokenizer, prompt []int32) bool {
+	at := lastIndex(prompt, bpe.ImStart)
 	if at < 0 {
 		return true
 	}
 	if len(prompt)-at > longestOpening {
 		return false
 	}
-	opening := t.decode(prompt[at+1:])
+	opening := t.Decode(prompt[at+1:])
 	return opening == "assistant\n" || opening == "assistant\n<think>\n\n</think>\n\n"
 }
 
@@ -106,7 +109,7 @@ func (t *tokenizer) awaitsAnswer(prompt []int32) bool {
 func (r *reply) next() int32 {
 	if len(r.queue) == 0 {
 		if r.sampled >= r.target {
-			return tokenImEnd
+			return bpe.ImEnd
 		}
 		r.sentence()
 	}
@@ -147,11 +150,11 @@ func (r *reply) sentence() {
 		text.WriteString(word)
 	}
 	text.WriteByte('.')
-	r.queue = append(r.queue, r.splitAll(r.tok.encodePlain(nil, text.String()))...)
+	r.queue = append(r.queue, r.splitAll(r.tok.EncodePlain(nil, text.String()))...)
 }
 
 func (r *reply) draw(n int) int {
-	r.drawn = mix(r.drawn)
+	r.drawn = kv.Mix(r.drawn)
 	return int(r.drawn % uint64(n))
 }
 
@@ -164,24 +167,24 @@ func (r *reply) splitAll(ids []int32) []int32 {
 	var out []int32
 	some := false
 	for _, id := range ids {
-		if id < firstMerge || some && r.draw(3) > 0 {
+		if id < bpe.FirstMerge || some && r.draw(3) > 0 {
 			out = append(out, id)
 			continue
 		}
 		some = true
-		out = append(out, r.tok.halves[id][:]...)
+		out = append(out, r.tok.Halves[id][:]...)
 	}
 	return out
 }
 
 // opensText reports whether a reply may begin with a letter: behind a special token or a single line break, where encoding the whole
 // conversation would not merge across the border.
-func opensText(tok *tokenizer, prompt []int32) bool {
+func opensText(tok *bpe.Tokenizer, prompt []int32) bool {
 	last := prompt[len(prompt)-1]
-	if isSpecial(last) {
+	if bpe.IsSpecial(last) {
 		return true
 	}
-	tail := tok.decode(prompt[max(0, len(prompt)-2):])
+	tail := tok.Decode(prompt[max(0, len(prompt)-2):])
 	before, ok := strings.CutSuffix(tail, "\n")
 	return ok && before != "" && !strings.HasSuffix(before, "\n") && !strings.HasSuffix(before, " ")
 }
@@ -193,18 +196,18 @@ type instruction struct {
 }
 
 // lastInstruction reads the last user message from the prompt's ids. A prompt without ChatML counts as one message.
-func (t *tokenizer) lastInstruction(prompt []int32) instruction {
+func lastInstruction(t *bpe.Tokenizer, prompt []int32) instruction {
 	answered := false
 	for end := len(prompt); end > 0; {
-		at := lastIndex(prompt[:end], tokenImStart)
+		at := lastIndex(prompt[:end], bpe.ImStart)
 		if at < 0 {
 			if end == len(prompt) {
-				return parseInstruction(t.decode(prompt), false)
+				return parseInstruction(t.Decode(prompt), false)
 			}
 			break
 		}
-		role, body, _ := strings.Cut(t.decode(prompt[at+1:end]), "\n")
-		body, _, _ = strings.Cut(body, t.special[tokenImEnd])
+		role, body, _ := strings.Cut(t.Decode(prompt[at+1:end]), "\n")
+		body, _, _ = strings.Cut(body, t.Special[bpe.ImEnd])
 		switch role {
 		case "user":
 			return parseInstruction(body, answered)
@@ -234,13 +237,8 @@ func parseInstruction(message string, toolAnswered bool) instruction {
 		name, rest, _ := strings.Cut(call, " ")
 		var arguments json.RawMessage
 		if json.NewDecoder(strings.NewReader(rest)).Decode(&arguments) == nil {
-			order.script = toolCallText(name, string(arguments))
+			order.script = bpe.CallText(name, string(arguments))
 		}
 	}
 	return order
-}
-
-// toolCallText returns a call in the Hermes format, which Qwen and others sample.
-func toolCallText(name, arguments string) string {
-	return "<tool_call>\n{\"name\": \"" + name + "\", \"arguments\": " + arguments + "}\n</tool_call>"
 }

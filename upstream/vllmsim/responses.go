@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/fault"
 	"context"
 	"encoding/json"
 	"net/http"
@@ -31,7 +32,7 @@ type responseTurn struct {
 	thoughts int // tokens that belong to a thought and have text
 }
 
-func (i *Instance) serveResponses(w http.ResponseWriter, req *http.Request, f *activeFault) error {
+func (i *Instance) serveResponses(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
 	asked, r, err := i.readTurn(req)
 	if err != nil {
 		return err
@@ -136,13 +137,13 @@ func itemID(kind string) string { return kind + "_" + randomHex(8) }
 func (t *responseTurn) started() responseObject {
 	a := t.asked
 	o := responseObject{
-		ID: t.id, CreatedAt: t.created, Instructions: a.Instructions, Metadata: a.Metadata, Model: t.instance.config().answered(a.Model), Object: "response",
+		ID: t.id, CreatedAt: t.created, Instructions: a.Instructions, Metadata: a.Metadata, Model: t.instance.config().Answered(a.Model), Object: "response",
 		Output: []any{}, ParallelToolCalls: a.ParallelToolCalls == nil || *a.ParallelToolCalls, Temperature: floatOr(a.Temperature, 1), ToolChoice: a.ToolChoice,
 		Tools: a.Tools, TopP: floatOr(a.TopP, 1), MaxOutputTokens: t.choices[0].engineReq.maxTokens, MaxToolCalls: a.MaxToolCalls, Reasoning: a.Reasoning,
 		ServiceTier: a.ServiceTier, Status: "in_progress", Text: a.Text, Truncation: a.Truncation, User: a.User,
 		PresencePenalty: floatOr(a.PresencePenalty, 0), FrequencyPenalty: floatOr(a.FrequencyPenalty, 0),
 	}
-	if t.instance.config().since033() {
+	if t.instance.config().Since033() {
 		o.PromptCacheOptions, o.PromptCacheKey = orNull(a.PromptCacheOptions), orNull(a.PromptCacheKey)
 		o.PromptCacheKept, o.SafetyIdentifier = orNull(a.PromptCacheRetention), orNull(a.SafetyIdentifier)
 	}
@@ -158,7 +159,7 @@ func orNull(raw json.RawMessage) json.RawMessage {
 
 // endStatus returns the status of the last item of an answer. Up to 0.32, an item that the limit has cut counts as complete.
 func (t *responseTurn) endStatus() string {
-	if t.choices[0].finish == "length" && t.instance.config().since033() {
+	if t.choices[0].finish == "length" && t.instance.config().Since033() {
 		return statusIncomplete
 	}
 	return statusCompleted
@@ -171,20 +172,20 @@ func (t *responseTurn) completed(items []any) (responseObject, error) {
 	if ch.finish == "length" {
 		o.Status, o.IncompleteDetails = statusIncomplete, &incompleteDetails{Reason: "max_output_tokens"}
 	}
-	if !t.asked.Stream || !t.fault.is(FaultNoUsage) {
+	if !t.asked.Stream || !t.fault.Is(fault.NoUsage) {
 		o.Usage = t.responseUsage()
 	}
 	var err error
-	if o.KVTransferParams, err = t.fault.params(t.engine, t.answeredParams()); err != nil {
+	if o.KVTransferParams, err = faultParams(t.fault, t.engine, t.answeredParams()); err != nil {
 		return o, err
 	}
 	if t.asked.ResponseMessages {
 		// If the prompt came as ids, the answer does not contain its text.
 		text := ""
 		if !t.given {
-			text = t.instance.tok.decode(ch.prompt)
+			text = t.instance.tok.Decode(ch.prompt)
 		}
-		if !t.fault.is(FaultNoIDEcho) {
+		if !t.fault.Is(fault.NoIDEcho) {
 			o.InputMessages = []rawMessage{{Message: text, Tokens: ch.prompt, Type: rawMessageType}}
 		}
 		o.OutputMessages = []rawMessage{{Message: ch.out.text, Tokens: append([]int32{}, ch.told...), Type: rawMessageType}}

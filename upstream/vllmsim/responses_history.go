@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/template"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -96,13 +97,13 @@ func (l *inputList) goesOn() bool {
 
 // history returns the messages for the chat template (construct_input_messages, responses/utils.py). A real template can distinguish a call
 // of this API from chat's by the order of its keys; the simulator's templates write the keys themselves.
-func (r *responsesRequest) history() []message {
+func (r *responsesRequest) history() []template.Message {
 	var h chatHistory
 	if r.Instructions != nil && *r.Instructions != "" {
-		h.add(message{Role: "system", Content: rawJSON(*r.Instructions)})
+		h.add(template.Message{Role: "system", Content: rawJSON(*r.Instructions)})
 	}
 	if r.input.text != nil {
-		h.add(message{Role: "user", Content: rawJSON(*r.input.text)})
+		h.add(template.Message{Role: "user", Content: rawJSON(*r.input.text)})
 	}
 	for _, item := range r.input.items {
 		h.item(item)
@@ -114,26 +115,26 @@ func (r *responsesRequest) history() []message {
 func (h *chatHistory) item(item inputItem) {
 	switch {
 	case item.kind() == "function_call":
-		var call toolCallIn
+		var call template.ToolCall
 		call.Function.Name, call.Function.Arguments = item.Name, item.Arguments
-		m := h.assistant(func(*message) bool { return true })
+		m := h.assistant(func(*template.Message) bool { return true })
 		m.ToolCalls = append(m.ToolCalls, call)
 	case item.kind() == "function_call_output":
-		h.add(message{Role: "tool", Content: item.Output.chat()})
+		h.add(template.Message{Role: "tool", Content: item.Output.chat()})
 	case item.kind() == "reasoning":
-		h.assistant(func(m *message) bool { return m.Reasoning == "" }).Reasoning = item.thought()
+		h.assistant(func(m *template.Message) bool { return m.Reasoning == "" }).Reasoning = item.thought()
 	case item.Role == "assistant":
-		h.assistant(func(m *message) bool { return m.Content == nil }).Content = rawJSON(item.Content.first())
+		h.assistant(func(m *template.Message) bool { return m.Content == nil }).Content = rawJSON(item.Content.first())
 	default:
-		h.add(message{Role: item.Role, Content: item.Content.chat()})
+		h.add(template.Message{Role: item.Role, Content: item.Content.chat()})
 	}
 }
 
 // assistant returns the last message if it is an assistant's and room accepts it, and otherwise a new one.
-func (h *chatHistory) assistant(room func(*message) bool) *message {
+func (h *chatHistory) assistant(room func(*template.Message) bool) *template.Message {
 	n := len(h.messages)
 	if n == 0 || h.messages[n-1].Role != "assistant" || !room(&h.messages[n-1]) {
-		h.add(message{Role: "assistant"})
+		h.add(template.Message{Role: "assistant"})
 	}
 	return &h.messages[len(h.messages)-1]
 }

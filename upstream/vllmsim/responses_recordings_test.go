@@ -250,7 +250,7 @@ func FuzzResponses_RenderOrRefuse(f *testing.F) {
 			}
 			return
 		}
-		text, err := chat.conversation(true).render(TemplateChatML)
+		text, err := chat.conversation(true).Render(TemplateChatML)
 		if err == nil && !chat.ContinueFinal && !strings.HasSuffix(text, "<|im_start|>assistant\n") {
 			t.Errorf("%q renders %q", body, text)
 		}

@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -153,8 +154,8 @@ func includable() []string {
 }
 
 func (r *responsesRequest) setDefaults() {
-	orDefault(&r.ServiceTier, "auto")
-	orDefault(&r.Truncation, "disabled")
+	r.ServiceTier = cmp.Or(r.ServiceTier, "auto")
+	r.Truncation = cmp.Or(r.Truncation, "disabled")
 	if r.RequestID == "" {
 		r.RequestID = "resp_" + randomHex(8)
 	}

@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/fault"
 	"context"
 	"errors"
 	"net/http"
@@ -19,7 +20,7 @@ func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error 
 		if err != nil {
 			return errConnectionGone
 		}
-		if t.fault.is(FaultErrorEvent) {
+		if t.fault.Is(fault.ErrorEvent) {
 			return s.fail(internalError())
 		}
 		if err := s.piece(p); err != nil {
@@ -34,7 +35,7 @@ func (t *responseTurn) stream(ctx context.Context, w http.ResponseWriter) error 
 		return err
 	}
 	last := "response.completed"
-	if o.Status == statusIncomplete && t.instance.config().since033() {
+	if o.Status == statusIncomplete && t.instance.config().Since033() {
 		last = "response.incomplete"
 	}
 	return s.send(responseEvent{Type: last, Response: &o})

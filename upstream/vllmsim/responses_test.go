@@ -143,11 +143,11 @@ func TestResponses_RenderAsTheirChatTranslation(t *testing.T) {
 		i := startInstance(t, func(c *Config) { c.Render = true })
 		got, want := renderedIDs(t, i, pathResponses, c.response), renderedIDs(t, i, pathChat, with(c.chat, object{"model": "sim"}))
 		if !slices.Equal(got, want) {
-			t.Errorf("%s: rendered\n%q\nas chat\n%q", name, i.tok.decode(got), i.tok.decode(want))
+			t.Errorf("%s: rendered\n%q\nas chat\n%q", name, i.tok.Decode(got), i.tok.Decode(want))
 		}
 		answer := responded(t, post(t, i, pathResponses, with(c.response, object{"enable_response_messages": true})))
 		if used := messageIDs(answer, "input_messages"); !slices.Equal(used, want) {
-			t.Errorf("%s: used %q", name, i.tok.decode(used))
+			t.Errorf("%s: used %q", name, i.tok.Decode(used))
 		}
 	}
 }

@@ -1,6 +1,8 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/kv"
 	"context"
 	"errors"
 	"slices"
@@ -43,13 +45,13 @@ func (r *run) token(i int) int32 {
 // It also counts it if the KV that was present is wrong.
 func (r *run) computePrompt() {
 	e, prompt := r.engine, r.req.prompt
-	expected := expectedContent(r.req.seed, prompt, r.req.media)
+	expected := kv.ExpectedContent(r.req.seed, prompt, r.req.media)
 	known := min(r.local+r.external, len(prompt)-1)
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	poisoned, corrupt := false, false
 	for i := range known {
-		if *e.pool.slot(r.blocks, i) != expected[i] {
+		if *e.pool.Slot(r.blocks, i) != expected[i] {
 			poisoned = poisoned || i < r.local
 			corrupt = corrupt || i >= r.local
 		}
@@ -63,15 +65,15 @@ func (r *run) computePrompt() {
 	if r.req.handsBack { // a token that FaultOtherIDs changes is computed, in blocks of its own
 		known = min(known, max(r.local, same(prompt, r.req.computed)))
 	}
-	r.state = initialState(r.req.seed)
+	r.state = kv.InitialState(r.req.seed)
 	for i := range known {
-		r.state = readSlot(r.state, *e.pool.slot(r.blocks, i))
+		r.state = kv.ReadSlot(r.state, *e.pool.Slot(r.blocks, i))
 	}
 	r.computed = known
 	r.computeUpTo(len(prompt) - 1)
 	before := r.state
 	r.computeUpTo(len(prompt))
-	r.filed(prompt, r.hashes, e.pool.file(r.blocks, r.hashes))
+	r.filed(prompt, r.hashes, e.pool.File(r.blocks, r.hashes))
 	e.stats.PromptTokens += len(prompt)
 	e.stats.LocalHitTokens += r.local
 	e.stats.ExternalTokens += known - min(r.local, known)
@@ -89,9 +91,9 @@ func (r *run) computePrompt() {
 // computeUpTo writes the KV of the tokens before end. The caller holds e.mu, and r.blocks is large enough.
 func (r *run) computeUpTo(end int) {
 	for ; r.computed < end; r.computed++ {
-		content := slotContent(r.state, r.token(r.computed), mediaAt(r.req.media, r.computed))
-		*r.engine.pool.slot(r.blocks, r.computed) = content
-		r.state = readSlot(r.state, content)
+		content := kv.SlotContent(r.state, r.token(r.computed), kv.MediaAt(r.req.media, r.computed))
+		*r.engine.pool.Slot(r.blocks, r.computed) = content
+		r.state = kv.ReadSlot(r.state, content)
 	}
 }
 
@@ -103,13 +105,13 @@ func (r *run) next(ctx context.Context) (step, error) {
 		return step{}, err
 	}
 	id := r.reply.next()
-	if id == tokenImEnd && (r.req.ignoreEOS || len(r.output) < r.req.minTokens) {
+	if id == bpe.ImEnd && (r.req.ignoreEOS || len(r.output) < r.req.minTokens) {
 		id = r.reply.goOn()
 	}
 	r.output = append(r.output, id)
 	s := step{id: id}
 	switch {
-	case id == tokenImEnd && !r.req.ignoreEOS:
+	case id == bpe.ImEnd && !r.req.ignoreEOS:
 		s.finish = "stop"
 	case len(r.output) > r.req.minTokens && slices.Contains(r.req.stopIDs, id):
 		s.finish, s.stopReason = "stop", id
@@ -145,7 +147,7 @@ func (r *run) advance(ctx context.Context) error {
 	e.mu.Lock()
 	e.expire()
 	if total > len(r.blocks)*e.cfg.BlockSize {
-		more, ok := e.pool.alloc(1)
+		more, ok := e.pool.Alloc(1)
 		if !ok {
 			e.mu.Unlock()
 			return r.preempt(ctx)
@@ -171,7 +173,7 @@ func (r *run) preempt(ctx context.Context) error {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	r.computed, r.state = 0, initialState(r.req.seed)
+	r.computed, r.state = 0, kv.InitialState(r.req.seed)
 	r.computeUpTo(total)
 	return nil
 }
@@ -190,8 +192,8 @@ func (r *run) finish() *paramsOut {
 // allocate_slots), so the cache also has the blocks of an aborted request. The caller holds e.mu.
 func (r *run) file() {
 	all := slices.Concat(r.req.prompt, r.output)
-	hashes := blockHashes(r.req.salt, all[:r.computed], r.req.media, r.engine.cfg.BlockSize)
-	r.filed(all, hashes, r.engine.pool.file(r.blocks, hashes))
+	hashes := kv.BlockHashes(r.req.salt, all[:r.computed], r.req.media, r.engine.cfg.BlockSize)
+	r.filed(all, hashes, r.engine.pool.File(r.blocks, hashes))
 }
 
 // cachedTokens returns how many prompt tokens this engine did not have to compute.
@@ -230,4 +232,12 @@ func (r *run) end(change func(*Stats)) {
 		r.engine.stats.Running--
 		change(&r.engine.stats)
 	}
+}
+
+// same returns the length of the common prefix of two prompts.
+func same(a, b []int32) (n int) {
+	for n < min(len(a), len(b)) && a[n] == b[n] {
+		n++
+	}
+	return n
 }

@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/config"
 	"context"
 	"time"
 )
@@ -31,15 +32,15 @@ func (r *run) letIn(ctx context.Context, n need, beat func()) (hits int, err err
 	for {
 		e.expire()
 		if e.waiting.isFirst(w) && (e.running < e.cfg.MaxNumSeqs || r.req.sibling) {
-			cached := e.pool.lookup(n.hashes)
-			if fresh, ok := e.pool.alloc(n.total - len(cached)); ok {
+			cached := e.pool.Lookup(n.hashes)
+			if fresh, ok := e.pool.Alloc(n.total - len(cached)); ok {
 				r.blocks = append(append(r.blocks, cached...), fresh...)
 				r.running = true
 				e.running++
-				e.events.step()
+				e.events.Step()
 				return len(cached), nil
 			}
-			e.pool.release(cached)
+			e.pool.Release(cached)
 		}
 		patience := e.cfg.Lease / 6
 		if len(e.pins.held) > 0 {
@@ -134,12 +135,12 @@ func (r *run) compute(ctx context.Context, tokens int, beat func()) error {
 }
 
 // timing returns the current durations of work for the request.
-func (r *run) timing() Timing {
+func (r *run) timing() config.Timing {
 	live := r.engine.live.Load()
 	factor := live.Slowness * r.req.slowness
 	slower := func(d time.Duration) time.Duration { return time.Duration(float64(d) * factor) }
 	t := live.Timing
-	return Timing{
+	return config.Timing{
 		PrefillPerToken: slower(t.PrefillPerToken), TransferPerBlock: slower(t.TransferPerBlock),
 		InterToken: slower(t.InterToken), Overhead: slower(t.Overhead),
 	}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"carryover/upstream/vllmsim/bpe"
 )
 
 // gauges returns the samples of the metrics whose name and labels begin with one of names, engine and model left out.
@@ -151,7 +153,7 @@ func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
 		change(&cfg)
-		tok, err := newTokenizer(vocabulary)
+		tok, err := bpe.New()
 		if err != nil {
 			t.Fatal(err)
 		}

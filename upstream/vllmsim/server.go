@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"bytes"
+	"carryover/upstream/vllmsim/fault"
 	"cmp"
 	"crypto/rand"
 	"encoding/hex"
@@ -67,11 +68,11 @@ func (i *Instance) serve(w http.ResponseWriter, req *http.Request) error {
 		}
 		w.Header().Set("X-Request-Id", id)
 	}
-	f := i.faults.pick(req.URL.Path, body, i.clock)
+	f := i.faults.Pick(faultableOf(req.URL.Path, body))
 	if f != nil {
-		w = &faultWriter{ResponseWriter: w, fault: f, req: req}
+		w = &faultWriter{ResponseWriter: w, fault: f, clock: i.clock, req: req}
 	}
-	if done, err := f.before(i, w, req, body); done {
+	if done, err := i.faulty(f, w, req, body); done {
 		return err
 	}
 	if i.unauthorized(req) {
@@ -86,7 +87,7 @@ func (i *Instance) serve(w http.ResponseWriter, req *http.Request) error {
 	return i.route(w, req, f)
 }
 
-func (i *Instance) route(w http.ResponseWriter, req *http.Request, f *activeFault) error {
+func (i *Instance) route(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
 	switch req.Method + " " + req.URL.Path {
 	case "POST " + pathChat, "POST " + pathCompletions:
 		return i.serveCompletion(w, req, f)
@@ -276,9 +277,9 @@ func writeJSON(w http.ResponseWriter, status int, v any) error {
 	}
 	if f, ok := w.(*faultWriter); ok {
 		switch f.fault.Kind {
-		case FaultLostAnswer:
+		case fault.LostAnswer:
 			return errConnectionGone
-		case FaultLostStatus:
+		case fault.LostStatus:
 			return &apiError{status: f.fault.Status, kind: errorType(f.fault.Status), message: "simulated fault"}
 		}
 		body = f.mangle(body)

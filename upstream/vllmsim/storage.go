@@ -10,24 +10,6 @@ import (
 	"path/filepath"
 )
 
-// StorageConfig is the configuration of ConnectorLMCacheStorage: LMCacheConnectorV1 with a remote_url of fs:// and
-// save_unfull_chunk false (LMCache 0.5.6).
-type StorageConfig struct {
-	// Folder is shared by all instances of a deployment.
-	Folder string `json:"folder"`
-	// ChunkSize is chunk_size, 64 tokens by default here.
-	ChunkSize int `json:"chunk_size"`
-}
-
-func (c *StorageConfig) setDefaults() { orDefault(&c.ChunkSize, 64) }
-
-func (c *StorageConfig) validate() error {
-	if c.Folder == "" {
-		return errors.New("storage.folder: must be given")
-	}
-	return positive("storage.chunk_size", float64(c.ChunkSize))
-}
-
 // storage loads the whole chunks of each prompt that are in the folder and saves those that are missing. Requests carry no params, and
 // both roles do the same. The engine computes chunks that cannot be read.
 type storage struct{ idle }
@@ -61,7 +43,7 @@ func (s *storage) fetch(_ context.Context, r *run) error {
 		return nil
 	}
 	for i := r.local; i < loaded; i++ {
-		*e.pool.slot(r.blocks, i) = content[i]
+		*e.pool.Slot(r.blocks, i) = content[i]
 	}
 	r.external = loaded - r.local
 	e.stats.Loads++
@@ -79,7 +61,7 @@ func (s *storage) prompted(ctx context.Context, r *run) error {
 		part := make([]uint64, 0, key.end-from)
 		s.engine.mu.Lock()
 		for ; from < key.end; from++ {
-			part = append(part, *s.engine.pool.slot(r.blocks, from))
+			part = append(part, *s.engine.pool.Slot(r.blocks, from))
 		}
 		s.engine.mu.Unlock()
 		if s.save(key, part) == nil { // others compute a chunk that is not saved

@@ -1,6 +1,8 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/fault"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,7 +43,7 @@ func (s *eventStream) events(ctx context.Context) error {
 			}
 			going = true
 			p, err := c.advance(ctx, ch)
-			if err == nil && c.fault.is(FaultErrorEvent) {
+			if err == nil && c.fault.Is(fault.ErrorEvent) {
 				err = errLoadFailed // stands for any error that the client sees
 			}
 			if err != nil && errors.Is(failure(err), errConnectionGone) {
@@ -104,12 +106,12 @@ func (s *eventStream) token(ch *choice, p piece) error {
 	} else {
 		e = c.chunk(ch, s.textChoice(ch, p, ids))
 	}
-	e.KVTransferParams = c.instance.config().nullSince033()
+	e.KVTransferParams = c.instance.config().NullSince033()
 	if ch.finish != "" {
 		if !c.includeUsage() {
-			e.SystemFingerprint = c.instance.config().fingerprint()
+			e.SystemFingerprint = c.instance.config().Fingerprint()
 		}
-		if c.paramsPlace() == ParamsFinish && ch == c.choices[len(c.choices)-1] {
+		if c.paramsPlace() == config.ParamsFinish && ch == c.choices[len(c.choices)-1] {
 			params, err := c.streamParams()
 			if err != nil {
 				return err
@@ -139,14 +141,14 @@ func (s *eventStream) chatChoice(ch *choice, p piece, ids json.RawMessage) chatC
 	}
 	if ch.finish != "" {
 		choice.FinishReason, choice.StopReason = &ch.finish, rawJSON(ch.stopReason)
-		choice.WeightVersions = c.instance.config().nullSince033()
+		choice.WeightVersions = c.instance.config().NullSince033()
 	}
 	return choice
 }
 
 func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textChunkChoice {
 	c := s.completion
-	choice := textChunkChoice{Index: ch.index, Logprobs: jsonNull, StopReason: jsonNull, TokenIDs: ids, WeightVersions: c.instance.config().nullSince033()}
+	choice := textChunkChoice{Index: ch.index, Logprobs: jsonNull, StopReason: jsonNull, TokenIDs: ids, WeightVersions: c.instance.config().NullSince033()}
 	if p.content != nil {
 		choice.Text = *p.content
 	}
@@ -155,7 +157,7 @@ func (s *eventStream) textChoice(ch *choice, p piece, ids json.RawMessage) textC
 			choice.PromptTokenIDs = ch.prompt
 		}
 		if c.request.Echo {
-			choice.Text = c.instance.tok.decode(ch.prompt) + choice.Text
+			choice.Text = c.instance.tok.Decode(ch.prompt) + choice.Text
 		}
 	}
 	if c.request.logprobs >= 0 {
@@ -175,17 +177,17 @@ func (s *eventStream) tail() error {
 	if err != nil {
 		return err
 	}
-	if c.includeUsage() && !c.fault.is(FaultNoUsage) {
+	if c.includeUsage() && !c.fault.Is(fault.NoUsage) {
 		e := c.chunk(nil)
-		e.Usage, e.SystemFingerprint = c.usage().delta(), c.instance.config().fingerprint()
-		if c.paramsPlace() == ParamsUsage {
+		e.Usage, e.SystemFingerprint = c.usage().delta(), c.instance.config().Fingerprint()
+		if c.paramsPlace() == config.ParamsUsage {
 			e.KVTransferParams = params
 		}
 		if err := s.send(e); err != nil {
 			return err
 		}
 	}
-	if c.paramsPlace() != ParamsSeparate || params == nil || string(params) == "null" {
+	if c.paramsPlace() != config.ParamsSeparate || params == nil || string(params) == "null" {
 		return nil
 	}
 	e := c.chunk(nil)
@@ -200,8 +202,8 @@ func (c *completion) includeUsage() bool {
 // paramsPlace returns the event of this stream that carries its params.
 func (c *completion) paramsPlace() string {
 	place := c.instance.config().Params
-	if place == ParamsUsage && !c.includeUsage() {
-		return ParamsFinish
+	if place == config.ParamsUsage && !c.includeUsage() {
+		return config.ParamsFinish
 	}
 	return place
 }
@@ -209,21 +211,21 @@ func (c *completion) paramsPlace() string {
 // streamParams are the params of a stream, nil for none.
 func (c *completion) streamParams() (json.RawMessage, error) {
 	p := c.answeredParams()
-	if p == nil && !c.fault.is(FaultBadParams) {
+	if p == nil && !c.fault.Is(fault.BadParams) {
 		return nil, nil
 	}
-	return c.fault.params(c.engine, p)
+	return faultParams(c.fault, c.engine, p)
 }
 
 // chunk returns an event of ch with its choices; both are nil for an event about all choices.
 func (c *completion) chunk(ch *choice, choices ...any) *chunk {
-	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.instance.config().answered(c.request.Model), Choices: choices}
+	e := &chunk{ID: c.id, Object: "chat.completion.chunk", Created: c.created, Model: c.instance.config().Answered(c.request.Model), Choices: choices}
 	if !c.chat {
 		e.Object = "text_completion"
 	}
 	if choices == nil {
 		e.Choices = []any{}
-	} else if c.includeUsage() && c.request.StreamOptions.ContinuousUsageStats && !c.fault.is(FaultNoUsage) {
+	} else if c.includeUsage() && c.request.StreamOptions.ContinuousUsageStats && !c.fault.Is(fault.NoUsage) {
 		e.Usage = c.continuous(ch).delta()
 	}
 	return e

@@ -1,6 +1,7 @@
 package vllmsim
 
 import (
+	"carryover/upstream/vllmsim/template"
 	"encoding/json"
 	"strings"
 )
@@ -83,7 +84,7 @@ func (c *callParser) split() (name, arguments string, done bool) {
 // finish returns the call if it is well-formed.
 func (c *callParser) finish() (toolCall, bool) {
 	name, arguments, done := c.split()
-	text, err := pythonJSON([]byte(arguments))
+	text, err := template.PythonJSON([]byte(arguments))
 	if !done || err != nil {
 		return toolCall{}, false
 	}

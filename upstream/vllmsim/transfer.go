@@ -103,14 +103,14 @@ func (e *engine) readBlocks(req sideRequest) (content []uint64, v verdict, err e
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, id := range req.Blocks {
-		if id < 0 || int(id) > e.pool.capacity() {
+		if id < 0 || int(id) > e.pool.Capacity() {
 			return nil, v, fmt.Errorf("descriptor of block %d: not in the registered memory", id)
 		}
 	}
 	e.beginRead(req.RequestID)
 	content = make([]uint64, 0, len(req.Blocks)*e.cfg.BlockSize)
 	for _, id := range req.Blocks {
-		content = append(content, e.pool.slots(id)...)
+		content = append(content, e.pool.Slots(id)...)
 	}
 	e.astray(req, content)
 	return content, e.judge(req), nil

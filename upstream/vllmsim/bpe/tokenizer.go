@@ -1,4 +1,6 @@
-package vllmsim
+// Package bpe is the tokenizer of the one model that simulated instances serve: a byte-level BPE with ChatML's special tokens, and the
+// detokenizer that vLLM puts behind the sampler.
+package bpe
 
 import (
 	_ "embed"
@@ -12,17 +14,17 @@ import (
 // The size is that of the tiny model behind testdata/exchanges, so that its recorded ids are valid here too.
 const (
 	tokenEndOfText int32 = iota
-	tokenImStart
-	tokenImEnd
-	tokenThink
-	tokenThinkEnd
-	tokenToolCall
-	tokenToolCallEnd
-	tokenImage
+	ImStart
+	ImEnd
+	Think
+	ThinkEnd
+	ToolCall
+	ToolCallEnd
+	Image
 	firstByteToken
 
-	firstMerge     = firstByteToken + 256
-	vocabularySize = 2048
+	FirstMerge     = firstByteToken + 256
+	VocabularySize = 2048
 )
 
 // wordCacheSize bounds the memory of the word cache to about 1 MB an instance.
@@ -34,38 +36,41 @@ const wordCacheSize = 8192
 //go:embed vocabulary.txt
 var vocabulary string
 
-// tokenizer is a byte-level BPE: every text has ids, and ids that no encoding would choose still have a text.
+// Tokenizer is a byte-level BPE: every text has ids, and ids that no encoding would choose still have a text.
 // As with real models, Encode(Decode(ids)) may therefore differ from ids.
-type tokenizer struct {
-	bytes   []string         // id to the bytes it stands for
-	halves  [][2]int32       // id to the pair it was merged from; zero for bytes and special tokens
+type Tokenizer struct {
+	Bytes   []string         // id to the bytes it stands for
+	Halves  [][2]int32       // id to the pair it was merged from; zero for bytes and special tokens
 	merges  map[uint64]int32 // pair to merged id; a lower id was learned earlier and merges first
-	special []string         // id to the text of a special token
+	Special []string         // id to the text of a special token
 
 	mu    sync.RWMutex       // guards words
 	words map[string][]int32 // encodings of recent pre-tokens
 }
 
-func newTokenizer(merges string) (*tokenizer, error) {
-	t := &tokenizer{
-		bytes:  make([]string, firstMerge, vocabularySize),
-		halves: make([][2]int32, firstMerge, vocabularySize),
-		merges: make(map[uint64]int32, vocabularySize),
-		special: []string{
+// New returns the tokenizer of the model that all instances serve.
+func New() (*Tokenizer, error) { return newTokenizer(vocabulary) }
+
+func newTokenizer(merges string) (*Tokenizer, error) {
+	t := &Tokenizer{
+		Bytes:  make([]string, FirstMerge, VocabularySize),
+		Halves: make([][2]int32, FirstMerge, VocabularySize),
+		merges: make(map[uint64]int32, VocabularySize),
+		Special: []string{
 			"<|endoftext|>", "<|im_start|>", "<|im_end|>", "<think>", "</think>", "<tool_call>", "</tool_call>", "<|image|>",
 		},
 		words: make(map[string][]int32),
 	}
-	copy(t.bytes, t.special)
+	copy(t.Bytes, t.Special)
 	for b := range 256 {
-		t.bytes[firstByteToken+int32(b)] = string([]byte{byte(b)})
+		t.Bytes[firstByteToken+int32(b)] = string([]byte{byte(b)})
 	}
 	for line := range strings.Lines(merges) {
 		left, right, err := readMerge(line)
 		if err != nil {
 			return nil, fmt.Errorf("read merge %q: %w", line, err)
 		}
-		id := int32(len(t.bytes))
+		id := int32(len(t.Bytes))
 		if left >= id || right >= id || left < firstByteToken || right < firstByteToken {
 			return nil, fmt.Errorf("read merge %q: ids must be bytes or earlier merges", line)
 		}
@@ -89,42 +94,43 @@ func readMerge(line string) (left, right int32, err error) {
 	return int32(a), int32(b), nil
 }
 
-func (t *tokenizer) add(left, right int32) int32 {
-	id := int32(len(t.bytes))
+func (t *Tokenizer) add(left, right int32) int32 {
+	id := int32(len(t.Bytes))
 	t.merges[pairKey(left, right)] = id
-	t.bytes = append(t.bytes, t.bytes[left]+t.bytes[right])
-	t.halves = append(t.halves, [2]int32{left, right})
+	t.Bytes = append(t.Bytes, t.Bytes[left]+t.Bytes[right])
+	t.Halves = append(t.Halves, [2]int32{left, right})
 	return id
 }
 
 func pairKey(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
 
-func (t *tokenizer) size() int { return len(t.bytes) }
+// Size returns the number of ids.
+func (t *Tokenizer) Size() int { return len(t.Bytes) }
 
-// encode returns the ids of s, special tokens included, as Hugging Face tokenizers do with a rendered prompt.
-func (t *tokenizer) encode(s string) []int32 {
+// Encode returns the ids of s, special tokens included, as Hugging Face tokenizers do with a rendered prompt.
+func (t *Tokenizer) Encode(s string) []int32 {
 	ids := make([]int32, 0, len(s)/3+1)
 	for s != "" {
 		at, id := t.nextSpecial(s)
-		ids = t.encodePlain(ids, s[:at])
+		ids = t.EncodePlain(ids, s[:at])
 		if id < 0 {
 			break
 		}
 		ids = append(ids, id)
-		s = s[at+len(t.special[id]):]
+		s = s[at+len(t.Special[id]):]
 	}
 	return ids
 }
 
 // nextSpecial finds the first special token in s. If there is none, id is -1 and at is the length of s.
-func (t *tokenizer) nextSpecial(s string) (at int, id int32) {
+func (t *Tokenizer) nextSpecial(s string) (at int, id int32) {
 	for at = 0; at < len(s); at++ {
 		skip := strings.IndexByte(s[at:], '<')
 		if skip < 0 {
 			break
 		}
 		at += skip
-		for i, special := range t.special {
+		for i, special := range t.Special {
 			if strings.HasPrefix(s[at:], special) {
 				return at, int32(i)
 			}
@@ -133,7 +139,8 @@ func (t *tokenizer) nextSpecial(s string) (at int, id int32) {
 	return len(s), -1
 }
 
-func (t *tokenizer) encodePlain(ids []int32, s string) []int32 {
+// EncodePlain appends the ids of a text that spells no special token.
+func (t *Tokenizer) EncodePlain(ids []int32, s string) []int32 {
 	for s != "" {
 		n := pretoken(s)
 		ids = append(ids, t.encodeWord(s[:n])...)
@@ -142,7 +149,7 @@ func (t *tokenizer) encodePlain(ids []int32, s string) []int32 {
 	return ids
 }
 
-func (t *tokenizer) encodeWord(word string) []int32 {
+func (t *Tokenizer) encodeWord(word string) []int32 {
 	t.mu.RLock()
 	ids, ok := t.words[word]
 	t.mu.RUnlock()
@@ -160,7 +167,7 @@ func (t *tokenizer) encodeWord(word string) []int32 {
 }
 
 // mergeAll repeats the merge that was learned earliest among the possible ones, everywhere, until none is possible.
-func (t *tokenizer) mergeAll(word string) []int32 {
+func (t *Tokenizer) mergeAll(word string) []int32 {
 	ids := make([]int32, len(word))
 	for i := range len(word) {
 		ids[i] = firstByteToken + int32(word[i])
@@ -175,7 +182,7 @@ func (t *tokenizer) mergeAll(word string) []int32 {
 		if best < 0 {
 			return ids
 		}
-		ids = mergePair(ids, t.halves[best], best)
+		ids = mergePair(ids, t.Halves[best], best)
 	}
 }
 
@@ -193,17 +200,19 @@ func mergePair(ids []int32, pair [2]int32, id int32) []int32 {
 	return out
 }
 
-// decode returns the bytes that ids stand for, special tokens as their text.
-func (t *tokenizer) decode(ids []int32) string {
+// Decode returns the bytes that ids stand for, special tokens as their text.
+func (t *Tokenizer) Decode(ids []int32) string {
 	var b strings.Builder
 	for _, id := range ids {
-		if t.valid(id) {
-			b.WriteString(t.bytes[id])
+		if t.Valid(id) {
+			b.WriteString(t.Bytes[id])
 		}
 	}
 	return b.String()
 }
 
-func (t *tokenizer) valid(id int32) bool { return id >= 0 && int(id) < len(t.bytes) }
+// Valid reports whether the vocabulary has the id.
+func (t *Tokenizer) Valid(id int32) bool { return id >= 0 && int(id) < len(t.Bytes) }
 
-func isSpecial(id int32) bool { return id < firstByteToken }
+// IsSpecial reports whether the id is a special token's.
+func IsSpecial(id int32) bool { return id < firstByteToken }

@@ -1,24 +1,24 @@
-package vllmsim
+package bpe
 
 import (
 	"strings"
 	"unicode/utf8"
 )
 
-// detokenizer turns sampled ids into text piece by piece. Like Hugging Face's DecodeStream, it holds back text that ends in
+// Detokenizer turns sampled ids into text piece by piece. Like Hugging Face's DecodeStream, it holds back text that ends in
 // U+FFFD, because the next id may complete a character. A character that is never completed is never shown
 // (testdata/exchanges 04 and 05).
-type detokenizer struct {
-	tok  *tokenizer
+type Detokenizer struct {
+	Tok  *Tokenizer
 	held []byte
 }
 
-// push returns the text that is final once id has come. Special tokens have no text (skip_special_tokens).
-func (d *detokenizer) push(id int32) string {
-	if isSpecial(id) {
+// Push returns the text that is final once id has come. Special tokens have no text (skip_special_tokens).
+func (d *Detokenizer) Push(id int32) string {
+	if IsSpecial(id) {
 		return ""
 	}
-	d.held = append(d.held, d.tok.bytes[id]...)
+	d.held = append(d.held, d.Tok.Bytes[id]...)
 	text := replaceInvalid(d.held)
 	if strings.HasSuffix(text, string(utf8.RuneError)) {
 		return ""

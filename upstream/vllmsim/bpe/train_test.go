@@ -1,4 +1,4 @@
-package vllmsim
+package bpe
 
 import (
 	"flag"
@@ -35,7 +35,7 @@ func trainMerges(t *testing.T, text string) string {
 		text = text[n:]
 	}
 	var out strings.Builder
-	for tok.size() < vocabularySize {
+	for tok.Size() < VocabularySize {
 		counts := map[[2]int32]int{}
 		for _, w := range words {
 			for i := range len(w.ids) - 1 {
@@ -50,7 +50,7 @@ func trainMerges(t *testing.T, text string) string {
 			}
 		}
 		if most == 0 {
-			t.Fatalf("corpus is too small: %d of %d tokens", tok.size(), vocabularySize)
+			t.Fatalf("corpus is too small: %d of %d tokens", tok.Size(), VocabularySize)
 		}
 		id := tok.add(best[0], best[1])
 		fmt.Fprintf(&out, "%d %d\n", best[0], best[1])

@@ -1,4 +1,4 @@
-package vllmsim
+package config
 
 import (
 	"errors"
@@ -19,9 +19,9 @@ const (
 	TagStoragePDStatus = "StoragePDStatus" // of P/D over storage
 )
 
-// LMCacheConfig is the configuration of ConnectorLMCache: LMCacheConnectorV1 with enable_pd (LMCache 0.5.6). The role "prefill" is
+// LMCache is the configuration of ConnectorLMCache: LMCacheConnectorV1 with enable_pd (LMCache 0.5.6). The role "prefill" is
 // pd_role sender, "decode" is receiver.
-type LMCacheConfig struct {
+type LMCache struct {
 	// Mode is pd_backend_mode of a sender: "async" (the default) answers HTTP before it sends the KV, "sync" when the KV has
 	// arrived and is announced.
 	Mode string `json:"mode"`
@@ -52,7 +52,7 @@ type LMCacheConfig struct {
 	Tag string `json:"tag"`
 }
 
-func (c *LMCacheConfig) setDefaults() {
+func (c *LMCache) setDefaults() {
 	orDefault(&c.Mode, LMCacheAsync)
 	orDefault(&c.TP, 1)
 	orDefault(&c.ChunkSize, 256)
@@ -61,7 +61,7 @@ func (c *LMCacheConfig) setDefaults() {
 }
 
 // validate checks the settings of an instance whose connector this is.
-func (c *LMCacheConfig) validate(role string, ranks int) error {
+func (c *LMCache) validate(role string, ranks int) error {
 	var errs []error
 	if role != "prefill" && role != "decode" {
 		errs = append(errs, fmt.Errorf("role %q: LMCache needs a sender, prefill, or a receiver, decode", role))
@@ -77,16 +77,16 @@ func (c *LMCacheConfig) validate(role string, ranks int) error {
 	)...)
 }
 
-// savers returns how many ranks of a sender push and announce.
-func (c *LMCacheConfig) savers() int {
+// Savers returns how many ranks of a sender push and announce.
+func (c *LMCache) Savers() int {
 	if c.MLA {
 		return 1
 	}
 	return c.TP
 }
 
-// port returns the port of a rank, 0 if none is configured.
-func port(list []int, rank int) int {
+// Port returns the port of a rank, 0 if none is configured.
+func Port(list []int, rank int) int {
 	if rank < len(list) {
 		return list[rank]
 	}

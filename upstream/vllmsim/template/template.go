@@ -1,6 +1,10 @@
-package vllmsim
+// Package template renders conversations to the text of a prompt, as the chat templates of real models do, and encodes it together with
+// the media in it.
+package template
 
 import (
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/config"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -13,24 +17,26 @@ import (
 //	thinking_prompt  the generation prompt ends with an empty thought that history does not repeat (Qwen3.5, thinking off)
 //	trim             leading and trailing whitespace of every content is dropped
 
-// conversation is what a template renders.
-type conversation struct {
-	messages      []message
-	tools         []json.RawMessage
-	kwargs        map[string]json.RawMessage
-	generate      bool // add_generation_prompt
-	continueFinal bool
+// Conversation is what a template renders.
+type Conversation struct {
+	Messages      []Message
+	Tools         []json.RawMessage
+	Kwargs        map[string]json.RawMessage
+	Generate      bool // add_generation_prompt
+	ContinueFinal bool
 }
 
-type message struct {
+// Message is one message of a conversation.
+type Message struct {
 	Role             string          `json:"role"`
 	Content          json.RawMessage `json:"content"`
 	Reasoning        string          `json:"reasoning"`
 	ReasoningContent string          `json:"reasoning_content"`
-	ToolCalls        []toolCallIn    `json:"tool_calls"`
+	ToolCalls        []ToolCall      `json:"tool_calls"`
 }
 
-type toolCallIn struct {
+// ToolCall is a call that an assistant's message contains.
+type ToolCall struct {
 	Function struct {
 		Name      string `json:"name"`
 		Arguments string `json:"arguments"`
@@ -39,10 +45,10 @@ type toolCallIn struct {
 
 const endMark = "<|im_end|>"
 
-// render returns the prompt text.
-func (c *conversation) render(template string) (string, error) {
+// Render returns the prompt text.
+func (c *Conversation) Render(template string) (string, error) {
 	var b strings.Builder
-	messages := c.messages
+	messages := c.Messages
 	preamble, err := c.preamble()
 	if err != nil {
 		return "", err
@@ -50,7 +56,7 @@ func (c *conversation) render(template string) (string, error) {
 	if preamble != "" {
 		system := ""
 		if len(messages) > 0 && messages[0].Role == "system" {
-			if system, err = messages[0].text(); err != nil {
+			if system, err = messages[0].Text(); err != nil {
 				return "", err
 			}
 			system += "\n\n"
@@ -64,13 +70,13 @@ func (c *conversation) render(template string) (string, error) {
 			return "", err
 		}
 		b.WriteString("<|im_start|>" + m.Role + "\n" + body)
-		if !c.continueFinal || i < len(messages)-1 {
+		if !c.ContinueFinal || i < len(messages)-1 {
 			b.WriteString(endMark + "\n")
 		}
 	}
-	if c.generate {
+	if c.Generate {
 		b.WriteString("<|im_start|>assistant\n")
-		if template == TemplateThinkingPrompt {
+		if template == config.TemplateThinkingPrompt {
 			b.WriteString("<think>\n\n</think>\n\n")
 		}
 	}
@@ -78,12 +84,12 @@ func (c *conversation) render(template string) (string, error) {
 }
 
 // preamble returns the text that tools, documents and reasoning_effort add to the system message.
-func (c *conversation) preamble() (string, error) {
+func (c *Conversation) preamble() (string, error) {
 	var b strings.Builder
-	if len(c.tools) > 0 {
+	if len(c.Tools) > 0 {
 		b.WriteString("# Tools\n\nYou may call one or more functions to assist with the user query.\n<tools>\n")
-		for _, tool := range c.tools {
-			text, err := pythonJSON(tool)
+		for _, tool := range c.Tools {
+			text, err := PythonJSON(tool)
 			if err != nil {
 				return "", err
 			}
@@ -92,11 +98,11 @@ func (c *conversation) preamble() (string, error) {
 		b.WriteString("</tools>\n")
 	}
 	for _, key := range [...]string{"documents", "reasoning_effort"} {
-		raw, ok := c.kwargs[key]
+		raw, ok := c.Kwargs[key]
 		if !ok || string(raw) == "null" {
 			continue
 		}
-		text, err := pythonJSON(raw)
+		text, err := PythonJSON(raw)
 		if err != nil {
 			return "", err
 		}
@@ -105,32 +111,32 @@ func (c *conversation) preamble() (string, error) {
 	return b.String(), nil
 }
 
-func (m *message) body(template string) (string, error) {
-	content, err := m.text()
+func (m *Message) body(template string) (string, error) {
+	content, err := m.Text()
 	if err != nil {
 		return "", err
 	}
-	if template == TemplateTrim {
+	if template == config.TemplateTrim {
 		content = strings.TrimSpace(content)
 	}
 	var b strings.Builder
-	if thought := m.Reasoning + m.ReasoningContent; thought != "" && template != TemplateStripReasoning {
+	if thought := m.Reasoning + m.ReasoningContent; thought != "" && template != config.TemplateStripReasoning {
 		b.WriteString("<think>" + thought + "</think>")
 	}
 	b.WriteString(content)
 	for _, call := range m.ToolCalls {
 		// vLLM parses the arguments before templating, and the template serialises them again.
-		arguments, err := pythonJSON([]byte(call.Function.Arguments))
+		arguments, err := PythonJSON([]byte(call.Function.Arguments))
 		if err != nil {
 			return "", fmt.Errorf("tool call %s: %w", call.Function.Name, err)
 		}
-		b.WriteString(toolCallText(call.Function.Name, arguments))
+		b.WriteString(bpe.CallText(call.Function.Name, arguments))
 	}
 	return b.String(), nil
 }
 
-// text joins the parts of a content as vLLM's string format does; a media part becomes a mark.
-func (m *message) text() (string, error) {
+// Text joins the parts of a content as vLLM's string format does; a media part becomes a mark.
+func (m *Message) Text() (string, error) {
 	if len(m.Content) == 0 || string(m.Content) == "null" {
 		return "", nil
 	}
@@ -147,7 +153,7 @@ func (m *message) text() (string, error) {
 	for i, part := range parts {
 		texts[i] = part.Text
 		if !part.isText() {
-			texts[i] = mediaMark
+			texts[i] = MediaMark
 		}
 	}
 	return strings.Join(texts, "\n"), nil
@@ -160,7 +166,7 @@ type contentPart struct {
 
 func (p contentPart) isText() bool { return p.Type == "text" || p.Type == "refusal" }
 
-func (m *message) parts() ([]contentPart, error) {
+func (m *Message) parts() ([]contentPart, error) {
 	if len(m.Content) == 0 || m.Content[0] != '[' {
 		return nil, nil
 	}
@@ -169,9 +175,9 @@ func (m *message) parts() ([]contentPart, error) {
 	return parts, err
 }
 
-// onlyText reports whether no message has a media part; with media, engines ignore forwarded ids.
-func (c *conversation) onlyText() bool {
-	for _, m := range c.messages {
+// OnlyText reports whether no message has a media part; with media, engines ignore forwarded ids.
+func (c *Conversation) OnlyText() bool {
+	for _, m := range c.Messages {
 		parts, err := m.parts()
 		if err != nil {
 			return false

@@ -1,40 +1,42 @@
-package vllmsim
+package kvevents
 
 import (
+	"carryover/upstream/vllmsim/config"
 	"encoding/binary"
 	"fmt"
 	"math"
 	"time"
 )
 
-// kvEventKind is the kind of an event.
-type kvEventKind int
+// Kind is the kind of an event.
+type Kind int
 
+// The kinds of Event.
 const (
-	blockStored kvEventKind = iota
-	blockRemoved
-	allBlocksCleared
+	Stored Kind = iota
+	Removed
+	Cleared
 )
 
-// kvEvent is one event of the KV cache.
-type kvEvent struct {
-	kind    kvEventKind
-	hashes  []uint64
-	parent  *uint64 // nil for none
-	tokens  []int32
-	size    int
-	adapter string     // "" for none
-	extra   [][]string // for each block, nil for none
+// Event is one event of the KV cache.
+type Event struct {
+	Kind    Kind
+	Hashes  []uint64
+	Parent  *uint64 // nil for none
+	Tokens  []int32
+	Size    int
+	Adapter string     // "" for none
+	Extra   [][]string // for each block, nil for none
 }
 
 // encodeBatch encodes events as msgspec does: as maps with the members in the order of the recordings, or as arrays.
-func encodeBatch(events []kvEvent, rank int, encoding string) []byte {
+func encodeBatch(events []Event, rank int, encoding string) []byte {
 	b := arrayHead(nil, 3)
 	b = append(b, 0xcb)
 	b = binary.BigEndian.AppendUint64(b, math.Float64bits(float64(time.Now().UnixNano())/1e9))
 	b = arrayHead(b, len(events))
 	for n := range events {
-		if encoding == EncodingArray {
+		if encoding == config.EncodingArray {
 			b = events[n].appendArray(b)
 		} else {
 			b = events[n].appendMap(b)
@@ -43,26 +45,26 @@ func encodeBatch(events []kvEvent, rank int, encoding string) []byte {
 	return appendPacked(b, rank)
 }
 
-func (e *kvEvent) appendMap(b []byte) []byte {
-	switch e.kind {
-	case blockStored:
-		return appendPacked(mapHead(b, 11), "type", "BlockStored", "block_hashes", e.hashes, "parent_block_hash", e.parent, "token_ids", e.tokens,
-			"block_size", e.size, "lora_id", nil, "medium", "GPU", "lora_name", textOrNil(e.adapter), "extra_keys", e.extra, "group_idx", 0,
+func (e *Event) appendMap(b []byte) []byte {
+	switch e.Kind {
+	case Stored:
+		return appendPacked(mapHead(b, 11), "type", "BlockStored", "block_hashes", e.Hashes, "parent_block_hash", e.Parent, "token_ids", e.Tokens,
+			"block_size", e.Size, "lora_id", nil, "medium", "GPU", "lora_name", textOrNil(e.Adapter), "extra_keys", e.Extra, "group_idx", 0,
 			"kv_cache_spec_kind", "full_attention")
-	case blockRemoved:
-		return appendPacked(mapHead(b, 4), "type", "BlockRemoved", "block_hashes", e.hashes, "medium", "GPU", "group_idx", 0)
-	case allBlocksCleared:
+	case Removed:
+		return appendPacked(mapHead(b, 4), "type", "BlockRemoved", "block_hashes", e.Hashes, "medium", "GPU", "group_idx", 0)
+	case Cleared:
 	}
 	return appendPacked(mapHead(b, 1), "type", "AllBlocksCleared")
 }
 
-func (e *kvEvent) appendArray(b []byte) []byte {
-	switch e.kind {
-	case blockStored:
-		return appendPacked(arrayHead(b, 9), "BlockStored", e.hashes, e.parent, e.tokens, e.size, nil, "GPU", textOrNil(e.adapter), e.extra)
-	case blockRemoved:
-		return appendPacked(arrayHead(b, 3), "BlockRemoved", e.hashes, "GPU")
-	case allBlocksCleared:
+func (e *Event) appendArray(b []byte) []byte {
+	switch e.Kind {
+	case Stored:
+		return appendPacked(arrayHead(b, 9), "BlockStored", e.Hashes, e.Parent, e.Tokens, e.Size, nil, "GPU", textOrNil(e.Adapter), e.Extra)
+	case Removed:
+		return appendPacked(arrayHead(b, 3), "BlockRemoved", e.Hashes, "GPU")
+	case Cleared:
 	}
 	return appendPacked(arrayHead(b, 1), "AllBlocksCleared")
 }
@@ -154,6 +156,3 @@ func appendNumber(b []byte, n uint64) []byte {
 	}
 	return binary.BigEndian.AppendUint64(append(b, 0xcf), n)
 }
-
-// mediaKey returns the key of an image.
-func mediaKey(media uint64) string { return fmt.Sprintf("%016x", media) }

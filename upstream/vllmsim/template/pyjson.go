@@ -1,4 +1,4 @@
-package vllmsim
+package template
 
 import (
 	"bytes"
@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// pythonJSON writes a JSON document as Python's json.dumps(ensure_ascii=False) writes it after json.loads: members in their
+// PythonJSON writes a JSON document as Python's json.dumps(ensure_ascii=False) writes it after json.loads: members in their
 // order, ", " and ": " as separators, floats as repr writes them. Chat templates write tools and arguments in this form.
-func pythonJSON(raw []byte) (string, error) {
+func PythonJSON(raw []byte) (string, error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	var out strings.Builder
@@ -37,7 +37,7 @@ func pythonValue(out *strings.Builder, dec *json.Decoder) error {
 	case string:
 		pythonString(out, v)
 	case json.Number:
-		out.WriteString(pythonNumber(v))
+		out.WriteString(PythonNumber(v))
 	case bool:
 		out.WriteString(strconv.FormatBool(v))
 	default:
@@ -97,8 +97,8 @@ func pythonString(out *strings.Builder, s string) {
 	out.WriteByte('"')
 }
 
-// pythonNumber keeps integers and writes floats as repr does: the shortest digits, with an exponent outside 1e-4..1e16.
-func pythonNumber(n json.Number) string {
+// PythonNumber keeps integers and writes floats as repr does: the shortest digits, with an exponent outside 1e-4..1e16.
+func PythonNumber(n json.Number) string {
 	s := n.String()
 	if !strings.ContainsAny(s, ".eE") {
 		return s

@@ -1,4 +1,4 @@
-package vllmsim
+package config
 
 import (
 	"fmt"
@@ -23,27 +23,27 @@ func Release(name string) (string, error) {
 	return "", fmt.Errorf("vLLM %q: must be 0.32 or 0.33", name)
 }
 
-// since033 reports whether answers are those of vLLM 0.33 or later. testdata/exchanges/vllm-0.33 shows the differences from 0.32.
+// Since033 reports whether answers are those of vLLM 0.33 or later. testdata/exchanges/vllm-0.33 shows the differences from 0.32.
 // Differences that comments call read were not measured; they follow the files of the 0.33.0 wheel.
-func (c *Config) since033() bool {
+func (c *Config) Since033() bool {
 	major, rest, _ := strings.Cut(c.Version, ".")
 	minor, _, _ := strings.Cut(rest, ".")
 	n, err := strconv.Atoi(minor)
 	return err == nil && (major != "0" || n >= 33)
 }
 
-// fingerprint returns system_fingerprint, which contains the version and a hash of settings.
-func (c *Config) fingerprint() string {
-	if c.since033() {
+// Fingerprint returns system_fingerprint, which contains the version and a hash of settings.
+func (c *Config) Fingerprint() string {
+	if c.Since033() {
 		return "vllm-0.33.0-f13ca5ba"
 	}
 	return "vllm-0.32.0-f265d66e"
 }
 
-// nullSince033 returns a member that 0.33 writes as null and 0.32 omits.
-func (c *Config) nullSince033() []byte {
-	if c.since033() {
-		return jsonNull
+// NullSince033 returns a member that 0.33 writes as null and 0.32 omits.
+func (c *Config) NullSince033() []byte {
+	if c.Since033() {
+		return []byte("null")
 	}
 	return nil
 }

@@ -1,4 +1,6 @@
-package vllmsim
+// Package config holds the settings of a simulated instance: of its engine, its API, its connector and the release of vLLM that it follows.
+// It knows nothing of what they do.
+package config
 
 import (
 	"errors"
@@ -121,17 +123,17 @@ type Config struct {
 	// DPRanks is the number of data-parallel engines behind the one HTTP port, 1 by default.
 	DPRanks int `json:"dp_ranks"`
 	// LMCache is the configuration of ConnectorLMCache.
-	LMCache LMCacheConfig `json:"lmcache"`
+	LMCache LMCache `json:"lmcache"`
 	// Storage is the configuration of ConnectorLMCacheStorage.
-	Storage StorageConfig `json:"storage"`
+	Storage Storage `json:"storage"`
 	// Mooncake is the configuration of ConnectorMooncake.
-	Mooncake MooncakeConfig `json:"mooncake"`
+	Mooncake Mooncake `json:"mooncake"`
 	// Registration is where instances of ConnectorMoRIIO and ConnectorP2PNCCL announce themselves.
-	Registration RegistrationConfig `json:"registration"`
+	Registration Registration `json:"registration"`
 	// MoRIIO is the configuration of ConnectorMoRIIO.
-	MoRIIO MoRIIOConfig `json:"moriio"`
+	MoRIIO MoRIIO `json:"moriio"`
 	// KVEvents is --kv-events-config.
-	KVEvents KVEventsConfig `json:"kv_events"`
+	KVEvents KVEvents `json:"kv_events"`
 	// Seed stands for the weights: instances with equal seeds are the same model.
 	Seed uint64 `json:"seed"`
 }
@@ -148,11 +150,12 @@ type Timing struct {
 // DefaultConfig returns the configuration of vLLM 0.33 with bidirectional transfer, which puts params on the finish chunk.
 func DefaultConfig() Config {
 	c := Config{Bidirectional: true, PromptTokenIDs: true}
-	c.setDefaults()
+	c.SetDefaults()
 	return c
 }
 
-func (c *Config) setDefaults() {
+// SetDefaults replaces zero values by the defaults.
+func (c *Config) SetDefaults() {
 	orDefault(&c.Role, "both")
 	orDefault(&c.Connector, ConnectorNIXL)
 	orDefault(&c.Model, "sim")
@@ -191,7 +194,8 @@ func orDefault[T comparable](v *T, value T) {
 	}
 }
 
-func (c *Config) validate() error {
+// Validate returns what is wrong with the configuration, all of it.
+func (c *Config) Validate() error {
 	return errors.Join(
 		oneOf("role", c.Role, "prefill", "decode", "both"),
 		oneOf("connector", c.Connector, connectorNames()...),
@@ -249,4 +253,33 @@ func positive(key string, value float64) error {
 		return nil
 	}
 	return fmt.Errorf("%s %v: must be positive", key, value)
+}
+
+// Served returns the names of the base model.
+func (c *Config) Served() []string {
+	if len(c.Models) > 0 {
+		return c.Models
+	}
+	return []string{c.Model}
+}
+
+func (c *Config) validateModels() error {
+	var errs []error
+	seen := map[string]bool{}
+	for _, name := range slices.Concat(c.Served(), c.Adapters) {
+		if name == "" || seen[name] {
+			errs = append(errs, fmt.Errorf("models and adapters %q: must be names that differ", name))
+		}
+		seen[name] = true
+	}
+	return errors.Join(errs...)
+}
+
+// Answered returns the model name in answers: an adapter's own name, and otherwise the first served name, whatever alias the request used
+// (OpenAIServingModels.model_name, vllm/entrypoints/openai/models/serving.py).
+func (c *Config) Answered(model string) string {
+	if slices.Contains(c.Adapters, model) {
+		return model
+	}
+	return c.Model
 }

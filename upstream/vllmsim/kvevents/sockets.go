@@ -1,14 +1,14 @@
-package vllmsim
+package kvevents
 
 import (
 	"bufio"
 	"bytes"
+	"carryover/upstream/vllmsim/config"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"strconv"
 	"strings"
 	"sync"
 )
@@ -148,8 +148,8 @@ func (s *eventSubscriber) wants(topic string) bool {
 	return false
 }
 
-// publish serves one connection of the PUB until it ends.
-func (p *publisher) publish(conn net.Conn) error {
+// Publish serves one connection of the PUB until it ends.
+func (p *Publisher) Publish(conn net.Conn) error {
 	peer, err := newEventPeer(conn, "PUB")
 	if err != nil {
 		return err
@@ -195,8 +195,8 @@ func (p *publisher) publish(conn net.Conn) error {
 	}
 }
 
-// replay serves one connection of the ROUTER until it ends.
-func (p *publisher) replay(conn net.Conn) error {
+// Replay serves one connection of the ROUTER until it ends.
+func (p *Publisher) Replay(conn net.Conn) error {
 	peer, err := newEventPeer(conn, "ROUTER")
 	if err != nil {
 		return err
@@ -211,7 +211,7 @@ func (p *publisher) replay(conn net.Conn) error {
 		}
 		for _, b := range p.from(binary.BigEndian.Uint64(question[1])) {
 			answer := [][]byte{{}, []byte(p.cfg.Topic), binary.BigEndian.AppendUint64(nil, b.seq), b.payload}
-			if p.cfg.Encoding == EncodingArray { // before #45177
+			if p.cfg.Encoding == config.EncodingArray { // before #45177
 				answer = append(answer[:1], answer[2:]...)
 			}
 			if err := peer.send(answer...); err != nil {
@@ -219,65 +219,11 @@ func (p *publisher) replay(conn net.Conn) error {
 			}
 		}
 		end := [][]byte{{}, {}, []byte("\xff\xff\xff\xff\xff\xff\xff\xff"), {}}
-		if p.cfg.Encoding == EncodingArray {
+		if p.cfg.Encoding == config.EncodingArray {
 			end = end[1:]
 		}
 		if err := peer.send(end...); err != nil {
 			return err
 		}
-	}
-}
-
-// listenEvents opens the sockets of a rank.
-func (r *rank) listenEvents(host string, cfg KVEventsConfig) (err error) {
-	open := func(port int) (net.Listener, error) {
-		switch {
-		case port == 0:
-			return nil, nil
-		case port < 0:
-			port = 0
-		default:
-			port += r.index
-		}
-		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(port)))
-		if err != nil {
-			return nil, fmt.Errorf("listen for KV events: %w", err)
-		}
-		return l, nil
-	}
-	if r.events, err = open(cfg.Port); err == nil && cfg.Port != 0 {
-		r.replays, err = open(cfg.ReplayPort)
-	}
-	return err
-}
-
-// KVEvents returns the endpoint at which a rank publishes events, tcp://host:port, or "" if it publishes none.
-func (i *Instance) KVEvents(rank int) string { return eventEndpoint(i.ranks[rank].events) }
-
-// KVReplays returns the endpoint at which a rank replays old events.
-func (i *Instance) KVReplays(rank int) string { return eventEndpoint(i.ranks[rank].replays) }
-
-func eventEndpoint(l net.Listener) string {
-	if l == nil {
-		return ""
-	}
-	return "tcp://" + l.Addr().String()
-}
-
-// acceptEvents serves the connections of a socket until it is closed.
-func (i *Instance) acceptEvents(l net.Listener, serve func(conn net.Conn) error) {
-	for {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		if !i.track(conn) {
-			_ = conn.Close() // the instance is closing
-			return
-		}
-		i.serving.spawn(func() {
-			defer i.untrack(conn)
-			_ = serve(conn) // it does not matter if a peer goes away
-		})
 	}
 }

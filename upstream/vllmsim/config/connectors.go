@@ -1,0 +1,88 @@
+package config
+
+import (
+	"errors"
+	"time"
+)
+
+func connectorNames() []string {
+	return []string{ConnectorNIXL, ConnectorLMCache, ConnectorLMCacheStorage, ConnectorMooncake, ConnectorMoRIIO, ConnectorP2PNCCL}
+}
+
+// KVEvents is --kv-events-config with the publisher "zmq".
+type KVEvents struct {
+	// Port is the port at which the first rank publishes events; the other ranks have the ports behind it. -1 means a free port for each, 0
+	// no events.
+	Port int `json:"port"`
+	// ReplayPort is the port at which old events are replayed, with the same values as Port.
+	ReplayPort int `json:"replay_port"`
+	// Encoding is the form of an event, EncodingMap by default.
+	Encoding string `json:"encoding"`
+	Topic    string `json:"topic"`
+	// BufferSteps is how many batches can be replayed, 10,000 by default.
+	BufferSteps int `json:"buffer_steps"`
+}
+
+func (c *KVEvents) setDefaults() {
+	orDefault(&c.Encoding, EncodingMap)
+	orDefault(&c.BufferSteps, 10_000)
+}
+
+// Mooncake is the configuration of ConnectorMooncake.
+type Mooncake struct {
+	// AbortTimeout is VLLM_MOONCAKE_ABORT_REQUEST_TIMEOUT, 480 s by default: how long decode waits for KV, and how long prefill keeps
+	// it for decode.
+	AbortTimeout time.Duration `json:"abort_timeout"`
+	// BootstrapPort is VLLM_MOONCAKE_BOOTSTRAP_PORT of all instances except decode's; 0 takes a free port.
+	BootstrapPort int `json:"bootstrap_port"`
+}
+
+// MoRIIO is the configuration of ConnectorMoRIIO.
+type MoRIIO struct {
+	// Read is read_mode.
+	Read bool `json:"read"`
+	// DeferTimeout is defer_timeout, 60 s by default: how long prefill keeps KV that nobody takes.
+	DeferTimeout time.Duration `json:"defer_timeout"`
+}
+
+// Registration says how an instance of P2P-NCCL or MoRI-IO announces itself.
+type Registration struct {
+	// Proxy is host:port of the proxy's ROUTER (proxy_ip and proxy_port, or proxy_ping_port); "" means no announcements.
+	Proxy string `json:"proxy"`
+	// Before selects MoRI-IO's form up to 2026-04-22.
+	Before bool `json:"before"`
+}
+
+// Storage is the configuration of ConnectorLMCacheStorage: LMCacheConnectorV1 with a remote_url of fs:// and
+// save_unfull_chunk false (LMCache 0.5.6).
+type Storage struct {
+	// Folder is shared by all instances of a deployment.
+	Folder string `json:"folder"`
+	// ChunkSize is chunk_size, 64 tokens by default here.
+	ChunkSize int `json:"chunk_size"`
+}
+
+func (c *Storage) setDefaults() { orDefault(&c.ChunkSize, 64) }
+
+func (c *Storage) validate() error {
+	if c.Folder == "" {
+		return errors.New("storage.folder: must be given")
+	}
+	return positive("storage.chunk_size", float64(c.ChunkSize))
+}
+
+// Values of Config.Connector.
+const (
+	ConnectorNIXL           = "nixl"
+	ConnectorLMCache        = "lmcache"
+	ConnectorLMCacheStorage = "lmcache-storage"
+	ConnectorMooncake       = "mooncake"
+	ConnectorMoRIIO         = "moriio"
+	ConnectorP2PNCCL        = "p2pnccl"
+)
+
+// Values of KVEventsConfig.Encoding.
+const (
+	EncodingMap   = "map"   // vLLM 0.24 and newer (#42892)
+	EncodingArray = "array" // before
+)

@@ -1,0 +1,106 @@
+package vllmsim
+
+import (
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/fault"
+)
+
+// Configuration, whose types have their own package so that every room may read them.
+type (
+	// Config is the configuration of an instance.
+	Config = config.Config
+	// Timing is the duration of work, in engine time.
+	Timing = config.Timing
+	// LMCacheConfig is the configuration of ConnectorLMCache.
+	LMCacheConfig = config.LMCache
+	// StorageConfig is the configuration of ConnectorLMCacheStorage.
+	StorageConfig = config.Storage
+	// MooncakeConfig is the configuration of ConnectorMooncake.
+	MooncakeConfig = config.Mooncake
+	// MoRIIOConfig is the configuration of ConnectorMoRIIO.
+	MoRIIOConfig = config.MoRIIO
+	// RegistrationConfig says how an instance announces itself.
+	RegistrationConfig = config.Registration
+	// KVEventsConfig is --kv-events-config.
+	KVEventsConfig = config.KVEvents
+	// Fault makes an instance misbehave.
+	Fault = fault.Fault
+)
+
+// DefaultConfig returns the configuration of vLLM 0.33 with bidirectional transfer, which puts params on the finish chunk.
+func DefaultConfig() Config { return config.DefaultConfig() }
+
+// Release returns the version of a release, given its first two numbers.
+func Release(name string) (string, error) { return config.Release(name) }
+
+// Values of Config, described in package config.
+const (
+	PolicyFail              = config.PolicyFail
+	PolicyRecompute         = config.PolicyRecompute
+	ParamsFinish            = config.ParamsFinish
+	ParamsUsage             = config.ParamsUsage
+	ParamsSeparate          = config.ParamsSeparate
+	ParamsNever             = config.ParamsNever
+	SamplingCanonical       = config.SamplingCanonical
+	SamplingNoncanonical    = config.SamplingNoncanonical
+	TemplateChatML          = config.TemplateChatML
+	TemplateStripReasoning  = config.TemplateStripReasoning
+	TemplateThinkingPrompt  = config.TemplateThinkingPrompt
+	TemplateTrim            = config.TemplateTrim
+	ConnectorNIXL           = config.ConnectorNIXL
+	ConnectorLMCache        = config.ConnectorLMCache
+	ConnectorLMCacheStorage = config.ConnectorLMCacheStorage
+	ConnectorMooncake       = config.ConnectorMooncake
+	ConnectorMoRIIO         = config.ConnectorMoRIIO
+	ConnectorP2PNCCL        = config.ConnectorP2PNCCL
+	EncodingMap             = config.EncodingMap
+	EncodingArray           = config.EncodingArray
+	VLLM032                 = config.VLLM032
+	VLLM033                 = config.VLLM033
+	LMCacheAsync            = config.LMCacheAsync
+	LMCacheSync             = config.LMCacheSync
+	TagProxyNotif           = config.TagProxyNotif
+	TagNixlProxyNotif       = config.TagNixlProxyNotif
+	TagStoragePDStatus      = config.TagStoragePDStatus
+)
+
+// The kinds of Fault, described in package fault.
+const (
+	FaultRefuse              = fault.Refuse
+	FaultReset               = fault.Reset
+	FaultLostAnswer          = fault.LostAnswer
+	FaultLostStatus          = fault.LostStatus
+	FaultSilent              = fault.Silent
+	FaultRestart             = fault.Restart
+	FaultStatus              = fault.Status
+	FaultErrorBody200        = fault.ErrorBody200
+	FaultSlowHeaders         = fault.SlowHeaders
+	FaultSlowStream          = fault.SlowStream
+	FaultGarbageJSON         = fault.GarbageJSON
+	FaultTruncatedJSON       = fault.TruncatedJSON
+	FaultWrongContentType    = fault.WrongContentType
+	FaultNullParams          = fault.NullParams
+	FaultBadParams           = fault.BadParams
+	FaultDieBeforeFirstEvent = fault.DieBeforeFirstEvent
+	FaultDieMidEvent         = fault.DieMidEvent
+	FaultEndWithoutDone      = fault.EndWithoutDone
+	FaultNeverEnd            = fault.NeverEnd
+	FaultDoubleDone          = fault.DoubleDone
+	FaultEventAfterDone      = fault.EventAfterDone
+	FaultLostID              = fault.LostID
+	FaultDoubledID           = fault.DoubledID
+	FaultOtherIDs            = fault.OtherIDs
+	FaultNoIDEcho            = fault.NoIDEcho
+	FaultNoUsage             = fault.NoUsage
+	FaultOtherUsage          = fault.OtherUsage
+	FaultComments            = fault.Comments
+	FaultSplitUsage          = fault.SplitUsage
+	FaultErrorEvent          = fault.ErrorEvent
+	FaultHiddenStart         = fault.HiddenStart
+	FaultSlow                = fault.Slow
+	FaultTransferStuck       = fault.TransferStuck
+	FaultTransferFails       = fault.TransferFails
+	FaultNoticeLost          = fault.NoticeLost
+	FaultNoticeTwice         = fault.NoticeTwice
+	FaultNoticeGarbage       = fault.NoticeGarbage
+)

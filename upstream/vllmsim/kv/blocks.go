@@ -1,0 +1,151 @@
+package kv
+
+// Pool is the KV memory of one engine: numbered blocks, a queue of free ones, and the prefix cache over them.
+// A freed block keeps its content and its place in the cache until its next owner overwrites it. That is why a late read can
+// look right and still cannot be trusted (vllm/v1/core/block_pool.py, 0.32).
+// The engine's mutex guards it.
+type Pool struct {
+	size   int // tokens in a block
+	blocks []block
+	kv     []uint64         // KV content, size slots for each block
+	Cached map[uint64]int32 // block hash to the block that the cache has for it
+	Free   int
+	Plain  bool // there is no prefix cache
+	// evicted is called for each block that leaves the cache for a new owner; it may be nil.
+	Evicted func(hash uint64)
+}
+
+// block 0 is vLLM's null block: it is never handed out, and here it is also the head of the free queue.
+type block struct {
+	refs       int
+	hash       uint64 // 0: not in the prefix cache
+	prev, next int32  // neighbours in the free queue while refs is 0
+}
+
+// NewPool returns the memory of an engine whose blocks are all free.
+func NewPool(blocks, size int) *Pool {
+	p := &Pool{
+		size:   size,
+		blocks: make([]block, blocks+1),
+		kv:     make([]uint64, (blocks+1)*size),
+		Cached: make(map[uint64]int32),
+	}
+	for id := 1; id <= blocks; id++ {
+		p.enqueue(int32(id))
+	}
+	return p
+}
+
+// Capacity returns the number of blocks, free or not.
+func (p *Pool) Capacity() int { return len(p.blocks) - 1 }
+
+func (p *Pool) enqueue(id int32) {
+	tail := p.blocks[0].prev
+	p.blocks[id].prev, p.blocks[id].next = tail, 0
+	p.blocks[tail].next = id
+	p.blocks[0].prev = id
+	p.Free++
+}
+
+func (p *Pool) dequeue(id int32) {
+	b := &p.blocks[id]
+	p.blocks[b.prev].next = b.next
+	p.blocks[b.next].prev = b.prev
+	p.Free--
+}
+
+// Lookup returns the cached blocks of the longest prefix of hashes, and takes a reference to each.
+func (p *Pool) Lookup(hashes []uint64) []int32 {
+	var hits []int32
+	for _, hash := range hashes {
+		id, ok := p.Cached[hash]
+		if !ok {
+			break
+		}
+		if p.blocks[id].refs == 0 {
+			p.dequeue(id)
+		}
+		p.blocks[id].refs++
+		hits = append(hits, id)
+	}
+	return hits
+}
+
+// Alloc takes the n blocks that have been free longest, or none if fewer than n are free.
+func (p *Pool) Alloc(n int) ([]int32, bool) {
+	if n > p.Free {
+		return nil, false
+	}
+	ids := make([]int32, n)
+	for i := range ids {
+		id := p.blocks[0].next
+		p.dequeue(id)
+		b := &p.blocks[id]
+		b.refs = 1
+		if b.hash != 0 && p.Cached[b.hash] == id {
+			delete(p.Cached, b.hash)
+			if p.Evicted != nil {
+				p.Evicted(b.hash)
+			}
+		}
+		b.hash = 0
+		ids[i] = id
+	}
+	return ids, true
+}
+
+// Release drops one reference to each block. The last blocks become free first, so that a shared prefix stays longest.
+func (p *Pool) Release(ids []int32) {
+	for i := len(ids) - 1; i >= 0; i-- {
+		b := &p.blocks[ids[i]]
+		if b.refs--; b.refs == 0 {
+			p.enqueue(ids[i])
+		}
+	}
+}
+
+// File enters full blocks into the prefix cache under the hashes of the tokens that they should hold. Nothing compares the content:
+// wrong KV is filed like right KV. It returns the indexes of the blocks that are new in the cache.
+func (p *Pool) File(ids []int32, hashes []uint64) (fresh []int) {
+	if p.Plain {
+		return nil
+	}
+	for i, id := range ids[:len(hashes)] {
+		if p.blocks[id].hash != 0 {
+			continue
+		}
+		p.blocks[id].hash = hashes[i]
+		if _, ok := p.Cached[hashes[i]]; !ok {
+			p.Cached[hashes[i]] = id
+			fresh = append(fresh, i)
+		}
+	}
+	return fresh
+}
+
+// Slots returns the memory of a block.
+func (p *Pool) Slots(id int32) []uint64 {
+	at := int(id) * p.size
+	return p.kv[at : at+p.size]
+}
+
+// Slot returns the memory of token i of a request that owns blocks.
+func (p *Pool) Slot(blocks []int32, i int) *uint64 {
+	return &p.kv[int(blocks[i/p.size])*p.size+i%p.size]
+}
+
+// Clear forgets the prefix cache, and overwrites the blocks that no request uses.
+func (p *Pool) Clear() {
+	clear(p.Cached)
+	for id := range p.blocks {
+		b := &p.blocks[id]
+		b.hash = 0
+		if b.refs > 0 {
+			continue
+		}
+		slots := p.Slots(int32(id))
+		for n := range slots {
+			slots[n] = Mix(slots[n] ^ mixGamma)
+		}
+	}
+}

@@ -1,0 +1,92 @@
+// Package kvevents publishes the changes of an engine's prefix cache as vLLM does with --kv-events-config: MessagePack over ZeroMQ's PUB, and
+// old batches over a ROUTER.
+package kvevents
+
+import (
+	"carryover/upstream/vllmsim/config"
+	"sync"
+)
+
+// publishedBatch is a batch that was published.
+type publishedBatch struct {
+	seq     uint64
+	payload []byte
+}
+
+// Publisher publishes the KV events of one incarnation of an engine (vllm/distributed/kv_events.py, ZmqEventPublisher). It gathers events and
+// publishes them as one batch with the next step. A nil publisher publishes nothing.
+type Publisher struct {
+	cfg  config.KVEvents
+	rank int
+
+	mu          sync.Mutex // guards what follows; taken after the engine's
+	pending     []Event
+	next        uint64 // number of the next batch
+	buffer      []publishedBatch
+	drops       int // number of coming batches that subscribers do not get
+	subscribers map[*eventSubscriber]struct{}
+}
+
+// New returns the publisher of a rank, nil if cfg publishes nothing.
+func New(cfg config.KVEvents, rank int) *Publisher {
+	if cfg.Port == 0 {
+		return nil
+	}
+	return &Publisher{cfg: cfg, rank: rank, subscribers: map[*eventSubscriber]struct{}{}}
+}
+
+// Happen gathers an event.
+func (p *Publisher) Happen(e Event) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pending = append(p.pending, e)
+}
+
+// Step publishes the gathered events.
+func (p *Publisher) Step() {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.pending) == 0 {
+		return
+	}
+	b := publishedBatch{p.next, encodeBatch(p.pending, p.rank, p.cfg.Encoding)}
+	p.pending, p.next = nil, p.next+1
+	if p.buffer = append(p.buffer, b); len(p.buffer) > p.cfg.BufferSteps {
+		p.buffer = p.buffer[1:]
+	}
+	if p.drops > 0 {
+		p.drops--
+		return
+	}
+	for s := range p.subscribers {
+		s.send(b)
+	}
+}
+
+// Drop withholds the next n batches from subscribers.
+func (p *Publisher) Drop(n int) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.drops = n
+}
+
+// from returns the batches that can still be replayed, beginning with a number.
+func (p *Publisher) from(seq uint64) (batches []publishedBatch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, b := range p.buffer {
+		if b.seq >= seq {
+			batches = append(batches, b)
+		}
+	}
+	return batches
+}
