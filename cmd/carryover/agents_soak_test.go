@@ -156,8 +156,8 @@ func (s *soak) agentTurn(ctx context.Context, k *agentTalk, header http.Header, 
 	case record := <-s.turns.turn(header.Get("X-Request-Id")):
 		s.sees(a.answered)
 		return a, record, nil
-	case <-time.After(10 * time.Second):
-		return a, server.Record{}, errors.New("no record after 10 s")
+	case <-time.After(time.Minute):
+		return a, server.Record{}, errors.New("no record after a minute")
 	}
 }
 

@@ -108,7 +108,7 @@ func TestDoctor_EndsInTimeAndGivesBackWhatItHas(t *testing.T) {
 	w.options.timeout = 1500 * time.Millisecond
 	began := time.Now()
 	told := w.examine(t)
-	if took := time.Since(began); took > 15*time.Second {
+	if took := time.Since(began); took > time.Minute {
 		t.Errorf("it took %s", took)
 	}
 	told.find(t, codeNotFinished)

@@ -317,14 +317,58 @@ func eventually(holds func() bool) bool {
 }
 
 // interposed lets a test act between the legs of a turn: after prefill has answered,
-// before the server knows.
+// before the server knows. It also gives legs to silent instances less time.
 type interposed struct {
 	server.Legs
-	once atomic.Pointer[func(ctx context.Context)]
+	once   atomic.Pointer[func(ctx context.Context)]
+	silent sync.Map // base URLs of instances that answer no leg
+}
+
+// silence is the time limit of a leg to an instance that answers none. The outcome of such a leg does not depend on the limit. A setting of
+// the program would also bound the legs that an instance answers, and those take seconds on a busy machine.
+const silence = 300 * time.Millisecond
+
+// setFault sets a fault of an instance.
+func (r *rig) setFault(t *testing.T, instance *vllmsim.Instance, fault vllmsim.Fault) {
+	t.Helper()
+	if err := instance.SetFault(fault); err != nil {
+		t.Fatal(err)
+	}
+	if fault.Kind == vllmsim.FaultSilent {
+		r.between.silent.Store(instance.URL(), true)
+	}
+}
+
+// clearFaults ends the faults of an instance.
+func (r *rig) clearFaults(t *testing.T, instance *vllmsim.Instance) {
+	t.Helper()
+	r.between.silent.Delete(instance.URL())
+	if err := instance.ClearFaults(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// answersNone reports whether an instance has the fault that it answers no leg.
+func (e *interposed) answersNone(instance *upstream.Instance) bool {
+	_, is := e.silent.Load(instance.BaseURL)
+	return is
+}
+
+// Decode implements server.Legs.
+func (e *interposed) Decode(ctx context.Context, leg upstream.Leg, limits upstream.Limits) (*upstream.Stream, error) {
+	if e.answersNone(leg.Instance) {
+		limits.FirstByte = silence
+	}
+	return e.Legs.Decode(ctx, leg, limits)
 }
 
 // Prefill implements server.Legs.
 func (e *interposed) Prefill(ctx context.Context, leg upstream.Leg) (upstream.PrefillAnswer, error) {
+	if e.answersNone(leg.Instance) {
+		limited, cancel := context.WithTimeoutCause(ctx, silence, upstream.ErrPrefillTimeout)
+		defer cancel()
+		ctx = limited
+	}
 	answer, err := e.Legs.Prefill(ctx, leg)
 	if act := e.once.Swap(nil); act != nil {
 		(*act)(ctx)

@@ -46,6 +46,7 @@ func TestLMCache_ClientsLeave(t *testing.T) {
 			return slices.ContainsFunc(r.prefill[0].Requests(), func(q vllmsim.RecordedRequest) bool { return q.Path == path })
 		}
 	}
+	// Each moment lasts seconds, so that a client on a busy machine does not miss it.
 	for name, c := range map[string]struct {
 		change func(*vllmsim.Config)
 		fault  *vllmsim.Fault
@@ -63,17 +64,17 @@ func TestLMCache_ClientsLeave(t *testing.T) {
 			when:   func(r *lmcacheRig) func() bool { return func() bool { return r.sum(t, rolePrefill)["running"] > 0 } },
 		},
 		"while the KV is on its way": {
-			change: func(c *vllmsim.Config) { c.Timing.TransferPerBlock = 5e6 },
+			change: func(c *vllmsim.Config) { c.Timing.TransferPerBlock = 50e6 },
 			when:   func(r *lmcacheRig) func() bool { return func() bool { return r.sum(t, rolePrefill)["pushing"] > 0 } },
 		},
 		"while the KV is not announced": {
-			change: func(c *vllmsim.Config) { c.LMCache.NotifyDelay = 300 * time.Millisecond },
+			change: func(c *vllmsim.Config) { c.LMCache.NotifyDelay = 3 * time.Second },
 			when: func(r *lmcacheRig) func() bool {
 				return func() bool { return r.sum(t, rolePrefill)["chunks_pushed"] > 0 || r.sum(t, rolePrefill)["pushing"] > 0 }
 			},
 		},
 		"before decode's first token": {
-			fault: &vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 500 * time.Millisecond, Count: 1}, role: roleDecode,
+			fault: &vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 5 * time.Second, Count: 1}, role: roleDecode,
 			when: func(r *lmcacheRig) func() bool { return func() bool { return len(legs(r.decode[0])) > 0 } },
 		},
 		"behind the first token": {event: 2},
@@ -114,7 +115,7 @@ func TestLMCache_ClientsLeave(t *testing.T) {
 func TestLMCache_PrefillTimesOut(t *testing.T) {
 	t.Parallel()
 	r := startLMCache(t, lmcacheSetup{
-		change: func(c *vllmsim.Config) { c.Timing.PrefillPerToken = 1000 }, flags: append([]string{"--prefill-timeout", "300ms"}, hurried[:4]...),
+		change: func(c *vllmsim.Config) { c.Timing.PrefillPerToken = 1000 }, flags: []string{"--prefill-timeout", "10s"},
 	})
 	if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSlow, Factor: 1e6, Count: 1}); err != nil {
 		t.Fatal(err)

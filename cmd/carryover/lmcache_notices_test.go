@@ -22,6 +22,7 @@ func TestLMCache_Notifications(t *testing.T) {
 		change func(*vllmsim.Config)
 		fault  string
 		flags  []string
+		never  bool // some of the KV is announced never
 		want   fallen
 	}{
 		"late":               {change: func(c *vllmsim.Config) { c.LMCache.NotifyDelay = 200 * time.Millisecond }, want: fallen{way: overPrefill}},
@@ -29,11 +30,11 @@ func TestLMCache_Notifications(t *testing.T) {
 		"twice":              {fault: vllmsim.FaultNoticeTwice, want: fallen{way: overPrefill}},
 		"among others":       {fault: vllmsim.FaultNoticeGarbage, want: fallen{way: overPrefill}},
 		"among others, TP 2": {fault: vllmsim.FaultNoticeGarbage, change: tp2, want: fallen{way: overPrefill}},
-		"lost":               {fault: vllmsim.FaultNoticeLost, want: late},
-		"lost, decode":       {fault: vllmsim.FaultNoticeLost, flags: toDecode, want: fallen{way: overPrefill}},
-		"cancelled":          {fault: vllmsim.FaultTransferFails, want: late},
-		"cancelled, decode":  {fault: vllmsim.FaultTransferFails, flags: toDecode, want: fallen{way: overPrefill}},
-		"never sent":         {fault: vllmsim.FaultTransferStuck, want: late},
+		"lost":               {fault: vllmsim.FaultNoticeLost, never: true, want: late},
+		"lost, decode":       {fault: vllmsim.FaultNoticeLost, flags: toDecode, never: true, want: fallen{way: overPrefill}},
+		"cancelled":          {fault: vllmsim.FaultTransferFails, never: true, want: late},
+		"cancelled, decode":  {fault: vllmsim.FaultTransferFails, flags: toDecode, never: true, want: fallen{way: overPrefill}},
+		"never sent":         {fault: vllmsim.FaultTransferStuck, never: true, want: late},
 		"FAILED": {
 			fault: vllmsim.FaultTransferFails, change: func(c *vllmsim.Config) { c.LMCache.Tag = vllmsim.TagStoragePDStatus },
 			want: fallen{status: 502, code: "decode_failed"},
@@ -42,10 +43,10 @@ func TestLMCache_Notifications(t *testing.T) {
 			fault: vllmsim.FaultTransferFails, change: func(c *vllmsim.Config) { c.LMCache.Tag = vllmsim.TagStoragePDStatus }, flags: toDecode,
 			want: fallen{way: overPrefill},
 		},
-		"MLA, two awaited":         {change: func(c *vllmsim.Config) { tp2(c); c.LMCache.MLA = true }, want: late},
-		"MLA, two awaited, decode": {change: func(c *vllmsim.Config) { tp2(c); c.LMCache.MLA = true }, flags: toDecode, want: fallen{way: overPrefill}},
-		"in parts":                 {change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, want: late},
-		"in parts, decode":         {change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, flags: toDecode, want: fallen{way: overPrefill}},
+		"MLA, two awaited":         {change: func(c *vllmsim.Config) { tp2(c); c.LMCache.MLA = true }, never: true, want: late},
+		"MLA, two awaited, decode": {change: func(c *vllmsim.Config) { tp2(c); c.LMCache.MLA = true }, flags: toDecode, never: true, want: fallen{way: overPrefill}},
+		"in parts":                 {change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, never: true, want: late},
+		"in parts, decode":         {change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, flags: toDecode, never: true, want: fallen{way: overPrefill}},
 		"in parts, known": {
 			change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, flags: []string{"--lmcache-max-prompt-tokens", "64"},
 			want: fallen{way: atDecode + "prompt_too_long;"},
@@ -54,11 +55,11 @@ func TestLMCache_Notifications(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			t.Run(name+"/stream "+strconv.FormatBool(stream), func(t *testing.T) {
 				t.Parallel()
-				flags := c.flags
-				if c.want.status != 0 || len(flags) > 0 {
-					flags = append(append([]string{}, hurried...), flags...)
+				var budget time.Duration
+				if c.never {
+					budget = unannounced
 				}
-				r := startLMCache(t, lmcacheSetup{change: c.change, flags: flags})
+				r := startLMCache(t, lmcacheSetup{change: c.change, flags: c.flags, budget: budget})
 				if c.fault != "" {
 					if err := r.prefill[0].SetFault(vllmsim.Fault{Kind: c.fault}); err != nil {
 						t.Fatal(err)
@@ -82,7 +83,7 @@ func TestLMCache_Notifications(t *testing.T) {
 // A turn whose KV is not announced says why.
 func TestLMCache_UnannouncedTurnSaysWhy(t *testing.T) {
 	t.Parallel()
-	r := startLMCache(t, lmcacheSetup{change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, flags: hurried})
+	r := startLMCache(t, lmcacheSetup{change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 64 }, budget: unannounced})
 	const id = "unannounced"
 	d := &dialogueOf{}
 	body := encode(bodyOf(d.next(longQuestion(1))))
@@ -101,7 +102,7 @@ func TestLMCache_PromptsAtTheBound(t *testing.T) {
 	t.Parallel()
 	r := startLMCache(t, lmcacheSetup{
 		change: func(c *vllmsim.Config) { c.LMCache.MaxBatchedTokens = 300 },
-		flags:  append([]string{"--lmcache-max-prompt-tokens", "300"}, hurried...),
+		flags:  []string{"--lmcache-max-prompt-tokens", "300"},
 	})
 	ids := func(n int) []int {
 		list := make([]int, n)

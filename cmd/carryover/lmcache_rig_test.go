@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/tidwall/gjson"
 
@@ -33,7 +35,12 @@ type lmcacheSetup struct {
 	env                []string
 	wire               func(Config, *proxy)
 	replace            func(*server.Deps)
+	budget             time.Duration // of a hand-over, 0 for the default: see unannounced
 }
+
+// unannounced is the hand-over budget of scenarios in which KV is not announced. The command line would refuse a budget that is shorter
+// than the time of a dial, and a busy machine needs that time.
+const unannounced = 1500 * time.Millisecond
 
 // lmcacheRig is the whole program in front of a deployment with LMCache.
 type lmcacheRig struct {
@@ -125,7 +132,9 @@ func (s *lmcacheSetup) program(t *testing.T, port int, prefill, decode []*vllmsi
 	} else {
 		flags = append(flags, "--decoder-registry", string(encode(registry)))
 	}
-	r := startRig(t, rigConfig{flags: slices.Concat(flags, s.flags), probed: s.probed, env: s.env, wire: s.wire, replace: s.replace})
+	r := startRig(t, rigConfig{flags: slices.Concat(flags, s.flags), probed: s.probed, env: s.env, wire: s.wire, replace: s.replace, server: func(c *server.Config) {
+		c.HandoverBudget = cmp.Or(s.budget, c.HandoverBudget)
+	}})
 	r.prefill, r.decode = prefill, decode
 	return &lmcacheRig{rig: r, port: port}
 }

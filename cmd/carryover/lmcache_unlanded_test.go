@@ -19,7 +19,7 @@ func TestLMCache_SenderDiesInTransfer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := startLMCache(t, lmcacheSetup{flags: append(append([]string{}, hurried...), c.flags...), change: func(cfg *vllmsim.Config) {
+			r := startLMCache(t, lmcacheSetup{flags: c.flags, budget: unannounced, change: func(cfg *vllmsim.Config) {
 				cfg.LMCache.Mode, cfg.Timing.TransferPerBlock = c.mode, 100e6
 			}})
 			body := bodyOf((&dialogueOf{text: true}).next(longQuestion(1)))

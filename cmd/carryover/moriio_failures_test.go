@@ -31,11 +31,9 @@ func TestRegistered_APrefillThatFails(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", fault, name, policy), func(t *testing.T) {
 					t.Parallel()
-					r := startRegistered(t, registeredConfig{as: as, text: failing(policy), flags: onlyFor(fault, "--prefill-timeout", "2s")})
+					r := startRegistered(t, registeredConfig{as: as, text: failing(policy)})
 					r.over(t, saying("one"), "one")
-					if err := r.prefill[0].SetFault(row.fault); err != nil {
-						t.Fatal(err)
-					}
+					r.setFault(t, r.prefill[0], row.fault)
 					if fault == "garbage" { // decode must not have the KV before prefill has answered
 						if err := r.decode[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 10 * time.Second}); err != nil {
 							t.Fatal(err)
@@ -80,14 +78,6 @@ func TestRegistered_APrefillThatFails(t *testing.T) {
 	}
 }
 
-// onlyFor are the flags of a test whose engine is silent; other tests leave a busy machine its time.
-func onlyFor(fault string, flags ...string) []string {
-	if fault == "silent" {
-		return flags
-	}
-	return nil
-}
-
 // together says that both legs go out at once.
 func (as speaking) together() bool { return as.connector == connectorMoRIIO && !as.read }
 
@@ -110,11 +100,9 @@ func TestRegistered_ADecodeThatFails(t *testing.T) {
 			for _, stream := range []bool{false, true} {
 				t.Run(fmt.Sprintf("%s/%s/stream=%t", name, how, stream), func(t *testing.T) {
 					t.Parallel()
-					r := startRegistered(t, registeredConfig{as: as, flags: onlyFor(name, "--first-byte-timeout", "3s")})
+					r := startRegistered(t, registeredConfig{as: as})
 					r.over(t, saying("one"), "one")
-					if err := r.decode[0].SetFault(row.fault); err != nil {
-						t.Fatal(err)
-					}
+					r.setFault(t, r.decode[0], row.fault)
 					r.hangUp()
 					ask := saying("two")
 					ask["stream"] = stream

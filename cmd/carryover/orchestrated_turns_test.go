@@ -160,16 +160,14 @@ func TestOrchestrated_APrefillThatFails(t *testing.T) {
 		for _, form := range []string{orchestratedParams, orchestratedResponse} {
 			t.Run(fault+"/"+form, func(t *testing.T) {
 				t.Parallel()
-				o := startOrchestrated(t, form, rigConfig{flags: []string{"--prefill-timeout", "1s"}})
+				o := startOrchestrated(t, form, rigConfig{})
 				ask := map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50, "stream": true}
 				o.turnOver(t, ask, "yes")
 				f := vllmsim.Fault{Kind: fault}
 				if fault == vllmsim.FaultRestart {
 					f.Count = 1
 				}
-				if err := o.prefill[0].SetFault(f); err != nil {
-					t.Fatal(err)
-				}
+				o.setFault(t, o.prefill[0], f)
 				o.hangUp()
 				a, record := o.send(t, "", ask)
 				wantEnd(t, a, &record, want)
@@ -192,12 +190,10 @@ func TestOrchestrated_ADecodeThatFails(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			o := startOrchestrated(t, orchestratedParams, rigConfig{flags: []string{"--first-byte-timeout", "2s"}})
+			o := startOrchestrated(t, orchestratedParams, rigConfig{})
 			ask := map[string]any{"model": "sim", "messages": []json.RawMessage{question("SAY yes")}, "max_tokens": 50}
 			o.turnOver(t, ask, "yes")
-			if err := o.decode[0].SetFault(row.fault); err != nil {
-				t.Fatal(err)
-			}
+			o.setFault(t, o.decode[0], row.fault)
 			o.hangUp()
 			a, record := o.send(t, "", ask)
 			if a.status != row.status || a.status == http.StatusOK && a.content != "yes" {

@@ -51,7 +51,7 @@ func startReloadable(t *testing.T, flags ...string) *reloadable {
 	select {
 	case address := <-r.log.address:
 		r.base = "http://" + address
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("the program does not serve: %s", r.log)
 	}
 	found := operatorsAt.FindStringSubmatch(r.log.String())

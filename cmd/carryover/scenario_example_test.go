@@ -60,7 +60,7 @@ func startProgram(t *testing.T, args, env []string) string {
 	select {
 	case address := <-stderr.address:
 		return "http://" + address
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("the program does not serve: %s", stderr)
 		return ""
 	}

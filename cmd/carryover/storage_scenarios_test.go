@@ -154,17 +154,13 @@ func TestStorage_InstancesFail(t *testing.T) {
 			t.Run(fmt.Sprintf("%s/of %d", name, n+1), func(t *testing.T) {
 				t.Parallel()
 				r, _ := startStorage(t, storageSetup{
-					senders: n + 1, receivers: n + 1, flags: append([]string{"--routing-prefill", "round_robin", "--routing-decode", "round_robin"}, hurried...),
+					senders: n + 1, receivers: n + 1, flags: []string{"--routing-prefill", "round_robin", "--routing-decode", "round_robin"},
 				})
-				if err := r.all(c.role)[0].SetFault(c.fault); err != nil {
-					t.Fatal(err)
-				}
+				r.setFault(t, r.all(c.role)[0], c.fault)
 				r.hangUp()
 				d := &dialogueOf{}
 				r.expect(t, want, bodyOf(d.next(longQuestion(1))))
-				if err := r.all(c.role)[0].ClearFaults(); err != nil {
-					t.Fatal(err)
-				}
+				r.clearFaults(t, r.all(c.role)[0])
 				r.look()
 				d = &dialogueOf{}
 				r.alike(t, "", bodyOf(d.next(longQuestion(2)), members{"stream": true}))
@@ -228,8 +224,8 @@ func TestStorage_ClientsLeave(t *testing.T) {
 		role  string
 		event int
 	}{
-		"in prefill":                  {fault: &vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 500 * time.Millisecond, Count: 1}, role: rolePrefill},
-		"before decode's first token": {fault: &vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 500 * time.Millisecond, Count: 1}, role: roleDecode},
+		"in prefill":                  {fault: &vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 5 * time.Second, Count: 1}, role: rolePrefill},
+		"before decode's first token": {fault: &vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 5 * time.Second, Count: 1}, role: roleDecode},
 		"mid-stream":                  {event: 4},
 	} {
 		t.Run(name, func(t *testing.T) {

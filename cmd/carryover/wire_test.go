@@ -54,7 +54,7 @@ func end(t *testing.T, ended <-chan error) error {
 	select {
 	case err := <-ended:
 		return err
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the program goes on")
 		return nil
 	}
