@@ -271,6 +271,7 @@ func TestRedis_PoolExhausted_CostsOnlyWhatIsGranted(t *testing.T) {
 		switch {
 		case outcome == convcache.Stored && i%3 == 2:
 			home++ // never sent
+		case outcome == convcache.NotStored && i%3 == 2: // its time was over before a busy machine had begun it
 		case outcome != convcache.Unavailable:
 			t.Errorf("operation %d: got %v, want a miss", i, outcome)
 		}

@@ -109,7 +109,7 @@ func TestServer_SilentConnectionsKeepNobodyOut(t *testing.T) {
 	l, endpoint := listen(t)
 	got := newInbox()
 	const most = 8
-	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{MaxPeers: most, Handshake: 2 * time.Second}}, l)
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{MaxPeers: most, Handshake: 5 * time.Second}}, l)
 	var silent []*rawPeer
 	for i := range 3 * most {
 		silent = append(silent, connect(t, l, greeting()[:i*2]))
@@ -242,7 +242,7 @@ func TestServer_GivesUpPeersThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	l, _ := listen(t)
 	got := newInbox()
-	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{Handshake: 300 * time.Millisecond}}, l)
+	serve(t, &zmtp.Server{Kind: zmtp.Pull, Handle: got.handle, Limits: zmtp.Limits{Handshake: 5 * time.Second}}, l)
 	p := connectPush(t, l)
 	ping := command("PING", make([]byte, 2))
 	pings := make([]byte, 0, 1000*len(ping))
