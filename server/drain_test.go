@@ -154,7 +154,7 @@ func TestDrain_WhatOutlastsTheGraceIsCut(t *testing.T) {
 		wantRetryAfter(t, p, "1")
 	}
 	r.end()
-	if took := time.Since(began); took > 600*time.Millisecond+6*time.Second {
+	if took := time.Since(began); took > 600*time.Millisecond+5*time.Second+patience {
 		t.Errorf("Run returned after %s, want grace and 5s at most", took)
 	}
 	if n := r.log.count("grace period over", `"level":"WARN"`); n != 1 {

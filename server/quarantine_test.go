@@ -228,7 +228,7 @@ func TestQuarantine_AndNoInstanceIsLeft(t *testing.T) {
 		r.deps.Fleet.Set([]upstream.Instance{*r.engine(r.prefill[0]).Instance()})
 		takesOtherIDs(w, req, l)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience/4)
+	ctx, cancel := context.WithTimeout(t.Context(), patience/2)
 	defer cancel()
 	p := r.do(ctx, http.MethodPost, textPath, strings.NewReader(askIDs("c", true, append(prompt, outputIDs()...)...)))
 	r.wantError(p, http.StatusBadGateway, "prefill_failed")

@@ -25,7 +25,7 @@ func soon(t *testing.T, what string, run func()) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(patience / 4):
+	case <-time.After(patience / 2): // what hangs is given up after patience
 		t.Fatal(what)
 	}
 }
@@ -63,7 +63,7 @@ func TestHandover_WaitsForNothing(t *testing.T) {
 
 // What /tokenize makes of a prompt is compared when it is there; decode does not wait for it.
 func TestParity_IsLearntInTheBackground(t *testing.T) {
-	r, sims := stock(t, func(c *server.Config) { c.Proof, c.StoreTimeout = server.ProofAuto, 50*time.Millisecond },
+	r, sims := stock(t, func(c *server.Config) { c.Proof, c.StoreTimeout = server.ProofAuto, time.Second },
 		func(c *vllmsim.Config) { c.Params = vllmsim.ParamsFinish })
 	if err := sims[0].SetFault(vllmsim.Fault{Kind: vllmsim.FaultSilent, Route: "/tokenize"}); err != nil {
 		t.Fatal(err)
