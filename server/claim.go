@@ -65,10 +65,10 @@ func (s *turns) settle(ctx context.Context, t *turn, h *claim) {
 	if unused := h.piggyback; unused != nil {
 		if h.sent {
 			unused.arrived(true)
-			s.counts.ridden.sent.Add(1)
+			s.counts.piggybacked.sent.Add(1)
 		} else {
 			unused.holder.Leave(unused.unused)
-			s.counts.ridden.requeued.Add(1)
+			s.counts.piggybacked.requeued.Add(1)
 		}
 		h.piggyback = nil
 	}

@@ -4,9 +4,9 @@ import "sync/atomic"
 
 // Counts are events since the program started that no turn's record has.
 type Counts struct {
-	// Ridden are releases on legs of turns, Own those on legs of their own.
-	Ridden, Own Releases
-	HandBacks   HandBacks
+	// Piggybacked are releases on legs of turns, Own those on legs of their own.
+	Piggybacked, Own Releases
+	HandBacks        HandBacks
 	// Stranded are hand-overs whose decode leg got no answer.
 	Stranded Stranded
 	// GivenUp are tickets that were taken out of the store because they pinned more than their share.
@@ -37,7 +37,7 @@ type Stranded struct {
 func (s *Server) Counts() Counts {
 	c := &s.counts
 	return Counts{
-		Ridden: c.ridden.read(), Own: c.own.read(), HandBacks: c.handBacks.read(),
+		Piggybacked: c.piggybacked.read(), Own: c.own.read(), HandBacks: c.handBacks.read(),
 		Stranded: Stranded{Read: c.strandedRead.Load(), Lost: c.strandedLost.Load()},
 		GivenUp:  c.givenUp.Load(), Quarantines: c.quarantines.Load(), RetriesDenied: c.retriesDenied.Load(),
 		Connections: s.connections(),
@@ -46,7 +46,7 @@ func (s *Server) Counts() Counts {
 
 // counts holds the counters of Counts.
 type counts struct {
-	ridden, own                atomicReleases
+	piggybacked, own           atomicReleases
 	handBacks                  atomicHandBacks
 	strandedRead, strandedLost atomic.Uint64
 	givenUp                    atomic.Uint64

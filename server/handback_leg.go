@@ -16,8 +16,8 @@ import (
 // The outcomes of a hand-back in the log and the metrics.
 const (
 	handedBack       = "done"
-	handBackFailed   = "failed" // an engine may have seen the leg; the blocks are released once nothing can be reading them
-	handBackRequeued = "kept"   // nothing was sent, or the engine refused the leg; the ticket is tried again, or released
+	handBackFailed   = "failed"   // an engine may have seen the leg; the blocks are released once nothing can be reading them
+	handBackRequeued = "requeued" // nothing was sent, or the engine refused the leg; the ticket is tried again, or released
 )
 
 // run hands one ticket back. A ticket that was sent is never sent again.

@@ -122,7 +122,7 @@ func (s *turns) plan(ctx context.Context, t *turn, p *pair, h *claim) (upstream.
 			return plan, nil
 		}
 		h.piggyback.arrived(false) // its params are malformed
-		s.counts.ridden.failed.Add(1)
+		s.counts.piggybacked.failed.Add(1)
 		h.piggyback = nil
 	}
 	transfer.Offer = upstream.TicketOffer{}

@@ -201,7 +201,7 @@ func (s *turns) prefillFailed(t *turn, engine *fleet.Engine, h *claim, err error
 	h.sent, h.paused = leg.Sent, leg.Paused()
 	s.conclude(t, h, outcomeOf(leg))
 	if h.piggyback != nil {
-		s.counts.ridden.unsent(h.piggyback.failed(leg))
+		s.counts.piggybacked.unsent(h.piggyback.failed(leg))
 		h.piggyback = nil
 	}
 	return err

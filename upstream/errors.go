@@ -52,7 +52,7 @@ const (
 
 // String returns a lower-case word for logs.
 func (k Kind) String() string {
-	names := [...]string{"", "dial", "timeout", "broken", "status", "garbage", "kv_load", "gone", "receipt"}
+	names := [...]string{"", "dial", "timeout", "broken", "status", "garbage", "kv_load", "gone", "id_echo"}
 	if k < Dial || int(k) >= len(names) {
 		return fmt.Sprintf("kind(%d)", int(k))
 	}

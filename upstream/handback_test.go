@@ -35,7 +35,7 @@ func handBackTo(ctx context.Context, client *Client, instance *Instance) (Prefil
 func checkFirst(t *testing.T, got PrefillAnswer, err error) {
 	t.Helper()
 	if err != nil || got.ID != "cmpl-1" || string(got.PromptIDs) != "[56,272,1490]" || got.PromptTokens != 3 || got.Cached != -1 || got.Params != nil {
-		t.Errorf("got %+v, %v, want the receipt of cmpl-1 for 3 tokens", got, err)
+		t.Errorf("got %+v, %v, want the id echo of cmpl-1 for 3 tokens", got, err)
 	}
 }
 

@@ -211,7 +211,7 @@ func (s *scripted) expected(t *testing.T, hit *answered, before scraped) map[str
 		`carryover_leg_duration_seconds_count{instance="p",role="prefill"}`:                    11,
 		`carryover_leg_duration_seconds_count{instance="d",role="decode"}`:                     8,
 		`carryover_leg_duration_seconds_count{error_type="status",instance="d",role="decode"}`: 3,
-		`carryover_releases_total{by="rider",result="sent"}`:                                   3,
+		`carryover_releases_total{by="piggybacked",result="sent"}`:                             3,
 		`carryover_stranded_handovers_total{result="lost"}`:                                    3, // decode's three errors
 		`carryover_stranded_handovers_total{result="read"}`:                                    1,
 		`carryover_store_operation_duration_seconds_count{operation="peek",outcome="empty"}`:   4,

@@ -35,7 +35,7 @@ func (s *soak) verifyCounters(t *testing.T) {
 	operations := func(with ...string) float64 {
 		return m.sum("carryover_store_operation_duration_seconds_count", with...)
 	}
-	sent := m.sum("carryover_releases_total") - m.sum("carryover_releases_total", `result="kept"`)
+	sent := m.sum("carryover_releases_total") - m.sum("carryover_releases_total", `result="requeued"`)
 	s.uses.mu.Lock()
 	released := s.uses.released
 	s.uses.mu.Unlock()

@@ -61,7 +61,7 @@ func TestAlerts(t *testing.T) {
 		},
 		"CarryoverHandBacksFail": {
 			`carryover_hand_backs_total{outcome="failed"} 0+1x480`,
-			`carryover_hand_backs_total{outcome="done"} 0+1x480` + "\n" + `carryover_hand_backs_total{outcome="kept"} 0+1x480`,
+			`carryover_hand_backs_total{outcome="done"} 0+1x480` + "\n" + `carryover_hand_backs_total{outcome="requeued"} 0+1x480`,
 		},
 		"CarryoverPinnedOverBudget": {
 			`carryover_pinned_tokens{instance="d", replica="a"} 60x480` + "\n" + `carryover_pinned_tokens{instance="d", replica="b"} 60x480` + "\n" +

@@ -113,7 +113,7 @@ rows of 20 min, %d conversations of 2 turns, %g times. Prefill caches whole bloc
 pinned   token-seconds that finished answers pinned decode's blocks for, in millions
 streams  that decode's KV cache has room for beside what is pinned in the mean, of this row's mean size
 hits     prompt tokens of turns that prefill did not compute, its own cache and what it read of decode together
-hit turns  next turns whose receipt says hit
+hit turns  next turns whose record says hit
 p50, p95 of the time to the first token, of next turns
 lag      p95 of how late timers are here: where it is no small part of p95, the machine is too busy for that bar
 legs     hand-backs for each turn

@@ -74,7 +74,7 @@ func (r *result) hitRate() float64 {
 	return 1 - share(r.counted.computed, r.counted.prompt)
 }
 
-// hitTurns is the share of next turns whose receipt says that something was reused.
+// hitTurns is the share of next turns whose record says that something was reused.
 func (r *result) hitTurns() float64 {
 	hits, of := 0, 0
 	for _, s := range r.spoken {

@@ -31,7 +31,7 @@ func (b *tab) accessible(t *testing.T) (nodes []node) {
 func TestPage_EverythingHasAName(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
 	b.eval(t, `document.querySelector("#turns-table button").click(); document.querySelector("details").open = true`, nil)
 	named := []string{
 		"button", "combobox", "MenuListPopup", "textbox", "link", "region", "table", "image", "form", "heading", "columnheader", "rowheader", "option",
@@ -62,7 +62,7 @@ func TestPage_EverythingHasAName(t *testing.T) {
 const focused = `(() => {
 	const e = document.activeElement, style = getComputedStyle(e);
 	const name = e.getAttribute("aria-label") ?? (e.labels?.length ? e.labels[0].textContent : e.textContent);
-	return { id: e.id, tag: e.tagName, name: name.trim(), turn: e.matches("#turns-table tr:not(.receipt) button"),
+	return { id: e.id, tag: e.tagName, name: name.trim(), turn: e.matches("#turns-table tr:not(.record) button"),
 		seen: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2, body: e === document.body };
 })()`
 
@@ -74,7 +74,7 @@ type focus struct {
 func TestPage_IsUsedByKeyboardAlone(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
 	var at focus
 	visited := []string{}
 	for range 40 {
@@ -92,22 +92,22 @@ func TestPage_IsUsedByKeyboardAlone(t *testing.T) {
 		t.Fatalf("no turn was reached by way of %q", visited)
 	}
 	b.press(t, "Enter")
-	b.await(t, "the receipt is open", `document.activeElement.getAttribute("aria-expanded") === "true" &&
+	b.await(t, "the record is open", `document.activeElement.getAttribute("aria-expanded") === "true" &&
 		!document.getElementById(document.activeElement.getAttribute("aria-controls")).hidden`)
-	if receipt := b.text(t, "#turns-table tr.receipt:not([hidden])"); !strings.Contains(receipt, "/v1/chat/completions") || !strings.Contains(receipt, "First token") {
-		t.Errorf("receipt: %q", receipt)
+	if record := b.text(t, "#turns-table tr.record:not([hidden])"); !strings.Contains(record, "/v1/chat/completions") || !strings.Contains(record, "First token") {
+		t.Errorf("record: %q", record)
 	}
-	// A turn that arrives above takes neither the focus nor the receipt.
+	// A turn that arrives above takes neither the focus nor the record.
 	demo.turn("sim", "mine", "SAY something")
-	b.await(t, "it is shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 11`)
+	b.await(t, "it is shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 11`)
 	var still bool
 	b.eval(t, `document.activeElement.matches("#turns-table button") && document.activeElement.getAttribute("aria-expanded") === "true"`, &still)
 	if !still {
-		t.Error("the focus or the receipt has gone")
+		t.Error("the focus or the record has gone")
 	}
-	b.picture(t, "receipt")
+	b.picture(t, "record")
 	b.press(t, "Enter")
-	b.await(t, "the receipt is closed", `document.querySelectorAll("#turns-table tr.receipt:not([hidden])").length === 0`)
+	b.await(t, "the record is closed", `document.querySelectorAll("#turns-table tr.record:not([hidden])").length === 0`)
 }
 
 // contrast finds texts that stand out from their ground by less than 4.5 to 1 (WCAG 2.2, 1.4.3).
@@ -132,7 +132,7 @@ const contrast = `(() => {
 func TestPage_IsLegibleInLightAndDark(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
 	ground := map[string]string{}
 	see := func(theme string) {
 		var weak []string
@@ -156,7 +156,7 @@ func TestPage_IsLegibleInLightAndDark(t *testing.T) {
 	// The switch outdoes the system, also after the page is loaded again.
 	b.choose(t, "theme", "light")
 	b.do(t, "Page.reload", nil)
-	b.await(t, "it is loaded again", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	b.await(t, "it is loaded again", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
 	see("chosen")
 	if ground["chosen"] != ground["light"] {
 		t.Errorf("light was chosen and the ground is %s", ground["chosen"])
@@ -173,7 +173,7 @@ func TestPage_IsLegibleInLightAndDark(t *testing.T) {
 func TestPage_MovesOnlyWhereThatIsWanted(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
 	demo.turn("sim", "mine", "SAY something")
 	b.await(t, "a new turn is marked", `document.querySelectorAll("#turns-table tr.new").length === 1`)
 	for wish, want := range map[string]string{"no-preference": "arrive", "reduce": "none"} {

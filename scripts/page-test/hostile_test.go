@@ -35,15 +35,15 @@ func TestPage_AsksForTheTokenAndShowsNamesAsText(t *testing.T) {
 		t.Errorf("the token is kept so: %+v", kept)
 	}
 	s.turn(hostile, "mine", question, s.turn(hostile, "mine", question), "Thank you.")
-	b.await(t, "both turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 2`)
+	b.await(t, "both turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 2`)
 	b.eval(t, `document.querySelector("#turns-table button").click()`, nil)
 	for _, cell := range []string{"#fleet-table tbody tr td:last-child", "#turns-table tbody tr td:nth-child(3)"} {
 		if text := b.text(t, cell); text != hostile {
 			t.Errorf("%s says %q", cell, text)
 		}
 	}
-	if text := b.text(t, "#turns-table tr.receipt:not([hidden])"); !strings.Contains(text, hostile) {
-		t.Errorf("receipt: %q", text)
+	if text := b.text(t, "#turns-table tr.record:not([hidden])"); !strings.Contains(text, hostile) {
+		t.Errorf("record: %q", text)
 	}
 	var found struct {
 		Elements int
@@ -96,10 +96,10 @@ func TestPage_RunsNoOtherScript(t *testing.T) {
 func TestPage_ShowsAConversation(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
 	hash := b.text(t, "#turns-table tr:has(.hit) td:last-child")
 	b.eval(t, `document.querySelector("#turns-table tr:has(.hit) button").click();
-		document.querySelector("#turns-table tr.receipt:not([hidden]) button").click()`, nil)
+		document.querySelector("#turns-table tr.record:not([hidden]) button").click()`, nil)
 	b.await(t, "its turns are shown", `document.querySelectorAll("#conversation-table tbody tr").length === 4`)
 	if note := b.text(t, "#conversation-note"); !strings.HasPrefix(note, "Conversation "+hash+": 4 turns") {
 		t.Errorf("note %q", note)
@@ -157,7 +157,7 @@ func TestPage_ShowsAStartThatIsNoDate(t *testing.T) {
 	b := startChromium(t).open(t, demo.page)
 	b.live(t)
 	event := `{"now":"2026-11-22T20:00:00Z","instances":[{"role":"decode","name":"d-1","url":"http://d","state":"up","incarnation":"1e300","in_flight":0,"pinned_tokens":0}],
-		"open_turns":0,"queue":{"to_begin":0,"for_instance":0},"receipts":[],"bounds_ms":[5,10],"totals":{"since":"2026-11-22T19:00:00Z","turns":77,"hits":77,"off":0,
+		"open_turns":0,"queue":{"to_begin":0,"for_instance":0},"records":[],"bounds_ms":[5,10],"totals":{"since":"2026-11-22T19:00:00Z","turns":77,"hits":77,"off":0,
 		"misses":{"__proto__":3},"failed":0,"saved_tokens":0,"saved_seconds":0,"hit_ttft":{"counts":[1,2,3],"sum_ms":60},"miss_ttft":{"counts":[0,0,0],"sum_ms":0}}}`
 	b.answerFor(t, "/admin/live", stub{200, "text/event-stream", "event: snapshot\ndata: " + strings.Join(strings.Fields(event), "") + "\n\n"})
 	b.do(t, "Page.reload", nil)

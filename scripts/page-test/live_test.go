@@ -51,7 +51,7 @@ func TestPage_ShowsADemoAsItGoes(t *testing.T) {
 	demo.turn("sim", "mine", question, demo.turn("sim", "mine", question), "Thank you.") // a hit
 	demo.awaitTurns(12)                                                                  // of the demo two to warm up, four of the conversation, four without reuse
 	b.await(t, "all turns are shown", `document.querySelector("#figure-turns").textContent === "12" &&
-		document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 12`)
+		document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 12`)
 	var fleet []string
 	b.eval(t, `[...document.querySelectorAll("#fleet-table tbody tr")].map((row) => row.cells[0].textContent + " " + row.cells[1].textContent)`, &fleet)
 	if got := strings.Join(fleet, ", "); got != "prefill-1 prefill, prefill-2 prefill, decode-1 decode, decode-2 decode" {
@@ -105,7 +105,7 @@ func TestPage_FiltersTurns(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
 	b.live(t)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
 	for _, tc := range []struct {
 		filter, value string
 		want          string // what every row that is left says
@@ -114,7 +114,7 @@ func TestPage_FiltersTurns(t *testing.T) {
 	} {
 		b.choose(t, tc.filter, tc.value)
 		var left []string
-		b.eval(t, `[...document.querySelectorAll("#turns-table tbody tr:not(.receipt):not([hidden])")].map((row) => row.textContent)`, &left)
+		b.eval(t, `[...document.querySelectorAll("#turns-table tbody tr:not(.record):not([hidden])")].map((row) => row.textContent)`, &left)
 		if len(left) == 0 || len(left) == 10 {
 			t.Errorf("%s %s: %d turns", tc.filter, tc.value, len(left))
 		}
@@ -152,7 +152,7 @@ func TestPage_ConnectsAgainAfterTheProgramHasEnded(t *testing.T) {
 	again.awaitTurns(10)
 	b.live(t)
 	b.await(t, "the new program's turns are shown, and no others", `document.querySelector("#figure-turns").textContent === "10" &&
-		document.querySelectorAll("#turns-table tbody tr:not(.receipt)").length === 10`)
+		document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
 	if now := b.text(t, "#uptime"); now == since {
 		t.Errorf("it is shown as the same program: %s", now)
 	}

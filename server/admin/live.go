@@ -11,9 +11,9 @@ import (
 // Bounds of the live data.
 const (
 	maxViewers = 16 // viewers at the same time
-	// maxReceipts is how many turn records an event has at most: as many as the page shows. If more turns end between two events, only the
+	// maxRecords is how many turn records an event has at most: as many as the page shows. If more turns end between two events, only the
 	// newest are sent; totals count all.
-	maxReceipts = 200
+	maxRecords = 200
 	// viewerLimit is how long a viewer may take to receive one event.
 	viewerLimit = 5 * time.Second
 )
@@ -26,7 +26,7 @@ type snapshot struct {
 	Queue     waiting            `json:"queue"`
 	Totals    journal.Totals     `json:"totals"`
 	Bounds    []float64          `json:"bounds_ms"` // bounds of the buckets of times in Totals
-	Receipts  []journal.Numbered `json:"receipts"`  // records of turns that have ended since, oldest first; in the first event the last turns
+	Records   []journal.Numbered `json:"records"`   // records of turns that have ended since, oldest first; in the first event the last turns
 }
 
 // waiting is the length of the queue.
@@ -70,7 +70,7 @@ func (a *admin) live(w http.ResponseWriter, r *http.Request) {
 func (a *admin) snapshot(after uint64) snapshot {
 	s := snapshot{Now: time.Now(), Instances: a.instances(), Open: a.Open(), Bounds: journal.Bounds()}
 	s.Queue.ToBegin, s.Queue.ForInstance = a.Waiting()
-	s.Receipts, s.Totals = a.Journal.Since(after, maxReceipts)
+	s.Records, s.Totals = a.Journal.Since(after, maxRecords)
 	return s
 }
 

@@ -27,9 +27,9 @@ type liveEvent struct {
 		ToBegin     int `json:"to_begin"`
 		ForInstance int `json:"for_instance"`
 	}
-	Totals   journal.Totals
-	Bounds   []float64 `json:"bounds_ms"`
-	Receipts []journal.Numbered
+	Totals  journal.Totals
+	Bounds  []float64 `json:"bounds_ms"`
+	Records []journal.Numbered
 }
 
 // listener is the admin listener over sockets, with the limits that cmd sets.
@@ -131,7 +131,7 @@ func (v *viewer) next(t *testing.T) (e liveEvent) {
 
 func turnsOf(e liveEvent) string {
 	ids := []string{}
-	for _, r := range e.Receipts {
+	for _, r := range e.Records {
 		ids = append(ids, r.Turn)
 	}
 	return strings.Join(ids, " ")
@@ -146,7 +146,7 @@ func TestLive_TellsEachTurnOnce(t *testing.T) {
 		t.Fatalf("%d %v", v.status, v.header)
 	}
 	e := v.next(t)
-	if turnsOf(e) != "a b" || e.Totals.Turns != 2 || e.Totals.Hits != 1 || e.Receipts[1].Number != 2 || len(e.Bounds)+1 != len(e.Totals.HitTTFT.Counts) {
+	if turnsOf(e) != "a b" || e.Totals.Turns != 2 || e.Totals.Hits != 1 || e.Records[1].Number != 2 || len(e.Bounds)+1 != len(e.Totals.HitTTFT.Counts) {
 		t.Errorf("first event %+v", e)
 	}
 	if e.Open != 5 || e.Queue.ToBegin != 3 || e.Queue.ForInstance != 4 || len(e.Instances) != 1 || e.Now.IsZero() {
@@ -161,7 +161,7 @@ func TestLive_TellsEachTurnOnce(t *testing.T) {
 		e = v.next(t)
 		told = turnsOf(e)
 		if (told == "") != (e.Totals.Turns == 2) {
-			t.Fatalf("totals and receipts are of two moments: %+v", e)
+			t.Fatalf("totals and records are of two moments: %+v", e)
 		}
 	}
 	if told != "c" || e.Totals.Misses["first_turn"] != 2 {
@@ -177,8 +177,8 @@ func TestLive_AnEventIsBounded(t *testing.T) {
 	for range 1000 {
 		l.turn("x", true)
 	}
-	if e := l.look(t).next(t); len(e.Receipts) != 200 || e.Receipts[199].Number != 1000 || e.Totals.Hits != 1000 {
-		t.Errorf("%d receipts, totals %+v", len(e.Receipts), e.Totals)
+	if e := l.look(t).next(t); len(e.Records) != 200 || e.Records[199].Number != 1000 || e.Totals.Hits != 1000 {
+		t.Errorf("%d records, totals %+v", len(e.Records), e.Totals)
 	}
 }
 

@@ -1,4 +1,4 @@
 package journal
 
-// Pick returns receipts that want accepts, newest first.
+// Pick returns records that want accepts, newest first.
 func (j *Journal) Pick(most int, want func(*TurnRecord) bool) []TurnRecord { return j.pick(most, want) }

@@ -39,11 +39,11 @@ func TestJournal_KeepsTheLastTurnsNewestFirst(t *testing.T) {
 		for _, most := range []int{0, 1, 7, 100} {
 			got := j.Recent(most)
 			if len(got) != min(most, n+1, 10) {
-				t.Fatalf("after %d turns: %d receipts of at most %d", n+1, len(got), most)
+				t.Fatalf("after %d turns: %d records of at most %d", n+1, len(got), most)
 			}
 			for i, r := range got {
 				if r.Turn != fmt.Sprint("turn-", n-i) {
-					t.Fatalf("after %d turns, receipt %d is of %s", n+1, i, r.Turn)
+					t.Fatalf("after %d turns, record %d is of %s", n+1, i, r.Turn)
 				}
 			}
 		}
@@ -120,7 +120,7 @@ func TestTotals_AddUp(t *testing.T) {
 	}
 }
 
-// A reader sees whole receipts, in order, while turns end.
+// A reader sees whole records, in order, while turns end.
 func TestJournal_IsReadWhileTurnsEnd(t *testing.T) {
 	j := journal.New(journal.Config{Turns: 64})
 	var turns, readers sync.WaitGroup
@@ -142,7 +142,7 @@ func TestJournal_IsReadWhileTurnsEnd(t *testing.T) {
 				for _, r := range j.Recent(64) {
 					var id int
 					if _, err := fmt.Sscanf(r.Turn, "turn-%d", &id); err != nil {
-						t.Errorf("receipt of %q", r.Turn)
+						t.Errorf("record of %q", r.Turn)
 						return
 					}
 					if before, seen := last[id/1_000_000]; seen && before <= id {
@@ -164,7 +164,7 @@ func TestJournal_IsReadWhileTurnsEnd(t *testing.T) {
 	}
 }
 
-// A reader that is stopped in the middle holds up no turn: it has no lock. Here it stops as it is told of the first receipt.
+// A reader that is stopped in the middle holds up no turn: it has no lock. Here it stops as it is told of the first record.
 func TestJournal_ASlowReaderHoldsUpNoTurn(t *testing.T) {
 	j := journal.New(journal.Config{Turns: 8})
 	for n := range 8 {
@@ -187,7 +187,7 @@ func TestJournal_ASlowReaderHoldsUpNoTurn(t *testing.T) {
 	<-reading
 	<-read
 	if len(picked) != 1 || picked[0].Turn != "turn-7" {
-		t.Errorf("got %+v, want the one receipt that was there in time", picked)
+		t.Errorf("got %+v, want the one record that was there in time", picked)
 	}
 }
 
@@ -223,7 +223,7 @@ func TestJournal_IsBounded(t *testing.T) {
 	}
 }
 
-// A receipt has what an operator needs of a failed turn, and its JSON nothing that is not in it.
+// A record has what an operator needs of a failed turn, and its JSON nothing that is not in it.
 func TestTurnRecord_NamesTheFailedLeg(t *testing.T) {
 	j := journal.New(journal.Config{})
 	r := turnOf(1)

@@ -27,8 +27,8 @@ func TestSince_TellsEachTurnOnceAndInOrder(t *testing.T) {
 		{0, 0, ""},
 	} {
 		got := ""
-		receipts, totals := j.Since(tc.after, tc.most)
-		for _, r := range receipts {
+		records, totals := j.Since(tc.after, tc.most)
+		for _, r := range records {
 			if r.Turn != fmt.Sprint(r.Number) {
 				t.Errorf("turn %s has the number %d", r.Turn, r.Number)
 			}

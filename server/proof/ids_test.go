@@ -48,7 +48,7 @@ func TestIDEcho_AcceptsTheIDsThatWereSentAndNoOthers(t *testing.T) {
 		k.compare(ids, []byte(told))
 		k.Forward(true)
 		if k.CheckEcho(nil) == nil {
-			t.Error("an answer without ids is a receipt")
+			t.Error("an answer without ids is an id echo")
 		}
 	}
 }

@@ -21,7 +21,7 @@ func (m *Metrics) watchHandBacks(state State) error {
 			return nil
 		}
 		counts := owner.Counts().HandBacks
-		for outcome, n := range map[string]uint64{"done": counts.Done, "failed": counts.Failed, "kept": counts.Requeued} {
+		for outcome, n := range map[string]uint64{"done": counts.Done, "failed": counts.Failed, "requeued": counts.Requeued} {
 			to.ObserveInt64(ended, int64(n), metric.WithAttributes(attribute.String("outcome", outcome)))
 		}
 		to.ObserveInt64(tokens, int64(counts.Tokens))

@@ -42,7 +42,7 @@ func TestWatch_HandBacksAreCountedApart(t *testing.T) {
 		h.counts = counts
 		want := map[string]float64{
 			"carryover.hand_backs{outcome=done}": float64(counts.Done), "carryover.hand_backs{outcome=failed}": float64(counts.Failed),
-			"carryover.hand_backs{outcome=kept}": float64(counts.Requeued), "carryover.hand_back.tokens{}": float64(counts.Tokens),
+			"carryover.hand_backs{outcome=requeued}": float64(counts.Requeued), "carryover.hand_back.tokens{}": float64(counts.Tokens),
 			"carryover.hand_back.waiting{}": 7, "carryover.hand_back.memory{}": 4096, "carryover.hand_back.memory.limit{}": 1 << 20,
 		}
 		if got := of(read()); !maps.Equal(got, want) {

@@ -159,8 +159,8 @@ func (m *Metrics) watchServer(state State) error {
 			return nil
 		}
 		counts := owner.Counts()
-		for by, n := range map[string]server.Releases{"rider": counts.Ridden, "leg": counts.Own} {
-			for result, n := range map[string]uint64{"sent": n.Sent, "failed": n.Failed, "kept": n.Requeued} {
+		for by, n := range map[string]server.Releases{"piggybacked": counts.Piggybacked, "leg": counts.Own} {
+			for result, n := range map[string]uint64{"sent": n.Sent, "failed": n.Failed, "requeued": n.Requeued} {
 				to.ObserveInt64(releases, int64(n), metric.WithAttributes(attribute.String("by", by), attribute.String("result", result)))
 			}
 		}

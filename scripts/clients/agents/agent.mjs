@@ -1,4 +1,4 @@
-// An agent's program in a home of its own, against the program with simulated engines, and the receipts of its turns.
+// An agent's program in a home of its own, against the program with simulated engines, and the records of its turns.
 import assert from 'node:assert/strict'
 import { execFile } from 'node:child_process'
 import { mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -41,14 +41,14 @@ export async function fault(url, fault) {
 
 const served = async () => (await (await fetch(`${process.env.ADMIN_URL}/admin/turns?limit=4096`)).json()).turns
 
-// receipts returns what act returns, and the receipts of the turns that were served meanwhile, in order.
-export async function receipts(act) {
+// records returns what act returns, and the records of the turns that were served meanwhile, in order.
+export async function records(act) {
   const before = new Set((await served()).map(({ turn }) => turn))
   const result = await act()
   return [result, (await served()).filter(({ turn }) => !before.has(turn)).reverse()]
 }
 
-// outcomes of receipts, in a word each.
+// outcomes of records, in a word each.
 export const outcomes = (turns) => turns.map(({ outcome, reason }) => (reason ? `${outcome}, ${reason}` : outcome))
 
 // warmUp repeats a session until it reuses KV twice in a row: each prefill instance has to see each shape of request once first.
@@ -56,7 +56,7 @@ export async function warmUp(session) {
   const end = Date.now() + 60_000
   let row = 0
   while (row < 2) {
-    const [, turns] = await receipts(session)
+    const [, turns] = await records(session)
     const seen = outcomes(turns)
     row = seen.slice(1).every((outcome) => outcome === 'hit') ? row + 1 : 0
     assert.ok(Date.now() < end, `waited in vain until turns reuse KV: ${seen.join('; ')}`)

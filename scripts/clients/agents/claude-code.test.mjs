@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { fault, outcomes, receipts, run, told, warmUp, workplace } from './agent.mjs'
+import { fault, outcomes, records, run, told, warmUp, workplace } from './agent.mjs'
 
 const program = fileURLToPath(new URL(`node_modules/@anthropic-ai/claude-code-linux-${process.arch}/claude`, import.meta.url))
 
@@ -48,7 +48,7 @@ test('turns after the first hit, those of tools too', async (t) => {
   await warmUp(() => session(place))
   for (const [what, env] of Object.entries({ 'as it is told to be': {}, 'with its line of attribution': { CLAUDE_CODE_ATTRIBUTION_HEADER: '1' } })) {
     await t.test(what, async () => {
-      const [, turns] = await receipts(() => session(place, env))
+      const [, turns] = await records(() => session(place, env))
       assert.deepEqual(outcomes(turns), ['miss, first_turn', 'hit', 'hit', 'hit'])
       assert.equal(new Set(turns.map(({ conversation }) => conversation)).size, 1)
       for (const turn of turns.slice(1)) assert.ok(turn.tokens_offered > 0.99 * turn.prompt_tokens - 200, JSON.stringify(turn))
@@ -66,7 +66,7 @@ test('its answers are those of a lone engine', async (t) => {
 test('a sub-agent has a conversation of its own', async (t) => {
   const place = await workplace(t, settings(process.env.CARRYOVER_URL))
   const order = 'CALL Agent {"description": "Look", "prompt": "SAY A ship.", "subagent_type": "general-purpose", "run_in_background": false}'
-  const [said, turns] = await receipts(() => ask(place, order, { env: final }))
+  const [said, turns] = await records(() => ask(place, order, { env: final }))
   assert.match(JSON.stringify(said.results), /A ship\./)
   assert.equal(turns.length, 3)
   assert.equal(new Set(turns.map(({ conversation }) => conversation)).size, 2)
@@ -89,7 +89,7 @@ test('a stream that breaks is asked for again', async (t) => {
   const place = await workplace(t, settings(process.env.CARRYOVER_URL))
   await ask(place, 'SAY Yes.', { env: final }) // engines are probed before they first serve an API
   await fault(process.env.DECODE_URL, { route: '/v1/messages', kind: 'die_mid_event', events: 5, count: 1 })
-  const [said, turns] = await receipts(() => ask(place, 'SAY One, two, three, four, five, six.', { env: final }))
+  const [said, turns] = await records(() => ask(place, 'SAY One, two, three, four, five, six.', { env: final }))
   assert.equal(said.text, 'One, two, three, four, five, six.')
   assert.equal(turns[0].status, 200)
   assert.deepEqual(turns.map(({ code }) => code), ['decode_failed', undefined])

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict'
 import { writeFile } from 'node:fs/promises'
 import { test } from 'node:test'
 import { fileURLToPath } from 'node:url'
-import { fault, outcomes, receipts, run, told, warmUp, workplace } from './agent.mjs'
+import { fault, outcomes, records, run, told, warmUp, workplace } from './agent.mjs'
 
 const machine = { x64: 'x86_64', arm64: 'aarch64' }[process.arch]
 const program = fileURLToPath(
@@ -61,7 +61,7 @@ async function session(place) {
 test('turns after the first hit, those of tools too', async (t) => {
   const place = await codex(t, process.env.CARRYOVER_URL)
   await warmUp(() => session(place))
-  const [, turns] = await receipts(() => session(place))
+  const [, turns] = await records(() => session(place))
   assert.deepEqual(outcomes(turns), ['miss, first_turn', 'hit', 'hit', 'hit'])
   assert.equal(new Set(turns.map(({ conversation }) => conversation)).size, 1)
   for (const turn of turns.slice(1)) assert.ok(turn.tokens_offered > 0.99 * turn.prompt_tokens - 200, JSON.stringify(turn))
@@ -77,7 +77,7 @@ test('a stream that breaks is asked for again', async (t) => {
   const place = await codex(t, process.env.CARRYOVER_URL)
   await ask(place, 'SAY Yes.', { env: final }) // engines are probed before they first serve an API
   await fault(process.env.DECODE_URL, { route: '/v1/responses', kind: 'die_mid_event', events: 7, count: 1 })
-  const [said, turns] = await receipts(() => ask(place, 'SAY One, two, three, four, five, six.', { env: final }))
+  const [said, turns] = await records(() => ask(place, 'SAY One, two, three, four, five, six.', { env: final }))
   assert.equal(said.text, 'One, two, three, four, five, six.')
   assert.deepEqual(turns.map(({ code }) => code), ['decode_failed', undefined])
 })

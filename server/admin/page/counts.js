@@ -1,8 +1,8 @@
-// What turns came to over time, so that their rate of late can be told.
+// How turns ended over time, from which the page computes their recent rates.
 
-// kindOf is what a turn counts as: "hit", "off", or "miss" with its reason.
-function kindOf(receipt) {
-  return receipt.outcome === "miss" ? `miss ${receipt.reason}` : receipt.outcome;
+// kindOf returns the kind that a turn counts as: "hit", "off", or "miss" with its reason.
+function kindOf(record) {
+  return record.outcome === "miss" ? `miss ${record.reason}` : record.outcome;
 }
 
 // countsOf are a snapshot's totals by kind.
@@ -14,7 +14,7 @@ export function countsOf(totals) {
   return counts;
 }
 
-// History has the totals at moments of the past. What was before the page was opened is told by receipts.
+// History has the totals at moments of the past. Records tell the time before the page was opened.
 export class History {
   #points = []; // oldest first
 
@@ -48,17 +48,17 @@ export class History {
   }
 }
 
-// before takes the turns of a first snapshot's receipts off its totals, one by one.
+// before takes the turns of a first snapshot's records off its totals, one by one.
 function before(snapshot) {
   const counts = countsOf(snapshot.totals);
   const points = [];
-  for (const receipt of [...snapshot.receipts].reverse()) {
-    const kind = kindOf(receipt);
+  for (const record of [...snapshot.records].reverse()) {
+    const kind = kindOf(record);
     counts.set(kind, (counts.get(kind) ?? 0) - 1);
     // Just before its end, so that the turn is among those of any time that includes it.
-    points.unshift({ at: Date.parse(receipt.began) + receipt.duration_ms - 1, counts: new Map(counts) });
+    points.unshift({ at: Date.parse(record.began) + record.duration_ms - 1, counts: new Map(counts) });
   }
-  if (snapshot.receipts.length === snapshot.totals.turns) {
+  if (snapshot.records.length === snapshot.totals.turns) {
     points.unshift({ at: Date.parse(snapshot.totals.since), counts: new Map() }); // nothing is unknown
   }
   return points;

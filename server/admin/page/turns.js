@@ -1,10 +1,10 @@
-// Recent turns with their receipts, filtered.
+// Recent turns with their records, filtered.
 
 import { byId, h, tagged, text } from "./dom.js";
 import { count, milliseconds, none, time } from "./format.js";
-import { receipt } from "./receipt.js";
+import { record } from "./record.js";
 
-const most = 200; // turns that are kept; open receipts stay beyond that
+const most = 200; // turns on the page; open records stay beyond that
 
 const columns = [
   ["Ended", ""], ["Outcome", "wide"], ["Model", "wide"], ["Prefill → decode", ""], ["Prompt", "number"], ["Reused", "number"], ["Read", "number"],
@@ -37,14 +37,14 @@ export class Turns {
     this.#body.replaceChildren();
   }
 
-  // show adds the receipts of turns that ended since.
-  show({ receipts }) {
+  // show adds the records of turns that ended since.
+  show({ records }) {
     const newest = this.#turns[0]?.turn.n ?? 0;
     const first = newest === 0;
-    for (const turn of receipts.filter((turn) => turn.n > newest)) {
-      const kept = this.#row(turn, first);
-      this.#turns.unshift(kept);
-      this.#body.prepend(kept.row, kept.detail);
+    for (const turn of records.filter((turn) => turn.n > newest)) {
+      const shown = this.#row(turn, first);
+      this.#turns.unshift(shown);
+      this.#body.prepend(shown.row, shown.detail);
       this.#offer(turn);
     }
     this.#drop();
@@ -60,14 +60,14 @@ export class Turns {
         old.dropped = true;
       }
     }
-    this.#turns = this.#turns.filter((kept) => !kept.dropped);
+    this.#turns = this.#turns.filter((shown) => !shown.dropped);
   }
 
   #row(turn, first) {
-    const id = `receipt-${turn.n}`;
+    const id = `record-${turn.n}`;
     const ended = new Date(Date.parse(turn.began) + turn.duration_ms);
-    const button = h("button", { type: "button", "aria-expanded": "false", "aria-controls": id, "aria-label": `Receipt of the turn that ended ${time(ended)}` }, time(ended));
-    const detail = h("tr", { id, class: "receipt", hidden: true });
+    const button = h("button", { type: "button", "aria-expanded": "false", "aria-controls": id, "aria-label": `Record of the turn that ended ${time(ended)}` }, time(ended));
+    const detail = h("tr", { id, class: "record", hidden: true });
     button.addEventListener("click", () => this.#toggle(turn, button, detail));
     const cells = [
       tagged(turn.outcome, turn.outcome, [turn.outcome, turn.reason?.replaceAll("_", " ")].filter(Boolean).join(" · ")),
@@ -86,7 +86,7 @@ export class Turns {
     if (!open || detail.firstChild !== null) {
       return;
     }
-    const cell = h("td", { colspan: columns.length }, receipt(turn));
+    const cell = h("td", { colspan: columns.length }, record(turn));
     if (turn.conversation) {
       const timeline = h("button", { type: "button" }, `Timeline of conversation ${turn.conversation}`);
       timeline.addEventListener("click", () => this.#openConversation(turn.conversation));

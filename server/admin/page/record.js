@@ -1,11 +1,11 @@
-// A turn's receipt in full.
+// The record of a turn in full.
 
 import { h } from "./dom.js";
 import { count, milliseconds } from "./format.js";
 
 const date = (text) => new Date(text).toISOString().replace("T", " ");
 
-// What a receipt may have, in the order in which it is shown.
+// The members of a record, in the order in which they are shown.
 const fields = [
   ["turn", "Turn"], ["trace", "Trace"], ["began", "Began", date], ["conversation", "Conversation"], ["id_source", "Found in"],
   ["endpoint", "Endpoint"], ["model", "Model"],
@@ -17,8 +17,8 @@ const fields = [
   ["ttft_ms", "First token", milliseconds], ["duration_ms", "Took", milliseconds], ["saved_ms", "Prefill saved", milliseconds],
 ];
 
-// receipt lists what is known of a turn. What this page has no name for comes last, under its own.
-export function receipt(turn) {
+// record lists the members of a record. Members that this page has no title for come last, under their own names.
+export function record(turn) {
   const named = new Set(fields.map(([name]) => name));
   const others = Object.keys(turn).filter((name) => name !== "n" && !named.has(name)).map((name) => [name, name]);
   return h("dl", {}, ...[...fields, ...others].filter(([name]) => turn[name] !== undefined).map(([name, title, write]) =>
