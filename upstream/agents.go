@@ -169,20 +169,3 @@ func plainMember(s *rawjson.Scanner, m rawjson.Member) error {
 	}
 	return nil
 }
-
-// RawMessageIDs returns the raw list of ids in input_messages or output_messages of a response, nil if there is none.
-// These lists have one item with ids (type raw_message_tokens, re/serving.py) for one piece of text.
-func RawMessageIDs(messages []byte) []byte {
-	list := gjson.ParseBytes(messages)
-	if !list.IsArray() {
-		return nil
-	}
-	items := list.Array()
-	if len(items) != 1 || items[0].Get("type").String() != "raw_message_tokens" {
-		return nil
-	}
-	if ids := items[0].Get("tokens"); ids.IsArray() {
-		return []byte(ids.Raw)
-	}
-	return nil
-}

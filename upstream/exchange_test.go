@@ -9,9 +9,6 @@ import (
 
 // exchange is one file of testdata/exchanges.
 type exchange struct {
-	Request struct {
-		Body json.RawMessage `json:"body"`
-	} `json:"request"`
 	Response struct {
 		Status int             `json:"status"`
 		JSON   json.RawMessage `json:"json"`

@@ -110,12 +110,6 @@ type LegPlan struct {
 	Members   []Member
 }
 
-// Member is a top-level member of a body.
-type Member struct {
-	Name  string
-	Value []byte // raw JSON; nil removes the member
-}
-
 // Handover is what prefill hands over to decode.
 type Handover struct {
 	// Cached is how many prompt tokens prefill took from its own and remote caches, -1 if that is not known.

@@ -65,7 +65,7 @@ func (l Leg) readAnswer(body []byte) (PrefillAnswer, error) {
 				answer.PromptIDs = RawMessageIDs(value)
 			}
 		case m.Named("usage"):
-			answer.PromptTokens, answer.Cached = l.API.usage(value)
+			answer.PromptTokens, answer.Cached = promptUsage(l.API, value)
 		case m.Named("error"):
 			failed = value
 		}
@@ -83,16 +83,16 @@ func (l Leg) readAnswer(body []byte) (PrefillAnswer, error) {
 	return answer, nil
 }
 
-// usage returns how many tokens the prompt has by a usage object, 0 if it does not tell, and how many of them were
+// promptUsage returns how many tokens the prompt has by a usage object, 0 if it does not tell, and how many of them were
 // cached, -1 if it does not tell. On Messages the prompt is the sum of three counts (an/serving.py, vLLM 0.32).
-func (a API) usage(raw []byte) (prompt, cached int) {
+func promptUsage(api API, raw []byte) (prompt, cached int) {
 	count := func(name string) int {
 		if n := gjson.GetBytes(raw, name); n.Type == gjson.Number && n.Int() >= 0 {
 			return int(n.Int())
 		}
 		return -1
 	}
-	switch a {
+	switch api {
 	case Messages:
 		cached = count("cache_read_input_tokens")
 		return max(0, count("input_tokens")) + max(0, cached) + max(0, count("cache_creation_input_tokens")), cached
@@ -137,4 +137,21 @@ func promptIDs(s *rawjson.Scanner) (ids []byte, err error) {
 		return nil
 	})
 	return ids, err
+}
+
+// RawMessageIDs returns the raw list of ids in input_messages or output_messages of a response, nil if there is none.
+// These lists have one item with ids (type raw_message_tokens, re/serving.py) for one piece of text.
+func RawMessageIDs(messages []byte) []byte {
+	list := gjson.ParseBytes(messages)
+	if !list.IsArray() {
+		return nil
+	}
+	items := list.Array()
+	if len(items) != 1 || items[0].Get("type").String() != "raw_message_tokens" {
+		return nil
+	}
+	if ids := items[0].Get("tokens"); ids.IsArray() {
+		return []byte(ids.Raw)
+	}
+	return nil
 }

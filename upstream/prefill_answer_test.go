@@ -142,3 +142,25 @@ func BenchmarkReadAnswer(b *testing.B) {
 		}
 	}
 }
+
+func TestAgents_PrefillAnswers(t *testing.T) {
+	for _, row := range []struct {
+		api  API
+		body string
+		want PrefillAnswer
+	}{
+		{Messages, `{"usage":{"input_tokens":3,"cache_read_input_tokens":4,"cache_creation_input_tokens":5},"kv_transfer_params":{"a":1}}`,
+			PrefillAnswer{PromptTokens: 12, Cached: 4, Params: []byte(`{"a":1}`)}},
+		{Messages, `{"usage":{"input_tokens":3}}`, PrefillAnswer{PromptTokens: 3, Cached: -1}},
+		{Responses, `{"usage":{"input_tokens":3,"input_tokens_details":{"cached_tokens":2}},"input_messages":[{"type":"raw_message_tokens","tokens":[1,2,3]}]}`,
+			PrefillAnswer{PromptTokens: 3, Cached: 2, PromptIDs: []byte("[1,2,3]")}},
+		{Responses, `{"input_messages":[{"type":"raw_message_tokens","tokens":[1]},{"type":"raw_message_tokens","tokens":[2]}]}`, PrefillAnswer{Cached: -1}},
+		{Responses, `{"input_messages":[{"type":"harmony","tokens":[1]}]}`, PrefillAnswer{Cached: -1}},
+	} {
+		got, err := Leg{Instance: &Instance{}, API: row.api}.readAnswer([]byte(row.body))
+		if err != nil || got.PromptTokens != row.want.PromptTokens || got.Cached != row.want.Cached ||
+			string(got.Params) != string(row.want.Params) || string(got.PromptIDs) != string(row.want.PromptIDs) {
+			t.Errorf("API %d, %s: got %+v, %v, want %+v", row.api, row.body, got, err, row.want)
+		}
+	}
+}

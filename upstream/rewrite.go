@@ -131,3 +131,9 @@ func owned(e *rawjson.Edits, members []Member, salt string) {
 		e.Set("cache_salt", rawjson.Quote(salt))
 	}
 }
+
+// Member is a top-level member of a body.
+type Member struct {
+	Name  string
+	Value []byte // raw JSON; nil removes the member
+}

@@ -2,6 +2,8 @@ package upstream
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"slices"
 	"testing"
 )
@@ -66,9 +68,9 @@ func TestRequest_TokenizeBody(t *testing.T) {
 }
 
 func TestRequest_TokenizeBodyOfTheRecording(t *testing.T) {
-	want := recorded(t, "03-tokenize-turn2.json").Request.Body
+	want := recordedBody(t, "03-tokenize-turn2.json")
 	var chat map[string]any
-	if err := json.Unmarshal(recorded(t, "05-decode-turn2-stream-stock.json").Request.Body, &chat); err != nil {
+	if err := json.Unmarshal(recordedBody(t, "05-decode-turn2-stream-stock.json"), &chat); err != nil {
 		t.Fatal(err)
 	}
 	delete(chat, "kv_transfer_params")
@@ -106,4 +108,22 @@ func TestRequest_PromptIDs(t *testing.T) {
 			t.Errorf("%s: got %v, %t, want %v, %t", row.body, got, ok, row.want, row.ok)
 		}
 	}
+}
+
+// recordedBody returns the body of a request in testdata/exchanges/vllm-0.32.
+func recordedBody(tb testing.TB, name string) []byte {
+	tb.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "testdata", "exchanges", "vllm-0.32", name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var exchange struct {
+		Request struct {
+			Body json.RawMessage `json:"body"`
+		} `json:"request"`
+	}
+	if err := json.Unmarshal(raw, &exchange); err != nil {
+		tb.Fatal(err)
+	}
+	return exchange.Request.Body
 }

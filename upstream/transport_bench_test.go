@@ -133,14 +133,14 @@ func BenchmarkTransport_LongLeg(b *testing.B) { benchmarkLeg(b, 256<<10) }
 
 func benchmarkLeg(b *testing.B, size int) {
 	b.Helper()
-	r, err := ParseRequest(Chat, []byte(chatBody(size)))
+	r, err := ParseRequest(Chat, benchBody(size))
 	if err != nil {
 		b.Fatal(err)
 	}
 	both(b, func(b *testing.B, client *Client, instance *Instance) {
 		b.Helper()
 		for range b.N {
-			body := r.PrefillBody(PrefillEdit{Members: transferParams(noTicket)})
+			body := r.PrefillBody(PrefillEdit{Members: benchParams()})
 			if _, err := client.Prefill(context.Background(), Leg{Instance: instance, API: Chat, Body: body, RequestID: "r"}); err != nil {
 				b.Fatal(err)
 			}
@@ -150,7 +150,7 @@ func benchmarkLeg(b *testing.B, size int) {
 
 // One operation is one decode leg with a short answer.
 func BenchmarkTransport_Decode(b *testing.B) {
-	r, err := ParseRequest(Chat, []byte(chatBody(3<<10)))
+	r, err := ParseRequest(Chat, benchBody(3<<10))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func BenchmarkTransport_Decode(b *testing.B) {
 		b.Helper()
 		for range b.N {
 			ctx, cancel := context.WithCancel(context.Background()) // as of a client
-			body := r.DecodeBody(DecodeEdit{Members: transferParams(noTicket)})
+			body := r.DecodeBody(DecodeEdit{Members: benchParams()})
 			stream, err := client.Decode(ctx, Leg{Instance: instance, API: Chat, Body: body, RequestID: "r"}, minutes())
 			if err != nil {
 				b.Fatal(err)
@@ -235,4 +235,18 @@ func inUse() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc + m.StackInuse)
+}
+
+// benchBody returns a chat request of about size bytes.
+func benchBody(size int) []byte {
+	const line = `The lease of a block ends\nafter \"30 s\", caf\u00e9 or café; func f(x []byte) { return x[1:] }\n`
+	return []byte(`{"model":"tiny","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat(line, 1+size/len(line)) + `"}]}`)
+}
+
+// benchParams is what NIXL adds to a prefill leg without a ticket.
+func benchParams() []Member {
+	return []Member{{
+		Name:  "kv_transfer_params",
+		Value: []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`),
+	}}
 }
