@@ -122,8 +122,8 @@ func status(code int, message string, header ...string) behaviour {
 	}
 }
 
-// body answers 200 with a body of any kind.
-func body(media, content string, header ...string) behaviour {
+// replyBody answers 200 with a replyBody of any kind.
+func replyBody(media, content string, header ...string) behaviour {
 	return func(w http.ResponseWriter, _ *http.Request, _ leg) {
 		for i := 0; i+1 < len(header); i += 2 {
 			w.Header().Set(header[i], header[i+1])

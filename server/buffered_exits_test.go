@@ -24,7 +24,7 @@ func TestBuffered_OnlyWhereATicketCanComeOfIt(t *testing.T) {
 		"off":             {request: ask("c", true, "q"), header: []string{"X-KV-Reuse", "off"}},
 		"several choices": {request: plus(ask("c", true, "q"), `,"n":2`)},
 		"ineligible":      {request: plus(ask("c", true, "q"), `,"echo":true`)},
-		"no hand-over":    {request: ask("c", true, "q"), prefill: body("application/json", `{"id":"x"}`)},
+		"no hand-over":    {request: ask("c", true, "q"), prefill: replyBody("application/json", `{"id":"x"}`)},
 		"no proof":        {request: ask("c", true, "q"), auto: true}, // the scripted engine does not know ids
 		"not streamed":    {request: ask("c", false, "q"), whole: true},
 	} {
@@ -67,13 +67,13 @@ func TestBuffered_FailsWithAStatus(t *testing.T) {
 		"KV load fails":      {status(500, "Internal server error"), 502, "decode_failed", 2},
 		"hang-up":            {hangUp, 502, "decode_failed", 2},
 		"breaks off":         {raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{\"id\""), 502, "decode_failed", 2},
-		"no JSON":            {body("application/json", `{"id":`), 502, "bad_decode_answer", 1},
-		"an error":           {body("application/json", `{"error":{"message":"x"},"choices":[{"message":{},"finish_reason":"stop"}]}`), 502, "bad_decode_answer", 1},
-		"no choice":          {body("application/json", `{"id":"x","choices":[]}`), 502, "bad_decode_answer", 1},
+		"no JSON":            {replyBody("application/json", `{"id":`), 502, "bad_decode_answer", 1},
+		"an error":           {replyBody("application/json", `{"error":{"message":"x"},"choices":[{"message":{},"finish_reason":"stop"}]}`), 502, "bad_decode_answer", 1},
+		"no choice":          {replyBody("application/json", `{"id":"x","choices":[]}`), 502, "bad_decode_answer", 1},
 		"two choices":        {twoChoices, 502, "bad_decode_answer", 1},
-		"unfinished":         {body("application/json", `{"choices":[{"message":{"content":"x"},"finish_reason":null}]}`), 502, "bad_decode_answer", 1},
+		"unfinished":         {replyBody("application/json", `{"choices":[{"message":{"content":"x"},"finish_reason":null}]}`), 502, "bad_decode_answer", 1},
 		"not of this API":    {textForChat, 502, "bad_decode_answer", 1},
-		"not even an object": {body("application/json", `[1]`), 502, "bad_decode_answer", 1},
+		"not even an object": {replyBody("application/json", `[1]`), 502, "bad_decode_answer", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{cfg: buffering})

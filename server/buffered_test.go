@@ -185,7 +185,7 @@ func TestBuffered_ChunksAreShapedAsRecorded(t *testing.T) {
 		whole, _ := recordedJSON(t, row.whole)
 		_, stream := recordedJSON(t, row.stream)
 		r := newRig(t, setup{cfg: buffering})
-		r.decode[0].next(body("application/json", whole))
+		r.decode[0].next(replyBody("application/json", whole))
 		p := r.sendTo(row.path, row.request)
 		r.wantOK(p, "miss;")
 		listen(t, p)

@@ -94,7 +94,7 @@ type engine struct {
 func newEngine(t *testing.T, role upstream.Role, name string) *engine {
 	t.Helper()
 	e := &engine{t: t, name: name, role: role, changed: make(chan struct{}), fallback: prefills}
-	e.models = body("application/json", `{"object":"list","data":[{"id":"m","max_model_len":4096}]}`)
+	e.models = replyBody("application/json", `{"object":"list","data":[{"id":"m","max_model_len":4096}]}`)
 	if role == upstream.RoleDecode {
 		e.fallback = decodes
 	}

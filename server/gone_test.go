@@ -170,7 +170,7 @@ func TestGone_BetweenTheLegsWithoutHandOver_NoDecodeLeg(t *testing.T) {
 		<-ctx.Done()
 	}}
 	r := newRig(t, setup{deps: func(d *server.Deps) { seam.Legs, d.Legs = d.Legs, seam }})
-	r.prefill[0].next(body("application/json", `{"id":"x"}`))
+	r.prefill[0].next(replyBody("application/json", `{"id":"x"}`))
 	_ = r.do(l.ctx, http.MethodPost, chatPath, strings.NewReader(ask("c", true, "q")))
 	r.until(func() bool { return r.lines() == 1 })
 	if n := len(r.decode[0].seen()); n != 0 {

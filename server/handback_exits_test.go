@@ -153,8 +153,8 @@ func TestHandBack_EveryExitKeepsTheBlocksInView(t *testing.T) {
 		"refused":    {exit: scripted(refuses), want: released, both: true},
 		"500":        {exit: scripted(answers500), want: released, both: true},
 		"hung up":    {exit: scripted(hangUp), want: released, both: true},
-		"no stream":  {exit: scripted(body("application/json", `{"id":"x"}`)), want: released, both: true},
-		"no choices": {exit: scripted(body("text/event-stream", "data: [DONE]\n\n")), want: released, both: true},
+		"no stream":  {exit: scripted(replyBody("application/json", `{"id":"x"}`)), want: released, both: true},
+		"no choices": {exit: scripted(replyBody("text/event-stream", "data: [DONE]\n\n")), want: released, both: true},
 		"no answer": {exit: failing(upstream.LegError{
 			Role: upstream.RolePrefill, Kind: upstream.Timeout, Sent: true, Err: upstream.ErrReuseTimeout,
 		}), want: released, both: true},

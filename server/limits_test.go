@@ -212,8 +212,8 @@ func TestClientLimits_SlowBodyIsCut(t *testing.T) {
 func TestClientLimits_PipeliningClientThatReadsNothingIsCut(t *testing.T) {
 	for _, request := range []string{wire("GET /v1/models", ""), wire("POST "+chatPath, ask("", false, "q"), fmt.Sprintf("Content-Length: %d", len(ask("", false, "q"))))} {
 		r := newRig(t, setup{cfg: func(c *server.Config) { c.ClientWriteTimeout = 100 * time.Millisecond }})
-		r.decode[0].models = body("application/json", `"`+strings.Repeat("x", 3000)+`"`)
-		r.decode[0].always(body("application/json", `{"x":"`+strings.Repeat("x", 3000)+`"}`))
+		r.decode[0].models = replyBody("application/json", `"`+strings.Repeat("x", 3000)+`"`)
+		r.decode[0].always(replyBody("application/json", `{"x":"`+strings.Repeat("x", 3000)+`"}`))
 		conn := r.dial()
 		_ = conn.(*net.TCPConn).SetReadBuffer(4096)
 		_ = conn.SetDeadline(time.Now().Add(patience))

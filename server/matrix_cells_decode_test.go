@@ -69,8 +69,8 @@ func decodeFailures() (faults []fault) {
 	busy := decodeFailed(429, "rate_limited")
 	busy.retryAfter = "9"
 	row("B-13", "429", status(429, "busy", "Retry-After", "9"), busy)
-	row("B-13", "another content type", body("text/html", "x"), decodeFailed(502, "bad_decode_answer"))
-	row("B-13", "gzip", body("application/json", zipped("{}"), "Content-Encoding", "gzip"), decodeFailed(502, "bad_decode_answer"))
+	row("B-13", "another content type", replyBody("text/html", "x"), decodeFailed(502, "bad_decode_answer"))
+	row("B-13", "gzip", replyBody("application/json", zipped("{}"), "Content-Encoding", "gzip"), decodeFailed(502, "bad_decode_answer"))
 	for _, code := range []int{301, 302, 307, 308} {
 		row("B-11", "redirect "+http.StatusText(code), redirects(code), decodeFailed(502, "decode_failed"))
 	}
@@ -136,7 +136,7 @@ func wholeAnswerFaults() (faults []fault) {
 		faults = append(faults, fault{row: id, phase: phase, name: name, needs: need, begin: next(ofDecode, act), except: onlyWhole, want: w})
 	}
 	bad := func(variant) want { return decodeFailed(502, "bad_decode_answer") }
-	row("B-15", "garbage", body("application/json", "<html>"), nil, bad)
+	row("B-15", "garbage", replyBody("application/json", "<html>"), nil, bad)
 	row("B-15", "truncated JSON", wireOf(func(l leg) string { return okJSON + whole(wholeAnswer(l)) }), nil, bad)
 	row("B-15", "mid-UTF-8", wireOf(func(leg) string { return okJSON + whole("{\"id\":\"\xf0\x9f") }), nil, bad)
 	faults = append(faults, fault{row: "B-19", phase: phase, name: "65 MiB", heavy: true, except: func(v variant) string {

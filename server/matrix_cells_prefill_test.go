@@ -163,7 +163,7 @@ func prefillFailures() (faults []fault) {
 		{row: "B-03", name: "502", act: status(502, "x"), status: 502},
 		{row: "B-03", name: "503", act: status(503, "x", "Retry-After", "7"), status: 503, retryAfter: "7"},
 		{row: "B-03", name: "504", act: status(504, "x"), status: 502},
-		{row: "B-09", name: "200 with an error", act: body("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`), status: 502, lastWord: true},
+		{row: "B-09", name: "200 with an error", act: replyBody("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`), status: 502, lastWord: true},
 		{row: "B-04", name: "reset", act: resets, status: 502, broken: true},
 		{row: "B-04", name: "end of the connection", act: hangUp, status: 502, broken: true},
 		{row: "B-17", name: "no HTTP", act: raw("hello\r\n\r\n"), status: 502, broken: true},
@@ -242,13 +242,13 @@ func prefillAnswers() (faults []fault) {
 		act   behaviour
 		modes bool
 	}{
-		{"garbage", body("application/json", "<html>"), true},
-		{"truncated JSON", body("application/json", `{"id":`), false},
-		{"an array", body("application/json", `[]`), false},
-		{"nothing", body("application/json", ""), false},
-		{"another content type", body("text/html", `{"id":"x"}`), true},
-		{"an event stream", body("text/event-stream", "data: {}\n\n"), false},
-		{"gzip", body("application/json", zipped(`{"id":"x"}`), "Content-Encoding", "gzip"), false},
+		{"garbage", replyBody("application/json", "<html>"), true},
+		{"truncated JSON", replyBody("application/json", `{"id":`), false},
+		{"an array", replyBody("application/json", `[]`), false},
+		{"nothing", replyBody("application/json", ""), false},
+		{"another content type", replyBody("text/html", `{"id":"x"}`), true},
+		{"an event stream", replyBody("text/event-stream", "data: {}\n\n"), false},
+		{"gzip", replyBody("application/json", zipped(`{"id":"x"}`), "Content-Encoding", "gzip"), false},
 		{"a ticket for a hand-over", answers(func(l leg) string { return `,"kv_transfer_params":` + ticket(l) }), true},
 		{"a hand-over without an address", answers(func(l leg) string {
 			return `,"kv_transfer_params":` + strings.Replace(handover(l), "remote_host", "host", 1)

@@ -23,7 +23,7 @@ func TestNesting_DeepPrefillAnswerGivesNoHandOver(t *testing.T) {
 		"bottomless": bottomless, "in a member": `{"id":` + bottomless, "one level too many": `{"id":"x","a":` + levels(tooDeep-1) + `}`,
 	} {
 		r := newRig(t, setup{})
-		r.prefill[0].next(body("application/json", answer))
+		r.prefill[0].next(replyBody("application/json", answer))
 		r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 		if l := r.decode[0].seen()[0]; strings.Contains(l.body, "kv_transfer_params") || r.store.Len() != 0 {
 			t.Errorf("%s: %d conversations, decode got %s", name, r.store.Len(), l.body)

@@ -192,7 +192,7 @@ func TestPath_LearnsOfPlainTextOnly(t *testing.T) {
 func TestPath_LearnsFromDecodeAlone(t *testing.T) {
 	r := newRig(t, setup{cfg: disagg(1_000_000)})
 	text := strings.Repeat("word ", 400)
-	r.decode[0].always(body("application/json", `{"id":"x","choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000}}`))
+	r.decode[0].always(replyBody("application/json", `{"id":"x","choices":[{"index":0,"message":{"content":"a"},"finish_reason":"stop"}],"usage":{"prompt_tokens":1000}}`))
 	for range 40 {
 		_ = r.send(ask("", false, text))
 	}

@@ -53,9 +53,9 @@ func TestNeedsPrefill_DecodeServesNothingAlone(t *testing.T) {
 		"it fails":                    {fails: status(500, "boom"), body: chat, status: 502, code: "prefill_failed"},
 		"it fails, decode_only":       {s: setup{cfg: onPrefillFailure(server.PrefillDecodeOnly)}, fails: hangUp, body: chat, status: 502, code: "prefill_failed"},
 		"it is gone, decode_only":     {s: setup{deadPrefills: 1, cfg: onPrefillFailure(server.PrefillDecodeOnly)}, body: chat, status: 503, code: "prefill_unavailable"},
-		"its answer can't be read":    {fails: body("application/json", `{`), body: chat, status: 502, code: "bad_prefill_answer"},
-		"its answer has no hand-over": {fails: body("application/json", `{"kv_transfer_params":null}`), body: chat, status: 502, code: "bad_prefill_answer"},
-		"its hand-over is wrong":      {fails: body("application/json", `{"kv_transfer_params":{}}`), body: chat, status: 502, code: "bad_prefill_answer"},
+		"its answer can't be read":    {fails: replyBody("application/json", `{`), body: chat, status: 502, code: "bad_prefill_answer"},
+		"its answer has no hand-over": {fails: replyBody("application/json", `{"kv_transfer_params":null}`), body: chat, status: 502, code: "bad_prefill_answer"},
+		"its hand-over is wrong":      {fails: replyBody("application/json", `{"kv_transfer_params":{}}`), body: chat, status: 502, code: "bad_prefill_answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := needyRig(t, row.c, row.s)

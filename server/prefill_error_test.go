@@ -28,7 +28,7 @@ func TestPrefill_FaultOfTheClientIsPassedOnRedacted(t *testing.T) {
 
 func TestPrefill_MessageOfAnErrorIsBounded(t *testing.T) {
 	r := newRig(t, setup{})
-	r.prefill[0].next(status(400, strings.Repeat("x", 5000)), body("application/json", ""), status(400, ""))
+	r.prefill[0].next(status(400, strings.Repeat("x", 5000)), replyBody("application/json", ""), status(400, ""))
 	if e := r.wantError(r.turn("", 1, false), 400, "invalid_request"); len(e.Message) != 2048 {
 		t.Errorf("got a message of %d bytes, want 2048", len(e.Message))
 	}
@@ -81,6 +81,6 @@ func TestPrefill_RefusesTheDeployment_NoRetry(t *testing.T) {
 
 func TestPrefill_ErrorWithStatus200IsAFailure(t *testing.T) {
 	r := newRig(t, setup{cfg: onPrefillFailure(server.PrefillError)})
-	r.prefill[0].always(body("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`))
+	r.prefill[0].always(replyBody("application/json", `{"error":{"message":"boom at `+engineHost+`","code":500}}`))
 	r.wantError(r.turn("c", 1, false), 502, "prefill_failed")
 }

@@ -48,7 +48,7 @@ func TestPrefillFailure_OfTheOnlyInstance(t *testing.T) {
 		{"503 with a long wait", status(503, "boom", "Retry-After", "301"), 503, "prefill_failed", "1", 2},
 		{"504", status(504, "boom"), 502, "prefill_failed", "", 2},
 		{"hang-up", hangUp, 502, "prefill_failed", "", 2},
-		{"error body", body("application/json", `{"error":{"message":"boom"}}`), 502, "prefill_failed", "", 1},
+		{"error body", replyBody("application/json", `{"error":{"message":"boom"}}`), 502, "prefill_failed", "", 1},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			r := newRig(t, setup{})
@@ -179,10 +179,10 @@ func TestPrefillFailure_WithoutAHandOver(t *testing.T) {
 		answers behaviour
 		code    string
 	}{
-		"no JSON":      {body("application/json", "<html>"), "bad_prefill_answer"},
-		"bad params":   {body("application/json", `{"id":"x","kv_transfer_params":{}}`), "bad_prefill_answer"},
-		"no params":    {body("application/json", `{"id":"x","choices":[]}`), ""},
-		"content type": {body("text/html", `{"id":"x"}`), "bad_prefill_answer"},
+		"no JSON":      {replyBody("application/json", "<html>"), "bad_prefill_answer"},
+		"bad params":   {replyBody("application/json", `{"id":"x","kv_transfer_params":{}}`), "bad_prefill_answer"},
+		"no params":    {replyBody("application/json", `{"id":"x","choices":[]}`), ""},
+		"content type": {replyBody("text/html", `{"id":"x"}`), "bad_prefill_answer"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{})

@@ -118,7 +118,7 @@ func TestPrefill_BeyondItsTimeLimitIsCancelled(t *testing.T) {
 func TestPrefill_FailsWithTheTicket_OneRetryWithout(t *testing.T) {
 	failures := map[string]behaviour{
 		"500": status(500, "KV load failed"), "502": status(502, ""), "503": status(503, ""), "504": status(504, ""),
-		"hang-up": hangUp, "200 with error": body("application/json", `{"error":{"message":"x"}}`),
+		"hang-up": hangUp, "200 with error": replyBody("application/json", `{"error":{"message":"x"}}`),
 		"cut short": raw("HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 500\r\n\r\n{\"id\":"),
 	}
 	for name, fails := range failures {
@@ -151,9 +151,9 @@ func TestPrefill_UnreadableAnswerGivesNoHandOver(t *testing.T) {
 	_, _ = io.WriteString(z, `{"id":"x"}`)
 	_ = z.Close()
 	for name, answers := range map[string]behaviour{
-		"not JSON": body("application/json", "<html>"), "truncated JSON": body("application/json", `{"id":`),
-		"array": body("application/json", `[]`), "content type": body("text/html", `{"id":"x"}`), "no content type": body("", `{"id":"x"}`),
-		"gzip": body("application/json", zipped.String(), "Content-Encoding", "gzip"), "event stream": body("text/event-stream", "data: {}\n\n"),
+		"not JSON": replyBody("application/json", "<html>"), "truncated JSON": replyBody("application/json", `{"id":`),
+		"array": replyBody("application/json", `[]`), "content type": replyBody("text/html", `{"id":"x"}`), "no content type": replyBody("", `{"id":"x"}`),
+		"gzip": replyBody("application/json", zipped.String(), "Content-Encoding", "gzip"), "event stream": replyBody("text/event-stream", "data: {}\n\n"),
 		"too large": func(w http.ResponseWriter, _ *http.Request, _ leg) {
 			answerJSON(w, `{"x":"`+strings.Repeat("y", 17<<20)+`"}`)
 		},
@@ -205,7 +205,7 @@ func TestPrefill_BadHandOver_DecodeGetsNone(t *testing.T) {
 func TestPrefill_AnswerWithoutParams_DecodeGetsNone(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
 		r := newRig(t, setup{})
-		r.prefill[0].next(body("application/json", `{"id":"x","choices":[]}`))
+		r.prefill[0].next(replyBody("application/json", `{"id":"x","choices":[]}`))
 		r.wantOK(r.turn("c", 1, stream), "miss;")
 		if l := r.decode[0].seen()[0]; strings.Contains(l.body, "kv_transfer_params") {
 			t.Errorf("decode got %s", l.body)

@@ -30,7 +30,7 @@ func questions() map[string]func(r *rig, header ...string) reply {
 }
 
 // counted is an engine that counts.
-var counted = body("application/json", `{"input_tokens":7}`)
+var counted = replyBody("application/json", `{"input_tokens":7}`)
 
 // wantRefusal compares status and code of an error; errors of Messages have no code.
 func wantRefusal(t *testing.T, p reply, status int, code string) {

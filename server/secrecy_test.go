@@ -31,9 +31,9 @@ func TestLog_NothingOfAClientOrEngineIsLogged(t *testing.T) {
 	}
 	failing := []behaviour{
 		status(400, canary), status(404, canary), status(500, canary), status(503, canary, "Retry-After", canary), status(401, canary), status(307, "", "Location", "http://"+canary+"/"),
-		body("text/"+canary, canary), body("application/json", canary), body("application/json", `{"error":{"message":"`+canary+`","type":"`+canary+`"}}`),
-		body("application/json", "{}", "Content-Encoding", canary), body("application/json", `{"kv_transfer_params":{"`+canary+`":"`+canary+`"}}`),
-		body("application/json", `{"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[1],"remote_host":"`+canary+` `+canary+`"}}`),
+		replyBody("text/"+canary, canary), replyBody("application/json", canary), replyBody("application/json", `{"error":{"message":"`+canary+`","type":"`+canary+`"}}`),
+		replyBody("application/json", "{}", "Content-Encoding", canary), replyBody("application/json", `{"kv_transfer_params":{"`+canary+`":"`+canary+`"}}`),
+		replyBody("application/json", `{"kv_transfer_params":{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[1],"remote_host":"`+canary+` `+canary+`"}}`),
 		raw("HTTP/1.1 200 OK\r\n" + canary + "\r\n\r\n"), raw(canary), raw("HTTP/1.1 " + canary + "\r\n\r\n"),
 		raw("HTTP/1.1 200 OK\r\nContent-Length: " + canary + "\r\n\r\n"), raw("HTTP/1.1 200 OK\r\nTransfer-Encoding: " + canary + "\r\n\r\n"),
 		raw("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n" + canary + "\r\n"), hangUp,

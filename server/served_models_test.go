@@ -15,7 +15,7 @@ func listing(names ...string) behaviour {
 	for i, name := range names {
 		cards[i] = `{"id":"` + name + `","object":"model","max_model_len":4096,"x":1.0}`
 	}
-	return body("application/json", `{"object":"list","data":[`+strings.Join(cards, ",")+`]}`)
+	return replyBody("application/json", `{"object":"list","data":[`+strings.Join(cards, ",")+`]}`)
 }
 
 // serving makes a rig of two decode instances that serve m, and n the second alone, as the server knows.

@@ -43,7 +43,7 @@ func (r *rig) wantTickets(n int) {
 func TestTurn_ThreeRefusedTicketsStopThePair(t *testing.T) {
 	for name, fails := range map[string]behaviour{
 		"500": status(500, "KV load failed"), "501": status(501, ""), "503": status(503, ""), "599": status(599, ""),
-		"200 with error": body("application/json", `{"error":{"message":"x"}}`),
+		"200 with error": replyBody("application/json", `{"error":{"message":"x"}}`),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, setup{})

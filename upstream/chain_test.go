@@ -1,4 +1,4 @@
-package upstream_test
+package upstream
 
 import (
 	"fmt"
@@ -6,18 +6,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"carryover/upstream"
 )
 
 // chatOf is a chat request with messages of so many bytes each.
-func chatOf(tb testing.TB, head string, sizes ...int) *upstream.Request {
+func chatOf(tb testing.TB, head string, sizes ...int) *Request {
 	tb.Helper()
 	messages := make([]string, len(sizes))
 	for i, size := range sizes {
 		messages[i] = fmt.Sprintf(`{"role":"user","content":"%d%s"}`, i, strings.Repeat("x", size))
 	}
-	r, err := upstream.ParseRequest(upstream.Chat, []byte(`{`+head+`"messages":[`+strings.Join(messages, ",")+`]}`))
+	r, err := ParseRequest(Chat, []byte(`{`+head+`"messages":[`+strings.Join(messages, ",")+`]}`))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -33,7 +31,7 @@ func TestPromptChain_GrowsWithAConversation(t *testing.T) {
 		if !slices.Equal(before, now[:min(len(before), len(now))]) || len(now) < len(before) {
 			t.Fatalf("turn %d: the chain does not go on from that of the turn before", turn)
 		}
-		if want := turn * (700 + 30) / upstream.ChainPiece; len(now) < want-1 || len(now) > want+1 {
+		if want := turn * (700 + 30) / ChainPiece; len(now) < want-1 || len(now) > want+1 {
 			t.Errorf("turn %d: %d pieces, want about %d", turn, len(now), want)
 		}
 		before = now
@@ -74,21 +72,21 @@ func TestPromptChain_DiffersFromTheFirstDifferenceOn(t *testing.T) {
 
 func TestPromptChain_IsBounded(t *testing.T) {
 	seed := maphash.MakeSeed()
-	if n := len(chatOf(t, "", 500_000).PromptChain(seed)); n != upstream.MaxChain {
-		t.Errorf("%d pieces, want %d", n, upstream.MaxChain)
+	if n := len(chatOf(t, "", 500_000).PromptChain(seed)); n != MaxChain {
+		t.Errorf("%d pieces, want %d", n, MaxChain)
 	}
 	if chain := chatOf(t, "", 500).PromptChain(seed); chain != nil {
 		t.Errorf("less than a piece has a chain: %v", chain)
 	}
-	if n := len(chatOf(t, `"tools":"`+strings.Repeat("x", 300_000)+`",`, 500).PromptChain(seed)); n != upstream.MaxChain {
-		t.Errorf("%d pieces of tools, want %d", n, upstream.MaxChain)
+	if n := len(chatOf(t, `"tools":"`+strings.Repeat("x", 300_000)+`",`, 500).PromptChain(seed)); n != MaxChain {
+		t.Errorf("%d pieces of tools, want %d", n, MaxChain)
 	}
 	for _, body := range []string{`{}`, `{"prompt":null}`, `{"prompt":[]}`, `{"prompt":"` + strings.Repeat("x", 5000) + `"}`} {
-		r, err := upstream.ParseRequest(upstream.Text, []byte(body))
+		r, err := ParseRequest(Text, []byte(body))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n, want := len(r.PromptChain(seed)), len(body)/upstream.ChainPiece; n != want {
+		if n, want := len(r.PromptChain(seed)), len(body)/ChainPiece; n != want {
 			t.Errorf("%.20s: %d pieces, want %d", body, n, want)
 		}
 	}

@@ -34,7 +34,7 @@ func TestMemory_KeepsFourOutlinesOfAConversation(t *testing.T) {
 func TestMemory_IsBounded(t *testing.T) {
 	const most = 64 << 10
 	key, m := outline.NewKey(), outline.NewMemory(most)
-	o := key.Of(parse(t, upstream.Chat, body(4<<10)))
+	o := key.Of(parse(t, upstream.Chat, longChat(4<<10)))
 	for i := range 1000 {
 		m.Keep([32]byte{byte(i), byte(i >> 8)}, [16]byte{}, o, outline.Reply{})
 		if m.Bytes() > most {
@@ -48,7 +48,7 @@ func TestMemory_IsBounded(t *testing.T) {
 	if m.Compare([32]byte{0}, [16]byte{}, now).Position != "" {
 		t.Error("the conversation that was used first is not forgotten")
 	}
-	huge := key.Of(parse(t, upstream.Chat, body(2<<20)))
+	huge := key.Of(parse(t, upstream.Chat, longChat(2<<20)))
 	small := outline.NewMemory(1 << 10)
 	small.Keep([32]byte{1}, [16]byte{}, huge, outline.Reply{})
 	if small.Bytes() != 0 {

@@ -167,8 +167,8 @@ func TestOf_IsBounded(t *testing.T) {
 	}
 }
 
-// body is a chat of about so many bytes, in messages of 500 bytes with the escapes of prose and code.
-func body(size int) string {
+// longChat is a chat of about so many bytes, in messages of 500 bytes with the escapes of prose and code.
+func longChat(size int) string {
 	line := strings.Repeat(`The blocks of a turn are held until the next one reads them,\n\tor until \"nobody\" does. `, 6)
 	var messages []string
 	for n := 0; n < size; n += len(line) {
@@ -181,7 +181,7 @@ func BenchmarkOf(b *testing.B) {
 	key := outline.NewKey()
 	for _, size := range []int{4 << 10, 64 << 10, 200 << 10} {
 		for _, api := range []upstream.API{upstream.Chat, upstream.Text} {
-			text := body(size)
+			text := longChat(size)
 			if api == upstream.Text {
 				text = `{"prompt":"` + strings.Repeat("0123456789abcdef", size/16) + `"}`
 			}
@@ -199,7 +199,7 @@ func BenchmarkOf(b *testing.B) {
 
 func BenchmarkCompare(b *testing.B) {
 	key := outline.NewKey()
-	before, now := key.Of(parse(b, upstream.Chat, body(200<<10))), key.Of(parse(b, upstream.Chat, strings.Replace(body(200<<10), "The", "A", 1)))
+	before, now := key.Of(parse(b, upstream.Chat, longChat(200<<10))), key.Of(parse(b, upstream.Chat, strings.Replace(longChat(200<<10), "The", "A", 1)))
 	for b.Loop() {
 		outline.Compare(before, outline.Reply{}, now)
 	}
