@@ -32,8 +32,10 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name ~ /^carryover\/upstream\/(msgpack|zmq\/zmtp)$/) {
 				if (package !~ /^carryover\/(upstream\/|cmd\/)/) bad("MessagePack and ZeroMQ are read by sub-packages of upstream and by cmd")
 				if (package ~ /^carryover\/upstream\/connector/) bad("a connector sends nothing")
-			} else if (package == "carryover/upstream/http1") {
+			} else if (package ~ /^carryover\/upstream\/(http1|body)$/) {
 				bad("the leaf imports nothing of ours")
+			} else if (name == "carryover/upstream/body") {
+				if (package !~ /^carryover\/(server|upstream)(\/|$)/) bad("requests are read by server and upstream, and by cmd")
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // turnHeaders sets the headers that tell a client or an operator what a turn reused.
@@ -22,7 +23,7 @@ func turnHeaders(header http.Header, r *Record) {
 	headers := string(b)
 	values := [...]string{r.Turn, headers[:reuse], headers[reuse:timing], headers[timing:]}
 	header["X-Request-Id"], header["X-KV-Reuse"], header["Server-Timing"] = values[0:1:1], values[1:2:2], values[2:3:3]
-	if r.API == upstream.Messages { // the header that Anthropic's SDKs read
+	if r.API == body.Messages { // the header that Anthropic's SDKs read
 		header["Request-Id"] = values[0:1:1]
 	}
 	if values[3] != "" {

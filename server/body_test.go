@@ -9,23 +9,23 @@ import (
 
 	"carryover/convcache"
 	"carryover/server/proof"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // turnOfLargeBody is a turn that has read a request, and what tells whether its body is held.
 func turnOfLargeBody(t *testing.T, way proof.Proof) (*turn, weak.Pointer[byte]) {
 	t.Helper()
-	body := []byte(`{"model":"m","chat_template_kwargs":{"a":"` + strings.Repeat("k", 1<<20) + `"},"messages":[{"role":"user","content":"x"}]}`)
-	req, err := upstream.ParseRequest(upstream.Chat, body)
+	raw := []byte(`{"model":"m","chat_template_kwargs":{"a":"` + strings.Repeat("k", 1<<20) + `"},"messages":[{"role":"user","content":"x"}]}`)
+	req, err := body.ParseRequest(body.Chat, raw)
 	if err != nil {
 		t.Fatal(err)
 	}
-	turn := &turn{request: request{api: upstream.Chat, req: req}}
+	turn := &turn{request: request{api: body.Chat, req: req}}
 	var why string
 	if turn.proof, why = way.Admit(req); turn.proof == nil {
 		t.Fatal(why)
 	}
-	return turn, weak.Make(&body[0])
+	return turn, weak.Make(&raw[0])
 }
 
 // Whatever the path of a turn: once decode answers, nothing holds the client's body, whose share is given back then.

@@ -8,6 +8,7 @@ import (
 	"carryover/sse"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -22,7 +23,7 @@ func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
 		return false
 	case t.api.Rendered(): // its events tell params, or the plug-in does
 		return false
-	case t.ineligible == upstream.WhyPromptLogprobs: // engines refuse it in streams, and to whole answers it adds what no stream has
+	case t.ineligible == body.WhyPromptLogprobs: // engines refuse it in streams, and to whole answers it adds what no stream has
 		return false
 	case s.cfg.Release && s.deps.Connector.Traits().Reuses && decode.PlugIn() != fleet.Yes: // to know what is to be released
 		return true

@@ -6,7 +6,7 @@ import (
 
 	"carryover/sse"
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // plainChunk is a chunk that has nothing but a piece of text. Nearly all chunks of a stream are plain.
@@ -52,7 +52,7 @@ var errUnusual = errors.New("no plain chunk")
 // chunkReader reads one chunk in one pass, without an allocation.
 type chunkReader struct {
 	scan  rawjson.Scanner
-	api   upstream.API
+	api   body.API
 	chunk plainChunk
 	seen  plainMember
 }
@@ -72,7 +72,7 @@ const (
 // readPlain reads a chunk that is one valid JSON object with an id, and one choice with text and perhaps token ids. ok is false
 // for all others, about which nothing is said: for those that end the choice, or have usage, an error, the prompt's ids, tool calls or
 // reasoning, or more than one choice, and for whatever else [answer.read] would have to look at.
-func readPlain(data []byte, api upstream.API) (_ plainChunk, ok bool) {
+func readPlain(data []byte, api body.API) (_ plainChunk, ok bool) {
 	r := chunkReader{scan: rawjson.Scanner{Data: data}, api: api}
 	r.scan.Space()
 	err := r.scan.Members(func(m rawjson.Member) error { return r.top(m) })
@@ -115,12 +115,12 @@ func (r *chunkReader) choice(m rawjson.Member) error {
 	case "index":
 		return r.zero()
 	case "delta":
-		if r.api != upstream.Chat || r.once(sawDelta) != nil {
+		if r.api != body.Chat || r.once(sawDelta) != nil {
 			return errUnusual
 		}
 		return r.scan.Members(func(m rawjson.Member) error { return r.delta(m) })
 	case "text":
-		if r.api != upstream.Text {
+		if r.api != body.Text {
 			return errUnusual
 		}
 		return r.text(sawText, &r.chunk.text, false)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"carryover/sse"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // relayed runs n chunks through a relay to an answer, as respondStream does.
@@ -55,7 +55,7 @@ func chunkModes() []chunkMode {
 // versionedChunk is a chunk of one API as each version of vLLM sends it.
 type versionedChunk struct {
 	name   string
-	api    upstream.API
+	api    body.API
 	chunks [2]string // of versions
 }
 
@@ -63,8 +63,8 @@ var versions = [2]string{"0.32", "0.33"}
 
 func versionedChunks() []versionedChunk {
 	return []versionedChunk{
-		{"chat", upstream.Chat, [2]string{chatChunk, nullChatChunk}},
-		{"text", upstream.Text, [2]string{textChunk, nullTextChunk}},
+		{"chat", body.Chat, [2]string{chatChunk, nullChatChunk}},
+		{"text", body.Text, [2]string{textChunk, nullTextChunk}},
 	}
 }
 

@@ -10,23 +10,24 @@ import (
 
 	"carryover/sse"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
 // recording is a stream of vLLM 0.33.
 type recording struct {
 	file, id string // of the leg
-	api      upstream.API
+	api      body.API
 	ids      bool // each chunk has some
 }
 
 func recordings() []recording {
 	return []recording{
-		{"chat-params", "89b638f54109a1ee", upstream.Chat, false},
-		{"chat-plug-in", "ae9657791516b97a", upstream.Chat, false},
-		{"chat-null", "ba9b7239fc5cb4dd", upstream.Chat, false},
-		{"chat-usage", "81f92c603ca82258", upstream.Chat, true},
-		{"text-params", "b72967bf128eec21", upstream.Text, false},
+		{"chat-params", "89b638f54109a1ee", body.Chat, false},
+		{"chat-plug-in", "ae9657791516b97a", body.Chat, false},
+		{"chat-null", "ba9b7239fc5cb4dd", body.Chat, false},
+		{"chat-usage", "81f92c603ca82258", body.Chat, true},
+		{"text-params", "b72967bf128eec21", body.Text, false},
 	}
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"carryover/server/proof"
 	"carryover/sse"
-	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -16,15 +16,15 @@ import (
 const plainLeg = "leg-7"
 
 // midway returns an answer that has been begun, of which something has been forwarded if passed.
-func midway(tb testing.TB, incarnation *fleet.Incarnation, api upstream.API, asks asked, gathers, passed bool) *answer {
+func midway(tb testing.TB, incarnation *fleet.Incarnation, api body.API, asks asked, gathers, passed bool) *answer {
 	tb.Helper()
 	tn := &turn{request: request{api: api}}
 	if gathers {
-		body := `{"model":"m","messages":[{"role":"user","content":"x"}]}`
-		if api == upstream.Text {
-			body = `{"model":"m","prompt":"x"}`
+		raw := `{"model":"m","messages":[{"role":"user","content":"x"}]}`
+		if api == body.Text {
+			raw = `{"model":"m","prompt":"x"}`
 		}
-		req, err := upstream.ParseRequest(api, []byte(body))
+		req, err := body.ParseRequest(api, []byte(raw))
 		if err != nil {
 			tb.Fatal(err)
 		}
@@ -48,7 +48,7 @@ func noted(a *answer) map[string]any {
 }
 
 // What is said of a chunk is the same whether it is read as a plain one or in the general way.
-func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api upstream.API, asks asked, gathers, passed bool) (plain bool) {
+func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api body.API, asks asked, gathers, passed bool) (plain bool) {
 	t.Helper()
 	if bytes.ContainsAny(data, "\r\n") {
 		return false
@@ -110,66 +110,66 @@ func TestChunk_PlainOnesAreReadAsInTheGeneralWay(t *testing.T) {
 	newer := func(from, to string) string { return strings.Replace(nullChatChunk, from, to, 1) }
 	for _, tc := range []struct {
 		name, data string
-		api        upstream.API
+		api        body.API
 		plain      bool
 	}{
-		{"chat", chatChunk, upstream.Chat, true},
-		{"text", textChunk, upstream.Text, true},
-		{"text with a usage that is null", strings.Replace(textChunk, "}]}", `}],"usage":null}`, 1), upstream.Text, true},
-		{"chat's at the other endpoint", chatChunk, upstream.Text, false},
-		{"text's at the other endpoint", textChunk, upstream.Chat, false},
-		{"ids", change(`"token_ids":null`, `"token_ids":[5,6]`), upstream.Chat, true},
-		{"no ids in the list", change(`"token_ids":null`, `"token_ids":[]`), upstream.Chat, true},
-		{"ids that are none", change(`"token_ids":null`, `"token_ids":["x",[1]]`), upstream.Chat, true},
-		{"ids twice", change(`"token_ids":null`, `"token_ids":[5],"token_ids":[6]`), upstream.Chat, false},
-		{"ids that are no list", change(`"token_ids":null`, `"token_ids":5`), upstream.Chat, false},
-		{"log probabilities", change(`"logprobs":null`, `"logprobs":{"content":[{"token":"a","logprob":-0.5}]}`), upstream.Chat, true},
-		{"empty text", change(` tok\u00e9n\n`, ``), upstream.Chat, true},
-		{"pairs of surrogates", change(`\u00e9`, `\ud83d\ude00`), upstream.Chat, true},
-		{"half of a pair", change(`\u00e9`, `\ud83d`), upstream.Chat, false},
-		{"invalid UTF-8", change(`\u00e9`, "\xff"), upstream.Chat, true},
-		{"members without a value", change(`"content"`, `"reasoning":null,"tool_calls":null,"content"`), upstream.Chat, true},
-		{"reasoning", change(`"content"`, `"reasoning":"r","content"`), upstream.Chat, false},
-		{"tool calls", change(`"content"`, `"tool_calls":[],"content"`), upstream.Chat, false},
-		{"content twice", change(`"content"`, `"content":"x","content"`), upstream.Chat, false},
-		{"delta twice", change(`"delta"`, `"delta":{"content":"x"},"delta"`), upstream.Chat, false},
-		{"id twice", change(`"id"`, `"id":"chatcmpl-other","id"`), upstream.Chat, false},
-		{"id in escapes", change(`chatcmpl`, `chatcmp\u006c`), upstream.Chat, false},
-		{"a name in escapes", change(`"logprobs"`, `"finish\u005freason":"stop","logprobs"`), upstream.Chat, false},
-		{"another's id", change("leg-7", "leg-8"), upstream.Chat, true},
-		{"no id", change(`"id":"chatcmpl-leg-7",`, ``), upstream.Chat, false},
-		{"finish", change(`"finish_reason":null`, `"finish_reason":"stop"`), upstream.Chat, false},
-		{"stop reason", change(`"token_ids":null`, `"stop_reason":5`), upstream.Chat, false},
-		{"usage", change(`"model"`, `"usage":{"prompt_tokens":1},"model"`), upstream.Chat, false},
-		{"usage that is null", change(`"model"`, `"usage":null,"model"`), upstream.Chat, true},
-		{"error", change(`"model"`, `"error":{"code":500},"model"`), upstream.Chat, false},
-		{"the prompt's ids", change(`"model"`, `"prompt_token_ids":[1],"model"`), upstream.Chat, false},
-		{"params", change(`"model"`, `"kv_transfer_params":{"a":1},"model"`), upstream.Chat, false},
-		{"chat of 0.33", nullChatChunk, upstream.Chat, true},
-		{"text of 0.33", nullTextChunk, upstream.Text, true},
-		{"ids of 0.33", newer(`"token_ids":null`, `"token_ids":[5,6]`), upstream.Chat, true},
-		{"finish of 0.33", newer(`"finish_reason":null`, `"finish_reason":"stop","weight_versions":null`), upstream.Chat, false},
-		{"weights that have versions", strings.Replace(nullTextChunk, `"weight_versions":null`, `"weight_versions":["3",{"a":4}]`, 1), upstream.Text, true},
-		{"params that are null, in the middle", change(`"model"`, `"kv_transfer_params":null,"model"`), upstream.Chat, true},
-		{"params that are null, with spaces", newer(`:null}`, ` : null }`), upstream.Chat, true},
-		{"params that are null, with an escape", newer(`"kv_t`, `"kv\u005ft`), upstream.Chat, false},
-		{"params that are null, twice", newer(`"model"`, `"kv_transfer_params":null,"model"`), upstream.Chat, true},
-		{"params before some that are null", newer(`"model"`, `"kv_transfer_params":{"a":1},"model"`), upstream.Chat, true},
-		{"params behind some that are null", strings.TrimSuffix(nullChatChunk, "}") + `,"kv_transfer_params":{"a":1}}`, upstream.Chat, false},
-		{"params that are null in the delta", change(`"content"`, `"kv_transfer_params":null,"content"`), upstream.Chat, true},
-		{"something behind the null", nullChatChunk + "x", upstream.Chat, false},
-		{"cut off behind the null", nullChatChunk[:len(nullChatChunk)-1], upstream.Chat, false},
-		{"not JSON before the null", newer(`"index":0,`, `"index":0,,`), upstream.Chat, false},
-		{"second choice", change(`"index":0`, `"index":1`), upstream.Chat, false},
-		{"index that is no integer", change(`"index":0`, `"index":0.0`), upstream.Chat, false},
-		{"two choices", change(`[{`, `[{"index":0},{`), upstream.Chat, false},
-		{"no choice", `{"id":"chatcmpl-leg-7","choices":[]}`, upstream.Chat, false},
-		{"a role alone", change(`"content":" tok\u00e9n\n"`, `"role":"assistant"`), upstream.Chat, false},
-		{"content that is null", change(`" tok\u00e9n\n"`, `null`), upstream.Chat, false},
-		{"spaces", strings.NewReplacer(`:`, ` : `, `,`, ` , `).Replace(chatChunk), upstream.Chat, true},
-		{"something behind it", chatChunk + "x", upstream.Chat, false},
-		{"cut off", chatChunk[:len(chatChunk)-1], upstream.Chat, false},
-		{"not JSON", "hello", upstream.Chat, false},
+		{"chat", chatChunk, body.Chat, true},
+		{"text", textChunk, body.Text, true},
+		{"text with a usage that is null", strings.Replace(textChunk, "}]}", `}],"usage":null}`, 1), body.Text, true},
+		{"chat's at the other endpoint", chatChunk, body.Text, false},
+		{"text's at the other endpoint", textChunk, body.Chat, false},
+		{"ids", change(`"token_ids":null`, `"token_ids":[5,6]`), body.Chat, true},
+		{"no ids in the list", change(`"token_ids":null`, `"token_ids":[]`), body.Chat, true},
+		{"ids that are none", change(`"token_ids":null`, `"token_ids":["x",[1]]`), body.Chat, true},
+		{"ids twice", change(`"token_ids":null`, `"token_ids":[5],"token_ids":[6]`), body.Chat, false},
+		{"ids that are no list", change(`"token_ids":null`, `"token_ids":5`), body.Chat, false},
+		{"log probabilities", change(`"logprobs":null`, `"logprobs":{"content":[{"token":"a","logprob":-0.5}]}`), body.Chat, true},
+		{"empty text", change(` tok\u00e9n\n`, ``), body.Chat, true},
+		{"pairs of surrogates", change(`\u00e9`, `\ud83d\ude00`), body.Chat, true},
+		{"half of a pair", change(`\u00e9`, `\ud83d`), body.Chat, false},
+		{"invalid UTF-8", change(`\u00e9`, "\xff"), body.Chat, true},
+		{"members without a value", change(`"content"`, `"reasoning":null,"tool_calls":null,"content"`), body.Chat, true},
+		{"reasoning", change(`"content"`, `"reasoning":"r","content"`), body.Chat, false},
+		{"tool calls", change(`"content"`, `"tool_calls":[],"content"`), body.Chat, false},
+		{"content twice", change(`"content"`, `"content":"x","content"`), body.Chat, false},
+		{"delta twice", change(`"delta"`, `"delta":{"content":"x"},"delta"`), body.Chat, false},
+		{"id twice", change(`"id"`, `"id":"chatcmpl-other","id"`), body.Chat, false},
+		{"id in escapes", change(`chatcmpl`, `chatcmp\u006c`), body.Chat, false},
+		{"a name in escapes", change(`"logprobs"`, `"finish\u005freason":"stop","logprobs"`), body.Chat, false},
+		{"another's id", change("leg-7", "leg-8"), body.Chat, true},
+		{"no id", change(`"id":"chatcmpl-leg-7",`, ``), body.Chat, false},
+		{"finish", change(`"finish_reason":null`, `"finish_reason":"stop"`), body.Chat, false},
+		{"stop reason", change(`"token_ids":null`, `"stop_reason":5`), body.Chat, false},
+		{"usage", change(`"model"`, `"usage":{"prompt_tokens":1},"model"`), body.Chat, false},
+		{"usage that is null", change(`"model"`, `"usage":null,"model"`), body.Chat, true},
+		{"error", change(`"model"`, `"error":{"code":500},"model"`), body.Chat, false},
+		{"the prompt's ids", change(`"model"`, `"prompt_token_ids":[1],"model"`), body.Chat, false},
+		{"params", change(`"model"`, `"kv_transfer_params":{"a":1},"model"`), body.Chat, false},
+		{"chat of 0.33", nullChatChunk, body.Chat, true},
+		{"text of 0.33", nullTextChunk, body.Text, true},
+		{"ids of 0.33", newer(`"token_ids":null`, `"token_ids":[5,6]`), body.Chat, true},
+		{"finish of 0.33", newer(`"finish_reason":null`, `"finish_reason":"stop","weight_versions":null`), body.Chat, false},
+		{"weights that have versions", strings.Replace(nullTextChunk, `"weight_versions":null`, `"weight_versions":["3",{"a":4}]`, 1), body.Text, true},
+		{"params that are null, in the middle", change(`"model"`, `"kv_transfer_params":null,"model"`), body.Chat, true},
+		{"params that are null, with spaces", newer(`:null}`, ` : null }`), body.Chat, true},
+		{"params that are null, with an escape", newer(`"kv_t`, `"kv\u005ft`), body.Chat, false},
+		{"params that are null, twice", newer(`"model"`, `"kv_transfer_params":null,"model"`), body.Chat, true},
+		{"params before some that are null", newer(`"model"`, `"kv_transfer_params":{"a":1},"model"`), body.Chat, true},
+		{"params behind some that are null", strings.TrimSuffix(nullChatChunk, "}") + `,"kv_transfer_params":{"a":1}}`, body.Chat, false},
+		{"params that are null in the delta", change(`"content"`, `"kv_transfer_params":null,"content"`), body.Chat, true},
+		{"something behind the null", nullChatChunk + "x", body.Chat, false},
+		{"cut off behind the null", nullChatChunk[:len(nullChatChunk)-1], body.Chat, false},
+		{"not JSON before the null", newer(`"index":0,`, `"index":0,,`), body.Chat, false},
+		{"second choice", change(`"index":0`, `"index":1`), body.Chat, false},
+		{"index that is no integer", change(`"index":0`, `"index":0.0`), body.Chat, false},
+		{"two choices", change(`[{`, `[{"index":0},{`), body.Chat, false},
+		{"no choice", `{"id":"chatcmpl-leg-7","choices":[]}`, body.Chat, false},
+		{"a role alone", change(`"content":" tok\u00e9n\n"`, `"role":"assistant"`), body.Chat, false},
+		{"content that is null", change(`" tok\u00e9n\n"`, `null`), body.Chat, false},
+		{"spaces", strings.NewReplacer(`:`, ` : `, `,`, ` , `).Replace(chatChunk), body.Chat, true},
+		{"something behind it", chatChunk + "x", body.Chat, false},
+		{"cut off", chatChunk[:len(chatChunk)-1], body.Chat, false},
+		{"not JSON", "hello", body.Chat, false},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			for _, asks := range []asked{{}, {ids: true}, {ids: true, hidden: true, usage: true}} {
@@ -197,9 +197,9 @@ func FuzzChunk(f *testing.F) {
 	f.Add(`{"id":"cmpl-leg-7","choices":[{"index":0,"text":"\ud83d\ude00 a","finish_reason":null,"stop_reason":null,"token_ids":[1]}],"usage":null}`, true, byte(3))
 	_, incarnation := newPair(f)
 	f.Fuzz(func(t *testing.T, data string, text bool, how byte) {
-		api := upstream.Chat
+		api := body.Chat
 		if text {
-			api = upstream.Text
+			api = body.Text
 		}
 		samePlain(t, incarnation, []byte(data), api, asked{ids: how&1 != 0, hidden: how&2 != 0, usage: how&4 != 0}, how&8 != 0, how&16 != 0)
 	})

@@ -11,7 +11,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/convcache"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // maxConversationID is the length in bytes of the longest id. The id is only ever hashed; the bound keeps headers and logs short.
@@ -70,7 +70,7 @@ func off(header http.Header) bool {
 
 // identify finds the conversation of a request. A malformed conversation_id is an error, because that member is this program's own; any
 // other malformed source is skipped.
-func (i *intake) identify(r *http.Request, req *upstream.Request, tenant string) (conversation, error) {
+func (i *intake) identify(r *http.Request, req *body.Request, tenant string) (conversation, error) {
 	c := conversation{tenant: tenant, final: strings.EqualFold(strings.TrimSpace(r.Header.Get(finalHeader)), "true")}
 	raw, present := req.Member("conversation_id")
 	if off(r.Header) || present && string(raw) == "null" {
@@ -97,7 +97,7 @@ func (i *intake) identify(r *http.Request, req *upstream.Request, tenant string)
 }
 
 // conversationID reads the id from one source, "" if the source has none.
-func conversationID(source string, header http.Header, req *upstream.Request) string {
+func conversationID(source string, header http.Header, req *body.Request) string {
 	switch source {
 	case "conversation_id":
 		id, _ := ownID(req)
@@ -116,7 +116,7 @@ func conversationID(source string, header http.Header, req *upstream.Request) st
 				return id
 			}
 		}
-		if req.API() == upstream.Messages {
+		if req.API() == body.Messages {
 			return sessionOf(memberText(req, source, "user_id"))
 		}
 	case "client_headers":
@@ -134,7 +134,7 @@ func conversationID(source string, header http.Header, req *upstream.Request) st
 }
 
 // ownID reads the member conversation_id: a string, or a whole number, whose digits are then the id.
-func ownID(req *upstream.Request) (id string, ok bool) {
+func ownID(req *body.Request) (id string, ok bool) {
 	raw, _ := req.Member("conversation_id")
 	if digits := bytes.TrimPrefix(raw, []byte("-")); len(digits) > 0 && len(bytes.Trim(digits, "0123456789")) == 0 {
 		return string(raw), true
@@ -143,12 +143,12 @@ func ownID(req *upstream.Request) (id string, ok bool) {
 }
 
 // memberID reads an id from a member of a top-level object.
-func memberID(req *upstream.Request, member, name string) string {
+func memberID(req *body.Request, member, name string) string {
 	return validID(memberText(req, member, name))
 }
 
 // memberText reads a string from a member of a top-level object.
-func memberText(req *upstream.Request, member, name string) string {
+func memberText(req *body.Request, member, name string) string {
 	raw, ok := req.Member(member)
 	if !ok {
 		return ""

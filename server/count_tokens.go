@@ -10,6 +10,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -18,7 +19,7 @@ func (s *Server) handleCountTokens(c echo.Context) error {
 	w, r := c.Response().Writer, c.Request()
 	n, err := s.countTokens(w, r)
 	if err != nil {
-		s.answerFailed(w, upstream.Messages, err)
+		s.answerFailed(w, body.Messages, err)
 		return nil
 	}
 	w.Header().Set("Content-Type", "application/json")
@@ -44,7 +45,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error
 		}
 		defer s.unseat(share.client)
 	}
-	body, err := s.intake.readBody(w, r, &share)
+	raw, err := s.intake.readBody(w, r, &share)
 	if err != nil {
 		return 0, err
 	}
@@ -54,7 +55,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error
 		}
 		defer s.unseat(share.client)
 	}
-	req, err := s.intake.parse(upstream.Messages, body)
+	req, err := s.intake.parse(body.Messages, raw)
 	if err != nil {
 		return 0, err
 	}
@@ -66,7 +67,7 @@ func (s *Server) countTokens(w http.ResponseWriter, r *http.Request) (int, error
 }
 
 // countOn asks prefill instances one after another until one answers.
-func (s *Server) countOn(ctx context.Context, req *upstream.Request, authorization string) (int, error) {
+func (s *Server) countOn(ctx context.Context, req *body.Request, authorization string) (int, error) {
 	var asked []*fleet.Engine
 	var last error
 	for range maxDials {

@@ -11,6 +11,7 @@ import (
 	"carryover/server/lineage"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -163,11 +164,11 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 
 // asksIDs reports whether decode is asked for the ids of its answer, which is so if no plug-in adds them. Of Messages the plug-in adds the
 // ids, and no request can ask for them; Responses the plug-in does not know.
-func asksIDs(api upstream.API, plugIn fleet.Finding) bool {
+func asksIDs(api body.API, plugIn fleet.Finding) bool {
 	switch api {
-	case upstream.Messages:
+	case body.Messages:
 		return false
-	case upstream.Responses:
+	case body.Responses:
 		return true
 	}
 	return plugIn != fleet.Yes
@@ -183,7 +184,7 @@ func gone(cause error) time.Duration {
 
 // decodeEdit returns what the decode leg adds to the client's request: the hand-over, and the ids that prefill computed, so that decode
 // can't render another prompt and need not tokenise again. It is an error if the hand-over's KV is in doubt by now.
-func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h handed) (_ upstream.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
+func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h handed) (_ body.DecodeEdit, _ upstream.LegPlan, found lineage.Space, _ error) {
 	switch {
 	case p.salt != "":
 	case h.Handover == nil:
@@ -191,7 +192,7 @@ func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h h
 	default:
 		ok := false
 		if found, ok = s.lineages.enter(incarnation, h.lineage); !ok {
-			return upstream.DecodeEdit{}, upstream.LegPlan{}, found, idEchoFailed(h.from.Engine(), true)
+			return body.DecodeEdit{}, upstream.LegPlan{}, found, idEchoFailed(h.from.Engine(), true)
 		}
 	}
 	ids := t.ids.ForDecode(incarnation)
@@ -199,14 +200,14 @@ func (s *turns) decodeEdit(t *turn, p *pair, incarnation *fleet.Incarnation, h h
 	if h.Handover != nil {
 		plan = h.Leg(ids)
 	}
-	edit := upstream.DecodeEdit{CacheSalt: t.cacheSalt(p, found), PromptIDs: ids, Members: plan.Members}
+	edit := body.DecodeEdit{CacheSalt: t.cacheSalt(p, found), PromptIDs: ids, Members: plan.Members}
 	edit.AnswerID = t.answerID(plan)
 	return edit, plan, found, nil
 }
 
 // answerID returns the id that the answer to a leg must have, "" for APIs whose engines take it from X-Request-Id.
 func (t *turn) answerID(plan upstream.LegPlan) string {
-	if t.api != upstream.Responses {
+	if t.api != body.Responses {
 		return ""
 	}
 	return answerID(cmp.Or(plan.RequestID, t.legID))

@@ -7,7 +7,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/sse"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // dialect reads decode's answers of Messages and Responses; answer.go itself reads those of the completion endpoints. Events of a dialect
@@ -20,11 +20,11 @@ type dialect interface {
 }
 
 // dialectOf returns the dialect of an API, nil for the completion endpoints.
-func dialectOf(api upstream.API) dialect {
+func dialectOf(api body.API) dialect {
 	switch api {
-	case upstream.Messages:
+	case body.Messages:
 		return messagesDialect{}
-	case upstream.Responses:
+	case body.Responses:
 		return responsesDialect{}
 	}
 	return nil

@@ -8,6 +8,7 @@ import (
 
 	"carryover/sse"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -19,7 +20,7 @@ func blankIncarnation() *fleet.Incarnation {
 }
 
 // secretIn says what of a stream's events no client may see, read as clients read them; "" for nothing.
-func secretIn(api upstream.API, stream string) string {
+func secretIn(api body.API, stream string) string {
 	var secret string
 	r := sse.New(io.Discard, nil, sse.Config{MaxEvent: 64 << 20, Observe: func(ev sse.Event) sse.Verdict {
 		var event map[string]any
@@ -31,7 +32,7 @@ func secretIn(api upstream.API, stream string) string {
 		}
 		response, _ := event["response"].(map[string]any)
 		for _, name := range []string{paramsMember, "input_messages", "output_messages"} {
-			if api == upstream.Responses && response[name] != nil {
+			if api == body.Responses && response[name] != nil {
 				secret = string(ev.Data)
 			}
 		}
@@ -42,7 +43,7 @@ func secretIn(api upstream.API, stream string) string {
 }
 
 // sameSplit checks that a stream of any bytes hides what is to be hidden, however it arrives.
-func sameSplit(t *testing.T, api upstream.API, text string, restart bool) {
+func sameSplit(t *testing.T, api body.API, text string, restart bool) {
 	t.Helper()
 	var first *agentStream
 	var failed error
@@ -62,9 +63,9 @@ func sameSplit(t *testing.T, api upstream.API, text string, restart bool) {
 }
 
 func FuzzMessagesStream(f *testing.F) {
-	f.Fuzz(func(t *testing.T, text string, restart bool) { sameSplit(t, upstream.Messages, text, restart) })
+	f.Fuzz(func(t *testing.T, text string, restart bool) { sameSplit(t, body.Messages, text, restart) })
 }
 
 func FuzzResponsesStream(f *testing.F) {
-	f.Fuzz(func(t *testing.T, text string, restart bool) { sameSplit(t, upstream.Responses, text, restart) })
+	f.Fuzz(func(t *testing.T, text string, restart bool) { sameSplit(t, body.Responses, text, restart) })
 }

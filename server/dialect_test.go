@@ -16,6 +16,7 @@ import (
 
 	"carryover/sse"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -27,19 +28,19 @@ type agentStream struct {
 }
 
 // agentAnswer is an answer of an API to a leg, of which nothing has come.
-func agentAnswer(incarnation *fleet.Incarnation, api upstream.API, leg string, asks asked) *answer {
+func agentAnswer(incarnation *fleet.Incarnation, api body.API, leg string, asks asked) *answer {
 	sent := legNote{&Record{Legs: make([]LegRecord, 1)}, 0}
 	return newAnswer(&turn{request: request{api: api}}, &decoding{incarnation: incarnation, requestID: leg, asks: asks, sent: sent, Stream: &upstream.Stream{}, arrived: time.Now()})
 }
 
 // relayAgents relays a stream as respondStream does.
-func relayAgents(incarnation *fleet.Incarnation, api upstream.API, leg string, asks asked, restart bool, from io.Reader) (*agentStream, error) {
+func relayAgents(incarnation *fleet.Incarnation, api body.API, leg string, asks asked, restart bool, from io.Reader) (*agentStream, error) {
 	asks.usageDue = true // their answers all have a usage
 	s := &agentStream{answer: agentAnswer(incarnation, api, leg, asks)}
 	s.atEnd = func() { s.ended, s.concluded = append(s.ended, s.out.String()), true }
 	s.mayRestart = func() bool { return restart }
 	cfg := sse.Config{Strip: paramsMember, Expose: asks.exposed, Begin: s.begin, Observe: s.observe}
-	if api == upstream.Responses {
+	if api == body.Responses {
 		cfg.MaxEvent, cfg.Bounded = maxResponseEvent, true
 	}
 	err := sse.New(&s.out, nil, cfg).Run(&toTheEnd{Reader: from, over: &s.over})
@@ -79,22 +80,22 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 	_, incarnation := newPair(t)
 	for _, tc := range []struct {
 		name, leg string
-		api       upstream.API
+		api       body.API
 		finish    string
 		usage     usage
 		params    bool
 		before    string // the last event that the client has when the ticket is put
 	}{
-		{"02-messages-decode-stream-forced-ids", "", upstream.Messages, "length", usage{157, 24, 0}, false, "content_block_stop"},
-		{"04-messages-decode-stream-params-in-message-delta", "proto-1", upstream.Messages, "length", usage{158, 40, 0}, true, "content_block_stop"},
-		{"06-messages-tool-stream", "ms2-tool-stream", upstream.Messages, "length", usage{139, 60, 0}, false, "content_block_stop"},
-		{"09-responses-decode-stream", "9be3b587e87f3b76", upstream.Responses, "length", usage{169, 24, 0}, true, "response.output_item.done"},
-		{"10-responses-tool-stream", "9e38aee931cbcdce", upstream.Responses, "length", usage{135, 60, 0}, true, "response.output_item.done"},
+		{"02-messages-decode-stream-forced-ids", "", body.Messages, "length", usage{157, 24, 0}, false, "content_block_stop"},
+		{"04-messages-decode-stream-params-in-message-delta", "proto-1", body.Messages, "length", usage{158, 40, 0}, true, "content_block_stop"},
+		{"06-messages-tool-stream", "ms2-tool-stream", body.Messages, "length", usage{139, 60, 0}, false, "content_block_stop"},
+		{"09-responses-decode-stream", "9be3b587e87f3b76", body.Responses, "length", usage{169, 24, 0}, true, "response.output_item.done"},
+		{"10-responses-tool-stream", "9e38aee931cbcdce", body.Responses, "length", usage{135, 60, 0}, true, "response.output_item.done"},
 	} {
 		text := agentRecording(t, tc.name)
 		for _, hidden := range []bool{true, false} {
 			want := recordedMember.ReplaceAllString(text, "")
-			if tc.api == upstream.Responses {
+			if tc.api == body.Responses {
 				want = recordedParams.ReplaceAllString(text, `"kv_transfer_params":null`)
 				if hidden {
 					want = recordedLists.ReplaceAllString(want, `"${1}_messages":null`)
@@ -129,15 +130,15 @@ func TestDialect_RelaysRecordingsAsAStockEngineWouldSendThem(t *testing.T) {
 func TestDialect_FailedLoadsReachNobody(t *testing.T) {
 	_, incarnation := newPair(t)
 	for name, tc := range map[string]struct {
-		api  upstream.API
+		api  body.API
 		text string
 		stop bool // it is the engine's own error that ends it
 	}{
-		"error event":                 {upstream.Messages, agentRecording(t, "07-messages-stream-kv-load-failure"), true},
-		"end behind message_start":    {upstream.Messages, strings.SplitAfter(agentRecording(t, "07-messages-stream-kv-load-failure"), "\n\n")[0], false},
-		"cut behind in_progress":      {upstream.Responses, agentRecording(t, "11-responses-stream-kv-load-failure"), false},
-		"error event behind created":  {upstream.Responses, strings.SplitAfter(agentRecording(t, "11-responses-stream-kv-load-failure"), "\n\n")[0] + responseError, true},
-		"error event, spelled chat's": {upstream.Responses, strings.SplitAfter(agentRecording(t, "11-responses-stream-kv-load-failure"), "\n\n")[0] + "data: {\"error\":{\"code\":500}}\n\n", true},
+		"error event":                 {body.Messages, agentRecording(t, "07-messages-stream-kv-load-failure"), true},
+		"end behind message_start":    {body.Messages, strings.SplitAfter(agentRecording(t, "07-messages-stream-kv-load-failure"), "\n\n")[0], false},
+		"cut behind in_progress":      {body.Responses, agentRecording(t, "11-responses-stream-kv-load-failure"), false},
+		"error event behind created":  {body.Responses, strings.SplitAfter(agentRecording(t, "11-responses-stream-kv-load-failure"), "\n\n")[0] + responseError, true},
+		"error event, spelled chat's": {body.Responses, strings.SplitAfter(agentRecording(t, "11-responses-stream-kv-load-failure"), "\n\n")[0] + "data: {\"error\":{\"code\":500}}\n\n", true},
 	} {
 		for split, from := range agentSplits(tc.text) {
 			got, err := relayAgents(incarnation, tc.api, "", asked{}, true, from)
@@ -170,24 +171,24 @@ func TestDialect_Finishes(t *testing.T) {
 		return `data: {"type":"message_delta","delta":{"stop_reason":` + stop + `,"stop_sequence":null}` + more + "}\n\ndata: {\"type\":\"message_stop\"}\n\n"
 	}
 	for name, tc := range map[string]struct {
-		api        upstream.API
+		api        body.API
 		text       string
 		ending     ending
 		ineligible string
 	}{
-		"end_turn":      {upstream.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":30,"cache_creation_input_tokens":200,"output_tokens":7}`), ending{"stop", false, usage{235, 7, 30}}, ""},
-		"null counts":   {upstream.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":7}`), ending{"stop", false, usage{5, 7, -1}}, ""},
-		"stop_sequence": {upstream.Messages, delta(`"stop_sequence"`, ""), ending{"stop", true, usage{-1, -1, -1}}, ""},
-		"tool_use":      {upstream.Messages, delta(`"tool_use"`, ""), ending{"tool_calls", false, usage{-1, -1, -1}}, ""},
-		"max_tokens":    {upstream.Messages, delta(`"max_tokens"`, ""), ending{"length", false, usage{-1, -1, -1}}, ""},
-		"refusal":       {upstream.Messages, delta(`"refusal"`, ""), ending{"refusal", false, usage{-1, -1, -1}}, ""},
-		"cut in JSON":   {upstream.Messages, "data: {\"type\":\"message_stop\"\n\n", ending{"", false, usage{-1, -1, -1}}, unparsable},
-		"no JSON":       {upstream.Messages, "data: hello\n\n" + delta(`"end_turn"`, ""), ending{"stop", false, usage{-1, -1, -1}}, unparsable},
-		"completed":     {upstream.Responses, completedWith(`"status":"completed","usage":{"input_tokens":9,"output_tokens":2,"input_tokens_details":{"cached_tokens":8}},"output":[{"type":"message"}]`), ending{"stop", false, usage{9, 2, 8}}, ""},
-		"call":          {upstream.Responses, completedWith(`"status":"completed","output":[{"type":"reasoning"},{"type":"function_call"}]`), ending{"tool_calls", false, usage{-1, -1, -1}}, ""},
-		"limit":         {upstream.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}`), ending{"length", false, usage{-1, -1, -1}}, ""},
-		"filter":        {upstream.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, usage{-1, -1, -1}}, ""},
-		"another's":     {upstream.Responses, strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, usage{-1, -1, -1}}, "response_id"},
+		"end_turn":      {body.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":30,"cache_creation_input_tokens":200,"output_tokens":7}`), ending{"stop", false, usage{235, 7, 30}}, ""},
+		"null counts":   {body.Messages, delta(`"end_turn"`, `,"usage":{"input_tokens":5,"cache_read_input_tokens":null,"output_tokens":7}`), ending{"stop", false, usage{5, 7, -1}}, ""},
+		"stop_sequence": {body.Messages, delta(`"stop_sequence"`, ""), ending{"stop", true, usage{-1, -1, -1}}, ""},
+		"tool_use":      {body.Messages, delta(`"tool_use"`, ""), ending{"tool_calls", false, usage{-1, -1, -1}}, ""},
+		"max_tokens":    {body.Messages, delta(`"max_tokens"`, ""), ending{"length", false, usage{-1, -1, -1}}, ""},
+		"refusal":       {body.Messages, delta(`"refusal"`, ""), ending{"refusal", false, usage{-1, -1, -1}}, ""},
+		"cut in JSON":   {body.Messages, "data: {\"type\":\"message_stop\"\n\n", ending{"", false, usage{-1, -1, -1}}, unparsable},
+		"no JSON":       {body.Messages, "data: hello\n\n" + delta(`"end_turn"`, ""), ending{"stop", false, usage{-1, -1, -1}}, unparsable},
+		"completed":     {body.Responses, completedWith(`"status":"completed","usage":{"input_tokens":9,"output_tokens":2,"input_tokens_details":{"cached_tokens":8}},"output":[{"type":"message"}]`), ending{"stop", false, usage{9, 2, 8}}, ""},
+		"call":          {body.Responses, completedWith(`"status":"completed","output":[{"type":"reasoning"},{"type":"function_call"}]`), ending{"tool_calls", false, usage{-1, -1, -1}}, ""},
+		"limit":         {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"max_output_tokens"}`), ending{"length", false, usage{-1, -1, -1}}, ""},
+		"filter":        {body.Responses, completedWith(`"status":"incomplete","incomplete_details":{"reason":"content_filter"}`), ending{"incomplete", false, usage{-1, -1, -1}}, ""},
+		"another's":     {body.Responses, strings.ReplaceAll(completedWith(`"status":"completed"`), "resp_leg", "resp_other"), ending{"stop", false, usage{-1, -1, -1}}, "response_id"},
 	} {
 		incarnation := blankIncarnation() // one that echoes is held to it
 		got, err := relayAgents(incarnation, tc.api, "leg", asked{}, true, strings.NewReader(tc.text))
@@ -207,7 +208,7 @@ func TestDialect_ResponsesWithoutIDsLeaveNoTicket(t *testing.T) {
 		"another type":          {params + `"input_messages":[{"type":"message","tokens":[1]}]`, "prompt_ids"},
 		"others than were sent": {params + `"input_messages":[{"type":"raw_message_tokens","tokens":[1]}]`, "prompt_ids"},
 	} {
-		got, err := relayAgents(incarnation, upstream.Responses, "leg", asked{ids: true, hidden: true}, true, strings.NewReader(completedWith(tc.members)))
+		got, err := relayAgents(incarnation, body.Responses, "leg", asked{ids: true, hidden: true}, true, strings.NewReader(completedWith(tc.members)))
 		if err != nil || got.ineligible != tc.ineligible {
 			t.Errorf("%s: got %v, odd %q; want %q", name, err, got.ineligible, tc.ineligible)
 		}
@@ -234,7 +235,7 @@ func TestDialect_HidesWhateverTheShape(t *testing.T) {
 		"in lines":            started + "data: {\"response\":\ndata: {\"kv_transfer_params\":\ndata: {\"remote_host\":\ndata: \"10.0.0.1\"}}}\n\n" + end,
 	} {
 		for split, from := range agentSplits(text) {
-			got, err := relayAgents(incarnation, upstream.Responses, "leg", asked{ids: true, hidden: true}, true, from)
+			got, err := relayAgents(incarnation, body.Responses, "leg", asked{ids: true, hidden: true}, true, from)
 			if err != nil || strings.Contains(got.out.String(), "10.0.0.1") {
 				t.Errorf("%s, %s: got %v, the client sees %q", name, split, err, got.out.String())
 			}
@@ -246,11 +247,11 @@ func TestDialect_HidesWhateverTheShape(t *testing.T) {
 func TestDialect_RelayedCostsNoAllocation(t *testing.T) {
 	_, incarnation := newPair(t)
 	for name, tc := range map[string]struct {
-		api   upstream.API
+		api   body.API
 		event string
 	}{
-		"messages":  {upstream.Messages, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"é\"},\"index\":0}\n\n"},
-		"responses": {upstream.Responses, "event: response.output_text.delta\ndata: {\"content_index\":0,\"delta\":\"é\",\"item_id\":\"msg_1\",\"output_index\":0,\"sequence_number\":4,\"type\":\"response.output_text.delta\"}\n\n"},
+		"messages":  {body.Messages, "event: content_block_delta\ndata: {\"type\":\"content_block_delta\",\"delta\":{\"type\":\"text_delta\",\"text\":\"é\"},\"index\":0}\n\n"},
+		"responses": {body.Responses, "event: response.output_text.delta\ndata: {\"content_index\":0,\"delta\":\"é\",\"item_id\":\"msg_1\",\"output_index\":0,\"sequence_number\":4,\"type\":\"response.output_text.delta\"}\n\n"},
 	} {
 		allocs := func(n int) float64 {
 			return testing.AllocsPerRun(5, func() {
@@ -268,9 +269,9 @@ func TestDialect_RelayedCostsNoAllocation(t *testing.T) {
 
 // An engine that has once answered with the id of its leg is held to it.
 func TestDialect_AnothersAnswerReachesNobody(t *testing.T) {
-	for api, opening := range map[upstream.API]string{
-		upstream.Messages:  "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"chatcmpl-ID\"}}\n\n",
-		upstream.Responses: "event: response.created\ndata: {\"response\":{\"id\":\"resp_ID\"},\"type\":\"response.created\"}\n\n",
+	for api, opening := range map[body.API]string{
+		body.Messages:  "event: message_start\ndata: {\"type\":\"message_start\",\"message\":{\"id\":\"chatcmpl-ID\"}}\n\n",
+		body.Responses: "event: response.created\ndata: {\"response\":{\"id\":\"resp_ID\"},\"type\":\"response.created\"}\n\n",
 	} {
 		_, incarnation := newPair(t)
 		if own, _ := relayAgents(incarnation, api, "leg", asked{}, true, strings.NewReader(strings.ReplaceAll(opening, "ID", "leg"))); own.foreign {
@@ -283,14 +284,14 @@ func TestDialect_AnothersAnswerReachesNobody(t *testing.T) {
 }
 
 func TestDialect_WhoIsAskedForIDs(t *testing.T) {
-	for api, want := range [upstream.APIs]map[fleet.Finding]bool{
-		upstream.Chat: {fleet.Yes: false, fleet.No: true}, upstream.Text: {fleet.Yes: false, fleet.No: true},
-		upstream.Messages:  {fleet.Yes: false, fleet.No: false}, // which can't be
-		upstream.Responses: {fleet.Yes: true, fleet.No: true},   // of which the plug-in knows nothing
+	for api, want := range [body.APIs]map[fleet.Finding]bool{
+		body.Chat: {fleet.Yes: false, fleet.No: true}, body.Text: {fleet.Yes: false, fleet.No: true},
+		body.Messages:  {fleet.Yes: false, fleet.No: false}, // which can't be
+		body.Responses: {fleet.Yes: true, fleet.No: true},   // of which the plug-in knows nothing
 	} {
 		for plugIn, asks := range want {
-			if got := asksIDs(upstream.API(api), plugIn); got != asks {
-				t.Errorf("%s, plug-in %v: got %t, want %t", upstream.API(api).Path(), plugIn, got, asks)
+			if got := asksIDs(body.API(api), plugIn); got != asks {
+				t.Errorf("%s, plug-in %v: got %t, want %t", body.API(api).Path(), plugIn, got, asks)
 			}
 		}
 	}
@@ -311,8 +312,8 @@ func TestDialect_AnEmptyAnswerSaysNothingOfTheIncarnation(t *testing.T) {
 	k := &ticketMaker{cfg: &Config{Logger: slog.New(slog.NewTextHandler(&log, nil))}, deps: &Deps{Legs: tellsVersion{}}, releaser: &releaser{background: &background{}}}
 	for range 5 {
 		for _, stream := range []bool{true, false} {
-			k.sentNothing(&turn{request: request{api: upstream.Messages, stream: stream}}, incarnation)
-			k.sentNothing(&turn{request: request{api: upstream.Responses, stream: stream}}, incarnation)
+			k.sentNothing(&turn{request: request{api: body.Messages, stream: stream}}, incarnation)
+			k.sentNothing(&turn{request: request{api: body.Responses, stream: stream}}, incarnation)
 		}
 	}
 	k.releaser.background.wait()

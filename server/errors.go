@@ -15,6 +15,7 @@ import (
 
 	"carryover/server/queue"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // The causes with which this package ends a turn's context.
@@ -68,7 +69,7 @@ func unavailable(code, message string) *apiError {
 func (s *Server) toAPIError(err error) *apiError {
 	var api *apiError
 	var leg *upstream.LegError
-	var bad *upstream.BadRequestError
+	var bad *body.BadRequestError
 	switch {
 	case errors.As(err, &api):
 		return api

@@ -5,13 +5,13 @@ import (
 	"net/http"
 
 	"carryover/sse"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // bodyFor returns the JSON of an error in the form that clients of an API know: OpenAI's error object, or on Messages Anthropic's
 // {"type":"error","error":{"type","message"}}, whose types are a small closed set (docs.anthropic.com, errors).
-func (e *apiError) bodyFor(api upstream.API) []byte {
-	if api != upstream.Messages {
+func (e *apiError) bodyFor(api body.API) []byte {
+	if api != body.Messages {
 		return e.body()
 	}
 	type detail struct {
@@ -29,11 +29,11 @@ func (e *apiError) bodyFor(api upstream.API) []byte {
 }
 
 // event returns an error as the last event of an API's stream. before is the number of events sent before it.
-func (e *apiError) event(api upstream.API, before int64) []byte {
+func (e *apiError) event(api body.API, before int64) []byte {
 	switch api {
-	case upstream.Messages:
+	case body.Messages:
 		return sse.AppendError([]byte("event: error\n"), e.bodyFor(api))
-	case upstream.Responses: // ResponseErrorEvent of OpenAI's API
+	case body.Responses: // ResponseErrorEvent of OpenAI's API
 		b, err := json.Marshal(struct {
 			Type     string `json:"type"`
 			Code     string `json:"code"`

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestRatios_AreOfABoundedNumberOfModels(t *testing.T) {
@@ -12,7 +12,7 @@ func TestRatios_AreOfABoundedNumberOfModels(t *testing.T) {
 	for i := range 3 * maxRatios {
 		r.learn(&turn{request: request{
 			model:  fmt.Sprint("m", i),
-			length: upstream.PromptLength{Whole: upstream.Length{Bytes: 2000}, Plain: true},
+			length: body.PromptLength{Whole: body.Length{Bytes: 2000}, Plain: true},
 		}}, 1000)
 	}
 	if len(r.of) != maxRatios {
@@ -32,7 +32,7 @@ func TestRatios_OfOneByteATokenAreLearnt(t *testing.T) {
 	for tokens, want := range map[int]float64{2400: 1, 2410: 1, 2900: 1, 3100: usualRatio, 300: 8, 140: usualRatio} {
 		r := newRatios()
 		for range 200 {
-			r.learn(&turn{request: request{model: "m", length: upstream.PromptLength{Whole: upstream.Length{Bytes: 2400}, Plain: true}}}, tokens)
+			r.learn(&turn{request: request{model: "m", length: body.PromptLength{Whole: body.Length{Bytes: 2400}, Plain: true}}}, tokens)
 		}
 		if got := r.get("m"); got < want-0.001 || got > want+0.001 {
 			t.Errorf("2400 bytes in %d tokens: got %g bytes a token, want %g", tokens, got, want)

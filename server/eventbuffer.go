@@ -10,14 +10,14 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // eventBuffer writes the event stream that vLLM 0.32 would send for an answer if all of its tokens came at once. The order of keys and the
 // nulls follow chat_completion/serving.py and completion/serving.py in entrypoints/openai; values are copied from the answer. Members that
 // eventBuffer does not know are left out.
 type eventBuffer struct {
-	api          upstream.API
+	api          body.API
 	includeUsage bool
 	continuous   bool   // usage on every chunk
 	params       string // kv_transfer_params for the client to see, "" for none
@@ -46,10 +46,10 @@ func (b *eventBuffer) write(answer []byte) error {
 	}
 	b.choice = choices[0]
 	message, text := b.choice.Get("message"), b.choice.Get("text")
-	if b.choice.Get("finish_reason").Type != gjson.String || b.api == upstream.Chat && !message.IsObject() || b.api == upstream.Text && text.Type != gjson.String {
+	if b.choice.Get("finish_reason").Type != gjson.String || b.api == body.Chat && !message.IsObject() || b.api == body.Text && text.Type != gjson.String {
 		return errNoChoice
 	}
-	if b.api == upstream.Chat {
+	if b.api == body.Chat {
 		b.chat(message)
 	} else {
 		b.text(text)
@@ -147,7 +147,7 @@ func (b *eventBuffer) usageSoFar(begun bool) string {
 	prompt, total, completion := b.usage.Get("prompt_tokens").Raw, b.usage.Get("total_tokens").Raw, b.usage.Get("completion_tokens").Raw
 	details := b.usage.Get("completion_tokens_details")
 	told := details.Raw
-	if b.api == upstream.Text {
+	if b.api == body.Text {
 		told = ""
 	}
 	if !begun {
@@ -172,7 +172,7 @@ func (b *eventBuffer) finish(choice string) {
 // chunk writes one chunk with one choice, or without one.
 func (b *eventBuffer) chunk(choice string, more ...string) {
 	kind := `"text_completion"`
-	if b.api == upstream.Chat {
+	if b.api == body.Chat {
 		kind = `"chat.completion.chunk"`
 	}
 	b.event(object(append([]string{

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 const (
@@ -78,7 +78,7 @@ func TestEventBuffer_PrintsWhatVLLMPrints(t *testing.T) {
 			},
 		},
 		{
-			"text", eventBuffer{api: upstream.Text, includeUsage: true, continuous: true},
+			"text", eventBuffer{api: body.Text, includeUsage: true, continuous: true},
 			`{"id":"cmpl-R","object":"text_completion","created":1,"model":"m","choices":[{"index":0,"text":"x","logprobs":null,"finish_reason":"length","stop_reason":null,"token_ids":[3],"prompt_logprobs":null,"prompt_token_ids":[1,2],"routed_experts":null}],"service_tier":null,"system_fingerprint":"fp","usage":` + cached + `,"kv_transfer_params":null,"ec_transfer_params":null,"metrics":null}`,
 			[]string{
 				textEnvelope + `{"index":0,"text":"x","logprobs":null,"finish_reason":null,"stop_reason":null,"prompt_token_ids":[1,2],"token_ids":[3]}],"usage":{"prompt_tokens":9,"total_tokens":12,"completion_tokens":3}}`,
@@ -114,7 +114,7 @@ func FuzzEventBuffer(f *testing.F) {
 	f.Fuzz(func(t *testing.T, answer []byte, options uint8) {
 		b := eventBuffer{includeUsage: options&1 != 0, continuous: options&3 == 3}
 		if options&4 == 0 {
-			b.api = upstream.Text
+			b.api = body.Text
 		}
 		if b.write(answer) != nil {
 			if len(b.out) != 0 {

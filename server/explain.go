@@ -10,6 +10,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/proof"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -91,7 +92,7 @@ type PathAhead struct {
 }
 
 // explain predicts a turn. It asks no engine and changes nothing, except that a store in memory records that the conversation was used.
-func (s *Server) explain(ctx context.Context, r *http.Request, api upstream.API, body []byte) *Explanation {
+func (s *Server) explain(ctx context.Context, r *http.Request, api body.API, body []byte) *Explanation {
 	t := &turn{request: request{api: api}, routing: s.routing.Load()}
 	t.retry.refreshed = true // engines are not asked for their models
 	t.record = Record{Asked: Asked{API: api}, Times: Times{Began: time.Now()}, Reuse: Reuse{Cached: -1}}

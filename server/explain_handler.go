@@ -5,7 +5,7 @@ import (
 	"errors"
 	"net/http"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // maxExplaining bounds the requests that are explained at the same time: each holds its body, which counts against no client's share.
@@ -56,11 +56,11 @@ func (s *Server) ExplainHandler() http.Handler {
 }
 
 // apiOf returns the API of a path, chat if the path is empty.
-func apiOf(path string) (_ upstream.API, ok bool) {
+func apiOf(path string) (_ body.API, ok bool) {
 	if path == "" {
-		return upstream.Chat, true
+		return body.Chat, true
 	}
-	for _, api := range []upstream.API{upstream.Chat, upstream.Text, upstream.Messages, upstream.Responses} {
+	for _, api := range []body.API{body.Chat, body.Text, body.Messages, body.Responses} {
 		if path == api.Path() {
 			return api, true
 		}

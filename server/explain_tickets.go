@@ -6,6 +6,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -50,7 +51,7 @@ func engineAhead(incarnation *fleet.Incarnation) *EngineAhead {
 	live := engine.Live()
 	return &EngineAhead{
 		Instance: engine.Name, State: live.State, Why: live.Why, Incarnation: incarnation.ID(), InFlight: live.InFlight,
-		BlockSize: incarnation.BlockSize(), UsesIDs: found(incarnation.UsesIDs(upstream.Chat)), PlugIn: found(incarnation.PlugIn()), Silent: incarnation.Silent(),
+		BlockSize: incarnation.BlockSize(), UsesIDs: found(incarnation.UsesIDs(body.Chat)), PlugIn: found(incarnation.PlugIn()), Silent: incarnation.Silent(),
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // clientRequestID reports whether a client's X-Request-Id has a form that is safe in the answer and the log. Legs to engines always have
@@ -31,7 +31,7 @@ func clientRequestID(id string) bool {
 // as a stream. While the relay waits, these frames must stay below 3.2 KiB, or each stream holds a stack of 16 KiB instead of 8: the
 // runtime halves a stack if less than a quarter of it is used (runtime.shrinkstack). So the work before and after the relay is done in
 // functions of its own.
-func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
+func (s *Server) handleTurn(api body.API) echo.HandlerFunc {
 	return func(c echo.Context) error {
 		// The controller and the writes use net/http's writer, because echo's Flush hides errors.
 		w, r := c.Response().Writer, c.Request()
@@ -42,7 +42,7 @@ func (s *Server) handleTurn(api upstream.API) echo.HandlerFunc {
 }
 
 // newTurn makes the turn of a request, with an empty record.
-func (s *Server) newTurn(api upstream.API, header http.Header) *turn {
+func (s *Server) newTurn(api body.API, header http.Header) *turn {
 	t := &turn{request: request{api: api}, routing: s.routing.Load(), legID: newID()}
 	t.record = Record{
 		Turn: header.Get("X-Request-Id"), Asked: Asked{API: api}, Times: Times{Began: time.Now()},
@@ -109,7 +109,7 @@ func (s *Server) refuse(w http.ResponseWriter, t *turn, e *apiError) {
 
 // answerFailed answers a failed request that is not a turn. If the client has left, the connection is aborted, because a client that has
 // only closed its sending side would otherwise get an empty 200.
-func (s *Server) answerFailed(w http.ResponseWriter, api upstream.API, err error) {
+func (s *Server) answerFailed(w http.ResponseWriter, api body.API, err error) {
 	known := s.toAPIError(err)
 	if known.Status == statusClientGone {
 		panic(http.ErrAbortHandler)
@@ -118,10 +118,10 @@ func (s *Server) answerFailed(w http.ResponseWriter, api upstream.API, err error
 }
 
 // writeError answers with an error in OpenAI's shape.
-func writeError(w http.ResponseWriter, e *apiError) { writeErrorFor(w, upstream.Chat, e) }
+func writeError(w http.ResponseWriter, e *apiError) { writeErrorFor(w, body.Chat, e) }
 
 // writeErrorFor answers with an error in the shape of an API.
-func writeErrorFor(w http.ResponseWriter, api upstream.API, e *apiError) {
+func writeErrorFor(w http.ResponseWriter, api body.API, e *apiError) {
 	w.Header().Del("Content-Length")
 	w.Header().Set("Content-Type", "application/json")
 	if e.RetryAfter != "" {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/tidwall/gjson"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // This file reads how agents authenticate, and how they name their conversation.
@@ -45,8 +45,8 @@ const promptCacheKey = "prompt_cache_key"
 
 // sources returns the places in which requests of an API name their conversation, in the order in which they are tried. On Responses the
 // member "conversation" is no id here: it refers to a conversation that the server stores.
-func (i *intake) sources(api upstream.API) []string {
-	if api == upstream.Responses {
+func (i *intake) sources(api body.API) []string {
+	if api == body.Responses {
 		return i.responseSources
 	}
 	return i.cfg.Sources

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // usualTestSources are those that are looked at by default.
@@ -18,23 +18,23 @@ func TestIdentify_Agents(t *testing.T) {
 	const session = "0d9c2f6a-1111-4a51-8f43-aaaaaaaaaaaa"
 	i := &intake{cfg: &Config{IdentityConfig: IdentityConfig{Sources: usualTestSources}}, responseSources: responseSources(usualTestSources)}
 	for name, row := range map[string]struct {
-		api    upstream.API
+		api    body.API
 		header http.Header
 		body   string
 		source string // "" for none
 	}{
-		"Claude Code":               {upstream.Messages, http.Header{"X-Claude-Code-Session-Id": {session}}, `{}`, "client_headers"},
-		"Claude Code before 2.1.78": {upstream.Messages, nil, `{"metadata":{"user_id":"user_ab_account__session_` + session + `"}}`, "metadata"},
-		"Claude Code before 2.1.86": {upstream.Messages, nil, `{"metadata":{"user_id":"{\"device_id\":\"ab\",\"session_id\":\"` + session + `\"}"}}`, "metadata"},
-		"a user of Messages":        {upstream.Messages, nil, `{"metadata":{"user_id":"alice"}}`, ""},
-		"a user of chat":            {upstream.Chat, nil, `{"metadata":{"user_id":"user_a_session_` + session + `"}}`, ""},
-		"Codex":                     {upstream.Responses, http.Header{"Session-Id": {session}, "Thread-Id": {"t"}}, `{"prompt_cache_key":"k"}`, "client_headers"},
-		"Codex' thread":             {upstream.Responses, http.Header{"Thread-Id": {session}}, `{}`, "client_headers"},
-		"Codex' key":                {upstream.Responses, nil, `{"prompt_cache_key":"` + session + `"}`, "prompt_cache_key"},
-		"the key on chat":           {upstream.Chat, nil, `{"prompt_cache_key":"` + session + `"}`, ""},
-		"opencode":                  {upstream.Messages, http.Header{"X-Session-Id": {session}}, `{}`, "header:X-Session-Id"},
+		"Claude Code":               {body.Messages, http.Header{"X-Claude-Code-Session-Id": {session}}, `{}`, "client_headers"},
+		"Claude Code before 2.1.78": {body.Messages, nil, `{"metadata":{"user_id":"user_ab_account__session_` + session + `"}}`, "metadata"},
+		"Claude Code before 2.1.86": {body.Messages, nil, `{"metadata":{"user_id":"{\"device_id\":\"ab\",\"session_id\":\"` + session + `\"}"}}`, "metadata"},
+		"a user of Messages":        {body.Messages, nil, `{"metadata":{"user_id":"alice"}}`, ""},
+		"a user of chat":            {body.Chat, nil, `{"metadata":{"user_id":"user_a_session_` + session + `"}}`, ""},
+		"Codex":                     {body.Responses, http.Header{"Session-Id": {session}, "Thread-Id": {"t"}}, `{"prompt_cache_key":"k"}`, "client_headers"},
+		"Codex' thread":             {body.Responses, http.Header{"Thread-Id": {session}}, `{}`, "client_headers"},
+		"Codex' key":                {body.Responses, nil, `{"prompt_cache_key":"` + session + `"}`, "prompt_cache_key"},
+		"the key on chat":           {body.Chat, nil, `{"prompt_cache_key":"` + session + `"}`, ""},
+		"opencode":                  {body.Messages, http.Header{"X-Session-Id": {session}}, `{}`, "header:X-Session-Id"},
 	} {
-		req, err := upstream.ParseRequest(row.api, []byte(row.body))
+		req, err := body.ParseRequest(row.api, []byte(row.body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -45,7 +45,7 @@ func TestIdentify_Agents(t *testing.T) {
 		if err != nil || c.source != row.source || c.known != (row.source != "") {
 			t.Errorf("%s: source %q, %v, want %q", name, c.source, err, row.source)
 		}
-		want, _ := upstream.ParseRequest(upstream.Chat, []byte(`{"conversation_id":"`+session+`"}`))
+		want, _ := body.ParseRequest(body.Chat, []byte(`{"conversation_id":"`+session+`"}`))
 		if same, _ := i.identify(&http.Request{Header: http.Header{}}, want, "tenant"); c.known && c.key != same.key {
 			t.Errorf("%s: another conversation than that of the same id on chat", name)
 		}

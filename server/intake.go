@@ -14,7 +14,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // A client must send its body at 1 KiB/s or faster, measured over ten seconds. A slower one would hold memory for nothing.
@@ -39,9 +39,9 @@ type intake struct {
 
 // request is what a client asked for.
 type request struct {
-	api           upstream.API
-	req           *upstream.Request // nil once the answer has begun
-	length        upstream.PromptLength
+	api           body.API
+	req           *body.Request // nil once the answer has begun
+	length        body.PromptLength
 	prefiller     string // the prefill instance that is to serve the request, "" for any
 	authorization string // the client's credential, if it is to be forwarded
 	model         string
@@ -120,11 +120,11 @@ func (i *intake) understand(r *http.Request, t *turn, body []byte, tenant string
 }
 
 // parse scans a body.
-func (i *intake) parse(api upstream.API, body []byte) (*upstream.Request, error) {
+func (i *intake) parse(api body.API, raw []byte) (*body.Request, error) {
 	if i.cfg.StripClientParams {
-		return upstream.ParseRequestStripped(api, body)
+		return body.ParseRequestStripped(api, raw)
 	}
-	return upstream.ParseRequest(api, body)
+	return body.ParseRequest(api, raw)
 }
 
 // admit begins the proof of a request, or says why the request takes no part in reuse.

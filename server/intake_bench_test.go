@@ -14,7 +14,7 @@ import (
 	"carryover/convcache"
 	"carryover/server/outline"
 	"carryover/server/proof"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // noWriter is a client's connection whose deadlines are not looked at.
@@ -35,7 +35,7 @@ func BenchmarkIntake(b *testing.B) {
 	}
 	for _, size := range []int{4 << 10, 256 << 10} {
 		line := `A line of prose, as people write it, of about a hundred bytes with the newline that ends it here.\n`
-		body := []byte(`{"model":"m","stream":true,"temperature":0.7,"messages":[{"role":"system","content":"You are of help."},{"role":"user","content":"` +
+		raw := []byte(`{"model":"m","stream":true,"temperature":0.7,"messages":[{"role":"system","content":"You are of help."},{"role":"user","content":"` +
 			strings.Repeat(line, size/len(line)) + `"},{"role":"assistant","content":"Yes."},{"role":"user","content":"and?"}]}`)
 		for _, mode := range []ProofMode{ProofAuto, ProofHistory} {
 			cfg.Proof = mode
@@ -46,13 +46,13 @@ func BenchmarkIntake(b *testing.B) {
 			}
 			b.Run(fmt.Sprintf("%s/%dKiB", mode, size>>10), func(b *testing.B) {
 				r := &http.Request{
-					Header: http.Header{"Content-Type": {"application/json"}, "X-Conversation-Id": {"c"}}, RemoteAddr: "127.0.0.1:1", ContentLength: int64(len(body)),
+					Header: http.Header{"Content-Type": {"application/json"}, "X-Conversation-Id": {"c"}}, RemoteAddr: "127.0.0.1:1", ContentLength: int64(len(raw)),
 				}
-				b.SetBytes(int64(len(body)))
+				b.SetBytes(int64(len(raw)))
 				b.ReportAllocs()
 				for b.Loop() {
-					t := &turn{request: request{api: upstream.Chat}}
-					r.Body = io.NopCloser(bytes.NewReader(body))
+					t := &turn{request: request{api: body.Chat}}
+					r.Body = io.NopCloser(bytes.NewReader(raw))
 					if err := i.take(noWriter{}, r, t); err != nil {
 						b.Fatal(err)
 					}

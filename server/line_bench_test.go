@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 type shortText struct{ slog.Handler }
@@ -17,7 +18,7 @@ func (shortText) OmitsEmpty() bool { return true }
 // BenchmarkLine is the line of one turn that hits.
 func BenchmarkLine(b *testing.B) {
 	r := &Record{
-		Turn: "fe97ae64072a683c6a800b4545fe68ab", Asked: Asked{API: upstream.Chat, Model: "m", Conversation: "0123456789ab", Source: "conversation_id", Client: "127.0.0.1", Tenant: "0123456789ab"},
+		Turn: "fe97ae64072a683c6a800b4545fe68ab", Asked: Asked{API: body.Chat, Model: "m", Conversation: "0123456789ab", Source: "conversation_id", Client: "127.0.0.1", Tenant: "0123456789ab"},
 		Reuse:  Reuse{Hit: true, Proof: "tokens", Offered: 8000, Read: 7900, Cached: 7950, Saved: 500 * time.Millisecond},
 		Answer: AnswerRecord{Events: 100, Bytes: 20000, Finish: "stop", PromptTokens: 8100, CompletionTokens: 100}, Stored: "yes", Status: 200,
 		Legs:  []LegRecord{{Role: upstream.RolePrefill, Instance: "prefill-0"}, {Role: upstream.RoleDecode, Instance: "decode-0"}},

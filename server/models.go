@@ -11,6 +11,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -23,7 +24,7 @@ const maxModels = 4 << 20
 func (s *Server) handleModels(c echo.Context) error {
 	list, err := s.listModels(c.Request())
 	if err != nil {
-		s.answerFailed(c.Response(), upstream.Chat, err)
+		s.answerFailed(c.Response(), body.Chat, err)
 		return nil
 	}
 	return c.Blob(http.StatusOK, "application/json", list)

@@ -4,7 +4,7 @@ import (
 	"net/http"
 	"strconv"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -80,7 +80,7 @@ func needsPrefill(why string) *apiError {
 // blocks of a ticket are in its prefix cache too. A chat without a message of the assistant continues no turn.
 func (t *turn) cachedOn(decode *fleet.Engine) (tokens int) {
 	last := decode.Last()
-	if !last.Known() || t.api != upstream.Text && !t.length.Answered {
+	if !last.Known() || t.api != body.Text && !t.length.Answered {
 		return 0
 	}
 	for i := range t.branches {

@@ -11,6 +11,7 @@ import (
 
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // staged is a connector whose prefill gives the first of the answer, and whose decode is asked when the KV has arrived, as
@@ -37,12 +38,12 @@ func (c staged) Plan(t upstream.Transfer) (upstream.Plan, error) {
 			leg := h.Leg
 			h.Leg = func(ids []byte) upstream.LegPlan {
 				plan := leg(ids)
-				plan.Members = append(plan.Members, upstream.Member{Name: "max_tokens", Value: []byte("499")})
+				plan.Members = append(plan.Members, body.Member{Name: "max_tokens", Value: []byte("499")})
 				return plan
 			}
 			if c.takes {
 				h.Take = func([]byte) upstream.LegPlan {
-					return upstream.LegPlan{RequestID: t.RequestID + "-take", Members: []upstream.Member{{Name: "taking", Value: []byte("1")}}}
+					return upstream.LegPlan{RequestID: t.RequestID + "-take", Members: []body.Member{{Name: "taking", Value: []byte("1")}}}
 				}
 			}
 			if !bytes.Contains(answer.Body, answer.Params) {

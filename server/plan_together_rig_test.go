@@ -12,6 +12,7 @@ import (
 
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -46,7 +47,7 @@ func (together) Plan(t upstream.Transfer) (upstream.Plan, error) {
 		if decode {
 			id = "d-" + transfer
 		}
-		return upstream.LegPlan{API: api, RequestID: id, Members: []upstream.Member{
+		return upstream.LegPlan{API: api, RequestID: id, Members: []body.Member{
 			{Name: "kv_transfer_params", Value: append(params, '}')}, {Name: "stop_token_ids"},
 		}}
 	}

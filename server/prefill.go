@@ -10,6 +10,7 @@ import (
 	"carryover/server/proof"
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -146,7 +147,7 @@ func (s *turns) finds(p *pair, h *claim) (found lineage.Space, ok bool) {
 
 // prefillLeg makes the prefill leg.
 func (s *turns) prefillLeg(t *turn, p *pair, plan upstream.Plan, found lineage.Space) upstream.Leg {
-	return t.leg(p.prefill, plan.Prefill, t.req.PrefillBody(upstream.PrefillEdit{
+	return t.leg(p.prefill, plan.Prefill, t.req.PrefillBody(body.PrefillEdit{
 		Members: plan.Prefill.Members, CacheSalt: t.cacheSalt(p, found), ReturnTokenIDs: t.ids.Wanted(), PromptIDs: t.ids.ForPrefill(),
 		AnswerID: t.answerID(plan.Prefill),
 	}))

@@ -2,7 +2,7 @@ package server
 
 import (
 	"carryover/convcache"
-	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -78,7 +78,7 @@ func (f *finder) foundByEngine(t *turn, prefill *fleet.Incarnation, h *claim, sa
 	}
 	for i := range t.notes {
 		// In a text it can't be seen whether the last piece differs or goes on.
-		if d := f.outlines.Compare(t.conversation.key, t.notes[i].ID, t.outline); d.Position != "" && !d.Assumed && t.api != upstream.Text {
+		if d := f.outlines.Compare(t.conversation.key, t.notes[i].ID, t.outline); d.Position != "" && !d.Assumed && t.api != body.Text {
 			r.Reason, r.Differs = ReasonRewritten, d.Position
 			return
 		}

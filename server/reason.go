@@ -3,7 +3,7 @@ package server
 import (
 	"carryover/convcache"
 	"carryover/server/proof"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Reason says why a turn reused nothing. The set is closed except for ineligible_<why>, whose words come from this package, proof, upstream
@@ -100,5 +100,5 @@ func (t *turn) missed(p *pair, outcome convcache.Outcome) Reason {
 // opens reports whether the request looks like the first of its conversation. A text prompt does not show that, so it always counts as the
 // first.
 func (t *turn) opens() bool {
-	return t.api == upstream.Text || !t.length.Answered
+	return t.api == body.Text || !t.length.Answered
 }

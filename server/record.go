@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Record is everything that is known about a turn when it has ended. It has no prompt and no conversation id in clear.
@@ -31,7 +32,7 @@ type Record struct {
 
 // Asked is what a turn asked for.
 type Asked struct {
-	API          upstream.API
+	API          body.API
 	Model        string // as the client named it
 	Unserved     bool   // no engine is known to serve a model of that name, which must then not be shown
 	Conversation string // the first characters of its keyed hash, "" without one

@@ -7,6 +7,7 @@ import (
 
 	"carryover/sse"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // maxAnswer is the most bytes of a whole answer.
@@ -115,7 +116,7 @@ func (s *turns) streaming(ctx context.Context, out *commitWriter, t *turn, d *de
 	if r.dialect != nil { // every event of a dialect matters
 		cfg.Substance = nil
 	}
-	if t.api == upstream.Responses {
+	if t.api == body.Responses {
 		cfg.MaxEvent, cfg.Bounded = maxResponseEvent, true
 	}
 	r.relay = sse.New(out, out.Flush, cfg)

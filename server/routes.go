@@ -9,7 +9,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // routes builds the table of all served paths. A path must match exactly, in its escaped form: engines have endpoints such as /sleep and
@@ -25,11 +25,11 @@ func (s *Server) routes() http.Handler {
 		served.add(method, path)
 	}
 	add := func(method, path string, handler echo.HandlerFunc) { serve(method, path, lines.around(handler)) }
-	serve(http.MethodPost, "/v1/chat/completions", s.handleTurn(upstream.Chat))
-	serve(http.MethodPost, "/v1/completions", s.handleTurn(upstream.Text))
-	serve(http.MethodPost, upstream.Messages.Path(), s.handleTurn(upstream.Messages))
-	add(http.MethodPost, upstream.Messages.Path()+"/count_tokens", s.handleCountTokens)
-	serve(http.MethodPost, upstream.Responses.Path(), s.handleTurn(upstream.Responses))
+	serve(http.MethodPost, "/v1/chat/completions", s.handleTurn(body.Chat))
+	serve(http.MethodPost, "/v1/completions", s.handleTurn(body.Text))
+	serve(http.MethodPost, body.Messages.Path(), s.handleTurn(body.Messages))
+	add(http.MethodPost, body.Messages.Path()+"/count_tokens", s.handleCountTokens)
+	serve(http.MethodPost, body.Responses.Path(), s.handleTurn(body.Responses))
 	add(http.MethodGet, "/v1/models", s.handleModels)
 	health := s.health()
 	for _, path := range slices.Sorted(maps.Keys(health)) {
@@ -93,8 +93,8 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 	api := apiAt(r.URL.EscapedPath())
 	var e *apiError
 	switch {
-	case !known && api == upstream.Responses:
-		api, e = upstream.Chat, badRequest("", "unsupported", "Responses are not stored. Send the whole history as input to POST "+api.Path()+".")
+	case !known && api == body.Responses:
+		api, e = body.Chat, badRequest("", "unsupported", "Responses are not stored. Send the whole history as input to POST "+api.Path()+".")
 	case !known:
 		e = served.unknown(r.URL.EscapedPath())
 	case !allowed:
@@ -108,11 +108,11 @@ func (s *Server) exact(w http.ResponseWriter, r *http.Request, served *endpoints
 }
 
 // apiAt returns the API whose error shape applies to a path: that of the API with this path or one above it, and chat's for all others.
-func apiAt(path string) upstream.API {
-	for _, api := range []upstream.API{upstream.Messages, upstream.Responses} {
+func apiAt(path string) body.API {
+	for _, api := range []body.API{body.Messages, body.Responses} {
 		if below, ok := strings.CutPrefix(path, api.Path()); ok && (below == "" || below[0] == '/') {
 			return api
 		}
 	}
-	return upstream.Chat
+	return body.Chat
 }

@@ -3,7 +3,7 @@ package server
 import (
 	"carryover/convcache"
 	"carryover/server/proof"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Term is a word of a closed set that answers, logs and metrics have.
@@ -59,19 +59,19 @@ func IneligibleReasons() []Term { return ineligibleReasons }
 
 //nolint:gochecknoglobals // immutable table
 var ineligibleReasons = []Term{
-	{upstream.WhyN, "the request wants several answers", ""},
-	{upstream.WhyBatchPrompt, "the request has several prompts, or embeddings", ""},
-	{upstream.WhyBeamSearch, "the request wants a beam search", ""},
-	{upstream.WhyEcho, "the answer repeats its prompt", ""},
-	{upstream.WhyPromptLogprobs, "the request wants log probabilities of its prompt, which have to be computed", ""},
-	{upstream.WhyTruncate, "the request has its prompt cut", ""},
-	{upstream.WhyRemoteMedia, "what an address in the request shows may change", ""},
-	{upstream.WhyContent, "the request has images, audio, video or files, of which ids say nothing", ""},
-	{upstream.WhyMessages, "its messages are none that can be read", ""},
-	{upstream.WhyUnknownMember, "the request has a member that Carryover does not know", ""},
-	{upstream.WhyMemberValue, "a member of the request has a value that Carryover can't judge", ""},
-	{upstream.WhyReasoningEffort, "the request's reasoning effort changes what is rendered", ""},
-	{upstream.WhyTooComplex, "the request is nested too deeply or has too many members", ""},
+	{body.WhyN, "the request wants several answers", ""},
+	{body.WhyBatchPrompt, "the request has several prompts, or embeddings", ""},
+	{body.WhyBeamSearch, "the request wants a beam search", ""},
+	{body.WhyEcho, "the answer repeats its prompt", ""},
+	{body.WhyPromptLogprobs, "the request wants log probabilities of its prompt, which have to be computed", ""},
+	{body.WhyTruncate, "the request has its prompt cut", ""},
+	{body.WhyRemoteMedia, "what an address in the request shows may change", ""},
+	{body.WhyContent, "the request has images, audio, video or files, of which ids say nothing", ""},
+	{body.WhyMessages, "its messages are none that can be read", ""},
+	{body.WhyUnknownMember, "the request has a member that Carryover does not know", ""},
+	{body.WhyMemberValue, "a member of the request has a value that Carryover can't judge", ""},
+	{body.WhyReasoningEffort, "the request's reasoning effort changes what is rendered", ""},
+	{body.WhyTooComplex, "the request is nested too deeply or has too many members", ""},
 	{whyAPI, "`--proof history` knows chats and text completions alone, or the connector moves no turns of this API", ""},
 	{whyConnector, "the KV connector leaves nothing that a next turn could use", ""},
 }
@@ -82,10 +82,10 @@ func AloneReasons() []Term { return aloneReasons }
 //nolint:gochecknoglobals // immutable table
 var aloneReasons = []Term{
 	{whyThreshold, "fewer tokens were to be computed than `--disagg-threshold`; the ticket of the conversation stays where it is", ""},
-	{upstream.WhyN, "no hand-over serves a request for several answers", ""},
-	{upstream.WhyBatchPrompt, "nor one of several prompts or of embeddings", ""},
-	{upstream.WhyBeamSearch, "nor a beam search", ""},
-	{upstream.WhyTruncate, "nor a prompt that is cut: both legs would cut it otherwise", ""},
+	{body.WhyN, "no hand-over serves a request for several answers", ""},
+	{body.WhyBatchPrompt, "nor one of several prompts or of embeddings", ""},
+	{body.WhyBeamSearch, "nor a beam search", ""},
+	{body.WhyTruncate, "nor a prompt that is cut: both legs would cut it otherwise", ""},
 	{whyUnavailable, "no prefill instance could be reached", "look at prefill"},
 	{whyQuarantined, "those that could be reached are under quarantine", "restart them"},
 	{whyFailed, "prefill failed, or gave nothing that decode could read", "`blame` and `kind` in the log"},
@@ -96,7 +96,7 @@ var aloneReasons = []Term{
 	{"prompt_too_long", "LMCache would not announce the prompt's KV", "`--lmcache-max-prompt-tokens`"},
 	{"prompt_too_short", "LMCache has no whole chunk of the prompt", ""},
 	{"context_unknown", "LMCache: a chat may use up the context, whose length is not known", ""},
-	{upstream.WhyPromptLogprobs, "LMCache: no two engines can answer a request for log probabilities of its prompt", ""},
+	{body.WhyPromptLogprobs, "LMCache: no two engines can answer a request for log probabilities of its prompt", ""},
 	{"no_receiver", "LMCache: nothing says where the decode instance receives KV", "`--decoder-registry`"},
 	{"not_registered", "MoRI-IO, P2P-NCCL: an engine of the pair has not announced itself", ""},
 	{"transfer_mode", "MoRI-IO: one engine of the pair writes KV where the other reads it", ""},

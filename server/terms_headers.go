@@ -1,6 +1,8 @@
 package server
 
-import "carryover/upstream"
+import (
+	"carryover/upstream/body"
+)
 
 // RequestHeaders returns the headers of a client that Carryover reads, besides those of HTTP and of known front ends and agents.
 func RequestHeaders() []Term {
@@ -23,7 +25,7 @@ func AnswerHeaders() []Term {
 		{"X-KV-Reuse", "`hit;tokens=…;read=…;age=…;proof=…;confirmed=…`, `miss;reason=…` or `off`", ""},
 		{"X-KV-Path", "`" + WayPrefillDecode + ";tokens=…` or `" + WayDecodeOnly + ";reason=…;tokens=…`", ""},
 		{"Server-Timing", "`queue`, `lookup`, `prefill` and `ttft` in milliseconds", ""},
-		{"X-Request-Id", "the name of the turn in the log; on `" + upstream.Messages.Path() + "` also as `request-id`", ""},
+		{"X-Request-Id", "the name of the turn in the log; on `" + body.Messages.Path() + "` also as `request-id`", ""},
 		{"Retry-After", "seconds, on 429 and 503", ""},
 	}
 }

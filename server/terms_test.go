@@ -93,7 +93,7 @@ func TestTerms_EveryReasonIsThere(t *testing.T) {
 		lacks = append(lacks, proof.Unproven(why))
 	}
 	wantTerms(t, "what the proof lacks", miss, lacks)
-	wantTerms(t, "ineligible", words(server.IneligibleReasons()), constants(parsed(t, "../upstream"), "Why"))
+	wantTerms(t, "ineligible", words(server.IneligibleReasons()), constants(parsed(t, "../upstream", "../upstream/body"), "Why"))
 	alone := constants(parsed(t, ".", "../upstream/connector/lmcache", "../upstream/connector/moriio", "../upstream/connector/p2pnccl"), "why")
 	wantTerms(t, "decode alone", words(server.AloneReasons()), alone)
 	var stored []string
@@ -135,7 +135,7 @@ func TestTerms_EveryErrorCodeIsThere(t *testing.T) {
 	for _, c := range server.ErrorCodes() {
 		written = append(written, c.Code)
 	}
-	for _, file := range parsed(t, ".", "../upstream") {
+	for _, file := range parsed(t, ".", "../upstream", "../upstream/body") {
 		ast.Inspect(file, func(n ast.Node) bool {
 			if code := errorCode(n); code != "" && !slices.Contains(made, code) {
 				made = append(made, code)

@@ -11,6 +11,7 @@ import (
 	"carryover/server/outline"
 	"carryover/server/proof"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -216,7 +217,7 @@ func deadline(cfg *Config, decode *fleet.Engine, caughtUp time.Time, expires boo
 // response has none behind a stop string.
 func (k *ticketMaker) sentNothing(t *turn, decode *fleet.Incarnation) {
 	if t.api.Rendered() {
-		if t.api == upstream.Messages && t.stream {
+		if t.api == body.Messages && t.stream {
 			k.lacksPlugIn(t, decode)
 		}
 		return

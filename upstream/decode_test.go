@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 // errLeft is the cause with which clients leave.
@@ -39,7 +40,7 @@ func gatedEngine(t *testing.T, contentType, body string) (instance *Instance, ha
 }
 
 func decodeLeg(instance *Instance) Leg {
-	return Leg{Instance: instance, API: Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}
+	return Leg{Instance: instance, API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}
 }
 
 func TestDecode_TellsTheTypeOfTheAnswer(t *testing.T) {

@@ -1,17 +1,17 @@
 // Package upstream is the engine side of Carryover: the configured vLLM instances,
-// the client's request as engines get it, and the two legs of an attempt.
+// the plan of an attempt, and its two legs. The client's request as engines get it is
+// package body.
 //
 // It promises that
 //
 //   - an upstream path, header and address are never derived from what a client
-//     sent: paths are constants per API (request.go), headers are built from an
+//     sent: paths are constants per API (package body), headers are built from an
 //     allow-list (leg.go, client.go) on which a client's own are its credential, if the
 //     operator wants that, and its trace context, as the server has parsed and written it
 //     anew; addresses are those of instances, which sources name (address.go,
 //     instance.go, source.go);
 //   - members of a request that need no change reach the engine byte for byte
-//     (rewrite.go, package rawjson); connectors keep the same for
-//     kv_transfer_params;
+//     (package body); connectors keep the same for kv_transfer_params;
 //   - an error says whether any byte of the leg may have reached an engine
 //     ([LegError.Sent]), because that alone decides what may be tried again;
 //   - a prefill answer or an error body is checked, and its nesting bounded, before
@@ -27,10 +27,6 @@
 //   - no leg and no question reads an answer of more than its bound (fetch.go,
 //     prefill.go, handback.go, stream.go).
 //
-// How long a prompt is and how it begins is read from the body without a tokenizer, in
-// one pass (estimate.go, media.go, chain.go): enough to choose an instance and a path,
-// and no proof of anything.
-//
 // It refuses to follow redirects, to use proxies from the environment, to
 // decompress, and to repeat a request on its own (transport.go). What carries requests is
 // package http1, or net/http's client if the operator wants that; nothing above the seam
@@ -42,10 +38,9 @@
 // connector puts on the wire in connector, how an instance is chosen in routing, and
 // where instances come from in discovery.
 //
-// # Bodies and answers are read once
+// # Bodies are written once
 //
-// One scan of a body (rawjson.List) notes where the members of each message are. Estimate, features, outline, media
-// check and history digest read these notes. A leg's body is made of pieces of the client's with what is new between
+// A leg's body is made of pieces of the client's with what is new between
 // them, and goes out in one system call where the kernel has room for it; else a goroutine writes the rest while the
 // answer is awaited, and ends before the answer is returned.
 //

@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/sse"
+	"carryover/upstream/body"
 )
 
 // relayed are the events of a stream as the relay for clients sees them.
@@ -153,7 +154,7 @@ func FuzzFirstChoice(f *testing.F) {
 		if got, err := readEvents(sized{bytes.NewReader(stream), int(size)}, len(stream)+1); !slices.Equal(got, events) || !errors.Is(err, io.EOF) {
 			t.Fatalf("%q: got %q, %v, want %q", stream, got, err, events)
 		}
-		l := Leg{Instance: &Instance{Name: "p"}, API: Text}
+		l := Leg{Instance: &Instance{Name: "p"}, API: body.Text}
 		want, failed, kind := firstInSteps(l, events)
 		got, err := l.firstChoice(sized{bytes.NewReader(stream), int(size)})
 		var fault *LegError

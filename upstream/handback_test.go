@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 // firstEvent is what vLLM 0.32 begins the answer to a hand-back with.
@@ -28,7 +29,7 @@ func saysStream(w http.ResponseWriter, r *http.Request, parts ...string) {
 
 // handBackTo hands something back to an instance.
 func handBackTo(ctx context.Context, client *Client, instance *Instance) (PrefillAnswer, error) {
-	return client.HandBack(ctx, Leg{Instance: instance, API: Text, Body: rawjson.Pieces{[]byte(`{"prompt":[56,272,1490]}`)}, RequestID: "r"})
+	return client.HandBack(ctx, Leg{Instance: instance, API: body.Text, Body: rawjson.Pieces{[]byte(`{"prompt":[56,272,1490]}`)}, RequestID: "r"})
 }
 
 // checkFirst checks what was read of firstEvent.
@@ -197,7 +198,7 @@ func TestClient_HandBackIsAPrefillLegLikeOthers(t *testing.T) {
 	if _, err := handBackTo(t.Context(), newTestClient(t, "key"), instance); err != nil {
 		t.Fatal(err)
 	}
-	if got.URL.RequestURI() != Text.Path() || got.Header.Get("Authorization") != "Bearer key" || got.Header.Get("X-Request-Id") != "r" || got.Header.Get("Accept-Encoding") != "identity" {
+	if got.URL.RequestURI() != body.Text.Path() || got.Header.Get("Authorization") != "Bearer key" || got.Header.Get("X-Request-Id") != "r" || got.Header.Get("Accept-Encoding") != "identity" {
 		t.Errorf("got %s with %v, want a text completion of ours", got.URL, got.Header)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"net/http"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 	"carryover/upstream/http1"
 )
 
@@ -19,7 +20,7 @@ const maxErrorBody = 64 << 10
 // Leg is one upstream call of a turn.
 type Leg struct {
 	Instance *Instance
-	API      API
+	API      body.API
 	// Body is the complete JSON body. The leg drops it as soon as it is written. The texts that it refers to must not
 	// change before the leg has ended.
 	Body rawjson.Pieces

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 // letGo is a leg's body, and a word when nothing refers to it any more.
@@ -44,12 +45,12 @@ func TestLeg_LetsGoOfItsBodyOnceThatIsWritten(t *testing.T) {
 			open := sync.OnceFunc(func() { close(gate) })
 			t.Cleanup(open)
 			client, ended := newTestClient(t, ""), make(chan error, 1)
-			body, gone := letGo(size)
+			raw, gone := letGo(size)
 			go func(leg Leg) {
 				sent := leg
 				leg.Body = nil
 				ended <- run(context.Background(), client, sent)
-			}(Leg{Instance: instance, API: Chat, Body: body, RequestID: "r"})
+			}(Leg{Instance: instance, API: body.Chat, Body: raw, RequestID: "r"})
 			<-arrived
 			limit := time.After(20 * time.Second)
 			for held := true; held; {

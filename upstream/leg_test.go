@@ -11,23 +11,24 @@ import (
 	"testing"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 func TestClient_SendsOnlyTheAllowedHeadersToConstantPaths(t *testing.T) {
 	var got *http.Request
-	var body []byte
+	var raw []byte
 	instance := engine(t, RolePrefill, func(w http.ResponseWriter, r *http.Request) {
 		got = r.Clone(context.Background())
-		body, _ = io.ReadAll(r.Body)
+		raw, _ = io.ReadAll(r.Body)
 		answerJSON(`{"kv_transfer_params":{"a":1},"usage":{"prompt_tokens":3}}`)(w, r)
 	})
-	for _, api := range []API{Chat, Text} {
+	for _, api := range []body.API{body.Chat, body.Text} {
 		answer, err := newTestClient(t, "engine-key").Prefill(t.Context(), Leg{Instance: instance, API: api, Body: rawjson.Pieces{[]byte(`{"x":1}`)}, RequestID: "r-1"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if string(answer.Params) != `{"a":1}` || string(body) != `{"x":1}` {
-			t.Errorf("answer %s to body %s", answer.Params, body)
+		if string(answer.Params) != `{"a":1}` || string(raw) != `{"x":1}` {
+			t.Errorf("answer %s to body %s", answer.Params, raw)
 		}
 		if got.URL.RequestURI() != api.Path() || got.ContentLength != 7 || len(got.TransferEncoding) != 0 {
 			t.Errorf("request to %s, length %d, encoding %v", got.URL, got.ContentLength, got.TransferEncoding)

@@ -1,6 +1,9 @@
 package upstream
 
-import "context"
+import (
+	"carryover/upstream/body"
+	"context"
+)
 
 // Order says when the decode leg of an attempt begins.
 type Order int
@@ -52,9 +55,9 @@ type Fetch func(ctx context.Context, baseURL, path string) (status int, body []b
 
 // Transfer is what a connector knows of an attempt before its first leg.
 type Transfer struct {
-	Request         *Request // read only
-	AsText          bool     // prefill's leg is a text completion of known ids, whatever the request's API
-	RequestID       string   // X-Request-Id of both legs, unless the plan has others
+	Request         *body.Request // read only
+	AsText          bool          // prefill's leg is a text completion of known ids, whatever the request's API
+	RequestID       string        // X-Request-Id of both legs, unless the plan has others
 	Prefill, Decode *Instance
 	Offer           TicketOffer // what prefill is to do with a ticket; the zero value is none
 	PromptIDs       []uint32    // ids of the prompt, for connectors whose Traits.IDs is set
@@ -65,9 +68,9 @@ type Transfer struct {
 }
 
 // PrefillAPI returns the API of prefill's leg.
-func (t *Transfer) PrefillAPI() API {
+func (t *Transfer) PrefillAPI() body.API {
 	if t.AsText {
-		return Text
+		return body.Text
 	}
 	return t.Request.API()
 }
@@ -104,10 +107,10 @@ type Plan struct {
 // LegPlan is one leg as a connector wants it. Its body is the client's with the changes that every prefill or decode
 // leg has (one token, the proven ids, the salt), and then Members.
 type LegPlan struct {
-	API       API    // whose endpoint the leg goes to
-	RequestID string // "" uses the attempt's
-	Rank      string // data-parallel rank for X-data-parallel-rank; "" uses the instance's
-	Members   []Member
+	API       body.API // whose endpoint the leg goes to
+	RequestID string   // "" uses the attempt's
+	Rank      string   // data-parallel rank for X-data-parallel-rank; "" uses the instance's
+	Members   []body.Member
 }
 
 // Handover is what prefill hands over to decode.
@@ -147,7 +150,7 @@ type Rewriter interface {
 // ReleaseLeg is a prefill leg of our own that makes a decode instance free blocks. On a release nothing is read; on a
 // hand-back prefill reads all blocks.
 type ReleaseLeg struct {
-	API   API
+	API   body.API
 	Body  []byte
 	Whole bool // the answer comes in one piece, for Client.Prefill; else it is a stream, for Client.HandBack
 }

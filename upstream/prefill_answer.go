@@ -7,6 +7,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 // PrefillAnswer is the answer of a prefill leg. Its slices are parts of Body and must not be changed.
@@ -33,12 +34,12 @@ var errNoObject = errors.New("answer is not a JSON object")
 
 // readAnswer parses a prefill answer and validates it in the same pass: with the ids of a prompt of 8,000 tokens an
 // answer has 50 kB. Of members that occur twice at the top level, the last counts.
-func (l Leg) readAnswer(body []byte) (PrefillAnswer, error) {
-	answer, failed := PrefillAnswer{Body: body, Cached: -1}, []byte(nil)
-	s := rawjson.Scanner{Data: body}
+func (l Leg) readAnswer(raw []byte) (PrefillAnswer, error) {
+	answer, failed := PrefillAnswer{Body: raw, Cached: -1}, []byte(nil)
+	s := rawjson.Scanner{Data: raw}
 	s.Space()
 	err := s.Members(func(m rawjson.Member) error {
-		if l.API == Text && m.Named("choices") {
+		if l.API == body.Text && m.Named("choices") {
 			ids, err := firstPromptIDs(&s)
 			if ids != nil {
 				answer.PromptIDs = ids
@@ -48,7 +49,7 @@ func (l Leg) readAnswer(body []byte) (PrefillAnswer, error) {
 		if err := s.Skip(); err != nil {
 			return err
 		}
-		switch value := body[m.Value:s.Pos]; {
+		switch value := raw[m.Value:s.Pos]; {
 		case m.Named("id"):
 			answer.ID = gjson.ParseBytes(value).String()
 		case m.Named("kv_transfer_params"):
@@ -57,11 +58,11 @@ func (l Leg) readAnswer(body []byte) (PrefillAnswer, error) {
 				answer.Params = nil
 			}
 		case m.Named("prompt_token_ids"):
-			if l.API == Chat && value[0] == '[' {
+			if l.API == body.Chat && value[0] == '[' {
 				answer.PromptIDs = value
 			}
 		case m.Named("input_messages"):
-			if l.API == Responses {
+			if l.API == body.Responses {
 				answer.PromptIDs = RawMessageIDs(value)
 			}
 		case m.Named("usage"):
@@ -85,7 +86,7 @@ func (l Leg) readAnswer(body []byte) (PrefillAnswer, error) {
 
 // promptUsage returns how many tokens the prompt has by a usage object, 0 if it does not tell, and how many of them were
 // cached, -1 if it does not tell. On Messages the prompt is the sum of three counts (an/serving.py, vLLM 0.32).
-func promptUsage(api API, raw []byte) (prompt, cached int) {
+func promptUsage(api body.API, raw []byte) (prompt, cached int) {
 	count := func(name string) int {
 		if n := gjson.GetBytes(raw, name); n.Type == gjson.Number && n.Int() >= 0 {
 			return int(n.Int())
@@ -93,10 +94,10 @@ func promptUsage(api API, raw []byte) (prompt, cached int) {
 		return -1
 	}
 	switch api {
-	case Messages:
+	case body.Messages:
 		cached = count("cache_read_input_tokens")
 		return max(0, count("input_tokens")) + max(0, cached) + max(0, count("cache_creation_input_tokens")), cached
-	case Responses:
+	case body.Responses:
 		return max(0, count("input_tokens")), count("input_tokens_details.cached_tokens")
 	}
 	return max(0, int(gjson.GetBytes(raw, "prompt_tokens").Int())), count("prompt_tokens_details.cached_tokens")

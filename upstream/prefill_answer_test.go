@@ -11,16 +11,17 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 // readInSteps reads an answer as readAnswer does, in three passes: whether it is valid, where its members are, and what they hold.
-func readInSteps(l Leg, body []byte) (answer PrefillAnswer, failed string, ok bool) {
-	if !rawjson.Valid(body) || !gjson.ParseBytes(body).IsObject() {
+func readInSteps(l Leg, raw []byte) (answer PrefillAnswer, failed string, ok bool) {
+	if !rawjson.Valid(raw) || !gjson.ParseBytes(raw).IsObject() {
 		return PrefillAnswer{}, "", false
 	}
-	answer.Body, answer.Cached = body, -1
+	answer.Body, answer.Cached = raw, -1
 	var fault gjson.Result
-	gjson.ParseBytes(body).ForEach(func(key, value gjson.Result) bool {
+	gjson.ParseBytes(raw).ForEach(func(key, value gjson.Result) bool {
 		switch key.String() {
 		case "id":
 			answer.ID = value.String()
@@ -30,11 +31,11 @@ func readInSteps(l Leg, body []byte) (answer PrefillAnswer, failed string, ok bo
 				answer.Params = []byte(value.Raw)
 			}
 		case "prompt_token_ids":
-			if l.API == Chat && value.IsArray() {
+			if l.API == body.Chat && value.IsArray() {
 				answer.PromptIDs = []byte(value.Raw)
 			}
 		case "choices":
-			if ids := value.Get("0.prompt_token_ids"); l.API == Text && value.IsArray() && ids.IsArray() {
+			if ids := value.Get("0.prompt_token_ids"); l.API == body.Text && value.IsArray() && ids.IsArray() {
 				answer.PromptIDs = []byte(ids.Raw)
 			}
 		case "usage":
@@ -54,7 +55,7 @@ func readInSteps(l Leg, body []byte) (answer PrefillAnswer, failed string, ok bo
 }
 
 // checkAnswer compares both ways to read an answer.
-func checkAnswer(t *testing.T, api API, body []byte) {
+func checkAnswer(t *testing.T, api body.API, body []byte) {
 	t.Helper()
 	leg := Leg{Instance: &Instance{Name: "p"}, API: api}
 	want, failed, valid := readInSteps(leg, body)
@@ -101,19 +102,19 @@ func answersToRead(tb testing.TB) []string {
 
 func TestReadAnswer_IsOnePassOverWhatWasReadInThree(t *testing.T) {
 	for _, answer := range answersToRead(t) {
-		for _, api := range []API{Chat, Text} {
+		for _, api := range []body.API{body.Chat, body.Text} {
 			checkAnswer(t, api, []byte(answer))
 		}
 	}
 }
 
 func FuzzReadAnswer(f *testing.F) {
-	f.Fuzz(func(t *testing.T, text bool, body []byte) {
-		api := Chat
+	f.Fuzz(func(t *testing.T, text bool, raw []byte) {
+		api := body.Chat
 		if text {
-			api = Text
+			api = body.Text
 		}
-		checkAnswer(t, api, body)
+		checkAnswer(t, api, raw)
 	})
 }
 
@@ -145,17 +146,17 @@ func BenchmarkReadAnswer(b *testing.B) {
 
 func TestAgents_PrefillAnswers(t *testing.T) {
 	for _, row := range []struct {
-		api  API
+		api  body.API
 		body string
 		want PrefillAnswer
 	}{
-		{Messages, `{"usage":{"input_tokens":3,"cache_read_input_tokens":4,"cache_creation_input_tokens":5},"kv_transfer_params":{"a":1}}`,
+		{body.Messages, `{"usage":{"input_tokens":3,"cache_read_input_tokens":4,"cache_creation_input_tokens":5},"kv_transfer_params":{"a":1}}`,
 			PrefillAnswer{PromptTokens: 12, Cached: 4, Params: []byte(`{"a":1}`)}},
-		{Messages, `{"usage":{"input_tokens":3}}`, PrefillAnswer{PromptTokens: 3, Cached: -1}},
-		{Responses, `{"usage":{"input_tokens":3,"input_tokens_details":{"cached_tokens":2}},"input_messages":[{"type":"raw_message_tokens","tokens":[1,2,3]}]}`,
+		{body.Messages, `{"usage":{"input_tokens":3}}`, PrefillAnswer{PromptTokens: 3, Cached: -1}},
+		{body.Responses, `{"usage":{"input_tokens":3,"input_tokens_details":{"cached_tokens":2}},"input_messages":[{"type":"raw_message_tokens","tokens":[1,2,3]}]}`,
 			PrefillAnswer{PromptTokens: 3, Cached: 2, PromptIDs: []byte("[1,2,3]")}},
-		{Responses, `{"input_messages":[{"type":"raw_message_tokens","tokens":[1]},{"type":"raw_message_tokens","tokens":[2]}]}`, PrefillAnswer{Cached: -1}},
-		{Responses, `{"input_messages":[{"type":"harmony","tokens":[1]}]}`, PrefillAnswer{Cached: -1}},
+		{body.Responses, `{"input_messages":[{"type":"raw_message_tokens","tokens":[1]},{"type":"raw_message_tokens","tokens":[2]}]}`, PrefillAnswer{Cached: -1}},
+		{body.Responses, `{"input_messages":[{"type":"harmony","tokens":[1]}]}`, PrefillAnswer{Cached: -1}},
 	} {
 		got, err := Leg{Instance: &Instance{}, API: row.api}.readAnswer([]byte(row.body))
 		if err != nil || got.PromptTokens != row.want.PromptTokens || got.Cached != row.want.Cached ||

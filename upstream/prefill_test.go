@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 // Answers that are no answers, and what each is taken for.
@@ -84,17 +85,17 @@ func TestClient_LastNonNullParamsOfAPrefillAnswerIgnoreNull(t *testing.T) {
 func TestClient_PrefillAnswersWithTheIDsItComputed(t *testing.T) {
 	for _, row := range []struct {
 		name, answer, want string
-		api                API
+		api                body.API
 	}{
-		{"chat, recorded", string(recorded(t, "01-prefill-turn1.json").Response.JSON), "98 ids", Chat},
-		{"text, recorded", string(recorded(t, "11-completions-prefill.json").Response.JSON), "7 ids", Text},
-		{"chat, not asked", `{"prompt_token_ids":null}`, "none", Chat},
-		{"chat, no list", `{"prompt_token_ids":"1"}`, "none", Chat},
-		{"chat, in the choice", `{"choices":[{"prompt_token_ids":[1]}]}`, "none", Chat},
-		{"text, not asked", `{"choices":[{"prompt_token_ids":null}]}`, "none", Text},
-		{"text, second choice", `{"choices":[{},{"prompt_token_ids":[1]}]}`, "none", Text},
-		{"text, at the top", `{"prompt_token_ids":[1],"choices":[]}`, "none", Text},
-		{"text, no choices", `{"choices":null}`, "none", Text},
+		{"chat, recorded", string(recorded(t, "01-prefill-turn1.json").Response.JSON), "98 ids", body.Chat},
+		{"text, recorded", string(recorded(t, "11-completions-prefill.json").Response.JSON), "7 ids", body.Text},
+		{"chat, not asked", `{"prompt_token_ids":null}`, "none", body.Chat},
+		{"chat, no list", `{"prompt_token_ids":"1"}`, "none", body.Chat},
+		{"chat, in the choice", `{"choices":[{"prompt_token_ids":[1]}]}`, "none", body.Chat},
+		{"text, not asked", `{"choices":[{"prompt_token_ids":null}]}`, "none", body.Text},
+		{"text, second choice", `{"choices":[{},{"prompt_token_ids":[1]}]}`, "none", body.Text},
+		{"text, at the top", `{"prompt_token_ids":[1],"choices":[]}`, "none", body.Text},
+		{"text, no choices", `{"choices":null}`, "none", body.Text},
 	} {
 		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: row.api, Body: rawjson.Pieces{[]byte(`{}`)}})
 		got := "none"
@@ -116,7 +117,7 @@ func TestClient_PrefillTellsHowLongThePromptIs(t *testing.T) {
 		{string(recorded(t, "01-prefill-turn1.json").Response.JSON), 98},
 		{`{"usage":null}`, 0}, {`{"usage":{"prompt_tokens":"7"}}`, 7}, {`{"usage":{"prompt_tokens":-7}}`, 0}, {`{}`, 0},
 	} {
-		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: Chat, Body: rawjson.Pieces{[]byte(`{}`)}})
+		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}})
 		if err != nil || answer.PromptTokens != row.want {
 			t.Errorf("%.40s: got %d tokens, error %v, want %d", row.answer, answer.PromptTokens, err, row.want)
 		}
@@ -132,7 +133,7 @@ func TestClient_PrefillTellsWhatWasCachedIfTheEngineDoes(t *testing.T) {
 		{`{"usage":{"prompt_tokens_details":null}}`, -1}, {`{"usage":{"prompt_tokens_details":{"cached_tokens":null}}}`, -1}, {`{"usage":{"prompt_tokens_details":{"cached_tokens":"5"}}}`, -1},
 		{`{"usage":{"prompt_tokens_details":{"cached_tokens":-5}}}`, -1}, {`{"usage":null}`, -1}, {`{}`, -1},
 	} {
-		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: Chat, Body: rawjson.Pieces{[]byte(`{}`)}})
+		answer, err := newTestClient(t, "").Prefill(t.Context(), Leg{Instance: engine(t, RolePrefill, answerJSON(row.answer)), API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}})
 		if err != nil || answer.Cached != row.want {
 			t.Errorf("%s: got %d tokens, error %v, want %d", row.answer, answer.Cached, err, row.want)
 		}

@@ -9,12 +9,13 @@ import (
 	"time"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 // decodeFrom runs a decode leg up to its headers.
 func decodeFrom(t *testing.T, client *Client, instance *Instance) *Stream {
 	t.Helper()
-	stream, err := client.Decode(context.Background(), Leg{Instance: instance, API: Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
+	stream, err := client.Decode(context.Background(), Leg{Instance: instance, API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
 	if err != nil {
 		t.Fatal(err)
 	}

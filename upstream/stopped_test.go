@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 // stood is for how long a process stands still in these tests.
@@ -76,7 +77,7 @@ func readAnswer(url string) error {
 	}
 	client := NewClient(ClientConfig{DialTimeout: time.Minute, Std: onStd()})
 	defer client.Close()
-	stream, err := client.Decode(context.Background(), Leg{Instance: &instance, API: Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
+	stream, err := client.Decode(context.Background(), Leg{Instance: &instance, API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 // wireEngine is a decode instance that reads one request and then writes what the
@@ -80,7 +81,7 @@ func startLeg(t *testing.T, answer func(l *leg)) *leg {
 		l.engine = <-accepted
 		answer(l)
 	}()
-	stream, err := client.Decode(t.Context(), Leg{Instance: instance, API: Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
+	stream, err := client.Decode(t.Context(), Leg{Instance: instance, API: body.Chat, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"carryover/sse/rawjson"
+	"carryover/upstream/body"
 )
 
 // playerVariable makes the test binary the engine of the benchmarks: a process of its own, so that the CPU time of the
@@ -49,8 +50,8 @@ func playEngine() error {
 
 func playConn(conn net.Conn) {
 	defer conn.Close()
-	body := `{"id":"x","kv_transfer_params":{"remote_block_ids":[[1,2,3]]},"usage":{"prompt_tokens":9}}`
-	whole := fmt.Sprintf("HTTP/1.1 200 OK\r\ndate: x\r\nserver: uvicorn\r\ncontent-length: %d\r\ncontent-type: application/json\r\n\r\n%s", len(body), body)
+	raw := `{"id":"x","kv_transfer_params":{"remote_block_ids":[[1,2,3]]},"usage":{"prompt_tokens":9}}`
+	whole := fmt.Sprintf("HTTP/1.1 200 OK\r\ndate: x\r\nserver: uvicorn\r\ncontent-length: %d\r\ncontent-type: application/json\r\n\r\n%s", len(raw), raw)
 	chunk := event("data: " + strings.Repeat("x", 250) + "\n\n")
 	for from := bufio.NewReader(conn); ; {
 		r, err := http.ReadRequest(from)
@@ -58,7 +59,7 @@ func playConn(conn net.Conn) {
 			return
 		}
 		_, _ = io.Copy(io.Discard, r.Body)
-		if r.URL.Path == Chat.Path() {
+		if r.URL.Path == body.Chat.Path() {
 			_, _ = io.WriteString(conn, whole)
 			continue
 		}
@@ -133,15 +134,15 @@ func BenchmarkTransport_LongLeg(b *testing.B) { benchmarkLeg(b, 256<<10) }
 
 func benchmarkLeg(b *testing.B, size int) {
 	b.Helper()
-	r, err := ParseRequest(Chat, benchBody(size))
+	r, err := body.ParseRequest(body.Chat, benchBody(size))
 	if err != nil {
 		b.Fatal(err)
 	}
 	both(b, func(b *testing.B, client *Client, instance *Instance) {
 		b.Helper()
 		for range b.N {
-			body := r.PrefillBody(PrefillEdit{Members: benchParams()})
-			if _, err := client.Prefill(context.Background(), Leg{Instance: instance, API: Chat, Body: body, RequestID: "r"}); err != nil {
+			raw := r.PrefillBody(body.PrefillEdit{Members: benchParams()})
+			if _, err := client.Prefill(context.Background(), Leg{Instance: instance, API: body.Chat, Body: raw, RequestID: "r"}); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -150,7 +151,7 @@ func benchmarkLeg(b *testing.B, size int) {
 
 // One operation is one decode leg with a short answer.
 func BenchmarkTransport_Decode(b *testing.B) {
-	r, err := ParseRequest(Chat, benchBody(3<<10))
+	r, err := body.ParseRequest(body.Chat, benchBody(3<<10))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -159,8 +160,8 @@ func BenchmarkTransport_Decode(b *testing.B) {
 		b.Helper()
 		for range b.N {
 			ctx, cancel := context.WithCancel(context.Background()) // as of a client
-			body := r.DecodeBody(DecodeEdit{Members: benchParams()})
-			stream, err := client.Decode(ctx, Leg{Instance: instance, API: Chat, Body: body, RequestID: "r"}, minutes())
+			raw := r.DecodeBody(body.DecodeEdit{Members: benchParams()})
+			stream, err := client.Decode(ctx, Leg{Instance: instance, API: body.Chat, Body: raw, RequestID: "r"}, minutes())
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -181,7 +182,7 @@ func BenchmarkTransport_Chunk(b *testing.B) {
 		var all sync.WaitGroup
 		for range streams {
 			all.Go(func() {
-				stream, err := client.Decode(context.Background(), Leg{Instance: instance, API: Text, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
+				stream, err := client.Decode(context.Background(), Leg{Instance: instance, API: body.Text, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "r"}, minutes())
 				if err != nil {
 					b.Error(err)
 					return
@@ -209,7 +210,7 @@ func BenchmarkTransport_OpenStream(b *testing.B) {
 		before := inUse()
 		begun := make(chan struct{}, b.N)
 		for range b.N {
-			stream, err := client.Decode(ctx, Leg{Instance: instance, API: Text, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "silent"}, minutes())
+			stream, err := client.Decode(ctx, Leg{Instance: instance, API: body.Text, Body: rawjson.Pieces{[]byte(`{}`)}, RequestID: "silent"}, minutes())
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -244,8 +245,8 @@ func benchBody(size int) []byte {
 }
 
 // benchParams is what NIXL adds to a prefill leg without a ticket.
-func benchParams() []Member {
-	return []Member{{
+func benchParams() []body.Member {
+	return []body.Member{{
 		Name:  "kv_transfer_params",
 		Value: []byte(`{"do_remote_decode":true,"do_remote_prefill":false,"remote_engine_id":null,"remote_block_ids":null,"remote_host":null,"remote_port":null}`),
 	}}

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"carryover/upstream/body"
 	"slices"
 	"strconv"
 	"strings"
@@ -26,7 +27,7 @@ func Releases() []ReleaseFacts {
 // real pairs (nixl 1.5.1, CPU) of each release.
 type AnswerFacts struct {
 	Release string
-	API     API
+	API     body.API
 	Stream  bool
 	// Params says that a stock engine's answers have kv_transfer_params.
 	Params bool
@@ -42,21 +43,21 @@ func AnswerTable() (rows []AnswerFacts) {
 	for _, release := range Releases() {
 		streams := !slices.Contains([]string{"0.28", "0.30", "0.31", "0.32"}, release.Release)
 		of := []AnswerFacts{
-			{API: Chat, Params: true, IDs: returned},
-			{API: Chat, Stream: true, Params: streams, IDs: returned},
-			{API: Text, Params: true, IDs: returned},
-			{API: Text, Stream: true, Params: streams, IDs: returned},
-			{API: Messages, Params: true, PlugIn: "1.1"},
-			{API: Messages, Stream: true, PlugIn: "1.1"},
-			{API: Responses, Params: true, IDs: enabled},
-			{API: Responses, Stream: true, Params: true, IDs: enabled},
+			{API: body.Chat, Params: true, IDs: returned},
+			{API: body.Chat, Stream: true, Params: streams, IDs: returned},
+			{API: body.Text, Params: true, IDs: returned},
+			{API: body.Text, Stream: true, Params: streams, IDs: returned},
+			{API: body.Messages, Params: true, PlugIn: "1.1"},
+			{API: body.Messages, Stream: true, PlugIn: "1.1"},
+			{API: body.Responses, Params: true, IDs: enabled},
+			{API: body.Responses, Stream: true, Params: true, IDs: enabled},
 		}
 		for _, row := range of {
 			row.Release = release.Release
 			switch {
 			case row.PlugIn == "" && !row.Params:
 				row.PlugIn = "1.0"
-			case row.API == Messages && row.Stream && streams:
+			case row.API == body.Messages && row.Stream && streams:
 				row.PlugIn = "1.2" // 0.33 makes these streams of chunks that 1.1 does not see
 			}
 			rows = append(rows, row)
@@ -81,7 +82,7 @@ func ReleaseOf(version string) (facts ReleaseFacts, ok bool) {
 }
 
 // AnswersOf returns the row of a version; ok as in [ReleaseOf].
-func AnswersOf(version string, api API, stream bool) (row AnswerFacts, ok bool) {
+func AnswersOf(version string, api body.API, stream bool) (row AnswerFacts, ok bool) {
 	release, ok := ReleaseOf(version)
 	if !ok {
 		return row, false

@@ -1,11 +1,14 @@
 package upstream
 
-import "fmt"
+import (
+	"carryover/upstream/body"
+	"fmt"
+)
 
 // WhyNoParams says why answers of that API and form have no kv_transfer_params, and how to change that, for a decode
 // instance of a version; "" if that is not known. bare says that whole answers of the same instance were seen to have
 // params.
-func WhyNoParams(version string, api API, stream, bare bool) (why, fix string) {
+func WhyNoParams(version string, api body.API, stream, bare bool) (why, fix string) {
 	const (
 		plugIn   = "install version %s or newer of the plug-in in the engine (pip install ./scripts/vllm; VLLM_PLUGINS, where it is set, has to name carryover)"
 		buffered = ", or set --decode-stream buffered"
@@ -21,7 +24,7 @@ func WhyNoParams(version string, api API, stream, bare bool) (why, fix string) {
 	switch {
 	case !known && !stream:
 		return "whole answers of every vLLM since 0.28 have them where decode keeps its blocks", "start it with " + keeps
-	case !known && api == Messages:
+	case !known && api == body.Messages:
 		return "stock vLLM leaves them out of streams of " + api.Path(), fmt.Sprintf(plugIn, newestPlugIn(api))
 	case !known:
 		return "stock vLLM before 0.33 leaves them out of streams (vllm-project/vllm#40186)",
@@ -37,7 +40,7 @@ func WhyNoParams(version string, api API, stream, bare bool) (why, fix string) {
 }
 
 // newestPlugIn returns the version of the plug-in that adds what streams of an API lack, on every release.
-func newestPlugIn(api API) (version string) {
+func newestPlugIn(api body.API) (version string) {
 	for _, row := range AnswerTable() {
 		if row.API == api && row.Stream {
 			version = max(version, row.PlugIn)

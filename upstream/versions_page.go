@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"carryover/upstream/body"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ func VersionTable() string {
 	b.WriteString("| answers of | ")
 	b.WriteString(strings.Join(names, " | "))
 	b.WriteString(" |\n|---|" + strings.Repeat("---|", len(names)) + "\n")
-	for n, row := range AnswerTable()[:2*APIs] {
+	for n, row := range AnswerTable()[:2*body.APIs] {
 		form := "whole"
 		if row.Stream {
 			form = "stream"

@@ -1,6 +1,7 @@
 package upstream
 
 import (
+	"carryover/upstream/body"
 	"os"
 	"slices"
 	"strings"
@@ -15,7 +16,7 @@ func TestVersions_EachReleaseHasEachAPIAndFormOnce(t *testing.T) {
 			t.Errorf("%+v: a plug-in is for what lacks", row)
 		}
 	}
-	if len(seen) != len(Releases())*APIs*2 {
+	if len(seen) != len(Releases())*body.APIs*2 {
 		t.Errorf("%d rows, want one for each of %d releases, API and form", len(seen), len(Releases()))
 	}
 	for row, n := range seen {
@@ -43,7 +44,7 @@ func FuzzReleaseOf(f *testing.F) {
 		if ok != slices.Contains(Releases(), release) {
 			t.Errorf("%q is %+v, %v", version, release, ok)
 		}
-		for api := range API(APIs) {
+		for api := range body.API(body.APIs) {
 			for _, stream := range []bool{true, false} {
 				if row, known := AnswersOf(version, api, stream); known != ok || row.Release != release.Release || ok && row.API != api {
 					t.Errorf("%q: %+v, %v", version, row, known)
@@ -60,15 +61,15 @@ func FuzzReleaseOf(f *testing.F) {
 func TestVersions_AsMeasured(t *testing.T) {
 	for _, c := range []struct {
 		version string
-		api     API
+		api     body.API
 		stream  bool
 		params  bool
 		plugIn  string
 	}{
-		{"0.32.0", Chat, false, true, ""}, {"0.32.0", Chat, true, false, "1.0"}, {"0.32.0", Text, true, false, "1.0"},
-		{"0.32.0", Messages, false, true, "1.1"}, {"0.32.0", Messages, true, false, "1.1"}, {"0.32.0", Responses, true, true, ""},
-		{"0.33.0", Chat, true, true, ""}, {"0.33.0", Text, true, true, ""}, {"0.33.0", Messages, true, false, "1.2"}, {"0.33.0", Messages, false, true, "1.1"},
-		{"0.30.0", Chat, true, false, "1.0"}, {"0.31.0", Messages, true, false, "1.1"},
+		{"0.32.0", body.Chat, false, true, ""}, {"0.32.0", body.Chat, true, false, "1.0"}, {"0.32.0", body.Text, true, false, "1.0"},
+		{"0.32.0", body.Messages, false, true, "1.1"}, {"0.32.0", body.Messages, true, false, "1.1"}, {"0.32.0", body.Responses, true, true, ""},
+		{"0.33.0", body.Chat, true, true, ""}, {"0.33.0", body.Text, true, true, ""}, {"0.33.0", body.Messages, true, false, "1.2"}, {"0.33.0", body.Messages, false, true, "1.1"},
+		{"0.30.0", body.Chat, true, false, "1.0"}, {"0.31.0", body.Messages, true, false, "1.1"},
 	} {
 		row, ok := AnswersOf(c.version, c.api, c.stream)
 		if !ok || row.Params != c.params || row.PlugIn != c.plugIn {
@@ -81,20 +82,20 @@ func TestVersions_AsMeasured(t *testing.T) {
 func TestVersions_AdviceHelps(t *testing.T) {
 	for _, c := range []struct {
 		version      string
-		api          API
+		api          body.API
 		stream, bare bool
 		with, never  []string
 	}{
-		{"0.32.0", Chat, true, false, []string{"0.32.0", "version 1.0", "--decode-stream buffered"}, []string{"Rust", "bidirectional"}},
-		{"0.33.0", Chat, true, false, []string{"0.33.0", "bidirectional_kv_xfer", "Rust front end", "--decode-stream buffered", "no plug-in"}, []string{"pip install"}},
-		{"0.33.0", Text, true, true, []string{"Rust front end"}, []string{"pip install", "bidirectional"}},
-		{"0.33.0", Text, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install", "Rust", "buffered"}},
-		{"0.32.0", Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install", "buffered"}},
-		{"0.32.0", Messages, true, false, []string{"/v1/messages", "version 1.1"}, []string{"buffered"}},
-		{"0.33.0", Messages, true, false, []string{"/v1/messages", "version 1.2"}, []string{"buffered"}},
-		{"", Messages, true, false, []string{"version 1.2"}, []string{"buffered"}},
-		{"", Chat, true, false, []string{"before 0.33", "version 1.0", "--decode-stream buffered", "0.33 has them by itself"}, nil},
-		{"", Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install"}},
+		{"0.32.0", body.Chat, true, false, []string{"0.32.0", "version 1.0", "--decode-stream buffered"}, []string{"Rust", "bidirectional"}},
+		{"0.33.0", body.Chat, true, false, []string{"0.33.0", "bidirectional_kv_xfer", "Rust front end", "--decode-stream buffered", "no plug-in"}, []string{"pip install"}},
+		{"0.33.0", body.Text, true, true, []string{"Rust front end"}, []string{"pip install", "bidirectional"}},
+		{"0.33.0", body.Text, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install", "Rust", "buffered"}},
+		{"0.32.0", body.Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install", "buffered"}},
+		{"0.32.0", body.Messages, true, false, []string{"/v1/messages", "version 1.1"}, []string{"buffered"}},
+		{"0.33.0", body.Messages, true, false, []string{"/v1/messages", "version 1.2"}, []string{"buffered"}},
+		{"", body.Messages, true, false, []string{"version 1.2"}, []string{"buffered"}},
+		{"", body.Chat, true, false, []string{"before 0.33", "version 1.0", "--decode-stream buffered", "0.33 has them by itself"}, nil},
+		{"", body.Chat, false, false, []string{"bidirectional_kv_xfer"}, []string{"pip install"}},
 	} {
 		why, fix := WhyNoParams(c.version, c.api, c.stream, c.bare)
 		for _, part := range c.with {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/vllmsim"
 )
@@ -29,11 +30,11 @@ func TestConfig_RenderReachesTheFleet(t *testing.T) {
 	}
 	p.fleet.Set([]upstream.Instance{instance})
 	incarnation := p.fleet.Engine(upstream.RolePrefill, "p").Current(t.Context())
-	req, err := upstream.ParseRequest(upstream.Messages, []byte(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`))
+	req, err := body.ParseRequest(body.Messages, []byte(`{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if prompt, err := incarnation.Prompt(t.Context(), req, ""); err != nil || len(prompt.IDs) == 0 || incarnation.Renders(upstream.Messages) != fleet.Yes {
+	if prompt, err := incarnation.Prompt(t.Context(), req, ""); err != nil || len(prompt.IDs) == 0 || incarnation.Renders(body.Messages) != fleet.Yes {
 		t.Errorf("got %v, %v", prompt.IDs, err)
 	}
 	if asked := server.Requests(); len(asked) != 1 || asked[0].Path != "/v1/messages/render" {

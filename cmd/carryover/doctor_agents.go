@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -54,12 +55,12 @@ func sample(model string, inline bool) ([]byte, error) {
 }
 
 // render renders a sample for a prefill instance.
-func render(ctx context.Context, incarnation *fleet.Incarnation, model string, inline bool) ([]uint32, *upstream.Request, error) {
-	body, err := sample(model, inline)
+func render(ctx context.Context, incarnation *fleet.Incarnation, model string, inline bool) ([]uint32, *body.Request, error) {
+	raw, err := sample(model, inline)
 	if err != nil {
 		return nil, nil, err
 	}
-	req, err := upstream.ParseRequest(upstream.Messages, body)
+	req, err := body.ParseRequest(body.Messages, raw)
 	if err != nil {
 		return nil, nil, err
 	}

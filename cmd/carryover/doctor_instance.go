@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -162,7 +163,7 @@ func (d *doctor) start(ctx context.Context, p *proxy, engine *fleet.Engine, e *e
 
 // capability says whether the engine uses the ids that it is sent, as the fleet's own probe finds.
 func (d *doctor) capability(ctx context.Context, incarnation *fleet.Incarnation, e *examined) {
-	switch incarnation.ProbeIDs(ctx, upstream.Chat, "") {
+	switch incarnation.ProbeIDs(ctx, body.Chat, "") {
 	case fleet.Yes:
 		d.report.holds(e.where(), codeIDsIgnored, "it computes the ids that it is sent, so that the token proof is in force")
 		d.report.holds(e.where(), codeIDsUnproven, "")

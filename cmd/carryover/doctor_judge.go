@@ -10,6 +10,7 @@ import (
 	"carryover/server"
 	"carryover/server/proof"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -183,7 +184,7 @@ func (v *verdict) tickets() bool {
 		v.found(codeNoParams, "no answer has kv_transfer_params, streaming or not")
 		return false
 	case streamed == none:
-		why, fix := upstream.WhyNoParams(v.couple.decode.version, upstream.Chat, true, true)
+		why, fix := upstream.WhyNoParams(v.couple.decode.version, body.Chat, true, true)
 		v.report.found(v.at, codeStreamParams, "whole answers have kv_transfer_params, streams have none", append([]string{"{why}", why, "{fix}", fix}, v.details...)...)
 	default:
 		v.holds(codeNoParams, "")

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // text prints the report for people: by place, the problems and below each its fix, and possible improvements. It only counts checks that
@@ -69,7 +70,7 @@ func oldestNIXL() string {
 // messagesPlugIn is the version of the plug-in that the newest release needs for streams of Messages.
 func messagesPlugIn() string {
 	releases := upstream.Releases()
-	row, _ := upstream.AnswersOf(releases[len(releases)-1].Release, upstream.Messages, true)
+	row, _ := upstream.AnswersOf(releases[len(releases)-1].Release, body.Messages, true)
 	return row.PlugIn
 }
 

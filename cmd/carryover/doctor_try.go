@@ -12,6 +12,7 @@ import (
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/discovery"
 	"carryover/upstream/fleet"
 )
@@ -158,9 +159,9 @@ func (d *doctor) hold(ctx context.Context, p *proxy, w *onlooker, base, model st
 
 // learnt waits until it is known whether /tokenize gives what prefill renders, which is learnt beside the first turn.
 func (d *doctor) learnt(ctx context.Context, p *proxy, c couple, talk *probeTalk) (found fleet.Finding) {
-	req, err := upstream.ParseRequest(upstream.Chat, talk.body(true))
+	req, err := body.ParseRequest(body.Chat, talk.body(true))
 	prefill, decode := p.fleet.Engine(upstream.RolePrefill, c.prefill.Name), p.fleet.Engine(upstream.RoleDecode, c.decode.Name)
-	if err != nil || prefill == nil || decode == nil || prefill.Last().UsesIDs(upstream.Chat) != fleet.Yes || decode.Last().UsesIDs(upstream.Chat) != fleet.Yes {
+	if err != nil || prefill == nil || decode == nil || prefill.Last().UsesIDs(body.Chat) != fleet.Yes || decode.Last().UsesIDs(body.Chat) != fleet.Yes {
 		return fleet.Unknown // nothing is learnt
 	}
 	shape, _ := req.FeatureSet()

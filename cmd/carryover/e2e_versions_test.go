@@ -15,6 +15,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // stockVariable is set by scripts/vllm-cpu/e2e --stock: the engines run without the plug-in.
@@ -49,13 +50,13 @@ func wanted(t *testing.T, version string, leg versionLeg) (want givenBy) {
 	if !row.Params && (!plugged() || row.PlugIn == "") {
 		return givenBy{}
 	}
-	want.ids = plugged() && leg.api != upstream.Responses
+	want.ids = plugged() && leg.api != body.Responses
 	switch {
 	case !stream:
 		want.at = inWhole
-	case leg.api == upstream.Messages:
+	case leg.api == body.Messages:
 		want.at = onDelta
-	case leg.api == upstream.Responses:
+	case leg.api == body.Responses:
 		want.at = onEnd
 	default:
 		want.at = onFinish
@@ -66,17 +67,17 @@ func wanted(t *testing.T, version string, leg versionLeg) (want givenBy) {
 // versionLeg is one decode leg of the row.
 type versionLeg struct {
 	name, path string
-	api        upstream.API
+	api        body.API
 	body       map[string]any
 }
 
 func versionLegs() (legs []versionLeg) {
 	for _, api := range []struct {
 		name, path string
-		api        upstream.API
+		api        body.API
 	}{
-		{"chat", pathChat, upstream.Chat}, {"text", pathText, upstream.Text},
-		{"messages", pathMessages, upstream.Messages}, {"responses", pathResponses, upstream.Responses},
+		{"chat", pathChat, body.Chat}, {"text", pathText, body.Text},
+		{"messages", pathMessages, body.Messages}, {"responses", pathResponses, body.Responses},
 	} {
 		for _, form := range []string{"whole", "stream"} {
 			body := agentBody(api.path, []string{about + " " + api.name + form}, nil, blockSize)

@@ -8,7 +8,7 @@ import (
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/server/proof"
-	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/vllmsim"
 )
 
@@ -17,7 +17,7 @@ import (
 type unproven struct{ proof.Proof }
 
 // Admit implements proof.Proof.
-func (u unproven) Admit(req *upstream.Request) (proof.Turn, string) {
+func (u unproven) Admit(req *body.Request) (proof.Turn, string) {
 	turn, why := u.Proof.Admit(req)
 	if turn == nil {
 		return nil, why

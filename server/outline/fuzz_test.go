@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"carryover/server/outline"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Whatever clients send, an outline is made of it within its bounds, a request is as it was compared with itself, and a place has
@@ -16,12 +16,12 @@ func FuzzOutline(f *testing.F) {
 	f.Add(`{"messages":[{"role":"user","role":"user"}],"guided_x":{}}`, `{"messages":null,"prompt":null,"tools":null}`)
 	f.Fuzz(func(t *testing.T, a, b string) {
 		key := outline.NewKey()
-		for _, api := range []upstream.API{upstream.Chat, upstream.Text} {
-			before, err := upstream.ParseRequest(api, []byte(a))
+		for _, api := range []body.API{body.Chat, body.Text} {
+			before, err := body.ParseRequest(api, []byte(a))
 			if err != nil {
 				return
 			}
-			now, err := upstream.ParseRequest(api, []byte(b))
+			now, err := body.ParseRequest(api, []byte(b))
 			if err != nil {
 				return
 			}

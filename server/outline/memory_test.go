@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"carryover/server/outline"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestMemory_KeepsFourOutlinesOfAConversation(t *testing.T) {
 	key, m := outline.NewKey(), outline.NewMemory(0)
-	now := key.Of(parse(t, upstream.Chat, chat("", next)))
+	now := key.Of(parse(t, body.Chat, chat("", next)))
 	for i := range byte(6) {
-		m.Keep([32]byte{1}, [16]byte{i}, key.Of(parse(t, upstream.Chat, chat("", asked))), outline.Reply{})
+		m.Keep([32]byte{1}, [16]byte{i}, key.Of(parse(t, body.Chat, chat("", asked))), outline.Reply{})
 	}
 	for i := range byte(6) {
 		got := m.Compare([32]byte{1}, [16]byte{i}, now).Position
@@ -25,7 +25,7 @@ func TestMemory_KeepsFourOutlinesOfAConversation(t *testing.T) {
 		t.Errorf("another conversation: got %q", got)
 	}
 	before := m.Bytes()
-	m.Keep([32]byte{1}, [16]byte{5}, key.Of(parse(t, upstream.Chat, chat("", asked))), outline.Reply{Reasoning: true})
+	m.Keep([32]byte{1}, [16]byte{5}, key.Of(parse(t, body.Chat, chat("", asked))), outline.Reply{Reasoning: true})
 	if m.Bytes() != before {
 		t.Errorf("the same ticket again: %d bytes, then %d", before, m.Bytes())
 	}
@@ -34,21 +34,21 @@ func TestMemory_KeepsFourOutlinesOfAConversation(t *testing.T) {
 func TestMemory_IsBounded(t *testing.T) {
 	const most = 64 << 10
 	key, m := outline.NewKey(), outline.NewMemory(most)
-	o := key.Of(parse(t, upstream.Chat, longChat(4<<10)))
+	o := key.Of(parse(t, body.Chat, longChat(4<<10)))
 	for i := range 1000 {
 		m.Keep([32]byte{byte(i), byte(i >> 8)}, [16]byte{}, o, outline.Reply{})
 		if m.Bytes() > most {
 			t.Fatalf("%d bytes after %d conversations, want at most %d", m.Bytes(), i+1, most)
 		}
 	}
-	now := key.Of(parse(t, upstream.Chat, chat("", next)))
+	now := key.Of(parse(t, body.Chat, chat("", next)))
 	if m.Compare([32]byte{999 & 0xff, 999 >> 8}, [16]byte{}, now).Position == "" {
 		t.Error("the conversation that was used last is forgotten")
 	}
 	if m.Compare([32]byte{0}, [16]byte{}, now).Position != "" {
 		t.Error("the conversation that was used first is not forgotten")
 	}
-	huge := key.Of(parse(t, upstream.Chat, longChat(2<<20)))
+	huge := key.Of(parse(t, body.Chat, longChat(2<<20)))
 	small := outline.NewMemory(1 << 10)
 	small.Keep([32]byte{1}, [16]byte{}, huge, outline.Reply{})
 	if small.Bytes() != 0 {
@@ -62,7 +62,7 @@ func TestMemory_IsBounded(t *testing.T) {
 
 func TestMemory_IsSafeForConcurrentUse(t *testing.T) {
 	key, m := outline.NewKey(), outline.NewMemory(32<<10)
-	o := key.Of(parse(t, upstream.Chat, chat("", asked, reply, next)))
+	o := key.Of(parse(t, body.Chat, chat("", asked, reply, next)))
 	var all sync.WaitGroup
 	for g := range byte(4) {
 		all.Go(func() {
@@ -80,8 +80,8 @@ func TestMemory_IsSafeForConcurrentUse(t *testing.T) {
 
 func ExampleCompare() {
 	key := outline.NewKey()
-	before, _ := upstream.ParseRequest(upstream.Chat, []byte(chat("", system, asked)))
-	now, _ := upstream.ParseRequest(upstream.Chat, []byte(chat("", system, question, reply, next)))
+	before, _ := body.ParseRequest(body.Chat, []byte(chat("", system, asked)))
+	now, _ := body.ParseRequest(body.Chat, []byte(chat("", system, question, reply, next)))
 	fmt.Println(outline.Compare(key.Of(before), outline.Reply{}, key.Of(now)).Position)
 	// Output: messages[1].name
 }

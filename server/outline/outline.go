@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Bounds of one outline. What exceeds them is not told apart.
@@ -43,11 +43,11 @@ type message struct{ role, name, content, calls, reasoning, callID, other uint64
 
 // Of returns the outline of a request. It returns nil for Messages and Responses: their clients move marks in the history that they repeat,
 // and repeat an answer in several items, so equal prompts need not look alike.
-func (k Key) Of(req *upstream.Request) *Outline {
+func (k Key) Of(req *body.Request) *Outline {
 	if req.API().Rendered() {
 		return nil
 	}
-	o := &Outline{text: req.API() == upstream.Text, answered: k.hash([]byte(`"assistant"`))}
+	o := &Outline{text: req.API() == body.Text, answered: k.hash([]byte(`"assistant"`))}
 	for _, m := range req.PromptScope() {
 		if !rawjson.IsNull(m.Value) {
 			o.add(m.Name, k.hash(m.Value))

@@ -7,15 +7,15 @@ import (
 	"testing"
 
 	"carryover/server/outline"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // place is what a difference may be called: nothing that a client has chosen, and one token of a header's value.
 var place = regexp.MustCompile(`^(endpoint|[a-z_]+|prompt\.kib\[\d+\]|messages\[\d+\]\.[a-z_]+)$`)
 
-func parse(tb testing.TB, api upstream.API, body string) *upstream.Request {
+func parse(tb testing.TB, api body.API, raw string) *body.Request {
 	tb.Helper()
-	req, err := upstream.ParseRequest(api, []byte(body))
+	req, err := body.ParseRequest(api, []byte(raw))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func TestCompare_NamesTheFirstPositionThatDiffers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			key := outline.NewKey()
-			d := outline.Compare(key.Of(parse(t, upstream.Chat, before)), tc.reply, key.Of(parse(t, upstream.Chat, tc.now)))
+			d := outline.Compare(key.Of(parse(t, body.Chat, before)), tc.reply, key.Of(parse(t, body.Chat, tc.now)))
 			if d.Position != tc.want || d.How == "" {
 				t.Errorf("got %q (%s), want %q", d.Position, d.How, tc.want)
 			}
@@ -103,8 +103,8 @@ func TestCompare_NamesTheFirstPositionThatDiffers(t *testing.T) {
 
 func TestCompare_WhatTemplatesDoNotPrintIsNoDifference(t *testing.T) {
 	key := outline.NewKey()
-	before := key.Of(parse(t, upstream.Chat, chat(`"tool_choice":null`, asked, reply, question)))
-	now := key.Of(parse(t, upstream.Chat, chat("",
+	before := key.Of(parse(t, body.Chat, chat(`"tool_choice":null`, asked, reply, question)))
+	now := key.Of(parse(t, body.Chat, chat("",
 		`{"content":"first","role":"user"}`, `{"role":"assistant","content":"third","tool_calls":[],"refusal":null,"reasoning":""}`, question, reply, next)))
 	if d := outline.Compare(before, outline.Reply{}, now); d.Position != "messages[3].content" {
 		t.Errorf("got %q, want the reply, which is all that may differ", d.Position)
@@ -114,7 +114,7 @@ func TestCompare_WhatTemplatesDoNotPrintIsNoDifference(t *testing.T) {
 func TestCompare_TextDiffersFromAKiBOn(t *testing.T) {
 	key := outline.NewKey()
 	text := func(prompt string) *outline.Outline {
-		return key.Of(parse(t, upstream.Text, `{"model":"m","prompt":"`+prompt+`"}`))
+		return key.Of(parse(t, body.Text, `{"model":"m","prompt":"`+prompt+`"}`))
 	}
 	long := strings.Repeat("0123456789abcdef", 5*64)
 	for name, tc := range map[string]struct{ now, want string }{
@@ -127,14 +127,14 @@ func TestCompare_TextDiffersFromAKiBOn(t *testing.T) {
 			t.Errorf("%s: got %q, want %q", name, d.Position, tc.want)
 		}
 	}
-	chats := key.Of(parse(t, upstream.Chat, chat("", asked)))
+	chats := key.Of(parse(t, body.Chat, chat("", asked)))
 	if d := outline.Compare(text(long), outline.Reply{}, chats); d.Position != "endpoint" {
 		t.Errorf("a chat after a text: got %q", d.Position)
 	}
 }
 
 func TestCompare_HashesOfAnotherKeyAreOthers(t *testing.T) {
-	req := parse(t, upstream.Chat, chat("", asked, reply))
+	req := parse(t, body.Chat, chat("", asked, reply))
 	if d := outline.Compare(outline.NewKey().Of(req), outline.Reply{}, outline.NewKey().Of(req)); d.Position != "messages[0].role" {
 		t.Errorf("got %q: the key does not count", d.Position)
 	}
@@ -146,15 +146,15 @@ func TestOf_IsBounded(t *testing.T) {
 		messages[i] = fmt.Sprintf(`{"role":"user","content":"%d"}`, i)
 	}
 	key := outline.NewKey()
-	before := key.Of(parse(t, upstream.Chat, chat("", messages...)))
+	before := key.Of(parse(t, body.Chat, chat("", messages...)))
 	if n := before.Bytes(); n > 40<<10 {
 		t.Errorf("3,000 messages take %d bytes", n)
 	}
 	messages[2500] = asked
-	if d := outline.Compare(before, outline.Reply{}, key.Of(parse(t, upstream.Chat, chat("", messages...)))); d.Position != "messages[512].later" {
+	if d := outline.Compare(before, outline.Reply{}, key.Of(parse(t, body.Chat, chat("", messages...)))); d.Position != "messages[512].later" {
 		t.Errorf("got %q", d.Position)
 	}
-	text := key.Of(parse(t, upstream.Text, `{"prompt":"`+strings.Repeat("x", 8<<20)+`"}`))
+	text := key.Of(parse(t, body.Text, `{"prompt":"`+strings.Repeat("x", 8<<20)+`"}`))
 	if n := text.Bytes(); n > 40<<10 {
 		t.Errorf("a prompt of 8 MiB takes %d bytes", n)
 	}
@@ -162,7 +162,7 @@ func TestOf_IsBounded(t *testing.T) {
 	for i := range 200 {
 		fmt.Fprintf(&guided, `"guided_%0200d":1,`, i)
 	}
-	if n := key.Of(parse(t, upstream.Chat, `{`+guided.String()+`"messages":[]}`)).Bytes(); n > 1<<10 {
+	if n := key.Of(parse(t, body.Chat, `{`+guided.String()+`"messages":[]}`)).Bytes(); n > 1<<10 {
 		t.Errorf("200 members with names of a client's own take %d bytes", n)
 	}
 }
@@ -180,9 +180,9 @@ func longChat(size int) string {
 func BenchmarkOf(b *testing.B) {
 	key := outline.NewKey()
 	for _, size := range []int{4 << 10, 64 << 10, 200 << 10} {
-		for _, api := range []upstream.API{upstream.Chat, upstream.Text} {
+		for _, api := range []body.API{body.Chat, body.Text} {
 			text := longChat(size)
-			if api == upstream.Text {
+			if api == body.Text {
 				text = `{"prompt":"` + strings.Repeat("0123456789abcdef", size/16) + `"}`
 			}
 			req := parse(b, api, text)
@@ -199,7 +199,7 @@ func BenchmarkOf(b *testing.B) {
 
 func BenchmarkCompare(b *testing.B) {
 	key := outline.NewKey()
-	before, now := key.Of(parse(b, upstream.Chat, longChat(200<<10))), key.Of(parse(b, upstream.Chat, strings.Replace(longChat(200<<10), "The", "A", 1)))
+	before, now := key.Of(parse(b, body.Chat, longChat(200<<10))), key.Of(parse(b, body.Chat, strings.Replace(longChat(200<<10), "The", "A", 1)))
 	for b.Loop() {
 		outline.Compare(before, outline.Reply{}, now)
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"carryover/convcache"
-	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -18,7 +18,7 @@ type History struct {
 func (History) Name() string { return "history" }
 
 // Admit digests the request's messages. It refuses a request for which equal history is known to prove nothing.
-func (p History) Admit(req *upstream.Request) (Turn, string) {
+func (p History) Admit(req *body.Request) (Turn, string) {
 	if req.HidesReasoning() {
 		return nil, "hidden_reasoning"
 	}
@@ -34,7 +34,7 @@ func (p History) Admit(req *upstream.Request) (Turn, string) {
 		t.kwargs = kwargs // refers to the request's memory, until Drop
 	}
 	var err error
-	if req.API() == upstream.Text {
+	if req.API() == body.Text {
 		prompt, ok := req.String("prompt")
 		if !ok {
 			return nil, "prompt_ids"
@@ -51,7 +51,7 @@ func (p History) Admit(req *upstream.Request) (Turn, string) {
 
 // historyTurn is a turn under the history proof.
 type historyTurn struct {
-	api     upstream.API
+	api     body.API
 	model   string
 	kwargs  []byte // arguments of the chat template, raw JSON, nil if absent
 	history convcache.History
@@ -76,7 +76,7 @@ func (t *historyTurn) Begin(_ context.Context, a Attempt) (lacks string) {
 // Look asks once for each incarnation of prefill, model and set of template arguments whether the chat template is append-only, so that a
 // history can be a prefix at all. A question that failed proves nothing.
 func (t *historyTurn) Look(ctx context.Context) (miss string) {
-	if t.api != upstream.Chat {
+	if t.api != body.Chat {
 		return ""
 	}
 	switch t.prefill.AppendOnly(ctx, t.model, t.kwargs, t.authorization) {

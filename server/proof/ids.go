@@ -9,7 +9,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -96,7 +96,7 @@ func (k *IDs) set(ids []uint32, list []byte) {
 // attempt ends otherwise, a leg may still be on its way, and the memory is left to the garbage collector. A stream of the Responses API
 // reports the prompt in its last event, and other streams in the first, so for Responses a digest remains.
 func (k *IDs) drop() {
-	if k.turn.api == upstream.Responses && len(k.ids) > 0 {
+	if k.turn.api == body.Responses && len(k.ids) > 0 {
 		k.gone = digestOf(k.ids)
 	}
 	told := k.told
@@ -202,7 +202,7 @@ func (k *IDs) CheckEcho(computed []byte) error {
 		return ErrIDs
 	}
 	k.set(ids, computed)
-	if k.turn.api == upstream.Chat { // engines of the other APIs have to show something else
+	if k.turn.api == body.Chat { // engines of the other APIs have to show something else
 		p.note(a.Prefill, "")
 		p.note(a.Decode, "")
 	}

@@ -7,7 +7,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -18,7 +18,7 @@ func attemptOf(tb testing.TB) *IDs {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	req, err := upstream.ParseRequest(upstream.Chat, []byte(`{"messages":[]}`))
+	req, err := body.ParseRequest(body.Chat, []byte(`{"messages":[]}`))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -59,7 +59,7 @@ func TestAdd_KnowsThePromptOfAResponseWhoseIDsAreGone(t *testing.T) {
 		`[1,20,300]`: true, `[1, 20, 300]`: true, `[1,20,301]`: false, `[1,20]`: false, `[]`: false, `[1,20,300,4]`: false, `[1,20,300`: false, ``: false,
 	} {
 		k := attemptOf(t)
-		k.turn.api, k.turn.ids = upstream.Responses, k
+		k.turn.api, k.turn.ids = body.Responses, k
 		k.fix(fleet.Prompt{IDs: []uint32{1, 20, 300}, List: []byte(`[1,20,300]`)})
 		k.Grow(2)
 		k.turn.Drop()

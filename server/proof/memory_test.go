@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -28,7 +29,7 @@ func TestIDs_OnlyAnAnswerGivesTheirMemoryAway(t *testing.T) {
 	engines := fleet.New(fleet.Config{Client: client, AskLimit: 10 * time.Second})
 	engines.Set([]upstream.Instance{instance})
 	incarnation := engines.Engine(upstream.RolePrefill, "p").Fresh()
-	req, err := upstream.ParseRequest(upstream.Text, []byte(`{"prompt":"x"}`))
+	req, err := body.ParseRequest(body.Text, []byte(`{"prompt":"x"}`))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,11 +9,11 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/convcache"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestReply_TextOfPlainChunksIsGatheredAsOfOthers(t *testing.T) {
-	for _, api := range []upstream.API{upstream.Chat, upstream.Text} {
+	for _, api := range []body.API{body.Chat, body.Text} {
 		quick, general := &Reply{api: api}, &Reply{api: api}
 		for i, raw := range []string{"", "Hello", ` \u00e9\n`, `\ud83d\ude00`, "\xff", strings.Repeat("x", minReply), strings.Repeat("y", maxReply), "z"} {
 			choice := gjson.Parse(`{"text":"` + raw + `","delta":{"content":"` + raw + `"}}`)

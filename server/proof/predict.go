@@ -1,7 +1,7 @@
 package proof
 
 import (
-	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -67,7 +67,7 @@ func (t *tokensTurn) predictRender(f *Prediction) {
 	switch {
 	case t.attempt.Prefill.Renders(t.api) != fleet.No:
 		f.Asks = AsksTokens
-	case t.api == upstream.Responses: // its answer reports the ids, so it can still leave a ticket
+	case t.api == body.Responses: // its answer reports the ids, so it can still leave a ticket
 		f.Miss = Unproven(LacksRender)
 	default:
 		f.Lacks = LacksRender
@@ -81,7 +81,7 @@ func (t *historyTurn) Predict(a Attempt) (f Prediction) {
 		f.Asks = AsksIncarnation
 		return f
 	}
-	if t.api != upstream.Chat {
+	if t.api != body.Chat {
 		return f
 	}
 	f.Template = a.Prefill.Template(t.model, t.kwargs)

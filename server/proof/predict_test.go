@@ -7,6 +7,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 	"carryover/upstream/routing"
 	"carryover/upstream/vllmsim"
@@ -47,32 +48,32 @@ func TestPredict_OfAPromptThatIsRendered(t *testing.T) {
 	}
 	proof := NewTokens(secret.ChainKey(), slog.New(slog.DiscardHandler))
 	for _, row := range []struct {
-		api          upstream.API
+		api          body.API
 		body         string
 		render       bool
 		lacks, miss  string // of Begin and Look
 		before, then Prediction
 	}{
 		{
-			upstream.Messages, `{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, true, "", "",
+			body.Messages, `{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, true, "", "",
 			Prediction{Asks: AsksTokens}, Prediction{Asks: AsksTokens},
 		},
 		{
-			upstream.Messages, `{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, false, LacksRender, Unproven(LacksRender),
+			body.Messages, `{"model":"sim","max_tokens":1,"messages":[{"role":"user","content":"x"}]}`, false, LacksRender, Unproven(LacksRender),
 			Prediction{Asks: AsksTokens}, Prediction{Lacks: LacksRender},
 		},
 		{
-			upstream.Responses, `{"model":"sim","input":"x"}`, true, "", "",
+			body.Responses, `{"model":"sim","input":"x"}`, true, "", "",
 			Prediction{Asks: AsksTokens}, Prediction{Asks: AsksTokens},
 		},
 		{
-			upstream.Responses, `{"model":"sim","input":"x"}`, false, "", Unproven(LacksRender),
+			body.Responses, `{"model":"sim","input":"x"}`, false, "", Unproven(LacksRender),
 			Prediction{Asks: AsksTokens}, Prediction{Miss: Unproven(LacksRender)},
 		},
 	} {
 		prefill, decode := incarnationsOf(t, row.render)
 		a := Attempt{Prefill: prefill, Decode: decode}
-		req, err := upstream.ParseRequest(row.api, []byte(row.body))
+		req, err := body.ParseRequest(row.api, []byte(row.body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -13,7 +14,7 @@ type Proof interface {
 	// Name returns the name that a hit shows: "tokens" or "history".
 	Name() string
 	// Admit begins the proof of a request. why says why the request takes no part in reuse, "" if it may.
-	Admit(req *upstream.Request) (turn Turn, why string)
+	Admit(req *body.Request) (turn Turn, why string)
 }
 
 // Turn is the proof of one turn. It belongs to the turn's goroutine.

@@ -6,7 +6,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/convcache"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // maxReply is the length of the longest reply that is collected; a longer one is not kept.
@@ -15,7 +15,7 @@ const maxReply = 8 << 20
 // Reply collects the content of decode's answer in the form in which a client will repeat it. It belongs to one answer. The methods of a
 // nil Reply do nothing.
 type Reply struct {
-	api       upstream.API
+	api       body.API
 	content   []byte
 	tools     []toolCall
 	reasoning bool
@@ -59,7 +59,7 @@ func (r *Reply) Whole(choice gjson.Result, finish string) (why string) {
 
 func (r *Reply) add(choice gjson.Result, part, finish string, whole bool) (why string) {
 	text, delta := choice.Get("text").String(), gjson.Result{}
-	if r.api == upstream.Chat {
+	if r.api == body.Chat {
 		delta = choice.Get(part)
 		text = delta.Get("content").String()
 	}
@@ -70,7 +70,7 @@ func (r *Reply) add(choice gjson.Result, part, finish string, whole bool) (why s
 		// text, there are no such tokens; a whole answer does not show it.
 		why = convcache.WhyUnicode
 	}
-	if r.api == upstream.Chat {
+	if r.api == body.Chat {
 		for _, name := range []string{"reasoning", "reasoning_content"} {
 			if delta.Get(name).String() != "" {
 				r.reasoning = true
@@ -112,7 +112,7 @@ func (r *Reply) tool(call gjson.Result, position int) (ok bool) {
 
 // reply returns the part of the history digest that the answer adds to the request.
 func (r *Reply) reply() convcache.Reply {
-	if r.api == upstream.Text {
+	if r.api == body.Text {
 		return convcache.Reply{Text: string(r.content)}
 	}
 	reply := convcache.Reply{Content: string(r.content)}

@@ -7,7 +7,7 @@ import (
 
 	"carryover/convcache"
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
 )
 
@@ -28,7 +28,7 @@ func (*Tokens) Name() string { return "tokens" }
 
 // Admit names the shape of the request; parity is learnt for each shape. Ids do not show which images, audio and files they stand for, so a
 // request with such content takes no part.
-func (p *Tokens) Admit(req *upstream.Request) (Turn, string) {
+func (p *Tokens) Admit(req *body.Request) (Turn, string) {
 	t := &tokensTurn{proof: p, req: req, api: req.API()}
 	comparable := false
 	if !t.api.Rendered() {
@@ -37,7 +37,7 @@ func (p *Tokens) Admit(req *upstream.Request) (Turn, string) {
 		}
 	}
 	if !comparable && !req.PlainText() {
-		return nil, upstream.WhyContent
+		return nil, body.WhyContent
 	}
 	return t, ""
 }
@@ -45,8 +45,8 @@ func (p *Tokens) Admit(req *upstream.Request) (Turn, string) {
 // tokensTurn is a turn under the token proof.
 type tokensTurn struct {
 	proof   *Tokens
-	req     *upstream.Request // nil once the answer has begun
-	api     upstream.API
+	req     *body.Request // nil once the answer has begun
+	api     body.API
 	shape   string // the shape for which parity is learnt, "" if not comparable
 	attempt Attempt
 	ids     *IDs
@@ -118,7 +118,7 @@ func (t *tokensTurn) render(ctx context.Context) (lacks string) {
 		t.proof.logger.Debug("prompt can't be rendered", "turn", t.attempt.TurnID, "prefill", prefill.Engine().Name, "error", err)
 		lacks = LacksRendered
 	}
-	if t.unrendered = lacks; t.api == upstream.Responses {
+	if t.unrendered = lacks; t.api == body.Responses {
 		return ""
 	}
 	return lacks

@@ -16,6 +16,7 @@ import (
 	"carryover/convcache"
 	"carryover/server"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // newMetrics returns metrics and what reads them.
@@ -80,7 +81,7 @@ func collect(tb testing.TB, reader *sdkmetric.ManualReader) map[string]float64 {
 func hit() *server.Record {
 	began := time.Now()
 	return &server.Record{
-		Turn: "t", Asked: server.Asked{API: upstream.Chat, Model: "m", Conversation: "c", Source: "conversation_id"},
+		Turn: "t", Asked: server.Asked{API: body.Chat, Model: "m", Conversation: "c", Source: "conversation_id"},
 		Path:  server.Path{Way: server.WayPrefillDecode, Tokens: 100},
 		Reuse: server.Reuse{Hit: true, Proof: "tokens", Offered: 2000, Cached: 2000, Saved: 400 * time.Millisecond}, Stored: "yes",
 		Legs: []server.LegRecord{

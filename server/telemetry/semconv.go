@@ -3,7 +3,7 @@ package telemetry
 import (
 	"go.opentelemetry.io/otel/attribute"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Attributes of OpenTelemetry's conventions: HTTP is stable, gen_ai in development (repository semantic-conventions-genai, 2026-11).
@@ -35,8 +35,8 @@ const (
 )
 
 // operation returns what an endpoint does, in the words of the conventions.
-func operation(api upstream.API) string {
-	if api == upstream.Text {
+func operation(api body.API) string {
+	if api == body.Text {
 		return "text_completion"
 	}
 	return "chat"

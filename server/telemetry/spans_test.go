@@ -18,6 +18,7 @@ import (
 	"carryover/server"
 	"carryover/server/telemetry"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // presetIDs gives spans the ids that they are to have, and others in turn.
@@ -53,7 +54,7 @@ var began = time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 // aTurn is the record of a turn by prefill and decode, which began in the client's trace.
 func aTurn() server.Record {
 	return server.Record{
-		Turn: "CANARY-request-id", Asked: server.Asked{API: upstream.Text, Model: "served", Conversation: "0123456789ab", Source: "session_id"},
+		Turn: "CANARY-request-id", Asked: server.Asked{API: body.Text, Model: "served", Conversation: "0123456789ab", Source: "session_id"},
 		Trace: server.Trace{ID: [16]byte{1, 2, 3}, Parent: [8]byte{4}, Span: [8]byte{5}, Sampled: true, State: "a=1,b=2"},
 		Path:  server.Path{Way: server.WayPrefillDecode}, Reuse: server.Reuse{Hit: true, Proof: "tokens", Offered: 100, Read: 64, Cached: 96, Saved: 2 * time.Second},
 		Stored: "yes", Status: 200, Times: server.Times{Began: began, Took: 10 * time.Second},

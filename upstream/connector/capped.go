@@ -5,6 +5,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Why decode gets no KV, or the wrong KV, although prefill has answered 200.
@@ -16,8 +17,8 @@ var (
 // Capped returns the members that make a prefill leg end by its length only: engines of Mooncake and MoRI-IO keep only
 // the KV of requests that end as FINISHED_LENGTH_CAPPED (mooncake_connector.py and moriio_connector.py,
 // request_finished). They also ask for the computed ids, for CheckIDs.
-func Capped() []upstream.Member {
-	return []upstream.Member{
+func Capped() []body.Member {
+	return []body.Member{
 		{Name: "stop_token_ids"}, {Name: "stop"},
 		{Name: "ignore_eos", Value: []byte("true")},
 		{Name: "return_token_ids", Value: []byte("true")},

@@ -5,7 +5,7 @@ import (
 	"fmt"
 
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // MaxParams is the greatest size of an engine's kv_transfer_params in bytes, bounded because decode's request repeats them. 100 kB
@@ -40,9 +40,9 @@ const IDsMember = "prompt_token_ids"
 
 // Carry returns the members of a leg that carries ids to compute. ids is a JSON list; params is the text of the leg's
 // kv_transfer_params without the closing brace. A chat carries the ids in its params (IDsMember), a text completion as its prompt.
-func Carry(api upstream.API, params, ids []byte) []upstream.Member {
-	if api == upstream.Text {
-		return []upstream.Member{{Name: "kv_transfer_params", Value: append(params, '}')}, {Name: "prompt", Value: ids}}
+func Carry(api body.API, params, ids []byte) []body.Member {
+	if api == body.Text {
+		return []body.Member{{Name: "kv_transfer_params", Value: append(params, '}')}, {Name: "prompt", Value: ids}}
 	}
-	return []upstream.Member{{Name: "kv_transfer_params", Value: append(AppendMember(params, IDsMember, ids), '}')}}
+	return []body.Member{{Name: "kv_transfer_params", Value: append(AppendMember(params, IDsMember, ids), '}')}}
 }

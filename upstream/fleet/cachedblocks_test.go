@@ -6,11 +6,12 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // promptOf is a prompt of so many pieces that has begun in some way and gone on in another, with as many tokens as such text has.
 func promptOf(begun, length int, on, more int) ComputedPrompt {
-	p := ComputedPrompt{Chain: chain(begun, length, on, more), BlockSize: 16, Bytes: (length + more) * upstream.ChainPiece}
+	p := ComputedPrompt{Chain: chain(begun, length, on, more), BlockSize: 16, Bytes: (length + more) * body.ChainPiece}
 	for i := range (length + more) * tokensPerPiece {
 		token := begun<<16 | i
 		if i >= length*tokensPerPiece {

@@ -7,16 +7,16 @@ import (
 	"net/http"
 
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // disablesThinking reports whether a Messages request may be rendered differently from how it is computed. With
 // thinking disabled, /v1/messages/render always uses the effort "none", but /v1/messages uses "low" where the chat
 // template has no "none" (_probe_disabled_thinking_effort, anthropic/serving.py). A value that can't be read counts as
 // disabled.
-func disablesThinking(req *upstream.Request) bool {
+func disablesThinking(req *body.Request) bool {
 	raw, found := req.Member("thinking")
-	if req.API() != upstream.Messages || !found || rawjson.IsNull(raw) {
+	if req.API() != body.Messages || !found || rawjson.IsNull(raw) {
 		return false
 	}
 	thinking, err := rawjson.ParseObject(raw)
@@ -29,7 +29,7 @@ func disablesThinking(req *upstream.Request) bool {
 
 // agrees compares the number of rendered ids with the engine's own count of the prompt's tokens. It returns
 // ErrNotComparable if they differ.
-func (s *Incarnation) agrees(ctx context.Context, req *upstream.Request, authorization string, ids int) error {
+func (s *Incarnation) agrees(ctx context.Context, req *body.Request, authorization string, ids int) error {
 	n, err := s.Count(ctx, req, authorization)
 	if err == nil && n != ids {
 		err = fmt.Errorf("count_tokens: %w: %d tokens, rendered %d", ErrNotComparable, n, ids)
@@ -39,11 +39,11 @@ func (s *Incarnation) agrees(ctx context.Context, req *upstream.Request, authori
 
 // Count returns how many tokens the prompt of a Messages request has, by the engine's count_tokens endpoint, within
 // AskLimit. It returns ErrNotComparable if the engine's answer has no count; other errors are *upstream.LegError.
-func (s *Incarnation) Count(ctx context.Context, req *upstream.Request, authorization string) (int, error) {
+func (s *Incarnation) Count(ctx context.Context, req *body.Request, authorization string) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.engine.fleet.cfg.AskLimit)
 	defer cancel()
 	at := s.engine.Instance()
-	status, answer, err := s.post(ctx, upstream.Messages.Path()+"/count_tokens", req.RenderBody(), authorization)
+	status, answer, err := s.post(ctx, body.Messages.Path()+"/count_tokens", req.RenderBody(), authorization)
 	switch {
 	case err != nil:
 		return 0, askFailed(at, "count_tokens", status, nil, err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Render says "none" for thinking that is disabled, and the endpoint what the template knows.
@@ -39,7 +40,7 @@ func TestRender_ThinkingThatIsDisabledMustHaveItsCount(t *testing.T) {
 		{"no text", fmt.Sprintf(none, `{"type":1}`), counts(9), false, true, 0},
 	} {
 		r := newRendering(t, map[string]http.HandlerFunc{"/render": answerJSON(`{"token_ids":[1,2,3]}`), "/count_tokens": row.count})
-		req, err := upstream.ParseRequest(upstream.Messages, []byte(row.body))
+		req, err := body.ParseRequest(body.Messages, []byte(row.body))
 		if err != nil {
 			t.Fatalf("%s: %v", row.name, err)
 		}
@@ -53,12 +54,12 @@ func TestRender_ThinkingThatIsDisabledMustHaveItsCount(t *testing.T) {
 		case !row.comparable && row.failed == 0 && !errors.Is(err, ErrNotComparable):
 			t.Errorf("%s: got %v, %v, want ErrNotComparable", row.name, prompt.IDs, err)
 		}
-		if asked := slices.Contains(r.paths(), "/v1/messages/count_tokens"); asked != row.asked || r.Renders(upstream.Messages) != Yes {
-			t.Errorf("%s: asked %v, renders %d", row.name, r.paths(), r.Renders(upstream.Messages))
+		if asked := slices.Contains(r.paths(), "/v1/messages/count_tokens"); asked != row.asked || r.Renders(body.Messages) != Yes {
+			t.Errorf("%s: asked %v, renders %d", row.name, r.paths(), r.Renders(body.Messages))
 		}
 	}
 	r := newRendering(t, map[string]http.HandlerFunc{"/render": answerJSON(`{"token_ids":[1]}`)})
-	if _, err := r.prompt(t, upstream.Responses, `{"input":"x","thinking":{"type":"disabled"}}`, ""); err != nil || len(r.paths()) != 1 {
+	if _, err := r.prompt(t, body.Responses, `{"input":"x","thinking":{"type":"disabled"}}`, ""); err != nil || len(r.paths()) != 1 {
 		t.Errorf("Responses, which knows no such member: %v after %v", err, r.paths())
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/vllmsim"
 )
 
@@ -178,11 +179,11 @@ func recorded(tb testing.TB, name string) string {
 	return string(e.Response.JSON)
 }
 
-func mustParse(tb testing.TB, api upstream.API, body string) *upstream.Request {
+func mustParse(tb testing.TB, api body.API, raw string) *body.Request {
 	tb.Helper()
-	r, err := upstream.ParseRequest(api, []byte(body))
+	r, err := body.ParseRequest(api, []byte(raw))
 	if err != nil {
-		tb.Fatalf("parse %.80s: %v", body, err)
+		tb.Fatalf("parse %.80s: %v", raw, err)
 	}
 	return r
 }

@@ -4,7 +4,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Bounds of what is known of all prefix caches together.
@@ -210,7 +210,7 @@ func (p *ComputedPrompt) blockMarks(prefix uint64) []uint64 {
 	places := make([]uint64, len(p.Chain))
 	at, last := 0, uint64(0)
 	for i := range places {
-		end := min(len(p.IDs), int(int64(len(p.IDs))*int64(i+1)*upstream.ChainPiece/int64(p.Bytes)))
+		end := min(len(p.IDs), int(int64(len(p.IDs))*int64(i+1)*body.ChainPiece/int64(p.Bytes)))
 		for ; at+size <= end; at += size {
 			prefix = prefixHash(prefix, p.IDs[at:at+size])
 			if marks(at+size, size) {

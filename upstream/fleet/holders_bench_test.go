@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // told is a large fleet all of whose prefill engines publish KV events. All hold the beginning of the prompt, each tenth holds half
@@ -15,7 +16,7 @@ func told(tb testing.TB) (f *Fleet, hint Hint) {
 	for i := range ids {
 		ids[i] = uint32(i) * 31
 	}
-	prompt := ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * upstream.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"}
+	prompt := ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * body.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"}
 	for i, e := range f.engines[upstream.RolePrefill] {
 		e.EventsStarted()
 		n := len(ids) / 8
@@ -79,7 +80,7 @@ func BenchmarkEngine_BlocksStored(b *testing.B) {
 func BenchmarkIndexPrompt(b *testing.B) {
 	f, hint := told(b)
 	ids := make([]uint32, len(hint.Chain)*tokensPerPiece)
-	prompt := ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * upstream.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"}
+	prompt := ComputedPrompt{Chain: hint.Chain, Bytes: len(hint.Chain) * body.ChainPiece, IDs: ids, BlockSize: 16, Model: "model"}
 	for b.Loop() {
 		ids[0]++
 		f.IndexPrompt(prompt)

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Finding is what is known about a yes-or-no question.
@@ -48,10 +48,10 @@ type Incarnation struct {
 	mu          sync.Mutex
 	blockSize   int
 	quarantined bool
-	usesIDs     [upstream.APIs]Finding
-	refused     [upstream.APIs]bool // the last probe with our own key was refused
+	usesIDs     [body.APIs]Finding
+	refused     [body.APIs]bool // the last probe with our own key was refused
 	plugIn      Finding
-	rendering   [upstream.APIs]Finding // whether it has the render endpoint of the API
+	rendering   [body.APIs]Finding // whether it has the render endpoint of the API
 	parity      map[[sha256.Size]byte]Finding
 	templates   map[[sha256.Size]byte]Finding
 	silence     int // answers in a row that brought no kv_transfer_params

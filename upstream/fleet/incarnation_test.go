@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // The same id is the same incarnation, whatever was forgotten in between; its block size may
@@ -48,7 +49,7 @@ func TestIncarnation_UnknownIsEqualToNothing(t *testing.T) {
 	if got := blank.LearnParity("m", "f", true); got != Unknown || blank.PlugIn() != Unknown || blank.Parity("m", "f") != Unknown {
 		t.Error("something was learnt of it")
 	}
-	if blank.ProbeIDs(t.Context(), upstream.Chat, "") != Unknown || blank.AppendOnly(t.Context(), "m", nil, "") != Unknown {
+	if blank.ProbeIDs(t.Context(), body.Chat, "") != Unknown || blank.AppendOnly(t.Context(), "m", nil, "") != Unknown {
 		t.Error("something was found out of it")
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"weak"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // reached counts the values that a fleet holds on to: what pointers point at, the entries
@@ -68,7 +69,7 @@ func (r *rig) learnAll(p, d *Incarnation) {
 		s.SentNothing()
 		s.Judge("probe")
 		s.mu.Lock()
-		s.rendering[upstream.Chat], s.usesIDs[upstream.Chat], s.refused[upstream.Chat] = No, Yes, true
+		s.rendering[body.Chat], s.usesIDs[body.Chat], s.refused[body.Chat] = No, Yes, true
 		s.mu.Unlock()
 		for _, asked := range []*questions{s.probes, s.renders} {
 			<-asked.ask(r.t.Context(), digest("fails"), func(context.Context) error { return errDefect })

@@ -8,7 +8,7 @@ const maxLearnt = 1024
 
 // Parity says whether, for requests with these features, /tokenize gives the same ids as the completion endpoint of
 // this prefill incarnation: Yes if that was seen, No if a difference was seen once. They differ where a template or
-// renderer sees something that /tokenize is not told. features is [upstream.Request.FeatureSet].
+// renderer sees something that /tokenize is not told. features is [body.Request.FeatureSet].
 func (s *Incarnation) Parity(model, features string) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/routing"
 )
 
@@ -256,7 +257,7 @@ func TestPick_AHandBackThatWasEvictedCountsForNothing(t *testing.T) {
 	computes(p0, prompt, 8*tokensPerPiece)
 	want("its prompt is held", 10, 9*tokensPerPiece+8)
 	hint.PrefixHints[0].Tokens, hint.Chain = 4*tokensPerPiece, append(prompt.Chain[:8:8], chain(3, 4, 0, 0)...)
-	w.IndexPrompt(ComputedPrompt{Chain: hint.Chain, Bytes: 12 * upstream.ChainPiece, IDs: next.IDs, BlockSize: 16})
+	w.IndexPrompt(ComputedPrompt{Chain: hint.Chain, Bytes: 12 * body.ChainPiece, IDs: next.IDs, BlockSize: 16})
 	want("more than was handed back is known, and not held", 8, 4*tokensPerPiece)
 	hint.PrefixHints[0].Tokens, hint.Chain = 9*tokensPerPiece+8, next.Chain
 	p1.BlocksRemoved(first.Hashes[len(first.Hashes)-1:])

@@ -3,7 +3,7 @@ package fleet
 import (
 	"sync"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Bounds of the prefix index. It has two generations: when the young one is full, it becomes the old one, and pieces
@@ -16,7 +16,7 @@ const (
 )
 
 // prefixIndex says which prefill incarnations have computed which pieces of prompts, by the pieces' hashes
-// (upstream.Request.PromptChain), so that a prompt goes where its beginning is in the prefix cache. It is a hint:
+// (body.Request.PromptChain), so that a prompt goes where its beginning is in the prefix cache. It is a hint:
 // engines evict what they like. Pieces refer to incarnations by numbers, and an incarnation that ends loses its
 // number, so that nothing of it is found or kept alive.
 //
@@ -172,7 +172,7 @@ type prompt struct {
 }
 
 // tokensPerPiece is roughly how many tokens a piece has.
-const tokensPerPiece = upstream.ChainPiece / 4
+const tokensPerPiece = body.ChainPiece / 4
 
 func measure(hint *Hint) (p prompt) {
 	held := 0
@@ -184,8 +184,8 @@ func measure(hint *Hint) (p prompt) {
 	switch len(hint.Chain) {
 	case 0:
 		p.perPiece = tokensPerPiece
-	case upstream.MaxChain: // the prompt may be longer than the chain
-		p.perPiece = min(p.whole/upstream.MaxChain, tokensPerPiece)
+	case body.MaxChain: // the prompt may be longer than the chain
+		p.perPiece = min(p.whole/body.MaxChain, tokensPerPiece)
 	default:
 		p.perPiece = p.whole / float64(len(hint.Chain))
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // chain is that of a prompt that has begun in some way and gone on in another.
@@ -92,10 +93,10 @@ func TestPrefixes_AreBounded(t *testing.T) {
 	w := newWeighing(t)
 	p := &w.prefixes
 	common := chain(1, 2, 0, 0)
-	for i := range 4 * maxPieces / upstream.MaxChain {
-		p.record(w.p[0], append(common, chain(10+i, upstream.MaxChain-2, 0, 0)...))
+	for i := range 4 * maxPieces / body.MaxChain {
+		p.record(w.p[0], append(common, chain(10+i, body.MaxChain-2, 0, 0)...))
 	}
-	if len(p.young) > maxPieces+upstream.MaxChain || len(p.old) > maxPieces+upstream.MaxChain {
+	if len(p.young) > maxPieces+body.MaxChain || len(p.old) > maxPieces+body.MaxChain {
 		t.Errorf("%d and %d pieces are remembered", len(p.young), len(p.old))
 	}
 	w.wantPrefixes(common, [2]int{2, 0}, "p1") // what is used is not forgotten
@@ -120,7 +121,7 @@ func TestPrefixes_ShortenTheDelay(t *testing.T) {
 		{Hint{Tokens: 1000, Chain: hashes, Holds: []Holding{{"d0", "1", 9000}}}, [2]time.Duration{time.Second, time.Second}},
 		{Hint{Tokens: 1000, Chain: hashes[:8]}, [2]time.Duration{time.Millisecond, time.Second}},
 		// Of a long prompt the chain tells the beginning only: eight pieces are some 2048 tokens.
-		{Hint{Tokens: 100_000, Chain: append(hashes[:8:8], chain(2, upstream.MaxChain-8, 0, 0)...)}, [2]time.Duration{97952 * time.Millisecond, 100 * time.Second}},
+		{Hint{Tokens: 100_000, Chain: append(hashes[:8:8], chain(2, body.MaxChain-8, 0, 0)...)}, [2]time.Duration{97952 * time.Millisecond, 100 * time.Second}},
 	} {
 		w.told = seen{}
 		before := w.prefixes.young

@@ -12,6 +12,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Engines that use forwarded ids refuse the probe at once; others run it as a request of one token. A probe without an
@@ -28,7 +29,7 @@ const idsMember = "kv_transfer_params.prompt_token_ids"
 
 // UsesIDs says whether the endpoint of an API computes kv_transfer_params.prompt_token_ids instead of rendering the
 // prompt. It sends nothing.
-func (s *Incarnation) UsesIDs(api upstream.API) Finding {
+func (s *Incarnation) UsesIDs(api body.API) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usesIDs[api]
@@ -43,7 +44,7 @@ func (s *Incarnation) UsesIDs(api upstream.API) Finding {
 // makes no sense) the next one is sent after 30 s. A refusal (401, 403, 404, 429) proves nothing, and the next probe
 // may follow at once; if our own key was refused, authorization is tried, where "" is none. For an incarnation that is
 // not known there is no finding.
-func (s *Incarnation) ProbeIDs(ctx context.Context, api upstream.API, authorization string) Finding {
+func (s *Incarnation) ProbeIDs(ctx context.Context, api body.API, authorization string) Finding {
 	if found := s.UsesIDs(api); found != Unknown || !s.Known() {
 		return found
 	}
@@ -62,15 +63,15 @@ func (s *Incarnation) ProbeIDs(ctx context.Context, api upstream.API, authorizat
 // the probe is left to the turns.
 func (s *Incarnation) beginProbe(ctx context.Context) {
 	s.mu.Lock()
-	asked := s.usesIDs[upstream.Chat] != Unknown || s.refused[upstream.Chat]
+	asked := s.usesIDs[body.Chat] != Unknown || s.refused[body.Chat]
 	s.mu.Unlock()
 	if !asked {
-		s.probe(ctx, upstream.Chat, "")
+		s.probe(ctx, body.Chat, "")
 	}
 }
 
 // probe runs the probe with one credential. A failure with a client's credential is remembered for that client only.
-func (s *Incarnation) probe(ctx context.Context, api upstream.API, authorization string) (over <-chan struct{}) {
+func (s *Incarnation) probe(ctx context.Context, api body.API, authorization string) (over <-chan struct{}) {
 	return s.probes.ask(ctx, digest(api.Path(), authorization), func(ctx context.Context) error {
 		if s.UsesIDs(api) != Unknown {
 			return nil // another probe has found it since the caller looked
@@ -88,7 +89,7 @@ func (s *Incarnation) probe(ctx context.Context, api upstream.API, authorization
 
 // askIDs sends the probe. refused says that the engine refused the credential or the model, which shows nothing; err
 // is for no answer, or one that makes no sense. An engine without the endpoint of the API uses no ids.
-func (s *Incarnation) askIDs(ctx context.Context, api upstream.API, authorization string) (found Finding, refused bool, err error) {
+func (s *Incarnation) askIDs(ctx context.Context, api body.API, authorization string) (found Finding, refused bool, err error) {
 	fields := probeFields(api)
 	if model := s.firstModel(ctx, authorization); model != "" {
 		fields["model"] = model
@@ -115,11 +116,11 @@ func (s *Incarnation) askIDs(ctx context.Context, api upstream.API, authorizatio
 }
 
 // probeFields returns a request of one token with malformed ids.
-func probeFields(api upstream.API) map[string]any {
+func probeFields(api body.API) map[string]any {
 	fields := map[string]any{
 		"kv_transfer_params": json.RawMessage(`{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,"x"]}`),
 	}
-	if api == upstream.Responses {
+	if api == body.Responses {
 		fields["input"], fields["max_output_tokens"], fields["store"] = "x", 1, false
 		return fields
 	}
@@ -129,8 +130,8 @@ func probeFields(api upstream.API) map[string]any {
 
 // namesIDs reports whether a refusal blames the ids. Errors of the Messages API have no param; vLLM appends it to
 // their text (testdata/exchanges/vllm-0.32-agents 13).
-func namesIDs(api upstream.API, fault upstream.Fault) bool {
-	return fault.Param == idsMember || api == upstream.Messages && fault.Param == "" && strings.Contains(fault.Message, idsMember)
+func namesIDs(api body.API, fault upstream.Fault) bool {
+	return fault.Param == idsMember || api == body.Messages && fault.Param == "" && strings.Contains(fault.Message, idsMember)
 }
 
 // firstModel returns the model that the engine lists first, "" if it lists none; an engine accepts a request without a

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/vllmsim"
 )
 
@@ -42,17 +43,17 @@ const agentErrors = "13-errors-and-small-answers.json"
 // Each API is asked with a request that it would take but for the ids.
 func TestProbeIDs_AsksEachAPIInItsOwnWords(t *testing.T) {
 	const params = `"kv_transfer_params":{"do_remote_decode":true,"do_remote_prefill":false,"prompt_token_ids":[1,"x"]}`
-	for api, want := range map[upstream.API]string{
-		upstream.Chat:      `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}],"model":"m"}`,
-		upstream.Messages:  `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}],"model":"m"}`,
-		upstream.Responses: `{"input":"x",` + params + `,"max_output_tokens":1,"model":"m","store":false}`,
+	for api, want := range map[body.API]string{
+		body.Chat:      `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}],"model":"m"}`,
+		body.Messages:  `{` + params + `,"max_tokens":1,"messages":[{"content":"x","role":"user"}],"model":"m"}`,
+		body.Responses: `{"input":"x",` + params + `,"max_output_tokens":1,"model":"m","store":false}`,
 	} {
 		p := newProbed(t, "", `{"data":[{"id":"m"}]}`, answers(400, refusesIDs))
 		p.serve(api)
 		if got := p.ProbeIDs(t.Context(), api, ""); got != Yes || len(p.bodies) != 1 || p.bodies[0] != want {
 			t.Errorf("%s: got %d, sent\n     %s\nwant %s", api.Path(), got, p.bodies, want)
 		}
-		for other := range upstream.API(upstream.APIs) {
+		for other := range body.API(body.APIs) {
 			if got := p.UsesIDs(other); other != api && got != Unknown {
 				t.Errorf("%s: that of %s is known as %d", api.Path(), other.Path(), got)
 			}
@@ -66,24 +67,24 @@ func TestProbeIDs_WhatOtherAPIsAnswer(t *testing.T) {
 	unknown := recordedAgents(t, agentErrors, "unknown-model")
 	for _, row := range []struct {
 		name  string
-		api   upstream.API
+		api   body.API
 		act   http.HandlerFunc
 		want  Finding
 		again bool
 	}{
-		{"recorded refusal", upstream.Messages, answers(400, refusal), Yes, false},
-		{"the same for Responses, which has a param", upstream.Responses, answers(400, refusal), Unknown, false},
-		{"a param", upstream.Responses, answers(400, refusesIDs), Yes, false},
-		{"another text", upstream.Messages, answers(400, `{"type":"error","error":{"type":"BadRequestError","message":"no"}}`), Unknown, false},
-		{"body validation", upstream.Messages, answers(400, `{"error":{"message":"`+idsMember+`","param":"body.kv_transfer_params"}}`), Unknown, false},
-		{"the text with another status", upstream.Messages, answers(500, refusal), Unknown, false},
-		{"an answer", upstream.Messages, answers(200, `{}`), No, false},
-		{"not served", upstream.Messages, answers(404, `{"detail":"Not Found"}`), No, false},
-		{"not served, as vLLM says it", upstream.Responses, answers(404, `{"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}`), No, false},
-		{"no such method", upstream.Responses, answers(405, `{"detail":"Method Not Allowed"}`), No, false},
-		{"an unknown model", upstream.Messages, answers(404, unknown), Unknown, true},
-		{"an unknown model of the other shape", upstream.Responses, answers(404, recorded(t, "15-unknown-model.json")), Unknown, true},
-		{"a chat that is not served", upstream.Chat, answers(404, `{"detail":"Not Found"}`), Unknown, true},
+		{"recorded refusal", body.Messages, answers(400, refusal), Yes, false},
+		{"the same for Responses, which has a param", body.Responses, answers(400, refusal), Unknown, false},
+		{"a param", body.Responses, answers(400, refusesIDs), Yes, false},
+		{"another text", body.Messages, answers(400, `{"type":"error","error":{"type":"BadRequestError","message":"no"}}`), Unknown, false},
+		{"body validation", body.Messages, answers(400, `{"error":{"message":"`+idsMember+`","param":"body.kv_transfer_params"}}`), Unknown, false},
+		{"the text with another status", body.Messages, answers(500, refusal), Unknown, false},
+		{"an answer", body.Messages, answers(200, `{}`), No, false},
+		{"not served", body.Messages, answers(404, `{"detail":"Not Found"}`), No, false},
+		{"not served, as vLLM says it", body.Responses, answers(404, `{"error":{"message":"Not Found","type":"Not Found","param":null,"code":404}}`), No, false},
+		{"no such method", body.Responses, answers(405, `{"detail":"Method Not Allowed"}`), No, false},
+		{"an unknown model", body.Messages, answers(404, unknown), Unknown, true},
+		{"an unknown model of the other shape", body.Responses, answers(404, recorded(t, "15-unknown-model.json")), Unknown, true},
+		{"a chat that is not served", body.Chat, answers(404, `{"detail":"Not Found"}`), Unknown, true},
 	} {
 		p := newProbed(t, "", "", row.act)
 		p.serve(row.api)
@@ -101,9 +102,9 @@ func TestProbeIDs_WhatOtherAPIsAnswer(t *testing.T) {
 // A key that one API refuses says nothing of another.
 func TestProbeIDs_ARefusalIsThatOfOneAPI(t *testing.T) {
 	p := newProbed(t, "", "", answers(401, `{}`))
-	p.serve(upstream.Messages)
-	p.ProbeIDs(t.Context(), upstream.Messages, "")
-	p.serve(upstream.Chat)
+	p.serve(body.Messages)
+	p.ProbeIDs(t.Context(), body.Messages, "")
+	p.serve(body.Chat)
 	leave := make(chan struct{})
 	p.then(func(w http.ResponseWriter, r *http.Request) {
 		<-leave
@@ -116,13 +117,13 @@ func TestProbeIDs_ARefusalIsThatOfOneAPI(t *testing.T) {
 	}
 	p.probes.mu.Unlock()
 	close(leave)
-	if got := p.ProbeIDs(t.Context(), upstream.Chat, ""); got != Yes || p.asked() != 2 {
+	if got := p.ProbeIDs(t.Context(), body.Chat, ""); got != Yes || p.asked() != 2 {
 		t.Errorf("chat: got %d after %d probes, want Yes after two", got, p.asked())
 	}
 }
 
 func TestProbeIDs_OfSimulatedAgentsAPIs(t *testing.T) {
-	for _, api := range []upstream.API{upstream.Messages, upstream.Responses} {
+	for _, api := range []body.API{body.Messages, body.Responses} {
 		for ids, want := range map[bool]Finding{true: Yes, false: No} {
 			sim, e := newRig(t).simulate(upstream.RoleDecode, func(c *vllmsim.Config) { c.PromptTokenIDs = ids })
 			s := tells(e, "1")

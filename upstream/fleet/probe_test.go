@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/vllmsim"
 )
 
@@ -22,18 +23,18 @@ func TestProbeIDs_OfSimulatedEngines(t *testing.T) {
 	}{{"uses ids", true, Yes}, {"ignores ids", false, No}} {
 		sim, e := newRig(t).simulate(upstream.RoleDecode, func(c *vllmsim.Config) { c.PromptTokenIDs = row.ids })
 		s := tells(e, "1")
-		if got := s.UsesIDs(upstream.Chat); got != Unknown {
+		if got := s.UsesIDs(body.Chat); got != Unknown {
 			t.Errorf("%s: known before the probe as %d", row.name, got)
 		}
 		for range 2 {
-			if got := s.ProbeIDs(t.Context(), upstream.Chat, ""); got != row.want || s.UsesIDs(upstream.Chat) != row.want {
-				t.Errorf("%s: got %d, known %d, want %d", row.name, got, s.UsesIDs(upstream.Chat), row.want)
+			if got := s.ProbeIDs(t.Context(), body.Chat, ""); got != row.want || s.UsesIDs(body.Chat) != row.want {
+				t.Errorf("%s: got %d, known %d, want %d", row.name, got, s.UsesIDs(body.Chat), row.want)
 			}
 		}
-		if got, want := paths(sim), []string{"/v1/models", upstream.Chat.Path()}; !slices.Equal(got, want) {
+		if got, want := paths(sim), []string{"/v1/models", body.Chat.Path()}; !slices.Equal(got, want) {
 			t.Errorf("%s: asked %v, want %v", row.name, got, want)
 		}
-		if got := tells(e, "2").UsesIDs(upstream.Chat); got != Unknown {
+		if got := tells(e, "2").UsesIDs(body.Chat); got != Unknown {
 			t.Errorf("%s: the next start is known as %d", row.name, got)
 		}
 	}
@@ -49,7 +50,7 @@ type probed struct {
 	answer http.HandlerFunc
 	bodies []string
 	keys   []string
-	api    upstream.API // whose endpoint it has, of those that are probed
+	api    body.API // whose endpoint it has, of those that are probed
 }
 
 // newProbed returns an incarnation of an engine that is asked with a key of ours.
@@ -95,7 +96,7 @@ func (p *probed) serves() string {
 }
 
 // serve has it answer at an API's path.
-func (p *probed) serve(api upstream.API) {
+func (p *probed) serve(api body.API) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.api = api
@@ -139,7 +140,7 @@ func TestProbeIDs_WhatAnAnswerSays(t *testing.T) {
 			if row.name == "too late" {
 				p.probes.limit = time.Second // the last question is answered in time
 			}
-			probe := func() Finding { return p.ProbeIDs(t.Context(), upstream.Chat, "") }
+			probe := func() Finding { return p.ProbeIDs(t.Context(), body.Chat, "") }
 			if got := probe(); got != row.want {
 				t.Errorf("got %d, want %d", got, row.want)
 			}
@@ -173,7 +174,7 @@ func TestProbeIDs_NamesTheModelListedFirst(t *testing.T) {
 		strings.Repeat("[", 512<<10): head + "}",
 	} {
 		p := newProbed(t, "ours", models, answers(200, `{}`))
-		if got := p.ProbeIDs(t.Context(), upstream.Chat, "Bearer client"); got != No {
+		if got := p.ProbeIDs(t.Context(), body.Chat, "Bearer client"); got != No {
 			t.Errorf("%.40s: got %d, want No", models, got)
 		}
 		if p.asked() != 1 || p.bodies[0] != want || p.keys[0] != "Bearer ours" {
@@ -190,7 +191,7 @@ func TestProbeIDs_OneAtATime(t *testing.T) {
 		answerJSON(`{}`)(w, r)
 	})
 	found := make(chan Finding, 3) // the results
-	probe := func(ctx context.Context) { found <- p.ProbeIDs(ctx, upstream.Chat, "") }
+	probe := func(ctx context.Context) { found <- p.ProbeIDs(ctx, body.Chat, "") }
 	first, hangUp := context.WithCancel(t.Context())
 	go probe(first)
 	<-entered
@@ -201,7 +202,7 @@ func TestProbeIDs_OneAtATime(t *testing.T) {
 	p.beginProbe(t.Context()) // does not wait
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := p.ProbeIDs(gone, upstream.Chat, ""); got != Unknown {
+	if got := p.ProbeIDs(gone, body.Chat, ""); got != Unknown {
 		t.Errorf("the caller that came and left: got %d, want Unknown", got)
 	}
 	for range 2 {
@@ -237,7 +238,7 @@ func TestProbeIDs_AClientsKeyWhereOursIsRefused(t *testing.T) {
 		key  string
 		want Finding
 	}{{"", Unknown}, {"Bearer bad", Unknown}, {"Bearer broken", Unknown}, {"Bearer good", Yes}, {"", Yes}, {"Bearer bad", Yes}} {
-		if got := p.ProbeIDs(t.Context(), upstream.Chat, row.key); got != row.want {
+		if got := p.ProbeIDs(t.Context(), body.Chat, row.key); got != row.want {
 			t.Errorf("with %q: got %d, want %d", row.key, got, row.want)
 		}
 	}
@@ -251,7 +252,7 @@ func TestProbeIDs_AClientsKeyWhereOursIsRefused(t *testing.T) {
 // does not let us in.
 func TestProbeIDs_ThoseThatRefuseAreLeftToTheTurns(t *testing.T) {
 	p := newProbed(t, "", "", answers(401, `{}`))
-	p.ProbeIDs(t.Context(), upstream.Chat, "")
+	p.ProbeIDs(t.Context(), body.Chat, "")
 	leave := make(chan struct{})
 	p.then(func(http.ResponseWriter, *http.Request) { <-leave })
 	p.beginProbe(t.Context())
@@ -261,7 +262,7 @@ func TestProbeIDs_ThoseThatRefuseAreLeftToTheTurns(t *testing.T) {
 	}
 	p.probes.mu.Unlock()
 	close(leave)
-	if got := p.ProbeIDs(t.Context(), upstream.Chat, ""); got != No {
+	if got := p.ProbeIDs(t.Context(), body.Chat, ""); got != No {
 		t.Errorf("the next turn: got %d, want No", got)
 	}
 }
@@ -275,7 +276,7 @@ func (defect) Value(any) any { panic("defect") }
 
 func TestProbeIDs_ADefectIsAFailedProbe(t *testing.T) {
 	p := newProbed(t, "", "", answers(200, `{}`))
-	if got := p.ProbeIDs(defective(t.Context()), upstream.Chat, ""); got != Unknown || p.asked() != 0 {
+	if got := p.ProbeIDs(defective(t.Context()), body.Chat, ""); got != Unknown || p.asked() != 0 {
 		t.Errorf("got %d after %d probes, want Unknown after none", got, p.asked())
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // tellsPrompts is an engine that answers with the ids of a prompt of n ids, all k, where the prompt is "n of k".
@@ -29,7 +29,7 @@ func tellsPrompts(r *rig) *Incarnation {
 
 func mustPrompt(t *testing.T, s *Incarnation, n, k int) Prompt {
 	t.Helper()
-	prompt, err := s.Prompt(t.Context(), mustParse(t, upstream.Text, fmt.Sprintf(`{"prompt":"%d of %d"}`, n, k)), "")
+	prompt, err := s.Prompt(t.Context(), mustParse(t, body.Text, fmt.Sprintf(`{"prompt":"%d of %d"}`, n, k)), "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,7 +64,7 @@ func TestPrompt_DoneGivesItsMemoryToAnother(t *testing.T) {
 			t.Fatal("two prompts have one memory")
 		}
 		if i == 4 { // a question that fails leaves nothing behind
-			if _, err := s.Prompt(t.Context(), mustParse(t, upstream.Text, `{"prompt":"none"}`), ""); err == nil {
+			if _, err := s.Prompt(t.Context(), mustParse(t, body.Text, `{"prompt":"none"}`), ""); err == nil {
 				t.Fatal("there is a prompt of an answer 400")
 			}
 		}
@@ -85,7 +85,7 @@ func TestPrompt_DoneGivesItsMemoryToAnother(t *testing.T) {
 
 func TestPrompt_OfIDsHasNoMemoryToGiveBack(t *testing.T) {
 	s := tellsPrompts(newRig(t))
-	request := mustParse(t, upstream.Text, `{"prompt":[5,6,7]}`)
+	request := mustParse(t, body.Text, `{"prompt":[5,6,7]}`)
 	p, err := s.Prompt(t.Context(), request, "")
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +139,7 @@ func TestPrompt_QuestionServesAnotherOnceItIsAnswered(t *testing.T) {
 func BenchmarkPrompt(b *testing.B) {
 	answer := fmt.Appendf(nil, `{"count":2600,"max_model_len":131072,"tokens":%s,"token_strs":null}`, rawjson.AppendIDs(nil, slices.Repeat([]uint32{123456}, 2600)))
 	buffers := promptBuffers{}
-	request, err := upstream.ParseRequest(upstream.Chat, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}],"stream":true}`, strings.Repeat("four char words here ", 500)))
+	request, err := body.ParseRequest(body.Chat, fmt.Appendf(nil, `{"model":"m","messages":[{"role":"user","content":%q}],"stream":true}`, strings.Repeat("four char words here ", 500)))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // ErrNoRender is returned by [Incarnation.Prompt] if only a render endpoint can tell the request's ids and there is
@@ -20,15 +21,15 @@ type renderer struct {
 	at *upstream.Instance
 
 	mu    sync.Mutex // guards the rest
-	found [upstream.APIs]Finding
-	until [upstream.APIs]time.Time // until when a No counts
+	found [body.APIs]Finding
+	until [body.APIs]time.Time // until when a No counts
 }
 
 // renderRest is how long the renderer is not asked again for an endpoint that it does not serve.
 const renderRest = 30 * time.Second
 
 // renders says whether it serves the render endpoint of an API, Unknown if it is to be asked.
-func (r *renderer) renders(api upstream.API, now time.Time) Finding {
+func (r *renderer) renders(api body.API, now time.Time) Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.found[api] == No && !now.Before(r.until[api]) {
@@ -37,7 +38,7 @@ func (r *renderer) renders(api upstream.API, now time.Time) Finding {
 	return r.found[api]
 }
 
-func (r *renderer) learn(api upstream.API, found Finding, now time.Time) {
+func (r *renderer) learn(api body.API, found Finding, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.found[api], r.until[api] = found, now.Add(renderRest)
@@ -45,7 +46,7 @@ func (r *renderer) learn(api upstream.API, found Finding, now time.Time) {
 
 // Renders says whether prompts of an API with render endpoints can be rendered for this incarnation, by the fleet's
 // renderer or by the engine; Unknown before either was asked. It sends nothing.
-func (s *Incarnation) Renders(api upstream.API) Finding {
+func (s *Incarnation) Renders(api body.API) Finding {
 	if f := s.engine.fleet; f.renderer != nil {
 		return f.renderer.renders(api, f.now())
 	}
@@ -53,14 +54,14 @@ func (s *Incarnation) Renders(api upstream.API) Finding {
 }
 
 // foundRender says whether the engine has the render endpoint of an API. That can change only with a restart.
-func (s *Incarnation) foundRender(api upstream.API) Finding {
+func (s *Incarnation) foundRender(api body.API) Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rendering[api]
 }
 
 // rendered returns the ids of a prompt that only a render endpoint can tell.
-func (s *Incarnation) rendered(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
+func (s *Incarnation) rendered(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	if s.Renders(req.API()) == No {
 		return Prompt{}, ErrNoRender
 	}
@@ -88,7 +89,7 @@ func (s *Incarnation) rendered(ctx context.Context, req *upstream.Request, autho
 }
 
 // askRender makes the engine render a prompt.
-func (s *Incarnation) askRender(ctx context.Context, req *upstream.Request, authorization string, buffer *promptBuffer) (Prompt, error) {
+func (s *Incarnation) askRender(ctx context.Context, req *body.Request, authorization string, buffer *promptBuffer) (Prompt, error) {
 	prompt, found, err := s.engine.fleet.render(ctx, s.engine.Instance(), req, authorization, buffer)
 	if s.Known() {
 		s.mu.Lock()
@@ -101,7 +102,7 @@ func (s *Incarnation) askRender(ctx context.Context, req *upstream.Request, auth
 // render calls a render endpoint. found says whether the endpoint exists; No comes with ErrNoRender. Other errors are
 // *upstream.LegError.
 func (f *Fleet) render(
-	ctx context.Context, at *upstream.Instance, req *upstream.Request, authorization string, buffer *promptBuffer,
+	ctx context.Context, at *upstream.Instance, req *body.Request, authorization string, buffer *promptBuffer,
 ) (prompt Prompt, found Finding, err error) {
 	status, err := buffer.post(ctx, f.cfg.Client, at, req.API().Path()+"/render", req.RenderBody(), authorization)
 	switch {

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // elsewhere is a fleet whose prompts are rendered by a server of its own.
@@ -47,10 +48,10 @@ func TestRender_ByAServerForTheWholeFleet(t *testing.T) {
 		}
 		answerJSON(`{"token_ids":[1,2]}`)(w, r)
 	})
-	if s.Renders(upstream.Messages) != Unknown {
+	if s.Renders(body.Messages) != Unknown {
 		t.Error("known before it was asked")
 	}
-	for api, body := range map[upstream.API]string{upstream.Messages: thoughtless, upstream.Responses: responsesBody} {
+	for api, body := range map[body.API]string{body.Messages: thoughtless, body.Responses: responsesBody} {
 		ids, err := s.prompt(t, api, body, "Bearer a")
 		if err != nil || !slices.Equal(ids, []uint32{1, 2}) || s.Renders(api) != Yes {
 			t.Errorf("%s: got %v, %v, known as %d", api.Path(), ids, err, s.Renders(api))
@@ -64,12 +65,12 @@ func TestRender_ByAServerForTheWholeFleet(t *testing.T) {
 func TestRender_AServerWithoutTheEndpointRests(t *testing.T) {
 	s, asked := elsewhere(t, answers(404, `{"detail":"Not Found"}`))
 	ask := func() error {
-		_, err := s.prompt(t, upstream.Messages, messagesBody, "")
+		_, err := s.prompt(t, body.Messages, messagesBody, "")
 		return err
 	}
 	for range 2 {
-		if err := ask(); !errors.Is(err, ErrNoRender) || s.Renders(upstream.Messages) != No || s.Renders(upstream.Responses) != Unknown {
-			t.Errorf("got %v, known as %d and %d", err, s.Renders(upstream.Messages), s.Renders(upstream.Responses))
+		if err := ask(); !errors.Is(err, ErrNoRender) || s.Renders(body.Messages) != No || s.Renders(body.Responses) != Unknown {
+			t.Errorf("got %v, known as %d and %d", err, s.Renders(body.Messages), s.Renders(body.Responses))
 		}
 	}
 	s.rig.pass(renderRest - 1)
@@ -77,7 +78,7 @@ func TestRender_AServerWithoutTheEndpointRests(t *testing.T) {
 		t.Errorf("got %v after %d questions, want one", err, asked())
 	}
 	s.rig.pass(1)
-	if got := s.Renders(upstream.Messages); got != Unknown {
+	if got := s.Renders(body.Messages); got != Unknown {
 		t.Errorf("after its rest it is known as %d", got)
 	}
 	if err := ask(); !errors.Is(err, ErrNoRender) || asked() != 2 {
@@ -91,10 +92,10 @@ func TestRender_AServerWithoutTheEndpointRests(t *testing.T) {
 // A failure of the server is the turn's, not the engine's.
 func TestRender_AServerThatFailsIsNamed(t *testing.T) {
 	s, _ := elsewhere(t, answers(503, `{}`))
-	_, err := s.prompt(t, upstream.Messages, messagesBody, "")
+	_, err := s.prompt(t, body.Messages, messagesBody, "")
 	var failed *upstream.LegError
-	if !errors.As(err, &failed) || failed.Instance != "render" || failed.Status != 503 || s.Renders(upstream.Messages) != Unknown {
-		t.Errorf("got %v, known as %d", err, s.Renders(upstream.Messages))
+	if !errors.As(err, &failed) || failed.Instance != "render" || failed.Status != 503 || s.Renders(body.Messages) != Unknown {
+		t.Errorf("got %v, known as %d", err, s.Renders(body.Messages))
 	}
 }
 
@@ -111,8 +112,8 @@ func TestRender_AFailureTakesNothingBack(t *testing.T) {
 	ofFleet, _ := elsewhere(t, act)
 	for name, s := range map[string]*rendering{"engine": newRendering(t, map[string]http.HandlerFunc{"/render": act}), "fleet's": ofFleet} {
 		for _, fails = range []bool{false, true} {
-			if _, err := s.prompt(t, upstream.Messages, messagesBody, ""); (err != nil) != fails || s.Renders(upstream.Messages) != Yes {
-				t.Errorf("%s, fails %t: %v, known as %d", name, fails, err, s.Renders(upstream.Messages))
+			if _, err := s.prompt(t, body.Messages, messagesBody, ""); (err != nil) != fails || s.Renders(body.Messages) != Yes {
+				t.Errorf("%s, fails %t: %v, known as %d", name, fails, err, s.Renders(body.Messages))
 			}
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/vllmsim"
 )
 
@@ -58,14 +59,14 @@ func (r *rendering) paths() []string {
 }
 
 // prompt asks for the ids of a body.
-func (r *rendering) prompt(t *testing.T, api upstream.API, body, authorization string) ([]uint32, error) {
+func (r *rendering) prompt(t *testing.T, api body.API, body, authorization string) ([]uint32, error) {
 	t.Helper()
 	prompt, err := r.Prompt(t.Context(), mustParse(t, api, body), authorization)
 	return prompt.IDs, err
 }
 
 func TestRender_GivesWhatMessagesComputes(t *testing.T) {
-	for name, body := range map[string]string{
+	for name, raw := range map[string]string{
 		"plain":  messagesBody,
 		"stream": `{"model":"sim","max_tokens":8,"stream":true,` + oneMessage + `}`,
 		"agent": `{"model":"sim","max_tokens":8,"system":[{"type":"text","text":"You answer.","cache_control":{"type":"ephemeral"}}],
@@ -76,14 +77,14 @@ func TestRender_GivesWhatMessagesComputes(t *testing.T) {
 	} {
 		sim, e := newRig(t).simulate(upstream.RolePrefill, func(c *vllmsim.Config) { c.Render, c.MaxModelLen = true, 4096 })
 		incarnation := e.Current(t.Context())
-		req := mustParse(t, upstream.Messages, body)
+		req := mustParse(t, body.Messages, raw)
 		<-e.list(t.Context()).done
 		prompt, err := incarnation.Prompt(t.Context(), req, "")
 		n, countErr := incarnation.Count(t.Context(), req, "")
 		if err != nil || countErr != nil || len(prompt.IDs) != n || n == 0 || prompt.ContextLength != 4096 {
 			t.Errorf("%s: %d ids, %v, of %d tokens, %v; context of %d", name, len(prompt.IDs), err, n, countErr, prompt.ContextLength)
 		}
-		if got := incarnation.Renders(upstream.Messages); got != Yes {
+		if got := incarnation.Renders(body.Messages); got != Yes {
 			t.Errorf("%s: renders: %d, want Yes", name, got)
 		}
 		if slices.Contains(paths(sim), "/tokenize") {
@@ -96,17 +97,17 @@ func TestRender_GivesWhatMessagesComputes(t *testing.T) {
 func TestRender_GivesWhatResponsesComputes(t *testing.T) {
 	_, e := newRig(t).simulate(upstream.RolePrefill, func(c *vllmsim.Config) { c.Render = true })
 	incarnation := e.Current(t.Context())
-	req := mustParse(t, upstream.Responses, `{"model":"sim","input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"instructions":"be brief"}`)
+	req := mustParse(t, body.Responses, `{"model":"sim","input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"instructions":"be brief"}`)
 	prompt, err := incarnation.Prompt(t.Context(), req, "")
-	if err != nil || len(prompt.IDs) == 0 || incarnation.Renders(upstream.Responses) != Yes || incarnation.Renders(upstream.Messages) != Unknown {
-		t.Errorf("got %v, %v, known as %d and %d", prompt.IDs, err, incarnation.Renders(upstream.Responses), incarnation.Renders(upstream.Messages))
+	if err != nil || len(prompt.IDs) == 0 || incarnation.Renders(body.Responses) != Yes || incarnation.Renders(body.Messages) != Unknown {
+		t.Errorf("got %v, %v, known as %d and %d", prompt.IDs, err, incarnation.Renders(body.Responses), incarnation.Renders(body.Messages))
 	}
 }
 
 func TestRender_LearnsOncePerIncarnationThatThereIsNone(t *testing.T) {
 	const render = "/v1/messages/render"
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
-	req := mustParse(t, upstream.Messages, messagesBody)
+	req := mustParse(t, body.Messages, messagesBody)
 	for range 2 {
 		if _, err := e.Current(t.Context()).Prompt(t.Context(), req, ""); !errors.Is(err, ErrNoRender) {
 			t.Fatalf("got %v", err)
@@ -115,8 +116,8 @@ func TestRender_LearnsOncePerIncarnationThatThereIsNone(t *testing.T) {
 	if got, want := paths(sim), []string{"/metrics", render}; !slices.Equal(got, want) {
 		t.Errorf("asked %v, want %v", got, want)
 	}
-	if s := e.Last(); s.Renders(upstream.Messages) != No || s.Renders(upstream.Responses) != Unknown {
-		t.Errorf("known are %d and %d", s.Renders(upstream.Messages), s.Renders(upstream.Responses))
+	if s := e.Last(); s.Renders(body.Messages) != No || s.Renders(body.Responses) != Unknown {
+		t.Errorf("known are %d and %d", s.Renders(body.Messages), s.Renders(body.Responses))
 	}
 	sim.Restart()
 	on := true
@@ -125,10 +126,10 @@ func TestRender_LearnsOncePerIncarnationThatThereIsNone(t *testing.T) {
 	}
 	e.Refused()
 	incarnation := e.Current(t.Context())
-	if got := incarnation.Renders(upstream.Messages); got != Unknown {
+	if got := incarnation.Renders(body.Messages); got != Unknown {
 		t.Errorf("the next start is known as %d", got)
 	}
-	if _, err := incarnation.Prompt(t.Context(), req, ""); err != nil || incarnation.Renders(upstream.Messages) != Yes {
+	if _, err := incarnation.Prompt(t.Context(), req, ""); err != nil || incarnation.Renders(body.Messages) != Yes {
 		t.Errorf("after the restart: %v", err)
 	}
 }
@@ -161,13 +162,13 @@ func TestRender_WhatAnAnswerSays(t *testing.T) {
 		{"the ids of another endpoint", 200, `{"tokens":[1]}`, "", Unknown, -1},
 		{"no JSON", 200, `no`, "", Unknown, -1},
 	} {
-		for _, api := range []upstream.API{upstream.Messages, upstream.Responses} {
+		for _, api := range []body.API{body.Messages, body.Responses} {
 			r := newRendering(t, map[string]http.HandlerFunc{"/render": answers(row.status, row.answer)})
-			body := messagesBody
-			if api == upstream.Responses {
-				body = responsesBody
+			raw := messagesBody
+			if api == body.Responses {
+				raw = responsesBody
 			}
-			ids, err := r.prompt(t, api, body, row.authorization)
+			ids, err := r.prompt(t, api, raw, row.authorization)
 			var failed *upstream.LegError
 			switch {
 			case row.want == Yes && (err != nil || len(ids) != 2):
@@ -190,7 +191,7 @@ func TestRender_WhatAnAnswerSays(t *testing.T) {
 // The engine's own words for what is wrong with a request can reach the client.
 func TestRender_TellsTheClientsMistake(t *testing.T) {
 	r := newRendering(t, map[string]http.HandlerFunc{"/render": answers(400, recordedAgents(t, agentErrors, "missing-max-tokens"))})
-	_, err := r.prompt(t, upstream.Messages, messagesBody, "")
+	_, err := r.prompt(t, body.Messages, messagesBody, "")
 	var failed *upstream.LegError
 	if !errors.As(err, &failed) || failed.Kind != upstream.Status || failed.Param != "body.max_tokens" || failed.Role != upstream.RolePrefill || failed.Instance != "engine" {
 		t.Errorf("got %+v", failed)
@@ -208,7 +209,7 @@ func TestRender_IsBoundedInTime(t *testing.T) {
 	} {
 		r := newRendering(t, row)
 		r.rig.cfg.AskLimit = 20 * time.Millisecond
-		if ids, err := r.prompt(t, upstream.Messages, thoughtless, ""); err == nil {
+		if ids, err := r.prompt(t, body.Messages, thoughtless, ""); err == nil {
 			t.Errorf("an engine that does not answer has given %v", ids)
 		}
 	}
@@ -218,7 +219,7 @@ func TestRender_IsBoundedInTime(t *testing.T) {
 func TestRender_OfAnUnknownIncarnationNothingIsKept(t *testing.T) {
 	_, e := newRig(t).simulate(upstream.RolePrefill, nil)
 	s := e.Fresh()
-	if _, err := s.Prompt(t.Context(), mustParse(t, upstream.Messages, messagesBody), ""); !errors.Is(err, ErrNoRender) || s.Renders(upstream.Messages) != Unknown {
-		t.Errorf("got %v, known as %d", err, s.Renders(upstream.Messages))
+	if _, err := s.Prompt(t.Context(), mustParse(t, body.Messages, messagesBody), ""); !errors.Is(err, ErrNoRender) || s.Renders(body.Messages) != Unknown {
+		t.Errorf("got %v, known as %d", err, s.Renders(body.Messages))
 	}
 }

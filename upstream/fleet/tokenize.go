@@ -9,6 +9,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // ErrNotComparable is returned by [Incarnation.Tokenize] if only the completion endpoint can tell the request's ids.
@@ -30,16 +31,16 @@ type Prompt struct {
 // (/v1/chat/completions/render, vLLM with --enable-scale-out) if the incarnation has it, and else by /tokenize. An
 // incarnation that is not known is not asked to render, because a refusal could not be remembered. Errors are
 // ErrNotComparable or *upstream.LegError.
-func (s *Incarnation) Tokenize(ctx context.Context, req *upstream.Request, authorization string) ([]uint32, error) {
+func (s *Incarnation) Tokenize(ctx context.Context, req *body.Request, authorization string) ([]uint32, error) {
 	prompt, err := s.Prompt(ctx, req, authorization)
 	return prompt.IDs, err
 }
 
 // Prompt is Tokenize, and also returns the context length. The prompt may use a shared buffer until [Prompt.Done].
-// Prompts whose ids only render endpoints can tell ([upstream.API.Rendered]) are rendered: the error is ErrNoRender
+// Prompts whose ids only render endpoints can tell ([body.API.Rendered]) are rendered: the error is ErrNoRender
 // without such an endpoint, and ErrNotComparable if the completion endpoint may render another prompt. If the engine
 // refuses the request, the *upstream.LegError has its refusal.
-func (s *Incarnation) Prompt(ctx context.Context, req *upstream.Request, authorization string) (Prompt, error) {
+func (s *Incarnation) Prompt(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
 	if ids, ok := req.PromptIDs(); ok {
 		_, list := req.Prompt()
 		return Prompt{IDs: ids, List: list, ContextLength: s.engine.ContextLength(req.Model())}, nil
@@ -51,12 +52,12 @@ func (s *Incarnation) Prompt(ctx context.Context, req *upstream.Request, authori
 	}
 	buffers := &s.engine.fleet.buffers
 	buffer, question := buffers.take(), buffers.ask()
-	body, why, ok := req.TokenizeBody(question.body)
+	raw, why, ok := req.TokenizeBody(question.body)
 	if !ok {
 		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
 	}
-	question.body = body
-	if req.API() == upstream.Chat && s.Known() && s.foundRender(upstream.Chat) != No {
+	question.body = raw
+	if req.API() == body.Chat && s.Known() && s.foundRender(body.Chat) != No {
 		// Only a missing endpoint leads on to /tokenize. After another failure, /tokenize's ids would be trusted by
 		// the parity that was learnt with the render endpoint's.
 		if prompt, err := s.askRender(ctx, req, authorization, buffer); !errors.Is(err, ErrNoRender) {
@@ -66,7 +67,7 @@ func (s *Incarnation) Prompt(ctx context.Context, req *upstream.Request, authori
 		}
 	}
 	at := s.engine.Instance()
-	status, err := buffer.post(ctx, s.engine.fleet.cfg.Client, at, "/tokenize", body, authorization)
+	status, err := buffer.post(ctx, s.engine.fleet.cfg.Client, at, "/tokenize", raw, authorization)
 	if err != nil || status != http.StatusOK {
 		return Prompt{}, askFailed(at, "tokenize", status, buffer.answer, err)
 	}

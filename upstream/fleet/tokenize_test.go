@@ -13,13 +13,14 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/vllmsim"
 )
 
 // rendered asks an engine what it computes by itself.
-func rendered(r *rig, e *Engine, req *upstream.Request) []uint32 {
+func rendered(r *rig, e *Engine, req *body.Request) []uint32 {
 	r.t.Helper()
-	answer, err := r.cfg.Client.Prefill(r.t.Context(), upstream.Leg{Instance: e.Instance(), API: req.API(), Body: req.PrefillBody(upstream.PrefillEdit{ReturnTokenIDs: true})})
+	answer, err := r.cfg.Client.Prefill(r.t.Context(), upstream.Leg{Instance: e.Instance(), API: req.API(), Body: req.PrefillBody(body.PrefillEdit{ReturnTokenIDs: true})})
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -32,18 +33,18 @@ func rendered(r *rig, e *Engine, req *upstream.Request) []uint32 {
 
 func TestTokenize_GivesWhatPrefillRenders(t *testing.T) {
 	for name, row := range map[string]struct {
-		api  upstream.API
+		api  body.API
 		body string
 	}{
-		"plain":     {upstream.Chat, `{"model":"sim","messages":[{"role":"system","content":"You answer."},{"role":"user","content":"And for how long?"}],"temperature":0}`},
-		"parts":     {upstream.Chat, `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}`},
-		"tools":     {upstream.Chat, `{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"tool_choice":"auto"}`},
-		"documents": {upstream.Chat, `{"messages":[{"role":"user","content":"a"}],"documents":[{"title":"t","text":"x"}]}`},
-		"effort":    {upstream.Chat, `{"messages":[{"role":"user","content":"a"}],"reasoning_effort":"low","chat_template_kwargs":{"x":1}}`},
-		"reasoning": {upstream.Chat, `{"messages":[{"role":"user","content":"a"},{"role":"assistant","reasoning_content":"because","content":"b"},{"role":"user","content":"c"}]}`},
-		"continued": {upstream.Chat, `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"continue_final_message":true,"add_generation_prompt":false}`},
-		"text":      {upstream.Text, `{"model":"sim","prompt":"The lease of a block ends"}`},
-		"ids":       {upstream.Text, `{"prompt":[5,6,7]}`},
+		"plain":     {body.Chat, `{"model":"sim","messages":[{"role":"system","content":"You answer."},{"role":"user","content":"And for how long?"}],"temperature":0}`},
+		"parts":     {body.Chat, `{"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]}]}`},
+		"tools":     {body.Chat, `{"messages":[{"role":"user","content":"a"}],"tools":[{"type":"function","function":{"name":"f","parameters":{}}}],"tool_choice":"auto"}`},
+		"documents": {body.Chat, `{"messages":[{"role":"user","content":"a"}],"documents":[{"title":"t","text":"x"}]}`},
+		"effort":    {body.Chat, `{"messages":[{"role":"user","content":"a"}],"reasoning_effort":"low","chat_template_kwargs":{"x":1}}`},
+		"reasoning": {body.Chat, `{"messages":[{"role":"user","content":"a"},{"role":"assistant","reasoning_content":"because","content":"b"},{"role":"user","content":"c"}]}`},
+		"continued": {body.Chat, `{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}],"continue_final_message":true,"add_generation_prompt":false}`},
+		"text":      {body.Text, `{"model":"sim","prompt":"The lease of a block ends"}`},
+		"ids":       {body.Text, `{"prompt":[5,6,7]}`},
 	} {
 		for _, render := range []bool{false, true} {
 			r := newRig(t)
@@ -61,8 +62,8 @@ func TestTokenize_GivesWhatPrefillRenders(t *testing.T) {
 func TestTokenize_LearnsOncePerIncarnationThatNothingIsRendered(t *testing.T) {
 	const render = "/v1/chat/completions/render"
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
-	chat, prompt := mustParse(t, upstream.Chat, `{`+oneMessage+`}`), mustParse(t, upstream.Text, `{"prompt":"x"}`)
-	ask := func(r *upstream.Request) {
+	chat, prompt := mustParse(t, body.Chat, `{`+oneMessage+`}`), mustParse(t, body.Text, `{"prompt":"x"}`)
+	ask := func(r *body.Request) {
 		t.Helper()
 		if ids, err := e.Current(t.Context()).Tokenize(t.Context(), r, ""); err != nil || len(ids) == 0 {
 			t.Fatalf("got %v, %v", ids, err)
@@ -101,7 +102,7 @@ func TestTokenize_RendersTheClientsRequestUnstreamed(t *testing.T) {
 		}
 		answerJSON(`{"token_ids":[1,2]}`)(w, r)
 	})
-	r := mustParse(t, upstream.Chat, `{"messages":[],"stream":true,"stream_options":{"include_usage":true},"tool_choice":null}`)
+	r := mustParse(t, body.Chat, `{"messages":[],"stream":true,"stream_options":{"include_usage":true},"tool_choice":null}`)
 	ids, err := s.Tokenize(t.Context(), r, "Bearer a")
 	if want := map[string]any{"messages": []any{}, "tool_choice": nil}; err != nil || len(ids) != 2 || !reflect.DeepEqual(got, want) {
 		t.Errorf("rendered %v as %v, %v, want %v", got, ids, err, want)
@@ -138,7 +139,7 @@ func TestTokenize_AFailureToRenderIsFinal(t *testing.T) {
 				answerJSON(`{"count":1,"tokens":[9]}`)(w, r)
 			}
 		})
-		ids, err := s.Tokenize(t.Context(), mustParse(t, upstream.Chat, `{`+oneMessage+`}`), "")
+		ids, err := s.Tokenize(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`}`), "")
 		if (err == nil) != row.falls || slices.Contains(asked, "/tokenize") != row.falls || row.falls && len(ids) != 1 {
 			t.Errorf("%d %.40s: got %v, %v after %v", row.status, row.answer, ids, err, asked)
 		}
@@ -151,25 +152,25 @@ func TestTokenize_RefusesBadAnswers(t *testing.T) {
 		`{"tokens":[1]`, `{"tokens":[1]}x`, `{"tokens":[1],"tokens":[2]}`, `{}`, `[]`, `not JSON`,
 	} {
 		s := newRig(t).incarnationOf(answerJSON(answer))
-		ids, err := s.Tokenize(t.Context(), mustParse(t, upstream.Text, `{"prompt":"x"}`), "")
+		ids, err := s.Tokenize(t.Context(), mustParse(t, body.Text, `{"prompt":"x"}`), "")
 		if err == nil {
 			t.Errorf("%s: got %v", answer, ids)
 		}
 	}
 	s := newRig(t).incarnationOf(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
-	if _, err := s.Tokenize(t.Context(), mustParse(t, upstream.Text, `{"prompt":"x"}`), ""); err == nil {
+	if _, err := s.Tokenize(t.Context(), mustParse(t, body.Text, `{"prompt":"x"}`), ""); err == nil {
 		t.Error("a status 500 is an answer")
 	}
 	refused := tells(newRig(t).add(upstream.RolePrefill, "p", "http://127.0.0.1:1"), "1")
-	if _, err := refused.Tokenize(t.Context(), mustParse(t, upstream.Chat, `{`+oneMessage+`}`), ""); err == nil {
+	if _, err := refused.Tokenize(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`}`), ""); err == nil {
 		t.Error("nothing listens, and there are ids")
 	}
 }
 
 func TestTokenize_AsksNothingOfWhatIsNotComparable(t *testing.T) {
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
-	_, err := tells(e, "1").Tokenize(t.Context(), mustParse(t, upstream.Chat, `{`+oneMessage+`,"reasoning_effort":"none"}`), "")
-	if !errors.Is(err, ErrNotComparable) || !strings.Contains(err.Error(), upstream.WhyReasoningEffort) || len(sim.Requests()) != 0 {
+	_, err := tells(e, "1").Tokenize(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`,"reasoning_effort":"none"}`), "")
+	if !errors.Is(err, ErrNotComparable) || !strings.Contains(err.Error(), body.WhyReasoningEffort) || len(sim.Requests()) != 0 {
 		t.Errorf("got %v after %v", err, paths(sim))
 	}
 }
@@ -185,7 +186,7 @@ func TestTokenize_IsBoundedInTime(t *testing.T) {
 	})
 	s.engine.fleet.cfg.AskLimit = 20 * time.Millisecond
 	began := time.Now()
-	if _, err := s.Tokenize(t.Context(), mustParse(t, upstream.Text, `{"prompt":"x"}`), ""); err == nil {
+	if _, err := s.Tokenize(t.Context(), mustParse(t, body.Text, `{"prompt":"x"}`), ""); err == nil {
 		t.Error("an engine that does not answer has given ids")
 	}
 	if took := time.Since(began); took > 30*time.Second {
@@ -196,7 +197,7 @@ func TestTokenize_IsBoundedInTime(t *testing.T) {
 // That it offers none could not be remembered of one that is not known.
 func TestTokenize_AsksAnUnknownIncarnationForNoRendering(t *testing.T) {
 	sim, e := newRig(t).simulate(upstream.RolePrefill, nil)
-	ids, err := e.Fresh().Tokenize(t.Context(), mustParse(t, upstream.Chat, `{`+oneMessage+`}`), "")
+	ids, err := e.Fresh().Tokenize(t.Context(), mustParse(t, body.Chat, `{`+oneMessage+`}`), "")
 	if got, want := paths(sim), []string{"/tokenize"}; err != nil || len(ids) == 0 || !slices.Equal(got, want) {
 		t.Errorf("got %v, %v after %v, want ids after %v", ids, err, got, want)
 	}

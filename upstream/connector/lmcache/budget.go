@@ -3,6 +3,7 @@ package lmcache
 import (
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // textBudget is the max_tokens of a text completion without max_tokens, or with null (normalize_null_max_tokens,
@@ -24,7 +25,7 @@ type budget struct{ most, least int }
 // can't be split between the engines: the budget is not known (why says so then), or decode has to refuse it with its own error.
 func budgetOf(t *upstream.Transfer) (b budget, why string, ok bool) {
 	limit, _ := t.Request.Member("max_tokens")
-	if t.Request.API() == upstream.Chat {
+	if t.Request.API() == body.Chat {
 		if newer, _ := t.Request.Member("max_completion_tokens"); !rawjson.IsNull(newer) {
 			limit = newer
 		}
@@ -35,7 +36,7 @@ func budgetOf(t *upstream.Transfer) (b budget, why string, ok bool) {
 		if b.most, ok = rawjson.Integer(limit); !ok {
 			return b, "", false
 		}
-	case t.Request.API() == upstream.Text:
+	case t.Request.API() == body.Text:
 		b.most = textBudget
 	case t.ContextLength == 0:
 		return b, whyContext, false

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestEvent_OfDecode(t *testing.T) {
@@ -45,7 +45,7 @@ func TestEvent_OfDecode(t *testing.T) {
 			row.chat = row.text
 		}
 		first := firstAnswer("xyz", 3, `"logprobs":null`, `"logprobs":{"text_offset":[0],"token_logprobs":[-1],"tokens":["xyz"],"top_logprobs":[{"xyz":-1}]}`)
-		for api, want := range map[upstream.API][2]string{upstream.Chat: {chat, row.chat}, upstream.Text: {text, row.text}} {
+		for api, want := range map[body.API][2]string{body.Chat: {chat, row.chat}, body.Text: {text, row.text}} {
 			h := handOver(t, newBench(nil).plan(t, transfer(t, api, want[0], 3)), first)
 			if got := string(h.Rewrite.Event([]byte(row.event))); got != want[1] {
 				t.Errorf("%s at %s: got %s, want %s", row.name, api.Path(), got, want[1])
@@ -59,7 +59,7 @@ func TestEvent_OfDecode(t *testing.T) {
 
 func TestBody_OfDecode(t *testing.T) {
 	first := firstAnswer("xy", 3, `"logprobs":null`, `"logprobs":{"text_offset":[0],"token_logprobs":[-1],"tokens":["xy"],"top_logprobs":[{"xy":-1}]}`)
-	h := handOver(t, newBench(nil).plan(t, transfer(t, upstream.Text, `{"max_tokens":9,"logprobs":0}`, 3)), first)
+	h := handOver(t, newBench(nil).plan(t, transfer(t, body.Text, `{"max_tokens":9,"logprobs":0}`, 3)), first)
 	got, err := h.Rewrite.Body([]byte(`{"choices":[{"text":"z","logprobs":{"text_offset":[0],"token_logprobs":[-2],"tokens":["z"],"top_logprobs":[{"z":-2}]}}]}`))
 	const want = `{"choices":[{"text":"xyz","logprobs":{"text_offset":[0,2],"token_logprobs":[-1,-2],"tokens":["xy","z"],"top_logprobs":[{"xy":-1},{"z":-2}]}}]}`
 	if err != nil || string(got) != want {

@@ -7,6 +7,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Connector is LMCache's P/D mode, with the receivers of the decode instances. No field may change after the first use.
@@ -61,13 +62,13 @@ func (c *Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 // admit returns the receiver of an attempt's KV, and decides which tokens prefill computes. ok is false if decode serves the turn alone;
 // why may then name the reason.
 func (c *Connector) admit(a *attempt) (to Receiver, why string, ok bool) {
-	for _, name := range []string{upstream.WhyTruncate, upstream.WhyPromptLogprobs} {
+	for _, name := range []string{body.WhyTruncate, body.WhyPromptLogprobs} {
 		// With truncation each leg would cut its prompt differently. Logprobs of the prompt need decode to compute all of it.
 		if raw, _ := a.Request.Member(name); !rawjson.IsNull(raw) {
 			return to, name, false
 		}
 	}
-	if raw, _ := a.Request.Member("suffix"); a.Request.API() == upstream.Text && !rawjson.IsNull(raw) {
+	if raw, _ := a.Request.Member("suffix"); a.Request.API() == body.Text && !rawjson.IsNull(raw) {
 		return to, "", false // the answer does not follow the ids, but stands between prompt and suffix
 	}
 	if to, ok = c.receiver(a.Decode); !ok {

@@ -8,13 +8,14 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestPlan_WhatDecodeServesAlone(t *testing.T) {
-	const chat, text = upstream.Chat, upstream.Text
+	const chat, text = body.Chat, body.Text
 	for _, row := range []struct {
 		name, body string
-		api        upstream.API
+		api        body.API
 		ids        int
 		change     func(*Connector)
 		transfer   func(*upstream.Transfer)
@@ -52,25 +53,25 @@ func TestPlan_WhatDecodeServesAlone(t *testing.T) {
 
 func TestPlan_Budget(t *testing.T) {
 	for _, row := range []struct {
-		api         upstream.API
+		api         body.API
 		body        string
 		most, least int
 	}{
-		{upstream.Text, `{}`, 16, 0},
-		{upstream.Text, `{"max_tokens":null}`, 16, 0},
-		{upstream.Text, `{"max_tokens":40,"max_completion_tokens":7,"min_tokens":3}`, 40, 3},
-		{upstream.Text, `{"max_tokens":9999}`, 4096 - 100, 0},
-		{upstream.Chat, `{}`, 4096 - 100, 0},
-		{upstream.Chat, `{"max_tokens":40}`, 40, 0},
-		{upstream.Chat, `{"max_tokens":40,"max_completion_tokens":null}`, 40, 0},
-		{upstream.Chat, `{"max_tokens":40,"max_completion_tokens":7,"min_tokens":7}`, 7, 7},
+		{body.Text, `{}`, 16, 0},
+		{body.Text, `{"max_tokens":null}`, 16, 0},
+		{body.Text, `{"max_tokens":40,"max_completion_tokens":7,"min_tokens":3}`, 40, 3},
+		{body.Text, `{"max_tokens":9999}`, 4096 - 100, 0},
+		{body.Chat, `{}`, 4096 - 100, 0},
+		{body.Chat, `{"max_tokens":40}`, 40, 0},
+		{body.Chat, `{"max_tokens":40,"max_completion_tokens":null}`, 40, 0},
+		{body.Chat, `{"max_tokens":40,"max_completion_tokens":7,"min_tokens":7}`, 7, 7},
 	} {
 		tr := transfer(t, row.api, row.body, 100)
 		if got, why, ok := budgetOf(&tr); !ok || why != "" || got != (budget{row.most, row.least}) {
 			t.Errorf("%v %s: got %+v, %q, %t, want %d and %d", row.api, row.body, got, why, ok, row.most, row.least)
 		}
 	}
-	tr := transfer(t, upstream.Chat, `{"max_tokens":40}`, 100)
+	tr := transfer(t, body.Chat, `{"max_tokens":40}`, 100)
 	tr.ContextLength = 0
 	if got, _, ok := budgetOf(&tr); !ok || got.most != 40 {
 		t.Errorf("in a context that is not known: got %+v, %t, want 40", got, ok)
@@ -91,7 +92,7 @@ func TestPlan_WaitsBeforePrefillIsAsked(t *testing.T) {
 		"as of that prefill instance": {func(c *Connector) { c.Notifications = 1 }, 4, 4},
 	} {
 		b := newBench(row.change)
-		tr := transfer(t, upstream.Text, `{}`, 9)
+		tr := transfer(t, body.Text, `{}`, 9)
 		tr.Prefill.Notices = row.notices
 		first, second := b.plan(t, tr), b.plan(t, tr)
 		if len(b.arrivals) != 2 || b.arrivals[0].count != row.want || b.arrivals[0].id != "id-1" || b.arrivals[1].id != "id-3" {
@@ -157,7 +158,7 @@ func TestReady_KVThatIsNotAnnounced(t *testing.T) {
 		if row.cause != nil {
 			cancel(row.cause)
 		}
-		err := b.plan(t, transfer(t, upstream.Text, `{}`, 9)).Ready(ctx)
+		err := b.plan(t, transfer(t, body.Text, `{}`, 9)).Ready(ctx)
 		if !errors.Is(err, row.want) || (row.want == nil) != (err == nil) {
 			t.Errorf("%s: got %v, want %v", name, err, row.want)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 const folder = "lmcache"
@@ -24,7 +25,7 @@ func promptOf(t *testing.T, e exchange) (ids []uint32) {
 }
 
 // recordedAttempt is the attempt that the recordings are of.
-func recordedAttempt(t *testing.T, api upstream.API, body string) (*bench, upstream.Transfer) {
+func recordedAttempt(t *testing.T, api body.API, body string) (*bench, upstream.Transfer) {
 	t.Helper()
 	b := newBench(func(c *Connector) { c.Otherwise = Receiver{InitPorts: []int{5730}, AllocPorts: []int{5740}} })
 	b.NewID = func() string { return "9d9e378a-297e-4bd6-89a1-ccb711c8e8f6" }
@@ -42,9 +43,9 @@ func recordedAttempt(t *testing.T, api upstream.API, body string) (*bench, upstr
 
 func TestExchanges_LegsAreAskedAsRecorded(t *testing.T) {
 	const options = `"max_tokens":8,"temperature":0,"stream":true,"stream_options":{"include_usage":true},"return_token_ids":true}`
-	for api, body := range map[upstream.API]string{
-		upstream.Chat: `{"model":"tiny","messages":[],` + options,
-		upstream.Text: `{"model":"tiny","prompt":"rendered",` + options,
+	for api, body := range map[body.API]string{
+		body.Chat: `{"model":"tiny","messages":[],` + options,
+		body.Text: `{"model":"tiny","prompt":"rendered",` + options,
 	} {
 		b, tr := recordedAttempt(t, api, body)
 		prefill, decode := recorded(t, folder, "02-prefill.json"), recorded(t, folder, "04-decode-stream.json")
@@ -104,7 +105,7 @@ func unsalted(t *testing.T, b *bench, leg []byte) map[string]any {
 }
 
 func TestExchanges_LogprobsOfBothLegs(t *testing.T) {
-	b, tr := recordedAttempt(t, upstream.Chat, `{"model":"tiny","messages":[],"max_tokens":3,"temperature":0,"logprobs":true,"top_logprobs":2}`)
+	b, tr := recordedAttempt(t, body.Chat, `{"model":"tiny","messages":[],"max_tokens":3,"temperature":0,"logprobs":true,"top_logprobs":2}`)
 	b.NewID = func() string { return "5c1f9c3e" }
 	prefill, decode := recorded(t, folder, "05-prefill-logprobs.json"), recorded(t, folder, "06-decode-logprobs.json")
 	plan := b.plan(t, tr)
@@ -135,7 +136,7 @@ func TestExchanges_LogprobsOfBothLegs(t *testing.T) {
 
 func TestExchanges_PrefillHasTheWholeAnswer(t *testing.T) {
 	stops := string(recorded(t, folder, "07-prefill-stops.json").Response.JSON)
-	for api, id := range map[upstream.API]string{upstream.Chat: "chatcmpl-turn-1", upstream.Text: "cmpl-turn-1"} {
+	for api, id := range map[body.API]string{body.Chat: "chatcmpl-turn-1", body.Text: "cmpl-turn-1"} {
 		b, tr := recordedAttempt(t, api, `{"max_tokens":8,"stop_token_ids":[2003],"return_token_ids":true,"stream":true,"stream_options":{"include_usage":true}}`)
 		h := handOver(t, b.plan(t, tr), stops)
 		got := read(t, api, string(h.Whole))
@@ -151,14 +152,14 @@ func TestExchanges_PrefillHasTheWholeAnswer(t *testing.T) {
 			t.Errorf("got %s, want the answer that ended with its first token", whole)
 		}
 	}
-	b, tr := recordedAttempt(t, upstream.Text, `{}`)
+	b, tr := recordedAttempt(t, body.Text, `{}`)
 	if h, err := b.plan(t, tr).Handover(answered(string(recorded(t, folder, "08-prefill-without-first-token.json").Response.JSON))); h != nil || err == nil {
 		t.Errorf("got %+v, %v of an engine that names no token, want an error", h, err)
 	}
 }
 
 func TestExchanges_UsageOfEachEvent(t *testing.T) {
-	b, tr := recordedAttempt(t, upstream.Chat, `{"max_tokens":3,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`)
+	b, tr := recordedAttempt(t, body.Chat, `{"max_tokens":3,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true}}`)
 	h := handOver(t, b.plan(t, tr), string(recorded(t, folder, "05-prefill-logprobs.json").Response.JSON))
 	stream := string(h.Head)
 	for _, data := range events(t, recorded(t, folder, "09-decode-stream-usage.json").Response.Text) {
@@ -180,7 +181,7 @@ func TestExchanges_UsageOfEachEvent(t *testing.T) {
 }
 
 func TestExchanges_AnErrorPasses(t *testing.T) {
-	b, tr := recordedAttempt(t, upstream.Chat, `{"max_tokens":3,"stream":true}`)
+	b, tr := recordedAttempt(t, body.Chat, `{"max_tokens":3,"stream":true}`)
 	h := handOver(t, b.plan(t, tr), string(recorded(t, folder, "05-prefill-logprobs.json").Response.JSON))
 	data := events(t, recorded(t, folder, "10-decode-stream-breaks.json").Response.Text)[1]
 	if got := string(h.Rewrite.Event([]byte(data))); got != data {

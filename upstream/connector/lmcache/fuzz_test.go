@@ -7,10 +7,11 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // continuationOf is the rewriting of an answer that begins with this text.
-func continuationOf(t *testing.T, api upstream.API, body, text string) upstream.Rewriter {
+func continuationOf(t *testing.T, api body.API, body, text string) upstream.Rewriter {
 	t.Helper()
 	h, err := newBench(nil).plan(t, transfer(t, api, body, 3)).Handover(answered(firstAnswer(text, 3)))
 	if err != nil || h.Rewrite == nil {
@@ -27,7 +28,7 @@ const (
 // FuzzEvent: whatever decode sends, the client gets one line of JSON, and a chat never a text completion's chunk; text is kept.
 func FuzzEvent(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, api := range []upstream.API{upstream.Chat, upstream.Text} {
+		for _, api := range []body.API{body.Chat, body.Text} {
 			out := continuationOf(t, api, streamed, "x").Event(bytes.Clone(data))
 			if !json.Valid(out) || bytes.ContainsAny(out, "\r\n") {
 				t.Fatalf("Event(%q) = %q, want one line of JSON", data, out)
@@ -35,7 +36,7 @@ func FuzzEvent(f *testing.F) {
 			if bytes.Contains(out, []byte(unreadable)) {
 				continue
 			}
-			in, got := texts(t, data, "text"), texts(t, out, map[upstream.API]string{upstream.Chat: "delta", upstream.Text: "text"}[api])
+			in, got := texts(t, data, "text"), texts(t, out, map[body.API]string{body.Chat: "delta", body.Text: "text"}[api])
 			if in != got {
 				t.Fatalf("Event(%q) = %q, with text %q, want %q", data, out, got, in)
 			}
@@ -71,24 +72,24 @@ func texts(t *testing.T, data []byte, member string) (all string) {
 
 // FuzzBody: whatever decode answers, the client gets JSON with the first token's text before decode's, or an error.
 func FuzzBody(f *testing.F) {
-	f.Fuzz(func(t *testing.T, body []byte, text string) {
-		if !json.Valid([]byte(quote(text))) || strings.Contains(quote(text), "\\ufffd") || wayOn(request(t, upstream.Text, inOne), budget{most: 9}, text, false) != onward {
+	f.Fuzz(func(t *testing.T, raw []byte, text string) {
+		if !json.Valid([]byte(quote(text))) || strings.Contains(quote(text), "\\ufffd") || wayOn(request(t, body.Text, inOne), budget{most: 9}, text, false) != onward {
 			return
 		}
-		for _, api := range []upstream.API{upstream.Chat, upstream.Text} {
-			out, err := continuationOf(t, api, inOne, text).Body(bytes.Clone(body))
+		for _, api := range []body.API{body.Chat, body.Text} {
+			out, err := continuationOf(t, api, inOne, text).Body(bytes.Clone(raw))
 			if err != nil {
 				continue
 			}
 			if !json.Valid(out) {
-				t.Fatalf("Body(%q) = %q, want JSON", body, out)
+				t.Fatalf("Body(%q) = %q, want JSON", raw, out)
 			}
-			if bytes.Equal(out, body) {
+			if bytes.Equal(out, raw) {
 				continue // an error
 			}
-			member := map[upstream.API]string{upstream.Chat: "message", upstream.Text: "text"}[api]
-			if got, want := texts(t, out, member), clean(text)+texts(t, body, "text"); got != want {
-				t.Fatalf("Body(%q) = %q, with text %q, want %q", body, out, got, want)
+			member := map[body.API]string{body.Chat: "message", body.Text: "text"}[api]
+			if got, want := texts(t, out, member), clean(text)+texts(t, raw, "text"); got != want {
+				t.Fatalf("Body(%q) = %q, with text %q, want %q", raw, out, got, want)
 			}
 		}
 	})
@@ -112,16 +113,16 @@ func named(answer map[string]any) any {
 // FuzzHandOver: whatever prefill answers, a stream begins with complete events of JSON, a whole answer is JSON, and no leg goes
 // without a token that prefill has named.
 func FuzzHandOver(f *testing.F) {
-	f.Fuzz(func(t *testing.T, body []byte) {
-		if !json.Valid(body) || len(body) > 1<<16 {
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		if !json.Valid(raw) || len(raw) > 1<<16 {
 			return // upstream reads JSON only
 		}
-		for _, api := range []upstream.API{upstream.Chat, upstream.Text} {
+		for _, api := range []body.API{body.Chat, body.Text} {
 			for _, asked := range []string{streamed, inOne, `{"max_tokens":1,"stream":true}`, `{"max_tokens":1}`} {
 				tr := transfer(t, api, asked, 3)
-				h, err := newBench(nil).plan(t, tr).Handover(answered(string(body)))
+				h, err := newBench(nil).plan(t, tr).Handover(answered(string(raw)))
 				if (h == nil) != (err != nil) {
-					t.Fatalf("got %+v, %v of %q", h, err, body)
+					t.Fatalf("got %+v, %v of %q", h, err, raw)
 				}
 				if h == nil {
 					continue
@@ -131,8 +132,8 @@ func FuzzHandOver(f *testing.F) {
 						leg = h.Take
 					}
 					wantBody := decoded(t, decodeBody(tr.Request, leg(nil)))
-					if prompt := wantBody["prompt"].([]any); len(prompt) != 4 || prompt[3] != named(decoded(t, body)) {
-						t.Fatalf("decode computes %v of %q", prompt, body)
+					if prompt := wantBody["prompt"].([]any); len(prompt) != 4 || prompt[3] != named(decoded(t, raw)) {
+						t.Fatalf("decode computes %v of %q", prompt, raw)
 					}
 				}
 				stream := string(h.Head)

@@ -7,6 +7,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // handOver reads prefill's answer and decides how decode continues it.
@@ -73,7 +74,7 @@ type shape struct {
 // shape returns the shape of the answer that prefill has begun.
 func (a *attempt) shape(id string, f *first) *shape {
 	s := &shape{
-		chat: a.Request.API() == upstream.Chat, created: f.body.Get("created"), model: f.body.Get("model"), top: a.top(),
+		chat: a.Request.API() == body.Chat, created: f.body.Get("created"), model: f.body.Get("model"), top: a.top(),
 		counts: a.Request.WantsUsage(), prompt: len(a.sent),
 	}
 	if id == "" {

@@ -5,6 +5,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // attempt is one attempt with the decisions of its plan.
@@ -36,7 +37,7 @@ func (a *attempt) prefillLeg(params []byte) upstream.LegPlan {
 	}
 	m.set("return_token_ids", []byte("true")) // decode's leg needs the id of the first token
 	m.set("kv_transfer_params", params)
-	return upstream.LegPlan{API: upstream.Text, Members: m}
+	return upstream.LegPlan{API: body.Text, Members: m}
 }
 
 // tag returns the params of decode's leg for the client, nil if the leg must find no chunk.
@@ -55,12 +56,12 @@ func (a *attempt) onwardLeg(first uint32, params []byte) upstream.LegPlan {
 	if a.least > 0 {
 		m.set("min_tokens", strconv.AppendInt(nil, int64(a.least-1), 10))
 	}
-	if a.Request.API() == upstream.Chat {
+	if a.Request.API() == body.Chat {
 		a.logprobs(&m)
 	}
 	m.set("cache_salt", a.salt)
 	m.set("kv_transfer_params", params)
-	return upstream.LegPlan{API: upstream.Text, Members: m}
+	return upstream.LegPlan{API: body.Text, Members: m}
 }
 
 // takeLeg makes a leg to decode whose only purpose is to read the KV. LMCache's receiver frees a chunk only when it is read
@@ -95,7 +96,7 @@ func (a *attempt) ownLeg() upstream.LegPlan {
 
 // asText turns the client's request into a text completion of ids.
 func (a *attempt) asText(m *members, ids []uint32) {
-	if a.Request.API() == upstream.Chat {
+	if a.Request.API() == body.Chat {
 		m.remove(notOfTexts()...)
 	}
 	m.set("prompt", rawjson.AppendIDs(nil, ids))
@@ -119,7 +120,7 @@ func (a *attempt) logprobs(m *members) {
 		m.set("logprob_token_ids", ids) // without logprobs the engine answers 400, and the client gets this error
 	}
 	raw, _ := a.Request.Member("logprobs")
-	if a.Request.API() == upstream.Chat {
+	if a.Request.API() == body.Chat {
 		if string(raw) != "true" {
 			return
 		}
@@ -138,10 +139,10 @@ func (a *attempt) top() int {
 }
 
 // members are the members that a leg sets in the client's request, or removes from it.
-type members []upstream.Member
+type members []body.Member
 
 func (m *members) set(name string, value []byte) {
-	*m = append(*m, upstream.Member{Name: name, Value: value})
+	*m = append(*m, body.Member{Name: name, Value: value})
 }
 
 func (m *members) remove(names ...string) {

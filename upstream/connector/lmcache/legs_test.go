@@ -7,15 +7,16 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // bodies of legs as the runner makes them.
-func prefillBody(r *upstream.Request, plan upstream.LegPlan) []byte {
-	return r.PrefillBody(upstream.PrefillEdit{Members: plan.Members}).Bytes()
+func prefillBody(r *body.Request, plan upstream.LegPlan) []byte {
+	return r.PrefillBody(body.PrefillEdit{Members: plan.Members}).Bytes()
 }
 
-func decodeBody(r *upstream.Request, plan upstream.LegPlan) []byte {
-	return r.DecodeBody(upstream.DecodeEdit{Members: plan.Members}).Bytes()
+func decodeBody(r *body.Request, plan upstream.LegPlan) []byte {
+	return r.DecodeBody(body.DecodeEdit{Members: plan.Members}).Bytes()
 }
 
 // wantBody compares a leg's body with JSON, those kv_transfer_params left out that say where KV goes.
@@ -39,35 +40,35 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 	const plain = `"model":"m","temperature":0.5,"stop":["\n"],"stop_token_ids":[5],"logit_bias":{"5":1},"response_format":{"type":"text"},"user":"u","new_member":[1]`
 	for _, row := range []struct {
 		name, body      string
-		api             upstream.API
+		api             body.API
 		prefill, decode string
 		text            string // of the first token
 		takes           string // what decode takes before or behind, "" for nothing
 		alone           bool   // prefill has the whole answer
 	}{
 		{
-			name: "a chat", api: upstream.Chat, body: rich, text: "x",
+			name: "a chat", api: body.Chat, body: rich, text: "x",
 			prefill: `{` + plain + `,"cache_salt":"s","prompt":[1,2,3],"max_tokens":1,"min_tokens":1,"logprobs":3,"stream":false,"return_token_ids":true}`,
 			decode:  `{` + plain + `,"prompt":[1,2,3,77],"max_tokens":8,"min_tokens":1,"logprobs":3,"stream":true,"stream_options":{"include_usage":true},"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
 		},
 		{
-			name: "a text", api: upstream.Text, body: `{"model":"m","prompt":"q","logprobs":2,"logprob_token_ids":[1],"return_token_ids":true,"min_tokens":1,"n":1}`, text: "x",
+			name: "a text", api: body.Text, body: `{"model":"m","prompt":"q","logprobs":2,"logprob_token_ids":[1],"return_token_ids":true,"min_tokens":1,"n":1}`, text: "x",
 			prefill: `{"model":"m","prompt":[1,2,3],"logprobs":2,"logprob_token_ids":[1],"min_tokens":1,"n":1,"max_tokens":1,"stream":false,"return_token_ids":true}`,
 			decode:  `{"model":"m","prompt":[1,2,3,77],"logprobs":2,"logprob_token_ids":[1],"return_token_ids":true,"min_tokens":0,"n":1,"max_tokens":15,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
 		},
 		{
-			name: "a chat without a limit", api: upstream.Chat, body: `{"model":"m","messages":[],"top_logprobs":null}`, text: "x",
+			name: "a chat without a limit", api: body.Chat, body: `{"model":"m","messages":[],"top_logprobs":null}`, text: "x",
 			prefill: `{"model":"m","prompt":[1,2,3],"max_tokens":1,"stream":false,"return_token_ids":true}`,
 			decode:  `{"model":"m","prompt":[1,2,3,77],"max_tokens":4092,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
 		},
 		{
-			name: "a chat whose first token can't be shown", api: upstream.Chat, body: `{"model":"m","messages":[],"max_tokens":5,"stream":true}`, text: "\uFFFD",
+			name: "a chat whose first token can't be shown", api: body.Chat, body: `{"model":"m","messages":[],"max_tokens":5,"stream":true}`, text: "\uFFFD",
 			prefill: `{"model":"m","prompt":[1,2,3],"max_tokens":1,"stream":false,"return_token_ids":true}`,
 			decode:  `{"model":"m","messages":[],"max_tokens":5,"stream":true,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
 			takes:   `{"model":"m","prompt":[1,2,3,77],"max_tokens":1,"stream":false,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
 		},
 		{
-			name: "a text of one token", api: upstream.Text, body: `{"model":"m","prompt":"q","max_tokens":1}`, text: "x", alone: true,
+			name: "a text of one token", api: body.Text, body: `{"model":"m","prompt":"q","max_tokens":1}`, text: "x", alone: true,
 			prefill: `{"model":"m","prompt":[1,2,3],"max_tokens":1,"stream":false,"return_token_ids":true}`,
 			takes:   `{"model":"m","prompt":[1,2,3,77],"max_tokens":1,"stream":false,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}`,
 		},
@@ -75,13 +76,13 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 		b := newBench(nil)
 		tr := transfer(t, row.api, row.body, 3)
 		plan := b.plan(t, tr)
-		if plan.Prefill.API != upstream.Text || plan.Prefill.RequestID != "" {
+		if plan.Prefill.API != body.Text || plan.Prefill.RequestID != "" {
 			t.Errorf("%s: got a prefill leg %+v, want a text completion", row.name, plan.Prefill)
 		}
-		body := prefillBody(tr.Request, plan.Prefill)
-		wantBody(t, row.name+": prefill", body, row.prefill)
-		if !strings.Contains(string(body), `"disagg_spec":{"req_id":"id-1","receiver_host":"10.0.0.2","receiver_init_port":[7300],"receiver_alloc_port":[7400]}`) {
-			t.Errorf("%s: %s has no complete disagg_spec", row.name, body)
+		raw := prefillBody(tr.Request, plan.Prefill)
+		wantBody(t, row.name+": prefill", raw, row.prefill)
+		if !strings.Contains(string(raw), `"disagg_spec":{"req_id":"id-1","receiver_host":"10.0.0.2","receiver_init_port":[7300],"receiver_alloc_port":[7400]}`) {
+			t.Errorf("%s: %s has no complete disagg_spec", row.name, raw)
 		}
 		h := handOver(t, plan, firstAnswer(row.text, 3))
 		if !h.Bound || h.Cached != 3 {
@@ -93,10 +94,10 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 		}
 		if h.Take != nil {
 			take := h.Take(nil)
-			if take.API != upstream.Text || take.RequestID != "turn-1-take" {
+			if take.API != body.Text || take.RequestID != "turn-1-take" {
 				t.Errorf("%s: got %+v, want a text completion of its own id", row.name, take)
 			}
-			edit := upstream.DecodeEdit{Members: take.Members, OneToken: true}
+			edit := body.DecodeEdit{Members: take.Members, OneToken: true}
 			wantBody(t, row.name+": take", tr.Request.DecodeBody(edit).Bytes(), row.takes)
 		}
 		if row.alone {
@@ -105,7 +106,7 @@ func TestLegs_AreTextCompletionsOfIDs(t *testing.T) {
 		leg := h.Leg(nil)
 		wantBody(t, row.name+": decode", decodeBody(tr.Request, leg), row.decode)
 		own := row.takes != ""
-		if want := map[bool]upstream.API{true: row.api, false: upstream.Text}[own]; leg.API != want {
+		if want := map[bool]body.API{true: row.api, false: body.Text}[own]; leg.API != want {
 			t.Errorf("%s: decode is asked at %s, want %s", row.name, leg.API.Path(), want.Path())
 		}
 		if shown := h.Rewrite != nil; shown == own || (h.Head != nil) != (tr.Request.Stream() && !own) {
@@ -120,8 +121,8 @@ func TestLegs_WhatBeginsAtDecode(t *testing.T) {
 		chunk, ids, want int
 	}{{0, 257, 256}, {0, 512, 256}, {0, 513, 512}, {0, 1000, 768}, {64, 129, 128}, {64, 128, 64}} {
 		b := newBench(func(c *Connector) { c.ChatAtDecode, c.ChunkTokens, c.MaxPromptTokens = true, row.chunk, row.want })
-		const body = `{"model":"m","messages":[],"max_tokens":5,"logprobs":true,"return_token_ids":true,"min_tokens":2,"stream":true}`
-		tr := transfer(t, upstream.Chat, body, row.ids)
+		const raw = `{"model":"m","messages":[],"max_tokens":5,"logprobs":true,"return_token_ids":true,"min_tokens":2,"stream":true}`
+		tr := transfer(t, body.Chat, raw, row.ids)
 		plan := b.plan(t, tr)
 		got := decoded(t, prefillBody(tr.Request, plan.Prefill))
 		if n := len(got["prompt"].([]any)); n != row.want {
@@ -138,7 +139,7 @@ func TestLegs_WhatBeginsAtDecode(t *testing.T) {
 				t.Errorf("got %+v, want nothing shown and nothing left", h)
 			}
 			leg := h.Leg(nil)
-			if got := string(decodeBody(tr.Request, leg)); leg.API != upstream.Chat || got != strings.TrimSuffix(body, "}")+`,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}` {
+			if got := string(decodeBody(tr.Request, leg)); leg.API != body.Chat || got != strings.TrimSuffix(raw, "}")+`,"cache_salt":"id-2","kv_transfer_params":{"lmcache.tag.attempt":"id-1"}}` {
 				t.Errorf("decode gets %s, want the client's own request with a salt of its own", got)
 			}
 		}
@@ -147,9 +148,9 @@ func TestLegs_WhatBeginsAtDecode(t *testing.T) {
 
 // What tells tenants apart in the engines' caches gives way on decode's legs: one that shares vLLM's prefix cache leaves chunks behind.
 func TestLegs_SaltIsTheAttemptsOwn(t *testing.T) {
-	const body = `{"model":"m","prompt":"q","max_tokens":9,"cache_salt":"client"}`
+	const raw = `{"model":"m","prompt":"q","max_tokens":9,"cache_salt":"client"}`
 	b := newBench(nil)
-	tr := transfer(t, upstream.Text, body, 3)
+	tr := transfer(t, body.Text, raw, 3)
 	for _, text := range []string{"x", "\uFFFD"} {
 		plan := b.plan(t, tr)
 		want := fmt.Sprintf("id-%d", b.ids) // behind that of the attempt
@@ -160,13 +161,13 @@ func TestLegs_SaltIsTheAttemptsOwn(t *testing.T) {
 		}
 		for _, leg := range legs {
 			for _, oneToken := range []bool{false, true} {
-				edit := upstream.DecodeEdit{Members: leg.Members, OneToken: oneToken, CacheSalt: "tenant"}
+				edit := body.DecodeEdit{Members: leg.Members, OneToken: oneToken, CacheSalt: "tenant"}
 				if got := decoded(t, tr.Request.DecodeBody(edit).Bytes())["cache_salt"]; got != want {
 					t.Errorf("decode's salt is %v, want %s", got, want)
 				}
 			}
 		}
-		edit := upstream.PrefillEdit{Members: plan.Prefill.Members, CacheSalt: "tenant"}
+		edit := body.PrefillEdit{Members: plan.Prefill.Members, CacheSalt: "tenant"}
 		if got := decoded(t, tr.Request.PrefillBody(edit).Bytes())["cache_salt"]; got != "tenant" {
 			t.Errorf("prefill's salt is %v, want the tenant's", got)
 		}
@@ -175,7 +176,7 @@ func TestLegs_SaltIsTheAttemptsOwn(t *testing.T) {
 
 func TestHandOver_TokenNamedInParams(t *testing.T) {
 	answer := firstAnswer("x", 3, `"token_ids":[77]`, `"token_ids":null`, `"kv_transfer_params":null`, `"kv_transfer_params":{"first_tok":4294967295}`)
-	tr := transfer(t, upstream.Text, `{}`, 3)
+	tr := transfer(t, body.Text, `{}`, 3)
 	h := handOver(t, newBench(nil).plan(t, tr), answer)
 	if got := string(decodeBody(tr.Request, h.Leg(nil))); !strings.Contains(got, `"prompt":[1,2,3,4294967295]`) {
 		t.Errorf("decode is asked %s, want the ids and the first", got)
@@ -185,7 +186,7 @@ func TestHandOver_TokenNamedInParams(t *testing.T) {
 // Ids that the client did not ask for are not shown to it.
 func TestHandOver_IDsThatNobodyAskedFor(t *testing.T) {
 	first := firstAnswer("x", 3, `"prompt_token_ids":null`, `"prompt_token_ids":[1,2,3]`)
-	for _, api := range []upstream.API{upstream.Chat, upstream.Text} {
+	for _, api := range []body.API{body.Chat, body.Text} {
 		for _, body := range []string{`{"max_tokens":9,"stream":true}`, `{"max_tokens":1,"stream":true}`, `{"max_tokens":1}`, `{"max_tokens":9}`} {
 			h := handOver(t, newBench(nil).plan(t, transfer(t, api, body, 3)), first)
 			seen := string(h.Head) + string(h.Whole)
@@ -230,7 +231,7 @@ func TestHandOver_WhatIsNone(t *testing.T) {
 		"an abort":              firstAnswer("x", 3, `"length"`, `"abort"`),
 	} {
 		for _, stream := range []string{"true", "false"} {
-			plan := newBench(nil).plan(t, transfer(t, upstream.Text, `{"max_tokens":9,"stream":`+stream+`}`, 3))
+			plan := newBench(nil).plan(t, transfer(t, body.Text, `{"max_tokens":9,"stream":`+stream+`}`, 3))
 			if h, err := plan.Handover(answered(answer)); h != nil || err == nil || strings.Contains(err.Error(), "first_tok\":") {
 				t.Errorf("%s: got %+v, %v, want an error", name, h, err)
 			}

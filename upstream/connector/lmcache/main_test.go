@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -53,9 +54,9 @@ func newBench(change func(*Connector)) *bench {
 	return b
 }
 
-func request(t *testing.T, api upstream.API, body string) *upstream.Request {
+func request(t *testing.T, api body.API, raw string) *body.Request {
 	t.Helper()
-	r, err := upstream.ParseRequest(api, []byte(body))
+	r, err := body.ParseRequest(api, []byte(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func count(n int) []uint32 {
 }
 
 // transfer is an attempt at a request, of so many ids in a context of 4,096.
-func transfer(t *testing.T, api upstream.API, body string, ids int) upstream.Transfer {
+func transfer(t *testing.T, api body.API, body string, ids int) upstream.Transfer {
 	return upstream.Transfer{
 		Request: request(t, api, body), RequestID: "turn-1", PromptIDs: count(ids), ContextLength: 4096,
 		Prefill: &upstream.Instance{Name: "p", BaseURL: "http://10.0.0.1:8100"},

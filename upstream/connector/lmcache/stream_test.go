@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // reading is what a client reads of a stream.
@@ -19,7 +19,7 @@ type reading struct {
 }
 
 // read reads a stream as clients do: parts of one answer, whose id, model and time never change.
-func read(t *testing.T, api upstream.API, stream string) (r reading) {
+func read(t *testing.T, api body.API, stream string) (r reading) {
 	t.Helper()
 	var same [4]string
 	for i, data := range events(t, stream) {
@@ -61,7 +61,7 @@ func read(t *testing.T, api upstream.API, stream string) (r reading) {
 			r.usage = [3]int{chunk.Usage.P, chunk.Usage.T, chunk.Usage.C}
 		}
 		for _, c := range chunk.Choices {
-			if (api == upstream.Chat) != (c.Delta != nil && c.Text == nil) || r.finish != "" {
+			if (api == body.Chat) != (c.Delta != nil && c.Text == nil) || r.finish != "" {
 				t.Errorf("%s is no chunk of this API, or comes behind the finish", data)
 				continue
 			}
@@ -125,9 +125,9 @@ func shapeOf(t *testing.T, raw string) string {
 
 // A converted stream has the chunks of a recorded one of a stock engine, member for member.
 func TestStream_LooksLikeAStockEngines(t *testing.T) {
-	for name, api := range map[string]upstream.API{"05-decode-turn2-stream-stock.json": upstream.Chat, "04-decode-stream.json": upstream.Text} {
+	for name, api := range map[string]body.API{"05-decode-turn2-stream-stock.json": body.Chat, "04-decode-stream.json": body.Text} {
 		from := "vllm-0.32"
-		if api == upstream.Text {
+		if api == body.Text {
 			from = folder
 		}
 		stock := events(t, recorded(t, from, name).Response.Text)
@@ -148,7 +148,7 @@ func TestStream_LooksLikeAStockEngines(t *testing.T) {
 			"the finish": {got[1], stock[n-3]}, "the usage": {strings.Replace(got[2], `"cached_tokens":3`, `"cached_tokens":3,"created_cache_tokens":0`, 1), stock[n-2]},
 			"the first event": {head[0], stock[0]}, "text": {got[0], stock[n-4]},
 		}
-		if api == upstream.Text {
+		if api == body.Text {
 			compare["the usage"] = [2]string{got[2], stock[n-2]}
 		}
 		for what, pair := range compare {
@@ -163,14 +163,14 @@ func TestStream_LooksLikeAStockEngines(t *testing.T) {
 }
 
 func TestWhole_LooksLikeAStockEngines(t *testing.T) {
-	for name, api := range map[string]upstream.API{"09-decode-stop-string-null.json": upstream.Chat, "12-completions-decode-token-prompt.json": upstream.Text} {
+	for name, api := range map[string]body.API{"09-decode-stop-string-null.json": body.Chat, "12-completions-decode-token-prompt.json": body.Text} {
 		ids := `,"return_token_ids":true`
-		if api == upstream.Chat {
+		if api == body.Chat {
 			ids = ""
 		}
 		tr := transfer(t, api, `{"max_tokens":5`+ids+`}`, 3)
 		var tokens []string // decode was not asked for them
-		if api == upstream.Chat {
+		if api == body.Chat {
 			tokens = []string{`"token_ids":[77]`, `"token_ids":null`}
 		}
 		h := handOver(t, newBench(nil).plan(t, tr), firstAnswer("x", 3))
@@ -187,12 +187,12 @@ func TestWhole_LooksLikeAStockEngines(t *testing.T) {
 		}
 		choice := answer["choices"].([]any)[0].(map[string]any)
 		text, _ := choice["text"].(string)
-		if api == upstream.Chat {
+		if api == body.Chat {
 			text, _ = choice["message"].(map[string]any)["content"].(string)
 		}
 		usage := answer["usage"].(map[string]any)
 		if text != "xyz" || choice["finish_reason"] != "stop" || choice["stop_reason"] != "e" || usage["prompt_tokens"] != json.Number("3") ||
-			usage["completion_tokens"] != json.Number("2") || usage["total_tokens"] != json.Number("5") || fmt.Sprint(choice["token_ids"]) != map[bool]string{true: "<nil>", false: "[77 77]"}[api == upstream.Chat] {
+			usage["completion_tokens"] != json.Number("2") || usage["total_tokens"] != json.Number("5") || fmt.Sprint(choice["token_ids"]) != map[bool]string{true: "<nil>", false: "[77 77]"}[api == body.Chat] {
 			t.Errorf("%s: got %s", api.Path(), got)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/tidwall/gjson"
 
 	"carryover/sse/rawjson"
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // way is how the answer is completed after prefill's first token.
@@ -23,7 +23,7 @@ const (
 )
 
 // wayOn decides how the answer is completed. text is the text of the first token; ended says that this token ended the answer.
-func wayOn(r *upstream.Request, b budget, text string, ended bool) way {
+func wayOn(r *body.Request, b budget, text string, ended bool) way {
 	switch {
 	case ended || b.most == 1:
 		return complete
@@ -40,8 +40,8 @@ func wayOn(r *upstream.Request, b budget, text string, ended bool) way {
 // beginsAtDecode reports whether decode has to give the answer from its beginning, whatever the first token is. There are two reasons: a
 // member of the request counts from the beginning of the answer, and would count one token late if the first token were in the prompt; or
 // a chat needs parsers that text completions do not have. chatAtDecode says that all chats need them.
-func beginsAtDecode(r *upstream.Request, chatAtDecode bool) bool {
-	chat := r.API() == upstream.Chat
+func beginsAtDecode(r *body.Request, chatAtDecode bool) bool {
+	chat := r.API() == body.Chat
 	for name, value := range r.Members() {
 		if fromTheStart(name, value) || chat && ofChatsOnly(r, name, value) {
 			return true
@@ -73,7 +73,7 @@ func fromTheStart(name string, value []byte) bool {
 }
 
 // ofChatsOnly reports whether a member asks for something that a text completion can't give.
-func ofChatsOnly(r *upstream.Request, name string, value []byte) bool {
+func ofChatsOnly(r *body.Request, name string, value []byte) bool {
 	switch name {
 	case "tools":
 		choice, _ := r.Member("tool_choice")
@@ -106,7 +106,7 @@ func off(value []byte) bool {
 }
 
 // stops returns the stop strings, which end the answer.
-func stops(r *upstream.Request) (all []string) {
+func stops(r *body.Request) (all []string) {
 	raw, _ := r.Member("stop")
 	stop := gjson.ParseBytes(raw)
 	if stop.Type == gjson.String {

@@ -3,7 +3,7 @@ package lmcache
 import (
 	"testing"
 
-	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestWay_BehindTheFirstToken(t *testing.T) {
@@ -32,7 +32,7 @@ func TestWay_BehindTheFirstToken(t *testing.T) {
 		{"no stop strings", `{"stop":null}`, "x", 9, false, onward},
 		{"an empty list of them", `{"stop":[]}`, "x", 9, false, onward},
 	} {
-		if got := wayOn(request(t, upstream.Text, row.body), budget{most: row.most}, row.text, row.ended); got != row.want {
+		if got := wayOn(request(t, body.Text, row.body), budget{most: row.most}, row.text, row.ended); got != row.want {
 			t.Errorf("%s: got way %d, want %d", row.name, got, row.want)
 		}
 	}
@@ -89,14 +89,14 @@ func TestWay_WhatBeginsAtDecode(t *testing.T) {
 		{`"top_logprobs":"2"`, true, false},
 		{`"user":"u","metadata":{"a":"b"}`, false, false},
 	} {
-		body := "{" + row.member + "}"
-		if got := beginsAtDecode(request(t, upstream.Chat, body), false); got != row.chat {
+		raw := "{" + row.member + "}"
+		if got := beginsAtDecode(request(t, body.Chat, raw), false); got != row.chat {
 			t.Errorf("chat with %s: got %t, want %t", row.member, got, row.chat)
 		}
-		if got := beginsAtDecode(request(t, upstream.Text, body), true); got != row.text {
+		if got := beginsAtDecode(request(t, body.Text, raw), true); got != row.text {
 			t.Errorf("text with %s: got %t, want %t", row.member, got, row.text)
 		}
-		if !beginsAtDecode(request(t, upstream.Chat, body), true) {
+		if !beginsAtDecode(request(t, body.Chat, raw), true) {
 			t.Errorf("chat with %s goes on behind prefill where decode answers chats itself", row.member)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/connector"
 )
 
@@ -68,9 +69,9 @@ func introduced(t *testing.T, instance *upstream.Instance, answer string) any {
 const twoRanks = `{"1":{"engine_id":"e_dp1","worker_addr":{"0":{"0":"tcp://h:1"}}},"0":{"engine_id":"e_dp0","worker_addr":{"0":{"0":"tcp://h:2"}}}}`
 
 // planned is the plan of a request, and the bodies of its legs.
-func planned(t *testing.T, api upstream.API, body string, change func(*upstream.Transfer)) (plan upstream.Plan, prefill, decode map[string]json.RawMessage) {
+func planned(t *testing.T, api body.API, raw string, change func(*upstream.Transfer)) (plan upstream.Plan, prefill, decode map[string]json.RawMessage) {
 	t.Helper()
-	request, err := upstream.ParseRequest(api, []byte(body))
+	request, err := body.ParseRequest(api, []byte(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,8 +96,8 @@ func planned(t *testing.T, api upstream.API, body string, change func(*upstream.
 	if leg.API != api || plan.Prefill.API != api || leg.Rank != "" || leg.RequestID != "" || plan.Prefill.RequestID != "" {
 		t.Errorf("got legs %+v and %+v, want the client's endpoint and the attempt's id", plan.Prefill, leg)
 	}
-	prefill = object(t, request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes())
-	return plan, prefill, object(t, request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}).Bytes())
+	prefill = object(t, request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes())
+	return plan, prefill, object(t, request.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes())
 }
 
 // The legs of the recorded pair, from the request that its client would have sent.
@@ -108,12 +109,12 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 			client[name] = value
 		}
 	}
-	body, err := json.Marshal(client)
+	raw, err := json.Marshal(client)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var asked string
-	plan, prefill, decode := planned(t, upstream.Chat, string(body), func(transfer *upstream.Transfer) {
+	plan, prefill, decode := planned(t, body.Chat, string(raw), func(transfer *upstream.Transfer) {
 		transfer.Prefill.BaseURL, transfer.Prefill.KVPort = "http://127.0.0.1:8100", 5798
 		transfer.OfPrefill, err = Connector{}.Traits().Introduce(t.Context(), transfer.Prefill, func(_ context.Context, base, path string) (int, []byte, error) {
 			asked = base + path
@@ -172,7 +173,7 @@ func compareLeg(t *testing.T, got, want map[string]json.RawMessage) {
 }
 
 func TestConnector_PrefillEndsByItsLengthAlone(t *testing.T) {
-	_, prefill, decode := planned(t, upstream.Chat,
+	_, prefill, decode := planned(t, body.Chat,
 		`{"messages":[],"stop":["x"],"stop_token_ids":[1],"ignore_eos":false,"min_tokens":3,"return_token_ids":false,"stream":true}`, nil)
 	for name, want := range map[string]string{"ignore_eos": "true", "return_token_ids": "true", "max_tokens": "1", "stop": "", "stop_token_ids": "", "min_tokens": ""} {
 		if string(prefill[name]) != want {
@@ -187,7 +188,7 @@ func TestConnector_PrefillEndsByItsLengthAlone(t *testing.T) {
 }
 
 func TestConnector_TextsHaveTheirIDsAsPrompt(t *testing.T) {
-	_, prefill, decode := planned(t, upstream.Text, `{"prompt":"abc"}`, nil)
+	_, prefill, decode := planned(t, body.Text, `{"prompt":"abc"}`, nil)
 	for _, leg := range []map[string]json.RawMessage{prefill, decode} {
 		if string(leg["prompt"]) != "[5,6,7]" || object(t, leg["kv_transfer_params"])["prompt_token_ids"] != nil {
 			t.Errorf("got %v, want the ids as prompt and nowhere else", leg)
@@ -199,7 +200,7 @@ func TestConnector_TextsHaveTheirIDsAsPrompt(t *testing.T) {
 func TestConnector_EachAttemptHasATransferOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
-		_, prefill, _ := planned(t, upstream.Chat, `{"messages":[]}`, nil)
+		_, prefill, _ := planned(t, body.Chat, `{"messages":[]}`, nil)
 		seen[string(object(t, prefill["kv_transfer_params"])["transfer_id"])] = true
 	}
 	if len(seen) != 100 {
@@ -220,7 +221,7 @@ func TestConnector_DecodeIsToldWherePrefillIs(t *testing.T) {
 		{"http://[fd00::1]:8100", "auto", 7, "http://[fd00::1]:7"},
 		{"http://p-0:8100", "fd00::2", 0, "http://[fd00::2]:8998"},
 	} {
-		_, _, decode := planned(t, upstream.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) {
+		_, _, decode := planned(t, body.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) {
 			transfer.Prefill.BaseURL, transfer.Prefill.KVHost, transfer.Prefill.KVPort = row.url, row.host, row.port
 		})
 		if got := string(object(t, decode["kv_transfer_params"])["remote_bootstrap_addr"]); got != fmt.Sprintf("%q", row.want) {
@@ -234,13 +235,13 @@ func TestConnector_RanksTakeTurns(t *testing.T) {
 	known := introduced(t, &upstream.Instance{Role: upstream.RolePrefill, BaseURL: "http://p"}, twoRanks)
 	seen := map[string]int{}
 	for range 6 {
-		plan, _, decode := planned(t, upstream.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) { transfer.OfPrefill = known })
+		plan, _, decode := planned(t, body.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) { transfer.OfPrefill = known })
 		seen[plan.Prefill.Rank+string(object(t, decode["kv_transfer_params"])["remote_engine_id"])]++
 	}
 	if seen[`0"e_dp0"`] != 3 || seen[`1"e_dp1"`] != 3 {
 		t.Errorf("got %v, want each rank thrice, with its own engine id", seen)
 	}
-	plan, _, decode := planned(t, upstream.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) {
+	plan, _, decode := planned(t, body.Chat, `{"messages":[]}`, func(transfer *upstream.Transfer) {
 		transfer.OfPrefill, transfer.Prefill.Ranked, transfer.Prefill.Rank = known, true, 1
 	})
 	if id := object(t, decode["kv_transfer_params"])["remote_engine_id"]; plan.Prefill.Rank != "" || string(id) != `"e_dp1"` {
@@ -249,7 +250,7 @@ func TestConnector_RanksTakeTurns(t *testing.T) {
 }
 
 func TestConnector_NoPlanWithoutWhatItNeeds(t *testing.T) {
-	request, err := upstream.ParseRequest(upstream.Chat, []byte(`{"messages":[]}`))
+	request, err := body.ParseRequest(body.Chat, []byte(`{"messages":[]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,7 +268,7 @@ func TestConnector_NoPlanWithoutWhatItNeeds(t *testing.T) {
 }
 
 func TestConnector_ChecksWhatPrefillComputed(t *testing.T) {
-	plan, _, _ := planned(t, upstream.Chat, `{"messages":[]}`, nil)
+	plan, _, _ := planned(t, body.Chat, `{"messages":[]}`, nil)
 	const capped = `{"choices":[{"finish_reason":"length"}]}`
 	for _, row := range []struct {
 		ids, body string

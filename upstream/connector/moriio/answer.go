@@ -8,6 +8,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/connector"
 )
 
@@ -38,7 +39,7 @@ func (a *attempt) answered(answer upstream.PrefillAnswer) (*upstream.Handover, e
 // forward makes decode's kv_transfer_params from prefill's. Members that engines add of their own stay as they are. The error names the
 // wrong member without its value.
 func (a *attempt) forward(answered []byte) ([]byte, error) {
-	body, err := connector.ParseParams(bytes.Clone(answered))
+	text, err := connector.ParseParams(bytes.Clone(answered))
 	if err != nil {
 		return nil, err
 	}
@@ -51,7 +52,7 @@ func (a *attempt) forward(answered []byte) ([]byte, error) {
 		"remote_dp_rank": isSmall, "remote_dp_rank_override": isSmall, "remote_dp_size": isSmall, "remote_dp_size_local": isSmall,
 		"remote_tp_size": isSmall, "tp_size": isSmall,
 	} {
-		if !right(body.Get(name)) {
+		if !right(text.Get(name)) {
 			return nil, fmt.Errorf("kv_transfer_params.%s: wrong value or missing", name)
 		}
 	}
@@ -60,13 +61,13 @@ func (a *attempt) forward(answered []byte) ([]byte, error) {
 	changes.Set("do_remote_prefill", []byte("true"))
 	changes.Set("transfer_id", rawjson.Quote(a.transfer)) // engines before 2026-03-15 do not repeat it
 	changes.Remove(connector.IDsMember)
-	if a.Request.API() == upstream.Chat {
+	if a.Request.API() == body.Chat {
 		changes.Set(connector.IDsMember, a.ids)
 	}
 	from, _ := addressOf(a.Prefill)
 	known := a.Prefill.Announced
 	missing := func(name string, value []byte) {
-		if rawjson.IsNull(body.Get(name)) {
+		if rawjson.IsNull(text.Get(name)) {
 			changes.Set(name, value)
 		}
 	}
@@ -79,7 +80,7 @@ func (a *attempt) forward(answered []byte) ([]byte, error) {
 	if a.rank >= 0 {
 		missing("remote_dp_rank", strconv.AppendInt(nil, int64(a.rank), 10))
 	}
-	return body.Rewrite(changes), nil
+	return text.Rewrite(changes), nil
 }
 
 // isText accepts a text that can be a host or the name of an engine.

@@ -7,13 +7,14 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/connector"
 )
 
 // reading is an attempt in READ mode, and prefill's params that belong to it.
-func reading(tb testing.TB, api upstream.API, body string) (a *attempt, params string) {
+func reading(tb testing.TB, api body.API, raw string) (a *attempt, params string) {
 	tb.Helper()
-	request, err := upstream.ParseRequest(api, []byte(body))
+	request, err := body.ParseRequest(api, []byte(raw))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -31,7 +32,7 @@ func reading(tb testing.TB, api upstream.API, body string) (a *attempt, params s
 }
 
 func TestAnswer_WhatEnginesAddStays(t *testing.T) {
-	a, params := reading(t, upstream.Chat, `{"messages":[]}`)
+	a, params := reading(t, body.Chat, `{"messages":[]}`)
 	params = strings.Replace(params, `"tp_size":4`, `"tp_size":4,"remote_hosts":[ "10.0.1.2" ],"remote_dp_rank_override":null,"prompt_token_ids":[1]`, 1)
 	got, err := a.forward([]byte(params))
 	if err != nil {
@@ -46,7 +47,7 @@ func TestAnswer_WhatEnginesAddStays(t *testing.T) {
 
 // Of an engine before 2026-03-15, which has neither transfer ids nor a port to be notified at in its answers.
 func TestAnswer_WhatAnOldEngineLeavesOutIsKnown(t *testing.T) {
-	a, _ := reading(t, upstream.Text, `{"prompt":"a"}`)
+	a, _ := reading(t, body.Text, `{"prompt":"a"}`)
 	got, err := a.forward([]byte(`{"do_remote_prefill":true,"do_remote_decode":false,"remote_block_ids":[4,5],"remote_engine_id":"e:1","remote_host":"10.0.1.2","remote_port":"6301","tp_size":4}`))
 	if err != nil {
 		t.Fatal(err)
@@ -59,7 +60,7 @@ func TestAnswer_WhatAnOldEngineLeavesOutIsKnown(t *testing.T) {
 }
 
 func TestAnswer_RefusesWhatDecodeCannotUse(t *testing.T) {
-	a, good := reading(t, upstream.Chat, `{"messages":[]}`)
+	a, good := reading(t, body.Chat, `{"messages":[]}`)
 	if _, err := a.forward([]byte(good)); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func TestAnswer_RefusesWhatDecodeCannotUse(t *testing.T) {
 }
 
 func TestAnswer_NothingIsHandedOverUnlessPrefillKeepsIt(t *testing.T) {
-	a, params := reading(t, upstream.Chat, `{"messages":[]}`)
+	a, params := reading(t, body.Chat, `{"messages":[]}`)
 	for name, row := range map[string]struct {
 		params, ids string
 		want        error
@@ -132,15 +133,15 @@ func TestAnswer_NothingIsHandedOverUnlessPrefillKeepsIt(t *testing.T) {
 // FuzzAnswer: what is made of prefill's params names this transfer, blocks to read and the ids of this prompt, and keeps what the
 // engine has added.
 func FuzzAnswer(f *testing.F) {
-	_, params := reading(f, upstream.Chat, `{"messages":[]}`)
+	_, params := reading(f, body.Chat, `{"messages":[]}`)
 	f.Add([]byte(params), true)
 	f.Add([]byte(`{"do_remote_prefill":true,"remote_block_ids":[[1],[2]],"remote_engine_id":"e","extra":{"a":1.50}}`), false)
 	f.Fuzz(func(t *testing.T, params []byte, chat bool) {
-		api, body := upstream.Text, `{"prompt":"a"}`
+		api, raw := body.Text, `{"prompt":"a"}`
 		if chat {
-			api, body = upstream.Chat, `{"messages":[]}`
+			api, raw = body.Chat, `{"messages":[]}`
 		}
-		a, _ := reading(t, api, body)
+		a, _ := reading(t, api, raw)
 		got, err := a.forward(params)
 		if err != nil {
 			return

@@ -9,6 +9,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/connector"
 )
 
@@ -119,11 +120,11 @@ func (a *attempt) decodeRank() string {
 }
 
 // leg returns a leg with params and with the ids to compute. A chat leg has the ids in its params (connector.IDsMember).
-func (a *attempt) leg(rank string, params []byte, more ...upstream.Member) upstream.LegPlan {
+func (a *attempt) leg(rank string, params []byte, more ...body.Member) upstream.LegPlan {
 	api := a.Request.API()
-	members := append(more, upstream.Member{Name: "kv_transfer_params", Value: params})
-	if api == upstream.Text {
-		members = append(members, upstream.Member{Name: "prompt", Value: a.ids})
+	members := append(more, body.Member{Name: "kv_transfer_params", Value: params})
+	if api == body.Text {
+		members = append(members, body.Member{Name: "prompt", Value: a.ids})
 	}
 	return upstream.LegPlan{API: api, RequestID: a.id, Rank: rank, Members: members}
 }

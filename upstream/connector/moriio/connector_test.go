@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -57,9 +58,9 @@ func written(t *testing.T, name string) (e exchange) {
 const tail = "4f5d0c2b9a8e47d1b3c6f70812345678"
 
 // transfer is an attempt of a request between two engines of a mode.
-func transfer(t *testing.T, mode string, api upstream.API, body string) upstream.Transfer {
+func transfer(t *testing.T, mode string, api body.API, raw string) upstream.Transfer {
 	t.Helper()
-	request, err := upstream.ParseRequest(api, []byte(body))
+	request, err := body.ParseRequest(api, []byte(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,16 +128,16 @@ func TestConnector_SpeaksAsWritten(t *testing.T) {
 		d := written(t, row.decode)
 		client := object(t, d.Request.Body)
 		delete(client, "kv_transfer_params")
-		body, err := json.Marshal(client)
+		raw, err := json.Marshal(client)
 		if err != nil {
 			t.Fatal(err)
 		}
-		x := transfer(t, mode, upstream.Chat, string(body))
+		x := transfer(t, mode, body.Chat, string(raw))
 		plan := planned(t, x)
 		if plan.Order != row.order || (plan.Check == nil) != (row.order == upstream.PrefillFirst) {
 			t.Errorf("%s: got %+v", mode, plan)
 		}
-		compareLeg(t, mode+" prefill", plan.Prefill, x.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), p)
+		compareLeg(t, mode+" prefill", plan.Prefill, x.Request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), p)
 		ours := string(object(t, plan.Prefill.Members[4].Value)["transfer_id"])
 		answer := p.answer(t)
 		answer.Params = regexp.MustCompile(`"tx-[0-9a-f-]+"`).ReplaceAll(answer.Params, []byte(ours))
@@ -151,7 +152,7 @@ func TestConnector_SpeaksAsWritten(t *testing.T) {
 			t.Fatalf("%s: got %+v, %v", mode, handover, err)
 		}
 		leg := handover.Leg(nil)
-		compareLeg(t, mode+" decode", leg, x.Request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}).Bytes(), d)
+		compareLeg(t, mode+" decode", leg, x.Request.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes(), d)
 		if got := string(object(t, leg.Members[0].Value)["transfer_id"]); got != ours {
 			t.Errorf("%s: decode's transfer id %s is not prefill's, %s", mode, got, ours)
 		}
@@ -163,7 +164,7 @@ func TestConnector_SpeaksAsWritten(t *testing.T) {
 
 func TestConnector_TextsHaveTheirIDsAsPrompt(t *testing.T) {
 	for _, mode := range []string{modeRead, modeWrite} {
-		x := transfer(t, mode, upstream.Text, `{"prompt":"abc","max_tokens":9}`)
+		x := transfer(t, mode, body.Text, `{"prompt":"abc","max_tokens":9}`)
 		plan := planned(t, x)
 		answer := written(t, "03-prefill.json").answer(t)
 		answer.Params = []byte(strings.Replace(string(answer.Params), `"transfer_id"`, `"was"`, 1))
@@ -172,8 +173,8 @@ func TestConnector_TextsHaveTheirIDsAsPrompt(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, body := range [][]byte{
-			x.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes(),
-			x.Request.DecodeBody(upstream.DecodeEdit{Members: handover.Leg(nil).Members}).Bytes(),
+			x.Request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes(),
+			x.Request.DecodeBody(body.DecodeEdit{Members: handover.Leg(nil).Members}).Bytes(),
 		} {
 			leg := object(t, body)
 			if string(leg["prompt"]) != "[5,6,7]" || object(t, leg["kv_transfer_params"])["prompt_token_ids"] != nil {
@@ -184,10 +185,10 @@ func TestConnector_TextsHaveTheirIDsAsPrompt(t *testing.T) {
 }
 
 func TestConnector_OnlyPrefillEndsByItsLengthAlone(t *testing.T) {
-	x := transfer(t, modeWrite, upstream.Chat,
+	x := transfer(t, modeWrite, body.Chat,
 		`{"messages":[],"stop":["x"],"stop_token_ids":[1],"ignore_eos":false,"min_tokens":3,"max_tokens":7,"max_completion_tokens":9,"return_token_ids":false}`)
 	plan := planned(t, x)
-	prefill := object(t, x.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes())
+	prefill := object(t, x.Request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes())
 	for name, want := range map[string]string{
 		"ignore_eos": "true", "return_token_ids": "true", "max_tokens": "1", "max_completion_tokens": "1", "stop": "", "stop_token_ids": "", "min_tokens": "",
 	} {
@@ -199,7 +200,7 @@ func TestConnector_OnlyPrefillEndsByItsLengthAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	decode := object(t, x.Request.DecodeBody(upstream.DecodeEdit{Members: handover.Leg(nil).Members}).Bytes())
+	decode := object(t, x.Request.DecodeBody(body.DecodeEdit{Members: handover.Leg(nil).Members}).Bytes())
 	for name, want := range map[string]string{ // prefill's token is given to nobody, so that none is missing
 		"ignore_eos": "false", "return_token_ids": "false", "stop": `["x"]`, "stop_token_ids": "[1]", "min_tokens": "3", "max_tokens": "7", "max_completion_tokens": "9",
 	} {
@@ -213,7 +214,7 @@ func TestConnector_RanksAreNamedOnBothLegs(t *testing.T) {
 	seen := map[string]bool{}
 	for _, decodes := range []int{4, 2, 0} {
 		for n := range 64 {
-			x := transfer(t, modeWrite, upstream.Chat, `{"messages":[]}`)
+			x := transfer(t, modeWrite, body.Chat, `{"messages":[]}`)
 			x.RequestID = strings.Repeat(string("0123456789abcdef"[n%16]), 31) + string("0123"[n/16])
 			x.Prefill.Announced.DPSize, x.Decode.Announced.DPSize = 4, decodes
 			plan := planned(t, x)
@@ -239,7 +240,7 @@ func TestConnector_RanksAreNamedOnBothLegs(t *testing.T) {
 	if len(seen) != 4 || seen[""] {
 		t.Errorf("192 attempts went to the ranks %v, want all 4", seen)
 	}
-	x := transfer(t, modeWrite, upstream.Chat, `{"messages":[]}`)
+	x := transfer(t, modeWrite, body.Chat, `{"messages":[]}`)
 	x.Prefill.Announced.DPSize, x.Prefill.Ranked, x.Prefill.Rank = 4, true, 3
 	if rank := planned(t, x).Prefill.Rank; rank != "3" {
 		t.Errorf("an instance that is rank 3: got %q", rank)
@@ -258,13 +259,13 @@ func TestConnector_NoHandOverBetween(t *testing.T) {
 		"two modes":                                  {func(p, _ *upstream.Instance) { p.Announced.Mode = modeRead }, whyTransferMode},
 		"a mode and none":                            {func(_, d *upstream.Instance) { d.Announced.Mode = modeRead }, whyTransferMode},
 	} {
-		x := transfer(t, "", upstream.Chat, `{"messages":[]}`)
+		x := transfer(t, "", body.Chat, `{"messages":[]}`)
 		row.change(x.Prefill, x.Decode)
 		if plan := planned(t, x); plan.Order != upstream.DecodeAlone || plan.Why != row.why {
 			t.Errorf("%s: got %+v, want no legs for %s", name, plan, row.why)
 		}
 	}
-	x := transfer(t, modeWrite, upstream.Chat, `{"messages":[]}`)
+	x := transfer(t, modeWrite, body.Chat, `{"messages":[]}`)
 	x.PromptIDs = nil
 	if plan, err := (Connector{}).Plan(x); !errors.Is(err, errNoIDs) {
 		t.Errorf("without ids: got %+v, %v", plan, err)
@@ -277,7 +278,7 @@ func TestConnector_NoHandOverBetween(t *testing.T) {
 func TestConnector_EachAttemptHasATransferOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
 	for range 100 {
-		plan := planned(t, transfer(t, modeWrite, upstream.Chat, `{"messages":[]}`))
+		plan := planned(t, transfer(t, modeWrite, body.Chat, `{"messages":[]}`))
 		seen[string(object(t, plan.Prefill.Members[4].Value)["transfer_id"])] = true
 	}
 	if len(seen) != 100 {

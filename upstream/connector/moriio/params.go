@@ -5,6 +5,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/connector"
 )
 
@@ -26,7 +27,7 @@ func (a *attempt) params(prefill bool, peer address, of *upstream.Instance) []by
 	if !prefill && a.rank >= 0 {
 		b = number(b, "remote_dp_rank", a.rank)
 	}
-	if a.Request.API() == upstream.Chat {
+	if a.Request.API() == body.Chat {
 		b = connector.AppendMember(b, connector.IDsMember, a.ids)
 	}
 	return append(b, '}')

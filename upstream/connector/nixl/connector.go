@@ -5,6 +5,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Connector is vLLM's NixlConnector in pull mode: prefill's answer names its blocks,
@@ -43,7 +44,7 @@ func (Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 }
 
 // handOver reads prefill's kv_transfer_params. Without params there is no hand-over: decode has nothing to read.
-func handOver(api upstream.API, answered []byte, from *upstream.Instance) (*upstream.Handover, error) {
+func handOver(api body.API, answered []byte, from *upstream.Instance) (*upstream.Handover, error) {
 	if answered == nil {
 		return nil, nil
 	}
@@ -86,14 +87,14 @@ func (c Connector) Release(offer upstream.TicketOffer, model string) (upstream.R
 	}
 	name := rawjson.Quote(model)
 	size := len(`{"model":,"kv_transfer_params":}`) + len(name) + len(members) + len(params)
-	body := append(append(make([]byte, 0, size), `{"model":`...), name...)
-	body = append(append(body, members...), `,"kv_transfer_params":`...)
-	return upstream.ReleaseLeg{API: upstream.Text, Body: append(append(body, params...), '}'), Whole: c.Among}, nil
+	raw := append(append(make([]byte, 0, size), `{"model":`...), name...)
+	raw = append(append(raw, members...), `,"kv_transfer_params":`...)
+	return upstream.ReleaseLeg{API: body.Text, Body: append(append(raw, params...), '}'), Whole: c.Among}, nil
 }
 
 // leg returns a leg that adds nothing but params to the client's request.
-func leg(api upstream.API, params []byte) upstream.LegPlan {
-	return upstream.LegPlan{API: api, Members: []upstream.Member{{Name: "kv_transfer_params", Value: params}}}
+func leg(api body.API, params []byte) upstream.LegPlan {
+	return upstream.LegPlan{API: api, Members: []body.Member{{Name: "kv_transfer_params", Value: params}}}
 }
 
 // prefillParams returns the kv_transfer_params of a prefill leg. Without a ticket

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -74,9 +75,9 @@ func same(t *testing.T, got, want []byte, without ...string) {
 }
 
 // request is a client's chat request.
-func request(t *testing.T) *upstream.Request {
+func request(t *testing.T) *body.Request {
 	t.Helper()
-	r, err := upstream.ParseRequest(upstream.Chat, []byte(`{"messages":[]}`))
+	r, err := body.ParseRequest(body.Chat, []byte(`{"messages":[]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,7 +87,7 @@ func request(t *testing.T) *upstream.Request {
 // paramsOf is the kv_transfer_params of a leg, which has nothing else of the connector.
 func paramsOf(t *testing.T, leg upstream.LegPlan) []byte {
 	t.Helper()
-	if len(leg.Members) != 1 || leg.Members[0].Name != "kv_transfer_params" || leg.RequestID != "" || leg.API != upstream.Chat {
+	if len(leg.Members) != 1 || leg.Members[0].Name != "kv_transfer_params" || leg.RequestID != "" || leg.API != body.Chat {
 		t.Fatalf("got %+v, want a chat leg with kv_transfer_params and the turn's own id", leg)
 	}
 	return leg.Members[0].Value
@@ -149,8 +150,8 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	}
 	same(t, partial, asked)
 	release, err := connector.Release(upstream.TicketOffer{Ticket: decodeAnswer, Holder: decode, Release: true}, "m")
-	if body := release.Body; err != nil || release.API != upstream.Text || !bytes.Contains(body, []byte(`"remote_num_tokens":0`)) && !bytes.Contains(body, []byte(`"remote_num_tokens": 0`)) {
-		t.Errorf("release = %s, %v, want no token offered", body, err)
+	if raw := release.Body; err != nil || release.API != body.Text || !bytes.Contains(raw, []byte(`"remote_num_tokens":0`)) && !bytes.Contains(raw, []byte(`"remote_num_tokens": 0`)) {
+		t.Errorf("release = %s, %v, want no token offered", raw, err)
 	}
 	if handed, err := plan.Handover(upstream.PrefillAnswer{Params: answered}); err != nil || handed.Cached != 96 {
 		t.Errorf("Handover = %+v, %v, want 96 tokens cached", handed, err)

@@ -6,6 +6,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // Why a ticket is not handed back.
@@ -46,11 +47,11 @@ func (c Connector) HandBack(offer upstream.TicketOffer, model, salt string) (ups
 	}
 	name := rawjson.Quote(model)
 	size := len(`{"model":,"prompt":,"kv_transfer_params":}`) + len(handBackMembers) + len(name) + len(offer.PromptIDs) + len(quoted) + len(params)
-	body := append(append(make([]byte, 0, size), `{"model":`...), name...)
-	body = append(append(body, `,"prompt":`...), offer.PromptIDs...)
-	body = append(append(body, handBackMembers...), quoted...)
-	body = append(append(body, `,"kv_transfer_params":`...), params...)
-	return upstream.ReleaseLeg{API: upstream.Text, Body: append(body, '}')}, nil
+	raw := append(append(make([]byte, 0, size), `{"model":`...), name...)
+	raw = append(append(raw, `,"prompt":`...), offer.PromptIDs...)
+	raw = append(append(raw, handBackMembers...), quoted...)
+	raw = append(append(raw, `,"kv_transfer_params":`...), params...)
+	return upstream.ReleaseLeg{API: body.Text, Body: append(raw, '}')}, nil
 }
 
 // wholeParams returns the kv_transfer_params with which prefill reads all of the ticket. They have no ids, because the leg's prompt is

@@ -12,6 +12,7 @@ import (
 
 	"carryover/sse/rawjson"
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 // idsOf is a list of so many ids.
@@ -35,7 +36,7 @@ func whole() upstream.TicketOffer {
 func handBackBody(t *testing.T, offer upstream.TicketOffer, model, salt string) map[string]json.RawMessage {
 	t.Helper()
 	leg, err := Connector{}.HandBack(offer, model, salt)
-	if err != nil || leg.API != upstream.Text {
+	if err != nil || leg.API != body.Text {
 		t.Fatalf("got %+v, %v, want a text completion", leg, err)
 	}
 	if _, err := rawjson.ParseObject(leg.Body); err != nil { // is stricter than what follows

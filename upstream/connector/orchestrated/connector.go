@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/connector"
 )
 
@@ -44,11 +45,11 @@ func (c Connector) Plan(t upstream.Transfer) (upstream.Plan, error) {
 }
 
 // handover returns a hand-over that adds one member to decode's leg.
-func handover(api upstream.API, name string, value []byte) *upstream.Handover {
+func handover(api body.API, name string, value []byte) *upstream.Handover {
 	return &upstream.Handover{Cached: -1, Leg: func([]byte) upstream.LegPlan { return leg(api, name, value) }}
 }
 
 // leg returns a leg with one member that the connector adds.
-func leg(api upstream.API, name string, value []byte) upstream.LegPlan {
-	return upstream.LegPlan{API: api, Members: []upstream.Member{{Name: name, Value: value}}}
+func leg(api body.API, name string, value []byte) upstream.LegPlan {
+	return upstream.LegPlan{API: api, Members: []body.Member{{Name: name, Value: value}}}
 }

@@ -10,6 +10,7 @@ import (
 
 	"carryover/sse/rawjson/rawjsontest"
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/connector"
 )
 
@@ -53,9 +54,9 @@ func compareBodies(t *testing.T, got, want []byte) {
 const prefillURL = "http://10.0.0.1:8100"
 
 // planned is the plan of the written client's request, with prefill at an instance.
-func planned(t *testing.T, c Connector, api upstream.API, prefill upstream.Instance) (*upstream.Request, upstream.Plan) {
+func planned(t *testing.T, c Connector, api body.API, prefill upstream.Instance) (*body.Request, upstream.Plan) {
 	t.Helper()
-	request, err := upstream.ParseRequest(api,
+	request, err := body.ParseRequest(api,
 		[]byte(`{"model":"tiny","messages":[{"role":"user","content":"Which node holds the blocks?"}],"temperature":0,"max_tokens":8,"stream":true}`))
 	if err != nil {
 		t.Fatal(err)
@@ -76,30 +77,30 @@ func TestConnector_LegsAreThoseOfTheContract(t *testing.T) {
 		t.Fatal(err)
 	}
 	for form, name := range map[bool]string{false: "02-decode.json", true: "03-decode-response.json"} {
-		request, plan := planned(t, Connector{Response: form}, upstream.Chat, upstream.Instance{BaseURL: prefillURL})
-		compareBodies(t, request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), prefill.Request.Body)
+		request, plan := planned(t, Connector{Response: form}, body.Chat, upstream.Instance{BaseURL: prefillURL})
+		compareBodies(t, request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), prefill.Request.Body)
 		handover, err := plan.Handover(upstream.PrefillAnswer{Params: answered.Params, Body: prefill.Response.JSON})
 		if err != nil || handover.Bound || handover.Cached != -1 {
 			t.Fatalf("%s: got %+v, %v, want a hand-over to any decode instance", name, handover, err)
 		}
 		leg := handover.Leg(nil)
-		if leg.API != upstream.Chat || leg.RequestID != "" || leg.Rank != "" {
+		if leg.API != body.Chat || leg.RequestID != "" || leg.Rank != "" {
 			t.Errorf("%s: got %+v, want the client's endpoint and the attempt's id", name, leg)
 		}
-		compareBodies(t, request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}).Bytes(), written(t, name).Request.Body)
+		compareBodies(t, request.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes(), written(t, name).Request.Body)
 	}
 }
 
 func TestConnector_TextGoesTheSameWay(t *testing.T) {
-	_, plan := planned(t, Connector{}, upstream.Text, upstream.Instance{BaseURL: prefillURL})
+	_, plan := planned(t, Connector{}, body.Text, upstream.Instance{BaseURL: prefillURL})
 	handover, err := plan.Handover(upstream.PrefillAnswer{Params: []byte(`{"a":1}`)})
-	if err != nil || handover.Leg(nil).API != upstream.Text {
+	if err != nil || handover.Leg(nil).API != body.Text {
 		t.Errorf("got %+v, %v", handover, err)
 	}
 }
 
 func TestConnector_NoParamsAreNoHandover(t *testing.T) {
-	_, plan := planned(t, Connector{}, upstream.Chat, upstream.Instance{BaseURL: prefillURL})
+	_, plan := planned(t, Connector{}, body.Chat, upstream.Instance{BaseURL: prefillURL})
 	if handover, err := plan.Handover(upstream.PrefillAnswer{Body: []byte(`{}`)}); handover != nil || err != nil {
 		t.Errorf("got %+v, %v, want decode to serve alone", handover, err)
 	}
@@ -118,7 +119,7 @@ func TestConnector_DecodeIsToldTheHostOfPrefill(t *testing.T) {
 		{"https://[fd00::1]", "", `{"remote_host":["a"],"remote_port":5557}`, `{"remote_host":"fd00::1","remote_port":5557}`},
 		{"http://p-0", "[fd00::2]", `{}`, `{"remote_host":"fd00::2"}`},
 	} {
-		_, plan := planned(t, Connector{}, upstream.Chat, upstream.Instance{BaseURL: row.url, KVHost: row.host})
+		_, plan := planned(t, Connector{}, body.Chat, upstream.Instance{BaseURL: row.url, KVHost: row.host})
 		handover, err := plan.Handover(upstream.PrefillAnswer{Params: []byte(row.answered)})
 		if err != nil {
 			t.Fatalf("%+v: %v", row, err)

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -40,9 +41,9 @@ func written(t *testing.T, name string) (e exchange) {
 const tail = "4f5d0c2b9a8e47d1b3c6f70812345678"
 
 // between is an attempt of a request between two engines that have announced these addresses.
-func between(t *testing.T, prefill, decode string, api upstream.API, body string) upstream.Transfer {
+func between(t *testing.T, prefill, decode string, api body.API, raw string) upstream.Transfer {
 	t.Helper()
-	request, err := upstream.ParseRequest(api, []byte(body))
+	request, err := body.ParseRequest(api, []byte(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +73,7 @@ func same(t *testing.T, what string, got, want []byte) {
 
 func TestConnector_SpeaksAsWritten(t *testing.T) {
 	p, d := written(t, "02-prefill.json"), written(t, "03-decode.json")
-	transfer := between(t, "10.0.1.2:21001", "10.0.1.3:22001", upstream.Chat, string(d.Request.Body))
+	transfer := between(t, "10.0.1.2:21001", "10.0.1.3:22001", body.Chat, string(d.Request.Body))
 	plan, err := Connector{}.Plan(transfer)
 	if err != nil || plan.Order != upstream.PrefillFirst {
 		t.Fatalf("got %+v, %v", plan, err)
@@ -87,8 +88,8 @@ func TestConnector_SpeaksAsWritten(t *testing.T) {
 		body []byte
 		want exchange
 	}{
-		"prefill": {plan.Prefill, transfer.Request.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), p},
-		"decode":  {leg, transfer.Request.DecodeBody(upstream.DecodeEdit{Members: leg.Members}).Bytes(), d},
+		"prefill": {plan.Prefill, transfer.Request.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), p},
+		"decode":  {leg, transfer.Request.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes(), d},
 	} {
 		if row.got.RequestID != row.want.Request.Headers["X-Request-Id"] || row.got.API.Path() != row.want.Request.Path || row.got.Rank != "" {
 			t.Errorf("%s: got %+v, want %s with the id %s", name, row.got, row.want.Request.Path, row.want.Request.Headers["X-Request-Id"])
@@ -104,7 +105,7 @@ func TestConnector_SpeaksAsWritten(t *testing.T) {
 func TestConnector_EnginesReadEachOther(t *testing.T) {
 	ofPrefill, ofDecode := regexp.MustCompile(`___prefill_addr_(.*):(\d+)___`), regexp.MustCompile(`___decode_addr_(.*):(\d+)`)
 	for _, row := range [][2]string{{"10.0.1.2:21001", "10.0.1.3:22001"}, {"[fd00::1]:1", "[fd00::2]:2"}, {"p-0.pods:14579", "d-0.pods:14579"}} {
-		plan, err := Connector{}.Plan(between(t, row[0], row[1], upstream.Text, `{"prompt":"a"}`))
+		plan, err := Connector{}.Plan(between(t, row[0], row[1], body.Text, `{"prompt":"a"}`))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -121,7 +122,7 @@ func TestConnector_EnginesReadEachOther(t *testing.T) {
 func TestConnector_OnlyEnginesThatHaveRegistered(t *testing.T) {
 	const good, long = "10.0.1.2:1", "host:10.0.1.2,handshake:1,notify:2"
 	for _, row := range [][2]string{{"", good}, {good, ""}, {"", ""}, {long, good}, {good, long}} {
-		plan, err := Connector{}.Plan(between(t, row[0], row[1], upstream.Chat, `{"messages":[]}`))
+		plan, err := Connector{}.Plan(between(t, row[0], row[1], body.Chat, `{"messages":[]}`))
 		if err != nil || plan.Order != upstream.DecodeAlone || plan.Why != "not_registered" {
 			t.Errorf("%q: got %+v, %v", row, plan, err)
 		}
@@ -135,7 +136,7 @@ func TestConnector_OnlyEnginesThatHaveRegistered(t *testing.T) {
 func TestConnector_EachAttemptHasAnIDOfItsOwn(t *testing.T) {
 	seen := map[string]bool{}
 	for _, id := range []string{tail, strings.Repeat("a", 32), "r"} {
-		transfer := between(t, "10.0.1.2:1", "10.0.1.3:1", upstream.Chat, `{"messages":[]}`)
+		transfer := between(t, "10.0.1.2:1", "10.0.1.3:1", body.Chat, `{"messages":[]}`)
 		transfer.RequestID = id
 		plan, err := Connector{}.Plan(transfer)
 		if err != nil || seen[plan.Prefill.RequestID] {

@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -35,7 +36,7 @@ func exchange(t *testing.T, name string) (asked, answered []byte) {
 func TestConnector_SpeaksAsRecorded(t *testing.T) {
 	client, _ := exchange(t, "02-decode.json")
 	prefill, answer := exchange(t, "01-prefill.json")
-	r, err := upstream.ParseRequest(upstream.Chat, client)
+	r, err := body.ParseRequest(body.Chat, client)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,23 +45,23 @@ func TestConnector_SpeaksAsRecorded(t *testing.T) {
 		t.Fatalf("got %+v, %v, want prefill first and no wait", plan, err)
 	}
 	var got, want map[string]any
-	if err := json.Unmarshal(r.PrefillBody(upstream.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), &got); err != nil {
+	if err := json.Unmarshal(r.PrefillBody(body.PrefillEdit{Members: plan.Prefill.Members}).Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
 	if err := json.Unmarshal(prefill, &want); err != nil {
 		t.Fatal(err)
 	}
-	if !reflect.DeepEqual(got, want) || plan.Prefill.API != upstream.Chat {
+	if !reflect.DeepEqual(got, want) || plan.Prefill.API != body.Chat {
 		t.Errorf("prefill is asked for %v, want %v", got, want)
 	}
-	for _, body := range [][]byte{answer, nil} { // nothing of the answer is read
-		h, err := plan.Handover(upstream.PrefillAnswer{Body: body})
+	for _, raw := range [][]byte{answer, nil} { // nothing of the answer is read
+		h, err := plan.Handover(upstream.PrefillAnswer{Body: raw})
 		if err != nil || h.Bound || h.Take != nil || h.Head != nil || h.Whole != nil || h.Rewrite != nil {
 			t.Fatalf("got %+v, %v, want a leg for any decode instance", h, err)
 		}
 		leg := h.Leg([]byte("[1]"))
-		if body := r.DecodeBody(upstream.DecodeEdit{Members: leg.Members}).Bytes(); leg.API != upstream.Chat || !bytes.Equal(body, client) {
-			t.Errorf("decode is asked for %s, want the client's own request", body)
+		if raw := r.DecodeBody(body.DecodeEdit{Members: leg.Members}).Bytes(); leg.API != body.Chat || !bytes.Equal(raw, client) {
+			t.Errorf("decode is asked for %s, want the client's own request", raw)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package upstream
+package body
 
 import "hash/maphash"
 

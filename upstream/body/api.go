@@ -1,4 +1,4 @@
-package upstream
+package body
 
 // API is one of the endpoints that run as prefill and decode legs.
 type API int
