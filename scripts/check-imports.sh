@@ -20,6 +20,8 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				if (used == "") bad("the simulator is put together at its root, which its rooms do not know")
 				else if (room ~ /^(config|bpe|kv|fault)$/) bad("a leaf of the simulator imports nothing of ours")
 				else if (room == "kvevents" && used != "config") bad("the events of the simulator read their configuration only")
+				else if (room == "engine" && used !~ /^(config|bpe|kv|kvevents|fault)$/) bad("the engine of the simulator knows no API and no connector")
+				else if (room == "connector" && used !~ /^(config|kv|fault|engine)$/) bad("a connector of the simulator knows its engine only")
 				else if (room == "template" && used !~ /^(config|bpe|kv)$/) bad("templates of the simulator import its configuration, tokenizer and memory only")
 			} else if (package ~ /^carryover\/sse\/rawjson/) {
 				bad("the leaf imports nothing of ours")

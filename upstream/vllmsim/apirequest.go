@@ -2,12 +2,14 @@ package vllmsim
 
 import (
 	"bytes"
-	"carryover/upstream/vllmsim/template"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
+
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/template"
 )
 
 // apiRequest is the body of a chat or text completion. It ignores members that the simulator does not model, as vLLM ignores
@@ -49,7 +51,7 @@ type apiRequest struct {
 		KVTransferParams json.RawMessage `json:"kv_transfer_params"`
 	} `json:"disagg_prefill_resp"`
 
-	params *paramsIn
+	params *engine.ParamsIn
 	stops  []string
 	// logprobs is the number of alternatives that each token lists; -1 means none.
 	logprobs int
@@ -88,7 +90,7 @@ func parseBody(raw []byte) (*apiRequest, error) {
 	if len(r.KVTransferParams) == 0 {
 		r.KVTransferParams = r.PrefillResponse.KVTransferParams
 	}
-	r.params, err = parseParams(r.KVTransferParams)
+	r.params, err = readParams(r.KVTransferParams)
 	return r, err
 }
 

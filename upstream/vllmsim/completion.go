@@ -1,19 +1,21 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/fault"
-	"carryover/upstream/vllmsim/template"
 	"context"
 	"errors"
 	"net/http"
 	"strings"
 	"time"
+
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
+	"carryover/upstream/vllmsim/template"
 )
 
 // completion is one HTTP request for an answer on its way through an engine.
 type completion struct {
 	instance *Instance
-	engine   *engine
+	engine   *engine.Engine
 	request  *apiRequest
 	chat     bool
 	id       string // the id that the client sees
@@ -29,8 +31,8 @@ type completion struct {
 type choice struct {
 	index      int
 	prompt     []int32
-	engineReq  *request
-	run        *run
+	engineReq  *engine.Request
+	run        *engine.Run
 	out        *output
 	ids        []int32
 	said       []int32 // ids that the answer reports for the last of ids
@@ -38,7 +40,7 @@ type choice struct {
 	logprobs   []tokenLogprob
 	finish     string // empty while the sequence is not finished
 	stopReason any
-	params     *paramsOut
+	params     *engine.ParamsOut
 }
 
 func (i *Instance) serveCompletion(w http.ResponseWriter, req *http.Request, f *fault.Active) error {
@@ -65,12 +67,12 @@ func (c *completion) serve(w http.ResponseWriter, req *http.Request, whole, stre
 	}
 	c.engine, c.created = e, time.Now().Unix()
 	if err := c.prepare(); err != nil {
-		e.connector.rejected(c.request.params)
+		e.Connector.Rejected(c.request.params)
 		return err
 	}
 	ctx, cancel := context.WithCancelCause(req.Context())
 	defer cancel(nil)
-	defer context.AfterFunc(e.ctx, func() { cancel(context.Cause(e.ctx)) })()
+	defer context.AfterFunc(e.Ctx, func() { cancel(context.Cause(e.Ctx)) })()
 	defer c.abandon(ctx)
 	if c.request.Stream {
 		return stream(ctx, w)
@@ -111,12 +113,12 @@ func (c *completion) prepare() error {
 		}
 		for n := range r.children() {
 			ch := &choice{index: len(c.choices), prompt: computed[p], out: newOutput(i.tok, r, i.config().EmptyDeltas)}
-			ch.engineReq = &request{
-				id: c.engineID(p, n), prompt: prompt, computed: computed[p], media: chat.media, params: params,
-				salt: r.cacheSalt(i.config()), adapter: r.adapter(i.config()), seed: weights(i.config(), r.Model),
-				handsBack: handsBack, releases: !c.chat && r.releases(pathCompletions), holds: &i.holds,
-				fault: c.fault, slowness: c.fault.Slowness(), sibling: len(c.choices) > 0,
-				maxTokens: limit, minTokens: r.MinTokens, stopIDs: r.StopTokenIDs, ignoreEOS: r.IgnoreEOS, variant: n,
+			ch.engineReq = &engine.Request{
+				ID: c.engineID(p, n), Prompt: prompt, Computed: computed[p], Media: chat.media, Params: params,
+				Salt: r.cacheSalt(i.config()), Adapter: r.adapter(i.config()), Seed: weights(i.config(), r.Model),
+				LegKind:   engine.LegKind{HandsBack: handsBack, Releases: !c.chat && r.releases(pathCompletions)},
+				Simulated: engine.Simulated{Fault: c.fault, Holds: &i.holds, Slowness: c.fault.Slowness()}, Sibling: len(c.choices) > 0,
+				Sampling: engine.Sampling{MaxTokens: limit, MinTokens: r.MinTokens, StopIDs: r.StopTokenIDs, IgnoreEOS: r.IgnoreEOS, Variant: n},
 			}
 			c.choices = append(c.choices, ch)
 		}
@@ -128,35 +130,35 @@ func (c *completion) prepare() error {
 // advance samples one token of ch, and first starts its run if that has not begun.
 func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 	if ch.run == nil {
-		run, err := c.engine.start(ctx, ch.engineReq)
+		run, err := c.engine.Start(ctx, ch.engineReq)
 		if err != nil {
 			return piece{}, err
 		}
 		ch.run = run
 	}
-	s, err := ch.run.next(ctx)
+	s, err := ch.run.Next(ctx)
 	if err != nil {
 		return piece{}, err
 	}
-	ch.ids = append(ch.ids, s.id)
+	ch.ids = append(ch.ids, s.ID)
 	if c.request.logprobs >= 0 {
-		ch.logprobs = append(ch.logprobs, logprob(c.instance.tok, s.id, c.request.logprobs))
+		ch.logprobs = append(ch.logprobs, logprob(c.instance.tok, s.ID, c.request.logprobs))
 	}
-	hidden := s.stopReason != nil && !c.request.IncludeStop
-	p := ch.out.push(s.id, s.finish != "", hidden)
+	hidden := s.StopReason != nil && !c.request.IncludeStop
+	p := ch.out.push(s.ID, s.Finish != "", hidden)
 	switch {
 	case p.stop != nil:
 		// The detokenizer ends the answer here. If the engine has not finished the sequence itself, it gets an abort.
 		ch.finish, ch.stopReason = "stop", *p.stop
-		if s.finish == "" {
-			ch.run.abort()
+		if s.Finish == "" {
+			ch.run.Abort()
 		}
-	case s.finish != "":
-		ch.finish, ch.stopReason = ch.out.finishReason(s.finish, namedTool(c.request.ToolChoice)), s.stopReason
+	case s.Finish != "":
+		ch.finish, ch.stopReason = ch.out.finishReason(s.Finish, namedTool(c.request.ToolChoice)), s.StopReason
 	}
-	ch.said = c.fault.Tells(len(ch.ids)-1, s.id, ch.finish != "")
+	ch.said = c.fault.Tells(len(ch.ids)-1, s.ID, ch.finish != "")
 	ch.told = append(ch.told, ch.said...)
-	ch.params = s.params
+	ch.params = s.Params
 	return p, nil
 }
 
@@ -164,18 +166,18 @@ func (c *completion) advance(ctx context.Context, ch *choice) (piece, error) {
 func (c *completion) abandon(ctx context.Context) {
 	cause := context.Cause(ctx)
 	if cause == nil {
-		cause = errAborted
+		cause = engine.ErrAborted
 	}
 	for _, ch := range c.choices {
 		if ch.run != nil {
-			ch.run.drop(cause)
+			ch.run.Drop(cause)
 		}
 	}
 }
 
 // kvParams returns the params of the answer as a whole: those of the last child of n > 1, or of the first prompt of a list.
 // The blocks of the others stay pinned until their deadline (vllm#43509).
-func (c *completion) kvParams() *paramsOut {
+func (c *completion) kvParams() *engine.ParamsOut {
 	if len(c.prompts) > 1 {
 		return c.choices[0].params
 	}
@@ -184,9 +186,9 @@ func (c *completion) kvParams() *paramsOut {
 
 // answeredParams returns the params that the client gets, with the ids of the output
 // if an engine plug-in adds them.
-func (c *completion) answeredParams() *paramsOut {
+func (c *completion) answeredParams() *engine.ParamsOut {
 	p := c.kvParams()
-	if p == nil || p.other != nil || !c.instance.config().OutputTokenIDs {
+	if p == nil || p.Other != nil || !c.instance.config().OutputTokenIDs {
 		return p
 	}
 	with := *p
@@ -232,12 +234,12 @@ func (c *completion) promptDetails() *promptDetails {
 		if ch.run == nil {
 			continue
 		}
-		cached := ch.run.cachedTokens()
-		size := c.engine.cfg.BlockSize
+		cached := ch.run.CachedTokens()
+		size := c.engine.Cfg.BlockSize
 		created += max(0, len(ch.prompt)/size*size-cached)
 		d.CachedTokens += cached
 	}
-	if cached, ok := c.request.params.integer("remote_prefill_cached_tokens"); ok && c.request.params.decodes() {
+	if cached, ok := c.request.params.Integer("remote_prefill_cached_tokens"); ok && c.request.params.Decodes() {
 		d.CachedTokens = cached
 	}
 	if c.chat {
@@ -268,7 +270,7 @@ func (c *completion) respond(ctx context.Context, w http.ResponseWriter) error {
 // failure returns the error that the client of a failed run gets: a 500 if the engine has reported one, and errConnectionGone if the
 // request was cancelled or the process is gone.
 func failure(err error) error {
-	if errors.Is(err, errLoadFailed) || errors.Is(err, errEngineDead) {
+	if errors.Is(err, engine.ErrLoadFailed) || errors.Is(err, engine.ErrEngineDead) {
 		return internalError()
 	}
 	return errConnectionGone

@@ -1,11 +1,13 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/config"
-	"carryover/upstream/vllmsim/fault"
 	"encoding/json"
 	"fmt"
 	"net/http"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
 )
 
 // Switches are the settings that may change while an instance runs; a nil member leaves its setting as it is.
@@ -69,7 +71,7 @@ func (i *Instance) serveControl(w http.ResponseWriter, req *http.Request) error 
 	case "GET /_sim/stats":
 		return writeJSON(w, http.StatusOK, struct {
 			Role string `json:"role"`
-			Stats
+			engine.Stats
 		}{i.config().Role, i.Stats()})
 	case "GET /_sim/faults":
 		return writeJSON(w, http.StatusOK, i.faults.All())

@@ -7,17 +7,17 @@
 // KV is modelled as one number per token slot, a function of the token and of the KV before it that is actually
 // present (kv/content.go). Blocks have ids; freed ids are handed out again and their content lasts until then (kv/blocks.go).
 // A finished request that came with kv_transfer_params leaves its blocks pinned, prefill's under a lease that
-// heartbeats prolong, decode's under a fixed TTL (pins.go). Another instance reads them over a real loopback
-// connection (transfer.go), by position, the last blocks of the list, comparing nothing but the engine id and the
-// expiry time, as vLLM does (admission.go), once both engines have the same version and model path, as NIXL's
-// handshake asks (transfer.go). One completed read, or a notification without a read, frees them.
+// heartbeats prolong, decode's under a fixed TTL (engine/pins.go). Another instance reads them over a real loopback
+// connection (engine/transfer.go), by position, the last blocks of the list, comparing nothing but the engine id and the
+// expiry time, as vLLM does (engine/admission.go), once both engines have the same version and model path, as NIXL's
+// handshake asks (engine/transfer.go). One completed read, or a notification without a read, frees them.
 //
 // The reader then compares what it got with the KV of its own prompt. A difference is counted as CorruptReads, and the
-// answer is a different one, because what is sampled is a function of the KV that is present (reply.go). Wrong blocks
+// answer is a different one, because what is sampled is a function of the KV that is present (engine/reply.go). Wrong blocks
 // are filed in the prefix cache like right ones; requests that hit them later are Poisoned and wrong too. Wrong KV that
 // prefill has read counts once more on the decode instance that reads it from there.
 //
-// A hand-back is a prefill leg that no turn waits for and that brings a turn's KV back to prefill (handback.go tells how it is recognised).
+// A hand-back is a prefill leg that no turn waits for and that brings a turn's KV back to prefill (engine/handback.go tells how it is recognised).
 // If its client aborts, it pins nothing, and what it has read and computed stays in the prefix cache, in whole blocks. If it ends by
 // itself, its blocks stay pinned for a lease. For these legs the owner of the blocks compares what vLLM does not: the numbers of ids, tokens
 // and blocks with those that it has pinned (UnevenHandBacks). For every read it also compares the reader's cache_salt with that of the
@@ -26,19 +26,19 @@
 //
 // Text and tokens can disagree, as with real models. The tokenizer is a byte-level BPE (package bpe), and Config chooses
 // whether the model samples the ids that the tokenizer would have written, and whether the chat template repeats what was
-// sampled (package template). The last user message can order an answer: SAY, CALL, THINK (reply.go).
+// sampled (package template). The last user message can order an answer: SAY, CALL, THINK (engine/reply.go).
 //
 // An image in a prompt is a run of equal placeholder ids, equally many for every image, and its KV depends on its bytes
 // (template/media.go). A text that spells the placeholders has the same ids but other KV, so a reader with equal ids still detects
 // the difference. Block hashes differ too, and with them the prefix cache; vLLM uses mm_hash for that.
 //
 // Other connectors (Config.Connector) move KV in other ways. With LMCache a prefill instance pushes the KV of each prompt to a decode
-// instance and announces it over ZeroMQ (lmcache.go). Decode finds the KV by a hash of the tokens as soon as space for it is allocated:
+// instance and announces it over ZeroMQ (connector/lmcache.go). Decode finds the KV by a hash of the tokens as soon as space for it is allocated:
 // a request that comes before its KV reads garbage, which is counted as CorruptReads like any wrong KV, and as EarlyReads. With
-// shared storage both roles save and load chunks as files in a folder (storage.go). With Mooncake (mooncake.go) both legs name a transfer,
+// shared storage both roles save and load chunks as files in a folder (connector/storage.go). With Mooncake (connector/mooncake.go) both legs name a transfer,
 // a server beside prefill reports its engine ids, and decode waits for prefill to push; nothing is compared there either. Engines of
-// P2P-NCCL and MoRI-IO serve one phase each and find each other by addresses in request ids (addressed.go). KV that prefill
-// pushes, or decode reads, is compared in the same way (p2pnccl.go, moriio.go). They announce themselves over ZeroMQ
+// P2P-NCCL and MoRI-IO serve one phase each and find each other by addresses in request ids (connector/addressed.go). KV that prefill
+// pushes, or decode reads, is compared in the same way (connector/p2pnccl.go, connector/moriio.go). They announce themselves over ZeroMQ
 // (registration.go). Both follow vLLM's source; they are not measured.
 //
 // A request of the Messages API becomes a chat request, and the answer is translated back (messages.go), so every count above includes it.
@@ -51,11 +51,11 @@
 // effect. Neither has the order of a call's keys, by which a real template may render this API's history and chat's to different ids.
 //
 // Load has effects. max_num_seqs and the blocks limit how many requests run, the others wait their turn, and prompts are computed
-// one after the other at the engine's speed (schedule.go). /metrics reports it for each data-parallel rank (metrics.go).
+// one after the other at the engine's speed (engine/schedule.go). /metrics reports it for each data-parallel rank (metrics.go).
 //
 // Each engine publishes the changes of its prefix cache as KV events, byte for byte as the recordings in
 // testdata/exchanges/kv-events, or in the encoding of older engines, and replays them (package kvevents). ClearBlocks clears the cache
-// although tickets exist, which vLLM does not do (kvevents_clear.go).
+// although tickets exist, which vLLM does not do (engine/memory.go).
 //
 // # Using it
 //

@@ -1,11 +1,13 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/template"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/template"
 )
 
 // apiError is an error that vLLM's HTTP server answers.
@@ -94,4 +96,14 @@ func errorType(status int) string {
 	default:
 		return "InternalServerError"
 	}
+}
+
+// readParams parses the kv_transfer_params of a request.
+func readParams(raw json.RawMessage) (*engine.ParamsIn, error) {
+	p, err := engine.ParseParams(raw)
+	if err != nil {
+		return nil, &apiError{status: 400, kind: kindInvalidBody, param: "body.kv_transfer_params",
+			message: "1 validation error:\n  {'type': 'dict_type', 'loc': 'body.kv_transfer_params', 'msg': 'Input should be a valid dictionary'}"}
+	}
+	return p, nil
 }

@@ -2,6 +2,7 @@ package vllmsim
 
 import (
 	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/vllmsim/fault"
 )
 
@@ -23,6 +24,12 @@ type (
 	RegistrationConfig = config.Registration
 	// KVEventsConfig is --kv-events-config.
 	KVEventsConfig = config.KVEvents
+	// Stats are the counts of an instance since Start, restarts included.
+	Stats = engine.Stats
+	// Pinned is a finished request whose blocks wait for a reader.
+	Pinned = engine.Pinned
+	// HandBackPoint is a point in the course of a hand-back at which HoldHandBacks stops it.
+	HandBackPoint = engine.HandBackPoint
 	// Fault makes an instance misbehave.
 	Fault = fault.Fault
 )
@@ -62,6 +69,13 @@ const (
 	TagProxyNotif           = config.TagProxyNotif
 	TagNixlProxyNotif       = config.TagNixlProxyNotif
 	TagStoragePDStatus      = config.TagStoragePDStatus
+)
+
+// The points at which hand-backs stop, described in package engine.
+const (
+	HandBackQueued   = engine.HandBackQueued
+	HandBackRead     = engine.HandBackRead
+	HandBackComputed = engine.HandBackComputed
 )
 
 // The kinds of Fault, described in package fault.

@@ -2,17 +2,19 @@ package vllmsim
 
 import (
 	"bytes"
-	"carryover/upstream/vllmsim/fault"
 	"net/http"
 	"slices"
 	"strings"
+
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
 )
 
 // faultWriter applies a fault to the bytes written to a client. Each Write to a stream is one event.
 type faultWriter struct {
 	http.ResponseWriter
 	fault  *fault.Active
-	clock  *clock
+	clock  *engine.Clock
 	req    *http.Request
 	events int
 	params []byte // the event that contained kv_transfer_params
@@ -55,7 +57,7 @@ func (w *faultWriter) Write(event []byte) (n int, err error) {
 	case fault.SplitUsage:
 		event = bytes.Replace(event, []byte(`,"usage":{`), []byte(",\ndata: \"usage\":{"), 1)
 	case fault.SlowStream:
-		if w.clock.wait(w.req.Context(), w.fault.Delay) != nil {
+		if w.clock.Wait(w.req.Context(), w.fault.Delay) != nil {
 			return 0, errConnectionGone
 		}
 	case fault.DieBeforeFirstEvent:

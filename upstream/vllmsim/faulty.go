@@ -1,11 +1,13 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/fault"
 	"encoding/json"
 	"errors"
 	"net/http"
 	"slices"
+
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
 )
 
 // carriesTicket reports whether a request is a prefill leg with blocks to be read.
@@ -14,8 +16,8 @@ func carriesTicket(body []byte) bool {
 	if err != nil {
 		return false
 	}
-	tokens, _ := r.params.integer("remote_num_tokens")
-	return r.params.prefills() && r.params.truthy("remote_block_ids") && tokens > 0
+	tokens, _ := r.params.Integer("remote_num_tokens")
+	return r.params.Prefills() && r.params.Truthy("remote_block_ids") && tokens > 0
 }
 
 // faultableOf describes a request to the faults. The body need not be valid.
@@ -29,7 +31,7 @@ func faultableOf(path string, body []byte) fault.Request {
 }
 
 // faultParams returns the kv_transfer_params of the answer.
-func faultParams(f *fault.Active, e *engine, p *paramsOut) (json.RawMessage, error) {
+func faultParams(f *fault.Active, e *engine.Engine, p *engine.ParamsOut) (json.RawMessage, error) {
 	switch {
 	case f.Is(fault.BadParams) && f.Params != nil:
 		return f.Params, nil
@@ -38,10 +40,10 @@ func faultParams(f *fault.Active, e *engine, p *paramsOut) (json.RawMessage, err
 	case p == nil:
 		return jsonNull, nil
 	case f.Is(fault.NullParams):
-		e.unpin(p.RemoteRequestID) // does nothing for a connector that pins under another id
+		e.Unpin(p.RemoteRequestID) // does nothing for a connector that pins under another id
 		return jsonNull, nil
 	default:
-		return marshal(p.object())
+		return marshal(p.Object())
 	}
 }
 
@@ -60,7 +62,7 @@ func (i *Instance) faulty(f *fault.Active, w http.ResponseWriter, req *http.Requ
 		i.Restart()
 		return true, errConnectionGone
 	case fault.SlowHeaders:
-		if i.clock.wait(req.Context(), f.Delay) != nil {
+		if i.clock.Wait(req.Context(), f.Delay) != nil {
 			return true, errConnectionGone
 		}
 	case fault.Status:

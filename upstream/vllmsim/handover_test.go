@@ -6,6 +6,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/engine"
 )
 
 // firstTurn runs a turn whose ticket the test then misuses.
@@ -157,12 +159,12 @@ func TestHandover_RestartedOwner(t *testing.T) {
 		end  func(*testing.T, *Instance)
 		wait time.Duration
 	}{
-		{"other engine at the port", func(_ *testing.T, d *Instance) { d.Restart() }, mismatchDelay},
+		{"other engine at the port", func(_ *testing.T, d *Instance) { d.Restart() }, engine.MismatchDelay},
 		{"nothing listens", func(t *testing.T, d *Instance) {
 			if err := d.Close(); err != nil {
 				t.Error(err)
 			}
-		}, peerTimeout},
+		}, engine.PeerTimeout},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const scale = 50
@@ -182,7 +184,7 @@ func TestHandover_RestartedOwner(t *testing.T) {
 			if s := p.Stats(); s.LoadFailures != 1 || s.FreeBlocks != p.config().Blocks {
 				t.Errorf("load failures %d, free blocks %d; want 1 and all", s.LoadFailures, s.FreeBlocks)
 			}
-			if s := d.Stats(); c.wait == mismatchDelay && s.StaleReads != 1 {
+			if s := d.Stats(); c.wait == engine.MismatchDelay && s.StaleReads != 1 {
 				t.Errorf("stale reads %d, want 1", s.StaleReads)
 			}
 			if again := prefillWith(t, p, next, prefillTemplate(), "s"); again.status != http.StatusOK {

@@ -1,9 +1,6 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/bpe"
-	"carryover/upstream/vllmsim/config"
-	"carryover/upstream/vllmsim/fault"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +10,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/connector"
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
 )
 
 // keepAlive is uvicorn's keep-alive time-out, in wall time: clients must drop idle connections before it ends.
@@ -22,15 +25,15 @@ const keepAlive = 5 * time.Second
 type Instance struct {
 	live     atomic.Pointer[config.Config]
 	tok      *bpe.Tokenizer
-	clock    *clock
+	clock    *engine.Clock
 	server   *http.Server
 	address  string // HTTP host:port
 	ranks    []*rank
 	doors    doors // listeners of an LMCache receiver
-	handlers gate
-	serving  gate // accept loops and side-channel connections
+	handlers engine.Gate
+	serving  engine.Gate // accept loops and side-channel connections
 	faults   fault.Set
-	holds    holds
+	holds    engine.Holds
 	record   record
 	pausing  pausing
 	// bootstrap is the server beside Mooncake's prefill engines, nil for other instances.
@@ -53,12 +56,12 @@ type rank struct {
 	index    int
 	side     net.Listener
 	sidePort int
-	engine   atomic.Pointer[engine]
+	engine   atomic.Pointer[engine.Engine]
 	events   net.Listener // listener for KV events, nil for none
 	replays  net.Listener
 
-	mu   sync.Mutex // guards past
-	past Stats      // counts of earlier incarnations
+	mu   sync.Mutex   // guards past
+	past engine.Stats // counts of earlier incarnations
 }
 
 // Start runs an instance on free ports of 127.0.0.1. Close ends it.
@@ -77,9 +80,9 @@ func StartAt(cfg config.Config, httpAddr, sideAddr string) (*Instance, error) {
 	if err != nil {
 		return nil, err
 	}
-	i := &Instance{tok: tok, clock: newClock(cfg.TimeScale), conns: make(map[net.Conn]struct{})}
+	i := &Instance{tok: tok, clock: engine.NewClock(cfg.TimeScale), conns: make(map[net.Conn]struct{})}
 	i.live.Store(&cfg)
-	i.faults.Places = shortestTarget
+	i.faults.Places = engine.ShortestTarget
 	i.faults.Draw = rand.New(rand.NewPCG(cfg.Seed, uint64(len(cfg.Role))))
 	i.ctx, i.cancel = context.WithCancel(context.Background())
 	if err := i.listen(httpAddr, sideAddr); err != nil {
@@ -97,22 +100,22 @@ func StartAt(cfg config.Config, httpAddr, sideAddr string) (*Instance, error) {
 	}
 	i.acceptHTTP(i.http)
 	if i.registers() {
-		i.serving.spawn(func() { i.register(i.ctx) })
+		i.serving.Spawn(func() { i.register(i.ctx) })
 	}
 	for _, r := range i.ranks {
-		i.serving.spawn(func() {
+		i.serving.Spawn(func() {
 			i.acceptSide(r.side, func(conn net.Conn) {
-				_ = serveSide(conn, r.engine.Load) // it does not matter if a peer goes away
+				_ = engine.ServeSide(conn, r.engine.Load) // it does not matter if a peer goes away
 			})
 		})
 		if r.events != nil {
-			i.serving.spawn(func() {
-				i.acceptEvents(r.events, func(conn net.Conn) error { return r.engine.Load().events.Publish(conn) })
+			i.serving.Spawn(func() {
+				i.acceptEvents(r.events, func(conn net.Conn) error { return r.engine.Load().Events.Publish(conn) })
 			})
 		}
 		if r.replays != nil {
-			i.serving.spawn(func() {
-				i.acceptEvents(r.replays, func(conn net.Conn) error { return r.engine.Load().events.Replay(conn) })
+			i.serving.Spawn(func() {
+				i.acceptEvents(r.replays, func(conn net.Conn) error { return r.engine.Load().Events.Replay(conn) })
 			})
 		}
 	}
@@ -143,7 +146,7 @@ func (i *Instance) listen(httpAddr, sideAddr string) error {
 			return fmt.Errorf("listen for side channel: %w", err)
 		}
 		r := &rank{index: index, side: l, sidePort: l.Addr().(*net.TCPAddr).Port}
-		r.engine.Store(newEngine(&i.live, index, r.sidePort, i.tok, i.clock))
+		r.engine.Store(engine.New(&i.live, index, r.sidePort, i.tok, i.clock, connector.New))
 		i.ranks = append(i.ranks, r)
 		if err := r.listenEvents(i.config().Host, i.config().KVEvents); err != nil {
 			return err
@@ -154,8 +157,8 @@ func (i *Instance) listen(httpAddr, sideAddr string) error {
 
 func (i *Instance) config() *config.Config { return i.live.Load() }
 
-func (i *Instance) engines() []*engine {
-	list := make([]*engine, len(i.ranks))
+func (i *Instance) engines() []*engine.Engine {
+	list := make([]*engine.Engine, len(i.ranks))
 	for n, r := range i.ranks {
 		list[n] = r.engine.Load()
 	}
@@ -168,9 +171,9 @@ func (i *Instance) URL() string { return "http://" + i.address }
 // Advance moves the engine clock forward, so leases and TTLs end without a wait. A wait that is under way, for example for a token
 // or a transfer, still takes its time.
 func (i *Instance) Advance(d time.Duration) {
-	i.clock.advance(d)
+	i.clock.Advance(d)
 	for _, e := range i.engines() {
-		e.snapshot() // ends pins whose time is over, which wakes requests that wait for blocks
+		e.Snapshot() // ends pins whose time is over, which wakes requests that wait for blocks
 	}
 }
 
@@ -179,28 +182,28 @@ func (i *Instance) Advance(d time.Duration) {
 func (i *Instance) Restart() {
 	for _, r := range i.ranks {
 		old := r.engine.Load()
-		fresh := newEngine(&i.live, r.index, r.sidePort, i.tok, i.clock)
+		fresh := engine.New(&i.live, r.index, r.sidePort, i.tok, i.clock, connector.New)
 		if !r.engine.CompareAndSwap(old, fresh) {
 			continue // another Restart was faster
 		}
-		old.stop(errRestarted)
-		counted := old.snapshot()
-		counted.forgetHoldings()
+		old.Stop(engine.ErrRestarted)
+		counted := old.Snapshot()
+		counted.ForgetHoldings()
 		counted.Restarts++
 		r.mu.Lock()
-		r.past.add(counted)
+		r.past.Add(counted)
 		r.mu.Unlock()
 	}
 	i.dropConnections()
 }
 
 // Stats returns the counts since Start and the current state.
-func (i *Instance) Stats() Stats {
-	var s Stats
+func (i *Instance) Stats() engine.Stats {
+	var s engine.Stats
 	for _, r := range i.ranks {
 		r.mu.Lock()
-		s.add(r.past)
-		s.add(r.engine.Load().snapshot())
+		s.Add(r.past)
+		s.Add(r.engine.Load().Snapshot())
 		r.mu.Unlock()
 	}
 	s.RequestsTotal = int(i.requests.Load())
@@ -265,11 +268,11 @@ func (i *Instance) Close() error {
 				_ = l.Close() // nothing to lose
 			}
 		}
-		r.engine.Load().stop(errRestarted)
+		r.engine.Load().Stop(engine.ErrRestarted)
 	}
 	i.dropConnections()
-	i.handlers.close()
-	i.serving.close()
+	i.handlers.Close()
+	i.serving.Close()
 	if errors.Is(err, net.ErrClosed) {
 		return nil
 	}
@@ -279,7 +282,7 @@ func (i *Instance) Close() error {
 func (i *Instance) acceptHTTP(l net.Listener) {
 	accepting := make(chan struct{})
 	i.accepting = accepting
-	i.serving.spawn(func() {
+	i.serving.Spawn(func() {
 		defer close(accepting)
 		_ = i.server.Serve(l) // ends when the listener is closed
 	})
@@ -296,7 +299,7 @@ func (i *Instance) acceptSide(l net.Listener, serve func(net.Conn)) {
 			_ = conn.Close() // the instance is closing
 			return
 		}
-		i.serving.spawn(func() {
+		i.serving.Spawn(func() {
 			defer i.untrack(conn)
 			serve(conn)
 		})

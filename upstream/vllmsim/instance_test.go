@@ -12,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/engine"
 )
 
 func TestConfig_NamesEveryFault(t *testing.T) {
@@ -178,7 +180,7 @@ func FuzzSideChannel_NeverStopsTheEngine(f *testing.F) {
 	e := i.engines()[0]
 	var good bytes.Buffer
 	enc := gob.NewEncoder(&good)
-	for _, req := range []sideRequest{{Op: opHandshake, EngineID: "x"}, {Op: opRead, Blocks: []int32{1, -1, 99}, Known: true, Sizes: []int32{1}}, {Op: opDone, Known: true, Salt: "s"}, {Op: opHeartbeat}, {Op: 9}} {
+	for _, req := range []engine.SideRequest{{Op: engine.OpHandshake, EngineID: "x"}, {Op: engine.OpRead, Blocks: []int32{1, -1, 99}, Known: true, Sizes: []int32{1}}, {Op: engine.OpDone, Known: true, Salt: "s"}, {Op: engine.OpHeartbeat}, {Op: 9}} {
 		if err := enc.Encode(req); err != nil {
 			f.Fatal(err)
 		}
@@ -186,11 +188,11 @@ func FuzzSideChannel_NeverStopsTheEngine(f *testing.F) {
 	f.Add(good.Bytes())
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		if err := serveSide(duplex{bytes.NewReader(raw), io.Discard}, func() *engine { return e }); err == nil {
+		if err := engine.ServeSide(duplex{bytes.NewReader(raw), io.Discard}, func() *engine.Engine { return e }); err == nil {
 			t.Error("the connection did not end")
 		}
 		for _, blocks := range [][]int32{{-1}, {99}} {
-			if reply := e.answer(sideRequest{Op: opRead, EngineID: e.id, Blocks: blocks}); reply.Err == "" {
+			if reply := e.Answer(engine.SideRequest{Op: engine.OpRead, EngineID: e.ID, Blocks: blocks}); reply.Err == "" {
 				t.Errorf("block %v outside the memory was read", blocks)
 			}
 		}
@@ -217,13 +219,12 @@ func FuzzRequest_ParsesOrRefuses(f *testing.F) {
 			return
 		}
 		if r.params != nil {
-			_, _ = r.params.ticket()
-			_, _, _ = r.params.promptTokenIDs()
-			for key := range r.params.members {
-				r.params.truthy(key)
+			_, _, _ = promptTokenIDs(r.params)
+			for key := range r.params.Members {
+				r.params.Truthy(key)
 			}
 		}
-		if r.handsBack(pathCompletions) && (r.params.decodes() || !r.params.truthy("remote_block_ids") || len(r.Prompt) == 0) {
+		if r.handsBack(pathCompletions) && (r.params.Decodes() || !r.params.Truthy("remote_block_ids") || len(r.Prompt) == 0) {
 			t.Errorf("%q counts as a hand-back", body)
 		}
 		if r.validate(true) != nil {

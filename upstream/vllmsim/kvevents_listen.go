@@ -1,10 +1,11 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/config"
 	"fmt"
 	"net"
 	"strconv"
+
+	"carryover/upstream/vllmsim/config"
 )
 
 // listenEvents opens the sockets of a rank.
@@ -54,7 +55,7 @@ func (i *Instance) acceptEvents(l net.Listener, serve func(conn net.Conn) error)
 			_ = conn.Close() // the instance is closing
 			return
 		}
-		i.serving.spawn(func() {
+		i.serving.Spawn(func() {
 			defer i.untrack(conn)
 			_ = serve(conn) // it does not matter if a peer goes away
 		})

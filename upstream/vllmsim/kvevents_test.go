@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"carryover/upstream/vllmsim/engine"
 	"carryover/upstream/zmq/kvevents"
 )
 
@@ -56,15 +57,15 @@ func (m *mirror) Removed(hashes []uint64) {
 }
 
 // equals reports whether the mirror has the engine's prefix cache.
-func (m *mirror) equals(e *engine) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
+func (m *mirror) equals(e *engine.Engine) bool {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.held == nil || len(m.held) != len(e.pool.Cached) {
+	if m.held == nil || len(m.held) != len(e.Pool.Cached) {
 		return false
 	}
-	for hash := range e.pool.Cached {
+	for hash := range e.Pool.Cached {
 		if _, held := m.held[hash]; !held {
 			return false
 		}

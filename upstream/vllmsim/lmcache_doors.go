@@ -1,11 +1,13 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/config"
 	"encoding/gob"
 	"errors"
 	"fmt"
 	"net"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/engine"
 )
 
 // doors are the listeners of a receiver. Like the HTTP port, they keep their addresses when the engine restarts.
@@ -19,7 +21,7 @@ func openDoors(cfg *config.Config) (doors, error) {
 	}
 	for rank := range cfg.LMCache.TP {
 		for list, ports := range map[*[]net.Listener][]int{&d.init: cfg.LMCache.InitPorts, &d.alloc: cfg.LMCache.AllocPorts} {
-			l, err := net.Listen("tcp", peerAddress(cfg.Host, config.Port(ports, rank)))
+			l, err := net.Listen("tcp", engine.PeerAddress(cfg.Host, config.Port(ports, rank)))
 			if err != nil {
 				return d, errors.Join(fmt.Errorf("listen for LMCache: %w", err), d.close())
 			}
@@ -51,10 +53,10 @@ func (i *Instance) LMCachePorts() (initPorts, allocPorts []int) {
 // openToSenders answers senders until the instance is closed.
 func (i *Instance) openToSenders() {
 	for _, l := range i.doors.init {
-		i.serving.spawn(func() { i.acceptSide(l, func(conn net.Conn) { i.serveSender(conn, true) }) })
+		i.serving.Spawn(func() { i.acceptSide(l, func(conn net.Conn) { i.serveSender(conn, true) }) })
 	}
 	for _, l := range i.doors.alloc {
-		i.serving.spawn(func() { i.acceptSide(l, func(conn net.Conn) { i.serveSender(conn, false) }) })
+		i.serving.Spawn(func() { i.acceptSide(l, func(conn net.Conn) { i.serveSender(conn, false) }) })
 	}
 }
 
@@ -62,11 +64,11 @@ func (i *Instance) openToSenders() {
 func (i *Instance) serveSender(conn net.Conn, begins bool) {
 	dec, enc := gob.NewDecoder(conn), gob.NewEncoder(conn)
 	for {
-		var req sideRequest
-		if dec.Decode(&req) != nil || req.Push == nil || (req.Push.Op == pushInit) != begins {
+		var req engine.SideRequest
+		if dec.Decode(&req) != nil || req.Push == nil || (req.Push.Op == engine.PushInit) != begins {
 			return
 		}
-		if enc.Encode(i.ranks[0].engine.Load().answer(req)) != nil {
+		if enc.Encode(i.ranks[0].engine.Load().Answer(req)) != nil {
 			return
 		}
 	}

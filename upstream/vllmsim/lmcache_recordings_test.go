@@ -3,6 +3,7 @@ package vllmsim
 import (
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,4 +62,4 @@ func TestLMCache_Recordings(t *testing.T) {
 	}
 }
 
-func rawFirst(tok int32) string { return string(rawJSON(firstToken{tok})) }
+func rawFirst(tok int32) string { return fmt.Sprintf(`{"first_tok":%d}`, tok) }

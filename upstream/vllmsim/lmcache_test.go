@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/connector"
 )
 
 // startLMCache runs a sender and a receiver, and a proxy that listens.
@@ -67,7 +68,7 @@ func decodeSalted(t *testing.T, d *Instance, prompt []int32, first int32, salt a
 }
 
 func notice(id string) string {
-	return "\x82\xa4type\xaaProxyNotif\xa6req_id" + string(packed(nil).text(id))
+	return "\x82\xa4type\xaaProxyNotif\xa6req_id" + string([]byte{0xa0 | byte(len(id))}) + id
 }
 
 func TestLMCache_TurnsAnswerAsALoneEngine(t *testing.T) {
@@ -165,7 +166,7 @@ func TestLMCache_ModesAndFaults(t *testing.T) {
 		"twice":     {fault: FaultNoticeTwice, notices: []string{notice("a"), notice("a")}, loads: 1},
 		"older tag": {change: func(c *Config) { c.LMCache.Tag = TagNixlProxyNotif }, notices: []string{"\x82\xa4type\xaeNixlProxyNotif\xa6req_id\xa1a"}, loads: 1},
 		"failed": {change: func(c *Config) { c.LMCache.Tag = TagStoragePDStatus }, fault: FaultTransferFails,
-			notices: []string{string((&lmcache{cfg: &LMCacheConfig{Tag: TagStoragePDStatus}}).notification("a", 0, "FAILED"))}},
+			notices: []string{string(connector.Notification(TagStoragePDStatus, "a", 0, "FAILED"))}},
 		"long prompt, in parts": {change: func(c *Config) { c.LMCache.MaxBatchedTokens = 16 }},
 		"long prompt, sync": {change: func(c *Config) { c.LMCache.MaxBatchedTokens, c.LMCache.Mode = 16, LMCacheSync },
 			notices: []string{notice("a")}, loads: 1},
@@ -237,7 +238,7 @@ func TestLMCache_GarbageComesBeforeTheNotification(t *testing.T) {
 		t.Fatal(err)
 	}
 	first(t, push(t, p, tokens(t, p, longText), spec(d, "a"), nil))
-	for _, frame := range noNotifications("a") {
+	for _, frame := range connector.NoNotifications("a") {
 		proxy.await(t, string(frame))
 	}
 	proxy.await(t, notice("a"))

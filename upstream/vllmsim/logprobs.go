@@ -1,9 +1,10 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/bpe"
 	"encoding/json"
 	"strings"
+
+	"carryover/upstream/vllmsim/bpe"
 )
 
 // tokenLogprob is the invented probability of a sampled token, in the shape of chat logprobs.

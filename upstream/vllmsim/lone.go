@@ -2,12 +2,13 @@ package vllmsim
 
 import (
 	"bytes"
-	"carryover/upstream/vllmsim/config"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
+
+	"carryover/upstream/vllmsim/config"
 )
 
 // Lone returns the body that an instance with cfg answers if the request is the only one it ever gets, so that no transfer

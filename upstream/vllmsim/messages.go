@@ -1,10 +1,11 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/fault"
 	"context"
 	"encoding/json"
 	"net/http"
+
+	"carryover/upstream/vllmsim/fault"
 )
 
 // The Anthropic Messages API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/anthropic): a request is translated to one of chat

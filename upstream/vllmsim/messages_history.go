@@ -1,11 +1,12 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/template"
 	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"carryover/upstream/vllmsim/template"
 )
 
 // historyMessage is a message of a request of the Messages API.

@@ -208,7 +208,7 @@ func TestMessagesRecordings_SmallAnswers(t *testing.T) {
 		i := p
 		if x.Server == "decode" {
 			i = d
-			x.Request.Body["kv_transfer_params"] = with(x.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].sidePort})
+			x.Request.Body["kv_transfer_params"] = with(x.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
 		}
 		off := x.Name != "x-render-disabled"
 		if err := i.Switch(Switches{Render: &off}); err != nil {
@@ -262,7 +262,7 @@ func TestMessagesRecordings_LoadFailure(t *testing.T) {
 	p, d := startTinyPair(t, nil)
 	var rec recording
 	readMessagesRecording(t, "07", &rec)
-	rec.Request.Body["kv_transfer_params"] = with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].sidePort})
+	rec.Request.Body["kv_transfer_params"] = with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
 	got := post(t, d, pathMessages, rec.Request.Body)
 	byRun := regexp.MustCompile(`"id":"[^"]*"|"input_tokens":\d+`)
 	if have, want := byRun.ReplaceAllString(string(got.raw), ""), byRun.ReplaceAllString(rec.Response.Text, ""); got.status != 200 || have != want {

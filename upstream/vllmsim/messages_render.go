@@ -1,9 +1,10 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/template"
 	"encoding/json"
 	"net/http"
+
+	"carryover/upstream/vllmsim/template"
 )
 
 // renderedMessage is what /v1/messages/render and /v1/responses/render answer, in the key order of testdata/exchanges/vllm-0.32-agents 01: the request as the

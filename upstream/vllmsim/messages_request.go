@@ -114,8 +114,8 @@ func (m *messagesRequest) validateChoices() error {
 		}
 	}
 	// A prefill leg has a token limit of its own that does not concern the answer's thoughts, so the budget is not checked against it.
-	params, err := parseParams(m.KVTransferParams)
-	if err != nil || m.Thinking == nil || m.Thinking.BudgetTokens == nil || m.MaxTokens == nil || params.truthy("do_remote_decode") {
+	params, err := readParams(m.KVTransferParams)
+	if err != nil || m.Thinking == nil || m.Thinking.BudgetTokens == nil || m.MaxTokens == nil || params.Truthy("do_remote_decode") {
 		return err
 	}
 	if *m.Thinking.BudgetTokens >= *m.MaxTokens {
@@ -169,7 +169,7 @@ func (m *messagesRequest) chatRequest(mergeSystem bool) (*apiRequest, error) {
 	if c := m.ToolChoice; c != nil {
 		r.ToolChoice = c.chat()
 	}
-	r.params, err = parseParams(m.KVTransferParams)
+	r.params, err = readParams(m.KVTransferParams)
 	return r, err
 }
 

@@ -1,11 +1,13 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/fault"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
 )
 
 // streamMessage answers with the events of this API. As in vLLM, each is the translation of an event of a chat stream
@@ -19,7 +21,7 @@ func (c *completion) streamMessage(ctx context.Context, w http.ResponseWriter) e
 	for first := true; ch.finish == ""; first = false {
 		p, err := c.advance(ctx, ch)
 		if err == nil && c.fault.Is(fault.ErrorEvent) {
-			err = errLoadFailed // stands for any error that the client sees
+			err = engine.ErrLoadFailed // stands for any error that the client sees
 		}
 		if err != nil && errors.Is(failure(err), errConnectionGone) {
 			return errConnectionGone

@@ -1,12 +1,14 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/config"
-	"carryover/upstream/vllmsim/fault"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
 )
 
 // family is one metric. Its samples come from the counters of one engine.
@@ -22,7 +24,7 @@ type sample struct {
 
 // measured is the source of one engine's metrics; they begin at zero with the engine.
 type measured struct {
-	Stats
+	engine.Stats
 	cfg *config.Config
 }
 
@@ -53,7 +55,7 @@ func (i *Instance) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 	for _, f := range families() {
 		fmt.Fprintf(&b, "# HELP %s %s\n# TYPE %s %s\n", f.name, f.help, f.name, f.kind)
 		for rank, e := range engines {
-			m := &measured{Stats: e.snapshot(), cfg: &e.cfg}
+			m := &measured{Stats: e.Snapshot(), cfg: &e.Cfg}
 			labels := fmt.Sprintf("engine=\"%d\",model_name=%q", rank, i.config().Model)
 			for _, s := range f.samples(m) {
 				writeSample(&b, f, labels+s.labels, s.value)
@@ -64,10 +66,10 @@ func (i *Instance) serveMetrics(w http.ResponseWriter, f *fault.Active) error {
 		if rank == 0 {
 			b.WriteString("# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n# TYPE vllm:cache_config_info gauge\n")
 		}
-		fmt.Fprintf(&b, "vllm:cache_config_info{%s} 1.0\n", cacheConfigLabels(&e.cfg, rank))
+		fmt.Fprintf(&b, "vllm:cache_config_info{%s} 1.0\n", cacheConfigLabels(&e.Cfg, rank))
 	}
 	if !i.config().HideStart && !f.Is(fault.HiddenStart) {
-		started := engines[0].started
+		started := engines[0].Started
 		fmt.Fprintf(&b, "# HELP process_start_time_seconds Start time of the process since unix epoch in seconds.\n"+
 			"# TYPE process_start_time_seconds gauge\nprocess_start_time_seconds %s\n",
 			strconv.FormatFloat(float64(started.UnixMicro())/1e6, 'f', -1, 64))

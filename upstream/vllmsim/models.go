@@ -1,12 +1,13 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/config"
-	"carryover/upstream/vllmsim/kv"
 	"hash/fnv"
 	"net/http"
 	"slices"
 	"strings"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/kv"
 )
 
 // weights returns the seed of a model's weights. An adapter changes it, so its KV differs for equal tokens.
@@ -79,7 +80,7 @@ type modelPermission struct {
 
 // models lists the served names and behind them the adapters, as show_available_models does.
 func (i *Instance) models() modelList {
-	cfg, created := i.config(), i.engines()[0].started.Unix()
+	cfg, created := i.config(), i.engines()[0].Started.Unix()
 	card := func(id, root string) modelCard {
 		return modelCard{ID: id, Object: "model", Created: created, OwnedBy: "vllm", Root: root, Permission: []modelPermission{{
 			ID: "modelperm-" + randomHex(8), Object: "model_permission", Created: created,

@@ -1,19 +1,15 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/config"
 	"fmt"
 	"net"
 	"net/http"
 	"strconv"
 	"time"
-)
 
-// mooncakeEntry is one data-parallel rank in the answer to /query (mooncake_utils.py, EngineEntry).
-type mooncakeEntry struct {
-	EngineID   string                 `json:"engine_id"`
-	WorkerAddr map[int]map[int]string `json:"worker_addr"` // by tensor-parallel and pipeline-parallel rank
-}
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/connector"
+)
 
 // bootstrap is the server beside a prefill instance that lists its engines. In vLLM the worker of rank 0 runs it; here the instance does,
 // so that its port outlives restarts.
@@ -41,7 +37,7 @@ func (i *Instance) openBootstrap() error {
 	i.bootstrap = &bootstrap{listener: l, server: &http.Server{
 		Handler: mux, ConnState: i.connState, IdleTimeout: keepAlive, ReadHeaderTimeout: time.Minute,
 	}}
-	i.serving.spawn(func() {
+	i.serving.Spawn(func() {
 		_ = i.bootstrap.server.Serve(l) // ends when it is closed
 	})
 	return nil
@@ -70,9 +66,9 @@ func (i *Instance) BootstrapURL() string {
 }
 
 func (i *Instance) serveQuery(w http.ResponseWriter, _ *http.Request) {
-	all := make(map[int]mooncakeEntry, len(i.ranks))
+	all := make(map[int]connector.MooncakeEntry, len(i.ranks))
 	for n, e := range i.engines() {
-		all[n] = mooncakeEntry{e.id, map[int]map[int]string{0: {0: "tcp://" + i.ranks[n].side.Addr().String()}}}
+		all[n] = connector.MooncakeEntry{EngineID: e.ID, WorkerAddr: map[int]map[int]string{0: {0: "tcp://" + i.ranks[n].side.Addr().String()}}}
 	}
 	_ = writeJSON(w, http.StatusOK, all) // it does not matter if the reader has gone
 }

@@ -58,7 +58,7 @@ func TestMooncake_AnswersAsRecorded(t *testing.T) {
 			return rec.Request.Body
 		}
 		return with(rec.Request.Body, object{"kv_transfer_params": with(params, object{
-			"remote_engine_id": p.engines()[0].id, "remote_bootstrap_addr": p.BootstrapURL(),
+			"remote_engine_id": p.engines()[0].ID, "remote_bootstrap_addr": p.BootstrapURL(),
 		})})
 	}
 

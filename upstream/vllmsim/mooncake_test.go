@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/connector"
 )
 
 // mooncakeTime makes the default limit of 480 s pass in 0.5 s.
@@ -31,7 +33,7 @@ func mooncakeLegs(p *Instance, transfer string, body object) (prefill, decode ob
 			"do_remote_decode": true, "do_remote_prefill": false, "transfer_id": transfer,
 		}}), with(body, object{"kv_transfer_params": object{
 			"do_remote_decode": false, "do_remote_prefill": true, "transfer_id": transfer,
-			"remote_engine_id": p.engines()[0].id, "remote_bootstrap_addr": p.BootstrapURL(),
+			"remote_engine_id": p.engines()[0].ID, "remote_bootstrap_addr": p.BootstrapURL(),
 		}})
 }
 
@@ -167,10 +169,10 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 		limit time.Duration // and at most, 0 for none
 		pins  int           // that prefill still has
 	}{
-		"engine id of nobody": {func(_ *testing.T, _, _ *Instance, params object) { params["remote_engine_id"] = "x" }, mooncakeUnknown, 480 * time.Second, 1},
+		"engine id of nobody": {func(_ *testing.T, _, _ *Instance, params object) { params["remote_engine_id"] = "x" }, connector.MooncakeUnknown, 480 * time.Second, 1},
 		"no bootstrap server": {func(_ *testing.T, _, _ *Instance, params object) {
 			params["remote_bootstrap_addr"] = "http://" + dead.Addr().String()
-		}, mooncakeUnreachable, 480 * time.Second, 1},
+		}, connector.MooncakeUnreachable, 480 * time.Second, 1},
 		"expired": {func(_ *testing.T, p, _ *Instance, _ object) { p.Advance(481 * time.Second) }, 480 * time.Second, 0, 0},
 		"second decode leg": {func(t *testing.T, p, d *Instance, params object) {
 			if a := post(t, d, pathChat, with(asking(longText), object{"kv_transfer_params": params})); a.status != http.StatusOK {
@@ -184,7 +186,7 @@ func TestMooncake_FailuresOfATransfer(t *testing.T) {
 			post(t, d, pathChat, other)
 			p.Restart()
 		}, 540 * time.Second, 0, 0},
-		"restarted": {func(_ *testing.T, p, _ *Instance, _ object) { p.Restart() }, mooncakeUnknown, 480 * time.Second, 0},
+		"restarted": {func(_ *testing.T, p, _ *Instance, _ object) { p.Restart() }, connector.MooncakeUnknown, 480 * time.Second, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			scale := time.Duration(mooncakeTime)
@@ -293,12 +295,12 @@ func TestMooncake_RanksHaveEngineIDsOfTheirOwn(t *testing.T) {
 	lone := startInstance(t, nil)
 	right := post(t, lone, pathChat, asking(longText)).text()
 	for rank, e := range p.engines() {
-		prefill, decode := mooncakeLegs(p, e.id, asking(longText))
-		decode["kv_transfer_params"].(object)["remote_engine_id"] = e.id
+		prefill, decode := mooncakeLegs(p, e.ID, asking(longText))
+		decode["kv_transfer_params"].(object)["remote_engine_id"] = e.ID
 		req := newPost(t, p, prefill)
 		req.Header.Set("X-Data-Parallel-Rank", fmt.Sprint(rank))
 		do(t, req)
-		if a := post(t, d, pathChat, with(decode, object{"cache_salt": e.id})); a.status != http.StatusOK || a.text() != right {
+		if a := post(t, d, pathChat, with(decode, object{"cache_salt": e.ID})); a.status != http.StatusOK || a.text() != right {
 			t.Errorf("rank %d: answered %d %s", rank, a.status, a.raw)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/engine"
 )
 
 func TestParams_NullAndNot(t *testing.T) {
@@ -85,8 +86,8 @@ func TestParams_RemoteTokensAreWhatIsComputed(t *testing.T) {
 		prompt := len(ids(got.body["prompt_token_ids"]))
 		tokens := int(got.params()["remote_num_tokens"].(float64))
 		blocks := len(got.params()["remote_block_ids"].([]any)[0].([]any))
-		if want := prompt + limit - 1; tokens != want || blocks != ceilDiv(want, 16) {
-			t.Errorf("limit %d: %d tokens in %d blocks, want %d in %d", limit, tokens, blocks, want, ceilDiv(want, 16))
+		if want := prompt + limit - 1; tokens != want || blocks != engine.CeilDiv(want, 16) {
+			t.Errorf("limit %d: %d tokens in %d blocks, want %d in %d", limit, tokens, blocks, want, engine.CeilDiv(want, 16))
 		}
 	}
 }

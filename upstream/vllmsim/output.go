@@ -1,9 +1,10 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/bpe"
 	"strings"
 	"unicode/utf8"
+
+	"carryover/upstream/vllmsim/bpe"
 )
 
 // output turns the sampled tokens of one choice into what the client sees: text up to a stop string, reasoning, tool

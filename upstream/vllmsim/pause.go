@@ -146,8 +146,8 @@ func (i *Instance) paused(w http.ResponseWriter, req *http.Request, body []byte)
 		Params json.RawMessage `json:"kv_transfer_params"`
 	}
 	_ = json.Unmarshal(body, &told) // even a body that is not a request is refused
-	if p, err := parseParams(told.Params); err == nil && p.decodes() {
-		i.engines()[0].connector.rejected(p)
+	if p, err := readParams(told.Params); err == nil && p.Decodes() {
+		i.engines()[0].Connector.Rejected(p)
 	}
 	if !told.Stream || req.URL.Path == pathMessages || req.URL.Path == pathResponses {
 		return true, errPaused()

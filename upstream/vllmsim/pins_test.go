@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/engine"
 )
 
 func TestPins_EndWithLeaseAndTTL(t *testing.T) {
@@ -48,7 +50,7 @@ func TestPins_HeartbeatProlongsTheLeaseOnly(t *testing.T) {
 	prefill := prefillWith(t, p, []any{user(longText)}, prefillTemplate(), "s")
 	id := prefill.params()["remote_request_id"].(string)
 	p.Advance(25 * time.Second)
-	e.heartbeat(id)
+	e.Heartbeat(id)
 	p.Advance(19 * time.Second)
 	if s := p.Stats(); s.Pins != 1 {
 		t.Fatalf("19 s after a heartbeat: pins %d, want 1", s.Pins)
@@ -61,7 +63,7 @@ func TestPins_HeartbeatProlongsTheLeaseOnly(t *testing.T) {
 	d := startInstance(t, nil)
 	decode := post(t, d, pathChat, object{"model": "sim", "messages": []any{user("hi")}, "kv_transfer_params": object{"x": 1}})
 	d.Advance(479 * time.Second)
-	d.engines()[0].heartbeat(decode.params()["remote_request_id"].(string))
+	d.engines()[0].Heartbeat(decode.params()["remote_request_id"].(string))
 	d.Advance(2 * time.Second)
 	if s := d.Stats(); s.Pins != 0 {
 		t.Errorf("decode's pin after its TTL and a heartbeat: pins %d, want 0", s.Pins)
@@ -219,15 +221,15 @@ func TestPins_TwoReadersAtOnceAreADoubleRead(t *testing.T) {
 	id, blocks := params["remote_request_id"].(string), ids(params["remote_block_ids"].([]any)[0])
 	for range 2 {
 		// Neither reader has reported when the other begins.
-		if _, _, err := e.readBlocks(sideRequest{RequestID: id, Blocks: blocks}); err != nil {
+		if _, _, err := e.ReadBlocks(engine.SideRequest{RequestID: id, Blocks: blocks}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	e.notified(sideRequest{RequestID: id})
+	e.Notified(engine.SideRequest{RequestID: id})
 	if s := p.Stats(); s.DoubleReads != 1 || s.Reads != 1 || s.Pins != 0 {
 		t.Errorf("double reads %d, reads %d, pins %d; want 1, 1, 0", s.DoubleReads, s.Reads, s.Pins)
 	}
-	if _, _, err := e.readBlocks(sideRequest{RequestID: "chatcmpl-never-seen", Blocks: blocks}); err != nil || p.Stats().UnknownReads != 1 {
+	if _, _, err := e.ReadBlocks(engine.SideRequest{RequestID: "chatcmpl-never-seen", Blocks: blocks}); err != nil || p.Stats().UnknownReads != 1 {
 		t.Errorf("a read for a request never pinned: error %v, unknown reads %d; want none and 1", err, p.Stats().UnknownReads)
 	}
 }

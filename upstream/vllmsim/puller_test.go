@@ -11,13 +11,16 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/connector"
+	"carryover/upstream/vllmsim/engine"
 )
 
 // puller is the PULL socket of a proxy, as much of it as the simulator's PUSH sockets need.
 type puller struct {
 	listener net.Listener
 	frames   chan string // room for all that a test gets
-	served   gate
+	served   engine.Gate
 
 	mu    sync.Mutex // guards what follows
 	conns []net.Conn
@@ -31,7 +34,7 @@ func startPuller(t *testing.T, address string) *puller {
 		t.Fatal(err)
 	}
 	p := &puller{listener: l, frames: make(chan string, 256)}
-	p.served.spawn(func() {
+	p.served.Spawn(func() {
 		for {
 			conn, err := l.Accept()
 			if err != nil {
@@ -40,7 +43,7 @@ func startPuller(t *testing.T, address string) *puller {
 			p.mu.Lock()
 			p.conns = append(p.conns, conn)
 			p.mu.Unlock()
-			p.served.spawn(func() { p.serve(conn) })
+			p.served.Spawn(func() { p.serve(conn) })
 		}
 	})
 	t.Cleanup(p.close)
@@ -65,18 +68,18 @@ func (p *puller) serve(conn net.Conn) {
 	if _, err := conn.Write(greeting); err != nil {
 		return
 	}
-	if _, err := conn.Write(frameOf(frameCommand, []byte("\x05READY\x0bSocket-Type\x00\x00\x00\x04PULL"))); err != nil {
+	if _, err := conn.Write(connector.FrameOf(connector.FrameCommand, []byte("\x05READY\x0bSocket-Type\x00\x00\x00\x04PULL"))); err != nil {
 		return
 	}
-	if _, _, err := readFrame(in); err != nil { // READY
+	if _, _, err := connector.ReadFrame(in); err != nil { // READY
 		return
 	}
 	for {
-		flags, body, err := readFrame(in)
+		flags, body, err := connector.ReadFrame(in)
 		if err != nil {
 			return
 		}
-		if flags&frameCommand == 0 {
+		if flags&connector.FrameCommand == 0 {
 			p.frames <- string(body)
 		}
 	}
@@ -128,7 +131,7 @@ func (p *puller) close() {
 		_ = conn.(*net.TCPConn).CloseWrite()
 	}
 	p.mu.Unlock()
-	p.served.close()
+	p.served.Close()
 }
 
 // closedByPeer reports whether all connections have ended.

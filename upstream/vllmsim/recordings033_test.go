@@ -211,7 +211,7 @@ func TestRecordings033_LoadFailure(t *testing.T) {
 	recorded := excerpts033(t, "excerpts-stock.txt")["chat stream min: bad remote engine (load failure)"]
 	p, d := startPair033(t, nil)
 	bad := object{"do_remote_prefill": true, "do_remote_decode": false, "remote_block_ids": []any{[]any{1, 2, 3, 4, 5}}, "remote_engine_id": "nobody",
-		"remote_request_id": "x", "remote_host": "127.0.0.1", "remote_port": p.engines()[0].sidePort}
+		"remote_request_id": "x", "remote_host": "127.0.0.1", "remote_port": p.engines()[0].SidePort}
 	got := stream033(t, p, d, pathChat, object{"kv_transfer_params": bad})
 	if len(got) != 3 || got[1] != recorded[1] || got[2] != recorded[2] {
 		t.Fatalf("answered %q, recorded %q", got, recorded)

@@ -70,7 +70,7 @@ func (r *replayer) adapt(t *testing.T, name string, body object) object {
 	recorded, _ := body["kv_transfer_params"].(object)
 	side := func(i *Instance) object {
 		e := i.engines()[0]
-		return object{"remote_engine_id": e.id, "remote_port": e.sidePort}
+		return object{"remote_engine_id": e.ID, "remote_port": e.SidePort}
 	}
 	switch name {
 	case "02":

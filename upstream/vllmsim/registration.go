@@ -2,7 +2,6 @@ package vllmsim
 
 import (
 	"bufio"
-	"carryover/upstream/vllmsim/config"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -10,6 +9,9 @@ import (
 	"io"
 	"net"
 	"time"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/engine"
 )
 
 const (
@@ -52,7 +54,7 @@ func (i *Instance) pingUntil(ctx context.Context) error {
 	if err := dealerReady(conn, i.pingIdentity()); err != nil {
 		return err
 	}
-	i.serving.spawn(func() {
+	i.serving.Spawn(func() {
 		defer gone()
 		_, _ = io.Copy(io.Discard, conn) // a ROUTER that takes registrations sends nothing; the copy ends with the connection
 	})
@@ -61,7 +63,7 @@ func (i *Instance) pingUntil(ctx context.Context) error {
 		if _, err := conn.Write(append([]byte{0, byte(len(message))}, message...)); err != nil {
 			return fmt.Errorf("announce: %w", err)
 		}
-		if err := i.clock.wait(ctx, pingInterval); err != nil {
+		if err := i.clock.Wait(ctx, pingInterval); err != nil {
 			return err
 		}
 	}
@@ -108,7 +110,7 @@ func (i *Instance) registers() bool {
 func (i *Instance) KVAddress() string {
 	c, port := i.config(), i.ranks[0].sidePort
 	if c.Connector == config.ConnectorP2PNCCL {
-		return peerAddress(c.Host, port)
+		return engine.PeerAddress(c.Host, port)
 	}
 	return fmt.Sprintf("host:%s,handshake:%d,notify:%d", c.Host, port, port)
 }

@@ -1,11 +1,12 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/fault"
 	"context"
 	"encoding/json"
 	"net/http"
 	"strings"
+
+	"carryover/upstream/vllmsim/fault"
 )
 
 // The Responses API as vLLM 0.32 and 0.33 have it (vllm/entrypoints/openai/responses), without its store. A request becomes chat messages
@@ -139,7 +140,7 @@ func (t *responseTurn) started() responseObject {
 	o := responseObject{
 		ID: t.id, CreatedAt: t.created, Instructions: a.Instructions, Metadata: a.Metadata, Model: t.instance.config().Answered(a.Model), Object: "response",
 		Output: []any{}, ParallelToolCalls: a.ParallelToolCalls == nil || *a.ParallelToolCalls, Temperature: floatOr(a.Temperature, 1), ToolChoice: a.ToolChoice,
-		Tools: a.Tools, TopP: floatOr(a.TopP, 1), MaxOutputTokens: t.choices[0].engineReq.maxTokens, MaxToolCalls: a.MaxToolCalls, Reasoning: a.Reasoning,
+		Tools: a.Tools, TopP: floatOr(a.TopP, 1), MaxOutputTokens: t.choices[0].engineReq.MaxTokens, MaxToolCalls: a.MaxToolCalls, Reasoning: a.Reasoning,
 		ServiceTier: a.ServiceTier, Status: "in_progress", Text: a.Text, Truncation: a.Truncation, User: a.User,
 		PresencePenalty: floatOr(a.PresencePenalty, 0), FrequencyPenalty: floatOr(a.FrequencyPenalty, 0),
 	}

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"carryover/upstream/vllmsim/engine"
 )
 
 func TestResponses_ExpiredTicket(t *testing.T) {
@@ -105,8 +107,8 @@ func TestResponses_Faults(t *testing.T) {
 		})
 	}
 	// Which id is lost or doubled is drawn among the first thirty: the answer has to be as long.
-	long := responseBody(object{"enable_response_messages": true, "max_output_tokens": shortestTarget}, "Tell me.")
-	for kind, want := range map[string]int{FaultLostID: shortestTarget - 1, FaultDoubledID: shortestTarget + 1} {
+	long := responseBody(object{"enable_response_messages": true, "max_output_tokens": engine.ShortestTarget}, "Tell me.")
+	for kind, want := range map[string]int{FaultLostID: engine.ShortestTarget - 1, FaultDoubledID: engine.ShortestTarget + 1} {
 		i := startInstance(t, nil)
 		setFault(t, i, Fault{Kind: kind})
 		if got := ids(string(post(t, i, pathResponses, with(long, object{"stream": true})).raw)); got != want {

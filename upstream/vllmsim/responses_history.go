@@ -1,10 +1,11 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/template"
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"carryover/upstream/vllmsim/template"
 )
 
 // inputList is an input: a text, or a list of items.

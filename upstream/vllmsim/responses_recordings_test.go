@@ -192,7 +192,7 @@ func TestResponsesRecordings_LoadFailure(t *testing.T) {
 	p, d := startTinyPair(t, nil)
 	var rec recording
 	readMessagesRecording(t, "11", &rec)
-	body := with(rec.Request.Body, object{"kv_transfer_params": with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].sidePort})})
+	body := with(rec.Request.Body, object{"kv_transfer_params": with(rec.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})})
 	status, _, got, err := attemptAt(t, d, pathResponses, body)
 	byRun := regexp.MustCompile(`"id":"[^"]*"|"created_at":\d+`)
 	if have, want := byRun.ReplaceAllString(got, ""), byRun.ReplaceAllString(rec.Response.Text, ""); status != 200 || err == nil || have != want {
@@ -218,7 +218,7 @@ func TestResponsesRecordings_SmallAnswers(t *testing.T) {
 		i := p
 		if x.Server == "decode" {
 			i = d
-			x.Request.Body["kv_transfer_params"] = with(x.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].sidePort})
+			x.Request.Body["kv_transfer_params"] = with(x.Request.Body["kv_transfer_params"].(object), object{"remote_port": p.engines()[0].SidePort})
 		}
 		compareExchange(t, x.Name, x.recording, post(t, i, pathResponses, x.Request.Body))
 	}

@@ -213,6 +213,6 @@ func (r *responsesRequest) chatRequest() (*apiRequest, error) {
 			c.Tools = append(c.Tools, rawJSON(chatTool{Type: "function", Function: chatFunction{tool.Name, tool.Description, tool.Parameters}}))
 		}
 	}
-	c.params, err = parseParams(r.KVTransferParams)
+	c.params, err = readParams(r.KVTransferParams)
 	return c, err
 }

@@ -1,11 +1,12 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/fault"
 	"context"
 	"errors"
 	"net/http"
 	"strings"
+
+	"carryover/upstream/vllmsim/fault"
 )
 
 // stream answers with the events of this API. Two of them come before the engine has done anything. A failure after them has no event: vLLM

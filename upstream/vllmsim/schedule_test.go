@@ -13,13 +13,15 @@ import (
 	"time"
 
 	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/connector"
+	"carryover/upstream/vllmsim/engine"
 )
 
 // gauges returns the samples of the metrics whose name and labels begin with one of names, engine and model left out.
-func gauges(t *testing.T, i *Instance, engine int, names ...string) map[string]string {
+func gauges(t *testing.T, i *Instance, rank int, names ...string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
-	labels := fmt.Sprintf(`engine="%d",model_name=%q`, engine, i.config().Model)
+	labels := fmt.Sprintf(`engine="%d",model_name=%q`, rank, i.config().Model)
 	for line := range strings.Lines(string(get(t, i, "/metrics").raw)) {
 		for _, name := range names {
 			if rest, ok := strings.CutPrefix(line, "vllm:"+name+"{"+labels); ok {
@@ -135,21 +137,8 @@ func TestMaxNumSeqs_SequencesOfOneRequestDoNotWaitForEachOther(t *testing.T) {
 	wantLoad(t, i, 0, 0, 0)
 }
 
-func TestLine_ThoseThatWereInStandAhead(t *testing.T) {
-	var l line
-	a := l.join(false)
-	b, c := l.join(true), l.join(true)
-	d := l.join(false)
-	for n, want := range []*waiter{b, c, a, d} {
-		if !l.isFirst(want) {
-			t.Fatalf("place %d is another's", n)
-		}
-		l.leave(want)
-	}
-}
-
 // inEngine runs f with the engine of an instance that is never served, under a clock that only waiting moves.
-func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine)) {
+func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine.Engine)) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := DefaultConfig()
 		change(&cfg)
@@ -159,17 +148,17 @@ func inEngine(t *testing.T, change func(*Config), f func(t *testing.T, e *engine
 		}
 		var live atomic.Pointer[Config]
 		live.Store(&cfg)
-		e := newEngine(&live, 0, 0, tok, newClock(cfg.TimeScale))
-		defer e.stop(errRestarted)
+		e := engine.New(&live, 0, 0, tok, engine.NewClock(cfg.TimeScale), connector.New)
+		defer e.Stop(engine.ErrRestarted)
 		f(t, e)
 	})
 }
 
 // prompted is a request of so many tokens, which no other prompt begins with.
-func prompted(first int32, length int) *request {
+func prompted(first int32, length int) *engine.Request {
 	ids := make([]int32, length)
 	ids[0] = first
-	return &request{prompt: ids, computed: ids, maxTokens: 1, slowness: 1, params: nil}
+	return &engine.Request{Prompt: ids, Computed: ids, Sampling: engine.Sampling{MaxTokens: 1}, Simulated: engine.Simulated{Slowness: 1}}
 }
 
 func TestPrompts_ShareTheSpeedOfTheEngine(t *testing.T) {
@@ -187,18 +176,18 @@ func TestPrompts_ShareTheSpeedOfTheEngine(t *testing.T) {
 		"beyond a lease": {{0, 100_000, 100_000 * ms}, {1 * ms, 50, 100_050 * ms}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inEngine(t, func(c *Config) { c.Timing.PrefillPerToken = ms }, func(t *testing.T, e *engine) {
+			inEngine(t, func(c *Config) { c.Timing.PrefillPerToken = ms }, func(t *testing.T, e *engine.Engine) {
 				begun := time.Now()
 				var wg sync.WaitGroup
 				for n, p := range prompts {
 					wg.Go(func() {
 						<-time.After(p.at)
-						r, err := e.start(t.Context(), prompted(int32(n), p.tokens))
+						r, err := e.Start(t.Context(), prompted(int32(n), p.tokens))
 						if took := time.Since(begun); err != nil || took != p.ends {
 							t.Errorf("prompt %d: computed after %v (%v), want %v", n, took, err, p.ends)
 							return
 						}
-						r.abort()
+						r.Abort()
 					})
 				}
 				wg.Wait()
@@ -210,20 +199,20 @@ func TestPrompts_ShareTheSpeedOfTheEngine(t *testing.T) {
 func TestPrompts_OneThatIsTakenBackLeavesItsTime(t *testing.T) {
 	for name, at := range map[string]time.Duration{"while it is computed": 30 * time.Millisecond, "while it waits": 5 * time.Millisecond} {
 		t.Run(name, func(t *testing.T) {
-			inEngine(t, func(c *Config) { c.Timing.PrefillPerToken = time.Millisecond }, func(t *testing.T, e *engine) {
+			inEngine(t, func(c *Config) { c.Timing.PrefillPerToken = time.Millisecond }, func(t *testing.T, e *engine.Engine) {
 				begun := time.Now()
 				var wg sync.WaitGroup
-				wg.Go(func() { _, _ = e.start(t.Context(), prompted(1, 20)) })
+				wg.Go(func() { _, _ = e.Start(t.Context(), prompted(1, 20)) })
 				synctest.Wait()
 				wg.Go(func() {
 					ctx, cancel := context.WithTimeout(t.Context(), at)
 					defer cancel()
-					if _, err := e.start(ctx, prompted(2, 1000)); err == nil {
+					if _, err := e.Start(ctx, prompted(2, 1000)); err == nil {
 						t.Error("the prompt was computed")
 					}
 				})
 				synctest.Wait()
-				if _, err := e.start(t.Context(), prompted(3, 10)); err != nil {
+				if _, err := e.Start(t.Context(), prompted(3, 10)); err != nil {
 					t.Error(err)
 				}
 				if took, want := time.Since(begun), max(at, 20*time.Millisecond)+10*time.Millisecond; took != want {
@@ -237,22 +226,22 @@ func TestPrompts_OneThatIsTakenBackLeavesItsTime(t *testing.T) {
 
 func TestSlow_StretchesTheWork(t *testing.T) {
 	timing := Timing{PrefillPerToken: time.Millisecond, InterToken: 3 * time.Millisecond, Overhead: 7 * time.Millisecond}
-	for name, change := range map[string]func(*Config, *request){
-		"instance": func(c *Config, _ *request) { c.Slowness = 4 },
-		"request":  func(_ *Config, r *request) { r.slowness = 4 },
-		"both":     func(c *Config, r *request) { c.Slowness, r.slowness = 2, 2 },
+	for name, change := range map[string]func(*Config, *engine.Request){
+		"instance": func(c *Config, _ *engine.Request) { c.Slowness = 4 },
+		"request":  func(_ *Config, r *engine.Request) { r.Slowness = 4 },
+		"both":     func(c *Config, r *engine.Request) { c.Slowness, r.Slowness = 2, 2 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			req := prompted(1, 100)
-			req.maxTokens, req.ignoreEOS = 2, true
-			inEngine(t, func(c *Config) { c.Timing = timing; change(c, req) }, func(t *testing.T, e *engine) {
+			req.MaxTokens, req.IgnoreEOS = 2, true
+			inEngine(t, func(c *Config) { c.Timing = timing; change(c, req) }, func(t *testing.T, e *engine.Engine) {
 				begun := time.Now()
-				r, err := e.start(t.Context(), req)
+				r, err := e.Start(t.Context(), req)
 				if err != nil {
 					t.Fatal(err)
 				}
 				for range 2 {
-					if _, err := r.next(t.Context()); err != nil {
+					if _, err := r.Next(t.Context()); err != nil {
 						t.Fatal(err)
 					}
 				}

@@ -2,8 +2,6 @@ package vllmsim
 
 import (
 	"bytes"
-	"carryover/upstream/vllmsim/fault"
-	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
@@ -14,6 +12,9 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
 )
 
 // Paths of vLLM's HTTP server.
@@ -31,11 +32,11 @@ var errConnectionGone = errors.New("connection gone")
 
 // ServeHTTP answers as vLLM's API server does.
 func (i *Instance) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	if !i.handlers.enter() {
+	if !i.handlers.Enter() {
 		kill(w)
 		return
 	}
-	defer i.handlers.leave()
+	defer i.handlers.Leave()
 	w.Header().Set("Server", "uvicorn")
 	err := i.serve(w, req)
 	switch {
@@ -145,7 +146,7 @@ func (i *Instance) unauthorized(req *http.Request) bool {
 func (i *Instance) serveHealth(w http.ResponseWriter) error {
 	status := http.StatusOK
 	for _, e := range i.engines() {
-		if e.dead() {
+		if e.Dead() {
 			status = http.StatusServiceUnavailable
 		}
 	}
@@ -155,7 +156,7 @@ func (i *Instance) serveHealth(w http.ResponseWriter) error {
 }
 
 // engineFor picks the data-parallel rank: the one that the request names, or each in turn. A rank that is not a number is ignored.
-func (i *Instance) engineFor(req *http.Request) (*engine, error) {
+func (i *Instance) engineFor(req *http.Request) (*engine.Engine, error) {
 	engines := i.engines()
 	rank, err := strconv.Atoi(req.Header.Get("X-Data-Parallel-Rank"))
 	if err != nil {
@@ -219,17 +220,6 @@ func (c *completion) engineID(prompt, child int) string {
 		id = strconv.Itoa(child) + "_" + id
 	}
 	return id + c.inside + "-" + randomHex(4)
-}
-
-func newEngineID(configured string, ranks, rank int) string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // crypto/rand never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	id := cmp.Or(configured, fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
-	if ranks > 1 {
-		id += "_dp" + strconv.Itoa(rank)
-	}
-	return id
 }
 
 func randomHex(n int) string {

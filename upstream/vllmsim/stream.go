@@ -1,12 +1,14 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/config"
-	"carryover/upstream/vllmsim/fault"
 	"context"
 	"encoding/json"
 	"errors"
 	"net/http"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
 )
 
 // stream answers with server-sent events. It sends the status before the engine has done anything, so any later failure is an
@@ -44,7 +46,7 @@ func (s *eventStream) events(ctx context.Context) error {
 			going = true
 			p, err := c.advance(ctx, ch)
 			if err == nil && c.fault.Is(fault.ErrorEvent) {
-				err = errLoadFailed // stands for any error that the client sees
+				err = engine.ErrLoadFailed // stands for any error that the client sees
 			}
 			if err != nil && errors.Is(failure(err), errConnectionGone) {
 				return errConnectionGone

@@ -1,9 +1,10 @@
 package vllmsim
 
 import (
-	"carryover/upstream/vllmsim/template"
 	"encoding/json"
 	"strings"
+
+	"carryover/upstream/vllmsim/template"
 )
 
 // toolCall is a call in a complete answer.

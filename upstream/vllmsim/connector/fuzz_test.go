@@ -1,0 +1,83 @@
+package connector
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"testing"
+
+	"carryover/upstream/vllmsim/engine"
+)
+
+// FuzzNotifier_PeerSaysAnything has a peer answer a handshake, and go on, with any bytes: it ends with them.
+func FuzzNotifier_PeerSaysAnything(f *testing.F) {
+	greeting := append([]byte("\xff\x00\x00\x00\x00\x00\x00\x00\x01\x7f\x03\x00NULL"), make([]byte, 48)...)
+	ready := FrameOf(FrameCommand, []byte("\x05READY\x0bSocket-Type\x00\x00\x00\x04PULL"))
+	f.Add([]byte{})
+	f.Add(greeting)
+	f.Add(append(bytes.Clone(greeting), ready...))
+	f.Add(append(append(bytes.Clone(greeting), ready...), FrameOf(FrameCommand, []byte("\x04PING\x00\x00context"))...))
+	f.Add(append(bytes.Clone(greeting), FrameCommand|frameLong, 0x7f, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff))
+	f.Fuzz(func(t *testing.T, said []byte) {
+		in := bytes.NewReader(said)
+		err := shakeHands(struct {
+			io.Reader
+			io.Writer
+		}{in, io.Discard})
+		if err == nil && len(said) < len(greeting)+len(ready) {
+			t.Errorf("a handshake of %d bytes was accepted", len(said))
+		}
+		for err == nil {
+			var body []byte
+			if _, body, err = ReadFrame(in); len(body) > longestFrame {
+				t.Errorf("a frame of %d bytes was read", len(body))
+			}
+		}
+	})
+}
+
+// FuzzDisaggSpec_IsWholeOrNone reads any params: what is taken for a spec has all its members.
+func FuzzDisaggSpec_IsWholeOrNone(f *testing.F) {
+	f.Add([]byte(`{"ret_first_tok":true,"disagg_spec":{"req_id":"a","receiver_host":"127.0.0.1","receiver_init_port":[1],"receiver_alloc_port":[2]}}`))
+	f.Add([]byte(`{"disagg_spec":{"req_id":"a","receiver_host":"h","receiver_init_port":1,"receiver_alloc_port":[2]}}`))
+	f.Add([]byte(`{"disagg_spec":null}`))
+	f.Add([]byte(`{"ret_first_tok":false}`))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := engine.ParseParams(raw)
+		if err != nil {
+			return
+		}
+		spec, err := disagg(p)
+		switch {
+		case errors.Is(err, errNoSpec), errors.Is(err, errBadSpec):
+		case err != nil:
+			t.Errorf("%s: %v", raw, err)
+		default:
+			var given struct {
+				Spec map[string]json.RawMessage `json:"disagg_spec"`
+			}
+			if err := json.Unmarshal(raw, &given); err == nil && (given.Spec["req_id"] == nil || given.Spec["receiver_alloc_port"] == nil) {
+				t.Errorf("%s: read as %+v", raw, spec)
+			}
+		}
+	})
+}
+
+func FuzzTicket_IsReadOrRefused(f *testing.F) {
+	for _, raw := range []string{
+		`{"do_remote_decode":true,"remote_block_ids":[[1]],"remote_num_tokens":2}`, `{"remote_block_ids":[1,[2],null],"do_remote_prefill":"x"}`,
+		`{"remote_block_ids":[[1],[2]],"remote_port":"x","remote_blocks_expiry_time":1e308}`, `{"remote_block_ids":[]}`, `{"remote_host":1}`,
+	} {
+		f.Add([]byte(raw))
+	}
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		p, err := engine.ParseParams(raw)
+		if err != nil || p == nil {
+			return
+		}
+		if _, err := ticketOf(p); err == nil && !p.Has("remote_block_ids") {
+			t.Errorf("%q has a ticket without blocks", raw)
+		}
+	})
+}

@@ -1,0 +1,145 @@
+package connector
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/engine"
+	"carryover/upstream/vllmsim/fault"
+)
+
+// handover is the KV of one prompt under way.
+type handover struct {
+	spec    disaggSpec
+	ranks   int // ranks that save and have ports in the spec
+	keys    []uint64
+	content [][]uint64
+	takes   time.Duration // time for all shares together, in engine time
+	fault   *fault.Active
+}
+
+// newHandover copies the KV of a prompt. It sends the whole prompt, even what the receiver already has, and the last chunk even if it is
+// not full (save_unfull_chunk).
+func (l *lmcache) newHandover(r *engine.Run, spec disaggSpec) *handover {
+	e, prompt := l.Engine, r.Req.Prompt
+	h := &handover{spec: spec, fault: r.Req.Fault}
+	// A rank without a port fails alone: the answer comes, but this rank stores and announces nothing.
+	h.ranks = min(l.cfg.Savers(), len(h.spec.InitPorts), len(h.spec.AllocPorts))
+	h.takes = time.Duration(engine.CeilDiv(len(prompt), e.Cfg.BlockSize)) * r.Timing().TransferPerBlock
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	from := 0
+	for _, key := range chunkKeys(r.Req.Seed^tags(r.Req.Params), prompt, l.cfg.ChunkSize, true) {
+		content := make([]uint64, 0, key.end-from)
+		for i := from; i < key.end; i++ {
+			content = append(content, *e.Pool.Slot(r.Blocks, i))
+		}
+		h.keys, h.content, from = append(h.keys, key.hash), append(h.content, content), key.end
+	}
+	return h
+}
+
+// introduce learns once which process a receiver is. A process that is restarted at the same address is another one, and the sender never
+// learns it (measured: the sender keeps its peers by the spelling of host and init port for its life).
+func (l *lmcache) introduce(h *handover, rank int) error {
+	at := engine.PeerAddress(h.spec.Host, h.spec.InitPorts[rank])
+	l.mu.Lock()
+	_, known := l.receivers[at]
+	l.mu.Unlock()
+	if known {
+		return nil
+	}
+	reply, err := l.links.Call(l.Engine.Ctx, at, engine.SideRequest{Push: &engine.PushRequest{Op: engine.PushInit}})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.receivers[at] = reply.EngineID
+	return nil
+}
+
+func (l *lmcache) ask(h *handover, p engine.PushRequest) error {
+	l.mu.Lock()
+	id := l.receivers[engine.PeerAddress(h.spec.Host, h.spec.InitPorts[p.Rank])]
+	l.mu.Unlock()
+	_, err := l.links.Call(l.Engine.Ctx, engine.PeerAddress(h.spec.Host, h.spec.AllocPorts[p.Rank]), engine.SideRequest{EngineID: id, Push: &p})
+	return err
+}
+
+// noRoomDelay is how often a rank asks again while a receiver has no space, in wall time (the async backend waits without a limit by
+// default).
+const noRoomDelay = 10 * time.Millisecond
+
+// allocate makes the receiver allocate space for the shares of all ranks, however long that takes.
+func (l *lmcache) allocate(h *handover) bool {
+	for rank := range h.ranks {
+		p := engine.PushRequest{Op: engine.PushAllocate, Rank: rank, Ranks: l.cfg.Savers(), Keys: h.keys}
+		for err := l.ask(h, p); err != nil; err = l.ask(h, p) {
+			if !errors.Is(err, engine.ErrNoRoom) || l.Engine.Clock.Wait(l.Engine.Ctx, l.Engine.Clock.Scaled(noRoomDelay)) != nil {
+				return false
+			}
+		}
+	}
+	l.Engine.Count(func(s *engine.Stats) { s.Pushes++ })
+	return true
+}
+
+// deliver writes and announces the share of each rank of a hand-over that is counted in Pushing. It returns false if the receiver has gone
+// or the engine ends.
+func (l *lmcache) deliver(h *handover) bool {
+	e := l.Engine
+	defer e.Count(func(s *engine.Stats) { s.Pushing-- })
+	if !l.allocate(h) {
+		return false
+	}
+	for rank := range h.ranks {
+		if e.Clock.Wait(e.Ctx, h.takes/time.Duration(h.ranks)) != nil {
+			return false
+		}
+		p := engine.PushRequest{Op: engine.PushLand, Rank: rank, Ranks: l.cfg.Savers(), Keys: h.keys, Content: h.content}
+		switch {
+		case h.fault.Is(fault.TransferStuck):
+			return true
+		case h.fault.Is(fault.TransferFails):
+			p.Op, p.Content = engine.PushCancel, nil
+		}
+		if l.ask(h, p) != nil || e.Clock.Wait(e.Ctx, l.cfg.NotifyDelay) != nil {
+			return false
+		}
+		if p.Op == engine.PushLand {
+			e.Count(func(s *engine.Stats) { s.ChunksPushed += len(p.Keys) })
+		}
+		l.announce(e.Ctx, h, rank)
+		if p.Op == engine.PushCancel {
+			return true
+		}
+	}
+	return true
+}
+
+// announce tells the proxy about a share that has landed, or does what the fault of the request says.
+func (l *lmcache) announce(ctx context.Context, h *handover, rank int) {
+	var frames [][]byte
+	frame := Notification(l.cfg.Tag, h.spec.ReqID, rank, "READY")
+	switch {
+	case h.fault.Is(fault.NoticeLost):
+	case h.fault.Is(fault.TransferFails):
+		if l.cfg.Tag == config.TagStoragePDStatus {
+			frames = [][]byte{Notification(l.cfg.Tag, h.spec.ReqID, rank, "FAILED")}
+		}
+	case h.fault.Is(fault.NoticeTwice):
+		frames = [][]byte{frame, frame}
+	case h.fault.Is(fault.NoticeGarbage):
+		frames = append(NoNotifications(h.spec.ReqID), frame)
+	default:
+		frames = [][]byte{frame}
+	}
+	for _, f := range frames {
+		if l.notifiers[rank].push(ctx, f) {
+			l.Engine.Count(func(s *engine.Stats) { s.Notices++ })
+		}
+	}
+}

@@ -1,0 +1,107 @@
+package connector
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"carryover/upstream/vllmsim/engine"
+)
+
+// mooncake is MooncakeConnector (mooncake_connector.py, 0.32; times and cases were measured over TCP). The transfer_id that both legs
+// carry identifies its KV. Its answers have no kv_transfer_params.
+type mooncake struct {
+	engine.Idle
+	// The engine's mutex guards what follows.
+	finished chan struct{}     // closed and replaced when a prefill has left KV
+	known    map[string]string // worker addresses of other engines by engine id; they are never forgotten
+}
+
+func newMooncake(e *engine.Engine) *mooncake {
+	return &mooncake{Idle: engine.Idle{Engine: e}, finished: make(chan struct{}), known: make(map[string]string)}
+}
+
+// pulls reports whether a decode leg has the keys that a transfer needs. As in vLLM, their values don't matter.
+func pulls(p *engine.ParamsIn) bool {
+	return p.Has("remote_engine_id") && p.Has("remote_bootstrap_addr") && p.Has("transfer_id")
+}
+
+// Fetch makes prefill push the KV of all tokens that the own prefix cache lacks, and waits for it.
+func (m *mooncake) Fetch(ctx context.Context, r *engine.Run) error {
+	e, p := m.Engine, r.Req.Params
+	if !p.Decodes() {
+		return nil
+	}
+	r.Remote = m // from here on drop does not notify prefill, whatever happens to the request
+	if !pulls(p) {
+		return m.never(ctx, r)
+	}
+	t := &mooncakeTransfer{ended: make(chan struct{}), blocks: slices.Clone(r.Blocks[r.Local/e.Cfg.BlockSize:]), perBlock: r.Timing().TransferPerBlock}
+	e.Async.Spawn(func() { m.load(p, t) })
+	r.Deferred(func(s *engine.Stats) *int { return &s.Loading }, func() {
+		select {
+		case <-t.ended:
+		case <-ctx.Done():
+		}
+	})
+	e.Mu.Lock()
+	select {
+	case <-t.ended:
+	default:
+		// The scheduler never frees blocks that are still being written to, even if the client has gone.
+		t.orphans, r.Blocks = r.Blocks, nil
+	}
+	e.Mu.Unlock()
+	switch {
+	case r.Blocks == nil:
+		return context.Cause(ctx)
+	case t.err != nil:
+		e.Count(func(s *engine.Stats) { s.LoadFailures++ })
+		return errors.Join(engine.ErrLoadFailed, t.err)
+	}
+	r.External = len(r.Req.Prompt) - r.Local
+	e.Count(func(s *engine.Stats) { s.Loads++ })
+	_, err := r.LetIn(ctx, engine.Need{Ahead: true}, func() {})
+	return err
+}
+
+// never handles a decode leg that lacks one of the keys: no transfer begins, and the leg waits for one. If its client then disconnects and
+// it has a transfer_id, the engine dies of a KeyError (measured without remote_engine_id; remote_bootstrap_addr is read beside it).
+func (m *mooncake) never(ctx context.Context, r *engine.Run) error {
+	err := r.Park(ctx)
+	if r.Req.Params.Truthy("transfer_id") && m.Engine.Ctx.Err() == nil {
+		m.Engine.Die()
+	}
+	return err
+}
+
+// Finish keeps the KV of a prefill leg that its length has ended (request_finished: FINISHED_LENGTH_CAPPED). The caller holds e.mu.
+func (m *mooncake) Finish(r *engine.Run) *engine.ParamsOut {
+	e, id := m.Engine, r.Req.Params.Text("transfer_id")
+	if !r.Req.Params.Prefills() || id == "" || !r.Capped {
+		e.Free(r.Blocks)
+		return nil
+	}
+	if before, ok := e.Pins.Held[id]; ok { // two prefill legs of one transfer
+		e.Stats.DoubleReads++
+		e.Free(before.Blocks)
+	}
+	e.Pin(id, &engine.Pin{Blocks: r.Blocks, Tokens: r.Computed, Lease: true, Deadline: e.Clock.Now() + e.Cfg.Mooncake.AbortTimeout})
+	close(m.finished)
+	m.finished = make(chan struct{})
+	return nil
+}
+
+// Drop makes a decode leg that ends before it was scheduled tell prefill that it wants no KV (request_finished). The caller holds e.mu.
+func (m *mooncake) Drop(r *engine.Run, cause error) {
+	if r.Remote == nil && !errors.Is(cause, engine.ErrEngineDead) {
+		m.Rejected(r.Req.Params)
+	}
+}
+
+// Rejected tells prefill the same for a decode leg that was refused before it reached the engine.
+func (m *mooncake) Rejected(p *engine.ParamsIn) {
+	if p.Decodes() && pulls(p) {
+		m.Engine.Async.Spawn(func() { m.load(p, &mooncakeTransfer{ended: make(chan struct{})}) })
+	}
+}

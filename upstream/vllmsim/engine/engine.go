@@ -1,0 +1,147 @@
+// Package engine simulates the core of a vLLM engine: it schedules requests, computes and caches their KV, pins blocks for other engines,
+// and answers these over a side channel. It knows no HTTP, and of connectors only their interface.
+package engine
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"carryover/upstream/vllmsim/bpe"
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/kv"
+	"carryover/upstream/vllmsim/kvevents"
+)
+
+// Engine is one incarnation of one vLLM engine core: its identity, its KV memory, and the blocks that it pins for others.
+// Requests run in the goroutine of their HTTP handler.
+type Engine struct {
+	identity
+	Live      *atomic.Pointer[config.Config] // the configuration with later switches: Bidirectional, Sampling, LoadFailurePolicy, Timing, Slowness
+	tok       *bpe.Tokenizer
+	Peers     *Peers
+	Connector Connector
+	life
+	memory
+
+	// The mutex of memory guards what follows.
+	running  int       // requests that were let in, without those that read KV of another instance
+	prompts  line      // prompts that wait to be computed; the first one is being computed
+	computed time.Time // when the last prompt was done
+}
+
+// identity is what tells an incarnation from others.
+type identity struct {
+	ID       string
+	Rank     int
+	SidePort int
+	Started  time.Time // process_start_time_seconds
+}
+
+// life is what ends with an incarnation.
+type life struct {
+	// ctx ends when the engine restarts, dies or is closed; its cause says which.
+	Ctx    context.Context //nolint:containedctx // the engine is what ends, and its requests must see why
+	cancel context.CancelCauseFunc
+	Async  Gate // notifications that no request waits for
+}
+
+// Why a request ends without an answer.
+var (
+	ErrRestarted  = errors.New("engine restarted")
+	ErrEngineDead = errors.New("engine dead")
+	ErrLoadFailed = errors.New("KV load failed")
+	ErrAborted    = errors.New("request aborted")
+)
+
+// New starts an incarnation. connect returns its connector.
+func New(live *atomic.Pointer[config.Config], rank, sidePort int, tok *bpe.Tokenizer, c *Clock, connect func(*Engine) Connector) *Engine {
+	cfg := *live.Load()
+	e := &Engine{
+		identity: identity{ID: newEngineID(cfg.EngineID, cfg.DPRanks, rank), Rank: rank, SidePort: sidePort, Started: time.Now()},
+		Live:     live,
+		tok:      tok,
+		Peers:    NewPeers(c),
+		memory: memory{
+			Cfg: cfg, Clock: c, Events: kvevents.New(cfg.KVEvents, rank),
+			Pool: kv.NewPool(cfg.Blocks, cfg.BlockSize), Pins: newPins(), registered: 1,
+		},
+	}
+	e.Pool.Plain = cfg.NoPrefixCaching
+	if e.Events != nil {
+		e.Pool.Evicted = func(hash uint64) { e.Events.Happen(kvevents.Event{Kind: kvevents.Removed, Hashes: []uint64{hash}}) }
+	}
+	e.Ctx, e.cancel = context.WithCancelCause(context.Background())
+	e.Connector = connect(e)
+	return e
+}
+
+// Stop ends every request with cause and waits for the engine's own goroutines.
+func (e *Engine) Stop(cause error) {
+	e.cancel(cause)
+	e.Connector.Stop()
+	e.Async.Close()
+	e.Peers.Close()
+}
+
+// Die does what a failed assertion inside an engine step does: every request fails, /health answers 503, nothing recovers.
+func (e *Engine) Die() {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	e.DieInStep()
+}
+
+// DieInStep is die for a caller that holds e.mu.
+func (e *Engine) DieInStep() {
+	e.Stats.Deaths++
+	e.Stats.Dead = 1
+	e.cancel(ErrEngineDead)
+}
+
+// Dead reports whether an exception in a step has ended the engine.
+func (e *Engine) Dead() bool { return errors.Is(context.Cause(e.Ctx), ErrEngineDead) }
+
+// Snapshot returns the counters and the current state.
+func (e *Engine) Snapshot() Stats {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	e.Expire()
+	s := e.Stats
+	s.Pins = len(e.Pins.Held)
+	s.PinnedTokens, s.PinnedBlocks = e.Pins.totals()
+	s.FreeBlocks = e.Pool.Free
+	e.Connector.Gauges(&s)
+	for _, p := range e.Pins.Held {
+		if p.Lease {
+			s.LeasedPins++
+		}
+	}
+	return s
+}
+
+// Wait passes engine time for a request and calls beat, a heartbeat to the owner of its remote blocks, every lease/6.
+func (e *Engine) Wait(ctx context.Context, d time.Duration, beat func()) error {
+	for step := e.Cfg.Lease / 6; d > step; d -= step {
+		if err := e.Clock.Wait(ctx, step); err != nil {
+			return err
+		}
+		beat()
+	}
+	return e.Clock.Wait(ctx, d)
+}
+
+func newEngineID(configured string, ranks, rank int) string {
+	var b [16]byte
+	_, _ = rand.Read(b[:]) // crypto/rand never fails
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	id := cmp.Or(configured, fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:]))
+	if ranks > 1 {
+		id += "_dp" + strconv.Itoa(rank)
+	}
+	return id
+}

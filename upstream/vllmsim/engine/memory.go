@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+
+	"carryover/upstream/vllmsim/config"
+	"carryover/upstream/vllmsim/kv"
+	"carryover/upstream/vllmsim/kvevents"
+)
+
+// memory is the KV memory of an engine: its blocks, the pins on them, and the counts of what happens to them.
+type memory struct {
+	Cfg    config.Config // as the engine was started
+	Clock  *Clock
+	Events *kvevents.Publisher
+
+	Mu      sync.Mutex // guards what follows
+	Pool    *kv.Pool
+	Pins    pins
+	Stats   Stats
+	waiting line // requests that wait to be let in
+	// registered counts how often the KV memory was registered with the transfer library: once at the beginning, and after each sleep.
+	registered int
+}
+
+// Fill copies KV into the blocks of the request, and counts count tokens as external.
+func (r *Run) Fill(content []uint64, count int) {
+	e := r.Engine
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	r.External = count
+	e.Stats.Loads++
+	for at := r.Local; at < min(len(content), r.Local+count); at++ {
+		*e.Pool.Slot(r.Blocks, at) = content[at]
+	}
+}
+
+// Content returns the KV of the prompt. The caller holds e.mu.
+func (r *Run) Content() []uint64 {
+	content := make([]uint64, len(r.Req.Prompt))
+	for at := range content {
+		content[at] = *r.Engine.Pool.Slot(r.Blocks, at)
+	}
+	return content
+}
+
+func (e *memory) Count(change func(*Stats)) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	change(&e.Stats)
+}
+
+// Free gives blocks back and wakes the first request that waits for blocks. The caller holds e.mu.
+func (e *memory) Free(blocks []int32) {
+	if len(blocks) == 0 {
+		return
+	}
+	e.Pool.Release(blocks)
+	e.waiting.call()
+}
+
+func (e *memory) Reset() bool {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	e.Expire()
+	if e.Pool.Free < e.Pool.Capacity() {
+		return false
+	}
+	e.Pool.Clear()
+	e.Events.Happen(kvevents.Event{Kind: kvevents.Cleared})
+	return true
+}
+
+func (e *memory) ClearBlocks() {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	for id, p := range e.Pins.Held {
+		e.Free(p.Blocks)
+		e.Pins.Finish(id, outcomeExpired)
+	}
+	e.Pool.Clear()
+	e.Events.Happen(kvevents.Event{Kind: kvevents.Cleared})
+	e.Events.Step()
+}
+
+func (e *memory) ReadBlocks(req SideRequest) (content []uint64, v Verdict, err error) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	for _, id := range req.Blocks {
+		if id < 0 || int(id) > e.Pool.Capacity() {
+			return nil, v, fmt.Errorf("descriptor of block %d: not in the registered memory", id)
+		}
+	}
+	e.beginRead(req.RequestID)
+	content = make([]uint64, 0, len(req.Blocks)*e.Cfg.BlockSize)
+	for _, id := range req.Blocks {
+		content = append(content, e.Pool.Slots(id)...)
+	}
+	e.astray(req, content)
+	return content, e.judge(req), nil
+}

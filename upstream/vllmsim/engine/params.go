@@ -1,0 +1,132 @@
+package engine
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"strconv"
+)
+
+// ParamsIn is the kv_transfer_params of a request. As in vLLM, members are checked late, one by one, and with Python's truth values;
+// unknown members are ignored.
+type ParamsIn struct {
+	Members map[string]json.RawMessage
+}
+
+var errNotObject = errors.New("kv_transfer_params: not an object")
+
+// ParseParams returns nil for absent, null and empty params: all three mean that there are none.
+func ParseParams(raw json.RawMessage) (*ParamsIn, error) {
+	if len(raw) == 0 || bytes.Equal(raw, []byte("null")) {
+		return nil, nil
+	}
+	p := &ParamsIn{}
+	if err := json.Unmarshal(raw, &p.Members); err != nil {
+		return nil, errNotObject
+	}
+	if len(p.Members) == 0 {
+		return nil, nil
+	}
+	return p, nil
+}
+
+// Truthy returns Python's bool() of a member. It does not decode arrays and objects, because block lists are long.
+func (p *ParamsIn) Truthy(key string) bool {
+	if p == nil {
+		return false
+	}
+	raw := p.Members[key]
+	if len(raw) == 0 {
+		return false
+	}
+	switch raw[0] {
+	case 'n', 'f':
+		return false
+	case '[', '{':
+		return len(bytes.TrimSpace(raw[1:len(raw)-1])) > 0
+	case '"':
+		return len(raw) > 2
+	case 't':
+		return true
+	default:
+		number, err := strconv.ParseFloat(string(raw), 64)
+		return err != nil || number != 0
+	}
+}
+
+// Decodes reports whether the request is a decode leg.
+func (p *ParamsIn) Decodes() bool { return p.Truthy("do_remote_prefill") }
+
+// Prefills reports whether the request is a prefill leg.
+func (p *ParamsIn) Prefills() bool { return !p.Decodes() && p.Truthy("do_remote_decode") }
+
+// Complete reports whether the four members that a pull needs are present; vLLM does not look at their values.
+func (p *ParamsIn) Complete() bool {
+	for _, key := range [...]string{"remote_engine_id", "remote_request_id", "remote_host", "remote_port"} {
+		if _, ok := p.Members[key]; !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// Integer returns a member that is a JSON integer.
+func (p *ParamsIn) Integer(key string) (int, bool) {
+	var v *int
+	if p == nil || json.Unmarshal(p.Members[key], &v) != nil || v == nil {
+		return 0, false
+	}
+	return *v, true
+}
+
+// Read decodes a member into v. If the member has another type, v stays as it was.
+func (p *ParamsIn) Read(key string, v any) {
+	if raw, ok := p.Members[key]; ok {
+		_ = json.Unmarshal(raw, v) // a wrong type shows when the value is used
+	}
+}
+
+// ParamsOut is kv_transfer_params as an engine answers it, in vLLM's key order.
+type ParamsOut struct {
+	DoRemotePrefill     bool      `json:"do_remote_prefill"`
+	DoRemoteDecode      bool      `json:"do_remote_decode"`
+	RemoteBlockIDs      [][]int32 `json:"remote_block_ids"`
+	RemoteEngineID      string    `json:"remote_engine_id"`
+	RemoteRequestID     string    `json:"remote_request_id"`
+	RemoteHost          string    `json:"remote_host"`
+	RemotePort          int       `json:"remote_port"`
+	TPSize              int       `json:"tp_size"`
+	DCPSize             int       `json:"dcp_size"`
+	PPSize              int       `json:"pp_size"`
+	RemoteNumTokens     int       `json:"remote_num_tokens"`
+	RemoteBlocksExpiry  *float64  `json:"remote_blocks_expiry_time"`
+	Generation          int       `json:"remote_registration_generation,omitempty"` // since 0.33
+	TransferMode        string    `json:"transfer_mode"`
+	PrefillCachedTokens *int      `json:"remote_prefill_cached_tokens,omitempty"`
+	OutputTokenIDs      []int32   `json:"output_token_ids,omitempty"`
+
+	// other replaces the whole object for connectors whose answers have other members.
+	Other any `json:"-"`
+}
+
+// Object returns the object to put into the answer.
+func (p *ParamsOut) Object() any {
+	if p.Other != nil {
+		return p.Other
+	}
+	return p
+}
+
+// Has reports whether a member is present, null included.
+func (p *ParamsIn) Has(key string) bool {
+	_, ok := p.Members[key]
+	return ok
+}
+
+// Text returns a member that is a string, and "" for any other.
+func (p *ParamsIn) Text(key string) (value string) {
+	if p != nil {
+		p.Read(key, &value)
+	}
+	return value
+}

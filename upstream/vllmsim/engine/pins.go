@@ -1,0 +1,176 @@
+package engine
+
+import "time"
+
+// ExpiryMargin is the least time for a read: prefill declines a read when less of the owner's deadline is left (nixl/pull_worker.py, #47021).
+const ExpiryMargin = 5 * time.Second
+
+// spentKept is how many finished pins an engine remembers, to tell a second read from a read of blocks that it never pinned.
+const spentKept = 65536
+
+// Pin holds the blocks of a finished request until they are read or released or their deadline has passed.
+type Pin struct {
+	Blocks   []int32
+	Tokens   int
+	Salt     string // the cache_salt of its request
+	Deadline time.Duration
+	Lease    bool // prefill's lease, which heartbeats prolong; false for decode's fixed TTL
+	reads    int  // reads that have begun
+}
+
+// outcome is how a pin ended.
+type outcome int
+
+// The ways in which a pin ends.
+const (
+	outcomeUnknown outcome = iota
+	OutcomeRead
+	outcomeReleased
+	outcomeExpired
+)
+
+// pins is the table of blocks that an engine holds for others. The engine's mutex guards it.
+type pins struct {
+	Held  map[string]*Pin // by remote_request_id
+	spent map[string]outcome
+	order []string // keys of spent, oldest first
+
+	earliest time.Duration // no pin ends before this time, so most calls of expire need not look at the pins
+}
+
+func newPins() pins {
+	return pins{Held: make(map[string]*Pin), spent: make(map[string]outcome)}
+}
+
+// Finish forgets a pin and remembers its outcome. The caller frees the blocks.
+func (p *pins) Finish(requestID string, o outcome) {
+	delete(p.Held, requestID)
+	if len(p.order) == spentKept {
+		delete(p.spent, p.order[0])
+		p.order = p.order[1:]
+	}
+	p.order = append(p.order, requestID)
+	p.spent[requestID] = o
+}
+
+func (p *pins) totals() (tokens, blocks int) {
+	for _, pin := range p.Held {
+		tokens += pin.Tokens
+		blocks += len(pin.Blocks)
+	}
+	return tokens, blocks
+}
+
+// Pin keeps the blocks of a finished request for another instance. The caller holds e.mu.
+func (e *memory) Pin(requestID string, p *Pin) {
+	if len(e.Pins.Held) == 0 || p.Deadline < e.Pins.earliest {
+		e.Pins.earliest = p.Deadline
+	}
+	e.Pins.Held[requestID] = p
+}
+
+// Expire frees blocks whose deadline has passed. Every operation of the engine begins with it, so the passing of time needs no
+// goroutine. The caller holds e.mu.
+func (e *memory) Expire() {
+	now := e.Clock.Now()
+	if len(e.Pins.Held) == 0 || now < e.Pins.earliest {
+		return
+	}
+	e.Pins.earliest = now + e.Cfg.KVTTL + e.Cfg.Lease
+	for id, p := range e.Pins.Held {
+		if p.Deadline > now {
+			e.Pins.earliest = min(e.Pins.earliest, p.Deadline)
+			continue
+		}
+		e.Free(p.Blocks)
+		e.Pins.Finish(id, outcomeExpired)
+		if p.Lease {
+			e.Stats.LeasesExpired++
+		} else {
+			e.Stats.TTLExpired++
+		}
+	}
+}
+
+// Heartbeat prolongs a lease to two thirds of its duration from now (docs/design/nixl_kv_cache_lease.md, #41383).
+func (e *memory) Heartbeat(requestID string) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	e.Expire()
+	if p, ok := e.Pins.Held[requestID]; ok && p.Lease {
+		p.Deadline = max(p.Deadline, e.Clock.Now()+e.Cfg.Lease*2/3)
+		e.Stats.Heartbeats++
+	}
+}
+
+// beginRead counts a reader that is about to copy the blocks of requestID. It never refuses: a one-sided read reaches the
+// memory whether or not the owner still holds it for a reader.
+func (e *memory) beginRead(requestID string) {
+	e.Expire()
+	if p, ok := e.Pins.Held[requestID]; ok {
+		if p.reads++; p.reads > 1 {
+			e.Stats.DoubleReads++
+		}
+		return
+	}
+	switch e.Pins.spent[requestID] {
+	case OutcomeRead, outcomeReleased:
+		e.Stats.DoubleReads++
+	case outcomeExpired:
+		e.Stats.ExpiredReads++
+	case outcomeUnknown:
+		e.Stats.UnknownReads++
+	}
+}
+
+// Notified handles the reader's "done": it frees the pin, whether blocks were read or not.
+func (e *memory) Notified(side SideRequest) (v Verdict) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	e.Expire()
+	v = e.judge(side)
+	requestID := side.RequestID
+	p, ok := e.Pins.Held[requestID]
+	if !ok {
+		e.Stats.LateNotifications++
+		return v
+	}
+	e.Free(p.Blocks)
+	if p.reads > 0 {
+		e.Stats.Reads++
+		e.Pins.Finish(requestID, OutcomeRead)
+		return v
+	}
+	e.Stats.Releases++
+	e.Pins.Finish(requestID, outcomeReleased)
+	return v
+}
+
+// Unpin frees a pin that no reader will be told about.
+func (e *memory) Unpin(requestID string) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	if p, ok := e.Pins.Held[requestID]; ok {
+		e.Free(p.Blocks)
+		e.Pins.Finish(requestID, outcomeReleased)
+	}
+}
+
+// Pinned is a finished request whose blocks wait for a reader.
+type Pinned struct {
+	EngineID  string
+	RequestID string
+	Blocks    int
+	Leased    bool // true for prefill's pins, false for decode's
+}
+
+// Pinned lists what the engine pins now.
+func (e *Engine) Pinned() (all []Pinned) {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	e.Expire()
+	for id, p := range e.Pins.Held {
+		all = append(all, Pinned{EngineID: e.ID, RequestID: id, Blocks: len(p.Blocks), Leased: p.Lease})
+	}
+	return all
+}

@@ -1,0 +1,42 @@
+package engine
+
+import "carryover/upstream/vllmsim/kv"
+
+// The transfer library registers KV memory when an engine starts, and again when it wakes from sleep. Since 0.33 params carry the number of
+// the registration (remote_registration_generation). A reader that sees a higher number repeats the handshake; otherwise it reads with what
+// its last handshake with the engine told it (nixl/pull_worker.py, read).
+
+// Generation returns the number of the registration, 0 if answers of this version do not have it. The caller holds e.mu.
+func (e *memory) Generation() int {
+	if !e.Cfg.Since033() {
+		return 0
+	}
+	return e.registered
+}
+
+// registration returns the number of the registration, whatever answers contain.
+func (e *memory) registration() int {
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	return e.registered
+}
+
+// astray counts a reader that uses another registration than the current one, and spoils what it reads. Requests without a number come
+// from connectors that have no registrations. The caller holds e.mu.
+func (e *memory) astray(req SideRequest, content []uint64) {
+	if req.Registration == 0 || req.Registration == e.registered {
+		return
+	}
+	e.Stats.StaleReads++
+	for n := range content {
+		content[n] = kv.Mix(content[n] ^ kv.MixB)
+	}
+}
+
+// SleepAndWake clears the memory and registers it again.
+func (e *memory) SleepAndWake() {
+	e.ClearBlocks()
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	e.registered++
+}

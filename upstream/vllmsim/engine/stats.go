@@ -1,0 +1,105 @@
+package engine
+
+// Stats are the counts of an instance since Start, restarts included. The first group is the current state.
+// A suite that drives the proxy ends by asserting that CorruptReads, Poisoned, DoubleReads, ExpiredReads, UnknownReads,
+// Deaths, UnevenHandBacks, LeasedHandBacks and OtherSalts are zero and that the scenario explains Pins.
+type Stats struct {
+	Running       int `json:"running"` // requests in the engine, executed or waiting
+	Waiting       int `json:"waiting"` // of these, requests that wait for a place or for blocks
+	Loading       int `json:"loading"` // of these, requests that read KV of another instance
+	Parked        int `json:"parked"`  // of these, requests that will never be answered
+	Pins          int `json:"pins"`    // finished requests whose blocks wait for a reader
+	PinnedTokens  int `json:"pinned_tokens"`
+	PinnedBlocks  int `json:"pinned_blocks"`
+	FreeBlocks    int `json:"free_blocks"`
+	LeasedPins    int `json:"leased_pins"`     // pins of prefill; the others are decode's
+	Dead          int `json:"dead"`            // engines that a malformed hand-over has killed
+	RequestsTotal int `json:"requests_total"`  // HTTP requests of any kind
+	HeldHandBacks int `json:"held_hand_backs"` // hand-backs that HoldHandBacks has stopped
+
+	CorruptReads      int `json:"corrupt_reads"`      // as reader: what was read is not the KV of the reader's prompt
+	Poisoned          int `json:"poisoned"`           // requests that hit wrong KV in the local prefix cache
+	DoubleReads       int `json:"double_reads"`       // as owner: a read of blocks that had been read or released, or were being read
+	ExpiredReads      int `json:"expired_reads"`      // as owner: a read of blocks whose lease or TTL had ended
+	UnknownReads      int `json:"unknown_reads"`      // as owner: a read for a request this engine never pinned
+	StaleReads        int `json:"stale_reads"`        // as owner: a refused handshake for an engine id of another incarnation, or a read by an older registration (garbage)
+	DeclinedReads     int `json:"declined_reads"`     // as reader: remote_blocks_expiry_time was too close
+	LoadFailures      int `json:"load_failures"`      // as reader: loads that failed, the declined ones included
+	Loads             int `json:"loads"`              // as reader: loads that succeeded
+	Reads             int `json:"reads"`              // as owner: pins freed by a completed read
+	Releases          int `json:"releases"`           // as owner: pins freed by a notification without a read
+	LateNotifications int `json:"late_notifications"` // as owner: notifications for requests no longer pinned
+	FailedNotices     int `json:"failed_notices"`     // as reader: notifications that reached no owner
+	Heartbeats        int `json:"heartbeats"`         // as owner
+	LeasesExpired     int `json:"leases_expired"`
+	TTLExpired        int `json:"ttl_expired"`
+	Deaths            int `json:"deaths"`
+	Restarts          int `json:"restarts"`
+	Requests          int `json:"requests"` // engine requests admitted
+	Finished          int `json:"finished"` // engine requests that ended by stop or length
+	Capped            int `json:"capped"`   // of these, by length
+	Aborts            int `json:"aborts"`   // engine requests cancelled or ended by a stop string
+	Failures          int `json:"failures"` // engine requests answered with an error
+	Preemptions       int `json:"preemptions"`
+	PromptTokens      int `json:"prompt_tokens"`
+	ComputedTokens    int `json:"computed_tokens"`  // prompt tokens computed here
+	LocalHitTokens    int `json:"local_hit_tokens"` // prompt tokens found in the own prefix cache
+	ExternalTokens    int `json:"external_tokens"`  // prompt tokens read from another instance
+	GeneratedTokens   int `json:"generated_tokens"`
+
+	HandBacks       int `json:"hand_backs"`        // as reader: engine requests that are hand-backs (see HandsBack), however they ended
+	LeasedHandBacks int `json:"leased_hand_backs"` // of these, hand-backs that ended by themselves and have pinned their blocks for a lease
+	UnevenHandBacks int `json:"uneven_hand_backs"` // of these, hand-backs with other numbers of ids, tokens or blocks than their owner's pin
+	OtherSalts      int `json:"other_salts"`       // as reader: reads, hand-backs included, of the KV of a request with another cache_salt
+
+	// HandBackTokens and HandBackComputedTokens are the hand-backs' shares of PromptTokens and ComputedTokens.
+	HandBackTokens         int `json:"hand_back_tokens"`
+	HandBackComputedTokens int `json:"hand_back_computed_tokens"`
+
+	Pushing      int `json:"pushing"`       // as sender of LMCache: prompts whose KV is under way now
+	Pushes       int `json:"pushes"`        // as sender: prompts for which a receiver has allocated space
+	ChunksPushed int `json:"chunks_pushed"` // as sender: chunks that have landed, counted for each rank
+	Notices      int `json:"notices"`       // as sender: messages to the proxy, sent or queued
+	ChunksHeld   int `json:"chunks_held"`   // as receiver: chunks that wait for a reader now; nothing else ends them
+	EarlyReads   int `json:"early_reads"`   // as receiver: loads of KV that had not landed; CorruptReads counts them too
+	KVPushed     int `json:"kv_pushed"`     // as prefill of P2P-NCCL or MoRI-IO: prompts whose KV a decode engine has received
+	KVHeld       int `json:"kv_held"`       // as decode of P2P-NCCL: pushed KV whose request has not come; nothing else ends it
+}
+
+// Add adds the counters of o, and its current state too, for instances with several engines.
+func (s *Stats) Add(o Stats) {
+	for _, sum := range [...]struct {
+		to   *int
+		from int
+	}{
+		{&s.Running, o.Running}, {&s.Waiting, o.Waiting}, {&s.Loading, o.Loading}, {&s.Parked, o.Parked}, {&s.Pins, o.Pins}, {&s.PinnedTokens, o.PinnedTokens},
+		{&s.PinnedBlocks, o.PinnedBlocks}, {&s.FreeBlocks, o.FreeBlocks}, {&s.LeasedPins, o.LeasedPins},
+		{&s.Dead, o.Dead}, {&s.RequestsTotal, o.RequestsTotal},
+		{&s.CorruptReads, o.CorruptReads}, {&s.Poisoned, o.Poisoned}, {&s.DoubleReads, o.DoubleReads},
+		{&s.ExpiredReads, o.ExpiredReads}, {&s.UnknownReads, o.UnknownReads}, {&s.StaleReads, o.StaleReads},
+		{&s.DeclinedReads, o.DeclinedReads}, {&s.LoadFailures, o.LoadFailures}, {&s.Loads, o.Loads},
+		{&s.Reads, o.Reads}, {&s.Releases, o.Releases}, {&s.LateNotifications, o.LateNotifications},
+		{&s.FailedNotices, o.FailedNotices}, {&s.Heartbeats, o.Heartbeats}, {&s.LeasesExpired, o.LeasesExpired},
+		{&s.TTLExpired, o.TTLExpired}, {&s.Deaths, o.Deaths}, {&s.Restarts, o.Restarts},
+		{&s.Requests, o.Requests}, {&s.Finished, o.Finished}, {&s.Capped, o.Capped}, {&s.Aborts, o.Aborts}, {&s.Failures, o.Failures},
+		{&s.Preemptions, o.Preemptions}, {&s.PromptTokens, o.PromptTokens}, {&s.ComputedTokens, o.ComputedTokens},
+		{&s.LocalHitTokens, o.LocalHitTokens}, {&s.ExternalTokens, o.ExternalTokens},
+		{&s.GeneratedTokens, o.GeneratedTokens},
+		{&s.Pushing, o.Pushing}, {&s.Pushes, o.Pushes}, {&s.ChunksPushed, o.ChunksPushed}, {&s.Notices, o.Notices},
+		{&s.EarlyReads, o.EarlyReads}, {&s.ChunksHeld, o.ChunksHeld},
+		{&s.HeldHandBacks, o.HeldHandBacks}, {&s.HandBacks, o.HandBacks}, {&s.LeasedHandBacks, o.LeasedHandBacks},
+		{&s.UnevenHandBacks, o.UnevenHandBacks}, {&s.OtherSalts, o.OtherSalts},
+		{&s.HandBackTokens, o.HandBackTokens}, {&s.HandBackComputedTokens, o.HandBackComputedTokens},
+		{&s.KVPushed, o.KVPushed}, {&s.KVHeld, o.KVHeld},
+	} {
+		*sum.to += sum.from
+	}
+}
+
+// ForgetHoldings clears the state that a restarted engine has lost, and keeps the counts.
+func (s *Stats) ForgetHoldings() {
+	s.Running, s.Waiting, s.Loading, s.Parked, s.Dead = 0, 0, 0, 0, 0
+	s.Pushing, s.ChunksHeld, s.HeldHandBacks = 0, 0, 0
+	s.Pins, s.PinnedTokens, s.PinnedBlocks, s.FreeBlocks, s.LeasedPins = 0, 0, 0, 0, 0
+	s.KVHeld = 0
+}
