@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"path"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,12 +25,13 @@ const (
 	ofFunc  kind = "func"   // of a package
 	ofMeth  kind = "method" // of a type or an interface
 	ofValue kind = "value"  // a constant or variable of a package
-	ofText  kind = "text"   // a string literal, wherever it stands
+	ofFile  kind = "file"   // the name of a Go file
+	ofText  kind = "text"   // a string literal, wherever it stands, or the name of a member in a JSON tag
 )
 
-// word is a word that another one has replaced. It concerns identifiers that are declared outside of functions, in files that are no
-// tests: a comment or a local variable may use any English word. Of string literals it concerns those that are the word, where kinds
-// has ofText.
+// word is a word that another one has replaced. It concerns names of files, and identifiers that are declared outside of functions,
+// those of tests included: a comment or a local variable may use any English word. Where kinds has ofText, it concerns string literals
+// that are the word.
 type word struct {
 	old, use string   // "turn.tries" is the field or method tries of the type turn
 	in       []string // folders; "server/..." is server with those below; empty is all
@@ -39,7 +41,7 @@ type word struct {
 	whole bool
 }
 
-// declared is an identifier that is declared outside of functions, or a string literal.
+// declared is an identifier that is declared outside of functions, a file or a string literal.
 type declared struct {
 	name, file string
 	line       int
@@ -56,7 +58,7 @@ func words(table []word) figure {
 				return err
 			case entry.IsDir() && skipped(entry.Name()) && file != root:
 				return filepath.SkipDir
-			case entry.IsDir() || !strings.HasSuffix(file, ".go") || strings.HasSuffix(file, "_test.go"):
+			case entry.IsDir() || !strings.HasSuffix(file, ".go"):
 				return nil
 			}
 			name, err := filepath.Rel(root, file)
@@ -64,6 +66,7 @@ func words(table []word) figure {
 				return err
 			}
 			all, err := declarations(file, filepath.ToSlash(name))
+			all = append(all, declared{strings.TrimSuffix(filepath.Base(file), ".go"), filepath.ToSlash(name), 1, ofFile, ""})
 			for _, d := range all {
 				if w := refused(table, d); w != nil {
 					faults = append(faults, fmt.Sprintf("%s:%d: %s %s: say %s", d.file, d.line, d.kind, d.name, w.use))
@@ -176,6 +179,9 @@ func declarations(file, name string) (all []declared, err error) {
 	ast.Inspect(parsed, func(n ast.Node) bool {
 		if literal, ok := n.(*ast.BasicLit); ok && literal.Kind == token.STRING {
 			if text, err := strconv.Unquote(literal.Value); err == nil {
+				if member, _, _ := strings.Cut(reflect.StructTag(text).Get("json"), ","); member != "" {
+					text = member
+				}
 				all = append(all, declared{text, name, files.Position(n.Pos()).Line, ofText, ""})
 			}
 		}
