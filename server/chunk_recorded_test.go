@@ -98,8 +98,8 @@ func TestChunk_RecordedStreamsWithNullAreThoseWithout(t *testing.T) {
 					if shown != want {
 						t.Fatalf("cut at %d, relayed\n%s\nwant\n%s", at, shown, want)
 					}
-					if !reflect.DeepEqual(noted(a), noted(learnt)) || !reflect.DeepEqual(a.reply, learnt.reply) {
-						t.Fatalf("cut at %d, learnt\n%+v %+v\nwant\n%+v %+v", at, noted(a), a.reply, noted(learnt), learnt.reply)
+					if !reflect.DeepEqual(stateOf(a), stateOf(learnt)) || !reflect.DeepEqual(a.reply, learnt.reply) {
+						t.Fatalf("cut at %d, learnt\n%+v %+v\nwant\n%+v %+v", at, stateOf(a), a.reply, stateOf(learnt), learnt.reply)
 					}
 					// All but the role, which may be, the finish, the usage and [DONE].
 					if least := strings.Count(stream, `"finish_reason":null`) - strings.Count(stream, `"role"`); plain < least {

@@ -39,8 +39,8 @@ func midway(tb testing.TB, incarnation *fleet.Incarnation, api body.API, asks as
 	return a
 }
 
-// noted is what an answer has learnt.
-func noted(a *answer) map[string]any {
+// stateOf is what an answer has learnt.
+func stateOf(a *answer) map[string]any {
 	return map[string]any{
 		"odd": a.ineligible, "foreign": a.foreign, "failed": a.failed, "ending": a.ending, "done": a.done, "fault": a.fault,
 		"counted": a.usageFilter, "params": string(a.params), "ends": !a.freshAsOf.IsZero(),
@@ -68,8 +68,8 @@ func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api bo
 		return v
 	})
 	if !plain {
-		if untouched := midway(t, incarnation, api, asks, gathers, passed); !reflect.DeepEqual(noted(quick), noted(untouched)) || !reflect.DeepEqual(quick.reply, untouched.reply) {
-			t.Errorf("%s\nis not plain, and left %+v", data, noted(quick))
+		if untouched := midway(t, incarnation, api, asks, gathers, passed); !reflect.DeepEqual(stateOf(quick), stateOf(untouched)) || !reflect.DeepEqual(quick.reply, untouched.reply) {
+			t.Errorf("%s\nis not plain, and left %+v", data, stateOf(quick))
 		}
 		return false
 	}
@@ -86,7 +86,7 @@ func samePlain(t *testing.T, incarnation *fleet.Incarnation, data []byte, api bo
 	if verdict != wanted || out != shown {
 		t.Errorf("%s\nbecame %v %q, want %v %q", data, verdict, out, wanted, shown)
 	}
-	if got, want := noted(quick), noted(general); !reflect.DeepEqual(got, want) {
+	if got, want := stateOf(quick), stateOf(general); !reflect.DeepEqual(got, want) {
 		t.Errorf("%s\nlearnt %+v\n want  %+v", data, got, want)
 	}
 	if !reflect.DeepEqual(quick.reply, general.reply) {

@@ -62,8 +62,8 @@ func (r *rig) everything() string {
 	return jsonOf(state)
 }
 
-// lasting removes from a X-KV-Reuse what nobody can know before the turn.
-func lasting(reuse string) string {
+// foreseeable removes from a X-KV-Reuse what nobody can know before the turn.
+func foreseeable(reuse string) string {
 	return regexp.MustCompile(`;(age|confirmed)=[^;]*`).ReplaceAllString(reuse, "")
 }
 
@@ -72,7 +72,7 @@ func (r *rig) agree(path, body, want string, header ...string) server.Explanatio
 	r.t.Helper()
 	said := r.explain(path, body, header...)
 	p := r.sendTo(path, body, header...)
-	if got := lasting(p.reuse()); got != lasting(said.Verdict) || !strings.HasPrefix(got, want) {
+	if got := foreseeable(p.reuse()); got != foreseeable(said.Verdict) || !strings.HasPrefix(got, want) {
 		r.t.Errorf("explained as %q (%s), came out as %q, want %q", said.Verdict, said.Sentence, p.reuse(), want)
 	}
 	if got := p.header.Get("X-Kv-Path"); said.Path == nil || said.Path.Header != got {
@@ -83,7 +83,7 @@ func (r *rig) agree(path, body, want string, header ...string) server.Explanatio
 
 func TestExplain_AgreesWithWhatHappens(t *testing.T) {
 	ways(t, func(t *testing.T, stream bool) {
-		r := newRig(t, setup{still: true})
+		r := newRig(t, setup{probeless: true})
 		for n := range 3 { // starts and template are known then
 			r.turn("teacher", n+1, stream)
 		}
@@ -110,7 +110,7 @@ func TestExplain_AgreesWithWhatHappens(t *testing.T) {
 }
 
 func TestExplain_ByTokensAgreesWhereThePromptHasIDs(t *testing.T) {
-	r := newRig(t, setup{still: true, cfg: func(c *server.Config) { byTokens(c); c.ReuseMinTokens = 2 * rigBlock }})
+	r := newRig(t, setup{probeless: true, cfg: func(c *server.Config) { byTokens(c); c.ReuseMinTokens = 2 * rigBlock }})
 	r.inIDs(nil)
 	r.sendIDs("teacher", true, count(1, 100)...) // the incarnations are known then
 	prompt := count(1000, 5*rigBlock)
@@ -132,7 +132,7 @@ func TestExplain_ByTokensAgreesWhereThePromptHasIDs(t *testing.T) {
 }
 
 func TestExplain_WhatOnlyEnginesKnow(t *testing.T) {
-	r := newRig(t, setup{still: true})
+	r := newRig(t, setup{probeless: true})
 	if got := r.explain(chatPath, ask("c", true, history(1)...)); got.Verdict != server.VerdictEngines || got.Proof.Asks != "incarnation" {
 		t.Errorf("nothing was read of the engines, and explain says %+v", got)
 	}
@@ -143,7 +143,7 @@ func TestExplain_WhatOnlyEnginesKnow(t *testing.T) {
 }
 
 func TestExplain_ShowsTheErrorThatAClientWouldGet(t *testing.T) {
-	r := newRig(t, setup{still: true, cfg: func(c *server.Config) { c.MaxBodyBytes = 4096 }})
+	r := newRig(t, setup{probeless: true, cfg: func(c *server.Config) { c.MaxBodyBytes = 4096 }})
 	good := ask("c", true, history(1)...)
 	for name, tc := range map[string]struct {
 		body   string
@@ -181,7 +181,7 @@ func TestExplain_ShowsTheErrorThatAClientWouldGet(t *testing.T) {
 
 // The handler refuses what is no question.
 func TestExplain_RefusesWhatIsNoQuestion(t *testing.T) {
-	r := newRig(t, setup{still: true})
+	r := newRig(t, setup{probeless: true})
 	for _, body := range []string{`{`, `[]`, `{"path":"/v1/models","body":{}}`, `{"bodies":{}}`, `{"headers":{"a":5}}`, `{"headers":{"a":[5]}}`} {
 		w := httptest.NewRecorder()
 		r.server.ExplainHandler().ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/admin/explain", strings.NewReader(body)))
@@ -193,7 +193,7 @@ func TestExplain_RefusesWhatIsNoQuestion(t *testing.T) {
 
 // A conversation belongs to its tenant's credential: without it nothing of it is found, whatever id is named.
 func TestExplain_AConversationIsExplainedWithItsCredentialOnly(t *testing.T) {
-	r := newRig(t, setup{still: true})
+	r := newRig(t, setup{probeless: true})
 	bearer := []string{"Authorization", "Bearer ada"}
 	for n := range 3 {
 		r.turn("c", n+1, true, bearer...)
@@ -214,7 +214,7 @@ func TestExplain_AConversationIsExplainedWithItsCredentialOnly(t *testing.T) {
 // What explain says repeats the model's name and nothing else of the request or of what was said before.
 func TestExplain_RepeatsNothing(t *testing.T) {
 	const canary = "CANARY"
-	r := newRig(t, setup{still: true})
+	r := newRig(t, setup{probeless: true})
 	secret := func(n int) string {
 		body := ask(canary+"id", true, canary+" 1", canary+" 2", canary+" 3")
 		if n == 1 {
@@ -236,7 +236,7 @@ func TestExplain_RepeatsNothing(t *testing.T) {
 }
 
 func TestExplain_AnInstanceThatIsGone(t *testing.T) {
-	r := newRig(t, setup{still: true, decodes: 2})
+	r := newRig(t, setup{probeless: true, decodes: 2})
 	for n := range 3 {
 		r.turn("c", n+1, true)
 	}
@@ -251,14 +251,14 @@ func TestExplain_AnInstanceThatIsGone(t *testing.T) {
 
 // Explaining a thousand times leaves whose turn it is, and who holds what, as it was.
 func TestExplain_ManyTimesChangesNothing(t *testing.T) {
-	r := newRig(t, setup{still: true, prefills: 2, decodes: 2})
+	r := newRig(t, setup{probeless: true, prefills: 2, decodes: 2})
 	for n := range 3 {
 		r.turn("c", n+1, true)
 	}
 	body := ask("c", true, history(4)...)
 	first := r.explain(chatPath, body)
 	for range 50 {
-		if again := r.explain(chatPath, body); lasting(again.Verdict) != lasting(first.Verdict) || again.Prefill.Instance != first.Prefill.Instance {
+		if again := r.explain(chatPath, body); foreseeable(again.Verdict) != foreseeable(first.Verdict) || again.Prefill.Instance != first.Prefill.Instance {
 			t.Fatalf("first %+v, then %+v", first, again)
 		}
 	}
@@ -284,7 +284,7 @@ func TestExplain_WhatTheStoreSays(t *testing.T) {
 		convcache.Unavailable: "miss;reason=store_unavailable", convcache.Expired: "miss;reason=expired", convcache.Empty: "miss;reason=nothing_stored",
 	} {
 		store := &outcomes{peek: convcache.Found}
-		r := newRig(t, setup{still: true, deps: func(d *server.Deps) { store.Store, d.Store = d.Store, store }})
+		r := newRig(t, setup{probeless: true, deps: func(d *server.Deps) { store.Store, d.Store = d.Store, store }})
 		for n := range 3 {
 			r.turn("c", n+1, true)
 		}
@@ -296,7 +296,7 @@ func TestExplain_WhatTheStoreSays(t *testing.T) {
 // What was read of engines grows old, and is read again by turns alone.
 func TestExplain_ReadsNothingAnew(t *testing.T) {
 	var ahead atomic.Int64
-	r := newRig(t, setup{still: true, decodes: 2, fleet: func(c *fleet.Config) {
+	r := newRig(t, setup{probeless: true, decodes: 2, fleet: func(c *fleet.Config) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	}})
 	for n := range 3 {

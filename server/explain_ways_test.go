@@ -15,7 +15,7 @@ import (
 // taught is a rig with known incarnations and template, and a conversation of three turns.
 func taught(t *testing.T, s setup) *rig {
 	t.Helper()
-	s.still = true
+	s.probeless = true
 	r := newRig(t, s)
 	for n := range 3 {
 		r.turn("c", n+1, true)
@@ -84,7 +84,7 @@ func TestExplain_TheWayThatATurnGoes(t *testing.T) {
 
 // A prefill instance that requests name is added to the fleet by turns, and never by explaining one.
 func TestExplain_AdmitsNoPrefillInstance(t *testing.T) {
-	r, p := named(t, setup{prefills: 2, still: true})
+	r, p := named(t, setup{prefills: 2, probeless: true})
 	said := r.explain(chatPath, ask("c", true, history(1)...), schedulerHeader, "10.0.0.9:8100")
 	if len(p.asked) != 0 {
 		t.Errorf("%q were asked for", p.asked)
@@ -99,7 +99,7 @@ func TestExplain_AdmitsNoPrefillInstance(t *testing.T) {
 }
 
 func TestExplain_ATenantThatIsNamedTwice(t *testing.T) {
-	r := newRig(t, setup{still: true, cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }})
+	r := newRig(t, setup{probeless: true, cfg: func(c *server.Config) { c.TenantHeader = "X-Tenant" }})
 	if said := r.explain(chatPath, ask("c", true, history(1)...), "X-Tenant", "a", "X-Tenant", "b"); said.Error == nil || said.Error.Code != "invalid_tenant" {
 		t.Errorf("explained as %+v", said)
 	}
@@ -110,7 +110,7 @@ func TestExplain_ATenantThatIsNamedTwice(t *testing.T) {
 
 // Requests are explained two at a time, and a body larger than a turn may have is refused.
 func TestExplain_IsBounded(t *testing.T) {
-	r := newRig(t, setup{still: true, cfg: func(c *server.Config) { c.MaxBodyBytes, c.MaxHeaderBytes = 1000, 1000 }})
+	r := newRig(t, setup{probeless: true, cfg: func(c *server.Config) { c.MaxBodyBytes, c.MaxHeaderBytes = 1000, 1000 }})
 	h := r.server.ExplainHandler()
 	serve := func(body io.Reader) int {
 		w := httptest.NewRecorder()

@@ -41,7 +41,7 @@ func exitRig(t *testing.T, prefills int, more ...func(*server.Config)) (*exits, 
 	t.Helper()
 	e, legs := &exits{}, &exitLegs{}
 	e.rig = newRig(t, setup{
-		prefills: prefills, still: true,
+		prefills: prefills, probeless: true,
 		cfg: func(c *server.Config) {
 			handingBack(c)
 			for _, change := range more {

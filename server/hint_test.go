@@ -40,7 +40,7 @@ func TestPick_AConversationLeavesAPairThatCannotReuse(t *testing.T) {
 // What an attempt knows of an engine's start it knows from one reading, however much depends on it.
 func TestHit_ReadsTheIncarnationOfEachEngineOnce(t *testing.T) {
 	clock := &clock{}
-	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, still: true})
+	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, probeless: true})
 	var reads [2]atomic.Int32
 	for i, e := range []*engine{r.prefill[0], r.decode[0]} {
 		tells := metricsOf(rigIncarnation, rigBlock)
@@ -79,7 +79,7 @@ func TestAttempt_KeepsTheIncarnationItWasBegunWith(t *testing.T) {
 // A start that was read longer than five seconds ago when its ticket is about to be taken has to be seen alive again.
 func TestHit_NeedsAHolderThatIsStillAlive(t *testing.T) {
 	clock := &clock{}
-	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, still: true})
+	r := newRig(t, setup{fleet: func(c *fleet.Config) { c.Now = clock.now }, probeless: true})
 	r.wantOK(r.turn("c", 1, true), "miss;reason=first_turn")
 	asked := 0
 	r.prefill[0].tokenize = func(string) string { // whether the template is append-only

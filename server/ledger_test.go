@@ -16,9 +16,9 @@ import (
 // cached is a ledger of one decode engine, whose start may be replaced, with a cache of 1,000 tokens in blocks of 10.
 type cached struct {
 	*ledger
-	t      *testing.T
-	engine *fleet.Engine
-	start  atomic.Int64
+	t           *testing.T
+	engine      *fleet.Engine
+	incarnation atomic.Int64
 }
 
 type firstOf struct{}
@@ -28,10 +28,10 @@ func (firstOf) Pick([]upstream.Candidate, string) int { return 0 }
 func newCached(t *testing.T, share float64) *cached {
 	t.Helper()
 	c := &cached{t: t}
-	c.start.Store(1)
+	c.incarnation.Store(1)
 	metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = fmt.Fprintf(w, "process_start_time_seconds %d\n"+
-			"vllm:cache_config_info{block_size=\"10\",num_gpu_blocks=\"100\"} 1\n", c.start.Load())
+			"vllm:cache_config_info{block_size=\"10\",num_gpu_blocks=\"100\"} 1\n", c.incarnation.Load())
 	}))
 	t.Cleanup(metrics.Close)
 	client := upstream.NewClient(upstream.ClientConfig{DialTimeout: time.Minute})
@@ -89,12 +89,12 @@ func TestLedger_ForgetsWhatIsOver(t *testing.T) {
 		t.Fatalf("got %d starts, want 1", len(all))
 	}
 	c.want(20)
-	c.start.Store(2)
+	c.incarnation.Store(2)
 	c.engine.Refresh(t.Context())
 	if all := c.all(time.Now()); len(all) != 1 || len(c.pins) != 0 || len(c.pinned) != 1 {
 		t.Errorf("%d pins of %d starts are kept of an engine in another start", len(c.pins), len(c.pinned))
 	}
-	c.start.Store(3)
+	c.incarnation.Store(3)
 	c.engine.Refresh(t.Context())
 	fresh := c.ticket(1, 10, 1)
 	fresh.Incarnation = "3"

@@ -106,7 +106,7 @@ func TestLine_HasTheSameKeysWhateverHappened(t *testing.T) {
 					t.Errorf("%s is %v, want %v", key, values[key], want)
 				}
 			}
-			if got := lasting(values["reuse"].(string)); got != lasting(p.reuse()) {
+			if got := foreseeable(values["reuse"].(string)); got != foreseeable(p.reuse()) {
 				t.Errorf("the line says %q, the client got %q", got, p.reuse())
 			}
 			r.wantHeaders(p)

@@ -74,8 +74,8 @@ func (f *fault) run(t *testing.T, v variant) {
 		leg: make(chan context.Context, 1),
 	}
 	s := setup{
-		still: true,
-		fleet: func(cfg *fleet.Config) { cfg.Prefill, cfg.Decode = idle{&c.busy}, idle{&c.busy} },
+		probeless: true,
+		fleet:     func(cfg *fleet.Config) { cfg.Prefill, cfg.Decode = idle{&c.busy}, idle{&c.busy} },
 		deps: func(d *server.Deps) {
 			c.atLegs.Legs, d.Legs = d.Legs, c.atLegs
 			c.atStore.Store, d.Store = d.Store, c.atStore

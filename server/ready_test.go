@@ -92,8 +92,8 @@ func TestReady_FollowsTheRouting(t *testing.T) {
 func TestReady_FollowsWhatEnginesAnswer(t *testing.T) {
 	passed := atomic.Int64{}
 	r := newRig(t, setup{
-		still: true,
-		cfg:   func(c *server.Config) { c.PrefillFailure = server.PrefillError },
+		probeless: true,
+		cfg:       func(c *server.Config) { c.PrefillFailure = server.PrefillError },
 		fleet: func(c *fleet.Config) {
 			c.Now = func() time.Time { return time.Now().Add(time.Duration(passed.Load())) }
 		},

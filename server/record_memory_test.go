@@ -17,7 +17,7 @@ func TestRecord_KeepsNothingOfTheAnswer(t *testing.T) {
 	const answers, size = 8, 1 << 20
 	var mu sync.Mutex // guards kept
 	var kept []string
-	r := newRig(t, setup{still: true, deps: func(d *server.Deps) {
+	r := newRig(t, setup{probeless: true, deps: func(d *server.Deps) {
 		d.Observers = append(d.Observers, func(record *server.Record) {
 			mu.Lock()
 			defer mu.Unlock()

@@ -211,7 +211,7 @@ func TestRelease_RefusedRequestLosesNoRelease(t *testing.T) {
 // While decode's start is not known for a moment, what waits for its release goes on waiting.
 func TestRelease_WhileDecodesIncarnationIsForgotten(t *testing.T) {
 	seam := &storeSeam{}
-	r := newRig(t, setup{still: true, cfg: releasing, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
+	r := newRig(t, setup{probeless: true, cfg: releasing, deps: func(d *server.Deps) { seam.Store, d.Store = d.Store, seam }})
 	r.wantOK(r.turn("c", 1, true), "miss;")
 	decode := r.engine(r.decode[0])
 	seam.put = func(context.Context) (convcache.Outcome, bool) {

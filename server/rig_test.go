@@ -29,7 +29,7 @@ type setup struct {
 	cfg                       func(*server.Config)
 	deps                      func(*server.Deps)
 	fleet                     func(*fleet.Config)
-	still                     bool          // nothing is read of engines but by turns
+	probeless                 bool          // nothing is read of engines but by turns
 	doors                     bool          // scripted engines are reached through doors
 	named                     bool          // and these by name
 	dial                      time.Duration // of connections to engines, patience if 0
@@ -105,7 +105,7 @@ func newRig(t *testing.T, s setup) *rig {
 		s.deps(&deps)
 	}
 	r.deps = deps
-	if !s.still {
+	if !s.probeless {
 		r.keepReading(deps)
 	}
 	if s.cfg != nil {

@@ -24,7 +24,7 @@ func serving(t *testing.T, s setup) (r *rig, later func()) {
 	passed := time.Duration(0)
 	s.decodes = 2
 	s.fleet = func(c *fleet.Config) { c.Now = func() time.Time { return time.Now().Add(passed) } }
-	s.still = true
+	s.probeless = true
 	r = newRig(t, s)
 	r.decode[0].models, r.decode[1].models = listing("m"), listing("m", "n")
 	for _, e := range r.prefill {
@@ -92,7 +92,7 @@ func TestModels_ListsAreMerged(t *testing.T) {
 
 // Of engines that do not answer only a few are asked: each may take ten seconds.
 func TestModels_AFewInstancesAreAsked(t *testing.T) {
-	r := newRig(t, setup{prefills: 5, decodes: 5, still: true})
+	r := newRig(t, setup{prefills: 5, decodes: 5, probeless: true})
 	asked := 0
 	for _, e := range append(r.decode, r.prefill...) {
 		e.server.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -65,7 +65,7 @@ func (s *soak) runAgents(t *testing.T, conversations int) {
 	s.verifyReads(t, 0)
 	k := s.tally
 	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered (%d in common at all); misses %v",
-		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.common, s.reasons)
+		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.shared, s.reasons)
 	if k.hits == 0 || k.offered*100 < k.possible*95 {
 		t.Errorf("%d hits; offered %d of %d provable tokens, want 95 %%", k.hits, k.offered, k.possible)
 	}

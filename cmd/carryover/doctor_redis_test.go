@@ -68,7 +68,7 @@ func TestDoctor_JudgesTheClockOfRedis(t *testing.T) {
 	}
 }
 
-func TestDoctor_KnowsWhatReplicasHaveBarred(t *testing.T) {
+func TestDoctor_KnowsQuarantinesOfReplicas(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "64mb", "--maxmemory-policy", "volatile-ttl")
 	w := newWard(t, nil, "--redis-url", "redis://"+server.Addr())
 	w.env = []string{replicaSecret}

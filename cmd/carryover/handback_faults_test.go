@@ -14,11 +14,11 @@ import (
 
 func TestHandBack_FaultsOfTheLeg(t *testing.T) {
 	for _, tc := range []struct {
-		fault vllmsim.Fault
-		want  ends // of the hand-back that it befalls
-		pins  int  // of decode, which was not told
-		upTo  bool // that depends on when the leg is given up
-		bars  bool // prefill is not to be believed any more
+		fault       vllmsim.Fault
+		want        ends // of the hand-back that it befalls
+		pins        int  // of decode, which was not told
+		upTo        bool // that depends on when the leg is given up
+		quarantines bool // prefill is not to be believed any more
 	}{
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 500}, want: ends{failed: 1}, pins: 1},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultStatus, Status: 503}, want: ends{failed: 1}, pins: 1},
@@ -32,9 +32,9 @@ func TestHandBack_FaultsOfTheLeg(t *testing.T) {
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultGarbageJSON}, want: ends{failed: 1}},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultTruncatedJSON}, want: ends{failed: 1}},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultWrongContentType}, want: ends{failed: 1}, pins: 1, upTo: true},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultOtherIDs}, want: ends{failed: 1}, bars: true},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultNoIDEcho}, want: ends{failed: 1}, bars: true},
-		{fault: vllmsim.Fault{Kind: vllmsim.FaultOtherUsage}, want: ends{failed: 1}, bars: true},
+		{fault: vllmsim.Fault{Kind: vllmsim.FaultOtherIDs}, want: ends{failed: 1}, quarantines: true},
+		{fault: vllmsim.Fault{Kind: vllmsim.FaultNoIDEcho}, want: ends{failed: 1}, quarantines: true},
+		{fault: vllmsim.Fault{Kind: vllmsim.FaultOtherUsage}, want: ends{failed: 1}, quarantines: true},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultNoUsage}, want: ends{done: 1}},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultSlowHeaders, Delay: 50 * time.Millisecond}, want: ends{done: 1}},
 		{fault: vllmsim.Fault{Kind: vllmsim.FaultSlow, Factor: 20}, want: ends{done: 1}},
@@ -55,8 +55,8 @@ func TestHandBack_FaultsOfTheLeg(t *testing.T) {
 				c.hits(t)
 				so := ends{1 + tc.want.done, tc.want.failed, tc.want.kept}
 				h.handedBack(t, so)
-				if n := h.turns.count("ERROR prefill is quarantined until it is restarted"); (n > 0) != tc.bars {
-					t.Errorf("prefill was barred %d times, want that it is: %v", n, tc.bars)
+				if n := h.turns.count("ERROR prefill is quarantined until it is restarted"); (n > 0) != tc.quarantines {
+					t.Errorf("prefill was barred %d times, want that it is: %v", n, tc.quarantines)
 				}
 				a := c.turn(t)
 				if tc.want.done == 1 && !byEngine(a.reuse()) {
@@ -69,7 +69,7 @@ func TestHandBack_FaultsOfTheLeg(t *testing.T) {
 				h.look() // a restart
 				c.turn(t)
 				h.settle(t)
-				if !tc.bars || prefills == 2 { // else decode is alone now
+				if !tc.quarantines || prefills == 2 { // else decode is alone now
 					so.done += 2
 					c.hits(t)
 					so.done++
@@ -108,9 +108,9 @@ func TestHandBack_InstancesGoDuringIt(t *testing.T) {
 		{"prefill dies", closesPrefill, vllmsim.HandBackQueued, ends{failed: 1}, accounted{pins: 1}},
 		{"prefill dies", closesPrefill, vllmsim.HandBackRead, ends{failed: 1}, accounted{pins: 1, upTo: true}},
 		{"prefill dies", closesPrefill, vllmsim.HandBackComputed, ends{failed: 1}, accounted{}},
-		{"prefill is quarantined", barsPrefill, vllmsim.HandBackQueued, ends{done: 1}, accounted{}},
-		{"prefill is quarantined", barsPrefill, vllmsim.HandBackRead, ends{done: 1}, accounted{}},
-		{"prefill is quarantined", barsPrefill, vllmsim.HandBackComputed, ends{done: 1}, accounted{}},
+		{"prefill is quarantined", quarantinesPrefill, vllmsim.HandBackQueued, ends{done: 1}, accounted{}},
+		{"prefill is quarantined", quarantinesPrefill, vllmsim.HandBackRead, ends{done: 1}, accounted{}},
+		{"prefill is quarantined", quarantinesPrefill, vllmsim.HandBackComputed, ends{done: 1}, accounted{}},
 		{"decode is restarted", restartsDecode, vllmsim.HandBackQueued, ends{failed: 1}, accounted{stale: 1}},
 		{"decode is restarted", restartsDecode, vllmsim.HandBackRead, ends{done: 1}, accounted{}},
 		{"decode is restarted", restartsDecode, vllmsim.HandBackComputed, ends{done: 1}, accounted{}},
@@ -190,7 +190,7 @@ func closesDecode(t *testing.T, _ *handing, _, decode *vllmsim.Instance) {
 	}
 }
 
-func barsPrefill(t *testing.T, h *handing, prefill, _ *vllmsim.Instance) {
+func quarantinesPrefill(t *testing.T, h *handing, prefill, _ *vllmsim.Instance) {
 	t.Helper()
 	for _, engine := range h.deps.Fleet.Engines(upstream.RolePrefill) {
 		if strings.HasSuffix(prefill.URL(), engine.Name) || engine.BaseURL == prefill.URL() {

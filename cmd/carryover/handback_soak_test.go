@@ -16,7 +16,7 @@ func handBackDoubts() []doubt {
 		fault.HandBacks = true
 		return doubt{name: name, role: rolePrefill, fault: fault}
 	}
-	barring := func(name, kind string) doubt {
+	quarantining := func(name, kind string) doubt {
 		d := prefill(name, vllmsim.Fault{Kind: kind, Probability: 0.5})
 		d.restarts, d.seen, d.ends = atTheEnd, true, []string{endsBroken, failed}
 		return d
@@ -27,7 +27,7 @@ func handBackDoubts() []doubt {
 		prefill("hand-backs die", vllmsim.Fault{Kind: vllmsim.FaultDieMidEvent, Probability: 0.5}),
 		prefill("hand-backs end with an error", vllmsim.Fault{Kind: vllmsim.FaultErrorEvent, Probability: 0.5}),
 		prefill("hand-backs take long", vllmsim.Fault{Kind: vllmsim.FaultSlow, Factor: 20}),
-		barring("hand-backs without a receipt", vllmsim.FaultNoIDEcho),
+		quarantining("hand-backs without a receipt", vllmsim.FaultNoIDEcho),
 	}
 }
 

@@ -191,8 +191,8 @@ func TestQuarantine_AnotherPrefillHasReadTheTicket(t *testing.T) {
 	p.clean(t)
 }
 
-// saidBarred is what the log of the replica says that has found a wrong answer.
-const saidBarred = "ERROR prefill is quarantined until it is restarted"
+// logsQuarantine is what the log of the replica says that has found a wrong answer.
+const logsQuarantine = "ERROR prefill is quarantined until it is restarted"
 
 // A turn whose prefill has read wrong KV is not given to decode once that is known: it is run anew, elsewhere, and its answer is right.
 // One that decode has already leaves no ticket.
@@ -202,7 +202,7 @@ func TestQuarantine_TurnsInFlight(t *testing.T) {
 			var r *rig
 			reached := make(chan struct{})
 			known := func() {
-				if !eventually(func() bool { return r.turns.count(saidBarred) > 0 }) {
+				if !eventually(func() bool { return r.turns.count(logsQuarantine) > 0 }) {
 					t.Error("prefill is not barred")
 				}
 			}
@@ -344,7 +344,7 @@ func TestQuarantine_ReplicasSpellAHostDifferently(t *testing.T) {
 	}
 	victim.want(t, "miss;reason=retried_without_ticket")
 	told := func() bool {
-		return second.turns.count(saidBarred+": another replica has found that it does not compute the ids that it is sent") > 0
+		return second.turns.count(logsQuarantine+": another replica has found that it does not compute the ids that it is sent") > 0
 	}
 	if !eventually(told) {
 		t.Error("the other replica does not bar it")

@@ -70,7 +70,7 @@ type soak struct {
 
 // tally adds up what was offered, what should have been, and what is common without
 // regard to what is worth a hand-over.
-type tally struct{ turns, hits, engine, offered, possible, common, learning int }
+type tally struct{ turns, hits, engine, offered, possible, shared, learning int }
 
 func TestTokenProof_SoakOfRandomConversations(t *testing.T) {
 	conversations := soakShort
@@ -115,7 +115,7 @@ func (s *soak) run(t *testing.T, conversations int) {
 	s.verifyReads(t, 0)
 	k := s.tally
 	t.Logf("%d conversations in %s; of the last two thirds: %d later turns, %d hits, %d of %d provable tokens offered (%d in common at all), %d turns while learning; misses %v",
-		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.common, k.learning, s.reasons)
+		conversations, time.Since(began).Round(time.Millisecond), k.turns, k.hits, k.offered, k.possible, k.shared, k.learning, s.reasons)
 	if k.offered*100 < k.possible*95 {
 		t.Errorf("offered %d of %d provable tokens, want 95 %%", k.offered, k.possible)
 	}
@@ -217,7 +217,7 @@ func (s *soak) count(reuse string, got, want, common int) {
 	}
 	s.tally.offered += min(got, want)
 	s.tally.possible += want
-	s.tally.common += common
+	s.tally.shared += common
 }
 
 // offeredBy is the number of tokens that a hit says it has offered.

@@ -170,7 +170,7 @@ func otherID(path string, body []byte) []byte {
 	return slices.Concat(body[:at], bytes.Join(ids, []byte(",")), body[end:])
 }
 
-func TestTokenProof_ReceiptBarsAnEngineThatTakesOtherIDs(t *testing.T) {
+func TestTokenProof_IDEchoQuarantinesAnEngineThatTakesOtherIDs(t *testing.T) {
 	for name, more := range map[string]int{"another prefill": 1, "the only prefill": 0} {
 		t.Run(name, func(t *testing.T) {
 			lie := &tampering{}
@@ -207,7 +207,7 @@ func TestTokenProof_ReceiptBarsAnEngineThatTakesOtherIDs(t *testing.T) {
 	}
 }
 
-func TestTokenProof_ParityDifferenceBarsTheShapeOnly(t *testing.T) {
+func TestTokenProof_ParityDifferenceExcludesTheShapeOnly(t *testing.T) {
 	p := &tampering{answer: func(path string, body []byte) []byte {
 		if path != "/tokenize" || !gjson.GetBytes(body, "tokens").IsArray() {
 			return body

@@ -167,7 +167,7 @@ func TestMutant_WithoutIDsOnTheDecodeLegTheOracleSeesIt(t *testing.T) {
 	}
 }
 
-func TestMutant_WithoutReceiptTheOracleSeesIt(t *testing.T) {
+func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 	for _, mutant := range []bool{false, true} {
 		t.Run(map[bool]string{false: "as it is", true: "mutant"}[mutant], func(t *testing.T) {
 			var lies atomic.Bool

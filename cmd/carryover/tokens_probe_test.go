@@ -11,12 +11,12 @@ import (
 
 // Whether engines use forwarded ids is found out for all clients. What one brings
 // with it, a wrong key or an unknown model, must not keep others from reuse.
-func TestTokenProof_AStrangerCannotKeepReuseOff(t *testing.T) {
+func TestTokenProof_AnotherClientCannotKeepReuseOff(t *testing.T) {
 	bad := http.Header{"Authorization": {"Bearer wrong"}}
 	good := http.Header{"Authorization": {"Bearer right"}}
 	for _, row := range []struct {
-		name, key string
-		stranger  func(members map[string]any) http.Header
+		name, key   string
+		otherClient func(members map[string]any) http.Header
 	}{
 		{"wrong key, and no key of our own", "right", func(map[string]any) http.Header { return bad }},
 		{"unknown model", "", func(members map[string]any) http.Header {
@@ -40,7 +40,7 @@ func TestTokenProof_AStrangerCannotKeepReuseOff(t *testing.T) {
 				return a
 			}
 			messages := []json.RawMessage{question("SAY " + longText(1) + ".")}
-			if a := turn("strange", row.stranger, messages); a.status < 400 {
+			if a := turn("strange", row.otherClient, messages); a.status < 400 {
 				t.Fatalf("the stranger got status %d", a.status)
 			}
 			a := turn("main", func(map[string]any) http.Header { return good }, messages)

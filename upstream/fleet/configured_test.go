@@ -63,7 +63,7 @@ func TestConfigured_OtherSettingsKeepTheEngine(t *testing.T) {
 func TestConfigured_AStoppedPairIsTriedAgain(t *testing.T) {
 	for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 		r := newRig(t)
-		p, d := r.met()
+		p, d := r.introducedPair()
 		ps := p.PairWith(d)
 		ps.Begin()
 		ps.End(Unanswered)

@@ -10,7 +10,7 @@ func (r *rig) besides(decode *Incarnation) int { return decode.Engine().Live().B
 
 // expiringRig returns two incarnations that have exchanged KV; decode frees blocks after so long.
 func expiringRig(r *rig, ttl time.Duration) (prefill, decode *Incarnation) {
-	prefill, decode = r.met()
+	prefill, decode = r.introducedPair()
 	setTTL(decode, ttl)
 	return prefill, decode
 }

@@ -18,19 +18,19 @@ import (
 // lister is an engine that lists models, as the test has it at the moment.
 type lister struct {
 	*Engine
-	start, list atomic.Value // strings; an empty list is a 404, "hang up" breaks the connection, "503" is one
-	asked       atomic.Int64
+	incarnation, list atomic.Value // strings; an empty list is a 404, "hang up" breaks the connection, "503" is one
+	asked             atomic.Int64
 }
 
 func (r *rig) lister(role upstream.Role, name string, models ...string) *lister {
 	r.t.Helper()
 	l := &lister{}
-	l.start.Store("1")
+	l.incarnation.Store("1")
 	l.list.Store(listOf(models...))
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		switch req.URL.Path {
 		case "/metrics":
-			_, _ = io.WriteString(w, "process_start_time_seconds "+l.start.Load().(string)+"\n")
+			_, _ = io.WriteString(w, "process_start_time_seconds "+l.incarnation.Load().(string)+"\n")
 		case "/v1/models":
 			l.asked.Add(1)
 			switch list := l.list.Load().(string); list {
@@ -153,7 +153,7 @@ func TestModels_AListIsReadAtEachStartAndEveryHalfMinute(t *testing.T) {
 	want(1, "old")
 	want(1, "old")
 	a.list.Store(listOf("new"))
-	a.start.Store("2") // the reading that tells it begins in this round
+	a.incarnation.Store("2") // the reading that tells it begins in this round
 	want(2, "new")
 	a.list.Store(listOf("new", "lora"))
 	r.pass(modelsEvery - time.Second)

@@ -31,9 +31,9 @@ const (
 
 // said is what the caller is told of an event.
 type said struct {
-	standing PairStatus
-	pause    time.Duration
-	resumed  bool
+	status  PairStatus
+	pause   time.Duration
+	resumed bool
 }
 
 func stopsFor(n int) (pairModel, said) {
@@ -49,7 +49,7 @@ func (m pairModel) after(event string) (pairModel, said) {
 	case event == elapses:
 	case event == begins:
 		next, status := m.begun()
-		return next, said{standing: status}
+		return next, said{status: status}
 	case m.phase == untried, m.phase == stopped, m.phase == due: // a fate that comes late
 	case event == "answered":
 		return pairModel{proven, 0}, said{resumed: m.phase == retrying}
@@ -97,7 +97,7 @@ func play(events []string) said {
 		s = said{}
 		switch outcome := trialEvents()[event]; event {
 		case begins:
-			s.standing = ps.Begin()
+			s.status = ps.Begin()
 		case elapses:
 			now = now.Add(retrialMax)
 		default:
@@ -151,10 +151,10 @@ func TestPairState_NoStopIsLost(t *testing.T) {
 	var visit func(path []string)
 	visit = func(path []string) {
 		back := append(append([]string{}, path...), "inconclusive", elapses, begins)
-		if got := play(back).standing; got != Trial && got != Proven {
+		if got := play(back).status; got != Trial && got != Proven {
 			t.Errorf("%s: got %v, want Trial or Proven", strings.Join(back, ", "), got)
 		}
-		if got := play(append(back, "answered", begins)).standing; got != Proven {
+		if got := play(append(back, "answered", begins)).status; got != Proven {
 			t.Errorf("%s, answered: got %v, want Proven", strings.Join(back, ", "), got)
 		}
 		if len(path) == 5 {

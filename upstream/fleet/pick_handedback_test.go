@@ -21,14 +21,14 @@ func paced(t *testing.T) *weighing {
 	return w
 }
 
-// noted is what the policy was told of one of the prefill instances.
-type noted struct {
+// offered is what the policy was told of one of the prefill instances.
+type offered struct {
 	prefix, holds int
 	delay         time.Duration
 }
 
 // tell picks once and returns what the policy was told of both.
-func (w *weighing) tell(hint Hint) (got [2]noted) {
+func (w *weighing) tell(hint Hint) (got [2]offered) {
 	w.t.Helper()
 	w.told = seen{}
 	_, done, err := w.Pick(upstream.RolePrefill, hint, nil)
@@ -38,35 +38,35 @@ func (w *weighing) tell(hint Hint) (got [2]noted) {
 	done()
 	for i, name := range []string{"p0", "p1"} {
 		c := w.told.candidates[name]
-		got[i] = noted{c.Prefix, c.Holds, time.Duration(c.Delay).Round(time.Millisecond)}
+		got[i] = offered{c.Prefix, c.Holds, time.Duration(c.Delay).Round(time.Millisecond)}
 	}
 	return got
 }
 
 func TestPick_TellsWhatWasHandedBack(t *testing.T) {
 	const ms = time.Millisecond
-	none := noted{delay: time.Second}
+	none := offered{delay: time.Second}
 	for _, row := range []struct {
 		name   string
 		notes  []PrefixHint
 		tokens int
 		holds  []Holding
-		want   [2]noted
+		want   [2]offered
 	}{
-		{"of this start", []PrefixHint{{"p1", "1", 700}}, 1000, nil, [2]noted{none, {3, 700, 300 * ms}}},
-		{"less than a piece", []PrefixHint{{"p1", "1", 16}}, 1000, nil, [2]noted{none, {1, 16, 984 * ms}}},
-		{"all of the prompt, and more", []PrefixHint{{"p1", "1", 5000}}, 1000, nil, [2]noted{none, {20, 5000, ms}}},
-		{"of both", []PrefixHint{{"p1", "1", 700}, {"p0", "1", 300}}, 1000, nil, [2]noted{{2, 300, 700 * ms}, {3, 700, 300 * ms}}},
-		{"the longest of a start", []PrefixHint{{"p1", "1", 700}, {"p1", "1", 200}}, 1000, nil, [2]noted{none, {3, 700, 300 * ms}}},
-		{"the longest of a start, last", []PrefixHint{{"p1", "1", 256}, {"p1", "1", 700}}, 1000, nil, [2]noted{none, {3, 700, 300 * ms}}},
-		{"behind what decode holds", []PrefixHint{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 700}}, [2]noted{none, {3, 700, time.Second}}},
-		{"beyond what decode holds", []PrefixHint{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 300}}, [2]noted{none, {3, 700, 600 * ms}}},
-		{"of another start", []PrefixHint{{"p1", "2", 700}}, 1000, nil, [2]noted{none, none}},
-		{"of no start", []PrefixHint{{"p1", "", 700}}, 1000, nil, [2]noted{none, none}},
-		{"of no instance", []PrefixHint{{"", "1", 700}, {"gone", "1", 700}}, 1000, nil, [2]noted{none, none}},
-		{"of a decode instance", []PrefixHint{{"d0", "1", 700}}, 1000, nil, [2]noted{none, none}},
-		{"of nothing", []PrefixHint{{"p1", "1", 0}, {"p0", "1", -5}}, 1000, nil, [2]noted{none, none}},
-		{"of a prompt without tokens", []PrefixHint{{"p1", "1", 700}}, 0, nil, [2]noted{{delay: ms}, {3, 700, ms}}},
+		{"of this start", []PrefixHint{{"p1", "1", 700}}, 1000, nil, [2]offered{none, {3, 700, 300 * ms}}},
+		{"less than a piece", []PrefixHint{{"p1", "1", 16}}, 1000, nil, [2]offered{none, {1, 16, 984 * ms}}},
+		{"all of the prompt, and more", []PrefixHint{{"p1", "1", 5000}}, 1000, nil, [2]offered{none, {20, 5000, ms}}},
+		{"of both", []PrefixHint{{"p1", "1", 700}, {"p0", "1", 300}}, 1000, nil, [2]offered{{2, 300, 700 * ms}, {3, 700, 300 * ms}}},
+		{"the longest of a start", []PrefixHint{{"p1", "1", 700}, {"p1", "1", 200}}, 1000, nil, [2]offered{none, {3, 700, 300 * ms}}},
+		{"the longest of a start, last", []PrefixHint{{"p1", "1", 256}, {"p1", "1", 700}}, 1000, nil, [2]offered{none, {3, 700, 300 * ms}}},
+		{"behind what decode holds", []PrefixHint{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 700}}, [2]offered{none, {3, 700, time.Second}}},
+		{"beyond what decode holds", []PrefixHint{{"p1", "1", 700}}, 1000, []Holding{{"d0", "1", 300}}, [2]offered{none, {3, 700, 600 * ms}}},
+		{"of another start", []PrefixHint{{"p1", "2", 700}}, 1000, nil, [2]offered{none, none}},
+		{"of no start", []PrefixHint{{"p1", "", 700}}, 1000, nil, [2]offered{none, none}},
+		{"of no instance", []PrefixHint{{"", "1", 700}, {"gone", "1", 700}}, 1000, nil, [2]offered{none, none}},
+		{"of a decode instance", []PrefixHint{{"d0", "1", 700}}, 1000, nil, [2]offered{none, none}},
+		{"of nothing", []PrefixHint{{"p1", "1", 0}, {"p0", "1", -5}}, 1000, nil, [2]offered{none, none}},
+		{"of a prompt without tokens", []PrefixHint{{"p1", "1", 700}}, 0, nil, [2]offered{{delay: ms}, {3, 700, ms}}},
 	} {
 		w := paced(t)
 		if got := w.tell(Hint{Tokens: row.tokens, PrefixHints: row.notes, Holds: row.holds}); got != row.want {
@@ -118,13 +118,13 @@ func TestPick_DecodeIsToldNothingOfHandBacks(t *testing.T) {
 func TestPick_AHandBackAddsToWhatWasComputed(t *testing.T) {
 	for _, row := range []struct {
 		computed, note int
-		want           noted
+		want           offered
 	}{
-		{4, 900, noted{9, 900, 100 * time.Millisecond}},
-		{9, 400, noted{9, 400, 100 * time.Millisecond}},
-		{4, 400, noted{4, 400, 600 * time.Millisecond}},
-		{0, 310, noted{4, 310, 690 * time.Millisecond}},
-		{4, -5000, noted{4, 0, 600 * time.Millisecond}}, // of a store that others write
+		{4, 900, offered{9, 900, 100 * time.Millisecond}},
+		{9, 400, offered{9, 400, 100 * time.Millisecond}},
+		{4, 400, offered{4, 400, 600 * time.Millisecond}},
+		{0, 310, offered{4, 310, 690 * time.Millisecond}},
+		{4, -5000, offered{4, 0, 600 * time.Millisecond}}, // of a store that others write
 	} {
 		w := paced(t)
 		all := chain(1, 10, 0, 0)

@@ -15,8 +15,8 @@ func (r *rig) left(name string) Unused {
 	return Unused{Params: []byte(name), Deadline: r.now().Add(time.Hour)}
 }
 
-// met returns two incarnations that have exchanged KV.
-func (r *rig) met() (prefill, decode *Incarnation) {
+// introducedPair returns two incarnations that have exchanged KV.
+func (r *rig) introducedPair() (prefill, decode *Incarnation) {
 	r.t.Helper()
 	prefill, decode = r.incarnations()
 	prefill.PairWith(decode).ExchangedKV()
@@ -33,7 +33,7 @@ func wantTake(t *testing.T, prefill, decode *Incarnation, want string) {
 
 func TestUnused_OldestFirstAndOnce(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	for _, name := range []string{"a", "b"} {
 		d.Leave(r.left(name))
 	}
@@ -46,7 +46,7 @@ func TestUnused_OldestFirstAndOnce(t *testing.T) {
 // does a refused connection before the next reading.
 func TestUnused_WaitWhileTheIncarnationIsUnknown(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	d.Leave(r.left("a"))
 	d.Engine().Refused()
 	if all := r.Waiting(); len(all) != 0 {
@@ -75,7 +75,7 @@ func TestUnused_NothingOfAnUnknownIncarnation(t *testing.T) {
 
 func TestUnused_EachOnceHoweverManyLegsAsk(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	for i := range maxUnused {
 		d.Leave(r.left(fmt.Sprint(i)))
 	}
@@ -105,7 +105,7 @@ func TestUnused_EachOnceHoweverManyLegsAsk(t *testing.T) {
 
 func TestUnused_OnlyBetweenPairsThatHaveExchangedKV(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	d.Leave(r.left("a"))
 	other := tells(r.named(upstream.RolePrefill, "other")[0], "1")
 	wantTake(t, newIncarnation(p.Engine(), "2"), d, "")
@@ -117,7 +117,7 @@ func TestUnused_OnlyBetweenPairsThatHaveExchangedKV(t *testing.T) {
 // sent. Were it for the release, that would fail every turn that carries it.
 func TestUnused_ARefusedOneIsForALegOfOurOwn(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	refused := r.left("refused")
 	refused.Refused = true
 	d.Leave(refused)
@@ -131,7 +131,7 @@ func TestUnused_ARefusedOneIsForALegOfOurOwn(t *testing.T) {
 
 func TestUnused_DroppedWhenDecodeHasRestarted(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	d.Leave(r.left("of the first start"))
 	next := tells(d.Engine(), "2")
 	p.PairWith(next).ExchangedKV()
@@ -145,7 +145,7 @@ func TestUnused_DroppedWhenDecodeHasRestarted(t *testing.T) {
 
 func TestUnused_DroppedWithTheEngine(t *testing.T) {
 	r := newRig(t)
-	_, d := r.met()
+	_, d := r.introducedPair()
 	d.Leave(r.left("a"))
 	r.Set(nil)
 	if d.Leave(r.left("late")); len(r.Waiting()) != 1 || len(d.unused) != 2 {
@@ -160,7 +160,7 @@ func TestUnused_DroppedWithTheEngine(t *testing.T) {
 
 func TestUnused_DroppedAtTheDeadline(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	d.Leave(r.left("a"))
 	r.pass(time.Hour)
 	if all := r.Waiting(); len(all) != 0 {
@@ -172,7 +172,7 @@ func TestUnused_DroppedAtTheDeadline(t *testing.T) {
 // Decode's clock goes on while this machine is suspended.
 func TestUnused_DroppedAtTheDeadlineOfASuspendedMachine(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	d.Leave(r.left("a"))
 	awake := r.now()
 	r.now = func() time.Time { return clocktest.Apart(t, awake, time.Hour) }
@@ -181,7 +181,7 @@ func TestUnused_DroppedAtTheDeadlineOfASuspendedMachine(t *testing.T) {
 
 func TestUnused_PairPausesAfterAFailure(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	q := tells(r.named(upstream.RolePrefill, "q")[0], "1")
 	q.PairWith(d).ExchangedKV()
 	for _, name := range []string{"a", "b"} {
@@ -198,7 +198,7 @@ func TestUnused_PairPausesAfterAFailure(t *testing.T) {
 
 func TestUnused_DueByNumberOrByAge(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	due := func(want int) {
 		t.Helper()
 		all := r.Due(2)
@@ -233,7 +233,7 @@ func TestUnused_DueByNumberOrByAge(t *testing.T) {
 
 func TestUnused_OneThatWasNotSentKeepsItsAge(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	d.Leave(r.left("a"))
 	r.pass(releaseAfter)
 	u, _ := p.PairWith(d).TakeUnused(false)
@@ -244,7 +244,7 @@ func TestUnused_OneThatWasNotSentKeepsItsAge(t *testing.T) {
 
 func TestUnused_AreBounded(t *testing.T) {
 	r := newRig(t)
-	_, d := r.met()
+	_, d := r.introducedPair()
 	for i := range maxUnused + 10 {
 		d.Leave(r.left(fmt.Sprint(i)))
 	}
@@ -255,7 +255,7 @@ func TestUnused_AreBounded(t *testing.T) {
 
 func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	d.Hurry() // nothing waits
 	d.Leave(r.left("a"))
 	if len(r.Due(8)) != 0 || d.Unused() != 1 {
@@ -286,7 +286,7 @@ func TestUnused_HurryWaitsForNoTurn(t *testing.T) {
 // A ticket whose leg was not answered may be read yet by the prefill incarnation that was sent it.
 func TestUnused_UnansweredWaitsForItsReader(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	u := r.left("a")
 	u.Reader = p
 	d.Leave(u)
@@ -320,7 +320,7 @@ func TestUnused_UnansweredWaitsForItsReader(t *testing.T) {
 // A turn's leg that fails with a release may fail for another cause: a leg of our own settles it.
 func TestUnused_FailedPiggybackLeavesLegsOfOurOwn(t *testing.T) {
 	r := newRig(t)
-	p, d := r.met()
+	p, d := r.introducedPair()
 	d.Leave(r.left("a"))
 	ps := p.PairWith(d)
 	ps.ReleaseFailed(false)

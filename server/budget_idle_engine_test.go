@@ -32,7 +32,7 @@ func TestBudget_GivesUpMoreWhereAnEngineStands(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			clock := &clock{}
 			r := newRig(t, setup{
-				cfg: func(c *server.Config) { releasing(c); c.PinnedShare = 0.5 }, fleet: func(c *fleet.Config) { c.Now = clock.now }, still: true,
+				cfg: func(c *server.Config) { releasing(c); c.PinnedShare = 0.5 }, fleet: func(c *fleet.Config) { c.Now = clock.now }, probeless: true,
 			})
 			reads := func(told string) {
 				clock.ahead.Add(int64(4 * time.Second))
