@@ -182,7 +182,7 @@ func TestTokenProof_IDEchoQuarantinesAnEngineThatTakesOtherIDs(t *testing.T) {
 				return body
 			}
 			r := startTampered(t, lie, more, unchanged)
-			c := &chatting{rig: r, id: "receipt", cfg: vllmsim.DefaultConfig()}
+			c := &chatting{rig: r, id: "id-echo", cfg: vllmsim.DefaultConfig()}
 			c.learnt(t)
 			lies.Store(true)
 			refused := 0

@@ -186,10 +186,10 @@ func TestMutant_WithoutIDEchoTheOracleSeesIt(t *testing.T) {
 					}}
 				}
 			})
-			c := &chatting{rig: r, id: "receipt", cfg: vllmsim.DefaultConfig()}
+			c := &chatting{rig: r, id: "id-echo", cfg: vllmsim.DefaultConfig()}
 			c.learnt(t)
 			lies.Store(true)
-			r.askAs(t, "receipt", append(c.h.messages, question("SAY "+longText(77)+"."))...)
+			r.askAs(t, "id-echo", append(c.h.messages, question("SAY "+longText(77)+"."))...)
 			r.noticed(t, mutant)
 		})
 	}

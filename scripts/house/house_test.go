@@ -53,10 +53,10 @@ func TestFigures_EachCanFail(t *testing.T) {
 		"targets that don't exist":      {targets("run", "ci.yml"), map[string]string{"run": "make check\n", "ci.yml": workflow, "Makefile": "page:\n"}, []string{"run: make check, which", "ci.yml: make check, which"}},
 
 		"words that are free": {words(fleet), map[string]string{
-			// A name elsewhere, a name of another kind, a part of a word, comments, locals, tests, folders that are no code.
+			// A name elsewhere, a name of another kind, a part of a word, comments, locals, folders that are no code.
 			"server/a.go":                "package server\n\n// barred Start told_late\ntype Start struct{ tries int }\n\nfunc barred() { tries := \"told_late or not\"; _ = tries }\n",
 			"upstream/fleet/a.go":        "package fleet\n\ntype Started struct{ Start int }\n\nfunc Start(barred int) (bar func(barred int)) { return nil }\n",
-			"upstream/fleet/a_test.go":   "package fleet\n\ntype Start int\n",
+			"upstream/fleet/a_test.go":   "package fleet\n\nfunc TestStart(barred int) {}\n",
 			"upstream/testdata/a.go":     "package testdata\n\nfunc barred() {}\n",
 			"upstream/fleet/deep/a.go":   "package deep\n\ntype Start int\n",
 			"node_modules/x/upstream.go": "not Go",
@@ -69,6 +69,11 @@ func TestFigures_EachCanFail(t *testing.T) {
 			"upstream/fleet/a.go:4: field isBarred", "upstream/fleet/a.go:7: method Barred", "upstream/fleet/a.go:10: method BarredSince",
 			"upstream/fleet/a.go:13: value whyBarred",
 		}},
+		"words that were replaced in tests, files and tags": {words(fleet), map[string]string{
+			"server/a.go":              "package server\n\ntype record struct {\n\tLate int `json:\"told_late,omitempty\" xml:\"x\"`\n}\n",
+			"upstream/barred_linux.go": "package upstream\n",
+			"upstream/fleet/a_test.go": "package fleet\n\nfunc TestBarred_Holds() {}\n",
+		}, []string{"server/a.go:4: text told_late", "upstream/barred_linux.go:1: file barred_linux", "upstream/fleet/a_test.go:3: func TestBarred_Holds"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			faults, err := check(tree(t, c.files), []figure{c.figure})

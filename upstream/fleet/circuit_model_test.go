@@ -25,13 +25,13 @@ const (
 
 // The events. An attempt that was the trial ends, or the one that was it before.
 const (
-	arrives  = "an attempt begins"
-	ends     = "the last trial ends"
-	endsLate = "the trial before ends"
-	headers  = "answered"
-	serves   = "served"
-	fails    = "failed"
-	waits    = "30s pass"
+	attempted = "an attempt begins"
+	ends      = "the last trial ends"
+	endsLate  = "the trial before ends"
+	headers   = "answered"
+	serves    = "served"
+	fails     = "failed"
+	waits     = "30s pass"
 )
 
 // seenOf is what can be seen of a circuit after an event: whether the engine is preferred, whether the attempt became a trial,
@@ -42,7 +42,7 @@ type seenOf struct {
 }
 
 func circuitEvents() []string {
-	return []string{arrives, ends, endsLate, headers, serves, fails, waits}
+	return []string{attempted, ends, endsLate, headers, serves, fails, waits}
 }
 
 // after is the model's next state, and what is seen then.
@@ -51,7 +51,7 @@ func (m circuitModel) after(event string) (next circuitModel, seen seenOf) {
 	switch {
 	case event == waits && m.phase == opened:
 		next = circuitModel{halfOpen, m.n}
-	case event == arrives && m.phase == halfOpen:
+	case event == attempted && m.phase == halfOpen:
 		next, seen.trial = circuitModel{tried, m.n}, true
 	case (event == ends || event == headers) && m.phase == tried:
 		next = circuitModel{halfOpen, m.n}
@@ -80,7 +80,7 @@ func playCircuit(f *Fleet, events []string) (seen seenOf) {
 	for _, event := range events {
 		seen = seenOf{}
 		switch event {
-		case arrives:
+		case attempted:
 			if number := e.begin(0); e.circuit.trial == number {
 				trials = append(trials, number)
 				seen.trial = true
