@@ -41,13 +41,13 @@ function bad(why) { print package " imports " name ": " why; n++ }
 			} else if (name == "carryover/upstream/http1") {
 				if (package != "carryover/upstream") bad("HTTP to engines is spoken by upstream itself")
 			} else if (package == "carryover/server") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|sse|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage)$/) bad("server imports convcache, upstream and its fleet, sse, and its own proofs, queue, bound of connections, suggestions, outlines and lineages only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet|upstream\/fleet\/facts|sse|server\/proof|server\/queue|server\/connlimit|server\/suggest|server\/outline|server\/lineage)$/) bad("server imports convcache, upstream, its fleet and what is known of engines, sse, and its own proofs, queue, bound of connections, suggestions, outlines and lineages only")
 			} else if (package == "carryover/server/proof") {
-				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet)$/) bad("the proofs import convcache, upstream and its fleet only")
+				if (name !~ /^carryover\/(convcache|upstream|upstream\/fleet(\/facts)?)$/) bad("the proofs import convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/admin") {
-				if (name !~ /^carryover\/(upstream(\/fleet)?|server\/journal)$/) bad("the listener for operators imports upstream, its fleet and the journal only")
+				if (name !~ /^carryover\/(upstream(\/fleet(\/facts)?)?|server\/journal)$/) bad("the listener for operators imports upstream, its fleet and the journal only")
 			} else if (package ~ /^carryover\/server\/(journal|telemetry)$/) {
-				if (name !~ /^carryover\/(server|upstream(\/fleet)?|convcache)$/) bad("observers of turns import server, convcache, upstream and its fleet only")
+				if (name !~ /^carryover\/(server|upstream(\/fleet(\/facts)?)?|convcache)$/) bad("observers of turns import server, convcache, upstream and its fleet only")
 			} else if (package == "carryover/server/outline") {
 				if (name != "carryover/upstream") bad("outlines are made of requests only")
 			} else if (package ~ /^carryover\/server\/(queue|connlimit|suggest)$/) {
@@ -60,6 +60,8 @@ function bad(why) { print package " imports " name ": " why; n++ }
 				bad("only cmd picks a connector")
 			} else if (package ~ /^carryover\/convcache\//) {
 				if (name != "carryover/convcache") bad("a sub-package of convcache imports convcache and sse/rawjson only")
+			} else if (package == "carryover/upstream/fleet" && name == "carryover/upstream/fleet/facts") {
+				continue
 			} else if (package ~ /^carryover\/upstream\//) {
 				if (name != "carryover/upstream") bad("a sub-package of upstream imports upstream, sse/rawjson, upstream/msgpack and upstream/zmq/zmtp only, and a connector what connectors share")
 			} else bad("convcache, upstream and sse import sse/rawjson only")

@@ -10,6 +10,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // buffers reports whether decode is asked for a whole answer, out of which the
@@ -25,7 +26,7 @@ func (s *turns) buffers(t *turn, decode *fleet.Incarnation, handed bool) bool {
 		return false
 	case t.ineligible == body.WhyPromptLogprobs: // engines refuse it in streams, and to whole answers it adds what no stream has
 		return false
-	case s.cfg.Release && s.deps.Connector.Traits().Reuses && decode.PlugIn() != fleet.Yes: // to know what is to be released
+	case s.cfg.Release && s.deps.Connector.Traits().Reuses && decode.PlugIn() != facts.Yes: // to know what is to be released
 		return true
 	}
 	return t.proof != nil && t.conversation.known && t.lacks == "" && t.ids.Lacks() == ""

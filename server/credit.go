@@ -7,6 +7,7 @@ import (
 	"carryover/server/lineage"
 	"carryover/upstream"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // had returns what the prefix caches of prefill instances hold of the turn's prompt without any ticket, because earlier prompts of its
@@ -102,7 +103,7 @@ func (t *turn) leaves(prefill *fleet.Incarnation, found lineage.Space, h *claim,
 		}
 		return prompt
 	})
-	if in, space := found.Cache(); in != 0 && prompt > 0 && prefill.Known() && prefill.CachesPrefixes() != fleet.No {
+	if in, space := found.Cache(); in != 0 && prompt > 0 && prefill.Known() && prefill.CachesPrefixes() != facts.No {
 		has = convcache.AddPrefilled(has, convcache.Prefilled{Incarnation: in, Space: space, Tokens: prompt})
 	}
 	return has

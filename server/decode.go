@@ -13,6 +13,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // detachedLimit is the time limit of work that goes on after its client has left.
@@ -164,14 +165,14 @@ func (s *turns) decodeOn(ctx context.Context, t *turn, p *pair, incarnation *fle
 
 // asksIDs reports whether decode is asked for the ids of its answer, which is so if no plug-in adds them. Of Messages the plug-in adds the
 // ids, and no request can ask for them; Responses the plug-in does not know.
-func asksIDs(api body.API, plugIn fleet.Finding) bool {
+func asksIDs(api body.API, plugIn facts.Finding) bool {
 	switch api {
 	case body.Messages:
 		return false
 	case body.Responses:
 		return true
 	}
-	return plugIn != fleet.Yes
+	return plugIn != facts.Yes
 }
 
 // gone returns how long decode may take to begin its answer after the turn has ended for this cause.

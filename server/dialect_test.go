@@ -18,6 +18,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // agentStream is an answer of an API with a dialect, and what has reached the client of it.
@@ -284,10 +285,10 @@ func TestDialect_AnothersAnswerReachesNobody(t *testing.T) {
 }
 
 func TestDialect_WhoIsAskedForIDs(t *testing.T) {
-	for api, want := range [body.APIs]map[fleet.Finding]bool{
-		body.Chat: {fleet.Yes: false, fleet.No: true}, body.Text: {fleet.Yes: false, fleet.No: true},
-		body.Messages:  {fleet.Yes: false, fleet.No: false}, // which can't be
-		body.Responses: {fleet.Yes: true, fleet.No: true},   // of which the plug-in knows nothing
+	for api, want := range [body.APIs]map[facts.Finding]bool{
+		body.Chat: {facts.Yes: false, facts.No: true}, body.Text: {facts.Yes: false, facts.No: true},
+		body.Messages:  {facts.Yes: false, facts.No: false}, // which can't be
+		body.Responses: {facts.Yes: true, facts.No: true},   // of which the plug-in knows nothing
 	} {
 		for plugIn, asks := range want {
 			if got := asksIDs(body.API(api), plugIn); got != asks {

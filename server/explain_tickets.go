@@ -8,6 +8,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // TicketAhead is one ticket of the conversation in the store.
@@ -56,19 +57,19 @@ func engineAhead(incarnation *fleet.Incarnation) *EngineAhead {
 }
 
 // found returns a finding in words for operators.
-func found(f fleet.Finding) string {
+func found(f facts.Finding) string {
 	switch f {
-	case fleet.Yes:
+	case facts.Yes:
 		return "yes"
-	case fleet.No:
+	case facts.No:
 		return "no"
 	}
 	return "unknown"
 }
 
 // finding returns the same as found, but "" for a finding that is not known or not needed.
-func finding(f fleet.Finding) string {
-	if f == fleet.Unknown {
+func finding(f facts.Finding) string {
+	if f == facts.Unknown {
 		return ""
 	}
 	return found(f)

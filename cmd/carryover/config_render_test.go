@@ -6,7 +6,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 	"carryover/upstream/vllmsim"
 )
 
@@ -34,7 +34,7 @@ func TestConfig_RenderReachesTheFleet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if prompt, err := incarnation.Prompt(t.Context(), req, ""); err != nil || len(prompt.IDs) == 0 || incarnation.Renders(body.Messages) != fleet.Yes {
+	if prompt, err := incarnation.Prompt(t.Context(), req, ""); err != nil || len(prompt.IDs) == 0 || incarnation.Renders(body.Messages) != facts.Yes {
 		t.Errorf("got %v, %v", prompt.IDs, err)
 	}
 	if asked := server.Requests(); len(asked) != 1 || asked[0].Path != "/v1/messages/render" {

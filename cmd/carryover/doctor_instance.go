@@ -15,6 +15,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // examined is what an instance has reported about itself.
@@ -164,10 +165,10 @@ func (d *doctor) start(ctx context.Context, p *proxy, engine *fleet.Engine, e *e
 // capability says whether the engine uses the ids that it is sent, as the fleet's own probe finds.
 func (d *doctor) capability(ctx context.Context, incarnation *fleet.Incarnation, e *examined) {
 	switch incarnation.ProbeIDs(ctx, body.Chat, "") {
-	case fleet.Yes:
+	case facts.Yes:
 		d.report.holds(e.where(), codeIDsIgnored, "it computes the ids that it is sent, so that the token proof is in force")
 		d.report.holds(e.where(), codeIDsUnproven, "")
-	case fleet.No:
+	case facts.No:
 		d.report.found(e.where(), codeIDsIgnored, "it answers a chat with ids that are none as if there were none")
 	default:
 		d.report.found(e.where(), codeIDsUnproven, "the probe for forwarded ids was not answered as vLLM does")

@@ -11,7 +11,7 @@ import (
 	"carryover/server/proof"
 	"carryover/upstream"
 	"carryover/upstream/body"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // nixlConfig is what engines are started with (--kv-transfer-config).
@@ -46,7 +46,7 @@ func (d *doctor) judge(c couple, model string, seen *tried) {
 		v.found(codeAddressTaken, "somebody listens at --lmcache-listen "+d.cfg.LMCache.Listen+", so that no turn was tried")
 		return
 	}
-	if seen.template == fleet.No {
+	if seen.template == facts.No {
 		v.found(codeTemplate, "a finished turn does not begin with the tokens that were rendered to generate it; no turn was tried")
 		return
 	}
@@ -224,9 +224,9 @@ func (v *verdict) plugIn() string {
 	switch {
 	case v.cfg.KV.DecodeStream == decodeBuffered:
 		return "streams are made of whole answers (--decode-stream buffered)"
-	case v.seen.plugIn == fleet.Yes:
+	case v.seen.plugIn == facts.Yes:
 		return "streams end with decode's params, and the plug-in's output ids"
-	case v.seen.plugIn == fleet.No:
+	case v.seen.plugIn == facts.No:
 		return "streams end with decode's params, without output ids of a plug-in: they are asked for (return_token_ids)"
 	}
 	return ""

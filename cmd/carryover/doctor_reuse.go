@@ -10,7 +10,7 @@ import (
 	"carryover/server"
 	"carryover/server/proof"
 	"carryover/upstream"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // leastLoad is how many tokens prefill must lack before it reads them (kv_recompute_threshold of vLLM 0.32, unless it is configured).
@@ -76,7 +76,7 @@ func (v *verdict) missed(turn *probeTurn) (code, what string) {
 	reason := string(turn.record.Reuse.Reason)
 	switch reason {
 	case proof.Unproven(proof.LacksShape):
-		if v.seen.parity == fleet.No {
+		if v.seen.parity == facts.No {
 			return codeParity, "its ids are not those of the prompt that prefill rendered"
 		}
 		return codeTokenize, "whether its ids are those that prefill renders could not be found out"

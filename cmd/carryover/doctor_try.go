@@ -15,16 +15,17 @@ import (
 	"carryover/upstream/body"
 	"carryover/upstream/discovery"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // tried holds the observations of turns on a pair.
 type tried struct {
 	turns           []probeTurn
 	prefill, decode kvPlace
-	plugIn          fleet.Finding // of decode
+	plugIn          facts.Finding // of decode
 	quarantined     bool          // prefill
-	parity          fleet.Finding // of the shape of the turns, Unknown if it was not learnt
-	template        fleet.Finding // whether it is append-only, which the history proof needs
+	parity          facts.Finding // of the shape of the turns, Unknown if it was not learnt
+	template        facts.Finding // whether it is append-only, which the history proof needs
 	addressTaken    bool          // that notifications come to
 	left            int           // tickets that could not be released
 }
@@ -132,7 +133,7 @@ func started(ctx context.Context, p *proxy, c couple, failed <-chan error) error
 // begun runs to its end: the ticket of a leg that is cut can neither be used nor released.
 func (d *doctor) hold(ctx context.Context, p *proxy, w *onlooker, base, model string, c couple, seen *tried) {
 	if prefill := p.fleet.Engine(upstream.RolePrefill, c.prefill.Name); prefill != nil && provesHistory(d.cfg, model) {
-		if seen.template = prefill.Last().AppendOnly(ctx, model, nil, ""); seen.template == fleet.No {
+		if seen.template = prefill.Last().AppendOnly(ctx, model, nil, ""); seen.template == facts.No {
 			return
 		}
 	}
@@ -158,16 +159,16 @@ func (d *doctor) hold(ctx context.Context, p *proxy, w *onlooker, base, model st
 }
 
 // learnt waits until it is known whether /tokenize gives what prefill renders, which is learnt beside the first turn.
-func (d *doctor) learnt(ctx context.Context, p *proxy, c couple, talk *probeTalk) (found fleet.Finding) {
+func (d *doctor) learnt(ctx context.Context, p *proxy, c couple, talk *probeTalk) (found facts.Finding) {
 	req, err := body.ParseRequest(body.Chat, talk.body(true))
 	prefill, decode := p.fleet.Engine(upstream.RolePrefill, c.prefill.Name), p.fleet.Engine(upstream.RoleDecode, c.decode.Name)
-	if err != nil || prefill == nil || decode == nil || prefill.Last().UsesIDs(body.Chat) != fleet.Yes || decode.Last().UsesIDs(body.Chat) != fleet.Yes {
-		return fleet.Unknown // nothing is learnt
+	if err != nil || prefill == nil || decode == nil || prefill.Last().UsesIDs(body.Chat) != facts.Yes || decode.Last().UsesIDs(body.Chat) != facts.Yes {
+		return facts.Unknown // nothing is learnt
 	}
 	shape, _ := req.FeatureSet()
 	lookUntil(ctx, parityLimit, func() bool {
 		found = prefill.Last().Parity(req.Model(), shape)
-		return found != fleet.Unknown
+		return found != facts.Unknown
 	})
 	return found
 }

@@ -6,6 +6,7 @@ import (
 	"carryover/convcache"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // History is the proof by messages, for engines without token support. A ticket is used whole, by a request whose messages begin with
@@ -80,9 +81,9 @@ func (t *historyTurn) Look(ctx context.Context) (miss string) {
 		return ""
 	}
 	switch t.prefill.AppendOnly(ctx, t.model, t.kwargs, t.authorization) {
-	case fleet.Yes:
+	case facts.Yes:
 		return ""
-	case fleet.No:
+	case facts.No:
 		return MissNotAppendOnly
 	}
 	return MissTokenizeFailed

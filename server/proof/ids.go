@@ -11,6 +11,7 @@ import (
 	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // ErrIDs means that prefill's answer does not repeat the ids that prefill was sent.
@@ -154,7 +155,7 @@ func (k *IDs) ForDecode(incarnation *fleet.Incarnation) []byte {
 	if k == nil {
 		return nil
 	}
-	if k.wanted && incarnation != k.turn.attempt.Decode && k.turn.api.ForwardsIDs() && incarnation.UsesIDs(k.turn.api) != fleet.Yes {
+	if k.wanted && incarnation != k.turn.attempt.Decode && k.turn.api.ForwardsIDs() && incarnation.UsesIDs(k.turn.api) != facts.Yes {
 		k.lose(LacksProbe)
 	}
 	if !k.wanted && !k.sent {

@@ -5,7 +5,7 @@ import (
 	"sync"
 
 	"carryover/sse/rawjson"
-	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // parity compares two answers about one prompt: the ids that /tokenize returns for it, and the ids that prefill itself rendered. The
@@ -23,13 +23,13 @@ type parity struct {
 // askParity has the prompt tokenised in parallel with the prefill leg if nothing is known about its shape. It returns nil otherwise.
 func (t *tokensTurn) askParity(ctx context.Context) *parity {
 	incarnation, model, shape := t.attempt.Prefill, t.req.Model(), t.shape
-	if shape == "" || incarnation.Parity(model, shape) != fleet.Unknown {
+	if shape == "" || incarnation.Parity(model, shape) != facts.Unknown {
 		return nil
 	}
 	id, logger := t.attempt.TurnID, t.proof.logger
 	asked := &parity{learnt: make(chan struct{}), compare: func(rendered []byte, tokenised []uint32) {
 		equal := rawjson.EqualIDs(rendered, tokenised)
-		if incarnation.LearnParity(model, shape, equal) == fleet.No && !equal {
+		if incarnation.LearnParity(model, shape, equal) == facts.No && !equal {
 			logger.Warn("tokenize differs from what prefill renders; requests of this shape reuse nothing",
 				"turn", id, "prefill", incarnation.Engine().Name, "shape", shape)
 		}

@@ -3,6 +3,7 @@ package proof
 import (
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // Prediction is what Begin and Look of an attempt would return, as far as that is known without asking an engine. If Lacks, Miss and Asks
@@ -13,7 +14,7 @@ type Prediction struct {
 	Asks  string // what an engine has to be asked first; see the constants Asks…
 	// Parity says whether /tokenize agrees with the prefill incarnation for requests of this shape. Template says whether the chat template
 	// is append-only. Each is Unknown if the proof does not use it.
-	Parity, Template fleet.Finding
+	Parity, Template facts.Finding
 }
 
 // What an engine has to be asked before a turn is proven.
@@ -33,8 +34,8 @@ func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 		case f.Asks != "" || f.Lacks != "":
 		case !incarnation.Known():
 			f.Asks = AsksIncarnation
-		case !t.forwardsTo(incarnation) || incarnation.UsesIDs(t.api) == fleet.Yes:
-		case incarnation.UsesIDs(t.api) == fleet.No:
+		case !t.forwardsTo(incarnation) || incarnation.UsesIDs(t.api) == facts.Yes:
+		case incarnation.UsesIDs(t.api) == facts.No:
 			f.Lacks = LacksProbe
 		default:
 			f.Asks = AsksProbe
@@ -54,7 +55,7 @@ func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 		t.ids.compare(ids, list)
 	case t.shape == "":
 		f.Miss = MissNotComparable
-	case f.Parity != fleet.Yes:
+	case f.Parity != facts.Yes:
 		f.Miss = Unproven(LacksShape)
 	default:
 		f.Asks = AsksTokens
@@ -65,7 +66,7 @@ func (t *tokensTurn) Predict(a Attempt) (f Prediction) {
 // predictRender predicts a turn whose prompt ids come from a render endpoint.
 func (t *tokensTurn) predictRender(f *Prediction) {
 	switch {
-	case t.attempt.Prefill.Renders(t.api) != fleet.No:
+	case t.attempt.Prefill.Renders(t.api) != facts.No:
 		f.Asks = AsksTokens
 	case t.api == body.Responses: // its answer reports the ids, so it can still leave a ticket
 		f.Miss = Unproven(LacksRender)
@@ -86,8 +87,8 @@ func (t *historyTurn) Predict(a Attempt) (f Prediction) {
 	}
 	f.Template = a.Prefill.Template(t.model, t.kwargs)
 	switch f.Template {
-	case fleet.Yes:
-	case fleet.No:
+	case facts.Yes:
+	case facts.No:
 		f.Miss = MissNotAppendOnly
 	default:
 		f.Asks = AsksTemplate

@@ -9,6 +9,7 @@ import (
 	"carryover/upstream"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 	"carryover/upstream/routing"
 	"carryover/upstream/vllmsim"
 )
@@ -84,7 +85,7 @@ func TestPredict_OfAPromptThatIsRendered(t *testing.T) {
 		if got, want := turn.Predict(a), (Prediction{Asks: AsksProbe}); got != want {
 			t.Errorf("%s, render %t, decode not probed: %+v, want %+v", row.api.Path(), row.render, got, want)
 		}
-		if got := decode.ProbeIDs(t.Context(), row.api, ""); got != fleet.Yes {
+		if got := decode.ProbeIDs(t.Context(), row.api, ""); got != facts.Yes {
 			t.Fatalf("%s: decode's probe says %d", row.api.Path(), got)
 		}
 		// Prefill computes the ids as a text completion, and needs no probe.

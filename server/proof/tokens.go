@@ -9,6 +9,7 @@ import (
 	"carryover/sse/rawjson"
 	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // Tokens is the proof by token ids. A ticket is used as far as the ids of the new prompt are the ids whose KV decode holds, and both legs
@@ -84,7 +85,7 @@ func (t *tokensTurn) worth(ctx context.Context, incarnation *fleet.Incarnation) 
 	switch {
 	case !incarnation.Known():
 		lacks = LacksIncarnation
-	case t.forwardsTo(incarnation) && incarnation.ProbeIDs(ctx, t.api, t.attempt.Authorization) != fleet.Yes:
+	case t.forwardsTo(incarnation) && incarnation.ProbeIDs(ctx, t.api, t.attempt.Authorization) != facts.Yes:
 		lacks = LacksProbe
 	default:
 		return ""
@@ -156,7 +157,7 @@ func (t *tokensTurn) Look(ctx context.Context) (miss string) {
 		return MissNotComparable
 	}
 	prefill := t.attempt.Prefill
-	if prefill.Parity(t.req.Model(), t.shape) != fleet.Yes {
+	if prefill.Parity(t.req.Model(), t.shape) != facts.Yes {
 		return Unproven(LacksShape)
 	}
 	prompt, err := prefill.Prompt(ctx, t.req, t.attempt.Authorization)

@@ -10,6 +10,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 )
 
 // Render says "none" for thinking that is disabled, and the endpoint what the template knows.
@@ -54,7 +55,7 @@ func TestRender_ThinkingThatIsDisabledMustHaveItsCount(t *testing.T) {
 		case !row.comparable && row.failed == 0 && !errors.Is(err, ErrNotComparable):
 			t.Errorf("%s: got %v, %v, want ErrNotComparable", row.name, prompt.IDs, err)
 		}
-		if asked := slices.Contains(r.paths(), "/v1/messages/count_tokens"); asked != row.asked || r.Renders(body.Messages) != Yes {
+		if asked := slices.Contains(r.paths(), "/v1/messages/count_tokens"); asked != row.asked || r.Renders(body.Messages) != facts.Yes {
 			t.Errorf("%s: asked %v, renders %d", row.name, r.paths(), r.Renders(body.Messages))
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 	"carryover/upstream/vllmsim"
 )
 
@@ -120,7 +121,7 @@ func (r *rig) named(role upstream.Role, names ...string) (engines []*Engine) {
 // tells makes an engine one of which a reading has just told this incarnation.
 func tells(e *Engine, incarnation string) *Incarnation {
 	e.mu.Lock()
-	e.become(facts{incarnation: incarnation, blockSize: 16})
+	e.become(facts.Metrics{Incarnation: incarnation, BlockSize: 16})
 	e.read, e.missed = e.fleet.now(), time.Time{}
 	e.show()
 	e.mu.Unlock()

@@ -7,16 +7,7 @@ import (
 	"sync/atomic"
 
 	"carryover/upstream/body"
-)
-
-// Finding is what is known about a yes-or-no question.
-type Finding int
-
-// The findings.
-const (
-	Unknown Finding = iota
-	Yes
-	No
+	"carryover/upstream/fleet/facts"
 )
 
 // Incarnation is one start of an engine and everything known of it. An attempt keeps the Incarnation that it began
@@ -48,12 +39,12 @@ type Incarnation struct {
 	mu          sync.Mutex
 	blockSize   int
 	quarantined bool
-	usesIDs     [body.APIs]Finding
+	usesIDs     [body.APIs]facts.Finding
 	refused     [body.APIs]bool // the last probe with our own key was refused
-	plugIn      Finding
-	rendering   [body.APIs]Finding // whether it has the render endpoint of the API
-	parity      map[[sha256.Size]byte]Finding
-	templates   map[[sha256.Size]byte]Finding
+	plugIn      facts.Finding
+	rendering   [body.APIs]facts.Finding // whether it has the render endpoint of the API
+	parity      map[[sha256.Size]byte]facts.Finding
+	templates   map[[sha256.Size]byte]facts.Finding
 	silence     int // answers in a row that brought no kv_transfer_params
 
 	connectorFacts any                    // the connector's facts about it, valid if introduced

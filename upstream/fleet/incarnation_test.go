@@ -6,6 +6,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 )
 
 // The same id is the same incarnation, whatever was forgotten in between; its block size may
@@ -24,12 +25,12 @@ func TestIncarnation_TheSameIDIsTheSameIncarnation(t *testing.T) {
 	if e.Fresh() == s || e.Last() == s {
 		t.Error("after a refusal the start is known without a reading")
 	}
-	if e.Current(t.Context()) != s || s.PlugIn() != Yes {
+	if e.Current(t.Context()) != s || s.PlugIn() != facts.Yes {
 		t.Error("after a refusal: got another start, want the same")
 	}
 	text = "process_start_time_seconds 6\n"
 	e.Refresh(t.Context())
-	if next := e.Fresh(); next == s || next.PlugIn() != Unknown || next.BlockSize() != 0 {
+	if next := e.Fresh(); next == s || next.PlugIn() != facts.Unknown || next.BlockSize() != 0 {
 		t.Error("what is known of a start is known of the next one")
 	}
 }
@@ -46,10 +47,10 @@ func TestIncarnation_UnknownIsEqualToNothing(t *testing.T) {
 		t.Error("it has a link")
 	}
 	blank.LearnPlugIn(true)
-	if got := blank.LearnParity("m", "f", true); got != Unknown || blank.PlugIn() != Unknown || blank.Parity("m", "f") != Unknown {
+	if got := blank.LearnParity("m", "f", true); got != facts.Unknown || blank.PlugIn() != facts.Unknown || blank.Parity("m", "f") != facts.Unknown {
 		t.Error("something was learnt of it")
 	}
-	if blank.ProbeIDs(t.Context(), body.Chat, "") != Unknown || blank.AppendOnly(t.Context(), "m", nil, "") != Unknown {
+	if blank.ProbeIDs(t.Context(), body.Chat, "") != facts.Unknown || blank.AppendOnly(t.Context(), "m", nil, "") != facts.Unknown {
 		t.Error("something was found out of it")
 	}
 }
@@ -146,18 +147,18 @@ func TestIncarnation_PlugInIsWithdrawnByTheFirstAnswerWithout(t *testing.T) {
 	s := tells(e, "1")
 	for n, row := range []struct {
 		present bool
-		want    Finding
-	}{{true, Yes}, {true, Yes}, {false, No}, {true, No}} {
+		want    facts.Finding
+	}{{true, facts.Yes}, {true, facts.Yes}, {false, facts.No}, {true, facts.No}} {
 		s.LearnPlugIn(row.present)
 		if got := s.PlugIn(); got != row.want {
 			t.Errorf("after answer %d: got %d, want %d", n, got, row.want)
 		}
 	}
 	s = tells(e, "2")
-	if got := s.PlugIn(); got != Unknown {
+	if got := s.PlugIn(); got != facts.Unknown {
 		t.Errorf("next start: got %d, want Unknown", got)
 	}
-	if s.LearnPlugIn(false); s.PlugIn() != No {
+	if s.LearnPlugIn(false); s.PlugIn() != facts.No {
 		t.Error("an engine without plug-in is not known as such")
 	}
 }

@@ -44,7 +44,7 @@ func (e *Engine) PerToken() time.Duration { return time.Duration(e.perToken(e.fl
 func (e *Engine) KVTokens() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.load.kvTokens
+	return e.load.KVTokens
 }
 
 // Live returns the state of the engine now.
@@ -58,7 +58,7 @@ func (e *Engine) Live() Live {
 	l := &e.load
 	live := Live{
 		State: state, Why: why, Incarnation: last.ID(), InFlight: int(e.inFlight.Load()), Others: l.others,
-		Running: l.running, Waiting: l.waiting, Short: l.wanting(), KVUsage: l.usage, KVTokens: l.kvTokens, Read: l.read,
+		Running: l.Running, Waiting: l.Waiting, Short: l.Wanting(), KVUsage: l.Usage, KVTokens: l.KVTokens, Read: l.read,
 		PerToken: e.PerToken(), Queued: int(e.queued.Load()), Pinned: pinned, Open: open, Besides: last.otherPins(),
 		CachedBlocks: held,
 	}

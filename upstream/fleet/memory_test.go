@@ -12,6 +12,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 )
 
 // reached counts the values that a fleet holds on to: what pointers point at, the entries
@@ -61,7 +62,7 @@ func (r *rig) learnAll(p, d *Incarnation) {
 	for _, s := range []*Incarnation{p, d} {
 		s.LearnParity("m", "f", true)
 		s.LearnPlugIn(true)
-		s.learnTemplate(digest("m"), Yes)
+		s.learnTemplate(digest("m"), facts.Yes)
 		s.LearnBodySpeed(10, time.Second)
 		s.LearnSpeed(10, time.Second)
 		r.prefixes.record(s, []uint64{1, 2, 3})
@@ -69,7 +70,7 @@ func (r *rig) learnAll(p, d *Incarnation) {
 		s.SentNothing()
 		s.Judge("probe")
 		s.mu.Lock()
-		s.rendering[body.Chat], s.usesIDs[body.Chat], s.refused[body.Chat] = No, Yes, true
+		s.rendering[body.Chat], s.usesIDs[body.Chat], s.refused[body.Chat] = facts.No, facts.Yes, true
 		s.mu.Unlock()
 		for _, asked := range []*questions{s.probes, s.renders} {
 			<-asked.ask(r.t.Context(), digest("fails"), func(context.Context) error { return errDefect })

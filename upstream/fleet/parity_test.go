@@ -5,22 +5,23 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 func TestParity_IsLearntPerIncarnationModelAndFeatures(t *testing.T) {
 	engines := newRig(t).named(upstream.RolePrefill, "a", "b")
 	a, b := tells(engines[0], "1"), tells(engines[1], "1")
-	if got := a.Parity("m", "f"); got != Unknown {
+	if got := a.Parity("m", "f"); got != facts.Unknown {
 		t.Errorf("at first: got %d, want Unknown", got)
 	}
-	if got := a.LearnParity("m", "f", true); got != Yes || a.Parity("m", "f") != Yes {
+	if got := a.LearnParity("m", "f", true); got != facts.Yes || a.Parity("m", "f") != facts.Yes {
 		t.Errorf("equal ids: got %d, want Yes", got)
 	}
 	for _, other := range []struct {
 		incarnation *Incarnation
 		model, name string
 	}{{b, "m", "f"}, {tells(engines[0], "2"), "m", "f"}, {a, "n", "f"}, {a, "m", "g"}, {a, "mf", ""}, {a, "", "mf"}} {
-		if got := other.incarnation.Parity(other.model, other.name); got != Unknown {
+		if got := other.incarnation.Parity(other.model, other.name); got != facts.Unknown {
 			t.Errorf("%v: got %d, want Unknown", other, got)
 		}
 	}
@@ -30,10 +31,10 @@ func TestParity_OneDifferenceDecidesForGood(t *testing.T) {
 	for _, before := range []bool{true, false} {
 		s, _ := newRig(t).incarnations()
 		s.LearnParity("m", "f", before)
-		if got := s.LearnParity("m", "f", false); got != No {
+		if got := s.LearnParity("m", "f", false); got != facts.No {
 			t.Errorf("after a difference: got %d, want No", got)
 		}
-		if got := s.LearnParity("m", "f", true); got != No || s.Parity("m", "f") != No {
+		if got := s.LearnParity("m", "f", true); got != facts.No || s.Parity("m", "f") != facts.No {
 			t.Errorf("equal ids after a difference: got %d, want No", got)
 		}
 	}
@@ -48,7 +49,7 @@ func TestParity_MemoryIsBounded(t *testing.T) {
 	if len(s.parity) != maxLearnt {
 		t.Errorf("remembers %d, want %d", len(s.parity), maxLearnt)
 	}
-	if s.LearnParity("m", "one more", true); len(s.parity) != 1 || s.Parity("m", "one more") != Yes {
+	if s.LearnParity("m", "one more", true); len(s.parity) != 1 || s.Parity("m", "one more") != facts.Yes {
 		t.Errorf("remembers %d, want the last one only", len(s.parity))
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 	"carryover/upstream/routing"
 )
 
@@ -25,7 +26,7 @@ func large(tb testing.TB) (f *Fleet, hint Hint) {
 		for _, role := range []upstream.Role{upstream.RolePrefill, upstream.RoleDecode} {
 			e := f.engines[role][i]
 			e.seen.models.Store(f.shared(newModelSet([]Model{{ID: "model"}, {ID: "other"}})))
-			e.load = load{use: use{running: 3, waiting: 1, usage: 0.5}, others: 2, read: f.now()}
+			e.load = load{Use: facts.Use{Running: 3, Waiting: 1, Usage: 0.5}, others: 2, read: f.now()}
 			tells(e, fmt.Sprint(1_000_000+i))
 			if role == upstream.RolePrefill {
 				e.Last().LearnSpeed(1000, 1_000_000)

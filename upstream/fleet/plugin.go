@@ -1,7 +1,9 @@
 package fleet
 
+import "carryover/upstream/fleet/facts"
+
 // PlugIn says whether the params of this decode incarnation carry output_token_ids, which a plug-in in vLLM adds.
-func (s *Incarnation) PlugIn() Finding {
+func (s *Incarnation) PlugIn() facts.Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.plugIn
@@ -18,8 +20,8 @@ func (s *Incarnation) LearnPlugIn(present bool) {
 	defer s.mu.Unlock()
 	switch {
 	case !present:
-		s.plugIn = No
-	case s.plugIn == Unknown:
-		s.plugIn = Yes
+		s.plugIn = facts.No
+	case s.plugIn == facts.Unknown:
+		s.plugIn = facts.Yes
 	}
 }

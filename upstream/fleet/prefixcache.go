@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"carryover/upstream/fleet/facts"
 	"slices"
 	"sync"
 	"time"
@@ -9,10 +10,10 @@ import (
 // prefixCache says whether the prefix cache of a prefill incarnation keeps what is handed back to it until the next turn comes.
 type prefixCache struct {
 	mu      sync.Mutex
-	caching Finding   // whether prefix caching is on
-	evicted int       // turns in a row that did not find what was handed back for them
-	until   time.Time // no hand-back before
-	engines []string  // ids of the engines that have answered as this incarnation
+	caching facts.Finding // whether prefix caching is on
+	evicted int           // turns in a row that did not find what was handed back for them
+	until   time.Time     // no hand-back before
+	engines []string      // ids of the engines that have answered as this incarnation
 }
 
 // When a prefix cache counts as too small for hand-backs.
@@ -25,14 +26,14 @@ const (
 )
 
 // tell records what a reading said about prefix caching.
-func (k *prefixCache) tell(caching Finding) {
+func (k *prefixCache) tell(caching facts.Finding) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.caching = caching
 }
 
 // CachesPrefixes says whether the incarnation has prefix caching on (enable_prefix_caching).
-func (s *Incarnation) CachesPrefixes() Finding {
+func (s *Incarnation) CachesPrefixes() facts.Finding {
 	k := &s.prefixCache
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -47,7 +48,7 @@ func (s *Incarnation) Forgets() (why string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case k.caching == No:
+	case k.caching == facts.No:
 		return "its prefix caching is off"
 	case s.engine.fleet.now().Before(k.until):
 		return "its prefix cache has evicted it before the turns came"

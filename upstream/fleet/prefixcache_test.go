@@ -1,6 +1,9 @@
 package fleet
 
-import "testing"
+import (
+	"carryover/upstream/fleet/facts"
+	"testing"
+)
 
 func TestForgets_TurnsInARowThatFindNothing(t *testing.T) {
 	r := newRig(t)
@@ -33,7 +36,7 @@ func TestForgets_TurnsInARowThatFindNothing(t *testing.T) {
 	if why := p.Forgets(); why != "" {
 		t.Errorf("%q after a turn that has found it", why)
 	}
-	p.prefixCache.tell(No)
+	p.prefixCache.tell(facts.No)
 	if p.Forgets() == "" {
 		t.Error("handed back to an engine without prefix caching")
 	}

@@ -13,6 +13,7 @@ import (
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 )
 
 // Engines that use forwarded ids refuse the probe at once; others run it as a request of one token. A probe without an
@@ -29,7 +30,7 @@ const idsMember = "kv_transfer_params.prompt_token_ids"
 
 // UsesIDs says whether the endpoint of an API computes kv_transfer_params.prompt_token_ids instead of rendering the
 // prompt. It sends nothing.
-func (s *Incarnation) UsesIDs(api body.API) Finding {
+func (s *Incarnation) UsesIDs(api body.API) facts.Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.usesIDs[api]
@@ -44,15 +45,15 @@ func (s *Incarnation) UsesIDs(api body.API) Finding {
 // makes no sense) the next one is sent after 30 s. A refusal (401, 403, 404, 429) proves nothing, and the next probe
 // may follow at once; if our own key was refused, authorization is tried, where "" is none. For an incarnation that is
 // not known there is no finding.
-func (s *Incarnation) ProbeIDs(ctx context.Context, api body.API, authorization string) Finding {
-	if found := s.UsesIDs(api); found != Unknown || !s.Known() {
+func (s *Incarnation) ProbeIDs(ctx context.Context, api body.API, authorization string) facts.Finding {
+	if found := s.UsesIDs(api); found != facts.Unknown || !s.Known() {
 		return found
 	}
 	wait(ctx, s.probe(ctx, api, ""))
 	s.mu.Lock()
 	found, refused := s.usesIDs[api], s.refused[api]
 	s.mu.Unlock()
-	if found != Unknown || !refused || authorization == "" {
+	if found != facts.Unknown || !refused || authorization == "" {
 		return found
 	}
 	wait(ctx, s.probe(ctx, api, authorization))
@@ -63,7 +64,7 @@ func (s *Incarnation) ProbeIDs(ctx context.Context, api body.API, authorization 
 // the probe is left to the turns.
 func (s *Incarnation) beginProbe(ctx context.Context) {
 	s.mu.Lock()
-	asked := s.usesIDs[body.Chat] != Unknown || s.refused[body.Chat]
+	asked := s.usesIDs[body.Chat] != facts.Unknown || s.refused[body.Chat]
 	s.mu.Unlock()
 	if !asked {
 		s.probe(ctx, body.Chat, "")
@@ -73,7 +74,7 @@ func (s *Incarnation) beginProbe(ctx context.Context) {
 // probe runs the probe with one credential. A failure with a client's credential is remembered for that client only.
 func (s *Incarnation) probe(ctx context.Context, api body.API, authorization string) (over <-chan struct{}) {
 	return s.probes.ask(ctx, digest(api.Path(), authorization), func(ctx context.Context) error {
-		if s.UsesIDs(api) != Unknown {
+		if s.UsesIDs(api) != facts.Unknown {
 			return nil // another probe has found it since the caller looked
 		}
 		found, refused, err := s.askIDs(ctx, api, authorization)
@@ -89,30 +90,30 @@ func (s *Incarnation) probe(ctx context.Context, api body.API, authorization str
 
 // askIDs sends the probe. refused says that the engine refused the credential or the model, which shows nothing; err
 // is for no answer, or one that makes no sense. An engine without the endpoint of the API uses no ids.
-func (s *Incarnation) askIDs(ctx context.Context, api body.API, authorization string) (found Finding, refused bool, err error) {
+func (s *Incarnation) askIDs(ctx context.Context, api body.API, authorization string) (found facts.Finding, refused bool, err error) {
 	fields := probeFields(api)
 	if model := s.firstModel(ctx, authorization); model != "" {
 		fields["model"] = model
 	}
 	body, err := json.Marshal(fields)
 	if err != nil {
-		return Unknown, false, fmt.Errorf("probe: %w", err)
+		return facts.Unknown, false, fmt.Errorf("probe: %w", err)
 	}
 	status, answer, err := s.post(ctx, api.Path(), body, authorization)
 	if err != nil {
-		return Unknown, false, fmt.Errorf("probe: %w", err)
+		return facts.Unknown, false, fmt.Errorf("probe: %w", err)
 	}
 	switch {
 	case status == http.StatusOK, api.Rendered() && unserved(status, answer):
-		return No, false, nil
+		return facts.No, false, nil
 	case status == http.StatusBadRequest && namesIDs(api, upstream.ReadFault(answer)):
-		return Yes, false, nil
+		return facts.Yes, false, nil
 	}
 	switch status {
 	case http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound, http.StatusTooManyRequests:
-		return Unknown, true, nil
+		return facts.Unknown, true, nil
 	}
-	return Unknown, false, fmt.Errorf("probe: status %d", status)
+	return facts.Unknown, false, fmt.Errorf("probe: status %d", status)
 }
 
 // probeFields returns a request of one token with malformed ids.

@@ -12,6 +12,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 	"carryover/upstream/vllmsim"
 )
 
@@ -19,11 +20,11 @@ func TestProbeIDs_OfSimulatedEngines(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		ids  bool
-		want Finding
-	}{{"uses ids", true, Yes}, {"ignores ids", false, No}} {
+		want facts.Finding
+	}{{"uses ids", true, facts.Yes}, {"ignores ids", false, facts.No}} {
 		sim, e := newRig(t).simulate(upstream.RoleDecode, func(c *vllmsim.Config) { c.PromptTokenIDs = row.ids })
 		s := tells(e, "1")
-		if got := s.UsesIDs(body.Chat); got != Unknown {
+		if got := s.UsesIDs(body.Chat); got != facts.Unknown {
 			t.Errorf("%s: known before the probe as %d", row.name, got)
 		}
 		for range 2 {
@@ -34,7 +35,7 @@ func TestProbeIDs_OfSimulatedEngines(t *testing.T) {
 		if got, want := paths(sim), []string{"/v1/models", body.Chat.Path()}; !slices.Equal(got, want) {
 			t.Errorf("%s: asked %v, want %v", row.name, got, want)
 		}
-		if got := tells(e, "2").UsesIDs(body.Chat); got != Unknown {
+		if got := tells(e, "2").UsesIDs(body.Chat); got != facts.Unknown {
 			t.Errorf("%s: the next start is known as %d", row.name, got)
 		}
 	}
@@ -117,30 +118,30 @@ func TestProbeIDs_WhatAnAnswerSays(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		act   http.HandlerFunc
-		want  Finding
+		want  facts.Finding
 		again bool // at once
 	}{
-		{"recorded refusal", answers(400, refusal), Yes, false},
-		{"flat error body of old engines", answers(400, `{"object":"error","message":"m","param":"`+idsMember+`"}`), Yes, false},
-		{"an answer", answers(200, `{}`), No, false},
-		{"another member", answers(400, `{"error":{"param":"messages"}}`), Unknown, false},
-		{"the member with another status", answers(500, refusal), Unknown, false},
-		{"no JSON", answers(400, `no`), Unknown, false},
-		{"nested without end", answers(400, strings.Repeat("[", 12<<20)), Unknown, false},
-		{"overloaded", answers(503, `{}`), Unknown, false},
-		{"broken connection", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, Unknown, false},
-		{"too late", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, Unknown, false},
-		{"an unknown model", answers(404, recorded(t, "15-unknown-model.json")), Unknown, true},
-		{"unauthorized", answers(401, `{"error":"Unauthorized"}`), Unknown, true},
-		{"forbidden", answers(403, `{}`), Unknown, true},
-		{"rate limit", answers(429, `{}`), Unknown, true},
+		{"recorded refusal", answers(400, refusal), facts.Yes, false},
+		{"flat error body of old engines", answers(400, `{"object":"error","message":"m","param":"`+idsMember+`"}`), facts.Yes, false},
+		{"an answer", answers(200, `{}`), facts.No, false},
+		{"another member", answers(400, `{"error":{"param":"messages"}}`), facts.Unknown, false},
+		{"the member with another status", answers(500, refusal), facts.Unknown, false},
+		{"no JSON", answers(400, `no`), facts.Unknown, false},
+		{"nested without end", answers(400, strings.Repeat("[", 12<<20)), facts.Unknown, false},
+		{"overloaded", answers(503, `{}`), facts.Unknown, false},
+		{"broken connection", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, facts.Unknown, false},
+		{"too late", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, facts.Unknown, false},
+		{"an unknown model", answers(404, recorded(t, "15-unknown-model.json")), facts.Unknown, true},
+		{"unauthorized", answers(401, `{"error":"Unauthorized"}`), facts.Unknown, true},
+		{"forbidden", answers(403, `{}`), facts.Unknown, true},
+		{"rate limit", answers(429, `{}`), facts.Unknown, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			p := newProbed(t, "", "", row.act)
 			if row.name == "too late" {
 				p.probes.limit = time.Second // the last question is answered in time
 			}
-			probe := func() Finding { return p.ProbeIDs(t.Context(), body.Chat, "") }
+			probe := func() facts.Finding { return p.ProbeIDs(t.Context(), body.Chat, "") }
 			if got := probe(); got != row.want {
 				t.Errorf("got %d, want %d", got, row.want)
 			}
@@ -150,12 +151,12 @@ func TestProbeIDs_WhatAnAnswerSays(t *testing.T) {
 			}
 			before := p.asked()
 			p.rig.pass(1)
-			if probe(); (p.asked() > before) != (row.want == Unknown) {
+			if probe(); (p.asked() > before) != (row.want == facts.Unknown) {
 				t.Errorf("asked %d times after 30 s", p.asked())
 			}
 			p.then(answers(400, refusesIDs))
 			p.rig.pass(idsRetry)
-			if got, want := probe(), max(row.want, Yes); got != want {
+			if got, want := probe(), max(row.want, facts.Yes); got != want {
 				t.Errorf("when the engine answers: got %d, want %d", got, want)
 			}
 		})
@@ -174,7 +175,7 @@ func TestProbeIDs_NamesTheModelListedFirst(t *testing.T) {
 		strings.Repeat("[", 512<<10): head + "}",
 	} {
 		p := newProbed(t, "ours", models, answers(200, `{}`))
-		if got := p.ProbeIDs(t.Context(), body.Chat, "Bearer client"); got != No {
+		if got := p.ProbeIDs(t.Context(), body.Chat, "Bearer client"); got != facts.No {
 			t.Errorf("%.40s: got %d, want No", models, got)
 		}
 		if p.asked() != 1 || p.bodies[0] != want || p.keys[0] != "Bearer ours" {
@@ -190,19 +191,19 @@ func TestProbeIDs_OneAtATime(t *testing.T) {
 		<-leave
 		answerJSON(`{}`)(w, r)
 	})
-	found := make(chan Finding, 3) // the results
+	found := make(chan facts.Finding, 3) // the results
 	probe := func(ctx context.Context) { found <- p.ProbeIDs(ctx, body.Chat, "") }
 	first, hangUp := context.WithCancel(t.Context())
 	go probe(first)
 	<-entered
 	hangUp() // which ends nothing but its own wait
-	if got := <-found; got != Unknown {
+	if got := <-found; got != facts.Unknown {
 		t.Errorf("the caller that left: got %d, want Unknown", got)
 	}
 	p.beginProbe(t.Context()) // does not wait
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if got := p.ProbeIDs(gone, body.Chat, ""); got != Unknown {
+	if got := p.ProbeIDs(gone, body.Chat, ""); got != facts.Unknown {
 		t.Errorf("the caller that came and left: got %d, want Unknown", got)
 	}
 	for range 2 {
@@ -210,7 +211,7 @@ func TestProbeIDs_OneAtATime(t *testing.T) {
 	}
 	close(leave)
 	for range 2 {
-		if got := <-found; got != No {
+		if got := <-found; got != facts.No {
 			t.Errorf("the caller that waited: got %d, want No", got)
 		}
 	}
@@ -236,8 +237,8 @@ func TestProbeIDs_AClientsKeyWhereOursIsRefused(t *testing.T) {
 	p.beginProbe(t.Context())
 	for _, row := range []struct {
 		key  string
-		want Finding
-	}{{"", Unknown}, {"Bearer bad", Unknown}, {"Bearer broken", Unknown}, {"Bearer good", Yes}, {"", Yes}, {"Bearer bad", Yes}} {
+		want facts.Finding
+	}{{"", facts.Unknown}, {"Bearer bad", facts.Unknown}, {"Bearer broken", facts.Unknown}, {"Bearer good", facts.Yes}, {"", facts.Yes}, {"Bearer bad", facts.Yes}} {
 		if got := p.ProbeIDs(t.Context(), body.Chat, row.key); got != row.want {
 			t.Errorf("with %q: got %d, want %d", row.key, got, row.want)
 		}
@@ -262,7 +263,7 @@ func TestProbeIDs_ThoseThatRefuseAreLeftToTheTurns(t *testing.T) {
 	}
 	p.probes.mu.Unlock()
 	close(leave)
-	if got := p.ProbeIDs(t.Context(), body.Chat, ""); got != No {
+	if got := p.ProbeIDs(t.Context(), body.Chat, ""); got != facts.No {
 		t.Errorf("the next turn: got %d, want No", got)
 	}
 }
@@ -276,7 +277,7 @@ func (defect) Value(any) any { panic("defect") }
 
 func TestProbeIDs_ADefectIsAFailedProbe(t *testing.T) {
 	p := newProbed(t, "", "", answers(200, `{}`))
-	if got := p.ProbeIDs(defective(t.Context()), body.Chat, ""); got != Unknown || p.asked() != 0 {
+	if got := p.ProbeIDs(defective(t.Context()), body.Chat, ""); got != facts.Unknown || p.asked() != 0 {
 		t.Errorf("got %d after %d probes, want Unknown after none", got, p.asked())
 	}
 }

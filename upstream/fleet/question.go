@@ -90,3 +90,7 @@ func digest(parts ...string) (key [sha256.Size]byte) {
 	}
 	return sha256.Sum256(text)
 }
+
+// maxLearnt bounds each map of what one incarnation has shown about clients' requests. A deployment sees dozens of
+// shapes and models; a client that invents more only makes them be learnt anew.
+const maxLearnt = 1024

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // readFor is how long a reading counts, on both clocks. A ticket is used only while its engine is known to be alive;
@@ -124,10 +125,10 @@ func (e *Engine) run(ctx context.Context, r *reading) {
 	e.under = nil // unless a failure of this very reading has reset it already
 	defer e.show()
 	if err == nil {
-		e.load = load{use: told.use, others: max(0, told.use.running+told.use.waiting-ours), read: began}
+		e.load = load{Use: told.Use, others: max(0, told.Use.Running+told.Use.Waiting-ours), read: began}
 	}
 	switch {
-	case err == nil && told.incarnation != "":
+	case err == nil && told.Incarnation != "":
 		e.become(told)
 		e.read, e.missed, e.doubted = began, time.Time{}, false
 	case err == nil || errors.Is(err, syscall.ECONNREFUSED):
@@ -139,43 +140,43 @@ func (e *Engine) run(ctx context.Context, r *reading) {
 	}
 }
 
-func (e *Engine) readFacts(ctx context.Context) (told facts, err error) {
+func (e *Engine) readFacts(ctx context.Context) (told facts.Metrics, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a defect in reading an answer must not end the process
-			told, err = facts{}, fmt.Errorf("read metrics: panic: %v", p)
+			told, err = facts.Metrics{}, fmt.Errorf("read metrics: panic: %v", p)
 		}
 	}()
-	status, text, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/metrics", "", maxMetrics)
+	status, text, err := e.fleet.cfg.Client.Fetch(ctx, e.Instance(), "/metrics", "", facts.MaxMetrics)
 	if err != nil {
-		return facts{}, fmt.Errorf("read metrics: %w", err)
+		return facts.Metrics{}, fmt.Errorf("read metrics: %w", err)
 	}
 	e.heard()
 	if status != http.StatusOK {
-		return facts{}, fmt.Errorf("read metrics: status %d", status)
+		return facts.Metrics{}, fmt.Errorf("read metrics: status %d", status)
 	}
 	rank := ""
 	if e.Ranked {
 		rank = strconv.Itoa(e.Rank)
 	}
-	return readFacts(bytes.NewReader(text), rank)
+	return facts.ReadMetrics(bytes.NewReader(text), rank)
 }
 
 // become makes a reading's incarnation the engine's. The same id is the same Incarnation, whatever was forgotten in
 // between. It needs e.mu.
-func (e *Engine) become(told facts) {
+func (e *Engine) become(told facts.Metrics) {
 	e.blank = nil
 	old := e.known
-	if old == nil || old.id != told.incarnation {
-		e.known = newIncarnation(e, told.incarnation)
-		e.known.quarantined = told.incarnation == e.quarantinedID
+	if old == nil || old.id != told.Incarnation {
+		e.known = newIncarnation(e, told.Incarnation)
+		e.known.quarantined = told.Incarnation == e.quarantinedID
 		if old != nil {
 			old.end()
 			e.legSpeed, e.ejection = legSpeed{}, ejection{} // a restart is how slow engines are mended
 			e.show()
 		}
 	}
-	e.known.sized(told.blockSize)
-	e.known.prefixCache.tell(told.caching)
+	e.known.sized(told.BlockSize)
+	e.known.prefixCache.tell(told.Caching)
 }
 
 // unknown returns the Incarnation that stands for any whose id is not known: the same one until an id is read. It

@@ -9,6 +9,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 )
 
 // ErrNoRender is returned by [Incarnation.Prompt] if only a render endpoint can tell the request's ids and there is
@@ -21,7 +22,7 @@ type renderer struct {
 	at *upstream.Instance
 
 	mu    sync.Mutex // guards the rest
-	found [body.APIs]Finding
+	found [body.APIs]facts.Finding
 	until [body.APIs]time.Time // until when a No counts
 }
 
@@ -29,16 +30,16 @@ type renderer struct {
 const renderRest = 30 * time.Second
 
 // renders says whether it serves the render endpoint of an API, Unknown if it is to be asked.
-func (r *renderer) renders(api body.API, now time.Time) Finding {
+func (r *renderer) renders(api body.API, now time.Time) facts.Finding {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.found[api] == No && !now.Before(r.until[api]) {
-		return Unknown
+	if r.found[api] == facts.No && !now.Before(r.until[api]) {
+		return facts.Unknown
 	}
 	return r.found[api]
 }
 
-func (r *renderer) learn(api body.API, found Finding, now time.Time) {
+func (r *renderer) learn(api body.API, found facts.Finding, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.found[api], r.until[api] = found, now.Add(renderRest)
@@ -46,7 +47,7 @@ func (r *renderer) learn(api body.API, found Finding, now time.Time) {
 
 // Renders says whether prompts of an API with render endpoints can be rendered for this incarnation, by the fleet's
 // renderer or by the engine; Unknown before either was asked. It sends nothing.
-func (s *Incarnation) Renders(api body.API) Finding {
+func (s *Incarnation) Renders(api body.API) facts.Finding {
 	if f := s.engine.fleet; f.renderer != nil {
 		return f.renderer.renders(api, f.now())
 	}
@@ -54,7 +55,7 @@ func (s *Incarnation) Renders(api body.API) Finding {
 }
 
 // foundRender says whether the engine has the render endpoint of an API. That can change only with a restart.
-func (s *Incarnation) foundRender(api body.API) Finding {
+func (s *Incarnation) foundRender(api body.API) facts.Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rendering[api]
@@ -62,16 +63,16 @@ func (s *Incarnation) foundRender(api body.API) Finding {
 
 // rendered returns the ids of a prompt that only a render endpoint can tell.
 func (s *Incarnation) rendered(ctx context.Context, req *body.Request, authorization string) (Prompt, error) {
-	if s.Renders(req.API()) == No {
+	if s.Renders(req.API()) == facts.No {
 		return Prompt{}, ErrNoRender
 	}
 	buffer := s.engine.fleet.buffers.take()
 	var prompt Prompt
 	var err error
 	if r := s.engine.fleet.renderer; r != nil {
-		var found Finding
+		var found facts.Finding
 		prompt, found, err = s.engine.fleet.render(ctx, r.at, req, authorization, buffer)
-		if found != Unknown {
+		if found != facts.Unknown {
 			r.learn(req.API(), found, s.engine.fleet.now())
 		}
 	} else {
@@ -103,20 +104,20 @@ func (s *Incarnation) askRender(ctx context.Context, req *body.Request, authoriz
 // *upstream.LegError.
 func (f *Fleet) render(
 	ctx context.Context, at *upstream.Instance, req *body.Request, authorization string, buffer *promptBuffer,
-) (prompt Prompt, found Finding, err error) {
+) (prompt Prompt, found facts.Finding, err error) {
 	status, err := buffer.post(ctx, f.cfg.Client, at, req.API().Path()+"/render", req.RenderBody(), authorization)
 	switch {
 	case err != nil:
-		return Prompt{}, Unknown, askFailed(at, "render", status, nil, err)
+		return Prompt{}, facts.Unknown, askFailed(at, "render", status, nil, err)
 	case status == http.StatusOK:
 		if prompt, err = buffer.read("token_ids"); err != nil {
-			return Prompt{}, Unknown, askFailed(at, "render", status, nil, err)
+			return Prompt{}, facts.Unknown, askFailed(at, "render", status, nil, err)
 		}
-		return prompt, Yes, nil
+		return prompt, facts.Yes, nil
 	case unserved(status, buffer.answer) || switchedOff(status, buffer.answer, authorization):
-		return Prompt{}, No, ErrNoRender
+		return Prompt{}, facts.No, ErrNoRender
 	}
-	return Prompt{}, Unknown, askFailed(at, "render", status, buffer.answer, nil)
+	return Prompt{}, facts.Unknown, askFailed(at, "render", status, buffer.answer, nil)
 }
 
 // unserved reports whether an answer means that the endpoint does not exist. An unknown model is a 404 too

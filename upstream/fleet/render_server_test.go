@@ -13,6 +13,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 )
 
 // elsewhere is a fleet whose prompts are rendered by a server of its own.
@@ -48,12 +49,12 @@ func TestRender_ByAServerForTheWholeFleet(t *testing.T) {
 		}
 		answerJSON(`{"token_ids":[1,2]}`)(w, r)
 	})
-	if s.Renders(body.Messages) != Unknown {
+	if s.Renders(body.Messages) != facts.Unknown {
 		t.Error("known before it was asked")
 	}
 	for api, body := range map[body.API]string{body.Messages: thoughtless, body.Responses: responsesBody} {
 		ids, err := s.prompt(t, api, body, "Bearer a")
-		if err != nil || !slices.Equal(ids, []uint32{1, 2}) || s.Renders(api) != Yes {
+		if err != nil || !slices.Equal(ids, []uint32{1, 2}) || s.Renders(api) != facts.Yes {
 			t.Errorf("%s: got %v, %v, known as %d", api.Path(), ids, err, s.Renders(api))
 		}
 	}
@@ -69,7 +70,7 @@ func TestRender_AServerWithoutTheEndpointRests(t *testing.T) {
 		return err
 	}
 	for range 2 {
-		if err := ask(); !errors.Is(err, ErrNoRender) || s.Renders(body.Messages) != No || s.Renders(body.Responses) != Unknown {
+		if err := ask(); !errors.Is(err, ErrNoRender) || s.Renders(body.Messages) != facts.No || s.Renders(body.Responses) != facts.Unknown {
 			t.Errorf("got %v, known as %d and %d", err, s.Renders(body.Messages), s.Renders(body.Responses))
 		}
 	}
@@ -78,7 +79,7 @@ func TestRender_AServerWithoutTheEndpointRests(t *testing.T) {
 		t.Errorf("got %v after %d questions, want one", err, asked())
 	}
 	s.rig.pass(1)
-	if got := s.Renders(body.Messages); got != Unknown {
+	if got := s.Renders(body.Messages); got != facts.Unknown {
 		t.Errorf("after its rest it is known as %d", got)
 	}
 	if err := ask(); !errors.Is(err, ErrNoRender) || asked() != 2 {
@@ -94,7 +95,7 @@ func TestRender_AServerThatFailsIsNamed(t *testing.T) {
 	s, _ := elsewhere(t, answers(503, `{}`))
 	_, err := s.prompt(t, body.Messages, messagesBody, "")
 	var failed *upstream.LegError
-	if !errors.As(err, &failed) || failed.Instance != "render" || failed.Status != 503 || s.Renders(body.Messages) != Unknown {
+	if !errors.As(err, &failed) || failed.Instance != "render" || failed.Status != 503 || s.Renders(body.Messages) != facts.Unknown {
 		t.Errorf("got %v, known as %d", err, s.Renders(body.Messages))
 	}
 }
@@ -112,7 +113,7 @@ func TestRender_AFailureTakesNothingBack(t *testing.T) {
 	ofFleet, _ := elsewhere(t, act)
 	for name, s := range map[string]*rendering{"engine": newRendering(t, map[string]http.HandlerFunc{"/render": act}), "fleet's": ofFleet} {
 		for _, fails = range []bool{false, true} {
-			if _, err := s.prompt(t, body.Messages, messagesBody, ""); (err != nil) != fails || s.Renders(body.Messages) != Yes {
+			if _, err := s.prompt(t, body.Messages, messagesBody, ""); (err != nil) != fails || s.Renders(body.Messages) != facts.Yes {
 				t.Errorf("%s, fails %t: %v, known as %d", name, fails, err, s.Renders(body.Messages))
 			}
 		}

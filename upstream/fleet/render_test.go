@@ -12,6 +12,7 @@ import (
 
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 	"carryover/upstream/vllmsim"
 )
 
@@ -84,7 +85,7 @@ func TestRender_GivesWhatMessagesComputes(t *testing.T) {
 		if err != nil || countErr != nil || len(prompt.IDs) != n || n == 0 || prompt.ContextLength != 4096 {
 			t.Errorf("%s: %d ids, %v, of %d tokens, %v; context of %d", name, len(prompt.IDs), err, n, countErr, prompt.ContextLength)
 		}
-		if got := incarnation.Renders(body.Messages); got != Yes {
+		if got := incarnation.Renders(body.Messages); got != facts.Yes {
 			t.Errorf("%s: renders: %d, want Yes", name, got)
 		}
 		if slices.Contains(paths(sim), "/tokenize") {
@@ -99,7 +100,7 @@ func TestRender_GivesWhatResponsesComputes(t *testing.T) {
 	incarnation := e.Current(t.Context())
 	req := mustParse(t, body.Responses, `{"model":"sim","input":[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"}],"instructions":"be brief"}`)
 	prompt, err := incarnation.Prompt(t.Context(), req, "")
-	if err != nil || len(prompt.IDs) == 0 || incarnation.Renders(body.Responses) != Yes || incarnation.Renders(body.Messages) != Unknown {
+	if err != nil || len(prompt.IDs) == 0 || incarnation.Renders(body.Responses) != facts.Yes || incarnation.Renders(body.Messages) != facts.Unknown {
 		t.Errorf("got %v, %v, known as %d and %d", prompt.IDs, err, incarnation.Renders(body.Responses), incarnation.Renders(body.Messages))
 	}
 }
@@ -116,7 +117,7 @@ func TestRender_LearnsOncePerIncarnationThatThereIsNone(t *testing.T) {
 	if got, want := paths(sim), []string{"/metrics", render}; !slices.Equal(got, want) {
 		t.Errorf("asked %v, want %v", got, want)
 	}
-	if s := e.Last(); s.Renders(body.Messages) != No || s.Renders(body.Responses) != Unknown {
+	if s := e.Last(); s.Renders(body.Messages) != facts.No || s.Renders(body.Responses) != facts.Unknown {
 		t.Errorf("known are %d and %d", s.Renders(body.Messages), s.Renders(body.Responses))
 	}
 	sim.Restart()
@@ -126,10 +127,10 @@ func TestRender_LearnsOncePerIncarnationThatThereIsNone(t *testing.T) {
 	}
 	e.Refused()
 	incarnation := e.Current(t.Context())
-	if got := incarnation.Renders(body.Messages); got != Unknown {
+	if got := incarnation.Renders(body.Messages); got != facts.Unknown {
 		t.Errorf("the next start is known as %d", got)
 	}
-	if _, err := incarnation.Prompt(t.Context(), req, ""); err != nil || incarnation.Renders(body.Messages) != Yes {
+	if _, err := incarnation.Prompt(t.Context(), req, ""); err != nil || incarnation.Renders(body.Messages) != facts.Yes {
 		t.Errorf("after the restart: %v", err)
 	}
 }
@@ -142,25 +143,25 @@ func TestRender_WhatAnAnswerSays(t *testing.T) {
 		status        int
 		answer        string
 		authorization string
-		want          Finding
+		want          facts.Finding
 		failed        int // status of the failure, -1 for one without
 	}{
-		{"ids", 200, `{"token_ids":[1,2]}`, "", Yes, 0},
-		{"switched off", 403, off, "", No, 0},
-		{"switched off, seen by a client", 403, off, "Bearer a", No, 0},
-		{"not let in", 403, `{}`, "", No, 0},
-		{"a client who is not let in", 403, `{}`, "Bearer a", Unknown, 403},
-		{"not served", 404, `{"detail":"Not Found"}`, "", No, 0},
-		{"no such method", 405, `{}`, "", No, 0},
-		{"an unknown model", 404, recorded(t, "15-unknown-model.json"), "", Unknown, 404},
-		{"an unknown model of the other shape", 404, recordedAgents(t, agentErrors, "unknown-model"), "", Unknown, 404},
-		{"a 404 that names a member", 404, `{"error":{"message":"m","type":"invalid_request_error","param":"model"}}`, "", Unknown, 404},
-		{"a client's mistake", 400, recordedAgents(t, agentErrors, "missing-max-tokens"), "", Unknown, 400},
-		{"unauthorized", 401, `{"error":"Unauthorized"}`, "", Unknown, 401},
-		{"overloaded", 503, `{}`, "", Unknown, 503},
-		{"no ids", 200, `{"token_ids":[]}`, "", Unknown, -1},
-		{"the ids of another endpoint", 200, `{"tokens":[1]}`, "", Unknown, -1},
-		{"no JSON", 200, `no`, "", Unknown, -1},
+		{"ids", 200, `{"token_ids":[1,2]}`, "", facts.Yes, 0},
+		{"switched off", 403, off, "", facts.No, 0},
+		{"switched off, seen by a client", 403, off, "Bearer a", facts.No, 0},
+		{"not let in", 403, `{}`, "", facts.No, 0},
+		{"a client who is not let in", 403, `{}`, "Bearer a", facts.Unknown, 403},
+		{"not served", 404, `{"detail":"Not Found"}`, "", facts.No, 0},
+		{"no such method", 405, `{}`, "", facts.No, 0},
+		{"an unknown model", 404, recorded(t, "15-unknown-model.json"), "", facts.Unknown, 404},
+		{"an unknown model of the other shape", 404, recordedAgents(t, agentErrors, "unknown-model"), "", facts.Unknown, 404},
+		{"a 404 that names a member", 404, `{"error":{"message":"m","type":"invalid_request_error","param":"model"}}`, "", facts.Unknown, 404},
+		{"a client's mistake", 400, recordedAgents(t, agentErrors, "missing-max-tokens"), "", facts.Unknown, 400},
+		{"unauthorized", 401, `{"error":"Unauthorized"}`, "", facts.Unknown, 401},
+		{"overloaded", 503, `{}`, "", facts.Unknown, 503},
+		{"no ids", 200, `{"token_ids":[]}`, "", facts.Unknown, -1},
+		{"the ids of another endpoint", 200, `{"tokens":[1]}`, "", facts.Unknown, -1},
+		{"no JSON", 200, `no`, "", facts.Unknown, -1},
 	} {
 		for _, api := range []body.API{body.Messages, body.Responses} {
 			r := newRendering(t, map[string]http.HandlerFunc{"/render": answers(row.status, row.answer)})
@@ -171,9 +172,9 @@ func TestRender_WhatAnAnswerSays(t *testing.T) {
 			ids, err := r.prompt(t, api, raw, row.authorization)
 			var failed *upstream.LegError
 			switch {
-			case row.want == Yes && (err != nil || len(ids) != 2):
+			case row.want == facts.Yes && (err != nil || len(ids) != 2):
 				t.Errorf("%s: got %v, %v", row.name, ids, err)
-			case row.want == No && !errors.Is(err, ErrNoRender):
+			case row.want == facts.No && !errors.Is(err, ErrNoRender):
 				t.Errorf("%s: got %v, %v, want ErrNoRender", row.name, ids, err)
 			case row.failed != 0 && (!errors.As(err, &failed) || failed.Status != max(row.failed, 0)):
 				t.Errorf("%s: got %v, %v, want a failure with %d", row.name, ids, err, row.failed)
@@ -219,7 +220,7 @@ func TestRender_IsBoundedInTime(t *testing.T) {
 func TestRender_OfAnUnknownIncarnationNothingIsKept(t *testing.T) {
 	_, e := newRig(t).simulate(upstream.RolePrefill, nil)
 	s := e.Fresh()
-	if _, err := s.Prompt(t.Context(), mustParse(t, body.Messages, messagesBody), ""); !errors.Is(err, ErrNoRender) || s.Renders(body.Messages) != Unknown {
+	if _, err := s.Prompt(t.Context(), mustParse(t, body.Messages, messagesBody), ""); !errors.Is(err, ErrNoRender) || s.Renders(body.Messages) != facts.Unknown {
 		t.Errorf("got %v, known as %d", err, s.Renders(body.Messages))
 	}
 }

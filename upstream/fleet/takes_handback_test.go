@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // reads has the engine's last reading tell of this load.
@@ -16,8 +17,8 @@ func (e *Engine) reads(l load) {
 }
 
 func TestTakesHandBack(t *testing.T) {
-	read := func(u use, others int) func(*weighing, *Engine) {
-		return func(w *weighing, e *Engine) { e.reads(load{use: u, others: others, read: w.now()}) }
+	read := func(u facts.Use, others int) func(*weighing, *Engine) {
+		return func(w *weighing, e *Engine) { e.reads(load{Use: u, others: others, read: w.now()}) }
 	}
 	busy := func(n int) func(*weighing, *Engine) {
 		return func(w *weighing, e *Engine) {
@@ -35,8 +36,8 @@ func TestTakesHandBack(t *testing.T) {
 		{"as many of ours as a busy fleet has", []func(*weighing, *Engine){busy(4)}, true},
 		{"nearly as many as are too many", []func(*weighing, *Engine){busy(7)}, true},
 		{"too many of ours", []func(*weighing, *Engine){busy(8)}, false},
-		{"too many of others", []func(*weighing, *Engine){read(use{running: 8}, 8)}, false},
-		{"too many of both", []func(*weighing, *Engine){busy(4), read(use{running: 8}, 4)}, false},
+		{"too many of others", []func(*weighing, *Engine){read(facts.Use{Running: 8}, 8)}, false},
+		{"too many of both", []func(*weighing, *Engine){busy(4), read(facts.Use{Running: 8}, 4)}, false},
 		{"too many of our hand-backs", []func(*weighing, *Engine){busy(4), func(_ *weighing, e *Engine) {
 			for range 4 {
 				e.BeginHandBack()
@@ -57,16 +58,16 @@ func TestTakesHandBack(t *testing.T) {
 				e.BeginHandBack()
 			}
 		}}, false},
-		{"a request of others waits for room", []func(*weighing, *Engine){read(use{running: 1, waiting: 1, short: 1}, 2)}, false},
-		{"one of ours waited for room", []func(*weighing, *Engine){busy(2), read(use{running: 1, waiting: 1, short: 1}, 0)}, false},
-		{"one of ours waited, and none is left", []func(*weighing, *Engine){read(use{running: 1, waiting: 1, short: 1}, 0)}, true},
-		{"one waits for KV that it reads", []func(*weighing, *Engine){read(use{running: 1, waiting: 1}, 2)}, true},
-		{"a full cache", []func(*weighing, *Engine){read(use{usage: 0.9}, 0)}, false},
-		{"a cache with room", []func(*weighing, *Engine){read(use{usage: 0.89}, 0)}, true},
+		{"a request of others waits for room", []func(*weighing, *Engine){read(facts.Use{Running: 1, Waiting: 1, Short: 1}, 2)}, false},
+		{"one of ours waited for room", []func(*weighing, *Engine){busy(2), read(facts.Use{Running: 1, Waiting: 1, Short: 1}, 0)}, false},
+		{"one of ours waited, and none is left", []func(*weighing, *Engine){read(facts.Use{Running: 1, Waiting: 1, Short: 1}, 0)}, true},
+		{"one waits for KV that it reads", []func(*weighing, *Engine){read(facts.Use{Running: 1, Waiting: 1}, 2)}, true},
+		{"a full cache", []func(*weighing, *Engine){read(facts.Use{Usage: 0.9}, 0)}, false},
+		{"a cache with room", []func(*weighing, *Engine){read(facts.Use{Usage: 0.89}, 0)}, true},
 		{"read lately", []func(*weighing, *Engine){func(w *weighing, _ *Engine) { w.pass(loadFor - 1) }}, true},
 		{"not read for long", []func(*weighing, *Engine){func(w *weighing, _ *Engine) { w.pass(loadFor) }}, false},
 		{"never read", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.reads(load{}) }}, false},
-		{"start not known", []func(*weighing, *Engine){func(w *weighing, e *Engine) { e.forget(); read(use{}, 0)(w, e) }}, false},
+		{"start not known", []func(*weighing, *Engine){func(w *weighing, e *Engine) { e.forget(); read(facts.Use{}, 0)(w, e) }}, false},
 		{"quarantined", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.Last().Quarantine() }}, false},
 		{"drained", []func(*weighing, *Engine){func(_ *weighing, e *Engine) { e.setDrain(true) }}, false},
 		{"gone", []func(*weighing, *Engine){func(w *weighing, _ *Engine) { w.Set(nil) }}, false},
@@ -85,7 +86,7 @@ func TestTakesHandBack(t *testing.T) {
 	} {
 		w := newWeighing(t)
 		e := w.p[0].Engine()
-		read(use{}, 0)(w, e)
+		read(facts.Use{}, 0)(w, e)
 		for _, is := range row.is {
 			is(w, e)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // templateRetry is how long a question about a template that failed is not asked again.
@@ -27,12 +28,12 @@ const templateRetry = 5 * time.Second
 // without /tokenize (404, 405) are taken to be append-only. Unknown means that the question failed, that ctx ended
 // first, or that the incarnation is not known. A failure is remembered for five seconds, for the credential that met
 // it.
-func (s *Incarnation) AppendOnly(ctx context.Context, model string, kwargs []byte, authorization string) Finding {
+func (s *Incarnation) AppendOnly(ctx context.Context, model string, kwargs []byte, authorization string) facts.Finding {
 	if !s.Known() {
-		return Unknown
+		return facts.Unknown
 	}
 	key := digest(model, string(kwargs))
-	if found := s.template(key); found != Unknown {
+	if found := s.template(key); found != facts.Unknown {
 		return found
 	}
 	wait(ctx, s.renders.ask(ctx, digest(string(key[:]), authorization), func(ctx context.Context) error {
@@ -46,21 +47,21 @@ func (s *Incarnation) AppendOnly(ctx context.Context, model string, kwargs []byt
 }
 
 // Template returns what AppendOnly has found, and sends nothing.
-func (s *Incarnation) Template(model string, kwargs []byte) Finding {
+func (s *Incarnation) Template(model string, kwargs []byte) facts.Finding {
 	return s.template(digest(model, string(kwargs)))
 }
 
-func (s *Incarnation) template(key [sha256.Size]byte) Finding {
+func (s *Incarnation) template(key [sha256.Size]byte) facts.Finding {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.templates[key]
 }
 
-func (s *Incarnation) learnTemplate(key [sha256.Size]byte, found Finding) {
+func (s *Incarnation) learnTemplate(key [sha256.Size]byte, found facts.Finding) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.templates == nil || len(s.templates) >= maxLearnt {
-		s.templates = map[[sha256.Size]byte]Finding{}
+		s.templates = map[[sha256.Size]byte]facts.Finding{}
 	}
 	s.templates[key] = found
 }
@@ -75,7 +76,7 @@ const (
 // errNoTokenize says that the engine has no /tokenize.
 var errNoTokenize = errors.New("tokenize: not offered")
 
-func (s *Incarnation) askTemplate(ctx context.Context, model string, kwargs []byte, authorization string) (Finding, error) {
+func (s *Incarnation) askTemplate(ctx context.Context, model string, kwargs []byte, authorization string) (facts.Finding, error) {
 	type message struct {
 		Role    string `json:"role"`
 		Content string `json:"content"`
@@ -99,24 +100,24 @@ func (s *Incarnation) askTemplate(ctx context.Context, model string, kwargs []by
 	}
 	before, err := chat(turn)
 	if errors.Is(err, errNoTokenize) {
-		return Yes, nil
+		return facts.Yes, nil
 	}
 	if err != nil {
-		return Unknown, err
+		return facts.Unknown, err
 	}
 	after, err := chat(next)
 	if err != nil {
-		return Unknown, err
+		return facts.Unknown, err
 	}
 	answer, err := tokenize(map[string]any{"prompt": sampleAnswer, "add_special_tokens": false})
 	if err != nil {
-		return Unknown, err
+		return facts.Unknown, err
 	}
 	finished := append(before, answer...)
 	if len(finished) <= len(after) && slices.Equal(finished, after[:len(finished)]) {
-		return Yes, nil
+		return facts.Yes, nil
 	}
-	return No, nil
+	return facts.No, nil
 }
 
 func (s *Incarnation) tokenizeSample(ctx context.Context, body []byte, authorization string) ([]uint32, error) {

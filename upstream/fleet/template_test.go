@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/fleet/facts"
 )
 
 // tokenizer answers /tokenize in vLLM's shape with one token per byte of what a
@@ -75,11 +76,11 @@ func TestAppendOnly_TellAppendOnlyFromTheRest(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		render func(roles, contents []string, generate bool) string
-		want   Finding
+		want   facts.Finding
 	}{
-		"append only":                         {chatML(""), Yes},
-		"generation prompt with empty think":  {thinking, No},
-		"history with more than what is seen": {chatML("<sep>"), No},
+		"append only":                         {chatML(""), facts.Yes},
+		"generation prompt with empty think":  {thinking, facts.No},
+		"history with more than what is seen": {chatML("<sep>"), facts.No},
 	} {
 		t.Run(name, func(t *testing.T) {
 			asked := 0
@@ -106,22 +107,22 @@ func TestAppendOnly_WhatIsNoAnswerIsNotKnown(t *testing.T) {
 	for _, row := range []struct {
 		name string
 		act  http.HandlerFunc
-		want Finding
+		want facts.Finding
 	}{
-		{"not found", answers(404, `{"detail":"Not Found"}`), Yes},
-		{"not allowed", answers(405, ``), Yes},
-		{"an unknown model", answers(404, unknown), Unknown},
-		{"an unknown model on old engines", answers(404, `{"object":"error","type":"NotFoundError","param":null,"code":404}`), Unknown},
-		{"busy", answers(503, `{}`), Unknown},
-		{"broken", answers(500, `{}`), Unknown},
-		{"refused", answers(400, `{}`), Unknown},
-		{"unauthorized", answers(401, `{}`), Unknown},
-		{"forbidden", answers(403, `{}`), Unknown},
-		{"no JSON", answers(200, `no`), Unknown},
-		{"no tokens", answers(200, `{"tokens":null}`), Unknown},
-		{"nested without end", answers(200, `{"tokens":`+strings.Repeat("[", 12<<20)), Unknown},
-		{"cut off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, Unknown},
-		{"too late", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, Unknown},
+		{"not found", answers(404, `{"detail":"Not Found"}`), facts.Yes},
+		{"not allowed", answers(405, ``), facts.Yes},
+		{"an unknown model", answers(404, unknown), facts.Unknown},
+		{"an unknown model on old engines", answers(404, `{"object":"error","type":"NotFoundError","param":null,"code":404}`), facts.Unknown},
+		{"busy", answers(503, `{}`), facts.Unknown},
+		{"broken", answers(500, `{}`), facts.Unknown},
+		{"refused", answers(400, `{}`), facts.Unknown},
+		{"unauthorized", answers(401, `{}`), facts.Unknown},
+		{"forbidden", answers(403, `{}`), facts.Unknown},
+		{"no JSON", answers(200, `no`), facts.Unknown},
+		{"no tokens", answers(200, `{"tokens":null}`), facts.Unknown},
+		{"nested without end", answers(200, `{"tokens":`+strings.Repeat("[", 12<<20)), facts.Unknown},
+		{"cut off", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, facts.Unknown},
+		{"too late", func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }, facts.Unknown},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			var asked atomic.Int32
@@ -144,7 +145,7 @@ func TestAppendOnly_WhatIsNoAnswerIsNotKnown(t *testing.T) {
 			r.pass(templateRetry - 1)
 			want("at once", 1)
 			r.pass(1)
-			if row.want == Unknown {
+			if row.want == facts.Unknown {
 				want("after five seconds", 2)
 			} else {
 				want("after five seconds", 1)
@@ -164,7 +165,7 @@ func TestAppendOnly_ARefusedConnectionIsTriedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := tells(newRig(t).add(upstream.RolePrefill, "p", "http://"+address), "1")
-	if got := s.AppendOnly(t.Context(), "m", nil, ""); got != Unknown {
+	if got := s.AppendOnly(t.Context(), "m", nil, ""); got != facts.Unknown {
 		t.Errorf("got %d, want Unknown", got)
 	}
 	asked := 0
@@ -174,7 +175,7 @@ func TestAppendOnly_ARefusedConnectionIsTriedAgain(t *testing.T) {
 	}
 	srv.Start()
 	defer srv.Close()
-	if got := s.AppendOnly(t.Context(), "m", nil, ""); got != No {
+	if got := s.AppendOnly(t.Context(), "m", nil, ""); got != facts.No {
 		t.Errorf("got %d, want No", got)
 	}
 }
@@ -189,20 +190,20 @@ func TestAppendOnly_ARestartIsAskedAgain(t *testing.T) {
 		}
 		return text
 	}))
-	want := func(incarnation *Incarnation, want Finding, questions int) {
+	want := func(incarnation *Incarnation, want facts.Finding, questions int) {
 		t.Helper()
 		got := incarnation.AppendOnly(t.Context(), "m", nil, "")
 		if got != want || asked != questions {
 			t.Errorf("start %q: got %d after %d questions, want %d after %d", incarnation.ID(), got, asked, want, questions)
 		}
 	}
-	want(newIncarnation(s.engine, ""), Unknown, 0)
-	want(s, Yes, 3)
+	want(newIncarnation(s.engine, ""), facts.Unknown, 0)
+	want(s, facts.Yes, 3)
 	generation = "<think></think>"
-	want(s, Yes, 3)
+	want(s, facts.Yes, 3)
 	next := tells(s.engine, "2")
-	want(next, No, 6)
-	want(next, No, 6)
+	want(next, facts.No, 6)
+	want(next, facts.No, 6)
 }
 
 // One that can't be asked, found out for one incarnation, is asked when it is another.
@@ -220,8 +221,8 @@ func TestAppendOnly_ARestartMayBringTokenize(t *testing.T) {
 	for _, row := range []struct {
 		incarnation string
 		there       bool
-		want        Finding
-	}{{"1", false, Yes}, {"1", true, Yes}, {"2", true, No}} {
+		want        facts.Finding
+	}{{"1", false, facts.Yes}, {"1", true, facts.Yes}, {"2", true, facts.No}} {
 		there = row.there
 		if got := tells(s.engine, row.incarnation).AppendOnly(t.Context(), "m", nil, ""); got != row.want {
 			t.Errorf("start %s: got %d, want %d", row.incarnation, got, row.want)
@@ -242,13 +243,13 @@ func TestAppendOnly_OneQuestionAtATime(t *testing.T) {
 		}
 		answer(w, r)
 	})
-	found := make(chan Finding, 3) // the results
+	found := make(chan facts.Finding, 3) // the results
 	ask := func(ctx context.Context) { found <- s.AppendOnly(ctx, "m", nil, "") }
 	ctx, hangUp := context.WithCancel(t.Context())
 	go ask(ctx)
 	<-entered
 	hangUp()
-	if got := <-found; got != Unknown {
+	if got := <-found; got != facts.Unknown {
 		t.Errorf("the caller that left: got %d, want Unknown", got)
 	}
 	for range 2 {
@@ -256,7 +257,7 @@ func TestAppendOnly_OneQuestionAtATime(t *testing.T) {
 	}
 	close(leave)
 	for range 2 {
-		if got := <-found; got != No {
+		if got := <-found; got != facts.No {
 			t.Errorf("the caller that waited: got %d, want No", got)
 		}
 	}
@@ -280,8 +281,8 @@ func TestAppendOnly_ARefusedKeyIsItsOwners(t *testing.T) {
 	})
 	for _, row := range []struct {
 		key  string
-		want Finding
-	}{{"Bearer bad", Unknown}, {"Bearer bad", Unknown}, {"Bearer good", Yes}, {"Bearer bad", Yes}} {
+		want facts.Finding
+	}{{"Bearer bad", facts.Unknown}, {"Bearer bad", facts.Unknown}, {"Bearer good", facts.Yes}, {"Bearer bad", facts.Yes}} {
 		if got := s.AppendOnly(t.Context(), "m", nil, row.key); got != row.want {
 			t.Errorf("with %q: got %d, want %d", row.key, got, row.want)
 		}
@@ -294,11 +295,11 @@ func TestAppendOnly_ARefusedKeyIsItsOwners(t *testing.T) {
 func TestAppendOnly_MemoryIsBounded(t *testing.T) {
 	asked := 0
 	s := newRig(t).incarnationOf(tokenizer(&asked, func([]string, []string, bool) string { return "x" }))
-	s.templates = map[[32]byte]Finding{}
+	s.templates = map[[32]byte]facts.Finding{}
 	for i := range maxLearnt {
-		s.templates[[32]byte{byte(i), byte(i >> 8)}] = Yes
+		s.templates[[32]byte{byte(i), byte(i >> 8)}] = facts.Yes
 	}
-	if got := s.AppendOnly(t.Context(), "m", nil, ""); got != No || len(s.templates) != 1 {
+	if got := s.AppendOnly(t.Context(), "m", nil, ""); got != facts.No || len(s.templates) != 1 {
 		t.Errorf("got %d, remembers %d, want a memory that was cleared", got, len(s.templates))
 	}
 	for i := range maxLearnt {

@@ -10,6 +10,7 @@ import (
 	"carryover/sse/rawjson"
 	"carryover/upstream"
 	"carryover/upstream/body"
+	"carryover/upstream/fleet/facts"
 )
 
 // ErrNotComparable is returned by [Incarnation.Tokenize] if only the completion endpoint can tell the request's ids.
@@ -57,7 +58,7 @@ func (s *Incarnation) Prompt(ctx context.Context, req *body.Request, authorizati
 		return Prompt{}, fmt.Errorf("tokenize: %w: %s", ErrNotComparable, why)
 	}
 	question.body = raw
-	if req.API() == body.Chat && s.Known() && s.foundRender(body.Chat) != No {
+	if req.API() == body.Chat && s.Known() && s.foundRender(body.Chat) != facts.No {
 		// Only a missing endpoint leads on to /tokenize. After another failure, /tokenize's ids would be trusted by
 		// the parity that was learnt with the render endpoint's.
 		if prompt, err := s.askRender(ctx, req, authorization, buffer); !errors.Is(err, ErrNoRender) {

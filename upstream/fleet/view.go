@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"carryover/upstream/fleet/facts"
 	"math"
 	"sync/atomic"
 	"time"
@@ -22,7 +23,7 @@ type view struct {
 
 // load is an engine's load at a reading.
 type load struct {
-	use
+	facts.Use
 	others int       // requests besides those that were ours when the reading began
 	read   time.Time // when it began, zero if there was none
 }
@@ -44,9 +45,9 @@ func (e *Engine) show() {
 	if l := &e.load; l.read.IsZero() {
 		v.stale.Store(0)
 	} else {
-		v.others.Store(int32(min(l.others, maxTold)))
-		v.waiting.Store(int32(l.waiting))
-		v.usage.Store(math.Float64bits(l.usage))
+		v.others.Store(int32(min(l.others, facts.MaxTold)))
+		v.waiting.Store(int32(l.Waiting))
+		v.usage.Store(math.Float64bits(l.Usage))
 		v.stale.Store(int64(l.read.Sub(born) + loadFor))
 	}
 }

@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"bytes"
@@ -6,24 +6,24 @@ import (
 	"strconv"
 )
 
-// use is an engine's load by its /metrics. running and waiting count requests. short counts the waiting requests that
-// wait for cache space; the others wait for KV that they read, for example; without reasons, short is all of them.
-// usage is the share of the KV cache in use, 0 to 1, pinned blocks included. kvTokens is how many tokens the cache
+// Use is an engine's load by its /metrics. Running and Waiting count requests. Short counts the waiting requests that
+// wait for cache space; the others wait for KV that they read, for example; without reasons, Short is all of them.
+// Usage is the share of the KV cache in use, 0 to 1, pinned blocks included. KVTokens is how many tokens the cache
 // holds.
-type use struct {
-	running, waiting, short int
-	usage                   float64
-	kvTokens                int
+type Use struct {
+	Running, Waiting, Short int
+	Usage                   float64
+	KVTokens                int
 	reasons                 bool // the engine tells why requests wait
 }
 
-// wanting returns how many requests wait for cache space. If the engine tells no reasons and half of its cache is
+// Wanting returns how many requests wait for cache space. If the engine tells no reasons and half of its cache is
 // free, it returns 0.
-func (u use) wanting() int {
-	if !u.reasons && u.usage < 0.5 {
+func (u Use) Wanting() int {
+	if !u.reasons && u.Usage < 0.5 {
 		return 0
 	}
-	return u.short
+	return u.Short
 }
 
 // vLLM's gauges for the load (v1/metrics/loggers.py). The label engine is the data-parallel rank.
@@ -39,23 +39,23 @@ const (
 
 // Upper bounds of believable values: far above any engine, and far below an overflow of their sums.
 const (
-	maxTold   = 1 << 24
+	MaxTold   = 1 << 24
 	maxTokens = 1 << 40
 )
 
 // metricUse collects the load: it sums requests and tokens of several engines, and keeps the highest usage.
 type metricUse struct {
 	rank    string // only this rank counts; "" counts all
-	total   use
+	total   Use
 	reasons bool // samples with reasons were seen
 }
 
 // told returns the collected load.
-func (m *metricUse) told() use {
+func (m *metricUse) told() Use {
 	told := m.total
 	told.reasons = m.reasons
 	if !m.reasons {
-		told.short = told.waiting
+		told.Short = told.Waiting
 	}
 	return told
 }
@@ -65,21 +65,21 @@ func (m *metricUse) line(line []byte) {
 		return
 	}
 	if n, _, found := m.gauge(line, runningMetric); found {
-		add(&m.total.running, n)
+		add(&m.total.Running, n)
 	} else if n, _, found = m.gauge(line, waitingMetric); found {
-		add(&m.total.waiting, n)
+		add(&m.total.Waiting, n)
 	} else if n, reason, found := m.gauge(line, reasonMetric); found {
 		m.reasons = true
 		if reason == forRoom {
-			add(&m.total.short, n)
+			add(&m.total.Short, n)
 		}
 	} else if n, _, found = m.gauge(line, usageMetric); found {
-		m.total.usage = max(m.total.usage, min(n, 1))
+		m.total.Usage = max(m.total.Usage, min(n, 1))
 	}
 }
 
 // add adds a number of requests to sum.
-func add(sum *int, n float64) { *sum = min(*sum+int(min(n, maxTold)), maxTold) }
+func add(sum *int, n float64) { *sum = min(*sum+int(min(n, MaxTold)), MaxTold) }
 
 // gauge parses a sample of a gauge. reason is its label, "" without one. found is false for other metrics, negative
 // values, and other ranks.
@@ -135,7 +135,7 @@ func (m *metricUse) cache(c cacheLabels) {
 		}
 		tokens = size * blocks
 	}
-	m.total.kvTokens = min(m.total.kvTokens+tokens, maxTokens)
+	m.total.KVTokens = min(m.total.KVTokens+tokens, maxTokens)
 }
 
 // count parses a positive number.

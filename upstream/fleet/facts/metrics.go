@@ -1,4 +1,4 @@
-package fleet
+package facts
 
 import (
 	"bufio"
@@ -12,18 +12,18 @@ import (
 	"carryover/upstream"
 )
 
-// facts are what /metrics of an instance tells about its incarnation and its load. Tickets depend on the incarnation
+// Metrics are what /metrics of an instance tells about its incarnation and its load. Tickets depend on the incarnation
 // and the block size. The rest only guides picks and hand-backs, so a value that is missing or makes no sense is zero.
-type facts struct {
-	incarnation string // process_start_time_seconds as it was written, "" if it is missing
-	blockSize   int    // tokens of a KV block, 0 if it is missing or differs between engines
-	caching     Finding
-	use         use
+type Metrics struct {
+	Incarnation string // process_start_time_seconds as it was written, "" if it is missing
+	BlockSize   int    // tokens of a KV block, 0 if it is missing or differs between engines
+	Caching     Finding
+	Use         Use
 }
 
 // Bounds of a Prometheus text. vLLM 0.32 writes 64 kB for one engine; the longest line that is read here has 1.1 kB.
 const (
-	maxMetrics    = 16 << 20
+	MaxMetrics    = 16 << 20
 	maxMetricLine = 64 << 10
 )
 
@@ -39,18 +39,18 @@ type metricFacts struct {
 	use                         metricUse
 }
 
-// readFacts reads a Prometheus text (exposition format 0.0.4) to its end. It ignores lines that it does not know; a
+// ReadMetrics reads a Prometheus text (exposition format 0.0.4) to its end. It ignores lines that it does not know; a
 // text that breaks off or is too long is an error. With a rank, load and cache are those of that data-parallel rank;
 // "" sums over all.
-func readFacts(r io.Reader, rank string) (facts, error) {
+func ReadMetrics(r io.Reader, rank string) (Metrics, error) {
 	m := metricFacts{use: metricUse{rank: rank}}
-	left := int64(maxMetrics)
+	left := int64(MaxMetrics)
 	lines := bufio.NewReaderSize(io.LimitReader(r, left+1), maxMetricLine)
 	inside := false // the slice continues a line that was longer than the buffer
 	for {
 		line, err := lines.ReadSlice('\n')
 		if left -= int64(len(line)); left < 0 {
-			return facts{}, fmt.Errorf("read metrics: %w", upstream.ErrAnswerTooLarge)
+			return Metrics{}, fmt.Errorf("read metrics: %w", upstream.ErrAnswerTooLarge)
 		}
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
@@ -60,10 +60,10 @@ func readFacts(r io.Reader, rank string) (facts, error) {
 			inside = true
 			continue
 		case err != nil && !errors.Is(err, io.EOF):
-			return facts{}, fmt.Errorf("read metrics: %w", err)
+			return Metrics{}, fmt.Errorf("read metrics: %w", err)
 		case err != nil && (len(line) > 0 || inside):
 			// The last line must end with a line break, or the text was cut off.
-			return facts{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
+			return Metrics{}, fmt.Errorf("read metrics: %w", io.ErrUnexpectedEOF)
 		case err != nil:
 			return m.facts(), nil
 		case !inside:
@@ -103,16 +103,16 @@ func (m *metricFacts) line(line []byte) {
 	m.use.line(line)
 }
 
-func (m *metricFacts) facts() (f facts) {
+func (m *metricFacts) facts() (f Metrics) {
 	seconds, err := strconv.ParseFloat(m.started, 64)
 	if err == nil && seconds > 0 && !math.IsInf(seconds, 0) && !m.manyIncarnations && len(m.started) <= 32 {
-		f.incarnation = m.started
+		f.Incarnation = m.started
 	}
 	size, err := strconv.Atoi(m.size)
 	if err == nil && size > 0 && size <= maxBlockSize && !m.manySizes && strconv.Itoa(size) == m.size {
-		f.blockSize = size
+		f.BlockSize = size
 	}
-	f.caching, f.use = m.caching, m.use.told()
+	f.Caching, f.Use = m.caching, m.use.told()
 	return f
 }
 

@@ -1,9 +1,11 @@
-package fleet
+package facts
 
 import (
 	"bytes"
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -13,15 +15,15 @@ import (
 	"carryover/upstream"
 )
 
-func TestReadFacts_TellsStartAndBlockSize(t *testing.T) {
+func TestReadMetrics_TellsStartAndBlockSize(t *testing.T) {
 	const started = "process_start_time_seconds 1.79528076534e+09\n"
 	cache := func(labels string) string { return "vllm:cache_config_info{" + labels + "} 1.0\n" }
 	for _, row := range []struct {
 		name, text, incarnation string
 		block                   int
 	}{
-		{"recorded, with the start", string(recordedText(t, "19-metrics-prefill.txt")) + started, "1.79528076534e+09", 32},
-		{"recorded KV lines have no start", string(recordedText(t, "19-metrics-prefill.txt")), "", 32},
+		{"recorded, with the start", string(recordedMetrics(t, "19-metrics-prefill.txt")) + started, "1.79528076534e+09", 32},
+		{"recorded KV lines have no start", string(recordedMetrics(t, "19-metrics-prefill.txt")), "", 32},
 		{"the literal text", "process_start_time_seconds 1795280765.340\n", "1795280765.340", 0},
 		{"comments", "# HELP process_start_time_seconds 7\n# TYPE process_start_time_seconds gauge\n" + started, "1.79528076534e+09", 0},
 		{"CRLF, spaces, time stamp", "process_start_time_seconds\t 5  1700000000\r\n", "5", 0},
@@ -61,9 +63,9 @@ func TestReadFacts_TellsStartAndBlockSize(t *testing.T) {
 		{"empty", "", "", 0},
 		{"bytes", "\x00\xff\n\n\n" + started, "1.79528076534e+09", 0},
 	} {
-		got, err := readFacts(iotest.HalfReader(strings.NewReader(row.text)), "")
-		if err != nil || got.incarnation != row.incarnation || got.blockSize != row.block {
-			t.Errorf("%s: got %q, block %d, error %v, want %q, block %d", row.name, got.incarnation, got.blockSize, err, row.incarnation, row.block)
+		got, err := ReadMetrics(iotest.HalfReader(strings.NewReader(row.text)), "")
+		if err != nil || got.Incarnation != row.incarnation || got.BlockSize != row.block {
+			t.Errorf("%s: got %q, block %d, error %v, want %q, block %d", row.name, got.Incarnation, got.BlockSize, err, row.incarnation, row.block)
 		}
 	}
 }
@@ -79,7 +81,7 @@ func (endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestReadFacts_ATextThatBreaksOffSaysNothing(t *testing.T) {
+func TestReadMetrics_ATextThatBreaksOffSaysNothing(t *testing.T) {
 	const started = "process_start_time_seconds 1.79528076534e+09\n"
 	for name, row := range map[string]struct {
 		text io.Reader
@@ -90,13 +92,13 @@ func TestReadFacts_ATextThatBreaksOffSaysNothing(t *testing.T) {
 		"with an error":  {io.MultiReader(strings.NewReader(started), iotest.ErrReader(io.ErrClosedPipe)), io.ErrClosedPipe},
 		"never":          {io.MultiReader(strings.NewReader(started), endless{}), upstream.ErrAnswerTooLarge},
 	} {
-		if got, err := readFacts(row.text, ""); !errors.Is(err, row.want) || got != (facts{}) {
+		if got, err := ReadMetrics(row.text, ""); !errors.Is(err, row.want) || got != (Metrics{}) {
 			t.Errorf("%s: got %+v, %v, want %v", name, got, err, row.want)
 		}
 	}
 }
 
-func TestReadFacts_PrefixCaching(t *testing.T) {
+func TestReadMetrics_PrefixCaching(t *testing.T) {
 	cache := func(labels string) string { return "vllm:cache_config_info{" + labels + "} 1\n" }
 	for text, want := range map[string]Finding{
 		"":                                     Unknown,
@@ -104,52 +106,61 @@ func TestReadFacts_PrefixCaching(t *testing.T) {
 		cache(`enable_prefix_caching="None"`):  Unknown,
 		cache(`enable_prefix_caching="True"`):  Yes,
 		cache(`enable_prefix_caching="False"`): No,
-		string(recordedText(t, "19-metrics-prefill.txt")):                                                    Yes,
+		string(recordedMetrics(t, "19-metrics-prefill.txt")):                                                 Yes,
 		cache(`enable_prefix_caching="False",engine="0"`) + cache(`enable_prefix_caching="True",engine="1"`): No,
 		cache(`enable_prefix_caching="True",engine="0"`) + cache(`enable_prefix_caching="False",engine="1"`): No,
 	} {
-		if got, err := readFacts(strings.NewReader(text), ""); err != nil || got.caching != want {
-			t.Errorf("%.100s: got %v, error %v, want %v", text, got.caching, err, want)
+		if got, err := ReadMetrics(strings.NewReader(text), ""); err != nil || got.Caching != want {
+			t.Errorf("%.100s: got %v, error %v, want %v", text, got.Caching, err, want)
 		}
 	}
 	two := cache(`enable_prefix_caching="True",engine="0"`) + cache(`enable_prefix_caching="False",engine="1"`)
-	if got, err := readFacts(strings.NewReader(two), "0"); err != nil || got.caching != Yes {
-		t.Errorf("of the rank alone: got %v, error %v", got.caching, err)
+	if got, err := ReadMetrics(strings.NewReader(two), "0"); err != nil || got.Caching != Yes {
+		t.Errorf("of the rank alone: got %v, error %v", got.Caching, err)
 	}
 }
 
-// FuzzReadFacts holds the reader to regular expressions, which read whole samples
+// FuzzReadMetrics holds the reader to regular expressions, which read whole samples
 // of the usual form and nothing else.
-func FuzzReadFacts(f *testing.F) {
+func FuzzReadMetrics(f *testing.F) {
 	start := regexp.MustCompile(`^process_start_time_seconds(?:[ \t]*\{[^{}\\"]*(?:"[^"\\]*"[^{}\\"]*)*\})?[ \t]+(\S+)(?:[ \t]+\S+)?[ \t]*$`)
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		got, err := readFacts(bytes.NewReader(raw), "")
+		got, err := ReadMetrics(bytes.NewReader(raw), "")
 		if err != nil {
 			if len(raw) == 0 || raw[len(raw)-1] == '\n' {
 				t.Fatalf("%q: %v", raw, err)
 			}
 			return
 		}
-		if got.incarnation != "" {
-			seconds, err := strconv.ParseFloat(got.incarnation, 64)
-			if err != nil || seconds <= 0 || !bytes.Contains(raw, []byte(got.incarnation)) {
-				t.Fatalf("%q: start %q", raw, got.incarnation)
+		if got.Incarnation != "" {
+			seconds, err := strconv.ParseFloat(got.Incarnation, 64)
+			if err != nil || seconds <= 0 || !bytes.Contains(raw, []byte(got.Incarnation)) {
+				t.Fatalf("%q: start %q", raw, got.Incarnation)
 			}
 		}
-		if got.blockSize != 0 && !bytes.Contains(raw, []byte(`"`+strconv.Itoa(got.blockSize)+`"`)) {
-			t.Fatalf("%q: block size %d", raw, got.blockSize)
+		if got.BlockSize != 0 && !bytes.Contains(raw, []byte(`"`+strconv.Itoa(got.BlockSize)+`"`)) {
+			t.Fatalf("%q: block size %d", raw, got.BlockSize)
 		}
-		alone, err := readFacts(bytes.NewReader(raw), "0")
-		if all := got.use; err != nil || alone.incarnation != got.incarnation || alone.blockSize != got.blockSize ||
-			alone.use.running > all.running || alone.use.waiting > all.waiting || alone.use.usage > all.usage || alone.use.kvTokens > all.kvTokens ||
-			alone.use.running < 0 || alone.use.waiting < 0 || alone.use.kvTokens < 0 || !(all.usage <= 1) || all.running > maxTold || all.kvTokens > maxTokens {
+		alone, err := ReadMetrics(bytes.NewReader(raw), "0")
+		if all := got.Use; err != nil || alone.Incarnation != got.Incarnation || alone.BlockSize != got.BlockSize ||
+			alone.Use.Running > all.Running || alone.Use.Waiting > all.Waiting || alone.Use.Usage > all.Usage || alone.Use.KVTokens > all.KVTokens ||
+			alone.Use.Running < 0 || alone.Use.Waiting < 0 || alone.Use.KVTokens < 0 || !(all.Usage <= 1) || all.Running > MaxTold || all.KVTokens > maxTokens {
 			t.Fatalf("%q: all %+v, rank 0 alone %+v, %v", raw, got, alone, err)
 		}
 		for line := range bytes.SplitSeq(raw, []byte("\n")) {
 			found := start.FindSubmatch(bytes.TrimRight(line, "\r"))
-			if found != nil && got.incarnation != "" && got.incarnation != string(found[1]) {
-				t.Fatalf("%q: start %q beside %q", raw, got.incarnation, found[1])
+			if found != nil && got.Incarnation != "" && got.Incarnation != string(found[1]) {
+				t.Fatalf("%q: start %q beside %q", raw, got.Incarnation, found[1])
 			}
 		}
 	})
+}
+
+func recordedMetrics(tb testing.TB, name string) []byte {
+	tb.Helper()
+	raw, err := os.ReadFile(filepath.Join("..", "..", "..", "testdata", "exchanges", "vllm-0.32", name))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return raw
 }
