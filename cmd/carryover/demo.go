@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
 
-	"carryover/server"
 	"carryover/upstream/vllmsim"
 )
 
@@ -34,8 +33,8 @@ func newDemoCommand() *cobra.Command {
 		Use:   "demo",
 		Short: "Show a conversation that reuses its KV, with simulated instances",
 		Long: "Start simulated prefill and decode instances and the proxy in one process, hold a conversation that shows what\n" +
-			"each turn reused and saved, and keep serving until interrupted. With a connector that reuses nothing from decode to\n" +
-			"prefill it shows the way of each turn, and what decode loaded of the prompt.",
+			"each turn reused and saved, and keep serving until interrupted. The proxy has its default settings. With a connector\n" +
+			"that reuses nothing from decode to prefill it shows the way of each turn, and what decode loaded of the prompt.",
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.turns < 2 || o.prefills < 1 || o.decodes < 1 {
@@ -55,7 +54,7 @@ func newDemoCommand() *cobra.Command {
 	flags.StringVar(&o.host, "host", "127.0.0.1", "address of the proxy")
 	flags.IntVar(&o.port, "port", 8000, "port of the proxy, 0 lets the system choose")
 	flags.IntVar(&o.turns, "turns", 6, "turns of the conversation")
-	flags.BoolVar(&o.once, "once", false, "exit after the conversation: 0 only if every turn went by prefill and decode, and (nixl, multi) reused KV after the first, and nothing was read wrongly")
+	flags.BoolVar(&o.once, "once", false, "exit after the conversation: 0 only if every turn went by prefill and decode, and (nixl, multi) prefill read KV from decode for each after the first, and nothing was read wrongly")
 	flags.IntVar(&o.prefills, "prefills", 2, "simulated prefill instances")
 	flags.IntVar(&o.decodes, "decodes", 2, "simulated decode instances")
 	flags.StringVar(&o.connector, "connector", connectorNIXL, "KV connector of the instances: "+strings.Join(demoConnectors(), ", "))
@@ -64,12 +63,12 @@ func newDemoCommand() *cobra.Command {
 	return cmd
 }
 
-// The modelled engine computes 5,000 prompt tokens and makes 125 tokens a second,
+// The modelled engine computes 5,000 prompt tokens and makes 200 tokens a second,
 // so that prompts that fit on a screen show what reuse saves.
 const (
 	demoPrefillPerToken  = 200 * time.Microsecond
 	demoTransferPerBlock = 50 * time.Microsecond
-	demoInterToken       = 8 * time.Millisecond
+	demoInterToken       = 5 * time.Millisecond
 )
 
 // deployment is a set of simulated instances, and the settings of the proxy in front of them.
@@ -90,12 +89,10 @@ func startDeployment(o demoOptions) (*deployment, error) {
 	return d, nil
 }
 
-// start starts the instances and completes the settings. Prefill instances are picked in turn: with affinity, prefill's own prefix cache
-// would hide the KV that comes from decode.
+// start starts the instances and completes the settings, which are the defaults of the program except for what the connector needs.
 func (d *deployment) start(o demoOptions) error {
 	c := &d.settings
-	c.Prefill, c.Decode, c.Connector.Name, c.Routing.Prefill = nil, nil, o.connector, "round_robin"
-	c.HandBack.Mode = string(server.HandBackOff) // in rotation the next turn rarely goes to the instance that got a hand-back
+	c.Prefill, c.Decode, c.Connector.Name = nil, nil, o.connector
 	setup := demoSetups()[o.connector]
 	if setup.begin != nil {
 		if err := setup.begin(d); err != nil {
@@ -134,6 +131,7 @@ func (d *deployment) start(o demoOptions) error {
 func (d *deployment) engine(role string, setup demoSetup) vllmsim.Config {
 	cfg := vllmsim.DefaultConfig()
 	cfg.Role = role
+	cfg.Render, cfg.OutputTokenIDs, cfg.MessageParams = true, true, true // what engines need for agents
 	cfg.Timing = vllmsim.Timing{
 		PrefillPerToken: demoPrefillPerToken, TransferPerBlock: demoTransferPerBlock, InterToken: demoInterToken,
 	}
@@ -150,6 +148,14 @@ func (d *deployment) close() {
 	for _, undo := range d.undo {
 		undo()
 	}
+}
+
+// pinned returns how many answers have blocks of decode that wait for a reader.
+func (d *deployment) pinned() (answers int) {
+	for _, instance := range d.decode {
+		answers += instance.Stats().Pins
+	}
+	return answers
 }
 
 // misread returns how often an instance read KV that was not the KV of its prompt.
@@ -198,7 +204,7 @@ func (d *deployment) present(ctx context.Context, o demoOptions, stdout, stderr 
 	group.Go(func() error { return proxy.run(groupCtx, listener) })
 	group.Go(func() error {
 		show := &conversationDemo{
-			base: "http://" + listener.Addr().String(), out: stdout, records: records, prefills: o.prefills, engines: d,
+			base: "http://" + listener.Addr().String(), out: stdout, records: records, engines: d, fleet: proxy.fleet,
 			reuses: d.settings.Connector.reusesKV(),
 		}
 		missed, err := show.run(groupCtx, o.turns)
@@ -214,7 +220,7 @@ func (d *deployment) present(ctx context.Context, o demoOptions, stdout, stderr 
 			stop()
 			return nil
 		}
-		show.invite(o)
+		show.invite()
 		return nil
 	})
 	return group.Wait()

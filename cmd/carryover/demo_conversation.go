@@ -1,52 +1,43 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"crypto/rand"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
+
+	"carryover/upstream"
+	"carryover/upstream/fleet"
 )
 
 // conversationDemo holds one conversation through the proxy and prints what each
 // turn did.
 type conversationDemo struct {
-	base     string
-	out      io.Writer
-	records  *records
-	prefills int
-	engines  *deployment
-	reuses   bool // the connector hands KV from decode to prefill
-	saved    savings
+	base    string
+	out     io.Writer
+	records *records
+	engines *deployment
+	fleet   *fleet.Fleet // the engines as the proxy knows them
+	reuses  bool         // the connector hands KV from decode to prefill
+	saved   savings
 }
 
-type chatMessage struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
-}
-
-// chatAnswer is the result of one streamed turn.
-type chatAnswer struct {
-	text         string
-	ttft         time.Duration
-	promptTokens int
-	reuse        string
-	path         string
-	requestID    string
-}
-
+// demoSystem is longer than 1 KiB, the shortest beginning of a prompt that the policy auto recognises. So the turns without reuse, whose
+// conversation has no name, go to the prefill instance that has computed their history, too.
 const demoSystem = "You are the voice of a small cluster. You explain how a prefill instance computes the KV cache of a prompt, how a decode " +
-	"instance continues from it token by token, and why it would be a pity to compute the same history again on every turn of a conversation."
+	"instance continues from it token by token, and why it would be a pity to compute the same history again on every turn of a conversation. " +
+	"You speak of what you know and say so when you do not know. You name things as engineers of inference name them: a block is a fixed number " +
+	"of tokens, a cache keeps the blocks of earlier prompts, and a connector moves blocks from one engine to another. You give numbers with their " +
+	"units, and you say whether they were measured or are guessed. You answer in a few sentences, without lists, without headings and without " +
+	"praise for the question. When somebody asks who may read a block, you recall that blocks are read by their position and that nothing compares " +
+	"what they hold, so that whoever reads them must know what they hold. When somebody asks what a mistake costs, you say that a miss costs time " +
+	"and that a wrong hit costs trust. When a question has nothing to do with a cluster, you lead back to it politely and with one example."
 
 // run holds the conversation and returns how many turns failed to show what they should: they did not go by prefill and decode, or, if the
-// connector reuses KV and they were not the first, they reused nothing.
+// connector reuses KV and they were not the first, prefill read nothing from decode for them.
 func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err error) {
 	questions := []string{
 		"What does decode keep when an answer is finished?", "And who may read it?", "What if my history has changed?",
@@ -67,6 +58,9 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 	}
 	d.head()
 	for turn := 1; turn <= turns; turn++ {
+		if turn == turns && turn > 2 { // the turns before use tickets
+			d.pause(ctx)
+		}
 		messages = append(messages, chatMessage{"user", questions[(turn-1)%len(questions)]})
 		answer, good, err := show(ctx, turn, messages, conversation)
 		if err != nil {
@@ -82,170 +76,85 @@ func (d *conversationDemo) run(ctx context.Context, turns int) (missed int, err 
 	return missed, nil
 }
 
-// ready waits until the proxy has found an answering instance of each role: some announce themselves only after their start.
+// ready waits until the proxy has read every instance: some announce themselves only after their start, and a conversation whose home is
+// not there yet begins elsewhere.
 func (d *conversationDemo) ready(ctx context.Context) error {
 	ctx, stop := context.WithTimeout(ctx, 20*time.Second)
 	defer stop()
-	for {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, d.base+"/readyz", nil)
-		if err != nil {
-			return fmt.Errorf("ready: %w", err)
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return fmt.Errorf("ready: %w", err)
-		}
-		body, err := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		_ = resp.Body.Close()
-		if err == nil && resp.StatusCode == http.StatusOK && !bytes.Contains(body, []byte("decode_only")) {
-			return nil
-		}
+	for !d.knows(upstream.RolePrefill, len(d.engines.prefill)) || !d.knows(upstream.RoleDecode, len(d.engines.decode)) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("the instances are not ready: %s", body)
+			return fmt.Errorf("the instances are not ready: %w", ctx.Err())
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
-}
-
-// warmUp sends each prefill instance one request with the shape of a later turn;
-// prefill instances are picked in turn. The proxy trusts its tokenizer for that
-// shape once it has agreed with the instance's rendering.
-func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) error {
-	later := append(slices.Clone(messages), chatMessage{"user", "Hello?"}, chatMessage{"assistant", "Hello."}, chatMessage{"user", "Ready?"})
-	for range d.prefills {
-		if _, err := d.ask(ctx, later, map[string]any{"conversation_id": "warm-up-" + rand.Text(), "max_tokens": 4}, http.Header{}); err != nil {
-			return err
-		}
-	}
-	d.records.forget()
 	return nil
 }
 
-// compare asks the same with and without reuse. Prefill is picked round robin;
-// alternating the order lets the prefill instance change from turn to turn.
-func (d *conversationDemo) compare(ctx context.Context, messages []chatMessage, conversation string, warmFirst bool) (warm, cold chatAnswer, err error) {
-	for _, isWarm := range []bool{warmFirst, !warmFirst} {
-		if isWarm {
-			warm, err = d.ask(ctx, messages, map[string]any{"conversation_id": conversation}, http.Header{})
-		} else {
-			cold, err = d.ask(ctx, messages, map[string]any{"cache_salt": rand.Text()}, http.Header{"X-Kv-Reuse": {"off"}})
-		}
-		if err != nil {
-			return warm, cold, err
-		}
-	}
-	return warm, cold, nil
+// knows reports whether the proxy has read that many instances of a role.
+func (d *conversationDemo) knows(role upstream.Role, instances int) bool {
+	engines := d.fleet.Engines(role)
+	return len(engines) == instances && !slices.ContainsFunc(engines, func(e *fleet.Engine) bool { return !e.Last().Known() })
 }
 
-// ask sends one streaming turn and reads it whole.
-func (d *conversationDemo) ask(ctx context.Context, messages []chatMessage, extra map[string]any, header http.Header) (chatAnswer, error) {
-	body := map[string]any{
-		"model": "sim", "messages": messages, "stream": true, "temperature": 0, "max_tokens": 80,
-		"stream_options": map[string]any{"include_usage": true},
+// warmUp sends requests with the shape of a later turn until the proxy trusts its tokenizer for that shape on each prefill instance: it does
+// once it has agreed with the instance's rendering. The requests leave nothing: no other prompt has their cache_salt, and no turn follows
+// a final one. They have no conversation, so that idle instances are picked in turn, unless nothing is handed back: then only turns of a
+// conversation are compared, and their instances are drawn.
+func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) error {
+	if !d.reuses {
+		return nil
 	}
-	for name, value := range extra {
-		body[name] = value
-	}
-	encoded, err := json.Marshal(body)
-	if err != nil {
-		return chatAnswer{}, fmt.Errorf("ask: %w", err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, d.base+"/v1/chat/completions", bytes.NewReader(encoded))
-	if err != nil {
-		return chatAnswer{}, fmt.Errorf("ask: %w", err)
-	}
-	req.Header = header
-	req.Header.Set("Content-Type", "application/json")
-	began := time.Now()
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return chatAnswer{}, fmt.Errorf("ask: %w", err)
-	}
-	defer resp.Body.Close()
-	answer := chatAnswer{reuse: resp.Header.Get("X-KV-Reuse"), path: resp.Header.Get("X-KV-Path"), requestID: resp.Header.Get("X-Request-Id")}
-	if resp.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(resp.Body, 4096))
-		return answer, fmt.Errorf("ask: status %d: %s", resp.StatusCode, text)
-	}
-	return answer, answer.read(resp.Body, began)
-}
-
-func (a *chatAnswer) read(body io.Reader, began time.Time) error {
-	lines := bufio.NewReader(body)
-	var text strings.Builder
-	for {
-		line, err := lines.ReadString('\n')
+	later := append(slices.Clone(messages), chatMessage{"user", "Hello?"}, chatMessage{"assistant", "Hello."}, chatMessage{"user", "Ready?"})
+	for range 16 * len(d.engines.prefill) { // a busy machine may be too slow for one comparison, not for all
+		extra := map[string]any{"cache_salt": rand.Text(), "min_tokens": 0, "max_tokens": 4}
+		if d.engines.settings.handBackOff().why != "" {
+			extra["conversation_id"] = "warm-up-" + rand.Text()
+		}
+		body, err := chatBody(later, extra)
 		if err != nil {
-			return fmt.Errorf("ask: stream ended early: %w", err)
-		}
-		data, ok := strings.CutPrefix(strings.TrimSpace(line), "data: ")
-		if !ok {
-			continue
-		}
-		if data == "[DONE]" {
-			a.text = text.String()
-			// The rest, if any, must be read for the connection to be used again.
-			_, err := io.Copy(io.Discard, lines)
 			return err
 		}
-		var chunk struct {
-			Choices []struct{ Delta struct{ Content string } }
-			Usage   struct {
-				PromptTokens int `json:"prompt_tokens"`
-			}
+		if d.trusts(body) {
+			break
 		}
-		if err := json.Unmarshal([]byte(data), &chunk); err != nil {
-			return fmt.Errorf("ask: %w", err)
+		answer, err := d.send(ctx, body, http.Header{"X-Conversation-Final": {"true"}})
+		if err != nil {
+			return err
 		}
-		if len(chunk.Choices) > 0 && chunk.Choices[0].Delta.Content != "" {
-			if a.ttft == 0 {
-				a.ttft = time.Since(began)
-			}
-			text.WriteString(chunk.Choices[0].Delta.Content)
-		}
-		a.promptTokens = max(a.promptTokens, chunk.Usage.PromptTokens)
+		d.records.of(ctx, answer.requestID)
 	}
+	return nil
 }
 
-// hitTokens reads tokens=… of a hit, 0 for a miss.
-func hitTokens(reuse string) int { return reuseCount(reuse, "tokens=") }
-
-// reuseCount reads a number in X-KV-Reuse, 0 if the header does not have it.
-func reuseCount(reuse, member string) int {
-	for part := range strings.SplitSeq(reuse, ";") {
-		if value, ok := strings.CutPrefix(part, member); ok {
-			n, _ := strconv.Atoi(value)
-			return n
-		}
+// trusts reports whether the proxy trusts its tokenizer for requests like this one on each prefill instance.
+func (d *conversationDemo) trusts(body []byte) bool {
+	request, err := upstream.ParseRequest(upstream.Chat, body)
+	if err != nil {
+		return false
 	}
-	return 0
+	shape, _ := request.FeatureSet()
+	return !slices.ContainsFunc(d.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
+		return e.Last().Parity(request.Model(), shape) != fleet.Yes
+	})
 }
 
-// invite prints requests that can be sent to the demo while it serves. If the connector
-// reuses KV, the second request continues the first and reuses its KV.
-func (d *conversationDemo) invite(o demoOptions) {
-	const said = "Carryover keeps the handle of the blocks that decode holds at the end of a turn, for less time than decode keeps the blocks, " +
-		"and hands it to prefill when the next turn provably continues the same conversation. Then prefill reads what it would otherwise compute " +
-		"again, and when anything about the history has changed it computes, because a wrong hand-over is worse than none."
-	question := "SAY " + said
-	turn := func(messages ...chatMessage) string {
-		messages = append([]chatMessage{{"system", "You repeat."}}, messages...) // the shape that warmUp has shown
-		body, _ := json.Marshal(map[string]any{"model": "sim", "conversation_id": "mine", "max_tokens": 200, "messages": messages})
-		return string(body)
+// pause lets the conversation rest until prefill has its KV and decode is free, if the settings hand KV back.
+func (d *conversationDemo) pause(ctx context.Context) {
+	settings := &d.engines.settings
+	if settings.handBackOff().why != "" {
+		return
 	}
-	within := ""
-	if d.reuses {
-		within = " within " + defaultConfig().Store.TTL.String()
+	d.printf("      (a pause: what no turn uses within %s is handed back to prefill, so that decode is free)\n", settings.HandBack.After)
+	ctx, stop := context.WithTimeout(ctx, settings.HandBack.After+20*time.Second)
+	defer stop()
+	for d.engines.pinned() > 0 {
+		select {
+		case <-ctx.Done():
+			return // the next turn shows what became of it
+		case <-time.After(50 * time.Millisecond):
+		}
 	}
-	d.printf("\nServing on %s with %d prefill and %d decode instances. Try, one after the other%s:\n\n", d.base, o.prefills, o.decodes, within)
-	for _, body := range []string{
-		turn(chatMessage{"user", question}),
-		turn(chatMessage{"user", question}, chatMessage{"assistant", said}, chatMessage{"user", "Thank you."}),
-	} {
-		d.printf("curl -si %s/v1/chat/completions -H 'Content-Type: application/json' -d '%s'\n\n", d.base, body)
-	}
-	d.printf("curl -s %s/health\n\nCtrl-C ends it.\n", d.base)
 }
 
 func (d *conversationDemo) printf(format string, args ...any) {

@@ -5,10 +5,9 @@ import (
 	"sync"
 
 	"carryover/server"
-	"carryover/upstream"
 )
 
-// records remembers which instances served a turn; clients never learn that.
+// records remembers what is known of each turn: its instances, and what prefill took from its cache. Clients never learn the former.
 type records struct {
 	mu   sync.Mutex // guards seen
 	seen map[string]chan server.Record
@@ -37,25 +36,18 @@ func (r *records) turn(id string) chan server.Record {
 	return r.seen[id]
 }
 
-// forget drops the records of turns that nobody asks for.
-func (r *records) forget() {
-	r.mu.Lock()
-	clear(r.seen)
-	r.mu.Unlock()
-}
-
 func (r *records) end() {
 	r.mu.Lock()
 	r.seen = nil
 	r.mu.Unlock()
 }
 
-// instances waits for the record of a turn. It comes at about the same time as the turn's last byte.
-func (r *records) instances(ctx context.Context, id string) (prefill, decode string) {
+// of waits for the record of a turn. It comes at about the same time as the turn's last byte.
+func (r *records) of(ctx context.Context, id string) *server.Record {
 	select {
 	case record := <-r.turn(id):
-		return record.Leg(upstream.RolePrefill).Instance, record.Leg(upstream.RoleDecode).Instance
+		return &record
 	case <-ctx.Done():
-		return "-", "-"
+		return &server.Record{}
 	}
 }

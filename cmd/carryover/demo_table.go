@@ -5,35 +5,49 @@ import (
 	"net/http"
 	"strings"
 
+	"carryover/server"
+	"carryover/upstream"
 	"carryover/upstream/vllmsim"
 )
 
 // head prints the head of the table.
 func (d *conversationDemo) head() {
 	if d.reuses {
-		d.printf("%4s  %13s  %13s  %9s  %12s  %-10s %-9s %s\n", "turn", "prompt tokens", "reused tokens", "TTFT", "without reuse", "prefill", "decode", "X-KV-Reuse")
+		d.printf("%34s  %19s  %20s\n", "", "computed by prefill", "time to first token")
+		d.printf("%4s  %13s  %13s  %9s  %8s  %9s  %9s  %-9s  %-8s  %s\n", "turn", "prompt tokens", "reused tokens",
+			"with", "without", "with", "without", "prefill", "decode", "X-KV-Reuse")
 		return
 	}
 	d.printf("%30s  %28s\n", "", "decode, tokens of the prompt")
 	d.printf("%4s  %13s  %9s  %8s  %8s  %8s  %-15s %-15s %s\n", "turn", "prompt tokens", "TTFT", "had", "loaded", "computed", "prefill", "decode", "X-KV-Path")
 }
 
-// showReuse asks a turn with and without reuse and prints both. good says that it reused KV; the first turn cannot.
+// showReuse asks a turn with and without reuse and prints both. good says that prefill read KV from decode; for the first turn it cannot.
 func (d *conversationDemo) showReuse(ctx context.Context, turn int, messages []chatMessage, conversation string) (warm chatAnswer, good bool, err error) {
-	warm, cold, err := d.compare(ctx, messages, conversation, turn%2 == 0)
+	warm, err = d.ask(ctx, messages, map[string]any{"conversation_id": conversation}, http.Header{})
 	if err != nil {
 		return warm, false, err
 	}
-	tokens := hitTokens(warm.reuse)
-	prefill, decode := d.records.instances(ctx, warm.requestID)
-	d.printf("%4d  %13d  %13d  %6.0f ms  %9.0f ms  %-10s %-9s %s\n", turn, warm.promptTokens, tokens,
-		warm.ttft.Seconds()*1000, cold.ttft.Seconds()*1000, prefill, decode, warm.reuse)
+	// The same without reuse has a cache of its own, so that prefill has what it has computed of this history, and nothing else.
+	cold, err := d.ask(ctx, messages, map[string]any{"cache_salt": conversation}, http.Header{"X-Kv-Reuse": {"off"}})
+	if err != nil {
+		return warm, false, err
+	}
+	with, without := d.records.of(ctx, warm.requestID), d.records.of(ctx, cold.requestID)
+	computed, otherwise := warm.computed(with.Reuse), cold.computed(without.Reuse)
+	d.printf("%4d  %13d  %13d  %9d  %8d  %6.0f ms  %6.0f ms  %-9s  %-8s  %s\n", turn, warm.promptTokens, with.Reuse.Read, computed, otherwise,
+		warm.ttft.Seconds()*1000, cold.ttft.Seconds()*1000, with.Leg(upstream.RolePrefill).Instance, with.Leg(upstream.RoleDecode).Instance, warm.reuse)
 	if turn > 1 {
 		d.saved.prompt += warm.promptTokens
-		d.saved.read += reuseCount(warm.reuse, "read=")
+		d.saved.read += with.Reuse.Read
+		d.saved.computed += computed
+		d.saved.without += otherwise
 	}
-	return warm, warm.disaggregated() && (turn == 1 || tokens > 0), nil
+	return warm, warm.disaggregated() && (turn == 1 || with.Reuse.Read > 0), nil
 }
+
+// computed returns how many tokens of the prompt prefill computed.
+func (a *chatAnswer) computed(reuse server.Reuse) int { return a.promptTokens - max(0, reuse.Cached) }
 
 // showLoads asks a turn and prints where decode got the prompt's KV from, by the counts of the simulated engines.
 func (d *conversationDemo) showLoads(ctx context.Context, turn int, messages []chatMessage, conversation string) (answer chatAnswer, good bool, err error) {
@@ -42,11 +56,11 @@ func (d *conversationDemo) showLoads(ctx context.Context, turn int, messages []c
 	if err != nil {
 		return answer, false, err
 	}
-	prefill, decode := d.records.instances(ctx, answer.requestID)
+	record := d.records.of(ctx, answer.requestID)
 	after := d.engines.decoded()
 	d.printf("%4d  %13d  %6.0f ms  %8d  %8d  %8d  %-15s %-15s %s\n", turn, answer.promptTokens, answer.ttft.Seconds()*1000,
 		after.LocalHitTokens-before.LocalHitTokens, after.ExternalTokens-before.ExternalTokens, after.ComputedTokens-before.ComputedTokens,
-		prefill, decode, answer.path)
+		record.Leg(upstream.RolePrefill).Instance, record.Leg(upstream.RoleDecode).Instance, answer.path)
 	return answer, answer.disaggregated(), nil
 }
 
@@ -63,14 +77,19 @@ func (d *deployment) decoded() (sum vllmsim.Stats) {
 	return sum
 }
 
-// savings are the prompt tokens of the turns after the first, and those among them that prefill read from decode because it lacked them.
-type savings struct{ prompt, read int }
+// savings are sums over the turns after the first.
+type savings struct {
+	prompt   int // prompt tokens
+	read     int // of these, tokens that prefill read from decode because it lacked them
+	computed int // tokens that prefill computed
+	without  int // tokens that prefill computed for the same turns without reuse
+}
 
 // summary ends the table of a connector that reuses KV with one sentence.
 func (d *conversationDemo) summary(later int) {
 	if !d.reuses || d.saved.prompt == 0 {
 		return
 	}
-	d.printf("\nIn %d later turns prefill read %d of %d prompt tokens (%d %%) from decode, which it would have computed, on %d prefill and %d decode engines; these are simulated, and so are the times.\n",
-		later, d.saved.read, d.saved.prompt, 100*d.saved.read/d.saved.prompt, d.prefills, len(d.engines.decode))
+	d.printf("\nIn %d later turns prefill read %d of %d prompt tokens (%d %%) from decode, and computed %d in place of %d, on %d prefill and %d decode engines; these are simulated, and so are the times.\n",
+		later, d.saved.read, d.saved.prompt, 100*d.saved.read/d.saved.prompt, d.saved.computed, d.saved.without, len(d.engines.prefill), len(d.engines.decode))
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -90,25 +91,76 @@ func TestDemo_FailsIfTurnsGoAnotherWay(t *testing.T) {
 	}
 }
 
-// The table ends with one sentence: what was saved, on which engines, and that these are simulated.
-func TestDemo_EndsItsTableWithWhatWasSaved(t *testing.T) {
-	code, stdout, stderr := runCommand(t, "demo", "--once", "--port", "0", "--admin-listen", "off", "--turns", "3")
-	if code != 0 {
-		t.Fatalf("exit code %d, %s", code, stderr)
+// reuseRow is a row of the table of a connector that reuses KV.
+type reuseRow struct {
+	prompt, reused, with, without int // tokens
+	reuse                         string
+}
+
+// asReuse reads: turn, prompt tokens, reused tokens, computed with and without reuse, two times with their units, engines, X-KV-Reuse.
+func asReuse(t *testing.T, fields []string) (row reuseRow) {
+	t.Helper()
+	if len(fields) != 12 {
+		t.Fatalf("%q: want 12 fields", fields)
 	}
-	read, prompt := 0, 0
+	for i, to := range []*int{&row.prompt, &row.reused, &row.with, &row.without} {
+		n, err := strconv.Atoi(fields[1+i])
+		if err != nil {
+			t.Fatalf("%q: %v", fields, err)
+		}
+		*to = n
+	}
+	row.reuse = fields[11]
+	return row
+}
+
+// TestDemo_ShowsTheDefaults: what a newcomer sees is what the program does unless it is told otherwise.
+func TestDemo_ShowsTheDefaults(t *testing.T) {
+	d, err := startDeployment(demoOptions{prefills: 1, decodes: 1, connector: connectorNIXL})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	got, want := d.settings, defaultConfig()
+	got.Prefill, got.Decode = want.Prefill, want.Decode
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the demo has settings of its own:\n%+v\nthe defaults are\n%+v", got, want)
+	}
+}
+
+// TestDemo_ShowsWhatWasReused: with the defaults, prefill has the prompts of earlier turns in its own cache and reads the answers from
+// decode, by a ticket or, after a pause, by a hand-back. Each row tells how many tokens that were, and the last line their sum.
+func TestDemo_ShowsWhatWasReused(t *testing.T) {
+	code, stdout, stderr := runCommand(t, "demo", "--once", "--port", "0", "--admin-listen", "off", "--turns", "3")
+	if code != exitOK {
+		t.Fatalf("exit code %d\n%s\n%s", code, stdout, stderr)
+	}
+	var rows []reuseRow
 	for line := range strings.Lines(stdout) {
-		if fields := strings.Fields(line); len(fields) > 7 && (fields[0] == "2" || fields[0] == "3") {
-			n, err := strconv.Atoi(fields[1])
-			if err != nil {
-				t.Fatalf("%q: %v", line, err)
-			}
-			prompt, read = prompt+n, read+reuseCount(fields[len(fields)-1], "read=")
+		if fields := strings.Fields(line); len(fields) > 0 && fields[0] == strconv.Itoa(len(rows)+1) {
+			rows = append(rows, asReuse(t, fields))
 		}
 	}
-	want := fmt.Sprintf("In 2 later turns prefill read %d of %d prompt tokens (%d %%) from decode, which it would have computed, on 2 prefill and 2 decode engines; these are simulated, and so are the times.",
-		read, prompt, 100*read/max(prompt, 1))
-	if read == 0 || strings.Count(stdout, want) != 1 {
+	if len(rows) != 3 {
+		t.Fatalf("%d turns, want 3\n%s", len(rows), stdout)
+	}
+	if first := rows[0]; first.reuse != "miss;reason=first_turn" || first.reused != 0 || first.with != first.prompt || first.without != first.prompt {
+		t.Errorf("the first turn: %+v", first)
+	}
+	var sum reuseRow
+	for _, row := range rows[1:] {
+		read := fmt.Sprintf(";read=%d;", row.reused)
+		if row.reused < 64 || row.with >= row.without || !strings.HasPrefix(row.reuse, "hit;") || !strings.Contains(row.reuse, read) {
+			t.Errorf("a later turn: %+v", row)
+		}
+		sum.prompt, sum.reused, sum.with, sum.without = sum.prompt+row.prompt, sum.reused+row.reused, sum.with+row.with, sum.without+row.without
+	}
+	if !strings.Contains(rows[2].reuse, ";proof=engine;") {
+		t.Errorf("the turn after the pause: %+v", rows[2])
+	}
+	want := fmt.Sprintf("In 2 later turns prefill read %d of %d prompt tokens (%d %%) from decode, and computed %d in place of %d, on 2 prefill and 2 decode engines; these are simulated, and so are the times.",
+		sum.reused, sum.prompt, 100*sum.reused/max(sum.prompt, 1), sum.with, sum.without)
+	if strings.Count(stdout, want) != 1 {
 		t.Errorf("want %q once in\n%s", want, stdout)
 	}
 }
