@@ -31,7 +31,7 @@ func (b *tab) accessible(t *testing.T) (nodes []node) {
 func TestPage_EverythingHasAName(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
+	b.await(t, "all turns are shown", lists(demo.held))
 	b.eval(t, `document.querySelector("#turns-table button").click(); document.querySelector("details").open = true`, nil)
 	named := []string{
 		"button", "combobox", "MenuListPopup", "textbox", "link", "region", "table", "image", "form", "heading", "columnheader", "rowheader", "option",
@@ -74,7 +74,7 @@ type focus struct {
 func TestPage_IsUsedByKeyboardAlone(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
+	b.await(t, "all turns are shown", lists(demo.held))
 	var at focus
 	visited := []string{}
 	for range 40 {
@@ -99,7 +99,7 @@ func TestPage_IsUsedByKeyboardAlone(t *testing.T) {
 	}
 	// A turn that arrives above takes neither the focus nor the record.
 	demo.turn("sim", "mine", "SAY something")
-	b.await(t, "it is shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 11`)
+	b.await(t, "it is shown", lists(demo.held+1))
 	var still bool
 	b.eval(t, `document.activeElement.matches("#turns-table button") && document.activeElement.getAttribute("aria-expanded") === "true"`, &still)
 	if !still {
@@ -132,7 +132,7 @@ const contrast = `(() => {
 func TestPage_IsLegibleInLightAndDark(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
+	b.await(t, "all turns are shown", lists(demo.held))
 	ground := map[string]string{}
 	see := func(theme string) {
 		var weak []string
@@ -156,7 +156,7 @@ func TestPage_IsLegibleInLightAndDark(t *testing.T) {
 	// The switch outdoes the system, also after the page is loaded again.
 	b.choose(t, "theme", "light")
 	b.do(t, "Page.reload", nil)
-	b.await(t, "it is loaded again", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
+	b.await(t, "it is loaded again", lists(demo.held))
 	see("chosen")
 	if ground["chosen"] != ground["light"] {
 		t.Errorf("light was chosen and the ground is %s", ground["chosen"])
@@ -173,7 +173,7 @@ func TestPage_IsLegibleInLightAndDark(t *testing.T) {
 func TestPage_MovesOnlyWhereThatIsWanted(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
+	b.await(t, "all turns are shown", lists(demo.held))
 	demo.turn("sim", "mine", "SAY something")
 	b.await(t, "a new turn is marked", `document.querySelectorAll("#turns-table tr.new").length === 1`)
 	for wish, want := range map[string]string{"no-preference": "arrive", "reduce": "none"} {

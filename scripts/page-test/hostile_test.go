@@ -96,7 +96,7 @@ func TestPage_RunsNoOtherScript(t *testing.T) {
 func TestPage_ShowsAConversation(t *testing.T) {
 	demo := startDemo(t, "127.0.0.1:0").talked()
 	b := startChromium(t).open(t, demo.page)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
+	b.await(t, "all turns are shown", lists(demo.held))
 	hash := b.text(t, "#turns-table tr:has(.hit) td:last-child")
 	b.eval(t, `document.querySelector("#turns-table tr:has(.hit) button").click();
 		document.querySelector("#turns-table tr.record:not([hidden]) button").click()`, nil)

@@ -24,7 +24,7 @@ func TestPage_IsPicturedInTheDocuments(t *testing.T) {
 	b := startChromium(t).open(t, demo.page)
 	b.prefer(t, "prefers-color-scheme", "light")
 	b.size(t, pictureWidth, pictureHeight)
-	b.await(t, "all turns are shown", `document.querySelectorAll("#turns-table tbody tr:not(.record)").length === 10`)
+	b.await(t, "all turns are shown", lists(demo.held))
 	var shot struct{ Data []byte }
 	if err := json.Unmarshal(b.do(t, "Page.captureScreenshot", nil), &shot); err != nil {
 		t.Fatal(err)

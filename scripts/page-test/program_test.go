@@ -89,9 +89,10 @@ func (p *process) says(t *testing.T, pattern string) (found string) {
 type system struct {
 	*process
 	t    *testing.T
-	base string // of the proxy
-	page string // of the admin listener, with a slash at its end
-	from string // Authorization of requests to that, "" for none
+	base string  // of the proxy
+	page string  // of the admin listener, with a slash at its end
+	from string  // Authorization of requests to that, "" for none
+	held float64 // how many turns a demo has held by itself; all of them have ended
 
 	instances map[string]*process // by role, where they are processes of their own
 }
@@ -107,7 +108,21 @@ func startDemo(t *testing.T, admin string) *system {
 func (s *system) talked() *system {
 	s.t.Helper()
 	s.base = s.says(s.t, `Serving on (\S+) with`)
+	ways, _ := s.counted()
+	for _, n := range ways {
+		s.held += n
+	}
 	return s
+}
+
+// counts is a condition on the page: its figure says so many turns.
+func counts(turns float64) string {
+	return fmt.Sprintf(`document.querySelector("#figure-turns")?.textContent === "%g"`, turns)
+}
+
+// lists is a condition on the page: its table has so many turns.
+func lists(turns float64) string {
+	return fmt.Sprintf(`document.querySelectorAll("#turns-table tbody tr:not(.record)").length === %g`, turns)
 }
 
 // startServing runs the program in front of an instance of each role, as processes of their own that serve a model of this name. An empty token
