@@ -10,7 +10,9 @@ import (
 	"time"
 
 	"carryover/upstream"
+	"carryover/upstream/body"
 	"carryover/upstream/fleet"
+	"carryover/upstream/fleet/facts"
 )
 
 // conversationDemo holds one conversation through the proxy and prints what each
@@ -111,14 +113,14 @@ func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) e
 		if d.engines.settings.handBackOff().why != "" {
 			extra["conversation_id"] = "warm-up-" + rand.Text()
 		}
-		body, err := chatBody(later, extra)
+		asked, err := chatBody(later, extra)
 		if err != nil {
 			return err
 		}
-		if d.trusts(body) {
+		if d.trusts(asked) {
 			break
 		}
-		answer, err := d.send(ctx, body, http.Header{"X-Conversation-Final": {"true"}})
+		answer, err := d.send(ctx, asked, http.Header{"X-Conversation-Final": {"true"}})
 		if err != nil {
 			return err
 		}
@@ -128,14 +130,14 @@ func (d *conversationDemo) warmUp(ctx context.Context, messages []chatMessage) e
 }
 
 // trusts reports whether the proxy trusts its tokenizer for requests like this one on each prefill instance.
-func (d *conversationDemo) trusts(body []byte) bool {
-	request, err := upstream.ParseRequest(upstream.Chat, body)
+func (d *conversationDemo) trusts(asked []byte) bool {
+	request, err := body.ParseRequest(body.Chat, asked)
 	if err != nil {
 		return false
 	}
 	shape, _ := request.FeatureSet()
 	return !slices.ContainsFunc(d.fleet.Engines(upstream.RolePrefill), func(e *fleet.Engine) bool {
-		return e.Last().Parity(request.Model(), shape) != fleet.Yes
+		return e.Last().Parity(request.Model(), shape) != facts.Yes
 	})
 }
 
