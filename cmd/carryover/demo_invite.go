@@ -10,7 +10,7 @@ func (d *conversationDemo) invite() {
 		d.printf("curl -si %s/v1/chat/completions -H 'Content-Type: application/json' -d '%s'\n\n", d.base, body)
 	}
 	if d.reuses {
-		d.printf("Agents and the SDKs of Anthropic and OpenAI reuse KV from their second turn on, too, by /v1/messages and /v1/responses. "+
+		d.printf("Agents and the SDKs of Anthropic and OpenAI hit from their second turn on, too, by /v1/messages and /v1/responses. "+
 			"The answers make little sense: the model is simulated as well.\n\n"+
 			"ANTHROPIC_BASE_URL=%[1]s ANTHROPIC_AUTH_TOKEN=any ANTHROPIC_MODEL=sim ANTHROPIC_DEFAULT_HAIKU_MODEL=sim claude\n\n"+
 			"codex -c model=sim -c model_provider=demo -c 'model_providers.demo={name=\"demo\",base_url=\"%[1]s/v1\",wire_api=\"responses\"}'\n\n", d.base)
